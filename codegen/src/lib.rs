@@ -1,0 +1,1 @@
+//! Problem and configuration to plan to PTX: the code generator of silumin.

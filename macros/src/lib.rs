@@ -1,0 +1,1 @@
+//! The `dual_gemm!` macro of silumin.

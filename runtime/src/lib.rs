@@ -1,0 +1,1 @@
+//! Devices, launches, scale-factor layouts and reference mathematics for silumin kernels.

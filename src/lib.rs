@@ -1,0 +1,1 @@
+//! Gated dual GEMMs for LLM inference.
