@@ -1,1 +1,5 @@
 //! Problem and configuration to plan to PTX: the code generator of silumin.
+
+pub mod arch;
+pub mod config;
+pub mod problem;
