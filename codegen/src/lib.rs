@@ -2,4 +2,6 @@
 
 pub mod arch;
 pub mod config;
+pub mod error;
+pub mod plan;
 pub mod problem;
