@@ -5,3 +5,5 @@ pub mod config;
 pub mod error;
 pub mod plan;
 pub mod problem;
+pub mod kernel;
+pub mod render;
