@@ -3,7 +3,8 @@
 pub mod arch;
 pub mod config;
 pub mod error;
+pub mod gate;
+pub mod kernel;
 pub mod plan;
 pub mod problem;
-pub mod kernel;
 pub mod render;

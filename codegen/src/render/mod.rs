@@ -24,7 +24,9 @@ pub enum RenderError {
     #[error(transparent)]
     Gate(#[from] GateError),
     /// A kernel name that PTX does not take.
-    #[error("`{name}` is not a PTX identifier: use letters, digits, `_` and `$`, not a digit first, at most 200 characters")]
+    #[error(
+        "`{name}` is not a PTX identifier: use letters, digits, `_` and `$`, not a digit first, at most 200 characters"
+    )]
     Name {
         /// As given.
         name: String,

@@ -161,7 +161,9 @@ impl<'a> View<'a> {
         let both = barrier("products_done");
         let (product1_done, product2_done) = (barrier("product1_done").max(both), barrier("product2_done"));
         let hint = |hint: Option<Eviction>, register: &'static str| hint.map_or("", |_| register);
-        let policy_of = |operand, hint: Option<Eviction>| hint.map(|hint| Policy { operand, bits: policy_bits(hint), hint });
+        let policy_of = |operand, hint: Option<Eviction>| {
+            hint.map(|hint| Policy { operand, bits: policy_bits(hint), hint })
+        };
         let scale_tx = match p.scales.slot_tx {
             tx if p.sf_preload == crate::config::SfPreload::PerStage => (tx, p.scales.last_slot_tx),
             _ => (0, 0),
@@ -243,7 +245,13 @@ fn barriers(p: &Plan) -> Vec<BarrierView> {
 /// B before A: there is more of it to wait for.
 fn operand_loads(p: &Plan, policy_a: &'static str, policy_b: &'static str) -> Vec<OperandLoad> {
     let span = p.k_loop.tile_bytes / p.smem.boxes;
-    let load = |k_box: u32, offset, source, row, policy| OperandLoad { offset, source, k_byte: k_box * span, row, policy };
+    let load = |k_box: u32, offset, source, row, policy| OperandLoad {
+        offset,
+        source,
+        k_byte: k_box * span,
+        row,
+        policy,
+    };
     let mut loads = Vec::new();
     for k_box in 0..p.smem.boxes {
         let b1 = p.smem.a_bytes + k_box * 2 * p.smem.b_box_bytes;
