@@ -8,3 +8,4 @@ pub mod kernel;
 pub mod plan;
 pub mod problem;
 pub mod render;
+pub mod spec;

@@ -4,7 +4,7 @@ use super::RenderError;
 use crate::gate::{Fragment, GateCode};
 
 /// Elements a splice: a pair, which one `cvt` packs, and which sm_100's packed arithmetic takes.
-pub(super) const GATE_WIDTH: usize = crate::gate::BUILTIN_WIDTH;
+pub const GATE_WIDTH: usize = crate::gate::BUILTIN_WIDTH;
 
 /// Registers of a pair: `%first4`, `%first5` for the pair that starts at 4.
 fn pair(name: &str, start: u32) -> [String; GATE_WIDTH] {

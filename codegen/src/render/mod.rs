@@ -13,7 +13,7 @@ use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Parameter};
 use crate::plan::{Operand, Plan};
 use askama::Template;
-use gate_text::GATE_WIDTH;
+pub use gate_text::GATE_WIDTH;
 use view::View;
 
 /// Why a legal plan did not become PTX.
