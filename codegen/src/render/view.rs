@@ -327,7 +327,7 @@ fn vectors(p: &Plan) -> Vec<Vector> {
             let column = i * vector;
             let register = column / 2;
             let registers = match vector {
-                1 if column % 2 == 0 => "%low".to_owned(),
+                1 if column.is_multiple_of(2) => "%low".to_owned(),
                 1 => "%high".to_owned(),
                 2 => packed(register, 1),
                 _ => format!("{{ {} }}", packed(register, vector / 2)),
