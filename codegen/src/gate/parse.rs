@@ -124,7 +124,7 @@ impl std::str::FromStr for Gate {
                 "this is not a token of the gate language: an unmatched bracket or quote, or a \
                  character that has no meaning here"
                     .to_owned(),
-                start..end,
+                start..end.max(start + 1),
             )
         })?;
         let whole = |input: ParseStream| {
