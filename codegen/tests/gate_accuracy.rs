@@ -37,27 +37,13 @@ fn worst(
     let mut worst = (0.0, 0.0);
     for x in points {
         let exact = evaluator.eval(f64::from(x), 0.0);
-        for (power, rest) in [
-            (1.0, 1.0),
-            (1.0, -1.0),
-            (-1.0, 1.0),
-            (-1.0, -1.0),
-            (0.0, 0.0),
-        ] {
+        for (power, rest) in [(1.0, 1.0), (1.0, -1.0), (-1.0, 1.0), (-1.0, -1.0), (0.0, 0.0)] {
             let result = graph.run(x, 0.0, &[], |node, value| {
-                let side = if matches!(node, Node::Ex2 { .. }) {
-                    power
-                } else {
-                    rest
-                };
+                let side = if matches!(node, Node::Ex2 { .. }) { power } else { rest };
                 moved(node, value, side)
             });
             let error = (f64::from(result) - exact).abs() / bound(f64::from(x), exact);
-            assert!(
-                !error.is_nan(),
-                "{}({x}) = {result}, exactly {exact}",
-                function.name()
-            );
+            assert!(!error.is_nan(), "{}({x}) = {result}, exactly {exact}", function.name());
             if error > worst.0 {
                 worst = (error, x);
             }
@@ -74,50 +60,28 @@ fn sweep(low: i32, high: i32) -> impl Iterator<Item = f32> {
 
 fn check(function: Function, points: impl Iterator<Item = f32>, bound: impl Fn(f64, f64) -> f64) {
     let (error, x) = worst(function, points, bound);
-    assert!(
-        error <= 1.0,
-        "{}({x}): {error:.3} of its documented bound",
-        function.name()
-    );
+    assert!(error <= 1.0, "{}({x}): {error:.3} of its documented bound", function.name());
     // A bound that nothing comes near says nothing.
-    assert!(
-        error > 0.5,
-        "{}: at most {error:.3} of its bound",
-        function.name()
-    );
+    assert!(error > 0.5, "{}: at most {error:.3} of its bound", function.name());
 }
 
 #[test]
 fn exp_is_within_its_bound() {
-    check(
-        Function::Exp,
-        sweep(-20, 6).chain([88.0, -100.0]),
-        |x, y| y * (6.0 + 1.5 * x.abs()) * U + 2.0_f64.powi(-149),
-    );
+    check(Function::Exp, sweep(-20, 6).chain([88.0, -100.0]), |x, y| {
+        y * (6.0 + 1.5 * x.abs()) * U + 2.0_f64.powi(-149)
+    });
 }
 
 #[test]
 fn log_is_within_its_bound() {
-    check(
-        Function::Log,
-        sweep(-120, 120).filter(|x| *x > 0.0),
-        |x, y| {
-            if x > 0.5 && x < 2.0 {
-                4.0 * U
-            } else {
-                y.abs() * 8.0 * U
-            }
-        },
-    );
+    check(Function::Log, sweep(-120, 120).filter(|x| *x > 0.0), |x, y| {
+        if x > 0.5 && x < 2.0 { 4.0 * U } else { y.abs() * 8.0 * U }
+    });
 }
 
 #[test]
 fn sqrt_is_within_its_bound() {
-    check(
-        Function::Sqrt,
-        sweep(-120, 120).filter(|x| *x >= 0.0),
-        |_, y| y * 4.0 * U + TINY,
-    );
+    check(Function::Sqrt, sweep(-120, 120).filter(|x| *x >= 0.0), |_, y| y * 4.0 * U + TINY);
 }
 
 #[test]
@@ -127,9 +91,7 @@ fn square_is_within_its_bound() {
 
 #[test]
 fn sigmoid_is_within_its_bound() {
-    check(Function::Sigmoid, sweep(-30, 7), |x, y| {
-        y * (7.0 + 1.5 * x.abs()) * U + TINY
-    });
+    check(Function::Sigmoid, sweep(-30, 7), |x, y| y * (7.0 + 1.5 * x.abs()) * U + TINY);
 }
 
 #[test]
@@ -141,9 +103,7 @@ fn silu_is_within_its_bound() {
 
 #[test]
 fn tanh_is_within_its_bound() {
-    check(Function::Tanh, sweep(-60, 10), |_, y| {
-        y.abs() * 18.0 * U + TINY
-    });
+    check(Function::Tanh, sweep(-60, 10), |_, y| y.abs() * 18.0 * U + TINY);
 }
 
 #[test]
@@ -178,20 +138,10 @@ fn extremes_are_sensible() {
         (Function::Exp, 0.0, inf),
         (Function::Relu, 0.0, inf),
     ] {
-        assert_eq!(
-            (at(function, -inf), at(function, inf)),
-            (at_least, at_most),
-            "{function:?}"
-        );
+        assert_eq!((at(function, -inf), at(function, inf)), (at_least, at_most), "{function:?}");
         assert_eq!(
             (at(function, -1e30), at(function, f32::MAX)),
-            (at_least, {
-                if function == Function::Relu {
-                    f32::MAX
-                } else {
-                    at_most
-                }
-            })
+            (at_least, { if function == Function::Relu { f32::MAX } else { at_most } })
         );
     }
     for function in [Function::Silu, Function::Gelu, Function::GeluTanh] {

@@ -5,8 +5,8 @@ mod kernels;
 
 use kernels::{assemble, parts};
 use silumin_codegen::gate::{
-    BUILTIN_WIDTH, BUILTINS, Fragment, GATE_ARCHES, Gate, GateCode, GateError, builtin,
-    builtin_gate, gate_code,
+    BUILTIN_WIDTH, BUILTINS, Fragment, GATE_ARCHES, Gate, GateCode, GateError, builtin, builtin_gate,
+    gate_code,
 };
 
 fn parse(text: &str) -> Gate {
@@ -22,19 +22,12 @@ fn every_builtin_gate_assembles_on_every_architecture() {
     for (arch, version) in GATE_ARCHES {
         let codes: Vec<(&str, GateCode)> = BUILTINS
             .iter()
-            .map(|b| {
-                (
-                    b.name,
-                    builtin(&parse(b.source).expr, arch).expect("it is built in"),
-                )
-            })
+            .map(|b| (b.name, builtin(&parse(b.source).expr, arch).expect("it is built in")))
             .collect();
         let fragments: Vec<(String, &Fragment)> = codes
             .iter()
             .flat_map(|(name, code)| {
-                parts(code)
-                    .into_iter()
-                    .map(move |(part, f)| (format!("{name}_{part}"), f))
+                parts(code).into_iter().map(move |(part, f)| (format!("{name}_{part}"), f))
             })
             .collect();
         assert_eq!(fragments.len(), 3 * BUILTINS.len());
@@ -53,18 +46,12 @@ fn fragments_read_first_write_last_and_do_not_branch() {
                 let last_read = fragment
                     .inputs
                     .iter()
-                    .map(|n| {
-                        text.find(&format!(", <{n}>;"))
-                            .expect("every input is read")
-                    })
+                    .map(|n| text.find(&format!(", <{n}>;")).expect("every input is read"))
                     .max();
                 let first_write = fragment
                     .outputs
                     .iter()
-                    .map(|n| {
-                        text.find(&format!("mov.b32 <{n}>,"))
-                            .expect("every output is written")
-                    })
+                    .map(|n| text.find(&format!("mov.b32 <{n}>,")).expect("every output is written"))
                     .min();
                 assert!(last_read < first_write, "{} {part}", b.name);
                 assert!(!text.contains("bra") && !text.contains("call") && !text.contains("ret"));
@@ -99,10 +86,7 @@ fn builtins_are_found_by_meaning() {
     assert_eq!(code(respelt), oai);
     assert_eq!(code("silu(A @ B1) * (A @ B2) * 2"), None);
     assert_eq!(code("silu(A @ B1) * silu(A @ B2)"), None);
-    assert_eq!(
-        builtin(&parse("silu(A @ B1) * (A @ B2)").expr, "sm_80"),
-        None
-    );
+    assert_eq!(builtin(&parse("silu(A @ B1) * (A @ B2)").expr, "sm_80"), None);
 }
 
 #[test]
@@ -129,34 +113,22 @@ fn a_gate_written_the_other_way_round_reads_its_products_so() {
     let (first, second, out) = (["%g0", "%g1"], ["%u0", "%u1"], ["%o0", "%o1"]);
     let straight = [first, second].concat();
     let crossed = [second, first].concat();
-    assert_eq!(
-        turned.whole.render(&crossed, &out, &[]),
-        swiglu.render(&straight, &out, &[]),
-    );
+    assert_eq!(turned.whole.render(&crossed, &out, &[]), swiglu.render(&straight, &out, &[]),);
     assert_ne!(turned.whole.text, swiglu.text);
 }
 
 #[test]
 fn render_fills_every_hole_and_wants_every_register() {
-    let code = code("silu(a * (A @ B1)) * (a * (A @ B2))")
-        .expect("built in")
-        .whole;
+    let code = code("silu(a * (A @ B1)) * (a * (A @ B2))").expect("built in").whole;
     let (inputs, outputs) = (["%i0", "%i1", "%i2", "%i3"], ["%o0", "%o1"]);
-    let text = code
-        .render(&inputs, &outputs, &["%alpha"])
-        .expect("complete");
+    let text = code.render(&inputs, &outputs, &["%alpha"]).expect("complete");
     for register in inputs.iter().chain(&outputs).chain(&["%alpha"]) {
         assert!(text.contains(register), "{register}");
     }
     // The counts of register declarations are all that is left in angle brackets.
     assert_eq!(text.matches('<').count(), text.matches(".reg").count());
-    let error = code
-        .render(&inputs[..3], &outputs, &["%alpha"])
-        .expect_err("one too few");
-    assert!(
-        error.to_string().contains("p1.0, p1.1, p2.0, p2.1"),
-        "{error}"
-    );
+    let error = code.render(&inputs[..3], &outputs, &["%alpha"]).expect_err("one too few");
+    assert!(error.to_string().contains("p1.0, p1.1, p2.0, p2.1"), "{error}");
     let error = code.render(&inputs, &outputs, &[]).expect_err("no scalar");
     assert!(error.to_string().contains("1 scalars (a)"), "{error}");
 }
@@ -164,10 +136,7 @@ fn render_fills_every_hole_and_wants_every_register() {
 #[test]
 fn gates_by_name() {
     for b in &BUILTINS {
-        assert_eq!(
-            builtin_gate(b.name).map(|g| g.to_string()).as_deref(),
-            Some(b.source)
-        );
+        assert_eq!(builtin_gate(b.name).map(|g| g.to_string()).as_deref(), Some(b.source));
     }
     assert_eq!(builtin_gate("swish"), None);
 }
@@ -175,42 +144,21 @@ fn gates_by_name() {
 #[test]
 fn gate_code_says_what_would_help() {
     let swiglu = parse("silu(A @ B1) * (A @ B2)").expr;
-    assert_eq!(
-        gate_code(&swiglu, "sm_100a", BUILTIN_WIDTH).ok(),
-        builtin(&swiglu, "sm_100a")
-    );
+    assert_eq!(gate_code(&swiglu, "sm_100a", BUILTIN_WIDTH).ok(), builtin(&swiglu, "sm_100a"));
     let error = gate_code(&swiglu, "sm_75", 2).expect_err("no such architecture");
-    assert!(
-        error
-            .to_string()
-            .contains("sm_100a, sm_90a, not for `sm_75`"),
-        "{error}"
-    );
-    assert_eq!(
-        gate_code(&swiglu, "sm_90a", 3),
-        Err(GateError::Width { width: 3 })
-    );
+    assert!(error.to_string().contains("sm_100a, sm_90a, not for `sm_75`"), "{error}");
+    assert_eq!(gate_code(&swiglu, "sm_90a", 3), Err(GateError::Width { width: 3 }));
 }
 
 #[cfg(not(feature = "llvm"))]
 #[test]
 fn without_llvm_a_gate_of_ones_own_is_an_error_that_says_what_to_do() {
     let own = parse("tanh(A @ B1) * (A @ B2)").expr;
-    let error = gate_code(&own, "sm_100a", 2)
-        .expect_err("not built in")
-        .to_string();
-    for part in [
-        "tanh(A @ B1) * (A @ B2)",
-        "feature `llvm`",
-        "llvm-22-dev",
-        "swiglu_oai = min(",
-    ] {
+    let error = gate_code(&own, "sm_100a", 2).expect_err("not built in").to_string();
+    for part in ["tanh(A @ B1) * (A @ B2)", "feature `llvm`", "llvm-22-dev", "swiglu_oai = min("] {
         assert!(error.contains(part), "{error}");
     }
     let swiglu = parse("silu(A @ B1) * (A @ B2)").expr;
     let error = gate_code(&swiglu, "sm_100a", 4).expect_err("another width");
-    assert!(
-        matches!(error, GateError::BuiltinWidth { width: 4, .. }),
-        "{error}"
-    );
+    assert!(matches!(error, GateError::BuiltinWidth { width: 4, .. }), "{error}");
 }

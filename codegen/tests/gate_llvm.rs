@@ -12,8 +12,7 @@ use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use silumin_codegen::gate::lower::lower_gate;
 use silumin_codegen::gate::{
-    BUILTIN_WIDTH, BUILTINS, Expr, Fragment, GATE_ARCHES, GATE_WIDTHS, Gate, GateCode, builtin,
-    gate_code,
+    BUILTIN_WIDTH, BUILTINS, Expr, Fragment, GATE_ARCHES, GATE_WIDTHS, Gate, GateCode, builtin, gate_code,
 };
 
 fn parse(text: &str) -> Gate {
@@ -101,11 +100,7 @@ fn check(arch: &str, version: u32, codes: &[(String, GateCode)]) {
             fragments.push((format!("{name}_{part}"), fragment));
         }
     }
-    assemble(
-        arch,
-        &format!("{}.{}", version / 10, version % 10),
-        &fragments,
-    );
+    assemble(arch, &format!("{}.{}", version / 10, version % 10), &fragments);
 }
 
 #[test]
@@ -127,14 +122,8 @@ fn every_function_at_every_width() {
 #[test]
 fn gates_drawn_at_random() {
     let mut runner = TestRunner::deterministic();
-    let exprs: Vec<Expr> = (0..48)
-        .map(|_| {
-            any_gate(-8.0..8.0f32)
-                .new_tree(&mut runner)
-                .expect("a gate")
-                .current()
-        })
-        .collect();
+    let exprs: Vec<Expr> =
+        (0..48).map(|_| any_gate(-8.0..8.0f32).new_tree(&mut runner).expect("a gate").current()).collect();
     for (arch, version) in GATE_ARCHES {
         let mut codes = Vec::new();
         for (i, expr) in exprs.iter().enumerate() {
@@ -152,9 +141,7 @@ fn lowering_is_deterministic_and_threads_do_not_matter() {
     let once = lower_gate(&expr, "sm_100a", 2);
     assert!(once.is_ok());
     std::thread::scope(|scope| {
-        let again: Vec<_> = (0..4)
-            .map(|_| scope.spawn(|| lower_gate(&expr, "sm_100a", 2)))
-            .collect();
+        let again: Vec<_> = (0..4).map(|_| scope.spawn(|| lower_gate(&expr, "sm_100a", 2))).collect();
         for thread in again {
             assert_eq!(thread.join().expect("no panic"), once);
         }

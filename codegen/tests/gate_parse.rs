@@ -34,24 +34,15 @@ fn the_names_are_the_users() {
     let gate = parse("silu(x @ w_gate) * (x @ w_up)");
     let [a, b1, b2] = ["x", "w_gate", "w_up"].map(str::to_owned);
     assert_eq!(gate.source, GateSource { a, b1, b2 });
-    assert_eq!(
-        gate.expr,
-        call(Function::Silu, p1()).binary(BinaryOp::Mul, p2())
-    );
+    assert_eq!(gate.expr, call(Function::Silu, p1()).binary(BinaryOp::Mul, p2()));
     assert_eq!(gate.to_string(), "silu(x @ w_gate) * (x @ w_up)");
 }
 
 #[test]
 fn the_first_product_is_the_first_in_reading_order() {
     let gate = parse("(A @ B2) * silu(A @ B1)");
-    assert_eq!(
-        (gate.source.b1.as_str(), gate.source.b2.as_str()),
-        ("B2", "B1")
-    );
-    assert_eq!(
-        gate.expr,
-        p1().binary(BinaryOp::Mul, call(Function::Silu, p2()))
-    );
+    assert_eq!((gate.source.b1.as_str(), gate.source.b2.as_str()), ("B2", "B1"));
+    assert_eq!(gate.expr, p1().binary(BinaryOp::Mul, call(Function::Silu, p2())));
 }
 
 #[test]
@@ -65,10 +56,7 @@ fn products_bind_tighter_than_factors_and_may_be_repeated() {
 #[test]
 fn numbers_may_be_integers_signed_suffixed_or_scientific() {
     let gate = parse("clamp(A @ B1, -7, 7f32) * (A @ B2 + 1e-3) * 1_0.5");
-    assert_eq!(
-        gate.to_string(),
-        "clamp(A @ B1, -7.0, 7.0) * ((A @ B2) + 0.001) * 10.5"
-    );
+    assert_eq!(gate.to_string(), "clamp(A @ B1, -7.0, 7.0) * ((A @ B2) + 0.001) * 10.5");
 }
 
 #[test]
@@ -80,56 +68,31 @@ fn other_names_are_scalars_in_order_of_appearance() {
 #[test]
 fn builtins_parse_and_print_as_they_are_written() {
     for builtin in &BUILTINS {
-        assert_eq!(
-            parse(builtin.source).to_string(),
-            builtin.source,
-            "{}",
-            builtin.name
-        );
+        assert_eq!(parse(builtin.source).to_string(), builtin.source, "{}", builtin.name);
     }
 }
 
 /// Asserts that `text` is refused with a message that has `message`, at the place that the line
 /// `carets` marks.
 fn refused(text: &str, carets: &str, message: &str) {
-    let Err(error) = text.parse::<Gate>() else {
-        panic!("accepted: {text}")
-    };
+    let Err(error) = text.parse::<Gate>() else { panic!("accepted: {text}") };
     let shown = error.to_string();
-    assert!(
-        error.message.contains(message),
-        "{shown}\n  should say: {message}"
-    );
+    assert!(error.message.contains(message), "{shown}\n  should say: {message}");
     let start = carets.chars().take_while(|c| *c == ' ').count();
     let end = carets.chars().count();
-    assert_eq!(
-        error.columns,
-        start..end,
-        "{shown}\n  should mark:\n  {carets}"
-    );
-    assert!(
-        shown.lines().last().is_some_and(|l| l.starts_with("  ")),
-        "{shown}"
-    );
+    assert_eq!(error.columns, start..end, "{shown}\n  should mark:\n  {carets}");
+    assert!(shown.lines().last().is_some_and(|l| l.starts_with("  ")), "{shown}");
 }
 
 #[test]
 fn operands_of_the_products_have_to_fit() {
-    refused(
-        "silu(A @ A) * (A @ B2)",
-        "         ^",
-        "`A` is used on both sides of `@`",
-    );
+    refused("silu(A @ A) * (A @ B2)", "         ^", "`A` is used on both sides of `@`");
     refused(
         "silu(A @ B1) * (B1 @ B2)",
         "                ^^",
         "`B1` is used on both sides: it is the right operand of `A @ B1` already",
     );
-    refused(
-        "silu(A @ B1) * (A @ B2) + A @ A",
-        "                              ^",
-        "both sides of `@`",
-    );
+    refused("silu(A @ B1) * (A @ B2) + A @ A", "                              ^", "both sides of `@`");
     refused(
         "silu(A @ B1) * (X @ B2)",
         "                ^",
@@ -140,170 +103,76 @@ fn operands_of_the_products_have_to_fit() {
         "                               ^^",
         "third right operand, after `B1` and `B2`",
     );
-    refused(
-        "silu(A @ B1) * (A @ B1)",
-        "                    ^^",
-        "the only product, written twice",
-    );
-    refused(
-        "silu(A @ B1)",
-        "     ^^^^^^",
-        "the gate has one product, `A @ B1`",
-    );
-    refused(
-        "silu(alpha) * 2",
-        "     ^^^^^",
-        "the gate has no product `A @ B1`",
-    );
+    refused("silu(A @ B1) * (A @ B1)", "                    ^^", "the only product, written twice");
+    refused("silu(A @ B1)", "     ^^^^^^", "the gate has one product, `A @ B1`");
+    refused("silu(alpha) * 2", "     ^^^^^", "the gate has no product `A @ B1`");
     refused("2 * 3", "^", "the gate has no product");
 }
 
 #[test]
 fn matrices_and_functions_are_not_values() {
     refused("silu(A) * (A @ B2) * (A @ B1)", "     ^", "`A` is a matrix");
-    refused(
-        "silu(A @ B1) * (A @ B2) * B1",
-        "                          ^^",
-        "as in `A @ B1`",
-    );
+    refused("silu(A @ B1) * (A @ B2) * B1", "                          ^^", "as in `A @ B1`");
     refused("silu * (A @ B1) * (A @ B2)", "^^^^", "call it: `silu(x)`");
 }
 
 #[test]
 fn malformed_products() {
-    refused(
-        "silu(A @ B @ C) * (A @ D)",
-        "           ^",
-        "`@` cannot be chained",
-    );
+    refused("silu(A @ B @ C) * (A @ D)", "           ^", "`@` cannot be chained");
     refused("silu(@ B1) * (A @ B2)", "     ^", "`@` has no left operand");
     refused("silu(A @) * (A @ B2)", "        ^", "after `A @`");
     refused("silu(A @ 2) * (A @ B2)", "         ^", "after `A @`");
     refused("(A + 1) @ B1 * (A @ B2)", "        ^", "names of matrices");
-    refused(
-        "silu(A @ f(B1)) * (A @ B2)",
-        "         ^",
-        "cannot be an operand",
-    );
+    refused("silu(A @ f(B1)) * (A @ B2)", "         ^", "cannot be an operand");
 }
 
 #[test]
 fn functions_are_known_and_get_their_arguments() {
     refused("sliu(A @ B1) * (A @ B2)", "^^^^", "did you mean `silu`?");
     refused("swish(A @ B1) * (A @ B2)", "^^^^^", "did you mean `silu`?");
-    refused(
-        "gelu_tan(A @ B1) * (A @ B2)",
-        "^^^^^^^^",
-        "did you mean `gelu_tanh`?",
-    );
-    refused(
-        "erfinv(A @ B1) * (A @ B2)",
-        "^^^^^^",
-        "unknown function `erfinv`. The functions are",
-    );
+    refused("gelu_tan(A @ B1) * (A @ B2)", "^^^^^^^^", "did you mean `gelu_tanh`?");
+    refused("erfinv(A @ B1) * (A @ B2)", "^^^^^^", "unknown function `erfinv`. The functions are");
     refused(
         "clamp(A @ B1, 7.0) * (A @ B2)",
         "^^^^^^^^^^^^^^^^^^",
         "`clamp` takes 3 arguments, (x, low, high), and has 2",
     );
-    refused(
-        "silu(A @ B1, 2) * (A @ B2)",
-        "^^^^^^^^^^^^^^^",
-        "`silu` takes 1 argument, (x)",
-    );
+    refused("silu(A @ B1, 2) * (A @ B2)", "^^^^^^^^^^^^^^^", "`silu` takes 1 argument, (x)");
     refused("min() * (A @ B2)", "^^^^^", "has 0");
 }
 
 #[test]
 fn literals_are_numbers_of_f32() {
-    refused(
-        "(A @ B1) * (A @ B2) * true",
-        "                      ^^^^",
-        "`true` is not a number",
-    );
-    refused(
-        "(A @ B1) * (A @ B2) * \"x\"",
-        "                      ^^^",
-        "is not a number",
-    );
-    refused(
-        "(A @ B1) * (A @ B2) * 0x10",
-        "                      ^^^^",
-        "not decimal",
-    );
-    refused(
-        "(A @ B1) * (A @ B2) * 1.0f64",
-        "                      ^^^^^^",
-        "suffix `f64`",
-    );
-    refused(
-        "(A @ B1) * (A @ B2) * 1e39",
-        "                      ^^^^",
-        "overflows f32",
-    );
+    refused("(A @ B1) * (A @ B2) * true", "                      ^^^^", "`true` is not a number");
+    refused("(A @ B1) * (A @ B2) * \"x\"", "                      ^^^", "is not a number");
+    refused("(A @ B1) * (A @ B2) * 0x10", "                      ^^^^", "not decimal");
+    refused("(A @ B1) * (A @ B2) * 1.0f64", "                      ^^^^^^", "suffix `f64`");
+    refused("(A @ B1) * (A @ B2) * 1e39", "                      ^^^^", "overflows f32");
 }
 
 #[test]
 fn syntax_errors_point_at_the_token() {
     refused("", "", "the gate is empty");
     refused("silu(A @ B1) *", "              ", "expected an operand");
-    refused(
-        "silu(A @ B1) (A @ B2)",
-        "             ^",
-        "expected `+`, `-`, `*`, `/`",
-    );
-    refused(
-        "silu(A @ B1 + ) * (A @ B2)",
-        "              ^",
-        "expected an operand",
-    );
-    refused(
-        "silu(A @ B1) ** (A @ B2)",
-        "              ^",
-        "expected a product",
-    );
+    refused("silu(A @ B1) (A @ B2)", "             ^", "expected `+`, `-`, `*`, `/`");
+    refused("silu(A @ B1 + ) * (A @ B2)", "              ^", "expected an operand");
+    refused("silu(A @ B1) ** (A @ B2)", "              ^", "expected a product");
     refused("silu(A @ B1 B2) * (A @ B2)", "            ^^", "or `)`");
-    refused(
-        "silu(A @ B1)) * (A @ B2)",
-        "            ^",
-        "unmatched bracket",
-    );
+    refused("silu(A @ B1)) * (A @ B2)", "            ^", "unmatched bracket");
     refused("() * (A @ B2)", "^", "empty");
-    refused(
-        "silu(A @ B1) * (A @ B2), 3",
-        "                       ^",
-        "the end of the gate",
-    );
+    refused("silu(A @ B1) * (A @ B2), 3", "                       ^", "the end of the gate");
     // Two lines count as one, so that the carets line up.
-    refused(
-        "silu(A @ B1)\n  * (A @ B1)",
-        "                      ^^",
-        "written twice",
-    );
+    refused("silu(A @ B1)\n  * (A @ B1)", "                      ^^", "written twice");
 }
 
 #[test]
 fn absurd_input_is_refused_and_does_not_exhaust_the_stack() {
-    let deep = format!(
-        "{}A @ B1{} * (A @ B2)",
-        "(".repeat(200_000),
-        ")".repeat(200_000)
-    );
-    assert!(
-        deep.parse::<Gate>()
-            .is_err_and(|e| e.message.contains("nests deeper"))
-    );
+    let deep = format!("{}A @ B1{} * (A @ B2)", "(".repeat(200_000), ")".repeat(200_000));
+    assert!(deep.parse::<Gate>().is_err_and(|e| e.message.contains("nests deeper")));
     let signs = format!("{}(A @ B1) * (A @ B2)", "-".repeat(200_000));
-    assert!(
-        signs
-            .parse::<Gate>()
-            .is_err_and(|e| e.message.contains("nests deeper"))
-    );
+    assert!(signs.parse::<Gate>().is_err_and(|e| e.message.contains("nests deeper")));
     let long = format!("(A @ B1) * (A @ B2){}", " + 1".repeat(100_000));
-    assert!(
-        long.parse::<Gate>()
-            .is_err_and(|e| e.message.contains("more than 1024"))
-    );
+    assert!(long.parse::<Gate>().is_err_and(|e| e.message.contains("more than 1024")));
     let fits = format!("(A @ B1) * (A @ B2){}", " + 1".repeat((MAX_NODES - 3) / 2));
     assert!(fits.parse::<Gate>().is_ok_and(|g| g.expr.split().is_some()));
 }

@@ -22,39 +22,18 @@ pub struct Builtin {
 /// clamped form of gpt-oss (limit 7, alpha 1.702); `swiglu_scaled` takes the product of the
 /// operands' per-tensor scales as its scalar `alpha`.
 pub static BUILTINS: [Builtin; 8] = [
-    Builtin {
-        name: "swiglu",
-        source: "silu(A @ B1) * (A @ B2)",
-    },
-    Builtin {
-        name: "geglu",
-        source: "gelu(A @ B1) * (A @ B2)",
-    },
-    Builtin {
-        name: "geglu_tanh",
-        source: "gelu_tanh(A @ B1) * (A @ B2)",
-    },
-    Builtin {
-        name: "reglu",
-        source: "relu(A @ B1) * (A @ B2)",
-    },
-    Builtin {
-        name: "glu",
-        source: "sigmoid(A @ B1) * (A @ B2)",
-    },
-    Builtin {
-        name: "bilinear",
-        source: "(A @ B1) * (A @ B2)",
-    },
+    Builtin { name: "swiglu", source: "silu(A @ B1) * (A @ B2)" },
+    Builtin { name: "geglu", source: "gelu(A @ B1) * (A @ B2)" },
+    Builtin { name: "geglu_tanh", source: "gelu_tanh(A @ B1) * (A @ B2)" },
+    Builtin { name: "reglu", source: "relu(A @ B1) * (A @ B2)" },
+    Builtin { name: "glu", source: "sigmoid(A @ B1) * (A @ B2)" },
+    Builtin { name: "bilinear", source: "(A @ B1) * (A @ B2)" },
     Builtin {
         name: "swiglu_oai",
         source: "min(A @ B1, 7.0) * sigmoid(1.702 * min(A @ B1, 7.0)) \
                  * (clamp(A @ B2, -7.0, 7.0) + 1.0)",
     },
-    Builtin {
-        name: "swiglu_scaled",
-        source: "silu(alpha * (A @ B1)) * (alpha * (A @ B2))",
-    },
+    Builtin { name: "swiglu_scaled", source: "silu(alpha * (A @ B1)) * (alpha * (A @ B2))" },
 ];
 
 /// The checked-in text of every built-in gate for one architecture, in the order of [`BUILTINS`]:
@@ -93,26 +72,14 @@ struct Known {
 fn known() -> &'static [Known] {
     static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
     KNOWN.get_or_init(|| {
-        let parsed = BUILTINS
-            .iter()
-            .filter_map(|b| b.source.parse::<Gate>().ok());
-        parsed
-            .map(|g| Known {
-                canonical: g.expr.canonical(),
-                expr: g.expr,
-            })
-            .collect()
+        let parsed = BUILTINS.iter().filter_map(|b| b.source.parse::<Gate>().ok());
+        parsed.map(|g| Known { canonical: g.expr.canonical(), expr: g.expr }).collect()
     })
 }
 
 /// The gate of that name (`swiglu`, ...), with operands `A`, `B1`, `B2`.
 pub fn builtin_gate(name: &str) -> Option<Gate> {
-    BUILTINS
-        .iter()
-        .find(|b| b.name == name)?
-        .source
-        .parse()
-        .ok()
+    BUILTINS.iter().find(|b| b.name == name)?.source.parse().ok()
 }
 
 /// The checked-in code of `expr`, where it means the same as a built-in gate: up to the order of
@@ -120,13 +87,11 @@ pub fn builtin_gate(name: &str) -> Option<Gate> {
 /// there is no split, for the one checked in starts with the other accumulator.
 pub fn builtin(expr: &Expr, arch: &str) -> Option<GateCode> {
     let texts = TEXTS.iter().find(|t| t.arch == arch)?;
-    [(expr.clone(), false), (expr.swap_products(), true)]
-        .into_iter()
-        .find_map(|(expr, swapped)| {
-            let (canonical, names) = expr.canonical();
-            let index = known().iter().position(|k| k.canonical.0 == canonical)?;
-            Some(code(texts, index, &names, swapped))
-        })
+    [(expr.clone(), false), (expr.swap_products(), true)].into_iter().find_map(|(expr, swapped)| {
+        let (canonical, names) = expr.canonical();
+        let index = known().iter().position(|k| k.canonical.0 == canonical)?;
+        Some(code(texts, index, &names, swapped))
+    })
 }
 
 fn code(texts: &Texts, index: usize, names: &[String], swapped: bool) -> GateCode {
@@ -134,10 +99,7 @@ fn code(texts: &Texts, index: usize, names: &[String], swapped: bool) -> GateCod
     // The user's name for a scalar of the built-in gate, by its place in the canonical form.
     let rename = |name: &str| {
         let place = canonical.1.iter().position(|n| n == name);
-        place
-            .and_then(|i| names.get(i))
-            .cloned()
-            .unwrap_or_else(|| name.to_owned())
+        place.and_then(|i| names.get(i)).cloned().unwrap_or_else(|| name.to_owned())
     };
     let fragment = |expr: &Expr, role: shape::Role, text: &'static str| Fragment {
         arch: texts.arch,

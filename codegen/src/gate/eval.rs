@@ -40,11 +40,10 @@ impl Expr {
     /// [`EvalError::MissingScalar`] where one that it uses is not given.
     pub fn evaluator(&self, scalars: &[(&str, f64)]) -> Result<Evaluator, EvalError> {
         let mut steps = Vec::new();
-        self.flatten(scalars, &mut steps)
-            .map_err(|name| EvalError::MissingScalar {
-                name: name.to_owned(),
-                needed: self.scalars().join(", "),
-            })?;
+        self.flatten(scalars, &mut steps).map_err(|name| EvalError::MissingScalar {
+            name: name.to_owned(),
+            needed: self.scalars().join(", "),
+        })?;
         let (mut depth, mut deepest) = (0usize, 0usize);
         for step in &steps {
             match step {
@@ -55,10 +54,7 @@ impl Expr {
             }
             deepest = deepest.max(depth);
         }
-        Ok(Evaluator {
-            steps,
-            depth: deepest,
-        })
+        Ok(Evaluator { steps, depth: deepest })
     }
 
     /// The value for one pair of product elements, in f64. [`Expr::evaluator`] is for many.
@@ -70,11 +66,7 @@ impl Expr {
     }
 
     /// Appends the expression's steps; the error is the name of a scalar without a value.
-    fn flatten<'a>(
-        &'a self,
-        scalars: &[(&str, f64)],
-        steps: &mut Vec<Step>,
-    ) -> Result<(), &'a str> {
+    fn flatten<'a>(&'a self, scalars: &[(&str, f64)], steps: &mut Vec<Step>) -> Result<(), &'a str> {
         for child in self.children() {
             child.flatten(scalars, steps)?;
         }

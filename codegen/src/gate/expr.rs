@@ -134,11 +134,7 @@ pub struct GateSource {
 impl Default for GateSource {
     /// `A`, `B1`, `B2`.
     fn default() -> Self {
-        GateSource {
-            a: "A".into(),
-            b1: "B1".into(),
-            b2: "B2".into(),
-        }
+        GateSource { a: "A".into(), b1: "B1".into(), b2: "B2".into() }
     }
 }
 
@@ -207,9 +203,7 @@ impl Expr {
             {
                 names.push(name.clone());
             }
-            expr.children()
-                .into_iter()
-                .for_each(|c| visit(c, seen, names));
+            expr.children().into_iter().for_each(|c| visit(c, seen, names));
         }
         let (mut seen, mut names) = (BTreeSet::new(), Vec::new());
         visit(self, &mut seen, &mut names);
@@ -235,11 +229,7 @@ impl Expr {
     /// The expression as text, with `first` and `second` standing for the products. A name that
     /// is itself an operation (`A @ B1`) is parenthesised where it has to be.
     pub fn display<'a>(&'a self, first: &'a str, second: &'a str) -> impl fmt::Display + 'a {
-        Shown {
-            expr: self,
-            first,
-            second,
-        }
+        Shown { expr: self, first, second }
     }
 }
 
@@ -254,9 +244,7 @@ impl fmt::Display for Expr {
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let GateSource { a, b1, b2 } = &self.source;
-        self.expr
-            .display(&format!("{a} @ {b1}"), &format!("{a} @ {b2}"))
-            .fmt(f)
+        self.expr.display(&format!("{a} @ {b1}"), &format!("{a} @ {b2}")).fmt(f)
     }
 }
 
@@ -280,11 +268,7 @@ impl Shown<'_> {
                     Product::First => self.first,
                     Product::Second => self.second,
                 };
-                if least > ANY && name.contains(' ') {
-                    write!(f, "({name})")
-                } else {
-                    f.write_str(name)
-                }
+                if least > ANY && name.contains(' ') { write!(f, "({name})") } else { f.write_str(name) }
             }
             Expr::Scalar(name) => f.write_str(name),
             Expr::Literal(number) => write!(f, "{:?}", number.get()),
@@ -329,11 +313,7 @@ impl Shown<'_> {
 impl fmt::Display for Shown<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // At the top a bare product is written with its parentheses, as in `(A @ B1) * ...`.
-        let least = if matches!(self.expr, Expr::Product(_)) {
-            SUM
-        } else {
-            ANY
-        };
+        let least = if matches!(self.expr, Expr::Product(_)) { SUM } else { ANY };
         self.write(self.expr, least, f)
     }
 }

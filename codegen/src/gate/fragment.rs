@@ -63,37 +63,24 @@ impl Fragment {
         ] {
             if names.len() != given {
                 let (wanted, names) = (names.len(), names.join(", "));
-                return Err(FragmentError {
-                    what,
-                    wanted,
-                    names,
-                    given,
-                });
+                return Err(FragmentError { what, wanted, names, given });
             }
         }
         let register = |hole: &str| -> Option<&str> {
-            if let Some(i) = hole
-                .strip_prefix("s.")
-                .and_then(|i| i.parse::<usize>().ok())
-            {
+            if let Some(i) = hole.strip_prefix("s.").and_then(|i| i.parse::<usize>().ok()) {
                 return scalars.get(i).copied();
             }
             if let Some(i) = self.inputs.iter().position(|n| n == hole) {
                 return Some(inputs[i]);
             }
-            self.outputs
-                .iter()
-                .position(|n| n == hole)
-                .map(|i| outputs[i])
+            self.outputs.iter().position(|n| n == hole).map(|i| outputs[i])
         };
         let mut out = String::with_capacity(self.text.len());
         let mut rest: &str = &self.text;
         while let Some(open) = rest.find('<') {
             out.push_str(&rest[..open]);
             rest = &rest[open + 1..];
-            let hole = rest
-                .find('>')
-                .and_then(|close| Some((register(&rest[..close])?, close)));
+            let hole = rest.find('>').and_then(|close| Some((register(&rest[..close])?, close)));
             match hole {
                 Some((register, close)) => {
                     out.push_str(register);

@@ -185,10 +185,7 @@ pub static FUNCTIONS: [FunctionInfo; 14] = [
 impl Function {
     /// The function of that name.
     pub fn from_name(name: &str) -> Option<Self> {
-        FUNCTIONS
-            .iter()
-            .find(|f| f.name == name)
-            .map(|f| f.function)
+        FUNCTIONS.iter().find(|f| f.name == name).map(|f| f.function)
     }
 
     /// Its row of [`FUNCTIONS`].
@@ -208,20 +205,12 @@ impl Function {
 
     /// Its value in f64; NaN where `args` are not as many as the arity.
     pub fn eval(self, args: &[f64]) -> f64 {
-        if args.len() == self.arity() {
-            (self.info().eval)(args)
-        } else {
-            f64::NAN
-        }
+        if args.len() == self.arity() { (self.info().eval)(args) } else { f64::NAN }
     }
 
     /// Adds the function to `graph`; the constant NaN where `args` are not as many as the arity.
     pub fn lower(self, graph: &mut Graph, args: &[NodeId]) -> NodeId {
-        if args.len() == self.arity() {
-            (self.info().lower)(graph, args)
-        } else {
-            graph.constant(f32::NAN)
-        }
+        if args.len() == self.arity() { (self.info().lower)(graph, args) } else { graph.constant(f32::NAN) }
     }
 }
 

@@ -90,10 +90,7 @@ pub struct Graph {
 impl Graph {
     /// The graph of `expr`. Its scalars are those of [`Expr::scalars`], in that order.
     pub fn of(expr: &Expr) -> Self {
-        let mut graph = Graph {
-            scalars: expr.scalars(),
-            ..Graph::default()
-        };
+        let mut graph = Graph { scalars: expr.scalars(), ..Graph::default() };
         let output = graph.build(expr);
         graph.output = Some(output);
         graph
@@ -118,11 +115,7 @@ impl Graph {
         match expr {
             Expr::Product(product) => self.add_node(Node::Input(*product)),
             Expr::Scalar(name) => {
-                let position = self
-                    .scalars
-                    .iter()
-                    .position(|s| s == name)
-                    .unwrap_or_default();
+                let position = self.scalars.iter().position(|s| s == name).unwrap_or_default();
                 self.add_node(Node::Scalar(position as u32))
             }
             Expr::Literal(number) => self.constant(number.get() as f32),
@@ -171,11 +164,7 @@ impl Graph {
     /// `x * y`. Constant factors of one product are multiplied here, in f64, and rounded once.
     pub fn mul(&mut self, x: NodeId, y: NodeId) -> NodeId {
         // A constant goes to the right, where the next factor finds it.
-        let (x, y) = if self.as_const(x).is_some() {
-            (y, x)
-        } else {
-            (x, y)
-        };
+        let (x, y) = if self.as_const(x).is_some() { (y, x) } else { (x, y) };
         if let (Node::Mul(inner, c), Some(factor)) = (self.nodes[x.index()], self.as_const(y))
             && let Some(known) = self.as_const(c)
         {
@@ -300,11 +289,7 @@ impl Graph {
         for node in &self.nodes {
             let v = |id: &NodeId| values[id.index()];
             let flushed = |x: f32, flush: bool| {
-                if flush && x.is_subnormal() {
-                    0.0 * x
-                } else {
-                    x
-                }
+                if flush && x.is_subnormal() { 0.0 * x } else { x }
             };
             let value = match node {
                 Node::Input(Product::First) => first,

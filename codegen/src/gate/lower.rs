@@ -55,42 +55,19 @@ pub fn lower_gate(expr: &Expr, arch: &'static str, width: usize) -> Result<GateC
     Ok(GateCode { whole, split })
 }
 
-fn lower_fragment(
-    expr: &Expr,
-    role: Role,
-    arch: &'static str,
-    width: usize,
-) -> Result<Fragment, String> {
+fn lower_fragment(expr: &Expr, role: Role, arch: &'static str, width: usize) -> Result<Fragment, String> {
     let graph = Graph::of(expr);
     let (inputs, outputs) = (shape::inputs(role, width), shape::outputs(role, width));
     let ptx = compile(&graph, role, arch, width).map_err(|e| e.to_string())?;
     let [first, second] = shape::value_names(role);
     let shown = expr.display(first, second).to_string();
     // PTX is ASCII; names of scalars need not be.
-    let shown: String = shown
-        .chars()
-        .map(|c| if c.is_ascii() { c } else { '?' })
-        .collect();
-    let result = if role == Role::Early {
-        "carried"
-    } else {
-        "out"
-    };
-    let elements = if width == 1 {
-        "1 element".into()
-    } else {
-        format!("{width} elements")
-    };
+    let shown: String = shown.chars().map(|c| if c.is_ascii() { c } else { '?' }).collect();
+    let result = if role == Role::Early { "carried" } else { "out" };
+    let elements = if width == 1 { "1 element".into() } else { format!("{width} elements") };
     let text = format!("// {result} = {shown}  ({elements})\n{}", body(&ptx)?);
     let scalars = graph.scalars().to_vec();
-    Ok(Fragment {
-        arch,
-        width,
-        inputs,
-        outputs,
-        scalars,
-        text: Cow::Owned(text),
-    })
+    Ok(Fragment { arch, width, inputs, outputs, scalars, text: Cow::Owned(text) })
 }
 
 /// A message; LLVM's errors have nothing else in common.
@@ -119,10 +96,7 @@ impl From<&str> for Failure {
 fn compile(graph: &Graph, role: Role, arch: &str, width: usize) -> Result<String, Failure> {
     static NVPTX: Once = Once::new();
     NVPTX.call_once(|| Target::initialize_nvptx(&InitializationConfig::default()));
-    let (_, version) = GATE_ARCHES
-        .iter()
-        .find(|(name, _)| *name == arch)
-        .ok_or("unknown architecture")?;
+    let (_, version) = GATE_ARCHES.iter().find(|(name, _)| *name == arch).ok_or("unknown architecture")?;
     let triple = TargetTriple::create("nvptx64-nvidia-cuda");
     let target = Target::from_triple(&triple).map_err(|e| Failure(e.to_string()))?;
     let machine: TargetMachine = target
@@ -145,9 +119,8 @@ fn compile(graph: &Graph, role: Role, arch: &str, width: usize) -> Result<String
     module
         .run_passes("default<O3>", &machine, PassBuilderOptions::create())
         .map_err(|e| Failure(e.to_string()))?;
-    let buffer = machine
-        .write_to_memory_buffer(&module, FileType::Assembly)
-        .map_err(|e| Failure(e.to_string()))?;
+    let buffer =
+        machine.write_to_memory_buffer(&module, FileType::Assembly).map_err(|e| Failure(e.to_string()))?;
     let text = String::from_utf8_lossy(buffer.as_slice());
     Ok(text.trim_end_matches('\0').to_owned())
 }
@@ -164,20 +137,13 @@ struct Emitter<'c, 'm> {
 impl<'c, 'm> Emitter<'c, 'm> {
     fn new(context: &'c Context, module: &'m Module<'c>, width: usize) -> Self {
         let vector = context.f32_type().vec_type(width as u32);
-        Emitter {
-            context,
-            module,
-            builder: context.create_builder(),
-            vector,
-            width,
-        }
+        Emitter { context, module, builder: context.create_builder(), vector, width }
     }
 
     fn function(&self, graph: &Graph, role: Role) -> Result<(), Failure> {
         let kind = self.context.void_type().fn_type(&[], false);
         let function = self.module.add_function("gate", kind, None);
-        self.builder
-            .position_at_end(self.context.append_basic_block(function, "entry"));
+        self.builder.position_at_end(self.context.append_basic_block(function, "entry"));
 
         let inputs = shape::inputs(role, self.width);
         let mut values = Vec::new();
@@ -210,20 +176,13 @@ impl<'c, 'm> Emitter<'c, 'm> {
         Ok(())
     }
 
-    fn operation(
-        &self,
-        node: &Node,
-        nodes: &[VectorValue<'c>],
-    ) -> Result<VectorValue<'c>, Failure> {
+    fn operation(&self, node: &Node, nodes: &[VectorValue<'c>]) -> Result<VectorValue<'c>, Failure> {
         let b = &self.builder;
         let v = |id: &NodeId| nodes[id.index()];
         Ok(match node {
             Node::Input(_) | Node::Scalar(_) => return Err("not an operation".into()),
             Node::Const(bits) => {
-                let value = self
-                    .context
-                    .f32_type()
-                    .const_float(f64::from(f32::from_bits(*bits)));
+                let value = self.context.f32_type().const_float(f64::from(f32::from_bits(*bits)));
                 VectorType::const_vector(&vec![value; self.width])
             }
             Node::Add(x, y) => contract(b.build_float_add(v(x), v(y), "")?)?,
@@ -249,8 +208,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
             }
             Node::SelectLess { x, y, then, other } => {
                 let less = b.build_float_compare(FloatPredicate::OLT, v(x), v(y), "")?;
-                b.build_select(less, v(then), v(other), "")?
-                    .into_vector_value()
+                b.build_select(less, v(then), v(other), "")?.into_vector_value()
             }
         })
     }
@@ -258,9 +216,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
     /// A call of an intrinsic that LLVM has for vectors.
     fn intrinsic(&self, name: &str, args: &[VectorValue<'c>]) -> Result<VectorValue<'c>, Failure> {
         let args: Vec<BasicValueEnum> = args.iter().map(|&a| a.into()).collect();
-        Ok(self
-            .call(name, &args, self.vector.into())?
-            .into_vector_value())
+        Ok(self.call(name, &args, self.vector.into())?.into_vector_value())
     }
 
     /// A call of an NVPTX intrinsic for each element.
@@ -283,27 +239,16 @@ impl<'c, 'm> Emitter<'c, 'm> {
     ) -> Result<BasicValueEnum<'c>, Failure> {
         let unknown = || Failure(format!("LLVM has no intrinsic {name}"));
         let intrinsic = Intrinsic::find(name).ok_or_else(unknown)?;
-        let overloads = if intrinsic.is_overloaded() {
-            vec![overload]
-        } else {
-            Vec::new()
-        };
-        let function = intrinsic
-            .get_declaration(self.module, &overloads)
-            .ok_or_else(unknown)?;
+        let overloads = if intrinsic.is_overloaded() { vec![overload] } else { Vec::new() };
+        let function = intrinsic.get_declaration(self.module, &overloads).ok_or_else(unknown)?;
         let args: Vec<_> = args.iter().map(|&a| a.into()).collect();
         let call = self.builder.build_call(function, &args, "")?;
-        call.try_as_basic_value()
-            .basic()
-            .ok_or_else(|| Failure(format!("{name} has no result")))
+        call.try_as_basic_value().basic().ok_or_else(|| Failure(format!("{name} has no result")))
     }
 
     fn element(&self, vector: VectorValue<'c>, i: usize) -> Result<FloatValue<'c>, Failure> {
         let i = self.context.i32_type().const_int(i as u64, false);
-        Ok(self
-            .builder
-            .build_extract_element(vector, i, "")?
-            .into_float_value())
+        Ok(self.builder.build_extract_element(vector, i, "")?.into_float_value())
     }
 
     fn gather(&self, elements: Vec<FloatValue<'c>>) -> Result<VectorValue<'c>, Failure> {
@@ -319,9 +264,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
     fn read(&self, hole: &str) -> Result<FloatValue<'c>, Failure> {
         let kind = self.context.f32_type().fn_type(&[], false);
         let value = self.assembly(kind, format!("mov.b32 $0, <{hole}>;"), "=f", &[])?;
-        Ok(value
-            .ok_or("inline assembly without a result")?
-            .into_float_value())
+        Ok(value.ok_or("inline assembly without a result")?.into_float_value())
     }
 
     /// Writes a hole.
@@ -349,9 +292,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
             false,
         );
         let args: Vec<_> = args.iter().map(|&a| a.into()).collect();
-        let call = self
-            .builder
-            .build_indirect_call(kind, assembly, &args, "")?;
+        let call = self.builder.build_indirect_call(kind, assembly, &args, "")?;
         Ok(call.try_as_basic_value().basic())
     }
 }
@@ -365,9 +306,7 @@ fn flag(value: VectorValue<'_>, flags: FastMathFlags) -> Result<VectorValue<'_>,
     if let Some(instruction) = value.as_instruction()
         && instruction.get_opcode() != InstructionOpcode::Call
     {
-        instruction
-            .set_fast_math_flags(flags)
-            .map_err(|e| Failure(e.to_string()))?;
+        instruction.set_fast_math_flags(flags).map_err(|e| Failure(e.to_string()))?;
     }
     Ok(value)
 }
@@ -376,9 +315,7 @@ fn flag(value: VectorValue<'_>, flags: FastMathFlags) -> Result<VectorValue<'_>,
 fn body(ptx: &str) -> Result<String, String> {
     let start = ptx.find("\n{").ok_or("LLVM printed no function")?;
     let rest = &ptx[start + 2..];
-    let end = rest
-        .find("\n}")
-        .ok_or("LLVM printed no end of the function")?;
+    let end = rest.find("\n}").ok_or("LLVM printed no end of the function")?;
     let mut out = String::new();
     for line in rest[..end].lines() {
         let line = line.split("//").next().unwrap_or_default().trim();
@@ -392,12 +329,7 @@ fn body(ptx: &str) -> Result<String, String> {
         if let Some(opcode) = words.first_mut() {
             *opcode = rounded(opcode);
         }
-        out.push_str(
-            &words
-                .join(" ")
-                .replace("%r", "%gate_r")
-                .replace("%p", "%gate_p"),
-        );
+        out.push_str(&words.join(" ").replace("%r", "%gate_r").replace("%p", "%gate_p"));
         out.push('\n');
     }
     Ok(out)

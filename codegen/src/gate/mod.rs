@@ -121,18 +121,13 @@ pub enum GateError {
 pub fn gate_code(expr: &Expr, arch: &str, width: usize) -> Result<GateCode, GateError> {
     let Some(&(arch, _)) = GATE_ARCHES.iter().find(|(name, _)| *name == arch) else {
         let known = GATE_ARCHES.map(|(name, _)| name).join(", ");
-        return Err(GateError::UnknownArch {
-            arch: arch.to_owned(),
-            known,
-        });
+        return Err(GateError::UnknownArch { arch: arch.to_owned(), known });
     };
     if !GATE_WIDTHS.contains(&width) {
         return Err(GateError::Width { width });
     }
     if !expr.uses(Product::First) || !expr.uses(Product::Second) {
-        return Err(GateError::OneProduct {
-            gate: expr.to_string(),
-        });
+        return Err(GateError::OneProduct { gate: expr.to_string() });
     }
     let known = builtin(expr, arch);
     match known {
@@ -147,22 +142,11 @@ fn fresh(expr: &Expr, arch: &'static str, width: usize, _: bool) -> Result<GateC
 }
 
 #[cfg(not(feature = "llvm"))]
-fn fresh(
-    expr: &Expr,
-    _: &'static str,
-    width: usize,
-    is_builtin: bool,
-) -> Result<GateCode, GateError> {
+fn fresh(expr: &Expr, _: &'static str, width: usize, is_builtin: bool) -> Result<GateCode, GateError> {
     let gate = expr.to_string();
     if is_builtin {
         return Err(GateError::BuiltinWidth { gate, width });
     }
-    let known: Vec<_> = BUILTINS
-        .iter()
-        .map(|b| format!("{} = {}", b.name, b.source))
-        .collect();
-    Err(GateError::NeedsLlvm {
-        gate,
-        known: known.join("; "),
-    })
+    let known: Vec<_> = BUILTINS.iter().map(|b| format!("{} = {}", b.name, b.source)).collect();
+    Err(GateError::NeedsLlvm { gate, known: known.join("; ") })
 }

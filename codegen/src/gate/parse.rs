@@ -50,19 +50,9 @@ impl fmt::Display for GateParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Range { start, end } = self.columns.clone();
         // One line, whatever white space the text has, so that columns line up.
-        let line: String = self
-            .text
-            .chars()
-            .map(|c| if c.is_whitespace() { ' ' } else { c })
-            .collect();
+        let line: String = self.text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
         let carets = "^".repeat(end.saturating_sub(start).max(1));
-        write!(
-            f,
-            "{}\n  {}\n  {}{carets}",
-            self.message,
-            line.trim_end(),
-            " ".repeat(start)
-        )
+        write!(f, "{}\n  {}\n  {}{carets}", self.message, line.trim_end(), " ".repeat(start))
     }
 }
 
@@ -70,11 +60,7 @@ impl std::str::FromStr for Gate {
     type Err = GateParseError;
 
     fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
-        let fail = |message: String, columns| GateParseError {
-            message,
-            text: text.to_owned(),
-            columns,
-        };
+        let fail = |message: String, columns| GateParseError { message, text: text.to_owned(), columns };
         let length = text.chars().count();
         if length == 0 || text.trim().is_empty() {
             return Err(fail(format!("the gate is empty; {EXAMPLE}"), 0..0));
@@ -93,29 +79,17 @@ impl std::str::FromStr for Gate {
         }
         // Character offsets of the starts of lines, to turn a line and column into one column.
         let lines: Vec<usize> = std::iter::once(0)
-            .chain(
-                text.chars()
-                    .enumerate()
-                    .filter(|(_, c)| *c == '\n')
-                    .map(|(i, _)| i + 1),
-            )
+            .chain(text.chars().enumerate().filter(|(_, c)| *c == '\n').map(|(i, _)| i + 1))
             .collect();
         let offset = |at: proc_macro2::LineColumn| {
-            let line = lines
-                .get(at.line.saturating_sub(1))
-                .copied()
-                .unwrap_or(length);
+            let line = lines.get(at.line.saturating_sub(1)).copied().unwrap_or(length);
             (line + at.column).min(length)
         };
         let located = |error: Error| {
             let (span, message) = (error.span(), error.to_string());
             let (start, end) = (offset(span.start()), offset(span.end()));
             // An error at the end of the text, outside of brackets, has an empty span.
-            if start == end {
-                fail(message, length..length)
-            } else {
-                fail(message, start..end)
-            }
+            if start == end { fail(message, length..length) } else { fail(message, start..end) }
         };
         let tokens: proc_macro2::TokenStream = text.parse().map_err(|e| {
             let e = Error::from(e);
@@ -288,9 +262,8 @@ impl Parser {
             return Err(input.error("`@` has no left operand; a product is written `A @ B1`"));
         }
         if !input.peek(Ident::peek_any) {
-            let message = format!(
-                "expected a product (`A @ B1`), a function, a scalar's name or a number; {EXAMPLE}"
-            );
+            let message =
+                format!("expected a product (`A @ B1`), a function, a scalar's name or a number; {EXAMPLE}");
             return Err(input.error(message));
         }
         let name: Ident = input.call(Ident::parse_any)?;
@@ -322,9 +295,8 @@ impl Parser {
         }
         let right: Ident = input.call(Ident::parse_any)?;
         if input.peek(token::Paren) {
-            let message = format!(
-                "`{right}(...)` cannot be an operand of `@`; the operands are names of matrices"
-            );
+            let message =
+                format!("`{right}(...)` cannot be an operand of `@`; the operands are names of matrices");
             return Err(Error::new(right.span(), message));
         }
         if input.peek(Token![@]) {
@@ -430,11 +402,7 @@ impl Parser {
     fn finish(self, start: Span) -> Result<GateSource> {
         for scalar in &self.scalars {
             let name = scalar.to_string();
-            if let Some(written) = self
-                .products
-                .iter()
-                .find(|p| p.left == name || p.right == name)
-            {
+            if let Some(written) = self.products.iter().find(|p| p.left == name || p.right == name) {
                 let message = format!(
                     "`{name}` is a matrix, so it has to stand beside `@`, as in `{} @ {}`",
                     written.left, written.right
@@ -487,29 +455,21 @@ fn number(input: ParseStream) -> Result<(Number, Span)> {
         Lit::Int(x) => {
             let written = x.to_string();
             if written.starts_with("0x") || written.starts_with("0o") || written.starts_with("0b") {
-                return fail(format!(
-                    "`{written}` is not decimal; write the number as a decimal"
-                ));
+                return fail(format!("`{written}` is not decimal; write the number as a decimal"));
             }
             (x.base10_digits().to_owned(), x.suffix().to_owned())
         }
         _ => {
             let written = lit.to_token_stream();
-            return fail(format!(
-                "`{written}` is not a number; literals are like `1.702` or `7`"
-            ));
+            return fail(format!("`{written}` is not a number; literals are like `1.702` or `7`"));
         }
     };
     if !matches!(suffix.as_str(), "" | "f32") {
-        return fail(format!(
-            "the suffix `{suffix}` has no meaning here: the gate computes in f32; drop it"
-        ));
+        return fail(format!("the suffix `{suffix}` has no meaning here: the gate computes in f32; drop it"));
     }
     match digits.parse::<f64>().ok().and_then(Number::new) {
         Some(number) => Ok((number, span)),
-        None => fail(format!(
-            "`{digits}` overflows f32, the type the gate computes in"
-        )),
+        None => fail(format!("`{digits}` overflows f32, the type the gate computes in")),
     }
 }
 
@@ -526,10 +486,7 @@ const ALIASES: [(&str, &str); 7] = [
 
 fn unknown_function(name: &str) -> String {
     let lower = name.to_lowercase();
-    let alias = ALIASES
-        .iter()
-        .find(|(from, _)| *from == lower)
-        .map(|(_, to)| *to);
+    let alias = ALIASES.iter().find(|(from, _)| *from == lower).map(|(_, to)| *to);
     let near = alias.or_else(|| {
         let distances = FUNCTIONS.iter().map(|f| (distance(&lower, f.name), f.name));
         let (least, near) = distances.min()?;
@@ -537,11 +494,8 @@ fn unknown_function(name: &str) -> String {
     });
     let known: Vec<_> = FUNCTIONS.iter().map(|f| f.name).collect();
     let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-    format!(
-        "unknown function `{name}`{hint} The functions are: {}",
-        known.join(", ")
-    )
-    .replace("` The", "`. The")
+    format!("unknown function `{name}`{hint} The functions are: {}", known.join(", "))
+        .replace("` The", "`. The")
 }
 
 /// Levenshtein distance.

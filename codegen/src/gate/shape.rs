@@ -29,9 +29,7 @@ pub(super) fn inputs(role: Role, width: usize) -> Vec<String> {
     let [first, second] = value_names(role);
     match role {
         Role::Early => elements(first, width).collect(),
-        Role::Whole | Role::Late => elements(first, width)
-            .chain(elements(second, width))
-            .collect(),
+        Role::Whole | Role::Late => elements(first, width).chain(elements(second, width)).collect(),
     }
 }
 

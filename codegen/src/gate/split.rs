@@ -27,13 +27,11 @@ type Chain = Vec<(Expr, bool)>;
 fn chain(expr: &Expr, product: bool) -> Chain {
     fn collect(expr: &Expr, product: bool, inverse: bool, out: &mut Chain) {
         match (expr, product) {
-            (Expr::Binary(BinaryOp::Mul, x, y), true)
-            | (Expr::Binary(BinaryOp::Add, x, y), false) => {
+            (Expr::Binary(BinaryOp::Mul, x, y), true) | (Expr::Binary(BinaryOp::Add, x, y), false) => {
                 collect(x, product, inverse, out);
                 collect(y, product, inverse, out);
             }
-            (Expr::Binary(BinaryOp::Div, x, y), true)
-            | (Expr::Binary(BinaryOp::Sub, x, y), false) => {
+            (Expr::Binary(BinaryOp::Div, x, y), true) | (Expr::Binary(BinaryOp::Sub, x, y), false) => {
                 collect(x, product, inverse, out);
                 collect(y, product, !inverse, out);
             }
@@ -57,16 +55,10 @@ fn chain_kind(expr: &Expr) -> Option<bool> {
 /// The chain put together again: plain operands first, in their order, then the inverted ones.
 fn rebuild(chain: Chain, product: bool) -> Option<Expr> {
     let (plain, inverse): (Chain, Chain) = chain.into_iter().partition(|(_, inverse)| !inverse);
-    let (join, invert) = if product {
-        (BinaryOp::Mul, BinaryOp::Div)
-    } else {
-        (BinaryOp::Add, BinaryOp::Sub)
-    };
+    let (join, invert) =
+        if product { (BinaryOp::Mul, BinaryOp::Div) } else { (BinaryOp::Add, BinaryOp::Sub) };
     let mut inverse = inverse.into_iter().map(|(e, _)| e);
-    let head = plain
-        .into_iter()
-        .map(|(e, _)| e)
-        .reduce(|x, y| x.binary(join, y));
+    let head = plain.into_iter().map(|(e, _)| e).reduce(|x, y| x.binary(join, y));
     let head = match head {
         Some(head) => head,
         None if product => Expr::Literal(Number::new(1.0)?).binary(invert, inverse.next()?),
@@ -140,11 +132,7 @@ impl Expr {
     }
 
     fn replace(&self, from: &Expr, to: &Expr) -> Expr {
-        if self == from {
-            to.clone()
-        } else {
-            self.map_children(|c| c.replace(from, to))
-        }
+        if self == from { to.clone() } else { self.map_children(|c| c.replace(from, to)) }
     }
 
     /// A normal form in which gates that differ only in the order of factors, terms and arguments
@@ -155,12 +143,8 @@ impl Expr {
     pub fn canonical(&self) -> (Expr, Vec<String>) {
         let sorted = self.sorted();
         let names = sorted.scalars();
-        let renamed = sorted.rename_scalars(&|name| {
-            format!(
-                "s{}",
-                names.iter().position(|n| n == name).unwrap_or_default()
-            )
-        });
+        let renamed = sorted
+            .rename_scalars(&|name| format!("s{}", names.iter().position(|n| n == name).unwrap_or_default()));
         (renamed, names)
     }
 
@@ -168,10 +152,8 @@ impl Expr {
         // Scalars compare equal whatever their names, which must not decide the order.
         let key = |e: &Expr| e.rename_scalars(&|_| String::new());
         if let Some(product) = chain_kind(self) {
-            let mut operands: Chain = chain(self, product)
-                .into_iter()
-                .map(|(e, i)| (e.sorted(), i))
-                .collect();
+            let mut operands: Chain =
+                chain(self, product).into_iter().map(|(e, i)| (e.sorted(), i)).collect();
             operands.sort_by_cached_key(|(e, inverse)| (*inverse, key(e)));
             return rebuild(operands, product).unwrap_or_else(|| self.clone());
         }

@@ -14,17 +14,11 @@ fn any_expr(literals: impl Strategy<Value = f32> + 'static) -> impl Strategy<Val
                 Function::from_name(n).is_none() && syn::parse_str::<syn::Ident>(n).is_ok()
             })
             .prop_map(Expr::Scalar),
-        literals
-            .prop_filter_map("not finite", |x| Number::new(f64::from(x)))
-            .prop_map(Expr::Literal),
+        literals.prop_filter_map("not finite", |x| Number::new(f64::from(x))).prop_map(Expr::Literal),
     ];
     leaf.prop_recursive(6, 60, 3, |inner| {
-        let op = prop_oneof![
-            Just(BinaryOp::Add),
-            Just(BinaryOp::Sub),
-            Just(BinaryOp::Mul),
-            Just(BinaryOp::Div)
-        ];
+        let op =
+            prop_oneof![Just(BinaryOp::Add), Just(BinaryOp::Sub), Just(BinaryOp::Mul), Just(BinaryOp::Div)];
         prop_oneof![
             inner.clone().prop_map(|x| Expr::Neg(Box::new(x))),
             (op, inner.clone(), inner.clone()).prop_map(|(op, x, y)| x.binary(op, y)),

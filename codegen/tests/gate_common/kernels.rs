@@ -18,22 +18,15 @@ fn ptxas() -> PathBuf {
 pub fn parts(code: &GateCode) -> Vec<(&'static str, &Fragment)> {
     let split = code.split.iter();
     let split = split.flat_map(|s| [("early", &s.early), ("late", &s.late)]);
-    std::iter::once(("whole", &code.whole))
-        .chain(split)
-        .collect()
+    std::iter::once(("whole", &code.whole)).chain(split).collect()
 }
 
 /// A kernel that loads a fragment's inputs, runs it in place (each output in an input's register
 /// where there is one) and stores its outputs.
 fn kernel(name: &str, fragment: &Fragment) -> String {
     let (inputs, outputs) = (fragment.inputs.len(), fragment.outputs.len());
-    let names = |prefix: &str, n: usize| -> Vec<String> {
-        (0..n).map(|i| format!("%{prefix}{i}")).collect()
-    };
-    let (values, scalars) = (
-        names("value", inputs),
-        names("scalar", fragment.scalars.len()),
-    );
+    let names = |prefix: &str, n: usize| -> Vec<String> { (0..n).map(|i| format!("%{prefix}{i}")).collect() };
+    let (values, scalars) = (names("value", inputs), names("scalar", fragment.scalars.len()));
     let values: Vec<&str> = values.iter().map(String::as_str).collect();
     let scalars: Vec<&str> = scalars.iter().map(String::as_str).collect();
     let mut ptx = format!(
@@ -45,9 +38,7 @@ fn kernel(name: &str, fragment: &Fragment) -> String {
     for (i, register) in values.iter().chain(&scalars).enumerate() {
         ptx += &format!("ld.global.b32 {register}, [%at+{}];\n", 4 * i);
     }
-    let text = fragment
-        .render(&values, &values[..outputs], &scalars)
-        .expect("the counts match");
+    let text = fragment.render(&values, &values[..outputs], &scalars).expect("the counts match");
     ptx += &format!("{{\n{text}}}\n");
     for (i, register) in values[..outputs].iter().enumerate() {
         ptx += &format!("st.global.b32 [%at+{}], {register};\n", 4 * i);
@@ -65,10 +56,7 @@ pub fn assemble(arch: &str, version: &str, fragments: &[(String, &Fragment)]) {
         ptx += &kernel(name, fragment);
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
-    let (source, object) = (
-        folder.path().join("gates.ptx"),
-        folder.path().join("gates.cubin"),
-    );
+    let (source, object) = (folder.path().join("gates.ptx"), folder.path().join("gates.cubin"));
     std::fs::write(&source, &ptx).expect("a temporary file");
     let ptxas = ptxas();
     let output = Command::new(&ptxas)
@@ -76,22 +64,11 @@ pub fn assemble(arch: &str, version: &str, fragments: &[(String, &Fragment)]) {
         .arg(&object)
         .arg(&source)
         .output()
-        .unwrap_or_else(|e| {
-            panic!(
-                "{} does not run ({e}); scripts/setup.sh fetches it",
-                ptxas.display()
-            )
-        });
+        .unwrap_or_else(|e| panic!("{} does not run ({e}); scripts/setup.sh fetches it", ptxas.display()));
     let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}\n{ptx}");
     assert!(!said.contains("warning"), "{said}\n{ptx}");
     let kernels = said.matches("Used ").count();
-    let spotless = said
-        .matches("0 bytes stack frame, 0 bytes spill stores")
-        .count();
-    assert_eq!(
-        (kernels, spotless),
-        (fragments.len(), fragments.len()),
-        "{said}"
-    );
+    let spotless = said.matches("0 bytes stack frame, 0 bytes spill stores").count();
+    assert_eq!((kernels, spotless), (fragments.len(), fragments.len()), "{said}");
 }
