@@ -127,6 +127,14 @@ fn malformed_products() {
 }
 
 #[test]
+fn names_are_ptx_identifiers_too() {
+    refused("größe * (A @ B1) * (A @ B2)", "^^^^^", "cannot be a name in PTX");
+    refused("silu(r#A @ B1) * (A @ B2)", "     ^^^", "no `r#`");
+    refused("silu(A @ in) * (A @ B2)", "         ^^", "the name of a matrix");
+    refused("type * (A @ B1) * (A @ B2)", "^^^^", "expected a product");
+}
+
+#[test]
 fn functions_are_known_and_get_their_arguments() {
     refused("sliu(A @ B1) * (A @ B2)", "^^^^", "did you mean `silu`?");
     refused("swish(A @ B1) * (A @ B2)", "^^^^^", "did you mean `silu`?");
