@@ -1,1 +1,3 @@
 //! Runs PTX text on the CPU: a functional model of one GPU.
+
+pub mod engine;
