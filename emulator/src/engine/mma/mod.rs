@@ -7,10 +7,17 @@
 //! - [`scalar`]: one element of D computed the plain way
 //! - [`operands`]: A, B and scale factors out of shared and Tensor Memory
 //! - [`layout`]: which word of Tensor Memory an element of D is
-//! - [`product`]: whole rows of D, choosing the fastest path the machine has
+//! - [`product`]: whole rows of D: [`fp4`] for mxf4 and mxf4nvf4, [`float`] for the other
+//!   floating-point kinds, [`integer`] for i8
+//! - [`path`]: which host instructions they use
 
+mod exact;
+pub mod float;
+pub mod fp4;
+pub mod integer;
 pub mod layout;
 pub mod operands;
+pub mod path;
 pub mod product;
 pub mod scalar;
 pub mod sum;
@@ -232,6 +239,7 @@ pub fn execute<E>(
         return Err(MmaError::LaneMask { kind });
     }
     let layout = layout::DLayout::new(&idesc, instruction.d)?;
+    let path = path::Path::best();
     let b = operands::gather_b(instruction, &idesc, ctas)?;
     // All operands of all CTAs are read before any D is written.
     let mut jobs = Vec::with_capacity(2 * ctas.len());
@@ -244,7 +252,7 @@ pub fn execute<E>(
             jobs.push((
                 rank,
                 *half,
-                product::Product::new(&idesc, arithmetic, &a, &b, scales),
+                product::Product::new(&idesc, arithmetic, path, &a, &b, scales.as_ref()),
             ));
         }
     }

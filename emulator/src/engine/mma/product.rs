@@ -1,144 +1,81 @@
-//! Rows of D from decoded operands.
+//! Rows of D from gathered operands, whatever the kind.
 
 use super::Arithmetic;
+use super::float::{FloatMode, FloatProduct};
+use super::fp4::Fp4Product;
+use super::integer::IntegerProduct;
 use super::operands::Scales;
-use super::scalar::Cell;
-use super::sum::{Number, SumRule};
-use crate::engine::descriptor::{OperandTile, Packing};
+use super::path::Path;
+use crate::engine::descriptor::OperandTile;
 use crate::engine::format::{Format, Overflow, Rounding};
 use crate::engine::idesc::{AccumulatorType, ElementType, InstructionDescriptor};
 
-/// The operands of one instruction, decoded for one pass over rows of D.
+/// The operands of one instruction, decoded, ready to make rows of D.
 #[derive(Clone, Debug)]
-pub struct Product {
-    idesc: InstructionDescriptor,
-    arithmetic: Arithmetic,
-    /// Codes along K of every row of A.
-    a: Vec<Vec<u32>>,
-    /// Codes along K of every column of B.
-    b: Vec<Vec<u32>>,
-    scales: Option<Scales>,
+pub enum Product {
+    /// Kinds mxf4 and mxf4nvf4.
+    Fp4(Fp4Product),
+    /// The other floating-point kinds.
+    Float(FloatProduct),
+    /// Kind i8.
+    Integer(IntegerProduct),
 }
 
 impl Product {
-    /// Decodes the operands. `a` has the rows of D, `b` its columns; `scales` is `None` for plain
-    /// kinds.
+    /// Decodes the operands. `a` has the rows of D, `b` its columns, both with 32 bytes of K in the
+    /// packing that `idesc` asks for; `scales` is `None` for plain kinds.
     pub fn new(
         idesc: &InstructionDescriptor,
         arithmetic: Arithmetic,
+        path: Path,
         a: &OperandTile,
         b: &OperandTile,
-        scales: Option<Scales>,
+        scales: Option<&Scales>,
     ) -> Self {
-        Self {
-            idesc: *idesc,
-            arithmetic,
-            a: codes(a),
-            b: codes(b),
-            scales,
+        let plain = arithmetic == Arithmetic::F32;
+        let negate = idesc.negate_a != idesc.negate_b;
+        match (idesc.a, idesc.b, scales) {
+            (ElementType::Float(_), ElementType::Float(_), Some(scales))
+                if idesc.kind.k() == 64 =>
+            {
+                Self::Fp4(Fp4Product::new(path, plain, negate, a, b, scales))
+            }
+            (ElementType::Float(a_format), ElementType::Float(b_format), _) => {
+                let half = idesc.d == AccumulatorType::F16;
+                let mode = FloatMode {
+                    plain,
+                    half,
+                    negate,
+                };
+                Self::Float(FloatProduct::new(
+                    path,
+                    mode,
+                    (a_format, a),
+                    (b_format, b),
+                    scales,
+                ))
+            }
+            _ => {
+                let signed = |element| element == ElementType::S8;
+                let (a, b) = ((signed(idesc.a), a), (signed(idesc.b), b));
+                Self::Integer(IntegerProduct::new(path, idesc.saturate, a, b))
+            }
         }
     }
 
     /// Adds row `row` of A times all columns of B to `words`, one word an element of D. Where D's
-    /// old value is not an input the words are zero.
+    /// old value is not an input the words are zero. Panics if `row` is not a row of A.
     pub fn accumulate_row(&self, row: usize, words: &mut [u32]) {
-        let a = &self.a[row];
-        for (column, (word, b)) in words.iter_mut().zip(&self.b).enumerate() {
-            *word = self.cell(row, column, a, b, *word);
-        }
-    }
-
-    fn cell(&self, row: usize, column: usize, a: &[u32], b: &[u32], word: u32) -> u32 {
-        let (ElementType::Float(a_format), ElementType::Float(b_format)) =
-            (self.idesc.a, self.idesc.b)
-        else {
-            return self.integer(a, b, word);
-        };
-        let scales = self.scales.as_ref().map(|s| {
-            let count = s.factors.vec.per_instruction() as usize;
-            (
-                s.factors.format,
-                s.a[row].to_le_bytes(),
-                s.b[column].to_le_bytes(),
-                count,
-            )
-        });
-        let negate = self.idesc.negate_a != self.idesc.negate_b;
-        if self.arithmetic == Arithmetic::F32 {
-            return self.plain((a_format, a), (b_format, b), scales, negate, word);
-        }
-        let (c, rule) = match self.idesc.d {
-            AccumulatorType::F16 => (Number::of(Format::F16, word), SumRule::TCGEN05_F16),
-            _ if a.len() == 64 => (Number::of_f32(f32::from_bits(word)), SumRule::TCGEN05_FP4),
-            _ => (Number::of_f32(f32::from_bits(word)), SumRule::TCGEN05),
-        };
-        let scales = scales
-            .as_ref()
-            .map(|(f, sa, sb, n)| (*f, &sa[..*n], &sb[..*n]));
-        Cell {
-            a: (a_format, a),
-            b: (b_format, b),
-            scales,
-            negate,
-            c,
-            rule,
-        }
-        .value()
-    }
-
-    fn plain(
-        &self,
-        (a_format, a): (Format, &[u32]),
-        (b_format, b): (Format, &[u32]),
-        scales: Option<(Format, [u8; 4], [u8; 4], usize)>,
-        negate: bool,
-        word: u32,
-    ) -> u32 {
-        let half = self.idesc.d == AccumulatorType::F16;
-        let mut sum = if half {
-            Format::F16.decode(word)
-        } else {
-            f32::from_bits(word)
-        };
-        for (k, (&a, &b)) in a.iter().zip(b).enumerate() {
-            let mut product = a_format.decode(a) * b_format.decode(b);
-            if let Some((format, sa, sb, count)) = &scales {
-                let index = k * count / self.idesc.kind.k() as usize;
-                product *= format.decode(sa[index].into()) * format.decode(sb[index].into());
-            }
-            sum += if negate { -product } else { product };
-        }
-        match half {
-            _ if sum.is_nan() && half => 0x7fff,
-            _ if sum.is_nan() => 0x7fff_ffff,
-            true => Format::F16.encode(sum, Rounding::NearestEven, Overflow::Ieee),
-            false => sum.to_bits(),
-        }
-    }
-
-    fn integer(&self, a: &[u32], b: &[u32], word: u32) -> u32 {
-        let value = |element: ElementType, code: u32| match element {
-            ElementType::S8 => i64::from(code as u8 as i8),
-            _ => i64::from(code),
-        };
-        let dot: i64 = a
-            .iter()
-            .zip(b)
-            .map(|(&a, &b)| value(self.idesc.a, a) * value(self.idesc.b, b))
-            .sum();
-        let sum = dot + i64::from(word as i32);
-        let clamped = sum.clamp(i32::MIN.into(), i32::MAX.into());
-        // Without saturation the sum wraps.
-        if self.idesc.saturate {
-            clamped as u32
-        } else {
-            sum as u32
+        match self {
+            Self::Fp4(product) => product.accumulate_row(row, words),
+            Self::Float(product) => product.accumulate_row(row, words),
+            Self::Integer(product) => product.accumulate_row(row, words),
         }
     }
 }
 
-/// Divides accumulators by `2^shift`, as `scale-input-d` asks. Results below the normal numbers
-/// are rounded to nearest.
+/// Divides accumulators by `2^shift` (at most 126), as `scale-input-d` asks. Results below the
+/// normal numbers are rounded to nearest.
 pub(super) fn scale_down(d: AccumulatorType, shift: u32, words: &mut [u32]) {
     let factor = f32::from_bits((127 - shift) << 23);
     for word in words {
@@ -150,29 +87,4 @@ pub(super) fn scale_down(d: AccumulatorType, shift: u32, words: &mut [u32]) {
             _ => (f32::from_bits(*word) * factor).to_bits(),
         };
     }
-}
-
-/// The codes along K of every row.
-fn codes(tile: &OperandTile) -> Vec<Vec<u32>> {
-    tile.rows
-        .iter()
-        .map(|row| match tile.packing {
-            Packing::Packed4 => (0..64)
-                .map(|k| u32::from(row[k / 2] >> (k % 2 * 4) & 0xf))
-                .collect(),
-            Packing::Bits16 => row
-                .as_chunks::<2>()
-                .0
-                .iter()
-                .map(|&le| u16::from_le_bytes(le).into())
-                .collect(),
-            Packing::Bits32 => row
-                .as_chunks::<4>()
-                .0
-                .iter()
-                .map(|&le| u32::from_le_bytes(le))
-                .collect(),
-            _ => row.iter().map(|&code| code.into()).collect(),
-        })
-        .collect()
 }

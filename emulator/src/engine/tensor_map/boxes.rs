@@ -189,12 +189,12 @@ impl TensorMapParams {
                 sink,
             )
             .map_err(BoxError::Memory)?;
-            for d in 1..self.rank() {
-                index[d] += 1;
-                if index[d] < self.taken(d) {
+            for (d, at) in index.iter_mut().enumerate().take(self.rank()).skip(1) {
+                *at += 1;
+                if *at < self.taken(d) {
                     break;
                 }
-                index[d] = 0;
+                *at = 0;
             }
         }
         Ok(())
