@@ -39,7 +39,7 @@ pub struct Case {
     pub negate_a: bool,
     pub accumulate: bool,
     pub id: (u32, u32),
-    ue4m3: bool,
+    pub ue4m3: bool,
     pub f_upper: bool,
 }
 
