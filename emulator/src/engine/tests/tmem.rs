@@ -306,7 +306,7 @@ fn words_remember_what_happened_to_them() {
         tmem.row(9, 500, 20),
         Err(TmemError::OutOfBounds {
             lane: 9,
-            column: 519
+            column: 512
         })
     );
     assert_eq!(
@@ -545,7 +545,7 @@ fn copies_are_refused_by_whoever_is_concerned() {
         refused,
         Err(CpError::Tmem(TmemError::OutOfBounds {
             lane: 128,
-            column: 3
+            column: 0
         }))
     );
 }
