@@ -22,6 +22,9 @@ pub mod product;
 pub mod scalar;
 pub mod sum;
 
+#[cfg(test)]
+mod tests;
+
 use super::SmemReader;
 use super::descriptor::DescriptorError;
 use super::idesc::{CtaGroup, IdescError, InstructionDescriptor, MmaKind, ScaleVec};

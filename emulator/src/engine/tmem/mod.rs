@@ -304,10 +304,10 @@ impl Tmem {
     fn check_live(&self, lane: u32, column: u32, count: u32) -> Result<(), TmemError> {
         let end = column.saturating_add(count);
         if lane >= LANES || end > COLUMNS {
-            let column = if column >= COLUMNS {
+            let column = if lane >= LANES {
                 column
             } else {
-                end.saturating_sub(1)
+                column.max(COLUMNS)
             };
             return Err(TmemError::OutOfBounds { lane, column });
         }

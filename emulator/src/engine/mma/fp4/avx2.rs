@@ -35,8 +35,8 @@ fn dots(row: &Row, block: &Block, first: usize) -> [__m256i; 4] {
         let mut pairs = _mm256_setzero_si256();
         for quad in 4 * run..4 * run + 4 {
             let a = _mm256_set1_epi32(row.quads[quad] as i32);
-            let b = &block.quads[quad][4 * first..4 * first + 32];
-            // SAFETY: there are 32 bytes.
+            let b = &block.quads[quad][first..first + 8];
+            // SAFETY: there are eight words.
             let b = unsafe { _mm256_loadu_si256(b.as_ptr().cast()) };
             pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(a, b));
         }

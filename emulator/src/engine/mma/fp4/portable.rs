@@ -42,10 +42,12 @@ fn dots(row: &Row, block: &Block) -> [[i16; BLOCK]; 4] {
     let mut dots = [[0i16; BLOCK]; 4];
     for (run, dots) in dots.iter_mut().enumerate() {
         for quad in 4 * run..4 * run + 4 {
-            let a: [i16; 4] = std::array::from_fn(|k| row.halves[4 * quad + k].into());
-            for (dot, b) in dots.iter_mut().zip(block.quads[quad].as_chunks::<4>().0) {
-                for (&a, &b) in a.iter().zip(b) {
-                    *dot += a * i16::from(b);
+            let a = row.quads[quad]
+                .to_le_bytes()
+                .map(|byte| i16::from(byte) - 12);
+            for (dot, b) in dots.iter_mut().zip(&block.quads[quad]) {
+                for (a, b) in a.into_iter().zip(b.to_le_bytes()) {
+                    *dot += a * i16::from(b as i8);
                 }
             }
         }
