@@ -27,7 +27,10 @@ pub(crate) struct Pred {
 }
 
 impl Pred {
-    pub const ALWAYS: Pred = Pred { slot: TRUE, negated: false };
+    pub const ALWAYS: Pred = Pred {
+        slot: TRUE,
+        negated: false,
+    };
 }
 
 /// State spaces of memory instructions.
@@ -177,86 +180,395 @@ pub(crate) struct TensorCopy {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Nop,
-    Alu1 { f: F1, d: Slot, a: Slot },
-    Alu2 { f: F2, d: Slot, a: Slot, b: Slot },
-    Alu3 { f: F3, d: Slot, a: Slot, b: Slot, c: Slot },
-    Mov { d: Slot, a: Slot },
-    Bfi { d: Slot, s: [Slot; 4], bits: u32 },
-    Lop3 { d: Slot, s: [Slot; 3], table: u8, p: u32, combine: Option<(bool, Pred)> },
-    Cvt { how: Box<Convert>, d: Slot, a: Slot, b: Slot, packed: bool },
+    Alu1 {
+        f: F1,
+        d: Slot,
+        a: Slot,
+    },
+    Alu2 {
+        f: F2,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+    },
+    Alu3 {
+        f: F3,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        c: Slot,
+    },
+    Mov {
+        d: Slot,
+        a: Slot,
+    },
+    Bfi {
+        d: Slot,
+        s: [Slot; 4],
+        bits: u32,
+    },
+    Lop3 {
+        d: Slot,
+        s: [Slot; 3],
+        table: u8,
+        p: u32,
+        combine: Option<(bool, Pred)>,
+    },
+    Cvt {
+        how: Box<Convert>,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        packed: bool,
+    },
     /// `add.cc`, `addc`, `sub.cc`, `subc`, `mad.cc`, `madc`: `a + b + carry` with `b` inverted for sub.
-    Carry { d: Slot, a: Slot, b: Slot, subtract: bool, use_carry: bool, set_carry: bool, bits: u32 },
-    Pack { d: Box<[Slot]>, s: Box<[Slot]>, bits: u32 },
-    Unpack { d: Box<[Slot]>, s: Box<[Slot]>, bits: u32 },
-    Setp { f: Cmp, p: u32, q: u32, a: Slot, b: Slot, combine: Option<(u8, Pred)> },
-    Set { f: Cmp, d: Slot, a: Slot, b: Slot, combine: Option<(u8, Pred)>, yes: u64 },
+    Carry {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        subtract: bool,
+        use_carry: bool,
+        set_carry: bool,
+        bits: u32,
+    },
+    Pack {
+        d: Box<[Slot]>,
+        s: Box<[Slot]>,
+        bits: u32,
+    },
+    Unpack {
+        d: Box<[Slot]>,
+        s: Box<[Slot]>,
+        bits: u32,
+    },
+    Setp {
+        f: Cmp,
+        p: u32,
+        q: u32,
+        a: Slot,
+        b: Slot,
+        combine: Option<(u8, Pred)>,
+    },
+    Set {
+        f: Cmp,
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        combine: Option<(u8, Pred)>,
+        yes: u64,
+    },
     /// `setp` on packed halves: `f` compares zero-extended 16-bit values.
-    Setp2 { f: Cmp, p: u32, q: u32, a: Slot, b: Slot, combine: Option<(u8, Pred)> },
-    Selp { d: Slot, a: Slot, b: Slot, p: Pred },
+    Setp2 {
+        f: Cmp,
+        p: u32,
+        q: u32,
+        a: Slot,
+        b: Slot,
+        combine: Option<(u8, Pred)>,
+    },
+    Selp {
+        d: Slot,
+        a: Slot,
+        b: Slot,
+        p: Pred,
+    },
     /// Truth table on two predicates, bit `2a + b`.
-    PredOp { d: u32, a: Pred, b: Pred, table: u8 },
-    ReadClock { d: Slot, what: Clock },
-    Load { space: Space, at: Addr, elem: u32, dst: Box<[Slot]>, signed: bool, reg_bits: u32 },
-    Store { space: Space, at: Addr, elem: u32, src: Box<[Slot]> },
-    Atom { space: Space, at: Addr, op: Rmw, ty: Ty, d: Box<[Slot]>, b: Box<[Slot]>, c: Slot },
-    LdMatrix { space: Space, at: Addr, trans: bool, dst: Box<[Slot]> },
-    StMatrix { space: Space, at: Addr, trans: bool, src: Box<[Slot]> },
+    PredOp {
+        d: u32,
+        a: Pred,
+        b: Pred,
+        table: u8,
+    },
+    ReadClock {
+        d: Slot,
+        what: Clock,
+    },
+    Load {
+        space: Space,
+        at: Addr,
+        elem: u32,
+        dst: Box<[Slot]>,
+        signed: bool,
+        reg_bits: u32,
+    },
+    Store {
+        space: Space,
+        at: Addr,
+        elem: u32,
+        src: Box<[Slot]>,
+    },
+    Atom {
+        space: Space,
+        at: Addr,
+        op: Rmw,
+        ty: Ty,
+        d: Box<[Slot]>,
+        b: Box<[Slot]>,
+        c: Slot,
+    },
+    LdMatrix {
+        space: Space,
+        at: Addr,
+        trans: bool,
+        dst: Box<[Slot]>,
+    },
+    StMatrix {
+        space: Space,
+        at: Addr,
+        trans: bool,
+        src: Box<[Slot]>,
+    },
     /// Copy within the thread's local frame, as calls need.
-    CopyLocal { dst: u32, src: u32, bytes: u32 },
-    Prefetch { at: Addr, space: Space },
-    ToGeneric { d: Slot, a: Slot, space: Space },
-    FromGeneric { d: Slot, a: Slot, space: Space },
-    IsSpace { p: u32, a: Slot, space: Space },
-    Mapa { d: Slot, a: Slot, rank: Slot, generic: bool },
-    GetCtaRank { d: Slot, a: Slot },
-    Bra { target: u32 },
-    Brx { index: Slot, targets: Box<[u32]> },
-    Call { target: u32 },
+    CopyLocal {
+        dst: u32,
+        src: u32,
+        bytes: u32,
+    },
+    Prefetch {
+        at: Addr,
+        space: Space,
+    },
+    ToGeneric {
+        d: Slot,
+        a: Slot,
+        space: Space,
+    },
+    FromGeneric {
+        d: Slot,
+        a: Slot,
+        space: Space,
+    },
+    IsSpace {
+        p: u32,
+        a: Slot,
+        space: Space,
+    },
+    Mapa {
+        d: Slot,
+        a: Slot,
+        rank: Slot,
+        generic: bool,
+    },
+    GetCtaRank {
+        d: Slot,
+        a: Slot,
+    },
+    Bra {
+        target: u32,
+    },
+    Brx {
+        index: Slot,
+        targets: Box<[u32]>,
+    },
+    Call {
+        target: u32,
+    },
     Ret,
     Exit,
-    Trap { what: &'static str },
-    Bar { kind: BarKind, id: Slot, count: Slot, aligned: bool, p: Pred, d: Slot, dp: u32 },
-    BarWarpSync { mask: Slot },
-    ClusterArrive { aligned: bool },
-    ClusterWait { aligned: bool },
-    Vote { kind: Vote, d: Slot, p: u32, src: Pred, mask: Slot },
-    Shfl { kind: Shuffle, d: Slot, p: u32, a: Slot, b: Slot, c: Slot, mask: Slot },
-    Match { all: bool, d: Slot, p: u32, a: Slot, mask: Slot },
-    Redux { f: F2, d: Slot, a: Slot, mask: Slot },
-    Activemask { d: Slot },
-    Elect { d: Slot, p: u32, mask: Slot },
-    MbarInit { at: Addr, space: Space, count: Slot },
-    MbarInval { at: Addr, space: Space },
-    MbarArrive { at: Addr, space: Space, state: Slot, count: Slot, expect: Slot, drop: bool },
-    MbarTx { at: Addr, space: Space, bytes: Slot, complete: bool },
-    MbarWait { at: Addr, space: Space, p: u32, token: Slot, parity: bool, blocking: bool },
-    MbarPending { d: Slot, state: Slot },
-    CpAsync { dst: Addr, src: Addr, bytes: u32, valid: Slot, ignore: Option<Pred> },
+    Trap {
+        what: &'static str,
+    },
+    Bar {
+        kind: BarKind,
+        id: Slot,
+        count: Slot,
+        aligned: bool,
+        p: Pred,
+        d: Slot,
+        dp: u32,
+    },
+    BarWarpSync {
+        mask: Slot,
+    },
+    ClusterArrive {
+        aligned: bool,
+    },
+    ClusterWait {
+        aligned: bool,
+    },
+    Vote {
+        kind: Vote,
+        d: Slot,
+        p: u32,
+        src: Pred,
+        mask: Slot,
+    },
+    Shfl {
+        kind: Shuffle,
+        d: Slot,
+        p: u32,
+        a: Slot,
+        b: Slot,
+        c: Slot,
+        mask: Slot,
+    },
+    Match {
+        all: bool,
+        d: Slot,
+        p: u32,
+        a: Slot,
+        mask: Slot,
+    },
+    Redux {
+        f: F2,
+        d: Slot,
+        a: Slot,
+        mask: Slot,
+    },
+    Activemask {
+        d: Slot,
+    },
+    Elect {
+        d: Slot,
+        p: u32,
+        mask: Slot,
+    },
+    MbarInit {
+        at: Addr,
+        space: Space,
+        count: Slot,
+    },
+    MbarInval {
+        at: Addr,
+        space: Space,
+    },
+    MbarArrive {
+        at: Addr,
+        space: Space,
+        state: Slot,
+        count: Slot,
+        expect: Slot,
+        drop: bool,
+    },
+    MbarTx {
+        at: Addr,
+        space: Space,
+        bytes: Slot,
+        complete: bool,
+    },
+    MbarWait {
+        at: Addr,
+        space: Space,
+        p: u32,
+        token: Slot,
+        parity: bool,
+        blocking: bool,
+    },
+    MbarPending {
+        d: Slot,
+        state: Slot,
+    },
+    CpAsync {
+        dst: Addr,
+        src: Addr,
+        bytes: u32,
+        valid: Slot,
+        ignore: Option<Pred>,
+    },
     CpAsyncCommit,
-    CpAsyncWait { groups: u32 },
-    CpAsyncArrive { at: Addr, space: Space, noinc: bool },
-    BulkLoad { dst: Addr, src: Addr, bytes: Slot, mbar: Addr, mask: Slot },
-    BulkSmem { dst: Addr, src: Addr, bytes: Slot, mbar: Addr },
-    BulkStore { dst: Addr, src: Addr, bytes: Slot, reduce: Option<(Rmw, Ty)> },
+    CpAsyncWait {
+        groups: u32,
+    },
+    CpAsyncArrive {
+        at: Addr,
+        space: Space,
+        noinc: bool,
+    },
+    BulkLoad {
+        dst: Addr,
+        src: Addr,
+        bytes: Slot,
+        mbar: Addr,
+        mask: Slot,
+    },
+    BulkSmem {
+        dst: Addr,
+        src: Addr,
+        bytes: Slot,
+        mbar: Addr,
+    },
+    BulkStore {
+        dst: Addr,
+        src: Addr,
+        bytes: Slot,
+        reduce: Option<(Rmw, Ty)>,
+    },
     TensorLoad(Box<TensorCopy>),
-    TensorStore { copy: Box<TensorCopy>, reduce: Option<Rmw> },
+    TensorStore {
+        copy: Box<TensorCopy>,
+        reduce: Option<Rmw>,
+    },
     TensorPrefetch(Box<TensorCopy>),
     BulkCommit,
-    BulkWait { groups: u32, read: bool },
-    BulkFill { dst: Addr, bytes: Slot },
-    TcAlloc { dst: Addr, space: Space, columns: Slot, pair: bool },
-    TcDealloc { at: Slot, columns: Slot, pair: bool },
-    TcRelinquish { pair: bool },
-    TcCopy { at: Addr, desc: Slot, shape: CpShape, decompress: Option<CpDecompress>, pair: bool },
+    BulkWait {
+        groups: u32,
+        read: bool,
+    },
+    BulkFill {
+        dst: Addr,
+        bytes: Slot,
+    },
+    TcAlloc {
+        dst: Addr,
+        space: Space,
+        columns: Slot,
+    },
+    TcDealloc {
+        at: Slot,
+        columns: Slot,
+    },
+    TcRelinquish,
+    TcCopy {
+        at: Addr,
+        desc: Slot,
+        shape: CpShape,
+        decompress: Option<CpDecompress>,
+        pair: bool,
+    },
     TcMma(Box<Mma>),
-    TcShift { at: Addr, pair: bool },
-    TcLoad { at: Addr, shape: LdStShape, repeat: u32, packed: bool, split: u32, dst: Box<[Slot]> },
-    TcStore { at: Addr, shape: LdStShape, repeat: u32, packed: bool, split: u32, src: Box<[Slot]> },
-    TcWait { load: bool },
-    TcCommit { at: Addr, space: Space, mask: Slot, pair: bool },
-    TryCancel { dst: Addr, mbar: Addr, multicast: bool },
-    QueryCanceled { p: u32, lo: Slot },
-    QueryCtaid { d: Box<[Slot]>, lo: Slot, hi: Slot, first: u8 },
+    TcShift {
+        at: Addr,
+        pair: bool,
+    },
+    TcLoad {
+        at: Addr,
+        shape: LdStShape,
+        repeat: u32,
+        packed: bool,
+        split: u32,
+        dst: Box<[Slot]>,
+    },
+    TcStore {
+        at: Addr,
+        shape: LdStShape,
+        repeat: u32,
+        packed: bool,
+        split: u32,
+        src: Box<[Slot]>,
+    },
+    TcWait {
+        load: bool,
+    },
+    TcCommit {
+        at: Addr,
+        space: Space,
+        mask: Slot,
+    },
+    TryCancel {
+        dst: Addr,
+        mbar: Addr,
+        multicast: bool,
+    },
+    QueryCanceled {
+        p: u32,
+        lo: Slot,
+    },
+    QueryCtaid {
+        d: Box<[Slot]>,
+        lo: Slot,
+        hi: Slot,
+        first: u8,
+    },
     SetMaxNreg,
 }
 
@@ -280,6 +592,8 @@ pub(crate) struct ParamInfo {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub code: Vec<Inst>,
+    /// The return that ends the kernel's own body.
+    pub exit_pc: u32,
     pub registers: u32,
     pub predicates: u32,
     pub constants: Vec<Lanes>,
@@ -303,7 +617,9 @@ impl Program {
         let i = self.names.partition_point(|n| n.0 <= slot);
         match i.checked_sub(1).map(|i| &self.names[i]) {
             Some((first, 1, name)) if *first == slot => name.clone(),
-            Some((first, count, name)) if slot - first < *count => format!("{name}{}", slot - first),
+            Some((first, count, name)) if slot - first < *count => {
+                format!("{name}{}", slot - first)
+            }
             _ => format!("register {slot}"),
         }
     }
