@@ -39,3 +39,4 @@ pub mod format;
 pub mod inputs;
 pub mod layout;
 pub mod reference;
+pub mod toolchain;
