@@ -35,8 +35,11 @@
 //! ```
 
 pub mod check;
+pub mod device;
 pub mod format;
+pub mod gemm;
 pub mod inputs;
+pub mod launch_file;
 pub mod layout;
 pub mod reference;
 pub mod toolchain;
