@@ -40,7 +40,10 @@ impl Expr {
     /// [`EvalError::MissingScalar`] where one that it uses is not given.
     pub fn evaluator(&self, scalars: &[(&str, f64)]) -> Result<Evaluator, EvalError> {
         let mut steps = Vec::new();
-        self.flatten(scalars, &mut steps)?;
+        self.flatten(scalars, &mut steps).map_err(|name| EvalError::MissingScalar {
+            name: name.to_owned(),
+            needed: self.scalars().join(", "),
+        })?;
         let (mut depth, mut deepest) = (0usize, 0usize);
         for step in &steps {
             match step {
@@ -62,7 +65,8 @@ impl Expr {
         Ok(self.evaluator(scalars)?.eval(first, second))
     }
 
-    fn flatten(&self, scalars: &[(&str, f64)], steps: &mut Vec<Step>) -> Result<(), EvalError> {
+    /// Appends the expression's steps; the error is the name of a scalar without a value.
+    fn flatten<'a>(&'a self, scalars: &[(&str, f64)], steps: &mut Vec<Step>) -> Result<(), &'a str> {
         for child in self.children() {
             child.flatten(scalars, steps)?;
         }
@@ -71,10 +75,7 @@ impl Expr {
             Expr::Literal(number) => Step::Constant(number.get()),
             Expr::Scalar(name) => {
                 let value = scalars.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
-                Step::Constant(value.ok_or_else(|| EvalError::MissingScalar {
-                    name: name.clone(),
-                    needed: self.scalars().join(", "),
-                })?)
+                Step::Constant(value.ok_or(name.as_str())?)
             }
             Expr::Neg(_) => Step::Neg,
             Expr::Binary(op, ..) => Step::Binary(*op),

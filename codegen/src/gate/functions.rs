@@ -1,21 +1,21 @@
 //! The functions a gate may call, as one table: name, parameters, f64 evaluator, f32 lowering.
 //!
 //! Bounds below are for the lowering against exact mathematics, with every `approx` instruction at
-//! the edge of what the PTX ISA allows it ("Floating Point Instructions"). `u` is 2^-24, half an
+//! the edge of what the PTX ISA allows it ("Floating Point Instructions"). u is 2^-24, half an
 //! ulp of 1. They hold for finite arguments; tests measure them on the host model.
 //!
 //! | function | bound on the f32 result |
 //! |---|---|
 //! | `min`, `max`, `clamp`, `abs`, `relu` | exact |
-//! | `square` | relative `u` |
-//! | `sqrt` | relative 3u |
+//! | `square` | relative u |
+//! | `sqrt` | relative 4u |
 //! | `exp` | relative (6 + 1.5·\|x\|)·u; subnormal results are kept |
-//! | `log` | absolute 4u for x in (0.5, 2), relative 8u elsewhere |
-//! | `sigmoid` | relative (10 + 1.5·\|x\|)·u; results under 2^-126 become 0 |
-//! | `silu` | relative (11 + 1.5·\|x\|)·u; for x < -87.3 the result becomes -0 (it is under 1.1e-36) |
-//! | `tanh` | relative 10u |
-//! | `gelu` | relative (14 + 1.6·x²)·u for x < 0, 14u for x ≥ 0; absolute 1.5e-7·max(1, x) |
-//! | `gelu_tanh` | relative (16 + 6·\|z\|)·u with z = 0.79788·(x + 0.044715·x³) |
+//! | `log` | absolute 4u for 0.5 < x < 2, relative 8u elsewhere |
+//! | `sigmoid` | relative (7 + 1.5·\|x\|)·u; results under 2^-126 become 0 |
+//! | `silu` | relative (8 + 1.5·\|x\|)·u; for x < -87.3 the result becomes -0 (it is under 1.1e-36) |
+//! | `tanh` | relative 18u |
+//! | `gelu` | relative 17u for x ≥ 0 and (19 + x²)·u for x < 0; absolute 2e-7·max(1, x) |
+//! | `gelu_tanh` | relative (8 + 5·\|z\|)·u with z = 0.79788·(x + 0.044715·x³) |
 //!
 //! The terms that grow with x are the rounding of the exponent, as in every `ex2`-based `expf`.
 //!

@@ -263,7 +263,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
     /// The value of a hole.
     fn read(&self, hole: &str) -> Result<FloatValue<'c>, Failure> {
         let kind = self.context.f32_type().fn_type(&[], false);
-        let value = self.assembly(kind, format!("mov.b32 $0, <{hole}>;"), "=r", &[])?;
+        let value = self.assembly(kind, format!("mov.b32 $0, <{hole}>;"), "=f", &[])?;
         Ok(value.ok_or("inline assembly without a result")?.into_float_value())
     }
 
@@ -271,7 +271,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
     fn write(&self, hole: &str, value: FloatValue<'c>) -> Result<(), Failure> {
         let f32_type = self.context.f32_type();
         let kind = self.context.void_type().fn_type(&[f32_type.into()], false);
-        self.assembly(kind, format!("mov.b32 <{hole}>, $0;"), "r", &[value.into()])?;
+        self.assembly(kind, format!("mov.b32 <{hole}>, $0;"), "f", &[value.into()])?;
         Ok(())
     }
 

@@ -9,9 +9,10 @@
 //! atom    := NAME '@' NAME | NUMBER | NAME '(' expr (',' expr)* ')' | NAME | '(' expr ')'
 //! ```
 //!
-//! A `NAME` beside `@` is a matrix, before parentheses a function, and otherwise a run-time scalar
-//! (f32). Both products have the same left operand; the right operand that comes first in reading
-//! order makes [`Product::First`]. Each product may be written any number of times.
+//! A `NAME` is an ASCII identifier that is no keyword: beside `@` a matrix, before parentheses a
+//! function, and otherwise a run-time scalar (f32). Both products have the same left operand; the
+//! right operand that comes first in reading order makes [`Product::First`]. Each product may be
+//! written any number of times.
 //!
 //! As a [`syn::parse::Parse`] the expression ends before the first token that cannot continue it,
 //! which has to be `,`, `;` or the end.
@@ -21,7 +22,6 @@ use std::ops::Range;
 
 use proc_macro2::Span;
 use quote::ToTokens;
-use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Ident, Lit, Result, Token, token};
 
@@ -98,7 +98,7 @@ impl std::str::FromStr for Gate {
                 "this is not a token of the gate language: an unmatched bracket or quote, or a \
                  character that has no meaning here"
                     .to_owned(),
-                start..end,
+                start..end.max(start + 1),
             )
         })?;
         let whole = |input: ParseStream| {
@@ -261,12 +261,12 @@ impl Parser {
         if input.peek(Token![@]) {
             return Err(input.error("`@` has no left operand; a product is written `A @ B1`"));
         }
-        if !input.peek(Ident::peek_any) {
+        if !input.peek(Ident) {
             let message =
                 format!("expected a product (`A @ B1`), a function, a scalar's name or a number; {EXAMPLE}");
             return Err(input.error(message));
         }
-        let name: Ident = input.call(Ident::parse_any)?;
+        let name = name(input)?;
         if input.peek(Token![@]) {
             self.product(name, input)
         } else if input.peek(token::Paren) {
@@ -289,11 +289,11 @@ impl Parser {
 
     fn product(&mut self, left: Ident, input: ParseStream) -> Result<Expr> {
         input.parse::<Token![@]>()?;
-        if !input.peek(Ident::peek_any) {
+        if !input.peek(Ident) {
             let message = format!("expected the name of a matrix after `{left} @`");
             return Err(input.error(message));
         }
-        let right: Ident = input.call(Ident::parse_any)?;
+        let right = name(input)?;
         if input.peek(token::Paren) {
             let message =
                 format!("`{right}(...)` cannot be an operand of `@`; the operands are names of matrices");
@@ -443,6 +443,18 @@ impl Parser {
             }
         }
     }
+}
+
+/// A name. Kernels call their parameters after it, so it has to be one in PTX too.
+fn name(input: ParseStream) -> Result<Ident> {
+    let name: Ident = input.parse()?;
+    let text = name.to_string();
+    if text.starts_with("r#") || !text.is_ascii() {
+        let message =
+            format!("`{text}` cannot be a name in PTX; use ASCII letters, digits and `_`, and no `r#`");
+        return Err(Error::new(name.span(), message));
+    }
+    Ok(name)
 }
 
 /// A number and its place.
