@@ -51,7 +51,7 @@ fn codes(tile: &OperandTile, row: usize) -> Vec<u32> {
         .collect()
 }
 
-fn idesc(
+pub fn idesc(
     kind: MmaKind,
     a: ElementType,
     b: ElementType,
