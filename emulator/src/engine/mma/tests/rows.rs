@@ -392,7 +392,7 @@ fn draws() -> impl Strategy<Value = Draw> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
     fn fp4_paths_follow_the_rule(
