@@ -274,7 +274,10 @@ impl Module {
         };
         check_shape(program, launch)?;
         if program.params.len() != launch.args.len() {
-            return Err(LaunchError::ArgumentCount { expected: program.params.len(), found: launch.args.len() });
+            return Err(LaunchError::ArgumentCount {
+                expected: program.params.len(),
+                found: launch.args.len(),
+            });
         }
         let mut params = vec![0u8; program.param_bytes as usize];
         for (index, (p, arg)) in program.params.iter().zip(&launch.args).enumerate() {

@@ -77,7 +77,12 @@ impl Module {
                     .map(|(line, message)| ParseError {
                         file: name.to_owned(),
                         line,
-                        text: text.lines().nth((line as usize).saturating_sub(1)).unwrap_or("").trim().to_owned(),
+                        text: text
+                            .lines()
+                            .nth((line as usize).saturating_sub(1))
+                            .unwrap_or("")
+                            .trim()
+                            .to_owned(),
                         message,
                     })
                     .collect(),

@@ -45,9 +45,10 @@ const CLASSES: &[(&str, &[&str])] = &[
     (
         "type",
         &[
-            "pred", "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "u16x2",
-            "s16x2", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3x2", "e5m2x2", "e2m1x2",
-            "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4", "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4",
+            "pred", "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
+            "u16x2", "s16x2", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3x2",
+            "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4", "e4m3x4", "e5m2x4", "e2m3x4",
+            "e3m2x4",
         ],
     ),
     ("rnd", &["rn", "rz", "rm", "rp", "rna", "rs"]),
@@ -60,8 +61,8 @@ const CLASSES: &[(&str, &[&str])] = &[
     (
         "cmp",
         &[
-            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu", "geu", "num",
-            "nan",
+            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
+            "geu", "num", "nan",
         ],
     ),
     ("bool", &["and", "or", "xor"]),

@@ -168,7 +168,9 @@ impl Convert {
 
     /// A packed conversion of a packed source (`e4m3x2` from `f16x2` and back).
     pub fn repack(&self, x: u64) -> u64 {
-        let (Some((to, dbits)), Some((from, sbits))) = (element(self.dst), element(self.src)) else { return 0 };
+        let (Some((to, dbits)), Some((from, sbits))) = (element(self.dst), element(self.src)) else {
+            return 0;
+        };
         let half = |i: u32| {
             let v = from.decode(mask(x >> (i * sbits), sbits) as u32);
             u64::from(self.small(f64::from(v), to)) << (i * dbits)
@@ -182,7 +184,11 @@ fn integer_to_f64(v: i128, rounding: Rounding) -> f64 {
     let back = r as i128;
     match rounding {
         Rounding::TowardZero if back.abs() > v.abs() => {
-            if r > 0.0 { r.next_down() } else { r.next_up() }
+            if r > 0.0 {
+                r.next_down()
+            } else {
+                r.next_up()
+            }
         }
         Rounding::Down if back > v => r.next_down(),
         Rounding::Up if back < v => r.next_up(),
@@ -234,10 +240,19 @@ mod tests {
     #[test]
     fn integers_to_floats_round_once() {
         // 2^24 + 1 is a tie in f32.
-        assert_eq!(cvt(Ty::F32, Ty::U32, Rounding::NearestEven).apply((1 << 24) + 1), u64::from(16_777_216f32.to_bits()));
-        assert_eq!(cvt(Ty::F32, Ty::U32, Rounding::Up).apply((1 << 24) + 1), u64::from(16_777_218f32.to_bits()));
+        assert_eq!(
+            cvt(Ty::F32, Ty::U32, Rounding::NearestEven).apply((1 << 24) + 1),
+            u64::from(16_777_216f32.to_bits())
+        );
+        assert_eq!(
+            cvt(Ty::F32, Ty::U32, Rounding::Up).apply((1 << 24) + 1),
+            u64::from(16_777_218f32.to_bits())
+        );
         let v = u64::MAX - 1;
-        assert_eq!(cvt(Ty::F32, Ty::U64, Rounding::TowardZero).apply(v), u64::from((u64::MAX as f32).next_down().to_bits()));
+        assert_eq!(
+            cvt(Ty::F32, Ty::U64, Rounding::TowardZero).apply(v),
+            u64::from((u64::MAX as f32).next_down().to_bits())
+        );
     }
 
     #[test]

@@ -84,11 +84,7 @@ macro_rules! flags2 {
     ($f:ident, $bf:literal, $packed:expr, $m:expr) => {{
         macro_rules! arm {
             ($v:literal) => {
-                if $packed {
-                    l2!(|a, b| both2($f::<$bf, $v>, a, b))
-                } else {
-                    l2!(|a, b| $f::<$bf, $v>(a, b))
-                }
+                if $packed { l2!(|a, b| both2($f::<$bf, $v>, a, b)) } else { l2!(|a, b| $f::<$bf, $v>(a, b)) }
             };
         }
         match $m {
@@ -148,9 +144,7 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
     macro_rules! arm {
         ($bf:literal, $v:literal) => {
             if packed {
-                l3!(|a, b, c| {
-                    fma::<$bf, $v>(a, b, c) | fma::<$bf, $v>(a >> 16, b >> 16, c >> 16) << 16
-                })
+                l3!(|a, b, c| { fma::<$bf, $v>(a, b, c) | fma::<$bf, $v>(a >> 16, b >> 16, c >> 16) << 16 })
             } else {
                 l3!(|a, b, c| fma::<$bf, $v>(a, b, c))
             }

@@ -190,7 +190,9 @@ pub(crate) fn one(op: &str, ty: Ty) -> Option<F1> {
             _ => None,
         },
         "bfind.shiftamt" => match ty {
-            Ty::U32 => Some(l1!(|a| if a as u32 == 0 { 0xffff_ffff } else { (a as u32).leading_zeros() as u64 })),
+            Ty::U32 => {
+                Some(l1!(|a| if a as u32 == 0 { 0xffff_ffff } else { (a as u32).leading_zeros() as u64 }))
+            }
             Ty::U64 => Some(l1!(|a| if a == 0 { 0xffff_ffff } else { a.leading_zeros() as u64 })),
             _ => None,
         },
@@ -203,9 +205,12 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
     match op {
         "mad.lo" => by_int!(ty, i3, |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
         "mad.hi" => Some(match ty {
-            Ty::U32 => l3!(|a, b, c| ((a as u32 as u64 * b as u32 as u64) >> 32).wrapping_add(c) as u32 as u64),
+            Ty::U32 => {
+                l3!(|a, b, c| ((a as u32 as u64 * b as u32 as u64) >> 32).wrapping_add(c) as u32 as u64)
+            }
             Ty::S32 => {
-                l3!(|a, b, c| ((a as i32 as i64 * b as i32 as i64 >> 32) as u64).wrapping_add(c) as u32 as u64)
+                l3!(|a, b, c| ((a as i32 as i64 * b as i32 as i64 >> 32) as u64).wrapping_add(c) as u32
+                    as u64)
             }
             Ty::U64 => l3!(|a, b, c| ((a as u128 * b as u128 >> 64) as u64).wrapping_add(c)),
             Ty::S64 => l3!(|a, b, c| ((a as i64 as i128 * b as i64 as i128 >> 64) as u64).wrapping_add(c)),
@@ -234,7 +239,9 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
             let n = (n as u32).min(32);
             (v << n >> 32) as u32 as u64
         })),
-        "shf.l.wrap" => Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) << (n & 31) >> 32) as u32 as u64)),
+        "shf.l.wrap" => {
+            Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) << (n & 31) >> 32) as u32 as u64))
+        }
         "shf.r.clamp" => {
             Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n as u32).min(32)) as u32 as u64))
         }

@@ -59,13 +59,25 @@ pub(crate) fn to_f32(x: f64, rounding: Rounding) -> f32 {
     match rounding {
         Rounding::NearestEven | Rounding::NearestAway => r,
         Rounding::TowardZero => {
-            if back.abs() > x.abs() { toward_zero(r) } else { r }
+            if back.abs() > x.abs() {
+                toward_zero(r)
+            } else {
+                r
+            }
         }
         Rounding::Up => {
-            if back < x { r.next_up() } else { r }
+            if back < x {
+                r.next_up()
+            } else {
+                r
+            }
         }
         Rounding::Down => {
-            if back > x { r.next_down() } else { r }
+            if back > x {
+                r.next_down()
+            } else {
+                r
+            }
         }
     }
 }

@@ -9,13 +9,25 @@ use crate::parse::ast::Operand;
 use crate::program::{Op, Pred, SINK};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form { form: "add rnd? ftz? sat? .cc? type type?", section: "9.7.1.1, 9.7.2.1, 9.7.3.3, 9.7.4.1", lower: arith },
-    Form { form: "sub rnd? ftz? sat? .cc? type type?", section: "9.7.1.2, 9.7.2.3, 9.7.3.4, 9.7.4.2", lower: arith },
+    Form {
+        form: "add rnd? ftz? sat? .cc? type type?",
+        section: "9.7.1.1, 9.7.2.1, 9.7.3.3, 9.7.4.1",
+        lower: arith,
+    },
+    Form {
+        form: "sub rnd? ftz? sat? .cc? type type?",
+        section: "9.7.1.2, 9.7.2.3, 9.7.3.4, 9.7.4.2",
+        lower: arith,
+    },
     Form { form: "addc .cc? type", section: "9.7.2.2", lower: arith },
     Form { form: "subc .cc? type", section: "9.7.2.4", lower: arith },
     Form { form: "mul .lo|.hi|.wide? rnd? ftz? sat? type", section: "9.7.1.3, 9.7.3.5, 9.7.4.3", lower: mul },
     Form { form: "mul24 .lo type", section: "9.7.1.5", lower: mul24 },
-    Form { form: "mad .lo|.hi|.wide? rnd? ftz? sat? .cc? type", section: "9.7.1.4, 9.7.2.5, 9.7.3.7", lower: mad },
+    Form {
+        form: "mad .lo|.hi|.wide? rnd? ftz? sat? .cc? type",
+        section: "9.7.1.4, 9.7.2.5, 9.7.3.7",
+        lower: mad,
+    },
     Form { form: "madc .lo|.hi? .cc? type", section: "9.7.2.6", lower: mad },
     Form { form: "fma rnd? ftz? sat? .relu? type type?", section: "9.7.3.6, 9.7.4.4", lower: fma },
     Form { form: "div approx? rnd? ftz? type", section: "9.7.1.8, 9.7.3.8", lower: div },
@@ -102,7 +114,14 @@ fn emit1<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, op: &str, ty: Ty, dty: Ty) -
 }
 
 /// `d` and `c` may have types of their own (wide products, shift amounts).
-fn emit2<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, op: &str, ty: Ty, dty: Ty, bty: Ty) -> Result<(), String> {
+fn emit2<'t>(
+    lw: &mut Lw<'_, 't>,
+    c: &Call<'_, 't>,
+    op: &str,
+    ty: Ty,
+    dty: Ty,
+    bty: Ty,
+) -> Result<(), String> {
     let f = if ty.float() { float::two(op, ty, mode(c)?) } else { int::two(op, ty) };
     let Some(f) = f else { return unsupported(ty) };
     c.arity(3..=3)?;
@@ -366,7 +385,9 @@ fn lop3<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
 
 fn testp<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
-    let op = ["finite", "infinite", "number", "notanumber", "normal", "subnormal"].into_iter().find(|m| c.mods.has(m));
+    let op = ["finite", "infinite", "number", "notanumber", "normal", "subnormal"]
+        .into_iter()
+        .find(|m| c.mods.has(m));
     let Some(f) = op.and_then(|op| float::testp(op, ty)) else { return unsupported(ty) };
     c.arity(2..=2)?;
     let p = lw.pred_dst(c.op(0)?)?;
@@ -407,7 +428,11 @@ fn setp<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let f = comparison(c, scalar)?;
     let (a, b) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?);
     let combine = combination(lw, c)?;
-    lw.emit(if scalar == ty { Op::Setp { f, p, q, a, b, combine } } else { Op::Setp2 { f, p, q, a, b, combine } });
+    lw.emit(if scalar == ty {
+        Op::Setp { f, p, q, a, b, combine }
+    } else {
+        Op::Setp2 { f, p, q, a, b, combine }
+    });
     Ok(())
 }
 

@@ -13,14 +13,22 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.9.25.3.1",
         lower: cp_async,
     },
-    Form { form: "cp.async.commit_group", section: "9.7.9.25.3.2", lower: |lw, _| done(lw, Op::CpAsyncCommit) },
+    Form {
+        form: "cp.async.commit_group",
+        section: "9.7.9.25.3.2",
+        lower: |lw, _| done(lw, Op::CpAsyncCommit),
+    },
     Form { form: "cp.async.wait_group", section: "9.7.9.25.3.3", lower: cp_async_wait },
     Form {
         form: "cp.async.wait_all",
         section: "9.7.9.25.3.3",
         lower: |lw, _| done(lw, Op::CpAsyncWait { groups: 0 }),
     },
-    Form { form: "cp.async.mbarrier.arrive .noinc? shared? .b64", section: "9.7.13.15.15", lower: cp_async_arrive },
+    Form {
+        form: "cp.async.mbarrier.arrive .noinc? shared? .b64",
+        section: "9.7.13.15.15",
+        lower: cp_async_arrive,
+    },
     Form {
         form: "cp.async.bulk .shared::cluster|.shared::cta .global .mbarrier::complete_tx::bytes .multicast::cluster? hint?",
         section: "9.7.9.25.4.1",
@@ -62,9 +70,17 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.9.25.5.4",
         lower: tensor_prefetch,
     },
-    Form { form: "cp.async.bulk.commit_group", section: "9.7.9.25.6.1", lower: |lw, _| done(lw, Op::BulkCommit) },
+    Form {
+        form: "cp.async.bulk.commit_group",
+        section: "9.7.9.25.6.1",
+        lower: |lw, _| done(lw, Op::BulkCommit),
+    },
     Form { form: "cp.async.bulk.wait_group .read?", section: "9.7.9.25.6.2", lower: bulk_wait },
-    Form { form: "prefetch .const|.param? .tensormap", section: "9.7.9.15", lower: |lw, _| done(lw, Op::Nop) },
+    Form {
+        form: "prefetch .const|.param? .tensormap",
+        section: "9.7.9.15",
+        lower: |lw, _| done(lw, Op::Nop),
+    },
     Form {
         form: "clusterlaunchcontrol.try_cancel.async shared? .mbarrier::complete_tx::bytes .multicast::cluster::all? .b128",
         section: "9.7.13.17.1",

@@ -29,7 +29,11 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.13.14",
         lower: |lw, _| done(lw, Op::Nop),
     },
-    Form { form: "bar .cta? .sync|.arrive|.red .aligned? .popc|.and|.or? type?", section: "9.7.13.1", lower: bar },
+    Form {
+        form: "bar .cta? .sync|.arrive|.red .aligned? .popc|.and|.or? type?",
+        section: "9.7.13.1",
+        lower: bar,
+    },
     Form {
         form: "barrier .cta? .sync|.arrive|.red .aligned? .popc|.and|.or? type?",
         section: "9.7.13.1",

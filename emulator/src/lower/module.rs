@@ -192,7 +192,11 @@ fn kernel<'m, 't>(
                 if let Some(s) = lw.scopes.last_mut() {
                     s.symbols.insert(v.name, Symbol::Param(offset as u32));
                 }
-                params.push(ParamInfo { name: v.name.to_owned(), offset: offset as u32, bytes: bytes as u32 });
+                params.push(ParamInfo {
+                    name: v.name.to_owned(),
+                    offset: offset as u32,
+                    bytes: bytes as u32,
+                });
                 offset += bytes;
             }
             Err(e) => errors.push((v.line, e)),

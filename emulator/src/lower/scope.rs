@@ -193,8 +193,13 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn find_symbol(&mut self, name: &str) -> Option<Symbol> {
-        let found =
-            self.scopes.iter().rev().find_map(|s| s.symbols.get(name)).or_else(|| self.globals.get(name)).copied()?;
+        let found = self
+            .scopes
+            .iter()
+            .rev()
+            .find_map(|s| s.symbols.get(name))
+            .or_else(|| self.globals.get(name))
+            .copied()?;
         if let Symbol::ModuleShared(index, bytes, align) = found {
             let place = match self.module_shared.get(&index) {
                 Some(&p) => p,
@@ -267,7 +272,9 @@ impl<'m, 't> Lower<'m, 't> {
                 Some(s) => Ok(self.symbol_slot(s, *offset)),
                 None => Err(format!("`{name}+{offset}` is not a constant address")),
             },
-            Operand::Int(v) => Ok(self.constant(if ty.float() && ty.bits() == 32 { *v & mask } else { v & mask })),
+            Operand::Int(v) => {
+                Ok(self.constant(if ty.float() && ty.bits() == 32 { *v & mask } else { v & mask }))
+            }
             Operand::F32(v) => Ok(self.constant(match ty {
                 Ty::F64 => f64::from(f32::from_bits(*v)).to_bits(),
                 _ => u64::from(*v),
@@ -397,7 +404,9 @@ impl<'m, 't> Lower<'m, 't> {
     pub fn addr_symbol(&mut self, op: &Operand<'t>) -> Option<Symbol> {
         let Operand::Address(items) = op else { return None };
         match items.first()? {
-            Operand::Name(n) | Operand::Offset(n, _) if self.find_register(n).is_none() => self.find_symbol(n),
+            Operand::Name(n) | Operand::Offset(n, _) if self.find_register(n).is_none() => {
+                self.find_symbol(n)
+            }
             _ => None,
         }
     }

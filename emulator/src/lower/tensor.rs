@@ -11,12 +11,12 @@ use crate::program::{MatrixA, Mma, Op, SINK, Slot};
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "tcgen05.alloc group .sync .aligned shared? .b32", section: "9.7.16.7.1", lower: alloc },
     Form { form: "tcgen05.dealloc group .sync .aligned .b32", section: "9.7.16.7.1", lower: dealloc },
-    Form { form: "tcgen05.relinquish_alloc_permit group .sync .aligned", section: "9.7.16.7.1", lower: relinquish },
     Form {
-        form: "tcgen05.ld .sync .aligned tshape tnum .pack::16b? .b32",
-        section: "9.7.16.8.1",
-        lower: ld,
+        form: "tcgen05.relinquish_alloc_permit group .sync .aligned",
+        section: "9.7.16.7.1",
+        lower: relinquish,
     },
+    Form { form: "tcgen05.ld .sync .aligned tshape tnum .pack::16b? .b32", section: "9.7.16.8.1", lower: ld },
     Form {
         form: "tcgen05.st .sync .aligned tshape tnum .unpack::16b? .b32",
         section: "9.7.16.8.2",
@@ -39,8 +39,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.16.10.9.1",
         lower: mma,
     },
-    Form { form: "tcgen05.fence::before_thread_sync", section: "9.7.16.11.1", lower: |lw, _| done(lw, Op::Nop) },
-    Form { form: "tcgen05.fence::after_thread_sync", section: "9.7.16.11.1", lower: |lw, _| done(lw, Op::Nop) },
+    Form {
+        form: "tcgen05.fence::before_thread_sync",
+        section: "9.7.16.11.1",
+        lower: |lw, _| done(lw, Op::Nop),
+    },
+    Form {
+        form: "tcgen05.fence::after_thread_sync",
+        section: "9.7.16.11.1",
+        lower: |lw, _| done(lw, Op::Nop),
+    },
     Form {
         form: "tcgen05.commit group .mbarrier::arrive::one shared? .multicast::cluster? .b64",
         section: "9.7.16.12.1",

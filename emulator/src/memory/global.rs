@@ -120,7 +120,8 @@ impl GlobalMemory {
     /// Number of bytes of a buffer that nothing wrote.
     pub fn unwritten(&self, buffer: &Buffer) -> u64 {
         let Some(r) = self.regions.get(buffer.0) else { return 0 };
-        (0..r.bytes).filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0).count() as u64
+        (0..r.bytes).filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0).count()
+            as u64
     }
 
     /// Address of a buffer's first byte; a multiple of 2^34.
@@ -159,10 +160,7 @@ impl GlobalMemory {
                 r.name, r.bytes
             );
         }
-        if address >= self.base
-            && index as usize == self.regions.len()
-            && SPACING - offset <= 1 << 30
-        {
+        if address >= self.base && index as usize == self.regions.len() && SPACING - offset <= 1 << 30 {
             let name = self.regions.last().map_or("", |r| &r.name);
             return format!("{bytes} bytes at {address:#x}: past buffer `{name}`");
         }
@@ -277,7 +275,8 @@ impl Region {
             } else {
                 let mask = (u64::MAX >> (64 - 8 * n)) << (8 * from);
                 let mut seen = word.load(Relaxed);
-                while let Err(now) = word.compare_exchange_weak(seen, seen & !mask | value, Relaxed, Relaxed) {
+                while let Err(now) = word.compare_exchange_weak(seen, seen & !mask | value, Relaxed, Relaxed)
+                {
                     seen = now;
                 }
             }

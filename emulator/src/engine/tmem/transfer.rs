@@ -75,13 +75,7 @@ impl Transfer {
         let fits = self.repeat.is_power_of_two() && self.repeat <= limit;
         if !fits || registers != expected as usize {
             let (shape, repeat) = (self.shape, self.repeat);
-            return Err(TmemError::Registers {
-                shape,
-                repeat,
-                registers,
-                expected,
-                limit,
-            });
+            return Err(TmemError::Registers { shape, repeat, registers, expected, limit });
         }
         let low = self.base(self.address)?;
         let high = match self.shape {
@@ -99,38 +93,17 @@ impl Transfer {
         let quarter = at.lane & !31;
         if quarter != 0 && quarter != first {
             let last = first + 31;
-            return Err(TmemError::ForeignLanes {
-                address,
-                lane: at.lane,
-                warp,
-                first,
-                last,
-            });
+            return Err(TmemError::ForeignLanes { address, lane: at.lane, warp, first, last });
         }
-        let multiple = if self.shape == LdStShape::S32x32b {
-            32
-        } else {
-            16
-        };
+        let multiple = if self.shape == LdStShape::S32x32b { 32 } else { 16 };
         if !at.lane.is_multiple_of(multiple) {
             let what = "the shape";
-            return Err(TmemError::LaneAlignment {
-                address,
-                lane: at.lane,
-                multiple,
-                what,
-            });
+            return Err(TmemError::LaneAlignment { address, lane: at.lane, multiple, what });
         }
         if at.column >= COLUMNS {
-            return Err(TmemError::OutOfBounds {
-                lane: at.lane,
-                column: at.column,
-            });
+            return Err(TmemError::OutOfBounds { lane: at.lane, column: at.column });
         }
-        Ok(TmemAddress {
-            lane: first + at.lane % 32,
-            column: at.column,
-        })
+        Ok(TmemAddress { lane: first + at.lane % 32, column: at.column })
     }
 }
 
@@ -140,11 +113,7 @@ impl Tmem {
     /// # Errors
     /// A repeat or register count that the shape lacks, lanes of another warp, and anything
     /// [`Tmem::row`] reports.
-    pub fn load_warp(
-        &self,
-        transfer: &Transfer,
-        registers: &mut [[u32; 32]],
-    ) -> Result<(), TmemError> {
+    pub fn load_warp(&self, transfer: &Transfer, registers: &mut [[u32; 32]]) -> Result<(), TmemError> {
         let bases = transfer.bases(registers.len())?;
         for (r, threads) in registers.iter_mut().enumerate() {
             for (t, register) in threads.iter_mut().enumerate() {
@@ -168,11 +137,7 @@ impl Tmem {
     /// # Errors
     /// A repeat or register count that the shape lacks, lanes of another warp, and anything
     /// [`Tmem::row_mut`] reports.
-    pub fn store_warp(
-        &mut self,
-        transfer: &Transfer,
-        registers: &[[u32; 32]],
-    ) -> Result<(), TmemError> {
+    pub fn store_warp(&mut self, transfer: &Transfer, registers: &[[u32; 32]]) -> Result<(), TmemError> {
         let bases = transfer.bases(registers.len())?;
         for (r, threads) in registers.iter().enumerate() {
             for (t, &register) in threads.iter().enumerate() {

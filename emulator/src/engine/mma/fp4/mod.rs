@@ -92,27 +92,18 @@ impl Fp4Product {
             }
             row
         });
-        let blocks = b
-            .rows
-            .chunks(BLOCK)
-            .zip(scales.b.chunks(BLOCK))
-            .map(|(codes, factors)| {
-                let mut block = Block::new(codes);
-                for (column, &factors) in factors.iter().enumerate() {
-                    for run in 0..4 {
-                        let (scale, power) = factor(factors, run);
-                        block.scale[run][column] = scale;
-                        block.power[run][column] = power;
-                    }
+        let blocks = b.rows.chunks(BLOCK).zip(scales.b.chunks(BLOCK)).map(|(codes, factors)| {
+            let mut block = Block::new(codes);
+            for (column, &factors) in factors.iter().enumerate() {
+                for run in 0..4 {
+                    let (scale, power) = factor(factors, run);
+                    block.scale[run][column] = scale;
+                    block.power[run][column] = power;
                 }
-                block
-            });
-        Self {
-            path,
-            plain,
-            rows: rows.collect(),
-            blocks: blocks.collect(),
-        }
+            }
+            block
+        });
+        Self { path, plain, rows: rows.collect(), blocks: blocks.collect() }
     }
 
     /// Adds row `row` of A times B to f32 accumulators, one a column.
@@ -151,12 +142,7 @@ impl Row {
         let quads = std::array::from_fn(|quad| {
             u32::from_le_bytes(std::array::from_fn(|k| (halves[4 * quad + k] + 12) as u8))
         });
-        Self {
-            halves,
-            quads,
-            scale: [0.0; 4],
-            power: [0.0; 4],
-        }
+        Self { halves, quads, scale: [0.0; 4], power: [0.0; 4] }
     }
 }
 
