@@ -27,7 +27,10 @@ pub(crate) struct Pred {
 }
 
 impl Pred {
-    pub const ALWAYS: Pred = Pred { slot: TRUE, negated: false };
+    pub const ALWAYS: Pred = Pred {
+        slot: TRUE,
+        negated: false,
+    };
 }
 
 /// State spaces of memory instructions.
@@ -509,16 +512,12 @@ pub(crate) enum Op {
         dst: Addr,
         space: Space,
         columns: Slot,
-        pair: bool,
     },
     TcDealloc {
         at: Slot,
         columns: Slot,
-        pair: bool,
     },
-    TcRelinquish {
-        pair: bool,
-    },
+    TcRelinquish,
     TcCopy {
         at: Addr,
         desc: Slot,
@@ -554,7 +553,6 @@ pub(crate) enum Op {
         at: Addr,
         space: Space,
         mask: Slot,
-        pair: bool,
     },
     TryCancel {
         dst: Addr,
@@ -594,6 +592,8 @@ pub(crate) struct ParamInfo {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub code: Vec<Inst>,
+    /// The return that ends the kernel's own body.
+    pub exit_pc: u32,
     pub registers: u32,
     pub predicates: u32,
     pub constants: Vec<Lanes>,
@@ -617,7 +617,9 @@ impl Program {
         let i = self.names.partition_point(|n| n.0 <= slot);
         match i.checked_sub(1).map(|i| &self.names[i]) {
             Some((first, 1, name)) if *first == slot => name.clone(),
-            Some((first, count, name)) if slot - first < *count => format!("{name}{}", slot - first),
+            Some((first, count, name)) if slot - first < *count => {
+                format!("{name}{}", slot - first)
+            }
             _ => format!("register {slot}"),
         }
     }

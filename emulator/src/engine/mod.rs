@@ -24,6 +24,9 @@ pub mod swizzle;
 pub mod tensor_map;
 pub mod tmem;
 
+#[cfg(test)]
+mod tests;
+
 /// Reads `buffer.len()` bytes of a CTA's shared memory, starting at a byte offset in its window.
 ///
 /// The engines ask for 16 bytes at a time, 16-byte aligned, unless a function says otherwise.

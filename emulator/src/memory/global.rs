@@ -33,6 +33,18 @@ pub(crate) enum Fault {
     Unsupported(String),
 }
 
+impl std::fmt::Display for Fault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Fault::OutOfBounds(text) | Fault::Unsupported(text) => f.write_str(text),
+            Fault::Misaligned { address, bytes } => {
+                write!(f, "address {address:#x} is not a multiple of {bytes}")
+            }
+            Fault::Peer(rank) => write!(f, "all threads of the cluster's CTA {rank} have exited"),
+        }
+    }
+}
+
 /// The global memory of a device: named buffers at made-up 64-bit addresses.
 ///
 /// Buffers start 16 GiB apart, so that an access past the end of one is never inside another.
@@ -45,7 +57,12 @@ impl std::fmt::Debug for GlobalMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut list = f.debug_list();
         for (i, r) in self.regions.iter().enumerate() {
-            list.entry(&format_args!("{} at {:#x}, {} bytes", r.name, self.address(&Buffer(i)), r.bytes));
+            list.entry(&format_args!(
+                "{} at {:#x}, {} bytes",
+                r.name,
+                self.address(&Buffer(i)),
+                r.bytes
+            ));
         }
         list.finish()
     }
@@ -70,7 +87,10 @@ impl GlobalMemory {
     }
 
     pub(crate) fn at(base: u64) -> Self {
-        GlobalMemory { base, regions: Vec::new() }
+        GlobalMemory {
+            base,
+            regions: Vec::new(),
+        }
     }
 
     /// Adds a buffer whose bytes count as never written: reading them is reported.
@@ -80,7 +100,12 @@ impl GlobalMemory {
         let bytes = bytes.min(MAX_BYTES);
         let words = atomics(vec![0; bytes.div_ceil(8) as usize]);
         let written = atomics(vec![0; bytes.div_ceil(64) as usize]);
-        self.regions.push(Region { name: name.to_owned(), bytes, words, written });
+        self.regions.push(Region {
+            name: name.to_owned(),
+            bytes,
+            words,
+            written,
+        });
         Buffer(self.regions.len() - 1)
     }
 
@@ -93,7 +118,9 @@ impl GlobalMemory {
 
     /// Fills a buffer with one byte value; all of it counts as written.
     pub fn fill(&self, buffer: &Buffer, value: u8) {
-        let Some(r) = self.regions.get(buffer.0) else { return };
+        let Some(r) = self.regions.get(buffer.0) else {
+            return;
+        };
         for w in &r.words {
             w.store(u64::from_ne_bytes([value; 8]), Relaxed);
         }
@@ -104,24 +131,35 @@ impl GlobalMemory {
 
     /// Writes `data` at a byte offset; what lies beyond the end is dropped.
     pub fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
-        let Some(r) = self.regions.get(buffer.0) else { return };
+        let Some(r) = self.regions.get(buffer.0) else {
+            return;
+        };
         let room = r.bytes.saturating_sub(offset) as usize;
         r.write(offset, &data[..data.len().min(room)]);
     }
 
     /// The bytes of a buffer (zeros where nothing was written).
     pub fn read(&self, buffer: &Buffer) -> Vec<u8> {
-        let Some(r) = self.regions.get(buffer.0) else { return Vec::new() };
-        let mut out: Vec<u8> = r.words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
+        let Some(r) = self.regions.get(buffer.0) else {
+            return Vec::new();
+        };
+        let mut out: Vec<u8> = r
+            .words
+            .iter()
+            .flat_map(|w| w.load(Relaxed).to_le_bytes())
+            .collect();
         out.truncate(r.bytes as usize);
         out
     }
 
     /// Number of bytes of a buffer that nothing wrote.
     pub fn unwritten(&self, buffer: &Buffer) -> u64 {
-        let Some(r) = self.regions.get(buffer.0) else { return 0 };
-        (0..r.bytes).filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0).count()
-            as u64
+        let Some(r) = self.regions.get(buffer.0) else {
+            return 0;
+        };
+        (0..r.bytes)
+            .filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0)
+            .count() as u64
     }
 
     /// Address of a buffer's first byte; a multiple of 2^34.
@@ -160,12 +198,17 @@ impl GlobalMemory {
                 r.name, r.bytes
             );
         }
-        if address >= self.base && index as usize == self.regions.len() && SPACING - offset <= 1 << 30 {
+        if address >= self.base
+            && index as usize == self.regions.len()
+            && SPACING - offset <= 1 << 30
+        {
             let name = self.regions.last().map_or("", |r| &r.name);
             return format!("{bytes} bytes at {address:#x}: past buffer `{name}`");
         }
-        if let Some(r) = self.regions.get(index.wrapping_add(1) as usize) {
-            let before = SPACING - offset;
+        // The region after the gap that the address lies in.
+        let after = address.wrapping_add(SPACING).wrapping_sub(self.base);
+        if let Some(r) = self.regions.get((after / SPACING) as usize) {
+            let before = SPACING - after % SPACING;
             return format!("{bytes} bytes at {address:#x}: {before} bytes before buffer `{}`", r.name);
         }
         format!("{bytes} bytes at {address:#x}, where no buffer is")
@@ -193,7 +236,11 @@ impl GlobalMemory {
     ) -> Result<(u64, bool), Fault> {
         let (r, offset) = self.locate(address, u64::from(bytes))?;
         let shift = offset % 8 * 8;
-        let mask = if bytes == 8 { u64::MAX } else { ((1 << (bytes * 8)) - 1) << shift };
+        let mask = if bytes == 8 {
+            u64::MAX
+        } else {
+            ((1 << (bytes * 8)) - 1) << shift
+        };
         let word = &r.words[(offset / 8) as usize];
         let mut seen = word.load(Relaxed);
         loop {
@@ -275,7 +322,8 @@ impl Region {
             } else {
                 let mask = (u64::MAX >> (64 - 8 * n)) << (8 * from);
                 let mut seen = word.load(Relaxed);
-                while let Err(now) = word.compare_exchange_weak(seen, seen & !mask | value, Relaxed, Relaxed)
+                while let Err(now) =
+                    word.compare_exchange_weak(seen, seen & !mask | value, Relaxed, Relaxed)
                 {
                     seen = now;
                 }
@@ -296,7 +344,8 @@ mod tests {
         let mut m = GlobalMemory::new();
         let b = m.alloc("x", 100);
         let a = m.address(&b);
-        m.store(a + 3, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]).unwrap();
+        m.store(a + 3, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
+            .unwrap();
         let mut out = [0; 11];
         assert!(m.load(a + 3, &mut out).unwrap());
         assert_eq!(out, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
@@ -310,9 +359,16 @@ mod tests {
         let mut m = GlobalMemory::new();
         let b = m.alloc("weights", 64);
         let a = m.address(&b);
-        let Err(Fault::OutOfBounds(text)) = m.load(a + 60, &mut [0; 8]) else { panic!("no fault") };
-        assert!(text.contains("offset 60 of buffer `weights`, which has 64 bytes"), "{text}");
-        let Err(Fault::OutOfBounds(text)) = m.load(a - 8, &mut [0; 8]) else { panic!("no fault") };
+        let Err(Fault::OutOfBounds(text)) = m.load(a + 60, &mut [0; 8]) else {
+            panic!("no fault")
+        };
+        assert!(
+            text.contains("offset 60 of buffer `weights`, which has 64 bytes"),
+            "{text}"
+        );
+        let Err(Fault::OutOfBounds(text)) = m.load(a - 8, &mut [0; 8]) else {
+            panic!("no fault")
+        };
         assert!(text.contains("8 bytes before buffer `weights`"), "{text}");
         assert!(matches!(m.load(0, &mut [0; 1]), Err(Fault::OutOfBounds(_))));
     }
@@ -322,7 +378,10 @@ mod tests {
         let mut m = GlobalMemory::new();
         let b = m.alloc_from("x", &[0xff; 16]);
         let a = m.address(&b);
-        assert_eq!(m.update(a + 4, 4, |v| v.wrapping_add(1)).unwrap(), (0xffff_ffff, true));
+        assert_eq!(
+            m.update(a + 4, 4, |v| v.wrapping_add(1)).unwrap(),
+            (0xffff_ffff, true)
+        );
         assert_eq!(m.read(&b)[..9], [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff]);
     }
 }

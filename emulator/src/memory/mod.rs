@@ -5,8 +5,8 @@
 mod global;
 mod shared;
 
+pub(crate) use global::Fault;
 pub use global::{Buffer, GlobalMemory};
-pub(crate) use global::{Fault, USER_BASE};
 pub(crate) use shared::Smem;
 
 /// Generic addresses of shared memory: this base, then `rank << 24 | offset`.

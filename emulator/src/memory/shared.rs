@@ -1,8 +1,11 @@
 //! Shared memory of one CTA, with a bit per byte that says whether it was written.
 
-/// Bytes `[0, len)` of a CTA's shared window, of which the first KiB is the system's.
+/// Bytes `[base, len)` of a window; what lies below `base` is the system's.
+///
+/// Also holds the local memory of a warp.
 #[derive(Debug)]
 pub(crate) struct Smem {
+    base: u32,
     data: Vec<u8>,
     written: Vec<u64>,
 }
@@ -12,9 +15,13 @@ pub(crate) struct Smem {
 pub(crate) struct Outside;
 
 impl Smem {
-    /// Memory of `len` bytes, counted from window offset 0.
-    pub fn new(len: u32) -> Self {
-        Smem { data: vec![0; len as usize], written: vec![0; len.div_ceil(64) as usize + 1] }
+    /// Memory up to window offset `len`.
+    pub fn new(len: u32, base: u32) -> Self {
+        Smem {
+            base,
+            data: vec![0; len as usize],
+            written: vec![0; len.div_ceil(64) as usize + 1],
+        }
     }
 
     pub fn len(&self) -> u32 {
@@ -24,7 +31,11 @@ impl Smem {
     fn range(&self, at: u32, n: usize) -> Result<std::ops::Range<usize>, Outside> {
         let start = at as usize;
         let end = start + n;
-        if at < crate::program::SMEM_BASE || end > self.data.len() { Err(Outside) } else { Ok(start..end) }
+        if at < self.base || end > self.data.len() {
+            Err(Outside)
+        } else {
+            Ok(start..end)
+        }
     }
 
     /// Whether every byte of a range was written.
@@ -70,7 +81,7 @@ mod tests {
 
     #[test]
     fn tracks_written_bytes_across_words() {
-        let mut s = Smem::new(4096);
+        let mut s = Smem::new(4096, 1024);
         s.write(1060, &[7; 100]).unwrap();
         let mut out = [0; 100];
         assert_eq!(s.read(1060, &mut out), Ok(true));

@@ -32,7 +32,9 @@ impl Path {
 
     /// The paths this machine has, the fastest first.
     pub fn available() -> impl Iterator<Item = Self> {
-        [Self::Avx512, Self::Avx2, Self::Portable].into_iter().filter(|path| path.is_available())
+        [Self::Avx512, Self::Avx2, Self::Portable]
+            .into_iter()
+            .filter(|path| path.is_available())
     }
 
     /// The fastest path this machine has.
@@ -42,6 +44,10 @@ impl Path {
 
     /// Itself if the machine has it.
     pub(super) fn or_portable(self) -> Self {
-        if self.is_available() { self } else { Self::Portable }
+        if self.is_available() {
+            self
+        } else {
+            Self::Portable
+        }
     }
 }

@@ -75,7 +75,13 @@ impl Transfer {
         let fits = self.repeat.is_power_of_two() && self.repeat <= limit;
         if !fits || registers != expected as usize {
             let (shape, repeat) = (self.shape, self.repeat);
-            return Err(TmemError::Registers { shape, repeat, registers, expected, limit });
+            return Err(TmemError::Registers {
+                shape,
+                repeat,
+                registers,
+                expected,
+                limit,
+            });
         }
         let low = self.base(self.address)?;
         let high = match self.shape {
@@ -93,17 +99,70 @@ impl Transfer {
         let quarter = at.lane & !31;
         if quarter != 0 && quarter != first {
             let last = first + 31;
-            return Err(TmemError::ForeignLanes { address, lane: at.lane, warp, first, last });
+            return Err(TmemError::ForeignLanes {
+                address,
+                lane: at.lane,
+                warp,
+                first,
+                last,
+            });
         }
-        let multiple = if self.shape == LdStShape::S32x32b { 32 } else { 16 };
+        let multiple = if self.shape == LdStShape::S32x32b {
+            32
+        } else {
+            16
+        };
         if !at.lane.is_multiple_of(multiple) {
             let what = "the shape";
-            return Err(TmemError::LaneAlignment { address, lane: at.lane, multiple, what });
+            return Err(TmemError::LaneAlignment {
+                address,
+                lane: at.lane,
+                multiple,
+                what,
+            });
         }
         if at.column >= COLUMNS {
-            return Err(TmemError::OutOfBounds { lane: at.lane, column: at.column });
+            return Err(TmemError::OutOfBounds {
+                lane: at.lane,
+                column: at.column,
+            });
         }
-        Ok(TmemAddress { lane: first + at.lane % 32, column: at.column })
+        Ok(TmemAddress {
+            lane: first + at.lane % 32,
+            column: at.column,
+        })
+    }
+}
+
+impl Transfer {
+    /// The words of thread `thread`'s register `register`: lane, and one column or the first of
+    /// two.
+    fn word(&self, bases: &[TmemAddress; 2], thread: u32, register: u32) -> (u32, u32) {
+        let base = bases[(thread / 16) as usize];
+        let (lane, column) = self.shape.place(thread, register);
+        let width = if self.packed { 2 } else { 1 };
+        (base.lane + lane, base.column + width * column)
+    }
+
+    /// Calls `check` with the rows of words the transfer touches: lane, first column, columns.
+    /// Every shape covers a rectangle (two for `.16x32bx2`) without gaps.
+    fn rows(
+        &self,
+        bases: &[TmemAddress; 2],
+        mut check: impl FnMut(u32, u32, u32) -> Result<(), TmemError>,
+    ) -> Result<(), TmemError> {
+        let width = if self.packed { 2 } else { 1 };
+        let (lanes, columns, count) = match self.shape {
+            LdStShape::S32x32b => (32, self.repeat, 1),
+            LdStShape::S16x32bx2 => (16, self.repeat, 2),
+            shape => (16, 2 * shape.registers(self.repeat), 1),
+        };
+        for base in &bases[..count] {
+            for lane in base.lane..base.lane + lanes {
+                check(lane, base.column, width * columns)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -113,18 +172,22 @@ impl Tmem {
     /// # Errors
     /// A repeat or register count that the shape lacks, lanes of another warp, and anything
     /// [`Tmem::row`] reports.
-    pub fn load_warp(&self, transfer: &Transfer, registers: &mut [[u32; 32]]) -> Result<(), TmemError> {
+    pub fn load_warp(
+        &self,
+        transfer: &Transfer,
+        registers: &mut [[u32; 32]],
+    ) -> Result<(), TmemError> {
         let bases = transfer.bases(registers.len())?;
-        for (r, threads) in registers.iter_mut().enumerate() {
-            for (t, register) in threads.iter_mut().enumerate() {
-                let base = bases[t / 16];
-                let (lane, column) = transfer.shape.place(t as u32, r as u32);
-                let lane = base.lane + lane;
-                *register = if transfer.packed {
-                    let pair = self.row(lane, base.column + 2 * column, 2)?;
-                    pair[0] & 0xffff | pair[1] << 16
-                } else {
-                    self.row(lane, base.column + column, 1)?[0]
+        transfer.rows(&bases, |lane, column, count| {
+            self.row(lane, column, count).map(drop)
+        })?;
+        for (r, threads) in (0..).zip(registers) {
+            for (t, register) in (0..).zip(threads) {
+                let (lane, column) = transfer.word(&bases, t, r);
+                let at = (lane * COLUMNS + column) as usize;
+                *register = match transfer.packed {
+                    true => self.words[at] & 0xffff | self.words[at + 1] << 16,
+                    false => self.words[at],
                 };
             }
         }
@@ -137,19 +200,25 @@ impl Tmem {
     /// # Errors
     /// A repeat or register count that the shape lacks, lanes of another warp, and anything
     /// [`Tmem::row_mut`] reports.
-    pub fn store_warp(&mut self, transfer: &Transfer, registers: &[[u32; 32]]) -> Result<(), TmemError> {
+    pub fn store_warp(
+        &mut self,
+        transfer: &Transfer,
+        registers: &[[u32; 32]],
+    ) -> Result<(), TmemError> {
         let bases = transfer.bases(registers.len())?;
-        for (r, threads) in registers.iter().enumerate() {
-            for (t, &register) in threads.iter().enumerate() {
-                let base = bases[t / 16];
-                let (lane, column) = transfer.shape.place(t as u32, r as u32);
-                let lane = base.lane + lane;
+        // Also marks the words as written.
+        transfer.rows(&bases, |lane, column, count| {
+            self.row_mut(lane, column, count).map(drop)
+        })?;
+        for (r, threads) in (0..).zip(registers) {
+            for (t, &register) in (0..).zip(threads) {
+                let (lane, column) = transfer.word(&bases, t, r);
+                let at = (lane * COLUMNS + column) as usize;
                 if transfer.packed {
-                    let pair = self.row_mut(lane, base.column + 2 * column, 2)?;
-                    pair[0] = register & 0xffff;
-                    pair[1] = register >> 16;
+                    self.words[at] = register & 0xffff;
+                    self.words[at + 1] = register >> 16;
                 } else {
-                    self.row_mut(lane, base.column + column, 1)?[0] = register;
+                    self.words[at] = register;
                 }
             }
         }

@@ -35,8 +35,8 @@ fn dots(row: &Row, block: &Block, first: usize) -> [__m256i; 4] {
         let mut pairs = _mm256_setzero_si256();
         for quad in 4 * run..4 * run + 4 {
             let a = _mm256_set1_epi32(row.quads[quad] as i32);
-            let b = &block.quads[quad][4 * first..4 * first + 32];
-            // SAFETY: there are 32 bytes.
+            let b = &block.quads[quad][first..first + 8];
+            // SAFETY: there are eight words.
             let b = unsafe { _mm256_loadu_si256(b.as_ptr().cast()) };
             pairs = _mm256_add_epi16(pairs, _mm256_maddubs_epi16(a, b));
         }
@@ -60,7 +60,10 @@ fn four(values: &[f64; BLOCK], first: usize) -> __m256d {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn term(row: &Row, block: &Block, first: usize, run: usize, dot: __m256d) -> __m256d {
-    let scale = _mm256_mul_pd(_mm256_set1_pd(row.scale[run]), four(&block.scale[run], first));
+    let scale = _mm256_mul_pd(
+        _mm256_set1_pd(row.scale[run]),
+        four(&block.scale[run], first),
+    );
     _mm256_mul_pd(dot, scale)
 }
 
@@ -77,7 +80,10 @@ fn add(row: &Row, block: &Block, first: usize, dots: [__m256d; 4], words: &mut [
     let mut largest = _mm256_max_pd(_mm256_and_pd(c, bits(EXPONENT)), tiny);
     for run in 0..4 {
         let power = four(&block.power[run], first);
-        largest = _mm256_max_pd(largest, _mm256_mul_pd(_mm256_set1_pd(row.power[run]), power));
+        largest = _mm256_max_pd(
+            largest,
+            _mm256_mul_pd(_mm256_set1_pd(row.power[run]), power),
+        );
     }
     let align = _mm256_castsi256_pd(_mm256_sub_epi64(
         _mm256_set1_epi64x((2046 + 35) << 52),
@@ -95,7 +101,10 @@ fn add(row: &Row, block: &Block, first: usize, dots: [__m256d; 4], words: &mut [
         _mm256_cmp_pd::<_CMP_LT_OQ>(magnitude, tiny),
         _mm256_cmp_pd::<_CMP_GT_OQ>(magnitude, _mm256_setzero_pd()),
     );
-    store(_mm256_cvtpd_ps(_mm256_andnot_pd(bits(EXCESS), value)), words);
+    store(
+        _mm256_cvtpd_ps(_mm256_andnot_pd(bits(EXCESS), value)),
+        words,
+    );
     if _mm256_movemask_pd(subnormal) != 0 {
         let mut values = [0.0; 4];
         // SAFETY: there is room for four.
@@ -128,5 +137,10 @@ fn store(values: __m128, words: &mut [u32]) {
     let nan = _mm_cmpunord_ps(values, values);
     let canonical = _mm_castsi128_ps(_mm_set1_epi32(0x7fff_ffff));
     // SAFETY: there are four words.
-    unsafe { _mm_storeu_ps(words.as_mut_ptr().cast(), _mm_blendv_ps(values, canonical, nan)) }
+    unsafe {
+        _mm_storeu_ps(
+            words.as_mut_ptr().cast(),
+            _mm_blendv_ps(values, canonical, nan),
+        )
+    }
 }

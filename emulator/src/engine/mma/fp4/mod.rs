@@ -21,6 +21,7 @@ use super::operands::Scales;
 use super::path::Path;
 use crate::engine::descriptor::OperandTile;
 use crate::engine::format::Format;
+use std::sync::LazyLock;
 
 /// Columns of B that are packed together.
 const BLOCK: usize = 16;
@@ -28,9 +29,8 @@ const BLOCK: usize = 16;
 /// One row of A.
 #[derive(Clone, Debug)]
 struct Row {
-    /// Twice the values: -12..=12.
-    halves: [i8; 64],
-    /// The same plus 12, four along K to a word: the unsigned factor of the SIMD dot products.
+    /// Twice the values plus 12, four along K to a word, the first in the lowest byte: the unsigned
+    /// factor of the SIMD dot products.
     quads: [u32; 16],
     /// For each run, the scale factor divided by 4 (values of A and B are both doubled).
     scale: [f64; 4],
@@ -42,8 +42,8 @@ struct Row {
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 struct Block {
-    /// Twice the values, `[k / 4][4 * column + k % 4]`.
-    quads: [[i8; 64]; 16],
+    /// Twice the values as signed bytes, `[k / 4][column]`, four along K to a word.
+    quads: [[u32; BLOCK]; 16],
     /// By run: -12 times the sum of a column's 16 values, which makes up for [`Row::quads`] being
     /// 12 too large.
     correction: [[i32; BLOCK]; 4],
@@ -92,18 +92,27 @@ impl Fp4Product {
             }
             row
         });
-        let blocks = b.rows.chunks(BLOCK).zip(scales.b.chunks(BLOCK)).map(|(codes, factors)| {
-            let mut block = Block::new(codes);
-            for (column, &factors) in factors.iter().enumerate() {
-                for run in 0..4 {
-                    let (scale, power) = factor(factors, run);
-                    block.scale[run][column] = scale;
-                    block.power[run][column] = power;
+        let blocks = b
+            .rows
+            .chunks(BLOCK)
+            .zip(scales.b.chunks(BLOCK))
+            .map(|(codes, factors)| {
+                let mut block = Block::new(codes);
+                for (column, &factors) in factors.iter().enumerate() {
+                    for run in 0..4 {
+                        let (scale, power) = factor(factors, run);
+                        block.scale[run][column] = scale;
+                        block.power[run][column] = power;
+                    }
                 }
-            }
-            block
-        });
-        Self { path, plain, rows: rows.collect(), blocks: blocks.collect() }
+                block
+            });
+        Self {
+            path,
+            plain,
+            rows: rows.collect(),
+            blocks: blocks.collect(),
+        }
     }
 
     /// Adds row `row` of A times B to f32 accumulators, one a column.
@@ -135,14 +144,17 @@ impl Fp4Product {
 
 impl Row {
     fn new(codes: &[u8; 32], negate: bool) -> Self {
-        let mut halves = decode(codes);
-        if negate {
-            halves = halves.map(|value| -value);
+        let mut row = Self {
+            quads: quads(codes),
+            scale: [0.0; 4],
+            power: [0.0; 4],
+        };
+        for quad in &mut row.quads {
+            let values = quad.to_le_bytes().map(|byte| byte as i8);
+            let values = values.map(|value| if negate { 12 - value } else { 12 + value });
+            *quad = u32::from_le_bytes(values.map(|value| value as u8));
         }
-        let quads = std::array::from_fn(|quad| {
-            u32::from_le_bytes(std::array::from_fn(|k| (halves[4 * quad + k] + 12) as u8))
-        });
-        Self { halves, quads, scale: [0.0; 4], power: [0.0; 4] }
+        row
     }
 }
 
@@ -150,18 +162,17 @@ impl Block {
     /// Packs up to 16 columns; missing ones are zeros.
     fn new(columns: &[[u8; 32]]) -> Self {
         let mut block = Self {
-            quads: [[0; 64]; 16],
+            quads: [[0; BLOCK]; 16],
             correction: [[0; BLOCK]; 4],
             scale: [[0.0; BLOCK]; 4],
             power: [[1.0; BLOCK]; 4],
         };
         for (column, codes) in columns.iter().enumerate() {
-            let halves = decode(codes);
-            for (quad, values) in halves.as_chunks::<4>().0.iter().enumerate() {
-                block.quads[quad][4 * column..][..4].copy_from_slice(values);
+            for (quad, values) in quads(codes).into_iter().enumerate() {
+                block.quads[quad][column] = values;
             }
-            for (run, values) in halves.as_chunks::<16>().0.iter().enumerate() {
-                let sum: i32 = values.iter().map(|&value| i32::from(value)).sum();
+            for (run, pairs) in codes.as_chunks::<8>().0.iter().enumerate() {
+                let sum: i32 = pairs.iter().map(|&pair| PAIR_SUM[usize::from(pair)]).sum();
                 block.correction[run][column] = -12 * sum;
             }
         }
@@ -169,14 +180,55 @@ impl Block {
     }
 }
 
-/// Twice the values of 64 packed e2m1 codes, the even ones from the low nibbles.
-fn decode(codes: &[u8; 32]) -> [i8; 64] {
-    const HALVES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
-    std::array::from_fn(|k| HALVES[usize::from(codes[k / 2] >> (k % 2 * 4) & 0xf)])
+/// Twice the values of the e2m1 codes.
+const HALVES: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Twice the values of two packed codes, as two bytes, the low nibble's in the low byte.
+static PAIR: [u32; 256] = {
+    let mut table = [0; 256];
+    let mut pair = 0;
+    while pair < 256 {
+        let (low, high) = (HALVES[pair & 0xf] as u8, HALVES[pair >> 4] as u8);
+        table[pair] = u16::from_le_bytes([low, high]) as u32;
+        pair += 1;
+    }
+    table
+};
+
+/// Twice the sum of the values of two packed codes.
+static PAIR_SUM: [i32; 256] = {
+    let mut table = [0; 256];
+    let mut pair = 0;
+    while pair < 256 {
+        table[pair] = HALVES[pair & 0xf] as i32 + HALVES[pair >> 4] as i32;
+        pair += 1;
+    }
+    table
+};
+
+/// Twice the values of 64 packed codes, four to a word, as signed bytes.
+fn quads(codes: &[u8; 32]) -> [u32; 16] {
+    let pairs = codes.as_chunks::<2>().0;
+    std::array::from_fn(|quad| {
+        let [low, high] = pairs[quad];
+        PAIR[usize::from(low)] | PAIR[usize::from(high)] << 16
+    })
 }
 
-/// Value and power of two of every scale factor code.
-fn factor_table(format: Format) -> [(f64, f64); 256] {
+/// Value and power of two of every code of a scale factor.
+type FactorTable = [(f64, f64); 256];
+
+fn factor_table(format: Format) -> &'static FactorTable {
+    static UE4M3: LazyLock<FactorTable> = LazyLock::new(|| make_table(Format::Ue4m3));
+    static UE8M0: LazyLock<FactorTable> = LazyLock::new(|| make_table(Format::Ue8m0));
+    if format == Format::Ue4m3 {
+        &UE4M3
+    } else {
+        &UE8M0
+    }
+}
+
+fn make_table(format: Format) -> FactorTable {
     std::array::from_fn(|code| {
         let value = f64::from(format.decode(code as u32));
         let exponent = match value {
