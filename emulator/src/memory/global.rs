@@ -209,7 +209,10 @@ impl GlobalMemory {
         let after = address.wrapping_add(SPACING).wrapping_sub(self.base);
         if let Some(r) = self.regions.get((after / SPACING) as usize) {
             let before = SPACING - after % SPACING;
-            return format!("{bytes} bytes at {address:#x}: {before} bytes before buffer `{}`", r.name);
+            return format!(
+                "{bytes} bytes at {address:#x}: {before} bytes before buffer `{}`",
+                r.name
+            );
         }
         format!("{bytes} bytes at {address:#x}, where no buffer is")
     }
