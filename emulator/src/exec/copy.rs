@@ -596,6 +596,10 @@ impl<'r> Cluster<'r> {
         from: Place,
         to: &StoreTo,
     ) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
+        if self.ctas[from.0].gone() {
+            // Shared memory ends with its CTA; cp.async.bulk.wait_group.read makes a thread stay.
+            return Err(Fault::Peer(from.0 as u32));
+        }
         match to {
             StoreTo::Linear { global, bytes, .. } => {
                 let mut data = vec![0u8; *bytes as usize];

@@ -331,13 +331,15 @@ impl<'r> Cluster<'r> {
             return Err(self.outside(cta, offset, 8));
         }
         let n = count as u32;
-        self.ctas[cta].mbars.push(Mbar {
+        let k = &mut self.ctas[cta];
+        k.mbars.push(Mbar {
             offset,
             phase: 0,
             expected: n,
             pending: n,
             tx: 0,
         });
+        k.mbar_span = k.mbar_span.start.min(offset)..k.mbar_span.end.max(offset + 8);
         self.progress += 1;
         Ok(())
     }

@@ -190,6 +190,8 @@ pub(crate) struct Cta {
     pub exited: Vec<u32>,
     pub bars: Vec<Bar>,
     pub mbars: Vec<Mbar>,
+    /// Offsets between which all mbarriers lie.
+    pub mbar_span: std::ops::Range<u32>,
     /// Tensor-core operations in order of issue.
     pub pipe: VecDeque<super::tensor::PipeOp>,
     /// Lanes that arrived at the cluster barrier, per warp.
@@ -304,6 +306,7 @@ fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
         exited,
         bars: (0..16).map(|_| bar()).collect(),
         mbars: Vec::new(),
+        mbar_span: u32::MAX..0,
         pipe: VecDeque::new(),
         cluster_arrived: vec![0; count as usize],
     }

@@ -17,12 +17,41 @@ impl Random {
     }
 }
 
-/// Parses, or panics with the errors.
+/// Parses, or panics with the errors. With the environment variable `PTXAS` set to the path of that
+/// assembler, the text must assemble too.
 pub fn parse(text: &str) -> Module {
+    if let Some(ptxas) = std::env::var_os("PTXAS") {
+        assemble(&ptxas, text);
+    }
     match Module::parse("test.ptx", text) {
         Ok(m) => m,
         Err(e) => panic!("{e}"),
     }
+}
+
+fn assemble(ptxas: &std::ffi::OsStr, text: &str) {
+    use std::io::Write;
+    let arch = text
+        .split_once(".target ")
+        .map_or("sm_100a", |(_, t)| t.split_whitespace().next().unwrap());
+    let mut child = std::process::Command::new(ptxas)
+        .args([&format!("-arch={arch}"), "-o", "/dev/null", "-"])
+        .stdin(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("ptxas starts");
+    child
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(text.as_bytes())
+        .unwrap();
+    let out = child.wait_with_output().unwrap();
+    assert!(
+        out.status.success(),
+        "{}\n{text}",
+        String::from_utf8_lossy(&out.stderr)
+    );
 }
 
 /// A launch of one dimension.
