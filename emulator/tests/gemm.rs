@@ -49,7 +49,11 @@ impl Operand {
 
     fn value(&self, row: usize, k: usize) -> f64 {
         let byte = self.codes[(row * self.k + k) / 2];
-        let code = if k % 2 == 0 { byte & 15 } else { byte >> 4 };
+        let code = if k.is_multiple_of(2) {
+            byte & 15
+        } else {
+            byte >> 4
+        };
         e2m1(code) * ue4m3(self.scales[scale_index(row, k / 16, self.k / 16)])
     }
 }
@@ -133,10 +137,10 @@ impl Problem {
         let bytes = self.memory.read(&self.result);
         let mut worst = 0f64;
         let (a, b) = (self.a.decode(self.m), self.b.decode(self.n));
-        for row in 0..self.m {
-            for col in 0..self.n {
+        for (row, x) in a.iter().enumerate() {
+            for (col, y) in b.iter().enumerate() {
                 let (mut exact, mut size) = (0.0, 0.0);
-                for (x, y) in a[row].iter().zip(&b[col]) {
+                for (x, y) in x.iter().zip(y) {
                     let p = x * y;
                     exact += p;
                     size += p.abs();

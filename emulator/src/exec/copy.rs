@@ -198,6 +198,7 @@ impl<'r> Cluster<'r> {
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
                 let mbar = self.place(x, w, *mbar, lane)?;
+                bounded(bytes)?;
                 aligned(&[src, u64::from(dst.1), u64::from(bytes)])?;
                 let to = self.destinations(x, w, lane, at, (dst, mbar, *mask), false)?;
                 self.submit(at, Copy::BulkLoad { src, bytes, to });
@@ -212,6 +213,7 @@ impl<'r> Cluster<'r> {
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
                 let mbar = self.place(x, w, *mbar, lane)?;
+                bounded(bytes)?;
                 aligned(&[u64::from(src.1), u64::from(dst.1), u64::from(bytes)])?;
                 self.submit(
                     at,
@@ -232,6 +234,7 @@ impl<'r> Cluster<'r> {
                 let global = self.address(x, w, *dst, Space::Global, lane);
                 let from = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
+                bounded(bytes)?;
                 aligned(&[global, u64::from(from.1), u64::from(bytes)])?;
                 let group = w.bulk_groups[lane as usize];
                 let to = StoreTo::Linear {
@@ -360,7 +363,7 @@ impl<'r> Cluster<'r> {
             .map(|&s| self.value(x, w, s, lane) as i32)
             .collect();
         let address = self.address(x, w, copy.map, Space::Generic, lane);
-        if address % 64 != 0 {
+        if !address.is_multiple_of(64) {
             return Err(Fault::Misaligned { address, bytes: 64 });
         }
         let target = self.resolve(x.c, Space::Generic, address)?;
@@ -673,4 +676,14 @@ fn aligned(values: &[u64]) -> Result<(), Fault> {
         Some(&address) => Err(Fault::Misaligned { address, bytes: 16 }),
         None => Ok(()),
     }
+}
+
+/// A copy larger than shared memory cannot be right, and must not cost the host its memory.
+fn bounded(bytes: u32) -> Result<(), Fault> {
+    if bytes > crate::launch::MAX_SMEM {
+        return Err(Fault::OutOfBounds(format!(
+            "{bytes} bytes are more than shared memory has"
+        )));
+    }
+    Ok(())
 }

@@ -339,7 +339,7 @@ impl<'r> Cluster<'r> {
             pending: n,
             tx: 0,
         });
-        k.mbar_span = k.mbar_span.start.min(offset)..k.mbar_span.end.max(offset + 8);
+        k.mbar_span = (k.mbar_span.0.min(offset), k.mbar_span.1.max(offset + 8));
         self.progress += 1;
         Ok(())
     }

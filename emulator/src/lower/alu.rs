@@ -581,7 +581,7 @@ fn logic<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     } else {
         Pred::ALWAYS
     };
-    lw.emit(Op::PredOp { d, a, b, table });
+    lw.emit(Op::Truth { d, a, b, table });
     Ok(())
 }
 

@@ -462,8 +462,8 @@ fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
 
 impl<'t> Lower<'_, 't> {
     fn place_local(&mut self, bytes: u32, align: u32) -> u32 {
-        let at = self.local_bytes.next_multiple_of(align.max(1));
-        self.local_bytes = at.saturating_add(bytes);
+        let at = self.local_bytes.min(1 << 28).next_multiple_of(align.max(1));
+        self.local_bytes = at + bytes.min(1 << 28);
         at
     }
 
@@ -512,7 +512,7 @@ impl<'t> Lower<'_, 't> {
                 }
                 Place::Pred(d) => {
                     let a = self.pred(arg)?;
-                    self.emit(Op::PredOp {
+                    self.emit(Op::Truth {
                         d,
                         a,
                         b: crate::program::Pred::ALWAYS,
@@ -545,7 +545,7 @@ impl<'t> Lower<'_, 't> {
                         slot: a,
                         negated: false,
                     };
-                    self.emit(Op::PredOp {
+                    self.emit(Op::Truth {
                         d,
                         a,
                         b: crate::program::Pred::ALWAYS,
