@@ -4,6 +4,7 @@
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use silumin_emulator::engine::descriptor::{OperandTile, Packing};
+use silumin_emulator::engine::format::Format;
 use silumin_emulator::engine::idesc::{CtaGroup, InstructionDescriptor, MmaKind, ScaleVec};
 use silumin_emulator::engine::mma::operands::Scales;
 use silumin_emulator::engine::mma::path::Path;
@@ -82,9 +83,14 @@ fn rows(c: &mut Criterion) {
         let a = tile(idesc.packing(idesc.a), M, 1);
         let b = tile(idesc.packing(idesc.b), N, 2);
         let mut byte = noise(3);
+        // Scale factors around one: 0x38 in ue4m3, 0x7f in ue8m0.
+        let ordinary = match idesc.scale {
+            Some(factors) if factors.format == Format::Ue8m0 => 0x70,
+            _ => 0x30,
+        };
         let mut words = |count: u32| -> Vec<u32> {
             (0..count)
-                .map(|_| u32::from_le_bytes(std::array::from_fn(|_| byte() & 0x1f | 0x20)))
+                .map(|_| u32::from_le_bytes(std::array::from_fn(|_| byte() & 0xf | ordinary)))
                 .collect()
         };
         let scales = idesc.scale.map(|factors| Scales {
@@ -129,7 +135,7 @@ fn whole(c: &mut Criterion) {
                 .enumerate()
             {
                 // The same in every quarter of the lanes.
-                *word = (lane % 32 + 32 * column as u32) % 0x1f * 0x0101_0101 + 0x2020_2020;
+                *word = (lane % 32 + 32 * column as u32) % 0x0f * 0x0101_0101 + 0x3030_3030;
             }
         }
         let memory: Vec<u8> = (0..48 << 10).map(|_| byte() & 0xbf).collect();

@@ -4,9 +4,9 @@
 //! Operands are decoded once per instruction, B into the order that the dot product of the machine's
 //! widest integer instruction wants:
 //!
-//! - [`avx512`]: AVX-512 VNNI, 16 columns at a time
-//! - [`avx2`]: AVX2, 8 columns at a time
-//! - [`portable`]: any machine, 16 columns at a time
+//! - `avx512`: AVX-512 VNNI, 16 columns at a time
+//! - `avx2`: AVX2, 8 columns at a time
+//! - `portable`: any machine, 16 columns at a time
 //!
 //! All three give the same bits, those of [`super::scalar`].
 
