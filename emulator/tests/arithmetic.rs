@@ -331,7 +331,7 @@ fn random_f32_operations_match_the_host() {
         .map(|_| {
             let bits = r.next() as u32;
             // Exponents near one, so that the sums cancel, and some subnormals.
-            let e = if r.next() % 8 == 0 {
+            let e = if r.next().is_multiple_of(8) {
                 0
             } else {
                 120 + r.next() as u32 % 16
