@@ -1,1 +1,39 @@
-//! Runs PTX text on the CPU: a functional model of one GPU.
+//! Runs PTX text on the CPU: a functional model of one GPU with threads, warps and divergence,
+//! global, shared, distributed shared, local and tensor memory, mbarriers, TMA and `tcgen05`.
+//!
+//! [`Module::parse`] reads PTX of any compiler and decodes all of it; [`Module::run`] executes a kernel
+//! over a grid and returns a [`Report`] of everything that was wrong: deadlocks, reads of memory or
+//! registers that nothing wrote, accesses out of bounds, illegal descriptors, tensor memory that leaks.
+//! Nothing is assumed about how the PTX was made.
+//!
+//! | module | content |
+//! |---|---|
+//! | `parse` | text to syntax tree |
+//! | `isa` | types, and the matching of opcodes against table rows |
+//! | `lower` | the instruction table: syntax tree to executable form |
+//! | `lanes` | arithmetic on the 32 lanes of a warp |
+//! | `memory` | global and shared memory with written-byte tracking |
+//! | [`engine`] | tensor maps, descriptors, tensor memory, matrix arithmetic |
+//! | `exec` | clusters, warps, barriers and asynchronous engines |
+
+pub mod engine;
+mod exec;
+mod finding;
+mod isa;
+mod lanes;
+mod launch;
+mod lower;
+mod memory;
+mod module;
+mod parse;
+mod program;
+
+pub use engine::mma::Arithmetic;
+pub use engine::swizzle::SwizzleMode;
+pub use engine::tensor_map::{
+    DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams,
+};
+pub use finding::{Finding, FindingKind, Report, Stats};
+pub use launch::{Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule};
+pub use memory::{Buffer, GlobalMemory};
+pub use module::{Module, Parameter, ParseError, ParseErrors};

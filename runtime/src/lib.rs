@@ -18,7 +18,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! // C = silu(A @ B1^T) * (A @ B2^T) for a ragged problem, on seeded operands.
-//! let shape = Shape { m: 72, n: 40, k: 256 };
+//! let shape = Shape::new(72, 40, 256);
 //! let inputs = DualGemmInputs::generate(shape, Distribution::Benchmark, 1111)?;
 //!
 //! // What a kernel is handed: packed codes, and scales in the order the hardware reads.
@@ -35,7 +35,11 @@
 //! ```
 
 pub mod check;
+pub mod device;
 pub mod format;
+pub mod gemm;
 pub mod inputs;
+pub mod launch_file;
 pub mod layout;
 pub mod reference;
+pub mod toolchain;

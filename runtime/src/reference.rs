@@ -366,7 +366,7 @@ mod tests {
 
     #[test]
     fn nvfp4_products_are_exact() {
-        let shape = Shape { m: 70, n: 36, k: 1024 };
+        let shape = Shape::new(70, 36, 1024);
         for distribution in [Distribution::Benchmark, Distribution::Full] {
             let inputs = DualGemmInputs::generate(shape, distribution, 9).unwrap();
             let result = gemm(&inputs.a, &inputs.b1).unwrap();
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_rounded_result_is_the_f64_result_rounded_once() {
-        let shape = Shape { m: 33, n: 17, k: 64 };
+        let shape = Shape::new(33, 17, 64);
         let inputs = DualGemmInputs::generate(shape, Distribution::Full, 3).unwrap();
         let result = dual_gemm(&inputs.a, &inputs.b1, &inputs.b2, |gate, up| silu(gate) * up).unwrap();
         for (&exact, &rounded) in result.exact().iter().zip(result.rounded()) {

@@ -12,7 +12,7 @@ use std::ops::RangeInclusive;
 
 use rand_chacha::rand_core::RngCore;
 
-use super::{ChaCha8Rng, Parts, Shape, Tensor, below, fill_rows, stream, unit};
+use super::{ChaCha8Rng, Parts, Shape, Tensor, below, fill_rows, sizes, stream, unit};
 use crate::format::{SCALE_BLOCK, e2m1, e4m3};
 
 /// f16 bits of what C holds beforehand: -62880.
@@ -131,11 +131,11 @@ struct Aligned {
 }
 
 impl Aligned {
-    fn choose(shape: Shape, rng: &mut ChaCha8Rng) -> Self {
-        let a = below(rng, shape.m);
+    fn choose([m, n, _]: [usize; 3], rng: &mut ChaCha8Rng) -> Self {
+        let a = below(rng, m);
         let mut b = Vec::new();
-        while b.len() < shape.n.min(3) {
-            let row = below(rng, shape.n);
+        while b.len() < n.min(3) {
+            let row = below(rng, n);
             if !b.contains(&row) {
                 b.push(row);
             }
@@ -147,16 +147,17 @@ impl Aligned {
 /// Codes and scales of A, B1 and B2.
 pub(super) fn generate(shape: Shape, seed: u64) -> [Parts; 3] {
     let mut rng = stream(seed, Tensor::Plan, 0);
-    let plan = plan(shape.k, &mut rng);
-    let aligned = Aligned::choose(shape, &mut rng);
+    let [m, n, k] = sizes(shape);
+    let plan = plan(k, &mut rng);
+    let aligned = Aligned::choose([m, n, k], &mut rng);
     let codes_of = |tensor, row, codes: &mut [u8]| {
         let mut rng = stream(seed, tensor, row);
         rng.fill_bytes(codes);
         rng
     };
-    [(Tensor::A, shape.m), (Tensor::B1, shape.n), (Tensor::B2, shape.n)].map(|(tensor, rows)| {
+    [(Tensor::A, m), (Tensor::B1, n), (Tensor::B2, n)].map(|(tensor, rows)| {
         let side = usize::from(tensor != Tensor::A);
-        fill_rows(rows, shape.k, |row, codes, scales| {
+        fill_rows(rows, k, |row, codes, scales| {
             let kind = if tensor == Tensor::A {
                 (row == aligned.a).then_some(0)
             } else {
@@ -193,8 +194,8 @@ mod tests {
     use crate::inputs::{Distribution, DualGemmInputs};
     use crate::reference::{dual_gemm, gemm, silu};
 
-    fn draw(m: usize, n: usize, k: usize, seed: u64) -> DualGemmInputs {
-        DualGemmInputs::generate(Shape { m, n, k }, Distribution::Full, seed).unwrap()
+    fn draw(m: u32, n: u32, k: u32, seed: u64) -> DualGemmInputs {
+        DualGemmInputs::generate(Shape::new(m, n, k), Distribution::Full, seed).unwrap()
     }
 
     #[test]

@@ -1,0 +1,138 @@
+//! Where D lies in Tensor Memory.
+//!
+//! | case | name in the ISA | CTA | lane of (m, n) | column |
+//! |---|---|---|---|---|
+//! | one CTA, M 128 | D | 0 | m | n |
+//! | one CTA, M 64 | F | 0 | 32 (m / 16) + m % 16, 16 further if d's lane is 16 | n |
+//! | two CTAs, M 256 | A | m / 128 | m % 128 | n |
+//! | two CTAs, M 128 | B | m / 64 | m % 64 + 64 (n >= N / 2) | n % (N / 2) |
+//!
+//! Sources: PTX ISA, `tcgen05.mma` data path layouts; CUTLASS `mma_traits_sm100_frag.hpp`.
+
+use super::{MmaError, Operand};
+use crate::engine::idesc::{CtaGroup, InstructionDescriptor};
+use crate::engine::tmem::TmemAddress;
+
+/// A range of D's columns that lies in one set of lanes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Half {
+    /// First column of D.
+    pub first: u32,
+    /// Columns.
+    pub count: u32,
+    /// Lane of row 0.
+    pub lane: u32,
+    /// The quarters of the lanes whose tensor-core slices work on it, each with its own copy of
+    /// the scale factors.
+    pub quarters: u32,
+}
+
+impl Half {
+    /// The columns, as a range of B's rows.
+    pub fn columns(&self) -> std::ops::Range<usize> {
+        self.first as usize..(self.first + self.count) as usize
+    }
+}
+
+/// The layout of one instruction's D.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DLayout {
+    column: u32,
+    /// Rows come in groups of 16 that are 32 lanes apart (layout F).
+    spread: bool,
+    halves: [Half; 2],
+    count: usize,
+}
+
+impl DLayout {
+    /// The layout for an instruction whose D operand is `address`.
+    ///
+    /// # Errors
+    /// [`MmaError::Lane`] for a lane field other than 0 (or 16, with M 64 and one CTA).
+    pub fn new<E>(idesc: &InstructionDescriptor, address: u32) -> Result<Self, MmaError<E>> {
+        let lane = base_lane(idesc, Operand::D, address)?;
+        let n = idesc.n;
+        let whole = Half {
+            first: 0,
+            count: n,
+            lane,
+            quarters: 0b1111,
+        };
+        let (halves, count) = if splits_n(idesc) {
+            let low = Half {
+                count: n / 2,
+                quarters: 0b0011,
+                ..whole
+            };
+            let high = Half {
+                first: n / 2,
+                lane: 64,
+                quarters: 0b1100,
+                ..low
+            };
+            ([low, high], 2)
+        } else {
+            ([whole, whole], 1)
+        };
+        let column = TmemAddress::from_bits(address).column;
+        Ok(Self {
+            column,
+            spread: spreads_rows(idesc),
+            halves,
+            count,
+        })
+    }
+
+    /// The parts of D, by columns.
+    pub fn halves(&self) -> &[Half] {
+        &self.halves[..self.count]
+    }
+
+    /// First Tensor Memory column of every half.
+    pub fn column(&self) -> u32 {
+        self.column
+    }
+
+    /// Lane of row `row` (of the CTA's own rows).
+    pub fn lane(&self, row: u32, half: Half) -> u32 {
+        half.lane
+            + if self.spread {
+                32 * (row / 16) + row % 16
+            } else {
+                row
+            }
+    }
+}
+
+/// Whether rows come in groups of 16, one in each quarter of the lanes.
+pub(super) fn spreads_rows(idesc: &InstructionDescriptor) -> bool {
+    idesc.cta_group == CtaGroup::One && idesc.m == 64
+}
+
+/// Whether the upper half of N lies in the upper 64 lanes.
+pub(super) fn splits_n(idesc: &InstructionDescriptor) -> bool {
+    idesc.cta_group == CtaGroup::Two && idesc.m == 128
+}
+
+/// The lane field of D's or A's address, checked.
+pub(super) fn base_lane<E>(
+    idesc: &InstructionDescriptor,
+    operand: Operand,
+    address: u32,
+) -> Result<u32, MmaError<E>> {
+    let lane = TmemAddress::from_bits(address).lane;
+    if lane == 0 || lane == 16 && spreads_rows(idesc) {
+        return Ok(lane);
+    }
+    let rule = if spreads_rows(idesc) {
+        "with M 64 the matrix starts at lane 0 or 16"
+    } else {
+        "the matrix starts at lane 0"
+    };
+    Err(MmaError::Lane {
+        operand,
+        address,
+        lane,
+        rule,
+    })
+}

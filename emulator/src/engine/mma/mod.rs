@@ -1,0 +1,289 @@
+//! The tensor core: `tcgen05.mma`, dense, all kinds.
+//!
+//! [`execute`] is the one entry point: it takes an instruction with its operand values and the
+//! memories of the CTAs that take part, and does all of it. The parts:
+//!
+//! - [`sum`]: the rule by which the hardware adds, as integers; parametric, for `wgmma` as well
+//! - [`scalar`]: one element of D computed the plain way
+//! - [`operands`]: A, B and scale factors out of shared and Tensor Memory
+//! - [`layout`]: which word of Tensor Memory an element of D is
+//! - [`product`]: whole rows of D: [`fp4`] for mxf4 and mxf4nvf4, [`float`] for the other
+//!   floating-point kinds, [`integer`] for i8
+//! - [`path`]: which host instructions they use
+
+mod exact;
+pub mod float;
+pub mod fp4;
+pub mod integer;
+pub mod layout;
+pub mod operands;
+pub mod path;
+pub mod product;
+pub mod scalar;
+pub mod sum;
+
+#[cfg(test)]
+mod tests;
+
+use super::SmemReader;
+use super::descriptor::DescriptorError;
+use super::idesc::{CtaGroup, IdescError, InstructionDescriptor, MmaKind, ScaleVec};
+use super::tmem::{Tmem, TmemError};
+use thiserror::Error;
+
+/// How products are added up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub enum Arithmetic {
+    /// As the hardware does, bit for bit as far as that is known (see [`sum`]).
+    #[default]
+    Hardware,
+    /// Plain f32: products and sums rounded to nearest, K in order. Integers are exact in both.
+    F32,
+}
+
+/// Where A comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperandA {
+    /// Shared memory: a 64-bit matrix descriptor.
+    Smem(u64),
+    /// Tensor Memory: a 32-bit address.
+    Tmem(u32),
+}
+
+/// One `tcgen05.mma` with the values of its operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MmaInstruction {
+    /// `.kind::`.
+    pub kind: MmaKind,
+    /// `.scale_vec::`, or what `.block16`/`.block32` stand for (see
+    /// [`InstructionDescriptor::decode`]); `None` for plain kinds.
+    pub scale_vec: Option<ScaleVec>,
+    /// `.cta_group::`.
+    pub cta_group: CtaGroup,
+    /// Instruction descriptor.
+    pub idesc: u32,
+    /// Tensor Memory address of D.
+    pub d: u32,
+    /// A.
+    pub a: OperandA,
+    /// Matrix descriptor of B.
+    pub b: u64,
+    /// Tensor Memory address of A's scale factors; ignored by plain kinds.
+    pub scale_a: u32,
+    /// Tensor Memory address of B's scale factors; ignored by plain kinds.
+    pub scale_b: u32,
+    /// The predicate `enable-input-d`: whether D's old value is added.
+    pub enable_input_d: bool,
+    /// The immediate `scale-input-d`: D's old value is divided by 2 to this power. 0 if absent.
+    pub scale_input_d: u32,
+    /// Bit i of word i / 32: lane i of D is not written. Words 0..4 are the even CTA's lanes, 4..8
+    /// the odd one's. Zeros if absent.
+    pub disabled_lanes: [u32; 8],
+}
+
+/// The memories of one CTA.
+pub struct CtaMemory<'a, E> {
+    /// Its Tensor Memory.
+    pub tmem: &'a mut Tmem,
+    /// Reads its shared memory.
+    pub smem: &'a mut SmemReader<'a, E>,
+}
+
+/// An operand, for error messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Operand {
+    /// A.
+    A,
+    /// B.
+    B,
+    /// D.
+    D,
+    /// A's scale factors.
+    ScaleA,
+    /// B's scale factors.
+    ScaleB,
+}
+
+impl std::fmt::Display for Operand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Operand::A => "A",
+            Operand::B => "B",
+            Operand::D => "D",
+            Operand::ScaleA => "scale factors of A",
+            Operand::ScaleB => "scale factors of B",
+        })
+    }
+}
+
+/// What went wrong in a `tcgen05.mma`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum MmaError<E> {
+    /// The instruction descriptor is illegal.
+    #[error(transparent)]
+    Idesc(#[from] IdescError),
+    /// A matrix descriptor is illegal.
+    #[error("{operand} of tcgen05.mma: {source}")]
+    Descriptor {
+        /// Whose.
+        operand: Operand,
+        /// Why.
+        source: DescriptorError,
+    },
+    /// Shared memory cannot be read.
+    #[error("{operand} of tcgen05.mma: {error}")]
+    Memory {
+        /// Whose.
+        operand: Operand,
+        /// The reader's error.
+        error: E,
+    },
+    /// Tensor Memory cannot be read or written.
+    #[error("{operand} of tcgen05.mma: {source}")]
+    Tmem {
+        /// Whose.
+        operand: Operand,
+        /// Why.
+        source: TmemError,
+    },
+    /// The lane field of an address is not one the layout allows.
+    #[error("{operand} of tcgen05.mma: lane {lane} in address {address:#010x}; {rule}")]
+    Lane {
+        /// Whose.
+        operand: Operand,
+        /// The address.
+        address: u32,
+        /// Its lane field.
+        lane: u32,
+        /// What is allowed.
+        rule: &'static str,
+    },
+    /// Copies that must agree do not.
+    #[error(
+        "{operand} of tcgen05.mma: row {row} differs between lanes {first} and {second} \
+         ({first_word:#010x} and {second_word:#010x}) at column {column}; every quarter of the \
+         lanes needs its own copy (tcgen05.cp with .warpx4 makes them)"
+    )]
+    NotReplicated {
+        /// Whose.
+        operand: Operand,
+        /// Row of A or column of B.
+        row: u32,
+        /// A lane.
+        first: u32,
+        /// The lane that should hold the same.
+        second: u32,
+        /// Column.
+        column: u32,
+        /// The bits of the first that count.
+        first_word: u32,
+        /// The bits of the second that count.
+        second_word: u32,
+    },
+    /// The number of CTAs is not the group's.
+    #[error("tcgen05.mma with {group:?} CTA was given the memories of {found}")]
+    CtaCount {
+        /// The group.
+        group: CtaGroup,
+        /// CTAs given.
+        found: usize,
+    },
+    /// `scale-input-d` where it does not exist, or too large.
+    #[error(
+        "scale-input-d is {value}: it is 0 to 15, and exists for kinds f16 and tf32 only (kind is {kind:?})"
+    )]
+    ScaleInputD {
+        /// The immediate.
+        value: u32,
+        /// The kind.
+        kind: MmaKind,
+    },
+    /// A lane mask on a block-scaled kind.
+    #[error("a disable-output-lane mask does not exist for {kind:?}")]
+    LaneMask {
+        /// The kind.
+        kind: MmaKind,
+    },
+}
+
+/// Executes one `tcgen05.mma`.
+///
+/// `ctas` has one entry for `cta_group::1`, and the even and then the odd CTA of the pair for
+/// `cta_group::2`: descriptors and addresses apply to each CTA's own memories, CTA c holding rows
+/// `c*M/2..` of A and D and columns `c*N/2..` of B.
+///
+/// # Errors
+/// [`MmaError`]; D is unchanged unless the error is about D itself.
+pub fn execute<E>(
+    instruction: &MmaInstruction,
+    ctas: &mut [CtaMemory<'_, E>],
+    arithmetic: Arithmetic,
+) -> Result<(), MmaError<E>> {
+    let &MmaInstruction {
+        kind, cta_group, ..
+    } = instruction;
+    let idesc =
+        InstructionDescriptor::decode(instruction.idesc, kind, instruction.scale_vec, cta_group)?;
+    let expected = match cta_group {
+        CtaGroup::One => 1,
+        CtaGroup::Two => 2,
+    };
+    if ctas.len() != expected {
+        return Err(MmaError::CtaCount {
+            group: cta_group,
+            found: ctas.len(),
+        });
+    }
+    let value = instruction.scale_input_d;
+    if value > 15 || value != 0 && !matches!(kind, MmaKind::F16 | MmaKind::Tf32) {
+        return Err(MmaError::ScaleInputD { value, kind });
+    }
+    if kind.is_block_scaled() && instruction.disabled_lanes != [0; 8] {
+        return Err(MmaError::LaneMask { kind });
+    }
+    let layout = layout::DLayout::new(&idesc, instruction.d)?;
+    let path = path::Path::best();
+    let b = operands::gather_b(instruction, &idesc, ctas)?;
+    // All operands of all CTAs are read before any D is written.
+    let mut jobs = Vec::with_capacity(2 * ctas.len());
+    for (rank, cta) in ctas.iter_mut().enumerate() {
+        let a = operands::gather_a(instruction, &idesc, cta)?;
+        for half in layout.halves() {
+            let scales = operands::read_scales(instruction, &idesc, cta.tmem, *half)?;
+            let columns = half.columns();
+            let b = b.slice(columns);
+            jobs.push((
+                rank,
+                *half,
+                product::Product::new(&idesc, arithmetic, path, &a, &b, scales.as_ref()),
+            ));
+        }
+    }
+    for (rank, half, product) in jobs {
+        let tmem = &mut *ctas[rank].tmem;
+        for row in 0..idesc.rows_per_cta() {
+            let lane = layout.lane(row, half);
+            let mask = instruction.disabled_lanes[rank * 4 + (lane / 32) as usize];
+            if mask >> (lane % 32) & 1 == 1 {
+                continue;
+            }
+            let column = layout.column();
+            let count = half.count;
+            let on_d = |source| MmaError::Tmem {
+                operand: Operand::D,
+                source,
+            };
+            if instruction.enable_input_d {
+                tmem.row(lane, column, count).map_err(on_d)?;
+            }
+            let words = tmem.row_mut(lane, column, count).map_err(on_d)?;
+            if !instruction.enable_input_d {
+                words.fill(0);
+            } else if value != 0 {
+                product::scale_down(idesc.d, value, words);
+            }
+            product.accumulate_row(row as usize, words);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,6 @@
+//! Tests of the engines outside the tensor core, one file for each.
+
+mod boxes;
+mod descriptors;
+mod formats;
+mod tmem;

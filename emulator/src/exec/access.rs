@@ -1,0 +1,594 @@
+//! Loads, stores and atomics of lanes.
+
+use super::report::Origin;
+use super::state::{Cluster, Warp};
+use super::step::{Ctx, Flow, bits};
+use crate::finding::FindingKind;
+use crate::isa::Ty;
+use crate::lanes::{Lanes, atomic};
+use crate::lower::module::MODULE_BASE;
+use crate::memory::{Fault, GlobalMemory, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
+use crate::program::{Op, Rmw, SINK, Slot, Space};
+
+/// Where an address leads.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Target {
+    Global(u64),
+    /// CTA of the cluster, and offset.
+    Shared(usize, u32),
+    Local(u32),
+    Param(u32),
+}
+
+impl<'r> Cluster<'r> {
+    /// The memory that holds a global address.
+    pub fn global(&self, address: u64) -> &'r GlobalMemory {
+        let run = self.run;
+        if address >= MODULE_BASE {
+            &run.statics
+        } else {
+            run.memory
+        }
+    }
+
+    /// Resolves an address of a CTA's thread.
+    pub fn resolve(&self, c: usize, space: Space, address: u64) -> Result<Target, Fault> {
+        match space {
+            Space::Global | Space::Const => Ok(Target::Global(address)),
+            Space::Local => Ok(Target::Local(address as u32)),
+            Space::Param => Ok(Target::Param(address as u32)),
+            Space::SharedCta => {
+                let rank = (address >> 24) as u32;
+                let own = self.ctas[c].rank;
+                if rank != own {
+                    return Err(Fault::OutOfBounds(format!(
+                        "shared::cta address {address:#x} names CTA {rank} of the cluster, but this is CTA {own}"
+                    )));
+                }
+                Ok(Target::Shared(c, address as u32 & 0xff_ffff))
+            }
+            Space::SharedCluster => {
+                let rank = (address >> 24) as usize;
+                match self.ctas.get(rank) {
+                    None => Err(Fault::OutOfBounds(format!(
+                        "shared::cluster address {address:#x} names CTA {rank} of a cluster of {}",
+                        self.ctas.len()
+                    ))),
+                    Some(cta) if rank != c && cta.gone() => Err(Fault::Peer(rank as u32)),
+                    Some(_) => Ok(Target::Shared(rank, address as u32 & 0xff_ffff)),
+                }
+            }
+            Space::Generic => {
+                let within = |base: u64| (base..base + WINDOW).contains(&address);
+                if within(SHARED_WINDOW) {
+                    self.resolve(c, Space::SharedCluster, address - SHARED_WINDOW)
+                } else if within(LOCAL_WINDOW) {
+                    Ok(Target::Local((address - LOCAL_WINDOW) as u32))
+                } else if within(PARAM_WINDOW) {
+                    Ok(Target::Param((address - PARAM_WINDOW) as u32))
+                } else {
+                    Ok(Target::Global(address))
+                }
+            }
+        }
+    }
+
+    /// A shared-memory address as CTA and offset.
+    pub fn resolve_shared(
+        &self,
+        c: usize,
+        space: Space,
+        address: u64,
+    ) -> Result<(usize, u32), Fault> {
+        match self.resolve(c, space, address)? {
+            Target::Shared(cta, offset) => Ok((cta, offset)),
+            _ => Err(Fault::OutOfBounds(format!(
+                "{address:#x} is not a shared-memory address"
+            ))),
+        }
+    }
+
+    /// A fault for shared memory.
+    pub fn outside(&self, cta: usize, offset: u32, n: usize) -> Fault {
+        let end = self.ctas.get(cta).map_or(0, |c| c.smem.len());
+        Fault::OutOfBounds(format!(
+            "{n} bytes at shared offset {offset:#x} of CTA {cta} of the cluster; the kernel's shared memory is {:#x} to {end:#x}",
+            crate::program::SMEM_BASE
+        ))
+    }
+
+    /// Reads bytes; says whether all were written, and what kind of finding it is if not.
+    pub fn load_bytes(
+        &self,
+        w: &Warp,
+        lane: u32,
+        target: Target,
+        out: &mut [u8],
+    ) -> Result<(bool, FindingKind), Fault> {
+        match target {
+            Target::Global(a) => Ok((
+                self.global(a).load(a, out)?,
+                FindingKind::UninitialisedGlobal,
+            )),
+            Target::Shared(cta, offset) => match self.ctas[cta].smem.read(offset, out) {
+                Ok(written) => Ok((written, FindingKind::UninitialisedShared)),
+                Err(_) => Err(self.outside(cta, offset, out.len())),
+            },
+            Target::Local(offset) => {
+                let at = self.local(lane, offset, out.len())?;
+                match w.local.read(at, out) {
+                    Ok(written) => Ok((written, FindingKind::UninitialisedLocal)),
+                    Err(_) => Err(self.local_fault(offset, out.len())),
+                }
+            }
+            Target::Param(offset) => {
+                let from = offset as usize;
+                match self.run.params.get(from..from + out.len()) {
+                    Some(bytes) => {
+                        out.copy_from_slice(bytes);
+                        Ok((true, FindingKind::UninitialisedGlobal))
+                    }
+                    None => Err(Fault::OutOfBounds(format!(
+                        "{} bytes at parameter offset {offset}; the parameters have {} bytes",
+                        out.len(),
+                        self.run.params.len()
+                    ))),
+                }
+            }
+        }
+    }
+
+    fn local_fault(&self, offset: u32, n: usize) -> Fault {
+        Fault::OutOfBounds(format!(
+            "{n} bytes at local offset {offset}; a thread has {} bytes",
+            self.run.program.local_bytes
+        ))
+    }
+
+    fn local(&self, lane: u32, offset: u32, n: usize) -> Result<u32, Fault> {
+        let size = self.run.program.local_bytes;
+        if u64::from(offset) + n as u64 > u64::from(size) {
+            return Err(self.local_fault(offset, n));
+        }
+        Ok(lane * size + offset)
+    }
+
+    /// Writes bytes.
+    pub fn store_bytes(
+        &mut self,
+        w: &mut Warp,
+        lane: u32,
+        target: Target,
+        data: &[u8],
+    ) -> Result<(), Fault> {
+        self.progress += 1;
+        match target {
+            Target::Global(a) => self.global(a).store(a, data),
+            Target::Shared(cta, offset) => self.store_shared(cta, offset, data),
+            Target::Local(offset) => {
+                let at = self.local(lane, offset, data.len())?;
+                match w.local.write(at, data) {
+                    Ok(()) => Ok(()),
+                    Err(_) => Err(self.local_fault(offset, data.len())),
+                }
+            }
+            Target::Param(_) => Err(Fault::OutOfBounds(
+                "kernel parameters cannot be written".to_owned(),
+            )),
+        }
+    }
+
+    /// Writes shared memory; live mbarriers must not be overwritten.
+    pub fn store_shared(&mut self, cta: usize, offset: u32, data: &[u8]) -> Result<(), Fault> {
+        let k = &mut self.ctas[cta];
+        let end = offset.saturating_add(data.len() as u32);
+        if let Some(b) = k
+            .mbars
+            .iter()
+            .find(|b| offset < b.offset + 8 && b.offset < end)
+        {
+            return Err(Fault::Unsupported(format!(
+                "the write covers the live mbarrier at shared offset {:#x}; mbarrier.inval comes first",
+                b.offset
+            )));
+        }
+        match k.smem.write(offset, data) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.outside(cta, offset, data.len())),
+        }
+    }
+
+    pub(super) fn memory_op(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) -> Flow {
+        match op {
+            Op::Load {
+                space,
+                at,
+                elem,
+                dst,
+                signed,
+                reg_bits,
+            } => {
+                let a = self.addresses(x, w, *at, *space);
+                self.load(
+                    x,
+                    w,
+                    *space,
+                    &a,
+                    *elem,
+                    dst,
+                    if *signed { *reg_bits } else { 0 },
+                )
+            }
+            Op::Store {
+                space,
+                at,
+                elem,
+                src,
+            } => {
+                let a = self.addresses(x, w, *at, *space);
+                self.store(x, w, *space, &a, *elem, src)
+            }
+            Op::Atom {
+                space,
+                at,
+                op,
+                ty,
+                d,
+                b,
+                c,
+            } => {
+                let a = self.addresses(x, w, *at, *space);
+                self.atom(x, w, *space, &a, *op, *ty, d, b, *c)
+            }
+            Op::LdMatrix {
+                space,
+                at,
+                trans,
+                dst,
+            } => {
+                if let Some(f) = self.converge(w, x.m, u32::MAX) {
+                    return f;
+                }
+                let a = self.addresses(x, w, *at, *space);
+                self.ldmatrix(x, w, *space, &a, *trans, dst)
+            }
+            Op::StMatrix {
+                space,
+                at,
+                trans,
+                src,
+            } => {
+                if let Some(f) = self.converge(w, x.m, u32::MAX) {
+                    return f;
+                }
+                let a = self.addresses(x, w, *at, *space);
+                self.stmatrix(x, w, *space, &a, *trans, src)
+            }
+            Op::BulkFill { dst, bytes } => {
+                let a = self.addresses(x, w, *dst, Space::SharedCta);
+                let n = self.read(x, w, *bytes);
+                for i in bits(x.m) {
+                    let zeros = vec![0; (n[i as usize] as usize).min(1 << 20)];
+                    let r = self
+                        .resolve(x.c, Space::SharedCta, a[i as usize])
+                        .and_then(|t| self.store_bytes(w, i, t, &zeros));
+                    if let Err(f) = r {
+                        self.fault(Origin::of(x.c, w, Some(i), x.line), "st.bulk", f);
+                        return Flow::Stop;
+                    }
+                }
+                Flow::Next
+            }
+            Op::Prefetch { at, space } => {
+                self.addresses(x, w, *at, *space);
+                Flow::Next
+            }
+            _ => Flow::Next,
+        }
+    }
+
+    fn load(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        space: Space,
+        a: &Lanes,
+        elem: u32,
+        dst: &[Slot],
+        extend: u32,
+    ) -> Flow {
+        let n = (elem as usize * dst.len()).min(64);
+        let mut values = [[0u64; 32]; 8];
+        for i in bits(x.m) {
+            let address = a[i as usize];
+            let mut buffer = [0u8; 64];
+            let result = if address % n as u64 != 0 {
+                Err(Fault::Misaligned {
+                    address,
+                    bytes: n as u64,
+                })
+            } else {
+                self.resolve(x.c, space, address).and_then(|t| {
+                    if matches!(t, Target::Global(_)) {
+                        self.stats.global_read += n as u64;
+                    }
+                    self.load_bytes(w, i, t, &mut buffer[..n])
+                })
+            };
+            match result {
+                Ok((true, _)) => {}
+                Ok((false, kind)) => {
+                    let at = Origin::of(x.c, w, Some(i), x.line);
+                    self.report(kind, at, self.unwritten_text(space, address, n));
+                }
+                Err(f) => {
+                    self.fault(Origin::of(x.c, w, Some(i), x.line), "load", f);
+                    return Flow::Stop;
+                }
+            }
+            for (k, v) in values.iter_mut().enumerate().take(dst.len()) {
+                let from = k * elem as usize;
+                let mut word = [0u8; 8];
+                word[..elem as usize].copy_from_slice(&buffer[from..from + elem as usize]);
+                let raw = u64::from_le_bytes(word);
+                v[i as usize] = if extend == 0 {
+                    raw
+                } else {
+                    let shift = 64 - elem * 8;
+                    let wide = ((raw << shift) as i64 >> shift) as u64;
+                    if extend >= 64 {
+                        wide
+                    } else {
+                        wide & ((1 << extend) - 1)
+                    }
+                };
+            }
+        }
+        for (d, v) in dst.iter().zip(&values) {
+            w.set(*d, x.m, v);
+        }
+        Flow::Next
+    }
+
+    fn unwritten_text(&self, space: Space, address: u64, n: usize) -> String {
+        match space {
+            Space::Global => format!(
+                "nothing has written all of {}",
+                self.global(address).describe(address, n as u64)
+            ),
+            _ => format!("nothing has written all of the {n} bytes at address {address:#x}"),
+        }
+    }
+
+    fn store(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        space: Space,
+        a: &Lanes,
+        elem: u32,
+        src: &[Slot],
+    ) -> Flow {
+        let n = (elem as usize * src.len()).min(64);
+        for &s in src {
+            self.check(x, w, s);
+        }
+        let program = self.run.program;
+        for i in bits(x.m) {
+            let address = a[i as usize];
+            let mut buffer = [0u8; 64];
+            for (k, &s) in src.iter().enumerate().take(8) {
+                let from = k * elem as usize;
+                let word = w.lanes(program, s)[i as usize].to_le_bytes();
+                buffer[from..from + elem as usize].copy_from_slice(&word[..elem as usize]);
+            }
+            let result = if address % n as u64 != 0 {
+                Err(Fault::Misaligned {
+                    address,
+                    bytes: n as u64,
+                })
+            } else {
+                self.resolve(x.c, space, address).and_then(|t| {
+                    if matches!(t, Target::Global(_)) {
+                        self.stats.global_written += n as u64;
+                    }
+                    self.store_bytes(w, i, t, &buffer[..n])
+                })
+            };
+            if let Err(f) = result {
+                self.fault(Origin::of(x.c, w, Some(i), x.line), "store", f);
+                return Flow::Stop;
+            }
+        }
+        Flow::Next
+    }
+
+    /// One read-modify-write; returns the old value.
+    fn update(
+        &mut self,
+        target: Target,
+        ty: Ty,
+        f: impl Fn(u64) -> u64,
+    ) -> Result<(u64, bool, FindingKind), Fault> {
+        let n = ty.bytes();
+        match target {
+            Target::Global(a) => {
+                self.stats.global_read += u64::from(n);
+                self.stats.global_written += u64::from(n);
+                let (old, written) = self.global(a).update(a, n, f)?;
+                Ok((old, written, FindingKind::UninitialisedGlobal))
+            }
+            Target::Shared(cta, offset) => {
+                let mut b = [0u8; 8];
+                let written = match self.ctas[cta].smem.read(offset, &mut b[..n as usize]) {
+                    Ok(v) => v,
+                    Err(_) => return Err(self.outside(cta, offset, n as usize)),
+                };
+                let old = u64::from_le_bytes(b);
+                let new = f(old);
+                if new != old || !written {
+                    self.progress += 1;
+                }
+                self.store_shared(cta, offset, &new.to_le_bytes()[..n as usize])?;
+                Ok((old, written, FindingKind::UninitialisedShared))
+            }
+            Target::Local(_) | Target::Param(_) => Err(Fault::OutOfBounds(
+                "atomics work on global and shared memory".to_owned(),
+            )),
+        }
+    }
+
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the operands of the instruction"
+    )]
+    fn atom(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        space: Space,
+        a: &Lanes,
+        op: Rmw,
+        ty: Ty,
+        d: &[Slot],
+        b: &[Slot],
+        c: Slot,
+    ) -> Flow {
+        let n = u64::from(ty.bytes()) * b.len() as u64;
+        let swap = if c == SINK {
+            [0; 32]
+        } else {
+            self.read(x, w, c)
+        };
+        let sources: Vec<Lanes> = b.iter().map(|&s| self.read(x, w, s)).collect();
+        let mut old = vec![[0u64; 32]; b.len()];
+        for i in bits(x.m) {
+            let address = a[i as usize];
+            for (k, s) in sources.iter().enumerate() {
+                let at = address.wrapping_add(k as u64 * u64::from(ty.bytes()));
+                let result = if address % n != 0 {
+                    Err(Fault::Misaligned { address, bytes: n })
+                } else {
+                    let (v, e) = (s[i as usize], swap[i as usize]);
+                    self.resolve(x.c, space, at)
+                        .and_then(|t| self.update(t, ty, |o| atomic::combine(op, ty, o, v, e)))
+                };
+                match result {
+                    Ok((v, written, kind)) => {
+                        old[k][i as usize] = v;
+                        if !written && op != Rmw::Exch {
+                            let text = self.unwritten_text(space, at, ty.bytes() as usize);
+                            self.report(kind, Origin::of(x.c, w, Some(i), x.line), text);
+                        }
+                    }
+                    Err(f) => {
+                        self.fault(Origin::of(x.c, w, Some(i), x.line), "atomic", f);
+                        return Flow::Stop;
+                    }
+                }
+            }
+        }
+        for (d, v) in d.iter().zip(&old) {
+            w.set(*d, x.m, v);
+        }
+        Flow::Next
+    }
+
+    fn ldmatrix(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        space: Space,
+        a: &Lanes,
+        trans: bool,
+        dst: &[Slot],
+    ) -> Flow {
+        for (k, &d) in dst.iter().enumerate() {
+            // Lanes 8k to 8k + 7 hold the row addresses of matrix k.
+            let mut rows = [[0u8; 16]; 8];
+            for (r, row) in rows.iter_mut().enumerate() {
+                let lane = 8 * k + r;
+                let address = a[lane];
+                let result = if address % 16 != 0 {
+                    Err(Fault::Misaligned { address, bytes: 16 })
+                } else {
+                    self.resolve(x.c, space, address)
+                        .and_then(|t| self.load_bytes(w, lane as u32, t, row))
+                };
+                let at = Origin::of(x.c, w, Some(lane as u32), x.line);
+                match result {
+                    Ok((true, _)) => {}
+                    Ok((false, kind)) => {
+                        self.report(kind, at, self.unwritten_text(space, address, 16))
+                    }
+                    Err(f) => {
+                        self.fault(at, "ldmatrix", f);
+                        return Flow::Stop;
+                    }
+                }
+            }
+            let element = |r: usize, c: usize| {
+                u64::from(u16::from_le_bytes([rows[r][2 * c], rows[r][2 * c + 1]]))
+            };
+            let v = std::array::from_fn(|t| {
+                let (r, c) = (t / 4, 2 * (t % 4));
+                if trans {
+                    element(c, r) | element(c + 1, r) << 16
+                } else {
+                    element(r, c) | element(r, c + 1) << 16
+                }
+            });
+            w.set(d, x.m, &v);
+        }
+        Flow::Next
+    }
+
+    fn stmatrix(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        space: Space,
+        a: &Lanes,
+        trans: bool,
+        src: &[Slot],
+    ) -> Flow {
+        for (k, &s) in src.iter().enumerate() {
+            let v = self.read(x, w, s);
+            for r in 0..8usize {
+                let mut row = [0u8; 16];
+                for c in 0..8usize {
+                    let (i, j) = if trans { (c, r) } else { (r, c) };
+                    let word = v[i * 4 + j / 2] >> (16 * (j % 2)) & 0xffff;
+                    row[2 * c..2 * c + 2].copy_from_slice(&(word as u16).to_le_bytes());
+                }
+                let lane = 8 * k + r;
+                let address = a[lane];
+                let result = if address % 16 != 0 {
+                    Err(Fault::Misaligned { address, bytes: 16 })
+                } else {
+                    self.resolve(x.c, space, address)
+                        .and_then(|t| self.store_bytes(w, lane as u32, t, &row))
+                };
+                if let Err(f) = result {
+                    self.fault(Origin::of(x.c, w, Some(lane as u32), x.line), "stmatrix", f);
+                    return Flow::Stop;
+                }
+            }
+        }
+        Flow::Next
+    }
+
+    pub(super) fn copy_local(&mut self, x: Ctx, w: &mut Warp, dst: u32, src: u32, n: u32) -> Flow {
+        let size = self.run.program.local_bytes;
+        for i in bits(x.m) {
+            // Byte by byte, so that padding nobody wrote stays unwritten.
+            for k in 0..n {
+                let mut b = [0u8];
+                if w.local.read(i * size + src + k, &mut b) == Ok(true) {
+                    let _ = w.local.write(i * size + dst + k, &b);
+                }
+            }
+        }
+        Flow::Next
+    }
+}

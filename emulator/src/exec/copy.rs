@@ -1,0 +1,672 @@
+//! Bulk, tensor and small asynchronous copies, and cluster launch control.
+
+use super::mbarrier::MbarOp;
+use super::queue::{Copy, Pending, Place, StoreTo};
+use super::report::Origin;
+use super::state::{Cluster, Wait, Warp};
+use super::step::{Ctx, Flow, bits};
+use crate::engine::tensor_map::{BoxError, Chunk, DataType, TensorMapParams};
+use crate::finding::FindingKind;
+use crate::isa::Ty;
+use crate::lanes::atomic;
+use crate::memory::Fault;
+use crate::program::{Addr, Op, Rmw, SINK, Slot, Space, TensorCopy};
+
+/// Type of a tensor map's elements in a reduction.
+fn reduce_type(t: DataType, op: Rmw) -> Option<Ty> {
+    let bitwise = matches!(op, Rmw::And | Rmw::Or | Rmw::Xor);
+    let ty = match t {
+        DataType::U32 if bitwise => Ty::B32,
+        DataType::U64 if bitwise => Ty::B64,
+        DataType::U32 => Ty::U32,
+        DataType::I32 => Ty::S32,
+        DataType::U64 => Ty::U64,
+        DataType::I64 => Ty::S64,
+        DataType::F16 => Ty::F16,
+        DataType::Bf16 => Ty::Bf16,
+        DataType::F32 | DataType::F32Ftz => Ty::F32,
+        _ => return None,
+    };
+    atomic::supported(op, ty).then_some(ty)
+}
+
+impl<'r> Cluster<'r> {
+    pub(super) fn copy_op(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) -> Flow {
+        match op {
+            Op::BulkCommit => Self::commit_group(w, x.m, false),
+            Op::CpAsyncCommit => Self::commit_group(w, x.m, true),
+            Op::BulkWait { groups, read } => {
+                if !self.bulk_done(x.c, w, x.m, *groups, *read) {
+                    return Flow::Wait(Wait::Bulk {
+                        groups: *groups,
+                        read: *read,
+                    });
+                }
+            }
+            Op::CpAsyncWait { groups } => {
+                // wait_all also covers copies that no group was made of.
+                if *groups == 0 {
+                    Self::commit_group(w, x.m, true);
+                }
+                if !self.copies_done(x.c, w, x.m, *groups) {
+                    return Flow::Wait(Wait::Copies { groups: *groups });
+                }
+            }
+            Op::QueryCanceled { p, lo } => {
+                let v = self.read(x, w, *lo);
+                let yes = (0..32).fold(0, |acc, i| acc | ((v[i] & 1) as u32) << i);
+                w.set_pred(*p, x.m, yes);
+            }
+            Op::QueryCtaid { d, lo, hi, first } => {
+                let (lo, hi) = (self.read(x, w, *lo), self.read(x, w, *hi));
+                for (k, d) in d.iter().enumerate() {
+                    let v = match k + *first as usize {
+                        0 => lo.map(|v| v >> 32),
+                        1 => hi.map(|v| v & 0xffff_ffff),
+                        2 => hi.map(|v| v >> 32),
+                        _ => [0; 32],
+                    };
+                    w.set(*d, x.m, &v);
+                }
+            }
+            _ => {
+                for i in bits(x.m) {
+                    let one = Ctx { m: 1 << i, ..x };
+                    let at = Origin::of(x.c, w, Some(i), x.line);
+                    if let Err(f) = self.start(one, w, i, at, op) {
+                        self.fault(at, "asynchronous copy", f);
+                    }
+                    if self.fatal {
+                        return Flow::Stop;
+                    }
+                }
+            }
+        }
+        if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    fn value(&mut self, x: Ctx, w: &Warp, s: Slot, lane: u32) -> u64 {
+        self.read(x, w, s)[lane as usize]
+    }
+
+    fn address(&mut self, x: Ctx, w: &Warp, a: Addr, space: Space, lane: u32) -> u64 {
+        self.addresses(x, w, a, space)[lane as usize]
+    }
+
+    fn place(&mut self, x: Ctx, w: &Warp, a: Addr, lane: u32) -> Result<Place, Fault> {
+        let v = self.address(x, w, a, Space::SharedCluster, lane);
+        self.resolve_shared(x.c, Space::SharedCluster, v)
+    }
+
+    /// Destinations and mbarriers of a load, with multicast.
+    fn destinations(
+        &mut self,
+        x: Ctx,
+        w: &Warp,
+        lane: u32,
+        at: Origin,
+        (dst, mbar, mask): (Place, Place, Slot),
+        pair: bool,
+    ) -> Result<Vec<(Place, Place)>, Fault> {
+        if mask == SINK {
+            if !pair && dst.0 != mbar.0 {
+                self.report(
+                    FindingKind::MbarrierMisuse,
+                    at,
+                    format!(
+                        "the copy goes to CTA {} of the cluster, but its mbarrier is in CTA {}",
+                        dst.0, mbar.0
+                    ),
+                );
+            }
+            return Ok(vec![(dst, mbar)]);
+        }
+        let m = self.value(x, w, mask, lane) as u32;
+        if m == 0 || m >> self.ctas.len() != 0 {
+            return Err(Fault::OutOfBounds(format!(
+                "multicast mask {m:#x} in a cluster of {} CTAs",
+                self.ctas.len()
+            )));
+        }
+        Ok(bits(m)
+            .map(|r| {
+                let r = r as usize;
+                let owner = if pair { r & !1 | mbar.0 & 1 } else { r };
+                ((r, dst.1), (owner, mbar.1))
+            })
+            .collect())
+    }
+
+    fn start(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        lane: u32,
+        at: Origin,
+        op: &'r Op,
+    ) -> Result<(), Fault> {
+        match op {
+            Op::TensorLoad(copy) => {
+                let (map, coords) = self.map(x, w, lane, at, copy)?;
+                let Some(map) = map else { return Ok(()) };
+                let dst = self.place(x, w, copy.smem, lane)?;
+                let mbar = self.place(x, w, copy.mbar, lane)?;
+                let to = self.destinations(x, w, lane, at, (dst, mbar, copy.mask), copy.pair)?;
+                self.submit(at, Copy::TensorLoad { map, coords, to });
+            }
+            Op::TensorStore { copy, reduce } => {
+                let (map, coords) = self.map(x, w, lane, at, copy)?;
+                let Some(map) = map else { return Ok(()) };
+                let from = self.own(x, w, copy.smem, lane)?;
+                let reduce = match reduce {
+                    None => None,
+                    Some(op) => match reduce_type(map.data_type, *op) {
+                        Some(ty) => Some((*op, ty)),
+                        None => {
+                            let text = format!("reduction {op:?} of {:?}", map.data_type);
+                            return Err(Fault::Unsupported(text));
+                        }
+                    },
+                };
+                let group = w.bulk_groups[lane as usize];
+                let to = StoreTo::Tensor {
+                    map,
+                    coords,
+                    reduce,
+                };
+                self.submit(
+                    at,
+                    Copy::Store {
+                        from,
+                        to,
+                        group,
+                        staged: None,
+                    },
+                );
+            }
+            Op::TensorPrefetch(copy) => {
+                self.map(x, w, lane, at, copy)?;
+            }
+            Op::BulkLoad {
+                dst,
+                src,
+                bytes,
+                mbar,
+                mask,
+            } => {
+                let src = self.address(x, w, *src, Space::Global, lane);
+                let bytes = self.value(x, w, *bytes, lane) as u32;
+                let dst = self.place(x, w, *dst, lane)?;
+                let mbar = self.place(x, w, *mbar, lane)?;
+                aligned(&[src, u64::from(dst.1), u64::from(bytes)])?;
+                let to = self.destinations(x, w, lane, at, (dst, mbar, *mask), false)?;
+                self.submit(at, Copy::BulkLoad { src, bytes, to });
+            }
+            Op::BulkSmem {
+                dst,
+                src,
+                bytes,
+                mbar,
+            } => {
+                let src = self.own(x, w, *src, lane)?;
+                let bytes = self.value(x, w, *bytes, lane) as u32;
+                let dst = self.place(x, w, *dst, lane)?;
+                let mbar = self.place(x, w, *mbar, lane)?;
+                aligned(&[u64::from(src.1), u64::from(dst.1), u64::from(bytes)])?;
+                self.submit(
+                    at,
+                    Copy::BulkSmem {
+                        src,
+                        dst,
+                        bytes,
+                        mbar,
+                    },
+                );
+            }
+            Op::BulkStore {
+                dst,
+                src,
+                bytes,
+                reduce,
+            } => {
+                let global = self.address(x, w, *dst, Space::Global, lane);
+                let from = self.own(x, w, *src, lane)?;
+                let bytes = self.value(x, w, *bytes, lane) as u32;
+                aligned(&[global, u64::from(from.1), u64::from(bytes)])?;
+                let group = w.bulk_groups[lane as usize];
+                let to = StoreTo::Linear {
+                    global,
+                    bytes,
+                    reduce: *reduce,
+                };
+                self.submit(
+                    at,
+                    Copy::Store {
+                        from,
+                        to,
+                        group,
+                        staged: None,
+                    },
+                );
+            }
+            Op::CpAsync {
+                dst,
+                src,
+                bytes,
+                valid,
+                ignore,
+            } => {
+                let src = self.address(x, w, *src, Space::Global, lane);
+                let dst = self.own(x, w, *dst, lane)?;
+                let mut valid = if *valid == SINK {
+                    *bytes
+                } else {
+                    self.value(x, w, *valid, lane) as u32
+                };
+                if let Some(p) = ignore
+                    && self.read_pred(x, w, *p) & x.m != 0
+                {
+                    valid = 0;
+                }
+                if valid > *bytes {
+                    return Err(Fault::OutOfBounds(format!(
+                        "{valid} source bytes of a copy of {bytes}"
+                    )));
+                }
+                for a in [src, u64::from(dst.1)] {
+                    if a % u64::from(*bytes) != 0 {
+                        return Err(Fault::Misaligned {
+                            address: a,
+                            bytes: u64::from(*bytes),
+                        });
+                    }
+                }
+                let group = w.copy_groups[lane as usize];
+                self.submit(
+                    at,
+                    Copy::Small {
+                        src,
+                        dst,
+                        bytes: *bytes,
+                        valid,
+                        group,
+                    },
+                );
+            }
+            Op::CpAsyncArrive {
+                at: a,
+                space,
+                noinc,
+            } => {
+                let v = self.address(x, w, *a, *space, lane);
+                let mbar = self.resolve_shared(x.c, *space, v)?;
+                if !noinc
+                    && let Some(b) = self.ctas[mbar.0]
+                        .mbars
+                        .iter_mut()
+                        .find(|b| b.offset == mbar.1)
+                {
+                    b.pending += 1;
+                }
+                self.submit(at, Copy::SmallArrive { mbar });
+            }
+            Op::TryCancel {
+                dst,
+                mbar,
+                multicast,
+            } => {
+                let dst = self.own(x, w, *dst, lane)?;
+                let mbar = self.own(x, w, *mbar, lane)?;
+                let mut bytes = [0u8; 16];
+                if let Some(index) = self.run.take_cluster() {
+                    let [cx, cy, cz] = self.run.first_cta(index);
+                    for (k, v) in [1, cx, cy, cz].into_iter().enumerate() {
+                        bytes[4 * k..4 * k + 4].copy_from_slice(&v.to_le_bytes());
+                    }
+                }
+                let to = if *multicast {
+                    (0..self.ctas.len())
+                        .map(|r| ((r, dst.1), (r, mbar.1)))
+                        .collect()
+                } else {
+                    vec![(dst, mbar)]
+                };
+                self.submit(at, Copy::Answer { bytes, to });
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// A place in the CTA's own shared memory.
+    fn own(&mut self, x: Ctx, w: &Warp, a: Addr, lane: u32) -> Result<Place, Fault> {
+        let v = self.address(x, w, a, Space::SharedCta, lane);
+        self.resolve_shared(x.c, Space::SharedCta, v)
+    }
+
+    /// The tensor map and the coordinates of a tensor copy; no map after a finding.
+    #[allow(clippy::type_complexity, reason = "a pair, used once")]
+    fn map(
+        &mut self,
+        x: Ctx,
+        w: &Warp,
+        lane: u32,
+        at: Origin,
+        copy: &TensorCopy,
+    ) -> Result<(Option<Box<TensorMapParams>>, Vec<i32>), Fault> {
+        let coords: Vec<i32> = copy
+            .coords
+            .iter()
+            .map(|&s| self.value(x, w, s, lane) as i32)
+            .collect();
+        let address = self.address(x, w, copy.map, Space::Generic, lane);
+        if address % 64 != 0 {
+            return Err(Fault::Misaligned { address, bytes: 64 });
+        }
+        let target = self.resolve(x.c, Space::Generic, address)?;
+        let mut bytes = [0u8; 128];
+        self.load_bytes(w, lane, target, &mut bytes)?;
+        match TensorMapParams::decode(&bytes) {
+            Ok(map) => Ok((Some(Box::new(map)), coords)),
+            Err(e) => {
+                self.report(
+                    FindingKind::IllegalTensorMap,
+                    at,
+                    format!("tensor map at {address:#x}: {e}"),
+                );
+                Ok((None, coords))
+            }
+        }
+    }
+
+    /// Performs a copy, or its next part; true when it is complete.
+    pub(super) fn perform(&mut self, p: &mut Pending) -> bool {
+        let at = p.at;
+        let result = match &mut p.copy {
+            Copy::TensorLoad { map, coords, to } => {
+                self.tensor_load(at, map, coords, to).map(|()| true)
+            }
+            Copy::BulkLoad { src, bytes, to } => {
+                self.bulk_load(at, *src, *bytes, to).map(|()| true)
+            }
+            Copy::BulkSmem {
+                src,
+                dst,
+                bytes,
+                mbar,
+            } => self.bulk_smem(at, *src, *dst, *bytes).map(|()| {
+                self.complete_tx(*mbar, *bytes, at);
+                true
+            }),
+            Copy::Store {
+                from, to, staged, ..
+            } => match staged.take() {
+                None => self.stage(at, *from, to).map(|s| {
+                    *staged = Some(s);
+                    false
+                }),
+                Some(data) => self.write_out(at, to, &data).map(|()| true),
+            },
+            Copy::Small {
+                src,
+                dst,
+                bytes,
+                valid,
+                ..
+            } => self.small(at, *src, *dst, *bytes, *valid).map(|()| true),
+            Copy::SmallArrive { mbar } => {
+                self.mbar_apply(mbar.0, mbar.1, MbarOp::Arrive(1, 0, false), at);
+                Ok(true)
+            }
+            Copy::Answer { bytes, to } => to
+                .iter()
+                .try_for_each(|(dst, mbar)| {
+                    self.store_shared(dst.0, dst.1, bytes)?;
+                    self.complete_tx(*mbar, 16, at);
+                    Ok(())
+                })
+                .map(|()| true),
+        };
+        match result {
+            Ok(done) => done,
+            Err(f) => {
+                self.fault(at, "asynchronous copy", f);
+                true
+            }
+        }
+    }
+
+    fn box_error(&mut self, at: Origin, e: BoxError<Fault>) -> Result<(), Fault> {
+        match e {
+            BoxError::Memory(f) => Err(f),
+            e => {
+                self.report(FindingKind::IllegalTensorMap, at, e.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    fn tensor_load(
+        &mut self,
+        at: Origin,
+        map: &TensorMapParams,
+        coords: &[i32],
+        to: &[(Place, Place)],
+    ) -> Result<(), Fault> {
+        for ((cta, offset), mbar) in to {
+            if self.ctas[*cta].gone() {
+                return Err(Fault::Peer(*cta as u32));
+            }
+            let mut unwritten = None;
+            let mut buffer = [0u8; 256];
+            let result = map.load_box(coords, *offset, &mut |chunk| {
+                match chunk {
+                    Chunk::Copy {
+                        mut global,
+                        mut shared,
+                        mut length,
+                    } => {
+                        self.stats.tma_read += u64::from(length);
+                        while length > 0 {
+                            let n = length.min(256);
+                            let part = &mut buffer[..n as usize];
+                            if !self.global(global).load(global, part)? {
+                                unwritten.get_or_insert(global);
+                            }
+                            self.store_shared(*cta, shared, part)?;
+                            global += u64::from(n);
+                            shared += n;
+                            length -= n;
+                        }
+                    }
+                    Chunk::Fill {
+                        mut shared,
+                        mut length,
+                        pattern,
+                    } => {
+                        for (i, b) in buffer.iter_mut().enumerate() {
+                            *b = pattern[i % 8];
+                        }
+                        while length > 0 {
+                            let n = length.min(256);
+                            self.store_shared(*cta, shared, &buffer[..n as usize])?;
+                            shared += n;
+                            length -= n;
+                        }
+                    }
+                }
+                Ok(())
+            });
+            if let Err(e) = result {
+                return self.box_error(at, e);
+            }
+            if let Some(a) = unwritten {
+                let text = format!(
+                    "nothing has written all of {}",
+                    self.global(a).describe(a, 16)
+                );
+                self.report(FindingKind::UninitialisedGlobal, at, text);
+            }
+            self.complete_tx(*mbar, map.transaction_bytes(), at);
+        }
+        Ok(())
+    }
+
+    fn bulk_load(
+        &mut self,
+        at: Origin,
+        src: u64,
+        bytes: u32,
+        to: &[(Place, Place)],
+    ) -> Result<(), Fault> {
+        let mut data = vec![0u8; bytes as usize];
+        if !self.global(src).load(src, &mut data)? {
+            let text = format!(
+                "nothing has written all of {}",
+                self.global(src).describe(src, u64::from(bytes))
+            );
+            self.report(FindingKind::UninitialisedGlobal, at, text);
+        }
+        self.stats.tma_read += u64::from(bytes);
+        for ((cta, offset), mbar) in to {
+            if self.ctas[*cta].gone() {
+                return Err(Fault::Peer(*cta as u32));
+            }
+            self.store_shared(*cta, *offset, &data)?;
+            self.complete_tx(*mbar, bytes, at);
+        }
+        Ok(())
+    }
+
+    /// Reads shared memory for an asynchronous unit.
+    fn read_shared(
+        &mut self,
+        at: Origin,
+        (cta, offset): Place,
+        out: &mut [u8],
+    ) -> Result<(), Fault> {
+        match self.ctas[cta].smem.read(offset, out) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = format!(
+                    "nothing has written all of the {} bytes at shared offset {offset:#x}",
+                    out.len()
+                );
+                self.report(FindingKind::UninitialisedShared, at, text);
+                Ok(())
+            }
+            Err(_) => Err(self.outside(cta, offset, out.len())),
+        }
+    }
+
+    fn bulk_smem(&mut self, at: Origin, src: Place, dst: Place, bytes: u32) -> Result<(), Fault> {
+        let mut data = vec![0u8; bytes as usize];
+        self.read_shared(at, src, &mut data)?;
+        if self.ctas[dst.0].gone() {
+            return Err(Fault::Peer(dst.0 as u32));
+        }
+        self.store_shared(dst.0, dst.1, &data)
+    }
+
+    fn small(
+        &mut self,
+        at: Origin,
+        src: u64,
+        dst: Place,
+        bytes: u32,
+        valid: u32,
+    ) -> Result<(), Fault> {
+        let mut data = [0u8; 16];
+        let part = &mut data[..valid as usize];
+        if valid > 0 && !self.global(src).load(src, part)? {
+            let text = format!(
+                "nothing has written all of {}",
+                self.global(src).describe(src, u64::from(valid))
+            );
+            self.report(FindingKind::UninitialisedGlobal, at, text);
+        }
+        self.stats.global_read += u64::from(valid);
+        self.store_shared(dst.0, dst.1, &data[..bytes as usize])
+    }
+
+    /// First half of a store: shared memory is read.
+    fn stage(
+        &mut self,
+        at: Origin,
+        from: Place,
+        to: &StoreTo,
+    ) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
+        match to {
+            StoreTo::Linear { global, bytes, .. } => {
+                let mut data = vec![0u8; *bytes as usize];
+                self.read_shared(at, from, &mut data)?;
+                Ok(vec![(*global, data)])
+            }
+            StoreTo::Tensor { map, coords, .. } => {
+                let mut out = Vec::new();
+                let result = map.store_box(coords, from.1, &mut |chunk| {
+                    if let Chunk::Copy {
+                        global,
+                        shared,
+                        length,
+                    } = chunk
+                    {
+                        let mut data = vec![0u8; length as usize];
+                        self.read_shared(at, (from.0, shared), &mut data)?;
+                        out.push((global, data));
+                    }
+                    Ok(())
+                });
+                if let Err(e) = result {
+                    self.box_error(at, e)?;
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    /// Second half of a store: global memory is written.
+    fn write_out(
+        &mut self,
+        at: Origin,
+        to: &StoreTo,
+        data: &[(u64, Vec<u8>)],
+    ) -> Result<(), Fault> {
+        let reduce = match to {
+            StoreTo::Linear { reduce, .. } | StoreTo::Tensor { reduce, .. } => *reduce,
+        };
+        for (global, bytes) in data {
+            self.stats.tma_written += bytes.len() as u64;
+            let memory = self.global(*global);
+            let Some((op, ty)) = reduce else {
+                memory.store(*global, bytes)?;
+                continue;
+            };
+            let n = ty.bytes() as usize;
+            for (k, e) in bytes.chunks_exact(n).enumerate() {
+                let mut word = [0u8; 8];
+                word[..n].copy_from_slice(e);
+                let v = u64::from_le_bytes(word);
+                let address = global + (k * n) as u64;
+                let (_, written) =
+                    memory.update(address, n as u32, |old| atomic::combine(op, ty, old, v, 0))?;
+                if !written {
+                    let text = format!(
+                        "nothing has written all of {}",
+                        memory.describe(address, n as u64)
+                    );
+                    self.report(FindingKind::UninitialisedGlobal, at, text);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sizes and addresses of bulk copies are multiples of 16.
+fn aligned(values: &[u64]) -> Result<(), Fault> {
+    match values.iter().find(|v| *v % 16 != 0) {
+        Some(&address) => Err(Fault::Misaligned { address, bytes: 16 }),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,344 @@
+//! mbarrier objects (ISA section 9.7.13.15).
+
+use super::report::Origin;
+use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
+use super::step::{Ctx, Flow, bits};
+use crate::finding::FindingKind;
+use crate::memory::Fault;
+use crate::program::{Op, SINK};
+
+/// Largest counts of an mbarrier.
+const MAX_COUNT: u64 = (1 << 20) - 1;
+
+/// An mbarrier in shared memory. The 8 bytes of memory themselves are opaque.
+#[derive(Clone, Debug)]
+pub(crate) struct Mbar {
+    pub offset: u32,
+    /// Number of the current phase; its parity is what waits ask for.
+    pub phase: u64,
+    pub expected: u32,
+    pub pending: u32,
+    /// Bytes expected minus bytes arrived.
+    pub tx: i64,
+}
+
+impl Mbar {
+    /// Whether a wait is over.
+    pub fn passes(&self, test: PhaseTest) -> bool {
+        match test {
+            PhaseTest::Parity(p) => self.phase & 1 != u64::from(p & 1),
+            PhaseTest::Number(n) => self.phase != n,
+        }
+    }
+
+    pub fn describe(&self) -> String {
+        format!(
+            "phase {} (parity {}) with {} of {} arrivals pending and a transaction count of {}",
+            self.phase,
+            self.phase & 1,
+            self.pending,
+            self.expected,
+            self.tx
+        )
+    }
+
+    fn settle(&mut self) {
+        if self.pending == 0 && self.tx == 0 {
+            self.phase += 1;
+            self.pending = self.expected;
+        }
+    }
+
+    /// Opaque state as `mbarrier.arrive` returns it.
+    fn state(&self) -> u64 {
+        self.phase << 32 | u64::from(self.pending)
+    }
+}
+
+/// An operation on an mbarrier.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MbarOp {
+    /// `(arrivals, expected bytes, drop)`.
+    Arrive(u32, u32, bool),
+    Expect(u32),
+    Complete(u32),
+}
+
+impl<'r> Cluster<'r> {
+    /// Applies an operation; returns the state before its arrival.
+    pub fn mbar_apply(&mut self, cta: usize, offset: u32, op: MbarOp, at: Origin) -> Option<u64> {
+        self.progress += 1;
+        let Some(b) = self
+            .ctas
+            .get_mut(cta)
+            .and_then(|c| c.mbars.iter_mut().find(|b| b.offset == offset))
+        else {
+            self.report(
+                FindingKind::MbarrierMisuse,
+                at,
+                format!("there is no initialised mbarrier at shared offset {offset:#x} of CTA {cta} of the cluster"),
+            );
+            return None;
+        };
+        let mut wrong = None;
+        let state = b.state();
+        match op {
+            MbarOp::Arrive(n, bytes, drop) => {
+                b.tx += i64::from(bytes);
+                if n > b.pending || n == 0 {
+                    wrong = Some(format!(
+                        "{n} arrivals, but the mbarrier at shared offset {offset:#x} is in {}",
+                        b.describe()
+                    ));
+                } else {
+                    b.pending -= n;
+                    if drop {
+                        b.expected -= n.min(b.expected);
+                    }
+                }
+            }
+            MbarOp::Expect(bytes) => b.tx += i64::from(bytes),
+            MbarOp::Complete(bytes) => b.tx -= i64::from(bytes),
+        }
+        if wrong.is_none() && b.tx.unsigned_abs() > MAX_COUNT {
+            wrong = Some(format!(
+                "the transaction count of the mbarrier at shared offset {offset:#x} leaves its range of +-{MAX_COUNT}: {}",
+                b.describe()
+            ));
+        }
+        if wrong.is_none() && !matches!(op, MbarOp::Expect(_)) {
+            b.settle();
+        }
+        if let Some(text) = wrong {
+            self.report(FindingKind::MbarrierMisuse, at, text);
+            return None;
+        }
+        Some(state)
+    }
+
+    pub(super) fn mbarrier_op(&mut self, x: Ctx, w: &mut Warp, g: &Group, op: &'r Op) -> Flow {
+        match op {
+            Op::MbarWait {
+                at,
+                space,
+                p,
+                token,
+                parity,
+                blocking,
+            } => {
+                let a = self.addresses(x, w, *at, *space);
+                let t = self.read(x, w, *token);
+                let mut passed = 0u32;
+                let mut wait = None;
+                for i in bits(x.m) {
+                    let origin = Origin::of(x.c, w, Some(i), x.line);
+                    let (cta, offset) = match self.resolve_shared(x.c, *space, a[i as usize]) {
+                        Ok(v) => v,
+                        Err(f) => {
+                            self.fault(origin, "mbarrier wait", f);
+                            return Flow::Stop;
+                        }
+                    };
+                    if cta != x.c {
+                        self.report(
+                            FindingKind::MbarrierMisuse,
+                            origin,
+                            "a thread can wait on mbarriers of its own CTA only",
+                        );
+                        return Flow::Stop;
+                    }
+                    let v = t[i as usize];
+                    let test = if *parity {
+                        PhaseTest::Parity(v as u32)
+                    } else {
+                        PhaseTest::Number(v >> 32)
+                    };
+                    let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else {
+                        self.report(
+                            FindingKind::MbarrierMisuse,
+                            origin,
+                            format!("a wait on shared offset {offset:#x}, where no mbarrier was initialised"),
+                        );
+                        return Flow::Stop;
+                    };
+                    if *parity && v > 1 {
+                        self.report(
+                            FindingKind::MbarrierMisuse,
+                            origin,
+                            format!("a phase parity of {v}: it is 0 or 1"),
+                        );
+                        return Flow::Stop;
+                    }
+                    if b.passes(test) {
+                        passed |= 1 << i;
+                    } else {
+                        wait = Some(Wait::Mbar { offset, test });
+                    }
+                }
+                // Only when no lane can go on is there nothing better to do than to wait.
+                if let Some(wait) = wait
+                    && *blocking
+                    && passed == 0
+                    && !g.timed_out
+                {
+                    return Flow::Wait(wait);
+                }
+                w.set_pred(*p, x.m, passed);
+            }
+            Op::MbarPending { d, state } => {
+                let v = self.read(x, w, *state);
+                w.set(*d, x.m, &v.map(|v| v & 0xffff_ffff));
+            }
+            Op::MbarInit { at, space, count } => {
+                let a = self.addresses(x, w, *at, *space);
+                let n = self.read(x, w, *count);
+                for i in bits(x.m) {
+                    let origin = Origin::of(x.c, w, Some(i), x.line);
+                    if let Err(f) =
+                        self.mbar_init(x.c, origin, a[i as usize], *space, n[i as usize])
+                    {
+                        self.fault(origin, "mbarrier.init", f);
+                        return Flow::Stop;
+                    }
+                }
+            }
+            Op::MbarInval { at, space } => {
+                let a = self.addresses(x, w, *at, *space);
+                for i in bits(x.m) {
+                    let origin = Origin::of(x.c, w, Some(i), x.line);
+                    match self.resolve_shared(x.c, *space, a[i as usize]) {
+                        Ok((cta, offset)) => {
+                            let before = self.ctas[cta].mbars.len();
+                            self.ctas[cta].mbars.retain(|b| b.offset != offset);
+                            if self.ctas[cta].mbars.len() == before {
+                                self.report(
+                                    FindingKind::MbarrierMisuse,
+                                    origin,
+                                    format!("mbarrier.inval at shared offset {offset:#x}, where no mbarrier is"),
+                                );
+                            }
+                        }
+                        Err(f) => self.fault(origin, "mbarrier.inval", f),
+                    }
+                }
+                self.progress += 1;
+            }
+            Op::MbarArrive {
+                at,
+                space,
+                state,
+                count,
+                expect,
+                drop,
+            } => {
+                let a = self.addresses(x, w, *at, *space);
+                let n = if *count == SINK {
+                    [1; 32]
+                } else {
+                    self.read(x, w, *count)
+                };
+                let e = if *expect == SINK {
+                    [0; 32]
+                } else {
+                    self.read(x, w, *expect)
+                };
+                let mut out = [0u64; 32];
+                for i in bits(x.m) {
+                    let k = i as usize;
+                    let op = MbarOp::Arrive(n[k] as u32, e[k] as u32, *drop);
+                    match self.mbar_lane(x, w, i, a[k], *space, op) {
+                        Some(v) => out[k] = v,
+                        None => return Flow::Stop,
+                    }
+                }
+                w.set(*state, x.m, &out);
+            }
+            Op::MbarTx {
+                at,
+                space,
+                bytes,
+                complete,
+            } => {
+                let a = self.addresses(x, w, *at, *space);
+                let n = self.read(x, w, *bytes);
+                for i in bits(x.m) {
+                    let b = n[i as usize] as u32;
+                    let op = if *complete {
+                        MbarOp::Complete(b)
+                    } else {
+                        MbarOp::Expect(b)
+                    };
+                    if self.mbar_lane(x, w, i, a[i as usize], *space, op).is_none() {
+                        return Flow::Stop;
+                    }
+                }
+            }
+            _ => {}
+        }
+        if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    fn mbar_lane(
+        &mut self,
+        x: Ctx,
+        w: &Warp,
+        lane: u32,
+        address: u64,
+        space: crate::program::Space,
+        op: MbarOp,
+    ) -> Option<u64> {
+        let at = Origin::of(x.c, w, Some(lane), x.line);
+        match self.resolve_shared(x.c, space, address) {
+            Ok((cta, offset)) => self.mbar_apply(cta, offset, op, at),
+            Err(f) => {
+                self.fault(at, "mbarrier operation", f);
+                None
+            }
+        }
+    }
+
+    fn mbar_init(
+        &mut self,
+        c: usize,
+        at: Origin,
+        address: u64,
+        space: crate::program::Space,
+        count: u64,
+    ) -> Result<(), Fault> {
+        let (cta, offset) = self.resolve_shared(c, space, address)?;
+        if !offset.is_multiple_of(8) {
+            return Err(Fault::Misaligned { address, bytes: 8 });
+        }
+        if count == 0 || count > MAX_COUNT {
+            let text =
+                format!("an mbarrier that expects {count} arrivals: 1 to {MAX_COUNT} are allowed");
+            self.report(FindingKind::MbarrierMisuse, at, text);
+            return Ok(());
+        }
+        if let Some(b) = self.ctas[cta]
+            .mbars
+            .iter()
+            .find(|b| b.offset.abs_diff(offset) < 8)
+        {
+            let text = format!(
+                "mbarrier.init at shared offset {offset:#x}, where the mbarrier at {:#x} is alive; mbarrier.inval comes first",
+                b.offset
+            );
+            self.report(FindingKind::MbarrierMisuse, at, text);
+            return Ok(());
+        }
+        if self.ctas[cta].smem.write(offset, &[0; 8]).is_err() {
+            return Err(self.outside(cta, offset, 8));
+        }
+        let n = count as u32;
+        self.ctas[cta].mbars.push(Mbar {
+            offset,
+            phase: 0,
+            expected: n,
+            pending: n,
+            tx: 0,
+        });
+        self.progress += 1;
+        Ok(())
+    }
+}

@@ -1,0 +1,186 @@
+//! Execution: clusters of CTAs as units of work for the host's threads.
+//!
+//! - this file: a run over the grid
+//! - `state`: clusters, CTAs, warps, groups of lanes
+//! - `schedule`: the scheduler of one cluster, stalls and deadlocks
+//! - `step`: one instruction
+//! - `access`: loads, stores and atomics
+//! - `collective`: operations across lanes, and barriers of threads
+//! - `mbarrier`: mbarrier objects
+//! - `queue`: asynchronous operations and when they complete
+//! - `copy`: bulk, tensor and small asynchronous copies
+//! - `tensor`: tensor memory and matrix products
+//! - `report`: findings
+//!
+//! A cluster runs on one host thread at a time, so that its shared memory needs no locks. Clusters
+//! share global memory only.
+
+mod access;
+mod collective;
+mod copy;
+mod mbarrier;
+mod queue;
+mod report;
+mod schedule;
+mod state;
+mod step;
+mod tensor;
+
+use crate::finding::{Finding, Report, Stats};
+use crate::launch::{Launch, LaunchError, Options, dynamic_base, product};
+use crate::lower::module::MODULE_BASE;
+use crate::memory::GlobalMemory;
+use crate::module::Module;
+use crate::program::Program;
+use state::Cluster;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// Suspended clusters beyond which no new one is started: about the SMs of a large GPU.
+const RESIDENT: usize = 160;
+
+/// What all clusters of a run share.
+pub(crate) struct Run<'r> {
+    pub module: &'r Module,
+    pub program: &'r Program,
+    pub launch: &'r Launch,
+    pub params: Vec<u8>,
+    pub memory: &'r GlobalMemory,
+    /// `.global` and `.const` variables of the module.
+    pub statics: GlobalMemory,
+    pub options: &'r Options<'r>,
+    pub dynamic_base: u32,
+    /// End of shared memory.
+    pub smem_end: u32,
+    pub clusters: [u32; 3],
+    pub start: Instant,
+    next: AtomicU64,
+    pub stop: AtomicBool,
+}
+
+impl Run<'_> {
+    /// Takes the next cluster that nobody has started.
+    pub fn take_cluster(&self) -> Option<u64> {
+        let total = product(self.clusters);
+        self.next
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
+                (n < total).then_some(n + 1)
+            })
+            .ok()
+    }
+
+    /// CTA coordinates of the first CTA of a cluster.
+    pub fn first_cta(&self, index: u64) -> [u32; 3] {
+        let [x, y, _] = self.clusters.map(u64::from);
+        let c = [index % x, index / x % y, index / x / y];
+        [0, 1, 2].map(|i| c[i] as u32 * self.launch.cluster[i])
+    }
+}
+
+#[derive(Default)]
+struct Shared<'r> {
+    suspended: VecDeque<Box<Cluster<'r>>>,
+    findings: Vec<Finding>,
+    stats: Stats,
+    done: u64,
+}
+
+/// Runs a checked launch.
+pub(crate) fn run(
+    module: &Module,
+    program: &Program,
+    launch: &Launch,
+    params: Vec<u8>,
+    memory: &GlobalMemory,
+    options: &Options<'_>,
+) -> Result<Report, LaunchError> {
+    let start = Instant::now();
+    let mut statics = GlobalMemory::at(MODULE_BASE);
+    if !module.image.is_empty() {
+        statics.alloc_from("module variables", &module.image);
+    }
+    let dynamic = dynamic_base(program);
+    let run = Run {
+        module,
+        program,
+        launch,
+        params,
+        memory,
+        statics,
+        options,
+        dynamic_base: dynamic,
+        smem_end: if launch.dynamic_smem > 0 {
+            dynamic + launch.dynamic_smem
+        } else {
+            program.static_end
+        },
+        clusters: [0, 1, 2].map(|i| launch.grid[i] / launch.cluster[i]),
+        start,
+        next: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let shared = Mutex::new(Shared::default());
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(options.threads)
+        .build()
+        .map_err(|e| LaunchError::Threads(e.to_string()))?;
+    pool.broadcast(|_| worker(&run, &shared));
+    let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    shared
+        .findings
+        .sort_by_key(|f| (!f.kind.is_fatal(), f.line));
+    shared.findings.truncate(options.max_findings.max(1));
+    shared.stats.time = start.elapsed();
+    Ok(Report {
+        findings: shared.findings,
+        stats: shared.stats,
+    })
+}
+
+fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
+    let lock = || shared.lock().unwrap_or_else(PoisonError::into_inner);
+    let per_cluster = product(run.launch.cluster);
+    let total = product(run.launch.grid);
+    loop {
+        if run.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        let waiting = lock().suspended.len();
+        let fresh = if waiting < RESIDENT {
+            run.take_cluster()
+        } else {
+            None
+        };
+        let mut cluster = match fresh {
+            Some(index) => Box::new(Cluster::new(run, index)),
+            None => match lock().suspended.pop_front() {
+                Some(c) => c,
+                None => return,
+            },
+        };
+        // A cluster that waits for another one gives its thread away.
+        if !cluster.advance() {
+            lock().suspended.push_back(cluster);
+            continue;
+        }
+        let mut s = lock();
+        s.stats.add(&cluster.stats);
+        s.done += per_cluster;
+        for f in std::mem::take(&mut cluster.findings) {
+            if f.kind.is_fatal() {
+                run.stop.store(true, Ordering::Relaxed);
+            }
+            report::merge(&mut s.findings, f);
+        }
+        if s.findings.len() >= run.options.max_findings.max(1) {
+            run.stop.store(true, Ordering::Relaxed);
+        }
+        let done = s.done;
+        drop(s);
+        if let Some(progress) = run.options.progress {
+            progress(done, total);
+        }
+    }
+}

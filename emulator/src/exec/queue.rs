@@ -1,0 +1,204 @@
+//! Asynchronous operations in flight, and when they complete.
+//!
+//! Copies may complete in any order. Tensor-core operations of a CTA complete in the order of their
+//! issue (`Cta::pipe`). The schedule of the options decides when.
+
+use super::mbarrier::MbarOp;
+use super::report::Origin;
+use super::state::{Cluster, Warp};
+use super::step::bits;
+use crate::engine::tensor_map::TensorMapParams;
+use crate::isa::Ty;
+use crate::launch::Schedule;
+use crate::program::Rmw;
+
+/// A place in the shared memory of the cluster: CTA and offset.
+pub(crate) type Place = (usize, u32);
+
+/// Where a store of the bulk engine writes.
+#[derive(Clone, Debug)]
+pub(crate) enum StoreTo {
+    Linear {
+        global: u64,
+        bytes: u32,
+        reduce: Option<(Rmw, Ty)>,
+    },
+    Tensor {
+        map: Box<TensorMapParams>,
+        coords: Vec<i32>,
+        reduce: Option<(Rmw, Ty)>,
+    },
+}
+
+/// An asynchronous copy.
+#[derive(Clone, Debug)]
+pub(crate) enum Copy {
+    TensorLoad {
+        map: Box<TensorMapParams>,
+        coords: Vec<i32>,
+        to: Vec<(Place, Place)>,
+    },
+    BulkLoad {
+        src: u64,
+        bytes: u32,
+        to: Vec<(Place, Place)>,
+    },
+    BulkSmem {
+        src: Place,
+        dst: Place,
+        bytes: u32,
+        mbar: Place,
+    },
+    Store {
+        from: Place,
+        to: StoreTo,
+        group: u32,
+        staged: Option<Vec<(u64, Vec<u8>)>>,
+    },
+    Small {
+        src: u64,
+        dst: Place,
+        bytes: u32,
+        valid: u32,
+        group: u32,
+    },
+    /// `cp.async.mbarrier.arrive`: after all earlier `Small` copies of the thread.
+    SmallArrive { mbar: Place },
+    /// Answer of `clusterlaunchcontrol.try_cancel`: bytes, and where they and their count go.
+    Answer {
+        bytes: [u8; 16],
+        to: Vec<(Place, Place)>,
+    },
+}
+
+/// A copy in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct Pending {
+    pub sequence: u64,
+    pub at: Origin,
+    pub copy: Copy,
+}
+
+fn same_thread(a: Origin, b: Origin) -> bool {
+    a.cta == b.cta && a.warp == b.warp && a.lane == b.lane
+}
+
+impl Cluster<'_> {
+    /// Starts a copy; with the early schedule it is done at once.
+    pub fn submit(&mut self, at: Origin, copy: Copy) {
+        self.progress += 1;
+        self.sequence += 1;
+        let mut p = Pending {
+            sequence: self.sequence,
+            at,
+            copy,
+        };
+        if self.run.options.schedule == Schedule::Early {
+            while !self.fatal && !self.perform(&mut p) {}
+            return;
+        }
+        self.queue.push(p);
+    }
+
+    /// Completes one operation in flight, if there is one.
+    pub fn complete_one(&mut self) -> bool {
+        let eligible: Vec<usize> = (0..self.queue.len())
+            .filter(|&i| {
+                let p = &self.queue[i];
+                !matches!(p.copy, Copy::SmallArrive { .. })
+                    || !self.queue.iter().any(|q| {
+                        q.sequence < p.sequence
+                            && matches!(q.copy, Copy::Small { .. })
+                            && same_thread(q.at, p.at)
+                    })
+            })
+            .collect();
+        let pipes: Vec<usize> = (0..self.ctas.len())
+            .filter(|&c| !self.ctas[c].pipe.is_empty())
+            .collect();
+        let n = eligible.len() + pipes.len();
+        if n == 0 {
+            return false;
+        }
+        let pick = match self.run.options.schedule {
+            Schedule::Random(_) => self.random(n as u64) as usize,
+            // Late: the newest copy first; the tensor core, which is slow, after the copies.
+            _ => match eligible
+                .iter()
+                .enumerate()
+                .max_by_key(|(_, i)| self.queue[**i].sequence)
+            {
+                Some((k, _)) => k,
+                None => 0,
+            },
+        };
+        self.progress += 1;
+        if let Some(&i) = eligible.get(pick) {
+            let mut p = self.queue.swap_remove(i);
+            if !self.perform(&mut p) {
+                self.queue.push(p);
+            }
+        } else if let Some(&c) = pipes.get(pick - eligible.len()) {
+            self.advance_pipe(c);
+        }
+        true
+    }
+
+    /// Whether the bulk groups that a wait asks for are done.
+    pub fn bulk_done(&self, c: usize, w: &Warp, mask: u32, groups: u32, read: bool) -> bool {
+        !self.queue.iter().any(|p| {
+            let Copy::Store { group, staged, .. } = &p.copy else {
+                return false;
+            };
+            let Some(lane) = p.at.lane else { return false };
+            p.at.cta as usize == c
+                && p.at.warp == w.index
+                && mask >> lane & 1 == 1
+                && group + groups < w.bulk_groups[lane as usize]
+                && !(read && staged.is_some())
+        })
+    }
+
+    /// Whether the `cp.async` groups that a wait asks for are done.
+    pub fn copies_done(&self, c: usize, w: &Warp, mask: u32, groups: u32) -> bool {
+        !self.queue.iter().any(|p| {
+            let Copy::Small { group, .. } = &p.copy else {
+                return false;
+            };
+            let Some(lane) = p.at.lane else { return false };
+            p.at.cta as usize == c
+                && p.at.warp == w.index
+                && mask >> lane & 1 == 1
+                && group + groups < w.copy_groups[lane as usize]
+        })
+    }
+
+    /// Commits the bulk or small copies of lanes as a group.
+    pub fn commit_group(w: &mut Warp, m: u32, small: bool) {
+        for i in bits(m) {
+            let n = if small {
+                &mut w.copy_groups
+            } else {
+                &mut w.bulk_groups
+            };
+            n[i as usize] += 1;
+        }
+    }
+
+    /// Tells an mbarrier that bytes have arrived.
+    pub fn complete_tx(&mut self, (cta, offset): Place, bytes: u32, at: Origin) {
+        if self.fatal {
+            return;
+        }
+        if self.ctas.get(cta).is_some_and(|c| c.gone()) {
+            let rank = cta as u32;
+            self.fault(
+                at,
+                "arrival of copied bytes",
+                crate::memory::Fault::Peer(rank),
+            );
+            return;
+        }
+        self.mbar_apply(cta, offset, MbarOp::Complete(bytes), at);
+    }
+}

@@ -1,0 +1,403 @@
+//! The state of a cluster: CTAs, warps, and groups of lanes that run together.
+
+use super::Run;
+use super::mbarrier::Mbar;
+use super::queue::Pending;
+use crate::engine::tmem::{Tmem, transfer::Transfer};
+use crate::finding::{Finding, Stats};
+use crate::lanes::Lanes;
+use crate::launch::{Schedule, product};
+use crate::memory::Smem;
+use crate::program::{CONSTANTS, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
+use std::collections::VecDeque;
+
+/// What a group of lanes waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// Nothing.
+    No,
+    /// A phase of an mbarrier of this CTA: `(offset, test)`.
+    Mbar { offset: u32, test: PhaseTest },
+    /// A generation of a named barrier.
+    Bar { id: u32, generation: u64 },
+    /// A phase of the cluster barrier.
+    Cluster { phase: u64 },
+    /// Other lanes of the warp, at the same instruction.
+    Lanes { need: u32 },
+    /// Room in tensor memory: the count of deallocations seen.
+    Tmem { frees: u64 },
+    /// The CTA pair's other half, at its own alloc.
+    Bulk { groups: u32, read: bool },
+    /// `cp.async` groups.
+    Copies { groups: u32 },
+}
+
+/// Which phase a wait asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PhaseTest {
+    /// The phase with this parity has completed.
+    Parity(u32),
+    /// The phase of this number has completed.
+    Number(u64),
+}
+
+/// Lanes that run together.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub pc: u32,
+    pub mask: u32,
+    pub wait: Wait,
+    /// The instruction is executed again after its wait was satisfied.
+    pub resumed: bool,
+    /// A `try_wait` that must give up.
+    pub timed_out: bool,
+}
+
+impl Group {
+    pub fn new(pc: u32, mask: u32) -> Self {
+        Group {
+            pc,
+            mask,
+            wait: Wait::No,
+            resumed: false,
+            timed_out: false,
+        }
+    }
+}
+
+/// A `tcgen05.ld` before its wait.
+#[derive(Debug)]
+pub(crate) struct TmemLoad {
+    pub dst: Box<[Slot]>,
+    pub transfer: Transfer,
+    /// Values, when they were read at the issue.
+    pub values: Option<Vec<[u32; 32]>>,
+    pub line: u32,
+}
+
+/// A `tcgen05.st` before its wait.
+#[derive(Debug)]
+pub(crate) struct TmemStore {
+    pub transfer: Transfer,
+    pub values: Vec<[u32; 32]>,
+    pub line: u32,
+}
+
+/// A warp.
+#[derive(Debug)]
+pub(crate) struct Warp {
+    pub index: u32,
+    pub regs: Vec<Lanes>,
+    pub init: Vec<u32>,
+    pub preds: Vec<u32>,
+    pub pinit: Vec<u32>,
+    pub groups: Vec<Group>,
+    /// Lanes that exist.
+    pub live: u32,
+    pub exited: u32,
+    pub local: Smem,
+    pub returns: Vec<Vec<u32>>,
+    pub loads: Vec<TmemLoad>,
+    pub stores: Vec<TmemStore>,
+    /// Committed bulk groups, per lane.
+    pub bulk_groups: [u32; 32],
+    /// Committed `cp.async` groups, per lane.
+    pub copy_groups: [u32; 32],
+    /// Cluster barrier phase that this warp arrived for.
+    pub cluster_phase: Option<u64>,
+    /// Lane whose group had the last full turn, for fairness among diverged groups.
+    pub last_turn: Option<u32>,
+}
+
+impl Warp {
+    pub fn finished(&self) -> bool {
+        self.exited & self.live == self.live
+    }
+
+    /// Lanes that have not exited.
+    pub fn present(&self) -> u32 {
+        self.live & !self.exited
+    }
+
+    #[inline]
+    pub fn lanes<'a>(&'a self, p: &'a Program, s: Slot) -> &'a Lanes {
+        if s >= CONSTANTS {
+            &p.constants[(s - CONSTANTS) as usize]
+        } else {
+            &self.regs[s as usize]
+        }
+    }
+
+    #[inline]
+    pub fn set(&mut self, d: Slot, m: u32, v: &Lanes) {
+        if d == SINK {
+            return;
+        }
+        let r = &mut self.regs[d as usize];
+        if m == u32::MAX {
+            *r = *v;
+        } else {
+            for i in 0..32 {
+                if m >> i & 1 == 1 {
+                    r[i] = v[i];
+                }
+            }
+        }
+        self.init[d as usize] |= m;
+    }
+
+    #[inline]
+    pub fn pred(&self, p: Pred) -> u32 {
+        let v = self.preds[p.slot as usize];
+        if p.negated { !v } else { v }
+    }
+
+    #[inline]
+    pub fn set_pred(&mut self, d: u32, m: u32, bits: u32) {
+        if d == SINK {
+            return;
+        }
+        let r = &mut self.preds[d as usize];
+        *r = *r & !m | bits & m;
+        self.pinit[d as usize] |= m;
+    }
+}
+
+/// A named barrier of a CTA.
+#[derive(Debug, Default)]
+pub(crate) struct Bar {
+    /// Lanes that arrived, per warp.
+    pub arrived: Vec<u32>,
+    pub generation: u64,
+    pub expected: Option<u32>,
+    pub popc: u32,
+    pub and: bool,
+    pub or: bool,
+    /// `(generation, popc, and, or)` of the last completions.
+    pub results: [(u64, u32, bool, bool); 4],
+}
+
+/// A CTA.
+#[derive(Debug)]
+pub(crate) struct Cta {
+    pub rank: u32,
+    pub id: [u32; 3],
+    pub smem: Smem,
+    pub tmem: Tmem,
+    pub tmem_frees: u64,
+    pub warps: Vec<Option<Box<Warp>>>,
+    /// Exited lanes per warp, including those that never existed.
+    pub exited: Vec<u32>,
+    pub bars: Vec<Bar>,
+    pub mbars: Vec<Mbar>,
+    /// Tensor-core operations in order of issue.
+    pub pipe: VecDeque<super::tensor::PipeOp>,
+    /// Lanes that arrived at the cluster barrier, per warp.
+    pub cluster_arrived: Vec<u32>,
+}
+
+impl Cta {
+    /// True when every thread has exited.
+    pub fn gone(&self) -> bool {
+        self.exited.iter().all(|&e| e == u32::MAX)
+    }
+}
+
+/// A cluster of CTAs, or a single CTA.
+pub(crate) struct Cluster<'r> {
+    pub run: &'r Run<'r>,
+    pub ctas: Vec<Cta>,
+    pub queue: Vec<Pending>,
+    pub sequence: u64,
+    pub rng: u64,
+    pub findings: Vec<Finding>,
+    pub fatal: bool,
+    pub stats: Stats,
+    pub executed: u64,
+    /// Counts events that can let another warp go on.
+    pub progress: u64,
+    /// `progress` and `executed` when progress was last seen.
+    pub last_progress: (u64, u64),
+    pub cluster_phase: u64,
+    /// State at the last stall: progress, and where everybody was.
+    pub last_stall: Option<(u64, u64)>,
+    pub stall_rounds: u32,
+}
+
+impl<'r> Cluster<'r> {
+    pub fn new(run: &'r Run<'r>, index: u64) -> Self {
+        let first = run.first_cta(index);
+        let shape = run.launch.cluster;
+        let count = product(shape) as u32;
+        let ctas = (0..count)
+            .map(|rank| {
+                let within = [
+                    rank % shape[0],
+                    rank / shape[0] % shape[1],
+                    rank / shape[0] / shape[1],
+                ];
+                new_cta(run, rank, [0, 1, 2].map(|i| first[i] + within[i]), within)
+            })
+            .collect();
+        let seed = match run.options.schedule {
+            Schedule::Random(s) => s,
+            _ => 0,
+        };
+        Cluster {
+            run,
+            ctas,
+            queue: Vec::new(),
+            sequence: 0,
+            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                ^ index.wrapping_mul(0xd134_2543_de82_ef95),
+            findings: Vec::new(),
+            fatal: false,
+            stats: Stats::default(),
+            executed: 0,
+            progress: 0,
+            last_progress: (0, 0),
+            cluster_phase: 0,
+            last_stall: None,
+            stall_rounds: 0,
+        }
+    }
+
+    /// A random number below `n`.
+    pub fn random(&mut self, n: u64) -> u64 {
+        // SplitMix64.
+        self.rng = self.rng.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.rng;
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ z >> 31) % n.max(1)
+    }
+}
+
+fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
+    let threads = product(run.launch.block) as u32;
+    let count = threads.div_ceil(32);
+    let mut exited = Vec::new();
+    let warps = (0..count)
+        .map(|w| {
+            let lanes = (threads - w * 32).min(32);
+            let live = if lanes == 32 {
+                u32::MAX
+            } else {
+                (1 << lanes) - 1
+            };
+            exited.push(!live);
+            Some(Box::new(new_warp(run, w, live, rank, id, within)))
+        })
+        .collect();
+    let bar = || Bar {
+        arrived: vec![0; count as usize],
+        and: true,
+        ..Bar::default()
+    };
+    Cta {
+        rank,
+        id,
+        smem: Smem::new(run.smem_end, SMEM_BASE),
+        tmem: Tmem::new(),
+        tmem_frees: 0,
+        warps,
+        exited,
+        bars: (0..16).map(|_| bar()).collect(),
+        mbars: Vec::new(),
+        pipe: VecDeque::new(),
+        cluster_arrived: vec![0; count as usize],
+    }
+}
+
+fn new_warp(
+    run: &Run<'_>,
+    index: u32,
+    live: u32,
+    rank: u32,
+    id: [u32; 3],
+    within: [u32; 3],
+) -> Warp {
+    let p = run.program;
+    let mut w = Warp {
+        index,
+        regs: vec![[0; 32]; p.registers as usize],
+        init: vec![0; p.registers as usize],
+        preds: vec![0; p.predicates as usize],
+        pinit: vec![0; p.predicates as usize],
+        groups: vec![Group::new(0, live)],
+        live,
+        exited: !live,
+        local: Smem::new(p.local_bytes * 32, 0),
+        returns: Vec::new(),
+        loads: Vec::new(),
+        stores: Vec::new(),
+        bulk_groups: [0; 32],
+        copy_groups: [0; 32],
+        cluster_phase: None,
+        last_turn: None,
+    };
+    w.preds[TRUE as usize] = u32::MAX;
+    w.pinit[TRUE as usize] = u32::MAX;
+    for &(slot, special) in &p.specials {
+        w.regs[slot as usize] = special_value(run, special, index, rank, id, within);
+        w.init[slot as usize] = u32::MAX;
+    }
+    w
+}
+
+fn special_value(
+    run: &Run<'_>,
+    s: Special,
+    warp: u32,
+    rank: u32,
+    id: [u32; 3],
+    within: [u32; 3],
+) -> Lanes {
+    let l = run.launch;
+    let at = |v: [u32; 3], i: u8| [u64::from(v[i as usize]); 32];
+    let lane = |f: fn(u32) -> u32| std::array::from_fn(|i| u64::from(f(i as u32)));
+    let window = |offset: u32| [u64::from(rank << 24 | offset); 32];
+    let dynamic = u64::from(l.dynamic_smem);
+    let one = |v: u64| [v; 32];
+    match s {
+        Special::Tid(axis) => std::array::from_fn(|i| {
+            let t = warp * 32 + i as u32;
+            let [x, y, _] = l.block;
+            u64::from(match axis {
+                0 => t % x,
+                1 => t / x % y,
+                _ => t / x / y,
+            })
+        }),
+        Special::Ntid(i) => at(l.block, i),
+        Special::Ctaid(i) => at(id, i),
+        Special::Nctaid(i) => at(l.grid, i),
+        Special::Clusterid(i) => at([0, 1, 2].map(|k| id[k] / l.cluster[k]), i),
+        Special::Nclusterid(i) => at(run.clusters, i),
+        Special::ClusterCtaid(i) => at(within, i),
+        Special::ClusterNctaid(i) => at(l.cluster, i),
+        Special::ClusterCtarank => one(u64::from(rank)),
+        Special::ClusterNctarank => one(product(l.cluster)),
+        Special::IsExplicitCluster => one(u64::from(product(l.cluster) > 1)),
+        Special::Laneid => lane(|i| i),
+        Special::Warpid => one(u64::from(warp)),
+        Special::Nwarpid => one(64),
+        Special::Smid => {
+            let linear = u64::from(id[0])
+                + u64::from(l.grid[0])
+                    * (u64::from(id[1]) + u64::from(l.grid[1]) * u64::from(id[2]));
+            one(linear % 148)
+        }
+        Special::Nsmid => one(148),
+        Special::Gridid | Special::Zero => one(0),
+        Special::LanemaskEq => lane(|i| 1 << i),
+        Special::LanemaskLt => lane(|i| (1 << i) - 1),
+        Special::LanemaskLe => lane(|i| (1 << i) | ((1 << i) - 1)),
+        Special::LanemaskGt => lane(|i| !((1 << i) | ((1 << i) - 1))),
+        Special::LanemaskGe => lane(|i| !((1 << i) - 1)),
+        Special::DynamicSmemSize => one(dynamic),
+        Special::TotalSmemSize | Special::AggrSmemSize => one(u64::from(run.smem_end - SMEM_BASE)),
+        Special::Shared(offset) => window(offset),
+        Special::Dynamic(offset) => window(run.dynamic_base + offset),
+    }
+}

@@ -1,0 +1,598 @@
+//! One instruction of a group of lanes.
+
+use super::report::Origin;
+use super::state::{Cluster, Group, Wait, Warp};
+use crate::finding::FindingKind;
+use crate::lanes::{Lanes, int};
+use crate::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
+use crate::program::{Addr, CARRY, CONSTANTS, Clock, Inst, Op, Pred, SINK, Slot, Space};
+
+/// Where a group goes after an instruction.
+#[derive(Debug)]
+pub(crate) enum Flow {
+    Next,
+    Jump(u32),
+    /// Lanes leave to several places.
+    Split(Vec<(u32, u32)>),
+    Wait(Wait),
+    Exit,
+    /// A fatal finding was made.
+    Stop,
+}
+
+/// The lanes of a mask, lowest first.
+pub(crate) fn bits(mut m: u32) -> impl Iterator<Item = u32> {
+    std::iter::from_fn(move || {
+        if m == 0 {
+            return None;
+        }
+        let i = m.trailing_zeros();
+        m &= m - 1;
+        Some(i)
+    })
+}
+
+/// What an instruction runs on: CTA, active lanes, line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ctx {
+    pub c: usize,
+    pub m: u32,
+    pub line: u32,
+}
+
+impl<'r> Cluster<'r> {
+    /// Reports a read of a register that nothing wrote.
+    #[cold]
+    fn unwritten(&mut self, x: Ctx, w: &Warp, s: Slot) {
+        let lane = (x.m & !w.init[s as usize]).trailing_zeros();
+        let name = self.run.program.register_name(s);
+        let at = Origin::of(x.c, w, Some(lane), x.line);
+        if w.loads.iter().any(|l| l.dst.contains(&s)) {
+            self.report(
+                FindingKind::MissingWait,
+                at,
+                format!(
+                    "{name} is read before tcgen05.wait::ld has made the result of tcgen05.ld valid"
+                ),
+            );
+        } else {
+            self.report(
+                FindingKind::UninitialisedRegister,
+                at,
+                format!("{name} is read but nothing has written it"),
+            );
+        }
+    }
+
+    /// Checks that a source register was written.
+    #[inline]
+    pub fn check(&mut self, x: Ctx, w: &Warp, s: Slot) {
+        if s < CONSTANTS && w.init[s as usize] & x.m != x.m {
+            self.unwritten(x, w, s);
+        }
+    }
+
+    /// A checked source register.
+    #[inline]
+    pub fn read(&mut self, x: Ctx, w: &Warp, s: Slot) -> Lanes {
+        self.check(x, w, s);
+        *w.lanes(self.run.program, s)
+    }
+
+    /// A checked source predicate.
+    #[inline]
+    pub fn read_pred(&mut self, x: Ctx, w: &Warp, p: Pred) -> u32 {
+        let missing = x.m & !w.pinit[p.slot as usize];
+        if missing != 0 {
+            let at = Origin::of(x.c, w, Some(missing.trailing_zeros()), x.line);
+            self.report(
+                FindingKind::UninitialisedRegister,
+                at,
+                "a predicate is read but nothing has written it",
+            );
+        }
+        w.pred(p)
+    }
+
+    /// Addresses of an address operand. Only global and generic addresses have 64 bits.
+    pub fn addresses(&mut self, x: Ctx, w: &Warp, at: Addr, space: Space) -> Lanes {
+        let wide = matches!(space, Space::Generic | Space::Global | Space::Const);
+        let mut a = if at.base == SINK {
+            [0; 32]
+        } else {
+            self.read(x, w, at.base)
+        };
+        for v in &mut a {
+            *v = v.wrapping_add(at.offset as u64);
+            if !wide {
+                *v = u64::from(*v as u32);
+            }
+        }
+        a
+    }
+
+    /// The one value that all active lanes must agree on; `None` after a finding.
+    pub fn uniform(&mut self, x: Ctx, w: &Warp, v: &Lanes, what: &str) -> Option<u64> {
+        let first = v[x.m.trailing_zeros() as usize & 31];
+        for i in bits(x.m) {
+            if v[i as usize] != first {
+                let at = Origin::of(x.c, w, Some(i), x.line);
+                let other = v[i as usize];
+                self.report(
+                    FindingKind::NonUniform,
+                    at,
+                    format!("{what} must be the same in all lanes: lane {i} has {other:#x}, another has {first:#x}"),
+                );
+                return None;
+            }
+        }
+        Some(first)
+    }
+
+    /// For instructions that the whole warp executes together: `None` when it is together.
+    pub fn converge(&mut self, w: &Warp, m: u32, need: u32) -> Option<Flow> {
+        let need = need & w.present();
+        if m & need == need {
+            None
+        } else {
+            Some(Flow::Wait(Wait::Lanes { need }))
+        }
+    }
+
+    /// Executes one instruction for the lanes of `m`.
+    pub(super) fn execute(
+        &mut self,
+        c: usize,
+        w: &mut Warp,
+        g: &mut Group,
+        m: u32,
+        inst: &'r Inst,
+    ) -> Flow {
+        let x = Ctx {
+            c,
+            m,
+            line: inst.line,
+        };
+        let p = self.run.program;
+        let mut out: Lanes = [0; 32];
+        match &inst.op {
+            Op::Nop | Op::SetMaxNreg => {}
+            Op::Alu1 { f, d, a } => {
+                self.check(x, w, *a);
+                f(w.lanes(p, *a), &mut out);
+                w.set(*d, m, &out);
+            }
+            Op::Alu2 { f, d, a, b } => {
+                self.check(x, w, *a);
+                self.check(x, w, *b);
+                f(w.lanes(p, *a), w.lanes(p, *b), &mut out);
+                w.set(*d, m, &out);
+            }
+            Op::Alu3 { f, d, a, b, c } => {
+                self.check(x, w, *a);
+                self.check(x, w, *b);
+                self.check(x, w, *c);
+                f(w.lanes(p, *a), w.lanes(p, *b), w.lanes(p, *c), &mut out);
+                w.set(*d, m, &out);
+            }
+            Op::Mov { d, a } => {
+                let v = self.read(x, w, *a);
+                w.set(*d, m, &v);
+            }
+            Op::Bfi { d, s, bits } => {
+                let [a, b, e, f] = s.map(|s| self.read(x, w, s));
+                for i in 0..32 {
+                    out[i] = int::bfi(a[i], b[i], e[i], f[i], *bits);
+                }
+                w.set(*d, m, &out);
+            }
+            Op::Lop3 {
+                d,
+                s,
+                table,
+                p,
+                combine,
+            } => {
+                let [a, b, e] = s.map(|s| self.read(x, w, s));
+                for i in 0..32 {
+                    out[i] = int::lop3(a[i], b[i], e[i], *table);
+                }
+                if *p != SINK {
+                    let nonzero = (0..32).fold(0u32, |acc, i| acc | u32::from(out[i] != 0) << i);
+                    let q = combine.map(|(and, q)| (and, self.read_pred(x, w, q)));
+                    w.set_pred(
+                        *p,
+                        m,
+                        match q {
+                            Some((true, q)) => nonzero & q,
+                            Some((false, q)) => nonzero | q,
+                            None => nonzero,
+                        },
+                    );
+                }
+                w.set(*d, m, &out);
+            }
+            Op::Cvt {
+                how,
+                d,
+                a,
+                b,
+                packed,
+            } => {
+                let va = self.read(x, w, *a);
+                if *packed && *b != SINK {
+                    let vb = self.read(x, w, *b);
+                    for i in bits(m) {
+                        out[i as usize] = how.pack(va[i as usize], vb[i as usize]);
+                    }
+                } else {
+                    for i in bits(m) {
+                        let v = va[i as usize];
+                        out[i as usize] = if *packed { how.repack(v) } else { how.apply(v) };
+                    }
+                }
+                w.set(*d, m, &out);
+            }
+            Op::Carry {
+                d,
+                a,
+                b,
+                subtract,
+                use_carry,
+                set_carry,
+                bits,
+            } => {
+                let (va, vb) = (self.read(x, w, *a), self.read(x, w, *b));
+                let carry = if *use_carry {
+                    self.read_pred(
+                        x,
+                        w,
+                        Pred {
+                            slot: CARRY,
+                            negated: false,
+                        },
+                    )
+                } else if *subtract {
+                    u32::MAX
+                } else {
+                    0
+                };
+                let mut carry_out = 0;
+                for i in 0..32 {
+                    // A borrow is kept as the carry of a + !b + 1.
+                    let b = if *subtract { !vb[i] } else { vb[i] };
+                    let b = if *bits == 32 { u64::from(b as u32) } else { b };
+                    let sum = u128::from(va[i]) + u128::from(b) + u128::from(carry >> i & 1);
+                    out[i] = if *bits == 32 {
+                        u64::from(sum as u32)
+                    } else {
+                        sum as u64
+                    };
+                    carry_out |= ((sum >> bits & 1) as u32) << i;
+                }
+                w.set(*d, m, &out);
+                if *set_carry {
+                    w.set_pred(CARRY, m, carry_out);
+                }
+            }
+            Op::Pack { d, s, bits } => {
+                let per = (64 / bits).min(s.len() as u32) as usize;
+                for (k, d) in d.iter().enumerate() {
+                    out = [0; 32];
+                    for (j, s) in s.iter().skip(k * per).take(per).enumerate() {
+                        self.check(x, w, *s);
+                        let v = w.lanes(p, *s);
+                        for i in 0..32 {
+                            out[i] |= v[i] << (j as u32 * bits);
+                        }
+                    }
+                    w.set(*d, m, &out);
+                }
+            }
+            Op::Unpack { d, s, bits } => {
+                let per = (64 / bits).max(1) as usize;
+                let mask = if *bits == 64 {
+                    u64::MAX
+                } else {
+                    (1 << bits) - 1
+                };
+                let values: Vec<Lanes> = s.iter().map(|s| self.read(x, w, *s)).collect();
+                for (j, d) in d.iter().enumerate() {
+                    let Some(v) = values.get(j / per) else {
+                        continue;
+                    };
+                    for i in 0..32 {
+                        out[i] = v[i] >> ((j % per) as u32 * bits) & mask;
+                    }
+                    w.set(*d, m, &out);
+                }
+            }
+            Op::Setp {
+                f,
+                p: pd,
+                q,
+                a,
+                b,
+                combine,
+            } => {
+                self.check(x, w, *a);
+                self.check(x, w, *b);
+                let r = f(w.lanes(p, *a), w.lanes(p, *b));
+                self.set_compared(x, w, r, *combine, *pd, *q);
+            }
+            Op::Setp2 {
+                f,
+                p,
+                q,
+                a,
+                b,
+                combine,
+            } => {
+                let (va, vb) = (self.read(x, w, *a), self.read(x, w, *b));
+                let low = f(&va.map(|v| v & 0xffff), &vb.map(|v| v & 0xffff));
+                let high = f(&va.map(|v| v >> 16 & 0xffff), &vb.map(|v| v >> 16 & 0xffff));
+                self.set_compared(x, w, low, *combine, *p, SINK);
+                self.set_compared(x, w, high, *combine, *q, SINK);
+            }
+            Op::Set {
+                f,
+                d,
+                a,
+                b,
+                combine,
+                yes,
+            } => {
+                let (va, vb) = (self.read(x, w, *a), self.read(x, w, *b));
+                let mut r = f(&va, &vb);
+                if let Some((table, q)) = combine {
+                    let q = self.read_pred(x, w, *q);
+                    r = truth(*table, r, q);
+                }
+                for (i, o) in out.iter_mut().enumerate() {
+                    *o = if r >> i & 1 == 1 { *yes } else { 0 };
+                }
+                w.set(*d, m, &out);
+            }
+            Op::Selp { d, a, b, p: sel } => {
+                let sel = self.read_pred(x, w, *sel);
+                // Only the selected source is needed; the other may be undefined.
+                self.check(Ctx { m: m & sel, ..x }, w, *a);
+                self.check(Ctx { m: m & !sel, ..x }, w, *b);
+                let (a, b) = (w.lanes(p, *a), w.lanes(p, *b));
+                for i in 0..32 {
+                    out[i] = if sel >> i & 1 == 1 { a[i] } else { b[i] };
+                }
+                w.set(*d, m, &out);
+            }
+            Op::PredOp { d, a, b, table } => {
+                let (a, b) = (self.read_pred(x, w, *a), self.read_pred(x, w, *b));
+                w.set_pred(*d, m, truth(*table, a, b));
+            }
+            Op::ReadClock { d, what } => {
+                let ns = self.run.start.elapsed().as_nanos() as u64;
+                let v = match what {
+                    Clock::Clock => self.executed & 0xffff_ffff,
+                    Clock::ClockHi => self.executed >> 32,
+                    Clock::Clock64 => self.executed,
+                    Clock::Globaltimer => ns,
+                    Clock::GlobaltimerLo => ns & 0xffff_ffff,
+                    Clock::GlobaltimerHi => ns >> 32,
+                };
+                w.set(*d, m, &[v; 32]);
+            }
+            Op::Bra { target } => return Flow::Jump(*target),
+            Op::Brx { index, targets } => return self.brx(x, w, *index, targets),
+            Op::Call { target } => {
+                if w.returns.is_empty() {
+                    w.returns = vec![Vec::new(); 32];
+                }
+                for i in bits(m) {
+                    w.returns[i as usize].push(g.pc + 1);
+                }
+                return Flow::Jump(*target);
+            }
+            Op::Ret => return self.ret(w, m),
+            Op::Exit => return Flow::Exit,
+            Op::Trap { what } => {
+                let at = Origin::of(c, w, Some(m.trailing_zeros()), x.line);
+                self.report(FindingKind::Trap, at, *what);
+                return Flow::Stop;
+            }
+            Op::ToGeneric { d, a, space } => {
+                let v = self.read(x, w, *a);
+                let base = window(*space);
+                w.set(
+                    *d,
+                    m,
+                    &v.map(|v| {
+                        if base == 0 {
+                            v
+                        } else {
+                            base + (v & 0xffff_ffff)
+                        }
+                    }),
+                );
+            }
+            Op::FromGeneric { d, a, space } => {
+                let v = self.read(x, w, *a);
+                let base = window(*space);
+                w.set(*d, m, &v.map(|v| v.wrapping_sub(base)));
+            }
+            Op::IsSpace { p, a, space } => {
+                let v = self.read(x, w, *a);
+                let own = u64::from(self.ctas[c].rank);
+                let yes = |v: u64| {
+                    let within = |base: u64| (base..base + WINDOW).contains(&v);
+                    match space {
+                        Space::SharedCta => {
+                            within(SHARED_WINDOW) && (v - SHARED_WINDOW) >> 24 == own
+                        }
+                        Space::SharedCluster => within(SHARED_WINDOW),
+                        Space::Local => within(LOCAL_WINDOW),
+                        Space::Param => within(PARAM_WINDOW),
+                        _ => v >= PARAM_WINDOW + WINDOW,
+                    }
+                };
+                let r = (0..32).fold(0, |acc, i| acc | u32::from(yes(v[i])) << i);
+                w.set_pred(*p, m, r);
+            }
+            Op::Mapa {
+                d,
+                a,
+                rank,
+                generic,
+            } => {
+                let (v, r) = (self.read(x, w, *a), self.read(x, w, *rank));
+                for i in 0..32 {
+                    let base = if *generic { SHARED_WINDOW } else { 0 };
+                    out[i] = base + (v[i] & 0xff_ffff | (r[i] & 0xff) << 24);
+                }
+                w.set(*d, m, &out);
+            }
+            Op::GetCtaRank { d, a } => {
+                let v = self.read(x, w, *a);
+                w.set(*d, m, &v.map(|v| v >> 24 & 0xff));
+            }
+            Op::CopyLocal { dst, src, bytes } => return self.copy_local(x, w, *dst, *src, *bytes),
+            Op::Load { .. }
+            | Op::Store { .. }
+            | Op::Atom { .. }
+            | Op::LdMatrix { .. }
+            | Op::StMatrix { .. }
+            | Op::BulkFill { .. }
+            | Op::Prefetch { .. } => return self.memory_op(x, w, &inst.op),
+            Op::Bar { .. }
+            | Op::BarWarpSync { .. }
+            | Op::ClusterArrive { .. }
+            | Op::ClusterWait { .. }
+            | Op::Vote { .. }
+            | Op::Shfl { .. }
+            | Op::Match { .. }
+            | Op::Redux { .. }
+            | Op::Activemask { .. }
+            | Op::Elect { .. } => return self.collective(x, w, g, &inst.op),
+            Op::MbarInit { .. }
+            | Op::MbarInval { .. }
+            | Op::MbarArrive { .. }
+            | Op::MbarTx { .. }
+            | Op::MbarWait { .. }
+            | Op::MbarPending { .. } => return self.mbarrier_op(x, w, g, &inst.op),
+            Op::CpAsync { .. }
+            | Op::CpAsyncCommit
+            | Op::CpAsyncWait { .. }
+            | Op::CpAsyncArrive { .. }
+            | Op::BulkLoad { .. }
+            | Op::BulkSmem { .. }
+            | Op::BulkStore { .. }
+            | Op::TensorLoad(_)
+            | Op::TensorStore { .. }
+            | Op::TensorPrefetch(_)
+            | Op::BulkCommit
+            | Op::BulkWait { .. }
+            | Op::TryCancel { .. }
+            | Op::QueryCanceled { .. }
+            | Op::QueryCtaid { .. } => return self.copy_op(x, w, &inst.op),
+            Op::TcAlloc { .. }
+            | Op::TcDealloc { .. }
+            | Op::TcRelinquish
+            | Op::TcCopy { .. }
+            | Op::TcMma(_)
+            | Op::TcShift { .. }
+            | Op::TcLoad { .. }
+            | Op::TcStore { .. }
+            | Op::TcWait { .. }
+            | Op::TcCommit { .. } => return self.tensor_op(x, w, &inst.op),
+        }
+        Flow::Next
+    }
+
+    fn set_compared(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        r: u32,
+        combine: Option<(u8, Pred)>,
+        p: u32,
+        q: u32,
+    ) {
+        match combine {
+            None => {
+                w.set_pred(p, x.m, r);
+                w.set_pred(q, x.m, !r);
+            }
+            Some((table, c)) => {
+                let c = self.read_pred(x, w, c);
+                w.set_pred(p, x.m, truth(table, r, c));
+                w.set_pred(q, x.m, truth(table, !r, c));
+            }
+        }
+    }
+
+    fn brx(&mut self, x: Ctx, w: &Warp, index: Slot, targets: &[u32]) -> Flow {
+        let v = self.read(x, w, index);
+        let mut list: Vec<(u32, u32)> = Vec::new();
+        for i in bits(x.m) {
+            let Some(&t) = targets.get(v[i as usize] as usize) else {
+                let at = Origin::of(x.c, w, Some(i), x.line);
+                let text = format!(
+                    "branch index {} of {} targets",
+                    v[i as usize],
+                    targets.len()
+                );
+                self.report(FindingKind::OutOfBounds, at, text);
+                return Flow::Stop;
+            };
+            match list.iter_mut().find(|(pc, _)| *pc == t) {
+                Some((_, m)) => *m |= 1 << i,
+                None => list.push((t, 1 << i)),
+            }
+        }
+        match list.as_slice() {
+            [(t, _)] => Flow::Jump(*t),
+            _ => Flow::Split(list),
+        }
+    }
+
+    fn ret(&mut self, w: &mut Warp, m: u32) -> Flow {
+        if w.returns.is_empty() {
+            return Flow::Exit;
+        }
+        let mut list: Vec<(u32, u32)> = Vec::new();
+        let mut leaving = 0;
+        for i in bits(m) {
+            match w.returns[i as usize].pop() {
+                None => leaving |= 1 << i,
+                Some(t) => match list.iter_mut().find(|(pc, _)| *pc == t) {
+                    Some((_, m)) => *m |= 1 << i,
+                    None => list.push((t, 1 << i)),
+                },
+            }
+        }
+        match list.as_slice() {
+            [] => Flow::Exit,
+            [(t, _)] if leaving == 0 => Flow::Jump(*t),
+            _ if leaving == 0 => Flow::Split(list),
+            _ => {
+                // Lanes of the kernel's own body and of a function met here: the former leave by the
+                // return that ends the kernel.
+                list.push((self.run.program.exit_pc, leaving));
+                Flow::Split(list)
+            }
+        }
+    }
+}
+
+fn window(space: Space) -> u64 {
+    match space {
+        Space::SharedCta | Space::SharedCluster => SHARED_WINDOW,
+        Space::Local => LOCAL_WINDOW,
+        Space::Param => PARAM_WINDOW,
+        _ => 0,
+    }
+}
+
+/// A truth table (bit `2a + b`) on lane masks.
+fn truth(table: u8, a: u32, b: u32) -> u32 {
+    let on = |i: u32| if table >> i & 1 == 1 { u32::MAX } else { 0 };
+    (on(3) & a & b) | (on(2) & a & !b) | (on(1) & !a & b) | (on(0) & !a & !b)
+}

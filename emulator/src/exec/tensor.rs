@@ -1,0 +1,589 @@
+//! Tensor memory and matrix products: `tcgen05` (ISA section 9.7.16).
+//!
+//! `mma`, `cp`, `shift` and `commit` go into the pipe of the CTA that issues them and complete in that
+//! order. `ld` and `st` are done by the warp, at the issue or at the wait.
+
+use super::mbarrier::MbarOp;
+use super::queue::Place;
+use super::report::Origin;
+use super::state::{Cluster, Cta, TmemLoad, TmemStore, Wait, Warp};
+use super::step::{Ctx, Flow, bits};
+use crate::engine::idesc::{CtaGroup, InstructionDescriptor, MmaKind};
+use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA};
+use crate::engine::tmem::transfer::Transfer;
+use crate::engine::tmem::{CpDecompress, CpShape, TmemError, copy::CpError};
+use crate::finding::FindingKind;
+use crate::launch::Schedule;
+use crate::memory::{Fault, Smem};
+use crate::program::{MatrixA, Mma, Op, SINK, Space};
+
+/// An operation of the tensor core.
+#[derive(Clone, Debug)]
+pub(crate) enum Work {
+    Mma(Box<MmaInstruction>),
+    Copy {
+        shape: CpShape,
+        decompress: Option<CpDecompress>,
+        address: u32,
+        descriptor: u64,
+        pair: bool,
+    },
+    Shift {
+        address: u32,
+        pair: bool,
+    },
+    Commit {
+        to: Vec<Place>,
+    },
+}
+
+/// A tensor-core operation in flight.
+#[derive(Clone, Debug)]
+pub(crate) struct PipeOp {
+    pub at: Origin,
+    pub work: Work,
+}
+
+fn tmem_kind(e: &TmemError) -> FindingKind {
+    match e {
+        TmemError::OutOfBounds { .. } => FindingKind::OutOfBounds,
+        TmemError::Unallocated { .. } => FindingKind::TmemUnallocated,
+        TmemError::UseAfterFree { .. } => FindingKind::TmemUseAfterFree,
+        TmemError::NeverWritten { .. } => FindingKind::UninitialisedTmem,
+        TmemError::ForeignLanes { .. } => FindingKind::TmemWrongWarp,
+        _ => FindingKind::TmemMisuse,
+    }
+}
+
+fn kind_name(k: MmaKind) -> &'static str {
+    match k {
+        MmaKind::F16 => "f16",
+        MmaKind::Tf32 => "tf32",
+        MmaKind::F8f6f4 => "f8f6f4",
+        MmaKind::I8 => "i8",
+        MmaKind::Mxf8f6f4 => "mxf8f6f4",
+        MmaKind::Mxf4 => "mxf4",
+        MmaKind::Mxf4nvf4 => "mxf4nvf4",
+    }
+}
+
+/// Reads shared memory for the tensor core; notes the first bytes that nothing wrote.
+fn reader<'a>(
+    smem: &'a Smem,
+    unwritten: &'a mut Option<u32>,
+) -> impl FnMut(u32, &mut [u8]) -> Result<(), Fault> + 'a {
+    move |at, out| match smem.read(at, out) {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            unwritten.get_or_insert(at);
+            Ok(())
+        }
+        Err(_) => Err(Fault::OutOfBounds(format!(
+            "{} bytes at shared offset {at:#x}; the kernel's shared memory ends at {:#x}",
+            out.len(),
+            smem.len()
+        ))),
+    }
+}
+
+impl<'r> Cluster<'r> {
+    fn tmem_error(&mut self, at: Origin, what: &str, e: TmemError) {
+        self.report(tmem_kind(&e), at, format!("{what}: {e}"));
+    }
+
+    pub(super) fn tensor_op(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) -> Flow {
+        let at = Origin::of(x.c, w, None, x.line);
+        match op {
+            Op::TcAlloc { .. }
+            | Op::TcDealloc { .. }
+            | Op::TcRelinquish
+            | Op::TcLoad { .. }
+            | Op::TcStore { .. }
+            | Op::TcWait { .. } => {
+                if let Some(f) = self.converge(w, x.m, u32::MAX) {
+                    return f;
+                }
+                return self.warp_op(x, w, at, op);
+            }
+            _ => {
+                for i in bits(x.m) {
+                    let one = Ctx { m: 1 << i, ..x };
+                    let at = Origin {
+                        lane: Some(i),
+                        ..at
+                    };
+                    match self.issue(one, w, i, op) {
+                        Ok(Some(work)) => self.submit_work(x.c, PipeOp { at, work }),
+                        Ok(None) => {}
+                        Err(f) => self.fault(at, "tcgen05", f),
+                    }
+                    if self.fatal {
+                        return Flow::Stop;
+                    }
+                }
+            }
+        }
+        Flow::Next
+    }
+
+    fn warp_op(&mut self, x: Ctx, w: &mut Warp, at: Origin, op: &'r Op) -> Flow {
+        match op {
+            Op::TcAlloc {
+                dst,
+                space,
+                columns,
+                ..
+            } => {
+                let n = self.read(x, w, *columns);
+                let Some(n) = self.uniform(x, w, &n, "the column count of tcgen05.alloc") else {
+                    return Flow::Stop;
+                };
+                let a = self.addresses(x, w, *dst, *space);
+                let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.alloc") else {
+                    return Flow::Stop;
+                };
+                if a % 4 != 0 {
+                    self.fault(
+                        at,
+                        "tcgen05.alloc",
+                        Fault::Misaligned {
+                            address: a,
+                            bytes: 4,
+                        },
+                    );
+                    return Flow::Stop;
+                }
+                match self.ctas[x.c].tmem.alloc(n as u32) {
+                    Ok(Some(address)) => {
+                        let r = self
+                            .resolve_shared(x.c, *space, a)
+                            .and_then(|(cta, offset)| {
+                                self.store_shared(cta, offset, &address.to_le_bytes())
+                            });
+                        self.progress += 1;
+                        if let Err(f) = r {
+                            self.fault(at, "tcgen05.alloc", f);
+                        }
+                    }
+                    Ok(None) => {
+                        return Flow::Wait(Wait::Tmem {
+                            frees: self.ctas[x.c].tmem_frees,
+                        });
+                    }
+                    Err(e) => self.tmem_error(at, "tcgen05.alloc", e),
+                }
+            }
+            Op::TcDealloc {
+                at: address,
+                columns,
+                ..
+            } => {
+                let n = self.read(x, w, *columns);
+                let Some(n) = self.uniform(x, w, &n, "the column count of tcgen05.dealloc") else {
+                    return Flow::Stop;
+                };
+                let a = self.read(x, w, *address);
+                let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.dealloc") else {
+                    return Flow::Stop;
+                };
+                match self.ctas[x.c].tmem.dealloc(a as u32, n as u32) {
+                    Ok(()) => {
+                        self.ctas[x.c].tmem_frees += 1;
+                        self.progress += 1;
+                    }
+                    Err(e) => self.tmem_error(at, "tcgen05.dealloc", e),
+                }
+            }
+            Op::TcRelinquish => self.ctas[x.c].tmem.relinquish_alloc_permit(),
+            Op::TcLoad {
+                at: address,
+                shape,
+                repeat,
+                packed,
+                split,
+                dst,
+            } => {
+                let a = self.addresses(x, w, *address, Space::SharedCta);
+                let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.ld") else {
+                    return Flow::Stop;
+                };
+                let transfer = Transfer {
+                    shape: *shape,
+                    repeat: *repeat,
+                    packed: *packed,
+                    half_split: *split,
+                    address: a as u32,
+                    warp: w.index,
+                };
+                // The registers hold nothing until the wait, whatever the schedule.
+                for &d in dst {
+                    if d != SINK {
+                        w.init[d as usize] &= !x.m;
+                    }
+                }
+                let now = self.at_issue();
+                let mut values = vec![[0u32; 32]; dst.len()];
+                let loaded = self.ctas[x.c].tmem.load_warp(&transfer, &mut values);
+                if now && let Err(e) = loaded {
+                    self.tmem_error(at, "tcgen05.ld", e);
+                    return Flow::Stop;
+                }
+                let values = now.then_some(values);
+                w.loads.push(TmemLoad {
+                    dst: dst.clone(),
+                    transfer,
+                    values,
+                    line: x.line,
+                });
+            }
+            Op::TcStore {
+                at: address,
+                shape,
+                repeat,
+                packed,
+                split,
+                src,
+            } => {
+                let a = self.addresses(x, w, *address, Space::SharedCta);
+                let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.st") else {
+                    return Flow::Stop;
+                };
+                let transfer = Transfer {
+                    shape: *shape,
+                    repeat: *repeat,
+                    packed: *packed,
+                    half_split: *split,
+                    address: a as u32,
+                    warp: w.index,
+                };
+                let values = src
+                    .iter()
+                    .map(|&s| self.read(x, w, s).map(|v| v as u32))
+                    .collect();
+                let store = TmemStore {
+                    transfer,
+                    values,
+                    line: x.line,
+                };
+                if self.at_issue() {
+                    self.store_tmem(x.c, w, &store);
+                } else {
+                    w.stores.push(store);
+                }
+                self.progress += 1;
+            }
+            Op::TcWait { load: true } => {
+                for l in std::mem::take(&mut w.loads) {
+                    let values = match l.values {
+                        Some(v) => v,
+                        None => {
+                            let mut v = vec![[0u32; 32]; l.dst.len()];
+                            if let Err(e) = self.ctas[x.c].tmem.load_warp(&l.transfer, &mut v) {
+                                let at = Origin { line: l.line, ..at };
+                                self.tmem_error(at, "tcgen05.ld (values read at its wait)", e);
+                                return Flow::Stop;
+                            }
+                            v
+                        }
+                    };
+                    for (&d, v) in l.dst.iter().zip(&values) {
+                        w.set(d, x.m, &v.map(u64::from));
+                    }
+                }
+            }
+            Op::TcWait { load: false } => self.flush_tmem(x.c, w),
+            _ => {}
+        }
+        if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    /// Whether an operation that may happen late happens at its issue.
+    fn at_issue(&mut self) -> bool {
+        match self.run.options.schedule {
+            Schedule::Early => true,
+            Schedule::Late => false,
+            Schedule::Random(_) => self.random(2) == 0,
+        }
+    }
+
+    fn store_tmem(&mut self, c: usize, w: &Warp, s: &TmemStore) {
+        if let Err(e) = self.ctas[c].tmem.store_warp(&s.transfer, &s.values) {
+            self.tmem_error(Origin::of(c, w, None, s.line), "tcgen05.st", e);
+        }
+    }
+
+    /// Performs the stores of a warp that are still under way.
+    pub(super) fn flush_tmem(&mut self, c: usize, w: &mut Warp) {
+        for s in std::mem::take(&mut w.stores) {
+            self.store_tmem(c, w, &s);
+        }
+    }
+
+    /// Operand values of an operation for the pipe.
+    fn issue(&mut self, x: Ctx, w: &Warp, lane: u32, op: &'r Op) -> Result<Option<Work>, Fault> {
+        let k = lane as usize;
+        Ok(Some(match op {
+            Op::TcMma(m) => return Ok(self.issue_mma(x, w, lane, m)),
+            Op::TcCopy {
+                at,
+                desc,
+                shape,
+                decompress,
+                pair,
+            } => {
+                let address = self.addresses(x, w, *at, Space::SharedCta)[k] as u32;
+                let descriptor = self.read(x, w, *desc)[k];
+                Work::Copy {
+                    shape: *shape,
+                    decompress: *decompress,
+                    address,
+                    descriptor,
+                    pair: *pair,
+                }
+            }
+            Op::TcShift { at, pair } => {
+                let address = self.addresses(x, w, *at, Space::SharedCta)[k] as u32;
+                Work::Shift {
+                    address,
+                    pair: *pair,
+                }
+            }
+            Op::TcCommit {
+                at, space, mask, ..
+            } => {
+                let space = if *space == Space::SharedCta {
+                    Space::SharedCluster
+                } else {
+                    *space
+                };
+                let a = self.addresses(x, w, *at, space)[k];
+                let (cta, offset) = self.resolve_shared(x.c, space, a)?;
+                let to = if *mask == SINK {
+                    vec![(cta, offset)]
+                } else {
+                    let m = self.read(x, w, *mask)[k] as u32;
+                    if m == 0 || m >> self.ctas.len() != 0 {
+                        return Err(Fault::OutOfBounds(format!(
+                            "multicast mask {m:#x} in a cluster of {} CTAs",
+                            self.ctas.len()
+                        )));
+                    }
+                    bits(m).map(|r| (r as usize, offset)).collect()
+                };
+                Work::Commit { to }
+            }
+            _ => return Ok(None),
+        }))
+    }
+
+    fn issue_mma(&mut self, x: Ctx, w: &Warp, lane: u32, m: &Mma) -> Option<Work> {
+        let k = lane as usize;
+        let address = |s: &mut Self, a| s.addresses(x, w, a, Space::SharedCta)[k] as u32;
+        let d = address(self, m.d);
+        let a = match m.a {
+            MatrixA::Smem(s) => OperandA::Smem(self.read(x, w, s)[k]),
+            MatrixA::Tmem(a) => OperandA::Tmem(address(self, a)),
+        };
+        let (scale_a, scale_b, scale_vec) = match m.scales {
+            Some((sa, sb, v)) => (address(self, sa), address(self, sb), Some(v)),
+            None => (0, 0, None),
+        };
+        let mut disabled_lanes = [0; 8];
+        for (slot, &s) in disabled_lanes.iter_mut().zip(&m.lane_mask) {
+            *slot = self.read(x, w, s)[k] as u32;
+        }
+        let scale_input_d = if m.scale_d == SINK {
+            0
+        } else {
+            self.read(x, w, m.scale_d)[k] as u32
+        };
+        Some(Work::Mma(Box::new(MmaInstruction {
+            kind: m.kind,
+            scale_vec,
+            cta_group: m.group,
+            idesc: self.read(x, w, m.idesc)[k] as u32,
+            d,
+            a,
+            b: self.read(x, w, m.b)[k],
+            scale_a,
+            scale_b,
+            enable_input_d: self.read_pred(x, w, m.enable_d) >> lane & 1 == 1,
+            scale_input_d,
+            disabled_lanes,
+        })))
+    }
+
+    fn submit_work(&mut self, c: usize, op: PipeOp) {
+        self.progress += 1;
+        self.ctas[c].pipe.push_back(op);
+        if self.run.options.schedule == Schedule::Early {
+            while !self.fatal && !self.ctas[c].pipe.is_empty() {
+                self.advance_pipe(c);
+            }
+        }
+    }
+
+    /// Completes the oldest operation of a CTA's tensor core.
+    pub(super) fn advance_pipe(&mut self, c: usize) {
+        let Some(op) = self.ctas[c].pipe.pop_front() else {
+            return;
+        };
+        let at = op.at;
+        match op.work {
+            Work::Mma(m) => self.mma(c, at, &m),
+            Work::Copy {
+                shape,
+                decompress,
+                address,
+                descriptor,
+                pair,
+            } => {
+                for cta in self.partners(c, pair, at) {
+                    self.copy_to_tmem(cta, at, shape, decompress, address, descriptor);
+                }
+            }
+            Work::Shift { address, pair } => {
+                for cta in self.partners(c, pair, at) {
+                    if let Err(e) = self.ctas[cta].tmem.shift_down(address) {
+                        self.tmem_error(at, "tcgen05.shift", e);
+                    }
+                }
+            }
+            Work::Commit { to } => {
+                for (cta, offset) in to {
+                    if self.ctas[cta].gone() {
+                        self.fault(at, "arrival of tcgen05.commit", Fault::Peer(cta as u32));
+                        return;
+                    }
+                    self.mbar_apply(cta, offset, MbarOp::Arrive(1, 0, false), at);
+                }
+            }
+        }
+    }
+
+    /// The CTAs that take part; none after a finding.
+    fn partners(&mut self, c: usize, pair: bool, at: Origin) -> std::ops::Range<usize> {
+        if !pair {
+            return c..c + 1;
+        }
+        let even = c & !1;
+        if even + 1 >= self.ctas.len() {
+            let n = self.ctas.len();
+            self.report(
+                FindingKind::Unsupported,
+                at,
+                format!("cta_group::2 needs a pair of CTAs in one cluster; this cluster has {n}"),
+            );
+            return 0..0;
+        }
+        even..even + 2
+    }
+
+    fn copy_to_tmem(
+        &mut self,
+        c: usize,
+        at: Origin,
+        shape: CpShape,
+        decompress: Option<CpDecompress>,
+        address: u32,
+        descriptor: u64,
+    ) {
+        let mut unwritten = None;
+        let Cta { smem, tmem, .. } = &mut self.ctas[c];
+        let result = tmem.copy_from_smem(
+            shape,
+            decompress,
+            address,
+            descriptor,
+            &mut reader(smem, &mut unwritten),
+        );
+        self.unwritten_operand(at, "tcgen05.cp", unwritten);
+        match result {
+            Ok(()) => {}
+            Err(CpError::Descriptor(e)) => self.report(
+                FindingKind::IllegalDescriptor,
+                at,
+                format!("tcgen05.cp: {e}"),
+            ),
+            Err(CpError::Tmem(e)) => self.tmem_error(at, "tcgen05.cp", e),
+            Err(CpError::Memory(f)) => self.fault(at, "tcgen05.cp", f),
+        }
+    }
+
+    fn unwritten_operand(&mut self, at: Origin, what: &str, unwritten: Option<u32>) {
+        if let Some(a) = unwritten {
+            self.report(
+                FindingKind::UninitialisedShared,
+                at,
+                format!("{what} reads shared offset {a:#x}, which nothing has written"),
+            );
+        }
+    }
+
+    fn mma(&mut self, c: usize, at: Origin, m: &MmaInstruction) {
+        let partners = self.partners(c, m.cta_group == CtaGroup::Two, at);
+        if partners.is_empty() {
+            return;
+        }
+        let arithmetic = self.run.options.mma_arithmetic;
+        let mut unwritten = [None; 2];
+        let [u0, u1] = &mut unwritten;
+        let result = match &mut self.ctas[partners] {
+            [Cta { smem, tmem, .. }] => mma::execute(
+                m,
+                &mut [CtaMemory {
+                    tmem,
+                    smem: &mut reader(smem, u0),
+                }],
+                arithmetic,
+            ),
+            [
+                Cta {
+                    smem: s0, tmem: t0, ..
+                },
+                Cta {
+                    smem: s1, tmem: t1, ..
+                },
+            ] => mma::execute(
+                m,
+                &mut [
+                    CtaMemory {
+                        tmem: t0,
+                        smem: &mut reader(s0, u0),
+                    },
+                    CtaMemory {
+                        tmem: t1,
+                        smem: &mut reader(s1, u1),
+                    },
+                ],
+                arithmetic,
+            ),
+            _ => Ok(()),
+        };
+        self.unwritten_operand(at, "tcgen05.mma", unwritten[0].or(unwritten[1]));
+        match result {
+            Ok(()) => {
+                if let Ok(i) =
+                    InstructionDescriptor::decode(m.idesc, m.kind, m.scale_vec, m.cta_group)
+                {
+                    let macs = u64::from(i.m) * u64::from(i.n) * u64::from(m.kind.k());
+                    *self.stats.mma_macs.entry(kind_name(m.kind)).or_default() += macs;
+                }
+            }
+            Err(e) => {
+                let text = e.to_string();
+                let kind = match e {
+                    MmaError::Idesc(_) => FindingKind::IllegalInstructionDescriptor,
+                    MmaError::Descriptor { .. } => FindingKind::IllegalDescriptor,
+                    MmaError::Memory { error, operand } => {
+                        self.fault(at, &format!("{operand} of tcgen05.mma"), error);
+                        return;
+                    }
+                    MmaError::Tmem { source, .. } => tmem_kind(&source),
+                    _ => FindingKind::TmemMisuse,
+                };
+                self.report(kind, at, text);
+            }
+        }
+    }
+}

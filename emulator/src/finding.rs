@@ -1,0 +1,163 @@
+//! What a run reports: findings and statistics.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// Nothing can run and nothing is pending.
+    Deadlock,
+    /// The instruction budget is spent.
+    InstructionLimit,
+    /// A register was read that nothing wrote.
+    UninitialisedRegister,
+    /// The result of `tcgen05.ld` was used before `tcgen05.wait::ld`.
+    MissingWait,
+    /// Shared memory was read that nothing wrote.
+    UninitialisedShared,
+    /// Tensor memory was read that nothing wrote.
+    UninitialisedTmem,
+    /// Global memory was read that nothing wrote.
+    UninitialisedGlobal,
+    /// Local memory was read that nothing wrote.
+    UninitialisedLocal,
+    /// An access outside every buffer or window.
+    OutOfBounds,
+    /// An address that is not a multiple of the access size.
+    Misaligned,
+    /// A matrix descriptor that the hardware would not accept.
+    IllegalDescriptor,
+    /// A tensor map, or a box of one, that the hardware would not accept.
+    IllegalTensorMap,
+    /// An instruction descriptor that the hardware would not accept.
+    IllegalInstructionDescriptor,
+    /// Tensor memory still allocated when the CTA exits.
+    TmemLeak,
+    /// Tensor memory used after it was deallocated.
+    TmemUseAfterFree,
+    /// Tensor memory used without an allocation, or allocated wrongly.
+    TmemUnallocated,
+    /// A warp used lanes of tensor memory that belong to another warp of its warpgroup.
+    TmemWrongWarp,
+    /// Another misuse of tensor memory.
+    TmemMisuse,
+    /// An mbarrier used without or after its life, or beyond its ranges.
+    MbarrierMisuse,
+    /// A named barrier used wrongly.
+    BarrierMisuse,
+    /// An operand that must be the same in all lanes is not.
+    NonUniform,
+    /// A converged instruction reached by a part of its warp.
+    Divergent,
+    /// Shared memory of a CTA of the cluster that has exited.
+    PeerExited,
+    /// The kernel executed `trap` or failed an assertion.
+    Trap,
+    /// A case the emulator does not model.
+    Unsupported,
+}
+
+impl FindingKind {
+    /// Whether the run stops here, because what follows would be noise.
+    pub fn is_fatal(self) -> bool {
+        !matches!(
+            self,
+            FindingKind::UninitialisedRegister
+                | FindingKind::MissingWait
+                | FindingKind::UninitialisedShared
+                | FindingKind::UninitialisedGlobal
+                | FindingKind::UninitialisedLocal
+                | FindingKind::TmemLeak
+        )
+    }
+}
+
+/// One thing wrong with a kernel, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What is wrong.
+    pub kind: FindingKind,
+    /// Line of the PTX file, from 1; 0 when no instruction is to blame.
+    pub line: u32,
+    /// That line.
+    pub text: String,
+    /// CTA in the grid.
+    pub cta: [u32; 3],
+    /// Warp in the CTA.
+    pub warp: u32,
+    /// First lane concerned, where lanes differ.
+    pub lane: Option<u32>,
+    /// What happened, with the values involved.
+    pub message: String,
+    /// How often this kind was met at this line (in the clusters that ran to this point).
+    pub count: u64,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [x, y, z] = self.cta;
+        write!(f, "{:?}: {}", self.kind, self.message)?;
+        write!(f, "\n  CTA ({x}, {y}, {z}), warp {}", self.warp)?;
+        if let Some(lane) = self.lane {
+            write!(f, ", lane {lane}")?;
+        }
+        if self.line > 0 {
+            write!(f, "\n  line {}: {}", self.line, self.text)?;
+        }
+        if self.count > 1 {
+            write!(f, "\n  ({} times)", self.count)?;
+        }
+        Ok(())
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// PTX instructions executed, counted once per warp.
+    pub instructions: u64,
+    /// Multiply-accumulates of `tcgen05.mma`, by kind.
+    pub mma_macs: BTreeMap<&'static str, u64>,
+    /// Bytes read from global memory by `ld`, `atom` and `cp.async`.
+    pub global_read: u64,
+    /// Bytes written to global memory by `st`, `atom` and `red`.
+    pub global_written: u64,
+    /// Bytes that bulk and tensor copies read from global memory, zero fill not counted.
+    pub tma_read: u64,
+    /// Bytes that bulk and tensor copies wrote to global memory.
+    pub tma_written: u64,
+    /// Wall-clock time.
+    pub time: Duration,
+}
+
+impl Stats {
+    pub(crate) fn add(&mut self, other: &Stats) {
+        self.instructions += other.instructions;
+        for (k, v) in &other.mma_macs {
+            *self.mma_macs.entry(k).or_default() += v;
+        }
+        self.global_read += other.global_read;
+        self.global_written += other.global_written;
+        self.tma_read += other.tma_read;
+        self.tma_written += other.tma_written;
+    }
+}
+
+/// The outcome of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// What is wrong, at most as many as the options allow; empty for a run without fault.
+    pub findings: Vec<Finding>,
+    /// What was done.
+    pub stats: Stats,
+}
+
+impl Report {
+    /// True when nothing was found.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty()
+    }
+}

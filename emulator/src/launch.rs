@@ -1,0 +1,332 @@
+//! Launching a kernel: arguments, options, and the checks before anything runs.
+
+use crate::engine::mma::Arithmetic;
+use crate::finding::Report;
+use crate::memory::GlobalMemory;
+use crate::module::Module;
+use crate::program::Program;
+
+/// Largest shared memory of a CTA, static and dynamic, in bytes (sm_90 and sm_100).
+pub const MAX_SMEM: u32 = 227 * 1024;
+/// Largest cluster, with the opt-in for non-portable sizes.
+pub const MAX_CLUSTER: u32 = 16;
+
+/// A kernel argument.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Arg {
+    /// Raw bytes, of exactly the parameter's size.
+    Bytes(Vec<u8>),
+    /// 32-bit integer.
+    U32(u32),
+    /// 64-bit integer.
+    U64(u64),
+    /// Binary32.
+    F32(f32),
+    /// A 64-bit global address, e.g. [`GlobalMemory::address`].
+    Pointer(u64),
+    /// The 128 bytes of an encoded tensor map.
+    TensorMap([u8; 128]),
+}
+
+impl Arg {
+    fn bytes(&self) -> Vec<u8> {
+        match self {
+            Arg::Bytes(b) => b.clone(),
+            Arg::U32(v) => v.to_le_bytes().to_vec(),
+            Arg::U64(v) | Arg::Pointer(v) => v.to_le_bytes().to_vec(),
+            Arg::F32(v) => v.to_le_bytes().to_vec(),
+            Arg::TensorMap(b) => b.to_vec(),
+        }
+    }
+}
+
+/// The shape of a launch, and its arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// CTAs of the grid.
+    pub grid: [u32; 3],
+    /// Threads of a CTA.
+    pub block: [u32; 3],
+    /// CTAs of a cluster; `[1, 1, 1]` for none.
+    pub cluster: [u32; 3],
+    /// Bytes of dynamic shared memory; it starts at a multiple of 1024.
+    pub dynamic_smem: u32,
+    /// One per parameter of the kernel.
+    pub args: Vec<Arg>,
+}
+
+/// When queued asynchronous operations complete.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Schedule {
+    /// At once: the fastest.
+    #[default]
+    Early,
+    /// Only when no thread of the cluster can go on without; the newest first.
+    Late,
+    /// At random times, in a random order that the ISA allows; warps are switched at random too.
+    Random(u64),
+}
+
+/// Called from worker threads after a cluster has finished: CTAs done, CTAs in all.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// How to run.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// Completion of asynchronous operations.
+    pub schedule: Schedule,
+    /// Host threads; 0 is one per core.
+    pub threads: usize,
+    /// Findings kept.
+    pub max_findings: usize,
+    /// Progress callback.
+    pub progress: Option<Progress<'a>>,
+    /// Sums of `tcgen05.mma`.
+    pub mma_arithmetic: Arithmetic,
+    /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
+    /// ends here.
+    pub instruction_limit: u64,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Options {
+            schedule: Schedule::Early,
+            threads: 0,
+            max_findings: 20,
+            progress: None,
+            mma_arithmetic: Arithmetic::Hardware,
+            instruction_limit: 1_000_000_000,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("schedule", &self.schedule)
+            .field("threads", &self.threads)
+            .field("max_findings", &self.max_findings)
+            .field("mma_arithmetic", &self.mma_arithmetic)
+            .field("instruction_limit", &self.instruction_limit)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a kernel was not launched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaunchError {
+    /// The module has no kernel of that name.
+    #[error("there is no kernel `{name}`; the module has {}", .available.join(", "))]
+    NoSuchEntry {
+        /// The name asked for.
+        name: String,
+        /// The names there are.
+        available: Vec<String>,
+    },
+    /// Wrong number of arguments.
+    #[error("the kernel has {expected} parameters, {found} arguments were given")]
+    ArgumentCount {
+        /// Parameters.
+        expected: usize,
+        /// Arguments.
+        found: usize,
+    },
+    /// An argument of the wrong size.
+    #[error("argument {index} has {found} bytes, parameter `{name}` has {expected}")]
+    ArgumentSize {
+        /// Position, from 0.
+        index: usize,
+        /// Name of the parameter.
+        name: String,
+        /// Bytes of the parameter.
+        expected: u32,
+        /// Bytes of the argument.
+        found: u32,
+    },
+    /// A grid, block or cluster that no device accepts.
+    #[error("{what} {dims:?}: {rule}")]
+    Shape {
+        /// Grid, block or cluster.
+        what: &'static str,
+        /// Its dimensions.
+        dims: [u32; 3],
+        /// The rule that is broken.
+        rule: String,
+    },
+    /// Too much shared memory.
+    #[error(
+        "{fixed} bytes of static and {dynamic} bytes of dynamic shared memory (which starts at a multiple of 1024) end at {end}; a CTA has at most {MAX_SMEM}"
+    )]
+    SharedMemory {
+        /// Static bytes.
+        fixed: u32,
+        /// Dynamic bytes.
+        dynamic: u32,
+        /// End of the dynamic part.
+        end: u64,
+    },
+    /// The host threads could not be started.
+    #[error("starting host threads failed: {0}")]
+    Threads(String),
+}
+
+pub(crate) fn product(d: [u32; 3]) -> u64 {
+    d.iter().map(|&v| u64::from(v)).product()
+}
+
+/// Start of dynamic shared memory, given the end of the static variables.
+pub(crate) fn dynamic_base(program: &Program) -> u32 {
+    program.static_end.next_multiple_of(1024)
+}
+
+fn check_shape(program: &Program, launch: &Launch) -> Result<(), LaunchError> {
+    let bad = |what, dims, rule: String| Err(LaunchError::Shape { what, dims, rule });
+    let (grid, block, cluster) = (launch.grid, launch.block, launch.cluster);
+    if grid.contains(&0) || grid[0] > 0x7fff_ffff || grid[1] > 65535 || grid[2] > 65535 {
+        return bad(
+            "grid",
+            grid,
+            "each dimension is at least 1, y and z at most 65535".to_owned(),
+        );
+    }
+    if block.contains(&0) || product(block) > 1024 || block[2] > 64 {
+        return bad(
+            "block",
+            block,
+            "1 to 1024 threads, at most 64 along z".to_owned(),
+        );
+    }
+    if cluster.contains(&0) || product(cluster) > u64::from(MAX_CLUSTER) {
+        return bad("cluster", cluster, format!("1 to {MAX_CLUSTER} CTAs"));
+    }
+    if (0..3).any(|i| grid[i] % cluster[i] != 0) {
+        return bad(
+            "cluster",
+            cluster,
+            format!("the grid {grid:?} is not a multiple of it"),
+        );
+    }
+    if let Some(r) = program.reqntid
+        && product(r) != product(block)
+    {
+        return bad(
+            "block",
+            block,
+            format!("the kernel requires .reqntid {r:?}"),
+        );
+    }
+    if let Some(m) = program.maxntid
+        && product(block) > product(m)
+    {
+        return bad("block", block, format!("the kernel allows .maxntid {m:?}"));
+    }
+    if let Some(r) = program.reqcluster
+        && r != cluster
+    {
+        return bad(
+            "cluster",
+            cluster,
+            format!("the kernel requires .reqnctapercluster {r:?}"),
+        );
+    }
+    Ok(())
+}
+
+impl Module {
+    /// Runs a kernel over a whole grid.
+    ///
+    /// Buffers of `memory` hold its results afterwards. The kernel sees `.global` variables of the
+    /// module with their initial values.
+    ///
+    /// # Errors
+    /// [`LaunchError`] for a launch that a device would refuse. What goes wrong inside the kernel is
+    /// in the report.
+    ///
+    /// # Example
+    /// ```
+    /// use silumin_emulator::{Arg, GlobalMemory, Launch, Module, Options};
+    ///
+    /// let text = r#"
+    /// .version 8.0
+    /// .target sm_90a
+    /// .address_size 64
+    /// .visible .entry triple(.param .u64 out)
+    /// {
+    ///     .reg .b32 %r<3>;
+    ///     .reg .b64 %rd<4>;
+    ///     ld.param.u64 %rd1, [out];
+    ///     cvta.to.global.u64 %rd1, %rd1;
+    ///     mov.u32 %r1, %tid.x;
+    ///     mul.lo.u32 %r2, %r1, 3;
+    ///     mul.wide.u32 %rd2, %r1, 4;
+    ///     add.u64 %rd3, %rd1, %rd2;
+    ///     st.global.u32 [%rd3], %r2;
+    ///     ret;
+    /// }"#;
+    /// let module = Module::parse("triple.ptx", text)?;
+    /// let mut memory = GlobalMemory::new();
+    /// let out = memory.alloc("out", 4 * 64);
+    /// let launch = Launch {
+    ///     grid: [1, 1, 1],
+    ///     block: [64, 1, 1],
+    ///     cluster: [1, 1, 1],
+    ///     dynamic_smem: 0,
+    ///     args: vec![Arg::Pointer(memory.address(&out))],
+    /// };
+    /// let report = module.run("triple", &launch, &memory, &Options::default())?;
+    /// assert!(report.is_clean());
+    /// assert_eq!(memory.read(&out)[4 * 63..], 189u32.to_le_bytes());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn run(
+        &self,
+        entry: &str,
+        launch: &Launch,
+        memory: &GlobalMemory,
+        options: &Options<'_>,
+    ) -> Result<Report, LaunchError> {
+        let Some(program) = self.program(entry) else {
+            return Err(LaunchError::NoSuchEntry {
+                name: entry.to_owned(),
+                available: self.entries().map(str::to_owned).collect(),
+            });
+        };
+        check_shape(program, launch)?;
+        if program.params.len() != launch.args.len() {
+            return Err(LaunchError::ArgumentCount {
+                expected: program.params.len(),
+                found: launch.args.len(),
+            });
+        }
+        let mut params = vec![0u8; program.param_bytes as usize];
+        for (index, (p, arg)) in program.params.iter().zip(&launch.args).enumerate() {
+            let bytes = arg.bytes();
+            if bytes.len() != p.bytes as usize {
+                return Err(LaunchError::ArgumentSize {
+                    index,
+                    name: p.name.clone(),
+                    expected: p.bytes,
+                    found: bytes.len() as u32,
+                });
+            }
+            let at = p.offset as usize;
+            params[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        let fixed = program.static_end - crate::program::SMEM_BASE;
+        let end = u64::from(dynamic_base(program)) + u64::from(launch.dynamic_smem);
+        let used = if launch.dynamic_smem == 0 {
+            u64::from(program.static_end)
+        } else {
+            end
+        };
+        if used > u64::from(MAX_SMEM) + u64::from(crate::program::SMEM_BASE) {
+            return Err(LaunchError::SharedMemory {
+                fixed,
+                dynamic: launch.dynamic_smem,
+                end,
+            });
+        }
+        crate::exec::run(self, program, launch, params, memory, options)
+    }
+}

@@ -1,0 +1,416 @@
+//! Asynchronous copies: `cp.async`, bulk copies, tensor copies, cluster launch control
+//! (ISA sections 9.7.9.25 and 9.7.13.16).
+
+use super::memory::rmw;
+use super::{Call, Form, Lower, LowerFn};
+use crate::isa::Ty;
+use crate::parse::ast::Operand;
+use crate::program::{Addr, Op, Rmw, SINK, Slot, TensorCopy};
+
+pub(super) const FORMS: &[Form<LowerFn>] = &[
+    Form {
+        form: "cp.async .ca|.cg .shared|.shared::cta .global evict* hint?",
+        section: "9.7.9.25.3.1",
+        lower: cp_async,
+    },
+    Form {
+        form: "cp.async.commit_group",
+        section: "9.7.9.25.3.2",
+        lower: |lw, _| done(lw, Op::CpAsyncCommit),
+    },
+    Form {
+        form: "cp.async.wait_group",
+        section: "9.7.9.25.3.3",
+        lower: cp_async_wait,
+    },
+    Form {
+        form: "cp.async.wait_all",
+        section: "9.7.9.25.3.3",
+        lower: |lw, _| done(lw, Op::CpAsyncWait { groups: 0 }),
+    },
+    Form {
+        form: "cp.async.mbarrier.arrive .noinc? shared? .b64",
+        section: "9.7.13.15.15",
+        lower: cp_async_arrive,
+    },
+    Form {
+        form: "cp.async.bulk .shared::cluster|.shared::cta .global .mbarrier::complete_tx::bytes .multicast::cluster? hint?",
+        section: "9.7.9.25.4.1",
+        lower: bulk_load,
+    },
+    Form {
+        form: "cp.async.bulk .shared::cluster .shared::cta .mbarrier::complete_tx::bytes",
+        section: "9.7.9.25.4.1",
+        lower: bulk_smem,
+    },
+    Form {
+        form: "cp.async.bulk .global .shared::cta .bulk_group hint?",
+        section: "9.7.9.25.4.1",
+        lower: bulk_store,
+    },
+    Form {
+        form: "cp.reduce.async.bulk .global .shared::cta .bulk_group hint? atomop .noftz? type",
+        section: "9.7.9.25.4.2",
+        lower: bulk_store,
+    },
+    Form {
+        form: "cp.async.bulk.prefetch .L2 .global hint?",
+        section: "9.7.9.25.4.3",
+        lower: bulk_prefetch,
+    },
+    Form {
+        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
+        section: "9.7.9.25.5.2",
+        lower: tensor_load,
+    },
+    Form {
+        form: "cp.async.bulk.tensor dim .global .shared::cta .tile? .bulk_group hint?",
+        section: "9.7.9.25.5.2",
+        lower: tensor_store,
+    },
+    Form {
+        form: "cp.reduce.async.bulk.tensor dim .global .shared::cta atomop .tile? .bulk_group hint?",
+        section: "9.7.9.25.5.3",
+        lower: tensor_store,
+    },
+    Form {
+        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile? hint?",
+        section: "9.7.9.25.5.4",
+        lower: tensor_prefetch,
+    },
+    Form {
+        form: "cp.async.bulk.commit_group",
+        section: "9.7.9.25.6.1",
+        lower: |lw, _| done(lw, Op::BulkCommit),
+    },
+    Form {
+        form: "cp.async.bulk.wait_group .read?",
+        section: "9.7.9.25.6.2",
+        lower: bulk_wait,
+    },
+    Form {
+        form: "prefetch .const|.param? .tensormap",
+        section: "9.7.9.15",
+        lower: |lw, _| done(lw, Op::Nop),
+    },
+    Form {
+        form: "clusterlaunchcontrol.try_cancel.async shared? .mbarrier::complete_tx::bytes .multicast::cluster::all? .b128",
+        section: "9.7.13.17.1",
+        lower: try_cancel,
+    },
+    Form {
+        form: "clusterlaunchcontrol.query_cancel.is_canceled .pred .b128",
+        section: "9.7.13.17.2",
+        lower: is_canceled,
+    },
+    Form {
+        form: "clusterlaunchcontrol.query_cancel.get_first_ctaid .v4? .b32 .b128",
+        section: "9.7.13.17.2",
+        lower: |lw, c| first_ctaid(lw, c, 0),
+    },
+    Form {
+        form: "clusterlaunchcontrol.query_cancel.get_first_ctaid::x .b32 .b128",
+        section: "9.7.13.17.2",
+        lower: |lw, c| first_ctaid(lw, c, 0),
+    },
+    Form {
+        form: "clusterlaunchcontrol.query_cancel.get_first_ctaid::y .b32 .b128",
+        section: "9.7.13.17.2",
+        lower: |lw, c| first_ctaid(lw, c, 1),
+    },
+    Form {
+        form: "clusterlaunchcontrol.query_cancel.get_first_ctaid::z .b32 .b128",
+        section: "9.7.13.17.2",
+        lower: |lw, c| first_ctaid(lw, c, 2),
+    },
+];
+
+const NO_ADDR: Addr = Addr {
+    base: SINK,
+    offset: 0,
+};
+
+fn done(lw: &mut Lower<'_, '_>, op: Op) -> Result<(), String> {
+    lw.emit(op);
+    Ok(())
+}
+
+fn immediate(op: &Operand<'_>) -> Result<u32, String> {
+    match op {
+        Operand::Int(v) => u32::try_from(*v).map_err(|_| format!("{v} is out of range")),
+        _ => Err("an immediate is needed".to_owned()),
+    }
+}
+
+fn cp_async<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let policy = c.mods.get("hint").is_some();
+    let n = c.operands.len() - usize::from(policy && c.operands.len() > 3);
+    if !(3..=4).contains(&n) {
+        return Err("expected [dst], [src], size and at most one more".to_owned());
+    }
+    let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
+    let bytes = immediate(c.op(2)?)?;
+    if !matches!(bytes, 4 | 8 | 16) || (c.mods.has("cg") && bytes != 16) {
+        return Err(format!(
+            "a copy of {bytes} bytes does not exist: 4, 8 or 16, and 16 for .cg"
+        ));
+    }
+    let (mut valid, mut ignore) = (SINK, None);
+    if n == 4 {
+        let op = c.op(3)?;
+        match lw.pred(op) {
+            Ok(p) if !matches!(op, Operand::Int(_)) => ignore = Some(p),
+            _ => valid = lw.src(op, Ty::U32)?,
+        }
+    }
+    lw.emit(Op::CpAsync {
+        dst,
+        src,
+        bytes,
+        valid,
+        ignore,
+    });
+    Ok(())
+}
+
+fn cp_async_wait<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let groups = immediate(c.op(0)?)?;
+    done(lw, Op::CpAsyncWait { groups })
+}
+
+fn cp_async_arrive<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let symbol = lw.addr_symbol(c.op(0)?);
+    let space = super::memory::space(c.mods, symbol);
+    let at = lw.addr(c.op(0)?)?;
+    done(
+        lw,
+        Op::CpAsyncArrive {
+            at,
+            space,
+            noinc: c.mods.has("noinc"),
+        },
+    )
+}
+
+/// A 16-bit multicast mask operand.
+fn mask<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<Slot, String> {
+    if !c.mods.has("multicast::cluster") {
+        return Ok(SINK);
+    }
+    lw.src(c.op(n)?, Ty::B16)
+}
+
+fn bulk_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(4..=6)?;
+    let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
+    let bytes = lw.src(c.op(2)?, Ty::U32)?;
+    let mbar = lw.addr(c.op(3)?)?;
+    let mask = mask(lw, c, 4)?;
+    done(
+        lw,
+        Op::BulkLoad {
+            dst,
+            src,
+            bytes,
+            mbar,
+            mask,
+        },
+    )
+}
+
+fn bulk_smem<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(4..=4)?;
+    let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
+    let bytes = lw.src(c.op(2)?, Ty::U32)?;
+    let mbar = lw.addr(c.op(3)?)?;
+    done(
+        lw,
+        Op::BulkSmem {
+            dst,
+            src,
+            bytes,
+            mbar,
+        },
+    )
+}
+
+/// Operations that the bulk reductions have.
+fn reduction(c: &Call<'_, '_>) -> Result<Rmw, String> {
+    let op = rmw(c.mods.get("atomop"))?;
+    match op {
+        Rmw::Exch | Rmw::Cas => Err("this is not a reduction".to_owned()),
+        op => Ok(op),
+    }
+}
+
+fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(3..=4)?;
+    let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
+    let bytes = lw.src(c.op(2)?, Ty::U32)?;
+    let reduce = if c.mods.get("atomop").is_some() {
+        let (op, ty) = (reduction(c)?, c.ty()?);
+        if !crate::lanes::atomic::supported(op, ty) {
+            return Err(format!("this reduction of .{} is not supported", ty.text()));
+        }
+        Some((op, ty))
+    } else {
+        None
+    };
+    done(
+        lw,
+        Op::BulkStore {
+            dst,
+            src,
+            bytes,
+            reduce,
+        },
+    )
+}
+
+fn bulk_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(2..=3)?;
+    let at = lw.addr(c.op(0)?)?;
+    done(
+        lw,
+        Op::Prefetch {
+            at,
+            space: crate::program::Space::Global,
+        },
+    )
+}
+
+/// `[map, {c0, c1}]`.
+fn map<'t>(
+    lw: &mut Lower<'_, 't>,
+    c: &Call<'_, 't>,
+    n: usize,
+) -> Result<(Addr, Box<[Slot]>), String> {
+    let rank: usize = c
+        .mods
+        .get("dim")
+        .and_then(|d| d[..1].parse().ok())
+        .unwrap_or(0);
+    let Operand::Address(items) = c.op(n)? else {
+        return Err("expected [map, {coordinates}]".to_owned());
+    };
+    let [base, Operand::Vector(coords)] = items.as_slice() else {
+        return Err("expected [map, {coordinates}]".to_owned());
+    };
+    if coords.len() != rank {
+        return Err(format!(
+            "{} coordinates for {rank} dimensions",
+            coords.len()
+        ));
+    }
+    let at = lw.base(base)?;
+    let coords = coords
+        .iter()
+        .map(|o| lw.src(o, Ty::S32))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((at, coords.into()))
+}
+
+fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(3..=5)?;
+    let smem = lw.addr(c.op(0)?)?;
+    let (at, coords) = map(lw, c, 1)?;
+    let mbar = lw.addr(c.op(2)?)?;
+    let mask = mask(lw, c, 3)?;
+    let pair = c.mods.has("cta_group::2");
+    done(
+        lw,
+        Op::TensorLoad(Box::new(TensorCopy {
+            smem,
+            map: at,
+            coords,
+            mbar,
+            mask,
+            pair,
+        })),
+    )
+}
+
+fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(2..=3)?;
+    let (at, coords) = map(lw, c, 0)?;
+    let smem = lw.addr(c.op(1)?)?;
+    let reduce = if c.mods.get("atomop").is_some() {
+        Some(reduction(c)?)
+    } else {
+        None
+    };
+    let copy = Box::new(TensorCopy {
+        smem,
+        map: at,
+        coords,
+        mbar: NO_ADDR,
+        mask: SINK,
+        pair: false,
+    });
+    done(lw, Op::TensorStore { copy, reduce })
+}
+
+fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(1..=2)?;
+    let (at, coords) = map(lw, c, 0)?;
+    let copy = TensorCopy {
+        smem: NO_ADDR,
+        map: at,
+        coords,
+        mbar: NO_ADDR,
+        mask: SINK,
+        pair: false,
+    };
+    done(lw, Op::TensorPrefetch(Box::new(copy)))
+}
+
+fn bulk_wait<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(1..=1)?;
+    let groups = immediate(c.op(0)?)?;
+    done(
+        lw,
+        Op::BulkWait {
+            groups,
+            read: c.mods.has("read"),
+        },
+    )
+}
+
+fn try_cancel<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(2..=2)?;
+    let (dst, mbar) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
+    done(
+        lw,
+        Op::TryCancel {
+            dst,
+            mbar,
+            multicast: c.mods.has("multicast::cluster::all"),
+        },
+    )
+}
+
+fn is_canceled<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(2..=2)?;
+    let p = lw.pred_dst(c.op(0)?)?;
+    let lo = lw.src(c.op(1)?, Ty::B128)?;
+    done(lw, Op::QueryCanceled { p, lo })
+}
+
+fn first_ctaid<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, first: u8) -> Result<(), String> {
+    c.arity(2..=2)?;
+    let items = lw.elements(c.op(0)?);
+    let d = items
+        .iter()
+        .map(|o| lw.dst(o, Ty::B32))
+        .collect::<Result<Vec<_>, _>>()?;
+    let lo = lw.src(c.op(1)?, Ty::B128)?;
+    done(
+        lw,
+        Op::QueryCtaid {
+            d: d.into(),
+            lo,
+            hi: lo + 1,
+            first,
+        },
+    )
+}

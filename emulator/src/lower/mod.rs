@@ -1,0 +1,118 @@
+//! From the syntax tree to executable form: names become slots, opcodes go through the table.
+//!
+//! - this file: the instruction table and the lowering of whole functions
+//! - `scope`: names, registers, constants, operands
+//! - `module`: variables, parameters, functions and calls
+//! - the rest: one file per chapter of the instruction set, each with its part of the table
+
+mod alu;
+mod asynchronous;
+mod control;
+mod convert;
+mod memory;
+pub(crate) mod module;
+mod scope;
+mod sync;
+mod tensor;
+mod warp;
+
+use crate::isa::{Form, Mods, Table};
+use crate::parse::ast::{InstAst, Operand};
+pub(crate) use scope::Lower;
+use std::collections::HashMap;
+use std::sync::OnceLock;
+
+/// Emits the executable operations of one matched instruction.
+pub(crate) type LowerFn = for<'t> fn(&mut Lower<'_, 't>, &Call<'_, 't>) -> Result<(), String>;
+
+/// A matched instruction: modifiers and operands.
+pub(crate) struct Call<'a, 't> {
+    /// First part of the opcode.
+    pub head: &'a str,
+    /// The whole opcode.
+    pub opcode: &'a str,
+    pub mods: &'a Mods,
+    pub operands: &'a [Operand<'t>],
+}
+
+impl<'t> Call<'_, 't> {
+    /// Second part of the opcode.
+    pub fn head2(&self) -> &str {
+        self.opcode.split('.').nth(1).unwrap_or("")
+    }
+
+    /// Operand `n`, or a message that says it is missing.
+    pub fn op(&self, n: usize) -> Result<&Operand<'t>, String> {
+        self.operands
+            .get(n)
+            .ok_or_else(|| format!("operand {} is missing", n + 1))
+    }
+
+    /// Checks the number of operands.
+    pub fn arity(&self, range: std::ops::RangeInclusive<usize>) -> Result<(), String> {
+        let n = self.operands.len();
+        if range.contains(&n) {
+            return Ok(());
+        }
+        Err(format!(
+            "expected {} to {} operands, found {n}",
+            range.start(),
+            range.end()
+        ))
+    }
+
+    /// The type modifier, which must be there.
+    pub fn ty(&self) -> Result<crate::isa::Ty, String> {
+        self.mods
+            .ty(0)
+            .ok_or_else(|| "the type is missing".to_owned())
+    }
+}
+
+/// The whole instruction table.
+fn table() -> &'static Table<LowerFn> {
+    static TABLE: OnceLock<Table<LowerFn>> = OnceLock::new();
+    TABLE.get_or_init(|| {
+        Table::new(&[
+            alu::FORMS,
+            convert::FORMS,
+            control::FORMS,
+            memory::FORMS,
+            sync::FORMS,
+            warp::FORMS,
+            asynchronous::FORMS,
+            tensor::FORMS,
+        ])
+    })
+}
+
+/// Opcodes already matched: a kernel uses few distinct ones, many times.
+#[derive(Default)]
+pub(crate) struct Matched<'t> {
+    seen: HashMap<&'t str, Result<(&'static Form<LowerFn>, Mods), String>>,
+}
+
+impl<'t> Matched<'t> {
+    /// Lowers one instruction.
+    pub fn lower(&mut self, lw: &mut Lower<'_, 't>, inst: &InstAst<'t>) -> Result<(), String> {
+        let found = self
+            .seen
+            .entry(inst.opcode)
+            .or_insert_with(|| table().find(inst.opcode));
+        let (form, mods) = match found {
+            Ok(f) => f,
+            Err(e) => return Err(e.clone()),
+        };
+        let head = inst.opcode.split('.').next().unwrap_or("");
+        (form.lower)(
+            lw,
+            &Call {
+                head,
+                opcode: inst.opcode,
+                mods,
+                operands: &inst.operands,
+            },
+        )
+        .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))
+    }
+}

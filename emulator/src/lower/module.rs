@@ -1,0 +1,629 @@
+//! Whole modules: variables, kernels, device functions and calls.
+
+use super::Matched;
+use super::scope::{Lower, Symbol, describe};
+use crate::isa::Ty;
+use crate::parse::ast::{DeclSpace, Formal, FuncAst, Init, ModuleAst, Operand, Stmt, Var};
+use crate::program::{Inst, Op, ParamInfo, Program, SINK, Slot, Space};
+use std::collections::{HashMap, HashSet};
+
+/// First address of module variables.
+pub(crate) const MODULE_BASE: u64 = 0x2000_0000_0000;
+/// Size limit of module variables, local frames and parameters, in bytes.
+const LIMIT: u64 = 1 << 30;
+
+/// An error at a line.
+pub(crate) type LineError = (u32, String);
+
+/// Kernels and initial values of module variables.
+pub(crate) struct Lowered {
+    pub kernels: Vec<(String, Program)>,
+    /// Bytes of module variables, from `MODULE_BASE` on.
+    pub image: Vec<u8>,
+}
+
+/// Where a formal parameter of a device function lives.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Local { offset: u32, bytes: u32 },
+    Data(Slot, Ty),
+    Pred(u32),
+}
+
+#[derive(Clone, Debug)]
+struct Callee {
+    returns: Vec<Place>,
+    params: Vec<Place>,
+    pc: Option<u32>,
+}
+
+/// Device functions met while a kernel is lowered.
+#[derive(Default)]
+pub(crate) struct Callees<'t> {
+    known: HashMap<&'t str, Callee>,
+    waiting: Vec<&'t str>,
+    /// Function being lowered, and the calls it makes.
+    current: &'t str,
+    edges: HashSet<(&'t str, &'t str)>,
+}
+
+/// Functions of the module, by name.
+pub(crate) type Functions<'m, 't> = HashMap<&'t str, &'m FuncAst<'t>>;
+
+fn size_of(v: &Var<'_>) -> Result<(u64, u32), String> {
+    let Some(ty) = Ty::parse(v.ty) else {
+        return Err(format!("unknown type `.{}`", v.ty));
+    };
+    let unit = u64::from(ty.bytes()) * u64::from(v.vector);
+    let mut bytes = unit;
+    for d in &v.dims {
+        let n = match (d, &v.init) {
+            (Some(n), _) => *n,
+            (None, Some(Init::List(items))) => items.len() as u64,
+            (None, _) => 0,
+        };
+        bytes = bytes
+            .checked_mul(n)
+            .filter(|&b| b <= LIMIT)
+            .ok_or("the variable is too large")?;
+    }
+    Ok((bytes, v.align.unwrap_or(unit as u32).max(1)))
+}
+
+/// Lowers a parsed module.
+pub(crate) fn lower(ast: &ModuleAst<'_>) -> Result<Lowered, Vec<LineError>> {
+    let mut errors = Vec::new();
+    let mut globals: HashMap<&str, Symbol> = HashMap::new();
+    let mut image: Vec<u8> = Vec::new();
+    let mut places = Vec::new();
+    for (index, v) in ast.vars.iter().enumerate() {
+        let (bytes, align) = match size_of(v) {
+            Ok(s) => s,
+            Err(e) => {
+                errors.push((v.line, e));
+                continue;
+            }
+        };
+        let symbol = match v.space {
+            DeclSpace::Shared if v.external && bytes == 0 => Symbol::Dynamic,
+            DeclSpace::Shared => Symbol::ModuleShared(index as u32, bytes as u32, align),
+            DeclSpace::Global | DeclSpace::Const => {
+                let at = image.len().next_multiple_of(align as usize);
+                if at as u64 + bytes > LIMIT {
+                    errors.push((v.line, "module variables are too large".to_owned()));
+                    continue;
+                }
+                image.resize(at + bytes as usize, 0);
+                places.push((v, at));
+                Symbol::Global(MODULE_BASE + at as u64)
+            }
+            _ => {
+                errors.push((
+                    v.line,
+                    "this space cannot be used at module scope".to_owned(),
+                ));
+                continue;
+            }
+        };
+        globals.insert(v.name, symbol);
+    }
+    for (v, at) in places {
+        if let (Some(init), Some(ty)) = (&v.init, Ty::parse(v.ty)) {
+            let mut cursor = at;
+            if let Err(e) = initialise(&mut image, &mut cursor, init, ty, &globals) {
+                errors.push((v.line, e));
+            }
+        }
+    }
+    let mut functions: Functions<'_, '_> = HashMap::new();
+    for f in &ast.functions {
+        // A definition wins over declarations.
+        if f.body.is_some() || !functions.contains_key(f.name) {
+            functions.insert(f.name, f);
+        }
+    }
+    let mut kernels = Vec::new();
+    let mut matched = Matched::default();
+    for f in ast.functions.iter().filter(|f| f.entry && f.body.is_some()) {
+        let program = kernel(f, &globals, &functions, &mut matched, &mut errors);
+        kernels.push((f.name.to_owned(), program));
+    }
+    if errors.is_empty() {
+        return Ok(Lowered { kernels, image });
+    }
+    errors.sort();
+    errors.dedup();
+    Err(errors)
+}
+
+fn initialise(
+    image: &mut [u8],
+    at: &mut usize,
+    init: &Init<'_>,
+    ty: Ty,
+    globals: &HashMap<&str, Symbol>,
+) -> Result<(), String> {
+    match init {
+        Init::List(items) => {
+            for i in items {
+                initialise(image, at, i, ty, globals)?;
+            }
+            Ok(())
+        }
+        Init::Scalar(op) => {
+            let address = |name: &str, offset: i64| match globals.get(name) {
+                Some(Symbol::Global(a)) => Ok(a.wrapping_add(offset as u64)),
+                _ => Err(format!("`{name}` is not a global variable")),
+            };
+            let value = match op {
+                Operand::Int(v) => *v,
+                Operand::F32(v) => u64::from(*v),
+                Operand::F64(v) => *v,
+                Operand::Float(v) if ty == Ty::F64 => v.to_bits(),
+                Operand::Float(v) => u64::from((*v as f32).to_bits()),
+                Operand::Name(n) => address(n, 0)?,
+                Operand::Offset(n, o) => address(n, *o)?,
+                other => return Err(format!("{} cannot initialise a variable", describe(other))),
+            };
+            let n = ty.bytes().min(8) as usize;
+            let Some(slot) = image.get_mut(*at..*at + n) else {
+                return Err("more initial values than elements".to_owned());
+            };
+            slot.copy_from_slice(&value.to_le_bytes()[..n]);
+            *at += n;
+            Ok(())
+        }
+    }
+}
+
+fn kernel<'m, 't>(
+    f: &'m FuncAst<'t>,
+    globals: &'m HashMap<&'t str, Symbol>,
+    functions: &'m Functions<'m, 't>,
+    matched: &mut Matched<'t>,
+    errors: &mut Vec<LineError>,
+) -> Program {
+    let mut lw = Lower::new(globals, functions);
+    lw.open_scope();
+    let mut params = Vec::new();
+    let mut offset = 0u64;
+    for p in &f.params {
+        let Formal::Param(v) = p else {
+            errors.push((
+                f.line,
+                "kernel parameters are in the .param space".to_owned(),
+            ));
+            continue;
+        };
+        match size_of(v) {
+            Ok((bytes, align)) => {
+                offset = offset.next_multiple_of(u64::from(align));
+                if let Some(s) = lw.scopes.last_mut() {
+                    s.symbols.insert(v.name, Symbol::Param(offset as u32));
+                }
+                params.push(ParamInfo {
+                    name: v.name.to_owned(),
+                    offset: offset as u32,
+                    bytes: bytes as u32,
+                });
+                offset += bytes;
+            }
+            Err(e) => errors.push((v.line, e)),
+        }
+    }
+    if offset > 32764 {
+        errors.push((
+            f.line,
+            format!("{offset} bytes of parameters: at most 32764 are allowed"),
+        ));
+    }
+    lw.callees.current = f.name;
+    statements(&mut lw, f.body.as_deref().unwrap_or(&[]), matched, errors);
+    lw.guard = None;
+    let exit_pc = lw.code.len() as u32;
+    lw.emit(Op::Ret);
+    while let Some(name) = lw.callees.waiting.pop() {
+        function(&mut lw, name, matched, errors);
+    }
+    if let Some(cycle) = recursion(&lw.callees) {
+        errors.push((
+            f.line,
+            format!("function `{cycle}` is recursive, which is not supported"),
+        ));
+    }
+    finish(&mut lw, errors);
+    if lw.local_bytes > 512 << 10 {
+        errors.push((
+            f.line,
+            format!(
+                "{} bytes of local memory a thread: at most 512 KiB",
+                lw.local_bytes
+            ),
+        ));
+    }
+    Program {
+        exit_pc,
+        registers: lw.registers,
+        predicates: lw.predicates,
+        specials: lw.specials,
+        params,
+        param_bytes: offset as u32,
+        static_end: lw.shared_end,
+        local_bytes: lw.local_bytes,
+        reqntid: f.reqntid,
+        maxntid: f.maxntid,
+        reqcluster: f.reqnctapercluster,
+        names: lw.names,
+        constants: lw.constants,
+        code: lw.code,
+    }
+}
+
+fn statements<'t>(
+    lw: &mut Lower<'_, 't>,
+    body: &[Stmt<'t>],
+    matched: &mut Matched<'t>,
+    errors: &mut Vec<LineError>,
+) {
+    for s in body {
+        let result = match s {
+            Stmt::Open => {
+                lw.open_scope();
+                Ok(())
+            }
+            Stmt::Close => {
+                lw.scopes.pop();
+                Ok(())
+            }
+            Stmt::Reg(d) => {
+                lw.line = d.line;
+                lw.declare(d)
+            }
+            Stmt::Var(v) => {
+                lw.line = v.line;
+                variable(lw, v)
+            }
+            Stmt::Label(name, line) => {
+                lw.line = *line;
+                let at = (lw.scope_id(), *name);
+                match lw.labels.insert(at, lw.code.len() as u32) {
+                    Some(_) => Err(format!("label `{name}` is defined twice")),
+                    None => Ok(()),
+                }
+            }
+            Stmt::Targets(name, targets) => {
+                let at = (lw.scope_id(), *name);
+                lw.branch_tables.insert(at, targets.clone());
+                Ok(())
+            }
+            Stmt::Inst(inst) => {
+                lw.line = inst.line;
+                let guard = match inst.guard {
+                    None => Ok(None),
+                    Some((negated, name)) => lw
+                        .pred(&Operand::Name(name))
+                        .map(|p| Some(crate::program::Pred { negated, ..p })),
+                };
+                guard.and_then(|g| {
+                    lw.guard = g;
+                    let r = matched.lower(lw, inst);
+                    lw.guard = None;
+                    r
+                })
+            }
+        };
+        if let Err(e) = result {
+            errors.push((lw.line, e));
+        }
+    }
+}
+
+fn variable<'t>(lw: &mut Lower<'_, 't>, v: &Var<'t>) -> Result<(), String> {
+    let (bytes, align) = size_of(v)?;
+    let symbol = match v.space {
+        DeclSpace::Shared if v.external && bytes == 0 => Symbol::Dynamic,
+        DeclSpace::Shared => Symbol::Shared(lw.place_shared(bytes as u32, align)),
+        DeclSpace::Local | DeclSpace::Param => Symbol::Local(lw.place_local(bytes as u32, align)),
+        _ => return Err("variables of this space belong at module scope".to_owned()),
+    };
+    if let Some(s) = lw.scopes.last_mut() {
+        s.symbols.insert(v.name, symbol);
+    }
+    Ok(())
+}
+
+fn place_formals<'t>(lw: &mut Lower<'_, 't>, formals: &[Formal<'t>]) -> Result<Vec<Place>, String> {
+    formals
+        .iter()
+        .map(|f| {
+            Ok(match f {
+                Formal::Param(v) => {
+                    let (bytes, align) = size_of(v)?;
+                    Place::Local {
+                        offset: lw.place_local(bytes as u32, align.max(8)),
+                        bytes: bytes as u32,
+                    }
+                }
+                Formal::Reg(r) => match Ty::parse(r.ty) {
+                    Some(Ty::Pred) => {
+                        lw.predicates += 1;
+                        Place::Pred(lw.predicates - 1)
+                    }
+                    Some(ty) => Place::Data(lw.temporary(), ty),
+                    None => return Err(format!("unknown type `.{}`", r.ty)),
+                },
+            })
+        })
+        .collect()
+}
+
+fn function<'t>(
+    lw: &mut Lower<'_, 't>,
+    name: &'t str,
+    matched: &mut Matched<'t>,
+    errors: &mut Vec<LineError>,
+) {
+    let Some(f) = lw.functions.get(name).copied() else {
+        return;
+    };
+    let Some(callee) = lw.callees.known.get_mut(name) else {
+        return;
+    };
+    callee.pc = Some(lw.code.len() as u32);
+    let places: Vec<Place> = callee
+        .returns
+        .iter()
+        .chain(&callee.params)
+        .copied()
+        .collect();
+    lw.scopes.clear();
+    lw.open_scope();
+    for (formal, place) in f.returns.iter().chain(&f.params).zip(places) {
+        match (formal, place) {
+            (Formal::Param(v), Place::Local { offset, .. }) => {
+                if let Some(s) = lw.scopes.last_mut() {
+                    s.symbols.insert(v.name, Symbol::Local(offset));
+                }
+            }
+            (Formal::Reg(r), Place::Data(slot, ty)) => lw.bind(r.name, slot, ty),
+            (Formal::Reg(r), Place::Pred(slot)) => lw.bind(r.name, slot, Ty::Pred),
+            _ => {}
+        }
+    }
+    lw.callees.current = name;
+    statements(lw, f.body.as_deref().unwrap_or(&[]), matched, errors);
+    lw.guard = None;
+    lw.emit(Op::Ret);
+}
+
+/// A function that can call itself, if there is one.
+fn recursion<'t>(callees: &Callees<'t>) -> Option<&'t str> {
+    let mut reach = callees.edges.clone();
+    loop {
+        let more: Vec<_> = reach
+            .iter()
+            .flat_map(|&(a, b)| {
+                callees
+                    .edges
+                    .iter()
+                    .filter(move |e| e.0 == b)
+                    .map(move |e| (a, e.1))
+            })
+            .filter(|e| !reach.contains(e))
+            .collect();
+        if more.is_empty() {
+            return reach.iter().find(|(a, b)| a == b).map(|(a, _)| *a);
+        }
+        reach.extend(more);
+    }
+}
+
+/// Fills in branch targets and call addresses.
+fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
+    for &(at, n, scope, name, line) in &lw.fixups {
+        let mut s = scope;
+        let target = loop {
+            if let Some(&t) = lw.labels.get(&(s, name)) {
+                break Some(t);
+            }
+            match lw.parents.get(s as usize) {
+                Some(&p) if p != u32::MAX => s = p,
+                _ => break None,
+            }
+        };
+        let Some(t) = target else {
+            errors.push((line, format!("label `{name}` is not defined")));
+            continue;
+        };
+        match lw.code.get_mut(at).map(|i| &mut i.op) {
+            Some(Op::Bra { target }) => *target = t,
+            Some(Op::Brx { targets, .. }) => {
+                if let Some(slot) = targets.get_mut(n) {
+                    *slot = t;
+                }
+            }
+            _ => {}
+        }
+    }
+    for &(at, name, line) in &lw.calls {
+        let pc = lw.callees.known.get(name).and_then(|c| c.pc);
+        match (pc, lw.code.get_mut(at)) {
+            (
+                Some(pc),
+                Some(Inst {
+                    op: Op::Call { target },
+                    ..
+                }),
+            ) => *target = pc,
+            _ => errors.push((line, format!("function `{name}` has no body"))),
+        }
+    }
+}
+
+impl<'t> Lower<'_, 't> {
+    fn place_local(&mut self, bytes: u32, align: u32) -> u32 {
+        let at = self.local_bytes.next_multiple_of(align.max(1));
+        self.local_bytes = at.saturating_add(bytes);
+        at
+    }
+
+    /// Emits a call: arguments into their places, the jump, results out of theirs.
+    pub fn call(
+        &mut self,
+        name: &'t str,
+        ret: &Operand<'t>,
+        args: &Operand<'t>,
+    ) -> Result<(), String> {
+        let (Operand::List(ret), Operand::List(args)) = (ret, args) else {
+            return Err("results and arguments are lists in parentheses".to_owned());
+        };
+        let Some(f) = self.functions.get(name).copied() else {
+            return Err(format!("function `{name}` is not declared"));
+        };
+        if f.body.is_none() {
+            return self.external(name, ret);
+        }
+        let current = self.callees.current;
+        self.callees.edges.insert((current, name));
+        let callee = match self.callees.known.get(name) {
+            Some(c) => c.clone(),
+            None => {
+                let c = Callee {
+                    returns: place_formals(self, &f.returns)?,
+                    params: place_formals(self, &f.params)?,
+                    pc: None,
+                };
+                self.callees.known.insert(name, c.clone());
+                self.callees.waiting.push(name);
+                c
+            }
+        };
+        if callee.params.len() != args.len() || callee.returns.len() != ret.len() {
+            return Err(format!(
+                "`{name}` takes other numbers of arguments or results"
+            ));
+        }
+        for (arg, place) in args.iter().zip(&callee.params) {
+            match *place {
+                Place::Local { offset, bytes } => self.copy_in(arg, offset, bytes)?,
+                Place::Data(d, ty) => {
+                    let a = self.src(arg, ty)?;
+                    self.emit(Op::Mov { d, a });
+                }
+                Place::Pred(d) => {
+                    let a = self.pred(arg)?;
+                    self.emit(Op::PredOp {
+                        d,
+                        a,
+                        b: crate::program::Pred::ALWAYS,
+                        table: 0b1100,
+                    });
+                }
+            }
+        }
+        self.calls.push((self.code.len(), name, self.line));
+        self.emit(Op::Call { target: 0 });
+        for (r, place) in ret.iter().zip(&callee.returns) {
+            match *place {
+                Place::Local { offset, bytes } => {
+                    let Some(Symbol::Local(d)) = self.symbol_of(r) else {
+                        return Err(format!("{} cannot take a result", describe(r)));
+                    };
+                    self.emit(Op::CopyLocal {
+                        dst: d,
+                        src: offset,
+                        bytes,
+                    });
+                }
+                Place::Data(a, ty) => {
+                    let d = self.dst(r, ty)?;
+                    self.emit(Op::Mov { d, a });
+                }
+                Place::Pred(a) => {
+                    let d = self.pred_dst(r)?;
+                    let a = crate::program::Pred {
+                        slot: a,
+                        negated: false,
+                    };
+                    self.emit(Op::PredOp {
+                        d,
+                        a,
+                        b: crate::program::Pred::ALWAYS,
+                        table: 0b1100,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn symbol_of(&mut self, op: &Operand<'t>) -> Option<Symbol> {
+        match op {
+            Operand::Name(n) => self.find_symbol(n),
+            _ => None,
+        }
+    }
+
+    fn copy_in(&mut self, arg: &Operand<'t>, offset: u32, bytes: u32) -> Result<(), String> {
+        match self.symbol_of(arg) {
+            Some(Symbol::Local(src)) => {
+                self.emit(Op::CopyLocal {
+                    dst: offset,
+                    src,
+                    bytes,
+                });
+                Ok(())
+            }
+            _ => {
+                let ty = match bytes {
+                    4 => Ty::B32,
+                    8 => Ty::B64,
+                    2 => Ty::B16,
+                    _ => return Err(format!("{} cannot be this argument", describe(arg))),
+                };
+                let s = self.src(arg, ty)?;
+                let at = crate::program::Addr {
+                    base: SINK,
+                    offset: i64::from(offset),
+                };
+                self.emit(Op::Store {
+                    space: Space::Local,
+                    at,
+                    elem: bytes,
+                    src: [s].into(),
+                });
+                Ok(())
+            }
+        }
+    }
+
+    /// The few functions that the driver provides.
+    fn external(&mut self, name: &str, ret: &[Operand<'t>]) -> Result<(), String> {
+        match name {
+            "__assertfail" => {
+                self.emit(Op::Trap {
+                    what: "a device-side assertion failed",
+                });
+                Ok(())
+            }
+            "vprintf" => {
+                // Printing has no effect on the emulated memory; the result is a count nobody needs.
+                if let Some(Symbol::Local(d)) = ret.first().and_then(|r| self.symbol_of(r)) {
+                    let zero = self.constant(0);
+                    let at = crate::program::Addr {
+                        base: SINK,
+                        offset: i64::from(d),
+                    };
+                    self.emit(Op::Store {
+                        space: Space::Local,
+                        at,
+                        elem: 4,
+                        src: [zero].into(),
+                    });
+                }
+                Ok(())
+            }
+            _ => Err(format!("function `{name}` has no body in this module")),
+        }
+    }
+}

@@ -1,0 +1,610 @@
+//! Names, registers, constants and operands during lowering.
+
+use super::module::{Callees, Functions};
+use crate::isa::Ty;
+use crate::lanes::Lanes;
+use crate::parse::ast::{Operand, RegDecl};
+use crate::program::{
+    Addr, CONSTANTS, Clock, Inst, Op, Pred, SINK, SMEM_BASE, Slot, Special, TRUE,
+};
+use std::collections::HashMap;
+
+/// What a name stands for, other than a register.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Symbol {
+    /// Global or constant variable, by its address.
+    Global(u64),
+    /// Shared variable, by its offset.
+    Shared(u32),
+    /// Shared variable of the module, placed when a kernel first names it: (index, bytes, alignment).
+    ModuleShared(u32, u32, u32),
+    /// Start of dynamic shared memory.
+    Dynamic,
+    /// Local variable or function parameter in the thread's local frame.
+    Local(u32),
+    /// Kernel parameter.
+    Param(u32),
+}
+
+/// A declared register.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Register {
+    pub slot: Slot,
+    pub ty: Ty,
+}
+
+/// Declarations of one `{ }`.
+#[derive(Default)]
+pub(crate) struct Scope<'t> {
+    registers: HashMap<&'t str, Register>,
+    /// `%r<10>` as prefix -> (first, count).
+    families: HashMap<&'t str, (Register, u32)>,
+    pub symbols: HashMap<&'t str, Symbol>,
+    pub id: u32,
+}
+
+/// State of the lowering of one kernel with the functions that it calls.
+pub(crate) struct Lower<'m, 't> {
+    pub globals: &'m HashMap<&'t str, Symbol>,
+    pub functions: &'m Functions<'m, 't>,
+    pub callees: Callees<'t>,
+    pub scopes: Vec<Scope<'t>>,
+    pub code: Vec<Inst>,
+    pub registers: u32,
+    pub predicates: u32,
+    pub constants: Vec<Lanes>,
+    constant_of: HashMap<u64, Slot>,
+    pub specials: Vec<(Slot, Special)>,
+    special_of: HashMap<Special, Slot>,
+    pub names: Vec<(Slot, u32, String)>,
+    /// Bytes of the local frame so far.
+    pub local_bytes: u32,
+    /// End of shared variables so far.
+    pub shared_end: u32,
+    /// Places given to shared variables of the module.
+    module_shared: HashMap<u32, u32>,
+    /// Whether tcgen05 instructions seen so far are of a CTA pair.
+    pub cta_pair: Option<bool>,
+    /// Guard and line of the instruction being lowered.
+    pub guard: Option<Pred>,
+    pub line: u32,
+    /// Parent of each scope id, and labels by scope.
+    pub parents: Vec<u32>,
+    pub labels: HashMap<(u32, &'t str), u32>,
+    pub branch_tables: HashMap<(u32, &'t str), Vec<&'t str>>,
+    /// Operations that jump to labels: (index in code, which target, scope, label, line).
+    pub fixups: Vec<(usize, usize, u32, &'t str, u32)>,
+    /// Calls: (index in code, function, line).
+    pub calls: Vec<(usize, &'t str, u32)>,
+}
+
+impl<'m, 't> Lower<'m, 't> {
+    pub fn new(globals: &'m HashMap<&'t str, Symbol>, functions: &'m Functions<'m, 't>) -> Self {
+        Lower {
+            globals,
+            functions,
+            callees: Callees::default(),
+            scopes: Vec::new(),
+            code: Vec::new(),
+            registers: 0,
+            predicates: 2,
+            constants: Vec::new(),
+            constant_of: HashMap::new(),
+            specials: Vec::new(),
+            special_of: HashMap::new(),
+            names: Vec::new(),
+            local_bytes: 0,
+            shared_end: SMEM_BASE,
+            module_shared: HashMap::new(),
+            cta_pair: None,
+            guard: None,
+            line: 0,
+            parents: Vec::new(),
+            labels: HashMap::new(),
+            branch_tables: HashMap::new(),
+            fixups: Vec::new(),
+            calls: Vec::new(),
+        }
+    }
+
+    pub fn emit(&mut self, op: Op) {
+        self.code.push(Inst {
+            guard: self.guard,
+            op,
+            line: self.line,
+        });
+    }
+
+    pub fn open_scope(&mut self) {
+        let id = self.parents.len() as u32;
+        let parent = self.scopes.last().map_or(u32::MAX, |s| s.id);
+        self.parents.push(parent);
+        self.scopes.push(Scope {
+            id,
+            ..Scope::default()
+        });
+    }
+
+    pub fn scope_id(&self) -> u32 {
+        self.scopes.last().map_or(0, |s| s.id)
+    }
+
+    pub fn declare(&mut self, d: &RegDecl<'t>) -> Result<(), String> {
+        let Some(ty) = Ty::parse(d.ty) else {
+            return Err(format!("unknown register type `.{}`", d.ty));
+        };
+        if d.vector != 1 {
+            return Err("vector registers are not supported".to_owned());
+        }
+        let count = d.count.unwrap_or(1);
+        let slot = if ty == Ty::Pred {
+            let slot = self.predicates;
+            self.predicates += count;
+            slot
+        } else {
+            // A 128-bit register is two slots, low half first.
+            let width = if ty == Ty::B128 { 2 } else { 1 };
+            let slot = self.registers;
+            self.registers = self
+                .registers
+                .checked_add(count.saturating_mul(width))
+                .filter(|&n| n < 16_000_000)
+                .ok_or("too many registers")?;
+            self.names.push((slot, count * width, d.name.to_owned()));
+            slot
+        };
+        let Some(scope) = self.scopes.last_mut() else {
+            return Err("a register outside a function".to_owned());
+        };
+        let r = Register { slot, ty };
+        match d.count {
+            Some(n) => {
+                scope.families.insert(d.name, (r, n));
+            }
+            None => {
+                scope.registers.insert(d.name, r);
+            }
+        }
+        Ok(())
+    }
+
+    /// Names an existing slot.
+    pub fn bind(&mut self, name: &'t str, slot: Slot, ty: Ty) {
+        if let Some(s) = self.scopes.last_mut() {
+            s.registers.insert(name, Register { slot, ty });
+        }
+    }
+
+    /// A fresh data register for lowered sequences.
+    pub fn temporary(&mut self) -> Slot {
+        self.registers += 1;
+        self.names
+            .push((self.registers - 1, 1, "(temporary)".to_owned()));
+        self.registers - 1
+    }
+
+    pub fn find_register(&self, name: &str) -> Option<Register> {
+        let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+        let (prefix, number) = name.split_at(digits);
+        let index: Option<u32> =
+            if number.is_empty() || (number.len() > 1 && number.starts_with('0')) {
+                None
+            } else {
+                number.parse().ok()
+            };
+        for s in self.scopes.iter().rev() {
+            if let Some(r) = s.registers.get(name) {
+                return Some(*r);
+            }
+            if let (Some(i), Some((r, n))) = (index, s.families.get(prefix))
+                && i < *n
+            {
+                let width = if r.ty == Ty::B128 { 2 } else { 1 };
+                return Some(Register {
+                    slot: r.slot + i * width,
+                    ty: r.ty,
+                });
+            }
+        }
+        None
+    }
+
+    pub fn find_symbol(&mut self, name: &str) -> Option<Symbol> {
+        let found = self
+            .scopes
+            .iter()
+            .rev()
+            .find_map(|s| s.symbols.get(name))
+            .or_else(|| self.globals.get(name))
+            .copied()?;
+        if let Symbol::ModuleShared(index, bytes, align) = found {
+            let place = match self.module_shared.get(&index) {
+                Some(&p) => p,
+                None => {
+                    let p = self.place_shared(bytes, align);
+                    self.module_shared.insert(index, p);
+                    p
+                }
+            };
+            return Some(Symbol::Shared(place));
+        }
+        Some(found)
+    }
+
+    /// Gives a static shared variable its offset.
+    pub fn place_shared(&mut self, bytes: u32, align: u32) -> u32 {
+        let at = self.shared_end.next_multiple_of(align.max(1));
+        self.shared_end = at.saturating_add(bytes);
+        at
+    }
+
+    pub fn constant(&mut self, value: u64) -> Slot {
+        if let Some(&s) = self.constant_of.get(&value) {
+            return s;
+        }
+        let slot = CONSTANTS + self.constants.len() as u32;
+        self.constants.push([value; 32]);
+        self.constant_of.insert(value, slot);
+        slot
+    }
+
+    pub fn special(&mut self, s: Special) -> Slot {
+        if let Some(&slot) = self.special_of.get(&s) {
+            return slot;
+        }
+        let slot = self.registers;
+        self.registers += 1;
+        self.names.push((slot, 1, format!("{s:?}")));
+        self.specials.push((slot, s));
+        self.special_of.insert(s, slot);
+        slot
+    }
+
+    fn register(&self, name: &str) -> Result<Register, String> {
+        self.find_register(name)
+            .ok_or_else(|| match name.starts_with('%') {
+                true => format!("register `{name}` is not declared"),
+                false => format!("`{name}` is not declared"),
+            })
+    }
+
+    /// A source operand of type `ty`. `loose` allows a wider register (ld, st, cvt).
+    fn source_sized(&mut self, op: &Operand<'t>, ty: Ty, loose: bool) -> Result<Slot, String> {
+        let bits = ty.bits();
+        let mask = if bits >= 64 {
+            u64::MAX
+        } else {
+            (1 << bits) - 1
+        };
+        match op {
+            Operand::Name(name) => {
+                if let Some(r) = self.find_register(name) {
+                    check_width(name, r.ty, ty, loose)?;
+                    return Ok(r.slot);
+                }
+                if let Some(slot) = self.special_register(name)? {
+                    return Ok(slot);
+                }
+                match self.find_symbol(name) {
+                    Some(s) => Ok(self.symbol_slot(s, 0)),
+                    None => Err(format!("`{name}` is not declared")),
+                }
+            }
+            Operand::Offset(name, offset) => match self.find_symbol(name) {
+                Some(s) => Ok(self.symbol_slot(s, *offset)),
+                None => Err(format!("`{name}+{offset}` is not a constant address")),
+            },
+            Operand::Int(v) => Ok(self.constant(if ty.float() && ty.bits() == 32 {
+                *v & mask
+            } else {
+                v & mask
+            })),
+            Operand::F32(v) => Ok(self.constant(match ty {
+                Ty::F64 => f64::from(f32::from_bits(*v)).to_bits(),
+                _ => u64::from(*v),
+            })),
+            Operand::F64(v) => Ok(self.constant(match ty {
+                Ty::F32 => u64::from((f64::from_bits(*v) as f32).to_bits()),
+                _ => *v,
+            })),
+            Operand::Float(v) => Ok(self.constant(match ty {
+                Ty::F64 => v.to_bits(),
+                Ty::F32 | Ty::B32 => u64::from((*v as f32).to_bits()),
+                _ => {
+                    return Err(format!(
+                        "a floating-point constant cannot be a .{}",
+                        ty.text()
+                    ));
+                }
+            })),
+            other => Err(format!(
+                "{} cannot be a source of type .{}",
+                describe(other),
+                ty.text()
+            )),
+        }
+    }
+
+    pub fn src(&mut self, op: &Operand<'t>, ty: Ty) -> Result<Slot, String> {
+        self.source_sized(op, ty, false)
+    }
+
+    /// A source that may sit in a register wider than its type.
+    pub fn src_loose(&mut self, op: &Operand<'t>, ty: Ty) -> Result<Slot, String> {
+        self.source_sized(op, ty, true)
+    }
+
+    fn symbol_slot(&mut self, s: Symbol, offset: i64) -> Slot {
+        match s {
+            Symbol::Global(a) => self.constant(a.wrapping_add(offset as u64)),
+            Symbol::Shared(a) => self.special(Special::Shared(a.wrapping_add(offset as u32))),
+            Symbol::Dynamic => self.special(Special::Dynamic(offset as u32)),
+            Symbol::ModuleShared(..) => self.constant(0),
+            Symbol::Local(a) | Symbol::Param(a) => {
+                self.constant(u64::from(a).wrapping_add(offset as u64))
+            }
+        }
+    }
+
+    /// A destination register; `_` is the sink.
+    pub fn dst(&mut self, op: &Operand<'t>, ty: Ty) -> Result<Slot, String> {
+        self.dst_loose(op, ty, false)
+            .map(|r| r.map_or(SINK, |r| r.slot))
+    }
+
+    /// A destination that may be wider than its type; `None` is the sink.
+    pub fn dst_loose(
+        &mut self,
+        op: &Operand<'t>,
+        ty: Ty,
+        loose: bool,
+    ) -> Result<Option<Register>, String> {
+        match op {
+            Operand::Sink => Ok(None),
+            Operand::Name(name) => {
+                let r = self.register(name)?;
+                check_width(name, r.ty, ty, loose)?;
+                Ok(Some(r))
+            }
+            other => Err(format!("{} cannot be a destination", describe(other))),
+        }
+    }
+
+    /// A destination predicate; `_` is the sink.
+    pub fn pred_dst(&mut self, op: &Operand<'t>) -> Result<u32, String> {
+        match op {
+            Operand::Sink => Ok(SINK),
+            Operand::Name(name) => {
+                let r = self.register(name)?;
+                if r.ty != Ty::Pred {
+                    return Err(format!("`{name}` is not a predicate"));
+                }
+                Ok(r.slot)
+            }
+            other => Err(format!(
+                "{} cannot be a destination predicate",
+                describe(other)
+            )),
+        }
+    }
+
+    /// A source predicate: `p`, `!p`, or an integer constant.
+    pub fn pred(&mut self, op: &Operand<'t>) -> Result<Pred, String> {
+        match op {
+            Operand::Int(v) => Ok(Pred {
+                slot: TRUE,
+                negated: *v == 0,
+            }),
+            Operand::Not(inner) => {
+                let p = self.pred(inner)?;
+                Ok(Pred {
+                    negated: !p.negated,
+                    ..p
+                })
+            }
+            Operand::Name(name) => {
+                let r = self.register(name)?;
+                if r.ty != Ty::Pred {
+                    return Err(format!("`{name}` is not a predicate"));
+                }
+                Ok(Pred {
+                    slot: r.slot,
+                    negated: false,
+                })
+            }
+            other => Err(format!("{} cannot be a predicate", describe(other))),
+        }
+    }
+
+    /// An address operand `[...]`, without further bracket contents.
+    pub fn addr(&mut self, op: &Operand<'t>) -> Result<Addr, String> {
+        match op {
+            Operand::Address(items) if items.len() == 1 => self.base(&items[0]),
+            Operand::Address(_) => Err("unexpected items inside the brackets".to_owned()),
+            other => Err(format!(
+                "expected an address in brackets, found {}",
+                describe(other)
+            )),
+        }
+    }
+
+    /// The base expression inside an address.
+    pub fn base(&mut self, item: &Operand<'t>) -> Result<Addr, String> {
+        match item {
+            Operand::Int(v) => Ok(Addr {
+                base: SINK,
+                offset: *v as i64,
+            }),
+            Operand::Name(name) => self.named_base(name, 0),
+            Operand::Offset(name, offset) => self.named_base(name, *offset),
+            other => Err(format!("{} cannot be an address", describe(other))),
+        }
+    }
+
+    fn named_base(&mut self, name: &'t str, offset: i64) -> Result<Addr, String> {
+        if let Some(r) = self.find_register(name) {
+            if !matches!(r.ty.bits(), 32 | 64) {
+                return Err(format!(
+                    "`{name}` is a .{} register and cannot hold an address",
+                    r.ty.text()
+                ));
+            }
+            return Ok(Addr {
+                base: r.slot,
+                offset,
+            });
+        }
+        match self.find_symbol(name) {
+            Some(Symbol::Shared(a)) => Ok(Addr {
+                base: self.special(Special::Shared(a)),
+                offset,
+            }),
+            Some(Symbol::Dynamic) => Ok(Addr {
+                base: self.special(Special::Dynamic(0)),
+                offset,
+            }),
+            Some(Symbol::Global(a)) => Ok(Addr {
+                base: SINK,
+                offset: (a as i64).wrapping_add(offset),
+            }),
+            Some(Symbol::Local(a) | Symbol::Param(a)) => Ok(Addr {
+                base: SINK,
+                offset: i64::from(a).wrapping_add(offset),
+            }),
+            Some(Symbol::ModuleShared(..)) | None => Err(format!("`{name}` is not declared")),
+        }
+    }
+
+    /// The symbol that an address operand names, if it names one.
+    pub fn addr_symbol(&mut self, op: &Operand<'t>) -> Option<Symbol> {
+        let Operand::Address(items) = op else {
+            return None;
+        };
+        match items.first()? {
+            Operand::Name(n) | Operand::Offset(n, _) if self.find_register(n).is_none() => {
+                self.find_symbol(n)
+            }
+            _ => None,
+        }
+    }
+
+    /// The elements of a vector, or the operand alone.
+    pub fn elements<'a>(&self, op: &'a Operand<'t>) -> &'a [Operand<'t>] {
+        match op {
+            Operand::Vector(items) => items,
+            other => std::slice::from_ref(other),
+        }
+    }
+
+    /// A special register that is constant for a warp, or a clock.
+    fn special_register(&mut self, name: &str) -> Result<Option<Slot>, String> {
+        if !name.starts_with('%') {
+            return Ok(None);
+        }
+        if let Some(clock) = clock(name) {
+            let d = self.temporary();
+            self.emit(Op::ReadClock { d, what: clock });
+            return Ok(Some(d));
+        }
+        match special(name) {
+            Some(s) => Ok(Some(self.special(s))),
+            None => Err(format!(
+                "`{name}` is neither a declared register nor a supported special register"
+            )),
+        }
+    }
+}
+
+fn clock(name: &str) -> Option<Clock> {
+    Some(match name {
+        "%clock" => Clock::Clock,
+        "%clock_hi" => Clock::ClockHi,
+        "%clock64" => Clock::Clock64,
+        "%globaltimer" => Clock::Globaltimer,
+        "%globaltimer_lo" => Clock::GlobaltimerLo,
+        "%globaltimer_hi" => Clock::GlobaltimerHi,
+        _ => return None,
+    })
+}
+
+fn special(name: &str) -> Option<Special> {
+    let (stem, axis) = match name.rsplit_once('.') {
+        Some((stem, "x")) => (stem, Some(0)),
+        Some((stem, "y")) => (stem, Some(1)),
+        Some((stem, "z")) => (stem, Some(2)),
+        Some((_, "w")) => return Some(Special::Zero),
+        _ => (name, None),
+    };
+    if let Some(i) = axis {
+        return Some(match stem {
+            "%tid" => Special::Tid(i),
+            "%ntid" => Special::Ntid(i),
+            "%ctaid" => Special::Ctaid(i),
+            "%nctaid" => Special::Nctaid(i),
+            "%clusterid" => Special::Clusterid(i),
+            "%nclusterid" => Special::Nclusterid(i),
+            "%cluster_ctaid" => Special::ClusterCtaid(i),
+            "%cluster_nctaid" => Special::ClusterNctaid(i),
+            _ => return None,
+        });
+    }
+    Some(match name {
+        "%laneid" => Special::Laneid,
+        "%warpid" => Special::Warpid,
+        "%nwarpid" => Special::Nwarpid,
+        "%smid" => Special::Smid,
+        "%nsmid" => Special::Nsmid,
+        "%gridid" => Special::Gridid,
+        "%cluster_ctarank" => Special::ClusterCtarank,
+        "%cluster_nctarank" => Special::ClusterNctarank,
+        "%is_explicit_cluster" => Special::IsExplicitCluster,
+        "%lanemask_eq" => Special::LanemaskEq,
+        "%lanemask_le" => Special::LanemaskLe,
+        "%lanemask_lt" => Special::LanemaskLt,
+        "%lanemask_ge" => Special::LanemaskGe,
+        "%lanemask_gt" => Special::LanemaskGt,
+        "%dynamic_smem_size" => Special::DynamicSmemSize,
+        "%total_smem_size" => Special::TotalSmemSize,
+        "%aggr_smem_size" => Special::AggrSmemSize,
+        _ => return None,
+    })
+}
+
+fn check_width(name: &str, have: Ty, want: Ty, loose: bool) -> Result<(), String> {
+    if have == Ty::Pred || want == Ty::Pred {
+        return match (have, want) {
+            (Ty::Pred, Ty::Pred) => Ok(()),
+            (Ty::Pred, _) => Err(format!(
+                "`{name}` is a predicate where a .{} is needed",
+                want.text()
+            )),
+            _ => Err(format!("`{name}` is not a predicate")),
+        };
+    }
+    if have.bits() == want.bits() || (loose && have.bits() >= want.bits()) {
+        return Ok(());
+    }
+    Err(format!(
+        "`{name}` is a .{} register where a .{} is needed",
+        have.text(),
+        want.text()
+    ))
+}
+
+/// An operand, in words.
+pub(crate) fn describe(op: &Operand<'_>) -> String {
+    match op {
+        Operand::Name(n) => format!("`{n}`"),
+        Operand::Offset(n, o) => format!("`{n}+{o}`"),
+        Operand::Int(v) => format!("the constant {}", *v as i64),
+        Operand::Float(v) => format!("the constant {v}"),
+        Operand::F32(v) => format!("the constant 0f{v:08X}"),
+        Operand::F64(v) => format!("the constant 0d{v:016X}"),
+        Operand::Not(_) => "a negated predicate".to_owned(),
+        Operand::Vector(_) => "a vector".to_owned(),
+        Operand::Address(_) => "an address".to_owned(),
+        Operand::Pair(..) => "a pair `p|q`".to_owned(),
+        Operand::Sink => "`_`".to_owned(),
+        Operand::List(_) => "an argument list".to_owned(),
+    }
+}

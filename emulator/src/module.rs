@@ -1,0 +1,158 @@
+//! Parsed PTX modules.
+
+use crate::lower::module::{self, Lowered};
+use crate::parse::parse;
+use crate::program::Program;
+use std::fmt;
+
+/// One error of a PTX file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParseError {
+    /// Name of the file, as given to [`Module::parse`].
+    pub file: String,
+    /// Line, from 1.
+    pub line: u32,
+    /// That line.
+    pub text: String,
+    /// What is wrong.
+    pub message: String,
+}
+
+impl fmt::Display for ParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}:{}: {}\n    {}",
+            self.file, self.line, self.message, self.text
+        )
+    }
+}
+
+/// All errors of a PTX file, in order of lines.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub struct ParseErrors(pub Vec<ParseError>);
+
+impl fmt::Display for ParseErrors {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, e) in self.0.iter().enumerate() {
+            if i > 0 {
+                writeln!(f)?;
+            }
+            write!(f, "{e}")?;
+        }
+        Ok(())
+    }
+}
+
+/// A parameter of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parameter {
+    /// Name in the PTX.
+    pub name: String,
+    /// Size in bytes.
+    pub bytes: u32,
+}
+
+/// A PTX module, every instruction decoded and every name resolved.
+#[derive(Debug)]
+pub struct Module {
+    pub(crate) file: String,
+    lines: Vec<String>,
+    pub(crate) kernels: Vec<(String, Program)>,
+    pub(crate) image: Vec<u8>,
+    version: Option<(u32, u32)>,
+    target: Vec<String>,
+}
+
+impl Module {
+    /// Parses PTX text and decodes every instruction of every kernel in it.
+    ///
+    /// `name` is the file name that errors and findings carry.
+    ///
+    /// # Errors
+    /// Every syntax error; or, for text without one, every instruction, modifier and operand that
+    /// is wrong or not supported. Nothing needs to run for that.
+    pub fn parse(name: &str, text: &str) -> Result<Module, ParseErrors> {
+        let (ast, syntax) = parse(text);
+        let fail = |errors: Vec<(u32, String)>| {
+            ParseErrors(
+                errors
+                    .into_iter()
+                    .map(|(line, message)| ParseError {
+                        file: name.to_owned(),
+                        line,
+                        text: text
+                            .lines()
+                            .nth((line as usize).saturating_sub(1))
+                            .unwrap_or("")
+                            .trim()
+                            .to_owned(),
+                        message,
+                    })
+                    .collect(),
+            )
+        };
+        if !syntax.is_empty() {
+            return Err(fail(
+                syntax.into_iter().map(|e| (e.line, e.message)).collect(),
+            ));
+        }
+        let Lowered { kernels, image } = module::lower(&ast).map_err(fail)?;
+        Ok(Module {
+            file: name.to_owned(),
+            lines: text.lines().map(|l| l.trim().to_owned()).collect(),
+            kernels,
+            image,
+            version: ast.version,
+            target: ast.target.iter().map(|&t| t.to_owned()).collect(),
+        })
+    }
+
+    /// Names of the kernels, in order of the text.
+    pub fn entries(&self) -> impl Iterator<Item = &str> {
+        self.kernels.iter().map(|(n, _)| n.as_str())
+    }
+
+    /// Parameters of a kernel, or `None` if there is no such kernel.
+    pub fn parameters(&self, entry: &str) -> Option<Vec<Parameter>> {
+        let p = self.program(entry)?;
+        Some(
+            p.params
+                .iter()
+                .map(|p| Parameter {
+                    name: p.name.clone(),
+                    bytes: p.bytes,
+                })
+                .collect(),
+        )
+    }
+
+    /// `.version` of the text.
+    pub fn version(&self) -> Option<(u32, u32)> {
+        self.version
+    }
+
+    /// `.target` of the text.
+    pub fn target(&self) -> &[String] {
+        &self.target
+    }
+
+    /// File name given to [`Module::parse`].
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
+    pub(crate) fn program(&self, entry: &str) -> Option<&Program> {
+        self.kernels
+            .iter()
+            .find(|(n, _)| n == entry)
+            .map(|(_, p)| p)
+    }
+
+    pub(crate) fn line(&self, line: u32) -> &str {
+        (line as usize)
+            .checked_sub(1)
+            .and_then(|i| self.lines.get(i))
+            .map_or("", String::as_str)
+    }
+}

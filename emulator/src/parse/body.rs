@@ -1,0 +1,342 @@
+//! Statements and operands of function bodies.
+
+use super::ast::{InstAst, Operand, Stmt};
+use super::cursor::{Cursor, Number, Parsed, is_word};
+use super::grammar;
+
+/// Nesting of `{ }`, `( )` and vectors that the parser accepts.
+const MAX_DEPTH: u32 = 64;
+
+/// Parses a body after its opening brace, through the closing one.
+///
+/// Errors are collected; parsing resumes after the next `;`.
+pub(super) fn body<'t>(
+    c: &mut Cursor<'t>,
+    errors: &mut Vec<super::cursor::Syntax>,
+) -> Vec<Stmt<'t>> {
+    let mut out = Vec::new();
+    let mut depth = 0u32;
+    loop {
+        match c.peek() {
+            0 => {
+                errors.push(super::cursor::Syntax {
+                    line: c.line,
+                    message: "the file ends inside a function body".to_owned(),
+                });
+                return out;
+            }
+            b'{' => {
+                c.pos += 1;
+                depth += 1;
+                out.push(Stmt::Open);
+            }
+            b'}' => {
+                c.pos += 1;
+                if depth == 0 {
+                    return out;
+                }
+                depth -= 1;
+                out.push(Stmt::Close);
+            }
+            b';' => c.pos += 1,
+            _ => {
+                if let Err(e) = statement(c, &mut out) {
+                    errors.push(e);
+                    if errors.len() > 50 {
+                        return out;
+                    }
+                    resync(c);
+                }
+            }
+        }
+    }
+}
+
+/// Moves past the next `;`, or stops before a brace.
+fn resync(c: &mut Cursor<'_>) {
+    loop {
+        match c.peek() {
+            0 | b'}' => return,
+            b';' => {
+                c.pos += 1;
+                return;
+            }
+            _ => c.pos += utf8_len(c.at(0)),
+        }
+    }
+}
+
+pub(super) fn utf8_len(first: u8) -> usize {
+    match first {
+        0xc0..=0xdf => 2,
+        0xe0..=0xef => 3,
+        0xf0..=0xff => 4,
+        _ => 1,
+    }
+}
+
+fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
+    if c.peek() == b'.' {
+        return grammar::local_directive(c, out);
+    }
+    let line = c.line;
+    let mut guard = None;
+    if c.eat(b'@') {
+        if c.at(0) == b'@' {
+            c.skip_line();
+            return Ok(());
+        }
+        let negated = c.eat(b'!');
+        guard = Some((negated, c.word()?));
+    }
+    if !is_word(c.peek()) {
+        let found = c.found();
+        return c.error(format!("expected a statement, found {found}"));
+    }
+    // A label is a plain word and a single colon.
+    let mark = (c.pos, c.line);
+    let word = c.word()?;
+    c.skip();
+    if guard.is_none() && c.at(0) == b':' && c.at(1) != b':' {
+        c.pos += 1;
+        if c.peek() == b'.' {
+            let (pos, l) = (c.pos, c.line);
+            match c.directive() {
+                Some("branchtargets" | "calltargets") => {
+                    let mut names = vec![c.word()?];
+                    while c.eat(b',') {
+                        names.push(c.word()?);
+                    }
+                    c.expect(b';')?;
+                    out.push(Stmt::Targets(word, names));
+                    return Ok(());
+                }
+                Some("callprototype") => {
+                    while !matches!(c.peek(), b';' | 0) {
+                        c.pos += utf8_len(c.at(0));
+                    }
+                    return c.expect(b';');
+                }
+                _ => (c.pos, c.line) = (pos, l),
+            }
+        }
+        out.push(Stmt::Label(word, line));
+        return Ok(());
+    }
+    (c.pos, c.line) = mark;
+    let opcode = c.dotted()?;
+    let mut operands = Vec::new();
+    if c.peek() != b';' {
+        loop {
+            operands.push(operand(c, 0)?);
+            if !c.eat(b',') {
+                break;
+            }
+        }
+    }
+    if c.peek() != b';' {
+        let found = c.found();
+        return c.error(format!(
+            "expected `,` or `;` after the operands of `{opcode}`, found {found}"
+        ));
+    }
+    c.pos += 1;
+    out.push(Stmt::Inst(InstAst {
+        line,
+        guard,
+        opcode,
+        operands,
+    }));
+    Ok(())
+}
+
+/// One operand, including `p|q` pairs.
+pub(super) fn operand<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
+    let first = simple(c, depth)?;
+    if c.peek() == b'|' && c.at(1) != b'|' && matches!(first, Operand::Name(_) | Operand::Sink) {
+        c.pos += 1;
+        let second = simple(c, depth)?;
+        return Ok(Operand::Pair(Box::new(first), Box::new(second)));
+    }
+    Ok(first)
+}
+
+fn list<'t>(c: &mut Cursor<'t>, close: u8, depth: u32) -> Parsed<Vec<Operand<'t>>> {
+    if depth > MAX_DEPTH {
+        return c.error("operands are nested too deeply");
+    }
+    let mut items = Vec::new();
+    if c.eat(close) {
+        return Ok(items);
+    }
+    loop {
+        items.push(operand(c, depth + 1)?);
+        if !c.eat(b',') {
+            break;
+        }
+    }
+    c.expect(close)?;
+    Ok(items)
+}
+
+fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
+    match c.peek() {
+        b'{' => {
+            c.pos += 1;
+            Ok(Operand::Vector(list(c, b'}', depth)?))
+        }
+        b'[' => {
+            c.pos += 1;
+            Ok(Operand::Address(list(c, b']', depth)?))
+        }
+        b'!' => {
+            c.pos += 1;
+            if depth > MAX_DEPTH {
+                return c.error("operands are nested too deeply");
+            }
+            Ok(Operand::Not(Box::new(simple(c, depth + 1)?)))
+        }
+        b'(' => {
+            // Call arguments, or a parenthesised constant.
+            let mark = (c.pos, c.line);
+            if let Ok(v) = constant(c, depth) {
+                return Ok(v);
+            }
+            (c.pos, c.line) = mark;
+            c.pos += 1;
+            Ok(Operand::List(list(c, b')', depth)?))
+        }
+        b'0'..=b'9' | b'-' | b'+' | b'~' => constant(c, depth),
+        b'_' if !is_word(c.at(1)) => {
+            c.pos += 1;
+            Ok(Operand::Sink)
+        }
+        _ => {
+            let name = c.dotted()?;
+            if name.starts_with(':') || name.starts_with('.') {
+                return c.error(format!("expected an operand, found `{name}`"));
+            }
+            if name == "WARP_SZ" {
+                return Ok(Operand::Int(32));
+            }
+            match c.peek() {
+                b'+' => {
+                    c.pos += 1;
+                    match constant(c, depth)? {
+                        Operand::Int(v) => Ok(Operand::Offset(name, v as i64)),
+                        _ => c.error("an address offset must be an integer"),
+                    }
+                }
+                b'-' => {
+                    c.pos += 1;
+                    match constant(c, depth)? {
+                        Operand::Int(v) => Ok(Operand::Offset(name, (v as i64).wrapping_neg())),
+                        _ => c.error("an address offset must be an integer"),
+                    }
+                }
+                b'(' if name == "generic" => {
+                    c.pos += 1;
+                    let inner = simple(c, depth + 1)?;
+                    c.expect(b')')?;
+                    Ok(inner)
+                }
+                _ => Ok(Operand::Name(name)),
+            }
+        }
+    }
+}
+
+/// A constant expression: unary `- + ~`, parentheses, and binary operators with C's precedence.
+pub(super) fn constant<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
+    binary(c, 0, depth)
+}
+
+fn level(c: &mut Cursor<'_>) -> Option<(u32, u8, usize)> {
+    let a = c.peek();
+    match (a, c.at(1)) {
+        (b'*' | b'/' | b'%', _) if !(a == b'%' && is_word(c.at(1))) => Some((5, a, 1)),
+        (b'+' | b'-', _) => Some((4, a, 1)),
+        (b'<', b'<') | (b'>', b'>') => Some((3, a, 2)),
+        (b'&', n) if n != b'&' => Some((2, a, 1)),
+        (b'^', _) => Some((1, a, 1)),
+        (b'|', n) if n != b'|' => Some((0, a, 1)),
+        _ => None,
+    }
+}
+
+fn binary<'t>(c: &mut Cursor<'t>, min: u32, depth: u32) -> Parsed<Operand<'t>> {
+    if depth > MAX_DEPTH {
+        return c.error("expression is nested too deeply");
+    }
+    let mut left = unary(c, depth)?;
+    while let Some((l, op, len)) = level(c) {
+        if l < min {
+            break;
+        }
+        c.pos += len;
+        let right = binary(c, l + 1, depth + 1)?;
+        let (Operand::Int(a), Operand::Int(b)) = (&left, &right) else {
+            return c.error("constant expressions combine integers only");
+        };
+        let (a, b) = (*a, *b);
+        left = Operand::Int(match op {
+            b'*' => a.wrapping_mul(b),
+            b'/' | b'%' if b == 0 => return c.error("division by zero in a constant expression"),
+            b'/' => (a as i64).wrapping_div(b as i64) as u64,
+            b'%' => (a as i64).wrapping_rem(b as i64) as u64,
+            b'+' => a.wrapping_add(b),
+            b'-' => a.wrapping_sub(b),
+            b'<' => a.checked_shl(b as u32).unwrap_or(0),
+            b'>' => a.checked_shr(b as u32).unwrap_or(0),
+            b'&' => a & b,
+            b'^' => a ^ b,
+            _ => a | b,
+        });
+    }
+    Ok(left)
+}
+
+fn unary<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
+    if depth > MAX_DEPTH {
+        return c.error("expression is nested too deeply");
+    }
+    match c.peek() {
+        b'-' => {
+            c.pos += 1;
+            Ok(match unary(c, depth + 1)? {
+                Operand::Int(v) => Operand::Int(v.wrapping_neg()),
+                Operand::Float(v) => Operand::Float(-v),
+                Operand::F32(v) => Operand::F32(v ^ 0x8000_0000),
+                Operand::F64(v) => Operand::F64(v ^ (1 << 63)),
+                _ => return c.error("`-` must be followed by a constant"),
+            })
+        }
+        b'+' => {
+            c.pos += 1;
+            unary(c, depth + 1)
+        }
+        b'~' => {
+            c.pos += 1;
+            match unary(c, depth + 1)? {
+                Operand::Int(v) => Ok(Operand::Int(!v)),
+                _ => c.error("`~` must be followed by an integer"),
+            }
+        }
+        b'(' => {
+            c.pos += 1;
+            let v = binary(c, 0, depth + 1)?;
+            c.expect(b')')?;
+            Ok(v)
+        }
+        b'0'..=b'9' => Ok(match c.number()? {
+            Number::Int(v) => Operand::Int(v),
+            Number::Float(v) => Operand::Float(v),
+            Number::F32(v) => Operand::F32(v),
+            Number::F64(v) => Operand::F64(v),
+        }),
+        _ => {
+            let found = c.found();
+            c.error(format!("expected a constant, found {found}"))
+        }
+    }
+}
