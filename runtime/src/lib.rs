@@ -2,14 +2,20 @@
 //!
 //! The host side of a block-scaled dual GEMM, from bytes to a verdict:
 //!
+//! - [`gemm`]: a dual GEMM's kernels, loaded for many shapes, launched with checked arguments, and
+//!   verified in one call;
+//! - [`device`]: devices, their memory and streams; today the one that runs PTX on the CPU;
 //! - [`format`](mod@format): number formats (e2m1, e4m3, ue8m0), NVFP4 matrices, the quantiser;
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor
 //!   cores read;
 //! - [`inputs`]: seeded operands, as the public benchmark draws them and over the whole format;
 //! - [`reference`](mod@reference): the answer, in f64 on decoded values;
-//! - [`check`](mod@check): the benchmark's element-wise verdict on a result.
+//! - [`check`]: the benchmark's element-wise verdict on a result;
+//! - [`launch_file`]: a kernel's launch as a file, to be run again by any tool;
+//! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed.
 //!
-//! None of it needs a GPU, and none of it knows how a kernel computes.
+//! None of it needs a GPU. Formats, layouts, inputs, reference and check know nothing of how a kernel
+//! computes: of the code generator they use the shape alone.
 //!
 //! ```
 //! use silumin_runtime::check::{Tolerance, check};
