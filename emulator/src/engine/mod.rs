@@ -5,7 +5,7 @@
 //!
 //! | module | hardware unit |
 //! |---|---|
-//! | [`format`] | number formats of `cvt`, the tensor cores and scale factors |
+//! | [`mod@format`] | number formats of `cvt`, the tensor cores and scale factors |
 //! | [`swizzle`] | the address XOR shared by TMA, `wgmma` and `tcgen05` |
 //! | [`descriptor`] | 64-bit SMEM matrix descriptors and the address walk they stand for |
 //! | [`idesc`] | 32-bit instruction descriptors of `tcgen05.mma` |

@@ -37,10 +37,7 @@ impl<'r> Cluster<'r> {
             Op::CpAsyncCommit => Self::commit_group(w, x.m, true),
             Op::BulkWait { groups, read } => {
                 if !self.bulk_done(x.c, w, x.m, *groups, *read) {
-                    return Flow::Wait(Wait::Bulk {
-                        groups: *groups,
-                        read: *read,
-                    });
+                    return Flow::Wait(Wait::Bulk { groups: *groups, read: *read });
                 }
             }
             Op::CpAsyncWait { groups } => {
@@ -137,14 +134,7 @@ impl<'r> Cluster<'r> {
             .collect())
     }
 
-    fn start(
-        &mut self,
-        x: Ctx,
-        w: &mut Warp,
-        lane: u32,
-        at: Origin,
-        op: &'r Op,
-    ) -> Result<(), Fault> {
+    fn start(&mut self, x: Ctx, w: &mut Warp, lane: u32, at: Origin, op: &'r Op) -> Result<(), Fault> {
         match op {
             Op::TensorLoad(copy) => {
                 let (map, coords) = self.map(x, w, lane, at, copy)?;
@@ -169,31 +159,13 @@ impl<'r> Cluster<'r> {
                     },
                 };
                 let group = w.bulk_groups[lane as usize];
-                let to = StoreTo::Tensor {
-                    map,
-                    coords,
-                    reduce,
-                };
-                self.submit(
-                    at,
-                    Copy::Store {
-                        from,
-                        to,
-                        group,
-                        staged: None,
-                    },
-                );
+                let to = StoreTo::Tensor { map, coords, reduce };
+                self.submit(at, Copy::Store { from, to, group, staged: None });
             }
             Op::TensorPrefetch(copy) => {
                 self.map(x, w, lane, at, copy)?;
             }
-            Op::BulkLoad {
-                dst,
-                src,
-                bytes,
-                mbar,
-                mask,
-            } => {
+            Op::BulkLoad { dst, src, bytes, mbar, mask } => {
                 let src = self.address(x, w, *src, Space::Global, lane);
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
@@ -202,119 +174,52 @@ impl<'r> Cluster<'r> {
                 let to = self.destinations(x, w, lane, at, (dst, mbar, *mask), false)?;
                 self.submit(at, Copy::BulkLoad { src, bytes, to });
             }
-            Op::BulkSmem {
-                dst,
-                src,
-                bytes,
-                mbar,
-            } => {
+            Op::BulkSmem { dst, src, bytes, mbar } => {
                 let src = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
                 let mbar = self.place(x, w, *mbar, lane)?;
                 aligned(&[u64::from(src.1), u64::from(dst.1), u64::from(bytes)])?;
-                self.submit(
-                    at,
-                    Copy::BulkSmem {
-                        src,
-                        dst,
-                        bytes,
-                        mbar,
-                    },
-                );
+                self.submit(at, Copy::BulkSmem { src, dst, bytes, mbar });
             }
-            Op::BulkStore {
-                dst,
-                src,
-                bytes,
-                reduce,
-            } => {
+            Op::BulkStore { dst, src, bytes, reduce } => {
                 let global = self.address(x, w, *dst, Space::Global, lane);
                 let from = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 aligned(&[global, u64::from(from.1), u64::from(bytes)])?;
                 let group = w.bulk_groups[lane as usize];
-                let to = StoreTo::Linear {
-                    global,
-                    bytes,
-                    reduce: *reduce,
-                };
-                self.submit(
-                    at,
-                    Copy::Store {
-                        from,
-                        to,
-                        group,
-                        staged: None,
-                    },
-                );
+                let to = StoreTo::Linear { global, bytes, reduce: *reduce };
+                self.submit(at, Copy::Store { from, to, group, staged: None });
             }
-            Op::CpAsync {
-                dst,
-                src,
-                bytes,
-                valid,
-                ignore,
-            } => {
+            Op::CpAsync { dst, src, bytes, valid, ignore } => {
                 let src = self.address(x, w, *src, Space::Global, lane);
                 let dst = self.own(x, w, *dst, lane)?;
-                let mut valid = if *valid == SINK {
-                    *bytes
-                } else {
-                    self.value(x, w, *valid, lane) as u32
-                };
+                let mut valid = if *valid == SINK { *bytes } else { self.value(x, w, *valid, lane) as u32 };
                 if let Some(p) = ignore
                     && self.read_pred(x, w, *p) & x.m != 0
                 {
                     valid = 0;
                 }
                 if valid > *bytes {
-                    return Err(Fault::OutOfBounds(format!(
-                        "{valid} source bytes of a copy of {bytes}"
-                    )));
+                    return Err(Fault::OutOfBounds(format!("{valid} source bytes of a copy of {bytes}")));
                 }
                 for a in [src, u64::from(dst.1)] {
                     if a % u64::from(*bytes) != 0 {
-                        return Err(Fault::Misaligned {
-                            address: a,
-                            bytes: u64::from(*bytes),
-                        });
+                        return Err(Fault::Misaligned { address: a, bytes: u64::from(*bytes) });
                     }
                 }
                 let group = w.copy_groups[lane as usize];
-                self.submit(
-                    at,
-                    Copy::Small {
-                        src,
-                        dst,
-                        bytes: *bytes,
-                        valid,
-                        group,
-                    },
-                );
+                self.submit(at, Copy::Small { src, dst, bytes: *bytes, valid, group });
             }
-            Op::CpAsyncArrive {
-                at: a,
-                space,
-                noinc,
-            } => {
+            Op::CpAsyncArrive { at: a, space, noinc } => {
                 let v = self.address(x, w, *a, *space, lane);
                 let mbar = self.resolve_shared(x.c, *space, v)?;
-                if !noinc
-                    && let Some(b) = self.ctas[mbar.0]
-                        .mbars
-                        .iter_mut()
-                        .find(|b| b.offset == mbar.1)
-                {
+                if !noinc && let Some(b) = self.ctas[mbar.0].mbars.iter_mut().find(|b| b.offset == mbar.1) {
                     b.pending += 1;
                 }
                 self.submit(at, Copy::SmallArrive { mbar });
             }
-            Op::TryCancel {
-                dst,
-                mbar,
-                multicast,
-            } => {
+            Op::TryCancel { dst, mbar, multicast } => {
                 let dst = self.own(x, w, *dst, lane)?;
                 let mbar = self.own(x, w, *mbar, lane)?;
                 let mut bytes = [0u8; 16];
@@ -325,9 +230,7 @@ impl<'r> Cluster<'r> {
                     }
                 }
                 let to = if *multicast {
-                    (0..self.ctas.len())
-                        .map(|r| ((r, dst.1), (r, mbar.1)))
-                        .collect()
+                    (0..self.ctas.len()).map(|r| ((r, dst.1), (r, mbar.1))).collect()
                 } else {
                     vec![(dst, mbar)]
                 };
@@ -354,11 +257,7 @@ impl<'r> Cluster<'r> {
         at: Origin,
         copy: &TensorCopy,
     ) -> Result<(Option<Box<TensorMapParams>>, Vec<i32>), Fault> {
-        let coords: Vec<i32> = copy
-            .coords
-            .iter()
-            .map(|&s| self.value(x, w, s, lane) as i32)
-            .collect();
+        let coords: Vec<i32> = copy.coords.iter().map(|&s| self.value(x, w, s, lane) as i32).collect();
         let address = self.address(x, w, copy.map, Space::Generic, lane);
         if address % 64 != 0 {
             return Err(Fault::Misaligned { address, bytes: 64 });
@@ -369,11 +268,7 @@ impl<'r> Cluster<'r> {
         match TensorMapParams::decode(&bytes) {
             Ok(map) => Ok((Some(Box::new(map)), coords)),
             Err(e) => {
-                self.report(
-                    FindingKind::IllegalTensorMap,
-                    at,
-                    format!("tensor map at {address:#x}: {e}"),
-                );
+                self.report(FindingKind::IllegalTensorMap, at, format!("tensor map at {address:#x}: {e}"));
                 Ok((None, coords))
             }
         }
@@ -383,37 +278,22 @@ impl<'r> Cluster<'r> {
     pub(super) fn perform(&mut self, p: &mut Pending) -> bool {
         let at = p.at;
         let result = match &mut p.copy {
-            Copy::TensorLoad { map, coords, to } => {
-                self.tensor_load(at, map, coords, to).map(|()| true)
-            }
-            Copy::BulkLoad { src, bytes, to } => {
-                self.bulk_load(at, *src, *bytes, to).map(|()| true)
-            }
-            Copy::BulkSmem {
-                src,
-                dst,
-                bytes,
-                mbar,
-            } => self.bulk_smem(at, *src, *dst, *bytes).map(|()| {
+            Copy::TensorLoad { map, coords, to } => self.tensor_load(at, map, coords, to).map(|()| true),
+            Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
+            Copy::BulkSmem { src, dst, bytes, mbar } => self.bulk_smem(at, *src, *dst, *bytes).map(|()| {
                 self.complete_tx(*mbar, *bytes, at);
                 true
             }),
-            Copy::Store {
-                from, to, staged, ..
-            } => match staged.take() {
+            Copy::Store { from, to, staged, .. } => match staged.take() {
                 None => self.stage(at, *from, to).map(|s| {
                     *staged = Some(s);
                     false
                 }),
                 Some(data) => self.write_out(at, to, &data).map(|()| true),
             },
-            Copy::Small {
-                src,
-                dst,
-                bytes,
-                valid,
-                ..
-            } => self.small(at, *src, *dst, *bytes, *valid).map(|()| true),
+            Copy::Small { src, dst, bytes, valid, .. } => {
+                self.small(at, *src, *dst, *bytes, *valid).map(|()| true)
+            }
             Copy::SmallArrive { mbar } => {
                 self.mbar_apply(mbar.0, mbar.1, MbarOp::Arrive(1, 0, false), at);
                 Ok(true)
@@ -461,11 +341,7 @@ impl<'r> Cluster<'r> {
             let mut buffer = [0u8; 256];
             let result = map.load_box(coords, *offset, &mut |chunk| {
                 match chunk {
-                    Chunk::Copy {
-                        mut global,
-                        mut shared,
-                        mut length,
-                    } => {
+                    Chunk::Copy { mut global, mut shared, mut length } => {
                         self.stats.tma_read += u64::from(length);
                         while length > 0 {
                             let n = length.min(256);
@@ -479,11 +355,7 @@ impl<'r> Cluster<'r> {
                             length -= n;
                         }
                     }
-                    Chunk::Fill {
-                        mut shared,
-                        mut length,
-                        pattern,
-                    } => {
+                    Chunk::Fill { mut shared, mut length, pattern } => {
                         for (i, b) in buffer.iter_mut().enumerate() {
                             *b = pattern[i % 8];
                         }
@@ -501,10 +373,7 @@ impl<'r> Cluster<'r> {
                 return self.box_error(at, e);
             }
             if let Some(a) = unwritten {
-                let text = format!(
-                    "nothing has written all of {}",
-                    self.global(a).describe(a, 16)
-                );
+                let text = format!("nothing has written all of {}", self.global(a).describe(a, 16));
                 self.report(FindingKind::UninitialisedGlobal, at, text);
             }
             self.complete_tx(*mbar, map.transaction_bytes(), at);
@@ -512,19 +381,11 @@ impl<'r> Cluster<'r> {
         Ok(())
     }
 
-    fn bulk_load(
-        &mut self,
-        at: Origin,
-        src: u64,
-        bytes: u32,
-        to: &[(Place, Place)],
-    ) -> Result<(), Fault> {
+    fn bulk_load(&mut self, at: Origin, src: u64, bytes: u32, to: &[(Place, Place)]) -> Result<(), Fault> {
         let mut data = vec![0u8; bytes as usize];
         if !self.global(src).load(src, &mut data)? {
-            let text = format!(
-                "nothing has written all of {}",
-                self.global(src).describe(src, u64::from(bytes))
-            );
+            let text =
+                format!("nothing has written all of {}", self.global(src).describe(src, u64::from(bytes)));
             self.report(FindingKind::UninitialisedGlobal, at, text);
         }
         self.stats.tma_read += u64::from(bytes);
@@ -539,12 +400,7 @@ impl<'r> Cluster<'r> {
     }
 
     /// Reads shared memory for an asynchronous unit.
-    fn read_shared(
-        &mut self,
-        at: Origin,
-        (cta, offset): Place,
-        out: &mut [u8],
-    ) -> Result<(), Fault> {
+    fn read_shared(&mut self, at: Origin, (cta, offset): Place, out: &mut [u8]) -> Result<(), Fault> {
         match self.ctas[cta].smem.read(offset, out) {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -568,21 +424,12 @@ impl<'r> Cluster<'r> {
         self.store_shared(dst.0, dst.1, &data)
     }
 
-    fn small(
-        &mut self,
-        at: Origin,
-        src: u64,
-        dst: Place,
-        bytes: u32,
-        valid: u32,
-    ) -> Result<(), Fault> {
+    fn small(&mut self, at: Origin, src: u64, dst: Place, bytes: u32, valid: u32) -> Result<(), Fault> {
         let mut data = [0u8; 16];
         let part = &mut data[..valid as usize];
         if valid > 0 && !self.global(src).load(src, part)? {
-            let text = format!(
-                "nothing has written all of {}",
-                self.global(src).describe(src, u64::from(valid))
-            );
+            let text =
+                format!("nothing has written all of {}", self.global(src).describe(src, u64::from(valid)));
             self.report(FindingKind::UninitialisedGlobal, at, text);
         }
         self.stats.global_read += u64::from(valid);
@@ -590,12 +437,7 @@ impl<'r> Cluster<'r> {
     }
 
     /// First half of a store: shared memory is read.
-    fn stage(
-        &mut self,
-        at: Origin,
-        from: Place,
-        to: &StoreTo,
-    ) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
+    fn stage(&mut self, at: Origin, from: Place, to: &StoreTo) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
         match to {
             StoreTo::Linear { global, bytes, .. } => {
                 let mut data = vec![0u8; *bytes as usize];
@@ -605,12 +447,7 @@ impl<'r> Cluster<'r> {
             StoreTo::Tensor { map, coords, .. } => {
                 let mut out = Vec::new();
                 let result = map.store_box(coords, from.1, &mut |chunk| {
-                    if let Chunk::Copy {
-                        global,
-                        shared,
-                        length,
-                    } = chunk
-                    {
+                    if let Chunk::Copy { global, shared, length } = chunk {
                         let mut data = vec![0u8; length as usize];
                         self.read_shared(at, (from.0, shared), &mut data)?;
                         out.push((global, data));
@@ -626,12 +463,7 @@ impl<'r> Cluster<'r> {
     }
 
     /// Second half of a store: global memory is written.
-    fn write_out(
-        &mut self,
-        at: Origin,
-        to: &StoreTo,
-        data: &[(u64, Vec<u8>)],
-    ) -> Result<(), Fault> {
+    fn write_out(&mut self, at: Origin, to: &StoreTo, data: &[(u64, Vec<u8>)]) -> Result<(), Fault> {
         let reduce = match to {
             StoreTo::Linear { reduce, .. } | StoreTo::Tensor { reduce, .. } => *reduce,
         };
@@ -651,10 +483,7 @@ impl<'r> Cluster<'r> {
                 let (_, written) =
                     memory.update(address, n as u32, |old| atomic::combine(op, ty, old, v, 0))?;
                 if !written {
-                    let text = format!(
-                        "nothing has written all of {}",
-                        memory.describe(address, n as u64)
-                    );
+                    let text = format!("nothing has written all of {}", memory.describe(address, n as u64));
                     self.report(FindingKind::UninitialisedGlobal, at, text);
                 }
             }

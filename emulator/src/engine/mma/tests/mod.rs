@@ -3,12 +3,14 @@
 //! - [`oracle`]: the sum rule once more, in binary64 fractions instead of integers
 //! - [`rows`]: every path against the scalar rule and the oracle, bit for bit
 //! - [`rules`]: the sum rule on sums worked out by hand
+//! - [`vectors`]: every path against results of MMA-Sim
 //! - [`whole`]: whole instructions, which [`setup`] lays out element by element from the ISA's tables
 
 mod oracle;
 mod rows;
 mod rules;
 mod setup;
+mod vectors;
 mod whole;
 
 /// Reproducible numbers without pattern (SplitMix64).
