@@ -14,7 +14,7 @@ if messages=$(LLVM_SYS_221_PREFIX=/nonexistent cargo build --locked --features o
   fail "a gate that is not built in compiled without LLVM"
 fi
 for part in 'the gate `tanh(A @ B1) * (A @ B2)` is not built in' 'enable the feature `llvm` of silumin' \
-  'own_gate.rs:6:43'; do
+  'own_gate.rs:6:42'; do
   grep -qF -- "$part" <<<"$messages" || fail "the message lacks '$part':"$'\n'"$messages"
 done
 
