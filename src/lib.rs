@@ -41,6 +41,7 @@
 //!   [`Device`], [`DualGemm`], [`LoadedKernel`].
 
 pub use silumin_codegen as codegen;
+pub use silumin_macros::dual_gemm;
 pub use silumin_runtime as runtime;
 
 pub use codegen::arch::Arch;

@@ -2,6 +2,7 @@
 
 pub mod arch;
 pub mod config;
+pub mod dsl;
 pub mod error;
 pub mod gate;
 pub mod kernel;

@@ -37,6 +37,19 @@ impl Number {
         (value as f32).is_finite().then_some(Number(value))
     }
 
+    /// The number nearest to `value`: `value` itself wherever [`Number::new`] takes it, else the
+    /// largest of f32 with its sign, and 0 for NaN. For code that was generated from a number.
+    pub const fn nearest(value: f64) -> Self {
+        if value.is_nan() {
+            return Number(0.0);
+        }
+        match (value as f32).is_finite() {
+            true => Number(value),
+            false if value > 0.0 => Number(f32::MAX as f64),
+            false => Number(f32::MIN as f64),
+        }
+    }
+
     /// The value as written.
     pub fn get(self) -> f64 {
         self.0

@@ -45,6 +45,26 @@ pub struct FragmentError {
 }
 
 impl Fragment {
+    /// A fragment from constants, as generated code has them; the arguments are the fields.
+    pub fn from_static(
+        arch: &'static str,
+        width: usize,
+        inputs: &[&str],
+        outputs: &[&str],
+        scalars: &[&str],
+        text: &'static str,
+    ) -> Self {
+        let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
+        Fragment {
+            arch,
+            width,
+            inputs: owned(inputs),
+            outputs: owned(outputs),
+            scalars: owned(scalars),
+            text: Cow::Borrowed(text),
+        }
+    }
+
     /// The PTX with a register in every hole: `inputs`, `outputs` and `scalars` name one for each
     /// entry of the fields of those names. Each line ends in a newline and starts at column 0.
     ///

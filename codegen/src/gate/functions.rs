@@ -19,9 +19,10 @@
 //!
 //! The terms that grow with x are the rounding of the exponent, as in every `ex2`-based `expf`.
 //!
-//! NaN: `min`, `max`, `clamp` and `relu` follow PTX `min.f32`/`max.f32` (the other operand where
-//! one is NaN, so `relu(NaN)` is 0); everything else returns NaN for NaN. Infinities: `silu`,
-//! `gelu` and `gelu_tanh` are `x` times a probability, hence NaN at -inf (-inf times 0), inf at inf.
+//! NaN: every function returns NaN where an argument is NaN, as PyTorch's do; `min`, `max`, `clamp`
+//! and `relu` are made of `min.NaN` and `max.NaN`, so that none of them hides one. Infinities:
+//! `silu`, `gelu` and `gelu_tanh` are `x` times a probability, hence NaN at -inf (-inf times 0), inf
+//! at inf.
 
 use super::graph::{Graph, NodeId};
 
@@ -64,27 +65,37 @@ pub struct FunctionInfo {
     lower: fn(&mut Graph, &[NodeId]) -> NodeId,
 }
 
+/// The smaller of two, NaN where one is: `f64::min` would take the other.
+fn minimum(x: f64, y: f64) -> f64 {
+    if x.is_nan() || y.is_nan() { f64::NAN } else { x.min(y) }
+}
+
+/// The larger of two, NaN where one is.
+fn maximum(x: f64, y: f64) -> f64 {
+    if x.is_nan() || y.is_nan() { f64::NAN } else { x.max(y) }
+}
+
 /// Every function of the gate language, in the order of [`Function`].
 pub static FUNCTIONS: [FunctionInfo; 14] = [
     FunctionInfo {
         function: Function::Min,
         name: "min",
         parameters: &["x", "y"],
-        eval: |a| a[0].min(a[1]),
+        eval: |a| minimum(a[0], a[1]),
         lower: |g, a| g.min(a[0], a[1]),
     },
     FunctionInfo {
         function: Function::Max,
         name: "max",
         parameters: &["x", "y"],
-        eval: |a| a[0].max(a[1]),
+        eval: |a| maximum(a[0], a[1]),
         lower: |g, a| g.max(a[0], a[1]),
     },
     FunctionInfo {
         function: Function::Clamp,
         name: "clamp",
         parameters: &["x", "low", "high"],
-        eval: |a| a[0].max(a[1]).min(a[2]),
+        eval: |a| minimum(maximum(a[0], a[1]), a[2]),
         lower: |g, a| {
             let raised = g.max(a[0], a[1]);
             g.min(raised, a[2])
@@ -167,7 +178,7 @@ pub static FUNCTIONS: [FunctionInfo; 14] = [
         function: Function::Relu,
         name: "relu",
         parameters: &["x"],
-        eval: |a| a[0].max(0.0),
+        eval: |a| maximum(a[0], 0.0),
         lower: |g, a| {
             let zero = g.constant(0.0);
             g.max(a[0], zero)

@@ -39,9 +39,9 @@ pub enum Node {
     Fma(NodeId, NodeId, NodeId),
     /// `x / y` as `div.full.f32`: 2 ulp, any range.
     Div(NodeId, NodeId),
-    /// `min.f32`: the other operand where one is NaN.
+    /// `min.NaN.f32`: NaN where an operand is.
     Min(NodeId, NodeId),
-    /// `max.f32`: the other operand where one is NaN.
+    /// `max.NaN.f32`: NaN where an operand is.
     Max(NodeId, NodeId),
     /// `-x`
     Neg(NodeId),
@@ -210,12 +210,12 @@ impl Graph {
         self.add_node(Node::Div(x, y))
     }
 
-    /// The smaller of two; the other where one is NaN.
+    /// The smaller of two; NaN where one is.
     pub fn min(&mut self, x: NodeId, y: NodeId) -> NodeId {
         self.add_node(Node::Min(x, y))
     }
 
-    /// The larger of two; the other where one is NaN.
+    /// The larger of two; NaN where one is.
     pub fn max(&mut self, x: NodeId, y: NodeId) -> NodeId {
         self.add_node(Node::Max(x, y))
     }
@@ -301,6 +301,8 @@ impl Graph {
                 Node::Mul(x, y) => v(x) * v(y),
                 Node::Fma(x, y, z) => libm::fmaf(v(x), v(y), v(z)),
                 Node::Div(x, y) => approx(node, (f64::from(v(x)) / f64::from(v(y))) as f32),
+                // `f32::min` and `f32::max` would take the other operand.
+                Node::Min(x, y) | Node::Max(x, y) if v(x).is_nan() || v(y).is_nan() => f32::NAN,
                 Node::Min(x, y) => v(x).min(v(y)),
                 Node::Max(x, y) => v(x).max(v(y)),
                 Node::Neg(x) => -v(x),

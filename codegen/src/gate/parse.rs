@@ -446,7 +446,7 @@ impl Parser {
 }
 
 /// A name. Kernels call their parameters after it, so it has to be one in PTX too.
-fn name(input: ParseStream) -> Result<Ident> {
+pub(crate) fn name(input: ParseStream) -> Result<Ident> {
     let name: Ident = input.parse()?;
     let text = name.to_string();
     if text.starts_with("r#") || !text.is_ascii() {
@@ -511,7 +511,7 @@ fn unknown_function(name: &str) -> String {
 }
 
 /// Levenshtein distance.
-fn distance(x: &str, y: &str) -> usize {
+pub(crate) fn distance(x: &str, y: &str) -> usize {
     let y: Vec<char> = y.chars().collect();
     let mut row: Vec<usize> = (0..=y.len()).collect();
     for (i, a) in x.chars().enumerate() {

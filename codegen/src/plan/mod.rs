@@ -15,6 +15,7 @@ mod validate;
 
 pub use memory::{Region, SmemMap, TmemMap};
 pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
+pub(crate) use validate::SIZE_LIMIT;
 pub use validate::validate;
 
 use crate::arch::Arch;

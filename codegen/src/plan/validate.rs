@@ -13,7 +13,7 @@ use crate::error::{ConfigError, Sum};
 use crate::problem::{Problem, Shape};
 
 /// Largest M, N and K: TMA coordinates are signed 32-bit and tiles round up.
-const SIZE_LIMIT: u32 = 1 << 30;
+pub(crate) const SIZE_LIMIT: u32 = 1 << 30;
 /// The deepest pipeline and the deepest scale-factor ring beyond it.
 const STAGE_LIMIT: u32 = 32;
 /// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
