@@ -11,12 +11,12 @@ use crate::program::{Op, Pred, SINK};
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form {
         form: "add rnd? ftz? sat? .cc? type type?",
-        section: "9.7.1.1, 9.7.2.1, 9.7.3.3, 9.7.4.1",
+        section: "9.7.1.1, 9.7.2.1, 9.7.3.3, 9.7.4.1, 9.7.5.1",
         lower: arith,
     },
     Form {
         form: "sub rnd? ftz? sat? .cc? type type?",
-        section: "9.7.1.2, 9.7.2.3, 9.7.3.4, 9.7.4.2",
+        section: "9.7.1.2, 9.7.2.3, 9.7.3.4, 9.7.4.2, 9.7.5.2",
         lower: arith,
     },
     Form {
@@ -51,7 +51,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form {
         form: "fma rnd? ftz? sat? .relu? type type?",
-        section: "9.7.3.6, 9.7.4.4",
+        section: "9.7.3.6, 9.7.4.4, 9.7.5.3",
         lower: fma,
     },
     Form {
@@ -76,12 +76,12 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form {
         form: "abs ftz? type",
-        section: "9.7.1.10, 9.7.3.9",
+        section: "9.7.1.10, 9.7.3.9, 9.7.4.6",
         lower: one,
     },
     Form {
         form: "neg ftz? type",
-        section: "9.7.1.11, 9.7.3.10",
+        section: "9.7.1.11, 9.7.3.10, 9.7.4.5",
         lower: one,
     },
     Form {

@@ -1,4 +1,4 @@
-//! Loads, stores, atomics and address arithmetic (ISA sections 9.7.9 and 9.7.13.5).
+//! Loads, stores, atomics and address arithmetic (ISA sections 9.7.9, 9.7.13.5, 9.7.13.6).
 
 use super::scope::{Symbol, describe};
 use super::{Call, Form, Lower, LowerFn};
@@ -89,7 +89,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form {
         form: "red sem? scope? space? atomop .noftz? hint? vec? type",
-        section: "9.7.13.7",
+        section: "9.7.13.6",
         lower: atom,
     },
     Form {

@@ -26,22 +26,22 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form {
         form: "tcgen05.ld .sync .aligned tshape tnum .pack::16b? .b32",
-        section: "9.7.16.8.1",
+        section: "9.7.16.8.3",
         lower: ld,
     },
     Form {
         form: "tcgen05.st .sync .aligned tshape tnum .unpack::16b? .b32",
-        section: "9.7.16.8.2",
+        section: "9.7.16.8.4",
         lower: st,
     },
     Form {
         form: "tcgen05.wait::ld .sync .aligned",
-        section: "9.7.16.8.3",
+        section: "9.7.16.8.5",
         lower: |lw, _| done(lw, Op::TcWait { load: true }),
     },
     Form {
         form: "tcgen05.wait::st .sync .aligned",
-        section: "9.7.16.8.3",
+        section: "9.7.16.8.5",
         lower: |lw, _| done(lw, Op::TcWait { load: false }),
     },
     Form {
