@@ -8,7 +8,7 @@ use crate::finding::{Finding, Stats};
 use crate::lanes::Lanes;
 use crate::launch::{Schedule, product};
 use crate::memory::Smem;
-use crate::program::{CONSTANTS, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
+use crate::program::{CONSTANTS, Op, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::VecDeque;
 
 /// What a group of lanes waits for.
@@ -99,6 +99,8 @@ pub(crate) struct Warp {
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
     pub stores: Vec<TmemStore>,
+    /// Copies of registers that a `tcgen05.ld` has yet to fill, as (pc, lanes): done at the wait.
+    pub deferred: Vec<(u32, u32)>,
     /// Committed bulk groups, per lane.
     pub bulk_groups: [u32; 32],
     /// Committed `cp.async` groups, per lane.
@@ -144,6 +146,20 @@ impl Warp {
             }
         }
         self.init[d as usize] |= m;
+    }
+
+    /// True for a register that holds nothing until `tcgen05.wait::ld`.
+    pub fn is_pending(&self, p: &Program, s: Slot) -> bool {
+        if self.loads.is_empty() {
+            return false;
+        }
+        let copied = |pc: u32| match p.code.get(pc as usize).map(|i| &i.op) {
+            Some(Op::Mov { d, .. }) => *d == s,
+            Some(Op::Pack { d, .. } | Op::Unpack { d, .. }) => d.contains(&s),
+            _ => false,
+        };
+        self.loads.iter().any(|l| l.dst.contains(&s))
+            || self.deferred.iter().any(|&(pc, _)| copied(pc))
     }
 
     /// Marks lanes of a register as not written.
@@ -342,6 +358,7 @@ fn new_warp(
         returns: Vec::new(),
         loads: Vec::new(),
         stores: Vec::new(),
+        deferred: Vec::new(),
         bulk_groups: [0; 32],
         copy_groups: [0; 32],
         cluster_phase: None,
