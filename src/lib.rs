@@ -1,1 +1,60 @@
-//! Gated dual GEMMs for LLM inference.
+//! Gated dual GEMMs for LLM inference: `silu(A @ B1) * (A @ B2)`, one line, becomes a PTX kernel
+//! made for one shape, one chip and one set of tuning knobs.
+//!
+//! A kernel is made and loaded per shape at model load, and launched with buffers of its device. The
+//! device is an argument: the emulated one runs the same PTX on the CPU, needs no GPU and no CUDA,
+//! and reports whatever is wrong with it.
+//!
+//! ```
+//! use silumin::runtime::format::quantize::{TensorScale, quantize};
+//! use silumin::{Arch, Args, Device, DualGemm, Gate, Shape, Spec};
+//!
+//! // At model load: the kernels for the shapes that will come.
+//! let gate: Gate = "silu(A @ B1) * (A @ B2)".parse()?;
+//! let swiglu = DualGemm::new(Spec::new(gate, &[Arch::Sm100a])?);
+//! let device = Device::emulated(Arch::Sm100a);
+//! let (m, n, k) = (3, 8, 64);
+//! let kernels = swiglu.warmup(&device, &[Shape::new(m, n, k)])?;
+//!
+//! // Operands: NVFP4 codes, and scale factors in the order the tensor cores read.
+//! let rows = |rows: u32| quantize(&vec![0.75f32; (rows * k) as usize], rows as usize, k as usize, TensorScale::One);
+//! let (x, w) = (rows(m)?, rows(n)?);
+//! let [a, b1, b2] = [device.upload(x.codes())?, device.upload(w.codes())?, device.upload(w.codes())?];
+//! let sfa = device.upload(&x.blocked_scales()?)?;
+//! let sfb1 = device.upload(&w.blocked_scales()?)?;
+//! let sfb2 = device.upload(&w.blocked_scales()?)?;
+//! let c = device.alloc((m * n * 2) as usize)?;
+//!
+//! // In the middle of serving: look up and launch, nothing is compiled.
+//! let args =
+//!     Args { a: &a, b1: &b1, b2: &b2, sfa: &sfa, sfb1: &sfb1, sfb2: &sfb2, c: &c, scalars: &[] };
+//! kernels.for_problem(m, n, k)?.launch(&device.stream(), &args)?;
+//!
+//! // Both products are 64 * 0.75 * 0.75 = 36, and silu(36) * 36 is 1296 in f16.
+//! let one = c.slice(0, 2)?.download()?;
+//! assert_eq!(one, 0x6510u16.to_le_bytes());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
+//! * [`runtime`]: devices, launches, number formats, reference mathematics and the checker;
+//!   [`Device`], [`DualGemm`], [`LoadedKernel`].
+
+pub use silumin_codegen as codegen;
+pub use silumin_macros::dual_gemm;
+pub use silumin_runtime as runtime;
+
+pub use codegen::arch::Arch;
+pub use codegen::config::Config;
+pub use codegen::gate::Gate;
+pub use codegen::kernel::Kernel;
+pub use codegen::plan::{Operand, Plan};
+pub use codegen::problem::{Formats, OperandFormat, OutputFormat, Problem, Shape};
+pub use codegen::spec::Spec;
+pub use runtime::check::CheckReport;
+pub use runtime::device::{Buffer, Device, DeviceError, EmulatorOptions, Stream};
+pub use runtime::gemm::{
+    Args, DeviceOperands, DualGemm, Kernels, LaunchError, LaunchReport, LoadError, LoadedKernel,
+    UnknownShape, Verification, VerifyError, WarmupError,
+};
+pub use runtime::inputs::Distribution;

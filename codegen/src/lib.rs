@@ -1,1 +1,12 @@
 //! Problem and configuration to plan to PTX: the code generator of silumin.
+
+pub mod arch;
+pub mod config;
+pub mod dsl;
+pub mod error;
+pub mod gate;
+pub mod kernel;
+pub mod plan;
+pub mod problem;
+pub mod render;
+pub mod spec;

@@ -19,25 +19,10 @@ const N: u32 = 256;
 
 /// Name, kind, scale vector size, instruction descriptor.
 const KINDS: [(&str, MmaKind, Option<ScaleVec>, u32); 8] = [
-    (
-        "mxf4nvf4.4X",
-        MmaKind::Mxf4nvf4,
-        Some(ScaleVec::X4),
-        0x0840_0480,
-    ),
-    (
-        "mxf4nvf4.2X",
-        MmaKind::Mxf4nvf4,
-        Some(ScaleVec::X2),
-        0x08c0_0480,
-    ),
+    ("mxf4nvf4.4X", MmaKind::Mxf4nvf4, Some(ScaleVec::X4), 0x0840_0480),
+    ("mxf4nvf4.2X", MmaKind::Mxf4nvf4, Some(ScaleVec::X2), 0x08c0_0480),
     ("mxf4", MmaKind::Mxf4, Some(ScaleVec::X2), 0x08c0_0480),
-    (
-        "mxf8f6f4.e4m3",
-        MmaKind::Mxf8f6f4,
-        Some(ScaleVec::X1),
-        0x08c0_0000,
-    ),
+    ("mxf8f6f4.e4m3", MmaKind::Mxf8f6f4, Some(ScaleVec::X1), 0x08c0_0000),
     ("f8f6f4.e4m3", MmaKind::F8f6f4, None, 0x0840_0010),
     ("f16.bf16", MmaKind::F16, None, 0x0840_0490),
     ("tf32", MmaKind::Tf32, None, 0x0840_0910),
@@ -64,10 +49,7 @@ fn tile(packing: Packing, rows: u32, seed: u32) -> OperandTile {
     };
     if packing != Packing::Packed4 {
         for row in &mut rows {
-            row.iter_mut()
-                .skip(width - 1)
-                .step_by(width)
-                .for_each(|top| *top &= 0xbf);
+            row.iter_mut().skip(width - 1).step_by(width).for_each(|top| *top &= 0xbf);
         }
     }
     OperandTile { packing, rows }
@@ -89,15 +71,9 @@ fn rows(c: &mut Criterion) {
             _ => 0x30,
         };
         let mut words = |count: u32| -> Vec<u32> {
-            (0..count)
-                .map(|_| u32::from_le_bytes(std::array::from_fn(|_| byte() & 0xf | ordinary)))
-                .collect()
+            (0..count).map(|_| u32::from_le_bytes(std::array::from_fn(|_| byte() & 0xf | ordinary))).collect()
         };
-        let scales = idesc.scale.map(|factors| Scales {
-            factors,
-            a: words(M),
-            b: words(N),
-        });
+        let scales = idesc.scale.map(|factors| Scales { factors, a: words(M), b: words(N) });
         group.throughput(Throughput::Elements(u64::from(M * N * kind.k())));
         for path in Path::available() {
             for arithmetic in [Arithmetic::Hardware, Arithmetic::F32] {
@@ -128,12 +104,7 @@ fn whole(c: &mut Criterion) {
             for word in tmem.row_mut(lane, 0, 512).into_iter().flatten() {
                 *word = 0;
             }
-            for (column, word) in tmem
-                .row_mut(lane, 256, 16)
-                .into_iter()
-                .flatten()
-                .enumerate()
-            {
+            for (column, word) in tmem.row_mut(lane, 256, 16).into_iter().flatten().enumerate() {
                 // The same in every quarter of the lanes.
                 *word = (lane % 32 + 32 * column as u32) % 0x0f * 0x0101_0101 + 0x3030_3030;
             }
@@ -161,10 +132,7 @@ fn whole(c: &mut Criterion) {
                 Ok(())
             };
             bench.iter(|| {
-                let mut ctas = [CtaMemory {
-                    tmem: &mut tmem,
-                    smem: &mut smem,
-                }];
+                let mut ctas = [CtaMemory { tmem: &mut tmem, smem: &mut smem }];
                 if let Err(error) = execute(&instruction, &mut ctas, Arithmetic::Hardware) {
                     panic!("{error}");
                 }

@@ -6,8 +6,8 @@
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
 
 use silumin_emulator::{
-    Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, Module, OobFill, Options,
-    SwizzleMode, TensorMapParams,
+    Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode,
+    TensorMapParams,
 };
 use std::error::Error;
 
@@ -15,9 +15,7 @@ fn bytes(n: usize, seed: u64, mask: u8) -> Vec<u8> {
     let mut state = seed;
     (0..n)
         .map(|_| {
-            state = state
-                .wrapping_mul(0x5851_f42d_4c95_7f2d)
-                .wrapping_add(0x1405_7b7e_f767_814f);
+            state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
             (state >> 56) as u8 & mask
         })
         .collect()
@@ -40,10 +38,7 @@ fn map(address: u64, rows: u64, row_bytes: u64) -> Result<Arg, Box<dyn Error>> {
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let given: Vec<usize> = std::env::args()
-        .skip(1)
-        .map(|a| a.parse())
-        .collect::<Result<_, _>>()?;
+    let given: Vec<usize> = std::env::args().skip(1).map(|a| a.parse()).collect::<Result<_, _>>()?;
     let [m, n, k] = match given.as_slice() {
         [] => [512, 8192, 7168],
         &[m, n, k] => [m, n, k],
@@ -52,10 +47,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if m % 128 != 0 || n % 128 != 0 || k % 256 != 0 {
         return Err("M and N are multiples of 128, K of 256".into());
     }
-    let module = Module::parse(
-        "nvfp4_gemm.ptx",
-        include_str!("../tests/ptx/nvfp4_gemm.ptx"),
-    )?;
+    let module = Module::parse("nvfp4_gemm.ptx", include_str!("../tests/ptx/nvfp4_gemm.ptx"))?;
     let mut memory = GlobalMemory::new();
     let a = memory.alloc_from("a", &bytes(m * k / 2, 1, 0xff));
     let b = memory.alloc_from("b", &bytes(n * k / 2, 2, 0xff));
@@ -86,19 +78,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let macs: u64 = s.mma_macs.values().sum();
     println!("{m} x {n} x {k}: {seconds:.2} s");
     println!("  {:.2} GMAC/s of tcgen05.mma", macs as f64 / seconds / 1e9);
-    println!(
-        "  {} PTX instructions, {:.2} M/s",
-        s.instructions,
-        s.instructions as f64 / seconds / 1e6
-    );
-    println!(
-        "  TMA {} MiB read, {} KiB stored by threads",
-        s.tma_read >> 20,
-        s.global_written >> 10
-    );
-    if report.is_clean() {
-        Ok(())
-    } else {
-        Err("the run had findings".into())
-    }
+    println!("  {} PTX instructions, {:.2} M/s", s.instructions, s.instructions as f64 / seconds / 1e6);
+    println!("  TMA {} MiB read, {} KiB stored by threads", s.tma_read >> 20, s.global_written >> 10);
+    if report.is_clean() { Ok(()) } else { Err("the run had findings".into()) }
 }

@@ -198,37 +198,21 @@ fn check_shape(program: &Program, launch: &Launch) -> Result<(), LaunchError> {
     let bad = |what, dims, rule: String| Err(LaunchError::Shape { what, dims, rule });
     let (grid, block, cluster) = (launch.grid, launch.block, launch.cluster);
     if grid.contains(&0) || grid[0] > 0x7fff_ffff || grid[1] > 65535 || grid[2] > 65535 {
-        return bad(
-            "grid",
-            grid,
-            "each dimension is at least 1, y and z at most 65535".to_owned(),
-        );
+        return bad("grid", grid, "each dimension is at least 1, y and z at most 65535".to_owned());
     }
     if block.contains(&0) || product(block) > 1024 || block[2] > 64 {
-        return bad(
-            "block",
-            block,
-            "1 to 1024 threads, at most 64 along z".to_owned(),
-        );
+        return bad("block", block, "1 to 1024 threads, at most 64 along z".to_owned());
     }
     if cluster.contains(&0) || product(cluster) > u64::from(MAX_CLUSTER) {
         return bad("cluster", cluster, format!("1 to {MAX_CLUSTER} CTAs"));
     }
     if (0..3).any(|i| grid[i] % cluster[i] != 0) {
-        return bad(
-            "cluster",
-            cluster,
-            format!("the grid {grid:?} is not a multiple of it"),
-        );
+        return bad("cluster", cluster, format!("the grid {grid:?} is not a multiple of it"));
     }
     if let Some(r) = program.reqntid
         && product(r) != product(block)
     {
-        return bad(
-            "block",
-            block,
-            format!("the kernel requires .reqntid {r:?}"),
-        );
+        return bad("block", block, format!("the kernel requires .reqntid {r:?}"));
     }
     if let Some(m) = program.maxntid
         && product(block) > product(m)
@@ -238,11 +222,7 @@ fn check_shape(program: &Program, launch: &Launch) -> Result<(), LaunchError> {
     if let Some(r) = program.reqcluster
         && r != cluster
     {
-        return bad(
-            "cluster",
-            cluster,
-            format!("the kernel requires .reqnctapercluster {r:?}"),
-        );
+        return bad("cluster", cluster, format!("the kernel requires .reqnctapercluster {r:?}"));
     }
     Ok(())
 }
@@ -329,17 +309,9 @@ impl Module {
         }
         let fixed = program.static_end - crate::program::SMEM_BASE;
         let end = u64::from(dynamic_base(program)) + u64::from(launch.dynamic_smem);
-        let used = if launch.dynamic_smem == 0 {
-            u64::from(program.static_end)
-        } else {
-            end
-        };
+        let used = if launch.dynamic_smem == 0 { u64::from(program.static_end) } else { end };
         if used > u64::from(MAX_SMEM) + u64::from(crate::program::SMEM_BASE) {
-            return Err(LaunchError::SharedMemory {
-                fixed,
-                dynamic: launch.dynamic_smem,
-                end,
-            });
+            return Err(LaunchError::SharedMemory { fixed, dynamic: launch.dynamic_smem, end });
         }
         crate::exec::run(self, program, launch, params, memory, options)
     }

@@ -20,11 +20,7 @@ pub struct ParseError {
 
 impl fmt::Display for ParseError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}:{}: {}\n    {}",
-            self.file, self.line, self.message, self.text
-        )
+        write!(f, "{}:{}: {}\n    {}", self.file, self.line, self.message, self.text)
     }
 }
 
@@ -93,9 +89,7 @@ impl Module {
             )
         };
         if !syntax.is_empty() {
-            return Err(fail(
-                syntax.into_iter().map(|e| (e.line, e.message)).collect(),
-            ));
+            return Err(fail(syntax.into_iter().map(|e| (e.line, e.message)).collect()));
         }
         let Lowered { kernels, image } = module::lower(&ast).map_err(fail)?;
         Ok(Module {
@@ -116,15 +110,7 @@ impl Module {
     /// Parameters of a kernel, or `None` if there is no such kernel.
     pub fn parameters(&self, entry: &str) -> Option<Vec<Parameter>> {
         let p = self.program(entry)?;
-        Some(
-            p.params
-                .iter()
-                .map(|p| Parameter {
-                    name: p.name.clone(),
-                    bytes: p.bytes,
-                })
-                .collect(),
-        )
+        Some(p.params.iter().map(|p| Parameter { name: p.name.clone(), bytes: p.bytes }).collect())
     }
 
     /// `.version` of the text.
@@ -143,16 +129,10 @@ impl Module {
     }
 
     pub(crate) fn program(&self, entry: &str) -> Option<&Program> {
-        self.kernels
-            .iter()
-            .find(|(n, _)| n == entry)
-            .map(|(_, p)| p)
+        self.kernels.iter().find(|(n, _)| n == entry).map(|(_, p)| p)
     }
 
     pub(crate) fn line(&self, line: u32) -> &str {
-        (line as usize)
-            .checked_sub(1)
-            .and_then(|i| self.lines.get(i))
-            .map_or("", String::as_str)
+        (line as usize).checked_sub(1).and_then(|i| self.lines.get(i)).map_or("", String::as_str)
     }
 }

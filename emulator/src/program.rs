@@ -27,10 +27,7 @@ pub(crate) struct Pred {
 }
 
 impl Pred {
-    pub const ALWAYS: Pred = Pred {
-        slot: TRUE,
-        negated: false,
-    };
+    pub const ALWAYS: Pred = Pred { slot: TRUE, negated: false };
 }
 
 /// State spaces of memory instructions.

@@ -7,9 +7,7 @@ use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options};
 
 /// Runs one-thread code that leaves results in `%r0` up to `%r{n-1}`.
 fn results(code: &str, n: usize) -> Vec<u32> {
-    let stores: String = (0..n)
-        .map(|i| format!("    st.global.b32 [%out+{}], %r{i};\n", 4 * i))
-        .collect();
+    let stores: String = (0..n).map(|i| format!("    st.global.b32 [%out+{}], %r{i};\n", 4 * i)).collect();
     words(&format!("{code}\n{stores}"), 1, n)
 }
 
@@ -180,9 +178,7 @@ fn floats_round_flush_and_saturate() {
         0,
         0x0040_0000,
         0x3f80_0000,
-        f32::from_bits(0x3f80_0001)
-            .mul_add(f32::from_bits(0x3f80_0001), -1.0)
-            .to_bits(),
+        f32::from_bits(0x3f80_0001).mul_add(f32::from_bits(0x3f80_0001), -1.0).to_bits(),
         0x7fff_ffff,
         0x3f80_0000,
         0x7fff_ffff,
@@ -216,17 +212,8 @@ fn packed_floats_work_on_both_halves() {
     max.f16x2 %r7, %r30, %r31;
     neg.f16x2 %r8, %r30;";
     let f = f32::to_bits;
-    let want = [
-        f(4.0),
-        f(10.0),
-        f(4.0),
-        f(6.0),
-        0x4200_4200,
-        0x4200_4400,
-        0x4040_4080,
-        0x4000_4000,
-        0xbc00_c000,
-    ];
+    let want =
+        [f(4.0), f(10.0), f(4.0), f(6.0), 0x4200_4200, 0x4200_4400, 0x4040_4080, 0x4000_4000, 0xbc00_c000];
     assert_eq!(results(code, 9), want);
 }
 
@@ -331,38 +318,23 @@ fn random_f32_operations_match_the_host() {
         .map(|_| {
             let bits = r.next() as u32;
             // Exponents near one, so that the sums cancel, and some subnormals.
-            let e = if r.next().is_multiple_of(8) {
-                0
-            } else {
-                120 + r.next() as u32 % 16
-            };
+            let e = if r.next().is_multiple_of(8) { 0 } else { 120 + r.next() as u32 % 16 };
             f32::from_bits(bits & 0x807f_ffff | e << 23)
         })
         .collect();
     let bytes: Vec<u8> = inputs.iter().flat_map(|v| v.to_le_bytes()).collect();
     let data = memory.alloc_from("data", &bytes);
-    let report = run(
-        &module,
-        &launch(1, 64, vec![Arg::Pointer(memory.address(&data))]),
-        &memory,
-        &Options::default(),
-    );
+    let report =
+        run(&module, &launch(1, 64, vec![Arg::Pointer(memory.address(&data))]), &memory, &Options::default());
     assert!(report.is_clean(), "{}", report.findings[0]);
-    let out: Vec<u32> = memory
-        .read(&data)
-        .chunks(4)
-        .map(|c| u32::from_le_bytes(c.try_into().unwrap()))
-        .collect();
+    let out: Vec<u32> =
+        memory.read(&data).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
     for t in 0..64 {
         let [a, b, c] = [0, 1, 2].map(|i| inputs[8 * t + i]);
         let want = [a + b, a * b, a.mul_add(b, c), a / b];
         for (i, w) in want.iter().enumerate() {
             let w = if w.is_nan() { 0x7fff_ffff } else { w.to_bits() };
-            assert_eq!(
-                out[8 * t + 4 + i],
-                w,
-                "thread {t}, operation {i}: {a} {b} {c}"
-            );
+            assert_eq!(out[8 * t + 4 + i], w, "thread {t}, operation {i}: {a} {b} {c}");
         }
     }
 }
@@ -374,9 +346,6 @@ fn a_register_nothing_wrote_is_named() {
         1,
         FindingKind::UninitialisedRegister,
     );
-    assert!(
-        text.contains("%r17 is read but nothing has written it"),
-        "{text}"
-    );
+    assert!(text.contains("%r17 is read but nothing has written it"), "{text}");
     assert!(text.contains("add.u32 %r0, %r17, 1;"), "{text}");
 }

@@ -164,42 +164,19 @@ fn recursion_is_refused() {
 fn shuffles_votes_matches_and_reductions() {
     let l: Vec<u32> = (0..32).collect();
     let id = "mov.u32 %r1, %laneid;";
-    let down = lanes(&format!(
-        "{id} shfl.sync.down.b32 %r0|%p0, %r1, 4, 31, 0xffffffff;"
-    ));
-    assert_eq!(
-        down,
-        l.iter()
-            .map(|&i| if i < 28 { i + 4 } else { i })
-            .collect::<Vec<_>>()
-    );
-    let bfly = lanes(&format!(
-        "{id} shfl.sync.bfly.b32 %r0, %r1, 9, 31, 0xffffffff;"
-    ));
+    let down = lanes(&format!("{id} shfl.sync.down.b32 %r0|%p0, %r1, 4, 31, 0xffffffff;"));
+    assert_eq!(down, l.iter().map(|&i| if i < 28 { i + 4 } else { i }).collect::<Vec<_>>());
+    let bfly = lanes(&format!("{id} shfl.sync.bfly.b32 %r0, %r1, 9, 31, 0xffffffff;"));
     assert_eq!(bfly, l.iter().map(|&i| i ^ 9).collect::<Vec<_>>());
-    let up = lanes(&format!(
-        "{id} shfl.sync.up.b32 %r0, %r1, 1, 0, 0xffffffff;"
-    ));
-    assert_eq!(
-        up,
-        l.iter().map(|&i| i.saturating_sub(1)).collect::<Vec<_>>()
-    );
+    let up = lanes(&format!("{id} shfl.sync.up.b32 %r0, %r1, 1, 0, 0xffffffff;"));
+    assert_eq!(up, l.iter().map(|&i| i.saturating_sub(1)).collect::<Vec<_>>());
     // Segments of 8 lanes.
-    let idx = lanes(&format!(
-        "{id} shfl.sync.idx.b32 %r0, %r1, 3, 0x181f, 0xffffffff;"
-    ));
+    let idx = lanes(&format!("{id} shfl.sync.idx.b32 %r0, %r1, 3, 0x181f, 0xffffffff;"));
     assert_eq!(idx, l.iter().map(|&i| i / 8 * 8 + 3).collect::<Vec<_>>());
     let sum = lanes(&format!("{id} redux.sync.add.u32 %r0, %r1, 0xffffffff;"));
     assert_eq!(sum, vec![496; 32]);
-    let same = lanes(&format!(
-        "{id} and.b32 %r2, %r1, 3; match.any.sync.b32 %r0, %r2, 0xffffffff;"
-    ));
-    assert_eq!(
-        same,
-        l.iter()
-            .map(|&i| 0x1111_1111 << (i % 4))
-            .collect::<Vec<_>>()
-    );
+    let same = lanes(&format!("{id} and.b32 %r2, %r1, 3; match.any.sync.b32 %r0, %r2, 0xffffffff;"));
+    assert_eq!(same, l.iter().map(|&i| 0x1111_1111 << (i % 4)).collect::<Vec<_>>());
     let elected = lanes("elect.sync %r1|%p0, 0xffffffff; selp.u32 %r0, 7, 0, %p0;");
     assert_eq!(elected[0], 7);
     assert_eq!(elected[1..], [0; 31]);
@@ -233,22 +210,12 @@ fn special_registers_of_a_three_dimensional_launch() {
     let mut memory = GlobalMemory::new();
     let out = memory.alloc("out", 4 * 60 * 6);
     let args = vec![Arg::Pointer(memory.address(&out))];
-    let l = Launch {
-        grid: [3, 2, 1],
-        block: [5, 4, 3],
-        cluster: [1, 1, 1],
-        dynamic_smem: 0,
-        args,
-    };
+    let l = Launch { grid: [3, 2, 1], block: [5, 4, 3], cluster: [1, 1, 1], dynamic_smem: 0, args };
     let report = run(&parse(&text), &l, &memory, &Options::default());
     assert!(report.is_clean(), "{}", report.findings[0]);
     for (i, c) in memory.read(&out).chunks(4).enumerate() {
         let want = (i / 60 * 1000 + i % 60) as u32;
-        assert_eq!(
-            u32::from_le_bytes(c.try_into().unwrap()),
-            want,
-            "thread {i}"
-        );
+        assert_eq!(u32::from_le_bytes(c.try_into().unwrap()), want, "thread {i}");
     }
 }
 
@@ -274,10 +241,7 @@ SPIN:
 fn a_kernel_that_spins_for_ever_meets_the_limit() {
     let module = parse(&kernel("SPIN:\n    bra SPIN;"));
     let l = launch(1, 32, vec![Arg::U64(0)]);
-    let options = Options {
-        instruction_limit: 2_000_000,
-        ..Options::default()
-    };
+    let options = Options { instruction_limit: 2_000_000, ..Options::default() };
     let report = run(&module, &l, &GlobalMemory::new(), &options);
     assert_eq!(report.findings[0].kind, FindingKind::InstructionLimit);
     assert_eq!(report.findings[0].text, "bra SPIN;");
@@ -303,15 +267,7 @@ SET:
     let mut memory = GlobalMemory::new();
     let out = memory.alloc_from("out", &[0; 8]);
     let l = launch(5, 1, vec![Arg::Pointer(memory.address(&out))]);
-    let report = run(
-        &parse(&text),
-        &l,
-        &memory,
-        &Options {
-            threads: 1,
-            ..Options::default()
-        },
-    );
+    let report = run(&parse(&text), &l, &memory, &Options { threads: 1, ..Options::default() });
     assert!(report.is_clean(), "{}", report.findings[0]);
     assert_eq!(memory.read(&out), [4, 0, 0, 0, 99, 0, 0, 0]);
 }
@@ -376,15 +332,7 @@ DONE:",
         let mut memory = GlobalMemory::new();
         let out = memory.alloc_from("out", &[0; 4 * 50]);
         let l = launch(50, 1, vec![Arg::Pointer(memory.address(&out))]);
-        let report = run(
-            &parse(&text),
-            &l,
-            &memory,
-            &Options {
-                threads,
-                ..Options::default()
-            },
-        );
+        let report = run(&parse(&text), &l, &memory, &Options { threads, ..Options::default() });
         assert!(report.is_clean(), "{}", report.findings[0]);
         assert_eq!(memory.read(&out), 1u32.to_le_bytes().repeat(50));
     }

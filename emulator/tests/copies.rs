@@ -4,16 +4,11 @@ mod common;
 
 use common::{finding, kernel, launch, parse, run, words};
 use silumin_emulator::{
-    Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options,
-    Report, Schedule, SwizzleMode, TensorMapParams,
+    Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options, Report,
+    Schedule, SwizzleMode, TensorMapParams,
 };
 
-const SCHEDULES: [Schedule; 4] = [
-    Schedule::Early,
-    Schedule::Late,
-    Schedule::Random(1),
-    Schedule::Random(2),
-];
+const SCHEDULES: [Schedule; 4] = [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)];
 
 #[test]
 fn vectors_subwords_and_generic_addresses() {
@@ -47,19 +42,7 @@ fn vectors_subwords_and_generic_addresses() {
         1,
         8,
     );
-    assert_eq!(
-        got,
-        [
-            0xffff_ff80,
-            0x80ff,
-            0x80ff_7f01,
-            1,
-            0x80ff_7f01,
-            0x80ff_7f01,
-            0,
-            0
-        ]
-    );
+    assert_eq!(got, [0xffff_ff80, 0x80ff, 0x80ff_7f01, 1, 0x80ff_7f01, 0x80ff_7f01, 0, 0]);
 }
 
 #[test]
@@ -90,11 +73,8 @@ fn constants_and_module_variables_have_their_values() {
     let l = launch(1, 4, vec![Arg::Pointer(memory.address(&out))]);
     let report = run(&parse(&text), &l, &memory, &Options::default());
     assert!(report.is_clean(), "{}", report.findings[0]);
-    let got: Vec<u32> = memory
-        .read(&out)
-        .chunks(4)
-        .map(|c| u32::from_le_bytes(c.try_into().unwrap()))
-        .collect();
+    let got: Vec<u32> =
+        memory.read(&out).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
     assert_eq!(got, [16, 26, 36, 46]);
 }
 
@@ -121,60 +101,28 @@ fn atomics_of_many_ctas_add_up() {
     let l = launch(16, 64, vec![Arg::Pointer(memory.address(&out))]);
     let report = run(&parse(&text), &l, &memory, &Options::default());
     assert!(report.is_clean(), "{}", report.findings[0]);
-    let got: Vec<u32> = memory
-        .read(&out)
-        .chunks(4)
-        .map(|c| u32::from_le_bytes(c.try_into().unwrap()))
-        .collect();
+    let got: Vec<u32> =
+        memory.read(&out).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
     assert_eq!(got, [1024, 1023, 1024f32.to_bits(), 8, 0x6400_6400]);
 }
 
 #[test]
 fn faults_say_where() {
-    let text = finding(
-        "    ld.global.u32 %r0, [%out+4096];",
-        1,
-        FindingKind::OutOfBounds,
-    );
-    assert!(
-        text.contains("offset 4096 of buffer `out`, which has 4096 bytes"),
-        "{text}"
-    );
-    let text = finding(
-        "    ld.global.v2.u32 {%r0, %r1}, [%out+4];",
-        1,
-        FindingKind::Misaligned,
-    );
+    let text = finding("    ld.global.u32 %r0, [%out+4096];", 1, FindingKind::OutOfBounds);
+    assert!(text.contains("offset 4096 of buffer `out`, which has 4096 bytes"), "{text}");
+    let text = finding("    ld.global.v2.u32 {%r0, %r1}, [%out+4];", 1, FindingKind::Misaligned);
     assert!(text.contains("is not a multiple of 8"), "{text}");
-    let text = finding(
-        "    ld.global.u32 %r0, [%out];",
-        1,
-        FindingKind::UninitialisedGlobal,
-    );
-    assert!(
-        text.contains("nothing has written all of 4 bytes"),
-        "{text}"
-    );
+    let text = finding("    ld.global.u32 %r0, [%out];", 1, FindingKind::UninitialisedGlobal);
+    assert!(text.contains("nothing has written all of 4 bytes"), "{text}");
     let text = finding(
         "    .shared .align 4 .b8 s[8];\n    st.shared.u32 [s], 1;\n    ld.shared.u32 %r0, [s+4];",
         1,
         FindingKind::UninitialisedShared,
     );
-    assert!(
-        text.contains("nothing has written all of the 4 bytes at address 0x404"),
-        "{text}"
-    );
-    let text = finding(
-        "    mov.u64 %rd0, 0;\n    ld.global.u32 %r0, [%rd0];",
-        1,
-        FindingKind::OutOfBounds,
-    );
+    assert!(text.contains("nothing has written all of the 4 bytes at address 0x404"), "{text}");
+    let text = finding("    mov.u64 %rd0, 0;\n    ld.global.u32 %r0, [%rd0];", 1, FindingKind::OutOfBounds);
     assert!(text.contains("where no buffer is"), "{text}");
-    finding(
-        "    .shared .align 4 .b8 s[8];\n    st.shared.u32 [s+8], 1;",
-        1,
-        FindingKind::OutOfBounds,
-    );
+    finding("    .shared .align 4 .b8 s[8];\n    st.shared.u32 [s+8], 1;", 1, FindingKind::OutOfBounds);
 }
 
 fn map(
@@ -248,20 +196,8 @@ fn box_run(text: &str, x: i32, y: i32, schedule: Schedule) -> (Report, Vec<f32>)
         Arg::U32(y as u32),
     ];
     let module = parse(text);
-    let report = run(
-        &module,
-        &launch(1, 32, args),
-        &memory,
-        &Options {
-            schedule,
-            ..Options::default()
-        },
-    );
-    let out = memory
-        .read(&to)
-        .chunks(4)
-        .map(|c| f32::from_le_bytes(c.try_into().unwrap()))
-        .collect();
+    let report = run(&module, &launch(1, 32, args), &memory, &Options { schedule, ..Options::default() });
+    let out = memory.read(&to).chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
     (report, out)
 }
 
@@ -270,14 +206,8 @@ fn tensor_copies_fill_outside_and_reduce() {
     for schedule in SCHEDULES {
         for (x, y) in [(0, 0), (8, 2), (20, 4), (-5, -2)] {
             for (store, base) in [
-                (
-                    "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group",
-                    0.0,
-                ),
-                (
-                    "cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group",
-                    1.0,
-                ),
+                ("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", 0.0),
+                ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group", 1.0),
             ] {
                 let (report, out) = box_run(&BOX.replace("STORE", store), x, y, schedule);
                 assert!(report.is_clean(), "{}", report.findings[0]);
@@ -295,10 +225,7 @@ fn tensor_copies_fill_outside_and_reduce() {
 #[test]
 fn a_store_must_have_read_its_source_before_the_cta_ends() {
     let text = BOX
-        .replace(
-            "STORE",
-            "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group",
-        )
+        .replace("STORE", "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group")
         .replace("    cp.async.bulk.wait_group 0;\n", "");
     let (report, out) = box_run(&text, 0, 0, Schedule::Late);
     assert!(report.is_clean(), "{}", report.findings[0]);
@@ -330,21 +257,10 @@ WAIT:
         let start: Vec<u8> = (0..128u32).flat_map(u32::to_le_bytes).collect();
         let out = memory.alloc_from("out", &start);
         let l = launch(1, 1, vec![Arg::Pointer(memory.address(&out))]);
-        let report = run(
-            &parse(&kernel(body)),
-            &l,
-            &memory,
-            &Options {
-                schedule,
-                ..Options::default()
-            },
-        );
+        let report = run(&parse(&kernel(body)), &l, &memory, &Options { schedule, ..Options::default() });
         assert!(report.is_clean(), "{}", report.findings[0]);
-        let got: Vec<u32> = memory
-            .read(&out)
-            .chunks(4)
-            .map(|c| u32::from_le_bytes(c.try_into().unwrap()))
-            .collect();
+        let got: Vec<u32> =
+            memory.read(&out).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
         for (i, v) in got.iter().enumerate().map(|(i, v)| (i as u32, *v)) {
             let want = match i {
                 0..64 => i,
@@ -388,21 +304,10 @@ WAIT:
         let start: Vec<u8> = (0..128u32).flat_map(u32::to_le_bytes).collect();
         let out = memory.alloc_from("out", &start);
         let l = launch(1, 32, vec![Arg::Pointer(memory.address(&out))]);
-        let report = run(
-            &parse(&kernel(body)),
-            &l,
-            &memory,
-            &Options {
-                schedule,
-                ..Options::default()
-            },
-        );
+        let report = run(&parse(&kernel(body)), &l, &memory, &Options { schedule, ..Options::default() });
         assert!(report.is_clean(), "{}", report.findings[0]);
-        let got: Vec<u32> = memory
-            .read(&out)
-            .chunks(4)
-            .map(|c| u32::from_le_bytes(c.try_into().unwrap()))
-            .collect();
+        let got: Vec<u32> =
+            memory.read(&out).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect();
         for (i, v) in got.iter().enumerate() {
             let (t, k) = (i / 4, 3 - i % 4);
             let want = if t < 16 || k < 2 { 4 * t + k } else { 0 };
@@ -438,33 +343,13 @@ WAIT:
     barrier.cluster.wait.aligned;";
     for schedule in SCHEDULES {
         let mut memory = GlobalMemory::new();
-        let start: Vec<u8> = (0..32u32)
-            .flat_map(u32::to_le_bytes)
-            .chain([0; 16])
-            .collect();
+        let start: Vec<u8> = (0..32u32).flat_map(u32::to_le_bytes).chain([0; 16]).collect();
         let out = memory.alloc_from("out", &start);
         let args = vec![Arg::Pointer(memory.address(&out))];
-        let l = Launch {
-            grid: [4, 1, 1],
-            block: [1, 1, 1],
-            cluster: [4, 1, 1],
-            dynamic_smem: 0,
-            args,
-        };
-        let report = run(
-            &parse(&kernel(body)),
-            &l,
-            &memory,
-            &Options {
-                schedule,
-                ..Options::default()
-            },
-        );
+        let l = Launch { grid: [4, 1, 1], block: [1, 1, 1], cluster: [4, 1, 1], dynamic_smem: 0, args };
+        let report = run(&parse(&kernel(body)), &l, &memory, &Options { schedule, ..Options::default() });
         assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
-        assert_eq!(
-            memory.read(&out)[128..],
-            [16u32, 17, 18, 19].map(u32::to_le_bytes).concat()
-        );
+        assert_eq!(memory.read(&out)[128..], [16u32, 17, 18, 19].map(u32::to_le_bytes).concat());
     }
 }
 

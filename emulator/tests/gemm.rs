@@ -4,8 +4,8 @@ mod common;
 
 use common::{Random, parse, run};
 use silumin_emulator::{
-    Arg, Arithmetic, Buffer, DataType, Finding, FindingKind, GlobalMemory, Interleave, L2Promotion,
-    Launch, OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads,
+    Arg, Arithmetic, Buffer, DataType, Finding, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch,
+    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads,
 };
 
 const TEXT: &str = include_str!("ptx/nvfp4_gemm.ptx");
@@ -18,11 +18,7 @@ fn e2m1(code: u8) -> f64 {
 
 fn ue4m3(code: u8) -> f64 {
     let (e, m) = (code >> 3 & 15, f64::from(code & 7));
-    if e == 0 {
-        m / 512.0
-    } else {
-        (1.0 + m / 8.0) * 2f64.powi(i32::from(e) - 7)
-    }
+    if e == 0 { m / 512.0 } else { (1.0 + m / 8.0) * 2f64.powi(i32::from(e) - 7) }
 }
 
 /// Byte of the scale factor of `row` and 16-wide block `k` in the 128 x 4 block layout.
@@ -41,28 +37,20 @@ impl Operand {
         let mut r = Random(seed);
         let codes = (0..rows * k / 2).map(|_| r.next() as u8).collect();
         // Finite scales of every exponent that keeps sums well inside f32.
-        let scales = (0..rows * k / 16)
-            .map(|_| (r.next() % 0x60) as u8)
-            .collect();
+        let scales = (0..rows * k / 16).map(|_| (r.next() % 0x60) as u8).collect();
         Operand { codes, scales, k }
     }
 
     fn value(&self, row: usize, k: usize) -> f64 {
         let byte = self.codes[(row * self.k + k) / 2];
-        let code = if k.is_multiple_of(2) {
-            byte & 15
-        } else {
-            byte >> 4
-        };
+        let code = if k.is_multiple_of(2) { byte & 15 } else { byte >> 4 };
         e2m1(code) * ue4m3(self.scales[scale_index(row, k / 16, self.k / 16)])
     }
 }
 
 impl Operand {
     fn decode(&self, rows: usize) -> Vec<Vec<f64>> {
-        (0..rows)
-            .map(|r| (0..self.k).map(|k| self.value(r, k)).collect())
-            .collect()
+        (0..rows).map(|r| (0..self.k).map(|k| self.value(r, k)).collect()).collect()
     }
 }
 
@@ -116,15 +104,7 @@ fn problem(m: usize, n: usize, k: usize) -> Problem {
         dynamic_smem: 4 * 36864,
         args,
     };
-    Problem {
-        m,
-        n,
-        a,
-        b,
-        memory,
-        result,
-        launch,
-    }
+    Problem { m, n, a, b, memory, result, launch }
 }
 
 impl Problem {
@@ -169,30 +149,16 @@ fn damage(from: &str, to: &str) -> String {
 
 #[test]
 fn computes_the_product_under_every_schedule() {
-    for schedule in [
-        Schedule::Early,
-        Schedule::Late,
-        Schedule::Random(1),
-        Schedule::Random(2),
-    ] {
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
         let p = problem(128, 128, 1536);
-        let report = p.run(
-            TEXT,
-            &Options {
-                schedule,
-                ..Options::default()
-            },
-        );
+        let report = p.run(TEXT, &Options { schedule, ..Options::default() });
         assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
         assert!(p.error() < 1e-6, "{schedule:?}: error {}", p.error());
         assert_eq!(p.memory.unwritten(&p.result), 0);
         let macs: u64 = report.stats.mma_macs.values().sum();
         assert_eq!(macs, 128 * 128 * 1536);
         // A, B and their scale factors.
-        assert_eq!(
-            report.stats.tma_read,
-            2 * 128 * 1536 / 2 + 2 * 128 * 1536 / 16
-        );
+        assert_eq!(report.stats.tma_read, 2 * 128 * 1536 / 2 + 2 * 128 * 1536 / 16);
         assert_eq!(report.stats.global_written, 4 * 128 * 128);
     }
 }
@@ -227,16 +193,8 @@ fn a_missing_commit_is_a_deadlock_that_names_the_barrier() {
     let report = p.run(&text, &Options::default());
     let f = only(&report, FindingKind::Deadlock);
     // The TMA warp waits for an empty slot: the first `empty` barrier lies 32 bytes into shared memory.
-    assert!(
-        f.message
-            .contains("parity 0 of the mbarrier at shared address 0x420"),
-        "{f}"
-    );
-    assert!(
-        f.message
-            .contains("1 of 1 arrivals pending and a transaction count of 0"),
-        "{f}"
-    );
+    assert!(f.message.contains("parity 0 of the mbarrier at shared address 0x420"), "{f}");
+    assert!(f.message.contains("1 of 1 arrivals pending and a transaction count of 0"), "{f}");
     assert!(f.message.contains("warp 4"), "{f}");
     assert!(f.text.contains("mbarrier.try_wait"), "{f}");
 }
@@ -246,11 +204,7 @@ fn a_wrong_byte_count_is_a_deadlock_that_shows_the_count() {
     let text = damage("[%bar], 36864;", "[%bar], 36880;");
     let report = problem(128, 128, 256).run(&text, &Options::default());
     let f = only(&report, FindingKind::Deadlock);
-    assert!(
-        f.message
-            .contains("0 of 1 arrivals pending and a transaction count of 16"),
-        "{f}"
-    );
+    assert!(f.message.contains("0 of 1 arrivals pending and a transaction count of 16"), "{f}");
 }
 
 #[test]
@@ -260,13 +214,8 @@ fn a_missing_wait_is_found() {
         "    mbarrier.try_wait.parity.shared::cta.b64 %p4, [%bar], %phase;\n    @!%p4 bra MMA_WAIT;\n",
         "",
     );
-    let report = problem(128, 128, 512).run(
-        &text,
-        &Options {
-            schedule: Schedule::Random(3),
-            ..Options::default()
-        },
-    );
+    let report =
+        problem(128, 128, 512).run(&text, &Options { schedule: Schedule::Random(3), ..Options::default() });
     only(&report, FindingKind::UninitialisedShared);
     // The epilogue does not wait for tcgen05.ld.
     let text = damage("    tcgen05.wait::ld.sync.aligned;\n", "");
@@ -277,17 +226,13 @@ fn a_missing_wait_is_found() {
 
 #[test]
 fn tensor_memory_misuse_is_found() {
-    let text = damage(
-        "    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, 256;\n",
-        "",
-    );
+    let text = damage("    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, 256;\n", "");
     let report = problem(128, 128, 256).run(&text, &Options::default());
     let f = only(&report, FindingKind::TmemLeak);
     assert!(f.message.contains("256 columns"), "{f}");
     // Half of the columns that the kernel uses.
-    let text = TEXT
-        .replace("[tmem_address], 256;", "[tmem_address], 128;")
-        .replace("%tmem, 256;", "%tmem, 128;");
+    let text =
+        TEXT.replace("[tmem_address], 256;", "[tmem_address], 128;").replace("%tmem, 256;", "%tmem, 128;");
     let report = problem(128, 128, 256).run(&text, &Options::default());
     let f = only(&report, FindingKind::TmemUnallocated);
     assert!(f.text.starts_with("tcgen05.cp"), "{f}");
@@ -296,10 +241,7 @@ fn tensor_memory_misuse_is_found() {
     let report = problem(128, 128, 256).run(&text, &Options::default());
     only(&report, FindingKind::TmemWrongWarp);
     // Without scale factors in place.
-    let text = TEXT.replace(
-        "tcgen05.cp.cta_group::1.32x128b.warpx4 [%tmem+128], %desc_sfa;",
-        "",
-    );
+    let text = TEXT.replace("tcgen05.cp.cta_group::1.32x128b.warpx4 [%tmem+128], %desc_sfa;", "");
     let report = problem(128, 128, 256).run(&text, &Options::default());
     let f = only(&report, FindingKind::UninitialisedTmem);
     assert!(f.text.starts_with("tcgen05.mma"), "{f}");
@@ -316,10 +258,7 @@ fn illegal_descriptors_are_found() {
     only(&report, FindingKind::IllegalDescriptor);
     let mut p = problem(128, 128, 256);
     p.launch.args[0] = Arg::TensorMap([0; 128]);
-    only(
-        &p.run(TEXT, &Options::default()),
-        FindingKind::IllegalTensorMap,
-    );
+    only(&p.run(TEXT, &Options::default()), FindingKind::IllegalTensorMap);
 }
 
 #[test]
@@ -329,38 +268,25 @@ fn a_store_past_the_result_names_the_buffer() {
     launch.args[5] = Arg::U32(256);
     let report = run(&parse(TEXT), &launch, &p.memory, &Options::default());
     let f = only(&report, FindingKind::OutOfBounds);
-    assert!(
-        f.message.contains("buffer `result`, which has 65536 bytes"),
-        "{f}"
-    );
+    assert!(f.message.contains("buffer `result`, which has 65536 bytes"), "{f}");
 }
 
 #[test]
 fn results_of_tcgen05_ld_can_be_packed_before_the_wait_and_read_at_once_on_request() {
     // As compilers place it: a copy of a register that is not valid yet.
-    let moved = TEXT
-        .replace("    tcgen05.wait::ld.sync.aligned;\n", "    mov.b64 %rd5, {%f0, %f1};\n    tcgen05.wait::ld.sync.aligned;\n    mov.b64 {%f0, %f1}, %rd5;\n");
+    let moved = TEXT.replace(
+        "    tcgen05.wait::ld.sync.aligned;\n",
+        "    mov.b64 %rd5, {%f0, %f1};\n    tcgen05.wait::ld.sync.aligned;\n    mov.b64 {%f0, %f1}, %rd5;\n",
+    );
     for schedule in [Schedule::Early, Schedule::Late] {
         let p = problem(128, 128, 256);
-        let report = p.run(
-            &moved,
-            &Options {
-                schedule,
-                ..Options::default()
-            },
-        );
+        let report = p.run(&moved, &Options { schedule, ..Options::default() });
         assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
         assert!(p.error() < 1e-6, "error {}", p.error());
     }
     let none = damage("    tcgen05.wait::ld.sync.aligned;\n", "");
     let p = problem(128, 128, 256);
-    let report = p.run(
-        &none,
-        &Options {
-            tmem_loads: TmemLoads::Interlocked,
-            ..Options::default()
-        },
-    );
+    let report = p.run(&none, &Options { tmem_loads: TmemLoads::Interlocked, ..Options::default() });
     assert!(report.is_clean(), "{}", report.findings[0]);
     assert!(p.error() < 1e-6, "error {}", p.error());
 }
@@ -368,10 +294,7 @@ fn results_of_tcgen05_ld_can_be_packed_before_the_wait_and_read_at_once_on_reque
 #[test]
 fn a_kernel_without_any_one_of_its_lines_ends_without_a_panic() {
     let lines: Vec<&str> = TEXT.lines().collect();
-    let first = lines
-        .iter()
-        .position(|l| l.contains("mov.u32 %r0, %tid.x;"))
-        .unwrap();
+    let first = lines.iter().position(|l| l.contains("mov.u32 %r0, %tid.x;")).unwrap();
     let p = problem(128, 128, 512);
     let mut caught = 0;
     let mut tried = 0;
@@ -380,12 +303,8 @@ fn a_kernel_without_any_one_of_its_lines_ends_without_a_panic() {
             continue;
         }
         tried += 1;
-        let text: String = lines
-            .iter()
-            .enumerate()
-            .filter(|(j, _)| *j != i)
-            .map(|(_, l)| format!("{l}\n"))
-            .collect();
+        let text: String =
+            lines.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, l)| format!("{l}\n")).collect();
         let Ok(module) = silumin_emulator::Module::parse("mutant.ptx", &text) else {
             caught += 1;
             continue;

@@ -4,8 +4,8 @@ mod common;
 
 use common::{Random, parse, run};
 use silumin_emulator::{
-    Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options,
-    Report, Schedule, SwizzleMode, TensorMapParams,
+    Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options, Report,
+    Schedule, SwizzleMode, TensorMapParams,
 };
 
 const TEXT: &str = include_str!("ptx/bf16_pair.ptx");
@@ -30,10 +30,8 @@ fn map(address: u64, rows: u64, k: u64, box_rows: u32) -> Arg {
 fn matrix(rows: usize, k: usize, seed: u64) -> (Vec<i32>, Vec<u8>) {
     let mut r = Random(seed);
     let values: Vec<i32> = (0..rows * k).map(|_| (r.next() % 17) as i32 - 8).collect();
-    let bytes = values
-        .iter()
-        .flat_map(|&v| ((v as f32).to_bits() >> 16).to_le_bytes()[..2].to_vec())
-        .collect();
+    let bytes =
+        values.iter().flat_map(|&v| ((v as f32).to_bits() >> 16).to_le_bytes()[..2].to_vec()).collect();
     (values, bytes)
 }
 
@@ -54,20 +52,8 @@ fn pair_run(text: &str, k: usize, schedule: Schedule) -> (Report, Vec<f32>, Vec<
             Arg::U32(k as u32 / 64),
         ],
     };
-    let report = run(
-        &parse(text),
-        &launch,
-        &memory,
-        &Options {
-            schedule,
-            ..Options::default()
-        },
-    );
-    let got = memory
-        .read(&out)
-        .chunks(4)
-        .map(|c| f32::from_le_bytes(c.try_into().unwrap()))
-        .collect();
+    let report = run(&parse(text), &launch, &memory, &Options { schedule, ..Options::default() });
+    let got = memory.read(&out).chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
     let want = (a.chunks(k).flat_map(|x| b.chunks(k).map(move |y| (x, y))))
         .map(|(x, y)| x.iter().zip(y).map(|(x, y)| x * y).sum::<i32>() as f32)
         .collect();
@@ -76,12 +62,7 @@ fn pair_run(text: &str, k: usize, schedule: Schedule) -> (Report, Vec<f32>, Vec<
 
 #[test]
 fn a_pair_computes_its_tile_under_every_schedule() {
-    for schedule in [
-        Schedule::Early,
-        Schedule::Late,
-        Schedule::Random(1),
-        Schedule::Random(2),
-    ] {
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
         let (report, got, want) = pair_run(TEXT, 192, schedule);
         assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
         assert_eq!(got, want, "{schedule:?}");
@@ -96,10 +77,7 @@ fn a_commit_without_multicast_leaves_the_peer_waiting() {
     let f = &report.findings[0];
     assert_eq!(f.kind, FindingKind::Deadlock);
     // `done` is the third barrier, in CTA 1 of the cluster.
-    assert!(
-        f.message.contains("mbarrier at shared address 0x1000410"),
-        "{f}"
-    );
+    assert!(f.message.contains("mbarrier at shared address 0x1000410"), "{f}");
 }
 
 #[test]
@@ -108,9 +86,5 @@ fn bytes_for_the_peer_need_the_pair_qualifier() {
     let (report, ..) = pair_run(&text, 64, Schedule::Early);
     let f = &report.findings[0];
     assert_eq!(f.kind, FindingKind::MbarrierMisuse);
-    assert!(
-        f.message
-            .contains("goes to CTA 1 of the cluster, but its mbarrier is in CTA 0"),
-        "{f}"
-    );
+    assert!(f.message.contains("goes to CTA 1 of the cluster, but its mbarrier is in CTA 0"), "{f}");
 }

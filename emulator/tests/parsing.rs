@@ -14,33 +14,20 @@ fn errors(text: &str) -> String {
 
 #[test]
 fn every_unknown_instruction_is_listed_with_its_line() {
-    let text =
-        kernel("    wiggle.b32 %r0, %r1;\n    add.u32 %r0, %r1, 2;\n    add.q32 %r0, %r1, 2;");
+    let text = kernel("    wiggle.b32 %r0, %r1;\n    add.u32 %r0, %r1, 2;\n    add.q32 %r0, %r1, 2;");
     let e = errors(&text);
-    assert!(
-        e.contains("bad.ptx:15: unknown instruction `wiggle.b32`\n    wiggle.b32 %r0, %r1;"),
-        "{e}"
-    );
-    assert!(
-        e.contains("bad.ptx:17: unknown or unsupported modifier `.q32` in `add.q32`"),
-        "{e}"
-    );
+    assert!(e.contains("bad.ptx:15: unknown instruction `wiggle.b32`\n    wiggle.b32 %r0, %r1;"), "{e}");
+    assert!(e.contains("bad.ptx:17: unknown or unsupported modifier `.q32` in `add.q32`"), "{e}");
     assert!(!e.contains(":16:"), "{e}");
 }
 
 #[test]
 fn wrong_operands_say_what_is_wrong() {
     for (code, want) in [
-        (
-            "add.u32 %r0, %rd0, 1;",
-            "`%rd0` is a .b64 register where a .u32 is needed",
-        ),
+        ("add.u32 %r0, %rd0, 1;", "`%rd0` is a .b64 register where a .u32 is needed"),
         ("add.u32 %r0, %q, 1;", "`%q` is neither a declared register"),
         ("add.u32 %r0, %r1;", "expected 3 to 3 operands, found 2"),
-        (
-            "ld.global.v2.u32 {%r0, %r1, %r2}, [%out];",
-            "2 elements are needed, found 3",
-        ),
+        ("ld.global.v2.u32 {%r0, %r1, %r2}, [%out];", "2 elements are needed, found 3"),
         ("bra NOWHERE;", "label `NOWHERE` is not defined"),
         ("@%r0 bra NOWHERE;", "`%r0` is not a predicate"),
         ("st.param.b32 [out], 1;", "this space cannot be stored to"),
@@ -49,10 +36,7 @@ fn wrong_operands_say_what_is_wrong() {
             "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%r0], [%rd0, {%r1}], [%r2];",
             "1 coordinates for 2 dimensions",
         ),
-        (
-            "tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r0, %r1}, [%r2];",
-            "4 registers are needed, found 2",
-        ),
+        ("tcgen05.ld.sync.aligned.32x32b.x4.b32 {%r0, %r1}, [%r2];", "4 registers are needed, found 2"),
         (
             "tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::1X [%r0], %rd0, %rd1, %r1, [%r2], [%r3], %p0;",
             "`.scale_vec::1X` does not exist for this kind",
@@ -61,10 +45,7 @@ fn wrong_operands_say_what_is_wrong() {
             "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r0, 32;\n    tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;",
             "must name the same .cta_group",
         ),
-        (
-            "mov.u32 %r0, %tid.q;",
-            "neither a declared register nor a supported special register",
-        ),
+        ("mov.u32 %r0, %tid.q;", "neither a declared register nor a supported special register"),
         (".reg .b32 %x<3;", "expected `>`"),
         ("add.u32 %r0, %r1, 0xzz;", "is not a number"),
         ("add.u32 %r0 %r1, 1;", "expected `,` or `;`"),
@@ -178,22 +159,12 @@ $L__info_string0:
     assert_eq!(module.entries().collect::<Vec<_>>(), ["k"]);
     assert_eq!(module.version(), Some((8, 3)));
     let parameters = module.parameters("k").unwrap();
-    assert_eq!(
-        parameters[1],
-        Parameter {
-            name: "k_param_1".to_owned(),
-            bytes: 24
-        }
-    );
+    assert_eq!(parameters[1], Parameter { name: "k_param_1".to_owned(), bytes: 24 });
     let mut memory = GlobalMemory::new();
     let out = memory.alloc("out", 8);
     let mut structure = vec![0; 24];
     structure[16] = 37;
-    let l = common::launch(
-        1,
-        1,
-        vec![Arg::Pointer(memory.address(&out)), Arg::Bytes(structure)],
-    );
+    let l = common::launch(1, 1, vec![Arg::Pointer(memory.address(&out)), Arg::Bytes(structure)]);
     let report = common::run(&module, &l, &memory, &Options::default());
     assert!(report.is_clean(), "{}", report.findings[0]);
     assert_eq!(memory.read(&out), [42, 0, 0, 0, 32, 0, 0, 0]);
@@ -206,10 +177,7 @@ fn broken_text_never_panics() {
     for cut in (0..whole.len()).step_by(37) {
         let _ = Module::parse("cut", &whole[..cut]);
         for c in [";", "{", "}", "[", "]", "é", "\"", "0x", "@", "%"] {
-            let _ = Module::parse(
-                "changed",
-                &format!("{}{c}{}", &whole[..cut], &whole[cut + 1..]),
-            );
+            let _ = Module::parse("changed", &format!("{}{c}{}", &whole[..cut], &whole[cut + 1..]));
         }
     }
     let deep = format!("mov.u32 %r0, {}1{};", "(".repeat(5000), ")".repeat(5000));
@@ -233,57 +201,24 @@ fn launches_are_checked() {
     let run = |l: &Launch| module.run("k", l, &memory, &Options::default()).map(|_| ());
     assert_eq!(run(&good), Ok(()));
     assert!(matches!(
-        run(&Launch {
-            block: [32, 1, 1],
-            ..good.clone()
-        }),
+        run(&Launch { block: [32, 1, 1], ..good.clone() }),
         Err(LaunchError::Shape { what: "block", .. })
     ));
     assert!(matches!(
-        run(&Launch {
-            grid: [0, 1, 1],
-            ..good.clone()
-        }),
+        run(&Launch { grid: [0, 1, 1], ..good.clone() }),
         Err(LaunchError::Shape { what: "grid", .. })
     ));
     assert!(matches!(
-        run(&Launch {
-            cluster: [4, 1, 1],
-            ..good.clone()
-        }),
-        Err(LaunchError::Shape {
-            what: "cluster",
-            ..
-        })
+        run(&Launch { cluster: [4, 1, 1], ..good.clone() }),
+        Err(LaunchError::Shape { what: "cluster", .. })
     ));
     assert!(matches!(
-        run(&Launch {
-            dynamic_smem: 300_000,
-            ..good.clone()
-        }),
+        run(&Launch { dynamic_smem: 300_000, ..good.clone() }),
         Err(LaunchError::SharedMemory { .. })
     ));
-    assert!(matches!(
-        run(&Launch {
-            args: vec![],
-            ..good.clone()
-        }),
-        Err(LaunchError::ArgumentCount { .. })
-    ));
-    let e = run(&Launch {
-        args: vec![Arg::U32(0)],
-        ..good.clone()
-    })
-    .unwrap_err();
-    assert_eq!(
-        e.to_string(),
-        "argument 0 has 4 bytes, parameter `out` has 8"
-    );
-    let e = module
-        .run("nothing", &good, &memory, &Options::default())
-        .unwrap_err();
-    assert_eq!(
-        e.to_string(),
-        "there is no kernel `nothing`; the module has k"
-    );
+    assert!(matches!(run(&Launch { args: vec![], ..good.clone() }), Err(LaunchError::ArgumentCount { .. })));
+    let e = run(&Launch { args: vec![Arg::U32(0)], ..good.clone() }).unwrap_err();
+    assert_eq!(e.to_string(), "argument 0 has 4 bytes, parameter `out` has 8");
+    let e = module.run("nothing", &good, &memory, &Options::default()).unwrap_err();
+    assert_eq!(e.to_string(), "there is no kernel `nothing`; the module has k");
 }

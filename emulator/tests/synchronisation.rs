@@ -148,24 +148,15 @@ fn transaction_counts_may_go_below_zero_while_an_arrival_is_pending() {
 fn mbarrier_misuse_is_named() {
     let twice = with_mbarrier(1, "    mbarrier.arrive.shared::cta.b64 _, [bar], 2;");
     let text = finding(&twice, 1, FindingKind::MbarrierMisuse);
-    assert!(
-        text.contains("2 arrivals, but the mbarrier at shared offset 0x400 is in phase 0"),
-        "{text}"
-    );
+    assert!(text.contains("2 arrivals, but the mbarrier at shared offset 0x400 is in phase 0"), "{text}");
     let none = ".shared .align 8 .b64 bar;\n    mbarrier.arrive.shared::cta.b64 _, [bar];";
     let text = finding(none, 1, FindingKind::MbarrierMisuse);
-    assert!(
-        text.contains("no initialised mbarrier at shared offset 0x400"),
-        "{text}"
-    );
+    assert!(text.contains("no initialised mbarrier at shared offset 0x400"), "{text}");
     let again = with_mbarrier(1, "    mbarrier.init.shared::cta.b64 [bar], 1;");
     finding(&again, 1, FindingKind::MbarrierMisuse);
     let overwritten = with_mbarrier(1, "    st.shared.b64 [bar], %out;");
     finding(&overwritten, 1, FindingKind::Unsupported);
-    let range = with_mbarrier(
-        1,
-        "    mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 2000000;",
-    );
+    let range = with_mbarrier(1, "    mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 2000000;");
     let text = finding(&range, 1, FindingKind::MbarrierMisuse);
     assert!(text.contains("transaction count"), "{text}");
 }
@@ -189,10 +180,7 @@ WAIT:
         "{text}"
     );
     assert!(text.contains("1 of 33 arrivals pending"), "{text}");
-    assert!(
-        text.contains("warp 0 lanes 0xffffffff") && text.contains("warp 1 lanes 0xffffffff"),
-        "{text}"
-    );
+    assert!(text.contains("warp 0 lanes 0xffffffff") && text.contains("warp 1 lanes 0xffffffff"), "{text}");
     // The same at a thread barrier.
     let code = "
     mov.u32 %r1, %tid.x;
@@ -201,10 +189,7 @@ WAIT:
     bar.sync 1, 64;
 LEAVE:";
     let text = finding(code, 64, FindingKind::Deadlock);
-    assert!(
-        text.contains("barrier 1, where 32 lanes have arrived and 64 threads are expected"),
-        "{text}"
-    );
+    assert!(text.contains("barrier 1, where 32 lanes have arrived and 64 threads are expected"), "{text}");
 }
 
 #[test]
@@ -233,22 +218,9 @@ fn cluster_run(body: &str, cluster: u32, out_bytes: u64, schedule: Schedule) -> 
     let mut memory = GlobalMemory::new();
     let out = memory.alloc("out", out_bytes);
     let args = vec![Arg::Pointer(memory.address(&out))];
-    let l = Launch {
-        grid: [cluster, 1, 1],
-        block: [32, 1, 1],
-        cluster: [cluster, 1, 1],
-        dynamic_smem: 0,
-        args,
-    };
-    let report = run(
-        &module,
-        &l,
-        &memory,
-        &Options {
-            schedule,
-            ..Options::default()
-        },
-    );
+    let l =
+        Launch { grid: [cluster, 1, 1], block: [32, 1, 1], cluster: [cluster, 1, 1], dynamic_smem: 0, args };
+    let report = run(&module, &l, &memory, &Options { schedule, ..Options::default() });
     (report, memory.read(&out))
 }
 
@@ -299,11 +271,7 @@ fn clusters_exchange_through_distributed_shared_memory() {
         assert!(report.is_clean(), "{}", report.findings[0]);
         for (i, c) in out.chunks(4).enumerate() {
             let from = (i / 32 + 3) % 4;
-            assert_eq!(
-                u32::from_le_bytes(c.try_into().unwrap()),
-                (100 * from + i % 32) as u32,
-                "word {i}"
-            );
+            assert_eq!(u32::from_le_bytes(c.try_into().unwrap()), (100 * from + i % 32) as u32, "word {i}");
         }
     }
 }
@@ -317,24 +285,10 @@ fn addresses_of_another_cta_are_checked() {
     st.shared.u32 [%r6], 1;";
     let (report, _) = cluster_run(body, 1, 4, Schedule::Early);
     assert_eq!(report.findings[0].kind, FindingKind::OutOfBounds);
-    assert!(
-        report.findings[0]
-            .message
-            .contains("names CTA 1 of the cluster, but this is CTA 0")
-    );
-    let (report, _) = cluster_run(
-        &body.replace("st.shared.u32", "st.shared::cluster.u32"),
-        1,
-        4,
-        Schedule::Early,
-    );
-    assert!(
-        report.findings[0]
-            .message
-            .contains("names CTA 1 of a cluster of 1"),
-        "{}",
-        report.findings[0]
-    );
+    assert!(report.findings[0].message.contains("names CTA 1 of the cluster, but this is CTA 0"));
+    let (report, _) =
+        cluster_run(&body.replace("st.shared.u32", "st.shared::cluster.u32"), 1, 4, Schedule::Early);
+    assert!(report.findings[0].message.contains("names CTA 1 of a cluster of 1"), "{}", report.findings[0]);
     // A peer that has left: CTA 1 exits at once, CTA 0 writes to it after a while.
     let body = "
     .shared .align 16 .b8 inbox[128];

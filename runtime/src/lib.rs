@@ -1,1 +1,51 @@
 //! Devices, launches, scale-factor layouts and reference mathematics for silumin kernels.
+//!
+//! The host side of a block-scaled dual GEMM, from bytes to a verdict:
+//!
+//! - [`gemm`]: a dual GEMM's kernels, loaded for many shapes, launched with checked arguments, and
+//!   verified in one call;
+//! - [`device`]: devices, their memory and streams; today the one that runs PTX on the CPU;
+//! - [`format`](mod@format): number formats (e2m1, e4m3, ue8m0), NVFP4 matrices, the quantiser;
+//! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor
+//!   cores read;
+//! - [`inputs`]: seeded operands, as the public benchmark draws them and over the whole format;
+//! - [`reference`](mod@reference): the answer, in f64 on decoded values;
+//! - [`check`]: the benchmark's element-wise verdict on a result;
+//! - [`launch_file`]: a kernel's launch as a file, to be run again by any tool;
+//! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed.
+//!
+//! None of it needs a GPU. Formats, layouts, inputs, reference and check know nothing of how a kernel
+//! computes: of the code generator they use the shape alone.
+//!
+//! ```
+//! use silumin_runtime::check::{Tolerance, check};
+//! use silumin_runtime::inputs::{Distribution, DualGemmInputs, Shape};
+//! use silumin_runtime::reference::{dual_gemm, silu};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // C = silu(A @ B1^T) * (A @ B2^T) for a ragged problem, on seeded operands.
+//! let shape = Shape::new(72, 40, 256);
+//! let inputs = DualGemmInputs::generate(shape, Distribution::Benchmark, 1111)?;
+//!
+//! // What a kernel is handed: packed codes, and scales in the order the hardware reads.
+//! let sfa = inputs.a.blocked_scales()?;
+//! assert_eq!(inputs.a.codes().len(), 72 * 256 / 2);
+//! assert_eq!(sfa.len(), 128 * 16);
+//!
+//! // What it has to return.
+//! let expected = dual_gemm(&inputs.a, &inputs.b1, &inputs.b2, |gate, up| silu(gate) * up)?;
+//! let report = check(expected.rounded(), &expected, Tolerance::default())?;
+//! assert!(report.pass, "{report}");
+//! # Ok(())
+//! # }
+//! ```
+
+pub mod check;
+pub mod device;
+pub mod format;
+pub mod gemm;
+pub mod inputs;
+pub mod launch_file;
+pub mod layout;
+pub mod reference;
+pub mod toolchain;

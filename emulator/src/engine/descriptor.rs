@@ -93,9 +93,7 @@ pub enum DescriptorError {
         what: &'static str,
     },
     /// An MN-major operand whose number of rows does not fill 16-byte units.
-    #[error(
-        "an MN-major operand of {rows} rows does not fill 16-byte units of {per_unit} elements"
-    )]
+    #[error("an MN-major operand of {rows} rows does not fill 16-byte units of {per_unit} elements")]
     PartialUnit {
         /// Rows asked for.
         rows: u32,
@@ -187,17 +185,11 @@ impl SmemDescriptor {
         const RESERVED: u64 = 0b11 << 14 | 0b11 << 30 | 0xff << 53;
         let descriptor = bits;
         if bits & RESERVED != 0 {
-            return Err(DescriptorError::ReservedBits {
-                descriptor,
-                mask: bits & RESERVED,
-            });
+            return Err(DescriptorError::ReservedBits { descriptor, mask: bits & RESERVED });
         }
         let version = (bits >> 46 & 7) as u8;
         if version != 1 {
-            return Err(DescriptorError::Version {
-                descriptor,
-                found: version,
-            });
+            return Err(DescriptorError::Version { descriptor, found: version });
         }
         if bits >> 52 & 1 == 1 {
             return Err(DescriptorError::AbsoluteLeadingDimension { descriptor });
@@ -221,10 +213,7 @@ impl SmemDescriptor {
         // 14..15, 30..31, 46..48 and 52..61 are zero.
         const RESERVED: u64 = 0b11 << 14 | 0b11 << 30 | 0b111 << 46 | 0x3ff << 52;
         if bits & RESERVED != 0 {
-            return Err(DescriptorError::ReservedBits {
-                descriptor: bits,
-                mask: bits & RESERVED,
-            });
+            return Err(DescriptorError::ReservedBits { descriptor: bits, mask: bits & RESERVED });
         }
         let swizzle = match bits >> 62 {
             0 => SwizzleMode::None,
@@ -238,18 +227,10 @@ impl SmemDescriptor {
     fn with_strides(bits: u64, swizzle: SwizzleMode) -> Result<Self, DescriptorError> {
         let base_offset = (bits >> 49 & 7) as u8;
         if base_offset != 0 {
-            return Err(DescriptorError::BaseOffset {
-                descriptor: bits,
-                found: base_offset,
-            });
+            return Err(DescriptorError::BaseOffset { descriptor: bits, found: base_offset });
         }
         let field = |low: u32| ((bits >> low & 0x3fff) << 4) as u32;
-        Ok(Self {
-            start: field(0),
-            leading: field(16),
-            stride: field(32),
-            swizzle,
-        })
+        Ok(Self { start: field(0), leading: field(16), stride: field(32), swizzle })
     }
 
     /// Address of 16-byte unit `unit` (along K) of row `row` of a K-major operand.
@@ -270,15 +251,8 @@ impl SmemDescriptor {
             None => unit * self.stride + k % 8 * 16 + k / 8 * self.leading,
             Some(span) => {
                 let units = span / 16;
-                let group = if self.swizzle == SwizzleMode::B128Atom32 {
-                    4
-                } else {
-                    8
-                };
-                unit % units * 16
-                    + unit / units * self.leading
-                    + k % group * span
-                    + k / group * self.stride
+                let group = if self.swizzle == SwizzleMode::B128Atom32 { 4 } else { 8 };
+                unit % units * 16 + unit / units * self.leading + k % group * span + k / group * self.stride
             }
         };
         self.locate(offset)
@@ -287,8 +261,7 @@ impl SmemDescriptor {
     /// Start plus offset, in the 18 bits the hardware keeps, swizzled.
     #[inline]
     fn locate(&self, offset: u32) -> u32 {
-        self.swizzle
-            .apply(self.start.wrapping_add(offset) & 0x3_ffff)
+        self.swizzle.apply(self.start.wrapping_add(offset) & 0x3_ffff)
     }
 
     /// Reads the operand of one instruction: `rows` rows of 32 bytes of K (as the tensor core
@@ -337,18 +310,10 @@ impl SmemDescriptor {
             Packing::Slot4 | Packing::Slot6 => Packing::Bits8,
             other => other,
         };
-        Ok(OperandTile {
-            packing,
-            rows: tile,
-        })
+        Ok(OperandTile { packing, rows: tile })
     }
 
-    fn check_operand(
-        &self,
-        major: Major,
-        packing: Packing,
-        rows: u32,
-    ) -> Result<(), DescriptorError> {
+    fn check_operand(&self, major: Major, packing: Packing, rows: u32) -> Result<(), DescriptorError> {
         let wide_transpose = major == Major::Mn && packing == Packing::Bits32;
         if (self.swizzle == SwizzleMode::B128Atom32) != wide_transpose {
             return Err(DescriptorError::SwizzleMismatch {

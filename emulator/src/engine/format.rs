@@ -193,10 +193,7 @@ impl Format {
             let fraction = magnitude & ((1 << l.mantissa) - 1);
             let (significand, exponent) = match field {
                 0 => (fraction, l.min_exponent),
-                field => (
-                    fraction | 1 << l.mantissa,
-                    l.min_exponent + field as i32 - 1,
-                ),
+                field => (fraction | 1 << l.mantissa, l.min_exponent + field as i32 - 1),
             };
             // Only f16 and smaller come here, so that the power of two is a normal f32.
             significand as f32 * power_of_two(exponent - l.mantissa as i32)
@@ -213,11 +210,7 @@ impl Format {
     pub fn encode(self, value: f32, rounding: Rounding, overflow: Overflow) -> u32 {
         let l = self.layout();
         let place = |code: u32| {
-            if self == Format::Tf32 {
-                code << 13
-            } else {
-                code
-            }
+            if self == Format::Tf32 { code << 13 } else { code }
         };
         if value.is_nan() {
             return place(l.nan.unwrap_or(l.max_code));

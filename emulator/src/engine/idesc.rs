@@ -144,9 +144,7 @@ pub struct InstructionDescriptor {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum IdescError {
     /// Bits that must be zero are not.
-    #[error(
-        "instruction descriptor {idesc:#010x}: reserved bits {mask:#010x} must be zero for {kind:?}"
-    )]
+    #[error("instruction descriptor {idesc:#010x}: reserved bits {mask:#010x} must be zero for {kind:?}")]
     ReservedBits {
         /// The whole descriptor.
         idesc: u32,
@@ -164,9 +162,7 @@ pub enum IdescError {
         idesc: u32,
     },
     /// A type code without meaning for the kind.
-    #[error(
-        "instruction descriptor {idesc:#010x}: {operand} type code {code} is not defined for {kind:?}"
-    )]
+    #[error("instruction descriptor {idesc:#010x}: {operand} type code {code} is not defined for {kind:?}")]
     Type {
         /// The whole descriptor.
         idesc: u32,
@@ -257,16 +253,10 @@ impl InstructionDescriptor {
             (MmaKind::Mxf8f6f4, Some(ScaleVec::X1))
                 | (MmaKind::Mxf4, Some(ScaleVec::X2))
                 | (MmaKind::Mxf4nvf4, Some(ScaleVec::X2 | ScaleVec::X4))
-                | (
-                    MmaKind::F16 | MmaKind::Tf32 | MmaKind::F8f6f4 | MmaKind::I8,
-                    None
-                )
+                | (MmaKind::F16 | MmaKind::Tf32 | MmaKind::F8f6f4 | MmaKind::I8, None)
         );
         if !vec_fits {
-            return Err(IdescError::ScaleVec {
-                kind,
-                vec: scale_vec,
-            });
+            return Err(IdescError::ScaleVec { kind, vec: scale_vec });
         }
         // The sparsity selector (bits 0..1) only means something with bit 2.
         if idesc & 4 != 0 {
@@ -282,11 +272,7 @@ impl InstructionDescriptor {
             MmaKind::Mxf4 | MmaKind::Mxf4nvf4 => 0x0701_904b,
         };
         if idesc & reserved != 0 {
-            return Err(IdescError::ReservedBits {
-                idesc,
-                mask: idesc & reserved,
-                kind,
-            });
+            return Err(IdescError::ReservedBits { idesc, mask: idesc & reserved, kind });
         }
         if matches!(kind, MmaKind::Mxf4 | MmaKind::Mxf4nvf4) && idesc >> 31 == 1 {
             return Err(IdescError::K96 { idesc });
@@ -305,12 +291,7 @@ impl InstructionDescriptor {
         // bf16 accumulates in f32 only, and f16 and bf16 do not mix when D is f16.
         let bf16 = ElementType::Float(Format::Bf16);
         if d == AccumulatorType::F16 && (a == bf16 || b == bf16) {
-            return Err(IdescError::Type {
-                idesc,
-                operand: 'D',
-                code: 0,
-                kind,
-            });
+            return Err(IdescError::Type { idesc, operand: 'D', code: 0, kind });
         }
         let n = (idesc >> 17 & 0x3f) << 3;
         check_shape(idesc, kind, cta_group, m, n)?;
@@ -376,12 +357,7 @@ fn element(idesc: u32, kind: MmaKind, operand: char, code: u32) -> Result<Elemen
         // Not 5, as the same format has where formats mix.
         (MmaKind::Mxf4 | MmaKind::Mxf4nvf4, 1) => Float(Format::E2m1),
         _ => {
-            return Err(IdescError::Type {
-                idesc,
-                operand,
-                code,
-                kind,
-            });
+            return Err(IdescError::Type { idesc, operand, code, kind });
         }
     })
 }
@@ -393,22 +369,13 @@ fn accumulator(idesc: u32, kind: MmaKind) -> Result<AccumulatorType, IdescError>
         (MmaKind::F16 | MmaKind::F8f6f4 | MmaKind::Tf32, 1) => AccumulatorType::F32,
         (MmaKind::I8, 2) => AccumulatorType::S32,
         _ => {
-            return Err(IdescError::Type {
-                idesc,
-                operand: 'D',
-                code,
-                kind,
-            });
+            return Err(IdescError::Type { idesc, operand: 'D', code, kind });
         }
     })
 }
 
 fn scale_factors(idesc: u32, kind: MmaKind, vec: ScaleVec) -> Result<ScaleFactors, IdescError> {
-    let format = if idesc >> 23 & 1 == 1 {
-        Format::Ue8m0
-    } else {
-        Format::Ue4m3
-    };
+    let format = if idesc >> 23 & 1 == 1 { Format::Ue8m0 } else { Format::Ue4m3 };
     if format == Format::Ue4m3 && vec != ScaleVec::X4 {
         return Err(IdescError::ScaleType { idesc, kind, vec });
     }
@@ -418,71 +385,34 @@ fn scale_factors(idesc: u32, kind: MmaKind, vec: ScaleVec) -> Result<ScaleFactor
             ScaleVec::X2 => id.is_multiple_of(2),
             ScaleVec::X4 => id == 0,
         };
-        if allowed {
-            Ok(id as u8)
-        } else {
-            Err(IdescError::ScaleId {
-                idesc,
-                operand,
-                id,
-                vec,
-            })
-        }
+        if allowed { Ok(id as u8) } else { Err(IdescError::ScaleId { idesc, operand, id, vec }) }
     };
     let a_id = id('A', idesc >> 29 & 3)?;
     let b_id = id('B', idesc >> 4 & 3)?;
-    Ok(ScaleFactors {
-        format,
-        vec,
-        a_id,
-        b_id,
-    })
+    Ok(ScaleFactors { format, vec, a_id, b_id })
 }
 
-fn check_shape(
-    idesc: u32,
-    kind: MmaKind,
-    cta_group: CtaGroup,
-    m: u32,
-    n: u32,
-) -> Result<(), IdescError> {
+fn check_shape(idesc: u32, kind: MmaKind, cta_group: CtaGroup, m: u32, n: u32) -> Result<(), IdescError> {
     let multiple = |step: u32| n >= step && n <= 256 && n.is_multiple_of(step);
     let (fits, rule) = match (kind, cta_group) {
         (MmaKind::F16 | MmaKind::Tf32 | MmaKind::F8f6f4, CtaGroup::One) => (
             m == 64 && multiple(8) || m == 128 && multiple(16),
             "M 64 with N a multiple of 8, or M 128 with N a multiple of 16, N up to 256",
         ),
-        (MmaKind::F16 | MmaKind::Tf32 | MmaKind::F8f6f4, CtaGroup::Two) => (
-            (m == 128 || m == 256) && multiple(16),
-            "M 128 or 256, N a multiple of 16 up to 256",
-        ),
+        (MmaKind::F16 | MmaKind::Tf32 | MmaKind::F8f6f4, CtaGroup::Two) => {
+            ((m == 128 || m == 256) && multiple(16), "M 128 or 256, N a multiple of 16 up to 256")
+        }
         (MmaKind::I8, CtaGroup::One) => (
             (m == 64 || m == 128) && (n == 8 || n == 24 || multiple(16)),
             "M 64 or 128, N 8, 24 or a multiple of 16 up to 256",
         ),
-        (MmaKind::I8, CtaGroup::Two) => (
-            (m == 128 || m == 256) && multiple(32),
-            "M 128 or 256, N a multiple of 32 up to 256",
-        ),
-        (_, CtaGroup::One) => (
-            m == 128 && multiple(8),
-            "M 128, N a multiple of 8 up to 256",
-        ),
-        (_, CtaGroup::Two) => (
-            (m == 128 || m == 256) && multiple(16),
-            "M 128 or 256, N a multiple of 16 up to 256",
-        ),
+        (MmaKind::I8, CtaGroup::Two) => {
+            ((m == 128 || m == 256) && multiple(32), "M 128 or 256, N a multiple of 32 up to 256")
+        }
+        (_, CtaGroup::One) => (m == 128 && multiple(8), "M 128, N a multiple of 8 up to 256"),
+        (_, CtaGroup::Two) => {
+            ((m == 128 || m == 256) && multiple(16), "M 128 or 256, N a multiple of 16 up to 256")
+        }
     };
-    if fits {
-        Ok(())
-    } else {
-        Err(IdescError::Shape {
-            idesc,
-            m,
-            n,
-            kind,
-            cta_group,
-            rule,
-        })
-    }
+    if fits { Ok(()) } else { Err(IdescError::Shape { idesc, m, n, kind, cta_group, rule }) }
 }

@@ -59,9 +59,7 @@ impl SwizzleMode {
             SwizzleMode::B64 => address ^ (address >> 7 & 3) << 4,
             SwizzleMode::B128 => address ^ (address >> 7 & 7) << 4,
             SwizzleMode::B128Atom32 => address ^ (address >> 7 & 3) << 5,
-            SwizzleMode::B128Atom32Flip8 => {
-                address ^ (address >> 7 & 3) << 5 ^ (address >> 7 & 1) << 3
-            }
+            SwizzleMode::B128Atom32Flip8 => address ^ (address >> 7 & 3) << 5 ^ (address >> 7 & 1) << 3,
             SwizzleMode::B128Atom64 => address ^ (address >> 7 & 1) << 6,
         }
     }

@@ -25,11 +25,7 @@ impl<'r> Cluster<'r> {
     /// The memory that holds a global address.
     pub fn global(&self, address: u64) -> &'r GlobalMemory {
         let run = self.run;
-        if address >= MODULE_BASE {
-            &run.statics
-        } else {
-            run.memory
-        }
+        if address >= MODULE_BASE { &run.statics } else { run.memory }
     }
 
     /// Resolves an address of a CTA's thread.
@@ -75,17 +71,10 @@ impl<'r> Cluster<'r> {
     }
 
     /// A shared-memory address as CTA and offset.
-    pub fn resolve_shared(
-        &self,
-        c: usize,
-        space: Space,
-        address: u64,
-    ) -> Result<(usize, u32), Fault> {
+    pub fn resolve_shared(&self, c: usize, space: Space, address: u64) -> Result<(usize, u32), Fault> {
         match self.resolve(c, space, address)? {
             Target::Shared(cta, offset) => Ok((cta, offset)),
-            _ => Err(Fault::OutOfBounds(format!(
-                "{address:#x} is not a shared-memory address"
-            ))),
+            _ => Err(Fault::OutOfBounds(format!("{address:#x} is not a shared-memory address"))),
         }
     }
 
@@ -107,10 +96,7 @@ impl<'r> Cluster<'r> {
         out: &mut [u8],
     ) -> Result<(bool, FindingKind), Fault> {
         match target {
-            Target::Global(a) => Ok((
-                self.global(a).load(a, out)?,
-                FindingKind::UninitialisedGlobal,
-            )),
+            Target::Global(a) => Ok((self.global(a).load(a, out)?, FindingKind::UninitialisedGlobal)),
             Target::Shared(cta, offset) => match self.ctas[cta].smem.read(offset, out) {
                 Ok(written) => Ok((written, FindingKind::UninitialisedShared)),
                 Err(_) => Err(self.outside(cta, offset, out.len())),
@@ -155,13 +141,7 @@ impl<'r> Cluster<'r> {
     }
 
     /// Writes bytes.
-    pub fn store_bytes(
-        &mut self,
-        w: &mut Warp,
-        lane: u32,
-        target: Target,
-        data: &[u8],
-    ) -> Result<(), Fault> {
+    pub fn store_bytes(&mut self, w: &mut Warp, lane: u32, target: Target, data: &[u8]) -> Result<(), Fault> {
         self.progress += 1;
         match target {
             Target::Global(a) => self.global(a).store(a, data),
@@ -173,9 +153,7 @@ impl<'r> Cluster<'r> {
                     Err(_) => Err(self.local_fault(offset, data.len())),
                 }
             }
-            Target::Param(_) => Err(Fault::OutOfBounds(
-                "kernel parameters cannot be written".to_owned(),
-            )),
+            Target::Param(_) => Err(Fault::OutOfBounds("kernel parameters cannot be written".to_owned())),
         }
     }
 
@@ -199,64 +177,26 @@ impl<'r> Cluster<'r> {
 
     pub(super) fn memory_op(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) -> Flow {
         match op {
-            Op::Load {
-                space,
-                at,
-                elem,
-                dst,
-                signed,
-                reg_bits,
-            } => {
+            Op::Load { space, at, elem, dst, signed, reg_bits } => {
                 let a = self.addresses(x, w, *at, *space);
-                self.load(
-                    x,
-                    w,
-                    *space,
-                    &a,
-                    *elem,
-                    dst,
-                    if *signed { *reg_bits } else { 0 },
-                )
+                self.load(x, w, *space, &a, *elem, dst, if *signed { *reg_bits } else { 0 })
             }
-            Op::Store {
-                space,
-                at,
-                elem,
-                src,
-            } => {
+            Op::Store { space, at, elem, src } => {
                 let a = self.addresses(x, w, *at, *space);
                 self.store(x, w, *space, &a, *elem, src)
             }
-            Op::Atom {
-                space,
-                at,
-                op,
-                ty,
-                d,
-                b,
-                c,
-            } => {
+            Op::Atom { space, at, op, ty, d, b, c } => {
                 let a = self.addresses(x, w, *at, *space);
                 self.atom(x, w, *space, &a, *op, *ty, d, b, *c)
             }
-            Op::LdMatrix {
-                space,
-                at,
-                trans,
-                dst,
-            } => {
+            Op::LdMatrix { space, at, trans, dst } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
                     return f;
                 }
                 let a = self.addresses(x, w, *at, *space);
                 self.ldmatrix(x, w, *space, &a, *trans, dst)
             }
-            Op::StMatrix {
-                space,
-                at,
-                trans,
-                src,
-            } => {
+            Op::StMatrix { space, at, trans, src } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
                     return f;
                 }
@@ -286,10 +226,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are the operands of the instruction"
-    )]
+    #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
     fn load(
         &mut self,
         x: Ctx,
@@ -306,10 +243,7 @@ impl<'r> Cluster<'r> {
             let address = a[i as usize];
             let mut buffer = [0u8; 64];
             let result = if !address.is_multiple_of(n as u64) {
-                Err(Fault::Misaligned {
-                    address,
-                    bytes: n as u64,
-                })
+                Err(Fault::Misaligned { address, bytes: n as u64 })
             } else {
                 self.resolve(x.c, space, address).and_then(|t| {
                     if matches!(t, Target::Global(_)) {
@@ -339,11 +273,7 @@ impl<'r> Cluster<'r> {
                 } else {
                     let shift = 64 - elem * 8;
                     let wide = ((raw << shift) as i64 >> shift) as u64;
-                    if extend >= 64 {
-                        wide
-                    } else {
-                        wide & ((1 << extend) - 1)
-                    }
+                    if extend >= 64 { wide } else { wide & ((1 << extend) - 1) }
                 };
             }
         }
@@ -355,23 +285,14 @@ impl<'r> Cluster<'r> {
 
     fn unwritten_text(&self, space: Space, address: u64, n: usize) -> String {
         match space {
-            Space::Global => format!(
-                "nothing has written all of {}",
-                self.global(address).describe(address, n as u64)
-            ),
+            Space::Global => {
+                format!("nothing has written all of {}", self.global(address).describe(address, n as u64))
+            }
             _ => format!("nothing has written all of the {n} bytes at address {address:#x}"),
         }
     }
 
-    fn store(
-        &mut self,
-        x: Ctx,
-        w: &mut Warp,
-        space: Space,
-        a: &Lanes,
-        elem: u32,
-        src: &[Slot],
-    ) -> Flow {
+    fn store(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, elem: u32, src: &[Slot]) -> Flow {
         let n = (elem as usize * src.len()).min(64);
         for &s in src {
             self.check(x, w, s);
@@ -386,10 +307,7 @@ impl<'r> Cluster<'r> {
                 buffer[from..from + elem as usize].copy_from_slice(&word[..elem as usize]);
             }
             let result = if !address.is_multiple_of(n as u64) {
-                Err(Fault::Misaligned {
-                    address,
-                    bytes: n as u64,
-                })
+                Err(Fault::Misaligned { address, bytes: n as u64 })
             } else {
                 self.resolve(x.c, space, address).and_then(|t| {
                     if matches!(t, Target::Global(_)) {
@@ -435,16 +353,13 @@ impl<'r> Cluster<'r> {
                 self.store_shared(cta, offset, &new.to_le_bytes()[..n as usize])?;
                 Ok((old, written, FindingKind::UninitialisedShared))
             }
-            Target::Local(_) | Target::Param(_) => Err(Fault::OutOfBounds(
-                "atomics work on global and shared memory".to_owned(),
-            )),
+            Target::Local(_) | Target::Param(_) => {
+                Err(Fault::OutOfBounds("atomics work on global and shared memory".to_owned()))
+            }
         }
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are the operands of the instruction"
-    )]
+    #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
     fn atom(
         &mut self,
         x: Ctx,
@@ -458,11 +373,7 @@ impl<'r> Cluster<'r> {
         c: Slot,
     ) -> Flow {
         let n = u64::from(ty.bytes()) * b.len() as u64;
-        let swap = if c == SINK {
-            [0; 32]
-        } else {
-            self.read(x, w, c)
-        };
+        let swap = if c == SINK { [0; 32] } else { self.read(x, w, c) };
         let sources: Vec<Lanes> = b.iter().map(|&s| self.read(x, w, s)).collect();
         let mut old = vec![[0u64; 32]; b.len()];
         for i in bits(x.m) {
@@ -497,15 +408,7 @@ impl<'r> Cluster<'r> {
         Flow::Next
     }
 
-    fn ldmatrix(
-        &mut self,
-        x: Ctx,
-        w: &mut Warp,
-        space: Space,
-        a: &Lanes,
-        trans: bool,
-        dst: &[Slot],
-    ) -> Flow {
+    fn ldmatrix(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, trans: bool, dst: &[Slot]) -> Flow {
         for (k, &d) in dst.iter().enumerate() {
             // Lanes 8k to 8k + 7 hold the row addresses of matrix k.
             let mut rows = [[0u8; 16]; 8];
@@ -515,24 +418,20 @@ impl<'r> Cluster<'r> {
                 let result = if !address.is_multiple_of(16) {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
-                    self.resolve(x.c, space, address)
-                        .and_then(|t| self.load_bytes(w, lane as u32, t, row))
+                    self.resolve(x.c, space, address).and_then(|t| self.load_bytes(w, lane as u32, t, row))
                 };
                 let at = Origin::of(x.c, w, Some(lane as u32), x.line);
                 match result {
                     Ok((true, _)) => {}
-                    Ok((false, kind)) => {
-                        self.report(kind, at, self.unwritten_text(space, address, 16))
-                    }
+                    Ok((false, kind)) => self.report(kind, at, self.unwritten_text(space, address, 16)),
                     Err(f) => {
                         self.fault(at, "ldmatrix", f);
                         return Flow::Stop;
                     }
                 }
             }
-            let element = |r: usize, c: usize| {
-                u64::from(u16::from_le_bytes([rows[r][2 * c], rows[r][2 * c + 1]]))
-            };
+            let element =
+                |r: usize, c: usize| u64::from(u16::from_le_bytes([rows[r][2 * c], rows[r][2 * c + 1]]));
             let v = std::array::from_fn(|t| {
                 let (r, c) = (t / 4, 2 * (t % 4));
                 if trans {
@@ -546,15 +445,7 @@ impl<'r> Cluster<'r> {
         Flow::Next
     }
 
-    fn stmatrix(
-        &mut self,
-        x: Ctx,
-        w: &mut Warp,
-        space: Space,
-        a: &Lanes,
-        trans: bool,
-        src: &[Slot],
-    ) -> Flow {
+    fn stmatrix(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, trans: bool, src: &[Slot]) -> Flow {
         for (k, &s) in src.iter().enumerate() {
             let v = self.read(x, w, s);
             for r in 0..8usize {
@@ -569,8 +460,7 @@ impl<'r> Cluster<'r> {
                 let result = if !address.is_multiple_of(16) {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
-                    self.resolve(x.c, space, address)
-                        .and_then(|t| self.store_bytes(w, lane as u32, t, &row))
+                    self.resolve(x.c, space, address).and_then(|t| self.store_bytes(w, lane as u32, t, &row))
                 };
                 if let Err(f) = result {
                     self.fault(Origin::of(x.c, w, Some(lane as u32), x.line), "stmatrix", f);

@@ -18,7 +18,9 @@ impl<'r> Cluster<'r> {
             self.report(
                 FindingKind::NonUniform,
                 at,
-                format!("lane {lane} executes this instruction, but its member mask {mask:#010x} does not name it"),
+                format!(
+                    "lane {lane} executes this instruction, but its member mask {mask:#010x} does not name it"
+                ),
             );
             return Err(Flow::Stop);
         }
@@ -34,24 +36,10 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    fn collective_inner(
-        &mut self,
-        x: Ctx,
-        w: &mut Warp,
-        g: &mut Group,
-        op: &'r Op,
-    ) -> Result<Flow, Flow> {
+    fn collective_inner(&mut self, x: Ctx, w: &mut Warp, g: &mut Group, op: &'r Op) -> Result<Flow, Flow> {
         let m = x.m;
         match op {
-            Op::Bar {
-                kind,
-                id,
-                count,
-                aligned,
-                p,
-                d,
-                dp,
-            } => {
+            Op::Bar { kind, id, count, aligned, p, d, dp } => {
                 return Ok(self.bar(x, w, g, *kind, [*id, *count, *d], *aligned, *p, *dp));
             }
             Op::BarWarpSync { mask } => {
@@ -94,33 +82,17 @@ impl<'r> Cluster<'r> {
                     return Ok(Flow::Wait(Wait::Cluster { phase }));
                 }
             }
-            Op::Vote {
-                kind,
-                d,
-                p,
-                src,
-                mask,
-            } => {
+            Op::Vote { kind, d, p, src, mask } => {
                 let members = self.members(x, w, *mask)?;
                 let v = self.read_pred(x, w, *src) & members;
                 match kind {
                     Vote::Ballot => w.set(*d, m, &[u64::from(v); 32]),
                     Vote::All => w.set_pred(*p, m, if v == members { u32::MAX } else { 0 }),
                     Vote::Any => w.set_pred(*p, m, if v != 0 { u32::MAX } else { 0 }),
-                    Vote::Uni => {
-                        w.set_pred(*p, m, if v == members || v == 0 { u32::MAX } else { 0 })
-                    }
+                    Vote::Uni => w.set_pred(*p, m, if v == members || v == 0 { u32::MAX } else { 0 }),
                 }
             }
-            Op::Shfl {
-                kind,
-                d,
-                p,
-                a,
-                b,
-                c,
-                mask,
-            } => {
+            Op::Shfl { kind, d, p, a, b, c, mask } => {
                 let members = self.members(x, w, *mask)?;
                 let [va, vb, vc] = [*a, *b, *c].map(|s| self.read(x, w, s));
                 let mut out = [0u64; 32];
@@ -133,10 +105,7 @@ impl<'r> Cluster<'r> {
                     let max = lane & segment | cval & !segment;
                     let min = lane & segment;
                     let (from, valid) = match kind {
-                        Shuffle::Up => (
-                            lane.wrapping_sub(bval),
-                            lane as i32 - bval as i32 >= max as i32,
-                        ),
+                        Shuffle::Up => (lane.wrapping_sub(bval), lane as i32 - bval as i32 >= max as i32),
                         Shuffle::Down => (lane + bval, lane + bval <= max),
                         Shuffle::Bfly => (lane ^ bval, lane ^ bval <= max),
                         Shuffle::Idx => (min | bval & !segment, (min | bval & !segment) <= max),
@@ -160,9 +129,7 @@ impl<'r> Cluster<'r> {
                 let members = self.members(x, w, *mask)?;
                 let v = self.read(x, w, *a);
                 let same = |i: u32| {
-                    bits(members).fold(0u32, |acc, j| {
-                        acc | u32::from(v[i as usize] == v[j as usize]) << j
-                    })
+                    bits(members).fold(0u32, |acc, j| acc | u32::from(v[i as usize] == v[j as usize]) << j)
                 };
                 let mut out = [0u64; 32];
                 if *all {
@@ -206,10 +173,7 @@ impl<'r> Cluster<'r> {
         Ok(Flow::Next)
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are the operands of the instruction"
-    )]
+    #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
     fn bar(
         &mut self,
         x: Ctx,
@@ -230,11 +194,7 @@ impl<'r> Cluster<'r> {
         };
         let at = Origin::of(x.c, w, None, x.line);
         if id > 15 {
-            self.report(
-                FindingKind::BarrierMisuse,
-                at,
-                format!("barrier {id}: there are 16, from 0"),
-            );
+            self.report(FindingKind::BarrierMisuse, at, format!("barrier {id}: there are 16, from 0"));
             return Flow::Stop;
         }
         let id = id as usize;
@@ -259,11 +219,8 @@ impl<'r> Cluster<'r> {
             }
             Some(n as u32)
         };
-        let value = if matches!(kind, BarKind::Sync | BarKind::Arrive) {
-            0
-        } else {
-            self.read_pred(x, w, p) & x.m
-        };
+        let value =
+            if matches!(kind, BarKind::Sync | BarKind::Arrive) { 0 } else { self.read_pred(x, w, p) & x.m };
         let bar = &mut self.ctas[x.c].bars[id];
         let index = w.index as usize;
         let fresh = bar.arrived.iter().all(|&m| m == 0);
@@ -301,16 +258,10 @@ impl<'r> Cluster<'r> {
         if self.ctas[x.c].bars[id].generation > generation {
             return self.bar_result(x, w, kind, id, generation + 1, d, dp);
         }
-        Flow::Wait(Wait::Bar {
-            id: id as u32,
-            generation,
-        })
+        Flow::Wait(Wait::Bar { id: id as u32, generation })
     }
 
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are the operands of the instruction"
-    )]
+    #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
     fn bar_result(
         &self,
         x: Ctx,
@@ -322,11 +273,8 @@ impl<'r> Cluster<'r> {
         dp: u32,
     ) -> Flow {
         let results = &self.ctas[x.c].bars[id].results;
-        let (_, popc, and, or) = results
-            .iter()
-            .copied()
-            .find(|r| r.0 == generation)
-            .unwrap_or((generation, 0, false, false));
+        let (_, popc, and, or) =
+            results.iter().copied().find(|r| r.0 == generation).unwrap_or((generation, 0, false, false));
         let all = |b: bool| if b { u32::MAX } else { 0 };
         match kind {
             BarKind::Popc => w.set(d, x.m, &[u64::from(popc); 32]),
@@ -345,11 +293,7 @@ impl<'r> Cluster<'r> {
                 continue;
             }
             let full = match bar.expected {
-                None => bar
-                    .arrived
-                    .iter()
-                    .zip(&cta.exited)
-                    .all(|(a, e)| a | e == u32::MAX),
+                None => bar.arrived.iter().zip(&cta.exited).all(|(a, e)| a | e == u32::MAX),
                 Some(n) => {
                     // A warp counts whole once its remaining lanes are here.
                     let arrived: u32 = (bar.arrived.iter().zip(&cta.exited))
@@ -364,23 +308,15 @@ impl<'r> Cluster<'r> {
             };
             if full {
                 bar.generation += 1;
-                bar.results[(bar.generation % 4) as usize] =
-                    (bar.generation, bar.popc, bar.and, bar.or);
+                bar.results[(bar.generation % 4) as usize] = (bar.generation, bar.popc, bar.and, bar.or);
                 bar.arrived.fill(0);
                 (bar.popc, bar.and, bar.or, bar.expected) = (0, true, false, None);
                 self.progress += 1;
             }
         }
-        let all = (self.ctas.iter()).all(|k| {
-            k.cluster_arrived
-                .iter()
-                .zip(&k.exited)
-                .all(|(a, e)| a | e == u32::MAX)
-        });
-        let any = self
-            .ctas
-            .iter()
-            .any(|k| k.cluster_arrived.iter().any(|&a| a != 0));
+        let all = (self.ctas.iter())
+            .all(|k| k.cluster_arrived.iter().zip(&k.exited).all(|(a, e)| a | e == u32::MAX));
+        let any = self.ctas.iter().any(|k| k.cluster_arrived.iter().any(|&a| a != 0));
         if all && any {
             self.cluster_phase += 1;
             self.progress += 1;

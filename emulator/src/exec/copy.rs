@@ -36,10 +36,7 @@ impl<'r> Cluster<'r> {
             Op::CpAsyncCommit => Self::commit_group(w, x.m, true),
             Op::BulkWait { groups, read } => {
                 if !self.bulk_done(x.c, w, x.m, *groups, *read) {
-                    return Flow::Wait(Wait::Bulk {
-                        groups: *groups,
-                        read: *read,
-                    });
+                    return Flow::Wait(Wait::Bulk { groups: *groups, read: *read });
                 }
             }
             Op::CpAsyncWait { groups } => {
@@ -136,14 +133,7 @@ impl<'r> Cluster<'r> {
             .collect())
     }
 
-    fn start(
-        &mut self,
-        x: Ctx,
-        w: &mut Warp,
-        lane: u32,
-        at: Origin,
-        op: &'r Op,
-    ) -> Result<(), Fault> {
+    fn start(&mut self, x: Ctx, w: &mut Warp, lane: u32, at: Origin, op: &'r Op) -> Result<(), Fault> {
         match op {
             Op::TensorLoad(copy) => {
                 let (map, coords) = self.map(x, w, lane, at, copy)?;
@@ -168,31 +158,13 @@ impl<'r> Cluster<'r> {
                     },
                 };
                 let group = w.bulk_groups[lane as usize];
-                let to = StoreTo::Tensor {
-                    map,
-                    coords,
-                    reduce,
-                };
-                self.submit(
-                    at,
-                    Copy::Store {
-                        from,
-                        to,
-                        group,
-                        staged: None,
-                    },
-                );
+                let to = StoreTo::Tensor { map, coords, reduce };
+                self.submit(at, Copy::Store { from, to, group, staged: None });
             }
             Op::TensorPrefetch(copy) => {
                 self.map(x, w, lane, at, copy)?;
             }
-            Op::BulkLoad {
-                dst,
-                src,
-                bytes,
-                mbar,
-                mask,
-            } => {
+            Op::BulkLoad { dst, src, bytes, mbar, mask } => {
                 let src = self.address(x, w, *src, Space::Global, lane);
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
@@ -202,121 +174,54 @@ impl<'r> Cluster<'r> {
                 let to = self.destinations(x, w, lane, at, (dst, mbar, *mask), false)?;
                 self.submit(at, Copy::BulkLoad { src, bytes, to });
             }
-            Op::BulkSmem {
-                dst,
-                src,
-                bytes,
-                mbar,
-            } => {
+            Op::BulkSmem { dst, src, bytes, mbar } => {
                 let src = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
                 let mbar = self.place(x, w, *mbar, lane)?;
                 bounded(bytes)?;
                 aligned(&[u64::from(src.1), u64::from(dst.1), u64::from(bytes)])?;
-                self.submit(
-                    at,
-                    Copy::BulkSmem {
-                        src,
-                        dst,
-                        bytes,
-                        mbar,
-                    },
-                );
+                self.submit(at, Copy::BulkSmem { src, dst, bytes, mbar });
             }
-            Op::BulkStore {
-                dst,
-                src,
-                bytes,
-                reduce,
-            } => {
+            Op::BulkStore { dst, src, bytes, reduce } => {
                 let global = self.address(x, w, *dst, Space::Global, lane);
                 let from = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 bounded(bytes)?;
                 aligned(&[global, u64::from(from.1), u64::from(bytes)])?;
                 let group = w.bulk_groups[lane as usize];
-                let to = StoreTo::Linear {
-                    global,
-                    bytes,
-                    reduce: *reduce,
-                };
-                self.submit(
-                    at,
-                    Copy::Store {
-                        from,
-                        to,
-                        group,
-                        staged: None,
-                    },
-                );
+                let to = StoreTo::Linear { global, bytes, reduce: *reduce };
+                self.submit(at, Copy::Store { from, to, group, staged: None });
             }
-            Op::CpAsync {
-                dst,
-                src,
-                bytes,
-                valid,
-                ignore,
-            } => {
+            Op::CpAsync { dst, src, bytes, valid, ignore } => {
                 let src = self.address(x, w, *src, Space::Global, lane);
                 let dst = self.own(x, w, *dst, lane)?;
-                let mut valid = if *valid == SINK {
-                    *bytes
-                } else {
-                    self.value(x, w, *valid, lane) as u32
-                };
+                let mut valid = if *valid == SINK { *bytes } else { self.value(x, w, *valid, lane) as u32 };
                 if let Some(p) = ignore
                     && self.read_pred(x, w, *p) & x.m != 0
                 {
                     valid = 0;
                 }
                 if valid > *bytes {
-                    return Err(Fault::OutOfBounds(format!(
-                        "{valid} source bytes of a copy of {bytes}"
-                    )));
+                    return Err(Fault::OutOfBounds(format!("{valid} source bytes of a copy of {bytes}")));
                 }
                 for a in [src, u64::from(dst.1)] {
                     if a % u64::from(*bytes) != 0 {
-                        return Err(Fault::Misaligned {
-                            address: a,
-                            bytes: u64::from(*bytes),
-                        });
+                        return Err(Fault::Misaligned { address: a, bytes: u64::from(*bytes) });
                     }
                 }
                 let group = w.copy_groups[lane as usize];
-                self.submit(
-                    at,
-                    Copy::Small {
-                        src,
-                        dst,
-                        bytes: *bytes,
-                        valid,
-                        group,
-                    },
-                );
+                self.submit(at, Copy::Small { src, dst, bytes: *bytes, valid, group });
             }
-            Op::CpAsyncArrive {
-                at: a,
-                space,
-                noinc,
-            } => {
+            Op::CpAsyncArrive { at: a, space, noinc } => {
                 let v = self.address(x, w, *a, *space, lane);
                 let mbar = self.resolve_shared(x.c, *space, v)?;
-                if !noinc
-                    && let Some(b) = self.ctas[mbar.0]
-                        .mbars
-                        .iter_mut()
-                        .find(|b| b.offset == mbar.1)
-                {
+                if !noinc && let Some(b) = self.ctas[mbar.0].mbars.iter_mut().find(|b| b.offset == mbar.1) {
                     b.pending += 1;
                 }
                 self.submit(at, Copy::SmallArrive { mbar });
             }
-            Op::TryCancel {
-                dst,
-                mbar,
-                multicast,
-            } => {
+            Op::TryCancel { dst, mbar, multicast } => {
                 let dst = self.own(x, w, *dst, lane)?;
                 let mbar = self.own(x, w, *mbar, lane)?;
                 let mut bytes = [0u8; 16];
@@ -327,9 +232,7 @@ impl<'r> Cluster<'r> {
                     }
                 }
                 let to = if *multicast {
-                    (0..self.ctas.len())
-                        .map(|r| ((r, dst.1), (r, mbar.1)))
-                        .collect()
+                    (0..self.ctas.len()).map(|r| ((r, dst.1), (r, mbar.1))).collect()
                 } else {
                     vec![(dst, mbar)]
                 };
@@ -356,11 +259,7 @@ impl<'r> Cluster<'r> {
         at: Origin,
         copy: &TensorCopy,
     ) -> Result<(Option<Box<TensorMapParams>>, Vec<i32>), Fault> {
-        let coords: Vec<i32> = copy
-            .coords
-            .iter()
-            .map(|&s| self.value(x, w, s, lane) as i32)
-            .collect();
+        let coords: Vec<i32> = copy.coords.iter().map(|&s| self.value(x, w, s, lane) as i32).collect();
         let address = self.address(x, w, copy.map, Space::Generic, lane);
         if !address.is_multiple_of(64) {
             return Err(Fault::Misaligned { address, bytes: 64 });
@@ -371,11 +270,7 @@ impl<'r> Cluster<'r> {
         match TensorMapParams::decode(&bytes) {
             Ok(map) => Ok((Some(Box::new(map)), coords)),
             Err(e) => {
-                self.report(
-                    FindingKind::IllegalTensorMap,
-                    at,
-                    format!("tensor map at {address:#x}: {e}"),
-                );
+                self.report(FindingKind::IllegalTensorMap, at, format!("tensor map at {address:#x}: {e}"));
                 Ok((None, coords))
             }
         }
@@ -393,9 +288,7 @@ fn aligned(values: &[u64]) -> Result<(), Fault> {
 /// A copy larger than shared memory cannot be right, and must not cost the host its memory.
 fn bounded(bytes: u32) -> Result<(), Fault> {
     if bytes > crate::launch::MAX_SMEM {
-        return Err(Fault::OutOfBounds(format!(
-            "{bytes} bytes are more than shared memory has"
-        )));
+        return Err(Fault::OutOfBounds(format!("{bytes} bytes are more than shared memory has")));
     }
     Ok(())
 }

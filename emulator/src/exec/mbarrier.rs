@@ -68,10 +68,7 @@ impl<'r> Cluster<'r> {
     /// Applies an operation; returns the state before its arrival.
     pub fn mbar_apply(&mut self, cta: usize, offset: u32, op: MbarOp, at: Origin) -> Option<u64> {
         self.progress += 1;
-        let Some(b) = self
-            .ctas
-            .get_mut(cta)
-            .and_then(|c| c.mbars.iter_mut().find(|b| b.offset == offset))
+        let Some(b) = self.ctas.get_mut(cta).and_then(|c| c.mbars.iter_mut().find(|b| b.offset == offset))
         else {
             self.report(
                 FindingKind::MbarrierMisuse,
@@ -118,14 +115,7 @@ impl<'r> Cluster<'r> {
 
     pub(super) fn mbarrier_op(&mut self, x: Ctx, w: &mut Warp, g: &Group, op: &'r Op) -> Flow {
         match op {
-            Op::MbarWait {
-                at,
-                space,
-                p,
-                token,
-                parity,
-                blocking,
-            } => {
+            Op::MbarWait { at, space, p, token, parity, blocking } => {
                 let a = self.addresses(x, w, *at, *space);
                 let t = self.read(x, w, *token);
                 let mut passed = 0u32;
@@ -148,11 +138,7 @@ impl<'r> Cluster<'r> {
                         return Flow::Stop;
                     }
                     let v = t[i as usize];
-                    let test = if *parity {
-                        PhaseTest::Parity(v as u32)
-                    } else {
-                        PhaseTest::Number(v >> 32)
-                    };
+                    let test = if *parity { PhaseTest::Parity(v as u32) } else { PhaseTest::Number(v >> 32) };
                     let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else {
                         self.report(
                             FindingKind::MbarrierMisuse,
@@ -194,9 +180,7 @@ impl<'r> Cluster<'r> {
                 let n = self.read(x, w, *count);
                 for i in bits(x.m) {
                     let origin = Origin::of(x.c, w, Some(i), x.line);
-                    if let Err(f) =
-                        self.mbar_init(x.c, origin, a[i as usize], *space, n[i as usize])
-                    {
+                    if let Err(f) = self.mbar_init(x.c, origin, a[i as usize], *space, n[i as usize]) {
                         self.fault(origin, "mbarrier.init", f);
                         return Flow::Stop;
                     }
@@ -214,7 +198,9 @@ impl<'r> Cluster<'r> {
                                 self.report(
                                     FindingKind::MbarrierMisuse,
                                     origin,
-                                    format!("mbarrier.inval at shared offset {offset:#x}, where no mbarrier is"),
+                                    format!(
+                                        "mbarrier.inval at shared offset {offset:#x}, where no mbarrier is"
+                                    ),
                                 );
                             }
                         }
@@ -223,25 +209,10 @@ impl<'r> Cluster<'r> {
                 }
                 self.progress += 1;
             }
-            Op::MbarArrive {
-                at,
-                space,
-                state,
-                count,
-                expect,
-                drop,
-            } => {
+            Op::MbarArrive { at, space, state, count, expect, drop } => {
                 let a = self.addresses(x, w, *at, *space);
-                let n = if *count == SINK {
-                    [1; 32]
-                } else {
-                    self.read(x, w, *count)
-                };
-                let e = if *expect == SINK {
-                    [0; 32]
-                } else {
-                    self.read(x, w, *expect)
-                };
+                let n = if *count == SINK { [1; 32] } else { self.read(x, w, *count) };
+                let e = if *expect == SINK { [0; 32] } else { self.read(x, w, *expect) };
                 let mut out = [0u64; 32];
                 for i in bits(x.m) {
                     let k = i as usize;
@@ -253,21 +224,12 @@ impl<'r> Cluster<'r> {
                 }
                 w.set(*state, x.m, &out);
             }
-            Op::MbarTx {
-                at,
-                space,
-                bytes,
-                complete,
-            } => {
+            Op::MbarTx { at, space, bytes, complete } => {
                 let a = self.addresses(x, w, *at, *space);
                 let n = self.read(x, w, *bytes);
                 for i in bits(x.m) {
                     let b = n[i as usize] as u32;
-                    let op = if *complete {
-                        MbarOp::Complete(b)
-                    } else {
-                        MbarOp::Expect(b)
-                    };
+                    let op = if *complete { MbarOp::Complete(b) } else { MbarOp::Expect(b) };
                     if self.mbar_lane(x, w, i, a[i as usize], *space, op).is_none() {
                         return Flow::Stop;
                     }
@@ -310,16 +272,11 @@ impl<'r> Cluster<'r> {
             return Err(Fault::Misaligned { address, bytes: 8 });
         }
         if count == 0 || count > MAX_COUNT {
-            let text =
-                format!("an mbarrier that expects {count} arrivals: 1 to {MAX_COUNT} are allowed");
+            let text = format!("an mbarrier that expects {count} arrivals: 1 to {MAX_COUNT} are allowed");
             self.report(FindingKind::MbarrierMisuse, at, text);
             return Ok(());
         }
-        if let Some(b) = self.ctas[cta]
-            .mbars
-            .iter()
-            .find(|b| b.offset.abs_diff(offset) < 8)
-        {
+        if let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset.abs_diff(offset) < 8) {
             let text = format!(
                 "mbarrier.init at shared offset {offset:#x}, where the mbarrier at {:#x} is alive; mbarrier.inval comes first",
                 b.offset
@@ -332,13 +289,7 @@ impl<'r> Cluster<'r> {
         }
         let n = count as u32;
         let k = &mut self.ctas[cta];
-        k.mbars.push(Mbar {
-            offset,
-            phase: 0,
-            expected: n,
-            pending: n,
-            tx: 0,
-        });
+        k.mbars.push(Mbar { offset, phase: 0, expected: n, pending: n, tx: 0 });
         k.mbar_span = (k.mbar_span.0.min(offset), k.mbar_span.1.max(offset + 8));
         self.progress += 1;
         Ok(())

@@ -65,11 +65,7 @@ impl Run<'_> {
     /// Takes the next cluster that nobody has started.
     pub fn take_cluster(&self) -> Option<u64> {
         let total = product(self.clusters);
-        self.next
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| {
-                (n < total).then_some(n + 1)
-            })
-            .ok()
+        self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < total).then_some(n + 1)).ok()
     }
 
     /// CTA coordinates of the first CTA of a cluster.
@@ -112,11 +108,7 @@ pub(crate) fn run(
         statics,
         options,
         dynamic_base: dynamic,
-        smem_end: if launch.dynamic_smem > 0 {
-            dynamic + launch.dynamic_smem
-        } else {
-            program.static_end
-        },
+        smem_end: if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end },
         clusters: [0, 1, 2].map(|i| launch.grid[i] / launch.cluster[i]),
         start,
         next: AtomicU64::new(0),
@@ -129,15 +121,10 @@ pub(crate) fn run(
         .map_err(|e| LaunchError::Threads(e.to_string()))?;
     pool.broadcast(|_| worker(&run, &shared));
     let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
-    shared
-        .findings
-        .sort_by_key(|f| (!f.kind.is_fatal(), f.line));
+    shared.findings.sort_by_key(|f| (!f.kind.is_fatal(), f.line));
     shared.findings.truncate(options.max_findings.max(1));
     shared.stats.time = start.elapsed();
-    Ok(Report {
-        findings: shared.findings,
-        stats: shared.stats,
-    })
+    Ok(Report { findings: shared.findings, stats: shared.stats })
 }
 
 fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
@@ -149,11 +136,7 @@ fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
             return;
         }
         let waiting = lock().suspended.len();
-        let fresh = if waiting < RESIDENT {
-            run.take_cluster()
-        } else {
-            None
-        };
+        let fresh = if waiting < RESIDENT { run.take_cluster() } else { None };
         let mut cluster = match fresh {
             Some(index) => Box::new(Cluster::new(run, index)),
             None => match lock().suspended.pop_front() {

@@ -18,16 +18,8 @@ pub(crate) type Place = (usize, u32);
 /// Where a store of the bulk engine writes.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreTo {
-    Linear {
-        global: u64,
-        bytes: u32,
-        reduce: Option<(Rmw, Ty)>,
-    },
-    Tensor {
-        map: Box<TensorMapParams>,
-        coords: Vec<i32>,
-        reduce: Option<(Rmw, Ty)>,
-    },
+    Linear { global: u64, bytes: u32, reduce: Option<(Rmw, Ty)> },
+    Tensor { map: Box<TensorMapParams>, coords: Vec<i32>, reduce: Option<(Rmw, Ty)> },
 }
 
 /// An asynchronous copy.
@@ -63,7 +55,9 @@ pub(crate) enum Copy {
         group: u32,
     },
     /// `cp.async.mbarrier.arrive`: after all earlier `Small` copies of the thread.
-    SmallArrive { mbar: Place },
+    SmallArrive {
+        mbar: Place,
+    },
     /// Answer of `clusterlaunchcontrol.try_cancel`: bytes, and where they and their count go.
     Answer {
         bytes: [u8; 16],
@@ -88,11 +82,7 @@ impl Cluster<'_> {
     pub fn submit(&mut self, at: Origin, copy: Copy) {
         self.progress += 1;
         self.sequence += 1;
-        let mut p = Pending {
-            sequence: self.sequence,
-            at,
-            copy,
-        };
+        let mut p = Pending { sequence: self.sequence, at, copy };
         if self.run.options.schedule == Schedule::Early {
             while !self.fatal && !self.perform(&mut p) {}
             return;
@@ -113,9 +103,7 @@ impl Cluster<'_> {
                     })
             })
             .collect();
-        let pipes: Vec<usize> = (0..self.ctas.len())
-            .filter(|&c| !self.ctas[c].pipe.is_empty())
-            .collect();
+        let pipes: Vec<usize> = (0..self.ctas.len()).filter(|&c| !self.ctas[c].pipe.is_empty()).collect();
         let n = eligible.len() + pipes.len();
         if n == 0 {
             return false;
@@ -123,11 +111,7 @@ impl Cluster<'_> {
         let pick = match self.run.options.schedule {
             Schedule::Random(_) => self.random(n as u64) as usize,
             // Late: the newest copy first; the tensor core, which is slow, after the copies.
-            _ => match eligible
-                .iter()
-                .enumerate()
-                .max_by_key(|(_, i)| self.queue[**i].sequence)
-            {
+            _ => match eligible.iter().enumerate().max_by_key(|(_, i)| self.queue[**i].sequence) {
                 Some((k, _)) => k,
                 None => 0,
             },
@@ -176,11 +160,7 @@ impl Cluster<'_> {
     /// Commits the bulk or small copies of lanes as a group.
     pub fn commit_group(w: &mut Warp, m: u32, small: bool) {
         for i in bits(m) {
-            let n = if small {
-                &mut w.copy_groups
-            } else {
-                &mut w.bulk_groups
-            };
+            let n = if small { &mut w.copy_groups } else { &mut w.bulk_groups };
             n[i as usize] += 1;
         }
     }
@@ -192,11 +172,7 @@ impl Cluster<'_> {
         }
         if self.ctas.get(cta).is_some_and(|c| c.gone()) {
             let rank = cta as u32;
-            self.fault(
-                at,
-                "arrival of copied bytes",
-                crate::memory::Fault::Peer(rank),
-            );
+            self.fault(at, "arrival of copied bytes", crate::memory::Fault::Peer(rank));
             return;
         }
         self.mbar_apply(cta, offset, MbarOp::Complete(bytes), at);

@@ -6,10 +6,7 @@ use crate::memory::Fault;
 
 /// Adds a finding to a list, or counts it when the same is there.
 pub(crate) fn merge(list: &mut Vec<Finding>, f: Finding) {
-    match list
-        .iter_mut()
-        .find(|o| o.kind == f.kind && o.line == f.line)
-    {
+    match list.iter_mut().find(|o| o.kind == f.kind && o.line == f.line) {
         Some(o) => o.count += f.count,
         None => list.push(f),
     }
@@ -26,12 +23,7 @@ pub(crate) struct Origin {
 
 impl Origin {
     pub fn of(cta: usize, w: &Warp, lane: Option<u32>, line: u32) -> Self {
-        Origin {
-            cta: cta as u32,
-            warp: w.index,
-            lane,
-            line,
-        }
+        Origin { cta: cta as u32, warp: w.index, lane, line }
     }
 }
 
@@ -40,11 +32,7 @@ impl Cluster<'_> {
     #[cold]
     pub fn report(&mut self, kind: FindingKind, at: Origin, message: impl Into<String>) {
         self.fatal |= kind.is_fatal();
-        if let Some(o) = self
-            .findings
-            .iter_mut()
-            .find(|o| o.kind == kind && o.line == at.line)
-        {
+        if let Some(o) = self.findings.iter_mut().find(|o| o.kind == kind && o.line == at.line) {
             o.count += 1;
             return;
         }

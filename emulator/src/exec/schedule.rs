@@ -39,11 +39,7 @@ impl Cluster<'_> {
             let mut ran = false;
             let mut alive = false;
             for i in 0..order.len() {
-                let (c, wi) = if random {
-                    order[self.random(order.len() as u64) as usize]
-                } else {
-                    order[i]
-                };
+                let (c, wi) = if random { order[self.random(order.len() as u64) as usize] } else { order[i] };
                 let Some(mut w) = self.ctas[c].warps[wi].take() else {
                     continue;
                 };
@@ -117,15 +113,9 @@ impl Cluster<'_> {
             Wait::Lanes { .. } => false,
             Wait::Mbar { offset, test } => {
                 g.timed_out
-                    || self.ctas[c]
-                        .mbars
-                        .iter()
-                        .find(|m| m.offset == *offset)
-                        .is_none_or(|m| m.passes(*test))
+                    || self.ctas[c].mbars.iter().find(|m| m.offset == *offset).is_none_or(|m| m.passes(*test))
             }
-            Wait::Bar { id, generation } => {
-                self.ctas[c].bars[*id as usize].generation > *generation
-            }
+            Wait::Bar { id, generation } => self.ctas[c].bars[*id as usize].generation > *generation,
             Wait::Cluster { phase } => self.cluster_phase > *phase,
             Wait::Tmem { frees } => self.ctas[c].tmem_frees != *frees,
             Wait::Bulk { groups, read } => self.bulk_done(c, w, g.mask, *groups, *read),
@@ -140,9 +130,8 @@ impl Cluster<'_> {
             let mut j = i + 1;
             while j < w.groups.len() {
                 let (a, b) = (&w.groups[i], &w.groups[j]);
-                let free = |g: &Group| {
-                    matches!(g.wait, Wait::No | Wait::Lanes { .. }) && !g.resumed && !g.timed_out
-                };
+                let free =
+                    |g: &Group| matches!(g.wait, Wait::No | Wait::Lanes { .. }) && !g.resumed && !g.timed_out;
                 if a.pc == b.pc && free(a) && free(b) {
                     w.groups[i].mask |= w.groups[j].mask;
                     w.groups[i].wait = Wait::No;
@@ -171,11 +160,7 @@ impl Cluster<'_> {
                 if !self.ready(c, w, g) {
                     continue;
                 }
-                let best = if avoid.is_some_and(|l| g.mask >> l & 1 == 1) {
-                    &mut second
-                } else {
-                    &mut pick
-                };
+                let best = if avoid.is_some_and(|l| g.mask >> l & 1 == 1) { &mut second } else { &mut pick };
                 if best.is_none_or(|b| g.pc < w.groups[b].pc) {
                     *best = Some(i);
                 }
@@ -197,13 +182,8 @@ impl Cluster<'_> {
         let alone = w.groups.is_empty();
         let others: Vec<u32> = w.groups.iter().map(|o| o.pc).collect();
         // Another group that could run and is further back goes first.
-        let lowest = w
-            .groups
-            .iter()
-            .filter(|o| matches!(o.wait, Wait::No))
-            .map(|o| o.pc)
-            .min()
-            .unwrap_or(u32::MAX);
+        let lowest =
+            w.groups.iter().filter(|o| matches!(o.wait, Wait::No)).map(|o| o.pc).min().unwrap_or(u32::MAX);
         let mut first = true;
         loop {
             if self.executed >= end {
@@ -314,16 +294,13 @@ impl Cluster<'_> {
         }
         for c in 0..self.ctas.len() {
             for (address, columns) in self.ctas[c].tmem.leaks() {
-                let at = Origin {
-                    cta: c as u32,
-                    warp: 0,
-                    lane: None,
-                    line: 0,
-                };
+                let at = Origin { cta: c as u32, warp: 0, lane: None, line: 0 };
                 self.report(
                     FindingKind::TmemLeak,
                     at,
-                    format!("{columns} columns of tensor memory at column {address} are still allocated at exit"),
+                    format!(
+                        "{columns} columns of tensor memory at column {address} are still allocated at exit"
+                    ),
                 );
             }
         }
@@ -331,27 +308,12 @@ impl Cluster<'_> {
 
     fn report_limit(&mut self) {
         let limit = self.run.options.instruction_limit;
-        let mut at = Origin {
-            cta: 0,
-            warp: 0,
-            lane: None,
-            line: 0,
-        };
+        let mut at = Origin { cta: 0, warp: 0, lane: None, line: 0 };
         for (c, cta) in self.ctas.iter().enumerate() {
             for w in cta.warps.iter().flatten() {
                 if let Some(g) = w.groups.iter().find(|g| g.wait == Wait::No) {
-                    let line = self
-                        .run
-                        .program
-                        .code
-                        .get(g.pc as usize)
-                        .map_or(0, |i| i.line);
-                    at = Origin {
-                        cta: c as u32,
-                        warp: w.index,
-                        lane: None,
-                        line,
-                    };
+                    let line = self.run.program.code.get(g.pc as usize).map_or(0, |i| i.line);
+                    at = Origin { cta: c as u32, warp: w.index, lane: None, line };
                 }
             }
         }
@@ -375,11 +337,7 @@ impl Cluster<'_> {
         }
         let again = self.last_stall == Some((self.progress, here));
         let same_progress = self.last_stall.is_some_and(|(p, _)| p == self.progress);
-        self.stall_rounds = if same_progress {
-            self.stall_rounds + 1
-        } else {
-            0
-        };
+        self.stall_rounds = if same_progress { self.stall_rounds + 1 } else { 0 };
         self.last_stall = Some((self.progress, here));
         let mut woken = false;
         if !again && self.stall_rounds < 1000 {
@@ -404,12 +362,7 @@ impl Cluster<'_> {
         for (c, cta) in self.ctas.iter().enumerate() {
             for w in cta.warps.iter().flatten() {
                 for g in &w.groups {
-                    let line = self
-                        .run
-                        .program
-                        .code
-                        .get(g.pc as usize)
-                        .map_or(0, |i| i.line);
+                    let line = self.run.program.code.get(g.pc as usize).map_or(0, |i| i.line);
                     let (weight, what) = self.describe_wait(c, w, g);
                     let [x, y, z] = cta.id;
                     lines.push(format!(
@@ -426,11 +379,7 @@ impl Cluster<'_> {
             }
         }
         let Some((weight, at)) = blame else { return };
-        let kind = if weight == 2 {
-            FindingKind::Divergent
-        } else {
-            FindingKind::Deadlock
-        };
+        let kind = if weight == 2 { FindingKind::Divergent } else { FindingKind::Deadlock };
         let more = lines.len().saturating_sub(64);
         lines.truncate(64);
         if more > 0 {
@@ -458,12 +407,7 @@ impl Cluster<'_> {
                 let state = cta.mbars.iter().find(|m| m.offset == *offset);
                 let state = state.map_or("gone".to_owned(), |m| m.describe());
                 let address = cta.rank << 24 | offset;
-                (
-                    3,
-                    format!(
-                        "{want} of the mbarrier at shared address {address:#x}, which is in {state}"
-                    ),
-                )
+                (3, format!("{want} of the mbarrier at shared address {address:#x}, which is in {state}"))
             }
             Wait::Bar { id, .. } => {
                 let bar = &cta.bars[*id as usize];
@@ -481,12 +425,7 @@ impl Cluster<'_> {
             }
             Wait::Cluster { phase } => {
                 let missing: Vec<u32> = (self.ctas.iter())
-                    .filter(|k| {
-                        k.cluster_arrived
-                            .iter()
-                            .zip(&k.exited)
-                            .any(|(a, e)| a | e != u32::MAX)
-                    })
+                    .filter(|k| k.cluster_arrived.iter().zip(&k.exited).any(|(a, e)| a | e != u32::MAX))
                     .map(|k| k.rank)
                     .collect();
                 (
@@ -506,28 +445,14 @@ impl Cluster<'_> {
                 )
             }
             Wait::Tmem { .. } => {
-                let held: Vec<String> = cta
-                    .tmem
-                    .leaks()
-                    .iter()
-                    .map(|(a, n)| format!("{n} columns at {a}"))
-                    .collect();
-                (
-                    3,
-                    format!(
-                        "waits for free tensor memory; allocated are {}",
-                        held.join(", ")
-                    ),
-                )
+                let held: Vec<String> =
+                    cta.tmem.leaks().iter().map(|(a, n)| format!("{n} columns at {a}")).collect();
+                (3, format!("waits for free tensor memory; allocated are {}", held.join(", ")))
             }
-            Wait::Bulk { groups, .. } => (
-                1,
-                format!("waits until at most {groups} bulk groups are pending"),
-            ),
-            Wait::Copies { groups } => (
-                1,
-                format!("waits until at most {groups} cp.async groups are pending"),
-            ),
+            Wait::Bulk { groups, .. } => (1, format!("waits until at most {groups} bulk groups are pending")),
+            Wait::Copies { groups } => {
+                (1, format!("waits until at most {groups} cp.async groups are pending"))
+            }
         }
     }
 }

@@ -55,13 +55,7 @@ pub(crate) struct Group {
 
 impl Group {
     pub fn new(pc: u32, mask: u32) -> Self {
-        Group {
-            pc,
-            mask,
-            wait: Wait::No,
-            resumed: false,
-            timed_out: false,
-        }
+        Group { pc, mask, wait: Wait::No, resumed: false, timed_out: false }
     }
 }
 
@@ -123,11 +117,7 @@ impl Warp {
 
     #[inline]
     pub fn lanes<'a>(&'a self, p: &'a Program, s: Slot) -> &'a Lanes {
-        if s >= CONSTANTS {
-            &p.constants[(s - CONSTANTS) as usize]
-        } else {
-            &self.regs[s as usize]
-        }
+        if s >= CONSTANTS { &p.constants[(s - CONSTANTS) as usize] } else { &self.regs[s as usize] }
     }
 
     #[inline]
@@ -158,8 +148,7 @@ impl Warp {
             Some(Op::Pack { d, .. } | Op::Unpack { d, .. }) => d.contains(&s),
             _ => false,
         };
-        self.loads.iter().any(|l| l.dst.contains(&s))
-            || self.deferred.iter().any(|&(pc, _)| copied(pc))
+        self.loads.iter().any(|l| l.dst.contains(&s)) || self.deferred.iter().any(|&(pc, _)| copied(pc))
     }
 
     /// Marks lanes of a register as not written.
@@ -257,11 +246,7 @@ impl<'r> Cluster<'r> {
         let count = product(shape) as u32;
         let ctas = (0..count)
             .map(|rank| {
-                let within = [
-                    rank % shape[0],
-                    rank / shape[0] % shape[1],
-                    rank / shape[0] / shape[1],
-                ];
+                let within = [rank % shape[0], rank / shape[0] % shape[1], rank / shape[0] / shape[1]];
                 new_cta(run, rank, [0, 1, 2].map(|i| first[i] + within[i]), within)
             })
             .collect();
@@ -274,8 +259,7 @@ impl<'r> Cluster<'r> {
             ctas,
             queue: Vec::new(),
             sequence: 0,
-            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
-                ^ index.wrapping_mul(0xd134_2543_de82_ef95),
+            rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd134_2543_de82_ef95),
             findings: Vec::new(),
             fatal: false,
             stats: Stats::default(),
@@ -306,20 +290,12 @@ fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
     let warps = (0..count)
         .map(|w| {
             let lanes = (threads - w * 32).min(32);
-            let live = if lanes == 32 {
-                u32::MAX
-            } else {
-                (1 << lanes) - 1
-            };
+            let live = if lanes == 32 { u32::MAX } else { (1 << lanes) - 1 };
             exited.push(!live);
             Some(Box::new(new_warp(run, w, live, rank, id, within)))
         })
         .collect();
-    let bar = || Bar {
-        arrived: vec![0; count as usize],
-        and: true,
-        ..Bar::default()
-    };
+    let bar = || Bar { arrived: vec![0; count as usize], and: true, ..Bar::default() };
     Cta {
         rank,
         id,
@@ -336,14 +312,7 @@ fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
     }
 }
 
-fn new_warp(
-    run: &Run<'_>,
-    index: u32,
-    live: u32,
-    rank: u32,
-    id: [u32; 3],
-    within: [u32; 3],
-) -> Warp {
+fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], within: [u32; 3]) -> Warp {
     let p = run.program;
     let mut w = Warp {
         index,
@@ -373,14 +342,7 @@ fn new_warp(
     w
 }
 
-fn special_value(
-    run: &Run<'_>,
-    s: Special,
-    warp: u32,
-    rank: u32,
-    id: [u32; 3],
-    within: [u32; 3],
-) -> Lanes {
+fn special_value(run: &Run<'_>, s: Special, warp: u32, rank: u32, id: [u32; 3], within: [u32; 3]) -> Lanes {
     let l = run.launch;
     let at = |v: [u32; 3], i: u8| [u64::from(v[i as usize]); 32];
     let lane = |f: fn(u32) -> u32| std::array::from_fn(|i| u64::from(f(i as u32)));
@@ -412,8 +374,7 @@ fn special_value(
         Special::Nwarpid => one(64),
         Special::Smid => {
             let linear = u64::from(id[0])
-                + u64::from(l.grid[0])
-                    * (u64::from(id[1]) + u64::from(l.grid[1]) * u64::from(id[2]));
+                + u64::from(l.grid[0]) * (u64::from(id[1]) + u64::from(l.grid[1]) * u64::from(id[2]));
             one(linear % 148)
         }
         Special::Nsmid => one(148),

@@ -51,9 +51,7 @@ impl<'r> Cluster<'r> {
             self.report(
                 FindingKind::MissingWait,
                 at,
-                format!(
-                    "{name} is read before tcgen05.wait::ld has made the result of tcgen05.ld valid"
-                ),
+                format!("{name} is read before tcgen05.wait::ld has made the result of tcgen05.ld valid"),
             );
         } else {
             self.report(
@@ -109,11 +107,7 @@ impl<'r> Cluster<'r> {
     /// Addresses of an address operand. Only global and generic addresses have 64 bits.
     pub fn addresses(&mut self, x: Ctx, w: &Warp, at: Addr, space: Space) -> Lanes {
         let wide = matches!(space, Space::Generic | Space::Global | Space::Const);
-        let mut a = if at.base == SINK {
-            [0; 32]
-        } else {
-            self.read(x, w, at.base)
-        };
+        let mut a = if at.base == SINK { [0; 32] } else { self.read(x, w, at.base) };
         for v in &mut a {
             *v = v.wrapping_add(at.offset as u64);
             if !wide {
@@ -144,11 +138,7 @@ impl<'r> Cluster<'r> {
     /// For instructions that the whole warp executes together: `None` when it is together.
     pub fn converge(&mut self, w: &Warp, m: u32, need: u32) -> Option<Flow> {
         let need = need & w.present();
-        if m & need == need {
-            None
-        } else {
-            Some(Flow::Wait(Wait::Lanes { need }))
-        }
+        if m & need == need { None } else { Some(Flow::Wait(Wait::Lanes { need })) }
     }
 
     /// Puts off a copy of registers that `tcgen05.ld` has yet to fill.
@@ -172,19 +162,8 @@ impl<'r> Cluster<'r> {
     }
 
     /// Executes one instruction for the lanes of `m`.
-    pub(super) fn execute(
-        &mut self,
-        c: usize,
-        w: &mut Warp,
-        g: &mut Group,
-        m: u32,
-        inst: &'r Inst,
-    ) -> Flow {
-        let x = Ctx {
-            c,
-            m,
-            line: inst.line,
-        };
+    pub(super) fn execute(&mut self, c: usize, w: &mut Warp, g: &mut Group, m: u32, inst: &'r Inst) -> Flow {
+        let x = Ctx { c, m, line: inst.line };
         let p = self.run.program;
         let mut out: Lanes = [0; 32];
         if !w.loads.is_empty() && self.defer(w, g.pc, m, &inst.op) {
@@ -223,13 +202,7 @@ impl<'r> Cluster<'r> {
                 }
                 w.set(*d, m, &out);
             }
-            Op::Lop3 {
-                d,
-                s,
-                table,
-                p,
-                combine,
-            } => {
+            Op::Lop3 { d, s, table, p, combine } => {
                 let [a, b, e] = s.map(|s| self.read(x, w, s));
                 for i in 0..32 {
                     out[i] = int::lop3(a[i], b[i], e[i], *table);
@@ -249,13 +222,7 @@ impl<'r> Cluster<'r> {
                 }
                 w.set(*d, m, &out);
             }
-            Op::Cvt {
-                how,
-                d,
-                a,
-                b,
-                packed,
-            } => {
+            Op::Cvt { how, d, a, b, packed } => {
                 let va = self.read(x, w, *a);
                 if *packed && *b != SINK {
                     let vb = self.read(x, w, *b);
@@ -270,25 +237,10 @@ impl<'r> Cluster<'r> {
                 }
                 w.set(*d, m, &out);
             }
-            Op::Carry {
-                d,
-                a,
-                b,
-                subtract,
-                use_carry,
-                set_carry,
-                bits,
-            } => {
+            Op::Carry { d, a, b, subtract, use_carry, set_carry, bits } => {
                 let (va, vb) = (self.read(x, w, *a), self.read(x, w, *b));
                 let carry = if *use_carry {
-                    self.read_pred(
-                        x,
-                        w,
-                        Pred {
-                            slot: CARRY,
-                            negated: false,
-                        },
-                    )
+                    self.read_pred(x, w, Pred { slot: CARRY, negated: false })
                 } else if *subtract {
                     u32::MAX
                 } else {
@@ -300,11 +252,7 @@ impl<'r> Cluster<'r> {
                     let b = if *subtract { !vb[i] } else { vb[i] };
                     let b = if *bits == 32 { u64::from(b as u32) } else { b };
                     let sum = u128::from(va[i]) + u128::from(b) + u128::from(carry >> i & 1);
-                    out[i] = if *bits == 32 {
-                        u64::from(sum as u32)
-                    } else {
-                        sum as u64
-                    };
+                    out[i] = if *bits == 32 { u64::from(sum as u32) } else { sum as u64 };
                     carry_out |= ((sum >> bits & 1) as u32) << i;
                 }
                 w.set(*d, m, &out);
@@ -328,11 +276,7 @@ impl<'r> Cluster<'r> {
             }
             Op::Unpack { d, s, bits } => {
                 let per = (64 / bits).max(1) as usize;
-                let mask = if *bits == 64 {
-                    u64::MAX
-                } else {
-                    (1 << bits) - 1
-                };
+                let mask = if *bits == 64 { u64::MAX } else { (1 << bits) - 1 };
                 let values: Vec<Lanes> = s.iter().map(|s| self.read(x, w, *s)).collect();
                 for (j, d) in d.iter().enumerate() {
                     let Some(v) = values.get(j / per) else {
@@ -344,41 +288,20 @@ impl<'r> Cluster<'r> {
                     w.set(*d, m, &out);
                 }
             }
-            Op::Setp {
-                f,
-                p: pd,
-                q,
-                a,
-                b,
-                combine,
-            } => {
+            Op::Setp { f, p: pd, q, a, b, combine } => {
                 self.check(x, w, *a);
                 self.check(x, w, *b);
                 let r = f(w.lanes(p, *a), w.lanes(p, *b));
                 self.set_compared(x, w, r, *combine, *pd, *q);
             }
-            Op::Setp2 {
-                f,
-                p,
-                q,
-                a,
-                b,
-                combine,
-            } => {
+            Op::Setp2 { f, p, q, a, b, combine } => {
                 let (va, vb) = (self.read(x, w, *a), self.read(x, w, *b));
                 let low = f(&va.map(|v| v & 0xffff), &vb.map(|v| v & 0xffff));
                 let high = f(&va.map(|v| v >> 16 & 0xffff), &vb.map(|v| v >> 16 & 0xffff));
                 self.set_compared(x, w, low, *combine, *p, SINK);
                 self.set_compared(x, w, high, *combine, *q, SINK);
             }
-            Op::Set {
-                f,
-                d,
-                a,
-                b,
-                combine,
-                yes,
-            } => {
+            Op::Set { f, d, a, b, combine, yes } => {
                 let (va, vb) = (self.read(x, w, *a), self.read(x, w, *b));
                 let mut r = f(&va, &vb);
                 if let Some((table, q)) = combine {
@@ -437,17 +360,7 @@ impl<'r> Cluster<'r> {
             Op::ToGeneric { d, a, space } => {
                 let v = self.read(x, w, *a);
                 let base = window(*space);
-                w.set(
-                    *d,
-                    m,
-                    &v.map(|v| {
-                        if base == 0 {
-                            v
-                        } else {
-                            base + (v & 0xffff_ffff)
-                        }
-                    }),
-                );
+                w.set(*d, m, &v.map(|v| if base == 0 { v } else { base + (v & 0xffff_ffff) }));
             }
             Op::FromGeneric { d, a, space } => {
                 let v = self.read(x, w, *a);
@@ -460,9 +373,7 @@ impl<'r> Cluster<'r> {
                 let yes = |v: u64| {
                     let within = |base: u64| (base..base + WINDOW).contains(&v);
                     match space {
-                        Space::SharedCta => {
-                            within(SHARED_WINDOW) && (v - SHARED_WINDOW) >> 24 == own
-                        }
+                        Space::SharedCta => within(SHARED_WINDOW) && (v - SHARED_WINDOW) >> 24 == own,
                         Space::SharedCluster => within(SHARED_WINDOW),
                         Space::Local => within(LOCAL_WINDOW),
                         Space::Param => within(PARAM_WINDOW),
@@ -472,12 +383,7 @@ impl<'r> Cluster<'r> {
                 let r = (0..32).fold(0, |acc, i| acc | u32::from(yes(v[i])) << i);
                 w.set_pred(*p, m, r);
             }
-            Op::Mapa {
-                d,
-                a,
-                rank,
-                generic,
-            } => {
+            Op::Mapa { d, a, rank, generic } => {
                 let (v, r) = (self.read(x, w, *a), self.read(x, w, *rank));
                 for i in 0..32 {
                     let base = if *generic { SHARED_WINDOW } else { 0 };
@@ -542,15 +448,7 @@ impl<'r> Cluster<'r> {
         Flow::Next
     }
 
-    fn set_compared(
-        &mut self,
-        x: Ctx,
-        w: &mut Warp,
-        r: u32,
-        combine: Option<(u8, Pred)>,
-        p: u32,
-        q: u32,
-    ) {
+    fn set_compared(&mut self, x: Ctx, w: &mut Warp, r: u32, combine: Option<(u8, Pred)>, p: u32, q: u32) {
         match combine {
             None => {
                 w.set_pred(p, x.m, r);
@@ -570,11 +468,7 @@ impl<'r> Cluster<'r> {
         for i in bits(x.m) {
             let Some(&t) = targets.get(v[i as usize] as usize) else {
                 let at = Origin::of(x.c, w, Some(i), x.line);
-                let text = format!(
-                    "branch index {} of {} targets",
-                    v[i as usize],
-                    targets.len()
-                );
+                let text = format!("branch index {} of {} targets", v[i as usize], targets.len());
                 self.report(FindingKind::OutOfBounds, at, text);
                 return Flow::Stop;
             };

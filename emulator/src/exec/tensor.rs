@@ -21,20 +21,9 @@ use crate::program::{MatrixA, Mma, Op, SINK, Space};
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
     Mma(Box<MmaInstruction>),
-    Copy {
-        shape: CpShape,
-        decompress: Option<CpDecompress>,
-        address: u32,
-        descriptor: u64,
-        pair: bool,
-    },
-    Shift {
-        address: u32,
-        pair: bool,
-    },
-    Commit {
-        to: Vec<Place>,
-    },
+    Copy { shape: CpShape, decompress: Option<CpDecompress>, address: u32, descriptor: u64, pair: bool },
+    Shift { address: u32, pair: bool },
+    Commit { to: Vec<Place> },
 }
 
 /// A tensor-core operation in flight.
@@ -108,10 +97,7 @@ impl<'r> Cluster<'r> {
             _ => {
                 for i in bits(x.m) {
                     let one = Ctx { m: 1 << i, ..x };
-                    let at = Origin {
-                        lane: Some(i),
-                        ..at
-                    };
+                    let at = Origin { lane: Some(i), ..at };
                     match self.issue(one, w, i, op) {
                         Ok(Some(work)) => self.submit_work(x.c, PipeOp { at, work }),
                         Ok(None) => {}
@@ -128,12 +114,7 @@ impl<'r> Cluster<'r> {
 
     fn warp_op(&mut self, x: Ctx, w: &mut Warp, at: Origin, op: &'r Op) -> Flow {
         match op {
-            Op::TcAlloc {
-                dst,
-                space,
-                columns,
-                ..
-            } => {
+            Op::TcAlloc { dst, space, columns, .. } => {
                 let n = self.read(x, w, *columns);
                 let Some(n) = self.uniform(x, w, &n, "the column count of tcgen05.alloc") else {
                     return Flow::Stop;
@@ -143,41 +124,26 @@ impl<'r> Cluster<'r> {
                     return Flow::Stop;
                 };
                 if !a.is_multiple_of(4) {
-                    self.fault(
-                        at,
-                        "tcgen05.alloc",
-                        Fault::Misaligned {
-                            address: a,
-                            bytes: 4,
-                        },
-                    );
+                    self.fault(at, "tcgen05.alloc", Fault::Misaligned { address: a, bytes: 4 });
                     return Flow::Stop;
                 }
                 match self.ctas[x.c].tmem.alloc(n as u32) {
                     Ok(Some(address)) => {
                         let r = self
                             .resolve_shared(x.c, *space, a)
-                            .and_then(|(cta, offset)| {
-                                self.store_shared(cta, offset, &address.to_le_bytes())
-                            });
+                            .and_then(|(cta, offset)| self.store_shared(cta, offset, &address.to_le_bytes()));
                         self.progress += 1;
                         if let Err(f) = r {
                             self.fault(at, "tcgen05.alloc", f);
                         }
                     }
                     Ok(None) => {
-                        return Flow::Wait(Wait::Tmem {
-                            frees: self.ctas[x.c].tmem_frees,
-                        });
+                        return Flow::Wait(Wait::Tmem { frees: self.ctas[x.c].tmem_frees });
                     }
                     Err(e) => self.tmem_error(at, "tcgen05.alloc", e),
                 }
             }
-            Op::TcDealloc {
-                at: address,
-                columns,
-                ..
-            } => {
+            Op::TcDealloc { at: address, columns, .. } => {
                 let n = self.read(x, w, *columns);
                 let Some(n) = self.uniform(x, w, &n, "the column count of tcgen05.dealloc") else {
                     return Flow::Stop;
@@ -195,14 +161,7 @@ impl<'r> Cluster<'r> {
                 }
             }
             Op::TcRelinquish => self.ctas[x.c].tmem.relinquish_alloc_permit(),
-            Op::TcLoad {
-                at: address,
-                shape,
-                repeat,
-                packed,
-                split,
-                dst,
-            } => {
+            Op::TcLoad { at: address, shape, repeat, packed, split, dst } => {
                 let a = self.addresses(x, w, *address, Space::SharedCta);
                 let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.ld") else {
                     return Flow::Stop;
@@ -235,21 +194,9 @@ impl<'r> Cluster<'r> {
                 for &d in dst {
                     w.forget(d, x.m);
                 }
-                w.loads.push(TmemLoad {
-                    dst: dst.clone(),
-                    transfer,
-                    values,
-                    line: x.line,
-                });
+                w.loads.push(TmemLoad { dst: dst.clone(), transfer, values, line: x.line });
             }
-            Op::TcStore {
-                at: address,
-                shape,
-                repeat,
-                packed,
-                split,
-                src,
-            } => {
+            Op::TcStore { at: address, shape, repeat, packed, split, src } => {
                 let a = self.addresses(x, w, *address, Space::SharedCta);
                 let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.st") else {
                     return Flow::Stop;
@@ -262,15 +209,8 @@ impl<'r> Cluster<'r> {
                     address: a as u32,
                     warp: w.index,
                 };
-                let values = src
-                    .iter()
-                    .map(|&s| self.read(x, w, s).map(|v| v as u32))
-                    .collect();
-                let store = TmemStore {
-                    transfer,
-                    values,
-                    line: x.line,
-                };
+                let values = src.iter().map(|&s| self.read(x, w, s).map(|v| v as u32)).collect();
+                let store = TmemStore { transfer, values, line: x.line };
                 if self.at_issue() {
                     self.store_tmem(x.c, w, &store);
                 } else {
@@ -336,38 +276,17 @@ impl<'r> Cluster<'r> {
         let k = lane as usize;
         Ok(Some(match op {
             Op::TcMma(m) => return Ok(self.issue_mma(x, w, lane, m)),
-            Op::TcCopy {
-                at,
-                desc,
-                shape,
-                decompress,
-                pair,
-            } => {
+            Op::TcCopy { at, desc, shape, decompress, pair } => {
                 let address = self.addresses(x, w, *at, Space::SharedCta)[k] as u32;
                 let descriptor = self.read(x, w, *desc)[k];
-                Work::Copy {
-                    shape: *shape,
-                    decompress: *decompress,
-                    address,
-                    descriptor,
-                    pair: *pair,
-                }
+                Work::Copy { shape: *shape, decompress: *decompress, address, descriptor, pair: *pair }
             }
             Op::TcShift { at, pair } => {
                 let address = self.addresses(x, w, *at, Space::SharedCta)[k] as u32;
-                Work::Shift {
-                    address,
-                    pair: *pair,
-                }
+                Work::Shift { address, pair: *pair }
             }
-            Op::TcCommit {
-                at, space, mask, ..
-            } => {
-                let space = if *space == Space::SharedCta {
-                    Space::SharedCluster
-                } else {
-                    *space
-                };
+            Op::TcCommit { at, space, mask, .. } => {
+                let space = if *space == Space::SharedCta { Space::SharedCluster } else { *space };
                 let a = self.addresses(x, w, *at, space)[k];
                 let (cta, offset) = self.resolve_shared(x.c, space, a)?;
                 let to = if *mask == SINK {
@@ -404,11 +323,7 @@ impl<'r> Cluster<'r> {
         for (slot, &s) in disabled_lanes.iter_mut().zip(&m.lane_mask) {
             *slot = self.read(x, w, s)[k] as u32;
         }
-        let scale_input_d = if m.scale_d == SINK {
-            0
-        } else {
-            self.read(x, w, m.scale_d)[k] as u32
-        };
+        let scale_input_d = if m.scale_d == SINK { 0 } else { self.read(x, w, m.scale_d)[k] as u32 };
         Some(Work::Mma(Box::new(MmaInstruction {
             kind: m.kind,
             scale_vec,
@@ -443,13 +358,7 @@ impl<'r> Cluster<'r> {
         let at = op.at;
         match op.work {
             Work::Mma(m) => self.mma(c, at, &m),
-            Work::Copy {
-                shape,
-                decompress,
-                address,
-                descriptor,
-                pair,
-            } => {
+            Work::Copy { shape, decompress, address, descriptor, pair } => {
                 for cta in self.partners(c, pair, at) {
                     self.copy_to_tmem(cta, at, shape, decompress, address, descriptor);
                 }
@@ -502,21 +411,14 @@ impl<'r> Cluster<'r> {
     ) {
         let mut unwritten = None;
         let Cta { smem, tmem, .. } = &mut self.ctas[c];
-        let result = tmem.copy_from_smem(
-            shape,
-            decompress,
-            address,
-            descriptor,
-            &mut reader(smem, &mut unwritten),
-        );
+        let result =
+            tmem.copy_from_smem(shape, decompress, address, descriptor, &mut reader(smem, &mut unwritten));
         self.unwritten_operand(at, "tcgen05.cp", unwritten);
         match result {
             Ok(()) => {}
-            Err(CpError::Descriptor(e)) => self.report(
-                FindingKind::IllegalDescriptor,
-                at,
-                format!("tcgen05.cp: {e}"),
-            ),
+            Err(CpError::Descriptor(e)) => {
+                self.report(FindingKind::IllegalDescriptor, at, format!("tcgen05.cp: {e}"))
+            }
             Err(CpError::Tmem(e)) => self.tmem_error(at, "tcgen05.cp", e),
             Err(CpError::Memory(f)) => self.fault(at, "tcgen05.cp", f),
         }
@@ -541,32 +443,14 @@ impl<'r> Cluster<'r> {
         let mut unwritten = [None; 2];
         let [u0, u1] = &mut unwritten;
         let result = match &mut self.ctas[partners] {
-            [Cta { smem, tmem, .. }] => mma::execute(
-                m,
-                &mut [CtaMemory {
-                    tmem,
-                    smem: &mut reader(smem, u0),
-                }],
-                arithmetic,
-            ),
-            [
-                Cta {
-                    smem: s0, tmem: t0, ..
-                },
-                Cta {
-                    smem: s1, tmem: t1, ..
-                },
-            ] => mma::execute(
+            [Cta { smem, tmem, .. }] => {
+                mma::execute(m, &mut [CtaMemory { tmem, smem: &mut reader(smem, u0) }], arithmetic)
+            }
+            [Cta { smem: s0, tmem: t0, .. }, Cta { smem: s1, tmem: t1, .. }] => mma::execute(
                 m,
                 &mut [
-                    CtaMemory {
-                        tmem: t0,
-                        smem: &mut reader(s0, u0),
-                    },
-                    CtaMemory {
-                        tmem: t1,
-                        smem: &mut reader(s1, u1),
-                    },
+                    CtaMemory { tmem: t0, smem: &mut reader(s0, u0) },
+                    CtaMemory { tmem: t1, smem: &mut reader(s1, u1) },
                 ],
                 arithmetic,
             ),
@@ -575,9 +459,7 @@ impl<'r> Cluster<'r> {
         self.unwritten_operand(at, "tcgen05.mma", unwritten[0].or(unwritten[1]));
         match result {
             Ok(()) => {
-                if let Ok(i) =
-                    InstructionDescriptor::decode(m.idesc, m.kind, m.scale_vec, m.cta_group)
-                {
+                if let Ok(i) = InstructionDescriptor::decode(m.idesc, m.kind, m.scale_vec, m.cta_group) {
                     let macs = u64::from(i.m) * u64::from(i.n) * u64::from(m.kind.k());
                     *self.stats.mma_macs.entry(kind_name(m.kind)).or_default() += macs;
                 }

@@ -14,37 +14,22 @@ impl Cluster<'_> {
     pub(super) fn perform(&mut self, p: &mut Pending) -> bool {
         let at = p.at;
         let result = match &mut p.copy {
-            Copy::TensorLoad { map, coords, to } => {
-                self.tensor_load(at, map, coords, to).map(|()| true)
-            }
-            Copy::BulkLoad { src, bytes, to } => {
-                self.bulk_load(at, *src, *bytes, to).map(|()| true)
-            }
-            Copy::BulkSmem {
-                src,
-                dst,
-                bytes,
-                mbar,
-            } => self.bulk_smem(at, *src, *dst, *bytes).map(|()| {
+            Copy::TensorLoad { map, coords, to } => self.tensor_load(at, map, coords, to).map(|()| true),
+            Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
+            Copy::BulkSmem { src, dst, bytes, mbar } => self.bulk_smem(at, *src, *dst, *bytes).map(|()| {
                 self.complete_tx(*mbar, *bytes, at);
                 true
             }),
-            Copy::Store {
-                from, to, staged, ..
-            } => match staged.take() {
+            Copy::Store { from, to, staged, .. } => match staged.take() {
                 None => self.stage(at, *from, to).map(|s| {
                     *staged = Some(s);
                     false
                 }),
                 Some(data) => self.write_out(at, to, &data).map(|()| true),
             },
-            Copy::Small {
-                src,
-                dst,
-                bytes,
-                valid,
-                ..
-            } => self.small(at, *src, *dst, *bytes, *valid).map(|()| true),
+            Copy::Small { src, dst, bytes, valid, .. } => {
+                self.small(at, *src, *dst, *bytes, *valid).map(|()| true)
+            }
             Copy::SmallArrive { mbar } => {
                 self.mbar_apply(mbar.0, mbar.1, MbarOp::Arrive(1, 0, false), at);
                 Ok(true)
@@ -92,11 +77,7 @@ impl Cluster<'_> {
             let mut buffer = [0u8; 256];
             let result = map.load_box(coords, *offset, &mut |chunk| {
                 match chunk {
-                    Chunk::Copy {
-                        mut global,
-                        mut shared,
-                        mut length,
-                    } => {
+                    Chunk::Copy { mut global, mut shared, mut length } => {
                         self.stats.tma_read += u64::from(length);
                         while length > 0 {
                             let n = length.min(256);
@@ -110,11 +91,7 @@ impl Cluster<'_> {
                             length -= n;
                         }
                     }
-                    Chunk::Fill {
-                        mut shared,
-                        mut length,
-                        pattern,
-                    } => {
+                    Chunk::Fill { mut shared, mut length, pattern } => {
                         for (i, b) in buffer.iter_mut().enumerate() {
                             *b = pattern[i % 8];
                         }
@@ -132,10 +109,7 @@ impl Cluster<'_> {
                 return self.box_error(at, e);
             }
             if let Some(a) = unwritten {
-                let text = format!(
-                    "nothing has written all of {}",
-                    self.global(a).describe(a, 16)
-                );
+                let text = format!("nothing has written all of {}", self.global(a).describe(a, 16));
                 self.report(FindingKind::UninitialisedGlobal, at, text);
             }
             self.complete_tx(*mbar, map.transaction_bytes(), at);
@@ -143,19 +117,11 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    fn bulk_load(
-        &mut self,
-        at: Origin,
-        src: u64,
-        bytes: u32,
-        to: &[(Place, Place)],
-    ) -> Result<(), Fault> {
+    fn bulk_load(&mut self, at: Origin, src: u64, bytes: u32, to: &[(Place, Place)]) -> Result<(), Fault> {
         let mut data = vec![0u8; bytes as usize];
         if !self.global(src).load(src, &mut data)? {
-            let text = format!(
-                "nothing has written all of {}",
-                self.global(src).describe(src, u64::from(bytes))
-            );
+            let text =
+                format!("nothing has written all of {}", self.global(src).describe(src, u64::from(bytes)));
             self.report(FindingKind::UninitialisedGlobal, at, text);
         }
         self.stats.tma_read += u64::from(bytes);
@@ -170,12 +136,7 @@ impl Cluster<'_> {
     }
 
     /// Reads shared memory for an asynchronous unit.
-    fn read_shared(
-        &mut self,
-        at: Origin,
-        (cta, offset): Place,
-        out: &mut [u8],
-    ) -> Result<(), Fault> {
+    fn read_shared(&mut self, at: Origin, (cta, offset): Place, out: &mut [u8]) -> Result<(), Fault> {
         match self.ctas[cta].smem.read(offset, out) {
             Ok(true) => Ok(()),
             Ok(false) => {
@@ -199,21 +160,12 @@ impl Cluster<'_> {
         self.store_shared(dst.0, dst.1, &data)
     }
 
-    fn small(
-        &mut self,
-        at: Origin,
-        src: u64,
-        dst: Place,
-        bytes: u32,
-        valid: u32,
-    ) -> Result<(), Fault> {
+    fn small(&mut self, at: Origin, src: u64, dst: Place, bytes: u32, valid: u32) -> Result<(), Fault> {
         let mut data = [0u8; 16];
         let part = &mut data[..valid as usize];
         if valid > 0 && !self.global(src).load(src, part)? {
-            let text = format!(
-                "nothing has written all of {}",
-                self.global(src).describe(src, u64::from(valid))
-            );
+            let text =
+                format!("nothing has written all of {}", self.global(src).describe(src, u64::from(valid)));
             self.report(FindingKind::UninitialisedGlobal, at, text);
         }
         self.stats.global_read += u64::from(valid);
@@ -221,12 +173,7 @@ impl Cluster<'_> {
     }
 
     /// First half of a store: shared memory is read.
-    fn stage(
-        &mut self,
-        at: Origin,
-        from: Place,
-        to: &StoreTo,
-    ) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
+    fn stage(&mut self, at: Origin, from: Place, to: &StoreTo) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
         if self.ctas[from.0].gone() {
             // Shared memory ends with its CTA; cp.async.bulk.wait_group.read makes a thread stay.
             return Err(Fault::Peer(from.0 as u32));
@@ -240,12 +187,7 @@ impl Cluster<'_> {
             StoreTo::Tensor { map, coords, .. } => {
                 let mut out = Vec::new();
                 let result = map.store_box(coords, from.1, &mut |chunk| {
-                    if let Chunk::Copy {
-                        global,
-                        shared,
-                        length,
-                    } = chunk
-                    {
+                    if let Chunk::Copy { global, shared, length } = chunk {
                         let mut data = vec![0u8; length as usize];
                         self.read_shared(at, (from.0, shared), &mut data)?;
                         out.push((global, data));
@@ -261,12 +203,7 @@ impl Cluster<'_> {
     }
 
     /// Second half of a store: global memory is written.
-    fn write_out(
-        &mut self,
-        at: Origin,
-        to: &StoreTo,
-        data: &[(u64, Vec<u8>)],
-    ) -> Result<(), Fault> {
+    fn write_out(&mut self, at: Origin, to: &StoreTo, data: &[(u64, Vec<u8>)]) -> Result<(), Fault> {
         let reduce = match to {
             StoreTo::Linear { reduce, .. } | StoreTo::Tensor { reduce, .. } => *reduce,
         };
@@ -286,10 +223,7 @@ impl Cluster<'_> {
                 let (_, written) =
                     memory.update(address, n as u32, |old| atomic::combine(op, ty, old, v, 0))?;
                 if !written {
-                    let text = format!(
-                        "nothing has written all of {}",
-                        memory.describe(address, n as u64)
-                    );
+                    let text = format!("nothing has written all of {}", memory.describe(address, n as u64));
                     self.report(FindingKind::UninitialisedGlobal, at, text);
                 }
             }

@@ -5,12 +5,7 @@ use std::collections::HashMap;
 
 /// Modifier classes that forms name.
 const CLASSES: &[(&str, &[&str])] = &[
-    (
-        "sem",
-        &[
-            "weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "sc",
-        ],
-    ),
+    ("sem", &["weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "sc"]),
     ("scope", &["cta", "cluster", "gpu", "sys"]),
     (
         "space",
@@ -27,10 +22,7 @@ const CLASSES: &[(&str, &[&str])] = &[
         ],
     ),
     ("shared", &["shared", "shared::cta", "shared::cluster"]),
-    (
-        "cop",
-        &["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"],
-    ),
+    ("cop", &["ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "unified"]),
     (
         "evict",
         &[
@@ -53,10 +45,10 @@ const CLASSES: &[(&str, &[&str])] = &[
     (
         "type",
         &[
-            "pred", "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16",
-            "s32", "s64", "u16x2", "s16x2", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2",
-            "f64", "tf32", "e4m3x2", "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4",
-            "e4m3x4", "e5m2x4", "e2m3x4", "e3m2x4",
+            "pred", "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
+            "u16x2", "s16x2", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3x2",
+            "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4", "e4m3x4", "e5m2x4", "e2m3x4",
+            "e3m2x4",
         ],
     ),
     ("rnd", &["rn", "rz", "rm", "rp", "rna", "rs"]),
@@ -69,8 +61,8 @@ const CLASSES: &[(&str, &[&str])] = &[
     (
         "cmp",
         &[
-            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu",
-            "gtu", "geu", "num", "nan",
+            "eq", "ne", "lt", "le", "gt", "ge", "lo", "ls", "hi", "hs", "equ", "neu", "ltu", "leu", "gtu",
+            "geu", "num", "nan",
         ],
     ),
     ("bool", &["and", "or", "xor"]),
@@ -89,16 +81,7 @@ const CLASSES: &[(&str, &[&str])] = &[
             "kind::mxf4nvf4",
         ],
     ),
-    (
-        "scalevec",
-        &[
-            "scale_vec::1X",
-            "scale_vec::2X",
-            "scale_vec::4X",
-            "block16",
-            "block32",
-        ],
-    ),
+    ("scalevec", &["scale_vec::1X", "scale_vec::2X", "scale_vec::4X", "block16", "block32"]),
     (
         "collector",
         &[
@@ -112,35 +95,12 @@ const CLASSES: &[(&str, &[&str])] = &[
             "collector::b0::discard",
         ],
     ),
-    (
-        "tshape",
-        &["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"],
-    ),
-    (
-        "tnum",
-        &["x1", "x2", "x4", "x8", "x16", "x32", "x64", "x128"],
-    ),
-    (
-        "cpshape",
-        &["128x256b", "4x256b", "128x128b", "64x128b", "32x128b"],
-    ),
+    ("tshape", &["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]),
+    ("tnum", &["x1", "x2", "x4", "x8", "x16", "x32", "x64", "x128"]),
+    ("cpshape", &["128x256b", "4x256b", "128x128b", "64x128b", "32x128b"]),
     ("cpmcast", &["warpx2::02_13", "warpx2::01_23", "warpx4"]),
-    (
-        "cpfmt",
-        &[
-            "b8x16.b4x16_p64",
-            "b8x16.b6x16_p32",
-            "b8x16",
-            "b4x16_p64",
-            "b6x16_p32",
-        ],
-    ),
-    (
-        "atomop",
-        &[
-            "and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max",
-        ],
-    ),
+    ("cpfmt", &["b8x16.b4x16_p64", "b8x16.b6x16_p32", "b8x16", "b4x16_p64", "b6x16_p32"]),
+    ("atomop", &["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]),
     ("axis", &["x", "y", "z"]),
 ];
 
@@ -184,11 +144,7 @@ pub(crate) struct Mods {
 impl Mods {
     /// The `n`-th match of a class.
     pub fn nth(&self, class: &str, n: usize) -> Option<&'static str> {
-        self.found
-            .iter()
-            .filter(|(c, _)| *c == class)
-            .nth(n)
-            .map(|(_, v)| *v)
+        self.found.iter().filter(|(c, _)| *c == class).nth(n).map(|(_, v)| *v)
     }
 
     /// The first match of a class.
@@ -220,9 +176,7 @@ impl<L> Table<L> {
             let mut words = form.form.split_whitespace();
             let head: Vec<&'static str> = words.next().unwrap_or("").split('.').collect();
             let slots = words.map(slot).collect();
-            rows.entry(head[0])
-                .or_default()
-                .push(Row { head, slots, form });
+            rows.entry(head[0]).or_default().push(Row { head, slots, form });
         }
         for list in rows.values_mut() {
             list.sort_by_key(|r| std::cmp::Reverse(r.head.len()));
@@ -268,23 +222,11 @@ fn slot(word: &'static str) -> Slot {
     };
     if name.starts_with('.') {
         let choices = name.split('|').map(|c| c.trim_start_matches('.')).collect();
-        return Slot {
-            name,
-            choices,
-            count,
-        };
+        return Slot { name, choices, count };
     }
-    let choices = CLASSES
-        .iter()
-        .find(|(n, _)| *n == name)
-        .map(|(_, c)| c.to_vec())
-        .unwrap_or_default();
+    let choices = CLASSES.iter().find(|(n, _)| *n == name).map(|(_, c)| c.to_vec()).unwrap_or_default();
     debug_assert!(!choices.is_empty(), "modifier class {name} does not exist");
-    Slot {
-        name,
-        choices,
-        count,
-    }
+    Slot { name, choices, count }
 }
 
 fn match_slots(slots: &[Slot], parts: &[&str]) -> Result<Mods, (usize, String)> {
@@ -295,10 +237,7 @@ fn match_slots(slots: &[Slot], parts: &[&str]) -> Result<Mods, (usize, String)> 
             if used[i] && s.count != Count::Many {
                 return None;
             }
-            s.choices
-                .iter()
-                .find(|c| *c == part)
-                .map(|c| (i, s.name, *c))
+            s.choices.iter().find(|c| *c == part).map(|c| (i, s.name, *c))
         });
         let Some((i, name, choice)) = hit else {
             return Err((n, format!("unknown or unsupported modifier `.{part}`")));
@@ -308,10 +247,7 @@ fn match_slots(slots: &[Slot], parts: &[&str]) -> Result<Mods, (usize, String)> 
     }
     for (s, used) in slots.iter().zip(&used) {
         if s.count == Count::One && !used {
-            return Err((
-                parts.len(),
-                format!("missing modifier ({})", s.choices.join(", ")),
-            ));
+            return Err((parts.len(), format!("missing modifier ({})", s.choices.join(", "))));
         }
     }
     Ok(mods)

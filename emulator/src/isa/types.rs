@@ -60,10 +60,7 @@ impl Ty {
     }
 
     pub(crate) const fn float(self) -> bool {
-        matches!(
-            self,
-            Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::F32 | Ty::F32x2 | Ty::F64 | Ty::Tf32
-        )
+        matches!(self, Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::F32 | Ty::F32x2 | Ty::F64 | Ty::Tf32)
     }
 
     /// Bytes in memory.

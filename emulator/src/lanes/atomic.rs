@@ -28,15 +28,7 @@ pub(crate) fn supported(op: Rmw, ty: Ty) -> bool {
         Rmw::Min | Rmw::Max => {
             matches!(
                 ty,
-                Ty::U32
-                    | Ty::S32
-                    | Ty::U64
-                    | Ty::S64
-                    | Ty::F16
-                    | Ty::F16x2
-                    | Ty::Bf16
-                    | Ty::Bf16x2
-                    | Ty::F32
+                Ty::U32 | Ty::S32 | Ty::U64 | Ty::S64 | Ty::F16 | Ty::F16x2 | Ty::Bf16 | Ty::Bf16x2 | Ty::F32
             )
         }
     }

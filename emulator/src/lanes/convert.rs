@@ -39,20 +39,12 @@ pub(crate) fn element(ty: Ty) -> Option<(Format, u32)> {
 
 fn integer_range(ty: Ty) -> (i128, i128) {
     let bits = ty.bits();
-    if ty.signed() {
-        (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1)
-    } else {
-        (0, (1i128 << bits) - 1)
-    }
+    if ty.signed() { (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1) } else { (0, (1i128 << bits) - 1) }
 }
 
 fn integer_value(ty: Ty, x: u64) -> i128 {
     let shift = 64 - ty.bits();
-    if ty.signed() {
-        i128::from((x << shift) as i64 >> shift)
-    } else {
-        i128::from(x << shift >> shift)
-    }
+    if ty.signed() { i128::from((x << shift) as i64 >> shift) } else { i128::from(x << shift >> shift) }
 }
 
 fn mask(x: u64, bits: u32) -> u64 {
@@ -98,16 +90,8 @@ impl Convert {
     }
 
     fn float_result(&self, v: f64) -> u64 {
-        let v = if self.integral {
-            integral(v, self.rounding)
-        } else {
-            v
-        };
-        let v = if self.sat {
-            if v > 0.0 { v.min(1.0) } else { 0.0 }
-        } else {
-            v
-        };
+        let v = if self.integral { integral(v, self.rounding) } else { v };
+        let v = if self.sat { if v > 0.0 { v.min(1.0) } else { 0.0 } } else { v };
         let v = if self.relu && v <= 0.0 { 0.0 } else { v };
         match self.dst {
             Ty::F64 => {
@@ -119,11 +103,7 @@ impl Convert {
             }
             Ty::F32 => {
                 let r = to_f32(v, self.rounding);
-                let r = if self.ftz && r.abs() < f32::MIN_POSITIVE {
-                    0f32.copysign(r)
-                } else {
-                    r
-                };
+                let r = if self.ftz && r.abs() < f32::MIN_POSITIVE { 0f32.copysign(r) } else { r };
                 u64::from(if r.is_nan() { 0x7fff_ffff } else { r.to_bits() })
             }
             _ => match element(self.dst) {
@@ -136,11 +116,7 @@ impl Convert {
     /// One element of a small format. Without `.satfinite`, overflow is IEEE's.
     fn small(&self, v: f64, format: Format) -> u32 {
         let v = if self.relu && v <= 0.0 { 0.0 } else { v };
-        let overflow = if self.satfinite {
-            Overflow::Satfinite
-        } else {
-            Overflow::Ieee
-        };
+        let overflow = if self.satfinite { Overflow::Satfinite } else { Overflow::Ieee };
         encode(v, format, self.rounding, overflow)
     }
 
@@ -179,11 +155,7 @@ impl Convert {
     fn extend(&self, v: i128) -> u64 {
         let v = v as u64;
         let low = mask(v, self.dst.bits());
-        let extended = if self.dst.signed() {
-            integer_value(self.dst, low) as u64
-        } else {
-            low
-        };
+        let extended = if self.dst.signed() { integer_value(self.dst, low) as u64 } else { low };
         mask(extended, self.reg_bits)
     }
 
@@ -192,17 +164,13 @@ impl Convert {
         let Some((format, bits)) = element(self.dst) else {
             return 0;
         };
-        let (h, l) = (
-            self.small(self.source(hi), format),
-            self.small(self.source(lo), format),
-        );
+        let (h, l) = (self.small(self.source(hi), format), self.small(self.source(lo), format));
         u64::from(h) << bits | u64::from(l)
     }
 
     /// A packed conversion of a packed source (`e4m3x2` from `f16x2` and back).
     pub fn repack(&self, x: u64) -> u64 {
-        let (Some((to, dbits)), Some((from, sbits))) = (element(self.dst), element(self.src))
-        else {
+        let (Some((to, dbits)), Some((from, sbits))) = (element(self.dst), element(self.src)) else {
             return 0;
         };
         let half = |i: u32| {
@@ -250,23 +218,11 @@ mod tests {
 
     #[test]
     fn integers_extend_by_the_source_and_destination_signs() {
-        assert_eq!(
-            cvt(Ty::S64, Ty::S32, Rounding::NearestEven).apply(0xffff_ffff),
-            u64::MAX
-        );
-        assert_eq!(
-            cvt(Ty::U64, Ty::U32, Rounding::NearestEven).apply(0xffff_ffff),
-            0xffff_ffff
-        );
-        let narrow = Convert {
-            reg_bits: 32,
-            ..cvt(Ty::S8, Ty::S32, Rounding::NearestEven)
-        };
+        assert_eq!(cvt(Ty::S64, Ty::S32, Rounding::NearestEven).apply(0xffff_ffff), u64::MAX);
+        assert_eq!(cvt(Ty::U64, Ty::U32, Rounding::NearestEven).apply(0xffff_ffff), 0xffff_ffff);
+        let narrow = Convert { reg_bits: 32, ..cvt(Ty::S8, Ty::S32, Rounding::NearestEven) };
         assert_eq!(narrow.apply(0x80), 0xffff_ff80);
-        let sat = Convert {
-            sat: true,
-            ..cvt(Ty::U8, Ty::S32, Rounding::NearestEven)
-        };
+        let sat = Convert { sat: true, ..cvt(Ty::U8, Ty::S32, Rounding::NearestEven) };
         assert_eq!(sat.apply(0xffff_fff0), 0);
         assert_eq!(sat.apply(300), 255);
     }
@@ -280,10 +236,7 @@ mod tests {
         assert_eq!(c(Rounding::TowardZero).apply(f(-2.9)), 0xffff_fffe);
         assert_eq!(c(Rounding::TowardZero).apply(f(1e20)), 0x7fff_ffff);
         assert_eq!(c(Rounding::TowardZero).apply(f(f32::NAN)), 0);
-        assert_eq!(
-            cvt(Ty::S64, Ty::F32, Rounding::TowardZero).apply(f(f32::NAN)),
-            1 << 63
-        );
+        assert_eq!(cvt(Ty::S64, Ty::F32, Rounding::TowardZero).apply(f(f32::NAN)), 1 << 63);
     }
 
     #[test]
@@ -309,10 +262,7 @@ mod tests {
         let c = cvt(Ty::F16x2, Ty::F32, Rounding::NearestEven);
         let f = |v: f32| u64::from(v.to_bits());
         assert_eq!(c.pack(f(1.0), f(2.0)), 0x3c00_4000);
-        let c = Convert {
-            satfinite: true,
-            ..cvt(Ty::E2m1x2, Ty::F32, Rounding::NearestEven)
-        };
+        let c = Convert { satfinite: true, ..cvt(Ty::E2m1x2, Ty::F32, Rounding::NearestEven) };
         assert_eq!(c.pack(f(100.0), f(-0.5)), 0x79);
         let back = cvt(Ty::F16x2, Ty::E2m1x2, Rounding::NearestEven);
         assert_eq!(back.repack(0x79), 0x4600_b800);

@@ -31,11 +31,7 @@ pub(crate) fn f64_of(x: u64) -> f64 {
 }
 
 fn flush<const FTZ: bool>(x: f32) -> f32 {
-    if FTZ && x.abs() < f32::MIN_POSITIVE {
-        0f32.copysign(x)
-    } else {
-        x
-    }
+    if FTZ && x.abs() < f32::MIN_POSITIVE { 0f32.copysign(x) } else { x }
 }
 
 fn finish<const FTZ: bool, const SAT: bool>(r: f32) -> u64 {
@@ -59,46 +55,23 @@ fn rounding_of(r: u8) -> Rounding {
 
 fn add1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64) -> u64 {
     let (a, b) = (flush::<FTZ>(f32_of(a)), flush::<FTZ>(f32_of(b)));
-    let r = if R == 0 {
-        a + b
-    } else {
-        to_f32(add_odd(a.into(), b.into()), rounding_of(R))
-    };
+    let r = if R == 0 { a + b } else { to_f32(add_odd(a.into(), b.into()), rounding_of(R)) };
     // An exact zero sum of opposite signs is -0 only when rounding down.
-    let r = if R == 2 && r == 0.0 && a != 0.0 {
-        -0.0
-    } else {
-        r
-    };
+    let r = if R == 2 && r == 0.0 && a != 0.0 { -0.0 } else { r };
     finish::<FTZ, SAT>(r)
 }
 fn mul1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64) -> u64 {
     let (a, b) = (flush::<FTZ>(f32_of(a)), flush::<FTZ>(f32_of(b)));
-    let r = if R == 0 {
-        a * b
-    } else {
-        to_f32(f64::from(a) * f64::from(b), rounding_of(R))
-    };
+    let r = if R == 0 { a * b } else { to_f32(f64::from(a) * f64::from(b), rounding_of(R)) };
     finish::<FTZ, SAT>(r)
 }
 fn fma1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64, c: u64) -> u64 {
-    let (a, b, c) = (
-        flush::<FTZ>(f32_of(a)),
-        flush::<FTZ>(f32_of(b)),
-        flush::<FTZ>(f32_of(c)),
-    );
-    finish::<FTZ, SAT>(to_f32(
-        fma_odd(a.into(), b.into(), c.into()),
-        rounding_of(R),
-    ))
+    let (a, b, c) = (flush::<FTZ>(f32_of(a)), flush::<FTZ>(f32_of(b)), flush::<FTZ>(f32_of(c)));
+    finish::<FTZ, SAT>(to_f32(fma_odd(a.into(), b.into(), c.into()), rounding_of(R)))
 }
 fn div1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64) -> u64 {
     let (a, b) = (flush::<FTZ>(f32_of(a)), flush::<FTZ>(f32_of(b)));
-    let r = if R == 0 {
-        a / b
-    } else {
-        to_f32(div_odd(a.into(), b.into()), rounding_of(R))
-    };
+    let r = if R == 0 { a / b } else { to_f32(div_odd(a.into(), b.into()), rounding_of(R)) };
     finish::<FTZ, SAT>(r)
 }
 
@@ -122,12 +95,7 @@ fn div32<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, d:
         d[i] = div1::<R, FTZ, SAT>(x[i], y[i]);
     }
 }
-fn fma32<const R: u8, const FTZ: bool, const SAT: bool>(
-    x: &Lanes,
-    y: &Lanes,
-    z: &Lanes,
-    d: &mut Lanes,
-) {
+fn fma32<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, z: &Lanes, d: &mut Lanes) {
     for i in 0..32 {
         d[i] = fma1::<R, FTZ, SAT>(x[i], y[i], z[i]);
     }
@@ -140,11 +108,7 @@ fn rcp32<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, d: &mut Lanes
 fn sqrt32<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, d: &mut Lanes) {
     for i in 0..32 {
         let a = flush::<FTZ>(f32_of(x[i]));
-        let r = if R == 0 {
-            a.sqrt()
-        } else {
-            to_f32(sqrt_odd(a.into()), rounding_of(R))
-        };
+        let r = if R == 0 { a.sqrt() } else { to_f32(sqrt_odd(a.into()), rounding_of(R)) };
         d[i] = finish::<FTZ, SAT>(r);
     }
 }
@@ -159,12 +123,7 @@ fn add32x2<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, 
 }
 fn sub32x2<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, d: &mut Lanes) {
     for i in 0..32 {
-        d[i] = halves(
-            |a, b, _| add1::<R, FTZ, false>(a, b ^ 0x8000_0000),
-            x[i],
-            y[i],
-            0,
-        );
+        d[i] = halves(|a, b, _| add1::<R, FTZ, false>(a, b ^ 0x8000_0000), x[i], y[i], 0);
     }
 }
 fn mul32x2<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, d: &mut Lanes) {
@@ -172,12 +131,7 @@ fn mul32x2<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, 
         d[i] = halves(|a, b, _| mul1::<R, FTZ, false>(a, b), x[i], y[i], 0);
     }
 }
-fn fma32x2<const R: u8, const FTZ: bool, const SAT: bool>(
-    x: &Lanes,
-    y: &Lanes,
-    z: &Lanes,
-    d: &mut Lanes,
-) {
+fn fma32x2<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, z: &Lanes, d: &mut Lanes) {
     for i in 0..32 {
         d[i] = halves(fma1::<R, FTZ, false>, x[i], y[i], z[i]);
     }
@@ -206,11 +160,7 @@ macro_rules! instance {
 }
 
 fn canonical64(r: f64) -> u64 {
-    if r.is_nan() {
-        0x7ff8_0000_0000_0000
-    } else {
-        r.to_bits()
-    }
+    if r.is_nan() { 0x7ff8_0000_0000_0000 } else { r.to_bits() }
 }
 
 /// The two-source operation `op` on `ty`.
@@ -296,9 +246,7 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
         ("fma", Ty::F32) => Some(instance!(fma32, m, F3)),
         ("fma", Ty::F32x2) => Some(instance!(fma32x2, m, F3)),
         ("fma", Ty::F64) if m.rounding == Rounding::NearestEven => {
-            Some(super::l3!(|a, b, c| canonical64(
-                f64_of(a).mul_add(f64_of(b), f64_of(c))
-            )))
+            Some(super::l3!(|a, b, c| canonical64(f64_of(a).mul_add(f64_of(b), f64_of(c)))))
         }
         _ => half::three(op, ty, m),
     }

@@ -29,11 +29,7 @@ fn finish<const BF: bool>(code: u64, m: u8) -> u64 {
     let (ftz, sat, relu) = (m & 1 != 0, m & 2 != 0, m & 4 != 0);
     let v = of::<BF>(code);
     if sat {
-        return if v > 0.0 {
-            to::<BF>(f64::from(v.min(1.0)))
-        } else {
-            0
-        };
+        return if v > 0.0 { to::<BF>(f64::from(v.min(1.0))) } else { 0 };
     }
     if relu && v < 0.0 {
         return 0;
@@ -49,11 +45,7 @@ fn finish<const BF: bool>(code: u64, m: u8) -> u64 {
 
 fn src<const BF: bool>(x: u64, m: u8) -> f64 {
     let v = of::<BF>(x & 0xffff);
-    let v = if m & 1 != 0 && v.abs() < 6.103_515_6e-5 {
-        0f32.copysign(v)
-    } else {
-        v
-    };
+    let v = if m & 1 != 0 && v.abs() < 6.103_515_6e-5 { 0f32.copysign(v) } else { v };
     f64::from(v)
 }
 
@@ -67,10 +59,7 @@ fn mul<const BF: bool, const M: u8>(a: u64, b: u64) -> u64 {
     finish::<BF>(to::<BF>(src::<BF>(a, M) * src::<BF>(b, M)), M)
 }
 fn fma<const BF: bool, const M: u8>(a: u64, b: u64, c: u64) -> u64 {
-    finish::<BF>(
-        to::<BF>(fma_odd(src::<BF>(a, M), src::<BF>(b, M), src::<BF>(c, M))),
-        M,
-    )
+    finish::<BF>(to::<BF>(fma_odd(src::<BF>(a, M), src::<BF>(b, M), src::<BF>(c, M))), M)
 }
 /// M: bit 0 ftz, bit 1 `.NaN`, bit 2 maximum.
 fn minmax<const BF: bool, const M: u8>(a: u64, b: u64) -> u64 {
@@ -80,17 +69,9 @@ fn minmax<const BF: bool, const M: u8>(a: u64, b: u64) -> u64 {
         if M & 2 != 0 || (x.is_nan() && y.is_nan()) {
             return 0x7fff;
         }
-        return if x.is_nan() {
-            finish::<BF>(b, M & 1)
-        } else {
-            finish::<BF>(a, M & 1)
-        };
+        return if x.is_nan() { finish::<BF>(b, M & 1) } else { finish::<BF>(a, M & 1) };
     }
-    let first = if x == y {
-        x.is_sign_negative() == (M & 4 == 0)
-    } else {
-        (x < y) == (M & 4 == 0)
-    };
+    let first = if x == y { x.is_sign_negative() == (M & 4 == 0) } else { (x < y) == (M & 4 == 0) };
     finish::<BF>(if first { a } else { b }, M & 1)
 }
 
@@ -103,11 +84,7 @@ macro_rules! flags2 {
     ($f:ident, $bf:literal, $packed:expr, $m:expr) => {{
         macro_rules! arm {
             ($v:literal) => {
-                if $packed {
-                    l2!(|a, b| both2($f::<$bf, $v>, a, b))
-                } else {
-                    l2!(|a, b| $f::<$bf, $v>(a, b))
-                }
+                if $packed { l2!(|a, b| both2($f::<$bf, $v>, a, b)) } else { l2!(|a, b| $f::<$bf, $v>(a, b)) }
             };
         }
         match $m {
@@ -167,9 +144,7 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
     macro_rules! arm {
         ($bf:literal, $v:literal) => {
             if packed {
-                l3!(|a, b, c| {
-                    fma::<$bf, $v>(a, b, c) | fma::<$bf, $v>(a >> 16, b >> 16, c >> 16) << 16
-                })
+                l3!(|a, b, c| { fma::<$bf, $v>(a, b, c) | fma::<$bf, $v>(a >> 16, b >> 16, c >> 16) << 16 })
             } else {
                 l3!(|a, b, c| fma::<$bf, $v>(a, b, c))
             }

@@ -78,9 +78,7 @@ pub(crate) fn two(op: &str, ty: Ty) -> Option<F2> {
         "mul.hi" => mul_hi(ty),
         "mul.wide" => mul_wide(ty),
         "mul24.lo" => match ty {
-            Ty::U32 => Some(l2!(
-                |a, b| (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) as u32 as u64
-            )),
+            Ty::U32 => Some(l2!(|a, b| (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) as u32 as u64)),
             Ty::S32 => Some(l2!(|a, b| {
                 let s = |v: u64| i64::from((v as i32) << 8 >> 8);
                 s(a).wrapping_mul(s(b)) as u32 as u64
@@ -96,16 +94,8 @@ pub(crate) fn two(op: &str, ty: Ty) -> Option<F2> {
         "or" => bits(ty, l2!(|a, b| a | b)),
         "xor" => bits(ty, l2!(|a, b| a ^ b)),
         "shl" => match ty.bits() {
-            16 => Some(l2!(|a, b| if b as u32 > 15 {
-                0
-            } else {
-                (a << b) as u16 as u64
-            })),
-            32 => Some(l2!(|a, b| if b as u32 > 31 {
-                0
-            } else {
-                (a << b) as u32 as u64
-            })),
+            16 => Some(l2!(|a, b| if b as u32 > 15 { 0 } else { (a << b) as u16 as u64 })),
+            32 => Some(l2!(|a, b| if b as u32 > 31 { 0 } else { (a << b) as u32 as u64 })),
             64 => Some(l2!(|a, b| if b as u32 > 63 { 0 } else { a << (b as u32) })),
             _ => None,
         },
@@ -113,23 +103,12 @@ pub(crate) fn two(op: &str, ty: Ty) -> Option<F2> {
             Ty::S16 => Some(l2!(|a, b| (a as i16 >> (b as u32).min(15)) as u16 as u64)),
             Ty::S32 => Some(l2!(|a, b| (a as i32 >> (b as u32).min(31)) as u32 as u64)),
             Ty::S64 => Some(l2!(|a, b| (a as i64 >> (b as u32).min(63)) as u64)),
-            _ => bits(
-                ty,
-                l2!(|a, b| if b as u32 > 63 { 0 } else { a >> (b as u32) }),
-            ),
+            _ => bits(ty, l2!(|a, b| if b as u32 > 63 { 0 } else { a >> (b as u32) })),
         },
         "bmsk.clamp" => Some(l2!(|a, b| {
             let (start, len) = (a as u32, b as u32);
-            let ones = if len >= 32 {
-                u32::MAX
-            } else {
-                (1u32 << len) - 1
-            };
-            if start >= 32 {
-                0
-            } else {
-                u64::from(ones << start)
-            }
+            let ones = if len >= 32 { u32::MAX } else { (1u32 << len) - 1 };
+            if start >= 32 { 0 } else { u64::from(ones << start) }
         })),
         "bmsk.wrap" => Some(l2!(|a, b| {
             let (start, len) = (a as u32 & 31, b as u32 & 31);
@@ -198,9 +177,7 @@ pub(crate) fn one(op: &str, ty: Ty) -> Option<F1> {
             _ => None,
         },
         "bfind" => match ty {
-            Ty::U32 => Some(l1!(
-                |a| 31u32.wrapping_sub((a as u32).leading_zeros()) as u64
-            )),
+            Ty::U32 => Some(l1!(|a| 31u32.wrapping_sub((a as u32).leading_zeros()) as u64)),
             Ty::U64 => Some(l1!(|a| 63u32.wrapping_sub(a.leading_zeros()) as u64)),
             Ty::S32 => Some(l1!(|a| {
                 let v = a as i32;
@@ -213,16 +190,10 @@ pub(crate) fn one(op: &str, ty: Ty) -> Option<F1> {
             _ => None,
         },
         "bfind.shiftamt" => match ty {
-            Ty::U32 => Some(l1!(|a| if a as u32 == 0 {
-                0xffff_ffff
-            } else {
-                (a as u32).leading_zeros() as u64
-            })),
-            Ty::U64 => Some(l1!(|a| if a == 0 {
-                0xffff_ffff
-            } else {
-                a.leading_zeros() as u64
-            })),
+            Ty::U32 => {
+                Some(l1!(|a| if a as u32 == 0 { 0xffff_ffff } else { (a as u32).leading_zeros() as u64 }))
+            }
+            Ty::U64 => Some(l1!(|a| if a == 0 { 0xffff_ffff } else { a.leading_zeros() as u64 })),
             _ => None,
         },
         _ => None,
@@ -234,21 +205,16 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
     match op {
         "mad.lo" => by_int!(ty, i3, |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
         "mad.hi" => Some(match ty {
-            Ty::U32 => l3!(
-                |a, b, c| ((a as u32 as u64 * b as u32 as u64) >> 32).wrapping_add(c) as u32 as u64
-            ),
+            Ty::U32 => {
+                l3!(|a, b, c| ((a as u32 as u64 * b as u32 as u64) >> 32).wrapping_add(c) as u32 as u64)
+            }
             Ty::S32 => {
-                l3!(
-                    |a, b, c| (((a as i32 as i64 * b as i32 as i64) >> 32) as u64).wrapping_add(c)
-                        as u32 as u64
-                )
+                l3!(|a, b, c| (((a as i32 as i64 * b as i32 as i64) >> 32) as u64).wrapping_add(c) as u32
+                    as u64)
             }
             Ty::U64 => l3!(|a, b, c| (((a as u128 * b as u128) >> 64) as u64).wrapping_add(c)),
             Ty::S64 => {
-                l3!(
-                    |a, b, c| (((a as i64 as i128 * b as i64 as i128) >> 64) as u64)
-                        .wrapping_add(c)
-                )
+                l3!(|a, b, c| (((a as i64 as i128 * b as i64 as i128) >> 64) as u64).wrapping_add(c))
             }
             _ => return None,
         }),
@@ -257,21 +223,14 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
                 l3!(|a, b, c| (a as u16 as u32 * b as u16 as u32).wrapping_add(c as u32) as u64)
             }
             Ty::S16 => {
-                l3!(
-                    |a, b, c| ((a as i16 as i32 * b as i16 as i32) as u32).wrapping_add(c as u32)
-                        as u64
-                )
+                l3!(|a, b, c| ((a as i16 as i32 * b as i16 as i32) as u32).wrapping_add(c as u32) as u64)
             }
             Ty::U32 => l3!(|a, b, c| (a as u32 as u64 * b as u32 as u64).wrapping_add(c)),
             Ty::S32 => l3!(|a, b, c| ((a as i32 as i64 * b as i32 as i64) as u64).wrapping_add(c)),
             _ => return None,
         }),
-        "sad" => by_int!(ty, i3, |a, b, c| (if a < b {
-            b.wrapping_sub(a)
-        } else {
-            a.wrapping_sub(b)
-        })
-        .wrapping_add(c)),
+        "sad" => by_int!(ty, i3, |a, b, c| (if a < b { b.wrapping_sub(a) } else { a.wrapping_sub(b) })
+            .wrapping_add(c)),
         "bfe" => Some(match ty {
             Ty::U32 => l3!(|a, p, n| bfe(a as u32 as u64, p, n, 32, false)),
             Ty::S32 => l3!(|a, p, n| bfe(a as u32 as u64, p, n, 32, true)),
@@ -284,15 +243,13 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
             let n = (n as u32).min(32);
             (v << n >> 32) as u32 as u64
         })),
-        "shf.l.wrap" => Some(l3!(
-            |lo, hi, n| ((hi << 32 | lo as u32 as u64) << (n & 31) >> 32) as u32 as u64
-        )),
-        "shf.r.clamp" => Some(l3!(
-            |lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n as u32).min(32)) as u32 as u64
-        )),
-        "shf.r.wrap" => Some(l3!(
-            |lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n & 31)) as u32 as u64
-        )),
+        "shf.l.wrap" => {
+            Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) << (n & 31) >> 32) as u32 as u64))
+        }
+        "shf.r.clamp" => {
+            Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n as u32).min(32)) as u32 as u64))
+        }
+        "shf.r.wrap" => Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n & 31)) as u32 as u64)),
         "prmt" => Some(l3!(|a, b, c| prmt(a, b, c))),
         "dp4a.u32.u32" => Some(l3!(|a, b, c| dp4a(a, b, c, false, false))),
         "dp4a.s32.s32" => Some(l3!(|a, b, c| dp4a(a, b, c, true, true))),
@@ -307,26 +264,16 @@ fn dp4a(a: u64, b: u64, c: u64, sa: bool, sb: bool) -> u64 {
         let x = (v >> (8 * i)) as u8;
         if s { i32::from(x as i8) } else { i32::from(x) }
     };
-    (0..4).fold(c as u32, |acc, i| {
-        acc.wrapping_add((byte(a, i, sa) * byte(b, i, sb)) as u32)
-    }) as u64
+    (0..4).fold(c as u32, |acc, i| acc.wrapping_add((byte(a, i, sa) * byte(b, i, sb)) as u32)) as u64
 }
 
 fn bfe(a: u64, pos: u64, len: u64, width: u32, signed: bool) -> u64 {
     let (pos, len) = (pos as u32 & 0xff, len as u32 & 0xff);
     let msb = width - 1;
-    let sign = if !signed || len == 0 {
-        0
-    } else {
-        a >> (pos.saturating_add(len) - 1).min(msb) & 1
-    };
+    let sign = if !signed || len == 0 { 0 } else { a >> (pos.saturating_add(len) - 1).min(msb) & 1 };
     let mut d = if sign == 1 { u64::MAX } else { 0 };
     for i in 0..width.min(len) {
-        let bit = if pos + i <= msb {
-            a >> (pos + i) & 1
-        } else {
-            sign
-        };
+        let bit = if pos + i <= msb { a >> (pos + i) & 1 } else { sign };
         d = d & !(1 << i) | bit << i;
     }
     if width == 32 { d as u32 as u64 } else { d }

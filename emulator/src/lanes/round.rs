@@ -15,11 +15,7 @@ fn to_odd(x: f64, residual: f64) -> f64 {
         return f64::from_bits(1).copysign(residual);
     }
     let outward = (residual > 0.0) == (x > 0.0);
-    f64::from_bits(if outward {
-        x.to_bits() + 1
-    } else {
-        x.to_bits() - 1
-    })
+    f64::from_bits(if outward { x.to_bits() + 1 } else { x.to_bits() - 1 })
 }
 
 /// `a + b` rounded to odd (two-sum).
@@ -50,11 +46,7 @@ pub(crate) fn div_odd(a: f64, b: f64) -> f64 {
 /// Square root rounded to odd.
 pub(crate) fn sqrt_odd(a: f64) -> f64 {
     let r = a.sqrt();
-    if !r.is_finite() {
-        r
-    } else {
-        to_odd(r, (-r).mul_add(r, a))
-    }
+    if !r.is_finite() { r } else { to_odd(r, (-r).mul_add(r, a)) }
 }
 
 /// f64 to f32 under `rounding`, with overflow to infinity or the largest number as IEEE 754 says.

@@ -19,211 +19,51 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.1.2, 9.7.2.3, 9.7.3.4, 9.7.4.2, 9.7.5.2",
         lower: arith,
     },
-    Form {
-        form: "addc .cc? type",
-        section: "9.7.2.2",
-        lower: arith,
-    },
-    Form {
-        form: "subc .cc? type",
-        section: "9.7.2.4",
-        lower: arith,
-    },
-    Form {
-        form: "mul .lo|.hi|.wide? rnd? ftz? sat? type",
-        section: "9.7.1.3, 9.7.3.5, 9.7.4.3",
-        lower: mul,
-    },
-    Form {
-        form: "mul24 .lo type",
-        section: "9.7.1.5",
-        lower: mul24,
-    },
+    Form { form: "addc .cc? type", section: "9.7.2.2", lower: arith },
+    Form { form: "subc .cc? type", section: "9.7.2.4", lower: arith },
+    Form { form: "mul .lo|.hi|.wide? rnd? ftz? sat? type", section: "9.7.1.3, 9.7.3.5, 9.7.4.3", lower: mul },
+    Form { form: "mul24 .lo type", section: "9.7.1.5", lower: mul24 },
     Form {
         form: "mad .lo|.hi|.wide? rnd? ftz? sat? .cc? type",
         section: "9.7.1.4, 9.7.2.5, 9.7.3.7",
         lower: mad,
     },
-    Form {
-        form: "madc .lo|.hi? .cc? type",
-        section: "9.7.2.6",
-        lower: mad,
-    },
-    Form {
-        form: "fma rnd? ftz? sat? .relu? type type?",
-        section: "9.7.3.6, 9.7.4.4, 9.7.5.3",
-        lower: fma,
-    },
-    Form {
-        form: "div approx? rnd? ftz? type",
-        section: "9.7.1.8, 9.7.3.8",
-        lower: div,
-    },
-    Form {
-        form: "rem type",
-        section: "9.7.1.9",
-        lower: two,
-    },
-    Form {
-        form: "min ftz? nan? .relu? type",
-        section: "9.7.1.12, 9.7.3.11, 9.7.4.7",
-        lower: minmax,
-    },
-    Form {
-        form: "max ftz? nan? .relu? type",
-        section: "9.7.1.13, 9.7.3.12, 9.7.4.8",
-        lower: minmax,
-    },
-    Form {
-        form: "abs ftz? type",
-        section: "9.7.1.10, 9.7.3.9, 9.7.4.6",
-        lower: one,
-    },
-    Form {
-        form: "neg ftz? type",
-        section: "9.7.1.11, 9.7.3.10, 9.7.4.5",
-        lower: one,
-    },
-    Form {
-        form: "not type",
-        section: "9.7.8.4",
-        lower: logic,
-    },
-    Form {
-        form: "cnot type",
-        section: "9.7.8.5",
-        lower: one,
-    },
-    Form {
-        form: "and type",
-        section: "9.7.8.1",
-        lower: logic,
-    },
-    Form {
-        form: "or type",
-        section: "9.7.8.2",
-        lower: logic,
-    },
-    Form {
-        form: "xor type",
-        section: "9.7.8.3",
-        lower: logic,
-    },
-    Form {
-        form: "shl type",
-        section: "9.7.8.8",
-        lower: shift,
-    },
-    Form {
-        form: "shr type",
-        section: "9.7.8.9",
-        lower: shift,
-    },
-    Form {
-        form: "shf .l|.r .clamp|.wrap type",
-        section: "9.7.8.7",
-        lower: funnel,
-    },
-    Form {
-        form: "popc type",
-        section: "9.7.1.14",
-        lower: count,
-    },
-    Form {
-        form: "clz type",
-        section: "9.7.1.15",
-        lower: count,
-    },
-    Form {
-        form: "brev type",
-        section: "9.7.1.18",
-        lower: one,
-    },
-    Form {
-        form: "bfind .shiftamt? type",
-        section: "9.7.1.16",
-        lower: count,
-    },
-    Form {
-        form: "bmsk .clamp|.wrap type",
-        section: "9.7.1.22",
-        lower: bmsk,
-    },
-    Form {
-        form: "bfe type",
-        section: "9.7.1.19",
-        lower: bfe,
-    },
-    Form {
-        form: "bfi type",
-        section: "9.7.1.20",
-        lower: bfi,
-    },
-    Form {
-        form: "sad type",
-        section: "9.7.1.7",
-        lower: three,
-    },
-    Form {
-        form: "dp4a type type",
-        section: "9.7.1.23",
-        lower: dp4a,
-    },
-    Form {
-        form: "prmt type .f4e|.b4e|.rc8|.ecl|.ecr|.rc16?",
-        section: "9.7.9.7",
-        lower: prmt,
-    },
-    Form {
-        form: "lop3 .or|.and? type",
-        section: "9.7.8.6",
-        lower: lop3,
-    },
-    Form {
-        form: "copysign type",
-        section: "9.7.3.2",
-        lower: two,
-    },
-    Form {
-        form: "rcp approx? rnd? ftz? type",
-        section: "9.7.3.13",
-        lower: one,
-    },
-    Form {
-        form: "sqrt approx? rnd? ftz? type",
-        section: "9.7.3.15",
-        lower: one,
-    },
-    Form {
-        form: "rsqrt approx ftz? type",
-        section: "9.7.3.16",
-        lower: one,
-    },
-    Form {
-        form: "ex2 approx ftz? type",
-        section: "9.7.3.21, 9.7.4.10",
-        lower: one,
-    },
-    Form {
-        form: "lg2 approx ftz? type",
-        section: "9.7.3.20",
-        lower: one,
-    },
-    Form {
-        form: "sin approx ftz? type",
-        section: "9.7.3.18",
-        lower: one,
-    },
-    Form {
-        form: "cos approx ftz? type",
-        section: "9.7.3.19",
-        lower: one,
-    },
-    Form {
-        form: "tanh approx type",
-        section: "9.7.3.22, 9.7.4.9",
-        lower: one,
-    },
+    Form { form: "madc .lo|.hi? .cc? type", section: "9.7.2.6", lower: mad },
+    Form { form: "fma rnd? ftz? sat? .relu? type type?", section: "9.7.3.6, 9.7.4.4, 9.7.5.3", lower: fma },
+    Form { form: "div approx? rnd? ftz? type", section: "9.7.1.8, 9.7.3.8", lower: div },
+    Form { form: "rem type", section: "9.7.1.9", lower: two },
+    Form { form: "min ftz? nan? .relu? type", section: "9.7.1.12, 9.7.3.11, 9.7.4.7", lower: minmax },
+    Form { form: "max ftz? nan? .relu? type", section: "9.7.1.13, 9.7.3.12, 9.7.4.8", lower: minmax },
+    Form { form: "abs ftz? type", section: "9.7.1.10, 9.7.3.9, 9.7.4.6", lower: one },
+    Form { form: "neg ftz? type", section: "9.7.1.11, 9.7.3.10, 9.7.4.5", lower: one },
+    Form { form: "not type", section: "9.7.8.4", lower: logic },
+    Form { form: "cnot type", section: "9.7.8.5", lower: one },
+    Form { form: "and type", section: "9.7.8.1", lower: logic },
+    Form { form: "or type", section: "9.7.8.2", lower: logic },
+    Form { form: "xor type", section: "9.7.8.3", lower: logic },
+    Form { form: "shl type", section: "9.7.8.8", lower: shift },
+    Form { form: "shr type", section: "9.7.8.9", lower: shift },
+    Form { form: "shf .l|.r .clamp|.wrap type", section: "9.7.8.7", lower: funnel },
+    Form { form: "popc type", section: "9.7.1.14", lower: count },
+    Form { form: "clz type", section: "9.7.1.15", lower: count },
+    Form { form: "brev type", section: "9.7.1.18", lower: one },
+    Form { form: "bfind .shiftamt? type", section: "9.7.1.16", lower: count },
+    Form { form: "bmsk .clamp|.wrap type", section: "9.7.1.22", lower: bmsk },
+    Form { form: "bfe type", section: "9.7.1.19", lower: bfe },
+    Form { form: "bfi type", section: "9.7.1.20", lower: bfi },
+    Form { form: "sad type", section: "9.7.1.7", lower: three },
+    Form { form: "dp4a type type", section: "9.7.1.23", lower: dp4a },
+    Form { form: "prmt type .f4e|.b4e|.rc8|.ecl|.ecr|.rc16?", section: "9.7.9.7", lower: prmt },
+    Form { form: "lop3 .or|.and? type", section: "9.7.8.6", lower: lop3 },
+    Form { form: "copysign type", section: "9.7.3.2", lower: two },
+    Form { form: "rcp approx? rnd? ftz? type", section: "9.7.3.13", lower: one },
+    Form { form: "sqrt approx? rnd? ftz? type", section: "9.7.3.15", lower: one },
+    Form { form: "rsqrt approx ftz? type", section: "9.7.3.16", lower: one },
+    Form { form: "ex2 approx ftz? type", section: "9.7.3.21, 9.7.4.10", lower: one },
+    Form { form: "lg2 approx ftz? type", section: "9.7.3.20", lower: one },
+    Form { form: "sin approx ftz? type", section: "9.7.3.18", lower: one },
+    Form { form: "cos approx ftz? type", section: "9.7.3.19", lower: one },
+    Form { form: "tanh approx type", section: "9.7.3.22, 9.7.4.9", lower: one },
 ];
 
 /// The rounding of a modifier; none is to nearest even.
@@ -249,26 +89,13 @@ fn mode(c: &Call<'_, '_>) -> Result<Mode, String> {
 }
 
 pub(super) fn unsupported<T>(ty: Ty) -> Result<T, String> {
-    Err(format!(
-        "type .{} or this combination of modifiers is not supported",
-        ty.text()
-    ))
+    Err(format!("type .{} or this combination of modifiers is not supported", ty.text()))
 }
 
 type Lw<'m, 't> = Lower<'m, 't>;
 
-fn emit1<'t>(
-    lw: &mut Lw<'_, 't>,
-    c: &Call<'_, 't>,
-    op: &str,
-    ty: Ty,
-    dty: Ty,
-) -> Result<(), String> {
-    let f = if ty.float() {
-        float::one(op, ty, mode(c)?)
-    } else {
-        int::one(op, ty)
-    };
+fn emit1<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, op: &str, ty: Ty, dty: Ty) -> Result<(), String> {
+    let f = if ty.float() { float::one(op, ty, mode(c)?) } else { int::one(op, ty) };
     let Some(f) = f else { return unsupported(ty) };
     c.arity(2..=2)?;
     let d = lw.dst(c.op(0)?, dty)?;
@@ -286,11 +113,7 @@ fn emit2<'t>(
     dty: Ty,
     bty: Ty,
 ) -> Result<(), String> {
-    let f = if ty.float() {
-        float::two(op, ty, mode(c)?)
-    } else {
-        int::two(op, ty)
-    };
+    let f = if ty.float() { float::two(op, ty, mode(c)?) } else { int::two(op, ty) };
     let Some(f) = f else { return unsupported(ty) };
     c.arity(3..=3)?;
     let d = lw.dst(c.op(0)?, dty)?;
@@ -299,37 +122,19 @@ fn emit2<'t>(
     Ok(())
 }
 
-fn emit3<'t>(
-    lw: &mut Lw<'_, 't>,
-    c: &Call<'_, 't>,
-    op: &str,
-    ty: Ty,
-    tys: [Ty; 4],
-) -> Result<(), String> {
-    let f = if ty.float() {
-        float::three(op, ty, mode(c)?)
-    } else {
-        int::three(op, ty)
-    };
+fn emit3<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, op: &str, ty: Ty, tys: [Ty; 4]) -> Result<(), String> {
+    let f = if ty.float() { float::three(op, ty, mode(c)?) } else { int::three(op, ty) };
     let Some(f) = f else { return unsupported(ty) };
     c.arity(4..=4)?;
     let d = lw.dst(c.op(0)?, tys[0])?;
-    let (a, b, e) = (
-        lw.src(c.op(1)?, tys[1])?,
-        lw.src(c.op(2)?, tys[2])?,
-        lw.src(c.op(3)?, tys[3])?,
-    );
+    let (a, b, e) = (lw.src(c.op(1)?, tys[1])?, lw.src(c.op(2)?, tys[2])?, lw.src(c.op(3)?, tys[3])?);
     lw.emit(Op::Alu3 { f, d, a, b, c: e });
     Ok(())
 }
 
 fn one<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
-    let op = if c.mods.get("approx").is_some() {
-        format!("{}.approx", c.head)
-    } else {
-        c.head.to_owned()
-    };
+    let op = if c.mods.get("approx").is_some() { format!("{}.approx", c.head) } else { c.head.to_owned() };
     emit1(lw, c, &op, ty, ty)
 }
 
@@ -344,20 +149,11 @@ fn three<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
 }
 
 fn count<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    let op = if c.mods.has("shiftamt") {
-        "bfind.shiftamt"
-    } else {
-        c.head
-    };
+    let op = if c.mods.has("shiftamt") { "bfind.shiftamt" } else { c.head };
     emit1(lw, c, op, c.ty()?, Ty::U32)
 }
 
-fn carry<'t>(
-    lw: &mut Lw<'_, 't>,
-    c: &Call<'_, 't>,
-    subtract: bool,
-    use_carry: bool,
-) -> Result<(), String> {
+fn carry<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, subtract: bool, use_carry: bool) -> Result<(), String> {
     let ty = c.ty()?;
     if !ty.integer() || ty.bits() < 32 {
         return unsupported(ty);
@@ -365,15 +161,7 @@ fn carry<'t>(
     c.arity(3..=3)?;
     let d = lw.dst(c.op(0)?, ty)?;
     let (a, b) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?);
-    lw.emit(Op::Carry {
-        d,
-        a,
-        b,
-        subtract,
-        use_carry,
-        set_carry: c.mods.has("cc"),
-        bits: ty.bits(),
-    });
+    lw.emit(Op::Carry { d, a, b, subtract, use_carry, set_carry: c.mods.has("cc"), bits: ty.bits() });
     Ok(())
 }
 
@@ -408,13 +196,7 @@ fn widen<'t>(lw: &mut Lw<'_, 't>, op: &Operand<'t>, from: Ty, to: Ty) -> Result<
     let a = lw.src(op, from)?;
     let d = lw.temporary();
     let how = Box::new(super::convert::plain(to, from, 32));
-    lw.emit(Op::Cvt {
-        how,
-        d,
-        a,
-        b: SINK,
-        packed: false,
-    });
+    lw.emit(Op::Cvt { how, d, a, b: SINK, packed: false });
     Ok(d)
 }
 
@@ -427,10 +209,7 @@ fn width_of_mul(c: &Call<'_, '_>, ty: Ty) -> (String, Ty) {
     };
     for how in ["lo", "hi", "wide"] {
         if c.mods.has(how) {
-            return (
-                format!("{}.{how}", c.head),
-                if how == "wide" { wide } else { ty },
-            );
+            return (format!("{}.{how}", c.head), if how == "wide" { wide } else { ty });
         }
     }
     (c.head.to_owned(), ty)
@@ -461,24 +240,11 @@ fn mad<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         c.arity(4..=4)?;
         let (a, b) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?);
         let product = lw.temporary();
-        lw.emit(Op::Alu2 {
-            f,
-            d: product,
-            a,
-            b,
-        });
+        lw.emit(Op::Alu2 { f, d: product, a, b });
         let d = lw.dst(c.op(0)?, ty)?;
         let b = lw.src(c.op(3)?, ty)?;
         let (use_carry, set_carry) = (c.head == "madc", c.mods.has("cc"));
-        lw.emit(Op::Carry {
-            d,
-            a: product,
-            b,
-            subtract: false,
-            use_carry,
-            set_carry,
-            bits: ty.bits(),
-        });
+        lw.emit(Op::Carry { d, a: product, b, subtract: false, use_carry, set_carry, bits: ty.bits() });
         return Ok(());
     }
     let (op, d) = width_of_mul(c, ty);
@@ -489,10 +255,7 @@ fn fma<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     if let Some(from) = c.mods.ty(1) {
         c.arity(4..=4)?;
-        let (a, b) = (
-            widen(lw, c.op(1)?, from, ty)?,
-            widen(lw, c.op(2)?, from, ty)?,
-        );
+        let (a, b) = (widen(lw, c.op(1)?, from, ty)?, widen(lw, c.op(2)?, from, ty)?);
         let Some(f) = float::three("fma", ty, mode(c)?) else {
             return unsupported(ty);
         };
@@ -516,11 +279,7 @@ fn minmax<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
             return unsupported(ty);
         };
         let t = lw.temporary();
-        let (a, b, e) = (
-            lw.src(c.op(1)?, ty)?,
-            lw.src(c.op(2)?, ty)?,
-            lw.src(c.op(3)?, ty)?,
-        );
+        let (a, b, e) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?, lw.src(c.op(3)?, ty)?);
         let d = lw.dst(c.op(0)?, ty)?;
         lw.emit(Op::Alu2 { f, d: t, a, b });
         lw.emit(Op::Alu2 { f, d, a: t, b: e });
@@ -535,11 +294,7 @@ fn minmax<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
 fn logic<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     if ty != Ty::Pred {
-        return if c.head == "not" {
-            one(lw, c)
-        } else {
-            two(lw, c)
-        };
+        return if c.head == "not" { one(lw, c) } else { two(lw, c) };
     }
     // Bit 2a + b of the table.
     let (table, n) = match c.head {
@@ -551,11 +306,7 @@ fn logic<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(n..=n)?;
     let d = lw.pred_dst(c.op(0)?)?;
     let a = lw.pred(c.op(1)?)?;
-    let b = if n == 3 {
-        lw.pred(c.op(2)?)?
-    } else {
-        Pred::ALWAYS
-    };
+    let b = if n == 3 { lw.pred(c.op(2)?)? } else { Pred::ALWAYS };
     lw.emit(Op::Truth { d, a, b, table });
     Ok(())
 }
@@ -572,11 +323,7 @@ fn funnel<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
 }
 
 fn bmsk<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    let op = if c.mods.has("clamp") {
-        "bmsk.clamp"
-    } else {
-        "bmsk.wrap"
-    };
+    let op = if c.mods.has("clamp") { "bmsk.clamp" } else { "bmsk.wrap" };
     emit2(lw, c, op, Ty::B32, Ty::B32, Ty::B32)
 }
 
@@ -595,11 +342,7 @@ fn bfi<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         lw.src(c.op(3)?, Ty::U32)?,
         lw.src(c.op(4)?, Ty::U32)?,
     ];
-    lw.emit(Op::Bfi {
-        d,
-        s,
-        bits: ty.bits(),
-    });
+    lw.emit(Op::Bfi { d, s, bits: ty.bits() });
     Ok(())
 }
 
@@ -607,13 +350,7 @@ fn dp4a<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let (Some(a), Some(b)) = (c.mods.ty(0), c.mods.ty(1)) else {
         return unsupported(c.ty()?);
     };
-    emit3(
-        lw,
-        c,
-        &format!("dp4a.{}.{}", a.text(), b.text()),
-        Ty::U32,
-        [Ty::B32; 4],
-    )
+    emit3(lw, c, &format!("dp4a.{}.{}", a.text(), b.text()), Ty::U32, [Ty::B32; 4])
 }
 
 fn prmt<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -626,13 +363,7 @@ fn prmt<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
             let d = lw.dst(c.op(0)?, Ty::B32)?;
             let s = [1, 2, 3].map(|i| c.op(i).and_then(|o| lw.src(o, Ty::B32)));
             let [a, b, e] = s;
-            lw.emit(Op::Alu3 {
-                f,
-                d,
-                a: a?,
-                b: b?,
-                c: e?,
-            });
+            lw.emit(Op::Alu3 { f, d, a: a?, b: b?, c: e? });
             return Ok(());
         }
     }
@@ -646,25 +377,11 @@ fn lop3<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         Operand::Pair(d, p) => (lw.dst(d, Ty::B32)?, lw.pred_dst(p)?),
         d => (lw.dst(d, Ty::B32)?, SINK),
     };
-    let s = [
-        lw.src(c.op(1)?, Ty::B32)?,
-        lw.src(c.op(2)?, Ty::B32)?,
-        lw.src(c.op(3)?, Ty::B32)?,
-    ];
+    let s = [lw.src(c.op(1)?, Ty::B32)?, lw.src(c.op(2)?, Ty::B32)?, lw.src(c.op(3)?, Ty::B32)?];
     let Operand::Int(table) = c.op(4)? else {
         return Err("the look-up table must be an immediate".to_owned());
     };
-    let with = if combine {
-        Some((c.mods.has("and"), lw.pred(c.op(5)?)?))
-    } else {
-        None
-    };
-    lw.emit(Op::Lop3 {
-        d,
-        s,
-        table: *table as u8,
-        p,
-        combine: with,
-    });
+    let with = if combine { Some((c.mods.has("and"), lw.pred(c.op(5)?)?)) } else { None };
+    lw.emit(Op::Lop3 { d, s, table: *table as u8, p, combine: with });
     Ok(())
 }

@@ -18,11 +18,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.9.25.3.2",
         lower: |lw, _| done(lw, Op::CpAsyncCommit),
     },
-    Form {
-        form: "cp.async.wait_group",
-        section: "9.7.9.25.3.3",
-        lower: cp_async_wait,
-    },
+    Form { form: "cp.async.wait_group", section: "9.7.9.25.3.3", lower: cp_async_wait },
     Form {
         form: "cp.async.wait_all",
         section: "9.7.9.25.3.3",
@@ -53,11 +49,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.9.25.4.2",
         lower: bulk_store,
     },
-    Form {
-        form: "cp.async.bulk.prefetch .L2 .global hint?",
-        section: "9.7.9.25.4.3",
-        lower: bulk_prefetch,
-    },
+    Form { form: "cp.async.bulk.prefetch .L2 .global hint?", section: "9.7.9.25.4.3", lower: bulk_prefetch },
     Form {
         form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
         section: "9.7.9.27.1.2",
@@ -83,11 +75,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.9.27.2.1",
         lower: |lw, _| done(lw, Op::BulkCommit),
     },
-    Form {
-        form: "cp.async.bulk.wait_group .read?",
-        section: "9.7.9.27.2.2",
-        lower: bulk_wait,
-    },
+    Form { form: "cp.async.bulk.wait_group .read?", section: "9.7.9.27.2.2", lower: bulk_wait },
     Form {
         form: "prefetch .const|.param? .tensormap",
         section: "9.7.9.15",
@@ -125,10 +113,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
 ];
 
-const NO_ADDR: Addr = Addr {
-    base: SINK,
-    offset: 0,
-};
+const NO_ADDR: Addr = Addr { base: SINK, offset: 0 };
 
 fn done(lw: &mut Lower<'_, '_>, op: Op) -> Result<(), String> {
     lw.emit(op);
@@ -151,9 +136,7 @@ fn cp_async<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> 
     let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
     let bytes = immediate(c.op(2)?)?;
     if !matches!(bytes, 4 | 8 | 16) || (c.mods.has("cg") && bytes != 16) {
-        return Err(format!(
-            "a copy of {bytes} bytes does not exist: 4, 8 or 16, and 16 for .cg"
-        ));
+        return Err(format!("a copy of {bytes} bytes does not exist: 4, 8 or 16, and 16 for .cg"));
     }
     let (mut valid, mut ignore) = (SINK, None);
     if n == 4 {
@@ -163,13 +146,7 @@ fn cp_async<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> 
             _ => valid = lw.src(op, Ty::U32)?,
         }
     }
-    lw.emit(Op::CpAsync {
-        dst,
-        src,
-        bytes,
-        valid,
-        ignore,
-    });
+    lw.emit(Op::CpAsync { dst, src, bytes, valid, ignore });
     Ok(())
 }
 
@@ -182,14 +159,7 @@ fn cp_async_arrive<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
     let symbol = lw.addr_symbol(c.op(0)?);
     let space = super::memory::space(c.mods, symbol);
     let at = lw.addr(c.op(0)?)?;
-    done(
-        lw,
-        Op::CpAsyncArrive {
-            at,
-            space,
-            noinc: c.mods.has("noinc"),
-        },
-    )
+    done(lw, Op::CpAsyncArrive { at, space, noinc: c.mods.has("noinc") })
 }
 
 /// A 16-bit multicast mask operand.
@@ -206,16 +176,7 @@ fn bulk_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String>
     let bytes = lw.src(c.op(2)?, Ty::U32)?;
     let mbar = lw.addr(c.op(3)?)?;
     let mask = mask(lw, c, 4)?;
-    done(
-        lw,
-        Op::BulkLoad {
-            dst,
-            src,
-            bytes,
-            mbar,
-            mask,
-        },
-    )
+    done(lw, Op::BulkLoad { dst, src, bytes, mbar, mask })
 }
 
 fn bulk_smem<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -223,15 +184,7 @@ fn bulk_smem<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String>
     let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
     let bytes = lw.src(c.op(2)?, Ty::U32)?;
     let mbar = lw.addr(c.op(3)?)?;
-    done(
-        lw,
-        Op::BulkSmem {
-            dst,
-            src,
-            bytes,
-            mbar,
-        },
-    )
+    done(lw, Op::BulkSmem { dst, src, bytes, mbar })
 }
 
 /// Operations that the bulk reductions have.
@@ -256,40 +209,18 @@ fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String
     } else {
         None
     };
-    done(
-        lw,
-        Op::BulkStore {
-            dst,
-            src,
-            bytes,
-            reduce,
-        },
-    )
+    done(lw, Op::BulkStore { dst, src, bytes, reduce })
 }
 
 fn bulk_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=3)?;
     let at = lw.addr(c.op(0)?)?;
-    done(
-        lw,
-        Op::Prefetch {
-            at,
-            space: crate::program::Space::Global,
-        },
-    )
+    done(lw, Op::Prefetch { at, space: crate::program::Space::Global })
 }
 
 /// `[map, {c0, c1}]`.
-fn map<'t>(
-    lw: &mut Lower<'_, 't>,
-    c: &Call<'_, 't>,
-    n: usize,
-) -> Result<(Addr, Box<[Slot]>), String> {
-    let rank: usize = c
-        .mods
-        .get("dim")
-        .and_then(|d| d[..1].parse().ok())
-        .unwrap_or(0);
+fn map<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Addr, Box<[Slot]>), String> {
+    let rank: usize = c.mods.get("dim").and_then(|d| d[..1].parse().ok()).unwrap_or(0);
     let Operand::Address(items) = c.op(n)? else {
         return Err("expected [map, {coordinates}]".to_owned());
     };
@@ -297,16 +228,10 @@ fn map<'t>(
         return Err("expected [map, {coordinates}]".to_owned());
     };
     if coords.len() != rank {
-        return Err(format!(
-            "{} coordinates for {rank} dimensions",
-            coords.len()
-        ));
+        return Err(format!("{} coordinates for {rank} dimensions", coords.len()));
     }
     let at = lw.base(base)?;
-    let coords = coords
-        .iter()
-        .map(|o| lw.src(o, Ty::S32))
-        .collect::<Result<Vec<_>, _>>()?;
+    let coords = coords.iter().map(|o| lw.src(o, Ty::S32)).collect::<Result<Vec<_>, _>>()?;
     Ok((at, coords.into()))
 }
 
@@ -317,76 +242,35 @@ fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
     let mbar = lw.addr(c.op(2)?)?;
     let mask = mask(lw, c, 3)?;
     let pair = c.mods.has("cta_group::2");
-    done(
-        lw,
-        Op::TensorLoad(Box::new(TensorCopy {
-            smem,
-            map: at,
-            coords,
-            mbar,
-            mask,
-            pair,
-        })),
-    )
+    done(lw, Op::TensorLoad(Box::new(TensorCopy { smem, map: at, coords, mbar, mask, pair })))
 }
 
 fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=3)?;
     let (at, coords) = map(lw, c, 0)?;
     let smem = lw.addr(c.op(1)?)?;
-    let reduce = if c.mods.get("atomop").is_some() {
-        Some(reduction(c)?)
-    } else {
-        None
-    };
-    let copy = Box::new(TensorCopy {
-        smem,
-        map: at,
-        coords,
-        mbar: NO_ADDR,
-        mask: SINK,
-        pair: false,
-    });
+    let reduce = if c.mods.get("atomop").is_some() { Some(reduction(c)?) } else { None };
+    let copy = Box::new(TensorCopy { smem, map: at, coords, mbar: NO_ADDR, mask: SINK, pair: false });
     done(lw, Op::TensorStore { copy, reduce })
 }
 
 fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(1..=2)?;
     let (at, coords) = map(lw, c, 0)?;
-    let copy = TensorCopy {
-        smem: NO_ADDR,
-        map: at,
-        coords,
-        mbar: NO_ADDR,
-        mask: SINK,
-        pair: false,
-    };
+    let copy = TensorCopy { smem: NO_ADDR, map: at, coords, mbar: NO_ADDR, mask: SINK, pair: false };
     done(lw, Op::TensorPrefetch(Box::new(copy)))
 }
 
 fn bulk_wait<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(1..=1)?;
     let groups = immediate(c.op(0)?)?;
-    done(
-        lw,
-        Op::BulkWait {
-            groups,
-            read: c.mods.has("read"),
-        },
-    )
+    done(lw, Op::BulkWait { groups, read: c.mods.has("read") })
 }
 
 fn try_cancel<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=2)?;
     let (dst, mbar) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
-    done(
-        lw,
-        Op::TryCancel {
-            dst,
-            mbar,
-            multicast: c.mods.has("multicast::cluster::all"),
-        },
-    )
+    done(lw, Op::TryCancel { dst, mbar, multicast: c.mods.has("multicast::cluster::all") })
 }
 
 fn is_canceled<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -399,18 +283,7 @@ fn is_canceled<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
 fn first_ctaid<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, first: u8) -> Result<(), String> {
     c.arity(2..=2)?;
     let items = lw.elements(c.op(0)?);
-    let d = items
-        .iter()
-        .map(|o| lw.dst(o, Ty::B32))
-        .collect::<Result<Vec<_>, _>>()?;
+    let d = items.iter().map(|o| lw.dst(o, Ty::B32)).collect::<Result<Vec<_>, _>>()?;
     let lo = lw.src(c.op(1)?, Ty::B128)?;
-    done(
-        lw,
-        Op::QueryCtaid {
-            d: d.into(),
-            lo,
-            hi: lo + 1,
-            first,
-        },
-    )
+    done(lw, Op::QueryCtaid { d: d.into(), lo, hi: lo + 1, first })
 }

@@ -6,58 +6,19 @@ use crate::parse::ast::Operand;
 use crate::program::{Op, Pred, SINK};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form {
-        form: "bra .uni?",
-        section: "9.7.12.3",
-        lower: bra,
-    },
-    Form {
-        form: "brx.idx .uni?",
-        section: "9.7.12.4",
-        lower: brx,
-    },
-    Form {
-        form: "call .uni?",
-        section: "9.7.12.5",
-        lower: call,
-    },
-    Form {
-        form: "ret .uni?",
-        section: "9.7.12.6",
-        lower: |lw, _| done(lw, Op::Ret),
-    },
-    Form {
-        form: "exit",
-        section: "9.7.12.7",
-        lower: |lw, _| done(lw, Op::Exit),
-    },
+    Form { form: "bra .uni?", section: "9.7.12.3", lower: bra },
+    Form { form: "brx.idx .uni?", section: "9.7.12.4", lower: brx },
+    Form { form: "call .uni?", section: "9.7.12.5", lower: call },
+    Form { form: "ret .uni?", section: "9.7.12.6", lower: |lw, _| done(lw, Op::Ret) },
+    Form { form: "exit", section: "9.7.12.7", lower: |lw, _| done(lw, Op::Exit) },
     Form {
         form: "trap",
         section: "9.7.19.4",
-        lower: |lw, _| {
-            done(
-                lw,
-                Op::Trap {
-                    what: "the kernel executed trap",
-                },
-            )
-        },
+        lower: |lw, _| done(lw, Op::Trap { what: "the kernel executed trap" }),
     },
-    Form {
-        form: "brkpt",
-        section: "9.7.19.1",
-        lower: |lw, _| done(lw, Op::Nop),
-    },
-    Form {
-        form: "pmevent .mask?",
-        section: "9.7.19.3",
-        lower: |lw, _| done(lw, Op::Nop),
-    },
-    Form {
-        form: "nanosleep type",
-        section: "9.7.19.2",
-        lower: |lw, _| done(lw, Op::Nop),
-    },
+    Form { form: "brkpt", section: "9.7.19.1", lower: |lw, _| done(lw, Op::Nop) },
+    Form { form: "pmevent .mask?", section: "9.7.19.3", lower: |lw, _| done(lw, Op::Nop) },
+    Form { form: "nanosleep type", section: "9.7.19.2", lower: |lw, _| done(lw, Op::Nop) },
     Form {
         form: "setmaxnreg .inc|.dec .sync .aligned type",
         section: "9.7.19.5",
@@ -78,34 +39,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.13.1",
         lower: bar,
     },
-    Form {
-        form: "bar.warp.sync",
-        section: "9.7.13.2",
-        lower: bar_warp,
-    },
+    Form { form: "bar.warp.sync", section: "9.7.13.2", lower: bar_warp },
     Form {
         form: "barrier.cluster.arrive .release|.relaxed? .aligned?",
         section: "9.7.13.3",
-        lower: |lw, c| {
-            done(
-                lw,
-                Op::ClusterArrive {
-                    aligned: c.mods.has("aligned"),
-                },
-            )
-        },
+        lower: |lw, c| done(lw, Op::ClusterArrive { aligned: c.mods.has("aligned") }),
     },
     Form {
         form: "barrier.cluster.wait .acquire? .aligned?",
         section: "9.7.13.3",
-        lower: |lw, c| {
-            done(
-                lw,
-                Op::ClusterWait {
-                    aligned: c.mods.has("aligned"),
-                },
-            )
-        },
+        lower: |lw, c| done(lw, Op::ClusterWait { aligned: c.mods.has("aligned") }),
     },
 ];
 
@@ -124,8 +67,7 @@ fn label<'t>(op: &Operand<'t>) -> Result<&'t str, String> {
 fn bra<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(1..=1)?;
     let name = label(c.op(0)?)?;
-    lw.fixups
-        .push((lw.code.len(), 0, lw.scope_id(), name, lw.line));
+    lw.fixups.push((lw.code.len(), 0, lw.scope_id(), name, lw.line));
     lw.emit(Op::Bra { target: 0 });
     Ok(())
 }
@@ -145,13 +87,9 @@ fn brx<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         }
     };
     for (i, t) in targets.iter().enumerate() {
-        lw.fixups
-            .push((lw.code.len(), i, lw.scope_id(), t, lw.line));
+        lw.fixups.push((lw.code.len(), i, lw.scope_id(), t, lw.line));
     }
-    lw.emit(Op::Brx {
-        index,
-        targets: vec![0; targets.len()].into(),
-    });
+    lw.emit(Op::Brx { index, targets: vec![0; targets.len()].into() });
     Ok(())
 }
 
@@ -202,15 +140,7 @@ fn bar<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         None if kind == BarKind::Arrive => return Err("arrive needs a thread count".to_owned()),
         None => SINK,
     };
-    lw.emit(Op::Bar {
-        kind,
-        id,
-        count,
-        aligned,
-        p,
-        d,
-        dp,
-    });
+    lw.emit(Op::Bar { kind, id, count, aligned, p, d, dp });
     Ok(())
 }
 

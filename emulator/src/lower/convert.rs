@@ -9,21 +9,9 @@ use crate::parse::ast::Operand;
 use crate::program::{Op, Pred, SINK};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form {
-        form: "cvt rnd? irnd? ftz? sat? satfinite? .relu? type type",
-        section: "9.7.9.21",
-        lower: cvt,
-    },
-    Form {
-        form: "cvt.pack sat type type type?",
-        section: "9.7.9.22",
-        lower: cvt_pack,
-    },
-    Form {
-        form: "mov type",
-        section: "9.7.9.3",
-        lower: mov,
-    },
+    Form { form: "cvt rnd? irnd? ftz? sat? satfinite? .relu? type type", section: "9.7.9.21", lower: cvt },
+    Form { form: "cvt.pack sat type type type?", section: "9.7.9.22", lower: cvt_pack },
+    Form { form: "mov type", section: "9.7.9.3", lower: mov },
 ];
 
 /// A conversion without modifiers.
@@ -47,11 +35,7 @@ fn cvt<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     };
     let supported = |t: Ty| (t.integer() || t.float() || element(t).is_some()) && t != Ty::F32x2;
     if !supported(dty) || !supported(sty) || c.mods.get("rnd") == Some("rs") {
-        return Err(format!(
-            "conversion .{}.{} is not supported",
-            dty.text(),
-            sty.text()
-        ));
+        return Err(format!("conversion .{}.{} is not supported", dty.text(), sty.text()));
     }
     let d = match lw.dst_loose(c.op(0)?, dty, true)? {
         Some(r) => r,
@@ -73,31 +57,15 @@ fn cvt<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     if packed_dst && !packed_src {
         c.arity(3..=3)?;
         let (a, b) = (lw.src_loose(c.op(1)?, sty)?, lw.src_loose(c.op(2)?, sty)?);
-        lw.emit(Op::Cvt {
-            how,
-            d: d.slot,
-            a,
-            b,
-            packed: true,
-        });
+        lw.emit(Op::Cvt { how, d: d.slot, a, b, packed: true });
         return Ok(());
     }
     if packed_dst != packed_src {
-        return Err(format!(
-            "conversion .{}.{} is not supported",
-            dty.text(),
-            sty.text()
-        ));
+        return Err(format!("conversion .{}.{} is not supported", dty.text(), sty.text()));
     }
     c.arity(2..=2)?;
     let a = lw.src_loose(c.op(1)?, sty)?;
-    lw.emit(Op::Cvt {
-        how,
-        d: d.slot,
-        a,
-        b: SINK,
-        packed: packed_dst,
-    });
+    lw.emit(Op::Cvt { how, d: d.slot, a, b: SINK, packed: packed_dst });
     Ok(())
 }
 
@@ -111,55 +79,29 @@ fn mov<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     if ty == Ty::Pred {
         let d = lw.pred_dst(c.op(0)?)?;
         let a = lw.pred(c.op(1)?)?;
-        lw.emit(Op::Truth {
-            d,
-            a,
-            b: Pred::ALWAYS,
-            table: 0b1100,
-        });
+        lw.emit(Op::Truth { d, a, b: Pred::ALWAYS, table: 0b1100 });
         return Ok(());
     }
     match (c.op(0)?, c.op(1)?) {
         (Operand::Vector(d), s) => {
             let n = d.len() as u32;
             let part = part_type(ty, n)?;
-            let d = d
-                .iter()
-                .map(|o| lw.dst(o, part))
-                .collect::<Result<Vec<_>, _>>()?;
+            let d = d.iter().map(|o| lw.dst(o, part)).collect::<Result<Vec<_>, _>>()?;
             let s = source_words(lw, s, ty)?;
-            lw.emit(Op::Unpack {
-                d: d.into(),
-                s: s.into(),
-                bits: part.bits(),
-            });
+            lw.emit(Op::Unpack { d: d.into(), s: s.into(), bits: part.bits() });
         }
         (d, Operand::Vector(s)) => {
             let part = part_type(ty, s.len() as u32)?;
-            let s = s
-                .iter()
-                .map(|o| lw.src(o, part))
-                .collect::<Result<Vec<_>, _>>()?;
+            let s = s.iter().map(|o| lw.src(o, part)).collect::<Result<Vec<_>, _>>()?;
             let d = lw.dst(d, ty)?;
-            let d = if ty == Ty::B128 {
-                vec![d, if d == SINK { SINK } else { d + 1 }]
-            } else {
-                vec![d]
-            };
-            lw.emit(Op::Pack {
-                d: d.into(),
-                s: s.into(),
-                bits: part.bits(),
-            });
+            let d = if ty == Ty::B128 { vec![d, if d == SINK { SINK } else { d + 1 }] } else { vec![d] };
+            lw.emit(Op::Pack { d: d.into(), s: s.into(), bits: part.bits() });
         }
         (d, s) if ty == Ty::B128 => {
             let d = lw.dst(d, ty)?;
             let s = source_words(lw, s, ty)?;
             lw.emit(Op::Mov { d, a: s[0] });
-            lw.emit(Op::Mov {
-                d: d.saturating_add(1),
-                a: s[1],
-            });
+            lw.emit(Op::Mov { d: d.saturating_add(1), a: s[1] });
         }
         (d, s) => {
             let d = lw.dst(d, ty)?;
@@ -182,9 +124,5 @@ fn part_type(ty: Ty, n: u32) -> Result<Ty, String> {
 
 fn source_words<'t>(lw: &mut Lower<'_, 't>, s: &Operand<'t>, ty: Ty) -> Result<Vec<u32>, String> {
     let a = lw.src(s, ty)?;
-    Ok(if ty == Ty::B128 {
-        vec![a, a + 1]
-    } else {
-        vec![a]
-    })
+    Ok(if ty == Ty::B128 { vec![a, a + 1] } else { vec![a] })
 }

@@ -7,91 +7,23 @@ use crate::parse::ast::Operand;
 use crate::program::{Addr, Op, Rmw, SINK, Slot, Space};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form {
-        form: "ld sem? scope? space? cop* evict* hint? vec? type",
-        section: "9.7.9.8",
-        lower: load,
-    },
-    Form {
-        form: "ldu space? vec? type",
-        section: "9.7.9.10",
-        lower: load,
-    },
-    Form {
-        form: "st sem? scope? space? cop? evict* hint? vec? type",
-        section: "9.7.9.11",
-        lower: store,
-    },
-    Form {
-        form: "st.bulk .weak? .shared::cta?",
-        section: "9.7.9.13",
-        lower: fill,
-    },
-    Form {
-        form: "prefetch space? level evict*",
-        section: "9.7.9.15",
-        lower: prefetch,
-    },
-    Form {
-        form: "prefetchu .L1",
-        section: "9.7.9.15",
-        lower: prefetch,
-    },
-    Form {
-        form: "applypriority space? evict*",
-        section: "9.7.9.16",
-        lower: nothing,
-    },
-    Form {
-        form: "discard space? .L2",
-        section: "9.7.9.17",
-        lower: nothing,
-    },
-    Form {
-        form: "createpolicy.fractional evict* .b64",
-        section: "9.7.9.18",
-        lower: policy,
-    },
-    Form {
-        form: "createpolicy.range space? evict* .b64",
-        section: "9.7.9.18",
-        lower: policy,
-    },
-    Form {
-        form: "createpolicy.cvt .L2 .b64",
-        section: "9.7.9.18",
-        lower: policy,
-    },
-    Form {
-        form: "isspacep space",
-        section: "9.7.9.19",
-        lower: isspacep,
-    },
-    Form {
-        form: "cvta .to? space type",
-        section: "9.7.9.20",
-        lower: cvta,
-    },
-    Form {
-        form: "mapa shared? type",
-        section: "9.7.9.23",
-        lower: mapa,
-    },
-    Form {
-        form: "getctarank shared? type",
-        section: "9.7.9.24",
-        lower: getctarank,
-    },
-    Form {
-        form: "atom sem? scope? space? atomop .noftz? hint? vec? type",
-        section: "9.7.13.5",
-        lower: atom,
-    },
-    Form {
-        form: "red sem? scope? space? atomop .noftz? hint? vec? type",
-        section: "9.7.13.6",
-        lower: atom,
-    },
+    Form { form: "ld sem? scope? space? cop* evict* hint? vec? type", section: "9.7.9.8", lower: load },
+    Form { form: "ldu space? vec? type", section: "9.7.9.10", lower: load },
+    Form { form: "st sem? scope? space? cop? evict* hint? vec? type", section: "9.7.9.11", lower: store },
+    Form { form: "st.bulk .weak? .shared::cta?", section: "9.7.9.13", lower: fill },
+    Form { form: "prefetch space? level evict*", section: "9.7.9.15", lower: prefetch },
+    Form { form: "prefetchu .L1", section: "9.7.9.15", lower: prefetch },
+    Form { form: "applypriority space? evict*", section: "9.7.9.16", lower: nothing },
+    Form { form: "discard space? .L2", section: "9.7.9.17", lower: nothing },
+    Form { form: "createpolicy.fractional evict* .b64", section: "9.7.9.18", lower: policy },
+    Form { form: "createpolicy.range space? evict* .b64", section: "9.7.9.18", lower: policy },
+    Form { form: "createpolicy.cvt .L2 .b64", section: "9.7.9.18", lower: policy },
+    Form { form: "isspacep space", section: "9.7.9.19", lower: isspacep },
+    Form { form: "cvta .to? space type", section: "9.7.9.20", lower: cvta },
+    Form { form: "mapa shared? type", section: "9.7.9.23", lower: mapa },
+    Form { form: "getctarank shared? type", section: "9.7.9.24", lower: getctarank },
+    Form { form: "atom sem? scope? space? atomop .noftz? hint? vec? type", section: "9.7.13.5", lower: atom },
+    Form { form: "red sem? scope? space? atomop .noftz? hint? vec? type", section: "9.7.13.6", lower: atom },
     Form {
         form: "ldmatrix.sync .aligned .m8n8 .x1|.x2|.x4 .trans? shared? .b16",
         section: "9.7.14.5.15",
@@ -135,11 +67,7 @@ fn count_of(c: &Call<'_, '_>) -> usize {
 }
 
 fn check_count(found: usize, n: usize) -> Result<(), String> {
-    if found == n {
-        Ok(())
-    } else {
-        Err(format!("{n} elements are needed, found {found}"))
-    }
+    if found == n { Ok(()) } else { Err(format!("{n} elements are needed, found {found}")) }
 }
 
 fn load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -170,14 +98,7 @@ fn load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         }
     }
     let elem = ty.bytes().min(8);
-    lw.emit(Op::Load {
-        space,
-        at,
-        elem,
-        dst: dst.into(),
-        signed: ty.signed(),
-        reg_bits,
-    });
+    lw.emit(Op::Load { space, at, elem, dst: dst.into(), signed: ty.signed(), reg_bits });
     Ok(())
 }
 
@@ -200,12 +121,7 @@ fn store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
             src.push(s + 1);
         }
     }
-    lw.emit(Op::Store {
-        space,
-        at,
-        elem: ty.bytes().min(8),
-        src: src.into(),
-    });
+    lw.emit(Op::Store { space, at, elem: ty.bytes().min(8), src: src.into() });
     Ok(())
 }
 
@@ -244,11 +160,7 @@ fn isspacep<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> 
     c.arity(2..=2)?;
     let p = lw.pred_dst(c.op(0)?)?;
     let a = lw.src(c.op(1)?, Ty::U64)?;
-    lw.emit(Op::IsSpace {
-        p,
-        a,
-        space: space(c.mods, None),
-    });
+    lw.emit(Op::IsSpace { p, a, space: space(c.mods, None) });
     Ok(())
 }
 
@@ -259,19 +171,13 @@ fn cvta<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         return Err("addresses are 64 bits wide".to_owned());
     }
     let symbol = match c.op(1)? {
-        Operand::Name(n) | Operand::Offset(n, _) if lw.find_register(n).is_none() => {
-            lw.find_symbol(n)
-        }
+        Operand::Name(n) | Operand::Offset(n, _) if lw.find_register(n).is_none() => lw.find_symbol(n),
         _ => None,
     };
     let space = space(c.mods, symbol);
     let d = lw.dst(c.op(0)?, ty)?;
     let a = lw.src(c.op(1)?, ty)?;
-    lw.emit(if c.mods.has("to") {
-        Op::FromGeneric { d, a, space }
-    } else {
-        Op::ToGeneric { d, a, space }
-    });
+    lw.emit(if c.mods.has("to") { Op::FromGeneric { d, a, space } } else { Op::ToGeneric { d, a, space } });
     Ok(())
 }
 
@@ -281,12 +187,7 @@ fn mapa<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let d = lw.dst(c.op(0)?, ty)?;
     let a = lw.src_loose(c.op(1)?, ty)?;
     let rank = lw.src(c.op(2)?, Ty::U32)?;
-    lw.emit(Op::Mapa {
-        d,
-        a,
-        rank,
-        generic: c.mods.get("shared").is_none(),
-    });
+    lw.emit(Op::Mapa { d, a, rank, generic: c.mods.get("shared").is_none() });
     Ok(())
 }
 
@@ -325,13 +226,7 @@ fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let (d, ops): (Vec<Slot>, &[Operand<'t>]) = if c.head == "atom" {
         let items = lw.elements(c.op(0)?);
         check_count(items.len(), n)?;
-        (
-            items
-                .iter()
-                .map(|o| lw.dst(o, ty))
-                .collect::<Result<_, _>>()?,
-            &c.operands[1..],
-        )
+        (items.iter().map(|o| lw.dst(o, ty)).collect::<Result<_, _>>()?, &c.operands[1..])
     } else {
         (vec![SINK; n], c.operands)
     };
@@ -340,33 +235,19 @@ fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     };
     let symbol = lw.addr_symbol(a);
     let space = space(c.mods, symbol);
-    if !matches!(
-        space,
-        Space::Generic | Space::Global | Space::SharedCta | Space::SharedCluster
-    ) {
+    if !matches!(space, Space::Generic | Space::Global | Space::SharedCta | Space::SharedCluster) {
         return Err(format!("{} is not in a space with atomics", describe(a)));
     }
     let at = lw.addr(a)?;
     let items = lw.elements(b);
     check_count(items.len(), n)?;
-    let b: Vec<Slot> = items
-        .iter()
-        .map(|o| lw.src(o, ty))
-        .collect::<Result<_, _>>()?;
+    let b: Vec<Slot> = items.iter().map(|o| lw.src(o, ty)).collect::<Result<_, _>>()?;
     let e = match (op, ops.get(2)) {
         (Rmw::Cas, Some(o)) => lw.src(o, ty)?,
         (Rmw::Cas, None) => return Err("cas needs two values".to_owned()),
         _ => SINK,
     };
-    lw.emit(Op::Atom {
-        space,
-        at,
-        op,
-        ty,
-        d: d.into(),
-        b: b.into(),
-        c: e,
-    });
+    lw.emit(Op::Atom { space, at, op, ty, d: d.into(), b: b.into(), c: e });
     Ok(())
 }
 
@@ -380,11 +261,7 @@ fn matrices(c: &Call<'_, '_>) -> usize {
     }
 }
 
-fn matrix_address<'t>(
-    lw: &mut Lower<'_, 't>,
-    c: &Call<'_, 't>,
-    n: usize,
-) -> Result<(Space, Addr), String> {
+fn matrix_address<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Space, Addr), String> {
     let symbol = lw.addr_symbol(c.op(n)?);
     Ok((space(c.mods, symbol), lw.addr(c.op(n)?)?))
 }
@@ -394,16 +271,8 @@ fn ldmatrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> 
     let (space, at) = matrix_address(lw, c, 1)?;
     let items = lw.elements(c.op(0)?);
     check_count(items.len(), matrices(c))?;
-    let d: Vec<Slot> = items
-        .iter()
-        .map(|o| lw.dst(o, Ty::B32))
-        .collect::<Result<_, _>>()?;
-    lw.emit(Op::LdMatrix {
-        space,
-        at,
-        trans: c.mods.has("trans"),
-        dst: d.into(),
-    });
+    let d: Vec<Slot> = items.iter().map(|o| lw.dst(o, Ty::B32)).collect::<Result<_, _>>()?;
+    lw.emit(Op::LdMatrix { space, at, trans: c.mods.has("trans"), dst: d.into() });
     Ok(())
 }
 
@@ -412,15 +281,7 @@ fn stmatrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> 
     let (space, at) = matrix_address(lw, c, 0)?;
     let items = lw.elements(c.op(1)?);
     check_count(items.len(), matrices(c))?;
-    let s: Vec<Slot> = items
-        .iter()
-        .map(|o| lw.src(o, Ty::B32))
-        .collect::<Result<_, _>>()?;
-    lw.emit(Op::StMatrix {
-        space,
-        at,
-        trans: c.mods.has("trans"),
-        src: s.into(),
-    });
+    let s: Vec<Slot> = items.iter().map(|o| lw.src(o, Ty::B32)).collect::<Result<_, _>>()?;
+    lw.emit(Op::StMatrix { space, at, trans: c.mods.has("trans"), src: s.into() });
     Ok(())
 }

@@ -44,9 +44,7 @@ impl<'t> Call<'_, 't> {
 
     /// Operand `n`, or a message that says it is missing.
     pub fn op(&self, n: usize) -> Result<&Operand<'t>, String> {
-        self.operands
-            .get(n)
-            .ok_or_else(|| format!("operand {} is missing", n + 1))
+        self.operands.get(n).ok_or_else(|| format!("operand {} is missing", n + 1))
     }
 
     /// Checks the number of operands.
@@ -55,18 +53,12 @@ impl<'t> Call<'_, 't> {
         if range.contains(&n) {
             return Ok(());
         }
-        Err(format!(
-            "expected {} to {} operands, found {n}",
-            range.start(),
-            range.end()
-        ))
+        Err(format!("expected {} to {} operands, found {n}", range.start(), range.end()))
     }
 
     /// The type modifier, which must be there.
     pub fn ty(&self) -> Result<crate::isa::Ty, String> {
-        self.mods
-            .ty(0)
-            .ok_or_else(|| "the type is missing".to_owned())
+        self.mods.ty(0).ok_or_else(|| "the type is missing".to_owned())
     }
 }
 
@@ -97,24 +89,13 @@ pub(crate) struct Matched<'t> {
 impl<'t> Matched<'t> {
     /// Lowers one instruction.
     pub fn lower(&mut self, lw: &mut Lower<'_, 't>, inst: &InstAst<'t>) -> Result<(), String> {
-        let found = self
-            .seen
-            .entry(inst.opcode)
-            .or_insert_with(|| table().find(inst.opcode));
+        let found = self.seen.entry(inst.opcode).or_insert_with(|| table().find(inst.opcode));
         let (form, mods) = match found {
             Ok(f) => f,
             Err(e) => return Err(e.clone()),
         };
         let head = inst.opcode.split('.').next().unwrap_or("");
-        (form.lower)(
-            lw,
-            &Call {
-                head,
-                opcode: inst.opcode,
-                mods,
-                operands: &inst.operands,
-            },
-        )
-        .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))
+        (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })
+            .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))
     }
 }

@@ -62,10 +62,7 @@ fn size_of(v: &Var<'_>) -> Result<(u64, u32), String> {
             (None, Some(Init::List(items))) => items.len() as u64,
             (None, _) => 0,
         };
-        bytes = bytes
-            .checked_mul(n)
-            .filter(|&b| b <= LIMIT)
-            .ok_or("the variable is too large")?;
+        bytes = bytes.checked_mul(n).filter(|&b| b <= LIMIT).ok_or("the variable is too large")?;
     }
     Ok((bytes, v.align.unwrap_or(unit as u32).max(1)))
 }
@@ -98,10 +95,7 @@ pub(crate) fn lower(ast: &ModuleAst<'_>) -> Result<Lowered, Vec<LineError>> {
                 Symbol::Global(MODULE_BASE + at as u64)
             }
             _ => {
-                errors.push((
-                    v.line,
-                    "this space cannot be used at module scope".to_owned(),
-                ));
+                errors.push((v.line, "this space cannot be used at module scope".to_owned()));
                 continue;
             }
         };
@@ -189,10 +183,7 @@ fn kernel<'m, 't>(
     let mut offset = 0u64;
     for p in &f.params {
         let Formal::Param(v) = p else {
-            errors.push((
-                f.line,
-                "kernel parameters are in the .param space".to_owned(),
-            ));
+            errors.push((f.line, "kernel parameters are in the .param space".to_owned()));
             continue;
         };
         match size_of(v) {
@@ -212,10 +203,7 @@ fn kernel<'m, 't>(
         }
     }
     if offset > 32764 {
-        errors.push((
-            f.line,
-            format!("{offset} bytes of parameters: at most 32764 are allowed"),
-        ));
+        errors.push((f.line, format!("{offset} bytes of parameters: at most 32764 are allowed")));
     }
     lw.callees.current = f.name;
     statements(&mut lw, f.body.as_deref().unwrap_or(&[]), matched, errors);
@@ -226,20 +214,11 @@ fn kernel<'m, 't>(
         function(&mut lw, name, matched, errors);
     }
     if let Some(cycle) = recursion(&lw.callees) {
-        errors.push((
-            f.line,
-            format!("function `{cycle}` is recursive, which is not supported"),
-        ));
+        errors.push((f.line, format!("function `{cycle}` is recursive, which is not supported")));
     }
     finish(&mut lw, errors);
     if lw.local_bytes > 512 << 10 {
-        errors.push((
-            f.line,
-            format!(
-                "{} bytes of local memory a thread: at most 512 KiB",
-                lw.local_bytes
-            ),
-        ));
+        errors.push((f.line, format!("{} bytes of local memory a thread: at most 512 KiB", lw.local_bytes)));
     }
     Program {
         exit_pc,
@@ -300,9 +279,9 @@ fn statements<'t>(
                 lw.line = inst.line;
                 let guard = match inst.guard {
                     None => Ok(None),
-                    Some((negated, name)) => lw
-                        .pred(&Operand::Name(name))
-                        .map(|p| Some(crate::program::Pred { negated, ..p })),
+                    Some((negated, name)) => {
+                        lw.pred(&Operand::Name(name)).map(|p| Some(crate::program::Pred { negated, ..p }))
+                    }
                 };
                 guard.and_then(|g| {
                     lw.guard = g;
@@ -339,10 +318,7 @@ fn place_formals<'t>(lw: &mut Lower<'_, 't>, formals: &[Formal<'t>]) -> Result<V
             Ok(match f {
                 Formal::Param(v) => {
                     let (bytes, align) = size_of(v)?;
-                    Place::Local {
-                        offset: lw.place_local(bytes as u32, align.max(8)),
-                        bytes: bytes as u32,
-                    }
+                    Place::Local { offset: lw.place_local(bytes as u32, align.max(8)), bytes: bytes as u32 }
                 }
                 Formal::Reg(r) => match Ty::parse(r.ty) {
                     Some(Ty::Pred) => {
@@ -370,12 +346,7 @@ fn function<'t>(
         return;
     };
     callee.pc = Some(lw.code.len() as u32);
-    let places: Vec<Place> = callee
-        .returns
-        .iter()
-        .chain(&callee.params)
-        .copied()
-        .collect();
+    let places: Vec<Place> = callee.returns.iter().chain(&callee.params).copied().collect();
     lw.scopes.clear();
     lw.open_scope();
     for (formal, place) in f.returns.iter().chain(&f.params).zip(places) {
@@ -402,13 +373,7 @@ fn recursion<'t>(callees: &Callees<'t>) -> Option<&'t str> {
     loop {
         let more: Vec<_> = reach
             .iter()
-            .flat_map(|&(a, b)| {
-                callees
-                    .edges
-                    .iter()
-                    .filter(move |e| e.0 == b)
-                    .map(move |e| (a, e.1))
-            })
+            .flat_map(|&(a, b)| callees.edges.iter().filter(move |e| e.0 == b).map(move |e| (a, e.1)))
             .filter(|e| !reach.contains(e))
             .collect();
         if more.is_empty() {
@@ -448,13 +413,7 @@ fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
     for &(at, name, line) in &lw.calls {
         let pc = lw.callees.known.get(name).and_then(|c| c.pc);
         match (pc, lw.code.get_mut(at)) {
-            (
-                Some(pc),
-                Some(Inst {
-                    op: Op::Call { target },
-                    ..
-                }),
-            ) => *target = pc,
+            (Some(pc), Some(Inst { op: Op::Call { target }, .. })) => *target = pc,
             _ => errors.push((line, format!("function `{name}` has no body"))),
         }
     }
@@ -468,12 +427,7 @@ impl<'t> Lower<'_, 't> {
     }
 
     /// Emits a call: arguments into their places, the jump, results out of theirs.
-    pub fn call(
-        &mut self,
-        name: &'t str,
-        ret: &Operand<'t>,
-        args: &Operand<'t>,
-    ) -> Result<(), String> {
+    pub fn call(&mut self, name: &'t str, ret: &Operand<'t>, args: &Operand<'t>) -> Result<(), String> {
         let (Operand::List(ret), Operand::List(args)) = (ret, args) else {
             return Err("results and arguments are lists in parentheses".to_owned());
         };
@@ -499,9 +453,7 @@ impl<'t> Lower<'_, 't> {
             }
         };
         if callee.params.len() != args.len() || callee.returns.len() != ret.len() {
-            return Err(format!(
-                "`{name}` takes other numbers of arguments or results"
-            ));
+            return Err(format!("`{name}` takes other numbers of arguments or results"));
         }
         for (arg, place) in args.iter().zip(&callee.params) {
             match *place {
@@ -512,12 +464,7 @@ impl<'t> Lower<'_, 't> {
                 }
                 Place::Pred(d) => {
                     let a = self.pred(arg)?;
-                    self.emit(Op::Truth {
-                        d,
-                        a,
-                        b: crate::program::Pred::ALWAYS,
-                        table: 0b1100,
-                    });
+                    self.emit(Op::Truth { d, a, b: crate::program::Pred::ALWAYS, table: 0b1100 });
                 }
             }
         }
@@ -529,11 +476,7 @@ impl<'t> Lower<'_, 't> {
                     let Some(Symbol::Local(d)) = self.symbol_of(r) else {
                         return Err(format!("{} cannot take a result", describe(r)));
                     };
-                    self.emit(Op::CopyLocal {
-                        dst: d,
-                        src: offset,
-                        bytes,
-                    });
+                    self.emit(Op::CopyLocal { dst: d, src: offset, bytes });
                 }
                 Place::Data(a, ty) => {
                     let d = self.dst(r, ty)?;
@@ -541,16 +484,8 @@ impl<'t> Lower<'_, 't> {
                 }
                 Place::Pred(a) => {
                     let d = self.pred_dst(r)?;
-                    let a = crate::program::Pred {
-                        slot: a,
-                        negated: false,
-                    };
-                    self.emit(Op::Truth {
-                        d,
-                        a,
-                        b: crate::program::Pred::ALWAYS,
-                        table: 0b1100,
-                    });
+                    let a = crate::program::Pred { slot: a, negated: false };
+                    self.emit(Op::Truth { d, a, b: crate::program::Pred::ALWAYS, table: 0b1100 });
                 }
             }
         }
@@ -567,11 +502,7 @@ impl<'t> Lower<'_, 't> {
     fn copy_in(&mut self, arg: &Operand<'t>, offset: u32, bytes: u32) -> Result<(), String> {
         match self.symbol_of(arg) {
             Some(Symbol::Local(src)) => {
-                self.emit(Op::CopyLocal {
-                    dst: offset,
-                    src,
-                    bytes,
-                });
+                self.emit(Op::CopyLocal { dst: offset, src, bytes });
                 Ok(())
             }
             _ => {
@@ -582,16 +513,8 @@ impl<'t> Lower<'_, 't> {
                     _ => return Err(format!("{} cannot be this argument", describe(arg))),
                 };
                 let s = self.src(arg, ty)?;
-                let at = crate::program::Addr {
-                    base: SINK,
-                    offset: i64::from(offset),
-                };
-                self.emit(Op::Store {
-                    space: Space::Local,
-                    at,
-                    elem: bytes,
-                    src: [s].into(),
-                });
+                let at = crate::program::Addr { base: SINK, offset: i64::from(offset) };
+                self.emit(Op::Store { space: Space::Local, at, elem: bytes, src: [s].into() });
                 Ok(())
             }
         }
@@ -601,25 +524,15 @@ impl<'t> Lower<'_, 't> {
     fn external(&mut self, name: &str, ret: &[Operand<'t>]) -> Result<(), String> {
         match name {
             "__assertfail" => {
-                self.emit(Op::Trap {
-                    what: "a device-side assertion failed",
-                });
+                self.emit(Op::Trap { what: "a device-side assertion failed" });
                 Ok(())
             }
             "vprintf" => {
                 // Printing has no effect on the emulated memory; the result is a count nobody needs.
                 if let Some(Symbol::Local(d)) = ret.first().and_then(|r| self.symbol_of(r)) {
                     let zero = self.constant(0);
-                    let at = crate::program::Addr {
-                        base: SINK,
-                        offset: i64::from(d),
-                    };
-                    self.emit(Op::Store {
-                        space: Space::Local,
-                        at,
-                        elem: 4,
-                        src: [zero].into(),
-                    });
+                    let at = crate::program::Addr { base: SINK, offset: i64::from(d) };
+                    self.emit(Op::Store { space: Space::Local, at, elem: 4, src: [zero].into() });
                 }
                 Ok(())
             }

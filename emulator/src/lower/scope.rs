@@ -4,9 +4,7 @@ use super::module::{Callees, Functions};
 use crate::isa::Ty;
 use crate::lanes::Lanes;
 use crate::parse::ast::{Operand, RegDecl};
-use crate::program::{
-    Addr, CONSTANTS, Clock, Inst, Op, Pred, SINK, SMEM_BASE, Slot, Special, TRUE,
-};
+use crate::program::{Addr, CONSTANTS, Clock, Inst, Op, Pred, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::HashMap;
 
 /// What a name stands for, other than a register.
@@ -108,21 +106,14 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn emit(&mut self, op: Op) {
-        self.code.push(Inst {
-            guard: self.guard,
-            op,
-            line: self.line,
-        });
+        self.code.push(Inst { guard: self.guard, op, line: self.line });
     }
 
     pub fn open_scope(&mut self) {
         let id = self.parents.len() as u32;
         let parent = self.scopes.last().map_or(u32::MAX, |s| s.id);
         self.parents.push(parent);
-        self.scopes.push(Scope {
-            id,
-            ..Scope::default()
-        });
+        self.scopes.push(Scope { id, ..Scope::default() });
     }
 
     pub fn scope_id(&self) -> u32 {
@@ -178,20 +169,18 @@ impl<'m, 't> Lower<'m, 't> {
     /// A fresh data register for lowered sequences.
     pub fn temporary(&mut self) -> Slot {
         self.registers += 1;
-        self.names
-            .push((self.registers - 1, 1, "(temporary)".to_owned()));
+        self.names.push((self.registers - 1, 1, "(temporary)".to_owned()));
         self.registers - 1
     }
 
     pub fn find_register(&self, name: &str) -> Option<Register> {
         let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
         let (prefix, number) = name.split_at(digits);
-        let index: Option<u32> =
-            if number.is_empty() || (number.len() > 1 && number.starts_with('0')) {
-                None
-            } else {
-                number.parse().ok()
-            };
+        let index: Option<u32> = if number.is_empty() || (number.len() > 1 && number.starts_with('0')) {
+            None
+        } else {
+            number.parse().ok()
+        };
         for s in self.scopes.iter().rev() {
             if let Some(r) = s.registers.get(name) {
                 return Some(*r);
@@ -200,10 +189,7 @@ impl<'m, 't> Lower<'m, 't> {
                 && i < *n
             {
                 let width = if r.ty == Ty::B128 { 2 } else { 1 };
-                return Some(Register {
-                    slot: r.slot + i * width,
-                    ty: r.ty,
-                });
+                return Some(Register { slot: r.slot + i * width, ty: r.ty });
             }
         }
         None
@@ -262,21 +248,16 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     fn register(&self, name: &str) -> Result<Register, String> {
-        self.find_register(name)
-            .ok_or_else(|| match name.starts_with('%') {
-                true => format!("register `{name}` is not declared"),
-                false => format!("`{name}` is not declared"),
-            })
+        self.find_register(name).ok_or_else(|| match name.starts_with('%') {
+            true => format!("register `{name}` is not declared"),
+            false => format!("`{name}` is not declared"),
+        })
     }
 
     /// A source operand of type `ty`. `loose` allows a wider register (ld, st, cvt).
     fn source_sized(&mut self, op: &Operand<'t>, ty: Ty, loose: bool) -> Result<Slot, String> {
         let bits = ty.bits();
-        let mask = if bits >= 64 {
-            u64::MAX
-        } else {
-            (1 << bits) - 1
-        };
+        let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
         match op {
             Operand::Name(name) => {
                 if let Some(r) = self.find_register(name) {
@@ -295,11 +276,9 @@ impl<'m, 't> Lower<'m, 't> {
                 Some(s) => Ok(self.symbol_slot(s, *offset)),
                 None => Err(format!("`{name}+{offset}` is not a constant address")),
             },
-            Operand::Int(v) => Ok(self.constant(if ty.float() && ty.bits() == 32 {
-                *v & mask
-            } else {
-                v & mask
-            })),
+            Operand::Int(v) => {
+                Ok(self.constant(if ty.float() && ty.bits() == 32 { *v & mask } else { v & mask }))
+            }
             Operand::F32(v) => Ok(self.constant(match ty {
                 Ty::F64 => f64::from(f32::from_bits(*v)).to_bits(),
                 _ => u64::from(*v),
@@ -312,17 +291,10 @@ impl<'m, 't> Lower<'m, 't> {
                 Ty::F64 => v.to_bits(),
                 Ty::F32 | Ty::B32 => u64::from((*v as f32).to_bits()),
                 _ => {
-                    return Err(format!(
-                        "a floating-point constant cannot be a .{}",
-                        ty.text()
-                    ));
+                    return Err(format!("a floating-point constant cannot be a .{}", ty.text()));
                 }
             })),
-            other => Err(format!(
-                "{} cannot be a source of type .{}",
-                describe(other),
-                ty.text()
-            )),
+            other => Err(format!("{} cannot be a source of type .{}", describe(other), ty.text())),
         }
     }
 
@@ -341,25 +313,17 @@ impl<'m, 't> Lower<'m, 't> {
             Symbol::Shared(a) => self.special(Special::Shared(a.wrapping_add(offset as u32))),
             Symbol::Dynamic => self.special(Special::Dynamic(offset as u32)),
             Symbol::ModuleShared(..) => self.constant(0),
-            Symbol::Local(a) | Symbol::Param(a) => {
-                self.constant(u64::from(a).wrapping_add(offset as u64))
-            }
+            Symbol::Local(a) | Symbol::Param(a) => self.constant(u64::from(a).wrapping_add(offset as u64)),
         }
     }
 
     /// A destination register; `_` is the sink.
     pub fn dst(&mut self, op: &Operand<'t>, ty: Ty) -> Result<Slot, String> {
-        self.dst_loose(op, ty, false)
-            .map(|r| r.map_or(SINK, |r| r.slot))
+        self.dst_loose(op, ty, false).map(|r| r.map_or(SINK, |r| r.slot))
     }
 
     /// A destination that may be wider than its type; `None` is the sink.
-    pub fn dst_loose(
-        &mut self,
-        op: &Operand<'t>,
-        ty: Ty,
-        loose: bool,
-    ) -> Result<Option<Register>, String> {
+    pub fn dst_loose(&mut self, op: &Operand<'t>, ty: Ty, loose: bool) -> Result<Option<Register>, String> {
         match op {
             Operand::Sink => Ok(None),
             Operand::Name(name) => {
@@ -382,36 +346,24 @@ impl<'m, 't> Lower<'m, 't> {
                 }
                 Ok(r.slot)
             }
-            other => Err(format!(
-                "{} cannot be a destination predicate",
-                describe(other)
-            )),
+            other => Err(format!("{} cannot be a destination predicate", describe(other))),
         }
     }
 
     /// A source predicate: `p`, `!p`, or an integer constant.
     pub fn pred(&mut self, op: &Operand<'t>) -> Result<Pred, String> {
         match op {
-            Operand::Int(v) => Ok(Pred {
-                slot: TRUE,
-                negated: *v == 0,
-            }),
+            Operand::Int(v) => Ok(Pred { slot: TRUE, negated: *v == 0 }),
             Operand::Not(inner) => {
                 let p = self.pred(inner)?;
-                Ok(Pred {
-                    negated: !p.negated,
-                    ..p
-                })
+                Ok(Pred { negated: !p.negated, ..p })
             }
             Operand::Name(name) => {
                 let r = self.register(name)?;
                 if r.ty != Ty::Pred {
                     return Err(format!("`{name}` is not a predicate"));
                 }
-                Ok(Pred {
-                    slot: r.slot,
-                    negated: false,
-                })
+                Ok(Pred { slot: r.slot, negated: false })
             }
             other => Err(format!("{} cannot be a predicate", describe(other))),
         }
@@ -422,20 +374,14 @@ impl<'m, 't> Lower<'m, 't> {
         match op {
             Operand::Address(items) if items.len() == 1 => self.base(&items[0]),
             Operand::Address(_) => Err("unexpected items inside the brackets".to_owned()),
-            other => Err(format!(
-                "expected an address in brackets, found {}",
-                describe(other)
-            )),
+            other => Err(format!("expected an address in brackets, found {}", describe(other))),
         }
     }
 
     /// The base expression inside an address.
     pub fn base(&mut self, item: &Operand<'t>) -> Result<Addr, String> {
         match item {
-            Operand::Int(v) => Ok(Addr {
-                base: SINK,
-                offset: *v as i64,
-            }),
+            Operand::Int(v) => Ok(Addr { base: SINK, offset: *v as i64 }),
             Operand::Name(name) => self.named_base(name, 0),
             Operand::Offset(name, offset) => self.named_base(name, *offset),
             other => Err(format!("{} cannot be an address", describe(other))),
@@ -445,33 +391,17 @@ impl<'m, 't> Lower<'m, 't> {
     fn named_base(&mut self, name: &'t str, offset: i64) -> Result<Addr, String> {
         if let Some(r) = self.find_register(name) {
             if !matches!(r.ty.bits(), 32 | 64) {
-                return Err(format!(
-                    "`{name}` is a .{} register and cannot hold an address",
-                    r.ty.text()
-                ));
+                return Err(format!("`{name}` is a .{} register and cannot hold an address", r.ty.text()));
             }
-            return Ok(Addr {
-                base: r.slot,
-                offset,
-            });
+            return Ok(Addr { base: r.slot, offset });
         }
         match self.find_symbol(name) {
-            Some(Symbol::Shared(a)) => Ok(Addr {
-                base: self.special(Special::Shared(a)),
-                offset,
-            }),
-            Some(Symbol::Dynamic) => Ok(Addr {
-                base: self.special(Special::Dynamic(0)),
-                offset,
-            }),
-            Some(Symbol::Global(a)) => Ok(Addr {
-                base: SINK,
-                offset: (a as i64).wrapping_add(offset),
-            }),
-            Some(Symbol::Local(a) | Symbol::Param(a)) => Ok(Addr {
-                base: SINK,
-                offset: i64::from(a).wrapping_add(offset),
-            }),
+            Some(Symbol::Shared(a)) => Ok(Addr { base: self.special(Special::Shared(a)), offset }),
+            Some(Symbol::Dynamic) => Ok(Addr { base: self.special(Special::Dynamic(0)), offset }),
+            Some(Symbol::Global(a)) => Ok(Addr { base: SINK, offset: (a as i64).wrapping_add(offset) }),
+            Some(Symbol::Local(a) | Symbol::Param(a)) => {
+                Ok(Addr { base: SINK, offset: i64::from(a).wrapping_add(offset) })
+            }
             Some(Symbol::ModuleShared(..)) | None => Err(format!("`{name}` is not declared")),
         }
     }
@@ -509,9 +439,7 @@ impl<'m, 't> Lower<'m, 't> {
         }
         match special(name) {
             Some(s) => Ok(Some(self.special(s))),
-            None => Err(format!(
-                "`{name}` is neither a declared register nor a supported special register"
-            )),
+            None => Err(format!("`{name}` is neither a declared register nor a supported special register")),
         }
     }
 }
@@ -575,21 +503,14 @@ fn check_width(name: &str, have: Ty, want: Ty, loose: bool) -> Result<(), String
     if have == Ty::Pred || want == Ty::Pred {
         return match (have, want) {
             (Ty::Pred, Ty::Pred) => Ok(()),
-            (Ty::Pred, _) => Err(format!(
-                "`{name}` is a predicate where a .{} is needed",
-                want.text()
-            )),
+            (Ty::Pred, _) => Err(format!("`{name}` is a predicate where a .{} is needed", want.text())),
             _ => Err(format!("`{name}` is not a predicate")),
         };
     }
     if have.bits() == want.bits() || (loose && have.bits() >= want.bits()) {
         return Ok(());
     }
-    Err(format!(
-        "`{name}` is a .{} register where a .{} is needed",
-        have.text(),
-        want.text()
-    ))
+    Err(format!("`{name}` is a .{} register where a .{} is needed", have.text(), want.text()))
 }
 
 /// An operand, in words.

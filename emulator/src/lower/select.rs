@@ -13,64 +13,30 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.3.1",
         lower: testp,
     },
-    Form {
-        form: "setp cmp bool? ftz? type",
-        section: "9.7.6.2, 9.7.7.2",
-        lower: setp,
-    },
-    Form {
-        form: "set cmp bool? ftz? type type",
-        section: "9.7.6.1, 9.7.7.1",
-        lower: set,
-    },
-    Form {
-        form: "selp type",
-        section: "9.7.6.3",
-        lower: selp,
-    },
-    Form {
-        form: "slct ftz? type type",
-        section: "9.7.6.4",
-        lower: slct,
-    },
+    Form { form: "setp cmp bool? ftz? type", section: "9.7.6.2, 9.7.7.2", lower: setp },
+    Form { form: "set cmp bool? ftz? type type", section: "9.7.6.1, 9.7.7.1", lower: set },
+    Form { form: "selp type", section: "9.7.6.3", lower: selp },
+    Form { form: "slct ftz? type type", section: "9.7.6.4", lower: slct },
 ];
 
 fn testp<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
-    let op = [
-        "finite",
-        "infinite",
-        "number",
-        "notanumber",
-        "normal",
-        "subnormal",
-    ]
-    .into_iter()
-    .find(|m| c.mods.has(m));
+    let op = ["finite", "infinite", "number", "notanumber", "normal", "subnormal"]
+        .into_iter()
+        .find(|m| c.mods.has(m));
     let Some(f) = op.and_then(|op| float::testp(op, ty)) else {
         return unsupported(ty);
     };
     c.arity(2..=2)?;
     let p = lw.pred_dst(c.op(0)?)?;
     let a = lw.src(c.op(1)?, ty)?;
-    lw.emit(Op::Setp {
-        f,
-        p,
-        q: SINK,
-        a,
-        b: a,
-        combine: None,
-    });
+    lw.emit(Op::Setp { f, p, q: SINK, a, b: a, combine: None });
     Ok(())
 }
 
 fn comparison(c: &Call<'_, '_>, ty: Ty) -> Result<Cmp, String> {
     let op = c.mods.get("cmp").unwrap_or("");
-    let f = if ty.float() {
-        float::compare(op, ty, c.mods.has("ftz"))
-    } else {
-        int::compare(op, ty)
-    };
+    let f = if ty.float() { float::compare(op, ty, c.mods.has("ftz")) } else { int::compare(op, ty) };
     f.ok_or_else(|| format!("comparison .{op} of .{} is not supported", ty.text()))
 }
 
@@ -101,23 +67,9 @@ fn setp<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let (a, b) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?);
     let combine = combination(lw, c)?;
     lw.emit(if scalar == ty {
-        Op::Setp {
-            f,
-            p,
-            q,
-            a,
-            b,
-            combine,
-        }
+        Op::Setp { f, p, q, a, b, combine }
     } else {
-        Op::Setp2 {
-            f,
-            p,
-            q,
-            a,
-            b,
-            combine,
-        }
+        Op::Setp2 { f, p, q, a, b, combine }
     });
     Ok(())
 }
@@ -139,14 +91,7 @@ fn set<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let d = lw.dst(c.op(0)?, dty)?;
     let (a, b) = (lw.src(c.op(1)?, sty)?, lw.src(c.op(2)?, sty)?);
     let combine = combination(lw, c)?;
-    lw.emit(Op::Set {
-        f,
-        d,
-        a,
-        b,
-        combine,
-        yes,
-    });
+    lw.emit(Op::Set { f, d, a, b, combine, yes });
     Ok(())
 }
 
@@ -172,11 +117,7 @@ fn slct<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     };
     c.arity(4..=4)?;
     let d = lw.dst(c.op(0)?, ty)?;
-    let (a, b, e) = (
-        lw.src(c.op(1)?, ty)?,
-        lw.src(c.op(2)?, ty)?,
-        lw.src(c.op(3)?, cty)?,
-    );
+    let (a, b, e) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?, lw.src(c.op(3)?, cty)?);
     lw.emit(Op::Alu3 { f, d, a, b, c: e });
     Ok(())
 }

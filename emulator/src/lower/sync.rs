@@ -7,26 +7,10 @@ use crate::parse::ast::Operand;
 use crate::program::{Op, SINK};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form {
-        form: "mbarrier.init shared? .b64",
-        section: "9.7.13.15.9",
-        lower: init,
-    },
-    Form {
-        form: "mbarrier.inval shared? .b64",
-        section: "9.7.13.15.10",
-        lower: inval,
-    },
-    Form {
-        form: "mbarrier.expect_tx sem? scope? shared? .b64",
-        section: "9.7.13.15.11",
-        lower: tx,
-    },
-    Form {
-        form: "mbarrier.complete_tx sem? scope? shared? .b64",
-        section: "9.7.13.15.12",
-        lower: tx,
-    },
+    Form { form: "mbarrier.init shared? .b64", section: "9.7.13.15.9", lower: init },
+    Form { form: "mbarrier.inval shared? .b64", section: "9.7.13.15.10", lower: inval },
+    Form { form: "mbarrier.expect_tx sem? scope? shared? .b64", section: "9.7.13.15.11", lower: tx },
+    Form { form: "mbarrier.complete_tx sem? scope? shared? .b64", section: "9.7.13.15.12", lower: tx },
     Form {
         form: "mbarrier.arrive .expect_tx? sem? scope? shared? .b64",
         section: "9.7.13.15.13",
@@ -47,31 +31,15 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.13.15.16",
         lower: wait,
     },
-    Form {
-        form: "mbarrier.pending_count .b64",
-        section: "9.7.13.15.17",
-        lower: pending,
-    },
-    Form {
-        form: "membar .cta|.gl|.sys",
-        section: "9.7.13.4",
-        lower: fence,
-    },
-    Form {
-        form: "membar.proxy .alias",
-        section: "9.7.13.4",
-        lower: fence,
-    },
+    Form { form: "mbarrier.pending_count .b64", section: "9.7.13.15.17", lower: pending },
+    Form { form: "membar .cta|.gl|.sys", section: "9.7.13.4", lower: fence },
+    Form { form: "membar.proxy .alias", section: "9.7.13.4", lower: fence },
     Form {
         form: "fence sem? scope .sync_restrict::shared::cta|.sync_restrict::shared::cluster?",
         section: "9.7.13.4",
         lower: fence,
     },
-    Form {
-        form: "fence.mbarrier_init .release .cluster",
-        section: "9.7.13.4",
-        lower: fence,
-    },
+    Form { form: "fence.mbarrier_init .release .cluster", section: "9.7.13.4", lower: fence },
     Form {
         form: "fence.proxy .alias|.async .global|.shared::cta|.shared::cluster?",
         section: "9.7.13.4",
@@ -82,11 +50,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.13.4",
         lower: fence,
     },
-    Form {
-        form: "fence.proxy.tensormap::generic sem scope",
-        section: "9.7.13.4",
-        lower: fence,
-    },
+    Form { form: "fence.proxy.tensormap::generic sem scope", section: "9.7.13.4", lower: fence },
 ];
 
 fn fence<'t>(lw: &mut Lower<'_, 't>, _c: &Call<'_, 't>) -> Result<(), String> {
@@ -119,12 +83,7 @@ fn tx<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let space = space(c.mods, symbol);
     let at = lw.addr(c.op(0)?)?;
     let bytes = lw.src(c.op(1)?, Ty::U32)?;
-    lw.emit(Op::MbarTx {
-        at,
-        space,
-        bytes,
-        complete: c.head2() == "complete_tx",
-    });
+    lw.emit(Op::MbarTx { at, space, bytes, complete: c.head2() == "complete_tx" });
     Ok(())
 }
 
@@ -145,22 +104,11 @@ fn arrive<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         Some(o) => lw.src(o, Ty::U32)?,
         None => SINK,
     };
-    let (count, expect) = if c.mods.has("expect_tx") {
-        (SINK, x)
-    } else {
-        (x, SINK)
-    };
+    let (count, expect) = if c.mods.has("expect_tx") { (SINK, x) } else { (x, SINK) };
     if c.mods.has("expect_tx") && expect == SINK {
         return Err("the number of bytes is missing".to_owned());
     }
-    lw.emit(Op::MbarArrive {
-        at,
-        space,
-        state,
-        count,
-        expect,
-        drop: c.head2() == "arrive_drop",
-    });
+    lw.emit(Op::MbarArrive { at, space, state, count, expect, drop: c.head2() == "arrive_drop" });
     Ok(())
 }
 
@@ -172,14 +120,7 @@ fn wait<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let at = lw.addr(c.op(1)?)?;
     let parity = c.mods.has("parity");
     let token = lw.src(c.op(2)?, if parity { Ty::U32 } else { Ty::B64 })?;
-    lw.emit(Op::MbarWait {
-        at,
-        space,
-        p,
-        token,
-        parity,
-        blocking: c.head2() == "try_wait",
-    });
+    lw.emit(Op::MbarWait { at, space, p, token, parity, blocking: c.head2() == "try_wait" });
     Ok(())
 }
 

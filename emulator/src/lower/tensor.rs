@@ -9,26 +9,14 @@ use crate::parse::ast::Operand;
 use crate::program::{MatrixA, Mma, Op, SINK, Slot};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form {
-        form: "tcgen05.alloc group .sync .aligned shared? .b32",
-        section: "9.7.16.7.1",
-        lower: alloc,
-    },
-    Form {
-        form: "tcgen05.dealloc group .sync .aligned .b32",
-        section: "9.7.16.7.1",
-        lower: dealloc,
-    },
+    Form { form: "tcgen05.alloc group .sync .aligned shared? .b32", section: "9.7.16.7.1", lower: alloc },
+    Form { form: "tcgen05.dealloc group .sync .aligned .b32", section: "9.7.16.7.1", lower: dealloc },
     Form {
         form: "tcgen05.relinquish_alloc_permit group .sync .aligned",
         section: "9.7.16.7.1",
         lower: relinquish,
     },
-    Form {
-        form: "tcgen05.ld .sync .aligned tshape tnum .pack::16b? .b32",
-        section: "9.7.16.8.3",
-        lower: ld,
-    },
+    Form { form: "tcgen05.ld .sync .aligned tshape tnum .pack::16b? .b32", section: "9.7.16.8.3", lower: ld },
     Form {
         form: "tcgen05.st .sync .aligned tshape tnum .unpack::16b? .b32",
         section: "9.7.16.8.4",
@@ -44,16 +32,8 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.16.8.5",
         lower: |lw, _| done(lw, Op::TcWait { load: false }),
     },
-    Form {
-        form: "tcgen05.cp group cpshape cpmcast? cpfmt*",
-        section: "9.7.16.9.2",
-        lower: cp,
-    },
-    Form {
-        form: "tcgen05.shift group .down",
-        section: "9.7.16.9.3",
-        lower: shift,
-    },
+    Form { form: "tcgen05.cp group cpshape cpmcast? cpfmt*", section: "9.7.16.9.2", lower: cp },
+    Form { form: "tcgen05.shift group .down", section: "9.7.16.9.3", lower: shift },
     Form {
         form: "tcgen05.mma group kind .block_scale? scalevec? collector?",
         section: "9.7.16.10.9.1",
@@ -99,14 +79,7 @@ fn alloc<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let dst = lw.addr(c.op(0)?)?;
     let columns = lw.src(c.op(1)?, Ty::U32)?;
     pair(lw, c)?;
-    done(
-        lw,
-        Op::TcAlloc {
-            dst,
-            space,
-            columns,
-        },
-    )
+    done(lw, Op::TcAlloc { dst, space, columns })
 }
 
 fn dealloc<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -130,35 +103,22 @@ fn shape(c: &Call<'_, '_>) -> Result<(LdStShape, u32), String> {
         Some("16x256b") => LdStShape::S16x256b,
         _ => LdStShape::S16x32bx2,
     };
-    let repeat: u32 = c
-        .mods
-        .get("tnum")
-        .and_then(|n| n[1..].parse().ok())
-        .unwrap_or(1);
+    let repeat: u32 = c.mods.get("tnum").and_then(|n| n[1..].parse().ok()).unwrap_or(1);
     if repeat > shape.max_repeat() {
-        return Err(format!(
-            "x{repeat} is too many for this shape (at most x{})",
-            shape.max_repeat()
-        ));
+        return Err(format!("x{repeat} is too many for this shape (at most x{})", shape.max_repeat()));
     }
     Ok((shape, repeat))
 }
 
 fn check_registers(shape: LdStShape, repeat: u32, found: usize) -> Result<(), String> {
     let want = shape.registers(repeat);
-    if found as u32 == want {
-        Ok(())
-    } else {
-        Err(format!("{want} registers are needed, found {found}"))
-    }
+    if found as u32 == want { Ok(()) } else { Err(format!("{want} registers are needed, found {found}")) }
 }
 
 fn split(c: &Call<'_, '_>, shape: LdStShape, n: usize) -> Result<u32, String> {
     match (shape, c.operands.get(n)) {
         (LdStShape::S16x32bx2, Some(Operand::Int(v))) => Ok(*v as u32),
-        (LdStShape::S16x32bx2, _) => {
-            Err("16x32bx2 needs an immediate half split offset".to_owned())
-        }
+        (LdStShape::S16x32bx2, _) => Err("16x32bx2 needs an immediate half split offset".to_owned()),
         _ => Ok(0),
     }
 }
@@ -168,23 +128,10 @@ fn ld<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let (shape, repeat) = shape(c)?;
     let items = lw.elements(c.op(0)?);
     check_registers(shape, repeat, items.len())?;
-    let dst = items
-        .iter()
-        .map(|o| lw.dst(o, Ty::B32))
-        .collect::<Result<Vec<_>, _>>()?;
+    let dst = items.iter().map(|o| lw.dst(o, Ty::B32)).collect::<Result<Vec<_>, _>>()?;
     let at = lw.addr(c.op(1)?)?;
     let split = split(c, shape, 2)?;
-    done(
-        lw,
-        Op::TcLoad {
-            at,
-            shape,
-            repeat,
-            packed: c.mods.has("pack::16b"),
-            split,
-            dst: dst.into(),
-        },
-    )
+    done(lw, Op::TcLoad { at, shape, repeat, packed: c.mods.has("pack::16b"), split, dst: dst.into() })
 }
 
 fn st<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -197,21 +144,8 @@ fn st<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     };
     let items = lw.elements(last);
     check_registers(shape, repeat, items.len())?;
-    let src = items
-        .iter()
-        .map(|o| lw.src(o, Ty::B32))
-        .collect::<Result<Vec<_>, _>>()?;
-    done(
-        lw,
-        Op::TcStore {
-            at,
-            shape,
-            repeat,
-            packed: c.mods.has("unpack::16b"),
-            split,
-            src: src.into(),
-        },
-    )
+    let src = items.iter().map(|o| lw.src(o, Ty::B32)).collect::<Result<Vec<_>, _>>()?;
+    done(lw, Op::TcStore { at, shape, repeat, packed: c.mods.has("unpack::16b"), split, src: src.into() })
 }
 
 fn cp<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -238,16 +172,7 @@ fn cp<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let at = lw.addr(c.op(0)?)?;
     let desc = lw.src(c.op(1)?, Ty::B64)?;
     let pair = pair(lw, c)?;
-    done(
-        lw,
-        Op::TcCopy {
-            at,
-            desc,
-            shape,
-            decompress,
-            pair,
-        },
-    )
+    done(lw, Op::TcCopy { at, desc, shape, decompress, pair })
 }
 
 fn shift<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -303,15 +228,9 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     } else if let Operand::Vector(items) = c.op(4)? {
         let want = if pair { 8 } else { 4 };
         if items.len() != want {
-            return Err(format!(
-                "the lane mask has {} registers, {want} are needed",
-                items.len()
-            ));
+            return Err(format!("the lane mask has {} registers, {want} are needed", items.len()));
         }
-        lane_mask = items
-            .iter()
-            .map(|o| lw.src(o, Ty::B32))
-            .collect::<Result<_, _>>()?;
+        lane_mask = items.iter().map(|o| lw.src(o, Ty::B32)).collect::<Result<_, _>>()?;
         next = 5;
     }
     let enable_d = lw.pred(c.op(next)?)?;
@@ -324,18 +243,7 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         return Err("scale-input-d exists for the f16 and tf32 kinds only".to_owned());
     }
     let group = if pair { CtaGroup::Two } else { CtaGroup::One };
-    let mma = Mma {
-        kind,
-        group,
-        d,
-        a,
-        b,
-        idesc,
-        scales,
-        lane_mask: lane_mask.into(),
-        enable_d,
-        scale_d,
-    };
+    let mma = Mma { kind, group, d, a, b, idesc, scales, lane_mask: lane_mask.into(), enable_d, scale_d };
     done(lw, Op::TcMma(Box::new(mma)))
 }
 
@@ -344,11 +252,7 @@ fn commit<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let symbol = lw.addr_symbol(c.op(0)?);
     let space = space(c.mods, symbol);
     let at = lw.addr(c.op(0)?)?;
-    let mask = if c.mods.has("multicast::cluster") {
-        lw.src(c.op(1)?, Ty::B16)?
-    } else {
-        SINK
-    };
+    let mask = if c.mods.has("multicast::cluster") { lw.src(c.op(1)?, Ty::B16)? } else { SINK };
     pair(lw, c)?;
     done(lw, Op::TcCommit { at, space, mask })
 }

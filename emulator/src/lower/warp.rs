@@ -7,36 +7,16 @@ use crate::parse::ast::Operand;
 use crate::program::{Op, SINK, Shuffle, Vote};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form {
-        form: "vote.sync .all|.any|.uni|.ballot type",
-        section: "9.7.13.9",
-        lower: vote,
-    },
-    Form {
-        form: "match .any|.all .sync type",
-        section: "9.7.13.10",
-        lower: matching,
-    },
-    Form {
-        form: "activemask type",
-        section: "9.7.13.11",
-        lower: activemask,
-    },
+    Form { form: "vote.sync .all|.any|.uni|.ballot type", section: "9.7.13.9", lower: vote },
+    Form { form: "match .any|.all .sync type", section: "9.7.13.10", lower: matching },
+    Form { form: "activemask type", section: "9.7.13.11", lower: activemask },
     Form {
         form: "redux.sync .add|.min|.max|.and|.or|.xor .abs? nan? type",
         section: "9.7.13.12",
         lower: redux,
     },
-    Form {
-        form: "elect.sync",
-        section: "9.7.13.14",
-        lower: elect,
-    },
-    Form {
-        form: "shfl.sync .up|.down|.bfly|.idx type",
-        section: "9.7.9.6",
-        lower: shfl,
-    },
+    Form { form: "elect.sync", section: "9.7.13.14", lower: elect },
+    Form { form: "shfl.sync .up|.down|.bfly|.idx type", section: "9.7.9.6", lower: shfl },
 ];
 
 fn vote<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -53,13 +33,7 @@ fn vote<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     };
     let src = lw.pred(c.op(1)?)?;
     let mask = lw.src(c.op(2)?, Ty::B32)?;
-    lw.emit(Op::Vote {
-        kind,
-        d,
-        p,
-        src,
-        mask,
-    });
+    lw.emit(Op::Vote { kind, d, p, src, mask });
     Ok(())
 }
 
@@ -75,13 +49,7 @@ fn matching<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> 
     let (d, p) = pair(lw, c.op(0)?, Ty::B32)?;
     let a = lw.src(c.op(1)?, c.ty()?)?;
     let mask = lw.src(c.op(2)?, Ty::B32)?;
-    lw.emit(Op::Match {
-        all: c.mods.has("all"),
-        d,
-        p,
-        a,
-        mask,
-    });
+    lw.emit(Op::Match { all: c.mods.has("all"), d, p, a, mask });
     Ok(())
 }
 
@@ -95,10 +63,7 @@ fn activemask<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String
 fn redux<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(3..=3)?;
     let ty = c.ty()?;
-    let op = ["add", "min", "max", "and", "or", "xor"]
-        .into_iter()
-        .find(|o| c.mods.has(o))
-        .unwrap_or("add");
+    let op = ["add", "min", "max", "and", "or", "xor"].into_iter().find(|o| c.mods.has(o)).unwrap_or("add");
     if c.mods.has("abs") {
         return Err(".abs is not supported".to_owned());
     }
@@ -148,14 +113,6 @@ fn shfl<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let b = lw.src(c.op(2)?, Ty::B32)?;
     let e = lw.src(c.op(3)?, Ty::B32)?;
     let mask = lw.src(c.op(4)?, Ty::B32)?;
-    lw.emit(Op::Shfl {
-        kind,
-        d,
-        p,
-        a,
-        b,
-        c: e,
-        mask,
-    });
+    lw.emit(Op::Shfl { kind, d, p, a, b, c: e, mask });
     Ok(())
 }

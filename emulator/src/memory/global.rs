@@ -57,12 +57,7 @@ impl std::fmt::Debug for GlobalMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut list = f.debug_list();
         for (i, r) in self.regions.iter().enumerate() {
-            list.entry(&format_args!(
-                "{} at {:#x}, {} bytes",
-                r.name,
-                self.address(&Buffer(i)),
-                r.bytes
-            ));
+            list.entry(&format_args!("{} at {:#x}, {} bytes", r.name, self.address(&Buffer(i)), r.bytes));
         }
         list.finish()
     }
@@ -87,10 +82,7 @@ impl GlobalMemory {
     }
 
     pub(crate) fn at(base: u64) -> Self {
-        GlobalMemory {
-            base,
-            regions: Vec::new(),
-        }
+        GlobalMemory { base, regions: Vec::new() }
     }
 
     /// Adds a buffer whose bytes count as never written: reading them is reported.
@@ -100,12 +92,7 @@ impl GlobalMemory {
         let bytes = bytes.min(MAX_BYTES);
         let words = atomics(vec![0; bytes.div_ceil(8) as usize]);
         let written = atomics(vec![0; bytes.div_ceil(64) as usize]);
-        self.regions.push(Region {
-            name: name.to_owned(),
-            bytes,
-            words,
-            written,
-        });
+        self.regions.push(Region { name: name.to_owned(), bytes, words, written });
         Buffer(self.regions.len() - 1)
     }
 
@@ -143,11 +130,7 @@ impl GlobalMemory {
         let Some(r) = self.regions.get(buffer.0) else {
             return Vec::new();
         };
-        let mut out: Vec<u8> = r
-            .words
-            .iter()
-            .flat_map(|w| w.load(Relaxed).to_le_bytes())
-            .collect();
+        let mut out: Vec<u8> = r.words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
         out.truncate(r.bytes as usize);
         out
     }
@@ -157,9 +140,8 @@ impl GlobalMemory {
         let Some(r) = self.regions.get(buffer.0) else {
             return 0;
         };
-        (0..r.bytes)
-            .filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0)
-            .count() as u64
+        (0..r.bytes).filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0).count()
+            as u64
     }
 
     /// Address of a buffer's first byte; a multiple of 2^34.
@@ -198,10 +180,7 @@ impl GlobalMemory {
                 r.name, r.bytes
             );
         }
-        if address >= self.base
-            && index as usize == self.regions.len()
-            && SPACING - offset <= 1 << 30
-        {
+        if address >= self.base && index as usize == self.regions.len() && SPACING - offset <= 1 << 30 {
             let name = self.regions.last().map_or("", |r| &r.name);
             return format!("{bytes} bytes at {address:#x}: past buffer `{name}`");
         }
@@ -209,10 +188,7 @@ impl GlobalMemory {
         let after = address.wrapping_add(SPACING).wrapping_sub(self.base);
         if let Some(r) = self.regions.get((after / SPACING) as usize) {
             let before = SPACING - after % SPACING;
-            return format!(
-                "{bytes} bytes at {address:#x}: {before} bytes before buffer `{}`",
-                r.name
-            );
+            return format!("{bytes} bytes at {address:#x}: {before} bytes before buffer `{}`", r.name);
         }
         format!("{bytes} bytes at {address:#x}, where no buffer is")
     }
@@ -239,11 +215,7 @@ impl GlobalMemory {
     ) -> Result<(u64, bool), Fault> {
         let (r, offset) = self.locate(address, u64::from(bytes))?;
         let shift = offset % 8 * 8;
-        let mask = if bytes == 8 {
-            u64::MAX
-        } else {
-            ((1 << (bytes * 8)) - 1) << shift
-        };
+        let mask = if bytes == 8 { u64::MAX } else { ((1 << (bytes * 8)) - 1) << shift };
         let word = &r.words[(offset / 8) as usize];
         let mut seen = word.load(Relaxed);
         loop {
@@ -325,8 +297,7 @@ impl Region {
             } else {
                 let mask = (u64::MAX >> (64 - 8 * n)) << (8 * from);
                 let mut seen = word.load(Relaxed);
-                while let Err(now) =
-                    word.compare_exchange_weak(seen, seen & !mask | value, Relaxed, Relaxed)
+                while let Err(now) = word.compare_exchange_weak(seen, seen & !mask | value, Relaxed, Relaxed)
                 {
                     seen = now;
                 }
@@ -347,8 +318,7 @@ mod tests {
         let mut m = GlobalMemory::new();
         let b = m.alloc("x", 100);
         let a = m.address(&b);
-        m.store(a + 3, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11])
-            .unwrap();
+        m.store(a + 3, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]).unwrap();
         let mut out = [0; 11];
         assert!(m.load(a + 3, &mut out).unwrap());
         assert_eq!(out, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]);
@@ -362,16 +332,9 @@ mod tests {
         let mut m = GlobalMemory::new();
         let b = m.alloc("weights", 64);
         let a = m.address(&b);
-        let Err(Fault::OutOfBounds(text)) = m.load(a + 60, &mut [0; 8]) else {
-            panic!("no fault")
-        };
-        assert!(
-            text.contains("offset 60 of buffer `weights`, which has 64 bytes"),
-            "{text}"
-        );
-        let Err(Fault::OutOfBounds(text)) = m.load(a - 8, &mut [0; 8]) else {
-            panic!("no fault")
-        };
+        let Err(Fault::OutOfBounds(text)) = m.load(a + 60, &mut [0; 8]) else { panic!("no fault") };
+        assert!(text.contains("offset 60 of buffer `weights`, which has 64 bytes"), "{text}");
+        let Err(Fault::OutOfBounds(text)) = m.load(a - 8, &mut [0; 8]) else { panic!("no fault") };
         assert!(text.contains("8 bytes before buffer `weights`"), "{text}");
         assert!(matches!(m.load(0, &mut [0; 1]), Err(Fault::OutOfBounds(_))));
     }
@@ -381,10 +344,7 @@ mod tests {
         let mut m = GlobalMemory::new();
         let b = m.alloc_from("x", &[0xff; 16]);
         let a = m.address(&b);
-        assert_eq!(
-            m.update(a + 4, 4, |v| v.wrapping_add(1)).unwrap(),
-            (0xffff_ffff, true)
-        );
+        assert_eq!(m.update(a + 4, 4, |v| v.wrapping_add(1)).unwrap(), (0xffff_ffff, true));
         assert_eq!(m.read(&b)[..9], [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff]);
     }
 }

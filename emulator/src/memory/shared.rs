@@ -17,11 +17,7 @@ pub(crate) struct Outside;
 impl Smem {
     /// Memory up to window offset `len`.
     pub fn new(len: u32, base: u32) -> Self {
-        Smem {
-            base,
-            data: vec![0; len as usize],
-            written: vec![0; len.div_ceil(64) as usize + 1],
-        }
+        Smem { base, data: vec![0; len as usize], written: vec![0; len.div_ceil(64) as usize + 1] }
     }
 
     pub fn len(&self) -> u32 {
@@ -31,11 +27,7 @@ impl Smem {
     fn range(&self, at: u32, n: usize) -> Result<std::ops::Range<usize>, Outside> {
         let start = at as usize;
         let end = start + n;
-        if at < self.base || end > self.data.len() {
-            Err(Outside)
-        } else {
-            Ok(start..end)
-        }
+        if at < self.base || end > self.data.len() { Err(Outside) } else { Ok(start..end) }
     }
 
     /// Whether every byte of a range was written.

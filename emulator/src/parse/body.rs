@@ -10,10 +10,7 @@ const MAX_DEPTH: u32 = 64;
 /// Parses a body after its opening brace, through the closing one.
 ///
 /// Errors are collected; parsing resumes after the next `;`.
-pub(super) fn body<'t>(
-    c: &mut Cursor<'t>,
-    errors: &mut Vec<super::cursor::Syntax>,
-) -> Vec<Stmt<'t>> {
+pub(super) fn body<'t>(c: &mut Cursor<'t>, errors: &mut Vec<super::cursor::Syntax>) -> Vec<Stmt<'t>> {
     let mut out = Vec::new();
     let mut depth = 0u32;
     loop {
@@ -136,17 +133,10 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
     }
     if c.peek() != b';' {
         let found = c.found();
-        return c.error(format!(
-            "expected `,` or `;` after the operands of `{opcode}`, found {found}"
-        ));
+        return c.error(format!("expected `,` or `;` after the operands of `{opcode}`, found {found}"));
     }
     c.pos += 1;
-    out.push(Stmt::Inst(InstAst {
-        line,
-        guard,
-        opcode,
-        operands,
-    }));
+    out.push(Stmt::Inst(InstAst { line, guard, opcode, operands }));
     Ok(())
 }
 
@@ -244,10 +234,7 @@ fn offset<'t>(c: &mut Cursor<'t>, base: Operand<'t>, depth: u32) -> Parsed<Opera
     match (base, constant(c, depth)?) {
         (Operand::Name(name), Operand::Int(v)) => {
             let v = v as i64;
-            Ok(Operand::Offset(
-                name,
-                if negative { v.wrapping_neg() } else { v },
-            ))
+            Ok(Operand::Offset(name, if negative { v.wrapping_neg() } else { v }))
         }
         _ => c.error("an offset is an integer that follows a name"),
     }

@@ -32,19 +32,11 @@ pub(crate) fn is_word(c: u8) -> bool {
 
 impl<'t> Cursor<'t> {
     pub fn new(text: &'t str) -> Self {
-        Cursor {
-            text,
-            bytes: text.as_bytes(),
-            pos: 0,
-            line: 1,
-        }
+        Cursor { text, bytes: text.as_bytes(), pos: 0, line: 1 }
     }
 
     pub fn error<T>(&self, message: impl Into<String>) -> Parsed<T> {
-        Err(Syntax {
-            line: self.line,
-            message: message.into(),
-        })
+        Err(Syntax { line: self.line, message: message.into() })
     }
 
     /// Skips white space and comments.
@@ -115,11 +107,7 @@ impl<'t> Cursor<'t> {
             return "the end of the file".to_owned();
         }
         let rest = &self.text[self.pos..];
-        let end = rest
-            .char_indices()
-            .map(|(i, _)| i)
-            .find(|&i| i >= 16)
-            .unwrap_or(rest.len());
+        let end = rest.char_indices().map(|(i, _)| i).find(|&i| i >= 16).unwrap_or(rest.len());
         format!("`{}`", rest[..end].lines().next().unwrap_or("").trim_end())
     }
 
@@ -204,46 +192,29 @@ impl<'t> Cursor<'t> {
         }
         let s = &self.text[start..self.pos];
         let lower = s.to_ascii_lowercase();
-        let bad = || Syntax {
-            line: self.line,
-            message: format!("`{s}` is not a number"),
-        };
+        let bad = || Syntax { line: self.line, message: format!("`{s}` is not a number") };
         if let Some(hex) = lower.strip_prefix("0f") {
             if hex.len() != 8 {
                 return Err(bad());
             }
-            return u32::from_str_radix(hex, 16)
-                .map(Number::F32)
-                .map_err(|_| bad());
+            return u32::from_str_radix(hex, 16).map(Number::F32).map_err(|_| bad());
         }
         if let Some(hex) = lower.strip_prefix("0d") {
             if hex.len() != 16 {
                 return Err(bad());
             }
-            return u64::from_str_radix(hex, 16)
-                .map(Number::F64)
-                .map_err(|_| bad());
+            return u64::from_str_radix(hex, 16).map(Number::F64).map_err(|_| bad());
         }
         if let Some(hex) = lower.strip_prefix("0x") {
-            return u64::from_str_radix(hex.trim_end_matches('u'), 16)
-                .map(Number::Int)
-                .map_err(|_| bad());
+            return u64::from_str_radix(hex.trim_end_matches('u'), 16).map(Number::Int).map_err(|_| bad());
         }
         if let Some(bin) = lower.strip_prefix("0b") {
-            return u64::from_str_radix(bin.trim_end_matches('u'), 2)
-                .map(Number::Int)
-                .map_err(|_| bad());
+            return u64::from_str_radix(bin.trim_end_matches('u'), 2).map(Number::Int).map_err(|_| bad());
         }
         let digits = lower.trim_end_matches('u');
         if digits.bytes().all(|c| c.is_ascii_digit()) && !digits.is_empty() {
-            let radix = if digits.len() > 1 && digits.starts_with('0') {
-                8
-            } else {
-                10
-            };
-            return u64::from_str_radix(digits, radix)
-                .map(Number::Int)
-                .map_err(|_| bad());
+            let radix = if digits.len() > 1 && digits.starts_with('0') { 8 } else { 10 };
+            return u64::from_str_radix(digits, radix).map(Number::Int).map_err(|_| bad());
         }
         lower.parse::<f64>().map(Number::Float).map_err(|_| bad())
     }

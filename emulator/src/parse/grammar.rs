@@ -19,11 +19,7 @@ pub(crate) fn parse(text: &str) -> (ModuleAst<'_>, Vec<Syntax>) {
     (module, errors)
 }
 
-fn item<'t>(
-    c: &mut Cursor<'t>,
-    module: &mut ModuleAst<'t>,
-    errors: &mut Vec<Syntax>,
-) -> Parsed<()> {
+fn item<'t>(c: &mut Cursor<'t>, module: &mut ModuleAst<'t>, errors: &mut Vec<Syntax>) -> Parsed<()> {
     if c.eat(b';') {
         return Ok(());
     }
@@ -197,13 +193,7 @@ fn registers<'t>(c: &mut Cursor<'t>, line: u32, out: &mut Vec<RegDecl<'t>>) -> P
             }
             c.expect(b'>')?;
         }
-        out.push(RegDecl {
-            line,
-            ty,
-            vector,
-            name,
-            count,
-        });
+        out.push(RegDecl { line, ty, vector, name, count });
         if c.peek() != b',' {
             return Ok(());
         }
@@ -234,23 +224,9 @@ fn variables<'t>(
 }
 
 /// Qualifiers and type, before the name.
-fn var_head<'t>(
-    c: &mut Cursor<'t>,
-    space: DeclSpace,
-    external: bool,
-    line: u32,
-) -> Parsed<Var<'t>> {
-    let mut var = Var {
-        line,
-        space,
-        external,
-        align: None,
-        ty: "",
-        vector: 1,
-        name: "",
-        dims: Vec::new(),
-        init: None,
-    };
+fn var_head<'t>(c: &mut Cursor<'t>, space: DeclSpace, external: bool, line: u32) -> Parsed<Var<'t>> {
+    let mut var =
+        Var { line, space, external, align: None, ty: "", vector: 1, name: "", dims: Vec::new(), init: None };
     // `.param .u64 .ptr .global .align 16 p`: from `.ptr` on it is about what the pointer points to.
     let mut pointee = false;
     while let Some(d) = c.directive() {
@@ -339,13 +315,7 @@ fn formals<'t>(c: &mut Cursor<'t>) -> Parsed<Vec<Formal<'t>>> {
                     return c.error("a register parameter needs a type");
                 };
                 let name = c.word()?;
-                out.push(Formal::Reg(RegDecl {
-                    line,
-                    ty,
-                    vector: 1,
-                    name,
-                    count: None,
-                }));
+                out.push(Formal::Reg(RegDecl { line, ty, vector: 1, name, count: None }));
             }
             _ => {
                 let found = c.found();
@@ -374,12 +344,7 @@ fn dims3(c: &mut Cursor<'_>) -> Parsed<[u32; 3]> {
     Ok(out)
 }
 
-fn function<'t>(
-    c: &mut Cursor<'t>,
-    entry: bool,
-    line: u32,
-    errors: &mut Vec<Syntax>,
-) -> Parsed<FuncAst<'t>> {
+fn function<'t>(c: &mut Cursor<'t>, entry: bool, line: u32, errors: &mut Vec<Syntax>) -> Parsed<FuncAst<'t>> {
     let returns = if entry { Vec::new() } else { formals(c)? };
     let name = c.word()?;
     let params = formals(c)?;

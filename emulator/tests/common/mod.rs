@@ -31,55 +31,27 @@ pub fn parse(text: &str) -> Module {
 
 fn assemble(ptxas: &std::ffi::OsStr, text: &str) {
     use std::io::Write;
-    let arch = text
-        .split_once(".target ")
-        .map_or("sm_100a", |(_, t)| t.split_whitespace().next().unwrap());
+    let arch = text.split_once(".target ").map_or("sm_100a", |(_, t)| t.split_whitespace().next().unwrap());
     let mut child = std::process::Command::new(ptxas)
         .args([&format!("-arch={arch}"), "-o", "/dev/null", "-"])
         .stdin(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
         .spawn()
         .expect("ptxas starts");
-    child
-        .stdin
-        .take()
-        .unwrap()
-        .write_all(text.as_bytes())
-        .unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     let out = child.wait_with_output().unwrap();
-    assert!(
-        out.status.success(),
-        "{}\n{text}",
-        String::from_utf8_lossy(&out.stderr)
-    );
+    assert!(out.status.success(), "{}\n{text}", String::from_utf8_lossy(&out.stderr));
 }
 
 /// A launch of one dimension.
 pub fn launch(grid: u32, block: u32, args: Vec<Arg>) -> Launch {
-    Launch {
-        grid: [grid, 1, 1],
-        block: [block, 1, 1],
-        cluster: [1, 1, 1],
-        dynamic_smem: 0,
-        args,
-    }
+    Launch { grid: [grid, 1, 1], block: [block, 1, 1], cluster: [1, 1, 1], dynamic_smem: 0, args }
 }
 
 /// Runs the only kernel of a module.
-pub fn run(
-    module: &Module,
-    launch: &Launch,
-    memory: &GlobalMemory,
-    options: &Options<'_>,
-) -> Report {
-    let entry = module
-        .entries()
-        .next()
-        .expect("the module has a kernel")
-        .to_owned();
-    module
-        .run(&entry, launch, memory, options)
-        .expect("the launch is legal")
+pub fn run(module: &Module, launch: &Launch, memory: &GlobalMemory, options: &Options<'_>) -> Report {
+    let entry = module.entries().next().expect("the module has a kernel").to_owned();
+    module.run(&entry, launch, memory, options).expect("the launch is legal")
 }
 
 /// A kernel around a body: parameter `out`, the usual registers, and `%out` holding the pointer.
@@ -114,11 +86,7 @@ pub fn words(body: &str, threads: u32, count: usize) -> Vec<u32> {
     let l = launch(1, threads, vec![Arg::Pointer(memory.address(&out))]);
     let report = run(&module, &l, &memory, &Options::default());
     assert!(report.is_clean(), "{}", report.findings[0]);
-    memory
-        .read(&out)
-        .chunks(4)
-        .map(|c| u32::from_le_bytes(c.try_into().unwrap()))
-        .collect()
+    memory.read(&out).chunks(4).map(|c| u32::from_le_bytes(c.try_into().unwrap())).collect()
 }
 
 /// Runs a kernel body that must be found faulty, and returns the first finding's message.

@@ -49,11 +49,7 @@ pub(super) fn truncate(x: f64) -> f64 {
     const TO_INTEGER: f64 = (1u64 << 52) as f64;
     let magnitude = x.abs();
     let nearest = magnitude + TO_INTEGER - TO_INTEGER;
-    let floor = if nearest > magnitude {
-        nearest - 1.0
-    } else {
-        nearest
-    };
+    let floor = if nearest > magnitude { nearest - 1.0 } else { nearest };
     floor.copysign(x)
 }
 

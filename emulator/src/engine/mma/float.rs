@@ -3,8 +3,8 @@
 //! Plain code over eight columns at a time, compiled once for each [`Path`].
 
 use super::exact::{
-    EXCESS, EXPONENT, accumulator_power, alignment, larger, power, to_f16_nearest,
-    to_f32_toward_zero, truncate,
+    EXCESS, EXPONENT, accumulator_power, alignment, larger, power, to_f16_nearest, to_f32_toward_zero,
+    truncate,
 };
 use super::operands::Scales;
 use super::path::Path;
@@ -65,10 +65,7 @@ impl FloatProduct {
         let k = a.packing.k() as usize;
         let factor = |factors: Option<&u32>| match (scales, factors) {
             (Some(scales), Some(&code)) => element(scales.factors.format, code),
-            _ => Element {
-                value: 1.0,
-                power: 1.0,
-            },
+            _ => Element { value: 1.0, power: 1.0 },
         };
         let mut out_a = Vec::with_capacity(a.rows.len() * k);
         for (row, bytes) in a.rows.iter().enumerate() {
@@ -76,14 +73,9 @@ impl FloatProduct {
             if mode.negate {
                 scale.value = -scale.value;
             }
-            codes(a.packing, bytes, |_, code| {
-                out_a.push(scaled(element(a_format, code), scale))
-            });
+            codes(a.packing, bytes, |_, code| out_a.push(scaled(element(a_format, code), scale)));
         }
-        let empty = Lanes {
-            value: [0.0; LANES],
-            power: [power(-126); LANES],
-        };
+        let empty = Lanes { value: [0.0; LANES], power: [power(-126); LANES] };
         let mut out_b = vec![empty; b.rows.len().div_ceil(LANES) * k];
         for (column, bytes) in b.rows.iter().enumerate() {
             let scale = factor(scales.and_then(|s| s.b.get(column)));
@@ -94,13 +86,7 @@ impl FloatProduct {
                 lanes[k].power[column % LANES] = element.power;
             });
         }
-        Self {
-            path: path.or_portable(),
-            mode,
-            k,
-            a: out_a,
-            b: out_b,
-        }
+        Self { path: path.or_portable(), mode, k, a: out_a, b: out_b }
     }
 
     /// Adds row `row` of A times B to the accumulators, one a column.
@@ -137,12 +123,7 @@ fn avx2(mode: FloatMode, a: &[Element], b: &[Lanes], words: &mut [u32; LANES]) {
 
 /// `ROUND`: the machine has an instruction that rounds to an integer.
 #[inline(always)]
-fn accumulate<const ROUND: bool>(
-    mode: FloatMode,
-    a: &[Element],
-    b: &[Lanes],
-    words: &mut [u32; LANES],
-) {
+fn accumulate<const ROUND: bool>(mode: FloatMode, a: &[Element], b: &[Lanes], words: &mut [u32; LANES]) {
     let c: [f64; LANES] = std::array::from_fn(|i| match mode.half {
         true => f64::from(Format::F16.decode(words[i])),
         false => f64::from(f32::from_bits(words[i])),
@@ -198,10 +179,7 @@ fn element(format: Format, code: u32) -> Element {
     let power = if value == 0.0 {
         power(-126)
     } else if value.is_finite() {
-        larger(
-            f64::from_bits(value.to_bits() & EXPONENT),
-            power(format.min_exponent()),
-        )
+        larger(f64::from_bits(value.to_bits() & EXPONENT), power(format.min_exponent()))
     } else {
         // Infinities and NaNs decide the sum whatever the alignment.
         1.0
@@ -210,10 +188,7 @@ fn element(format: Format, code: u32) -> Element {
 }
 
 fn scaled(element: Element, scale: Element) -> Element {
-    Element {
-        value: element.value * scale.value,
-        power: element.power * scale.power,
-    }
+    Element { value: element.value * scale.value, power: element.power * scale.power }
 }
 
 /// Calls `each` with the index and code of every element of a row.

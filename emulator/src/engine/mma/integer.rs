@@ -29,23 +29,14 @@ impl IntegerProduct {
             true => i16::from(byte as i8),
             false => i16::from(byte),
         };
-        let rows = a
-            .rows
-            .iter()
-            .map(|row| row.map(|byte| value(a_signed, byte)))
-            .collect();
+        let rows = a.rows.iter().map(|row| row.map(|byte| value(a_signed, byte))).collect();
         let mut blocks = vec![[[0; LANES]; 32]; b.rows.len().div_ceil(LANES)];
         for (column, codes) in b.rows.iter().enumerate() {
             for (lanes, &byte) in blocks[column / LANES].iter_mut().zip(codes) {
                 lanes[column % LANES] = value(b_signed, byte);
             }
         }
-        Self {
-            path: path.or_portable(),
-            saturate,
-            a: rows,
-            b: blocks,
-        }
+        Self { path: path.or_portable(), saturate, a: rows, b: blocks }
     }
 
     /// Adds row `row` of A times B to s32 accumulators, one a column.
@@ -59,11 +50,7 @@ impl IntegerProduct {
             };
             for (word, dot) in words.iter_mut().zip(dots) {
                 let c = *word as i32;
-                let sum = if self.saturate {
-                    c.saturating_add(dot)
-                } else {
-                    c.wrapping_add(dot)
-                };
+                let sum = if self.saturate { c.saturating_add(dot) } else { c.wrapping_add(dot) };
                 *word = sum as u32;
             }
         }

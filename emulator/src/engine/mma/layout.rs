@@ -52,35 +52,16 @@ impl DLayout {
     pub fn new<E>(idesc: &InstructionDescriptor, address: u32) -> Result<Self, MmaError<E>> {
         let lane = base_lane(idesc, Operand::D, address)?;
         let n = idesc.n;
-        let whole = Half {
-            first: 0,
-            count: n,
-            lane,
-            quarters: 0b1111,
-        };
+        let whole = Half { first: 0, count: n, lane, quarters: 0b1111 };
         let (halves, count) = if splits_n(idesc) {
-            let low = Half {
-                count: n / 2,
-                quarters: 0b0011,
-                ..whole
-            };
-            let high = Half {
-                first: n / 2,
-                lane: 64,
-                quarters: 0b1100,
-                ..low
-            };
+            let low = Half { count: n / 2, quarters: 0b0011, ..whole };
+            let high = Half { first: n / 2, lane: 64, quarters: 0b1100, ..low };
             ([low, high], 2)
         } else {
             ([whole, whole], 1)
         };
         let column = TmemAddress::from_bits(address).column;
-        Ok(Self {
-            column,
-            spread: spreads_rows(idesc),
-            halves,
-            count,
-        })
+        Ok(Self { column, spread: spreads_rows(idesc), halves, count })
     }
 
     /// The parts of D, by columns.
@@ -95,12 +76,7 @@ impl DLayout {
 
     /// Lane of row `row` (of the CTA's own rows).
     pub fn lane(&self, row: u32, half: Half) -> u32 {
-        half.lane
-            + if self.spread {
-                32 * (row / 16) + row % 16
-            } else {
-                row
-            }
+        half.lane + if self.spread { 32 * (row / 16) + row % 16 } else { row }
     }
 }
 
@@ -129,10 +105,5 @@ pub(super) fn base_lane<E>(
     } else {
         "the matrix starts at lane 0"
     };
-    Err(MmaError::Lane {
-        operand,
-        address,
-        lane,
-        rule,
-    })
+    Err(MmaError::Lane { operand, address, lane, rule })
 }

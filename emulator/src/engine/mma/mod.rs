@@ -219,20 +219,14 @@ pub fn execute<E>(
     ctas: &mut [CtaMemory<'_, E>],
     arithmetic: Arithmetic,
 ) -> Result<(), MmaError<E>> {
-    let &MmaInstruction {
-        kind, cta_group, ..
-    } = instruction;
-    let idesc =
-        InstructionDescriptor::decode(instruction.idesc, kind, instruction.scale_vec, cta_group)?;
+    let &MmaInstruction { kind, cta_group, .. } = instruction;
+    let idesc = InstructionDescriptor::decode(instruction.idesc, kind, instruction.scale_vec, cta_group)?;
     let expected = match cta_group {
         CtaGroup::One => 1,
         CtaGroup::Two => 2,
     };
     if ctas.len() != expected {
-        return Err(MmaError::CtaCount {
-            group: cta_group,
-            found: ctas.len(),
-        });
+        return Err(MmaError::CtaCount { group: cta_group, found: ctas.len() });
     }
     let value = instruction.scale_input_d;
     if value > 15 || value != 0 && !matches!(kind, MmaKind::F16 | MmaKind::Tf32) {
@@ -269,10 +263,7 @@ pub fn execute<E>(
             }
             let column = layout.column();
             let count = half.count;
-            let on_d = |source| MmaError::Tmem {
-                operand: Operand::D,
-                source,
-            };
+            let on_d = |source| MmaError::Tmem { operand: Operand::D, source };
             if instruction.enable_input_d {
                 tmem.row(lane, column, count).map_err(on_d)?;
             }

@@ -24,10 +24,7 @@ pub struct Scales {
 impl OperandTile {
     /// Some of its rows.
     pub fn slice(&self, rows: std::ops::Range<usize>) -> Self {
-        Self {
-            packing: self.packing,
-            rows: self.rows[rows].to_vec(),
-        }
+        Self { packing: self.packing, rows: self.rows[rows].to_vec() }
     }
 }
 
@@ -44,11 +41,8 @@ pub(super) fn gather_b<E>(
     idesc: &InstructionDescriptor,
     ctas: &mut [CtaMemory<'_, E>],
 ) -> Result<OperandTile, MmaError<E>> {
-    let descriptor =
-        SmemDescriptor::decode_sm100(instruction.b).map_err(|source| MmaError::Descriptor {
-            operand: Operand::B,
-            source,
-        })?;
+    let descriptor = SmemDescriptor::decode_sm100(instruction.b)
+        .map_err(|source| MmaError::Descriptor { operand: Operand::B, source })?;
     let packing = idesc.packing(idesc.b);
     let mut all: Option<OperandTile> = None;
     for cta in ctas {
@@ -60,10 +54,7 @@ pub(super) fn gather_b<E>(
             Some(all) => all.rows.extend(tile.rows),
         }
     }
-    Ok(all.unwrap_or(OperandTile {
-        packing,
-        rows: Vec::new(),
-    }))
+    Ok(all.unwrap_or(OperandTile { packing, rows: Vec::new() }))
 }
 
 /// One CTA's rows of A.
@@ -95,18 +86,10 @@ fn a_from_tmem<E>(
     let operand = Operand::A;
     let base = base_lane(idesc, operand, address)?;
     let column = TmemAddress::from_bits(address).column;
-    let read = |lane: u32| {
-        tmem.row(lane, column, 8)
-            .map_err(|source| MmaError::Tmem { operand, source })
-    };
+    let read = |lane: u32| tmem.row(lane, column, 8).map_err(|source| MmaError::Tmem { operand, source });
     let mut rows = Vec::with_capacity(idesc.rows_per_cta() as usize);
     for row in 0..idesc.rows_per_cta() {
-        let lane = base
-            + if spreads_rows(idesc) {
-                32 * (row / 16) + row % 16
-            } else {
-                row
-            };
+        let lane = base + if spreads_rows(idesc) { 32 * (row / 16) + row % 16 } else { row };
         let words = read(lane)?;
         if splits_n(idesc) {
             // The upper 64 lanes work on the upper half of N and need their own copy of A.
@@ -185,12 +168,7 @@ fn read_factors<E>(
     let at = TmemAddress::from_bits(address & 0x3fff_ffff);
     if at.lane != 0 {
         let rule = "scale factors start at lane 0";
-        return Err(MmaError::Lane {
-            operand,
-            address,
-            lane: at.lane,
-            rule,
-        });
+        return Err(MmaError::Lane { operand, address, lane: at.lane, rule });
     }
     let mask = u32::MAX >> (32 - 8 * vec.per_instruction());
     let mut factors = vec![0; rows as usize];

@@ -32,9 +32,7 @@ impl Path {
 
     /// The paths this machine has, the fastest first.
     pub fn available() -> impl Iterator<Item = Self> {
-        [Self::Avx512, Self::Avx2, Self::Portable]
-            .into_iter()
-            .filter(|path| path.is_available())
+        [Self::Avx512, Self::Avx2, Self::Portable].into_iter().filter(|path| path.is_available())
     }
 
     /// The fastest path this machine has.
@@ -44,10 +42,6 @@ impl Path {
 
     /// Itself if the machine has it.
     pub(super) fn or_portable(self) -> Self {
-        if self.is_available() {
-            self
-        } else {
-            Self::Portable
-        }
+        if self.is_available() { self } else { Self::Portable }
     }
 }

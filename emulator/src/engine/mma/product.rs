@@ -35,25 +35,13 @@ impl Product {
         let plain = arithmetic == Arithmetic::F32;
         let negate = idesc.negate_a != idesc.negate_b;
         match (idesc.a, idesc.b, scales) {
-            (ElementType::Float(_), ElementType::Float(_), Some(scales))
-                if idesc.kind.k() == 64 =>
-            {
+            (ElementType::Float(_), ElementType::Float(_), Some(scales)) if idesc.kind.k() == 64 => {
                 Self::Fp4(Fp4Product::new(path, plain, negate, a, b, scales))
             }
             (ElementType::Float(a_format), ElementType::Float(b_format), _) => {
                 let half = idesc.d == AccumulatorType::F16;
-                let mode = FloatMode {
-                    plain,
-                    half,
-                    negate,
-                };
-                Self::Float(FloatProduct::new(
-                    path,
-                    mode,
-                    (a_format, a),
-                    (b_format, b),
-                    scales,
-                ))
+                let mode = FloatMode { plain, half, negate };
+                Self::Float(FloatProduct::new(path, mode, (a_format, a), (b_format, b), scales))
             }
             _ => {
                 let signed = |element| element == ElementType::S8;

@@ -33,15 +33,10 @@ impl Cell<'_> {
     /// Every product is a term of its own; a scale factor pair only moves exponents.
     fn products(&self) -> u32 {
         let scale = match self.scales {
-            None => Number::Finite(Term {
-                significand: 1,
-                point: 0,
-                exponent: 0,
-            }),
-            Some((format, sa, sb)) => times(
-                Number::of(format, sa[0].into()),
-                Number::of(format, sb[0].into()),
-            ),
+            None => Number::Finite(Term { significand: 1, point: 0, exponent: 0 }),
+            Some((format, sa, sb)) => {
+                times(Number::of(format, sa[0].into()), Number::of(format, sb[0].into()))
+            }
         };
         let mut terms = Vec::with_capacity(self.a.1.len() + 1);
         let mut infinities = [false; 2];
@@ -72,22 +67,13 @@ impl Cell<'_> {
         let mut any_nan = self.c == Number::Nan;
         for run in 0..4 {
             let index = 16 * run / per_scale;
-            let scale = times(
-                Number::of(format, sa[index].into()),
-                Number::of(format, sb[index].into()),
-            );
+            let scale = times(Number::of(format, sa[index].into()), Number::of(format, sb[index].into()));
             // In quarters: both factors are multiples of one half.
-            let dot: i64 = (16 * run..16 * run + 16)
-                .map(|k| halves(self.a.1[k]) * halves(self.b.1[k]))
-                .sum();
+            let dot: i64 = (16 * run..16 * run + 16).map(|k| halves(self.a.1[k]) * halves(self.b.1[k])).sum();
             let dot = if self.negate { -dot } else { dot };
             match scale {
                 Number::Finite(scale) => {
-                    let dot = Term {
-                        significand: dot,
-                        point: 2,
-                        exponent: 0,
-                    };
+                    let dot = Term { significand: dot, point: 2, exponent: 0 };
                     terms.push(scale.times(dot));
                 }
                 _ => any_nan = true,
@@ -120,22 +106,15 @@ fn times(a: Number, b: Number) -> Number {
         (Number::Infinite { negative }, Number::Finite(f))
         | (Number::Finite(f), Number::Infinite { negative }) => match f.significand {
             0 => Number::Nan,
-            s => Number::Infinite {
-                negative: negative != (s < 0),
-            },
+            s => Number::Infinite { negative: negative != (s < 0) },
         },
     }
 }
 
 fn minus(number: Number) -> Number {
     match number {
-        Number::Finite(t) => Number::Finite(Term {
-            significand: -t.significand,
-            ..t
-        }),
-        Number::Infinite { negative } => Number::Infinite {
-            negative: !negative,
-        },
+        Number::Finite(t) => Number::Finite(Term { significand: -t.significand, ..t }),
+        Number::Infinite { negative } => Number::Infinite { negative: !negative },
         Number::Nan => Number::Nan,
     }
 }

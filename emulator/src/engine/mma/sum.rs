@@ -29,27 +29,15 @@ pub enum Output {
 
 impl SumRule {
     /// `tcgen05.mma` of every kind but mxf4 and mxf4nvf4, f32 accumulator.
-    pub const TCGEN05: Self = Self {
-        fraction_bits: 25,
-        output: Output::F32 { fraction_bits: 23 },
-    };
+    pub const TCGEN05: Self = Self { fraction_bits: 25, output: Output::F32 { fraction_bits: 23 } };
     /// `tcgen05.mma` with a binary16 accumulator.
-    pub const TCGEN05_F16: Self = Self {
-        fraction_bits: 25,
-        output: Output::F16,
-    };
+    pub const TCGEN05_F16: Self = Self { fraction_bits: 25, output: Output::F16 };
     /// `tcgen05.mma` of kinds mxf4 and mxf4nvf4.
-    pub const TCGEN05_FP4: Self = Self {
-        fraction_bits: 35,
-        output: Output::F32 { fraction_bits: 23 },
-    };
+    pub const TCGEN05_FP4: Self = Self { fraction_bits: 35, output: Output::F32 { fraction_bits: 23 } };
     /// `wgmma` on 16-bit and tf32 inputs, f32 accumulator.
     pub const WGMMA: Self = Self::TCGEN05;
     /// `wgmma` on FP8 inputs, f32 accumulator.
-    pub const WGMMA_FP8: Self = Self {
-        fraction_bits: 13,
-        output: Output::F32 { fraction_bits: 13 },
-    };
+    pub const WGMMA_FP8: Self = Self { fraction_bits: 13, output: Output::F32 { fraction_bits: 13 } };
 }
 
 /// A finite term: `significand * 2^(exponent - point)`.
@@ -120,11 +108,7 @@ impl Number {
             }
         }
         let significand = if negative { -magnitude } else { magnitude };
-        Self::Finite(Term {
-            significand,
-            point: 23,
-            exponent,
-        })
+        Self::Finite(Term { significand, point: 23, exponent })
     }
 }
 
@@ -146,11 +130,7 @@ impl Term {
         if self.significand == 0 {
             return Self { point: 0, ..self };
         }
-        Self {
-            significand: self.significand >> zeros,
-            point: self.point - zeros,
-            ..self
-        }
+        Self { significand: self.significand >> zeros, point: self.point - zeros, ..self }
     }
 }
 

@@ -106,26 +106,18 @@ impl TensorMapParams {
     ) -> Result<(), BoxError<E>> {
         self.check_box(coordinates, shared)?;
         if self.data_type.is_padded() {
-            return Err(BoxError::LoadOnly {
-                data_type: self.data_type,
-            });
+            return Err(BoxError::LoadOnly { data_type: self.data_type });
         }
         let negative = coordinates.iter().enumerate().find(|&(_, &c)| c < 0);
         if let Some((dimension, &coordinate)) = negative {
-            return Err(BoxError::NegativeStore {
-                dimension,
-                coordinate,
-            });
+            return Err(BoxError::NegativeStore { dimension, coordinate });
         }
         self.walk(coordinates, shared, false, sink)
     }
 
     fn check_box<E>(&self, coordinates: &[i32], shared: u32) -> Result<(), BoxError<E>> {
         if coordinates.len() != self.rank() {
-            return Err(BoxError::Rank {
-                found: coordinates.len(),
-                rank: self.rank(),
-            });
+            return Err(BoxError::Rank { found: coordinates.len(), rank: self.rank() });
         }
         if !shared.is_multiple_of(128) {
             return Err(BoxError::SharedAlignment { address: shared });
@@ -137,11 +129,7 @@ impl TensorMapParams {
         };
         let (coordinate, data_type) = (coordinates[0], self.data_type);
         if coordinate % multiple != 0 {
-            return Err(BoxError::PackedCoordinate {
-                coordinate,
-                multiple,
-                data_type,
-            });
+            return Err(BoxError::PackedCoordinate { coordinate, multiple, data_type });
         }
         Ok(())
     }
@@ -163,11 +151,7 @@ impl TensorMapParams {
         let bytes = |elements: i64| (elements * bits / 8) as u32;
         let row = Row {
             map: self,
-            pattern: if fill {
-                Some(self.fill_pattern())
-            } else {
-                None
-            },
+            pattern: if fill { Some(self.fill_pattern()) } else { None },
             first: bytes(first),
             last: bytes(last),
             length: bytes(inner),
@@ -182,13 +166,8 @@ impl TensorMapParams {
                 inside &= (0..self.global_dims[d] as i64).contains(&at);
                 global = global.wrapping_add(at.wrapping_mul(self.global_strides[d - 1] as i64));
             }
-            row.walk(
-                global as u64,
-                inside,
-                shared.wrapping_add(line * row_bytes),
-                sink,
-            )
-            .map_err(BoxError::Memory)?;
+            row.walk(global as u64, inside, shared.wrapping_add(line * row_bytes), sink)
+                .map_err(BoxError::Memory)?;
             for (d, at) in index.iter_mut().enumerate().take(self.rank()).skip(1) {
                 *at += 1;
                 if *at < self.taken(d) {
@@ -236,11 +215,7 @@ impl Row<'_> {
         }
         self.fill(0, self.first, shared, sink)?;
         self.pieces(self.first, self.last, shared, &mut |at, shared, length| {
-            sink(Chunk::Copy {
-                global: global.wrapping_add(u64::from(at)),
-                shared,
-                length,
-            })
+            sink(Chunk::Copy { global: global.wrapping_add(u64::from(at)), shared, length })
         })?;
         self.fill(self.last, self.length, shared, sink)
     }
@@ -255,11 +230,7 @@ impl Row<'_> {
         match self.pattern {
             None => Ok(()),
             Some(pattern) => self.pieces(from, to, shared, &mut |_, shared, length| {
-                sink(Chunk::Fill {
-                    shared,
-                    length,
-                    pattern,
-                })
+                sink(Chunk::Fill { shared, length, pattern })
             }),
         }
     }

@@ -66,9 +66,7 @@ pub enum ForeignTensorMap {
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash, &b| {
-        (hash ^ u32::from(b)).wrapping_mul(0x0100_0193)
-    })
+    bytes.iter().fold(0x811c_9dc5, |hash, &b| (hash ^ u32::from(b)).wrapping_mul(0x0100_0193))
 }
 
 impl SwizzleMode {
@@ -171,12 +169,8 @@ impl TensorMapParams {
         if found != expected {
             return Err(ForeignTensorMap::Checksum { found, expected });
         }
-        let field = |field: &'static str, at: usize| {
-            move || ForeignTensorMap::Field {
-                field,
-                value: bytes[at],
-            }
-        };
+        let field =
+            |field: &'static str, at: usize| move || ForeignTensorMap::Field { field, value: bytes[at] };
         let rank = usize::from(bytes[13]);
         if !(1..=5).contains(&rank) {
             return Err(TensorMapError::Rank { rank }.into());
@@ -185,8 +179,7 @@ impl TensorMapParams {
         let params = Self {
             data_type: DataType::from_code(code(12)).ok_or_else(field("dataType", 12))?,
             interleave: Interleave::from_code(code(14)).ok_or_else(field("interleave", 14))?,
-            swizzle: SwizzleMode::from_tensor_map_code(code(15))
-                .ok_or_else(field("swizzle", 15))?,
+            swizzle: SwizzleMode::from_tensor_map_code(code(15)).ok_or_else(field("swizzle", 15))?,
             l2_promotion: L2Promotion::from_code(code(16)).ok_or_else(field("l2Promotion", 16))?,
             oob_fill: OobFill::from_code(code(17)).ok_or_else(field("oobFill", 17))?,
             global_address: word(24),

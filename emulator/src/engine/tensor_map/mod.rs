@@ -93,13 +93,7 @@ impl DataType {
     pub const fn is_float(self) -> bool {
         matches!(
             self,
-            Self::F16
-                | Self::F32
-                | Self::F64
-                | Self::Bf16
-                | Self::F32Ftz
-                | Self::Tf32
-                | Self::Tf32Ftz
+            Self::F16 | Self::F32 | Self::F64 | Self::Bf16 | Self::F32Ftz | Self::Tf32 | Self::Tf32Ftz
         )
     }
 
@@ -198,9 +192,7 @@ pub enum TensorMapError {
         interleave: Interleave,
     },
     /// Base address alignment.
-    #[error(
-        "globalAddress is {address:#x}: it must be a multiple of {alignment} bytes for {data_type:?}"
-    )]
+    #[error("globalAddress is {address:#x}: it must be a multiple of {alignment} bytes for {data_type:?}")]
     GlobalAddress {
         /// The address.
         address: u64,
@@ -218,9 +210,7 @@ pub enum TensorMapError {
         value: u64,
     },
     /// The inner dimension of a packed type.
-    #[error(
-        "globalDim[0] is {value}: it must be a multiple of {multiple} elements for {data_type:?}"
-    )]
+    #[error("globalDim[0] is {value}: it must be a multiple of {multiple} elements for {data_type:?}")]
     PackedDim {
         /// Its value.
         value: u64,
@@ -230,9 +220,7 @@ pub enum TensorMapError {
         data_type: DataType,
     },
     /// Stride alignment.
-    #[error(
-        "globalStrides[{index}] is {value} bytes: it must be a multiple of {multiple} for {data_type:?}"
-    )]
+    #[error("globalStrides[{index}] is {value} bytes: it must be a multiple of {multiple} for {data_type:?}")]
     StrideAlignment {
         /// Which.
         index: usize,
@@ -260,9 +248,7 @@ pub enum TensorMapError {
         value: u32,
     },
     /// Inner box bytes not a multiple of 16.
-    #[error(
-        "boxDim[0] is {value} elements of {bits} bits: the inner box must be a multiple of 16 bytes"
-    )]
+    #[error("boxDim[0] is {value} elements of {bits} bits: the inner box must be a multiple of 16 bytes")]
     InnerBoxGranularity {
         /// Elements.
         value: u32,
@@ -278,9 +264,7 @@ pub enum TensorMapError {
         data_type: DataType,
     },
     /// Inner box larger than the swizzle span.
-    #[error(
-        "boxDim[0] is {bytes} bytes in shared memory: swizzle {swizzle:?} allows at most {span}"
-    )]
+    #[error("boxDim[0] is {bytes} bytes in shared memory: swizzle {swizzle:?} allows at most {span}")]
     InnerBoxSpan {
         /// Bytes of a box row in shared memory.
         bytes: u32,
@@ -330,9 +314,7 @@ impl TensorMapParams {
             return Err(TensorMapError::Rank { rank });
         }
         if self.interleave != Interleave::None {
-            return Err(TensorMapError::Interleave {
-                interleave: self.interleave,
-            });
+            return Err(TensorMapError::Interleave { interleave: self.interleave });
         }
         let lengths = [
             ("globalStrides", self.global_strides.len(), rank - 1),
@@ -341,22 +323,13 @@ impl TensorMapParams {
         ];
         for (field, found, expected) in lengths {
             if found != expected {
-                return Err(TensorMapError::Length {
-                    field,
-                    found,
-                    rank,
-                    expected,
-                });
+                return Err(TensorMapError::Length { field, found, rank, expected });
             }
         }
         let alignment = if data_type.is_padded() { 32 } else { 16 };
         let address = self.global_address;
         if !address.is_multiple_of(alignment) {
-            return Err(TensorMapError::GlobalAddress {
-                address,
-                alignment,
-                data_type,
-            });
+            return Err(TensorMapError::GlobalAddress { address, alignment, data_type });
         }
         for (dimension, &value) in self.global_dims.iter().enumerate() {
             if !(1..=1 << 32).contains(&value) {
@@ -370,21 +343,12 @@ impl TensorMapParams {
         };
         if !self.global_dims[0].is_multiple_of(multiple) {
             let value = self.global_dims[0];
-            return Err(TensorMapError::PackedDim {
-                value,
-                multiple,
-                data_type,
-            });
+            return Err(TensorMapError::PackedDim { value, multiple, data_type });
         }
         for (index, &value) in self.global_strides.iter().enumerate() {
             if !value.is_multiple_of(alignment) {
                 let multiple = alignment;
-                return Err(TensorMapError::StrideAlignment {
-                    index,
-                    value,
-                    multiple,
-                    data_type,
-                });
+                return Err(TensorMapError::StrideAlignment { index, value, multiple, data_type });
             }
             if value >= 1 << 40 {
                 return Err(TensorMapError::StrideRange { index, value });
@@ -414,10 +378,7 @@ impl TensorMapParams {
             if value != 128 {
                 return Err(TensorMapError::PaddedInnerBox { value, data_type });
             }
-            if !matches!(
-                swizzle,
-                SwizzleMode::None | SwizzleMode::B128 | SwizzleMode::B128Atom32
-            ) {
+            if !matches!(swizzle, SwizzleMode::None | SwizzleMode::B128 | SwizzleMode::B128Atom32) {
                 return Err(TensorMapError::PaddedSwizzle { swizzle, data_type });
             }
         } else if !(value * bits).is_multiple_of(128) {
@@ -425,11 +386,7 @@ impl TensorMapParams {
         }
         let bytes = self.shared_row_bytes();
         match swizzle.span() {
-            Some(span) if bytes > span => Err(TensorMapError::InnerBoxSpan {
-                bytes,
-                swizzle,
-                span,
-            }),
+            Some(span) if bytes > span => Err(TensorMapError::InnerBoxSpan { bytes, swizzle, span }),
             _ => Ok(()),
         }
     }

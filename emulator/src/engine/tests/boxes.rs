@@ -35,16 +35,8 @@ fn fp4_tile() -> TensorMapParams {
 #[test]
 fn maps_survive_their_encoding() {
     let mut map = fp4_tile();
-    assert_eq!(
-        TensorMapParams::decode(&map.encode().unwrap()),
-        Ok(map.clone())
-    );
-    map = params(
-        DataType::Bf16,
-        &[1 << 32, 3, 5, 7, 11],
-        &[1 << 36, 32, 48, 64],
-        &[8, 2, 3, 4, 256],
-    );
+    assert_eq!(TensorMapParams::decode(&map.encode().unwrap()), Ok(map.clone()));
+    map = params(DataType::Bf16, &[1 << 32, 3, 5, 7, 11], &[1 << 36, 32, 48, 64], &[8, 2, 3, 4, 256]);
     map.element_strides = vec![1, 2, 3, 4, 8];
     map.oob_fill = OobFill::NanRequestZeroFma;
     map.l2_promotion = L2Promotion::B256;
@@ -59,10 +51,7 @@ fn foreign_bytes_are_told_apart() {
     for byte in 0..128 {
         let mut bytes = good;
         bytes[byte] ^= 0x10;
-        assert!(
-            TensorMapParams::decode(&bytes).is_err(),
-            "byte {byte} may change unnoticed"
-        );
+        assert!(TensorMapParams::decode(&bytes).is_err(), "byte {byte} may change unnoticed");
     }
 }
 
@@ -72,37 +61,19 @@ fn every_rule_has_its_error() {
         let mut map = fp4_tile();
         change(&mut map);
         let error = map.encode().unwrap_err().to_string();
-        assert!(
-            error.contains(words),
-            "{error:?} does not contain {words:?}"
-        );
+        assert!(error.contains(words), "{error:?} does not contain {words:?}");
     };
     refuse(&|m| m.global_dims.clear(), "tensorRank is 0");
     refuse(&|m| m.global_dims = vec![1; 6], "tensorRank is 6");
-    refuse(
-        &|m| m.global_strides = vec![],
-        "globalStrides has 0 entries: a tensor of rank 2 takes 1",
-    );
+    refuse(&|m| m.global_strides = vec![], "globalStrides has 0 entries: a tensor of rank 2 takes 1");
     refuse(&|m| m.box_dims = vec![256], "boxDim has 1 entries");
-    refuse(
-        &|m| m.element_strides = vec![1; 3],
-        "elementStrides has 3 entries",
-    );
+    refuse(&|m| m.element_strides = vec![1; 3], "elementStrides has 3 entries");
     refuse(&|m| m.interleave = Interleave::B16, "interleave is B16");
     refuse(&|m| m.global_address += 8, "must be a multiple of 16 bytes");
     refuse(&|m| m.global_dims[1] = 0, "globalDim[1] is 0");
-    refuse(
-        &|m| m.global_dims[1] = (1 << 32) + 1,
-        "globalDim[1] is 4294967297",
-    );
-    refuse(
-        &|m| m.global_dims[0] = 7167,
-        "globalDim[0] is 7167: it must be a multiple of 2",
-    );
-    refuse(
-        &|m| m.global_strides[0] = 3592,
-        "globalStrides[0] is 3592 bytes: it must be a multiple of 16",
-    );
+    refuse(&|m| m.global_dims[1] = (1 << 32) + 1, "globalDim[1] is 4294967297");
+    refuse(&|m| m.global_dims[0] = 7167, "globalDim[0] is 7167: it must be a multiple of 2");
+    refuse(&|m| m.global_strides[0] = 3592, "globalStrides[0] is 3592 bytes: it must be a multiple of 16");
     refuse(&|m| m.global_strides[0] = 1 << 40, "must be less than 2^40");
     refuse(&|m| m.box_dims[1] = 257, "boxDim[1] is 257");
     refuse(&|m| m.box_dims[0] = 0, "boxDim[0] is 0");
@@ -115,10 +86,7 @@ fn every_rule_has_its_error() {
         "boxDim[0] is 128 bytes in shared memory: swizzle B64 allows at most 64",
     );
     refuse(&|m| m.element_strides[1] = 9, "elementStrides[1] is 9");
-    refuse(
-        &|m| m.oob_fill = OobFill::NanRequestZeroFma,
-        "oobFill is NaN",
-    );
+    refuse(&|m| m.oob_fill = OobFill::NanRequestZeroFma, "oobFill is NaN");
     let padded = |change: &dyn Fn(&mut TensorMapParams), words: &str| {
         refuse(
             &|m| {
@@ -128,47 +96,25 @@ fn every_rule_has_its_error() {
             words,
         );
     };
-    padded(
-        &|m| m.global_address += 16,
-        "must be a multiple of 32 bytes",
-    );
+    padded(&|m| m.global_address += 16, "must be a multiple of 32 bytes");
     padded(&|m| m.global_strides[0] = 144, "must be a multiple of 32");
-    padded(
-        &|m| m.global_dims[0] = 192,
-        "must be a multiple of 128 elements",
-    );
+    padded(&|m| m.global_dims[0] = 192, "must be a multiple of 128 elements");
     padded(&|m| m.box_dims[0] = 64, "must be exactly 128");
-    padded(
-        &|m| m.swizzle = SwizzleMode::B64,
-        "goes with None, 128B and 128B_ATOM_32B only",
-    );
+    padded(&|m| m.swizzle = SwizzleMode::B64, "goes with None, 128B and 128B_ATOM_32B only");
     let mut wide = params(DataType::F32, &[64, 64], &[256], &[64, 1]);
     assert!(wide.validate().is_ok());
     wide.swizzle = SwizzleMode::B128;
     let (bytes, swizzle, span) = (256, SwizzleMode::B128, 128);
-    assert_eq!(
-        wide.validate(),
-        Err(TensorMapError::InnerBoxSpan {
-            bytes,
-            swizzle,
-            span
-        })
-    );
+    assert_eq!(wide.validate(), Err(TensorMapError::InnerBoxSpan { bytes, swizzle, span }));
 }
 
 #[test]
 fn transaction_bytes_are_payload() {
     assert_eq!(fp4_tile().transaction_bytes(), 128 * 128);
     let padded = params(DataType::U4x16Align16B, &[256, 64], &[128], &[128, 64]);
-    assert_eq!(
-        (padded.transaction_bytes(), padded.shared_bytes()),
-        (64 * 64, 128 * 64)
-    );
+    assert_eq!((padded.transaction_bytes(), padded.shared_bytes()), (64 * 64, 128 * 64));
     let six = params(DataType::U6x16Align16B, &[256, 64], &[192], &[128, 64]);
-    assert_eq!(
-        (six.transaction_bytes(), six.shared_bytes()),
-        (96 * 64, 128 * 64)
-    );
+    assert_eq!((six.transaction_bytes(), six.shared_bytes()), (96 * 64, 128 * 64));
     let mut thin = params(DataType::F32, &[64, 64], &[256], &[8, 10]);
     thin.element_strides[1] = 3;
     assert_eq!(thin.transaction_bytes(), 32 * 4);
@@ -178,44 +124,19 @@ fn transaction_bytes_are_payload() {
 fn boxes_that_cannot_be_moved() {
     let map = fp4_tile();
     let sink = &mut |_: Chunk| Ok::<(), Infallible>(());
-    assert_eq!(
-        map.load_box(&[0], 0, sink),
-        Err(BoxError::Rank { found: 1, rank: 2 })
-    );
-    assert_eq!(
-        map.load_box(&[0, 0], 64, sink),
-        Err(BoxError::SharedAlignment { address: 64 })
-    );
+    assert_eq!(map.load_box(&[0], 0, sink), Err(BoxError::Rank { found: 1, rank: 2 }));
+    assert_eq!(map.load_box(&[0, 0], 64, sink), Err(BoxError::SharedAlignment { address: 64 }));
     let odd = map.load_box(&[-3, 0], 0, sink);
-    assert!(matches!(
-        odd,
-        Err(BoxError::PackedCoordinate {
-            coordinate: -3,
-            multiple: 2,
-            ..
-        })
-    ));
+    assert!(matches!(odd, Err(BoxError::PackedCoordinate { coordinate: -3, multiple: 2, .. })));
     let negative = map.store_box(&[0, -1], 0, sink);
-    assert_eq!(
-        negative,
-        Err(BoxError::NegativeStore {
-            dimension: 1,
-            coordinate: -1
-        })
-    );
+    assert_eq!(negative, Err(BoxError::NegativeStore { dimension: 1, coordinate: -1 }));
     let padded = params(DataType::U4x16Align16B, &[256, 64], &[128], &[128, 64]);
-    assert!(matches!(
-        padded.store_box(&[0, 0], 0, sink),
-        Err(BoxError::LoadOnly { .. })
-    ));
+    assert!(matches!(padded.store_box(&[0, 0], 0, sink), Err(BoxError::LoadOnly { .. })));
     assert!(matches!(
         padded.load_box(&[64, 0], 0, sink),
         Err(BoxError::PackedCoordinate { multiple: 128, .. })
     ));
-    assert_eq!(
-        map.load_box(&[0, 0], 0, &mut |_| Err("no")),
-        Err(BoxError::Memory("no"))
-    );
+    assert_eq!(map.load_box(&[0, 0], 0, &mut |_| Err("no")), Err(BoxError::Memory("no")));
 }
 
 #[test]
@@ -271,12 +192,7 @@ fn element(map: &TensorMapParams, bits: u64, start: &[i32], index: &[u32]) -> Op
         if at < 0 || at >= map.global_dims[d] as i64 {
             return None;
         }
-        position += at as u64
-            * if d == 0 {
-                bits
-            } else {
-                map.global_strides[d - 1] * 8
-            };
+        position += at as u64 * if d == 0 { bits } else { map.global_strides[d - 1] * 8 };
     }
     Some(position)
 }
@@ -325,19 +241,11 @@ fn model_load(map: &TensorMapParams, bits: u64, start: &[i32], shared: u32) -> V
 fn real_load(map: &TensorMapParams, start: &[i32], shared: u32) -> Vec<Option<bool>> {
     let mut memory = vec![None; 64 << 13];
     let mut set = |byte: u32, bit: u32, value: bool| {
-        assert_eq!(
-            memory[(byte * 8 + bit) as usize].replace(value),
-            None,
-            "written twice"
-        );
+        assert_eq!(memory[(byte * 8 + bit) as usize].replace(value), None, "written twice");
     };
     let sink = &mut |chunk: Chunk| -> Result<(), Infallible> {
         match chunk {
-            Chunk::Copy {
-                global,
-                shared,
-                length,
-            } => {
+            Chunk::Copy { global, shared, length } => {
                 for i in 0..length {
                     for bit in 0..8 {
                         let at = (global - BASE + u64::from(i)) * 8 + u64::from(bit);
@@ -345,11 +253,7 @@ fn real_load(map: &TensorMapParams, start: &[i32], shared: u32) -> Vec<Option<bo
                     }
                 }
             }
-            Chunk::Fill {
-                shared,
-                length,
-                pattern,
-            } => {
+            Chunk::Fill { shared, length, pattern } => {
                 for i in 0..length {
                     for bit in 0..8 {
                         set(shared + i, bit, pattern[i as usize % 8] >> bit & 1 == 1);

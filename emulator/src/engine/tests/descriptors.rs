@@ -14,9 +14,7 @@ fn swizzles_permute_chunks_within_rows_of_128_bytes() {
     let rows = |mode: SwizzleMode, bytes: u32| -> Vec<Vec<u32>> {
         (0..8)
             .map(|row| {
-                (0..128 / bytes)
-                    .map(|c| (mode.apply(row * 128 + c * bytes) - row * 128) / bytes)
-                    .collect()
+                (0..128 / bytes).map(|c| (mode.apply(row * 128 + c * bytes) - row * 128) / bytes).collect()
             })
             .collect()
     };
@@ -36,10 +34,7 @@ fn swizzles_permute_chunks_within_rows_of_128_bytes() {
     assert_eq!(atom32[4], [0, 1, 2, 3]);
     let flip = rows(SwizzleMode::B128Atom32Flip8, 8);
     assert_eq!(flip[0], (0..16).collect::<Vec<_>>());
-    assert_eq!(
-        flip[1],
-        [5, 4, 7, 6, 1, 0, 3, 2, 13, 12, 15, 14, 9, 8, 11, 10]
-    );
+    assert_eq!(flip[1], [5, 4, 7, 6, 1, 0, 3, 2, 13, 12, 15, 14, 9, 8, 11, 10]);
     let atom64 = rows(SwizzleMode::B128Atom64, 64);
     assert_eq!((&atom64[0][..], &atom64[1][..]), (&[0, 1][..], &[1, 0][..]));
 }
@@ -50,10 +45,7 @@ fn swizzles_keep_atoms_whole_and_lose_nothing() {
         let mut seen: Vec<u32> = (0..2048).map(|address| mode.apply(address)).collect();
         let atom = mode.atom().unwrap_or(2048);
         for run in seen.chunks(atom as usize) {
-            assert!(
-                run.windows(2).all(|pair| pair[1] == pair[0] + 1),
-                "{mode:?}"
-            );
+            assert!(run.windows(2).all(|pair| pair[1] == pair[0] + 1), "{mode:?}");
         }
         seen.sort_unstable();
         assert!(seen.into_iter().eq(0..2048), "{mode:?}");
@@ -66,12 +58,7 @@ fn descriptor_constants_of_the_field() {
     let sw128 = decode(0x4000_4040_0001_0000 | 0x1234);
     assert_eq!(
         sw128,
-        SmemDescriptor {
-            start: 0x12340,
-            leading: 16,
-            stride: 1024,
-            swizzle: SwizzleMode::B128
-        }
+        SmemDescriptor { start: 0x12340, leading: 16, stride: 1024, swizzle: SwizzleMode::B128 }
     );
     assert_eq!(decode(0x8000_4020_0001_0000).swizzle, SwizzleMode::B64);
     assert_eq!(decode(0x8000_4020_0001_0000).stride, 512);
@@ -91,60 +78,26 @@ fn illegal_descriptors() {
     let error = |bits| SmemDescriptor::decode_sm100(bits).unwrap_err();
     for bit in [14, 15, 30, 31, 53, 57, 60] {
         let descriptor = GOOD | 1 << bit;
-        assert_eq!(
-            error(descriptor),
-            DescriptorError::ReservedBits {
-                descriptor,
-                mask: 1 << bit
-            }
-        );
+        assert_eq!(error(descriptor), DescriptorError::ReservedBits { descriptor, mask: 1 << bit });
     }
-    assert!(matches!(
-        error(GOOD & !(1 << 46)),
-        DescriptorError::Version { found: 0, .. }
-    ));
-    assert!(matches!(
-        error(GOOD | 1 << 48),
-        DescriptorError::Version { found: 5, .. }
-    ));
-    assert!(matches!(
-        error(GOOD | 1 << 52),
-        DescriptorError::AbsoluteLeadingDimension { .. }
-    ));
-    assert!(matches!(
-        error(GOOD | 1 << 50),
-        DescriptorError::BaseOffset { found: 2, .. }
-    ));
+    assert!(matches!(error(GOOD & !(1 << 46)), DescriptorError::Version { found: 0, .. }));
+    assert!(matches!(error(GOOD | 1 << 48), DescriptorError::Version { found: 5, .. }));
+    assert!(matches!(error(GOOD | 1 << 52), DescriptorError::AbsoluteLeadingDimension { .. }));
+    assert!(matches!(error(GOOD | 1 << 50), DescriptorError::BaseOffset { found: 2, .. }));
     for found in [3, 5, 7] {
         let descriptor = GOOD & !(7 << 61) | u64::from(found) << 61;
-        assert_eq!(
-            error(descriptor),
-            DescriptorError::Swizzle { descriptor, found }
-        );
+        assert_eq!(error(descriptor), DescriptorError::Swizzle { descriptor, found });
     }
     let hopper = SmemDescriptor::decode_sm90(GOOD);
-    assert!(matches!(
-        hopper,
-        Err(DescriptorError::ReservedBits {
-            mask: 0x4000_0000_0000,
-            ..
-        })
-    ));
+    assert!(matches!(hopper, Err(DescriptorError::ReservedBits { mask: 0x4000_0000_0000, .. })));
 }
 
 #[test]
 fn operands_that_do_not_go_with_their_layout() {
-    let descriptor = |swizzle| SmemDescriptor {
-        start: 0,
-        leading: 16,
-        stride: 1024,
-        swizzle,
-    };
+    let descriptor = |swizzle| SmemDescriptor { start: 0, leading: 16, stride: 1024, swizzle };
     let gather = |swizzle, major, packing, rows| {
         let read = &mut |_: u32, _: &mut [u8]| Ok::<(), Infallible>(());
-        descriptor(swizzle)
-            .gather(major, packing, rows, read)
-            .is_ok()
+        descriptor(swizzle).gather(major, packing, rows, read).is_ok()
     };
     use SwizzleMode::{B128, B128Atom32};
     assert!(gather(B128, Major::K, Packing::Bits32, 8));
@@ -164,12 +117,7 @@ fn operands_that_do_not_go_with_their_layout() {
 #[test]
 fn addresses_keep_18_bits() {
     let swizzle = SwizzleMode::None;
-    let d = SmemDescriptor {
-        start: 0x3_fff0,
-        leading: 0x20,
-        stride: 0x10,
-        swizzle,
-    };
+    let d = SmemDescriptor { start: 0x3_fff0, leading: 0x20, stride: 0x10, swizzle };
     assert_eq!(d.k_major_unit(1, 0), 0);
     assert_eq!(d.k_major_unit(0, 1), 0x10);
 }
@@ -189,76 +137,17 @@ fn plain_instruction_descriptors_of_the_field() {
     use AccumulatorType::{F16, F32, S32};
     let float = ElementType::Float;
     let cases = [
-        (
-            0x0840_0490,
-            MmaKind::F16,
-            false,
-            128,
-            256,
-            float(Format::Bf16),
-            F32,
-        ),
-        (
-            0x0820_0010,
-            MmaKind::F16,
-            false,
-            128,
-            128,
-            float(Format::F16),
-            F32,
-        ),
-        (
-            0x0820_0000,
-            MmaKind::F16,
-            false,
-            128,
-            128,
-            float(Format::F16),
-            F16,
-        ),
-        (
-            0x0820_0910,
-            MmaKind::Tf32,
-            false,
-            128,
-            128,
-            float(Format::Tf32),
-            F32,
-        ),
-        (
-            0x0840_0010,
-            MmaKind::F8f6f4,
-            false,
-            128,
-            256,
-            float(Format::E4m3),
-            F32,
-        ),
-        (
-            0x0820_04a0,
-            MmaKind::I8,
-            false,
-            128,
-            128,
-            ElementType::S8,
-            S32,
-        ),
-        (
-            0x1040_0490,
-            MmaKind::F16,
-            true,
-            256,
-            256,
-            float(Format::Bf16),
-            F32,
-        ),
+        (0x0840_0490, MmaKind::F16, false, 128, 256, float(Format::Bf16), F32),
+        (0x0820_0010, MmaKind::F16, false, 128, 128, float(Format::F16), F32),
+        (0x0820_0000, MmaKind::F16, false, 128, 128, float(Format::F16), F16),
+        (0x0820_0910, MmaKind::Tf32, false, 128, 128, float(Format::Tf32), F32),
+        (0x0840_0010, MmaKind::F8f6f4, false, 128, 256, float(Format::E4m3), F32),
+        (0x0820_04a0, MmaKind::I8, false, 128, 128, ElementType::S8, S32),
+        (0x1040_0490, MmaKind::F16, true, 256, 256, float(Format::Bf16), F32),
     ];
     for (bits, kind, pair, m, n, element, d) in cases {
         let idesc = decode(bits, kind, None, pair).unwrap();
-        assert_eq!(
-            (idesc.m, idesc.n, idesc.a, idesc.b, idesc.d),
-            (m, n, element, element, d)
-        );
+        assert_eq!((idesc.m, idesc.n, idesc.a, idesc.b, idesc.d), (m, n, element, element, d));
         assert_eq!((idesc.a_major, idesc.b_major), (Major::K, Major::K));
         assert!(!idesc.negate_a && !idesc.negate_b && !idesc.saturate && idesc.scale.is_none());
     }
@@ -268,109 +157,29 @@ fn plain_instruction_descriptors_of_the_field() {
     let flags = decode(0x0840_0490 | 1 << 14 | 1 << 15, MmaKind::F16, None, false).unwrap();
     assert!(!flags.negate_a && flags.negate_b);
     assert_eq!((flags.a_major, flags.b_major), (Major::Mn, Major::K));
-    assert!(
-        decode(0x0820_04a8, MmaKind::I8, None, false)
-            .unwrap()
-            .saturate
-    );
+    assert!(decode(0x0820_04a8, MmaKind::I8, None, false).unwrap().saturate);
 }
 
 #[test]
 fn block_scaled_instruction_descriptors_of_the_field() {
     let (x1, x2, x4) = (Some(ScaleVec::X1), Some(ScaleVec::X2), Some(ScaleVec::X4));
     let cases = [
-        (
-            0x08a0_0000,
-            MmaKind::Mxf8f6f4,
-            x1,
-            false,
-            128,
-            128,
-            Format::E4m3,
-            Format::Ue8m0,
-            (0, 0),
-        ),
-        (
-            0x68a0_0030,
-            MmaKind::Mxf8f6f4,
-            x1,
-            false,
-            128,
-            128,
-            Format::E4m3,
-            Format::Ue8m0,
-            (3, 3),
-        ),
-        (
-            0x08a0_0480,
-            MmaKind::Mxf4,
-            x2,
-            false,
-            128,
-            128,
-            Format::E2m1,
-            Format::Ue8m0,
-            (0, 0),
-        ),
-        (
-            0x48a0_04a0,
-            MmaKind::Mxf4,
-            x2,
-            false,
-            128,
-            128,
-            Format::E2m1,
-            Format::Ue8m0,
-            (2, 2),
-        ),
-        (
-            0x0820_0480,
-            MmaKind::Mxf4nvf4,
-            x4,
-            false,
-            128,
-            128,
-            Format::E2m1,
-            Format::Ue4m3,
-            (0, 0),
-        ),
-        (
-            0x0840_0480,
-            MmaKind::Mxf4nvf4,
-            x4,
-            false,
-            128,
-            256,
-            Format::E2m1,
-            Format::Ue4m3,
-            (0, 0),
-        ),
-        (
-            0x1040_0480,
-            MmaKind::Mxf4nvf4,
-            x4,
-            true,
-            256,
-            256,
-            Format::E2m1,
-            Format::Ue4m3,
-            (0, 0),
-        ),
+        (0x08a0_0000, MmaKind::Mxf8f6f4, x1, false, 128, 128, Format::E4m3, Format::Ue8m0, (0, 0)),
+        (0x68a0_0030, MmaKind::Mxf8f6f4, x1, false, 128, 128, Format::E4m3, Format::Ue8m0, (3, 3)),
+        (0x08a0_0480, MmaKind::Mxf4, x2, false, 128, 128, Format::E2m1, Format::Ue8m0, (0, 0)),
+        (0x48a0_04a0, MmaKind::Mxf4, x2, false, 128, 128, Format::E2m1, Format::Ue8m0, (2, 2)),
+        (0x0820_0480, MmaKind::Mxf4nvf4, x4, false, 128, 128, Format::E2m1, Format::Ue4m3, (0, 0)),
+        (0x0840_0480, MmaKind::Mxf4nvf4, x4, false, 128, 256, Format::E2m1, Format::Ue4m3, (0, 0)),
+        (0x1040_0480, MmaKind::Mxf4nvf4, x4, true, 256, 256, Format::E2m1, Format::Ue4m3, (0, 0)),
     ];
     for (bits, kind, vec, pair, m, n, element, scale, ids) in cases {
         let idesc = decode(bits, kind, vec, pair).unwrap();
         let factors = idesc.scale.unwrap();
         assert_eq!((idesc.m, idesc.n, idesc.d), (m, n, AccumulatorType::F32));
-        assert_eq!(
-            (idesc.a, idesc.b),
-            (ElementType::Float(element), ElementType::Float(element))
-        );
+        assert_eq!((idesc.a, idesc.b), (ElementType::Float(element), ElementType::Float(element)));
         assert_eq!((factors.format, (factors.a_id, factors.b_id)), (scale, ids));
     }
-    let one_sided = decode(0x28a0_0000, MmaKind::Mxf8f6f4, x1, false)
-        .unwrap()
-        .scale
-        .unwrap();
+    let one_sided = decode(0x28a0_0000, MmaKind::Mxf8f6f4, x1, false).unwrap().scale.unwrap();
     assert_eq!((one_sided.a_id, one_sided.b_id), (1, 0));
 }
 
@@ -393,39 +202,11 @@ fn illegal_instruction_descriptors() {
     assert!(matches!(nvfp4(0x0820_0484), IdescError::Sparse { .. }));
     assert!(matches!(nvfp4(0x8820_0480), IdescError::K96 { .. }));
     // Five is e2m1 where formats mix, and nothing here.
-    assert!(matches!(
-        nvfp4(0x0820_0680),
-        IdescError::Type {
-            operand: 'A',
-            code: 5,
-            ..
-        }
-    ));
-    assert!(matches!(
-        nvfp4(0x0820_0490),
-        IdescError::ScaleId {
-            operand: 'B',
-            id: 1,
-            ..
-        }
-    ));
-    assert!(matches!(
-        nvfp4(0x4820_0480),
-        IdescError::ScaleId {
-            operand: 'A',
-            id: 2,
-            ..
-        }
-    ));
+    assert!(matches!(nvfp4(0x0820_0680), IdescError::Type { operand: 'A', code: 5, .. }));
+    assert!(matches!(nvfp4(0x0820_0490), IdescError::ScaleId { operand: 'B', id: 1, .. }));
+    assert!(matches!(nvfp4(0x4820_0480), IdescError::ScaleId { operand: 'A', id: 2, .. }));
     let two = |bits| decode(bits, MmaKind::Mxf4nvf4, x2, false).unwrap_err();
-    assert!(matches!(
-        two(0x28a0_0480),
-        IdescError::ScaleId {
-            operand: 'A',
-            id: 1,
-            ..
-        }
-    ));
+    assert!(matches!(two(0x28a0_0480), IdescError::ScaleId { operand: 'A', id: 1, .. }));
     assert!(matches!(two(0x0820_0480), IdescError::ScaleType { .. }));
     let mx8 = decode(0x0820_0000, MmaKind::Mxf8f6f4, x1, false).unwrap_err();
     assert!(matches!(mx8, IdescError::ScaleType { .. }));
@@ -436,10 +217,7 @@ fn illegal_instruction_descriptors() {
         (MmaKind::Mxf4nvf4, x1),
         (MmaKind::F16, x1),
     ] {
-        assert_eq!(
-            decode(0, kind, vec, false),
-            Err(IdescError::ScaleVec { kind, vec })
-        );
+        assert_eq!(decode(0, kind, vec, false), Err(IdescError::ScaleVec { kind, vec }));
     }
     // bf16 cannot accumulate in f16, tf32 neither.
     let error = decode(0x0840_0480, MmaKind::F16, None, false).unwrap_err();
@@ -462,10 +240,7 @@ fn shapes_are_those_of_the_table() {
         decode(types | (n / 8) << 17 | (m / 16) << 24, kind, vec, pair).is_ok()
     };
     let widths = |kind, vec, pair, m| -> Vec<u32> {
-        (0..=63)
-            .map(|n| 8 * n)
-            .filter(|&n| legal(kind, vec, pair, m, n))
-            .collect()
+        (0..=63).map(|n| 8 * n).filter(|&n| legal(kind, vec, pair, m, n)).collect()
     };
     let steps = |step: u32| -> Vec<u32> { (1..=256 / step).map(|i| i * step).collect() };
     for kind in [MmaKind::F16, MmaKind::Tf32, MmaKind::F8f6f4] {
@@ -482,11 +257,8 @@ fn shapes_are_those_of_the_table() {
     assert_eq!(widths(MmaKind::I8, None, false, 64), i8);
     assert_eq!(widths(MmaKind::I8, None, false, 128), i8);
     assert_eq!(widths(MmaKind::I8, None, true, 256), steps(32));
-    let scaled = [
-        (MmaKind::Mxf8f6f4, ScaleVec::X1),
-        (MmaKind::Mxf4, ScaleVec::X2),
-        (MmaKind::Mxf4nvf4, ScaleVec::X4),
-    ];
+    let scaled =
+        [(MmaKind::Mxf8f6f4, ScaleVec::X1), (MmaKind::Mxf4, ScaleVec::X2), (MmaKind::Mxf4nvf4, ScaleVec::X4)];
     for (kind, vec) in scaled {
         assert_eq!(widths(kind, Some(vec), false, 128), steps(8));
         assert_eq!(widths(kind, Some(vec), true, 128), steps(16));

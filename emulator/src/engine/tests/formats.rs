@@ -4,22 +4,11 @@ use crate::engine::format::{E2M1, E4M3, E5M2, Format, Overflow, Rounding, UE8M0}
 use half::{bf16, f16};
 use proptest::prelude::*;
 
-const SMALL: [Format; 6] = [
-    Format::E2m1,
-    Format::E2m3,
-    Format::E3m2,
-    Format::E4m3,
-    Format::E5m2,
-    Format::F16,
-];
+const SMALL: [Format; 6] =
+    [Format::E2m1, Format::E2m3, Format::E3m2, Format::E4m3, Format::E5m2, Format::F16];
 
-const ROUNDINGS: [Rounding; 5] = [
-    Rounding::NearestEven,
-    Rounding::NearestAway,
-    Rounding::TowardZero,
-    Rounding::Down,
-    Rounding::Up,
-];
+const ROUNDINGS: [Rounding; 5] =
+    [Rounding::NearestEven, Rounding::NearestAway, Rounding::TowardZero, Rounding::Down, Rounding::Up];
 
 #[test]
 fn values_of_the_definitions() {
@@ -29,22 +18,10 @@ fn values_of_the_definitions() {
         assert_eq!(E2M1[code + 8].to_bits(), (-value).to_bits());
     }
     let decode = |format: Format, codes: [u32; 4]| codes.map(|code| format.decode(code));
-    assert_eq!(
-        decode(Format::E2m3, [1, 7, 8, 31]),
-        [0.125, 0.875, 1.0, 7.5]
-    );
-    assert_eq!(
-        decode(Format::E3m2, [1, 3, 4, 31]),
-        [0.0625, 0.1875, 0.25, 28.0]
-    );
-    assert_eq!(
-        decode(Format::E4m3, [1, 8, 0x7e, 0xb8]),
-        [2f32.powi(-9), 2f32.powi(-6), 448.0, -1.0]
-    );
-    assert_eq!(
-        decode(Format::E5m2, [1, 4, 0x7b, 0xbc]),
-        [2f32.powi(-16), 2f32.powi(-14), 57344.0, -1.0]
-    );
+    assert_eq!(decode(Format::E2m3, [1, 7, 8, 31]), [0.125, 0.875, 1.0, 7.5]);
+    assert_eq!(decode(Format::E3m2, [1, 3, 4, 31]), [0.0625, 0.1875, 0.25, 28.0]);
+    assert_eq!(decode(Format::E4m3, [1, 8, 0x7e, 0xb8]), [2f32.powi(-9), 2f32.powi(-6), 448.0, -1.0]);
+    assert_eq!(decode(Format::E5m2, [1, 4, 0x7b, 0xbc]), [2f32.powi(-16), 2f32.powi(-14), 57344.0, -1.0]);
     assert_eq!(E5M2[0x7c], f32::INFINITY);
     assert_eq!(E5M2[0xfc], f32::NEG_INFINITY);
     let nans = [E4M3[0x7f], E4M3[0xff], E5M2[0x7d], E5M2[0xff], UE8M0[0xff]];
@@ -57,10 +34,7 @@ fn values_of_the_definitions() {
         let (unsigned, e4m3) = (Format::Ue4m3.decode(code as u32), E4M3[code & 0x7f]);
         assert!(unsigned == e4m3 || unsigned.is_nan() && e4m3.is_nan());
     }
-    assert_eq!(
-        Format::Tf32.decode(0x3f80_3fff),
-        f32::from_bits(0x3f80_2000)
-    );
+    assert_eq!(Format::Tf32.decode(0x3f80_3fff), f32::from_bits(0x3f80_2000));
 }
 
 #[test]
@@ -69,29 +43,14 @@ fn sixteen_bit_formats_agree_with_the_half_crate() {
         let same = |a: f32, b: f32| {
             a == b && a.is_sign_negative() == b.is_sign_negative() || a.is_nan() && b.is_nan()
         };
-        assert!(
-            same(
-                Format::F16.decode(code.into()),
-                f16::from_bits(code).to_f32()
-            ),
-            "{code:#x}"
-        );
-        assert!(
-            same(
-                Format::Bf16.decode(code.into()),
-                bf16::from_bits(code).to_f32()
-            ),
-            "{code:#x}"
-        );
+        assert!(same(Format::F16.decode(code.into()), f16::from_bits(code).to_f32()), "{code:#x}");
+        assert!(same(Format::Bf16.decode(code.into()), bf16::from_bits(code).to_f32()), "{code:#x}");
     }
 }
 
 #[test]
 fn every_code_encodes_to_itself() {
-    for format in SMALL
-        .into_iter()
-        .chain([Format::Bf16, Format::Ue8m0, Format::Ue4m3])
-    {
+    for format in SMALL.into_iter().chain([Format::Bf16, Format::Ue8m0, Format::Ue4m3]) {
         for code in 0..1u32 << format.bits() {
             let value = format.decode(code);
             let sign_ignored = format == Format::Ue4m3 && code > 0x7f;
@@ -99,11 +58,7 @@ fn every_code_encodes_to_itself() {
                 continue;
             }
             for rounding in ROUNDINGS {
-                assert_eq!(
-                    format.encode(value, rounding, Overflow::Ieee),
-                    code,
-                    "{format:?}"
-                );
+                assert_eq!(format.encode(value, rounding, Overflow::Ieee), code, "{format:?}");
             }
         }
     }
@@ -111,9 +66,7 @@ fn every_code_encodes_to_itself() {
 
 #[test]
 fn what_cannot_be_encoded() {
-    let encode = |format: Format, value: f32, overflow| {
-        format.encode(value, Rounding::NearestEven, overflow)
-    };
+    let encode = |format: Format, value: f32, overflow| format.encode(value, Rounding::NearestEven, overflow);
     use Overflow::{Ieee, Satfinite};
     let (inf, nan) = (f32::INFINITY, f32::NAN);
     // NaN becomes the largest value where there is none.
@@ -130,20 +83,11 @@ fn what_cannot_be_encoded() {
     assert_eq!(encode(Format::F16, 65520.0, Satfinite), 0x7bff);
     assert_eq!(encode(Format::F16, nan, Ieee), 0x7fff);
     assert_eq!(encode(Format::Bf16, f32::MAX, Ieee), 0x7f80);
-    assert_eq!(
-        Format::Bf16.encode(f32::MAX, Rounding::TowardZero, Ieee),
-        0x7f7f
-    );
+    assert_eq!(Format::Bf16.encode(f32::MAX, Rounding::TowardZero, Ieee), 0x7f7f);
     assert_eq!(Format::F16.encode(-1e6, Rounding::Up, Ieee), 0xfbff);
     assert_eq!(Format::F16.encode(-1e6, Rounding::Down, Ieee), 0xfc00);
-    assert_eq!(
-        Format::Tf32.encode(1.0 + 2f32.powi(-11), Rounding::NearestAway, Ieee),
-        0x3f80_2000
-    );
-    assert_eq!(
-        Format::Tf32.encode(1.0 + 2f32.powi(-11), Rounding::NearestEven, Ieee),
-        0x3f80_0000
-    );
+    assert_eq!(Format::Tf32.encode(1.0 + 2f32.powi(-11), Rounding::NearestAway, Ieee), 0x3f80_2000);
+    assert_eq!(Format::Tf32.encode(1.0 + 2f32.powi(-11), Rounding::NearestEven, Ieee), 0x3f80_0000);
 }
 
 #[test]
@@ -164,11 +108,7 @@ fn ue8m0_rounds_exponents() {
 
 /// The code that `rounding` picks, found by looking at every magnitude of the format.
 fn search(format: Format, value: f32, rounding: Rounding) -> u32 {
-    let sign = if value.is_sign_negative() {
-        1 << (format.bits() - 1)
-    } else {
-        0
-    };
+    let sign = if value.is_sign_negative() { 1 << (format.bits() - 1) } else { 0 };
     let exact = f64::from(value.abs());
     let finite = |code: &u32| format.decode(*code).is_finite();
     let largest = (0..1 << (format.bits() - 1)).filter(finite).max().unwrap();
@@ -178,18 +118,8 @@ fn search(format: Format, value: f32, rounding: Rounding) -> u32 {
     if exact >= above_largest {
         return sign | largest;
     }
-    let below = (0..=largest)
-        .rev()
-        .find(|&code| real(code) <= exact)
-        .unwrap();
-    let (low, high) = (
-        real(below),
-        if below == largest {
-            above_largest
-        } else {
-            real(below + 1)
-        },
-    );
+    let below = (0..=largest).rev().find(|&code| real(code) <= exact).unwrap();
+    let (low, high) = (real(below), if below == largest { above_largest } else { real(below + 1) });
     let up = match rounding {
         _ if exact == low => false,
         Rounding::TowardZero => false,

@@ -12,22 +12,14 @@ fn labelled() -> Tmem {
     assert_eq!(tmem.alloc(512), Ok(Some(0)));
     for lane in 0..128 {
         for column in 0..512 {
-            tmem.write(lane << 16 | column, lane << 16 | column)
-                .unwrap();
+            tmem.write(lane << 16 | column, lane << 16 | column).unwrap();
         }
     }
     tmem
 }
 
 fn transfer(shape: LdStShape, repeat: u32, address: u32, warp: u32) -> Transfer {
-    Transfer {
-        shape,
-        repeat,
-        packed: false,
-        half_split: 0,
-        address,
-        warp,
-    }
+    Transfer { shape, repeat, packed: false, half_split: 0, address, warp }
 }
 
 fn load(tmem: &Tmem, transfer: Transfer) -> Vec<[u32; 32]> {
@@ -46,21 +38,13 @@ fn figure(shape: LdStShape, t: u32, r: u32) -> (u32, u32) {
         // A quarter-warp row of four words; odd registers are rows 8.. .
         LdStShape::S16x128b => ((r & 1) * 8 + (t >> 2), (r >> 1) * 4 + (t & 3)),
         // The accumulator fragment of mma.sync.
-        LdStShape::S16x256b => (
-            (r >> 1 & 1) * 8 + (t >> 2),
-            (r >> 2) * 8 + (t & 3) * 2 + (r & 1),
-        ),
+        LdStShape::S16x256b => ((r >> 1 & 1) * 8 + (t >> 2), (r >> 2) * 8 + (t & 3) * 2 + (r & 1)),
         LdStShape::S16x32bx2 => (t & 15, r),
     }
 }
 
-const SHAPES: [LdStShape; 5] = [
-    LdStShape::S32x32b,
-    LdStShape::S16x64b,
-    LdStShape::S16x128b,
-    LdStShape::S16x256b,
-    LdStShape::S16x32bx2,
-];
+const SHAPES: [LdStShape; 5] =
+    [LdStShape::S32x32b, LdStShape::S16x64b, LdStShape::S16x128b, LdStShape::S16x256b, LdStShape::S16x32bx2];
 
 #[test]
 fn loads_follow_the_table() {
@@ -71,13 +55,8 @@ fn loads_follow_the_table() {
             let split = 64;
             let lane = if shape == LdStShape::S32x32b { 0 } else { 16 };
             let address = lane << 16 | column;
-            let loaded = load(
-                &tmem,
-                Transfer {
-                    half_split: split,
-                    ..transfer(shape, repeat, address, warp)
-                },
-            );
+            let loaded =
+                load(&tmem, Transfer { half_split: split, ..transfer(shape, repeat, address, warp) });
             for (r, threads) in (0..).zip(&loaded) {
                 for (t, &word) in (0..).zip(threads) {
                     let (row, c) = figure(shape, t, r);
@@ -110,21 +89,14 @@ fn every_shape_reaches_every_word_once() {
         let lanes = words.iter().map(|w| w.1.0).max().unwrap() + 1;
         let columns = words.iter().map(|w| w.1.1).max().unwrap() + 1;
         let halves = if shape == LdStShape::S16x32bx2 { 2 } else { 1 };
-        assert_eq!(
-            lanes * columns * halves,
-            32 * shape.registers(repeat),
-            "{shape:?}"
-        );
+        assert_eq!(lanes * columns * halves, 32 * shape.registers(repeat), "{shape:?}");
     }
 }
 
 #[test]
 fn the_second_address_may_lie_in_other_lanes() {
     let tmem = labelled();
-    let far = Transfer {
-        half_split: 16 << 16,
-        ..transfer(LdStShape::S16x32bx2, 2, 7, 3)
-    };
+    let far = Transfer { half_split: 16 << 16, ..transfer(LdStShape::S16x32bx2, 2, 7, 3) };
     let loaded = load(&tmem, far);
     assert_eq!(loaded[1][3], (96 + 3) << 16 | 8);
     assert_eq!(loaded[1][16 + 3], (96 + 16 + 3) << 16 | 8);
@@ -134,14 +106,8 @@ fn the_second_address_may_lie_in_other_lanes() {
 fn packed_transfers_take_two_columns_a_register() {
     let tmem = labelled();
     for shape in SHAPES {
-        let packed = Transfer {
-            packed: true,
-            ..transfer(shape, 4, 96 << 16 | 20, 3)
-        };
-        let packed = Transfer {
-            half_split: 100,
-            ..packed
-        };
+        let packed = Transfer { packed: true, ..transfer(shape, 4, 96 << 16 | 20, 3) };
+        let packed = Transfer { half_split: 100, ..packed };
         for (r, threads) in (0..).zip(load(&tmem, packed)) {
             for (t, word) in (0..).zip(threads) {
                 let (_, c) = figure(shape, t, r);
@@ -152,12 +118,8 @@ fn packed_transfers_take_two_columns_a_register() {
         }
     }
     let mut tmem = labelled();
-    let unpack = Transfer {
-        packed: true,
-        ..transfer(LdStShape::S32x32b, 1, 20, 1)
-    };
-    tmem.store_warp(&unpack, &[std::array::from_fn(|t| 0xabcd_0000 + t as u32)])
-        .unwrap();
+    let unpack = Transfer { packed: true, ..transfer(LdStShape::S32x32b, 1, 20, 1) };
+    tmem.store_warp(&unpack, &[std::array::from_fn(|t| 0xabcd_0000 + t as u32)]).unwrap();
     assert_eq!(tmem.read((32 + 5) << 16 | 20), Ok(5));
     assert_eq!(tmem.read((32 + 5) << 16 | 21), Ok(0xabcd));
     assert_eq!(tmem.read((32 + 5) << 16 | 22), Ok((32 + 5) << 16 | 22));
@@ -241,10 +203,7 @@ proptest! {
 fn misuse_of_the_allocator() {
     let mut tmem = Tmem::new();
     for columns in [0, 16, 48, 1024, u32::MAX] {
-        assert_eq!(
-            tmem.alloc(columns),
-            Err(TmemError::AllocationSize { columns })
-        );
+        assert_eq!(tmem.alloc(columns), Err(TmemError::AllocationSize { columns }));
     }
     assert_eq!(tmem.alloc(256), Ok(Some(0)));
     assert_eq!(tmem.alloc(256), Ok(Some(256)));
@@ -263,82 +222,22 @@ fn misuse_of_the_allocator() {
 #[test]
 fn words_remember_what_happened_to_them() {
     let mut tmem = Tmem::new();
-    assert_eq!(
-        tmem.read(5),
-        Err(TmemError::Unallocated { lane: 0, column: 5 })
-    );
+    assert_eq!(tmem.read(5), Err(TmemError::Unallocated { lane: 0, column: 5 }));
     tmem.alloc(64).unwrap();
-    assert_eq!(
-        tmem.read(9 << 16 | 63),
-        Err(TmemError::NeverWritten {
-            lane: 9,
-            column: 63
-        })
-    );
-    assert_eq!(
-        tmem.read(64),
-        Err(TmemError::Unallocated {
-            lane: 0,
-            column: 64
-        })
-    );
+    assert_eq!(tmem.read(9 << 16 | 63), Err(TmemError::NeverWritten { lane: 9, column: 63 }));
+    assert_eq!(tmem.read(64), Err(TmemError::Unallocated { lane: 0, column: 64 }));
     tmem.row_mut(9, 10, 50).unwrap().fill(1);
     assert!(tmem.row(9, 10, 50).is_ok());
-    assert_eq!(
-        tmem.row(9, 10, 51),
-        Err(TmemError::NeverWritten {
-            lane: 9,
-            column: 60
-        })
-    );
-    assert_eq!(
-        tmem.row(9, 9, 2),
-        Err(TmemError::NeverWritten { lane: 9, column: 9 })
-    );
-    assert_eq!(
-        tmem.row(9, 60, 5),
-        Err(TmemError::Unallocated {
-            lane: 9,
-            column: 64
-        })
-    );
-    assert_eq!(
-        tmem.row(9, 500, 20),
-        Err(TmemError::OutOfBounds {
-            lane: 9,
-            column: 512
-        })
-    );
-    assert_eq!(
-        tmem.row(128, 0, 1),
-        Err(TmemError::OutOfBounds {
-            lane: 128,
-            column: 0
-        })
-    );
+    assert_eq!(tmem.row(9, 10, 51), Err(TmemError::NeverWritten { lane: 9, column: 60 }));
+    assert_eq!(tmem.row(9, 9, 2), Err(TmemError::NeverWritten { lane: 9, column: 9 }));
+    assert_eq!(tmem.row(9, 60, 5), Err(TmemError::Unallocated { lane: 9, column: 64 }));
+    assert_eq!(tmem.row(9, 500, 20), Err(TmemError::OutOfBounds { lane: 9, column: 512 }));
+    assert_eq!(tmem.row(128, 0, 1), Err(TmemError::OutOfBounds { lane: 128, column: 0 }));
     tmem.dealloc(0, 64).unwrap();
-    assert_eq!(
-        tmem.read(9 << 16 | 10),
-        Err(TmemError::UseAfterFree {
-            lane: 9,
-            column: 10
-        })
-    );
-    assert_eq!(
-        tmem.write(10, 0),
-        Err(TmemError::UseAfterFree {
-            lane: 0,
-            column: 10
-        })
-    );
+    assert_eq!(tmem.read(9 << 16 | 10), Err(TmemError::UseAfterFree { lane: 9, column: 10 }));
+    assert_eq!(tmem.write(10, 0), Err(TmemError::UseAfterFree { lane: 0, column: 10 }));
     tmem.alloc(64).unwrap();
-    assert_eq!(
-        tmem.read(9 << 16 | 10),
-        Err(TmemError::NeverWritten {
-            lane: 9,
-            column: 10
-        })
-    );
+    assert_eq!(tmem.read(9 << 16 | 10), Err(TmemError::NeverWritten { lane: 9, column: 10 }));
 }
 
 #[test]
@@ -346,72 +245,33 @@ fn warps_keep_to_their_lanes() {
     let tmem = labelled();
     let mut out = vec![[0; 32]; 4];
     let shape = LdStShape::S32x32b;
-    assert!(
-        tmem.load_warp(&transfer(shape, 4, 64 << 16, 6), &mut out)
-            .is_ok()
-    );
+    assert!(tmem.load_warp(&transfer(shape, 4, 64 << 16, 6), &mut out).is_ok());
     assert!(tmem.load_warp(&transfer(shape, 4, 0, 6), &mut out).is_ok());
     let foreign = tmem.load_warp(&transfer(shape, 4, 32 << 16, 6), &mut out);
-    assert!(matches!(
-        foreign,
-        Err(TmemError::ForeignLanes {
-            lane: 32,
-            warp: 2,
-            first: 64,
-            ..
-        })
-    ));
+    assert!(matches!(foreign, Err(TmemError::ForeignLanes { lane: 32, warp: 2, first: 64, .. })));
     let crooked = tmem.load_warp(&transfer(shape, 4, 16 << 16, 0), &mut out);
-    assert!(matches!(
-        crooked,
-        Err(TmemError::LaneAlignment {
-            lane: 16,
-            multiple: 32,
-            ..
-        })
-    ));
+    assert!(matches!(crooked, Err(TmemError::LaneAlignment { lane: 16, multiple: 32, .. })));
     let crooked = tmem.load_warp(&transfer(LdStShape::S16x64b, 4, 8 << 16, 0), &mut out);
-    assert!(matches!(
-        crooked,
-        Err(TmemError::LaneAlignment {
-            lane: 8,
-            multiple: 16,
-            ..
-        })
-    ));
+    assert!(matches!(crooked, Err(TmemError::LaneAlignment { lane: 8, multiple: 16, .. })));
     let beyond = tmem.load_warp(&transfer(shape, 4, 510, 0), &mut out);
-    assert!(
-        matches!(beyond, Err(TmemError::OutOfBounds { column: 512, .. })),
-        "{beyond:?}"
-    );
-    for (shape, repeat) in [
-        (shape, 3),
-        (shape, 256),
-        (LdStShape::S16x256b, 64),
-        (shape, 8),
-    ] {
+    assert!(matches!(beyond, Err(TmemError::OutOfBounds { column: 512, .. })), "{beyond:?}");
+    for (shape, repeat) in [(shape, 3), (shape, 256), (LdStShape::S16x256b, 64), (shape, 8)] {
         let wrong = tmem.load_warp(&transfer(shape, repeat, 0, 0), &mut out);
-        assert!(
-            matches!(wrong, Err(TmemError::Registers { .. })),
-            "{shape:?} x{repeat}"
-        );
+        assert!(matches!(wrong, Err(TmemError::Registers { .. })), "{shape:?} x{repeat}");
     }
     assert_eq!(SHAPES.map(LdStShape::max_repeat), [128, 128, 64, 32, 128]);
 }
 
 /// Copies from memory whose byte at address a is a mix of a.
 fn copy(shape: CpShape, decompress: Option<CpDecompress>, descriptor: u64) -> (Tmem, Vec<u8>) {
-    let memory: Vec<u8> = (0..32768u32)
-        .map(|a| (a.wrapping_mul(0x9e37_79b1) >> 13) as u8)
-        .collect();
+    let memory: Vec<u8> = (0..32768u32).map(|a| (a.wrapping_mul(0x9e37_79b1) >> 13) as u8).collect();
     let mut tmem = Tmem::new();
     tmem.alloc(64).unwrap();
     let read = &mut |address: u32, bytes: &mut [u8]| -> Result<(), String> {
         bytes.copy_from_slice(&memory[address as usize..address as usize + bytes.len()]);
         Ok(())
     };
-    tmem.copy_from_smem(shape, decompress, 8, descriptor, read)
-        .unwrap();
+    tmem.copy_from_smem(shape, decompress, 8, descriptor, read).unwrap();
     (tmem, memory)
 }
 
@@ -419,8 +279,7 @@ fn copy(shape: CpShape, decompress: Option<CpDecompress>, descriptor: u64) -> (T
 const SBO: usize = 144;
 const LBO: usize = 4096;
 const CP_START: usize = 512;
-const CP: u64 =
-    1 << 46 | (SBO as u64 / 16) << 32 | (LBO as u64 / 16) << 16 | (CP_START as u64 / 16);
+const CP: u64 = 1 << 46 | (SBO as u64 / 16) << 32 | (LBO as u64 / 16) << 16 | (CP_START as u64 / 16);
 
 #[test]
 fn copies_follow_the_table() {
@@ -447,8 +306,7 @@ fn copies_follow_the_table() {
         for row in 0..rows {
             for lane in lanes(shape, row) {
                 for column in 0..columns {
-                    let at =
-                        CP_START + row % 8 * 16 + row / 8 * SBO + column / 4 * LBO + column % 4 * 4;
+                    let at = CP_START + row % 8 * 16 + row / 8 * SBO + column / 4 * LBO + column % 4 * 4;
                     let expected = u32::from_le_bytes([0, 1, 2, 3].map(|i| memory[at + i]));
                     let address = ((lane << 16) | (8 + column)) as u32;
                     assert_eq!(tmem.read(address), Ok(expected), "{shape:?}, row {row}");
@@ -456,9 +314,7 @@ fn copies_follow_the_table() {
                 }
             }
         }
-        let written = (0..128u32 * 64)
-            .filter(|i| tmem.is_written(((i / 64) << 16) | (i % 64)))
-            .count();
+        let written = (0..128u32 * 64).filter(|i| tmem.is_written(((i / 64) << 16) | (i % 64))).count();
         assert_eq!(written, words, "{shape:?}");
     }
 }
@@ -495,10 +351,7 @@ fn copies_read_swizzled_rows() {
 
 #[test]
 fn copies_decompress() {
-    for (decompress, width, low) in [
-        (CpDecompress::B4x16P64, 4, 2),
-        (CpDecompress::B6x16P32, 6, 0),
-    ] {
+    for (decompress, width, low) in [(CpDecompress::B4x16P64, 4, 2), (CpDecompress::B6x16P32, 6, 0)] {
         let (tmem, memory) = copy(CpShape::S128x128b, Some(decompress), CP);
         for row in 0..128usize {
             let at = CP_START + row % 8 * 16 + row / 8 * SBO;
@@ -508,11 +361,7 @@ fn copies_decompress() {
             for element in 0..16usize {
                 let code = (bits >> (element * width)) as u8 & ((1 << width) - 1);
                 let word = tmem.read(((row << 16) | (8 + element / 4)) as u32).unwrap();
-                assert_eq!(
-                    word.to_le_bytes()[element % 4],
-                    code << low,
-                    "{decompress:?}"
-                );
+                assert_eq!(word.to_le_bytes()[element % 4], code << low, "{decompress:?}");
             }
         }
     }
@@ -527,27 +376,12 @@ fn copies_are_refused_by_whoever_is_concerned() {
     let refused = tmem.copy_from_smem(shape, None, 0, CP, fail);
     assert_eq!(refused, Err(CpError::Memory(CP_START as u32)));
     let refused = tmem.copy_from_smem(shape, None, 0, CP & !(1 << 46), fail);
-    assert!(matches!(
-        refused,
-        Err(CpError::Descriptor(DescriptorError::Version { .. }))
-    ));
+    assert!(matches!(refused, Err(CpError::Descriptor(DescriptorError::Version { .. }))));
     let read = &mut |_: u32, _: &mut [u8]| Ok::<(), u32>(());
     let refused = tmem.copy_from_smem(shape, None, 30, CP, read);
-    assert_eq!(
-        refused,
-        Err(CpError::Tmem(TmemError::Unallocated {
-            lane: 0,
-            column: 32
-        }))
-    );
+    assert_eq!(refused, Err(CpError::Tmem(TmemError::Unallocated { lane: 0, column: 32 })));
     let refused = tmem.copy_from_smem(shape, None, 1 << 16, CP, read);
-    assert_eq!(
-        refused,
-        Err(CpError::Tmem(TmemError::OutOfBounds {
-            lane: 128,
-            column: 0
-        }))
-    );
+    assert_eq!(refused, Err(CpError::Tmem(TmemError::OutOfBounds { lane: 128, column: 0 })));
 }
 
 #[test]
@@ -567,8 +401,5 @@ fn shifts_move_lanes_down_by_one() {
         }
     }
     let crooked = tmem.shift_down(16 << 16);
-    assert!(matches!(
-        crooked,
-        Err(TmemError::LaneAlignment { lane: 16, .. })
-    ));
+    assert!(matches!(crooked, Err(TmemError::LaneAlignment { lane: 16, .. })));
 }

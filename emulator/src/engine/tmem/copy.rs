@@ -104,9 +104,7 @@ impl Tmem {
                 read(source.k_major_unit(row, unit), &mut bytes).map_err(CpError::Memory)?;
                 let bytes = match decompress {
                     None => bytes,
-                    Some(CpDecompress::B4x16P64) => {
-                        spread_slots(Packing::Slot4, bytes).map(|code| code << 2)
-                    }
+                    Some(CpDecompress::B4x16P64) => spread_slots(Packing::Slot4, bytes).map(|code| code << 2),
                     Some(CpDecompress::B6x16P32) => spread_slots(Packing::Slot6, bytes),
                 };
                 let (first, count, step) = shape.lanes(row);
@@ -135,22 +133,14 @@ impl Tmem {
         let base = TmemAddress::from_bits(address);
         if !base.lane.is_multiple_of(32) {
             let (lane, what) = (base.lane, "tcgen05.shift");
-            return Err(TmemError::LaneAlignment {
-                address,
-                lane,
-                multiple: 32,
-                what,
-            });
+            return Err(TmemError::LaneAlignment { address, lane, multiple: 32, what });
         }
         for lane in base.lane..LANES - 1 {
             let mut moved = [0; 8];
             moved.copy_from_slice(self.row(lane + 1, base.column, 8)?);
             self.row_mut(lane, base.column, 8)?.copy_from_slice(&moved);
         }
-        for lane in (31..LANES - 1)
-            .step_by(32)
-            .filter(|&lane| lane >= base.lane)
-        {
+        for lane in (31..LANES - 1).step_by(32).filter(|&lane| lane >= base.lane) {
             self.forget(lane, base.column, 8);
         }
         Ok(())

@@ -34,10 +34,7 @@ pub struct TmemAddress {
 impl TmemAddress {
     /// Splits the 32-bit form.
     pub const fn from_bits(bits: u32) -> Self {
-        Self {
-            lane: bits >> 16,
-            column: bits & 0xffff,
-        }
+        Self { lane: bits >> 16, column: bits & 0xffff }
     }
 
     /// The 32-bit form.
@@ -56,17 +53,13 @@ pub enum TmemError {
         columns: u32,
     },
     /// `alloc` after `relinquish_alloc_permit`.
-    #[error(
-        "TMEM allocation of {columns} columns after this CTA relinquished its permit to allocate"
-    )]
+    #[error("TMEM allocation of {columns} columns after this CTA relinquished its permit to allocate")]
     Relinquished {
         /// Columns asked for.
         columns: u32,
     },
     /// An allocation larger than an earlier one of the same CTA.
-    #[error(
-        "TMEM allocation of {columns} columns after one of {earlier}: a CTA's allocations must not grow"
-    )]
+    #[error("TMEM allocation of {columns} columns after one of {earlier}: a CTA's allocations must not grow")]
     GrowingAllocation {
         /// Columns asked for.
         columns: u32,
@@ -132,9 +125,7 @@ pub enum TmemError {
         last: u32,
     },
     /// The lane field does not fit the shape.
-    #[error(
-        "TMEM address {address:#010x}: lane {lane} is not a multiple of {multiple} as {what} needs"
-    )]
+    #[error("TMEM address {address:#010x}: lane {lane} is not a multiple of {multiple} as {what} needs")]
     LaneAlignment {
         /// The address in the instruction.
         address: u32,
@@ -241,10 +232,7 @@ impl Tmem {
             let end = first + columns;
             word_span(first, end).any(|w| self.live[w] & range_mask(w, first, end) != 0)
         };
-        let Some(first) = (0..COLUMNS)
-            .step_by(columns as usize)
-            .find(|&first| !taken(first))
-        else {
+        let Some(first) = (0..COLUMNS).step_by(columns as usize).find(|&first| !taken(first)) else {
             return Ok(None);
         };
         let end = first + columns;
@@ -258,13 +246,7 @@ impl Tmem {
         }
         self.allocations.push((first, columns));
         self.last_size = Some(columns);
-        Ok(Some(
-            TmemAddress {
-                lane: 0,
-                column: first,
-            }
-            .to_bits(),
-        ))
+        Ok(Some(TmemAddress { lane: 0, column: first }.to_bits()))
     }
 
     /// `tcgen05.dealloc`.
@@ -273,10 +255,7 @@ impl Tmem {
     /// [`TmemError::NotAllocated`] unless `address` and `columns` are those of a live allocation.
     pub fn dealloc(&mut self, address: u32, columns: u32) -> Result<(), TmemError> {
         let at = TmemAddress::from_bits(address);
-        let found = self
-            .allocations
-            .iter()
-            .position(|&live| live == (at.column, columns));
+        let found = self.allocations.iter().position(|&live| live == (at.column, columns));
         let Some(index) = found.filter(|_| at.lane == 0) else {
             return Err(TmemError::NotAllocated { address, columns });
         };
@@ -304,11 +283,7 @@ impl Tmem {
     fn check_live(&self, lane: u32, column: u32, count: u32) -> Result<(), TmemError> {
         let end = column.saturating_add(count);
         if lane >= LANES || end > COLUMNS {
-            let column = if lane >= LANES {
-                column
-            } else {
-                column.max(COLUMNS)
-            };
+            let column = if lane >= LANES { column } else { column.max(COLUMNS) };
             return Err(TmemError::OutOfBounds { lane, column });
         }
         for w in word_span(column, end) {

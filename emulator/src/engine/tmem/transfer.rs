@@ -75,13 +75,7 @@ impl Transfer {
         let fits = self.repeat.is_power_of_two() && self.repeat <= limit;
         if !fits || registers != expected as usize {
             let (shape, repeat) = (self.shape, self.repeat);
-            return Err(TmemError::Registers {
-                shape,
-                repeat,
-                registers,
-                expected,
-                limit,
-            });
+            return Err(TmemError::Registers { shape, repeat, registers, expected, limit });
         }
         let low = self.base(self.address)?;
         let high = match self.shape {
@@ -99,38 +93,17 @@ impl Transfer {
         let quarter = at.lane & !31;
         if quarter != 0 && quarter != first {
             let last = first + 31;
-            return Err(TmemError::ForeignLanes {
-                address,
-                lane: at.lane,
-                warp,
-                first,
-                last,
-            });
+            return Err(TmemError::ForeignLanes { address, lane: at.lane, warp, first, last });
         }
-        let multiple = if self.shape == LdStShape::S32x32b {
-            32
-        } else {
-            16
-        };
+        let multiple = if self.shape == LdStShape::S32x32b { 32 } else { 16 };
         if !at.lane.is_multiple_of(multiple) {
             let what = "the shape";
-            return Err(TmemError::LaneAlignment {
-                address,
-                lane: at.lane,
-                multiple,
-                what,
-            });
+            return Err(TmemError::LaneAlignment { address, lane: at.lane, multiple, what });
         }
         if at.column >= COLUMNS {
-            return Err(TmemError::OutOfBounds {
-                lane: at.lane,
-                column: at.column,
-            });
+            return Err(TmemError::OutOfBounds { lane: at.lane, column: at.column });
         }
-        Ok(TmemAddress {
-            lane: first + at.lane % 32,
-            column: at.column,
-        })
+        Ok(TmemAddress { lane: first + at.lane % 32, column: at.column })
     }
 }
 
@@ -172,15 +145,9 @@ impl Tmem {
     /// # Errors
     /// A repeat or register count that the shape lacks, lanes of another warp, and anything
     /// [`Tmem::row`] reports.
-    pub fn load_warp(
-        &self,
-        transfer: &Transfer,
-        registers: &mut [[u32; 32]],
-    ) -> Result<(), TmemError> {
+    pub fn load_warp(&self, transfer: &Transfer, registers: &mut [[u32; 32]]) -> Result<(), TmemError> {
         let bases = transfer.bases(registers.len())?;
-        transfer.rows(&bases, |lane, column, count| {
-            self.row(lane, column, count).map(drop)
-        })?;
+        transfer.rows(&bases, |lane, column, count| self.row(lane, column, count).map(drop))?;
         for (r, threads) in (0..).zip(registers) {
             for (t, register) in (0..).zip(threads) {
                 let (lane, column) = transfer.word(&bases, t, r);
@@ -200,16 +167,10 @@ impl Tmem {
     /// # Errors
     /// A repeat or register count that the shape lacks, lanes of another warp, and anything
     /// [`Tmem::row_mut`] reports.
-    pub fn store_warp(
-        &mut self,
-        transfer: &Transfer,
-        registers: &[[u32; 32]],
-    ) -> Result<(), TmemError> {
+    pub fn store_warp(&mut self, transfer: &Transfer, registers: &[[u32; 32]]) -> Result<(), TmemError> {
         let bases = transfer.bases(registers.len())?;
         // Also marks the words as written.
-        transfer.rows(&bases, |lane, column, count| {
-            self.row_mut(lane, column, count).map(drop)
-        })?;
+        transfer.rows(&bases, |lane, column, count| self.row_mut(lane, column, count).map(drop))?;
         for (r, threads) in (0..).zip(registers) {
             for (t, &register) in (0..).zip(threads) {
                 let (lane, column) = transfer.word(&bases, t, r);

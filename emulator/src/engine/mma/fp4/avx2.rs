@@ -60,10 +60,7 @@ fn four(values: &[f64; BLOCK], first: usize) -> __m256d {
 #[inline]
 #[target_feature(enable = "avx2")]
 fn term(row: &Row, block: &Block, first: usize, run: usize, dot: __m256d) -> __m256d {
-    let scale = _mm256_mul_pd(
-        _mm256_set1_pd(row.scale[run]),
-        four(&block.scale[run], first),
-    );
+    let scale = _mm256_mul_pd(_mm256_set1_pd(row.scale[run]), four(&block.scale[run], first));
     _mm256_mul_pd(dot, scale)
 }
 
@@ -80,10 +77,7 @@ fn add(row: &Row, block: &Block, first: usize, dots: [__m256d; 4], words: &mut [
     let mut largest = _mm256_max_pd(_mm256_and_pd(c, bits(EXPONENT)), tiny);
     for run in 0..4 {
         let power = four(&block.power[run], first);
-        largest = _mm256_max_pd(
-            largest,
-            _mm256_mul_pd(_mm256_set1_pd(row.power[run]), power),
-        );
+        largest = _mm256_max_pd(largest, _mm256_mul_pd(_mm256_set1_pd(row.power[run]), power));
     }
     let align = _mm256_castsi256_pd(_mm256_sub_epi64(
         _mm256_set1_epi64x((2046 + 35) << 52),
@@ -101,10 +95,7 @@ fn add(row: &Row, block: &Block, first: usize, dots: [__m256d; 4], words: &mut [
         _mm256_cmp_pd::<_CMP_LT_OQ>(magnitude, tiny),
         _mm256_cmp_pd::<_CMP_GT_OQ>(magnitude, _mm256_setzero_pd()),
     );
-    store(
-        _mm256_cvtpd_ps(_mm256_andnot_pd(bits(EXCESS), value)),
-        words,
-    );
+    store(_mm256_cvtpd_ps(_mm256_andnot_pd(bits(EXCESS), value)), words);
     if _mm256_movemask_pd(subnormal) != 0 {
         let mut values = [0.0; 4];
         // SAFETY: there is room for four.
@@ -137,10 +128,5 @@ fn store(values: __m128, words: &mut [u32]) {
     let nan = _mm_cmpunord_ps(values, values);
     let canonical = _mm_castsi128_ps(_mm_set1_epi32(0x7fff_ffff));
     // SAFETY: there are four words.
-    unsafe {
-        _mm_storeu_ps(
-            words.as_mut_ptr().cast(),
-            _mm_blendv_ps(values, canonical, nan),
-        )
-    }
+    unsafe { _mm_storeu_ps(words.as_mut_ptr().cast(), _mm_blendv_ps(values, canonical, nan)) }
 }

@@ -52,10 +52,7 @@ fn eight(values: &[f64; BLOCK], first: usize) -> __m512d {
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn term(row: &Row, block: &Block, first: usize, run: usize, dot: __m512d) -> __m512d {
-    let scale = _mm512_mul_pd(
-        _mm512_set1_pd(row.scale[run]),
-        eight(&block.scale[run], first),
-    );
+    let scale = _mm512_mul_pd(_mm512_set1_pd(row.scale[run]), eight(&block.scale[run], first));
     _mm512_mul_pd(dot, scale)
 }
 
@@ -71,10 +68,7 @@ fn add(row: &Row, block: &Block, first: usize, dots: [__m512d; 4], words: &mut [
     let mut largest = _mm512_max_pd(_mm512_and_pd(c, exponent), _mm512_set1_pd(power(-126)));
     for run in 0..4 {
         let power = eight(&block.power[run], first);
-        largest = _mm512_max_pd(
-            largest,
-            _mm512_mul_pd(_mm512_set1_pd(row.power[run]), power),
-        );
+        largest = _mm512_max_pd(largest, _mm512_mul_pd(_mm512_set1_pd(row.power[run]), power));
     }
     let align = _mm512_castsi512_pd(_mm512_sub_epi64(
         _mm512_set1_epi64((2046 + 35) << 52),
@@ -118,11 +112,7 @@ fn store(values: __m256, words: &mut [u32]) {
     let words = &mut words[..8];
     let values = _mm256_add_ps(values, _mm256_setzero_ps());
     let nan = _mm256_cmp_ps_mask::<_CMP_UNORD_Q>(values, values);
-    let values = _mm256_mask_mov_ps(
-        values,
-        nan,
-        _mm256_castsi256_ps(_mm256_set1_epi32(0x7fff_ffff)),
-    );
+    let values = _mm256_mask_mov_ps(values, nan, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fff_ffff)));
     // SAFETY: there are eight words.
     unsafe { _mm256_storeu_ps(words.as_mut_ptr().cast(), values) }
 }

@@ -92,27 +92,18 @@ impl Fp4Product {
             }
             row
         });
-        let blocks = b
-            .rows
-            .chunks(BLOCK)
-            .zip(scales.b.chunks(BLOCK))
-            .map(|(codes, factors)| {
-                let mut block = Block::new(codes);
-                for (column, &factors) in factors.iter().enumerate() {
-                    for run in 0..4 {
-                        let (scale, power) = factor(factors, run);
-                        block.scale[run][column] = scale;
-                        block.power[run][column] = power;
-                    }
+        let blocks = b.rows.chunks(BLOCK).zip(scales.b.chunks(BLOCK)).map(|(codes, factors)| {
+            let mut block = Block::new(codes);
+            for (column, &factors) in factors.iter().enumerate() {
+                for run in 0..4 {
+                    let (scale, power) = factor(factors, run);
+                    block.scale[run][column] = scale;
+                    block.power[run][column] = power;
                 }
-                block
-            });
-        Self {
-            path,
-            plain,
-            rows: rows.collect(),
-            blocks: blocks.collect(),
-        }
+            }
+            block
+        });
+        Self { path, plain, rows: rows.collect(), blocks: blocks.collect() }
     }
 
     /// Adds row `row` of A times B to f32 accumulators, one a column.
@@ -144,11 +135,7 @@ impl Fp4Product {
 
 impl Row {
     fn new(codes: &[u8; 32], negate: bool) -> Self {
-        let mut row = Self {
-            quads: quads(codes),
-            scale: [0.0; 4],
-            power: [0.0; 4],
-        };
+        let mut row = Self { quads: quads(codes), scale: [0.0; 4], power: [0.0; 4] };
         for quad in &mut row.quads {
             let values = quad.to_le_bytes().map(|byte| byte as i8);
             let values = values.map(|value| if negate { 12 - value } else { 12 + value });
@@ -221,11 +208,7 @@ type FactorTable = [(f64, f64); 256];
 fn factor_table(format: Format) -> &'static FactorTable {
     static UE4M3: LazyLock<FactorTable> = LazyLock::new(|| make_table(Format::Ue4m3));
     static UE8M0: LazyLock<FactorTable> = LazyLock::new(|| make_table(Format::Ue8m0));
-    if format == Format::Ue4m3 {
-        &UE4M3
-    } else {
-        &UE8M0
-    }
+    if format == Format::Ue4m3 { &UE4M3 } else { &UE8M0 }
 }
 
 fn make_table(format: Format) -> FactorTable {

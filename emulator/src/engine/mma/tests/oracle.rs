@@ -28,10 +28,8 @@ pub fn split(value: f64, least: i32) -> (f64, i32) {
 /// Adds (significand, exponent) terms; the result as a real number.
 pub fn aligned_sum(terms: &[(f64, i32)], fraction_bits: i32) -> f64 {
     let largest = terms.iter().map(|t| t.1).max().unwrap();
-    let units: f64 = terms
-        .iter()
-        .map(|&(s, e)| (s * 2f64.powi((fraction_bits + e - largest).max(-900))).trunc())
-        .sum();
+    let units: f64 =
+        terms.iter().map(|&(s, e)| (s * 2f64.powi((fraction_bits + e - largest).max(-900))).trunc()).sum();
     units * 2f64.powi(largest - fraction_bits)
 }
 
@@ -63,16 +61,9 @@ pub fn f16_nearest(value: f64) -> u32 {
     if magnitude >= 65536.0 {
         return sign | 0x7c00;
     }
-    let below = (0..0x7c00)
-        .rev()
-        .find(|&code| decode(code) <= magnitude)
-        .unwrap();
+    let below = (0..0x7c00).rev().find(|&code| decode(code) <= magnitude).unwrap();
     let (low, high) = (magnitude - decode(below), decode(below + 1) - magnitude);
-    let code = if low < high || low == high && below % 2 == 0 {
-        below
-    } else {
-        below + 1
-    };
+    let code = if low < high || low == high && below % 2 == 0 { below } else { below + 1 };
     if code == 0 { 0 } else { sign | code }
 }
 
@@ -113,9 +104,8 @@ pub fn float(
     half: bool,
 ) -> u32 {
     let real = |format: Format, code: u32| f64::from(format.decode(code));
-    let scales = scale.map_or([1.0, 1.0], |(x, y)| {
-        [real(Format::Ue8m0, x.into()), real(Format::Ue8m0, y.into())]
-    });
+    let scales =
+        scale.map_or([1.0, 1.0], |(x, y)| [real(Format::Ue8m0, x.into()), real(Format::Ue8m0, y.into())]);
     let plain: f64 = a
         .iter()
         .zip(b)
@@ -134,9 +124,5 @@ pub fn float(
     } else {
         plain
     };
-    if half {
-        f16_nearest(value)
-    } else {
-        f32_toward_zero(value)
-    }
+    if half { f16_nearest(value) } else { f32_toward_zero(value) }
 }

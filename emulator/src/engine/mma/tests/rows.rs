@@ -26,9 +26,7 @@ fn tile(packing: Packing, rows: usize, mut code: impl FnMut() -> u32) -> Operand
                 let code = code();
                 match packing {
                     Packing::Packed4 => row[k / 2] |= (code as u8 & 0xf) << (4 * (k % 2)),
-                    Packing::Bits16 => {
-                        row[2 * k..2 * k + 2].copy_from_slice(&(code as u16).to_le_bytes())
-                    }
+                    Packing::Bits16 => row[2 * k..2 * k + 2].copy_from_slice(&(code as u16).to_le_bytes()),
                     Packing::Bits32 => row[4 * k..4 * k + 4].copy_from_slice(&code.to_le_bytes()),
                     _ => row[k] = code as u8,
                 }
@@ -61,16 +59,7 @@ pub fn idesc(
 ) -> InstructionDescriptor {
     // The bits of a legal descriptor, then the fields under test.
     let base = InstructionDescriptor::decode(0x0820_0910, MmaKind::Tf32, None, CtaGroup::One);
-    InstructionDescriptor {
-        kind,
-        a,
-        b,
-        d,
-        negate_a: negate.0,
-        negate_b: negate.1,
-        scale,
-        ..base.unwrap()
-    }
+    InstructionDescriptor { kind, a, b, d, negate_a: negate.0, negate_b: negate.1, scale, ..base.unwrap() }
 }
 
 /// How accumulators, elements and scale factors are drawn.
@@ -89,13 +78,7 @@ enum Draw {
     Sparse,
 }
 
-const DRAWS: [Draw; 5] = [
-    Draw::Any,
-    Draw::Ordinary,
-    Draw::Ends,
-    Draw::Cancelling,
-    Draw::Sparse,
-];
+const DRAWS: [Draw; 5] = [Draw::Any, Draw::Ordinary, Draw::Ends, Draw::Cancelling, Draw::Sparse];
 
 fn accumulator(draw: Draw, noise: &mut Noise) -> u32 {
     match draw {
@@ -145,23 +128,11 @@ fn scale_code(draw: Draw, format: Format, noise: &mut Noise) -> u8 {
 
 fn check_fp4(seed: u64, draw: Draw, vec: ScaleVec, format: Format, negate: (bool, bool)) {
     let mut noise = Noise(seed);
-    let factors = ScaleFactors {
-        format,
-        vec,
-        a_id: 0,
-        b_id: 0,
-    };
+    let factors = ScaleFactors { format, vec, a_id: 0, b_id: 0 };
     let count = vec.per_instruction() as usize;
     let e2m1 = ElementType::Float(Format::E2m1);
     let kind = MmaKind::Mxf4nvf4;
-    let idesc = idesc(
-        kind,
-        e2m1,
-        e2m1,
-        AccumulatorType::F32,
-        negate,
-        Some(factors),
-    );
+    let idesc = idesc(kind, e2m1, e2m1, AccumulatorType::F32, negate, Some(factors));
     let a = tile(Packing::Packed4, ROWS, || match draw {
         Draw::Sparse if noise.below(40) != 0 => noise.pick(&[0, 8]),
         _ => noise.next() as u32,
@@ -176,11 +147,7 @@ fn check_fp4(seed: u64, draw: Draw, vec: ScaleVec, format: Format, negate: (bool
             .map(|_| u32::from_le_bytes([0; 4].map(|_: u8| scale_code(draw, format, &mut noise))))
             .collect()
     };
-    let scales = Scales {
-        factors,
-        a: words(ROWS),
-        b: words(COLUMNS),
-    };
+    let scales = Scales { factors, a: words(ROWS), b: words(COLUMNS) };
     let sign = if negate.0 != negate.1 { 8 } else { 0 };
     for row in 0..ROWS {
         let a_codes = codes(&a, row);
@@ -198,29 +165,17 @@ fn check_fp4(seed: u64, draw: Draw, vec: ScaleVec, format: Format, negate: (bool
             };
             let flipped: Vec<u32> = a_codes.iter().map(|code| code ^ sign).collect();
             let again = oracle::fp4(&flipped, &b_codes, format, sa, sb, f32::from_bits(c));
-            assert_eq!(
-                cell.value(),
-                again,
-                "integer rule and oracle differ, c {c:#x}"
-            );
+            assert_eq!(cell.value(), again, "integer rule and oracle differ, c {c:#x}");
             again
         };
-        let mut before: Vec<u32> = (0..COLUMNS)
-            .map(|_| accumulator(draw, &mut noise))
-            .collect();
+        let mut before: Vec<u32> = (0..COLUMNS).map(|_| accumulator(draw, &mut noise)).collect();
         if let Draw::Cancelling = draw {
             for (column, c) in before.iter_mut().enumerate() {
                 let product = expected(column, 0);
-                *c = (product ^ 0x8000_0000)
-                    .wrapping_add(noise.below(5) as u32)
-                    .wrapping_sub(2);
+                *c = (product ^ 0x8000_0000).wrapping_add(noise.below(5) as u32).wrapping_sub(2);
             }
         }
-        let wanted: Vec<u32> = before
-            .iter()
-            .enumerate()
-            .map(|(column, &c)| expected(column, c))
-            .collect();
+        let wanted: Vec<u32> = before.iter().enumerate().map(|(column, &c)| expected(column, c)).collect();
         for path in Path::available() {
             let product = Product::new(&idesc, Arithmetic::Hardware, path, &a, &b, Some(&scales));
             let mut words = before.clone();
@@ -280,47 +235,26 @@ fn check_float(seed: u64, draw: Draw, formats: (Format, Format), half: bool, sca
         _ => Packing::Bits8,
     };
     let negate = (noise.below(2) == 1, noise.below(2) == 1);
-    let factors = ScaleFactors {
-        format: Format::Ue8m0,
-        vec: ScaleVec::X1,
-        a_id: 0,
-        b_id: 0,
-    };
+    let factors = ScaleFactors { format: Format::Ue8m0, vec: ScaleVec::X1, a_id: 0, b_id: 0 };
     let kind = match (packing, scaled) {
         (Packing::Bits32, _) => MmaKind::Tf32,
         (Packing::Bits16, _) => MmaKind::F16,
         (_, false) => MmaKind::F8f6f4,
         (_, true) => MmaKind::Mxf8f6f4,
     };
-    let d = if half {
-        AccumulatorType::F16
-    } else {
-        AccumulatorType::F32
-    };
+    let d = if half { AccumulatorType::F16 } else { AccumulatorType::F32 };
     let (a_type, b_type) = (ElementType::Float(formats.0), ElementType::Float(formats.1));
     let idesc = idesc(kind, a_type, b_type, d, negate, scaled.then_some(factors));
     let a = tile(packing, ROWS, || match draw {
         Draw::Sparse if noise.below(20) != 0 => 0,
         _ => element_code(draw, formats.0, &mut noise),
     });
-    let b = tile(packing, COLUMNS, || {
-        element_code(draw, formats.1, &mut noise)
-    });
+    let b = tile(packing, COLUMNS, || element_code(draw, formats.1, &mut noise));
     let mut words = |rows: usize| -> Vec<u32> {
-        (0..rows)
-            .map(|_| scale_code(draw, Format::Ue8m0, &mut noise).into())
-            .collect()
+        (0..rows).map(|_| scale_code(draw, Format::Ue8m0, &mut noise).into()).collect()
     };
-    let scales = scaled.then(|| Scales {
-        factors,
-        a: words(ROWS),
-        b: words(COLUMNS),
-    });
-    let rule = if half {
-        SumRule::TCGEN05_F16
-    } else {
-        SumRule::TCGEN05
-    };
+    let scales = scaled.then(|| Scales { factors, a: words(ROWS), b: words(COLUMNS) });
+    let rule = if half { SumRule::TCGEN05_F16 } else { SumRule::TCGEN05 };
     for row in 0..ROWS {
         let a_codes = codes(&a, row);
         let expected = |column: usize, word: u32| {
@@ -328,15 +262,9 @@ fn check_float(seed: u64, draw: Draw, formats: (Format, Format), half: bool, sca
             let pair = scales.as_ref().map(|s| (s.a[row] as u8, s.b[column] as u8));
             let bytes = pair.map_or([[0], [0]], |(x, y)| [[x], [y]]);
             let (c, real) = if half {
-                (
-                    Number::of(Format::F16, word),
-                    f64::from(Format::F16.decode(word)),
-                )
+                (Number::of(Format::F16, word), f64::from(Format::F16.decode(word)))
             } else {
-                (
-                    Number::of_f32(f32::from_bits(word)),
-                    f64::from(f32::from_bits(word)),
-                )
+                (Number::of_f32(f32::from_bits(word)), f64::from(f32::from_bits(word)))
             };
             let cell = Cell {
                 a: (formats.0, &a_codes),
@@ -346,19 +274,11 @@ fn check_float(seed: u64, draw: Draw, formats: (Format, Format), half: bool, sca
                 c,
                 rule,
             };
-            let flip = if negate.0 != negate.1 {
-                1 << (formats.0.bits() - 1)
-            } else {
-                0
-            };
+            let flip = if negate.0 != negate.1 { 1 << (formats.0.bits() - 1) } else { 0 };
             let flipped: Vec<u32> = a_codes.iter().map(|code| code ^ flip).collect();
             let (a, b) = ((formats.0, &flipped[..]), (formats.1, &b_codes[..]));
             let again = oracle::float(a, b, pair, real, half);
-            assert_eq!(
-                cell.value(),
-                again,
-                "integer rule and oracle differ, c {word:#x}"
-            );
+            assert_eq!(cell.value(), again, "integer rule and oracle differ, c {word:#x}");
             again
         };
         let mut before: Vec<u32> = (0..COLUMNS)
@@ -373,11 +293,7 @@ fn check_float(seed: u64, draw: Draw, formats: (Format, Format), half: bool, sca
                 *c = expected(column, 0) ^ sign ^ noise.below(2) as u32;
             }
         }
-        let wanted: Vec<u32> = before
-            .iter()
-            .enumerate()
-            .map(|(column, &c)| expected(column, c))
-            .collect();
+        let wanted: Vec<u32> = before.iter().enumerate().map(|(column, &c)| expected(column, c)).collect();
         for path in Path::available() {
             let product = Product::new(&idesc, Arithmetic::Hardware, path, &a, &b, scales.as_ref());
             let mut words = before.clone();
@@ -521,16 +437,10 @@ fn zero_accumulators_do_not_align() {
     let f16 = ElementType::Float(Format::F16);
     let half = AccumulatorType::F16;
     let idesc = idesc(MmaKind::F16, f16, f16, half, (false, false), None);
-    let mut a = OperandTile {
-        packing: Packing::Bits16,
-        rows: vec![[0; 32]],
-    };
+    let mut a = OperandTile { packing: Packing::Bits16, rows: vec![[0; 32]] };
     let mut b = a.clone();
     // 2^-15 * 2^-10 and 2^-24 * 2^-21.
-    for (k, (x, y)) in [(0x0200u16, 0x1400u16), (0x0001, 0x0008)]
-        .into_iter()
-        .enumerate()
-    {
+    for (k, (x, y)) in [(0x0200u16, 0x1400u16), (0x0001, 0x0008)].into_iter().enumerate() {
         a.rows[0][2 * k..2 * k + 2].copy_from_slice(&x.to_le_bytes());
         b.rows[0][2 * k..2 * k + 2].copy_from_slice(&y.to_le_bytes());
     }

@@ -7,11 +7,7 @@ use crate::engine::format::Format;
 
 /// `significand * 2^exponent`, the significand an integer.
 fn term(significand: i64, exponent: i32) -> Term {
-    Term {
-        significand,
-        point: 0,
-        exponent,
-    }
+    Term { significand, point: 0, exponent }
 }
 
 #[test]
@@ -39,10 +35,7 @@ fn results_are_truncated_not_rounded() {
     // 1 + 2^-24 + 2^-25 would round up to 1 + 2^-23.
     let terms = [term(1, 0), term(1, -24), term(1, -25)];
     assert_eq!(SumRule::TCGEN05.add(&terms), 1f32.to_bits());
-    let terms = terms.map(|t| Term {
-        significand: -t.significand,
-        ..t
-    });
+    let terms = terms.map(|t| Term { significand: -t.significand, ..t });
     assert_eq!(SumRule::TCGEN05.add(&terms), (-1f32).to_bits());
 }
 
@@ -50,37 +43,21 @@ fn results_are_truncated_not_rounded() {
 fn hopper_fp8_keeps_13_fraction_bits() {
     let terms = [term(3, 0), term(1, -12), term(1, -13)];
     // 3 is 1.5 * 2: the unit of the result is 2^-12.
-    assert_eq!(
-        SumRule::WGMMA_FP8.add(&terms),
-        (3.0 + 2f32.powi(-12)).to_bits()
-    );
+    assert_eq!(SumRule::WGMMA_FP8.add(&terms), (3.0 + 2f32.powi(-12)).to_bits());
 }
 
 #[test]
 fn the_alignment_follows_exponent_fields_and_not_values() {
     // 3 * 2^-1 with exponent -1 and point 1 below: significands may exceed 2, and a zero with a
     // large exponent still pushes others out.
-    let zero = Term {
-        significand: 0,
-        point: 0,
-        exponent: 30,
-    };
-    assert_eq!(
-        SumRule::TCGEN05.add(&[zero, term(1, 5), term(1, 4)]),
-        32f32.to_bits()
-    );
+    let zero = Term { significand: 0, point: 0, exponent: 30 };
+    assert_eq!(SumRule::TCGEN05.add(&[zero, term(1, 5), term(1, 4)]), 32f32.to_bits());
 }
 
 #[test]
 fn results_leave_the_normal_range_gracefully() {
-    assert_eq!(
-        SumRule::TCGEN05.add(&[term(1, 127), term(1, 127)]),
-        0x7f80_0000
-    );
-    assert_eq!(
-        SumRule::TCGEN05.add(&[term(-1, 127), term(-1, 127)]),
-        0xff80_0000
-    );
+    assert_eq!(SumRule::TCGEN05.add(&[term(1, 127), term(1, 127)]), 0x7f80_0000);
+    assert_eq!(SumRule::TCGEN05.add(&[term(-1, 127), term(-1, 127)]), 0xff80_0000);
     // Truncation never rounds up into infinity.
     let largest = term((1 << 25) - 1, 103);
     assert_eq!(SumRule::TCGEN05_FP4.add(&[largest]), 0x7f7f_ffff);
@@ -120,39 +97,16 @@ fn conversions_agree_with_the_oracle() {
         // Everything from far below the subnormals of f32 to beyond its range.
         let exponent = noise.below(320) as i32 - 180;
         let value = (noise.next() as i64 >> 14) as f64 * 2f64.powi(exponent - 50);
-        assert_eq!(
-            to_f32_toward_zero(value),
-            oracle::f32_toward_zero(value),
-            "{value:e}"
-        );
+        assert_eq!(to_f32_toward_zero(value), oracle::f32_toward_zero(value), "{value:e}");
     }
     for _ in 0..300 {
         let exponent = noise.below(50) as i32 - 30;
-        let value =
-            (noise.next() as i64 >> (14 + noise.below(40))) as f64 * 2f64.powi(exponent - 50);
-        assert_eq!(
-            to_f16_nearest(value),
-            oracle::f16_nearest(value),
-            "{value:e}"
-        );
+        let value = (noise.next() as i64 >> (14 + noise.below(40))) as f64 * 2f64.powi(exponent - 50);
+        assert_eq!(to_f16_nearest(value), oracle::f16_nearest(value), "{value:e}");
         let halfway = (noise.below(4096) as f64 + 0.5) * 2f64.powi(exponent.min(3));
-        assert_eq!(
-            to_f16_nearest(halfway),
-            oracle::f16_nearest(halfway),
-            "{halfway:e}"
-        );
+        assert_eq!(to_f16_nearest(halfway), oracle::f16_nearest(halfway), "{halfway:e}");
     }
-    for value in [
-        0.0,
-        -0.0,
-        0.75,
-        -0.75,
-        1.0,
-        -1.0,
-        1.999_999,
-        2f64.powi(46) + 0.5,
-        -5e-324,
-    ] {
+    for value in [0.0, -0.0, 0.75, -0.75, 1.0, -1.0, 1.999_999, 2f64.powi(46) + 0.5, -5e-324] {
         assert_eq!(truncate(value), value.trunc(), "{value:e}");
     }
     assert!(truncate(f64::NAN).is_nan());

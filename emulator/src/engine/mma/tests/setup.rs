@@ -65,24 +65,11 @@ pub const NVFP4: Case = Case {
     f_upper: false,
 };
 
-pub const BF16: Case = Case {
-    kind: MmaKind::F16,
-    vec: None,
-    a: Format::Bf16,
-    b: Format::Bf16,
-    a_code: 1,
-    b_code: 1,
-    ..NVFP4
-};
+pub const BF16: Case =
+    Case { kind: MmaKind::F16, vec: None, a: Format::Bf16, b: Format::Bf16, a_code: 1, b_code: 1, ..NVFP4 };
 
-pub const F8: Case = Case {
-    kind: MmaKind::F8f6f4,
-    a: Format::E4m3,
-    b: Format::E5m2,
-    a_code: 0,
-    b_code: 1,
-    ..BF16
-};
+pub const F8: Case =
+    Case { kind: MmaKind::F8f6f4, a: Format::E4m3, b: Format::E5m2, a_code: 0, b_code: 1, ..BF16 };
 
 impl Case {
     fn k(self) -> u32 {
@@ -155,18 +142,9 @@ impl Case {
         let per_unit = 128 / slot;
         let span = if self.swizzle == 1 { 128 } else { self.swizzle };
         let (unit_address, index) = match (mn_major, self.swizzle) {
-            (false, 0) => (
-                mn % 8 * 16 + mn / 8 * sbo + k / per_unit * lbo,
-                k % per_unit,
-            ),
-            (false, _) => (
-                mn % 8 * span + mn / 8 * sbo + k / per_unit * 16,
-                k % per_unit,
-            ),
-            (true, 0) => (
-                mn / per_unit * sbo + k % 8 * 16 + k / 8 * lbo,
-                mn % per_unit,
-            ),
+            (false, 0) => (mn % 8 * 16 + mn / 8 * sbo + k / per_unit * lbo, k % per_unit),
+            (false, _) => (mn % 8 * span + mn / 8 * sbo + k / per_unit * 16, k % per_unit),
+            (true, 0) => (mn / per_unit * sbo + k % 8 * 16 + k / 8 * lbo, mn % per_unit),
             (true, _) => {
                 let wide = span * 8 / slot;
                 let along = mn % wide / per_unit * 16 + mn / wide * lbo;
@@ -240,53 +218,28 @@ impl Setup {
     pub fn new(case: Case, seed: u64) -> Self {
         let mut noise = Noise(seed);
         let ctas = case.group as usize;
-        let a: Vec<_> = (0..case.m)
-            .map(|_| codes(case, case.a, &mut noise))
-            .collect();
-        let b: Vec<_> = (0..case.n)
-            .map(|_| codes(case, case.b, &mut noise))
-            .collect();
+        let a: Vec<_> = (0..case.m).map(|_| codes(case, case.a, &mut noise)).collect();
+        let b: Vec<_> = (0..case.n).map(|_| codes(case, case.b, &mut noise)).collect();
         let count = case.vec.map_or(0, ScaleVec::per_instruction);
         let mut factors = |rows: u32| -> Vec<Vec<u8>> {
             let mut one = || {
-                if case.ue4m3 {
-                    noise.next() as u8 & 0x7b
-                } else {
-                    120 + noise.below(9) as u8
-                }
+                if case.ue4m3 { noise.next() as u8 & 0x7b } else { 120 + noise.below(9) as u8 }
             };
-            (0..rows)
-                .map(|_| (0..count).map(|_| one()).collect())
-                .collect()
+            (0..rows).map(|_| (0..count).map(|_| one()).collect()).collect()
         };
         let (sa, sb) = (factors(case.m), factors(case.n));
         let number = |noise: &mut Noise| {
             let value = noise.below(2000) as f32 * 0.01 - 10.0;
-            if case.half {
-                0x3c00 ^ noise.next() as u32 & 0x87ff
-            } else {
-                value.to_bits()
-            }
+            if case.half { 0x3c00 ^ noise.next() as u32 & 0x87ff } else { value.to_bits() }
         };
-        let d = (0..case.m)
-            .map(|_| (0..case.n).map(|_| number(&mut noise)).collect())
-            .collect();
+        let d = (0..case.m).map(|_| (0..case.n).map(|_| number(&mut noise)).collect()).collect();
         let mut smem = vec![vec![0u8; SMEM]; ctas];
         for bytes in &mut smem {
             // Whatever the padding holds must not matter.
             bytes.iter_mut().for_each(|byte| *byte = noise.next() as u8);
         }
         let tmem = vec![Tmem::new(); ctas];
-        let mut setup = Self {
-            case,
-            tmem,
-            smem,
-            a,
-            b,
-            sa,
-            sb,
-            d,
-        };
+        let mut setup = Self { case, tmem, smem, a, b, sa, sb, d };
         setup.fill();
         setup
     }
@@ -319,9 +272,7 @@ impl Setup {
             for n in 0..case.n {
                 let (cta, lane, column) = case.place(m, n);
                 let word = self.d[m as usize][n as usize];
-                self.tmem[cta]
-                    .write(lane << 16 | (D + column), word)
-                    .unwrap();
+                self.tmem[cta].write(lane << 16 | (D + column), word).unwrap();
             }
         }
         self.fill_scales();
@@ -343,9 +294,7 @@ impl Setup {
                     let mut le = [0xa5; 4];
                     le[id as usize..id as usize + bytes.len()].copy_from_slice(bytes);
                     let address = (32 * quarter + row % 32) << 16 | (base + row / 32);
-                    self.tmem[cta as usize]
-                        .write(address, u32::from_le_bytes(le))
-                        .unwrap();
+                    self.tmem[cta as usize].write(address, u32::from_le_bytes(le)).unwrap();
                 };
                 for row in 0..rows {
                     word(SFA, row, case.id.0, &self.sa[(cta * rows + row) as usize]);
@@ -364,16 +313,8 @@ impl Setup {
         for m in 0..case.m {
             let mut bytes = [0u8; 32];
             for (k, &code) in self.a[m as usize].iter().enumerate() {
-                let slot = if case.k() == 64 {
-                    4
-                } else {
-                    case.a.bits().max(8)
-                };
-                let low = if slot == 8 && case.a == Format::E2m1 {
-                    2
-                } else {
-                    0
-                };
+                let slot = if case.k() == 64 { 4 } else { case.a.bits().max(8) };
+                let low = if slot == 8 && case.a == Format::E2m1 { 2 } else { 0 };
                 put(&mut bytes, k * slot as usize + low, case.a.bits(), code);
             }
             let r = m % rows;
@@ -400,11 +341,7 @@ impl Setup {
         MmaInstruction {
             kind: case.kind,
             scale_vec: case.vec,
-            cta_group: if case.group == 1 {
-                CtaGroup::One
-            } else {
-                CtaGroup::Two
-            },
+            cta_group: if case.group == 1 { CtaGroup::One } else { CtaGroup::Two },
             idesc: case.idesc(),
             d: D | upper,
             a: if case.a_in_tmem {
@@ -429,50 +366,30 @@ impl Setup {
             .map(|smem| {
                 move |address: u32, bytes: &mut [u8]| {
                     let at = address as usize;
-                    let from = smem
-                        .get(at..at + bytes.len())
-                        .ok_or(format!("{address:#x}"))?;
+                    let from = smem.get(at..at + bytes.len()).ok_or(format!("{address:#x}"))?;
                     bytes.copy_from_slice(from);
                     Ok(())
                 }
             })
             .collect();
-        let mut ctas: Vec<_> = self
-            .tmem
-            .iter_mut()
-            .zip(&mut readers)
-            .map(|(tmem, smem)| CtaMemory { tmem, smem })
-            .collect();
+        let mut ctas: Vec<_> =
+            self.tmem.iter_mut().zip(&mut readers).map(|(tmem, smem)| CtaMemory { tmem, smem }).collect();
         execute(instruction, &mut ctas, Arithmetic::Hardware)
     }
 
     pub fn expected(&self, m: u32, n: u32, old: u32) -> u32 {
         let case = self.case;
         let (a, b) = (&self.a[m as usize], &self.b[n as usize]);
-        let flip = if case.negate_a {
-            1 << (case.a.bits() - 1)
-        } else {
-            0
-        };
+        let flip = if case.negate_a { 1 << (case.a.bits() - 1) } else { 0 };
         let a: Vec<u32> = a.iter().map(|code| code ^ flip).collect();
         let old = if case.accumulate { old } else { 0 };
         if case.k() == 64 {
-            let format = if case.ue4m3 {
-                Format::Ue4m3
-            } else {
-                Format::Ue8m0
-            };
+            let format = if case.ue4m3 { Format::Ue4m3 } else { Format::Ue8m0 };
             let (sa, sb) = (&self.sa[m as usize], &self.sb[n as usize]);
             return oracle::fp4(&a, b, format, sa, sb, f32::from_bits(old));
         }
-        let scale = case
-            .vec
-            .map(|_| (self.sa[m as usize][0], self.sb[n as usize][0]));
-        let c = if case.half {
-            Format::F16.decode(old)
-        } else {
-            f32::from_bits(old)
-        };
+        let scale = case.vec.map(|_| (self.sa[m as usize][0], self.sb[n as usize][0]));
+        let c = if case.half { Format::F16.decode(old) } else { f32::from_bits(old) };
         oracle::float((case.a, &a), (case.b, b), scale, c.into(), case.half)
     }
 

@@ -33,9 +33,7 @@ fn row(text: &str, digits: usize) -> [u8; 32] {
 
 /// Scale factors, the first in the lowest byte.
 fn factors(text: &str) -> u32 {
-    (0..text.len() / 2)
-        .map(|i| u32::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap() << (8 * i))
-        .sum()
+    (0..text.len() / 2).map(|i| u32::from_str_radix(&text[2 * i..2 * i + 2], 16).unwrap() << (8 * i)).sum()
 }
 
 fn check(line: &str) {
@@ -57,42 +55,22 @@ fn check(line: &str) {
         4 => ScaleVec::X2,
         _ => ScaleVec::X1,
     };
-    let scale = if name == "fp4.ue4m3" {
-        Format::Ue4m3
-    } else {
-        Format::Ue8m0
-    };
-    let scaled = (sa != "-").then_some(ScaleFactors {
-        format: scale,
-        vec,
-        a_id: 0,
-        b_id: 0,
-    });
+    let scale = if name == "fp4.ue4m3" { Format::Ue4m3 } else { Format::Ue8m0 };
+    let scaled = (sa != "-").then_some(ScaleFactors { format: scale, vec, a_id: 0, b_id: 0 });
     let d = match name.ends_with(".f16") {
         true => AccumulatorType::F16,
         false => AccumulatorType::F32,
     };
     let element = ElementType::Float(format);
     let idesc = idesc(kind, element, element, d, (false, false), scaled);
-    let tile = |text| OperandTile {
-        packing,
-        rows: vec![row(text, digits)],
-    };
+    let tile = |text| OperandTile { packing, rows: vec![row(text, digits)] };
     let (a, b) = (tile(a), tile(b));
-    let scales = scaled.map(|of| Scales {
-        factors: of,
-        a: vec![factors(sa)],
-        b: vec![factors(sb)],
-    });
+    let scales = scaled.map(|of| Scales { factors: of, a: vec![factors(sa)], b: vec![factors(sb)] });
     for path in Path::available() {
         let product = Product::new(&idesc, Arithmetic::Hardware, path, &a, &b, scales.as_ref());
         let mut words = [u32::from_str_radix(c, 16).unwrap()];
         product.accumulate_row(0, &mut words);
-        assert_eq!(
-            words[0],
-            u32::from_str_radix(result, 16).unwrap(),
-            "{path:?}: {line}"
-        );
+        assert_eq!(words[0], u32::from_str_radix(result, 16).unwrap(), "{path:?}: {line}");
     }
 }
 

@@ -1,0 +1,210 @@
+//! The type of each knob.
+
+use std::fmt;
+
+/// A knob's value, or `auto`: leave the choice to `validate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Setting<T> {
+    /// `validate` chooses; the plan says what.
+    #[default]
+    Auto,
+    /// This value or an error.
+    Fixed(T),
+}
+
+impl<T> Setting<T> {
+    /// The fixed value, or what `choose` gives.
+    pub fn unwrap_or_else(self, choose: impl FnOnce() -> T) -> T {
+        match self {
+            Setting::Auto => choose(),
+            Setting::Fixed(value) => value,
+        }
+    }
+
+    /// Whether a value was asked for.
+    pub fn is_fixed(&self) -> bool {
+        matches!(self, Setting::Fixed(_))
+    }
+}
+
+/// The part of C that one CTA computes, and the K of one pipeline stage, in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tile {
+    /// Rows of C.
+    pub m: u32,
+    /// Columns of C; the CTA computes as many of each product.
+    pub n: u32,
+    /// Elements of K in a pipeline stage.
+    pub k: u32,
+}
+
+/// The order in which a CTA walks K.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KOrder {
+    /// From 0 up.
+    #[default]
+    Forward,
+    /// From the last K tile down.
+    Reverse,
+    /// Up in even tiles of C, down in odd ones (tiles counted as the grid counts them, M first), so
+    /// that a walk over C leaves K where the next tile picks it up.
+    PingPong,
+    /// Up; but the last T K tiles run GEMM 1 through first, then GEMM 2, so that the epilogue's
+    /// work on the first product overlaps the second one's last MMAs.
+    SplitTail(u32),
+}
+
+/// When scale factors are brought from global memory to SMEM.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SfPreload {
+    /// With the operands of their K tile, on the same barrier.
+    #[default]
+    PerStage,
+    /// N K tiles ahead of their operands, through a ring of their own that is N slots deeper.
+    Ahead(u32),
+    /// All of K before the loop.
+    All,
+}
+
+/// How the two products are laid out in TMEM and fed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Accumulators {
+    /// Two MMAs of N columns a K block, one for each product.
+    #[default]
+    Separate,
+    /// One MMA of 2N columns a K block; the B1 and B2 tiles are adjacent in SMEM.
+    SideBySide,
+}
+
+/// Whether the second MMA of a K block finds A where the first one left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AReuse {
+    /// Both read A from SMEM.
+    None,
+    /// The first fills the tensor core's collector buffer, the second uses it.
+    Collector,
+}
+
+/// An L2 eviction priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Eviction {
+    /// The default priority, spelt out.
+    Normal,
+    /// First to go: data that is read once.
+    First,
+    /// Last to go: data that others will read.
+    Last,
+}
+
+/// L2 eviction hints for each operand; `None` leaves the access without a hint.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct CacheHints {
+    /// Loads of A.
+    pub a: Option<Eviction>,
+    /// Loads of B1 and B2.
+    pub b: Option<Eviction>,
+    /// Loads of all scale factors.
+    pub sf: Option<Eviction>,
+    /// Stores of C.
+    pub c: Option<Eviction>,
+}
+
+/// How C leaves the SM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Store {
+    /// Each thread stores its row's columns from registers.
+    Direct,
+    /// Through SMEM, one TMA store a warp and 64-column box.
+    Tma,
+}
+
+impl<T: fmt::Display> fmt::Display for Setting<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Setting::Auto => f.write_str("auto"),
+            Setting::Fixed(value) => value.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for Tile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}, {}, {}]", self.m, self.n, self.k)
+    }
+}
+
+impl fmt::Display for KOrder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            KOrder::Forward => f.write_str("forward"),
+            KOrder::Reverse => f.write_str("reverse"),
+            KOrder::PingPong => f.write_str("ping_pong"),
+            KOrder::SplitTail(tiles) => write!(f, "split_tail({tiles})"),
+        }
+    }
+}
+
+impl fmt::Display for SfPreload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            SfPreload::PerStage => f.write_str("per_stage"),
+            SfPreload::Ahead(tiles) => write!(f, "ahead({tiles})"),
+            SfPreload::All => f.write_str("all"),
+        }
+    }
+}
+
+impl fmt::Display for Accumulators {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Accumulators::Separate => "separate",
+            Accumulators::SideBySide => "side_by_side",
+        })
+    }
+}
+
+impl fmt::Display for AReuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            AReuse::None => "none",
+            AReuse::Collector => "collector",
+        })
+    }
+}
+
+impl fmt::Display for Eviction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Eviction::Normal => "evict_normal",
+            Eviction::First => "evict_first",
+            Eviction::Last => "evict_last",
+        })
+    }
+}
+
+impl CacheHints {
+    /// The hints by operand name.
+    pub fn entries(&self) -> [(&'static str, Option<Eviction>); 4] {
+        [("a", self.a), ("b", self.b), ("sf", self.sf), ("c", self.c)]
+    }
+}
+
+impl fmt::Display for CacheHints {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hints: Vec<String> = self
+            .entries()
+            .into_iter()
+            .filter_map(|(name, hint)| hint.map(|hint| format!("{name}: {hint}")))
+            .collect();
+        if hints.is_empty() { f.write_str("none") } else { write!(f, "[{}]", hints.join(", ")) }
+    }
+}
+
+impl fmt::Display for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Store::Direct => "direct",
+            Store::Tma => "tma",
+        })
+    }
+}

@@ -1,0 +1,211 @@
+//! How a problem is computed: every knob, its values, its text form.
+//!
+//! Each knob has one spelling, shared by the DSL's angle brackets, the command line and TOML: what
+//! [`Display`](std::fmt::Display) prints, [`FromStr`](std::str::FromStr) reads. [`KNOBS`] lists
+//! them for help texts and error messages.
+//!
+//! * `mod.rs`: [`Config`] itself, and setting a knob by name.
+//! * `knobs.rs`: the type of each knob.
+//! * `text.rs`: reading knob values, and their serde form.
+
+mod knobs;
+mod text;
+
+pub use knobs::{AReuse, Accumulators, CacheHints, Eviction, KOrder, Setting, SfPreload, Store, Tile};
+pub use text::ParseKnobError;
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// All knobs of one kernel. `Config::default()` leaves every choice to `validate`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Config {
+    /// Rows, columns and K of a CTA's tile. Auto: 128 x 128 x 256, or N = 64 where that still
+    /// leaves no SM with two tiles.
+    pub tile: Setting<Tile>,
+    /// Depth of the SMEM pipeline, in K tiles, 1..=32. Auto: as many as fit and the K loop can use.
+    pub stages: Setting<u32>,
+    /// The order in which the K loop walks.
+    pub k_order: KOrder,
+    /// When scale factors are brought to SMEM.
+    pub sf_preload: SfPreload,
+    /// Where the two accumulators are, and with how many MMAs they are fed.
+    pub accumulators: Accumulators,
+    /// Whether A stays in the tensor core's collector between the two MMAs of a K block. Auto:
+    /// yes where there are two.
+    pub a_reuse: Setting<AReuse>,
+    /// TMEM columns to allocate: a power of two, 32..=512. Auto: the least that holds the plan.
+    pub tmem_columns: Setting<u32>,
+    /// L2 eviction hints. Auto: weights `evict_first` while all tiles that share them run in one
+    /// wave, else none.
+    pub cache: Setting<CacheHints>,
+    /// How C leaves the SM. Auto: `direct`.
+    pub store: Setting<Store>,
+}
+
+/// A knob as help texts and error messages show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Knob {
+    /// The name in the DSL and in TOML; on the command line, with dashes.
+    pub name: &'static str,
+    /// The values it takes.
+    pub values: &'static str,
+    /// One line on what it does.
+    pub about: &'static str,
+}
+
+/// Every knob of [`Config`], in its order.
+pub const KNOBS: [Knob; 9] = [
+    Knob { name: "tile", values: "auto | [M, N, K]", about: "rows, columns and K of a CTA's tile" },
+    Knob { name: "stages", values: "auto | 1..32", about: "depth of the SMEM pipeline, in K tiles" },
+    Knob {
+        name: "k_order",
+        values: "forward | reverse | ping_pong | split_tail(T)",
+        about: "order of the K loop: up; down; up in even tiles of C and down in odd ones; the last T K tiles GEMM 1 first, then GEMM 2",
+    },
+    Knob {
+        name: "sf_preload",
+        values: "per_stage | ahead(N) | all",
+        about: "scale factors to SMEM: with their tile, N tiles ahead of it, or all before the loop",
+    },
+    Knob {
+        name: "accumulators",
+        values: "separate | side_by_side",
+        about: "two MMAs of N, or one MMA of 2N over adjacent B1 | B2 tiles",
+    },
+    Knob {
+        name: "a_reuse",
+        values: "auto | none | collector",
+        about: "keep A in the collector between the two MMAs",
+    },
+    Knob {
+        name: "tmem_columns",
+        values: "auto | 32 | 64 | 128 | 256 | 512",
+        about: "TMEM columns to allocate",
+    },
+    Knob {
+        name: "cache",
+        values: "auto | none | [a: HINT, b: HINT, sf: HINT, c: HINT], HINT = evict_normal | evict_first | evict_last",
+        about: "L2 eviction hints per operand",
+    },
+    Knob { name: "store", values: "auto | direct | tma", about: "registers to C, or through SMEM and TMA" },
+];
+
+impl Config {
+    /// Sets the knob called `name` (underscores or dashes) from its text form.
+    ///
+    /// # Errors
+    /// An unknown name, or a value the knob does not take; the message lists what it would take.
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParseKnobError> {
+        match name.replace('-', "_").as_str() {
+            "tile" => self.tile = text::knob(0, value)?,
+            "stages" => self.stages = text::knob(1, value)?,
+            "k_order" => self.k_order = text::knob(2, value)?,
+            "sf_preload" => self.sf_preload = text::knob(3, value)?,
+            "accumulators" => self.accumulators = text::knob(4, value)?,
+            "a_reuse" => self.a_reuse = text::knob(5, value)?,
+            "tmem_columns" => self.tmem_columns = text::knob(6, value)?,
+            "cache" => self.cache = text::knob(7, value)?,
+            "store" => self.store = text::knob(8, value)?,
+            _ => return Err(ParseKnobError::unknown_knob(name)),
+        }
+        Ok(())
+    }
+
+    /// The knobs with their values as text, in the order of [`KNOBS`].
+    pub fn entries(&self) -> [(&'static str, String); KNOBS.len()] {
+        let values = [
+            self.tile.to_string(),
+            self.stages.to_string(),
+            self.k_order.to_string(),
+            self.sf_preload.to_string(),
+            self.accumulators.to_string(),
+            self.a_reuse.to_string(),
+            self.tmem_columns.to_string(),
+            self.cache.to_string(),
+            self.store.to_string(),
+        ];
+        let mut value = values.into_iter();
+        KNOBS.map(|knob| (knob.name, value.next().unwrap_or_default()))
+    }
+}
+
+/// `tile = [128, 128, 256], stages = auto, ...`: what the DSL's angle brackets would hold.
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (name, value)) in self.entries().iter().enumerate() {
+            let comma = if position == 0 { "" } else { ", " };
+            write!(f, "{comma}{name} = {value}")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_knob_is_set_by_its_name_and_reads_what_it_prints() {
+        let written = [
+            ("tile", "[128, 64, 512]"),
+            ("stages", "3"),
+            ("k-order", "split_tail(2)"),
+            ("sf_preload", "ahead(4)"),
+            ("accumulators", "side_by_side"),
+            ("a_reuse", "collector"),
+            ("tmem-columns", "256"),
+            ("cache", "[a: evict_last, b: evict_first]"),
+            ("store", "tma"),
+        ];
+        let mut config = Config::default();
+        for (name, value) in written {
+            config.set(name, value).unwrap();
+        }
+        for ((_, value), (_, printed)) in written.iter().zip(config.entries()) {
+            assert_eq!(*value, printed);
+        }
+        let mut again = Config::default();
+        for (name, value) in config.entries() {
+            again.set(name, &value).unwrap();
+        }
+        assert_eq!(config, again);
+    }
+
+    #[test]
+    fn entries_follow_the_fields() {
+        let config = Config::default();
+        for (name, value) in config.entries() {
+            let mut other = config;
+            other.set(name, &value).unwrap();
+            assert_eq!(config, other, "{name}");
+        }
+    }
+
+    #[test]
+    fn wrong_text_names_the_knob_the_value_and_what_is_taken() {
+        for (name, value) in [
+            ("tile", "[128, 128]"),
+            ("tile", "128,128,256,1"),
+            ("tile", "[128, x, 256]"),
+            ("stages", "many"),
+            ("stages", "-1"),
+            ("stages", "99999999999"),
+            ("k_order", "sideways"),
+            ("k_order", "split_tail"),
+            ("k_order", "split_tail()"),
+            ("k_order", "forward(2)"),
+            ("sf_preload", "ahead(-1)"),
+            ("cache", "[a: evict_never]"),
+            ("cache", "[d: evict_first]"),
+            ("cache", "[a: evict_first, a: evict_last]"),
+            ("store", ""),
+        ] {
+            let message = Config::default().set(name, value).unwrap_err().to_string();
+            assert!(message.contains(name) && message.contains(value), "{message}");
+        }
+        let message = Config::default().set("stagse", "4").unwrap_err().to_string();
+        assert!(message.contains("stagse") && message.contains("stages"), "{message}");
+    }
+}

@@ -1,0 +1,61 @@
+//! What `validate` says to a declaration, with the caret under the knob that is to blame.
+
+use super::brackets::Errors;
+use super::declare::Knobs;
+use crate::config::{AReuse, Config, KOrder, Setting, SfPreload};
+use crate::error::ConfigError;
+use crate::plan::{SIZE_LIMIT, validate};
+use crate::problem::{Formats, Problem, Shape};
+use syn::Error;
+
+/// Adds what is illegal: for the fixed shape, or, without one, for every shape there is.
+///
+/// Chips that were named must all take it; of the default's, one is enough: which one a program
+/// runs on is known at run time only.
+pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
+    let shape = knobs.shape.unwrap_or_else(|| most_lenient(formats, &knobs.config));
+    let problem = Problem { shape, formats };
+    let results = knobs.arches.iter().map(|arch| (arch, validate(&problem, &knobs.config, *arch)));
+    let failures: Vec<_> =
+        results.filter_map(|(arch, result)| result.err().map(|errors| (arch, errors))).collect();
+    if failures.len() < knobs.arches.len() && !knobs.is_written("arch") {
+        return;
+    }
+    let several = knobs.arches.len() > 1;
+    for (arch, reasons) in failures {
+        for reason in reasons {
+            let on = if several { format!(" (on {arch})") } else { String::new() };
+            let message = format!("{reason}{on}\nhelp: {}", reason.hint());
+            errors.push(Error::new_spanned(place(knobs, &reason), message));
+        }
+    }
+}
+
+fn place<'a>(knobs: &'a Knobs, reason: &ConfigError) -> &'a proc_macro2::TokenStream {
+    knobs.place(reason.knob())
+}
+
+/// The shape that takes most configurations: if this one is illegal for it, it is for every shape.
+///
+/// One tile of C, since narrow tiles are legal only alone; and as few K tiles as the K loop asks for,
+/// since scale factors that are all loaded ahead need room for every one. A tile that is left to
+/// `validate` is smallest for such a shape.
+fn most_lenient(formats: Formats, config: &Config) -> Shape {
+    let (tile_n, tile_k) = match config.tile {
+        Setting::Fixed(tile) => (tile.n.clamp(1, SIZE_LIMIT), tile.k.max(1)),
+        Setting::Auto => (64, 256),
+    };
+    let k_tiles = match config.k_order {
+        // The collector needs a K tile outside of the tail.
+        KOrder::SplitTail(tail) => {
+            u64::from(tail) + u64::from(config.a_reuse == Setting::Fixed(AReuse::Collector))
+        }
+        _ => 1,
+    };
+    // Where K costs nothing, it is long: errors that print it are less surprising so.
+    let free = matches!(config.tile, Setting::Fixed(_)) && config.sf_preload != SfPreload::All;
+    let k_tiles = if free { k_tiles.max(64) } else { k_tiles.max(1) };
+    let multiple = u64::from(formats.a.spec().k_multiple);
+    let k = ((k_tiles - 1) * u64::from(tile_k) + 1).next_multiple_of(multiple).min(u64::from(SIZE_LIMIT));
+    Shape::new(1, tile_n, k as u32)
+}

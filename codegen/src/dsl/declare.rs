@@ -1,0 +1,281 @@
+//! What brackets and gate mean together.
+
+use super::brackets::{Brackets, Errors, text};
+use super::check::check;
+use crate::arch::Arch;
+use crate::config::{Config, KNOBS, Knob, ParseKnobError};
+use crate::gate::parse::distance;
+use crate::gate::{Gate, GateError, gate_code};
+use crate::problem::{Formats, Shape};
+use crate::render::GATE_WIDTH;
+use crate::spec::{DEFAULT_NAME, Spec};
+use proc_macro2::{TokenStream, TokenTree};
+use quote::ToTokens;
+use std::fmt::Display;
+use std::str::FromStr;
+use syn::parse::ParseStream;
+use syn::{Error, Ident, Result, Token};
+
+/// What the angle brackets take beyond the knobs of [`KNOBS`].
+pub const DSL_KNOBS: [Knob; 2] = [
+    Knob {
+        name: "shape",
+        values: "[M, N, K]",
+        about: "the one shape, checked while compiling; left out, any shape at run time",
+    },
+    Knob { name: "arch", values: "sm_100a | [sm_100a, ...]", about: "the chips; left out, all of them" },
+];
+
+/// One dual GEMM: everything that `dual_gemm!` says about it, checked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declaration {
+    /// All but the shape, the gate's code included.
+    pub spec: Spec,
+    /// The shape, if it is fixed.
+    pub shape: Option<Shape>,
+}
+
+impl Declaration {
+    /// Reads `[<...>] GATE`, or for an item `[<...>] = GATE` and up to the `;`.
+    ///
+    /// # Errors
+    /// Everything that is wrong, as far as it can be told apart, each with its place.
+    pub(super) fn parse(input: ParseStream, name: Option<&Ident>) -> Result<Self> {
+        let mut errors = Errors::default();
+        let declaration = Self::read(input, name, &mut errors);
+        errors.finish(declaration)
+    }
+
+    fn read(input: ParseStream, name: Option<&Ident>, errors: &mut Errors) -> Result<Self> {
+        let brackets = Brackets::parse(input, errors)?;
+        if name.is_some() {
+            input.parse::<Token![=]>()?;
+        }
+        let source = upcoming(input);
+        let gate = input.parse::<Gate>();
+        let formats = formats(&brackets, gate.as_ref().ok(), errors);
+        let knobs = Knobs::read(&brackets, errors);
+        // What could not be read counts as left out, which would make errors of its own.
+        if errors.is_empty() {
+            check(formats, &knobs, errors);
+        }
+        let gate = gate?;
+        let code = knobs.arches.iter().map(|arch| gate_code(&gate.expr, arch.target(), GATE_WIDTH));
+        let code = code
+            .collect::<std::result::Result<_, _>>()
+            .map_err(|error| Error::new_spanned(source, no_code(error)))?;
+        let name = name.map_or(DEFAULT_NAME.into(), |name| name.to_string().into());
+        let spec = Spec { name, gate, formats, config: knobs.config, code };
+        Ok(Declaration { spec, shape: knobs.shape })
+    }
+}
+
+/// The gate's tokens, which stay where they are.
+fn upcoming(input: ParseStream) -> TokenStream {
+    let ahead = input.fork();
+    let mut tokens = TokenStream::new();
+    while !ahead.is_empty() && !ahead.peek(Token![;]) && !ahead.peek(Token![,]) {
+        let Ok(token) = ahead.parse::<TokenTree>() else { break };
+        tokens.extend([token]);
+    }
+    tokens
+}
+
+fn no_code(error: GateError) -> String {
+    match error {
+        GateError::NeedsLlvm { gate, known } => format!(
+            "the gate `{gate}` is not built in, and to lower it takes LLVM\n\
+             help: enable the feature `llvm` of silumin. It needs LLVM 22 with its static libraries where \
+             you compile (packages llvm-22-dev and libpolly-22-dev, found through LLVM_SYS_221_PREFIX); \
+             your program will not link it\n\
+             help: or write a built-in gate: {known}"
+        ),
+        other => other.to_string(),
+    }
+}
+
+/// The knobs that were written.
+pub(super) struct Knobs {
+    pub(super) config: Config,
+    pub(super) shape: Option<Shape>,
+    pub(super) arches: Vec<Arch>,
+    /// Each written knob and its value.
+    written: Vec<(&'static str, TokenStream)>,
+    /// `<` and `>`.
+    ends: TokenStream,
+}
+
+impl Knobs {
+    fn read(brackets: &Brackets, errors: &mut Errors) -> Self {
+        let mut knobs = Knobs {
+            config: Config::default(),
+            shape: None,
+            arches: Arch::ALL.to_vec(),
+            written: Vec::new(),
+            ends: brackets.ends.clone(),
+        };
+        for (name, value) in &brackets.knobs {
+            if let Err(error) = knobs.set(name, value) {
+                errors.push(error);
+            }
+        }
+        knobs
+    }
+
+    fn set(&mut self, name: &Ident, value: &TokenStream) -> Result<()> {
+        let written = name.to_string();
+        let Some(knob) = KNOBS.iter().chain(&DSL_KNOBS).find(|knob| knob.name == written) else {
+            return Err(Error::new(name.span(), unknown(&written)));
+        };
+        if self.is_written(knob.name) {
+            return Err(Error::new(name.span(), format!("`{written}` is given a value already")));
+        }
+        self.written.push((knob.name, value.clone()));
+        let text = text(value);
+        let located = |error: &dyn Display| Error::new_spanned(value, error);
+        match knob.name {
+            "shape" => {
+                let refused =
+                    ParseKnobError::Value { knob: "shape", value: text.clone(), takes: knob.values };
+                self.shape = Some(shape(&text).ok_or_else(|| located(&refused))?);
+            }
+            "arch" => {
+                let arches = items(&text).unwrap_or(vec![text.as_str()]);
+                let arches = arches.into_iter().map(Arch::from_str);
+                let mut arches: Vec<Arch> =
+                    arches.collect::<std::result::Result<_, _>>().map_err(|error| located(&error))?;
+                arches.sort_unstable();
+                arches.dedup();
+                self.arches = arches;
+            }
+            _ => self.config.set(knob.name, &text).map_err(|error| located(&error))?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_written(&self, knob: &str) -> bool {
+        self.written.iter().any(|(name, _)| *name == knob)
+    }
+
+    /// Where errors about a knob belong: under its value, or under the brackets that leave it out.
+    pub(super) fn place(&self, knob: &str) -> &TokenStream {
+        self.written.iter().find(|(name, _)| *name == knob).map_or(&self.ends, |(_, value)| value)
+    }
+}
+
+fn unknown(name: &str) -> String {
+    let names = || KNOBS.iter().chain(&DSL_KNOBS).map(|knob| knob.name);
+    let near = names()
+        .map(|knob| (distance(name, knob), knob))
+        .min()
+        .filter(|(distance, knob)| *distance <= knob.len() / 4 + 1 && 2 * distance < name.len())
+        .map(|(_, knob)| knob)
+        .or_else(|| names().find(|knob| name.starts_with(knob) || name.len() > 1 && knob.starts_with(name)));
+    let near = near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
+    format!("there is no knob `{name}`{near}; the knobs are: {}", names().collect::<Vec<_>>().join(", "))
+}
+
+/// The items of `[a, b]`.
+fn items(text: &str) -> Option<Vec<&str>> {
+    let inner = text.strip_prefix('[')?.strip_suffix(']')?.trim_end();
+    Some(inner.strip_suffix(',').unwrap_or(inner).split(',').map(str::trim).collect())
+}
+
+fn shape(text: &str) -> Option<Shape> {
+    let [m, n, k] = items(text)?[..] else { return None };
+    Some(Shape::new(m.parse().ok()?, n.parse().ok()?, k.parse().ok()?))
+}
+
+/// The formats; those that were not given, or not understood, are the default's. Without a gate
+/// nobody knows whose formats the named ones are.
+fn formats(brackets: &Brackets, gate: Option<&Gate>, errors: &mut Errors) -> Formats {
+    let mut formats = Formats::default();
+    let mut arrows = brackets.arrows.iter();
+    if let Some((from, to)) = arrows.next() {
+        read_format(from, &mut formats.a, errors);
+        formats.b = formats.a;
+        read_format(to, &mut formats.c, errors);
+    }
+    let again = arrows.map(|(from, to)| (from, to)).next();
+    let mixed = brackets.named.first().filter(|_| !brackets.arrows.is_empty());
+    if let Some((first, last)) = again.or(mixed.map(|(name, format)| (name, format))) {
+        let mut tokens = first.to_token_stream();
+        tokens.extend(last.to_token_stream());
+        errors.push(Error::new_spanned(tokens, "the formats are given already, by the first `->`"));
+    } else if let Some(gate) = gate {
+        named_formats(&brackets.named, gate, &mut formats, errors);
+    }
+    formats
+}
+
+fn read_format<T: FromStr<Err: Display>>(name: &Ident, format: &mut T, errors: &mut Errors) {
+    match name.to_string().parse() {
+        Ok(known) => *format = known,
+        Err(error) => errors.push(Error::new(name.span(), error)),
+    }
+}
+
+/// Whose format a name gives: an operand's as the gate has it, or as everybody calls it; the
+/// output's otherwise.
+#[derive(Clone, Copy, PartialEq)]
+enum Role {
+    Left,
+    Right,
+    Output,
+}
+
+fn named_formats(named: &[(Ident, Ident)], gate: &Gate, formats: &mut Formats, errors: &mut Errors) {
+    let source = &gate.source;
+    let rights = [source.b1.as_str(), source.b2.as_str()];
+    let scalars = gate.expr.scalars();
+    let mut seen: Vec<(Role, String)> = Vec::new();
+    for (name, format) in named {
+        let text = name.to_string();
+        let role = match text.as_str() {
+            known if known == source.a => Role::Left,
+            known if rights.contains(&known) => Role::Right,
+            known if scalars.iter().any(|scalar| scalar == known) => {
+                let message =
+                    format!("`{known}` is a scalar of the gate, always f32; only matrices have formats");
+                errors.push(Error::new(name.span(), message));
+                continue;
+            }
+            "A" => Role::Left,
+            "B" => Role::Right,
+            _ => Role::Output,
+        };
+        let previous = seen.iter().find(|(other, _)| *other == role).map(|(_, name)| name.clone());
+        seen.push((role, text.clone()));
+        if let Some(previous) = previous {
+            // Both right operands may be named, each once.
+            let both = rights.contains(&text.as_str()) && rights.contains(&previous.as_str());
+            if both && text != previous {
+                let mut other = formats.b;
+                read_format(format, &mut other, errors);
+                if other != formats.b {
+                    let message = format!("`{previous}` is {}, and `{text}` has the same format", formats.b);
+                    errors.push(Error::new(format.span(), message));
+                }
+                continue;
+            }
+            let whose = match role {
+                Role::Left => format!("the left operand's format is given already, as that of `{previous}`"),
+                Role::Right => {
+                    format!("the right operands' format is given already, as that of `{previous}`")
+                }
+                Role::Output => format!(
+                    "the output's format is given already, as that of `{previous}`; the operands are `{}`, \
+                     `{}` and `{}`",
+                    source.a, source.b1, source.b2
+                ),
+            };
+            errors.push(Error::new(name.span(), whose));
+            continue;
+        }
+        match role {
+            Role::Left => read_format(format, &mut formats.a, errors),
+            Role::Right => read_format(format, &mut formats.b, errors),
+            Role::Output => read_format(format, &mut formats.c, errors),
+        }
+    }
+}

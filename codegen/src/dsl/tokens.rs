@@ -1,0 +1,205 @@
+//! A [`Spec`] as the expression that makes it again: constructors of constants, nothing to parse
+//! and nothing that can fail at run time. Paths start at `::silumin::codegen`, the facade's name
+//! for this crate.
+
+use crate::config::{
+    AReuse, Accumulators, CacheHints, Config, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+};
+use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, SplitCode};
+use crate::problem::{Formats, Shape};
+use crate::spec::Spec;
+use proc_macro2::TokenStream;
+use quote::{ToTokens, format_ident, quote};
+use std::fmt::Debug;
+
+/// The expression, of type `::silumin::codegen::spec::Spec`, whose value is `spec`.
+pub fn spec_tokens(spec: &Spec) -> TokenStream {
+    // Patterns name every field, here and below, so that a new one cannot be forgotten.
+    let Spec { name, gate: mathematics, formats: stored, config: knobs, code } = spec;
+    let (gate, formats, config) = (gate(mathematics), formats(stored), config(knobs));
+    let code = code.iter().map(gate_code);
+    quote! {
+        ::silumin::codegen::spec::Spec {
+            name: ::std::borrow::Cow::Borrowed(#name),
+            gate: #gate,
+            formats: #formats,
+            config: #config,
+            code: ::std::vec![#(#code),*],
+        }
+    }
+}
+
+/// The expression of type `::silumin::codegen::problem::Shape` whose value is `shape`.
+pub(super) fn shape(shape: Shape) -> TokenStream {
+    let Shape { m, n, k } = shape;
+    quote!(::silumin::codegen::problem::Shape::new(#m, #n, #k))
+}
+
+/// `::silumin::codegen::MODULE::TYPE::VARIANT` for an enum's value without fields.
+fn variant(module: &str, kind: &str, value: &impl Debug) -> TokenStream {
+    let [module, kind, value] = [module, kind, &format!("{value:?}")].map(|name| format_ident!("{name}"));
+    quote!(::silumin::codegen::#module::#kind::#value)
+}
+
+fn formats(formats: &Formats) -> TokenStream {
+    let Formats { a, b, c } = formats;
+    let [a, b] = [a, b].map(|format| variant("problem", "OperandFormat", format));
+    let c = variant("problem", "OutputFormat", c);
+    quote!(::silumin::codegen::problem::Formats { a: #a, b: #b, c: #c })
+}
+
+fn config(config: &Config) -> TokenStream {
+    let Config {
+        tile,
+        stages,
+        k_order: order,
+        sf_preload: preload,
+        accumulators: layout,
+        a_reuse,
+        tmem_columns,
+        cache,
+        store,
+    } = config;
+    let tile =
+        setting(tile, |Tile { m, n, k }| quote!(::silumin::codegen::config::Tile { m: #m, n: #n, k: #k }));
+    let [stages, tmem_columns] = [stages, tmem_columns].map(|number| setting(number, u32::to_token_stream));
+    let k_order = k_order(order);
+    let sf_preload = sf_preload(preload);
+    let accumulators = match layout {
+        Accumulators::Separate | Accumulators::SideBySide => variant("config", "Accumulators", layout),
+    };
+    let a_reuse = setting(a_reuse, |reuse| match reuse {
+        AReuse::None | AReuse::Collector => variant("config", "AReuse", reuse),
+    });
+    let cache = setting(cache, cache_hints);
+    let store = setting(store, |store| match store {
+        Store::Direct | Store::Tma => variant("config", "Store", store),
+    });
+    quote! {
+        ::silumin::codegen::config::Config {
+            tile: #tile,
+            stages: #stages,
+            k_order: #k_order,
+            sf_preload: #sf_preload,
+            accumulators: #accumulators,
+            a_reuse: #a_reuse,
+            tmem_columns: #tmem_columns,
+            cache: #cache,
+            store: #store,
+        }
+    }
+}
+
+fn setting<T>(setting: &Setting<T>, value: impl FnOnce(&T) -> TokenStream) -> TokenStream {
+    match setting {
+        Setting::Auto => quote!(::silumin::codegen::config::Setting::Auto),
+        Setting::Fixed(fixed) => {
+            let value = value(fixed);
+            quote!(::silumin::codegen::config::Setting::Fixed(#value))
+        }
+    }
+}
+
+fn k_order(order: &KOrder) -> TokenStream {
+    match order {
+        KOrder::Forward | KOrder::Reverse | KOrder::PingPong => variant("config", "KOrder", order),
+        KOrder::SplitTail(tiles) => quote!(::silumin::codegen::config::KOrder::SplitTail(#tiles)),
+    }
+}
+
+fn sf_preload(preload: &SfPreload) -> TokenStream {
+    match preload {
+        SfPreload::PerStage | SfPreload::All => variant("config", "SfPreload", preload),
+        SfPreload::Ahead(tiles) => quote!(::silumin::codegen::config::SfPreload::Ahead(#tiles)),
+    }
+}
+
+fn cache_hints(hints: &CacheHints) -> TokenStream {
+    let CacheHints { a, b, sf, c } = hints;
+    let [a, b, sf, c] = [a, b, sf, c].map(|hint| match hint {
+        None => quote!(::std::option::Option::None),
+        Some(hint @ (Eviction::Normal | Eviction::First | Eviction::Last)) => {
+            let hint = variant("config", "Eviction", hint);
+            quote!(::std::option::Option::Some(#hint))
+        }
+    });
+    quote!(::silumin::codegen::config::CacheHints { a: #a, b: #b, sf: #sf, c: #c })
+}
+
+fn gate(gate: &Gate) -> TokenStream {
+    let Gate { source: GateSource { a, b1, b2 }, expr: mathematics } = gate;
+    let expr = expr(mathematics);
+    quote! {
+        ::silumin::codegen::gate::Gate {
+            source: ::silumin::codegen::gate::GateSource {
+                a: ::std::string::String::from(#a),
+                b1: ::std::string::String::from(#b1),
+                b2: ::std::string::String::from(#b2),
+            },
+            expr: #expr,
+        }
+    }
+}
+
+fn expr(node: &Expr) -> TokenStream {
+    let path = quote!(::silumin::codegen::gate::Expr);
+    match node {
+        Expr::Product(product) => {
+            let product = variant("gate", "Product", product);
+            quote!(#path::Product(#product))
+        }
+        Expr::Scalar(name) => quote!(#path::Scalar(::std::string::String::from(#name))),
+        Expr::Literal(number) => {
+            // Literal tokens have no sign of their own.
+            let sign = number.get().is_sign_negative().then(|| quote!(-));
+            let magnitude = number.get().abs();
+            quote!(#path::Literal(::silumin::codegen::gate::Number::nearest(#sign #magnitude)))
+        }
+        Expr::Neg(x) => {
+            let x = expr(x);
+            quote!(#path::Neg(::std::boxed::Box::new(#x)))
+        }
+        Expr::Binary(op, x, y) => {
+            let (op, x, y) = (variant("gate", "BinaryOp", op), expr(x), expr(y));
+            quote!(#path::Binary(#op, ::std::boxed::Box::new(#x), ::std::boxed::Box::new(#y)))
+        }
+        Expr::Call(function, arguments) => {
+            let function = variant("gate", "Function", function);
+            let arguments = arguments.iter().map(expr);
+            quote!(#path::Call(#function, ::std::vec![#(#arguments),*]))
+        }
+    }
+}
+
+fn gate_code(code: &GateCode) -> TokenStream {
+    let GateCode { whole, split } = code;
+    let whole = fragment(whole);
+    let split = match split {
+        None => quote!(::std::option::Option::None),
+        Some(SplitCode { early, late, trivial }) => {
+            let (early, late) = (fragment(early), fragment(late));
+            quote! {
+                ::std::option::Option::Some(::silumin::codegen::gate::SplitCode {
+                    early: #early,
+                    late: #late,
+                    trivial: #trivial,
+                })
+            }
+        }
+    };
+    quote!(::silumin::codegen::gate::GateCode { whole: #whole, split: #split })
+}
+
+fn fragment(fragment: &Fragment) -> TokenStream {
+    let Fragment { arch, width, inputs, outputs, scalars, text } = fragment;
+    quote! {
+        ::silumin::codegen::gate::Fragment::from_static(
+            #arch,
+            #width,
+            &[#(#inputs),*],
+            &[#(#outputs),*],
+            &[#(#scalars),*],
+            #text,
+        )
+    }
+}

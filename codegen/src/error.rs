@@ -1,0 +1,275 @@
+//! Why a problem and a configuration make no kernel.
+
+use std::fmt;
+
+/// One reason why a configuration is illegal. The message names the knob, the limit and the sum;
+/// [`ConfigError::hint`] names a way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// A size of the problem is zero or beyond what TMA coordinates reach.
+    #[error("shape: {dimension} = {value} is outside 1..={limit}")]
+    Size {
+        /// `M`, `N` or `K`.
+        dimension: &'static str,
+        /// As given.
+        value: u32,
+        /// Largest legal value.
+        limit: u32,
+    },
+    /// K is not a multiple of what the format and TMA need.
+    #[error(
+        "shape: K = {k} is not a multiple of {multiple}: a row of {format} operands is K/2 = {row_bytes} bytes, and TMA needs row strides of a multiple of 16"
+    )]
+    KMultiple {
+        /// As given.
+        k: u32,
+        /// K must be a multiple of this.
+        multiple: u32,
+        /// The operand format.
+        format: &'static str,
+        /// Bytes of a row, rounded down.
+        row_bytes: u32,
+    },
+    /// More tiles along N than a grid has rows.
+    #[error("tile: N = {n} in tiles of {tile_n} makes {tiles} tiles, and a grid has at most 65535 rows")]
+    Grid {
+        /// The problem's N.
+        n: u32,
+        /// The tile's N.
+        tile_n: u32,
+        /// Tiles along N.
+        tiles: u32,
+    },
+    /// The tile's M is not the one the block-scaled MMA has on one CTA.
+    #[error("tile: M = {given}, but a block-scaled MMA of one CTA has 128 rows")]
+    TileM {
+        /// As given.
+        given: u32,
+    },
+    /// The tile's N is not one that the MMA has.
+    #[error("tile: N = {given} is not a multiple of 8 in 8..=256, the N of a block-scaled MMA")]
+    TileN {
+        /// As given.
+        given: u32,
+    },
+    /// The tile's N starts a tile in the middle of a scale-factor column pair.
+    #[error(
+        "tile: N = {given} with {tiles} tiles along N: the second tile starts at row {given} of a 128-row scale-factor block, and the MMA can start only at 0 or 64"
+    )]
+    TileNStart {
+        /// As given.
+        given: u32,
+        /// Tiles along N.
+        tiles: u32,
+    },
+    /// The tile's K is not a multiple of the MMA's.
+    #[error("tile: K = {given} is not a positive multiple of {multiple}, the K of one MMA")]
+    TileK {
+        /// As given.
+        given: u32,
+        /// The MMA's K.
+        multiple: u32,
+    },
+    /// A pipeline depth outside what the barrier ring is made for.
+    #[error("stages: {given} is outside 1..=32")]
+    Stages {
+        /// As given.
+        given: u32,
+    },
+    /// Shared memory does not hold the plan.
+    #[error("{knob}: shared memory holds {limit} bytes, this needs {sum}")]
+    Smem {
+        /// The knob to turn.
+        knob: &'static str,
+        /// Bytes that the chip has.
+        limit: u32,
+        /// What is needed.
+        sum: Sum,
+    },
+    /// Tensor memory does not hold the plan.
+    #[error("tile: tensor memory has {limit} columns, this needs {sum}")]
+    Tmem {
+        /// Columns that the chip has.
+        limit: u32,
+        /// What is needed.
+        sum: Sum,
+    },
+    /// An allocation that the instruction does not have.
+    #[error("tmem_columns: {given} is not a power of two in 32..={limit}")]
+    TmemColumns {
+        /// As given.
+        given: u32,
+        /// Columns that the chip has.
+        limit: u32,
+    },
+    /// An allocation smaller than the plan.
+    #[error("tmem_columns: {given} allocated, but this needs {sum}")]
+    TmemColumnsTooFew {
+        /// As given.
+        given: u32,
+        /// What is needed.
+        sum: Sum,
+    },
+    /// A split tail of nothing, or of more than there is.
+    #[error("k_order: split_tail({tail}) with {k_tiles} K tiles; the tail is 1..={k_tiles} tiles")]
+    SplitTailLength {
+        /// As given.
+        tail: u32,
+        /// K tiles of the problem.
+        k_tiles: u32,
+    },
+    /// The tail does not fit the pipeline.
+    #[error(
+        "k_order: split_tail({tail}) keeps {tail} K tiles in shared memory until GEMM 2 has read them, and the pipeline has {stages} stages"
+    )]
+    SplitTailStages {
+        /// As given.
+        tail: u32,
+        /// Stages of the plan.
+        stages: u32,
+    },
+    /// One MMA can't be split in two.
+    #[error(
+        "k_order: split_tail runs GEMM 1 before GEMM 2, and side_by_side accumulators have one MMA for both"
+    )]
+    SplitTailSideBySide,
+    /// `ahead(0)`, or further ahead than the ring goes.
+    #[error("sf_preload: ahead({given}) is outside 1..=32")]
+    Ahead {
+        /// As given.
+        given: u32,
+    },
+    /// Side by side needs the two scale-factor images to meet.
+    #[error(
+        "accumulators: side_by_side with tile N = {tile_n}: the scale factors of B2 must follow those of B1 in TMEM without a gap, which whole 128-row blocks do and {tile_n} rows do not"
+    )]
+    SideBySideScales {
+        /// The tile's N.
+        tile_n: u32,
+    },
+    /// The doubled MMA is too wide.
+    #[error(
+        "accumulators: side_by_side with tile N = {tile_n} needs an MMA of 2 x {tile_n} = {doubled} columns, and the widest has 256"
+    )]
+    SideBySideWidth {
+        /// The tile's N.
+        tile_n: u32,
+        /// Twice that.
+        doubled: u32,
+    },
+    /// Nothing to reuse.
+    #[error("a_reuse: collector keeps A between the two MMAs of a K block, and {reason}")]
+    NothingToReuse {
+        /// Why there are not two.
+        reason: &'static str,
+    },
+    /// TMA can't store rows of this pitch.
+    #[error("store: tma with N = {n}: a row of C is {row_bytes} bytes, and TMA needs a multiple of 16")]
+    StoreTma {
+        /// The problem's N.
+        n: u32,
+        /// Bytes of a row of C.
+        row_bytes: u64,
+    },
+}
+
+impl ConfigError {
+    /// The knob (or `shape`) that the error is about, for the caret of an editor.
+    pub fn knob(&self) -> &'static str {
+        use ConfigError::*;
+        match self {
+            Size { .. } | KMultiple { .. } => "shape",
+            Grid { .. } | TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } | Tmem { .. } => {
+                "tile"
+            }
+            Stages { .. } => "stages",
+            Smem { knob, .. } => knob,
+            TmemColumns { .. } | TmemColumnsTooFew { .. } => "tmem_columns",
+            SplitTailLength { .. } | SplitTailStages { .. } | SplitTailSideBySide => "k_order",
+            Ahead { .. } => "sf_preload",
+            SideBySideScales { .. } | SideBySideWidth { .. } => "accumulators",
+            NothingToReuse { .. } => "a_reuse",
+            StoreTma { .. } => "store",
+        }
+    }
+
+    /// A way out.
+    pub fn hint(&self) -> String {
+        use ConfigError::*;
+        match self {
+            Size { limit, .. } => format!("use a size in 1..={limit}"),
+            KMultiple { k, multiple, .. } => {
+                format!("pad K with zeros to {}", u64::from(*k).next_multiple_of(u64::from(*multiple)))
+            }
+            Grid { .. } => "use a wider tile, or split N over several launches".into(),
+            TileM { .. } => "write 128; rows beyond M cost no memory traffic".into(),
+            TileN { .. } => "use 64, 128 or 192".into(),
+            TileNStart { .. } => "use a multiple of 64, or one tile that covers N".into(),
+            TileK { given, multiple } => {
+                let up = u64::from(*given).max(1).next_multiple_of(u64::from(*multiple));
+                format!("use {up}, or the usual 256: one 128-byte swizzle span of a row")
+            }
+            Stages { .. } => "write auto: as many as fit".into(),
+            Smem { knob: "sf_preload", .. } => {
+                "use per_stage or ahead(1), which hold only what is in flight".into()
+            }
+            Smem { knob: "stages", .. } => "write stages = auto, or fewer".into(),
+            Smem { .. } => "use a smaller tile N or K".into(),
+            Tmem { .. } => {
+                "use a smaller tile N, or a smaller tile K (scale factors take columns for every K block)"
+                    .into()
+            }
+            TmemColumns { .. } => "write auto: the least that fits".into(),
+            TmemColumnsTooFew { sum, .. } => {
+                format!("write auto, or at least {}", sum.total().next_power_of_two())
+            }
+            SplitTailLength { k_tiles, .. } => format!("use split_tail({}), or forward", 2.min(*k_tiles)),
+            SplitTailStages { stages, .. } => format!("use split_tail({stages}) or less, or a smaller tile"),
+            SplitTailSideBySide => "use accumulators = separate".into(),
+            Ahead { .. } => "use per_stage for none ahead, or ahead(1)".into(),
+            SideBySideScales { .. } => "use tile N = 128, or accumulators = separate".into(),
+            SideBySideWidth { .. } => "use tile N = 128, or accumulators = separate".into(),
+            NothingToReuse { .. } => "write a_reuse = auto or none".into(),
+            StoreTma { .. } => "use store = direct, which takes any N".into(),
+        }
+    }
+}
+
+/// A sum that does not fit, part by part: `3 x 53248 (stages) + 224 (barriers) = 159968`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sum {
+    parts: Vec<(u64, u64, &'static str)>,
+}
+
+impl Sum {
+    /// Adds `count` times `size` for `what`.
+    pub fn add(&mut self, count: u64, size: u64, what: &'static str) {
+        self.parts.push((count, size, what));
+    }
+
+    /// The total.
+    pub fn total(&self) -> u64 {
+        self.parts.iter().map(|(count, size, _)| count.saturating_mul(*size)).fold(0, u64::saturating_add)
+    }
+}
+
+impl fmt::Display for Sum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, (count, size, what)) in self.parts.iter().enumerate() {
+            let plus = if position == 0 { "" } else { " + " };
+            match count {
+                1 => write!(f, "{plus}{size} ({what})")?,
+                _ => write!(f, "{plus}{count} x {size} ({what})")?,
+            }
+        }
+        write!(f, " = {}", self.total())
+    }
+}
+
+/// All reasons, one a line with its hint: what the tools print.
+pub fn explain(errors: &[ConfigError]) -> String {
+    let lines: Vec<String> =
+        errors.iter().map(|error| format!("{error}\n  help: {}", error.hint())).collect();
+    lines.join("\n")
+}

@@ -1,0 +1,527 @@
+//! The gate language: `silu(A @ B1) * (A @ B2)` to a [`Gate`], with errors where they belong.
+//!
+//! Grammar, loosest first; `@` binds tighter than `*`, unary minus in between:
+//!
+//! ```text
+//! expr    := term (('+' | '-') term)*
+//! term    := unary (('*' | '/') unary)*
+//! unary   := '-' unary | atom
+//! atom    := NAME '@' NAME | NUMBER | NAME '(' expr (',' expr)* ')' | NAME | '(' expr ')'
+//! ```
+//!
+//! A `NAME` is an ASCII identifier that is no keyword: beside `@` a matrix, before parentheses a
+//! function, and otherwise a run-time scalar (f32). Both products have the same left operand; the
+//! right operand that comes first in reading order makes [`Product::First`]. Each product may be
+//! written any number of times.
+//!
+//! As a [`syn::parse::Parse`] the expression ends before the first token that cannot continue it,
+//! which has to be `,`, `;` or the end.
+
+use std::fmt;
+use std::ops::Range;
+
+use proc_macro2::Span;
+use quote::ToTokens;
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, Ident, Lit, Result, Token, token};
+
+use super::expr::{BinaryOp, Expr, Gate, GateSource, MAX_NODES, Number, Product};
+use super::functions::{FUNCTIONS, Function};
+
+/// How deep parentheses and signs may nest.
+const MAX_DEPTH: usize = 64;
+
+/// An error of [`Gate`]'s `FromStr`: what is wrong, and where in the text.
+///
+/// `Display` writes the message, the line and carets under the place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GateParseError {
+    /// What is wrong and what would be right.
+    pub message: String,
+    /// The text.
+    pub text: String,
+    /// The place, in characters (not bytes) of `text`.
+    pub columns: Range<usize>,
+}
+
+impl std::error::Error for GateParseError {}
+
+impl fmt::Display for GateParseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Range { start, end } = self.columns.clone();
+        // One line, whatever white space the text has, so that columns line up.
+        let line: String = self.text.chars().map(|c| if c.is_whitespace() { ' ' } else { c }).collect();
+        let carets = "^".repeat(end.saturating_sub(start).max(1));
+        write!(f, "{}\n  {}\n  {}{carets}", self.message, line.trim_end(), " ".repeat(start))
+    }
+}
+
+impl std::str::FromStr for Gate {
+    type Err = GateParseError;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        let fail = |message: String, columns| GateParseError { message, text: text.to_owned(), columns };
+        let length = text.chars().count();
+        if length == 0 || text.trim().is_empty() {
+            return Err(fail(format!("the gate is empty; {EXAMPLE}"), 0..0));
+        }
+        // Token trees are built by recursion, before the parser can count.
+        let mut depth = 0usize;
+        for (i, c) in text.chars().enumerate() {
+            match c {
+                '(' | '[' | '{' => depth += 1,
+                ')' | ']' | '}' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            if depth > MAX_DEPTH {
+                return Err(fail(too_deep(), i..i + 1));
+            }
+        }
+        // Character offsets of the starts of lines, to turn a line and column into one column.
+        let lines: Vec<usize> = std::iter::once(0)
+            .chain(text.chars().enumerate().filter(|(_, c)| *c == '\n').map(|(i, _)| i + 1))
+            .collect();
+        let offset = |at: proc_macro2::LineColumn| {
+            let line = lines.get(at.line.saturating_sub(1)).copied().unwrap_or(length);
+            (line + at.column).min(length)
+        };
+        let located = |error: Error| {
+            let (span, message) = (error.span(), error.to_string());
+            let (start, end) = (offset(span.start()), offset(span.end()));
+            // An error at the end of the text, outside of brackets, has an empty span.
+            if start == end { fail(message, length..length) } else { fail(message, start..end) }
+        };
+        let tokens: proc_macro2::TokenStream = text.parse().map_err(|e| {
+            let e = Error::from(e);
+            let (start, end) = (offset(e.span().start()), offset(e.span().end()));
+            fail(
+                "this is not a token of the gate language: an unmatched bracket or quote, or a \
+                 character that has no meaning here"
+                    .to_owned(),
+                start..end.max(start + 1),
+            )
+        })?;
+        let whole = |input: ParseStream| {
+            let gate = Gate::parse(input)?;
+            if !input.is_empty() {
+                return Err(unexpected(input));
+            }
+            Ok(gate)
+        };
+        syn::parse::Parser::parse2(whole, tokens).map_err(located)
+    }
+}
+
+const EXAMPLE: &str = "a gate is written like `silu(A @ B1) * (A @ B2)`";
+
+fn too_deep() -> String {
+    format!("the gate nests deeper than {MAX_DEPTH} levels; simplify it")
+}
+
+/// Whether the expression may end here.
+fn at_end(input: ParseStream) -> bool {
+    input.is_empty() || input.peek(Token![,]) || input.peek(Token![;])
+}
+
+/// The error for a token where an operator or the end belongs.
+fn unexpected(input: ParseStream) -> Error {
+    input.error("expected `+`, `-`, `*`, `/` or the end of the gate")
+}
+
+/// A product as it was written.
+struct Written {
+    left: Ident,
+    right: Ident,
+}
+
+impl Written {
+    fn error(&self, message: impl fmt::Display) -> Error {
+        let mut tokens = self.left.to_token_stream();
+        tokens.extend(self.right.to_token_stream());
+        Error::new_spanned(tokens, message)
+    }
+}
+
+/// The state of one parse.
+#[derive(Default)]
+struct Parser {
+    /// Every product in reading order.
+    products: Vec<Written>,
+    /// Every bare name in reading order.
+    scalars: Vec<Ident>,
+    /// The names of the operands, as far as they are known.
+    a: Option<String>,
+    rights: Vec<String>,
+    depth: usize,
+    nodes: usize,
+}
+
+impl Parse for Gate {
+    fn parse(input: ParseStream) -> Result<Self> {
+        let start = input.span();
+        let mut parser = Parser::default();
+        let expr = parser.expr(input)?;
+        if !at_end(input) {
+            return Err(unexpected(input));
+        }
+        let source = parser.finish(start)?;
+        Ok(Gate { source, expr })
+    }
+}
+
+impl Parser {
+    fn node(&mut self, span: Span, expr: Expr) -> Result<Expr> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            let message = format!("the gate has more than {MAX_NODES} operations; simplify it");
+            return Err(Error::new(span, message));
+        }
+        Ok(expr)
+    }
+
+    fn expr(&mut self, input: ParseStream) -> Result<Expr> {
+        let mut sum = self.term(input)?;
+        loop {
+            let span = input.span();
+            let op = if input.peek(Token![+]) && !input.peek(Token![+=]) {
+                input.parse::<Token![+]>()?;
+                BinaryOp::Add
+            } else if input.peek(Token![-]) && !input.peek(Token![-=]) && !input.peek(Token![->]) {
+                input.parse::<Token![-]>()?;
+                BinaryOp::Sub
+            } else {
+                return Ok(sum);
+            };
+            let term = self.term(input)?;
+            sum = self.node(span, sum.binary(op, term))?;
+        }
+    }
+
+    fn term(&mut self, input: ParseStream) -> Result<Expr> {
+        let mut product = self.unary(input)?;
+        loop {
+            let span = input.span();
+            let op = if input.peek(Token![*]) && !input.peek(Token![*=]) {
+                input.parse::<Token![*]>()?;
+                BinaryOp::Mul
+            } else if input.peek(Token![/]) && !input.peek(Token![/=]) {
+                input.parse::<Token![/]>()?;
+                BinaryOp::Div
+            } else {
+                return Ok(product);
+            };
+            let factor = self.unary(input)?;
+            product = self.node(span, product.binary(op, factor))?;
+        }
+    }
+
+    fn unary(&mut self, input: ParseStream) -> Result<Expr> {
+        self.depth += 1;
+        if self.depth > MAX_DEPTH {
+            return Err(Error::new(input.span(), too_deep()));
+        }
+        let expr = if input.peek(Token![-]) {
+            let minus: Token![-] = input.parse()?;
+            if input.peek(Lit) {
+                let (number, span) = number(input)?;
+                let negative = Number::new(-number.get()).unwrap_or(number);
+                self.node(span, Expr::Literal(negative))
+            } else {
+                let x = self.unary(input)?;
+                self.node(minus.span, Expr::Neg(Box::new(x)))
+            }
+        } else {
+            self.atom(input)
+        }?;
+        self.depth -= 1;
+        if input.peek(Token![@]) {
+            let message = "the operands of `@` are the names of matrices, as in `A @ B1`";
+            return Err(input.error(message));
+        }
+        Ok(expr)
+    }
+
+    fn atom(&mut self, input: ParseStream) -> Result<Expr> {
+        let span = input.span();
+        if input.is_empty() {
+            return Err(input.error(format!("expected an operand; {EXAMPLE}")));
+        }
+        if input.peek(Lit) {
+            let (number, span) = number(input)?;
+            return self.node(span, Expr::Literal(number));
+        }
+        if input.peek(token::Paren) {
+            let content;
+            syn::parenthesized!(content in input);
+            if content.is_empty() {
+                return Err(Error::new(span, "these parentheses are empty"));
+            }
+            return self.inside(&content, "`)`");
+        }
+        if input.peek(Token![@]) {
+            return Err(input.error("`@` has no left operand; a product is written `A @ B1`"));
+        }
+        if !input.peek(Ident) {
+            let message =
+                format!("expected a product (`A @ B1`), a function, a scalar's name or a number; {EXAMPLE}");
+            return Err(input.error(message));
+        }
+        let name = name(input)?;
+        if input.peek(Token![@]) {
+            self.product(name, input)
+        } else if input.peek(token::Paren) {
+            self.call(name, input)
+        } else {
+            let expr = Expr::Scalar(name.to_string());
+            self.scalars.push(name);
+            self.node(span, expr)
+        }
+    }
+
+    /// An expression that fills `content` up to its closing bracket.
+    fn inside(&mut self, content: ParseStream, close: &str) -> Result<Expr> {
+        let expr = self.expr(content)?;
+        if !content.is_empty() {
+            return Err(content.error(format!("expected `+`, `-`, `*`, `/` or {close}")));
+        }
+        Ok(expr)
+    }
+
+    fn product(&mut self, left: Ident, input: ParseStream) -> Result<Expr> {
+        input.parse::<Token![@]>()?;
+        if !input.peek(Ident) {
+            let message = format!("expected the name of a matrix after `{left} @`");
+            return Err(input.error(message));
+        }
+        let right = name(input)?;
+        if input.peek(token::Paren) {
+            let message =
+                format!("`{right}(...)` cannot be an operand of `@`; the operands are names of matrices");
+            return Err(Error::new(right.span(), message));
+        }
+        if input.peek(Token![@]) {
+            let message = format!(
+                "`@` cannot be chained: a gate has products of two matrices, so end this one \
+                 after `{left} @ {right}`"
+            );
+            return Err(input.error(message));
+        }
+        let written = Written { left, right };
+        let product = self.resolve(&written)?;
+        let span = written.left.span();
+        self.products.push(written);
+        self.node(span, Expr::Product(product))
+    }
+
+    /// Which product this is, given those before it.
+    fn resolve(&mut self, written: &Written) -> Result<Product> {
+        let (left, right) = (written.left.to_string(), written.right.to_string());
+        if left == right {
+            return Err(Error::new(
+                written.right.span(),
+                format!("`{left}` is used on both sides of `@`; the two sides differ"),
+            ));
+        }
+        let a = self.a.get_or_insert_with(|| left.clone());
+        if left != *a {
+            let message = if self.rights.contains(&left) {
+                format!(
+                    "`{left}` is used on both sides: it is the right operand of \
+                     `{a} @ {left}` already"
+                )
+            } else {
+                format!(
+                    "the left operand is `{a}` in the first product and `{left}` here; a dual \
+                     GEMM shares it"
+                )
+            };
+            return Err(Error::new(written.left.span(), message));
+        }
+        if right == *a {
+            let message = format!("`{right}` is used on both sides: it is the left operand");
+            return Err(Error::new(written.right.span(), message));
+        }
+        let known = self.rights.iter().position(|r| *r == right);
+        match known.unwrap_or(self.rights.len()) {
+            0 => {
+                if known.is_none() {
+                    self.rights.push(right);
+                }
+                Ok(Product::First)
+            }
+            1 => {
+                if known.is_none() {
+                    self.rights.push(right);
+                }
+                Ok(Product::Second)
+            }
+            _ => Err(Error::new(
+                written.right.span(),
+                format!(
+                    "`{right}` is a third right operand, after `{}` and `{}`; a dual GEMM has two",
+                    self.rights[0], self.rights[1]
+                ),
+            )),
+        }
+    }
+
+    fn call(&mut self, name: Ident, input: ParseStream) -> Result<Expr> {
+        let text = name.to_string();
+        let Some(function) = Function::from_name(&text) else {
+            return Err(Error::new(name.span(), unknown_function(&text)));
+        };
+        let content;
+        let parens = syn::parenthesized!(content in input);
+        let mut args = Vec::new();
+        while !content.is_empty() {
+            args.push(self.expr(&content)?);
+            if content.is_empty() {
+                break;
+            }
+            if !content.peek(Token![,]) {
+                return Err(content.error("expected `+`, `-`, `*`, `/`, `,` or `)`"));
+            }
+            content.parse::<Token![,]>()?;
+        }
+        let arity = function.arity();
+        if args.len() != arity {
+            let mut tokens = name.to_token_stream();
+            tokens.extend(Ident::new("x", parens.span.close()).to_token_stream());
+            let message = format!(
+                "`{text}` takes {arity} argument{}, ({}), and has {} here",
+                if arity == 1 { "" } else { "s" },
+                function.info().parameters.join(", "),
+                args.len()
+            );
+            return Err(Error::new_spanned(tokens, message));
+        }
+        self.node(name.span(), Expr::Call(function, args))
+    }
+
+    /// The checks that need the whole expression.
+    fn finish(self, start: Span) -> Result<GateSource> {
+        for scalar in &self.scalars {
+            let name = scalar.to_string();
+            if let Some(written) = self.products.iter().find(|p| p.left == name || p.right == name) {
+                let message = format!(
+                    "`{name}` is a matrix, so it has to stand beside `@`, as in `{} @ {}`",
+                    written.left, written.right
+                );
+                return Err(Error::new(scalar.span(), message));
+            }
+            if let Some(function) = Function::from_name(&name) {
+                let parameters = function.info().parameters.join(", ");
+                let message = format!("`{name}` is a function; call it: `{name}({parameters})`");
+                return Err(Error::new(scalar.span(), message));
+            }
+        }
+        let Some(first) = self.products.first() else {
+            let span = self.scalars.first().map_or(start, Ident::span);
+            let message = format!("the gate has no product `A @ B1`; {EXAMPLE}");
+            return Err(Error::new(span, message));
+        };
+        let Some(a) = self.a else {
+            return Err(first.error("this product has no operands"));
+        };
+        let mut rights = self.rights.into_iter();
+        match (rights.next(), rights.next()) {
+            (Some(b1), Some(b2)) => Ok(GateSource { a, b1, b2 }),
+            (b1, _) => {
+                let b1 = b1.unwrap_or_default();
+                if let Some(again) = self.products.get(1) {
+                    let message = format!(
+                        "`{a} @ {b1}` is the only product, written twice: a dual GEMM has two, \
+                         with the same left operand and different right ones"
+                    );
+                    return Err(Error::new(again.right.span(), message));
+                }
+                let message = format!(
+                    "the gate has one product, `{a} @ {b1}`; a dual GEMM has a second with the \
+                     same left operand, as in `silu({a} @ {b1}) * ({a} @ B2)`"
+                );
+                Err(first.error(message))
+            }
+        }
+    }
+}
+
+/// A name. Kernels call their parameters after it, so it has to be one in PTX too.
+pub(crate) fn name(input: ParseStream) -> Result<Ident> {
+    let name: Ident = input.parse()?;
+    let text = name.to_string();
+    if text.starts_with("r#") || !text.is_ascii() {
+        let message =
+            format!("`{text}` cannot be a name in PTX; use ASCII letters, digits and `_`, and no `r#`");
+        return Err(Error::new(name.span(), message));
+    }
+    Ok(name)
+}
+
+/// A number and its place.
+fn number(input: ParseStream) -> Result<(Number, Span)> {
+    let lit: Lit = input.parse()?;
+    let span = lit.span();
+    let fail = |message: String| Err(Error::new(span, message));
+    let (digits, suffix) = match &lit {
+        Lit::Float(x) => (x.base10_digits().to_owned(), x.suffix().to_owned()),
+        Lit::Int(x) => {
+            let written = x.to_string();
+            if written.starts_with("0x") || written.starts_with("0o") || written.starts_with("0b") {
+                return fail(format!("`{written}` is not decimal; write the number as a decimal"));
+            }
+            (x.base10_digits().to_owned(), x.suffix().to_owned())
+        }
+        _ => {
+            let written = lit.to_token_stream();
+            return fail(format!("`{written}` is not a number; literals are like `1.702` or `7`"));
+        }
+    };
+    if !matches!(suffix.as_str(), "" | "f32") {
+        return fail(format!("the suffix `{suffix}` has no meaning here: the gate computes in f32; drop it"));
+    }
+    match digits.parse::<f64>().ok().and_then(Number::new) {
+        Some(number) => Ok((number, span)),
+        None => fail(format!("`{digits}` overflows f32, the type the gate computes in")),
+    }
+}
+
+/// Names from elsewhere for functions that this language has under another.
+const ALIASES: [(&str, &str); 7] = [
+    ("swish", "silu"),
+    ("ln", "log"),
+    ("fabs", "abs"),
+    ("fmin", "min"),
+    ("fmax", "max"),
+    ("logistic", "sigmoid"),
+    ("gelu_erf", "gelu"),
+];
+
+fn unknown_function(name: &str) -> String {
+    let lower = name.to_lowercase();
+    let alias = ALIASES.iter().find(|(from, _)| *from == lower).map(|(_, to)| *to);
+    let near = alias.or_else(|| {
+        let distances = FUNCTIONS.iter().map(|f| (distance(&lower, f.name), f.name));
+        let (least, near) = distances.min()?;
+        (least <= 1 || (least == 2 && lower.len() > 3)).then_some(near)
+    });
+    let known: Vec<_> = FUNCTIONS.iter().map(|f| f.name).collect();
+    let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
+    format!("unknown function `{name}`{hint} The functions are: {}", known.join(", "))
+        .replace("` The", "`. The")
+}
+
+/// Levenshtein distance.
+pub(crate) fn distance(x: &str, y: &str) -> usize {
+    let y: Vec<char> = y.chars().collect();
+    let mut row: Vec<usize> = (0..=y.len()).collect();
+    for (i, a) in x.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, b) in y.iter().enumerate() {
+            let replaced = diagonal + usize::from(a != *b);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[y.len()]
+}

@@ -1,0 +1,107 @@
+//! A plan as text for people.
+
+use super::{Plan, Region};
+use std::fmt;
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let limits = self.arch.limits();
+        let k = &self.k_loop;
+        writeln!(f, "problem   {}", self.problem)?;
+        writeln!(f, "chip      {}, PTX ISA {}.{}", self.arch, self.ptx_version.0, self.ptx_version.1)?;
+        writeln!(f, "knobs")?;
+        for ((name, value), (_, asked)) in self.config.entries().iter().zip(self.asked.entries()) {
+            let auto = if *value == asked { "" } else { "   (auto)" };
+            writeln!(f, "  {name:<14}{value}{auto}")?;
+        }
+        writeln!(
+            f,
+            "grid      {} x {} = {} CTAs of {} threads, {:.2} waves on {} SMs",
+            self.m_tiles,
+            self.n_tiles,
+            self.ctas(),
+            self.threads,
+            self.ctas() as f64 / f64::from(limits.sms),
+            limits.sms
+        )?;
+        writeln!(
+            f,
+            "K loop    {} tiles of {} MMA steps, the last of {}; {} interleaved, {} in the split tail",
+            k.tiles, k.blocks, k.last_blocks, k.main_tiles, k.tail_tiles
+        )?;
+        writeln!(f, "SMEM      {} of {} bytes, {} stages", self.smem.total, limits.smem_bytes, self.stages)?;
+        regions(f, &self.smem.regions)?;
+        writeln!(
+            f,
+            "  a stage: A {} | B1 {} | B2 {} bytes in {} K box(es); a slot of scale factors: {} bytes",
+            self.smem.a_bytes,
+            self.smem.b_box_bytes * self.smem.boxes,
+            self.smem.b_box_bytes * self.smem.boxes,
+            self.smem.boxes,
+            self.smem.slot_bytes
+        )?;
+        writeln!(
+            f,
+            "TMEM      {} columns used, {} allocated of {}",
+            self.tmem.used, self.tmem.columns, limits.tmem_columns
+        )?;
+        regions(f, &self.tmem.regions)?;
+        writeln!(f, "barriers")?;
+        for barrier in &self.barriers {
+            writeln!(
+                f,
+                "  {:>7}  {:<14} {} x 8 bytes, {} arrival(s) a phase",
+                barrier.offset, barrier.name, barrier.count, barrier.arrivals
+            )?;
+        }
+        writeln!(f, "tensor maps")?;
+        for map in &self.tensor_maps {
+            writeln!(
+                f,
+                "  {:<3} {} [{}, {}] rows {} bytes apart, box [{}, {}], swizzle {}",
+                map.operand.name(),
+                map.element.name(),
+                map.dims[0],
+                map.dims[1],
+                map.row_stride,
+                map.box_dims[0],
+                map.box_dims[1],
+                map.swizzle.name()
+            )?;
+        }
+        let e = &self.epilogue;
+        writeln!(
+            f,
+            "epilogue  {} chunks of {} columns{}, {} bytes a store",
+            e.chunks,
+            e.chunk,
+            if e.early_chunks > 0 { format!(", {} of them early", e.early_chunks) } else { String::new() },
+            if e.staging.is_some() { 16 } else { e.vector * self.problem.formats.c.bytes() }
+        )?;
+        let operations = self.problem.shape.operations();
+        let bytes = self.problem.compulsory_bytes();
+        writeln!(
+            f,
+            "work      {:.3} GFLOP; {:.3} MB must cross DRAM, {:.3} MB are loaded to SMEM",
+            operations / 1e9,
+            bytes as f64 / 1e6,
+            self.loaded_bytes() as f64 / 1e6
+        )?;
+        writeln!(
+            f,
+            "floor     {:.2} us, modelled: {:.2} us of math at {:.1} PFLOP/s (marketed dense FP4), {:.2} us of DRAM at {:.2} TB/s",
+            self.floor_seconds() * 1e6,
+            operations / limits.fp4_ops_per_second * 1e6,
+            limits.fp4_ops_per_second / 1e15,
+            bytes as f64 / limits.dram_bytes_per_second * 1e6,
+            limits.dram_bytes_per_second / 1e12
+        )
+    }
+}
+
+fn regions(f: &mut fmt::Formatter<'_>, regions: &[Region]) -> fmt::Result {
+    for region in regions {
+        writeln!(f, "  {:>7} .. {:<7} {}", region.offset, region.offset + region.size, region.name)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,193 @@
+//! Everything that is derived from a problem, a configuration and a chip.
+//!
+//! Templates see a [`Plan`] and do no arithmetic of their own.
+//!
+//! * `mod.rs`: the plan's types.
+//! * `validate.rs`: the one place that knows what is legal; makes plans.
+//! * `memory.rs`: the maps of SMEM and TMEM.
+//! * `transfer.rs`: tensor maps, descriptors, barriers: what the asynchronous engines are told.
+//! * `describe.rs`: a plan as text for people.
+
+mod describe;
+mod memory;
+mod transfer;
+mod validate;
+
+pub use memory::{Region, SmemMap, TmemMap};
+pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
+pub(crate) use validate::SIZE_LIMIT;
+pub use validate::validate;
+
+use crate::arch::Arch;
+use crate::config::{Accumulators, CacheHints, Config, KOrder, SfPreload, Store, Tile};
+use crate::problem::Problem;
+
+/// A legal kernel, all numbers in place. Made by [`validate`] only.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What is computed.
+    pub problem: Problem,
+    /// The chip.
+    pub arch: Arch,
+    /// The configuration as asked for, `auto`s included.
+    pub asked: Config,
+    /// The configuration with every `auto` settled.
+    pub config: Config,
+    /// The CTA's tile.
+    pub tile: Tile,
+    /// Pipeline depth in K tiles.
+    pub stages: u32,
+    /// Order of the K loop.
+    pub k_order: KOrder,
+    /// When scale factors are loaded.
+    pub sf_preload: SfPreload,
+    /// Accumulator layout.
+    pub accumulators: Accumulators,
+    /// Whether the second MMA of a K block takes A from the collector.
+    pub collector: bool,
+    /// L2 hints.
+    pub cache: CacheHints,
+    /// How C is stored.
+    pub store: Store,
+    /// Tiles along M: the grid's x.
+    pub m_tiles: u32,
+    /// Tiles along N: the grid's y.
+    pub n_tiles: u32,
+    /// Threads of a CTA: four epilogue warps, a TMA warp, an MMA warp.
+    pub threads: u32,
+    /// The K loop.
+    pub k_loop: KLoop,
+    /// Scale factors: blocks, bytes, strides.
+    pub scales: Scales,
+    /// Shared memory.
+    pub smem: SmemMap,
+    /// Tensor memory.
+    pub tmem: TmemMap,
+    /// mbarriers, in the order of their addresses.
+    pub barriers: Vec<Barrier>,
+    /// Descriptor constants and steps.
+    pub descriptors: Descriptors,
+    /// Tensor maps, in the order of the kernel's parameters.
+    pub tensor_maps: Vec<TensorMapRecipe>,
+    /// What the epilogue does.
+    pub epilogue: Epilogue,
+    /// PTX ISA version, the lowest that has what the kernel uses: major, minor.
+    pub ptx_version: (u32, u32),
+}
+
+/// The walk along K.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KLoop {
+    /// K tiles.
+    pub tiles: u32,
+    /// MMA steps (of 64 elements) in a full K tile.
+    pub blocks: u32,
+    /// MMA steps in the last K tile: `blocks`, or fewer where K ends inside it.
+    pub last_blocks: u32,
+    /// Bytes of a row of one K tile.
+    pub tile_bytes: u32,
+    /// K tiles whose MMAs alternate between the products.
+    pub main_tiles: u32,
+    /// K tiles of the split tail: all of GEMM 1, then all of GEMM 2.
+    pub tail_tiles: u32,
+    /// K tiles whose scale factors are loaded before the operand loop (`ahead`).
+    pub sf_prologue: u32,
+    /// Slots of the scale-factor ring: the stages, or more with `ahead`; 1 with `all`.
+    pub sf_slots: u32,
+}
+
+/// Scale-factor geometry. A block is 128 rows x 4 scale factors = 512 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scales {
+    /// 128-row blocks that a tile of B touches.
+    pub b_row_blocks: u32,
+    /// 128-row blocks that B1 (and B2) has.
+    pub b_row_blocks_total: u32,
+    /// Whether the tile's last block can lie beyond the tensor, so that its index is clamped.
+    pub b_clamped: bool,
+    /// Whether tiles can start in the upper half of a block (tile N an odd multiple of 64).
+    pub b_half_blocks: bool,
+    /// Bytes of one row block over all K, in global memory.
+    pub row_block_bytes: u64,
+    /// Bytes of one row block over one K tile.
+    pub tile_bytes: u32,
+    /// The same in the last K tile.
+    pub last_tile_bytes: u32,
+    /// Bytes of one row block in an SMEM slot: one K tile, or all K with `all`.
+    pub smem_row_block_bytes: u32,
+    /// Bytes that one slot's loads bring: SFA, SFB1 and SFB2.
+    pub slot_tx: u32,
+    /// The same in the last K tile.
+    pub last_slot_tx: u32,
+}
+
+/// The epilogue, a chunk of columns at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epilogue {
+    /// Columns of one `tcgen05.ld` of each product: 8, 16 or 32.
+    pub chunk: u32,
+    /// Chunks in the tile.
+    pub chunks: u32,
+    /// Chunks whose first product is taken early, under a split tail.
+    pub early_chunks: u32,
+    /// Elements of one store instruction.
+    pub vector: u32,
+    /// Whether a tile can have rows beyond M.
+    pub rows_ragged: bool,
+    /// Whether a tile can have columns beyond N.
+    pub columns_ragged: bool,
+    /// Bytes of a row of C.
+    pub row_bytes: u64,
+    /// The staging of a TMA store.
+    pub staging: Option<Staging>,
+}
+
+/// SMEM staging of a TMA store: for each epilogue warp, boxes of 32 rows one after the other. It
+/// lies over the operand stages, which nobody reads any more by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Staging {
+    /// Bytes of a box row, the swizzle span: 128, 64, 32, or 16 without swizzle.
+    pub span: u32,
+    /// Columns of a box.
+    pub columns: u32,
+    /// Boxes across the tile.
+    pub boxes: u32,
+    /// Bytes of a box.
+    pub box_bytes: u32,
+    /// Bytes of a warp's boxes.
+    pub warp_bytes: u32,
+    /// Mask of the row bits that the swizzle folds in: 7, 3, 1 or 0.
+    pub swizzle_mask: u32,
+}
+
+impl Plan {
+    /// Whether the loads of the last K tile differ from the others'.
+    pub fn ragged_k(&self) -> bool {
+        self.k_loop.last_blocks != self.k_loop.blocks
+    }
+
+    /// CTAs of the grid.
+    pub fn ctas(&self) -> u64 {
+        u64::from(self.m_tiles) * u64::from(self.n_tiles)
+    }
+
+    /// Bytes that TMA brings to SMEM over the whole grid.
+    pub fn loaded_bytes(&self) -> u64 {
+        let k = &self.k_loop;
+        let operands = u64::from(k.tiles) * u64::from(self.smem.stage_bytes);
+        let scales =
+            u64::from(k.tiles - 1) * u64::from(self.scales.slot_tx) + u64::from(self.scales.last_slot_tx);
+        self.ctas() * (operands + scales)
+    }
+
+    /// Seconds below which no kernel can be on this chip: the larger of operations over the tensor
+    /// core's rate and compulsory bytes over DRAM's, both as [`crate::arch::Limits`] has them.
+    /// Modelled, never measured.
+    pub fn floor_seconds(&self) -> f64 {
+        let limits = self.arch.limits();
+        let math = self.problem.shape.operations() / limits.fp4_ops_per_second;
+        let memory = self.problem.compulsory_bytes() as f64 / limits.dram_bytes_per_second;
+        math.max(memory)
+    }
+}

@@ -1,0 +1,288 @@
+//! What the asynchronous engines are told: tensor maps, matrix descriptors, barriers.
+
+use super::memory::SmemMap;
+use crate::config::{Accumulators, Tile};
+use crate::problem::Problem;
+use std::fmt;
+
+/// A tensor of the dual GEMM, named by its role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operand {
+    /// The left operand of both products.
+    A,
+    /// The right operand of the first product.
+    B1,
+    /// The right operand of the second product.
+    B2,
+    /// Scale factors of A.
+    Sfa,
+    /// Scale factors of B1.
+    Sfb1,
+    /// Scale factors of B2.
+    Sfb2,
+    /// The result.
+    C,
+}
+
+impl Operand {
+    /// Every tensor of a block-scaled dual GEMM.
+    pub const ALL: [Operand; 7] =
+        [Operand::A, Operand::B1, Operand::B2, Operand::Sfa, Operand::Sfb1, Operand::Sfb2, Operand::C];
+
+    /// The name in kernels, plans and launch files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Operand::A => "a",
+            Operand::B1 => "b1",
+            Operand::B2 => "b2",
+            Operand::Sfa => "sfa",
+            Operand::Sfb1 => "sfb1",
+            Operand::Sfb2 => "sfb2",
+            Operand::C => "c",
+        }
+    }
+
+    /// Bytes of the tensor for `problem`.
+    pub fn bytes(self, problem: &Problem) -> u64 {
+        let shape = problem.shape;
+        match self {
+            Operand::A => problem.operand_bytes(shape.m),
+            Operand::B1 | Operand::B2 => problem.operand_bytes(shape.n),
+            Operand::Sfa => problem.scale_bytes(shape.m),
+            Operand::Sfb1 | Operand::Sfb2 => problem.scale_bytes(shape.n),
+            Operand::C => problem.output_bytes(),
+        }
+    }
+}
+
+impl fmt::Display for Operand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Swizzle of a tensor map and of the matrix descriptors that read what it loads: the span in
+/// which 16-byte units are permuted (PTX ISA 5.5.6, CUtensorMapSwizzle).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Swizzle {
+    /// No permutation.
+    None,
+    /// 32-byte spans.
+    B32,
+    /// 64-byte spans.
+    B64,
+    /// 128-byte spans.
+    B128,
+}
+
+impl Swizzle {
+    /// The widest swizzle whose span divides `bytes`.
+    pub fn of_row(bytes: u32) -> Swizzle {
+        match bytes {
+            _ if bytes.is_multiple_of(128) => Swizzle::B128,
+            _ if bytes.is_multiple_of(64) => Swizzle::B64,
+            _ if bytes.is_multiple_of(32) => Swizzle::B32,
+            _ => Swizzle::None,
+        }
+    }
+
+    /// Bytes of the span; 16 without swizzle, the unit that is then left in place.
+    pub const fn span(self) -> u32 {
+        match self {
+            Swizzle::None => 16,
+            Swizzle::B32 => 32,
+            Swizzle::B64 => 64,
+            Swizzle::B128 => 128,
+        }
+    }
+
+    /// The name in launch files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Swizzle::None => "none",
+            Swizzle::B32 => "32b",
+            Swizzle::B64 => "64b",
+            Swizzle::B128 => "128b",
+        }
+    }
+
+    /// Bits 61..=63 of an sm_100 matrix descriptor (PTX ISA 9.7.16.4.1).
+    const fn descriptor_bits(self) -> u64 {
+        match self {
+            Swizzle::None => 0,
+            Swizzle::B128 => 2,
+            Swizzle::B64 => 4,
+            Swizzle::B32 => 6,
+        }
+    }
+}
+
+/// Element type of a tensor map (CUtensorMapDataType).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ElementType {
+    /// Bytes: packed operands travel as bytes, which every driver that has tensor maps knows.
+    U8,
+    /// IEEE binary16.
+    F16,
+}
+
+impl ElementType {
+    /// The name in launch files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ElementType::U8 => "u8",
+            ElementType::F16 => "f16",
+        }
+    }
+
+    /// Bytes of an element.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            ElementType::U8 => 1,
+            ElementType::F16 => 2,
+        }
+    }
+}
+
+/// What the host encodes with cuTensorMapEncodeTiled, all but the address: rank 2, inner dimension
+/// first, element strides 1, no interleave, out-of-bounds elements zero, L2 promotion 256 bytes for
+/// loads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorMapRecipe {
+    /// The tensor.
+    pub operand: Operand,
+    /// Its element type.
+    pub element: ElementType,
+    /// Sizes in elements.
+    pub dims: [u64; 2],
+    /// Bytes between two rows.
+    pub row_stride: u64,
+    /// Box sizes in elements.
+    pub box_dims: [u32; 2],
+    /// Swizzle of the box in SMEM.
+    pub swizzle: Swizzle,
+    /// Bytes that L2 promotes a miss to: 256 for loads, 0 (none) for stores.
+    pub l2_promotion: u32,
+}
+
+/// An mbarrier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Barrier {
+    /// What completes it.
+    pub name: &'static str,
+    /// Bytes from the base of dynamic SMEM.
+    pub offset: u32,
+    /// How many there are, 8 bytes apart.
+    pub count: u32,
+    /// Arrivals that complete a phase.
+    pub arrivals: u32,
+}
+
+/// Constants of SMEM matrix descriptors and of the instruction descriptor. A descriptor's low word
+/// is the SMEM address in 16-byte units plus `operand_low`; steps are in the same units.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Descriptors {
+    /// High word for A and B: stride between 8-row groups, version, swizzle.
+    pub operand_high: u32,
+    /// Low word for A and B without the address: the leading offset field, which K-major swizzled
+    /// layouts ignore and CUTLASS sets to 1.
+    pub operand_low: u32,
+    /// High word for scale factors: 128 bytes between 8-row groups, no swizzle.
+    pub scale_high: u32,
+    /// The instruction descriptor of one MMA (PTX ISA 9.7.16.4.2, block-scaled kinds).
+    pub instruction: u32,
+    /// From one operand stage to the next.
+    pub stage_step: u32,
+    /// From one scale-factor slot to the next.
+    pub slot_step: u32,
+    /// From one 512-byte scale-factor block to the next along K.
+    pub scale_step: u32,
+    /// From one row block of scale factors to the next, in a slot.
+    pub scale_row_step: u32,
+    /// From A to B1 in the first K box.
+    pub b1: u32,
+    /// From B1 to B2 in any K box.
+    pub b2: u32,
+    /// Per K block (64 elements) of a stage: the offsets of A and of B1.
+    pub a_blocks: [u32; MAX_BLOCKS],
+    /// See `a_blocks`.
+    pub b_blocks: [u32; MAX_BLOCKS],
+}
+
+/// K blocks of the longest K tile: 2048 elements, far beyond what SMEM holds two stages of.
+pub const MAX_BLOCKS: usize = 32;
+
+/// Bytes of K that one MMA takes of each row (PTX ISA 9.7.16.2.1).
+const MMA_ROW_BYTES: u32 = 32;
+
+pub(super) fn descriptors(
+    tile: Tile,
+    smem: &SmemMap,
+    span: Swizzle,
+    sf_row_block: u32,
+    accumulators: Accumulators,
+) -> Descriptors {
+    let units = |bytes: u32| bytes / 16;
+    // Version 1 sits at bit 46; the stride between 8-row groups at bits 32..=45.
+    let high = |group_bytes: u32, swizzle: Swizzle| {
+        let bits = u64::from(units(group_bytes)) << 32 | 1 << 46 | swizzle.descriptor_bits() << 61;
+        (bits >> 32) as u32
+    };
+    let mut a_blocks = [0; MAX_BLOCKS];
+    let mut b_blocks = [0; MAX_BLOCKS];
+    let per_box = span.span() / MMA_ROW_BYTES;
+    for (block, (a, b)) in a_blocks.iter_mut().zip(&mut b_blocks).enumerate() {
+        let (k_box, inside) = (block as u32 / per_box, block as u32 % per_box);
+        *a = units(k_box * smem.a_box_bytes + inside * MMA_ROW_BYTES);
+        *b = units(k_box * 2 * smem.b_box_bytes + inside * MMA_ROW_BYTES);
+    }
+    let mma_n = match accumulators {
+        Accumulators::Separate => tile.n,
+        Accumulators::SideBySide => 2 * tile.n,
+    };
+    Descriptors {
+        operand_high: high(8 * span.span(), span),
+        operand_low: 1 << 16,
+        scale_high: high(128, Swizzle::None),
+        instruction: instruction_descriptor(tile.m, mma_n),
+        stage_step: units(smem.stage_bytes),
+        slot_step: units(smem.slot_bytes),
+        scale_step: units(512),
+        scale_row_step: units(sf_row_block),
+        b1: units(smem.a_bytes),
+        b2: units(smem.b_box_bytes),
+        a_blocks,
+        b_blocks,
+    }
+}
+
+/// e2m1 x e2m1 with unsigned e4m3 scales, 64 of K, dense, K-major: bits 7..=9 and 10..=11 hold the
+/// element type 1, bit 23 = 0 says ue4m3, bits 17..=22 hold N/8, bits 27..=28 M/128.
+fn instruction_descriptor(m: u32, n: u32) -> u32 {
+    1 << 7 | 1 << 10 | (n >> 3) << 17 | (m >> 7) << 27
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn instruction_descriptors_match_published_ones() {
+        assert_eq!(instruction_descriptor(128, 128), 0x0820_0480);
+        assert_eq!(instruction_descriptor(128, 256), 0x0840_0480);
+    }
+
+    #[test]
+    fn the_widest_swizzle_divides_the_row() {
+        for (bytes, swizzle) in [
+            (16, Swizzle::None),
+            (32, Swizzle::B32),
+            (64, Swizzle::B64),
+            (96, Swizzle::B32),
+            (384, Swizzle::B128),
+        ] {
+            assert_eq!(Swizzle::of_row(bytes), swizzle);
+            assert_eq!(bytes % swizzle.span(), 0);
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The gate's fragments with the epilogue's registers in them.
+
+use super::RenderError;
+use crate::gate::{Fragment, GateCode};
+
+/// Elements a splice: a pair, which one `cvt` packs, and which sm_100's packed arithmetic takes.
+pub const GATE_WIDTH: usize = crate::gate::BUILTIN_WIDTH;
+
+/// Registers of a pair: `%first4`, `%first5` for the pair that starts at 4.
+fn pair(name: &str, start: u32) -> [String; GATE_WIDTH] {
+    std::array::from_fn(|i| format!("%{name}{}", start as usize + i))
+}
+
+/// The fragment in a scope of its own, indented.
+fn splice(fragment: &Fragment, inputs: &[String], outputs: &[String]) -> Result<String, RenderError> {
+    let scalars: Vec<String> = fragment.scalars.iter().map(|name| format!("%scalar_{name}")).collect();
+    let text = fragment
+        .render(&strs(inputs), &strs(outputs), &strs(&scalars))
+        .map_err(|error| RenderError::Template(error.to_string()))?;
+    let lines: Vec<String> = text.lines().map(|line| format!("        {line}")).collect();
+    Ok(format!("    {{\n{}\n    }}", lines.join("\n")))
+}
+
+fn strs(names: &[String]) -> Vec<&str> {
+    names.iter().map(String::as_str).collect()
+}
+
+/// A chunk of `columns` columns, both products in `%first*` and `%second*`, to `%result*`.
+pub(super) fn whole(code: &GateCode, columns: u32) -> Result<Vec<String>, RenderError> {
+    starts(columns).map(|i| two_inputs(&code.whole, pair("first", i), i)).collect()
+}
+
+/// The part of the gate that needs only product 1, to `%early*` from `base` on.
+pub(super) fn early(code: &GateCode, base: u32, columns: u32) -> Result<Vec<String>, RenderError> {
+    starts(columns)
+        .map(|i| match &code.split {
+            Some(split) => splice(&split.early, &pair("first", i), &pair("early", base + i)),
+            None => Ok(copy(i, base)),
+        })
+        .collect()
+}
+
+/// The rest, from `%early*` and `%second*` to `%result*`.
+pub(super) fn late(code: &GateCode, base: u32, columns: u32) -> Result<Vec<String>, RenderError> {
+    let fragment = code.split.as_ref().map_or(&code.whole, |split| &split.late);
+    starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i)).collect()
+}
+
+fn starts(columns: u32) -> impl Iterator<Item = u32> {
+    (0..columns).step_by(GATE_WIDTH)
+}
+
+fn two_inputs(fragment: &Fragment, first: [String; GATE_WIDTH], i: u32) -> Result<String, RenderError> {
+    let inputs: Vec<String> = first.into_iter().chain(pair("second", i)).collect();
+    splice(fragment, &inputs, &pair("result", i))
+}
+
+/// Without a split, product 1 itself is what is carried.
+fn copy(i: u32, base: u32) -> String {
+    let moves: Vec<String> = pair("early", base + i)
+        .iter()
+        .zip(pair("first", i))
+        .map(|(to, from)| format!("    mov.f32 {to}, {from};"))
+        .collect();
+    moves.join("\n")
+}

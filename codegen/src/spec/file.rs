@@ -1,0 +1,131 @@
+//! A dual GEMM as a file: the form that golden tests and `emit --config` share.
+
+use super::Spec;
+use crate::arch::{Arch, UnknownArch};
+use crate::config::Config;
+use crate::gate::{Gate, GateError, GateParseError};
+use crate::problem::{Formats, Shape, UnknownFormat};
+use serde::{Deserialize, Serialize};
+
+/// Problem and configuration in one document. In TOML:
+///
+/// ```toml
+/// shape = [256, 4096, 7168]               # M, N, K
+/// arch = "sm_100a"                        # this and all below may be left out
+/// gate = "silu(A @ B1) * (A @ B2)"
+/// name = "swiglu"
+///
+/// [formats]
+/// a = "nvfp4"
+/// b = "nvfp4"
+/// c = "f16"
+///
+/// [config]
+/// tile = [128, 128, 256]
+/// k_order = "split_tail(2)"
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpecFile {
+    /// M, N, K.
+    pub shape: [u32; 3],
+    /// The chip, by its target name.
+    #[serde(default = "default_arch")]
+    pub arch: String,
+    /// The gate expression.
+    #[serde(default = "default_gate")]
+    pub gate: String,
+    /// The kernel's name, before its shape.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// Operand and output formats, by name.
+    #[serde(default)]
+    pub formats: FormatNames,
+    /// The knobs.
+    #[serde(default)]
+    pub config: Config,
+}
+
+/// Format names of a [`SpecFile`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct FormatNames {
+    /// Of A.
+    pub a: String,
+    /// Of B1 and B2.
+    pub b: String,
+    /// Of C.
+    pub c: String,
+}
+
+impl Default for FormatNames {
+    fn default() -> Self {
+        let Formats { a, b, c } = Formats::default();
+        FormatNames { a: a.to_string(), b: b.to_string(), c: c.to_string() }
+    }
+}
+
+fn default_arch() -> String {
+    Arch::Sm100a.to_string()
+}
+
+fn default_gate() -> String {
+    crate::gate::BUILTINS[0].source.to_owned()
+}
+
+fn default_name() -> String {
+    super::DEFAULT_NAME.to_owned()
+}
+
+/// Why a [`SpecFile`] describes no kernel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SpecFileError {
+    /// The chip.
+    #[error("arch: {0}")]
+    Arch(#[from] UnknownArch),
+    /// A format.
+    #[error("formats: {0}")]
+    Format(#[from] UnknownFormat),
+    /// The gate's text.
+    #[error("gate: {0}")]
+    Gate(#[from] GateParseError),
+    /// The gate's code.
+    #[error(transparent)]
+    Code(#[from] GateError),
+}
+
+impl SpecFile {
+    /// A file with nothing but a shape.
+    pub fn new(shape: Shape) -> Self {
+        SpecFile {
+            shape: [shape.m, shape.n, shape.k],
+            arch: default_arch(),
+            gate: default_gate(),
+            name: default_name(),
+            formats: FormatNames::default(),
+            config: Config::default(),
+        }
+    }
+
+    /// The problem's sizes.
+    pub fn shape(&self) -> Shape {
+        let [m, n, k] = self.shape;
+        Shape::new(m, n, k)
+    }
+
+    /// The dual GEMM and the chip that the file describes.
+    ///
+    /// # Errors
+    /// An unknown chip or format, a gate that does not parse or that this build has no code for.
+    pub fn read(&self) -> Result<(Spec, Arch), SpecFileError> {
+        let arch: Arch = self.arch.parse()?;
+        let gate: Gate = self.gate.parse()?;
+        let mut spec = Spec::new(gate, &[arch])?;
+        spec.formats =
+            Formats { a: self.formats.a.parse()?, b: self.formats.b.parse()?, c: self.formats.c.parse()? };
+        spec.name = self.name.clone().into();
+        spec.config = self.config;
+        Ok((spec, arch))
+    }
+}

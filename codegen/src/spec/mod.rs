@@ -1,0 +1,116 @@
+//! A dual GEMM as its author wrote it: all but the shape. What `dual_gemm!` expands to.
+//!
+//! * `mod.rs`: [`Spec`], from which kernels are made shape by shape.
+//! * `file.rs`: the same as a document, for files.
+
+mod file;
+
+pub use file::{FormatNames, SpecFile, SpecFileError};
+
+use crate::arch::Arch;
+use crate::config::Config;
+use crate::error::{ConfigError, explain};
+use crate::gate::{Gate, GateCode, GateError, gate_code};
+use crate::kernel::Kernel;
+use crate::plan::{Plan, validate};
+use crate::problem::{Formats, Problem, Shape};
+use crate::render::{GATE_WIDTH, RenderError, render_with};
+use std::borrow::Cow;
+
+/// What kernels are called if nobody names them.
+pub const DEFAULT_NAME: &str = "silumin_dual_gemm";
+
+/// Name, formats, knobs and gate of a dual GEMM, with the gate's code for each chip it is meant for.
+///
+/// ```
+/// use silumin_codegen::{arch::Arch, gate::Gate, problem::Shape, spec::Spec};
+///
+/// let gate: Gate = "silu(A @ B1) * (A @ B2)".parse()?;
+/// let spec = Spec::new(gate, &[Arch::Sm100a])?;
+/// let kernel = spec.kernel(Shape::new(256, 4096, 7168), Arch::Sm100a)?;
+/// assert!(kernel.ptx.contains("tcgen05.mma"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spec {
+    /// What kernels are called, before the shape: a PTX identifier.
+    pub name: Cow<'static, str>,
+    /// The mathematics.
+    pub gate: Gate,
+    /// Operand and output formats.
+    pub formats: Formats,
+    /// The knobs.
+    pub config: Config,
+    /// The gate's code, one for each chip.
+    pub code: Vec<GateCode>,
+}
+
+/// Why a [`Spec`] and a shape make no kernel.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EmitError {
+    /// The configuration is illegal for this problem and chip.
+    #[error("{}", explain(.0))]
+    Config(Vec<ConfigError>),
+    /// The gate has no code for this chip.
+    #[error("`{name}` has no code for {arch}; it was made for: {known}")]
+    Arch {
+        /// The spec's name.
+        name: String,
+        /// The chip asked for.
+        arch: Arch,
+        /// The chips it has code for.
+        known: String,
+    },
+    /// Rendering failed.
+    #[error(transparent)]
+    Render(#[from] RenderError),
+}
+
+impl Spec {
+    /// NVFP4 to f16 with default knobs, the gate's code made or found for `arches`.
+    ///
+    /// # Errors
+    /// The gate is neither built in nor can this build lower it.
+    pub fn new(gate: Gate, arches: &[Arch]) -> Result<Self, GateError> {
+        let code = arches.iter().map(|arch| gate_code(&gate.expr, arch.target(), GATE_WIDTH));
+        Ok(Spec {
+            name: Cow::Borrowed(DEFAULT_NAME),
+            code: code.collect::<Result<_, _>>()?,
+            gate,
+            formats: Formats::default(),
+            config: Config::default(),
+        })
+    }
+
+    /// The problem for one shape.
+    pub fn problem(&self, shape: Shape) -> Problem {
+        Problem { shape, formats: self.formats }
+    }
+
+    /// The plan for one shape and chip.
+    ///
+    /// # Errors
+    /// See [`validate`].
+    pub fn plan(&self, shape: Shape, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
+        validate(&self.problem(shape), &self.config, arch)
+    }
+
+    /// What the kernel for one shape is called: the name and the shape.
+    pub fn kernel_name(&self, shape: Shape) -> String {
+        format!("{}_m{}_n{}_k{}", self.name, shape.m, shape.n, shape.k)
+    }
+
+    /// The kernel for one shape and chip. Deterministic: the same input gives the same bytes.
+    ///
+    /// # Errors
+    /// An illegal configuration, a chip the gate has no code for, or a name that is no identifier.
+    pub fn kernel(&self, shape: Shape, arch: Arch) -> Result<Kernel, EmitError> {
+        let plan = self.plan(shape, arch).map_err(EmitError::Config)?;
+        let code = self.code.iter().find(|code| code.whole.arch == arch.target()).ok_or_else(|| {
+            let known: Vec<&str> = self.code.iter().map(|code| code.whole.arch).collect();
+            EmitError::Arch { name: self.name.to_string(), arch, known: known.join(", ") }
+        })?;
+        Ok(render_with(&plan, &self.gate, code, &self.kernel_name(shape))?)
+    }
+}

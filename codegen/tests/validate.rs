@@ -1,0 +1,234 @@
+//! `validate` against drawn problems and configurations: legal ones make plans that hold together,
+//! illegal ones make errors that say something, and nothing panics.
+
+use proptest::prelude::*;
+use silumin_codegen::arch::Arch;
+use silumin_codegen::config::{
+    AReuse, Accumulators, CacheHints, Config, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+};
+use silumin_codegen::error::{ConfigError, explain};
+use silumin_codegen::plan::{Plan, Region, validate};
+use silumin_codegen::problem::{Problem, Shape};
+use silumin_codegen::spec::SpecFile;
+
+fn setting<T: Clone + std::fmt::Debug>(
+    values: impl Strategy<Value = T>,
+) -> impl Strategy<Value = Setting<T>> {
+    prop_oneof![2 => Just(Setting::Auto), 3 => values.prop_map(Setting::Fixed)]
+}
+
+fn eviction() -> impl Strategy<Value = Option<Eviction>> {
+    prop::option::of(prop::sample::select(vec![Eviction::Normal, Eviction::First, Eviction::Last]))
+}
+
+/// Sizes that are often legal, sometimes odd, sometimes absurd.
+fn size() -> impl Strategy<Value = u32> {
+    prop_oneof![8 => 1u32..4000, 3 => (1u32..300).prop_map(|n| n * 32), 1 => any::<u32>()]
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let tile_n = prop_oneof![
+        4 => prop::sample::select(vec![64u32, 128, 192, 256]),
+        2 => (1u32..33).prop_map(|n| 8 * n),
+        1 => any::<u32>()
+    ];
+    let tile_k = prop_oneof![6 => (1u32..9).prop_map(|n| 64 * n), 1 => any::<u32>()];
+    let tile_m = prop_oneof![9 => Just(128u32), 1 => any::<u32>()];
+    let tile = (tile_m, tile_n, tile_k).prop_map(|(m, n, k)| Tile { m, n, k });
+    let k_order = prop_oneof![
+        Just(KOrder::Forward),
+        Just(KOrder::Reverse),
+        Just(KOrder::PingPong),
+        (0u32..6).prop_map(KOrder::SplitTail),
+        any::<u32>().prop_map(KOrder::SplitTail)
+    ];
+    let sf_preload = prop_oneof![
+        Just(SfPreload::PerStage),
+        Just(SfPreload::All),
+        (0u32..6).prop_map(SfPreload::Ahead),
+        any::<u32>().prop_map(SfPreload::Ahead)
+    ];
+    let cache =
+        (eviction(), eviction(), eviction(), eviction()).prop_map(|(a, b, sf, c)| CacheHints { a, b, sf, c });
+    (
+        setting(tile),
+        setting(prop_oneof![5 => 1u32..9, 1 => any::<u32>()]),
+        k_order,
+        sf_preload,
+        prop::sample::select(vec![Accumulators::Separate, Accumulators::SideBySide]),
+        setting(prop::sample::select(vec![AReuse::None, AReuse::Collector])),
+        setting(prop_oneof![5 => (5u32..10).prop_map(|n| 1 << n), 1 => any::<u32>()]),
+        setting(cache),
+        setting(prop::sample::select(vec![Store::Direct, Store::Tma])),
+    )
+        .prop_map(
+            |(tile, stages, k_order, sf_preload, accumulators, a_reuse, tmem_columns, cache, store)| Config {
+                tile,
+                stages,
+                k_order,
+                sf_preload,
+                accumulators,
+                a_reuse,
+                tmem_columns,
+                cache,
+                store,
+            },
+        )
+}
+
+/// Regions in order, none into the next, inside `limit`.
+fn laid_out(regions: &[Region], limit: u32) -> bool {
+    let ordered = regions.windows(2).all(|pair| pair[0].offset + pair[0].size <= pair[1].offset);
+    ordered && regions.last().is_some_and(|last| last.offset + last.size <= limit)
+}
+
+fn holds_together(plan: &Plan) {
+    let limits = plan.arch.limits();
+    assert!(plan.smem.total <= limits.smem_bytes);
+    assert!(laid_out(&plan.smem.regions, plan.smem.total));
+    assert!(laid_out(&plan.tmem.regions, plan.tmem.used));
+    assert!(plan.tmem.used <= plan.tmem.columns && plan.tmem.columns <= limits.tmem_columns);
+    assert!(plan.tmem.columns.is_power_of_two() && plan.tmem.columns >= 32);
+    // Swizzle patterns start on their boundary, bulk copies on 128 bytes, barriers on 8.
+    let span = plan.k_loop.tile_bytes / plan.smem.boxes;
+    assert!(plan.smem.a_bytes.is_multiple_of(8 * span) && plan.smem.b_box_bytes.is_multiple_of(8 * span));
+    assert!(plan.smem.stage_bytes.is_multiple_of(8 * span));
+    assert!(plan.smem.scales.is_multiple_of(128) && plan.smem.barriers.is_multiple_of(8));
+    let mut end = plan.smem.barriers;
+    for barrier in &plan.barriers {
+        assert_eq!(barrier.offset, end);
+        end += 8 * barrier.count;
+    }
+    assert_eq!(end, plan.smem.tmem_address);
+    // The transaction count of an mbarrier has 20 bits.
+    assert!(plan.smem.stage_bytes + plan.scales.slot_tx < 1 << 20);
+    for map in &plan.tensor_maps {
+        assert!(map.box_dims.iter().all(|size| (1..=256).contains(size)));
+        assert!(map.row_stride.is_multiple_of(16));
+        assert!(map.box_dims[0] * map.element.bytes() <= map.swizzle.span().max(16));
+    }
+    let k = &plan.k_loop;
+    assert_eq!(k.main_tiles + k.tail_tiles, k.tiles);
+    assert!(k.last_blocks >= 1 && k.last_blocks <= k.blocks && k.tail_tiles <= plan.stages);
+    assert_eq!((k.tiles - 1) * k.blocks + k.last_blocks, plan.problem.shape.k.div_ceil(64));
+    assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks, plan.tile.n);
+    assert!(u64::from(plan.m_tiles) * u64::from(plan.tile.m) >= u64::from(plan.problem.shape.m));
+    assert!(u64::from(plan.n_tiles) * u64::from(plan.tile.n) >= u64::from(plan.problem.shape.n));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_draw_is_a_sound_plan_or_a_clear_error(m in size(), n in size(), k in size(), config in config()) {
+        match validate(&Problem::nvfp4(Shape::new(m, n, k)), &config, Arch::Sm100a) {
+            Ok(plan) => {
+                holds_together(&plan);
+                // What was settled is itself legal, and settles to itself.
+                let again = validate(&plan.problem, &plan.config, plan.arch);
+                prop_assert_eq!(again.map(|plan| plan.config), Ok(plan.config));
+            }
+            Err(errors) => {
+                prop_assert!(!errors.is_empty());
+                for error in &errors {
+                    prop_assert!(error.to_string().starts_with(error.knob()), "{}", error);
+                    prop_assert!(!error.hint().is_empty());
+                }
+            }
+        }
+    }
+}
+
+/// The errors that `knobs` get for a shape.
+fn errors(shape: [u32; 3], knobs: &[(&str, &str)]) -> Vec<ConfigError> {
+    let [m, n, k] = shape;
+    let mut config = Config::default();
+    for (knob, value) in knobs {
+        config.set(knob, value).unwrap();
+    }
+    validate(&Problem::nvfp4(Shape::new(m, n, k)), &config, Arch::Sm100a).err().unwrap_or_default()
+}
+
+#[test]
+fn each_limit_is_told_with_its_sum() {
+    let large = [512, 4096, 7168];
+    let side = ("accumulators", "side_by_side");
+    let tmem = "2 x 256 (accumulators) + 4 x 4 (SFA) + 8 x 8 (SFB1, SFB2) = 592";
+    for (shape, knobs, knob, says) in [
+        ([0, 64, 64], &[][..], "shape", "M = 0 is outside 1..="),
+        ([64, 64, 40], &[], "shape", "K = 40 is not a multiple of 32"),
+        ([1, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "16777216 tiles"),
+        (large, &[("tile", "[64, 128, 256]")], "tile", "M = 64"),
+        (large, &[("tile", "[128, 100, 256]")], "tile", "N = 100 is not a multiple of 8"),
+        (large, &[("tile", "[128, 96, 256]")], "tile", "starts at row 96"),
+        (large, &[("tile", "[128, 128, 100]")], "tile", "K = 100"),
+        (large, &[("tile", "[128, 256, 256]")], "tile", tmem),
+        (large, &[("tile", "[128, 128, 4096]")], "tile", "786432 (stages of A, B1, B2)"),
+        (large, &[("stages", "9")], "stages", "9 x 49152 (stages of A, B1, B2)"),
+        (large, &[("stages", "33")], "stages", "33 is outside 1..=32"),
+        ([512, 4096, 16384], &[("sf_preload", "all")], "sf_preload", "(slots of scale factors)"),
+        (large, &[("sf_preload", "ahead(0)")], "sf_preload", "ahead(0)"),
+        (large, &[("tmem_columns", "100")], "tmem_columns", "100 is not a power of two"),
+        (large, &[("tmem_columns", "256")], "tmem_columns", "256 allocated, but this needs"),
+        (large, &[("k_order", "split_tail(0)")], "k_order", "split_tail(0) with 28 K tiles"),
+        (large, &[("k_order", "split_tail(5)")], "k_order", "the pipeline has 4 stages"),
+        (large, &[side, ("k_order", "split_tail(1)")], "k_order", "one MMA for both"),
+        (large, &[side, ("tile", "[128, 64, 256]")], "accumulators", "64 rows do not"),
+        (large, &[side, ("tile", "[128, 192, 256]")], "accumulators", "2 x 192 = 384"),
+        (large, &[side, ("a_reuse", "collector")], "a_reuse", "one MMA for both"),
+        ([64, 77, 64], &[("store", "tma")], "store", "154 bytes"),
+    ] {
+        let errors = errors(shape, knobs);
+        let told = errors.iter().any(|error| error.knob() == knob && error.to_string().contains(says));
+        assert!(told, "{knobs:?} should say `{says}`: {}", explain(&errors));
+    }
+}
+
+/// Instructions only: the header's comments name every knob.
+fn instructions(knobs: &[(&str, &str)]) -> String {
+    let mut file = SpecFile::new(Shape::new(512, 1024, 2048));
+    // Small enough a tile that every value is legal beside it.
+    file.config.set("tile", "[128, 128, 128]").unwrap();
+    for (knob, value) in knobs {
+        file.config.set(knob, value).unwrap();
+    }
+    let (spec, arch) = file.read().unwrap();
+    let ptx = spec.kernel(file.shape(), arch).unwrap().ptx;
+    let code: Vec<&str> = ptx.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    code.join("\n")
+}
+
+#[test]
+fn every_knob_value_changes_the_ptx() {
+    let base = instructions(&[]);
+    let values = [
+        ("tile", "[128, 64, 256]"),
+        ("stages", "2"),
+        ("k_order", "reverse"),
+        ("k_order", "ping_pong"),
+        ("k_order", "split_tail(1)"),
+        ("k_order", "split_tail(2)"),
+        ("sf_preload", "ahead(1)"),
+        ("sf_preload", "ahead(2)"),
+        ("sf_preload", "all"),
+        ("accumulators", "side_by_side"),
+        ("a_reuse", "none"),
+        ("cache", "none"),
+        ("cache", "[a: evict_first]"),
+        ("cache", "[b: evict_last]"),
+        ("cache", "[sf: evict_normal]"),
+        ("cache", "[c: evict_first]"),
+        ("store", "tma"),
+    ];
+    let texts = values.map(|value| instructions(&[value]));
+    for (i, text) in texts.iter().enumerate() {
+        // `assert!`, not `assert_ne!`: the texts are a thousand lines each.
+        assert!(*text != base, "{:?} changes nothing", values[i]);
+        for (j, other) in texts.iter().enumerate().take(i) {
+            assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
+        }
+    }
+    // A tile of 128 columns needs all of TMEM as it is; a narrower one leaves a choice.
+    let narrow = ("tile", "[128, 64, 128]");
+    assert!(instructions(&[narrow]) != instructions(&[narrow, ("tmem_columns", "512")]));
+}

@@ -1,0 +1,285 @@
+//! The main job: from a shape to a kernel that is shown to be right.
+//!
+//! ```text
+//! cargo run --release --example emit
+//! cargo run --release --example emit -- --shape 512,4096,7168 --k-order 'split_tail(2)' --store tma
+//! cargo run --release --example emit -- --config tests/in/ragged.toml --out out/ragged --inputs
+//! ```
+//!
+//! Writes the PTX, the plan and a launch file; prints the plan; assembles the PTX where ptxas is found;
+//! runs the kernel on the emulated device and compares every element with an f64 reference.
+//! Exit status: 0 if it passed (or was not to be run), 1 if it did not, 2 for bad input.
+
+// An example talks to people on stdout.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use silumin::codegen::config::KNOBS;
+use silumin::codegen::kernel::{Kernel, Parameter};
+use silumin::codegen::plan::Plan;
+use silumin::codegen::spec::{Spec, SpecFile};
+use silumin::runtime::device::{Device, EmulatorOptions};
+use silumin::runtime::gemm::{DualGemm, Verification};
+use silumin::runtime::inputs::{Distribution, DualGemmInputs};
+use silumin::runtime::toolchain::Ptxas;
+use silumin::runtime::{check, launch_file};
+use silumin::{Arch, Shape};
+use std::error::Error;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The first shape of the public benchmark.
+const DEFAULT_SHAPE: Shape = Shape::new(256, 4096, 7168);
+
+fn main() -> ExitCode {
+    let matches = command().get_matches();
+    match run(&matches) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command() -> Command {
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name.replace('_', "-")).value_name(value).help(help)
+    };
+    let knobs = KNOBS.map(|knob| {
+        option(knob.name, "VALUE", knob.about)
+            .long_help(format!("{}\n{}", knob.about, knob.values))
+            .help_heading("Knobs")
+    });
+    Command::new("emit")
+        .about("Emits a gated dual GEMM, prints its plan, and proves it on the emulated device")
+        .arg(option("shape", "M,N,K", "sizes of C (M, N) and the summed dimension [default: 256,4096,7168]"))
+        .arg(option("arch", "ARCH", "the chip [default: sm_100a]"))
+        .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
+        .arg(option("config", "FILE", "a TOML file in the form of tests/in; flags override it"))
+        .arg(
+            option("scalar", "NAME=VALUE", "a run-time scalar of the gate [default: 1]")
+                .action(ArgAction::Append),
+        )
+        .arg(option("out", "DIR", "where files go").default_value("out").value_parser(value_parser!(PathBuf)))
+        .arg(option("seed", "N", "seed of the inputs").default_value("1111").value_parser(value_parser!(u64)))
+        .arg(
+            option("threads", "N", "host threads of the emulator; 0 is one a core")
+                .default_value("0")
+                .value_parser(value_parser!(usize)),
+        )
+        .arg(
+            Arg::new("inputs")
+                .long("inputs")
+                .action(ArgAction::SetTrue)
+                .help("write the operands beside the launch file"),
+        )
+        .arg(Arg::new("no-verify").long("no-verify").action(ArgAction::SetTrue).help("do not run the kernel"))
+        .args(knobs)
+}
+
+fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+    let file = spec_file(matches)?;
+    let (spec, arch) = file.read()?;
+    let shape = file.shape();
+    let started = Instant::now();
+    let kernel = spec.kernel(shape, arch)?;
+    let took = started.elapsed();
+    let plan = spec.plan(shape, arch).map_err(|errors| silumin::codegen::error::explain(&errors))?;
+    let scalars = scalars(matches, &kernel)?;
+    let scalars: Vec<(&str, f32)> = scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
+
+    println!("gate      {}", spec.gate);
+    print!("{plan}");
+    println!("emitted   {} lines of PTX in {:.2} ms", kernel.ptx.lines().count(), took.as_secs_f64() * 1e3);
+    write_files(matches, &kernel, &plan, shape, seed, &scalars)?;
+    assemble(&kernel);
+    if matches.get_flag("no-verify") {
+        println!("not run: --no-verify");
+        return Ok(true);
+    }
+    verify(
+        spec,
+        arch,
+        shape,
+        seed,
+        &scalars,
+        matches.get_one::<usize>("threads").copied().unwrap_or_default(),
+    )
+}
+
+/// The file of `--config`, or defaults, with the flags on top.
+fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
+    let mut file = match matches.get_one::<String>("config") {
+        Some(path) => {
+            let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+            toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?
+        }
+        None => SpecFile::new(DEFAULT_SHAPE),
+    };
+    if let Some(text) = matches.get_one::<String>("shape") {
+        file.shape = parse_shape(text)?;
+    }
+    if let Some(arch) = matches.get_one::<String>("arch") {
+        file.arch.clone_from(arch);
+    }
+    if let Some(gate) = matches.get_one::<String>("gate") {
+        file.gate.clone_from(gate);
+    }
+    for knob in &KNOBS {
+        if let Some(value) = matches.get_one::<String>(knob.name) {
+            file.config.set(knob.name, value)?;
+        }
+    }
+    Ok(file)
+}
+
+fn parse_shape(text: &str) -> Result<[u32; 3], String> {
+    let sizes: Result<Vec<u32>, _> = text.split([',', 'x']).map(|size| size.trim().parse()).collect();
+    sizes.ok().and_then(|sizes| <[u32; 3]>::try_from(sizes).ok()).ok_or_else(|| {
+        format!("--shape: `{text}` is not M,N,K, three positive numbers such as 256,4096,7168")
+    })
+}
+
+/// Values for the kernel's scalars: those given, else 1.
+fn scalars(matches: &ArgMatches, kernel: &Kernel) -> Result<Vec<(String, f32)>, String> {
+    let names: Vec<&String> = kernel
+        .parameters
+        .iter()
+        .filter_map(|parameter| if let Parameter::Scalar(name) = parameter { Some(name) } else { None })
+        .collect();
+    let mut values: Vec<(String, f32)> = names.iter().map(|name| ((*name).clone(), 1.0)).collect();
+    for text in matches.get_many::<String>("scalar").into_iter().flatten() {
+        let (name, value) = text
+            .split_once('=')
+            .and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)))
+            .ok_or_else(|| format!("--scalar: `{text}` is not NAME=NUMBER"))?;
+        let known = values.iter_mut().find(|(known, _)| known == name);
+        known.ok_or_else(|| format!("--scalar: the gate has no scalar `{name}`; it has {names:?}"))?.1 =
+            value;
+    }
+    Ok(values)
+}
+
+fn write_files(
+    matches: &ArgMatches,
+    kernel: &Kernel,
+    plan: &Plan,
+    shape: Shape,
+    seed: u64,
+    scalars: &[(&str, f32)],
+) -> Result<(), Box<dyn Error>> {
+    let folder = matches.get_one::<PathBuf>("out").map_or(Path::new("out"), PathBuf::as_path);
+    let inputs = match matches.get_flag("inputs") {
+        true => Some(DualGemmInputs::generate(shape, Distribution::Benchmark, seed)?),
+        false => None,
+    };
+    let launch = launch_file::write(folder, kernel, inputs.as_ref(), scalars)?;
+    let plan_file = launch.with_extension("plan");
+    std::fs::write(&plan_file, plan.to_string())
+        .map_err(|error| format!("{}: {error}", plan_file.display()))?;
+    println!("written   {0}.{{ptx,plan,toml}}", launch.with_extension("").display());
+    Ok(())
+}
+
+/// What ptxas says, where there is one.
+fn assemble(kernel: &Kernel) {
+    let assembled = Ptxas::find().and_then(|ptxas| ptxas.assemble(&kernel.ptx, kernel.arch));
+    match assembled {
+        Ok(assembled) => {
+            for warning in &assembled.warnings {
+                println!("ptxas     {warning}");
+            }
+            if let Some(entry) = assembled.entry(&kernel.name) {
+                println!(
+                    "ptxas     {} registers a thread, {} bytes of spill stores, {} of spill loads, {} of stack; {} + {} bytes of SMEM",
+                    entry.registers,
+                    entry.spill_stores,
+                    entry.spill_loads,
+                    entry.stack_frame,
+                    entry.static_smem,
+                    kernel.dynamic_smem
+                );
+            }
+        }
+        Err(error) => println!("ptxas     not assembled: {error}"),
+    }
+}
+
+/// Runs both distributions; true if both pass.
+fn verify(
+    spec: Spec,
+    arch: Arch,
+    shape: Shape,
+    seed: u64,
+    scalars: &[(&str, f32)],
+    threads: usize,
+) -> Result<bool, Box<dyn Error>> {
+    let progress = Arc::new(|done: u64, total: u64| show_progress(done, total));
+    let options = EmulatorOptions { threads, progress: Some(progress), ..EmulatorOptions::default() };
+    let device = Device::emulated_with(arch, options);
+    let kernel = DualGemm::new(spec).load(&device, shape)?;
+    let mut passed = true;
+    for (distribution, about) in [
+        (Distribution::Benchmark, "the public benchmark's inputs"),
+        (Distribution::Full, "all 16 e2m1 codes, the whole range of scales"),
+    ] {
+        let started = Instant::now();
+        let result = kernel.verify(distribution, seed, scalars);
+        clear_progress();
+        println!("\ninputs    {about}, seed {seed}");
+        match result {
+            Ok(verification) => {
+                report(&verification, started.elapsed().as_secs_f64());
+                passed &= verification.check.pass;
+            }
+            // The kernel did something that no kernel may do: a verdict on it, not on the input.
+            Err(error) => {
+                println!("{error}");
+                passed = false;
+            }
+        }
+    }
+    println!("\n{}", if passed { "PASS" } else { "FAIL" });
+    Ok(passed)
+}
+
+fn report(verification: &Verification, seconds: f64) {
+    let check::CheckReport { max_abs, max_rel, rel_frobenius, .. } = &verification.check;
+    println!("result    {}", verification.check);
+    println!(
+        "errors    max absolute {max_abs:.3e}, max relative {max_rel:.3e}, relative Frobenius {rel_frobenius:.3e}"
+    );
+    if let Some(stats) = &verification.launch.emulator {
+        let macs: u64 = stats.mma_macs.values().sum();
+        println!(
+            "emulated  in {:.2} s ({seconds:.1} s with inputs and reference): {} PTX instructions, {:.2} GMAC, {:.2} MB loaded, {:.2} MB stored",
+            stats.time.as_secs_f64(),
+            stats.instructions,
+            macs as f64 / 1e9,
+            (stats.tma_read + stats.global_read) as f64 / 1e6,
+            (stats.tma_written + stats.global_written) as f64 / 1e6
+        );
+    }
+}
+
+fn show_progress(done: u64, total: u64) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "\r{done} of {total} CTAs emulated");
+        let _ = out.flush();
+    }
+}
+
+fn clear_progress() {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "\r{:40}\r", "");
+        let _ = out.flush();
+    }
+}

@@ -1,0 +1,344 @@
+//! The device that runs PTX text on the CPU.
+//!
+//! Each launch gets a global memory of its own that holds the launch's tensors, each under its
+//! name and far from the others, so that an access beyond the end of one is found and named; C is
+//! copied back when nothing was found.
+
+use std::fmt;
+use std::sync::Arc;
+
+use silumin_codegen::kernel::Kernel;
+use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
+use silumin_emulator as emulator;
+use silumin_emulator::{
+    Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, SwizzleMode, TensorMapError,
+    TensorMapParams,
+};
+pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats};
+
+use crate::gemm::{Args, Argument, LaunchError, LaunchReport};
+
+/// How the emulated device runs kernels.
+#[derive(Clone)]
+pub struct EmulatorOptions {
+    /// When asynchronous operations complete.
+    pub schedule: Schedule,
+    /// Threads of the host; 0 is one a core.
+    pub threads: usize,
+    /// Findings kept of one launch.
+    pub max_findings: usize,
+    /// How the tensor core sums.
+    pub arithmetic: Arithmetic,
+    /// PTX instructions that one cluster may execute, counted once a warp: where a kernel that spins
+    /// for ever ends.
+    pub instruction_limit: u64,
+    /// Called after each cluster, from any thread, with CTAs done and CTAs in all.
+    pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
+}
+
+impl Default for EmulatorOptions {
+    fn default() -> Self {
+        let emulator::Options { schedule, threads, max_findings, mma_arithmetic, instruction_limit, .. } =
+            emulator::Options::default();
+        Self {
+            schedule,
+            threads,
+            max_findings,
+            arithmetic: mma_arithmetic,
+            instruction_limit,
+            progress: None,
+        }
+    }
+}
+
+impl fmt::Debug for EmulatorOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EmulatorOptions")
+            .field("schedule", &self.schedule)
+            .field("threads", &self.threads)
+            .field("max_findings", &self.max_findings)
+            .field("arithmetic", &self.arithmetic)
+            .field("instruction_limit", &self.instruction_limit)
+            .field("progress", &self.progress.is_some())
+            .finish()
+    }
+}
+
+/// What the emulated device found wrong with a launch.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Findings {
+    /// At least one, at most [`EmulatorOptions::max_findings`].
+    pub findings: Vec<Finding>,
+    /// What the kernel did up to there.
+    pub stats: EmulatorStats,
+}
+
+impl fmt::Display for Findings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.findings.len();
+        write!(f, "{count} {} wrong:", if count == 1 { "thing is" } else { "things are" })?;
+        for finding in &self.findings {
+            write!(f, "\n{finding}")?;
+        }
+        Ok(())
+    }
+}
+
+/// An emulated device.
+pub(crate) struct Emulated {
+    options: EmulatorOptions,
+}
+
+/// A parsed kernel.
+pub(crate) struct Module {
+    module: emulator::Module,
+}
+
+impl Module {
+    /// Decodes all of the kernel's PTX.
+    ///
+    /// # Errors
+    ///
+    /// Every line that the emulator does not take, and why.
+    pub(crate) fn load(kernel: &Kernel) -> Result<Self, String> {
+        let file = format!("{}.ptx", kernel.name);
+        let module = emulator::Module::parse(&file, &kernel.ptx).map_err(|errors| errors.to_string())?;
+        Ok(Self { module })
+    }
+}
+
+/// The tensors of one launch in the emulator's memory.
+struct Tensors {
+    memory: GlobalMemory,
+    /// In the order of [`Operand::ALL`].
+    buffers: Vec<emulator::Buffer>,
+}
+
+impl Tensors {
+    fn new(args: &Args<'_>) -> Self {
+        let mut memory = GlobalMemory::new();
+        let buffers = Operand::ALL.map(|operand| {
+            let buffer = args.operand(operand);
+            let target = memory.alloc(operand.name(), buffer.len() as u64);
+            let (host, offset) = buffer.emulated_memory();
+            host.for_written(offset, buffer.len(), |at, bytes| memory.write(&target, at as u64, bytes));
+            target
+        });
+        Self { memory, buffers: buffers.to_vec() }
+    }
+
+    fn buffer(&self, operand: Operand) -> &emulator::Buffer {
+        &self.buffers[operand as usize]
+    }
+
+    fn address(&self, operand: Operand) -> u64 {
+        self.memory.address(self.buffer(operand))
+    }
+}
+
+impl Emulated {
+    pub(super) fn new(options: EmulatorOptions) -> Self {
+        Self { options }
+    }
+
+    /// Runs a kernel to its end; its arguments have been checked.
+    pub(crate) fn launch(
+        &self,
+        module: &Module,
+        kernel: &Kernel,
+        arguments: &[Argument<'_>],
+        args: &Args<'_>,
+    ) -> Result<LaunchReport, LaunchError> {
+        let tensors = Tensors::new(args);
+        let launch = Launch {
+            grid: kernel.grid,
+            block: kernel.block,
+            cluster: kernel.cluster,
+            dynamic_smem: kernel.dynamic_smem,
+            args: arguments.iter().map(|argument| encode(argument, &tensors)).collect::<Result<_, _>>()?,
+        };
+        let EmulatorOptions { schedule, threads, max_findings, arithmetic, instruction_limit, progress } =
+            &self.options;
+        let report = |done, all| {
+            if let Some(progress) = progress {
+                progress(done, all);
+            }
+        };
+        let options = emulator::Options {
+            schedule: *schedule,
+            threads: *threads,
+            max_findings: *max_findings,
+            progress: Some(&report),
+            mma_arithmetic: *arithmetic,
+            instruction_limit: *instruction_limit,
+        };
+        let name = || kernel.name.clone();
+        let report =
+            module.module.run(&kernel.name, &launch, &tensors.memory, &options).map_err(|error| {
+                let device = args.c.device().to_string();
+                LaunchError::Refused { device, kernel: name(), reason: error.to_string() }
+            })?;
+        let emulator::Report { findings, stats } = report;
+        if !findings.is_empty() {
+            return Err(LaunchError::Emulator {
+                kernel: name(),
+                report: Box::new(Findings { findings, stats }),
+            });
+        }
+        for operand in Operand::ALL {
+            let (host, offset) = args.operand(operand).emulated_memory();
+            if operand != Operand::C && !host.holds(offset, &tensors.memory.read(tensors.buffer(operand))) {
+                return Err(LaunchError::InputWritten { kernel: name(), operand });
+            }
+        }
+        let c = tensors.buffer(Operand::C);
+        let bytes = tensors.memory.unwritten(c);
+        if bytes > 0 {
+            return Err(LaunchError::Unwritten { kernel: name(), bytes, of: tensors.memory.len(c) });
+        }
+        let (host, offset) = args.c.emulated_memory();
+        host.write(offset, &tensors.memory.read(c));
+        Ok(LaunchReport { emulator: Some(stats) })
+    }
+}
+
+fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, LaunchError> {
+    Ok(match argument {
+        Argument::TensorMap(recipe) => {
+            let map = tensor_map(recipe, tensors.address(recipe.operand)).map_err(|error| {
+                LaunchError::TensorMap { operand: recipe.operand, reason: error.to_string() }
+            })?;
+            Arg::TensorMap(map)
+        }
+        Argument::Pointer(operand) => Arg::Pointer(tensors.address(*operand)),
+        Argument::F32(value) => Arg::F32(*value),
+    })
+}
+
+fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], TensorMapError> {
+    TensorMapParams {
+        data_type: match recipe.element {
+            ElementType::U8 => DataType::U8,
+            ElementType::F16 => DataType::F16,
+        },
+        global_address: address,
+        global_dims: recipe.dims.to_vec(),
+        global_strides: vec![recipe.row_stride],
+        box_dims: recipe.box_dims.to_vec(),
+        element_strides: vec![1, 1],
+        interleave: Interleave::None,
+        swizzle: match recipe.swizzle {
+            Swizzle::None => SwizzleMode::None,
+            Swizzle::B32 => SwizzleMode::B32,
+            Swizzle::B64 => SwizzleMode::B64,
+            Swizzle::B128 => SwizzleMode::B128,
+        },
+        l2_promotion: match recipe.l2_promotion {
+            64 => L2Promotion::B64,
+            128 => L2Promotion::B128,
+            256 => L2Promotion::B256,
+            _ => L2Promotion::None,
+        },
+        oob_fill: OobFill::Zeros,
+    }
+    .encode()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use silumin_codegen::arch::Arch;
+    use silumin_codegen::kernel::Parameter;
+    use silumin_codegen::problem::Shape;
+    use silumin_codegen::spec::Spec;
+
+    use crate::device::{Backend, Buffer, Device};
+
+    const SHAPE: Shape = Shape::new(1, 8, 64);
+
+    /// Launches a kernel with the parameters of ours whose one thread stores eight bytes each of
+    /// C's sixteen and then runs `body`, where %c and %sfa are addresses.
+    fn launch(body: &str, c: &dyn Fn(&Device) -> Buffer) -> (Result<LaunchReport, LaunchError>, Buffer) {
+        let device = Device::emulated(Arch::Sm100a);
+        let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
+        let mut kernel = spec.kernel(SHAPE, Arch::Sm100a).unwrap();
+        let parameters: Vec<String> = kernel.parameters.iter().map(ToString::to_string).collect();
+        kernel.block = [1, 1, 1];
+        kernel.ptx = format!(
+            ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .entry {}({}) {{
+                .reg .b64 %c, %sfa, %value;
+                ld.param.u64 %c, [c];
+                ld.param.u64 %sfa, [sfa];
+                mov.u64 %value, 0x3C003C003C003C00;
+                st.global.u64 [%c], %value;
+                {body}
+                ret;
+            }}",
+            kernel.name,
+            parameters.join(", "),
+        );
+        let module = Module::load(&kernel).unwrap();
+        let c = c(&device);
+        let bytes = |operand: Operand| vec![0u8; operand.bytes(&kernel.problem) as usize];
+        let [a, b, sfa, sfb] = [Operand::A, Operand::B1, Operand::Sfa, Operand::Sfb1]
+            .map(|operand| device.upload(&bytes(operand)).unwrap());
+        let args = Args { a: &a, b1: &b, b2: &b, sfa: &sfa, sfb1: &sfb, sfb2: &sfb, c: &c, scalars: &[] };
+        let arguments: Vec<Argument<'_>> = kernel
+            .parameters
+            .iter()
+            .map(|parameter| match parameter {
+                Parameter::TensorMap(recipe) => Argument::TensorMap(recipe),
+                Parameter::Pointer(operand) => Argument::Pointer(*operand),
+                Parameter::Scalar(_) => Argument::F32(0.0),
+            })
+            .collect();
+        let Backend::Emulated(emulator) = device.backend();
+        (emulator.launch(&module, &kernel, &arguments, &args), c)
+    }
+
+    const SECOND: &str = "st.global.u64 [%c+8], %value;";
+
+    #[test]
+    fn c_comes_back_where_the_kernel_wrote_all_of_it() {
+        let (report, c) = launch(SECOND, &|device| device.alloc(16).unwrap());
+        assert_eq!(report.unwrap().emulator.unwrap().global_written, 16);
+        assert_eq!(c.download().unwrap(), [0, 0x3C].repeat(8));
+    }
+
+    #[test]
+    fn a_part_of_c_that_nothing_wrote_is_an_error() {
+        let (report, c) = launch("", &|device| device.alloc(16).unwrap());
+        assert!(matches!(report, Err(LaunchError::Unwritten { bytes: 8, of: 16, .. })), "{report:?}");
+        assert!(c.download().is_err());
+        let (report, c) = launch("", &|device| device.upload(&[7; 16]).unwrap());
+        report.unwrap();
+        assert_eq!(c.download().unwrap()[6..10], [0, 0x3C, 7, 7]);
+    }
+
+    #[test]
+    fn a_write_to_an_input_is_an_error() {
+        let body = format!("{SECOND} st.global.u64 [%sfa+16], %value;");
+        let (report, c) = launch(&body, &|device| device.alloc(16).unwrap());
+        assert!(matches!(report, Err(LaunchError::InputWritten { operand: Operand::Sfa, .. })), "{report:?}");
+        assert!(c.download().is_err(), "C is left as it was");
+    }
+
+    #[test]
+    fn findings_name_the_tensor_the_line_and_all_of_them() {
+        let body = format!("{SECOND} st.global.u64 [%c+16], %value;");
+        let (report, _) = launch(&body, &|device| device.alloc(16).unwrap());
+        let text = report.unwrap_err().to_string();
+        assert!(text.contains("1 thing is wrong") && text.contains("OutOfBounds"), "{text}");
+        assert!(text.contains("`c`") && text.contains("st.global.u64 [%c+16]"), "{text}");
+    }
+
+    #[test]
+    fn what_the_emulator_does_not_parse_comes_with_its_lines() {
+        let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
+        let mut kernel = spec.kernel(SHAPE, Arch::Sm100a).unwrap();
+        kernel.ptx = kernel.ptx.replace("tcgen05.alloc", "tcgen05.allot");
+        let text = Module::load(&kernel).err().unwrap();
+        assert!(text.contains("m1_n8_k64.ptx:") && text.contains("tcgen05.allot"), "{text}");
+    }
+}

@@ -1,0 +1,368 @@
+//! Devices, their memory and their streams.
+//!
+//! A program is written once and takes its device as an argument: handles here are the same for
+//! every kind of device, and each kind is one private module that this one chooses from.
+//!
+//! * `mod.rs`: [`Device`], [`Buffer`], [`Stream`].
+//! * `emulated.rs`: the device that runs PTX on the CPU.
+//! * `memory.rs`: memory of the emulated device, which knows what has been written.
+
+pub(crate) mod emulated;
+mod memory;
+
+pub use emulated::{Arithmetic, EmulatorOptions, EmulatorStats, Finding, FindingKind, Findings, Schedule};
+
+use std::fmt;
+use std::sync::Arc;
+
+use silumin_codegen::arch::Arch;
+use thiserror::Error;
+
+use memory::HostMemory;
+
+/// Why a device does not do as asked.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// A buffer of nothing.
+    #[error("a buffer has at least 1 byte, not 0: allocate where there is something to hold")]
+    Empty,
+    /// The memory is not there.
+    #[error("{device} has no {bytes} bytes left: free buffers, or split the problem")]
+    OutOfMemory {
+        /// The device, in words.
+        device: String,
+        /// Bytes asked for.
+        bytes: usize,
+    },
+    /// A range beyond the end of a buffer.
+    #[error("{len} bytes from byte {offset} on do not lie in a buffer of {capacity} bytes")]
+    OutOfBounds {
+        /// Where the range starts.
+        offset: usize,
+        /// Its length.
+        len: usize,
+        /// Bytes of the buffer.
+        capacity: usize,
+    },
+    /// A copy between host and device of two lengths.
+    #[error("{given} bytes were given for a buffer of {capacity}: use Buffer::slice for a part of it")]
+    Length {
+        /// Bytes of the host's side.
+        given: usize,
+        /// Bytes of the buffer.
+        capacity: usize,
+    },
+    /// Bytes that nothing has written. Only the emulated device can tell.
+    #[error(
+        "byte {offset} of a buffer of {capacity} bytes was never written: upload data, or launch what \
+         writes it, before reading"
+    )]
+    Uninitialised {
+        /// The first such byte.
+        offset: usize,
+        /// Bytes of the buffer.
+        capacity: usize,
+    },
+}
+
+/// A device that kernels run on: a cheap handle, to be cloned and sent between threads.
+///
+/// Two handles are equal where buffers of one can be used on the other: an emulated device is equal
+/// to its clones alone.
+///
+/// ```
+/// use silumin_runtime::device::Device;
+/// use silumin_codegen::arch::Arch;
+/// # fn main() -> Result<(), silumin_runtime::device::DeviceError> {
+/// let device = Device::emulated(Arch::Sm100a);
+/// let buffer = device.upload(&[1, 2, 3, 4])?;
+/// assert_eq!(buffer.slice(1, 2)?.download()?, [2, 3]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Device {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    arch: Arch,
+    backend: Backend,
+}
+
+/// What does the work.
+pub(crate) enum Backend {
+    Emulated(emulated::Emulated),
+}
+
+impl Device {
+    /// A device of one chip on the CPU: it runs PTX text, slowly, and reports what is wrong with it.
+    #[must_use]
+    pub fn emulated(arch: Arch) -> Self {
+        Self::emulated_with(arch, EmulatorOptions::default())
+    }
+
+    /// The same with options: schedule, threads, arithmetic, limits, progress.
+    #[must_use]
+    pub fn emulated_with(arch: Arch, options: EmulatorOptions) -> Self {
+        let backend = Backend::Emulated(emulated::Emulated::new(options));
+        Self { inner: Arc::new(Inner { arch, backend }) }
+    }
+
+    /// The chip: kernels have to be made for exactly this one.
+    #[must_use]
+    pub fn arch(&self) -> Arch {
+        self.inner.arch
+    }
+
+    /// Allocates `bytes` bytes that hold nothing yet, at an address that is a multiple of 256.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`].
+    pub fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
+        self.buffer(bytes, || HostMemory::uninitialised(bytes))
+    }
+
+    /// Allocates as many bytes as `data` has and copies it there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::alloc`].
+    pub fn upload(&self, data: &[u8]) -> Result<Buffer, DeviceError> {
+        self.buffer(data.len(), || HostMemory::of(data))
+    }
+
+    fn buffer(&self, len: usize, host: impl FnOnce() -> Option<HostMemory>) -> Result<Buffer, DeviceError> {
+        if len == 0 {
+            return Err(DeviceError::Empty);
+        }
+        let memory = match &self.inner.backend {
+            Backend::Emulated(_) => host().map(Memory::Emulated),
+        };
+        let memory =
+            memory.ok_or_else(|| DeviceError::OutOfMemory { device: self.to_string(), bytes: len })?;
+        let allocation = Arc::new(Allocation { device: self.clone(), memory });
+        Ok(Buffer { allocation, offset: 0, len })
+    }
+
+    /// The device's own stream. Work on it runs in the order of the calls.
+    #[must_use]
+    pub fn stream(&self) -> Stream {
+        Stream { device: self.clone() }
+    }
+
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.inner.backend
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+}
+
+impl Eq for Device {}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.inner.backend {
+            Backend::Emulated(_) => write!(f, "emulated {}", self.inner.arch),
+        }
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}
+
+/// An order of work on a device: a cheap handle.
+///
+/// On the emulated device a launch has run to its end when it returns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stream {
+    device: Device,
+}
+
+impl Stream {
+    /// The device that it belongs to.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}
+
+/// Memory of a device, or a part of it: a cheap handle, which keeps the memory alive.
+#[derive(Clone)]
+pub struct Buffer {
+    allocation: Arc<Allocation>,
+    /// Bytes from the allocation's start.
+    offset: usize,
+    len: usize,
+}
+
+struct Allocation {
+    device: Device,
+    memory: Memory,
+}
+
+enum Memory {
+    Emulated(HostMemory),
+}
+
+impl Buffer {
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Never: a buffer has at least one byte. (For those who have a `len`.)
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The device that it belongs to.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.allocation.device
+    }
+
+    /// `len` bytes from byte `offset` on, sharing the memory: for one tensor of several in one
+    /// allocation, or for the part of a buffer that a smaller problem uses.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::OutOfBounds`], [`DeviceError::Empty`].
+    pub fn slice(&self, offset: usize, len: usize) -> Result<Self, DeviceError> {
+        if len == 0 {
+            return Err(DeviceError::Empty);
+        }
+        if offset.checked_add(len).is_none_or(|end| end > self.len) {
+            return Err(DeviceError::OutOfBounds { offset, len, capacity: self.len });
+        }
+        Ok(Self { allocation: self.allocation.clone(), offset: self.offset + offset, len })
+    }
+
+    /// Copies `data` to the device.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Length`] where `data` is not as long as the buffer.
+    pub fn write(&self, data: &[u8]) -> Result<(), DeviceError> {
+        if data.len() != self.len {
+            return Err(DeviceError::Length { given: data.len(), capacity: self.len });
+        }
+        self.memory().write(self.offset, data);
+        Ok(())
+    }
+
+    /// Copies the bytes to the host, after all work before it.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Uninitialised`] on the emulated device.
+    pub fn download(&self) -> Result<Vec<u8>, DeviceError> {
+        self.memory()
+            .read(self.offset, self.len)
+            .map_err(|offset| DeviceError::Uninitialised { offset, capacity: self.len })
+    }
+
+    /// Whether a byte belongs to both.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && self.offset < other.offset + other.len
+            && other.offset < self.offset + self.len
+    }
+
+    /// Whether the address is a multiple of `bytes`, a power of two of at most 256.
+    #[must_use]
+    pub fn is_aligned(&self, bytes: usize) -> bool {
+        // Allocations start at multiples of 256.
+        self.offset.is_multiple_of(bytes)
+    }
+
+    /// The memory of an emulated device's buffer, and where in it the buffer starts.
+    pub(crate) fn emulated_memory(&self) -> (&HostMemory, usize) {
+        (self.memory(), self.offset)
+    }
+
+    fn memory(&self) -> &HostMemory {
+        match &self.allocation.memory {
+            Memory::Emulated(memory) => memory,
+        }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Buffer")
+            .field("device", self.device())
+            .field("offset", &self.offset)
+            .field("len", &self.len)
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handles_cross_threads() {
+        fn shared<T: Send + Sync + Clone>() {}
+        shared::<Device>();
+        shared::<Buffer>();
+        shared::<Stream>();
+    }
+
+    #[test]
+    fn a_device_is_itself_and_no_other() {
+        let (one, other) = (Device::emulated(Arch::Sm100a), Device::emulated(Arch::Sm100a));
+        assert_eq!(one, one.clone());
+        assert_ne!(one, other);
+        assert_eq!(one.alloc(8).unwrap().device(), &one);
+        assert_eq!(one.stream().device(), &one);
+        assert_eq!(format!("{one:?}"), "Device(emulated sm_100a)");
+    }
+
+    #[test]
+    fn slices_share_memory_and_know_their_place() {
+        let device = Device::emulated(Arch::Sm100a);
+        let whole = device.upload(&[0u8; 64]).unwrap();
+        let (left, right) = (whole.slice(0, 40).unwrap(), whole.slice(40, 24).unwrap());
+        right.slice(8, 2).unwrap().write(&[7, 9]).unwrap();
+        assert_eq!(whole.download().unwrap()[47..51], [0, 7, 9, 0]);
+        assert!(whole.overlaps(&left) && whole.overlaps(&right) && left.overlaps(&left));
+        assert!(!left.overlaps(&right) && !right.overlaps(&left));
+        assert!(!left.overlaps(&device.upload(&[0; 64]).unwrap()));
+        assert!(left.is_aligned(256) && right.is_aligned(8) && !right.is_aligned(16));
+        assert_eq!(
+            right.slice(8, 17).unwrap_err(),
+            DeviceError::OutOfBounds { offset: 8, len: 17, capacity: 24 }
+        );
+        assert!(right.slice(usize::MAX, 2).is_err());
+        assert_eq!(right.slice(1, 0).unwrap_err(), DeviceError::Empty);
+        assert_eq!(right.write(&[0; 23]), Err(DeviceError::Length { given: 23, capacity: 24 }));
+    }
+
+    #[test]
+    fn reading_what_nothing_wrote_is_an_error() {
+        let device = Device::emulated(Arch::Sm100a);
+        let buffer = device.alloc(100).unwrap();
+        let unwritten = |offset, capacity| Err(DeviceError::Uninitialised { offset, capacity });
+        assert_eq!(buffer.download(), unwritten(0, 100));
+        buffer.slice(0, 60).unwrap().write(&[5; 60]).unwrap();
+        assert_eq!(buffer.download(), unwritten(60, 100));
+        assert_eq!(buffer.slice(50, 20).unwrap().download(), unwritten(10, 20));
+        assert_eq!(buffer.slice(50, 10).unwrap().download().unwrap(), [5; 10]);
+        assert_eq!(device.alloc(0).unwrap_err(), DeviceError::Empty);
+        assert!(matches!(device.alloc(usize::MAX).unwrap_err(), DeviceError::OutOfMemory { .. }));
+    }
+}

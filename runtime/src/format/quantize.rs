@@ -1,0 +1,237 @@
+//! Real numbers to NVFP4.
+
+use half::{bf16, f16};
+use rayon::prelude::*;
+
+use super::{FormatError, Nvfp4Matrix, SCALE_BLOCK, checked_elements, e2m1, e4m3, fp4x2};
+
+/// The scale of the whole tensor, on top of the e4m3 scale of every block.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum TensorScale {
+    /// None: the factor is 1. Values above 6 * 448 = 2688 saturate, and blocks whose largest
+    /// magnitude is below about 2^-10 * 6 become zero.
+    #[default]
+    One,
+    /// The largest magnitude of the tensor over 6 * 448, so that it lands on the largest code of
+    /// the largest block scale.
+    FromMax,
+    /// A factor known beforehand, from calibration; larger values saturate.
+    Fixed(f32),
+}
+
+/// A number that the quantiser reads; each is exact in f32.
+pub trait Real: Copy + Sync + sealed::Sealed {
+    /// The number as f32.
+    fn as_f32(self) -> f32;
+}
+
+mod sealed {
+    /// Keeps the list of sources closed: a wider type would round twice.
+    pub trait Sealed {}
+    impl Sealed for f32 {}
+    impl Sealed for half::f16 {}
+    impl Sealed for half::bf16 {}
+}
+
+impl Real for f32 {
+    fn as_f32(self) -> f32 {
+        self
+    }
+}
+
+impl Real for f16 {
+    fn as_f32(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+impl Real for bf16 {
+    fn as_f32(self) -> f32 {
+        self.to_f32()
+    }
+}
+
+/// Quantises a row-major `[rows, k]` matrix to NVFP4.
+///
+/// For every 16 elements along K the scale is the e4m3 nearest to `amax / 6 / tensor_scale`, and
+/// each element the e2m1 nearest to `x / (scale * tensor_scale)`, both ties to even and saturating,
+/// as the usual host and GPU quantisers do. A scale that rounds down makes its largest element
+/// saturate, by at most 1/16 of its value while the scale is a normal e4m3.
+///
+/// ```
+/// use silumin_runtime::format::quantize::{TensorScale, quantize};
+/// # fn main() -> Result<(), silumin_runtime::format::FormatError> {
+/// let values: Vec<f32> = (0..64).map(|i| (i as f32 * 0.37).sin()).collect();
+/// let matrix = quantize(&values, 2, 32, TensorScale::FromMax)?;
+/// let worst = (0..64)
+///     .map(|i| (matrix.value(i / 32, i % 32).unwrap_or(f64::NAN) - f64::from(values[i])).abs())
+///     .fold(0.0, f64::max);
+/// assert!(worst < 1.0 / 6.0);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// When K is not a multiple of 16, `values` is not rows * k long, a value is NaN or infinite, or a
+/// fixed tensor scale is not a positive finite number.
+pub fn quantize<T: Real>(
+    values: &[T],
+    rows: usize,
+    k: usize,
+    tensor_scale: TensorScale,
+) -> Result<Nvfp4Matrix, FormatError> {
+    let elements = checked_elements(rows, k)?;
+    if values.len() != elements {
+        return Err(FormatError::Length {
+            what: "the values",
+            unit: "numbers",
+            rows,
+            k,
+            expected: elements,
+            got: values.len(),
+        });
+    }
+    if let Some(index) = values.par_iter().position_first(|x| !x.as_f32().is_finite()) {
+        return Err(FormatError::NotFinite {
+            row: index / k,
+            column: index % k,
+            value: values[index].as_f32(),
+        });
+    }
+    let tensor_scale = match tensor_scale {
+        TensorScale::One => 1.0,
+        TensorScale::Fixed(value) => value,
+        TensorScale::FromMax => {
+            let amax = values.par_iter().map(|x| x.as_f32().abs()).reduce(|| 0.0, f32::max);
+            // The floor keeps the scale of a tensor of tiny values from becoming zero.
+            if amax == 0.0 { 1.0 } else { (amax / (e2m1::MAX * e4m3::MAX)).max(f32::MIN_POSITIVE) }
+        }
+    };
+    if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
+        return Err(FormatError::TensorScale { value: tensor_scale });
+    }
+
+    let mut codes = vec![0; elements / 2];
+    let mut scales = vec![0; elements / SCALE_BLOCK];
+    values
+        .par_chunks_exact(SCALE_BLOCK)
+        .zip(codes.par_chunks_exact_mut(SCALE_BLOCK / 2))
+        .zip(&mut scales)
+        .with_min_len(1024)
+        .for_each(|((block, bytes), scale)| *scale = quantize_block(block, tensor_scale, bytes));
+    Nvfp4Matrix::new(rows, k, codes, scales, tensor_scale)
+}
+
+/// Packs one block of 16 and returns the code of its scale.
+fn quantize_block<T: Real>(block: &[T], tensor_scale: f32, bytes: &mut [u8]) -> u8 {
+    let amax = block.iter().map(|x| x.as_f32().abs()).fold(0.0, f32::max);
+    let code = e4m3::encode(amax / e2m1::MAX / tensor_scale);
+    let step = e4m3::decode(code) * tensor_scale;
+    if step == 0.0 {
+        bytes.fill(0);
+        return code;
+    }
+    for (pair, byte) in block.chunks_exact(2).zip(bytes) {
+        *byte = fp4x2::pack(e2m1::encode(pair[0].as_f32() / step), e2m1::encode(pair[1].as_f32() / step));
+    }
+    code
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// The distance from `value` to the nearest that a block of scale `step` holds.
+    fn least_error(value: f64, step: f64) -> f64 {
+        e2m1::VALUES.iter().map(|&code| (f64::from(code) * step - value).abs()).fold(f64::INFINITY, f64::min)
+    }
+
+    proptest! {
+        #[test]
+        fn every_element_is_the_nearest_and_every_scale_holds_the_maximum(
+            values in prop::collection::vec(-3000.0f32..3000.0, 96),
+            exponent in -20i32..4,
+            from_max in any::<bool>(),
+        ) {
+            let values: Vec<f32> = values.iter().map(|v| v * 2f32.powi(exponent)).collect();
+            let choice = if from_max { TensorScale::FromMax } else { TensorScale::One };
+            let matrix = quantize(&values, 3, 32, choice).unwrap();
+            for (index, block) in values.chunks(16).enumerate() {
+                let scale = f64::from(e4m3::decode(matrix.scales()[index]));
+                let step = scale * f64::from(matrix.tensor_scale());
+                let amax = block.iter().fold(0.0f32, |a, v| a.max(v.abs()));
+                // The scale is the e4m3 nearest to amax / 6, unless it saturates.
+                let wanted = f64::from(amax) / 6.0 / f64::from(matrix.tensor_scale());
+                let spacing = (scale / 8.0).max(f64::from(e4m3::MIN_POSITIVE));
+                prop_assert!((scale - wanted).abs() <= spacing / 2.0 * 1.0001 || wanted > 448.0);
+                for (offset, &value) in block.iter().enumerate() {
+                    let (row, column) = (index / 2, index % 2 * 16 + offset);
+                    let got = matrix.value(row, column).unwrap();
+                    let best = least_error(f64::from(value), step);
+                    let error = (got - f64::from(value)).abs();
+                    prop_assert!(error <= best * 1.000_001 + 1e-12, "{value} became {got}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn values_of_the_format_come_back_exactly() {
+        // Each block holds all eight magnitudes times a power of two, so that amax / 6 is exact.
+        let values: Vec<f32> = (0..64).map(|i| e2m1::VALUES[i % 16] * 2f32.powi(i as i32 / 16 - 2)).collect();
+        for scale in [TensorScale::One, TensorScale::Fixed(0.5)] {
+            let matrix = quantize(&values, 2, 32, scale).unwrap();
+            for (i, &value) in values.iter().enumerate() {
+                assert_eq!(matrix.value(i / 32, i % 32), Some(f64::from(value)));
+            }
+        }
+    }
+
+    #[test]
+    fn halves_quantise_as_the_same_numbers_in_f32() {
+        let halves: Vec<f16> = (0..64).map(|i| f16::from_f32((i as f32).cos())).collect();
+        let brains: Vec<bf16> = (0..64).map(|i| bf16::from_f32((i as f32).cos())).collect();
+        let f16_as_f32: Vec<f32> = halves.iter().map(|v| v.to_f32()).collect();
+        let bf16_as_f32: Vec<f32> = brains.iter().map(|v| v.to_f32()).collect();
+        let scale = TensorScale::FromMax;
+        assert_eq!(quantize(&halves, 2, 32, scale), quantize(&f16_as_f32, 2, 32, scale));
+        assert_eq!(quantize(&brains, 2, 32, scale), quantize(&bf16_as_f32, 2, 32, scale));
+    }
+
+    #[test]
+    fn a_tensor_scale_reaches_what_block_scales_cannot() {
+        let values = [1e6f32; 16];
+        let saturated = quantize(&values, 1, 16, TensorScale::One).unwrap();
+        assert_eq!(saturated.value(0, 0), Some(2688.0));
+        let scaled = quantize(&values, 1, 16, TensorScale::FromMax).unwrap();
+        assert!((scaled.value(0, 0).unwrap() - 1e6).abs() < 1.0);
+        let tiny = quantize(&[1e-40f32; 16], 1, 16, TensorScale::FromMax).unwrap();
+        assert!(tiny.tensor_scale() > 0.0);
+        let zeros = quantize(&[0f32; 16], 1, 16, TensorScale::FromMax).unwrap();
+        assert_eq!((zeros.tensor_scale(), zeros.scales()), (1.0, &[0u8][..]));
+    }
+
+    #[test]
+    fn wrong_input_is_refused() {
+        let mut values = vec![1.0f32; 64];
+        assert!(matches!(
+            quantize(&values, 2, 24, TensorScale::One),
+            Err(FormatError::KNotBlocked { k: 24 })
+        ));
+        assert!(matches!(
+            quantize(&values, 3, 32, TensorScale::One),
+            Err(FormatError::Length { expected: 96, got: 64, .. })
+        ));
+        assert!(matches!(
+            quantize(&values, 2, 32, TensorScale::Fixed(0.0)),
+            Err(FormatError::TensorScale { .. })
+        ));
+        values[37] = f32::INFINITY;
+        assert_eq!(
+            quantize(&values, 2, 32, TensorScale::One),
+            Err(FormatError::NotFinite { row: 1, column: 5, value: f32::INFINITY })
+        );
+    }
+}

@@ -1,0 +1,383 @@
+//! Launch files: a kernel with its grid, buffers and parameters as TOML beside its PTX, so that any
+//! tool that reads them can run it again.
+//!
+//! ```toml
+//! ptx = "kernel.ptx"                 # paths are relative to the launch file
+//! kernel = "entry"
+//! grid = [1, 32, 1]                  # in CTAs
+//! block = [192, 1, 1]
+//! cluster = [1, 1, 1]
+//! dynamic_smem = 110672              # bytes
+//!
+//! [buffers.a]
+//! file = "a.bin"                     # or a size and what it holds:
+//! [buffers.c]
+//! bytes = 131072
+//! fill = 0xA5
+//!
+//! [[params]]                         # in the order of the entry
+//! tensor_map = { buffer = "a", ... } # as cuTensorMapEncodeTiled takes them, inner dimension first
+//! [[params]]
+//! pointer = "c"
+//! [[params]]
+//! f32 = 1.0
+//! ```
+
+use std::fmt::Write;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use silumin_codegen::kernel::{Kernel, Parameter};
+use silumin_codegen::plan::{Operand, TensorMapRecipe};
+use thiserror::Error;
+
+use crate::inputs::DualGemmInputs;
+use crate::layout::LayoutError;
+
+/// Why there is no launch file.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LaunchFileError {
+    /// A scalar without a value.
+    #[error("the kernel `{kernel}` takes the scalar `{name}`: give it a value")]
+    MissingScalar {
+        /// The kernel.
+        kernel: String,
+        /// The scalar.
+        name: String,
+    },
+    /// Operands of another problem.
+    #[error(
+        "the kernel `{kernel}` takes {expected} bytes of {operand}, and these operands have {found}: draw them for its shape"
+    )]
+    Operand {
+        /// The kernel.
+        kernel: String,
+        /// The tensor.
+        operand: Operand,
+        /// Bytes that the kernel takes.
+        expected: u64,
+        /// Bytes given.
+        found: u64,
+    },
+    /// The scale factors have no blocked layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// A file was not written.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What a buffer of a launch file holds beforehand.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contents {
+    /// The bytes of a file, named relative to the launch file.
+    File(String),
+    /// One byte all over.
+    Fill(u8),
+}
+
+/// The launch of one kernel, to be written as a file.
+#[derive(Clone, Debug)]
+pub struct LaunchFile<'a> {
+    kernel: &'a Kernel,
+    ptx: String,
+    contents: Vec<(Operand, Contents)>,
+    scalars: &'a [(&'a str, f32)],
+}
+
+impl<'a> LaunchFile<'a> {
+    /// The launch of `kernel`, whose text is in the file called `ptx` and whose scalars are
+    /// `scalars`. Operands hold 1.0, scale factors 0.125, so that both products are K / 64
+    /// everywhere; C is poisoned.
+    #[must_use]
+    pub fn new(kernel: &'a Kernel, ptx: &str, scalars: &'a [(&'a str, f32)]) -> Self {
+        let contents = Operand::ALL.map(|operand| (operand, Contents::Fill(fill(operand)))).to_vec();
+        Self { kernel, ptx: ptx.to_owned(), contents, scalars }
+    }
+
+    /// The same with other contents of one buffer.
+    #[must_use]
+    pub fn with(mut self, operand: Operand, contents: Contents) -> Self {
+        self.contents.retain(|(other, _)| *other != operand);
+        self.contents.push((operand, contents));
+        self.contents.sort_by_key(|(operand, _)| *operand);
+        self
+    }
+
+    /// The file's text.
+    ///
+    /// # Errors
+    ///
+    /// [`LaunchFileError::MissingScalar`].
+    pub fn to_toml(&self) -> Result<String, LaunchFileError> {
+        let kernel = self.kernel;
+        let mut text = format!("# {} on {}\n", kernel.problem, kernel.arch);
+        push(&mut text, "ptx", &string(&self.ptx));
+        push(&mut text, "kernel", &string(&kernel.name));
+        push(&mut text, "grid", &list(&kernel.grid));
+        push(&mut text, "block", &list(&kernel.block));
+        push(&mut text, "cluster", &list(&kernel.cluster));
+        push(&mut text, "dynamic_smem", &kernel.dynamic_smem.to_string());
+        for (operand, contents) in &self.contents {
+            text.push_str(&format!("\n[buffers.{operand}]\n"));
+            match contents {
+                Contents::File(name) => push(&mut text, "file", &string(name)),
+                Contents::Fill(byte) => {
+                    push(&mut text, "bytes", &operand.bytes(&kernel.problem).to_string());
+                    push(&mut text, "fill", &format!("0x{byte:02X}"));
+                }
+            }
+        }
+        for parameter in &kernel.parameters {
+            text.push_str("\n[[params]]\n");
+            match parameter {
+                Parameter::TensorMap(recipe) => push(&mut text, "tensor_map", &tensor_map(recipe)),
+                Parameter::Pointer(operand) => push(&mut text, "pointer", &string(operand.name())),
+                Parameter::Scalar(name) => push(&mut text, "f32", &self.scalar(name)?),
+            }
+        }
+        Ok(text)
+    }
+
+    fn scalar(&self, name: &str) -> Result<String, LaunchFileError> {
+        let given = self.scalars.iter().find(|(other, _)| *other == name);
+        let (_, value) = given.ok_or_else(|| LaunchFileError::MissingScalar {
+            kernel: self.kernel.name.clone(),
+            name: name.to_owned(),
+        })?;
+        // Widened, which is exact: readers go through f64. TOML spells NaN in lower case.
+        Ok(if value.is_nan() { "nan".to_owned() } else { format!("{:?}", f64::from(*value)) })
+    }
+}
+
+/// 1.0 twice, 0.125, and a byte that no result has twice.
+fn fill(operand: Operand) -> u8 {
+    match operand {
+        Operand::A | Operand::B1 | Operand::B2 => 0x22,
+        Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 => 0x20,
+        Operand::C => 0xA5,
+    }
+}
+
+fn push(text: &mut String, key: &str, value: &str) {
+    // Writing to a string does not fail.
+    let _ = writeln!(text, "{key} = {value}");
+}
+
+fn list<T: std::fmt::Display>(values: &[T]) -> String {
+    let values: Vec<String> = values.iter().map(T::to_string).collect();
+    format!("[{}]", values.join(", "))
+}
+
+/// A basic string (TOML 1.0): quotes, backslashes and control characters escaped.
+fn string(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}
+
+fn tensor_map(recipe: &TensorMapRecipe) -> String {
+    let promotion = match recipe.l2_promotion {
+        0 => "none".to_owned(),
+        bytes => format!("{bytes}b"),
+    };
+    let fields = [
+        ("buffer", string(recipe.operand.name())),
+        ("offset", "0".to_owned()),
+        ("data_type", string(recipe.element.name())),
+        ("dims", list(&recipe.dims)),
+        ("strides", list(&[recipe.row_stride])),
+        ("box", list(&recipe.box_dims)),
+        ("element_strides", list(&[1, 1])),
+        ("interleave", string("none")),
+        ("swizzle", string(recipe.swizzle.name())),
+        ("l2_promotion", string(&promotion)),
+        ("oob_fill", string("none")),
+    ];
+    let fields: Vec<String> = fields.iter().map(|(key, value)| format!("{key} = {value}")).collect();
+    format!("{{ {} }}", fields.join(", "))
+}
+
+/// Writes `NAME.ptx` and `NAME.toml` to `folder`, NAME being the kernel's, and with `inputs` also the
+/// bytes of every tensor, as `NAME.a.bin` and so on. Returns the path of the launch file.
+///
+/// # Errors
+///
+/// [`LaunchFileError`]; files already written stay.
+pub fn write(
+    folder: &Path,
+    kernel: &Kernel,
+    inputs: Option<&DualGemmInputs>,
+    scalars: &[(&str, f32)],
+) -> Result<PathBuf, LaunchFileError> {
+    let save = |name: &str, bytes: &[u8]| {
+        let path = folder.join(name);
+        match std::fs::write(&path, bytes) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(LaunchFileError::Io { path, source }),
+        }
+    };
+    std::fs::create_dir_all(folder)
+        .map_err(|source| LaunchFileError::Io { path: folder.to_owned(), source })?;
+    let name = &kernel.name;
+    let ptx = format!("{name}.ptx");
+    let mut file = LaunchFile::new(kernel, &ptx, scalars);
+    // Before any file is written: a scalar that is missing shows here.
+    file.to_toml()?;
+    save(&ptx, kernel.ptx.as_bytes())?;
+    if let Some(inputs) = inputs {
+        for operand in Operand::ALL {
+            let bytes = tensor(inputs, operand)?;
+            let (expected, found) = (operand.bytes(&kernel.problem), bytes.len() as u64);
+            if expected != found {
+                return Err(LaunchFileError::Operand { kernel: name.clone(), operand, expected, found });
+            }
+            let bin = format!("{name}.{operand}.bin");
+            save(&bin, &bytes)?;
+            file = file.with(operand, Contents::File(bin));
+        }
+    }
+    save(&format!("{name}.toml"), file.to_toml()?.as_bytes())
+}
+
+/// What a kernel is handed of one tensor.
+fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, LayoutError> {
+    Ok(match operand {
+        Operand::A => inputs.a.codes().to_vec(),
+        Operand::B1 => inputs.b1.codes().to_vec(),
+        Operand::B2 => inputs.b2.codes().to_vec(),
+        Operand::Sfa => inputs.a.blocked_scales()?,
+        Operand::Sfb1 => inputs.b1.blocked_scales()?,
+        Operand::Sfb2 => inputs.b2.blocked_scales()?,
+        Operand::C => inputs.initial_output().iter().flat_map(|value| value.to_le_bytes()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use silumin_codegen::arch::Arch;
+    use silumin_codegen::config::Config;
+    use silumin_codegen::problem::Shape;
+    use silumin_codegen::spec::Spec;
+    use toml::{Table, Value};
+
+    use crate::inputs::Distribution;
+
+    fn kernel(gate: &str, config: Config) -> Kernel {
+        let mut spec = Spec::new(gate.parse().unwrap(), &[Arch::Sm100a]).unwrap();
+        spec.config = config;
+        spec.kernel(Shape::new(130, 200, 416), Arch::Sm100a).unwrap()
+    }
+
+    fn integers(value: &Value) -> Vec<i64> {
+        value.as_array().unwrap().iter().map(|value| value.as_integer().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_launch_file_holds_everything_a_launch_needs() {
+        let mut config = Config::default();
+        config.set("store", "tma").unwrap();
+        let kernel = kernel("silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))", config);
+        let file = LaunchFile::new(&kernel, "k.ptx", &[("alpha", 0.1)]);
+        let table: Table = file.to_toml().unwrap().parse().unwrap();
+        assert_eq!(table["ptx"].as_str(), Some("k.ptx"));
+        assert_eq!(table["kernel"].as_str(), Some(kernel.name.as_str()));
+        for (key, value) in [("grid", kernel.grid), ("block", kernel.block), ("cluster", kernel.cluster)] {
+            assert_eq!(integers(&table[key]), value.map(i64::from), "{key}");
+        }
+        assert_eq!(table["dynamic_smem"].as_integer(), Some(i64::from(kernel.dynamic_smem)));
+        let buffers = table["buffers"].as_table().unwrap();
+        assert_eq!(buffers.len(), 7);
+        for operand in Operand::ALL {
+            let buffer = buffers[operand.name()].as_table().unwrap();
+            assert_eq!(buffer["bytes"].as_integer(), Some(operand.bytes(&kernel.problem) as i64));
+            assert_eq!(buffer["fill"].as_integer(), Some(i64::from(fill(operand))));
+        }
+        let params = table["params"].as_array().unwrap();
+        assert_eq!(params.len(), kernel.parameters.len());
+        let mut maps = 0;
+        for (param, parameter) in params.iter().zip(&kernel.parameters) {
+            let param = param.as_table().unwrap();
+            assert_eq!(param.len(), 1);
+            match parameter {
+                Parameter::TensorMap(recipe) => {
+                    maps += 1;
+                    let map = param["tensor_map"].as_table().unwrap();
+                    assert_eq!(map.len(), 11);
+                    assert_eq!(map["buffer"].as_str(), Some(recipe.operand.name()));
+                    assert_eq!(map["offset"].as_integer(), Some(0));
+                    assert_eq!(map["data_type"].as_str(), Some(recipe.element.name()));
+                    assert_eq!(integers(&map["dims"]), recipe.dims.map(|dim| dim as i64));
+                    assert_eq!(integers(&map["strides"]), [recipe.row_stride as i64]);
+                    assert_eq!(integers(&map["box"]), recipe.box_dims.map(i64::from));
+                    assert_eq!(integers(&map["element_strides"]), [1, 1]);
+                    assert_eq!(map["interleave"].as_str(), Some("none"));
+                    assert_eq!(map["swizzle"].as_str(), Some(recipe.swizzle.name()));
+                    let promotion = if recipe.operand == Operand::C { "none" } else { "256b" };
+                    assert_eq!(map["l2_promotion"].as_str(), Some(promotion));
+                    assert_eq!(map["oob_fill"].as_str(), Some("none"));
+                }
+                Parameter::Pointer(operand) => assert_eq!(param["pointer"].as_str(), Some(operand.name())),
+                Parameter::Scalar(_) => assert_eq!(param["f32"].as_float().map(|v| v as f32), Some(0.1)),
+            }
+        }
+        assert_eq!(maps, 4, "a, b1, b2 and c");
+    }
+
+    #[test]
+    fn scalars_of_every_kind_are_toml() {
+        let kernel = kernel("silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))", Config::default());
+        for value in [1.0, -0.0, 1e-40, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
+            let text = LaunchFile::new(&kernel, "k.ptx", &[("alpha", value)]).to_toml().unwrap();
+            let table: Table = text.parse().unwrap();
+            let param = table["params"].as_array().unwrap().last().unwrap()["f32"].as_float().unwrap();
+            assert!(param as f32 == value || (param.is_nan() && value.is_nan()), "{value}: {param}");
+            assert_eq!(param.is_sign_negative(), value.is_sign_negative());
+        }
+        let error = LaunchFile::new(&kernel, "k.ptx", &[]).to_toml().unwrap_err();
+        assert!(error.to_string().contains("`alpha`"), "{error}");
+    }
+
+    #[test]
+    fn names_are_escaped() {
+        let kernel = kernel("silu(A @ B1) * (A @ B2)", Config::default());
+        let name = "a \"b\"\\\n\u{7f}é.ptx";
+        let table: Table = LaunchFile::new(&kernel, name, &[]).to_toml().unwrap().parse().unwrap();
+        assert_eq!(table["ptx"].as_str(), Some(name));
+    }
+
+    #[test]
+    fn operands_are_written_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let kernel = kernel("silu(A @ B1) * (A @ B2)", Config::default());
+        let inputs = DualGemmInputs::generate(kernel.problem.shape, Distribution::Full, 5).unwrap();
+        let path = write(&folder.path().join("new"), &kernel, Some(&inputs), &[]).unwrap();
+        let table: Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
+        let read = |name: &Value| std::fs::read(path.with_file_name(name.as_str().unwrap())).unwrap();
+        assert_eq!(read(&table["ptx"]), kernel.ptx.as_bytes());
+        for operand in Operand::ALL {
+            let buffer = table["buffers"][operand.name()].as_table().unwrap();
+            assert_eq!(buffer.len(), 1);
+            assert_eq!(read(&buffer["file"]), tensor(&inputs, operand).unwrap());
+        }
+        let other = DualGemmInputs::generate(Shape::new(130, 200, 448), Distribution::Full, 5).unwrap();
+        let error = write(folder.path(), &kernel, Some(&other), &[]).unwrap_err();
+        assert!(matches!(error, LaunchFileError::Operand { operand: Operand::A, .. }), "{error}");
+        let blocked = write(&path, &kernel, None, &[]).unwrap_err();
+        assert!(matches!(blocked, LaunchFileError::Io { .. }), "{blocked}");
+    }
+}

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Everything that must hold before a change lands: formatting, lints, all tests with all features,
+# documentation, packages, and a user's crate. Installs what that needs first. A tool that is
+# missing fails the run; nothing is skipped.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+step() { printf '\n== %s\n' "$*"; }
+
+step "tools"
+./scripts/setup.sh
+export SILUMIN_PTXAS="$PWD/.tools/bin/ptxas"
+export SILUMIN_NVDISASM="$PWD/.tools/bin/nvdisasm"
+
+step "formatting"
+cargo fmt --all --check
+
+step "lints"
+cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
+
+step "tests"
+cargo test --workspace --all-features --locked
+
+step "documentation"
+RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --locked
+
+step "packages"
+# Each crate must build from what cargo would publish, templates and fragments included.
+cargo package --workspace --locked --allow-dirty --quiet
+
+step "a user's crate: path dependency, default features, no LLVM"
+(
+  cd tests/user_crate
+  # Nothing of LLVM may be needed: this prefix has none.
+  LLVM_SYS_221_PREFIX=/nonexistent cargo run --locked
+)
+
+printf '\nall checks passed\n'

@@ -1,0 +1,12 @@
+//! What a compiler says to a `dual_gemm!` that makes no kernel. `TRYBUILD=overwrite` rewrites the
+//! expected messages; look at where the carets are before you keep them.
+
+#[test]
+fn messages() {
+    let cases = trybuild::TestCases::new();
+    cases.pass("tests/ui/pass/*.rs");
+    cases.compile_fail("tests/ui/*.rs");
+    // With LLVM this is no mistake.
+    #[cfg(not(feature = "llvm"))]
+    cases.compile_fail("tests/ui/no_llvm/*.rs");
+}
