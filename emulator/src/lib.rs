@@ -6,6 +6,11 @@
 //! registers that nothing wrote, accesses out of bounds, illegal descriptors, tensor memory that leaks.
 //! Nothing is assumed about how the PTX was made.
 //!
+//! Not modelled, and refused by [`Module::parse`] with file, line and instruction: `wgmma`, `wmma` and
+//! `mma.sync`; sparse and `.ws` forms of `tcgen05.mma`; im2col, gather and scatter tensor copies;
+//! `tensormap.replace`; `multimem`; `st.async` and `red.async`; textures and surfaces; stochastic and
+//! four-element `cvt`; f64 arithmetic with a rounding other than to nearest; recursion and indirect calls.
+//!
 //! | module | content |
 //! |---|---|
 //! | `parse` | text to syntax tree |
