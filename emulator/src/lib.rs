@@ -37,6 +37,8 @@ pub use engine::mma::Arithmetic;
 pub use engine::swizzle::SwizzleMode;
 pub use engine::tensor_map::{DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams};
 pub use finding::{Finding, FindingKind, Report, Stats};
-pub use launch::{Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule, TmemLoads};
+pub use launch::{
+    Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule, TmemLoads, Tracking,
+};
 pub use memory::{Buffer, GlobalMemory};
 pub use module::{Module, Parameter, ParseError, ParseErrors};
