@@ -78,11 +78,15 @@ impl<'r> Cluster<'r> {
             return None;
         };
         let mut wrong = None;
+        let mut kind = FindingKind::MbarrierMisuse;
         let state = b.state();
         match op {
             MbarOp::Arrive(n, bytes, drop) => {
                 b.tx += i64::from(bytes);
                 if n > b.pending || n == 0 {
+                    if n != 0 {
+                        kind = FindingKind::ArrivalOverflow;
+                    }
                     wrong = Some(format!(
                         "{n} arrivals, but the mbarrier at shared offset {offset:#x} is in {}",
                         b.describe()
@@ -110,7 +114,7 @@ impl<'r> Cluster<'r> {
             self.track_phase(cta, offset, at);
         }
         if let Some(text) = wrong {
-            self.report(FindingKind::MbarrierMisuse, at, text);
+            self.report(kind, at, text);
             return None;
         }
         Some(state)

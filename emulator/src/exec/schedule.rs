@@ -381,6 +381,8 @@ impl Cluster<'_> {
     fn deadlock(&mut self) {
         let mut lines = Vec::new();
         let mut blame: Option<(u32, Origin)> = None;
+        // All have arrived at the barrier, but not the bytes it was told of: or others have.
+        let mut mismatch = None;
         for (c, cta) in self.ctas.iter().enumerate() {
             for w in cta.warps.iter().flatten() {
                 for g in &w.groups {
@@ -394,6 +396,11 @@ impl Cluster<'_> {
                         self.run.module.line(line)
                     ));
                     let at = Origin::of(c, w, Some(g.mask.trailing_zeros()), line);
+                    if let Wait::Mbar { offset, .. } = g.wait
+                        && cta.mbars.iter().any(|b| b.offset == offset && b.pending == 0 && b.tx != 0)
+                    {
+                        mismatch = Some(at);
+                    }
                     if blame.is_none_or(|(b, _)| weight > b) {
                         blame = Some((weight, at));
                     }
@@ -401,7 +408,11 @@ impl Cluster<'_> {
             }
         }
         let Some((weight, at)) = blame else { return };
-        let kind = if weight == 2 { FindingKind::Divergent } else { FindingKind::Deadlock };
+        let (kind, at) = match (mismatch, weight) {
+            (Some(at), _) => (FindingKind::TransactionMismatch, at),
+            (None, 2) => (FindingKind::Divergent, at),
+            _ => (FindingKind::Deadlock, at),
+        };
         let more = lines.len().saturating_sub(64);
         lines.truncate(64);
         if more > 0 {
