@@ -7,17 +7,16 @@
 //!
 //! ```
 //! use silumin::runtime::format::quantize::{TensorScale, quantize};
-//! use silumin::{Arch, Args, Device, DualGemm, Gate, Shape, Spec};
+//! use silumin::{Arch, Args, Device, Shape, dual_gemm};
 //!
 //! // At model load: the kernels for the shapes that will come.
-//! let gate: Gate = "silu(A @ B1) * (A @ B2)".parse()?;
-//! let swiglu = DualGemm::new(Spec::new(gate, &[Arch::Sm100a])?);
+//! let swiglu = dual_gemm!(<nvfp4 -> f16> silu(A @ B1) * (A @ B2));
 //! let device = Device::emulated(Arch::Sm100a);
 //! let (m, n, k) = (3, 8, 64);
 //! let kernels = swiglu.warmup(&device, &[Shape::new(m, n, k)])?;
 //!
 //! // Operands: NVFP4 codes, and scale factors in the order the tensor cores read.
-//! let rows = |rows: u32| quantize(&vec![0.5f32; (rows * k) as usize], rows as usize, k as usize, TensorScale::One);
+//! let rows = |rows: u32| quantize(&vec![0.75f32; (rows * k) as usize], rows as usize, k as usize, TensorScale::One);
 //! let (x, w) = (rows(m)?, rows(n)?);
 //! let [a, b1, b2] = [device.upload(x.codes())?, device.upload(w.codes())?, device.upload(w.codes())?];
 //! let sfa = device.upload(&x.blocked_scales()?)?;
@@ -30,12 +29,13 @@
 //!     Args { a: &a, b1: &b1, b2: &b2, sfa: &sfa, sfb1: &sfb1, sfb2: &sfb2, c: &c, scalars: &[] };
 //! kernels.for_problem(m, n, k)?.launch(&device.stream(), &args)?;
 //!
-//! // Both products are 64 * 0.5 * 0.5 = 16, silu(16) * 16 is 256 in f16.
+//! // Both products are 64 * 0.75 * 0.75 = 36, and silu(36) * 36 is 1296 in f16.
 //! let one = c.slice(0, 2)?.download()?;
-//! assert_eq!(one, 0x5C00u16.to_le_bytes());
+//! assert_eq!(one, 0x6510u16.to_le_bytes());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! * [`dual_gemm!`]: the line, checked while it compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`runtime`]: devices, launches, number formats, reference mathematics and the checker;
 //!   [`Device`], [`DualGemm`], [`LoadedKernel`].

@@ -244,3 +244,101 @@ fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], Tenso
     }
     .encode()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use silumin_codegen::arch::Arch;
+    use silumin_codegen::kernel::Parameter;
+    use silumin_codegen::problem::Shape;
+    use silumin_codegen::spec::Spec;
+
+    use crate::device::{Backend, Buffer, Device};
+
+    const SHAPE: Shape = Shape::new(1, 8, 64);
+
+    /// Launches a kernel with the parameters of ours whose one thread stores eight bytes each of
+    /// C's sixteen and then runs `body`, where %c and %sfa are addresses.
+    fn launch(body: &str, c: &dyn Fn(&Device) -> Buffer) -> (Result<LaunchReport, LaunchError>, Buffer) {
+        let device = Device::emulated(Arch::Sm100a);
+        let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
+        let mut kernel = spec.kernel(SHAPE, Arch::Sm100a).unwrap();
+        let parameters: Vec<String> = kernel.parameters.iter().map(ToString::to_string).collect();
+        kernel.block = [1, 1, 1];
+        kernel.ptx = format!(
+            ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .entry {}({}) {{
+                .reg .b64 %c, %sfa, %value;
+                ld.param.u64 %c, [c];
+                ld.param.u64 %sfa, [sfa];
+                mov.u64 %value, 0x3C003C003C003C00;
+                st.global.u64 [%c], %value;
+                {body}
+                ret;
+            }}",
+            kernel.name,
+            parameters.join(", "),
+        );
+        let module = Module::load(&kernel).unwrap();
+        let c = c(&device);
+        let bytes = |operand: Operand| vec![0u8; operand.bytes(&kernel.problem) as usize];
+        let [a, b, sfa, sfb] = [Operand::A, Operand::B1, Operand::Sfa, Operand::Sfb1]
+            .map(|operand| device.upload(&bytes(operand)).unwrap());
+        let args = Args { a: &a, b1: &b, b2: &b, sfa: &sfa, sfb1: &sfb, sfb2: &sfb, c: &c, scalars: &[] };
+        let arguments: Vec<Argument<'_>> = kernel
+            .parameters
+            .iter()
+            .map(|parameter| match parameter {
+                Parameter::TensorMap(recipe) => Argument::TensorMap(recipe),
+                Parameter::Pointer(operand) => Argument::Pointer(*operand),
+                Parameter::Scalar(_) => Argument::F32(0.0),
+            })
+            .collect();
+        let Backend::Emulated(emulator) = device.backend();
+        (emulator.launch(&module, &kernel, &arguments, &args), c)
+    }
+
+    const SECOND: &str = "st.global.u64 [%c+8], %value;";
+
+    #[test]
+    fn c_comes_back_where_the_kernel_wrote_all_of_it() {
+        let (report, c) = launch(SECOND, &|device| device.alloc(16).unwrap());
+        assert_eq!(report.unwrap().emulator.unwrap().global_written, 16);
+        assert_eq!(c.download().unwrap(), [0, 0x3C].repeat(8));
+    }
+
+    #[test]
+    fn a_part_of_c_that_nothing_wrote_is_an_error() {
+        let (report, c) = launch("", &|device| device.alloc(16).unwrap());
+        assert!(matches!(report, Err(LaunchError::Unwritten { bytes: 8, of: 16, .. })), "{report:?}");
+        assert!(c.download().is_err());
+        let (report, c) = launch("", &|device| device.upload(&[7; 16]).unwrap());
+        report.unwrap();
+        assert_eq!(c.download().unwrap()[6..10], [0, 0x3C, 7, 7]);
+    }
+
+    #[test]
+    fn a_write_to_an_input_is_an_error() {
+        let body = format!("{SECOND} st.global.u64 [%sfa+16], %value;");
+        let (report, c) = launch(&body, &|device| device.alloc(16).unwrap());
+        assert!(matches!(report, Err(LaunchError::InputWritten { operand: Operand::Sfa, .. })), "{report:?}");
+        assert!(c.download().is_err(), "C is left as it was");
+    }
+
+    #[test]
+    fn findings_name_the_tensor_the_line_and_all_of_them() {
+        let body = format!("{SECOND} st.global.u64 [%c+16], %value;");
+        let (report, _) = launch(&body, &|device| device.alloc(16).unwrap());
+        let text = report.unwrap_err().to_string();
+        assert!(text.contains("1 thing is wrong") && text.contains("OutOfBounds"), "{text}");
+        assert!(text.contains("`c`") && text.contains("st.global.u64 [%c+16]"), "{text}");
+    }
+
+    #[test]
+    fn what_the_emulator_does_not_parse_comes_with_its_lines() {
+        let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
+        let mut kernel = spec.kernel(SHAPE, Arch::Sm100a).unwrap();
+        kernel.ptx = kernel.ptx.replace("tcgen05.alloc", "tcgen05.allot");
+        let text = Module::load(&kernel).err().unwrap();
+        assert!(text.contains("m1_n8_k64.ptx:") && text.contains("tcgen05.allot"), "{text}");
+    }
+}

@@ -1,0 +1,81 @@
+//! Every value of every knob, alone, on an even shape and on a ragged one, against the reference.
+
+use rayon::prelude::*;
+use silumin::codegen::config::KNOBS;
+use silumin::codegen::spec::SpecFile;
+use silumin::runtime::device::{Device, EmulatorOptions};
+use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::inputs::Distribution;
+use silumin::{Arch, Shape};
+
+/// A knob's value, and what must stand beside it for it to be legal.
+const VALUES: [(&str, &str, &[(&str, &str)]); 35] = [
+    ("tile", "auto", &[]),
+    ("tile", "[128, 64, 256]", &[]),
+    ("tile", "[128, 128, 64]", &[]),
+    ("tile", "[128, 192, 128]", &[]),
+    ("tile", "[128, 128, 512]", &[]),
+    ("stages", "auto", &[]),
+    ("stages", "1", &[]),
+    ("stages", "2", &[]),
+    ("stages", "3", &[]),
+    ("k_order", "forward", &[]),
+    ("k_order", "reverse", &[]),
+    ("k_order", "ping_pong", &[]),
+    ("k_order", "split_tail(1)", &[]),
+    ("k_order", "split_tail(2)", &[]),
+    ("k_order", "split_tail(3)", &[]),
+    ("sf_preload", "per_stage", &[]),
+    ("sf_preload", "ahead(1)", &[]),
+    ("sf_preload", "ahead(4)", &[]),
+    ("sf_preload", "all", &[]),
+    ("accumulators", "separate", &[]),
+    ("accumulators", "side_by_side", &[]),
+    ("a_reuse", "auto", &[]),
+    ("a_reuse", "none", &[]),
+    ("a_reuse", "collector", &[]),
+    ("tmem_columns", "auto", &[("tile", "[128, 64, 128]")]),
+    ("tmem_columns", "256", &[("tile", "[128, 64, 128]")]),
+    ("tmem_columns", "512", &[("tile", "[128, 64, 128]")]),
+    ("cache", "auto", &[]),
+    ("cache", "none", &[]),
+    ("cache", "[a: evict_normal, sf: evict_first]", &[]),
+    ("cache", "[b: evict_last, c: evict_first]", &[]),
+    ("cache", "[c: evict_last]", &[("store", "tma")]),
+    ("store", "auto", &[]),
+    ("store", "direct", &[]),
+    ("store", "tma", &[]),
+];
+
+/// Whole tiles, and tiles that M, N and K all end inside of. N is a multiple of 8 for TMA stores.
+const SHAPES: [Shape; 2] = [Shape::new(256, 384, 1024), Shape::new(203, 328, 928)];
+
+#[test]
+fn every_knob_is_tested() {
+    for knob in &KNOBS {
+        assert!(VALUES.iter().any(|(name, ..)| *name == knob.name), "no value of {} is tested", knob.name);
+    }
+}
+
+#[test]
+fn every_value_computes_right_on_an_even_and_a_ragged_shape() {
+    let faults: Vec<String> = VALUES
+        .par_iter()
+        .flat_map_iter(|value| SHAPES.map(|shape| (value, shape)))
+        .filter_map(|((knob, value, beside), shape)| {
+            let mut file = SpecFile::new(shape);
+            for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
+                file.config.set(knob, value).unwrap();
+            }
+            let (spec, _) = file.read().unwrap();
+            let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
+            let device = Device::emulated_with(Arch::Sm100a, options);
+            match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
+                Ok(verification) if verification.check.pass => None,
+                Ok(verification) => Some(format!("{knob} = {value}, {shape}: {}", verification.check)),
+                Err(error) => Some(format!("{knob} = {value}, {shape}: {error}")),
+            }
+        })
+        .collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

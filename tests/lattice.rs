@@ -1,0 +1,205 @@
+//! The lattice: configurations drawn from all knobs and ragged shapes. Every legal draw assembles
+//! without spills or warnings and computes right on the emulated device; every illegal one is
+//! refused with a reason.
+//!
+//! `SILUMIN_LATTICE=3000 cargo test --release --test lattice` draws more of them, `SILUMIN_LATTICE_SEED`
+//! others.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rayon::prelude::*;
+use silumin::codegen::config::Config;
+use silumin::codegen::error::explain;
+use silumin::codegen::spec::{Spec, SpecFile};
+use silumin::runtime::device::{Device, EmulatorOptions, Schedule};
+use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::inputs::Distribution;
+use silumin::runtime::toolchain::Ptxas;
+use silumin::{Arch, Shape};
+use std::collections::HashSet;
+
+/// Legal configurations that the test holds to, unless the environment says otherwise.
+const LEGAL: usize = 320;
+
+fn environment(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+struct Draws(ChaCha8Rng);
+
+impl Draws {
+    fn below(&mut self, limit: u32) -> u32 {
+        self.0.next_u32() % limit
+    }
+
+    fn pick<'a>(&mut self, values: &[&'a str]) -> &'a str {
+        values[self.below(values.len() as u32) as usize]
+    }
+
+    fn shape(&mut self) -> Shape {
+        let m = match self.below(4) {
+            0 => 1 + self.below(16),
+            1 => 128 * (1 + self.below(2)),
+            _ => 1 + self.below(300),
+        };
+        let n = match self.below(4) {
+            0 => 64 * (1 + self.below(6)),
+            1 => 8 * (1 + self.below(40)),
+            _ => 1 + self.below(400),
+        };
+        let k = match self.below(3) {
+            0 => 256 * (1 + self.below(4)),
+            _ => 32 * (1 + self.below(40)),
+        };
+        Shape::new(m, n, k)
+    }
+
+    /// Every knob, often auto, sometimes illegal beside the others.
+    fn config(&mut self) -> Config {
+        let mut config = Config::default();
+        let tile_n = self.pick(&["64", "64", "128", "128", "192", "40", "96", "256"]).to_owned();
+        let tile_k = self.pick(&["64", "128", "192", "256", "256", "512", "320"]);
+        let tile = format!("[128, {tile_n}, {tile_k}]");
+        let values = [
+            ("tile", self.pick(&["auto", &tile, &tile, &tile]).to_owned()),
+            ("stages", self.pick(&["auto", "auto", "1", "2", "3", "5", "8"]).to_owned()),
+            (
+                "k_order",
+                self.pick(&[
+                    "forward",
+                    "reverse",
+                    "ping_pong",
+                    "split_tail(1)",
+                    "split_tail(2)",
+                    "split_tail(3)",
+                ])
+                .to_owned(),
+            ),
+            ("sf_preload", self.pick(&["per_stage", "ahead(1)", "ahead(3)", "all"]).to_owned()),
+            ("accumulators", self.pick(&["separate", "separate", "side_by_side"]).to_owned()),
+            ("a_reuse", self.pick(&["auto", "none", "collector"]).to_owned()),
+            ("tmem_columns", self.pick(&["auto", "auto", "128", "256", "512"]).to_owned()),
+            ("store", self.pick(&["auto", "direct", "tma"]).to_owned()),
+            ("cache", self.cache()),
+        ];
+        for (knob, value) in values {
+            config.set(knob, &value).unwrap();
+        }
+        config
+    }
+
+    fn cache(&mut self) -> String {
+        let hints = ["a", "b", "sf", "c"].map(|operand| {
+            let hint = self.pick(&["", "evict_normal", "evict_first", "evict_last"]);
+            if hint.is_empty() { String::new() } else { format!("{operand}: {hint}") }
+        });
+        let hints: Vec<String> = hints.into_iter().filter(|hint| !hint.is_empty()).collect();
+        match self.below(3) {
+            0 => "auto".to_owned(),
+            _ if hints.is_empty() => "none".to_owned(),
+            _ => format!("[{}]", hints.join(", ")),
+        }
+    }
+}
+
+/// One legal point of the lattice.
+struct Point {
+    spec: Spec,
+    shape: Shape,
+    distribution: Distribution,
+    schedule: Schedule,
+    seed: u64,
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Point { spec, shape, distribution, schedule, seed } = self;
+        write!(f, "{shape}, {}, gate {}, {distribution:?}, {schedule:?}, seed {seed}", spec.config, spec.gate)
+    }
+}
+
+const GATES: [&str; 4] = [
+    "silu(A @ B1) * (A @ B2)",
+    "gelu(X @ Wg) * (X @ Wu)",
+    "silu(alpha * (A @ B1)) * (alpha * (A @ B2))",
+    "min(A @ B1, 7.0) * sigmoid(1.702 * min(A @ B1, 7.0)) * (clamp(A @ B2, -7.0, 7.0) + 1.0)",
+];
+
+/// Draws until there are `wanted` distinct legal points; illegal draws must say why.
+fn points(wanted: usize, seed: u64) -> (Vec<Point>, usize) {
+    let mut draws = Draws(ChaCha8Rng::seed_from_u64(seed));
+    let mut seen = HashSet::new();
+    let (mut legal, mut illegal) = (Vec::new(), 0);
+    while legal.len() < wanted {
+        let (shape, config) = (draws.shape(), draws.config());
+        let mut file = SpecFile::new(shape);
+        file.gate = draws.pick(&GATES).to_owned();
+        file.config = config;
+        let (spec, arch) = file.read().unwrap();
+        if let Err(errors) = spec.plan(shape, arch) {
+            assert!(!errors.is_empty() && errors.iter().all(|error| !error.hint().is_empty()));
+            assert!(explain(&errors).len() > 20);
+            illegal += 1;
+            continue;
+        }
+        let index = legal.len() as u64;
+        if seen.insert((config, shape)) {
+            legal.push(Point {
+                spec,
+                shape,
+                distribution: if index.is_multiple_of(2) {
+                    Distribution::Full
+                } else {
+                    Distribution::Benchmark
+                },
+                schedule: [Schedule::Early, Schedule::Late, Schedule::Random(index)][index as usize % 3],
+                seed: seed + index,
+            });
+        }
+    }
+    (legal, illegal)
+}
+
+/// What is wrong with a point, if anything.
+fn fault(point: &Point, ptxas: &Ptxas) -> Option<String> {
+    let kernel = match point.spec.kernel(point.shape, Arch::Sm100a) {
+        Ok(kernel) => kernel,
+        Err(error) => return Some(format!("{point}\n  {error}")),
+    };
+    match ptxas.assemble(&kernel.ptx, kernel.arch) {
+        Err(error) => return Some(format!("{point}\n  {error}")),
+        Ok(assembled) => {
+            let entry = assembled.entry(&kernel.name);
+            let clean = entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0);
+            if !clean || !assembled.warnings.is_empty() {
+                return Some(format!("{point}\n  spills or warnings:\n{}", assembled.log));
+            }
+        }
+    }
+    let options = EmulatorOptions { threads: 1, schedule: point.schedule, ..EmulatorOptions::default() };
+    let device = Device::emulated_with(Arch::Sm100a, options);
+    let scalars: &[(&str, f32)] =
+        if point.spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.75)] };
+    match DualGemm::new(point.spec.clone()).verify(
+        &device,
+        point.shape,
+        point.distribution,
+        point.seed,
+        scalars,
+    ) {
+        Err(error) => Some(format!("{point}\n  {error}")),
+        Ok(verification) if !verification.check.pass => Some(format!("{point}\n  {}", verification.check)),
+        Ok(_) => None,
+    }
+}
+
+#[test]
+fn legal_draws_assemble_and_compute_right_and_illegal_ones_say_why() {
+    let ptxas = Ptxas::find().unwrap();
+    let wanted = environment("SILUMIN_LATTICE", LEGAL as u64) as usize;
+    let (points, illegal) = points(wanted, environment("SILUMIN_LATTICE_SEED", 1));
+    assert!(illegal > wanted / 10, "{illegal} illegal draws beside {wanted} legal ones: nothing was refused");
+    let faults: Vec<String> = points.par_iter().filter_map(|point| fault(point, &ptxas)).collect();
+    assert!(faults.is_empty(), "{} of {wanted} points are wrong:\n{}", faults.len(), faults.join("\n"));
+}
