@@ -87,9 +87,9 @@ pub(crate) enum Special {
 /// Special registers that change while a warp runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
-    Clock,
-    ClockHi,
-    Clock64,
+    Low,
+    High,
+    Wide,
     Globaltimer,
     GlobaltimerLo,
     GlobaltimerHi,
@@ -270,7 +270,7 @@ pub(crate) enum Op {
         p: Pred,
     },
     /// Truth table on two predicates, bit `2a + b`.
-    PredOp {
+    Truth {
         d: u32,
         a: Pred,
         b: Pred,

@@ -1,5 +1,6 @@
 //! Loads, stores and atomics of lanes.
 
+use super::mbarrier::Mbar;
 use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::{Ctx, Flow, bits};
@@ -160,7 +161,9 @@ impl<'r> Cluster<'r> {
     pub fn store_shared(&mut self, cta: usize, offset: u32, data: &[u8]) -> Result<(), Fault> {
         let k = &mut self.ctas[cta];
         let end = offset.saturating_add(data.len() as u32);
-        if let Some(b) = k.mbars.iter().find(|b| offset < b.offset + 8 && b.offset < end) {
+        let near = offset < k.mbar_span.1 && k.mbar_span.0 < end;
+        let covers = |b: &&Mbar| offset < b.offset + 8 && b.offset < end;
+        if near && let Some(b) = k.mbars.iter().find(covers) {
             return Err(Fault::Unsupported(format!(
                 "the write covers the live mbarrier at shared offset {:#x}; mbarrier.inval comes first",
                 b.offset
@@ -223,6 +226,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
+    #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
     fn load(
         &mut self,
         x: Ctx,
@@ -238,7 +242,7 @@ impl<'r> Cluster<'r> {
         for i in bits(x.m) {
             let address = a[i as usize];
             let mut buffer = [0u8; 64];
-            let result = if address % n as u64 != 0 {
+            let result = if !address.is_multiple_of(n as u64) {
                 Err(Fault::Misaligned { address, bytes: n as u64 })
             } else {
                 self.resolve(x.c, space, address).and_then(|t| {
@@ -302,7 +306,7 @@ impl<'r> Cluster<'r> {
                 let word = w.lanes(program, s)[i as usize].to_le_bytes();
                 buffer[from..from + elem as usize].copy_from_slice(&word[..elem as usize]);
             }
-            let result = if address % n as u64 != 0 {
+            let result = if !address.is_multiple_of(n as u64) {
                 Err(Fault::Misaligned { address, bytes: n as u64 })
             } else {
                 self.resolve(x.c, space, address).and_then(|t| {
@@ -376,7 +380,7 @@ impl<'r> Cluster<'r> {
             let address = a[i as usize];
             for (k, s) in sources.iter().enumerate() {
                 let at = address.wrapping_add(k as u64 * u64::from(ty.bytes()));
-                let result = if address % n != 0 {
+                let result = if !address.is_multiple_of(n) {
                     Err(Fault::Misaligned { address, bytes: n })
                 } else {
                     let (v, e) = (s[i as usize], swap[i as usize]);
@@ -411,7 +415,7 @@ impl<'r> Cluster<'r> {
             for (r, row) in rows.iter_mut().enumerate() {
                 let lane = 8 * k + r;
                 let address = a[lane];
-                let result = if address % 16 != 0 {
+                let result = if !address.is_multiple_of(16) {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| self.load_bytes(w, lane as u32, t, row))
@@ -453,7 +457,7 @@ impl<'r> Cluster<'r> {
                 }
                 let lane = 8 * k + r;
                 let address = a[lane];
-                let result = if address % 16 != 0 {
+                let result = if !address.is_multiple_of(16) {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| self.store_bytes(w, lane as u32, t, &row))

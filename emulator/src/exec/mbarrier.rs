@@ -288,7 +288,9 @@ impl<'r> Cluster<'r> {
             return Err(self.outside(cta, offset, 8));
         }
         let n = count as u32;
-        self.ctas[cta].mbars.push(Mbar { offset, phase: 0, expected: n, pending: n, tx: 0 });
+        let k = &mut self.ctas[cta];
+        k.mbars.push(Mbar { offset, phase: 0, expected: n, pending: n, tx: 0 });
+        k.mbar_span = (k.mbar_span.0.min(offset), k.mbar_span.1.max(offset + 8));
         self.progress += 1;
         Ok(())
     }

@@ -8,7 +8,7 @@
 //! - `collective`: operations across lanes, and barriers of threads
 //! - `mbarrier`: mbarrier objects
 //! - `queue`: asynchronous operations and when they complete
-//! - `copy`: bulk, tensor and small asynchronous copies
+//! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
 //! - `tensor`: tensor memory and matrix products
 //! - `report`: findings
 //!
@@ -25,6 +25,7 @@ mod schedule;
 mod state;
 mod step;
 mod tensor;
+mod transfer;
 
 use crate::finding::{Finding, Report, Stats};
 use crate::launch::{Launch, LaunchError, Options, dynamic_base, product};

@@ -138,7 +138,7 @@ impl Cluster<'_> {
             p.at.cta as usize == c
                 && p.at.warp == w.index
                 && mask >> lane & 1 == 1
-                && group + groups < w.bulk_groups[lane as usize]
+                && group.saturating_add(groups) < w.bulk_groups[lane as usize]
                 && !(read && staged.is_some())
         })
     }
@@ -153,7 +153,7 @@ impl Cluster<'_> {
             p.at.cta as usize == c
                 && p.at.warp == w.index
                 && mask >> lane & 1 == 1
-                && group + groups < w.copy_groups[lane as usize]
+                && group.saturating_add(groups) < w.copy_groups[lane as usize]
         })
     }
 

@@ -70,7 +70,9 @@ impl Cluster<'_> {
                 self.last_progress = (self.progress, self.executed);
             }
             let idle = self.executed - self.last_progress.1;
-            if !ran && !random || idle > PATIENCE || (random && !ran && !self.any_ready()) {
+            // A random pass may have missed the warps that can run.
+            let stuck = !(ran || random && self.any_ready());
+            if stuck || idle > PATIENCE {
                 if self.complete_one() {
                     continue;
                 }
@@ -78,7 +80,7 @@ impl Cluster<'_> {
                     self.last_progress.1 = self.executed;
                     return false;
                 }
-                if !ran && !self.stall() {
+                if stuck && !self.stall() {
                     return true;
                 }
             }

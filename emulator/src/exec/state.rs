@@ -136,6 +136,14 @@ impl Warp {
         self.init[d as usize] |= m;
     }
 
+    /// Marks lanes of a register as not written.
+    #[inline]
+    pub fn forget(&mut self, d: Slot, m: u32) {
+        if d != SINK && m != 0 {
+            self.init[d as usize] &= !m;
+        }
+    }
+
     #[inline]
     pub fn pred(&self, p: Pred) -> u32 {
         let v = self.preds[p.slot as usize];
@@ -180,6 +188,8 @@ pub(crate) struct Cta {
     pub exited: Vec<u32>,
     pub bars: Vec<Bar>,
     pub mbars: Vec<Mbar>,
+    /// Offsets between which all mbarriers lie.
+    pub mbar_span: (u32, u32),
     /// Tensor-core operations in order of issue.
     pub pipe: VecDeque<super::tensor::PipeOp>,
     /// Lanes that arrived at the cluster barrier, per warp.
@@ -281,6 +291,7 @@ fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
         exited,
         bars: (0..16).map(|_| bar()).collect(),
         mbars: Vec::new(),
+        mbar_span: (u32::MAX, 0),
         pipe: VecDeque::new(),
         cluster_arrived: vec![0; count as usize],
     }
@@ -360,6 +371,6 @@ fn special_value(run: &Run<'_>, s: Special, warp: u32, rank: u32, id: [u32; 3], 
         Special::DynamicSmemSize => one(dynamic),
         Special::TotalSmemSize | Special::AggrSmemSize => one(u64::from(run.smem_end - SMEM_BASE)),
         Special::Shared(offset) => window(offset),
-        Special::Dynamic(offset) => window(run.dynamic_base + offset),
+        Special::Dynamic(offset) => window(run.dynamic_base.wrapping_add(offset)),
     }
 }

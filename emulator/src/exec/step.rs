@@ -70,6 +70,18 @@ impl<'r> Cluster<'r> {
         }
     }
 
+    /// Lanes in which a register was written, for instructions that only copy it: compilers move
+    /// undefined values about, and what counts is whether anything is computed from them.
+    fn known(&mut self, x: Ctx, w: &Warp, s: Slot) -> u32 {
+        if s >= CONSTANTS {
+            return u32::MAX;
+        }
+        if w.loads.iter().any(|l| l.dst.contains(&s)) {
+            self.check(x, w, s);
+        }
+        w.init[s as usize]
+    }
+
     /// A checked source register.
     #[inline]
     pub fn read(&mut self, x: Ctx, w: &Warp, s: Slot) -> Lanes {
@@ -155,8 +167,10 @@ impl<'r> Cluster<'r> {
                 w.set(*d, m, &out);
             }
             Op::Mov { d, a } => {
-                let v = self.read(x, w, *a);
+                let known = self.known(x, w, *a);
+                let v = *w.lanes(p, *a);
                 w.set(*d, m, &v);
+                w.forget(*d, m & !known);
             }
             Op::Bfi { d, s, bits } => {
                 let [a, b, e, f] = s.map(|s| self.read(x, w, s));
@@ -278,25 +292,24 @@ impl<'r> Cluster<'r> {
             }
             Op::Selp { d, a, b, p: sel } => {
                 let sel = self.read_pred(x, w, *sel);
-                // Only the selected source is needed; the other may be undefined.
-                self.check(Ctx { m: m & sel, ..x }, w, *a);
-                self.check(Ctx { m: m & !sel, ..x }, w, *b);
+                let known = self.known(x, w, *a) & sel | self.known(x, w, *b) & !sel;
                 let (a, b) = (w.lanes(p, *a), w.lanes(p, *b));
                 for i in 0..32 {
                     out[i] = if sel >> i & 1 == 1 { a[i] } else { b[i] };
                 }
                 w.set(*d, m, &out);
+                w.forget(*d, m & !known);
             }
-            Op::PredOp { d, a, b, table } => {
+            Op::Truth { d, a, b, table } => {
                 let (a, b) = (self.read_pred(x, w, *a), self.read_pred(x, w, *b));
                 w.set_pred(*d, m, truth(*table, a, b));
             }
             Op::ReadClock { d, what } => {
                 let ns = self.run.start.elapsed().as_nanos() as u64;
                 let v = match what {
-                    Clock::Clock => self.executed & 0xffff_ffff,
-                    Clock::ClockHi => self.executed >> 32,
-                    Clock::Clock64 => self.executed,
+                    Clock::Low => self.executed & 0xffff_ffff,
+                    Clock::High => self.executed >> 32,
+                    Clock::Wide => self.executed,
                     Clock::Globaltimer => ns,
                     Clock::GlobaltimerLo => ns & 0xffff_ffff,
                     Clock::GlobaltimerHi => ns >> 32,

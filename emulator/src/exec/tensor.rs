@@ -123,7 +123,7 @@ impl<'r> Cluster<'r> {
                 let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.alloc") else {
                     return Flow::Stop;
                 };
-                if a % 4 != 0 {
+                if !a.is_multiple_of(4) {
                     self.fault(at, "tcgen05.alloc", Fault::Misaligned { address: a, bytes: 4 });
                     return Flow::Stop;
                 }

@@ -124,12 +124,12 @@ fn bits(ty: Ty, f: F2) -> Option<F2> {
 
 fn mul_hi(ty: Ty) -> Option<F2> {
     Some(match ty {
-        Ty::U16 => l2!(|a, b| (a as u16 as u32 * b as u16 as u32 >> 16) as u64),
-        Ty::S16 => l2!(|a, b| (a as i16 as i32 * b as i16 as i32 >> 16) as u16 as u64),
+        Ty::U16 => l2!(|a, b| ((a as u16 as u32 * b as u16 as u32) >> 16) as u64),
+        Ty::S16 => l2!(|a, b| ((a as i16 as i32 * b as i16 as i32) >> 16) as u16 as u64),
         Ty::U32 => l2!(|a, b| (a as u32 as u64 * b as u32 as u64) >> 32),
-        Ty::S32 => l2!(|a, b| (a as i32 as i64 * b as i32 as i64 >> 32) as u32 as u64),
-        Ty::U64 => l2!(|a, b| (a as u128 * b as u128 >> 64) as u64),
-        Ty::S64 => l2!(|a, b| (a as i64 as i128 * b as i64 as i128 >> 64) as u64),
+        Ty::S32 => l2!(|a, b| ((a as i32 as i64 * b as i32 as i64) >> 32) as u32 as u64),
+        Ty::U64 => l2!(|a, b| ((a as u128 * b as u128) >> 64) as u64),
+        Ty::S64 => l2!(|a, b| ((a as i64 as i128 * b as i64 as i128) >> 64) as u64),
         _ => return None,
     })
 }
@@ -209,12 +209,12 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
                 l3!(|a, b, c| ((a as u32 as u64 * b as u32 as u64) >> 32).wrapping_add(c) as u32 as u64)
             }
             Ty::S32 => {
-                l3!(|a, b, c| ((a as i32 as i64 * b as i32 as i64 >> 32) as u64).wrapping_add(c) as u32
+                l3!(|a, b, c| (((a as i32 as i64 * b as i32 as i64) >> 32) as u64).wrapping_add(c) as u32
                     as u64)
             }
-            Ty::U64 => l3!(|a, b, c| ((a as u128 * b as u128 >> 64) as u64).wrapping_add(c)),
+            Ty::U64 => l3!(|a, b, c| (((a as u128 * b as u128) >> 64) as u64).wrapping_add(c)),
             Ty::S64 => {
-                l3!(|a, b, c| ((a as i64 as i128 * b as i64 as i128 >> 64) as u64).wrapping_add(c))
+                l3!(|a, b, c| (((a as i64 as i128 * b as i64 as i128) >> 64) as u64).wrapping_add(c))
             }
             _ => return None,
         }),

@@ -79,7 +79,7 @@ fn mov<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     if ty == Ty::Pred {
         let d = lw.pred_dst(c.op(0)?)?;
         let a = lw.pred(c.op(1)?)?;
-        lw.emit(Op::PredOp { d, a, b: Pred::ALWAYS, table: 0b1100 });
+        lw.emit(Op::Truth { d, a, b: Pred::ALWAYS, table: 0b1100 });
         return Ok(());
     }
     match (c.op(0)?, c.op(1)?) {

@@ -12,6 +12,7 @@ mod convert;
 mod memory;
 pub(crate) mod module;
 mod scope;
+mod select;
 mod sync;
 mod tensor;
 mod warp;
@@ -67,6 +68,7 @@ fn table() -> &'static Table<LowerFn> {
     TABLE.get_or_init(|| {
         Table::new(&[
             alu::FORMS,
+            select::FORMS,
             convert::FORMS,
             control::FORMS,
             memory::FORMS,

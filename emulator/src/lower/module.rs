@@ -421,8 +421,8 @@ fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
 
 impl<'t> Lower<'_, 't> {
     fn place_local(&mut self, bytes: u32, align: u32) -> u32 {
-        let at = self.local_bytes.next_multiple_of(align.max(1));
-        self.local_bytes = at.saturating_add(bytes);
+        let at = self.local_bytes.min(1 << 28).next_multiple_of(align.max(1));
+        self.local_bytes = at + bytes.min(1 << 28);
         at
     }
 
@@ -464,7 +464,7 @@ impl<'t> Lower<'_, 't> {
                 }
                 Place::Pred(d) => {
                     let a = self.pred(arg)?;
-                    self.emit(Op::PredOp { d, a, b: crate::program::Pred::ALWAYS, table: 0b1100 });
+                    self.emit(Op::Truth { d, a, b: crate::program::Pred::ALWAYS, table: 0b1100 });
                 }
             }
         }
@@ -485,7 +485,7 @@ impl<'t> Lower<'_, 't> {
                 Place::Pred(a) => {
                     let d = self.pred_dst(r)?;
                     let a = crate::program::Pred { slot: a, negated: false };
-                    self.emit(Op::PredOp { d, a, b: crate::program::Pred::ALWAYS, table: 0b1100 });
+                    self.emit(Op::Truth { d, a, b: crate::program::Pred::ALWAYS, table: 0b1100 });
                 }
             }
         }

@@ -139,7 +139,7 @@ impl<'m, 't> Lower<'m, 't> {
             self.registers = self
                 .registers
                 .checked_add(count.saturating_mul(width))
-                .filter(|&n| n < 16_000_000)
+                .filter(|&n| n < 500_000)
                 .ok_or("too many registers")?;
             self.names.push((slot, count * width, d.name.to_owned()));
             slot
@@ -219,8 +219,9 @@ impl<'m, 't> Lower<'m, 't> {
 
     /// Gives a static shared variable its offset.
     pub fn place_shared(&mut self, bytes: u32, align: u32) -> u32 {
-        let at = self.shared_end.next_multiple_of(align.max(1));
-        self.shared_end = at.saturating_add(bytes);
+        // Far beyond what a launch accepts, and far from overflow.
+        let at = self.shared_end.min(1 << 28).next_multiple_of(align.max(1));
+        self.shared_end = at + bytes.min(1 << 28);
         at
     }
 
@@ -445,9 +446,9 @@ impl<'m, 't> Lower<'m, 't> {
 
 fn clock(name: &str) -> Option<Clock> {
     Some(match name {
-        "%clock" => Clock::Clock,
-        "%clock_hi" => Clock::ClockHi,
-        "%clock64" => Clock::Clock64,
+        "%clock" => Clock::Low,
+        "%clock_hi" => Clock::High,
+        "%clock64" => Clock::Wide,
         "%globaltimer" => Clock::Globaltimer,
         "%globaltimer_lo" => Clock::GlobaltimerLo,
         "%globaltimer_hi" => Clock::GlobaltimerHi,

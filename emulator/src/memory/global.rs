@@ -264,7 +264,7 @@ impl Region {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> bool {
-        if offset % 8 == 0 && out.len() % 8 == 0 {
+        if offset.is_multiple_of(8) && out.len().is_multiple_of(8) {
             let first = (offset / 8) as usize;
             for (chunk, word) in out.chunks_exact_mut(8).zip(&self.words[first..]) {
                 chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes());

@@ -210,29 +210,33 @@ fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
                 return Ok(Operand::Int(32));
             }
             match c.peek() {
-                b'+' => {
-                    c.pos += 1;
-                    match constant(c, depth)? {
-                        Operand::Int(v) => Ok(Operand::Offset(name, v as i64)),
-                        _ => c.error("an address offset must be an integer"),
-                    }
-                }
-                b'-' => {
-                    c.pos += 1;
-                    match constant(c, depth)? {
-                        Operand::Int(v) => Ok(Operand::Offset(name, (v as i64).wrapping_neg())),
-                        _ => c.error("an address offset must be an integer"),
-                    }
-                }
+                b'+' | b'-' => offset(c, Operand::Name(name), depth),
                 b'(' if name == "generic" => {
                     c.pos += 1;
                     let inner = simple(c, depth + 1)?;
                     c.expect(b')')?;
-                    Ok(inner)
+                    offset(c, inner, depth)
                 }
                 _ => Ok(Operand::Name(name)),
             }
         }
+    }
+}
+
+/// `name + constant` or `name - constant`, if an offset follows.
+fn offset<'t>(c: &mut Cursor<'t>, base: Operand<'t>, depth: u32) -> Parsed<Operand<'t>> {
+    let negative = match c.peek() {
+        b'+' => false,
+        b'-' => true,
+        _ => return Ok(base),
+    };
+    c.pos += 1;
+    match (base, constant(c, depth)?) {
+        (Operand::Name(name), Operand::Int(v)) => {
+            let v = v as i64;
+            Ok(Operand::Offset(name, if negative { v.wrapping_neg() } else { v }))
+        }
+        _ => c.error("an offset is an integer that follows a name"),
     }
 }
 

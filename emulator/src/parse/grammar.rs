@@ -11,11 +11,9 @@ pub(crate) fn parse(text: &str) -> (ModuleAst<'_>, Vec<Syntax>) {
     let mut errors = Vec::new();
     while c.peek() != 0 || c.pos < text.len() {
         if let Err(e) = item(&mut c, &mut module, &mut errors) {
+            // What follows a broken header would only be misread.
             errors.push(e);
-            c.skip_line();
-            if errors.len() > 50 {
-                break;
-            }
+            break;
         }
     }
     (module, errors)
@@ -229,8 +227,15 @@ fn variables<'t>(
 fn var_head<'t>(c: &mut Cursor<'t>, space: DeclSpace, external: bool, line: u32) -> Parsed<Var<'t>> {
     let mut var =
         Var { line, space, external, align: None, ty: "", vector: 1, name: "", dims: Vec::new(), init: None };
+    // `.param .u64 .ptr .global .align 16 p`: from `.ptr` on it is about what the pointer points to.
+    let mut pointee = false;
     while let Some(d) = c.directive() {
         match d {
+            "ptr" => pointee = true,
+            "global" | "const" | "shared" | "local" if pointee => {}
+            "align" if pointee => {
+                c.number()?;
+            }
             "align" => match c.number()? {
                 Number::Int(n) if n.is_power_of_two() && n <= 1 << 16 => var.align = Some(n as u32),
                 _ => return c.error("an alignment is a power of two of at most 65536"),
@@ -256,16 +261,6 @@ fn var_head<'t>(c: &mut Cursor<'t>, space: DeclSpace, external: bool, line: u32)
 }
 
 fn var_tail<'t>(c: &mut Cursor<'t>, var: &mut Var<'t>) -> Parsed<()> {
-    // Kernel parameters: `.param .u64 .ptr .global .align 16 name`.
-    while let Some(d) = c.directive() {
-        match d {
-            "align" => {
-                c.number()?;
-            }
-            "ptr" | "global" | "const" | "shared" | "local" => {}
-            _ => return c.error(format!("unexpected `.{d}` in a declaration")),
-        }
-    }
     var.name = c.word()?;
     while c.eat(b'[') {
         if c.eat(b']') {

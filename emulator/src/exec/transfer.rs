@@ -1,0 +1,233 @@
+//! Performing asynchronous copies: what happens when a copy in flight completes.
+
+use super::mbarrier::MbarOp;
+use super::queue::{Copy, Pending, Place, StoreTo};
+use super::report::Origin;
+use super::state::Cluster;
+use crate::engine::tensor_map::{BoxError, Chunk, TensorMapParams};
+use crate::finding::FindingKind;
+use crate::lanes::atomic;
+use crate::memory::Fault;
+
+impl Cluster<'_> {
+    /// Performs a copy, or its next part; true when it is complete.
+    pub(super) fn perform(&mut self, p: &mut Pending) -> bool {
+        let at = p.at;
+        let result = match &mut p.copy {
+            Copy::TensorLoad { map, coords, to } => self.tensor_load(at, map, coords, to).map(|()| true),
+            Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
+            Copy::BulkSmem { src, dst, bytes, mbar } => self.bulk_smem(at, *src, *dst, *bytes).map(|()| {
+                self.complete_tx(*mbar, *bytes, at);
+                true
+            }),
+            Copy::Store { from, to, staged, .. } => match staged.take() {
+                None => self.stage(at, *from, to).map(|s| {
+                    *staged = Some(s);
+                    false
+                }),
+                Some(data) => self.write_out(at, to, &data).map(|()| true),
+            },
+            Copy::Small { src, dst, bytes, valid, .. } => {
+                self.small(at, *src, *dst, *bytes, *valid).map(|()| true)
+            }
+            Copy::SmallArrive { mbar } => {
+                self.mbar_apply(mbar.0, mbar.1, MbarOp::Arrive(1, 0, false), at);
+                Ok(true)
+            }
+            Copy::Answer { bytes, to } => to
+                .iter()
+                .try_for_each(|(dst, mbar)| {
+                    self.store_shared(dst.0, dst.1, bytes)?;
+                    self.complete_tx(*mbar, 16, at);
+                    Ok(())
+                })
+                .map(|()| true),
+        };
+        match result {
+            Ok(done) => done,
+            Err(f) => {
+                self.fault(at, "asynchronous copy", f);
+                true
+            }
+        }
+    }
+
+    fn box_error(&mut self, at: Origin, e: BoxError<Fault>) -> Result<(), Fault> {
+        match e {
+            BoxError::Memory(f) => Err(f),
+            e => {
+                self.report(FindingKind::IllegalTensorMap, at, e.to_string());
+                Ok(())
+            }
+        }
+    }
+
+    fn tensor_load(
+        &mut self,
+        at: Origin,
+        map: &TensorMapParams,
+        coords: &[i32],
+        to: &[(Place, Place)],
+    ) -> Result<(), Fault> {
+        for ((cta, offset), mbar) in to {
+            if self.ctas[*cta].gone() {
+                return Err(Fault::Peer(*cta as u32));
+            }
+            let mut unwritten = None;
+            let mut buffer = [0u8; 256];
+            let result = map.load_box(coords, *offset, &mut |chunk| {
+                match chunk {
+                    Chunk::Copy { mut global, mut shared, mut length } => {
+                        self.stats.tma_read += u64::from(length);
+                        while length > 0 {
+                            let n = length.min(256);
+                            let part = &mut buffer[..n as usize];
+                            if !self.global(global).load(global, part)? {
+                                unwritten.get_or_insert(global);
+                            }
+                            self.store_shared(*cta, shared, part)?;
+                            global += u64::from(n);
+                            shared += n;
+                            length -= n;
+                        }
+                    }
+                    Chunk::Fill { mut shared, mut length, pattern } => {
+                        for (i, b) in buffer.iter_mut().enumerate() {
+                            *b = pattern[i % 8];
+                        }
+                        while length > 0 {
+                            let n = length.min(256);
+                            self.store_shared(*cta, shared, &buffer[..n as usize])?;
+                            shared += n;
+                            length -= n;
+                        }
+                    }
+                }
+                Ok(())
+            });
+            if let Err(e) = result {
+                return self.box_error(at, e);
+            }
+            if let Some(a) = unwritten {
+                let text = format!("nothing has written all of {}", self.global(a).describe(a, 16));
+                self.report(FindingKind::UninitialisedGlobal, at, text);
+            }
+            self.complete_tx(*mbar, map.transaction_bytes(), at);
+        }
+        Ok(())
+    }
+
+    fn bulk_load(&mut self, at: Origin, src: u64, bytes: u32, to: &[(Place, Place)]) -> Result<(), Fault> {
+        let mut data = vec![0u8; bytes as usize];
+        if !self.global(src).load(src, &mut data)? {
+            let text =
+                format!("nothing has written all of {}", self.global(src).describe(src, u64::from(bytes)));
+            self.report(FindingKind::UninitialisedGlobal, at, text);
+        }
+        self.stats.tma_read += u64::from(bytes);
+        for ((cta, offset), mbar) in to {
+            if self.ctas[*cta].gone() {
+                return Err(Fault::Peer(*cta as u32));
+            }
+            self.store_shared(*cta, *offset, &data)?;
+            self.complete_tx(*mbar, bytes, at);
+        }
+        Ok(())
+    }
+
+    /// Reads shared memory for an asynchronous unit.
+    fn read_shared(&mut self, at: Origin, (cta, offset): Place, out: &mut [u8]) -> Result<(), Fault> {
+        match self.ctas[cta].smem.read(offset, out) {
+            Ok(true) => Ok(()),
+            Ok(false) => {
+                let text = format!(
+                    "nothing has written all of the {} bytes at shared offset {offset:#x}",
+                    out.len()
+                );
+                self.report(FindingKind::UninitialisedShared, at, text);
+                Ok(())
+            }
+            Err(_) => Err(self.outside(cta, offset, out.len())),
+        }
+    }
+
+    fn bulk_smem(&mut self, at: Origin, src: Place, dst: Place, bytes: u32) -> Result<(), Fault> {
+        let mut data = vec![0u8; bytes as usize];
+        self.read_shared(at, src, &mut data)?;
+        if self.ctas[dst.0].gone() {
+            return Err(Fault::Peer(dst.0 as u32));
+        }
+        self.store_shared(dst.0, dst.1, &data)
+    }
+
+    fn small(&mut self, at: Origin, src: u64, dst: Place, bytes: u32, valid: u32) -> Result<(), Fault> {
+        let mut data = [0u8; 16];
+        let part = &mut data[..valid as usize];
+        if valid > 0 && !self.global(src).load(src, part)? {
+            let text =
+                format!("nothing has written all of {}", self.global(src).describe(src, u64::from(valid)));
+            self.report(FindingKind::UninitialisedGlobal, at, text);
+        }
+        self.stats.global_read += u64::from(valid);
+        self.store_shared(dst.0, dst.1, &data[..bytes as usize])
+    }
+
+    /// First half of a store: shared memory is read.
+    fn stage(&mut self, at: Origin, from: Place, to: &StoreTo) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
+        if self.ctas[from.0].gone() {
+            // Shared memory ends with its CTA; cp.async.bulk.wait_group.read makes a thread stay.
+            return Err(Fault::Peer(from.0 as u32));
+        }
+        match to {
+            StoreTo::Linear { global, bytes, .. } => {
+                let mut data = vec![0u8; *bytes as usize];
+                self.read_shared(at, from, &mut data)?;
+                Ok(vec![(*global, data)])
+            }
+            StoreTo::Tensor { map, coords, .. } => {
+                let mut out = Vec::new();
+                let result = map.store_box(coords, from.1, &mut |chunk| {
+                    if let Chunk::Copy { global, shared, length } = chunk {
+                        let mut data = vec![0u8; length as usize];
+                        self.read_shared(at, (from.0, shared), &mut data)?;
+                        out.push((global, data));
+                    }
+                    Ok(())
+                });
+                if let Err(e) = result {
+                    self.box_error(at, e)?;
+                }
+                Ok(out)
+            }
+        }
+    }
+
+    /// Second half of a store: global memory is written.
+    fn write_out(&mut self, at: Origin, to: &StoreTo, data: &[(u64, Vec<u8>)]) -> Result<(), Fault> {
+        let reduce = match to {
+            StoreTo::Linear { reduce, .. } | StoreTo::Tensor { reduce, .. } => *reduce,
+        };
+        for (global, bytes) in data {
+            self.stats.tma_written += bytes.len() as u64;
+            let memory = self.global(*global);
+            let Some((op, ty)) = reduce else {
+                memory.store(*global, bytes)?;
+                continue;
+            };
+            let n = ty.bytes() as usize;
+            for (k, e) in bytes.chunks_exact(n).enumerate() {
+                let mut word = [0u8; 8];
+                word[..n].copy_from_slice(e);
+                let v = u64::from_le_bytes(word);
+                let address = global + (k * n) as u64;
+                let (_, written) =
+                    memory.update(address, n as u32, |old| atomic::combine(op, ty, old, v, 0))?;
+                if !written {
+                    let text = format!("nothing has written all of {}", memory.describe(address, n as u64));
+                    self.report(FindingKind::UninitialisedGlobal, at, text);
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,272 @@
+//! A warp-specialised NVFP4 GEMM with TMA, mbarriers and `tcgen05`, whole and damaged.
+
+mod common;
+
+use common::{Random, parse, run};
+use silumin_emulator::{
+    Arg, Arithmetic, Buffer, DataType, Finding, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch,
+    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams,
+};
+
+const TEXT: &str = include_str!("ptx/nvfp4_gemm.ptx");
+const E2M1: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+
+fn e2m1(code: u8) -> f64 {
+    let v = E2M1[(code & 7) as usize];
+    if code & 8 != 0 { -v } else { v }
+}
+
+fn ue4m3(code: u8) -> f64 {
+    let (e, m) = (code >> 3 & 15, f64::from(code & 7));
+    if e == 0 { m / 512.0 } else { (1.0 + m / 8.0) * 2f64.powi(i32::from(e) - 7) }
+}
+
+/// Byte of the scale factor of `row` and 16-wide block `k` in the 128 x 4 block layout.
+fn scale_index(row: usize, k: usize, k_blocks: usize) -> usize {
+    (row / 128 * (k_blocks / 4) + k / 4) * 512 + row % 32 * 16 + row % 128 / 32 * 4 + k % 4
+}
+
+struct Operand {
+    codes: Vec<u8>,
+    scales: Vec<u8>,
+    k: usize,
+}
+
+impl Operand {
+    fn random(rows: usize, k: usize, seed: u64) -> Self {
+        let mut r = Random(seed);
+        let codes = (0..rows * k / 2).map(|_| r.next() as u8).collect();
+        // Finite scales of every exponent that keeps sums well inside f32.
+        let scales = (0..rows * k / 16).map(|_| (r.next() % 0x60) as u8).collect();
+        Operand { codes, scales, k }
+    }
+
+    fn value(&self, row: usize, k: usize) -> f64 {
+        let byte = self.codes[(row * self.k + k) / 2];
+        let code = if k.is_multiple_of(2) { byte & 15 } else { byte >> 4 };
+        e2m1(code) * ue4m3(self.scales[scale_index(row, k / 16, self.k / 16)])
+    }
+}
+
+impl Operand {
+    fn decode(&self, rows: usize) -> Vec<Vec<f64>> {
+        (0..rows).map(|r| (0..self.k).map(|k| self.value(r, k)).collect()).collect()
+    }
+}
+
+fn map(address: u64, rows: u64, row_bytes: u64) -> [u8; 128] {
+    let params = TensorMapParams {
+        data_type: DataType::U8,
+        global_address: address,
+        global_dims: vec![row_bytes, rows],
+        global_strides: vec![row_bytes],
+        box_dims: vec![128, 128],
+        element_strides: vec![1, 1],
+        interleave: Interleave::None,
+        swizzle: SwizzleMode::B128,
+        l2_promotion: L2Promotion::None,
+        oob_fill: OobFill::Zeros,
+    };
+    params.encode().expect("the tensor map is legal")
+}
+
+struct Problem {
+    m: usize,
+    n: usize,
+    a: Operand,
+    b: Operand,
+    memory: GlobalMemory,
+    result: Buffer,
+    launch: Launch,
+}
+
+fn problem(m: usize, n: usize, k: usize) -> Problem {
+    let (a, b) = (Operand::random(m, k, 1), Operand::random(n, k, 2));
+    let mut memory = GlobalMemory::new();
+    let ga = memory.alloc_from("a", &a.codes);
+    let gb = memory.alloc_from("b", &b.codes);
+    let sa = memory.alloc_from("scales_a", &a.scales);
+    let sb = memory.alloc_from("scales_b", &b.scales);
+    let result = memory.alloc("result", 4 * (m * n) as u64);
+    let args = vec![
+        Arg::TensorMap(map(memory.address(&ga), m as u64, k as u64 / 2)),
+        Arg::TensorMap(map(memory.address(&gb), n as u64, k as u64 / 2)),
+        Arg::Pointer(memory.address(&sa)),
+        Arg::Pointer(memory.address(&sb)),
+        Arg::Pointer(memory.address(&result)),
+        Arg::U32(n as u32),
+        Arg::U32(k as u32 / 256),
+    ];
+    let launch = Launch {
+        grid: [n as u32 / 128, m as u32 / 128, 1],
+        block: [192, 1, 1],
+        cluster: [1, 1, 1],
+        dynamic_smem: 4 * 36864,
+        args,
+    };
+    Problem { m, n, a, b, memory, result, launch }
+}
+
+impl Problem {
+    fn run(&self, text: &str, options: &Options<'_>) -> Report {
+        run(&parse(text), &self.launch, &self.memory, options)
+    }
+
+    /// Largest error relative to the sum of magnitudes, against f64.
+    fn error(&self) -> f64 {
+        let bytes = self.memory.read(&self.result);
+        let mut worst = 0f64;
+        let (a, b) = (self.a.decode(self.m), self.b.decode(self.n));
+        for (row, x) in a.iter().enumerate() {
+            for (col, y) in b.iter().enumerate() {
+                let (mut exact, mut size) = (0.0, 0.0);
+                for (x, y) in x.iter().zip(y) {
+                    let p = x * y;
+                    exact += p;
+                    size += p.abs();
+                }
+                let at = 4 * (row * self.n + col);
+                let got = f64::from(f32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()));
+                worst = worst.max((got - exact).abs() / size.max(1e-30));
+            }
+        }
+        worst
+    }
+}
+
+fn only(report: &Report, kind: FindingKind) -> &Finding {
+    match report.findings.iter().find(|f| f.kind == kind) {
+        Some(f) => f,
+        None => panic!("expected {kind:?}, found {:#?}", report.findings),
+    }
+}
+
+/// Removes or alters the `n`-th occurrence of a text.
+fn damage(from: &str, to: &str) -> String {
+    assert!(TEXT.contains(from), "the kernel has no `{from}`");
+    TEXT.replacen(from, to, 1)
+}
+
+#[test]
+fn computes_the_product_under_every_schedule() {
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
+        let p = problem(128, 128, 1536);
+        let report = p.run(TEXT, &Options { schedule, ..Options::default() });
+        assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
+        assert!(p.error() < 1e-6, "{schedule:?}: error {}", p.error());
+        assert_eq!(p.memory.unwritten(&p.result), 0);
+        let macs: u64 = report.stats.mma_macs.values().sum();
+        assert_eq!(macs, 128 * 128 * 1536);
+        // A, B and their scale factors.
+        assert_eq!(report.stats.tma_read, 2 * 128 * 1536 / 2 + 2 * 128 * 1536 / 16);
+        assert_eq!(report.stats.global_written, 4 * 128 * 128);
+    }
+}
+
+#[test]
+fn computes_several_tiles_with_plain_arithmetic_and_progress() {
+    let p = problem(256, 384, 512);
+    let seen = std::sync::atomic::AtomicU64::new(0);
+    let progress = |done: u64, total: u64| {
+        assert_eq!(total, 6);
+        seen.fetch_max(done, std::sync::atomic::Ordering::Relaxed);
+    };
+    let options = Options {
+        mma_arithmetic: Arithmetic::F32,
+        progress: Some(&progress),
+        threads: 2,
+        ..Options::default()
+    };
+    let report = p.run(TEXT, &options);
+    assert!(report.is_clean(), "{}", report.findings[0]);
+    assert!(p.error() < 1e-6, "error {}", p.error());
+    assert_eq!(seen.into_inner(), 6);
+}
+
+#[test]
+fn a_missing_commit_is_a_deadlock_that_names_the_barrier() {
+    let text = damage(
+        "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%r5];\n    add.u32 %k",
+        "add.u32 %k",
+    );
+    let p = problem(128, 128, 1536);
+    let report = p.run(&text, &Options::default());
+    let f = only(&report, FindingKind::Deadlock);
+    // The TMA warp waits for an empty slot: the first `empty` barrier lies 32 bytes into shared memory.
+    assert!(f.message.contains("parity 0 of the mbarrier at shared address 0x420"), "{f}");
+    assert!(f.message.contains("1 of 1 arrivals pending and a transaction count of 0"), "{f}");
+    assert!(f.message.contains("warp 4"), "{f}");
+    assert!(f.text.contains("mbarrier.try_wait"), "{f}");
+}
+
+#[test]
+fn a_wrong_byte_count_is_a_deadlock_that_shows_the_count() {
+    let text = damage("[%bar], 36864;", "[%bar], 36880;");
+    let report = problem(128, 128, 256).run(&text, &Options::default());
+    let f = only(&report, FindingKind::Deadlock);
+    assert!(f.message.contains("0 of 1 arrivals pending and a transaction count of 16"), "{f}");
+}
+
+#[test]
+fn a_missing_wait_is_found() {
+    // The MMA warp does not wait for the bytes: under the late schedule nothing has arrived.
+    let text = damage(
+        "    mbarrier.try_wait.parity.shared::cta.b64 %p4, [%bar], %phase;\n    @!%p4 bra MMA_WAIT;\n",
+        "",
+    );
+    let report =
+        problem(128, 128, 512).run(&text, &Options { schedule: Schedule::Random(3), ..Options::default() });
+    only(&report, FindingKind::UninitialisedShared);
+    // The epilogue does not wait for tcgen05.ld.
+    let text = damage("    tcgen05.wait::ld.sync.aligned;\n", "");
+    let report = problem(128, 128, 512).run(&text, &Options::default());
+    let f = only(&report, FindingKind::MissingWait);
+    assert!(f.text.starts_with("st.global.v4.f32"), "{f}");
+}
+
+#[test]
+fn tensor_memory_misuse_is_found() {
+    let text = damage("    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %tmem, 256;\n", "");
+    let report = problem(128, 128, 256).run(&text, &Options::default());
+    let f = only(&report, FindingKind::TmemLeak);
+    assert!(f.message.contains("256 columns"), "{f}");
+    // Half of the columns that the kernel uses.
+    let text =
+        TEXT.replace("[tmem_address], 256;", "[tmem_address], 128;").replace("%tmem, 256;", "%tmem, 128;");
+    let report = problem(128, 128, 256).run(&text, &Options::default());
+    let f = only(&report, FindingKind::TmemUnallocated);
+    assert!(f.text.starts_with("tcgen05.cp"), "{f}");
+    // Every epilogue warp reads the lanes of warp 1.
+    let text = damage("shl.b32 %r12, %r10, 16;", "mov.u32 %r12, 0x200000;");
+    let report = problem(128, 128, 256).run(&text, &Options::default());
+    only(&report, FindingKind::TmemWrongWarp);
+    // Without scale factors in place.
+    let text = TEXT.replace("tcgen05.cp.cta_group::1.32x128b.warpx4 [%tmem+128], %desc_sfa;", "");
+    let report = problem(128, 128, 256).run(&text, &Options::default());
+    let f = only(&report, FindingKind::UninitialisedTmem);
+    assert!(f.text.starts_with("tcgen05.mma"), "{f}");
+}
+
+#[test]
+fn illegal_descriptors_are_found() {
+    let text = TEXT.replace("0x08200480", "0x08200481");
+    let report = problem(128, 128, 256).run(&text, &Options::default());
+    only(&report, FindingKind::IllegalInstructionDescriptor);
+    // Swizzle mode 3 does not exist.
+    let text = damage("0x4000404000010000", "0x6000404000010000");
+    let report = problem(128, 128, 256).run(&text, &Options::default());
+    only(&report, FindingKind::IllegalDescriptor);
+    let mut p = problem(128, 128, 256);
+    p.launch.args[0] = Arg::TensorMap([0; 128]);
+    only(&p.run(TEXT, &Options::default()), FindingKind::IllegalTensorMap);
+}
+
+#[test]
+fn a_store_past_the_result_names_the_buffer() {
+    let p = problem(128, 128, 256);
+    let mut launch = p.launch.clone();
+    launch.args[5] = Arg::U32(256);
+    let report = run(&parse(TEXT), &launch, &p.memory, &Options::default());
+    let f = only(&report, FindingKind::OutOfBounds);
+    assert!(f.message.contains("buffer `result`, which has 65536 bytes"), "{f}");
+}
