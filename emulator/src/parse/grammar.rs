@@ -39,8 +39,7 @@ fn item<'t>(c: &mut Cursor<'t>, module: &mut ModuleAst<'t>, errors: &mut Vec<Syn
             "visible" | "weak" | "common" => {}
             "version" => {
                 // `8.6` reads as a float.
-                let start = c.peek();
-                let _ = start;
+                c.skip();
                 let at = c.pos;
                 c.number()?;
                 let s = &c.text[at..c.pos];
