@@ -263,6 +263,22 @@ fn check_lists_everything_that_cannot_run() {
         &["bad.ptx:6: frob.u32;: ", "bad.ptx:12: 1 2 3;: ", "bad.ptx:13: add.u33", "bad.ptx:14: blah;: "],
     );
     said.expect(1, &["bad.ptx: 4 problems", "good.ptx: all of it can run"]);
+    let header = write(
+        "header.ptx",
+        &format!(
+            "{head}.entry three() .frobs 2\n{{\n    ret;\n}}\n.visible .entry four()\n{{\n{}}}\n",
+            "    1 2 3;\n".repeat(200)
+        ),
+    );
+    emulate(&["--check", &header]).expect(
+        1,
+        &[
+            "header.ptx:4: .entry three() .frobs 2: ",
+            "header.ptx:10: 1 2 3;: ",
+            "header.ptx:209: ",
+            " 201 problems",
+        ],
+    );
     emulate(&["--check", &bad, "/nonexistent.ptx"]).expect(2, &["/nonexistent.ptx: ", "4 problems"]);
     let json = emulate(&["--json", "--check", &bad, &good]).json();
     assert_eq!(json["exit"], 1);

@@ -8,7 +8,7 @@ use crate::finding::{Finding, Stats};
 use crate::lanes::Lanes;
 use crate::launch::{Schedule, product};
 use crate::memory::Smem;
-use crate::program::{CONSTANTS, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
+use crate::program::{CONSTANTS, Op, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::VecDeque;
 
 /// What a group of lanes waits for.
@@ -26,7 +26,7 @@ pub(crate) enum Wait {
     Lanes { need: u32 },
     /// Room in tensor memory: the count of deallocations seen.
     Tmem { frees: u64 },
-    /// The CTA pair's other half, at its own alloc.
+    /// Bulk groups of these lanes: at most so many still pending, or still reading.
     Bulk { groups: u32, read: bool },
     /// `cp.async` groups.
     Copies { groups: u32 },
@@ -93,6 +93,8 @@ pub(crate) struct Warp {
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
     pub stores: Vec<TmemStore>,
+    /// Copies of registers that a `tcgen05.ld` has yet to fill, as (pc, lanes): done at the wait.
+    pub deferred: Vec<(u32, u32)>,
     /// Committed bulk groups, per lane.
     pub bulk_groups: [u32; 32],
     /// Committed `cp.async` groups, per lane.
@@ -134,6 +136,19 @@ impl Warp {
             }
         }
         self.init[d as usize] |= m;
+    }
+
+    /// True for a register that holds nothing until `tcgen05.wait::ld`.
+    pub fn is_pending(&self, p: &Program, s: Slot) -> bool {
+        if self.loads.is_empty() {
+            return false;
+        }
+        let copied = |pc: u32| match p.code.get(pc as usize).map(|i| &i.op) {
+            Some(Op::Mov { d, .. }) => *d == s,
+            Some(Op::Pack { d, .. } | Op::Unpack { d, .. }) => d.contains(&s),
+            _ => false,
+        };
+        self.loads.iter().any(|l| l.dst.contains(&s)) || self.deferred.iter().any(|&(pc, _)| copied(pc))
     }
 
     /// Marks lanes of a register as not written.
@@ -312,6 +327,7 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         returns: Vec::new(),
         loads: Vec::new(),
         stores: Vec::new(),
+        deferred: Vec::new(),
         bulk_groups: [0; 32],
         copy_groups: [0; 32],
         cluster_phase: None,

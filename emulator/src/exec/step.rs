@@ -47,7 +47,7 @@ impl<'r> Cluster<'r> {
         let lane = (x.m & !w.init[s as usize]).trailing_zeros();
         let name = self.run.program.register_name(s);
         let at = Origin::of(x.c, w, Some(lane), x.line);
-        if w.loads.iter().any(|l| l.dst.contains(&s)) {
+        if w.is_pending(self.run.program, s) {
             self.report(
                 FindingKind::MissingWait,
                 at,
@@ -76,7 +76,7 @@ impl<'r> Cluster<'r> {
         if s >= CONSTANTS {
             return u32::MAX;
         }
-        if w.loads.iter().any(|l| l.dst.contains(&s)) {
+        if w.is_pending(self.run.program, s) {
             self.check(x, w, s);
         }
         w.init[s as usize]
@@ -141,11 +141,34 @@ impl<'r> Cluster<'r> {
         if m & need == need { None } else { Some(Flow::Wait(Wait::Lanes { need })) }
     }
 
+    /// Puts off a copy of registers that `tcgen05.ld` has yet to fill.
+    ///
+    /// Compilers pack such registers before the wait: assemblers make no instruction of it.
+    fn defer(&mut self, w: &mut Warp, pc: u32, m: u32, op: &Op) -> bool {
+        let p = self.run.program;
+        let (sources, results): (&[Slot], &[Slot]) = match op {
+            Op::Mov { d, a } => (std::slice::from_ref(a), std::slice::from_ref(d)),
+            Op::Pack { d, s, .. } | Op::Unpack { d, s, .. } => (s, d),
+            _ => return false,
+        };
+        if !sources.iter().any(|&s| w.is_pending(p, s)) {
+            return false;
+        }
+        for &d in results {
+            w.forget(d, m);
+        }
+        w.deferred.push((pc, m));
+        true
+    }
+
     /// Executes one instruction for the lanes of `m`.
     pub(super) fn execute(&mut self, c: usize, w: &mut Warp, g: &mut Group, m: u32, inst: &'r Inst) -> Flow {
         let x = Ctx { c, m, line: inst.line };
         let p = self.run.program;
         let mut out: Lanes = [0; 32];
+        if !w.loads.is_empty() && self.defer(w, g.pc, m, &inst.op) {
+            return Flow::Next;
+        }
         match &inst.op {
             Op::Nop | Op::SetMaxNreg => {}
             Op::Alu1 { f, d, a } => {
