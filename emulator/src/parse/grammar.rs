@@ -11,9 +11,9 @@ pub(crate) fn parse(text: &str) -> (ModuleAst<'_>, Vec<Syntax>) {
     let mut errors = Vec::new();
     while c.peek() != 0 || c.pos < text.len() {
         if let Err(e) = item(&mut c, &mut module, &mut errors) {
-            // What follows a broken header would only be misread.
+            // What follows a broken header would only be misread, up to the next function.
             errors.push(e);
-            break;
+            c.skip_to_function();
         }
     }
     (module, errors)

@@ -241,6 +241,7 @@ fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], Tenso
         data_type: match recipe.element {
             ElementType::U8 => DataType::U8,
             ElementType::F16 => DataType::F16,
+            ElementType::U64 => DataType::U64,
         },
         global_address: address,
         global_dims: recipe.dims.to_vec(),
