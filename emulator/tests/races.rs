@@ -82,6 +82,36 @@ fn neighbouring_bytes_of_two_warps_do_not_conflict() {
 }
 
 #[test]
+fn warps_may_store_one_value_and_copies_may_overwrite_what_was_read() {
+    let body = r#"
+    .shared .align 16 .b8 x[64];
+    .shared .align 8 .b64 bar;
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, bar;
+    mov.u32 %r2, x;
+    st.shared.u32 [%r2], 7;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra READY;
+    mbarrier.init.shared::cta.b64 [%r1], 1;
+READY:
+    bar.sync 0;
+    ld.shared.u32 %r3, [%r2]; // read back
+    bar.sync 1;
+    @%p0 bra WAIT;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%out], 64, [%r1];
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;
+    @!%p1 bra WAIT;
+"#;
+    twin(body, 64, "ld.shared.u32 %r3, [%r2]; // read back", FindingKind::MissingProxyFence);
+    twin(body, 64, "bar.sync 1;", FindingKind::SlotOverwritten);
+    // Each thread stores a value of its own.
+    let from = "st.shared.u32 [%r2], 7;";
+    twin_under(Schedule::Early, body, 64, from, "st.shared.u32 [%r2], %r0;", FindingKind::RaceShared);
+}
+
+#[test]
 fn global_memory_needs_a_barrier_or_a_flag() {
     let body = r#"
     mov.u32 %r0, %tid.x;

@@ -5,6 +5,7 @@
 
 use super::access::Target;
 use super::mbarrier::MbarOp;
+use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::queue::Place;
 use super::report::Origin;
@@ -156,7 +157,12 @@ impl<'r> Cluster<'r> {
                     Ok(Some(address)) => {
                         self.track_alloc(x, w, address & 0xffff, n as u32);
                         let r = self.resolve_shared(x.c, *space, a).and_then(|(cta, offset)| {
-                            self.touch(x, w, Target::Shared(cta, offset), 4, true, false);
+                            self.touch(
+                                x,
+                                w,
+                                Target::Shared(cta, offset),
+                                Touch::Write(&address.to_le_bytes()),
+                            );
                             self.store_shared(cta, offset, &address.to_le_bytes())
                         });
                         self.progress += 1;

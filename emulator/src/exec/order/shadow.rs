@@ -10,6 +10,17 @@ pub(crate) struct Nature {
     pub atomic: bool,
     /// `tcgen05.dealloc`.
     pub free: bool,
+    /// A write of the bytes that were there: compilers let several warps store one value.
+    pub same: bool,
+}
+
+impl Nature {
+    /// Whether two accesses to the same bytes need an order.
+    #[inline]
+    fn conflicts(self, new: Nature) -> bool {
+        let idempotent = new.same && self.write && !self.proxy;
+        (self.write || new.write) && !(self.atomic && new.atomic) && !idempotent
+    }
 }
 
 /// A past access.
@@ -38,7 +49,7 @@ impl Cell {
         let mut at = None;
         for (i, old) in self.0.iter().enumerate() {
             let meets = old.mask & new.mask != 0;
-            if meets && (old.nature.write || new.nature.write) && !(old.nature.atomic && new.nature.atomic) {
+            if meets && old.nature.conflicts(new.nature) {
                 conflict(old);
             }
             if old.component == new.component && old.nature == new.nature && old.mask & !new.mask == 0 {
@@ -52,7 +63,7 @@ impl Cell {
             self.0[i] = new;
             return;
         }
-        if new.nature.write && !new.nature.atomic {
+        if new.nature.write && !new.nature.atomic && !new.nature.same {
             // What came before is ordered before this write, or has been reported.
             self.0.retain_mut(|old| {
                 old.mask &= !new.mask;
@@ -60,6 +71,12 @@ impl Cell {
             });
         }
         self.0.push(new);
+    }
+
+    /// Bytes that the generic proxy has read.
+    pub fn observed(&self) -> u32 {
+        let reads = self.0.iter().filter(|p| !p.nature.write && !p.nature.proxy);
+        reads.fold(0, |mask, p| mask | p.mask)
     }
 
     pub fn clear(&mut self) {
@@ -80,6 +97,17 @@ mod tests {
         let mut n = 0;
         cell.access(new, |_| n += 1);
         n
+    }
+
+    #[test]
+    fn writes_of_one_value_do_not_conflict_with_each_other() {
+        let mut c = Cell::default();
+        let nature = Nature { write: true, same: true, ..Nature::default() };
+        assert_eq!(conflicts(&mut c, past(0, 0xf, true)), 0);
+        assert_eq!(conflicts(&mut c, Past { nature, ..past(1, 0xf, true) }), 0);
+        // A reader must come after both.
+        assert_eq!(conflicts(&mut c, past(2, 0xf, false)), 2);
+        assert_eq!(conflicts(&mut c, Past { nature, ..past(3, 0xf, true) }), 1);
     }
 
     #[test]

@@ -14,22 +14,46 @@ use crate::exec::step::{Ctx, bits};
 use crate::finding::FindingKind;
 use crate::program::{Fence, Order};
 
+/// A warp's own access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Touch<'a> {
+    Read(usize),
+    Write(&'a [u8]),
+    /// A read-modify-write.
+    Update(usize),
+}
+
 impl Cluster<'_> {
+    /// Whether memory holds these bytes already.
+    fn holds(&self, target: Target, data: &[u8]) -> bool {
+        let mut now = [0u8; 64];
+        let Some(now) = now.get_mut(..data.len()) else { return false };
+        let written = match target {
+            Target::Shared(cta, offset) => self.ctas[cta].smem.read(offset, now).unwrap_or(false),
+            Target::Global(address) => self.global(address).load(address, now).unwrap_or(false),
+            Target::Local(_) | Target::Param(_) => false,
+        };
+        written && now == data
+    }
+
     /// A warp's own access to shared or global memory.
     #[inline]
-    pub(in crate::exec) fn touch(
-        &mut self,
-        x: Ctx,
-        w: &Warp,
-        target: Target,
-        n: usize,
-        write: bool,
-        atomic: bool,
-    ) {
+    pub(in crate::exec) fn touch(&mut self, x: Ctx, w: &Warp, target: Target, touch: Touch<'_>) {
+        if self.tracker.is_some() {
+            self.touched(x, w, target, touch);
+        }
+    }
+
+    fn touched(&mut self, x: Ctx, w: &Warp, target: Target, touch: Touch<'_>) {
+        let (n, write, atomic, same) = match touch {
+            Touch::Read(n) => (n, false, false, false),
+            Touch::Update(n) => (n, true, true, false),
+            Touch::Write(data) => (data.len(), true, false, self.holds(target, data)),
+        };
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
         let strong = atomic || x.order != Order::Default;
-        let nature = Nature { write, atomic: strong, ..Nature::default() };
+        let nature = Nature { write, atomic: strong, same, ..Nature::default() };
         let a = t.own(agent, x.line, nature);
         let flag = match target {
             Target::Shared(cta, offset) => {
