@@ -9,7 +9,7 @@
 //! A run shows one order of events; [`Schedule`] chooses which. With [`Tracking`] on, accesses that the
 //! kernel's synchronisation does not order are reported also when this run's order did no harm: missing
 //! waits, fences and barriers, and slots that are refilled while they are read. Not tracked: races
-//! among the lanes of one warp, between clusters, and in local memory; the scopes of synchronisation.
+//! between clusters, and the scopes of synchronisation.
 //!
 //! Not modelled, and refused by [`Module::parse`] with file, line and instruction: `wgmma`, `wmma` and
 //! `mma.sync`; sparse and `.ws` forms of `tcgen05.mma`; im2col, gather and scatter tensor copies;

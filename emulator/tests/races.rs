@@ -65,6 +65,29 @@ fn shared_memory_needs_a_barrier_between_warps() {
 }
 
 #[test]
+fn lanes_of_a_warp_need_bar_warp_sync() {
+    let body = r#"
+    .shared .align 16 .b32 x[32];
+    mov.u32 %r0, %tid.x;
+    shl.b32 %r1, %r0, 2;
+    mov.u32 %r2, x;
+    add.u32 %r3, %r2, %r1;
+    st.shared.u32 [%r3], %r0;
+    bar.warp.sync 0xffffffff;
+    xor.b32 %r1, %r1, 4;
+    add.u32 %r3, %r2, %r1;
+    ld.shared.u32 %r4, [%r3];
+    fence.proxy.async.shared::cta;
+    elect.sync _|%p1, 0xffffffff;
+    @%p1 cp.async.bulk.global.shared::cta.bulk_group [%out], [%r2], 128;
+    @%p1 cp.async.bulk.commit_group;
+    @%p1 cp.async.bulk.wait_group 0;
+"#;
+    let text = twin(body, 32, "bar.warp.sync 0xffffffff;", FindingKind::RaceShared);
+    assert!(text.contains("different lanes of one warp"), "{text}");
+}
+
+#[test]
 fn neighbouring_bytes_of_two_warps_do_not_conflict() {
     let body = r#"
     .shared .align 16 .b8 x[16];

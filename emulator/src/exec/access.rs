@@ -210,7 +210,7 @@ impl<'r> Cluster<'r> {
                 for i in bits(x.m) {
                     let zeros = vec![0; (n[i as usize] as usize).min(1 << 20)];
                     let r = self.resolve(x.c, Space::SharedCta, a[i as usize]).and_then(|t| {
-                        self.touch(x, w, t, Touch::Write(&zeros));
+                        self.touch(x, w, Some(i), t, Touch::Write(&zeros));
                         self.store_bytes(w, i, t, &zeros)
                     });
                     if let Err(f) = r {
@@ -251,7 +251,7 @@ impl<'r> Cluster<'r> {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_read += n as u64;
                     }
-                    self.touch(x, w, t, Touch::Read(n));
+                    self.touch(x, w, Some(i), t, Touch::Read(n));
                     self.load_bytes(w, i, t, &mut buffer[..n])
                 })
             };
@@ -316,7 +316,7 @@ impl<'r> Cluster<'r> {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_written += n as u64;
                     }
-                    self.touch(x, w, t, Touch::Write(&buffer[..n]));
+                    self.touch(x, w, Some(i), t, Touch::Write(&buffer[..n]));
                     self.store_bytes(w, i, t, &buffer[..n])
                 })
             };
@@ -389,7 +389,7 @@ impl<'r> Cluster<'r> {
                 } else {
                     let (v, e) = (s[i as usize], swap[i as usize]);
                     self.resolve(x.c, space, at).and_then(|t| {
-                        self.touch(x, w, t, Touch::Update(ty.bytes() as usize));
+                        self.touch(x, w, Some(i), t, Touch::Update(ty.bytes() as usize));
                         self.update(t, ty, |o| atomic::combine(op, ty, o, v, e))
                     })
                 };
@@ -425,7 +425,7 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| {
-                        self.touch(x, w, t, Touch::Read(16));
+                        self.touch(x, w, None, t, Touch::Read(16));
                         self.load_bytes(w, lane as u32, t, row)
                     })
                 };
@@ -470,7 +470,7 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| {
-                        self.touch(x, w, t, Touch::Write(&row));
+                        self.touch(x, w, None, t, Touch::Write(&row));
                         self.store_bytes(w, lane as u32, t, &row)
                     })
                 };

@@ -122,7 +122,7 @@ impl<'r> Cluster<'r> {
                             let commit = matches!(work, Work::Commit { .. });
                             let issue = self.tracker.as_mut().map(|t| {
                                 let agent = t.agent(x.c, w.index);
-                                t.issue_pipe(agent, commit)
+                                t.issue_pipe(agent, i as u8, commit)
                             });
                             self.submit_work(x.c, PipeOp { at, work, issue });
                         }
@@ -160,6 +160,7 @@ impl<'r> Cluster<'r> {
                             self.touch(
                                 x,
                                 w,
+                                None,
                                 Target::Shared(cta, offset),
                                 Touch::Write(&address.to_le_bytes()),
                             );

@@ -34,8 +34,17 @@ pub(crate) struct Past {
     pub clock: u32,
     /// Warp of the cluster that made it or issued it.
     pub agent: u16,
+    /// Lane of the warp, `SEVERAL` or `WHOLE`.
+    pub lane: u8,
+    /// Synchronisations of the warp's own lanes before it.
+    pub beat: u32,
     pub nature: Nature,
 }
+
+/// Several lanes, each for itself.
+pub(crate) const SEVERAL: u8 = 32;
+/// The warp as one, or no warp.
+pub(crate) const WHOLE: u8 = 33;
 
 /// The accesses to one granule: 16 bytes, or a column of 32 lanes.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +69,9 @@ impl Cell {
         if let Some(i) = at
             && (!new.nature.write || self.0.len() == 1)
         {
-            self.0[i] = new;
+            let old = self.0[i];
+            let alone = old.lane == new.lane || old.beat != new.beat;
+            self.0[i] = Past { lane: if alone { new.lane } else { SEVERAL }, ..new };
             return;
         }
         if new.nature.write && !new.nature.atomic && !new.nature.same {
@@ -90,7 +101,7 @@ mod tests {
 
     fn past(component: u16, mask: u32, write: bool) -> Past {
         let nature = Nature { write, ..Nature::default() };
-        Past { mask, line: 1, component, clock: 1, agent: 0, nature }
+        Past { mask, line: 1, component, clock: 1, agent: 0, lane: WHOLE, beat: 0, nature }
     }
 
     fn conflicts(cell: &mut Cell, new: Past) -> usize {

@@ -1,7 +1,7 @@
 //! Where execution meets the tracker: every hook does nothing when tracking is off.
 
 use super::judge::Region;
-use super::shadow::Nature;
+use super::shadow::{Nature, WHOLE};
 use super::{Access, Issue, Unit};
 use crate::engine::idesc::{CtaGroup, InstructionDescriptor};
 use crate::engine::mma::{MmaInstruction, OperandA};
@@ -38,13 +38,20 @@ impl Cluster<'_> {
 
     /// A warp's own access to shared or global memory.
     #[inline]
-    pub(in crate::exec) fn touch(&mut self, x: Ctx, w: &Warp, target: Target, touch: Touch<'_>) {
+    pub(in crate::exec) fn touch(
+        &mut self,
+        x: Ctx,
+        w: &Warp,
+        lane: Option<u32>,
+        target: Target,
+        touch: Touch<'_>,
+    ) {
         if self.tracker.is_some() {
-            self.touched(x, w, target, touch);
+            self.touched(x, w, lane, target, touch);
         }
     }
 
-    fn touched(&mut self, x: Ctx, w: &Warp, target: Target, touch: Touch<'_>) {
+    fn touched(&mut self, x: Ctx, w: &Warp, lane: Option<u32>, target: Target, touch: Touch<'_>) {
         let (n, write, atomic, same) = match touch {
             Touch::Read(n) => (n, false, false, false),
             Touch::Update(n) => (n, true, true, false),
@@ -54,7 +61,7 @@ impl Cluster<'_> {
         let agent = t.agent(x.c, w.index);
         let strong = atomic || x.order != Order::Default;
         let nature = Nature { write, atomic: strong, same, ..Nature::default() };
-        let a = t.own(agent, x.line, nature);
+        let a = t.own(agent, lane.map_or(WHOLE, |l| l as u8), x.line, nature);
         let flag = match target {
             Target::Shared(cta, offset) => {
                 t.shared(cta, offset, n as u32, &a);
@@ -96,7 +103,7 @@ impl Cluster<'_> {
             }
             _ => 0,
         };
-        Some(t.issue(agent, clock))
+        Some(t.issue(agent, at.lane.map_or(WHOLE, |l| l as u8), clock))
     }
 
     /// The accesses of a copy whose bytes an mbarrier counts.
@@ -108,6 +115,8 @@ impl Cluster<'_> {
         let nature = Nature { write, proxy: true, ..Nature::default() };
         Some(Access {
             agent: issue.agent,
+            lane: issue.lane,
+            beat: issue.beat,
             component,
             clock,
             line: at.line,
@@ -123,7 +132,16 @@ impl Cluster<'_> {
         let component = t.component(issue.agent, unit);
         let nature = Nature { write, proxy: unit != Unit::Small, ..Nature::default() };
         let view = Some(issue.view.clone());
-        Some(Access { agent: issue.agent, component, clock: issue.clock, line: at.line, nature, view })
+        Some(Access {
+            agent: issue.agent,
+            lane: issue.lane,
+            beat: issue.beat,
+            component,
+            clock: issue.clock,
+            line: at.line,
+            nature,
+            view,
+        })
     }
 
     #[inline]
@@ -233,7 +251,7 @@ impl Cluster<'_> {
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
         let nature = Nature { write: true, free: true, ..Nature::default() };
-        let a = t.own(agent, x.line, nature);
+        let a = t.own(agent, WHOLE, x.line, nature);
         t.tensor(x.c, 0xf, u32::MAX, first..first + columns, &a);
     }
 
