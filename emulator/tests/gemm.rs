@@ -5,7 +5,7 @@ mod common;
 use common::{Random, parse, run};
 use silumin_emulator::{
     Arg, Arithmetic, Buffer, DataType, Finding, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch,
-    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads,
+    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads, Tracking,
 };
 
 const TEXT: &str = include_str!("ptx/nvfp4_gemm.ptx");
@@ -149,9 +149,12 @@ fn damage(from: &str, to: &str) -> String {
 
 #[test]
 fn computes_the_product_under_every_schedule() {
-    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
+    let starved = (0..6).map(|warp| Schedule::Starve { warp, seed: 1 });
+    for schedule in
+        [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)].into_iter().chain(starved)
+    {
         let p = problem(128, 128, 1536);
-        let report = p.run(TEXT, &Options { schedule, ..Options::default() });
+        let report = p.run(TEXT, &Options { schedule, tracking: Tracking::Strict, ..Options::default() });
         assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
         assert!(p.error() < 1e-6, "{schedule:?}: error {}", p.error());
         assert_eq!(p.memory.unwritten(&p.result), 0);

@@ -38,6 +38,7 @@ impl<'r> Cluster<'r> {
                 if !self.bulk_done(x.c, w, x.m, *groups, *read) {
                     return Flow::Wait(Wait::Bulk { groups: *groups, read: *read });
                 }
+                self.track_groups(x, w, false, *groups, *read);
             }
             Op::CpAsyncWait { groups } => {
                 // wait_all also covers copies that no group was made of.
@@ -47,6 +48,7 @@ impl<'r> Cluster<'r> {
                 if !self.copies_done(x.c, w, x.m, *groups) {
                     return Flow::Wait(Wait::Copies { groups: *groups });
                 }
+                self.track_groups(x, w, true, *groups, false);
             }
             Op::QueryCanceled { p, lo } => {
                 let v = self.read(x, w, *lo);
@@ -219,7 +221,8 @@ impl<'r> Cluster<'r> {
                 if !noinc && let Some(b) = self.ctas[mbar.0].mbars.iter_mut().find(|b| b.offset == mbar.1) {
                     b.pending += 1;
                 }
-                self.submit(at, Copy::SmallArrive { mbar });
+                let group = w.copy_groups[lane as usize];
+                self.submit(at, Copy::SmallArrive { mbar, group });
             }
             Op::TryCancel { dst, mbar, multicast } => {
                 let dst = self.own(x, w, *dst, lane)?;

@@ -10,6 +10,7 @@
 //! - `queue`: asynchronous operations and when they complete
 //! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
 //! - `tensor`: tensor memory and matrix products
+//! - `order`: happens-before tracking
 //! - `report`: findings
 //!
 //! A cluster runs on one host thread at a time, so that its shared memory needs no locks. Clusters
@@ -19,6 +20,7 @@ mod access;
 mod collective;
 mod copy;
 mod mbarrier;
+mod order;
 mod queue;
 mod report;
 mod schedule;

@@ -5,7 +5,7 @@ use super::state::{Cluster, Group, Wait, Warp};
 use crate::finding::FindingKind;
 use crate::lanes::{Lanes, int};
 use crate::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
-use crate::program::{Addr, CARRY, CONSTANTS, Clock, Inst, Op, Pred, SINK, Slot, Space};
+use crate::program::{Addr, CARRY, CONSTANTS, Clock, Inst, Op, Order, Pred, SINK, Slot, Space};
 
 /// Where a group goes after an instruction.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ pub(crate) struct Ctx {
     pub c: usize,
     pub m: u32,
     pub line: u32,
+    pub order: Order,
 }
 
 impl<'r> Cluster<'r> {
@@ -163,7 +164,7 @@ impl<'r> Cluster<'r> {
 
     /// Executes one instruction for the lanes of `m`.
     pub(super) fn execute(&mut self, c: usize, w: &mut Warp, g: &mut Group, m: u32, inst: &'r Inst) -> Flow {
-        let x = Ctx { c, m, line: inst.line };
+        let x = Ctx { c, m, line: inst.line, order: inst.order };
         let p = self.run.program;
         let mut out: Lanes = [0; 32];
         if !w.loads.is_empty() && self.defer(w, g.pc, m, &inst.op) {
@@ -171,6 +172,7 @@ impl<'r> Cluster<'r> {
         }
         match &inst.op {
             Op::Nop | Op::SetMaxNreg => {}
+            Op::Fence(f) => self.track_fence(x, w, *f),
             Op::Alu1 { f, d, a } => {
                 self.check(x, w, *a);
                 f(w.lanes(p, *a), &mut out);
