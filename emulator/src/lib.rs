@@ -22,6 +22,7 @@
 //! | `exec` | clusters, warps, barriers and asynchronous engines |
 //! | [`launch_file`] | launches as TOML |
 //! | [`command`] | the `emulate` command |
+//! | [`mutate`] | kernels with one mistake put in, and whether they are caught |
 
 pub mod command;
 pub mod engine;
@@ -34,6 +35,7 @@ pub mod launch_file;
 mod lower;
 mod memory;
 mod module;
+pub mod mutate;
 mod parse;
 mod program;
 
