@@ -1,7 +1,11 @@
 //! Survivors that are no mistakes: edits that change nothing a program may rely on.
 
 use super::{Kind, Mutant};
+use crate::launch::{Launch, product};
 use serde::Deserialize;
+
+/// Lines before and after an instruction that are near it.
+const NEAR: usize = 8;
 
 /// A survivor that is known to be equivalent to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
@@ -13,6 +17,8 @@ pub struct Equivalent {
     pub text: String,
     /// A part of the change; any if left out.
     pub change: Option<String>,
+    /// A part of one of the lines around the instruction; any if left out.
+    pub near: Option<String>,
     /// Why it changes nothing.
     pub reason: String,
 }
@@ -41,10 +47,15 @@ impl Equivalents {
         Ok(list)
     }
 
-    pub(super) fn reason(&self, mutant: &Mutant) -> Option<String> {
+    /// The reason of the first that fits. `lines` are those of the PTX.
+    pub(super) fn reason(&self, mutant: &Mutant, lines: &[&str]) -> Option<String> {
+        let line = mutant.line as usize;
+        let around =
+            lines.get(line.saturating_sub(NEAR + 1)..lines.len().min(line + NEAR)).unwrap_or_default();
         let fits = |e: &&Equivalent| {
             e.kind.as_deref().is_none_or(|k| k == mutant.kind.name())
                 && mutant.was.contains(&e.text)
+                && e.near.as_deref().is_none_or(|n| around.iter().any(|l| l.contains(n)))
                 && e.change.as_deref().is_none_or(|c| mutant.change.contains(c))
         };
         self.equivalent.iter().find(fits).map(|e| e.reason.clone())
@@ -52,7 +63,7 @@ impl Equivalents {
 }
 
 /// Why a survivor is no mistake, for reasons that hold in any kernel. `lines` are those of the PTX.
-pub(super) fn explain(mutant: &Mutant, lines: &[&str]) -> Option<String> {
+pub(super) fn explain(mutant: &Mutant, lines: &[&str], launch: &Launch) -> Option<String> {
     let reason = match mutant.kind {
         Kind::Hint if mutant.was.contains("relinquish_alloc_permit") => {
             "it lets CTAs that come later allocate sooner, and none of the launch waits for that"
@@ -64,6 +75,14 @@ pub(super) fn explain(mutant: &Mutant, lines: &[&str]) -> Option<String> {
         Kind::WarpBarrier if leads_out(mutant, lines) => {
             "no memory access of another lane is between it and the barrier of the CTA or the exit: it only lets lanes \
              meet again, which the emulator does at once"
+        }
+        Kind::Fence if mutant.was.starts_with("fence.mbarrier_init") && product(launch.cluster) == 1 => {
+            "it tells other CTAs of the cluster of the initialisation, and there are none; the barrier of the CTA tells its own \
+             threads (PTX ISA, fence.mbarrier_init)"
+        }
+        Kind::Fence if mutant.was.starts_with("fence.mbarrier_init") && released(lines) => {
+            "the cluster barrier that follows arrives with .release, which orders the initialisation too; the fence is needed with \
+             .relaxed"
         }
         _ => return None,
     };
@@ -77,4 +96,9 @@ fn leads_out(mutant: &Mutant, lines: &[&str]) -> bool {
         .filter(|l| !l.is_empty() && !l.starts_with("//") && !l.ends_with(':'))
         .find(|l| !l.starts_with("tcgen05.fence"));
     next.is_some_and(|l| ["bra", "ret", "exit", "bar.sync", "barrier"].iter().any(|op| l.starts_with(op)))
+}
+
+/// Whether every arrival at a cluster barrier releases, as it does by default.
+fn released(lines: &[&str]) -> bool {
+    !lines.iter().any(|l| l.contains("barrier.cluster.arrive.relaxed"))
 }

@@ -4,10 +4,10 @@ use super::explain::{Equivalents, explain};
 use super::source::Source;
 use super::{BAR, Edit, Kind, Mutant, in_text, maps};
 use crate::finding::{Finding, FindingKind};
-use crate::launch::{Arg, LaunchError, Options, Schedule, Tracking};
+use crate::launch::{Arg, Launch, LaunchError, Options, Schedule, Step, Trace, Tracking};
 use crate::launch_file::{LaunchFile, LaunchFileError, MAX_PTX_BYTES, slurp};
 use crate::module::Module;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -16,6 +16,9 @@ use std::sync::{Mutex, PoisonError};
 const BUDGET: u64 = 8;
 /// Instructions added to it, for kernels of few.
 const BUDGET_FLOOR: u64 = 200_000;
+
+/// CTAs from either end of the grid whose execution is followed.
+const WALKED: usize = 8;
 
 /// Why nothing was mutated.
 #[derive(Debug, thiserror::Error)]
@@ -260,6 +263,16 @@ struct Runner<'a> {
     tracking: Tracking,
     limit: u64,
     expected: Vec<Vec<u8>>,
+    walked: Walk,
+}
+
+/// What all warps execute under the schedule that completes everything at once.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Walk {
+    /// Lines whose instruction some lane executed.
+    lines: HashSet<u32>,
+    /// Of each warp: a hash of its lines and the lanes that executed them, in order.
+    warps: Vec<u64>,
 }
 
 impl<'a> Runner<'a> {
@@ -275,7 +288,14 @@ impl<'a> Runner<'a> {
         // only fence is gone.
         let strict = subject.text.contains("tcgen05.fence");
         let tracking = if strict { Tracking::Strict } else { Tracking::HappensBefore };
-        let mut runner = Runner { subject, schedules, tracking, limit: u64::MAX, expected: Vec::new() };
+        let mut runner = Runner {
+            subject,
+            schedules,
+            tracking,
+            limit: u64::MAX,
+            expected: Vec::new(),
+            walked: Walk::default(),
+        };
         let mut most = 0;
         for &schedule in &runner.schedules {
             let (memory, buffers) = subject.file.allocate();
@@ -294,7 +314,57 @@ impl<'a> Runner<'a> {
             }
         }
         runner.limit = most.saturating_mul(BUDGET).saturating_add(BUDGET_FLOOR);
+        runner.walked = runner.walk(&subject.file.module, launch)?;
         Ok(runner)
+    }
+
+    fn walk(&self, module: &Module, launch: &Launch) -> Result<Walk, LaunchError> {
+        let mut walk = Walk::default();
+        let [x, y, z] = launch.grid;
+        let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
+        let ctas = (0..z).flat_map(|c| (0..y).flat_map(move |b| (0..x).map(move |a| [a, b, c])));
+        // All CTAs of a grid run the same code; the last ones have the ragged edges.
+        let ctas: Vec<_> = ctas.collect();
+        for &cta in
+            ctas.iter().take(WALKED).chain(ctas.iter().skip(WALKED.max(ctas.len().saturating_sub(WALKED))))
+        {
+            for warp in 0..warps {
+                let seen = Mutex::new((0xcbf2_9ce4_8422_2325u64, HashSet::new()));
+                let sink = |step: Step<'_>| {
+                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    let word = u64::from(step.line) << 32 | u64::from(step.active);
+                    seen.0 = (seen.0 ^ word).wrapping_mul(0x100_0000_01b3);
+                    if step.active != 0 {
+                        seen.1.insert(step.line);
+                    }
+                };
+                let (memory, _) = self.subject.file.allocate();
+                let mut options = self.options(Schedule::Early);
+                options.trace = Some(Trace { cta, warp, sink: &sink });
+                module.run(&self.subject.file.kernel, launch, &memory, &options)?;
+                let (hash, lines) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+                walk.warps.push(hash);
+                walk.lines.extend(lines);
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Why a survivor could not have mattered in this launch, which is no word on others.
+    fn idle(&self, mutant: &Mutant, module: &Module, launch: &Launch) -> Option<String> {
+        if mutant.line > 0 && !self.walked.lines.contains(&mutant.line) {
+            return Some("no lane executes it in this launch".to_owned());
+        }
+        // A comparison that guards something: where all guards come out the same, so did it.
+        let result = mutant.was.split_whitespace().nth(1)?.trim_end_matches(',');
+        let guards = [format!("@{result} "), format!("@!{result} ")];
+        if mutant.kind == Kind::Bound
+            && guards.iter().any(|g| self.subject.text.contains(g))
+            && self.walk(module, launch).is_ok_and(|walk| walk == self.walked)
+        {
+            return Some("the comparison comes out the same every time in this launch".to_owned());
+        }
+        None
     }
 
     fn options(&self, schedule: Schedule) -> Options<'static> {
@@ -353,8 +423,9 @@ impl<'a> Runner<'a> {
         }
         let lines: Vec<&str> = self.subject.text.lines().collect();
         equivalents
-            .reason(mutant)
-            .or_else(|| explain(mutant, &lines))
+            .reason(mutant, &lines)
+            .or_else(|| explain(mutant, &lines, &launch))
+            .or_else(|| self.idle(mutant, module, &launch))
             .map_or(Verdict::Survived, Verdict::Explained)
     }
 }

@@ -48,8 +48,8 @@ fn one(out: &mut Vec<Mutant>, index: usize, offset: usize, map: &TensorMapParams
             m.global_dims[d] = dim.saturating_sub(1)
         });
         add(map_kind, format!("box[{d}] {side} to {}", side / 2), &|m| m.box_dims[d] = side / 2);
-        if d > 0 {
-            // The driver ignores the first.
+        if d > 0 && side > 1 {
+            // The driver ignores the first, and a box of one element has none to skip.
             add(map_kind, format!("element_strides[{d}] to 2"), &|m| m.element_strides[d] = 2);
         }
     }
