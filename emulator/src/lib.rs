@@ -27,6 +27,7 @@
 //! | `exec` | clusters, warps, barriers and asynchronous engines |
 //! | [`launch_file`] | launches as TOML |
 //! | [`command`] | the `emulate` command |
+//! | [`mutate`] | kernels with one mistake put in, and whether they are caught |
 
 pub mod command;
 pub mod engine;
@@ -39,6 +40,7 @@ pub mod launch_file;
 mod lower;
 mod memory;
 mod module;
+pub mod mutate;
 mod parse;
 mod program;
 
