@@ -119,7 +119,7 @@ impl fmt::Display for Finding {
 pub struct Stats {
     /// PTX instructions executed, counted once per warp.
     pub instructions: u64,
-    /// Multiply-accumulates of `tcgen05.mma`, by kind.
+    /// Multiply-accumulates of the tensor cores: `tcgen05.mma` by its kind, `wgmma` and `mma.sync`.
     pub mma_macs: BTreeMap<&'static str, u64>,
     /// Bytes read from global memory by `ld`, `atom` and `cp.async`.
     pub global_read: u64,

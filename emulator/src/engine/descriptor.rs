@@ -258,6 +258,22 @@ impl SmemDescriptor {
         self.locate(offset)
     }
 
+    /// The operand from row (of A, or column of B) `first` on, a multiple of 16.
+    #[must_use]
+    pub fn from_row(&self, major: Major, packing: Packing, first: u32) -> Self {
+        let offset = match major {
+            Major::K => first / 8 * self.stride,
+            Major::Mn => {
+                let unit = first / packing.per_unit();
+                match self.swizzle.span() {
+                    None => unit * self.stride,
+                    Some(span) => unit % (span / 16) * 16 + unit / (span / 16) * self.leading,
+                }
+            }
+        };
+        Self { start: self.start.wrapping_add(offset), ..*self }
+    }
+
     /// Start plus offset, in the 18 bits the hardware keeps, swizzled.
     #[inline]
     fn locate(&self, offset: u32) -> u32 {

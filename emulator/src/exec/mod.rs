@@ -9,6 +9,7 @@
 //! - `mbarrier`: mbarrier objects
 //! - `queue`: asynchronous operations and when they complete
 //! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
+//! - `matrix`: `mma.sync` and `wgmma`
 //! - `tensor`: tensor memory and matrix products
 //! - `report`: findings
 //!
@@ -18,6 +19,7 @@
 mod access;
 mod collective;
 mod copy;
+mod matrix;
 mod mbarrier;
 mod queue;
 mod report;

@@ -93,6 +93,10 @@ pub(crate) struct Warp {
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
     pub stores: Vec<TmemStore>,
+    /// Products issued and not waited for, in order.
+    pub wgmma: Vec<super::matrix::PendingWgmma>,
+    /// Committed groups of them.
+    pub wgmma_groups: u32,
     /// Committed bulk groups, per lane.
     pub bulk_groups: [u32; 32],
     /// Committed `cp.async` groups, per lane.
@@ -312,6 +316,8 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         returns: Vec::new(),
         loads: Vec::new(),
         stores: Vec::new(),
+        wgmma: Vec::new(),
+        wgmma_groups: 0,
         bulk_groups: [0; 32],
         copy_groups: [0; 32],
         cluster_phase: None,

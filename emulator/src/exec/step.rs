@@ -53,6 +53,12 @@ impl<'r> Cluster<'r> {
                 at,
                 format!("{name} is read before tcgen05.wait::ld has made the result of tcgen05.ld valid"),
             );
+        } else if w.awaits_wgmma(s) {
+            self.report(
+                FindingKind::MissingWait,
+                at,
+                format!("{name} is read before wgmma.wait_group has made the result of wgmma valid"),
+            );
         } else {
             self.report(
                 FindingKind::UninitialisedRegister,
@@ -76,7 +82,7 @@ impl<'r> Cluster<'r> {
         if s >= CONSTANTS {
             return u32::MAX;
         }
-        if w.loads.iter().any(|l| l.dst.contains(&s)) {
+        if w.loads.iter().any(|l| l.dst.contains(&s)) || w.awaits_wgmma(s) {
             self.check(x, w, s);
         }
         w.init[s as usize]
@@ -406,6 +412,8 @@ impl<'r> Cluster<'r> {
             | Op::TensorLoad(_)
             | Op::TensorStore { .. }
             | Op::TensorPrefetch(_)
+            | Op::MapReplace { .. }
+            | Op::MapCopy { .. }
             | Op::BulkCommit
             | Op::BulkWait { .. }
             | Op::TryCancel { .. }
@@ -421,6 +429,12 @@ impl<'r> Cluster<'r> {
             | Op::TcStore { .. }
             | Op::TcWait { .. }
             | Op::TcCommit { .. } => return self.tensor_op(x, w, &inst.op),
+            Op::WarpMma(_)
+            | Op::MovMatrix { .. }
+            | Op::WgmmaFence
+            | Op::Wgmma(_)
+            | Op::WgmmaCommit
+            | Op::WgmmaWait { .. } => return self.matrix_op(x, w, &inst.op),
         }
         Flow::Next
     }

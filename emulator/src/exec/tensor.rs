@@ -57,7 +57,7 @@ fn kind_name(k: MmaKind) -> &'static str {
 }
 
 /// Reads shared memory for the tensor core; notes the first bytes that nothing wrote.
-fn reader<'a>(
+pub(super) fn reader<'a>(
     smem: &'a Smem,
     unwritten: &'a mut Option<u32>,
 ) -> impl FnMut(u32, &mut [u8]) -> Result<(), Fault> + 'a {

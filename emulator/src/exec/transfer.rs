@@ -112,7 +112,8 @@ impl Cluster<'_> {
                 let text = format!("nothing has written all of {}", self.global(a).describe(a, 16));
                 self.report(FindingKind::UninitialisedGlobal, at, text);
             }
-            self.complete_tx(*mbar, map.transaction_bytes(), at);
+            let rows = if map.gathers(coords) { 4 } else { 1 };
+            self.complete_tx(*mbar, rows * map.transaction_bytes(), at);
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ mod alu;
 mod asynchronous;
 mod control;
 mod convert;
+mod matrix;
 mod memory;
 pub(crate) mod module;
 mod scope;
@@ -76,6 +77,7 @@ fn table() -> &'static Table<LowerFn> {
             warp::FORMS,
             asynchronous::FORMS,
             tensor::FORMS,
+            matrix::FORMS,
         ])
     })
 }
