@@ -70,6 +70,28 @@ pub enum Schedule {
 /// Called from worker threads after a cluster has finished: CTAs done, CTAs in all.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
+/// One executed PTX instruction of a traced warp.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step<'a> {
+    /// Line of the PTX file, from 1.
+    pub line: u32,
+    /// That line.
+    pub text: &'a str,
+    /// Lanes that executed it, bit i for lane i; 0 when its guard was false in all.
+    pub active: u32,
+}
+
+/// A warp to follow, and who is told of each of its instructions.
+#[derive(Clone, Copy)]
+pub struct Trace<'a> {
+    /// CTA in the grid.
+    pub cta: [u32; 3],
+    /// Warp in the CTA.
+    pub warp: u32,
+    /// Called from a worker thread, in program order.
+    pub sink: &'a (dyn Fn(Step<'_>) + Sync),
+}
+
 /// How to run.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
@@ -86,6 +108,8 @@ pub struct Options<'a> {
     /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
     /// ends here.
     pub instruction_limit: u64,
+    /// A warp whose instructions are reported.
+    pub trace: Option<Trace<'a>>,
 }
 
 impl Default for Options<'_> {
@@ -97,6 +121,7 @@ impl Default for Options<'_> {
             progress: None,
             mma_arithmetic: Arithmetic::Hardware,
             instruction_limit: 1_000_000_000,
+            trace: None,
         }
     }
 }
@@ -214,6 +239,52 @@ fn check_shape(program: &Program, launch: &Launch) -> Result<(), LaunchError> {
 }
 
 impl Module {
+    /// Checks a launch as [`Module::run`] does, without running it.
+    ///
+    /// # Errors
+    /// [`LaunchError`] for a launch that a device would refuse.
+    pub fn check(&self, entry: &str, launch: &Launch) -> Result<(), LaunchError> {
+        self.admit(entry, launch).map(|_| ())
+    }
+
+    /// The kernel of a legal launch, and the bytes of its parameters.
+    fn admit(&self, entry: &str, launch: &Launch) -> Result<(&Program, Vec<u8>), LaunchError> {
+        let Some(program) = self.program(entry) else {
+            return Err(LaunchError::NoSuchEntry {
+                name: entry.to_owned(),
+                available: self.entries().map(str::to_owned).collect(),
+            });
+        };
+        check_shape(program, launch)?;
+        if program.params.len() != launch.args.len() {
+            return Err(LaunchError::ArgumentCount {
+                expected: program.params.len(),
+                found: launch.args.len(),
+            });
+        }
+        let mut params = vec![0u8; program.param_bytes as usize];
+        for (index, (p, arg)) in program.params.iter().zip(&launch.args).enumerate() {
+            let bytes = arg.bytes();
+            if bytes.len() != p.bytes as usize {
+                return Err(LaunchError::ArgumentSize {
+                    index,
+                    name: p.name.clone(),
+                    expected: p.bytes,
+                    found: bytes.len() as u32,
+                });
+            }
+            let at = p.offset as usize;
+            params[at..at + bytes.len()].copy_from_slice(&bytes);
+        }
+        let fixed = program.static_end - crate::program::SMEM_BASE;
+        let end = u64::from(dynamic_base(program)) + u64::from(launch.dynamic_smem);
+        let used = if launch.dynamic_smem == 0 { u64::from(program.static_end) } else { end };
+        if used > u64::from(MAX_SMEM) + u64::from(crate::program::SMEM_BASE) {
+            return Err(LaunchError::SharedMemory { fixed, dynamic: launch.dynamic_smem, end });
+        }
+        Ok((program, params))
+    }
+
     /// Runs a kernel over a whole grid.
     ///
     /// Buffers of `memory` hold its results afterwards. The kernel sees `.global` variables of the
@@ -266,39 +337,7 @@ impl Module {
         memory: &GlobalMemory,
         options: &Options<'_>,
     ) -> Result<Report, LaunchError> {
-        let Some(program) = self.program(entry) else {
-            return Err(LaunchError::NoSuchEntry {
-                name: entry.to_owned(),
-                available: self.entries().map(str::to_owned).collect(),
-            });
-        };
-        check_shape(program, launch)?;
-        if program.params.len() != launch.args.len() {
-            return Err(LaunchError::ArgumentCount {
-                expected: program.params.len(),
-                found: launch.args.len(),
-            });
-        }
-        let mut params = vec![0u8; program.param_bytes as usize];
-        for (index, (p, arg)) in program.params.iter().zip(&launch.args).enumerate() {
-            let bytes = arg.bytes();
-            if bytes.len() != p.bytes as usize {
-                return Err(LaunchError::ArgumentSize {
-                    index,
-                    name: p.name.clone(),
-                    expected: p.bytes,
-                    found: bytes.len() as u32,
-                });
-            }
-            let at = p.offset as usize;
-            params[at..at + bytes.len()].copy_from_slice(&bytes);
-        }
-        let fixed = program.static_end - crate::program::SMEM_BASE;
-        let end = u64::from(dynamic_base(program)) + u64::from(launch.dynamic_smem);
-        let used = if launch.dynamic_smem == 0 { u64::from(program.static_end) } else { end };
-        if used > u64::from(MAX_SMEM) + u64::from(crate::program::SMEM_BASE) {
-            return Err(LaunchError::SharedMemory { fixed, dynamic: launch.dynamic_smem, end });
-        }
+        let (program, params) = self.admit(entry, launch)?;
         crate::exec::run(self, program, launch, params, memory, options)
     }
 }

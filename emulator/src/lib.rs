@@ -15,13 +15,17 @@
 //! | `memory` | global and shared memory with written-byte tracking |
 //! | [`engine`] | tensor maps, descriptors, tensor memory, matrix arithmetic |
 //! | `exec` | clusters, warps, barriers and asynchronous engines |
+//! | [`launch_file`] | launches as TOML |
+//! | [`command`] | the `emulate` command |
 
+pub mod command;
 pub mod engine;
 mod exec;
 mod finding;
 mod isa;
 mod lanes;
 mod launch;
+pub mod launch_file;
 mod lower;
 mod memory;
 mod module;
@@ -32,6 +36,7 @@ pub use engine::mma::Arithmetic;
 pub use engine::swizzle::SwizzleMode;
 pub use engine::tensor_map::{DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams};
 pub use finding::{Finding, FindingKind, Report, Stats};
-pub use launch::{Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule};
+pub use launch::{Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule, Step, Trace};
+pub use launch_file::LaunchFile;
 pub use memory::{Buffer, GlobalMemory};
 pub use module::{Module, Parameter, ParseError, ParseErrors};

@@ -70,24 +70,7 @@ impl Module {
     /// is wrong or not supported. Nothing needs to run for that.
     pub fn parse(name: &str, text: &str) -> Result<Module, ParseErrors> {
         let (ast, syntax) = parse(text);
-        let fail = |errors: Vec<(u32, String)>| {
-            ParseErrors(
-                errors
-                    .into_iter()
-                    .map(|(line, message)| ParseError {
-                        file: name.to_owned(),
-                        line,
-                        text: text
-                            .lines()
-                            .nth((line as usize).saturating_sub(1))
-                            .unwrap_or("")
-                            .trim()
-                            .to_owned(),
-                        message,
-                    })
-                    .collect(),
-            )
-        };
+        let fail = |errors| ParseErrors(located(name, text, errors));
         if !syntax.is_empty() {
             return Err(fail(syntax.into_iter().map(|e| (e.line, e.message)).collect()));
         }
@@ -100,6 +83,20 @@ impl Module {
             version: ast.version,
             target: ast.target.iter().map(|&t| t.to_owned()).collect(),
         })
+    }
+
+    /// Everything in PTX text that is malformed or not supported, in order of lines; empty if
+    /// [`Module::parse`] would take it.
+    ///
+    /// Unlike [`Module::parse`], this looks at instructions even where the syntax of others is wrong, and
+    /// into device functions that no kernel calls.
+    pub fn problems(name: &str, text: &str) -> Vec<ParseError> {
+        let (ast, syntax) = parse(text);
+        let mut errors: Vec<(u32, String)> = syntax.into_iter().map(|e| (e.line, e.message)).collect();
+        errors.extend(module::problems(&ast));
+        errors.sort();
+        errors.dedup();
+        located(name, text, errors)
     }
 
     /// Names of the kernels, in order of the text.
@@ -135,4 +132,19 @@ impl Module {
     pub(crate) fn line(&self, line: u32) -> &str {
         (line as usize).checked_sub(1).and_then(|i| self.lines.get(i)).map_or("", String::as_str)
     }
+}
+
+/// Errors with the lines they are about.
+fn located(name: &str, text: &str, errors: Vec<(u32, String)>) -> Vec<ParseError> {
+    let lines: Vec<&str> = if errors.is_empty() { Vec::new() } else { text.lines().collect() };
+    let line_of = |n: u32| (n as usize).checked_sub(1).and_then(|i| lines.get(i)).map_or("", |l| l.trim());
+    errors
+        .into_iter()
+        .map(|(line, message)| ParseError {
+            file: name.to_owned(),
+            line,
+            text: line_of(line).to_owned(),
+            message,
+        })
+        .collect()
 }

@@ -4,7 +4,7 @@ use super::report::Origin;
 use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
 use super::step::Flow;
 use crate::finding::FindingKind;
-use crate::launch::Schedule;
+use crate::launch::{Schedule, Step};
 use std::sync::atomic::Ordering;
 
 /// Instructions a warp may execute in one turn.
@@ -185,6 +185,8 @@ impl Cluster<'_> {
         let lowest =
             w.groups.iter().filter(|o| matches!(o.wait, Wait::No)).map(|o| o.pc).min().unwrap_or(u32::MAX);
         let mut first = true;
+        let trace = self.run.options.trace.filter(|t| t.warp == w.index && t.cta == self.ctas[c].id);
+        let mut traced = None;
         loop {
             if self.executed >= end {
                 if !alone {
@@ -218,6 +220,15 @@ impl Cluster<'_> {
                     g.mask & w.pred(p)
                 }
             };
+            if let Some(trace) = trace {
+                // A line may be several operations, and an instruction that waited is met again.
+                let again = g.resumed || traced == Some((g.pc.wrapping_sub(1), inst.line));
+                traced = Some((g.pc, inst.line));
+                if !again {
+                    let text = self.run.module.line(inst.line);
+                    (trace.sink)(Step { line: inst.line, text, active: m });
+                }
+            }
             if m == 0 {
                 g.pc += 1;
                 (g.resumed, g.timed_out) = (false, false);

@@ -69,6 +69,16 @@ fn size_of(v: &Var<'_>) -> Result<(u64, u32), String> {
 
 /// Lowers a parsed module.
 pub(crate) fn lower(ast: &ModuleAst<'_>) -> Result<Lowered, Vec<LineError>> {
+    let (lowered, errors) = lower_with(ast, false);
+    if errors.is_empty() { Ok(lowered) } else { Err(errors) }
+}
+
+/// What is wrong with a module, device functions that no kernel calls included.
+pub(crate) fn problems(ast: &ModuleAst<'_>) -> Vec<LineError> {
+    lower_with(ast, true).1
+}
+
+fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) {
     let mut errors = Vec::new();
     let mut globals: HashMap<&str, Symbol> = HashMap::new();
     let mut image: Vec<u8> = Vec::new();
@@ -122,12 +132,30 @@ pub(crate) fn lower(ast: &ModuleAst<'_>) -> Result<Lowered, Vec<LineError>> {
         let program = kernel(f, &globals, &functions, &mut matched, &mut errors);
         kernels.push((f.name.to_owned(), program));
     }
-    if errors.is_empty() {
-        return Ok(Lowered { kernels, image });
+    if uncalled {
+        // All in one program that is never run. What kernels call is found twice, and kept once.
+        let mut lw = Lower::new(&globals, &functions);
+        lw.open_scope();
+        for f in ast.functions.iter().filter(|f| !f.entry && f.body.is_some()) {
+            if lw.callees.known.contains_key(f.name) {
+                continue;
+            }
+            match (place_formals(&mut lw, &f.returns), place_formals(&mut lw, &f.params)) {
+                (Ok(returns), Ok(params)) => {
+                    lw.callees.known.insert(f.name, Callee { returns, params, pc: None });
+                    lw.callees.waiting.push(f.name);
+                }
+                (Err(e), _) | (_, Err(e)) => errors.push((f.line, e)),
+            }
+            while let Some(name) = lw.callees.waiting.pop() {
+                function(&mut lw, name, &mut matched, &mut errors);
+            }
+        }
+        finish(&mut lw, &mut errors);
     }
     errors.sort();
     errors.dedup();
-    Err(errors)
+    (Lowered { kernels, image }, errors)
 }
 
 fn initialise(

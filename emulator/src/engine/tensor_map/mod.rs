@@ -410,17 +410,18 @@ impl TensorMapParams {
 
     /// Rows of a box.
     pub(crate) fn rows(&self) -> u32 {
-        (1..self.rank()).map(|d| self.taken(d)).product()
+        // 256 to the fourth is one more than a u32 holds; such a box fits nowhere anyway.
+        (1..self.rank()).map(|d| self.taken(d)).fold(1, u32::saturating_mul)
     }
 
     /// Bytes that a load of one box reports to its mbarrier (`complete_tx`): the payload of the
     /// whole box, whether or not it lies inside the tensor, padding not counted.
     pub fn transaction_bytes(&self) -> u32 {
-        self.box_dims[0] * self.data_type.bits() / 8 * self.rows()
+        (self.box_dims[0] * self.data_type.bits() / 8).saturating_mul(self.rows())
     }
 
     /// Bytes of shared memory from a box's first to its last, padding included.
     pub fn shared_bytes(&self) -> u32 {
-        self.shared_row_bytes() * self.rows()
+        self.shared_row_bytes().saturating_mul(self.rows())
     }
 }

@@ -1,0 +1,82 @@
+//! The keys of a launch file as TOML has them, before their values are looked at.
+//!
+//! Every value carries its place in the text. A key that is not here is an error that lists these.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// An integer of any range that TOML can write.
+pub(crate) type Integer = Spanned<i128>;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct File {
+    pub ptx: Spanned<String>,
+    pub kernel: Spanned<String>,
+    pub grid: Spanned<Vec<Integer>>,
+    pub block: Spanned<Vec<Integer>>,
+    pub cluster: Option<Spanned<Vec<Integer>>>,
+    pub dynamic_smem: Option<Integer>,
+    #[serde(default)]
+    pub buffers: BTreeMap<String, Spanned<BufferTable>>,
+    #[serde(default)]
+    pub params: Vec<Spanned<Param>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct BufferTable {
+    pub file: Option<Spanned<String>>,
+    pub bytes: Option<Integer>,
+    pub fill: Option<Integer>,
+}
+
+/// A parameter, or a field of a struct: exactly one of the kinds.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Param {
+    /// Of a pointer: bytes into the buffer. Of a field: bytes into the struct.
+    pub offset: Option<Integer>,
+    /// Of a field that is a pointer: bytes into the buffer.
+    pub pointer_offset: Option<Integer>,
+    pub pointer: Option<Spanned<String>>,
+    pub null: Option<Spanned<bool>>,
+    pub u8: Option<Integer>,
+    pub u16: Option<Integer>,
+    pub u32: Option<Integer>,
+    pub i32: Option<Integer>,
+    pub u64: Option<Integer>,
+    pub i64: Option<Integer>,
+    pub f32: Option<Spanned<f64>>,
+    pub f64: Option<Spanned<f64>>,
+    pub hex: Option<Spanned<String>>,
+    pub tensor_map: Option<Spanned<TensorMapTable>>,
+    #[serde(rename = "struct")]
+    pub structure: Option<Spanned<StructTable>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StructTable {
+    pub size: Integer,
+    #[serde(default)]
+    pub fields: Vec<Spanned<Param>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TensorMapTable {
+    pub buffer: Option<Spanned<String>>,
+    pub offset: Option<Integer>,
+    pub data_type: Option<Spanned<String>>,
+    pub dims: Option<Spanned<Vec<Integer>>>,
+    pub strides: Option<Spanned<Vec<Integer>>>,
+    #[serde(rename = "box")]
+    pub box_dims: Option<Spanned<Vec<Integer>>>,
+    pub element_strides: Option<Spanned<Vec<Integer>>>,
+    pub interleave: Option<Spanned<String>>,
+    pub swizzle: Option<Spanned<String>>,
+    pub l2_promotion: Option<Spanned<String>>,
+    pub oob_fill: Option<Spanned<String>>,
+}

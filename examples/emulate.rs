@@ -1,0 +1,115 @@
+//! Runs any PTX on the emulated GPU, from a launch file, and reports what is wrong with it.
+//!
+//! ```text
+//! cargo run --release --example emulate -- LAUNCH.toml --out results
+//! cargo run --release --example emulate -- LAUNCH.toml --seeds 64
+//! cargo run --release --example emulate -- --check KERNEL.ptx OTHER.ptx
+//! ```
+//!
+//! Exit status: 0 for no finding, 1 for findings (or PTX that cannot run), 2 for bad input, in which
+//! case no file was written.
+
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
+use silumin_emulator::Schedule;
+use silumin_emulator::command::{Request, Schedules, TraceTarget, execute};
+use std::io::{stderr, stdout};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match request(&command().get_matches()) {
+        Ok(request) => ExitCode::from(execute(&request, &mut stdout().lock(), &mut stderr())),
+        Err(message) => command().error(ErrorKind::ArgumentConflict, message).exit(),
+    }
+}
+
+/// The flags.
+pub fn command() -> Command {
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    Command::new("emulate")
+        .about("Runs PTX of any compiler on the emulated GPU, and reports what is wrong with it")
+        .after_help(
+            "Exit status: 0 no finding; 1 findings, or PTX that cannot run; 2 bad input, no file written",
+        )
+        .arg(
+            Arg::new("launch")
+                .value_name("LAUNCH.toml")
+                .help("the kernel, its grid, buffers and parameters")
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            option("check", "FILE.ptx", "only list what in these files is malformed or not supported")
+                .num_args(1..)
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .group(ArgGroup::new("input").args(["launch", "check"]).required(true))
+        .arg(
+            option("out", "DIR", "write every buffer to DIR/NAME.bin (of the first schedule)")
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("print one JSON document with findings and statistics, and nothing else"),
+        )
+        .arg(
+            option("seed", "N", "run the random schedule of this seed, as --seeds reported it")
+                .value_parser(value_parser!(u64))
+                .conflicts_with("seeds"),
+        )
+        .arg(
+            option("seeds", "N", "run all early, all late and seeds 0 to N - 1; compare their outputs")
+                .value_parser(value_parser!(u64)),
+        )
+        .arg(
+            option("schedule", "WHEN", "when asynchronous work completes [default: early]")
+                .value_parser(["early", "late", "random"])
+                .conflicts_with("seeds"),
+        )
+        .arg(
+            option(
+                "trace",
+                "WARP",
+                "print what a warp executes to stderr: WARP of CTA 0, CTA:WARP or X,Y,Z:WARP",
+            )
+            .value_parser(|text: &str| text.parse::<TraceTarget>()),
+        )
+        .arg(
+            option("threads", "N", "host threads; 0 is one a core")
+                .default_value("0")
+                .value_parser(value_parser!(usize)),
+        )
+}
+
+/// What the flags ask for.
+pub fn request(matches: &ArgMatches) -> Result<Request, String> {
+    let json = matches.get_flag("json");
+    if let Some(files) = matches.get_many::<PathBuf>("check") {
+        return Ok(Request::Check { files: files.cloned().collect(), json });
+    }
+    let seed = matches.get_one::<u64>("seed").copied();
+    let schedule = match (matches.get_one::<String>("schedule").map(String::as_str), seed) {
+        (Some("random") | None, Some(seed)) => Schedule::Random(seed),
+        (Some("random"), None) => Schedule::Random(0),
+        (Some("late"), None) => Schedule::Late,
+        (Some("early") | None, None) => Schedule::Early,
+        (Some(other), _) => {
+            return Err(format!("--seed goes with `--schedule random` or alone; `{other}` has no seed"));
+        }
+    };
+    Ok(Request::Run {
+        launch: matches.get_one::<PathBuf>("launch").cloned().unwrap_or_default(),
+        out: matches.get_one::<PathBuf>("out").cloned(),
+        schedules: match matches.get_one::<u64>("seeds") {
+            Some(&n) => Schedules::Seeds(n),
+            None => Schedules::One(schedule),
+        },
+        trace: matches.get_one::<TraceTarget>("trace").copied(),
+        threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
+        json,
+    })
+}
