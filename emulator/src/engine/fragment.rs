@@ -136,18 +136,23 @@ pub fn unpack(registers: &[Lanes], rows: usize, k: usize, kind: Kind) -> Vec<u64
     out
 }
 
+/// Accumulator `i` of every lane: (lane, i, its place in a row-by-row matrix).
+fn places(shape: Shape) -> impl Iterator<Item = (usize, usize, usize)> {
+    let count = shape.m * shape.n / 32;
+    (0..32).flat_map(move |lane| (0..count).map(move |i| (lane, i))).map(move |(lane, i)| {
+        let (row, column) = accumulator(lane, i);
+        (lane, i, row * shape.n + column)
+    })
+}
+
 /// Accumulators of a fragment as words, row by row.
 fn words(registers: &[Lanes], shape: Shape, half: bool) -> Vec<u64> {
     let mut out = vec![0; shape.m * shape.n];
-    let count = shape.m * shape.n / 32;
-    for lane in 0..32 {
-        for i in 0..count {
-            let (row, column) = accumulator(lane, i);
-            out[row * shape.n + column] = match half {
-                true => registers[i / 2][lane] >> (16 * (i % 2)) & 0xffff,
-                false => registers[i][lane],
-            };
-        }
+    for (lane, i, at) in places(shape) {
+        out[at] = match half {
+            true => registers[i / 2][lane] >> (16 * (i % 2)) & 0xffff,
+            false => registers[i][lane],
+        };
     }
     out
 }
@@ -156,14 +161,10 @@ fn words(registers: &[Lanes], shape: Shape, half: bool) -> Vec<u64> {
 fn registers(words: &[u64], shape: Shape, half: bool) -> Vec<Lanes> {
     let count = shape.m * shape.n / 32;
     let mut out = vec![[0; 32]; if half { count / 2 } else { count }];
-    for lane in 0..32 {
-        for i in 0..count {
-            let (row, column) = accumulator(lane, i);
-            let word = words[row * shape.n + column];
-            match half {
-                true => out[i / 2][lane] |= (word & 0xffff) << (16 * (i % 2)),
-                false => out[i][lane] = word,
-            }
+    for (lane, i, at) in places(shape) {
+        match half {
+            true => out[i / 2][lane] |= (words[at] & 0xffff) << (16 * (i % 2)),
+            false => out[i][lane] = words[at],
         }
     }
     out

@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// A `wgmma.mma_async` that no wait has covered.
 #[derive(Debug)]
 pub(crate) struct PendingWgmma {
-    op: Arc<Wgmma>,
+    pub op: Arc<Wgmma>,
     /// Group that it belongs to.
     group: u32,
     /// Descriptors of A (0 if A is in registers) and B, and scale-d, as at the issue.
@@ -27,6 +27,10 @@ pub(crate) struct PendingWgmma {
     b: u64,
     scale_d: bool,
     line: u32,
+    /// Lanes that execute it.
+    pub mask: u32,
+    /// First use of a result before the wait.
+    pub used: Option<super::results::EarlyUse>,
     /// The product has been made.
     done: bool,
 }
@@ -47,8 +51,7 @@ impl<'r> Cluster<'r> {
             Op::WarpMma(mma) => {
                 let [a, b, c] = [&mma.a, &mma.b, &mma.c]
                     .map(|list| list.iter().map(|&s| self.read(x, w, s)).collect::<Vec<Lanes>>());
-                let d =
-                    fragment::mma(mma.shape, mma.kind, self.run.options.mma_arithmetic, &a, &b, &c);
+                let d = fragment::mma(mma.shape, mma.kind, self.run.options.mma_arithmetic, &a, &b, &c);
                 for (slot, v) in mma.d.iter().zip(&d) {
                     w.set(*slot, x.m, v);
                 }
@@ -123,6 +126,8 @@ impl<'r> Cluster<'r> {
             b,
             scale_d: scale_d == 1,
             line: x.line,
+            mask: x.m,
+            used: None,
             done: false,
         });
         let now = match self.run.options.schedule {
@@ -137,7 +142,7 @@ impl<'r> Cluster<'r> {
     }
 
     /// Makes the first `count` products of a warp, those that have not been made.
-    fn wgmma_run(&mut self, c: usize, w: &mut Warp, count: usize) {
+    pub(super) fn wgmma_run(&mut self, c: usize, w: &mut Warp, count: usize) {
         for i in 0..count.min(w.wgmma.len()) {
             let p = &mut w.wgmma[i];
             if std::mem::replace(&mut p.done, true) {
@@ -152,7 +157,9 @@ impl<'r> Cluster<'r> {
                 n: op.n,
                 a: match &op.a {
                     WgmmaA::Smem(_) => OperandA::Smem(a),
-                    WgmmaA::Registers(slots) => OperandA::Registers(slots.iter().map(|&s| lanes(s)).collect()),
+                    WgmmaA::Registers(slots) => {
+                        OperandA::Registers(slots.iter().map(|&s| lanes(s)).collect())
+                    }
                 },
                 b,
                 a_major: op.a_major,
@@ -161,8 +168,7 @@ impl<'r> Cluster<'r> {
                 warp: w.index % 4,
             };
             let zero = [0; 32];
-            let mut d: Vec<Lanes> =
-                op.d.iter().map(|&s| if scale_d { lanes(s) } else { zero }).collect();
+            let mut d: Vec<Lanes> = op.d.iter().map(|&s| if scale_d { lanes(s) } else { zero }).collect();
             let mut unwritten = None;
             let result = {
                 let mut read = super::tensor::reader(&self.ctas[c].smem, &mut unwritten);

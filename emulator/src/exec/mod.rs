@@ -10,6 +10,7 @@
 //! - `queue`: asynchronous operations and when they complete
 //! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
 //! - `matrix`: `mma.sync` and `wgmma`
+//! - `results`: registers whose values arrive late
 //! - `tensor`: tensor memory and matrix products
 //! - `report`: findings
 //!
@@ -23,6 +24,7 @@ mod matrix;
 mod mbarrier;
 mod queue;
 mod report;
+mod results;
 mod schedule;
 mod state;
 mod step;

@@ -67,6 +67,12 @@ pub(crate) struct TmemLoad {
     /// Values, when they were read at the issue.
     pub values: Option<Vec<[u32; 32]>>,
     pub line: u32,
+    /// Lanes that execute it.
+    pub mask: u32,
+    /// The registers have their values.
+    pub arrived: bool,
+    /// First use before the wait.
+    pub used: Option<super::results::EarlyUse>,
 }
 
 /// A `tcgen05.st` before its wait.

@@ -150,6 +150,12 @@ impl<'r> Cluster<'r> {
     /// Executes one instruction for the lanes of `m`.
     pub(super) fn execute(&mut self, c: usize, w: &mut Warp, g: &mut Group, m: u32, inst: &'r Inst) -> Flow {
         let x = Ctx { c, m, line: inst.line };
+        if !w.loads.is_empty() || !w.wgmma.is_empty() {
+            self.settle(x, w, &inst.op);
+            if self.fatal {
+                return Flow::Stop;
+            }
+        }
         let p = self.run.program;
         let mut out: Lanes = [0; 32];
         match &inst.op {
@@ -247,20 +253,24 @@ impl<'r> Cluster<'r> {
                 let per = (64 / bits).min(s.len() as u32) as usize;
                 for (k, d) in d.iter().enumerate() {
                     out = [0; 32];
+                    // Compilers pack undefined halves that nothing uses; one defined part is enough.
+                    let mut known = 0;
                     for (j, s) in s.iter().skip(k * per).take(per).enumerate() {
-                        self.check(x, w, *s);
+                        known |= self.known(x, w, *s);
                         let v = w.lanes(p, *s);
                         for i in 0..32 {
                             out[i] |= v[i] << (j as u32 * bits);
                         }
                     }
                     w.set(*d, m, &out);
+                    w.forget(*d, m & !known);
                 }
             }
             Op::Unpack { d, s, bits } => {
                 let per = (64 / bits).max(1) as usize;
                 let mask = if *bits == 64 { u64::MAX } else { (1 << bits) - 1 };
-                let values: Vec<Lanes> = s.iter().map(|s| self.read(x, w, *s)).collect();
+                let known: Vec<u32> = s.iter().map(|s| self.known(x, w, *s)).collect();
+                let values: Vec<Lanes> = s.iter().map(|s| *w.lanes(p, *s)).collect();
                 for (j, d) in d.iter().enumerate() {
                     let Some(v) = values.get(j / per) else {
                         continue;
@@ -269,6 +279,7 @@ impl<'r> Cluster<'r> {
                         out[i] = v[i] >> ((j % per) as u32 * bits) & mask;
                     }
                     w.set(*d, m, &out);
+                    w.forget(*d, m & !known[j / per]);
                 }
             }
             Op::Setp { f, p: pd, q, a, b, combine } => {

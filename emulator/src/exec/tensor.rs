@@ -188,7 +188,10 @@ impl<'r> Cluster<'r> {
                     return Flow::Stop;
                 }
                 let values = now.then_some(values);
-                w.loads.push(TmemLoad { dst: dst.clone(), transfer, values, line: x.line });
+                let (line, mask) = (x.line, x.m);
+                let load =
+                    TmemLoad { dst: dst.clone(), transfer, values, line, mask, arrived: false, used: None };
+                w.loads.push(load);
             }
             Op::TcStore { at: address, shape, repeat, packed, split, src } => {
                 let a = self.addresses(x, w, *address, Space::SharedCta);
@@ -213,28 +216,42 @@ impl<'r> Cluster<'r> {
                 self.progress += 1;
             }
             Op::TcWait { load: true } => {
-                for l in std::mem::take(&mut w.loads) {
-                    let values = match l.values {
-                        Some(v) => v,
-                        None => {
-                            let mut v = vec![[0u32; 32]; l.dst.len()];
-                            if let Err(e) = self.ctas[x.c].tmem.load_warp(&l.transfer, &mut v) {
-                                let at = Origin { line: l.line, ..at };
-                                self.tmem_error(at, "tcgen05.ld (values read at its wait)", e);
-                                return Flow::Stop;
-                            }
-                            v
-                        }
-                    };
-                    for (&d, v) in l.dst.iter().zip(&values) {
-                        w.set(d, x.m, &v.map(u64::from));
+                for i in 0..w.loads.len() {
+                    self.arrive(x, w, i);
+                    if self.fatal {
+                        return Flow::Stop;
                     }
                 }
+                w.loads.clear();
             }
             Op::TcWait { load: false } => self.flush_tmem(x.c, w),
             _ => {}
         }
         if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    /// Gives the registers of a `tcgen05.ld` their values, if they have not got them.
+    pub(super) fn arrive(&mut self, x: Ctx, w: &mut Warp, index: usize) {
+        let l = &mut w.loads[index];
+        if std::mem::replace(&mut l.arrived, true) {
+            return;
+        }
+        let (dst, mask, line) = (l.dst.clone(), l.mask, l.line);
+        let values = match l.values.take() {
+            Some(v) => v,
+            None => {
+                let mut v = vec![[0u32; 32]; dst.len()];
+                if let Err(e) = self.ctas[x.c].tmem.load_warp(&l.transfer, &mut v) {
+                    let at = Origin::of(x.c, w, None, line);
+                    self.tmem_error(at, "tcgen05.ld (values read at its wait)", e);
+                    return;
+                }
+                v
+            }
+        };
+        for (&d, v) in dst.iter().zip(&values) {
+            w.set(d, mask, &v.map(u64::from));
+        }
     }
 
     /// Whether an operation that may happen late happens at its issue.

@@ -257,7 +257,10 @@ fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
     let mbar = lw.addr(c.op(2)?)?;
     let mask = mask(lw, c, 3)?;
     let pair = c.mods.has("cta_group::2");
-    done(lw, Op::TensorLoad(Box::new(TensorCopy { smem, map: at, coords, mbar, mask, pair, gather: gather(c) })))
+    done(
+        lw,
+        Op::TensorLoad(Box::new(TensorCopy { smem, map: at, coords, mbar, mask, pair, gather: gather(c) })),
+    )
 }
 
 fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -265,14 +268,30 @@ fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Stri
     let (at, coords) = map(lw, c, 0)?;
     let smem = lw.addr(c.op(1)?)?;
     let reduce = if c.mods.get("atomop").is_some() { Some(reduction(c)?) } else { None };
-    let copy = Box::new(TensorCopy { smem, map: at, coords, mbar: NO_ADDR, mask: SINK, pair: false, gather: gather(c) });
+    let copy = Box::new(TensorCopy {
+        smem,
+        map: at,
+        coords,
+        mbar: NO_ADDR,
+        mask: SINK,
+        pair: false,
+        gather: gather(c),
+    });
     done(lw, Op::TensorStore { copy, reduce })
 }
 
 fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(1..=2)?;
     let (at, coords) = map(lw, c, 0)?;
-    let copy = TensorCopy { smem: NO_ADDR, map: at, coords, mbar: NO_ADDR, mask: SINK, pair: false, gather: gather(c) };
+    let copy = TensorCopy {
+        smem: NO_ADDR,
+        map: at,
+        coords,
+        mbar: NO_ADDR,
+        mask: SINK,
+        pair: false,
+        gather: gather(c),
+    };
     done(lw, Op::TensorPrefetch(Box::new(copy)))
 }
 

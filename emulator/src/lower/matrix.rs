@@ -184,7 +184,12 @@ fn wgmma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let kind = kind(c, ty(0), ty(1), ty(2))?;
     let k = 256 / kind.bits() as usize;
     let few = matches!(kind, Kind::Integer { .. } | Kind::Bits { .. }) && s.n > 24 && !s.n.is_multiple_of(16);
-    if s.k != k || kind.bits() == 4 || kind == Kind::Double || s.n % 8 != 0 || !(8..=256).contains(&s.n) || few
+    if s.k != k
+        || kind.bits() == 4
+        || kind == Kind::Double
+        || s.n % 8 != 0
+        || !(8..=256).contains(&s.n)
+        || few
     {
         return Err(format!("shape m64n{}k{} of these elements does not exist", s.n, s.k));
     }

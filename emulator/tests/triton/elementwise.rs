@@ -27,9 +27,8 @@ fn erf(x: f64) -> f64 {
 fn gelu() {
     let (bytes, x) = Numbers(2).reals(F16, 1000, -4.0, 4.0);
     let exact: Vec<f64> = x.iter().map(|x| 0.5 * x * (1.0 + erf(x * 0.5f64.sqrt()))).collect();
-    let by_tanh = |x: &f64| {
-        0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh())
-    };
+    let by_tanh =
+        |x: &f64| 0.5 * x * (1.0 + ((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x)).tanh());
     let approx: Vec<f64> = x.iter().map(by_tanh).collect();
     run("gelu", &[("x", &bytes)], |out| {
         close(out, "out_erf", F32, &exact, 1e-6, 1e-6);
@@ -83,7 +82,10 @@ fn functions() {
         for (r, f) in f.iter().enumerate() {
             for (i, &x) in x.iter().enumerate() {
                 let (got, want) = (rows[r * 128 + i], f(x));
-                assert!((got - want).abs() <= 3e-6 * want.abs() + 1e-6, "row {r}: f({x}) = {got}, not {want}");
+                assert!(
+                    (got - want).abs() <= 3e-6 * want.abs() + 1e-6,
+                    "row {r}: f({x}) = {got}, not {want}"
+                );
             }
         }
     });
@@ -147,8 +149,7 @@ fn integers() {
         |a, b| (i64::from(a) * 1_000_003 / i64::from(b)) as i32,
         |a, b| if a > b { a } else { b.wrapping_neg() },
     ];
-    let want: Vec<i32> =
-        f.iter().flat_map(|f| x.iter().zip(&y).map(move |(&a, &b)| f(a, b))).collect();
+    let want: Vec<i32> = f.iter().flat_map(|f| x.iter().zip(&y).map(move |(&a, &b)| f(a, b))).collect();
     run("integers", &[("x", &bx), ("y", &by)], |out| equal(out, "out", &want));
 }
 
@@ -261,8 +262,7 @@ fn dropout() {
         let word = if word < 0 { -word - 1 } else { word };
         word as f32 * 4.656_612_7e-10 > 0.25
     };
-    let want: Vec<f64> =
-        x.iter().enumerate().map(|(i, x)| if keep(i) { x / 0.75 } else { 0.0 }).collect();
+    let want: Vec<f64> = x.iter().enumerate().map(|(i, x)| if keep(i) { x / 0.75 } else { 0.0 }).collect();
     assert!((500..900).contains(&want.iter().filter(|v| **v != 0.0).count()));
     run("dropout", &[("x", &bytes)], |out| close(out, "out", F32, &want, 2e-7, 0.0));
 }

@@ -25,8 +25,7 @@ impl Product {
         let &Product { m, n, k, input, output, .. } = self;
         let mut r = Numbers(31 + (m * n + k) as u64);
         let limit = if input == S8 { 127.0 } else { 1.0 };
-        let ((ba, a), (bb, b)) =
-            (r.reals(input, m * k, -limit, limit), r.reals(input, k * n, -limit, limit));
+        let ((ba, a), (bb, b)) = (r.reals(input, m * k, -limit, limit), r.reals(input, k * n, -limit, limit));
         let (mut want, mut slack) = (Vec::new(), Vec::new());
         for i in 0..m {
             for j in 0..n {

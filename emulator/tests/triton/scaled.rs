@@ -75,9 +75,9 @@ impl Case {
         let count = k / self.block;
         let mut r = Numbers(51);
         let ((ba, a), (bb, b)) = (elements(&mut r, self.a, m, k), elements(&mut r, self.b, n, k));
-        let ((ca, sa), (cb, sb)) = (scales(&mut r, self.scale, m * count), scales(&mut r, self.scale, n * count));
-        let (ca, cb) =
-            if self.blocked { (blocks(m, count, &ca), blocks(n, count, &cb)) } else { (ca, cb) };
+        let ((ca, sa), (cb, sb)) =
+            (scales(&mut r, self.scale, m * count), scales(&mut r, self.scale, n * count));
+        let (ca, cb) = if self.blocked { (blocks(m, count, &ca), blocks(n, count, &cb)) } else { (ca, cb) };
         let inputs = [("a", ba.as_slice()), ("b", &bb), ("sa", &ca), ("sb", &cb)];
         run(self.name, &inputs, |out| {
             let got = F32.decode_all(&out["c"]);

@@ -39,7 +39,9 @@ pub enum BoxError<E> {
         rank: usize,
     },
     /// A gather or scatter whose box is not one row.
-    #[error("the box has {rows} rows: .tile::gather4 and .tile::scatter4 take tensor maps with boxes of one row")]
+    #[error(
+        "the box has {rows} rows: .tile::gather4 and .tile::scatter4 take tensor maps with boxes of one row"
+    )]
     GatherBox {
         /// Rows of the box.
         rows: u32,
