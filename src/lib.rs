@@ -7,11 +7,10 @@
 //!
 //! ```
 //! use silumin::runtime::format::quantize::{TensorScale, quantize};
-//! use silumin::{Arch, Args, Device, DualGemm, Gate, Shape, Spec};
+//! use silumin::{Arch, Args, Device, Shape, dual_gemm};
 //!
 //! // At model load: the kernels for the shapes that will come.
-//! let gate: Gate = "silu(A @ B1) * (A @ B2)".parse()?;
-//! let swiglu = DualGemm::new(Spec::new(gate, &[Arch::Sm100a])?);
+//! let swiglu = dual_gemm!(<nvfp4 -> f16> silu(A @ B1) * (A @ B2));
 //! let device = Device::emulated(Arch::Sm100a);
 //! let (m, n, k) = (3, 8, 64);
 //! let kernels = swiglu.warmup(&device, &[Shape::new(m, n, k)])?;
@@ -36,6 +35,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! * [`dual_gemm!`]: the line, checked while it compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`runtime`]: devices, launches, number formats, reference mathematics and the checker;
 //!   [`Device`], [`DualGemm`], [`LoadedKernel`].

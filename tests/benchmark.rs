@@ -3,6 +3,9 @@
 //! The test suite runs the small shapes; `SILUMIN_FULL=1 cargo test --release --test benchmark -- --nocapture`
 //! runs all fourteen at full size.
 
+// `--nocapture` shows how far off each shape is.
+#![allow(clippy::print_stdout)]
+
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::Device;
 use silumin::runtime::gemm::DualGemm;

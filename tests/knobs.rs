@@ -8,8 +8,11 @@ use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::{Arch, Shape};
 
-/// A knob's value, and what must stand beside it for it to be legal.
-const VALUES: [(&str, &str, &[(&str, &str)]); 35] = [
+/// A knob and a value of it.
+type Value = (&'static str, &'static str);
+
+/// A knob, its value, and what must stand beside it for it to be legal.
+const VALUES: [(&str, &str, &[Value]); 35] = [
     ("tile", "auto", &[]),
     ("tile", "[128, 64, 256]", &[]),
     ("tile", "[128, 128, 64]", &[]),

@@ -67,6 +67,18 @@ pub enum Schedule {
     Random(u64),
 }
 
+/// When the registers of a `tcgen05.ld` may be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum TmemLoads {
+    /// After `tcgen05.wait::ld`, as the ISA says. Arithmetic, moves and stores that compilers put before
+    /// the wait take the value, and are a finding unless the wait follows before the thread
+    /// synchronises or exits; any other early use is a finding.
+    #[default]
+    Awaited,
+    /// At once, as if the assembler tracked the registers.
+    Interlocked,
+}
+
 /// Called from worker threads after a cluster has finished: CTAs done, CTAs in all.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
@@ -105,6 +117,8 @@ pub struct Options<'a> {
     pub progress: Option<Progress<'a>>,
     /// Sums of `tcgen05.mma`.
     pub mma_arithmetic: Arithmetic,
+    /// When results of `tcgen05.ld` count as valid.
+    pub tmem_loads: TmemLoads,
     /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
     /// ends here.
     pub instruction_limit: u64,
@@ -120,6 +134,7 @@ impl Default for Options<'_> {
             max_findings: 20,
             progress: None,
             mma_arithmetic: Arithmetic::Hardware,
+            tmem_loads: TmemLoads::Awaited,
             instruction_limit: 1_000_000_000,
             trace: None,
         }
@@ -133,6 +148,7 @@ impl std::fmt::Debug for Options<'_> {
             .field("threads", &self.threads)
             .field("max_findings", &self.max_findings)
             .field("mma_arithmetic", &self.mma_arithmetic)
+            .field("tmem_loads", &self.tmem_loads)
             .field("instruction_limit", &self.instruction_limit)
             .finish_non_exhaustive()
     }

@@ -6,6 +6,11 @@
 //! registers that nothing wrote, accesses out of bounds, illegal descriptors, tensor memory that leaks.
 //! Nothing is assumed about how the PTX was made.
 //!
+//! Not modelled, and refused by [`Module::parse`] with file, line and instruction: `wgmma`, `wmma` and
+//! `mma.sync`; sparse and `.ws` forms of `tcgen05.mma`; im2col, gather and scatter tensor copies;
+//! `tensormap.replace`; `multimem`; `st.async` and `red.async`; textures and surfaces; stochastic and
+//! four-element `cvt`; f64 arithmetic with a rounding other than to nearest; recursion and indirect calls.
+//!
 //! | module | content |
 //! |---|---|
 //! | `parse` | text to syntax tree |
@@ -36,7 +41,9 @@ pub use engine::mma::Arithmetic;
 pub use engine::swizzle::SwizzleMode;
 pub use engine::tensor_map::{DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams};
 pub use finding::{Finding, FindingKind, Report, Stats};
-pub use launch::{Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule, Step, Trace};
+pub use launch::{
+    Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule, Step, TmemLoads, Trace,
+};
 pub use launch_file::LaunchFile;
 pub use memory::{Buffer, GlobalMemory};
 pub use module::{Module, Parameter, ParseError, ParseErrors};

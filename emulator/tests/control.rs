@@ -271,3 +271,69 @@ SET:
     assert!(report.is_clean(), "{}", report.findings[0]);
     assert_eq!(memory.read(&out), [4, 0, 0, 0, 99, 0, 0, 0]);
 }
+
+#[test]
+fn lanes_that_contend_for_a_lock_all_get_it() {
+    // The holder of the lock stands further on than the lanes that spin for it.
+    let got = words(
+        "
+    .shared .align 4 .b32 lock;
+    .shared .align 4 .b32 total;
+    mov.u32 %r1, %laneid;
+    setp.eq.u32 %p0, %r1, 0;
+    @%p0 st.shared.u32 [lock], 0;
+    @%p0 st.shared.u32 [total], 0;
+    bar.sync 0;
+SPIN:
+    atom.shared.cas.b32 %r2, [lock], 0, 1;
+    setp.ne.u32 %p1, %r2, 0;
+    @%p1 bra SPIN;
+    ld.shared.u32 %r3, [total];
+    add.u32 %r3, %r3, %r1;
+    st.shared.u32 [total], %r3;
+    atom.shared.exch.b32 %r4, [lock], 0;
+    bar.sync 0;
+    ld.shared.u32 %r5, [total];
+    @%p0 st.global.u32 [%out], %r5;",
+        32,
+        1,
+    );
+    assert_eq!(got, [496]);
+}
+
+#[test]
+fn cluster_launch_control_hands_out_every_block_once() {
+    let text = kernel(
+        "
+    .shared .align 16 .b8 answer[16];
+    .shared .align 8 .b64 bar;
+    .reg .b128 %q;
+    mov.u32 %r1, %ctaid.x;
+    mov.u32 %r9, 0;
+    mbarrier.init.shared::cta.b64 [bar], 1;
+NEXT:
+    mul.wide.u32 %rd0, %r1, 4;
+    add.u64 %rd1, %out, %rd0;
+    red.global.add.u32 [%rd1], 1;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [bar], 16;
+    clusterlaunchcontrol.try_cancel.async.shared::cta.mbarrier::complete_tx::bytes.b128 [answer], [bar];
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p0, [bar], %r9;
+    @!%p0 bra WAIT;
+    xor.b32 %r9, %r9, 1;
+    ld.shared.b128 %q, [answer];
+    clusterlaunchcontrol.query_cancel.is_canceled.pred.b128 %p1, %q;
+    @!%p1 bra DONE;
+    clusterlaunchcontrol.query_cancel.get_first_ctaid::x.b32.b128 %r1, %q;
+    bra NEXT;
+DONE:",
+    );
+    for threads in [1, 3] {
+        let mut memory = GlobalMemory::new();
+        let out = memory.alloc_from("out", &[0; 4 * 50]);
+        let l = launch(50, 1, vec![Arg::Pointer(memory.address(&out))]);
+        let report = run(&parse(&text), &l, &memory, &Options { threads, ..Options::default() });
+        assert!(report.is_clean(), "{}", report.findings[0]);
+        assert_eq!(memory.read(&out), 1u32.to_le_bytes().repeat(50));
+    }
+}

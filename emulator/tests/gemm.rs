@@ -5,7 +5,7 @@ mod common;
 use common::{Random, parse, run};
 use silumin_emulator::{
     Arg, Arithmetic, Buffer, DataType, Finding, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch,
-    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams,
+    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads,
 };
 
 const TEXT: &str = include_str!("ptx/nvfp4_gemm.ptx");
@@ -269,4 +269,55 @@ fn a_store_past_the_result_names_the_buffer() {
     let report = run(&parse(TEXT), &launch, &p.memory, &Options::default());
     let f = only(&report, FindingKind::OutOfBounds);
     assert!(f.message.contains("buffer `result`, which has 65536 bytes"), "{f}");
+}
+
+#[test]
+fn results_of_tcgen05_ld_can_be_packed_before_the_wait_and_read_at_once_on_request() {
+    // As compilers place it: a copy of a register that is not valid yet.
+    let moved = TEXT.replace(
+        "    tcgen05.wait::ld.sync.aligned;\n",
+        "    mov.b64 %rd5, {%f0, %f1};\n    tcgen05.wait::ld.sync.aligned;\n    mov.b64 {%f0, %f1}, %rd5;\n",
+    );
+    for schedule in [Schedule::Early, Schedule::Late] {
+        let p = problem(128, 128, 256);
+        let report = p.run(&moved, &Options { schedule, ..Options::default() });
+        assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
+        assert!(p.error() < 1e-6, "error {}", p.error());
+    }
+    let none = damage("    tcgen05.wait::ld.sync.aligned;\n", "");
+    let p = problem(128, 128, 256);
+    let report = p.run(&none, &Options { tmem_loads: TmemLoads::Interlocked, ..Options::default() });
+    assert!(report.is_clean(), "{}", report.findings[0]);
+    assert!(p.error() < 1e-6, "error {}", p.error());
+}
+
+#[test]
+fn a_kernel_without_any_one_of_its_lines_ends_without_a_panic() {
+    let lines: Vec<&str> = TEXT.lines().collect();
+    let first = lines.iter().position(|l| l.contains("mov.u32 %r0, %tid.x;")).unwrap();
+    let p = problem(128, 128, 512);
+    let mut caught = 0;
+    let mut tried = 0;
+    for (i, line) in lines.iter().enumerate().skip(first) {
+        if !line.trim_end().ends_with(';') {
+            continue;
+        }
+        tried += 1;
+        let text: String =
+            lines.iter().enumerate().filter(|(j, _)| *j != i).map(|(_, l)| format!("{l}\n")).collect();
+        let Ok(module) = silumin_emulator::Module::parse("mutant.ptx", &text) else {
+            caught += 1;
+            continue;
+        };
+        p.memory.fill(&p.result, 0xff);
+        let options = Options {
+            schedule: Schedule::Random(i as u64),
+            instruction_limit: 300_000,
+            ..Options::default()
+        };
+        let report = run(&module, &p.launch, &p.memory, &options);
+        caught += usize::from(!report.is_clean());
+    }
+    // Many lines only change values, which the result would show; most others are found.
+    assert!(caught * 2 > tried, "{caught} of {tried}");
 }

@@ -56,9 +56,9 @@ impl FromStr for TraceTarget {
         let (cta, warp) = text.split_once(':').unwrap_or(("0", text));
         let warp = warp.trim().parse().map_err(|_| bad())?;
         let parts: Result<Vec<u32>, _> = cta.split(',').map(|p| p.trim().parse()).collect();
-        let cta = match parts.map_err(|_| bad())?.as_slice() {
-            &[n] => Cta::Linear(u64::from(n)),
-            &[x, y, z] => Cta::At([x, y, z]),
+        let cta = match *parts.map_err(|_| bad())?.as_slice() {
+            [n] => Cta::Linear(u64::from(n)),
+            [x, y, z] => Cta::At([x, y, z]),
             _ => return Err(bad()),
         };
         Ok(TraceTarget { cta, warp })

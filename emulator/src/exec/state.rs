@@ -26,7 +26,7 @@ pub(crate) enum Wait {
     Lanes { need: u32 },
     /// Room in tensor memory: the count of deallocations seen.
     Tmem { frees: u64 },
-    /// The CTA pair's other half, at its own alloc.
+    /// Bulk groups of these lanes: at most so many still pending, or still reading.
     Bulk { groups: u32, read: bool },
     /// `cp.async` groups.
     Copies { groups: u32 },

@@ -13,7 +13,7 @@ use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA};
 use crate::engine::tmem::transfer::Transfer;
 use crate::engine::tmem::{CpDecompress, CpShape, TmemError, copy::CpError};
 use crate::finding::FindingKind;
-use crate::launch::Schedule;
+use crate::launch::{Schedule, TmemLoads};
 use crate::memory::{Fault, Smem};
 use crate::program::{MatrixA, Mma, Op, SINK, Space};
 
@@ -174,20 +174,26 @@ impl<'r> Cluster<'r> {
                     address: a as u32,
                     warp: w.index,
                 };
+                let interlocked = self.run.options.tmem_loads == TmemLoads::Interlocked;
+                let mut values = None;
+                if interlocked || self.at_issue() {
+                    let mut v = vec![[0u32; 32]; dst.len()];
+                    if let Err(e) = self.ctas[x.c].tmem.load_warp(&transfer, &mut v) {
+                        self.tmem_error(at, "tcgen05.ld", e);
+                        return Flow::Stop;
+                    }
+                    values = Some(v);
+                }
+                if interlocked {
+                    for (&d, v) in dst.iter().zip(values.iter().flatten()) {
+                        w.set(d, x.m, &v.map(u64::from));
+                    }
+                    return Flow::Next;
+                }
                 // The registers hold nothing until the wait, whatever the schedule.
                 for &d in dst {
-                    if d != SINK {
-                        w.init[d as usize] &= !x.m;
-                    }
+                    w.forget(d, x.m);
                 }
-                let now = self.at_issue();
-                let mut values = vec![[0u32; 32]; dst.len()];
-                let loaded = self.ctas[x.c].tmem.load_warp(&transfer, &mut values);
-                if now && let Err(e) = loaded {
-                    self.tmem_error(at, "tcgen05.ld", e);
-                    return Flow::Stop;
-                }
-                let values = now.then_some(values);
                 let (line, mask) = (x.line, x.m);
                 let load =
                     TmemLoad { dst: dst.clone(), transfer, values, line, mask, arrived: false, used: None };

@@ -163,7 +163,7 @@ struct Slot {
 pub(crate) struct Form<L: 'static> {
     /// Opcode head and modifier slots; see the folder's documentation.
     pub form: &'static str,
-    /// Section of the PTX ISA manual.
+    /// Sections of the PTX ISA manual, release 9.1.
     pub section: &'static str,
     /// Turns a matched instruction into its executable form.
     pub lower: L,

@@ -52,7 +52,7 @@ use crate::memory::{Buffer, GlobalMemory};
 use crate::module::Module;
 use reader::{Read, Reader};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use toml::Spanned;
 
 /// Largest launch file, in bytes.
@@ -131,7 +131,7 @@ impl LaunchFile {
 }
 
 /// Reads and decodes the PTX. Comments of compilers are in all sorts of encodings, hence lossily.
-fn ptx(reader: &Reader<'_>, path: &PathBuf, span: Range<usize>) -> Read<Module> {
+fn ptx(reader: &Reader<'_>, path: &Path, span: Range<usize>) -> Read<Module> {
     match slurp(path, MAX_PTX_BYTES) {
         Ok(bytes) => Module::parse(&path.display().to_string(), &String::from_utf8_lossy(&bytes))
             .map_err(LaunchFileError::Ptx),

@@ -1,5 +1,5 @@
 //! Asynchronous copies: `cp.async`, bulk copies, tensor copies, cluster launch control
-//! (ISA sections 9.7.9.25 and 9.7.13.16).
+//! (ISA sections 9.7.9.25, 9.7.9.27, 9.7.13.17).
 
 use super::memory::rmw;
 use super::{Call, Form, Lower, LowerFn};
@@ -52,27 +52,27 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "cp.async.bulk.prefetch .L2 .global hint?", section: "9.7.9.25.4.3", lower: bulk_prefetch },
     Form {
         form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
-        section: "9.7.9.25.5.2",
+        section: "9.7.9.27.1.2",
         lower: tensor_load,
     },
     Form {
         form: "cp.async.bulk.tensor dim .global .shared::cta .tile|.tile::scatter4? .bulk_group hint?",
-        section: "9.7.9.25.5.2",
+        section: "9.7.9.27.1.2",
         lower: tensor_store,
     },
     Form {
         form: "cp.reduce.async.bulk.tensor dim .global .shared::cta atomop .tile? .bulk_group hint?",
-        section: "9.7.9.25.5.3",
+        section: "9.7.9.27.1.3",
         lower: tensor_store,
     },
     Form {
         form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4? hint?",
-        section: "9.7.9.25.5.4",
+        section: "9.7.9.27.1.4",
         lower: tensor_prefetch,
     },
     Form {
         form: "cp.async.bulk.commit_group",
-        section: "9.7.9.25.6.1",
+        section: "9.7.9.27.2.1",
         lower: |lw, _| done(lw, Op::BulkCommit),
     },
     Form {
@@ -85,7 +85,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.13.18.1",
         lower: map_copy,
     },
-    Form { form: "cp.async.bulk.wait_group .read?", section: "9.7.9.25.6.2", lower: bulk_wait },
+    Form { form: "cp.async.bulk.wait_group .read?", section: "9.7.9.27.2.2", lower: bulk_wait },
     Form {
         form: "prefetch .const|.param? .tensormap",
         section: "9.7.9.15",
@@ -93,32 +93,32 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form {
         form: "clusterlaunchcontrol.try_cancel.async shared? .mbarrier::complete_tx::bytes .multicast::cluster::all? .b128",
-        section: "9.7.13.17.1",
+        section: "9.7.13.17",
         lower: try_cancel,
     },
     Form {
         form: "clusterlaunchcontrol.query_cancel.is_canceled .pred .b128",
-        section: "9.7.13.17.2",
+        section: "9.7.13.18",
         lower: is_canceled,
     },
     Form {
         form: "clusterlaunchcontrol.query_cancel.get_first_ctaid .v4? .b32 .b128",
-        section: "9.7.13.17.2",
+        section: "9.7.13.18",
         lower: |lw, c| first_ctaid(lw, c, 0),
     },
     Form {
         form: "clusterlaunchcontrol.query_cancel.get_first_ctaid::x .b32 .b128",
-        section: "9.7.13.17.2",
+        section: "9.7.13.18",
         lower: |lw, c| first_ctaid(lw, c, 0),
     },
     Form {
         form: "clusterlaunchcontrol.query_cancel.get_first_ctaid::y .b32 .b128",
-        section: "9.7.13.17.2",
+        section: "9.7.13.18",
         lower: |lw, c| first_ctaid(lw, c, 1),
     },
     Form {
         form: "clusterlaunchcontrol.query_cancel.get_first_ctaid::z .b32 .b128",
-        section: "9.7.13.17.2",
+        section: "9.7.13.18",
         lower: |lw, c| first_ctaid(lw, c, 2),
     },
 ];

@@ -26,7 +26,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form {
         form: "griddepcontrol .launch_dependents|.wait",
-        section: "9.7.13.14",
+        section: "9.7.13.13",
         lower: |lw, _| done(lw, Op::Nop),
     },
     Form {

@@ -10,7 +10,6 @@ use crate::program::{Op, Pred, SINK};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "cvt rnd? irnd? ftz? sat? satfinite? .relu? type type", section: "9.7.9.21", lower: cvt },
-    Form { form: "cvt.pack sat type type type?", section: "9.7.9.22", lower: cvt_pack },
     Form { form: "mov type", section: "9.7.9.3", lower: mov },
 ];
 
@@ -67,10 +66,6 @@ fn cvt<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let a = lw.src_loose(c.op(1)?, sty)?;
     lw.emit(Op::Cvt { how, d: d.slot, a, b: SINK, packed: packed_dst });
     Ok(())
-}
-
-fn cvt_pack<'t>(_lw: &mut Lower<'_, 't>, _c: &Call<'_, 't>) -> Result<(), String> {
-    Err("cvt.pack is not supported".to_owned())
 }
 
 fn mov<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

@@ -1,4 +1,4 @@
-//! Loads, stores, atomics and address arithmetic (ISA sections 9.7.9 and 9.7.13.5).
+//! Loads, stores, atomics and address arithmetic (ISA sections 9.7.9, 9.7.13.5, 9.7.13.6).
 
 use super::scope::{Symbol, describe};
 use super::{Call, Form, Lower, LowerFn};
@@ -23,7 +23,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "mapa shared? type", section: "9.7.9.23", lower: mapa },
     Form { form: "getctarank shared? type", section: "9.7.9.24", lower: getctarank },
     Form { form: "atom sem? scope? space? atomop .noftz? hint? vec? type", section: "9.7.13.5", lower: atom },
-    Form { form: "red sem? scope? space? atomop .noftz? hint? vec? type", section: "9.7.13.7", lower: atom },
+    Form { form: "red sem? scope? space? atomop .noftz? hint? vec? type", section: "9.7.13.6", lower: atom },
     Form {
         form: "ldmatrix.sync .aligned .m8n8 .x1|.x2|.x4 .trans? shared? .b16",
         section: "9.7.14.5.15",

@@ -1,4 +1,4 @@
-//! Operations across the lanes of a warp (ISA sections 9.7.9.5, 9.7.13.5 to 9.7.13.9).
+//! Operations across the lanes of a warp (ISA sections 9.7.9.6 and 9.7.13.9 to 9.7.13.14).
 
 use super::{Call, Form, Lower, LowerFn};
 use crate::isa::Ty;
@@ -7,15 +7,15 @@ use crate::parse::ast::Operand;
 use crate::program::{Op, SINK, Shuffle, Vote};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form { form: "vote.sync .all|.any|.uni|.ballot type", section: "9.7.13.6", lower: vote },
-    Form { form: "match .any|.all .sync type", section: "9.7.13.7", lower: matching },
-    Form { form: "activemask type", section: "9.7.13.8", lower: activemask },
+    Form { form: "vote.sync .all|.any|.uni|.ballot type", section: "9.7.13.9", lower: vote },
+    Form { form: "match .any|.all .sync type", section: "9.7.13.10", lower: matching },
+    Form { form: "activemask type", section: "9.7.13.11", lower: activemask },
     Form {
         form: "redux.sync .add|.min|.max|.and|.or|.xor .abs? nan? type",
-        section: "9.7.13.9",
+        section: "9.7.13.12",
         lower: redux,
     },
-    Form { form: "elect.sync", section: "9.7.13.13", lower: elect },
+    Form { form: "elect.sync", section: "9.7.13.14", lower: elect },
     Form { form: "shfl.sync .up|.down|.bfly|.idx type", section: "9.7.9.6", lower: shfl },
 ];
 

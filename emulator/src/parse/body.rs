@@ -39,9 +39,6 @@ pub(super) fn body<'t>(c: &mut Cursor<'t>, errors: &mut Vec<super::cursor::Synta
             _ => {
                 if let Err(e) = statement(c, &mut out) {
                     errors.push(e);
-                    if errors.len() > 50 {
-                        return out;
-                    }
                     resync(c);
                 }
             }

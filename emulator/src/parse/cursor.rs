@@ -75,6 +75,23 @@ impl<'t> Cursor<'t> {
         }
     }
 
+    /// Moves to the start of the next line that can only begin a function, or to the end.
+    pub fn skip_to_function(&mut self) {
+        const STARTS: [&str; 5] = [".visible", ".entry", ".func", ".weak", ".extern"];
+        loop {
+            self.skip_line();
+            if self.pos >= self.bytes.len() {
+                return;
+            }
+            self.pos += 1;
+            self.line += 1;
+            let rest = self.text.get(self.pos..).unwrap_or("");
+            if STARTS.iter().any(|start| rest.starts_with(start)) {
+                return;
+            }
+        }
+    }
+
     /// The next significant character, or 0 at the end.
     pub fn peek(&mut self) -> u8 {
         self.skip();

@@ -11,9 +11,9 @@ pub(crate) fn parse(text: &str) -> (ModuleAst<'_>, Vec<Syntax>) {
     let mut errors = Vec::new();
     while c.peek() != 0 || c.pos < text.len() {
         if let Err(e) = item(&mut c, &mut module, &mut errors) {
-            // What follows a broken header would only be misread.
+            // What follows a broken header would only be misread, up to the next function.
             errors.push(e);
-            break;
+            c.skip_to_function();
         }
     }
     (module, errors)
@@ -39,8 +39,7 @@ fn item<'t>(c: &mut Cursor<'t>, module: &mut ModuleAst<'t>, errors: &mut Vec<Syn
             "visible" | "weak" | "common" => {}
             "version" => {
                 // `8.6` reads as a float.
-                let start = c.peek();
-                let _ = start;
+                c.skip();
                 let at = c.pos;
                 c.number()?;
                 let s = &c.text[at..c.pos];

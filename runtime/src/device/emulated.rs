@@ -172,6 +172,7 @@ impl Emulated {
             progress: Some(&report),
             mma_arithmetic: *arithmetic,
             instruction_limit: *instruction_limit,
+            ..emulator::Options::default()
         };
         let name = || kernel.name.clone();
         let report =
