@@ -6,7 +6,7 @@ use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
 use crate::lanes::convert::Convert;
-use crate::lanes::{Cmp, F1, F2, F3, Lanes};
+use crate::lanes::{Cmp, F1, F2, F3, Lanes, Pure};
 use std::sync::Arc;
 
 /// Index of a data register, or of a constant from `CONSTANTS` up.
@@ -248,6 +248,12 @@ pub(crate) enum Op {
         a: Slot,
         b: Slot,
         c: Slot,
+    },
+    /// `d = f(s0, s1, s2)`.
+    Pure {
+        f: Pure,
+        d: Slot,
+        s: [Slot; 3],
     },
     Mov {
         d: Slot,
@@ -558,6 +564,15 @@ pub(crate) enum Op {
         ordinal: Slot,
         value: Slot,
     },
+    /// `st.async` and `red.async`.
+    Remote {
+        at: Addr,
+        mbar: Addr,
+        space: Space,
+        ty: Ty,
+        src: Box<[Slot]>,
+        reduce: Option<Rmw>,
+    },
     /// `tensormap.cp_fenceproxy`.
     MapCopy {
         dst: Addr,
@@ -635,6 +650,13 @@ pub(crate) enum Op {
     },
     SetMaxNreg,
     WarpMma(Box<WarpMma>),
+    /// `ldmatrix.m16n16.trans.b8` and `stmatrix.m16n8.trans.b8`.
+    ByteMatrix {
+        load: bool,
+        space: Space,
+        at: Addr,
+        registers: Box<[Slot]>,
+    },
     /// `movmatrix`: transposes an 8 x 8 matrix of 16-bit elements.
     MovMatrix {
         d: Slot,

@@ -191,6 +191,29 @@ impl<'r> Cluster<'r> {
                 let to = StoreTo::Tensor { map, coords, reduce };
                 self.submit(at, Copy::Store { from, to, group, staged: None });
             }
+            Op::Remote { at: to, mbar, space, ty, src, reduce } => {
+                let n = ty.bytes() as usize;
+                let mut data = Vec::with_capacity(n * src.len());
+                for &s in src {
+                    data.extend_from_slice(&self.value(x, w, s, lane).to_le_bytes()[..n]);
+                }
+                let address = self.address(x, w, *to, *space, lane);
+                let to = self.resolve_shared(x.c, *space, address)?;
+                let barrier = self.address(x, w, *mbar, *space, lane);
+                let mbar = self.resolve_shared(x.c, *space, barrier)?;
+                if !address.is_multiple_of(data.len() as u64) {
+                    return Err(Fault::Misaligned { address, bytes: data.len() as u64 });
+                }
+                if to.0 != mbar.0 {
+                    let text = format!(
+                        "the value goes to CTA {} of the cluster, but its mbarrier is in CTA {}",
+                        to.0, mbar.0
+                    );
+                    self.report(FindingKind::MbarrierMisuse, at, text);
+                }
+                let reduce = reduce.map(|op| (op, *ty));
+                self.submit(at, Copy::Remote { to, data, mbar, reduce });
+            }
             Op::MapReplace { at: map, space, field, ordinal, value } => {
                 let address = self.address(x, w, *map, *space, lane);
                 let ordinal = if *ordinal == SINK { 0 } else { self.value(x, w, *ordinal, lane) as u32 };

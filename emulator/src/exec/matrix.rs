@@ -13,7 +13,7 @@ use crate::finding::FindingKind;
 use crate::lanes::Lanes;
 use crate::launch::Schedule;
 use crate::memory::Fault;
-use crate::program::{Op, Slot, Wgmma, WgmmaA};
+use crate::program::{Op, Slot, Space, Wgmma, WgmmaA};
 use std::sync::Arc;
 
 /// A `wgmma.mma_async` that no wait has covered.
@@ -67,6 +67,10 @@ impl<'r> Cluster<'r> {
                 });
                 w.set(*d, x.m, &out);
             }
+            Op::ByteMatrix { load, space, at, registers } => {
+                let a = self.addresses(x, w, *at, *space);
+                return self.byte_matrix(x, w, *load, *space, &a, registers);
+            }
             Op::WgmmaFence => {}
             Op::Wgmma(op) => return self.wgmma_issue(x, w, op),
             Op::WgmmaCommit => w.wgmma_groups += 1,
@@ -87,6 +91,78 @@ impl<'r> Cluster<'r> {
             _ => {}
         }
         if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    /// Rows of 16 bytes, transposed (ISA figures 105 and 108, by the layouts of CUTLASS's
+    /// `SM100_U8x8_LDSM_T` and `SM100_U8x4_STSM_T`): byte `b` of a lane's register is in column
+    /// `lane / 4 + 8 * (b / 2)`, of the row that lane `row` names.
+    fn byte_matrix(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        load: bool,
+        space: Space,
+        a: &Lanes,
+        registers: &[Slot],
+    ) -> Flow {
+        // A 16 x 16 matrix of a load fills two registers and takes 16 rows; a 16 x 8 matrix of a store
+        // comes from one and makes 8.
+        let count = 8 * registers.len();
+        let row = |lane: usize, r: usize, b: usize| match load {
+            true => 16 * (r / 2) + 4 * (lane % 4) + 2 * (r % 2) + b % 2,
+            false => 8 * r + 2 * (lane % 4) + b % 2,
+        };
+        let column = |lane: usize, b: usize| lane / 4 + 8 * (b / 2);
+        let mut rows = vec![[0u8; 16]; count];
+        let mut values = vec![[0u64; 32]; registers.len()];
+        if !load {
+            for (r, &s) in registers.iter().enumerate() {
+                let v = self.read(x, w, s);
+                for (lane, word) in v.iter().enumerate() {
+                    for (b, byte) in word.to_le_bytes()[..4].iter().enumerate() {
+                        rows[row(lane, r, b)][column(lane, b)] = *byte;
+                    }
+                }
+            }
+        }
+        for (lane, bytes) in rows.iter_mut().enumerate() {
+            let at = Origin::of(x.c, w, Some(lane as u32), x.line);
+            let address = a[lane];
+            let target = match address.is_multiple_of(16) {
+                true => self.resolve(x.c, space, address),
+                false => Err(Fault::Misaligned { address, bytes: 16 }),
+            };
+            let done = target.and_then(|t| match load {
+                true => self.load_bytes(w, lane as u32, t, bytes),
+                false => self
+                    .store_bytes(w, lane as u32, t, bytes)
+                    .map(|()| (true, FindingKind::UninitialisedShared)),
+            });
+            match done {
+                Ok((true, _)) => {}
+                Ok((false, kind)) => {
+                    let text = format!("nothing has written all of the 16 bytes at address {address:#x}");
+                    self.report(kind, at, text);
+                }
+                Err(f) => {
+                    self.fault(at, if load { "ldmatrix" } else { "stmatrix" }, f);
+                    return Flow::Stop;
+                }
+            }
+        }
+        if load {
+            for (r, v) in values.iter_mut().enumerate() {
+                for (lane, word) in v.iter_mut().enumerate() {
+                    for b in 0..4 {
+                        *word |= u64::from(rows[row(lane, r, b)][column(lane, b)]) << (8 * b);
+                    }
+                }
+            }
+            for (&d, v) in registers.iter().zip(&values) {
+                w.set(d, x.m, v);
+            }
+        }
+        Flow::Next
     }
 
     fn wgmma_issue(&mut self, x: Ctx, w: &mut Warp, op: &Arc<Wgmma>) -> Flow {

@@ -32,13 +32,14 @@ fn operands(op: &Op, f: &mut impl FnMut(Slot)) {
         | Op::Cvt { a, b, .. }
         | Op::Carry { a, b, .. } => [a, b].into_iter().for_each(|s| f(*s)),
         Op::Alu3 { a, b, c, .. } => [a, b, c].into_iter().for_each(|s| f(*s)),
-        Op::Lop3 { s, .. } => s.iter().for_each(|s| f(*s)),
+        Op::Lop3 { s, .. } | Op::Pure { s, .. } => s.iter().for_each(|s| f(*s)),
         Op::Bfi { s, .. } => s.iter().for_each(|s| f(*s)),
         Op::Pack { s, .. } | Op::Unpack { s, .. } => s.iter().for_each(|s| f(*s)),
         Op::Store { src, .. } | Op::StMatrix { src, .. } | Op::TcStore { src, .. } => {
             src.iter().for_each(|s| f(*s));
         }
         Op::Shfl { a, .. } => f(*a),
+        Op::ByteMatrix { load: false, registers, .. } => registers.iter().for_each(|s| f(*s)),
         _ => {}
     }
 }

@@ -178,6 +178,14 @@ impl<'r> Cluster<'r> {
                 f(w.lanes(p, *a), w.lanes(p, *b), w.lanes(p, *c), &mut out);
                 w.set(*d, m, &out);
             }
+            Op::Pure { f, d, s } => {
+                let [a, b, e] = s.map(|s| self.read(x, w, s));
+                for i in bits(m) {
+                    let i = i as usize;
+                    out[i] = f.apply(a[i], b[i], e[i]);
+                }
+                w.set(*d, m, &out);
+            }
             Op::Mov { d, a } => {
                 let known = self.known(x, w, *a);
                 let v = *w.lanes(p, *a);
@@ -425,6 +433,7 @@ impl<'r> Cluster<'r> {
             | Op::TensorPrefetch(_)
             | Op::MapReplace { .. }
             | Op::MapCopy { .. }
+            | Op::Remote { .. }
             | Op::BulkCommit
             | Op::BulkWait { .. }
             | Op::TryCancel { .. }
@@ -442,6 +451,7 @@ impl<'r> Cluster<'r> {
             | Op::TcCommit { .. } => return self.tensor_op(x, w, &inst.op),
             Op::WarpMma(_)
             | Op::MovMatrix { .. }
+            | Op::ByteMatrix { .. }
             | Op::WgmmaFence
             | Op::Wgmma(_)
             | Op::WgmmaCommit

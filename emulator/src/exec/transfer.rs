@@ -6,8 +6,10 @@ use super::report::Origin;
 use super::state::Cluster;
 use crate::engine::tensor_map::{BoxError, Chunk, TensorMapParams};
 use crate::finding::FindingKind;
+use crate::isa::Ty;
 use crate::lanes::atomic;
 use crate::memory::Fault;
+use crate::program::Rmw;
 
 impl Cluster<'_> {
     /// Performs a copy, or its next part; true when it is complete.
@@ -30,6 +32,10 @@ impl Cluster<'_> {
             Copy::Small { src, dst, bytes, valid, .. } => {
                 self.small(at, *src, *dst, *bytes, *valid).map(|()| true)
             }
+            Copy::Remote { to, data, mbar, reduce } => self.remote(at, *to, data, *reduce).map(|()| {
+                self.complete_tx(*mbar, data.len() as u32, at);
+                true
+            }),
             Copy::SmallArrive { mbar } => {
                 self.mbar_apply(mbar.0, mbar.1, MbarOp::Arrive(1, 0, false), at);
                 Ok(true)
@@ -159,6 +165,21 @@ impl Cluster<'_> {
             return Err(Fault::Peer(dst.0 as u32));
         }
         self.store_shared(dst.0, dst.1, &data)
+    }
+
+    fn remote(&mut self, at: Origin, to: Place, data: &[u8], reduce: Option<(Rmw, Ty)>) -> Result<(), Fault> {
+        if self.ctas[to.0].gone() {
+            return Err(Fault::Peer(to.0 as u32));
+        }
+        let Some((op, ty)) = reduce else {
+            return self.store_shared(to.0, to.1, data);
+        };
+        let mut old = [0u8; 8];
+        self.read_shared(at, to, &mut old[..data.len()])?;
+        let mut b = [0u8; 8];
+        b[..data.len()].copy_from_slice(data);
+        let new = atomic::combine(op, ty, u64::from_le_bytes(old), u64::from_le_bytes(b), 0);
+        self.store_shared(to.0, to.1, &new.to_le_bytes()[..data.len()])
     }
 
     fn small(&mut self, at: Origin, src: u64, dst: Place, bytes: u32, valid: u32) -> Result<(), Fault> {

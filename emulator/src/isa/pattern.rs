@@ -34,6 +34,7 @@ const CLASSES: &[(&str, &[&str])] = &[
             "L2::evict_normal",
             "L2::evict_first",
             "L2::evict_last",
+            "L2::evict_unchanged",
             "L2::64B",
             "L2::128B",
             "L2::256B",
@@ -134,6 +135,7 @@ const CLASSES: &[(&str, &[&str])] = &[
             "fill_mode",
         ],
     ),
+    ("small", &["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"]),
     ("wgmma", &["m64n#k8", "m64n#k16", "m64n#k32", "m64n#k256"]),
     (
         "element",

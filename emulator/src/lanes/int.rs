@@ -77,14 +77,6 @@ pub(crate) fn two(op: &str, ty: Ty) -> Option<F2> {
         "mul.lo" => by_int!(ty, i2, |a, b| a.wrapping_mul(b)),
         "mul.hi" => mul_hi(ty),
         "mul.wide" => mul_wide(ty),
-        "mul24.lo" => match ty {
-            Ty::U32 => Some(l2!(|a, b| (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) as u32 as u64)),
-            Ty::S32 => Some(l2!(|a, b| {
-                let s = |v: u64| i64::from((v as i32) << 8 >> 8);
-                s(a).wrapping_mul(s(b)) as u32 as u64
-            })),
-            _ => None,
-        },
         // The ISA leaves division by zero unspecified; all ones is what the machine's code gives.
         "div" => by_int!(ty, i2, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) }),
         "rem" => by_int!(ty, i2, |a, b| if b == 0 { a } else { a.wrapping_rem(b) }),
@@ -194,6 +186,14 @@ pub(crate) fn one(op: &str, ty: Ty) -> Option<F1> {
                 Some(l1!(|a| if a as u32 == 0 { 0xffff_ffff } else { (a as u32).leading_zeros() as u64 }))
             }
             Ty::U64 => Some(l1!(|a| if a == 0 { 0xffff_ffff } else { a.leading_zeros() as u64 })),
+            Ty::S32 => Some(l1!(|a| {
+                let v = a as i32 ^ (a as i32 >> 31);
+                if v == 0 { 0xffff_ffff } else { v.leading_zeros() as u64 }
+            })),
+            Ty::S64 => Some(l1!(|a| {
+                let v = a as i64 ^ (a as i64 >> 63);
+                if v == 0 { 0xffff_ffff } else { v.leading_zeros() as u64 }
+            })),
             _ => None,
         },
         _ => None,

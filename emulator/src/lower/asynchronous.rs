@@ -76,13 +76,23 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: |lw, _| done(lw, Op::BulkCommit),
     },
     Form {
+        form: "st.async .weak? .cluster? .shared::cluster? .mbarrier::complete_tx::bytes vec? type",
+        section: "9.7.9.12",
+        lower: remote,
+    },
+    Form {
+        form: "red.async .relaxed .cluster .shared::cluster? .mbarrier::complete_tx::bytes atomop type",
+        section: "9.7.13.7",
+        lower: remote,
+    },
+    Form {
         form: "tensormap.replace .tile mapfield space? .b1024 .b32|.b64",
-        section: "9.7.9.26",
+        section: "9.7.9.28",
         lower: map_replace,
     },
     Form {
         form: "tensormap.cp_fenceproxy .global .shared::cta .tensormap::generic .release scope .sync .aligned",
-        section: "9.7.13.18.1",
+        section: "9.7.13.16",
         lower: map_copy,
     },
     Form { form: "cp.async.bulk.wait_group .read?", section: "9.7.9.27.2.2", lower: bulk_wait },
@@ -293,6 +303,31 @@ fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
         gather: gather(c),
     };
     done(lw, Op::TensorPrefetch(Box::new(copy)))
+}
+
+fn remote<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(3..=3)?;
+    let ty = c.ty()?;
+    let items = lw.elements(c.op(1)?);
+    let n: usize = c.mods.get("vec").and_then(|v| v[1..].parse().ok()).unwrap_or(1);
+    if items.len() != n || !matches!(ty.bits(), 32 | 64) || n > 4 {
+        return Err(format!("{n} values of 32 or 64 bits are needed"));
+    }
+    let reduce = if c.head == "red" { Some(reduction_or_step(c, ty)?) } else { None };
+    let space = if c.mods.has("shared::cluster") { Space::SharedCluster } else { Space::Generic };
+    let at = lw.addr(c.op(0)?)?;
+    let src = items.iter().map(|o| lw.src(o, ty)).collect::<Result<Vec<_>, _>>()?;
+    let mbar = lw.addr(c.op(2)?)?;
+    done(lw, Op::Remote { at, mbar, space, ty, src: src.into(), reduce })
+}
+
+/// The operations of `red.async`: those of the bulk reductions on integers.
+fn reduction_or_step(c: &Call<'_, '_>, ty: Ty) -> Result<Rmw, String> {
+    let op = reduction(c)?;
+    if !ty.integer() || !crate::lanes::atomic::supported(op, ty) {
+        return Err(format!("this reduction of .{} does not exist", ty.text()));
+    }
+    Ok(op)
 }
 
 fn map_replace<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

@@ -12,6 +12,7 @@ mod convert;
 mod matrix;
 mod memory;
 pub(crate) mod module;
+mod rare;
 mod scope;
 mod select;
 mod sync;
@@ -78,6 +79,7 @@ fn table() -> &'static Table<LowerFn> {
             asynchronous::FORMS,
             tensor::FORMS,
             matrix::FORMS,
+            rare::FORMS,
         ])
     })
 }
