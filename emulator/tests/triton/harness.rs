@@ -13,6 +13,11 @@ fn corpus() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/triton")
 }
 
+/// Random schedules of each kernel; the environment variable `SEEDS` asks for more.
+fn seeds() -> u64 {
+    std::env::var("SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1)
+}
+
 /// Runs every compiled form of a kernel under several schedules; `check` sees the buffers of each run.
 ///
 /// Buffers not named in `inputs` start as the launch file says.
@@ -33,7 +38,8 @@ pub fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
             assert_eq!(spec.bytes, bytes.len() as u64, "{name}: size of {buffer}");
             spec.contents = Contents::Bytes(bytes.to_vec());
         }
-        for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1)] {
+        let random = (1..=seeds()).map(Schedule::Random);
+        for schedule in [Schedule::Early, Schedule::Late].into_iter().chain(random) {
             let (memory, buffers) = file.allocate();
             let options = Options { schedule, instruction_limit: 50_000_000, ..Options::default() };
             let report = match file.module.run(&file.kernel, &file.launch, &memory, &options) {
@@ -46,8 +52,6 @@ pub fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
             let results = (file.buffers.iter().zip(&buffers))
                 .map(|(spec, buffer)| (spec.name.clone(), memory.read(buffer)))
                 .collect();
-            // The kernel's name in messages of the check's.
-            eprintln!("checking {name}.{chip}, {schedule:?}");
             check(&results);
         }
     }

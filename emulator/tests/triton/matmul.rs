@@ -90,7 +90,6 @@ products! {
     tma_reduce: 128 64 128, F16 -> F32, true, F32_SUM;
     persistent: 256 256 128, F16 -> F16, true, F32_SUM;
     persistent_ws: 256 256 192, F16 -> F16, true, F32_SUM;
-    persistent_ws_flat: 256 256 192, F16 -> F16, true, F32_SUM;
     specialised: 128 128 320, F16 -> F16, true, F32_SUM;
     specialised_64: 128 128 320, F16 -> F16, true, F32_SUM;
     tma_cluster: 256 256 128, F16 -> F16, true, F32_SUM;

@@ -116,7 +116,6 @@ macro_rules! cases {
 
 cases! {
     mxfp8: Eight(E4m3), Eight(E4m3), Ue8m0, 32, (128, 128, 256), false, 1e-6;
-    mxfp8_e5m2: Eight(E5m2), Eight(E4m3), Ue8m0, 32, (128, 128, 256), false, 1e-6;
     mxfp8_fp4: Eight(E4m3), E2m1, Ue8m0, 32, (128, 128, 256), false, 1e-6;
     mxfp4: E2m1, E2m1, Ue8m0, 32, (128, 128, 256), false, 1e-6;
     nvfp4: E2m1, E2m1, Ue4m3, 16, (128, 128, 256), false, 1e-6;
