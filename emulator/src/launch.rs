@@ -71,8 +71,8 @@ pub enum Schedule {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TmemLoads {
     /// After `tcgen05.wait::ld`, as the ISA says. Arithmetic, moves and stores that compilers put before
-    /// the wait take the value, and are a finding unless the wait follows before the thread
-    /// synchronises or exits; any other early use is a finding.
+    /// the wait take the value, and are a finding unless the wait follows before the thread arrives at
+    /// an mbarrier, frees Tensor Memory or exits; any other early use is a finding.
     #[default]
     Awaited,
     /// At once, as if the assembler tracked the registers.

@@ -249,6 +249,11 @@ pub(crate) enum Op {
         b: Slot,
         c: Slot,
     },
+    /// `prmt` in its general form: bytes of `s0` and `s1` by the selectors of `s2`.
+    Permute {
+        d: Slot,
+        s: [Slot; 3],
+    },
     /// `d = f(s0, s1, s2)`.
     Pure {
         f: Pure,

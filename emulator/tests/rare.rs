@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Random, kernel, launch, parse, run, words};
-use silumin_emulator::{Arg, GlobalMemory, Launch, Options, Schedule};
+use common::{Random, finding, kernel, launch, parse, run, words};
+use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Options, Schedule};
 
 /// Runs `code`, which makes `%r0` of the three words `%r1`, `%r2`, `%r3`, on many words, and compares.
 fn check(code: &str, inputs: &[[u32; 3]], f: impl Fn(u32, u32, u32) -> u32) {
@@ -396,4 +396,18 @@ COPY:
         }
         assert_eq!(words[256 + 32 * 12..256 + 32 * 13], tensor[32 * 12..32 * 13]);
     }
+}
+
+#[test]
+fn undefined_bytes_travel_but_are_not_computed_with() {
+    // As compilers widen a vector of bytes: %r5 and %r6 have never been written.
+    let body = "    mov.b32 %r1, 0x11223344;
+    prmt.b32 %r2, %r5, %r6, 0x3340U;
+    prmt.b32 %r3, %r1, %r2, 0x5410U;
+    and.b32 %r4, %r3, 0xffff;
+    st.global.b32 [%out], %r4;";
+    assert_eq!(words(body, 1, 1), [0x3344]);
+    let used = body.replace("%r4, %r3, 0xffff", "%r4, %r2, 0xffff");
+    let message = finding(&used, 1, FindingKind::UninitialisedRegister);
+    assert!(message.contains("%r2"), "{message}");
 }

@@ -2,9 +2,10 @@
 //!
 //! The ISA makes such a register valid at the wait for it. Assemblers track register dependencies
 //! all the same, and compilers count on that: Triton lets arithmetic and stores float up between a
-//! `tcgen05.ld` (or the commit of a `wgmma` group) and its wait. So a plain use before the wait takes
-//! the value, and is a finding only if the thread then synchronises or exits without having waited.
-//! Any other use (addresses, collective and asynchronous operands) is a finding at once.
+//! `tcgen05.ld` (or the commit of a `wgmma` group) and its wait, which then only keeps Tensor Memory
+//! from being overwritten or freed too early. So a plain use before the wait takes the value, and is a
+//! finding only if the thread then arrives at an mbarrier, frees Tensor Memory or exits without having
+//! waited. Any other use (addresses, collective and asynchronous operands) is a finding at once.
 
 use super::report::Origin;
 use super::state::{Cluster, Warp};
@@ -32,7 +33,7 @@ fn operands(op: &Op, f: &mut impl FnMut(Slot)) {
         | Op::Cvt { a, b, .. }
         | Op::Carry { a, b, .. } => [a, b].into_iter().for_each(|s| f(*s)),
         Op::Alu3 { a, b, c, .. } => [a, b, c].into_iter().for_each(|s| f(*s)),
-        Op::Lop3 { s, .. } | Op::Pure { s, .. } => s.iter().for_each(|s| f(*s)),
+        Op::Lop3 { s, .. } | Op::Permute { s, .. } | Op::Pure { s, .. } => s.iter().for_each(|s| f(*s)),
         Op::Bfi { s, .. } => s.iter().for_each(|s| f(*s)),
         Op::Pack { s, .. } | Op::Unpack { s, .. } => s.iter().for_each(|s| f(*s)),
         Op::Store { src, .. } | Op::StMatrix { src, .. } | Op::TcStore { src, .. } => {
@@ -44,14 +45,10 @@ fn operands(op: &Op, f: &mut impl FnMut(Slot)) {
     }
 }
 
-/// Whether other threads may go on because of this instruction, or the thread ends.
+/// Whether Tensor Memory or shared memory may be reused because of this instruction, or the thread ends.
 fn publishes(op: &Op, w: &Warp) -> bool {
     match op {
-        Op::Bar { .. }
-        | Op::ClusterArrive { .. }
-        | Op::MbarArrive { .. }
-        | Op::TcDealloc { .. }
-        | Op::Exit => true,
+        Op::MbarArrive { .. } | Op::TcDealloc { .. } | Op::Exit => true,
         Op::Ret => w.returns.iter().all(Vec::is_empty),
         _ => false,
     }

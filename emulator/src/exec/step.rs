@@ -178,6 +178,21 @@ impl<'r> Cluster<'r> {
                 f(w.lanes(p, *a), w.lanes(p, *b), w.lanes(p, *c), &mut out);
                 w.set(*d, m, &out);
             }
+            Op::Permute { d, s } => {
+                let selectors = self.read(x, w, s[2]);
+                let known = [s[0], s[1]].map(|s| self.known(x, w, s));
+                let (a, b) = (w.lanes(p, s[0]), w.lanes(p, s[1]));
+                // Compilers widen vectors of bytes with undefined ones; one defined byte is enough.
+                let mut defined = 0;
+                for i in 0..32 {
+                    out[i] = int::prmt(a[i], b[i], selectors[i]);
+                    let from = |bit: u64| (0..4).any(|k| selectors[i] >> (4 * k) & 4 == bit);
+                    let known = known.map(|k| k >> i & 1 == 1);
+                    defined |= u32::from(known[0] && from(0) || known[1] && from(4)) << i;
+                }
+                w.set(*d, m, &out);
+                w.forget(*d, m & !defined);
+            }
             Op::Pure { f, d, s } => {
                 let [a, b, e] = s.map(|s| self.read(x, w, s));
                 for i in bits(m) {

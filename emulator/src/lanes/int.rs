@@ -250,7 +250,6 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
             Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n as u32).min(32)) as u32 as u64))
         }
         "shf.r.wrap" => Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n & 31)) as u32 as u64)),
-        "prmt" => Some(l3!(|a, b, c| prmt(a, b, c))),
         "dp4a.u32.u32" => Some(l3!(|a, b, c| dp4a(a, b, c, false, false))),
         "dp4a.s32.s32" => Some(l3!(|a, b, c| dp4a(a, b, c, true, true))),
         "dp4a.u32.s32" => Some(l3!(|a, b, c| dp4a(a, b, c, false, true))),
@@ -292,7 +291,8 @@ pub(crate) fn bfi(a: u64, b: u64, pos: u64, len: u64, width: u32) -> u64 {
     d
 }
 
-fn prmt(a: u64, b: u64, c: u64) -> u64 {
+/// `prmt`: bytes of `a` (0 to 3) and `b` (4 to 7), or their signs, by four selectors.
+pub(crate) fn prmt(a: u64, b: u64, c: u64) -> u64 {
     let bytes = (a as u32 as u64) | b << 32;
     let mut d = 0u64;
     for i in 0..4 {

@@ -421,7 +421,11 @@ fn prmt<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
             return Ok(());
         }
     }
-    emit3(lw, c, "prmt", Ty::B32, [Ty::B32; 4])
+    c.arity(4..=4)?;
+    let d = lw.dst(c.op(0)?, Ty::B32)?;
+    let s = [lw.src(c.op(1)?, Ty::B32)?, lw.src(c.op(2)?, Ty::B32)?, lw.src(c.op(3)?, Ty::B32)?];
+    lw.emit(Op::Permute { d, s });
+    Ok(())
 }
 
 fn lop3<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

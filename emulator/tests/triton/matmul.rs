@@ -3,6 +3,18 @@
 use super::harness::{close, run};
 use super::number::*;
 
+/// How A and B lie in memory.
+#[derive(Clone, Copy, PartialEq)]
+enum Layout {
+    /// A is M x K, B is K x N.
+    Plain,
+    /// A is M x K, B is N x K.
+    AlongK,
+    /// A is K x M, B is K x N.
+    AcrossK,
+}
+use Layout::*;
+
 /// A product: sizes, types, and how far results may be off: `step` of the sum of the products'
 /// magnitudes, besides the rounding of the output.
 struct Product {
@@ -12,8 +24,7 @@ struct Product {
     k: usize,
     input: Type,
     output: Type,
-    /// B is N x K.
-    transposed: bool,
+    layout: Layout,
     step: f64,
 }
 
@@ -29,7 +40,12 @@ impl Product {
         let (mut want, mut slack) = (Vec::new(), Vec::new());
         for i in 0..m {
             for j in 0..n {
-                let of = |l: usize| a[i * k + l] * if self.transposed { b[j * k + l] } else { b[l * n + j] };
+                let at = |l: usize| match self.layout {
+                    Plain => (i * k + l, l * n + j),
+                    AlongK => (i * k + l, j * k + l),
+                    AcrossK => (l * m + i, l * n + j),
+                };
+                let of = |l: usize| a[at(l).0] * b[at(l).1];
                 want.push((0..k).map(of).sum::<f64>());
                 slack.push((0..k).map(|l| of(l).abs()).sum::<f64>());
             }
@@ -58,42 +74,45 @@ impl Product {
 }
 
 macro_rules! products {
-    ($($name:ident: $m:literal $n:literal $k:literal, $input:ident -> $output:ident, $t:literal, $step:expr;)*) => {
+    ($($name:ident: $m:literal $n:literal $k:literal, $input:ident -> $output:ident, $layout:ident, $step:expr;)*) => {
         $(#[test]
         fn $name() {
             let name = stringify!($name);
             let (input, output) = ($input, $output);
-            Product { name, m: $m, n: $n, k: $k, input, output, transposed: $t, step: $step }.check();
+            Product { name, m: $m, n: $n, k: $k, input, output, layout: $layout, step: $step }.check();
         })*
     };
 }
 
 products! {
-    mm_f16: 200 136 96, F16 -> F32, false, F32_SUM;
-    mm_bf16: 128 128 128, Bf16 -> Bf16, false, F32_SUM;
-    mm_f16_small: 32 32 64, F16 -> F32, false, F32_SUM;
-    mm_tf32: 128 64 64, F32 -> F32, false, 2e-3;
-    mm_ieee: 32 32 32, F32 -> F32, false, F32_SUM;
-    mm_tf32x3: 64 64 32, F32 -> F32, false, 4e-6;
-    mm_e4m3: 128 128 256, E4m3 -> F32, true, 2e-3;
-    mm_e5m2: 128 64 128, E5m2 -> F32, true, 2e-3;
-    mm_e4m3_small: 32 32 64, E4m3 -> F32, true, F32_SUM;
-    mm_s8: 128 128 128, S8 -> S32, true, 0.0;
-    mm_f16_f16: 128 64 64, F16 -> F16, false, 2e-3;
-    mm_f64: 32 32 32, F64 -> F64, false, 1e-14;
-    mm_8warps: 256 128 64, F16 -> F32, false, F32_SUM;
-    tma_f16: 256 128 256, F16 -> F16, true, F32_SUM;
-    tma_edge: 200 72 104, Bf16 -> F32, true, F32_SUM;
-    tma_e4m3: 128 128 256, E4m3 -> F16, true, 2e-3;
-    tma_f32: 128 64 64, F32 -> F32, true, 2e-3;
-    tma_device: 256 128 128, F16 -> F16, false, F32_SUM;
-    tma_reduce: 128 64 128, F16 -> F32, true, F32_SUM;
-    persistent: 256 256 128, F16 -> F16, true, F32_SUM;
-    persistent_ws: 256 256 192, F16 -> F16, true, F32_SUM;
-    specialised: 128 128 320, F16 -> F16, true, F32_SUM;
-    specialised_64: 128 128 320, F16 -> F16, true, F32_SUM;
-    tma_cluster: 256 256 128, F16 -> F16, true, F32_SUM;
-    tma_bn256: 128 256 128, F16 -> F16, true, F32_SUM;
+    mm_f16: 200 136 96, F16 -> F32, Plain, F32_SUM;
+    mm_bf16: 128 128 128, Bf16 -> Bf16, Plain, F32_SUM;
+    mm_f16_small: 32 32 64, F16 -> F32, Plain, F32_SUM;
+    mm_tf32: 128 64 64, F32 -> F32, Plain, 2e-3;
+    mm_ieee: 32 32 32, F32 -> F32, Plain, F32_SUM;
+    mm_tf32x3: 64 64 32, F32 -> F32, Plain, 4e-6;
+    mm_e4m3: 128 128 256, E4m3 -> F32, AlongK, 2e-3;
+    mm_e5m2: 128 64 128, E5m2 -> F32, AlongK, 2e-3;
+    mm_e4m3_small: 32 32 64, E4m3 -> F32, AlongK, F32_SUM;
+    mm_s8: 128 128 128, S8 -> S32, AlongK, 0.0;
+    mm_f16_f16: 128 64 64, F16 -> F16, Plain, 2e-3;
+    mm_f64: 32 32 32, F64 -> F64, Plain, 1e-14;
+    mm_8warps: 256 128 64, F16 -> F32, Plain, F32_SUM;
+    tma_f16: 256 128 256, F16 -> F16, AlongK, F32_SUM;
+    tma_edge: 200 72 104, Bf16 -> F32, AlongK, F32_SUM;
+    tma_e4m3: 128 128 256, E4m3 -> F16, AlongK, 2e-3;
+    tma_f32: 128 64 64, F32 -> F32, AlongK, 2e-3;
+    tma_transposed: 256 128 128, F16 -> F16, AcrossK, F32_SUM;
+    tma_transposed_f32: 128 64 64, F32 -> F32, AcrossK, 2e-3;
+    tma_device: 256 128 128, F16 -> F16, Plain, F32_SUM;
+    tma_reduce: 128 64 128, F16 -> F32, AlongK, F32_SUM;
+    persistent: 256 256 128, F16 -> F16, AlongK, F32_SUM;
+    persistent_ws: 256 256 192, F16 -> F16, AlongK, F32_SUM;
+    persistent_cluster: 512 256 192, F16 -> F16, AlongK, F32_SUM;
+    specialised: 128 128 320, F16 -> F16, AlongK, F32_SUM;
+    specialised_64: 128 128 320, F16 -> F16, AlongK, F32_SUM;
+    tma_cluster: 256 256 128, F16 -> F16, AlongK, F32_SUM;
+    tma_bn256: 128 256 128, F16 -> F16, AlongK, F32_SUM;
 }
 
 fn attention(name: &str, ty: Type, rows: usize, length: usize) {

@@ -38,6 +38,17 @@ def descriptors(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.con
 
 
 @triton.jit
+def transposed(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """C = A^T B with A of K x M: both operands lie along M and N."""
+    m = tl.program_id(0) * BM
+    n = tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for at in range(0, K, BK):
+        acc = tl.dot(a.load([at, m]).T, b.load([at, n]), acc)
+    c.store([m, n], acc.to(c.dtype))
+
+
+@triton.jit
 def device_descriptors(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
     """C = A B with tensor descriptors that the kernel makes."""
     da = tl.make_tensor_descriptor(a, shape=[M, K], strides=[K, 1], block_shape=[BM, BK])
