@@ -18,7 +18,7 @@ use silumin::codegen::config::KNOBS;
 use silumin::codegen::kernel::{Kernel, Parameter};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{Spec, SpecFile};
-use silumin::runtime::device::{Device, EmulatorOptions};
+use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs};
 use silumin::runtime::toolchain::Ptxas;
@@ -78,6 +78,12 @@ fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("write the operands beside the launch file"),
         )
+        .arg(
+            Arg::new("track")
+                .long("track")
+                .action(ArgAction::SetTrue)
+                .help("look for races that the run does not show; takes several times as long"),
+        )
         .arg(Arg::new("no-verify").long("no-verify").action(ArgAction::SetTrue).help("do not run the kernel"))
         .args(knobs)
 }
@@ -103,14 +109,12 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
         println!("not run: --no-verify");
         return Ok(true);
     }
-    verify(
-        spec,
-        arch,
-        shape,
-        seed,
-        &scalars,
-        matches.get_one::<usize>("threads").copied().unwrap_or_default(),
-    )
+    let options = EmulatorOptions {
+        threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
+        tracking: if matches.get_flag("track") { Tracking::Strict } else { Tracking::Off },
+        ..EmulatorOptions::default()
+    };
+    verify(spec, arch, shape, seed, &scalars, options)
 }
 
 /// The file of `--config`, or defaults, with the flags on top.
@@ -218,10 +222,10 @@ fn verify(
     shape: Shape,
     seed: u64,
     scalars: &[(&str, f32)],
-    threads: usize,
+    options: EmulatorOptions,
 ) -> Result<bool, Box<dyn Error>> {
     let progress = Arc::new(|done: u64, total: u64| show_progress(done, total));
-    let options = EmulatorOptions { threads, progress: Some(progress), ..EmulatorOptions::default() };
+    let options = EmulatorOptions { progress: Some(progress), ..options };
     let device = Device::emulated_with(arch, options);
     let kernel = DualGemm::new(spec).load(&device, shape)?;
     let mut passed = true;

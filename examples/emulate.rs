@@ -11,8 +11,8 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
-use silumin_emulator::Schedule;
 use silumin_emulator::command::{Request, Schedules, TraceTarget, execute};
+use silumin_emulator::{Schedule, Tracking};
 use std::io::{stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -62,13 +62,31 @@ pub fn command() -> Command {
                 .conflicts_with("seeds"),
         )
         .arg(
-            option("seeds", "N", "run all early, all late and seeds 0 to N - 1; compare their outputs")
-                .value_parser(value_parser!(u64)),
+            option(
+                "seeds",
+                "N",
+                "run all early, all late, each warp starved and seeds 0 to N - 1; compare their outputs",
+            )
+            .value_parser(value_parser!(u64)),
         )
         .arg(
             option("schedule", "WHEN", "when asynchronous work completes [default: early]")
                 .value_parser(["early", "late", "random"])
                 .conflicts_with("seeds"),
+        )
+        .arg(
+            option("starve", "WARP", "random, but this warp of every CTA runs only when no other can")
+                .value_parser(value_parser!(u32))
+                .conflicts_with_all(["seeds", "schedule"]),
+        )
+        .arg(
+            option(
+                "track",
+                "WHAT",
+                "races that a schedule does not show; strict: tcgen05.fence in any kernel",
+            )
+            .value_parser(["off", "on", "strict"])
+            .default_value("on"),
         )
         .arg(
             option(
@@ -92,6 +110,7 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
         return Ok(Request::Check { files: files.cloned().collect(), json });
     }
     let seed = matches.get_one::<u64>("seed").copied();
+    let starved = matches.get_one::<u32>("starve");
     let schedule = match (matches.get_one::<String>("schedule").map(String::as_str), seed) {
         (Some("random") | None, Some(seed)) => Schedule::Random(seed),
         (Some("random"), None) => Schedule::Random(0),
@@ -101,7 +120,17 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
             return Err(format!("--seed goes with `--schedule random` or alone; `{other}` has no seed"));
         }
     };
+    let schedule = match starved {
+        Some(&warp) => Schedule::Starve { warp, seed: seed.unwrap_or_default() },
+        None => schedule,
+    };
+    let tracking = match matches.get_one::<String>("track").map(String::as_str) {
+        Some("off") => Tracking::Off,
+        Some("strict") => Tracking::Strict,
+        _ => Tracking::HappensBefore,
+    };
     Ok(Request::Run {
+        tracking,
         launch: matches.get_one::<PathBuf>("launch").cloned().unwrap_or_default(),
         out: matches.get_one::<PathBuf>("out").cloned(),
         schedules: match matches.get_one::<u64>("seeds") {

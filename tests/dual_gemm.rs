@@ -71,6 +71,8 @@ fn every_knob_is_carried() {
     same!([tile = auto, stages = auto, a_reuse = auto, tmem_columns = auto, cache = auto, store = auto]
         silu(A @ B1) * (A @ B2));
     same!([tile = [128, 64, 256], stages = 3] silu(A @ B1) * (A @ B2));
+    same!([cta_group = 1] silu(A @ B1) * (A @ B2));
+    same!([cta_group = 2, tile = [256, 64, 256]] silu(A @ B1) * (A @ B2));
     same!([k_order = reverse] silu(A @ B1) * (A @ B2));
     same!([k_order = ping_pong, store = direct] silu(A @ B1) * (A @ B2));
     same!([k_order = split_tail(2), sf_preload = ahead(1)] silu(A @ B1) * (A @ B2));

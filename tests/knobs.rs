@@ -12,12 +12,18 @@ use silumin::{Arch, Shape};
 type Value = (&'static str, &'static str);
 
 /// A knob, its value, and what must stand beside it for it to be legal.
-const VALUES: [(&str, &str, &[Value]); 35] = [
+const VALUES: [(&str, &str, &[Value]); 41] = [
     ("tile", "auto", &[]),
     ("tile", "[128, 64, 256]", &[]),
     ("tile", "[128, 128, 64]", &[]),
     ("tile", "[128, 192, 128]", &[]),
     ("tile", "[128, 128, 512]", &[]),
+    ("cta_group", "1", &[]),
+    ("cta_group", "2", &[]),
+    ("cta_group", "2", &[("accumulators", "side_by_side"), ("tile", "[256, 128, 256]")]),
+    ("cta_group", "2", &[("tile", "[256, 192, 128]"), ("k_order", "split_tail(2)")]),
+    ("cta_group", "2", &[("sf_preload", "all"), ("store", "tma"), ("k_order", "ping_pong")]),
+    ("cta_group", "2", &[("sf_preload", "ahead(2)"), ("tile", "[256, 64, 320]")]),
     ("stages", "auto", &[]),
     ("stages", "1", &[]),
     ("stages", "2", &[]),

@@ -60,9 +60,11 @@ impl Draws {
         let mut config = Config::default();
         let tile_n = self.pick(&["64", "64", "128", "128", "192", "40", "96", "256"]).to_owned();
         let tile_k = self.pick(&["64", "128", "192", "256", "256", "512", "320"]);
-        let tile = format!("[128, {tile_n}, {tile_k}]");
+        let group = self.pick(&["1", "1", "2"]);
+        let tile = format!("[{}, {tile_n}, {tile_k}]", if group == "2" { 256 } else { 128 });
         let values = [
             ("tile", self.pick(&["auto", &tile, &tile, &tile]).to_owned()),
+            ("cta_group", group.to_owned()),
             ("stages", self.pick(&["auto", "auto", "1", "2", "3", "5", "8"]).to_owned()),
             (
                 "k_order",

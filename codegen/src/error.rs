@@ -41,17 +41,27 @@ pub enum ConfigError {
         /// Tiles along N.
         tiles: u32,
     },
-    /// The tile's M is not the one the block-scaled MMA has on one CTA.
-    #[error("tile: M = {given}, but a block-scaled MMA of one CTA has 128 rows")]
+    /// The tile's M is not the one the block-scaled MMA has on so many CTAs.
+    #[error("tile: M = {given}, but a block-scaled MMA of {ctas} CTA(s) has {wanted} rows")]
     TileM {
         /// As given.
         given: u32,
+        /// CTAs of the group.
+        ctas: u32,
+        /// The one legal M.
+        wanted: u32,
     },
     /// The tile's N is not one that the MMA has.
-    #[error("tile: N = {given} is not a multiple of 8 in 8..=256, the N of a block-scaled MMA")]
+    #[error(
+        "tile: N = {given} is not a multiple of {multiple} in {multiple}..=256, the N of a block-scaled MMA of {ctas} CTA(s)"
+    )]
     TileN {
         /// As given.
         given: u32,
+        /// CTAs of the group.
+        ctas: u32,
+        /// N must be a multiple of this.
+        multiple: u32,
     },
     /// The tile's N starts a tile in the middle of a scale-factor column pair.
     #[error(
@@ -203,7 +213,8 @@ impl ConfigError {
                 format!("pad K with zeros to {}", u64::from(*k).next_multiple_of(u64::from(*multiple)))
             }
             Grid { .. } => "use a wider tile, or split N over several launches".into(),
-            TileM { .. } => "write 128; rows beyond M cost no memory traffic".into(),
+            TileM { given: 256, wanted: 128, .. } => "write cta_group = 2 beside it, or tile M = 128".into(),
+            TileM { wanted, .. } => format!("write {wanted}; rows beyond M cost no memory traffic"),
             TileN { .. } => "use 64, 128 or 192".into(),
             TileNStart { .. } => "use a multiple of 64, or one tile that covers N".into(),
             TileK { given, multiple } => {

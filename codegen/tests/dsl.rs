@@ -3,7 +3,8 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, Eviction, KNOBS, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Setting, SfPreload, Store,
+    Tile,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
 use silumin_codegen::problem::{Formats, Shape};
@@ -97,14 +98,15 @@ fn operands_are_called_what_the_gate_calls_them() {
 
 #[test]
 fn every_knob_is_read() {
-    let text = "<nvfp4 -> f16, tile = [128, 64, 2_56], stages = 3, k_order = split_tail (2),
+    let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, shape = [256, 4_096, 7168],
          arch = sm_100a> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
     let config = Config {
-        tile: Setting::Fixed(Tile { m: 128, n: 64, k: 256 }),
+        tile: Setting::Fixed(Tile { m: 256, n: 64, k: 256 }),
+        cta_group: CtaGroup::Two,
         stages: Setting::Fixed(3),
         k_order: KOrder::SplitTail(2),
         sf_preload: SfPreload::Ahead(1),
@@ -229,7 +231,7 @@ fn knobs_are_known_and_given_once() {
         "<stagse = 4>",
         &[("stagse", &["no knob `stagse`", "did you mean `stages`", "shape, arch"])],
     );
-    brackets_refused("<cta_group = 2>", &[("cta_group", &["no knob", "the knobs are: tile"])]);
+    brackets_refused("<cluster = 2>", &[("cluster", &["no knob", "the knobs are: tile"])]);
     brackets_refused("<tiles = 2>", &[("tiles", &["did you mean `tile`"])]);
     brackets_refused("<k = 2>", &[("k", &["no knob `k`;"])]);
     brackets_refused("<acc = separate>", &[("acc", &["did you mean `accumulators`"])]);
@@ -309,7 +311,10 @@ fn without_a_shape_what_fits_none_is_an_error() {
             &["512 columns, this needs 2 x 256 (accumulators)", "= 592", "help: use a smaller tile N"],
         )],
     );
-    brackets_refused("<tile = [256, 128, 256]>", &[("[256, 128, 256]", &["M = 256", "help: write 128"])]);
+    brackets_refused(
+        "<tile = [256, 128, 256]>",
+        &[("[256, 128, 256]", &["M = 256", "help: write cta_group = 2"])],
+    );
     brackets_refused(
         "<tile = [128, 100, 96]>",
         &[("[128, 100, 96]", &["N = 100"]), ("[128, 100, 96]", &["K = 96"])],

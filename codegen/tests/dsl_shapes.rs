@@ -15,7 +15,7 @@ use syn::parse::Parser;
 fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let tile_n =
         prop_oneof![3 => prop::sample::select(vec![64u32, 128, 192]), 2 => (1u32..33).prop_map(|n| 8 * n)];
-    let tile = (prop_oneof![30 => Just(128u32), 1 => 0u32..300], tile_n, 1u32..10)
+    let tile = (prop_oneof![20 => Just(128u32), 10 => Just(256u32), 1 => 0u32..300], tile_n, 1u32..10)
         .prop_map(|(m, n, k)| format!("[{m}, {n}, {}]", 64 * k));
     let stages = (0u32..18).prop_map(|n| n.to_string());
     let k_order = prop_oneof![
@@ -28,6 +28,7 @@ fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let columns = prop_oneof![4 => one_of(&["128", "256", "512"]), 1 => one_of(&["32", "64", "300"])];
     let values = (
         prop::option::of(tile),
+        prop::option::weighted(0.4, one_of(&["1", "2"])),
         prop::option::of(stages),
         prop::option::of(k_order),
         prop::option::of(sf_preload),
@@ -37,8 +38,8 @@ fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
         prop::option::weighted(0.2, one_of(&["none", "[b: evict_first]"])),
         prop::option::weighted(0.5, one_of(&["direct", "tma"])),
     );
-    values.prop_map(|(tile, stages, order, preload, accumulators, reuse, columns, cache, store)| {
-        let values = [tile, stages, order, preload, accumulators, reuse, columns, cache, store];
+    values.prop_map(|(tile, group, stages, order, preload, accumulators, reuse, columns, cache, store)| {
+        let values = [tile, group, stages, order, preload, accumulators, reuse, columns, cache, store];
         KNOBS
             .iter()
             .map(|knob| knob.name)

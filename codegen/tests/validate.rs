@@ -4,10 +4,10 @@
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Setting, SfPreload, Store, Tile,
 };
 use silumin_codegen::error::{ConfigError, explain};
-use silumin_codegen::plan::{Plan, Region, validate};
+use silumin_codegen::plan::{Plan, Region, Swizzle, validate};
 use silumin_codegen::problem::{Problem, Shape};
 use silumin_codegen::spec::SpecFile;
 
@@ -33,7 +33,7 @@ fn config() -> impl Strategy<Value = Config> {
         1 => any::<u32>()
     ];
     let tile_k = prop_oneof![6 => (1u32..9).prop_map(|n| 64 * n), 1 => any::<u32>()];
-    let tile_m = prop_oneof![9 => Just(128u32), 1 => any::<u32>()];
+    let tile_m = prop_oneof![5 => Just(128u32), 4 => Just(256u32), 1 => any::<u32>()];
     let tile = (tile_m, tile_n, tile_k).prop_map(|(m, n, k)| Tile { m, n, k });
     let k_order = prop_oneof![
         Just(KOrder::Forward),
@@ -52,6 +52,7 @@ fn config() -> impl Strategy<Value = Config> {
         (eviction(), eviction(), eviction(), eviction()).prop_map(|(a, b, sf, c)| CacheHints { a, b, sf, c });
     (
         setting(tile),
+        prop::sample::select(vec![CtaGroup::One, CtaGroup::Two]),
         setting(prop_oneof![5 => 1u32..9, 1 => any::<u32>()]),
         k_order,
         sf_preload,
@@ -62,8 +63,20 @@ fn config() -> impl Strategy<Value = Config> {
         setting(prop::sample::select(vec![Store::Direct, Store::Tma])),
     )
         .prop_map(
-            |(tile, stages, k_order, sf_preload, accumulators, a_reuse, tmem_columns, cache, store)| Config {
+            |(
                 tile,
+                cta_group,
+                stages,
+                k_order,
+                sf_preload,
+                accumulators,
+                a_reuse,
+                tmem_columns,
+                cache,
+                store,
+            )| Config {
+                tile,
+                cta_group,
                 stages,
                 k_order,
                 sf_preload,
@@ -94,6 +107,7 @@ fn holds_together(plan: &Plan) {
     assert!(plan.smem.a_bytes.is_multiple_of(8 * span) && plan.smem.b_box_bytes.is_multiple_of(8 * span));
     assert!(plan.smem.stage_bytes.is_multiple_of(8 * span));
     assert!(plan.smem.scales.is_multiple_of(128) && plan.smem.barriers.is_multiple_of(8));
+    assert_eq!(plan.cta_rows * plan.cta_group.ctas(), plan.tile.m);
     let mut end = plan.smem.barriers;
     for barrier in &plan.barriers {
         assert_eq!(barrier.offset, end);
@@ -101,11 +115,12 @@ fn holds_together(plan: &Plan) {
     }
     assert_eq!(end, plan.smem.tmem_address);
     // The transaction count of an mbarrier has 20 bits.
-    assert!(plan.smem.stage_bytes + plan.scales.slot_tx < 1 << 20);
+    assert!(plan.cta_group.ctas() * (plan.smem.stage_bytes + plan.scales.slot_tx) < 1 << 20);
     for map in &plan.tensor_maps {
         assert!(map.box_dims.iter().all(|size| (1..=256).contains(size)));
         assert!(map.row_stride.is_multiple_of(16));
-        assert!(map.box_dims[0] * map.element.bytes() <= map.swizzle.span().max(16));
+        let inner = map.box_dims[0] * map.element.bytes();
+        assert!(inner.is_multiple_of(16) && (map.swizzle == Swizzle::None || inner <= map.swizzle.span()));
     }
     let k = &plan.k_loop;
     assert_eq!(k.main_tiles + k.tail_tiles, k.tiles);
@@ -159,6 +174,9 @@ fn each_limit_is_told_with_its_sum() {
         ([64, 64, 40], &[], "shape", "K = 40 is not a multiple of 32"),
         ([1, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "16777216 tiles"),
         (large, &[("tile", "[64, 128, 256]")], "tile", "M = 64"),
+        (large, &[("tile", "[256, 128, 256]")], "tile", "MMA of 1 CTA(s) has 128 rows"),
+        (large, &[("cta_group", "2"), ("tile", "[128, 128, 256]")], "tile", "MMA of 2 CTA(s) has 256 rows"),
+        (large, &[("cta_group", "2"), ("tile", "[256, 72, 256]")], "tile", "not a multiple of 16"),
         (large, &[("tile", "[128, 100, 256]")], "tile", "N = 100 is not a multiple of 8"),
         (large, &[("tile", "[128, 96, 256]")], "tile", "starts at row 96"),
         (large, &[("tile", "[128, 128, 100]")], "tile", "K = 100"),
@@ -228,6 +246,9 @@ fn every_knob_value_changes_the_ptx() {
             assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
         }
     }
+    // A pair has another tile.
+    let two = [("cta_group", "2"), ("tile", "auto")];
+    assert!(instructions(&two) != instructions(&[("tile", "auto")]));
     // A tile of 128 columns needs all of TMEM as it is; a narrower one leaves a choice.
     let narrow = ("tile", "[128, 64, 128]");
     assert!(instructions(&[narrow]) != instructions(&[narrow, ("tmem_columns", "512")]));

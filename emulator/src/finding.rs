@@ -56,6 +56,35 @@ pub enum FindingKind {
     PeerExited,
     /// The kernel executed `trap` or failed an assertion.
     Trap,
+    /// Two warps access the same bytes of shared memory without an order, and one writes.
+    RaceShared,
+    /// Two warps access the same words of tensor memory without an order, and one writes.
+    RaceTmem,
+    /// Two warps of a cluster access the same bytes of global memory without an order, and one writes.
+    RaceGlobal,
+    /// Data of a copy or of the tensor core is used without a wait for the mbarrier that says it is there.
+    MissingMbarrierWait,
+    /// The result of `cp.async` or of a bulk store is relied on without a wait for its group.
+    MissingCopyWait,
+    /// Accesses of tensor memory by two threads lack `tcgen05.fence::before_thread_sync` or
+    /// `::after_thread_sync` around the synchronisation between them.
+    MissingTcgen05Fence,
+    /// Tensor memory that `tcgen05.ld` or `st` accesses is used again without `tcgen05.wait::ld` or `::st`.
+    MissingTmemWait,
+    /// A write of the generic proxy and an access of the async proxy lack `fence.proxy.async`.
+    MissingProxyFence,
+    /// Memory is overwritten that a copy, the tensor core or another warp may still be reading.
+    SlotOverwritten,
+    /// An mbarrier is used by a thread that its initialisation does not come before.
+    MbarrierNotVisible,
+    /// A phase of an mbarrier completes while a thread still waits for the one before.
+    PhaseSkipped,
+    /// The bytes that an mbarrier expects are not those that copies delivered.
+    TransactionMismatch,
+    /// More arrivals at an mbarrier than its phase expects.
+    ArrivalOverflow,
+    /// Two warps allocate tensor memory without an order.
+    TmemAllocRace,
     /// A case the emulator does not model.
     Unsupported,
 }
@@ -71,6 +100,18 @@ impl FindingKind {
                 | FindingKind::UninitialisedGlobal
                 | FindingKind::UninitialisedLocal
                 | FindingKind::TmemLeak
+                | FindingKind::RaceShared
+                | FindingKind::RaceTmem
+                | FindingKind::RaceGlobal
+                | FindingKind::MissingMbarrierWait
+                | FindingKind::MissingCopyWait
+                | FindingKind::MissingTcgen05Fence
+                | FindingKind::MissingTmemWait
+                | FindingKind::MissingProxyFence
+                | FindingKind::SlotOverwritten
+                | FindingKind::MbarrierNotVisible
+                | FindingKind::PhaseSkipped
+                | FindingKind::TmemAllocRace
         )
     }
 }

@@ -65,6 +65,28 @@ pub enum Schedule {
     Late,
     /// At random times, in a random order that the ISA allows; warps are switched at random too.
     Random(u64),
+    /// As `Random`, but this warp of every CTA runs only when no other can go on, and what it has
+    /// issued completes only when nothing else can.
+    Starve {
+        /// Index of the warp in its CTA.
+        warp: u32,
+        /// Seed of the random order of the others.
+        seed: u64,
+    },
+}
+
+/// Whether the order of accesses is tracked, to find races that this run's schedule did not show.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Tracking {
+    /// Not tracked: the fastest.
+    #[default]
+    Off,
+    /// Two accesses to the same bytes, of which one writes, must be ordered by program order and the
+    /// kernel's synchronisation, whatever the schedule. `tcgen05.fence` is asked for in kernels that
+    /// have any: Triton (3.9) emits none, and leaves that order to the assembler.
+    HappensBefore,
+    /// The same, with `tcgen05.fence` asked for in all kernels, as the ISA says.
+    Strict,
 }
 
 /// When the registers of a `tcgen05.ld` may be read.
@@ -119,6 +141,8 @@ pub struct Options<'a> {
     pub mma_arithmetic: Arithmetic,
     /// When results of `tcgen05.ld` count as valid.
     pub tmem_loads: TmemLoads,
+    /// Happens-before tracking of shared, tensor and global memory.
+    pub tracking: Tracking,
     /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
     /// ends here.
     pub instruction_limit: u64,
@@ -135,6 +159,7 @@ impl Default for Options<'_> {
             progress: None,
             mma_arithmetic: Arithmetic::Hardware,
             tmem_loads: TmemLoads::Awaited,
+            tracking: Tracking::Off,
             instruction_limit: 1_000_000_000,
             trace: None,
         }
@@ -149,6 +174,7 @@ impl std::fmt::Debug for Options<'_> {
             .field("max_findings", &self.max_findings)
             .field("mma_arithmetic", &self.mma_arithmetic)
             .field("tmem_loads", &self.tmem_loads)
+            .field("tracking", &self.tracking)
             .field("instruction_limit", &self.instruction_limit)
             .finish_non_exhaustive()
     }

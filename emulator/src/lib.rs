@@ -43,6 +43,7 @@ pub use engine::tensor_map::{DataType, Interleave, L2Promotion, OobFill, TensorM
 pub use finding::{Finding, FindingKind, Report, Stats};
 pub use launch::{
     Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule, Step, TmemLoads, Trace,
+    Tracking,
 };
 pub use launch_file::LaunchFile;
 pub use memory::{Buffer, GlobalMemory};

@@ -231,6 +231,7 @@ pub(crate) enum MapField {
 #[derive(Clone, Debug)]
 pub(crate) enum Op {
     Nop,
+    Fence(Fence),
     Alu1 {
         f: F1,
         d: Slot,
@@ -675,12 +676,55 @@ pub(crate) enum Op {
     },
 }
 
+/// Memory order that an instruction names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// None is named: weak for loads and stores, the instruction's own default elsewhere.
+    #[default]
+    Default,
+    Relaxed,
+    Acquire,
+    Release,
+    Both,
+}
+
+impl Order {
+    /// The order among the modifiers of an opcode.
+    pub fn of(opcode: &str) -> Order {
+        for part in opcode.split('.').skip(1) {
+            match part {
+                "relaxed" | "volatile" => return Order::Relaxed,
+                "acquire" => return Order::Acquire,
+                "release" => return Order::Release,
+                "acq_rel" | "sc" => return Order::Both,
+                _ => {}
+            }
+        }
+        Order::Default
+    }
+}
+
+/// What a fence orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// `fence`, `membar`: accesses of the thread.
+    Thread,
+    /// `fence.proxy.async`: the generic proxy and the async proxy.
+    Proxy,
+    MbarInit,
+    TensorBefore,
+    TensorAfter,
+    /// Others, which order nothing that is modelled.
+    None,
+}
+
 /// An operation with its guard and source line.
 #[derive(Clone, Debug)]
 pub(crate) struct Inst {
     pub guard: Option<Pred>,
     pub op: Op,
     pub line: u32,
+    pub order: Order,
 }
 
 /// A kernel parameter.

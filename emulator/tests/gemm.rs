@@ -5,7 +5,7 @@ mod common;
 use common::{Random, parse, run};
 use silumin_emulator::{
     Arg, Arithmetic, Buffer, DataType, Finding, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch,
-    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads,
+    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads, Tracking,
 };
 
 const TEXT: &str = include_str!("ptx/nvfp4_gemm.ptx");
@@ -149,9 +149,12 @@ fn damage(from: &str, to: &str) -> String {
 
 #[test]
 fn computes_the_product_under_every_schedule() {
-    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
+    let starved = (0..6).map(|warp| Schedule::Starve { warp, seed: 1 });
+    for schedule in
+        [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)].into_iter().chain(starved)
+    {
         let p = problem(128, 128, 1536);
-        let report = p.run(TEXT, &Options { schedule, ..Options::default() });
+        let report = p.run(TEXT, &Options { schedule, tracking: Tracking::Strict, ..Options::default() });
         assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
         assert!(p.error() < 1e-6, "{schedule:?}: error {}", p.error());
         assert_eq!(p.memory.unwritten(&p.result), 0);
@@ -200,10 +203,10 @@ fn a_missing_commit_is_a_deadlock_that_names_the_barrier() {
 }
 
 #[test]
-fn a_wrong_byte_count_is_a_deadlock_that_shows_the_count() {
+fn a_wrong_byte_count_is_named_and_shown() {
     let text = damage("[%bar], 36864;", "[%bar], 36880;");
     let report = problem(128, 128, 256).run(&text, &Options::default());
-    let f = only(&report, FindingKind::Deadlock);
+    let f = only(&report, FindingKind::TransactionMismatch);
     assert!(f.message.contains("0 of 1 arrivals pending and a transaction count of 16"), "{f}");
 }
 
@@ -222,6 +225,40 @@ fn a_missing_wait_is_found() {
     let report = problem(128, 128, 512).run(&text, &Options::default());
     let f = only(&report, FindingKind::MissingWait);
     assert!(f.text.starts_with("st.global.v4.f32"), "{f}");
+}
+
+#[test]
+fn missing_order_is_found_whatever_the_schedule() {
+    let wait = |name: &str, bar: &str, parity: &str| {
+        format!(
+            "{name}:\n    mbarrier.try_wait.parity.shared::cta.b64 %p4, [{bar}], {parity};\n    @!%p4 bra {name};\n"
+        )
+    };
+    let fence = "bra EPILOGUE_WAIT;\n    tcgen05.fence::after_thread_sync;\n".to_owned();
+    let late_mma = Schedule::Starve { warp: 5, seed: 1 };
+    let cases = [
+        // The MMA warp does not wait for the bytes, which are there when it comes last.
+        (wait("MMA_WAIT", "%bar", "%phase"), late_mma, FindingKind::MissingMbarrierWait),
+        // The TMA warp does not wait until a slot is free.
+        (wait("LOAD_WAIT", "%r5", "%phase"), Schedule::Early, FindingKind::SlotOverwritten),
+        // The epilogue does not wait for the product, which has not begun.
+        (wait("EPILOGUE_WAIT", "%r5", "0"), Schedule::Early, FindingKind::UninitialisedTmem),
+        // It waits, but does not order its loads after the wait.
+        (fence, Schedule::Early, FindingKind::MissingTcgen05Fence),
+    ];
+    for (from, witness, kind) in &cases {
+        let to = if from.starts_with("bra") { "bra EPILOGUE_WAIT;\n" } else { "" };
+        let text = damage(from, to);
+        for schedule in [*witness, Schedule::Early, Schedule::Late, Schedule::Random(1)] {
+            let p = problem(128, 128, 2048);
+            let options = Options { schedule, tracking: Tracking::HappensBefore, ..Options::default() };
+            let report = p.run(&text, &options);
+            assert!(!report.is_clean(), "{schedule:?}: {from}");
+            if schedule == *witness {
+                only(&report, *kind);
+            }
+        }
+    }
 }
 
 #[test]

@@ -147,7 +147,7 @@ fn transaction_counts_may_go_below_zero_while_an_arrival_is_pending() {
 #[test]
 fn mbarrier_misuse_is_named() {
     let twice = with_mbarrier(1, "    mbarrier.arrive.shared::cta.b64 _, [bar], 2;");
-    let text = finding(&twice, 1, FindingKind::MbarrierMisuse);
+    let text = finding(&twice, 1, FindingKind::ArrivalOverflow);
     assert!(text.contains("2 arrivals, but the mbarrier at shared offset 0x400 is in phase 0"), "{text}");
     let none = ".shared .align 8 .b64 bar;\n    mbarrier.arrive.shared::cta.b64 _, [bar];";
     let text = finding(none, 1, FindingKind::MbarrierMisuse);

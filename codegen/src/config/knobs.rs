@@ -38,6 +38,27 @@ pub struct Tile {
     pub k: u32,
 }
 
+/// CTAs that issue one MMA together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum CtaGroup {
+    /// One CTA, 128 rows.
+    #[default]
+    One,
+    /// A pair of CTAs, 256 rows: each loads its own rows of A and half of the tiles of B, and the
+    /// tensor cores of both read both halves.
+    Two,
+}
+
+impl CtaGroup {
+    /// CTAs in the group.
+    pub const fn ctas(self) -> u32 {
+        match self {
+            CtaGroup::One => 1,
+            CtaGroup::Two => 2,
+        }
+    }
+}
+
 /// The order in which a CTA walks K.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KOrder {
@@ -130,6 +151,12 @@ impl<T: fmt::Display> fmt::Display for Setting<T> {
 impl fmt::Display for Tile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}, {}, {}]", self.m, self.n, self.k)
+    }
+}
+
+impl fmt::Display for CtaGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.ctas().fmt(f)
     }
 }
 

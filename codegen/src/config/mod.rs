@@ -11,7 +11,9 @@
 mod knobs;
 mod text;
 
-pub use knobs::{AReuse, Accumulators, CacheHints, Eviction, KOrder, Setting, SfPreload, Store, Tile};
+pub use knobs::{
+    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+};
 pub use text::ParseKnobError;
 
 use serde::{Deserialize, Serialize};
@@ -21,9 +23,11 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Rows, columns and K of a CTA's tile. Auto: 128 x 128 x 256, or N = 64 where that still
+    /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 x 128 x 256 (256 rows for a pair), or N = 64 where that still
     /// leaves no SM with two tiles.
     pub tile: Setting<Tile>,
+    /// CTAs that issue one MMA together: 1, or a cluster of 2 along M.
+    pub cta_group: CtaGroup,
     /// Depth of the SMEM pipeline, in K tiles, 1..=32. Auto: as many as fit and the K loop can use.
     pub stages: Setting<u32>,
     /// The order in which the K loop walks.
@@ -56,8 +60,13 @@ pub struct Knob {
 }
 
 /// Every knob of [`Config`], in its order.
-pub const KNOBS: [Knob; 9] = [
+pub const KNOBS: [Knob; 10] = [
     Knob { name: "tile", values: "auto | [M, N, K]", about: "rows, columns and K of a CTA's tile" },
+    Knob {
+        name: "cta_group",
+        values: "1 | 2",
+        about: "CTAs that issue one MMA together; two have 256 rows and half of B each",
+    },
     Knob { name: "stages", values: "auto | 1..32", about: "depth of the SMEM pipeline, in K tiles" },
     Knob {
         name: "k_order",
@@ -100,14 +109,15 @@ impl Config {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParseKnobError> {
         match name.replace('-', "_").as_str() {
             "tile" => self.tile = text::knob(0, value)?,
-            "stages" => self.stages = text::knob(1, value)?,
-            "k_order" => self.k_order = text::knob(2, value)?,
-            "sf_preload" => self.sf_preload = text::knob(3, value)?,
-            "accumulators" => self.accumulators = text::knob(4, value)?,
-            "a_reuse" => self.a_reuse = text::knob(5, value)?,
-            "tmem_columns" => self.tmem_columns = text::knob(6, value)?,
-            "cache" => self.cache = text::knob(7, value)?,
-            "store" => self.store = text::knob(8, value)?,
+            "cta_group" => self.cta_group = text::knob(1, value)?,
+            "stages" => self.stages = text::knob(2, value)?,
+            "k_order" => self.k_order = text::knob(3, value)?,
+            "sf_preload" => self.sf_preload = text::knob(4, value)?,
+            "accumulators" => self.accumulators = text::knob(5, value)?,
+            "a_reuse" => self.a_reuse = text::knob(6, value)?,
+            "tmem_columns" => self.tmem_columns = text::knob(7, value)?,
+            "cache" => self.cache = text::knob(8, value)?,
+            "store" => self.store = text::knob(9, value)?,
             _ => return Err(ParseKnobError::unknown_knob(name)),
         }
         Ok(())
@@ -117,6 +127,7 @@ impl Config {
     pub fn entries(&self) -> [(&'static str, String); KNOBS.len()] {
         let values = [
             self.tile.to_string(),
+            self.cta_group.to_string(),
             self.stages.to_string(),
             self.k_order.to_string(),
             self.sf_preload.to_string(),
@@ -150,6 +161,7 @@ mod tests {
     fn every_knob_is_set_by_its_name_and_reads_what_it_prints() {
         let written = [
             ("tile", "[128, 64, 512]"),
+            ("cta_group", "2"),
             ("stages", "3"),
             ("k-order", "split_tail(2)"),
             ("sf_preload", "ahead(4)"),

@@ -1,6 +1,8 @@
 //! Reading knob values. One reader a type, used by the DSL, the command line and TOML alike.
 
-use super::{AReuse, Accumulators, CacheHints, Eviction, KNOBS, KOrder, Setting, SfPreload, Store, Tile};
+use super::{
+    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Setting, SfPreload, Store, Tile,
+};
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
 use std::fmt;
@@ -111,6 +113,18 @@ impl FromStr for Tile {
         let [m, n, k] = list(text)?[..] else { return Err(NotAValue) };
         let size = |text: &str| text.parse().map_err(|_| NotAValue);
         Ok(Tile { m: size(m)?, n: size(n)?, k: size(k)? })
+    }
+}
+
+impl FromStr for CtaGroup {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "1" => Ok(CtaGroup::One),
+            "2" => Ok(CtaGroup::Two),
+            _ => Err(NotAValue),
+        }
     }
 }
 
@@ -261,4 +275,4 @@ macro_rules! serde_as_text {
     )* };
 }
 
-serde_as_text!([T] Setting<T>, [] Tile, [] KOrder, [] SfPreload, [] Accumulators, [] AReuse, [] CacheHints, [] Store);
+serde_as_text!([T] Setting<T>, [] Tile, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] AReuse, [] CacheHints, [] Store);

@@ -3,7 +3,7 @@
 //! for this crate.
 
 use crate::config::{
-    AReuse, Accumulators, CacheHints, Config, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Setting, SfPreload, Store, Tile,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, SplitCode};
 use crate::problem::{Formats, Shape};
@@ -51,6 +51,7 @@ fn formats(formats: &Formats) -> TokenStream {
 fn config(config: &Config) -> TokenStream {
     let Config {
         tile,
+        cta_group,
         stages,
         k_order: order,
         sf_preload: preload,
@@ -62,6 +63,9 @@ fn config(config: &Config) -> TokenStream {
     } = config;
     let tile =
         setting(tile, |Tile { m, n, k }| quote!(::silumin::codegen::config::Tile { m: #m, n: #n, k: #k }));
+    let cta_group = match cta_group {
+        CtaGroup::One | CtaGroup::Two => variant("config", "CtaGroup", cta_group),
+    };
     let [stages, tmem_columns] = [stages, tmem_columns].map(|number| setting(number, u32::to_token_stream));
     let k_order = k_order(order);
     let sf_preload = sf_preload(preload);
@@ -78,6 +82,7 @@ fn config(config: &Config) -> TokenStream {
     quote! {
         ::silumin::codegen::config::Config {
             tile: #tile,
+            cta_group: #cta_group,
             stages: #stages,
             k_order: #k_order,
             sf_preload: #sf_preload,

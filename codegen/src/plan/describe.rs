@@ -16,7 +16,7 @@ impl fmt::Display for Plan {
         }
         writeln!(
             f,
-            "grid      {} x {} = {} CTAs of {} threads, {:.2} waves on {} SMs",
+            "grid      {} x {} tiles = {} CTAs of {} threads, {:.2} waves on {} SMs",
             self.m_tiles,
             self.n_tiles,
             self.ctas(),

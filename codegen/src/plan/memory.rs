@@ -16,6 +16,9 @@ pub struct Region {
 
 /// Shared memory, in bytes from the 1024-byte aligned base of dynamic SMEM.
 ///
+/// Of a pair, both CTAs have the same map, each with 128 rows of A and half of B: half the rows of
+/// B1 and of B2, or, side by side, one of the two whole.
+///
 /// Operand tiles come first, so that each starts on its swizzle pattern's boundary: a stage is
 /// `A | B1 | B2`, each `rows x span` boxes, K-major. Then the scale-factor slots
 /// (`SFA | SFB1 | SFB2`, 512-byte blocks, K fastest), then the barriers.
@@ -121,6 +124,8 @@ pub(super) fn tmem_map(
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SmemParts {
     pub tile: Tile,
+    /// CTAs that share the tile, each with its own rows of A and its part of B.
+    pub ctas: u32,
     /// Bytes of a swizzle span.
     pub span: u32,
     pub stages: u32,
@@ -134,9 +139,15 @@ pub(super) struct SmemParts {
 }
 
 impl SmemParts {
+    /// Rows of A and of each B in one CTA.
+    fn rows(&self) -> [u32; 2] {
+        [self.tile.m / self.ctas, self.tile.n / self.ctas]
+    }
+
     /// Bytes of one operand stage.
     pub fn stage_bytes(&self) -> u64 {
-        (u64::from(self.tile.m) + 2 * u64::from(self.tile.n)) * u64::from(self.tile.k) / 2
+        let [a, b] = self.rows().map(u64::from);
+        (a + 2 * b) * u64::from(self.tile.k) / 2
     }
 
     /// Bytes of one scale-factor slot.
@@ -159,7 +170,7 @@ impl SmemParts {
 
     /// The map. Call it only once [`SmemParts::sum`] fits: all values are small then.
     pub fn map(&self) -> SmemMap {
-        let rows = |rows: u32| rows * self.span;
+        let [a_box_bytes, b_box_bytes] = self.rows().map(|rows| rows * self.span);
         let boxes = self.tile.k / 2 / self.span;
         let stage_bytes = self.stage_bytes() as u32;
         let row_block = self.sf_row_block as u32;
@@ -178,9 +189,9 @@ impl SmemParts {
         ];
         SmemMap {
             stage_bytes,
-            a_bytes: boxes * rows(self.tile.m),
-            a_box_bytes: rows(self.tile.m),
-            b_box_bytes: rows(self.tile.n),
+            a_bytes: boxes * a_box_bytes,
+            a_box_bytes,
+            b_box_bytes,
             boxes,
             scales,
             slot_bytes,

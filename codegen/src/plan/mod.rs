@@ -19,7 +19,7 @@ pub(crate) use validate::SIZE_LIMIT;
 pub use validate::validate;
 
 use crate::arch::Arch;
-use crate::config::{Accumulators, CacheHints, Config, KOrder, SfPreload, Store, Tile};
+use crate::config::{Accumulators, CacheHints, Config, CtaGroup, KOrder, SfPreload, Store, Tile};
 use crate::problem::Problem;
 
 /// A legal kernel, all numbers in place. Made by [`validate`] only.
@@ -34,8 +34,12 @@ pub struct Plan {
     pub asked: Config,
     /// The configuration with every `auto` settled.
     pub config: Config,
-    /// The CTA's tile.
+    /// The tile of a CTA, or of a pair.
     pub tile: Tile,
+    /// CTAs that compute a tile together: also the cluster's size, along the grid's x.
+    pub cta_group: CtaGroup,
+    /// Rows of the tile in one CTA.
+    pub cta_rows: u32,
     /// Pipeline depth in K tiles.
     pub stages: u32,
     /// Order of the K loop.
@@ -50,7 +54,7 @@ pub struct Plan {
     pub cache: CacheHints,
     /// How C is stored.
     pub store: Store,
-    /// Tiles along M: the grid's x.
+    /// Tiles along M: with the CTAs of a tile, the grid's x.
     pub m_tiles: u32,
     /// Tiles along N: the grid's y.
     pub n_tiles: u32,
@@ -116,7 +120,11 @@ pub struct Scales {
     pub last_tile_bytes: u32,
     /// Bytes of one row block in an SMEM slot: one K tile, or all K with `all`.
     pub smem_row_block_bytes: u32,
-    /// Bytes that one slot's loads bring: SFA, SFB1 and SFB2.
+    /// How they are brought: `Some` by tensor map, a box of so many K blocks at a time, `None` by
+    /// bulk copies of a row block. A bulk copy can signal its own CTA's barriers only, so that
+    /// pairs use tensor maps.
+    pub box_blocks: Option<u32>,
+    /// Bytes that one slot's loads bring to one CTA: SFA, SFB1 and SFB2.
     pub slot_tx: u32,
     /// The same in the last K tile.
     pub last_slot_tx: u32,
@@ -169,7 +177,7 @@ impl Plan {
 
     /// CTAs of the grid.
     pub fn ctas(&self) -> u64 {
-        u64::from(self.m_tiles) * u64::from(self.n_tiles)
+        u64::from(self.m_tiles) * u64::from(self.n_tiles) * u64::from(self.cta_group.ctas())
     }
 
     /// Bytes that TMA brings to SMEM over the whole grid.

@@ -124,6 +124,8 @@ pub enum ElementType {
     U8,
     /// IEEE binary16.
     F16,
+    /// Eight bytes: scale factors travel in units of eight, so that a box holds 2048 bytes of them.
+    U64,
 }
 
 impl ElementType {
@@ -132,6 +134,7 @@ impl ElementType {
         match self {
             ElementType::U8 => "u8",
             ElementType::F16 => "f16",
+            ElementType::U64 => "u64",
         }
     }
 
@@ -140,6 +143,7 @@ impl ElementType {
         match self {
             ElementType::U8 => 1,
             ElementType::F16 => 2,
+            ElementType::U64 => 8,
         }
     }
 }

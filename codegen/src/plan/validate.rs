@@ -7,7 +7,7 @@ use super::{
 };
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, CacheHints, Config, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Setting, SfPreload, Store, Tile,
 };
 use crate::error::{ConfigError, Sum};
 use crate::problem::{Problem, Shape};
@@ -16,6 +16,8 @@ use crate::problem::{Problem, Shape};
 pub(crate) const SIZE_LIMIT: u32 = 1 << 30;
 /// The deepest pipeline and the deepest scale-factor ring beyond it.
 const STAGE_LIMIT: u32 = 32;
+/// Rows that a CTA contributes to a block-scaled MMA (PTX ISA 9.7.16.2.1).
+const MMA_ROWS: u32 = 128;
 /// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
 const THREADS: u32 = 6 * 32;
 /// Columns that the epilogue holds early under a split tail: as many registers a thread.
@@ -33,7 +35,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
         return Err(errors);
     }
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem.shape, config, arch));
-    check_tile(problem.shape, tile, &mut errors);
+    check_tile(problem.shape, tile, config.cta_group, &mut errors);
     check_accumulators(tile, config.accumulators, &mut errors);
     check_ranges(config, arch, &mut errors);
     if !errors.is_empty() {
@@ -63,19 +65,27 @@ fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
 /// 128 x 128 x 256; N = 64 where that still leaves every SM at most one tile, so that a small grid
 /// spreads over more of the chip; K no longer than the problem's.
 fn choose_tile(shape: Shape, config: &Config, arch: Arch) -> Tile {
-    let tiles = |n: u32| u64::from(shape.m.div_ceil(128)) * u64::from(shape.n.div_ceil(n));
-    let narrow = config.accumulators == Accumulators::Separate && tiles(64) <= u64::from(arch.limits().sms);
+    let ctas = config.cta_group.ctas();
+    let m = MMA_ROWS * ctas;
+    let grid = |n: u32| u64::from(shape.m.div_ceil(m) * ctas) * u64::from(shape.n.div_ceil(n));
+    let narrow = config.accumulators == Accumulators::Separate && grid(64) <= u64::from(arch.limits().sms);
     let k = shape.k.next_multiple_of(64).min(256);
     // 192 would leave half of a 128-byte swizzle span unused.
-    Tile { m: 128, n: if narrow { 64 } else { 128 }, k: if k == 192 { 256 } else { k } }
+    Tile { m, n: if narrow { 64 } else { 128 }, k: if k == 192 { 256 } else { k } }
 }
 
-fn check_tile(shape: Shape, tile: Tile, errors: &mut Vec<ConfigError>) {
-    if tile.m != 128 {
-        errors.push(ConfigError::TileM { given: tile.m });
+fn check_tile(shape: Shape, tile: Tile, group: CtaGroup, errors: &mut Vec<ConfigError>) {
+    if tile.m != MMA_ROWS * group.ctas() {
+        errors.push(ConfigError::TileM {
+            given: tile.m,
+            ctas: group.ctas(),
+            wanted: MMA_ROWS * group.ctas(),
+        });
     }
-    if !(8..=256).contains(&tile.n) || !tile.n.is_multiple_of(8) {
-        errors.push(ConfigError::TileN { given: tile.n });
+    // Each CTA of a pair holds half of N, in groups of 8 rows.
+    let multiple = 8 * group.ctas();
+    if !(multiple..=256).contains(&tile.n) || !tile.n.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileN { given: tile.n, ctas: group.ctas(), multiple });
     } else {
         let tiles = shape.n.div_ceil(tile.n);
         if tiles > 1 && !tile.n.is_multiple_of(64) {
@@ -246,6 +256,14 @@ impl<'a> Draft<'a> {
         u64::from(blocks) * 512
     }
 
+    /// K blocks of a box of scale factors: as many as divide a slot, up to the 2048 bytes that a
+    /// box of 256 eight-byte elements has.
+    fn sf_box_blocks(&self) -> Option<u32> {
+        let blocks = (self.sf_row_block() / 512) as u32;
+        let largest = (1..=4).rev().find(|size| blocks.is_multiple_of(*size)).unwrap_or(1);
+        (self.asked.cta_group == CtaGroup::Two).then_some(largest)
+    }
+
     fn smem_parts(&self, stages: u32) -> SmemParts {
         let scale_barriers = match self.asked.sf_preload {
             SfPreload::PerStage => 0,
@@ -254,6 +272,7 @@ impl<'a> Draft<'a> {
         };
         SmemParts {
             tile: self.tile,
+            ctas: self.asked.cta_group.ctas(),
             span: self.swizzle.span(),
             stages,
             sf_slots: self.sf_slots(stages),
@@ -326,6 +345,8 @@ impl<'a> Draft<'a> {
             asked: *asked,
             config,
             tile: self.tile,
+            cta_group: asked.cta_group,
+            cta_rows: MMA_ROWS,
             stages,
             k_order: asked.k_order,
             sf_preload: asked.sf_preload,
@@ -357,7 +378,8 @@ impl<'a> Draft<'a> {
 
     /// Weights are read once a wave: they may go first while all tiles of C run at once.
     fn choose_cache(&self) -> CacheHints {
-        let one_wave = u64::from(self.m_tiles) * u64::from(self.n_tiles) <= u64::from(self.arch.limits().sms);
+        let ctas = u64::from(self.m_tiles * self.asked.cta_group.ctas()) * u64::from(self.n_tiles);
+        let one_wave = ctas <= u64::from(self.arch.limits().sms);
         CacheHints { b: one_wave.then_some(Eviction::First), ..CacheHints::default() }
     }
 
@@ -386,19 +408,23 @@ impl<'a> Draft<'a> {
         let row_block_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
         let smem_row_block_bytes = self.sf_row_block() as u32;
         let (tile_bytes, last_tile_bytes) = (512 * k_loop.blocks, 512 * k_loop.last_blocks);
-        let (slot, last_slot) = match self.asked.sf_preload {
-            SfPreload::All => (smem_row_block_bytes, smem_row_block_bytes),
-            _ => (tile_bytes, last_tile_bytes),
+        let box_blocks = self.sf_box_blocks();
+        let (slot, last_slot) = match (self.asked.sf_preload, box_blocks) {
+            (SfPreload::All, _) => (smem_row_block_bytes, smem_row_block_bytes),
+            // Boxes are loaded whole; what lies beyond the tensor arrives as zeros.
+            (_, Some(_)) => (tile_bytes, tile_bytes),
+            (_, None) => (tile_bytes, last_tile_bytes),
         };
         Scales {
             b_row_blocks: self.b_row_blocks,
             b_row_blocks_total: total,
-            b_clamped: last_start + self.b_row_blocks > total,
+            b_clamped: box_blocks.is_none() && last_start + self.b_row_blocks > total,
             b_half_blocks: self.n_tiles > 1 && !self.tile.n.is_multiple_of(128),
             row_block_bytes,
             tile_bytes,
             last_tile_bytes,
             smem_row_block_bytes,
+            box_blocks,
             slot_tx: row_blocks * slot,
             last_slot_tx: row_blocks * last_slot,
         }
@@ -437,11 +463,26 @@ impl<'a> Draft<'a> {
             swizzle: self.swizzle,
             l2_promotion: 256,
         };
-        let mut maps = vec![
-            load(Operand::A, m, self.tile.m),
-            load(Operand::B1, n, self.tile.n),
-            load(Operand::B2, n, self.tile.n),
-        ];
+        // Of a pair, each CTA loads half the rows of both B, or, side by side, one of them whole.
+        let b_rows = match (self.asked.cta_group, self.asked.accumulators) {
+            (CtaGroup::Two, Accumulators::Separate) => self.tile.n / 2,
+            _ => self.tile.n,
+        };
+        let mut maps =
+            vec![load(Operand::A, m, MMA_ROWS), load(Operand::B1, n, b_rows), load(Operand::B2, n, b_rows)];
+        if let Some(blocks) = self.sf_box_blocks() {
+            let row_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
+            let scales = |operand, rows: u32| TensorMapRecipe {
+                operand,
+                element: ElementType::U64,
+                dims: [row_bytes / 8, u64::from(rows.div_ceil(128))],
+                row_stride: row_bytes,
+                box_dims: [64 * blocks, 1],
+                swizzle: Swizzle::None,
+                l2_promotion: 256,
+            };
+            maps.extend([scales(Operand::Sfa, m), scales(Operand::Sfb1, n), scales(Operand::Sfb2, n)]);
+        }
         if let Some(staging) = self.staging() {
             maps.push(TensorMapRecipe {
                 operand: Operand::C,

@@ -79,7 +79,9 @@ fn check_name(name: &str) -> Result<(), RenderError> {
 fn parameters(plan: &Plan, code: &GateCode) -> Vec<Parameter> {
     let mut parameters: Vec<Parameter> =
         plan.tensor_maps.iter().map(|recipe| Parameter::TensorMap(*recipe)).collect();
-    parameters.extend([Operand::Sfa, Operand::Sfb1, Operand::Sfb2].map(Parameter::Pointer));
+    if plan.scales.box_blocks.is_none() {
+        parameters.extend([Operand::Sfa, Operand::Sfb1, Operand::Sfb2].map(Parameter::Pointer));
+    }
     if plan.epilogue.staging.is_none() {
         parameters.push(Parameter::Pointer(Operand::C));
     }

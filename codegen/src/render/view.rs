@@ -1,7 +1,7 @@
 //! What the templates print that is not in the plan as it stands: offsets, steps, register lists.
 
 use super::{RenderError, gate_text};
-use crate::config::Eviction;
+use crate::config::{Accumulators, CtaGroup, Eviction};
 use crate::gate::GateCode;
 use crate::plan::{Plan, Staging};
 
@@ -21,6 +21,11 @@ pub(super) struct View<'a> {
     pub barriers: Vec<BarrierView>,
     // TMA.
     pub load_policies: Vec<Policy>,
+    /// Bytes that one K tile of scale factors brings, as the barrier counts them.
+    pub slot_tx: u32,
+    pub last_slot_tx: u32,
+    /// Whether the last K tile's loads are shorter than the others'.
+    pub ragged_loads: bool,
     pub row_blocks: Vec<u32>,
     pub last_row_block: u32,
     pub stage_tx: u32,
@@ -28,6 +33,14 @@ pub(super) struct View<'a> {
     pub last_k_tile: u32,
     pub operand_loads: Vec<OperandLoad>,
     pub scale_loads: Vec<ScaleLoad>,
+    pub scale_boxes: Vec<ScaleBox>,
+    /// Eight-byte units of one K tile of a row block of scale factors.
+    pub scale_tile_units: u32,
+    /// CTAs of an MMA: 1, or a pair.
+    pub group: u32,
+    pub pair: bool,
+    /// Rows of B that a CTA of a pair loads of each tensor it loads.
+    pub pair_rows: u32,
     // MMA.
     pub scales_units: u32,
     pub scale_tile_step: u32,
@@ -85,6 +98,19 @@ pub(super) struct ScaleLoad {
     pub offset: u32,
     /// The register of the row block's address.
     pub source: String,
+    pub policy: &'static str,
+}
+
+/// A box of scale factors: some K blocks of one row block.
+pub(super) struct ScaleBox {
+    /// Bytes from the slot's start.
+    pub offset: u32,
+    /// The tensor map's register.
+    pub map: &'static str,
+    /// The register of the row block.
+    pub row: String,
+    /// Eight-byte units from the K tile's start.
+    pub inner: u32,
     pub policy: &'static str,
 }
 
@@ -168,6 +194,8 @@ impl<'a> View<'a> {
             tx if p.sf_preload == crate::config::SfPreload::PerStage => (tx, p.scales.last_slot_tx),
             _ => (0, 0),
         };
+        // The leader of a pair expects the loads of both.
+        let group = p.cta_group.ctas();
         let chunk = p.epilogue.chunk;
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
@@ -192,8 +220,16 @@ impl<'a> View<'a> {
                 .collect(),
             row_blocks: (0..p.scales.b_row_blocks).collect(),
             last_row_block: p.scales.b_row_blocks_total - 1,
-            stage_tx: p.smem.stage_bytes + scale_tx.0,
-            last_stage_tx: p.smem.stage_bytes + scale_tx.1,
+            stage_tx: group * (p.smem.stage_bytes + scale_tx.0),
+            last_stage_tx: group * (p.smem.stage_bytes + scale_tx.1),
+            slot_tx: group * p.scales.slot_tx,
+            last_slot_tx: group * p.scales.last_slot_tx,
+            ragged_loads: p.scales.slot_tx != p.scales.last_slot_tx,
+            scale_boxes: scale_boxes(p, hint(p.cache.sf, "%policy_sf")),
+            scale_tile_units: p.k_loop.blocks * 64,
+            group,
+            pair: group == 2,
+            pair_rows: p.tile.n / 2,
             last_k_tile: p.k_loop.tiles - 1,
             operand_loads: operand_loads(p, hint(p.cache.a, "%policy_a"), hint(p.cache.b, "%policy_b")),
             scale_loads: scale_loads(p, hint(p.cache.sf, "%policy_sf")),
@@ -255,14 +291,25 @@ fn operand_loads(p: &Plan, policy_a: &'static str, policy_b: &'static str) -> Ve
     let mut loads = Vec::new();
     for k_box in 0..p.smem.boxes {
         let b1 = p.smem.a_bytes + k_box * 2 * p.smem.b_box_bytes;
-        loads.push(load(k_box, b1, "%b1_map", "%column0", policy_b));
-        loads.push(load(k_box, b1 + p.smem.b_box_bytes, "%b2_map", "%column0", policy_b));
+        match (p.cta_group, p.accumulators) {
+            // One MMA of 2N: its lower half of columns, B1, is the leader's, its upper half the peer's.
+            (CtaGroup::Two, Accumulators::SideBySide) => {
+                loads.push(load(k_box, b1, "%b_map", "%row_b", policy_b));
+            }
+            _ => {
+                loads.push(load(k_box, b1, "%b1_map", "%row_b", policy_b));
+                loads.push(load(k_box, b1 + p.smem.b_box_bytes, "%b2_map", "%row_b", policy_b));
+            }
+        }
         loads.push(load(k_box, k_box * p.smem.a_box_bytes, "%a_map", "%row_a", policy_a));
     }
     loads
 }
 
 fn scale_loads(p: &Plan, policy: &'static str) -> Vec<ScaleLoad> {
+    if p.scales.box_blocks.is_some() {
+        return Vec::new();
+    }
     let mut loads = vec![ScaleLoad { offset: 0, source: "%sfa".to_owned(), policy }];
     for (tensor, start) in [("sfb1", p.smem.sfb1), ("sfb2", p.smem.sfb2)] {
         for block in 0..p.scales.b_row_blocks {
@@ -271,6 +318,28 @@ fn scale_loads(p: &Plan, policy: &'static str) -> Vec<ScaleLoad> {
         }
     }
     loads
+}
+
+fn scale_boxes(p: &Plan, policy: &'static str) -> Vec<ScaleBox> {
+    let Some(blocks) = p.scales.box_blocks else { return Vec::new() };
+    let rows = (0..p.scales.b_row_blocks).map(|block| (block, format!("%row_block_{block}")));
+    let sfb = rows.flat_map(|(block, row)| {
+        let offset = block * p.scales.smem_row_block_bytes;
+        [("%sfb1_map", p.smem.sfb1 + offset, row.clone()), ("%sfb2_map", p.smem.sfb2 + offset, row)]
+    });
+    let tensors = std::iter::once(("%sfa_map", 0, "%m_cta".to_owned())).chain(sfb);
+    let boxes = p.scales.smem_row_block_bytes / (512 * blocks);
+    tensors
+        .flat_map(|(map, offset, row)| {
+            (0..boxes).map(move |i| ScaleBox {
+                offset: offset + i * 512 * blocks,
+                map,
+                row: row.clone(),
+                inner: i * 64 * blocks,
+                policy,
+            })
+        })
+        .collect()
 }
 
 fn block(p: &Plan, index: u32) -> Block {

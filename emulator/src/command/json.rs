@@ -17,7 +17,7 @@ pub(super) fn error(message: &str) -> String {
 
 fn seed(schedule: Schedule) -> Option<u64> {
     match schedule {
-        Schedule::Random(seed) => Some(seed),
+        Schedule::Random(seed) | Schedule::Starve { seed, .. } => Some(seed),
         _ => None,
     }
 }

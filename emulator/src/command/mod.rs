@@ -18,7 +18,7 @@ mod trace;
 pub use trace::{TraceTarget, TraceTargetError};
 
 use crate::finding::Report;
-use crate::launch::{Options, Schedule};
+use crate::launch::{Options, Schedule, Tracking};
 use crate::launch_file::LaunchFile;
 use crate::memory::{Buffer, GlobalMemory};
 use std::io::Write;
@@ -41,16 +41,19 @@ pub const MAX_THREADS: usize = 1024;
 pub enum Schedules {
     /// This one.
     One(Schedule),
-    /// All early, all late, and random ones of the seeds from 0 to this, each on fresh buffers.
+    /// All early, all late, each warp of a CTA starved, and random ones of the seeds from 0 to this,
+    /// each on fresh buffers.
     Seeds(u64),
 }
 
 impl Schedules {
-    fn list(self) -> Vec<Schedule> {
+    fn list(self, warps: u32) -> Vec<Schedule> {
         match self {
             Schedules::One(schedule) => vec![schedule],
             Schedules::Seeds(n) => {
-                [Schedule::Early, Schedule::Late].into_iter().chain((0..n).map(Schedule::Random)).collect()
+                let starved = (0..warps).map(|warp| Schedule::Starve { warp, seed: 0 });
+                let ends = [Schedule::Early, Schedule::Late].into_iter();
+                ends.chain(starved).chain((0..n).map(Schedule::Random)).collect()
             }
         }
     }
@@ -67,6 +70,8 @@ pub enum Request {
         out: Option<PathBuf>,
         /// The schedules.
         schedules: Schedules,
+        /// Whether races are looked for that a schedule does not show.
+        tracking: Tracking,
         /// A warp to follow on stderr.
         trace: Option<TraceTarget>,
         /// Host threads; 0 is one a core.
@@ -135,7 +140,7 @@ pub fn execute(request: &Request, out: &mut dyn Write, err: &mut (dyn Write + Se
 }
 
 fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), String> {
-    let Request::Run { launch, out, schedules, trace, threads, json } = request else {
+    let Request::Run { launch, out, schedules, tracking, trace, threads, json } = request else {
         return Err("there is nothing to run".to_owned());
     };
     if *threads > MAX_THREADS {
@@ -153,7 +158,7 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
     }
     let printer = trace::Printer::new(err);
     let sink = |step: crate::launch::Step<'_>| printer.print(&step);
-    let list = schedules.list();
+    let list = schedules.list(file.launch.block.iter().product::<u32>().div_ceil(32));
     let many = list.len() > 1;
     let mut first_clean: Option<(GlobalMemory, Vec<Buffer>)> = None;
     let mut runs = Vec::new();
@@ -162,6 +167,7 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
         let options = Options {
             schedule,
             threads: *threads,
+            tracking: *tracking,
             trace: target.map(|(cta, warp)| crate::launch::Trace { cta, warp, sink: &sink }),
             ..Options::default()
         };

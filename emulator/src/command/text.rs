@@ -8,6 +8,7 @@ use crate::launch::Schedule;
 pub(super) fn schedule(schedule: Schedule) -> String {
     match schedule {
         Schedule::Random(seed) => format!("seed {seed}"),
+        Schedule::Starve { warp, seed } => format!("starve {warp}, seed {seed}"),
         other => format!("{other:?}").to_lowercase(),
     }
 }

@@ -208,9 +208,10 @@ impl<'r> Cluster<'r> {
                 let n = self.read(x, w, *bytes);
                 for i in bits(x.m) {
                     let zeros = vec![0; (n[i as usize] as usize).min(1 << 20)];
-                    let r = self
-                        .resolve(x.c, Space::SharedCta, a[i as usize])
-                        .and_then(|t| self.store_bytes(w, i, t, &zeros));
+                    let r = self.resolve(x.c, Space::SharedCta, a[i as usize]).and_then(|t| {
+                        self.touch(x, w, t, zeros.len(), true, false);
+                        self.store_bytes(w, i, t, &zeros)
+                    });
                     if let Err(f) = r {
                         self.fault(Origin::of(x.c, w, Some(i), x.line), "st.bulk", f);
                         return Flow::Stop;
@@ -249,6 +250,7 @@ impl<'r> Cluster<'r> {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_read += n as u64;
                     }
+                    self.touch(x, w, t, n, false, false);
                     self.load_bytes(w, i, t, &mut buffer[..n])
                 })
             };
@@ -313,6 +315,7 @@ impl<'r> Cluster<'r> {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_written += n as u64;
                     }
+                    self.touch(x, w, t, n, true, false);
                     self.store_bytes(w, i, t, &buffer[..n])
                 })
             };
@@ -384,8 +387,10 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: n })
                 } else {
                     let (v, e) = (s[i as usize], swap[i as usize]);
-                    self.resolve(x.c, space, at)
-                        .and_then(|t| self.update(t, ty, |o| atomic::combine(op, ty, o, v, e)))
+                    self.resolve(x.c, space, at).and_then(|t| {
+                        self.touch(x, w, t, ty.bytes() as usize, true, true);
+                        self.update(t, ty, |o| atomic::combine(op, ty, o, v, e))
+                    })
                 };
                 match result {
                     Ok((v, written, kind)) => {
@@ -418,7 +423,10 @@ impl<'r> Cluster<'r> {
                 let result = if !address.is_multiple_of(16) {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
-                    self.resolve(x.c, space, address).and_then(|t| self.load_bytes(w, lane as u32, t, row))
+                    self.resolve(x.c, space, address).and_then(|t| {
+                        self.touch(x, w, t, 16, false, false);
+                        self.load_bytes(w, lane as u32, t, row)
+                    })
                 };
                 let at = Origin::of(x.c, w, Some(lane as u32), x.line);
                 match result {
@@ -460,7 +468,10 @@ impl<'r> Cluster<'r> {
                 let result = if !address.is_multiple_of(16) {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
-                    self.resolve(x.c, space, address).and_then(|t| self.store_bytes(w, lane as u32, t, &row))
+                    self.resolve(x.c, space, address).and_then(|t| {
+                        self.touch(x, w, t, 16, true, false);
+                        self.store_bytes(w, lane as u32, t, &row)
+                    })
                 };
                 if let Err(f) = result {
                     self.fault(Origin::of(x.c, w, Some(lane as u32), x.line), "stmatrix", f);

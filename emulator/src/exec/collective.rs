@@ -5,7 +5,7 @@ use super::state::{Cluster, Group, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::finding::FindingKind;
 use crate::lanes::Lanes;
-use crate::program::{BarKind, Op, Pred, SINK, Shuffle, Slot, Vote};
+use crate::program::{BarKind, Op, Order, Pred, SINK, Shuffle, Slot, Vote};
 
 impl<'r> Cluster<'r> {
     /// Lanes named by a member mask: `Err` until all of them are here.
@@ -61,6 +61,10 @@ impl<'r> Cluster<'r> {
                     return Ok(Flow::Stop);
                 }
                 *arrived |= m;
+                if let Some(t) = &mut self.tracker {
+                    let agent = t.agent(x.c, w.index);
+                    t.cluster_release(agent, x.order == Order::Relaxed);
+                }
                 w.cluster_phase = Some(self.cluster_phase);
                 self.progress += 1;
                 self.settle_barriers(x.c);
@@ -80,6 +84,10 @@ impl<'r> Cluster<'r> {
                 };
                 if self.cluster_phase <= phase {
                     return Ok(Flow::Wait(Wait::Cluster { phase }));
+                }
+                if let Some(t) = &mut self.tracker {
+                    let agent = t.agent(x.c, w.index);
+                    t.cluster_acquire(agent);
                 }
             }
             Op::Vote { kind, d, p, src, mask } => {
@@ -200,6 +208,7 @@ impl<'r> Cluster<'r> {
         let id = id as usize;
         if g.resumed {
             let generation = self.ctas[x.c].bars[id].generation;
+            self.bar_heard(x, w, id);
             return self.bar_result(x, w, kind, id, generation, d, dp);
         }
         let expected = if count == SINK {
@@ -247,6 +256,10 @@ impl<'r> Cluster<'r> {
         bar.and &= value == x.m;
         bar.or |= value != 0;
         let generation = bar.generation;
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(x.c, w.index);
+            t.bar_release(agent, (x.c, id));
+        }
         self.progress += 1;
         self.settle_barriers(x.c);
         if self.fatal {
@@ -256,9 +269,18 @@ impl<'r> Cluster<'r> {
             return Flow::Next;
         }
         if self.ctas[x.c].bars[id].generation > generation {
+            self.bar_heard(x, w, id);
             return self.bar_result(x, w, kind, id, generation + 1, d, dp);
         }
         Flow::Wait(Wait::Bar { id: id as u32, generation })
+    }
+
+    /// What the others did before a barrier that has completed comes before what this warp does now.
+    fn bar_heard(&mut self, x: Ctx, w: &Warp, id: usize) {
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(x.c, w.index);
+            t.bar_acquire(agent, (x.c, id));
+        }
     }
 
     #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
@@ -288,7 +310,7 @@ impl<'r> Cluster<'r> {
     /// Completes the barriers that are full; called after arrivals and exits.
     pub(super) fn settle_barriers(&mut self, c: usize) {
         let cta = &mut self.ctas[c];
-        for bar in &mut cta.bars {
+        for (id, bar) in cta.bars.iter_mut().enumerate() {
             if bar.arrived.iter().all(|&m| m == 0) {
                 continue;
             }
@@ -308,6 +330,9 @@ impl<'r> Cluster<'r> {
             };
             if full {
                 bar.generation += 1;
+                if let Some(t) = &mut self.tracker {
+                    t.bar_complete((c, id));
+                }
                 bar.results[(bar.generation % 4) as usize] = (bar.generation, bar.popc, bar.and, bar.or);
                 bar.arrived.fill(0);
                 (bar.popc, bar.and, bar.or, bar.expected) = (0, true, false, None);
@@ -319,6 +344,9 @@ impl<'r> Cluster<'r> {
         let any = self.ctas.iter().any(|k| k.cluster_arrived.iter().any(|&a| a != 0));
         if all && any {
             self.cluster_phase += 1;
+            if let Some(t) = &mut self.tracker {
+                t.cluster_complete();
+            }
             self.progress += 1;
             for k in &mut self.ctas {
                 k.cluster_arrived.fill(0);

@@ -49,6 +49,7 @@ impl<'r> Cluster<'r> {
                 if !self.bulk_done(x.c, w, x.m, *groups, *read) {
                     return Flow::Wait(Wait::Bulk { groups: *groups, read: *read });
                 }
+                self.track_groups(x, w, false, *groups, *read);
             }
             Op::CpAsyncWait { groups } => {
                 // wait_all also covers copies that no group was made of.
@@ -58,6 +59,7 @@ impl<'r> Cluster<'r> {
                 if !self.copies_done(x.c, w, x.m, *groups) {
                     return Flow::Wait(Wait::Copies { groups: *groups });
                 }
+                self.track_groups(x, w, true, *groups, false);
             }
             Op::QueryCanceled { p, lo } => {
                 let v = self.read(x, w, *lo);
@@ -102,12 +104,14 @@ impl<'r> Cluster<'r> {
         }
         let mut bytes = [0u8; 128];
         let source = self.resolve(x.c, Space::SharedCta, from)?;
+        self.touch(x, w, source, 128, false, false);
         let (written, kind) = self.load_bytes(w, lane, source, &mut bytes)?;
         if !written {
             let text = format!("nothing has written all of the tensor map at shared address {from:#x}");
             self.report(kind, Origin::of(x.c, w, Some(lane), x.line), text);
         }
         let target = self.resolve(x.c, Space::Global, to)?;
+        self.touch(x, w, target, 128, true, false);
         self.store_bytes(w, lane, target, &bytes)
     }
 
@@ -223,6 +227,7 @@ impl<'r> Cluster<'r> {
                 }
                 let target = self.resolve(x.c, *space, address)?;
                 let mut bytes = [0u8; 128];
+                self.touch(x, w, target, 128, true, false);
                 self.load_bytes(w, lane, target, &mut bytes)?;
                 if let Err(e) = encoding::replace(&mut bytes, *field, ordinal, value) {
                     let text = format!("tensor map at {address:#x}: {e}");
@@ -289,7 +294,8 @@ impl<'r> Cluster<'r> {
                 if !noinc && let Some(b) = self.ctas[mbar.0].mbars.iter_mut().find(|b| b.offset == mbar.1) {
                     b.pending += 1;
                 }
-                self.submit(at, Copy::SmallArrive { mbar });
+                let group = w.copy_groups[lane as usize];
+                self.submit(at, Copy::SmallArrive { mbar, group });
             }
             Op::TryCancel { dst, mbar, multicast } => {
                 let dst = self.own(x, w, *dst, lane)?;

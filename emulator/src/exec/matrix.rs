@@ -4,6 +4,7 @@
 //! group, in order with the others of its warp; its results are not valid before that wait. The
 //! schedule decides when the products are made.
 
+use super::order::{Issue, Unit};
 use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::{Ctx, Flow};
@@ -11,7 +12,6 @@ use crate::engine::fragment::{self, Kind};
 use crate::engine::wgmma::{self, Instruction, OperandA, WgmmaError};
 use crate::finding::FindingKind;
 use crate::lanes::Lanes;
-use crate::launch::Schedule;
 use crate::memory::Fault;
 use crate::program::{Op, Slot, Space, Wgmma, WgmmaA};
 use std::sync::Arc;
@@ -31,6 +31,8 @@ pub(crate) struct PendingWgmma {
     pub mask: u32,
     /// First use of a result before the wait.
     pub used: Option<super::results::EarlyUse>,
+    /// For the tracker: what it comes after.
+    issue: Option<Issue>,
     /// The product has been made.
     done: bool,
 }
@@ -78,6 +80,10 @@ impl<'r> Cluster<'r> {
                 let (end, mask) = (w.wgmma_groups, x.m);
                 let covered = w.wgmma.iter().take_while(|p| p.group + groups < end).count();
                 self.wgmma_run(x.c, w, covered);
+                if let Some(t) = &mut self.tracker {
+                    let agent = t.agent(x.c, w.index);
+                    t.group_wait(agent, Unit::Wgmma, end, *groups);
+                }
                 let finished: Vec<PendingWgmma> = w.wgmma.drain(..covered).collect();
                 for p in finished {
                     for &d in &p.op.d {
@@ -132,6 +138,9 @@ impl<'r> Cluster<'r> {
                 true => self.resolve(x.c, space, address),
                 false => Err(Fault::Misaligned { address, bytes: 16 }),
             };
+            if let Ok(t) = &target {
+                self.touch(x, w, *t, 16, !load, false);
+            }
             let done = target.and_then(|t| match load {
                 true => self.load_bytes(w, lane as u32, t, bytes),
                 false => self
@@ -195,6 +204,10 @@ impl<'r> Cluster<'r> {
             w.forget(d, x.m);
         }
         let group = w.wgmma_groups;
+        let issue = self.tracker.as_mut().map(|t| {
+            let agent = t.agent(x.c, w.index);
+            t.issue(agent, group + 1)
+        });
         w.wgmma.push(PendingWgmma {
             op: op.clone(),
             group,
@@ -204,14 +217,10 @@ impl<'r> Cluster<'r> {
             line: x.line,
             mask: x.m,
             used: None,
+            issue,
             done: false,
         });
-        let now = match self.run.options.schedule {
-            Schedule::Early => true,
-            Schedule::Late => false,
-            Schedule::Random(_) => self.random(2) == 0,
-        };
-        if now {
+        if self.at_issue() {
             self.wgmma_run(x.c, w, w.wgmma.len());
         }
         if self.fatal { Flow::Stop } else { Flow::Next }
@@ -225,6 +234,7 @@ impl<'r> Cluster<'r> {
                 continue;
             }
             let (op, line, a, b, scale_d) = (p.op.clone(), p.line, p.a, p.b, p.scale_d);
+            let issue = p.issue.take();
             let at = Origin::of(c, w, None, line);
             let program = self.run.program;
             let lanes = |slot: Slot| *w.lanes(program, slot);
@@ -246,10 +256,19 @@ impl<'r> Cluster<'r> {
             let zero = [0; 32];
             let mut d: Vec<Lanes> = op.d.iter().map(|&s| if scale_d { lanes(s) } else { zero }).collect();
             let mut unwritten = None;
+            let mut reads = Vec::new();
             let result = {
-                let mut read = super::tensor::reader(&self.ctas[c].smem, &mut unwritten);
+                let read = super::tensor::reader(&self.ctas[c].smem, &mut unwritten);
+                let mut read = super::tensor::noting(read, &mut reads, self.tracker.is_some());
                 wgmma::execute(&instruction, self.run.options.mma_arithmetic, &mut d, &mut read)
             };
+            if let Some(t) = &mut self.tracker {
+                t.performing = issue;
+            }
+            let access = self.unit_access(at, Unit::Wgmma, false);
+            for (offset, n) in reads {
+                self.track_shared((c, offset), n as usize, &access);
+            }
             if let Some(offset) = unwritten {
                 let text = format!("wgmma reads shared offset {offset:#x}, which nothing has written");
                 self.report(FindingKind::UninitialisedShared, at, text);

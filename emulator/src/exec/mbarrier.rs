@@ -5,7 +5,7 @@ use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::finding::FindingKind;
 use crate::memory::Fault;
-use crate::program::{Op, SINK};
+use crate::program::{Op, Order, SINK};
 
 /// Largest counts of an mbarrier.
 const MAX_COUNT: u64 = (1 << 20) - 1;
@@ -78,11 +78,15 @@ impl<'r> Cluster<'r> {
             return None;
         };
         let mut wrong = None;
+        let mut kind = FindingKind::MbarrierMisuse;
         let state = b.state();
         match op {
             MbarOp::Arrive(n, bytes, drop) => {
                 b.tx += i64::from(bytes);
                 if n > b.pending || n == 0 {
+                    if n != 0 {
+                        kind = FindingKind::ArrivalOverflow;
+                    }
                     wrong = Some(format!(
                         "{n} arrivals, but the mbarrier at shared offset {offset:#x} is in {}",
                         b.describe()
@@ -106,8 +110,11 @@ impl<'r> Cluster<'r> {
         if wrong.is_none() && !matches!(op, MbarOp::Expect(_)) {
             b.settle();
         }
+        if b.phase != state >> 32 {
+            self.track_phase(cta, offset, at);
+        }
         if let Some(text) = wrong {
-            self.report(FindingKind::MbarrierMisuse, at, text);
+            self.report(kind, at, text);
             return None;
         }
         Some(state)
@@ -159,6 +166,10 @@ impl<'r> Cluster<'r> {
                     }
                     if b.passes(test) {
                         passed |= 1 << i;
+                        if let Some(t) = &mut self.tracker {
+                            let agent = t.agent(x.c, w.index);
+                            t.mbar_acquire(agent, (cta, offset), x.line, x.order == Order::Relaxed);
+                        }
                     } else {
                         wait = Some(Wait::Mbar { offset, test });
                     }
@@ -253,7 +264,13 @@ impl<'r> Cluster<'r> {
     ) -> Option<u64> {
         let at = Origin::of(x.c, w, Some(lane), x.line);
         match self.resolve_shared(x.c, space, address) {
-            Ok((cta, offset)) => self.mbar_apply(cta, offset, op, at),
+            Ok((cta, offset)) => {
+                if let (Some(t), MbarOp::Arrive(..)) = (&mut self.tracker, op) {
+                    let agent = t.agent(x.c, w.index);
+                    t.mbar_release(agent, (cta, offset), x.line, x.order == Order::Relaxed);
+                }
+                self.mbar_apply(cta, offset, op, at)
+            }
             Err(f) => {
                 self.fault(at, "mbarrier operation", f);
                 None
@@ -293,6 +310,10 @@ impl<'r> Cluster<'r> {
         let k = &mut self.ctas[cta];
         k.mbars.push(Mbar { offset, phase: 0, expected: n, pending: n, tx: 0 });
         k.mbar_span = (k.mbar_span.0.min(offset), k.mbar_span.1.max(offset + 8));
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(at.cta as usize, at.warp);
+            t.mbar_init(agent, (cta, offset), at.line);
+        }
         self.progress += 1;
         Ok(())
     }

@@ -12,6 +12,7 @@
 //! - `matrix`: `mma.sync` and `wgmma`
 //! - `results`: registers whose values arrive late
 //! - `tensor`: tensor memory and matrix products
+//! - `order`: happens-before tracking
 //! - `report`: findings
 //!
 //! A cluster runs on one host thread at a time, so that its shared memory needs no locks. Clusters
@@ -22,6 +23,7 @@ mod collective;
 mod copy;
 mod matrix;
 mod mbarrier;
+mod order;
 mod queue;
 mod report;
 mod results;

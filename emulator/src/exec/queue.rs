@@ -4,6 +4,7 @@
 //! issue (`Cta::pipe`). The schedule of the options decides when.
 
 use super::mbarrier::MbarOp;
+use super::order::Issue;
 use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::bits;
@@ -64,6 +65,7 @@ pub(crate) enum Copy {
     /// `cp.async.mbarrier.arrive`: after all earlier `Small` copies of the thread.
     SmallArrive {
         mbar: Place,
+        group: u32,
     },
     /// Answer of `clusterlaunchcontrol.try_cancel`: bytes, and where they and their count go.
     Answer {
@@ -78,6 +80,8 @@ pub(crate) struct Pending {
     pub sequence: u64,
     pub at: Origin,
     pub copy: Copy,
+    /// For the tracker: what the copy comes after.
+    pub issue: Option<Issue>,
 }
 
 fn same_thread(a: Origin, b: Origin) -> bool {
@@ -89,7 +93,8 @@ impl Cluster<'_> {
     pub fn submit(&mut self, at: Origin, copy: Copy) {
         self.progress += 1;
         self.sequence += 1;
-        let mut p = Pending { sequence: self.sequence, at, copy };
+        let issue = self.issue_copy(at, &copy);
+        let mut p = Pending { sequence: self.sequence, at, copy, issue };
         if self.run.options.schedule == Schedule::Early {
             while !self.fatal && !self.perform(&mut p) {}
             return;
@@ -99,9 +104,17 @@ impl Cluster<'_> {
 
     /// Completes one operation in flight, if there is one.
     pub fn complete_one(&mut self) -> bool {
+        self.complete_some(None)
+    }
+
+    /// Completes one operation in flight, if there is one that `except` has not issued.
+    pub fn complete_some(&mut self, except: Option<u32>) -> bool {
         let eligible: Vec<usize> = (0..self.queue.len())
             .filter(|&i| {
                 let p = &self.queue[i];
+                if except == Some(p.at.warp) {
+                    return false;
+                }
                 !matches!(p.copy, Copy::SmallArrive { .. })
                     || !self.queue.iter().any(|q| {
                         q.sequence < p.sequence
@@ -110,13 +123,15 @@ impl Cluster<'_> {
                     })
             })
             .collect();
-        let pipes: Vec<usize> = (0..self.ctas.len()).filter(|&c| !self.ctas[c].pipe.is_empty()).collect();
+        let pipes: Vec<usize> = (0..self.ctas.len())
+            .filter(|&c| self.ctas[c].pipe.front().is_some_and(|p| except != Some(p.at.warp)))
+            .collect();
         let n = eligible.len() + pipes.len();
         if n == 0 {
             return false;
         }
         let pick = match self.run.options.schedule {
-            Schedule::Random(_) => self.random(n as u64) as usize,
+            Schedule::Random(_) | Schedule::Starve { .. } => self.random(n as u64) as usize,
             // Late: the newest copy first; the tensor core, which is slow, after the copies.
             _ => match eligible.iter().enumerate().max_by_key(|(_, i)| self.queue[**i].sequence) {
                 Some((k, _)) => k,
@@ -181,6 +196,13 @@ impl Cluster<'_> {
             let rank = cta as u32;
             self.fault(at, "arrival of copied bytes", crate::memory::Fault::Peer(rank));
             return;
+        }
+        let phase =
+            self.ctas.get(cta).and_then(|c| c.mbars.iter().find(|b| b.offset == offset)).map(|b| b.phase);
+        if let (Some(t), Some(phase)) = (&mut self.tracker, phase)
+            && let Some(issue) = t.performing.clone()
+        {
+            t.mbar_deliver((cta, offset), at.line, &issue, None, phase);
         }
         self.mbar_apply(cta, offset, MbarOp::Complete(bytes), at);
     }

@@ -25,7 +25,8 @@ impl Cluster<'_> {
     }
 
     fn turns(&mut self) -> bool {
-        let random = matches!(self.run.options.schedule, Schedule::Random(_));
+        let random = matches!(self.run.options.schedule, Schedule::Random(_) | Schedule::Starve { .. });
+        let starved = self.starved();
         let order: Vec<(usize, usize)> = self
             .ctas
             .iter()
@@ -38,8 +39,19 @@ impl Cluster<'_> {
             }
             let mut ran = false;
             let mut alive = false;
-            for i in 0..order.len() {
+            let last = self.executed - self.last_progress.1 > PATIENCE;
+            for i in 0..2 * order.len() {
+                // The second half is for the starved warp, when nobody else ran.
+                let second = i >= order.len();
+                if second && (starved.is_none() || ran && !last) {
+                    break;
+                }
+                let i = i % order.len();
                 let (c, wi) = if random { order[self.random(order.len() as u64) as usize] } else { order[i] };
+                let (c, wi) = if second { order[i] } else { (c, wi) };
+                if starved.is_some_and(|s| (s == wi as u32) != second) {
+                    continue;
+                }
                 let Some(mut w) = self.ctas[c].warps[wi].take() else {
                     continue;
                 };
@@ -48,11 +60,12 @@ impl Cluster<'_> {
                     ran |= self.turn(c, &mut w, quantum);
                 }
                 self.ctas[c].warps[wi] = Some(w);
+                self.report_found();
                 if self.fatal {
                     return true;
                 }
                 if random && self.random(4) == 0 {
-                    self.complete_one();
+                    self.complete_some(starved);
                 }
             }
             for cta in &self.ctas {
@@ -87,6 +100,14 @@ impl Cluster<'_> {
             if self.fatal {
                 return true;
             }
+        }
+    }
+
+    /// The warp that the schedule starves.
+    fn starved(&self) -> Option<u32> {
+        match self.run.options.schedule {
+            Schedule::Starve { warp, .. } => Some(warp),
+            _ => None,
         }
     }
 
@@ -300,6 +321,7 @@ impl Cluster<'_> {
     /// After the last thread: asynchronous work ends, and what must be released is checked.
     fn finish(&mut self) {
         while !self.fatal && self.complete_one() {}
+        self.report_found();
         if self.fatal {
             return;
         }
@@ -370,6 +392,8 @@ impl Cluster<'_> {
     fn deadlock(&mut self) {
         let mut lines = Vec::new();
         let mut blame: Option<(u32, Origin)> = None;
+        // All have arrived at the barrier, but not the bytes it was told of: or others have.
+        let mut mismatch = None;
         for (c, cta) in self.ctas.iter().enumerate() {
             for w in cta.warps.iter().flatten() {
                 for g in &w.groups {
@@ -383,6 +407,11 @@ impl Cluster<'_> {
                         self.run.module.line(line)
                     ));
                     let at = Origin::of(c, w, Some(g.mask.trailing_zeros()), line);
+                    if let Wait::Mbar { offset, .. } = g.wait
+                        && cta.mbars.iter().any(|b| b.offset == offset && b.pending == 0 && b.tx != 0)
+                    {
+                        mismatch = Some(at);
+                    }
                     if blame.is_none_or(|(b, _)| weight > b) {
                         blame = Some((weight, at));
                     }
@@ -390,7 +419,11 @@ impl Cluster<'_> {
             }
         }
         let Some((weight, at)) = blame else { return };
-        let kind = if weight == 2 { FindingKind::Divergent } else { FindingKind::Deadlock };
+        let (kind, at) = match (mismatch, weight) {
+            (Some(at), _) => (FindingKind::TransactionMismatch, at),
+            (None, 2) => (FindingKind::Divergent, at),
+            _ => (FindingKind::Deadlock, at),
+        };
         let more = lines.len().saturating_sub(64);
         lines.truncate(64);
         if more > 0 {

@@ -2,13 +2,14 @@
 
 use super::Run;
 use super::mbarrier::Mbar;
+use super::order::Tracker;
 use super::queue::Pending;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
 use crate::finding::{Finding, Stats};
 use crate::lanes::Lanes;
-use crate::launch::{Schedule, product};
+use crate::launch::{Schedule, Tracking, product};
 use crate::memory::Smem;
-use crate::program::{CONSTANTS, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
+use crate::program::{CONSTANTS, Fence, Inst, Op, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::VecDeque;
 
 /// What a group of lanes waits for.
@@ -232,6 +233,8 @@ pub(crate) struct Cluster<'r> {
     /// State at the last stall: progress, and where everybody was.
     pub last_stall: Option<(u64, u64)>,
     pub stall_rounds: u32,
+    /// Happens-before tracking, when it is on.
+    pub tracker: Option<Box<Tracker>>,
 }
 
 impl<'r> Cluster<'r> {
@@ -246,9 +249,17 @@ impl<'r> Cluster<'r> {
             })
             .collect();
         let seed = match run.options.schedule {
-            Schedule::Random(s) => s,
+            Schedule::Random(s) | Schedule::Starve { seed: s, .. } => s,
             _ => 0,
         };
+        let warps = (product(run.launch.block) as usize).div_ceil(32);
+        let fences = |i: &Inst| matches!(i.op, Op::Fence(Fence::TensorBefore | Fence::TensorAfter));
+        let tracker = match run.options.tracking {
+            Tracking::Off => None,
+            Tracking::HappensBefore => Some(run.program.code.iter().any(fences)),
+            Tracking::Strict => Some(true),
+        };
+        let tracker = tracker.map(|f| Box::new(Tracker::new(count as usize, warps, run.smem_end, f)));
         Cluster {
             run,
             ctas,
@@ -264,6 +275,7 @@ impl<'r> Cluster<'r> {
             cluster_phase: 0,
             last_stall: None,
             stall_rounds: 0,
+            tracker,
         }
     }
 

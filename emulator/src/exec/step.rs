@@ -5,7 +5,7 @@ use super::state::{Cluster, Group, Wait, Warp};
 use crate::finding::FindingKind;
 use crate::lanes::{Lanes, int};
 use crate::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
-use crate::program::{Addr, CARRY, CONSTANTS, Clock, Inst, Op, Pred, SINK, Slot, Space};
+use crate::program::{Addr, CARRY, CONSTANTS, Clock, Inst, Op, Order, Pred, SINK, Slot, Space};
 
 /// Where a group goes after an instruction.
 #[derive(Debug)]
@@ -38,6 +38,7 @@ pub(crate) struct Ctx {
     pub c: usize,
     pub m: u32,
     pub line: u32,
+    pub order: Order,
 }
 
 impl<'r> Cluster<'r> {
@@ -149,7 +150,7 @@ impl<'r> Cluster<'r> {
 
     /// Executes one instruction for the lanes of `m`.
     pub(super) fn execute(&mut self, c: usize, w: &mut Warp, g: &mut Group, m: u32, inst: &'r Inst) -> Flow {
-        let x = Ctx { c, m, line: inst.line };
+        let x = Ctx { c, m, line: inst.line, order: inst.order };
         if !w.loads.is_empty() || !w.wgmma.is_empty() {
             self.settle(x, w, &inst.op);
             if self.fatal {
@@ -160,6 +161,7 @@ impl<'r> Cluster<'r> {
         let mut out: Lanes = [0; 32];
         match &inst.op {
             Op::Nop | Op::SetMaxNreg => {}
+            Op::Fence(f) => self.track_fence(x, w, *f),
             Op::Alu1 { f, d, a } => {
                 self.check(x, w, *a);
                 f(w.lanes(p, *a), &mut out);

@@ -3,7 +3,9 @@
 //! `mma`, `cp`, `shift` and `commit` go into the pipe of the CTA that issues them and complete in that
 //! order. `ld` and `st` are done by the warp, at the issue or at the wait.
 
+use super::access::Target;
 use super::mbarrier::MbarOp;
+use super::order::{Issue, Unit};
 use super::queue::Place;
 use super::report::Origin;
 use super::state::{Cluster, Cta, TmemLoad, TmemStore, Wait, Warp};
@@ -11,7 +13,7 @@ use super::step::{Ctx, Flow, bits};
 use crate::engine::idesc::{CtaGroup, InstructionDescriptor, MmaKind};
 use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA};
 use crate::engine::tmem::transfer::Transfer;
-use crate::engine::tmem::{CpDecompress, CpShape, TmemError, copy::CpError};
+use crate::engine::tmem::{CpDecompress, CpShape, TmemAddress, TmemError, copy::CpError};
 use crate::finding::FindingKind;
 use crate::launch::{Schedule, TmemLoads};
 use crate::memory::{Fault, Smem};
@@ -31,6 +33,8 @@ pub(crate) enum Work {
 pub(crate) struct PipeOp {
     pub at: Origin,
     pub work: Work,
+    /// For the tracker: what the operation comes after.
+    pub issue: Option<Issue>,
 }
 
 fn tmem_kind(e: &TmemError) -> FindingKind {
@@ -75,6 +79,20 @@ pub(super) fn reader<'a>(
     }
 }
 
+/// Notes what a reader reads, for the tracker.
+pub(super) fn noting<'a>(
+    mut read: impl FnMut(u32, &mut [u8]) -> Result<(), Fault> + 'a,
+    reads: &'a mut Vec<(u32, u32)>,
+    on: bool,
+) -> impl FnMut(u32, &mut [u8]) -> Result<(), Fault> + 'a {
+    move |at, out| {
+        if on {
+            reads.push((at, out.len() as u32));
+        }
+        read(at, out)
+    }
+}
+
 impl<'r> Cluster<'r> {
     fn tmem_error(&mut self, at: Origin, what: &str, e: TmemError) {
         self.report(tmem_kind(&e), at, format!("{what}: {e}"));
@@ -99,7 +117,14 @@ impl<'r> Cluster<'r> {
                     let one = Ctx { m: 1 << i, ..x };
                     let at = Origin { lane: Some(i), ..at };
                     match self.issue(one, w, i, op) {
-                        Ok(Some(work)) => self.submit_work(x.c, PipeOp { at, work }),
+                        Ok(Some(work)) => {
+                            let commit = matches!(work, Work::Commit { .. });
+                            let issue = self.tracker.as_mut().map(|t| {
+                                let agent = t.agent(x.c, w.index);
+                                t.issue_pipe(agent, commit)
+                            });
+                            self.submit_work(x.c, PipeOp { at, work, issue });
+                        }
                         Ok(None) => {}
                         Err(f) => self.fault(at, "tcgen05", f),
                     }
@@ -129,9 +154,11 @@ impl<'r> Cluster<'r> {
                 }
                 match self.ctas[x.c].tmem.alloc(n as u32) {
                     Ok(Some(address)) => {
-                        let r = self
-                            .resolve_shared(x.c, *space, a)
-                            .and_then(|(cta, offset)| self.store_shared(cta, offset, &address.to_le_bytes()));
+                        self.track_alloc(x, w, address & 0xffff, n as u32);
+                        let r = self.resolve_shared(x.c, *space, a).and_then(|(cta, offset)| {
+                            self.touch(x, w, Target::Shared(cta, offset), 4, true, false);
+                            self.store_shared(cta, offset, &address.to_le_bytes())
+                        });
                         self.progress += 1;
                         if let Err(f) = r {
                             self.fault(at, "tcgen05.alloc", f);
@@ -154,6 +181,7 @@ impl<'r> Cluster<'r> {
                 };
                 match self.ctas[x.c].tmem.dealloc(a as u32, n as u32) {
                     Ok(()) => {
+                        self.track_free(x, w, a as u32 & 0xffff, n as u32);
                         self.ctas[x.c].tmem_frees += 1;
                         self.progress += 1;
                     }
@@ -174,6 +202,7 @@ impl<'r> Cluster<'r> {
                     address: a as u32,
                     warp: w.index,
                 };
+                self.track_transfer(x, w, &transfer, false);
                 let interlocked = self.run.options.tmem_loads == TmemLoads::Interlocked;
                 let mut values = None;
                 if interlocked || self.at_issue() {
@@ -212,6 +241,7 @@ impl<'r> Cluster<'r> {
                     address: a as u32,
                     warp: w.index,
                 };
+                self.track_transfer(x, w, &transfer, true);
                 let values = src.iter().map(|&s| self.read(x, w, s).map(|v| v as u32)).collect();
                 let store = TmemStore { transfer, values, line: x.line };
                 if self.at_issue() {
@@ -222,6 +252,7 @@ impl<'r> Cluster<'r> {
                 self.progress += 1;
             }
             Op::TcWait { load: true } => {
+                self.track_tensor_wait(x, w, true);
                 for i in 0..w.loads.len() {
                     self.arrive(x, w, i);
                     if self.fatal {
@@ -230,7 +261,10 @@ impl<'r> Cluster<'r> {
                 }
                 w.loads.clear();
             }
-            Op::TcWait { load: false } => self.flush_tmem(x.c, w),
+            Op::TcWait { load: false } => {
+                self.track_tensor_wait(x, w, false);
+                self.flush_tmem(x.c, w);
+            }
             _ => {}
         }
         if self.fatal { Flow::Stop } else { Flow::Next }
@@ -261,11 +295,11 @@ impl<'r> Cluster<'r> {
     }
 
     /// Whether an operation that may happen late happens at its issue.
-    fn at_issue(&mut self) -> bool {
+    pub(super) fn at_issue(&mut self) -> bool {
         match self.run.options.schedule {
             Schedule::Early => true,
             Schedule::Late => false,
-            Schedule::Random(_) => self.random(2) == 0,
+            Schedule::Random(_) | Schedule::Starve { .. } => self.random(2) == 0,
         }
     }
 
@@ -367,6 +401,10 @@ impl<'r> Cluster<'r> {
             return;
         };
         let at = op.at;
+        let issue = op.issue;
+        if let Some(t) = &mut self.tracker {
+            t.performing = issue.clone();
+        }
         match op.work {
             Work::Mma(m) => self.mma(c, at, &m),
             Work::Copy { shape, decompress, address, descriptor, pair } => {
@@ -375,7 +413,10 @@ impl<'r> Cluster<'r> {
                 }
             }
             Work::Shift { address, pair } => {
+                let from = TmemAddress::from_bits(address);
+                let rows = (1 << (from.lane / 32 % 4), u32::MAX);
                 for cta in self.partners(c, pair, at) {
+                    self.track_columns(cta, at, rows, from.column..from.column + 8, &[]);
                     if let Err(e) = self.ctas[cta].tmem.shift_down(address) {
                         self.tmem_error(at, "tcgen05.shift", e);
                     }
@@ -386,6 +427,9 @@ impl<'r> Cluster<'r> {
                     if self.ctas[cta].gone() {
                         self.fault(at, "arrival of tcgen05.commit", Fault::Peer(cta as u32));
                         return;
+                    }
+                    if let (Some(t), Some(issue)) = (&mut self.tracker, &issue) {
+                        t.mbar_deliver((cta, offset), at.line, issue, Some(Unit::Pipe), 0);
                     }
                     self.mbar_apply(cta, offset, MbarOp::Arrive(1, 0, false), at);
                 }
@@ -421,9 +465,19 @@ impl<'r> Cluster<'r> {
         descriptor: u64,
     ) {
         let mut unwritten = None;
+        let mut reads = Vec::new();
+        let tracked = self.tracker.is_some();
         let Cta { smem, tmem, .. } = &mut self.ctas[c];
-        let result =
-            tmem.copy_from_smem(shape, decompress, address, descriptor, &mut reader(smem, &mut unwritten));
+        let result = tmem.copy_from_smem(
+            shape,
+            decompress,
+            address,
+            descriptor,
+            &mut noting(reader(smem, &mut unwritten), &mut reads, tracked),
+        );
+        let to = TmemAddress::from_bits(address & 0x3fff_ffff);
+        let rows = (0xf, if shape == CpShape::S4x256b { 1 << (to.lane % 32) } else { u32::MAX });
+        self.track_columns(c, at, rows, to.column..to.column + 4 * shape.units(), &reads);
         self.unwritten_operand(at, "tcgen05.cp", unwritten);
         match result {
             Ok(()) => {}
@@ -453,20 +507,26 @@ impl<'r> Cluster<'r> {
         let arithmetic = self.run.options.mma_arithmetic;
         let mut unwritten = [None; 2];
         let [u0, u1] = &mut unwritten;
-        let result = match &mut self.ctas[partners] {
-            [Cta { smem, tmem, .. }] => {
-                mma::execute(m, &mut [CtaMemory { tmem, smem: &mut reader(smem, u0) }], arithmetic)
-            }
+        let tracked = self.tracker.is_some();
+        let mut reads = [Vec::new(), Vec::new()];
+        let [r0, r1] = &mut reads;
+        let result = match &mut self.ctas[partners.clone()] {
+            [Cta { smem, tmem, .. }] => mma::execute(
+                m,
+                &mut [CtaMemory { tmem, smem: &mut noting(reader(smem, u0), r0, tracked) }],
+                arithmetic,
+            ),
             [Cta { smem: s0, tmem: t0, .. }, Cta { smem: s1, tmem: t1, .. }] => mma::execute(
                 m,
                 &mut [
-                    CtaMemory { tmem: t0, smem: &mut reader(s0, u0) },
-                    CtaMemory { tmem: t1, smem: &mut reader(s1, u1) },
+                    CtaMemory { tmem: t0, smem: &mut noting(reader(s0, u0), r0, tracked) },
+                    CtaMemory { tmem: t1, smem: &mut noting(reader(s1, u1), r1, tracked) },
                 ],
                 arithmetic,
             ),
             _ => Ok(()),
         };
+        self.track_mma(partners, at, m, &reads);
         self.unwritten_operand(at, "tcgen05.mma", unwritten[0].or(unwritten[1]));
         match result {
             Ok(()) => {

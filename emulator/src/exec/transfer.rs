@@ -1,6 +1,7 @@
 //! Performing asynchronous copies: what happens when a copy in flight completes.
 
 use super::mbarrier::MbarOp;
+use super::order::Unit;
 use super::queue::{Copy, Pending, Place, StoreTo};
 use super::report::Origin;
 use super::state::Cluster;
@@ -15,13 +16,18 @@ impl Cluster<'_> {
     /// Performs a copy, or its next part; true when it is complete.
     pub(super) fn perform(&mut self, p: &mut Pending) -> bool {
         let at = p.at;
+        if let Some(t) = &mut self.tracker {
+            t.performing = p.issue.clone();
+        }
         let result = match &mut p.copy {
             Copy::TensorLoad { map, coords, to } => self.tensor_load(at, map, coords, to).map(|()| true),
             Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
-            Copy::BulkSmem { src, dst, bytes, mbar } => self.bulk_smem(at, *src, *dst, *bytes).map(|()| {
-                self.complete_tx(*mbar, *bytes, at);
-                true
-            }),
+            Copy::BulkSmem { src, dst, bytes, mbar } => {
+                self.bulk_smem(at, *src, *dst, *bytes, *mbar).map(|()| {
+                    self.complete_tx(*mbar, *bytes, at);
+                    true
+                })
+            }
             Copy::Store { from, to, staged, .. } => match staged.take() {
                 None => self.stage(at, *from, to).map(|s| {
                     *staged = Some(s);
@@ -32,17 +38,22 @@ impl Cluster<'_> {
             Copy::Small { src, dst, bytes, valid, .. } => {
                 self.small(at, *src, *dst, *bytes, *valid).map(|()| true)
             }
-            Copy::Remote { to, data, mbar, reduce } => self.remote(at, *to, data, *reduce).map(|()| {
+            Copy::Remote { to, data, mbar, reduce } => self.remote(at, *to, *mbar, data, *reduce).map(|()| {
                 self.complete_tx(*mbar, data.len() as u32, at);
                 true
             }),
-            Copy::SmallArrive { mbar } => {
+            Copy::SmallArrive { mbar, .. } => {
+                if let (Some(t), Some(issue)) = (&mut self.tracker, &p.issue) {
+                    t.mbar_deliver(*mbar, at.line, issue, Some(Unit::Small), 0);
+                }
                 self.mbar_apply(mbar.0, mbar.1, MbarOp::Arrive(1, 0, false), at);
                 Ok(true)
             }
             Copy::Answer { bytes, to } => to
                 .iter()
                 .try_for_each(|(dst, mbar)| {
+                    let a = self.landing(at, *mbar, true);
+                    self.track_shared(*dst, 16, &a);
                     self.store_shared(dst.0, dst.1, bytes)?;
                     self.complete_tx(*mbar, 16, at);
                     Ok(())
@@ -79,12 +90,15 @@ impl Cluster<'_> {
             if self.ctas[*cta].gone() {
                 return Err(Fault::Peer(*cta as u32));
             }
+            let (a, source) = (self.landing(at, *mbar, true), self.landing(at, *mbar, false));
             let mut unwritten = None;
             let mut buffer = [0u8; 256];
             let result = map.load_box(coords, *offset, &mut |chunk| {
                 match chunk {
                     Chunk::Copy { mut global, mut shared, mut length } => {
                         self.stats.tma_read += u64::from(length);
+                        self.track_global(global, length as usize, &source);
+                        self.track_shared((*cta, shared), length as usize, &a);
                         while length > 0 {
                             let n = length.min(256);
                             let part = &mut buffer[..n as usize];
@@ -101,6 +115,7 @@ impl Cluster<'_> {
                         for (i, b) in buffer.iter_mut().enumerate() {
                             *b = pattern[i % 8];
                         }
+                        self.track_shared((*cta, shared), length as usize, &a);
                         while length > 0 {
                             let n = length.min(256);
                             self.store_shared(*cta, shared, &buffer[..n as usize])?;
@@ -136,6 +151,9 @@ impl Cluster<'_> {
             if self.ctas[*cta].gone() {
                 return Err(Fault::Peer(*cta as u32));
             }
+            let (a, source) = (self.landing(at, *mbar, true), self.landing(at, *mbar, false));
+            self.track_global(src, data.len(), &source);
+            self.track_shared((*cta, *offset), data.len(), &a);
             self.store_shared(*cta, *offset, &data)?;
             self.complete_tx(*mbar, bytes, at);
         }
@@ -158,19 +176,43 @@ impl Cluster<'_> {
         }
     }
 
-    fn bulk_smem(&mut self, at: Origin, src: Place, dst: Place, bytes: u32) -> Result<(), Fault> {
+    fn bulk_smem(
+        &mut self,
+        at: Origin,
+        src: Place,
+        dst: Place,
+        bytes: u32,
+        mbar: Place,
+    ) -> Result<(), Fault> {
         let mut data = vec![0u8; bytes as usize];
         self.read_shared(at, src, &mut data)?;
         if self.ctas[dst.0].gone() {
             return Err(Fault::Peer(dst.0 as u32));
         }
+        let (read, write) = (self.landing(at, mbar, false), self.landing(at, mbar, true));
+        self.track_shared(src, data.len(), &read);
+        self.track_shared(dst, data.len(), &write);
         self.store_shared(dst.0, dst.1, &data)
     }
 
-    fn remote(&mut self, at: Origin, to: Place, data: &[u8], reduce: Option<(Rmw, Ty)>) -> Result<(), Fault> {
+    fn remote(
+        &mut self,
+        at: Origin,
+        to: Place,
+        mbar: Place,
+        data: &[u8],
+        reduce: Option<(Rmw, Ty)>,
+    ) -> Result<(), Fault> {
         if self.ctas[to.0].gone() {
             return Err(Fault::Peer(to.0 as u32));
         }
+        let mut a = self.landing(at, mbar, true);
+        if let Some(a) = &mut a {
+            // Unlike bulk copies these are of the generic proxy.
+            a.nature.proxy = false;
+            a.nature.atomic = reduce.is_some();
+        }
+        self.track_shared(to, data.len(), &a);
         let Some((op, ty)) = reduce else {
             return self.store_shared(to.0, to.1, data);
         };
@@ -191,6 +233,10 @@ impl Cluster<'_> {
             self.report(FindingKind::UninitialisedGlobal, at, text);
         }
         self.stats.global_read += u64::from(valid);
+        let (read, write) =
+            (self.unit_access(at, Unit::Small, false), self.unit_access(at, Unit::Small, true));
+        self.track_global(src, valid as usize, &read);
+        self.track_shared(dst, bytes as usize, &write);
         self.store_shared(dst.0, dst.1, &data[..bytes as usize])
     }
 
@@ -200,8 +246,10 @@ impl Cluster<'_> {
             // Shared memory ends with its CTA; cp.async.bulk.wait_group.read makes a thread stay.
             return Err(Fault::Peer(from.0 as u32));
         }
+        let a = self.unit_access(at, Unit::BulkRead, false);
         match to {
             StoreTo::Linear { global, bytes, .. } => {
+                self.track_shared(from, *bytes as usize, &a);
                 let mut data = vec![0u8; *bytes as usize];
                 self.read_shared(at, from, &mut data)?;
                 Ok(vec![(*global, data)])
@@ -211,6 +259,7 @@ impl Cluster<'_> {
                 let result = map.store_box(coords, from.1, &mut |chunk| {
                     if let Chunk::Copy { global, shared, length } = chunk {
                         let mut data = vec![0u8; length as usize];
+                        self.track_shared((from.0, shared), length as usize, &a);
                         self.read_shared(at, (from.0, shared), &mut data)?;
                         out.push((global, data));
                     }
@@ -229,7 +278,12 @@ impl Cluster<'_> {
         let reduce = match to {
             StoreTo::Linear { reduce, .. } | StoreTo::Tensor { reduce, .. } => *reduce,
         };
+        let mut a = self.unit_access(at, Unit::BulkWrite, true);
+        if let Some(a) = &mut a {
+            a.nature.atomic = reduce.is_some();
+        }
         for (global, bytes) in data {
+            self.track_global(*global, bytes.len(), &a);
             self.stats.tma_written += bytes.len() as u64;
             let memory = self.global(*global);
             let Some((op, ty)) = reduce else {

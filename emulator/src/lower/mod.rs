@@ -98,6 +98,7 @@ impl<'t> Matched<'t> {
             Ok(f) => f,
             Err(e) => return Err(e.clone()),
         };
+        lw.order = crate::program::Order::of(inst.opcode);
         let head = inst.opcode.split('.').next().unwrap_or("");
         (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })
             .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))

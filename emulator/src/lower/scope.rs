@@ -66,6 +66,7 @@ pub(crate) struct Lower<'m, 't> {
     /// Guard and line of the instruction being lowered.
     pub guard: Option<Pred>,
     pub line: u32,
+    pub order: crate::program::Order,
     /// Parent of each scope id, and labels by scope.
     pub parents: Vec<u32>,
     pub labels: HashMap<(u32, &'t str), u32>,
@@ -95,6 +96,7 @@ impl<'m, 't> Lower<'m, 't> {
             shared_end: SMEM_BASE,
             module_shared: HashMap::new(),
             cta_pair: None,
+            order: crate::program::Order::Default,
             guard: None,
             line: 0,
             parents: Vec::new(),
@@ -106,7 +108,7 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn emit(&mut self, op: Op) {
-        self.code.push(Inst { guard: self.guard, op, line: self.line });
+        self.code.push(Inst { guard: self.guard, op, line: self.line, order: self.order });
     }
 
     pub fn open_scope(&mut self) {

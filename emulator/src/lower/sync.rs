@@ -4,7 +4,7 @@ use super::memory::space;
 use super::{Call, Form, Lower, LowerFn};
 use crate::isa::Ty;
 use crate::parse::ast::Operand;
-use crate::program::{Op, SINK};
+use crate::program::{Fence, Op, SINK};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "mbarrier.init shared? .b64", section: "9.7.13.15.9", lower: init },
@@ -53,8 +53,14 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "fence.proxy.tensormap::generic sem scope", section: "9.7.13.4", lower: fence },
 ];
 
-fn fence<'t>(lw: &mut Lower<'_, 't>, _c: &Call<'_, 't>) -> Result<(), String> {
-    lw.emit(Op::Nop);
+fn fence<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let fence = match c.head2() {
+        "mbarrier_init" => Fence::MbarInit,
+        "proxy" if c.opcode.starts_with("fence.proxy.async") => Fence::Proxy,
+        "proxy" => Fence::None,
+        _ => Fence::Thread,
+    };
+    lw.emit(Op::Fence(fence));
     Ok(())
 }
 

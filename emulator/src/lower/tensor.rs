@@ -6,7 +6,7 @@ use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
 use crate::parse::ast::Operand;
-use crate::program::{MatrixA, Mma, Op, SINK, Slot};
+use crate::program::{Fence, MatrixA, Mma, Op, SINK, Slot};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "tcgen05.alloc group .sync .aligned shared? .b32", section: "9.7.16.7.1", lower: alloc },
@@ -42,12 +42,12 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form {
         form: "tcgen05.fence::before_thread_sync",
         section: "9.7.16.11.1",
-        lower: |lw, _| done(lw, Op::Nop),
+        lower: |lw, _| done(lw, Op::Fence(Fence::TensorBefore)),
     },
     Form {
         form: "tcgen05.fence::after_thread_sync",
         section: "9.7.16.11.1",
-        lower: |lw, _| done(lw, Op::Nop),
+        lower: |lw, _| done(lw, Op::Fence(Fence::TensorAfter)),
     },
     Form {
         form: "tcgen05.commit group .mbarrier::arrive::one shared? .multicast::cluster? .b64",

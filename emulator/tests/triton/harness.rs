@@ -2,7 +2,7 @@
 
 use super::number::Type;
 use silumin_emulator::launch_file::{Contents, LaunchFile};
-use silumin_emulator::{Options, Schedule};
+use silumin_emulator::{Options, Schedule, Tracking};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -41,7 +41,8 @@ pub fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
         let random = (1..=seeds()).map(Schedule::Random);
         for schedule in [Schedule::Early, Schedule::Late].into_iter().chain(random) {
             let (memory, buffers) = file.allocate();
-            let options = Options { schedule, instruction_limit: 50_000_000, ..Options::default() };
+            let tracking = Tracking::Off;
+            let options = Options { schedule, tracking, instruction_limit: 50_000_000, ..Options::default() };
             let report = match file.module.run(&file.kernel, &file.launch, &memory, &options) {
                 Ok(r) => r,
                 Err(e) => panic!("{name}.{chip}: {e}"),

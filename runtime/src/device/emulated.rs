@@ -14,7 +14,7 @@ use silumin_emulator::{
     Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, SwizzleMode, TensorMapError,
     TensorMapParams,
 };
-pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats};
+pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats, Tracking};
 
 use crate::gemm::{Args, Argument, LaunchError, LaunchReport};
 
@@ -27,6 +27,8 @@ pub struct EmulatorOptions {
     pub threads: usize,
     /// Findings kept of one launch.
     pub max_findings: usize,
+    /// Whether races are looked for that the schedule did not show.
+    pub tracking: Tracking,
     /// How the tensor core sums.
     pub arithmetic: Arithmetic,
     /// PTX instructions that one cluster may execute, counted once a warp: where a kernel that spins
@@ -38,12 +40,20 @@ pub struct EmulatorOptions {
 
 impl Default for EmulatorOptions {
     fn default() -> Self {
-        let emulator::Options { schedule, threads, max_findings, mma_arithmetic, instruction_limit, .. } =
-            emulator::Options::default();
+        let emulator::Options {
+            schedule,
+            threads,
+            max_findings,
+            mma_arithmetic,
+            instruction_limit,
+            tracking,
+            ..
+        } = emulator::Options::default();
         Self {
             schedule,
             threads,
             max_findings,
+            tracking,
             arithmetic: mma_arithmetic,
             instruction_limit,
             progress: None,
@@ -57,6 +67,7 @@ impl fmt::Debug for EmulatorOptions {
             .field("schedule", &self.schedule)
             .field("threads", &self.threads)
             .field("max_findings", &self.max_findings)
+            .field("tracking", &self.tracking)
             .field("arithmetic", &self.arithmetic)
             .field("instruction_limit", &self.instruction_limit)
             .field("progress", &self.progress.is_some())
@@ -158,8 +169,15 @@ impl Emulated {
             dynamic_smem: kernel.dynamic_smem,
             args: arguments.iter().map(|argument| encode(argument, &tensors)).collect::<Result<_, _>>()?,
         };
-        let EmulatorOptions { schedule, threads, max_findings, arithmetic, instruction_limit, progress } =
-            &self.options;
+        let EmulatorOptions {
+            schedule,
+            threads,
+            max_findings,
+            tracking,
+            arithmetic,
+            instruction_limit,
+            progress,
+        } = &self.options;
         let report = |done, all| {
             if let Some(progress) = progress {
                 progress(done, all);
@@ -171,6 +189,7 @@ impl Emulated {
             max_findings: *max_findings,
             progress: Some(&report),
             mma_arithmetic: *arithmetic,
+            tracking: *tracking,
             instruction_limit: *instruction_limit,
             ..emulator::Options::default()
         };
@@ -222,6 +241,7 @@ fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], Tenso
         data_type: match recipe.element {
             ElementType::U8 => DataType::U8,
             ElementType::F16 => DataType::F16,
+            ElementType::U64 => DataType::U64,
         },
         global_address: address,
         global_dims: recipe.dims.to_vec(),

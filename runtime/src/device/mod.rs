@@ -10,7 +10,9 @@
 pub(crate) mod emulated;
 mod memory;
 
-pub use emulated::{Arithmetic, EmulatorOptions, EmulatorStats, Finding, FindingKind, Findings, Schedule};
+pub use emulated::{
+    Arithmetic, EmulatorOptions, EmulatorStats, Finding, FindingKind, Findings, Schedule, Tracking,
+};
 
 use std::fmt;
 use std::sync::Arc;

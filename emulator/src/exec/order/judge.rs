@@ -1,0 +1,362 @@
+//! Whether two accesses are ordered, and what is missing when they are not.
+
+use super::clock::View;
+use super::shadow::{Cell, Past};
+use super::{Access, GRANULE, Issue, Thread, Tracker, Unit};
+use crate::finding::FindingKind;
+
+/// Where a conflict is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Region {
+    Shared(usize, u32),
+    Tensor(usize, u32, u32),
+    Global(u64),
+    Mbar(usize, u32),
+    Alloc(usize),
+}
+
+/// Two accesses without an order.
+#[derive(Clone, Debug)]
+pub(crate) struct Found {
+    pub kind: FindingKind,
+    pub region: Region,
+    pub agent: u16,
+    pub line: u32,
+    pub old_agent: u16,
+    pub old_line: u32,
+    pub text: &'static str,
+}
+
+/// What is missing between two accesses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Missing {
+    Order,
+    ProxyFence,
+    FenceBefore,
+    FenceAfter,
+}
+
+fn view<'a>(a: &'a Access, threads: &'a [Thread]) -> &'a View {
+    match &a.view {
+        Some(v) => v,
+        None => &threads[a.agent as usize].view,
+    }
+}
+
+/// Order of accesses to shared and global memory.
+fn bytes(old: &Past, a: &Access, v: &View) -> Option<Missing> {
+    if !v.all.has(old.component, old.clock) {
+        return Some(Missing::Order);
+    }
+    // A write of the generic proxy reaches the async proxy through a fence. A read needs none: its
+    // value is in a register when the thread goes on.
+    let crosses = old.nature.write && !old.nature.proxy && a.nature.proxy;
+    (crosses && !v.proxied.has(old.component, old.clock)).then_some(Missing::ProxyFence)
+}
+
+/// Order of accesses to tensor memory.
+fn tensor(old: &Past, a: &Access, v: &View, fences: bool, pipe: bool) -> Option<Missing> {
+    // Operations of one thread on the tensor core are a pipeline.
+    if old.component == a.component && pipe {
+        return None;
+    }
+    if !v.all.has(old.component, old.clock) {
+        return Some(Missing::Order);
+    }
+    if old.agent == a.agent || !fences || a.nature.free || v.tensor.has(old.component, old.clock) {
+        return None;
+    }
+    Some(if v.heard.has(old.component, old.clock) { Missing::FenceAfter } else { Missing::FenceBefore })
+}
+
+impl Tracker {
+    /// An access to shared memory.
+    pub fn shared(&mut self, cta: usize, offset: u32, n: u32, a: &Access) {
+        let end = offset.saturating_add(n);
+        let mut at = offset;
+        while at < end {
+            let granule = at / GRANULE;
+            let stop = end.min((granule + 1) * GRANULE);
+            let mask = span(at % GRANULE, stop - at);
+            let Tracker { smem, threads, .. } = self;
+            let v = view(a, threads);
+            let mut bad = None;
+            let Some(cell) = smem.get_mut(cta).and_then(|s| s.get_mut(granule as usize)) else { return };
+            cell.access(a.past(mask), |old| {
+                if let Some(m) = bytes(old, a, v) {
+                    bad = Some((*old, m));
+                }
+            });
+            if let Some((old, m)) = bad {
+                self.conflict(Region::Shared(cta, at), &old, a, m);
+            }
+            at = stop;
+        }
+    }
+
+    /// An access to global memory. Reads of the async proxy are checked, not kept: there are many, and
+    /// what they read is seldom written in the same kernel.
+    pub fn global(&mut self, address: u64, n: u32, a: &Access) {
+        let keep = a.nature.write || !a.nature.proxy;
+        if !keep && self.global.is_empty() {
+            return;
+        }
+        let end = address.saturating_add(u64::from(n));
+        let mut at = address;
+        while at < end {
+            let granule = at / u64::from(GRANULE);
+            let stop = end.min((granule + 1) * u64::from(GRANULE));
+            let mask = span((at % u64::from(GRANULE)) as u32, (stop - at) as u32);
+            let Tracker { global, threads, .. } = self;
+            let v = view(a, threads);
+            let mut bad = None;
+            let check = |old: &Past| {
+                if let Some(m) = bytes(old, a, v) {
+                    bad = Some((*old, m));
+                }
+            };
+            if keep {
+                global.entry(granule).or_default().access(a.past(mask), check);
+            } else if let Some(cell) = global.get(&granule) {
+                cell.clone().access(a.past(mask), check);
+            }
+            if let Some((old, m)) = bad {
+                self.conflict(Region::Global(at), &old, a, m);
+            }
+            at = stop;
+        }
+    }
+
+    /// An access to columns of tensor memory: the same lanes of each quarter in `quarters`.
+    pub fn tensor(
+        &mut self,
+        cta: usize,
+        quarters: u32,
+        lanes: u32,
+        columns: std::ops::Range<u32>,
+        a: &Access,
+    ) {
+        if self.tmem[cta].is_empty() {
+            self.tmem[cta] = vec![Cell::default(); 2048];
+        }
+        let pipe = self.unit(a.component) == Some(Unit::Pipe);
+        for q in (0..4).filter(|q| quarters >> q & 1 == 1) {
+            for column in columns.start..columns.end.min(512) {
+                let Tracker { tmem, threads, fences, .. } = self;
+                let v = view(a, threads);
+                let mut bad = None;
+                tmem[cta][(512 * q + column) as usize].access(a.past(lanes), |old| {
+                    if let Some(m) = tensor(old, a, v, *fences, pipe) {
+                        bad = Some((*old, m));
+                    }
+                });
+                if let Some((old, m)) = bad {
+                    self.conflict(Region::Tensor(cta, 32 * q + lanes.trailing_zeros(), column), &old, a, m);
+                }
+            }
+        }
+    }
+
+    /// `tcgen05.ld` and `st` of a warp.
+    pub fn warp_tensor(&mut self, agent: u16, line: u32, store: bool) -> Access {
+        let t = &mut self.threads[agent as usize];
+        let (unit, clock) = if store {
+            t.stores += 1;
+            (Unit::Store, t.stores)
+        } else {
+            t.loads += 1;
+            (Unit::Load, t.loads)
+        };
+        let component = self.component(agent, unit);
+        let nature = super::Nature { write: store, ..Default::default() };
+        Access { agent, component, clock, line, nature, view: None }
+    }
+
+    /// `tcgen05.alloc`: two warps must not allocate without an order, and the columns start anew.
+    pub fn alloc(&mut self, cta: usize, agent: u16, line: u32, columns: std::ops::Range<u32>) {
+        let c = self.component(agent, Unit::Warp);
+        let v = &self.threads[agent as usize].view;
+        let now = v.all.get(c);
+        if let Some((other, clock, old_line)) = self.allocs[cta]
+            && !v.all.has(self.component(other, Unit::Warp), clock)
+        {
+            let text = "which warp gets which columns depends on the schedule; a barrier between them, or one warp that allocates, settles it";
+            self.add(Found {
+                kind: FindingKind::TmemAllocRace,
+                region: Region::Alloc(cta),
+                agent,
+                line,
+                old_agent: other,
+                old_line,
+                text,
+            });
+        }
+        self.allocs[cta] = Some((agent, now, line));
+        if let Some(cells) = self.tmem.get_mut(cta).filter(|t| !t.is_empty()) {
+            for q in 0..4 {
+                for column in columns.clone() {
+                    if let Some(cell) = cells.get_mut((512 * q + column) as usize) {
+                        cell.clear();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether the initialisation of an mbarrier comes before its use.
+    pub(super) fn check_init(&mut self, agent: u16, at: (usize, u32), line: u32, issue: Option<&Issue>) {
+        let Some(b) = self.mbars.get(&at) else { return };
+        let (by, clock, old_line) = b.init;
+        let c = self.component(by, Unit::Warp);
+        let v = match issue {
+            Some(i) => &i.view,
+            None => &self.threads[agent as usize].view,
+        };
+        if v.all.has(c, clock) || v.inits.has(c, clock) {
+            return;
+        }
+        let text = if self.place(by).0 == self.place(agent).0 {
+            "a barrier of the CTA (bar.sync) after mbarrier.init makes it visible to the other warps"
+        } else {
+            "fence.mbarrier_init.release.cluster and a barrier of the cluster after mbarrier.init make it visible to the other CTAs"
+        };
+        self.add(Found {
+            kind: FindingKind::MbarrierNotVisible,
+            region: Region::Mbar(at.0, at.1),
+            agent,
+            line,
+            old_agent: by,
+            old_line,
+            text,
+        });
+    }
+
+    fn conflict(&mut self, region: Region, old: &Past, a: &Access, m: Missing) {
+        let (kind, text) = self.explain(region, old, a, m);
+        self.add(Found {
+            kind,
+            region,
+            agent: a.agent,
+            line: a.line,
+            old_agent: old.agent,
+            old_line: old.line,
+            text,
+        });
+    }
+
+    pub(super) fn add(&mut self, f: Found) {
+        if self.seen.len() < 256 && self.seen.insert((f.kind, f.line, f.old_line)) {
+            self.found.push(f);
+        }
+    }
+
+    /// Takes what was found.
+    pub fn take_found(&mut self) -> Vec<Found> {
+        std::mem::take(&mut self.found)
+    }
+
+    /// Kind of finding, and what usually makes the missing order.
+    fn explain(&self, region: Region, old: &Past, a: &Access, m: Missing) -> (FindingKind, &'static str) {
+        match m {
+            Missing::ProxyFence => {
+                return (
+                    FindingKind::MissingProxyFence,
+                    "the first is of the generic proxy, the second of the async proxy; fence.proxy.async by the first thread, after its access and before the synchronisation, orders them",
+                );
+            }
+            Missing::FenceBefore => {
+                return (
+                    FindingKind::MissingTcgen05Fence,
+                    "tcgen05.fence::before_thread_sync by the first thread, before the synchronisation, is missing",
+                );
+            }
+            Missing::FenceAfter => {
+                return (
+                    FindingKind::MissingTcgen05Fence,
+                    "tcgen05.fence::after_thread_sync by the second thread, after the synchronisation, is missing",
+                );
+            }
+            Missing::Order => {}
+        }
+        let from = self.unit(old.component);
+        let write = a.nature.write;
+        match (from, region) {
+            (None, _) if !old.nature.write => (
+                FindingKind::SlotOverwritten,
+                "the copy may still read its source; a wait for the phase of the mbarrier that counts its bytes comes first",
+            ),
+            (None, _) if write => (
+                FindingKind::SlotOverwritten,
+                "the copy may still be writing; a wait for the phase of the mbarrier that counts its bytes comes first",
+            ),
+            (None, _) => (
+                FindingKind::MissingMbarrierWait,
+                "the copy may still be in flight; a wait for the phase of the mbarrier that counts its bytes comes first (a wait may also have passed for an earlier phase)",
+            ),
+            (Some(Unit::Pipe), Region::Tensor(..)) => (
+                FindingKind::MissingMbarrierWait,
+                "the tensor core may not be done; tcgen05.commit to an mbarrier and a wait for its phase come first",
+            ),
+            (Some(Unit::Pipe), _) => (
+                FindingKind::SlotOverwritten,
+                "the tensor core may still read it; tcgen05.commit to an mbarrier and a wait for its phase come first",
+            ),
+            (Some(Unit::Load), _) => (
+                FindingKind::MissingTmemWait,
+                "the load may not be done; tcgen05.wait::ld by its warp, and synchronisation with the second warp, come first",
+            ),
+            (Some(Unit::Store), _) => (
+                FindingKind::MissingTmemWait,
+                "the store may not be done; tcgen05.wait::st by its warp, and synchronisation with the second warp, come first",
+            ),
+            (Some(Unit::BulkRead), _) => (
+                FindingKind::SlotOverwritten,
+                "the bulk store may still read it; cp.async.bulk.wait_group.read by its thread, and synchronisation, come first",
+            ),
+            (Some(Unit::BulkWrite), _) => (
+                FindingKind::MissingCopyWait,
+                "the bulk store may still be in flight; cp.async.bulk.wait_group by its thread, and synchronisation, come first",
+            ),
+            (Some(Unit::Small), _) => (
+                FindingKind::MissingCopyWait,
+                "cp.async may still be in flight; cp.async.wait_group by its thread, and synchronisation, come first",
+            ),
+            (Some(Unit::Wgmma), _) => (
+                FindingKind::SlotOverwritten,
+                "wgmma may still read it; wgmma.wait_group by its warp, and synchronisation, come first",
+            ),
+            (Some(Unit::Warp), Region::Shared(..)) if write && !old.nature.write => (
+                FindingKind::SlotOverwritten,
+                "the first warp may not have read it yet; an mbarrier or a barrier of threads between them orders them",
+            ),
+            (Some(Unit::Warp), Region::Tensor(..)) => {
+                (FindingKind::RaceTmem, "a barrier of threads between them orders them")
+            }
+            (Some(Unit::Warp), Region::Global(_)) => (
+                FindingKind::RaceGlobal,
+                "a barrier, or a release and an acquire of a flag, between them orders them",
+            ),
+            (Some(Unit::Warp), _) => {
+                (FindingKind::RaceShared, "an mbarrier or a barrier of threads between them orders them")
+            }
+        }
+    }
+}
+
+impl Access {
+    fn past(&self, mask: u32) -> Past {
+        Past {
+            mask,
+            line: self.line,
+            component: self.component,
+            clock: self.clock,
+            agent: self.agent,
+            nature: self.nature,
+        }
+    }
+}
+
+/// `n` bits from `first` up.
+fn span(first: u32, n: u32) -> u32 {
+    if n >= 32 { u32::MAX } else { ((1 << n) - 1) << first }
+}

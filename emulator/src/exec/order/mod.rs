@@ -1,0 +1,403 @@
+//! Happens-before tracking: which accesses are ordered by the kernel's own synchronisation.
+//!
+//! Whatever the schedule did, two accesses to the same bytes of which one writes are a race unless one
+//! comes before the other by program order and synchronisation. Epochs are kept instead of full
+//! clocks for past accesses, as in FastTrack (Flanagan and Freund, PLDI 2009).
+//!
+//! - this file: units, what synchronisation carries
+//! - `clock`: vector clocks
+//! - `shadow`: past accesses by granule
+//! - `judge`: whether two accesses are ordered, and what is missing when they are not
+//! - `track`: where execution meets the tracker
+//!
+//! Units of the clock, each with a counter (W warps in the cluster):
+//!
+//! | component | counts | seen by others through |
+//! |---|---|---|
+//! | warp | releases, fences and asynchronous issues | release and acquire |
+//! | tensor pipe of a warp | `tcgen05.mma`, `cp`, `shift` that it issued | `tcgen05.commit` |
+//! | loads, stores of a warp | `tcgen05.ld`, `st` | `wait::ld`, `wait::st`, then `fence::before_thread_sync` |
+//! | bulk reads, bulk writes of a warp | its bulk groups | `wait_group.read`, `wait_group` |
+//! | small copies of a warp | its `cp.async` groups | `cp.async.wait_group`, `cp.async.mbarrier.arrive` |
+//! | `wgmma` of a warp | its `wgmma` groups | `wgmma.wait_group` |
+//! | an mbarrier | its phases | a wait for the phase that counted the copy's bytes |
+//!
+//! A warp is one unit: races between its own lanes are not seen. Scopes (`.cta`, `.cluster`) are taken to be
+//! wide enough. Global memory is tracked within a cluster, not between clusters.
+
+pub(super) mod clock;
+pub(super) mod judge;
+pub(super) mod shadow;
+pub(super) mod track;
+
+use clock::View;
+use judge::Found;
+use shadow::Cell;
+pub(super) use shadow::Nature;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Bytes of a granule of shared and global memory.
+const GRANULE: u32 = 16;
+
+/// Kinds of components that a warp has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Warp = 0,
+    Pipe = 1,
+    Load = 2,
+    Store = 3,
+    BulkRead = 4,
+    BulkWrite = 5,
+    Small = 6,
+    Wgmma = 7,
+}
+
+const UNITS: usize = 8;
+
+/// What an asynchronous operation takes from its issue.
+#[derive(Clone, Debug)]
+pub(crate) struct Issue {
+    pub agent: u16,
+    /// Count of the operation, or of its group, in the component that it belongs to.
+    pub clock: u32,
+    pub view: Arc<View>,
+}
+
+/// An access about to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Access {
+    pub agent: u16,
+    pub component: u16,
+    pub clock: u32,
+    pub line: u32,
+    pub nature: Nature,
+    /// What it comes after; `None` is what its warp comes after now.
+    pub view: Option<Arc<View>>,
+}
+
+/// The clocks of a warp.
+#[derive(Debug, Default)]
+struct Thread {
+    view: View,
+    /// What a relaxed release publishes: the view at the last fence.
+    fenced: Option<Arc<View>>,
+    /// What relaxed acquires saw, until the next fence.
+    unacquired: View,
+    issued: u32,
+    loads: u32,
+    stores: u32,
+}
+
+/// An mbarrier, a named barrier or the cluster's.
+#[derive(Debug, Default)]
+struct Sync {
+    /// Released so far.
+    current: View,
+    /// Released when the last phase completed.
+    done: View,
+}
+
+/// What is kept of an mbarrier beyond its life.
+#[derive(Debug, Default)]
+struct MbarSync {
+    component: u16,
+    /// Warp, count and line of its initialisation.
+    init: (u16, u32, u32),
+    /// Phases of earlier lives of the same place, and of all lives.
+    base: u32,
+    top: u32,
+    sync: Sync,
+}
+
+/// The tracker of one cluster.
+#[derive(Debug)]
+pub(crate) struct Tracker {
+    /// Warps of a CTA.
+    per_cta: usize,
+    threads: Vec<Thread>,
+    smem: Vec<Vec<Cell>>,
+    /// By CTA: column `c` of quarter `q` at `512 q + c`.
+    tmem: Vec<Vec<Cell>>,
+    global: HashMap<u64, Cell>,
+    mbars: HashMap<(usize, u32), MbarSync>,
+    bars: HashMap<(usize, usize), Sync>,
+    cluster: Sync,
+    /// Flags and semaphores, by address; shared ones by `rank << 24 | offset`.
+    flags: HashMap<u64, View>,
+    /// Warp and count of the last `tcgen05.alloc` of a CTA, and its line.
+    allocs: Vec<Option<(u16, u32, u32)>>,
+    /// Whether fences of `tcgen05` are asked for.
+    fences: bool,
+    /// The copy that is being performed.
+    pub performing: Option<Issue>,
+    found: Vec<Found>,
+    seen: HashSet<(crate::finding::FindingKind, u32, u32)>,
+}
+
+impl Tracker {
+    pub fn new(ctas: usize, per_cta: usize, smem: u32, fences: bool) -> Self {
+        let mut t = Tracker {
+            per_cta,
+            threads: (0..ctas * per_cta).map(|_| Thread::default()).collect(),
+            smem: vec![vec![Cell::default(); smem.div_ceil(GRANULE) as usize + 1]; ctas],
+            tmem: vec![Vec::new(); ctas],
+            global: HashMap::new(),
+            mbars: HashMap::new(),
+            bars: HashMap::new(),
+            cluster: Sync::default(),
+            flags: HashMap::new(),
+            allocs: vec![None; ctas],
+            fences,
+            performing: None,
+            found: Vec::new(),
+            seen: HashSet::new(),
+        };
+        for i in 0..t.threads.len() {
+            t.tick(i as u16);
+        }
+        t
+    }
+
+    pub fn agent(&self, cta: usize, warp: u32) -> u16 {
+        (cta * self.per_cta + warp as usize) as u16
+    }
+
+    /// CTA and warp of an agent.
+    pub fn place(&self, agent: u16) -> (usize, u32) {
+        (agent as usize / self.per_cta, (agent as usize % self.per_cta) as u32)
+    }
+
+    pub fn component(&self, agent: u16, unit: Unit) -> u16 {
+        (unit as usize * self.threads.len()) as u16 + agent
+    }
+
+    /// What a component counts; `None` for an mbarrier.
+    fn unit(&self, component: u16) -> Option<Unit> {
+        let n = component as usize / self.threads.len();
+        const ALL: [Unit; UNITS] = [
+            Unit::Warp,
+            Unit::Pipe,
+            Unit::Load,
+            Unit::Store,
+            Unit::BulkRead,
+            Unit::BulkWrite,
+            Unit::Small,
+            Unit::Wgmma,
+        ];
+        ALL.get(n).copied()
+    }
+
+    /// Ends an epoch of a warp, so that what it does next is not taken for what it did before.
+    fn tick(&mut self, agent: u16) {
+        let c = self.component(agent, Unit::Warp);
+        let all = &mut self.threads[agent as usize].view.all;
+        all.raise(c, all.get(c) + 1);
+    }
+
+    /// An access of a warp itself.
+    pub fn own(&self, agent: u16, line: u32, nature: Nature) -> Access {
+        let component = self.component(agent, Unit::Warp);
+        let clock = self.threads[agent as usize].view.all.get(component);
+        Access { agent, component, clock, line, nature, view: None }
+    }
+
+    /// What an asynchronous operation of a warp comes after.
+    pub fn issue(&mut self, agent: u16, clock: u32) -> Issue {
+        let view = Arc::new(self.threads[agent as usize].view.clone());
+        self.tick(agent);
+        Issue { agent, clock, view }
+    }
+
+    /// As [`Tracker::issue`], for the tensor pipe. A commit counts no operation.
+    pub fn issue_pipe(&mut self, agent: u16, commit: bool) -> Issue {
+        let t = &mut self.threads[agent as usize];
+        t.issued += u32::from(!commit);
+        let n = t.issued;
+        self.issue(agent, n)
+    }
+
+    /// `fence.proxy.async`: what came before is visible to the async proxy.
+    pub fn proxy_fence(&mut self, agent: u16) {
+        let v = &mut self.threads[agent as usize].view;
+        v.proxied.join(&v.all);
+        v.inits.join(&v.all);
+        self.tick(agent);
+    }
+
+    /// `fence.mbarrier_init`.
+    pub fn init_fence(&mut self, agent: u16) {
+        let v = &mut self.threads[agent as usize].view;
+        v.inits.join(&v.all);
+        self.tick(agent);
+    }
+
+    /// `fence.acq_rel`, `fence.sc`, `membar`.
+    pub fn thread_fence(&mut self, agent: u16) {
+        let t = &mut self.threads[agent as usize];
+        let late = std::mem::take(&mut t.unacquired);
+        t.view.hear(&late);
+        t.view.inits.join(&t.view.all);
+        t.fenced = Some(Arc::new(t.view.clone()));
+        self.tick(agent);
+    }
+
+    /// `tcgen05.fence::before_thread_sync`.
+    pub fn fence_before(&mut self, agent: u16) {
+        let own = [Unit::Load, Unit::Store].map(|u| self.component(agent, u));
+        let v = &mut self.threads[agent as usize].view;
+        for c in own {
+            // Only what wait::ld and wait::st have completed.
+            v.heard.raise(c, v.all.get(c));
+        }
+    }
+
+    /// `tcgen05.fence::after_thread_sync`.
+    pub fn fence_after(&mut self, agent: u16) {
+        let v = &mut self.threads[agent as usize].view;
+        v.tensor.join(&v.heard);
+    }
+
+    /// `tcgen05.wait::ld` or `::st`.
+    pub fn tensor_wait(&mut self, agent: u16, load: bool) {
+        let c = self.component(agent, if load { Unit::Load } else { Unit::Store });
+        let t = &mut self.threads[agent as usize];
+        t.view.all.raise(c, if load { t.loads } else { t.stores });
+    }
+
+    /// A wait for groups of asynchronous copies: all but the last `groups` of `committed` are done.
+    pub fn group_wait(&mut self, agent: u16, unit: Unit, committed: u32, groups: u32) {
+        let c = self.component(agent, unit);
+        self.threads[agent as usize].view.all.raise(c, committed.saturating_sub(groups));
+    }
+
+    fn release_to(thread: &Thread, relaxed: bool, to: &mut View) {
+        if !relaxed {
+            to.hear(&thread.view);
+        } else if let Some(f) = &thread.fenced {
+            to.hear(f);
+        }
+        to.inits.join(&thread.view.inits);
+    }
+
+    fn acquire_from(thread: &mut Thread, relaxed: bool, from: &View) {
+        if relaxed {
+            thread.unacquired.hear(from);
+            thread.view.inits.join(&from.inits);
+        } else {
+            thread.view.hear(from);
+        }
+    }
+
+    /// `mbarrier.init`.
+    pub fn mbar_init(&mut self, agent: u16, at: (usize, u32), line: u32) {
+        let next = (UNITS * self.threads.len() + self.mbars.len()) as u16;
+        let c = self.component(agent, Unit::Warp);
+        let clock = self.threads[agent as usize].view.all.get(c);
+        let init = (agent, clock, line);
+        let fresh = MbarSync { component: next, init, ..MbarSync::default() };
+        let b = self.mbars.entry(at).or_insert(fresh);
+        // Phases of a new life start at 0: they count on from those of the last.
+        *b = MbarSync { component: b.component, init, base: b.top, top: b.top, sync: Sync::default() };
+    }
+
+    /// `mbarrier.arrive` and its like.
+    pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, relaxed: bool) {
+        self.check_init(agent, at, line, None);
+        if let Some(b) = self.mbars.get_mut(&at) {
+            Self::release_to(&self.threads[agent as usize], relaxed, &mut b.sync.current);
+        }
+        self.tick(agent);
+    }
+
+    /// A wait that was satisfied.
+    pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, relaxed: bool) {
+        self.check_init(agent, at, line, None);
+        if let Some(b) = self.mbars.get(&at) {
+            Self::acquire_from(&mut self.threads[agent as usize], relaxed, &b.sync.done);
+        }
+    }
+
+    /// Asynchronous work that arrives at an mbarrier: the bytes of a copy, counted by `phase`, or a commit.
+    pub fn mbar_deliver(
+        &mut self,
+        at: (usize, u32),
+        line: u32,
+        issue: &Issue,
+        unit: Option<Unit>,
+        phase: u64,
+    ) {
+        self.check_init(issue.agent, at, line, Some(issue));
+        let own = unit.map(|u| self.component(issue.agent, u));
+        let Some(b) = self.mbars.get_mut(&at) else { return };
+        let to = &mut b.sync.current;
+        to.hear(&issue.view);
+        match own {
+            None => {
+                let clock = b.base + phase as u32 + 1;
+                b.top = b.top.max(clock);
+                to.all.raise(b.component, clock);
+            }
+            Some(c) => {
+                to.all.raise(c, issue.clock);
+                // A commit implies tcgen05.fence::before_thread_sync.
+                to.heard.raise(c, issue.clock);
+            }
+        }
+    }
+
+    /// The epoch of copies that a phase of an mbarrier counts.
+    pub fn mbar_epoch(&self, at: (usize, u32), phase: u64) -> Option<(u16, u32)> {
+        self.mbars.get(&at).map(|b| (b.component, b.base + phase as u32 + 1))
+    }
+
+    pub fn mbar_complete(&mut self, at: (usize, u32)) {
+        if let Some(b) = self.mbars.get_mut(&at) {
+            b.sync.done = b.sync.current.clone();
+        }
+    }
+
+    pub fn bar_release(&mut self, agent: u16, at: (usize, usize)) {
+        let s = self.bars.entry(at).or_default();
+        Self::release_to(&self.threads[agent as usize], false, &mut s.current);
+        self.tick(agent);
+    }
+
+    pub fn bar_complete(&mut self, at: (usize, usize)) {
+        if let Some(s) = self.bars.get_mut(&at) {
+            s.done = std::mem::take(&mut s.current);
+        }
+    }
+
+    pub fn bar_acquire(&mut self, agent: u16, at: (usize, usize)) {
+        if let Some(s) = self.bars.get(&at) {
+            Self::acquire_from(&mut self.threads[agent as usize], false, &s.done);
+        }
+    }
+
+    pub fn cluster_release(&mut self, agent: u16, relaxed: bool) {
+        Self::release_to(&self.threads[agent as usize], relaxed, &mut self.cluster.current);
+        self.tick(agent);
+    }
+
+    pub fn cluster_complete(&mut self) {
+        self.cluster.done = std::mem::take(&mut self.cluster.current);
+    }
+
+    pub fn cluster_acquire(&mut self, agent: u16) {
+        Self::acquire_from(&mut self.threads[agent as usize], false, &self.cluster.done);
+    }
+
+    /// A strong access to a flag: what it releases and acquires.
+    pub fn flag(&mut self, agent: u16, at: u64, write: bool, read: bool, relaxed: [bool; 2]) {
+        let t = &mut self.threads[agent as usize];
+        let f = self.flags.entry(at).or_default();
+        if read {
+            Self::acquire_from(t, relaxed[0], f);
+        }
+        if write {
+            Self::release_to(t, relaxed[1], f);
+            self.tick(agent);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Shadow memory: for every granule the accesses that a later one must be ordered against.
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Nature {
+    pub write: bool,
+    /// Through the async proxy.
+    pub proxy: bool,
+    /// A strong or atomic access, which does not race with its like.
+    pub atomic: bool,
+    /// `tcgen05.dealloc`.
+    pub free: bool,
+}
+
+/// A past access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Past {
+    /// The bytes, or lanes, of the granule.
+    pub mask: u32,
+    pub line: u32,
+    /// The epoch: this component at this count.
+    pub component: u16,
+    pub clock: u32,
+    /// Warp of the cluster that made it or issued it.
+    pub agent: u16,
+    pub nature: Nature,
+}
+
+/// The accesses to one granule: 16 bytes, or a column of 32 lanes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cell(Vec<Past>);
+
+impl Cell {
+    /// Adds an access. `conflict` is called with every past one that meets it in a byte, of which at
+    /// least one is a write.
+    #[inline]
+    pub fn access(&mut self, new: Past, mut conflict: impl FnMut(&Past)) {
+        let mut at = None;
+        for (i, old) in self.0.iter().enumerate() {
+            let meets = old.mask & new.mask != 0;
+            if meets && (old.nature.write || new.nature.write) && !(old.nature.atomic && new.nature.atomic) {
+                conflict(old);
+            }
+            if old.component == new.component && old.nature == new.nature && old.mask & !new.mask == 0 {
+                at = Some(i);
+            }
+        }
+        // The same unit once more: its later access stands for both.
+        if let Some(i) = at
+            && (!new.nature.write || self.0.len() == 1)
+        {
+            self.0[i] = new;
+            return;
+        }
+        if new.nature.write && !new.nature.atomic {
+            // What came before is ordered before this write, or has been reported.
+            self.0.retain_mut(|old| {
+                old.mask &= !new.mask;
+                old.mask != 0
+            });
+        }
+        self.0.push(new);
+    }
+
+    pub fn clear(&mut self) {
+        self.0.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn past(component: u16, mask: u32, write: bool) -> Past {
+        let nature = Nature { write, ..Nature::default() };
+        Past { mask, line: 1, component, clock: 1, agent: 0, nature }
+    }
+
+    fn conflicts(cell: &mut Cell, new: Past) -> usize {
+        let mut n = 0;
+        cell.access(new, |_| n += 1);
+        n
+    }
+
+    #[test]
+    fn only_common_bytes_with_a_write_conflict() {
+        let mut c = Cell::default();
+        assert_eq!(conflicts(&mut c, past(0, 0x00f, true)), 0);
+        assert_eq!(conflicts(&mut c, past(1, 0x0f0, true)), 0);
+        assert_eq!(conflicts(&mut c, past(2, 0x03c, false)), 2);
+        assert_eq!(conflicts(&mut c, past(3, 0x03c, false)), 2);
+        // Replaces the middle of all four, which stay at the edges.
+        assert_eq!(conflicts(&mut c, past(4, 0x03c, true)), 4);
+        assert_eq!(conflicts(&mut c, past(5, 0x0ff, false)), 3);
+    }
+}

@@ -1,0 +1,299 @@
+//! Where execution meets the tracker: every hook does nothing when tracking is off.
+
+use super::judge::Region;
+use super::shadow::Nature;
+use super::{Access, Issue, Unit};
+use crate::engine::idesc::{CtaGroup, InstructionDescriptor};
+use crate::engine::mma::{MmaInstruction, OperandA};
+use crate::engine::tmem::{LdStShape, TmemAddress, transfer::Transfer};
+use crate::exec::access::Target;
+use crate::exec::queue::{Copy, Place};
+use crate::exec::report::Origin;
+use crate::exec::state::{Cluster, PhaseTest, Wait, Warp};
+use crate::exec::step::{Ctx, bits};
+use crate::finding::FindingKind;
+use crate::program::{Fence, Order};
+
+impl Cluster<'_> {
+    /// A warp's own access to shared or global memory.
+    #[inline]
+    pub(in crate::exec) fn touch(
+        &mut self,
+        x: Ctx,
+        w: &Warp,
+        target: Target,
+        n: usize,
+        write: bool,
+        atomic: bool,
+    ) {
+        let Some(t) = &mut self.tracker else { return };
+        let agent = t.agent(x.c, w.index);
+        let strong = atomic || x.order != Order::Default;
+        let nature = Nature { write, atomic: strong, ..Nature::default() };
+        let a = t.own(agent, x.line, nature);
+        let flag = match target {
+            Target::Shared(cta, offset) => {
+                t.shared(cta, offset, n as u32, &a);
+                (cta as u64) << 24 | u64::from(offset)
+            }
+            Target::Global(address) => {
+                t.global(address, n as u32, &a);
+                address
+            }
+            Target::Local(_) | Target::Param(_) => return,
+        };
+        if strong {
+            let acquires = matches!(x.order, Order::Acquire | Order::Both);
+            let releases = matches!(x.order, Order::Release | Order::Both);
+            t.flag(agent, flag, write, atomic || !write, [!acquires, !releases]);
+        }
+    }
+
+    pub(in crate::exec) fn track_fence(&mut self, x: Ctx, w: &Warp, fence: Fence) {
+        let Some(t) = &mut self.tracker else { return };
+        let agent = t.agent(x.c, w.index);
+        match fence {
+            Fence::Thread => t.thread_fence(agent),
+            Fence::Proxy => t.proxy_fence(agent),
+            Fence::MbarInit => t.init_fence(agent),
+            Fence::TensorBefore => t.fence_before(agent),
+            Fence::TensorAfter => t.fence_after(agent),
+            Fence::None => {}
+        }
+    }
+
+    /// What a copy takes from its issue.
+    pub(in crate::exec) fn issue_copy(&mut self, at: Origin, copy: &Copy) -> Option<Issue> {
+        let t = self.tracker.as_mut()?;
+        let agent = t.agent(at.cta as usize, at.warp);
+        let clock = match copy {
+            Copy::Store { group, .. } | Copy::Small { group, .. } | Copy::SmallArrive { group, .. } => {
+                group + 1
+            }
+            _ => 0,
+        };
+        Some(t.issue(agent, clock))
+    }
+
+    /// The accesses of a copy whose bytes an mbarrier counts.
+    pub(in crate::exec) fn landing(&self, at: Origin, mbar: Place, write: bool) -> Option<Access> {
+        let t = self.tracker.as_ref()?;
+        let issue = t.performing.as_ref()?;
+        let phase = self.ctas.get(mbar.0)?.mbars.iter().find(|b| b.offset == mbar.1)?.phase;
+        let (component, clock) = t.mbar_epoch(mbar, phase)?;
+        let nature = Nature { write, proxy: true, ..Nature::default() };
+        Some(Access {
+            agent: issue.agent,
+            component,
+            clock,
+            line: at.line,
+            nature,
+            view: Some(issue.view.clone()),
+        })
+    }
+
+    /// The accesses of an asynchronous operation that its warp's own counters order.
+    pub(in crate::exec) fn unit_access(&self, at: Origin, unit: Unit, write: bool) -> Option<Access> {
+        let t = self.tracker.as_ref()?;
+        let issue = t.performing.as_ref()?;
+        let component = t.component(issue.agent, unit);
+        let nature = Nature { write, proxy: unit != Unit::Small, ..Nature::default() };
+        let view = Some(issue.view.clone());
+        Some(Access { agent: issue.agent, component, clock: issue.clock, line: at.line, nature, view })
+    }
+
+    #[inline]
+    pub(in crate::exec) fn track_shared(&mut self, (cta, offset): Place, n: usize, a: &Option<Access>) {
+        if let (Some(t), Some(a)) = (&mut self.tracker, a) {
+            t.shared(cta, offset, n as u32, a);
+        }
+    }
+
+    #[inline]
+    pub(in crate::exec) fn track_global(&mut self, address: u64, n: usize, a: &Option<Access>) {
+        if let (Some(t), Some(a)) = (&mut self.tracker, a) {
+            t.global(address, n as u32, a);
+        }
+    }
+
+    /// `tcgen05.ld` and `st`.
+    pub(in crate::exec) fn track_transfer(&mut self, x: Ctx, w: &Warp, transfer: &Transfer, store: bool) {
+        let Some(t) = &mut self.tracker else { return };
+        let agent = t.agent(x.c, w.index);
+        let a = t.warp_tensor(agent, x.line, store);
+        let width = if transfer.packed { 2 } else { 1 };
+        let (columns, second) = match transfer.shape {
+            LdStShape::S32x32b => (transfer.repeat, None),
+            LdStShape::S16x32bx2 => {
+                (transfer.repeat, Some(transfer.address.wrapping_add(transfer.half_split)))
+            }
+            shape => (2 * shape.registers(transfer.repeat), None),
+        };
+        for address in [Some(transfer.address), second].into_iter().flatten() {
+            let at = TmemAddress::from_bits(address);
+            let lanes = match transfer.shape {
+                LdStShape::S32x32b => u32::MAX,
+                _ => 0xffff << (at.lane & 16),
+            };
+            t.tensor(x.c, 1 << (w.index % 4), lanes, at.column..at.column + width * columns, &a);
+        }
+    }
+
+    /// Shared and tensor memory that a `tcgen05.mma` read and wrote.
+    pub(in crate::exec) fn track_mma(
+        &mut self,
+        ctas: std::ops::Range<usize>,
+        at: Origin,
+        m: &MmaInstruction,
+        reads: &[Vec<(u32, u32)>; 2],
+    ) {
+        let (Some(read), Some(write)) =
+            (self.unit_access(at, Unit::Pipe, false), self.unit_access(at, Unit::Pipe, true))
+        else {
+            return;
+        };
+        let Ok(i) = InstructionDescriptor::decode(m.idesc, m.kind, m.scale_vec, m.cta_group) else { return };
+        let Some(t) = &mut self.tracker else { return };
+        let halves = m.cta_group == CtaGroup::One && i.m == 64;
+        let n = if m.cta_group == CtaGroup::Two && i.m == 128 { i.n / 2 } else { i.n };
+        // With M 64 the rows are in 16 lanes of each quarter.
+        let lanes = |a: TmemAddress| if halves { 0xffff << (a.lane & 16) } else { u32::MAX };
+        for (rank, cta) in ctas.enumerate() {
+            for &(offset, n) in &reads[rank] {
+                t.shared(cta, offset, n, &read);
+            }
+            if let OperandA::Tmem(a) = m.a {
+                let a = TmemAddress::from_bits(a);
+                t.tensor(cta, 0xf, lanes(a), a.column..a.column + 8, &read);
+            }
+            if m.scale_vec.is_some() {
+                for (address, rows) in [(m.scale_a, i.rows_per_cta()), (m.scale_b, n)] {
+                    let column = TmemAddress::from_bits(address).column;
+                    t.tensor(cta, 0xf, u32::MAX, column..column + rows.div_ceil(32), &read);
+                }
+            }
+            let d = TmemAddress::from_bits(m.d);
+            t.tensor(cta, 0xf, lanes(d), d.column..d.column + n, &write);
+        }
+    }
+
+    /// `tcgen05.cp` and `shift` of one CTA.
+    pub(in crate::exec) fn track_columns(
+        &mut self,
+        cta: usize,
+        at: Origin,
+        (quarters, lanes): (u32, u32),
+        columns: std::ops::Range<u32>,
+        reads: &[(u32, u32)],
+    ) {
+        let read = self.unit_access(at, Unit::Pipe, false);
+        for &(offset, n) in reads {
+            self.track_shared((cta, offset), n as usize, &read);
+        }
+        let write = self.unit_access(at, Unit::Pipe, true);
+        if let (Some(t), Some(a)) = (&mut self.tracker, write) {
+            t.tensor(cta, quarters, lanes, columns, &a);
+        }
+    }
+
+    /// `tcgen05.wait::ld` and `wait::st`.
+    pub(in crate::exec) fn track_tensor_wait(&mut self, x: Ctx, w: &Warp, load: bool) {
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(x.c, w.index);
+            t.tensor_wait(agent, load);
+        }
+    }
+
+    /// `tcgen05.dealloc`, which comes after every use.
+    pub(in crate::exec) fn track_free(&mut self, x: Ctx, w: &Warp, first: u32, columns: u32) {
+        let Some(t) = &mut self.tracker else { return };
+        let agent = t.agent(x.c, w.index);
+        let nature = Nature { write: true, free: true, ..Nature::default() };
+        let a = t.own(agent, x.line, nature);
+        t.tensor(x.c, 0xf, u32::MAX, first..first + columns, &a);
+    }
+
+    pub(in crate::exec) fn track_alloc(&mut self, x: Ctx, w: &Warp, first: u32, columns: u32) {
+        let Some(t) = &mut self.tracker else { return };
+        let agent = t.agent(x.c, w.index);
+        t.alloc(x.c, agent, x.line, first..first + columns);
+    }
+
+    /// A wait of lanes for bulk groups, or for groups of `cp.async`, that was satisfied.
+    pub(in crate::exec) fn track_groups(&mut self, x: Ctx, w: &Warp, small: bool, groups: u32, read: bool) {
+        let Some(t) = &mut self.tracker else { return };
+        let agent = t.agent(x.c, w.index);
+        let counts = if small { &w.copy_groups } else { &w.bulk_groups };
+        let committed = bits(x.m).map(|i| counts[i as usize]).max().unwrap_or(0);
+        if small {
+            t.group_wait(agent, Unit::Small, committed, groups);
+            return;
+        }
+        t.group_wait(agent, Unit::BulkRead, committed, groups);
+        if !read {
+            t.group_wait(agent, Unit::BulkWrite, committed, groups);
+        }
+    }
+
+    /// After a phase of an mbarrier has completed. A thread that still waits for the phase before has
+    /// been overtaken: it would wait for the wrong one.
+    pub(in crate::exec) fn track_phase(&mut self, cta: usize, offset: u32, at: Origin) {
+        let Some(t) = &mut self.tracker else { return };
+        t.mbar_complete((cta, offset));
+        let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else { return };
+        let mut late = None;
+        for w in self.ctas[cta].warps.iter().flatten() {
+            for g in &w.groups {
+                let Wait::Mbar { offset: o, test: test @ PhaseTest::Parity(_) } = g.wait else { continue };
+                // Before this phase completed the wait was satisfied; now it is not.
+                if o == offset && !b.passes(test) && b.phase >= 2 && !g.timed_out {
+                    late = Some((w.index, g.pc));
+                }
+            }
+        }
+        if let Some((warp, pc)) = late {
+            let line = self.run.program.code.get(pc as usize).map_or(0, |i| i.line);
+            let by = at.line;
+            let text = format!(
+                "the phase that this thread waits for has completed, and so has the next (line {by} `{}`): the mbarrier at shared offset {offset:#x} of CTA {cta} of the cluster runs ahead of a waiter, who must arrive or be waited for before the next phase may complete",
+                self.run.module.line(by)
+            );
+            let at = Origin { cta: cta as u32, warp, lane: None, line };
+            self.report(FindingKind::PhaseSkipped, at, text);
+        }
+    }
+
+    /// Reports what the tracker has found since the last call.
+    #[inline]
+    pub(in crate::exec) fn report_found(&mut self) {
+        let Some(t) = &mut self.tracker else { return };
+        let found = t.take_found();
+        if found.is_empty() {
+            return;
+        }
+        for f in found {
+            let Some(t) = &self.tracker else { return };
+            let ((c, w), (old_c, old_w)) = (t.place(f.agent), t.place(f.old_agent));
+            let place = match f.region {
+                Region::Shared(cta, at) => format!("shared offset {at:#x} of CTA {cta} of the cluster"),
+                Region::Tensor(cta, lane, column) => {
+                    format!("tensor memory lane {lane}, column {column} of CTA {cta} of the cluster")
+                }
+                Region::Global(at) => self.global(at).describe(at, 1),
+                Region::Mbar(cta, at) => {
+                    format!(
+                        "the mbarrier at shared offset {at:#x} of CTA {cta} of the cluster, initialised and used"
+                    )
+                }
+                Region::Alloc(cta) => format!("allocations of tensor memory of CTA {cta} of the cluster"),
+            };
+            let old = self.run.module.line(f.old_line);
+            let text = format!(
+                "{place}: line {} `{old}` (CTA {old_c} of the cluster, warp {old_w}) does not come before line {} (CTA {c}, warp {w}): {}",
+                f.old_line, f.line, f.text
+            );
+            let at = Origin { cta: c as u32, warp: w, lane: None, line: f.line };
+            self.report(f.kind, at, text);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Every golden kernel on a small shape, under adversarial schedules and with happens-before tracking:
+//! its synchronisation orders all that it does, whatever comes late.
+
+use rayon::prelude::*;
+use silumin::codegen::spec::SpecFile;
+use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::inputs::Distribution;
+use silumin::{Arch, Shape};
+use std::path::Path;
+
+/// Seeds of the random schedule.
+const SEEDS: u64 = 16;
+
+#[test]
+fn golden_kernels_are_ordered_under_every_schedule() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
+    let mut runs = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let file: SpecFile = toml::from_str(&text).unwrap();
+        let (spec, arch) = file.read().unwrap();
+        let whole = file.shape();
+        // Two tiles each way at most, and enough of K to go round the pipeline.
+        let shape = Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536) };
+        let kernel = spec.kernel(shape, arch).unwrap();
+        let warps = kernel.block.iter().product::<u32>().div_ceil(32);
+        let mut schedules = vec![Schedule::Early, Schedule::Late];
+        schedules.extend((0..warps).map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+        schedules.extend((0..SEEDS).map(Schedule::Random));
+        runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), shape, s)));
+    }
+    let faults: Vec<String> = runs
+        .par_iter()
+        .filter_map(|(name, spec, shape, schedule)| {
+            let scalars: &[(&str, f32)] = if name == "scalar_gate" { &[("alpha", 0.5)] } else { &[] };
+            let options = EmulatorOptions {
+                threads: 1,
+                schedule: *schedule,
+                tracking: Tracking::Strict,
+                ..EmulatorOptions::default()
+            };
+            let device = Device::emulated_with(Arch::Sm100a, options);
+            match DualGemm::new(spec.clone()).verify(&device, *shape, Distribution::Full, 7, scalars) {
+                Ok(v) if v.check.pass => None,
+                Ok(v) => Some(format!("{name}, {schedule:?}: {}", v.check)),
+                Err(e) => Some(format!("{name}, {schedule:?}: {e}")),
+            }
+        })
+        .collect();
+    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
+}
