@@ -315,7 +315,7 @@ impl<'r> Cluster<'r> {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_written += n as u64;
                     }
-                    self.touch(x, w, t, n, true, false);
+                    self.touch_store(x, w, i, t, &buffer[..n]);
                     self.store_bytes(w, i, t, &buffer[..n])
                 })
             };

@@ -156,7 +156,7 @@ impl<'r> Cluster<'r> {
                     Ok(Some(address)) => {
                         self.track_alloc(x, w, address & 0xffff, n as u32);
                         let r = self.resolve_shared(x.c, *space, a).and_then(|(cta, offset)| {
-                            self.touch(x, w, Target::Shared(cta, offset), 4, true, false);
+                            self.touch_address(x, w, Target::Shared(cta, offset));
                             self.store_shared(cta, offset, &address.to_le_bytes())
                         });
                         self.progress += 1;

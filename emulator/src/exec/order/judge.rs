@@ -50,8 +50,14 @@ fn bytes(old: &Past, a: &Access, v: &View) -> Option<Missing> {
     }
     // A write of the generic proxy reaches the async proxy through a fence. A read needs none: its
     // value is in a register when the thread goes on.
-    let crosses = old.nature.write && !old.nature.proxy && a.nature.proxy;
+    let crosses = old.nature.write && !old.nature.proxy && !old.nature.free && a.nature.proxy;
     (crosses && !v.proxied.has(old.component, old.clock)).then_some(Missing::ProxyFence)
+}
+
+/// Whether one instruction of several warps stores the same bytes: it does not matter which comes
+/// first. Compilers have all warps of a CTA write what they all know.
+fn repeats(old: &Past, a: &Access) -> bool {
+    a.same && old.line == a.line && old.nature.write && !old.nature.proxy && !a.nature.proxy
 }
 
 /// Order of accesses to tensor memory.
@@ -83,7 +89,9 @@ impl Tracker {
             let mut bad = None;
             let Some(cell) = smem.get_mut(cta).and_then(|s| s.get_mut(granule as usize)) else { return };
             cell.access(a.past(mask), |old| {
-                if let Some(m) = bytes(old, a, v) {
+                if !repeats(old, a)
+                    && let Some(m) = bytes(old, a, v)
+                {
                     bad = Some((*old, m));
                 }
             });
@@ -111,7 +119,9 @@ impl Tracker {
             let v = view(a, threads);
             let mut bad = None;
             let check = |old: &Past| {
-                if let Some(m) = bytes(old, a, v) {
+                if !repeats(old, a)
+                    && let Some(m) = bytes(old, a, v)
+                {
                     bad = Some((*old, m));
                 }
             };
@@ -169,7 +179,7 @@ impl Tracker {
         };
         let component = self.component(agent, unit);
         let nature = super::Nature { write: store, ..Default::default() };
-        Access { agent, component, clock, line, nature, view: None }
+        Access { agent, component, clock, line, nature, same: false, view: None }
     }
 
     /// `tcgen05.alloc`: two warps must not allocate without an order, and the columns start anew.

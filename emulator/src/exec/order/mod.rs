@@ -72,6 +72,8 @@ pub(crate) struct Access {
     pub clock: u32,
     pub line: u32,
     pub nature: Nature,
+    /// A store of the bytes that are there already.
+    pub same: bool,
     /// What it comes after; `None` is what its warp comes after now.
     pub view: Option<Arc<View>>,
 }
@@ -199,7 +201,7 @@ impl Tracker {
     pub fn own(&self, agent: u16, line: u32, nature: Nature) -> Access {
         let component = self.component(agent, Unit::Warp);
         let clock = self.threads[agent as usize].view.all.get(component);
-        Access { agent, component, clock, line, nature, view: None }
+        Access { agent, component, clock, line, nature, same: false, view: None }
     }
 
     /// What an asynchronous operation of a warp comes after.

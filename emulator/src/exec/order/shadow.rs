@@ -8,7 +8,7 @@ pub(crate) struct Nature {
     pub proxy: bool,
     /// A strong or atomic access, which does not race with its like.
     pub atomic: bool,
-    /// `tcgen05.dealloc`.
+    /// `tcgen05.dealloc`, and the address that `tcgen05.alloc` writes: no fences are asked for.
     pub free: bool,
 }
 

@@ -26,11 +26,34 @@ impl Cluster<'_> {
         write: bool,
         atomic: bool,
     ) {
+        self.touch_with(x, w, target, n, Nature { write, atomic, ..Nature::default() }, false);
+    }
+
+    /// A store of plain data, which may be there already.
+    #[inline]
+    pub(in crate::exec) fn touch_store(&mut self, x: Ctx, w: &Warp, lane: u32, target: Target, data: &[u8]) {
+        if self.tracker.is_none() {
+            return;
+        }
+        let mut there = [0u8; 64];
+        let there = &mut there[..data.len().min(64)];
+        let same = matches!(self.load_bytes(w, lane, target, there), Ok((true, _))) && there == data;
+        self.touch_with(x, w, target, data.len(), Nature { write: true, ..Nature::default() }, same);
+    }
+
+    /// The address that `tcgen05.alloc` writes. The ISA names no proxy for it; Triton (3.9) lets TMA
+    /// overwrite it after a barrier, without a fence.
+    pub(in crate::exec) fn touch_address(&mut self, x: Ctx, w: &Warp, target: Target) {
+        self.touch_with(x, w, target, 4, Nature { write: true, free: true, ..Nature::default() }, false);
+    }
+
+    fn touch_with(&mut self, x: Ctx, w: &Warp, target: Target, n: usize, nature: Nature, same: bool) {
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
+        let (write, atomic) = (nature.write, nature.atomic);
         let strong = atomic || x.order != Order::Default;
-        let nature = Nature { write, atomic: strong, ..Nature::default() };
-        let a = t.own(agent, x.line, nature);
+        let nature = Nature { atomic: strong, ..nature };
+        let a = Access { same, ..t.own(agent, x.line, nature) };
         let flag = match target {
             Target::Shared(cta, offset) => {
                 t.shared(cta, offset, n as u32, &a);
@@ -88,6 +111,7 @@ impl Cluster<'_> {
             clock,
             line: at.line,
             nature,
+            same: false,
             view: Some(issue.view.clone()),
         })
     }
@@ -99,7 +123,15 @@ impl Cluster<'_> {
         let component = t.component(issue.agent, unit);
         let nature = Nature { write, proxy: unit != Unit::Small, ..Nature::default() };
         let view = Some(issue.view.clone());
-        Some(Access { agent: issue.agent, component, clock: issue.clock, line: at.line, nature, view })
+        Some(Access {
+            agent: issue.agent,
+            component,
+            clock: issue.clock,
+            line: at.line,
+            nature,
+            same: false,
+            view,
+        })
     }
 
     #[inline]
