@@ -69,6 +69,8 @@ pub enum FindingKind {
     /// Accesses of tensor memory by two threads lack `tcgen05.fence::before_thread_sync` or
     /// `::after_thread_sync` around the synchronisation between them.
     MissingTcgen05Fence,
+    /// Registers were written and used by `wgmma` without `wgmma.fence` in between.
+    MissingWgmmaFence,
     /// Tensor memory that `tcgen05.ld` or `st` accesses is used again without `tcgen05.wait::ld` or `::st`.
     MissingTmemWait,
     /// A write of the generic proxy and an access of the async proxy lack `fence.proxy.async`.
@@ -106,6 +108,7 @@ impl FindingKind {
                 | FindingKind::MissingMbarrierWait
                 | FindingKind::MissingCopyWait
                 | FindingKind::MissingTcgen05Fence
+                | FindingKind::MissingWgmmaFence
                 | FindingKind::MissingTmemWait
                 | FindingKind::MissingProxyFence
                 | FindingKind::SlotOverwritten

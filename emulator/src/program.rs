@@ -747,6 +747,8 @@ pub(crate) struct Program {
     pub specials: Vec<(Slot, Special)>,
     pub params: Vec<ParamInfo>,
     pub param_bytes: u32,
+    /// There is a `wgmma` in it.
+    pub wgmma: bool,
     /// End of the static shared variables, counted from offset 0.
     pub static_end: u32,
     /// Bytes of local memory per thread.

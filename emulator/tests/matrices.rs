@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Random, finding, kernel, launch, parse, run, words};
-use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Schedule};
+use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Schedule, Tracking};
 
 /// Row and column of element `i` of a lane, from `g = lane / 4` and `t = lane % 4`.
 type Place = fn(usize, usize, usize) -> (usize, usize);
@@ -464,6 +464,43 @@ fn operands_of_a_late_product_must_stay() {
     let (early, late) =
         (wgmma_run(&text, &data, Schedule::Early).1, wgmma_run(&text, &data, Schedule::Late).1);
     assert_ne!(early, late);
+}
+
+#[test]
+fn accumulators_written_without_a_fence_are_found() {
+    let k = 16;
+    let data = operands(k, 2, &vec![1; 64 * k], &vec![1; 8 * k], f16);
+    let text = wgmma_text("m64n8k16.f32.f16.f16", ", 1, 1, 0, 0", k, 2, "", "")
+        .replace("    wgmma.fence.sync.aligned;\n", "");
+    let (report, _) = wgmma_run(&text, &data, Schedule::Early);
+    let f = &report.findings[0];
+    assert_eq!(f.kind, FindingKind::MissingWgmmaFence);
+    assert!(f.message.contains("%acc0"), "{f}");
+    // An accumulator that is not an input needs none.
+    let (report, _) =
+        wgmma_run(&text.replace("setp.eq.u32 %p1, %r4", "setp.ne.u32 %p1, %r4"), &data, Schedule::Early);
+    assert!(report.is_clean(), "{}", report.findings[0]);
+}
+
+#[test]
+fn shared_memory_must_stay_until_the_wait_for_a_product() {
+    let k = 16;
+    let data = operands(k, 2, &vec![1; 64 * k], &vec![1; 8 * k], f16);
+    let text = wgmma_text(
+        "m64n8k16.f32.f16.f16",
+        ", 1, 1, 0, 0",
+        k,
+        2,
+        "    mov.u32 %r20, %tid.x;\n    shl.b32 %r20, %r20, 3;\n    add.u32 %r20, %r20, %r10;\n    st.shared.b64 [%r20], 7;",
+        "",
+    );
+    let mut memory = GlobalMemory::new();
+    let out = memory.alloc_from("out", &[vec![0u8; 8192], data].concat());
+    let l = launch(1, 128, vec![Arg::Pointer(memory.address(&out))]);
+    let options = Options { tracking: Tracking::HappensBefore, ..Options::default() };
+    let report = run(&parse(&text), &l, &memory, &options);
+    let found = report.findings.iter().find(|f| f.kind == FindingKind::SlotOverwritten);
+    assert!(found.is_some_and(|f| f.message.contains("wgmma.wait_group")), "{:#?}", report.findings);
 }
 
 #[test]

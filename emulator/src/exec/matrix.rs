@@ -73,7 +73,7 @@ impl<'r> Cluster<'r> {
                 let a = self.addresses(x, w, *at, *space);
                 return self.byte_matrix(x, w, *load, *space, &a, registers);
             }
-            Op::WgmmaFence => {}
+            Op::WgmmaFence => w.unfenced.fill(false),
             Op::Wgmma(op) => return self.wgmma_issue(x, w, op),
             Op::WgmmaCommit => w.wgmma_groups += 1,
             Op::WgmmaWait { groups } => {
@@ -199,6 +199,19 @@ impl<'r> Cluster<'r> {
             if scale_d == 1 && !w.awaits_wgmma(d) {
                 self.check(x, w, d);
             }
+        }
+        let inputs = match &op.a {
+            WgmmaA::Registers(slots) => &slots[..],
+            WgmmaA::Smem(_) => &[],
+        };
+        let sums = if scale_d == 1 { &op.d[..] } else { &[] };
+        let late = |s: &&Slot| w.unfenced.get(**s as usize) == Some(&true);
+        if let Some(&s) = inputs.iter().chain(sums).find(late) {
+            let text = format!(
+                "{} was written after the last wgmma.fence of this warp: one must come between the write and wgmma",
+                self.run.program.register_name(s)
+            );
+            self.report(FindingKind::MissingWgmmaFence, Origin::of(x.c, w, None, x.line), text);
         }
         for &d in &op.d {
             w.forget(d, x.m);

@@ -102,6 +102,8 @@ pub(crate) struct Warp {
     pub stores: Vec<TmemStore>,
     /// Products issued and not waited for, in order.
     pub wgmma: Vec<super::matrix::PendingWgmma>,
+    /// Registers written since the last `wgmma.fence`; empty in kernels without `wgmma`.
+    pub unfenced: Vec<bool>,
     /// Committed groups of them.
     pub wgmma_groups: u32,
     /// Committed bulk groups, per lane.
@@ -145,6 +147,9 @@ impl Warp {
             }
         }
         self.init[d as usize] |= m;
+        if let Some(u) = self.unfenced.get_mut(d as usize) {
+            *u = true;
+        }
     }
 
     /// Marks lanes of a register as not written.
@@ -335,6 +340,7 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         loads: Vec::new(),
         stores: Vec::new(),
         wgmma: Vec::new(),
+        unfenced: vec![true; if p.wgmma { p.registers as usize } else { 0 }],
         wgmma_groups: 0,
         bulk_groups: [0; 32],
         copy_groups: [0; 32],
