@@ -6,6 +6,11 @@
 //! registers that nothing wrote, accesses out of bounds, illegal descriptors, tensor memory that leaks.
 //! Nothing is assumed about how the PTX was made.
 //!
+//! A run shows one order of events; [`Schedule`] chooses which. With [`Tracking`] on, accesses that the
+//! kernel's synchronisation does not order are reported also when this run's order did no harm: missing
+//! waits, fences and barriers, and slots that are refilled while they are read. Not tracked: races
+//! between clusters, and the scopes of synchronisation.
+//!
 //! Not modelled, and refused by [`Module::parse`] with file, line and instruction: `wgmma`, `wmma` and
 //! `mma.sync`; sparse and `.ws` forms of `tcgen05.mma`; im2col, gather and scatter tensor copies;
 //! `tensormap.replace`; `multimem`; `st.async` and `red.async`; textures and surfaces; stochastic and
@@ -22,6 +27,7 @@
 //! | `exec` | clusters, warps, barriers and asynchronous engines |
 //! | [`launch_file`] | launches as TOML |
 //! | [`command`] | the `emulate` command |
+//! | [`mutate`] | kernels with one mistake put in, and whether they are caught |
 
 pub mod command;
 pub mod engine;
@@ -34,6 +40,7 @@ pub mod launch_file;
 mod lower;
 mod memory;
 mod module;
+pub mod mutate;
 mod parse;
 mod program;
 

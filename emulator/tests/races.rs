@@ -65,6 +65,29 @@ fn shared_memory_needs_a_barrier_between_warps() {
 }
 
 #[test]
+fn lanes_of_a_warp_need_bar_warp_sync() {
+    let body = r#"
+    .shared .align 16 .b32 x[32];
+    mov.u32 %r0, %tid.x;
+    shl.b32 %r1, %r0, 2;
+    mov.u32 %r2, x;
+    add.u32 %r3, %r2, %r1;
+    st.shared.u32 [%r3], %r0;
+    bar.warp.sync 0xffffffff;
+    xor.b32 %r1, %r1, 4;
+    add.u32 %r3, %r2, %r1;
+    ld.shared.u32 %r4, [%r3];
+    fence.proxy.async.shared::cta;
+    elect.sync _|%p1, 0xffffffff;
+    @%p1 cp.async.bulk.global.shared::cta.bulk_group [%out], [%r2], 128;
+    @%p1 cp.async.bulk.commit_group;
+    @%p1 cp.async.bulk.wait_group 0;
+"#;
+    let text = twin(body, 32, "bar.warp.sync 0xffffffff;", FindingKind::RaceShared);
+    assert!(text.contains("different lanes of one warp"), "{text}");
+}
+
+#[test]
 fn neighbouring_bytes_of_two_warps_do_not_conflict() {
     let body = r#"
     .shared .align 16 .b8 x[16];
@@ -79,6 +102,36 @@ fn neighbouring_bytes_of_two_warps_do_not_conflict() {
         let report = run_body(body, 128, schedule, Tracking::Strict);
         assert!(report.is_clean(), "{}", report.findings[0]);
     }
+}
+
+#[test]
+fn warps_may_store_one_value_and_copies_may_overwrite_what_was_read() {
+    let body = r#"
+    .shared .align 16 .b8 x[64];
+    .shared .align 8 .b64 bar;
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, bar;
+    mov.u32 %r2, x;
+    st.shared.u32 [%r2], 7;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra READY;
+    mbarrier.init.shared::cta.b64 [%r1], 1;
+READY:
+    bar.sync 0;
+    ld.shared.u32 %r3, [%r2]; // read back
+    bar.sync 1;
+    @%p0 bra WAIT;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 64;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%out], 64, [%r1];
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;
+    @!%p1 bra WAIT;
+"#;
+    twin(body, 64, "ld.shared.u32 %r3, [%r2]; // read back", FindingKind::MissingProxyFence);
+    twin(body, 64, "bar.sync 1;", FindingKind::SlotOverwritten);
+    // Each thread stores a value of its own.
+    let from = "st.shared.u32 [%r2], 7;";
+    twin_under(Schedule::Early, body, 64, from, "st.shared.u32 [%r2], %r0;", FindingKind::RaceShared);
 }
 
 #[test]

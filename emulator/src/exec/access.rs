@@ -1,6 +1,7 @@
 //! Loads, stores and atomics of lanes.
 
 use super::mbarrier::Mbar;
+use super::order::track::Touch;
 use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::{Ctx, Flow, bits};
@@ -209,7 +210,7 @@ impl<'r> Cluster<'r> {
                 for i in bits(x.m) {
                     let zeros = vec![0; (n[i as usize] as usize).min(1 << 20)];
                     let r = self.resolve(x.c, Space::SharedCta, a[i as usize]).and_then(|t| {
-                        self.touch(x, w, t, zeros.len(), true, false);
+                        self.touch(x, w, Some(i), t, Touch::Write(&zeros));
                         self.store_bytes(w, i, t, &zeros)
                     });
                     if let Err(f) = r {
@@ -250,7 +251,7 @@ impl<'r> Cluster<'r> {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_read += n as u64;
                     }
-                    self.touch(x, w, t, n, false, false);
+                    self.touch(x, w, Some(i), t, Touch::Read(n));
                     self.load_bytes(w, i, t, &mut buffer[..n])
                 })
             };
@@ -315,7 +316,7 @@ impl<'r> Cluster<'r> {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_written += n as u64;
                     }
-                    self.touch_store(x, w, i, t, &buffer[..n]);
+                    self.touch(x, w, Some(i), t, Touch::Write(&buffer[..n]));
                     self.store_bytes(w, i, t, &buffer[..n])
                 })
             };
@@ -388,7 +389,7 @@ impl<'r> Cluster<'r> {
                 } else {
                     let (v, e) = (s[i as usize], swap[i as usize]);
                     self.resolve(x.c, space, at).and_then(|t| {
-                        self.touch(x, w, t, ty.bytes() as usize, true, true);
+                        self.touch(x, w, Some(i), t, Touch::Update(ty.bytes() as usize));
                         self.update(t, ty, |o| atomic::combine(op, ty, o, v, e))
                     })
                 };
@@ -424,7 +425,7 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| {
-                        self.touch(x, w, t, 16, false, false);
+                        self.touch(x, w, None, t, Touch::Read(16));
                         self.load_bytes(w, lane as u32, t, row)
                     })
                 };
@@ -469,7 +470,7 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| {
-                        self.touch(x, w, t, 16, true, false);
+                        self.touch(x, w, None, t, Touch::Write(&row));
                         self.store_bytes(w, lane as u32, t, &row)
                     })
                 };

@@ -38,6 +38,13 @@ impl<'r> Cluster<'r> {
 
     fn collective_inner(&mut self, x: Ctx, w: &mut Warp, g: &mut Group, op: &'r Op) -> Result<Flow, Flow> {
         let m = x.m;
+        // Which lane is elected orders nothing, nor does asking who is here.
+        if let Some(t) = &mut self.tracker
+            && !matches!(op, Op::Elect { .. } | Op::Activemask { .. })
+        {
+            let agent = t.agent(x.c, w.index);
+            t.lanes_met(agent);
+        }
         match op {
             Op::Bar { kind, id, count, aligned, p, d, dp } => {
                 return Ok(self.bar(x, w, g, *kind, [*id, *count, *d], *aligned, *p, *dp));

@@ -1,5 +1,6 @@
 //! Bulk, tensor and small asynchronous copies, and cluster launch control.
 
+use super::order::track::Touch;
 use super::queue::{Copy, Place, StoreTo};
 use super::report::Origin;
 use super::state::{Cluster, Wait, Warp};
@@ -104,14 +105,14 @@ impl<'r> Cluster<'r> {
         }
         let mut bytes = [0u8; 128];
         let source = self.resolve(x.c, Space::SharedCta, from)?;
-        self.touch(x, w, source, 128, false, false);
+        self.touch(x, w, None, source, Touch::Read(128));
         let (written, kind) = self.load_bytes(w, lane, source, &mut bytes)?;
         if !written {
             let text = format!("nothing has written all of the tensor map at shared address {from:#x}");
             self.report(kind, Origin::of(x.c, w, Some(lane), x.line), text);
         }
         let target = self.resolve(x.c, Space::Global, to)?;
-        self.touch(x, w, target, 128, true, false);
+        self.touch(x, w, None, target, Touch::Write(&bytes));
         self.store_bytes(w, lane, target, &bytes)
     }
 
@@ -227,13 +228,13 @@ impl<'r> Cluster<'r> {
                 }
                 let target = self.resolve(x.c, *space, address)?;
                 let mut bytes = [0u8; 128];
-                self.touch(x, w, target, 128, true, false);
                 self.load_bytes(w, lane, target, &mut bytes)?;
                 if let Err(e) = encoding::replace(&mut bytes, *field, ordinal, value) {
                     let text = format!("tensor map at {address:#x}: {e}");
                     self.report(FindingKind::IllegalTensorMap, at, text);
                     return Ok(());
                 }
+                self.touch(x, w, Some(lane), target, Touch::Write(&bytes));
                 self.store_bytes(w, lane, target, &bytes)?;
             }
             Op::TensorPrefetch(copy) => {

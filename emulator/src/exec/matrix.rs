@@ -4,6 +4,8 @@
 //! group, in order with the others of its warp; its results are not valid before that wait. The
 //! schedule decides when the products are made.
 
+use super::order::shadow::WHOLE;
+use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::report::Origin;
 use super::state::{Cluster, Warp};
@@ -48,6 +50,10 @@ impl<'r> Cluster<'r> {
     pub(super) fn matrix_op(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) -> Flow {
         if let Some(f) = self.converge(w, x.m, u32::MAX) {
             return f;
+        }
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(x.c, w.index);
+            t.lanes_met(agent);
         }
         match op {
             Op::WarpMma(mma) => {
@@ -139,7 +145,8 @@ impl<'r> Cluster<'r> {
                 false => Err(Fault::Misaligned { address, bytes: 16 }),
             };
             if let Ok(t) = &target {
-                self.touch(x, w, *t, 16, !load, false);
+                let touch = if load { Touch::Read(16) } else { Touch::Write(bytes) };
+                self.touch(x, w, Some(lane as u32), *t, touch);
             }
             let done = target.and_then(|t| match load {
                 true => self.load_bytes(w, lane as u32, t, bytes),
@@ -219,7 +226,7 @@ impl<'r> Cluster<'r> {
         let group = w.wgmma_groups;
         let issue = self.tracker.as_mut().map(|t| {
             let agent = t.agent(x.c, w.index);
-            t.issue(agent, group + 1)
+            t.issue(agent, WHOLE, group + 1)
         });
         w.wgmma.push(PendingWgmma {
             op: op.clone(),

@@ -4,6 +4,7 @@ use super::report::Origin;
 use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::finding::FindingKind;
+use crate::launch::Schedule;
 use crate::memory::Fault;
 use crate::program::{Op, Order, SINK};
 
@@ -174,11 +175,16 @@ impl<'r> Cluster<'r> {
                         wait = Some(Wait::Mbar { offset, test });
                     }
                 }
+                // A `try_wait` may give up at any time (PTX ISA): code that does not look at its result is wrong.
+                let adverse =
+                    matches!(self.run.options.schedule, Schedule::Random(_) | Schedule::Starve { .. });
+                let gives_up = wait.is_some() && adverse && self.random(8) == 0;
                 // Only when no lane can go on is there nothing better to do than to wait.
                 if let Some(wait) = wait
                     && *blocking
                     && passed == 0
                     && !g.timed_out
+                    && !gives_up
                 {
                     return Flow::Wait(wait);
                 }

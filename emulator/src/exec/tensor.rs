@@ -5,6 +5,7 @@
 
 use super::access::Target;
 use super::mbarrier::MbarOp;
+use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::queue::Place;
 use super::report::Origin;
@@ -121,7 +122,7 @@ impl<'r> Cluster<'r> {
                             let commit = matches!(work, Work::Commit { .. });
                             let issue = self.tracker.as_mut().map(|t| {
                                 let agent = t.agent(x.c, w.index);
-                                t.issue_pipe(agent, commit)
+                                t.issue_pipe(agent, i as u8, commit)
                             });
                             self.submit_work(x.c, PipeOp { at, work, issue });
                         }
@@ -156,7 +157,13 @@ impl<'r> Cluster<'r> {
                     Ok(Some(address)) => {
                         self.track_alloc(x, w, address & 0xffff, n as u32);
                         let r = self.resolve_shared(x.c, *space, a).and_then(|(cta, offset)| {
-                            self.touch_address(x, w, Target::Shared(cta, offset));
+                            self.touch(
+                                x,
+                                w,
+                                None,
+                                Target::Shared(cta, offset),
+                                Touch::Write(&address.to_le_bytes()),
+                            );
                             self.store_shared(cta, offset, &address.to_le_bytes())
                         });
                         self.progress += 1;

@@ -1,5 +1,7 @@
 //! The syntax tree of a PTX module, borrowing from the text.
 
+use std::ops::Range;
+
 /// A state space named in a declaration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeclSpace {
@@ -79,6 +81,8 @@ pub(crate) enum Operand<'t> {
 #[derive(Clone, Debug)]
 pub(crate) struct InstAst<'t> {
     pub line: u32,
+    /// Bytes of the text, from the guard through the semicolon.
+    pub span: Range<usize>,
     /// `(negated, predicate)`.
     pub guard: Option<(bool, &'t str)>,
     pub opcode: &'t str,

@@ -73,7 +73,7 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
     if c.peek() == b'.' {
         return grammar::local_directive(c, out);
     }
-    let line = c.line;
+    let (line, start) = (c.line, c.pos);
     let mut guard = None;
     if c.eat(b'@') {
         if c.at(0) == b'@' {
@@ -133,7 +133,7 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
         return c.error(format!("expected `,` or `;` after the operands of `{opcode}`, found {found}"));
     }
     c.pos += 1;
-    out.push(Stmt::Inst(InstAst { line, guard, opcode, operands }));
+    out.push(Stmt::Inst(InstAst { line, span: start..c.pos, guard, opcode, operands }));
     Ok(())
 }
 

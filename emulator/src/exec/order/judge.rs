@@ -1,7 +1,7 @@
 //! Whether two accesses are ordered, and what is missing when they are not.
 
 use super::clock::View;
-use super::shadow::{Cell, Past};
+use super::shadow::{Cell, Past, SEVERAL, WHOLE};
 use super::{Access, GRANULE, Issue, Thread, Tracker, Unit};
 use crate::finding::FindingKind;
 
@@ -31,6 +31,7 @@ pub(crate) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Order,
+    Lanes,
     ProxyFence,
     FenceBefore,
     FenceAfter,
@@ -44,20 +45,19 @@ fn view<'a>(a: &'a Access, threads: &'a [Thread]) -> &'a View {
 }
 
 /// Order of accesses to shared and global memory.
-fn bytes(old: &Past, a: &Access, v: &View) -> Option<Missing> {
+fn bytes(old: &Past, a: &Access, v: &View, own: bool) -> Option<Missing> {
     if !v.all.has(old.component, old.clock) {
         return Some(Missing::Order);
     }
+    // Other lanes of the warp, without a synchronisation since. Within one instruction any may win.
+    let lanes = old.lane <= SEVERAL && a.lane < SEVERAL && old.lane != a.lane;
+    if own && lanes && old.agent == a.agent && old.beat == a.beat && old.line != a.line {
+        return Some(Missing::Lanes);
+    }
     // A write of the generic proxy reaches the async proxy through a fence. A read needs none: its
     // value is in a register when the thread goes on.
-    let crosses = old.nature.write && !old.nature.proxy && !old.nature.free && a.nature.proxy;
+    let crosses = old.nature.write && !old.nature.proxy && a.nature.proxy;
     (crosses && !v.proxied.has(old.component, old.clock)).then_some(Missing::ProxyFence)
-}
-
-/// Whether one instruction of several warps stores the same bytes: it does not matter which comes
-/// first. Compilers have all warps of a CTA write what they all know.
-fn repeats(old: &Past, a: &Access) -> bool {
-    a.same && old.line == a.line && old.nature.write && !old.nature.proxy && !a.nature.proxy
 }
 
 /// Order of accesses to tensor memory.
@@ -86,11 +86,14 @@ impl Tracker {
             let mask = span(at % GRANULE, stop - at);
             let Tracker { smem, threads, .. } = self;
             let v = view(a, threads);
+            let warps = threads.len();
             let mut bad = None;
             let Some(cell) = smem.get_mut(cta).and_then(|s| s.get_mut(granule as usize)) else { return };
+            // What the generic proxy has read back is in memory: a write of the async proxy comes after.
+            let settled = if a.nature.write && a.nature.proxy { cell.observed() } else { 0 };
             cell.access(a.past(mask), |old| {
-                if !repeats(old, a)
-                    && let Some(m) = bytes(old, a, v)
+                if let Some(m) = bytes(old, a, v, (old.component as usize) < warps)
+                    && !(m == Missing::ProxyFence && old.mask & mask & !settled == 0)
                 {
                     bad = Some((*old, m));
                 }
@@ -117,11 +120,10 @@ impl Tracker {
             let mask = span((at % u64::from(GRANULE)) as u32, (stop - at) as u32);
             let Tracker { global, threads, .. } = self;
             let v = view(a, threads);
+            let warps = threads.len();
             let mut bad = None;
             let check = |old: &Past| {
-                if !repeats(old, a)
-                    && let Some(m) = bytes(old, a, v)
-                {
+                if let Some(m) = bytes(old, a, v, (old.component as usize) < warps) {
                     bad = Some((*old, m));
                 }
             };
@@ -179,7 +181,8 @@ impl Tracker {
         };
         let component = self.component(agent, unit);
         let nature = super::Nature { write: store, ..Default::default() };
-        Access { agent, component, clock, line, nature, same: false, view: None }
+        let lane = WHOLE;
+        Access { agent, lane, beat: 0, component, clock, line, nature, view: None }
     }
 
     /// `tcgen05.alloc`: two warps must not allocate without an order, and the columns start anew.
@@ -268,6 +271,17 @@ impl Tracker {
     /// Kind of finding, and what usually makes the missing order.
     fn explain(&self, region: Region, old: &Past, a: &Access, m: Missing) -> (FindingKind, &'static str) {
         match m {
+            Missing::Lanes => {
+                let kind = if matches!(region, Region::Global(_)) {
+                    FindingKind::RaceGlobal
+                } else {
+                    FindingKind::RaceShared
+                };
+                return (
+                    kind,
+                    "they are of different lanes of one warp; bar.warp.sync between them orders them",
+                );
+            }
             Missing::ProxyFence => {
                 return (
                     FindingKind::MissingProxyFence,
@@ -361,6 +375,8 @@ impl Access {
             component: self.component,
             clock: self.clock,
             agent: self.agent,
+            lane: self.lane,
+            beat: self.beat,
             nature: self.nature,
         }
     }

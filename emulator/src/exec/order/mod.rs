@@ -22,7 +22,8 @@
 //! | `wgmma` of a warp | its `wgmma` groups | `wgmma.wait_group` |
 //! | an mbarrier | its phases | a wait for the phase that counted the copy's bytes |
 //!
-//! A warp is one unit: races between its own lanes are not seen. Scopes (`.cta`, `.cluster`) are taken to be
+//! A warp is one unit for all that other warps do. Its own lanes are told apart within a beat, which ends
+//! with whatever lets them wait for each other: a `.sync` instruction, a barrier, an mbarrier. Scopes (`.cta`, `.cluster`) are taken to be
 //! wide enough. Global memory is tracked within a cluster, not between clusters.
 
 pub(super) mod clock;
@@ -59,6 +60,8 @@ const UNITS: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Issue {
     pub agent: u16,
+    pub lane: u8,
+    pub beat: u32,
     /// Count of the operation, or of its group, in the component that it belongs to.
     pub clock: u32,
     pub view: Arc<View>,
@@ -68,12 +71,12 @@ pub(crate) struct Issue {
 #[derive(Clone, Debug)]
 pub(crate) struct Access {
     pub agent: u16,
+    pub lane: u8,
+    pub beat: u32,
     pub component: u16,
     pub clock: u32,
     pub line: u32,
     pub nature: Nature,
-    /// A store of the bytes that are there already.
-    pub same: bool,
     /// What it comes after; `None` is what its warp comes after now.
     pub view: Option<Arc<View>>,
 }
@@ -86,6 +89,8 @@ struct Thread {
     fenced: Option<Arc<View>>,
     /// What relaxed acquires saw, until the next fence.
     unacquired: View,
+    /// Synchronisations of its lanes with each other.
+    beat: u32,
     issued: u32,
     loads: u32,
     stores: u32,
@@ -198,25 +203,32 @@ impl Tracker {
     }
 
     /// An access of a warp itself.
-    pub fn own(&self, agent: u16, line: u32, nature: Nature) -> Access {
+    pub fn own(&self, agent: u16, lane: u8, line: u32, nature: Nature) -> Access {
         let component = self.component(agent, Unit::Warp);
         let clock = self.threads[agent as usize].view.all.get(component);
-        Access { agent, component, clock, line, nature, same: false, view: None }
+        let beat = self.threads[agent as usize].beat;
+        Access { agent, lane, beat, component, clock, line, nature, view: None }
+    }
+
+    /// Lanes of a warp have waited for each other.
+    pub fn lanes_met(&mut self, agent: u16) {
+        self.threads[agent as usize].beat += 1;
     }
 
     /// What an asynchronous operation of a warp comes after.
-    pub fn issue(&mut self, agent: u16, clock: u32) -> Issue {
+    pub fn issue(&mut self, agent: u16, lane: u8, clock: u32) -> Issue {
+        let beat = self.threads[agent as usize].beat;
         let view = Arc::new(self.threads[agent as usize].view.clone());
         self.tick(agent);
-        Issue { agent, clock, view }
+        Issue { agent, lane, beat, clock, view }
     }
 
     /// As [`Tracker::issue`], for the tensor pipe. A commit counts no operation.
-    pub fn issue_pipe(&mut self, agent: u16, commit: bool) -> Issue {
+    pub fn issue_pipe(&mut self, agent: u16, lane: u8, commit: bool) -> Issue {
         let t = &mut self.threads[agent as usize];
         t.issued += u32::from(!commit);
         let n = t.issued;
-        self.issue(agent, n)
+        self.issue(agent, lane, n)
     }
 
     /// `fence.proxy.async`: what came before is visible to the async proxy.
@@ -306,6 +318,7 @@ impl Tracker {
     /// `mbarrier.arrive` and its like.
     pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, relaxed: bool) {
         self.check_init(agent, at, line, None);
+        self.lanes_met(agent);
         if let Some(b) = self.mbars.get_mut(&at) {
             Self::release_to(&self.threads[agent as usize], relaxed, &mut b.sync.current);
         }
@@ -315,6 +328,7 @@ impl Tracker {
     /// A wait that was satisfied.
     pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, relaxed: bool) {
         self.check_init(agent, at, line, None);
+        self.lanes_met(agent);
         if let Some(b) = self.mbars.get(&at) {
             Self::acquire_from(&mut self.threads[agent as usize], relaxed, &b.sync.done);
         }

@@ -8,8 +8,19 @@ pub(crate) struct Nature {
     pub proxy: bool,
     /// A strong or atomic access, which does not race with its like.
     pub atomic: bool,
-    /// `tcgen05.dealloc`, and the address that `tcgen05.alloc` writes: no fences are asked for.
+    /// `tcgen05.dealloc`.
     pub free: bool,
+    /// A write of the bytes that were there: compilers let several warps store one value.
+    pub same: bool,
+}
+
+impl Nature {
+    /// Whether two accesses to the same bytes need an order.
+    #[inline]
+    fn conflicts(self, new: Nature) -> bool {
+        let idempotent = new.same && self.write && !self.proxy;
+        (self.write || new.write) && !(self.atomic && new.atomic) && !idempotent
+    }
 }
 
 /// A past access.
@@ -23,8 +34,17 @@ pub(crate) struct Past {
     pub clock: u32,
     /// Warp of the cluster that made it or issued it.
     pub agent: u16,
+    /// Lane of the warp, `SEVERAL` or `WHOLE`.
+    pub lane: u8,
+    /// Synchronisations of the warp's own lanes before it.
+    pub beat: u32,
     pub nature: Nature,
 }
+
+/// Several lanes, each for itself.
+pub(crate) const SEVERAL: u8 = 32;
+/// The warp as one, or no warp.
+pub(crate) const WHOLE: u8 = 33;
 
 /// The accesses to one granule: 16 bytes, or a column of 32 lanes.
 #[derive(Clone, Debug, Default)]
@@ -38,7 +58,7 @@ impl Cell {
         let mut at = None;
         for (i, old) in self.0.iter().enumerate() {
             let meets = old.mask & new.mask != 0;
-            if meets && (old.nature.write || new.nature.write) && !(old.nature.atomic && new.nature.atomic) {
+            if meets && old.nature.conflicts(new.nature) {
                 conflict(old);
             }
             if old.component == new.component && old.nature == new.nature && old.mask & !new.mask == 0 {
@@ -49,10 +69,12 @@ impl Cell {
         if let Some(i) = at
             && (!new.nature.write || self.0.len() == 1)
         {
-            self.0[i] = new;
+            let old = self.0[i];
+            let alone = old.lane == new.lane || old.beat != new.beat;
+            self.0[i] = Past { lane: if alone { new.lane } else { SEVERAL }, ..new };
             return;
         }
-        if new.nature.write && !new.nature.atomic {
+        if new.nature.write && !new.nature.atomic && !new.nature.same {
             // What came before is ordered before this write, or has been reported.
             self.0.retain_mut(|old| {
                 old.mask &= !new.mask;
@@ -60,6 +82,12 @@ impl Cell {
             });
         }
         self.0.push(new);
+    }
+
+    /// Bytes that the generic proxy has read.
+    pub fn observed(&self) -> u32 {
+        let reads = self.0.iter().filter(|p| !p.nature.write && !p.nature.proxy);
+        reads.fold(0, |mask, p| mask | p.mask)
     }
 
     pub fn clear(&mut self) {
@@ -73,13 +101,24 @@ mod tests {
 
     fn past(component: u16, mask: u32, write: bool) -> Past {
         let nature = Nature { write, ..Nature::default() };
-        Past { mask, line: 1, component, clock: 1, agent: 0, nature }
+        Past { mask, line: 1, component, clock: 1, agent: 0, lane: WHOLE, beat: 0, nature }
     }
 
     fn conflicts(cell: &mut Cell, new: Past) -> usize {
         let mut n = 0;
         cell.access(new, |_| n += 1);
         n
+    }
+
+    #[test]
+    fn writes_of_one_value_do_not_conflict_with_each_other() {
+        let mut c = Cell::default();
+        let nature = Nature { write: true, same: true, ..Nature::default() };
+        assert_eq!(conflicts(&mut c, past(0, 0xf, true)), 0);
+        assert_eq!(conflicts(&mut c, Past { nature, ..past(1, 0xf, true) }), 0);
+        // A reader must come after both.
+        assert_eq!(conflicts(&mut c, past(2, 0xf, false)), 2);
+        assert_eq!(conflicts(&mut c, Past { nature, ..past(3, 0xf, true) }), 1);
     }
 
     #[test]

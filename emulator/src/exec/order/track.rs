@@ -1,7 +1,7 @@
 //! Where execution meets the tracker: every hook does nothing when tracking is off.
 
 use super::judge::Region;
-use super::shadow::Nature;
+use super::shadow::{Nature, WHOLE};
 use super::{Access, Issue, Unit};
 use crate::engine::idesc::{CtaGroup, InstructionDescriptor};
 use crate::engine::mma::{MmaInstruction, OperandA};
@@ -14,46 +14,54 @@ use crate::exec::step::{Ctx, bits};
 use crate::finding::FindingKind;
 use crate::program::{Fence, Order};
 
+/// A warp's own access.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Touch<'a> {
+    Read(usize),
+    Write(&'a [u8]),
+    /// A read-modify-write.
+    Update(usize),
+}
+
 impl Cluster<'_> {
+    /// Whether memory holds these bytes already.
+    fn holds(&self, target: Target, data: &[u8]) -> bool {
+        let mut now = [0u8; 64];
+        let Some(now) = now.get_mut(..data.len()) else { return false };
+        let written = match target {
+            Target::Shared(cta, offset) => self.ctas[cta].smem.read(offset, now).unwrap_or(false),
+            Target::Global(address) => self.global(address).load(address, now).unwrap_or(false),
+            Target::Local(_) | Target::Param(_) => false,
+        };
+        written && now == data
+    }
+
     /// A warp's own access to shared or global memory.
     #[inline]
     pub(in crate::exec) fn touch(
         &mut self,
         x: Ctx,
         w: &Warp,
+        lane: Option<u32>,
         target: Target,
-        n: usize,
-        write: bool,
-        atomic: bool,
+        touch: Touch<'_>,
     ) {
-        self.touch_with(x, w, target, n, Nature { write, atomic, ..Nature::default() }, false);
-    }
-
-    /// A store of plain data, which may be there already.
-    #[inline]
-    pub(in crate::exec) fn touch_store(&mut self, x: Ctx, w: &Warp, lane: u32, target: Target, data: &[u8]) {
-        if self.tracker.is_none() {
-            return;
+        if self.tracker.is_some() {
+            self.touched(x, w, lane, target, touch);
         }
-        let mut there = [0u8; 64];
-        let there = &mut there[..data.len().min(64)];
-        let same = matches!(self.load_bytes(w, lane, target, there), Ok((true, _))) && there == data;
-        self.touch_with(x, w, target, data.len(), Nature { write: true, ..Nature::default() }, same);
     }
 
-    /// The address that `tcgen05.alloc` writes. The ISA names no proxy for it; Triton (3.9) lets TMA
-    /// overwrite it after a barrier, without a fence.
-    pub(in crate::exec) fn touch_address(&mut self, x: Ctx, w: &Warp, target: Target) {
-        self.touch_with(x, w, target, 4, Nature { write: true, free: true, ..Nature::default() }, false);
-    }
-
-    fn touch_with(&mut self, x: Ctx, w: &Warp, target: Target, n: usize, nature: Nature, same: bool) {
+    fn touched(&mut self, x: Ctx, w: &Warp, lane: Option<u32>, target: Target, touch: Touch<'_>) {
+        let (n, write, atomic, same) = match touch {
+            Touch::Read(n) => (n, false, false, false),
+            Touch::Update(n) => (n, true, true, false),
+            Touch::Write(data) => (data.len(), true, false, self.holds(target, data)),
+        };
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
-        let (write, atomic) = (nature.write, nature.atomic);
         let strong = atomic || x.order != Order::Default;
-        let nature = Nature { atomic: strong, ..nature };
-        let a = Access { same, ..t.own(agent, x.line, nature) };
+        let nature = Nature { write, atomic: strong, same, ..Nature::default() };
+        let a = t.own(agent, lane.map_or(WHOLE, |l| l as u8), x.line, nature);
         let flag = match target {
             Target::Shared(cta, offset) => {
                 t.shared(cta, offset, n as u32, &a);
@@ -95,7 +103,7 @@ impl Cluster<'_> {
             }
             _ => 0,
         };
-        Some(t.issue(agent, clock))
+        Some(t.issue(agent, at.lane.map_or(WHOLE, |l| l as u8), clock))
     }
 
     /// The accesses of a copy whose bytes an mbarrier counts.
@@ -107,11 +115,12 @@ impl Cluster<'_> {
         let nature = Nature { write, proxy: true, ..Nature::default() };
         Some(Access {
             agent: issue.agent,
+            lane: issue.lane,
+            beat: issue.beat,
             component,
             clock,
             line: at.line,
             nature,
-            same: false,
             view: Some(issue.view.clone()),
         })
     }
@@ -125,11 +134,12 @@ impl Cluster<'_> {
         let view = Some(issue.view.clone());
         Some(Access {
             agent: issue.agent,
+            lane: issue.lane,
+            beat: issue.beat,
             component,
             clock: issue.clock,
             line: at.line,
             nature,
-            same: false,
             view,
         })
     }
@@ -241,7 +251,7 @@ impl Cluster<'_> {
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
         let nature = Nature { write: true, free: true, ..Nature::default() };
-        let a = t.own(agent, x.line, nature);
+        let a = t.own(agent, WHOLE, x.line, nature);
         t.tensor(x.c, 0xf, u32::MAX, first..first + columns, &a);
     }
 

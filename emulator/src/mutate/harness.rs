@@ -1,0 +1,431 @@
+//! Running mutants under every schedule until one is caught.
+
+use super::explain::{Equivalents, explain};
+use super::source::Source;
+use super::{BAR, Edit, Kind, Mutant, in_text, maps};
+use crate::finding::{Finding, FindingKind};
+use crate::launch::{Arg, Launch, LaunchError, Options, Schedule, Step, Trace, Tracking};
+use crate::launch_file::{LaunchFile, LaunchFileError, MAX_PTX_BYTES, slurp};
+use crate::module::Module;
+use std::collections::{BTreeMap, HashSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+/// A mutant's share of instructions beyond what the kernel itself needs before it counts as endless.
+const BUDGET: u64 = 8;
+/// Instructions added to it, for kernels of few.
+const BUDGET_FLOOR: u64 = 200_000;
+
+/// CTAs from either end of the grid whose execution is followed.
+const WALKED: usize = 8;
+
+/// Why nothing was mutated.
+#[derive(Debug, thiserror::Error)]
+pub enum MutateError {
+    /// The launch file, its PTX or its buffers.
+    #[error(transparent)]
+    Launch(#[from] LaunchFileError),
+    /// The PTX could not be read again.
+    #[error("{path}: {message}")]
+    Read {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// The kernel could not run.
+    #[error(transparent)]
+    Run(#[from] LaunchError),
+    /// The kernel has findings of its own.
+    #[error(
+        "the kernel itself is not right, so that its mutants say nothing. Under schedule {schedule}:\n{finding}"
+    )]
+    Unclean {
+        /// The schedule.
+        schedule: String,
+        /// The first finding.
+        finding: Box<Finding>,
+    },
+    /// The kernel's outputs depend on the schedule.
+    #[error("the kernel's outputs under schedule {schedule} are not those of the first schedule")]
+    Unstable {
+        /// The schedule.
+        schedule: String,
+    },
+    /// There is nothing to mutate.
+    #[error("the PTX has no place for a mutant{0}")]
+    Nothing(String),
+}
+
+/// A kernel to mutate.
+#[derive(Debug)]
+pub struct Subject {
+    file: LaunchFile,
+    text: String,
+}
+
+impl Subject {
+    /// Reads a launch file and all that it names.
+    ///
+    /// # Errors
+    /// [`MutateError::Launch`], [`MutateError::Read`].
+    pub fn read(path: &Path) -> Result<Subject, MutateError> {
+        let file = LaunchFile::read(path)?;
+        let name = file.module.file().to_owned();
+        let bytes = slurp(Path::new(&name), MAX_PTX_BYTES)
+            .map_err(|message| MutateError::Read { path: name, message })?;
+        Ok(Subject { file, text: String::from_utf8_lossy(&bytes).into_owned() })
+    }
+
+    /// Name of the kernel.
+    pub fn kernel(&self) -> &str {
+        &self.file.kernel
+    }
+
+    /// All mutants of some kinds (of all for an empty list), in order of lines.
+    pub fn mutants(&self, only: &[Kind]) -> Vec<Mutant> {
+        let mut all = maps::mutate(&self.file.launch);
+        all.extend(in_text(&Source::new(&self.text, &self.file.kernel)));
+        all.retain(|m| only.is_empty() || only.contains(&m.kind));
+        all
+    }
+
+    /// Runs mutants, and says what became of each.
+    ///
+    /// # Errors
+    /// [`MutateError`] if the kernel itself has findings, or there is nothing to mutate.
+    pub fn survey(&self, plan: &Plan) -> Result<Survey, MutateError> {
+        let mut mutants = self.mutants(&plan.only);
+        if plan.every > 1 {
+            mutants = mutants.into_iter().step_by(plan.every).collect();
+        }
+        if mutants.is_empty() {
+            let of: Vec<&str> = plan.only.iter().map(|k| k.name()).collect();
+            let of = if of.is_empty() { String::new() } else { format!(" of kind {}", of.join(", ")) };
+            return Err(MutateError::Nothing(of));
+        }
+        let runner = Runner::new(self, plan)?;
+        let next = AtomicUsize::new(0);
+        let outcomes = Mutex::new(Vec::with_capacity(mutants.len()));
+        let threads = match plan.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            n => n,
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(mutants.len()) {
+                scope.spawn(|| {
+                    while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let verdict = runner.judge(mutant, &plan.equivalents);
+                        let outcome = Outcome { mutant: mutant.clone(), verdict };
+                        outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+                    }
+                });
+            }
+        });
+        let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        outcomes.sort_by(|a, b| {
+            let key =
+                |o: &Outcome| (o.mutant.line, o.mutant.kind, o.mutant.was.clone(), o.mutant.change.clone());
+            key(a).cmp(&key(b))
+        });
+        Ok(Survey { kernel: self.file.kernel.clone(), schedules: runner.schedules.len(), outcomes })
+    }
+}
+
+/// How to run mutants.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Random schedules besides all early, all late and those that starve a warp.
+    pub seeds: u64,
+    /// Mutants at a time; 0 is one a core.
+    pub threads: usize,
+    /// Kinds to run; all if empty.
+    pub only: Vec<Kind>,
+    /// Run every n-th mutant; 1 is all of them.
+    pub every: usize,
+    /// Survivors that are known to be no mistakes.
+    pub equivalents: Equivalents,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Plan { seeds: 4, threads: 0, only: Vec::new(), every: 1, equivalents: Equivalents::default() }
+    }
+}
+
+/// What became of a mutant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The parser or the launch refused it.
+    Refused(String),
+    /// A run found something.
+    Found {
+        /// What it found.
+        kind: FindingKind,
+        /// Its line and message.
+        finding: String,
+        /// The schedule that showed it.
+        schedule: String,
+    },
+    /// A buffer differs from that of the kernel without the mistake.
+    Output {
+        /// Its name.
+        buffer: String,
+        /// The schedule that showed it.
+        schedule: String,
+    },
+    /// Nothing showed it, and nothing should: why.
+    Explained(String),
+    /// Nothing showed it.
+    Survived,
+}
+
+impl Verdict {
+    /// How it was caught, in a word; `None` for survivors.
+    pub fn means(&self) -> Option<String> {
+        match self {
+            Verdict::Refused(_) => Some("refused".to_owned()),
+            Verdict::Found { kind: FindingKind::Deadlock, .. } => Some("deadlock".to_owned()),
+            Verdict::Found { kind: FindingKind::InstructionLimit, .. } => Some("endless".to_owned()),
+            Verdict::Found { kind, .. } => Some(format!("{kind:?}")),
+            Verdict::Output { .. } => Some("output".to_owned()),
+            Verdict::Explained(_) | Verdict::Survived => None,
+        }
+    }
+}
+
+/// A mutant and what became of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The mutant.
+    pub mutant: Mutant,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+/// All mutants of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Survey {
+    /// The kernel.
+    pub kernel: String,
+    /// Schedules that a survivor went through.
+    pub schedules: usize,
+    /// In order of lines.
+    pub outcomes: Vec<Outcome>,
+}
+
+impl Survey {
+    /// Mutants that were caught.
+    pub fn caught(&self) -> usize {
+        self.outcomes.iter().filter(|o| o.verdict.means().is_some()).count()
+    }
+
+    /// Survivors with an explanation.
+    pub fn explained(&self) -> usize {
+        self.outcomes.iter().filter(|o| matches!(o.verdict, Verdict::Explained(_))).count()
+    }
+
+    /// Share of mutants that were caught or explained.
+    pub fn share(&self) -> f64 {
+        (self.caught() + self.explained()) as f64 / self.outcomes.len().max(1) as f64
+    }
+
+    /// Whether enough was caught.
+    pub fn holds(&self) -> bool {
+        self.share() >= BAR
+    }
+
+    /// How many were caught by what, most first.
+    pub fn means(&self) -> Vec<(String, usize)> {
+        let mut count = BTreeMap::new();
+        for means in self.outcomes.iter().filter_map(|o| o.verdict.means()) {
+            *count.entry(means).or_insert(0) += 1;
+        }
+        let mut list: Vec<_> = count.into_iter().collect();
+        list.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
+        list
+    }
+}
+
+fn named(schedule: Schedule) -> String {
+    match schedule {
+        Schedule::Random(seed) => format!("seed {seed}"),
+        Schedule::Starve { warp, seed } => format!("starve warp {warp}, seed {seed}"),
+        other => format!("{other:?}").to_lowercase(),
+    }
+}
+
+/// The kernel without a mistake: its outputs, and how much it takes to run.
+struct Runner<'a> {
+    subject: &'a Subject,
+    schedules: Vec<Schedule>,
+    tracking: Tracking,
+    limit: u64,
+    expected: Vec<Vec<u8>>,
+    walked: Walk,
+}
+
+/// What all warps execute under the schedule that completes everything at once.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Walk {
+    /// Lines whose instruction some lane executed.
+    lines: HashSet<u32>,
+    /// Of each warp: a hash of its lines and the lanes that executed them, in order.
+    warps: Vec<u64>,
+}
+
+impl<'a> Runner<'a> {
+    fn new(subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
+        let launch = &subject.file.launch;
+        let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
+        // A warp of every role: roles are given out in fours or one by one.
+        let starved = (0..warps).filter(|w| warps <= 8 || w % 4 == 0 || *w + 4 >= warps);
+        let mut schedules = vec![Schedule::Early, Schedule::Late];
+        schedules.extend((0..plan.seeds).map(Schedule::Random));
+        schedules.extend(starved.map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+        // A kernel that has one fence must not be taken for one of a compiler that emits none, once its
+        // only fence is gone.
+        let strict = subject.text.contains("tcgen05.fence");
+        let tracking = if strict { Tracking::Strict } else { Tracking::HappensBefore };
+        let mut runner = Runner {
+            subject,
+            schedules,
+            tracking,
+            limit: u64::MAX,
+            expected: Vec::new(),
+            walked: Walk::default(),
+        };
+        let mut most = 0;
+        for &schedule in &runner.schedules {
+            let (memory, buffers) = subject.file.allocate();
+            let options = runner.options(schedule);
+            let file = &subject.file;
+            let report = file.module.run(&file.kernel, launch, &memory, &options)?;
+            if let Some(finding) = report.findings.into_iter().next() {
+                return Err(MutateError::Unclean { schedule: named(schedule), finding: Box::new(finding) });
+            }
+            most = most.max(report.stats.instructions);
+            let outputs: Vec<Vec<u8>> = buffers.iter().map(|b| memory.read(b)).collect();
+            if runner.expected.is_empty() {
+                runner.expected = outputs;
+            } else if runner.expected != outputs {
+                return Err(MutateError::Unstable { schedule: named(schedule) });
+            }
+        }
+        runner.limit = most.saturating_mul(BUDGET).saturating_add(BUDGET_FLOOR);
+        runner.walked = runner.walk(&subject.file.module, launch)?;
+        Ok(runner)
+    }
+
+    fn walk(&self, module: &Module, launch: &Launch) -> Result<Walk, LaunchError> {
+        let mut walk = Walk::default();
+        let [x, y, z] = launch.grid;
+        let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
+        let ctas = (0..z).flat_map(|c| (0..y).flat_map(move |b| (0..x).map(move |a| [a, b, c])));
+        // All CTAs of a grid run the same code; the last ones have the ragged edges.
+        let ctas: Vec<_> = ctas.collect();
+        for &cta in
+            ctas.iter().take(WALKED).chain(ctas.iter().skip(WALKED.max(ctas.len().saturating_sub(WALKED))))
+        {
+            for warp in 0..warps {
+                let seen = Mutex::new((0xcbf2_9ce4_8422_2325u64, HashSet::new()));
+                let sink = |step: Step<'_>| {
+                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+                    let word = u64::from(step.line) << 32 | u64::from(step.active);
+                    seen.0 = (seen.0 ^ word).wrapping_mul(0x100_0000_01b3);
+                    if step.active != 0 {
+                        seen.1.insert(step.line);
+                    }
+                };
+                let (memory, _) = self.subject.file.allocate();
+                let mut options = self.options(Schedule::Early);
+                options.trace = Some(Trace { cta, warp, sink: &sink });
+                module.run(&self.subject.file.kernel, launch, &memory, &options)?;
+                let (hash, lines) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
+                walk.warps.push(hash);
+                walk.lines.extend(lines);
+            }
+        }
+        Ok(walk)
+    }
+
+    /// Why a survivor could not have mattered in this launch, which is no word on others.
+    fn idle(&self, mutant: &Mutant, module: &Module, launch: &Launch) -> Option<String> {
+        if mutant.line > 0 && !self.walked.lines.contains(&mutant.line) {
+            return Some("no lane executes it in this launch".to_owned());
+        }
+        // A comparison that guards something: where all guards come out the same, so did it.
+        let result = mutant.was.split_whitespace().nth(1)?.trim_end_matches(',');
+        let guards = [format!("@{result} "), format!("@!{result} ")];
+        if mutant.kind == Kind::Bound
+            && guards.iter().any(|g| self.subject.text.contains(g))
+            && self.walk(module, launch).is_ok_and(|walk| walk == self.walked)
+        {
+            return Some("the comparison comes out the same every time in this launch".to_owned());
+        }
+        None
+    }
+
+    fn options(&self, schedule: Schedule) -> Options<'static> {
+        Options {
+            schedule,
+            threads: 1,
+            max_findings: 1,
+            tracking: self.tracking,
+            instruction_limit: self.limit.min(1_000_000_000),
+            ..Options::default()
+        }
+    }
+
+    fn judge(&self, mutant: &Mutant, equivalents: &Equivalents) -> Verdict {
+        let file = &self.subject.file;
+        let mut launch = file.launch.clone();
+        let mut mutated = None;
+        match &mutant.edit {
+            Edit::Text(..) => {
+                let text = mutant.apply(&self.subject.text).unwrap_or_default();
+                match Module::parse(file.module.file(), &text) {
+                    Ok(module) => mutated = Some(module),
+                    Err(errors) => return Verdict::Refused(errors.to_string()),
+                }
+            }
+            Edit::Argument { bytes: None, .. } => {
+                return Verdict::Refused("cuTensorMapEncodeTiled refuses it".to_owned());
+            }
+            Edit::Argument { index, offset, bytes: Some(new) } => {
+                let target: Option<&mut [u8]> = match launch.args.get_mut(*index) {
+                    Some(Arg::Bytes(bytes)) => Some(bytes),
+                    Some(Arg::TensorMap(bytes)) => Some(bytes),
+                    _ => None,
+                };
+                if let Some(target) = target.and_then(|t| t.get_mut(*offset..*offset + new.len())) {
+                    target.copy_from_slice(new);
+                }
+            }
+        }
+        let module = mutated.as_ref().unwrap_or(&file.module);
+        for &schedule in &self.schedules {
+            let (memory, buffers) = file.allocate();
+            let report = match module.run(&file.kernel, &launch, &memory, &self.options(schedule)) {
+                Ok(report) => report,
+                Err(error) => return Verdict::Refused(error.to_string()),
+            };
+            if let Some(f) = report.findings.first() {
+                let finding = format!("line {}: {}", f.line, f.message);
+                return Verdict::Found { kind: f.kind, finding, schedule: named(schedule) };
+            }
+            for ((buffer, spec), expected) in buffers.iter().zip(&file.buffers).zip(&self.expected) {
+                if memory.read(buffer) != *expected {
+                    return Verdict::Output { buffer: spec.name.clone(), schedule: named(schedule) };
+                }
+            }
+        }
+        let lines: Vec<&str> = self.subject.text.lines().collect();
+        equivalents
+            .reason(mutant, &lines)
+            .or_else(|| explain(mutant, &lines, &launch))
+            .or_else(|| self.idle(mutant, module, &launch))
+            .map_or(Verdict::Survived, Verdict::Explained)
+    }
+}

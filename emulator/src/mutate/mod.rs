@@ -1,0 +1,219 @@
+//! Mutants: a kernel that is right, with one mistake put into it, to see that the emulator catches it.
+//!
+//! A mutant is an edit of the PTX text at the place of one instruction, or of one field of a tensor map
+//! of the launch. PTX of any compiler can be mutated: edits are found from the parsed instructions and
+//! from where their operands were computed, not from how one compiler writes them.
+//!
+//! A mutant is caught by an error of the parser or the launch, by any finding under one of the schedules
+//! (deadlocks and spent instruction budgets among them), or by outputs that are not, bit for bit, those of
+//! the kernel without it. A survivor is either explained by a rule, because it changes nothing that a program may
+//! rely on, or it counts against [`BAR`].
+//!
+//! - this file: what a mutant is
+//! - `source`: instructions with their places, and where a register was computed
+//! - `removal`, `operands`, `values`: the kinds of mistakes in PTX; `maps`: those in tensor maps
+//! - `harness`: running mutants; `explain`: rules for survivors
+//! - `report`: text, JSON and Markdown
+
+mod explain;
+mod harness;
+mod maps;
+mod operands;
+mod removal;
+mod report;
+mod source;
+mod values;
+
+pub use explain::{Equivalent, Equivalents};
+pub use harness::{MutateError, Outcome, Plan, Subject, Survey, Verdict};
+pub use report::{json, list, markdown, text};
+
+use source::Source;
+use std::collections::HashSet;
+use std::fmt;
+use std::ops::Range;
+use std::str::FromStr;
+
+/// Share of mutants that must be caught or explained.
+pub const BAR: f64 = 0.95;
+
+macro_rules! kinds {
+    ($($(#[$doc:meta])* $name:ident = $slug:literal,)*) => {
+        /// A class of mistakes.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Kind {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Kind {
+            /// All kinds.
+            pub const ALL: &[Kind] = &[$(Kind::$name,)*];
+
+            /// Its name in reports and flags.
+            pub const fn name(self) -> &'static str {
+                match self { $(Kind::$name => $slug,)* }
+            }
+        }
+    };
+}
+
+kinds! {
+    /// A wait for an mbarrier does not wait.
+    Wait = "wait",
+    /// An arrival, or one half of an arrival that also expects bytes, is left out.
+    Arrive = "arrive",
+    /// The number of bytes that an mbarrier expects.
+    ExpectBytes = "expect-bytes",
+    /// The number of arrivals that an mbarrier expects; or no initialisation.
+    InitCount = "init-count",
+    /// A fence is left out.
+    Fence = "fence",
+    /// A commit is left out.
+    Commit = "commit",
+    /// `wait_group`, `wait::ld` or `wait::st` is left out, or leaves one more group pending.
+    GroupWait = "group-wait",
+    /// A barrier of a CTA or of a cluster is left out.
+    Barrier = "barrier",
+    /// A barrier of a warp is left out.
+    WarpBarrier = "warp-barrier",
+    /// The parity that is waited for: its first value, its flip, or its use.
+    Parity = "parity",
+    /// Tensor memory: no allocation, no release, another size.
+    Allocation = "allocation",
+    /// A bound of a loop or of a ring of stages is one off.
+    Bound = "bound",
+    /// The step of a counter is doubled, or left out.
+    Step = "step",
+    /// A field of a matrix descriptor.
+    Descriptor = "descriptor",
+    /// A bit of an instruction descriptor.
+    InstructionDescriptor = "instruction-descriptor",
+    /// A field of a tensor map.
+    TensorMap = "tensor-map",
+    /// A column of tensor memory.
+    TmemAddress = "tmem-address",
+    /// A shared-memory address.
+    SmemAddress = "smem-address",
+    /// A global-memory address or the size of a copy.
+    GlobalAddress = "global-address",
+    /// A coordinate of a tensor copy.
+    Coordinate = "coordinate",
+    /// The address of an mbarrier.
+    BarrierAddress = "barrier-address",
+    /// The CTAs that a multicast reaches.
+    Multicast = "multicast",
+    /// A guard is negated or left out.
+    Guard = "guard",
+    /// Whether a product adds to its accumulator.
+    Accumulate = "accumulate",
+    /// Two operands of a product change places.
+    Swap = "swap",
+    /// A product, a copy, a load or a store is left out.
+    Work = "work",
+    /// What the collector keeps.
+    Collector = "collector",
+    /// Hints: prefetch, cache policies, register budgets, the permission to allocate.
+    Hint = "hint",
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Kind, String> {
+        Kind::ALL.iter().copied().find(|k| k.name() == text).ok_or_else(|| {
+            let names: Vec<&str> = Kind::ALL.iter().map(|k| k.name()).collect();
+            format!("`{text}` is no kind of mutant; there are {}", names.join(", "))
+        })
+    }
+}
+
+/// Where the mistake is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Edit {
+    /// Bytes of the PTX and what replaces them.
+    Text(Range<usize>, String),
+    /// Bytes of an argument of the launch; `None` where the driver would refuse the tensor map.
+    Argument { index: usize, offset: usize, bytes: Option<Vec<u8>> },
+}
+
+/// A kernel with one mistake.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Mutant {
+    /// What sort of mistake.
+    pub kind: Kind,
+    /// Line of the PTX from 1, or 0 for a mistake in the launch.
+    pub line: u32,
+    /// The instruction as it was, or the tensor map.
+    pub was: String,
+    /// What was done to it.
+    pub change: String,
+    pub(crate) edit: Edit,
+}
+
+impl Mutant {
+    /// The PTX with the mistake.
+    pub(crate) fn apply(&self, text: &str) -> Option<String> {
+        let Edit::Text(range, new) = &self.edit else { return None };
+        Some([text.get(..range.start)?, new, text.get(range.end..)?].concat())
+    }
+}
+
+/// Mutants as they are found, each edit once.
+pub(crate) struct Collection<'s, 't> {
+    pub source: &'s Source<'t>,
+    pub mutants: Vec<Mutant>,
+    seen: HashSet<Edit>,
+}
+
+impl<'s, 't> Collection<'s, 't> {
+    fn new(source: &'s Source<'t>) -> Self {
+        Collection { source, mutants: Vec::new(), seen: HashSet::new() }
+    }
+
+    /// Replaces bytes within an instruction.
+    pub fn replace(
+        &mut self,
+        kind: Kind,
+        at: usize,
+        range: Range<usize>,
+        new: impl Into<String>,
+        change: impl Into<String>,
+    ) {
+        let new = new.into();
+        let inst = &self.source.insts[at];
+        if self.source.text.get(range.clone()) == Some(new.as_str()) {
+            return;
+        }
+        // Lines keep their numbers.
+        let edit = Edit::Text(range, new);
+        if self.seen.insert(edit.clone()) {
+            let was = self.source.text[inst.span.clone()].split_whitespace().collect::<Vec<_>>().join(" ");
+            self.mutants.push(Mutant { kind, line: inst.line, was, change: change.into(), edit });
+        }
+    }
+
+    /// Leaves an instruction out.
+    pub fn remove(&mut self, kind: Kind, at: usize) {
+        let range = self.source.insts[at].span.clone();
+        let lines = self.source.text[range.clone()].matches('\n').count();
+        self.replace(kind, at, range, format!(";{}", "\n".repeat(lines)), "removed");
+    }
+}
+
+/// All mutants of the PTX of a kernel and the functions beside it, in order of lines.
+pub(crate) fn in_text(source: &Source<'_>) -> Vec<Mutant> {
+    let mut out = Collection::new(source);
+    for at in 0..source.insts.len() {
+        removal::mutate(&mut out, at);
+        operands::mutate(&mut out, at);
+        values::mutate(&mut out, at);
+    }
+    out.mutants.sort_by_key(|m| m.line);
+    out.mutants
+}

@@ -1,0 +1,119 @@
+//! Puts one mistake at a time into kernels that are right, and reports whether the emulator catches it.
+//!
+//! ```text
+//! cargo run --release --example mutate -- LAUNCH.toml
+//! cargo run --release --example mutate -- LAUNCH.toml --only fence --only wait --seeds 16
+//! cargo run --release --example mutate -- A.toml B.toml --markdown
+//! ```
+//!
+//! Exit status: 0 if at least 95 % of the mutants of each kernel were caught or explained, 1 if not, 2 for
+//! bad input, which includes a kernel that has findings of its own.
+
+// An example talks to people on stdout.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use silumin_emulator::mutate::{Equivalents, Kind, Plan, Subject, json, list, markdown, text};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    match run(&command().get_matches()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn command() -> Command {
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    Command::new("mutate")
+        .about("Puts mistakes into kernels that are right, and reports which ones the emulator catches")
+        .after_help("Exit status: 0 at least 95 % caught or explained; 1 fewer; 2 bad input")
+        .arg(
+            Arg::new("launch")
+                .value_name("LAUNCH.toml")
+                .help("kernels with their grids, buffers and parameters")
+                .num_args(1..)
+                .required(true)
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            option("seeds", "N", "random schedules, besides early, late and one that starves each warp")
+                .default_value("4")
+                .value_parser(value_parser!(u64).range(..=1_000_000)),
+        )
+        .arg(
+            option("threads", "N", "mutants at a time; 0 is one a core")
+                .default_value("0")
+                .value_parser(value_parser!(u16).range(..=1024)),
+        )
+        .arg(
+            option("only", "KIND", "mutants of this kind; may be repeated")
+                .action(ArgAction::Append)
+                .value_parser(|text: &str| text.parse::<Kind>()),
+        )
+        .arg(
+            option("every", "N", "run every n-th mutant")
+                .default_value("1")
+                .value_parser(value_parser!(u32).range(1..)),
+        )
+        .arg(
+            option("equivalents", "FILE.toml", "survivors that are known to be no mistakes, with reasons")
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(flag("list", "list the mutants and run none"))
+        .arg(flag("json", "print one JSON document and nothing else").conflicts_with("markdown"))
+        .arg(flag("markdown", "print tables of numbers and survivors and nothing else"))
+}
+
+fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+    let plan = Plan {
+        seeds: matches.get_one::<u64>("seeds").copied().unwrap_or_default(),
+        threads: matches.get_one::<u16>("threads").map_or(0, |&n| n.into()),
+        only: matches.get_many::<Kind>("only").map(|k| k.copied().collect()).unwrap_or_default(),
+        every: matches.get_one::<u32>("every").map_or(1, |&n| n as usize),
+        equivalents: match matches.get_one::<PathBuf>("equivalents") {
+            Some(path) => {
+                let at = |e: String| format!("{}: {e}", path.display());
+                let text = std::fs::read_to_string(path).map_err(|e| at(e.to_string()))?;
+                Equivalents::parse(&text).map_err(at)?
+            }
+            None => Equivalents::default(),
+        },
+    };
+    let (as_json, as_markdown) = (matches.get_flag("json"), matches.get_flag("markdown"));
+    let mut surveys = Vec::new();
+    for path in matches.get_many::<PathBuf>("launch").into_iter().flatten() {
+        let at = |e: &dyn Error| format!("{}: {e}", path.display());
+        let subject = Subject::read(path).map_err(|e| at(&e))?;
+        if matches.get_flag("list") {
+            print!("{}", list(&subject.mutants(&plan.only)));
+            continue;
+        }
+        let survey = subject.survey(&plan).map_err(|e| at(&e))?;
+        if !as_json && !as_markdown {
+            println!("{}", text(&survey));
+        }
+        let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+        surveys.push((name, survey));
+    }
+    let holds = surveys.iter().all(|(_, s)| s.holds());
+    if as_markdown && !matches.get_flag("list") {
+        print!("{}", markdown(&surveys));
+    }
+    if as_json && !matches.get_flag("list") {
+        let surveys: Vec<_> = surveys.into_iter().map(|(_, s)| s).collect();
+        print!("{}", json(&surveys));
+    }
+    Ok(holds)
+}

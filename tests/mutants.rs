@@ -1,0 +1,104 @@
+//! A sample of the mutants of every golden kernel: what the emulator must catch, it catches.
+//!
+//! All of them: `cargo run --release --example mutate`, see `docs/mutants.md`.
+
+use silumin::Shape;
+use silumin::codegen::spec::SpecFile;
+use silumin::runtime::inputs::{Distribution, DualGemmInputs};
+use silumin::runtime::launch_file;
+use silumin_emulator::mutate::{Equivalents, Kind, Plan, Subject, Verdict, text};
+use std::fs;
+use std::path::Path;
+
+/// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
+const KERNELS: [(&str, Shape); 12] = [
+    ("default", Shape::new(130, 136, 2400)),
+    ("one_token", Shape::new(130, 40, 1952)),
+    ("pair", Shape::new(130, 72, 3872)),
+    ("pair_ragged", Shape::new(130, 136, 3872)),
+    ("ragged", Shape::new(130, 72, 1056)),
+    ("ragged_tma", Shape::new(130, 200, 2336)),
+    ("scalar_gate", Shape::new(128, 72, 2080)),
+    ("scales_ahead", Shape::new(130, 72, 2400)),
+    ("scales_all", Shape::new(130, 72, 2048)),
+    ("side_by_side", Shape::new(130, 72, 2400)),
+    ("split_tail", Shape::new(130, 72, 2400)),
+    ("wide_tile", Shape::new(130, 72, 2400)),
+];
+
+fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in").join(format!("{name}.toml"));
+    let file: SpecFile = toml::from_str(&fs::read_to_string(input).unwrap()).unwrap();
+    let (spec, arch) = file.read().unwrap();
+    let kernel = spec.kernel(shape, arch).unwrap();
+    let inputs = DualGemmInputs::generate(shape, Distribution::Benchmark, 1111).unwrap();
+    let launch = launch_file::write(
+        folder,
+        &kernel,
+        Some(&inputs),
+        &[("alpha", 1.0)][..usize::from(name == "scalar_gate")],
+    );
+    Subject::read(&launch.unwrap()).unwrap()
+}
+
+fn plan() -> Plan {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
+    let equivalents = Equivalents::parse(&fs::read_to_string(path).unwrap()).unwrap();
+    Plan { seeds: 1, equivalents, ..Plan::default() }
+}
+
+#[test]
+fn a_sample_of_all_kernels_is_caught() {
+    let (mut all, mut good) = (0, 0);
+    let mut below = String::new();
+    for (name, shape) in KERNELS {
+        let folder = tempfile::tempdir().unwrap();
+        let survey = subject(name, shape, folder.path()).survey(&Plan { every: 41, ..plan() }).unwrap();
+        assert!(survey.outcomes.len() >= 10, "{name}: {} mutants", survey.outcomes.len());
+        all += survey.outcomes.len();
+        good += survey.caught() + survey.explained();
+        // A sample is too small for the bar of one kernel.
+        if survey.share() < 0.85 {
+            below += &format!("{name}\n{}", text(&survey));
+        }
+    }
+    assert!(below.is_empty(), "{below}");
+    assert!(good * 100 >= all * 95, "{good} of {all}");
+}
+
+#[test]
+fn all_lost_synchronisation_is_caught() {
+    let folder = tempfile::tempdir().unwrap();
+    let only =
+        vec![Kind::Wait, Kind::Arrive, Kind::ExpectBytes, Kind::Commit, Kind::GroupWait, Kind::Barrier];
+    let survey = subject("default", Shape::new(130, 136, 2400), folder.path())
+        .survey(&Plan { only, ..plan() })
+        .unwrap();
+    assert!(survey.outcomes.len() >= 10, "{}", survey.outcomes.len());
+    assert!(survey.outcomes.iter().all(|o| o.verdict.means().is_some()), "{}", text(&survey));
+}
+
+#[test]
+fn a_kernel_that_is_not_right_is_not_mutated() {
+    let folder = tempfile::tempdir().unwrap();
+    subject("default", Shape::new(130, 136, 320), folder.path());
+    let of = |extension: &str| {
+        let mut files = fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().path());
+        files.find(|f| f.extension().is_some_and(|e| e == extension)).unwrap()
+    };
+    let ptx = of("ptx");
+    let broken = fs::read_to_string(&ptx).unwrap().replace("tcgen05.wait::ld.sync.aligned;", "");
+    fs::write(&ptx, broken).unwrap();
+    let error = Subject::read(&of("toml")).unwrap().survey(&plan()).unwrap_err().to_string();
+    assert!(error.contains("the kernel itself is not right"), "{error}");
+}
+
+#[test]
+fn hints_are_explained_and_counted_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let survey = subject("default", Shape::new(130, 136, 320), folder.path())
+        .survey(&Plan { only: vec![Kind::Hint], ..plan() })
+        .unwrap();
+    assert_eq!((survey.caught(), survey.explained()), (0, survey.outcomes.len()), "{}", text(&survey));
+    assert!(survey.outcomes.iter().all(|o| matches!(&o.verdict, Verdict::Explained(why) if !why.is_empty())));
+}
