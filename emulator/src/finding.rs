@@ -69,6 +69,8 @@ pub enum FindingKind {
     /// Accesses of tensor memory by two threads lack `tcgen05.fence::before_thread_sync` or
     /// `::after_thread_sync` around the synchronisation between them.
     MissingTcgen05Fence,
+    /// Registers were written and used by `wgmma` without `wgmma.fence` in between.
+    MissingWgmmaFence,
     /// Tensor memory that `tcgen05.ld` or `st` accesses is used again without `tcgen05.wait::ld` or `::st`.
     MissingTmemWait,
     /// A write of the generic proxy and an access of the async proxy lack `fence.proxy.async`.
@@ -106,6 +108,7 @@ impl FindingKind {
                 | FindingKind::MissingMbarrierWait
                 | FindingKind::MissingCopyWait
                 | FindingKind::MissingTcgen05Fence
+                | FindingKind::MissingWgmmaFence
                 | FindingKind::MissingTmemWait
                 | FindingKind::MissingProxyFence
                 | FindingKind::SlotOverwritten
@@ -160,7 +163,7 @@ impl fmt::Display for Finding {
 pub struct Stats {
     /// PTX instructions executed, counted once per warp.
     pub instructions: u64,
-    /// Multiply-accumulates of `tcgen05.mma`, by kind.
+    /// Multiply-accumulates of the tensor cores: `tcgen05.mma` by its kind, `wgmma` and `mma.sync`.
     pub mma_macs: BTreeMap<&'static str, u64>,
     /// Bytes read from global memory by `ld`, `atom` and `cp.async`.
     pub global_read: u64,

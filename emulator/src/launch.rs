@@ -92,10 +92,12 @@ pub enum Tracking {
 /// When the registers of a `tcgen05.ld` may be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TmemLoads {
-    /// After `tcgen05.wait::ld`, as the ISA says; reading earlier is a finding.
+    /// After `tcgen05.wait::ld`, as the ISA says. Arithmetic, moves and stores that compilers put before
+    /// the wait take the value, and are a finding unless the wait follows before the thread arrives at
+    /// an mbarrier, frees Tensor Memory or exits; any other early use is a finding.
     #[default]
     Awaited,
-    /// At once, as if the assembler tracked the registers. Triton (3.9) makes code that relies on it.
+    /// At once, as if the assembler tracked the registers.
     Interlocked,
 }
 

@@ -1,10 +1,13 @@
 //! The executable form of a kernel: every name resolved to a slot, every modifier to a value.
 
+use crate::engine::descriptor::Major;
+use crate::engine::fragment::{Kind, Shape};
 use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
 use crate::lanes::convert::Convert;
-use crate::lanes::{Cmp, F1, F2, F3, Lanes};
+use crate::lanes::{Cmp, F1, F2, F3, Lanes, Pure};
+use std::sync::Arc;
 
 /// Index of a data register, or of a constant from `CONSTANTS` up.
 pub(crate) type Slot = u32;
@@ -161,6 +164,39 @@ pub(crate) struct Mma {
     pub scale_d: Slot,
 }
 
+/// `mma.sync` operands.
+#[derive(Clone, Debug)]
+pub(crate) struct WarpMma {
+    pub shape: Shape,
+    pub kind: Kind,
+    pub d: Box<[Slot]>,
+    pub a: Box<[Slot]>,
+    pub b: Box<[Slot]>,
+    pub c: Box<[Slot]>,
+}
+
+/// Operand A of `wgmma.mma_async`.
+#[derive(Clone, Debug)]
+pub(crate) enum WgmmaA {
+    /// Shared-memory descriptor.
+    Smem(Slot),
+    Registers(Box<[Slot]>),
+}
+
+/// `wgmma.mma_async` operands.
+#[derive(Clone, Debug)]
+pub(crate) struct Wgmma {
+    pub kind: Kind,
+    pub n: usize,
+    pub d: Box<[Slot]>,
+    pub a: WgmmaA,
+    pub b: Slot,
+    pub scale_d: Pred,
+    pub negate: bool,
+    pub a_major: Major,
+    pub b_major: Major,
+}
+
 /// Bulk tensor copy.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorCopy {
@@ -171,6 +207,24 @@ pub(crate) struct TensorCopy {
     /// Multicast mask, or `SINK`.
     pub mask: Slot,
     pub pair: bool,
+    /// `.tile::gather4` or `.tile::scatter4`: a column and four rows.
+    pub gather: bool,
+}
+
+/// A field of a tensor map that `tensormap.replace` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MapField {
+    GlobalAddress,
+    Rank,
+    BoxDim,
+    GlobalDim,
+    GlobalStride,
+    ElementStride,
+    Elemtype,
+    Interleave,
+    Swizzle,
+    SwizzleAtomicity,
+    Fill,
 }
 
 /// One executable operation.
@@ -195,6 +249,17 @@ pub(crate) enum Op {
         a: Slot,
         b: Slot,
         c: Slot,
+    },
+    /// `prmt` in its general form: bytes of `s0` and `s1` by the selectors of `s2`.
+    Permute {
+        d: Slot,
+        s: [Slot; 3],
+    },
+    /// `d = f(s0, s1, s2)`.
+    Pure {
+        f: Pure,
+        d: Slot,
+        s: [Slot; 3],
     },
     Mov {
         d: Slot,
@@ -497,6 +562,28 @@ pub(crate) enum Op {
         reduce: Option<Rmw>,
     },
     TensorPrefetch(Box<TensorCopy>),
+    /// `tensormap.replace`.
+    MapReplace {
+        at: Addr,
+        space: Space,
+        field: MapField,
+        ordinal: Slot,
+        value: Slot,
+    },
+    /// `st.async` and `red.async`.
+    Remote {
+        at: Addr,
+        mbar: Addr,
+        space: Space,
+        ty: Ty,
+        src: Box<[Slot]>,
+        reduce: Option<Rmw>,
+    },
+    /// `tensormap.cp_fenceproxy`.
+    MapCopy {
+        dst: Addr,
+        src: Addr,
+    },
     BulkCommit,
     BulkWait {
         groups: u32,
@@ -568,6 +655,25 @@ pub(crate) enum Op {
         first: u8,
     },
     SetMaxNreg,
+    WarpMma(Box<WarpMma>),
+    /// `ldmatrix.m16n16.trans.b8` and `stmatrix.m16n8.trans.b8`.
+    ByteMatrix {
+        load: bool,
+        space: Space,
+        at: Addr,
+        registers: Box<[Slot]>,
+    },
+    /// `movmatrix`: transposes an 8 x 8 matrix of 16-bit elements.
+    MovMatrix {
+        d: Slot,
+        a: Slot,
+    },
+    WgmmaFence,
+    Wgmma(Arc<Wgmma>),
+    WgmmaCommit,
+    WgmmaWait {
+        groups: u32,
+    },
 }
 
 /// Memory order that an instruction names.
@@ -641,6 +747,8 @@ pub(crate) struct Program {
     pub specials: Vec<(Slot, Special)>,
     pub params: Vec<ParamInfo>,
     pub param_bytes: u32,
+    /// There is a `wgmma` in it.
+    pub wgmma: bool,
     /// End of the static shared variables, counted from offset 0.
     pub static_end: u32,
     /// Bytes of local memory per thread.

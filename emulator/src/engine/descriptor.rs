@@ -226,7 +226,8 @@ impl SmemDescriptor {
 
     fn with_strides(bits: u64, swizzle: SwizzleMode) -> Result<Self, DescriptorError> {
         let base_offset = (bits >> 49 & 7) as u8;
-        if base_offset != 0 {
+        // Without a swizzle there is no pattern whose start could be off.
+        if base_offset != 0 && swizzle != SwizzleMode::None {
             return Err(DescriptorError::BaseOffset { descriptor: bits, found: base_offset });
         }
         let field = |low: u32| ((bits >> low & 0x3fff) << 4) as u32;
@@ -258,6 +259,22 @@ impl SmemDescriptor {
         self.locate(offset)
     }
 
+    /// The operand from row (of A, or column of B) `first` on, a multiple of 16.
+    #[must_use]
+    pub fn from_row(&self, major: Major, packing: Packing, first: u32) -> Self {
+        let offset = match major {
+            Major::K => first / 8 * self.stride,
+            Major::Mn => {
+                let unit = first / packing.per_unit();
+                match self.swizzle.span() {
+                    None => unit * self.stride,
+                    Some(span) => unit % (span / 16) * 16 + unit / (span / 16) * self.leading,
+                }
+            }
+        };
+        Self { start: self.start.wrapping_add(offset), ..*self }
+    }
+
     /// Start plus offset, in the 18 bits the hardware keeps, swizzled.
     #[inline]
     fn locate(&self, offset: u32) -> u32 {
@@ -282,10 +299,16 @@ impl SmemDescriptor {
         match major {
             Major::K => {
                 let mut unit = [0u8; 16];
+                // The padding of 8-bit slots is never read, so nothing need have written it.
+                let payload = match packing {
+                    Packing::Slot4 => 8,
+                    Packing::Slot6 => 12,
+                    _ => 16,
+                };
                 for (row, out) in tile.iter_mut().enumerate() {
                     for u in 0..2 {
                         let address = self.k_major_unit(row as u32, u);
-                        read(address, &mut unit).map_err(GatherError::Memory)?;
+                        read(address, &mut unit[..payload]).map_err(GatherError::Memory)?;
                         let half = &mut out[16 * u as usize..][..16];
                         half.copy_from_slice(&spread_slots(packing, unit));
                     }

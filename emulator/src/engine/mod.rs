@@ -12,17 +12,21 @@
 //! | [`tensor_map`] | the TMA engine: tensor maps, boxes, bounds |
 //! | [`tmem`] | Tensor Memory: allocation, `ld`, `st`, `cp`, `shift` |
 //! | [`mma`] | the arithmetic of `tcgen05.mma` |
+//! | [`wgmma`] | the arithmetic of `wgmma.mma_async` |
+//! | [`fragment`] | matrices in the registers of a warp: `mma.sync` |
 //!
 //! Shared memory is always reached through a closure of the caller's, so that the caller can check
 //! bounds and notice reads of bytes nothing wrote; its error type travels through unchanged.
 
 pub mod descriptor;
 pub mod format;
+pub mod fragment;
 pub mod idesc;
 pub mod mma;
 pub mod swizzle;
 pub mod tensor_map;
 pub mod tmem;
+pub mod wgmma;
 
 #[cfg(test)]
 mod tests;

@@ -1,9 +1,11 @@
 //! Bulk, tensor and small asynchronous copies, and cluster launch control.
 
+use super::order::track::Touch;
 use super::queue::{Copy, Place, StoreTo};
 use super::report::Origin;
 use super::state::{Cluster, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
+use crate::engine::tensor_map::encoding;
 use crate::engine::tensor_map::{DataType, TensorMapParams};
 use crate::finding::FindingKind;
 use crate::isa::Ty;
@@ -32,6 +34,16 @@ fn reduce_type(t: DataType, op: Rmw) -> Option<Ty> {
 impl<'r> Cluster<'r> {
     pub(super) fn copy_op(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) -> Flow {
         match op {
+            Op::MapCopy { dst, src } => {
+                if let Some(f) = self.converge(w, x.m, u32::MAX) {
+                    return f;
+                }
+                // The warp copies one map, whose addresses all lanes agree on.
+                let lane = x.m.trailing_zeros() & 31;
+                if let Err(f) = self.copy_map(x, w, *dst, *src, lane) {
+                    self.fault(Origin::of(x.c, w, Some(lane), x.line), "tensormap.cp_fenceproxy", f);
+                }
+            }
             Op::BulkCommit => Self::commit_group(w, x.m, false),
             Op::CpAsyncCommit => Self::commit_group(w, x.m, true),
             Op::BulkWait { groups, read } => {
@@ -81,6 +93,27 @@ impl<'r> Cluster<'r> {
             }
         }
         if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    fn copy_map(&mut self, x: Ctx, w: &mut Warp, dst: Addr, src: Addr, lane: u32) -> Result<(), Fault> {
+        let from = self.address(x, w, src, Space::SharedCta, lane);
+        let to = self.address(x, w, dst, Space::Global, lane);
+        for address in [from, to] {
+            if !address.is_multiple_of(128) {
+                return Err(Fault::Misaligned { address, bytes: 128 });
+            }
+        }
+        let mut bytes = [0u8; 128];
+        let source = self.resolve(x.c, Space::SharedCta, from)?;
+        self.touch(x, w, None, source, Touch::Read(128));
+        let (written, kind) = self.load_bytes(w, lane, source, &mut bytes)?;
+        if !written {
+            let text = format!("nothing has written all of the tensor map at shared address {from:#x}");
+            self.report(kind, Origin::of(x.c, w, Some(lane), x.line), text);
+        }
+        let target = self.resolve(x.c, Space::Global, to)?;
+        self.touch(x, w, None, target, Touch::Write(&bytes));
+        self.store_bytes(w, lane, target, &bytes)
     }
 
     fn value(&mut self, x: Ctx, w: &Warp, s: Slot, lane: u32) -> u64 {
@@ -162,6 +195,47 @@ impl<'r> Cluster<'r> {
                 let group = w.bulk_groups[lane as usize];
                 let to = StoreTo::Tensor { map, coords, reduce };
                 self.submit(at, Copy::Store { from, to, group, staged: None });
+            }
+            Op::Remote { at: to, mbar, space, ty, src, reduce } => {
+                let n = ty.bytes() as usize;
+                let mut data = Vec::with_capacity(n * src.len());
+                for &s in src {
+                    data.extend_from_slice(&self.value(x, w, s, lane).to_le_bytes()[..n]);
+                }
+                let address = self.address(x, w, *to, *space, lane);
+                let to = self.resolve_shared(x.c, *space, address)?;
+                let barrier = self.address(x, w, *mbar, *space, lane);
+                let mbar = self.resolve_shared(x.c, *space, barrier)?;
+                if !address.is_multiple_of(data.len() as u64) {
+                    return Err(Fault::Misaligned { address, bytes: data.len() as u64 });
+                }
+                if to.0 != mbar.0 {
+                    let text = format!(
+                        "the value goes to CTA {} of the cluster, but its mbarrier is in CTA {}",
+                        to.0, mbar.0
+                    );
+                    self.report(FindingKind::MbarrierMisuse, at, text);
+                }
+                let reduce = reduce.map(|op| (op, *ty));
+                self.submit(at, Copy::Remote { to, data, mbar, reduce });
+            }
+            Op::MapReplace { at: map, space, field, ordinal, value } => {
+                let address = self.address(x, w, *map, *space, lane);
+                let ordinal = if *ordinal == SINK { 0 } else { self.value(x, w, *ordinal, lane) as u32 };
+                let value = self.value(x, w, *value, lane);
+                if !address.is_multiple_of(128) {
+                    return Err(Fault::Misaligned { address, bytes: 128 });
+                }
+                let target = self.resolve(x.c, *space, address)?;
+                let mut bytes = [0u8; 128];
+                self.load_bytes(w, lane, target, &mut bytes)?;
+                if let Err(e) = encoding::replace(&mut bytes, *field, ordinal, value) {
+                    let text = format!("tensor map at {address:#x}: {e}");
+                    self.report(FindingKind::IllegalTensorMap, at, text);
+                    return Ok(());
+                }
+                self.touch(x, w, Some(lane), target, Touch::Write(&bytes));
+                self.store_bytes(w, lane, target, &bytes)?;
             }
             Op::TensorPrefetch(copy) => {
                 self.map(x, w, lane, at, copy)?;
@@ -271,6 +345,11 @@ impl<'r> Cluster<'r> {
         let mut bytes = [0u8; 128];
         self.load_bytes(w, lane, target, &mut bytes)?;
         match TensorMapParams::decode(&bytes) {
+            Ok(map) if copy.gather != map.gathers(&coords) => {
+                let text = format!("{} coordinates for a tensor map of rank {}", coords.len(), map.rank());
+                self.report(FindingKind::IllegalTensorMap, at, text);
+                Ok((None, coords))
+            }
             Ok(map) => Ok((Some(Box::new(map)), coords)),
             Err(e) => {
                 self.report(FindingKind::IllegalTensorMap, at, format!("tensor map at {address:#x}: {e}"));

@@ -146,7 +146,8 @@ impl<'r> Cluster<'r> {
                         return Flow::Stop;
                     }
                     let v = t[i as usize];
-                    let test = if *parity { PhaseTest::Parity(v as u32) } else { PhaseTest::Number(v >> 32) };
+                    let test =
+                        if *parity { PhaseTest::Parity(v as u32 & 1) } else { PhaseTest::Number(v >> 32) };
                     let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else {
                         self.report(
                             FindingKind::MbarrierMisuse,
@@ -155,7 +156,8 @@ impl<'r> Cluster<'r> {
                         );
                         return Flow::Stop;
                     };
-                    if *parity && v > 1 {
+                    // A boolean widened with its sign is fine: the hardware looks at the lowest bit.
+                    if *parity && v > 1 && v as u32 != u32::MAX {
                         self.report(
                             FindingKind::MbarrierMisuse,
                             origin,

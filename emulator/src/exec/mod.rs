@@ -9,6 +9,8 @@
 //! - `mbarrier`: mbarrier objects
 //! - `queue`: asynchronous operations and when they complete
 //! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
+//! - `matrix`: `mma.sync` and `wgmma`
+//! - `results`: registers whose values arrive late
 //! - `tensor`: tensor memory and matrix products
 //! - `order`: happens-before tracking
 //! - `report`: findings
@@ -19,10 +21,12 @@
 mod access;
 mod collective;
 mod copy;
+mod matrix;
 mod mbarrier;
 mod order;
 mod queue;
 mod report;
+mod results;
 mod schedule;
 mod state;
 mod step;

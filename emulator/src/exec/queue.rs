@@ -55,6 +55,13 @@ pub(crate) enum Copy {
         valid: u32,
         group: u32,
     },
+    /// `st.async`, or `red.async` of one value.
+    Remote {
+        to: Place,
+        data: Vec<u8>,
+        mbar: Place,
+        reduce: Option<(Rmw, Ty)>,
+    },
     /// `cp.async.mbarrier.arrive`: after all earlier `Small` copies of the thread.
     SmallArrive {
         mbar: Place,

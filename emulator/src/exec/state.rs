@@ -68,6 +68,12 @@ pub(crate) struct TmemLoad {
     /// Values, when they were read at the issue.
     pub values: Option<Vec<[u32; 32]>>,
     pub line: u32,
+    /// Lanes that execute it.
+    pub mask: u32,
+    /// The registers have their values.
+    pub arrived: bool,
+    /// First use before the wait.
+    pub used: Option<super::results::EarlyUse>,
 }
 
 /// A `tcgen05.st` before its wait.
@@ -94,8 +100,12 @@ pub(crate) struct Warp {
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
     pub stores: Vec<TmemStore>,
-    /// Copies of registers that a `tcgen05.ld` has yet to fill, as (pc, lanes): done at the wait.
-    pub deferred: Vec<(u32, u32)>,
+    /// Products issued and not waited for, in order.
+    pub wgmma: Vec<super::matrix::PendingWgmma>,
+    /// Registers written since the last `wgmma.fence`; empty in kernels without `wgmma`.
+    pub unfenced: Vec<bool>,
+    /// Committed groups of them.
+    pub wgmma_groups: u32,
     /// Committed bulk groups, per lane.
     pub bulk_groups: [u32; 32],
     /// Committed `cp.async` groups, per lane.
@@ -137,19 +147,9 @@ impl Warp {
             }
         }
         self.init[d as usize] |= m;
-    }
-
-    /// True for a register that holds nothing until `tcgen05.wait::ld`.
-    pub fn is_pending(&self, p: &Program, s: Slot) -> bool {
-        if self.loads.is_empty() {
-            return false;
+        if let Some(u) = self.unfenced.get_mut(d as usize) {
+            *u = true;
         }
-        let copied = |pc: u32| match p.code.get(pc as usize).map(|i| &i.op) {
-            Some(Op::Mov { d, .. }) => *d == s,
-            Some(Op::Pack { d, .. } | Op::Unpack { d, .. }) => d.contains(&s),
-            _ => false,
-        };
-        self.loads.iter().any(|l| l.dst.contains(&s)) || self.deferred.iter().any(|&(pc, _)| copied(pc))
     }
 
     /// Marks lanes of a register as not written.
@@ -339,7 +339,9 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         returns: Vec::new(),
         loads: Vec::new(),
         stores: Vec::new(),
-        deferred: Vec::new(),
+        wgmma: Vec::new(),
+        unfenced: vec![true; if p.wgmma { p.registers as usize } else { 0 }],
+        wgmma_groups: 0,
         bulk_groups: [0; 32],
         copy_groups: [0; 32],
         cluster_phase: None,

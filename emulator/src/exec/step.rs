@@ -48,11 +48,17 @@ impl<'r> Cluster<'r> {
         let lane = (x.m & !w.init[s as usize]).trailing_zeros();
         let name = self.run.program.register_name(s);
         let at = Origin::of(x.c, w, Some(lane), x.line);
-        if w.is_pending(self.run.program, s) {
+        if w.loads.iter().any(|l| l.dst.contains(&s)) {
             self.report(
                 FindingKind::MissingWait,
                 at,
                 format!("{name} is read before tcgen05.wait::ld has made the result of tcgen05.ld valid"),
+            );
+        } else if w.awaits_wgmma(s) {
+            self.report(
+                FindingKind::MissingWait,
+                at,
+                format!("{name} is read before wgmma.wait_group has made the result of wgmma valid"),
             );
         } else {
             self.report(
@@ -77,7 +83,7 @@ impl<'r> Cluster<'r> {
         if s >= CONSTANTS {
             return u32::MAX;
         }
-        if w.is_pending(self.run.program, s) {
+        if w.loads.iter().any(|l| l.dst.contains(&s)) || w.awaits_wgmma(s) {
             self.check(x, w, s);
         }
         w.init[s as usize]
@@ -142,34 +148,17 @@ impl<'r> Cluster<'r> {
         if m & need == need { None } else { Some(Flow::Wait(Wait::Lanes { need })) }
     }
 
-    /// Puts off a copy of registers that `tcgen05.ld` has yet to fill.
-    ///
-    /// Compilers pack such registers before the wait: assemblers make no instruction of it.
-    fn defer(&mut self, w: &mut Warp, pc: u32, m: u32, op: &Op) -> bool {
-        let p = self.run.program;
-        let (sources, results): (&[Slot], &[Slot]) = match op {
-            Op::Mov { d, a } => (std::slice::from_ref(a), std::slice::from_ref(d)),
-            Op::Pack { d, s, .. } | Op::Unpack { d, s, .. } => (s, d),
-            _ => return false,
-        };
-        if !sources.iter().any(|&s| w.is_pending(p, s)) {
-            return false;
-        }
-        for &d in results {
-            w.forget(d, m);
-        }
-        w.deferred.push((pc, m));
-        true
-    }
-
     /// Executes one instruction for the lanes of `m`.
     pub(super) fn execute(&mut self, c: usize, w: &mut Warp, g: &mut Group, m: u32, inst: &'r Inst) -> Flow {
         let x = Ctx { c, m, line: inst.line, order: inst.order };
+        if !w.loads.is_empty() || !w.wgmma.is_empty() {
+            self.settle(x, w, &inst.op);
+            if self.fatal {
+                return Flow::Stop;
+            }
+        }
         let p = self.run.program;
         let mut out: Lanes = [0; 32];
-        if !w.loads.is_empty() && self.defer(w, g.pc, m, &inst.op) {
-            return Flow::Next;
-        }
         match &inst.op {
             Op::Nop | Op::SetMaxNreg => {}
             Op::Fence(f) => self.track_fence(x, w, *f),
@@ -189,6 +178,29 @@ impl<'r> Cluster<'r> {
                 self.check(x, w, *b);
                 self.check(x, w, *c);
                 f(w.lanes(p, *a), w.lanes(p, *b), w.lanes(p, *c), &mut out);
+                w.set(*d, m, &out);
+            }
+            Op::Permute { d, s } => {
+                let selectors = self.read(x, w, s[2]);
+                let known = [s[0], s[1]].map(|s| self.known(x, w, s));
+                let (a, b) = (w.lanes(p, s[0]), w.lanes(p, s[1]));
+                // Compilers widen vectors of bytes with undefined ones; one defined byte is enough.
+                let mut defined = 0;
+                for i in 0..32 {
+                    out[i] = int::prmt(a[i], b[i], selectors[i]);
+                    let from = |bit: u64| (0..4).any(|k| selectors[i] >> (4 * k) & 4 == bit);
+                    let known = known.map(|k| k >> i & 1 == 1);
+                    defined |= u32::from(known[0] && from(0) || known[1] && from(4)) << i;
+                }
+                w.set(*d, m, &out);
+                w.forget(*d, m & !defined);
+            }
+            Op::Pure { f, d, s } => {
+                let [a, b, e] = s.map(|s| self.read(x, w, s));
+                for i in bits(m) {
+                    let i = i as usize;
+                    out[i] = f.apply(a[i], b[i], e[i]);
+                }
                 w.set(*d, m, &out);
             }
             Op::Mov { d, a } => {
@@ -266,20 +278,24 @@ impl<'r> Cluster<'r> {
                 let per = (64 / bits).min(s.len() as u32) as usize;
                 for (k, d) in d.iter().enumerate() {
                     out = [0; 32];
+                    // Compilers pack undefined halves that nothing uses; one defined part is enough.
+                    let mut known = 0;
                     for (j, s) in s.iter().skip(k * per).take(per).enumerate() {
-                        self.check(x, w, *s);
+                        known |= self.known(x, w, *s);
                         let v = w.lanes(p, *s);
                         for i in 0..32 {
                             out[i] |= v[i] << (j as u32 * bits);
                         }
                     }
                     w.set(*d, m, &out);
+                    w.forget(*d, m & !known);
                 }
             }
             Op::Unpack { d, s, bits } => {
                 let per = (64 / bits).max(1) as usize;
                 let mask = if *bits == 64 { u64::MAX } else { (1 << bits) - 1 };
-                let values: Vec<Lanes> = s.iter().map(|s| self.read(x, w, *s)).collect();
+                let known: Vec<u32> = s.iter().map(|s| self.known(x, w, *s)).collect();
+                let values: Vec<Lanes> = s.iter().map(|s| *w.lanes(p, *s)).collect();
                 for (j, d) in d.iter().enumerate() {
                     let Some(v) = values.get(j / per) else {
                         continue;
@@ -288,6 +304,7 @@ impl<'r> Cluster<'r> {
                         out[i] = v[i] >> ((j % per) as u32 * bits) & mask;
                     }
                     w.set(*d, m, &out);
+                    w.forget(*d, m & !known[j / per]);
                 }
             }
             Op::Setp { f, p: pd, q, a, b, combine } => {
@@ -431,6 +448,9 @@ impl<'r> Cluster<'r> {
             | Op::TensorLoad(_)
             | Op::TensorStore { .. }
             | Op::TensorPrefetch(_)
+            | Op::MapReplace { .. }
+            | Op::MapCopy { .. }
+            | Op::Remote { .. }
             | Op::BulkCommit
             | Op::BulkWait { .. }
             | Op::TryCancel { .. }
@@ -446,6 +466,13 @@ impl<'r> Cluster<'r> {
             | Op::TcStore { .. }
             | Op::TcWait { .. }
             | Op::TcCommit { .. } => return self.tensor_op(x, w, &inst.op),
+            Op::WarpMma(_)
+            | Op::MovMatrix { .. }
+            | Op::ByteMatrix { .. }
+            | Op::WgmmaFence
+            | Op::Wgmma(_)
+            | Op::WgmmaCommit
+            | Op::WgmmaWait { .. } => return self.matrix_op(x, w, &inst.op),
         }
         Flow::Next
     }

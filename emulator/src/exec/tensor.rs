@@ -9,7 +9,7 @@ use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::queue::Place;
 use super::report::Origin;
-use super::state::{Cluster, Cta, Group, TmemLoad, TmemStore, Wait, Warp};
+use super::state::{Cluster, Cta, TmemLoad, TmemStore, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::engine::idesc::{CtaGroup, InstructionDescriptor, MmaKind};
 use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA};
@@ -62,7 +62,7 @@ fn kind_name(k: MmaKind) -> &'static str {
 }
 
 /// Reads shared memory for the tensor core; notes the first bytes that nothing wrote.
-fn reader<'a>(
+pub(super) fn reader<'a>(
     smem: &'a Smem,
     unwritten: &'a mut Option<u32>,
 ) -> impl FnMut(u32, &mut [u8]) -> Result<(), Fault> + 'a {
@@ -81,7 +81,7 @@ fn reader<'a>(
 }
 
 /// Notes what a reader reads, for the tracker.
-fn noting<'a>(
+pub(super) fn noting<'a>(
     mut read: impl FnMut(u32, &mut [u8]) -> Result<(), Fault> + 'a,
     reads: &'a mut Vec<(u32, u32)>,
     on: bool,
@@ -230,7 +230,10 @@ impl<'r> Cluster<'r> {
                 for &d in dst {
                     w.forget(d, x.m);
                 }
-                w.loads.push(TmemLoad { dst: dst.clone(), transfer, values, line: x.line });
+                let (line, mask) = (x.line, x.m);
+                let load =
+                    TmemLoad { dst: dst.clone(), transfer, values, line, mask, arrived: false, used: None };
+                w.loads.push(load);
             }
             Op::TcStore { at: address, shape, repeat, packed, split, src } => {
                 let a = self.addresses(x, w, *address, Space::SharedCta);
@@ -257,29 +260,13 @@ impl<'r> Cluster<'r> {
             }
             Op::TcWait { load: true } => {
                 self.track_tensor_wait(x, w, true);
-                for l in std::mem::take(&mut w.loads) {
-                    let values = match l.values {
-                        Some(v) => v,
-                        None => {
-                            let mut v = vec![[0u32; 32]; l.dst.len()];
-                            if let Err(e) = self.ctas[x.c].tmem.load_warp(&l.transfer, &mut v) {
-                                let at = Origin { line: l.line, ..at };
-                                self.tmem_error(at, "tcgen05.ld (values read at its wait)", e);
-                                return Flow::Stop;
-                            }
-                            v
-                        }
-                    };
-                    for (&d, v) in l.dst.iter().zip(&values) {
-                        w.set(d, x.m, &v.map(u64::from));
+                for i in 0..w.loads.len() {
+                    self.arrive(x, w, i);
+                    if self.fatal {
+                        return Flow::Stop;
                     }
                 }
-                let program = self.run.program;
-                for (pc, m) in std::mem::take(&mut w.deferred) {
-                    if let Some(inst) = program.code.get(pc as usize) {
-                        self.execute(x.c, w, &mut Group::new(pc, m), m, inst);
-                    }
-                }
+                w.loads.clear();
             }
             Op::TcWait { load: false } => {
                 self.track_tensor_wait(x, w, false);
@@ -290,8 +277,32 @@ impl<'r> Cluster<'r> {
         if self.fatal { Flow::Stop } else { Flow::Next }
     }
 
+    /// Gives the registers of a `tcgen05.ld` their values, if they have not got them.
+    pub(super) fn arrive(&mut self, x: Ctx, w: &mut Warp, index: usize) {
+        let l = &mut w.loads[index];
+        if std::mem::replace(&mut l.arrived, true) {
+            return;
+        }
+        let (dst, mask, line) = (l.dst.clone(), l.mask, l.line);
+        let values = match l.values.take() {
+            Some(v) => v,
+            None => {
+                let mut v = vec![[0u32; 32]; dst.len()];
+                if let Err(e) = self.ctas[x.c].tmem.load_warp(&l.transfer, &mut v) {
+                    let at = Origin::of(x.c, w, None, line);
+                    self.tmem_error(at, "tcgen05.ld (values read at its wait)", e);
+                    return;
+                }
+                v
+            }
+        };
+        for (&d, v) in dst.iter().zip(&values) {
+            w.set(d, mask, &v.map(u64::from));
+        }
+    }
+
     /// Whether an operation that may happen late happens at its issue.
-    fn at_issue(&mut self) -> bool {
+    pub(super) fn at_issue(&mut self) -> bool {
         match self.run.options.schedule {
             Schedule::Early => true,
             Schedule::Late => false,

@@ -7,8 +7,10 @@ use super::report::Origin;
 use super::state::Cluster;
 use crate::engine::tensor_map::{BoxError, Chunk, TensorMapParams};
 use crate::finding::FindingKind;
+use crate::isa::Ty;
 use crate::lanes::atomic;
 use crate::memory::Fault;
+use crate::program::Rmw;
 
 impl Cluster<'_> {
     /// Performs a copy, or its next part; true when it is complete.
@@ -36,6 +38,10 @@ impl Cluster<'_> {
             Copy::Small { src, dst, bytes, valid, .. } => {
                 self.small(at, *src, *dst, *bytes, *valid).map(|()| true)
             }
+            Copy::Remote { to, data, mbar, reduce } => self.remote(at, *to, *mbar, data, *reduce).map(|()| {
+                self.complete_tx(*mbar, data.len() as u32, at);
+                true
+            }),
             Copy::SmallArrive { mbar, .. } => {
                 if let (Some(t), Some(issue)) = (&mut self.tracker, &p.issue) {
                     t.mbar_deliver(*mbar, at.line, issue, Some(Unit::Small), 0);
@@ -127,7 +133,8 @@ impl Cluster<'_> {
                 let text = format!("nothing has written all of {}", self.global(a).describe(a, 16));
                 self.report(FindingKind::UninitialisedGlobal, at, text);
             }
-            self.complete_tx(*mbar, map.transaction_bytes(), at);
+            let rows = if map.gathers(coords) { 4 } else { 1 };
+            self.complete_tx(*mbar, rows * map.transaction_bytes(), at);
         }
         Ok(())
     }
@@ -186,6 +193,35 @@ impl Cluster<'_> {
         self.track_shared(src, data.len(), &read);
         self.track_shared(dst, data.len(), &write);
         self.store_shared(dst.0, dst.1, &data)
+    }
+
+    fn remote(
+        &mut self,
+        at: Origin,
+        to: Place,
+        mbar: Place,
+        data: &[u8],
+        reduce: Option<(Rmw, Ty)>,
+    ) -> Result<(), Fault> {
+        if self.ctas[to.0].gone() {
+            return Err(Fault::Peer(to.0 as u32));
+        }
+        let mut a = self.landing(at, mbar, true);
+        if let Some(a) = &mut a {
+            // Unlike bulk copies these are of the generic proxy.
+            a.nature.proxy = false;
+            a.nature.atomic = reduce.is_some();
+        }
+        self.track_shared(to, data.len(), &a);
+        let Some((op, ty)) = reduce else {
+            return self.store_shared(to.0, to.1, data);
+        };
+        let mut old = [0u8; 8];
+        self.read_shared(at, to, &mut old[..data.len()])?;
+        let mut b = [0u8; 8];
+        b[..data.len()].copy_from_slice(data);
+        let new = atomic::combine(op, ty, u64::from_le_bytes(old), u64::from_le_bytes(b), 0);
+        self.store_shared(to.0, to.1, &new.to_le_bytes()[..data.len()])
     }
 
     fn small(&mut self, at: Origin, src: u64, dst: Place, bytes: u32, valid: u32) -> Result<(), Fault> {

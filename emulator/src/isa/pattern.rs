@@ -34,6 +34,7 @@ const CLASSES: &[(&str, &[&str])] = &[
             "L2::evict_normal",
             "L2::evict_first",
             "L2::evict_last",
+            "L2::evict_unchanged",
             "L2::64B",
             "L2::128B",
             "L2::256B",
@@ -102,6 +103,47 @@ const CLASSES: &[(&str, &[&str])] = &[
     ("cpfmt", &["b8x16.b4x16_p64", "b8x16.b6x16_p32", "b8x16", "b4x16_p64", "b6x16_p32"]),
     ("atomop", &["and", "or", "xor", "exch", "cas", "add", "inc", "dec", "min", "max"]),
     ("axis", &["x", "y", "z"]),
+    (
+        "mma",
+        &[
+            "m8n8k4",
+            "m8n8k16",
+            "m8n8k32",
+            "m8n8k128",
+            "m16n8k4",
+            "m16n8k8",
+            "m16n8k16",
+            "m16n8k32",
+            "m16n8k64",
+            "m16n8k128",
+            "m16n8k256",
+        ],
+    ),
+    (
+        "mapfield",
+        &[
+            "global_address",
+            "rank",
+            "box_dim",
+            "global_dim",
+            "global_stride",
+            "element_stride",
+            "elemtype",
+            "interleave_layout",
+            "swizzle_mode",
+            "swizzle_atomicity",
+            "fill_mode",
+        ],
+    ),
+    ("small", &["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"]),
+    ("wgmma", &["m64n#k8", "m64n#k16", "m64n#k32", "m64n#k256"]),
+    (
+        "element",
+        &[
+            "f16", "bf16", "tf32", "f32", "f64", "s32", "s8", "u8", "s4", "u4", "b1", "e4m3", "e5m2", "e2m1",
+            "e2m3", "e3m2",
+        ],
+    ),
 ];
 
 /// How many times a modifier slot may match.
@@ -212,6 +254,17 @@ impl<L> Table<L> {
     }
 }
 
+/// Whether a part of an opcode is a choice; `#` in the choice stands for a number.
+fn fits(choice: &str, part: &str) -> bool {
+    match choice.split_once('#') {
+        None => choice == part,
+        Some((before, after)) => part
+            .strip_prefix(before)
+            .and_then(|p| p.strip_suffix(after))
+            .is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit())),
+    }
+}
+
 fn slot(word: &'static str) -> Slot {
     let (name, count) = if let Some(w) = word.strip_suffix('?') {
         (w, Count::Optional)
@@ -237,7 +290,7 @@ fn match_slots(slots: &[Slot], parts: &[&str]) -> Result<Mods, (usize, String)> 
             if used[i] && s.count != Count::Many {
                 return None;
             }
-            s.choices.iter().find(|c| *c == part).map(|c| (i, s.name, *c))
+            s.choices.iter().find(|c| fits(c, part)).map(|c| (i, s.name, *c))
         });
         let Some((i, name, choice)) = hit else {
             return Err((n, format!("unknown or unsupported modifier `.{part}`")));

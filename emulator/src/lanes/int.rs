@@ -77,14 +77,6 @@ pub(crate) fn two(op: &str, ty: Ty) -> Option<F2> {
         "mul.lo" => by_int!(ty, i2, |a, b| a.wrapping_mul(b)),
         "mul.hi" => mul_hi(ty),
         "mul.wide" => mul_wide(ty),
-        "mul24.lo" => match ty {
-            Ty::U32 => Some(l2!(|a, b| (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff) as u32 as u64)),
-            Ty::S32 => Some(l2!(|a, b| {
-                let s = |v: u64| i64::from((v as i32) << 8 >> 8);
-                s(a).wrapping_mul(s(b)) as u32 as u64
-            })),
-            _ => None,
-        },
         // The ISA leaves division by zero unspecified; all ones is what the machine's code gives.
         "div" => by_int!(ty, i2, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) }),
         "rem" => by_int!(ty, i2, |a, b| if b == 0 { a } else { a.wrapping_rem(b) }),
@@ -194,6 +186,14 @@ pub(crate) fn one(op: &str, ty: Ty) -> Option<F1> {
                 Some(l1!(|a| if a as u32 == 0 { 0xffff_ffff } else { (a as u32).leading_zeros() as u64 }))
             }
             Ty::U64 => Some(l1!(|a| if a == 0 { 0xffff_ffff } else { a.leading_zeros() as u64 })),
+            Ty::S32 => Some(l1!(|a| {
+                let v = a as i32 ^ (a as i32 >> 31);
+                if v == 0 { 0xffff_ffff } else { v.leading_zeros() as u64 }
+            })),
+            Ty::S64 => Some(l1!(|a| {
+                let v = a as i64 ^ (a as i64 >> 63);
+                if v == 0 { 0xffff_ffff } else { v.leading_zeros() as u64 }
+            })),
             _ => None,
         },
         _ => None,
@@ -250,7 +250,6 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
             Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n as u32).min(32)) as u32 as u64))
         }
         "shf.r.wrap" => Some(l3!(|lo, hi, n| ((hi << 32 | lo as u32 as u64) >> (n & 31)) as u32 as u64)),
-        "prmt" => Some(l3!(|a, b, c| prmt(a, b, c))),
         "dp4a.u32.u32" => Some(l3!(|a, b, c| dp4a(a, b, c, false, false))),
         "dp4a.s32.s32" => Some(l3!(|a, b, c| dp4a(a, b, c, true, true))),
         "dp4a.u32.s32" => Some(l3!(|a, b, c| dp4a(a, b, c, false, true))),
@@ -292,7 +291,8 @@ pub(crate) fn bfi(a: u64, b: u64, pos: u64, len: u64, width: u32) -> u64 {
     d
 }
 
-fn prmt(a: u64, b: u64, c: u64) -> u64 {
+/// `prmt`: bytes of `a` (0 to 3) and `b` (4 to 7), or their signs, by four selectors.
+pub(crate) fn prmt(a: u64, b: u64, c: u64) -> u64 {
     let bytes = (a as u32 as u64) | b << 32;
     let mut d = 0u64;
     for i in 0..4 {

@@ -6,9 +6,11 @@
 
 pub(crate) mod atomic;
 pub(crate) mod convert;
+pub(crate) mod double;
 pub(crate) mod float;
 pub(crate) mod int;
 pub(crate) mod round;
+pub(crate) mod simd;
 
 /// The values of one register in the 32 lanes.
 pub(crate) type Lanes = [u64; 32];
@@ -20,6 +22,26 @@ pub(crate) type F2 = fn(&Lanes, &Lanes, &mut Lanes);
 pub(crate) type F3 = fn(&Lanes, &Lanes, &Lanes, &mut Lanes);
 /// Comparison, one result bit per lane.
 pub(crate) type Cmp = fn(&Lanes, &Lanes) -> u32;
+
+/// A function of at most three words, for operations too rare to have code of their own for 32 lanes.
+#[derive(Clone)]
+pub(crate) struct Pure(std::sync::Arc<dyn Fn(u64, u64, u64) -> u64 + Send + Sync>);
+
+impl Pure {
+    pub fn new(f: impl Fn(u64, u64, u64) -> u64 + Send + Sync + 'static) -> Self {
+        Pure(std::sync::Arc::new(f))
+    }
+
+    pub fn apply(&self, a: u64, b: u64, c: u64) -> u64 {
+        (self.0)(a, b, c)
+    }
+}
+
+impl std::fmt::Debug for Pure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Pure")
+    }
+}
 
 /// Lifts a `u64 -> u64` expression to 32 lanes.
 macro_rules! l1 {

@@ -1,5 +1,6 @@
 //! Arithmetic, logic, comparison and selection.
 
+use super::rare::{doubles, is_directed_double, xorsign};
 use super::{Call, Form, Lower, LowerFn};
 use crate::engine::format::Rounding;
 use crate::isa::Ty;
@@ -22,7 +23,6 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "addc .cc? type", section: "9.7.2.2", lower: arith },
     Form { form: "subc .cc? type", section: "9.7.2.4", lower: arith },
     Form { form: "mul .lo|.hi|.wide? rnd? ftz? sat? type", section: "9.7.1.3, 9.7.3.5, 9.7.4.3", lower: mul },
-    Form { form: "mul24 .lo type", section: "9.7.1.5", lower: mul24 },
     Form {
         form: "mad .lo|.hi|.wide? rnd? ftz? sat? .cc? type",
         section: "9.7.1.4, 9.7.2.5, 9.7.3.7",
@@ -32,8 +32,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "fma rnd? ftz? sat? .relu? type type?", section: "9.7.3.6, 9.7.4.4, 9.7.5.3", lower: fma },
     Form { form: "div approx? rnd? ftz? type", section: "9.7.1.8, 9.7.3.8", lower: div },
     Form { form: "rem type", section: "9.7.1.9", lower: two },
-    Form { form: "min ftz? nan? .relu? type", section: "9.7.1.12, 9.7.3.11, 9.7.4.7", lower: minmax },
-    Form { form: "max ftz? nan? .relu? type", section: "9.7.1.13, 9.7.3.12, 9.7.4.8", lower: minmax },
+    Form {
+        form: "min ftz? nan? .xorsign? .abs? .relu? type",
+        section: "9.7.1.12, 9.7.3.11, 9.7.4.7",
+        lower: minmax,
+    },
+    Form {
+        form: "max ftz? nan? .xorsign? .abs? .relu? type",
+        section: "9.7.1.13, 9.7.3.12, 9.7.4.8",
+        lower: minmax,
+    },
     Form { form: "abs ftz? type", section: "9.7.1.10, 9.7.3.9, 9.7.4.6", lower: one },
     Form { form: "neg ftz? type", section: "9.7.1.11, 9.7.3.10, 9.7.4.5", lower: one },
     Form { form: "not type", section: "9.7.8.4", lower: logic },
@@ -133,6 +141,9 @@ fn emit3<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, op: &str, ty: Ty, tys: [Ty; 
 }
 
 fn one<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    if is_directed_double(c) {
+        return doubles(lw, c);
+    }
     let ty = c.ty()?;
     let op = if c.mods.get("approx").is_some() { format!("{}.approx", c.head) } else { c.head.to_owned() };
     emit1(lw, c, &op, ty, ty)
@@ -166,6 +177,9 @@ fn carry<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, subtract: bool, use_carry: b
 }
 
 fn arith<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    if is_directed_double(c) {
+        return doubles(lw, c);
+    }
     let subtract = c.head.starts_with("sub");
     if c.head.ends_with('c') || c.mods.has("cc") {
         return carry(lw, c, subtract, c.head.ends_with('c'));
@@ -216,17 +230,18 @@ fn width_of_mul(c: &Call<'_, '_>, ty: Ty) -> (String, Ty) {
 }
 
 fn mul<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    if is_directed_double(c) {
+        return doubles(lw, c);
+    }
     let ty = c.ty()?;
     let (op, d) = width_of_mul(c, ty);
     emit2(lw, c, &op, ty, d, ty)
 }
 
-fn mul24<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    let ty = c.ty()?;
-    emit2(lw, c, "mul24.lo", ty, ty, ty)
-}
-
 fn mad<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    if is_directed_double(c) {
+        return doubles(lw, c);
+    }
     let ty = c.ty()?;
     if ty.float() {
         return emit3(lw, c, "fma", ty, [ty; 4]);
@@ -252,6 +267,9 @@ fn mad<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
 }
 
 fn fma<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    if is_directed_double(c) {
+        return doubles(lw, c);
+    }
     let ty = c.ty()?;
     if let Some(from) = c.mods.ty(1) {
         c.arity(4..=4)?;
@@ -268,27 +286,63 @@ fn fma<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
 }
 
 fn div<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    if is_directed_double(c) {
+        return doubles(lw, c);
+    }
     // The approximate divisions are within 2 ulp of the rounded quotient, which is what is computed.
     two(lw, c)
 }
 
 fn minmax<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
-    if c.operands.len() == 4 && ty == Ty::F32 {
-        let Some(f) = float::two(c.head, ty, mode(c)?) else {
-            return unsupported(ty);
-        };
+    let count = if c.operands.len() == 4 && ty == Ty::F32 { 3 } else { 2 };
+    let (abs, sign) = (c.mods.has("abs"), c.mods.has("xorsign"));
+    if sign && (!abs || count == 3) || abs && !ty.float() || abs && count == 2 && !sign {
+        return Err(".xorsign.abs is for two floating-point sources, .abs alone for three".to_owned());
+    }
+    let relu = c.mods.has("relu");
+    if relu && !matches!(ty, Ty::S32 | Ty::S16x2) {
+        return Err(".relu exists for .s32 and .s16x2 only".to_owned());
+    }
+    let f = if ty.float() { float::two(c.head, ty, mode(c)?) } else { int::two(c.head, ty) };
+    let Some(f) = f else { return unsupported(ty) };
+    c.arity(count + 1..=count + 1)?;
+    let mut plain = Vec::new();
+    let mut s = Vec::new();
+    for i in 1..=count {
+        let a = lw.src(c.op(i)?, ty)?;
+        plain.push(a);
+        s.push(a);
+        if abs {
+            let Some(f) = float::one("abs", ty, mode(c)?) else { return unsupported(ty) };
+            let d = lw.temporary();
+            lw.emit(Op::Alu1 { f, d, a });
+            s[i - 1] = d;
+        }
+    }
+    let d = lw.dst(c.op(0)?, ty)?;
+    if count == 3 {
         let t = lw.temporary();
-        let (a, b, e) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?, lw.src(c.op(3)?, ty)?);
-        let d = lw.dst(c.op(0)?, ty)?;
-        lw.emit(Op::Alu2 { f, d: t, a, b });
-        lw.emit(Op::Alu2 { f, d, a: t, b: e });
+        lw.emit(Op::Alu2 { f, d: t, a: s[0], b: s[1] });
+        lw.emit(Op::Alu2 { f, d, a: t, b: s[2] });
         return Ok(());
     }
-    if c.mods.has("relu") {
-        return unsupported(ty);
+    let (a, b) = (s[0], s[1]);
+    if sign {
+        let Some(f2) = xorsign(ty) else { return unsupported(ty) };
+        let t = lw.temporary();
+        lw.emit(Op::Alu2 { f, d: t, a, b });
+        lw.emit(Op::Pure { f: f2, d, s: [t, plain[0], plain[1]] });
+    } else if relu {
+        let Some(max) = int::two("max", ty) else { return unsupported(ty) };
+        let t = lw.temporary();
+        lw.emit(Op::Alu2 { f, d: t, a, b });
+        let zero = lw.constant(0);
+        lw.emit(Op::Alu2 { f: max, d, a: t, b: zero });
+    } else {
+        lw.emit(Op::Alu2 { f, d, a, b });
     }
-    emit2(lw, c, c.head, ty, ty, ty)
+    Ok(())
 }
 
 fn logic<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -367,7 +421,11 @@ fn prmt<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
             return Ok(());
         }
     }
-    emit3(lw, c, "prmt", Ty::B32, [Ty::B32; 4])
+    c.arity(4..=4)?;
+    let d = lw.dst(c.op(0)?, Ty::B32)?;
+    let s = [lw.src(c.op(1)?, Ty::B32)?, lw.src(c.op(2)?, Ty::B32)?, lw.src(c.op(3)?, Ty::B32)?];
+    lw.emit(Op::Permute { d, s });
+    Ok(())
 }
 
 fn lop3<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

@@ -5,7 +5,7 @@ use super::memory::rmw;
 use super::{Call, Form, Lower, LowerFn};
 use crate::isa::Ty;
 use crate::parse::ast::Operand;
-use crate::program::{Addr, Op, Rmw, SINK, Slot, TensorCopy};
+use crate::program::{Addr, MapField, Op, Rmw, SINK, Slot, Space, TensorCopy};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form {
@@ -51,12 +51,12 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form { form: "cp.async.bulk.prefetch .L2 .global hint?", section: "9.7.9.25.4.3", lower: bulk_prefetch },
     Form {
-        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
+        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
         section: "9.7.9.27.1.2",
         lower: tensor_load,
     },
     Form {
-        form: "cp.async.bulk.tensor dim .global .shared::cta .tile? .bulk_group hint?",
+        form: "cp.async.bulk.tensor dim .global .shared::cta .tile|.tile::scatter4? .bulk_group hint?",
         section: "9.7.9.27.1.2",
         lower: tensor_store,
     },
@@ -66,7 +66,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: tensor_store,
     },
     Form {
-        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile? hint?",
+        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4? hint?",
         section: "9.7.9.27.1.4",
         lower: tensor_prefetch,
     },
@@ -74,6 +74,26 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         form: "cp.async.bulk.commit_group",
         section: "9.7.9.27.2.1",
         lower: |lw, _| done(lw, Op::BulkCommit),
+    },
+    Form {
+        form: "st.async .weak? .cluster? .shared::cluster? .mbarrier::complete_tx::bytes vec? type",
+        section: "9.7.9.12",
+        lower: remote,
+    },
+    Form {
+        form: "red.async .relaxed .cluster .shared::cluster? .mbarrier::complete_tx::bytes atomop type",
+        section: "9.7.13.7",
+        lower: remote,
+    },
+    Form {
+        form: "tensormap.replace .tile mapfield space? .b1024 .b32|.b64",
+        section: "9.7.9.28",
+        lower: map_replace,
+    },
+    Form {
+        form: "tensormap.cp_fenceproxy .global .shared::cta .tensormap::generic .release scope .sync .aligned",
+        section: "9.7.13.16",
+        lower: map_copy,
     },
     Form { form: "cp.async.bulk.wait_group .read?", section: "9.7.9.27.2.2", lower: bulk_wait },
     Form {
@@ -218,6 +238,10 @@ fn bulk_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Str
     done(lw, Op::Prefetch { at, space: crate::program::Space::Global })
 }
 
+fn gather(c: &Call<'_, '_>) -> bool {
+    c.mods.has("tile::gather4") || c.mods.has("tile::scatter4")
+}
+
 /// `[map, {c0, c1}]`.
 fn map<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Addr, Box<[Slot]>), String> {
     let rank: usize = c.mods.get("dim").and_then(|d| d[..1].parse().ok()).unwrap_or(0);
@@ -227,6 +251,7 @@ fn map<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Addr, 
     let [base, Operand::Vector(coords)] = items.as_slice() else {
         return Err("expected [map, {coordinates}]".to_owned());
     };
+    let rank = if gather(c) { 5 } else { rank };
     if coords.len() != rank {
         return Err(format!("{} coordinates for {rank} dimensions", coords.len()));
     }
@@ -242,7 +267,10 @@ fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
     let mbar = lw.addr(c.op(2)?)?;
     let mask = mask(lw, c, 3)?;
     let pair = c.mods.has("cta_group::2");
-    done(lw, Op::TensorLoad(Box::new(TensorCopy { smem, map: at, coords, mbar, mask, pair })))
+    done(
+        lw,
+        Op::TensorLoad(Box::new(TensorCopy { smem, map: at, coords, mbar, mask, pair, gather: gather(c) })),
+    )
 }
 
 fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -250,15 +278,94 @@ fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Stri
     let (at, coords) = map(lw, c, 0)?;
     let smem = lw.addr(c.op(1)?)?;
     let reduce = if c.mods.get("atomop").is_some() { Some(reduction(c)?) } else { None };
-    let copy = Box::new(TensorCopy { smem, map: at, coords, mbar: NO_ADDR, mask: SINK, pair: false });
+    let copy = Box::new(TensorCopy {
+        smem,
+        map: at,
+        coords,
+        mbar: NO_ADDR,
+        mask: SINK,
+        pair: false,
+        gather: gather(c),
+    });
     done(lw, Op::TensorStore { copy, reduce })
 }
 
 fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(1..=2)?;
     let (at, coords) = map(lw, c, 0)?;
-    let copy = TensorCopy { smem: NO_ADDR, map: at, coords, mbar: NO_ADDR, mask: SINK, pair: false };
+    let copy = TensorCopy {
+        smem: NO_ADDR,
+        map: at,
+        coords,
+        mbar: NO_ADDR,
+        mask: SINK,
+        pair: false,
+        gather: gather(c),
+    };
     done(lw, Op::TensorPrefetch(Box::new(copy)))
+}
+
+fn remote<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(3..=3)?;
+    let ty = c.ty()?;
+    let items = lw.elements(c.op(1)?);
+    let n: usize = c.mods.get("vec").and_then(|v| v[1..].parse().ok()).unwrap_or(1);
+    if items.len() != n || !matches!(ty.bits(), 32 | 64) || n > 4 {
+        return Err(format!("{n} values of 32 or 64 bits are needed"));
+    }
+    let reduce = if c.head == "red" { Some(reduction_or_step(c, ty)?) } else { None };
+    let space = if c.mods.has("shared::cluster") { Space::SharedCluster } else { Space::Generic };
+    let at = lw.addr(c.op(0)?)?;
+    let src = items.iter().map(|o| lw.src(o, ty)).collect::<Result<Vec<_>, _>>()?;
+    let mbar = lw.addr(c.op(2)?)?;
+    done(lw, Op::Remote { at, mbar, space, ty, src: src.into(), reduce })
+}
+
+/// The operations of `red.async`: those of the bulk reductions on integers.
+fn reduction_or_step(c: &Call<'_, '_>, ty: Ty) -> Result<Rmw, String> {
+    let op = reduction(c)?;
+    if !ty.integer() || !crate::lanes::atomic::supported(op, ty) {
+        return Err(format!("this reduction of .{} does not exist", ty.text()));
+    }
+    Ok(op)
+}
+
+fn map_replace<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let (field, wide, ordinal) = match c.mods.get("mapfield") {
+        Some("global_address") => (MapField::GlobalAddress, true, false),
+        Some("global_stride") => (MapField::GlobalStride, true, true),
+        Some("rank") => (MapField::Rank, false, false),
+        Some("box_dim") => (MapField::BoxDim, false, true),
+        Some("global_dim") => (MapField::GlobalDim, false, true),
+        Some("element_stride") => (MapField::ElementStride, false, true),
+        Some("elemtype") => (MapField::Elemtype, false, false),
+        Some("interleave_layout") => (MapField::Interleave, false, false),
+        Some("swizzle_mode") => (MapField::Swizzle, false, false),
+        Some("swizzle_atomicity") => (MapField::SwizzleAtomicity, false, false),
+        _ => (MapField::Fill, false, false),
+    };
+    if c.mods.has("b64") != wide {
+        return Err(format!("this field is a .{}", if wide { "b64" } else { "b32" }));
+    }
+    let n = if ordinal { 3 } else { 2 };
+    c.arity(n..=n)?;
+    let space = match super::memory::space(c.mods, lw.addr_symbol(c.op(0)?)) {
+        s @ (Space::Generic | Space::Global | Space::SharedCta) => s,
+        _ => return Err("a tensor map is in .global or .shared::cta memory".to_owned()),
+    };
+    let at = lw.addr(c.op(0)?)?;
+    let ordinal = if ordinal { lw.src(c.op(1)?, Ty::B32)? } else { SINK };
+    let value = lw.src(c.op(n - 1)?, if wide { Ty::B64 } else { Ty::B32 })?;
+    done(lw, Op::MapReplace { at, space, field, ordinal, value })
+}
+
+fn map_copy<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(3..=3)?;
+    let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
+    match c.op(2)? {
+        Operand::Int(128) => done(lw, Op::MapCopy { dst, src }),
+        _ => Err("a tensor map has 128 bytes".to_owned()),
+    }
 }
 
 fn bulk_wait<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

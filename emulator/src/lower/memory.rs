@@ -7,11 +7,20 @@ use crate::parse::ast::Operand;
 use crate::program::{Addr, Op, Rmw, SINK, Slot, Space};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
-    Form { form: "ld sem? scope? space? cop* evict* hint? vec? type", section: "9.7.9.8", lower: load },
+    Form {
+        form: "ld .mmio? sem? scope? space? cop* evict* hint? vec? type",
+        section: "9.7.9.8",
+        lower: load,
+    },
     Form { form: "ldu space? vec? type", section: "9.7.9.10", lower: load },
-    Form { form: "st sem? scope? space? cop? evict* hint? vec? type", section: "9.7.9.11", lower: store },
+    Form {
+        form: "st .mmio? sem? scope? space? cop? evict* hint? vec? type",
+        section: "9.7.9.11",
+        lower: store,
+    },
     Form { form: "st.bulk .weak? .shared::cta?", section: "9.7.9.13", lower: fill },
     Form { form: "prefetch space? level evict*", section: "9.7.9.15", lower: prefetch },
+    Form { form: "prefetch .global .L2::evict_last|.L2::evict_normal", section: "9.7.9.15", lower: prefetch },
     Form { form: "prefetchu .L1", section: "9.7.9.15", lower: prefetch },
     Form { form: "applypriority space? evict*", section: "9.7.9.16", lower: nothing },
     Form { form: "discard space? .L2", section: "9.7.9.17", lower: nothing },
@@ -28,6 +37,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         form: "ldmatrix.sync .aligned .m8n8 .x1|.x2|.x4 .trans? shared? .b16",
         section: "9.7.14.5.15",
         lower: ldmatrix,
+    },
+    Form {
+        form: "ldmatrix.sync .aligned .m16n16 .x1|.x2 .trans shared? .b8",
+        section: "9.7.14.5.15",
+        lower: byte_matrix,
+    },
+    Form {
+        form: "stmatrix.sync .aligned .m16n8 .x1|.x2|.x4 .trans shared? .b8",
+        section: "9.7.14.5.16",
+        lower: byte_matrix,
     },
     Form {
         form: "stmatrix.sync .aligned .m8n8 .x1|.x2|.x4 .trans? shared? .b16",
@@ -283,5 +302,17 @@ fn stmatrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> 
     check_count(items.len(), matrices(c))?;
     let s: Vec<Slot> = items.iter().map(|o| lw.src(o, Ty::B32)).collect::<Result<_, _>>()?;
     lw.emit(Op::StMatrix { space, at, trans: c.mods.has("trans"), src: s.into() });
+    Ok(())
+}
+
+fn byte_matrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(2..=2)?;
+    let load = c.head == "ldmatrix";
+    let (space, at) = matrix_address(lw, c, usize::from(load))?;
+    let items = lw.elements(c.op(usize::from(!load))?);
+    check_count(items.len(), matrices(c) * if load { 2 } else { 1 })?;
+    let of = |lw: &mut Lower<'_, 't>, o| if load { lw.dst(o, Ty::B32) } else { lw.src(o, Ty::B32) };
+    let registers: Vec<Slot> = items.iter().map(|o| of(lw, o)).collect::<Result<_, _>>()?;
+    lw.emit(Op::ByteMatrix { load, space, at, registers: registers.into() });
     Ok(())
 }

@@ -9,8 +9,10 @@ mod alu;
 mod asynchronous;
 mod control;
 mod convert;
+mod matrix;
 mod memory;
 pub(crate) mod module;
+mod rare;
 mod scope;
 mod select;
 mod sync;
@@ -76,6 +78,8 @@ fn table() -> &'static Table<LowerFn> {
             warp::FORMS,
             asynchronous::FORMS,
             tensor::FORMS,
+            matrix::FORMS,
+            rare::FORMS,
         ])
     })
 }

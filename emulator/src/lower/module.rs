@@ -260,6 +260,7 @@ fn kernel<'m, 't>(
         reqntid: f.reqntid,
         maxntid: f.maxntid,
         reqcluster: f.reqnctapercluster,
+        wgmma: lw.code.iter().any(|i| matches!(i.op, Op::Wgmma(_))),
         names: lw.names,
         constants: lw.constants,
         code: lw.code,

@@ -497,6 +497,11 @@ fn special(name: &str) -> Option<Special> {
         "%dynamic_smem_size" => Special::DynamicSmemSize,
         "%total_smem_size" => Special::TotalSmemSize,
         "%aggr_smem_size" => Special::AggrSmemSize,
+        // What a driver may set and ours does not.
+        "%current_graph_exec" | "%reserved_smem_offset_begin" => Special::Zero,
+        _ if name.strip_prefix("%envreg").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n < 32) => {
+            Special::Zero
+        }
         _ => return None,
     })
 }

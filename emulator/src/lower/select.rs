@@ -79,6 +79,14 @@ fn set<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         return unsupported(c.ty()?);
     };
     c.arity(3..=4)?;
+    let scalar = match sty {
+        Ty::F16x2 => Some(Ty::F16),
+        Ty::Bf16x2 => Some(Ty::Bf16),
+        _ => None,
+    };
+    if let Some(scalar) = scalar {
+        return set_halves(lw, c, dty, scalar);
+    }
     let yes = match dty {
         Ty::F32 => 0x3f80_0000,
         Ty::U32 | Ty::S32 => 0xffff_ffff,
@@ -92,6 +100,32 @@ fn set<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let (a, b) = (lw.src(c.op(1)?, sty)?, lw.src(c.op(2)?, sty)?);
     let combine = combination(lw, c)?;
     lw.emit(Op::Set { f, d, a, b, combine, yes });
+    Ok(())
+}
+
+/// `set` on packed halves: each half of the destination is the outcome of one.
+fn set_halves<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, dty: Ty, ty: Ty) -> Result<(), String> {
+    let yes = match dty {
+        Ty::F16x2 if ty == Ty::F16 => 0x3c00,
+        Ty::Bf16x2 if ty == Ty::Bf16 => 0x3f80,
+        Ty::U32 | Ty::S32 => 0xffff,
+        _ => return unsupported(dty),
+    };
+    let f = comparison(c, ty)?;
+    let d = lw.dst(c.op(0)?, Ty::B32)?;
+    let (a, b) = (lw.src(c.op(1)?, Ty::B32)?, lw.src(c.op(2)?, Ty::B32)?);
+    let combine = combination(lw, c)?;
+    let low = crate::lanes::l1!(|v| v & 0xffff);
+    let high = crate::lanes::l1!(|v| v >> 16);
+    let mut halves = [0; 2];
+    for (half, part) in halves.iter_mut().zip([low, high]) {
+        let [x, y, t] = [lw.temporary(), lw.temporary(), lw.temporary()];
+        lw.emit(Op::Alu1 { f: part, d: x, a });
+        lw.emit(Op::Alu1 { f: part, d: y, a: b });
+        lw.emit(Op::Set { f, d: t, a: x, b: y, combine, yes });
+        *half = t;
+    }
+    lw.emit(Op::Pack { d: [d].into(), s: halves.into(), bits: 16 });
     Ok(())
 }
 

@@ -12,12 +12,12 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "mbarrier.expect_tx sem? scope? shared? .b64", section: "9.7.13.15.11", lower: tx },
     Form { form: "mbarrier.complete_tx sem? scope? shared? .b64", section: "9.7.13.15.12", lower: tx },
     Form {
-        form: "mbarrier.arrive .expect_tx? sem? scope? shared? .b64",
+        form: "mbarrier.arrive .expect_tx? .noComplete? sem? scope? shared? .b64",
         section: "9.7.13.15.13",
         lower: arrive,
     },
     Form {
-        form: "mbarrier.arrive_drop .expect_tx? sem? scope? shared? .b64",
+        form: "mbarrier.arrive_drop .expect_tx? .noComplete? sem? scope? shared? .b64",
         section: "9.7.13.15.14",
         lower: arrive,
     },

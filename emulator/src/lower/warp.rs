@@ -64,9 +64,6 @@ fn redux<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(3..=3)?;
     let ty = c.ty()?;
     let op = ["add", "min", "max", "and", "or", "xor"].into_iter().find(|o| c.mods.has(o)).unwrap_or("add");
-    if c.mods.has("abs") {
-        return Err(".abs is not supported".to_owned());
-    }
     let f = if ty == Ty::F32 {
         let mode = float::Mode {
             rounding: crate::engine::format::Rounding::NearestEven,
@@ -83,7 +80,15 @@ fn redux<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         return Err(format!(".{op} of .{} is not supported", ty.text()));
     };
     let d = lw.dst(c.op(0)?, ty)?;
-    let a = lw.src(c.op(1)?, ty)?;
+    let mut a = lw.src(c.op(1)?, ty)?;
+    if c.mods.has("abs") {
+        if ty != Ty::F32 {
+            return Err(".abs exists for .f32 only".to_owned());
+        }
+        let t = lw.temporary();
+        lw.emit(Op::Alu1 { f: crate::lanes::l1!(|v| v & 0x7fff_ffff), d: t, a });
+        a = t;
+    }
     let mask = lw.src(c.op(2)?, Ty::B32)?;
     lw.emit(Op::Redux { f, d, a, mask });
     Ok(())

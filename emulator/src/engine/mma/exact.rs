@@ -36,11 +36,11 @@ pub(super) fn larger(a: f64, b: f64) -> f64 {
     if a > b { a } else { b }
 }
 
-/// `2^F / largest` for a power of two: what terms are multiplied with before truncation.
+/// `2^fraction / largest` for a power of two: what terms are multiplied with before truncation.
 #[inline(always)]
-pub(super) fn alignment<const F: i32>(largest: f64) -> f64 {
+pub(super) fn alignment(fraction: i32, largest: f64) -> f64 {
     // For an infinite `largest` (an infinite or NaN accumulator) this is some finite number.
-    f64::from_bits((((2046 + F) as u64) << 52).wrapping_sub(largest.to_bits()))
+    f64::from_bits((((2046 + fraction) as u64) << 52).wrapping_sub(largest.to_bits()))
 }
 
 /// Toward zero to an integer, for magnitudes below 2^51, infinities and NaN; without SSE4.1.

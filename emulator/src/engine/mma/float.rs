@@ -23,6 +23,8 @@ pub struct FloatMode {
     pub half: bool,
     /// Every product enters with its sign flipped.
     pub negate: bool,
+    /// 13 fraction bits instead of 25, and in the result instead of 23: FP8 in Hopper's `wgmma`.
+    pub narrow: bool,
 }
 
 /// An element of A: its value and the power of two of its exponent.
@@ -153,16 +155,26 @@ fn accumulate<const ROUND: bool>(mode: FloatMode, a: &[Element], b: &[Lanes], wo
             *largest = larger(*largest, a.power * b);
         }
     }
-    let align = largest.map(alignment::<25>);
+    let fraction = if mode.narrow { 13 } else { 25 };
+    let align = largest.map(|l| alignment(fraction, l));
     let mut sum: [f64; LANES] = std::array::from_fn(|i| to_integer(c[i] * align[i]));
     for (a, b) in a.iter().zip(b) {
         for i in 0..LANES {
             sum[i] += to_integer(a.value * b.value[i] * align[i]);
         }
     }
-    let value: [f64; LANES] = std::array::from_fn(|i| sum[i] * (largest[i] * power(-25)));
+    let value: [f64; LANES] = std::array::from_fn(|i| sum[i] * (largest[i] * power(-fraction)));
     if mode.half {
         *words = value.map(to_f16_nearest);
+        return;
+    }
+    if mode.narrow {
+        // A magnitude that was cut to nothing is a positive zero.
+        *words = value.map(to_f32_toward_zero).map(|w| match w & !0x3ff {
+            0x8000_0000 => 0,
+            _ if w & 0x7fff_ffff > 0x7f80_0000 => w,
+            cut => cut,
+        });
         return;
     }
     let usual = |v: f64| (v.abs() >= power(-126)) & (v.abs() < power(128)) | (v == 0.0);

@@ -40,7 +40,7 @@ impl Product {
             }
             (ElementType::Float(a_format), ElementType::Float(b_format), _) => {
                 let half = idesc.d == AccumulatorType::F16;
-                let mode = FloatMode { plain, half, negate };
+                let mode = FloatMode { plain, half, negate, narrow: false };
                 Self::Float(FloatProduct::new(path, mode, (a_format, a), (b_format, b), scales))
             }
             _ => {

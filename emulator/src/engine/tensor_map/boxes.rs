@@ -38,6 +38,14 @@ pub enum BoxError<E> {
         /// Rank of the map.
         rank: usize,
     },
+    /// A gather or scatter whose box is not one row.
+    #[error(
+        "the box has {rows} rows: .tile::gather4 and .tile::scatter4 take tensor maps with boxes of one row"
+    )]
+    GatherBox {
+        /// Rows of the box.
+        rows: u32,
+    },
     /// The shared address is not aligned.
     #[error("shared address {address:#x} of a TMA box must be a multiple of 128 bytes")]
     SharedAlignment {
@@ -90,7 +98,7 @@ impl TensorMapParams {
         sink: &mut dyn FnMut(Chunk) -> Result<(), E>,
     ) -> Result<(), BoxError<E>> {
         self.check_box(coordinates, shared)?;
-        self.walk(coordinates, shared, true, sink)
+        self.walk_all(coordinates, shared, true, sink)
     }
 
     /// Walks the box at `coordinates` of a store (or reduction) from `shared`: only
@@ -108,15 +116,44 @@ impl TensorMapParams {
         if self.data_type.is_padded() {
             return Err(BoxError::LoadOnly { data_type: self.data_type });
         }
-        let negative = coordinates.iter().enumerate().find(|&(_, &c)| c < 0);
+        // Rows of a scatter outside the tensor are left out.
+        let checked = if self.gathers(coordinates) { &coordinates[..1] } else { coordinates };
+        let negative = checked.iter().enumerate().find(|&(_, &c)| c < 0);
         if let Some((dimension, &coordinate)) = negative {
             return Err(BoxError::NegativeStore { dimension, coordinate });
         }
-        self.walk(coordinates, shared, false, sink)
+        self.walk_all(coordinates, shared, false, sink)
+    }
+
+    /// The rows of `.tile::gather4` and `.tile::scatter4`: five coordinates for a map of rank 2, a
+    /// column and four rows. Each row of the box lies after the other in shared memory.
+    pub fn gathers(&self, coordinates: &[i32]) -> bool {
+        self.rank() == 2 && coordinates.len() == 5
+    }
+
+    fn walk_all<E>(
+        &self,
+        coordinates: &[i32],
+        shared: u32,
+        fill: bool,
+        sink: &mut dyn FnMut(Chunk) -> Result<(), E>,
+    ) -> Result<(), BoxError<E>> {
+        if !self.gathers(coordinates) {
+            return self.walk(coordinates, shared, fill, sink);
+        }
+        let bytes = self.shared_row_bytes();
+        for (&row, line) in coordinates[1..].iter().zip(0..) {
+            self.walk(&[coordinates[0], row], shared.wrapping_add(line * bytes), fill, sink)?;
+        }
+        Ok(())
     }
 
     fn check_box<E>(&self, coordinates: &[i32], shared: u32) -> Result<(), BoxError<E>> {
-        if coordinates.len() != self.rank() {
+        if self.gathers(coordinates) {
+            if self.box_dims[1] != 1 {
+                return Err(BoxError::GatherBox { rows: self.box_dims[1] });
+            }
+        } else if coordinates.len() != self.rank() {
             return Err(BoxError::Rank { found: coordinates.len(), rank: self.rank() });
         }
         if !shared.is_multiple_of(128) {

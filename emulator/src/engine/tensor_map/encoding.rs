@@ -9,6 +9,7 @@
 //! | 8..12 | FNV-1a of bytes 12..128 |
 //! | 12..18 | data type, rank, interleave, swizzle, L2 promotion, fill |
 //! | 18..23 | element strides |
+//! | 23 | swizzle atomicity that `tensormap.replace` set: 0 16 B, 1 32 B, 2 32 B with flip, 3 64 B |
 //! | 24..32 | global address |
 //! | 32..72 | dimensions, as u64 |
 //! | 72..104 | strides, as u64 |
@@ -16,6 +17,7 @@
 
 use super::{DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams};
 use crate::engine::swizzle::SwizzleMode;
+use crate::program::MapField;
 use thiserror::Error;
 
 const MARK: &[u8; 8] = b"SILUMAP1";
@@ -29,6 +31,63 @@ const SWIZZLES: [SwizzleMode; 7] = [
     SwizzleMode::B128Atom32Flip8,
     SwizzleMode::B128Atom64,
 ];
+
+/// The code of 128-byte swizzle with a given atomicity, which the driver numbers on from it.
+fn swizzle_code(mode: u32, atomicity: u32) -> u32 {
+    if mode == 3 { 3 + atomicity } else { mode }
+}
+
+/// `tensormap.replace`: sets one field of a map, whose rules are checked when it is used.
+///
+/// A map of zeros is a fresh one, as kernels make them. Numbers of the ISA's own order (element
+/// types, swizzles) become those of the driver. Source: PTX ISA, `tensormap.replace`.
+pub(crate) fn replace(
+    map: &mut [u8; 128],
+    field: MapField,
+    ordinal: u32,
+    value: u64,
+) -> Result<(), ForeignTensorMap> {
+    // The ISA's element types, as the driver numbers them.
+    const TYPES: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 10, 8, 9, 11, 12, 13, 14, 15];
+    if map.iter().all(|&b| b == 0) {
+        map[..8].copy_from_slice(MARK);
+    } else if let Some(&start) = map.first_chunk::<8>().filter(|&start| start != MARK) {
+        return Err(ForeignTensorMap::Mark { start });
+    }
+    let illegal = |field| ForeignTensorMap::Field { field, value: value.min(255) as u8 };
+    let limited = |field, n: u64| if value < n { Ok(value as u8) } else { Err(illegal(field)) };
+    let ordinal = ordinal as usize;
+    let last = if field == MapField::GlobalStride { 3 } else { 4 };
+    if ordinal > last {
+        return Err(ForeignTensorMap::Field { field: "the ordinal", value: ordinal.min(255) as u8 });
+    }
+    match field {
+        MapField::GlobalAddress => map[24..32].copy_from_slice(&value.to_le_bytes()),
+        MapField::Rank => map[13] = limited("rank", 5)? + 1,
+        MapField::BoxDim => {
+            map[104 + 2 * ordinal..][..2].copy_from_slice(&(value.min(0xffff) as u16).to_le_bytes());
+        }
+        // 32 bits, where zero stands for 2^32.
+        MapField::GlobalDim => {
+            let dim = if value as u32 == 0 { 1 << 32 } else { u64::from(value as u32) };
+            map[32 + 8 * ordinal..][..8].copy_from_slice(&dim.to_le_bytes());
+        }
+        MapField::GlobalStride => map[72 + 8 * ordinal..][..8].copy_from_slice(&value.to_le_bytes()),
+        MapField::ElementStride => map[18 + ordinal] = value.min(255) as u8,
+        MapField::Elemtype => map[12] = TYPES[usize::from(limited("elemtype", 16)?)],
+        MapField::Interleave => map[14] = limited("interleave", 3)?,
+        MapField::Swizzle => map[15] = limited("swizzle", 4)?,
+        MapField::SwizzleAtomicity => map[23] = limited("swizzle atomicity", 4)?,
+        MapField::Fill => map[17] = limited("fill", 2)?,
+    }
+    if map[15] > 3 {
+        // As the driver numbers it: mode and atomicity in one.
+        (map[15], map[23]) = (3, map[15] - 3);
+    }
+    let sum = checksum(&map[12..]);
+    map[8..12].copy_from_slice(&sum.to_le_bytes());
+    Ok(())
+}
 
 /// Why 128 bytes are not a tensor map of this emulator.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -179,7 +238,8 @@ impl TensorMapParams {
         let params = Self {
             data_type: DataType::from_code(code(12)).ok_or_else(field("dataType", 12))?,
             interleave: Interleave::from_code(code(14)).ok_or_else(field("interleave", 14))?,
-            swizzle: SwizzleMode::from_tensor_map_code(code(15)).ok_or_else(field("swizzle", 15))?,
+            swizzle: SwizzleMode::from_tensor_map_code(swizzle_code(code(15), code(23)))
+                .ok_or_else(field("swizzle", 15))?,
             l2_promotion: L2Promotion::from_code(code(16)).ok_or_else(field("l2Promotion", 16))?,
             oob_fill: OobFill::from_code(code(17)).ok_or_else(field("oobFill", 17))?,
             global_address: word(24),

@@ -345,6 +345,10 @@ impl Tracker {
                 FindingKind::MissingCopyWait,
                 "cp.async may still be in flight; cp.async.wait_group by its thread, and synchronisation, come first",
             ),
+            (Some(Unit::Wgmma), _) => (
+                FindingKind::SlotOverwritten,
+                "wgmma may still read it; wgmma.wait_group by its warp, and synchronisation, come first",
+            ),
             (Some(Unit::Warp), Region::Shared(..)) if write && !old.nature.write => (
                 FindingKind::SlotOverwritten,
                 "the first warp may not have read it yet; an mbarrier or a barrier of threads between them orders them",

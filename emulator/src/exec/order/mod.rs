@@ -19,6 +19,7 @@
 //! | loads, stores of a warp | `tcgen05.ld`, `st` | `wait::ld`, `wait::st`, then `fence::before_thread_sync` |
 //! | bulk reads, bulk writes of a warp | its bulk groups | `wait_group.read`, `wait_group` |
 //! | small copies of a warp | its `cp.async` groups | `cp.async.wait_group`, `cp.async.mbarrier.arrive` |
+//! | `wgmma` of a warp | its `wgmma` groups | `wgmma.wait_group` |
 //! | an mbarrier | its phases | a wait for the phase that counted the copy's bytes |
 //!
 //! A warp is one unit for all that other warps do. Its own lanes are told apart within a beat, which ends
@@ -50,9 +51,10 @@ pub(crate) enum Unit {
     BulkRead = 4,
     BulkWrite = 5,
     Small = 6,
+    Wgmma = 7,
 }
 
-const UNITS: usize = 7;
+const UNITS: usize = 8;
 
 /// What an asynchronous operation takes from its issue.
 #[derive(Clone, Debug)]
@@ -180,9 +182,17 @@ impl Tracker {
     /// What a component counts; `None` for an mbarrier.
     fn unit(&self, component: u16) -> Option<Unit> {
         let n = component as usize / self.threads.len();
-        [Unit::Warp, Unit::Pipe, Unit::Load, Unit::Store, Unit::BulkRead, Unit::BulkWrite, Unit::Small]
-            .get(n)
-            .copied()
+        const ALL: [Unit; UNITS] = [
+            Unit::Warp,
+            Unit::Pipe,
+            Unit::Load,
+            Unit::Store,
+            Unit::BulkRead,
+            Unit::BulkWrite,
+            Unit::Small,
+            Unit::Wgmma,
+        ];
+        ALL.get(n).copied()
     }
 
     /// Ends an epoch of a warp, so that what it does next is not taken for what it did before.

@@ -21,7 +21,7 @@ pub(super) fn accumulate(row: &Row, blocks: &[Block], words: &mut [[u32; BLOCK]]
             let largest = (0..4).fold(accumulator_power(c), |largest, run| {
                 larger(largest, row.power[run] * block.power[run][column])
             });
-            let align = alignment::<35>(largest);
+            let align = alignment(35, largest);
             let sum = (0..4).fold(truncate(c * align), |sum, run| sum + truncate(term(run) * align));
             *word = to_f32_toward_zero(sum * (largest * power(-35)));
         }

@@ -1,0 +1,262 @@
+//! Matrix products whose operands lie in the registers of a warp: `mma.sync`, and the register
+//! operands of `wgmma`.
+//!
+//! Layouts: PTX ISA, "Matrix Fragments for mma" of every shape. They all follow one rule: with
+//! `per` elements in a 32-bit register, lane `t` holds, of register `r`, row `t / 4` and columns
+//! `per * (t % 4)..` of the 8 x `4 * per` block number `r`, blocks counted along M first, then along K.
+//!
+//! Arithmetic: MMA-Sim (arXiv 2511.10909) for Hopper and Blackwell, as [`super::mma::sum`]; FP8 inputs
+//! are products of 16 K at a time, which is how those chips compute them. PTX leaves it unspecified.
+
+use super::descriptor::{OperandTile, Packing};
+use super::format::Format;
+use super::mma::Arithmetic;
+use super::mma::float::{FloatMode, FloatProduct};
+use super::mma::path::Path;
+
+/// Values of one register in the 32 lanes of a warp.
+pub type Lanes = [u64; 32];
+
+/// What the elements of A and B are, and what D is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Floating point of at most 32 bits; `half` accumulators are binary16, else binary32.
+    Float {
+        /// Format of A.
+        a: Format,
+        /// Format of B.
+        b: Format,
+        /// Accumulators are binary16.
+        half: bool,
+    },
+    /// Integers of `bits` bits, accumulated in 32 bits.
+    Integer {
+        /// 4 or 8.
+        bits: u32,
+        /// A is signed.
+        a_signed: bool,
+        /// B is signed.
+        b_signed: bool,
+        /// Accumulators stop at the limits of 32 bits instead of wrapping.
+        saturate: bool,
+    },
+    /// Single bits, combined by XOR or AND and counted.
+    Bits {
+        /// XOR; else AND.
+        xor: bool,
+    },
+    /// Binary64.
+    Double,
+}
+
+impl Kind {
+    /// Bits of one element of A or B.
+    pub const fn bits(self) -> u32 {
+        match self {
+            Kind::Float { a, .. } => match a.bits() {
+                4 | 6 => 8,
+                bits => bits,
+            },
+            Kind::Integer { bits, .. } => bits,
+            Kind::Bits { .. } => 1,
+            Kind::Double => 64,
+        }
+    }
+
+    /// Elements in one register.
+    const fn per(self) -> usize {
+        match self {
+            Kind::Double => 1,
+            _ => 32 / self.bits() as usize,
+        }
+    }
+}
+
+/// M, N and K of an instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// Rows of A and D.
+    pub m: usize,
+    /// Columns of B and D.
+    pub n: usize,
+    /// Columns of A, rows of B.
+    pub k: usize,
+}
+
+impl Shape {
+    /// Registers of A for a lane.
+    pub const fn a_registers(self, kind: Kind) -> usize {
+        self.m / 8 * (self.k / (4 * kind.per()))
+    }
+
+    /// Registers of B for a lane.
+    pub const fn b_registers(self, kind: Kind) -> usize {
+        self.n / 8 * (self.k / (4 * kind.per()))
+    }
+
+    /// Registers of C or D for a lane.
+    pub const fn d_registers(self, kind: Kind) -> usize {
+        let elements = self.m * self.n / 32;
+        match kind {
+            Kind::Float { half: true, .. } => elements / 2,
+            _ => elements,
+        }
+    }
+}
+
+/// Row (or column of B) and K of element `e` of lane `lane`, for a matrix of `rows` rows.
+const fn position(lane: usize, e: usize, rows: usize, per: usize) -> (usize, usize) {
+    let (register, within) = (e / per, e % per);
+    let blocks = rows / 8;
+    let (block, step) = (register % blocks, register / blocks);
+    (lane / 4 + 8 * block, per * (lane % 4) + within + 4 * per * step)
+}
+
+/// Row and column of accumulator `i` of a lane.
+pub const fn accumulator(lane: usize, i: usize) -> (usize, usize) {
+    (lane / 4 + 8 * (i / 2 % 2), 8 * (i / 4) + 2 * (lane % 4) + i % 2)
+}
+
+/// The codes of a fragment, row by row: `rows` times `k` of them.
+pub fn unpack(registers: &[Lanes], rows: usize, k: usize, kind: Kind) -> Vec<u64> {
+    let per = kind.per();
+    let bits = kind.bits();
+    let mask = if bits == 64 { u64::MAX } else { (1 << bits) - 1 };
+    let mut out = vec![0; rows * k];
+    for (r, register) in registers.iter().enumerate() {
+        for (lane, word) in register.iter().enumerate() {
+            for within in 0..per {
+                let (row, at) = position(lane, r * per + within, rows, per);
+                if let Some(slot) = out.get_mut(row * k + at) {
+                    *slot = word >> (within as u32 * bits) & mask;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// Accumulator `i` of every lane: (lane, i, its place in a row-by-row matrix).
+fn places(shape: Shape) -> impl Iterator<Item = (usize, usize, usize)> {
+    let count = shape.m * shape.n / 32;
+    (0..32).flat_map(move |lane| (0..count).map(move |i| (lane, i))).map(move |(lane, i)| {
+        let (row, column) = accumulator(lane, i);
+        (lane, i, row * shape.n + column)
+    })
+}
+
+/// Accumulators of a fragment as words, row by row.
+fn words(registers: &[Lanes], shape: Shape, half: bool) -> Vec<u64> {
+    let mut out = vec![0; shape.m * shape.n];
+    for (lane, i, at) in places(shape) {
+        out[at] = match half {
+            true => registers[i / 2][lane] >> (16 * (i % 2)) & 0xffff,
+            false => registers[i][lane],
+        };
+    }
+    out
+}
+
+/// The inverse of [`words`].
+fn registers(words: &[u64], shape: Shape, half: bool) -> Vec<Lanes> {
+    let count = shape.m * shape.n / 32;
+    let mut out = vec![[0; 32]; if half { count / 2 } else { count }];
+    for (lane, i, at) in places(shape) {
+        match half {
+            true => out[i / 2][lane] |= (words[at] & 0xffff) << (16 * (i % 2)),
+            false => out[i][lane] = words[at],
+        }
+    }
+    out
+}
+
+/// Rows of at most 32 bytes of K, from element `from` on, for the tensor core's fast paths.
+pub fn tile(codes: &[u64], k: usize, from: usize, count: usize, bits: u32) -> OperandTile {
+    let packing = match bits {
+        32 => Packing::Bits32,
+        16 => Packing::Bits16,
+        _ => Packing::Bits8,
+    };
+    let bytes = (bits / 8).max(1) as usize;
+    let rows = (codes.chunks_exact(k))
+        .map(|row| {
+            let mut out = [0u8; 32];
+            for (i, code) in row[from..from + count].iter().enumerate() {
+                out[i * bytes..][..bytes].copy_from_slice(&code.to_le_bytes()[..bytes]);
+            }
+            out
+        })
+        .collect();
+    OperandTile { packing, rows }
+}
+
+/// `mma.sync`: D = A B + C, all in fragments. The register counts are those of [`Shape`].
+pub fn mma(
+    shape: Shape,
+    kind: Kind,
+    arithmetic: Arithmetic,
+    a: &[Lanes],
+    b: &[Lanes],
+    c: &[Lanes],
+) -> Vec<Lanes> {
+    let half = matches!(kind, Kind::Float { half: true, .. });
+    let ca = unpack(a, shape.m, shape.k, kind);
+    let cb = unpack(b, shape.n, shape.k, kind);
+    let mut d = words(c, shape, half);
+    match kind {
+        Kind::Float { a, b, half } => {
+            let bits = kind.bits();
+            let step = if bits == 8 { 16 } else { shape.k }.min(shape.k);
+            let plain = arithmetic == Arithmetic::F32;
+            let mode = FloatMode { plain, half, negate: false, narrow: false };
+            for from in (0..shape.k).step_by(step) {
+                let ta = tile(&ca, shape.k, from, step, bits);
+                let tb = tile(&cb, shape.k, from, step, bits);
+                let product = FloatProduct::new(Path::best(), mode, (a, &ta), (b, &tb), None);
+                for (row, line) in d.chunks_exact_mut(shape.n).enumerate() {
+                    let mut sums: Vec<u32> = line.iter().map(|&w| w as u32).collect();
+                    product.accumulate_row(row, &mut sums);
+                    for (w, s) in line.iter_mut().zip(sums) {
+                        *w = u64::from(s);
+                    }
+                }
+            }
+        }
+        Kind::Integer { bits, a_signed, b_signed, saturate } => {
+            let value = |code: u64, signed: bool| match signed {
+                true => (code << (64 - bits)) as i64 >> (64 - bits),
+                false => code as i64,
+            };
+            each(&mut d, shape, &ca, &cb, |c, pairs| {
+                let sum = pairs.fold(0i64, |s, (a, b)| s + value(a, a_signed) * value(b, b_signed));
+                let sum = i64::from(c as i32) + sum;
+                let sum = if saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
+                u64::from(sum as u32)
+            });
+        }
+        Kind::Bits { xor } => each(&mut d, shape, &ca, &cb, |c, pairs| {
+            let count = pairs.map(|(a, b)| if xor { a ^ b } else { a & b }).sum::<u64>();
+            u64::from((c as u32).wrapping_add(count as u32))
+        }),
+        Kind::Double => each(&mut d, shape, &ca, &cb, |c, pairs| {
+            let add = |s: f64, (a, b): (u64, u64)| f64::from_bits(a).mul_add(f64::from_bits(b), s);
+            pairs.fold(f64::from_bits(c), add).to_bits()
+        }),
+    }
+    registers(&d, shape, half)
+}
+
+/// Replaces every accumulator by a function of itself and the pairs of codes along K.
+fn each(
+    d: &mut [u64],
+    shape: Shape,
+    a: &[u64],
+    b: &[u64],
+    f: impl Fn(u64, &mut dyn Iterator<Item = (u64, u64)>) -> u64,
+) {
+    for (line, a) in d.chunks_exact_mut(shape.n).zip(a.chunks_exact(shape.k)) {
+        for (c, b) in line.iter_mut().zip(b.chunks_exact(shape.k)) {
+            *c = f(*c, &mut a.iter().copied().zip(b.iter().copied()));
+        }
+    }
+}

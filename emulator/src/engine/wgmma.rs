@@ -1,0 +1,185 @@
+//! The arithmetic of `wgmma.mma_async` on sm_90a: the 16 rows of D that one warp of the warpgroup holds.
+//!
+//! The warps of a warpgroup share B and work on rows `16 * w..` of A and D each, so one warp's part is
+//! a whole of its own. Sources: PTX ISA "Asynchronous Warpgroup Level Matrix Instructions", the
+//! layouts of its figures; arithmetic as in [`super::mma::sum`].
+
+use super::SmemReader;
+use super::descriptor::{DescriptorError, GatherError, Major, OperandTile, Packing, SmemDescriptor};
+use super::format::Format;
+use super::fragment::{self, Kind, Lanes, accumulator};
+use super::mma::Arithmetic;
+use super::mma::float::{FloatMode, FloatProduct};
+use super::mma::integer::IntegerProduct;
+use super::mma::path::Path;
+use thiserror::Error;
+
+/// Where A comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OperandA {
+    /// Shared memory: a descriptor of all 64 rows.
+    Smem(u64),
+    /// Registers: the warp's fragment of 16 rows.
+    Registers(Vec<Lanes>),
+}
+
+/// One warp's part of a `wgmma.mma_async`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Instruction {
+    /// Element and accumulator types.
+    pub kind: Kind,
+    /// Columns of B and D.
+    pub n: usize,
+    /// A.
+    pub a: OperandA,
+    /// Descriptor of B.
+    pub b: u64,
+    /// A is MN-major.
+    pub a_major: Major,
+    /// B is MN-major.
+    pub b_major: Major,
+    /// `imm-scale-a` times `imm-scale-b` is -1.
+    pub negate: bool,
+    /// Number of the warp in its warpgroup.
+    pub warp: u32,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WgmmaError<E> {
+    /// A matrix descriptor is illegal.
+    #[error("{operand} of wgmma: {source}")]
+    Descriptor {
+        /// A or B.
+        operand: char,
+        /// Why.
+        source: DescriptorError,
+    },
+    /// Shared memory cannot be read.
+    #[error("{operand} of wgmma: {error}")]
+    Memory {
+        /// A or B.
+        operand: char,
+        /// The reader's error.
+        error: E,
+    },
+}
+
+fn gather<E>(
+    operand: char,
+    bits: u64,
+    major: Major,
+    packing: Packing,
+    (first, rows): (u32, u32),
+    read: &mut SmemReader<'_, E>,
+) -> Result<OperandTile, WgmmaError<E>> {
+    let on = |source| WgmmaError::Descriptor { operand, source };
+    let descriptor = SmemDescriptor::decode_sm90(bits).map_err(on)?;
+    descriptor.from_row(major, packing, first).gather(major, packing, rows, read).map_err(|e| match e {
+        GatherError::Descriptor(source) => WgmmaError::Descriptor { operand, source },
+        GatherError::Memory(error) => WgmmaError::Memory { operand, error },
+    })
+}
+
+/// Adds A times B to the accumulators `d` (zeros where `scale-d` is false), one register an entry.
+///
+/// # Errors
+/// [`WgmmaError`]; `d` is unchanged then.
+pub fn execute<E>(
+    instruction: &Instruction,
+    arithmetic: Arithmetic,
+    d: &mut [Lanes],
+    read: &mut SmemReader<'_, E>,
+) -> Result<(), WgmmaError<E>> {
+    let &Instruction { kind, n, .. } = instruction;
+    let packing = match kind.bits() {
+        32 => Packing::Bits32,
+        16 => Packing::Bits16,
+        _ => Packing::Bits8,
+    };
+    let a = match &instruction.a {
+        OperandA::Smem(bits) => {
+            let rows = (16 * instruction.warp, 16);
+            gather('A', *bits, instruction.a_major, packing, rows, read)?
+        }
+        OperandA::Registers(registers) => {
+            let k = packing.k() as usize;
+            fragment::tile(&fragment::unpack(registers, 16, k, kind), k, 0, k, kind.bits())
+        }
+    };
+    let b = gather('B', instruction.b, instruction.b_major, packing, (0, n as u32), read)?;
+    let path = Path::best();
+    let product = Product::new(instruction, arithmetic, path, &a, &b);
+    let half = matches!(kind, Kind::Float { half: true, .. });
+    for row in 0..16 {
+        let mut words = vec![0u32; n];
+        // Lanes of this row, and their accumulators in it.
+        let places = (0..n).map(|column| {
+            let lane = 4 * (row % 8) + column % 8 / 2;
+            let i = 4 * (column / 8) + 2 * (row / 8) + column % 2;
+            debug_assert_eq!(accumulator(lane, i), (row, column));
+            (lane, i)
+        });
+        for (word, (lane, i)) in words.iter_mut().zip(places.clone()) {
+            *word = match half {
+                true => (d[i / 2][lane] >> (16 * (i % 2))) as u32 & 0xffff,
+                false => d[i][lane] as u32,
+            };
+        }
+        product.accumulate_row(row, &mut words);
+        for (word, (lane, i)) in words.iter().zip(places) {
+            match half {
+                true => {
+                    let shift = 16 * (i % 2);
+                    d[i / 2][lane] = d[i / 2][lane] & !(0xffff << shift) | u64::from(*word & 0xffff) << shift;
+                }
+                false => d[i][lane] = u64::from(*word),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Decoded operands.
+enum Product {
+    Float(FloatProduct),
+    Integer(IntegerProduct),
+    /// Rows of A and columns of B, to be combined by AND.
+    Bits(Vec<[u8; 32]>, Vec<[u8; 32]>),
+}
+
+impl Product {
+    fn new(
+        instruction: &Instruction,
+        arithmetic: Arithmetic,
+        path: Path,
+        a: &OperandTile,
+        b: &OperandTile,
+    ) -> Self {
+        match instruction.kind {
+            Kind::Float { a: fa, b: fb, half } => {
+                let narrow = matches!(fa, Format::E4m3 | Format::E5m2);
+                let plain = arithmetic == Arithmetic::F32;
+                let mode = FloatMode { plain, half, negate: instruction.negate, narrow };
+                Self::Float(FloatProduct::new(path, mode, (fa, a), (fb, b), None))
+            }
+            Kind::Integer { a_signed, b_signed, saturate, .. } => {
+                Self::Integer(IntegerProduct::new(path, saturate, (a_signed, a), (b_signed, b)))
+            }
+            Kind::Bits { .. } | Kind::Double => Self::Bits(a.rows.clone(), b.rows.clone()),
+        }
+    }
+
+    fn accumulate_row(&self, row: usize, words: &mut [u32]) {
+        match self {
+            Self::Float(p) => p.accumulate_row(row, words),
+            Self::Integer(p) => p.accumulate_row(row, words),
+            Self::Bits(a, b) => {
+                for (word, b) in words.iter_mut().zip(b) {
+                    let ones: u32 = a[row].iter().zip(b).map(|(a, b)| (a & b).count_ones()).sum();
+                    *word = word.wrapping_add(ones);
+                }
+            }
+        }
+    }
+}

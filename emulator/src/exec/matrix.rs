@@ -1,0 +1,319 @@
+//! `mma.sync` and `wgmma` (ISA sections 9.7.14 and 9.7.15).
+//!
+//! A `wgmma` reads shared memory and registers at some time between its issue and the wait for its
+//! group, in order with the others of its warp; its results are not valid before that wait. The
+//! schedule decides when the products are made.
+
+use super::order::shadow::WHOLE;
+use super::order::track::Touch;
+use super::order::{Issue, Unit};
+use super::report::Origin;
+use super::state::{Cluster, Warp};
+use super::step::{Ctx, Flow};
+use crate::engine::fragment::{self, Kind};
+use crate::engine::wgmma::{self, Instruction, OperandA, WgmmaError};
+use crate::finding::FindingKind;
+use crate::lanes::Lanes;
+use crate::memory::Fault;
+use crate::program::{Op, Slot, Space, Wgmma, WgmmaA};
+use std::sync::Arc;
+
+/// A `wgmma.mma_async` that no wait has covered.
+#[derive(Debug)]
+pub(crate) struct PendingWgmma {
+    pub op: Arc<Wgmma>,
+    /// Group that it belongs to.
+    group: u32,
+    /// Descriptors of A (0 if A is in registers) and B, and scale-d, as at the issue.
+    a: u64,
+    b: u64,
+    scale_d: bool,
+    line: u32,
+    /// Lanes that execute it.
+    pub mask: u32,
+    /// First use of a result before the wait.
+    pub used: Option<super::results::EarlyUse>,
+    /// For the tracker: what it comes after.
+    issue: Option<Issue>,
+    /// The product has been made.
+    done: bool,
+}
+
+impl Warp {
+    /// Whether a register is the result of a `wgmma` that no wait has covered.
+    pub fn awaits_wgmma(&self, s: Slot) -> bool {
+        self.wgmma.iter().any(|p| p.op.d.contains(&s))
+    }
+}
+
+impl<'r> Cluster<'r> {
+    pub(super) fn matrix_op(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) -> Flow {
+        if let Some(f) = self.converge(w, x.m, u32::MAX) {
+            return f;
+        }
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(x.c, w.index);
+            t.lanes_met(agent);
+        }
+        match op {
+            Op::WarpMma(mma) => {
+                let [a, b, c] = [&mma.a, &mma.b, &mma.c]
+                    .map(|list| list.iter().map(|&s| self.read(x, w, s)).collect::<Vec<Lanes>>());
+                let d = fragment::mma(mma.shape, mma.kind, self.run.options.mma_arithmetic, &a, &b, &c);
+                for (slot, v) in mma.d.iter().zip(&d) {
+                    w.set(*slot, x.m, v);
+                }
+                let macs = mma.shape.m * mma.shape.n * mma.shape.k;
+                *self.stats.mma_macs.entry("mma.sync").or_default() += macs as u64;
+            }
+            Op::MovMatrix { d, a } => {
+                let v = self.read(x, w, *a);
+                let element = |r: usize, c: usize| v[4 * r + c / 2] >> (16 * (c % 2)) & 0xffff;
+                let out = std::array::from_fn(|t| {
+                    let (r, c) = (t / 4, 2 * (t % 4));
+                    element(c, r) | element(c + 1, r) << 16
+                });
+                w.set(*d, x.m, &out);
+            }
+            Op::ByteMatrix { load, space, at, registers } => {
+                let a = self.addresses(x, w, *at, *space);
+                return self.byte_matrix(x, w, *load, *space, &a, registers);
+            }
+            Op::WgmmaFence => w.unfenced.fill(false),
+            Op::Wgmma(op) => return self.wgmma_issue(x, w, op),
+            Op::WgmmaCommit => w.wgmma_groups += 1,
+            Op::WgmmaWait { groups } => {
+                let (end, mask) = (w.wgmma_groups, x.m);
+                let covered = w.wgmma.iter().take_while(|p| p.group + groups < end).count();
+                self.wgmma_run(x.c, w, covered);
+                if let Some(t) = &mut self.tracker {
+                    let agent = t.agent(x.c, w.index);
+                    t.group_wait(agent, Unit::Wgmma, end, *groups);
+                }
+                let finished: Vec<PendingWgmma> = w.wgmma.drain(..covered).collect();
+                for p in finished {
+                    for &d in &p.op.d {
+                        if !w.awaits_wgmma(d) {
+                            w.init[d as usize] |= mask;
+                        }
+                    }
+                }
+                self.progress += 1;
+            }
+            _ => {}
+        }
+        if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    /// Rows of 16 bytes, transposed (ISA figures 105 and 108, by the layouts of CUTLASS's
+    /// `SM100_U8x8_LDSM_T` and `SM100_U8x4_STSM_T`): byte `b` of a lane's register is in column
+    /// `lane / 4 + 8 * (b / 2)`, of the row that lane `row` names.
+    fn byte_matrix(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        load: bool,
+        space: Space,
+        a: &Lanes,
+        registers: &[Slot],
+    ) -> Flow {
+        // A 16 x 16 matrix of a load fills two registers and takes 16 rows; a 16 x 8 matrix of a store
+        // comes from one and makes 8.
+        let count = 8 * registers.len();
+        let row = |lane: usize, r: usize, b: usize| match load {
+            true => 16 * (r / 2) + 4 * (lane % 4) + 2 * (r % 2) + b % 2,
+            false => 8 * r + 2 * (lane % 4) + b % 2,
+        };
+        let column = |lane: usize, b: usize| lane / 4 + 8 * (b / 2);
+        let mut rows = vec![[0u8; 16]; count];
+        let mut values = vec![[0u64; 32]; registers.len()];
+        if !load {
+            for (r, &s) in registers.iter().enumerate() {
+                let v = self.read(x, w, s);
+                for (lane, word) in v.iter().enumerate() {
+                    for (b, byte) in word.to_le_bytes()[..4].iter().enumerate() {
+                        rows[row(lane, r, b)][column(lane, b)] = *byte;
+                    }
+                }
+            }
+        }
+        for (lane, bytes) in rows.iter_mut().enumerate() {
+            let at = Origin::of(x.c, w, Some(lane as u32), x.line);
+            let address = a[lane];
+            let target = match address.is_multiple_of(16) {
+                true => self.resolve(x.c, space, address),
+                false => Err(Fault::Misaligned { address, bytes: 16 }),
+            };
+            if let Ok(t) = &target {
+                let touch = if load { Touch::Read(16) } else { Touch::Write(bytes) };
+                self.touch(x, w, Some(lane as u32), *t, touch);
+            }
+            let done = target.and_then(|t| match load {
+                true => self.load_bytes(w, lane as u32, t, bytes),
+                false => self
+                    .store_bytes(w, lane as u32, t, bytes)
+                    .map(|()| (true, FindingKind::UninitialisedShared)),
+            });
+            match done {
+                Ok((true, _)) => {}
+                Ok((false, kind)) => {
+                    let text = format!("nothing has written all of the 16 bytes at address {address:#x}");
+                    self.report(kind, at, text);
+                }
+                Err(f) => {
+                    self.fault(at, if load { "ldmatrix" } else { "stmatrix" }, f);
+                    return Flow::Stop;
+                }
+            }
+        }
+        if load {
+            for (r, v) in values.iter_mut().enumerate() {
+                for (lane, word) in v.iter_mut().enumerate() {
+                    for b in 0..4 {
+                        *word |= u64::from(rows[row(lane, r, b)][column(lane, b)]) << (8 * b);
+                    }
+                }
+            }
+            for (&d, v) in registers.iter().zip(&values) {
+                w.set(d, x.m, v);
+            }
+        }
+        Flow::Next
+    }
+
+    fn wgmma_issue(&mut self, x: Ctx, w: &mut Warp, op: &Arc<Wgmma>) -> Flow {
+        let scale_d = self.read_pred(x, w, op.scale_d);
+        let bits = std::array::from_fn(|i| u64::from(scale_d >> i & 1));
+        let Some(scale_d) = self.uniform(x, w, &bits, "scale-d of wgmma") else {
+            return Flow::Stop;
+        };
+        let descriptor = |cluster: &mut Self, slot, what| {
+            let v = cluster.read(x, w, slot);
+            cluster.uniform(x, w, &v, what)
+        };
+        let a = match &op.a {
+            WgmmaA::Smem(slot) => descriptor(self, *slot, "the descriptor of A"),
+            WgmmaA::Registers(_) => Some(0),
+        };
+        let b = descriptor(self, op.b, "the descriptor of B");
+        let (Some(a), Some(b)) = (a, b) else {
+            return Flow::Stop;
+        };
+        if let WgmmaA::Registers(slots) = &op.a {
+            slots.iter().for_each(|&s| self.check(x, w, s));
+        }
+        for &d in &op.d {
+            if scale_d == 1 && !w.awaits_wgmma(d) {
+                self.check(x, w, d);
+            }
+        }
+        let inputs = match &op.a {
+            WgmmaA::Registers(slots) => &slots[..],
+            WgmmaA::Smem(_) => &[],
+        };
+        let sums = if scale_d == 1 { &op.d[..] } else { &[] };
+        let late = |s: &&Slot| w.unfenced.get(**s as usize) == Some(&true);
+        if let Some(&s) = inputs.iter().chain(sums).find(late) {
+            let text = format!(
+                "{} was written after the last wgmma.fence of this warp: one must come between the write and wgmma",
+                self.run.program.register_name(s)
+            );
+            self.report(FindingKind::MissingWgmmaFence, Origin::of(x.c, w, None, x.line), text);
+        }
+        for &d in &op.d {
+            w.forget(d, x.m);
+        }
+        let group = w.wgmma_groups;
+        let issue = self.tracker.as_mut().map(|t| {
+            let agent = t.agent(x.c, w.index);
+            t.issue(agent, WHOLE, group + 1)
+        });
+        w.wgmma.push(PendingWgmma {
+            op: op.clone(),
+            group,
+            a,
+            b,
+            scale_d: scale_d == 1,
+            line: x.line,
+            mask: x.m,
+            used: None,
+            issue,
+            done: false,
+        });
+        if self.at_issue() {
+            self.wgmma_run(x.c, w, w.wgmma.len());
+        }
+        if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    /// Makes the first `count` products of a warp, those that have not been made.
+    pub(super) fn wgmma_run(&mut self, c: usize, w: &mut Warp, count: usize) {
+        for i in 0..count.min(w.wgmma.len()) {
+            let p = &mut w.wgmma[i];
+            if std::mem::replace(&mut p.done, true) {
+                continue;
+            }
+            let (op, line, a, b, scale_d) = (p.op.clone(), p.line, p.a, p.b, p.scale_d);
+            let issue = p.issue.take();
+            let at = Origin::of(c, w, None, line);
+            let program = self.run.program;
+            let lanes = |slot: Slot| *w.lanes(program, slot);
+            let instruction = Instruction {
+                kind: op.kind,
+                n: op.n,
+                a: match &op.a {
+                    WgmmaA::Smem(_) => OperandA::Smem(a),
+                    WgmmaA::Registers(slots) => {
+                        OperandA::Registers(slots.iter().map(|&s| lanes(s)).collect())
+                    }
+                },
+                b,
+                a_major: op.a_major,
+                b_major: op.b_major,
+                negate: op.negate,
+                warp: w.index % 4,
+            };
+            let zero = [0; 32];
+            let mut d: Vec<Lanes> = op.d.iter().map(|&s| if scale_d { lanes(s) } else { zero }).collect();
+            let mut unwritten = None;
+            let mut reads = Vec::new();
+            let result = {
+                let read = super::tensor::reader(&self.ctas[c].smem, &mut unwritten);
+                let mut read = super::tensor::noting(read, &mut reads, self.tracker.is_some());
+                wgmma::execute(&instruction, self.run.options.mma_arithmetic, &mut d, &mut read)
+            };
+            if let Some(t) = &mut self.tracker {
+                t.performing = issue;
+            }
+            let access = self.unit_access(at, Unit::Wgmma, false);
+            for (offset, n) in reads {
+                self.track_shared((c, offset), n as usize, &access);
+            }
+            if let Some(offset) = unwritten {
+                let text = format!("wgmma reads shared offset {offset:#x}, which nothing has written");
+                self.report(FindingKind::UninitialisedShared, at, text);
+            }
+            match result {
+                Ok(()) => {}
+                Err(WgmmaError::Memory { operand, error }) => {
+                    self.fault(at, &format!("operand {operand} of wgmma"), error);
+                    return;
+                }
+                Err(e @ WgmmaError::Descriptor { .. }) => {
+                    let text = WgmmaError::<Fault>::to_string(&e);
+                    self.report(FindingKind::IllegalDescriptor, at, text);
+                    return;
+                }
+            }
+            for (&slot, v) in op.d.iter().zip(&d) {
+                w.regs[slot as usize] = *v;
+            }
+            let k = 256 / op.kind.bits() as usize;
+            let name = match op.kind {
+                Kind::Integer { .. } | Kind::Bits { .. } => "wgmma integer",
+                _ => "wgmma",
+            };
+            *self.stats.mma_macs.entry(name).or_default() += (16 * op.n * k) as u64;
+        }
+    }
+}
