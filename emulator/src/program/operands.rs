@@ -1,0 +1,243 @@
+//! What operations say of memory, barriers, lanes and matrices.
+
+use crate::engine::descriptor::Major;
+use crate::engine::fragment::{Kind, Shape};
+use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
+
+use super::{Pred, Slot};
+
+/// State spaces of memory instructions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Space {
+    Generic,
+    Global,
+    SharedCta,
+    SharedCluster,
+    Local,
+    Param,
+    Const,
+}
+
+/// `[base + offset]`; `base` may be `SINK` for an absolute address.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Addr {
+    pub base: Slot,
+    pub offset: i64,
+}
+
+/// Special registers and symbols whose value is fixed when a warp starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Special {
+    Tid(u8),
+    Ntid(u8),
+    Ctaid(u8),
+    Nctaid(u8),
+    Clusterid(u8),
+    Nclusterid(u8),
+    ClusterCtaid(u8),
+    ClusterNctaid(u8),
+    ClusterCtarank,
+    ClusterNctarank,
+    IsExplicitCluster,
+    Laneid,
+    Warpid,
+    Nwarpid,
+    Smid,
+    Nsmid,
+    Gridid,
+    LanemaskEq,
+    LanemaskLe,
+    LanemaskLt,
+    LanemaskGe,
+    LanemaskGt,
+    DynamicSmemSize,
+    TotalSmemSize,
+    AggrSmemSize,
+    /// Address of a shared variable: the CTA's rank in the upper byte, this offset below.
+    Shared(u32),
+    /// The same within dynamic shared memory.
+    Dynamic(u32),
+    Zero,
+}
+
+/// Special registers that change while a warp runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    Low,
+    High,
+    Wide,
+    Globaltimer,
+    GlobaltimerLo,
+    GlobaltimerHi,
+}
+
+/// Read-modify-write operations of `atom`, `red` and the bulk reductions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rmw {
+    And,
+    Or,
+    Xor,
+    Exch,
+    Cas,
+    Add,
+    Inc,
+    Dec,
+    Min,
+    Max,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Vote {
+    All,
+    Any,
+    Uni,
+    Ballot,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shuffle {
+    Up,
+    Down,
+    Bfly,
+    Idx,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BarKind {
+    Sync,
+    Arrive,
+    Popc,
+    And,
+    Or,
+}
+
+/// Operand A of a matrix product.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum MatrixA {
+    /// Shared-memory descriptor.
+    Smem(Slot),
+    /// Tensor-memory address.
+    Tmem(Addr),
+}
+
+/// `tcgen05.mma` operands.
+#[derive(Clone, Debug)]
+pub(crate) struct Mma {
+    pub kind: MmaKind,
+    pub group: CtaGroup,
+    pub d: Addr,
+    pub a: MatrixA,
+    pub b: Slot,
+    pub idesc: Slot,
+    /// `(sfa, sfb)` and the number of scales per row of one instruction.
+    pub scales: Option<(Addr, Addr, ScaleVec)>,
+    pub lane_mask: Box<[Slot]>,
+    pub enable_d: Pred,
+    /// `scale-input-d` exponent.
+    pub scale_d: Slot,
+}
+
+/// `mma.sync` operands.
+#[derive(Clone, Debug)]
+pub(crate) struct WarpMma {
+    pub shape: Shape,
+    pub kind: Kind,
+    pub d: Box<[Slot]>,
+    pub a: Box<[Slot]>,
+    pub b: Box<[Slot]>,
+    pub c: Box<[Slot]>,
+}
+
+/// Operand A of `wgmma.mma_async`.
+#[derive(Clone, Debug)]
+pub(crate) enum WgmmaA {
+    /// Shared-memory descriptor.
+    Smem(Slot),
+    Registers(Box<[Slot]>),
+}
+
+/// `wgmma.mma_async` operands.
+#[derive(Clone, Debug)]
+pub(crate) struct Wgmma {
+    pub kind: Kind,
+    pub n: usize,
+    pub d: Box<[Slot]>,
+    pub a: WgmmaA,
+    pub b: Slot,
+    pub scale_d: Pred,
+    pub negate: bool,
+    pub a_major: Major,
+    pub b_major: Major,
+}
+
+/// Bulk tensor copy.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorCopy {
+    pub smem: Addr,
+    pub map: Addr,
+    pub coords: Box<[Slot]>,
+    pub mbar: Addr,
+    /// Multicast mask, or `SINK`.
+    pub mask: Slot,
+    pub pair: bool,
+    /// `.tile::gather4` or `.tile::scatter4`: a column and four rows.
+    pub gather: bool,
+}
+
+/// A field of a tensor map that `tensormap.replace` sets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MapField {
+    GlobalAddress,
+    Rank,
+    BoxDim,
+    GlobalDim,
+    GlobalStride,
+    ElementStride,
+    Elemtype,
+    Interleave,
+    Swizzle,
+    SwizzleAtomicity,
+    Fill,
+}
+
+/// Memory order that an instruction names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// None is named: weak for loads and stores, the instruction's own default elsewhere.
+    #[default]
+    Default,
+    Relaxed,
+    Acquire,
+    Release,
+    Both,
+}
+
+impl Order {
+    /// The order among the modifiers of an opcode.
+    pub fn of(opcode: &str) -> Order {
+        for part in opcode.split('.').skip(1) {
+            match part {
+                "relaxed" | "volatile" => return Order::Relaxed,
+                "acquire" => return Order::Acquire,
+                "release" => return Order::Release,
+                "acq_rel" | "sc" => return Order::Both,
+                _ => {}
+            }
+        }
+        Order::Default
+    }
+}
+
+/// What a fence orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fence {
+    /// `fence`, `membar`: accesses of the thread.
+    Thread,
+    /// `fence.proxy.async`: the generic proxy and the async proxy.
+    Proxy,
+    MbarInit,
+    TensorBefore,
+    TensorAfter,
+    /// Others, which order nothing that is modelled.
+    None,
+}
