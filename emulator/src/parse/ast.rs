@@ -59,9 +59,9 @@ pub(crate) enum Operand<'t> {
     Int(u64),
     /// Decimal floating-point constant.
     Float(f64),
-    /// `0fXXXXXXXX`.
+    /// `0f` and eight hexadecimal digits.
     F32(u32),
-    /// `0dXXXXXXXXXXXXXXXX`.
+    /// `0d` and sixteen hexadecimal digits.
     F64(u64),
     /// `!p`.
     Not(Box<Operand<'t>>),
