@@ -15,7 +15,7 @@
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin::codegen::config::KNOBS;
-use silumin::codegen::kernel::{Kernel, Parameter};
+use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
@@ -152,12 +152,8 @@ fn parse_shape(text: &str) -> Result<[u32; 3], String> {
 
 /// Values for the kernel's scalars: those given, else 1.
 fn scalars(matches: &ArgMatches, kernel: &Kernel) -> Result<Vec<(String, f32)>, String> {
-    let names: Vec<&String> = kernel
-        .parameters
-        .iter()
-        .filter_map(|parameter| if let Parameter::Scalar(name) = parameter { Some(name) } else { None })
-        .collect();
-    let mut values: Vec<(String, f32)> = names.iter().map(|name| ((*name).clone(), 1.0)).collect();
+    let names = kernel.scalars();
+    let mut values: Vec<(String, f32)> = names.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
     for text in matches.get_many::<String>("scalar").into_iter().flatten() {
         let (name, value) = text
             .split_once('=')
@@ -199,15 +195,17 @@ fn assemble(kernel: &Kernel) {
             for warning in &assembled.warnings {
                 println!("ptxas     {warning}");
             }
-            if let Some(entry) = assembled.entry(&kernel.name) {
+            for launch in &kernel.launches {
+                let Some(entry) = assembled.entry(&launch.entry) else { continue };
                 println!(
-                    "ptxas     {} registers a thread, {} bytes of spill stores, {} of spill loads, {} of stack; {} + {} bytes of SMEM",
+                    "ptxas     {}: {} registers a thread, {} bytes of spill stores, {} of spill loads, {} of stack; {} + {} bytes of SMEM",
+                    launch.entry,
                     entry.registers,
                     entry.spill_stores,
                     entry.spill_loads,
                     entry.stack_frame,
                     entry.static_smem,
-                    kernel.dynamic_smem
+                    launch.dynamic_smem
                 );
             }
         }

@@ -172,8 +172,10 @@ fn fault(point: &Point, ptxas: &Ptxas) -> Option<String> {
     match ptxas.assemble(&kernel.ptx, kernel.arch) {
         Err(error) => return Some(format!("{point}\n  {error}")),
         Ok(assembled) => {
-            let entry = assembled.entry(&kernel.name);
-            let clean = entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0);
+            let clean = kernel.launches.iter().all(|launch| {
+                let entry = assembled.entry(&launch.entry);
+                entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
+            });
             if !clean || !assembled.warnings.is_empty() {
                 return Some(format!("{point}\n  spills or warnings:\n{}", assembled.log));
             }

@@ -1,5 +1,6 @@
 //! Why a problem and a configuration make no kernel.
 
+use crate::config::{Schedule, Strategy};
 use std::fmt;
 
 /// One reason why a configuration is illegal. The message names the knob, the limit and the sum;
@@ -31,16 +32,75 @@ pub enum ConfigError {
         /// Bytes of a row, rounded down.
         row_bytes: u32,
     },
-    /// More tiles along N than a grid has rows.
-    #[error("tile: N = {n} in tiles of {tile_n} makes {tiles} tiles, and a grid has at most 65535 rows")]
-    Grid {
-        /// The problem's N.
-        n: u32,
-        /// The tile's N.
-        tile_n: u32,
-        /// Tiles along N.
-        tiles: u32,
+    /// More CTAs, or more units of work, than kernels count.
+    #[error("{knob}: {what} are {count}, and kernels count to {limit}")]
+    Count {
+        /// The knob to turn.
+        knob: &'static str,
+        /// What is counted.
+        what: &'static str,
+        /// How many there are.
+        count: u64,
+        /// How many there may be.
+        limit: u64,
     },
+    /// A knob's value that belongs to the interleaved K loop.
+    #[error("{knob}: {value} with strategy = {strategy}: {reason}, and this strategy computes one product at a time")]
+    NotInterleaved {
+        /// The knob.
+        knob: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// The strategy.
+        strategy: Strategy,
+        /// Why the two do not go together.
+        reason: &'static str,
+    },
+    /// A knob's value that needs all of a tile's K in one place.
+    #[error("{knob}: {value} with schedule = {schedule}: {reason}, and this schedule shares a tile's K out")]
+    WholeTiles {
+        /// The knob.
+        knob: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// The schedule.
+        schedule: Schedule,
+        /// Why the two do not go together.
+        reason: &'static str,
+    },
+    /// More parts than K has tiles.
+    #[error("schedule: split_k({parts}) with {k_tiles} K tiles; the parts are 1..={k_tiles}")]
+    SplitK {
+        /// As given.
+        parts: u32,
+        /// K tiles of the problem.
+        k_tiles: u32,
+    },
+    /// No buffers, or more than two.
+    #[error("accumulator_buffers: {given} is neither 1 nor 2")]
+    AccumulatorBuffers {
+        /// As given.
+        given: u32,
+    },
+    /// Two buffers where a CTA has one tile.
+    #[error("accumulator_buffers: 2 with schedule = {schedule}: a CTA computes one tile, and has nothing to overlap")]
+    NothingToOverlap {
+        /// The schedule.
+        schedule: Schedule,
+    },
+    /// More SMs than the chip has, or none.
+    #[error("sms: {given} is outside {least}..={limit}")]
+    Sms {
+        /// As given.
+        given: u32,
+        /// SMs of one cluster.
+        least: u32,
+        /// SMs of the chip.
+        limit: u32,
+    },
+    /// Groups of no tiles.
+    #[error("raster: swizzled(0) has groups of no tiles")]
+    RasterGroup,
     /// The tile's M is not the one the block-scaled MMA has on so many CTAs.
     #[error("tile: M = {given}, but a block-scaled MMA of {ctas} CTA(s) has {wanted} rows")]
     TileM {
@@ -98,8 +158,10 @@ pub enum ConfigError {
         sum: Sum,
     },
     /// Tensor memory does not hold the plan.
-    #[error("tile: tensor memory has {limit} columns, this needs {sum}")]
+    #[error("{knob}: tensor memory has {limit} columns, this needs {sum}")]
     Tmem {
+        /// The knob to turn.
+        knob: &'static str,
         /// Columns that the chip has.
         limit: u32,
         /// What is needed.
@@ -190,11 +252,16 @@ impl ConfigError {
         use ConfigError::*;
         match self {
             Size { .. } | KMultiple { .. } => "shape",
-            Grid { .. } | TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } | Tmem { .. } => {
+            TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => {
                 "tile"
             }
             Stages { .. } => "stages",
-            Smem { knob, .. } => knob,
+            Count { knob, .. } | NotInterleaved { knob, .. } | WholeTiles { knob, .. } => knob,
+            SplitK { .. } => "schedule",
+            AccumulatorBuffers { .. } | NothingToOverlap { .. } => "accumulator_buffers",
+            Sms { .. } => "sms",
+            RasterGroup => "raster",
+            Smem { knob, .. } | Tmem { knob, .. } => knob,
             TmemColumns { .. } | TmemColumnsTooFew { .. } => "tmem_columns",
             SplitTailLength { .. } | SplitTailStages { .. } | SplitTailSideBySide => "k_order",
             Ahead { .. } => "sf_preload",
@@ -212,7 +279,14 @@ impl ConfigError {
             KMultiple { k, multiple, .. } => {
                 format!("pad K with zeros to {}", u64::from(*k).next_multiple_of(u64::from(*multiple)))
             }
-            Grid { .. } => "use a wider tile, or split N over several launches".into(),
+            Count { .. } => "use a larger tile, or several launches".into(),
+            NotInterleaved { .. } => "use strategy = interleaved, or leave the knob out".into(),
+            WholeTiles { .. } => "use schedule = persistent, or another value".into(),
+            SplitK { k_tiles, .. } => format!("use split_k({}), or one_tile", 2.min(*k_tiles)),
+            AccumulatorBuffers { .. } => "write auto: two where they fit and help".into(),
+            NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
+            Sms { .. } => "write auto: all of the chip".into(),
+            RasterGroup => "use swizzled(8), or along_m".into(),
             TileM { given: 256, wanted: 128, .. } => "write cta_group = 2 beside it, or tile M = 128".into(),
             TileM { wanted, .. } => format!("write {wanted}; rows beyond M cost no memory traffic"),
             TileN { .. } => "use 64, 128 or 192".into(),
@@ -227,6 +301,7 @@ impl ConfigError {
             }
             Smem { knob: "stages", .. } => "write stages = auto, or fewer".into(),
             Smem { .. } => "use a smaller tile N or K".into(),
+            Tmem { knob: "accumulator_buffers", .. } => "write auto, or use a smaller tile N".into(),
             Tmem { .. } => {
                 "use a smaller tile N, or a smaller tile K (scale factors take columns for every K block)"
                     .into()

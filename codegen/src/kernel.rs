@@ -1,16 +1,19 @@
 //! A finished kernel: its PTX and everything a host needs to launch it.
 
 use crate::arch::Arch;
-use crate::plan::{Operand, Plan, TensorMapRecipe};
+use crate::plan::{Operand, TensorMapRecipe};
 use crate::problem::Problem;
 use std::fmt;
 
 /// PTX text with its launch facts. Any host that follows them can run it: silumin's runtime, a
 /// CUDA program of your own, or the emulator.
+///
+/// One module, one launch for most strategies; those with a kernel a product have two or three,
+/// which run in order on one stream.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Kernel {
-    /// The entry's name.
+    /// The name: of the entry, or what the entries' names start with.
     pub name: String,
     /// The chip: the module's `.target`, to be matched exactly.
     pub arch: Arch,
@@ -18,6 +21,22 @@ pub struct Kernel {
     pub ptx: String,
     /// What it computes.
     pub problem: Problem,
+    /// What is launched, in order.
+    pub launches: Vec<Launch>,
+    /// Memory that the launches share, beside the tensors of the problem.
+    pub workspace: Vec<WorkspaceBuffer>,
+    /// The PTX ISA version the module asks for: major, minor.
+    pub ptx_version: (u32, u32),
+    /// blake3 over the PTX and the launch facts: the key of caches.
+    pub hash: [u8; 32],
+}
+
+/// One launch of an entry.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Launch {
+    /// The entry's name.
+    pub entry: String,
     /// CTAs in x, y and z.
     pub grid: [u32; 3],
     /// CTAs of a cluster in x, y and z.
@@ -27,12 +46,22 @@ pub struct Kernel {
     /// Dynamic shared memory in bytes. Above 48 KiB it needs
     /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
     pub dynamic_smem: u32,
+    /// Whether it may start before its predecessor in the stream has ended
+    /// (`CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION`); the entry waits where it must.
+    pub programmatic: bool,
     /// The entry's parameters, in order.
     pub parameters: Vec<Parameter>,
-    /// The PTX ISA version the module asks for: major, minor.
-    pub ptx_version: (u32, u32),
-    /// blake3 over the PTX and the launch facts: the key of caches.
-    pub hash: [u8; 32],
+}
+
+/// A buffer that a kernel needs for itself. One launch at a time may use it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WorkspaceBuffer {
+    /// What it holds: `r1`, `r2` (fp32 products), `partials`, `counters`.
+    pub name: &'static str,
+    /// Bytes, to be 256-byte aligned.
+    pub bytes: u64,
+    /// Whether it must be zero before the first launch. The kernel leaves it zero.
+    pub zeroed: bool,
 }
 
 /// A parameter of a kernel's entry.
@@ -42,16 +71,19 @@ pub enum Parameter {
     TensorMap(TensorMapRecipe),
     /// The address of a tensor, 16-byte aligned.
     Pointer(Operand),
+    /// The address of a buffer of the workspace.
+    Workspace(WorkspaceBuffer),
     /// An f32 of the gate, by the user's name for it.
     Scalar(String),
 }
 
 impl Parameter {
-    /// The parameter's name in the PTX.
+    /// The parameter's name in the PTX. Entries that serve both products call theirs `b` and `sfb`.
     pub fn name(&self) -> String {
         match self {
             Parameter::TensorMap(recipe) => format!("{}_map", recipe.operand),
             Parameter::Pointer(operand) => operand.name().to_owned(),
+            Parameter::Workspace(buffer) => buffer.name.to_owned(),
             Parameter::Scalar(name) => format!("scalar_{name}"),
         }
     }
@@ -61,7 +93,7 @@ impl Parameter {
         let name = self.name();
         match self {
             Parameter::TensorMap(_) => format!(".param .align 64 .b8 {name}[128]"),
-            Parameter::Pointer(_) => format!(".param .u64 {name}"),
+            Parameter::Pointer(_) | Parameter::Workspace(_) => format!(".param .u64 {name}"),
             Parameter::Scalar(_) => format!(".param .f32 {name}"),
         }
     }
@@ -79,35 +111,34 @@ impl Kernel {
         blake3::Hash::from_bytes(self.hash).to_hex().to_string()
     }
 
-    /// Puts text and launch facts together and hashes them.
-    pub(crate) fn new(plan: &Plan, name: String, ptx: String, parameters: Vec<Parameter>) -> Kernel {
-        let mut kernel = Kernel {
-            name,
-            arch: plan.arch,
-            ptx,
-            problem: plan.problem,
-            grid: [plan.m_tiles * plan.cta_group.ctas(), plan.n_tiles, 1],
-            cluster: [plan.cta_group.ctas(), 1, 1],
-            block: [plan.threads, 1, 1],
-            dynamic_smem: plan.smem.total,
-            parameters,
-            ptx_version: plan.ptx_version,
-            hash: [0; 32],
-        };
-        let facts = format!(
-            "{} {} {:?} {:?} {:?} {} {:?}\n",
-            kernel.name,
-            kernel.arch,
-            kernel.grid,
-            kernel.cluster,
-            kernel.block,
-            kernel.dynamic_smem,
-            kernel.parameters
-        );
+    /// The launch of a kernel that has one only.
+    pub fn only_launch(&self) -> Option<&Launch> {
+        match &self.launches[..] {
+            [launch] => Some(launch),
+            _ => None,
+        }
+    }
+
+    /// Names of the gate's scalars, each once.
+    pub fn scalars(&self) -> Vec<&str> {
+        let mut names = Vec::new();
+        for parameter in self.launches.iter().flat_map(|launch| &launch.parameters) {
+            if let Parameter::Scalar(name) = parameter
+                && !names.contains(&name.as_str())
+            {
+                names.push(name.as_str());
+            }
+        }
+        names
+    }
+
+    /// Works out the hash once everything else is in place.
+    pub(crate) fn hashed(mut self) -> Kernel {
+        let facts = format!("{} {} {:?} {:?}\n", self.name, self.arch, self.launches, self.workspace);
         let mut hasher = blake3::Hasher::new();
         hasher.update(facts.as_bytes());
-        hasher.update(kernel.ptx.as_bytes());
-        kernel.hash = *hasher.finalize().as_bytes();
-        kernel
+        hasher.update(self.ptx.as_bytes());
+        self.hash = *hasher.finalize().as_bytes();
+        self
     }
 }

@@ -178,7 +178,8 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(crate) fn add(&mut self, other: &Stats) {
+    /// Adds what another run did.
+    pub fn add(&mut self, other: &Stats) {
         self.instructions += other.instructions;
         for (k, v) in &other.mma_macs {
             *self.mma_macs.entry(k).or_default() += v;
@@ -187,6 +188,7 @@ impl Stats {
         self.global_written += other.global_written;
         self.tma_read += other.tma_read;
         self.tma_written += other.tma_written;
+        self.time += other.time;
     }
 }
 

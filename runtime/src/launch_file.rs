@@ -27,7 +27,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use silumin_codegen::kernel::{Kernel, Parameter};
+use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
 use thiserror::Error;
 
@@ -82,23 +82,32 @@ pub enum Contents {
     Fill(u8),
 }
 
-/// The launch of one kernel, to be written as a file.
+/// One launch of a kernel, to be written as a file.
 #[derive(Clone, Debug)]
 pub struct LaunchFile<'a> {
     kernel: &'a Kernel,
+    launch: &'a Launch,
     ptx: String,
     contents: Vec<(Operand, Contents)>,
+    written_before: Vec<(&'static str, String)>,
     scalars: &'a [(&'a str, f32)],
 }
 
 impl<'a> LaunchFile<'a> {
-    /// The launch of `kernel`, whose text is in the file called `ptx` and whose scalars are
+    /// A launch of `kernel`, whose text is in the file called `ptx` and whose scalars are
     /// `scalars`. Operands hold 1.0, scale factors 0.125, so that both products are K / 64
-    /// everywhere; C is poisoned.
+    /// everywhere; C is poisoned; the workspace is zero where it has to be, else uninitialised.
     #[must_use]
-    pub fn new(kernel: &'a Kernel, ptx: &str, scalars: &'a [(&'a str, f32)]) -> Self {
+    pub fn new(kernel: &'a Kernel, launch: &'a Launch, ptx: &str, scalars: &'a [(&'a str, f32)]) -> Self {
         let contents = Operand::ALL.map(|operand| (operand, Contents::Fill(fill(operand)))).to_vec();
-        Self { kernel, ptx: ptx.to_owned(), contents, scalars }
+        Self { kernel, launch, ptx: ptx.to_owned(), contents, written_before: Vec::new(), scalars }
+    }
+
+    /// The same with a buffer of the workspace that an earlier launch has left in a file.
+    #[must_use]
+    pub fn after(mut self, buffer: &WorkspaceBuffer, file: &str) -> Self {
+        self.written_before.push((buffer.name, file.to_owned()));
+        self
     }
 
     /// The same with other contents of one buffer.
@@ -116,15 +125,18 @@ impl<'a> LaunchFile<'a> {
     ///
     /// [`LaunchFileError::MissingScalar`].
     pub fn to_toml(&self) -> Result<String, LaunchFileError> {
-        let kernel = self.kernel;
+        let Self { kernel, launch, .. } = self;
         let mut text = format!("# {} on {}\n", kernel.problem, kernel.arch);
         push(&mut text, "ptx", &string(&self.ptx));
-        push(&mut text, "kernel", &string(&kernel.name));
-        push(&mut text, "grid", &list(&kernel.grid));
-        push(&mut text, "block", &list(&kernel.block));
-        push(&mut text, "cluster", &list(&kernel.cluster));
-        push(&mut text, "dynamic_smem", &kernel.dynamic_smem.to_string());
+        push(&mut text, "kernel", &string(&launch.entry));
+        push(&mut text, "grid", &list(&launch.grid));
+        push(&mut text, "block", &list(&launch.block));
+        push(&mut text, "cluster", &list(&launch.cluster));
+        push(&mut text, "dynamic_smem", &launch.dynamic_smem.to_string());
         for (operand, contents) in &self.contents {
+            if !takes(launch, *operand) {
+                continue;
+            }
             text.push_str(&format!("\n[buffers.{operand}]\n"));
             match contents {
                 Contents::File(name) => push(&mut text, "file", &string(name)),
@@ -134,11 +146,24 @@ impl<'a> LaunchFile<'a> {
                 }
             }
         }
-        for parameter in &kernel.parameters {
+        for parameter in &launch.parameters {
+            if let Parameter::Workspace(buffer) = parameter {
+                text.push_str(&format!("\n[buffers.{}]\n", buffer.name));
+                match self.written_before.iter().find(|(name, _)| *name == buffer.name) {
+                    Some((_, file)) => push(&mut text, "file", &string(file)),
+                    None => push(&mut text, "bytes", &buffer.bytes.to_string()),
+                }
+                if buffer.zeroed {
+                    push(&mut text, "fill", "0");
+                }
+            }
+        }
+        for parameter in &launch.parameters {
             text.push_str("\n[[params]]\n");
             match parameter {
                 Parameter::TensorMap(recipe) => push(&mut text, "tensor_map", &tensor_map(recipe)),
                 Parameter::Pointer(operand) => push(&mut text, "pointer", &string(operand.name())),
+                Parameter::Workspace(buffer) => push(&mut text, "pointer", &string(buffer.name)),
                 Parameter::Scalar(name) => push(&mut text, "f32", &self.scalar(name)?),
             }
         }
@@ -154,6 +179,15 @@ impl<'a> LaunchFile<'a> {
         // Widened, which is exact: readers go through f64. TOML spells NaN in lower case.
         Ok(if value.is_nan() { "nan".to_owned() } else { format!("{:?}", f64::from(*value)) })
     }
+}
+
+/// Whether a launch is handed a tensor.
+fn takes(launch: &Launch, operand: Operand) -> bool {
+    launch.parameters.iter().any(|parameter| match parameter {
+        Parameter::TensorMap(recipe) => recipe.operand == operand,
+        Parameter::Pointer(pointer) => *pointer == operand,
+        Parameter::Workspace(_) | Parameter::Scalar(_) => false,
+    })
 }
 
 /// 1.0 twice, 0.125, and a byte that no result has twice.
@@ -214,6 +248,10 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
 /// Writes `NAME.ptx` and `NAME.toml` to `folder`, NAME being the kernel's, and with `inputs` also the
 /// bytes of every tensor, as `NAME.a.bin` and so on. Returns the path of the launch file.
 ///
+/// A kernel of several launches has `NAME.1.toml` and so on, to be run in order: what one leaves in the
+/// workspace, the next expects in `NAME.1.out`, where `emulate NAME.1.toml --out NAME.1.out` puts it.
+/// The path returned is then that of the first.
+///
 /// # Errors
 ///
 /// [`LaunchFileError`]; files already written stay.
@@ -234,9 +272,28 @@ pub fn write(
         .map_err(|source| LaunchFileError::Io { path: folder.to_owned(), source })?;
     let name = &kernel.name;
     let ptx = format!("{name}.ptx");
-    let mut file = LaunchFile::new(kernel, &ptx, scalars);
+    let mut files: Vec<LaunchFile<'_>> = kernel
+        .launches
+        .iter()
+        .map(|launch| LaunchFile::new(kernel, launch, &ptx, scalars))
+        .collect();
+    let mut left: Vec<(WorkspaceBuffer, String)> = Vec::new();
+    for (index, file) in files.iter_mut().enumerate() {
+        for (buffer, path) in &left {
+            *file = file.clone().after(buffer, path);
+        }
+        for parameter in &file.launch.parameters {
+            if let Parameter::Workspace(buffer) = parameter
+                && !buffer.zeroed
+                && buffer.name != "partials"
+                && !left.iter().any(|(other, _)| other == buffer)
+            {
+                left.push((*buffer, format!("{name}.{}.out/{}.bin", index + 1, buffer.name)));
+            }
+        }
+    }
     // Before any file is written: a scalar that is missing shows here.
-    file.to_toml()?;
+    files.iter().try_for_each(|file| file.to_toml().map(drop))?;
     save(&ptx, kernel.ptx.as_bytes())?;
     if let Some(inputs) = inputs {
         for operand in Operand::ALL {
@@ -247,10 +304,19 @@ pub fn write(
             }
             let bin = format!("{name}.{operand}.bin");
             save(&bin, &bytes)?;
-            file = file.with(operand, Contents::File(bin));
+            files = files.into_iter().map(|file| file.with(operand, Contents::File(bin.clone()))).collect();
         }
     }
-    save(&format!("{name}.toml"), file.to_toml()?.as_bytes())
+    let mut first = None;
+    for (index, file) in files.iter().enumerate() {
+        let name = match files.len() {
+            1 => format!("{name}.toml"),
+            _ => format!("{name}.{}.toml", index + 1),
+        };
+        let path = save(&name, file.to_toml()?.as_bytes())?;
+        first.get_or_insert(path);
+    }
+    Ok(first.unwrap_or_else(|| folder.join(ptx)))
 }
 
 /// What a kernel is handed of one tensor.
@@ -292,14 +358,15 @@ mod tests {
         let mut config = Config::default();
         config.set("store", "tma").unwrap();
         let kernel = kernel("silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))", config);
-        let file = LaunchFile::new(&kernel, "k.ptx", &[("alpha", 0.1)]);
+        let launch = &kernel.launches[0];
+        let file = LaunchFile::new(&kernel, launch, "k.ptx", &[("alpha", 0.1)]);
         let table: Table = file.to_toml().unwrap().parse().unwrap();
         assert_eq!(table["ptx"].as_str(), Some("k.ptx"));
         assert_eq!(table["kernel"].as_str(), Some(kernel.name.as_str()));
-        for (key, value) in [("grid", kernel.grid), ("block", kernel.block), ("cluster", kernel.cluster)] {
+        for (key, value) in [("grid", launch.grid), ("block", launch.block), ("cluster", launch.cluster)] {
             assert_eq!(integers(&table[key]), value.map(i64::from), "{key}");
         }
-        assert_eq!(table["dynamic_smem"].as_integer(), Some(i64::from(kernel.dynamic_smem)));
+        assert_eq!(table["dynamic_smem"].as_integer(), Some(i64::from(launch.dynamic_smem)));
         let buffers = table["buffers"].as_table().unwrap();
         assert_eq!(buffers.len(), 7);
         for operand in Operand::ALL {
@@ -308,9 +375,9 @@ mod tests {
             assert_eq!(buffer["fill"].as_integer(), Some(i64::from(fill(operand))));
         }
         let params = table["params"].as_array().unwrap();
-        assert_eq!(params.len(), kernel.parameters.len());
+        assert_eq!(params.len(), launch.parameters.len());
         let mut maps = 0;
-        for (param, parameter) in params.iter().zip(&kernel.parameters) {
+        for (param, parameter) in params.iter().zip(&launch.parameters) {
             let param = param.as_table().unwrap();
             assert_eq!(param.len(), 1);
             match parameter {
@@ -332,6 +399,7 @@ mod tests {
                     assert_eq!(map["oob_fill"].as_str(), Some("none"));
                 }
                 Parameter::Pointer(operand) => assert_eq!(param["pointer"].as_str(), Some(operand.name())),
+                Parameter::Workspace(buffer) => panic!("{buffer:?} in a kernel of one launch a tile"),
                 Parameter::Scalar(_) => assert_eq!(param["f32"].as_float().map(|v| v as f32), Some(0.1)),
             }
         }
@@ -342,13 +410,13 @@ mod tests {
     fn scalars_of_every_kind_are_toml() {
         let kernel = kernel("silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))", Config::default());
         for value in [1.0, -0.0, 1e-40, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
-            let text = LaunchFile::new(&kernel, "k.ptx", &[("alpha", value)]).to_toml().unwrap();
+            let text = LaunchFile::new(&kernel, &kernel.launches[0], "k.ptx", &[("alpha", value)]).to_toml().unwrap();
             let table: Table = text.parse().unwrap();
             let param = table["params"].as_array().unwrap().last().unwrap()["f32"].as_float().unwrap();
             assert!(param as f32 == value || (param.is_nan() && value.is_nan()), "{value}: {param}");
             assert_eq!(param.is_sign_negative(), value.is_sign_negative());
         }
-        let error = LaunchFile::new(&kernel, "k.ptx", &[]).to_toml().unwrap_err();
+        let error = LaunchFile::new(&kernel, &kernel.launches[0], "k.ptx", &[]).to_toml().unwrap_err();
         assert!(error.to_string().contains("`alpha`"), "{error}");
     }
 
@@ -356,7 +424,7 @@ mod tests {
     fn names_are_escaped() {
         let kernel = kernel("silu(A @ B1) * (A @ B2)", Config::default());
         let name = "a \"b\"\\\n\u{7f}é.ptx";
-        let table: Table = LaunchFile::new(&kernel, name, &[]).to_toml().unwrap().parse().unwrap();
+        let table: Table = LaunchFile::new(&kernel, &kernel.launches[0], name, &[]).to_toml().unwrap().parse().unwrap();
         assert_eq!(table["ptx"].as_str(), Some(name));
     }
 

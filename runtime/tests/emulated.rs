@@ -105,7 +105,7 @@ fn plain_f32_sums_pass_too_and_progress_reaches_the_end() {
     let kernel = gemm(SWIGLU).load(&device, Shape::new(256, 192, 256)).unwrap();
     let done = kernel.verify(Distribution::Full, 11, &[]).unwrap();
     assert!(done.check.pass, "{}", done.check);
-    let [x, y, z] = kernel.kernel().grid;
+    let [x, y, z] = kernel.kernel().launches[0].grid;
     assert_eq!(seen.load(Ordering::Relaxed), u64::from(x * y * z));
 }
 

@@ -27,6 +27,71 @@ impl<T> Setting<T> {
     }
 }
 
+/// How many kernels compute C, and what each of them multiplies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Strategy {
+    /// Three launches: GEMM 1 to fp32, GEMM 2 to fp32, then the gate, element by element.
+    TwoPass,
+    /// Two launches: GEMM 1 to fp32; GEMM 2, whose epilogue reads that and applies the gate.
+    SecondFused,
+    /// One kernel; each tile runs all of GEMM 1, then all of GEMM 2, and loads A twice.
+    Sequential,
+    /// One kernel, one K loop: each K tile of A is loaded once and feeds both products.
+    Interleaved,
+}
+
+impl Strategy {
+    /// Whether both products of a tile are accumulated in one kernel.
+    pub const fn is_fused(self) -> bool {
+        matches!(self, Strategy::Sequential | Strategy::Interleaved)
+    }
+}
+
+/// Which cluster computes which tiles of C, and which part of K.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Schedule {
+    /// A cluster a tile.
+    OneTile,
+    /// As many clusters as the chip runs at once; each takes every so-many-th tile.
+    Persistent,
+    /// A cluster a tile at launch; a running one takes over tiles whose clusters have not started
+    /// (cluster launch control).
+    Dynamic,
+    /// As many clusters as the chip runs at once; each takes an equal share of all K tiles of all tiles of C.
+    StreamK,
+    /// N clusters a tile, each with an equal share of its K tiles.
+    SplitK(u32),
+}
+
+/// The order in which tiles of C are handed out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Raster {
+    /// Down a column of tiles first: neighbours share B.
+    #[default]
+    AlongM,
+    /// Along a row of tiles first: neighbours share A.
+    AlongN,
+    /// Down G tiles, then on to the next column, so that a wave covers a block of tiles.
+    Swizzled(u32),
+}
+
+/// Whether a knob that can only be on is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Switch {
+    /// Not used.
+    #[default]
+    Off,
+    /// Used.
+    On,
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub const fn is_on(self) -> bool {
+        matches!(self, Switch::On)
+    }
+}
+
 /// The part of C that one CTA computes, and the K of one pipeline stage, in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tile {
@@ -145,6 +210,45 @@ impl<T: fmt::Display> fmt::Display for Setting<T> {
             Setting::Auto => f.write_str("auto"),
             Setting::Fixed(value) => value.fmt(f),
         }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Strategy::TwoPass => "two_pass",
+            Strategy::SecondFused => "second_fused",
+            Strategy::Sequential => "sequential",
+            Strategy::Interleaved => "interleaved",
+        })
+    }
+}
+
+impl fmt::Display for Schedule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Schedule::OneTile => f.write_str("one_tile"),
+            Schedule::Persistent => f.write_str("persistent"),
+            Schedule::Dynamic => f.write_str("dynamic"),
+            Schedule::StreamK => f.write_str("stream_k"),
+            Schedule::SplitK(parts) => write!(f, "split_k({parts})"),
+        }
+    }
+}
+
+impl fmt::Display for Raster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Raster::AlongM => f.write_str("along_m"),
+            Raster::AlongN => f.write_str("along_n"),
+            Raster::Swizzled(group) => write!(f, "swizzled({group})"),
+        }
+    }
+}
+
+impl fmt::Display for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_on() { "on" } else { "off" })
     }
 }
 

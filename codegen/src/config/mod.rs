@@ -12,7 +12,8 @@ mod knobs;
 mod text;
 
 pub use knobs::{
-    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KOrder, Raster, Schedule, Setting, SfPreload,
+    Store, Strategy, Switch, Tile,
 };
 pub use text::ParseKnobError;
 
@@ -23,6 +24,8 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
+    /// Kernels that compute C together. Auto: `interleaved`.
+    pub strategy: Setting<Strategy>,
     /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 x 128 x 256 (256 rows for a pair), or N = 64 where that still
     /// leaves no SM with two tiles.
     pub tile: Setting<Tile>,
@@ -36,16 +39,30 @@ pub struct Config {
     pub sf_preload: SfPreload,
     /// Where the two accumulators are, and with how many MMAs they are fed.
     pub accumulators: Accumulators,
+    /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile
+    /// overlaps the MMAs of the next. Auto: 2 where a CTA computes several tiles and TMEM holds them.
+    pub accumulator_buffers: Setting<u32>,
     /// Whether A stays in the tensor core's collector between the two MMAs of a K block. Auto:
     /// yes where there are two.
     pub a_reuse: Setting<AReuse>,
     /// TMEM columns to allocate: a power of two, 32..=512. Auto: the least that holds the plan.
     pub tmem_columns: Setting<u32>,
+    /// Which cluster computes which tiles. Auto: `persistent` where there are more tiles than the chip runs at
+    /// once, else `one_tile`.
+    pub schedule: Setting<Schedule>,
+    /// The order of tiles.
+    pub raster: Raster,
+    /// SMs that the kernel is made for: what `persistent` and `stream_k` fill, and what `auto` counts
+    /// waves of. Auto: all of the chip.
+    pub sms: Setting<u32>,
     /// L2 eviction hints. Auto: weights `evict_first` while all tiles that share them run in one
     /// wave, else none.
     pub cache: Setting<CacheHints>,
     /// How C leaves the SM. Auto: `direct`.
     pub store: Setting<Store>,
+    /// Programmatic dependent launch: the kernel starts while its predecessor in the stream ends, and waits
+    /// for it before it reads or writes global memory.
+    pub pdl: Switch,
 }
 
 /// A knob as help texts and error messages show it.
@@ -60,7 +77,12 @@ pub struct Knob {
 }
 
 /// Every knob of [`Config`], in its order.
-pub const KNOBS: [Knob; 10] = [
+pub const KNOBS: [Knob; 16] = [
+    Knob {
+        name: "strategy",
+        values: "auto | two_pass | second_fused | sequential | interleaved",
+        about: "kernels for the two products: GEMM, GEMM, gate; GEMM, gated GEMM; one kernel, one product after the other; one K loop for both",
+    },
     Knob { name: "tile", values: "auto | [M, N, K]", about: "rows, columns and K of a CTA's tile" },
     Knob {
         name: "cta_group",
@@ -84,6 +106,11 @@ pub const KNOBS: [Knob; 10] = [
         about: "two MMAs of N, or one MMA of 2N over adjacent B1 | B2 tiles",
     },
     Knob {
+        name: "accumulator_buffers",
+        values: "auto | 1 | 2",
+        about: "accumulators in TMEM for tiles in flight; with two, an epilogue overlaps the next tile's MMAs",
+    },
+    Knob {
         name: "a_reuse",
         values: "auto | none | collector",
         about: "keep A in the collector between the two MMAs",
@@ -94,11 +121,27 @@ pub const KNOBS: [Knob; 10] = [
         about: "TMEM columns to allocate",
     },
     Knob {
+        name: "schedule",
+        values: "auto | one_tile | persistent | dynamic | stream_k | split_k(N)",
+        about: "a cluster a tile; a cluster an SM, every so-many-th tile; tiles by cluster launch control; equal shares of K over all tiles; N shares of K a tile",
+    },
+    Knob {
+        name: "raster",
+        values: "along_m | along_n | swizzled(G)",
+        about: "order of tiles: columns first; rows first; G down, then the next column",
+    },
+    Knob { name: "sms", values: "auto | 1..", about: "SMs that the kernel is made for" },
+    Knob {
         name: "cache",
         values: "auto | none | [a: HINT, b: HINT, sf: HINT, c: HINT], HINT = evict_normal | evict_first | evict_last",
         about: "L2 eviction hints per operand",
     },
     Knob { name: "store", values: "auto | direct | tma", about: "registers to C, or through SMEM and TMA" },
+    Knob {
+        name: "pdl",
+        values: "off | on",
+        about: "programmatic dependent launch: start while the kernel before ends",
+    },
 ];
 
 impl Config {
@@ -108,16 +151,22 @@ impl Config {
     /// An unknown name, or a value the knob does not take; the message lists what it would take.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParseKnobError> {
         match name.replace('-', "_").as_str() {
-            "tile" => self.tile = text::knob(0, value)?,
-            "cta_group" => self.cta_group = text::knob(1, value)?,
-            "stages" => self.stages = text::knob(2, value)?,
-            "k_order" => self.k_order = text::knob(3, value)?,
-            "sf_preload" => self.sf_preload = text::knob(4, value)?,
-            "accumulators" => self.accumulators = text::knob(5, value)?,
-            "a_reuse" => self.a_reuse = text::knob(6, value)?,
-            "tmem_columns" => self.tmem_columns = text::knob(7, value)?,
-            "cache" => self.cache = text::knob(8, value)?,
-            "store" => self.store = text::knob(9, value)?,
+            "strategy" => self.strategy = text::knob(0, value)?,
+            "tile" => self.tile = text::knob(1, value)?,
+            "cta_group" => self.cta_group = text::knob(2, value)?,
+            "stages" => self.stages = text::knob(3, value)?,
+            "k_order" => self.k_order = text::knob(4, value)?,
+            "sf_preload" => self.sf_preload = text::knob(5, value)?,
+            "accumulators" => self.accumulators = text::knob(6, value)?,
+            "accumulator_buffers" => self.accumulator_buffers = text::knob(7, value)?,
+            "a_reuse" => self.a_reuse = text::knob(8, value)?,
+            "tmem_columns" => self.tmem_columns = text::knob(9, value)?,
+            "schedule" => self.schedule = text::knob(10, value)?,
+            "raster" => self.raster = text::knob(11, value)?,
+            "sms" => self.sms = text::knob(12, value)?,
+            "cache" => self.cache = text::knob(13, value)?,
+            "store" => self.store = text::knob(14, value)?,
+            "pdl" => self.pdl = text::knob(15, value)?,
             _ => return Err(ParseKnobError::unknown_knob(name)),
         }
         Ok(())
@@ -126,16 +175,22 @@ impl Config {
     /// The knobs with their values as text, in the order of [`KNOBS`].
     pub fn entries(&self) -> [(&'static str, String); KNOBS.len()] {
         let values = [
+            self.strategy.to_string(),
             self.tile.to_string(),
             self.cta_group.to_string(),
             self.stages.to_string(),
             self.k_order.to_string(),
             self.sf_preload.to_string(),
             self.accumulators.to_string(),
+            self.accumulator_buffers.to_string(),
             self.a_reuse.to_string(),
             self.tmem_columns.to_string(),
+            self.schedule.to_string(),
+            self.raster.to_string(),
+            self.sms.to_string(),
             self.cache.to_string(),
             self.store.to_string(),
+            self.pdl.to_string(),
         ];
         let mut value = values.into_iter();
         KNOBS.map(|knob| (knob.name, value.next().unwrap_or_default()))
@@ -160,16 +215,22 @@ mod tests {
     #[test]
     fn every_knob_is_set_by_its_name_and_reads_what_it_prints() {
         let written = [
+            ("strategy", "sequential"),
             ("tile", "[128, 64, 512]"),
             ("cta_group", "2"),
             ("stages", "3"),
             ("k-order", "split_tail(2)"),
             ("sf_preload", "ahead(4)"),
             ("accumulators", "side_by_side"),
+            ("accumulator_buffers", "2"),
             ("a_reuse", "collector"),
             ("tmem-columns", "256"),
+            ("schedule", "split_k(4)"),
+            ("raster", "swizzled(8)"),
+            ("sms", "132"),
             ("cache", "[a: evict_last, b: evict_first]"),
             ("store", "tma"),
+            ("pdl", "on"),
         ];
         let mut config = Config::default();
         for (name, value) in written {

@@ -1,7 +1,8 @@
 //! Reading knob values. One reader a type, used by the DSL, the command line and TOML alike.
 
 use super::{
-    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Raster, Schedule, Setting,
+    SfPreload, Store, Strategy, Switch, Tile,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -104,6 +105,58 @@ fn argument(text: &str, name: &str) -> Result<u32, NotAValue> {
     let inner = text.strip_prefix(name).map(str::trim_start).and_then(|rest| rest.strip_prefix('('));
     let inner = inner.and_then(|rest| rest.strip_suffix(')')).ok_or(NotAValue)?;
     inner.trim().parse().map_err(|_| NotAValue)
+}
+
+impl FromStr for Strategy {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "two_pass" => Ok(Strategy::TwoPass),
+            "second_fused" => Ok(Strategy::SecondFused),
+            "sequential" => Ok(Strategy::Sequential),
+            "interleaved" => Ok(Strategy::Interleaved),
+            _ => Err(NotAValue),
+        }
+    }
+}
+
+impl FromStr for Schedule {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "one_tile" => Ok(Schedule::OneTile),
+            "persistent" => Ok(Schedule::Persistent),
+            "dynamic" => Ok(Schedule::Dynamic),
+            "stream_k" => Ok(Schedule::StreamK),
+            other => argument(other, "split_k").map(Schedule::SplitK),
+        }
+    }
+}
+
+impl FromStr for Raster {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "along_m" => Ok(Raster::AlongM),
+            "along_n" => Ok(Raster::AlongN),
+            other => argument(other, "swizzled").map(Raster::Swizzled),
+        }
+    }
+}
+
+impl FromStr for Switch {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "on" => Ok(Switch::On),
+            "off" => Ok(Switch::Off),
+            _ => Err(NotAValue),
+        }
+    }
 }
 
 impl FromStr for Tile {
@@ -275,4 +328,4 @@ macro_rules! serde_as_text {
     )* };
 }
 
-serde_as_text!([T] Setting<T>, [] Tile, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] AReuse, [] CacheHints, [] Store);
+serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] AReuse, [] CacheHints, [] Store);

@@ -3,7 +3,8 @@
 //! for this crate.
 
 use crate::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Raster, Schedule, Setting,
+    SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, SplitCode};
 use crate::problem::{Formats, Shape};
@@ -50,23 +51,40 @@ fn formats(formats: &Formats) -> TokenStream {
 
 fn config(config: &Config) -> TokenStream {
     let Config {
+        strategy,
         tile,
         cta_group,
         stages,
         k_order: order,
         sf_preload: preload,
         accumulators: layout,
+        accumulator_buffers,
         a_reuse,
         tmem_columns,
+        schedule: work,
+        raster: tiles,
+        sms,
         cache,
         store,
+        pdl,
     } = config;
+    let strategy = setting(strategy, |strategy| match strategy {
+        Strategy::TwoPass | Strategy::SecondFused | Strategy::Sequential | Strategy::Interleaved => {
+            variant("config", "Strategy", strategy)
+        }
+    });
     let tile =
         setting(tile, |Tile { m, n, k }| quote!(::silumin::codegen::config::Tile { m: #m, n: #n, k: #k }));
     let cta_group = match cta_group {
         CtaGroup::One | CtaGroup::Two => variant("config", "CtaGroup", cta_group),
     };
-    let [stages, tmem_columns] = [stages, tmem_columns].map(|number| setting(number, u32::to_token_stream));
+    let [stages, tmem_columns, accumulator_buffers, sms] = [stages, tmem_columns, accumulator_buffers, sms]
+        .map(|number| setting(number, u32::to_token_stream));
+    let schedule = setting(work, schedule);
+    let raster = raster(tiles);
+    let pdl = match pdl {
+        Switch::Off | Switch::On => variant("config", "Switch", pdl),
+    };
     let k_order = k_order(order);
     let sf_preload = sf_preload(preload);
     let accumulators = match layout {
@@ -81,16 +99,22 @@ fn config(config: &Config) -> TokenStream {
     });
     quote! {
         ::silumin::codegen::config::Config {
+            strategy: #strategy,
             tile: #tile,
             cta_group: #cta_group,
             stages: #stages,
             k_order: #k_order,
             sf_preload: #sf_preload,
             accumulators: #accumulators,
+            accumulator_buffers: #accumulator_buffers,
             a_reuse: #a_reuse,
             tmem_columns: #tmem_columns,
+            schedule: #schedule,
+            raster: #raster,
+            sms: #sms,
             cache: #cache,
             store: #store,
+            pdl: #pdl,
         }
     }
 }
@@ -102,6 +126,22 @@ fn setting<T>(setting: &Setting<T>, value: impl FnOnce(&T) -> TokenStream) -> To
             let value = value(fixed);
             quote!(::silumin::codegen::config::Setting::Fixed(#value))
         }
+    }
+}
+
+fn schedule(schedule: &Schedule) -> TokenStream {
+    match schedule {
+        Schedule::OneTile | Schedule::Persistent | Schedule::Dynamic | Schedule::StreamK => {
+            variant("config", "Schedule", schedule)
+        }
+        Schedule::SplitK(parts) => quote!(::silumin::codegen::config::Schedule::SplitK(#parts)),
+    }
+}
+
+fn raster(raster: &Raster) -> TokenStream {
+    match raster {
+        Raster::AlongM | Raster::AlongN => variant("config", "Raster", raster),
+        Raster::Swizzled(group) => quote!(::silumin::codegen::config::Raster::Swizzled(#group)),
     }
 }
 

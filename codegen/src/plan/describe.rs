@@ -1,6 +1,7 @@
 //! A plan as text for people.
 
 use super::{Plan, Region};
+use crate::config::{Schedule, Strategy};
 use std::fmt;
 
 impl fmt::Display for Plan {
@@ -12,31 +13,42 @@ impl fmt::Display for Plan {
         writeln!(f, "knobs")?;
         for ((name, value), (_, asked)) in self.config.entries().iter().zip(self.asked.entries()) {
             let auto = if *value == asked { "" } else { "   (auto)" };
-            writeln!(f, "  {name:<14}{value}{auto}")?;
+            writeln!(f, "  {name:<20}{value}{auto}")?;
         }
         writeln!(
             f,
-            "grid      {} x {} tiles = {} CTAs of {} threads, {:.2} waves on {} SMs",
+            "grid      {} x {} tiles, {} CTAs of {} threads, {:.2} waves of tiles on {} SMs",
             self.m_tiles,
             self.n_tiles,
             self.ctas(),
             self.threads,
-            self.ctas() as f64 / f64::from(limits.sms),
-            limits.sms
+            self.waves(),
+            self.config.sms
         )?;
+        self.shares(f)?;
         writeln!(
             f,
-            "K loop    {} tiles of {} MMA steps, the last of {}; {} interleaved, {} in the split tail",
-            k.tiles, k.blocks, k.last_blocks, k.main_tiles, k.tail_tiles
+            "K loop    {} tiles of {} MMA steps, the last of {}; {}",
+            k.tiles,
+            k.blocks,
+            k.last_blocks,
+            match self.strategy {
+                Strategy::Interleaved =>
+                    format!("{} interleaved, {} in the split tail", k.main_tiles, k.tail_tiles),
+                Strategy::Sequential => "once for each product, in one kernel".to_owned(),
+                Strategy::TwoPass | Strategy::SecondFused => "a kernel for each product".to_owned(),
+            }
         )?;
         writeln!(f, "SMEM      {} of {} bytes, {} stages", self.smem.total, limits.smem_bytes, self.stages)?;
         regions(f, &self.smem.regions)?;
         writeln!(
             f,
-            "  a stage: A {} | B1 {} | B2 {} bytes in {} K box(es); a slot of scale factors: {} bytes",
+            "  a stage: A {} | {} bytes in {} K box(es); a slot of scale factors: {} bytes",
             self.smem.a_bytes,
-            self.smem.b_box_bytes * self.smem.boxes,
-            self.smem.b_box_bytes * self.smem.boxes,
+            match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.boxes) {
+                (1, bytes) => format!("B {bytes}"),
+                (_, bytes) => format!("B1 {bytes} | B2 {bytes}"),
+            },
             self.smem.boxes,
             self.smem.slot_bytes
         )?;
@@ -76,7 +88,7 @@ impl fmt::Display for Plan {
             e.chunks,
             e.chunk,
             if e.early_chunks > 0 { format!(", {} of them early", e.early_chunks) } else { String::new() },
-            if e.staging.is_some() { 16 } else { e.vector * self.problem.formats.c.bytes() }
+            if e.c.staging.is_some() { 16 } else { e.c.vector * e.c.element_bytes }
         )?;
         let operations = self.problem.shape.operations();
         let bytes = self.problem.compulsory_bytes();
@@ -96,6 +108,36 @@ impl fmt::Display for Plan {
             bytes as f64 / limits.dram_bytes_per_second * 1e6,
             limits.dram_bytes_per_second / 1e12
         )
+    }
+}
+
+impl Plan {
+    /// How the work is shared out, where there is something to say.
+    fn shares(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let work = &self.work;
+        match work.schedule {
+            Schedule::SplitK(parts) => writeln!(
+                f,
+                "shares    {parts} parts of K a tile, {} of {} K tiles, the others of {}",
+                work.longer,
+                work.share + 1,
+                work.share
+            )?,
+            Schedule::StreamK => writeln!(
+                f,
+                "shares    {} K tiles in all: {} clusters of {}, the others of {}",
+                u64::from(work.tiles) * u64::from(self.k_loop.tiles),
+                work.longer,
+                work.share + 1,
+                work.share
+            )?,
+            Schedule::OneTile | Schedule::Persistent | Schedule::Dynamic => {}
+        }
+        for buffer in &self.workspace {
+            let zeroed = if buffer.zeroed { ", zero before and after" } else { "" };
+            writeln!(f, "workspace {}, {} bytes{zeroed}", buffer.name, buffer.bytes)?;
+        }
+        Ok(())
     }
 }
 

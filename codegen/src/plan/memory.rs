@@ -1,5 +1,6 @@
 //! The maps of shared memory and of tensor memory.
 
+use super::work::RESPONSE_BYTES;
 use crate::config::{Accumulators, Tile};
 use crate::error::Sum;
 
@@ -20,8 +21,9 @@ pub struct Region {
 /// B1 and of B2, or, side by side, one of the two whole.
 ///
 /// Operand tiles come first, so that each starts on its swizzle pattern's boundary: a stage is
-/// `A | B1 | B2`, each `rows x span` boxes, K-major. Then the scale-factor slots
-/// (`SFA | SFB1 | SFB2`, 512-byte blocks, K fastest), then the barriers.
+/// `A | B1 | B2` (`A | B` where the products are computed one after the other), each `rows x span` boxes,
+/// K-major. Then, where tiles of C follow each other, the staging of C; the scale-factor slots
+/// (`SFA | SFB1 | SFB2`, 512-byte blocks, K fastest); then the barriers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmemMap {
     /// Bytes of one operand stage.
@@ -34,6 +36,10 @@ pub struct SmemMap {
     pub a_box_bytes: u32,
     /// K boxes (swizzle spans) of a stage.
     pub boxes: u32,
+    /// Tiles of B in a stage: 2, or 1 where the products are computed one after the other.
+    pub b_tiles: u32,
+    /// Start of the staging of C, where there is one.
+    pub staging: u32,
     /// Start of the scale-factor slots.
     pub scales: u32,
     /// Bytes of one scale-factor slot.
@@ -44,8 +50,12 @@ pub struct SmemMap {
     pub sfb2: u32,
     /// Start of the barriers, 8 bytes each.
     pub barriers: u32,
+    /// Answers of cluster launch control, 16 bytes each.
+    pub responses: u32,
     /// The word that `tcgen05.alloc` writes the TMEM address to.
     pub tmem_address: u32,
+    /// The word by which the epilogue's warps learn whether they are the last of a tile.
+    pub last_flag: u32,
     /// Everything, with names, in order.
     pub regions: Vec<Region>,
     /// Bytes in all: the launch's dynamic SMEM.
@@ -54,12 +64,14 @@ pub struct SmemMap {
 
 /// Tensor memory, in columns from the allocation's first.
 ///
-/// `product 1 | product 2 | SFA | SFB1 | SFB2`; a K block (64 elements) of scale factors takes
-/// four columns for every 128 rows, and every K block of a stage has its own.
+/// `product 1 | product 2` once for every buffer, then `SFA | SFB1 | SFB2`; a K block (one MMA) of scale
+/// factors takes four columns for every 128 rows, and every K block of a stage has its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TmemMap {
-    /// Accumulator of `A @ B2`; that of `A @ B1` is at 0.
+    /// Accumulator of `A @ B2` in a buffer; that of `A @ B1` is at 0.
     pub second: u32,
+    /// Columns from one buffer of accumulators to the next.
+    pub buffer_step: u32,
     /// Scale factors of A.
     pub sfa: u32,
     /// Scale factors of B1.
@@ -78,46 +90,76 @@ pub struct TmemMap {
     pub columns: u32,
 }
 
-/// Columns of the parts of a tile in TMEM, as a sum.
-pub(super) fn tmem_sum(tile: Tile, blocks: u64, b_row_blocks: u64) -> Sum {
-    let mut sum = Sum::default();
-    sum.add(2, u64::from(tile.n), "accumulators");
-    sum.add(blocks, 4, "SFA");
-    sum.add(2 * blocks, 4 * b_row_blocks, "SFB1, SFB2");
-    sum
+/// What the TMEM map is made from.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TmemParts {
+    pub tile: Tile,
+    /// MMA steps of a K tile.
+    pub blocks: u32,
+    /// 128-row blocks of scale factors of a tile of B.
+    pub b_row_blocks: u32,
+    pub layout: Accumulators,
+    /// Products that a tile accumulates: 2, or 1 with a kernel a product.
+    pub products: u32,
+    /// Tiles of B in a stage.
+    pub b_tiles: u32,
+    /// Tiles of C in flight.
+    pub buffers: u32,
 }
 
-pub(super) fn tmem_map(
-    tile: Tile,
-    blocks: u32,
-    b_row_blocks: u32,
-    accumulators: Accumulators,
-    columns: u32,
-) -> TmemMap {
-    let sfa = 2 * tile.n;
-    let sfb1 = sfa + 4 * blocks;
-    let half = 4 * b_row_blocks;
-    // One MMA of 2N finds SFB2 right behind SFB1 of the same K block.
-    let (sfb2, sfb_step) = match accumulators {
-        Accumulators::Separate => (sfb1 + half * blocks, half),
-        Accumulators::SideBySide => (sfb1 + half, 2 * half),
-    };
-    let used = sfb1 + 2 * half * blocks;
-    let mut regions = vec![
-        Region { name: "product 1", offset: 0, size: tile.n },
-        Region { name: "product 2", offset: tile.n, size: tile.n },
-        Region { name: "SFA", offset: sfa, size: 4 * blocks },
-    ];
-    match accumulators {
-        Accumulators::Separate => regions.extend([
-            Region { name: "SFB1", offset: sfb1, size: half * blocks },
-            Region { name: "SFB2", offset: sfb2, size: half * blocks },
-        ]),
-        Accumulators::SideBySide => {
-            regions.push(Region { name: "SFB1 | SFB2", offset: sfb1, size: 2 * half * blocks });
-        }
+impl TmemParts {
+    /// Columns of the parts, as a sum.
+    pub fn sum(&self) -> Sum {
+        let blocks = u64::from(self.blocks);
+        let mut sum = Sum::default();
+        let accumulators = u64::from(self.products) * u64::from(self.buffers);
+        sum.add(accumulators, u64::from(self.tile.n), "accumulators");
+        sum.add(blocks, 4, "SFA");
+        let name = if self.b_tiles == 2 { "SFB1, SFB2" } else { "SFB" };
+        sum.add(u64::from(self.b_tiles) * blocks, 4 * u64::from(self.b_row_blocks), name);
+        sum
     }
-    TmemMap { second: tile.n, sfa, sfb1, sfb2, sfa_step: 4, sfb_step, regions, used, columns }
+
+    /// The map, in an allocation of `columns`.
+    pub fn map(&self, columns: u32) -> TmemMap {
+        let (n, blocks) = (self.tile.n, self.blocks);
+        let sfa = self.products * self.buffers * n;
+        let sfb1 = sfa + 4 * blocks;
+        let half = 4 * self.b_row_blocks;
+        // One MMA of 2N finds SFB2 right behind SFB1 of the same K block.
+        let (sfb2, sfb_step) = match (self.layout, self.b_tiles) {
+            (_, 1) => (sfb1, half),
+            (Accumulators::Separate, _) => (sfb1 + half * blocks, half),
+            (Accumulators::SideBySide, _) => (sfb1 + half, 2 * half),
+        };
+        let used = sfb1 + self.b_tiles * half * blocks;
+        let mut regions = Vec::new();
+        const NAMES: [[&str; 2]; 2] = [["product 1", "product 2"], ["product 1, buffer 2", "product 2, buffer 2"]];
+        for buffer in 0..self.buffers {
+            for product in 0..self.products {
+                let name = if self.products == 1 {
+                    ["product", "product, buffer 2"][buffer as usize]
+                } else {
+                    NAMES[buffer as usize][product as usize]
+                };
+                regions.push(Region { name, offset: (buffer * self.products + product) * n, size: n });
+            }
+        }
+        regions.push(Region { name: "SFA", offset: sfa, size: 4 * blocks });
+        match (self.layout, self.b_tiles) {
+            (_, 1) => regions.push(Region { name: "SFB", offset: sfb1, size: half * blocks }),
+            (Accumulators::Separate, _) => regions.extend([
+                Region { name: "SFB1", offset: sfb1, size: half * blocks },
+                Region { name: "SFB2", offset: sfb2, size: half * blocks },
+            ]),
+            (Accumulators::SideBySide, _) => {
+                regions.push(Region { name: "SFB1 | SFB2", offset: sfb1, size: 2 * half * blocks });
+            }
+        }
+        let second = if self.products == 2 { n } else { 0 };
+        let buffer_step = self.products * n;
+        TmemMap { second, buffer_step, sfa, sfb1, sfb2, sfa_step: 4, sfb_step, regions, used, columns }
+    }
 }
 
 /// What the SMEM map is made from.
@@ -126,6 +168,8 @@ pub(super) struct SmemParts {
     pub tile: Tile,
     /// CTAs that share the tile, each with its own rows of A and its part of B.
     pub ctas: u32,
+    /// Tiles of B in a stage.
+    pub b_tiles: u32,
     /// Bytes of a swizzle span.
     pub span: u32,
     pub stages: u32,
@@ -134,8 +178,12 @@ pub(super) struct SmemParts {
     pub sf_row_block: u64,
     pub b_row_blocks: u32,
     pub barriers: u32,
-    /// Bytes of the TMA store's staging, which lies over the stages.
+    /// Answers of cluster launch control.
+    pub responses: u32,
+    /// Bytes of the TMA store's staging.
     pub staging: u32,
+    /// Whether the staging lies over the stages, which nobody reads any more by then.
+    pub staging_over_stages: bool,
 }
 
 impl SmemParts {
@@ -147,23 +195,29 @@ impl SmemParts {
     /// Bytes of one operand stage.
     pub fn stage_bytes(&self) -> u64 {
         let [a, b] = self.rows().map(u64::from);
-        (a + 2 * b) * u64::from(self.tile.k) / 2
+        (a + u64::from(self.b_tiles) * b) * u64::from(self.tile.k) / 2
     }
 
     /// Bytes of one scale-factor slot.
     pub fn slot_bytes(&self) -> u64 {
-        self.sf_row_block.saturating_mul(1 + 2 * u64::from(self.b_row_blocks))
+        self.sf_row_block.saturating_mul(1 + u64::from(self.b_tiles) * u64::from(self.b_row_blocks))
     }
 
     /// Everything, as a sum.
     pub fn sum(&self) -> Sum {
         let mut sum = Sum::default();
-        sum.add(u64::from(self.stages), self.stage_bytes(), "stages of A, B1, B2");
+        let name = if self.b_tiles == 2 { "stages of A, B1, B2" } else { "stages of A, B" };
+        sum.add(u64::from(self.stages), self.stage_bytes(), name);
         let stages = u64::from(self.stages).saturating_mul(self.stage_bytes());
-        if stages < u64::from(self.staging) {
+        if !self.staging_over_stages && self.staging > 0 {
+            sum.add(1, u64::from(self.staging), "staging of C");
+        } else if stages < u64::from(self.staging) {
             sum.add(1, u64::from(self.staging) - stages, "rest of the staging of C");
         }
         sum.add(u64::from(self.sf_slots), self.slot_bytes(), "slots of scale factors");
+        if self.responses > 0 {
+            sum.add(u64::from(self.responses), RESPONSE_BYTES.into(), "answers of cluster launch control");
+        }
         sum.add(1, 8 * u64::from(self.barriers) + 8, "barriers and the TMEM address");
         sum
     }
@@ -175,30 +229,45 @@ impl SmemParts {
         let stage_bytes = self.stage_bytes() as u32;
         let row_block = self.sf_row_block as u32;
         let slot_bytes = self.slot_bytes() as u32;
-        let operands = (self.stages * stage_bytes).max(self.staging);
-        let scales = operands;
-        let barriers = scales + self.sf_slots * slot_bytes;
+        let stages = self.stages * stage_bytes;
+        let (operands, staging, scales) = match self.staging_over_stages {
+            true => (stages.max(self.staging), 0, stages.max(self.staging)),
+            false => (stages, stages, stages + self.staging),
+        };
+        let responses = scales + self.sf_slots * slot_bytes;
+        let barriers = responses + RESPONSE_BYTES * self.responses;
         let tmem_address = barriers + 8 * self.barriers;
         let sfb1 = row_block;
-        let sfb2 = sfb1 + self.b_row_blocks * row_block;
-        let regions = vec![
-            Region { name: "operand stages", offset: 0, size: operands },
-            Region { name: "scale factors", offset: scales, size: barriers - scales },
+        let sfb2 = sfb1 + (self.b_tiles - 1) * self.b_row_blocks * row_block;
+        let mut regions = vec![Region { name: "operand stages", offset: 0, size: operands }];
+        if staging > 0 && self.staging > 0 {
+            regions.push(Region { name: "staging of C", offset: staging, size: self.staging });
+        }
+        regions.push(Region { name: "scale factors", offset: scales, size: responses - scales });
+        if self.responses > 0 {
+            let size = barriers - responses;
+            regions.push(Region { name: "launch control answers", offset: responses, size });
+        }
+        regions.extend([
             Region { name: "barriers", offset: barriers, size: 8 * self.barriers },
             Region { name: "TMEM address", offset: tmem_address, size: 8 },
-        ];
+        ]);
         SmemMap {
             stage_bytes,
             a_bytes: boxes * a_box_bytes,
             a_box_bytes,
             b_box_bytes,
             boxes,
+            b_tiles: self.b_tiles,
+            staging,
             scales,
             slot_bytes,
             sfb1,
             sfb2,
             barriers,
+            responses,
             tmem_address,
+            last_flag: tmem_address + 4,
             regions,
             total: tmem_address + 8,
         }

@@ -3,7 +3,8 @@
 //! Templates see a [`Plan`] and do no arithmetic of their own.
 //!
 //! * `mod.rs`: the plan's types.
-//! * `validate.rs`: the one place that knows what is legal; makes plans.
+//! * `validate/`: the one place that knows what is legal; makes plans.
+//! * `work.rs`: who computes which tiles of C and which part of K.
 //! * `memory.rs`: the maps of SMEM and TMEM.
 //! * `transfer.rs`: tensor maps, descriptors, barriers: what the asynchronous engines are told.
 //! * `describe.rs`: a plan as text for people.
@@ -12,14 +13,17 @@ mod describe;
 mod memory;
 mod transfer;
 mod validate;
+mod work;
 
 pub use memory::{Region, SmemMap, TmemMap};
 pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
 pub(crate) use validate::SIZE_LIMIT;
 pub use validate::validate;
+pub use work::Work;
 
 use crate::arch::Arch;
-use crate::config::{Accumulators, CacheHints, Config, CtaGroup, KOrder, SfPreload, Store, Tile};
+use crate::config::{Accumulators, CacheHints, Config, CtaGroup, KOrder, SfPreload, Store, Strategy, Tile};
+use crate::kernel::WorkspaceBuffer;
 use crate::problem::Problem;
 
 /// A legal kernel, all numbers in place. Made by [`validate`] only.
@@ -34,6 +38,8 @@ pub struct Plan {
     pub asked: Config,
     /// The configuration with every `auto` settled.
     pub config: Config,
+    /// Which kernels compute C.
+    pub strategy: Strategy,
     /// The tile of a CTA, or of a pair.
     pub tile: Tile,
     /// CTAs that compute a tile together: also the cluster's size, along the grid's x.
@@ -48,16 +54,22 @@ pub struct Plan {
     pub sf_preload: SfPreload,
     /// Accumulator layout.
     pub accumulators: Accumulators,
+    /// Tiles of C in flight in a CTA, each with its accumulators.
+    pub buffers: u32,
     /// Whether the second MMA of a K block takes A from the collector.
     pub collector: bool,
     /// L2 hints.
     pub cache: CacheHints,
     /// How C is stored.
     pub store: Store,
-    /// Tiles along M: with the CTAs of a tile, the grid's x.
+    /// Whether kernels start while their predecessors end, and wait for them.
+    pub pdl: bool,
+    /// Tiles along M.
     pub m_tiles: u32,
-    /// Tiles along N: the grid's y.
+    /// Tiles along N.
     pub n_tiles: u32,
+    /// Who computes which tiles.
+    pub work: Work,
     /// Threads of a CTA: four epilogue warps, a TMA warp, an MMA warp.
     pub threads: u32,
     /// The K loop.
@@ -76,6 +88,8 @@ pub struct Plan {
     pub tensor_maps: Vec<TensorMapRecipe>,
     /// What the epilogue does.
     pub epilogue: Epilogue,
+    /// Memory beside the tensors: products between launches, partial sums between CTAs.
+    pub workspace: Vec<WorkspaceBuffer>,
     /// PTX ISA version, the lowest that has what the kernel uses: major, minor.
     pub ptx_version: (u32, u32),
 }
@@ -137,22 +151,33 @@ pub struct Epilogue {
     pub chunk: u32,
     /// Chunks in the tile.
     pub chunks: u32,
-    /// Chunks whose first product is taken early, under a split tail.
+    /// Chunks whose first product is taken early, where product 1 is done before product 2.
     pub early_chunks: u32,
-    /// Elements of one store instruction.
-    pub vector: u32,
     /// Whether a tile can have rows beyond M.
     pub rows_ragged: bool,
     /// Whether a tile can have columns beyond N.
     pub columns_ragged: bool,
-    /// Bytes of a row of C.
+    /// How C is written.
+    pub c: Output,
+    /// How an fp32 product is written and read back, with a kernel a product.
+    pub product: Option<Output>,
+}
+
+/// How rows of results go to global memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Output {
+    /// Bytes of an element.
+    pub element_bytes: u32,
+    /// Elements of one store instruction.
+    pub vector: u32,
+    /// Bytes from one row to the next.
     pub row_bytes: u64,
     /// The staging of a TMA store.
     pub staging: Option<Staging>,
 }
 
-/// SMEM staging of a TMA store: for each epilogue warp, boxes of 32 rows one after the other. It
-/// lies over the operand stages, which nobody reads any more by then.
+/// SMEM staging of a TMA store: for each epilogue warp, boxes of 32 rows one after the other. Where a
+/// CTA computes one tile, it lies over the operand stages, which nobody reads any more by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staging {
     /// Bytes of a box row, the swizzle span: 128, 64, 32, or 16 without swizzle.
@@ -177,16 +202,25 @@ impl Plan {
 
     /// CTAs of the grid.
     pub fn ctas(&self) -> u64 {
-        u64::from(self.m_tiles) * u64::from(self.n_tiles) * u64::from(self.cta_group.ctas())
+        u64::from(self.work.clusters) * u64::from(self.cta_group.ctas())
     }
 
-    /// Bytes that TMA brings to SMEM over the whole grid.
+    /// Waves of tiles, or of a split tile's parts, on the SMs that the kernel is made for.
+    pub fn waves(&self) -> f64 {
+        let items = f64::from(self.work.tiles) * f64::from(self.work.splits);
+        items * f64::from(self.cta_group.ctas()) / f64::from(self.config.sms.unwrap_or_else(|| 1))
+    }
+
+    /// Bytes that TMA brings to SMEM over all launches.
     pub fn loaded_bytes(&self) -> u64 {
         let k = &self.k_loop;
         let operands = u64::from(k.tiles) * u64::from(self.smem.stage_bytes);
         let scales =
             u64::from(k.tiles - 1) * u64::from(self.scales.slot_tx) + u64::from(self.scales.last_slot_tx);
-        self.ctas() * (operands + scales)
+        // Where a stage holds one tile of B, the K loop runs once a product.
+        let loops = u64::from(2 / self.smem.b_tiles);
+        let ctas = u64::from(self.work.tiles) * u64::from(self.cta_group.ctas());
+        loops * ctas * (operands + scales)
     }
 
     /// Seconds below which no kernel can be on this chip: the larger of operations over the tensor

@@ -124,6 +124,10 @@ pub enum ElementType {
     U8,
     /// IEEE binary16.
     F16,
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary32.
+    F32,
     /// Eight bytes: scale factors travel in units of eight, so that a box holds 2048 bytes of them.
     U64,
 }
@@ -134,6 +138,8 @@ impl ElementType {
         match self {
             ElementType::U8 => "u8",
             ElementType::F16 => "f16",
+            ElementType::Bf16 => "bf16",
+            ElementType::F32 => "f32",
             ElementType::U64 => "u64",
         }
     }
@@ -142,7 +148,8 @@ impl ElementType {
     pub const fn bytes(self) -> u32 {
         match self {
             ElementType::U8 => 1,
-            ElementType::F16 => 2,
+            ElementType::F16 | ElementType::Bf16 => 2,
+            ElementType::F32 => 4,
             ElementType::U64 => 8,
         }
     }
@@ -238,7 +245,7 @@ pub(super) fn descriptors(
     for (block, (a, b)) in a_blocks.iter_mut().zip(&mut b_blocks).enumerate() {
         let (k_box, inside) = (block as u32 / per_box, block as u32 % per_box);
         *a = units(k_box * smem.a_box_bytes + inside * MMA_ROW_BYTES);
-        *b = units(k_box * 2 * smem.b_box_bytes + inside * MMA_ROW_BYTES);
+        *b = units(k_box * smem.b_tiles * smem.b_box_bytes + inside * MMA_ROW_BYTES);
     }
     let mma_n = match accumulators {
         Accumulators::Separate => tile.n,

@@ -1,20 +1,20 @@
 //! Plans to PTX, through the templates.
 //!
 //! * `mod.rs`: [`render`], the only entry.
-//! * `view.rs`: the numbers and register lists that templates print, worked out from the plan, so
+//! * `view/`: the numbers and register lists that templates print, worked out from the plan, so
 //!   that templates do no arithmetic.
 //! * `gate_text.rs`: the gate's fragments with the epilogue's registers in them.
 
 mod gate_text;
 mod view;
 
-use crate::config::{Accumulators, KOrder, SfPreload};
+use crate::config::{Accumulators, KOrder, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::{Gate, GateCode, GateError, gate_code};
-use crate::kernel::{Kernel, Parameter};
+use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use crate::plan::{Operand, Plan};
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
-use view::View;
+use view::{GATE_THREADS, Role, View};
 
 /// Why a legal plan did not become PTX.
 #[derive(Debug, thiserror::Error)]
@@ -51,19 +51,58 @@ pub fn render(plan: &Plan, gate: &Gate, name: &str) -> Result<Kernel, RenderErro
 /// `name` is no identifier.
 pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Result<Kernel, RenderError> {
     check_name(name)?;
-    let parameters = parameters(plan, code);
-    let view = View::new(plan, code)?;
-    let text = KernelTemplate {
+    let mut entries = Vec::new();
+    let mut launches = Vec::new();
+    for (role, suffix) in roles(plan.strategy) {
+        let view = View::new(plan, code, *role)?;
+        let entry = format!("{name}{suffix}");
+        let parameters = parameters(plan, code, *role);
+        entries.push(match role {
+            Role::Gate => text(&GateTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?,
+            _ => text(&GemmTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?,
+        });
+        let launch = launch(plan, &view, *role, entry, parameters);
+        if plan.strategy == Strategy::TwoPass && *role == Role::Product {
+            // The same entry, once for each product.
+            let second = Launch { parameters: second_product(&launch.parameters, plan), ..launch.clone() };
+            launches.extend([launch, second]);
+        } else {
+            launches.push(launch);
+        }
+    }
+    let module = KernelTemplate {
         p: plan,
-        t: &view,
         gate: &gate.to_string(),
         name,
         version: env!("CARGO_PKG_VERSION"),
-        parameters: &parameters,
+        entries: &entries,
     };
-    let mut ptx = text.render().map_err(|error| RenderError::Template(error.to_string()))?;
+    let mut ptx = text(&module)?;
     ptx.push('\n');
-    Ok(Kernel::new(plan, name.to_owned(), ptx, parameters))
+    let kernel = Kernel {
+        name: name.to_owned(),
+        arch: plan.arch,
+        ptx,
+        problem: plan.problem,
+        launches,
+        workspace: plan.workspace.clone(),
+        ptx_version: plan.ptx_version,
+        hash: [0; 32],
+    };
+    Ok(kernel.hashed())
+}
+
+/// The entries of a strategy's module, each with what its name ends in.
+fn roles(strategy: Strategy) -> &'static [(Role, &'static str)] {
+    match strategy {
+        Strategy::TwoPass => &[(Role::Product, "_product"), (Role::Gate, "_gate")],
+        Strategy::SecondFused => &[(Role::Product, "_product"), (Role::Gated, "_gated")],
+        Strategy::Sequential | Strategy::Interleaved => &[(Role::Fused, "")],
+    }
+}
+
+fn text(template: &impl Template) -> Result<String, RenderError> {
+    template.render().map_err(|error| RenderError::Template(error.to_string()))
 }
 
 fn check_name(name: &str) -> Result<(), RenderError> {
@@ -76,26 +115,97 @@ fn check_name(name: &str) -> Result<(), RenderError> {
     Err(RenderError::Name { name: name.to_owned() })
 }
 
-fn parameters(plan: &Plan, code: &GateCode) -> Vec<Parameter> {
-    let mut parameters: Vec<Parameter> =
-        plan.tensor_maps.iter().map(|recipe| Parameter::TensorMap(*recipe)).collect();
-    if plan.scales.box_blocks.is_none() {
-        parameters.extend([Operand::Sfa, Operand::Sfb1, Operand::Sfb2].map(Parameter::Pointer));
+fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: Vec<Parameter>) -> Launch {
+    let ctas = plan.cta_group.ctas();
+    let gate = role == Role::Gate;
+    Launch {
+        entry,
+        // `validate` keeps both within 31 bits.
+        grid: [
+            if gate { view.gate_items.div_ceil(GATE_THREADS.into()) as u32 } else { plan.ctas() as u32 },
+            1,
+            1,
+        ],
+        cluster: [if gate { 1 } else { ctas }, 1, 1],
+        block: [if gate { GATE_THREADS } else { plan.threads }, 1, 1],
+        dynamic_smem: if gate { 0 } else { plan.smem.total },
+        programmatic: plan.pdl,
+        parameters,
     }
-    if plan.epilogue.staging.is_none() {
+}
+
+fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
+    let buffer = |name: &str| plan.workspace.iter().find(|b| b.name == name).copied().map(Parameter::Workspace);
+    let mut parameters: Vec<Parameter> =
+        view::maps(plan, role).into_iter().map(Parameter::TensorMap).collect();
+    if plan.scales.box_blocks.is_none() && role != Role::Gate {
+        parameters.push(Parameter::Pointer(Operand::Sfa));
+        if role != Role::Gated {
+            parameters.push(Parameter::Pointer(Operand::Sfb1));
+        }
+        if role != Role::Product {
+            parameters.push(Parameter::Pointer(Operand::Sfb2));
+        }
+    }
+    if role != Role::Fused {
+        parameters.extend(buffer("r1"));
+    }
+    if role == Role::Gate {
+        parameters.extend(buffer("r2"));
+    }
+    if role != Role::Product && (plan.epilogue.c.staging.is_none() || role == Role::Gate) {
         parameters.push(Parameter::Pointer(Operand::C));
     }
-    parameters.extend(code.whole.scalars.iter().cloned().map(Parameter::Scalar));
+    if role != Role::Gate {
+        parameters.extend(["partials", "counters"].into_iter().filter_map(buffer));
+    }
+    if role != Role::Product {
+        parameters.extend(code.whole.scalars.iter().cloned().map(Parameter::Scalar));
+    }
     parameters
+}
+
+/// The parameters of the product entry for the second product.
+fn second_product(parameters: &[Parameter], plan: &Plan) -> Vec<Parameter> {
+    let map = |operand| plan.tensor_maps.iter().find(|map| map.operand == operand).copied();
+    let r2: Option<WorkspaceBuffer> = plan.workspace.iter().find(|buffer| buffer.name == "r2").copied();
+    let second = |parameter: &Parameter| match parameter {
+        Parameter::TensorMap(recipe) => Some(Parameter::TensorMap(map(match recipe.operand {
+            Operand::B1 => Operand::B2,
+            Operand::Sfb1 => Operand::Sfb2,
+            other => other,
+        })?)),
+        Parameter::Pointer(Operand::Sfb1) => Some(Parameter::Pointer(Operand::Sfb2)),
+        Parameter::Workspace(buffer) if buffer.name == "r1" => r2.map(Parameter::Workspace),
+        other => Some(other.clone()),
+    };
+    parameters.iter().filter_map(second).collect()
 }
 
 #[derive(Template)]
 #[template(path = "sm_100a/kernel.ptx")]
 struct KernelTemplate<'a> {
     p: &'a Plan,
-    t: &'a View<'a>,
     gate: &'a str,
     name: &'a str,
     version: &'static str,
+    entries: &'a [String],
+}
+
+#[derive(Template)]
+#[template(path = "sm_100a/gemm.ptx")]
+struct GemmTemplate<'a> {
+    p: &'a Plan,
+    t: &'a View<'a>,
+    name: &'a str,
+    parameters: &'a [Parameter],
+}
+
+#[derive(Template)]
+#[template(path = "sm_100a/gate.ptx")]
+struct GateTemplate<'a> {
+    p: &'a Plan,
+    t: &'a View<'a>,
+    name: &'a str,
     parameters: &'a [Parameter],
 }

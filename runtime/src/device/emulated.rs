@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use silumin_codegen::kernel::Kernel;
+use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, WorkspaceBuffer};
 use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
 use silumin_emulator as emulator;
 use silumin_emulator::{
@@ -124,10 +124,11 @@ struct Tensors {
     memory: GlobalMemory,
     /// In the order of [`Operand::ALL`].
     buffers: Vec<emulator::Buffer>,
+    workspace: Vec<(WorkspaceBuffer, emulator::Buffer)>,
 }
 
 impl Tensors {
-    fn new(args: &Args<'_>) -> Self {
+    fn new(args: &Args<'_>, workspace: &[WorkspaceBuffer]) -> Self {
         let mut memory = GlobalMemory::new();
         let buffers = Operand::ALL.map(|operand| {
             let buffer = args.operand(operand);
@@ -136,7 +137,20 @@ impl Tensors {
             host.for_written(offset, buffer.len(), |at, bytes| memory.write(&target, at as u64, bytes));
             target
         });
-        Self { memory, buffers: buffers.to_vec() }
+        let workspace = workspace.iter().map(|wanted| {
+            let buffer = memory.alloc(wanted.name, wanted.bytes);
+            if wanted.zeroed {
+                memory.write(&buffer, 0, &vec![0; wanted.bytes as usize]);
+            }
+            (*wanted, buffer)
+        });
+        let workspace = workspace.collect();
+        Self { memory, buffers: buffers.to_vec(), workspace }
+    }
+
+    fn workspace(&self, wanted: &WorkspaceBuffer) -> u64 {
+        let found = self.workspace.iter().find(|(buffer, _)| buffer == wanted);
+        found.map_or(0, |(_, buffer)| self.memory.address(buffer))
     }
 
     fn buffer(&self, operand: Operand) -> &emulator::Buffer {
@@ -158,17 +172,10 @@ impl Emulated {
         &self,
         module: &Module,
         kernel: &Kernel,
-        arguments: &[Argument<'_>],
+        launches: &[(&KernelLaunch, Vec<Argument<'_>>)],
         args: &Args<'_>,
     ) -> Result<LaunchReport, LaunchError> {
-        let tensors = Tensors::new(args);
-        let launch = Launch {
-            grid: kernel.grid,
-            block: kernel.block,
-            cluster: kernel.cluster,
-            dynamic_smem: kernel.dynamic_smem,
-            args: arguments.iter().map(|argument| encode(argument, &tensors)).collect::<Result<_, _>>()?,
-        };
+        let tensors = Tensors::new(args, &kernel.workspace);
         let EmulatorOptions {
             schedule,
             threads,
@@ -194,17 +201,35 @@ impl Emulated {
             ..emulator::Options::default()
         };
         let name = || kernel.name.clone();
-        let report =
-            module.module.run(&kernel.name, &launch, &tensors.memory, &options).map_err(|error| {
-                let device = args.c.device().to_string();
-                LaunchError::Refused { device, kernel: name(), reason: error.to_string() }
-            })?;
-        let emulator::Report { findings, stats } = report;
-        if !findings.is_empty() {
-            return Err(LaunchError::Emulator {
-                kernel: name(),
-                report: Box::new(Findings { findings, stats }),
-            });
+        let mut stats = EmulatorStats::default();
+        for (facts, arguments) in launches {
+            let launch = Launch {
+                grid: facts.grid,
+                block: facts.block,
+                cluster: facts.cluster,
+                dynamic_smem: facts.dynamic_smem,
+                args: arguments
+                    .iter()
+                    .map(|argument| encode(argument, &tensors))
+                    .collect::<Result<_, _>>()?,
+            };
+            let report =
+                module.module.run(&facts.entry, &launch, &tensors.memory, &options).map_err(|error| {
+                    let device = args.c.device().to_string();
+                    LaunchError::Refused { device, kernel: facts.entry.clone(), reason: error.to_string() }
+                })?;
+            stats.add(&report.stats);
+            if !report.findings.is_empty() {
+                return Err(LaunchError::Emulator {
+                    kernel: facts.entry.clone(),
+                    report: Box::new(Findings { findings: report.findings, stats }),
+                });
+            }
+        }
+        for (wanted, buffer) in &tensors.workspace {
+            if wanted.zeroed && tensors.memory.read(buffer).iter().any(|byte| *byte != 0) {
+                return Err(LaunchError::WorkspaceLeft { kernel: name(), buffer: wanted.name });
+            }
         }
         for operand in Operand::ALL {
             let (host, offset) = args.operand(operand).emulated_memory();
@@ -232,6 +257,7 @@ fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, LaunchError
             Arg::TensorMap(map)
         }
         Argument::Pointer(operand) => Arg::Pointer(tensors.address(*operand)),
+        Argument::Workspace(buffer) => Arg::Pointer(tensors.workspace(buffer)),
         Argument::F32(value) => Arg::F32(*value),
     })
 }
@@ -241,6 +267,8 @@ fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], Tenso
         data_type: match recipe.element {
             ElementType::U8 => DataType::U8,
             ElementType::F16 => DataType::F16,
+            ElementType::Bf16 => DataType::Bf16,
+            ElementType::F32 => DataType::F32,
             ElementType::U64 => DataType::U64,
         },
         global_address: address,
@@ -284,8 +312,9 @@ mod tests {
         let device = Device::emulated(Arch::Sm100a);
         let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
         let mut kernel = spec.kernel(SHAPE, Arch::Sm100a).unwrap();
-        let parameters: Vec<String> = kernel.parameters.iter().map(ToString::to_string).collect();
-        kernel.block = [1, 1, 1];
+        let launch = &mut kernel.launches[0];
+        let parameters: Vec<String> = launch.parameters.iter().map(ToString::to_string).collect();
+        launch.block = [1, 1, 1];
         kernel.ptx = format!(
             ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .entry {}({}) {{
                 .reg .b64 %c, %sfa, %value;
@@ -305,17 +334,19 @@ mod tests {
         let [a, b, sfa, sfb] = [Operand::A, Operand::B1, Operand::Sfa, Operand::Sfb1]
             .map(|operand| device.upload(&bytes(operand)).unwrap());
         let args = Args { a: &a, b1: &b, b2: &b, sfa: &sfa, sfb1: &sfb, sfb2: &sfb, c: &c, scalars: &[] };
-        let arguments: Vec<Argument<'_>> = kernel
+        let launch = &kernel.launches[0];
+        let arguments: Vec<Argument<'_>> = launch
             .parameters
             .iter()
             .map(|parameter| match parameter {
                 Parameter::TensorMap(recipe) => Argument::TensorMap(recipe),
                 Parameter::Pointer(operand) => Argument::Pointer(*operand),
+                Parameter::Workspace(buffer) => Argument::Workspace(buffer),
                 Parameter::Scalar(_) => Argument::F32(0.0),
             })
             .collect();
         let Backend::Emulated(emulator) = device.backend();
-        (emulator.launch(&module, &kernel, &arguments, &args), c)
+        (emulator.launch(&module, &kernel, &[(launch, arguments)], &args), c)
     }
 
     const SECOND: &str = "st.global.u64 [%c+8], %value;";

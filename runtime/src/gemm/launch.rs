@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use silumin_codegen::gate::Gate;
-use silumin_codegen::kernel::{Kernel, Parameter};
+use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
 use silumin_codegen::problem::Problem;
 use thiserror::Error;
@@ -170,6 +170,14 @@ pub enum LaunchError {
         /// Bytes of C.
         of: u64,
     },
+    /// The kernel left something in the workspace that the next launch would trip over.
+    #[error("`{kernel}` left `{buffer}` of its workspace other than zero; please report this")]
+    WorkspaceLeft {
+        /// The kernel.
+        kernel: String,
+        /// The buffer.
+        buffer: &'static str,
+    },
     /// Memory of the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -212,6 +220,8 @@ pub(crate) enum Argument<'a> {
     TensorMap(&'a TensorMapRecipe),
     /// An address.
     Pointer(Operand),
+    /// The address of a buffer of the workspace.
+    Workspace(&'a WorkspaceBuffer),
     /// A scalar.
     F32(f32),
 }
@@ -248,16 +258,18 @@ impl LoadedKernel {
     /// [`LaunchError::Emulator`] with everything that is wrong with the run, in which case C is left
     /// as it was.
     pub fn launch(&self, stream: &Stream, args: &Args<'_>) -> Result<LaunchReport, LaunchError> {
-        let arguments = self.arguments(stream, args)?;
+        self.check(stream, args)?;
+        let launches = self.kernel.launches.iter().map(|launch| Ok((launch, self.arguments(launch, args)?)));
+        let launches: Vec<_> = launches.collect::<Result<_, LaunchError>>()?;
         match (&*self.module, self.device.backend()) {
             (Module::Emulated(module), Backend::Emulated(emulator)) => {
-                emulator.launch(module, &self.kernel, &arguments, args)
+                emulator.launch(module, &self.kernel, &launches, args)
             }
         }
     }
 
-    /// The checks; then the entry's arguments in order.
-    fn arguments(&self, stream: &Stream, args: &Args<'_>) -> Result<Vec<Argument<'_>>, LaunchError> {
+    /// Whether the arguments are the kernel's.
+    fn check(&self, stream: &Stream, args: &Args<'_>) -> Result<(), LaunchError> {
         if *stream.device() != self.device {
             return Err(LaunchError::StreamDevice {
                 kernel: self.kernel.name.clone(),
@@ -270,14 +282,19 @@ impl LoadedKernel {
                 return Err(LaunchError::Aliasing { operand });
             }
         }
+        check_scalars(&self.gemm.spec().gate, args.scalars)
+    }
+
+    /// The arguments of one launch, in order.
+    fn arguments<'a>(&'a self, launch: &'a Launch, args: &Args<'_>) -> Result<Vec<Argument<'a>>, LaunchError> {
         let gate = &self.gemm.spec().gate;
-        check_scalars(gate, args.scalars)?;
-        self.kernel
+        launch
             .parameters
             .iter()
             .map(|parameter| match parameter {
                 Parameter::TensorMap(recipe) => Ok(Argument::TensorMap(recipe)),
                 Parameter::Pointer(operand) => Ok(Argument::Pointer(*operand)),
+                Parameter::Workspace(buffer) => Ok(Argument::Workspace(buffer)),
                 Parameter::Scalar(name) => scalar(gate, args.scalars, name).map(Argument::F32),
             })
             .collect()
@@ -364,7 +381,8 @@ mod tests {
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {
             let [a, b1, b2, sfa, sfb1, sfb2, c] = &self.buffers[..] else { panic!("seven") };
             let args = Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars };
-            self.kernel.arguments(&self.device.stream(), &args)
+            self.kernel.check(&self.device.stream(), &args)?;
+            self.kernel.arguments(&self.kernel.kernel.launches[0], &args)
         }
     }
 
@@ -380,6 +398,7 @@ mod tests {
             .map(|argument| match argument {
                 Argument::TensorMap(recipe) => format!("{}_map", recipe.operand),
                 Argument::Pointer(operand) => operand.to_string(),
+                Argument::Workspace(buffer) => buffer.name.to_owned(),
                 Argument::F32(value) => value.to_string(),
             })
             .collect();

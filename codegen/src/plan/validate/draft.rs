@@ -1,0 +1,334 @@
+//! A plan in the making: what has to fit, before any address is known.
+
+use super::{COUNT_LIMIT, STAGE_LIMIT};
+use crate::arch::Arch;
+use crate::config::{
+    AReuse, Accumulators, Config, CtaGroup, KOrder, Schedule, Setting, SfPreload, Store, Strategy, Tile,
+};
+use crate::error::{ConfigError, Sum};
+use crate::plan::memory::{SmemParts, TmemParts};
+use crate::plan::transfer::MAX_BLOCKS;
+use crate::plan::work::{RESPONSES, Work};
+use crate::plan::{Plan, Staging, Swizzle};
+use crate::problem::Problem;
+
+/// What is known of a plan before memory is laid out.
+pub(super) struct Draft<'a> {
+    pub problem: &'a Problem,
+    pub asked: &'a Config,
+    pub arch: Arch,
+    pub strategy: Strategy,
+    pub tile: Tile,
+    pub m_tiles: u32,
+    pub n_tiles: u32,
+    pub k_tiles: u32,
+    /// MMA steps of a K tile.
+    pub blocks: u32,
+    /// Row blocks of scale factors that a tile of B touches.
+    pub b_row_blocks: u32,
+    pub store: Store,
+    pub swizzle: Swizzle,
+    pub work: Work,
+    /// Tiles of C in flight.
+    pub buffers: u32,
+}
+
+impl<'a> Draft<'a> {
+    /// Settles the schedule, so that from here on everything but sizes in memory is known.
+    pub fn new(
+        problem: &'a Problem,
+        asked: &'a Config,
+        arch: Arch,
+        strategy: Strategy,
+        tile: Tile,
+        errors: &mut Vec<ConfigError>,
+    ) -> Result<Self, Vec<ConfigError>> {
+        let shape = problem.shape;
+        let (m_tiles, n_tiles) = (shape.m.div_ceil(tile.m), shape.n.div_ceil(tile.n));
+        let k_tiles = shape.k.div_ceil(tile.k);
+        let work = settle_work(asked, arch, u64::from(m_tiles) * u64::from(n_tiles), k_tiles);
+        let work = work.map_err(|error| {
+            errors.push(error);
+            std::mem::take(errors)
+        })?;
+        Ok(Draft {
+            problem,
+            asked,
+            arch,
+            strategy,
+            tile,
+            m_tiles,
+            n_tiles,
+            k_tiles,
+            blocks: tile.k / problem.formats.a.spec().mma_k,
+            b_row_blocks: tile.n.div_ceil(128),
+            store: asked.store.unwrap_or_else(|| Store::Direct),
+            swizzle: Swizzle::of_row(tile.k / 2),
+            work,
+            buffers: 1,
+        })
+    }
+
+    /// The plan, if everything fits.
+    pub fn plan(mut self, mut errors: Vec<ConfigError>) -> Result<Plan, Vec<ConfigError>> {
+        if self.blocks as usize > MAX_BLOCKS {
+            // Such a tile's first stage alone is beyond any SMEM; say it with the sum.
+            return Err(vec![self.smem_error("tile", self.smem_parts(1))]);
+        }
+        self.buffers = self.settle_buffers(&mut errors);
+        let columns = self.tmem_columns(&mut errors);
+        let row_bytes = u64::from(self.problem.shape.n) * u64::from(self.problem.formats.c.bytes());
+        if self.store == Store::Tma && !row_bytes.is_multiple_of(16) {
+            errors.push(ConfigError::StoreTma { n: self.problem.shape.n, row_bytes });
+        }
+        let tail = match self.asked.k_order {
+            KOrder::SplitTail(tail) if !(1..=self.k_tiles).contains(&tail) => {
+                errors.push(ConfigError::SplitTailLength { tail, k_tiles: self.k_tiles });
+                0
+            }
+            KOrder::SplitTail(tail) => tail,
+            _ => 0,
+        };
+        let all_tail = tail == self.k_tiles;
+        if all_tail && self.asked.a_reuse == Setting::Fixed(AReuse::Collector) {
+            errors.push(ConfigError::NothingToReuse { reason: "the split tail is the whole K loop" });
+        }
+        let stages = self.stages(&mut errors);
+        if let Some(stages) = stages
+            && tail > stages
+        {
+            errors.push(ConfigError::SplitTailStages { tail, stages });
+        }
+        match (stages, columns) {
+            (Some(stages), Some(columns)) if errors.is_empty() => {
+                Ok(self.finish(stages, columns, tail))
+            }
+            _ => Err(errors),
+        }
+    }
+
+    /// Tiles of B in a stage.
+    pub fn b_tiles(&self) -> u32 {
+        if self.strategy == Strategy::Interleaved { 2 } else { 1 }
+    }
+
+    /// Products that a tile accumulates in TMEM.
+    pub fn products(&self) -> u32 {
+        if self.strategy.is_fused() { 2 } else { 1 }
+    }
+
+    /// Whether the epilogue hears of product 1 before product 2 is done.
+    pub fn products_apart(&self) -> bool {
+        self.strategy == Strategy::Sequential || matches!(self.asked.k_order, KOrder::SplitTail(_))
+    }
+
+    pub fn tmem_parts(&self, buffers: u32) -> TmemParts {
+        TmemParts {
+            tile: self.tile,
+            blocks: self.blocks,
+            b_row_blocks: self.b_row_blocks,
+            layout: self.asked.accumulators,
+            products: self.products(),
+            b_tiles: self.b_tiles(),
+            buffers,
+        }
+    }
+
+    /// Tiles of C in flight: what was asked for, or two where that helps and fits.
+    fn settle_buffers(&self, errors: &mut Vec<ConfigError>) -> u32 {
+        let looped = self.work.is_looped();
+        match self.asked.accumulator_buffers {
+            Setting::Fixed(2) if !looped => {
+                errors.push(ConfigError::NothingToOverlap { schedule: self.work.schedule });
+                1
+            }
+            Setting::Fixed(buffers) => buffers,
+            Setting::Auto => {
+                let limit = match self.asked.tmem_columns {
+                    Setting::Fixed(columns) => columns,
+                    Setting::Auto => self.arch.limits().tmem_columns,
+                };
+                let fits = self.tmem_parts(2).sum().total() <= u64::from(limit);
+                if looped && fits { 2 } else { 1 }
+            }
+        }
+    }
+
+    /// Columns to allocate, if they fit.
+    fn tmem_columns(&self, errors: &mut Vec<ConfigError>) -> Option<u32> {
+        let limit = self.arch.limits().tmem_columns;
+        let sum = self.tmem_parts(self.buffers).sum();
+        if sum.total() > u64::from(limit) {
+            let alone = self.tmem_parts(1).sum().total() <= u64::from(limit);
+            let knob = if self.buffers > 1 && alone { "accumulator_buffers" } else { "tile" };
+            errors.push(ConfigError::Tmem { knob, limit, sum });
+            return None;
+        }
+        let least = (sum.total() as u32).next_power_of_two().max(32);
+        match self.asked.tmem_columns {
+            Setting::Auto => Some(least),
+            Setting::Fixed(given) if given >= least => Some(given),
+            Setting::Fixed(given) => {
+                errors.push(ConfigError::TmemColumnsTooFew { given, sum });
+                None
+            }
+        }
+    }
+
+    pub fn staging(&self) -> Option<Staging> {
+        (self.store == Store::Tma && self.strategy != Strategy::TwoPass).then(|| {
+            let swizzle = Swizzle::of_row(self.tile.n * self.problem.formats.c.bytes());
+            let span = swizzle.span();
+            let columns = span / self.problem.formats.c.bytes();
+            let boxes = self.tile.n / columns;
+            let box_bytes = 32 * span;
+            let swizzle_mask = span / 16 - 1;
+            Staging { span, columns, boxes, box_bytes, warp_bytes: boxes * box_bytes, swizzle_mask }
+        })
+    }
+
+    pub fn sf_slots(&self, stages: u32) -> u32 {
+        match self.asked.sf_preload {
+            SfPreload::PerStage => stages,
+            SfPreload::Ahead(ahead) => stages + ahead,
+            SfPreload::All => 1,
+        }
+    }
+
+    /// Bytes of a row block of scale factors in one slot.
+    pub fn sf_row_block(&self) -> u64 {
+        let blocks = match self.asked.sf_preload {
+            SfPreload::All => self.problem.scale_columns().div_ceil(4),
+            _ => self.blocks,
+        };
+        u64::from(blocks) * 512
+    }
+
+    /// K blocks of a box of scale factors: as many as divide a slot, up to the 2048 bytes that a
+    /// box of 256 eight-byte elements has.
+    pub fn sf_box_blocks(&self) -> Option<u32> {
+        let blocks = (self.sf_row_block() / 512) as u32;
+        let largest = (1..=4).rev().find(|size| blocks.is_multiple_of(*size)).unwrap_or(1);
+        (self.asked.cta_group == CtaGroup::Two).then_some(largest)
+    }
+
+    pub fn smem_parts(&self, stages: u32) -> SmemParts {
+        let barriers: u32 = self.barrier_counts(stages).iter().map(|(_, count, _)| count).sum();
+        SmemParts {
+            tile: self.tile,
+            ctas: self.asked.cta_group.ctas(),
+            b_tiles: self.b_tiles(),
+            span: self.swizzle.span(),
+            stages,
+            sf_slots: self.sf_slots(stages),
+            sf_row_block: self.sf_row_block(),
+            b_row_blocks: self.b_row_blocks,
+            barriers,
+            responses: if self.work.schedule == Schedule::Dynamic { RESPONSES } else { 0 },
+            staging: self.staging().map_or(0, |staging| 4 * staging.warp_bytes),
+            staging_over_stages: !self.work.is_looped(),
+        }
+    }
+
+    /// Every barrier: its name, how many there are, and the arrivals of a phase.
+    pub fn barrier_counts(&self, stages: u32) -> Vec<(&'static str, u32, u32)> {
+        let ctas = self.asked.cta_group.ctas();
+        let (looped, buffers) = (self.work.is_looped(), self.buffers);
+        let mut wanted = vec![("full", stages, 1), ("empty", stages, 1)];
+        match self.asked.sf_preload {
+            SfPreload::PerStage => {}
+            // Loaded once, and never given back.
+            SfPreload::All if !looped && self.strategy != Strategy::Sequential => wanted.push(("sf_full", 1, 1)),
+            SfPreload::All | SfPreload::Ahead(_) => {
+                wanted.extend([("sf_full", self.sf_slots(stages), 1), ("sf_empty", self.sf_slots(stages), 1)]);
+            }
+        }
+        match self.products_apart() {
+            true => wanted.extend([("product1_done", buffers, 1), ("product2_done", buffers, 1)]),
+            false => wanted.push(("products_done", buffers, 1)),
+        }
+        if looped {
+            // One lane of each epilogue warp of each CTA.
+            wanted.push(("accumulators_free", buffers, 4 * ctas));
+        }
+        if self.work.schedule == Schedule::Dynamic {
+            // The MMA thread; of each CTA, the TMA thread and one lane of each epilogue warp.
+            wanted.extend([("answer_full", RESPONSES, 1), ("answer_read", RESPONSES, 1 + 5 * ctas)]);
+        }
+        wanted
+    }
+
+    fn smem_error(&self, knob: &'static str, parts: SmemParts) -> ConfigError {
+        ConfigError::Smem { knob, limit: self.arch.limits().smem_bytes, sum: parts.sum() }
+    }
+
+    /// The asked depth if it fits; else, for auto, the deepest that fits and that K can fill.
+    fn stages(&self, errors: &mut Vec<ConfigError>) -> Option<u32> {
+        let limit = u64::from(self.arch.limits().smem_bytes);
+        let fits = |stages: u32| self.smem_parts(stages).sum().total() <= limit;
+        if let Setting::Fixed(stages) = self.asked.stages
+            && fits(1)
+        {
+            if !fits(stages) {
+                errors.push(self.smem_error("stages", self.smem_parts(stages)));
+                return None;
+            }
+            return Some(stages);
+        }
+        let useful = match self.work.is_looped() || self.strategy == Strategy::Sequential {
+            // The next tile's loads, or the next product's, start while this one's MMAs run.
+            true => STAGE_LIMIT,
+            false => self.k_tiles.min(STAGE_LIMIT),
+        };
+        let deepest = (1..=useful).rev().find(|stages| fits(*stages));
+        if deepest.is_none() {
+            let one = self.smem_parts(1);
+            let without_scales = Sum::total(&one.sum()) - one.slot_bytes() * u64::from(one.sf_slots);
+            let knob = match self.asked.sf_preload {
+                SfPreload::PerStage => "tile",
+                _ if without_scales > limit => "tile",
+                _ => "sf_preload",
+            };
+            errors.push(self.smem_error(knob, one));
+        }
+        deepest
+    }
+
+    /// Whether A stays in the collector between the two MMAs of a K block.
+    pub fn collector(&self, main_tiles: u32) -> bool {
+        self.strategy == Strategy::Interleaved
+            && self.asked.accumulators == Accumulators::Separate
+            && main_tiles > 0
+            && self.asked.a_reuse.unwrap_or_else(|| AReuse::Collector) == AReuse::Collector
+    }
+}
+
+/// SMs that the kernel is made for.
+pub(super) fn sms(asked: &Config, arch: Arch) -> u32 {
+    asked.sms.unwrap_or_else(|| arch.limits().sms)
+}
+
+/// The schedule that was asked for, or persistent clusters where there are more tiles than run at once.
+fn settle_work(asked: &Config, arch: Arch, tiles: u64, k_tiles: u32) -> Result<Work, ConfigError> {
+    let ctas = asked.cta_group.ctas();
+    // One CTA an SM: SMEM and TMEM leave no room for two.
+    let capacity = sms(asked, arch) / ctas;
+    let schedule = asked.schedule.unwrap_or_else(|| match tiles > u64::from(capacity) {
+        true => Schedule::Persistent,
+        false => Schedule::OneTile,
+    });
+    let count = |what, count: u64| match count > COUNT_LIMIT {
+        true => Err(ConfigError::Count { knob: "tile", what, count, limit: COUNT_LIMIT }),
+        false => Ok(()),
+    };
+    count("CTAs of the grid", tiles * u64::from(ctas))?;
+    match schedule {
+        Schedule::SplitK(parts) if !(1..=k_tiles).contains(&parts) => {
+            return Err(ConfigError::SplitK { parts, k_tiles });
+        }
+        Schedule::SplitK(parts) => count("CTAs of the grid", tiles * u64::from(ctas) * u64::from(parts))?,
+        Schedule::StreamK => count("K tiles of all tiles of C", tiles * u64::from(k_tiles))?,
+        _ => {}
+    }
+    Ok(Work::new(schedule, asked.raster, tiles as u32, k_tiles, capacity))
+}

@@ -1,0 +1,205 @@
+//! The one place that knows what is legal.
+//!
+//! * `mod.rs`: [`validate`], and what can be judged of each knob by itself or beside another.
+//! * `draft.rs`: what has to fit: stages, SMEM, TMEM, the grid.
+//! * `build.rs`: the plan, once all of it does.
+
+mod build;
+mod draft;
+
+use super::Plan;
+use crate::arch::Arch;
+use crate::config::{
+    AReuse, Accumulators, Config, CtaGroup, KOrder, Raster, Schedule, Setting, SfPreload, Strategy, Tile,
+};
+use crate::error::ConfigError;
+use crate::problem::{Problem, Shape};
+use draft::Draft;
+
+/// Largest M, N and K: TMA coordinates are signed 32-bit and tiles round up.
+pub(crate) const SIZE_LIMIT: u32 = 1 << 30;
+/// The deepest pipeline and the deepest scale-factor ring beyond it.
+const STAGE_LIMIT: u32 = 32;
+/// Rows that a CTA contributes to a block-scaled MMA (PTX ISA 9.7.16.2.1).
+const MMA_ROWS: u32 = 128;
+/// Largest number of CTAs of a grid along x, and of anything else that kernels count in 32 bits.
+const COUNT_LIMIT: u64 = (1 << 31) - 1;
+
+/// Decides whether `config` can compute `problem` on `arch`, and if so, everything about the kernel.
+///
+/// # Errors
+/// Every reason that could be found, not only the first: each names its knob, the limit, and the
+/// sum that does not fit ([`ConfigError::hint`] has a way out). Never panics, whatever the numbers.
+pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    check_shape(problem, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
+    let tile = config.tile.unwrap_or_else(|| choose_tile(problem.shape, config, arch));
+    check_tile(problem.shape, tile, config.cta_group, &mut errors);
+    check_accumulators(tile, config.accumulators, &mut errors);
+    check_ranges(config, arch, &mut errors);
+    check_strategy(config, strategy, &mut errors);
+    check_shares(config, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    Draft::new(problem, config, arch, strategy, tile, &mut errors)?.plan(errors)
+}
+
+fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
+    let Shape { m, n, k } = problem.shape;
+    for (dimension, value) in [("M", m), ("N", n), ("K", k)] {
+        if !(1..=SIZE_LIMIT).contains(&value) {
+            errors.push(ConfigError::Size { dimension, value, limit: SIZE_LIMIT });
+        }
+    }
+    let spec = problem.formats.a.spec();
+    if !k.is_multiple_of(spec.k_multiple) {
+        errors.push(ConfigError::KMultiple {
+            k,
+            multiple: spec.k_multiple,
+            format: spec.name,
+            row_bytes: k / 2,
+        });
+    }
+}
+
+/// 128 x 128 x 256; N = 64 where that still leaves every SM at most one tile, so that a small grid
+/// spreads over more of the chip; K no longer than the problem's.
+fn choose_tile(shape: Shape, config: &Config, arch: Arch) -> Tile {
+    let ctas = config.cta_group.ctas();
+    let m = MMA_ROWS * ctas;
+    let grid = |n: u32| u64::from(shape.m.div_ceil(m) * ctas) * u64::from(shape.n.div_ceil(n));
+    let narrow = config.accumulators == Accumulators::Separate && grid(64) <= u64::from(draft::sms(config, arch));
+    let k = shape.k.next_multiple_of(64).min(256);
+    // 192 would leave half of a 128-byte swizzle span unused.
+    Tile { m, n: if narrow { 64 } else { 128 }, k: if k == 192 { 256 } else { k } }
+}
+
+fn check_tile(shape: Shape, tile: Tile, group: CtaGroup, errors: &mut Vec<ConfigError>) {
+    if tile.m != MMA_ROWS * group.ctas() {
+        errors.push(ConfigError::TileM {
+            given: tile.m,
+            ctas: group.ctas(),
+            wanted: MMA_ROWS * group.ctas(),
+        });
+    }
+    // Each CTA of a pair holds half of N, in groups of 8 rows.
+    let multiple = 8 * group.ctas();
+    if !(multiple..=256).contains(&tile.n) || !tile.n.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileN { given: tile.n, ctas: group.ctas(), multiple });
+    } else {
+        let tiles = shape.n.div_ceil(tile.n);
+        if tiles > 1 && !tile.n.is_multiple_of(64) {
+            errors.push(ConfigError::TileNStart { given: tile.n, tiles });
+        }
+    }
+    if tile.k == 0 || !tile.k.is_multiple_of(64) {
+        errors.push(ConfigError::TileK { given: tile.k, multiple: 64 });
+    }
+}
+
+fn check_accumulators(tile: Tile, accumulators: Accumulators, errors: &mut Vec<ConfigError>) {
+    if accumulators == Accumulators::SideBySide && tile.n <= 256 {
+        if tile.n > 128 {
+            errors.push(ConfigError::SideBySideWidth { tile_n: tile.n, doubled: 2 * tile.n });
+        } else if tile.n != 128 {
+            errors.push(ConfigError::SideBySideScales { tile_n: tile.n });
+        }
+    }
+}
+
+fn check_ranges(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
+    if let Setting::Fixed(given) = config.stages
+        && !(1..=STAGE_LIMIT).contains(&given)
+    {
+        errors.push(ConfigError::Stages { given });
+    }
+    if let SfPreload::Ahead(given) = config.sf_preload
+        && !(1..=STAGE_LIMIT).contains(&given)
+    {
+        errors.push(ConfigError::Ahead { given });
+    }
+    let limit = arch.limits().tmem_columns;
+    if let Setting::Fixed(given) = config.tmem_columns
+        && !(given.is_power_of_two() && (32..=limit).contains(&given))
+    {
+        errors.push(ConfigError::TmemColumns { given, limit });
+    }
+    let (limit, ctas) = (arch.limits().sms, config.cta_group.ctas());
+    if let Setting::Fixed(given) = config.sms
+        && !(ctas..=limit).contains(&given)
+    {
+        errors.push(ConfigError::Sms { given, least: ctas, limit });
+    }
+    if config.accumulators == Accumulators::SideBySide {
+        if matches!(config.k_order, KOrder::SplitTail(_)) {
+            errors.push(ConfigError::SplitTailSideBySide);
+        }
+        if config.a_reuse == Setting::Fixed(AReuse::Collector) {
+            errors.push(ConfigError::NothingToReuse {
+                reason: "side_by_side accumulators have one MMA for both products",
+            });
+        }
+    }
+}
+
+/// What only the interleaved K loop has.
+fn check_strategy(config: &Config, strategy: Strategy, errors: &mut Vec<ConfigError>) {
+    if strategy == Strategy::Interleaved {
+        return;
+    }
+    if config.accumulators == Accumulators::SideBySide {
+        errors.push(ConfigError::NotInterleaved {
+            knob: "accumulators",
+            value: "side_by_side",
+            strategy,
+            reason: "one MMA computes both products",
+        });
+    }
+    if matches!(config.k_order, KOrder::SplitTail(_)) {
+        errors.push(ConfigError::NotInterleaved {
+            knob: "k_order",
+            value: "split_tail",
+            strategy,
+            reason: "it ends a K loop that computes both products",
+        });
+    }
+    if config.a_reuse == Setting::Fixed(AReuse::Collector) {
+        errors.push(ConfigError::NothingToReuse { reason: "this strategy has one product a K loop" });
+    }
+}
+
+/// What shares of K rule out.
+fn check_shares(config: &Config, errors: &mut Vec<ConfigError>) {
+    if let Setting::Fixed(given) = config.accumulator_buffers
+        && !(1..=2).contains(&given)
+    {
+        errors.push(ConfigError::AccumulatorBuffers { given });
+    }
+    if let Raster::Swizzled(0) = config.raster {
+        errors.push(ConfigError::RasterGroup);
+    }
+    let Setting::Fixed(schedule @ (Schedule::StreamK | Schedule::SplitK(_))) = config.schedule else {
+        return;
+    };
+    if matches!(config.k_order, KOrder::SplitTail(_)) {
+        errors.push(ConfigError::WholeTiles {
+            knob: "k_order",
+            value: "split_tail",
+            schedule,
+            reason: "its tail is that of a whole tile's K",
+        });
+    }
+    if config.sf_preload == SfPreload::All {
+        errors.push(ConfigError::WholeTiles {
+            knob: "sf_preload",
+            value: "all",
+            schedule,
+            reason: "it loads the scale factors of all of K",
+        });
+    }
+}

@@ -1,0 +1,147 @@
+//! What the TMA warp loads.
+
+use super::{Pass, Role};
+use crate::config::{Accumulators, CtaGroup, Strategy};
+use crate::plan::Plan;
+
+/// A box of A, B1 or B2.
+pub(in crate::render) struct OperandLoad {
+    /// Bytes from the stage's start.
+    pub offset: u32,
+    /// The tensor map's register.
+    pub source: &'static str,
+    /// Bytes from the K tile's start.
+    pub k_byte: u32,
+    /// The register of the first row.
+    pub row: &'static str,
+    /// The policy's register, or nothing.
+    pub policy: &'static str,
+}
+
+/// A row block of scale factors.
+pub(in crate::render) struct ScaleLoad {
+    /// Bytes from the slot's start.
+    pub offset: u32,
+    /// The register of the row block's address.
+    pub source: String,
+    pub policy: &'static str,
+}
+
+/// A box of scale factors: some K blocks of one row block.
+pub(in crate::render) struct ScaleBox {
+    /// Bytes from the slot's start.
+    pub offset: u32,
+    /// The tensor map's register.
+    pub map: String,
+    /// The register of the row block.
+    pub row: String,
+    /// Eight-byte units from the K tile's start.
+    pub inner: u32,
+    pub policy: &'static str,
+}
+
+/// L2 policy registers of the loads, or nothing.
+#[derive(Clone, Copy)]
+pub(super) struct Policies {
+    pub a: &'static str,
+    pub b: &'static str,
+    pub sf: &'static str,
+}
+
+/// The K loops of an item, each with the tiles of B that a stage holds.
+pub(super) fn passes(p: &Plan, role: Role, policies: Policies, done: [u32; 2]) -> Vec<Pass> {
+    let products: &[&[usize]] = match (p.strategy, role) {
+        (Strategy::Interleaved, _) => &[&[0, 1]],
+        (Strategy::Sequential, _) => &[&[0], &[1]],
+        (_, Role::Gated) => &[&[1]],
+        _ => &[&[0]],
+    };
+    let suffixes: &[&str] = if products.len() > 1 { &["_1", "_2"] } else { &[""] };
+    products
+        .iter()
+        .zip(suffixes)
+        .enumerate()
+        .map(|(index, (products, suffix))| Pass {
+            suffix,
+            d: if index == 1 { p.tmem.second } else { 0 },
+            done: done[if products.len() > 1 { 1 } else { index }],
+            operand_loads: operand_loads(p, products, policies),
+            scale_loads: scale_loads(p, products, policies.sf),
+            scale_boxes: scale_boxes(p, products, policies.sf),
+        })
+        .collect()
+}
+
+/// B before A: there is more of it to wait for.
+fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<OperandLoad> {
+    let span = p.k_loop.tile_bytes / p.smem.boxes;
+    let load = |k_box: u32, offset, source, row, policy| OperandLoad {
+        offset,
+        source,
+        k_byte: k_box * span,
+        row,
+        policy,
+    };
+    let mut loads = Vec::new();
+    for k_box in 0..p.smem.boxes {
+        let b = p.smem.a_bytes + k_box * p.smem.b_tiles * p.smem.b_box_bytes;
+        match (p.cta_group, p.accumulators) {
+            // One MMA of 2N: its lower half of columns, B1, is the leader's, its upper half the peer's.
+            (CtaGroup::Two, Accumulators::SideBySide) => {
+                loads.push(load(k_box, b, "%b_map", "%row_b", policies.b));
+            }
+            _ => {
+                for (place, product) in (0..).zip(products) {
+                    let offset = b + place * p.smem.b_box_bytes;
+                    loads.push(load(k_box, offset, ["%b1_map", "%b2_map"][*product], "%row_b", policies.b));
+                }
+            }
+        }
+        loads.push(load(k_box, k_box * p.smem.a_box_bytes, "%a_map", "%row_a", policies.a));
+    }
+    loads
+}
+
+/// The scale factors of B that a stage's products need, each with its place in a slot.
+fn sfb(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32)> {
+    let places = [p.smem.sfb1, p.smem.sfb2];
+    products.iter().zip(places).map(|(product, place)| (["sfb1", "sfb2"][*product], place)).collect()
+}
+
+fn scale_loads(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleLoad> {
+    if p.scales.box_blocks.is_some() {
+        return Vec::new();
+    }
+    let mut loads = vec![ScaleLoad { offset: 0, source: "%sfa".to_owned(), policy }];
+    for (tensor, start) in sfb(p, products) {
+        for block in 0..p.scales.b_row_blocks {
+            let offset = start + block * p.scales.smem_row_block_bytes;
+            loads.push(ScaleLoad { offset, source: format!("%{tensor}_{block}"), policy });
+        }
+    }
+    loads
+}
+
+fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleBox> {
+    let Some(blocks) = p.scales.box_blocks else { return Vec::new() };
+    let mut tensors = vec![("%sfa_map".to_owned(), 0, "%m_cta".to_owned())];
+    for block in 0..p.scales.b_row_blocks {
+        for (tensor, start) in sfb(p, products) {
+            let offset = start + block * p.scales.smem_row_block_bytes;
+            tensors.push((format!("%{tensor}_map"), offset, format!("%row_block_{block}")));
+        }
+    }
+    let boxes = p.scales.smem_row_block_bytes / (512 * blocks);
+    tensors
+        .into_iter()
+        .flat_map(|(map, offset, row)| {
+            (0..boxes).map(move |i| ScaleBox {
+                offset: offset + i * 512 * blocks,
+                map: map.clone(),
+                row: row.clone(),
+                inner: i * 64 * blocks,
+                policy,
+            })
+        })
+        .collect()
+}
