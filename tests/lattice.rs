@@ -83,6 +83,28 @@ impl Draws {
             ("a_reuse", self.pick(&["auto", "none", "collector"]).to_owned()),
             ("tmem_columns", self.pick(&["auto", "auto", "128", "256", "512"]).to_owned()),
             ("store", self.pick(&["auto", "direct", "tma"]).to_owned()),
+            (
+                "strategy",
+                self.pick(&["auto", "interleaved", "interleaved", "sequential", "two_pass", "second_fused"])
+                    .to_owned(),
+            ),
+            ("accumulator_buffers", self.pick(&["auto", "auto", "1", "2"]).to_owned()),
+            (
+                "schedule",
+                self.pick(&[
+                    "auto",
+                    "one_tile",
+                    "persistent",
+                    "dynamic",
+                    "stream_k",
+                    "split_k(2)",
+                    "split_k(3)",
+                ])
+                .to_owned(),
+            ),
+            ("raster", self.pick(&["along_m", "along_n", "swizzled(2)", "swizzled(3)"]).to_owned()),
+            ("sms", self.pick(&["auto", "2", "3", "5", "8"]).to_owned()),
+            ("pdl", self.pick(&["off", "off", "on"]).to_owned()),
             ("cache", self.cache()),
         ];
         for (knob, value) in values {

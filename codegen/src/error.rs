@@ -45,7 +45,9 @@ pub enum ConfigError {
         limit: u64,
     },
     /// A knob's value that belongs to the interleaved K loop.
-    #[error("{knob}: {value} with strategy = {strategy}: {reason}, and this strategy computes one product at a time")]
+    #[error(
+        "{knob}: {value} with strategy = {strategy}: {reason}, and this strategy computes one product at a time"
+    )]
     NotInterleaved {
         /// The knob.
         knob: &'static str,
@@ -83,7 +85,9 @@ pub enum ConfigError {
         given: u32,
     },
     /// Two buffers where a CTA has one tile.
-    #[error("accumulator_buffers: 2 with schedule = {schedule}: a CTA computes one tile, and has nothing to overlap")]
+    #[error(
+        "accumulator_buffers: 2 with schedule = {schedule}: a CTA computes one tile, and has nothing to overlap"
+    )]
     NothingToOverlap {
         /// The schedule.
         schedule: Schedule,
@@ -252,9 +256,7 @@ impl ConfigError {
         use ConfigError::*;
         match self {
             Size { .. } | KMultiple { .. } => "shape",
-            TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => {
-                "tile"
-            }
+            TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
             Stages { .. } => "stages",
             Count { knob, .. } | NotInterleaved { knob, .. } | WholeTiles { knob, .. } => knob,
             SplitK { .. } => "schedule",

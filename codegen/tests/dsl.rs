@@ -3,8 +3,8 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Setting, SfPreload, Store,
-    Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Raster, Schedule, Setting,
+    SfPreload, Store, Strategy, Switch, Tile,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
 use silumin_codegen::problem::{Formats, Shape};
@@ -100,11 +100,18 @@ fn operands_are_called_what_the_gate_calls_them() {
 fn every_knob_is_read() {
     let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
-         cache = [a: evict_last, sf: evict_normal], store = tma, shape = [256, 4_096, 7168],
+         cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
+         raster = swizzled(4), sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
          arch = sm_100a> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
     let config = Config {
+        strategy: Setting::Fixed(Strategy::Interleaved),
+        accumulator_buffers: Setting::Fixed(1),
+        schedule: Setting::Fixed(Schedule::Persistent),
+        raster: Raster::Swizzled(4),
+        sms: Setting::Fixed(100),
+        pdl: Switch::On,
         tile: Setting::Fixed(Tile { m: 256, n: 64, k: 256 }),
         cta_group: CtaGroup::Two,
         stages: Setting::Fixed(3),
@@ -130,7 +137,8 @@ fn every_knob_is_read() {
 #[test]
 fn what_knobs_print_is_what_the_brackets_take() {
     let text = "tile = [128, 128, 256], k_order = reverse, sf_preload = all, cache = none, stages = 2, \
-                accumulators = side_by_side, a_reuse = none, store = direct, tmem_columns = 512";
+                accumulators = side_by_side, a_reuse = none, store = direct, tmem_columns = 512, \
+                schedule = dynamic, raster = along_n, pdl = on";
     let config = declared(&format!("<{text}> silu(A @ B1) * (A @ B2)")).spec.config;
     let again = declared(&format!("<{config}> silu(A @ B1) * (A @ B2)")).spec.config;
     assert_eq!(config, again);
@@ -231,7 +239,7 @@ fn knobs_are_known_and_given_once() {
         "<stagse = 4>",
         &[("stagse", &["no knob `stagse`", "did you mean `stages`", "shape, arch"])],
     );
-    brackets_refused("<cluster = 2>", &[("cluster", &["no knob", "the knobs are: tile"])]);
+    brackets_refused("<cluster = 2>", &[("cluster", &["no knob", "the knobs are: strategy, tile"])]);
     brackets_refused("<tiles = 2>", &[("tiles", &["did you mean `tile`"])]);
     brackets_refused("<k = 2>", &[("k", &["no knob `k`;"])]);
     brackets_refused("<acc = separate>", &[("acc", &["did you mean `accumulators`"])]);

@@ -26,27 +26,34 @@ fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let sf_preload = prop_oneof![Just("all".to_owned()), (0u32..20).prop_map(|n| format!("ahead({n})"))];
     let one_of = |values: &'static [&'static str]| prop::sample::select(values).prop_map(str::to_owned);
     let columns = prop_oneof![4 => one_of(&["128", "256", "512"]), 1 => one_of(&["32", "64", "300"])];
-    let values = (
-        prop::option::of(tile),
-        prop::option::weighted(0.4, one_of(&["1", "2"])),
-        prop::option::of(stages),
-        prop::option::of(k_order),
-        prop::option::of(sf_preload),
-        prop::option::weighted(0.3, one_of(&["separate", "side_by_side"])),
-        prop::option::weighted(0.3, one_of(&["none", "collector"])),
-        prop::option::weighted(0.3, columns),
-        prop::option::weighted(0.2, one_of(&["none", "[b: evict_first]"])),
-        prop::option::weighted(0.5, one_of(&["direct", "tma"])),
-    );
-    values.prop_map(|(tile, group, stages, order, preload, accumulators, reuse, columns, cache, store)| {
-        let values = [tile, group, stages, order, preload, accumulators, reuse, columns, cache, store];
-        KNOBS
-            .iter()
-            .map(|knob| knob.name)
-            .zip(values)
-            .filter_map(|(name, value)| Some((name, value?)))
-            .collect()
-    })
+    let schedule = prop_oneof![
+        2 => one_of(&["one_tile", "persistent", "dynamic", "stream_k"]),
+        1 => (0u32..12).prop_map(|n| format!("split_k({n})"))
+    ];
+    let strategy = one_of(&["two_pass", "second_fused", "sequential", "interleaved"]);
+    let named = |name: &'static str, share: f64, values: BoxedStrategy<String>| {
+        prop::option::weighted(share, values).prop_map(move |value| Some((name, value?))).boxed()
+    };
+    let values = vec![
+        named("strategy", 0.3, strategy.boxed()),
+        named("tile", 0.5, tile.boxed()),
+        named("cta_group", 0.4, one_of(&["1", "2"]).boxed()),
+        named("stages", 0.5, stages.boxed()),
+        named("k_order", 0.5, k_order.boxed()),
+        named("sf_preload", 0.5, sf_preload.boxed()),
+        named("accumulators", 0.3, one_of(&["separate", "side_by_side"]).boxed()),
+        named("accumulator_buffers", 0.2, one_of(&["1", "2", "3"]).boxed()),
+        named("a_reuse", 0.3, one_of(&["none", "collector"]).boxed()),
+        named("tmem_columns", 0.3, columns.boxed()),
+        named("schedule", 0.4, schedule.boxed()),
+        named("raster", 0.3, one_of(&["along_n", "swizzled(3)"]).boxed()),
+        named("sms", 0.2, one_of(&["1", "7", "148"]).boxed()),
+        named("cache", 0.2, one_of(&["none", "[b: evict_first]"]).boxed()),
+        named("store", 0.5, one_of(&["direct", "tma"]).boxed()),
+        named("pdl", 0.2, one_of(&["on", "off"]).boxed()),
+    ];
+    assert_eq!(values.len(), KNOBS.len(), "a knob is not drawn");
+    values.prop_map(|values| values.into_iter().flatten().collect())
 }
 
 fn size() -> impl Strategy<Value = u32> {

@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Setting, SfPreload, Store, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Raster, Schedule, Setting,
+    SfPreload, Store, Strategy as Strategies, Switch, Tile,
 };
 use silumin_codegen::error::{ConfigError, explain};
 use silumin_codegen::plan::{Plan, Region, Swizzle, validate};
@@ -50,7 +51,7 @@ fn config() -> impl Strategy<Value = Config> {
     ];
     let cache =
         (eviction(), eviction(), eviction(), eviction()).prop_map(|(a, b, sf, c)| CacheHints { a, b, sf, c });
-    (
+    let shapes = (
         setting(tile),
         prop::sample::select(vec![CtaGroup::One, CtaGroup::Two]),
         setting(prop_oneof![5 => 1u32..9, 1 => any::<u32>()]),
@@ -61,32 +62,54 @@ fn config() -> impl Strategy<Value = Config> {
         setting(prop_oneof![5 => (5u32..10).prop_map(|n| 1 << n), 1 => any::<u32>()]),
         setting(cache),
         setting(prop::sample::select(vec![Store::Direct, Store::Tma])),
-    )
-        .prop_map(
-            |(
-                tile,
-                cta_group,
-                stages,
-                k_order,
-                sf_preload,
-                accumulators,
-                a_reuse,
-                tmem_columns,
-                cache,
-                store,
-            )| Config {
-                tile,
-                cta_group,
-                stages,
-                k_order,
-                sf_preload,
-                accumulators,
-                a_reuse,
-                tmem_columns,
-                cache,
-                store,
-            },
-        )
+    );
+    let schedule = prop_oneof![
+        6 => prop::sample::select(vec![
+            Schedule::OneTile,
+            Schedule::Persistent,
+            Schedule::Dynamic,
+            Schedule::StreamK
+        ]),
+        2 => (0u32..9).prop_map(Schedule::SplitK),
+        1 => any::<u32>().prop_map(Schedule::SplitK),
+    ];
+    let strategies =
+        vec![Strategies::TwoPass, Strategies::SecondFused, Strategies::Sequential, Strategies::Interleaved];
+    let raster = prop_oneof![
+        2 => prop::sample::select(vec![Raster::AlongM, Raster::AlongN]),
+        1 => any::<u32>().prop_map(Raster::Swizzled)
+    ];
+    let shares = (
+        setting(prop::sample::select(strategies)),
+        setting(schedule),
+        raster,
+        setting(prop_oneof![5 => 1u32..149, 1 => any::<u32>()]),
+        setting(0u32..4),
+        prop::sample::select(vec![Switch::Off, Switch::On]),
+    );
+    (shapes, shares).prop_map(|(shapes, shares)| {
+        let (tile, cta_group, stages, k_order, sf_preload, accumulators, a_reuse, tmem_columns, cache, store) =
+            shapes;
+        let (strategy, schedule, raster, sms, accumulator_buffers, pdl) = shares;
+        Config {
+            strategy,
+            tile,
+            cta_group,
+            stages,
+            k_order,
+            sf_preload,
+            accumulators,
+            accumulator_buffers,
+            a_reuse,
+            tmem_columns,
+            schedule,
+            raster,
+            sms,
+            cache,
+            store,
+            pdl,
+        }
+    })
 }
 
 /// Regions in order, none into the next, inside `limit`.
@@ -114,6 +137,22 @@ fn holds_together(plan: &Plan) {
         end += 8 * barrier.count;
     }
     assert_eq!(end, plan.smem.tmem_address);
+    let work = &plan.work;
+    assert_eq!(work.tiles, plan.m_tiles * plan.n_tiles);
+    assert!(work.clusters >= 1 && plan.ctas() < 1 << 31);
+    // The shares are all there is, and none is empty.
+    let units = u64::from(work.clusters) * u64::from(work.share) + u64::from(work.longer);
+    match work.schedule {
+        Schedule::StreamK => {
+            assert_eq!(units, u64::from(work.tiles) * u64::from(plan.k_loop.tiles));
+            assert!(work.share >= 1 && work.longer < work.clusters);
+        }
+        Schedule::SplitK(parts) => {
+            assert_eq!(parts * work.share + work.longer, plan.k_loop.tiles);
+            assert!(work.share >= 1 && work.longer < parts);
+        }
+        _ => assert!(plan.workspace.iter().all(|buffer| buffer.name != "partials")),
+    }
     // The transaction count of an mbarrier has 20 bits.
     assert!(plan.cta_group.ctas() * (plan.smem.stage_bytes + plan.scales.slot_tx) < 1 << 20);
     for map in &plan.tensor_maps {
@@ -172,7 +211,39 @@ fn each_limit_is_told_with_its_sum() {
     for (shape, knobs, knob, says) in [
         ([0, 64, 64], &[][..], "shape", "M = 0 is outside 1..="),
         ([64, 64, 40], &[], "shape", "K = 40 is not a multiple of 32"),
-        ([1, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "16777216 tiles"),
+        ([1 << 30, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "140737488355328"),
+        (large, &[("schedule", "split_k(29)")], "schedule", "split_k(29) with 28 K tiles"),
+        (large, &[("sms", "149")], "sms", "149 is outside 1..=148"),
+        (large, &[("sms", "1"), ("cta_group", "2")], "sms", "1 is outside 2..=148"),
+        (large, &[("raster", "swizzled(0)")], "raster", "groups of no tiles"),
+        (large, &[("accumulator_buffers", "3")], "accumulator_buffers", "3 is neither 1 nor 2"),
+        (
+            large,
+            &[("accumulator_buffers", "2"), ("schedule", "one_tile")],
+            "accumulator_buffers",
+            "nothing to overlap",
+        ),
+        (
+            large,
+            &[("accumulator_buffers", "2"), ("tile", "[128, 128, 256]")],
+            "accumulator_buffers",
+            "4 x 128",
+        ),
+        (large, &[side, ("strategy", "sequential")], "accumulators", "one product at a time"),
+        (
+            large,
+            &[("k_order", "split_tail(1)"), ("strategy", "two_pass")],
+            "k_order",
+            "one product at a time",
+        ),
+        (large, &[("a_reuse", "collector"), ("strategy", "two_pass")], "a_reuse", "one product a K loop"),
+        (large, &[("sf_preload", "all"), ("schedule", "stream_k")], "sf_preload", "shares a tile's K out"),
+        (
+            large,
+            &[("k_order", "split_tail(1)"), ("schedule", "split_k(2)")],
+            "k_order",
+            "shares a tile's K out",
+        ),
         (large, &[("tile", "[64, 128, 256]")], "tile", "M = 64"),
         (large, &[("tile", "[256, 128, 256]")], "tile", "MMA of 1 CTA(s) has 128 rows"),
         (large, &[("cta_group", "2"), ("tile", "[128, 128, 256]")], "tile", "MMA of 2 CTA(s) has 256 rows"),
@@ -237,6 +308,17 @@ fn every_knob_value_changes_the_ptx() {
         ("cache", "[sf: evict_normal]"),
         ("cache", "[c: evict_first]"),
         ("store", "tma"),
+        ("strategy", "two_pass"),
+        ("strategy", "second_fused"),
+        ("strategy", "sequential"),
+        ("schedule", "persistent"),
+        ("schedule", "dynamic"),
+        ("schedule", "stream_k"),
+        ("schedule", "split_k(2)"),
+        ("schedule", "split_k(3)"),
+        ("raster", "along_n"),
+        ("raster", "swizzled(2)"),
+        ("pdl", "on"),
     ];
     let texts = values.map(|value| instructions(&[value]));
     for (i, text) in texts.iter().enumerate() {
@@ -246,6 +328,12 @@ fn every_knob_value_changes_the_ptx() {
             assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
         }
     }
+    // SMs count where the grid is made for them; buffers where a tile leaves room for two.
+    let persistent = ("schedule", "persistent");
+    assert!(instructions(&[persistent, ("sms", "9")]) != instructions(&[persistent]));
+    let narrow = [persistent, ("tile", "[128, 64, 128]")];
+    let single = [persistent, ("tile", "[128, 64, 128]"), ("accumulator_buffers", "1")];
+    assert!(instructions(&narrow) != instructions(&single));
     // A pair has another tile.
     let two = [("cta_group", "2"), ("tile", "auto")];
     assert!(instructions(&two) != instructions(&[("tile", "auto")]));

@@ -272,11 +272,8 @@ pub fn write(
         .map_err(|source| LaunchFileError::Io { path: folder.to_owned(), source })?;
     let name = &kernel.name;
     let ptx = format!("{name}.ptx");
-    let mut files: Vec<LaunchFile<'_>> = kernel
-        .launches
-        .iter()
-        .map(|launch| LaunchFile::new(kernel, launch, &ptx, scalars))
-        .collect();
+    let mut files: Vec<LaunchFile<'_>> =
+        kernel.launches.iter().map(|launch| LaunchFile::new(kernel, launch, &ptx, scalars)).collect();
     let mut left: Vec<(WorkspaceBuffer, String)> = Vec::new();
     for (index, file) in files.iter_mut().enumerate() {
         for (buffer, path) in &left {
@@ -410,7 +407,9 @@ mod tests {
     fn scalars_of_every_kind_are_toml() {
         let kernel = kernel("silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))", Config::default());
         for value in [1.0, -0.0, 1e-40, f32::MAX, f32::INFINITY, f32::NEG_INFINITY, f32::NAN] {
-            let text = LaunchFile::new(&kernel, &kernel.launches[0], "k.ptx", &[("alpha", value)]).to_toml().unwrap();
+            let text = LaunchFile::new(&kernel, &kernel.launches[0], "k.ptx", &[("alpha", value)])
+                .to_toml()
+                .unwrap();
             let table: Table = text.parse().unwrap();
             let param = table["params"].as_array().unwrap().last().unwrap()["f32"].as_float().unwrap();
             assert!(param as f32 == value || (param.is_nan() && value.is_nan()), "{value}: {param}");
@@ -424,7 +423,8 @@ mod tests {
     fn names_are_escaped() {
         let kernel = kernel("silu(A @ B1) * (A @ B2)", Config::default());
         let name = "a \"b\"\\\n\u{7f}é.ptx";
-        let table: Table = LaunchFile::new(&kernel, &kernel.launches[0], name, &[]).to_toml().unwrap().parse().unwrap();
+        let table: Table =
+            LaunchFile::new(&kernel, &kernel.launches[0], name, &[]).to_toml().unwrap().parse().unwrap();
         assert_eq!(table["ptx"].as_str(), Some(name));
     }
 

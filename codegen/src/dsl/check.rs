@@ -2,7 +2,7 @@
 
 use super::brackets::Errors;
 use super::declare::Knobs;
-use crate::config::{AReuse, Config, KOrder, Setting, SfPreload};
+use crate::config::{AReuse, Config, KOrder, Schedule, Setting, SfPreload};
 use crate::error::ConfigError;
 use crate::plan::{SIZE_LIMIT, validate};
 use crate::problem::{Formats, Problem, Shape};
@@ -51,6 +51,10 @@ fn most_lenient(formats: Formats, config: &Config) -> Shape {
             u64::from(tail) + u64::from(config.a_reuse == Setting::Fixed(AReuse::Collector))
         }
         _ => 1,
+    };
+    let k_tiles = match config.schedule {
+        Setting::Fixed(Schedule::SplitK(parts)) => k_tiles.max(parts.into()),
+        _ => k_tiles,
     };
     // Where K costs nothing, it is long: errors that print it are less surprising so.
     let free = matches!(config.tile, Setting::Fixed(_)) && config.sf_preload != SfPreload::All;

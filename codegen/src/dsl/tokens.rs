@@ -78,8 +78,8 @@ fn config(config: &Config) -> TokenStream {
     let cta_group = match cta_group {
         CtaGroup::One | CtaGroup::Two => variant("config", "CtaGroup", cta_group),
     };
-    let [stages, tmem_columns, accumulator_buffers, sms] = [stages, tmem_columns, accumulator_buffers, sms]
-        .map(|number| setting(number, u32::to_token_stream));
+    let [stages, tmem_columns, accumulator_buffers, sms] =
+        [stages, tmem_columns, accumulator_buffers, sms].map(|number| setting(number, u32::to_token_stream));
     let schedule = setting(work, schedule);
     let raster = raster(tiles);
     let pdl = match pdl {

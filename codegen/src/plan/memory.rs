@@ -134,7 +134,8 @@ impl TmemParts {
         };
         let used = sfb1 + self.b_tiles * half * blocks;
         let mut regions = Vec::new();
-        const NAMES: [[&str; 2]; 2] = [["product 1", "product 2"], ["product 1, buffer 2", "product 2, buffer 2"]];
+        const NAMES: [[&str; 2]; 2] =
+            [["product 1", "product 2"], ["product 1, buffer 2", "product 2, buffer 2"]];
         for buffer in 0..self.buffers {
             for product in 0..self.products {
                 let name = if self.products == 1 {

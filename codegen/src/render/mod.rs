@@ -135,7 +135,8 @@ fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: V
 }
 
 fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
-    let buffer = |name: &str| plan.workspace.iter().find(|b| b.name == name).copied().map(Parameter::Workspace);
+    let buffer =
+        |name: &str| plan.workspace.iter().find(|b| b.name == name).copied().map(Parameter::Workspace);
     let mut parameters: Vec<Parameter> =
         view::maps(plan, role).into_iter().map(Parameter::TensorMap).collect();
     if plan.scales.box_blocks.is_none() && role != Role::Gate {

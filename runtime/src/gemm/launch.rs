@@ -286,7 +286,11 @@ impl LoadedKernel {
     }
 
     /// The arguments of one launch, in order.
-    fn arguments<'a>(&'a self, launch: &'a Launch, args: &Args<'_>) -> Result<Vec<Argument<'a>>, LaunchError> {
+    fn arguments<'a>(
+        &'a self,
+        launch: &'a Launch,
+        args: &Args<'_>,
+    ) -> Result<Vec<Argument<'a>>, LaunchError> {
         let gate = &self.gemm.spec().gate;
         launch
             .parameters

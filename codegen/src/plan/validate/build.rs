@@ -2,7 +2,9 @@
 
 use super::MMA_ROWS;
 use super::draft::{Draft, sms};
-use crate::config::{AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, Setting, SfPreload, Strategy};
+use crate::config::{
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, Setting, SfPreload, Strategy,
+};
 use crate::kernel::WorkspaceBuffer;
 use crate::plan::transfer::descriptors;
 use crate::plan::{

@@ -100,9 +100,7 @@ impl<'a> Draft<'a> {
             errors.push(ConfigError::SplitTailStages { tail, stages });
         }
         match (stages, columns) {
-            (Some(stages), Some(columns)) if errors.is_empty() => {
-                Ok(self.finish(stages, columns, tail))
-            }
+            (Some(stages), Some(columns)) if errors.is_empty() => Ok(self.finish(stages, columns, tail)),
             _ => Err(errors),
         }
     }
@@ -238,9 +236,12 @@ impl<'a> Draft<'a> {
         match self.asked.sf_preload {
             SfPreload::PerStage => {}
             // Loaded once, and never given back.
-            SfPreload::All if !looped && self.strategy != Strategy::Sequential => wanted.push(("sf_full", 1, 1)),
+            SfPreload::All if !looped && self.strategy != Strategy::Sequential => {
+                wanted.push(("sf_full", 1, 1))
+            }
             SfPreload::All | SfPreload::Ahead(_) => {
-                wanted.extend([("sf_full", self.sf_slots(stages), 1), ("sf_empty", self.sf_slots(stages), 1)]);
+                wanted
+                    .extend([("sf_full", self.sf_slots(stages), 1), ("sf_empty", self.sf_slots(stages), 1)]);
             }
         }
         match self.products_apart() {
@@ -313,7 +314,9 @@ fn settle_work(asked: &Config, arch: Arch, tiles: u64, k_tiles: u32) -> Result<W
     let ctas = asked.cta_group.ctas();
     // One CTA an SM: SMEM and TMEM leave no room for two.
     let capacity = sms(asked, arch) / ctas;
-    let schedule = asked.schedule.unwrap_or_else(|| match tiles > u64::from(capacity) {
+    // Two buffers were asked for: there is something to overlap only where tiles follow each other.
+    let several = tiles > u64::from(capacity) || asked.accumulator_buffers == Setting::Fixed(2);
+    let schedule = asked.schedule.unwrap_or_else(|| match several {
         true => Schedule::Persistent,
         false => Schedule::OneTile,
     });

@@ -73,7 +73,8 @@ fn choose_tile(shape: Shape, config: &Config, arch: Arch) -> Tile {
     let ctas = config.cta_group.ctas();
     let m = MMA_ROWS * ctas;
     let grid = |n: u32| u64::from(shape.m.div_ceil(m) * ctas) * u64::from(shape.n.div_ceil(n));
-    let narrow = config.accumulators == Accumulators::Separate && grid(64) <= u64::from(draft::sms(config, arch));
+    let narrow =
+        config.accumulators == Accumulators::Separate && grid(64) <= u64::from(draft::sms(config, arch));
     let k = shape.k.next_multiple_of(64).min(256);
     // 192 would leave half of a 128-byte swizzle span unused.
     Tile { m, n: if narrow { 64 } else { 128 }, k: if k == 192 { 256 } else { k } }

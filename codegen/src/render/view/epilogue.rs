@@ -103,9 +103,7 @@ pub(super) fn pairs(chunk: u32) -> Vec<Pair> {
 }
 
 pub(super) fn units(chunk: u32) -> Vec<Unit> {
-    (0..chunk / 8)
-        .map(|unit| Unit { byte: 16 * unit, registers: registers("packed", 4 * unit, 4) })
-        .collect()
+    (0..chunk / 8).map(|unit| Unit { byte: 16 * unit, registers: registers("packed", 4 * unit, 4) }).collect()
 }
 
 /// The stores of `chunk` columns of C, packed in pairs.

@@ -55,4 +55,3 @@ pub(super) fn block(p: &Plan, index: u32) -> Block {
         accumulate: if index == 0 { "%accumulate" } else { "1" },
     }
 }
-
