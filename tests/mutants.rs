@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
-const KERNELS: [(&str, Shape); 12] = [
+const KERNELS: [(&str, Shape); 19] = [
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
     ("pair", Shape::new(130, 72, 3872)),
@@ -24,6 +24,13 @@ const KERNELS: [(&str, Shape); 12] = [
     ("side_by_side", Shape::new(130, 72, 2400)),
     ("split_tail", Shape::new(130, 72, 2400)),
     ("wide_tile", Shape::new(130, 72, 2400)),
+    ("split_k", Shape::new(130, 72, 2080)),
+    ("sequential", Shape::new(130, 72, 1440)),
+    ("persistent", Shape::new(300, 200, 1440)),
+    ("persistent_pair", Shape::new(300, 200, 1056)),
+    ("dynamic", Shape::new(300, 136, 1440)),
+    ("dynamic_pair", Shape::new(600, 136, 1056)),
+    ("stream_k", Shape::new(130, 200, 2080)),
 ];
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
