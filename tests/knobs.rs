@@ -12,7 +12,7 @@ use silumin::{Arch, Shape};
 type Value = (&'static str, &'static str);
 
 /// A knob, its value, and what must stand beside it for it to be legal.
-const VALUES: [(&str, &str, &[Value]); 70] = [
+const VALUES: [(&str, &str, &[Value]); 90] = [
     ("strategy", "auto", &[]),
     ("strategy", "two_pass", &[]),
     ("strategy", "second_fused", &[]),
@@ -39,6 +39,26 @@ const VALUES: [(&str, &str, &[Value]); 70] = [
     ("raster", "swizzled(2)", &[("tile", "[128, 64, 128]")]),
     ("sms", "auto", &[("schedule", "stream_k")]),
     ("sms", "1", &[("schedule", "persistent")]),
+    ("swap_ab", "auto", &[]),
+    ("swap_ab", "off", &[]),
+    ("swap_ab", "on", &[("tile", "[64, 128, 256]")]),
+    ("swap_ab", "on", &[("tile", "[128, 128, 256]"), ("store", "tma"), ("k_order", "split_tail(2)")]),
+    ("swap_ab", "on", &[("strategy", "two_pass"), ("schedule", "split_k(2)")]),
+    ("swap_ab", "on", &[("strategy", "second_fused"), ("sf_preload", "all")]),
+    ("swap_ab", "on", &[("cta_group", "2"), ("schedule", "persistent"), ("sms", "4")]),
+    ("swap_ab", "on", &[("tile", "[192, 128, 128]"), ("sf_preload", "ahead(2)"), ("schedule", "dynamic")]),
+    ("multicast", "none", &[]),
+    ("multicast", "a(2)", &[]),
+    ("multicast", "a(4)", &[("schedule", "persistent"), ("sms", "4"), ("store", "tma")]),
+    ("multicast", "a(8)", &[("tile", "[128, 64, 256]"), ("sf_preload", "all")]),
+    ("multicast", "b(2)", &[("schedule", "dynamic")]),
+    ("multicast", "b(2)", &[("schedule", "stream_k"), ("sms", "4")]),
+    ("multicast", "b(4)", &[("swap_ab", "on"), ("tile", "[64, 128, 256]"), ("schedule", "split_k(2)")]),
+    ("multicast", "a(2)", &[("accumulators", "side_by_side"), ("sf_load", "tensor_map")]),
+    ("sf_load", "auto", &[]),
+    ("sf_load", "bulk", &[("sf_preload", "ahead(2)")]),
+    ("sf_load", "tensor_map", &[]),
+    ("sf_load", "tensor_map", &[("sf_preload", "all"), ("schedule", "persistent"), ("sms", "3")]),
     ("pdl", "off", &[]),
     ("pdl", "on", &[]),
     ("pdl", "on", &[("strategy", "two_pass")]),

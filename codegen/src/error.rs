@@ -1,6 +1,6 @@
 //! Why a problem and a configuration make no kernel.
 
-use crate::config::{Schedule, Strategy};
+use crate::config::{Multicast, Schedule, Strategy};
 use std::fmt;
 
 /// One reason why a configuration is illegal. The message names the knob, the limit and the sum;
@@ -102,12 +102,37 @@ pub enum ConfigError {
         /// SMs of the chip.
         limit: u32,
     },
+    /// A cluster that can't share.
+    #[error("multicast: {multicast}: {reason}")]
+    Multicast {
+        /// As given.
+        multicast: Multicast,
+        /// Why not.
+        reason: String,
+    },
+    /// Two things that need the MMA's sides as they are.
+    #[error("swap_ab: on with {knob} = {value}: {reason}")]
+    SwapAb {
+        /// The other knob.
+        knob: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// Why the two do not go together.
+        reason: &'static str,
+    },
+    /// A bulk copy that would have to signal another CTA.
+    #[error(
+        "sf_load: bulk with cta_group = 2: a plain bulk copy signals its own CTA's barriers only, and a pair waits on its leader's"
+    )]
+    SfLoadPair,
     /// Groups of no tiles.
     #[error("raster: swizzled(0) has groups of no tiles")]
     RasterGroup,
     /// The tile's M is not the one the block-scaled MMA has on so many CTAs.
-    #[error("tile: M = {given}, but a block-scaled MMA of {ctas} CTA(s) has {wanted} rows")]
+    #[error("tile: {side} = {given}, but a block-scaled MMA of {ctas} CTA(s) has {wanted} rows")]
     TileM {
+        /// `M`, or N in words where operands are swapped.
+        side: &'static str,
         /// As given.
         given: u32,
         /// CTAs of the group.
@@ -117,9 +142,11 @@ pub enum ConfigError {
     },
     /// The tile's N is not one that the MMA has.
     #[error(
-        "tile: N = {given} is not a multiple of {multiple} in {multiple}..=256, the N of a block-scaled MMA of {ctas} CTA(s)"
+        "tile: {side} = {given} is not a multiple of {multiple} in {multiple}..=256, the N of a block-scaled MMA of {ctas} CTA(s)"
     )]
     TileN {
+        /// `N`, or M in words where operands are swapped.
+        side: &'static str,
         /// As given.
         given: u32,
         /// CTAs of the group.
@@ -129,9 +156,12 @@ pub enum ConfigError {
     },
     /// The tile's N starts a tile in the middle of a scale-factor column pair.
     #[error(
-        "tile: N = {given} with {tiles} tiles along N: the second tile starts at row {given} of a 128-row scale-factor block, and the MMA can start only at 0 or 64"
+        "tile: {side} = {given} with {tiles} tiles along {}: the second tile starts at row {given} of a 128-row scale-factor block, and the MMA can start only at 0 or 64",
+        side.trim_start_matches("with swap_ab, ")
     )]
     TileNStart {
+        /// `N`, or M in words where operands are swapped.
+        side: &'static str,
         /// As given.
         given: u32,
         /// Tiles along N.
@@ -262,6 +292,9 @@ impl ConfigError {
             SplitK { .. } => "schedule",
             AccumulatorBuffers { .. } | NothingToOverlap { .. } => "accumulator_buffers",
             Sms { .. } => "sms",
+            Multicast { .. } => "multicast",
+            SwapAb { .. } => "swap_ab",
+            SfLoadPair => "sf_load",
             RasterGroup => "raster",
             Smem { knob, .. } | Tmem { knob, .. } => knob,
             TmemColumns { .. } | TmemColumnsTooFew { .. } => "tmem_columns",
@@ -287,12 +320,15 @@ impl ConfigError {
             SplitK { k_tiles, .. } => format!("use split_k({}), or one_tile", 2.min(*k_tiles)),
             AccumulatorBuffers { .. } => "write auto: two where they fit and help".into(),
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
+            Multicast { .. } => "use none, a(2) or b(2)".into(),
+            SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
+            SfLoadPair => "write auto, or tensor_map".into(),
             Sms { .. } => "write auto: all of the chip".into(),
             RasterGroup => "use swizzled(8), or along_m".into(),
             TileM { given: 256, wanted: 128, .. } => "write cta_group = 2 beside it, or tile M = 128".into(),
             TileM { wanted, .. } => format!("write {wanted}; rows beyond M cost no memory traffic"),
             TileN { .. } => "use 64, 128 or 192".into(),
-            TileNStart { .. } => "use a multiple of 64, or one tile that covers N".into(),
+            TileNStart { .. } => "use a multiple of 64, or one tile that covers it".into(),
             TileK { given, multiple } => {
                 let up = u64::from(*given).max(1).next_multiple_of(u64::from(*multiple));
                 format!("use {up}, or the usual 256: one 128-byte swizzle span of a row")

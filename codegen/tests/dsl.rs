@@ -3,8 +3,8 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Raster, Schedule, Setting,
-    SfPreload, Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
+    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
 use silumin_codegen::problem::{Formats, Shape};
@@ -101,7 +101,7 @@ fn every_knob_is_read() {
     let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
-         raster = swizzled(4), sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
+         raster = swizzled(4), swap_ab = off, multicast = none, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
          arch = sm_100a> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
@@ -110,6 +110,9 @@ fn every_knob_is_read() {
         accumulator_buffers: Setting::Fixed(1),
         schedule: Setting::Fixed(Schedule::Persistent),
         raster: Raster::Swizzled(4),
+        swap_ab: Setting::Fixed(Switch::Off),
+        multicast: Multicast::None,
+        sf_load: Setting::Fixed(SfLoad::TensorMap),
         sms: Setting::Fixed(100),
         pdl: Switch::On,
         tile: Setting::Fixed(Tile { m: 256, n: 64, k: 256 }),

@@ -93,9 +93,12 @@ pub struct TmemMap {
 /// What the TMEM map is made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TmemParts {
-    pub tile: Tile,
     /// MMA steps of a K tile.
     pub blocks: u32,
+    /// Columns of one accumulator: the MMA's N.
+    pub mma_n: u32,
+    /// 128-row blocks of scale factors of a tile of A.
+    pub a_row_blocks: u32,
     /// 128-row blocks of scale factors of a tile of B.
     pub b_row_blocks: u32,
     pub layout: Accumulators,
@@ -113,8 +116,8 @@ impl TmemParts {
         let blocks = u64::from(self.blocks);
         let mut sum = Sum::default();
         let accumulators = u64::from(self.products) * u64::from(self.buffers);
-        sum.add(accumulators, u64::from(self.tile.n), "accumulators");
-        sum.add(blocks, 4, "SFA");
+        sum.add(accumulators, u64::from(self.mma_n), "accumulators");
+        sum.add(blocks, 4 * u64::from(self.a_row_blocks), "SFA");
         let name = if self.b_tiles == 2 { "SFB1, SFB2" } else { "SFB" };
         sum.add(u64::from(self.b_tiles) * blocks, 4 * u64::from(self.b_row_blocks), name);
         sum
@@ -122,9 +125,10 @@ impl TmemParts {
 
     /// The map, in an allocation of `columns`.
     pub fn map(&self, columns: u32) -> TmemMap {
-        let (n, blocks) = (self.tile.n, self.blocks);
+        let (n, blocks) = (self.mma_n, self.blocks);
         let sfa = self.products * self.buffers * n;
-        let sfb1 = sfa + 4 * blocks;
+        let sfa_step = 4 * self.a_row_blocks;
+        let sfb1 = sfa + sfa_step * blocks;
         let half = 4 * self.b_row_blocks;
         // One MMA of 2N finds SFB2 right behind SFB1 of the same K block.
         let (sfb2, sfb_step) = match (self.layout, self.b_tiles) {
@@ -146,7 +150,7 @@ impl TmemParts {
                 regions.push(Region { name, offset: (buffer * self.products + product) * n, size: n });
             }
         }
-        regions.push(Region { name: "SFA", offset: sfa, size: 4 * blocks });
+        regions.push(Region { name: "SFA", offset: sfa, size: sfa_step * blocks });
         match (self.layout, self.b_tiles) {
             (_, 1) => regions.push(Region { name: "SFB", offset: sfb1, size: half * blocks }),
             (Accumulators::Separate, _) => regions.extend([
@@ -159,7 +163,7 @@ impl TmemParts {
         }
         let second = if self.products == 2 { n } else { 0 };
         let buffer_step = self.products * n;
-        TmemMap { second, buffer_step, sfa, sfb1, sfb2, sfa_step: 4, sfb_step, regions, used, columns }
+        TmemMap { second, buffer_step, sfa, sfb1, sfb2, sfa_step, sfb_step, regions, used, columns }
     }
 }
 
@@ -177,6 +181,7 @@ pub(super) struct SmemParts {
     pub sf_slots: u32,
     /// Bytes of one row block in a slot.
     pub sf_row_block: u64,
+    pub a_row_blocks: u32,
     pub b_row_blocks: u32,
     pub barriers: u32,
     /// Answers of cluster launch control.
@@ -201,7 +206,9 @@ impl SmemParts {
 
     /// Bytes of one scale-factor slot.
     pub fn slot_bytes(&self) -> u64 {
-        self.sf_row_block.saturating_mul(1 + u64::from(self.b_tiles) * u64::from(self.b_row_blocks))
+        let row_blocks =
+            u64::from(self.a_row_blocks) + u64::from(self.b_tiles) * u64::from(self.b_row_blocks);
+        self.sf_row_block.saturating_mul(row_blocks)
     }
 
     /// Everything, as a sum.
@@ -238,7 +245,7 @@ impl SmemParts {
         let responses = scales + self.sf_slots * slot_bytes;
         let barriers = responses + RESPONSE_BYTES * self.responses;
         let tmem_address = barriers + 8 * self.barriers;
-        let sfb1 = row_block;
+        let sfb1 = self.a_row_blocks * row_block;
         let sfb2 = sfb1 + (self.b_tiles - 1) * self.b_row_blocks * row_block;
         let mut regions = vec![Region { name: "operand stages", offset: 0, size: operands }];
         if staging > 0 && self.staging > 0 {

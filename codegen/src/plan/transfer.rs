@@ -1,7 +1,6 @@
 //! What the asynchronous engines are told: tensor maps, matrix descriptors, barriers.
 
 use super::memory::SmemMap;
-use crate::config::{Accumulators, Tile};
 use crate::problem::Problem;
 use std::fmt;
 
@@ -226,13 +225,8 @@ pub const MAX_BLOCKS: usize = 32;
 /// Bytes of K that one MMA takes of each row (PTX ISA 9.7.16.2.1).
 const MMA_ROW_BYTES: u32 = 32;
 
-pub(super) fn descriptors(
-    tile: Tile,
-    smem: &SmemMap,
-    span: Swizzle,
-    sf_row_block: u32,
-    accumulators: Accumulators,
-) -> Descriptors {
+/// `mma` is rows and columns of one MMA.
+pub(super) fn descriptors(mma: [u32; 2], smem: &SmemMap, span: Swizzle, sf_row_block: u32) -> Descriptors {
     let units = |bytes: u32| bytes / 16;
     // Version 1 sits at bit 46; the stride between 8-row groups at bits 32..=45.
     let high = |group_bytes: u32, swizzle: Swizzle| {
@@ -247,15 +241,11 @@ pub(super) fn descriptors(
         *a = units(k_box * smem.a_box_bytes + inside * MMA_ROW_BYTES);
         *b = units(k_box * smem.b_tiles * smem.b_box_bytes + inside * MMA_ROW_BYTES);
     }
-    let mma_n = match accumulators {
-        Accumulators::Separate => tile.n,
-        Accumulators::SideBySide => 2 * tile.n,
-    };
     Descriptors {
         operand_high: high(8 * span.span(), span),
         operand_low: 1 << 16,
         scale_high: high(128, Swizzle::None),
-        instruction: instruction_descriptor(tile.m, mma_n),
+        instruction: instruction_descriptor(mma[0], mma[1]),
         stage_step: units(smem.stage_bytes),
         slot_step: units(smem.slot_bytes),
         scale_step: units(512),

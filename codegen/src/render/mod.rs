@@ -8,7 +8,7 @@
 mod gate_text;
 mod view;
 
-use crate::config::{Accumulators, KOrder, Raster, Schedule, SfPreload, Strategy};
+use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use crate::plan::{Operand, Plan};
@@ -116,7 +116,7 @@ fn check_name(name: &str) -> Result<(), RenderError> {
 }
 
 fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: Vec<Parameter>) -> Launch {
-    let ctas = plan.cta_group.ctas();
+    let ctas = plan.cluster_ctas();
     let gate = role == Role::Gate;
     Launch {
         entry,

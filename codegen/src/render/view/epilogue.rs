@@ -22,12 +22,14 @@ pub(in crate::render) struct Vector {
     /// Whether rows must be looked at too, where the first column must be compared with N.
     pub guard: Option<bool>,
     pub column: u32,
-    pub byte: u32,
+    pub byte: u64,
     pub predicate: &'static str,
     pub width: &'static str,
     pub registers: String,
     /// A single 16-bit element of a packed pair.
     pub half: bool,
+    /// Bytes from the chunk's place in the staging, where lanes hold columns of C.
+    pub staged_byte: u32,
     pub register: u32,
 }
 
@@ -35,7 +37,8 @@ pub(in crate::render) struct Vector {
 pub(in crate::render) struct ProductVector {
     pub guard: Option<bool>,
     pub column: u32,
-    pub byte: u32,
+    pub byte: u64,
+    pub width: &'static str,
     pub predicate: &'static str,
     pub registers: String,
     pub second_registers: String,
@@ -127,11 +130,12 @@ pub(super) fn vectors(output: &Output, chunk: u32, ragged: Ragged) -> Vec<Vector
             Vector {
                 guard: ragged.guard(),
                 column,
-                byte: column * output.element_bytes,
+                byte: (column * output.element_bytes).into(),
                 predicate: ragged.predicate(),
                 width,
                 registers,
                 half: vector == 1,
+                staged_byte: 0,
                 register,
             }
         })
@@ -144,11 +148,12 @@ pub(super) fn product_stores(chunk: u32, ragged: Ragged) -> Vec<Vector> {
         .map(|i| Vector {
             guard: ragged.guard(),
             column: 4 * i,
-            byte: 16 * i,
+            byte: (16 * i).into(),
             predicate: ragged.predicate(),
             width: ".v4",
             registers: format!("{{ {} }}", registers("first", 4 * i, 4)),
             half: false,
+            staged_byte: 0,
             register: 0,
         })
         .collect()
@@ -160,13 +165,67 @@ pub(super) fn product_loads(chunk: u32, ragged: Ragged) -> Vec<ProductVector> {
         .map(|i| ProductVector {
             guard: ragged.guard(),
             column: 4 * i,
-            byte: 16 * i,
+            byte: (16 * i).into(),
+            width: ".v4",
             predicate: ragged.predicate(),
             registers: format!("{{ {} }}", registers("first", 4 * i, 4)),
             second_registers: format!("{{ {} }}", registers("second", 4 * i, 4)),
             zeroed: (4 * i..4 * i + 4).map(|register| format!("%first{register}")).collect(),
         })
         .collect()
+}
+
+/// The same three where a lane holds a column of C and a register a row of it: an element at a time,
+/// neighbours in neighbouring lanes.
+pub(super) mod transposed {
+    use super::{Output, ProductVector, Ragged, Vector, registers};
+
+    pub(in super::super) fn vectors(output: &Output, chunk: u32, ragged: Ragged, span: u32) -> Vec<Vector> {
+        (0..chunk)
+            .map(|i| Vector {
+                guard: ragged.guard(),
+                column: i,
+                byte: u64::from(i) * output.row_bytes,
+                predicate: ragged.predicate(),
+                width: "",
+                registers: if i % 2 == 0 { "%low" } else { "%high" }.to_owned(),
+                half: true,
+                staged_byte: i * span,
+                register: i / 2,
+            })
+            .collect()
+    }
+
+    pub(in super::super) fn product_stores(output: &Output, chunk: u32, ragged: Ragged) -> Vec<Vector> {
+        (0..chunk)
+            .map(|i| Vector {
+                guard: ragged.guard(),
+                column: i,
+                byte: u64::from(i) * output.row_bytes,
+                predicate: ragged.predicate(),
+                width: "",
+                registers: registers("first", i, 1),
+                half: false,
+                staged_byte: 0,
+                register: 0,
+            })
+            .collect()
+    }
+
+    pub(in super::super) fn product_loads(output: &Output, chunk: u32, ragged: Ragged) -> Vec<ProductVector> {
+        (0..chunk)
+            .map(|i| ProductVector {
+                guard: ragged.guard(),
+                column: i,
+                byte: u64::from(i) * output.row_bytes,
+                width: "",
+                predicate: ragged.predicate(),
+                registers: registers("first", i, 1),
+                second_registers: registers("second", i, 1),
+                zeroed: vec![registers("first", i, 1)],
+            })
+            .collect()
+    }
 }
 
 pub(super) fn stores(staging: Staging, policy: &'static str) -> Vec<BoxStore> {
@@ -183,7 +242,7 @@ pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
         _ => &["first"],
     };
     let chunk = p.epilogue.chunk;
-    let product_bytes = p.tile.n * p.cta_rows * 4;
+    let product_bytes = p.mma_columns * p.cta_rows * 4;
     (0..)
         .zip(names)
         .map(|(index, name)| PartialProduct {
