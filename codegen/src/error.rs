@@ -1,6 +1,7 @@
 //! Why a problem and a configuration make no kernel.
 
 use crate::config::{Multicast, Schedule, Strategy};
+use crate::problem::{Formats, FormatsError, OutputFormat};
 use std::fmt;
 
 /// One reason why a configuration is illegal. The message names the knob, the limit and the sum;
@@ -18,19 +19,36 @@ pub enum ConfigError {
         /// Largest legal value.
         limit: u32,
     },
-    /// K is not a multiple of what the format and TMA need.
-    #[error(
-        "shape: K = {k} is not a multiple of {multiple}: a row of {format} operands is K/2 = {row_bytes} bytes, and TMA needs row strides of a multiple of 16"
-    )]
+    /// No MMA multiplies the two formats.
+    #[error(transparent)]
+    Formats(#[from] FormatsError),
+    /// The formats go together, and no kernel computes them.
+    #[error("formats: there is no kernel for {formats}; there is one for: {}", Formats::default())]
+    FormatsWithoutKernel {
+        /// As given.
+        formats: Formats,
+    },
+    /// K is not a multiple of what the formats and TMA need.
+    #[error("shape: K = {k} is not a multiple of {multiple}: {}", k_rule(*.k, *.formats))]
     KMultiple {
         /// As given.
         k: u32,
         /// K must be a multiple of this.
         multiple: u32,
-        /// The operand format.
-        format: &'static str,
-        /// Bytes of a row, rounded down.
-        row_bytes: u32,
+        /// The formats.
+        formats: Formats,
+    },
+    /// N is not a multiple of what C's format needs.
+    #[error(
+        "shape: N = {n} is not a multiple of {multiple}: C in {format} is the next GEMM's operand, which has rows of a multiple of 16 bytes and whole blocks of scale factors"
+    )]
+    NMultiple {
+        /// As given.
+        n: u32,
+        /// N must be a multiple of this.
+        multiple: u32,
+        /// C's format.
+        format: OutputFormat,
     },
     /// More CTAs, or more units of work, than kernels count.
     #[error("{knob}: {what} are {count}, and kernels count to {limit}")]
@@ -285,7 +303,8 @@ impl ConfigError {
     pub fn knob(&self) -> &'static str {
         use ConfigError::*;
         match self {
-            Size { .. } | KMultiple { .. } => "shape",
+            Formats(_) | FormatsWithoutKernel { .. } => "formats",
+            Size { .. } | KMultiple { .. } | NMultiple { .. } => "shape",
             TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
             Stages { .. } => "stages",
             Count { knob, .. } | NotInterleaved { knob, .. } | WholeTiles { knob, .. } => knob,
@@ -311,6 +330,11 @@ impl ConfigError {
         use ConfigError::*;
         match self {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
+            Formats(_) => "use a format that goes with A's for B1 and B2".into(),
+            FormatsWithoutKernel { .. } => format!("use {}", crate::problem::Formats::default()),
+            NMultiple { n, multiple, .. } => {
+                format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))
+            }
             KMultiple { k, multiple, .. } => {
                 format!("pad K with zeros to {}", u64::from(*k).next_multiple_of(u64::from(*multiple)))
             }
@@ -358,6 +382,30 @@ impl ConfigError {
             StoreTma { .. } => "use store = direct, which takes any N".into(),
         }
     }
+}
+
+/// Why K has to be a multiple: the row of a format that is too short, or the expansion of one.
+fn k_rule(k: u32, formats: Formats) -> String {
+    let Formats { a, b, .. } = formats;
+    if let Ok(kind) = formats.check()
+        && let Some(narrow) = [a, b].into_iter().find(|format| kind.expands(format.spec().element))
+    {
+        return format!("{kind} takes {narrow} elements in bytes, and TMA expands rows of a multiple of 128");
+    }
+    let format = if a.spec().k_multiple < b.spec().k_multiple { b } else { a };
+    let bits = format.spec().element_bits;
+    let sum = match bits {
+        4 => "K/2",
+        8 => "K",
+        _ => "2K",
+    };
+    let bytes = u64::from(k) * u64::from(bits) / 8;
+    if (u64::from(k) * u64::from(bits)).is_multiple_of(128) {
+        return format!("a scale factor of {format} covers {} elements", format.spec().k_multiple);
+    }
+    format!(
+        "a row of {format} operands is {sum} = {bytes} bytes, and TMA needs row strides of a multiple of 16"
+    )
 }
 
 /// A sum that does not fit, part by part: `3 x 53248 (stages) + 224 (barriers) = 159968`.

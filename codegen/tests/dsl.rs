@@ -21,7 +21,7 @@ fn input(text: &str) -> syn::Result<Input> {
 
 fn declared(text: &str) -> Declaration {
     match input(text) {
-        Ok(Input::Expression(declaration)) => declaration,
+        Ok(Input::Expression(declaration)) => *declaration,
         Ok(Input::Items(_)) => panic!("{text}: an item"),
         Err(error) => panic!("{text}: {:?}", messages(error)),
     }
@@ -227,7 +227,12 @@ fn formats_are_known_and_given_once() {
     brackets_refused("<A: nvfp4, A: nvfp4>", &[("A", &["left operand's format is given already"])]);
     brackets_refused("<B: nvfp4, B1: nvfp4>", &[("B1", &["right operands' format", "of `B`"])]);
     brackets_refused("<B2: nvfp4, B2: nvfp4>", &[("B2", &["right operands' format"])]);
-    brackets_refused("<B1: nvfp4, B2: mxfp4>", &[("mxfp4", &["not an operand format"])]);
+    brackets_refused("<B1: nvfp4, B2: mxfp4>", &[("mxfp4", &["`B1` is nvfp4, and `B2` has the same"])]);
+    brackets_refused(
+        "<A: nvfp4, B: bf16>",
+        &[("A: nvfp4, B: bf16", &["no MMA multiplies nvfp4 by bf16", "goes with: nvfp4"])],
+    );
+    brackets_refused("<nvfp4 -> bf16>", &[("nvfp4 -> bf16", &["no kernel for nvfp4 x nvfp4 -> bf16"])]);
     brackets_refused(
         "<C: f16, D: f16>",
         &[("D", &["output's format is given already", "`A`, `B1` and `B2`"])],

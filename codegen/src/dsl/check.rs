@@ -71,7 +71,8 @@ fn most_lenient(formats: Formats, config: &Config) -> Shape {
     // Where K costs nothing, it is long: errors that print it are less surprising so.
     let free = matches!(config.tile, Setting::Fixed(_)) && config.sf_preload != SfPreload::All;
     let k_tiles = if free { k_tiles.max(64) } else { k_tiles.max(1) };
-    let multiple = u64::from(formats.a.spec().k_multiple);
+    let multiple = u64::from(formats.k_multiple());
     let k = ((k_tiles - 1) * u64::from(tile_k) + 1).next_multiple_of(multiple).min(u64::from(SIZE_LIMIT));
-    Shape::new(1, tile_n, k as u32)
+    let n = u64::from(tile_n).next_multiple_of(u64::from(formats.c.n_multiple())).min(u64::from(SIZE_LIMIT));
+    Shape::new(1, n as u32, k as u32)
 }

@@ -1,7 +1,7 @@
 //! What the asynchronous engines are told: tensor maps, matrix descriptors, barriers.
 
 use super::memory::SmemMap;
-use crate::problem::Problem;
+use crate::problem::{Formats, Problem, Shape};
 use std::fmt;
 
 /// A tensor of the dual GEMM, named by its role.
@@ -21,12 +21,22 @@ pub enum Operand {
     Sfb2,
     /// The result.
     C,
+    /// Scale factors of the result.
+    Sfc,
 }
 
 impl Operand {
-    /// Every tensor of a block-scaled dual GEMM.
-    pub const ALL: [Operand; 7] =
-        [Operand::A, Operand::B1, Operand::B2, Operand::Sfa, Operand::Sfb1, Operand::Sfb2, Operand::C];
+    /// Every tensor that a dual GEMM can have; which of them one has, [`Operand::present`] says.
+    pub const ALL: [Operand; 8] = [
+        Operand::A,
+        Operand::B1,
+        Operand::B2,
+        Operand::Sfa,
+        Operand::Sfb1,
+        Operand::Sfb2,
+        Operand::C,
+        Operand::Sfc,
+    ];
 
     /// The name in kernels, plans and launch files.
     pub const fn name(self) -> &'static str {
@@ -38,18 +48,37 @@ impl Operand {
             Operand::Sfb1 => "sfb1",
             Operand::Sfb2 => "sfb2",
             Operand::C => "c",
+            Operand::Sfc => "sfc",
         }
     }
 
-    /// Bytes of the tensor for `problem`.
-    pub fn bytes(self, problem: &Problem) -> u64 {
-        let shape = problem.shape;
+    /// Whether the kernel writes the tensor; the others it reads.
+    pub const fn is_output(self) -> bool {
+        matches!(self, Operand::C | Operand::Sfc)
+    }
+
+    /// Whether a kernel for `problem` has the tensor.
+    pub fn present(self, problem: &Problem) -> bool {
+        let formats = problem.formats;
         match self {
-            Operand::A => problem.operand_bytes(shape.m),
-            Operand::B1 | Operand::B2 => problem.operand_bytes(shape.n),
-            Operand::Sfa => problem.scale_bytes(shape.m),
-            Operand::Sfb1 | Operand::Sfb2 => problem.scale_bytes(shape.n),
+            Operand::A | Operand::B1 | Operand::B2 | Operand::C => true,
+            Operand::Sfa => formats.a.spec().scales.is_some(),
+            Operand::Sfb1 | Operand::Sfb2 => formats.b.spec().scales.is_some(),
+            Operand::Sfc => formats.c.scales().is_some(),
+        }
+    }
+
+    /// Bytes of the tensor for `problem`; 0 where it has none.
+    pub fn bytes(self, problem: &Problem) -> u64 {
+        let Shape { m, n, k } = problem.shape;
+        let Formats { a, b, .. } = problem.formats;
+        match self {
+            Operand::A => a.bytes(m, k),
+            Operand::B1 | Operand::B2 => b.bytes(n, k),
+            Operand::Sfa => a.scale_bytes(m, k),
+            Operand::Sfb1 | Operand::Sfb2 => b.scale_bytes(n, k),
             Operand::C => problem.output_bytes(),
+            Operand::Sfc => problem.output_scale_bytes(),
         }
     }
 }

@@ -64,15 +64,7 @@ fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
             errors.push(ConfigError::Size { dimension, value, limit: SIZE_LIMIT });
         }
     }
-    let spec = problem.formats.a.spec();
-    if !k.is_multiple_of(spec.k_multiple) {
-        errors.push(ConfigError::KMultiple {
-            k,
-            multiple: spec.k_multiple,
-            format: spec.name,
-            row_bytes: k / 2,
-        });
-    }
+    problem.check_formats(errors);
 }
 
 /// 128 x 128 x 256; N = 64 where that still leaves every SM at most one tile, so that a small grid
