@@ -143,6 +143,14 @@ pub enum ConfigError {
         "sf_load: bulk with cta_group = 2: a plain bulk copy signals its own CTA's barriers only, and a pair waits on its leader's"
     )]
     SfLoadPair,
+    /// Nothing to load.
+    #[error("{knob}: {formats} has no scale factors")]
+    NoScales {
+        /// The knob.
+        knob: &'static str,
+        /// The formats.
+        formats: Formats,
+    },
     /// Groups of no tiles.
     #[error("raster: swizzled(0) has groups of no tiles")]
     RasterGroup,
@@ -186,7 +194,9 @@ pub enum ConfigError {
         tiles: u32,
     },
     /// The tile's K is not a multiple of the MMA's.
-    #[error("tile: K = {given} is not a positive multiple of {multiple}, the K of one MMA")]
+    #[error(
+        "tile: K = {given} is not a positive multiple of {multiple}, the K of one MMA and of its scale factors"
+    )]
     TileK {
         /// As given.
         given: u32,
@@ -307,7 +317,10 @@ impl ConfigError {
             Size { .. } | KMultiple { .. } | NMultiple { .. } => "shape",
             TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
             Stages { .. } => "stages",
-            Count { knob, .. } | NotInterleaved { knob, .. } | WholeTiles { knob, .. } => knob,
+            Count { knob, .. }
+            | NoScales { knob, .. }
+            | NotInterleaved { knob, .. }
+            | WholeTiles { knob, .. } => knob,
             SplitK { .. } => "schedule",
             AccumulatorBuffers { .. } | NothingToOverlap { .. } => "accumulator_buffers",
             Sms { .. } => "sms",
@@ -346,6 +359,7 @@ impl ConfigError {
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
             Multicast { .. } => "use none, a(2) or b(2)".into(),
             SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
+            NoScales { .. } => "leave the knob out".into(),
             SfLoadPair => "write auto, or tensor_map".into(),
             Sms { .. } => "write auto: all of the chip".into(),
             RasterGroup => "use swizzled(8), or along_m".into(),

@@ -28,6 +28,8 @@ pub struct Region {
 pub struct SmemMap {
     /// Bytes of one operand stage.
     pub stage_bytes: u32,
+    /// Bytes that barriers count for one operand stage: of e2m1 that TMA expands, those in global memory.
+    pub stage_tx: u32,
     /// Bytes of A in a stage.
     pub a_bytes: u32,
     /// Bytes of B1 (and of B2) in one K box of a stage.
@@ -93,7 +95,7 @@ pub struct TmemMap {
 /// What the TMEM map is made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TmemParts {
-    /// MMA steps of a K tile.
+    /// Blocks of four scale factors along a K tile; 0 without scale factors.
     pub blocks: u32,
     /// Columns of one accumulator: the MMA's N.
     pub mma_n: u32,
@@ -117,9 +119,11 @@ impl TmemParts {
         let mut sum = Sum::default();
         let accumulators = u64::from(self.products) * u64::from(self.buffers);
         sum.add(accumulators, u64::from(self.mma_n), "accumulators");
-        sum.add(blocks, 4 * u64::from(self.a_row_blocks), "SFA");
-        let name = if self.b_tiles == 2 { "SFB1, SFB2" } else { "SFB" };
-        sum.add(u64::from(self.b_tiles) * blocks, 4 * u64::from(self.b_row_blocks), name);
+        if blocks > 0 {
+            sum.add(blocks, 4 * u64::from(self.a_row_blocks), "SFA");
+            let name = if self.b_tiles == 2 { "SFB1, SFB2" } else { "SFB" };
+            sum.add(u64::from(self.b_tiles) * blocks, 4 * u64::from(self.b_row_blocks), name);
+        }
         sum
     }
 
@@ -150,6 +154,23 @@ impl TmemParts {
                 regions.push(Region { name, offset: (buffer * self.products + product) * n, size: n });
             }
         }
+        if blocks == 0 {
+            let second = if self.products == 2 { n } else { 0 };
+            let buffer_step = self.products * n;
+            let (sfa_step, sfb_step) = (0, 0);
+            return TmemMap {
+                second,
+                buffer_step,
+                sfa,
+                sfb1,
+                sfb2,
+                sfa_step,
+                sfb_step,
+                regions,
+                used,
+                columns,
+            };
+        }
         regions.push(Region { name: "SFA", offset: sfa, size: sfa_step * blocks });
         match (self.layout, self.b_tiles) {
             (_, 1) => regions.push(Region { name: "SFB", offset: sfb1, size: half * blocks }),
@@ -175,8 +196,12 @@ pub(super) struct SmemParts {
     pub ctas: u32,
     /// Tiles of B in a stage.
     pub b_tiles: u32,
+    /// Whether TMA expands A and B.
+    pub expanded: [bool; 2],
     /// Bytes of a swizzle span.
     pub span: u32,
+    /// Bytes of a row of a K tile.
+    pub row_bytes: u32,
     pub stages: u32,
     pub sf_slots: u32,
     /// Bytes of one row block in a slot.
@@ -201,7 +226,7 @@ impl SmemParts {
     /// Bytes of one operand stage.
     pub fn stage_bytes(&self) -> u64 {
         let [a, b] = self.rows().map(u64::from);
-        (a + u64::from(self.b_tiles) * b) * u64::from(self.tile.k) / 2
+        (a + u64::from(self.b_tiles) * b) * u64::from(self.row_bytes)
     }
 
     /// Bytes of one scale-factor slot.
@@ -222,7 +247,9 @@ impl SmemParts {
         } else if stages < u64::from(self.staging) {
             sum.add(1, u64::from(self.staging) - stages, "rest of the staging of C");
         }
-        sum.add(u64::from(self.sf_slots), self.slot_bytes(), "slots of scale factors");
+        if self.sf_row_block > 0 {
+            sum.add(u64::from(self.sf_slots), self.slot_bytes(), "slots of scale factors");
+        }
         if self.responses > 0 {
             sum.add(u64::from(self.responses), RESPONSE_BYTES.into(), "answers of cluster launch control");
         }
@@ -233,7 +260,7 @@ impl SmemParts {
     /// The map. Call it only once [`SmemParts::sum`] fits: all values are small then.
     pub fn map(&self) -> SmemMap {
         let [a_box_bytes, b_box_bytes] = self.rows().map(|rows| rows * self.span);
-        let boxes = self.tile.k / 2 / self.span;
+        let boxes = self.row_bytes / self.span;
         let stage_bytes = self.stage_bytes() as u32;
         let row_block = self.sf_row_block as u32;
         let slot_bytes = self.slot_bytes() as u32;
@@ -251,7 +278,9 @@ impl SmemParts {
         if staging > 0 && self.staging > 0 {
             regions.push(Region { name: "staging of C", offset: staging, size: self.staging });
         }
-        regions.push(Region { name: "scale factors", offset: scales, size: responses - scales });
+        if responses > scales {
+            regions.push(Region { name: "scale factors", offset: scales, size: responses - scales });
+        }
         if self.responses > 0 {
             let size = barriers - responses;
             regions.push(Region { name: "launch control answers", offset: responses, size });
@@ -262,6 +291,9 @@ impl SmemParts {
         ]);
         SmemMap {
             stage_bytes,
+            stage_tx: stage_bytes
+                - if self.expanded[0] { boxes * a_box_bytes / 2 } else { 0 }
+                - if self.expanded[1] { self.b_tiles * boxes * b_box_bytes / 2 } else { 0 },
             a_bytes: boxes * a_box_bytes,
             a_box_bytes,
             b_box_bytes,

@@ -16,6 +16,7 @@ mod validate;
 mod work;
 
 pub use memory::{Region, SmemMap, TmemMap};
+pub(crate) use transfer::with_scale_id;
 pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
 pub(crate) use validate::SIZE_LIMIT;
 pub use validate::validate;
@@ -26,7 +27,7 @@ use crate::config::{
     Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, SfPreload, Store, Strategy, Tile,
 };
 use crate::kernel::WorkspaceBuffer;
-use crate::problem::Problem;
+use crate::problem::{MmaKind, Problem};
 
 /// A legal kernel, all numbers in place. Made by [`validate`] only.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +37,8 @@ pub struct Plan {
     pub problem: Problem,
     /// The chip.
     pub arch: Arch,
+    /// The MMA's kind.
+    pub kind: MmaKind,
     /// The configuration as asked for, `auto`s included.
     pub asked: Config,
     /// The configuration with every `auto` settled.
@@ -107,11 +110,11 @@ pub struct Plan {
 pub struct KLoop {
     /// K tiles.
     pub tiles: u32,
-    /// MMA steps (of 64 elements) in a full K tile.
+    /// MMA steps (of 256 bits of a row) in a full K tile.
     pub blocks: u32,
     /// MMA steps in the last K tile: `blocks`, or fewer where K ends inside it.
     pub last_blocks: u32,
-    /// Bytes of a row of one K tile.
+    /// Bytes of a row of one K tile in SMEM.
     pub tile_bytes: u32,
     /// K tiles whose MMAs alternate between the products.
     pub main_tiles: u32,
@@ -123,7 +126,8 @@ pub struct KLoop {
     pub sf_slots: u32,
 }
 
-/// Scale-factor geometry. A block is 128 rows x 4 scale factors = 512 bytes.
+/// Scale-factor geometry. A block is 128 rows x 4 scale factors = 512 bytes, and serves one MMA step of
+/// NVFP4, two of MXFP4, four of MXFP8. Without scale factors all counts and sizes are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scales {
     /// 128-row blocks that a CTA's tile of A touches.
@@ -142,6 +146,8 @@ pub struct Scales {
     pub columns_half_blocks: bool,
     /// Bytes of one row block over all K, in global memory.
     pub row_block_bytes: u64,
+    /// MMA steps that a block of four scale factors serves; 1 without scale factors.
+    pub steps_per_block: u32,
     /// Bytes of one row block over one K tile.
     pub tile_bytes: u32,
     /// The same in the last K tile.
@@ -251,7 +257,7 @@ impl Plan {
     /// Modelled, never measured.
     pub fn floor_seconds(&self) -> f64 {
         let limits = self.arch.limits();
-        let math = self.problem.shape.operations() / limits.fp4_ops_per_second;
+        let math = self.problem.shape.operations() / limits.ops_per_second(self.kind);
         let memory = self.problem.compulsory_bytes() as f64 / limits.dram_bytes_per_second;
         math.max(memory)
     }

@@ -117,7 +117,7 @@ impl Problem {
             errors.push(error.into());
             return;
         }
-        if formats != Formats::default() {
+        if matches!(formats.c, OutputFormat::Nvfp4 | OutputFormat::Mxfp8) {
             errors.push(ConfigError::FormatsWithoutKernel { formats });
         }
         let multiple = formats.k_multiple();

@@ -139,7 +139,8 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         |name: &str| plan.workspace.iter().find(|b| b.name == name).copied().map(Parameter::Workspace);
     let mut parameters: Vec<Parameter> =
         view::maps(plan, role).into_iter().map(Parameter::TensorMap).collect();
-    if plan.scales.box_blocks.is_none() && role != Role::Gate {
+    let scaled = plan.kind.scales_per_mma() > 0;
+    if scaled && plan.scales.box_blocks.is_none() && role != Role::Gate {
         parameters.push(Parameter::Pointer(Operand::Sfa));
         if role != Role::Gated {
             parameters.push(Parameter::Pointer(Operand::Sfb1));

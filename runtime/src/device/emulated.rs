@@ -270,6 +270,7 @@ fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], Tenso
     TensorMapParams {
         data_type: match recipe.element {
             ElementType::U8 => DataType::U8,
+            ElementType::U4Align16 => DataType::U4x16Align16B,
             ElementType::F16 => DataType::F16,
             ElementType::Bf16 => DataType::Bf16,
             ElementType::F32 => DataType::F32,

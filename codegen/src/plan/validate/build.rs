@@ -11,7 +11,7 @@ use crate::plan::transfer::descriptors;
 use crate::plan::{
     Barrier, ElementType, Epilogue, KLoop, Operand, Output, Plan, Scales, SmemMap, Swizzle, TensorMapRecipe,
 };
-use crate::problem::Shape;
+use crate::problem::{ElementKind, MmaKind, OutputFormat, Shape};
 
 /// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
 const THREADS: u32 = 6 * 32;
@@ -46,6 +46,7 @@ impl Draft<'_> {
         Plan {
             problem: *self.problem,
             arch: self.arch,
+            kind: self.kind,
             asked: *asked,
             config,
             strategy: self.strategy,
@@ -70,15 +71,23 @@ impl Draft<'_> {
             k_loop,
             scales: self.scales(&k_loop),
             barriers: self.barriers(&smem, stages),
-            descriptors: descriptors(self.mma(), &smem, self.swizzle, self.sf_row_block() as u32),
+            descriptors: descriptors(
+                self.kind,
+                self.elements(),
+                self.mma(),
+                &smem,
+                self.swizzle,
+                self.sf_row_block() as u32,
+            ),
             tensor_maps: self.tensor_maps(),
             epilogue: self.epilogue(),
             workspace: self.workspace(),
             smem,
             tmem,
             work: self.work,
-            // kind::mxf4nvf4 came with 8.7, and nothing else here is younger.
-            ptx_version: (8, 7),
+            // kind::mxf4nvf4 came with 8.7, the 4-bit types of tensor maps too; nothing else here is younger
+            // than 8.6.
+            ptx_version: if self.kind == MmaKind::Mxf4Nvf4 { (8, 7) } else { (8, 6) },
         }
     }
 
@@ -94,8 +103,8 @@ impl Draft<'_> {
         KLoop {
             tiles: self.k_tiles,
             blocks: self.blocks,
-            last_blocks: rest.div_ceil(self.problem.formats.a.spec().mma_k),
-            tile_bytes: self.tile.k / 2,
+            last_blocks: rest.div_ceil(self.kind.mma_k()),
+            tile_bytes: self.row_bytes,
             main_tiles: self.k_tiles - tail,
             tail_tiles: tail,
             sf_prologue: match self.asked.sf_preload {
@@ -104,6 +113,12 @@ impl Draft<'_> {
             },
             sf_slots: self.sf_slots(stages),
         }
+    }
+
+    /// The elements on the MMA's row side and column side.
+    fn elements(&self) -> [ElementKind; 2] {
+        let [a, b] = [self.problem.formats.a, self.problem.formats.b].map(|format| format.spec().element);
+        if self.swap_ab { [b, a] } else { [a, b] }
     }
 
     /// Rows and columns of one MMA.
@@ -133,7 +148,9 @@ impl Draft<'_> {
         let row_blocks = a_row_blocks + self.b_tiles() * b_row_blocks;
         let row_block_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
         let smem_row_block_bytes = self.sf_row_block() as u32;
-        let (tile_bytes, last_tile_bytes) = (512 * k_loop.blocks, 512 * k_loop.last_blocks);
+        let scaled =
+            |steps: u32| if self.scale_blocks() == 0 { 0 } else { steps.div_ceil(self.steps_per_block()) };
+        let (tile_bytes, last_tile_bytes) = (512 * scaled(k_loop.blocks), 512 * scaled(k_loop.last_blocks));
         let box_blocks = self.sf_box_blocks();
         let (slot, last_slot) = match (self.asked.sf_preload, box_blocks) {
             (SfPreload::All, _) => (smem_row_block_bytes, smem_row_block_bytes),
@@ -149,8 +166,11 @@ impl Draft<'_> {
             rows_clamped: box_blocks.is_none() && rows_wide * ctas > rows_total,
             columns_total,
             columns_clamped: box_blocks.is_none() && columns_last + column_blocks > u64::from(columns_total),
-            columns_half_blocks: columns_wide > 1 && !self.mma_columns().is_multiple_of(128),
+            columns_half_blocks: self.scale_blocks() > 0
+                && columns_wide > 1
+                && !self.mma_columns().is_multiple_of(128),
             row_block_bytes,
+            steps_per_block: self.steps_per_block(),
             tile_bytes,
             last_tile_bytes,
             smem_row_block_bytes,
@@ -181,14 +201,24 @@ impl Draft<'_> {
 
     fn tensor_maps(&self) -> Vec<TensorMapRecipe> {
         let Shape { m, n, k } = self.problem.shape;
-        let load = |operand, rows: u32, box_rows| TensorMapRecipe {
-            operand,
-            element: ElementType::U8,
-            dims: [u64::from(k) / 2, u64::from(rows)],
-            row_stride: u64::from(k) / 2,
-            box_dims: [self.swizzle.span(), box_rows],
-            swizzle: self.swizzle,
-            l2_promotion: 256,
+        let formats = self.problem.formats;
+        let load = |operand, rows: u32, box_rows| {
+            let spec = if operand == Operand::A { formats.a.spec() } else { formats.b.spec() };
+            let row_stride = u64::from(k) * u64::from(spec.element_bits) / 8;
+            // Bytes, whatever the element: only what TMA expands is mapped as it is.
+            let (element, row) = match self.kind.expands(spec.element) {
+                true => (ElementType::U4Align16, k.into()),
+                false => (ElementType::U8, row_stride),
+            };
+            TensorMapRecipe {
+                operand,
+                element,
+                dims: [row, u64::from(rows)],
+                row_stride,
+                box_dims: [self.swizzle.span(), box_rows],
+                swizzle: self.swizzle,
+                l2_promotion: 256,
+            }
         };
         // Of a pair, each CTA loads half the MMA's columns, or, side by side, B1 or B2 whole; of a cluster
         // that shares a tile, each CTA its part.
@@ -220,7 +250,12 @@ impl Draft<'_> {
         if let Some(staging) = self.staging() {
             maps.push(TensorMapRecipe {
                 operand: Operand::C,
-                element: ElementType::F16,
+                element: match formats.c {
+                    OutputFormat::F32 => ElementType::F32,
+                    OutputFormat::Bf16 => ElementType::Bf16,
+                    OutputFormat::F16 => ElementType::F16,
+                    OutputFormat::E4m3 | OutputFormat::Nvfp4 | OutputFormat::Mxfp8 => ElementType::U8,
+                },
                 dims: [u64::from(n), u64::from(m)],
                 row_stride: u64::from(n) * u64::from(self.problem.formats.c.bytes()),
                 box_dims: [staging.columns, staging.box_rows],
@@ -236,7 +271,11 @@ impl Draft<'_> {
         let columns = self.mma_columns();
         let chunk = [32, 16].into_iter().find(|chunk| columns.is_multiple_of(*chunk)).unwrap_or(8);
         // The widest store, 16 bytes or less, that never straddles the end of a row.
-        let vector = [8, 4, 2].into_iter().find(|vector| n.is_multiple_of(*vector)).unwrap_or(1);
+        let widest = 16 / self.problem.formats.c.bytes();
+        let vector = [16, 8, 4, 2]
+            .into_iter()
+            .find(|vector| *vector <= widest && n.is_multiple_of(*vector))
+            .unwrap_or(1);
         let early = self.products_apart() && !self.work.has_ranges();
         let [m_tiles, n_tiles] = self.tiles_of_item();
         let whole = |tiles: u32, tile: u32, size: u32| u64::from(tiles) * u64::from(tile) == u64::from(size);

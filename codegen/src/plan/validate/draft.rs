@@ -11,7 +11,7 @@ use crate::plan::memory::{SmemParts, TmemParts};
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
 use crate::plan::{Plan, Staging, Swizzle};
-use crate::problem::Problem;
+use crate::problem::{MmaKind, Problem};
 
 /// What is known of a plan before memory is laid out.
 pub(super) struct Draft<'a> {
@@ -25,8 +25,11 @@ pub(super) struct Draft<'a> {
     pub m_tiles: u32,
     pub n_tiles: u32,
     pub k_tiles: u32,
+    pub kind: MmaKind,
     /// MMA steps of a K tile.
     pub blocks: u32,
+    /// Bytes of a row of a K tile in SMEM.
+    pub row_bytes: u32,
     pub store: Store,
     pub swizzle: Swizzle,
     pub work: Work,
@@ -46,6 +49,8 @@ impl<'a> Draft<'a> {
         errors: &mut Vec<ConfigError>,
     ) -> Result<Self, Vec<ConfigError>> {
         let shape = problem.shape;
+        let kind = problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4);
+        let row_bytes = row_bytes(kind, tile);
         let (m_tiles, n_tiles) = (shape.m.div_ceil(tile.m), shape.n.div_ceil(tile.n));
         let k_tiles = shape.k.div_ceil(tile.k);
         let items = match asked.multicast {
@@ -68,9 +73,11 @@ impl<'a> Draft<'a> {
             m_tiles,
             n_tiles,
             k_tiles,
-            blocks: tile.k / problem.formats.a.spec().mma_k,
+            kind,
+            blocks: tile.k / kind.mma_k(),
+            row_bytes,
             store: asked.store.unwrap_or_else(|| Store::Direct),
-            swizzle: Swizzle::of_row(tile.k / 2),
+            swizzle: Swizzle::of_row(row_bytes),
             work,
             buffers: 1,
         })
@@ -146,7 +153,7 @@ impl<'a> Draft<'a> {
     pub fn tmem_parts(&self, buffers: u32) -> TmemParts {
         TmemParts {
             mma_n: self.mma_columns(),
-            blocks: self.blocks,
+            blocks: self.scale_blocks(),
             a_row_blocks: self.row_blocks()[0],
             b_row_blocks: self.row_blocks()[1],
             layout: self.asked.accumulators,
@@ -243,11 +250,21 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// MMA steps that a block of four scale factors serves.
+    pub fn steps_per_block(&self) -> u32 {
+        4 / self.kind.scales_per_mma().max(1)
+    }
+
+    /// Blocks of four scale factors along a K tile; 0 without scale factors.
+    pub fn scale_blocks(&self) -> u32 {
+        if self.kind.scales_per_mma() == 0 { 0 } else { self.blocks.div_ceil(self.steps_per_block()) }
+    }
+
     /// Bytes of a row block of scale factors in one slot.
     pub fn sf_row_block(&self) -> u64 {
         let blocks = match self.asked.sf_preload {
             SfPreload::All => self.problem.scale_columns().div_ceil(4),
-            _ => self.blocks,
+            _ => self.scale_blocks(),
         };
         u64::from(blocks) * 512
     }
@@ -265,7 +282,7 @@ impl<'a> Draft<'a> {
     pub fn sf_box_blocks(&self) -> Option<u32> {
         let blocks = (self.sf_row_block() / 512) as u32;
         let largest = (1..=4).rev().find(|size| blocks.is_multiple_of(*size)).unwrap_or(1);
-        (self.sf_load() == SfLoad::TensorMap).then_some(largest)
+        (blocks > 0 && self.sf_load() == SfLoad::TensorMap).then_some(largest)
     }
 
     pub fn smem_parts(&self, stages: u32) -> SmemParts {
@@ -274,7 +291,10 @@ impl<'a> Draft<'a> {
             tile: self.tile,
             ctas: self.asked.cta_group.ctas(),
             b_tiles: self.b_tiles(),
+            expanded: [self.problem.formats.a, self.problem.formats.b]
+                .map(|format| self.kind.expands(format.spec().element)),
             span: self.swizzle.span(),
+            row_bytes: self.row_bytes,
             stages,
             sf_slots: self.sf_slots(stages),
             sf_row_block: self.sf_row_block(),
@@ -364,6 +384,11 @@ impl<'a> Draft<'a> {
             && main_tiles > 0
             && self.asked.a_reuse.unwrap_or_else(|| AReuse::Collector) == AReuse::Collector
     }
+}
+
+/// Bytes of a row of a K tile in SMEM.
+pub(super) fn row_bytes(kind: MmaKind, tile: Tile) -> u32 {
+    (u64::from(tile.k) * u64::from(kind.container_bits()) / 8).min(u32::MAX.into()) as u32
 }
 
 /// SMs that the kernel is made for.

@@ -14,7 +14,7 @@ use crate::config::{
     Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::problem::{Problem, Shape};
+use crate::problem::{MmaKind, Problem, Shape};
 use draft::Draft;
 
 /// Largest M, N and K: TMA coordinates are signed 32-bit and tiles round up.
@@ -43,9 +43,10 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     }
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem.shape, config);
-    let tile = config.tile.unwrap_or_else(|| choose_tile(problem.shape, config, swap_ab, arch));
-    check_tile(problem.shape, tile, config, swap_ab, &mut errors);
-    check_accumulators(tile, config.accumulators, &mut errors);
+    let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, swap_ab, arch));
+    check_tile(problem, tile, config, swap_ab, &mut errors);
+    check_accumulators(problem, tile, config.accumulators, &mut errors);
+    check_scales(problem, config, &mut errors);
     check_ranges(config, arch, &mut errors);
     check_strategy(config, strategy, &mut errors);
     check_shares(config, &mut errors);
@@ -71,11 +72,14 @@ fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
 /// spreads over more of the chip; K no longer than the problem's.
 ///
 /// With few tokens on the MMA's column side, as many columns as there are tokens.
-fn choose_tile(shape: Shape, config: &Config, swap_ab: bool, arch: Arch) -> Tile {
+fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) -> Tile {
+    let shape = problem.shape;
     let ctas = config.cta_group.ctas();
-    let k = shape.k.next_multiple_of(64).min(256);
-    // 192 would leave half of a 128-byte swizzle span unused.
-    let k = if k == 192 { 256 } else { k };
+    let kind = kind(problem);
+    let whole = 128 * 8 / kind.container_bits();
+    let k = shape.k.next_multiple_of(k_multiple(problem)).min(whole);
+    // Three quarters would leave half of a 128-byte swizzle span unused.
+    let k = if k * 4 == whole * 3 { whole } else { k };
     if swap_ab {
         let multiple = if neighbours(config, swap_ab) > 1 { 64 } else { 16 * ctas };
         let m = if shape.m > 128 { 128 } else { shape.m.next_multiple_of(multiple) };
@@ -111,8 +115,9 @@ fn neighbours(config: &Config, swap_ab: bool) -> u32 {
     }
 }
 
-fn check_tile(shape: Shape, tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
-    let ctas = config.cta_group.ctas();
+fn check_tile(problem: &Problem, tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    let (shape, ctas) = (problem.shape, config.cta_group.ctas());
+    let scaled = problem.formats.a.spec().scales.is_some();
     let (rows, columns, extent) = match swap_ab {
         false => (("M", tile.m), ("N", tile.n), shape.n),
         true => (("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m), shape.m),
@@ -121,18 +126,19 @@ fn check_tile(shape: Shape, tile: Tile, config: &Config, swap_ab: bool, errors: 
         errors.push(ConfigError::TileM { side: rows.0, given: rows.1, ctas, wanted: MMA_ROWS * ctas });
     }
     // Each CTA of a pair holds half of the columns, in groups of 8 rows of their operand.
-    let multiple = 8 * ctas;
+    let multiple = if scaled { 8 * ctas } else { 16 };
     let (side, given) = columns;
     if !(multiple..=256).contains(&given) || !given.is_multiple_of(multiple) {
         errors.push(ConfigError::TileN { side, given, ctas, multiple });
     } else {
         let tiles = extent.div_ceil(given).max(neighbours(config, swap_ab));
-        if tiles > 1 && !given.is_multiple_of(64) {
+        if scaled && tiles > 1 && !given.is_multiple_of(64) {
             errors.push(ConfigError::TileNStart { side, given, tiles });
         }
     }
-    if tile.k == 0 || !tile.k.is_multiple_of(64) {
-        errors.push(ConfigError::TileK { given: tile.k, multiple: 64 });
+    let multiple = k_multiple(problem);
+    if tile.k == 0 || !tile.k.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileK { given: tile.k, multiple });
     }
 }
 
@@ -188,11 +194,42 @@ fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<
     }
 }
 
-fn check_accumulators(tile: Tile, accumulators: Accumulators, errors: &mut Vec<ConfigError>) {
+/// The MMA's kind; formats have been checked.
+fn kind(problem: &Problem) -> MmaKind {
+    problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4)
+}
+
+/// What a K tile is a multiple of: whole MMA steps, and whole blocks of four scale factors. TMA expands
+/// e2m1 in boxes of 128.
+fn k_multiple(problem: &Problem) -> u32 {
+    let kind = kind(problem);
+    kind.mma_k().max(4 * kind.scale_vector().unwrap_or(0))
+}
+
+/// Knobs of scale factors where there are none.
+fn check_scales(problem: &Problem, config: &Config, errors: &mut Vec<ConfigError>) {
+    if problem.formats.a.spec().scales.is_some() {
+        return;
+    }
+    let formats = problem.formats;
+    if config.sf_preload != SfPreload::PerStage {
+        errors.push(ConfigError::NoScales { knob: "sf_preload", formats });
+    }
+    if config.sf_load != Setting::Auto {
+        errors.push(ConfigError::NoScales { knob: "sf_load", formats });
+    }
+}
+
+fn check_accumulators(
+    problem: &Problem,
+    tile: Tile,
+    accumulators: Accumulators,
+    errors: &mut Vec<ConfigError>,
+) {
     if accumulators == Accumulators::SideBySide && tile.n <= 256 {
         if tile.n > 128 {
             errors.push(ConfigError::SideBySideWidth { tile_n: tile.n, doubled: 2 * tile.n });
-        } else if tile.n != 128 {
+        } else if tile.n != 128 && problem.formats.a.spec().scales.is_some() {
             errors.push(ConfigError::SideBySideScales { tile_n: tile.n });
         }
     }

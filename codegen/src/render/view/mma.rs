@@ -1,10 +1,12 @@
 //! What the MMA warp issues.
 
-use crate::plan::Plan;
+use crate::plan::{Plan, with_scale_id};
 
 /// One MMA step of K.
 pub(in crate::render) struct Block {
     pub index: u32,
+    /// The instruction descriptor.
+    pub instruction: String,
     /// Whether K ends before this block in the last K tile; set on the first such block, from
     /// which the rest is skipped.
     pub beyond_k: bool,
@@ -38,17 +40,21 @@ pub(in crate::render) struct ScaleCopy {
 
 pub(super) fn block(p: &Plan, index: u32) -> Block {
     let d = &p.descriptors;
-    let here = index * d.scale_step;
+    let (scale_block, step) = (index / p.scales.steps_per_block, index % p.scales.steps_per_block);
+    let here = scale_block * d.scale_step;
+    let scaled = p.kind.scales_per_mma() > 0;
     let copies = |start: u32, column: u32, rows: u32| -> Vec<ScaleCopy> {
-        (0..rows)
+        // A block of four serves the steps after it, too.
+        (0..if scaled && step == 0 { rows } else { 0 })
             .map(|row| ScaleCopy {
                 smem_units: start / 16 + row * d.scale_row_step + here,
                 column: column + 4 * row,
             })
             .collect()
     };
-    let (sfb1, sfb2) = (p.tmem.sfb1 + index * p.tmem.sfb_step, p.tmem.sfb2 + index * p.tmem.sfb_step);
-    let sfa = p.tmem.sfa + index * p.tmem.sfa_step;
+    let (sfb1, sfb2) =
+        (p.tmem.sfb1 + scale_block * p.tmem.sfb_step, p.tmem.sfb2 + scale_block * p.tmem.sfb_step);
+    let sfa = p.tmem.sfa + scale_block * p.tmem.sfa_step;
     let (a_step, b_step) = (d.a_blocks[index as usize], d.b_blocks[index as usize]);
     let mma = |b: &'static str, sfb: u32| match p.swap_ab {
         false => Mma {
@@ -70,6 +76,7 @@ pub(super) fn block(p: &Plan, index: u32) -> Block {
     };
     Block {
         index,
+        instruction: format!("{:#010x}", with_scale_id(d.instruction, step * p.kind.scales_per_mma())),
         beyond_k: p.ragged_k() && index == p.k_loop.last_blocks,
         sfa: copies(0, sfa, p.scales.a_row_blocks),
         sfb1: copies(p.smem.sfb1, sfb1, p.scales.b_row_blocks),

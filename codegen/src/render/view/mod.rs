@@ -12,7 +12,7 @@ use super::gate_text;
 use crate::config::{Eviction, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
-use epilogue::{BoxStore, Pair, PartialProduct, ProductVector, Ragged, Unit, Vector};
+use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 
@@ -118,7 +118,9 @@ pub(super) struct View<'a> {
     pub scale_tile_step: u32,
     pub operand_high: String,
     pub scale_high: String,
-    pub instruction: String,
+    /// `.kind::...` with the size of its scale vectors.
+    pub mma: String,
+    pub scaled: bool,
     pub blocks: Vec<Block>,
     // Epilogue.
     pub scalars: Vec<String>,
@@ -147,10 +149,10 @@ pub(super) struct View<'a> {
     pub c_column: &'static str,
     /// Bytes of a row of the staging where lanes hold columns of C, else 0.
     pub staged_columns: u32,
-    pub pairs: Vec<Pair>,
+    pub packing: Packing,
+    pub words: Vec<Word>,
     pub units: Vec<Unit>,
     pub vectors: Vec<Vector>,
-    pub c_hint: &'static str,
     pub c_hint_operand: &'static str,
     pub chunk_bytes: u64,
     pub stores: Vec<BoxStore>,
@@ -232,6 +234,7 @@ impl<'a> View<'a> {
             Some(product) if raw => (product, "r1"),
             _ => (p.epilogue.c, "c"),
         };
+        let packing = if raw { Packing::PRODUCT } else { Packing::of(p.problem.formats.c) };
         let transposed = p.swap_ab && role != Role::Gate;
         let (cluster, shared) = (p.cluster_ctas(), p.multicast.ctas());
         let rows_shared = matches!(p.multicast, Multicast::A(_)) != p.swap_ab;
@@ -261,6 +264,7 @@ impl<'a> View<'a> {
             * u64::from(p.mma_columns)
             * u64::from(if p.strategy.is_fused() { 2u32 } else { 1 });
         let scale_tensors: Vec<&'static str> = match (p.scales.box_blocks, p.strategy, role) {
+            _ if p.kind.scales_per_mma() == 0 => Vec::new(),
             (Some(_), ..) => Vec::new(),
             (_, Strategy::Interleaved | Strategy::Sequential, _) => vec!["sfa", "sfb1", "sfb2"],
             (_, _, Role::Gated) => vec!["sfa", "sfb2"],
@@ -311,8 +315,8 @@ impl<'a> View<'a> {
                 .filter_map(|(operand, hint)| policy_of(operand, hint))
                 .collect(),
             column_blocks: (0..p.mma_columns.div_ceil(128)).collect(),
-            stage_tx: group * (p.smem.stage_bytes + scale_tx.0),
-            last_stage_tx: group * (p.smem.stage_bytes + scale_tx.1),
+            stage_tx: group * (p.smem.stage_tx + scale_tx.0),
+            last_stage_tx: group * (p.smem.stage_tx + scale_tx.1),
             slot_tx: group * p.scales.slot_tx,
             last_slot_tx: group * p.scales.last_slot_tx,
             ragged_loads: p.scales.slot_tx != p.scales.last_slot_tx,
@@ -324,7 +328,7 @@ impl<'a> View<'a> {
                 .collect(),
             scale_tensors,
             boxed: p.scales.box_blocks.is_some(),
-            scale_tile_units: p.k_loop.blocks * 64,
+            scale_tile_units: p.scales.tile_bytes / 8,
             group,
             pair: group == 2,
             pair_columns: p.mma_columns / 2,
@@ -340,10 +344,14 @@ impl<'a> View<'a> {
             last_k_tile: p.k_loop.tiles - 1,
             d: if p.buffers > 1 { "%d" } else { "%tmem" },
             scales_units: p.smem.scales / 16,
-            scale_tile_step: p.k_loop.blocks * p.descriptors.scale_step,
+            scale_tile_step: p.scales.tile_bytes / 16,
             operand_high: format!("{:#010x}", p.descriptors.operand_high),
             scale_high: format!("{:#010x}", p.descriptors.scale_high),
-            instruction: format!("{:#010x}", p.descriptors.instruction),
+            mma: match p.kind.scales_per_mma() {
+                0 => p.kind.to_string(),
+                scales => format!("{}.block_scale.scale_vec::{scales}X", p.kind),
+            },
+            scaled: p.kind.scales_per_mma() > 0,
             blocks: (0..p.k_loop.blocks).map(|index| mma::block(p, index)).collect(),
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             c_policy: policy_of("c", p.cache.c).filter(|_| gated),
@@ -351,7 +359,7 @@ impl<'a> View<'a> {
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
-            packed_registers: chunk / 2,
+            packed_registers: chunk / packing.per_word,
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
@@ -371,18 +379,16 @@ impl<'a> View<'a> {
             c_row: if p.swap_ab { "%column0" } else { "%row" },
             c_column: if p.swap_ab { "%row" } else { "%column0" },
             staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
-            pairs: if gated { epilogue::pairs(chunk) } else { Vec::new() },
-            units: epilogue::units(chunk),
-            vectors: match (raw, transposed) {
-                (true, false) => epilogue::product_stores(chunk, ragged),
-                (true, true) => epilogue::transposed::product_stores(&output, chunk, ragged),
-                (false, false) => epilogue::vectors(&output, chunk, ragged),
-                (false, true) => {
+            words: packing.words(chunk),
+            units: epilogue::units(packing, chunk),
+            packing,
+            vectors: match transposed {
+                false => epilogue::vectors(packing, &output, chunk, ragged),
+                true => {
                     let span = staging.map_or(0, |staging| staging.span);
-                    epilogue::transposed::vectors(&output, chunk, ragged, span)
+                    epilogue::transposed::vectors(packing, &output, chunk, ragged, span)
                 }
             },
-            c_hint: if gated { hint(p.cache.c, ".L2::cache_hint") } else { "" },
             c_hint_operand: if gated { hint(p.cache.c, ", %policy_c") } else { "" },
             chunk_bytes: match transposed {
                 false => u64::from(chunk * output.element_bytes),

@@ -128,7 +128,7 @@ fn row_blocks(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32, Option<u3
 }
 
 fn scale_loads(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleLoad> {
-    if p.scales.box_blocks.is_some() {
+    if p.scales.box_blocks.is_some() || p.kind.scales_per_mma() == 0 {
         return Vec::new();
     }
     let load = |(tensor, offset, block): (&str, u32, Option<u32>)| {
