@@ -22,12 +22,6 @@ pub enum ConfigError {
     /// No MMA multiplies the two formats.
     #[error(transparent)]
     Formats(#[from] FormatsError),
-    /// The formats go together, and no kernel computes them.
-    #[error("formats: there is no kernel for {formats}; there is one for: {}", Formats::default())]
-    FormatsWithoutKernel {
-        /// As given.
-        formats: Formats,
-    },
     /// K is not a multiple of what the formats and TMA need.
     #[error("shape: K = {k} is not a multiple of {multiple}: {}", k_rule(*.k, *.formats))]
     KMultiple {
@@ -143,6 +137,16 @@ pub enum ConfigError {
         "sf_load: bulk with cta_group = 2: a plain bulk copy signals its own CTA's barriers only, and a pair waits on its leader's"
     )]
     SfLoadPair,
+    /// C's scale factors don't go with a knob.
+    #[error("{knob}: C in {format} has scale factors: {reason}")]
+    OutputScales {
+        /// The knob.
+        knob: &'static str,
+        /// C's format.
+        format: OutputFormat,
+        /// Why the two do not go together.
+        reason: String,
+    },
     /// Nothing to load.
     #[error("{knob}: {formats} has no scale factors")]
     NoScales {
@@ -313,12 +317,13 @@ impl ConfigError {
     pub fn knob(&self) -> &'static str {
         use ConfigError::*;
         match self {
-            Formats(_) | FormatsWithoutKernel { .. } => "formats",
+            Formats(_) => "formats",
             Size { .. } | KMultiple { .. } | NMultiple { .. } => "shape",
             TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
             Stages { .. } => "stages",
             Count { knob, .. }
             | NoScales { knob, .. }
+            | OutputScales { knob, .. }
             | NotInterleaved { knob, .. }
             | WholeTiles { knob, .. } => knob,
             SplitK { .. } => "schedule",
@@ -344,7 +349,6 @@ impl ConfigError {
         match self {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
             Formats(_) => "use a format that goes with A's for B1 and B2".into(),
-            FormatsWithoutKernel { .. } => format!("use {}", crate::problem::Formats::default()),
             NMultiple { n, multiple, .. } => {
                 format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))
             }
@@ -359,6 +363,8 @@ impl ConfigError {
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
             Multicast { .. } => "use none, a(2) or b(2)".into(),
             SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
+            OutputScales { knob: "tile", .. } => "use tile N = 64 or 128".into(),
+            OutputScales { .. } => "leave the knob out".into(),
             NoScales { .. } => "leave the knob out".into(),
             SfLoadPair => "write auto, or tensor_map".into(),
             Sms { .. } => "write auto: all of the chip".into(),

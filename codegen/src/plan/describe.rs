@@ -88,7 +88,7 @@ impl fmt::Display for Plan {
             e.chunks,
             e.chunk,
             if e.early_chunks > 0 { format!(", {} of them early", e.early_chunks) } else { String::new() },
-            if e.c.staging.is_some() { 16 } else { e.c.vector * e.c.element_bytes }
+            if e.c.staging.is_some() { 16 } else { e.c.vector * e.c.element_bits / 8 }
         )?;
         let operations = self.problem.shape.operations();
         let bytes = self.problem.compulsory_bytes();

@@ -186,8 +186,8 @@ pub struct Epilogue {
 /// How rows of results go to global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Bytes of an element.
-    pub element_bytes: u32,
+    /// Bits of an element.
+    pub element_bits: u32,
     /// Elements of one store instruction.
     pub vector: u32,
     /// Bytes from one row to the next.

@@ -117,9 +117,6 @@ impl Problem {
             errors.push(error.into());
             return;
         }
-        if matches!(formats.c, OutputFormat::Nvfp4 | OutputFormat::Mxfp8) {
-            errors.push(ConfigError::FormatsWithoutKernel { formats });
-        }
         let multiple = formats.k_multiple();
         if !k.is_multiple_of(multiple) {
             errors.push(ConfigError::KMultiple { k, multiple, formats });

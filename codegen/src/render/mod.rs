@@ -158,6 +158,12 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
     if role != Role::Product && (plan.epilogue.c.staging.is_none() || role == Role::Gate) {
         parameters.push(Parameter::Pointer(Operand::C));
     }
+    if role != Role::Product && plan.problem.formats.c.scales().is_some() {
+        parameters.push(Parameter::Pointer(Operand::Sfc));
+        if plan.problem.formats.c.has_tensor_scale() {
+            parameters.push(Parameter::OutputScale);
+        }
+    }
     if role != Role::Gate {
         parameters.extend(["partials", "counters"].into_iter().filter_map(buffer));
     }

@@ -271,8 +271,8 @@ impl Draft<'_> {
         let columns = self.mma_columns();
         let chunk = [32, 16].into_iter().find(|chunk| columns.is_multiple_of(*chunk)).unwrap_or(8);
         // The widest store, 16 bytes or less, that never straddles the end of a row.
-        let widest = 16 / self.problem.formats.c.bytes();
-        let vector = [16, 8, 4, 2]
+        let widest = 128 / self.problem.formats.c.bits();
+        let vector = [32, 16, 8, 4, 2]
             .into_iter()
             .find(|vector| *vector <= widest && n.is_multiple_of(*vector))
             .unwrap_or(1);
@@ -290,14 +290,14 @@ impl Draft<'_> {
             rows_ragged,
             columns_ragged,
             c: Output {
-                element_bytes: self.problem.formats.c.bytes(),
+                element_bits: self.problem.formats.c.bits(),
                 vector,
-                row_bytes: u64::from(n) * u64::from(self.problem.formats.c.bytes()),
+                row_bytes: u64::from(n) * u64::from(self.problem.formats.c.bits()) / 8,
                 staging: self.staging(),
             },
             // Rows are padded to whole vectors, so that one that starts inside a row is written whole.
             product: (!self.strategy.is_fused()).then(|| Output {
-                element_bytes: 4,
+                element_bits: 32,
                 vector: 4,
                 row_bytes: 4 * u64::from(n.next_multiple_of(4)),
                 staging: None,

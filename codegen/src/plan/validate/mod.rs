@@ -11,7 +11,7 @@ use super::Plan;
 use crate::arch::Arch;
 use crate::config::{
     AReuse, Accumulators, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad, SfPreload,
-    Strategy, Switch, Tile,
+    Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::problem::{MmaKind, Problem, Shape};
@@ -42,11 +42,12 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
         return Err(errors);
     }
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
-    let swap_ab = swaps(problem.shape, config);
+    let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, swap_ab, arch));
     check_tile(problem, tile, config, swap_ab, &mut errors);
     check_accumulators(problem, tile, config.accumulators, &mut errors);
     check_scales(problem, config, &mut errors);
+    check_output_scales(problem, config, strategy, tile, swap_ab, &mut errors);
     check_ranges(config, arch, &mut errors);
     check_strategy(config, strategy, &mut errors);
     check_shares(config, &mut errors);
@@ -94,8 +95,10 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
 
 /// Whether weights take the MMA's row side: where it was asked for, or where it was not ruled out and
 /// there are few tokens.
-fn swaps(shape: Shape, config: &Config) -> bool {
+fn swaps(problem: &Problem, config: &Config) -> bool {
+    let shape = problem.shape;
     let free = config.tile == Setting::Auto
+        && problem.formats.c.scales().is_none()
         && config.cta_group == CtaGroup::One
         && config.accumulators == Accumulators::Separate
         && config.a_reuse != Setting::Fixed(AReuse::Collector)
@@ -217,6 +220,36 @@ fn check_scales(problem: &Problem, config: &Config, errors: &mut Vec<ConfigError
     }
     if config.sf_load != Setting::Auto {
         errors.push(ConfigError::NoScales { knob: "sf_load", formats });
+    }
+}
+
+/// C with scale factors: its blocks must be whole in a thread's registers.
+fn check_output_scales(
+    problem: &Problem,
+    config: &Config,
+    strategy: Strategy,
+    tile: Tile,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    let Some(scales) = problem.formats.c.scales() else { return };
+    let format = problem.formats.c;
+    let mut refuse = |knob, reason: String| errors.push(ConfigError::OutputScales { knob, format, reason });
+    if config.store == Setting::Fixed(Store::Tma) {
+        refuse("store", "rows of C and their scale factors are stored from registers".into());
+    }
+    if swap_ab {
+        let lanes = scales.block;
+        refuse("swap_ab", format!("the {lanes} columns that share a scale factor would be in as many lanes"));
+    }
+    if strategy == Strategy::TwoPass {
+        refuse(
+            "strategy",
+            "the gate's own kernel has fewer columns a thread than share a scale factor".into(),
+        );
+    }
+    if !tile.n.is_multiple_of(32) {
+        refuse("tile", format!("N = {} is no multiple of the 32 columns that are finished together", tile.n));
     }
 }
 

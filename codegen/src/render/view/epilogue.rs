@@ -10,7 +10,7 @@ use crate::problem::OutputFormat;
 pub(in crate::render) struct Packing {
     /// The conversion of two results at a time, or nothing: the results are the words.
     pub convert: &'static str,
-    /// Results of a word: 1, 2 or 4.
+    /// Results of a word: 1, 2, 4 or 8.
     pub per_word: u32,
     /// What the words' registers are called, without the number.
     pub word: &'static str,
@@ -22,7 +22,10 @@ impl Packing {
             OutputFormat::F16 => Packing { convert: "cvt.rn.f16x2.f32", per_word: 2, word: "packed" },
             OutputFormat::Bf16 => Packing { convert: "cvt.rn.bf16x2.f32", per_word: 2, word: "packed" },
             OutputFormat::F32 => Packing { convert: "", per_word: 1, word: "result" },
-            OutputFormat::E4m3 | OutputFormat::Nvfp4 | OutputFormat::Mxfp8 => {
+            OutputFormat::Nvfp4 => {
+                Packing { convert: "cvt.rn.satfinite.e2m1x2.f32", per_word: 8, word: "packed" }
+            }
+            OutputFormat::E4m3 | OutputFormat::Mxfp8 => {
                 Packing { convert: "cvt.rn.satfinite.e4m3x2.f32", per_word: 4, word: "packed" }
             }
         }
@@ -202,7 +205,7 @@ pub(super) fn vectors(packing: Packing, output: &Output, chunk: u32, ragged: Rag
             Vector {
                 guard: ragged.guard(),
                 column,
-                byte: (column * output.element_bytes).into(),
+                byte: (column * output.element_bits / 8).into(),
                 predicate: ragged.predicate(),
                 width,
                 registers,

@@ -159,6 +159,19 @@ pub(super) struct View<'a> {
     pub product_vectors: Vec<ProductVector>,
     pub product_row_bytes: u64,
     pub product_chunk_bytes: u64,
+    // Scale factors of C.
+    pub block_scaled: bool,
+    /// Whether the launch gives a scale of the whole C.
+    pub tensor_scale: bool,
+    /// Columns that share a scale factor, and the results of a chunk by those.
+    pub scale_block: u32,
+    pub scale_groups: Vec<Vec<u32>>,
+    /// Bytes of the scale factors of 128 rows, and rows with their padding.
+    pub scale_row_bytes: u64,
+    pub padded_rows: u32,
+    /// What a store of a chunk's scale factors is, and how far behind them pads follow.
+    pub scale_store: &'static str,
+    pub scale_pads: Vec<u32>,
     // Shares of K.
     pub partial_products: Vec<PartialProduct>,
     /// Bytes of a CTA's slot.
@@ -250,6 +263,12 @@ impl<'a> View<'a> {
         };
         let reads_product = role == Role::Gated;
         let gated = !raw;
+        let scales = p.problem.formats.c.scales().filter(|_| gated);
+        let scale_block = scales.map_or(chunk, |scales| scales.block);
+        let scale_columns = scales.map_or(0, |scales| scales.columns(p.problem.shape.n));
+        // Behind the scale factors of the row's last chunk.
+        let pads =
+            chunk / scale_block..chunk / scale_block + scale_columns.next_multiple_of(4) - scale_columns;
         let staging = output.staging.filter(|_| gated);
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
@@ -368,7 +387,8 @@ impl<'a> View<'a> {
             output_name,
             staging,
             needs_rows: staging.is_none() || reads_product,
-            needs_columns: ragged.columns && (staging.is_none() || reads_product),
+            needs_columns: (ragged.columns && (staging.is_none() || reads_product))
+                || pads.clone().next().is_some(),
             row_limit: match (p.swap_ab, raw) {
                 (false, _) => p.problem.shape.m,
                 (true, false) => p.problem.shape.n,
@@ -391,7 +411,7 @@ impl<'a> View<'a> {
             },
             c_hint_operand: if gated { hint(p.cache.c, ", %policy_c") } else { "" },
             chunk_bytes: match transposed {
-                false => u64::from(chunk * output.element_bytes),
+                false => u64::from(chunk * output.element_bits / 8),
                 true => u64::from(chunk) * output.row_bytes,
             },
             stores: staging.map_or(Vec::new(), |s| epilogue::stores(s, hint(p.cache.c, "%policy_c"))),
@@ -404,6 +424,14 @@ impl<'a> View<'a> {
                 None => (4 * chunk).into(),
                 Some(product) => u64::from(chunk) * product.row_bytes,
             },
+            block_scaled: scales.is_some(),
+            tensor_scale: scales.is_some() && p.problem.formats.c.has_tensor_scale(),
+            scale_block,
+            scale_groups: scale_groups(chunk, scale_block),
+            scale_row_bytes: scales.map_or(0, |scales| scales.blocked_bytes(128, p.problem.shape.n)),
+            padded_rows: p.problem.shape.m.next_multiple_of(128),
+            scale_store: if chunk / scale_block == 2 { "b16" } else { "b8" },
+            scale_pads: pads.collect(),
             partial_products: epilogue::partial_products(p, role),
             partial_bytes,
             partial_stride: partial_bytes * u64::from(cluster),
@@ -414,6 +442,11 @@ impl<'a> View<'a> {
             gate_row_items: row_items,
         })
     }
+}
+
+/// The results of a chunk, by the scale factor they share.
+fn scale_groups(chunk: u32, block: u32) -> Vec<Vec<u32>> {
+    (0..chunk / block).map(|group| (group * block..(group + 1) * block).collect()).collect()
 }
 
 /// Rows of tiles in a band of the swizzled raster: no more than there are.
