@@ -9,6 +9,8 @@ mod alu;
 mod asynchronous;
 mod control;
 mod convert;
+#[cfg(test)]
+mod coverage;
 mod matrix;
 mod memory;
 pub(crate) mod module;
