@@ -190,6 +190,10 @@ impl<'r> Cluster<'r> {
                 let a = self.addresses(x, w, *at, *space);
                 self.atom(x, w, *space, &a, *op, *ty, d, b, *c)
             }
+            Op::WideAtom { space, at, d, b, swap } => {
+                let a = self.addresses(x, w, *at, *space);
+                self.wide_atom(x, w, *space, &a, *d, *b, *swap)
+            }
             Op::LdMatrix { space, at, trans, dst } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
                     return f;
@@ -361,6 +365,75 @@ impl<'r> Cluster<'r> {
                 Err(Fault::OutOfBounds("atomics work on global and shared memory".to_owned()))
             }
         }
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
+    fn wide_atom(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        space: Space,
+        a: &Lanes,
+        d: [Slot; 2],
+        b: [Slot; 2],
+        swap: Option<[Slot; 2]>,
+    ) -> Flow {
+        let wide = |s: &mut Self, w: &Warp, [lo, hi]: [Slot; 2]| -> [u128; 32] {
+            let (lo, hi) = (s.read(x, w, lo), s.read(x, w, hi));
+            std::array::from_fn(|i| u128::from(lo[i]) | u128::from(hi[i]) << 64)
+        };
+        let value = wide(self, w, b);
+        let swap = swap.map(|s| wide(self, w, s));
+        let mut old = [[0u64; 32]; 2];
+        for lane in bits(x.m) {
+            let (i, address) = (lane as usize, a[lane as usize]);
+            let new = |now: u128| match &swap {
+                None => value[i],
+                Some(s) if now == value[i] => s[i],
+                Some(_) => now,
+            };
+            let target = match address.is_multiple_of(16) {
+                true => self.resolve(x.c, space, address),
+                false => Err(Fault::Misaligned { address, bytes: 16 }),
+            };
+            let done = target.and_then(|t| {
+                self.touch(x, w, Some(lane), t, Touch::Update(16));
+                match t {
+                    Target::Global(at) => {
+                        let (v, written) = self.global(at).update_wide(at, new)?;
+                        Ok((v, written, FindingKind::UninitialisedGlobal))
+                    }
+                    Target::Shared(cta, offset) => {
+                        let mut bytes = [0u8; 16];
+                        let Ok(written) = self.ctas[cta].smem.read(offset, &mut bytes) else {
+                            return Err(self.outside(cta, offset, 16));
+                        };
+                        let v = u128::from_le_bytes(bytes);
+                        self.progress += 1;
+                        self.store_shared(cta, offset, &new(v).to_le_bytes())?;
+                        Ok((v, written, FindingKind::UninitialisedShared))
+                    }
+                    _ => Err(Fault::OutOfBounds("atomics work on global and shared memory".to_owned())),
+                }
+            });
+            match done {
+                Ok((v, written, kind)) => {
+                    (old[0][i], old[1][i]) = (v as u64, (v >> 64) as u64);
+                    if !written && swap.is_some() {
+                        let text = self.unwritten_text(space, address, 16);
+                        self.report(kind, Origin::of(x.c, w, Some(lane), x.line), text);
+                    }
+                }
+                Err(f) => {
+                    self.fault(Origin::of(x.c, w, Some(lane), x.line), "atomic", f);
+                    return Flow::Stop;
+                }
+            }
+        }
+        for (d, v) in d.iter().zip(&old) {
+            w.set(*d, x.m, v);
+        }
+        Flow::Next
     }
 
     #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]

@@ -250,23 +250,24 @@ impl<'r> Cluster<'r> {
                 let to = self.destinations(x, w, lane, at, (dst, mbar, *mask), false)?;
                 self.submit(at, Copy::BulkLoad { src, bytes, to });
             }
-            Op::BulkSmem { dst, src, bytes, mbar } => {
+            Op::BulkSmem { dst, src, bytes, mbar, reduce } => {
                 let src = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
                 let mbar = self.place(x, w, *mbar, lane)?;
                 bounded(bytes)?;
                 aligned(&[u64::from(src.1), u64::from(dst.1), u64::from(bytes)])?;
-                self.submit(at, Copy::BulkSmem { src, dst, bytes, mbar });
+                self.submit(at, Copy::BulkSmem { src, dst, bytes, mbar, reduce: *reduce });
             }
-            Op::BulkStore { dst, src, bytes, reduce } => {
+            Op::BulkStore { dst, src, bytes, mask, reduce } => {
+                let mask = if *mask == SINK { u16::MAX } else { self.value(x, w, *mask, lane) as u16 };
                 let global = self.address(x, w, *dst, Space::Global, lane);
                 let from = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 bounded(bytes)?;
                 aligned(&[global, u64::from(from.1), u64::from(bytes)])?;
                 let group = w.bulk_groups[lane as usize];
-                let to = StoreTo::Linear { global, bytes, reduce: *reduce };
+                let to = StoreTo::Linear { global, bytes, mask, reduce: *reduce };
                 self.submit(at, Copy::Store { from, to, group, staged: None });
             }
             Op::CpAsync { dst, src, bytes, valid, ignore } => {

@@ -19,8 +19,18 @@ pub(crate) type Place = (usize, u32);
 /// Where a store of the bulk engine writes.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreTo {
-    Linear { global: u64, bytes: u32, reduce: Option<(Rmw, Ty)> },
-    Tensor { map: Box<TensorMapParams>, coords: Vec<i32>, reduce: Option<(Rmw, Ty)> },
+    /// `mask`: of every 16 bytes those whose bit is set are written.
+    Linear {
+        global: u64,
+        bytes: u32,
+        mask: u16,
+        reduce: Option<(Rmw, Ty)>,
+    },
+    Tensor {
+        map: Box<TensorMapParams>,
+        coords: Vec<i32>,
+        reduce: Option<(Rmw, Ty)>,
+    },
 }
 
 /// An asynchronous copy.
@@ -41,6 +51,7 @@ pub(crate) enum Copy {
         dst: Place,
         bytes: u32,
         mbar: Place,
+        reduce: Option<(Rmw, Ty)>,
     },
     Store {
         from: Place,

@@ -65,6 +65,8 @@ impl Group {
 pub(crate) struct TmemLoad {
     pub dst: Box<[Slot]>,
     pub transfer: Transfer,
+    /// Of `ld.red`.
+    pub reduce: Option<crate::program::TcReduce>,
     /// Values, when they were read at the issue.
     pub values: Option<Vec<[u32; 32]>>,
     pub line: u32,
@@ -400,6 +402,7 @@ fn special_value(run: &Run<'_>, s: Special, warp: u32, rank: u32, id: [u32; 3], 
         Special::LanemaskGe => lane(|i| !((1 << i) - 1)),
         Special::DynamicSmemSize => one(dynamic),
         Special::TotalSmemSize | Special::AggrSmemSize => one(u64::from(run.smem_end - SMEM_BASE)),
+        Special::StackTop(at) => one(u64::from(at)),
         Special::Shared(offset) => window(offset),
         Special::Dynamic(offset) => window(run.dynamic_base.wrapping_add(offset)),
     }

@@ -418,6 +418,7 @@ impl<'r> Cluster<'r> {
             Op::Load { .. }
             | Op::Store { .. }
             | Op::Atom { .. }
+            | Op::WideAtom { .. }
             | Op::LdMatrix { .. }
             | Op::StMatrix { .. }
             | Op::BulkFill { .. }

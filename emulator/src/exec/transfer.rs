@@ -22,8 +22,8 @@ impl Cluster<'_> {
         let result = match &mut p.copy {
             Copy::TensorLoad { map, coords, to } => self.tensor_load(at, map, coords, to).map(|()| true),
             Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
-            Copy::BulkSmem { src, dst, bytes, mbar } => {
-                self.bulk_smem(at, *src, *dst, *bytes, *mbar).map(|()| {
+            Copy::BulkSmem { src, dst, bytes, mbar, reduce } => {
+                self.bulk_smem(at, *src, *dst, *bytes, *mbar, *reduce).map(|()| {
                     self.complete_tx(*mbar, *bytes, at);
                     true
                 })
@@ -183,15 +183,33 @@ impl Cluster<'_> {
         dst: Place,
         bytes: u32,
         mbar: Place,
+        reduce: Option<(Rmw, Ty)>,
     ) -> Result<(), Fault> {
         let mut data = vec![0u8; bytes as usize];
         self.read_shared(at, src, &mut data)?;
         if self.ctas[dst.0].gone() {
             return Err(Fault::Peer(dst.0 as u32));
         }
-        let (read, write) = (self.landing(at, mbar, false), self.landing(at, mbar, true));
+        let (read, mut write) = (self.landing(at, mbar, false), self.landing(at, mbar, true));
+        if let Some(a) = &mut write {
+            a.nature.atomic = reduce.is_some();
+        }
         self.track_shared(src, data.len(), &read);
         self.track_shared(dst, data.len(), &write);
+        if let Some((op, ty)) = reduce {
+            let mut old = vec![0u8; data.len()];
+            self.read_shared(at, dst, &mut old)?;
+            let n = ty.bytes() as usize;
+            for (new, old) in data.chunks_exact_mut(n).zip(old.chunks_exact(n)) {
+                let word = |bytes: &[u8]| {
+                    let mut le = [0u8; 8];
+                    le[..n].copy_from_slice(bytes);
+                    u64::from_le_bytes(le)
+                };
+                let v = atomic::combine(op, ty, word(old), word(new), 0);
+                new.copy_from_slice(&v.to_le_bytes()[..n]);
+            }
+        }
         self.store_shared(dst.0, dst.1, &data)
     }
 
@@ -248,11 +266,24 @@ impl Cluster<'_> {
         }
         let a = self.unit_access(at, Unit::BulkRead, false);
         match to {
-            StoreTo::Linear { global, bytes, .. } => {
+            StoreTo::Linear { global, bytes, mask, .. } => {
                 self.track_shared(from, *bytes as usize, &a);
                 let mut data = vec![0u8; *bytes as usize];
                 self.read_shared(at, from, &mut data)?;
-                Ok(vec![(*global, data)])
+                if *mask == u16::MAX {
+                    return Ok(vec![(*global, data)]);
+                }
+                // Runs of bytes that the mask lets through.
+                let on = |i: &usize| mask >> (i % 16) & 1 == 1;
+                let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+                for i in (0..data.len()).filter(on) {
+                    match runs.last_mut().filter(|(start, run)| start + run.len() as u64 == global + i as u64)
+                    {
+                        Some((_, run)) => run.push(data[i]),
+                        None => runs.push((global + i as u64, vec![data[i]])),
+                    }
+                }
+                Ok(runs)
             }
             StoreTo::Tensor { map, coords, .. } => {
                 let mut out = Vec::new();

@@ -49,9 +49,10 @@ const CLASSES: &[(&str, &[&str])] = &[
             "pred", "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
             "u16x2", "s16x2", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3x2",
             "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4", "e4m3x4", "e5m2x4", "e2m3x4",
-            "e3m2x4",
+            "e3m2x4", "s2f6x2",
         ],
     ),
+    ("small_float", &["e4m3", "e5m2", "e4m3x2", "e5m2x2"]),
     ("rnd", &["rn", "rz", "rm", "rp", "rna", "rs"]),
     ("irnd", &["rni", "rzi", "rmi", "rpi"]),
     ("ftz", &["ftz"]),
@@ -94,6 +95,18 @@ const CLASSES: &[(&str, &[&str])] = &[
             "collector::b0::use",
             "collector::b0::lastuse",
             "collector::b0::discard",
+            "collector::b1::fill",
+            "collector::b1::use",
+            "collector::b1::lastuse",
+            "collector::b1::discard",
+            "collector::b2::fill",
+            "collector::b2::use",
+            "collector::b2::lastuse",
+            "collector::b2::discard",
+            "collector::b3::fill",
+            "collector::b3::use",
+            "collector::b3::lastuse",
+            "collector::b3::discard",
         ],
     ),
     ("tshape", &["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]),
@@ -187,6 +200,11 @@ impl Mods {
     /// The `n`-th match of a class.
     pub fn nth(&self, class: &str, n: usize) -> Option<&'static str> {
         self.found.iter().filter(|(c, _)| *c == class).nth(n).map(|(_, v)| *v)
+    }
+
+    /// Notes what a form implies.
+    pub fn add(&mut self, class: &'static str, value: &'static str) {
+        self.found.push((class, value));
     }
 
     /// The first match of a class.

@@ -40,7 +40,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: bulk_smem,
     },
     Form {
-        form: "cp.async.bulk .global .shared::cta .bulk_group hint?",
+        form: "cp.async.bulk .global .shared::cta .bulk_group hint? .cp_mask?",
         section: "9.7.9.25.4.1",
         lower: bulk_store,
     },
@@ -48,6 +48,11 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         form: "cp.reduce.async.bulk .global .shared::cta .bulk_group hint? atomop .noftz? type",
         section: "9.7.9.25.4.2",
         lower: bulk_store,
+    },
+    Form {
+        form: "cp.reduce.async.bulk .shared::cluster .shared::cta .mbarrier::complete_tx::bytes atomop type",
+        section: "9.7.9.25.4.2",
+        lower: bulk_smem,
     },
     Form { form: "cp.async.bulk.prefetch .L2 .global hint?", section: "9.7.9.25.4.3", lower: bulk_prefetch },
     Form {
@@ -84,6 +89,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         form: "red.async .relaxed .cluster .shared::cluster? .mbarrier::complete_tx::bytes atomop type",
         section: "9.7.13.7",
         lower: remote,
+    },
+    Form {
+        form: "st.async .mmio? .release .gpu|.sys .global? type",
+        section: "9.7.9.12",
+        lower: super::memory::store,
+    },
+    Form {
+        form: "red.async .mmio? .release .gpu|.cluster|.sys .global? .add type",
+        section: "9.7.13.7",
+        lower: super::multimem::red,
     },
     Form {
         form: "tensormap.replace .tile mapfield space? .b1024 .b32|.b64",
@@ -204,7 +219,16 @@ fn bulk_smem<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String>
     let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
     let bytes = lw.src(c.op(2)?, Ty::U32)?;
     let mbar = lw.addr(c.op(3)?)?;
-    done(lw, Op::BulkSmem { dst, src, bytes, mbar })
+    let reduce = match c.mods.get("atomop") {
+        Some(_) => Some((reduction(c)?, c.ty()?)),
+        None => None,
+    };
+    if let Some((op, ty)) = reduce
+        && (!ty.integer() || ty == Ty::S64 || !crate::lanes::atomic::supported(op, ty))
+    {
+        return Err(format!("this reduction of .{} is not supported", ty.text()));
+    }
+    done(lw, Op::BulkSmem { dst, src, bytes, mbar, reduce })
 }
 
 /// Operations that the bulk reductions have.
@@ -216,8 +240,10 @@ fn reduction(c: &Call<'_, '_>) -> Result<Rmw, String> {
     }
 }
 
-fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    c.arity(3..=4)?;
+pub(super) fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let n = 3 + usize::from(c.mods.get("hint").is_some()) + usize::from(c.mods.has("cp_mask"));
+    c.arity(n..=n)?;
+    let mask = if c.mods.has("cp_mask") { lw.src(c.op(n - 1)?, Ty::B16)? } else { SINK };
     let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
     let bytes = lw.src(c.op(2)?, Ty::U32)?;
     let reduce = if c.mods.get("atomop").is_some() {
@@ -229,7 +255,7 @@ fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String
     } else {
         None
     };
-    done(lw, Op::BulkStore { dst, src, bytes, reduce })
+    done(lw, Op::BulkStore { dst, src, bytes, mask, reduce })
 }
 
 fn bulk_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

@@ -57,7 +57,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
 
 /// The space of a memory instruction; parameters of device functions are local memory.
 pub(super) fn space(mods: &Mods, symbol: Option<Symbol>) -> Space {
-    match mods.get("space").or_else(|| mods.get("shared")) {
+    match mods.get("space").or_else(|| mods.get("shared")).or_else(|| mods.get(".global")) {
         Some("global") => Space::Global,
         Some("shared" | "shared::cta") => Space::SharedCta,
         Some("shared::cluster") => Space::SharedCluster,
@@ -121,7 +121,7 @@ fn load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
-fn store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+pub(super) fn store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     c.arity(2..=3)?;
     let symbol = lw.addr_symbol(c.op(0)?);
@@ -235,9 +235,12 @@ pub(super) fn rmw(text: Option<&str>) -> Result<Rmw, String> {
     })
 }
 
-fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+pub(super) fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     let op = rmw(c.mods.get("atomop"))?;
+    if ty == Ty::B128 && matches!(op, Rmw::Exch | Rmw::Cas) && c.head == "atom" {
+        return wide_atom(lw, c, op == Rmw::Cas);
+    }
     if ty == Ty::B128 || !crate::lanes::atomic::supported(op, ty) {
         return Err(format!("this operation on .{} is not supported", ty.text()));
     }
@@ -267,6 +270,20 @@ fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         _ => SINK,
     };
     lw.emit(Op::Atom { space, at, op, ty, d: d.into(), b: b.into(), c: e });
+    Ok(())
+}
+
+/// Exchange, or compare and swap, of 128 bits.
+fn wide_atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, cas: bool) -> Result<(), String> {
+    let n = if cas { 4 } else { 3 };
+    c.arity(n..=n + usize::from(!cas && c.mods.get("hint").is_some()))?;
+    let space = space(c.mods, lw.addr_symbol(c.op(1)?));
+    let at = lw.addr(c.op(1)?)?;
+    let d = lw.dst(c.op(0)?, Ty::B128)?;
+    let d = if d == SINK { [SINK; 2] } else { [d, d + 1] };
+    let b = lw.src(c.op(2)?, Ty::B128)?;
+    let swap = if cas { Some(lw.src(c.op(3)?, Ty::B128)?) } else { None };
+    lw.emit(Op::WideAtom { space, at, d, b: [b, b + 1], swap: swap.map(|s| [s, s + 1]) });
     Ok(())
 }
 

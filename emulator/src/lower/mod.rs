@@ -11,14 +11,18 @@ mod control;
 mod convert;
 #[cfg(test)]
 mod coverage;
+mod indirect;
 mod matrix;
 mod memory;
 pub(crate) mod module;
+mod multimem;
 mod rare;
 mod scope;
 mod select;
+mod stack;
 mod sync;
 mod tensor;
+mod video;
 mod warp;
 
 use crate::isa::{Form, Mods, Table};
@@ -70,19 +74,22 @@ impl<'t> Call<'_, 't> {
 fn table() -> &'static Table<LowerFn> {
     static TABLE: OnceLock<Table<LowerFn>> = OnceLock::new();
     TABLE.get_or_init(|| {
-        Table::new(&[
+        let parts = [
             alu::FORMS,
             select::FORMS,
             convert::FORMS,
             control::FORMS,
             memory::FORMS,
+            multimem::FORMS,
             sync::FORMS,
             warp::FORMS,
             asynchronous::FORMS,
             tensor::FORMS,
             matrix::FORMS,
             rare::FORMS,
-        ])
+            stack::FORMS,
+        ];
+        Table::new(&[&parts[..], &video::FORMS[..]].concat())
     })
 }
 

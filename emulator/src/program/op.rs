@@ -150,6 +150,14 @@ pub(crate) enum Op {
         b: Box<[Slot]>,
         c: Slot,
     },
+    /// `atom.exch.b128`, and with `swap` `atom.cas.b128`.
+    WideAtom {
+        space: Space,
+        at: Addr,
+        d: [Slot; 2],
+        b: [Slot; 2],
+        swap: Option<[Slot; 2]>,
+    },
     LdMatrix {
         space: Space,
         at: Addr,
@@ -330,11 +338,14 @@ pub(crate) enum Op {
         src: Addr,
         bytes: Slot,
         mbar: Addr,
+        reduce: Option<(Rmw, Ty)>,
     },
     BulkStore {
         dst: Addr,
         src: Addr,
         bytes: Slot,
+        /// `.cp_mask`: bit i for byte i of every 16; or `SINK`.
+        mask: Slot,
         reduce: Option<(Rmw, Ty)>,
     },
     TensorLoad(Box<TensorCopy>),
@@ -402,7 +413,9 @@ pub(crate) enum Op {
         repeat: u32,
         packed: bool,
         split: u32,
+        /// Of `ld.red` the last is the reduction of the others.
         dst: Box<[Slot]>,
+        reduce: Option<TcReduce>,
     },
     TcStore {
         at: Addr,

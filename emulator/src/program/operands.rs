@@ -58,6 +58,8 @@ pub(crate) enum Special {
     /// The same within dynamic shared memory.
     Dynamic(u32),
     Zero,
+    /// The stack pointer of `alloca`, which starts here in the local frame.
+    StackTop(u32),
 }
 
 /// Special registers that change while a warp runs.
@@ -120,6 +122,29 @@ pub(crate) enum MatrixA {
     Tmem(Addr),
 }
 
+/// What `tcgen05.ld.red` makes of the words of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcReduce {
+    pub f: crate::lanes::F2,
+    /// Magnitudes are compared, and one is the result.
+    pub abs: bool,
+}
+
+impl TcReduce {
+    /// The reduction of all registers of every lane.
+    pub fn of(self, values: &[[u32; 32]]) -> [u32; 32] {
+        let word = |v: &[u32; 32]| v.map(|w| u64::from(if self.abs { w & 0x7fff_ffff } else { w }));
+        let mut words = values.iter().map(word);
+        let mut sum = words.next().unwrap_or([0; 32]);
+        for w in words {
+            let mut out = [0; 32];
+            (self.f)(&sum, &w, &mut out);
+            sum = out;
+        }
+        sum.map(|w| w as u32)
+    }
+}
+
 /// `tcgen05.mma` operands.
 #[derive(Clone, Debug)]
 pub(crate) struct Mma {
@@ -135,6 +160,14 @@ pub(crate) struct Mma {
     pub enable_d: Pred,
     /// `scale-input-d` exponent.
     pub scale_d: Slot,
+    /// `.sp`: the address of the metadata.
+    pub metadata: Option<Addr>,
+    /// `.ws`.
+    pub stationary: bool,
+    /// Zero-column mask descriptor, or `SINK`.
+    pub zero_columns: Slot,
+    /// `.ashift`.
+    pub shift_a: bool,
 }
 
 /// `mma.sync` operands.

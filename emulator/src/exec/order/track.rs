@@ -3,8 +3,7 @@
 use super::judge::Region;
 use super::shadow::{Nature, WHOLE};
 use super::{Access, Issue, Unit};
-use crate::engine::idesc::{CtaGroup, InstructionDescriptor};
-use crate::engine::mma::{MmaInstruction, OperandA};
+use crate::engine::mma::{MmaInstruction, OperandA, layout};
 use crate::engine::tmem::{LdStShape, TmemAddress, transfer::Transfer};
 use crate::exec::access::Target;
 use crate::exec::queue::{Copy, Place};
@@ -194,10 +193,10 @@ impl Cluster<'_> {
         else {
             return;
         };
-        let Ok(i) = InstructionDescriptor::decode(m.idesc, m.kind, m.scale_vec, m.cta_group) else { return };
+        let Ok(i) = m.descriptor() else { return };
         let Some(t) = &mut self.tracker else { return };
-        let halves = m.cta_group == CtaGroup::One && i.m == 64;
-        let n = if m.cta_group == CtaGroup::Two && i.m == 128 { i.n / 2 } else { i.n };
+        let halves = layout::spreads_rows(&i);
+        let n = i.n / layout::copies(&i);
         // With M 64 the rows are in 16 lanes of each quarter.
         let lanes = |a: TmemAddress| if halves { 0xffff << (a.lane & 16) } else { u32::MAX };
         for (rank, cta) in ctas.enumerate() {
@@ -213,6 +212,11 @@ impl Cluster<'_> {
                     let column = TmemAddress::from_bits(address).column;
                     t.tensor(cta, 0xf, u32::MAX, column..column + rows.div_ceil(32), &read);
                 }
+            }
+            if let Some(address) = m.variant.metadata {
+                let at = TmemAddress::from_bits(address);
+                let first = at.column + i.selector;
+                t.tensor(cta, 0xf, lanes(at), first..first + if i.kind.k() > 16 { 2 } else { 1 }, &read);
             }
             let d = TmemAddress::from_bits(m.d);
             t.tensor(cta, 0xf, lanes(d), d.column..d.column + n, &write);
