@@ -49,8 +49,8 @@ pub use engine::swizzle::SwizzleMode;
 pub use engine::tensor_map::{DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams};
 pub use finding::{Finding, FindingKind, Report, Stats};
 pub use launch::{
-    Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Schedule, Step, TmemLoads, Trace,
-    Tracking,
+    Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Reconvergence, Schedule, Step,
+    TmemLoads, Trace, Tracking,
 };
 pub use launch_file::LaunchFile;
 pub use memory::{Buffer, GlobalMemory};

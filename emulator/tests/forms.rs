@@ -76,12 +76,8 @@ fn scalar_video_selects_saturates_and_merges() {
     check("vsub.u32.u32.u32.sat %r0.h1, %r1, %r2, %r3;", |[a, b, c, ..]| {
         c & 0xffff | clamp(u(a) - u(b), 0, 0xffff) << 16
     });
-    check("vshl.u32.u32.u32.clamp %r0, %r1, %r2;", |[a, b, ..]| {
-        if b >= 32 { 0 } else { a << b }
-    });
-    check("vshl.s32.s32.u32.sat.wrap %r0, %r1, %r2;", |[a, b, ..]| {
-        clamp(s(a) << (b & 31), imin, imax)
-    });
+    check("vshl.u32.u32.u32.clamp %r0, %r1, %r2;", |[a, b, ..]| if b >= 32 { 0 } else { a << b });
+    check("vshl.s32.s32.u32.sat.wrap %r0, %r1, %r2;", |[a, b, ..]| clamp(s(a) << (b & 31), imin, imax));
     check("vshr.s32.s32.u32.clamp %r0, %r1.h1, %r2.b0;", |[a, b, ..]| {
         (i64::from(half(a, 1) as i16) >> byte(b, 0).min(32)) as u32
     });
@@ -181,8 +177,9 @@ fn values() -> Vec<[u32; 5]> {
     (0..256)
         .map(|_| {
             let mut v: [u32; 5] = std::array::from_fn(|_| {
-                ((r.next() as i64 as f64 / 2f64.powi(63)) * 2f64.powi((r.next() % 12) as i32 - 8)) as f32
-            }.to_bits());
+                { ((r.next() as i64 as f64 / 2f64.powi(63)) * 2f64.powi((r.next() % 12) as i32 - 8)) as f32 }
+                    .to_bits()
+            });
             v[4] = r.next() as u32;
             v
         })
@@ -244,11 +241,9 @@ fn stochastic_rounding_goes_up_with_the_chance_of_the_rest() {
 fn fixed_point_is_scaled_rounded_and_saturated() {
     let f = |w: u32| f64::from(f32::from_bits(w));
     let code = |v: f64| (v * 64.0).round_ties_even().clamp(-128.0, 127.0) as i32 as u32 & 0xff;
-    check_on(
-        "cvt.rn.satfinite.s2f6x2.f32 %h0, %r1, %r2; cvt.u32.u16 %r0, %h0;",
-        &values(),
-        |[a, b, ..]| code(f(a)) << 8 | code(f(b)),
-    );
+    check_on("cvt.rn.satfinite.s2f6x2.f32 %h0, %r1, %r2; cvt.u32.u16 %r0, %h0;", &values(), |[a, b, ..]| {
+        code(f(a)) << 8 | code(f(b))
+    });
     check_on(
         "mov.b16 %h1, 0x7e80; cvt.rn.satfinite.relu.scaled::n2::ue8m0.s2f6x2.f32 %h0, %r1, %r2, %h1; cvt.u32.u16 %r0, %h0;",
         &values(),

@@ -256,7 +256,11 @@ impl<'r> Cluster<'r> {
                         self.stats.global_read += n as u64;
                     }
                     self.touch(x, w, Some(i), t, Touch::Read(n));
-                    self.load_bytes(w, i, t, &mut buffer[..n])
+                    let done = self.load_bytes(w, i, t, &mut buffer[..n]);
+                    if let Target::Global(at) = t {
+                        self.heard_abroad(x, w, at, false);
+                    }
+                    done
                 })
             };
             match result {
@@ -401,6 +405,7 @@ impl<'r> Cluster<'r> {
                 match t {
                     Target::Global(at) => {
                         let (v, written) = self.global(at).update_wide(at, new)?;
+                        self.heard_abroad(x, w, at, true);
                         Ok((v, written, FindingKind::UninitialisedGlobal))
                     }
                     Target::Shared(cta, offset) => {
@@ -463,7 +468,11 @@ impl<'r> Cluster<'r> {
                     let (v, e) = (s[i as usize], swap[i as usize]);
                     self.resolve(x.c, space, at).and_then(|t| {
                         self.touch(x, w, Some(i), t, Touch::Update(ty.bytes() as usize));
-                        self.update(t, ty, |o| atomic::combine(op, ty, o, v, e))
+                        let done = self.update(t, ty, |o| atomic::combine(op, ty, o, v, e));
+                        if let Target::Global(at) = t {
+                            self.heard_abroad(x, w, at, true);
+                        }
+                        done
                     })
                 };
                 match result {

@@ -34,7 +34,7 @@ mod tensor;
 mod transfer;
 
 use crate::finding::{Finding, Report, Stats};
-use crate::launch::{Launch, LaunchError, Options, dynamic_base, product};
+use crate::launch::{Launch, LaunchError, Options, Tracking, dynamic_base, product};
 use crate::lower::module::MODULE_BASE;
 use crate::memory::GlobalMemory;
 use crate::module::Module;
@@ -63,6 +63,8 @@ pub(crate) struct Run<'r> {
     pub smem_end: u32,
     pub clusters: [u32; 3],
     pub start: Instant,
+    /// What clusters did to global memory, when that is tracked and there are several.
+    pub world: Option<order::world::World>,
     next: AtomicU64,
     pub stop: AtomicBool,
 }
@@ -117,6 +119,8 @@ pub(crate) fn run(
         smem_end: if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end },
         clusters: [0, 1, 2].map(|i| launch.grid[i] / launch.cluster[i]),
         start,
+        world: (options.tracking != Tracking::Off && product(launch.grid) > product(launch.cluster))
+            .then(order::world::World::new),
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };

@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::mbarrier::Mbar;
-use super::order::Tracker;
+use super::order::{Tracker, world::Own};
 use super::queue::Pending;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
 use crate::finding::{Finding, Stats};
@@ -266,7 +266,7 @@ impl<'r> Cluster<'r> {
             Tracking::HappensBefore => Some(run.program.code.iter().any(fences)),
             Tracking::Strict => Some(true),
         };
-        let tracker = tracker.map(|f| Box::new(Tracker::new(count as usize, warps, run.smem_end, f)));
+        let tracker = tracker.map(|f| tracker_of(run, index, (count as usize, warps), f));
         Cluster {
             run,
             ctas,
@@ -295,6 +295,16 @@ impl<'r> Cluster<'r> {
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ z >> 31) % n.max(1)
     }
+}
+
+/// The tracker of cluster `index`, of so many CTAs with so many warps each.
+fn tracker_of(run: &Run<'_>, index: u64, (ctas, warps): (usize, usize), fences: bool) -> Box<Tracker> {
+    let strict = run.options.tracking == Tracking::Strict;
+    let mut t = Tracker::new(ctas, warps, run.smem_end, fences, strict);
+    if run.world.is_some() {
+        t.own_world = Some(Own::new(index as u32, ctas * warps));
+    }
+    Box::new(t)
 }
 
 fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {

@@ -108,6 +108,7 @@ impl<'t> Matched<'t> {
             Err(e) => return Err(e.clone()),
         };
         lw.order = crate::program::Order::of(inst.opcode);
+        lw.scope = crate::program::Scope::of(inst.opcode);
         let head = inst.opcode.split('.').next().unwrap_or("");
         (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })
             .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))

@@ -69,6 +69,7 @@ pub(crate) struct Lower<'m, 't> {
     pub guard: Option<Pred>,
     pub line: u32,
     pub order: crate::program::Order,
+    pub scope: crate::program::Scope,
     /// Parent of each scope id, and labels by scope.
     pub parents: Vec<u32>,
     pub labels: HashMap<(u32, &'t str), u32>,
@@ -100,6 +101,7 @@ impl<'m, 't> Lower<'m, 't> {
             module_shared: HashMap::new(),
             cta_pair: None,
             order: crate::program::Order::Default,
+            scope: crate::program::Scope::Unnamed,
             guard: None,
             line: 0,
             parents: Vec::new(),
@@ -111,7 +113,7 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn emit(&mut self, op: Op) {
-        self.code.push(Inst { guard: self.guard, op, line: self.line, order: self.order });
+        self.code.push(Inst { guard: self.guard, op, line: self.line, order: self.order, scope: self.scope });
     }
 
     pub fn open_scope(&mut self) {

@@ -261,6 +261,39 @@ impl Order {
     }
 }
 
+/// Which threads a synchronisation names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// None is named: taken to be wide enough. Published kernels signal mbarriers of other CTAs so,
+    /// although the ISA's default is `.cta`.
+    #[default]
+    Unnamed,
+    Cta,
+    Cluster,
+    /// `.gpu` and `.sys`.
+    Gpu,
+}
+
+impl Scope {
+    /// The scope among the modifiers of an opcode.
+    pub fn of(opcode: &str) -> Scope {
+        for part in opcode.split('.').skip(1) {
+            match part {
+                "cta" => return Scope::Cta,
+                "cluster" => return Scope::Cluster,
+                "gpu" | "sys" | "gl" => return Scope::Gpu,
+                _ => {}
+            }
+        }
+        Scope::Unnamed
+    }
+
+    /// Whether threads of other clusters are meant.
+    pub fn abroad(self) -> bool {
+        matches!(self, Scope::Unnamed | Scope::Gpu)
+    }
+}
+
 /// What a fence orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
