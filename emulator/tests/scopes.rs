@@ -82,11 +82,15 @@ fn clusters_are_ordered_by_flags_of_the_gpu() {
     for op in ["st.release", "ld.acquire"] {
         let (from, to) = (format!("{op}.gpu"), format!("{op}.cluster"));
         twin(&body, (4, 1, 1), (&from, &to), FindingKind::RaceGlobal);
-        let (from, to) = (format!("{op}.gpu"), op.replace("release", "relaxed").replace("acquire", "relaxed") + ".gpu");
+        let (from, to) =
+            (format!("{op}.gpu"), op.replace("release", "relaxed").replace("acquire", "relaxed") + ".gpu");
         twin(&body, (4, 1, 1), (&from, &to), FindingKind::RaceGlobal);
     }
     let old = body
-        .replace("st.release.gpu.global.u32 [%out+128], 1;", "membar.gl; atom.global.add.u32 %r5, [%out+128], 1;")
+        .replace(
+            "st.release.gpu.global.u32 [%out+128], 1;",
+            "membar.gl; atom.global.add.u32 %r5, [%out+128], 1;",
+        )
         .replace("ld.acquire.gpu.global", "ld.volatile.global")
         .replace("    ld.global.u32 %r4", "    membar.gl; // read\n    ld.global.u32 %r4");
     twin(&old, (4, 1, 1), ("membar.gl; atom", "atom"), FindingKind::RaceGlobal);

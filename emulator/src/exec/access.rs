@@ -5,6 +5,7 @@ use super::order::track::Touch;
 use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::{Ctx, Flow, bits};
+use crate::engine::descriptor::{Packing, spread_slots};
 use crate::finding::FindingKind;
 use crate::isa::Ty;
 use crate::lanes::{Lanes, atomic};
@@ -20,6 +21,15 @@ pub(crate) enum Target {
     Shared(usize, u32),
     Local(u32),
     Param(u32),
+}
+
+/// Bytes of a row of 16 elements; what follows is padding, which nothing need have written.
+pub(super) fn payload(slots: Packing) -> usize {
+    match slots {
+        Packing::Slot4 => 8,
+        Packing::Slot6 => 12,
+        _ => 16,
+    }
 }
 
 impl<'r> Cluster<'r> {
@@ -194,12 +204,12 @@ impl<'r> Cluster<'r> {
                 let a = self.addresses(x, w, *at, *space);
                 self.wide_atom(x, w, *space, &a, *d, *b, *swap)
             }
-            Op::LdMatrix { space, at, trans, dst } => {
+            Op::LdMatrix { space, at, trans, slots, dst } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
                     return f;
                 }
                 let a = self.addresses(x, w, *at, *space);
-                self.ldmatrix(x, w, *space, &a, *trans, dst)
+                self.ldmatrix(x, w, (*space, *slots), &a, *trans, dst)
             }
             Op::StMatrix { space, at, trans, src } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
@@ -496,7 +506,16 @@ impl<'r> Cluster<'r> {
         Flow::Next
     }
 
-    fn ldmatrix(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, trans: bool, dst: &[Slot]) -> Flow {
+    fn ldmatrix(
+        &mut self,
+        x: Ctx,
+        w: &mut Warp,
+        (space, slots): (Space, Packing),
+        a: &Lanes,
+        trans: bool,
+        dst: &[Slot],
+    ) -> Flow {
+        let n = payload(slots);
         for (k, &d) in dst.iter().enumerate() {
             // Lanes 8k to 8k + 7 hold the row addresses of matrix k.
             let mut rows = [[0u8; 16]; 8];
@@ -507,14 +526,16 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| {
-                        self.touch(x, w, None, t, Touch::Read(16));
-                        self.load_bytes(w, lane as u32, t, row)
+                        self.touch(x, w, None, t, Touch::Read(n));
+                        let done = self.load_bytes(w, lane as u32, t, &mut row[..n]);
+                        *row = spread_slots(slots, *row);
+                        done
                     })
                 };
                 let at = Origin::of(x.c, w, Some(lane as u32), x.line);
                 match result {
                     Ok((true, _)) => {}
-                    Ok((false, kind)) => self.report(kind, at, self.unwritten_text(space, address, 16)),
+                    Ok((false, kind)) => self.report(kind, at, self.unwritten_text(space, address, n)),
                     Err(f) => {
                         self.fault(at, "ldmatrix", f);
                         return Flow::Stop;

@@ -9,7 +9,7 @@
 //! - `mbarrier`: mbarrier objects
 //! - `queue`: asynchronous operations and when they complete
 //! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
-//! - `matrix`: `mma.sync` and `wgmma`
+//! - `matrix`: `wgmma`; `warp_matrix`: `mma.sync` and `wmma`
 //! - `results`: registers whose values arrive late
 //! - `tensor`: tensor memory and matrix products
 //! - `order`: happens-before tracking
@@ -32,6 +32,7 @@ mod state;
 mod step;
 mod tensor;
 mod transfer;
+mod warp_matrix;
 
 use crate::finding::{Finding, Report, Stats};
 use crate::launch::{Launch, LaunchError, Options, Tracking, dynamic_base, product};

@@ -469,6 +469,8 @@ impl<'r> Cluster<'r> {
             | Op::TcWait { .. }
             | Op::TcCommit { .. } => return self.tensor_op(x, w, &inst.op),
             Op::WarpMma(_)
+            | Op::WmmaMove(_)
+            | Op::WmmaMma(_)
             | Op::MovMatrix { .. }
             | Op::ByteMatrix { .. }
             | Op::WgmmaFence

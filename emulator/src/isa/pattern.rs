@@ -120,6 +120,10 @@ const CLASSES: &[(&str, &[&str])] = &[
         "mma",
         &[
             "m8n8k4",
+            "m16n16k16",
+            "m8n32k16",
+            "m32n8k16",
+            "m16n16k8",
             "m8n8k16",
             "m8n8k32",
             "m8n8k128",
@@ -149,7 +153,7 @@ const CLASSES: &[(&str, &[&str])] = &[
         ],
     ),
     ("small", &["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"]),
-    ("wgmma", &["m64n#k8", "m64n#k16", "m64n#k32", "m64n#k256"]),
+    ("wgmma", &["m64n#k8", "m64n#k16", "m64n#k32", "m64n#k64", "m64n#k256"]),
     (
         "element",
         &[

@@ -2,6 +2,7 @@
 
 use super::scope::{Symbol, describe};
 use super::{Call, Form, Lower, LowerFn};
+use crate::engine::descriptor::Packing;
 use crate::isa::{Mods, Ty};
 use crate::parse::ast::Operand;
 use crate::program::{Addr, Op, Rmw, SINK, Slot, Space};
@@ -40,6 +41,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form {
         form: "ldmatrix.sync .aligned .m16n16 .x1|.x2 .trans shared? .b8",
+        section: "9.7.14.5.15",
+        lower: byte_matrix,
+    },
+    Form {
+        form: "ldmatrix.sync .aligned .m8n16 .x1|.x2|.x4 shared? .b8x16 .b6x16_p32|.b4x16_p64",
+        section: "9.7.14.5.15",
+        lower: ldmatrix,
+    },
+    Form {
+        form: "ldmatrix.sync .aligned .m16n16 .x1|.x2 .trans shared? .b8x16 .b6x16_p32|.b4x16_p64",
         section: "9.7.14.5.15",
         lower: byte_matrix,
     },
@@ -302,13 +313,23 @@ fn matrix_address<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Res
     Ok((space(c.mods, symbol), lw.addr(c.op(n)?)?))
 }
 
+/// How the rows of a matrix load are to be widened.
+fn slots(c: &Call<'_, '_>) -> Packing {
+    match () {
+        () if c.mods.has("b6x16_p32") => Packing::Slot6,
+        () if c.mods.has("b4x16_p64") => Packing::Slot4,
+        () => Packing::Bits8,
+    }
+}
+
 fn ldmatrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=2)?;
     let (space, at) = matrix_address(lw, c, 1)?;
     let items = lw.elements(c.op(0)?);
     check_count(items.len(), matrices(c))?;
     let d: Vec<Slot> = items.iter().map(|o| lw.dst(o, Ty::B32)).collect::<Result<_, _>>()?;
-    lw.emit(Op::LdMatrix { space, at, trans: c.mods.has("trans"), dst: d.into() });
+    let slots = slots(c);
+    lw.emit(Op::LdMatrix { space, at, trans: c.mods.has("trans"), slots, dst: d.into() });
     Ok(())
 }
 
@@ -330,6 +351,7 @@ fn byte_matrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
     check_count(items.len(), matrices(c) * if load { 2 } else { 1 })?;
     let of = |lw: &mut Lower<'_, 't>, o| if load { lw.dst(o, Ty::B32) } else { lw.src(o, Ty::B32) };
     let registers: Vec<Slot> = items.iter().map(|o| of(lw, o)).collect::<Result<_, _>>()?;
-    lw.emit(Op::ByteMatrix { load, space, at, registers: registers.into() });
+    let slots = slots(c);
+    lw.emit(Op::ByteMatrix { load, space, at, slots, registers: registers.into() });
     Ok(())
 }

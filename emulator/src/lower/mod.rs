@@ -24,6 +24,7 @@ mod sync;
 mod tensor;
 mod video;
 mod warp;
+mod wmma;
 
 use crate::isa::{Form, Mods, Table};
 use crate::parse::ast::{InstAst, Operand};
@@ -86,6 +87,7 @@ fn table() -> &'static Table<LowerFn> {
             asynchronous::FORMS,
             tensor::FORMS,
             matrix::FORMS,
+            wmma::FORMS,
             rare::FORMS,
             stack::FORMS,
         ];

@@ -1,5 +1,6 @@
 //! The operations that a decoded kernel is made of.
 
+use crate::engine::descriptor::Packing;
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
 use crate::lanes::convert::Convert;
@@ -162,6 +163,8 @@ pub(crate) enum Op {
         space: Space,
         at: Addr,
         trans: bool,
+        /// Elements of 4 or 6 bits become bytes.
+        slots: Packing,
         dst: Box<[Slot]>,
     },
     StMatrix {
@@ -450,11 +453,15 @@ pub(crate) enum Op {
     },
     SetMaxNreg,
     WarpMma(Box<WarpMma>),
+    /// Fragments of `wmma`, whose layout is the emulator's own.
+    WmmaMove(Box<WmmaMove>),
+    WmmaMma(Box<WarpMma>),
     /// `ldmatrix.m16n16.trans.b8` and `stmatrix.m16n8.trans.b8`.
     ByteMatrix {
         load: bool,
         space: Space,
         at: Addr,
+        slots: Packing,
         registers: Box<[Slot]>,
     },
     /// `movmatrix`: transposes an 8 x 8 matrix of 16-bit elements.

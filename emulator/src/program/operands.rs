@@ -179,6 +179,41 @@ pub(crate) struct WarpMma {
     pub a: Box<[Slot]>,
     pub b: Box<[Slot]>,
     pub c: Box<[Slot]>,
+    pub c_half: bool,
+    /// Of binary64.
+    pub rounding: crate::engine::format::Rounding,
+    /// `m8n8k4` of binary16: A column-major, B row-major.
+    pub quads: Option<(bool, bool)>,
+    /// Metadata of a sparse A, and its selector.
+    pub sparse: Option<(Slot, u32)>,
+    pub scale: Option<WarpScale>,
+}
+
+/// Scale factors of `mma.sync`.
+#[derive(Clone, Debug)]
+pub(crate) struct WarpScale {
+    pub format: crate::engine::format::Format,
+    pub vec: ScaleVec,
+    /// Data, byte and thread selectors of A's and B's.
+    pub a: [Slot; 3],
+    pub b: [Slot; 3],
+}
+
+/// `wmma.load` and `wmma.store`.
+#[derive(Clone, Debug)]
+pub(crate) struct WmmaMove {
+    pub space: Space,
+    pub at: Addr,
+    /// In elements; `SINK` for a dense matrix.
+    pub stride: Slot,
+    /// Lines in memory, elements of a line, bits of an element.
+    pub lines: usize,
+    pub length: usize,
+    pub bits: u32,
+    /// Lines are rows of the fragment's matrix (of B its columns).
+    pub along: bool,
+    pub registers: Box<[Slot]>,
+    pub store: bool,
 }
 
 /// Operand A of `wgmma.mma_async`.
@@ -201,6 +236,8 @@ pub(crate) struct Wgmma {
     pub negate: bool,
     pub a_major: Major,
     pub b_major: Major,
+    /// Metadata of a sparse A, and its selector.
+    pub sparse: Option<(Slot, u32)>,
 }
 
 /// Bulk tensor copy.
