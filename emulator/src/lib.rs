@@ -46,6 +46,7 @@ mod program;
 
 pub use engine::mma::Arithmetic;
 pub use engine::swizzle::SwizzleMode;
+pub use engine::tensor_map::im2col::{Im2colError, Im2colParams};
 pub use engine::tensor_map::{DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams};
 pub use finding::{Finding, FindingKind, Report, Stats};
 pub use launch::{

@@ -9,12 +9,16 @@ use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::bits;
 use crate::engine::tensor_map::TensorMapParams;
+use crate::engine::tensor_map::im2col::Im2colParams;
 use crate::isa::Ty;
 use crate::launch::Schedule;
 use crate::program::Rmw;
 
 /// A place in the shared memory of the cluster: CTA and offset.
 pub(crate) type Place = (usize, u32);
+
+/// What im2col mode adds to a tensor copy: the map with its bounding box, and the offsets.
+pub(crate) type Pixels = Box<(Im2colParams, Vec<u16>)>;
 
 /// Where a store of the bulk engine writes.
 #[derive(Clone, Debug)]
@@ -29,6 +33,7 @@ pub(crate) enum StoreTo {
     Tensor {
         map: Box<TensorMapParams>,
         coords: Vec<i32>,
+        pixels: Option<Pixels>,
         reduce: Option<(Rmw, Ty)>,
     },
 }
@@ -39,6 +44,7 @@ pub(crate) enum Copy {
     TensorLoad {
         map: Box<TensorMapParams>,
         coords: Vec<i32>,
+        pixels: Option<Pixels>,
         to: Vec<(Place, Place)>,
     },
     BulkLoad {

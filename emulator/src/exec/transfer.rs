@@ -2,7 +2,7 @@
 
 use super::mbarrier::MbarOp;
 use super::order::Unit;
-use super::queue::{Copy, Pending, Place, StoreTo};
+use super::queue::{Copy, Pending, Pixels, Place, StoreTo};
 use super::report::Origin;
 use super::state::Cluster;
 use crate::engine::tensor_map::{BoxError, Chunk, TensorMapParams};
@@ -20,7 +20,9 @@ impl Cluster<'_> {
             t.performing = p.issue.clone();
         }
         let result = match &mut p.copy {
-            Copy::TensorLoad { map, coords, to } => self.tensor_load(at, map, coords, to).map(|()| true),
+            Copy::TensorLoad { map, coords, pixels, to } => {
+                self.tensor_load(at, (map, pixels.as_ref()), coords, to).map(|()| true)
+            }
             Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
             Copy::BulkSmem { src, dst, bytes, mbar, reduce } => {
                 self.bulk_smem(at, *src, *dst, *bytes, *mbar, *reduce).map(|()| {
@@ -82,7 +84,7 @@ impl Cluster<'_> {
     fn tensor_load(
         &mut self,
         at: Origin,
-        map: &TensorMapParams,
+        (map, pixels): (&TensorMapParams, Option<&Pixels>),
         coords: &[i32],
         to: &[(Place, Place)],
     ) -> Result<(), Fault> {
@@ -93,7 +95,7 @@ impl Cluster<'_> {
             let (a, source) = (self.landing(at, *mbar, true), self.landing(at, *mbar, false));
             let mut unwritten = None;
             let mut buffer = [0u8; 256];
-            let result = map.load_box(coords, *offset, &mut |chunk| {
+            let mut sink = |chunk| {
                 match chunk {
                     Chunk::Copy { mut global, mut shared, mut length } => {
                         self.stats.tma_read += u64::from(length);
@@ -125,7 +127,11 @@ impl Cluster<'_> {
                     }
                 }
                 Ok(())
-            });
+            };
+            let result = match pixels {
+                None => map.load_box(coords, *offset, &mut sink),
+                Some(p) => p.0.walk(coords, &p.1, *offset, true, &mut sink),
+            };
             if let Err(e) = result {
                 return self.box_error(at, e);
             }
@@ -134,7 +140,8 @@ impl Cluster<'_> {
                 self.report(FindingKind::UninitialisedGlobal, at, text);
             }
             let rows = if map.gathers(coords) { 4 } else { 1 };
-            self.complete_tx(*mbar, rows * map.transaction_bytes(), at);
+            let bytes = pixels.map_or(rows * map.transaction_bytes(), |p| p.0.transaction_bytes());
+            self.complete_tx(*mbar, bytes, at);
         }
         Ok(())
     }
@@ -285,9 +292,9 @@ impl Cluster<'_> {
                 }
                 Ok(runs)
             }
-            StoreTo::Tensor { map, coords, .. } => {
+            StoreTo::Tensor { map, coords, pixels, .. } => {
                 let mut out = Vec::new();
-                let result = map.store_box(coords, from.1, &mut |chunk| {
+                let mut sink = |chunk| {
                     if let Chunk::Copy { global, shared, length } = chunk {
                         let mut data = vec![0u8; length as usize];
                         self.track_shared((from.0, shared), length as usize, &a);
@@ -295,7 +302,11 @@ impl Cluster<'_> {
                         out.push((global, data));
                     }
                     Ok(())
-                });
+                };
+                let result = match pixels {
+                    None => map.store_box(coords, from.1, &mut sink),
+                    Some(p) => p.0.walk(coords, &p.1, from.1, false, &mut sink),
+                };
                 if let Err(e) = result {
                     self.box_error(at, e)?;
                 }

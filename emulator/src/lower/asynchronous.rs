@@ -56,22 +56,22 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form { form: "cp.async.bulk.prefetch .L2 .global hint?", section: "9.7.9.25.4.3", lower: bulk_prefetch },
     Form {
-        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
+        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4|.im2col? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
         section: "9.7.9.27.1.2",
         lower: tensor_load,
     },
     Form {
-        form: "cp.async.bulk.tensor dim .global .shared::cta .tile|.tile::scatter4? .bulk_group hint?",
+        form: "cp.async.bulk.tensor dim .global .shared::cta .tile|.tile::scatter4|.im2col_no_offs? .bulk_group hint?",
         section: "9.7.9.27.1.2",
         lower: tensor_store,
     },
     Form {
-        form: "cp.reduce.async.bulk.tensor dim .global .shared::cta atomop .tile? .bulk_group hint?",
+        form: "cp.reduce.async.bulk.tensor dim .global .shared::cta atomop .tile|.im2col_no_offs? .bulk_group hint?",
         section: "9.7.9.27.1.3",
         lower: tensor_store,
     },
     Form {
-        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4? hint?",
+        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4|.im2col? hint?",
         section: "9.7.9.27.1.4",
         lower: tensor_prefetch,
     },
@@ -286,17 +286,33 @@ fn map<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Addr, 
     Ok((at, coords.into()))
 }
 
+/// The offsets of `.im2col`, one for each of the dimensions but the first and last.
+fn offsets<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<Option<Box<[Slot]>>, String> {
+    let rank: usize = c.mods.get("dim").and_then(|d| d[..1].parse().ok()).unwrap_or(0);
+    let (with, without) = (c.mods.has("im2col"), c.mods.has("im2col_no_offs"));
+    if (with || without) && rank < 3 {
+        return Err("im2col takes 3 to 5 dimensions".to_owned());
+    }
+    if !with {
+        return Ok(without.then(Box::default));
+    }
+    let items = match c.op(n)? {
+        Operand::Vector(items) if items.len() == rank - 2 => items,
+        _ => return Err(format!("im2col takes a vector of {} offsets", rank - 2)),
+    };
+    Ok(Some(items.iter().map(|o| lw.src(o, Ty::U16)).collect::<Result<_, _>>()?))
+}
+
 fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    c.arity(3..=5)?;
+    c.arity(3..=6)?;
     let smem = lw.addr(c.op(0)?)?;
     let (at, coords) = map(lw, c, 1)?;
     let mbar = lw.addr(c.op(2)?)?;
-    let mask = mask(lw, c, 3)?;
-    let pair = c.mods.has("cta_group::2");
-    done(
-        lw,
-        Op::TensorLoad(Box::new(TensorCopy { smem, map: at, coords, mbar, mask, pair, gather: gather(c) })),
-    )
+    let im2col = offsets(lw, c, 3)?;
+    let mask = mask(lw, c, 3 + usize::from(im2col.is_some()))?;
+    let (pair, gather) = (c.mods.has("cta_group::2"), gather(c));
+    let copy = TensorCopy { smem, map: at, coords, mbar, mask, pair, gather, im2col };
+    done(lw, Op::TensorLoad(Box::new(copy)))
 }
 
 fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -312,12 +328,13 @@ fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Stri
         mask: SINK,
         pair: false,
         gather: gather(c),
+        im2col: offsets(lw, c, 2)?,
     });
     done(lw, Op::TensorStore { copy, reduce })
 }
 
 fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    c.arity(1..=2)?;
+    c.arity(1..=3)?;
     let (at, coords) = map(lw, c, 0)?;
     let copy = TensorCopy {
         smem: NO_ADDR,
@@ -327,6 +344,7 @@ fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
         mask: SINK,
         pair: false,
         gather: gather(c),
+        im2col: offsets(lw, c, 1)?,
     };
     done(lw, Op::TensorPrefetch(Box::new(copy)))
 }

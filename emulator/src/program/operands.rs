@@ -252,6 +252,8 @@ pub(crate) struct TensorCopy {
     pub pair: bool,
     /// `.tile::gather4` or `.tile::scatter4`: a column and four rows.
     pub gather: bool,
+    /// `.im2col` with its offsets, of which `.im2col_no_offs` has none.
+    pub im2col: Option<Box<[Slot]>>,
 }
 
 /// A field of a tensor map that `tensormap.replace` sets.
