@@ -268,12 +268,12 @@ fn options(r: &mut Random) -> Options<'static> {
 /// Runs a launch that is small enough.
 fn run(file: &LaunchFile, r: &mut Random) -> bool {
     let ctas: u64 = file.launch.grid.iter().map(|&n| u64::from(n)).fold(1, u64::saturating_mul);
-    let (memory, buffers): (GlobalMemory, _) = match ctas <= CTAS {
-        true => file.allocate(),
-        false => return false,
-    };
-    let bytes: u64 = buffers.iter().map(|b| memory.read(b).len() as u64).sum();
-    bytes <= BYTES && file.module.run(&file.kernel, &file.launch, &memory, &options(r)).is_ok()
+    let bytes = file.buffers.iter().map(|b| b.bytes).fold(0, u64::saturating_add);
+    if ctas > CTAS || bytes > BYTES {
+        return false;
+    }
+    let (memory, _) = file.allocate();
+    file.module.run(&file.kernel, &file.launch, &memory, &options(r)).is_ok()
 }
 
 fn main() {

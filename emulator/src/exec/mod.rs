@@ -4,7 +4,7 @@
 //! - `state`: clusters, CTAs, warps, groups of lanes
 //! - `schedule`: the scheduler of one cluster, stalls and deadlocks
 //! - `step`: one instruction
-//! - `access`: loads, stores and atomics
+//! - `access`: loads and stores; `atomics`: `atom` and `red`
 //! - `collective`: operations across lanes, and barriers of threads
 //! - `mbarrier`: mbarrier objects
 //! - `queue`: asynchronous operations and when they complete
@@ -19,6 +19,7 @@
 //! share global memory only.
 
 mod access;
+mod atomics;
 mod collective;
 mod copy;
 mod matrix;

@@ -248,6 +248,12 @@ impl<L> Table<L> {
         Table { rows }
     }
 
+    /// All forms.
+    #[cfg(test)]
+    pub fn forms(&self) -> impl Iterator<Item = &'static Form<L>> {
+        self.rows.values().flatten().map(|r| r.form)
+    }
+
     /// Finds the form of an opcode, or says which part of it is unknown.
     pub fn find(&self, opcode: &str) -> Result<(&'static Form<L>, Mods), String> {
         let parts: Vec<&str> = opcode.split('.').collect();

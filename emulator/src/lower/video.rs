@@ -76,7 +76,7 @@ fn comparison(c: &Call<'_, '_>) -> Result<u8, String> {
 }
 
 /// The register of an operand and the selector behind it, `%r1.h0`.
-fn selected<'t, 'a>(lw: &Lower<'_, 't>, op: &'a Operand<'t>) -> (Operand<'t>, Option<&'t str>) {
+fn selected<'t>(lw: &Lower<'_, 't>, op: &Operand<'t>) -> (Operand<'t>, Option<&'t str>) {
     if let Operand::Name(name) = op
         && lw.find_register(name).is_none()
         && let Some((register, selector)) = name.rsplit_once('.')
