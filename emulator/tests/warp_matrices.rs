@@ -1,6 +1,8 @@
 //! `mma.sync`, `mma.sp` and `wmma` of every kind on small integers, whose products and sums are exact,
 //! against the layouts of the ISA's tables.
 
+#![allow(clippy::needless_range_loop, reason = "lanes and elements index registers, matrices and formulas")]
+
 mod common;
 
 use common::{Random, launch, parse, run};
@@ -246,7 +248,7 @@ fn dense_products_of_small_floats_and_of_bits() {
 /// Four bits and the two places in a chunk that they name.
 fn chunk(r: &mut Random, format: &str) -> (u64, Vec<usize>) {
     if bits(format) == 32 {
-        return if r.next() % 2 == 0 { (0b0100, vec![0]) } else { (0b1110, vec![1]) };
+        return if r.next().is_multiple_of(2) { (0b0100, vec![0]) } else { (0b1110, vec![1]) };
     }
     let (i, j) = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)][r.next() as usize % 6];
     let places = if bits(format) == 4 { vec![2 * i, 2 * i + 1, 2 * j, 2 * j + 1] } else { vec![i, j] };

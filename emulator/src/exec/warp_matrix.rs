@@ -193,9 +193,7 @@ fn per(bits: u32) -> usize {
 fn matrix(registers: &[Lanes], total: usize, bits: u32) -> Vec<u64> {
     let (per, n) = (per(bits), registers.len() * per(bits));
     let mask = u64::MAX >> (64 - bits);
-    (0..total)
-        .map(|p| registers[p % n / per][p / n % 32] >> (p % per * bits as usize) & mask)
-        .collect()
+    (0..total).map(|p| registers[p % n / per][p / n % 32] >> (p % per * bits as usize) & mask).collect()
 }
 
 /// The registers of a fragment.
