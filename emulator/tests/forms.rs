@@ -469,3 +469,90 @@ WAIT:
         assert_eq!(u32::from_le_bytes(w.try_into().unwrap()), want, "word {i}");
     }
 }
+
+#[test]
+fn tensor_memory_is_reduced_while_it_is_loaded() {
+    let text = kernel(
+        "    .shared .b32 slot;
+    mov.u32 %r0, slot;
+    tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r0], 32;
+    bar.sync 0;
+    ld.shared.u32 %r1, [%r0];
+    mov.u32 %r2, %laneid;
+    sub.u32 %r3, 7, %r2;
+    mul.lo.u32 %r4, %r2, %r2;
+    xor.b32 %r5, %r2, 21;
+    sub.u32 %r6, 3, %r5;
+    tcgen05.st.sync.aligned.32x32b.x4.b32 [%r1], {%r3, %r4, %r5, %r6};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.red.sync.aligned.32x32b.x4.min.s32 {%r10, %r11, %r12, %r13}, %r20, [%r1];
+    tcgen05.ld.red.sync.aligned.16x32bx2.x2.max.u32 {%r14, %r15}, %r21, [%r1], 2;
+    tcgen05.ld.red.sync.aligned.32x32b.x4.max.abs.f32 {%r16, %r17, %r18, %r19}, %r22, [%r1];
+    tcgen05.wait::ld.sync.aligned;
+    mul.wide.u32 %rd1, %r2, 16;
+    add.u64 %rd2, %out, %rd1;
+    st.global.v4.u32 [%rd2], {%r20, %r21, %r22, %r13};
+    tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r1, 32;
+    tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;",
+    )
+    .replace(".target sm_100a", ".target sm_103a");
+    let mut memory = GlobalMemory::new();
+    let out = memory.alloc("out", 512);
+    let l = launch(1, 32, vec![Arg::Pointer(memory.address(&out))]);
+    let report = run(&parse(&text), &l, &memory, &Options::default());
+    assert!(report.is_clean(), "{}", report.findings[0]);
+    let values = |lane: i32| {
+        let e = lane ^ 21;
+        [7 - lane, lane * lane, e, 3 - e]
+    };
+    for (lane, words) in (0i32..).zip(memory.read(&out).chunks(16)) {
+        let got: Vec<u32> = words.chunks(4).map(|w| u32::from_le_bytes(w.try_into().unwrap())).collect();
+        let v = values(lane);
+        assert_eq!(got[0] as i32, v.into_iter().min().unwrap(), "lane {lane}");
+        // The upper half of the warp starts two columns on, in the lower 16 lanes.
+        let w = values(lane % 16);
+        let pair = if lane < 16 { [w[0], w[1]] } else { [w[2], w[3]] };
+        assert_eq!(got[1], pair.map(|v| v as u32).into_iter().max().unwrap(), "lane {lane}");
+        let magnitudes = v.map(|v| f32::from_bits(v as u32 & 0x7fff_ffff));
+        let largest = magnitudes.into_iter().fold(0f32, f32::max);
+        assert_eq!(got[2], largest.to_bits(), "lane {lane}");
+        assert_eq!(got[3] as i32, v[3], "lane {lane}");
+    }
+}
+
+#[test]
+fn matrix_loads_widen_small_elements() {
+    for (format, bits) in [("b4x16_p64", 4usize), ("b6x16_p32", 6)] {
+        let mask = (1u32 << bits) - 1;
+        let element = |row: usize, column: usize| (row * 7 + column * 5 + 3) as u32 & mask;
+        // Rows of 16 bytes, packed at the front; the rest is never written.
+        let mut stores = String::new();
+        for row in 0..8 {
+            let mut bytes = [0u8; 16];
+            for column in 0..16 {
+                for bit in 0..bits {
+                    let at = column * bits + bit;
+                    bytes[at / 8] |= ((element(row, column) >> bit & 1) as u8) << (at % 8);
+                }
+            }
+            for (i, word) in bytes[..2 * bits].chunks(4).enumerate() {
+                let word = u32::from_le_bytes(word.try_into().unwrap());
+                stores += &format!("    @%p1 st.shared.u32 [%r1+{}], {word};\n", 16 * row + 4 * i);
+            }
+        }
+        let body = format!(
+            "    .shared .align 128 .b8 buf[128];
+    mov.u32 %r1, buf; mov.u32 %r2, %laneid;
+    setp.eq.u32 %p1, %r2, 0;
+{stores}    bar.sync 0;
+    and.b32 %r3, %r2, 7; mad.lo.u32 %r4, %r3, 16, %r1;
+    ldmatrix.sync.aligned.m8n16.x1.shared.b8x16.{format} {{%r5}}, [%r4];
+    mul.wide.u32 %rd1, %r2, 4; add.u64 %rd2, %out, %rd1;
+    st.global.u32 [%rd2], %r5;"
+        );
+        for (lane, word) in words(&body, 32, 32).into_iter().enumerate() {
+            let want = [0, 1, 2, 3].map(|i| element(lane / 4, 4 * (lane % 4) + i) as u8);
+            assert_eq!(word.to_le_bytes(), want, "{format}, lane {lane}");
+        }
+    }
+}
