@@ -60,7 +60,7 @@ pub enum FindingKind {
     RaceShared,
     /// Two warps access the same words of tensor memory without an order, and one writes.
     RaceTmem,
-    /// Two warps of a cluster access the same bytes of global memory without an order, and one writes.
+    /// Two warps, or two clusters, access the same bytes of global memory without an order, and one writes.
     RaceGlobal,
     /// Data of a copy or of the tensor core is used without a wait for the mbarrier that says it is there.
     MissingMbarrierWait,
