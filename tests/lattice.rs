@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 use silumin::codegen::config::Config;
 use silumin::codegen::error::explain;
-use silumin::codegen::spec::{Spec, SpecFile};
+use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
@@ -53,6 +53,24 @@ impl Draws {
             _ => 32 * (1 + self.below(40)),
         };
         Shape::new(m, n, k)
+    }
+
+    /// Operand formats that go together.
+    fn pair(&mut self) -> (String, String) {
+        let pairs = [
+            "nvfp4 nvfp4",
+            "mxfp4 mxfp4",
+            "mxfp8 mxfp8",
+            "mxfp8 mxfp4",
+            "mxfp4 mxfp8_e5m2",
+            "mxfp8_e5m2 mxfp8",
+            "e4m3 e4m3",
+            "e4m3 e5m2",
+            "bf16 bf16",
+            "f16 f16",
+        ];
+        let (a, b) = self.pick(&pairs).split_once(' ').unwrap();
+        (a.to_owned(), b.to_owned())
     }
 
     /// Every knob, often auto, sometimes illegal beside the others.
@@ -147,7 +165,8 @@ struct Point {
 impl std::fmt::Display for Point {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Point { spec, shape, distribution, schedule, seed } = self;
-        write!(f, "{shape}, {}, gate {}, {distribution:?}, {schedule:?}, seed {seed}", spec.config, spec.gate)
+        let Spec { formats, config, gate, .. } = spec;
+        write!(f, "{shape}, {formats}, {config}, gate {gate}, {distribution:?}, {schedule:?}, seed {seed}")
     }
 }
 
@@ -168,6 +187,11 @@ fn points(wanted: usize, seed: u64) -> (Vec<Point>, usize) {
         let mut file = SpecFile::new(shape);
         file.gate = draws.pick(&GATES).to_owned();
         file.config = config;
+        if draws.below(3) == 0 {
+            let (a, b) = draws.pair();
+            let c = draws.pick(&["f16", "bf16", "f32", "e4m3", "nvfp4", "mxfp8"]).to_owned();
+            file.formats = FormatNames { a, b, c };
+        }
         let (spec, arch) = file.read().unwrap();
         if let Err(errors) = spec.plan(shape, arch) {
             assert!(!errors.is_empty() && errors.iter().all(|error| !error.hint().is_empty()));
@@ -176,7 +200,7 @@ fn points(wanted: usize, seed: u64) -> (Vec<Point>, usize) {
             continue;
         }
         let index = legal.len() as u64;
-        if seen.insert((config, shape)) {
+        if seen.insert((config, shape, spec.formats)) {
             legal.push(Point {
                 spec,
                 shape,

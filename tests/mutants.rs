@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
-const KERNELS: [(&str, Shape); 23] = [
+const KERNELS: [(&str, Shape); 27] = [
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
     ("pair", Shape::new(130, 72, 3872)),
@@ -29,6 +29,10 @@ const KERNELS: [(&str, Shape); 23] = [
     ("swapped_tma", Shape::new(70, 136, 1056)),
     ("multicast_a", Shape::new(130, 200, 1952)),
     ("multicast_b", Shape::new(300, 72, 1440)),
+    ("mxfp8", Shape::new(130, 160, 1184)),
+    ("mixed", Shape::new(130, 72, 1152)),
+    ("bf16", Shape::new(130, 72, 600)),
+    ("nvfp4_out", Shape::new(130, 160, 2080)),
     ("sequential", Shape::new(130, 72, 1440)),
     ("persistent", Shape::new(300, 200, 1440)),
     ("persistent_pair", Shape::new(300, 200, 1056)),
@@ -42,7 +46,7 @@ fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
     let file: SpecFile = toml::from_str(&fs::read_to_string(input).unwrap()).unwrap();
     let (spec, arch) = file.read().unwrap();
     let kernel = spec.kernel(shape, arch).unwrap();
-    let inputs = DualGemmInputs::generate(shape, Distribution::Benchmark, 1111).unwrap();
+    let inputs = DualGemmInputs::generate_for(shape, spec.formats, Distribution::Benchmark, 1111).unwrap();
     let launch = launch_file::write(
         folder,
         &kernel,
