@@ -14,7 +14,7 @@ use std::path::Path;
 const KERNELS: [(&str, Shape); 27] = [
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
-    ("pair", Shape::new(130, 72, 3872)),
+    ("one_cta", Shape::new(130, 72, 3872)),
     ("pair_ragged", Shape::new(130, 136, 3872)),
     ("ragged", Shape::new(130, 72, 1056)),
     ("ragged_tma", Shape::new(130, 200, 2336)),

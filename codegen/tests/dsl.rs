@@ -116,7 +116,7 @@ fn every_knob_is_read() {
         sms: Setting::Fixed(100),
         pdl: Switch::On,
         tile: Setting::Fixed(Tile { m: 256, n: 64, k: 256 }),
-        cta_group: CtaGroup::Two,
+        cta_group: Setting::Fixed(CtaGroup::Two),
         stages: Setting::Fixed(3),
         k_order: KOrder::SplitTail(2),
         sf_preload: SfPreload::Ahead(1),
@@ -232,7 +232,8 @@ fn formats_are_known_and_given_once() {
         "<A: nvfp4, B: bf16>",
         &[("A: nvfp4, B: bf16", &["no MMA multiplies nvfp4 by bf16", "goes with: nvfp4"])],
     );
-    brackets_refused("<nvfp4 -> bf16>", &[("nvfp4 -> bf16", &["no kernel for nvfp4 x nvfp4 -> bf16"])]);
+    let mixed = declared("<A: mxfp8, B: mxfp4, C: bf16> silu(A @ B1) * (A @ B2)").spec.formats;
+    assert_eq!(mixed.to_string(), "mxfp8 x mxfp4 -> bf16");
     brackets_refused(
         "<C: f16, D: f16>",
         &[("D", &["output's format is given already", "`A`, `B1` and `B2`"])],
@@ -328,7 +329,7 @@ fn without_a_shape_what_fits_none_is_an_error() {
         )],
     );
     brackets_refused(
-        "<tile = [256, 128, 256]>",
+        "<tile = [256, 128, 256], cta_group = 1>",
         &[("[256, 128, 256]", &["M = 256", "help: write cta_group = 2"])],
     );
     brackets_refused(

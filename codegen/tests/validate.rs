@@ -53,7 +53,7 @@ fn config() -> impl Strategy<Value = Config> {
         (eviction(), eviction(), eviction(), eviction()).prop_map(|(a, b, sf, c)| CacheHints { a, b, sf, c });
     let shapes = (
         setting(tile),
-        prop::sample::select(vec![CtaGroup::One, CtaGroup::Two]),
+        setting(prop::sample::select(vec![CtaGroup::One, CtaGroup::Two])),
         setting(prop_oneof![5 => 1u32..9, 1 => any::<u32>()]),
         k_order,
         sf_preload,
@@ -258,7 +258,7 @@ fn each_limit_is_told_with_its_sum() {
             "shares a tile's K out",
         ),
         (large, &[("tile", "[64, 128, 256]")], "tile", "M = 64"),
-        (large, &[("tile", "[256, 128, 256]")], "tile", "MMA of 1 CTA(s) has 128 rows"),
+        (large, &[("tile", "[256, 128, 256]"), ("cta_group", "1")], "tile", "MMA of 1 CTA(s) has 128 rows"),
         (large, &[("cta_group", "2"), ("tile", "[128, 128, 256]")], "tile", "MMA of 2 CTA(s) has 256 rows"),
         (large, &[("cta_group", "2"), ("tile", "[256, 72, 256]")], "tile", "not a multiple of 16"),
         (large, &[("tile", "[128, 100, 256]")], "tile", "N = 100 is not a multiple of 8"),

@@ -29,8 +29,9 @@ pub struct Config {
     /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 x 128 x 256 (256 rows for a pair), or N = 64 where that still
     /// leaves no SM with two tiles.
     pub tile: Setting<Tile>,
-    /// CTAs that issue one MMA together: 1, or a cluster of 2 along M.
-    pub cta_group: CtaGroup,
+    /// CTAs that issue one MMA together: 1, or a cluster of 2 along M. Auto: 2 where M is more than one
+    /// CTA's 128 rows and nothing else that was asked for rules it out.
+    pub cta_group: Setting<CtaGroup>,
     /// Whether weights take the MMA's M side and tokens its N side, so that few tokens make a narrow
     /// MMA. Auto: where M is at most 64 and the tile does not say otherwise.
     pub swap_ab: Setting<Switch>,
@@ -93,7 +94,7 @@ pub const KNOBS: [Knob; 19] = [
     Knob { name: "tile", values: "auto | [M, N, K]", about: "rows, columns and K of a CTA's tile" },
     Knob {
         name: "cta_group",
-        values: "1 | 2",
+        values: "auto | 1 | 2",
         about: "CTAs that issue one MMA together; two have 256 rows and half of B each",
     },
     Knob {
@@ -167,6 +168,11 @@ pub const KNOBS: [Knob; 19] = [
 ];
 
 impl Config {
+    /// CTAs that issue one MMA together, once that is settled.
+    pub(crate) fn group(&self) -> CtaGroup {
+        self.cta_group.unwrap_or_else(|| CtaGroup::One)
+    }
+
     /// Sets the knob called `name` (underscores or dashes) from its text form.
     ///
     /// # Errors

@@ -78,9 +78,9 @@ fn config(config: &Config) -> TokenStream {
     });
     let tile =
         setting(tile, |Tile { m, n, k }| quote!(::silumin::codegen::config::Tile { m: #m, n: #n, k: #k }));
-    let cta_group = match cta_group {
-        CtaGroup::One | CtaGroup::Two => variant("config", "CtaGroup", cta_group),
-    };
+    let cta_group = setting(cta_group, |group| match group {
+        CtaGroup::One | CtaGroup::Two => variant("config", "CtaGroup", group),
+    });
     let [stages, tmem_columns, accumulator_buffers, sms] =
         [stages, tmem_columns, accumulator_buffers, sms].map(|number| setting(number, u32::to_token_stream));
     let schedule = setting(work, schedule);

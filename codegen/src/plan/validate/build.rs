@@ -51,7 +51,7 @@ impl Draft<'_> {
             config,
             strategy: self.strategy,
             tile: self.tile,
-            cta_group: asked.cta_group,
+            cta_group: asked.group(),
             swap_ab: self.swap_ab,
             multicast: asked.multicast,
             mma_columns: self.mma_columns(),
@@ -127,7 +127,7 @@ impl Draft<'_> {
             Accumulators::Separate => self.mma_columns(),
             Accumulators::SideBySide => 2 * self.mma_columns(),
         };
-        [MMA_ROWS * self.asked.cta_group.ctas(), columns]
+        [MMA_ROWS * self.asked.group().ctas(), columns]
     }
 
     fn scales(&self, k_loop: &KLoop) -> Scales {
@@ -158,7 +158,7 @@ impl Draft<'_> {
             (_, Some(_)) => (tile_bytes, tile_bytes),
             (_, None) => (tile_bytes, last_tile_bytes),
         };
-        let ctas = self.asked.cta_group.ctas();
+        let ctas = self.asked.group().ctas();
         Scales {
             a_row_blocks,
             b_row_blocks,
@@ -222,7 +222,7 @@ impl Draft<'_> {
         };
         // Of a pair, each CTA loads half the MMA's columns, or, side by side, B1 or B2 whole; of a cluster
         // that shares a tile, each CTA its part.
-        let (mut a_rows, mut b_rows) = match (self.swap_ab, self.asked.cta_group, self.asked.accumulators) {
+        let (mut a_rows, mut b_rows) = match (self.swap_ab, self.asked.group(), self.asked.accumulators) {
             (false, CtaGroup::Two, Accumulators::Separate) => (MMA_ROWS, self.tile.n / 2),
             (false, ..) => (MMA_ROWS, self.tile.n),
             (true, group, _) => (self.tile.m / group.ctas(), MMA_ROWS),

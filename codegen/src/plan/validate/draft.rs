@@ -132,7 +132,7 @@ impl<'a> Draft<'a> {
 
     /// CTAs of a cluster: of a tile, and of those that share its operands.
     pub fn cluster_ctas(&self) -> u32 {
-        self.asked.cta_group.ctas() * self.asked.multicast.ctas()
+        self.asked.group().ctas() * self.asked.multicast.ctas()
     }
 
     /// Tiles of B in a stage.
@@ -271,7 +271,7 @@ impl<'a> Draft<'a> {
 
     /// A plain bulk copy signals its own CTA's barriers only, so that pairs need tensor maps.
     pub fn sf_load(&self) -> SfLoad {
-        self.asked.sf_load.unwrap_or_else(|| match self.asked.cta_group {
+        self.asked.sf_load.unwrap_or_else(|| match self.asked.group() {
             CtaGroup::One => SfLoad::Bulk,
             CtaGroup::Two => SfLoad::TensorMap,
         })
@@ -289,7 +289,7 @@ impl<'a> Draft<'a> {
         let barriers: u32 = self.barrier_counts(stages).iter().map(|(_, count, _)| count).sum();
         SmemParts {
             tile: self.tile,
-            ctas: self.asked.cta_group.ctas(),
+            ctas: self.asked.group().ctas(),
             b_tiles: self.b_tiles(),
             expanded: [self.problem.formats.a, self.problem.formats.b]
                 .map(|format| self.kind.expands(format.spec().element)),
@@ -309,7 +309,7 @@ impl<'a> Draft<'a> {
 
     /// Every barrier: its name, how many there are, and the arrivals of a phase.
     pub fn barrier_counts(&self, stages: u32) -> Vec<(&'static str, u32, u32)> {
-        let ctas = self.asked.cta_group.ctas();
+        let ctas = self.asked.group().ctas();
         let (looped, buffers) = (self.work.is_looped(), self.buffers);
         // A stage is empty when all that share a tile of it have used it.
         let mut wanted = vec![("full", stages, 1), ("empty", stages, self.asked.multicast.ctas())];
@@ -398,7 +398,7 @@ pub(super) fn sms(asked: &Config, arch: Arch) -> u32 {
 
 /// The schedule that was asked for, or persistent clusters where there are more tiles than run at once.
 fn settle_work(asked: &Config, arch: Arch, items: [u32; 2], k_tiles: u32) -> Result<Work, ConfigError> {
-    let ctas = asked.cta_group.ctas() * asked.multicast.ctas();
+    let ctas = asked.group().ctas() * asked.multicast.ctas();
     let tiles = u64::from(items[0]) * u64::from(items[1]);
     // One CTA an SM: SMEM and TMEM leave no room for two.
     let capacity = sms(asked, arch) / ctas;

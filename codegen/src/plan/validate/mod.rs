@@ -41,6 +41,8 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     if !errors.is_empty() {
         return Err(errors);
     }
+    let asked = config;
+    let config = &Config { cta_group: Setting::Fixed(choose_group(problem.shape, asked)), ..*asked };
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, swap_ab, arch));
@@ -56,7 +58,24 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     if !errors.is_empty() {
         return Err(errors);
     }
-    Draft::new(problem, config, arch, strategy, tile, swap_ab, &mut errors)?.plan(errors)
+    Draft::new(problem, config, arch, strategy, tile, swap_ab, &mut errors)?
+        .plan(errors)
+        .map(|plan| Plan { asked: *asked, ..plan })
+}
+
+/// A pair where there are rows for one: each CTA then loads half of B, and the pipeline is the deeper
+/// for it. A tile that was asked for says which it is.
+fn choose_group(shape: Shape, config: &Config) -> CtaGroup {
+    let rules_out = config.swap_ab == Setting::Fixed(Switch::On)
+        || config.multicast != Multicast::None
+        || config.sf_load == Setting::Fixed(SfLoad::Bulk)
+        || config.sms == Setting::Fixed(1);
+    config.cta_group.unwrap_or_else(|| match config.tile {
+        _ if rules_out => CtaGroup::One,
+        Setting::Fixed(tile) if tile.m == 2 * MMA_ROWS => CtaGroup::Two,
+        Setting::Auto if shape.m > MMA_ROWS => CtaGroup::Two,
+        Setting::Fixed(_) | Setting::Auto => CtaGroup::One,
+    })
 }
 
 fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
@@ -75,7 +94,7 @@ fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
 /// With few tokens on the MMA's column side, as many columns as there are tokens.
 fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) -> Tile {
     let shape = problem.shape;
-    let ctas = config.cta_group.ctas();
+    let ctas = config.group().ctas();
     let kind = kind(problem);
     let whole = 128 * 8 / kind.container_bits();
     let k = shape.k.next_multiple_of(k_multiple(problem)).min(whole);
@@ -99,7 +118,7 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
     let shape = problem.shape;
     let free = config.tile == Setting::Auto
         && problem.formats.c.scales().is_none()
-        && config.cta_group == CtaGroup::One
+        && config.group() == CtaGroup::One
         && config.accumulators == Accumulators::Separate
         && config.a_reuse != Setting::Fixed(AReuse::Collector)
         && config.multicast == Multicast::None;
@@ -119,7 +138,7 @@ fn neighbours(config: &Config, swap_ab: bool) -> u32 {
 }
 
 fn check_tile(problem: &Problem, tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
-    let (shape, ctas) = (problem.shape, config.cta_group.ctas());
+    let (shape, ctas) = (problem.shape, config.group().ctas());
     let scaled = problem.formats.a.spec().scales.is_some();
     let (rows, columns, extent) = match swap_ab {
         false => (("M", tile.m), ("N", tile.n), shape.n),
@@ -147,7 +166,7 @@ fn check_tile(problem: &Problem, tile: Tile, config: &Config, swap_ab: bool, err
 
 /// What needs A on the MMA's row side.
 fn check_sides(shape: Shape, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
-    if config.sf_load == Setting::Fixed(SfLoad::Bulk) && config.cta_group == CtaGroup::Two {
+    if config.sf_load == Setting::Fixed(SfLoad::Bulk) && config.group() == CtaGroup::Two {
         errors.push(ConfigError::SfLoadPair);
     }
     if !swap_ab {
@@ -188,7 +207,7 @@ fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<
     let ctas = multicast.ctas();
     if !(2..=CLUSTER_LIMIT).contains(&ctas) || !ctas.is_power_of_two() {
         refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
-    } else if config.cta_group == CtaGroup::Two {
+    } else if config.group() == CtaGroup::Two {
         refuse("the CTAs of a pair already share a tile of B, and its barriers are the leader's".into());
     } else if !rows.is_multiple_of(8 * ctas) {
         refuse(format!(
@@ -286,7 +305,7 @@ fn check_ranges(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
         errors.push(ConfigError::TmemColumns { given, limit });
     }
     let (limit, ctas) =
-        (arch.limits().sms, config.cta_group.ctas() * config.multicast.ctas().clamp(1, CLUSTER_LIMIT));
+        (arch.limits().sms, config.group().ctas() * config.multicast.ctas().clamp(1, CLUSTER_LIMIT));
     if let Setting::Fixed(given) = config.sms
         && !(ctas..=limit).contains(&given)
     {
