@@ -97,6 +97,8 @@ pub(crate) struct Warp {
     pub live: u32,
     pub exited: u32,
     pub local: Smem,
+    /// Registers that were loaded from local memory before anything had written it.
+    pub from_local: Vec<Slot>,
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
     pub stores: Vec<TmemStore>,
@@ -336,6 +338,7 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         live,
         exited: !live,
         local: Smem::new(p.local_bytes * 32, 0),
+        from_local: Vec::new(),
         returns: Vec::new(),
         loads: Vec::new(),
         stores: Vec::new(),

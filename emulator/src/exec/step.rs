@@ -60,6 +60,12 @@ impl<'r> Cluster<'r> {
                 at,
                 format!("{name} is read before wgmma.wait_group has made the result of wgmma valid"),
             );
+        } else if w.from_local.contains(&s) {
+            self.report(
+                FindingKind::UninitialisedLocal,
+                at,
+                format!("{name} is read; it was loaded from local memory that nothing has written"),
+            );
         } else {
             self.report(
                 FindingKind::UninitialisedRegister,
@@ -79,7 +85,7 @@ impl<'r> Cluster<'r> {
 
     /// Lanes in which a register was written, for instructions that only copy it: compilers move
     /// undefined values about, and what counts is whether anything is computed from them.
-    fn known(&mut self, x: Ctx, w: &Warp, s: Slot) -> u32 {
+    pub(super) fn known(&mut self, x: Ctx, w: &Warp, s: Slot) -> u32 {
         if s >= CONSTANTS {
             return u32::MAX;
         }

@@ -1,7 +1,9 @@
 //! References of `elementwise.py`.
 
-use super::harness::{Results, close, equal, run};
-use super::number::*;
+use super::run;
+use crate::harness::{Results, close, equal};
+use crate::math::{erf, lgamma};
+use crate::number::*;
 
 #[test]
 fn add() {
@@ -11,16 +13,6 @@ fn add() {
         let want: Vec<f64> = x.iter().zip(&y).map(|(x, y)| ty.round(x + y)).collect();
         run(name, &[("x", &bx), ("y", &by)], |out| close(out, "out", ty, &want, 0.0, 0.0));
     }
-}
-
-/// The error function by its power series, good to 1e-10 for |x| < 4.
-fn erf(x: f64) -> f64 {
-    let (mut term, mut sum) = (x, x);
-    for n in 1..200 {
-        term *= -x * x / f64::from(n);
-        sum += term / f64::from(2 * n + 1);
-    }
-    sum * 2.0 / std::f64::consts::PI.sqrt()
 }
 
 #[test]
@@ -34,18 +26,6 @@ fn gelu() {
         close(out, "out_erf", F32, &exact, 1e-6, 1e-6);
         close(out, "out_tanh", F16, &approx, 1e-3, 1e-5);
     });
-}
-
-/// Logarithm of the gamma function of a positive number: Stirling's series, moved up.
-fn lgamma(mut x: f64) -> f64 {
-    let mut shift = 0.0;
-    while x < 12.0 {
-        shift -= x.ln();
-        x += 1.0;
-    }
-    shift + (x - 0.5) * x.ln() - x + 0.5 * (2.0 * std::f64::consts::PI).ln() + 1.0 / (12.0 * x)
-        - 1.0 / (360.0 * x.powi(3))
-        + 1.0 / (1260.0 * x.powi(5))
 }
 
 #[test]

@@ -52,7 +52,8 @@ impl Type {
         self.round_by(x, f64::trunc)
     }
 
-    fn round_by(self, x: f64, to_integer: fn(f64) -> f64) -> f64 {
+    /// The multiple of the type's step at `x` that `to_integer` picks: `f64::floor` rounds down.
+    pub fn round_by(self, x: f64, to_integer: fn(f64) -> f64) -> f64 {
         if x == 0.0 || !x.is_finite() {
             return x;
         }

@@ -11,10 +11,10 @@ pub type Results = BTreeMap<String, Vec<u8>>;
 
 /// Kernels with a race of Triton's own making: both consumer warpgroups compute and store the same tile
 /// (3.9, sm_90a, 64 rows), so that the tracker is right, and so are the results.
-const DOUBLE_STORES: [&str; 1] = ["specialised_64"];
+const DOUBLE_STORES: [(&str, &str); 1] = [("triton", "specialised_64")];
 
-fn corpus() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus/triton")
+fn corpus(compiler: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(compiler)
 }
 
 /// Random schedules of each kernel; the environment variable `SEEDS` asks for more.
@@ -22,13 +22,13 @@ fn seeds() -> u64 {
     std::env::var("SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1)
 }
 
-/// Runs every compiled form of a kernel under several schedules; `check` sees the buffers of each run.
+/// Runs every compiled form of a compiler's kernel under several schedules; `check` sees the buffers of each run.
 ///
 /// Buffers not named in `inputs` start as the launch file says.
-pub fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
+pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
     let mut count = 0;
     for chip in ["sm90", "sm100"] {
-        let path = corpus().join(format!("{name}.{chip}.toml"));
+        let path = corpus(compiler).join(format!("{name}.{chip}.toml"));
         if !path.exists() {
             continue;
         }
@@ -51,7 +51,7 @@ pub fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
                 Ok(r) => r,
                 Err(e) => panic!("{name}.{chip}: {e}"),
             };
-            let races = DOUBLE_STORES.contains(&name);
+            let races = DOUBLE_STORES.contains(&(compiler, name));
             if races {
                 let twice = |f: &silumin_emulator::Finding| f.kind == FindingKind::MissingCopyWait;
                 assert!(!report.is_clean() && report.findings.iter().all(twice), "{:#?}", report.findings);
@@ -77,10 +77,19 @@ pub fn close(results: &Results, buffer: &str, ty: Type, want: &[f64], relative: 
     }
 }
 
+/// 32-bit words of a buffer.
+pub fn words(results: &Results, buffer: &str) -> Vec<i32> {
+    results[buffer].chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+/// 64-bit words of a buffer.
+pub fn long_words(results: &Results, buffer: &str) -> Vec<i64> {
+    results[buffer].chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
 /// Compares 32-bit words.
 pub fn equal(results: &Results, buffer: &str, want: &[i32]) {
-    let got: Vec<i32> =
-        results[buffer].chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect();
+    let got = words(results, buffer);
     assert_eq!(got.len(), want.len(), "elements of {buffer}");
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         assert_eq!(g, w, "{buffer}[{i}]");

@@ -1,7 +1,8 @@
 //! References of `reductions.py`.
 
-use super::harness::{close, equal, run};
-use super::number::*;
+use super::run;
+use crate::harness::{close, equal};
+use crate::number::*;
 
 #[test]
 fn softmax() {

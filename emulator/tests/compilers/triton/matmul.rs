@@ -1,90 +1,11 @@
 //! References of `matmul.py`, but for block scales.
 
-use super::harness::{close, run};
-use super::number::*;
+use super::run;
+use crate::harness::close;
+use crate::number::*;
+use crate::product::{F32_SUM, products};
 
-/// How A and B lie in memory.
-#[derive(Clone, Copy, PartialEq)]
-enum Layout {
-    /// A is M x K, B is K x N.
-    Plain,
-    /// A is M x K, B is N x K.
-    AlongK,
-    /// A is K x M, B is K x N.
-    AcrossK,
-}
-use Layout::*;
-
-/// A product: sizes, types, and how far results may be off: `step` of the sum of the products'
-/// magnitudes, besides the rounding of the output.
-struct Product {
-    name: &'static str,
-    m: usize,
-    n: usize,
-    k: usize,
-    input: Type,
-    output: Type,
-    layout: Layout,
-    step: f64,
-}
-
-/// Sums of products of f32 accumulators that are cut at 25 bits.
-const F32_SUM: f64 = 1e-6;
-
-impl Product {
-    fn check(&self) {
-        let &Product { m, n, k, input, output, .. } = self;
-        let mut r = Numbers(31 + (m * n + k) as u64);
-        let limit = if input == S8 { 127.0 } else { 1.0 };
-        let ((ba, a), (bb, b)) = (r.reals(input, m * k, -limit, limit), r.reals(input, k * n, -limit, limit));
-        let (mut want, mut slack) = (Vec::new(), Vec::new());
-        for i in 0..m {
-            for j in 0..n {
-                let at = |l: usize| match self.layout {
-                    Plain => (i * k + l, l * n + j),
-                    AlongK => (i * k + l, j * k + l),
-                    AcrossK => (l * m + i, l * n + j),
-                };
-                let of = |l: usize| a[at(l).0] * b[at(l).1];
-                want.push((0..k).map(of).sum::<f64>());
-                slack.push((0..k).map(|l| of(l).abs()).sum::<f64>());
-            }
-        }
-        let unit = match output {
-            F16 => 2f64.powi(-11),
-            Bf16 => 2f64.powi(-8),
-            F32 => 2f64.powi(-24),
-            _ => 0.0,
-        };
-        run(self.name, &[("a", &ba), ("b", &bb)], |out| {
-            let got = output.decode_all(&out["c"]);
-            assert_eq!(got.len(), want.len());
-            for (i, g) in got.iter().enumerate() {
-                let bound = self.step * slack[i] + unit * want[i].abs();
-                let (row, column) = (i / n, i % n);
-                assert!(
-                    (g - want[i]).abs() <= bound,
-                    "{}: C[{row}, {column}] is {g}, should be {} within {bound}",
-                    self.name,
-                    want[i]
-                );
-            }
-        });
-    }
-}
-
-macro_rules! products {
-    ($($name:ident: $m:literal $n:literal $k:literal, $input:ident -> $output:ident, $layout:ident, $step:expr;)*) => {
-        $(#[test]
-        fn $name() {
-            let name = stringify!($name);
-            let (input, output) = ($input, $output);
-            Product { name, m: $m, n: $n, k: $k, input, output, layout: $layout, step: $step }.check();
-        })*
-    };
-}
-
-products! {
+products! { run;
     mm_f16: 200 136 96, F16 -> F32, Plain, F32_SUM;
     mm_bf16: 128 128 128, Bf16 -> Bf16, Plain, F32_SUM;
     mm_f16_small: 32 32 64, F16 -> F32, Plain, F32_SUM;

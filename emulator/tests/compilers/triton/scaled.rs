@@ -1,7 +1,7 @@
 //! References of `matmul.py`'s products with block scales.
 
-use super::harness::run;
-use super::number::*;
+use super::run;
+use crate::number::*;
 
 /// Formats of elements.
 #[derive(Clone, Copy, PartialEq)]
