@@ -31,6 +31,8 @@ pub(crate) enum Wait {
     Bulk { groups: u32, read: bool },
     /// `cp.async` groups.
     Copies { groups: u32 },
+    /// This many `wgmma` groups, committed by all warps of the warpgroup.
+    Warpgroup { complete: u32 },
 }
 
 /// Which phase a wait asks for.

@@ -6,7 +6,7 @@
 //! asynchronous work with happens-before tracking, and must end without a finding.
 //!
 //! - `harness`: runs a launch file with given buffers
-//! - `product`: products of matrices, which all compilers make
+//! - `product`, `scaled`: products of matrices, which all compilers make
 //! - `number`: number formats, independent of the emulator's
 //! - the rest: references, a folder for each compiler
 
@@ -15,4 +15,5 @@ mod math;
 mod number;
 mod nvcc;
 mod product;
+mod scaled;
 mod triton;

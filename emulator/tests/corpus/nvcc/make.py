@@ -32,7 +32,19 @@ def elementwise(n, size, count, inputs=1, outsize=None):
 
 
 COEFFICIENTS = struct.pack("<c3xfdhh4x", b"s", 1.75, -0.5, -3, 5).hex()
-MB = lambda m, n, k: dict(a=Buffer(m * k * 2), b=Buffer(n * k * 2), c=out(m * n * 4))
+
+
+def product(size, m, n, k, grid, block, out_size=4, **rest):
+    """C = A B^T from pointers."""
+    return dict(grid=grid, block=block, buffers=dict(a=Buffer(m * k * size), b=Buffer(n * k * size), c=out(m * n * out_size)),
+                params=ints("a", "b", "c") + [f"i32 = {n}", f"i32 = {k}"], **rest)
+
+
+def tma_product(ty, m, n, k, box_a, box_b, **rest):
+    """C = A B^T from tensor maps of 16-bit matrices."""
+    maps = [tensor_map("a", ty, (k, m), box_a, swizzle="128b"), tensor_map("b", ty, (k, n), box_b, swizzle="128b")]
+    return dict(buffers=dict(a=Buffer(m * k * 2), b=Buffer(n * k * 2), c=out(m * n * 4)), params=maps + ["pointer = \"c\"", f"i32 = {n}", f"i32 = {k}"], **rest)
+
 
 LAUNCHES = {
     "elementwise": {
@@ -77,12 +89,27 @@ LAUNCHES = {
         "dependent": dict(grid=(2,), block=(64,), buffers=dict(x=Buffer(512), out=out(512)), params=ints("x", "out")),
         "stealing": dict(chips=("100",), grid=(12,), block=(64,), buffers=dict(x=Buffer(3072), out=out(3072), taken=Buffer(4, 0)), params=ints("x", "out", "taken")),
     },
+    "matrices": {
+        "mma_f16": product(2, 128, 64, 96, (1, 2), (128,)),
+        "mma_s8": product(1, 32, 16, 64, (2, 2), (32,)),
+        "mma_tf32": product(4, 32, 16, 32, (2, 2), (32,)),
+        "mma_f64": product(8, 16, 16, 16, (2, 2), (32,), out_size=8),
+        "wgmma_f16": dict(chips=("90",), **tma_product("f16", 256, 128, 320, (64, 128), (64, 64), grid=(2, 2), block=(384,), smem=3 * (16384 + 8192))),
+        "wgmma_dequantised": dict(
+            chips=("90",), grid=(2,), block=(128,), buffers=dict(a=Buffer(64 * 192), scale=Buffer(256), b=Buffer(192 * 128 * 2), c=out(64 * 128 * 4)),
+            params=ints("a", "scale") + [tensor_map("b", "bf16", (128, 192), (64, 64), swizzle="128b"), pointer("c"), "i32 = 128", "i32 = 192"]),
+        "tcgen05_f16": dict(chips=("100",), **tma_product("f16", 256, 128, 256, (64, 128), (64, 64), grid=(1, 2), block=(192,), smem=3 * (16384 + 8192))),
+        "tcgen05_pair": dict(chips=("100",), **tma_product("bf16", 512, 128, 192, (64, 128), (64, 64), grid=(4, 1), cluster=(2,), block=(192,), smem=2 * (16384 + 8192))),
+        "tcgen05_nvfp4": dict(
+            chips=("100",), grid=(1, 2), block=(128,), buffers=dict(a=Buffer(256 * 256), b=Buffer(128 * 256), sa=Buffer(256 * 32), sb=Buffer(128 * 32), c=out(256 * 128 * 4)),
+            params=[tensor_map("a", "u8", (256, 256), (128, 128), swizzle="128b"), tensor_map("b", "u8", (256, 128), (128, 128), swizzle="128b")]
+            + ints("sa", "sb", "c") + ["i32 = 128", "i32 = 512"]),
+    },
 }
-CHIPS = {}
 
 
 def build(source):
-    for chip in CHIPS.get(source, BOTH):
+    for chip in BOTH:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "out.ptx"
             command = ["nvcc", "-ptx", f"-arch=sm_{chip}a", "-std=c++17", "-O3", "-diag-suppress", "20054", "-o", str(path), str(HERE / f"{source}.cu")]
