@@ -9,9 +9,30 @@ use std::path::{Path, PathBuf};
 /// The buffers after a run, by name.
 pub type Results = BTreeMap<String, Vec<u8>>;
 
-/// Kernels with a race of Triton's own making: both consumer warpgroups compute and store the same tile
-/// (3.9, sm_90a, 64 rows), so that the tracker is right, and so are the results.
-const DOUBLE_STORES: [(&str, &str); 1] = [("triton", "specialised_64")];
+/// A mistake that a compiler made, so that findings are right.
+enum Mistake {
+    /// Found in every run, and nothing else; the results are right all the same.
+    Harmless(FindingKind),
+    /// Found in every run; the results are not looked at.
+    Fatal(FindingKind),
+    /// Threads wait at an mbarrier that nobody holds up for them: found where a schedule keeps them back
+    /// until it has run past the phase that they wait for.
+    Overtaken,
+}
+
+fn mistake(compiler: &str, name: &str) -> Option<Mistake> {
+    Some(match (compiler, name) {
+        // Triton 3.9, sm_90a: both consumer warpgroups compute and store the same tile.
+        ("triton", "specialised_64") => Mistake::Harmless(FindingKind::MissingCopyWait),
+        // TileLang 0.1.15: a stage is handed back, and tensor memory freed, before the products are done.
+        ("tilelang", "gemm_tmem_specialised") => Mistake::Fatal(FindingKind::TmemUseAfterFree),
+        // TileLang 0.1.15: all warps of the producers wait for a free stage, and one of them loads.
+        ("tilelang", "gemm" | "gemm_small" | "gemm_fp8" | "gemm_bias_silu" | "attention") => {
+            Mistake::Overtaken
+        }
+        _ => return None,
+    })
+}
 
 fn corpus(compiler: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(compiler)
@@ -51,12 +72,30 @@ pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(
                 Ok(r) => r,
                 Err(e) => panic!("{name}.{chip}: {e}"),
             };
-            let races = DOUBLE_STORES.contains(&(compiler, name));
-            if races {
-                let twice = |f: &silumin_emulator::Finding| f.kind == FindingKind::MissingCopyWait;
-                assert!(!report.is_clean() && report.findings.iter().all(twice), "{:#?}", report.findings);
-            } else if let Some(f) = report.findings.first() {
+            let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
+            let random = matches!(schedule, Schedule::Random(_));
+            let met = match mistake(compiler, name) {
+                _ if kinds.is_empty() => true,
+                Some(Mistake::Harmless(kind)) => kinds.iter().all(|&k| k == kind),
+                Some(Mistake::Fatal(kind)) => kinds.contains(&kind),
+                Some(Mistake::Overtaken) => {
+                    let late = [FindingKind::Deadlock, FindingKind::PhaseSkipped];
+                    random && kinds.iter().all(|k| late.contains(k))
+                }
+                None => false,
+            };
+            if !met {
+                let f = &report.findings[0];
                 panic!("{name}.{chip}, {schedule:?}: {} findings, first {f}", report.findings.len());
+            }
+            if matches!(mistake(compiler, name), Some(Mistake::Harmless(_) | Mistake::Fatal(_))) {
+                assert!(
+                    !kinds.is_empty(),
+                    "{name}.{chip}, {schedule:?}: the compiler's mistake is not found"
+                );
+            }
+            if !kinds.is_empty() && !matches!(mistake(compiler, name), Some(Mistake::Harmless(_))) {
+                continue;
             }
             let results = (file.buffers.iter().zip(&buffers))
                 .map(|(spec, buffer)| (spec.name.clone(), memory.read(buffer)))

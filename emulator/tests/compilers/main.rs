@@ -3,7 +3,8 @@
 //!
 //! The sources, PTX and launch files are in `tests/corpus`, a folder for each compiler; `make.py` there
 //! makes them again. Every kernel runs for every chip it was compiled for, under several schedules of
-//! asynchronous work with happens-before tracking, and must end without a finding.
+//! asynchronous work with happens-before tracking, and must end without a finding, but for mistakes
+//! of the compilers that `harness` lists.
 //!
 //! - `harness`: runs a launch file with given buffers
 //! - `product`, `scaled`: products of matrices, which all compilers make
@@ -16,4 +17,5 @@ mod number;
 mod nvcc;
 mod product;
 mod scaled;
+mod tilelang;
 mod triton;
