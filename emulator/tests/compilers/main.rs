@@ -11,6 +11,7 @@
 //! - `number`: number formats, independent of the emulator's
 //! - the rest: references, a folder for each compiler
 
+mod cute;
 mod harness;
 mod math;
 mod number;
