@@ -11,10 +11,9 @@
 //! waits, fences and barriers, and slots that are refilled while they are read. Not tracked: races
 //! between clusters, and the scopes of synchronisation.
 //!
-//! Not modelled, and refused by [`Module::parse`] with file, line and instruction: `wgmma`, `wmma` and
-//! `mma.sync`; sparse and `.ws` forms of `tcgen05.mma`; im2col, gather and scatter tensor copies;
-//! `tensormap.replace`; `multimem`; `st.async` and `red.async`; textures and surfaces; stochastic and
-//! four-element `cvt`; f64 arithmetic with a rounding other than to nearest; recursion and indirect calls.
+//! Not modelled, and refused by [`Module::parse`] with file, line and instruction: `wmma`; sparse and `.ws`
+//! forms of `tcgen05.mma`; im2col tensor copies; `multimem`; textures and surfaces; stochastic `cvt`;
+//! recursion and indirect calls.
 //!
 //! | module | content |
 //! |---|---|

@@ -407,7 +407,8 @@ fn undefined_local_memory_counts_where_something_is_computed_from_it() {
     selp.b32 %r0, %r7, %r6, %p0;";
     let defined = format!("mov.b16 %h0, 7;{local}");
     assert_eq!(lanes(&defined), (0..32).collect::<Vec<u32>>());
-    let used = finding(&format!("{defined}\nadd.u32 %r0, %r6, 1;"), 32, FindingKind::UninitialisedLocal);
+    let used = format!("{defined}\nadd.u32 %r0, %r6, 1;\nst.global.b32 [%out], %r0;");
+    let used = finding(&used, 32, FindingKind::UninitialisedLocal);
     assert!(used.contains("%r6"), "{used}");
     finding(&format!("{defined}\nst.global.b32 [%out], %r4;"), 32, FindingKind::UninitialisedLocal);
 }

@@ -436,3 +436,31 @@ KEEP:";
     let f = report.findings.iter().find(|f| f.kind == FindingKind::Divergent);
     assert!(f.is_some_and(|f| f.message.contains("warpgroup")), "{:#?}", report.findings);
 }
+
+#[test]
+fn a_warp_may_issue_one_bulk_store_in_all_lanes() {
+    // CUTLASS does: every lane stores the same bytes to the same place.
+    let body = |source: &str| {
+        format!(
+            "
+    .shared .align 128 .b8 sm[512];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, sm;
+    shl.b32 %r2, %r0, 4;
+    add.u32 %r3, %r1, %r2;
+    st.shared.v4.b32 [%r3], {{%r0, %r0, %r0, %r0}};
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    cp.async.bulk.global.shared::cta.bulk_group [%out], [{source}], 16;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;"
+        )
+    };
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
+        let report = run_body(&body("%r1"), 32, schedule, Tracking::HappensBefore);
+        assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
+        let report = run_body(&body("%r3"), 32, schedule, Tracking::HappensBefore);
+        let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
+        assert!(kinds.contains(&FindingKind::MissingCopyWait), "{schedule:?}: other bytes: {kinds:?}");
+    }
+}

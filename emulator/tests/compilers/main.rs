@@ -12,6 +12,7 @@
 //! - the rest: references, a folder for each compiler
 
 mod cute;
+mod cutlass;
 mod harness;
 mod math;
 mod number;
