@@ -53,7 +53,8 @@ KERNEL reduce(const float* x, float* partial, float* out, int n) {
     if (threadIdx.x == 0) {
         out[0] = sum;
         out[1] = top;
-        finished = 0;
+        // Not a plain store: nothing orders that after the other blocks' last addition.
+        atomicExch(&finished, 0);
     }
 }
 
