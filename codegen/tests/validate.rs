@@ -226,7 +226,7 @@ fn each_limit_is_told_with_its_sum() {
         ([64, 64, 40], &[], "shape", "K = 40 is not a multiple of 32"),
         ([1 << 30, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "140737488355328"),
         (large, &[("schedule", "split_k(29)")], "schedule", "split_k(29) with 28 K tiles"),
-        (large, &[("sms", "149")], "sms", "149 is outside 1..=148"),
+        (large, &[("sms", "149")], "sms", "149 is outside 2..=148"),
         (large, &[("sms", "1"), ("cta_group", "2")], "sms", "1 is outside 2..=148"),
         (large, &[("raster", "swizzled(0)")], "raster", "groups of no tiles"),
         (large, &[("accumulator_buffers", "3")], "accumulator_buffers", "3 is neither 1 nor 2"),
@@ -363,7 +363,7 @@ fn every_knob_value_changes_the_ptx() {
     assert!(instructions(&narrow) != instructions(&single));
     // A pair has another tile.
     let two = [("cta_group", "2"), ("tile", "auto")];
-    assert!(instructions(&two) != instructions(&[("tile", "auto")]));
+    assert!(instructions(&two) != instructions(&[("cta_group", "1"), ("tile", "auto")]));
     // A tile of 128 columns needs all of TMEM as it is; a narrower one leaves a choice.
     let narrow = ("tile", "[128, 64, 128]");
     assert!(instructions(&[narrow]) != instructions(&[narrow, ("tmem_columns", "512")]));

@@ -346,6 +346,28 @@ fn a_register_nothing_wrote_is_named() {
         1,
         FindingKind::UninitialisedRegister,
     );
-    assert!(text.contains("%r17 is read but nothing has written it"), "{text}");
-    assert!(text.contains("add.u32 %r0, %r17, 1;"), "{text}");
+    assert!(text.contains("%r0 is read; line 15 computed it from %r17, which nothing has written"), "{text}");
+    assert!(text.contains("st.global.u32 [%out], %r0;"), "{text}");
+}
+
+#[test]
+fn what_is_computed_from_nothing_and_discarded_is_not_a_finding() {
+    // As CUTLASS computes with the answer to a launch-control query that there is none of.
+    let body = |after: &str| {
+        format!(
+            "    mov.u32 %r1, %tid.x;
+    mad.lo.u32 %r2, %r17, 3, %r1;
+    mul.hi.u32 %r3, %r2, %r17;
+    setp.gt.u32 %p0, %r1, 99;
+    selp.b32 %r4, %r3, 5, %p0;
+    {after}
+    st.global.b32 [%out], %r4;"
+        )
+    };
+    assert_eq!(words(&body(""), 1, 1), [5]);
+    let uses = ["st.global.b32 [%out+8], %r3;", "setp.eq.u32 %p1, %r3, 1;", "ld.global.b32 %r5, [%rd0];"];
+    for (n, used) in uses.into_iter().enumerate() {
+        let wide = if n == 2 { "mul.wide.u32 %rd0, %r3, 4;" } else { "" };
+        finding(&body(&format!("{wide} {used}")), 1, FindingKind::UninitialisedRegister);
+    }
 }

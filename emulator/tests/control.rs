@@ -337,3 +337,78 @@ DONE:",
         assert_eq!(memory.read(&out), 1u32.to_le_bytes().repeat(50));
     }
 }
+
+#[test]
+fn lanes_with_different_member_masks_meet_apart() {
+    // Halves of the warp at one instruction: each shuffles and votes among its own lanes.
+    let got = lanes(
+        "
+    // As CUDA's headers write it, without a space.
+    .reg.b32 mask, %a;
+    mov.u32 %r1, %laneid;
+    setp.lt.u32 %p0, %r1, 16;
+    selp.b32 mask, 0xffff, 0xffff0000, %p0;
+    shfl.sync.bfly.b32 %a, %r1, 1, 0x101f, mask;
+    vote.sync.ballot.b32 %r3, %p0, mask;
+    add.u32 %r0, %r3, %a;",
+    );
+    let want: Vec<u32> = (0..32).map(|i| if i < 16 { 0xffff + (i ^ 1) } else { i ^ 1 }).collect();
+    assert_eq!(got, want);
+    // The lower half's shuffle completes although lanes of the upper half are still on their way, and
+    // must: the last lanes wait for what lane 0 does afterwards.
+    let got = lanes(
+        "
+    .shared .b32 flag;
+    mov.u32 %r1, %laneid;
+    mov.u32 %r2, 0;
+    st.volatile.shared.u32 [flag], %r2;
+    bar.warp.sync 0xffffffff;
+    setp.lt.u32 %p0, %r1, 16;
+    selp.b32 %r4, 0xffff, 0xffff0000, %p0;
+    setp.lt.u32 %p1, %r1, 24;
+    @%p1 bra MEET;
+SPIN:
+    ld.volatile.shared.u32 %r2, [flag];
+    setp.eq.u32 %p2, %r2, 0;
+    @%p2 bra SPIN;
+MEET:
+    shfl.sync.idx.b32 %r0, %r1, 0, 0x101f, %r4;
+    setp.ne.u32 %p3, %r1, 0;
+    @%p3 bra DONE;
+    mov.u32 %r2, 1;
+    st.volatile.shared.u32 [flag], %r2;
+DONE:",
+    );
+    assert_eq!(got, [[0; 16], [16; 16]].concat());
+    // A mask that names lanes which have gone to the barrier.
+    finding(
+        "
+    mov.u32 %r1, %laneid;
+    setp.lt.u32 %p0, %r1, 16;
+    selp.b32 %r4, 0xffff, 0xffffffff, %p0;
+    shfl.sync.idx.b32 %r0, %r1, 0, 0x101f, %r4;
+    bar.sync 0;",
+        32,
+        FindingKind::Divergent,
+    );
+}
+
+#[test]
+fn undefined_local_memory_counts_where_something_is_computed_from_it() {
+    let local = "
+    .local .align 16 .b8 l[32];
+    mov.u32 %r1, %laneid;
+    st.local.b32 [l], %r1;
+    st.local.b16 [l+6], %h0;
+    ld.local.v4.b32 {%r2, %r3, %r4, %r5}, [l];
+    setp.lt.u32 %p0, %r1, 64;
+    st.local.v2.b32 [l+16], {%r4, %r2};
+    ld.local.v2.b32 {%r6, %r7}, [l+16];
+    selp.b32 %r0, %r7, %r6, %p0;";
+    let defined = format!("mov.b16 %h0, 7;{local}");
+    assert_eq!(lanes(&defined), (0..32).collect::<Vec<u32>>());
+    let used = format!("{defined}\nadd.u32 %r0, %r6, 1;\nst.global.b32 [%out], %r0;");
+    let used = finding(&used, 32, FindingKind::UninitialisedLocal);
+    assert!(used.contains("%r6"), "{used}");
+    finding(&format!("{defined}\nst.global.b32 [%out], %r4;"), 32, FindingKind::UninitialisedLocal);
+}

@@ -375,3 +375,94 @@ fn a_schedule_replays_exactly() {
         assert_eq!(first.stats.instructions, again.stats.instructions);
     }
 }
+
+#[test]
+fn a_wgmma_group_completes_in_all_warps_of_its_warpgroup() {
+    // A at 0 and B at 4096, of zeros. Rows 48 on of A, those of the last warp, are at 1536.
+    let text = |before: &str, between: &str, after: &str| {
+        kernel(&format!(
+            "
+    .shared .align 128 .b8 sm[8192];
+    .reg .b64 %da, %db;
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r10, sm;
+    mov.u32 %r1, 0;
+    shl.b32 %r2, %r0, 4;
+    add.u32 %r2, %r2, %r10;
+    st.shared.v4.b32 [%r2], {{%r1, %r1, %r1, %r1}};
+    st.shared.v4.b32 [%r2+4096], {{%r1, %r1, %r1, %r1}};
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    shr.u32 %r3, %r10, 4;
+    cvt.u64.u32 %da, %r3;
+    or.b64 %da, %da, {};
+    add.u64 %db, %da, 256;
+{before}
+    wgmma.fence.sync.aligned;
+    wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {{%f0, %f1, %f2, %f3}}, %da, %db, 0, 1, 1, 0, 0;
+    wgmma.commit_group.sync.aligned;
+{between}
+    wgmma.wait_group.sync.aligned 0;
+{after}
+LATE:
+    bar.sync 0;",
+            (128u64 >> 4) << 16 | (256u64 >> 4) << 32
+        ))
+        .replace("sm_100a", "sm_90a")
+    };
+    let run = |text: &str, schedule| {
+        let mut memory = GlobalMemory::new();
+        let out = memory.alloc("out", 4);
+        let options = Options { schedule, tracking: Tracking::HappensBefore, ..Options::default() };
+        common::run(
+            &parse(text),
+            &launch(1, 128, vec![Arg::Pointer(memory.address(&out))]),
+            &memory,
+            &options,
+        )
+    };
+    // CUTLASS has one thread of a warpgroup hand a slot back.
+    let overwrite = "
+    setp.ne.u32 %p3, %r0, 0;
+    @%p3 bra KEEP;
+    st.shared.u32 [%r10+1536], %r1;
+KEEP:";
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
+        let report = run(&text("", "", overwrite), schedule);
+        assert!(report.is_clean(), "{schedule:?}: {:#?}", report.findings);
+        assert!(!run(&text("", overwrite, ""), schedule).is_clean(), "{schedule:?}: before the wait");
+    }
+    // A warp whose neighbours never multiply waits for ever.
+    let leave = "    setp.ge.u32 %p3, %r0, 32;\n    @%p3 bra LATE;";
+    let report = run(&text(leave, "", ""), Schedule::Early);
+    let f = report.findings.iter().find(|f| f.kind == FindingKind::Divergent);
+    assert!(f.is_some_and(|f| f.message.contains("warpgroup")), "{:#?}", report.findings);
+}
+
+#[test]
+fn a_warp_may_issue_one_bulk_store_in_all_lanes() {
+    // CUTLASS does: every lane stores the same bytes to the same place.
+    let body = |source: &str| {
+        format!(
+            "
+    .shared .align 128 .b8 sm[512];
+    mov.u32 %r0, %tid.x;
+    mov.u32 %r1, sm;
+    shl.b32 %r2, %r0, 4;
+    add.u32 %r3, %r1, %r2;
+    st.shared.v4.b32 [%r3], {{%r0, %r0, %r0, %r0}};
+    fence.proxy.async.shared::cta;
+    bar.sync 0;
+    cp.async.bulk.global.shared::cta.bulk_group [%out], [{source}], 16;
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;"
+        )
+    };
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)] {
+        let report = run_body(&body("%r1"), 32, schedule, Tracking::HappensBefore);
+        assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
+        let report = run_body(&body("%r3"), 32, schedule, Tracking::HappensBefore);
+        let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
+        assert!(kinds.contains(&FindingKind::MissingCopyWait), "{schedule:?}: other bytes: {kinds:?}");
+    }
+}

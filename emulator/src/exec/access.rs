@@ -254,6 +254,7 @@ impl<'r> Cluster<'r> {
     ) -> Flow {
         let n = (elem as usize * dst.len()).min(64);
         let mut values = [[0u64; 32]; 8];
+        let mut undefined = [0u32; 8];
         for i in bits(x.m) {
             let address = a[i as usize];
             let mut buffer = [0u8; 64];
@@ -274,6 +275,16 @@ impl<'r> Cluster<'r> {
             };
             match result {
                 Ok((true, _)) => {}
+                // Compilers load whole vectors of a local array and choose afterwards: what counts is
+                // whether anything is computed from the elements that nothing has written.
+                Ok((false, FindingKind::UninitialisedLocal)) => {
+                    // The windows are 4 GiB apart: the lower half is the offset.
+                    let base = i * self.run.program.local_bytes + address as u32;
+                    for (k, u) in undefined.iter_mut().enumerate().take(dst.len()) {
+                        let nothing = !w.local.any_written(base + k as u32 * elem, elem);
+                        *u |= u32::from(nothing) << i;
+                    }
+                }
                 Ok((false, kind)) => {
                     let at = Origin::of(x.c, w, Some(i), x.line);
                     self.report(kind, at, self.unwritten_text(space, address, n));
@@ -297,8 +308,12 @@ impl<'r> Cluster<'r> {
                 };
             }
         }
-        for (d, v) in dst.iter().zip(&values) {
+        for ((d, v), undefined) in dst.iter().zip(&values).zip(undefined) {
             w.set(*d, x.m, v);
+            w.forget(*d, undefined);
+            if undefined != 0 && !w.from_local.contains(d) {
+                w.from_local.push(*d);
+            }
         }
         Flow::Next
     }
@@ -314,8 +329,9 @@ impl<'r> Cluster<'r> {
 
     fn store(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, elem: u32, src: &[Slot]) -> Flow {
         let n = (elem as usize * src.len()).min(64);
-        for &s in src {
-            self.check(x, w, s);
+        let mut known = [u32::MAX; 8];
+        for (k, &s) in known.iter_mut().zip(src) {
+            *k = self.known(x, w, s);
         }
         let program = self.run.program;
         for i in bits(x.m) {
@@ -334,7 +350,18 @@ impl<'r> Cluster<'r> {
                         self.stats.global_written += n as u64;
                     }
                     self.touch(x, w, Some(i), t, Touch::Write(&buffer[..n]));
-                    self.store_bytes(w, i, t, &buffer[..n])
+                    self.store_bytes(w, i, t, &buffer[..n])?;
+                    for (k, &s) in src.iter().enumerate().take(8).filter(|&(k, _)| known[k] >> i & 1 == 0) {
+                        match t {
+                            // A copy of an undefined value, as of the padding of a struct.
+                            Target::Local(offset) => {
+                                let at = i * program.local_bytes + offset + k as u32 * elem;
+                                w.local.forget(at, elem);
+                            }
+                            _ => self.check(Ctx { m: 1 << i, ..x }, w, s),
+                        }
+                    }
+                    Ok(())
                 })
             };
             if let Err(f) = result {

@@ -30,7 +30,37 @@ impl<'r> Cluster<'r> {
         }
     }
 
+    /// Lanes with different member masks are different meetings: each goes on when its own lanes are here.
     pub(super) fn collective(&mut self, x: Ctx, w: &mut Warp, g: &mut Group, op: &'r Op) -> Flow {
+        let mask = match op {
+            Op::BarWarpSync { mask }
+            | Op::Vote { mask, .. }
+            | Op::Shfl { mask, .. }
+            | Op::Match { mask, .. }
+            | Op::Redux { mask, .. }
+            | Op::Elect { mask, .. } => *mask,
+            _ => return self.meeting(x, w, g, op),
+        };
+        let masks = self.read(x, w, mask);
+        let (mut left, mut done, mut need) = (x.m, 0, 0);
+        while left != 0 {
+            let first = masks[left.trailing_zeros() as usize] as u32;
+            let class = bits(left).filter(|&i| masks[i as usize] as u32 == first).fold(0, |a, i| a | 1 << i);
+            left &= !class;
+            match self.meeting(Ctx { m: class, ..x }, w, g, op) {
+                Flow::Next => done |= class,
+                Flow::Wait(Wait::Lanes { need: n }) => need |= n,
+                other => return other,
+            }
+        }
+        match (done, x.m & !done) {
+            (_, 0) => Flow::Next,
+            (0, _) => Flow::Wait(Wait::Lanes { need }),
+            (done, waiting) => Flow::Split(vec![(g.pc + 1, done), (g.pc, waiting)]),
+        }
+    }
+
+    fn meeting(&mut self, x: Ctx, w: &mut Warp, g: &mut Group, op: &'r Op) -> Flow {
         match self.collective_inner(x, w, g, op) {
             Ok(f) | Err(f) => f,
         }

@@ -9,7 +9,7 @@ use super::order::shadow::WHOLE;
 use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::report::Origin;
-use super::state::{Cluster, Warp};
+use super::state::{Cluster, Wait, Warp};
 use super::step::{Ctx, Flow};
 use crate::engine::descriptor::{Packing, spread_slots};
 use crate::engine::fragment::Kind;
@@ -83,26 +83,52 @@ impl<'r> Cluster<'r> {
             Op::Wgmma(op) => return self.wgmma_issue(x, w, op),
             Op::WgmmaCommit => w.wgmma_groups += 1,
             Op::WgmmaWait { groups } => {
-                let (end, mask) = (w.wgmma_groups, x.m);
-                let covered = w.wgmma.iter().take_while(|p| p.group + groups < end).count();
-                self.wgmma_run(x.c, w, covered);
-                if let Some(t) = &mut self.tracker {
-                    let agent = t.agent(x.c, w.index);
-                    t.group_wait(agent, Unit::Wgmma, end, *groups);
+                let complete = w.wgmma_groups.saturating_sub(*groups);
+                if !self.warpgroup_committed(x.c, w.index, complete) {
+                    return Flow::Wait(Wait::Warpgroup { complete });
                 }
-                let finished: Vec<PendingWgmma> = w.wgmma.drain(..covered).collect();
-                for p in finished {
-                    for &d in &p.op.d {
-                        if !w.awaits_wgmma(d) {
-                            w.init[d as usize] |= mask;
-                        }
-                    }
-                }
-                self.progress += 1;
+                self.wgmma_complete(x.c, w, complete, x.m);
             }
             _ => {}
         }
         if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    /// Whether all warps of a warp's warpgroup have committed that many groups: a group is the
+    /// warpgroup's, and completes as a whole (ISA 9.7.15.7.2, 9.7.15.7.3).
+    pub(super) fn warpgroup_committed(&self, c: usize, warp: u32, complete: u32) -> bool {
+        let first = (warp / 4 * 4) as usize;
+        let others = self.ctas[c].warps.iter().skip(first).take(4).flatten();
+        others.filter(|o| !o.finished()).all(|o| o.index == warp || o.wgmma_groups >= complete)
+    }
+
+    /// The first `complete` groups of a warpgroup are done. Only registers of the warp that waits are
+    /// valid; shared memory has been read by all four, so that any one thread may hand it back.
+    fn wgmma_complete(&mut self, c: usize, w: &mut Warp, complete: u32, mask: u32) {
+        let covered = |w: &Warp| w.wgmma.iter().take_while(|p| p.group < complete).count();
+        let own = covered(w);
+        self.wgmma_run(c, w, own);
+        let first = w.index / 4 * 4;
+        for i in first..first + 4 {
+            if let Some(mut other) = self.ctas[c].warps.get_mut(i as usize).and_then(Option::take) {
+                let n = covered(&other);
+                self.wgmma_run(c, &mut other, n);
+                self.ctas[c].warps[i as usize] = Some(other);
+            }
+        }
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(c, w.index);
+            t.warpgroup_wait(agent, complete);
+        }
+        let finished: Vec<PendingWgmma> = w.wgmma.drain(..own).collect();
+        for p in finished {
+            for &d in &p.op.d {
+                if !w.awaits_wgmma(d) {
+                    w.init[d as usize] |= mask;
+                }
+            }
+        }
+        self.progress += 1;
     }
 
     /// Rows of 16 bytes, transposed (ISA figures 105 and 108, by the layouts of CUTLASS's

@@ -141,6 +141,7 @@ impl Cluster<'_> {
             Wait::Tmem { frees } => self.ctas[c].tmem_frees != *frees,
             Wait::Bulk { groups, read } => self.bulk_done(c, w, g.mask, *groups, *read),
             Wait::Copies { groups } => self.copies_done(c, w, g.mask, *groups),
+            Wait::Warpgroup { complete } => self.warpgroup_committed(c, w.index, *complete),
         }
     }
 
@@ -499,6 +500,9 @@ impl Cluster<'_> {
             Wait::Bulk { groups, .. } => (1, format!("waits until at most {groups} bulk groups are pending")),
             Wait::Copies { groups } => {
                 (1, format!("waits until at most {groups} cp.async groups are pending"))
+            }
+            Wait::Warpgroup { complete } => {
+                (2, format!("waits until all warps of its warpgroup have committed {complete} wgmma groups"))
             }
         }
     }

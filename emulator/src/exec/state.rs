@@ -10,7 +10,7 @@ use crate::lanes::Lanes;
 use crate::launch::{Schedule, Tracking, product};
 use crate::memory::Smem;
 use crate::program::{CONSTANTS, Fence, Inst, Op, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 
 /// What a group of lanes waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,6 +31,8 @@ pub(crate) enum Wait {
     Bulk { groups: u32, read: bool },
     /// `cp.async` groups.
     Copies { groups: u32 },
+    /// This many `wgmma` groups, committed by all warps of the warpgroup.
+    Warpgroup { complete: u32 },
 }
 
 /// Which phase a wait asks for.
@@ -99,6 +101,10 @@ pub(crate) struct Warp {
     pub live: u32,
     pub exited: u32,
     pub local: Smem,
+    /// Registers that were loaded from local memory before anything had written it.
+    pub from_local: Vec<Slot>,
+    /// Registers computed from one that nothing had written: that one, and the line.
+    pub spoiled: HashMap<Slot, (Slot, u32)>,
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
     pub stores: Vec<TmemStore>,
@@ -159,6 +165,16 @@ impl Warp {
     pub fn forget(&mut self, d: Slot, m: u32) {
         if d != SINK && m != 0 {
             self.init[d as usize] &= !m;
+        }
+    }
+
+    /// Marks a result as not written in the lanes where a source was not.
+    #[inline]
+    pub fn spoil(&mut self, d: Slot, undefined: Option<(u32, Slot)>, line: u32) {
+        if let Some((lanes, source)) = undefined {
+            self.forget(d, lanes);
+            let root = self.spoiled.get(&source).copied().unwrap_or((source, line));
+            self.spoiled.insert(d, root);
         }
     }
 
@@ -348,6 +364,8 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         live,
         exited: !live,
         local: Smem::new(p.local_bytes * 32, 0),
+        from_local: Vec::new(),
+        spoiled: HashMap::new(),
         returns: Vec::new(),
         loads: Vec::new(),
         stores: Vec::new(),

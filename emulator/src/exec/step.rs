@@ -62,12 +62,39 @@ impl<'r> Cluster<'r> {
                 format!("{name} is read before wgmma.wait_group has made the result of wgmma valid"),
             );
         } else {
-            self.report(
-                FindingKind::UninitialisedRegister,
-                at,
-                format!("{name} is read but nothing has written it"),
-            );
+            let (root, how) = match w.spoiled.get(&s) {
+                Some(&(root, line)) => {
+                    let root_name = self.run.program.register_name(root);
+                    (root, format!("{name} is read; line {line} computed it from {root_name}, which"))
+                }
+                None => (s, format!("{name} is read; it")),
+            };
+            if w.from_local.contains(&root) {
+                let text = format!("{how} was loaded from local memory that nothing has written");
+                self.report(FindingKind::UninitialisedLocal, at, text);
+            } else {
+                let text = match root == s {
+                    true => format!("{name} is read but nothing has written it"),
+                    false => format!("{how} nothing has written"),
+                };
+                self.report(FindingKind::UninitialisedRegister, at, text);
+            }
         }
+    }
+
+    /// Lanes in which a source of an arithmetic instruction was not written, and such a source. Compilers
+    /// compute ahead of the branch that discards the result: what counts is whether an undefined value
+    /// reaches memory, an address, a predicate, or another lane or unit.
+    #[inline]
+    fn undefined(&mut self, x: Ctx, w: &Warp, sources: &[Slot]) -> Option<(u32, Slot)> {
+        let mut found = None;
+        for &s in sources {
+            if s < CONSTANTS && w.init[s as usize] & x.m != x.m {
+                let lanes = x.m & !self.known(x, w, s);
+                found = Some(found.map_or((lanes, s), |(other, s)| (lanes | other, s)));
+            }
+        }
+        found
     }
 
     /// Checks that a source register was written.
@@ -80,7 +107,7 @@ impl<'r> Cluster<'r> {
 
     /// Lanes in which a register was written, for instructions that only copy it: compilers move
     /// undefined values about, and what counts is whether anything is computed from them.
-    fn known(&mut self, x: Ctx, w: &Warp, s: Slot) -> u32 {
+    pub(super) fn known(&mut self, x: Ctx, w: &Warp, s: Slot) -> u32 {
         if s >= CONSTANTS {
             return u32::MAX;
         }
@@ -164,22 +191,22 @@ impl<'r> Cluster<'r> {
             Op::Nop | Op::SetMaxNreg => {}
             Op::Fence(f) => self.track_fence(x, w, *f),
             Op::Alu1 { f, d, a } => {
-                self.check(x, w, *a);
+                let undefined = self.undefined(x, w, &[*a]);
                 f(w.lanes(p, *a), &mut out);
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
             }
             Op::Alu2 { f, d, a, b } => {
-                self.check(x, w, *a);
-                self.check(x, w, *b);
+                let undefined = self.undefined(x, w, &[*a, *b]);
                 f(w.lanes(p, *a), w.lanes(p, *b), &mut out);
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
             }
             Op::Alu3 { f, d, a, b, c } => {
-                self.check(x, w, *a);
-                self.check(x, w, *b);
-                self.check(x, w, *c);
+                let undefined = self.undefined(x, w, &[*a, *b, *c]);
                 f(w.lanes(p, *a), w.lanes(p, *b), w.lanes(p, *c), &mut out);
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
             }
             Op::Permute { d, s } => {
                 let selectors = self.read(x, w, s[2]);

@@ -325,6 +325,11 @@ impl Cluster<'_> {
             a.nature.atomic = reduce.is_some();
         }
         for (global, bytes) in data {
+            if let Some(a) = &mut a {
+                let mut now = vec![0u8; bytes.len()];
+                let there = self.global(*global).load(*global, &mut now).unwrap_or(false) && now == *bytes;
+                a.nature.repeated = there && reduce.is_none();
+            }
             self.track_global(*global, bytes.len(), &a);
             self.stats.tma_written += bytes.len() as u64;
             let memory = self.global(*global);

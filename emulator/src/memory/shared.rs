@@ -45,6 +45,20 @@ impl Smem {
         true
     }
 
+    /// Whether any byte of a range of at most 64 was written.
+    pub fn any_written(&self, at: u32, n: u32) -> bool {
+        (at..at + n).any(|b| self.is_written(b, 1))
+    }
+
+    /// Makes a range count as not written.
+    pub fn forget(&mut self, at: u32, n: u32) {
+        for b in at..at + n {
+            if let Some(word) = self.written.get_mut((b / 64) as usize) {
+                *word &= !(1 << (b % 64));
+            }
+        }
+    }
+
     /// Reads; the result says whether all bytes were written before.
     #[inline]
     pub fn read(&self, at: u32, out: &mut [u8]) -> Result<bool, Outside> {
@@ -79,6 +93,9 @@ mod tests {
         assert_eq!(s.read(1060, &mut out), Ok(true));
         assert_eq!(s.read(1059, &mut out), Ok(false));
         assert_eq!(s.read(1061, &mut out), Ok(false));
+        assert!(s.any_written(1056, 8) && !s.any_written(1056, 4));
+        s.forget(1060, 4);
+        assert!(!s.any_written(1056, 8) && s.is_written(1064, 96));
         assert_eq!(s.read(4000, &mut out), Err(Outside));
         assert_eq!(s.read(1000, &mut [0; 4]), Err(Outside));
     }

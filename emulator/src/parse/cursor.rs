@@ -162,13 +162,21 @@ impl<'t> Cursor<'t> {
         Ok(&self.text[start..self.pos])
     }
 
-    /// Consumes a directive `.name` and returns `name`, if one is next.
+    /// Consumes a directive `.name` and returns `name`, if one is next. It ends at the next dot: the
+    /// fp16 headers of CUDA write `.reg.b32`.
     pub fn directive(&mut self) -> Option<&'t str> {
         if self.peek() != b'.' || !is_word(self.at(1)) {
             return None;
         }
         self.pos += 1;
-        self.dotted().ok()
+        let start = self.pos;
+        loop {
+            match self.at(0) {
+                c if is_word(c) => self.pos += 1,
+                b':' if self.at(1) == b':' => self.pos += 2,
+                _ => return Some(&self.text[start..self.pos]),
+            }
+        }
     }
 
     /// A quoted string, without its quotes.

@@ -20,7 +20,7 @@
 //! | loads, stores of a warp | `tcgen05.ld`, `st` | `wait::ld`, `wait::st`, then `fence::before_thread_sync` |
 //! | bulk reads, bulk writes of a warp | its bulk groups | `wait_group.read`, `wait_group` |
 //! | small copies of a warp | its `cp.async` groups | `cp.async.wait_group`, `cp.async.mbarrier.arrive` |
-//! | `wgmma` of a warp | its `wgmma` groups | `wgmma.wait_group` |
+//! | `wgmma` of a warp | its `wgmma` groups | `wgmma.wait_group` of any warp of its warpgroup |
 //! | an mbarrier | its phases | a wait for the phase that counted the copy's bytes |
 //!
 //! A warp is one unit for all that other warps do. Its own lanes are told apart within a beat, which ends
@@ -321,6 +321,17 @@ impl Tracker {
     pub fn group_wait(&mut self, agent: u16, unit: Unit, committed: u32, groups: u32) {
         let c = self.component(agent, unit);
         self.threads[agent as usize].view.all.raise(c, committed.saturating_sub(groups));
+    }
+
+    /// `wgmma.wait_group`: that many groups of the warpgroup are complete, in all of its warps.
+    pub fn warpgroup_wait(&mut self, agent: u16, complete: u32) {
+        let warp = self.place(agent).1;
+        let first = agent - (warp % 4) as u16;
+        let last = (first + 4).min(agent + (self.per_cta as u32 - warp) as u16);
+        for other in first..last {
+            let c = self.component(other, Unit::Wgmma);
+            self.threads[agent as usize].view.all.raise(c, complete);
+        }
     }
 
     /// `beyond`: the threads that hear it are of other CTAs.

@@ -12,6 +12,8 @@ pub(crate) struct Nature {
     pub free: bool,
     /// A write of the bytes that were there: compilers let several warps store one value.
     pub same: bool,
+    /// An asynchronous write of the bytes that were there.
+    pub repeated: bool,
 }
 
 impl Nature {
@@ -41,6 +43,15 @@ pub(crate) struct Past {
     pub nature: Nature,
 }
 
+impl Past {
+    /// Whether a store of bytes that are there is the same instruction's, executed by another lane of the
+    /// warp at the same time: CUTLASS has a whole warp issue the stores of its epilogues.
+    fn twin(&self, new: &Past) -> bool {
+        let here = |p: &Past| (p.agent, p.line, p.beat, p.component, p.clock);
+        new.nature.repeated && self.nature.write && self.nature.proxy && here(self) == here(new)
+    }
+}
+
 /// Several lanes, each for itself.
 pub(crate) const SEVERAL: u8 = 32;
 /// The warp as one, or no warp.
@@ -58,7 +69,7 @@ impl Cell {
         let mut at = None;
         for (i, old) in self.0.iter().enumerate() {
             let meets = old.mask & new.mask != 0;
-            if meets && old.nature.conflicts(new.nature) {
+            if meets && old.nature.conflicts(new.nature) && !old.twin(&new) {
                 conflict(old);
             }
             if old.component == new.component && old.nature == new.nature && old.mask & !new.mask == 0 {

@@ -1,0 +1,145 @@
+//! Runs a launch file of the corpus with buffers of the test's.
+
+use super::number::Type;
+use silumin_emulator::launch_file::{Contents, LaunchFile};
+use silumin_emulator::{FindingKind, Options, Schedule, Tracking};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The buffers after a run, by name.
+pub type Results = BTreeMap<String, Vec<u8>>;
+
+/// A mistake that a compiler made, so that findings are right.
+enum Mistake {
+    /// Found in every run, and nothing else; the results are right all the same.
+    Harmless(FindingKind),
+    /// Found in every run; the results are not looked at.
+    Fatal(FindingKind),
+    /// Found in some runs, of these kinds; the results are right unless the finding ended the run.
+    Sometimes(&'static [FindingKind]),
+    /// Threads wait at an mbarrier that nobody holds up for them: found where a schedule keeps them back
+    /// until it has run past the phase that they wait for.
+    Overtaken,
+}
+
+fn mistake(compiler: &str, name: &str) -> Option<Mistake> {
+    Some(match (compiler, name) {
+        // Triton 3.9, sm_90a: both consumer warpgroups compute and store the same tile.
+        ("triton", "specialised_64") => Mistake::Harmless(FindingKind::MissingCopyWait),
+        // CUTLASS 4.2, sm_100a: a block does not wait at its end until its last stores have read shared
+        // memory; of a pair, the barrier for freeing tensor memory is initialised after the fence.
+        ("cutlass", "f16" | "mxfp8" | "nvfp4" | "bf16_pair" | "nvfp4_pair") => {
+            Mistake::Sometimes(&[FindingKind::PeerExited, FindingKind::MbarrierNotVisible])
+        }
+        // TileLang 0.1.15: a stage is handed back, and tensor memory freed, before the products are done.
+        ("tilelang", "gemm_tmem_specialised") => Mistake::Fatal(FindingKind::TmemUseAfterFree),
+        // TileLang 0.1.15: all warps of the producers wait for a free stage, and one of them loads.
+        ("tilelang", "gemm" | "gemm_small" | "gemm_fp8" | "gemm_bias_silu" | "attention") => {
+            Mistake::Overtaken
+        }
+        _ => return None,
+    })
+}
+
+fn corpus(compiler: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(compiler)
+}
+
+/// Random schedules of each kernel; the environment variable `SEEDS` asks for more.
+fn seeds() -> u64 {
+    std::env::var("SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1)
+}
+
+/// Runs every compiled form of a compiler's kernel under several schedules; `check` sees the buffers of each run.
+///
+/// Buffers not named in `inputs` start as the launch file says.
+pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
+    let mut count = 0;
+    for chip in ["sm90", "sm100"] {
+        let path = corpus(compiler).join(format!("{name}.{chip}.toml"));
+        if !path.exists() {
+            continue;
+        }
+        count += 1;
+        let mut file = match LaunchFile::read(&path) {
+            Ok(f) => f,
+            Err(e) => panic!("{e}"),
+        };
+        for (buffer, bytes) in inputs {
+            let spec = file.buffers.iter_mut().find(|b| b.name == *buffer).expect("the buffer exists");
+            assert_eq!(spec.bytes, bytes.len() as u64, "{name}: size of {buffer}");
+            spec.contents = Contents::Bytes(bytes.to_vec());
+        }
+        let random = (1..=seeds()).map(Schedule::Random);
+        for schedule in [Schedule::Early, Schedule::Late].into_iter().chain(random) {
+            let (memory, buffers) = file.allocate();
+            let tracking = Tracking::HappensBefore;
+            let options = Options { schedule, tracking, instruction_limit: 50_000_000, ..Options::default() };
+            let report = match file.module.run(&file.kernel, &file.launch, &memory, &options) {
+                Ok(r) => r,
+                Err(e) => panic!("{name}.{chip}: {e}"),
+            };
+            let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
+            let random = matches!(schedule, Schedule::Random(_));
+            let met = match mistake(compiler, name) {
+                _ if kinds.is_empty() => true,
+                Some(Mistake::Harmless(kind)) => kinds.iter().all(|&k| k == kind),
+                Some(Mistake::Fatal(kind)) => kinds.contains(&kind),
+                Some(Mistake::Sometimes(some)) => kinds.iter().all(|k| some.contains(k)),
+                Some(Mistake::Overtaken) => {
+                    let late = [FindingKind::Deadlock, FindingKind::PhaseSkipped];
+                    random && kinds.iter().all(|k| late.contains(k))
+                }
+                None => false,
+            };
+            if !met {
+                let f = &report.findings[0];
+                panic!("{name}.{chip}, {schedule:?}: {} findings, first {f}", report.findings.len());
+            }
+            if matches!(mistake(compiler, name), Some(Mistake::Harmless(_) | Mistake::Fatal(_))) {
+                assert!(
+                    !kinds.is_empty(),
+                    "{name}.{chip}, {schedule:?}: the compiler's mistake is not found"
+                );
+            }
+            let fatal = matches!(mistake(compiler, name), Some(Mistake::Fatal(_)));
+            if fatal || kinds.iter().any(|k| k.is_fatal()) {
+                continue;
+            }
+            let results = (file.buffers.iter().zip(&buffers))
+                .map(|(spec, buffer)| (spec.name.clone(), memory.read(buffer)))
+                .collect();
+            check(&results);
+        }
+    }
+    assert!(count > 0, "there is no launch file for {name}");
+}
+
+/// Compares a buffer with a reference: `|got - want| <= absolute + relative * |want|`.
+pub fn close(results: &Results, buffer: &str, ty: Type, want: &[f64], relative: f64, absolute: f64) {
+    let got = ty.decode_all(&results[buffer]);
+    assert_eq!(got.len(), want.len(), "elements of {buffer}");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        let ok = (g - w).abs() <= absolute + relative * w.abs();
+        assert!(ok, "{buffer}[{i}] is {g}, should be {w}");
+    }
+}
+
+/// 32-bit words of a buffer.
+pub fn words(results: &Results, buffer: &str) -> Vec<i32> {
+    results[buffer].chunks_exact(4).map(|b| i32::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+/// 64-bit words of a buffer.
+pub fn long_words(results: &Results, buffer: &str) -> Vec<i64> {
+    results[buffer].chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
+}
+
+/// Compares 32-bit words.
+pub fn equal(results: &Results, buffer: &str, want: &[i32]) {
+    let got = words(results, buffer);
+    assert_eq!(got.len(), want.len(), "elements of {buffer}");
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert_eq!(g, w, "{buffer}[{i}]");
+    }
+}
