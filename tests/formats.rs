@@ -1,7 +1,8 @@
 //! Every pair of operand formats that an MMA multiplies, with every format of C, on ragged shapes and
 //! under schedules that take turns: it assembles without spills, computes right, and orders what it does.
 
-use rayon::prelude::*;
+mod common;
+
 use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat};
 use silumin::codegen::spec::Spec;
@@ -92,11 +93,7 @@ fn every_pair_with_every_output_assembles_and_computes_right() {
         }
     }
     assert_eq!(cases.len(), 16 * 6);
-    let faults: Vec<String> = cases
-        .par_iter()
-        .enumerate()
-        .filter_map(|(index, (formats, knobs))| fault(index, *formats, knobs, &ptxas))
-        .collect();
+    let faults = common::faults(&cases, |index, (formats, knobs)| fault(index, *formats, knobs, &ptxas));
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
 }
 

@@ -1,6 +1,7 @@
 //! Every value of every knob, alone, on an even shape and on a ragged one, against the reference.
 
-use rayon::prelude::*;
+mod common;
+
 use silumin::codegen::config::KNOBS;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions};
@@ -117,23 +118,20 @@ fn every_knob_is_tested() {
 
 #[test]
 fn every_value_computes_right_on_an_even_and_a_ragged_shape() {
-    let faults: Vec<String> = VALUES
-        .par_iter()
-        .flat_map_iter(|value| SHAPES.map(|shape| (value, shape)))
-        .filter_map(|((knob, value, beside), shape)| {
-            let mut file = SpecFile::new(shape);
-            for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
-                file.config.set(knob, value).unwrap();
-            }
-            let (spec, _) = file.read().unwrap();
-            let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
-            let device = Device::emulated_with(Arch::Sm100a, options);
-            match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
-                Ok(verification) if verification.check.pass => None,
-                Ok(verification) => Some(format!("{knob} = {value}, {shape}: {}", verification.check)),
-                Err(error) => Some(format!("{knob} = {value}, {shape}: {error}")),
-            }
-        })
-        .collect();
+    let runs: Vec<_> = VALUES.iter().flat_map(|value| SHAPES.map(|shape| (value, shape))).collect();
+    let faults = common::faults(&runs, |_, &((knob, value, beside), shape)| {
+        let mut file = SpecFile::new(shape);
+        for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
+            file.config.set(knob, value).unwrap();
+        }
+        let (spec, _) = file.read().unwrap();
+        let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
+        let device = Device::emulated_with(Arch::Sm100a, options);
+        match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
+            Ok(verification) if verification.check.pass => None,
+            Ok(verification) => Some(format!("{knob} = {value}, {shape}: {}", verification.check)),
+            Err(error) => Some(format!("{knob} = {value}, {shape}: {error}")),
+        }
+    });
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -5,9 +5,10 @@
 //! `SILUMIN_LATTICE=3000 cargo test --release --test lattice` draws more of them, `SILUMIN_LATTICE_SEED`
 //! others.
 
+mod common;
+
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
-use rayon::prelude::*;
 use silumin::codegen::config::Config;
 use silumin::codegen::error::explain;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
@@ -258,6 +259,6 @@ fn legal_draws_assemble_and_compute_right_and_illegal_ones_say_why() {
     let wanted = environment("SILUMIN_LATTICE", LEGAL as u64) as usize;
     let (points, illegal) = points(wanted, environment("SILUMIN_LATTICE_SEED", 1));
     assert!(illegal > wanted / 10, "{illegal} illegal draws beside {wanted} legal ones: nothing was refused");
-    let faults: Vec<String> = points.par_iter().filter_map(|point| fault(point, &ptxas)).collect();
+    let faults = common::faults(&points, |_, point| fault(point, &ptxas));
     assert!(faults.is_empty(), "{} of {wanted} points are wrong:\n{}", faults.len(), faults.join("\n"));
 }

@@ -1,7 +1,8 @@
 //! Every golden kernel on a small shape, under adversarial schedules and with happens-before tracking:
 //! its synchronisation orders all that it does, whatever comes late.
 
-use rayon::prelude::*;
+mod common;
+
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
@@ -32,23 +33,20 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         schedules.extend((0..SEEDS).map(Schedule::Random));
         runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), shape, s)));
     }
-    let faults: Vec<String> = runs
-        .par_iter()
-        .filter_map(|(name, spec, shape, schedule)| {
-            let scalars: &[(&str, f32)] = if name == "scalar_gate" { &[("alpha", 0.5)] } else { &[] };
-            let options = EmulatorOptions {
-                threads: 1,
-                schedule: *schedule,
-                tracking: Tracking::Strict,
-                ..EmulatorOptions::default()
-            };
-            let device = Device::emulated_with(Arch::Sm100a, options);
-            match DualGemm::new(spec.clone()).verify(&device, *shape, Distribution::Full, 7, scalars) {
-                Ok(v) if v.check.pass => None,
-                Ok(v) => Some(format!("{name}, {schedule:?}: {}", v.check)),
-                Err(e) => Some(format!("{name}, {schedule:?}: {e}")),
-            }
-        })
-        .collect();
+    let faults = common::faults(&runs, |_, (name, spec, shape, schedule)| {
+        let scalars: &[(&str, f32)] = if name == "scalar_gate" { &[("alpha", 0.5)] } else { &[] };
+        let options = EmulatorOptions {
+            threads: 1,
+            schedule: *schedule,
+            tracking: Tracking::Strict,
+            ..EmulatorOptions::default()
+        };
+        let device = Device::emulated_with(Arch::Sm100a, options);
+        match DualGemm::new(spec.clone()).verify(&device, *shape, Distribution::Full, 7, scalars) {
+            Ok(v) if v.check.pass => None,
+            Ok(v) => Some(format!("{name}, {schedule:?}: {}", v.check)),
+            Err(e) => Some(format!("{name}, {schedule:?}: {e}")),
+        }
+    });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
 }
