@@ -193,6 +193,20 @@ pub fn dual_gemm(
     b2: &dyn Operand,
     gate: impl Fn(f64, f64) -> f64 + Sync,
 ) -> Result<Reference, ReferenceError> {
+    dual_gemm_at(a, b1, b2, |_, first, second| gate(first, second))
+}
+
+/// [`dual_gemm`] with a gate that also depends on the place, `[row, column]`: for vectors.
+///
+/// # Errors
+///
+/// As [`dual_gemm`].
+pub fn dual_gemm_at(
+    a: &dyn Operand,
+    b1: &dyn Operand,
+    b2: &dyn Operand,
+    gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
+) -> Result<Reference, ReferenceError> {
     same_k(a, b1, "B1")?;
     same_k(a, b2, "B2")?;
     if b1.rows() != b2.rows() {
@@ -204,9 +218,10 @@ pub fn dual_gemm(
     bands.for_each(|(band, out)| {
         let rows = tile(band, TILE_M, m);
         let tiles = column_tiles(n).map(|columns| {
+            let (left, width) = (columns.start, columns.len());
             let [mut gates, ups] = products(a, [b1, b2], rows.clone(), columns);
-            for (value, &up) in gates.iter_mut().zip(&ups) {
-                *value = gate(*value, up);
+            for (index, (value, &up)) in gates.iter_mut().zip(&ups).enumerate() {
+                *value = gate([rows.start + index / width, left + index % width], *value, up);
             }
             gates
         });

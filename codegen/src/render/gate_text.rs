@@ -1,7 +1,7 @@
 //! The gate's fragments with the epilogue's registers in them.
 
 use super::RenderError;
-use crate::gate::{Fragment, GateCode};
+use crate::gate::{Axis, Fragment, GateCode, GateVector};
 
 /// Elements a splice: a pair, which one `cvt` packs, and which sm_100's packed arithmetic takes.
 pub const GATE_WIDTH: usize = crate::gate::BUILTIN_WIDTH;
@@ -11,11 +11,32 @@ fn pair(name: &str, start: u32) -> [String; GATE_WIDTH] {
     std::array::from_fn(|i| format!("%{name}{}", start as usize + i))
 }
 
-/// The fragment in a scope of its own, indented.
-fn splice(fragment: &Fragment, inputs: &[String], outputs: &[String]) -> Result<String, RenderError> {
+/// The register of a column's element of a vector, by the column's place in its chunk. Digits stand
+/// behind the last `_` only, so that no two names make one register.
+pub(super) fn column_register(vector: &str, column: u32) -> String {
+    format!("%per_column_{vector}_{column}")
+}
+
+/// Registers of the elements of a fragment's vectors, for the pair that starts at column `i`.
+fn elements(vectors: &[GateVector], i: u32) -> Vec<String> {
+    let elements = |vector: &GateVector| match vector.axis {
+        Axis::M => vec![format!("%per_row_{}", vector.name)],
+        Axis::N => (i..i + GATE_WIDTH as u32).map(|c| column_register(&vector.name, c)).collect(),
+    };
+    vectors.iter().flat_map(elements).collect()
+}
+
+/// The fragment in a scope of its own, indented, for the pair of columns that starts at `i`.
+fn splice(
+    fragment: &Fragment,
+    i: u32,
+    products: &[String],
+    outputs: &[String],
+) -> Result<String, RenderError> {
+    let inputs = [products, &elements(&fragment.vectors, i)].concat();
     let scalars: Vec<String> = fragment.scalars.iter().map(|name| format!("%scalar_{name}")).collect();
     let text = fragment
-        .render(&strs(inputs), &strs(outputs), &strs(&scalars))
+        .render(&strs(&inputs), &strs(outputs), &strs(&scalars))
         .map_err(|error| RenderError::Template(error.to_string()))?;
     let lines: Vec<String> = text.lines().map(|line| format!("        {line}")).collect();
     Ok(format!("    {{\n{}\n    }}", lines.join("\n")))
@@ -34,7 +55,7 @@ pub(super) fn whole(code: &GateCode, columns: u32) -> Result<Vec<String>, Render
 pub(super) fn early(code: &GateCode, base: u32, columns: u32) -> Result<Vec<String>, RenderError> {
     starts(columns)
         .map(|i| match &code.split {
-            Some(split) => splice(&split.early, &pair("first", i), &pair("early", base + i)),
+            Some(split) => splice(&split.early, i, &pair("first", i), &pair("early", base + i)),
             None => Ok(copy(i, base)),
         })
         .collect()
@@ -52,7 +73,7 @@ fn starts(columns: u32) -> impl Iterator<Item = u32> {
 
 fn two_inputs(fragment: &Fragment, first: [String; GATE_WIDTH], i: u32) -> Result<String, RenderError> {
     let inputs: Vec<String> = first.into_iter().chain(pair("second", i)).collect();
-    splice(fragment, &inputs, &pair("result", i))
+    splice(fragment, i, &inputs, &pair("result", i))
 }
 
 /// Without a split, product 1 itself is what is carried.

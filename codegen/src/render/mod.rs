@@ -162,6 +162,7 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
     }
     if role != Role::Product {
         parameters.extend(code.whole.scalars.iter().cloned().map(Parameter::Scalar));
+        parameters.extend(code.whole.vectors.iter().cloned().map(Parameter::Vector));
     }
     parameters
 }

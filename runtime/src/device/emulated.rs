@@ -16,7 +16,8 @@ use silumin_emulator::{
 };
 pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats, Tracking};
 
-use crate::gemm::{Args, Argument, LaunchError, LaunchReport};
+use crate::device::Buffer;
+use crate::gemm::{Args, Argument, LaunchError, LaunchReport, VectorError};
 
 /// How the emulated device runs kernels.
 #[derive(Clone)]
@@ -124,19 +125,25 @@ struct Tensors {
     memory: GlobalMemory,
     /// In the order of [`Operand::ALL`].
     buffers: Vec<emulator::Buffer>,
+    /// By the name of the gate's vector.
+    vectors: Vec<(String, emulator::Buffer)>,
     workspace: Vec<(WorkspaceBuffer, emulator::Buffer)>,
 }
 
 impl Tensors {
     fn new(args: &Args<'_>, workspace: &[WorkspaceBuffer]) -> Self {
         let mut memory = GlobalMemory::new();
-        let buffers = Operand::ALL.map(|operand| {
-            let buffer = args.operand(operand);
-            let target = memory.alloc(operand.name(), buffer.len() as u64);
+        let mut copied = |name: &str, buffer: &Buffer| {
+            let target = memory.alloc(name, buffer.len() as u64);
             let (host, offset) = buffer.emulated_memory();
             host.for_written(offset, buffer.len(), |at, bytes| memory.write(&target, at as u64, bytes));
             target
-        });
+        };
+        let buffers = Operand::ALL.map(|operand| copied(operand.name(), args.operand(operand)));
+        let vectors = args.vectors.iter();
+        let vectors: Vec<_> = vectors
+            .map(|(name, buffer)| ((*name).to_owned(), copied(&format!("vector_{name}"), buffer)))
+            .collect();
         let workspace = workspace.iter().map(|wanted| {
             let buffer = memory.alloc(wanted.name, wanted.bytes);
             if wanted.zeroed {
@@ -145,11 +152,16 @@ impl Tensors {
             (*wanted, buffer)
         });
         let workspace = workspace.collect();
-        Self { memory, buffers: buffers.to_vec(), workspace }
+        Self { memory, buffers: buffers.to_vec(), vectors, workspace }
     }
 
     fn workspace(&self, wanted: &WorkspaceBuffer) -> u64 {
         let found = self.workspace.iter().find(|(buffer, _)| buffer == wanted);
+        found.map_or(0, |(_, buffer)| self.memory.address(buffer))
+    }
+
+    fn vector(&self, name: &str) -> u64 {
+        let found = self.vectors.iter().find(|(other, _)| other == name);
         found.map_or(0, |(_, buffer)| self.memory.address(buffer))
     }
 
@@ -237,6 +249,14 @@ impl Emulated {
                 return Err(LaunchError::InputWritten { kernel: name(), operand });
             }
         }
+        for ((name, given), (_, buffer)) in args.vectors.iter().zip(&tensors.vectors) {
+            let (host, offset) = given.emulated_memory();
+            if !host.holds(offset, &tensors.memory.read(buffer)) {
+                return Err(
+                    VectorError::Written { kernel: kernel.name.clone(), name: (*name).to_owned() }.into()
+                );
+            }
+        }
         let c = tensors.buffer(Operand::C);
         let bytes = tensors.memory.unwritten(c);
         if bytes > 0 {
@@ -259,6 +279,7 @@ fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, LaunchError
         Argument::Pointer(operand) => Arg::Pointer(tensors.address(*operand)),
         Argument::Workspace(buffer) => Arg::Pointer(tensors.workspace(buffer)),
         Argument::F32(value) => Arg::F32(*value),
+        Argument::Vector(name) => Arg::Pointer(tensors.vector(name)),
     })
 }
 
@@ -302,7 +323,7 @@ mod tests {
     use silumin_codegen::problem::Shape;
     use silumin_codegen::spec::Spec;
 
-    use crate::device::{Backend, Buffer, Device};
+    use crate::device::{Backend, Device};
 
     const SHAPE: Shape = Shape::new(1, 8, 64);
 
@@ -333,7 +354,17 @@ mod tests {
         let bytes = |operand: Operand| vec![0u8; operand.bytes(&kernel.problem) as usize];
         let [a, b, sfa, sfb] = [Operand::A, Operand::B1, Operand::Sfa, Operand::Sfb1]
             .map(|operand| device.upload(&bytes(operand)).unwrap());
-        let args = Args { a: &a, b1: &b, b2: &b, sfa: &sfa, sfb1: &sfb, sfb2: &sfb, c: &c, scalars: &[] };
+        let args = Args {
+            a: &a,
+            b1: &b,
+            b2: &b,
+            sfa: &sfa,
+            sfb1: &sfb,
+            sfb2: &sfb,
+            c: &c,
+            scalars: &[],
+            vectors: &[],
+        };
         let launch = &kernel.launches[0];
         let arguments: Vec<Argument<'_>> = launch
             .parameters
@@ -343,6 +374,7 @@ mod tests {
                 Parameter::Pointer(operand) => Argument::Pointer(*operand),
                 Parameter::Workspace(buffer) => Argument::Workspace(buffer),
                 Parameter::Scalar(_) => Argument::F32(0.0),
+                Parameter::Vector(vector) => Argument::Vector(&vector.name),
             })
             .collect();
         let Backend::Emulated(emulator) = device.backend();

@@ -10,6 +10,7 @@ use silumin_codegen::problem::Problem;
 use thiserror::Error;
 
 use super::DualGemm;
+use super::vectors::{self, VectorError};
 use crate::device::{Backend, Buffer, Device, DeviceError, Stream, emulated};
 
 /// Alignment of every tensor, in bytes: what tensor maps, bulk copies and vector stores need.
@@ -36,6 +37,8 @@ pub struct Args<'a> {
     pub c: &'a Buffer,
     /// A value for each scalar of the gate, by name.
     pub scalars: &'a [(&'a str, f32)],
+    /// A buffer for each vector of the gate, by name: M or N elements of f32.
+    pub vectors: &'a [(&'a str, &'a Buffer)],
 }
 
 impl<'a> Args<'a> {
@@ -126,6 +129,9 @@ pub enum LaunchError {
         /// The scalar.
         name: String,
     },
+    /// A vector of the gate.
+    #[error(transparent)]
+    Vector(#[from] VectorError),
     /// The tensor map of an operand can't be encoded.
     #[error("the tensor map of {operand}: {reason}")]
     TensorMap {
@@ -224,6 +230,8 @@ pub(crate) enum Argument<'a> {
     Workspace(&'a WorkspaceBuffer),
     /// A scalar.
     F32(f32),
+    /// The address of a vector of the gate, by its name.
+    Vector(&'a str),
 }
 
 impl LoadedKernel {
@@ -282,7 +290,9 @@ impl LoadedKernel {
                 return Err(LaunchError::Aliasing { operand });
             }
         }
-        check_scalars(&self.gemm.spec().gate, args.scalars)
+        let gate = &self.gemm.spec().gate;
+        vectors::check(&gate.expr, &self.kernel.problem, &self.device, args)?;
+        check_scalars(gate, args.scalars)
     }
 
     /// The arguments of one launch, in order.
@@ -300,6 +310,7 @@ impl LoadedKernel {
                 Parameter::Pointer(operand) => Ok(Argument::Pointer(*operand)),
                 Parameter::Workspace(buffer) => Ok(Argument::Workspace(buffer)),
                 Parameter::Scalar(name) => scalar(gate, args.scalars, name).map(Argument::F32),
+                Parameter::Vector(vector) => Ok(Argument::Vector(&vector.name)),
             })
             .collect()
     }
@@ -384,7 +395,7 @@ mod tests {
 
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {
             let [a, b1, b2, sfa, sfb1, sfb2, c] = &self.buffers[..] else { panic!("seven") };
-            let args = Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars };
+            let args = Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars, vectors: &[] };
             self.kernel.check(&self.device.stream(), &args)?;
             self.kernel.arguments(&self.kernel.kernel.launches[0], &args)
         }
@@ -404,6 +415,7 @@ mod tests {
                 Argument::Pointer(operand) => operand.to_string(),
                 Argument::Workspace(buffer) => buffer.name.to_owned(),
                 Argument::F32(value) => value.to_string(),
+                Argument::Vector(name) => format!("{name}[]"),
             })
             .collect();
         assert_eq!(kinds, ["a_map", "b1_map", "b2_map", "sfa", "sfb1", "sfb2", "c", "0.5"]);
@@ -439,7 +451,7 @@ mod tests {
         }
         let setup = Setup::new(SWIGLU);
         let [a, b1, b2, sfa, sfb1, sfb2, c] = &setup.buffers[..] else { panic!("seven") };
-        let args = Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars: &[] };
+        let args = Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars: &[], vectors: &[] };
         let error = setup.kernel.launch(&other.stream(), &args).unwrap_err();
         assert!(matches!(error, LaunchError::StreamDevice { .. }), "{error}");
     }

@@ -2,18 +2,18 @@
 //! launch, every element compared.
 
 use half::f16;
-use silumin_codegen::gate::EvalError;
+use silumin_codegen::gate::{Axis, EvalError};
 use silumin_codegen::problem::{OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
 use thiserror::Error;
 
 use super::launch::check_scalars;
-use super::{Args, DualGemm, LaunchError, LaunchReport, LoadError, LoadedKernel};
+use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, LoadedKernel};
 use crate::check::{CheckError, CheckReport, Tolerance, check};
 use crate::device::{Buffer, Device, DeviceError};
 use crate::inputs::{Distribution, DualGemmInputs, InputsError};
 use crate::layout::LayoutError;
-use crate::reference::{Reference, ReferenceError, dual_gemm};
+use crate::reference::{Reference, ReferenceError, dual_gemm_at};
 
 /// Why a kernel could not be judged. A wrong result is none of these: see [`Verification::check`].
 #[derive(Debug, Error)]
@@ -100,11 +100,12 @@ impl DeviceOperands {
         })
     }
 
-    /// The arguments of a launch.
+    /// The arguments of a launch whose gate has no vectors; give it some as
+    /// `Args { vectors: &vectors, ..operands.args(&scalars) }`.
     #[must_use]
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
         let Self { a, b1, b2, sfa, sfb1, sfb2, c } = self;
-        Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars }
+        Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars, vectors: &[] }
     }
 
     /// C on the host, row-major `[M, N]`.
@@ -118,7 +119,8 @@ impl DeviceOperands {
     }
 }
 
-/// What a kernel of `spec` has to compute of `inputs`: the gate in f64 over products in f64.
+/// What a kernel of `spec` has to compute of `inputs`: the gate in f64 over products in f64. The gate's
+/// vectors are those that [`LoadedKernel::verify`] draws for the seed of `inputs`.
 ///
 /// # Errors
 ///
@@ -128,14 +130,41 @@ pub fn expected(
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
 ) -> Result<Reference, VerifyError> {
-    check_scalars(&spec.gate, scalars)?;
+    let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
+    expected_with(spec, inputs, scalars, &vectors)
+}
+
+/// The same with vectors of one's own.
+///
+/// # Errors
+///
+/// A scalar of the gate that is missing, unknown or given twice; vectors of another gate or shape.
+pub fn expected_with(
+    spec: &Spec,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+    vectors: &GateVectors,
+) -> Result<Reference, VerifyError> {
+    let gate = &spec.gate;
+    check_scalars(gate, scalars)?;
     let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
-    let gate = spec.gate.expr.evaluator(&scalars)?;
-    Ok(dual_gemm(&inputs.a, &inputs.b1, &inputs.b2, |first, second| gate.eval(first, second))?)
+    let given: Vec<(&str, &[f32])> =
+        vectors.iter().map(|(v, elements)| (v.name.as_str(), elements)).collect();
+    let vectors = GateVectors::new(&gate.expr, inputs.shape(), &given).map_err(LaunchError::from)?;
+    let vectors: Vec<(Axis, &[f32])> = vectors.iter().map(|(v, elements)| (v.axis, elements)).collect();
+    let gate = gate.expr.evaluator(&scalars)?;
+    Ok(dual_gemm_at(&inputs.a, &inputs.b1, &inputs.b2, |[row, column], first, second| {
+        gate.eval_at(first, second, |vector| {
+            f64::from(match vectors[vector] {
+                (Axis::M, elements) => elements[row],
+                (Axis::N, elements) => elements[column],
+            })
+        })
+    })?)
 }
 
 impl LoadedKernel {
-    /// Runs the kernel on seeded operands and compares every element of C with the reference, with
+    /// Runs the kernel on seeded operands, and vectors of the gate from the same seed, and compares every element of C with the reference, with
     /// the tolerance of the public benchmark. C holds anything but the answer beforehand.
     ///
     /// # Errors
@@ -154,7 +183,11 @@ impl LoadedKernel {
         }
         let inputs = DualGemmInputs::generate(problem.shape, distribution, seed)?;
         let operands = DeviceOperands::upload(self.device(), &inputs)?;
-        let launch = self.launch(&self.device().stream(), &operands.args(scalars))?;
+        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), problem.shape, seed);
+        let uploaded = vectors.upload(self.device())?;
+        let vectors: Vec<_> = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
+        let args = Args { vectors: &vectors, ..operands.args(scalars) };
+        let launch = self.launch(&self.device().stream(), &args)?;
         let got = operands.result()?;
         let reference = expected(spec, &inputs, scalars)?;
         Ok(Verification { check: check(&got, &reference, Tolerance::default())?, launch })

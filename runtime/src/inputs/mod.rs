@@ -146,6 +146,12 @@ impl DualGemmInputs {
         self.shape
     }
 
+    /// The seed they were drawn from.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// What C holds before the kernel runs, row-major `[M, N]`: anything but the answer, so that an
     /// element that no thread stores is a mismatch. See [`Distribution`].
     #[must_use]

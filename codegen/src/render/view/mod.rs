@@ -2,8 +2,10 @@
 //!
 //! * `mod.rs`: [`View`], one for each entry of a module.
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
+//! * `inputs.rs`: the gate's vectors, for the epilogue.
 
 mod epilogue;
+mod inputs;
 mod mma;
 mod producer;
 
@@ -13,6 +15,7 @@ use crate::config::{Eviction, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
 use epilogue::{BoxStore, Pair, PartialProduct, ProductVector, Ragged, Unit, Vector};
+use inputs::{GateStep, Inputs};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 
@@ -104,6 +107,7 @@ pub(super) struct View<'a> {
     pub blocks: Vec<Block>,
     // Epilogue.
     pub scalars: Vec<String>,
+    pub inputs: Inputs,
     pub c_policy: Option<Policy>,
     /// Columns that are finished together.
     pub chunk: u32,
@@ -115,7 +119,7 @@ pub(super) struct View<'a> {
     pub early_registers: u32,
     pub early_chunks: Vec<EarlyChunk>,
     pub loop_chunks: bool,
-    pub whole: Vec<String>,
+    pub whole: Vec<GateStep>,
     pub output: Output,
     pub output_name: &'static str,
     pub staging: Option<Staging>,
@@ -176,8 +180,8 @@ pub(super) struct Policy {
 /// A chunk of columns whose first product is taken early.
 pub(super) struct EarlyChunk {
     pub column: u32,
-    pub early: Vec<String>,
-    pub late: Vec<String>,
+    pub early: Vec<GateStep>,
+    pub late: Vec<GateStep>,
 }
 
 impl<'a> View<'a> {
@@ -218,11 +222,27 @@ impl<'a> View<'a> {
         let reads_product = role == Role::Gated;
         let gated = !raw;
         let staging = output.staging.filter(|_| gated);
+        let shape = p.problem.shape;
+        let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] });
+        let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
                 let column = i * chunk;
+                let split = code.split.as_ref();
                 let early = gate_text::early(code, column, chunk)?;
-                Ok(EarlyChunk { column, early, late: gate_text::late(code, column, chunk)? })
+                let late = gate_text::late(code, column, chunk)?;
+                Ok(EarlyChunk {
+                    column,
+                    early: inputs::steps(split.map(|split| &split.early), early, column, ragged, shape),
+                    // By then the pointers have come this far themselves.
+                    late: inputs::steps(
+                        Some(split.map_or(&code.whole, |split| &split.late)),
+                        late,
+                        0,
+                        ragged,
+                        shape,
+                    ),
+                })
             })
             .collect();
         let row_items = p.problem.shape.n.div_ceil(chunk);
@@ -311,12 +331,16 @@ impl<'a> View<'a> {
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
-            whole: if gated { gate_text::whole(code, chunk)? } else { Vec::new() },
+            whole: match gated {
+                true => inputs::steps(Some(&code.whole), gate_text::whole(code, chunk)?, 0, ragged, shape),
+                false => Vec::new(),
+            },
+            inputs,
             output,
             output_name,
             staging,
-            needs_rows: staging.is_none() || reads_product,
-            needs_columns: ragged.columns && (staging.is_none() || reads_product),
+            needs_rows: staging.is_none() || reads_product || row_inputs,
+            needs_columns: ragged.columns && (staging.is_none() || reads_product || column_inputs),
             pairs: if gated { epilogue::pairs(chunk) } else { Vec::new() },
             units: epilogue::units(chunk),
             vectors: match raw {
