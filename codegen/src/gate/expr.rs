@@ -213,8 +213,9 @@ pub struct Gate {
 /// Nodes a parsed expression may have. Far above any real gate; it bounds recursion.
 pub const MAX_NODES: usize = 1024;
 
-/// Vectors a parsed gate may have: their elements are held in registers, a pointer each.
-pub const MAX_VECTORS: usize = 8;
+/// Vectors along M, and along N, that a parsed gate may have. Assemblers bring their loads forward, so that
+/// those of a chunk of columns occupy registers all at once: 32 a vector along N.
+pub const MAX_VECTORS: usize = 4;
 
 impl Expr {
     /// A scalar argument.

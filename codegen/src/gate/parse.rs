@@ -467,9 +467,11 @@ impl Parser {
                     ));
                 }
                 Some(_) => {}
-                None if seen.len() == MAX_VECTORS => {
+                None if seen.iter().filter(|(_, other)| other == axis).count() == MAX_VECTORS => {
+                    let (side, index) = (side(*axis), axis.index());
                     return fail(format!(
-                        "`{name}` is one vector too many: a gate has at most {MAX_VECTORS}; combine some beforehand"
+                        "`{name}[{index}]` is one vector too many: a gate has at most {MAX_VECTORS} with an \
+                         element a {side}; combine some beforehand"
                     ));
                 }
                 None => seen.push((name, *axis)),
