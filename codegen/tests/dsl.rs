@@ -21,7 +21,7 @@ fn input(text: &str) -> syn::Result<Input> {
 
 fn declared(text: &str) -> Declaration {
     match input(text) {
-        Ok(Input::Expression(declaration)) => declaration,
+        Ok(Input::Expression(declaration)) => *declaration,
         Ok(Input::Items(_)) => panic!("{text}: an item"),
         Err(error) => panic!("{text}: {:?}", messages(error)),
     }
