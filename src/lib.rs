@@ -34,6 +34,29 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! A gate may read vectors: `b[n]` has an element a column of C (a bias, a scale an output feature), `s[m]` one
+//! a row (a scale a token). They are f32 in device memory, handed over by name:
+//!
+//! ```
+//! use silumin::runtime::inputs::DualGemmInputs;
+//! use silumin::{Arch, Args, Device, DeviceOperands, Distribution, Shape, dual_gemm};
+//!
+//! let biased = dual_gemm!(<nvfp4 -> f16> silu(s[m] * (x @ gate) + b1[n]) * (s[m] * (x @ up) + b2[n]));
+//! let (device, shape) = (Device::emulated(Arch::Sm100a), Shape::new(3, 8, 64));
+//! let operands =
+//!     DeviceOperands::upload(&device, &DualGemmInputs::generate(shape, Distribution::Benchmark, 1)?)?;
+//! let f32s = |values: &[f32]| -> Vec<u8> { values.iter().flat_map(|value| value.to_le_bytes()).collect() };
+//! let [s, b1, b2] = [&[0.0f32; 3][..], &[30.0; 8], &[2.0; 8]].map(|values| device.upload(&f32s(values)));
+//! let (s, b1, b2) = (s?, b1?, b2?);
+//!
+//! let vectors = [("s", &s), ("b1", &b1), ("b2", &b2)];
+//! let args = Args { vectors: &vectors, ..operands.args(&[]) };
+//! biased.load(&device, shape)?.launch(&device.stream(), &args)?;
+//! // The scales are zero, which leaves silu(30) * 2.
+//! assert!(operands.result()?.iter().all(|value| value.to_f32() == 60.0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! * [`dual_gemm!`]: the line, checked while it compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`runtime`]: devices, launches, number formats, reference mathematics and the checker;
@@ -53,7 +76,7 @@ pub use codegen::spec::Spec;
 pub use runtime::check::CheckReport;
 pub use runtime::device::{Buffer, Device, DeviceError, EmulatorOptions, Stream};
 pub use runtime::gemm::{
-    Args, DeviceOperands, DualGemm, Kernels, LaunchError, LaunchReport, LoadError, LoadedKernel,
-    UnknownShape, Verification, VerifyError, WarmupError,
+    Args, DeviceOperands, DualGemm, GateVectors, Kernels, LaunchError, LaunchReport, LoadError, LoadedKernel,
+    UnknownShape, VectorError, Verification, VerifyError, WarmupError,
 };
 pub use runtime::inputs::Distribution;

@@ -63,6 +63,8 @@ fn gates_keep_the_names_and_the_order_of_their_author() {
     same!([] silu(x @ gate) * (x @ up));
     same!([] (A @ B1) * silu(A @ B2));
     same!([] (scale * (X @ Up)) * silu(scale * (X @ Gate)));
+    same!([] silu(s[m] * (x @ gate) * w[n] + b1[n]) * (alpha * (x @ up) - b2[n]));
+    same!([k_order = split_tail(1)] (x @ up + b[n]) * gelu(s[m] * (x @ gate)));
     same!([] (clamp(x @ up, -7, 7e0) + 1) * (min(x @ gate, 7) * sigmoid(1.702 * min(x @ gate, 7))));
 }
 

@@ -171,7 +171,9 @@ impl std::fmt::Display for Point {
     }
 }
 
-const GATES: [&str; 4] = [
+const GATES: [&str; 6] = [
+    "silu(A @ B1 + b1[n]) * (A @ B2 + b2[n])",
+    "silu(s[m] * (A @ B1)) * (s[m] * (A @ B2))",
     "silu(A @ B1) * (A @ B2)",
     "gelu(X @ Wg) * (X @ Wu)",
     "silu(alpha * (A @ B1)) * (alpha * (A @ B2))",

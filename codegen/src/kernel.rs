@@ -1,6 +1,7 @@
 //! A finished kernel: its PTX and everything a host needs to launch it.
 
 use crate::arch::Arch;
+use crate::gate::GateVector;
 use crate::plan::{Operand, TensorMapRecipe};
 use crate::problem::Problem;
 use std::fmt;
@@ -78,6 +79,8 @@ pub enum Parameter {
     /// The f32 scale of the whole C, positive and finite: the value of an element of C is its code times
     /// its scale factor times this.
     OutputScale,
+    /// The address of a vector of the gate, M or N f32, 16-byte aligned.
+    Vector(GateVector),
 }
 
 impl Parameter {
@@ -89,6 +92,7 @@ impl Parameter {
             Parameter::Workspace(buffer) => buffer.name.to_owned(),
             Parameter::Scalar(name) => format!("scalar_{name}"),
             Parameter::OutputScale => "c_scale".to_owned(),
+            Parameter::Vector(vector) => format!("vector_{}", vector.name),
         }
     }
 
@@ -97,7 +101,9 @@ impl Parameter {
         let name = self.name();
         match self {
             Parameter::TensorMap(_) => format!(".param .align 64 .b8 {name}[128]"),
-            Parameter::Pointer(_) | Parameter::Workspace(_) => format!(".param .u64 {name}"),
+            Parameter::Pointer(_) | Parameter::Workspace(_) | Parameter::Vector(_) => {
+                format!(".param .u64 {name}")
+            }
             Parameter::Scalar(_) | Parameter::OutputScale => format!(".param .f32 {name}"),
         }
     }
@@ -134,6 +140,19 @@ impl Kernel {
             }
         }
         names
+    }
+
+    /// The gate's vectors, each once.
+    pub fn vectors(&self) -> Vec<&GateVector> {
+        let mut vectors = Vec::new();
+        for parameter in self.launches.iter().flat_map(|launch| &launch.parameters) {
+            if let Parameter::Vector(vector) = parameter
+                && !vectors.contains(&vector)
+            {
+                vectors.push(vector);
+            }
+        }
+        vectors
     }
 
     /// Works out the hash once everything else is in place.

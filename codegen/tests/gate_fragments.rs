@@ -117,6 +117,90 @@ fn a_gate_written_the_other_way_round_reads_its_products_so() {
     assert_ne!(turned.whole.text, swiglu.text);
 }
 
+/// Scales and biases of products; how many registers the parts declare beside the built-in gate's.
+const AFFINE: [(&str, [&str; 3]); 8] = [
+    ("silu(A @ B1 + b1[n]) * (A @ B2 + b2[n])", ["<4>", "<2>", "<2>"]),
+    // Three uses of one affine part are computed once; a product and a sum are one fma.
+    (
+        "min(w[n] * (A @ B1) + b[n], 7) * sigmoid(1.702 * min(w[n] * (A @ B1) + b[n], 7)) \
+         * (clamp(A @ B2, -7, 7) + 1)",
+        ["<2>", "<2>", ""],
+    ),
+    ("silu(s[m] * (A @ B1) * w1[n]) * (s[m] * (A @ B2) * w2[n])", ["<8>", "<4>", "<4>"]),
+    // Factors of the whole move to the second product.
+    ("silu(A @ B1) * (A @ B2) * 2", ["<2>", "", "<2>"]),
+    ("s[m] * gelu(A @ B1) * (A @ B2) / w[n]", ["<4>", "", "<4>"]),
+    ("silu(x * (A @ B1)) * (y * (A @ B2))", ["<4>", "<2>", "<2>"]),
+    ("(A @ B1 - zero[n]) * (-(A @ B2))", ["<4>", "<2>", "<2>"]),
+    // What depends on neither element is computed once.
+    ("relu((A @ B1) * (s[m] * alpha)) * (A @ B2)", ["<3>", "<3>", ""]),
+];
+
+#[test]
+fn scales_and_biases_need_no_llvm_and_assemble() {
+    for (arch, version) in GATE_ARCHES {
+        let code = |gate| gate_code(&parse(gate).expr, arch, BUILTIN_WIDTH).unwrap_or_else(|e| panic!("{e}"));
+        let codes: Vec<(&str, [&str; 3], GateCode)> =
+            AFFINE.into_iter().map(|(gate, registers)| (gate, registers, code(gate))).collect();
+        let mut fragments: Vec<(String, &Fragment)> = Vec::new();
+        for (i, (gate, registers, code)) in codes.iter().enumerate() {
+            assert_eq!(builtin(&parse(gate).expr, arch), None);
+            assert_eq!(code.whole.vectors, parse(gate).expr.vectors(), "{gate}");
+            assert_eq!(code.whole.scalars, parse(gate).expr.scalars(), "{gate}");
+            assert_eq!(parts(code).len(), 3, "{gate}");
+            for ((part, fragment), registers) in parts(code).into_iter().zip(registers) {
+                let own = fragment.text.lines().find_map(|line| line.strip_prefix(".reg .f32 %gate_a"));
+                assert_eq!(own.unwrap_or_default().trim_end_matches(';'), *registers, "{gate}, {part}");
+                let holes = fragment.inputs.iter().chain(&fragment.outputs);
+                for hole in holes {
+                    assert!(fragment.text.contains(&format!("<{hole}>")), "{gate}, {part}: <{hole}>");
+                }
+                fragments.push((format!("gate{i}_{part}"), fragment));
+            }
+        }
+        assemble(arch, &format!("{}.{}", version / 10, version % 10), &fragments);
+    }
+}
+
+#[test]
+fn an_affine_part_is_arithmetic_in_front_of_the_built_in_gate() {
+    let swiglu = code("silu(A @ B1) * (A @ B2)").expect("built in");
+    let gate = parse("silu(A @ B1 * w[n] + b[n]) * (A @ B2)").expr;
+    let code = gate_code(&gate, "sm_100a", BUILTIN_WIDTH).unwrap_or_else(|e| panic!("{e}"));
+    let text = &code.whole.text;
+    assert!(text.contains("// p1 stands for p1 * w[n] + b[n]\n"), "{text}");
+    assert!(text.contains("fma.rn.f32 %gate_a1, <p1.1>, <v.0.1>, <v.1.1>;\n"), "{text}");
+    let body = swiglu.whole.text.split_once('\n').expect("lines").1;
+    let body = body.replace("<p1.0>", "%gate_a0").replace("<p1.1>", "%gate_a1");
+    assert!(text.ends_with(&body), "{text}");
+    let split = code.split.expect("both parts");
+    assert_eq!(split.early.inputs, ["p1.0", "p1.1", "v.0.0", "v.0.1", "v.1.0", "v.1.1"]);
+    assert_eq!(split.late, swiglu.split.expect("both parts").late);
+    // Nothing is carried but the product, until it is shifted.
+    let trivial = |gate: &str| {
+        let code = gate_code(&parse(gate).expr, "sm_100a", BUILTIN_WIDTH).unwrap_or_else(|e| panic!("{e}"));
+        code.split.expect("both parts").trivial
+    };
+    assert!(trivial("(A @ B1) * (A @ B2 + b[n])") && !trivial("(A @ B1 + b[n]) * (A @ B2)"));
+}
+
+#[test]
+fn what_is_not_arithmetic_in_front_of_a_built_in_gate_is_not_taken_for_it() {
+    for gate in [
+        "silu(A @ B1 + b[n]) * (A @ B2) + c[n]",
+        "tanh(A @ B1 + b[n]) * (A @ B2)",
+        "min(A @ B1 + b[n], 7) * sigmoid(1.702 * min(A @ B1, 7)) * (clamp(A @ B2, -7, 7) + 1)",
+        "silu(exp(s[m]) * (A @ B1)) * (A @ B2)",
+        "silu(2 / (A @ B1)) * (A @ B2)",
+        "silu(A @ B1) / (A @ B2)",
+        "silu(A @ B1 + A @ B2) * (A @ B2)",
+    ] {
+        let found = gate_code(&parse(gate).expr, "sm_100a", BUILTIN_WIDTH);
+        let own = found.is_ok_and(|code| code.whole.text.contains("%gate_a"));
+        assert!(!own, "{gate}");
+    }
+}
+
 #[test]
 fn render_fills_every_hole_and_wants_every_register() {
     let code = code("silu(a * (A @ B1)) * (a * (A @ B2))").expect("built in").whole;

@@ -118,6 +118,34 @@ fn every_function_at_every_width() {
     }
 }
 
+/// Vectors where arithmetic in front of a built-in gate does not reach.
+const VECTOR_GATES: [(&str, usize, usize); 3] = [
+    ("tanh(A @ B1 + b[n]) * (A @ B2)", 0, 1),
+    ("silu(s[m] * (A @ B1)) * max(A @ B2, b[n]) / s[m] + c[n]", 1, 2),
+    ("exp(-abs(A @ B1 - s[m])) * (t[m] + A @ B2)", 2, 0),
+];
+
+#[test]
+fn vectors_are_inputs_of_fragments() {
+    for (arch, version) in GATE_ARCHES {
+        let mut codes = Vec::new();
+        for (i, (gate, rows, columns)) in VECTOR_GATES.into_iter().enumerate() {
+            for width in GATE_WIDTHS {
+                let code = gate_code(&parse(gate).expr, arch, width).unwrap_or_else(|e| panic!("{e}"));
+                assert_eq!(code.whole.vectors, parse(gate).expr.vectors());
+                assert_eq!(code.whole.inputs.len(), 2 * width + rows + columns * width, "{gate}");
+                for input in &code.whole.inputs {
+                    assert!(code.whole.text.contains(&format!("<{input}>")), "{gate}: {input}");
+                }
+                codes.push((format!("gate{i}_{width}"), code));
+            }
+        }
+        let early = &codes[0].1.split.as_ref().expect("both products").early;
+        assert_eq!(early.inputs, ["p1.0", "v.0.0"]);
+        check(arch, version, &codes);
+    }
+}
+
 #[test]
 fn gates_drawn_at_random() {
     let mut runner = TestRunner::deterministic();

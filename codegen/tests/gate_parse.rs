@@ -6,7 +6,8 @@ mod exprs;
 use exprs::any_gate;
 use proptest::prelude::*;
 use silumin_codegen::gate::{
-    BUILTINS, BinaryOp, Expr, Function, Gate, GateSource, MAX_NODES, Number, Product,
+    Axis, BUILTINS, BinaryOp, Expr, Function, Gate, GateSource, GateVector, MAX_NODES, MAX_VECTORS, Number,
+    Product,
 };
 
 fn parse(text: &str) -> Gate {
@@ -63,6 +64,50 @@ fn numbers_may_be_integers_signed_suffixed_or_scientific() {
 fn other_names_are_scalars_in_order_of_appearance() {
     let gate = parse("silu(beta * (A @ B1)) * (alpha * (A @ B2)) + beta");
     assert_eq!(gate.expr.scalars(), ["beta", "alpha"]);
+}
+
+#[test]
+fn names_with_an_index_are_vectors_in_order_of_appearance() {
+    let text = "silu(s[m] * (A @ B1) + b1[n]) * (s[m] * (A @ B2) * w[ n ])";
+    let gate = parse(text);
+    assert_eq!(gate.to_string(), "silu(s[m] * (A @ B1) + b1[n]) * (s[m] * (A @ B2) * w[n])");
+    let vector = |name: &str, axis| GateVector { name: name.into(), axis };
+    assert_eq!(gate.expr.vectors(), [vector("s", Axis::M), vector("b1", Axis::N), vector("w", Axis::N)]);
+    assert!(gate.expr.scalars().is_empty());
+    assert_eq!(parse("(A @ B1 + n[n]) * (A @ B2) * m").expr.vectors(), [vector("n", Axis::N)]);
+}
+
+#[test]
+fn vectors_have_one_axis_and_a_name_of_their_own() {
+    refused("silu(A @ B1 + b[k]) * (A @ B2)", "                ^", "`b[n]` for an element a column");
+    refused("silu(A @ B1 + b[]) * (A @ B2)", "               ^^", "or `b[m]` for one a row");
+    refused("silu(A @ B1 + b[n, m]) * (A @ B2)", "                ^^^^", "`b[n , m]` is no vector");
+    refused("silu(A @ B1 + b[0]) * (A @ B2)", "                ^", "`b[0]` is no vector");
+    refused("silu(A @ B1 + B1[n]) * (A @ B2)", "              ^^", "is a matrix, in `A @ B1`");
+    refused("silu(A[m] @ B1) * (A @ B2)", "          ^", "names of matrices");
+    refused("silu(A @ B1) * (A @ B2) * silu[n]", "                          ^^^^", "`silu(x)`");
+    refused("silu(b * (A @ B1)) * (A @ B2 + b[n])", "                               ^", "a scalar elsewhere");
+    refused(
+        "silu(A @ B1 + b[n]) * (A @ B2 + b[m])",
+        "                                ^",
+        "has an element a column in `b[n]`, and here one a row",
+    );
+    refused("b[n] * 2", "^", "the gate has no product");
+    refused("[n] * (A @ B1) * (A @ B2)", "^", "a vector (`b[n]`)");
+    let many: Vec<String> = (0..=MAX_VECTORS).map(|i| format!("v{i}[n]")).collect();
+    let fits = format!("(A @ B1) * (A @ B2) * {}", many[1..].join(" * "));
+    assert_eq!(parse(&fits).expr.vectors().len(), MAX_VECTORS);
+    let error = format!("{fits} * {}", many[0]).parse::<Gate>().expect_err("one too many");
+    assert!(error.message.contains("at most 4 with an element a column"), "{error}");
+    assert_eq!(error.columns.end - error.columns.start, 2);
+}
+
+#[test]
+fn elements_of_vectors_reach_the_evaluator_by_position() {
+    let expr = parse("(s[m] * (A @ B1) + b[n]) * (A @ B2 - s[m])").expr;
+    let evaluator = expr.evaluator(&[]).expect("it has no scalars");
+    assert_eq!(evaluator.eval_at(5.0, 7.0, |i| [2.0, 3.0][i]), 13.0 * 5.0);
+    assert!(evaluator.eval(5.0, 7.0).is_nan(), "there is nothing to read them from");
 }
 
 #[test]
@@ -206,15 +251,24 @@ proptest! {
         let scalars = expr.scalars();
         let bound: Vec<_> = scalars.iter().enumerate()
             .map(|(i, n)| (n.as_str(), 0.25 + i as f64)).collect();
-        let whole = expr.eval(g, u, &bound).expect("all scalars are bound");
+        let eval = |expr: &Expr, g: f64, u: f64, scalars: &[(&str, f64)]| {
+            let vectors = expr.vectors();
+            // By name and axis, in whatever order a part of the gate has them.
+            let element = |i: usize| match (vectors[i].name.as_str(), vectors[i].axis) {
+                (name, Axis::M) => 0.75 + f64::from(u8::from(name == "Mb")),
+                (name, Axis::N) => -1.25 - f64::from(u8::from(name == "Nb")),
+            };
+            expr.evaluator(scalars).expect("all scalars are bound").eval_at(g, u, element)
+        };
+        let whole = eval(&expr, g, u, &bound);
         let close = |x: f64| {
             x == whole || (x - whole).abs() <= 1e-6 * whole.abs().max(1.0)
                 || x.is_nan() && whole.is_nan()
         };
         let split = expr.split().expect("both products are used");
         prop_assert!(!split.early.uses(Product::Second));
-        let carried = split.early.eval(g, f64::NAN, &bound).expect("bound");
-        let late = split.late.eval(carried, u, &bound).expect("bound");
+        let carried = eval(&split.early, g, f64::NAN, &bound);
+        let late = eval(&split.late, carried, u, &bound);
         if !whole.is_finite() || !carried.is_finite() || whole.abs() > 1e12 {
             // Few; infinities and cancellation make the order of operations matter.
             return Ok(());
@@ -226,7 +280,7 @@ proptest! {
             .map(|(i, n)| (format!("s{i}"), bound.iter().find(|(b, _)| b == n).expect("known").1))
             .collect();
         let renamed: Vec<_> = renamed.iter().map(|(n, v)| (n.as_str(), *v)).collect();
-        let value = canonical.eval(g, u, &renamed).expect("bound");
+        let value = eval(&canonical, g, u, &renamed);
         prop_assert!(close(value), "{expr}: {whole}, canonical {canonical}: {value}");
         prop_assert_eq!(canonical.canonical().0, canonical);
     }

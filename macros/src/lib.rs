@@ -17,7 +17,8 @@ use proc_macro::TokenStream;
 ///
 /// The mathematics is an elementwise expression over two products that share their left operand:
 /// `+`, `-`, `*`, `/`, numbers, the functions of `silumin::codegen::gate::functions`, and scalars, by any name,
-/// that are arguments of each launch. `A` is M x K; `B1` and `B2` are N x K, a row for each output
+/// that are arguments of each launch. So are vectors: `b[n]` has an element a column of the result, `s[m]` one a
+/// row. `A` is M x K; `B1` and `B2` are N x K, a row for each output
 /// feature, as checkpoints have them; the result is M x N.
 ///
 /// In the angle brackets, in any order, each once, all optional, the brackets included:
@@ -36,7 +37,7 @@ use proc_macro::TokenStream;
 /// Whatever makes no kernel is an error of the compiler with the caret under what is wrong: with a
 /// shape, also what does not fit that shape; without one, what fits none.
 ///
-/// Gates that are not built in (`silumin::codegen::gate::BUILTINS`) are lowered by LLVM 22 while the
+/// Gates that are not built in (`silumin::codegen::gate::BUILTINS`), whose products may be scaled and shifted, are lowered by LLVM 22 while the
 /// macro expands, with silumin's feature `llvm`. The program that uses the macro links none of it.
 #[proc_macro]
 pub fn dual_gemm(input: TokenStream) -> TokenStream {

@@ -27,11 +27,13 @@ use std::fmt::Write;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use silumin_codegen::gate::GateVector;
 use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
 use silumin_codegen::problem::{ElementKind, Formats, ScaleFormat};
 use thiserror::Error;
 
+use crate::gemm::GateVectors;
 use crate::inputs::DualGemmInputs;
 use crate::layout::LayoutError;
 
@@ -105,14 +107,16 @@ pub struct LaunchFile<'a> {
     written_before: Vec<(&'static str, String)>,
     scalars: &'a [(&'a str, f32)],
     c_scale: f32,
+    /// Files of vectors, by the vectors' names.
+    vectors: Vec<(String, String)>,
 }
 
 impl<'a> LaunchFile<'a> {
     /// A launch of `kernel`, whose text is in the file called `ptx` and whose scalars are
     /// `scalars`. Operands hold 1.0 (bf16: 0.74609375, f16: 1.05859375, which have both bytes the
     /// same), scale factors 0.125, so that both products are K / 64 everywhere, or without scale
-    /// factors K; C and its scale factors are poisoned; the scale of the whole C is 1; the workspace is
-    /// zero where it has to be, else uninitialised.
+    /// factors K; vectors of the gate hold one number near 0.75; C and its scale factors are poisoned; the
+    /// scale of the whole C is 1; the workspace is zero where it has to be, else uninitialised.
     #[must_use]
     pub fn new(kernel: &'a Kernel, launch: &'a Launch, ptx: &str, scalars: &'a [(&'a str, f32)]) -> Self {
         let present = Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem));
@@ -126,6 +130,7 @@ impl<'a> LaunchFile<'a> {
             written_before: Vec::new(),
             scalars,
             c_scale: 1.0,
+            vectors: Vec::new(),
         }
     }
 
@@ -140,6 +145,14 @@ impl<'a> LaunchFile<'a> {
     #[must_use]
     pub fn with_output_scale(mut self, c_scale: f32) -> Self {
         self.c_scale = c_scale;
+        self
+    }
+
+    /// The same with the elements of a vector of the gate in a file.
+    #[must_use]
+    pub fn with_vector(mut self, name: &str, file: &str) -> Self {
+        self.vectors.retain(|(other, _)| other != name);
+        self.vectors.push((name.to_owned(), file.to_owned()));
         self
     }
 
@@ -192,6 +205,18 @@ impl<'a> LaunchFile<'a> {
             }
         }
         for parameter in &launch.parameters {
+            let Parameter::Vector(vector) = parameter else { continue };
+            text.push_str(&format!("\n[buffers.{}]\n", parameter.name()));
+            match self.vectors.iter().find(|(name, _)| *name == vector.name) {
+                Some((_, file)) => push(&mut text, "file", &string(file)),
+                None => {
+                    let bytes = 4 * u64::from(vector.elements(kernel.problem.shape));
+                    push(&mut text, "bytes", &bytes.to_string());
+                    push(&mut text, "fill", &format!("0x{VECTOR_FILL:02X}"));
+                }
+            }
+        }
+        for parameter in &launch.parameters {
             text.push_str("\n[[params]]\n");
             match parameter {
                 Parameter::TensorMap(recipe) => push(&mut text, "tensor_map", &tensor_map(recipe)),
@@ -199,6 +224,7 @@ impl<'a> LaunchFile<'a> {
                 Parameter::Workspace(buffer) => push(&mut text, "pointer", &string(buffer.name)),
                 Parameter::Scalar(name) => push(&mut text, "f32", &self.scalar(name)?),
                 Parameter::OutputScale => push(&mut text, "f32", &number(self.c_scale)),
+                Parameter::Vector(_) => push(&mut text, "pointer", &string(&parameter.name())),
             }
         }
         Ok(text)
@@ -219,7 +245,9 @@ fn takes(launch: &Launch, operand: Operand) -> bool {
     launch.parameters.iter().any(|parameter| match parameter {
         Parameter::TensorMap(recipe) => recipe.operand == operand,
         Parameter::Pointer(pointer) => *pointer == operand,
-        Parameter::Workspace(_) | Parameter::Scalar(_) | Parameter::OutputScale => false,
+        Parameter::Workspace(_) | Parameter::Scalar(_) | Parameter::OutputScale | Parameter::Vector(_) => {
+            false
+        }
     })
 }
 
@@ -247,6 +275,9 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
         Operand::Sfc => 0xFF,
     }
 }
+
+/// Every byte of a vector's elements: 0.747, a scale or bias as good as any.
+const VECTOR_FILL: u8 = 0x3F;
 
 fn push(text: &mut String, key: &str, value: &str) {
     // Writing to a string does not fail.
@@ -295,7 +326,7 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
 }
 
 /// Writes `NAME.ptx` and `NAME.toml` to `folder`, NAME being the kernel's, and with `inputs` also the
-/// bytes of every tensor, as `NAME.a.bin` and so on. Returns the path of the launch file.
+/// bytes of every tensor, as `NAME.a.bin` and so on, and vectors of the gate drawn from the same seed. Returns the path of the launch file.
 ///
 /// A kernel of several launches has `NAME.1.toml` and so on, to be run in order: what one leaves in the
 /// workspace, the next expects in `NAME.1.out`, where `emulate NAME.1.toml --out NAME.1.out` puts it.
@@ -355,6 +386,15 @@ pub fn write(
             let bin = format!("{name}.{operand}.bin");
             save(&bin, &bytes)?;
             files = files.into_iter().map(|file| file.with(operand, Contents::File(bin.clone()))).collect();
+        }
+    }
+    if let Some(inputs) = inputs {
+        let vectors: Vec<GateVector> = kernel.vectors().into_iter().cloned().collect();
+        let vectors = GateVectors::draw(&vectors, kernel.problem.shape, inputs.seed());
+        for (vector, bytes) in vectors.bytes() {
+            let bin = format!("{name}.vector_{vector}.bin");
+            save(&bin, &bytes)?;
+            files = files.into_iter().map(|file| file.with_vector(vector, &bin)).collect();
         }
     }
     let mut first = None;
@@ -453,6 +493,7 @@ mod tests {
                 Parameter::Workspace(buffer) => panic!("{buffer:?} in a kernel of one launch a tile"),
                 Parameter::OutputScale => panic!("an f16 C has no scale"),
                 Parameter::Scalar(_) => assert_eq!(param["f32"].as_float().map(|v| v as f32), Some(0.1)),
+                Parameter::Vector(vector) => panic!("{vector} in a gate without any"),
             }
         }
         assert_eq!(maps, 4, "a, b1, b2 and c");

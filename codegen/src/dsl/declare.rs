@@ -88,7 +88,7 @@ fn no_code(error: GateError) -> String {
              help: enable the feature `llvm` of silumin. It needs LLVM 22 with its static libraries where \
              you compile (packages llvm-22-dev and libpolly-22-dev, found through LLVM_SYS_221_PREFIX); \
              your program will not link it\n\
-             help: or write a built-in gate: {known}"
+             help: or write a built-in gate, its products scaled and shifted as you like: {known}"
         ),
         other => other.to_string(),
     }
@@ -233,7 +233,7 @@ enum Role {
 fn named_formats(named: &[(Ident, Ident)], gate: &Gate, formats: &mut Formats, errors: &mut Errors) {
     let source = &gate.source;
     let rights = [source.b1.as_str(), source.b2.as_str()];
-    let scalars = gate.expr.scalars();
+    let (scalars, vectors) = (gate.expr.scalars(), gate.expr.vectors());
     let mut seen: Vec<(Role, String)> = Vec::new();
     for (name, format) in named {
         let text = name.to_string();
@@ -243,6 +243,12 @@ fn named_formats(named: &[(Ident, Ident)], gate: &Gate, formats: &mut Formats, e
             known if scalars.iter().any(|scalar| scalar == known) => {
                 let message =
                     format!("`{known}` is a scalar of the gate, always f32; only matrices have formats");
+                errors.push(Error::new(name.span(), message));
+                continue;
+            }
+            known if vectors.iter().any(|vector| vector.name == known) => {
+                let message =
+                    format!("`{known}` is a vector of the gate, always f32; only matrices have formats");
                 errors.push(Error::new(name.span(), message));
                 continue;
             }

@@ -6,7 +6,7 @@ use crate::config::{
     AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
     Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
-use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, SplitCode};
+use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
 use crate::problem::{Formats, Shape};
 use crate::spec::Spec;
 use proc_macro2::TokenStream;
@@ -215,6 +215,15 @@ fn expr(node: &Expr) -> TokenStream {
             quote!(#path::Product(#product))
         }
         Expr::Scalar(name) => quote!(#path::Scalar(::std::string::String::from(#name))),
+        Expr::Vector(GateVector { name, axis }) => {
+            let axis = variant("gate", "Axis", axis);
+            quote! {
+                #path::Vector(::silumin::codegen::gate::GateVector {
+                    name: ::std::string::String::from(#name),
+                    axis: #axis,
+                })
+            }
+        }
         Expr::Literal(number) => {
             // Literal tokens have no sign of their own.
             let sign = number.get().is_sign_negative().then(|| quote!(-));
@@ -257,7 +266,11 @@ fn gate_code(code: &GateCode) -> TokenStream {
 }
 
 fn fragment(fragment: &Fragment) -> TokenStream {
-    let Fragment { arch, width, inputs, outputs, scalars, text } = fragment;
+    let Fragment { arch, width, inputs, outputs, scalars, vectors, text } = fragment;
+    let vectors = vectors.iter().map(|GateVector { name, axis }| {
+        let axis = variant("gate", "Axis", axis);
+        quote!((#name, #axis))
+    });
     quote! {
         ::silumin::codegen::gate::Fragment::from_static(
             #arch,
@@ -265,6 +278,7 @@ fn fragment(fragment: &Fragment) -> TokenStream {
             &[#(#inputs),*],
             &[#(#outputs),*],
             &[#(#scalars),*],
+            &[#(#vectors),*],
             #text,
         )
     }

@@ -107,6 +107,7 @@ fn code(texts: &Texts, index: usize, names: &[String], swapped: bool) -> GateCod
         inputs: shape::inputs(role, BUILTIN_WIDTH),
         outputs: shape::outputs(role, BUILTIN_WIDTH),
         scalars: expr.scalars().iter().map(|s| rename(s)).collect(),
+        vectors: Vec::new(),
         text: Cow::Borrowed(text),
     };
     let [whole, early, late] = texts.texts[index];

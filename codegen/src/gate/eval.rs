@@ -1,6 +1,6 @@
 //! The gate in f64 on the host: the mathematics that kernels are held to.
 
-use super::expr::{BinaryOp, Expr, Product};
+use super::expr::{BinaryOp, Expr, GateVector, Product};
 use super::functions::Function;
 
 /// Why an expression has no value.
@@ -19,6 +19,8 @@ pub enum EvalError {
 enum Step {
     Push(Product),
     Constant(f64),
+    /// By position in [`Expr::vectors`].
+    Vector(usize),
     Neg,
     Binary(BinaryOp),
     Call(Function),
@@ -40,14 +42,14 @@ impl Expr {
     /// [`EvalError::MissingScalar`] where one that it uses is not given.
     pub fn evaluator(&self, scalars: &[(&str, f64)]) -> Result<Evaluator, EvalError> {
         let mut steps = Vec::new();
-        self.flatten(scalars, &mut steps).map_err(|name| EvalError::MissingScalar {
+        self.flatten(scalars, &self.vectors(), &mut steps).map_err(|name| EvalError::MissingScalar {
             name: name.to_owned(),
             needed: self.scalars().join(", "),
         })?;
         let (mut depth, mut deepest) = (0usize, 0usize);
         for step in &steps {
             match step {
-                Step::Push(_) | Step::Constant(_) => depth += 1,
+                Step::Push(_) | Step::Constant(_) | Step::Vector(_) => depth += 1,
                 Step::Neg => {}
                 Step::Binary(_) => depth -= 1,
                 Step::Call(f) => depth -= f.arity() - 1,
@@ -66,9 +68,14 @@ impl Expr {
     }
 
     /// Appends the expression's steps; the error is the name of a scalar without a value.
-    fn flatten<'a>(&'a self, scalars: &[(&str, f64)], steps: &mut Vec<Step>) -> Result<(), &'a str> {
+    fn flatten<'a>(
+        &'a self,
+        scalars: &[(&str, f64)],
+        vectors: &[GateVector],
+        steps: &mut Vec<Step>,
+    ) -> Result<(), &'a str> {
         for child in self.children() {
-            child.flatten(scalars, steps)?;
+            child.flatten(scalars, vectors, steps)?;
         }
         let step = match self {
             Expr::Product(p) => Step::Push(*p),
@@ -76,6 +83,9 @@ impl Expr {
             Expr::Scalar(name) => {
                 let value = scalars.iter().find(|(n, _)| n == name).map(|(_, v)| *v);
                 Step::Constant(value.ok_or(name.as_str())?)
+            }
+            Expr::Vector(vector) => {
+                Step::Vector(vectors.iter().position(|v| v == vector).unwrap_or_default())
             }
             Expr::Neg(_) => Step::Neg,
             Expr::Binary(op, ..) => Step::Binary(*op),
@@ -92,8 +102,15 @@ impl Expr {
 }
 
 impl Evaluator {
-    /// The gate's value for `first = (A @ B1)[i, j]` and `second = (A @ B2)[i, j]`.
+    /// The gate's value for `first = (A @ B1)[i, j]` and `second = (A @ B2)[i, j]`, for a gate without
+    /// vectors: an element of one would count as NaN.
     pub fn eval(&self, first: f64, second: f64) -> f64 {
+        self.eval_at(first, second, |_| f64::NAN)
+    }
+
+    /// The same with vectors: `element(i)` is what the `i`th of [`Expr::vectors`] holds for the row or
+    /// the column.
+    pub fn eval_at(&self, first: f64, second: f64, element: impl Fn(usize) -> f64) -> f64 {
         let mut stack = Vec::with_capacity(self.depth);
         let pop = |stack: &mut Vec<f64>| stack.pop().unwrap_or(f64::NAN);
         for step in &self.steps {
@@ -101,6 +118,7 @@ impl Evaluator {
                 Step::Push(Product::First) => first,
                 Step::Push(Product::Second) => second,
                 Step::Constant(value) => *value,
+                Step::Vector(index) => element(*index),
                 Step::Neg => -pop(&mut stack),
                 Step::Binary(op) => {
                     let y = pop(&mut stack);

@@ -1,9 +1,10 @@
-//! The gate as a tree: [`Expr`] over the two products, run-time scalars and literals.
+//! The gate as a tree: [`Expr`] over the two products, run-time scalars and vectors, and literals.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use super::functions::Function;
+use crate::problem::Shape;
 
 /// One of the two products of a dual GEMM. `First` is the one the user wrote first, reading from
 /// left to right; its accumulator is the one the kernel can finish early.
@@ -22,6 +23,51 @@ impl Product {
             Product::First => Product::Second,
             Product::Second => Product::First,
         }
+    }
+}
+
+/// Along which side of C a vector of the gate runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Axis {
+    /// `name[m]`: an element a row, M in all (a scale a token).
+    M,
+    /// `name[n]`: an element a column, N in all (a bias, a scale an output feature).
+    N,
+}
+
+impl Axis {
+    /// The index in the language: `m` or `n`.
+    pub fn index(self) -> &'static str {
+        match self {
+            Axis::M => "m",
+            Axis::N => "n",
+        }
+    }
+}
+
+/// A vector that a gate reads: f32, one element a row or a column of C.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct GateVector {
+    /// The user's name for it.
+    pub name: String,
+    /// What its elements belong to.
+    pub axis: Axis,
+}
+
+impl GateVector {
+    /// Elements of it: M or N of `shape`.
+    pub fn elements(&self, shape: Shape) -> u32 {
+        match self.axis {
+            Axis::M => shape.m,
+            Axis::N => shape.n,
+        }
+    }
+}
+
+impl fmt::Display for GateVector {
+    /// As it is written in a gate: `b1[n]`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[{}]", self.name, self.axis.index())
     }
 }
 
@@ -123,6 +169,8 @@ pub enum Expr {
     Product(Product),
     /// A run-time f32 argument of the kernel, by name.
     Scalar(String),
+    /// An element of a run-time vector of f32: that of the row or of the column.
+    Vector(GateVector),
     /// A constant.
     Literal(Number),
     /// `-x`
@@ -165,10 +213,19 @@ pub struct Gate {
 /// Nodes a parsed expression may have. Far above any real gate; it bounds recursion.
 pub const MAX_NODES: usize = 1024;
 
+/// Vectors along M, and along N, that a parsed gate may have. Assemblers bring their loads forward, so that
+/// those of a chunk of columns occupy registers all at once: 32 a vector along N.
+pub const MAX_VECTORS: usize = 4;
+
 impl Expr {
     /// A scalar argument.
     pub fn scalar(name: impl Into<String>) -> Self {
         Expr::Scalar(name.into())
+    }
+
+    /// A vector argument.
+    pub fn vector(name: impl Into<String>, axis: Axis) -> Self {
+        Expr::Vector(GateVector { name: name.into(), axis })
     }
 
     /// `op(self, rhs)`.
@@ -179,7 +236,7 @@ impl Expr {
     /// The direct subexpressions, left to right.
     pub fn children(&self) -> Vec<&Expr> {
         match self {
-            Expr::Product(_) | Expr::Scalar(_) | Expr::Literal(_) => Vec::new(),
+            Expr::Product(_) | Expr::Scalar(_) | Expr::Vector(_) | Expr::Literal(_) => Vec::new(),
             Expr::Neg(x) => vec![x],
             Expr::Binary(_, x, y) => vec![x, y],
             Expr::Call(_, args) => args.iter().collect(),
@@ -189,7 +246,7 @@ impl Expr {
     /// The same node over `f` of its children.
     pub fn map_children(&self, mut f: impl FnMut(&Expr) -> Expr) -> Expr {
         match self {
-            Expr::Product(_) | Expr::Scalar(_) | Expr::Literal(_) => self.clone(),
+            Expr::Product(_) | Expr::Scalar(_) | Expr::Vector(_) | Expr::Literal(_) => self.clone(),
             Expr::Neg(x) => Expr::Neg(Box::new(f(x))),
             Expr::Binary(op, x, y) => {
                 let x = f(x);
@@ -221,6 +278,22 @@ impl Expr {
         let (mut seen, mut names) = (BTreeSet::new(), Vec::new());
         visit(self, &mut seen, &mut names);
         names
+    }
+
+    /// The vector arguments, each once, in order of first appearance. This is the order in which
+    /// fragments and evaluators take them.
+    pub fn vectors(&self) -> Vec<GateVector> {
+        fn visit<'a>(expr: &'a Expr, seen: &mut BTreeSet<&'a GateVector>, vectors: &mut Vec<GateVector>) {
+            if let Expr::Vector(vector) = expr
+                && seen.insert(vector)
+            {
+                vectors.push(vector.clone());
+            }
+            expr.children().into_iter().for_each(|c| visit(c, seen, vectors));
+        }
+        let (mut seen, mut vectors) = (BTreeSet::new(), Vec::new());
+        visit(self, &mut seen, &mut vectors);
+        vectors
     }
 
     /// The expression with its scalars renamed by `f`.
@@ -284,6 +357,7 @@ impl Shown<'_> {
                 if least > ANY && name.contains(' ') { write!(f, "({name})") } else { f.write_str(name) }
             }
             Expr::Scalar(name) => f.write_str(name),
+            Expr::Vector(vector) => write!(f, "{vector}"),
             Expr::Literal(number) => write!(f, "{:?}", number.get()),
             Expr::Neg(x) => {
                 f.write_str("-")?;

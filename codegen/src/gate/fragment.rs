@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::expr::{Axis, GateVector};
+
 /// PTX for a gate over `width` elements at once, to be spliced between `{` and `}`.
 ///
 /// The text reads its inputs first and writes its outputs last, so an output may be an input's
@@ -16,12 +18,15 @@ pub struct Fragment {
     /// Elements a splice.
     pub width: usize,
     /// The f32 inputs, element by element within each value: `p1.0 p1.1 p2.0 p2.1` for a whole
-    /// gate of width 2, `p1.*` for an early part, `carried.* p2.*` for a late one.
+    /// gate of width 2, `p1.*` for an early part, `carried.* p2.*` for a late one; then those of the
+    /// vectors: `v.0.0 v.0.1` for the first if it runs along N, `v.0` if it runs along M.
     pub inputs: Vec<String>,
     /// The f32 outputs: `out.*`, or `carried.*` of an early part.
     pub outputs: Vec<String>,
     /// The f32 scalar arguments, by the names the gate's user gave them.
     pub scalars: Vec<String>,
+    /// The vector arguments, by the names the gate's user gave them.
+    pub vectors: Vec<GateVector>,
     /// The PTX, one instruction a line, with `<p1.0>`, `<out.0>` and `<s.0>` (the first scalar) for
     /// the registers.
     pub text: Cow<'static, str>,
@@ -52,8 +57,10 @@ impl Fragment {
         inputs: &[&str],
         outputs: &[&str],
         scalars: &[&str],
+        vectors: &[(&str, Axis)],
         text: &'static str,
     ) -> Self {
+        let vector = |&(name, axis): &(&str, Axis)| GateVector { name: name.to_owned(), axis };
         let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
         Fragment {
             arch,
@@ -61,6 +68,7 @@ impl Fragment {
             inputs: owned(inputs),
             outputs: owned(outputs),
             scalars: owned(scalars),
+            vectors: vectors.iter().map(vector).collect(),
             text: Cow::Borrowed(text),
         }
     }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use super::expr::{BinaryOp, Expr, Product};
+use super::expr::{BinaryOp, Expr, GateVector, Product};
 
 /// A node of a [`Graph`], by position; operands come before their users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -27,6 +27,8 @@ pub enum Node {
     Input(Product),
     /// A scalar argument, by position in [`Graph::scalars`].
     Scalar(u32),
+    /// An element of a vector argument, by position in [`Graph::vectors`].
+    Vector(u32),
     /// A constant, by its bits.
     Const(u32),
     /// `x + y`
@@ -84,13 +86,15 @@ pub struct Graph {
     nodes: Vec<Node>,
     known: HashMap<Node, NodeId>,
     scalars: Vec<String>,
+    vectors: Vec<GateVector>,
     output: Option<NodeId>,
 }
 
 impl Graph {
-    /// The graph of `expr`. Its scalars are those of [`Expr::scalars`], in that order.
+    /// The graph of `expr`. Its scalars are those of [`Expr::scalars`], its vectors those of
+    /// [`Expr::vectors`], in that order.
     pub fn of(expr: &Expr) -> Self {
-        let mut graph = Graph { scalars: expr.scalars(), ..Graph::default() };
+        let mut graph = Graph { scalars: expr.scalars(), vectors: expr.vectors(), ..Graph::default() };
         let output = graph.build(expr);
         graph.output = Some(output);
         graph
@@ -106,6 +110,11 @@ impl Graph {
         &self.scalars
     }
 
+    /// The vector arguments.
+    pub fn vectors(&self) -> &[GateVector] {
+        &self.vectors
+    }
+
     /// The node that is the value of the gate; `None` only for an empty graph.
     pub fn output(&self) -> Option<NodeId> {
         self.output
@@ -117,6 +126,10 @@ impl Graph {
             Expr::Scalar(name) => {
                 let position = self.scalars.iter().position(|s| s == name).unwrap_or_default();
                 self.add_node(Node::Scalar(position as u32))
+            }
+            Expr::Vector(vector) => {
+                let position = self.vectors.iter().position(|v| v == vector).unwrap_or_default();
+                self.add_node(Node::Vector(position as u32))
             }
             Expr::Literal(number) => self.constant(number.get() as f32),
             Expr::Neg(x) => {
@@ -274,7 +287,8 @@ impl Graph {
 
     /// Runs the graph on the host in f32 for one element.
     ///
-    /// `scalars` are in the order of [`Graph::scalars`] (missing ones count as NaN). Each `approx`
+    /// `scalars` are in the order of [`Graph::scalars`] (missing ones count as NaN, and so do elements
+    /// of vectors). Each `approx`
     /// operation is computed in f64, rounded to f32, flushed as the node says, and handed to
     /// `approx` with the node, which may move it within the bounds of [`Node`]: the hardware's
     /// exact bits are not public.
@@ -295,6 +309,7 @@ impl Graph {
                 Node::Input(Product::First) => first,
                 Node::Input(Product::Second) => second,
                 Node::Scalar(i) => scalars.get(*i as usize).copied().unwrap_or(f32::NAN),
+                Node::Vector(_) => f32::NAN,
                 Node::Const(bits) => f32::from_bits(*bits),
                 Node::Add(x, y) => v(x) + v(y),
                 Node::Sub(x, y) => v(x) - v(y),

@@ -23,7 +23,7 @@ use inkwell::types::{BasicTypeEnum, VectorType};
 use inkwell::values::{BasicValueEnum, FastMathFlags, FloatValue, InstructionOpcode, VectorValue};
 use inkwell::{FloatPredicate, InlineAsmDialect};
 
-use super::expr::Expr;
+use super::expr::{Axis, Expr};
 use super::fragment::Fragment;
 use super::graph::{Graph, Node, NodeId};
 use super::shape::{self, Role};
@@ -57,7 +57,9 @@ pub fn lower_gate(expr: &Expr, arch: &'static str, width: usize) -> Result<GateC
 
 fn lower_fragment(expr: &Expr, role: Role, arch: &'static str, width: usize) -> Result<Fragment, String> {
     let graph = Graph::of(expr);
-    let (inputs, outputs) = (shape::inputs(role, width), shape::outputs(role, width));
+    let vectors = graph.vectors().to_vec();
+    let (mut inputs, outputs) = (shape::inputs(role, width), shape::outputs(role, width));
+    inputs.extend(shape::vector_inputs(&vectors, width));
     let ptx = compile(&graph, role, arch, width).map_err(|e| e.to_string())?;
     let [first, second] = shape::value_names(role);
     let shown = expr.display(first, second).to_string();
@@ -67,7 +69,7 @@ fn lower_fragment(expr: &Expr, role: Role, arch: &'static str, width: usize) -> 
     let elements = if width == 1 { "1 element".into() } else { format!("{width} elements") };
     let text = format!("// {result} = {shown}  ({elements})\n{}", body(&ptx)?);
     let scalars = graph.scalars().to_vec();
-    Ok(Fragment { arch, width, inputs, outputs, scalars, text: Cow::Owned(text) })
+    Ok(Fragment { arch, width, inputs, outputs, scalars, vectors, text: Cow::Owned(text) })
 }
 
 /// A message; LLVM's errors have nothing else in common.
@@ -157,12 +159,24 @@ impl<'c, 'm> Emitter<'c, 'm> {
             scalars.push(self.gather(vec![scalar; self.width])?);
         }
 
+        let mut vectors = Vec::new();
+        for vector in graph.vectors().iter().enumerate().map(|(i, v)| (format!("v.{i}"), v.axis)) {
+            let elements: Vec<FloatValue<'c>> = match vector {
+                (name, Axis::M) => vec![self.read(&name)?; self.width],
+                (name, Axis::N) => {
+                    (0..self.width).map(|i| self.read(&format!("{name}.{i}"))).collect::<Result<_, _>>()?
+                }
+            };
+            vectors.push(self.gather(elements)?);
+        }
+
         let mut nodes: Vec<VectorValue<'c>> = Vec::with_capacity(graph.nodes().len());
         for node in graph.nodes() {
             let value = match node {
                 Node::Input(Product::First) => values.first().copied(),
                 Node::Input(Product::Second) => values.get(1).copied(),
                 Node::Scalar(i) => scalars.get(*i as usize).copied(),
+                Node::Vector(i) => vectors.get(*i as usize).copied(),
                 _ => Some(self.operation(node, &nodes)?),
             };
             nodes.push(value.ok_or("the gate reads a value that its part does not have")?);
@@ -180,7 +194,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
         let b = &self.builder;
         let v = |id: &NodeId| nodes[id.index()];
         Ok(match node {
-            Node::Input(_) | Node::Scalar(_) => return Err("not an operation".into()),
+            Node::Input(_) | Node::Scalar(_) | Node::Vector(_) => return Err("not an operation".into()),
             Node::Const(bits) => {
                 let value = self.context.f32_type().const_float(f64::from(f32::from_bits(*bits)));
                 VectorType::const_vector(&vec![value; self.width])

@@ -4,8 +4,11 @@
 //! for the reference (`eval`), cut where the first accumulator is ready (`split`), taken to f32
 //! primitives ([`graph`]) by the table of [`functions`], and becomes PTX text with holes for
 //! registers (a [`Fragment`]): checked in for the [built-in gates](BUILTINS), made by LLVM with the
-//! feature `llvm` for the others. Templates splice fragments; [`gate_code`] is their entry.
+//! feature `llvm` for the others. Scales and biases of the products need no LLVM: they are plain
+//! instructions in front of a built-in fragment (`affine`). Templates splice fragments; [`gate_code`] is
+//! their entry.
 
+mod affine;
 mod builtin;
 mod eval;
 mod expr;
@@ -20,7 +23,7 @@ mod split;
 
 pub use builtin::{BUILTIN_WIDTH, BUILTINS, Builtin, builtin, builtin_gate};
 pub use eval::{EvalError, Evaluator};
-pub use expr::{BinaryOp, Expr, Gate, GateSource, MAX_NODES, Number, Product};
+pub use expr::{Axis, BinaryOp, Expr, Gate, GateSource, GateVector, MAX_NODES, MAX_VECTORS, Number, Product};
 pub use fragment::{Fragment, FragmentError};
 pub use functions::Function;
 pub use parse::GateParseError;
@@ -62,7 +65,8 @@ pub enum GateError {
     #[error(
         "the gate `{gate}` is not built in, and this build cannot lower it: enable the feature \
          `llvm` (it needs LLVM 22 with its static libraries at build time: packages llvm-22-dev and \
-         libpolly-22-dev, found through LLVM_SYS_221_PREFIX), or write a built-in gate: {known}"
+         libpolly-22-dev, found through LLVM_SYS_221_PREFIX), or write a built-in gate, its products \
+         scaled and shifted as you like: {known}"
     )]
     NeedsLlvm {
         /// The gate.
@@ -129,7 +133,7 @@ pub fn gate_code(expr: &Expr, arch: &str, width: usize) -> Result<GateCode, Gate
     if !expr.uses(Product::First) || !expr.uses(Product::Second) {
         return Err(GateError::OneProduct { gate: expr.to_string() });
     }
-    let known = builtin(expr, arch);
+    let known = builtin(expr, arch).or_else(|| affine::affine_builtin(expr, arch));
     match known {
         Some(code) if width == BUILTIN_WIDTH => Ok(code),
         _ => fresh(expr, arch, width, known.is_some()),

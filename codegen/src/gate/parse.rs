@@ -6,11 +6,13 @@
 //! expr    := term (('+' | '-') term)*
 //! term    := unary (('*' | '/') unary)*
 //! unary   := '-' unary | atom
-//! atom    := NAME '@' NAME | NUMBER | NAME '(' expr (',' expr)* ')' | NAME | '(' expr ')'
+//! atom    := NAME '@' NAME | NUMBER | NAME '(' expr (',' expr)* ')' | NAME | NAME '[' axis ']' | '(' expr ')'
+//! axis    := 'n' | 'm'
 //! ```
 //!
 //! A `NAME` is an ASCII identifier that is no keyword: beside `@` a matrix, before parentheses a
-//! function, and otherwise a run-time scalar (f32). Both products have the same left operand; the
+//! function, before brackets a run-time vector of f32 (`[n]`: an element a column; `[m]`: one a row), and
+//! otherwise a run-time scalar (f32). Both products have the same left operand; the
 //! right operand that comes first in reading order makes [`Product::First`]. Each product may be
 //! written any number of times.
 //!
@@ -20,12 +22,12 @@
 use std::fmt;
 use std::ops::Range;
 
-use proc_macro2::Span;
+use proc_macro2::{Span, TokenStream};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
 use syn::{Error, Ident, Lit, Result, Token, token};
 
-use super::expr::{BinaryOp, Expr, Gate, GateSource, MAX_NODES, Number, Product};
+use super::expr::{Axis, BinaryOp, Expr, Gate, GateSource, MAX_NODES, MAX_VECTORS, Number, Product};
 use super::functions::{FUNCTIONS, Function};
 
 /// How deep parentheses and signs may nest.
@@ -128,6 +130,13 @@ fn unexpected(input: ParseStream) -> Error {
     input.error("expected `+`, `-`, `*`, `/` or the end of the gate")
 }
 
+fn side(axis: Axis) -> &'static str {
+    match axis {
+        Axis::M => "row",
+        Axis::N => "column",
+    }
+}
+
 /// A product as it was written.
 struct Written {
     left: Ident,
@@ -149,6 +158,8 @@ struct Parser {
     products: Vec<Written>,
     /// Every bare name in reading order.
     scalars: Vec<Ident>,
+    /// Every vector in reading order.
+    vectors: Vec<(Ident, Axis)>,
     /// The names of the operands, as far as they are known.
     a: Option<String>,
     rights: Vec<String>,
@@ -262,8 +273,9 @@ impl Parser {
             return Err(input.error("`@` has no left operand; a product is written `A @ B1`"));
         }
         if !input.peek(Ident) {
-            let message =
-                format!("expected a product (`A @ B1`), a function, a scalar's name or a number; {EXAMPLE}");
+            let message = format!(
+                "expected a product (`A @ B1`), a function, a scalar's name, a vector (`b[n]`) or a number; {EXAMPLE}"
+            );
             return Err(input.error(message));
         }
         let name = name(input)?;
@@ -271,11 +283,35 @@ impl Parser {
             self.product(name, input)
         } else if input.peek(token::Paren) {
             self.call(name, input)
+        } else if input.peek(token::Bracket) {
+            self.vector(name, input)
         } else {
             let expr = Expr::Scalar(name.to_string());
             self.scalars.push(name);
             self.node(span, expr)
         }
+    }
+
+    fn vector(&mut self, name: Ident, input: ParseStream) -> Result<Expr> {
+        let content;
+        let brackets = syn::bracketed!(content in input);
+        let text = name.to_string();
+        let index: TokenStream = content.parse()?;
+        let axis = match index.to_string().as_str() {
+            "n" => Axis::N,
+            "m" => Axis::M,
+            other => {
+                let message = format!(
+                    "`{text}[{other}]` is no vector of the gate: write `{text}[n]` for an element a column, \
+                     or `{text}[m]` for one a row"
+                );
+                let empty = Error::new(brackets.span.join(), &message);
+                return Err(if index.is_empty() { empty } else { Error::new_spanned(index, message) });
+            }
+        };
+        let span = name.span();
+        self.vectors.push((name, axis));
+        self.node(span, Expr::vector(text, axis))
     }
 
     /// An expression that fills `content` up to its closing bracket.
@@ -398,6 +434,52 @@ impl Parser {
         self.node(name.span(), Expr::Call(function, args))
     }
 
+    /// Names of vectors are of nothing else, and there are not too many.
+    fn check_vectors(&self) -> Result<()> {
+        let mut seen: Vec<(String, Axis)> = Vec::new();
+        for (vector, axis) in &self.vectors {
+            let name = vector.to_string();
+            let fail = |message: String| Err(Error::new(vector.span(), message));
+            if let Some(written) = self.products.iter().find(|p| p.left == name || p.right == name) {
+                return fail(format!(
+                    "`{name}` is a matrix, in `{} @ {}`; give the vector a name of its own",
+                    written.left, written.right
+                ));
+            }
+            if let Some(function) = Function::from_name(&name) {
+                let parameters = function.info().parameters.join(", ");
+                return fail(format!(
+                    "`{name}` is a function, `{name}({parameters})`; give the vector a name of its own"
+                ));
+            }
+            if self.scalars.iter().any(|scalar| *scalar == name) {
+                return fail(format!(
+                    "`{name}` is a vector here and a scalar elsewhere in the gate; give them two names"
+                ));
+            }
+            match seen.iter().find(|(other, _)| *other == name) {
+                Some((_, other)) if other != axis => {
+                    return fail(format!(
+                        "`{name}` has an element a {} in `{name}[{}]`, and here one a {}: a vector has one axis",
+                        side(*other),
+                        other.index(),
+                        side(*axis)
+                    ));
+                }
+                Some(_) => {}
+                None if seen.iter().filter(|(_, other)| other == axis).count() == MAX_VECTORS => {
+                    let (side, index) = (side(*axis), axis.index());
+                    return fail(format!(
+                        "`{name}[{index}]` is one vector too many: a gate has at most {MAX_VECTORS} with an \
+                         element a {side}; combine some beforehand"
+                    ));
+                }
+                None => seen.push((name, *axis)),
+            }
+        }
+        Ok(())
+    }
+
     /// The checks that need the whole expression.
     fn finish(self, start: Span) -> Result<GateSource> {
         for scalar in &self.scalars {
@@ -415,8 +497,10 @@ impl Parser {
                 return Err(Error::new(scalar.span(), message));
             }
         }
+        self.check_vectors()?;
         let Some(first) = self.products.first() else {
-            let span = self.scalars.first().map_or(start, Ident::span);
+            let vector = self.vectors.first().map(|(name, _)| name);
+            let span = self.scalars.first().or(vector).map_or(start, Ident::span);
             let message = format!("the gate has no product `A @ B1`; {EXAMPLE}");
             return Err(Error::new(span, message));
         };

@@ -1,5 +1,7 @@
 //! Names of the holes in a fragment, by what the fragment computes.
 
+use super::expr::{Axis, GateVector};
+
 /// Which part of a gate a fragment is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
@@ -31,6 +33,16 @@ pub(super) fn inputs(role: Role, width: usize) -> Vec<String> {
         Role::Early => elements(first, width).collect(),
         Role::Whole | Role::Late => elements(first, width).chain(elements(second, width)).collect(),
     }
+}
+
+/// The inputs that vectors are, in order: an element for each of a fragment's where they run along N,
+/// one for all of them where along M.
+pub(super) fn vector_inputs(vectors: &[GateVector], width: usize) -> Vec<String> {
+    let holes = vectors.iter().enumerate().flat_map(|(i, vector)| match vector.axis {
+        Axis::N => elements(&format!("v.{i}"), width).collect(),
+        Axis::M => vec![format!("v.{i}")],
+    });
+    holes.collect()
 }
 
 /// The outputs of a fragment, in order.

@@ -21,10 +21,10 @@ impl Split {
 }
 
 /// A chain of factors or of terms: each operand with whether it is inverted (divided, subtracted).
-type Chain = Vec<(Expr, bool)>;
+pub(super) type Chain = Vec<(Expr, bool)>;
 
 /// The operands of the outermost chain of `*` and `/`, or of `+` and `-`, left to right.
-fn chain(expr: &Expr, product: bool) -> Chain {
+pub(super) fn chain(expr: &Expr, product: bool) -> Chain {
     fn collect(expr: &Expr, product: bool, inverse: bool, out: &mut Chain) {
         match (expr, product) {
             (Expr::Binary(BinaryOp::Mul, x, y), true) | (Expr::Binary(BinaryOp::Add, x, y), false) => {
@@ -44,7 +44,7 @@ fn chain(expr: &Expr, product: bool) -> Chain {
 }
 
 /// Whether `expr` is the head of a chain, and of which kind.
-fn chain_kind(expr: &Expr) -> Option<bool> {
+pub(super) fn chain_kind(expr: &Expr) -> Option<bool> {
     match expr {
         Expr::Binary(BinaryOp::Mul | BinaryOp::Div, ..) => Some(true),
         Expr::Binary(BinaryOp::Add | BinaryOp::Sub, ..) => Some(false),
@@ -53,7 +53,7 @@ fn chain_kind(expr: &Expr) -> Option<bool> {
 }
 
 /// The chain put together again: plain operands first, in their order, then the inverted ones.
-fn rebuild(chain: Chain, product: bool) -> Option<Expr> {
+pub(super) fn rebuild(chain: Chain, product: bool) -> Option<Expr> {
     let (plain, inverse): (Chain, Chain) = chain.into_iter().partition(|(_, inverse)| !inverse);
     let (join, invert) =
         if product { (BinaryOp::Mul, BinaryOp::Div) } else { (BinaryOp::Add, BinaryOp::Sub) };
@@ -71,7 +71,7 @@ impl Expr {
     /// The gate cut in two, so that the epilogue can start on the first accumulator while the
     /// second is still being computed. `None` where one of the products is not used.
     ///
-    /// `early` is the largest subexpression over the first product (with scalars and literals) that
+    /// `early` is the largest subexpression over the first product (with scalars, vectors and literals) that
     /// leaves `late` with one carried value and the second product. Factors of one product (and
     /// terms of one sum) are gathered first, so `(u + 1) * g * sigmoid(1.702 * g)` carries
     /// `g * sigmoid(1.702 * g)`; rounding may differ from the whole gate's by that reordering.
@@ -131,7 +131,7 @@ impl Expr {
         }
     }
 
-    fn replace(&self, from: &Expr, to: &Expr) -> Expr {
+    pub(super) fn replace(&self, from: &Expr, to: &Expr) -> Expr {
         if self == from { to.clone() } else { self.map_children(|c| c.replace(from, to)) }
     }
 

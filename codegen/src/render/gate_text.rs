@@ -1,7 +1,7 @@
 //! The gate's fragments with the epilogue's registers in them.
 
 use super::RenderError;
-use crate::gate::{Fragment, GateCode};
+use crate::gate::{Axis, Fragment, GateCode, GateVector};
 
 /// Elements a splice: a pair, which one `cvt` packs, and which sm_100's packed arithmetic takes.
 pub const GATE_WIDTH: usize = crate::gate::BUILTIN_WIDTH;
@@ -11,11 +11,35 @@ fn pair(name: &str, start: u32) -> [String; GATE_WIDTH] {
     std::array::from_fn(|i| format!("%{name}{}", start as usize + i))
 }
 
-/// The fragment in a scope of its own, indented.
-fn splice(fragment: &Fragment, inputs: &[String], outputs: &[String]) -> Result<String, RenderError> {
+/// The register of a column's element of a vector, by the column's place in its chunk. Digits stand
+/// behind the last `_` only, so that no two names make one register.
+pub(super) fn column_register(vector: &str, column: u32) -> String {
+    format!("%per_column_{vector}_{column}")
+}
+
+/// Registers of the elements of a fragment's vectors, for the pair that starts at column `i`. Where a
+/// thread holds a column of C (`transposed`), a column's element is the same for the pair.
+fn elements(vectors: &[GateVector], i: u32, transposed: bool) -> Vec<String> {
+    let elements = |vector: &GateVector| match vector.axis {
+        Axis::M => vec![format!("%per_row_{}", vector.name)],
+        Axis::N if transposed => vec![format!("%per_row_{}", vector.name); GATE_WIDTH],
+        Axis::N => (i..i + GATE_WIDTH as u32).map(|c| column_register(&vector.name, c)).collect(),
+    };
+    vectors.iter().flat_map(elements).collect()
+}
+
+/// The fragment in a scope of its own, indented, for the pair of columns that starts at `i`.
+fn splice(
+    fragment: &Fragment,
+    i: u32,
+    products: &[String],
+    outputs: &[String],
+    transposed: bool,
+) -> Result<String, RenderError> {
+    let inputs = [products, &elements(&fragment.vectors, i, transposed)].concat();
     let scalars: Vec<String> = fragment.scalars.iter().map(|name| format!("%scalar_{name}")).collect();
     let text = fragment
-        .render(&strs(inputs), &strs(outputs), &strs(&scalars))
+        .render(&strs(&inputs), &strs(outputs), &strs(&scalars))
         .map_err(|error| RenderError::Template(error.to_string()))?;
     let lines: Vec<String> = text.lines().map(|line| format!("        {line}")).collect();
     Ok(format!("    {{\n{}\n    }}", lines.join("\n")))
@@ -26,33 +50,48 @@ fn strs(names: &[String]) -> Vec<&str> {
 }
 
 /// A chunk of `columns` columns, both products in `%first*` and `%second*`, to `%result*`.
-pub(super) fn whole(code: &GateCode, columns: u32) -> Result<Vec<String>, RenderError> {
-    starts(columns).map(|i| two_inputs(&code.whole, pair("first", i), i)).collect()
+pub(super) fn whole(code: &GateCode, columns: u32, transposed: bool) -> Result<Vec<String>, RenderError> {
+    starts(columns).map(|i| two_inputs(&code.whole, pair("first", i), i, transposed)).collect()
 }
 
 /// The part of the gate that needs only product 1, to `%early*` from `base` on.
-pub(super) fn early(code: &GateCode, base: u32, columns: u32) -> Result<Vec<String>, RenderError> {
+pub(super) fn early(
+    code: &GateCode,
+    base: u32,
+    columns: u32,
+    transposed: bool,
+) -> Result<Vec<String>, RenderError> {
     starts(columns)
         .map(|i| match &code.split {
-            Some(split) => splice(&split.early, &pair("first", i), &pair("early", base + i)),
+            Some(split) => splice(&split.early, i, &pair("first", i), &pair("early", base + i), transposed),
             None => Ok(copy(i, base)),
         })
         .collect()
 }
 
 /// The rest, from `%early*` and `%second*` to `%result*`.
-pub(super) fn late(code: &GateCode, base: u32, columns: u32) -> Result<Vec<String>, RenderError> {
+pub(super) fn late(
+    code: &GateCode,
+    base: u32,
+    columns: u32,
+    transposed: bool,
+) -> Result<Vec<String>, RenderError> {
     let fragment = code.split.as_ref().map_or(&code.whole, |split| &split.late);
-    starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i)).collect()
+    starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i, transposed)).collect()
 }
 
 fn starts(columns: u32) -> impl Iterator<Item = u32> {
     (0..columns).step_by(GATE_WIDTH)
 }
 
-fn two_inputs(fragment: &Fragment, first: [String; GATE_WIDTH], i: u32) -> Result<String, RenderError> {
+fn two_inputs(
+    fragment: &Fragment,
+    first: [String; GATE_WIDTH],
+    i: u32,
+    transposed: bool,
+) -> Result<String, RenderError> {
     let inputs: Vec<String> = first.into_iter().chain(pair("second", i)).collect();
-    splice(fragment, &inputs, &pair("result", i))
+    splice(fragment, i, &inputs, &pair("result", i), transposed)
 }
 
 /// Without a split, product 1 itself is what is carried.

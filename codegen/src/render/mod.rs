@@ -9,7 +9,7 @@ mod gate_text;
 mod view;
 
 use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload, Strategy};
-use crate::gate::{Gate, GateCode, GateError, gate_code};
+use crate::gate::{Axis, Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use crate::plan::{Operand, Plan};
 use askama::Template;
@@ -29,6 +29,14 @@ pub enum RenderError {
     )]
     Name {
         /// As given.
+        name: String,
+    },
+    /// A vector along M, with tokens on the MMA's column side.
+    #[error(
+        "swap_ab: on with `{name}[m]` in the gate: a pair of results is then of two rows, and the gate's code takes one element of `{name}` for both: write swap_ab = off"
+    )]
+    SwappedRows {
+        /// The vector.
         name: String,
     },
     /// A template failed; a bug of this crate.
@@ -51,6 +59,10 @@ pub fn render(plan: &Plan, gate: &Gate, name: &str) -> Result<Kernel, RenderErro
 /// `name` is no identifier.
 pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Result<Kernel, RenderError> {
     check_name(name)?;
+    let per_row = code.whole.vectors.iter().find(|vector| vector.axis == Axis::M);
+    if let (true, Some(vector)) = (plan.swap_ab, per_row) {
+        return Err(RenderError::SwappedRows { name: vector.name.clone() });
+    }
     let mut entries = Vec::new();
     let mut launches = Vec::new();
     for (role, suffix) in roles(plan.strategy) {
@@ -169,6 +181,7 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
     }
     if role != Role::Product {
         parameters.extend(code.whole.scalars.iter().cloned().map(Parameter::Scalar));
+        parameters.extend(code.whole.vectors.iter().cloned().map(Parameter::Vector));
     }
     parameters
 }

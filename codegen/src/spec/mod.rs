@@ -8,9 +8,9 @@ mod file;
 pub use file::{FormatNames, SpecFile, SpecFileError};
 
 use crate::arch::Arch;
-use crate::config::Config;
+use crate::config::{Config, Setting, Switch};
 use crate::error::{ConfigError, explain};
-use crate::gate::{Gate, GateCode, GateError, gate_code};
+use crate::gate::{Axis, Gate, GateCode, GateError, gate_code};
 use crate::kernel::Kernel;
 use crate::plan::{Plan, validate};
 use crate::problem::{Formats, Problem, Shape};
@@ -93,7 +93,12 @@ impl Spec {
     /// # Errors
     /// See [`validate`].
     pub fn plan(&self, shape: Shape, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
-        validate(&self.problem(shape), &self.config, arch)
+        let mut config = self.config;
+        // Elements a row of C need rows in threads, not in registers.
+        if self.gate.expr.vectors().iter().any(|vector| vector.axis == Axis::M) {
+            config.swap_ab = Setting::Fixed(config.swap_ab.unwrap_or_else(|| Switch::Off));
+        }
+        validate(&self.problem(shape), &config, arch).map(|plan| Plan { asked: self.config, ..plan })
     }
 
     /// What the kernel for one shape is called: the name and the shape.

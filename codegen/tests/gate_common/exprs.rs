@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use silumin_codegen::gate::functions::FUNCTIONS;
-use silumin_codegen::gate::{BinaryOp, Expr, Function, Number, Product};
+use silumin_codegen::gate::{Axis, BinaryOp, Expr, Function, Number, Product};
 
 /// Any expression, products and all, with literals out of `literals`.
 fn any_expr(literals: impl Strategy<Value = f32> + 'static) -> impl Strategy<Value = Expr> {
@@ -14,6 +14,9 @@ fn any_expr(literals: impl Strategy<Value = f32> + 'static) -> impl Strategy<Val
                 Function::from_name(n).is_none() && syn::parse_str::<syn::Ident>(n).is_ok()
             })
             .prop_map(Expr::Scalar),
+        // Capitals, so that no scalar has the name.
+        "N[ab]".prop_map(|name| Expr::vector(name, Axis::N)),
+        "M[ab]".prop_map(|name| Expr::vector(name, Axis::M)),
         literals.prop_filter_map("not finite", |x| Number::new(f64::from(x))).prop_map(Expr::Literal),
     ];
     leaf.prop_recursive(6, 60, 3, |inner| {

@@ -16,7 +16,8 @@ use silumin_emulator::{
 };
 pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats, Tracking};
 
-use crate::gemm::{Args, Argument, LaunchError, LaunchReport};
+use crate::device::Buffer;
+use crate::gemm::{Args, Argument, LaunchError, LaunchReport, VectorError};
 
 /// How the emulated device runs kernels.
 #[derive(Clone)]
@@ -123,19 +124,27 @@ impl Module {
 struct Tensors {
     memory: GlobalMemory,
     buffers: Vec<(Operand, emulator::Buffer)>,
+    /// By the name of the gate's vector.
+    vectors: Vec<(String, emulator::Buffer)>,
     workspace: Vec<(WorkspaceBuffer, emulator::Buffer)>,
 }
 
 impl Tensors {
     fn new(args: &Args<'_>, workspace: &[WorkspaceBuffer]) -> Self {
         let mut memory = GlobalMemory::new();
-        let buffers = args.given().map(|(operand, buffer)| {
-            let target = memory.alloc(operand.name(), buffer.len() as u64);
+        let mut copied = |name: &str, buffer: &Buffer| {
+            let target = memory.alloc(name, buffer.len() as u64);
             let (host, offset) = buffer.emulated_memory();
             host.for_written(offset, buffer.len(), |at, bytes| memory.write(&target, at as u64, bytes));
-            (operand, target)
-        });
-        let buffers = buffers.collect();
+            target
+        };
+        let buffers: Vec<_> =
+            args.given().map(|(operand, buffer)| (operand, copied(operand.name(), buffer))).collect();
+        let vectors: Vec<_> = args
+            .vectors
+            .iter()
+            .map(|(name, buffer)| ((*name).to_owned(), copied(&format!("vector_{name}"), buffer)))
+            .collect();
         let workspace = workspace.iter().map(|wanted| {
             let buffer = memory.alloc(wanted.name, wanted.bytes);
             if wanted.zeroed {
@@ -144,11 +153,16 @@ impl Tensors {
             (*wanted, buffer)
         });
         let workspace = workspace.collect();
-        Self { memory, buffers, workspace }
+        Self { memory, buffers, vectors, workspace }
     }
 
     fn workspace(&self, wanted: &WorkspaceBuffer) -> u64 {
         let found = self.workspace.iter().find(|(buffer, _)| buffer == wanted);
+        found.map_or(0, |(_, buffer)| self.memory.address(buffer))
+    }
+
+    fn vector(&self, name: &str) -> u64 {
+        let found = self.vectors.iter().find(|(other, _)| other == name);
         found.map_or(0, |(_, buffer)| self.memory.address(buffer))
     }
 
@@ -238,6 +252,14 @@ impl Emulated {
                 return Err(LaunchError::InputWritten { kernel: name(), operand });
             }
         }
+        for ((name, given), (_, buffer)) in args.vectors.iter().zip(&tensors.vectors) {
+            let (host, offset) = given.emulated_memory();
+            if !host.holds(offset, &tensors.memory.read(buffer)) {
+                return Err(
+                    VectorError::Written { kernel: kernel.name.clone(), name: (*name).to_owned() }.into()
+                );
+            }
+        }
         for (operand, _, target) in tensors_of(true) {
             let bytes = tensors.memory.unwritten(target);
             if bytes > 0 {
@@ -263,6 +285,7 @@ fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, LaunchError
         Argument::Pointer(operand) => Arg::Pointer(tensors.address(*operand)),
         Argument::Workspace(buffer) => Arg::Pointer(tensors.workspace(buffer)),
         Argument::F32(value) => Arg::F32(*value),
+        Argument::Vector(name) => Arg::Pointer(tensors.vector(name)),
     })
 }
 
@@ -307,7 +330,7 @@ mod tests {
     use silumin_codegen::problem::Shape;
     use silumin_codegen::spec::Spec;
 
-    use crate::device::{Backend, Buffer, Device};
+    use crate::device::{Backend, Device};
 
     const SHAPE: Shape = Shape::new(1, 8, 64);
 
@@ -348,6 +371,7 @@ mod tests {
                 Parameter::Pointer(operand) => Argument::Pointer(*operand),
                 Parameter::Workspace(buffer) => Argument::Workspace(buffer),
                 Parameter::Scalar(_) | Parameter::OutputScale => Argument::F32(0.0),
+                Parameter::Vector(vector) => Argument::Vector(&vector.name),
             })
             .collect();
         let Backend::Emulated(emulator) = device.backend();

@@ -10,6 +10,7 @@ use silumin_codegen::problem::{OutputFormat, Problem};
 use thiserror::Error;
 
 use super::DualGemm;
+use super::vectors::{self, VectorError};
 use crate::device::{Backend, Buffer, Device, DeviceError, Stream, emulated};
 
 /// Alignment of every tensor, in bytes: what tensor maps, bulk copies and vector stores need.
@@ -57,13 +58,27 @@ pub struct Args<'a> {
     pub c_scale: Option<f32>,
     /// A value for each scalar of the gate, by name.
     pub scalars: &'a [(&'a str, f32)],
+    /// A buffer for each vector of the gate, by name: M or N elements of f32.
+    pub vectors: &'a [(&'a str, &'a Buffer)],
 }
 
 impl<'a> Args<'a> {
     /// Operands and C, without scale factors or scalars.
     #[must_use]
     pub fn new(a: &'a Buffer, b1: &'a Buffer, b2: &'a Buffer, c: &'a Buffer) -> Self {
-        Args { a, b1, b2, sfa: None, sfb1: None, sfb2: None, c, sfc: None, c_scale: None, scalars: &[] }
+        Args {
+            a,
+            b1,
+            b2,
+            sfa: None,
+            sfb1: None,
+            sfb2: None,
+            c,
+            sfc: None,
+            c_scale: None,
+            scalars: &[],
+            vectors: &[],
+        }
     }
 
     /// The same with scale factors of the operands.
@@ -213,6 +228,9 @@ pub enum LaunchError {
         /// The scalar.
         name: String,
     },
+    /// A vector of the gate.
+    #[error(transparent)]
+    Vector(#[from] VectorError),
     /// The tensor map of an operand can't be encoded.
     #[error("the tensor map of {operand}: {reason}")]
     TensorMap {
@@ -324,6 +342,8 @@ pub(crate) enum Argument<'a> {
     Workspace(&'a WorkspaceBuffer),
     /// A scalar.
     F32(f32),
+    /// The address of a vector of the gate, by its name.
+    Vector(&'a str),
 }
 
 impl LoadedKernel {
@@ -395,7 +415,9 @@ impl LoadedKernel {
             }
         }
         check_output_scale(problem.formats.c, args.c_scale)?;
-        check_scalars(&self.gemm.spec().gate, args.scalars)
+        let gate = &self.gemm.spec().gate;
+        vectors::check(&gate.expr, &self.kernel.problem, &self.device, args)?;
+        check_scalars(gate, args.scalars)
     }
 
     /// The arguments of one launch, in order; they have been checked.
@@ -415,6 +437,7 @@ impl LoadedKernel {
                 Parameter::Workspace(buffer) => Ok(Argument::Workspace(buffer)),
                 Parameter::Scalar(name) => scalar(gate, args.scalars, name).map(Argument::F32),
                 Parameter::OutputScale => Ok(Argument::F32(c_scale)),
+                Parameter::Vector(vector) => Ok(Argument::Vector(&vector.name)),
             })
             .collect()
     }
@@ -548,7 +571,7 @@ mod tests {
             let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc] = all[..] else {
                 panic!("operands and C are always there")
             };
-            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: self.c_scale, scalars }
+            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: self.c_scale, scalars, vectors: &[] }
         }
 
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {
@@ -576,6 +599,7 @@ mod tests {
                 Argument::Pointer(operand) => operand.to_string(),
                 Argument::Workspace(buffer) => buffer.name.to_owned(),
                 Argument::F32(value) => value.to_string(),
+                Argument::Vector(name) => format!("{name}[]"),
             })
             .collect();
         assert_eq!(kinds, ["a_map", "b1_map", "b2_map", "sfa", "sfb1", "sfb2", "c", "0.5"]);

@@ -2,14 +2,17 @@
 //!
 //! * `mod.rs`: [`DualGemm`], and the [`Kernels`] that a warm-up makes of it.
 //! * `launch.rs`: [`LoadedKernel::launch`], and the checks before it.
+//! * `vectors.rs`: the gate's vectors, drawn and checked.
 //! * `verify.rs`: a kernel against the reference, on seeded operands.
 
 mod launch;
+mod vectors;
 mod verify;
 
 pub(crate) use launch::Argument;
 pub use launch::{Args, LaunchError, LaunchReport, LoadedKernel};
-pub use verify::{DeviceOperands, Verification, VerifyError, expected};
+pub use vectors::{GateVectors, VectorError};
+pub use verify::{DeviceOperands, Verification, VerifyError, expected, expected_with};
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -2,20 +2,20 @@
 //! launch, every element compared.
 
 use half::f16;
-use silumin_codegen::gate::EvalError;
+use silumin_codegen::gate::{Axis, EvalError};
 use silumin_codegen::problem::{OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
 use thiserror::Error;
 
 use super::launch::check_scalars;
-use super::{Args, DualGemm, LaunchError, LaunchReport, LoadError, LoadedKernel};
+use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, LoadedKernel};
 use crate::check::{CheckError, CheckReport, check_output};
 use crate::device::{Buffer, Device, DeviceError};
 use crate::format::{Matrix, e2m1, e4m3};
 use crate::inputs::{Distribution, DualGemmInputs, InputsError};
 use crate::layout::LayoutError;
 use crate::output::{Output, OutputError};
-use crate::reference::{Accumulation, Reference, ReferenceError, dual_gemm, dual_gemm_bounded};
+use crate::reference::{Accumulation, Reference, ReferenceError, dual_gemm_at, dual_gemm_bounded};
 
 /// Why a kernel could not be judged. A wrong result is none of these: see [`Verification::check`].
 #[derive(Debug, Error)]
@@ -113,12 +113,13 @@ impl DeviceOperands {
         })
     }
 
-    /// The arguments of a launch.
+    /// The arguments of a launch whose gate has no vectors; give it some as
+    /// `Args { vectors: &vectors, ..operands.args(&scalars) }`.
     #[must_use]
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
         let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, problem: _ } = self;
         let [sfa, sfb1, sfb2, sfc] = [sfa, sfb1, sfb2, sfc].map(Option::as_ref);
-        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, scalars }
+        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, scalars, vectors: &[] }
     }
 
     /// An f16 C on the host, row-major `[M, N]`.
@@ -154,7 +155,8 @@ fn output_scale(reference: &Reference) -> f32 {
     if scale.is_normal() { scale } else { 1.0 }
 }
 
-/// What a kernel of `spec` has to compute of `inputs`: the gate in f64 over products in f64. With
+/// What a kernel of `spec` has to compute of `inputs`: the gate in f64 over products in f64, with the
+/// vectors of the gate that [`LoadedKernel::verify`] draws for the seed of `inputs`. With
 /// [`bounds`](Reference::bounds) on a right kernel's error, but for an f16 C, which is held to the
 /// benchmark's tolerance.
 ///
@@ -166,24 +168,51 @@ pub fn expected(
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
 ) -> Result<Reference, VerifyError> {
-    check_scalars(&spec.gate, scalars)?;
+    let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
+    expected_with(spec, inputs, scalars, &vectors)
+}
+
+/// The same with vectors of one's own.
+///
+/// # Errors
+///
+/// A scalar of the gate that is missing, unknown or given twice; vectors of another gate or shape.
+pub fn expected_with(
+    spec: &Spec,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+    vectors: &GateVectors,
+) -> Result<Reference, VerifyError> {
+    let gate = &spec.gate;
+    check_scalars(gate, scalars)?;
     let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
-    let gate = spec.gate.expr.evaluator(&scalars)?;
-    let gate = |first, second| gate.eval(first, second);
+    let given: Vec<(&str, &[f32])> =
+        vectors.iter().map(|(v, elements)| (v.name.as_str(), elements)).collect();
+    let vectors = GateVectors::new(&gate.expr, inputs.shape(), &given).map_err(LaunchError::from)?;
+    let vectors: Vec<(Axis, &[f32])> = vectors.iter().map(|(v, elements)| (v.axis, elements)).collect();
+    let gate = gate.expr.evaluator(&scalars)?;
+    let gate = |[row, column]: [usize; 2], first, second| {
+        gate.eval_at(first, second, |vector| {
+            f64::from(match vectors[vector] {
+                (Axis::M, elements) => elements[row],
+                (Axis::N, elements) => elements[column],
+            })
+        })
+    };
     let DualGemmInputs { a, b1, b2, .. } = inputs;
     let formats = inputs.formats();
     if formats.c == OutputFormat::F16 {
-        return Ok(dual_gemm(a, b1, b2, gate)?);
+        return Ok(dual_gemm_at(a, b1, b2, gate)?);
     }
     let kind = formats.check().map_err(InputsError::from)?;
     Ok(dual_gemm_bounded(a, b1, b2, gate, Accumulation::tensor_core(kind, a.k()))?)
 }
 
 impl LoadedKernel {
-    /// Runs the kernel on seeded operands and compares every element of C with the reference: f16 with
-    /// the tolerance of the public benchmark, other formats and their scale factors as
-    /// [`check_output`] says. C holds anything but the answer beforehand. Where C has a scale of the
-    /// whole tensor, it is the one that makes the most of the format.
+    /// Runs the kernel on seeded operands, and vectors of the gate from the same seed, and compares every
+    /// element of C with the reference: f16 with the tolerance of the public benchmark, other formats and
+    /// their scale factors as [`check_output`] says. C holds anything but the answer beforehand. Where C
+    /// has a scale of the whole tensor, it is the one that makes the most of the format.
     ///
     /// # Errors
     ///
@@ -204,7 +233,11 @@ impl LoadedKernel {
             let known = reference.insert(expected(spec, &inputs, scalars)?);
             operands.c_scale = Some(output_scale(known));
         }
-        let launch = self.launch(&self.device().stream(), &operands.args(scalars))?;
+        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), seed);
+        let uploaded = vectors.upload(self.device())?;
+        let vectors: Vec<_> = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
+        let args = Args { vectors: &vectors, ..operands.args(scalars) };
+        let launch = self.launch(&self.device().stream(), &args)?;
         let got = operands.output()?;
         let reference = match reference {
             Some(reference) => reference,

@@ -198,6 +198,12 @@ impl DualGemmInputs {
         self.shape
     }
 
+    /// The seed they were drawn from.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
     /// The formats.
     #[must_use]
     pub fn formats(&self) -> Formats {

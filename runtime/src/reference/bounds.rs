@@ -146,7 +146,7 @@ mod tests {
             let accumulation = Accumulation::tensor_core(kind, 4096);
             for distribution in [Distribution::Benchmark, Distribution::Full] {
                 let inputs = DualGemmInputs::generate_for(shape, formats, distribution, 77).unwrap();
-                let gate = |gate: f64, up: f64| silu(gate) * up;
+                let gate = |_: [usize; 2], gate: f64, up: f64| silu(gate) * up;
                 let reference =
                     dual_gemm_bounded(&inputs.a, &inputs.b1, &inputs.b2, gate, accumulation).unwrap();
                 let rows = |matrix: &crate::format::Matrix| -> Vec<Vec<f64>> {

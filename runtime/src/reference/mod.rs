@@ -221,11 +221,25 @@ pub fn dual_gemm(
     b2: &dyn Operand,
     gate: impl Fn(f64, f64) -> f64 + Sync,
 ) -> Result<Reference, ReferenceError> {
+    dual_gemm_at(a, b1, b2, |_, first, second| gate(first, second))
+}
+
+/// [`dual_gemm`] with a gate that also depends on the place, `[row, column]`: for vectors.
+///
+/// # Errors
+///
+/// As [`dual_gemm`].
+pub fn dual_gemm_at(
+    a: &dyn Operand,
+    b1: &dyn Operand,
+    b2: &dyn Operand,
+    gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
+) -> Result<Reference, ReferenceError> {
     let [result, _] = dual(a, b1, b2, gate, None)?;
     Reference::new(a.rows(), b1.rows(), result)
 }
 
-/// [`dual_gemm`] with [`bounds`](Reference::bounds) on what a kernel that sums so may be off. Costs
+/// [`dual_gemm_at`] with [`bounds`](Reference::bounds) on what a kernel that sums so may be off. Costs
 /// an eighth of the products more, and evaluates the gate five times.
 ///
 /// # Errors
@@ -235,7 +249,7 @@ pub fn dual_gemm_bounded(
     a: &dyn Operand,
     b1: &dyn Operand,
     b2: &dyn Operand,
-    gate: impl Fn(f64, f64) -> f64 + Sync,
+    gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
     accumulation: Accumulation,
 ) -> Result<Reference, ReferenceError> {
     let [result, bounds] = dual(a, b1, b2, gate, Some(accumulation))?;
@@ -247,7 +261,7 @@ fn dual(
     a: &dyn Operand,
     b1: &dyn Operand,
     b2: &dyn Operand,
-    gate: impl Fn(f64, f64) -> f64 + Sync,
+    gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
     accumulation: Option<Accumulation>,
 ) -> Result<[Vec<f64>; 2], ReferenceError> {
     same_k(a, b1, "B1")?;
@@ -269,14 +283,17 @@ fn dual(
     bands.for_each(|(band, (out, out_bounds))| {
         let rows = tile(band, TILE_M, m);
         let tiles = column_tiles(n).map(|columns| {
+            let (left, width) = (columns.start, columns.len());
             let [mut gates, mut ups] = products(a, [b1, b2], rows.clone(), columns.clone());
             let energies = energies.as_ref().map(|(accumulation, [a, b1, b2])| {
                 (*accumulation, products(a, [b1 as &dyn Operand, b2], rows.clone(), columns))
             });
             for (index, (first, second)) in gates.iter_mut().zip(&mut ups).enumerate() {
+                let place = [rows.start + index / width, left + index % width];
                 let sums = [*first, *second];
-                *first = gate(*first, *second);
+                *first = gate(place, *first, *second);
                 if let Some((accumulation, [energy1, energy2])) = &energies {
+                    let gate = |first, second| gate(place, first, second);
                     // From here on the second product's place holds the bound.
                     *second = accumulation.of_gate(&gate, *first, sums, [energy1[index], energy2[index]]);
                 }

@@ -2,8 +2,10 @@
 //!
 //! * `mod.rs`: [`View`], one for each entry of a module.
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
+//! * `inputs.rs`: the gate's vectors, for the epilogue.
 
 mod epilogue;
+mod inputs;
 mod mma;
 mod producer;
 
@@ -13,6 +15,7 @@ use crate::config::{Eviction, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
+use inputs::{GateStep, Inputs};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 
@@ -124,6 +127,7 @@ pub(super) struct View<'a> {
     pub blocks: Vec<Block>,
     // Epilogue.
     pub scalars: Vec<String>,
+    pub inputs: Inputs,
     pub c_policy: Option<Policy>,
     /// Columns that are finished together.
     pub chunk: u32,
@@ -135,7 +139,7 @@ pub(super) struct View<'a> {
     pub early_registers: u32,
     pub early_chunks: Vec<EarlyChunk>,
     pub loop_chunks: bool,
-    pub whole: Vec<String>,
+    pub whole: Vec<GateStep>,
     pub output: Output,
     pub output_name: &'static str,
     pub staging: Option<Staging>,
@@ -217,8 +221,8 @@ pub(super) struct Policy {
 /// A chunk of columns whose first product is taken early.
 pub(super) struct EarlyChunk {
     pub column: u32,
-    pub early: Vec<String>,
-    pub late: Vec<String>,
+    pub early: Vec<GateStep>,
+    pub late: Vec<GateStep>,
 }
 
 impl<'a> View<'a> {
@@ -270,11 +274,33 @@ impl<'a> View<'a> {
         let pads =
             chunk / scale_block..chunk / scale_block + scale_columns.next_multiple_of(4) - scale_columns;
         let staging = output.staging.filter(|_| gated);
+        let shape = p.problem.shape;
+        let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed);
+        let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
                 let column = i * chunk;
-                let early = gate_text::early(code, column, chunk)?;
-                Ok(EarlyChunk { column, early, late: gate_text::late(code, column, chunk)? })
+                let split = code.split.as_ref();
+                let early = gate_text::early(code, column, chunk, transposed)?;
+                let late = gate_text::late(code, column, chunk, transposed)?;
+                Ok(EarlyChunk {
+                    column,
+                    early: inputs::steps(
+                        split.map(|split| &split.early).filter(|_| !transposed),
+                        early,
+                        column,
+                        ragged,
+                        shape,
+                    ),
+                    // By then the pointers have come this far themselves.
+                    late: inputs::steps(
+                        Some(split.map_or(&code.whole, |split| &split.late)).filter(|_| !transposed),
+                        late,
+                        0,
+                        ragged,
+                        shape,
+                    ),
+                })
             })
             .collect();
         let row_items = p.problem.shape.n.div_ceil(chunk);
@@ -382,12 +408,22 @@ impl<'a> View<'a> {
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
-            whole: if gated { gate_text::whole(code, chunk)? } else { Vec::new() },
+            whole: match gated {
+                true => inputs::steps(
+                    Some(&code.whole).filter(|_| !transposed),
+                    gate_text::whole(code, chunk, transposed)?,
+                    0,
+                    ragged,
+                    shape,
+                ),
+                false => Vec::new(),
+            },
+            inputs,
             output,
             output_name,
             staging,
-            needs_rows: staging.is_none() || reads_product,
-            needs_columns: (ragged.columns && (staging.is_none() || reads_product))
+            needs_rows: staging.is_none() || reads_product || row_inputs,
+            needs_columns: (ragged.columns && (staging.is_none() || reads_product || column_inputs))
                 || pads.clone().next().is_some(),
             row_limit: match (p.swap_ab, raw) {
                 (false, _) => p.problem.shape.m,

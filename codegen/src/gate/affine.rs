@@ -1,0 +1,282 @@
+//! Built-in gates over products that are scaled and shifted first: what scales and biases make of a
+//! gate needs no LLVM.
+//!
+//! `silu(s[m] * (A @ B1) * w[n]) * (A @ B2 + b[n])` is the built-in `silu(x) * y` with `x` affine in the
+//! first product and `y` in the second. The affine parts become plain f32 instructions in front of the
+//! built-in fragment, which then reads their results in place of the products.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+use super::builtin::{BUILTIN_WIDTH, builtin};
+use super::expr::{Axis, BinaryOp, Expr, GateVector, Product};
+use super::fragment::Fragment;
+use super::graph::{Graph, Node};
+use super::split::{Chain, chain, chain_kind, rebuild};
+use super::{GateCode, SplitCode, shape};
+
+/// The code of a gate that is a built-in one of its products scaled and shifted by scalars, vectors and
+/// literals; `None` where it is not, or where that takes more than arithmetic.
+pub(super) fn affine_builtin(expr: &Expr, arch: &str) -> Option<GateCode> {
+    let gathered = expr.gather_free();
+    let first = gathered.affine_part(Product::First)?;
+    let second = gathered.affine_part(Product::Second)?;
+    let inner = gathered
+        .replace(&first, &Expr::Product(Product::First))
+        .replace(&second, &Expr::Product(Product::Second));
+    let known = builtin(&inner, arch)?;
+    let arguments = Arguments { scalars: expr.scalars(), vectors: expr.vectors() };
+    let whole = arguments.front(&known.whole, &[&first, &second])?;
+    let split = match known.split {
+        None => None,
+        Some(split) => Some(SplitCode {
+            trivial: split.trivial && first == Expr::Product(Product::First),
+            early: arguments.front(&split.early, &[&first])?,
+            late: arguments.front(&split.late, &[&second])?,
+        }),
+    };
+    Some(GateCode { whole, split })
+}
+
+impl Expr {
+    /// Whether no product occurs.
+    fn is_free(&self) -> bool {
+        !self.uses(Product::First) && !self.uses(Product::Second)
+    }
+
+    /// Whether the value is `x * scale + shift`, x being that product and the others free of products.
+    fn is_affine(&self, product: Product) -> bool {
+        match self {
+            Expr::Product(p) => *p == product,
+            Expr::Neg(x) => x.is_affine(product),
+            Expr::Binary(BinaryOp::Div, x, y) => x.is_affine(product) && y.is_free(),
+            Expr::Binary(_, x, y) => {
+                x.is_affine(product) && y.is_free() || x.is_free() && y.is_affine(product)
+            }
+            _ => false,
+        }
+    }
+
+    /// The largest affine subexpression over `product`, if all its occurrences are in equal ones.
+    fn affine_part(&self, product: Product) -> Option<Expr> {
+        fn collect<'a>(expr: &'a Expr, product: Product, found: &mut Vec<&'a Expr>) {
+            if !expr.is_affine(product) {
+                expr.children().into_iter().for_each(|c| collect(c, product, found));
+            } else if !found.contains(&expr) {
+                found.push(expr);
+            }
+        }
+        let mut found = Vec::new();
+        collect(self, product, &mut found);
+        match found[..] {
+            [one] => Some(one.clone()),
+            _ => None,
+        }
+    }
+
+    /// The expression with factors that are free of products moved to a factor that is affine in one:
+    /// `silu(x) * y * s[m]` is `silu(x) * (y * s[m])`. Rounding may differ by that reordering.
+    fn gather_free(&self) -> Expr {
+        if chain_kind(self) != Some(true) {
+            return self.map_children(Expr::gather_free);
+        }
+        let operands: Chain = chain(self, true).into_iter().map(|(e, i)| (e.gather_free(), i)).collect();
+        let (free, mut rest): (Chain, Chain) = operands.into_iter().partition(|(e, _)| e.is_free());
+        // The product must not occur elsewhere, where it would stay without the factors.
+        let place = [Product::Second, Product::First].into_iter().find_map(|product| {
+            let mut uses = rest.iter().enumerate().filter(|(_, (e, _))| e.uses(product));
+            match (uses.next(), uses.next()) {
+                (Some((place, (e, false))), None) if e.is_affine(product) => Some(place),
+                _ => None,
+            }
+        });
+        match place {
+            Some(place) if !free.is_empty() && rest.len() > 1 => {
+                let affine = rest[place].clone();
+                let joined = rebuild(std::iter::once(affine).chain(free).collect(), true);
+                let Some(joined) = joined else { return self.clone() };
+                rest[place].0 = joined;
+                rebuild(rest, true).unwrap_or_else(|| self.clone())
+            }
+            _ => self.map_children(Expr::gather_free),
+        }
+    }
+}
+
+/// The run-time arguments of a whole gate: its parts take theirs in this order.
+struct Arguments {
+    scalars: Vec<String>,
+    vectors: Vec<GateVector>,
+}
+
+impl Arguments {
+    /// `fragment` with the affine parts of its products computed in front of it.
+    fn front(&self, fragment: &Fragment, parts: &[&Expr]) -> Option<Fragment> {
+        let used = |name: &String| {
+            fragment.scalars.contains(name) || parts.iter().any(|part| part.scalars().contains(name))
+        };
+        let scalars: Vec<String> = self.scalars.iter().filter(|name| used(name)).cloned().collect();
+        let used = |vector: &&GateVector| parts.iter().any(|part| part.vectors().contains(vector));
+        let vectors: Vec<GateVector> = self.vectors.iter().filter(used).cloned().collect();
+        let mut text = renumbered(fragment, &scalars)?;
+        let mut writer = Writer { scalars: &scalars, vectors: &vectors, registers: 0, text: String::new() };
+        let mut about = String::new();
+        for part in parts {
+            let name = match part.uses(Product::First) {
+                true => "p1",
+                false => "p2",
+            };
+            if matches!(part, Expr::Product(_)) {
+                continue;
+            }
+            let results = writer.part(part, name)?;
+            for (element, result) in results.elements.iter().enumerate() {
+                text = text.replace(&format!("<{name}.{element}>"), result);
+            }
+            // Writing to a string does not fail.
+            let _ = writeln!(about, "// {name} stands for {}", part.display("p1", "p2"));
+        }
+        if !about.is_empty() {
+            let (head, body) = text.split_once('\n')?;
+            text = format!(
+                "{head}\n{about}.reg .f32 %gate_a<{}>;\n{}{body}",
+                writer.registers.max(1),
+                writer.text
+            );
+        }
+        let mut inputs: Vec<String> =
+            fragment.inputs.iter().filter(|name| !name.starts_with("v.")).cloned().collect();
+        inputs.extend(shape::vector_inputs(&vectors, BUILTIN_WIDTH));
+        Some(Fragment { inputs, scalars, vectors, text: Cow::Owned(text), ..fragment.clone() })
+    }
+}
+
+/// The fragment's text with the holes of its scalars numbered as in `scalars`.
+fn renumbered(fragment: &Fragment, scalars: &[String]) -> Option<String> {
+    let mut text = fragment.text.to_string();
+    for (from, name) in fragment.scalars.iter().enumerate() {
+        let to = scalars.iter().position(|scalar| scalar == name)?;
+        text = text.replace(&format!("<s.{from}>"), &format!("<#.{to}>"));
+    }
+    Some(text.replace("<#.", "<s."))
+}
+
+/// A value of a graph: a register, hole or constant for each element, all of them one where `uniform`.
+#[derive(Clone)]
+struct Value {
+    elements: [String; BUILTIN_WIDTH],
+    uniform: bool,
+}
+
+impl Value {
+    fn uniform(name: String) -> Self {
+        Value { elements: std::array::from_fn(|_| name.clone()), uniform: true }
+    }
+}
+
+/// Writes graphs as instructions on registers of their own, `%gate_a*`.
+struct Writer<'a> {
+    scalars: &'a [String],
+    vectors: &'a [GateVector],
+    registers: usize,
+    text: String,
+}
+
+impl Writer<'_> {
+    /// Computes `part` of the product in the holes `name.*`; `None` where it takes a function.
+    fn part(&mut self, part: &Expr, name: &str) -> Option<Value> {
+        let graph = Graph::of(part);
+        let nodes = graph.nodes();
+        let output = graph.output()?;
+        let mut uses = vec![0usize; nodes.len()];
+        uses[output.index()] = 1;
+        for (index, node) in nodes.iter().enumerate().rev() {
+            if uses[index] > 0 {
+                for operand in operands(node)? {
+                    uses[operand] += 1;
+                }
+            }
+        }
+        // A product that only one sum needs becomes that sum's fma.
+        let mut fused = vec![false; nodes.len()];
+        for (index, node) in nodes.iter().enumerate() {
+            if let (Node::Add(x, y), true) = (node, uses[index] > 0)
+                && let Some(factor) = [x, y]
+                    .into_iter()
+                    .find(|o| uses[o.index()] == 1 && matches!(nodes[o.index()], Node::Mul(..)))
+            {
+                fused[factor.index()] = true;
+            }
+        }
+        let mut values: Vec<Value> = Vec::with_capacity(nodes.len());
+        for (index, node) in nodes.iter().enumerate() {
+            let v = |id: &super::graph::NodeId| values[id.index()].clone();
+            let value = match node {
+                _ if uses[index] == 0 || fused[index] => Value::uniform(String::new()),
+                Node::Input(_) => {
+                    Value { elements: std::array::from_fn(|i| format!("<{name}.{i}>")), uniform: false }
+                }
+                Node::Scalar(i) => {
+                    let scalar = graph.scalars().get(*i as usize)?;
+                    Value::uniform(format!("<s.{}>", self.scalars.iter().position(|s| s == scalar)?))
+                }
+                Node::Vector(i) => {
+                    let vector = graph.vectors().get(*i as usize)?;
+                    let place = self.vectors.iter().position(|v| v == vector)?;
+                    match vector.axis {
+                        Axis::M => Value::uniform(format!("<v.{place}>")),
+                        Axis::N => Value {
+                            elements: std::array::from_fn(|i| format!("<v.{place}.{i}>")),
+                            uniform: false,
+                        },
+                    }
+                }
+                Node::Const(bits) => Value::uniform(format!("0f{bits:08X}")),
+                Node::Add(x, y) => match [(x, y), (y, x)].into_iter().find(|(x, _)| fused[x.index()]) {
+                    Some((product, z)) => {
+                        let Node::Mul(x, y) = &nodes[product.index()] else { return None };
+                        self.instruction("fma.rn.f32", &[v(x), v(y), v(z)])
+                    }
+                    None => self.instruction("add.rn.f32", &[v(x), v(y)]),
+                },
+                Node::Sub(x, y) => self.instruction("sub.rn.f32", &[v(x), v(y)]),
+                Node::Mul(x, y) => self.instruction("mul.rn.f32", &[v(x), v(y)]),
+                Node::Div(x, y) => self.instruction("div.full.f32", &[v(x), v(y)]),
+                Node::Rcp { x, flush: false } => self.instruction("rcp.approx.f32", &[v(x)]),
+                Node::Neg(x) => self.instruction("neg.f32", &[v(x)]),
+                _ => return None,
+            };
+            values.push(value);
+        }
+        Some(values.swap_remove(output.index()))
+    }
+
+    /// The instruction for each element, or once where all operands are uniform.
+    fn instruction(&mut self, opcode: &str, operands: &[Value]) -> Value {
+        let uniform = operands.iter().all(|operand| operand.uniform);
+        let mut elements: [String; BUILTIN_WIDTH] = Default::default();
+        for i in 0..BUILTIN_WIDTH {
+            if uniform && i > 0 {
+                elements[i] = elements[0].clone();
+                continue;
+            }
+            elements[i] = format!("%gate_a{}", self.registers);
+            self.registers += 1;
+            let operands: Vec<&str> = operands.iter().map(|o| o.elements[i].as_str()).collect();
+            let _ = writeln!(self.text, "{opcode} {}, {};", elements[i], operands.join(", "));
+        }
+        Value { elements, uniform }
+    }
+}
+
+/// Positions of a node's operands; `None` for what affine parts are not made of.
+fn operands(node: &Node) -> Option<Vec<usize>> {
+    Some(match node {
+        Node::Input(_) | Node::Scalar(_) | Node::Vector(_) | Node::Const(_) => Vec::new(),
+        Node::Add(x, y) | Node::Sub(x, y) | Node::Mul(x, y) | Node::Div(x, y) => {
+            vec![x.index(), y.index()]
+        }
+        Node::Neg(x) | Node::Rcp { x, flush: false } => vec![x.index()],
+        _ => return None,
+    })
+}
