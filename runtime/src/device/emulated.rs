@@ -202,6 +202,7 @@ impl Emulated {
         };
         let name = || kernel.name.clone();
         let mut stats = EmulatorStats::default();
+        let mut each = Vec::with_capacity(launches.len());
         for (facts, arguments) in launches {
             let launch = Launch {
                 grid: facts.grid,
@@ -219,6 +220,7 @@ impl Emulated {
                     LaunchError::Refused { device, kernel: facts.entry.clone(), reason: error.to_string() }
                 })?;
             stats.add(&report.stats);
+            each.push(report.stats.clone());
             if !report.findings.is_empty() {
                 return Err(LaunchError::Emulator {
                     kernel: facts.entry.clone(),
@@ -244,7 +246,7 @@ impl Emulated {
         }
         let (host, offset) = args.c.emulated_memory();
         host.write(offset, &tensors.memory.read(c));
-        Ok(LaunchReport { emulator: Some(stats) })
+        Ok(LaunchReport { emulator: Some(stats), launches: each })
     }
 }
 
