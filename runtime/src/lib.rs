@@ -12,7 +12,8 @@
 //! - [`reference`](mod@reference): the answer, in f64 on decoded values;
 //! - [`check`]: the benchmark's element-wise verdict on a result;
 //! - [`launch_file`]: a kernel's launch as a file, to be run again by any tool;
-//! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed.
+//! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed;
+//! - [`sass`]: what their machine code does in its loops.
 //!
 //! None of it needs a GPU. Formats, layouts, inputs, reference and check know nothing of how a kernel
 //! computes: of the code generator they use the shape alone.
@@ -48,4 +49,5 @@ pub mod inputs;
 pub mod launch_file;
 pub mod layout;
 pub mod reference;
+pub mod sass;
 pub mod toolchain;
