@@ -173,8 +173,7 @@ fn check(knobs: &[(&str, &str)], shapes: &[Shape]) -> Vec<String> {
 }
 
 fn check_all(configurations: &[&[(&str, &str)]]) {
-    let faults: Vec<String> =
-        configurations.iter().flat_map(|knobs| check(knobs, &SHAPES)).collect();
+    let faults: Vec<String> = configurations.iter().flat_map(|knobs| check(knobs, &SHAPES)).collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }
 
@@ -190,7 +189,12 @@ fn interleaved_reads_each_operand_once_a_tile_and_writes_c_once() {
         &[("cta_group", "2")],
         &[("cta_group", "2"), ("tile", "[256, 128, 256]"), ("sf_preload", "all")],
         &[("cta_group", "2"), ("tile", "[256, 192, 128]"), ("schedule", "persistent"), ("sms", "4")],
-        &[("cta_group", "2"), ("accumulators", "side_by_side"), ("tile", "[256, 128, 256]"), ("schedule", "dynamic")],
+        &[
+            ("cta_group", "2"),
+            ("accumulators", "side_by_side"),
+            ("tile", "[256, 128, 256]"),
+            ("schedule", "dynamic"),
+        ],
         &[("cta_group", "2"), ("tile", "[256, 64, 320]"), ("sf_preload", "ahead(2)")],
     ]);
 }

@@ -337,9 +337,7 @@ fn dominators(next: &[Vec<usize>]) -> Vec<Option<BTreeSet<usize>>> {
             let Some(above) = all[block].clone() else { continue };
             for way in ways.iter().copied() {
                 let through: BTreeSet<usize> = match &all[way] {
-                    Some(known) => {
-                        known.iter().copied().filter(|b| *b == way || above.contains(b)).collect()
-                    }
+                    Some(known) => known.iter().copied().filter(|b| *b == way || above.contains(b)).collect(),
                     None => above.iter().copied().chain([way]).collect(),
                 };
                 if all[way].as_ref() != Some(&through) {

@@ -250,6 +250,20 @@ impl Plan {
         wanted.into_iter().filter_map(outcome).collect()
     }
 
+    /// Seconds below which this plan's kernels cannot be: [`Plan::floor_seconds`], or the MMAs of the busiest SM at its
+    /// share of the tensor cores' rate, rows and columns beyond the problem included. Modelled, never measured.
+    pub fn schedule_floor_seconds(&self) -> f64 {
+        let k = &self.k_loop;
+        let Balance { busiest, .. } = self.balance();
+        // Tiles that the busiest SM may see the shorter end of.
+        let ends = busiest.div_ceil(u64::from(k.tiles).max(1)) + u64::from(self.work.has_ranges());
+        let missing = ends * u64::from(k.blocks.saturating_sub(k.last_blocks));
+        let steps = busiest.saturating_mul(u64::from(k.blocks)).saturating_sub(missing);
+        let passes = f64::from(2 / self.smem.b_tiles.max(1));
+        let math = passes * self.stage().math / f64::from(k.blocks) * steps as f64;
+        math.max(self.floor_seconds())
+    }
+
     /// How evenly the SMs are busy.
     pub fn balance(&self) -> Balance {
         let work = &self.work;
@@ -341,7 +355,10 @@ impl fmt::Display for WhatIf {
         let WhatIf { knob, value, outcome } = self;
         match outcome {
             Ok([smem, tmem, stages]) => {
-                writeln!(f, "  {knob} = {value}: fits, {smem} bytes of SMEM, {tmem} columns of TMEM, {stages} stages")
+                writeln!(
+                    f,
+                    "  {knob} = {value}: fits, {smem} bytes of SMEM, {tmem} columns of TMEM, {stages} stages"
+                )
             }
             Err(errors) => errors.iter().try_for_each(|error| writeln!(f, "  {knob} = {value}: {error}")),
         }

@@ -153,7 +153,8 @@ impl Plan {
     /// Bytes that must cross DRAM: the problem's own, and the workspace once each way.
     pub fn dram_bytes(&self) -> u64 {
         let traffic = self.traffic();
-        let extra = traffic.iter().map(|t| sum([t.products_read, t.products_written, t.partials, t.partials]));
+        let extra =
+            traffic.iter().map(|t| sum([t.products_read, t.products_written, t.partials, t.partials]));
         sum([self.problem.compulsory_bytes(), sum(extra)])
     }
 
