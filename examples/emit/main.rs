@@ -25,10 +25,10 @@ mod explain;
 #[path = "../shared/measure.rs"]
 mod measure;
 mod sass;
-mod sweep;
+pub mod sweep;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use silumin::codegen::config::KNOBS;
+use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{Spec, SpecFile};
@@ -60,7 +60,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn command() -> Command {
+/// The flags.
+pub fn command() -> Command {
     let option = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name.replace('_', "-")).value_name(value).help(help)
     };
@@ -145,7 +146,8 @@ fn command() -> Command {
         .args(knobs)
 }
 
-fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+/// Does what the flags ask for; false for a kernel that is illegal or not right.
+pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     let file = spec_file(matches)?;
     let (spec, arch) = file.read()?;
     let shape = file.shape();
@@ -153,18 +155,18 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
         return Ok(explain::run(&spec, shape, arch));
     }
     if matches.get_flag("sweep") {
-        return sweep::run(&sweep::Sweep {
+        let sweep = sweep::Sweep {
             spec: &spec,
             arch,
             shape,
             seed: matches.get_one::<u64>("seed").copied().unwrap_or_default(),
             scalars: &scalars(matches, &spec.gate.expr.scalars())?,
             threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
-            fixed: KNOBS.map(|knob| knob.name).into_iter().filter(|knob| matches.contains_id(knob)).collect(),
+            fixed: given(&spec.config),
             chosen: matches.get_many::<String>("sweep_knob").into_iter().flatten().cloned().collect(),
             verify_k: matches.get_one::<u32>("verify_k").copied(),
-            json: matches.get_flag("json"),
-        });
+        };
+        return sweep::run(&sweep, matches.get_flag("json"));
     }
     let started = Instant::now();
     let kernel = spec.kernel(shape, arch)?;
@@ -218,6 +220,13 @@ fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
         }
     }
     Ok(file)
+}
+
+/// Knobs that a flag or the file has set to something else than the default.
+fn given(config: &Config) -> Vec<&'static str> {
+    let usual = Config::default().entries();
+    let set = config.entries().into_iter().zip(usual).filter(|(given, usual)| given != usual);
+    set.map(|((knob, _), _)| knob).collect()
 }
 
 fn parse_shape(text: &str) -> Result<[u32; 3], String> {

@@ -9,12 +9,18 @@ use silumin::runtime::toolchain::{Nvdisasm, Ptxas, Resources};
 use std::error::Error;
 use std::path::Path;
 
-/// Triton's kernels, checked in as PTX.
+/// Triton's kernels, checked in as PTX; their tiles have K = 256, four MMAs of each product.
 const TRITON: [(&str, &str); 2] =
     [("Triton 3.9", "triton_dual_gemm.ptx"), ("Triton 3.9, warp-specialised", "triton_dual_gemm_ws.ptx")];
 
+/// K blocks (64 of K) of an iteration of theirs.
+const TRITON_BLOCKS: u32 = 4;
+
 /// One entry's figures.
 struct Line {
+    /// K blocks of one iteration, and iterations that bring both products a K block on.
+    blocks: u32,
+    passes: u32,
     name: String,
     resources: Resources,
     audit: Audit,
@@ -32,6 +38,8 @@ pub fn run(kernel: &Kernel, plan: &Plan) -> Result<bool, Box<dyn Error>> {
         // A kernel that only applies the gate allocates no tensor memory.
         let tmem = if audit.mma_loops.is_empty() { 0 } else { plan.tmem.columns };
         lines.push(Line {
+            blocks: plan.k_loop.blocks,
+            passes: 2 / plan.smem.b_tiles,
             name: resources.entry.clone(),
             audit,
             smem: smem.to_string(),
@@ -51,7 +59,8 @@ pub fn run(kernel: &Kernel, plan: &Plan) -> Result<bool, Box<dyn Error>> {
         let head = text.lines().next().unwrap_or_default();
         for (resources, audit) in audits(&ptxas, &nvdisasm, &text, kernel.arch)? {
             let (smem, tmem) = (before(head, " bytes of dynamic"), before(head, " columns of tensor"));
-            lines.push(Line { name: name.to_owned(), resources, audit, smem, tmem });
+            let name = name.to_owned();
+            lines.push(Line { blocks: TRITON_BLOCKS, passes: 1, name, resources, audit, smem, tmem });
         }
     }
     print(&lines);
@@ -80,24 +89,27 @@ fn print(lines: &[Line]) {
     println!(
         "Per iteration of the loop that issues MMAs, and of the one that issues loads (which may be the same loop):"
     );
-    for Line { name, resources: r, audit, smem, tmem } in lines {
+    for Line { blocks, passes, name, resources: r, audit, smem, tmem } in lines {
         println!("\n{name}");
+        let a_block = |iteration: &Iteration| f64::from(iteration.instructions * passes) / f64::from(*blocks);
         match (audit.mma_loops.first(), audit.mma_role()) {
             (Some(main), Some(each)) => println!(
-                "  MMA loop   {} instructions: {} MMAs, {} scale-factor copies, {} loads; {each:.1} instructions a MMA{}",
+                "  MMA loop   {} instructions: {} MMAs, {} scale-factor copies, {} loads; {each:.1} instructions an MMA, {:.1} a K block of both products{}",
                 main.instructions,
                 main.mmas,
                 main.scale_copies,
                 main.loads,
+                a_block(main),
                 others(&audit.mma_loops, |loop_| loop_.mmas)
             ),
             _ => println!("  MMA loop   none"),
         }
         match (audit.load_loops.first(), audit.load_role()) {
             (Some(main), Some(each)) => println!(
-                "  load loop  {} instructions: {} loads; {each:.1} instructions a MMA{}",
+                "  load loop  {} instructions: {} loads; {each:.1} instructions an MMA, {:.1} a K block of both products{}",
                 main.instructions,
                 main.loads,
+                a_block(main),
                 if audit.one_loop() { ", the same loop" } else { "" }
             ),
             _ => println!("  load loop  none"),

@@ -1,6 +1,6 @@
 //! `emit --sweep`: many configurations of one problem, a line each.
 
-use crate::measure::{Assembled, Bench, Counted, assemble, entries};
+use super::measure::{Assembled, Bench, Counted, assemble, entries};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use silumin::codegen::config::{Config, KNOBS};
@@ -36,7 +36,6 @@ pub struct Sweep<'a> {
     pub chosen: Vec<String>,
     /// K of the verification; `None` is as far as the budget goes, 0 is no verification.
     pub verify_k: Option<u32>,
-    pub json: bool,
 }
 
 /// One configuration.
@@ -64,32 +63,46 @@ struct Verified {
 /// Knobs and the values that each of them takes.
 type Axes = Vec<(&'static str, Vec<String>)>;
 
+/// All lines of a sweep.
+pub struct Table {
+    axes: Axes,
+    rows: Vec<Row>,
+    /// The problem that was verified.
+    verified: Option<Shape>,
+    assembled: bool,
+}
+
 /// Runs the sweep and prints it; false where something legal is not right.
-pub fn run(sweep: &Sweep<'_>) -> Result<bool, Box<dyn Error>> {
-    let axes = sweep.axes()?;
-    let mut rows = sweep.rows(&axes)?;
-    let legal = rows.iter().filter(|row| row.outcome.is_ok()).count();
-    let shape = sweep.verified_shape(legal);
-    let ptxas = Ptxas::find().ok();
-    if let Some(ptxas) = &ptxas {
-        rows.par_iter_mut().for_each(|row| sweep.assemble(&axes, row, ptxas));
-    }
-    if let Some(shape) = shape {
-        let bench = Bench::new(sweep.spec, sweep.arch, shape, sweep.seed, sweep.scalars, sweep.threads)?;
-        for row in &mut rows {
-            sweep.verify(&axes, row, &bench);
-        }
-    }
-    let right = rows.iter().all(Row::is_right);
-    if sweep.json {
-        println!("{}", serde_json::to_string_pretty(&sweep.document(&axes, &rows, shape, right))?);
+pub fn run(sweep: &Sweep<'_>, json: bool) -> Result<bool, Box<dyn Error>> {
+    let table = sweep.measure()?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&table.document(sweep))?);
     } else {
-        sweep.print(&axes, &rows, shape, ptxas.is_some());
+        table.print(sweep);
     }
-    Ok(right)
+    Ok(table.is_right())
 }
 
 impl Sweep<'_> {
+    /// Tries everything.
+    pub fn measure(&self) -> Result<Table, String> {
+        let axes = self.axes()?;
+        let mut rows = self.rows(&axes)?;
+        let ptxas = Ptxas::find().ok();
+        if let Some(ptxas) = &ptxas {
+            rows.par_iter_mut().for_each(|row| self.assemble(&axes, row, ptxas));
+        }
+        let legal = rows.iter().filter(|row| row.outcome.is_ok()).count();
+        let verified = self.verified_shape(legal);
+        if let Some(shape) = verified {
+            let bench = Bench::new(self.spec, self.arch, shape, self.seed, self.scalars, self.threads)?;
+            for row in &mut rows {
+                self.verify(&axes, row, &bench);
+            }
+        }
+        Ok(Table { axes, rows, verified, assembled: ptxas.is_some() })
+    }
+
     /// What sweeps: the chosen knobs, or the usual ones that no flag has fixed.
     fn axes(&self) -> Result<Axes, String> {
         let texts: Vec<(String, String)> = if self.chosen.is_empty() {
@@ -195,13 +208,21 @@ impl Sweep<'_> {
         };
         legal.verified = Some(run());
     }
+}
 
-    fn print(&self, axes: &Axes, rows: &[Row], verified: Option<Shape>, assembled: bool) {
-        println!("{} on {}, gate {}", self.spec.problem(self.shape), self.arch, self.spec.gate);
+impl Table {
+    /// Whether everything legal is right.
+    pub fn is_right(&self) -> bool {
+        self.rows.iter().all(Row::is_right)
+    }
+
+    fn print(&self, sweep: &Sweep<'_>) {
+        let Table { axes, rows, verified, assembled } = self;
+        println!("{} on {}, gate {}", sweep.spec.problem(sweep.shape), sweep.arch, sweep.spec.gate);
         let mut head: Vec<String> = axes.iter().map(|(knob, _)| (*knob).to_owned()).collect();
         head.extend(COLUMNS.map(str::to_owned));
         let legal = rows.iter().filter_map(|row| row.outcome.as_ref().ok().map(|legal| (row, legal)));
-        let whole = verified == Some(self.shape);
+        let whole = *verified == Some(sweep.shape);
         let lines = legal
             .map(|(row, legal)| row.values.iter().cloned().chain(legal.cells(whole)).collect::<Vec<_>>());
         table(&[head].into_iter().chain(lines).collect::<Vec<_>>());
@@ -216,15 +237,15 @@ impl Sweep<'_> {
         println!();
         match verified {
             None => println!("Not run; bytes and MMAs are modelled."),
-            Some(shape) if shape == self.shape => println!(
+            Some(shape) if *shape == sweep.shape => println!(
                 "Bytes and MMAs: counted by the emulator (`!`: not what the plan says). Every element compared with an f64 reference."
             ),
             Some(shape) => println!(
                 "Right or not was judged at K = {}, every element, so that all of it takes a minute; bytes and MMAs are modelled for K = {}, by a\nmodel that was compared with the emulator's count at K = {} (`!`: it differs there). --verify-k {} runs everything.",
-                shape.k, self.shape.k, shape.k, self.shape.k
+                shape.k, sweep.shape.k, shape.k, sweep.shape.k
             ),
         }
-        if !assembled {
+        if !*assembled {
             println!("ptxas was not found: no registers and spills.");
         }
         println!(
@@ -232,14 +253,17 @@ impl Sweep<'_> {
         );
     }
 
-    fn document(&self, axes: &Axes, rows: &[Row], verified: Option<Shape>, right: bool) -> Value {
-        let rows: Vec<Value> = rows.iter().map(|row| row.json(axes, verified == Some(self.shape))).collect();
+    /// All of it as JSON.
+    pub fn document(&self, sweep: &Sweep<'_>) -> Value {
+        let Table { axes, rows, verified, .. } = self;
+        let rows: Vec<Value> =
+            rows.iter().map(|row| row.json(axes, *verified == Some(sweep.shape))).collect();
         json!({
-            "shape": [self.shape.m, self.shape.n, self.shape.k],
-            "arch": self.arch.to_string(),
-            "gate": self.spec.gate.to_string(),
+            "shape": [sweep.shape.m, sweep.shape.n, sweep.shape.k],
+            "arch": sweep.arch.to_string(),
+            "gate": sweep.spec.gate.to_string(),
             "verified_k": verified.map(|shape| shape.k),
-            "right": right,
+            "right": self.is_right(),
             "configurations": rows,
         })
     }
