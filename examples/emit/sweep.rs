@@ -51,6 +51,8 @@ struct Legal {
     launches: usize,
     assembled: Option<Result<Assembled, String>>,
     verified: Option<Result<Verified, String>>,
+    /// Why it was not verified, where others were.
+    skipped: Option<String>,
 }
 
 /// What the emulator said.
@@ -172,6 +174,7 @@ impl Sweep<'_> {
                     launches: kernel.launches.len(),
                     assembled: None,
                     verified: None,
+                    skipped: None,
                 })
             }
             Err(errors) => Err(errors.first().map(ToString::to_string).unwrap_or_default()),
@@ -198,15 +201,20 @@ impl Sweep<'_> {
 
     fn verify(&self, axes: &Axes, row: &mut Row, bench: &Bench) {
         let Ok(legal) = &mut row.outcome else { return };
-        let run = || {
-            let spec = self.spec_of(axes, &row.values)?;
-            let plan = spec.plan(bench.shape(), self.arch);
-            let plan = plan.map_err(|errors| format!("K = {}: {}", bench.shape().k, errors[0]))?;
-            let (check, report) = bench.run(&spec)?;
-            let counted = Counted::of(&plan, &report);
-            Ok(Verified { check, counted, modelled: Counted::modelled(&plan) })
+        let spec = self.spec_of(axes, &row.values);
+        let plan = spec.as_ref().ok().map(|spec| spec.plan(bench.shape(), self.arch));
+        if let Some(Err(errors)) = &plan {
+            // Legal for all of K, but not for the part that is verified.
+            legal.skipped = errors.first().map(|error| format!("K = {}: {error}", bench.shape().k));
+            return;
+        }
+        legal.verified = match (spec, plan) {
+            (Ok(spec), Some(Ok(plan))) => Some(bench.run(&spec).map(|(check, report)| {
+                let counted = Counted::of(&plan, &report);
+                Verified { check, counted, modelled: Counted::modelled(&plan) }
+            })),
+            _ => None,
         };
-        legal.verified = Some(run());
     }
 }
 
@@ -323,7 +331,7 @@ impl Row {
                 "count_is_model": verified.as_modelled(),
             }),
             Some(Err(error)) => json!({ "error": error }),
-            None => Value::Null,
+            None => legal.skipped.as_ref().map_or(Value::Null, |why| json!({ "skipped": why })),
         };
         json!({
             "knobs": knobs, "legal": true, "settled": plan.config, "kernels": entries, "launches": launches,
@@ -349,6 +357,10 @@ impl Legal {
         }
     }
 
+    fn why_not(&self) -> String {
+        self.skipped.as_ref().map_or_else(String::new, |why| format!(": {}", shortened(why)))
+    }
+
     fn cells(&self, whole: bool) -> Vec<String> {
         let plan = &self.plan;
         let bytes = self.bytes(whole);
@@ -364,7 +376,7 @@ impl Legal {
                 if v.as_modelled() { "" } else { "!" },
             ),
             Some(Err(error)) => (format!("FAIL: {}", shortened(error)), "-".to_owned(), ""),
-            None => ("not run".to_owned(), "-".to_owned(), ""),
+            None => (format!("not run{}", self.why_not()), "-".to_owned(), ""),
         };
         vec![
             self.entries.to_string(),
