@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Where schedules and mutants are tried: ragged in M, N and K, several tiles each way of most configurations, and K
 /// long enough for rings to wrap.
-pub const SMALL: Shape = Shape::new(130, 136, 928);
+pub const SMALL: Shape = Shape::new(130, 136, 2080);
 
 /// Share of a row's mutants that must be caught or explained: a sample is too small for the bar of one kernel.
 const BAR: f64 = 0.85;
