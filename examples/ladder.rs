@@ -76,6 +76,7 @@ const RUNGS: [(&str, Knobs, &str); 8] = [
 
 /// What is said of a rung.
 pub struct Rung {
+    /// Its name.
     pub name: &'static str,
     /// As printed.
     pub text: String,

@@ -25,8 +25,7 @@
 //! let c = device.alloc((m * n * 2) as usize)?;
 //!
 //! // In the middle of serving: look up and launch, nothing is compiled.
-//! let args =
-//!     Args { a: &a, b1: &b1, b2: &b2, sfa: &sfa, sfb1: &sfb1, sfb2: &sfb2, c: &c, scalars: &[] };
+//! let args = Args::new(&a, &b1, &b2, &c).scales(&sfa, &sfb1, &sfb2);
 //! kernels.for_problem(m, n, k)?.launch(&device.stream(), &args)?;
 //!
 //! // Both products are 64 * 0.75 * 0.75 = 36, and silu(36) * 36 is 1296 in f16.

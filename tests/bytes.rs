@@ -5,7 +5,7 @@
 //! split the work into several kernels, and schedules that share K out, move their workspace on top and nothing else.
 
 use rayon::prelude::*;
-use silumin::codegen::config::{Accumulators, Schedule, Strategy};
+use silumin::codegen::config::{Accumulators, Multicast, Schedule, Strategy};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions};
@@ -25,31 +25,57 @@ fn existing(first: u32, count: u32, rows: u32) -> u64 {
     u64::from(rows.saturating_sub(first).min(count))
 }
 
-/// Operands and scale factors of one product of one tile, or of both: `b` tensors on the right.
-fn tile_reads(plan: &Plan, m_tile: u32, n_tile: u32, b: u64) -> u64 {
+/// Operands and scale factors of one K loop over all tiles, with `b` tensors on the right.
+fn loop_reads(plan: &Plan, b: u64) -> u64 {
     let Shape { m, n, k } = plan.problem.shape;
     let ctas = plan.cta_group.ctas();
-    let (row, column) = (m_tile * plan.tile.m, n_tile * plan.tile.n);
-    let codes = existing(row, plan.tile.m, m) + b * existing(column, plan.tile.n, n);
-    // 512 bytes for every 128 rows and 64 of K, K rounded up. Of a row of blocks, all is loaded or nothing.
+    // Tiles that a cluster computes at once, along M and N: those beside each other share A, those below each other B.
+    let (down, across) = match plan.multicast {
+        Multicast::None => (1, 1),
+        Multicast::A(neighbours) => (1, neighbours),
+        Multicast::B(neighbours) => (neighbours, 1),
+    };
+    // 512 bytes for every 128 rows and 64 of K, K rounded up. Of a row of blocks, all is loaded or nothing: by tensor
+    // map nothing where there are no rows, by bulk copies another one in its place.
     let row_block = u64::from(k.div_ceil(64)) * 512;
-    let row_blocks = |first: u32, count: u32, rows: u32| {
-        (first / 128..(first + count).div_ceil(128)).filter(|block| block * 128 < rows).count() as u64
-    };
-    let a_blocks = row_blocks(row, plan.tile.m, m);
-    // Each CTA has all scale factors of B: its tensor core multiplies with both halves of B. A tile of 192 columns
-    // that starts on a block's border takes two whole blocks, and half of the second is the neighbour's.
-    let b_blocks = match ctas {
-        // Bulk copies clamp a block beyond the last one to the last one.
-        1 => u64::from(plan.tile.n.div_ceil(128)),
-        _ => row_blocks(column / 128 * 128, plan.tile.n.next_multiple_of(128), n) * u64::from(ctas),
-    };
-    codes * u64::from(k / 2) + (a_blocks + b * b_blocks) * row_block
+    let there = |block: u32, rows: u32| u64::from(plan.scales.box_blocks.is_none() || block * 128 < rows);
+    let mut codes = 0;
+    let mut blocks = 0;
+    for m_item in 0..plan.m_tiles.div_ceil(down) {
+        for n_item in 0..plan.n_tiles.div_ceil(across) {
+            let m_tiles = m_item * down..(m_item + 1) * down;
+            let n_tiles = n_item * across..(n_item + 1) * across;
+            codes += m_tiles.clone().map(|tile| existing(tile * plan.tile.m, plan.tile.m, m)).sum::<u64>();
+            codes +=
+                b * n_tiles.clone().map(|tile| existing(tile * plan.tile.n, plan.tile.n, n)).sum::<u64>();
+            for (m_tile, n_tile) in
+                m_tiles.flat_map(|m_tile| n_tiles.clone().map(move |n_tile| (m_tile, n_tile)))
+            {
+                // What the MMA has as rows is shared out between the CTAs of a pair; of what it has as columns, each has
+                // all scale factors.
+                let (row_tile, column, width, rows, columns, on_rows, on_columns) = match plan.swap_ab {
+                    false => (m_tile, n_tile * plan.tile.n, plan.tile.n, m, n, 1, b),
+                    true => (n_tile, m_tile * plan.tile.m, plan.tile.m, n, m, b, 1),
+                };
+                for cta in 0..ctas {
+                    blocks += on_rows * there(row_tile * ctas + cta, rows);
+                    let first = column / 128;
+                    let touched = first..first + width.div_ceil(128);
+                    blocks += on_columns * touched.map(|block| there(block, columns)).sum::<u64>();
+                }
+            }
+        }
+    }
+    codes * u64::from(k / 2) + blocks * row_block
 }
 
-/// How many clusters have a part of each tile's K.
+/// How many clusters have a part of the K of each tile, or of the tiles that a cluster computes at once.
 fn parts(plan: &Plan) -> Vec<u64> {
-    let tiles = plan.m_tiles * plan.n_tiles;
+    let tiles = match plan.multicast {
+        Multicast::None => plan.m_tiles * plan.n_tiles,
+        Multicast::A(neighbours) => plan.m_tiles * plan.n_tiles.div_ceil(neighbours),
+        Multicast::B(neighbours) => plan.m_tiles.div_ceil(neighbours) * plan.n_tiles,
+    };
     let k_tiles = plan.problem.shape.k.div_ceil(plan.tile.k);
     match plan.work.schedule {
         Schedule::SplitK(parts) => vec![u64::from(parts); tiles as usize],
@@ -74,8 +100,9 @@ fn parts(plan: &Plan) -> Vec<u64> {
 
 /// Partial sums and counters of the tiles whose K is shared out.
 fn shared_out(plan: &Plan, products: u64) -> Moved {
-    let accumulators = u64::from(plan.tile.m) * u64::from(plan.tile.n) * 4 * products;
-    let counts = 4 * u64::from(plan.cta_group.ctas());
+    let neighbours = u64::from(plan.multicast.ctas());
+    let accumulators = neighbours * u64::from(plan.tile.m) * u64::from(plan.tile.n) * 4 * products;
+    let counts = 4 * neighbours * u64::from(plan.cta_group.ctas());
     let mut moved = Moved::default();
     for parts in parts(plan).into_iter().filter(|parts| *parts > 1) {
         moved.read += parts * (accumulators + counts);
@@ -92,14 +119,8 @@ fn expected(plan: &Plan) -> Vec<Moved> {
     // fp32 products between launches have rows of whole 16 bytes.
     let product = u64::from(m) * u64::from(n.next_multiple_of(4)) * 4;
     let gemm = |b: u64, products: u64| {
-        let mut read = 0;
-        for m_tile in 0..plan.m_tiles {
-            for n_tile in 0..plan.n_tiles {
-                read += tile_reads(plan, m_tile, n_tile, b);
-            }
-        }
         let shared = shared_out(plan, products);
-        Moved { read: read + shared.read, written: shared.written }
+        Moved { read: loop_reads(plan, b) + shared.read, written: shared.written }
     };
     let (one, both) = (gemm(1, 1), gemm(2, 2));
     let twice = gemm(1, 2);
@@ -109,8 +130,7 @@ fn expected(plan: &Plan) -> Vec<Moved> {
         Strategy::Interleaved => vec![writes(both, c)],
         // Both products in one kernel, A and its scale factors once for each.
         Strategy::Sequential => {
-            let once_more = one.read - shared_out(plan, 1).read;
-            vec![writes(reads(twice, once_more), c)]
+            vec![writes(reads(twice, loop_reads(plan, 1)), c)]
         }
         Strategy::SecondFused => vec![writes(one, product), writes(reads(one, product), c)],
         Strategy::TwoPass => {
@@ -154,7 +174,11 @@ fn check(knobs: &[(&str, &str)], shapes: &[Shape]) -> Vec<String> {
             let wanted = expected(&plan);
             let modelled: Vec<Moved> =
                 plan.traffic().iter().map(|t| Moved { read: t.read(), written: t.written() }).collect();
-            let tiles = plan.m_tiles * plan.n_tiles;
+            let tiles = match plan.multicast {
+                Multicast::None => plan.m_tiles * plan.n_tiles,
+                Multicast::A(neighbours) => plan.m_tiles * plan.n_tiles.next_multiple_of(neighbours),
+                Multicast::B(neighbours) => plan.m_tiles.next_multiple_of(neighbours) * plan.n_tiles,
+            };
             let steps = u64::from(tiles) * u64::from(shape.k.div_ceil(64));
             let mmas = steps * if plan.accumulators == Accumulators::SideBySide { 1 } else { 2 };
             let macs: u64 = verification.launch.launches.iter().flat_map(|s| s.mma_macs.values()).sum();
@@ -196,6 +220,19 @@ fn interleaved_reads_each_operand_once_a_tile_and_writes_c_once() {
             ("schedule", "dynamic"),
         ],
         &[("cta_group", "2"), ("tile", "[256, 64, 320]"), ("sf_preload", "ahead(2)")],
+    ]);
+}
+
+#[test]
+fn swapped_operands_and_shared_tiles_are_read_once_too() {
+    check_all(&[
+        &[("swap_ab", "on"), ("tile", "[64, 128, 256]")],
+        &[("swap_ab", "on"), ("cta_group", "2"), ("schedule", "persistent"), ("sms", "4")],
+        &[("sf_load", "tensor_map"), ("tile", "[128, 192, 128]")],
+        &[("multicast", "a(2)"), ("tile", "[128, 128, 256]")],
+        &[("multicast", "a(4)"), ("schedule", "persistent"), ("sms", "4"), ("sf_load", "tensor_map")],
+        &[("multicast", "b(2)"), ("schedule", "stream_k"), ("sms", "4"), ("tile", "[128, 128, 64]")],
+        &[("multicast", "b(4)"), ("swap_ab", "on"), ("tile", "[64, 128, 256]")],
     ]);
 }
 

@@ -39,7 +39,7 @@ impl Draws {
 
     fn shape(&mut self) -> Shape {
         let m = match self.below(4) {
-            0 => 1 + self.below(16),
+            0 => 1 + self.below(70),
             1 => 128 * (1 + self.below(2)),
             _ => 1 + self.below(300),
         };
@@ -61,10 +61,18 @@ impl Draws {
         let tile_n = self.pick(&["64", "64", "128", "128", "192", "40", "96", "256"]).to_owned();
         let tile_k = self.pick(&["64", "128", "192", "256", "256", "512", "320"]);
         let group = self.pick(&["1", "1", "2"]);
-        let tile = format!("[{}, {tile_n}, {tile_k}]", if group == "2" { 256 } else { 128 });
+        let rows = if group == "2" { 256 } else { 128 };
+        let swap = self.pick(&["auto", "off", "on"]);
+        let tile = match swap {
+            "on" => format!("[{tile_n}, {rows}, {tile_k}]"),
+            _ => format!("[{rows}, {tile_n}, {tile_k}]"),
+        };
         let values = [
             ("tile", self.pick(&["auto", &tile, &tile, &tile]).to_owned()),
             ("cta_group", group.to_owned()),
+            ("swap_ab", swap.to_owned()),
+            ("multicast", self.pick(&["none", "none", "none", "a(2)", "b(2)", "a(4)", "b(4)"]).to_owned()),
+            ("sf_load", self.pick(&["auto", "auto", "tensor_map", "bulk"]).to_owned()),
             ("stages", self.pick(&["auto", "auto", "1", "2", "3", "5", "8"]).to_owned()),
             (
                 "k_order",

@@ -1,6 +1,7 @@
 //! Chips: what each one can hold and how fast it is. A new chip is a row here, a folder of
 //! templates and its tests.
 
+use crate::problem::MmaKind;
 use std::fmt;
 use std::str::FromStr;
 
@@ -49,6 +50,14 @@ impl Arch {
                 dram_bytes_per_second: 7.67e12,
             },
         }
+    }
+}
+
+impl Limits {
+    /// Dense tensor-core rate of a kind of MMA in operations a second: FP4's, or half and a quarter of it
+    /// with 8-bit and 16-bit elements (all three as marketed).
+    pub fn ops_per_second(&self, kind: MmaKind) -> f64 {
+        self.fp4_ops_per_second * 4.0 / f64::from(kind.container_bits())
     }
 }
 

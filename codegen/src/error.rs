@@ -1,6 +1,7 @@
 //! Why a problem and a configuration make no kernel.
 
-use crate::config::{Schedule, Strategy};
+use crate::config::{Multicast, Schedule, Strategy};
+use crate::problem::{Formats, FormatsError, OutputFormat};
 use std::fmt;
 
 /// One reason why a configuration is illegal. The message names the knob, the limit and the sum;
@@ -18,19 +19,30 @@ pub enum ConfigError {
         /// Largest legal value.
         limit: u32,
     },
-    /// K is not a multiple of what the format and TMA need.
-    #[error(
-        "shape: K = {k} is not a multiple of {multiple}: a row of {format} operands is K/2 = {row_bytes} bytes, and TMA needs row strides of a multiple of 16"
-    )]
+    /// No MMA multiplies the two formats.
+    #[error(transparent)]
+    Formats(#[from] FormatsError),
+    /// K is not a multiple of what the formats and TMA need.
+    #[error("shape: K = {k} is not a multiple of {multiple}: {}", k_rule(*.k, *.formats))]
     KMultiple {
         /// As given.
         k: u32,
         /// K must be a multiple of this.
         multiple: u32,
-        /// The operand format.
-        format: &'static str,
-        /// Bytes of a row, rounded down.
-        row_bytes: u32,
+        /// The formats.
+        formats: Formats,
+    },
+    /// N is not a multiple of what C's format needs.
+    #[error(
+        "shape: N = {n} is not a multiple of {multiple}: C in {format} is the next GEMM's operand, which has rows of a multiple of 16 bytes and whole blocks of scale factors"
+    )]
+    NMultiple {
+        /// As given.
+        n: u32,
+        /// N must be a multiple of this.
+        multiple: u32,
+        /// C's format.
+        format: OutputFormat,
     },
     /// More CTAs, or more units of work, than kernels count.
     #[error("{knob}: {what} are {count}, and kernels count to {limit}")]
@@ -102,12 +114,55 @@ pub enum ConfigError {
         /// SMs of the chip.
         limit: u32,
     },
+    /// A cluster that can't share.
+    #[error("multicast: {multicast}: {reason}")]
+    Multicast {
+        /// As given.
+        multicast: Multicast,
+        /// Why not.
+        reason: String,
+    },
+    /// Two things that need the MMA's sides as they are.
+    #[error("swap_ab: on with {knob} = {value}: {reason}")]
+    SwapAb {
+        /// The other knob.
+        knob: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// Why the two do not go together.
+        reason: &'static str,
+    },
+    /// A bulk copy that would have to signal another CTA.
+    #[error(
+        "sf_load: bulk with cta_group = 2: a plain bulk copy signals its own CTA's barriers only, and a pair waits on its leader's"
+    )]
+    SfLoadPair,
+    /// C's scale factors don't go with a knob.
+    #[error("{knob}: C in {format} has scale factors: {reason}")]
+    OutputScales {
+        /// The knob.
+        knob: &'static str,
+        /// C's format.
+        format: OutputFormat,
+        /// Why the two do not go together.
+        reason: String,
+    },
+    /// Nothing to load.
+    #[error("{knob}: {formats} has no scale factors")]
+    NoScales {
+        /// The knob.
+        knob: &'static str,
+        /// The formats.
+        formats: Formats,
+    },
     /// Groups of no tiles.
     #[error("raster: swizzled(0) has groups of no tiles")]
     RasterGroup,
     /// The tile's M is not the one the block-scaled MMA has on so many CTAs.
-    #[error("tile: M = {given}, but a block-scaled MMA of {ctas} CTA(s) has {wanted} rows")]
+    #[error("tile: {side} = {given}, but a block-scaled MMA of {ctas} CTA(s) has {wanted} rows")]
     TileM {
+        /// `M`, or N in words where operands are swapped.
+        side: &'static str,
         /// As given.
         given: u32,
         /// CTAs of the group.
@@ -117,9 +172,11 @@ pub enum ConfigError {
     },
     /// The tile's N is not one that the MMA has.
     #[error(
-        "tile: N = {given} is not a multiple of {multiple} in {multiple}..=256, the N of a block-scaled MMA of {ctas} CTA(s)"
+        "tile: {side} = {given} is not a multiple of {multiple} in {multiple}..=256, the N of a block-scaled MMA of {ctas} CTA(s)"
     )]
     TileN {
+        /// `N`, or M in words where operands are swapped.
+        side: &'static str,
         /// As given.
         given: u32,
         /// CTAs of the group.
@@ -129,16 +186,21 @@ pub enum ConfigError {
     },
     /// The tile's N starts a tile in the middle of a scale-factor column pair.
     #[error(
-        "tile: N = {given} with {tiles} tiles along N: the second tile starts at row {given} of a 128-row scale-factor block, and the MMA can start only at 0 or 64"
+        "tile: {side} = {given} with {tiles} tiles along {}: the second tile starts at row {given} of a 128-row scale-factor block, and the MMA can start only at 0 or 64",
+        side.trim_start_matches("with swap_ab, ")
     )]
     TileNStart {
+        /// `N`, or M in words where operands are swapped.
+        side: &'static str,
         /// As given.
         given: u32,
         /// Tiles along N.
         tiles: u32,
     },
     /// The tile's K is not a multiple of the MMA's.
-    #[error("tile: K = {given} is not a positive multiple of {multiple}, the K of one MMA")]
+    #[error(
+        "tile: K = {given} is not a positive multiple of {multiple}, the K of one MMA and of its scale factors"
+    )]
     TileK {
         /// As given.
         given: u32,
@@ -255,13 +317,21 @@ impl ConfigError {
     pub fn knob(&self) -> &'static str {
         use ConfigError::*;
         match self {
-            Size { .. } | KMultiple { .. } => "shape",
+            Formats(_) => "formats",
+            Size { .. } | KMultiple { .. } | NMultiple { .. } => "shape",
             TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
             Stages { .. } => "stages",
-            Count { knob, .. } | NotInterleaved { knob, .. } | WholeTiles { knob, .. } => knob,
+            Count { knob, .. }
+            | NoScales { knob, .. }
+            | OutputScales { knob, .. }
+            | NotInterleaved { knob, .. }
+            | WholeTiles { knob, .. } => knob,
             SplitK { .. } => "schedule",
             AccumulatorBuffers { .. } | NothingToOverlap { .. } => "accumulator_buffers",
             Sms { .. } => "sms",
+            Multicast { .. } => "multicast",
+            SwapAb { .. } => "swap_ab",
+            SfLoadPair => "sf_load",
             RasterGroup => "raster",
             Smem { knob, .. } | Tmem { knob, .. } => knob,
             TmemColumns { .. } | TmemColumnsTooFew { .. } => "tmem_columns",
@@ -278,6 +348,10 @@ impl ConfigError {
         use ConfigError::*;
         match self {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
+            Formats(_) => "use a format that goes with A's for B1 and B2".into(),
+            NMultiple { n, multiple, .. } => {
+                format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))
+            }
             KMultiple { k, multiple, .. } => {
                 format!("pad K with zeros to {}", u64::from(*k).next_multiple_of(u64::from(*multiple)))
             }
@@ -287,12 +361,18 @@ impl ConfigError {
             SplitK { k_tiles, .. } => format!("use split_k({}), or one_tile", 2.min(*k_tiles)),
             AccumulatorBuffers { .. } => "write auto: two where they fit and help".into(),
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
+            Multicast { .. } => "use none, a(2) or b(2)".into(),
+            SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
+            OutputScales { knob: "tile", .. } => "use tile N = 64 or 128".into(),
+            OutputScales { .. } => "leave the knob out".into(),
+            NoScales { .. } => "leave the knob out".into(),
+            SfLoadPair => "write auto, or tensor_map".into(),
             Sms { .. } => "write auto: all of the chip".into(),
             RasterGroup => "use swizzled(8), or along_m".into(),
             TileM { given: 256, wanted: 128, .. } => "write cta_group = 2 beside it, or tile M = 128".into(),
             TileM { wanted, .. } => format!("write {wanted}; rows beyond M cost no memory traffic"),
             TileN { .. } => "use 64, 128 or 192".into(),
-            TileNStart { .. } => "use a multiple of 64, or one tile that covers N".into(),
+            TileNStart { .. } => "use a multiple of 64, or one tile that covers it".into(),
             TileK { given, multiple } => {
                 let up = u64::from(*given).max(1).next_multiple_of(u64::from(*multiple));
                 format!("use {up}, or the usual 256: one 128-byte swizzle span of a row")
@@ -322,6 +402,30 @@ impl ConfigError {
             StoreTma { .. } => "use store = direct, which takes any N".into(),
         }
     }
+}
+
+/// Why K has to be a multiple: the row of a format that is too short, or the expansion of one.
+fn k_rule(k: u32, formats: Formats) -> String {
+    let Formats { a, b, .. } = formats;
+    if let Ok(kind) = formats.check()
+        && let Some(narrow) = [a, b].into_iter().find(|format| kind.expands(format.spec().element))
+    {
+        return format!("{kind} takes {narrow} elements in bytes, and TMA expands rows of a multiple of 128");
+    }
+    let format = if a.spec().k_multiple < b.spec().k_multiple { b } else { a };
+    let bits = format.spec().element_bits;
+    let sum = match bits {
+        4 => "K/2",
+        8 => "K",
+        _ => "2K",
+    };
+    let bytes = u64::from(k) * u64::from(bits) / 8;
+    if (u64::from(k) * u64::from(bits)).is_multiple_of(128) {
+        return format!("a scale factor of {format} covers {} elements", format.spec().k_multiple);
+    }
+    format!(
+        "a row of {format} operands is {sum} = {bytes} bytes, and TMA needs row strides of a multiple of 16"
+    )
 }
 
 /// A sum that does not fit, part by part: `3 x 53248 (stages) + 224 (barriers) = 159968`.

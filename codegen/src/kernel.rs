@@ -75,6 +75,9 @@ pub enum Parameter {
     Workspace(WorkspaceBuffer),
     /// An f32 of the gate, by the user's name for it.
     Scalar(String),
+    /// The f32 scale of the whole C, positive and finite: the value of an element of C is its code times
+    /// its scale factor times this.
+    OutputScale,
 }
 
 impl Parameter {
@@ -85,6 +88,7 @@ impl Parameter {
             Parameter::Pointer(operand) => operand.name().to_owned(),
             Parameter::Workspace(buffer) => buffer.name.to_owned(),
             Parameter::Scalar(name) => format!("scalar_{name}"),
+            Parameter::OutputScale => "c_scale".to_owned(),
         }
     }
 
@@ -94,7 +98,7 @@ impl Parameter {
         match self {
             Parameter::TensorMap(_) => format!(".param .align 64 .b8 {name}[128]"),
             Parameter::Pointer(_) | Parameter::Workspace(_) => format!(".param .u64 {name}"),
-            Parameter::Scalar(_) => format!(".param .f32 {name}"),
+            Parameter::Scalar(_) | Parameter::OutputScale => format!(".param .f32 {name}"),
         }
     }
 }

@@ -3,8 +3,8 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Raster, Schedule, Setting,
-    SfPreload, Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
+    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
 use silumin_codegen::problem::{Formats, Shape};
@@ -21,7 +21,7 @@ fn input(text: &str) -> syn::Result<Input> {
 
 fn declared(text: &str) -> Declaration {
     match input(text) {
-        Ok(Input::Expression(declaration)) => declaration,
+        Ok(Input::Expression(declaration)) => *declaration,
         Ok(Input::Items(_)) => panic!("{text}: an item"),
         Err(error) => panic!("{text}: {:?}", messages(error)),
     }
@@ -101,7 +101,7 @@ fn every_knob_is_read() {
     let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
-         raster = swizzled(4), sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
+         raster = swizzled(4), swap_ab = off, multicast = none, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
          arch = sm_100a> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
@@ -110,6 +110,9 @@ fn every_knob_is_read() {
         accumulator_buffers: Setting::Fixed(1),
         schedule: Setting::Fixed(Schedule::Persistent),
         raster: Raster::Swizzled(4),
+        swap_ab: Setting::Fixed(Switch::Off),
+        multicast: Multicast::None,
+        sf_load: Setting::Fixed(SfLoad::TensorMap),
         sms: Setting::Fixed(100),
         pdl: Switch::On,
         tile: Setting::Fixed(Tile { m: 256, n: 64, k: 256 }),
@@ -224,7 +227,12 @@ fn formats_are_known_and_given_once() {
     brackets_refused("<A: nvfp4, A: nvfp4>", &[("A", &["left operand's format is given already"])]);
     brackets_refused("<B: nvfp4, B1: nvfp4>", &[("B1", &["right operands' format", "of `B`"])]);
     brackets_refused("<B2: nvfp4, B2: nvfp4>", &[("B2", &["right operands' format"])]);
-    brackets_refused("<B1: nvfp4, B2: mxfp4>", &[("mxfp4", &["not an operand format"])]);
+    brackets_refused("<B1: nvfp4, B2: mxfp4>", &[("mxfp4", &["`B1` is nvfp4, and `B2` has the same"])]);
+    brackets_refused(
+        "<A: nvfp4, B: bf16>",
+        &[("A: nvfp4, B: bf16", &["no MMA multiplies nvfp4 by bf16", "goes with: nvfp4"])],
+    );
+    brackets_refused("<nvfp4 -> bf16>", &[("nvfp4 -> bf16", &["no kernel for nvfp4 x nvfp4 -> bf16"])]);
     brackets_refused(
         "<C: f16, D: f16>",
         &[("D", &["output's format is given already", "`A`, `B1` and `B2`"])],

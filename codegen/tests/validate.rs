@@ -4,8 +4,8 @@
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Raster, Schedule, Setting,
-    SfPreload, Store, Strategy as Strategies, Switch, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
+    Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile,
 };
 use silumin_codegen::error::{ConfigError, explain};
 use silumin_codegen::plan::{Plan, Region, Swizzle, validate};
@@ -86,18 +86,28 @@ fn config() -> impl Strategy<Value = Config> {
         setting(prop_oneof![5 => 1u32..149, 1 => any::<u32>()]),
         setting(0u32..4),
         prop::sample::select(vec![Switch::Off, Switch::On]),
+        setting(prop::sample::select(vec![Switch::Off, Switch::On])),
+        prop_oneof![
+            4 => Just(Multicast::None),
+            2 => prop::sample::select(vec![Multicast::A(2), Multicast::B(2), Multicast::A(8), Multicast::B(4)]),
+            1 => any::<u32>().prop_map(Multicast::A),
+        ],
+        setting(prop::sample::select(vec![SfLoad::Bulk, SfLoad::TensorMap])),
     );
     (shapes, shares).prop_map(|(shapes, shares)| {
         let (tile, cta_group, stages, k_order, sf_preload, accumulators, a_reuse, tmem_columns, cache, store) =
             shapes;
-        let (strategy, schedule, raster, sms, accumulator_buffers, pdl) = shares;
+        let (strategy, schedule, raster, sms, accumulator_buffers, pdl, swap_ab, multicast, sf_load) = shares;
         Config {
             strategy,
             tile,
             cta_group,
+            swap_ab,
+            multicast,
             stages,
             k_order,
             sf_preload,
+            sf_load,
             accumulators,
             accumulator_buffers,
             a_reuse,
@@ -130,7 +140,8 @@ fn holds_together(plan: &Plan) {
     assert!(plan.smem.a_bytes.is_multiple_of(8 * span) && plan.smem.b_box_bytes.is_multiple_of(8 * span));
     assert!(plan.smem.stage_bytes.is_multiple_of(8 * span));
     assert!(plan.smem.scales.is_multiple_of(128) && plan.smem.barriers.is_multiple_of(8));
-    assert_eq!(plan.cta_rows * plan.cta_group.ctas(), plan.tile.m);
+    let (rows, columns) = if plan.swap_ab { (plan.tile.n, plan.tile.m) } else { (plan.tile.m, plan.tile.n) };
+    assert_eq!((plan.cta_rows * plan.cta_group.ctas(), plan.mma_columns), (rows, columns));
     let mut end = plan.smem.barriers;
     for barrier in &plan.barriers {
         assert_eq!(barrier.offset, end);
@@ -138,7 +149,9 @@ fn holds_together(plan: &Plan) {
     }
     assert_eq!(end, plan.smem.tmem_address);
     let work = &plan.work;
-    assert_eq!(work.tiles, plan.m_tiles * plan.n_tiles);
+    assert_eq!(work.tiles, work.m_items * work.n_items);
+    let covered = u64::from(work.tiles) * u64::from(plan.multicast.ctas());
+    assert!(covered >= u64::from(plan.m_tiles) * u64::from(plan.n_tiles));
     assert!(work.clusters >= 1 && plan.ctas() < 1 << 31);
     // The shares are all there is, and none is empty.
     let units = u64::from(work.clusters) * u64::from(work.share) + u64::from(work.longer);
@@ -165,7 +178,7 @@ fn holds_together(plan: &Plan) {
     assert_eq!(k.main_tiles + k.tail_tiles, k.tiles);
     assert!(k.last_blocks >= 1 && k.last_blocks <= k.blocks && k.tail_tiles <= plan.stages);
     assert_eq!((k.tiles - 1) * k.blocks + k.last_blocks, plan.problem.shape.k.div_ceil(64));
-    assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks, plan.tile.n);
+    assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks, plan.mma_columns);
     assert!(u64::from(plan.m_tiles) * u64::from(plan.tile.m) >= u64::from(plan.problem.shape.m));
     assert!(u64::from(plan.n_tiles) * u64::from(plan.tile.n) >= u64::from(plan.problem.shape.n));
 }
@@ -266,6 +279,15 @@ fn each_limit_is_told_with_its_sum() {
         (large, &[side, ("tile", "[128, 192, 256]")], "accumulators", "2 x 192 = 384"),
         (large, &[side, ("a_reuse", "collector")], "a_reuse", "one MMA for both"),
         ([64, 77, 64], &[("store", "tma")], "store", "154 bytes"),
+        (large, &[("multicast", "a(3)")], "multicast", "2, 4 or 8 CTAs"),
+        (large, &[("multicast", "a(2)"), ("cta_group", "2")], "multicast", "already share"),
+        (large, &[("multicast", "b(8)"), ("tile", "[128, 32, 256]")], "multicast", "32 / 8"),
+        (large, &[("sf_load", "bulk"), ("cta_group", "2")], "sf_load", "its own CTA's barriers only"),
+        (large, &[side, ("swap_ab", "on")], "swap_ab", "no rows for both"),
+        (large, &[("a_reuse", "collector"), ("swap_ab", "on")], "a_reuse", "they share the other operand"),
+        (large, &[("swap_ab", "on"), ("tile", "[64, 64, 256]")], "tile", "with swap_ab, N = 64"),
+        (large, &[("swap_ab", "on"), ("tile", "[60, 128, 256]")], "tile", "with swap_ab, M = 60"),
+        (large, &[("swap_ab", "on"), ("tile", "[96, 128, 256]")], "tile", "starts at row 96"),
     ] {
         let errors = errors(shape, knobs);
         let told = errors.iter().any(|error| error.knob() == knob && error.to_string().contains(says));
@@ -311,6 +333,11 @@ fn every_knob_value_changes_the_ptx() {
         ("strategy", "two_pass"),
         ("strategy", "second_fused"),
         ("strategy", "sequential"),
+        ("swap_ab", "on"),
+        ("multicast", "a(2)"),
+        ("multicast", "a(4)"),
+        ("multicast", "b(2)"),
+        ("sf_load", "tensor_map"),
         ("schedule", "persistent"),
         ("schedule", "dynamic"),
         ("schedule", "stream_k"),

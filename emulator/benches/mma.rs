@@ -123,6 +123,7 @@ fn whole(c: &mut Criterion) {
             enable_input_d: true,
             scale_input_d: 0,
             disabled_lanes: [0; 8],
+            variant: Default::default(),
         };
         group.throughput(Throughput::Elements(u64::from(M * N * kind.k())));
         group.bench_function(name, |bench| {

@@ -60,7 +60,7 @@ pub enum FindingKind {
     RaceShared,
     /// Two warps access the same words of tensor memory without an order, and one writes.
     RaceTmem,
-    /// Two warps of a cluster access the same bytes of global memory without an order, and one writes.
+    /// Two warps, or two clusters, access the same bytes of global memory without an order, and one writes.
     RaceGlobal,
     /// Data of a copy or of the tensor core is used without a wait for the mbarrier that says it is there.
     MissingMbarrierWait,
@@ -169,7 +169,7 @@ pub struct Stats {
     pub global_read: u64,
     /// Bytes written to global memory by `st`, `atom` and `red`.
     pub global_written: u64,
-    /// Bytes that bulk and tensor copies read from global memory, zero fill not counted.
+    /// Bytes that bulk and tensor copies read from global memory, zero fill not counted, a multicast once.
     pub tma_read: u64,
     /// Bytes that bulk and tensor copies wrote to global memory.
     pub tma_written: u64,

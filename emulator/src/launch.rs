@@ -75,6 +75,17 @@ pub enum Schedule {
     },
 }
 
+/// When lanes of a warp that took different ways run together again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Reconvergence {
+    /// As soon as they are at the same instruction, as hardware usually does.
+    #[default]
+    Eager,
+    /// Only where the program makes them wait for each other: `bar.warp.sync`, `.sync` and `.aligned`
+    /// instructions. PTX promises no more, and a kernel that is right needs no more.
+    Forced,
+}
+
 /// Whether the order of accesses is tracked, to find races that this run's schedule did not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tracking {
@@ -143,6 +154,8 @@ pub struct Options<'a> {
     pub tmem_loads: TmemLoads,
     /// Happens-before tracking of shared, tensor and global memory.
     pub tracking: Tracking,
+    /// When diverged lanes run together again.
+    pub reconvergence: Reconvergence,
     /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
     /// ends here.
     pub instruction_limit: u64,
@@ -160,6 +173,7 @@ impl Default for Options<'_> {
             mma_arithmetic: Arithmetic::Hardware,
             tmem_loads: TmemLoads::Awaited,
             tracking: Tracking::Off,
+            reconvergence: Reconvergence::Eager,
             instruction_limit: 1_000_000_000,
             trace: None,
         }

@@ -116,6 +116,7 @@ fn warps_may_store_one_value_and_copies_may_overwrite_what_was_read() {
     setp.ne.u32 %p0, %r0, 0;
     @%p0 bra READY;
     mbarrier.init.shared::cta.b64 [%r1], 1;
+    fence.mbarrier_init.release.cluster;
 READY:
     bar.sync 0;
     ld.shared.u32 %r3, [%r2]; // read back
@@ -194,6 +195,7 @@ const BULK: &str = r#"
     setp.ne.u32 %p0, %r0, 0;
     @%p0 bra READY;
     mbarrier.init.shared::cta.b64 [%r1], 1;
+    fence.mbarrier_init.release.cluster;
 READY:
     bar.sync 0; // initialised
     @%p0 bra WAIT;

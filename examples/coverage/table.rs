@@ -3,11 +3,14 @@
 use crate::values::{SHAPES, Value};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::spec::{Spec, SpecFile};
+use silumin::runtime::check::{Tolerance, check};
 use silumin::runtime::device::{Schedule, Tracking};
+use silumin::runtime::gemm::expected;
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::runtime::launch_file;
+use silumin::runtime::reference::Reference;
 use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Shape};
+use silumin::{Arch, Device, DeviceOperands, Distribution, DualGemm, EmulatorOptions, Shape};
 use silumin_emulator::mutate::{Equivalents, Plan, Subject, text};
 use silumin_emulator::{LaunchFile, Options};
 use std::fmt::Write;
@@ -30,7 +33,9 @@ pub struct Effort {
 }
 
 impl Effort {
+    /// What the document is made with.
     pub const FULL: Effort = Effort { seeds: 64, mutants: 16 };
+    /// What the tests spend.
     pub const QUICK: Effort = Effort { seeds: 2, mutants: 3 };
 }
 
@@ -38,14 +43,20 @@ impl Effort {
 pub struct Tools {
     ptxas: Ptxas,
     equivalents: Equivalents,
+    /// Operands of [`SMALL`] and what they make.
+    inputs: DualGemmInputs,
+    reference: Reference,
 }
 
 impl Tools {
-    /// Reads the list of survivors that are no mistakes.
+    /// Reads the list of survivors that are no mistakes, and draws the small shape's operands.
     pub fn new(ptxas: Ptxas) -> Result<Tools, String> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        Ok(Tools { ptxas, equivalents: Equivalents::parse(&text)? })
+        let (spec, _) = SpecFile::new(SMALL).read().map_err(|e| e.to_string())?;
+        let inputs = DualGemmInputs::generate(SMALL, Distribution::Full, 7).map_err(|e| e.to_string())?;
+        let reference = expected(&spec, &inputs, &[]).map_err(|e| e.to_string())?;
+        Ok(Tools { ptxas, equivalents: Equivalents::parse(&text)?, inputs, reference })
     }
 }
 
@@ -99,8 +110,7 @@ pub fn row(entry: &(&'static str, &'static str, &'static [Value]), tools: &Tools
         }
         Ok(file.read().map_err(|e| e.to_string())?.0)
     };
-    let right =
-        |shape: Shape| spec(shape).and_then(|spec| judge(&spec, shape, Schedule::Early, Tracking::Off));
+    let right = |shape: Shape| spec(shape).and_then(|spec| judge(&spec, shape));
     let assembled = || {
         let shapes = [SHAPES[0], SHAPES[1], SMALL];
         let registers = shapes.map(|shape| assemble(&spec(shape)?, shape, &tools.ptxas));
@@ -111,7 +121,7 @@ pub fn row(entry: &(&'static str, &'static str, &'static [Value]), tools: &Tools
         assembled(),
         right(SHAPES[0]),
         right(SHAPES[1]),
-        spec(SMALL).and_then(|spec| schedules(&spec, effort)),
+        spec(SMALL).and_then(|spec| schedules(&spec, tools, effort)),
         spec(SMALL).and_then(|spec| mutants(&spec, tools, effort)),
     ];
     Row { knob, value, beside, cells }
@@ -129,26 +139,39 @@ fn assemble(spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32, String> {
 }
 
 /// One run on all e2m1 codes and the whole range of scales, against the reference.
-fn judge(spec: &Spec, shape: Shape, schedule: Schedule, tracking: Tracking) -> Cell {
-    let options = EmulatorOptions { threads: 1, schedule, tracking, ..EmulatorOptions::default() };
+fn judge(spec: &Spec, shape: Shape) -> Cell {
+    let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
     let device = Device::emulated_with(Arch::Sm100a, options);
     let verification = DualGemm::new(spec.clone()).verify(&device, shape, Distribution::Full, 7, &[]);
-    let verification = verification.map_err(|e| format!("{shape}, {schedule:?}: {e}"))?;
+    let verification = verification.map_err(|e| format!("{shape}: {e}"))?;
     match verification.check.pass {
         true => Ok(format!("{:.1e}", verification.check.rel_frobenius)),
-        false => Err(format!("{shape}, {schedule:?}: {}", verification.check)),
+        false => Err(format!("{shape}: {}", verification.check)),
     }
 }
 
-/// Runs under adversarial schedules, with happens-before tracking that asks for every fence.
-fn schedules(spec: &Spec, effort: Effort) -> Cell {
+/// The same of the small shape under one schedule, with happens-before tracking that asks for every fence.
+fn track(spec: &Spec, schedule: Schedule, tools: &Tools) -> Result<(), String> {
+    let options =
+        EmulatorOptions { threads: 1, schedule, tracking: Tracking::Strict, ..EmulatorOptions::default() };
+    let device = Device::emulated_with(Arch::Sm100a, options);
+    let kernel = DualGemm::new(spec.clone()).load(&device, SMALL).map_err(|e| e.to_string())?;
+    let operands = DeviceOperands::upload(&device, &tools.inputs).map_err(|e| e.to_string())?;
+    kernel.launch(&device.stream(), &operands.args(&[])).map_err(|e| format!("{schedule:?}: {e}"))?;
+    let got = operands.result().map_err(|e| e.to_string())?;
+    let report = check(&got, &tools.reference, Tolerance::default()).map_err(|e| e.to_string())?;
+    if report.pass { Ok(()) } else { Err(format!("{SMALL}, {schedule:?}: {report}")) }
+}
+
+/// Runs under adversarial schedules.
+fn schedules(spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
     let kernel = spec.kernel(SMALL, Arch::Sm100a).map_err(|e| e.to_string())?;
     let warps = kernel.launches.iter().map(|launch| launch.block.iter().product::<u32>().div_ceil(32)).max();
     let mut all = vec![Schedule::Early, Schedule::Late];
     all.extend((0..warps.unwrap_or(0)).map(|warp| Schedule::Starve { warp, seed: warp.into() }));
     all.extend((0..effort.seeds).map(Schedule::Random));
     for schedule in &all {
-        judge(spec, SMALL, *schedule, Tracking::Strict)?;
+        track(spec, *schedule, tools)?;
     }
     Ok(format!("{}", all.len()))
 }

@@ -264,7 +264,9 @@ fn write_files(
 ) -> Result<(), Box<dyn Error>> {
     let folder = matches.get_one::<PathBuf>("out").map_or(Path::new("out"), PathBuf::as_path);
     let inputs = match matches.get_flag("inputs") {
-        true => Some(DualGemmInputs::generate(shape, Distribution::Benchmark, seed)?),
+        true => {
+            Some(DualGemmInputs::generate_for(shape, kernel.problem.formats, Distribution::Benchmark, seed)?)
+        }
         false => None,
     };
     let launch = launch_file::write(folder, kernel, inputs.as_ref(), scalars)?;

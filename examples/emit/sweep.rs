@@ -24,11 +24,17 @@ const BUDGET: f64 = 300e9;
 
 /// What to sweep.
 pub struct Sweep<'a> {
+    /// What all configurations start from.
     pub spec: &'a Spec,
+    /// The chip.
     pub arch: Arch,
+    /// The problem's sizes.
     pub shape: Shape,
+    /// Seed of the operands.
     pub seed: u64,
+    /// The gate's scalars.
     pub scalars: &'a [(String, f32)],
+    /// Host threads of the emulator; 0 is one a core.
     pub threads: usize,
     /// Knobs that a flag has fixed.
     pub fixed: Vec<&'static str>,

@@ -1,5 +1,8 @@
 //! One problem, many configurations: operands and reference are made once, every configuration runs on them.
 
+// Not every example uses all of it.
+#![allow(dead_code)]
+
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
@@ -66,7 +69,9 @@ fn borrowed(scalars: &[(String, f32)]) -> Vec<(&str, f32)> {
 /// What the assembler says of all entries of a kernel: the most registers, and spilled bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Assembled {
+    /// Registers of a thread, the most of all entries.
     pub registers: u32,
+    /// Bytes of spills and stack, of all entries.
     pub spills: u32,
 }
 
@@ -82,8 +87,11 @@ pub fn assemble(ptxas: &Ptxas, kernel: &Kernel) -> Result<Assembled, String> {
 /// What the emulator counted, beside what the plan says it must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
+    /// Bytes read from global memory.
     pub read: u64,
+    /// Bytes written to it.
     pub written: u64,
+    /// MMAs issued; those of a pair of CTAs count once.
     pub mmas: u64,
 }
 

@@ -29,6 +29,7 @@ use std::path::{Path, PathBuf};
 
 use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
+use silumin_codegen::problem::{ElementKind, Formats, ScaleFormat};
 use thiserror::Error;
 
 use crate::inputs::DualGemmInputs;
@@ -59,6 +60,18 @@ pub enum LaunchFileError {
         expected: u64,
         /// Bytes given.
         found: u64,
+    },
+    /// Operands in other formats.
+    #[error(
+        "the kernel `{kernel}` computes {expected}, and these operands are for {found}: draw them in its formats"
+    )]
+    Formats {
+        /// The kernel.
+        kernel: String,
+        /// Its formats.
+        expected: Formats,
+        /// The operands'.
+        found: Formats,
     },
     /// The scale factors have no blocked layout.
     #[error(transparent)]
@@ -91,22 +104,42 @@ pub struct LaunchFile<'a> {
     contents: Vec<(Operand, Contents)>,
     written_before: Vec<(&'static str, String)>,
     scalars: &'a [(&'a str, f32)],
+    c_scale: f32,
 }
 
 impl<'a> LaunchFile<'a> {
     /// A launch of `kernel`, whose text is in the file called `ptx` and whose scalars are
-    /// `scalars`. Operands hold 1.0, scale factors 0.125, so that both products are K / 64
-    /// everywhere; C is poisoned; the workspace is zero where it has to be, else uninitialised.
+    /// `scalars`. Operands hold 1.0 (bf16: 0.74609375, f16: 1.05859375, which have both bytes the
+    /// same), scale factors 0.125, so that both products are K / 64 everywhere, or without scale
+    /// factors K; C and its scale factors are poisoned; the scale of the whole C is 1; the workspace is
+    /// zero where it has to be, else uninitialised.
     #[must_use]
     pub fn new(kernel: &'a Kernel, launch: &'a Launch, ptx: &str, scalars: &'a [(&'a str, f32)]) -> Self {
-        let contents = Operand::ALL.map(|operand| (operand, Contents::Fill(fill(operand)))).to_vec();
-        Self { kernel, launch, ptx: ptx.to_owned(), contents, written_before: Vec::new(), scalars }
+        let present = Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem));
+        let contents =
+            present.map(|operand| (operand, Contents::Fill(fill(operand, kernel.problem.formats))));
+        Self {
+            kernel,
+            launch,
+            ptx: ptx.to_owned(),
+            contents: contents.collect(),
+            written_before: Vec::new(),
+            scalars,
+            c_scale: 1.0,
+        }
     }
 
     /// The same with a buffer of the workspace that an earlier launch has left in a file.
     #[must_use]
     pub fn after(mut self, buffer: &WorkspaceBuffer, file: &str) -> Self {
         self.written_before.push((buffer.name, file.to_owned()));
+        self
+    }
+
+    /// The same with another scale of the whole C, for a C that has one.
+    #[must_use]
+    pub fn with_output_scale(mut self, c_scale: f32) -> Self {
+        self.c_scale = c_scale;
         self
     }
 
@@ -165,6 +198,7 @@ impl<'a> LaunchFile<'a> {
                 Parameter::Pointer(operand) => push(&mut text, "pointer", &string(operand.name())),
                 Parameter::Workspace(buffer) => push(&mut text, "pointer", &string(buffer.name)),
                 Parameter::Scalar(name) => push(&mut text, "f32", &self.scalar(name)?),
+                Parameter::OutputScale => push(&mut text, "f32", &number(self.c_scale)),
             }
         }
         Ok(text)
@@ -176,8 +210,7 @@ impl<'a> LaunchFile<'a> {
             kernel: self.kernel.name.clone(),
             name: name.to_owned(),
         })?;
-        // Widened, which is exact: readers go through f64. TOML spells NaN in lower case.
-        Ok(if value.is_nan() { "nan".to_owned() } else { format!("{:?}", f64::from(*value)) })
+        Ok(number(*value))
     }
 }
 
@@ -186,16 +219,32 @@ fn takes(launch: &Launch, operand: Operand) -> bool {
     launch.parameters.iter().any(|parameter| match parameter {
         Parameter::TensorMap(recipe) => recipe.operand == operand,
         Parameter::Pointer(pointer) => *pointer == operand,
-        Parameter::Workspace(_) | Parameter::Scalar(_) => false,
+        Parameter::Workspace(_) | Parameter::Scalar(_) | Parameter::OutputScale => false,
     })
 }
 
-/// 1.0 twice, 0.125, and a byte that no result has twice.
-fn fill(operand: Operand) -> u8 {
+/// An f32 as TOML's float: widened, which is exact, since readers go through f64; NaN in lower case.
+fn number(value: f32) -> String {
+    if value.is_nan() { "nan".to_owned() } else { format!("{:?}", f64::from(value)) }
+}
+
+/// About 1.0, 0.125, and a byte that no result has twice.
+fn fill(operand: Operand, formats: Formats) -> u8 {
+    let format = if operand == Operand::A || operand == Operand::Sfa { formats.a } else { formats.b };
+    let spec = format.spec();
     match operand {
-        Operand::A | Operand::B1 | Operand::B2 => 0x22,
-        Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 => 0x20,
+        Operand::A | Operand::B1 | Operand::B2 => match spec.element {
+            ElementKind::E2m1 => 0x22,
+            ElementKind::E4m3 => 0x38,
+            ElementKind::E5m2 | ElementKind::F16 => 0x3C,
+            ElementKind::Bf16 => 0x3F,
+        },
+        Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 => match spec.scales.map(|scales| scales.format) {
+            Some(ScaleFormat::Ue8m0) => 0x7C,
+            _ => 0x20,
+        },
         Operand::C => 0xA5,
+        Operand::Sfc => 0xFF,
     }
 }
 
@@ -293,7 +342,11 @@ pub fn write(
     files.iter().try_for_each(|file| file.to_toml().map(drop))?;
     save(&ptx, kernel.ptx.as_bytes())?;
     if let Some(inputs) = inputs {
-        for operand in Operand::ALL {
+        let (expected, found) = (kernel.problem.formats, inputs.formats());
+        if expected != found {
+            return Err(LaunchFileError::Formats { kernel: name.clone(), expected, found });
+        }
+        for operand in Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem)) {
             let bytes = tensor(inputs, operand)?;
             let (expected, found) = (operand.bytes(&kernel.problem), bytes.len() as u64);
             if expected != found {
@@ -325,7 +378,8 @@ fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, LayoutEr
         Operand::Sfa => inputs.a.blocked_scales()?,
         Operand::Sfb1 => inputs.b1.blocked_scales()?,
         Operand::Sfb2 => inputs.b2.blocked_scales()?,
-        Operand::C => inputs.initial_output().iter().flat_map(|value| value.to_le_bytes()).collect(),
+        Operand::C => inputs.initial_output_bytes(),
+        Operand::Sfc => inputs.initial_output_scales()?.unwrap_or_default(),
     })
 }
 
@@ -334,7 +388,7 @@ mod tests {
     use super::*;
     use silumin_codegen::arch::Arch;
     use silumin_codegen::config::Config;
-    use silumin_codegen::problem::Shape;
+    use silumin_codegen::problem::{OperandFormat, OutputFormat, Problem, Shape};
     use silumin_codegen::spec::Spec;
     use toml::{Table, Value};
 
@@ -366,10 +420,10 @@ mod tests {
         assert_eq!(table["dynamic_smem"].as_integer(), Some(i64::from(launch.dynamic_smem)));
         let buffers = table["buffers"].as_table().unwrap();
         assert_eq!(buffers.len(), 7);
-        for operand in Operand::ALL {
+        for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::Sfc) {
             let buffer = buffers[operand.name()].as_table().unwrap();
             assert_eq!(buffer["bytes"].as_integer(), Some(operand.bytes(&kernel.problem) as i64));
-            assert_eq!(buffer["fill"].as_integer(), Some(i64::from(fill(operand))));
+            assert_eq!(buffer["fill"].as_integer(), Some(i64::from(fill(operand, kernel.problem.formats))));
         }
         let params = table["params"].as_array().unwrap();
         assert_eq!(params.len(), launch.parameters.len());
@@ -397,6 +451,7 @@ mod tests {
                 }
                 Parameter::Pointer(operand) => assert_eq!(param["pointer"].as_str(), Some(operand.name())),
                 Parameter::Workspace(buffer) => panic!("{buffer:?} in a kernel of one launch a tile"),
+                Parameter::OutputScale => panic!("an f16 C has no scale"),
                 Parameter::Scalar(_) => assert_eq!(param["f32"].as_float().map(|v| v as f32), Some(0.1)),
             }
         }
@@ -437,7 +492,7 @@ mod tests {
         let table: Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
         let read = |name: &Value| std::fs::read(path.with_file_name(name.as_str().unwrap())).unwrap();
         assert_eq!(read(&table["ptx"]), kernel.ptx.as_bytes());
-        for operand in Operand::ALL {
+        for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::Sfc) {
             let buffer = table["buffers"][operand.name()].as_table().unwrap();
             assert_eq!(buffer.len(), 1);
             assert_eq!(read(&buffer["file"]), tensor(&inputs, operand).unwrap());
@@ -445,7 +500,41 @@ mod tests {
         let other = DualGemmInputs::generate(Shape::new(130, 200, 448), Distribution::Full, 5).unwrap();
         let error = write(folder.path(), &kernel, Some(&other), &[]).unwrap_err();
         assert!(matches!(error, LaunchFileError::Operand { operand: Operand::A, .. }), "{error}");
+        let formats = Formats { a: OperandFormat::E4m3, b: OperandFormat::E4m3, ..Formats::default() };
+        let other =
+            DualGemmInputs::generate_for(kernel.problem.shape, formats, Distribution::Full, 5).unwrap();
+        let error = write(folder.path(), &kernel, Some(&other), &[]).unwrap_err();
+        assert!(error.to_string().contains("for e4m3 x e4m3 -> f16"), "{error}");
         let blocked = write(&path, &kernel, None, &[]).unwrap_err();
         assert!(matches!(blocked, LaunchFileError::Io { .. }), "{blocked}");
+    }
+
+    #[test]
+    fn buffers_are_those_of_the_formats() {
+        let mut kernel = kernel("silu(A @ B1) * (A @ B2)", Config::default());
+        kernel.launches[0].parameters.push(Parameter::OutputScale);
+        for (a, c, names, scale) in [
+            (OperandFormat::Bf16, OutputFormat::F32, &["a", "b1", "b2", "c"][..], None),
+            (OperandFormat::Mxfp8, OutputFormat::E4m3, &["a", "b1", "b2", "c", "sfa", "sfb1", "sfb2"], None),
+            (OperandFormat::E5m2, OutputFormat::Nvfp4, &["a", "b1", "b2", "c", "sfc"], Some(0.25)),
+        ] {
+            kernel.problem = Problem { shape: Shape::new(130, 224, 416), formats: Formats { a, b: a, c } };
+            let file = LaunchFile::new(&kernel, &kernel.launches[0], "k.ptx", &[]).with_output_scale(0.25);
+            let table: Table = file.to_toml().unwrap().parse().unwrap();
+            let buffers = table["buffers"].as_table().unwrap();
+            assert_eq!(buffers.keys().map(String::as_str).collect::<Vec<_>>(), names);
+            let last = table["params"].as_array().unwrap().last().unwrap();
+            assert!(scale.is_none() || last["f32"].as_float() == scale);
+            let inputs = DualGemmInputs::generate_for(
+                kernel.problem.shape,
+                kernel.problem.formats,
+                Distribution::Full,
+                1,
+            );
+            for operand in Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem)) {
+                let bytes = tensor(inputs.as_ref().unwrap(), operand).unwrap();
+                assert_eq!(bytes.len() as u64, operand.bytes(&kernel.problem), "{operand}");
+            }
+        }
     }
 }

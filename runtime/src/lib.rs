@@ -5,18 +5,20 @@
 //! - [`gemm`]: a dual GEMM's kernels, loaded for many shapes, launched with checked arguments, and
 //!   verified in one call;
 //! - [`device`]: devices, their memory and streams; today the one that runs PTX on the CPU;
-//! - [`format`](mod@format): number formats (e2m1, e4m3, ue8m0), NVFP4 matrices, the quantiser;
+//! - [`format`](mod@format): number formats (e2m1, e4m3, e5m2, ue8m0, bf16, f16), operands in NVFP4, the
+//!   MX formats and plain ones, the quantisers;
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor
 //!   cores read;
 //! - [`inputs`]: seeded operands, as the public benchmark draws them and over the whole format;
 //! - [`reference`](mod@reference): the answer, in f64 on decoded values;
-//! - [`check`]: the benchmark's element-wise verdict on a result;
+//! - [`output`]: C in any of its formats, scale factors included;
+//! - [`check`]: the verdict on a result: the benchmark's for f16, error bounds for the others;
 //! - [`launch_file`]: a kernel's launch as a file, to be run again by any tool;
 //! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed;
 //! - [`sass`]: what their machine code does in its loops.
 //!
 //! None of it needs a GPU. Formats, layouts, inputs, reference and check know nothing of how a kernel
-//! computes: of the code generator they use the shape alone.
+//! computes: of the code generator they use shape and formats alone.
 //!
 //! ```
 //! use silumin_runtime::check::{Tolerance, check};
@@ -48,6 +50,7 @@ pub mod gemm;
 pub mod inputs;
 pub mod launch_file;
 pub mod layout;
+pub mod output;
 pub mod reference;
 pub mod sass;
 pub mod toolchain;

@@ -117,7 +117,7 @@ fn an_input_that_nothing_wrote_is_found_and_named() {
     let inputs = DualGemmInputs::generate(shape, Distribution::Full, 5).unwrap();
     let mut operands = DeviceOperands::upload(&device, &inputs).unwrap();
     let before = operands.c.download().unwrap();
-    operands.sfb2 = device.alloc(operands.sfb2.len()).unwrap();
+    operands.sfb2 = operands.sfb2.map(|buffer| device.alloc(buffer.len()).unwrap());
     let error = kernel.launch(&device.stream(), &operands.args(&[])).unwrap_err();
     let text = error.to_string();
     assert!(text.contains("UninitialisedGlobal") && text.contains("line "), "{text}");

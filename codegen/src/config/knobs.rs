@@ -63,6 +63,37 @@ pub enum Schedule {
     SplitK(u32),
 }
 
+/// Which operand's tiles a cluster shares: each CTA loads its part of a tile for all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Multicast {
+    /// Every CTA, or pair, loads its own.
+    #[default]
+    None,
+    /// N CTAs along a row of tiles share A.
+    A(u32),
+    /// N CTAs down a column of tiles share B1 and B2.
+    B(u32),
+}
+
+impl Multicast {
+    /// CTAs that share.
+    pub const fn ctas(self) -> u32 {
+        match self {
+            Multicast::None => 1,
+            Multicast::A(ctas) | Multicast::B(ctas) => ctas,
+        }
+    }
+}
+
+/// How scale factors come to SMEM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SfLoad {
+    /// A plain bulk copy a 128-row block: contiguous in global memory, no tensor map.
+    Bulk,
+    /// Boxes of a tensor map, which can signal the barrier of a pair's leader.
+    TensorMap,
+}
+
 /// The order in which tiles of C are handed out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Raster {
@@ -243,6 +274,25 @@ impl fmt::Display for Raster {
             Raster::AlongN => f.write_str("along_n"),
             Raster::Swizzled(group) => write!(f, "swizzled({group})"),
         }
+    }
+}
+
+impl fmt::Display for Multicast {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Multicast::None => f.write_str("none"),
+            Multicast::A(ctas) => write!(f, "a({ctas})"),
+            Multicast::B(ctas) => write!(f, "b({ctas})"),
+        }
+    }
+}
+
+impl fmt::Display for SfLoad {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            SfLoad::Bulk => "bulk",
+            SfLoad::TensorMap => "tensor_map",
+        })
     }
 }
 

@@ -12,8 +12,8 @@ mod knobs;
 mod text;
 
 pub use knobs::{
-    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KOrder, Raster, Schedule, Setting, SfPreload,
-    Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule, Setting,
+    SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 pub use text::ParseKnobError;
 
@@ -31,12 +31,19 @@ pub struct Config {
     pub tile: Setting<Tile>,
     /// CTAs that issue one MMA together: 1, or a cluster of 2 along M.
     pub cta_group: CtaGroup,
+    /// Whether weights take the MMA's M side and tokens its N side, so that few tokens make a narrow
+    /// MMA. Auto: where M is at most 64 and the tile does not say otherwise.
+    pub swap_ab: Setting<Switch>,
+    /// Tiles of A or B that the CTAs of a cluster share.
+    pub multicast: Multicast,
     /// Depth of the SMEM pipeline, in K tiles, 1..=32. Auto: as many as fit and the K loop can use.
     pub stages: Setting<u32>,
     /// The order in which the K loop walks.
     pub k_order: KOrder,
     /// When scale factors are brought to SMEM.
     pub sf_preload: SfPreload,
+    /// How scale factors come to SMEM. Auto: `bulk`, or `tensor_map` for pairs.
+    pub sf_load: Setting<SfLoad>,
     /// Where the two accumulators are, and with how many MMAs they are fed.
     pub accumulators: Accumulators,
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile
@@ -77,7 +84,7 @@ pub struct Knob {
 }
 
 /// Every knob of [`Config`], in its order.
-pub const KNOBS: [Knob; 16] = [
+pub const KNOBS: [Knob; 19] = [
     Knob {
         name: "strategy",
         values: "auto | two_pass | second_fused | sequential | interleaved",
@@ -89,6 +96,16 @@ pub const KNOBS: [Knob; 16] = [
         values: "1 | 2",
         about: "CTAs that issue one MMA together; two have 256 rows and half of B each",
     },
+    Knob {
+        name: "swap_ab",
+        values: "auto | off | on",
+        about: "weights on the MMA's M side, tokens on its N side",
+    },
+    Knob {
+        name: "multicast",
+        values: "none | a(N) | b(N)",
+        about: "clusters of N CTAs that load each tile of A, or of B1 and B2, once",
+    },
     Knob { name: "stages", values: "auto | 1..32", about: "depth of the SMEM pipeline, in K tiles" },
     Knob {
         name: "k_order",
@@ -99,6 +116,11 @@ pub const KNOBS: [Knob; 16] = [
         name: "sf_preload",
         values: "per_stage | ahead(N) | all",
         about: "scale factors to SMEM: with their tile, N tiles ahead of it, or all before the loop",
+    },
+    Knob {
+        name: "sf_load",
+        values: "auto | bulk | tensor_map",
+        about: "scale factors by plain bulk copies, or by tensor maps",
     },
     Knob {
         name: "accumulators",
@@ -154,19 +176,22 @@ impl Config {
             "strategy" => self.strategy = text::knob(0, value)?,
             "tile" => self.tile = text::knob(1, value)?,
             "cta_group" => self.cta_group = text::knob(2, value)?,
-            "stages" => self.stages = text::knob(3, value)?,
-            "k_order" => self.k_order = text::knob(4, value)?,
-            "sf_preload" => self.sf_preload = text::knob(5, value)?,
-            "accumulators" => self.accumulators = text::knob(6, value)?,
-            "accumulator_buffers" => self.accumulator_buffers = text::knob(7, value)?,
-            "a_reuse" => self.a_reuse = text::knob(8, value)?,
-            "tmem_columns" => self.tmem_columns = text::knob(9, value)?,
-            "schedule" => self.schedule = text::knob(10, value)?,
-            "raster" => self.raster = text::knob(11, value)?,
-            "sms" => self.sms = text::knob(12, value)?,
-            "cache" => self.cache = text::knob(13, value)?,
-            "store" => self.store = text::knob(14, value)?,
-            "pdl" => self.pdl = text::knob(15, value)?,
+            "swap_ab" => self.swap_ab = text::knob(3, value)?,
+            "multicast" => self.multicast = text::knob(4, value)?,
+            "stages" => self.stages = text::knob(5, value)?,
+            "k_order" => self.k_order = text::knob(6, value)?,
+            "sf_preload" => self.sf_preload = text::knob(7, value)?,
+            "sf_load" => self.sf_load = text::knob(8, value)?,
+            "accumulators" => self.accumulators = text::knob(9, value)?,
+            "accumulator_buffers" => self.accumulator_buffers = text::knob(10, value)?,
+            "a_reuse" => self.a_reuse = text::knob(11, value)?,
+            "tmem_columns" => self.tmem_columns = text::knob(12, value)?,
+            "schedule" => self.schedule = text::knob(13, value)?,
+            "raster" => self.raster = text::knob(14, value)?,
+            "sms" => self.sms = text::knob(15, value)?,
+            "cache" => self.cache = text::knob(16, value)?,
+            "store" => self.store = text::knob(17, value)?,
+            "pdl" => self.pdl = text::knob(18, value)?,
             _ => return Err(ParseKnobError::unknown_knob(name)),
         }
         Ok(())
@@ -178,9 +203,12 @@ impl Config {
             self.strategy.to_string(),
             self.tile.to_string(),
             self.cta_group.to_string(),
+            self.swap_ab.to_string(),
+            self.multicast.to_string(),
             self.stages.to_string(),
             self.k_order.to_string(),
             self.sf_preload.to_string(),
+            self.sf_load.to_string(),
             self.accumulators.to_string(),
             self.accumulator_buffers.to_string(),
             self.a_reuse.to_string(),
@@ -218,9 +246,12 @@ mod tests {
             ("strategy", "sequential"),
             ("tile", "[128, 64, 512]"),
             ("cta_group", "2"),
+            ("swap_ab", "on"),
+            ("multicast", "a(4)"),
             ("stages", "3"),
             ("k-order", "split_tail(2)"),
             ("sf_preload", "ahead(4)"),
+            ("sf_load", "tensor_map"),
             ("accumulators", "side_by_side"),
             ("accumulator_buffers", "2"),
             ("a_reuse", "collector"),

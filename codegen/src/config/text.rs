@@ -1,8 +1,8 @@
 //! Reading knob values. One reader a type, used by the DSL, the command line and TOML alike.
 
 use super::{
-    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Raster, Schedule, Setting,
-    SfPreload, Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
+    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -143,6 +143,30 @@ impl FromStr for Raster {
             "along_m" => Ok(Raster::AlongM),
             "along_n" => Ok(Raster::AlongN),
             other => argument(other, "swizzled").map(Raster::Swizzled),
+        }
+    }
+}
+
+impl FromStr for Multicast {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "none" => Ok(Multicast::None),
+            other if other.starts_with('a') => argument(other, "a").map(Multicast::A),
+            other => argument(other, "b").map(Multicast::B),
+        }
+    }
+}
+
+impl FromStr for SfLoad {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "bulk" => Ok(SfLoad::Bulk),
+            "tensor_map" => Ok(SfLoad::TensorMap),
+            _ => Err(NotAValue),
         }
     }
 }
@@ -328,4 +352,4 @@ macro_rules! serde_as_text {
     )* };
 }
 
-serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] AReuse, [] CacheHints, [] Store);
+serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Multicast, [] SfLoad, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] AReuse, [] CacheHints, [] Store);

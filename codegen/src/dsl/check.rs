@@ -8,14 +8,26 @@ use crate::plan::{SIZE_LIMIT, validate};
 use crate::problem::{Formats, Problem, Shape};
 use syn::Error;
 
+/// A tile's rows: more tokens than operands are swapped for.
+const MANY_TOKENS: u32 = 128;
+
 /// Adds what is illegal: for the fixed shape, or, without one, for every shape there is.
 ///
 /// Chips that were named must all take it; of the default's, one is enough: which one a program
 /// runs on is known at run time only.
 pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
     let shape = knobs.shape.unwrap_or_else(|| most_lenient(formats, &knobs.config));
-    let problem = Problem { shape, formats };
-    let results = knobs.arches.iter().map(|arch| (arch, validate(&problem, &knobs.config, *arch)));
+    let result = |shape: Shape, arch| validate(&Problem { shape, formats }, &knobs.config, arch);
+    let results = knobs.arches.iter().map(|arch| {
+        let result = match result(shape, *arch) {
+            // With few tokens operands may be swapped, which takes more SMEM: then many may do.
+            Err(_) if knobs.shape.is_none() && result(Shape { m: MANY_TOKENS, ..shape }, *arch).is_ok() => {
+                return (arch, Ok(()));
+            }
+            result => result.map(drop),
+        };
+        (arch, result)
+    });
     let failures: Vec<_> =
         results.filter_map(|(arch, result)| result.err().map(|errors| (arch, errors))).collect();
     if failures.len() < knobs.arches.len() && !knobs.is_written("arch") {
@@ -59,7 +71,8 @@ fn most_lenient(formats: Formats, config: &Config) -> Shape {
     // Where K costs nothing, it is long: errors that print it are less surprising so.
     let free = matches!(config.tile, Setting::Fixed(_)) && config.sf_preload != SfPreload::All;
     let k_tiles = if free { k_tiles.max(64) } else { k_tiles.max(1) };
-    let multiple = u64::from(formats.a.spec().k_multiple);
+    let multiple = u64::from(formats.k_multiple());
     let k = ((k_tiles - 1) * u64::from(tile_k) + 1).next_multiple_of(multiple).min(u64::from(SIZE_LIMIT));
-    Shape::new(1, tile_n, k as u32)
+    let n = u64::from(tile_n).next_multiple_of(u64::from(formats.c.n_multiple())).min(u64::from(SIZE_LIMIT));
+    Shape::new(1, n as u32, k as u32)
 }

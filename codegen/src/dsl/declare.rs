@@ -99,7 +99,7 @@ pub(super) struct Knobs {
     pub(super) config: Config,
     pub(super) shape: Option<Shape>,
     pub(super) arches: Vec<Arch>,
-    /// Each written knob and its value.
+    /// Each written knob and its value; as `formats` those that were named.
     written: Vec<(&'static str, TokenStream)>,
     /// `<` and `>`.
     ends: TokenStream,
@@ -114,6 +114,12 @@ impl Knobs {
             written: Vec::new(),
             ends: brackets.ends.clone(),
         };
+        let formats: TokenStream = (brackets.arrows.iter().chain(&brackets.named))
+            .flat_map(|(first, second)| [first.to_token_stream(), second.to_token_stream()])
+            .collect();
+        if !formats.is_empty() {
+            knobs.written.push(("formats", formats));
+        }
         for (name, value) in &brackets.knobs {
             if let Err(error) = knobs.set(name, value) {
                 errors.push(error);

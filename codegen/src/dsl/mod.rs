@@ -48,7 +48,7 @@ use syn::{Attribute, Error, Ident, Result, Token, Visibility};
 /// A whole invocation of `dual_gemm!`.
 pub enum Input {
     /// `dual_gemm!(<...> gate)`
-    Expression(Declaration),
+    Expression(Box<Declaration>),
     /// `dual_gemm! { pub Name<...> = gate; }`
     Items(Vec<Item>),
 }
@@ -110,7 +110,7 @@ pub fn parse(input: ParseStream) -> Result<Input> {
         if !input.is_empty() {
             return Err(input.error("expected the end: in parentheses there is one gate"));
         }
-        return Ok(Input::Expression(declaration));
+        return Ok(Input::Expression(Box::new(declaration)));
     }
     let mut items = Vec::new();
     while !input.is_empty() {

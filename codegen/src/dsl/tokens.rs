@@ -3,8 +3,8 @@
 //! for this crate.
 
 use crate::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Raster, Schedule, Setting,
-    SfPreload, Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
+    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, SplitCode};
 use crate::problem::{Formats, Shape};
@@ -54,9 +54,12 @@ fn config(config: &Config) -> TokenStream {
         strategy,
         tile,
         cta_group,
+        swap_ab,
+        multicast: sharing,
         stages,
         k_order: order,
         sf_preload: preload,
+        sf_load,
         accumulators: layout,
         accumulator_buffers,
         a_reuse,
@@ -81,6 +84,13 @@ fn config(config: &Config) -> TokenStream {
     let [stages, tmem_columns, accumulator_buffers, sms] =
         [stages, tmem_columns, accumulator_buffers, sms].map(|number| setting(number, u32::to_token_stream));
     let schedule = setting(work, schedule);
+    let multicast = multicast(sharing);
+    let swap_ab = setting(swap_ab, |switch| match switch {
+        Switch::Off | Switch::On => variant("config", "Switch", switch),
+    });
+    let sf_load = setting(sf_load, |load| match load {
+        SfLoad::Bulk | SfLoad::TensorMap => variant("config", "SfLoad", load),
+    });
     let raster = raster(tiles);
     let pdl = match pdl {
         Switch::Off | Switch::On => variant("config", "Switch", pdl),
@@ -102,9 +112,12 @@ fn config(config: &Config) -> TokenStream {
             strategy: #strategy,
             tile: #tile,
             cta_group: #cta_group,
+            swap_ab: #swap_ab,
+            multicast: #multicast,
             stages: #stages,
             k_order: #k_order,
             sf_preload: #sf_preload,
+            sf_load: #sf_load,
             accumulators: #accumulators,
             accumulator_buffers: #accumulator_buffers,
             a_reuse: #a_reuse,
@@ -135,6 +148,14 @@ fn schedule(schedule: &Schedule) -> TokenStream {
             variant("config", "Schedule", schedule)
         }
         Schedule::SplitK(parts) => quote!(::silumin::codegen::config::Schedule::SplitK(#parts)),
+    }
+}
+
+fn multicast(multicast: &Multicast) -> TokenStream {
+    match multicast {
+        Multicast::None => variant("config", "Multicast", multicast),
+        Multicast::A(ctas) => quote!(::silumin::codegen::config::Multicast::A(#ctas)),
+        Multicast::B(ctas) => quote!(::silumin::codegen::config::Multicast::B(#ctas)),
     }
 }
 

@@ -88,7 +88,7 @@ impl fmt::Display for Plan {
             e.chunks,
             e.chunk,
             if e.early_chunks > 0 { format!(", {} of them early", e.early_chunks) } else { String::new() },
-            if e.c.staging.is_some() { 16 } else { e.c.vector * e.c.element_bytes }
+            if e.c.staging.is_some() { 16 } else { e.c.vector * e.c.element_bits / 8 }
         )?;
         let operations = self.problem.shape.operations();
         let bytes = self.problem.compulsory_bytes();
@@ -101,10 +101,10 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "floor     {:.2} us, modelled: {:.2} us of math at {:.1} PFLOP/s (marketed dense FP4), {:.2} us of DRAM at {:.2} TB/s",
+            "floor     {:.2} us, modelled: {:.2} us of math at {:.1} PFLOP/s (marketed dense rate), {:.2} us of DRAM at {:.2} TB/s",
             self.floor_seconds() * 1e6,
-            operations / limits.fp4_ops_per_second * 1e6,
-            limits.fp4_ops_per_second / 1e15,
+            operations / limits.ops_per_second(self.kind) * 1e6,
+            limits.ops_per_second(self.kind) / 1e15,
             bytes as f64 / limits.dram_bytes_per_second * 1e6,
             limits.dram_bytes_per_second / 1e12
         )

@@ -125,7 +125,7 @@ impl Plan {
             balance: self.balance(),
             intensity: operations / self.dram_bytes() as f64,
             sm_intensity: operations / (read as f64 + written as f64),
-            ridge: limits.fp4_ops_per_second / limits.dram_bytes_per_second,
+            ridge: limits.ops_per_second(self.kind) / limits.dram_bytes_per_second,
         }
     }
 
@@ -165,13 +165,13 @@ impl Plan {
         let sms = f64::from(limits.sms);
         let rate = limits.dram_bytes_per_second / sms;
         let products = f64::from(self.smem.b_tiles);
-        let macs = f64::from(self.cta_rows) * f64::from(self.tile.n) * f64::from(self.tile.k) * products;
+        let macs = f64::from(self.cta_rows) * f64::from(self.mma_columns) * f64::from(self.tile.k) * products;
         Stage {
             bytes,
             depth: self.stages,
             in_flight,
             covers: in_flight as f64 / rate,
-            math: 2.0 * macs / (limits.fp4_ops_per_second / sms),
+            math: 2.0 * macs / (limits.ops_per_second(self.kind) / sms),
             load: f64::from(per_stage) / rate,
         }
     }
@@ -189,9 +189,12 @@ impl Plan {
     /// By which rule `validate` settled a knob that was left to it.
     fn rule(&self, knob: &str) -> String {
         let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
-        let capacity = sms / self.cta_group.ctas();
+        let capacity = sms / self.cluster_ctas();
         match knob {
             "strategy" => "one kernel and one K loop: A is loaded once, nothing goes through global memory".into(),
+            "tile" if self.swap_ab => {
+                format!("weights fill the MMA's {} rows; tokens are its columns, as many as there are", self.mma_shape()[0])
+            }
             "tile" if self.tile.n == 64 => {
                 format!("N = 64 leaves no SM with two tiles: {} CTAs on {sms} SMs", self.ctas())
             }
@@ -215,9 +218,14 @@ impl Plan {
                 ),
             },
             "sms" => "all of the chip".into(),
+            "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's rows better".into(),
+            "swap_ab" => "enough tokens to fill the MMA's rows, or another knob needs them there".into(),
+            "sf_load" if self.scales.box_blocks.is_some() => "a bulk copy cannot signal the leader's barrier of a pair".into(),
+            "sf_load" => "bulk copies of contiguous blocks: no tensor map to fetch".into(),
             "cache" if self.cache == Default::default() => "weights are read in more than one wave: L2 keeps what it likes".into(),
             "cache" => "all tiles run in one wave: weights may leave L2 first".into(),
             "store" => "from registers: takes any N and no SMEM".into(),
+            // A knob whose rule nobody has written down yet.
             _ => "settled by validate".into(),
         }
     }
@@ -268,7 +276,7 @@ impl Plan {
     pub fn balance(&self) -> Balance {
         let work = &self.work;
         let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
-        let slots = (sms / self.cta_group.ctas()).max(1);
+        let slots = (sms / self.cluster_ctas()).max(1);
         let k_tiles = u64::from(work.tiles) * u64::from(self.k_loop.tiles);
         let longest = u64::from(work.share) + u64::from(work.longer > 0);
         let items = u64::from(work.tiles) * u64::from(work.splits);

@@ -28,6 +28,8 @@ pub struct Region {
 pub struct SmemMap {
     /// Bytes of one operand stage.
     pub stage_bytes: u32,
+    /// Bytes that barriers count for one operand stage: of e2m1 that TMA expands, those in global memory.
+    pub stage_tx: u32,
     /// Bytes of A in a stage.
     pub a_bytes: u32,
     /// Bytes of B1 (and of B2) in one K box of a stage.
@@ -93,9 +95,12 @@ pub struct TmemMap {
 /// What the TMEM map is made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TmemParts {
-    pub tile: Tile,
-    /// MMA steps of a K tile.
+    /// Blocks of four scale factors along a K tile; 0 without scale factors.
     pub blocks: u32,
+    /// Columns of one accumulator: the MMA's N.
+    pub mma_n: u32,
+    /// 128-row blocks of scale factors of a tile of A.
+    pub a_row_blocks: u32,
     /// 128-row blocks of scale factors of a tile of B.
     pub b_row_blocks: u32,
     pub layout: Accumulators,
@@ -113,18 +118,21 @@ impl TmemParts {
         let blocks = u64::from(self.blocks);
         let mut sum = Sum::default();
         let accumulators = u64::from(self.products) * u64::from(self.buffers);
-        sum.add(accumulators, u64::from(self.tile.n), "accumulators");
-        sum.add(blocks, 4, "SFA");
-        let name = if self.b_tiles == 2 { "SFB1, SFB2" } else { "SFB" };
-        sum.add(u64::from(self.b_tiles) * blocks, 4 * u64::from(self.b_row_blocks), name);
+        sum.add(accumulators, u64::from(self.mma_n), "accumulators");
+        if blocks > 0 {
+            sum.add(blocks, 4 * u64::from(self.a_row_blocks), "SFA");
+            let name = if self.b_tiles == 2 { "SFB1, SFB2" } else { "SFB" };
+            sum.add(u64::from(self.b_tiles) * blocks, 4 * u64::from(self.b_row_blocks), name);
+        }
         sum
     }
 
     /// The map, in an allocation of `columns`.
     pub fn map(&self, columns: u32) -> TmemMap {
-        let (n, blocks) = (self.tile.n, self.blocks);
+        let (n, blocks) = (self.mma_n, self.blocks);
         let sfa = self.products * self.buffers * n;
-        let sfb1 = sfa + 4 * blocks;
+        let sfa_step = 4 * self.a_row_blocks;
+        let sfb1 = sfa + sfa_step * blocks;
         let half = 4 * self.b_row_blocks;
         // One MMA of 2N finds SFB2 right behind SFB1 of the same K block.
         let (sfb2, sfb_step) = match (self.layout, self.b_tiles) {
@@ -146,7 +154,24 @@ impl TmemParts {
                 regions.push(Region { name, offset: (buffer * self.products + product) * n, size: n });
             }
         }
-        regions.push(Region { name: "SFA", offset: sfa, size: 4 * blocks });
+        if blocks == 0 {
+            let second = if self.products == 2 { n } else { 0 };
+            let buffer_step = self.products * n;
+            let (sfa_step, sfb_step) = (0, 0);
+            return TmemMap {
+                second,
+                buffer_step,
+                sfa,
+                sfb1,
+                sfb2,
+                sfa_step,
+                sfb_step,
+                regions,
+                used,
+                columns,
+            };
+        }
+        regions.push(Region { name: "SFA", offset: sfa, size: sfa_step * blocks });
         match (self.layout, self.b_tiles) {
             (_, 1) => regions.push(Region { name: "SFB", offset: sfb1, size: half * blocks }),
             (Accumulators::Separate, _) => regions.extend([
@@ -159,7 +184,7 @@ impl TmemParts {
         }
         let second = if self.products == 2 { n } else { 0 };
         let buffer_step = self.products * n;
-        TmemMap { second, buffer_step, sfa, sfb1, sfb2, sfa_step: 4, sfb_step, regions, used, columns }
+        TmemMap { second, buffer_step, sfa, sfb1, sfb2, sfa_step, sfb_step, regions, used, columns }
     }
 }
 
@@ -171,12 +196,17 @@ pub(super) struct SmemParts {
     pub ctas: u32,
     /// Tiles of B in a stage.
     pub b_tiles: u32,
+    /// Whether TMA expands A and B.
+    pub expanded: [bool; 2],
     /// Bytes of a swizzle span.
     pub span: u32,
+    /// Bytes of a row of a K tile.
+    pub row_bytes: u32,
     pub stages: u32,
     pub sf_slots: u32,
     /// Bytes of one row block in a slot.
     pub sf_row_block: u64,
+    pub a_row_blocks: u32,
     pub b_row_blocks: u32,
     pub barriers: u32,
     /// Answers of cluster launch control.
@@ -196,12 +226,14 @@ impl SmemParts {
     /// Bytes of one operand stage.
     pub fn stage_bytes(&self) -> u64 {
         let [a, b] = self.rows().map(u64::from);
-        (a + u64::from(self.b_tiles) * b) * u64::from(self.tile.k) / 2
+        (a + u64::from(self.b_tiles) * b) * u64::from(self.row_bytes)
     }
 
     /// Bytes of one scale-factor slot.
     pub fn slot_bytes(&self) -> u64 {
-        self.sf_row_block.saturating_mul(1 + u64::from(self.b_tiles) * u64::from(self.b_row_blocks))
+        let row_blocks =
+            u64::from(self.a_row_blocks) + u64::from(self.b_tiles) * u64::from(self.b_row_blocks);
+        self.sf_row_block.saturating_mul(row_blocks)
     }
 
     /// Everything, as a sum.
@@ -215,7 +247,9 @@ impl SmemParts {
         } else if stages < u64::from(self.staging) {
             sum.add(1, u64::from(self.staging) - stages, "rest of the staging of C");
         }
-        sum.add(u64::from(self.sf_slots), self.slot_bytes(), "slots of scale factors");
+        if self.sf_row_block > 0 {
+            sum.add(u64::from(self.sf_slots), self.slot_bytes(), "slots of scale factors");
+        }
         if self.responses > 0 {
             sum.add(u64::from(self.responses), RESPONSE_BYTES.into(), "answers of cluster launch control");
         }
@@ -226,7 +260,7 @@ impl SmemParts {
     /// The map. Call it only once [`SmemParts::sum`] fits: all values are small then.
     pub fn map(&self) -> SmemMap {
         let [a_box_bytes, b_box_bytes] = self.rows().map(|rows| rows * self.span);
-        let boxes = self.tile.k / 2 / self.span;
+        let boxes = self.row_bytes / self.span;
         let stage_bytes = self.stage_bytes() as u32;
         let row_block = self.sf_row_block as u32;
         let slot_bytes = self.slot_bytes() as u32;
@@ -238,13 +272,15 @@ impl SmemParts {
         let responses = scales + self.sf_slots * slot_bytes;
         let barriers = responses + RESPONSE_BYTES * self.responses;
         let tmem_address = barriers + 8 * self.barriers;
-        let sfb1 = row_block;
+        let sfb1 = self.a_row_blocks * row_block;
         let sfb2 = sfb1 + (self.b_tiles - 1) * self.b_row_blocks * row_block;
         let mut regions = vec![Region { name: "operand stages", offset: 0, size: operands }];
         if staging > 0 && self.staging > 0 {
             regions.push(Region { name: "staging of C", offset: staging, size: self.staging });
         }
-        regions.push(Region { name: "scale factors", offset: scales, size: responses - scales });
+        if responses > scales {
+            regions.push(Region { name: "scale factors", offset: scales, size: responses - scales });
+        }
         if self.responses > 0 {
             let size = barriers - responses;
             regions.push(Region { name: "launch control answers", offset: responses, size });
@@ -255,6 +291,9 @@ impl SmemParts {
         ]);
         SmemMap {
             stage_bytes,
+            stage_tx: stage_bytes
+                - if self.expanded[0] { boxes * a_box_bytes / 2 } else { 0 }
+                - if self.expanded[1] { self.b_tiles * boxes * b_box_bytes / 2 } else { 0 },
             a_bytes: boxes * a_box_bytes,
             a_box_bytes,
             b_box_bytes,

@@ -22,15 +22,18 @@ mod work;
 pub use explain::{Balance, Choice, Explanation, Room, Stage, WhatIf};
 pub use memory::{Region, SmemMap, TmemMap};
 pub use traffic::Traffic;
+pub(crate) use transfer::with_scale_id;
 pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
 pub(crate) use validate::SIZE_LIMIT;
 pub use validate::validate;
 pub use work::Work;
 
 use crate::arch::Arch;
-use crate::config::{Accumulators, CacheHints, Config, CtaGroup, KOrder, SfPreload, Store, Strategy, Tile};
+use crate::config::{
+    Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, SfPreload, Store, Strategy, Tile,
+};
 use crate::kernel::WorkspaceBuffer;
-use crate::problem::Problem;
+use crate::problem::{MmaKind, Problem};
 
 /// A legal kernel, all numbers in place. Made by [`validate`] only.
 #[derive(Clone, Debug, PartialEq)]
@@ -40,6 +43,8 @@ pub struct Plan {
     pub problem: Problem,
     /// The chip.
     pub arch: Arch,
+    /// The MMA's kind.
+    pub kind: MmaKind,
     /// The configuration as asked for, `auto`s included.
     pub asked: Config,
     /// The configuration with every `auto` settled.
@@ -50,7 +55,13 @@ pub struct Plan {
     pub tile: Tile,
     /// CTAs that compute a tile together: also the cluster's size, along the grid's x.
     pub cta_group: CtaGroup,
-    /// Rows of the tile in one CTA.
+    /// Whether weights are on the MMA's row side, and tokens on its column side.
+    pub swap_ab: bool,
+    /// Tiles that the CTAs of a cluster share.
+    pub multicast: Multicast,
+    /// Columns of one accumulator: the tile's N, or, swapped, its M.
+    pub mma_columns: u32,
+    /// Rows of an accumulator in one CTA.
     pub cta_rows: u32,
     /// Pipeline depth in K tiles.
     pub stages: u32,
@@ -105,11 +116,11 @@ pub struct Plan {
 pub struct KLoop {
     /// K tiles.
     pub tiles: u32,
-    /// MMA steps (of 64 elements) in a full K tile.
+    /// MMA steps (of 256 bits of a row) in a full K tile.
     pub blocks: u32,
     /// MMA steps in the last K tile: `blocks`, or fewer where K ends inside it.
     pub last_blocks: u32,
-    /// Bytes of a row of one K tile.
+    /// Bytes of a row of one K tile in SMEM.
     pub tile_bytes: u32,
     /// K tiles whose MMAs alternate between the products.
     pub main_tiles: u32,
@@ -121,19 +132,28 @@ pub struct KLoop {
     pub sf_slots: u32,
 }
 
-/// Scale-factor geometry. A block is 128 rows x 4 scale factors = 512 bytes.
+/// Scale-factor geometry. A block is 128 rows x 4 scale factors = 512 bytes, and serves one MMA step of
+/// NVFP4, two of MXFP4, four of MXFP8. Without scale factors all counts and sizes are 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scales {
-    /// 128-row blocks that a tile of B touches.
+    /// 128-row blocks that a CTA's tile of A touches.
+    pub a_row_blocks: u32,
+    /// 128-row blocks that a CTA's tile of B touches.
     pub b_row_blocks: u32,
-    /// 128-row blocks that B1 (and B2) has.
-    pub b_row_blocks_total: u32,
-    /// Whether the tile's last block can lie beyond the tensor, so that its index is clamped.
-    pub b_clamped: bool,
-    /// Whether tiles can start in the upper half of a block (tile N an odd multiple of 64).
-    pub b_half_blocks: bool,
+    /// 128-row blocks of the tensor on the MMA's row side: A, or, swapped, B1 (and B2).
+    pub rows_total: u32,
+    /// Whether a tile can lie beyond the tensor on the row side, so that its block index is clamped.
+    pub rows_clamped: bool,
+    /// 128-row blocks of the tensor on the MMA's column side: B1 (and B2), or, swapped, A.
+    pub columns_total: u32,
+    /// Whether a tile's last block can lie beyond the tensor, so that its index is clamped.
+    pub columns_clamped: bool,
+    /// Whether tiles can start in the upper half of a block (their width an odd multiple of 64).
+    pub columns_half_blocks: bool,
     /// Bytes of one row block over all K, in global memory.
     pub row_block_bytes: u64,
+    /// MMA steps that a block of four scale factors serves; 1 without scale factors.
+    pub steps_per_block: u32,
     /// Bytes of one row block over one K tile.
     pub tile_bytes: u32,
     /// The same in the last K tile.
@@ -159,9 +179,9 @@ pub struct Epilogue {
     pub chunks: u32,
     /// Chunks whose first product is taken early, where product 1 is done before product 2.
     pub early_chunks: u32,
-    /// Whether a tile can have rows beyond M.
+    /// Whether an accumulator can have rows beyond M (swapped: beyond N).
     pub rows_ragged: bool,
-    /// Whether a tile can have columns beyond N.
+    /// Whether an accumulator can have columns beyond N (swapped: beyond M).
     pub columns_ragged: bool,
     /// How C is written.
     pub c: Output,
@@ -172,8 +192,8 @@ pub struct Epilogue {
 /// How rows of results go to global memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Output {
-    /// Bytes of an element.
-    pub element_bytes: u32,
+    /// Bits of an element.
+    pub element_bits: u32,
     /// Elements of one store instruction.
     pub vector: u32,
     /// Bytes from one row to the next.
@@ -192,10 +212,14 @@ pub struct Staging {
     pub columns: u32,
     /// Boxes across the tile.
     pub boxes: u32,
+    /// Rows of a box.
+    pub box_rows: u32,
     /// Bytes of a box.
     pub box_bytes: u32,
     /// Bytes of a warp's boxes.
     pub warp_bytes: u32,
+    /// Permutation of a box in SMEM.
+    pub swizzle: Swizzle,
     /// Mask of the row bits that the swizzle folds in: 7, 3, 1 or 0.
     pub swizzle_mask: u32,
 }
@@ -206,15 +230,20 @@ impl Plan {
         self.k_loop.last_blocks != self.k_loop.blocks
     }
 
+    /// CTAs of a cluster: of a tile, and of those that share its operands.
+    pub fn cluster_ctas(&self) -> u32 {
+        self.cta_group.ctas() * self.multicast.ctas()
+    }
+
     /// CTAs of the grid.
     pub fn ctas(&self) -> u64 {
-        u64::from(self.work.clusters) * u64::from(self.cta_group.ctas())
+        u64::from(self.work.clusters) * u64::from(self.cluster_ctas())
     }
 
     /// Waves of tiles, or of a split tile's parts, on the SMs that the kernel is made for.
     pub fn waves(&self) -> f64 {
         let items = f64::from(self.work.tiles) * f64::from(self.work.splits);
-        items * f64::from(self.cta_group.ctas()) / f64::from(self.config.sms.unwrap_or_else(|| 1))
+        items * f64::from(self.cluster_ctas()) / f64::from(self.config.sms.unwrap_or_else(|| 1))
     }
 
     /// Bytes that TMA brings to SMEM over all launches.
@@ -225,7 +254,7 @@ impl Plan {
             u64::from(k.tiles - 1) * u64::from(self.scales.slot_tx) + u64::from(self.scales.last_slot_tx);
         // Where a stage holds one tile of B, the K loop runs once a product.
         let loops = u64::from(2 / self.smem.b_tiles);
-        let ctas = u64::from(self.work.tiles) * u64::from(self.cta_group.ctas());
+        let ctas = u64::from(self.work.tiles) * u64::from(self.cluster_ctas());
         loops * ctas * (operands + scales)
     }
 
@@ -234,7 +263,7 @@ impl Plan {
     /// Modelled, never measured.
     pub fn floor_seconds(&self) -> f64 {
         let limits = self.arch.limits();
-        let math = self.problem.shape.operations() / limits.fp4_ops_per_second;
+        let math = self.problem.shape.operations() / limits.ops_per_second(self.kind);
         let memory = self.problem.compulsory_bytes() as f64 / limits.dram_bytes_per_second;
         math.max(memory)
     }

@@ -4,9 +4,11 @@
 //! emulator's count. Caches are not in them: bytes are those that cross between global memory (L2 or beyond) and SMs.
 
 use super::{Operand, Plan};
-use crate::config::{Accumulators, Schedule, Strategy};
+use crate::config::{Accumulators, Multicast, Schedule, Strategy};
 use crate::problem::Shape;
 
+/// No more tiles than an item has, and one, lie beyond a tensor in part or whole.
+const LAST_TILES: u64 = 32;
 /// Bytes of the counter that the parts of a tile are counted in.
 const COUNTER_BYTES: u64 = 4;
 
@@ -54,7 +56,7 @@ impl Plan {
     /// What each launch moves, in order.
     pub fn traffic(&self) -> Vec<Traffic> {
         let Shape { m, n, .. } = self.problem.shape;
-        let c = self.problem.output_bytes();
+        let c = Operand::C.bytes(&self.problem) + Operand::Sfc.bytes(&self.problem);
         let product = 4 * u64::from(m) * u64::from(n.next_multiple_of(4));
         match self.strategy {
             Strategy::Interleaved => vec![Traffic { c, ..self.operands(1, 2, 2) }],
@@ -81,30 +83,46 @@ impl Plan {
 
     /// K loops of `passes` over all of K with `b_tiles` tiles of B each, whose tiles hold `products` sums.
     fn operands(&self, passes: u64, b_tiles: u64, products: u64) -> Traffic {
-        let Shape { m, n, k } = self.problem.shape;
-        let (tile, ctas) = (self.tile, self.cta_group.ctas());
-        let (m_tiles, n_tiles) = (u64::from(self.m_tiles), u64::from(self.n_tiles));
-        let row = u64::from(k) * u64::from(self.problem.formats.a.spec().element_bits) / 8;
-        // Rows beyond a tensor are filled with zeros, not loaded: over all tiles of a column, A is there once.
-        let a = product([passes, n_tiles, u64::from(m), row]);
-        let b = product([passes, b_tiles, m_tiles, u64::from(n), row]);
-        let a_blocks = n_tiles * u64::from(m.div_ceil(128));
-        let whole = u64::from(self.scales.b_row_blocks);
-        let b_blocks = match self.scales.box_blocks {
-            // Bulk copies bring every row block of a tile, the last one again for one that does not exist.
-            None => n_tiles * whole,
-            // Boxes beyond the tensor are filled with zeros; only the last tile's can be.
-            Some(_) => {
-                let first = (self.n_tiles - 1) * tile.n / 128;
-                let there = u64::from(self.scales.b_row_blocks_total.saturating_sub(first));
-                u64::from(ctas) * ((n_tiles - 1) * whole + whole.min(there))
-            }
-        };
-        let blocks = product([b_tiles, m_tiles, b_blocks]).saturating_add(a_blocks);
-        let scales = product([passes, blocks, self.scales.row_block_bytes]);
-        let sums = u64::from(tile.m) * u64::from(tile.n) * 4 * products;
-        let partials = product([self.shared_parts(), sums + u64::from(ctas) * COUNTER_BYTES]);
+        let (m_items, n_items) = (u64::from(self.work.m_items), u64::from(self.work.n_items));
+        // Rows beyond a tensor are filled with zeros, not loaded: over a column of items, A is there once, however
+        // many CTAs an item has and whether they share it.
+        let a = product([passes, n_items, Operand::A.bytes(&self.problem)]);
+        let b = product([passes, b_tiles, m_items, Operand::B1.bytes(&self.problem)]);
+        let scales = product([passes, self.scale_blocks(b_tiles), self.scales.row_block_bytes]);
+        let ctas = u64::from(self.cluster_ctas());
+        let sums = u64::from(self.cta_rows) * u64::from(self.mma_columns) * 4 * products;
+        let partials = product([self.shared_parts(), ctas, sums + COUNTER_BYTES]);
         Traffic { a, b, scales, partials, ..Traffic::default() }
+    }
+
+    /// Row blocks of scale factors that one K loop over all tiles loads, with `b_tiles` tensors of them for B.
+    fn scale_blocks(&self, b_tiles: u64) -> u64 {
+        let group = u64::from(self.cta_group.ctas());
+        // Tiles along M and along N, those included that only fill an item up.
+        let [m_wide, n_wide] = match self.multicast {
+            Multicast::None => [1, 1],
+            Multicast::A(ctas) => [1, ctas],
+            Multicast::B(ctas) => [ctas, 1],
+        };
+        let m_wide = u64::from(self.work.m_items) * u64::from(m_wide);
+        let n_wide = u64::from(self.work.n_items) * u64::from(n_wide);
+        // A CTA has one row block on the MMA's row side, and all those of the tile on its column side.
+        let (rows, columns, row_tensors, column_tensors) =
+            if self.swap_ab { (n_wide, m_wide, b_tiles, 1) } else { (m_wide, n_wide, 1, b_tiles) };
+        let boxed = self.scales.box_blocks.is_some();
+        let row_blocks = rows * group;
+        let row_blocks = if boxed { row_blocks.min(self.scales.rows_total.into()) } else { row_blocks };
+        let whole = u64::from(self.mma_columns.div_ceil(128));
+        // Bulk copies bring every row block of a tile, the last one again for one that does not exist. Boxes beyond
+        // the tensor are filled with zeros; only the last tiles' can be.
+        let ends = if boxed { columns.min(LAST_TILES) } else { 0 };
+        let there = |tile: u64| {
+            let first = tile * u64::from(self.mma_columns) / 128;
+            whole.min(u64::from(self.scales.columns_total).saturating_sub(first))
+        };
+        let column_blocks = (columns - ends) * whole + (columns - ends..columns).map(there).sum::<u64>();
+        let on_rows = product([row_tensors, row_blocks, columns]);
+        sum([on_rows, product([column_tensors, column_blocks, rows, group])])
     }
 
     /// Parts of tiles whose K several clusters share, over all such tiles.
@@ -131,10 +149,10 @@ impl Plan {
     /// M, N and K of one MMA instruction.
     pub fn mma_shape(&self) -> [u32; 3] {
         let n = match self.accumulators {
-            Accumulators::Separate => self.tile.n,
-            Accumulators::SideBySide => 2 * self.tile.n,
+            Accumulators::Separate => self.mma_columns,
+            Accumulators::SideBySide => 2 * self.mma_columns,
         };
-        [self.tile.m, n, self.problem.formats.a.spec().mma_k]
+        [self.cta_rows * self.cta_group.ctas(), n, self.kind.mma_k()]
     }
 
     /// Multiply-adds of one MMA instruction, rows, columns and K beyond the problem included.
@@ -147,7 +165,7 @@ impl Plan {
         let k = &self.k_loop;
         let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(k.last_blocks);
         let products = if self.accumulators == Accumulators::SideBySide { 1 } else { 2 };
-        u64::from(self.work.tiles) * steps * products
+        u64::from(self.work.tiles) * u64::from(self.multicast.ctas()) * steps * products
     }
 
     /// Bytes that must cross DRAM: the problem's own, and the workspace once each way.

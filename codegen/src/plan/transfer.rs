@@ -1,8 +1,7 @@
 //! What the asynchronous engines are told: tensor maps, matrix descriptors, barriers.
 
 use super::memory::SmemMap;
-use crate::config::{Accumulators, Tile};
-use crate::problem::Problem;
+use crate::problem::{ElementKind, Formats, MmaKind, Problem, Shape};
 use std::fmt;
 
 /// A tensor of the dual GEMM, named by its role.
@@ -22,12 +21,22 @@ pub enum Operand {
     Sfb2,
     /// The result.
     C,
+    /// Scale factors of the result.
+    Sfc,
 }
 
 impl Operand {
-    /// Every tensor of a block-scaled dual GEMM.
-    pub const ALL: [Operand; 7] =
-        [Operand::A, Operand::B1, Operand::B2, Operand::Sfa, Operand::Sfb1, Operand::Sfb2, Operand::C];
+    /// Every tensor that a dual GEMM can have; which of them one has, [`Operand::present`] says.
+    pub const ALL: [Operand; 8] = [
+        Operand::A,
+        Operand::B1,
+        Operand::B2,
+        Operand::Sfa,
+        Operand::Sfb1,
+        Operand::Sfb2,
+        Operand::C,
+        Operand::Sfc,
+    ];
 
     /// The name in kernels, plans and launch files.
     pub const fn name(self) -> &'static str {
@@ -39,18 +48,37 @@ impl Operand {
             Operand::Sfb1 => "sfb1",
             Operand::Sfb2 => "sfb2",
             Operand::C => "c",
+            Operand::Sfc => "sfc",
         }
     }
 
-    /// Bytes of the tensor for `problem`.
-    pub fn bytes(self, problem: &Problem) -> u64 {
-        let shape = problem.shape;
+    /// Whether the kernel writes the tensor; the others it reads.
+    pub const fn is_output(self) -> bool {
+        matches!(self, Operand::C | Operand::Sfc)
+    }
+
+    /// Whether a kernel for `problem` has the tensor.
+    pub fn present(self, problem: &Problem) -> bool {
+        let formats = problem.formats;
         match self {
-            Operand::A => problem.operand_bytes(shape.m),
-            Operand::B1 | Operand::B2 => problem.operand_bytes(shape.n),
-            Operand::Sfa => problem.scale_bytes(shape.m),
-            Operand::Sfb1 | Operand::Sfb2 => problem.scale_bytes(shape.n),
+            Operand::A | Operand::B1 | Operand::B2 | Operand::C => true,
+            Operand::Sfa => formats.a.spec().scales.is_some(),
+            Operand::Sfb1 | Operand::Sfb2 => formats.b.spec().scales.is_some(),
+            Operand::Sfc => formats.c.scales().is_some(),
+        }
+    }
+
+    /// Bytes of the tensor for `problem`; 0 where it has none.
+    pub fn bytes(self, problem: &Problem) -> u64 {
+        let Shape { m, n, k } = problem.shape;
+        let Formats { a, b, .. } = problem.formats;
+        match self {
+            Operand::A => a.bytes(m, k),
+            Operand::B1 | Operand::B2 => b.bytes(n, k),
+            Operand::Sfa => a.scale_bytes(m, k),
+            Operand::Sfb1 | Operand::Sfb2 => b.scale_bytes(n, k),
             Operand::C => problem.output_bytes(),
+            Operand::Sfc => problem.output_scale_bytes(),
         }
     }
 }
@@ -124,6 +152,9 @@ pub enum ElementType {
     U8,
     /// IEEE binary16.
     F16,
+    /// e2m1 in pairs, 16 of which take 16 bytes of SMEM, 8 of them pads: what an MMA of 8-bit elements
+    /// takes for e2m1.
+    U4Align16,
     /// bfloat16.
     Bf16,
     /// IEEE binary32.
@@ -137,6 +168,7 @@ impl ElementType {
     pub const fn name(self) -> &'static str {
         match self {
             ElementType::U8 => "u8",
+            ElementType::U4Align16 => "16u4_align16b",
             ElementType::F16 => "f16",
             ElementType::Bf16 => "bf16",
             ElementType::F32 => "f32",
@@ -144,10 +176,10 @@ impl ElementType {
         }
     }
 
-    /// Bytes of an element.
+    /// Bytes of an element in SMEM.
     pub const fn bytes(self) -> u32 {
         match self {
-            ElementType::U8 => 1,
+            ElementType::U8 | ElementType::U4Align16 => 1,
             ElementType::F16 | ElementType::Bf16 => 2,
             ElementType::F32 => 4,
             ElementType::U64 => 8,
@@ -200,7 +232,8 @@ pub struct Descriptors {
     pub operand_low: u32,
     /// High word for scale factors: 128 bytes between 8-row groups, no swizzle.
     pub scale_high: u32,
-    /// The instruction descriptor of one MMA (PTX ISA 9.7.16.4.2, block-scaled kinds).
+    /// The instruction descriptor of one MMA (PTX ISA 9.7.16.4.2), with the first scale factors of a
+    /// block of four.
     pub instruction: u32,
     /// From one operand stage to the next.
     pub stage_step: u32,
@@ -226,12 +259,14 @@ pub const MAX_BLOCKS: usize = 32;
 /// Bytes of K that one MMA takes of each row (PTX ISA 9.7.16.2.1).
 const MMA_ROW_BYTES: u32 = 32;
 
+/// `mma` is rows and columns of one MMA, `elements` the elements on those sides.
 pub(super) fn descriptors(
-    tile: Tile,
+    kind: MmaKind,
+    elements: [ElementKind; 2],
+    mma: [u32; 2],
     smem: &SmemMap,
     span: Swizzle,
     sf_row_block: u32,
-    accumulators: Accumulators,
 ) -> Descriptors {
     let units = |bytes: u32| bytes / 16;
     // Version 1 sits at bit 46; the stride between 8-row groups at bits 32..=45.
@@ -247,15 +282,11 @@ pub(super) fn descriptors(
         *a = units(k_box * smem.a_box_bytes + inside * MMA_ROW_BYTES);
         *b = units(k_box * smem.b_tiles * smem.b_box_bytes + inside * MMA_ROW_BYTES);
     }
-    let mma_n = match accumulators {
-        Accumulators::Separate => tile.n,
-        Accumulators::SideBySide => 2 * tile.n,
-    };
     Descriptors {
         operand_high: high(8 * span.span(), span),
         operand_low: 1 << 16,
         scale_high: high(128, Swizzle::None),
-        instruction: instruction_descriptor(tile.m, mma_n),
+        instruction: instruction_descriptor(kind, elements, mma),
         stage_step: units(smem.stage_bytes),
         slot_step: units(smem.slot_bytes),
         scale_step: units(512),
@@ -267,10 +298,27 @@ pub(super) fn descriptors(
     }
 }
 
-/// e2m1 x e2m1 with unsigned e4m3 scales, 64 of K, dense, K-major: bits 7..=9 and 10..=11 hold the
-/// element type 1, bit 23 = 0 says ue4m3, bits 17..=22 hold N/8, bits 27..=28 M/128.
-fn instruction_descriptor(m: u32, n: u32) -> u32 {
-    1 << 7 | 1 << 10 | (n >> 3) << 17 | (m >> 7) << 27
+/// A dense K-major MMA to fp32 (PTX ISA 9.7.16.4.2). Bits 7..=9 and 10..=12 hold the elements' codes, 17..=22
+/// N/8, 24..=28 M/16; bits 4..=5 the fp32 of D where there are no scale factors, else bit 23 their type.
+fn instruction_descriptor(kind: MmaKind, elements: [ElementKind; 2], mma: [u32; 2]) -> u32 {
+    let code = |element| match (kind, element) {
+        (MmaKind::Mxf4Nvf4 | MmaKind::Mxf4, _) => 1,
+        (_, ElementKind::E4m3 | ElementKind::F16) => 0,
+        (_, ElementKind::E5m2 | ElementKind::Bf16) => 1,
+        (_, ElementKind::E2m1) => 5,
+    };
+    let kind_bits = match kind {
+        MmaKind::Mxf4Nvf4 => 0,
+        MmaKind::Mxf4 | MmaKind::Mxf8f6f4 => 1 << 23,
+        MmaKind::F8f6f4 | MmaKind::F16 => 1 << 4,
+    };
+    kind_bits | code(elements[0]) << 7 | code(elements[1]) << 10 | (mma[1] >> 3) << 17 | (mma[0] >> 4) << 24
+}
+
+/// The same with other scale factors of a block of four: the first one's number is in bits 4..=5 for the
+/// column side and 29..=30 for the row side.
+pub(crate) fn with_scale_id(instruction: u32, id: u32) -> u32 {
+    instruction | id << 4 | id << 29
 }
 
 #[cfg(test)]
@@ -279,8 +327,18 @@ mod tests {
 
     #[test]
     fn instruction_descriptors_match_published_ones() {
-        assert_eq!(instruction_descriptor(128, 128), 0x0820_0480);
-        assert_eq!(instruction_descriptor(128, 256), 0x0840_0480);
+        use ElementKind::{Bf16, E2m1, E4m3, F16};
+        let descriptor = |kind, element, mma| instruction_descriptor(kind, [element, element], mma);
+        assert_eq!(descriptor(MmaKind::Mxf4Nvf4, E2m1, [128, 128]), 0x0820_0480);
+        assert_eq!(descriptor(MmaKind::Mxf4Nvf4, E2m1, [128, 256]), 0x0840_0480);
+        assert_eq!(descriptor(MmaKind::Mxf4Nvf4, E2m1, [256, 256]), 0x1040_0480);
+        assert_eq!(descriptor(MmaKind::F16, Bf16, [128, 256]), 0x0840_0490);
+        assert_eq!(descriptor(MmaKind::F16, F16, [128, 128]), 0x0820_0010);
+        assert_eq!(descriptor(MmaKind::F8f6f4, E4m3, [128, 256]), 0x0840_0010);
+        let mxfp8 = descriptor(MmaKind::Mxf8f6f4, E4m3, [128, 128]);
+        assert_eq!((mxfp8, with_scale_id(mxfp8, 3)), (0x08A0_0000, 0x68A0_0030));
+        let mxfp4 = descriptor(MmaKind::Mxf4, E2m1, [128, 128]);
+        assert_eq!((mxfp4, with_scale_id(mxfp4, 2)), (0x08A0_0480, 0x48A0_04A0));
     }
 
     #[test]

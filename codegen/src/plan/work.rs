@@ -15,8 +15,12 @@ pub struct Work {
     pub schedule: Schedule,
     /// The order of tiles.
     pub raster: Raster,
-    /// Tiles of C.
+    /// Items of one K each: tiles of C, or as many neighbours at once as a cluster has.
     pub tiles: u32,
+    /// How many of them there are along M.
+    pub m_items: u32,
+    /// How many of them there are along N.
+    pub n_items: u32,
     /// Clusters of the grid.
     pub clusters: u32,
     /// Parts of a tile's K: of each tile with `split_k`, 1 otherwise.
@@ -40,12 +44,22 @@ impl Work {
         matches!(self.schedule, Schedule::StreamK | Schedule::SplitK(_))
     }
 
-    /// Works out the shares. `capacity` is how many clusters the chip runs at once.
-    pub(super) fn new(schedule: Schedule, raster: Raster, tiles: u32, k_tiles: u32, capacity: u32) -> Work {
+    /// Works out the shares. `items` are those along M and N, `capacity` is how many clusters the chip
+    /// runs at once.
+    pub(super) fn new(
+        schedule: Schedule,
+        raster: Raster,
+        items: [u32; 2],
+        k_tiles: u32,
+        capacity: u32,
+    ) -> Work {
+        let tiles = items[0] * items[1];
         let whole = Work {
             schedule,
             raster,
             tiles,
+            m_items: items[0],
+            n_items: items[1],
             clusters: tiles,
             splits: 1,
             share: k_tiles,

@@ -8,7 +8,7 @@
 mod gate_text;
 mod view;
 
-use crate::config::{Accumulators, KOrder, Raster, Schedule, SfPreload, Strategy};
+use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use crate::plan::{Operand, Plan};
@@ -116,7 +116,7 @@ fn check_name(name: &str) -> Result<(), RenderError> {
 }
 
 fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: Vec<Parameter>) -> Launch {
-    let ctas = plan.cta_group.ctas();
+    let ctas = plan.cluster_ctas();
     let gate = role == Role::Gate;
     Launch {
         entry,
@@ -139,7 +139,8 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         |name: &str| plan.workspace.iter().find(|b| b.name == name).copied().map(Parameter::Workspace);
     let mut parameters: Vec<Parameter> =
         view::maps(plan, role).into_iter().map(Parameter::TensorMap).collect();
-    if plan.scales.box_blocks.is_none() && role != Role::Gate {
+    let scaled = plan.kind.scales_per_mma() > 0;
+    if scaled && plan.scales.box_blocks.is_none() && role != Role::Gate {
         parameters.push(Parameter::Pointer(Operand::Sfa));
         if role != Role::Gated {
             parameters.push(Parameter::Pointer(Operand::Sfb1));
@@ -156,6 +157,12 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
     }
     if role != Role::Product && (plan.epilogue.c.staging.is_none() || role == Role::Gate) {
         parameters.push(Parameter::Pointer(Operand::C));
+    }
+    if role != Role::Product && plan.problem.formats.c.scales().is_some() {
+        parameters.push(Parameter::Pointer(Operand::Sfc));
+        if plan.problem.formats.c.has_tensor_scale() {
+            parameters.push(Parameter::OutputScale);
+        }
     }
     if role != Role::Gate {
         parameters.extend(["partials", "counters"].into_iter().filter_map(buffer));

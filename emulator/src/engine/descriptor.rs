@@ -237,12 +237,12 @@ impl SmemDescriptor {
     /// Address of 16-byte unit `unit` (along K) of row `row` of a K-major operand.
     #[inline]
     pub fn k_major_unit(&self, row: u32, unit: u32) -> u32 {
-        let (pitch, step) = match self.swizzle.span() {
-            None => (16, self.leading),
+        let (pitch, along) = match self.swizzle.span() {
+            None => (16, unit * self.leading),
             // Inside the swizzled row units are neighbours and LBO is ignored.
-            Some(span) => (span, 16),
+            Some(span) => (span, unit % (span / 16) * 16 + unit / (span / 16) * self.leading),
         };
-        self.locate(row % 8 * pitch + row / 8 * self.stride + unit * step)
+        self.locate(row % 8 * pitch + row / 8 * self.stride + along)
     }
 
     /// Address of 16-byte unit `unit` (along M or N) at K index `k` of an MN-major operand.
@@ -294,6 +294,21 @@ impl SmemDescriptor {
         rows: u32,
         read: &mut SmemReader<'_, E>,
     ) -> Result<OperandTile, GatherError<E>> {
+        self.gather_from(major, packing, rows, 0, read)
+    }
+
+    /// As [`SmemDescriptor::gather`], of the `step`-th 32 bytes of K: B of a sparse product has two.
+    ///
+    /// # Errors
+    /// As [`SmemDescriptor::gather`].
+    pub fn gather_from<E>(
+        &self,
+        major: Major,
+        packing: Packing,
+        rows: u32,
+        step: u32,
+        read: &mut SmemReader<'_, E>,
+    ) -> Result<OperandTile, GatherError<E>> {
         self.check_operand(major, packing, rows)?;
         let mut tile = vec![[0u8; 32]; rows as usize];
         match major {
@@ -307,7 +322,7 @@ impl SmemDescriptor {
                 };
                 for (row, out) in tile.iter_mut().enumerate() {
                     for u in 0..2 {
-                        let address = self.k_major_unit(row as u32, u);
+                        let address = self.k_major_unit(row as u32, u + 2 * step);
                         read(address, &mut unit[..payload]).map_err(GatherError::Memory)?;
                         let half = &mut out[16 * u as usize..][..16];
                         half.copy_from_slice(&spread_slots(packing, unit));
@@ -320,7 +335,7 @@ impl SmemDescriptor {
                 let mut unit = [0u8; 16];
                 for k in 0..packing.k() as usize {
                     for (u, lines) in tile.chunks_exact_mut(per_unit).enumerate() {
-                        let address = self.mn_major_unit(u as u32, k as u32);
+                        let address = self.mn_major_unit(u as u32, k as u32 + step * packing.k());
                         read(address, &mut unit).map_err(GatherError::Memory)?;
                         for (element, row) in unit.chunks_exact(bytes).zip(lines) {
                             row[k * bytes..][..bytes].copy_from_slice(element);

@@ -30,9 +30,10 @@ pub enum Format {
 }
 
 /// How [`Format::encode`] picks between two neighbouring codes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Rounding {
     /// `.rn`: nearest, ties to the even code.
+    #[default]
     NearestEven,
     /// `.rna`: nearest, ties away from zero.
     NearestAway,

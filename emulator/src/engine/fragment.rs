@@ -9,10 +9,16 @@
 //! are products of 16 K at a time, which is how those chips compute them. PTX leaves it unspecified.
 
 use super::descriptor::{OperandTile, Packing};
-use super::format::Format;
+use super::format::{Format, Overflow, Rounding};
 use super::mma::Arithmetic;
 use super::mma::float::{FloatMode, FloatProduct};
+use super::mma::fp4::Fp4Product;
+use super::mma::operands::Scales;
 use super::mma::path::Path;
+use super::sparsity::{self, Chunk};
+use crate::lanes::double;
+
+mod quads;
 
 /// Values of one register in the 32 lanes of a warp.
 pub type Lanes = [u64; 32];
@@ -40,6 +46,8 @@ pub enum Kind {
         /// Accumulators stop at the limits of 32 bits instead of wrapping.
         saturate: bool,
     },
+    /// e2m1, two in a byte, with scale factors; binary32 accumulators.
+    Packed4,
     /// Single bits, combined by XOR or AND and counted.
     Bits {
         /// XOR; else AND.
@@ -58,6 +66,7 @@ impl Kind {
                 bits => bits,
             },
             Kind::Integer { bits, .. } => bits,
+            Kind::Packed4 => 4,
             Kind::Bits { .. } => 1,
             Kind::Double => 64,
         }
@@ -94,13 +103,10 @@ impl Shape {
         self.n / 8 * (self.k / (4 * kind.per()))
     }
 
-    /// Registers of C or D for a lane.
-    pub const fn d_registers(self, kind: Kind) -> usize {
+    /// Registers of C or D for a lane; `half` accumulators are binary16, two in a register.
+    pub const fn d_registers(self, half: bool) -> usize {
         let elements = self.m * self.n / 32;
-        match kind {
-            Kind::Float { half: true, .. } => elements / 2,
-            _ => elements,
-        }
+        if half { elements / 2 } else { elements }
     }
 }
 
@@ -190,36 +196,104 @@ pub fn tile(codes: &[u64], k: usize, from: usize, count: usize, bits: u32) -> Op
     OperandTile { packing, rows }
 }
 
-/// `mma.sync`: D = A B + C, all in fragments. The register counts are those of [`Shape`].
+/// What some forms of `mma.sync` add.
+#[derive(Clone, Debug, Default)]
+pub struct Extras {
+    /// C is binary16.
+    pub c_half: bool,
+    /// Of binary64.
+    pub rounding: Rounding,
+    /// Metadata of a sparse A and its selector.
+    pub sparse: Option<(Lanes, u32)>,
+    /// Scale factors of the rows of A and the columns of B.
+    pub scales: Option<Scales>,
+    /// `m8n8k4` of binary16: whether A is column-major and B row-major.
+    pub quads: Option<(bool, bool)>,
+}
+
+/// `mma.sync`: D = A B + C, all in fragments. The register counts are those of [`Shape`], for a sparse A
+/// those of half of K.
+///
+/// # Errors
+/// A message for metadata that means nothing.
 pub fn mma(
     shape: Shape,
     kind: Kind,
     arithmetic: Arithmetic,
-    a: &[Lanes],
-    b: &[Lanes],
-    c: &[Lanes],
-) -> Vec<Lanes> {
+    [a, b, c]: [&[Lanes]; 3],
+    extras: &Extras,
+) -> Result<Vec<Lanes>, String> {
     let half = matches!(kind, Kind::Float { half: true, .. });
-    let ca = unpack(a, shape.m, shape.k, kind);
+    if let Some(layouts) = extras.quads {
+        return Ok(quads::mma(kind, arithmetic, [a, b, c], (extras.c_half, half), layouts));
+    }
+    let stored = if extras.sparse.is_some() { shape.k / 2 } else { shape.k };
+    let ca = unpack(a, shape.m, stored, kind);
     let cb = unpack(b, shape.n, shape.k, kind);
-    let mut d = words(c, shape, half);
+    let mut d = words(c, shape, extras.c_half);
+    convert(&mut d, extras.c_half, half);
+    let Some((metadata, selector)) = &extras.sparse else {
+        product(shape, kind, arithmetic, (&ca, &cb), &mut d, extras);
+        return Ok(registers(&d, shape, half));
+    };
+    let chunk = Chunk::of(kind.bits()).ok_or("these elements have no sparse form")?;
+    let rows = sparsity::rows(kind.bits(), shape.k, metadata, *selector)?;
+    let one = Shape { m: 1, k: stored, ..shape };
+    for (row, line) in d.chunks_exact_mut(shape.n).enumerate() {
+        let held = chunk.held(rows[row], shape.k);
+        let b: Vec<u64> =
+            cb.chunks_exact(shape.k).flat_map(|column| held.iter().map(|&k| column[k])).collect();
+        let scales = extras.scales.as_ref().map(|s| Scales { a: vec![s.a[row]], ..s.clone() });
+        let extras = Extras { scales, ..extras.clone() };
+        product(one, kind, arithmetic, (&ca[row * stored..][..stored], &b), line, &extras);
+    }
+    Ok(registers(&d, shape, half))
+}
+
+/// Accumulators of one width as those of another.
+pub(crate) fn convert(d: &mut [u64], from_half: bool, to_half: bool) {
+    for word in d.iter_mut().filter(|_| from_half != to_half) {
+        *word = u64::from(match to_half {
+            false => Format::F16.decode(*word as u32).to_bits(),
+            true => Format::F16.encode(f32::from_bits(*word as u32), Rounding::NearestEven, Overflow::Ieee),
+        });
+    }
+}
+
+/// Adds A times B to the accumulators, all row by row: codes of A along K, codes of B's columns along K.
+pub(crate) fn product(
+    shape: Shape,
+    kind: Kind,
+    arithmetic: Arithmetic,
+    (ca, cb): (&[u64], &[u64]),
+    d: &mut [u64],
+    extras: &Extras,
+) {
+    let plain = arithmetic == Arithmetic::F32;
     match kind {
         Kind::Float { a, b, half } => {
             let bits = kind.bits();
-            let step = if bits == 8 { 16 } else { shape.k }.min(shape.k);
-            let plain = arithmetic == Arithmetic::F32;
+            let step = if bits == 8 && extras.scales.is_none() { 16 } else { shape.k }.min(shape.k);
             let mode = FloatMode { plain, half, negate: false, narrow: false };
             for from in (0..shape.k).step_by(step) {
-                let ta = tile(&ca, shape.k, from, step, bits);
-                let tb = tile(&cb, shape.k, from, step, bits);
-                let product = FloatProduct::new(Path::best(), mode, (a, &ta), (b, &tb), None);
-                for (row, line) in d.chunks_exact_mut(shape.n).enumerate() {
-                    let mut sums: Vec<u32> = line.iter().map(|&w| w as u32).collect();
-                    product.accumulate_row(row, &mut sums);
-                    for (w, s) in line.iter_mut().zip(sums) {
-                        *w = u64::from(s);
-                    }
-                }
+                let ta = slots(a, tile(ca, shape.k, from, step, bits));
+                let tb = slots(b, tile(cb, shape.k, from, step, bits));
+                let product =
+                    FloatProduct::new(Path::best(), mode, (a, &ta), (b, &tb), extras.scales.as_ref());
+                lines(d, shape.n, |row, sums| product.accumulate_row(row, sums));
+            }
+        }
+        Kind::Packed4 => {
+            let pack = |codes: &[u64]| OperandTile {
+                packing: Packing::Packed4,
+                rows: codes
+                    .chunks_exact(shape.k)
+                    .map(|row| std::array::from_fn(|i| (row[2 * i] | row[2 * i + 1] << 4) as u8))
+                    .collect(),
+            };
+            if let Some(scales) = &extras.scales {
+                let product = Fp4Product::new(Path::best(), plain, false, &pack(ca), &pack(cb), scales);
+                lines(d, shape.n, |row, sums| product.accumulate_row(row, sums));
             }
         }
         Kind::Integer { bits, a_signed, b_signed, saturate } => {
@@ -227,23 +301,47 @@ pub fn mma(
                 true => (code << (64 - bits)) as i64 >> (64 - bits),
                 false => code as i64,
             };
-            each(&mut d, shape, &ca, &cb, |c, pairs| {
+            each(d, shape, ca, cb, |c, pairs| {
                 let sum = pairs.fold(0i64, |s, (a, b)| s + value(a, a_signed) * value(b, b_signed));
                 let sum = i64::from(c as i32) + sum;
                 let sum = if saturate { sum.clamp(i32::MIN.into(), i32::MAX.into()) } else { sum };
                 u64::from(sum as u32)
             });
         }
-        Kind::Bits { xor } => each(&mut d, shape, &ca, &cb, |c, pairs| {
+        Kind::Bits { xor } => each(d, shape, ca, cb, |c, pairs| {
             let count = pairs.map(|(a, b)| if xor { a ^ b } else { a & b }).sum::<u64>();
             u64::from((c as u32).wrapping_add(count as u32))
         }),
-        Kind::Double => each(&mut d, shape, &ca, &cb, |c, pairs| {
-            let add = |s: f64, (a, b): (u64, u64)| f64::from_bits(a).mul_add(f64::from_bits(b), s);
-            pairs.fold(f64::from_bits(c), add).to_bits()
+        Kind::Double => each(d, shape, ca, cb, |c, pairs| {
+            pairs.fold(c, |s, (a, b)| {
+                let [a, b, s] = [a, b, s].map(f64::from_bits);
+                match extras.rounding {
+                    Rounding::NearestEven => a.mul_add(b, s).to_bits(),
+                    r => double::fma(a, b, s, r),
+                }
+            })
         }),
     }
-    registers(&d, shape, half)
+}
+
+/// Elements of less than 8 bits out of their 8-bit slots: 0b00ABCD00 for 4 bits, low bits for 6.
+fn slots(format: Format, mut tile: OperandTile) -> OperandTile {
+    let of = |byte: u8| match format.bits() {
+        4 => byte >> 2 & 0xf,
+        6 => byte & 0x3f,
+        _ => byte,
+    };
+    tile.rows.iter_mut().flatten().for_each(|b| *b = of(*b));
+    tile
+}
+
+/// Calls `f` with every row of accumulators as 32-bit words.
+fn lines(d: &mut [u64], n: usize, f: impl Fn(usize, &mut [u32])) {
+    for (row, line) in d.chunks_exact_mut(n).enumerate() {
+        let mut sums: Vec<u32> = line.iter().map(|&w| w as u32).collect();
+        f(row, &mut sums);
+        line.iter_mut().zip(sums).for_each(|(w, s)| *w = u64::from(s));
+    }
 }
 
 /// Replaces every accumulator by a function of itself and the pairs of codes along K.

@@ -74,6 +74,15 @@ impl ScaleVec {
     }
 }
 
+/// Which of the four `tcgen05.mma` an instruction descriptor is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct MmaForm {
+    /// `.sp`: A is sparse, and K twice as long.
+    pub sparse: bool,
+    /// `.ws`: weight stationary.
+    pub stationary: bool,
+}
+
 /// Type of an element of A or B.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ElementType {
@@ -138,6 +147,12 @@ pub struct InstructionDescriptor {
     pub saturate: bool,
     /// Scale factors, for block-scaled kinds.
     pub scale: Option<ScaleFactors>,
+    /// Sparse, or weight stationary.
+    pub form: MmaForm,
+    /// Which column of metadata a sparse product of 16- or 32-bit elements takes.
+    pub selector: u32,
+    /// Columns by which B may be shifted with `.ws`.
+    pub max_shift: u32,
 }
 
 /// Why an instruction descriptor is not legal for its instruction.
@@ -153,13 +168,23 @@ pub enum IdescError {
         /// The kind.
         kind: MmaKind,
     },
-    /// Sparse operands are not modelled.
+    /// Bit 2 does not say what the instruction does.
     #[error(
-        "instruction descriptor {idesc:#010x}: bit 2 (sparse A) is set; only dense tcgen05.mma is modelled"
+        "instruction descriptor {idesc:#010x}: bit 2 (sparse A) is for tcgen05.mma.sp, and must be set there; the instruction is sparse: {sparse}"
     )]
     Sparse {
         /// The whole descriptor.
         idesc: u32,
+        /// Whether the instruction is.
+        sparse: bool,
+    },
+    /// A form that the kind or group does not have.
+    #[error("{kind:?} with {cta_group:?} CTA has no .ws form")]
+    Stationary {
+        /// The kind.
+        kind: MmaKind,
+        /// The CTA group.
+        cta_group: CtaGroup,
     },
     /// A type code without meaning for the kind.
     #[error("instruction descriptor {idesc:#010x}: {operand} type code {code} is not defined for {kind:?}")]
@@ -248,6 +273,23 @@ impl InstructionDescriptor {
         scale_vec: Option<ScaleVec>,
         cta_group: CtaGroup,
     ) -> Result<Self, IdescError> {
+        Self::decode_form(idesc, kind, scale_vec, cta_group, MmaForm::default())
+    }
+
+    /// As [`InstructionDescriptor::decode`], for any of the four instructions.
+    ///
+    /// # Errors
+    /// [`IdescError`] naming the field and the rule.
+    pub fn decode_form(
+        idesc: u32,
+        kind: MmaKind,
+        scale_vec: Option<ScaleVec>,
+        cta_group: CtaGroup,
+        form: MmaForm,
+    ) -> Result<Self, IdescError> {
+        if form.stationary && (kind.is_block_scaled() || cta_group == CtaGroup::Two) {
+            return Err(IdescError::Stationary { kind, cta_group });
+        }
         let vec_fits = matches!(
             (kind, scale_vec),
             (MmaKind::Mxf8f6f4, Some(ScaleVec::X1))
@@ -259,8 +301,8 @@ impl InstructionDescriptor {
             return Err(IdescError::ScaleVec { kind, vec: scale_vec });
         }
         // The sparsity selector (bits 0..1) only means something with bit 2.
-        if idesc & 4 != 0 {
-            return Err(IdescError::Sparse { idesc });
+        if (idesc & 4 != 0) != form.sparse {
+            return Err(IdescError::Sparse { idesc, sparse: form.sparse });
         }
         let reserved = match kind {
             // 0..1, integer saturation, 6, 23, 29, maximum shift of .ws
@@ -271,6 +313,14 @@ impl InstructionDescriptor {
             // bit 12 (B's code has two bits) and the major bits too; 31 is told apart below
             MmaKind::Mxf4 | MmaKind::Mxf4nvf4 => 0x0701_904b,
         };
+        let mut reserved = reserved;
+        if form.stationary {
+            // The maximum shift.
+            reserved &= 0x3fff_ffff;
+        }
+        if form.sparse && matches!(kind, MmaKind::F16 | MmaKind::Tf32) {
+            reserved &= !3;
+        }
         if idesc & reserved != 0 {
             return Err(IdescError::ReservedBits { idesc, mask: idesc & reserved, kind });
         }
@@ -294,7 +344,14 @@ impl InstructionDescriptor {
             return Err(IdescError::Type { idesc, operand: 'D', code: 0, kind });
         }
         let n = (idesc >> 17 & 0x3f) << 3;
-        check_shape(idesc, kind, cta_group, m, n)?;
+        if form.stationary {
+            let rule = "with .ws M is 32, 64 or 128 and N 64, 128 or 256";
+            if !matches!(m, 32 | 64 | 128) || !matches!(n, 64 | 128 | 256) {
+                return Err(IdescError::Shape { idesc, m, n, kind, cta_group, rule });
+            }
+        } else {
+            check_shape(idesc, kind, cta_group, m, n)?;
+        }
         Ok(Self {
             kind,
             cta_group,
@@ -309,6 +366,9 @@ impl InstructionDescriptor {
             b_major: major(16),
             saturate: kind == MmaKind::I8 && bit(3),
             scale,
+            form,
+            selector: if form.sparse && scale_vec.is_none() { idesc & 3 } else { 0 },
+            max_shift: if form.stationary { [0, 8, 16, 32][(idesc >> 30) as usize] } else { 0 },
         })
     }
 

@@ -23,6 +23,7 @@ pub mod format;
 pub mod fragment;
 pub mod idesc;
 pub mod mma;
+mod sparsity;
 pub mod swizzle;
 pub mod tensor_map;
 pub mod tmem;

@@ -12,6 +12,7 @@ use super::mma::Arithmetic;
 use super::mma::float::{FloatMode, FloatProduct};
 use super::mma::integer::IntegerProduct;
 use super::mma::path::Path;
+use super::sparsity::{self, Chunk};
 use thiserror::Error;
 
 /// Where A comes from.
@@ -42,6 +43,8 @@ pub struct Instruction {
     pub negate: bool,
     /// Number of the warp in its warpgroup.
     pub warp: u32,
+    /// Metadata of a sparse A in the lanes of the warp, and the selector.
+    pub sparse: Option<(Lanes, u32)>,
 }
 
 /// What went wrong.
@@ -55,6 +58,9 @@ pub enum WgmmaError<E> {
         /// Why.
         source: DescriptorError,
     },
+    /// Metadata of a sparse A without meaning.
+    #[error("metadata of wgmma: {0}")]
+    Metadata(String),
     /// Shared memory cannot be read.
     #[error("{operand} of wgmma: {error}")]
     Memory {
@@ -70,12 +76,13 @@ fn gather<E>(
     bits: u64,
     major: Major,
     packing: Packing,
-    (first, rows): (u32, u32),
+    (first, rows, step): (u32, u32, u32),
     read: &mut SmemReader<'_, E>,
 ) -> Result<OperandTile, WgmmaError<E>> {
     let on = |source| WgmmaError::Descriptor { operand, source };
     let descriptor = SmemDescriptor::decode_sm90(bits).map_err(on)?;
-    descriptor.from_row(major, packing, first).gather(major, packing, rows, read).map_err(|e| match e {
+    let from = descriptor.from_row(major, packing, first);
+    from.gather_from(major, packing, rows, step, read).map_err(|e| match e {
         GatherError::Descriptor(source) => WgmmaError::Descriptor { operand, source },
         GatherError::Memory(error) => WgmmaError::Memory { operand, error },
     })
@@ -99,7 +106,7 @@ pub fn execute<E>(
     };
     let a = match &instruction.a {
         OperandA::Smem(bits) => {
-            let rows = (16 * instruction.warp, 16);
+            let rows = (16 * instruction.warp, 16, 0);
             gather('A', *bits, instruction.a_major, packing, rows, read)?
         }
         OperandA::Registers(registers) => {
@@ -107,8 +114,17 @@ pub fn execute<E>(
             fragment::tile(&fragment::unpack(registers, 16, k, kind), k, 0, k, kind.bits())
         }
     };
-    let b = gather('B', instruction.b, instruction.b_major, packing, (0, n as u32), read)?;
+    let b = gather('B', instruction.b, instruction.b_major, packing, (0, n as u32, 0), read)?;
     let path = Path::best();
+    let sparse = match &instruction.sparse {
+        None => None,
+        Some((lanes, selector)) => {
+            let upper = gather('B', instruction.b, instruction.b_major, packing, (0, n as u32, 1), read)?;
+            let k = 2 * packing.k() as usize;
+            let rows = sparsity::rows(kind.bits(), k, lanes, *selector).map_err(WgmmaError::Metadata)?;
+            Some((upper, rows, k))
+        }
+    };
     let product = Product::new(instruction, arithmetic, path, &a, &b);
     let half = matches!(kind, Kind::Float { half: true, .. });
     for row in 0..16 {
@@ -126,7 +142,14 @@ pub fn execute<E>(
                 false => d[i][lane] as u32,
             };
         }
-        product.accumulate_row(row, &mut words);
+        match &sparse {
+            None => product.accumulate_row(row, &mut words),
+            Some((upper, metadata, k)) => {
+                let b = held(kind, metadata[row], *k, &b, upper);
+                let a = a.slice(row..row + 1);
+                Product::new(instruction, arithmetic, path, &a, &b).accumulate_row(0, &mut words);
+            }
+        }
         for (word, (lane, i)) in words.iter().zip(places) {
             match half {
                 true => {
@@ -138,6 +161,21 @@ pub fn execute<E>(
         }
     }
     Ok(())
+}
+
+/// The elements of B that meet those which a row of a sparse A holds.
+fn held(kind: Kind, metadata: u64, k: usize, low: &OperandTile, high: &OperandTile) -> OperandTile {
+    let width = (kind.bits() / 8) as usize;
+    let places = Chunk::of(kind.bits()).map_or(Vec::new(), |c| c.held(metadata, k));
+    let rows = low.rows.iter().zip(&high.rows).map(|(low, high)| {
+        let mut out = [0u8; 32];
+        for (to, at) in out.chunks_exact_mut(width).zip(places.iter().map(|p| p * width)) {
+            let from = if at < 32 { &low[at..] } else { &high[at - 32..] };
+            to.copy_from_slice(&from[..width]);
+        }
+        out
+    });
+    OperandTile { packing: low.packing, rows: rows.collect() }
 }
 
 /// Decoded operands.
@@ -166,7 +204,7 @@ impl Product {
             Kind::Integer { a_signed, b_signed, saturate, .. } => {
                 Self::Integer(IntegerProduct::new(path, saturate, (a_signed, a), (b_signed, b)))
             }
-            Kind::Bits { .. } | Kind::Double => Self::Bits(a.rows.clone(), b.rows.clone()),
+            Kind::Bits { .. } | Kind::Double | Kind::Packed4 => Self::Bits(a.rows.clone(), b.rows.clone()),
         }
     }
 

@@ -5,12 +5,12 @@ use super::order::track::Touch;
 use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::{Ctx, Flow, bits};
+use crate::engine::descriptor::{Packing, spread_slots};
 use crate::finding::FindingKind;
-use crate::isa::Ty;
-use crate::lanes::{Lanes, atomic};
+use crate::lanes::Lanes;
 use crate::lower::module::MODULE_BASE;
 use crate::memory::{Fault, GlobalMemory, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
-use crate::program::{Op, Rmw, SINK, Slot, Space};
+use crate::program::{Op, Slot, Space};
 
 /// Where an address leads.
 #[derive(Clone, Copy, Debug)]
@@ -20,6 +20,15 @@ pub(crate) enum Target {
     Shared(usize, u32),
     Local(u32),
     Param(u32),
+}
+
+/// Bytes of a row of 16 elements; what follows is padding, which nothing need have written.
+pub(super) fn payload(slots: Packing) -> usize {
+    match slots {
+        Packing::Slot4 => 8,
+        Packing::Slot6 => 12,
+        _ => 16,
+    }
 }
 
 impl<'r> Cluster<'r> {
@@ -190,12 +199,16 @@ impl<'r> Cluster<'r> {
                 let a = self.addresses(x, w, *at, *space);
                 self.atom(x, w, *space, &a, *op, *ty, d, b, *c)
             }
-            Op::LdMatrix { space, at, trans, dst } => {
+            Op::WideAtom { space, at, d, b, swap } => {
+                let a = self.addresses(x, w, *at, *space);
+                self.wide_atom(x, w, *space, &a, *d, *b, *swap)
+            }
+            Op::LdMatrix { space, at, trans, slots, dst } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
                     return f;
                 }
                 let a = self.addresses(x, w, *at, *space);
-                self.ldmatrix(x, w, *space, &a, *trans, dst)
+                self.ldmatrix(x, w, (*space, *slots), &a, *trans, dst)
             }
             Op::StMatrix { space, at, trans, src } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
@@ -252,7 +265,11 @@ impl<'r> Cluster<'r> {
                         self.stats.global_read += n as u64;
                     }
                     self.touch(x, w, Some(i), t, Touch::Read(n));
-                    self.load_bytes(w, i, t, &mut buffer[..n])
+                    let done = self.load_bytes(w, i, t, &mut buffer[..n]);
+                    if let Target::Global(at) = t {
+                        self.heard_abroad(x, w, at, false);
+                    }
+                    done
                 })
             };
             match result {
@@ -286,7 +303,7 @@ impl<'r> Cluster<'r> {
         Flow::Next
     }
 
-    fn unwritten_text(&self, space: Space, address: u64, n: usize) -> String {
+    pub(super) fn unwritten_text(&self, space: Space, address: u64, n: usize) -> String {
         match space {
             Space::Global => {
                 format!("nothing has written all of {}", self.global(address).describe(address, n as u64))
@@ -328,93 +345,16 @@ impl<'r> Cluster<'r> {
         Flow::Next
     }
 
-    /// One read-modify-write; returns the old value.
-    fn update(
-        &mut self,
-        target: Target,
-        ty: Ty,
-        f: impl Fn(u64) -> u64,
-    ) -> Result<(u64, bool, FindingKind), Fault> {
-        let n = ty.bytes();
-        match target {
-            Target::Global(a) => {
-                self.stats.global_read += u64::from(n);
-                self.stats.global_written += u64::from(n);
-                let (old, written) = self.global(a).update(a, n, f)?;
-                Ok((old, written, FindingKind::UninitialisedGlobal))
-            }
-            Target::Shared(cta, offset) => {
-                let mut b = [0u8; 8];
-                let written = match self.ctas[cta].smem.read(offset, &mut b[..n as usize]) {
-                    Ok(v) => v,
-                    Err(_) => return Err(self.outside(cta, offset, n as usize)),
-                };
-                let old = u64::from_le_bytes(b);
-                let new = f(old);
-                if new != old || !written {
-                    self.progress += 1;
-                }
-                self.store_shared(cta, offset, &new.to_le_bytes()[..n as usize])?;
-                Ok((old, written, FindingKind::UninitialisedShared))
-            }
-            Target::Local(_) | Target::Param(_) => {
-                Err(Fault::OutOfBounds("atomics work on global and shared memory".to_owned()))
-            }
-        }
-    }
-
-    #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
-    fn atom(
+    fn ldmatrix(
         &mut self,
         x: Ctx,
         w: &mut Warp,
-        space: Space,
+        (space, slots): (Space, Packing),
         a: &Lanes,
-        op: Rmw,
-        ty: Ty,
-        d: &[Slot],
-        b: &[Slot],
-        c: Slot,
+        trans: bool,
+        dst: &[Slot],
     ) -> Flow {
-        let n = u64::from(ty.bytes()) * b.len() as u64;
-        let swap = if c == SINK { [0; 32] } else { self.read(x, w, c) };
-        let sources: Vec<Lanes> = b.iter().map(|&s| self.read(x, w, s)).collect();
-        let mut old = vec![[0u64; 32]; b.len()];
-        for i in bits(x.m) {
-            let address = a[i as usize];
-            for (k, s) in sources.iter().enumerate() {
-                let at = address.wrapping_add(k as u64 * u64::from(ty.bytes()));
-                let result = if !address.is_multiple_of(n) {
-                    Err(Fault::Misaligned { address, bytes: n })
-                } else {
-                    let (v, e) = (s[i as usize], swap[i as usize]);
-                    self.resolve(x.c, space, at).and_then(|t| {
-                        self.touch(x, w, Some(i), t, Touch::Update(ty.bytes() as usize));
-                        self.update(t, ty, |o| atomic::combine(op, ty, o, v, e))
-                    })
-                };
-                match result {
-                    Ok((v, written, kind)) => {
-                        old[k][i as usize] = v;
-                        if !written && op != Rmw::Exch {
-                            let text = self.unwritten_text(space, at, ty.bytes() as usize);
-                            self.report(kind, Origin::of(x.c, w, Some(i), x.line), text);
-                        }
-                    }
-                    Err(f) => {
-                        self.fault(Origin::of(x.c, w, Some(i), x.line), "atomic", f);
-                        return Flow::Stop;
-                    }
-                }
-            }
-        }
-        for (d, v) in d.iter().zip(&old) {
-            w.set(*d, x.m, v);
-        }
-        Flow::Next
-    }
-
-    fn ldmatrix(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, trans: bool, dst: &[Slot]) -> Flow {
+        let n = payload(slots);
         for (k, &d) in dst.iter().enumerate() {
             // Lanes 8k to 8k + 7 hold the row addresses of matrix k.
             let mut rows = [[0u8; 16]; 8];
@@ -425,14 +365,16 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| {
-                        self.touch(x, w, None, t, Touch::Read(16));
-                        self.load_bytes(w, lane as u32, t, row)
+                        self.touch(x, w, None, t, Touch::Read(n));
+                        let done = self.load_bytes(w, lane as u32, t, &mut row[..n]);
+                        *row = spread_slots(slots, *row);
+                        done
                     })
                 };
                 let at = Origin::of(x.c, w, Some(lane as u32), x.line);
                 match result {
                     Ok((true, _)) => {}
-                    Ok((false, kind)) => self.report(kind, at, self.unwritten_text(space, address, 16)),
+                    Ok((false, kind)) => self.report(kind, at, self.unwritten_text(space, address, n)),
                     Err(f) => {
                         self.fault(at, "ldmatrix", f);
                         return Flow::Stop;

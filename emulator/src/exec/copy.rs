@@ -1,11 +1,12 @@
 //! Bulk, tensor and small asynchronous copies, and cluster launch control.
 
 use super::order::track::Touch;
-use super::queue::{Copy, Place, StoreTo};
+use super::queue::{Copy, Pixels, Place, StoreTo};
 use super::report::Origin;
 use super::state::{Cluster, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::engine::tensor_map::encoding;
+use crate::engine::tensor_map::im2col::Im2colParams;
 use crate::engine::tensor_map::{DataType, TensorMapParams};
 use crate::finding::FindingKind;
 use crate::isa::Ty;
@@ -172,15 +173,15 @@ impl<'r> Cluster<'r> {
         match op {
             Op::TensorLoad(copy) => {
                 let (map, coords) = self.map(x, w, lane, at, copy)?;
-                let Some(map) = map else { return Ok(()) };
+                let Some((map, pixels)) = map else { return Ok(()) };
                 let dst = self.place(x, w, copy.smem, lane)?;
                 let mbar = self.place(x, w, copy.mbar, lane)?;
                 let to = self.destinations(x, w, lane, at, (dst, mbar, copy.mask), copy.pair)?;
-                self.submit(at, Copy::TensorLoad { map, coords, to });
+                self.submit(at, Copy::TensorLoad { map, coords, pixels, to });
             }
             Op::TensorStore { copy, reduce } => {
                 let (map, coords) = self.map(x, w, lane, at, copy)?;
-                let Some(map) = map else { return Ok(()) };
+                let Some((map, pixels)) = map else { return Ok(()) };
                 let from = self.own(x, w, copy.smem, lane)?;
                 let reduce = match reduce {
                     None => None,
@@ -193,7 +194,7 @@ impl<'r> Cluster<'r> {
                     },
                 };
                 let group = w.bulk_groups[lane as usize];
-                let to = StoreTo::Tensor { map, coords, reduce };
+                let to = StoreTo::Tensor { map, coords, pixels, reduce };
                 self.submit(at, Copy::Store { from, to, group, staged: None });
             }
             Op::Remote { at: to, mbar, space, ty, src, reduce } => {
@@ -250,23 +251,24 @@ impl<'r> Cluster<'r> {
                 let to = self.destinations(x, w, lane, at, (dst, mbar, *mask), false)?;
                 self.submit(at, Copy::BulkLoad { src, bytes, to });
             }
-            Op::BulkSmem { dst, src, bytes, mbar } => {
+            Op::BulkSmem { dst, src, bytes, mbar, reduce } => {
                 let src = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 let dst = self.place(x, w, *dst, lane)?;
                 let mbar = self.place(x, w, *mbar, lane)?;
                 bounded(bytes)?;
                 aligned(&[u64::from(src.1), u64::from(dst.1), u64::from(bytes)])?;
-                self.submit(at, Copy::BulkSmem { src, dst, bytes, mbar });
+                self.submit(at, Copy::BulkSmem { src, dst, bytes, mbar, reduce: *reduce });
             }
-            Op::BulkStore { dst, src, bytes, reduce } => {
+            Op::BulkStore { dst, src, bytes, mask, reduce } => {
+                let mask = if *mask == SINK { u16::MAX } else { self.value(x, w, *mask, lane) as u16 };
                 let global = self.address(x, w, *dst, Space::Global, lane);
                 let from = self.own(x, w, *src, lane)?;
                 let bytes = self.value(x, w, *bytes, lane) as u32;
                 bounded(bytes)?;
                 aligned(&[global, u64::from(from.1), u64::from(bytes)])?;
                 let group = w.bulk_groups[lane as usize];
-                let to = StoreTo::Linear { global, bytes, reduce: *reduce };
+                let to = StoreTo::Linear { global, bytes, mask, reduce: *reduce };
                 self.submit(at, Copy::Store { from, to, group, staged: None });
             }
             Op::CpAsync { dst, src, bytes, valid, ignore } => {
@@ -335,7 +337,7 @@ impl<'r> Cluster<'r> {
         lane: u32,
         at: Origin,
         copy: &TensorCopy,
-    ) -> Result<(Option<Box<TensorMapParams>>, Vec<i32>), Fault> {
+    ) -> Result<(Option<(Box<TensorMapParams>, Option<Pixels>)>, Vec<i32>), Fault> {
         let coords: Vec<i32> = copy.coords.iter().map(|&s| self.value(x, w, s, lane) as i32).collect();
         let address = self.address(x, w, copy.map, Space::Generic, lane);
         if !address.is_multiple_of(64) {
@@ -350,7 +352,24 @@ impl<'r> Cluster<'r> {
                 self.report(FindingKind::IllegalTensorMap, at, text);
                 Ok((None, coords))
             }
-            Ok(map) => Ok((Some(Box::new(map)), coords)),
+            Ok(map) => {
+                let found = Im2colParams::decode(&bytes).ok().flatten();
+                let pixels = match (found, &copy.im2col) {
+                    (None, None) => None,
+                    (Some(p), Some(offsets)) => {
+                        let offsets = offsets.iter().map(|&s| self.value(x, w, s, lane) as u16).collect();
+                        Some(Box::new((p, offsets)))
+                    }
+                    (found, _) => {
+                        let is = if found.is_some() { "im2col" } else { "tiled" };
+                        let text =
+                            format!("the tensor map at {address:#x} is {is}, but the instruction is not");
+                        self.report(FindingKind::IllegalTensorMap, at, text);
+                        return Ok((None, coords));
+                    }
+                };
+                Ok((Some((Box::new(map), pixels)), coords))
+            }
             Err(e) => {
                 self.report(FindingKind::IllegalTensorMap, at, format!("tensor map at {address:#x}: {e}"));
                 Ok((None, coords))

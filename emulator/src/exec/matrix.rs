@@ -4,13 +4,15 @@
 //! group, in order with the others of its warp; its results are not valid before that wait. The
 //! schedule decides when the products are made.
 
+use super::access::payload;
 use super::order::shadow::WHOLE;
 use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::{Ctx, Flow};
-use crate::engine::fragment::{self, Kind};
+use crate::engine::descriptor::{Packing, spread_slots};
+use crate::engine::fragment::Kind;
 use crate::engine::wgmma::{self, Instruction, OperandA, WgmmaError};
 use crate::finding::FindingKind;
 use crate::lanes::Lanes;
@@ -57,15 +59,13 @@ impl<'r> Cluster<'r> {
         }
         match op {
             Op::WarpMma(mma) => {
-                let [a, b, c] = [&mma.a, &mma.b, &mma.c]
-                    .map(|list| list.iter().map(|&s| self.read(x, w, s)).collect::<Vec<Lanes>>());
-                let d = fragment::mma(mma.shape, mma.kind, self.run.options.mma_arithmetic, &a, &b, &c);
-                for (slot, v) in mma.d.iter().zip(&d) {
-                    w.set(*slot, x.m, v);
+                if let Err(text) = self.warp_mma(x, w, mma) {
+                    self.report(FindingKind::IllegalDescriptor, Origin::of(x.c, w, None, x.line), text);
+                    return Flow::Stop;
                 }
-                let macs = mma.shape.m * mma.shape.n * mma.shape.k;
-                *self.stats.mma_macs.entry("mma.sync").or_default() += macs as u64;
             }
+            Op::WmmaMma(mma) => self.wmma_mma(x, w, mma),
+            Op::WmmaMove(m) => return self.wmma_move(x, w, m),
             Op::MovMatrix { d, a } => {
                 let v = self.read(x, w, *a);
                 let element = |r: usize, c: usize| v[4 * r + c / 2] >> (16 * (c % 2)) & 0xffff;
@@ -75,9 +75,9 @@ impl<'r> Cluster<'r> {
                 });
                 w.set(*d, x.m, &out);
             }
-            Op::ByteMatrix { load, space, at, registers } => {
+            Op::ByteMatrix { load, space, at, slots, registers } => {
                 let a = self.addresses(x, w, *at, *space);
-                return self.byte_matrix(x, w, *load, *space, &a, registers);
+                return self.byte_matrix(x, w, *load, (*space, *slots), &a, registers);
             }
             Op::WgmmaFence => w.unfenced.fill(false),
             Op::Wgmma(op) => return self.wgmma_issue(x, w, op),
@@ -113,7 +113,7 @@ impl<'r> Cluster<'r> {
         x: Ctx,
         w: &mut Warp,
         load: bool,
-        space: Space,
+        (space, slots): (Space, Packing),
         a: &Lanes,
         registers: &[Slot],
     ) -> Flow {
@@ -145,11 +145,15 @@ impl<'r> Cluster<'r> {
                 false => Err(Fault::Misaligned { address, bytes: 16 }),
             };
             if let Ok(t) = &target {
-                let touch = if load { Touch::Read(16) } else { Touch::Write(bytes) };
+                let touch = if load { Touch::Read(payload(slots)) } else { Touch::Write(bytes) };
                 self.touch(x, w, Some(lane as u32), *t, touch);
             }
             let done = target.and_then(|t| match load {
-                true => self.load_bytes(w, lane as u32, t, bytes),
+                true => {
+                    let done = self.load_bytes(w, lane as u32, t, &mut bytes[..payload(slots)]);
+                    *bytes = spread_slots(slots, *bytes);
+                    done
+                }
                 false => self
                     .store_bytes(w, lane as u32, t, bytes)
                     .map(|()| (true, FindingKind::UninitialisedShared)),
@@ -201,6 +205,9 @@ impl<'r> Cluster<'r> {
         };
         if let WgmmaA::Registers(slots) = &op.a {
             slots.iter().for_each(|&s| self.check(x, w, s));
+        }
+        if let Some((metadata, _)) = op.sparse {
+            self.check(x, w, metadata);
         }
         for &d in &op.d {
             if scale_d == 1 && !w.awaits_wgmma(d) {
@@ -272,6 +279,7 @@ impl<'r> Cluster<'r> {
                 b_major: op.b_major,
                 negate: op.negate,
                 warp: w.index % 4,
+                sparse: op.sparse.map(|(slot, selector)| (lanes(slot), selector)),
             };
             let zero = [0; 32];
             let mut d: Vec<Lanes> = op.d.iter().map(|&s| if scale_d { lanes(s) } else { zero }).collect();
@@ -299,7 +307,7 @@ impl<'r> Cluster<'r> {
                     self.fault(at, &format!("operand {operand} of wgmma"), error);
                     return;
                 }
-                Err(e @ WgmmaError::Descriptor { .. }) => {
+                Err(e @ (WgmmaError::Descriptor { .. } | WgmmaError::Metadata(_))) => {
                     let text = WgmmaError::<Fault>::to_string(&e);
                     self.report(FindingKind::IllegalDescriptor, at, text);
                     return;

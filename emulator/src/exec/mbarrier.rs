@@ -1,5 +1,6 @@
 //! mbarrier objects (ISA section 9.7.13.15).
 
+use super::order::Strength;
 use super::report::Origin;
 use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
@@ -169,7 +170,12 @@ impl<'r> Cluster<'r> {
                         passed |= 1 << i;
                         if let Some(t) = &mut self.tracker {
                             let agent = t.agent(x.c, w.index);
-                            t.mbar_acquire(agent, (cta, offset), x.line, x.order == Order::Relaxed);
+                            t.mbar_acquire(
+                                agent,
+                                (cta, offset),
+                                x.line,
+                                Strength::new(x.order == Order::Relaxed, x.scope),
+                            );
                         }
                     } else {
                         wait = Some(Wait::Mbar { offset, test });
@@ -273,7 +279,8 @@ impl<'r> Cluster<'r> {
             Ok((cta, offset)) => {
                 if let (Some(t), MbarOp::Arrive(..)) = (&mut self.tracker, op) {
                     let agent = t.agent(x.c, w.index);
-                    t.mbar_release(agent, (cta, offset), x.line, x.order == Order::Relaxed);
+                    let s = Strength::new(x.order == Order::Relaxed, x.scope);
+                    t.mbar_release(agent, (cta, offset), x.line, s);
                 }
                 self.mbar_apply(cta, offset, op, at)
             }

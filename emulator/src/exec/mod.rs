@@ -4,12 +4,12 @@
 //! - `state`: clusters, CTAs, warps, groups of lanes
 //! - `schedule`: the scheduler of one cluster, stalls and deadlocks
 //! - `step`: one instruction
-//! - `access`: loads, stores and atomics
+//! - `access`: loads and stores; `atomics`: `atom` and `red`
 //! - `collective`: operations across lanes, and barriers of threads
 //! - `mbarrier`: mbarrier objects
 //! - `queue`: asynchronous operations and when they complete
 //! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
-//! - `matrix`: `mma.sync` and `wgmma`
+//! - `matrix`: `wgmma`; `warp_matrix`: `mma.sync` and `wmma`
 //! - `results`: registers whose values arrive late
 //! - `tensor`: tensor memory and matrix products
 //! - `order`: happens-before tracking
@@ -19,6 +19,7 @@
 //! share global memory only.
 
 mod access;
+mod atomics;
 mod collective;
 mod copy;
 mod matrix;
@@ -32,9 +33,10 @@ mod state;
 mod step;
 mod tensor;
 mod transfer;
+mod warp_matrix;
 
 use crate::finding::{Finding, Report, Stats};
-use crate::launch::{Launch, LaunchError, Options, dynamic_base, product};
+use crate::launch::{Launch, LaunchError, Options, Tracking, dynamic_base, product};
 use crate::lower::module::MODULE_BASE;
 use crate::memory::GlobalMemory;
 use crate::module::Module;
@@ -63,6 +65,8 @@ pub(crate) struct Run<'r> {
     pub smem_end: u32,
     pub clusters: [u32; 3],
     pub start: Instant,
+    /// What clusters did to global memory, when that is tracked and there are several.
+    pub world: Option<order::world::World>,
     next: AtomicU64,
     pub stop: AtomicBool,
 }
@@ -117,6 +121,8 @@ pub(crate) fn run(
         smem_end: if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end },
         clusters: [0, 1, 2].map(|i| launch.grid[i] / launch.cluster[i]),
         start,
+        world: (options.tracking != Tracking::Off && product(launch.grid) > product(launch.cluster))
+            .then(order::world::World::new),
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };

@@ -9,6 +9,7 @@ use super::report::Origin;
 use super::state::{Cluster, Warp};
 use super::step::bits;
 use crate::engine::tensor_map::TensorMapParams;
+use crate::engine::tensor_map::im2col::Im2colParams;
 use crate::isa::Ty;
 use crate::launch::Schedule;
 use crate::program::Rmw;
@@ -16,11 +17,25 @@ use crate::program::Rmw;
 /// A place in the shared memory of the cluster: CTA and offset.
 pub(crate) type Place = (usize, u32);
 
+/// What im2col mode adds to a tensor copy: the map with its bounding box, and the offsets.
+pub(crate) type Pixels = Box<(Im2colParams, Vec<u16>)>;
+
 /// Where a store of the bulk engine writes.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreTo {
-    Linear { global: u64, bytes: u32, reduce: Option<(Rmw, Ty)> },
-    Tensor { map: Box<TensorMapParams>, coords: Vec<i32>, reduce: Option<(Rmw, Ty)> },
+    /// `mask`: of every 16 bytes those whose bit is set are written.
+    Linear {
+        global: u64,
+        bytes: u32,
+        mask: u16,
+        reduce: Option<(Rmw, Ty)>,
+    },
+    Tensor {
+        map: Box<TensorMapParams>,
+        coords: Vec<i32>,
+        pixels: Option<Pixels>,
+        reduce: Option<(Rmw, Ty)>,
+    },
 }
 
 /// An asynchronous copy.
@@ -29,6 +44,7 @@ pub(crate) enum Copy {
     TensorLoad {
         map: Box<TensorMapParams>,
         coords: Vec<i32>,
+        pixels: Option<Pixels>,
         to: Vec<(Place, Place)>,
     },
     BulkLoad {
@@ -41,6 +57,7 @@ pub(crate) enum Copy {
         dst: Place,
         bytes: u32,
         mbar: Place,
+        reduce: Option<(Rmw, Ty)>,
     },
     Store {
         from: Place,

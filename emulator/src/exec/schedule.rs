@@ -4,7 +4,7 @@ use super::report::Origin;
 use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
 use super::step::Flow;
 use crate::finding::FindingKind;
-use crate::launch::{Schedule, Step};
+use crate::launch::{Reconvergence, Schedule, Step};
 use std::sync::atomic::Ordering;
 
 /// Instructions a warp may execute in one turn.
@@ -145,7 +145,8 @@ impl Cluster<'_> {
     }
 
     /// Merges groups of lanes that stand at the same instruction.
-    fn merge(w: &mut Warp) {
+    /// Under [`Reconvergence::Forced`] only where one of them waits for the others.
+    fn merge(w: &mut Warp, eager: bool) {
         let mut i = 0;
         while i < w.groups.len() {
             let mut j = i + 1;
@@ -153,7 +154,8 @@ impl Cluster<'_> {
                 let (a, b) = (&w.groups[i], &w.groups[j]);
                 let free =
                     |g: &Group| matches!(g.wait, Wait::No | Wait::Lanes { .. }) && !g.resumed && !g.timed_out;
-                if a.pc == b.pc && free(a) && free(b) {
+                let forced = [a, b].iter().any(|g| matches!(g.wait, Wait::Lanes { .. }));
+                if a.pc == b.pc && free(a) && free(b) && (eager || forced) {
                     w.groups[i].mask |= w.groups[j].mask;
                     w.groups[i].wait = Wait::No;
                     w.groups.swap_remove(j);
@@ -171,7 +173,7 @@ impl Cluster<'_> {
         let start = self.executed;
         while self.executed < end && !self.fatal && !w.finished() {
             if w.groups.len() > 1 {
-                Self::merge(w);
+                Self::merge(w, self.run.options.reconvergence == Reconvergence::Eager);
             }
             // The lowest program counter first: it is the one that others may be waiting for.
             let avoid = w.last_turn.take();
@@ -201,6 +203,7 @@ impl Cluster<'_> {
     fn run_group(&mut self, c: usize, w: &mut Warp, mut g: Group, end: u64) {
         let program = self.run.program;
         let alone = w.groups.is_empty();
+        let eager = self.run.options.reconvergence == Reconvergence::Eager;
         let others: Vec<u32> = w.groups.iter().map(|o| o.pc).collect();
         // Another group that could run and is further back goes first.
         let lowest =
@@ -215,7 +218,7 @@ impl Cluster<'_> {
                 }
                 break;
             }
-            if !alone && !first && (others.contains(&g.pc) || g.pc > lowest) {
+            if !alone && !first && eager && (others.contains(&g.pc) || g.pc > lowest) {
                 break;
             }
             first = false;

@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::mbarrier::Mbar;
-use super::order::Tracker;
+use super::order::{Tracker, world::Own};
 use super::queue::Pending;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
 use crate::finding::{Finding, Stats};
@@ -65,6 +65,8 @@ impl Group {
 pub(crate) struct TmemLoad {
     pub dst: Box<[Slot]>,
     pub transfer: Transfer,
+    /// Of `ld.red`.
+    pub reduce: Option<crate::program::TcReduce>,
     /// Values, when they were read at the issue.
     pub values: Option<Vec<[u32; 32]>>,
     pub line: u32,
@@ -264,7 +266,7 @@ impl<'r> Cluster<'r> {
             Tracking::HappensBefore => Some(run.program.code.iter().any(fences)),
             Tracking::Strict => Some(true),
         };
-        let tracker = tracker.map(|f| Box::new(Tracker::new(count as usize, warps, run.smem_end, f)));
+        let tracker = tracker.map(|f| tracker_of(run, index, (count as usize, warps), f));
         Cluster {
             run,
             ctas,
@@ -293,6 +295,16 @@ impl<'r> Cluster<'r> {
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ z >> 31) % n.max(1)
     }
+}
+
+/// The tracker of cluster `index`, of so many CTAs with so many warps each.
+fn tracker_of(run: &Run<'_>, index: u64, (ctas, warps): (usize, usize), fences: bool) -> Box<Tracker> {
+    let strict = run.options.tracking == Tracking::Strict;
+    let mut t = Tracker::new(ctas, warps, run.smem_end, fences, strict);
+    if run.world.is_some() {
+        t.own_world = Some(Own::new(index as u32, ctas * warps));
+    }
+    Box::new(t)
 }
 
 fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
@@ -400,6 +412,7 @@ fn special_value(run: &Run<'_>, s: Special, warp: u32, rank: u32, id: [u32; 3], 
         Special::LanemaskGe => lane(|i| !((1 << i) - 1)),
         Special::DynamicSmemSize => one(dynamic),
         Special::TotalSmemSize | Special::AggrSmemSize => one(u64::from(run.smem_end - SMEM_BASE)),
+        Special::StackTop(at) => one(u64::from(at)),
         Special::Shared(offset) => window(offset),
         Special::Dynamic(offset) => window(run.dynamic_base.wrapping_add(offset)),
     }

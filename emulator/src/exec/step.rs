@@ -5,7 +5,7 @@ use super::state::{Cluster, Group, Wait, Warp};
 use crate::finding::FindingKind;
 use crate::lanes::{Lanes, int};
 use crate::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
-use crate::program::{Addr, CARRY, CONSTANTS, Clock, Inst, Op, Order, Pred, SINK, Slot, Space};
+use crate::program::{Addr, CARRY, CONSTANTS, Clock, Inst, Op, Order, Pred, SINK, Scope, Slot, Space};
 
 /// Where a group goes after an instruction.
 #[derive(Debug)]
@@ -39,6 +39,7 @@ pub(crate) struct Ctx {
     pub m: u32,
     pub line: u32,
     pub order: Order,
+    pub scope: Scope,
 }
 
 impl<'r> Cluster<'r> {
@@ -150,7 +151,7 @@ impl<'r> Cluster<'r> {
 
     /// Executes one instruction for the lanes of `m`.
     pub(super) fn execute(&mut self, c: usize, w: &mut Warp, g: &mut Group, m: u32, inst: &'r Inst) -> Flow {
-        let x = Ctx { c, m, line: inst.line, order: inst.order };
+        let x = Ctx { c, m, line: inst.line, order: inst.order, scope: inst.scope };
         if !w.loads.is_empty() || !w.wgmma.is_empty() {
             self.settle(x, w, &inst.op);
             if self.fatal {
@@ -418,6 +419,7 @@ impl<'r> Cluster<'r> {
             Op::Load { .. }
             | Op::Store { .. }
             | Op::Atom { .. }
+            | Op::WideAtom { .. }
             | Op::LdMatrix { .. }
             | Op::StMatrix { .. }
             | Op::BulkFill { .. }
@@ -467,6 +469,8 @@ impl<'r> Cluster<'r> {
             | Op::TcWait { .. }
             | Op::TcCommit { .. } => return self.tensor_op(x, w, &inst.op),
             Op::WarpMma(_)
+            | Op::WmmaMove(_)
+            | Op::WmmaMma(_)
             | Op::MovMatrix { .. }
             | Op::ByteMatrix { .. }
             | Op::WgmmaFence

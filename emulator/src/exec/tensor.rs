@@ -11,14 +11,14 @@ use super::queue::Place;
 use super::report::Origin;
 use super::state::{Cluster, Cta, TmemLoad, TmemStore, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
-use crate::engine::idesc::{CtaGroup, InstructionDescriptor, MmaKind};
-use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA};
+use crate::engine::idesc::{CtaGroup, MmaKind};
+use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA, Variant};
 use crate::engine::tmem::transfer::Transfer;
-use crate::engine::tmem::{CpDecompress, CpShape, TmemAddress, TmemError, copy::CpError};
+use crate::engine::tmem::{CpDecompress, CpShape, Tmem, TmemAddress, TmemError, copy::CpError};
 use crate::finding::FindingKind;
 use crate::launch::{Schedule, TmemLoads};
 use crate::memory::{Fault, Smem};
-use crate::program::{MatrixA, Mma, Op, SINK, Space};
+use crate::program::{MatrixA, Mma, Op, SINK, Space, TcReduce};
 
 /// An operation of the tensor core.
 #[derive(Clone, Debug)]
@@ -47,6 +47,21 @@ fn tmem_kind(e: &TmemError) -> FindingKind {
         TmemError::ForeignLanes { .. } => FindingKind::TmemWrongWarp,
         _ => FindingKind::TmemMisuse,
     }
+}
+
+/// The values of `registers` registers, the last of which is a reduction if there is one.
+fn load(
+    tmem: &Tmem,
+    transfer: &Transfer,
+    registers: usize,
+    reduce: Option<TcReduce>,
+) -> Result<Vec<[u32; 32]>, TmemError> {
+    let mut values = vec![[0u32; 32]; registers - usize::from(reduce.is_some())];
+    tmem.load_warp(transfer, &mut values)?;
+    if let Some(r) = reduce {
+        values.push(r.of(&values));
+    }
+    Ok(values)
 }
 
 fn kind_name(k: MmaKind) -> &'static str {
@@ -196,7 +211,7 @@ impl<'r> Cluster<'r> {
                 }
             }
             Op::TcRelinquish => self.ctas[x.c].tmem.relinquish_alloc_permit(),
-            Op::TcLoad { at: address, shape, repeat, packed, split, dst } => {
+            Op::TcLoad { at: address, shape, repeat, packed, split, dst, reduce } => {
                 let a = self.addresses(x, w, *address, Space::SharedCta);
                 let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.ld") else {
                     return Flow::Stop;
@@ -213,12 +228,13 @@ impl<'r> Cluster<'r> {
                 let interlocked = self.run.options.tmem_loads == TmemLoads::Interlocked;
                 let mut values = None;
                 if interlocked || self.at_issue() {
-                    let mut v = vec![[0u32; 32]; dst.len()];
-                    if let Err(e) = self.ctas[x.c].tmem.load_warp(&transfer, &mut v) {
-                        self.tmem_error(at, "tcgen05.ld", e);
-                        return Flow::Stop;
+                    match load(&self.ctas[x.c].tmem, &transfer, dst.len(), *reduce) {
+                        Ok(v) => values = Some(v),
+                        Err(e) => {
+                            self.tmem_error(at, "tcgen05.ld", e);
+                            return Flow::Stop;
+                        }
                     }
-                    values = Some(v);
                 }
                 if interlocked {
                     for (&d, v) in dst.iter().zip(values.iter().flatten()) {
@@ -231,9 +247,16 @@ impl<'r> Cluster<'r> {
                     w.forget(d, x.m);
                 }
                 let (line, mask) = (x.line, x.m);
-                let load =
-                    TmemLoad { dst: dst.clone(), transfer, values, line, mask, arrived: false, used: None };
-                w.loads.push(load);
+                w.loads.push(TmemLoad {
+                    dst: dst.clone(),
+                    transfer,
+                    reduce: *reduce,
+                    values,
+                    line,
+                    mask,
+                    arrived: false,
+                    used: None,
+                });
             }
             Op::TcStore { at: address, shape, repeat, packed, split, src } => {
                 let a = self.addresses(x, w, *address, Space::SharedCta);
@@ -286,15 +309,14 @@ impl<'r> Cluster<'r> {
         let (dst, mask, line) = (l.dst.clone(), l.mask, l.line);
         let values = match l.values.take() {
             Some(v) => v,
-            None => {
-                let mut v = vec![[0u32; 32]; dst.len()];
-                if let Err(e) = self.ctas[x.c].tmem.load_warp(&l.transfer, &mut v) {
+            None => match load(&self.ctas[x.c].tmem, &l.transfer, dst.len(), l.reduce) {
+                Ok(v) => v,
+                Err(e) => {
                     let at = Origin::of(x.c, w, None, line);
                     self.tmem_error(at, "tcgen05.ld (values read at its wait)", e);
                     return;
                 }
-                v
-            }
+            },
         };
         for (&d, v) in dst.iter().zip(&values) {
             w.set(d, mask, &v.map(u64::from));
@@ -389,6 +411,12 @@ impl<'r> Cluster<'r> {
             enable_input_d: self.read_pred(x, w, m.enable_d) >> lane & 1 == 1,
             scale_input_d,
             disabled_lanes,
+            variant: Variant {
+                metadata: m.metadata.map(|a| address(self, a)),
+                stationary: m.stationary,
+                zero_columns: if m.zero_columns == SINK { 0 } else { self.read(x, w, m.zero_columns)[k] },
+                shift_a: m.shift_a,
+            },
         })))
     }
 
@@ -537,7 +565,7 @@ impl<'r> Cluster<'r> {
         self.unwritten_operand(at, "tcgen05.mma", unwritten[0].or(unwritten[1]));
         match result {
             Ok(()) => {
-                if let Ok(i) = InstructionDescriptor::decode(m.idesc, m.kind, m.scale_vec, m.cta_group) {
+                if let Ok(i) = m.descriptor() {
                     let macs = u64::from(i.m) * u64::from(i.n) * u64::from(m.kind.k());
                     *self.stats.mma_macs.entry(kind_name(m.kind)).or_default() += macs;
                 }

@@ -2,7 +2,7 @@
 
 use super::mbarrier::MbarOp;
 use super::order::Unit;
-use super::queue::{Copy, Pending, Place, StoreTo};
+use super::queue::{Copy, Pending, Pixels, Place, StoreTo};
 use super::report::Origin;
 use super::state::Cluster;
 use crate::engine::tensor_map::{BoxError, Chunk, TensorMapParams};
@@ -20,10 +20,12 @@ impl Cluster<'_> {
             t.performing = p.issue.clone();
         }
         let result = match &mut p.copy {
-            Copy::TensorLoad { map, coords, to } => self.tensor_load(at, map, coords, to).map(|()| true),
+            Copy::TensorLoad { map, coords, pixels, to } => {
+                self.tensor_load(at, (map, pixels.as_ref()), coords, to).map(|()| true)
+            }
             Copy::BulkLoad { src, bytes, to } => self.bulk_load(at, *src, *bytes, to).map(|()| true),
-            Copy::BulkSmem { src, dst, bytes, mbar } => {
-                self.bulk_smem(at, *src, *dst, *bytes, *mbar).map(|()| {
+            Copy::BulkSmem { src, dst, bytes, mbar, reduce } => {
+                self.bulk_smem(at, *src, *dst, *bytes, *mbar, *reduce).map(|()| {
                     self.complete_tx(*mbar, *bytes, at);
                     true
                 })
@@ -82,21 +84,23 @@ impl Cluster<'_> {
     fn tensor_load(
         &mut self,
         at: Origin,
-        map: &TensorMapParams,
+        (map, pixels): (&TensorMapParams, Option<&Pixels>),
         coords: &[i32],
         to: &[(Place, Place)],
     ) -> Result<(), Fault> {
-        for ((cta, offset), mbar) in to {
+        for (index, ((cta, offset), mbar)) in to.iter().enumerate() {
             if self.ctas[*cta].gone() {
                 return Err(Fault::Peer(*cta as u32));
             }
             let (a, source) = (self.landing(at, *mbar, true), self.landing(at, *mbar, false));
+            // A multicast reads global memory once.
+            let first = index == 0;
             let mut unwritten = None;
             let mut buffer = [0u8; 256];
-            let result = map.load_box(coords, *offset, &mut |chunk| {
+            let mut sink = |chunk| {
                 match chunk {
                     Chunk::Copy { mut global, mut shared, mut length } => {
-                        self.stats.tma_read += u64::from(length);
+                        self.stats.tma_read += if first { u64::from(length) } else { 0 };
                         self.track_global(global, length as usize, &source);
                         self.track_shared((*cta, shared), length as usize, &a);
                         while length > 0 {
@@ -125,7 +129,11 @@ impl Cluster<'_> {
                     }
                 }
                 Ok(())
-            });
+            };
+            let result = match pixels {
+                None => map.load_box(coords, *offset, &mut sink),
+                Some(p) => p.0.walk(coords, &p.1, *offset, true, &mut sink),
+            };
             if let Err(e) = result {
                 return self.box_error(at, e);
             }
@@ -134,7 +142,8 @@ impl Cluster<'_> {
                 self.report(FindingKind::UninitialisedGlobal, at, text);
             }
             let rows = if map.gathers(coords) { 4 } else { 1 };
-            self.complete_tx(*mbar, rows * map.transaction_bytes(), at);
+            let bytes = pixels.map_or(rows * map.transaction_bytes(), |p| p.0.transaction_bytes());
+            self.complete_tx(*mbar, bytes, at);
         }
         Ok(())
     }
@@ -183,15 +192,33 @@ impl Cluster<'_> {
         dst: Place,
         bytes: u32,
         mbar: Place,
+        reduce: Option<(Rmw, Ty)>,
     ) -> Result<(), Fault> {
         let mut data = vec![0u8; bytes as usize];
         self.read_shared(at, src, &mut data)?;
         if self.ctas[dst.0].gone() {
             return Err(Fault::Peer(dst.0 as u32));
         }
-        let (read, write) = (self.landing(at, mbar, false), self.landing(at, mbar, true));
+        let (read, mut write) = (self.landing(at, mbar, false), self.landing(at, mbar, true));
+        if let Some(a) = &mut write {
+            a.nature.atomic = reduce.is_some();
+        }
         self.track_shared(src, data.len(), &read);
         self.track_shared(dst, data.len(), &write);
+        if let Some((op, ty)) = reduce {
+            let mut old = vec![0u8; data.len()];
+            self.read_shared(at, dst, &mut old)?;
+            let n = ty.bytes() as usize;
+            for (new, old) in data.chunks_exact_mut(n).zip(old.chunks_exact(n)) {
+                let word = |bytes: &[u8]| {
+                    let mut le = [0u8; 8];
+                    le[..n].copy_from_slice(bytes);
+                    u64::from_le_bytes(le)
+                };
+                let v = atomic::combine(op, ty, word(old), word(new), 0);
+                new.copy_from_slice(&v.to_le_bytes()[..n]);
+            }
+        }
         self.store_shared(dst.0, dst.1, &data)
     }
 
@@ -248,15 +275,28 @@ impl Cluster<'_> {
         }
         let a = self.unit_access(at, Unit::BulkRead, false);
         match to {
-            StoreTo::Linear { global, bytes, .. } => {
+            StoreTo::Linear { global, bytes, mask, .. } => {
                 self.track_shared(from, *bytes as usize, &a);
                 let mut data = vec![0u8; *bytes as usize];
                 self.read_shared(at, from, &mut data)?;
-                Ok(vec![(*global, data)])
+                if *mask == u16::MAX {
+                    return Ok(vec![(*global, data)]);
+                }
+                // Runs of bytes that the mask lets through.
+                let on = |i: &usize| mask >> (i % 16) & 1 == 1;
+                let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+                for i in (0..data.len()).filter(on) {
+                    match runs.last_mut().filter(|(start, run)| start + run.len() as u64 == global + i as u64)
+                    {
+                        Some((_, run)) => run.push(data[i]),
+                        None => runs.push((global + i as u64, vec![data[i]])),
+                    }
+                }
+                Ok(runs)
             }
-            StoreTo::Tensor { map, coords, .. } => {
+            StoreTo::Tensor { map, coords, pixels, .. } => {
                 let mut out = Vec::new();
-                let result = map.store_box(coords, from.1, &mut |chunk| {
+                let mut sink = |chunk| {
                     if let Chunk::Copy { global, shared, length } = chunk {
                         let mut data = vec![0u8; length as usize];
                         self.track_shared((from.0, shared), length as usize, &a);
@@ -264,7 +304,11 @@ impl Cluster<'_> {
                         out.push((global, data));
                     }
                     Ok(())
-                });
+                };
+                let result = match pixels {
+                    None => map.store_box(coords, from.1, &mut sink),
+                    Some(p) => p.0.walk(coords, &p.1, from.1, false, &mut sink),
+                };
                 if let Err(e) = result {
                     self.box_error(at, e)?;
                 }

@@ -49,9 +49,10 @@ const CLASSES: &[(&str, &[&str])] = &[
             "pred", "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64",
             "u16x2", "s16x2", "f16", "f16x2", "bf16", "bf16x2", "f32", "f32x2", "f64", "tf32", "e4m3x2",
             "e5m2x2", "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e2m1x4", "e4m3x4", "e5m2x4", "e2m3x4",
-            "e3m2x4",
+            "e3m2x4", "s2f6x2",
         ],
     ),
+    ("small_float", &["e4m3", "e5m2", "e4m3x2", "e5m2x2"]),
     ("rnd", &["rn", "rz", "rm", "rp", "rna", "rs"]),
     ("irnd", &["rni", "rzi", "rmi", "rpi"]),
     ("ftz", &["ftz"]),
@@ -94,6 +95,18 @@ const CLASSES: &[(&str, &[&str])] = &[
             "collector::b0::use",
             "collector::b0::lastuse",
             "collector::b0::discard",
+            "collector::b1::fill",
+            "collector::b1::use",
+            "collector::b1::lastuse",
+            "collector::b1::discard",
+            "collector::b2::fill",
+            "collector::b2::use",
+            "collector::b2::lastuse",
+            "collector::b2::discard",
+            "collector::b3::fill",
+            "collector::b3::use",
+            "collector::b3::lastuse",
+            "collector::b3::discard",
         ],
     ),
     ("tshape", &["32x32b", "16x64b", "16x128b", "16x256b", "16x32bx2"]),
@@ -107,6 +120,10 @@ const CLASSES: &[(&str, &[&str])] = &[
         "mma",
         &[
             "m8n8k4",
+            "m16n16k16",
+            "m8n32k16",
+            "m32n8k16",
+            "m16n16k8",
             "m8n8k16",
             "m8n8k32",
             "m8n8k128",
@@ -136,7 +153,7 @@ const CLASSES: &[(&str, &[&str])] = &[
         ],
     ),
     ("small", &["u16", "s16", "u8", "s8", "u4", "s4", "u2", "s2"]),
-    ("wgmma", &["m64n#k8", "m64n#k16", "m64n#k32", "m64n#k256"]),
+    ("wgmma", &["m64n#k8", "m64n#k16", "m64n#k32", "m64n#k64", "m64n#k256"]),
     (
         "element",
         &[
@@ -189,6 +206,11 @@ impl Mods {
         self.found.iter().filter(|(c, _)| *c == class).nth(n).map(|(_, v)| *v)
     }
 
+    /// Notes what a form implies.
+    pub fn add(&mut self, class: &'static str, value: &'static str) {
+        self.found.push((class, value));
+    }
+
     /// The first match of a class.
     pub fn get(&self, class: &str) -> Option<&'static str> {
         self.nth(class, 0)
@@ -224,6 +246,12 @@ impl<L> Table<L> {
             list.sort_by_key(|r| std::cmp::Reverse(r.head.len()));
         }
         Table { rows }
+    }
+
+    /// All forms.
+    #[cfg(test)]
+    pub fn forms(&self) -> impl Iterator<Item = &'static Form<L>> {
+        self.rows.values().flatten().map(|r| r.form)
     }
 
     /// Finds the form of an opcode, or says which part of it is unknown.

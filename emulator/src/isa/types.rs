@@ -33,7 +33,7 @@ types! {
     F32 "f32" 32; F32x2 "f32x2" 64; F64 "f64" 64; Tf32 "tf32" 32;
     E4m3x2 "e4m3x2" 16; E5m2x2 "e5m2x2" 16;
     E2m1x2 "e2m1x2" 8; E2m3x2 "e2m3x2" 16; E3m2x2 "e3m2x2" 16; Ue8m0x2 "ue8m0x2" 16;
-    E2m1x4 "e2m1x4" 16; E4m3x4 "e4m3x4" 32; E5m2x4 "e5m2x4" 32; E2m3x4 "e2m3x4" 32; E3m2x4 "e3m2x4" 32;
+    E2m1x4 "e2m1x4" 16; E4m3x4 "e4m3x4" 32; S2f6x2 "s2f6x2" 16; E5m2x4 "e5m2x4" 32; E2m3x4 "e2m3x4" 32; E3m2x4 "e3m2x4" 32;
 }
 
 impl Ty {

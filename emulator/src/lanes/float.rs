@@ -11,7 +11,7 @@ use crate::isa::Ty;
 pub(crate) mod half;
 
 /// Modifiers of a floating-point operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub(crate) struct Mode {
     pub rounding: Rounding,
     pub ftz: bool,

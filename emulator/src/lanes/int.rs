@@ -205,6 +205,10 @@ pub(crate) fn three(op: &str, ty: Ty) -> Option<F3> {
     match op {
         "mad.lo" => by_int!(ty, i3, |a, b, c| a.wrapping_mul(b).wrapping_add(c)),
         "mad.hi" => Some(match ty {
+            Ty::U16 => l3!(|a, b, c| ((a as u16 as u64 * b as u16 as u64) >> 16).wrapping_add(c) & 0xffff),
+            Ty::S16 => {
+                l3!(|a, b, c| (((a as i16 as i64 * b as i16 as i64) >> 16) as u64).wrapping_add(c) & 0xffff)
+            }
             Ty::U32 => {
                 l3!(|a, b, c| ((a as u32 as u64 * b as u32 as u64) >> 32).wrapping_add(c) as u32 as u64)
             }

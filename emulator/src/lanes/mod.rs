@@ -9,8 +9,10 @@ pub(crate) mod convert;
 pub(crate) mod double;
 pub(crate) mod float;
 pub(crate) mod int;
+pub(crate) mod narrow;
 pub(crate) mod round;
 pub(crate) mod simd;
+pub(crate) mod video;
 
 /// The values of one register in the 32 lanes.
 pub(crate) type Lanes = [u64; 32];

@@ -13,7 +13,7 @@ pub(crate) enum Part {
     Set(u8),
 }
 
-/// A SIMD video instruction with the default selectors and mask.
+/// A SIMD video instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Simd {
     pub part: Part,
@@ -26,6 +26,11 @@ pub(crate) struct Simd {
     pub saturate: bool,
     /// Results are added to `c` instead of packed.
     pub accumulate: bool,
+    /// Parts of the result that are written; the others are `c`'s.
+    pub mask: u8,
+    /// For every part, which part of `b:a` is taken.
+    pub a_picks: [u8; 4],
+    pub b_picks: [u8; 4],
 }
 
 impl Simd {
@@ -36,9 +41,12 @@ impl Simd {
             let raw = (word >> (i * bits)) as i64 & ((1 << bits) - 1);
             if signed && raw >> (bits - 1) == 1 { raw - (1 << bits) } else { raw }
         };
-        let (mut sum, mut packed) = (c as u32, 0u32);
-        for i in 0..32 / bits {
-            let (x, y) = (value(a, i, self.a_signed), value(b, i, self.b_signed));
+        let both = a & 0xffff_ffff | b << 32;
+        let (mut sum, mut packed) = (c as u32, c as u32);
+        for i in (0..32 / bits).filter(|i| self.mask >> i & 1 == 1) {
+            let pick = |list: [u8; 4]| u32::from(list[i as usize & 3]);
+            let x = value(both, pick(self.a_picks), self.a_signed);
+            let y = value(both, pick(self.b_picks), self.b_signed);
             let r = match self.part {
                 Part::Add => x + y,
                 Part::Sub => x - y,
@@ -61,7 +69,8 @@ impl Simd {
                 (true, false) => r.clamp(0, (1 << bits) - 1),
             };
             sum = sum.wrapping_add(r as u32);
-            packed |= (r as u32 & ((1 << bits) - 1)) << (i * bits);
+            let field = ((1u32 << bits) - 1) << (i * bits);
+            packed = packed & !field | (r as u32) << (i * bits) & field;
         }
         u64::from(if self.accumulate { sum } else { packed })
     }

@@ -29,6 +29,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: mad,
     },
     Form { form: "madc .lo|.hi? .cc? type", section: "9.7.2.6", lower: mad },
+    Form { form: "fma.rn.oob .relu? type", section: "9.7.4.4", lower: fma_oob },
     Form { form: "fma rnd? ftz? sat? .relu? type type?", section: "9.7.3.6, 9.7.4.4, 9.7.5.3", lower: fma },
     Form { form: "div approx? rnd? ftz? type", section: "9.7.1.8, 9.7.3.8", lower: div },
     Form { form: "rem type", section: "9.7.1.9", lower: two },
@@ -262,6 +263,19 @@ fn mad<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         lw.emit(Op::Carry { d, a: product, b, subtract: false, use_carry, set_carry, bits: ty.bits() });
         return Ok(());
     }
+    if c.mods.has("sat") {
+        let (true, Some(mul), Some(add)) =
+            (ty == Ty::S32 && c.mods.has("hi"), int::two("mul.hi", ty), int::two("add.sat", ty))
+        else {
+            return Err(".sat exists for .hi.s32 only".to_owned());
+        };
+        c.arity(4..=4)?;
+        let (a, b, e) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?, lw.src(c.op(3)?, ty)?);
+        let (d, product) = (lw.dst(c.op(0)?, ty)?, lw.temporary());
+        lw.emit(Op::Alu2 { f: mul, d: product, a, b });
+        lw.emit(Op::Alu2 { f: add, d, a: product, b: e });
+        return Ok(());
+    }
     let (op, d) = width_of_mul(c, ty);
     emit3(lw, c, &op, ty, [d, ty, ty, d])
 }
@@ -283,6 +297,35 @@ fn fma<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         return Ok(());
     }
     emit3(lw, c, "fma", ty, [ty; 4])
+}
+
+/// `fma.oob`: zero where a factor or the addend is the NaN that tensor copies fill with, 0x7fff.
+fn fma_oob<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let ty = c.ty()?;
+    let packed = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
+    if !packed && !matches!(ty, Ty::F16 | Ty::Bf16) {
+        return unsupported(ty);
+    }
+    let mut found = Vec::new();
+    for n in 1..=3 {
+        let a = lw.src(c.op(n)?, ty)?;
+        let t = lw.temporary();
+        let half = |v: u64| if v & 0xffff == 0x7fff { 0 } else { 0xffff };
+        let f = crate::lanes::Pure::new(move |a, _, _| half(a) | half(a >> 16) << 16);
+        lw.emit(Op::Pure { f, d: t, s: [a; 3] });
+        found.push(t);
+    }
+    let d = lw.dst(c.op(0)?, ty)?;
+    if d == SINK {
+        return Ok(());
+    }
+    let ([a, b, e], t) = ([found[0], found[1], found[2]], lw.temporary());
+    let both = lw.temporary();
+    lw.emit(Op::Alu2 { f: crate::lanes::l2!(|a, b| a & b), d: t, a, b });
+    lw.emit(Op::Alu2 { f: crate::lanes::l2!(|a, b| a & b), d: both, a: t, b: e });
+    emit3(lw, c, "fma", ty, [ty; 4])?;
+    lw.emit(Op::Alu2 { f: crate::lanes::l2!(|a, b| a & b), d, a: d, b: both });
+    Ok(())
 }
 
 fn div<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

@@ -40,7 +40,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: bulk_smem,
     },
     Form {
-        form: "cp.async.bulk .global .shared::cta .bulk_group hint?",
+        form: "cp.async.bulk .global .shared::cta .bulk_group hint? .cp_mask?",
         section: "9.7.9.25.4.1",
         lower: bulk_store,
     },
@@ -49,24 +49,29 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.9.25.4.2",
         lower: bulk_store,
     },
+    Form {
+        form: "cp.reduce.async.bulk .shared::cluster .shared::cta .mbarrier::complete_tx::bytes atomop type",
+        section: "9.7.9.25.4.2",
+        lower: bulk_smem,
+    },
     Form { form: "cp.async.bulk.prefetch .L2 .global hint?", section: "9.7.9.25.4.3", lower: bulk_prefetch },
     Form {
-        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
+        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4|.im2col? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
         section: "9.7.9.27.1.2",
         lower: tensor_load,
     },
     Form {
-        form: "cp.async.bulk.tensor dim .global .shared::cta .tile|.tile::scatter4? .bulk_group hint?",
+        form: "cp.async.bulk.tensor dim .global .shared::cta .tile|.tile::scatter4|.im2col_no_offs? .bulk_group hint?",
         section: "9.7.9.27.1.2",
         lower: tensor_store,
     },
     Form {
-        form: "cp.reduce.async.bulk.tensor dim .global .shared::cta atomop .tile? .bulk_group hint?",
+        form: "cp.reduce.async.bulk.tensor dim .global .shared::cta atomop .tile|.im2col_no_offs? .bulk_group hint?",
         section: "9.7.9.27.1.3",
         lower: tensor_store,
     },
     Form {
-        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4? hint?",
+        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4|.im2col? hint?",
         section: "9.7.9.27.1.4",
         lower: tensor_prefetch,
     },
@@ -84,6 +89,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         form: "red.async .relaxed .cluster .shared::cluster? .mbarrier::complete_tx::bytes atomop type",
         section: "9.7.13.7",
         lower: remote,
+    },
+    Form {
+        form: "st.async .mmio? .release .gpu|.sys .global? type",
+        section: "9.7.9.12",
+        lower: super::memory::store,
+    },
+    Form {
+        form: "red.async .mmio? .release .gpu|.cluster|.sys .global? .add type",
+        section: "9.7.13.7",
+        lower: super::multimem::red,
     },
     Form {
         form: "tensormap.replace .tile mapfield space? .b1024 .b32|.b64",
@@ -204,7 +219,16 @@ fn bulk_smem<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String>
     let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
     let bytes = lw.src(c.op(2)?, Ty::U32)?;
     let mbar = lw.addr(c.op(3)?)?;
-    done(lw, Op::BulkSmem { dst, src, bytes, mbar })
+    let reduce = match c.mods.get("atomop") {
+        Some(_) => Some((reduction(c)?, c.ty()?)),
+        None => None,
+    };
+    if let Some((op, ty)) = reduce
+        && (!ty.integer() || ty == Ty::S64 || !crate::lanes::atomic::supported(op, ty))
+    {
+        return Err(format!("this reduction of .{} is not supported", ty.text()));
+    }
+    done(lw, Op::BulkSmem { dst, src, bytes, mbar, reduce })
 }
 
 /// Operations that the bulk reductions have.
@@ -216,8 +240,10 @@ fn reduction(c: &Call<'_, '_>) -> Result<Rmw, String> {
     }
 }
 
-fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    c.arity(3..=4)?;
+pub(super) fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let n = 3 + usize::from(c.mods.get("hint").is_some()) + usize::from(c.mods.has("cp_mask"));
+    c.arity(n..=n)?;
+    let mask = if c.mods.has("cp_mask") { lw.src(c.op(n - 1)?, Ty::B16)? } else { SINK };
     let (dst, src) = (lw.addr(c.op(0)?)?, lw.addr(c.op(1)?)?);
     let bytes = lw.src(c.op(2)?, Ty::U32)?;
     let reduce = if c.mods.get("atomop").is_some() {
@@ -229,7 +255,7 @@ fn bulk_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String
     } else {
         None
     };
-    done(lw, Op::BulkStore { dst, src, bytes, reduce })
+    done(lw, Op::BulkStore { dst, src, bytes, mask, reduce })
 }
 
 fn bulk_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -260,17 +286,33 @@ fn map<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Addr, 
     Ok((at, coords.into()))
 }
 
+/// The offsets of `.im2col`, one for each of the dimensions but the first and last.
+fn offsets<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<Option<Box<[Slot]>>, String> {
+    let rank: usize = c.mods.get("dim").and_then(|d| d[..1].parse().ok()).unwrap_or(0);
+    let (with, without) = (c.mods.has("im2col"), c.mods.has("im2col_no_offs"));
+    if (with || without) && rank < 3 {
+        return Err("im2col takes 3 to 5 dimensions".to_owned());
+    }
+    if !with {
+        return Ok(without.then(Box::default));
+    }
+    let items = match c.op(n)? {
+        Operand::Vector(items) if items.len() == rank - 2 => items,
+        _ => return Err(format!("im2col takes a vector of {} offsets", rank - 2)),
+    };
+    Ok(Some(items.iter().map(|o| lw.src(o, Ty::U16)).collect::<Result<_, _>>()?))
+}
+
 fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    c.arity(3..=5)?;
+    c.arity(3..=6)?;
     let smem = lw.addr(c.op(0)?)?;
     let (at, coords) = map(lw, c, 1)?;
     let mbar = lw.addr(c.op(2)?)?;
-    let mask = mask(lw, c, 3)?;
-    let pair = c.mods.has("cta_group::2");
-    done(
-        lw,
-        Op::TensorLoad(Box::new(TensorCopy { smem, map: at, coords, mbar, mask, pair, gather: gather(c) })),
-    )
+    let im2col = offsets(lw, c, 3)?;
+    let mask = mask(lw, c, 3 + usize::from(im2col.is_some()))?;
+    let (pair, gather) = (c.mods.has("cta_group::2"), gather(c));
+    let copy = TensorCopy { smem, map: at, coords, mbar, mask, pair, gather, im2col };
+    done(lw, Op::TensorLoad(Box::new(copy)))
 }
 
 fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -286,12 +328,13 @@ fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Stri
         mask: SINK,
         pair: false,
         gather: gather(c),
+        im2col: offsets(lw, c, 2)?,
     });
     done(lw, Op::TensorStore { copy, reduce })
 }
 
 fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    c.arity(1..=2)?;
+    c.arity(1..=3)?;
     let (at, coords) = map(lw, c, 0)?;
     let copy = TensorCopy {
         smem: NO_ADDR,
@@ -301,6 +344,7 @@ fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
         mask: SINK,
         pair: false,
         gather: gather(c),
+        im2col: offsets(lw, c, 1)?,
     };
     done(lw, Op::TensorPrefetch(Box::new(copy)))
 }

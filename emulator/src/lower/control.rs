@@ -76,15 +76,8 @@ fn brx<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=2)?;
     let index = lw.src(c.op(0)?, Ty::U32)?;
     let name = label(c.op(1)?)?;
-    let mut scope = lw.scope_id();
-    let targets = loop {
-        if let Some(t) = lw.branch_tables.get(&(scope, name)) {
-            break t.clone();
-        }
-        match lw.parents.get(scope as usize) {
-            Some(&p) if p != u32::MAX => scope = p,
-            _ => return Err(format!("there is no .branchtargets list `{name}`")),
-        }
+    let Some(targets) = lw.targets(name) else {
+        return Err(format!("there is no .branchtargets list `{name}`"));
     };
     for (i, t) in targets.iter().enumerate() {
         lw.fixups.push((lw.code.len(), i, lw.scope_id(), t, lw.line));
@@ -103,6 +96,15 @@ fn call<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let (Some(Operand::Name(name)), args) = (rest.first(), rest.get(1).unwrap_or(&empty)) else {
         return Err("expected the name of a function".to_owned());
     };
+    if lw.find_register(name).is_some() {
+        // Without parameters the list of targets follows the pointer.
+        let list = match (rest.get(1), rest.get(2)) {
+            (_, Some(Operand::Name(list))) | (Some(Operand::Name(list)), None) => list,
+            _ => return Err("a call through a pointer needs its targets or prototype".to_owned()),
+        };
+        let args = if rest.len() > 2 { args } else { &empty };
+        return super::indirect::call(lw, (&rest[0], list), ret, args);
+    }
     lw.call(name, ret, args)
 }
 

@@ -1,14 +1,21 @@
 //! `cvt`, `mov`, and the packing of registers.
 
-use super::alu::rounding;
+use super::alu::{rounding, unsupported};
 use super::{Call, Form, Lower, LowerFn};
-use crate::engine::format::Rounding;
+use crate::engine::format::{Format, Rounding};
 use crate::isa::Ty;
 use crate::lanes::convert::{Convert, element};
+use crate::lanes::{Pure, narrow};
 use crate::parse::ast::Operand;
 use crate::program::{Op, Pred, SINK};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
+    Form { form: "cvt.rs .relu? satfinite? type .f32", section: "9.7.9.21", lower: stochastic },
+    Form {
+        form: "cvt.rn satfinite? .relu? .scaled::n2::ue8m0? .s2f6x2 type",
+        section: "9.7.9.21",
+        lower: fixed,
+    },
     Form { form: "cvt rnd? irnd? ftz? sat? satfinite? .relu? type type", section: "9.7.9.21", lower: cvt },
     Form { form: "mov type", section: "9.7.9.3", lower: mov },
 ];
@@ -65,6 +72,108 @@ fn cvt<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=2)?;
     let a = lw.src_loose(c.op(1)?, sty)?;
     lw.emit(Op::Cvt { how, d: d.slot, a, b: SINK, packed: packed_dst });
+    Ok(())
+}
+
+/// Rounding by random bits, of two values or of four.
+fn stochastic<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let (satfinite, relu) = (c.mods.has("satfinite"), c.mods.has("relu"));
+    let (format, bits, four) = match c.ty()? {
+        Ty::F16x2 => (Format::F16, 16, false),
+        Ty::Bf16x2 => (Format::Bf16, 16, false),
+        Ty::E4m3x4 => (Format::E4m3, 8, true),
+        Ty::E5m2x4 => (Format::E5m2, 8, true),
+        Ty::E2m3x4 => (Format::E2m3, 8, true),
+        Ty::E3m2x4 => (Format::E3m2, 8, true),
+        Ty::E2m1x4 => (Format::E2m1, 4, true),
+        ty => return Err(format!("there is no .rs conversion to .{}", ty.text())),
+    };
+    if four && !satfinite {
+        return Err("this conversion needs .satfinite".to_owned());
+    }
+    let round = move |a: u64, b: u64, random: [(u32, u32); 2]| {
+        let [h, l] = [(a, random[0]), (b, random[1])]
+            .map(|(v, r)| narrow::stochastic(f32::from_bits(v as u32), format, r, satfinite, relu));
+        u64::from(h << bits | l)
+    };
+    if !four {
+        c.arity(4..=4)?;
+        let s = [lw.src(c.op(1)?, Ty::F32)?, lw.src(c.op(2)?, Ty::F32)?, lw.src(c.op(3)?, Ty::B32)?];
+        let d = lw.dst(c.op(0)?, Ty::B32)?;
+        let f = Pure::new(move |a, b, r| round(a, b, narrow::halves(format, r as u32)));
+        lw.emit(Op::Pure { f, d, s });
+        return Ok(());
+    }
+    c.arity(3..=3)?;
+    let Operand::Vector(items) = c.op(1)? else {
+        return Err("the sources are a vector of four".to_owned());
+    };
+    if items.len() != 4 {
+        return Err(format!("the sources are a vector of four, found {}", items.len()));
+    }
+    let random = lw.src(c.op(2)?, Ty::B32)?;
+    let mut halves = [0; 2];
+    for (i, (half, pair)) in halves.iter_mut().rev().zip(items.chunks_exact(2)).enumerate() {
+        *half = lw.temporary();
+        let s = [lw.src(&pair[0], Ty::F32)?, lw.src(&pair[1], Ty::F32)?, random];
+        let f = Pure::new(move |a, b, r| round(a, b, [narrow::quarter(format, r as u32, i == 0); 2]));
+        lw.emit(Op::Pure { f, d: *half, s });
+    }
+    let d = lw.dst(c.op(0)?, if bits == 4 { Ty::B16 } else { Ty::B32 })?;
+    lw.emit(Op::Pack { d: [d].into(), s: halves.into(), bits: 2 * bits });
+    Ok(())
+}
+
+/// The packed scale factors, or ones.
+fn factors<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<u32, String> {
+    let scaled = c.mods.has("scaled::n2::ue8m0");
+    c.arity(n + usize::from(scaled)..=n + usize::from(scaled))?;
+    if scaled { lw.src(c.op(n)?, Ty::B16) } else { Ok(lw.constant(0x7f7f)) }
+}
+
+/// To or from s2f6: the type that is written first is the destination.
+fn fixed<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    match (c.opcode.ends_with(".s2f6x2"), c.ty()?) {
+        (true, Ty::Bf16x2) => from_fixed(lw, c),
+        (false, Ty::Bf16x2 | Ty::F32) => to_fixed(lw, c),
+        (_, ty) => unsupported(ty),
+    }
+}
+
+fn to_fixed<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let relu = c.mods.has("relu");
+    if !c.mods.has("satfinite") {
+        return Err("this conversion needs .satfinite".to_owned());
+    }
+    let packed = c.mods.has("bf16x2");
+    let scale = factors(lw, c, if packed { 2 } else { 3 })?;
+    let d = lw.dst(c.op(0)?, Ty::B16)?;
+    let fixed = move |h: u64, l: u64, scale: u64| {
+        let [h, l] =
+            [(h, scale >> 8), (l, scale)].map(|(v, s)| narrow::to_s2f6(f32::from_bits(v as u32), s, relu));
+        h << 8 | l
+    };
+    let (f, s) = if packed {
+        let a = lw.src(c.op(1)?, Ty::B32)?;
+        (Pure::new(move |a, _, s| fixed(a & 0xffff_0000, a << 16 & 0xffff_0000, s)), [a, a, scale])
+    } else {
+        let s = [lw.src(c.op(1)?, Ty::F32)?, lw.src(c.op(2)?, Ty::F32)?, scale];
+        (Pure::new(fixed), s)
+    };
+    lw.emit(Op::Pure { f, d, s });
+    Ok(())
+}
+
+fn from_fixed<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    let (satfinite, relu) = (c.mods.has("satfinite"), c.mods.has("relu"));
+    let scale = factors(lw, c, 2)?;
+    let a = lw.src(c.op(1)?, Ty::B16)?;
+    let d = lw.dst(c.op(0)?, Ty::B32)?;
+    let f = Pure::new(move |a, s, _| {
+        let [h, l] = [(a >> 8, s >> 8), (a, s)].map(|(v, s)| narrow::from_s2f6(v, s, satfinite, relu));
+        h << 16 | l
+    });
+    lw.emit(Op::Pure { f, d, s: [a, scale, scale] });
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 
 use super::scope::{Symbol, describe};
 use super::{Call, Form, Lower, LowerFn};
+use crate::engine::descriptor::Packing;
 use crate::isa::{Mods, Ty};
 use crate::parse::ast::Operand;
 use crate::program::{Addr, Op, Rmw, SINK, Slot, Space};
@@ -44,6 +45,16 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: byte_matrix,
     },
     Form {
+        form: "ldmatrix.sync .aligned .m8n16 .x1|.x2|.x4 shared? .b8x16 .b6x16_p32|.b4x16_p64",
+        section: "9.7.14.5.15",
+        lower: ldmatrix,
+    },
+    Form {
+        form: "ldmatrix.sync .aligned .m16n16 .x1|.x2 .trans shared? .b8x16 .b6x16_p32|.b4x16_p64",
+        section: "9.7.14.5.15",
+        lower: byte_matrix,
+    },
+    Form {
         form: "stmatrix.sync .aligned .m16n8 .x1|.x2|.x4 .trans shared? .b8",
         section: "9.7.14.5.16",
         lower: byte_matrix,
@@ -57,7 +68,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
 
 /// The space of a memory instruction; parameters of device functions are local memory.
 pub(super) fn space(mods: &Mods, symbol: Option<Symbol>) -> Space {
-    match mods.get("space").or_else(|| mods.get("shared")) {
+    match mods.get("space").or_else(|| mods.get("shared")).or_else(|| mods.get(".global")) {
         Some("global") => Space::Global,
         Some("shared" | "shared::cta") => Space::SharedCta,
         Some("shared::cluster") => Space::SharedCluster,
@@ -121,7 +132,7 @@ fn load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
-fn store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+pub(super) fn store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     c.arity(2..=3)?;
     let symbol = lw.addr_symbol(c.op(0)?);
@@ -235,9 +246,12 @@ pub(super) fn rmw(text: Option<&str>) -> Result<Rmw, String> {
     })
 }
 
-fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+pub(super) fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     let op = rmw(c.mods.get("atomop"))?;
+    if ty == Ty::B128 && matches!(op, Rmw::Exch | Rmw::Cas) && c.head == "atom" {
+        return wide_atom(lw, c, op == Rmw::Cas);
+    }
     if ty == Ty::B128 || !crate::lanes::atomic::supported(op, ty) {
         return Err(format!("this operation on .{} is not supported", ty.text()));
     }
@@ -270,6 +284,20 @@ fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
+/// Exchange, or compare and swap, of 128 bits.
+fn wide_atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, cas: bool) -> Result<(), String> {
+    let n = if cas { 4 } else { 3 };
+    c.arity(n..=n + usize::from(!cas && c.mods.get("hint").is_some()))?;
+    let space = space(c.mods, lw.addr_symbol(c.op(1)?));
+    let at = lw.addr(c.op(1)?)?;
+    let d = lw.dst(c.op(0)?, Ty::B128)?;
+    let d = if d == SINK { [SINK; 2] } else { [d, d + 1] };
+    let b = lw.src(c.op(2)?, Ty::B128)?;
+    let swap = if cas { Some(lw.src(c.op(3)?, Ty::B128)?) } else { None };
+    lw.emit(Op::WideAtom { space, at, d, b: [b, b + 1], swap: swap.map(|s| [s, s + 1]) });
+    Ok(())
+}
+
 fn matrices(c: &Call<'_, '_>) -> usize {
     if c.mods.has("x4") {
         4
@@ -285,13 +313,23 @@ fn matrix_address<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Res
     Ok((space(c.mods, symbol), lw.addr(c.op(n)?)?))
 }
 
+/// How the rows of a matrix load are to be widened.
+fn slots(c: &Call<'_, '_>) -> Packing {
+    match () {
+        () if c.mods.has("b6x16_p32") => Packing::Slot6,
+        () if c.mods.has("b4x16_p64") => Packing::Slot4,
+        () => Packing::Bits8,
+    }
+}
+
 fn ldmatrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=2)?;
     let (space, at) = matrix_address(lw, c, 1)?;
     let items = lw.elements(c.op(0)?);
     check_count(items.len(), matrices(c))?;
     let d: Vec<Slot> = items.iter().map(|o| lw.dst(o, Ty::B32)).collect::<Result<_, _>>()?;
-    lw.emit(Op::LdMatrix { space, at, trans: c.mods.has("trans"), dst: d.into() });
+    let slots = slots(c);
+    lw.emit(Op::LdMatrix { space, at, trans: c.mods.has("trans"), slots, dst: d.into() });
     Ok(())
 }
 
@@ -313,6 +351,7 @@ fn byte_matrix<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
     check_count(items.len(), matrices(c) * if load { 2 } else { 1 })?;
     let of = |lw: &mut Lower<'_, 't>, o| if load { lw.dst(o, Ty::B32) } else { lw.src(o, Ty::B32) };
     let registers: Vec<Slot> = items.iter().map(|o| of(lw, o)).collect::<Result<_, _>>()?;
-    lw.emit(Op::ByteMatrix { load, space, at, registers: registers.into() });
+    let slots = slots(c);
+    lw.emit(Op::ByteMatrix { load, space, at, slots, registers: registers.into() });
     Ok(())
 }

@@ -9,15 +9,22 @@ mod alu;
 mod asynchronous;
 mod control;
 mod convert;
+#[cfg(test)]
+mod coverage;
+mod indirect;
 mod matrix;
 mod memory;
 pub(crate) mod module;
+mod multimem;
 mod rare;
 mod scope;
 mod select;
+mod stack;
 mod sync;
 mod tensor;
+mod video;
 mod warp;
+mod wmma;
 
 use crate::isa::{Form, Mods, Table};
 use crate::parse::ast::{InstAst, Operand};
@@ -68,19 +75,23 @@ impl<'t> Call<'_, 't> {
 fn table() -> &'static Table<LowerFn> {
     static TABLE: OnceLock<Table<LowerFn>> = OnceLock::new();
     TABLE.get_or_init(|| {
-        Table::new(&[
+        let parts = [
             alu::FORMS,
             select::FORMS,
             convert::FORMS,
             control::FORMS,
             memory::FORMS,
+            multimem::FORMS,
             sync::FORMS,
             warp::FORMS,
             asynchronous::FORMS,
             tensor::FORMS,
             matrix::FORMS,
+            wmma::FORMS,
             rare::FORMS,
-        ])
+            stack::FORMS,
+        ];
+        Table::new(&[&parts[..], &video::FORMS[..]].concat())
     })
 }
 
@@ -99,6 +110,7 @@ impl<'t> Matched<'t> {
             Err(e) => return Err(e.clone()),
         };
         lw.order = crate::program::Order::of(inst.opcode);
+        lw.scope = crate::program::Scope::of(inst.opcode);
         let head = inst.opcode.split('.').next().unwrap_or("");
         (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })
             .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))

@@ -9,6 +9,8 @@ use std::collections::{HashMap, HashSet};
 
 /// First address of module variables.
 pub(crate) const MODULE_BASE: u64 = 0x2000_0000_0000;
+/// Addresses of functions, for calls through pointers. Nothing can be read there.
+const FUNCTION_BASE: u64 = 0x3000_0000_0000;
 /// Size limit of module variables, local frames and parameters, in bytes.
 const LIMIT: u64 = 1 << 30;
 
@@ -48,7 +50,12 @@ pub(crate) struct Callees<'t> {
 }
 
 /// Functions of the module, by name.
-pub(crate) type Functions<'m, 't> = HashMap<&'t str, &'m FuncAst<'t>>;
+#[derive(Default)]
+pub(crate) struct Functions<'m, 't> {
+    pub by_name: HashMap<&'t str, &'m FuncAst<'t>>,
+    /// Those whose address is an initial value of a variable.
+    pub in_tables: std::collections::BTreeSet<&'t str>,
+}
 
 fn size_of(v: &Var<'_>) -> Result<(u64, u32), String> {
     let Some(ty) = Ty::parse(v.ty) else {
@@ -111,6 +118,9 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
         };
         globals.insert(v.name, symbol);
     }
+    for (index, f) in ast.functions.iter().enumerate().filter(|(_, f)| !f.entry) {
+        globals.entry(f.name).or_insert(Symbol::Global(FUNCTION_BASE + 16 * index as u64));
+    }
     for (v, at) in places {
         if let (Some(init), Some(ty)) = (&v.init, Ty::parse(v.ty)) {
             let mut cursor = at;
@@ -119,12 +129,17 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
             }
         }
     }
-    let mut functions: Functions<'_, '_> = HashMap::new();
+    let mut functions = Functions::default();
     for f in &ast.functions {
         // A definition wins over declarations.
-        if f.body.is_some() || !functions.contains_key(f.name) {
-            functions.insert(f.name, f);
+        if f.body.is_some() || !functions.by_name.contains_key(f.name) {
+            functions.by_name.insert(f.name, f);
         }
+    }
+    for init in ast.vars.iter().filter_map(|v| v.init.as_ref()) {
+        named(init, &mut |name| {
+            functions.in_tables.insert(name);
+        });
     }
     let mut kernels = Vec::new();
     let mut matched = Matched::default();
@@ -156,6 +171,15 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
     errors.sort();
     errors.dedup();
     (Lowered { kernels, image }, errors)
+}
+
+/// Names in initial values.
+fn named<'t>(init: &Init<'t>, note: &mut impl FnMut(&'t str)) {
+    match init {
+        Init::List(items) => items.iter().for_each(|i| named(i, note)),
+        Init::Scalar(Operand::Name(n) | Operand::Offset(n, _)) => note(n),
+        Init::Scalar(_) => {}
+    }
 }
 
 fn initialise(
@@ -368,7 +392,7 @@ fn function<'t>(
     matched: &mut Matched<'t>,
     errors: &mut Vec<LineError>,
 ) {
-    let Some(f) = lw.functions.get(name).copied() else {
+    let Some(f) = lw.functions.by_name.get(name).copied() else {
         return;
     };
     let Some(callee) = lw.callees.known.get_mut(name) else {
@@ -449,7 +473,7 @@ fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
 }
 
 impl<'t> Lower<'_, 't> {
-    fn place_local(&mut self, bytes: u32, align: u32) -> u32 {
+    pub fn place_local(&mut self, bytes: u32, align: u32) -> u32 {
         let at = self.local_bytes.min(1 << 28).next_multiple_of(align.max(1));
         self.local_bytes = at + bytes.min(1 << 28);
         at
@@ -460,7 +484,7 @@ impl<'t> Lower<'_, 't> {
         let (Operand::List(ret), Operand::List(args)) = (ret, args) else {
             return Err("results and arguments are lists in parentheses".to_owned());
         };
-        let Some(f) = self.functions.get(name).copied() else {
+        let Some(f) = self.functions.by_name.get(name).copied() else {
             return Err(format!("function `{name}` is not declared"));
         };
         if f.body.is_none() {

@@ -4,8 +4,7 @@ use super::alu::{rounding, unsupported};
 use super::{Call, Form, Lower, LowerFn};
 use crate::isa::Ty;
 use crate::lanes::float::half::{bf16_of, f16_of};
-use crate::lanes::simd::{self, Part, Simd};
-use crate::lanes::{Pure, double};
+use crate::lanes::{Pure, double, simd};
 use crate::program::{Op, Slot};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
@@ -15,68 +14,6 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "mul24 .lo|.hi type", section: "9.7.1.5", lower: mul24 },
     Form { form: "mad24 .lo|.hi sat? type", section: "9.7.1.6", lower: mad24 },
     Form { form: "cvt.pack sat small .s32 .b32?", section: "9.7.9.22", lower: pack },
-    Form {
-        form: "vadd2 type type type sat? .add?",
-        section: "9.7.18.2.1",
-        lower: |lw, c| video(lw, c, Part::Add),
-    },
-    Form {
-        form: "vsub2 type type type sat? .add?",
-        section: "9.7.18.2.1",
-        lower: |lw, c| video(lw, c, Part::Sub),
-    },
-    Form {
-        form: "vavrg2 type type type sat? .add?",
-        section: "9.7.18.2.1",
-        lower: |lw, c| video(lw, c, Part::Average),
-    },
-    Form {
-        form: "vabsdiff2 type type type sat? .add?",
-        section: "9.7.18.2.1",
-        lower: |lw, c| video(lw, c, Part::Difference),
-    },
-    Form {
-        form: "vmin2 type type type sat? .add?",
-        section: "9.7.18.2.1",
-        lower: |lw, c| video(lw, c, Part::Min),
-    },
-    Form {
-        form: "vmax2 type type type sat? .add?",
-        section: "9.7.18.2.1",
-        lower: |lw, c| video(lw, c, Part::Max),
-    },
-    Form { form: "vset2 type type cmp .add?", section: "9.7.18.2.2", lower: video_set },
-    Form {
-        form: "vadd4 type type type sat? .add?",
-        section: "9.7.18.2.3",
-        lower: |lw, c| video(lw, c, Part::Add),
-    },
-    Form {
-        form: "vsub4 type type type sat? .add?",
-        section: "9.7.18.2.3",
-        lower: |lw, c| video(lw, c, Part::Sub),
-    },
-    Form {
-        form: "vavrg4 type type type sat? .add?",
-        section: "9.7.18.2.3",
-        lower: |lw, c| video(lw, c, Part::Average),
-    },
-    Form {
-        form: "vabsdiff4 type type type sat? .add?",
-        section: "9.7.18.2.3",
-        lower: |lw, c| video(lw, c, Part::Difference),
-    },
-    Form {
-        form: "vmin4 type type type sat? .add?",
-        section: "9.7.18.2.3",
-        lower: |lw, c| video(lw, c, Part::Min),
-    },
-    Form {
-        form: "vmax4 type type type sat? .add?",
-        section: "9.7.18.2.3",
-        lower: |lw, c| video(lw, c, Part::Max),
-    },
-    Form { form: "vset4 type type cmp .add?", section: "9.7.18.2.4", lower: video_set },
 ];
 
 /// Emits `d = f(a, b, c)` for the operands after the first; missing ones are zero.
@@ -152,45 +89,6 @@ fn pack<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         return Err("16-bit parts fill the word; smaller ones take a third source, .b32".to_owned());
     }
     emit(lw, c, if bits == 16 { 2 } else { 3 }, Ty::B32, move |a, b, c| simd::pack(a, b, c, bits, signed))
-}
-
-fn parts(c: &Call<'_, '_>) -> u32 {
-    if c.head.ends_with('4') { 8 } else { 16 }
-}
-
-fn video<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, part: Part) -> Result<(), String> {
-    let ty = |n: usize| c.mods.ty(n).ok_or_else(|| "three types are needed".to_owned()).and_then(word);
-    let simd = Simd {
-        part,
-        bits: parts(c),
-        d_signed: ty(0)?,
-        a_signed: ty(1)?,
-        b_signed: ty(2)?,
-        saturate: c.mods.has("sat"),
-        accumulate: c.mods.has("add"),
-    };
-    if simd.saturate && simd.accumulate {
-        return Err(".sat and .add do not go together".to_owned());
-    }
-    emit(lw, c, 3, Ty::B32, move |a, b, c| simd.apply(a, b, c))
-}
-
-fn video_set<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    let ty = |n: usize| c.mods.ty(n).ok_or_else(|| "two types are needed".to_owned()).and_then(word);
-    let cmp = ["eq", "ne", "lt", "le", "gt", "ge"].iter().position(|&t| Some(t) == c.mods.get("cmp"));
-    let Some(cmp) = cmp else {
-        return Err("this comparison does not exist".to_owned());
-    };
-    let simd = Simd {
-        part: Part::Set(cmp as u8),
-        bits: parts(c),
-        d_signed: false,
-        a_signed: ty(0)?,
-        b_signed: ty(1)?,
-        saturate: false,
-        accumulate: c.mods.has("add"),
-    };
-    emit(lw, c, 3, Ty::B32, move |a, b, c| simd.apply(a, b, c))
 }
 
 /// Directed roundings of binary64, which the host does not have (ISA sections 9.7.3.3 to 9.7.3.15).

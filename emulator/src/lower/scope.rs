@@ -57,6 +57,8 @@ pub(crate) struct Lower<'m, 't> {
     pub names: Vec<(Slot, u32, String)>,
     /// Bytes of the local frame so far.
     pub local_bytes: u32,
+    /// Bottom of the stack of `alloca` in the local frame, once there is one.
+    pub stack: Option<u32>,
     /// End of shared variables so far.
     pub shared_end: u32,
     /// Places given to shared variables of the module.
@@ -67,6 +69,7 @@ pub(crate) struct Lower<'m, 't> {
     pub guard: Option<Pred>,
     pub line: u32,
     pub order: crate::program::Order,
+    pub scope: crate::program::Scope,
     /// Parent of each scope id, and labels by scope.
     pub parents: Vec<u32>,
     pub labels: HashMap<(u32, &'t str), u32>,
@@ -93,10 +96,12 @@ impl<'m, 't> Lower<'m, 't> {
             special_of: HashMap::new(),
             names: Vec::new(),
             local_bytes: 0,
+            stack: None,
             shared_end: SMEM_BASE,
             module_shared: HashMap::new(),
             cta_pair: None,
             order: crate::program::Order::Default,
+            scope: crate::program::Scope::Unnamed,
             guard: None,
             line: 0,
             parents: Vec::new(),
@@ -108,7 +113,7 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn emit(&mut self, op: Op) {
-        self.code.push(Inst { guard: self.guard, op, line: self.line, order: self.order });
+        self.code.push(Inst { guard: self.guard, op, line: self.line, order: self.order, scope: self.scope });
     }
 
     pub fn open_scope(&mut self) {
@@ -173,6 +178,20 @@ impl<'m, 't> Lower<'m, 't> {
         self.registers += 1;
         self.names.push((self.registers - 1, 1, "(temporary)".to_owned()));
         self.registers - 1
+    }
+
+    /// The `.branchtargets`, `.calltargets` or (empty) `.callprototype` of a name.
+    pub fn targets(&self, name: &'t str) -> Option<Vec<&'t str>> {
+        let mut scope = self.scope_id();
+        loop {
+            if let Some(t) = self.branch_tables.get(&(scope, name)) {
+                return Some(t.clone());
+            }
+            match self.parents.get(scope as usize) {
+                Some(&p) if p != u32::MAX => scope = p,
+                _ => return None,
+            }
+        }
     }
 
     pub fn find_register(&self, name: &str) -> Option<Register> {
@@ -530,6 +549,7 @@ pub(crate) fn describe(op: &Operand<'_>) -> String {
         Operand::F32(v) => format!("the constant 0f{v:08X}"),
         Operand::F64(v) => format!("the constant 0d{v:016X}"),
         Operand::Not(_) => "a negated predicate".to_owned(),
+        Operand::Minus(_) => "a negated register".to_owned(),
         Operand::Vector(_) => "a vector".to_owned(),
         Operand::Address(_) => "an address".to_owned(),
         Operand::Pair(..) => "a pair `p|q`".to_owned(),

@@ -33,7 +33,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form { form: "mbarrier.pending_count .b64", section: "9.7.13.15.17", lower: pending },
     Form { form: "membar .cta|.gl|.sys", section: "9.7.13.4", lower: fence },
-    Form { form: "membar.proxy .alias", section: "9.7.13.4", lower: fence },
+    Form { form: "membar.proxy .alias|.async", section: "9.7.13.4", lower: fence },
     Form {
         form: "fence sem? scope .sync_restrict::shared::cta|.sync_restrict::shared::cluster?",
         section: "9.7.13.4",
@@ -56,7 +56,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
 fn fence<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let fence = match c.head2() {
         "mbarrier_init" => Fence::MbarInit,
-        "proxy" if c.opcode.starts_with("fence.proxy.async") => Fence::Proxy,
+        "proxy" if c.opcode.contains(".proxy.async") => Fence::Proxy,
         "proxy" => Fence::None,
         _ => Fence::Thread,
     };

@@ -5,8 +5,9 @@ use super::{Call, Form, Lower, LowerFn};
 use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
+use crate::lanes::{float, int};
 use crate::parse::ast::Operand;
-use crate::program::{Fence, MatrixA, Mma, Op, SINK, Slot};
+use crate::program::{Fence, MatrixA, Mma, Op, SINK, Slot, TcReduce};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "tcgen05.alloc group .sync .aligned shared? .b32", section: "9.7.16.7.1", lower: alloc },
@@ -17,6 +18,11 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: relinquish,
     },
     Form { form: "tcgen05.ld .sync .aligned tshape tnum .pack::16b? .b32", section: "9.7.16.8.3", lower: ld },
+    Form {
+        form: "tcgen05.ld.red .sync .aligned .32x32b|.16x32bx2 tnum .min|.max .abs? nan? .f32|.u32|.s32",
+        section: "9.7.16.8.3",
+        lower: ld_red,
+    },
     Form {
         form: "tcgen05.st .sync .aligned tshape tnum .unpack::16b? .b32",
         section: "9.7.16.8.4",
@@ -35,10 +41,17 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "tcgen05.cp group cpshape cpmcast? cpfmt*", section: "9.7.16.9.2", lower: cp },
     Form { form: "tcgen05.shift group .down", section: "9.7.16.9.3", lower: shift },
     Form {
-        form: "tcgen05.mma group kind .block_scale? scalevec? collector?",
+        form: "tcgen05.mma group kind .block_scale? scalevec? .ashift? collector?",
         section: "9.7.16.10.9.1",
         lower: mma,
     },
+    Form {
+        form: "tcgen05.mma.sp group kind .block_scale? scalevec? .ashift? collector?",
+        section: "9.7.16.10.9.2",
+        lower: mma,
+    },
+    Form { form: "tcgen05.mma.ws .cta_group::1 kind collector?", section: "9.7.16.10.9.3", lower: mma },
+    Form { form: "tcgen05.mma.ws.sp .cta_group::1 kind collector?", section: "9.7.16.10.9.4", lower: mma },
     Form {
         form: "tcgen05.fence::before_thread_sync",
         section: "9.7.16.11.1",
@@ -131,7 +144,41 @@ fn ld<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let dst = items.iter().map(|o| lw.dst(o, Ty::B32)).collect::<Result<Vec<_>, _>>()?;
     let at = lw.addr(c.op(1)?)?;
     let split = split(c, shape, 2)?;
-    done(lw, Op::TcLoad { at, shape, repeat, packed: c.mods.has("pack::16b"), split, dst: dst.into() })
+    let packed = c.mods.has("pack::16b");
+    done(lw, Op::TcLoad { at, shape, repeat, packed, split, dst: dst.into(), reduce: None })
+}
+
+/// A load whose threads also reduce what they get. It exists on sm_103a and sm_110a.
+fn ld_red<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
+    c.arity(3..=4)?;
+    let shape = if c.mods.has("32x32b") { LdStShape::S32x32b } else { LdStShape::S16x32bx2 };
+    let repeat: u32 = c.mods.get("tnum").and_then(|n| n[1..].parse().ok()).unwrap_or(1);
+    let ty = match () {
+        () if c.mods.has("f32") => Ty::F32,
+        () if c.mods.has("u32") => Ty::U32,
+        () => Ty::S32,
+    };
+    let (abs, nan) = (c.mods.has("abs"), c.mods.has("NaN"));
+    if ty != Ty::F32 && (abs || nan) {
+        return Err(".abs and .NaN exist for .f32 only".to_owned());
+    }
+    let op = if c.mods.has("min") { "min" } else { "max" };
+    let f = match ty {
+        Ty::F32 => float::two(op, ty, float::Mode { nan, ..float::Mode::default() }),
+        _ => int::two(op, ty),
+    };
+    let Some(f) = f else { return Err(format!(".{op} of .{} is not supported", ty.text())) };
+    let items = lw.elements(c.op(0)?);
+    check_registers(shape, repeat, items.len())?;
+    if repeat < 2 {
+        return Err("a reduction takes two columns at least".to_owned());
+    }
+    let mut dst = items.iter().map(|o| lw.dst(o, Ty::B32)).collect::<Result<Vec<_>, _>>()?;
+    dst.push(lw.dst(c.op(1)?, ty)?);
+    let at = lw.addr(c.op(2)?)?;
+    let split = split(c, shape, 3)?;
+    let reduce = Some(TcReduce { f, abs });
+    done(lw, Op::TcLoad { at, shape, repeat, packed: false, split, dst: dst.into(), reduce })
 }
 
 fn st<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -193,6 +240,20 @@ fn scale_vec(kind: MmaKind, text: Option<&str>) -> Result<ScaleVec, String> {
     })
 }
 
+/// Buffers keep what the memory holds, so that they change no result; which ones an instruction names is
+/// checked.
+fn collector(c: &Call<'_, '_>, shift_a: bool, stationary: bool, in_tmem: bool) -> Result<(), String> {
+    let text = c.mods.get("collector").unwrap_or("");
+    let of_a = text.starts_with("collector::a");
+    if !text.is_empty() && of_a == stationary {
+        return Err(format!("`.{text}` is for {} only", if of_a { "other forms than .ws" } else { ".ws" }));
+    }
+    if shift_a && (!in_tmem || text.ends_with("::fill") || text.ends_with("::use")) {
+        return Err(".ashift takes A from tensor memory, and neither fills nor uses the collector".to_owned());
+    }
+    Ok(())
+}
+
 fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let kind = match c.mods.get("kind") {
         Some("kind::f16") => MmaKind::F16,
@@ -217,33 +278,57 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         op => MatrixA::Smem(lw.src(op, Ty::B64)?),
     };
     let b = lw.src(c.op(2)?, Ty::B64)?;
-    let idesc = lw.src(c.op(3)?, Ty::B32)?;
-    let mut next = 4;
+    let (sparse, stationary) = (c.opcode.contains(".sp."), c.opcode.contains(".mma.ws"));
+    let shift_a = c.mods.has("ashift");
+    collector(c, shift_a, stationary, matches!(a, MatrixA::Tmem(_)))?;
+    let metadata = if sparse { Some(lw.addr(c.op(3)?)?) } else { None };
+    let after = 3 + usize::from(sparse);
+    let idesc = lw.src(c.op(after)?, Ty::B32)?;
+    let mut next = after + 1;
     let mut scales = None;
     let mut lane_mask: Vec<Slot> = Vec::new();
     if scaled {
         let vec = scale_vec(kind, c.mods.get("scalevec"))?;
-        scales = Some((lw.addr(c.op(4)?)?, lw.addr(c.op(5)?)?, vec));
-        next = 6;
-    } else if let Operand::Vector(items) = c.op(4)? {
+        scales = Some((lw.addr(c.op(next)?)?, lw.addr(c.op(next + 1)?)?, vec));
+        next += 2;
+    } else if let Operand::Vector(items) = c.op(next)?
+        && !stationary
+    {
         let want = if pair { 8 } else { 4 };
         if items.len() != want {
             return Err(format!("the lane mask has {} registers, {want} are needed", items.len()));
         }
         lane_mask = items.iter().map(|o| lw.src(o, Ty::B32)).collect::<Result<_, _>>()?;
-        next = 5;
+        next += 1;
     }
     let enable_d = lw.pred(c.op(next)?)?;
-    let scale_d = match c.operands.get(next + 1) {
-        Some(o) => lw.src(o, Ty::U32)?,
-        None => SINK,
-    };
+    let (mut scale_d, mut zero_columns) = (SINK, SINK);
+    match c.operands.get(next + 1) {
+        Some(o) if stationary => zero_columns = lw.src(o, Ty::B64)?,
+        Some(o) => scale_d = lw.src(o, Ty::U32)?,
+        None => {}
+    }
     c.arity(0..=next + 2)?;
     if scale_d != SINK && !matches!(kind, MmaKind::F16 | MmaKind::Tf32) {
         return Err("scale-input-d exists for the f16 and tf32 kinds only".to_owned());
     }
     let group = if pair { CtaGroup::Two } else { CtaGroup::One };
-    let mma = Mma { kind, group, d, a, b, idesc, scales, lane_mask: lane_mask.into(), enable_d, scale_d };
+    let mma = Mma {
+        kind,
+        group,
+        d,
+        a,
+        b,
+        idesc,
+        scales,
+        lane_mask: lane_mask.into(),
+        enable_d,
+        scale_d,
+        metadata,
+        stationary,
+        zero_columns,
+        shift_a,
+    };
     done(lw, Op::TcMma(Box::new(mma)))
 }
 

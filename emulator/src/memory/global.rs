@@ -231,6 +231,18 @@ impl GlobalMemory {
             }
         }
     }
+
+    /// As [`GlobalMemory::update`] for 16 bytes. One such update happens at a time; a plain store to
+    /// the same bytes at the same time is a race of the kernel's.
+    pub(crate) fn update_wide(&self, address: u64, f: impl Fn(u128) -> u128) -> Result<(u128, bool), Fault> {
+        static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+        let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut bytes = [0u8; 16];
+        let written = self.load(address, &mut bytes)?;
+        let old = u128::from_le_bytes(bytes);
+        self.store(address, &f(old).to_le_bytes())?;
+        Ok((old, written))
+    }
 }
 
 impl Region {

@@ -21,7 +21,7 @@ mod maps;
 mod operands;
 mod removal;
 mod report;
-mod source;
+pub(crate) mod source;
 mod values;
 
 pub use explain::{Equivalent, Equivalents};

@@ -113,7 +113,7 @@ fn writes(operand: &Operand<'_>, register: &str) -> bool {
 pub(crate) fn names<'t>(operand: &Operand<'t>) -> Vec<&'t str> {
     match operand {
         Operand::Name(n) | Operand::Offset(n, _) => vec![n],
-        Operand::Not(o) => names(o),
+        Operand::Not(o) | Operand::Minus(o) => names(o),
         Operand::Vector(list) | Operand::Address(list) | Operand::List(list) => {
             list.iter().flat_map(names).collect()
         }

@@ -65,6 +65,8 @@ pub(crate) enum Operand<'t> {
     F64(u64),
     /// `!p`.
     Not(Box<Operand<'t>>),
+    /// `-r`, of `vmad`.
+    Minus(Box<Operand<'t>>),
     /// `{a, b}`.
     Vector(Vec<Operand<'t>>),
     /// `[base, rest...]`.

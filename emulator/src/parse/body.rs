@@ -109,6 +109,8 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
                     while !matches!(c.peek(), b';' | 0) {
                         c.pos += utf8_len(c.at(0));
                     }
+                    // What it can call is not written: every function whose address is taken.
+                    out.push(Stmt::Targets(word, Vec::new()));
                     return c.expect(b';');
                 }
                 _ => (c.pos, c.line) = (pos, l),
@@ -174,7 +176,15 @@ fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
         }
         b'[' => {
             c.pos += 1;
-            Ok(Operand::Address(list(c, b']', depth)?))
+            let items = list(c, b']', depth)?;
+            // `[a].unified` says how the address was made, which changes nothing.
+            let rest = &c.text[c.pos..];
+            if let Some(after) = rest.strip_prefix(".unified")
+                && !after.starts_with(|x: char| x == '_' || x.is_ascii_alphanumeric())
+            {
+                c.pos += ".unified".len();
+            }
+            Ok(Operand::Address(items))
         }
         b'!' => {
             c.pos += 1;
@@ -192,6 +202,10 @@ fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
             (c.pos, c.line) = mark;
             c.pos += 1;
             Ok(Operand::List(list(c, b')', depth)?))
+        }
+        b'-' if c.at(1) == b'%' => {
+            c.pos += 1;
+            Ok(Operand::Minus(Box::new(Operand::Name(c.dotted()?))))
         }
         b'0'..=b'9' | b'-' | b'+' | b'~' => constant(c, depth),
         b'_' if !is_word(c.at(1)) => {

@@ -43,6 +43,7 @@ pub(crate) struct Inst {
     pub op: Op,
     pub line: u32,
     pub order: Order,
+    pub scope: Scope,
 }
 
 /// A kernel parameter.

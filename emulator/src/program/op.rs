@@ -1,5 +1,6 @@
 //! The operations that a decoded kernel is made of.
 
+use crate::engine::descriptor::Packing;
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
 use crate::lanes::convert::Convert;
@@ -150,10 +151,20 @@ pub(crate) enum Op {
         b: Box<[Slot]>,
         c: Slot,
     },
+    /// `atom.exch.b128`, and with `swap` `atom.cas.b128`.
+    WideAtom {
+        space: Space,
+        at: Addr,
+        d: [Slot; 2],
+        b: [Slot; 2],
+        swap: Option<[Slot; 2]>,
+    },
     LdMatrix {
         space: Space,
         at: Addr,
         trans: bool,
+        /// Elements of 4 or 6 bits become bytes.
+        slots: Packing,
         dst: Box<[Slot]>,
     },
     StMatrix {
@@ -330,11 +341,14 @@ pub(crate) enum Op {
         src: Addr,
         bytes: Slot,
         mbar: Addr,
+        reduce: Option<(Rmw, Ty)>,
     },
     BulkStore {
         dst: Addr,
         src: Addr,
         bytes: Slot,
+        /// `.cp_mask`: bit i for byte i of every 16; or `SINK`.
+        mask: Slot,
         reduce: Option<(Rmw, Ty)>,
     },
     TensorLoad(Box<TensorCopy>),
@@ -402,7 +416,9 @@ pub(crate) enum Op {
         repeat: u32,
         packed: bool,
         split: u32,
+        /// Of `ld.red` the last is the reduction of the others.
         dst: Box<[Slot]>,
+        reduce: Option<TcReduce>,
     },
     TcStore {
         at: Addr,
@@ -437,11 +453,15 @@ pub(crate) enum Op {
     },
     SetMaxNreg,
     WarpMma(Box<WarpMma>),
+    /// Fragments of `wmma`, whose layout is the emulator's own.
+    WmmaMove(Box<WmmaMove>),
+    WmmaMma(Box<WarpMma>),
     /// `ldmatrix.m16n16.trans.b8` and `stmatrix.m16n8.trans.b8`.
     ByteMatrix {
         load: bool,
         space: Space,
         at: Addr,
+        slots: Packing,
         registers: Box<[Slot]>,
     },
     /// `movmatrix`: transposes an 8 x 8 matrix of 16-bit elements.

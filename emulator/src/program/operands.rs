@@ -58,6 +58,8 @@ pub(crate) enum Special {
     /// The same within dynamic shared memory.
     Dynamic(u32),
     Zero,
+    /// The stack pointer of `alloca`, which starts here in the local frame.
+    StackTop(u32),
 }
 
 /// Special registers that change while a warp runs.
@@ -120,6 +122,29 @@ pub(crate) enum MatrixA {
     Tmem(Addr),
 }
 
+/// What `tcgen05.ld.red` makes of the words of a thread.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcReduce {
+    pub f: crate::lanes::F2,
+    /// Magnitudes are compared, and one is the result.
+    pub abs: bool,
+}
+
+impl TcReduce {
+    /// The reduction of all registers of every lane.
+    pub fn of(self, values: &[[u32; 32]]) -> [u32; 32] {
+        let word = |v: &[u32; 32]| v.map(|w| u64::from(if self.abs { w & 0x7fff_ffff } else { w }));
+        let mut words = values.iter().map(word);
+        let mut sum = words.next().unwrap_or([0; 32]);
+        for w in words {
+            let mut out = [0; 32];
+            (self.f)(&sum, &w, &mut out);
+            sum = out;
+        }
+        sum.map(|w| w as u32)
+    }
+}
+
 /// `tcgen05.mma` operands.
 #[derive(Clone, Debug)]
 pub(crate) struct Mma {
@@ -135,6 +160,14 @@ pub(crate) struct Mma {
     pub enable_d: Pred,
     /// `scale-input-d` exponent.
     pub scale_d: Slot,
+    /// `.sp`: the address of the metadata.
+    pub metadata: Option<Addr>,
+    /// `.ws`.
+    pub stationary: bool,
+    /// Zero-column mask descriptor, or `SINK`.
+    pub zero_columns: Slot,
+    /// `.ashift`.
+    pub shift_a: bool,
 }
 
 /// `mma.sync` operands.
@@ -146,6 +179,41 @@ pub(crate) struct WarpMma {
     pub a: Box<[Slot]>,
     pub b: Box<[Slot]>,
     pub c: Box<[Slot]>,
+    pub c_half: bool,
+    /// Of binary64.
+    pub rounding: crate::engine::format::Rounding,
+    /// `m8n8k4` of binary16: A column-major, B row-major.
+    pub quads: Option<(bool, bool)>,
+    /// Metadata of a sparse A, and its selector.
+    pub sparse: Option<(Slot, u32)>,
+    pub scale: Option<WarpScale>,
+}
+
+/// Scale factors of `mma.sync`.
+#[derive(Clone, Debug)]
+pub(crate) struct WarpScale {
+    pub format: crate::engine::format::Format,
+    pub vec: ScaleVec,
+    /// Data, byte and thread selectors of A's and B's.
+    pub a: [Slot; 3],
+    pub b: [Slot; 3],
+}
+
+/// `wmma.load` and `wmma.store`.
+#[derive(Clone, Debug)]
+pub(crate) struct WmmaMove {
+    pub space: Space,
+    pub at: Addr,
+    /// In elements; `SINK` for a dense matrix.
+    pub stride: Slot,
+    /// Lines in memory, elements of a line, bits of an element.
+    pub lines: usize,
+    pub length: usize,
+    pub bits: u32,
+    /// Lines are rows of the fragment's matrix (of B its columns).
+    pub along: bool,
+    pub registers: Box<[Slot]>,
+    pub store: bool,
 }
 
 /// Operand A of `wgmma.mma_async`.
@@ -168,6 +236,8 @@ pub(crate) struct Wgmma {
     pub negate: bool,
     pub a_major: Major,
     pub b_major: Major,
+    /// Metadata of a sparse A, and its selector.
+    pub sparse: Option<(Slot, u32)>,
 }
 
 /// Bulk tensor copy.
@@ -182,6 +252,8 @@ pub(crate) struct TensorCopy {
     pub pair: bool,
     /// `.tile::gather4` or `.tile::scatter4`: a column and four rows.
     pub gather: bool,
+    /// `.im2col` with its offsets, of which `.im2col_no_offs` has none.
+    pub im2col: Option<Box<[Slot]>>,
 }
 
 /// A field of a tensor map that `tensormap.replace` sets.
@@ -225,6 +297,39 @@ impl Order {
             }
         }
         Order::Default
+    }
+}
+
+/// Which threads a synchronisation names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// None is named: taken to be wide enough. Published kernels signal mbarriers of other CTAs so,
+    /// although the ISA's default is `.cta`.
+    #[default]
+    Unnamed,
+    Cta,
+    Cluster,
+    /// `.gpu` and `.sys`.
+    Gpu,
+}
+
+impl Scope {
+    /// The scope among the modifiers of an opcode.
+    pub fn of(opcode: &str) -> Scope {
+        for part in opcode.split('.').skip(1) {
+            match part {
+                "cta" => return Scope::Cta,
+                "cluster" => return Scope::Cluster,
+                "gpu" | "sys" | "gl" => return Scope::Gpu,
+                _ => {}
+            }
+        }
+        Scope::Unnamed
+    }
+
+    /// Whether threads of other clusters are meant.
+    pub fn abroad(self) -> bool {
+        matches!(self, Scope::Unnamed | Scope::Gpu)
     }
 }
 

@@ -1,8 +1,8 @@
 //! The device that runs PTX text on the CPU.
 //!
 //! Each launch gets a global memory of its own that holds the launch's tensors, each under its
-//! name and far from the others, so that an access beyond the end of one is found and named; C is
-//! copied back when nothing was found.
+//! name and far from the others, so that an access beyond the end of one is found and named; C and its
+//! scale factors are copied back when nothing was found.
 
 use std::fmt;
 use std::sync::Arc;
@@ -122,21 +122,20 @@ impl Module {
 /// The tensors of one launch in the emulator's memory.
 struct Tensors {
     memory: GlobalMemory,
-    /// In the order of [`Operand::ALL`].
-    buffers: Vec<emulator::Buffer>,
+    buffers: Vec<(Operand, emulator::Buffer)>,
     workspace: Vec<(WorkspaceBuffer, emulator::Buffer)>,
 }
 
 impl Tensors {
     fn new(args: &Args<'_>, workspace: &[WorkspaceBuffer]) -> Self {
         let mut memory = GlobalMemory::new();
-        let buffers = Operand::ALL.map(|operand| {
-            let buffer = args.operand(operand);
+        let buffers = args.given().map(|(operand, buffer)| {
             let target = memory.alloc(operand.name(), buffer.len() as u64);
             let (host, offset) = buffer.emulated_memory();
             host.for_written(offset, buffer.len(), |at, bytes| memory.write(&target, at as u64, bytes));
-            target
+            (operand, target)
         });
+        let buffers = buffers.collect();
         let workspace = workspace.iter().map(|wanted| {
             let buffer = memory.alloc(wanted.name, wanted.bytes);
             if wanted.zeroed {
@@ -145,7 +144,7 @@ impl Tensors {
             (*wanted, buffer)
         });
         let workspace = workspace.collect();
-        Self { memory, buffers: buffers.to_vec(), workspace }
+        Self { memory, buffers, workspace }
     }
 
     fn workspace(&self, wanted: &WorkspaceBuffer) -> u64 {
@@ -153,12 +152,10 @@ impl Tensors {
         found.map_or(0, |(_, buffer)| self.memory.address(buffer))
     }
 
-    fn buffer(&self, operand: Operand) -> &emulator::Buffer {
-        &self.buffers[operand as usize]
-    }
-
+    /// The address of a tensor; 0, which is no tensor's, where it is not given.
     fn address(&self, operand: Operand) -> u64 {
-        self.memory.address(self.buffer(operand))
+        let found = self.buffers.iter().find(|(other, _)| *other == operand);
+        found.map_or(0, |(_, buffer)| self.memory.address(buffer))
     }
 }
 
@@ -233,19 +230,26 @@ impl Emulated {
                 return Err(LaunchError::WorkspaceLeft { kernel: name(), buffer: wanted.name });
             }
         }
-        for operand in Operand::ALL {
-            let (host, offset) = args.operand(operand).emulated_memory();
-            if operand != Operand::C && !host.holds(offset, &tensors.memory.read(tensors.buffer(operand))) {
+        let tensors_of = |outputs: bool| {
+            let same = args.given().zip(&tensors.buffers);
+            same.filter(move |((operand, _), _)| operand.is_output() == outputs)
+                .map(|((operand, buffer), (_, target))| (operand, buffer.emulated_memory(), target))
+        };
+        for (operand, (host, offset), target) in tensors_of(false) {
+            if !host.holds(offset, &tensors.memory.read(target)) {
                 return Err(LaunchError::InputWritten { kernel: name(), operand });
             }
         }
-        let c = tensors.buffer(Operand::C);
-        let bytes = tensors.memory.unwritten(c);
-        if bytes > 0 {
-            return Err(LaunchError::Unwritten { kernel: name(), bytes, of: tensors.memory.len(c) });
+        for (operand, _, target) in tensors_of(true) {
+            let bytes = tensors.memory.unwritten(target);
+            if bytes > 0 {
+                let of = tensors.memory.len(target);
+                return Err(LaunchError::Unwritten { kernel: name(), operand, bytes, of });
+            }
         }
-        let (host, offset) = args.c.emulated_memory();
-        host.write(offset, &tensors.memory.read(c));
+        for (_, (host, offset), target) in tensors_of(true) {
+            host.write(offset, &tensors.memory.read(target));
+        }
         Ok(LaunchReport { emulator: Some(stats), launches: each })
     }
 }
@@ -268,6 +272,7 @@ fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], Tenso
     TensorMapParams {
         data_type: match recipe.element {
             ElementType::U8 => DataType::U8,
+            ElementType::U4Align16 => DataType::U4x16Align16B,
             ElementType::F16 => DataType::F16,
             ElementType::Bf16 => DataType::Bf16,
             ElementType::F32 => DataType::F32,
@@ -335,7 +340,7 @@ mod tests {
         let bytes = |operand: Operand| vec![0u8; operand.bytes(&kernel.problem) as usize];
         let [a, b, sfa, sfb] = [Operand::A, Operand::B1, Operand::Sfa, Operand::Sfb1]
             .map(|operand| device.upload(&bytes(operand)).unwrap());
-        let args = Args { a: &a, b1: &b, b2: &b, sfa: &sfa, sfb1: &sfb, sfb2: &sfb, c: &c, scalars: &[] };
+        let args = Args::new(&a, &b, &b, &c).scales(&sfa, &sfb, &sfb);
         let launch = &kernel.launches[0];
         let arguments: Vec<Argument<'_>> = launch
             .parameters
@@ -344,7 +349,7 @@ mod tests {
                 Parameter::TensorMap(recipe) => Argument::TensorMap(recipe),
                 Parameter::Pointer(operand) => Argument::Pointer(*operand),
                 Parameter::Workspace(buffer) => Argument::Workspace(buffer),
-                Parameter::Scalar(_) => Argument::F32(0.0),
+                Parameter::Scalar(_) | Parameter::OutputScale => Argument::F32(0.0),
             })
             .collect();
         let Backend::Emulated(emulator) = device.backend();

@@ -1,23 +1,29 @@
 //! Narrow number formats on the host.
 //!
-//! - [`e2m1`], [`e4m3`], [`ue8m0`]: one module a format, each with its table of values, `decode`
-//!   and the encoders that the hardware's `cvt` instructions implement;
+//! - [`e2m1`], [`e4m3`], [`e5m2`], [`ue8m0`]: one module a format, each with its table of values,
+//!   `decode` and the encoders that the hardware's `cvt` instructions implement;
+//! - [`element`]: all of them, and bf16 and f16, by their names in a problem;
 //! - [`fp4x2`]: two e2m1 codes in a byte;
-//! - [`Nvfp4Matrix`]: a K-major matrix of e2m1 codes with one e4m3 scale for every 16 along K;
-//! - [`quantize`]: real numbers to an [`Nvfp4Matrix`];
-//! - [`f16_from_f64`]: f64 to f16 in a single rounding.
+//! - [`block_scale`]: from the largest magnitude of a block to its scale factor;
+//! - [`Matrix`]: a K-major operand in any of the formats, with its scale factors;
+//! - [`quantize`]: real numbers to a [`Matrix`];
+//! - [`f16_from_f64`], [`bf16_from_f64`]: f64 to a half in a single rounding; [`f32_to_odd`] for the
+//!   narrower ones.
 //!
 //! Everything here is bytes and arithmetic; where the bytes of the scales go in memory is
 //! [`crate::layout`].
 
+pub mod block_scale;
 pub mod e2m1;
 pub mod e4m3;
-mod f16_round;
+pub mod e5m2;
+pub mod element;
 pub mod fp4x2;
-mod nvfp4;
+mod matrix;
 pub mod quantize;
+mod rounding;
 pub mod ue8m0;
 
-pub use f16_round::f16_from_f64;
-pub(crate) use nvfp4::checked_elements;
-pub use nvfp4::{FormatError, Nvfp4Matrix, SCALE_BLOCK};
+pub use matrix::{FormatError, Matrix};
+pub(crate) use matrix::{checked_elements, code_bytes};
+pub use rounding::{bf16_from_f64, f16_from_f64, f32_to_odd};

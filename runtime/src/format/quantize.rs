@@ -1,19 +1,22 @@
-//! Real numbers to NVFP4.
+//! Real numbers to NVFP4 and to every other operand format.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
+use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat};
 
-use super::{FormatError, Nvfp4Matrix, SCALE_BLOCK, checked_elements, e2m1, e4m3, fp4x2};
+use super::matrix::code_bytes;
+use super::{FormatError, Matrix, block_scale, checked_elements, e2m1, e4m3, element, fp4x2};
 
-/// The scale of the whole tensor, on top of the e4m3 scale of every block.
+/// The scale of the whole tensor, on top of the scale of every block.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum TensorScale {
-    /// None: the factor is 1. Values above 6 * 448 = 2688 saturate, and blocks whose largest
+    /// None: the factor is 1. In NVFP4 values above 6 * 448 = 2688 saturate, and blocks whose largest
     /// magnitude is below about 2^-10 * 6 become zero.
     #[default]
     One,
-    /// The largest magnitude of the tensor over 6 * 448, so that it lands on the largest code of
-    /// the largest block scale.
+    /// The largest magnitude of the tensor over the largest that the format holds (NVFP4: 6 * 448),
+    /// so that it lands on the largest code of the largest block scale. For the MX formats, whose
+    /// scales reach far enough, and for bf16 and f16 it is 1.
     FromMax,
     /// A factor known beforehand, from calibration; larger values saturate.
     Fixed(f32),
@@ -80,8 +83,39 @@ pub fn quantize<T: Real>(
     rows: usize,
     k: usize,
     tensor_scale: TensorScale,
-) -> Result<Nvfp4Matrix, FormatError> {
-    let elements = checked_elements(rows, k)?;
+) -> Result<Matrix, FormatError> {
+    quantize_to(OperandFormat::Nvfp4, values, rows, k, tensor_scale)
+}
+
+/// Quantises a row-major `[rows, k]` matrix to `format`.
+///
+/// - NVFP4: see [`quantize`];
+/// - MX formats: the scale of 32 elements is [`block_scale::mx`] of the largest, each element the
+///   nearest to `x / scale`, ties to even, saturating (OCP Microscaling Formats 1.0, section 6.3);
+/// - e4m3, e5m2: the nearest to `x / tensor_scale`, ties to even, saturating;
+/// - bf16, f16: the same, and what is too large becomes infinite.
+///
+/// ```
+/// use silumin_codegen::problem::OperandFormat;
+/// use silumin_runtime::format::quantize::{TensorScale, quantize_to};
+/// # fn main() -> Result<(), silumin_runtime::format::FormatError> {
+/// let matrix = quantize_to(OperandFormat::Mxfp8, &[448.0f32; 32], 1, 32, TensorScale::One)?;
+/// assert_eq!((matrix.scales(), matrix.codes()[0]), (&[127][..], 0x7E));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`quantize`], with the block of the format in place of 16.
+pub fn quantize_to<T: Real>(
+    format: OperandFormat,
+    values: &[T],
+    rows: usize,
+    k: usize,
+    tensor_scale: TensorScale,
+) -> Result<Matrix, FormatError> {
+    let elements = checked_elements(format, rows, k)?;
     if values.len() != elements {
         return Err(FormatError::Length {
             what: "the values",
@@ -99,43 +133,84 @@ pub fn quantize<T: Real>(
             value: values[index].as_f32(),
         });
     }
-    let tensor_scale = match tensor_scale {
-        TensorScale::One => 1.0,
-        TensorScale::Fixed(value) => value,
-        TensorScale::FromMax => {
+    let tensor_scale = match (tensor_scale, largest(format)) {
+        (TensorScale::One, _) | (TensorScale::FromMax, None) => 1.0,
+        (TensorScale::Fixed(value), _) => value,
+        (TensorScale::FromMax, Some(largest)) => {
             let amax = values.par_iter().map(|x| x.as_f32().abs()).reduce(|| 0.0, f32::max);
             // The floor keeps the scale of a tensor of tiny values from becoming zero.
-            if amax == 0.0 { 1.0 } else { (amax / (e2m1::MAX * e4m3::MAX)).max(f32::MIN_POSITIVE) }
+            if amax == 0.0 { 1.0 } else { (amax / largest).max(f32::MIN_POSITIVE) }
         }
     };
     if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
         return Err(FormatError::TensorScale { value: tensor_scale });
     }
 
-    let mut codes = vec![0; elements / 2];
-    let mut scales = vec![0; elements / SCALE_BLOCK];
+    let kind = format.spec().element;
+    let mut codes = vec![0; code_bytes(format, elements)];
+    let Some(spec) = format.spec().scales else {
+        // Runs of 16: whole bytes of every format.
+        values
+            .par_chunks(16)
+            .zip(codes.par_chunks_mut(code_bytes(format, 16)))
+            .with_min_len(1024)
+            .for_each(|(run, bytes)| encode_run(kind, run, tensor_scale, bytes));
+        return Matrix::new(format, rows, k, codes, Vec::new(), tensor_scale);
+    };
+    let block = spec.block as usize;
+    let mut scales = vec![0; elements / block];
     values
-        .par_chunks_exact(SCALE_BLOCK)
-        .zip(codes.par_chunks_exact_mut(SCALE_BLOCK / 2))
+        .par_chunks_exact(block)
+        .zip(codes.par_chunks_exact_mut(code_bytes(format, block)))
         .zip(&mut scales)
         .with_min_len(1024)
-        .for_each(|((block, bytes), scale)| *scale = quantize_block(block, tensor_scale, bytes));
-    Nvfp4Matrix::new(rows, k, codes, scales, tensor_scale)
+        .for_each(|((run, bytes), scale)| {
+            let amax = run.iter().map(|x| x.as_f32().abs()).fold(0.0, f32::max);
+            *scale = match spec.format {
+                ScaleFormat::Ue4m3 => e4m3::encode(amax / e2m1::MAX / tensor_scale),
+                ScaleFormat::Ue8m0 => {
+                    let amax = f64::from(amax) / f64::from(tensor_scale);
+                    block_scale::mx(amax, element::max_exponent(kind))
+                }
+            };
+            // Below f32's smallest number both are zero: of such a block nothing is left.
+            let step = element::decode_scale(spec.format, *scale) as f32 * tensor_scale;
+            if step > 0.0 {
+                encode_run(kind, run, step, bytes);
+            }
+        });
+    Matrix::new(format, rows, k, codes, scales, tensor_scale)
 }
 
-/// Packs one block of 16 and returns the code of its scale.
-fn quantize_block<T: Real>(block: &[T], tensor_scale: f32, bytes: &mut [u8]) -> u8 {
-    let amax = block.iter().map(|x| x.as_f32().abs()).fold(0.0, f32::max);
-    let code = e4m3::encode(amax / e2m1::MAX / tensor_scale);
-    let step = e4m3::decode(code) * tensor_scale;
-    if step == 0.0 {
-        bytes.fill(0);
-        return code;
+/// The largest value of a format with a tensor scale; `None` where one makes no sense.
+fn largest(format: OperandFormat) -> Option<f32> {
+    match format {
+        OperandFormat::Nvfp4 => Some(e2m1::MAX * e4m3::MAX),
+        OperandFormat::E4m3 | OperandFormat::E5m2 => Some(element::max(format.spec().element)),
+        _ => None,
     }
-    for (pair, byte) in block.chunks_exact(2).zip(bytes) {
-        *byte = fp4x2::pack(e2m1::encode(pair[0].as_f32() / step), e2m1::encode(pair[1].as_f32() / step));
+}
+
+/// Packs the codes of `values / step`.
+fn encode_run<T: Real>(kind: ElementKind, values: &[T], step: f32, bytes: &mut [u8]) {
+    let code = |value: &T| element::encode(kind, value.as_f32() / step);
+    match kind {
+        ElementKind::E2m1 => {
+            for (pair, byte) in values.chunks_exact(2).zip(bytes) {
+                *byte = fp4x2::pack(code(&pair[0]) as u8, code(&pair[1]) as u8);
+            }
+        }
+        ElementKind::E4m3 | ElementKind::E5m2 => {
+            for (value, byte) in values.iter().zip(bytes) {
+                *byte = code(value) as u8;
+            }
+        }
+        ElementKind::Bf16 | ElementKind::F16 => {
+            for (value, bytes) in values.iter().zip(bytes.as_chunks_mut::<2>().0) {
+                *bytes = code(value).to_le_bytes();
+            }
+        }
     }
-    code
 }
 
 #[cfg(test)]
@@ -218,7 +293,7 @@ mod tests {
         let mut values = vec![1.0f32; 64];
         assert!(matches!(
             quantize(&values, 2, 24, TensorScale::One),
-            Err(FormatError::KNotBlocked { k: 24 })
+            Err(FormatError::KNotBlocked { k: 24, .. })
         ));
         assert!(matches!(
             quantize(&values, 3, 32, TensorScale::One),
@@ -233,5 +308,51 @@ mod tests {
             quantize(&values, 2, 32, TensorScale::One),
             Err(FormatError::NotFinite { row: 1, column: 5, value: f32::INFINITY })
         );
+    }
+
+    proptest! {
+        #[test]
+        fn every_format_takes_the_nearest_element(
+            values in prop::collection::vec(-1.0f32..1.0, 192),
+            exponent in -12i32..12,
+        ) {
+            let values: Vec<f32> = values.iter().map(|v| v * 2f32.powi(exponent)).collect();
+            for format in OperandFormat::ALL {
+                let matrix = quantize_to(format, &values, 3, 64, TensorScale::FromMax).unwrap();
+                let spec = format.spec();
+                let grid: Vec<f64> = (0..=element::max_code(spec.element))
+                    .map(|code| f64::from(element::decode(spec.element, code)))
+                    .collect();
+                for (index, &value) in values.iter().enumerate() {
+                    let scale = spec.scales.map_or(1.0, |scales| {
+                        let code = matrix.scales()[index / scales.block as usize];
+                        element::decode_scale(scales.format, code)
+                    });
+                    let step = scale * f64::from(matrix.tensor_scale());
+                    let error = |magnitude: f64| (magnitude * step - f64::from(value).abs()).abs();
+                    let after = grid.partition_point(|&magnitude| magnitude * step < f64::from(value).abs());
+                    let near = [after.saturating_sub(1), after.min(grid.len() - 1)];
+                    let best = near.map(|code| error(grid[code])).into_iter().fold(f64::INFINITY, f64::min);
+                    let got = matrix.value(index / 64, index % 64).unwrap();
+                    let off = (got - f64::from(value)).abs();
+                    prop_assert!(off <= best * 1.000_001 + 1e-30, "{format}: {value} became {got}");
+                    prop_assert!(got == 0.0 || (got < 0.0) == (value < 0.0));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn tensor_scales_are_for_formats_without_range() {
+        let values = [1e6f32; 32];
+        for format in OperandFormat::ALL {
+            let matrix = quantize_to(format, &values, 1, 32, TensorScale::FromMax).unwrap();
+            let scaled = matches!(format, OperandFormat::Nvfp4 | OperandFormat::E4m3 | OperandFormat::E5m2);
+            assert_eq!(matrix.tensor_scale() != 1.0, scaled, "{format}");
+            let value = matrix.value(0, 31).unwrap();
+            let expected = if format == OperandFormat::F16 { f64::INFINITY } else { 1e6 };
+            // What is between the largest e2m1 and the next power of two saturates.
+            assert!(value == expected || (value - expected).abs() < 0.25 * expected, "{format}: {value}");
+        }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use silumin_codegen::gate::Gate;
 use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
-use silumin_codegen::problem::Problem;
+use silumin_codegen::problem::{OutputFormat, Problem};
 use thiserror::Error;
 
 use super::DualGemm;
@@ -17,7 +17,23 @@ const ALIGNMENT: usize = 16;
 
 /// The tensors and scalars of one launch. Layouts are those of
 /// [`problem`](silumin_codegen::problem); lengths are exactly [`Operand::bytes`], so slice a buffer
-/// that is longer. B1 and B2 may be two slices of one allocation.
+/// that is longer. B1 and B2 may be two slices of one allocation. Which tensors there are is the
+/// formats' business: one that is missing or too many is an error of the launch that names it.
+///
+/// ```
+/// use silumin_codegen::arch::Arch;
+/// use silumin_runtime::{device::Device, gemm::Args};
+/// # fn main() -> Result<(), silumin_runtime::device::DeviceError> {
+/// let device = Device::emulated(Arch::Sm100a);
+/// let [a, b1, b2, c] = [32, 32, 32, 8].map(|bytes| device.alloc(bytes));
+/// let (a, b1, b2, c) = (a?, b1?, b2?, c?);
+/// let plain = Args::new(&a, &b1, &b2, &c);
+/// let [sfa, sfb] = [device.alloc(512)?, device.alloc(512)?];
+/// let scaled = plain.scales(&sfa, &sfb, &sfb).scalars(&[("alpha", 0.5)]);
+/// # let _ = scaled;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Args<'a> {
     /// Codes of A, `[M, K]`.
@@ -26,31 +42,72 @@ pub struct Args<'a> {
     pub b1: &'a Buffer,
     /// Codes of B2, `[N, K]`.
     pub b2: &'a Buffer,
-    /// Blocked scale factors of A.
-    pub sfa: &'a Buffer,
-    /// Blocked scale factors of B1.
-    pub sfb1: &'a Buffer,
-    /// Blocked scale factors of B2.
-    pub sfb2: &'a Buffer,
+    /// Blocked scale factors of A, where its format has them.
+    pub sfa: Option<&'a Buffer>,
+    /// Blocked scale factors of B1, where its format has them.
+    pub sfb1: Option<&'a Buffer>,
+    /// Blocked scale factors of B2, where its format has them.
+    pub sfb2: Option<&'a Buffer>,
     /// C, `[M, N]`: written whole, never read.
     pub c: &'a Buffer,
+    /// Blocked scale factors of C, where its format has them: written whole, pads included, never read.
+    pub sfc: Option<&'a Buffer>,
+    /// The scale of the whole C, where its format has one: finite and above 0. An element of C stands
+    /// for its code times its scale factor times this.
+    pub c_scale: Option<f32>,
     /// A value for each scalar of the gate, by name.
     pub scalars: &'a [(&'a str, f32)],
 }
 
 impl<'a> Args<'a> {
-    /// The tensor of one role.
+    /// Operands and C, without scale factors or scalars.
     #[must_use]
-    pub fn operand(&self, operand: Operand) -> &'a Buffer {
+    pub fn new(a: &'a Buffer, b1: &'a Buffer, b2: &'a Buffer, c: &'a Buffer) -> Self {
+        Args { a, b1, b2, sfa: None, sfb1: None, sfb2: None, c, sfc: None, c_scale: None, scalars: &[] }
+    }
+
+    /// The same with scale factors of the operands.
+    #[must_use]
+    pub fn scales(self, sfa: &'a Buffer, sfb1: &'a Buffer, sfb2: &'a Buffer) -> Self {
+        Args { sfa: Some(sfa), sfb1: Some(sfb1), sfb2: Some(sfb2), ..self }
+    }
+
+    /// The same with scale factors of C.
+    #[must_use]
+    pub fn output_scales(self, sfc: &'a Buffer) -> Self {
+        Args { sfc: Some(sfc), ..self }
+    }
+
+    /// The same with a scale of the whole C.
+    #[must_use]
+    pub fn output_scale(self, c_scale: f32) -> Self {
+        Args { c_scale: Some(c_scale), ..self }
+    }
+
+    /// The same with values for the gate's scalars.
+    #[must_use]
+    pub fn scalars(self, scalars: &'a [(&'a str, f32)]) -> Self {
+        Args { scalars, ..self }
+    }
+
+    /// The tensor of one role, if it is given.
+    #[must_use]
+    pub fn operand(&self, operand: Operand) -> Option<&'a Buffer> {
         match operand {
-            Operand::A => self.a,
-            Operand::B1 => self.b1,
-            Operand::B2 => self.b2,
+            Operand::A => Some(self.a),
+            Operand::B1 => Some(self.b1),
+            Operand::B2 => Some(self.b2),
             Operand::Sfa => self.sfa,
             Operand::Sfb1 => self.sfb1,
             Operand::Sfb2 => self.sfb2,
-            Operand::C => self.c,
+            Operand::C => Some(self.c),
+            Operand::Sfc => self.sfc,
         }
+    }
+
+    /// The tensors that are given, by role.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (Operand, &'a Buffer)> {
+        Operand::ALL.into_iter().filter_map(|operand| Some((operand, self.operand(operand)?)))
     }
 }
 
@@ -76,6 +133,34 @@ pub enum LaunchError {
         /// Where the kernel is.
         device: String,
     },
+    /// A tensor that the formats ask for is not given.
+    #[error(
+        "{operand} is missing: the problem {problem} has {expected} bytes of it; add it to the arguments"
+    )]
+    MissingOperand {
+        /// The tensor.
+        operand: Operand,
+        /// Bytes of the tensor.
+        expected: u64,
+        /// The problem that the kernel computes.
+        problem: Problem,
+    },
+    /// A tensor is given that the formats do not have.
+    #[error("{operand} is given, but the problem {problem} has none: leave it out")]
+    SuperfluousOperand {
+        /// The tensor.
+        operand: Operand,
+        /// The problem that the kernel computes.
+        problem: Problem,
+    },
+    /// The scale of the whole C is missing, superfluous, or no positive finite number.
+    #[error("the scale of C is {}, and for C in {format} {}", in_words(.given), output_scale_help(*.format))]
+    OutputScale {
+        /// As given.
+        given: Option<f32>,
+        /// C's format.
+        format: OutputFormat,
+    },
     /// A tensor that is not the problem's.
     #[error("{operand} has {found} bytes, but in the problem {problem} it has {expected}: {}", length_help(*.found as u64, *.expected))]
     Length {
@@ -94,12 +179,14 @@ pub enum LaunchError {
         /// The tensor.
         operand: Operand,
     },
-    /// C over an input.
+    /// C or its scale factors over another tensor.
     #[error(
-        "c shares memory with {operand}: the kernel still reads that while it writes c, so give c memory of its own"
+        "{output} shares memory with {operand}: the kernel still uses that while it writes {output}, so give {output} memory of its own"
     )]
     Aliasing {
-        /// The input.
+        /// What the kernel writes.
+        output: Operand,
+        /// The other tensor.
         operand: Operand,
     },
     /// A scalar without a value.
@@ -161,13 +248,15 @@ pub enum LaunchError {
         operand: Operand,
     },
     /// The kernel left a part of C as it was, which nothing else had written either.
-    #[error("`{kernel}` left {bytes} of the {of} bytes of c unwritten; please report this")]
+    #[error("`{kernel}` left {bytes} of the {of} bytes of {operand} unwritten; please report this")]
     Unwritten {
         /// The kernel.
         kernel: String,
+        /// C or its scale factors.
+        operand: Operand,
         /// Bytes that nothing wrote.
         bytes: u64,
-        /// Bytes of C.
+        /// Bytes of the tensor.
         of: u64,
     },
     /// The kernel left something in the workspace that the next launch would trip over.
@@ -181,6 +270,17 @@ pub enum LaunchError {
     /// Memory of the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+fn in_words(scale: &Option<f32>) -> String {
+    scale.map_or("not given".to_owned(), |value| value.to_string())
+}
+
+fn output_scale_help(format: OutputFormat) -> &'static str {
+    match format.has_tensor_scale() {
+        true => "it has to be finite and above 0: use 1 for none",
+        false => "there is none: leave it out",
+    }
 }
 
 fn length_help(found: u64, expected: u64) -> &'static str {
@@ -278,21 +378,35 @@ impl LoadedKernel {
                 device: self.device.to_string(),
             });
         }
+        let problem = self.kernel.problem;
         for operand in Operand::ALL {
-            self.check_operand(operand, args.operand(operand))?;
-            if operand != Operand::C && args.c.overlaps(args.operand(operand)) {
-                return Err(LaunchError::Aliasing { operand });
+            match (args.operand(operand), operand.present(&problem)) {
+                (Some(buffer), true) => self.check_operand(operand, buffer)?,
+                (None, true) => {
+                    let expected = operand.bytes(&problem);
+                    return Err(LaunchError::MissingOperand { operand, expected, problem });
+                }
+                (Some(_), false) => return Err(LaunchError::SuperfluousOperand { operand, problem }),
+                (None, false) => {}
             }
         }
+        for (output, buffer) in args.given().filter(|(operand, _)| operand.is_output()) {
+            let mut others = args.given().filter(|(operand, _)| *operand != output);
+            if let Some((operand, _)) = others.find(|(_, other)| buffer.overlaps(other)) {
+                return Err(LaunchError::Aliasing { output, operand });
+            }
+        }
+        check_output_scale(problem.formats.c, args.c_scale)?;
         check_scalars(&self.gemm.spec().gate, args.scalars)
     }
 
-    /// The arguments of one launch, in order.
+    /// The arguments of one launch, in order; they have been checked.
     fn arguments<'a>(
         &'a self,
         launch: &'a Launch,
         args: &Args<'_>,
     ) -> Result<Vec<Argument<'a>>, LaunchError> {
+        let c_scale = args.c_scale.unwrap_or(1.0);
         let gate = &self.gemm.spec().gate;
         launch
             .parameters
@@ -302,6 +416,7 @@ impl LoadedKernel {
                 Parameter::Pointer(operand) => Ok(Argument::Pointer(*operand)),
                 Parameter::Workspace(buffer) => Ok(Argument::Workspace(buffer)),
                 Parameter::Scalar(name) => scalar(gate, args.scalars, name).map(Argument::F32),
+                Parameter::OutputScale => Ok(Argument::F32(c_scale)),
             })
             .collect()
     }
@@ -326,6 +441,15 @@ impl LoadedKernel {
 impl fmt::Debug for LoadedKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "LoadedKernel({} on {})", self.kernel.name, self.device)
+    }
+}
+
+/// The scale of the whole C: 1 for a format without.
+fn check_output_scale(format: OutputFormat, given: Option<f32>) -> Result<f32, LaunchError> {
+    match (given, format.has_tensor_scale()) {
+        (None, false) => Ok(1.0),
+        (Some(value), true) if value.is_finite() && value > 0.0 => Ok(value),
+        _ => Err(LaunchError::OutputScale { given, format }),
     }
 }
 
@@ -357,7 +481,7 @@ fn scalar(gate: &Gate, given: &[(&str, f32)], name: &str) -> Result<f32, LaunchE
 mod tests {
     use super::*;
     use silumin_codegen::arch::Arch;
-    use silumin_codegen::problem::Shape;
+    use silumin_codegen::problem::{Formats, OperandFormat, Shape};
     use silumin_codegen::spec::Spec;
 
     /// 130 x 1001 x 1056: every tensor of another size than its neighbours', scales padded.
@@ -366,7 +490,9 @@ mod tests {
     struct Setup {
         device: Device,
         kernel: LoadedKernel,
-        buffers: Vec<Buffer>,
+        /// In the order of `Operand::ALL`.
+        buffers: Vec<Option<Buffer>>,
+        c_scale: Option<f32>,
     }
 
     impl Setup {
@@ -374,23 +500,69 @@ mod tests {
             let device = Device::emulated(Arch::Sm100a);
             let gemm = DualGemm::new(Spec::new(gate.parse().unwrap(), &[Arch::Sm100a]).unwrap());
             let kernel = gemm.load(&device, SHAPE).unwrap();
-            let bytes = |operand: Operand| operand.bytes(&kernel.kernel().problem) as usize;
-            let buffers = Operand::ALL.map(|operand| device.alloc(bytes(operand)).unwrap()).to_vec();
-            Self { device, kernel, buffers }
+            Self::of(device, kernel)
+        }
+
+        /// The launch of a kernel that says it is for other formats: what is checked of arguments does
+        /// not depend on its text.
+        fn in_formats(formats: Formats) -> Self {
+            let mut setup = Self::new(SWIGLU);
+            let mut kernel = setup.kernel.kernel().clone();
+            kernel.problem = Problem { shape: Shape::new(130, 1024, 1056), formats };
+            if formats.c.has_tensor_scale() {
+                kernel.launches[0].parameters.push(Parameter::OutputScale);
+            }
+            setup.kernel.kernel = Arc::new(kernel);
+            Self::of(setup.device, setup.kernel)
+        }
+
+        fn of(device: Device, kernel: LoadedKernel) -> Self {
+            let problem = kernel.kernel().problem;
+            let buffer = |operand: Operand| device.alloc(operand.bytes(&problem) as usize).unwrap();
+            let buffers = Operand::ALL.map(|operand| operand.present(&problem).then(|| buffer(operand)));
+            let c_scale = problem.formats.c.has_tensor_scale().then_some(0.5);
+            Self { device: device.clone(), kernel, buffers: buffers.to_vec(), c_scale }
+        }
+
+        fn present(&self) -> Vec<Operand> {
+            Operand::ALL
+                .into_iter()
+                .filter(|operand| operand.present(&self.kernel.kernel().problem))
+                .collect()
+        }
+
+        fn len(&self, operand: Operand) -> usize {
+            self.buffers[operand as usize].as_ref().map_or(0, Buffer::len)
         }
 
         fn with(mut self, operand: Operand, buffer: Buffer) -> Self {
-            self.buffers[operand as usize] = buffer;
+            self.buffers[operand as usize] = Some(buffer);
             self
         }
 
+        fn without(mut self, operand: Operand) -> Self {
+            self.buffers[operand as usize] = None;
+            self
+        }
+
+        fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
+            let all: Vec<_> = self.buffers.iter().map(Option::as_ref).collect();
+            let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc] = all[..] else {
+                panic!("operands and C are always there")
+            };
+            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: self.c_scale, scalars }
+        }
+
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {
-            let [a, b1, b2, sfa, sfb1, sfb2, c] = &self.buffers[..] else { panic!("seven") };
-            let args = Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars };
+            let args = self.args(scalars);
             self.kernel.check(&self.device.stream(), &args)?;
             self.kernel.arguments(&self.kernel.kernel.launches[0], &args)
         }
     }
+
+    /// Every tensor there is.
+    const BLOCK_SCALED: Formats =
+        Formats { a: OperandFormat::Nvfp4, b: OperandFormat::Nvfp4, c: OutputFormat::Nvfp4 };
 
     const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
     const SCALED: &str = "silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))";
@@ -413,10 +585,12 @@ mod tests {
 
     #[test]
     fn each_tensor_has_exactly_its_length() {
-        for operand in Operand::ALL {
-            for change in [-1isize, 1] {
-                let setup = Setup::new(SWIGLU);
-                let right = setup.buffers[operand as usize].len();
+        for (operand, change) in
+            Setup::in_formats(BLOCK_SCALED).present().into_iter().flat_map(|o| [(o, -1isize), (o, 1)])
+        {
+            {
+                let setup = Setup::in_formats(BLOCK_SCALED);
+                let right = setup.len(operand);
                 let wrong = setup.device.alloc(right.checked_add_signed(change).unwrap()).unwrap();
                 let error = setup.with(operand, wrong).arguments(&[]).unwrap_err();
                 let LaunchError::Length { operand: named, expected, .. } = &error else { panic!("{error}") };
@@ -429,43 +603,110 @@ mod tests {
     #[test]
     fn tensors_are_on_the_kernels_device_and_aligned() {
         let other = Device::emulated(Arch::Sm100a);
-        for operand in Operand::ALL {
-            let setup = Setup::new(SWIGLU);
-            let len = setup.buffers[operand as usize].len();
+        for operand in Setup::in_formats(BLOCK_SCALED).present() {
+            let setup = Setup::in_formats(BLOCK_SCALED);
+            let len = setup.len(operand);
             let shifted = setup.device.alloc(len + 16).unwrap();
             let error = setup.with(operand, shifted.slice(8, len).unwrap()).arguments(&[]).unwrap_err();
             assert!(matches!(error, LaunchError::Alignment { operand: named } if named == operand));
-            let setup = Setup::new(SWIGLU).with(operand, other.alloc(len).unwrap());
+            let setup = Setup::in_formats(BLOCK_SCALED).with(operand, other.alloc(len).unwrap());
             let error = setup.arguments(&[]).unwrap_err();
             assert!(matches!(error, LaunchError::OperandDevice { operand: named, .. } if named == operand));
         }
         let setup = Setup::new(SWIGLU);
-        let [a, b1, b2, sfa, sfb1, sfb2, c] = &setup.buffers[..] else { panic!("seven") };
-        let args = Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars: &[] };
-        let error = setup.kernel.launch(&other.stream(), &args).unwrap_err();
+        let error = setup.kernel.launch(&other.stream(), &setup.args(&[])).unwrap_err();
         assert!(matches!(error, LaunchError::StreamDevice { .. }), "{error}");
     }
 
     #[test]
-    fn c_has_memory_of_its_own_and_inputs_may_share() {
-        for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::C) {
-            let setup = Setup::new(SWIGLU);
-            let [input, c] = [operand, Operand::C].map(|operand| setup.buffers[operand as usize].len());
-            let both = setup.device.alloc(input.next_multiple_of(16) + c).unwrap();
-            let aliased = [
-                (operand, both.slice(0, input).unwrap()),
-                (Operand::C, both.slice((input - 1) / 16 * 16, c).unwrap()),
-            ];
-            let apart = both.slice(input.next_multiple_of(16), c).unwrap();
-            let setup =
-                aliased.into_iter().fold(setup, |setup, (operand, buffer)| setup.with(operand, buffer));
-            let error = setup.arguments(&[]).unwrap_err();
-            assert!(matches!(error, LaunchError::Aliasing { operand: named } if named == operand), "{error}");
-            setup.with(Operand::C, apart).arguments(&[]).unwrap();
+    fn outputs_have_memory_of_their_own_and_inputs_may_share() {
+        for output in [Operand::C, Operand::Sfc] {
+            for operand in Operand::ALL.into_iter().filter(|operand| *operand != output) {
+                let setup = Setup::in_formats(BLOCK_SCALED);
+                let [other, own] = [operand, output].map(|operand| setup.len(operand));
+                let both = setup.device.alloc(other.next_multiple_of(16) + own).unwrap();
+                let apart = both.slice(other.next_multiple_of(16), own).unwrap();
+                let setup = setup
+                    .with(operand, both.slice(0, other).unwrap())
+                    .with(output, both.slice((other - 1) / 16 * 16, own).unwrap());
+                let error = setup.arguments(&[]).unwrap_err();
+                let LaunchError::Aliasing { output: first, operand: second } = error else {
+                    panic!("{error}")
+                };
+                assert!([first, second] == [output, operand] || [second, first] == [output, operand]);
+                setup.with(output, apart).arguments(&[]).unwrap();
+            }
         }
         let setup = Setup::new(SWIGLU);
-        let b1 = setup.buffers[Operand::B1 as usize].clone();
+        let b1 = setup.buffers[Operand::B1 as usize].clone().unwrap();
         setup.with(Operand::B2, b1).arguments(&[]).unwrap();
+    }
+
+    #[test]
+    fn tensors_are_those_of_the_formats() {
+        for c in OutputFormat::ALL {
+            for a in [OperandFormat::Nvfp4, OperandFormat::Mxfp8, OperandFormat::Bf16] {
+                let setup = Setup::in_formats(Formats { a, b: a, c });
+                let problem = setup.kernel.kernel().problem;
+                setup.arguments(&[]).unwrap();
+                let scaled = a.spec().scales.is_some();
+                let expected = 4 + if scaled { 3 } else { 0 } + usize::from(c.scales().is_some());
+                assert_eq!(setup.present().len(), expected);
+                for operand in [Operand::Sfa, Operand::Sfb1, Operand::Sfb2, Operand::Sfc] {
+                    let setup = Setup::in_formats(Formats { a, b: a, c });
+                    if operand.present(&problem) {
+                        let error = setup.without(operand).arguments(&[]).unwrap_err();
+                        assert!(
+                            matches!(error, LaunchError::MissingOperand { operand: named, .. } if named == operand)
+                        );
+                        assert!(error.to_string().starts_with(&format!("{operand} is missing")), "{error}");
+                    } else {
+                        let buffer = setup.device.alloc(512).unwrap();
+                        let error = setup.with(operand, buffer).arguments(&[]).unwrap_err();
+                        assert!(
+                            matches!(error, LaunchError::SuperfluousOperand { operand: named, .. } if named == operand)
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_scale_of_c_is_there_where_its_format_has_one() {
+        let launch = |c, c_scale| {
+            let mut setup = Setup::in_formats(Formats { c, ..Formats::default() });
+            setup.c_scale = c_scale;
+            let arguments = setup
+                .arguments(&[])
+                .map(|arguments| arguments.last().copied().map(|last| format!("{last:?}")));
+            arguments.map_err(|error| error.to_string())
+        };
+        assert_eq!(launch(OutputFormat::Nvfp4, Some(0.25)), Ok(Some("F32(0.25)".to_owned())));
+        for wrong in [None, Some(0.0), Some(-1.0), Some(f32::NAN), Some(f32::INFINITY)] {
+            let error = launch(OutputFormat::Nvfp4, wrong).unwrap_err();
+            assert!(error.contains("scale of C") && error.contains("above 0"), "{error}");
+        }
+        for c in OutputFormat::ALL.into_iter().filter(|c| !c.has_tensor_scale()) {
+            assert!(launch(c, None).is_ok());
+            assert!(launch(c, Some(1.0)).unwrap_err().contains("leave it out"));
+        }
+    }
+
+    #[test]
+    fn args_are_built_of_what_there_is() {
+        let setup = Setup::in_formats(BLOCK_SCALED);
+        let args = setup.args(&[("x", 1.0)]);
+        let built = Args::new(args.a, args.b1, args.b2, args.c)
+            .scales(args.sfa.unwrap(), args.sfb1.unwrap(), args.sfb2.unwrap())
+            .output_scales(args.sfc.unwrap())
+            .output_scale(0.5)
+            .scalars(&[("x", 1.0)]);
+        assert_eq!(format!("{built:?}"), format!("{args:?}"));
+        assert_eq!(args.given().map(|(operand, _)| operand).collect::<Vec<_>>(), Operand::ALL);
+        let plain = Args::new(args.a, args.b1, args.b2, args.c);
+        let given: Vec<_> = plain.given().map(|(operand, _)| operand).collect();
+        assert_eq!(given, [Operand::A, Operand::B1, Operand::B2, Operand::C]);
     }
 
     #[test]

@@ -3,17 +3,19 @@
 
 use half::f16;
 use silumin_codegen::gate::EvalError;
-use silumin_codegen::problem::{OutputFormat, Shape};
+use silumin_codegen::problem::{OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
 use thiserror::Error;
 
 use super::launch::check_scalars;
 use super::{Args, DualGemm, LaunchError, LaunchReport, LoadError, LoadedKernel};
-use crate::check::{CheckError, CheckReport, Tolerance, check};
+use crate::check::{CheckError, CheckReport, check_output};
 use crate::device::{Buffer, Device, DeviceError};
+use crate::format::{Matrix, e2m1, e4m3};
 use crate::inputs::{Distribution, DualGemmInputs, InputsError};
 use crate::layout::LayoutError;
-use crate::reference::{Reference, ReferenceError, dual_gemm};
+use crate::output::{Output, OutputError};
+use crate::reference::{Accumulation, Reference, ReferenceError, dual_gemm, dual_gemm_bounded};
 
 /// Why a kernel could not be judged. A wrong result is none of these: see [`Verification::check`].
 #[derive(Debug, Error)]
@@ -22,12 +24,6 @@ pub enum VerifyError {
     /// There is no kernel.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A format of C that the checker does not know.
-    #[error("the checker compares f16 results, and C is {format}: compare with `reference::dual_gemm`")]
-    Output {
-        /// C's format.
-        format: OutputFormat,
-    },
     /// There are no operands.
     #[error(transparent)]
     Inputs(#[from] InputsError),
@@ -46,6 +42,9 @@ pub enum VerifyError {
     /// The reference was not computed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
+    /// What the kernel wrote is no C of its format.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// The result was not compared.
     #[error(transparent)]
     Check(#[from] CheckError),
@@ -70,44 +69,59 @@ pub struct DeviceOperands {
     pub b1: Buffer,
     /// Codes of B2.
     pub b2: Buffer,
-    /// Blocked scale factors of A.
-    pub sfa: Buffer,
-    /// Blocked scale factors of B1.
-    pub sfb1: Buffer,
-    /// Blocked scale factors of B2.
-    pub sfb2: Buffer,
+    /// Blocked scale factors of A, where its format has them.
+    pub sfa: Option<Buffer>,
+    /// Blocked scale factors of B1, where its format has them.
+    pub sfb1: Option<Buffer>,
+    /// Blocked scale factors of B2, where its format has them.
+    pub sfb2: Option<Buffer>,
     /// C.
     pub c: Buffer,
+    /// Blocked scale factors of C, where its format has them.
+    pub sfc: Option<Buffer>,
+    /// The scale of the whole C, where its format has one.
+    pub c_scale: Option<f32>,
+    problem: Problem,
 }
 
 impl DeviceOperands {
     /// Uploads operands, scale factors in blocked order, and a C of
-    /// [`initial_output`](DualGemmInputs::initial_output).
+    /// [`initial_output_bytes`](DualGemmInputs::initial_output_bytes). Where C has a scale of the whole
+    /// tensor, it is 1.
     ///
     /// # Errors
     ///
     /// [`VerifyError::Device`], [`VerifyError::Layout`].
     pub fn upload(device: &Device, inputs: &DualGemmInputs) -> Result<Self, VerifyError> {
-        let poison: Vec<u8> = inputs.initial_output().iter().flat_map(|value| value.to_le_bytes()).collect();
+        let problem = inputs.problem();
+        let scales = |matrix: &Matrix| -> Result<Option<Buffer>, VerifyError> {
+            let scales = matrix.blocked_scales()?;
+            if scales.is_empty() { Ok(None) } else { Ok(Some(device.upload(&scales)?)) }
+        };
+        let sfc = inputs.initial_output_scales()?.map(|scales| device.upload(&scales)).transpose()?;
         Ok(Self {
             a: device.upload(inputs.a.codes())?,
             b1: device.upload(inputs.b1.codes())?,
             b2: device.upload(inputs.b2.codes())?,
-            sfa: device.upload(&inputs.a.blocked_scales()?)?,
-            sfb1: device.upload(&inputs.b1.blocked_scales()?)?,
-            sfb2: device.upload(&inputs.b2.blocked_scales()?)?,
-            c: device.upload(&poison)?,
+            sfa: scales(&inputs.a)?,
+            sfb1: scales(&inputs.b1)?,
+            sfb2: scales(&inputs.b2)?,
+            c: device.upload(&inputs.initial_output_bytes())?,
+            sfc,
+            c_scale: problem.formats.c.has_tensor_scale().then_some(1.0),
+            problem,
         })
     }
 
     /// The arguments of a launch.
     #[must_use]
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
-        let Self { a, b1, b2, sfa, sfb1, sfb2, c } = self;
-        Args { a, b1, b2, sfa, sfb1, sfb2, c, scalars }
+        let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, problem: _ } = self;
+        let [sfa, sfb1, sfb2, sfc] = [sfa, sfb1, sfb2, sfc].map(Option::as_ref);
+        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, scalars }
     }
 
-    /// C on the host, row-major `[M, N]`.
+    /// An f16 C on the host, row-major `[M, N]`.
     ///
     /// # Errors
     ///
@@ -116,9 +130,33 @@ impl DeviceOperands {
         let bytes = self.c.download()?;
         Ok(bytes.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)).collect())
     }
+
+    /// C on the host in its format, with its scale factors.
+    ///
+    /// # Errors
+    ///
+    /// [`VerifyError::Device`] where nothing wrote it, on the emulated device; [`VerifyError::Output`]
+    /// where the fields have been given buffers of other lengths.
+    pub fn output(&self) -> Result<Output, VerifyError> {
+        let Problem { shape, formats } = self.problem;
+        let scales = self.sfc.as_ref().map_or(Ok(Vec::new()), Buffer::download)?;
+        let (m, n) = (shape.m as usize, shape.n as usize);
+        let tensor_scale = self.c_scale.unwrap_or(1.0);
+        Ok(Output::new(m, n, formats.c, self.c.download()?, scales, tensor_scale)?)
+    }
 }
 
-/// What a kernel of `spec` has to compute of `inputs`: the gate in f64 over products in f64.
+/// The scale of the whole C that makes the most of its format: the largest magnitude that fits, over 6
+/// * 448.
+fn output_scale(reference: &Reference) -> f32 {
+    let amax = reference.exact().iter().fold(0.0f64, |most, value| most.max(value.abs()));
+    let scale = (amax / (f64::from(e2m1::MAX) * f64::from(e4m3::MAX))) as f32;
+    if scale.is_normal() { scale } else { 1.0 }
+}
+
+/// What a kernel of `spec` has to compute of `inputs`: the gate in f64 over products in f64. With
+/// [`bounds`](Reference::bounds) on a right kernel's error, but for an f16 C, which is held to the
+/// benchmark's tolerance.
 ///
 /// # Errors
 ///
@@ -131,12 +169,21 @@ pub fn expected(
     check_scalars(&spec.gate, scalars)?;
     let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
     let gate = spec.gate.expr.evaluator(&scalars)?;
-    Ok(dual_gemm(&inputs.a, &inputs.b1, &inputs.b2, |first, second| gate.eval(first, second))?)
+    let gate = |first, second| gate.eval(first, second);
+    let DualGemmInputs { a, b1, b2, .. } = inputs;
+    let formats = inputs.formats();
+    if formats.c == OutputFormat::F16 {
+        return Ok(dual_gemm(a, b1, b2, gate)?);
+    }
+    let kind = formats.check().map_err(InputsError::from)?;
+    Ok(dual_gemm_bounded(a, b1, b2, gate, Accumulation::tensor_core(kind, a.k()))?)
 }
 
 impl LoadedKernel {
-    /// Runs the kernel on seeded operands and compares every element of C with the reference, with
-    /// the tolerance of the public benchmark. C holds anything but the answer beforehand.
+    /// Runs the kernel on seeded operands and compares every element of C with the reference: f16 with
+    /// the tolerance of the public benchmark, other formats and their scale factors as
+    /// [`check_output`] says. C holds anything but the answer beforehand. Where C has a scale of the
+    /// whole tensor, it is the one that makes the most of the format.
     ///
     /// # Errors
     ///
@@ -148,16 +195,22 @@ impl LoadedKernel {
         scalars: &[(&str, f32)],
     ) -> Result<Verification, VerifyError> {
         let spec = self.dual_gemm().spec();
-        let problem = self.kernel().problem;
-        if problem.formats.c != OutputFormat::F16 {
-            return Err(VerifyError::Output { format: problem.formats.c });
+        let Problem { shape, formats } = self.kernel().problem;
+        let inputs = DualGemmInputs::generate_for(shape, formats, distribution, seed)?;
+        let mut operands = DeviceOperands::upload(self.device(), &inputs)?;
+        // The kernel first, which can be wrong at once, unless it needs to know how large C is.
+        let mut reference = None;
+        if formats.c.has_tensor_scale() {
+            let known = reference.insert(expected(spec, &inputs, scalars)?);
+            operands.c_scale = Some(output_scale(known));
         }
-        let inputs = DualGemmInputs::generate(problem.shape, distribution, seed)?;
-        let operands = DeviceOperands::upload(self.device(), &inputs)?;
         let launch = self.launch(&self.device().stream(), &operands.args(scalars))?;
-        let got = operands.result()?;
-        let reference = expected(spec, &inputs, scalars)?;
-        Ok(Verification { check: check(&got, &reference, Tolerance::default())?, launch })
+        let got = operands.output()?;
+        let reference = match reference {
+            Some(reference) => reference,
+            None => expected(spec, &inputs, scalars)?,
+        };
+        Ok(Verification { check: check_output(&got, &reference)?, launch })
     }
 }
 

@@ -1,19 +1,17 @@
-//! Operands over the whole range of NVFP4 whose products still fit f16.
+//! Operands over the whole range of their formats whose products still fit f16.
 //!
-//! Along K, each block of 16 has a pair of ranges of scale codes, one for the rows of A and one for
-//! the rows of both B. One side leads: its scales are zero or in 1..=cap, with caps spread evenly
-//! from 8 (the subnormals) to 126 (448). The other side follows: its range is the widest whose mean
-//! square, times the leader's, times the mean square of sixteen products of codes, stays within the
-//! share of a block in the variance of a sum. Where even the smallest scale is too much for that,
-//! most of the follower's scales are zero. Codes of e4m3 are close to evenly spaced in logarithm,
-//! so that a uniform code is close to a log-uniform scale.
+//! Along K, each block has a pair of ranges, one for the rows of A and one for the rows of both B: of
+//! scale factors where the format has them, of elements where it does not. One side leads: its caps
+//! are spread evenly over the whole ladder of the format's codes (see [`ladder`](super::ladder)). The
+//! other side follows: its range is the widest whose mean square, times the leader's, times the mean
+//! square of a block's products of elements, stays within the share of a block in the variance of a
+//! sum. Where even the smallest value is too much for that, most of the follower's are zero.
 
-use std::ops::RangeInclusive;
+use silumin_codegen::problem::{ElementKind, FormatSpec};
 
-use rand_chacha::rand_core::RngCore;
-
-use super::{ChaCha8Rng, Parts, Shape, Tensor, below, fill_rows, sizes, stream, unit};
-use crate::format::{SCALE_BLOCK, e2m1, e4m3};
+use super::ladder::{Ladder, Range, element_mean_square, fill_elements, put};
+use super::{ChaCha8Rng, Operands, Parts, Tensor, below, fill_rows, stream};
+use crate::format::element;
 
 /// f16 bits of what C holds beforehand: -62880.
 pub(super) const POISON: u16 = 0xFBAD;
@@ -21,100 +19,36 @@ pub(super) const POISON: u16 = 0xFBAD;
 /// Standard deviation of a sum over K.
 const DEVIATION: f64 = 24.0;
 
-/// Largest finite scale code.
-const LAST_CODE: u8 = 0x7E;
+/// Elements of a block in formats without scales.
+const PLAIN_BLOCK: usize = 16;
 
-/// Least cap of a leader: all subnormals and the least normal scale.
-const LEAST_LEADER: u8 = 8;
-
-/// Share of a leader's scales that are not zero.
-const LEADER_DENSITY: f64 = 15.0 / 16.0;
-
-/// Share of a leader's scales that are drawn from the last eight codes of its range, about one
-/// octave, so that large scales are not rare.
-const LEADER_OCTAVE: f64 = 1.0 / 4.0;
-
-/// How the scales of one block along K are drawn on one side: zero, or a code uniform in
-/// 1..=cap or in the last eight of these.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct ScaleRange {
-    cap: u8,
-    /// Probability of a scale other than zero.
-    density: f64,
-    /// Probability of the last eight codes, of a scale that is not zero.
-    octave: f64,
+/// Elements along K that share a range.
+fn block(spec: &FormatSpec) -> usize {
+    spec.scales.map_or(PLAIN_BLOCK, |scales| scales.block as usize)
 }
 
-impl ScaleRange {
-    /// Mean square of the scales drawn.
-    fn mean_square(self) -> f64 {
-        let mean = |codes: RangeInclusive<u8>| codes.clone().map(square).sum::<f64>() / codes.len() as f64;
-        let within = (1.0 - self.octave) * mean(1..=self.cap) + self.octave * mean(self.top()..=self.cap);
-        self.density * within
-    }
-
-    /// The first of the last eight codes.
-    fn top(self) -> u8 {
-        self.cap.saturating_sub(7).max(1)
-    }
-
-    /// The widest range whose mean square is at most `budget`.
-    fn within(budget: f64) -> Self {
-        let mut widest = Self { cap: 1, density: (budget / square(1)).min(1.0), octave: 0.0 };
-        if widest.density == 1.0 {
-            for cap in 2..=LAST_CODE {
-                let wider = Self { cap, density: 1.0, octave: 0.0 };
-                if wider.mean_square() > budget {
-                    break;
-                }
-                widest = wider;
-            }
-        }
-        widest
-    }
-
-    fn draw(self, rng: &mut ChaCha8Rng) -> u8 {
-        if f64::from(unit(rng)) >= self.density {
-            0
-        } else {
-            let from = if f64::from(unit(rng)) < self.octave { self.top() } else { 1 };
-            from + below(rng, usize::from(self.cap - from) + 1) as u8
-        }
-    }
-
-    /// The one scale whose square is nearest to the mean square: a row of them has about the energy
-    /// of a row of drawn ones.
-    fn typical(self) -> u8 {
-        let mean_square = self.mean_square();
-        let distance = |code: &u8| (square(*code) - mean_square).abs();
-        (0..=LAST_CODE).min_by(|a, b| distance(a).total_cmp(&distance(b))).unwrap_or(0)
-    }
-}
-
-fn square(code: u8) -> f64 {
-    f64::from(e4m3::decode(code)).powi(2)
-}
-
-/// Mean square of a uniform e2m1 code.
-fn code_mean_square() -> f64 {
-    e2m1::VALUES.iter().map(|&value| f64::from(value).powi(2)).sum::<f64>() / 16.0
+/// What is left to chance within a range: the elements of a scaled format.
+fn inner_mean_square(spec: &FormatSpec) -> f64 {
+    if spec.scales.is_some() { element_mean_square(spec.element) } else { 1.0 }
 }
 
 /// The ranges of A and of B for each block along K.
-fn plan(k: usize, rng: &mut ChaCha8Rng) -> Vec<[ScaleRange; 2]> {
-    let blocks = k / SCALE_BLOCK;
-    // Of the product of the two mean squares of scales.
-    let budget =
-        DEVIATION.powi(2) / blocks as f64 / (SCALE_BLOCK as f64 * code_mean_square() * code_mean_square());
+fn plan(specs: [&FormatSpec; 2], ladders: &[Ladder; 2], k: usize, rng: &mut ChaCha8Rng) -> Vec<[Range; 2]> {
+    let block = block(specs[0]);
+    let blocks = k.div_ceil(block);
+    // Of the product of the two mean squares.
+    let budget = DEVIATION.powi(2)
+        / blocks as f64
+        / (block as f64 * inner_mean_square(specs[0]) * inner_mean_square(specs[1]));
+    let most = [0, 1].map(|side| ladders[side].most_leader(&ladders[1 - side], budget));
     let mut plan: Vec<_> = (0..blocks)
         .map(|index| {
             // Leaders alternate; each side walks down its own caps, from the largest.
             let (step, steps) = (index / 2, blocks.div_ceil(2));
-            let span = usize::from(LAST_CODE - LEAST_LEADER) + 1;
-            let cap = LAST_CODE - (step * span / steps) as u8;
-            let leader = ScaleRange { cap, density: LEADER_DENSITY, octave: LEADER_OCTAVE };
-            let follower = ScaleRange::within(budget / leader.mean_square());
-            if index % 2 == 0 { [leader, follower] } else { [follower, leader] }
+            let side = index % 2;
+            let leader = ladders[side].leader(step, steps, most[side]);
+            let follower = ladders[1 - side].follower(budget / ladders[side].mean_square(leader));
+            if side == 0 { [leader, follower] } else { [follower, leader] }
         })
         .collect();
     for index in (1..blocks).rev() {
@@ -145,53 +79,90 @@ impl Aligned {
 }
 
 /// Codes and scales of A, B1 and B2.
-pub(super) fn generate(shape: Shape, seed: u64) -> [Parts; 3] {
+pub(super) fn generate(operands: &Operands, seed: u64) -> [Parts; 3] {
     let mut rng = stream(seed, Tensor::Plan, 0);
-    let [m, n, k] = sizes(shape);
-    let plan = plan(k, &mut rng);
+    let Operands { m, n, k, a, b } = *operands;
+    let specs = [a.spec(), b.spec()];
+    let ladders = specs.map(Ladder::of);
+    let plan = plan(specs, &ladders, k, &mut rng);
     let aligned = Aligned::choose([m, n, k], &mut rng);
-    let codes_of = |tensor, row, codes: &mut [u8]| {
-        let mut rng = stream(seed, tensor, row);
-        rng.fill_bytes(codes);
-        rng
-    };
-    [(Tensor::A, m), (Tensor::B1, n), (Tensor::B2, n)].map(|(tensor, rows)| {
+    // With one kind of element under scales the aligned rows of B have the codes of A's row;
+    // otherwise all have elements of typical magnitude and one set of signs.
+    let shared = a.spec().element == b.spec().element && a.spec().scales.is_some();
+    [(Tensor::A, m, a), (Tensor::B1, n, b), (Tensor::B2, n, b)].map(|(tensor, rows, format)| {
         let side = usize::from(tensor != Tensor::A);
-        fill_rows(rows, k, |row, codes, scales| {
+        let (spec, ladder) = (format.spec(), &ladders[side]);
+        fill_rows(format, rows, k, |row, codes, scales| {
             let kind = if tensor == Tensor::A {
                 (row == aligned.a).then_some(0)
             } else {
                 aligned.b.iter().position(|&b| b == row)
             };
             let Some(kind) = kind else {
-                let mut rng = codes_of(tensor, row, codes);
-                for (scale, ranges) in scales.iter_mut().zip(&plan) {
-                    *scale = ranges[side].draw(&mut rng);
+                let mut rng = stream(seed, tensor, row);
+                if spec.scales.is_some() {
+                    fill_elements(spec.element, &mut rng, codes);
+                    for (scale, ranges) in scales.iter_mut().zip(&plan) {
+                        *scale = ladder.code(ladder.draw(ranges[side], &mut rng)) as u8;
+                    }
+                } else {
+                    for index in 0..k {
+                        let rung = ladder.draw(plan[index / PLAIN_BLOCK][side], &mut rng);
+                        let sign = if below(&mut rng, 2) == 0 { 0 } else { element::sign_bit(spec.element) };
+                        put(spec.element, codes, index, ladder.code(rung) | sign);
+                    }
                 }
                 return;
             };
-            // The same codes in A and B make every product positive, and a sum as large as the two
-            // rows' energies allow: DEVIATION * sqrt(K). Kind 0 is +inf, 1 has B2 negated, 2 has
-            // B1.
-            codes_of(Tensor::A, aligned.a, codes);
-            if (tensor == Tensor::B2 && kind == 1) || (tensor == Tensor::B1 && kind == 2) {
-                for byte in codes {
-                    *byte ^= 0x88;
-                }
-            }
+            // Products that are all positive, and a sum as large as the two rows' energies allow:
+            // DEVIATION * sqrt(K). Kind 0 is +inf, 1 has B2 negated, 2 has B1.
+            let negated = (tensor == Tensor::B2 && kind == 1) || (tensor == Tensor::B1 && kind == 2);
+            let mut rng = stream(seed, Tensor::A, aligned.a);
             for (scale, ranges) in scales.iter_mut().zip(&plan) {
-                *scale = ranges[side].typical();
+                *scale = ladder.code(ladder.typical(ranges[side])) as u8;
+            }
+            if shared {
+                fill_elements(spec.element, &mut rng, codes);
+                negate(spec.element, codes, negated);
+                return;
+            }
+            let middle = Ladder::of(&FormatSpec { scales: None, ..*spec });
+            let inner = middle.code(middle.nearest(element_mean_square(spec.element)));
+            for index in 0..k {
+                let magnitude = match spec.scales {
+                    Some(_) => inner,
+                    None => ladder.code(ladder.typical(plan[index / PLAIN_BLOCK][side])),
+                };
+                let negative = (below(&mut rng, 2) == 1) != negated;
+                let sign = if negative { element::sign_bit(spec.element) } else { 0 };
+                put(spec.element, codes, index, magnitude | sign);
             }
         })
     })
+}
+
+/// Turns the signs of all elements.
+fn negate(kind: ElementKind, codes: &mut [u8], negated: bool) {
+    let bytes: [u8; 2] = match kind {
+        ElementKind::E2m1 => [0x88; 2],
+        ElementKind::E4m3 | ElementKind::E5m2 => [0x80; 2],
+        ElementKind::Bf16 | ElementKind::F16 => [0, 0x80],
+    };
+    for (index, byte) in codes.iter_mut().enumerate().filter(|_| negated) {
+        *byte ^= bytes[index % 2];
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::check::{Tolerance, check};
-    use crate::format::{Nvfp4Matrix, f16_from_f64, fp4x2};
-    use crate::inputs::{Distribution, DualGemmInputs};
+    use crate::format::{Matrix, e2m1, e4m3, f16_from_f64, fp4x2};
+    use crate::inputs::{Distribution, DualGemmInputs, Shape, legal_pairs};
+    use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ScaleFormat};
+
+    const LAST_CODE: u8 = 0x7E;
+    const SCALE_BLOCK: usize = 16;
     use crate::reference::{dual_gemm, gemm, silu};
 
     fn draw(m: u32, n: u32, k: u32, seed: u64) -> DualGemmInputs {
@@ -276,9 +247,9 @@ mod tests {
 
     /// A kernel's arithmetic: K steps of 64 added to an f32 accumulator that truncates, and the
     /// gate in f32. `scales_of` says which block's scale a block uses.
-    fn accumulate_f32(a: &Nvfp4Matrix, b: &Nvfp4Matrix, scale_of: impl Fn(usize) -> usize) -> Vec<f32> {
+    fn accumulate_f32(a: &Matrix, b: &Matrix, scale_of: impl Fn(usize) -> usize) -> Vec<f32> {
         let blocks = a.k() / SCALE_BLOCK;
-        let decoded = |matrix: &Nvfp4Matrix| -> Vec<f64> {
+        let decoded = |matrix: &Matrix| -> Vec<f64> {
             let values = (0..matrix.rows() * matrix.k()).map(|index| {
                 let (row, column) = (index / matrix.k(), index % matrix.k());
                 let block = row * blocks + scale_of(column / SCALE_BLOCK);
@@ -334,5 +305,85 @@ mod tests {
         }
         let untouched = judge(&inputs.initial_output());
         assert_eq!(untouched.mismatches, untouched.elements);
+    }
+
+    fn draw_for(m: u32, n: u32, k: u32, (a, b): (OperandFormat, OperandFormat), seed: u64) -> DualGemmInputs {
+        let formats = Formats { a, b, c: OutputFormat::F32 };
+        DualGemmInputs::generate_for(Shape::new(m, n, k), formats, Distribution::Full, seed).unwrap()
+    }
+
+    #[test]
+    fn sums_have_the_planned_deviation_in_every_format() {
+        for (a, b) in legal_pairs() {
+            for k in [32, 256, 2048] {
+                let inputs = draw_for(150, 150, k, (a, b), 3);
+                let sums = gemm(&inputs.a, &inputs.b2).unwrap();
+                assert!(sums.iter().all(|sum| sum.is_finite()));
+                let mut squares: Vec<f64> = sums.iter().map(|s| s * s).collect();
+                squares.sort_by(f64::total_cmp);
+                let ordinary = &squares[..squares.len() - 600];
+                let mean = ordinary.iter().sum::<f64>() / (squares.len() as f64 * DEVIATION.powi(2));
+                // Steep ladders have heavy tails, which the largest sums that are left out hold.
+                assert!(mean > 0.02 && mean < 1.3, "{a} x {b}, K = {k}: {mean}");
+                if k > 256 {
+                    let median = squares[squares.len() / 2] / DEVIATION.powi(2);
+                    assert!(median > 0.02 && median < 0.46, "{a} x {b}, K = {k}: {median}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_format_is_drawn_whole_and_finite() {
+        for (a, b) in legal_pairs() {
+            let inputs = draw_for(512, 512, 2048, (a, b), 4);
+            for matrix in [&inputs.a, &inputs.b1] {
+                let spec = matrix.format().spec();
+                let mut values = vec![0.0; 2048];
+                for row in 0..512 {
+                    matrix.decode_row(row, 0, &mut values);
+                    assert!(values.iter().all(|value| value.is_finite()), "{a} x {b}");
+                }
+                let expected: Vec<u8> = match spec.scales.map(|scales| scales.format) {
+                    Some(ScaleFormat::Ue4m3) => (0..=0x7E).collect(),
+                    // The largest would want a follower below the least; the least are rare.
+                    Some(ScaleFormat::Ue8m0) => (30..=190).collect(),
+                    None => continue,
+                };
+                let missing = expected.iter().filter(|code| !matrix.scales().contains(code)).count();
+                assert_eq!(missing, 0, "{a} x {b}");
+            }
+            for matrix in [&inputs.a, &inputs.b1] {
+                let kind = matrix.format().spec().element;
+                if kind.bits() == 8 {
+                    let codes = (0..=255u8).filter(|code| u16::from(code & 0x7F) <= element::max_code(kind));
+                    for code in codes {
+                        assert!(matrix.codes().contains(&code), "{a} x {b}: {code:#04x}");
+                    }
+                } else if kind.bits() == 16 {
+                    // All exponents of both signs, the subnormals' included.
+                    let shift = if kind == ElementKind::Bf16 { 7 } else { 10 };
+                    let mut seen = vec![false; 1 << (16 - shift)];
+                    for bytes in matrix.codes().as_chunks::<2>().0 {
+                        seen[usize::from(u16::from_le_bytes(*bytes)) >> shift] = true;
+                    }
+                    let finite = usize::from(element::max_code(kind) >> shift) + 1;
+                    let half = seen.len() / 2;
+                    assert!(seen[..finite].iter().chain(&seen[half..half + finite]).all(|seen| *seen));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn aligned_rows_reach_both_ends_in_every_format() {
+        for (a, b) in legal_pairs() {
+            let inputs = draw_for(40, 30, 2048, (a, b), 9);
+            let [gates, ups] = [&inputs.b1, &inputs.b2].map(|b| gemm(&inputs.a, b).unwrap());
+            let far = |test: fn(f64, f64) -> bool| gates.iter().zip(&ups).any(|(&g, &u)| test(g, u));
+            assert!(far(|g, u| g > 250.0 && u > 250.0), "{a} x {b}");
+            assert!(far(|g, u| g > 250.0 && u < -250.0), "{a} x {b}");
+            assert!(far(|g, u| g < -250.0 && u > 250.0), "{a} x {b}");
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! Seeded operands for a gated dual GEMM.
 //!
-//! - [`Distribution::Benchmark`]: what the public NVFP4 dual-GEMM benchmark draws;
-//! - [`Distribution::Full`]: all codes of both formats, with scales planned in the private module
-//!   `full`.
+//! - [`Distribution::Benchmark`]: what the public NVFP4 dual-GEMM benchmark draws, and its like in
+//!   the other formats;
+//! - [`Distribution::Full`]: all codes of both formats, planned in the private module `full` over the
+//!   ladders of codes in `ladder`.
 //!
 //! Every row of every tensor has a random stream of its own, so that the bytes depend on shape,
 //! distribution and seed only, not on threads; and a row does not depend on how many rows there are
@@ -10,6 +11,7 @@
 //! written here, so that no other library's release changes them.
 
 mod full;
+mod ladder;
 
 use std::fmt;
 
@@ -18,9 +20,13 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 pub use silumin_codegen::problem::Shape;
+use silumin_codegen::problem::{
+    ElementKind, Formats, FormatsError, OperandFormat, OutputFormat, Problem, ScaleFormat,
+};
 use thiserror::Error;
 
-use crate::format::{FormatError, Nvfp4Matrix, SCALE_BLOCK, checked_elements, e4m3, f16_from_f64};
+use crate::format::{FormatError, Matrix, checked_elements, code_bytes, e4m3, element, f16_from_f64, ue8m0};
+use crate::layout::{LayoutError, blocked_len};
 
 /// What operands are drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -29,23 +35,29 @@ pub enum Distribution {
     /// leaves the values 0, 0.5, 1 and 1.5 of both signs; scales are uniform in [0, 1) before they
     /// are rounded to e4m3; C holds standard normal numbers before the kernel runs. The numbers
     /// themselves differ from the benchmark's, which come from PyTorch's generator.
-    Benchmark,
-    /// Everything the formats hold: all 16 e2m1 codes with equal probability, and e4m3 scales over
-    /// the whole finite range, 0 to 448 with the subnormals, drawn anew for every block of every
-    /// row.
     ///
-    /// Uniform scales would overflow f16 everywhere. Here scales are balanced along K: in a block
-    /// where rows of A draw from large scales, rows of B draw from scales as much smaller, and the
-    /// other way round, so that every block adds the same variance to every sum. Sums have a
+    /// Other formats have elements and scales of the same size: e2m1 as above; ue8m0 scales are uniform
+    /// in [0, 1) and rounded toward zero, with elements from a bell curve of deviation 3/2; elements
+    /// without scales have deviation 1/2. C of another format than f16 holds what no right result does.
+    Benchmark,
+    /// Everything the formats hold. In NVFP4: all 16 e2m1 codes with equal probability, and e4m3
+    /// scales over the whole finite range, 0 to 448 with the subnormals, drawn anew for every block of
+    /// every row. In the MX formats: all finite elements, and scales from 2^-100 to 2^100. Without
+    /// scales: elements over the whole finite range, subnormals included.
+    ///
+    /// Uniform scales would overflow f16 everywhere. Here scales (elements, without scales) are balanced
+    /// along K: in a block where rows of A draw from large ones, rows of B draw from ones as much
+    /// smaller, and the other way round, so that every block adds the same variance to every sum. Sums have a
     /// standard deviation of about 24 at any K, which is that of `Benchmark` at K = 7168: f32
     /// accumulation then keeps the benchmark's tolerance, and |C| stays in the range of f16.
     ///
     /// One row of A and up to three rows of B1 and B2 are aligned with each other, so that C holds
     /// one +inf, one -inf and one result of a gate far below zero (N >= 3): with any seed from K =
-    /// 512 on, with nearly any from K = 256 on. From K = 32 on both A and B draw from the whole
+    /// 512 on, with nearly any from K = 256 on (of two unlike formats the aligned sums are as large, and C
+    /// as f16 overflows from about K = 2048 on). In NVFP4 from K = 32 on both A and B draw from the whole
     /// range of scales; whether a matrix holds each of the 127 codes is a matter of its size (a 256
-    /// x 512 matrix does). C holds -62880, near which no answer but the rarest is, before the
-    /// kernel runs.
+    /// x 512 matrix does). An f16 C holds -62880, near which no answer but the rarest is, before the
+    /// kernel runs; another C what no right result does.
     Full,
 }
 
@@ -65,9 +77,12 @@ pub enum InputsError {
     /// A dimension is zero.
     #[error("the problem {0} is empty: M, N and K have to be at least 1")]
     Empty(Shape),
-    /// The operands are not NVFP4 matrices.
+    /// The operands are not matrices of their formats.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The operands' formats do not go together.
+    #[error(transparent)]
+    Formats(#[from] FormatsError),
     /// C does not fit the address space.
     #[error("C of the problem {0} is larger than the address space: split it by rows")]
     TooLarge(Shape),
@@ -77,14 +92,25 @@ pub enum InputsError {
 #[derive(Debug, Clone, PartialEq)]
 pub struct DualGemmInputs {
     /// `[M, K]`.
-    pub a: Nvfp4Matrix,
+    pub a: Matrix,
     /// `[N, K]`, the operand of the gate.
-    pub b1: Nvfp4Matrix,
+    pub b1: Matrix,
     /// `[N, K]`, the operand of the up projection.
-    pub b2: Nvfp4Matrix,
+    pub b2: Matrix,
     shape: Shape,
+    output: OutputFormat,
     distribution: Distribution,
     seed: u64,
+}
+
+/// Sizes and formats of the operands.
+#[derive(Debug, Clone, Copy)]
+struct Operands {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: OperandFormat,
+    b: OperandFormat,
 }
 
 /// The tensors, as numbers of random streams.
@@ -98,7 +124,7 @@ enum Tensor {
 }
 
 impl DualGemmInputs {
-    /// Draws operands; the same arguments give the same bytes.
+    /// Draws NVFP4 operands for an f16 C; the same arguments give the same bytes.
     ///
     /// ```
     /// use silumin_runtime::inputs::{Distribution, DualGemmInputs, Shape};
@@ -115,29 +141,55 @@ impl DualGemmInputs {
     ///
     /// When a dimension is zero, K is not a multiple of 16 or a matrix does not fit.
     pub fn generate(shape: Shape, distribution: Distribution, seed: u64) -> Result<Self, InputsError> {
+        Self::generate_for(shape, Formats::default(), distribution, seed)
+    }
+
+    /// Draws operands of any formats that go together; the same arguments give the same bytes, whatever
+    /// C's format is.
+    ///
+    /// # Errors
+    ///
+    /// When the formats do not go together, a dimension is zero, K is not a whole number of scale
+    /// blocks, or a matrix does not fit.
+    pub fn generate_for(
+        shape: Shape,
+        formats: Formats,
+        distribution: Distribution,
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        formats.check()?;
         let [m, n, k] = sizes(shape);
         if m == 0 || n == 0 || k == 0 {
             return Err(InputsError::Empty(shape));
         }
-        checked_elements(m, k)?;
-        checked_elements(n, k)?;
+        let Formats { a, b, c: output } = formats;
+        checked_elements(a, m, k)?;
+        checked_elements(b, n, k)?;
         if m.checked_mul(n).is_none_or(|area| area > isize::MAX as usize / 8) {
             return Err(InputsError::TooLarge(shape));
         }
-        let [a, b1, b2] = match distribution {
+        let operands = Operands { m, n, k, a, b };
+        let parts = match distribution {
             Distribution::Benchmark => {
-                [(Tensor::A, m), (Tensor::B1, n), (Tensor::B2, n)].map(|(tensor, rows)| {
-                    fill_rows(rows, k, |row, codes, scales| {
-                        let mut rng = stream(seed, tensor, row);
-                        benchmark_codes(&mut rng, codes);
-                        scales.fill_with(|| e4m3::encode(unit(&mut rng)));
+                [(Tensor::A, m, a), (Tensor::B1, n, b), (Tensor::B2, n, b)].map(|(tensor, rows, format)| {
+                    fill_rows(format, rows, k, |row, codes, scales| {
+                        benchmark_row(format, &mut stream(seed, tensor, row), codes, scales);
                     })
                 })
             }
-            Distribution::Full => full::generate(shape, seed),
+            Distribution::Full => full::generate(&operands, seed),
         };
-        let matrix = |rows, (codes, scales)| Nvfp4Matrix::new(rows, k, codes, scales, 1.0);
-        Ok(Self { a: matrix(m, a)?, b1: matrix(n, b1)?, b2: matrix(n, b2)?, shape, distribution, seed })
+        let [left, right1, right2] = parts;
+        let matrix = |format, rows, (codes, scales)| Matrix::new(format, rows, k, codes, scales, 1.0);
+        Ok(Self {
+            a: matrix(a, m, left)?,
+            b1: matrix(b, n, right1)?,
+            b2: matrix(b, n, right2)?,
+            shape,
+            output,
+            distribution,
+            seed,
+        })
     }
 
     /// The shape.
@@ -146,8 +198,20 @@ impl DualGemmInputs {
         self.shape
     }
 
-    /// What C holds before the kernel runs, row-major `[M, N]`: anything but the answer, so that an
-    /// element that no thread stores is a mismatch. See [`Distribution`].
+    /// The formats.
+    #[must_use]
+    pub fn formats(&self) -> Formats {
+        Formats { a: self.a.format(), b: self.b1.format(), c: self.output }
+    }
+
+    /// Shape and formats.
+    #[must_use]
+    pub fn problem(&self) -> Problem {
+        Problem { shape: self.shape, formats: self.formats() }
+    }
+
+    /// What an f16 C holds before the kernel runs, row-major `[M, N]`: anything but the answer, so
+    /// that an element that no thread stores is a mismatch. See [`Distribution`].
     #[must_use]
     pub fn initial_output(&self) -> Vec<f16> {
         let [m, n, _] = sizes(self.shape);
@@ -161,6 +225,34 @@ impl DualGemmInputs {
         });
         c
     }
+
+    /// The bytes of C before the kernel runs: [`initial_output`](Self::initial_output) for f16; the
+    /// negative number of the largest magnitude for bf16 and f32, NaN for e4m3 and mxfp8, and for nvfp4
+    /// elements of largest magnitude and alternating sign.
+    #[must_use]
+    pub fn initial_output_bytes(&self) -> Vec<u8> {
+        let pattern: [u8; 4] = match self.output {
+            OutputFormat::Bf16 => [0x7F, 0xFF, 0x7F, 0xFF],
+            OutputFormat::F32 => f32::MIN.to_le_bytes(),
+            OutputFormat::E4m3 | OutputFormat::Mxfp8 => [e4m3::NAN; 4],
+            OutputFormat::Nvfp4 => [0x7F; 4],
+            _ => return self.initial_output().iter().flat_map(|value| value.to_le_bytes()).collect(),
+        };
+        let bytes = self.problem().output_bytes() as usize;
+        pattern.into_iter().cycle().take(bytes).collect()
+    }
+
+    /// The bytes of C's scale factors before the kernel runs, in blocked order, pads included: NaN.
+    /// `None` for a C without.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit the address space.
+    pub fn initial_output_scales(&self) -> Result<Option<Vec<u8>>, LayoutError> {
+        let Some(scales) = self.output.scales() else { return Ok(None) };
+        let bytes = blocked_len(self.shape.m as usize, scales.columns(self.shape.n) as usize)?;
+        Ok(Some(vec![element::nan_scale_code(scales.format); bytes]))
+    }
 }
 
 /// M, N and K as lengths.
@@ -171,15 +263,26 @@ fn sizes(shape: Shape) -> [usize; 3] {
 /// Packed codes and scales of a matrix, row-major.
 type Parts = (Vec<u8>, Vec<u8>);
 
-/// Fills `[rows, k / 2]` codes and `[rows, k / 16]` scales, row by row.
-fn fill_rows(rows: usize, k: usize, fill: impl Fn(usize, &mut [u8], &mut [u8]) + Sync) -> Parts {
-    let mut codes = vec![0; rows * k / 2];
-    let mut scales = vec![0; rows * k / SCALE_BLOCK];
-    codes
-        .par_chunks_exact_mut(k / 2)
-        .zip(scales.par_chunks_exact_mut(k / SCALE_BLOCK))
-        .enumerate()
-        .for_each(|(row, (codes, scales))| fill(row, codes, scales));
+/// Fills codes and scales, row by row.
+fn fill_rows(
+    format: OperandFormat,
+    rows: usize,
+    k: usize,
+    fill: impl Fn(usize, &mut [u8], &mut [u8]) + Sync,
+) -> Parts {
+    let row_bytes = code_bytes(format, k);
+    let columns = format.spec().scales.map_or(0, |scales| k / scales.block as usize);
+    let mut codes = vec![0; rows * row_bytes];
+    let mut scales = vec![0; rows * columns];
+    if columns == 0 {
+        codes.par_chunks_exact_mut(row_bytes).enumerate().for_each(|(row, codes)| fill(row, codes, &mut []));
+    } else {
+        codes
+            .par_chunks_exact_mut(row_bytes)
+            .zip(scales.par_chunks_exact_mut(columns))
+            .enumerate()
+            .for_each(|(row, (codes, scales))| fill(row, codes, scales));
+    }
     (codes, scales)
 }
 
@@ -188,6 +291,37 @@ fn stream(seed: u64, tensor: Tensor, row: usize) -> ChaCha8Rng {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
     rng.set_stream(((tensor as u64) << 56) | row as u64);
     rng
+}
+
+/// One row of the benchmark, or of its like.
+fn benchmark_row(format: OperandFormat, rng: &mut ChaCha8Rng, codes: &mut [u8], scales: &mut [u8]) {
+    let spec = format.spec();
+    let deviation = if spec.scales.is_some() { 1.5 } else { 0.5 };
+    match spec.element {
+        ElementKind::E2m1 => benchmark_codes(rng, codes),
+        kind @ (ElementKind::E4m3 | ElementKind::E5m2) => {
+            codes.fill_with(|| element::encode(kind, deviation * bell(rng)) as u8);
+        }
+        kind @ (ElementKind::Bf16 | ElementKind::F16) => {
+            for bytes in codes.as_chunks_mut::<2>().0 {
+                *bytes = element::encode(kind, deviation * bell(rng)).to_le_bytes();
+            }
+        }
+    }
+    match spec.scales.map(|scales| scales.format) {
+        Some(ScaleFormat::Ue4m3) => scales.fill_with(|| e4m3::encode(unit(rng))),
+        Some(ScaleFormat::Ue8m0) => scales.fill_with(|| ue8m0::encode_toward_zero(unit(rng))),
+        None => {}
+    }
+}
+
+/// Close to standard normal: the sum of four uniform numbers of 16 bits, much faster than [`normal`]
+/// where there are millions.
+fn bell(rng: &mut ChaCha8Rng) -> f32 {
+    let bits = rng.next_u64();
+    let sum = (0..4).map(|part| (bits >> (16 * part)) as i32 & 0xFFFF).sum::<i32>() - 2 * 0xFFFF;
+    // The variance of one is (2^32 - 1) / 12.
+    sum as f32 / 37_837.227
 }
 
 /// Bytes uniform in 0..=254, then without bits 2 and 6.
@@ -217,6 +351,14 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
     // 1 - u is in (0, 1], so that the logarithm is finite.
     let radius = (-2.0 * f64::from(1.0 - unit(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * f64::from(unit(rng))).cos()
+}
+
+/// The pairs of operand formats that go together.
+#[cfg(test)]
+pub(crate) fn legal_pairs() -> Vec<(OperandFormat, OperandFormat)> {
+    let all = OperandFormat::ALL;
+    let pairs = all.into_iter().flat_map(|a| all.into_iter().map(move |b| (a, b)));
+    pairs.filter(|&(a, b)| Formats { a, b, c: OutputFormat::F16 }.check().is_ok()).collect()
 }
 
 #[cfg(test)]
@@ -306,9 +448,58 @@ mod tests {
         assert!(matches!(generate(0, 1, 16), Err(InputsError::Empty(_))));
         assert!(matches!(generate(1, 0, 16), Err(InputsError::Empty(_))));
         assert!(matches!(generate(1, 1, 0), Err(InputsError::Empty(_))));
-        assert_eq!(generate(1, 1, 40), Err(FormatError::KNotBlocked { k: 40 }.into()));
+        assert_eq!(
+            generate(1, 1, 40),
+            Err(FormatError::KNotBlocked { k: 40, block: 16, format: OperandFormat::Nvfp4 }.into())
+        );
         let wide = u32::MAX;
         assert!(matches!(generate(wide, wide, 16), Err(InputsError::TooLarge(_))));
         assert_eq!(generate(1, 1, 16), Ok(()));
+    }
+
+    #[test]
+    fn every_legal_pair_is_drawn_as_its_format_asks() {
+        for (a, b) in legal_pairs() {
+            for c in OutputFormat::ALL {
+                let formats = Formats { a, b, c };
+                let shape = Shape::new(40, 96, 384);
+                for distribution in [Distribution::Benchmark, Distribution::Full] {
+                    let draw =
+                        |seed| DualGemmInputs::generate_for(shape, formats, distribution, seed).unwrap();
+                    let inputs = draw(5);
+                    let problem = inputs.problem();
+                    assert_eq!(problem, Problem { shape, formats });
+                    assert_eq!(inputs, draw(5));
+                    assert_ne!(inputs.a, draw(6).a);
+                    assert_ne!(inputs.b1, inputs.b2);
+                    assert_eq!(inputs.a.codes().len() as u64, a.bytes(40, 384));
+                    assert_eq!(inputs.b2.codes().len() as u64, b.bytes(96, 384));
+                    let blocked = inputs.b1.blocked_scales().unwrap();
+                    assert_eq!(blocked.len() as u64, b.scale_bytes(96, 384));
+                    assert_eq!(inputs.initial_output_bytes().len() as u64, problem.output_bytes());
+                    let scales = inputs.initial_output_scales().unwrap().unwrap_or_default();
+                    assert_eq!(scales.len() as u64, problem.output_scale_bytes());
+                }
+            }
+        }
+        let formats = Formats { a: OperandFormat::Bf16, b: OperandFormat::F16, c: OutputFormat::F16 };
+        let error = DualGemmInputs::generate_for(SHAPE, formats, Distribution::Full, 0).unwrap_err();
+        assert!(error.to_string().contains("bf16 goes with: bf16"), "{error}");
+    }
+
+    #[test]
+    fn the_benchmark_in_other_formats_has_sums_of_the_same_size() {
+        let size = |a, b| {
+            let formats = Formats { a, b, c: OutputFormat::F16 };
+            let shape = Shape::new(128, 128, 2048);
+            let inputs = DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, 3).unwrap();
+            let sums = crate::reference::gemm(&inputs.a, &inputs.b1).unwrap();
+            (sums.iter().map(|sum| sum * sum).sum::<f64>() / sums.len() as f64).sqrt()
+        };
+        for (a, b) in legal_pairs() {
+            let expected = size(OperandFormat::Nvfp4, OperandFormat::Nvfp4);
+            let share = size(a, b) / expected;
+            assert!(share > 0.3 && share < 1.3, "{a} x {b}: {share}");
+        }
     }
 }

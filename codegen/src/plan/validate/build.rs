@@ -3,14 +3,15 @@
 use super::MMA_ROWS;
 use super::draft::{Draft, sms};
 use crate::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, Setting, SfPreload, Strategy,
+    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfPreload, Strategy,
+    Switch,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::plan::transfer::descriptors;
 use crate::plan::{
     Barrier, ElementType, Epilogue, KLoop, Operand, Output, Plan, Scales, SmemMap, Swizzle, TensorMapRecipe,
 };
-use crate::problem::Shape;
+use crate::problem::{ElementKind, MmaKind, OutputFormat, Shape};
 
 /// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
 const THREADS: u32 = 6 * 32;
@@ -30,6 +31,8 @@ impl Draft<'_> {
         let config = Config {
             strategy: Setting::Fixed(self.strategy),
             tile: Setting::Fixed(self.tile),
+            swap_ab: Setting::Fixed(if self.swap_ab { Switch::On } else { Switch::Off }),
+            sf_load: Setting::Fixed(self.sf_load()),
             stages: Setting::Fixed(stages),
             accumulator_buffers: Setting::Fixed(self.buffers),
             a_reuse: Setting::Fixed(if collector { AReuse::Collector } else { AReuse::None }),
@@ -43,11 +46,15 @@ impl Draft<'_> {
         Plan {
             problem: *self.problem,
             arch: self.arch,
+            kind: self.kind,
             asked: *asked,
             config,
             strategy: self.strategy,
             tile: self.tile,
             cta_group: asked.cta_group,
+            swap_ab: self.swap_ab,
+            multicast: asked.multicast,
+            mma_columns: self.mma_columns(),
             cta_rows: MMA_ROWS,
             stages,
             k_order: asked.k_order,
@@ -65,11 +72,12 @@ impl Draft<'_> {
             scales: self.scales(&k_loop),
             barriers: self.barriers(&smem, stages),
             descriptors: descriptors(
-                self.tile,
+                self.kind,
+                self.elements(),
+                self.mma(),
                 &smem,
                 self.swizzle,
                 self.sf_row_block() as u32,
-                asked.accumulators,
             ),
             tensor_maps: self.tensor_maps(),
             epilogue: self.epilogue(),
@@ -77,14 +85,15 @@ impl Draft<'_> {
             smem,
             tmem,
             work: self.work,
-            // kind::mxf4nvf4 came with 8.7, and nothing else here is younger.
-            ptx_version: (8, 7),
+            // kind::mxf4nvf4 came with 8.7, the 4-bit types of tensor maps too; nothing else here is younger
+            // than 8.6.
+            ptx_version: if self.kind == MmaKind::Mxf4Nvf4 { (8, 7) } else { (8, 6) },
         }
     }
 
     /// Weights are read once a wave: they may go first while all tiles of C run at once.
     fn choose_cache(&self) -> CacheHints {
-        let ctas = u64::from(self.asked.cta_group.ctas()) * u64::from(self.work.tiles);
+        let ctas = u64::from(self.cluster_ctas()) * u64::from(self.work.tiles);
         let one_wave = ctas <= u64::from(sms(self.asked, self.arch));
         CacheHints { b: one_wave.then_some(Eviction::First), ..CacheHints::default() }
     }
@@ -94,8 +103,8 @@ impl Draft<'_> {
         KLoop {
             tiles: self.k_tiles,
             blocks: self.blocks,
-            last_blocks: rest.div_ceil(self.problem.formats.a.spec().mma_k),
-            tile_bytes: self.tile.k / 2,
+            last_blocks: rest.div_ceil(self.kind.mma_k()),
+            tile_bytes: self.row_bytes,
             main_tiles: self.k_tiles - tail,
             tail_tiles: tail,
             sf_prologue: match self.asked.sf_preload {
@@ -106,14 +115,42 @@ impl Draft<'_> {
         }
     }
 
+    /// The elements on the MMA's row side and column side.
+    fn elements(&self) -> [ElementKind; 2] {
+        let [a, b] = [self.problem.formats.a, self.problem.formats.b].map(|format| format.spec().element);
+        if self.swap_ab { [b, a] } else { [a, b] }
+    }
+
+    /// Rows and columns of one MMA.
+    fn mma(&self) -> [u32; 2] {
+        let columns = match self.asked.accumulators {
+            Accumulators::Separate => self.mma_columns(),
+            Accumulators::SideBySide => 2 * self.mma_columns(),
+        };
+        [MMA_ROWS * self.asked.cta_group.ctas(), columns]
+    }
+
     fn scales(&self, k_loop: &KLoop) -> Scales {
-        let n = self.problem.shape.n;
-        let total = n.div_ceil(128);
-        let row_blocks = 1 + self.b_tiles() * self.b_row_blocks;
-        let last_start = (self.n_tiles - 1) * self.tile.n / 128;
+        let Shape { m, n, .. } = self.problem.shape;
+        let [a_row_blocks, b_row_blocks] = self.row_blocks();
+        // What the MMA has along its rows and along its columns.
+        let (rows, columns, columns_wide) = match self.swap_ab {
+            false => (m, n, self.work.n_items * self.tiles_of_item()[1]),
+            true => (n, m, self.work.m_items * self.tiles_of_item()[0]),
+        };
+        let rows_wide = match self.swap_ab {
+            false => self.work.m_items * self.tiles_of_item()[0],
+            true => self.work.n_items * self.tiles_of_item()[1],
+        };
+        let (rows_total, columns_total) = (rows.div_ceil(128), columns.div_ceil(128));
+        let columns_last = u64::from(columns_wide - 1) * u64::from(self.mma_columns()) / 128;
+        let column_blocks = u64::from(self.mma_columns().div_ceil(128));
+        let row_blocks = a_row_blocks + self.b_tiles() * b_row_blocks;
         let row_block_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
         let smem_row_block_bytes = self.sf_row_block() as u32;
-        let (tile_bytes, last_tile_bytes) = (512 * k_loop.blocks, 512 * k_loop.last_blocks);
+        let scaled =
+            |steps: u32| if self.scale_blocks() == 0 { 0 } else { steps.div_ceil(self.steps_per_block()) };
+        let (tile_bytes, last_tile_bytes) = (512 * scaled(k_loop.blocks), 512 * scaled(k_loop.last_blocks));
         let box_blocks = self.sf_box_blocks();
         let (slot, last_slot) = match (self.asked.sf_preload, box_blocks) {
             (SfPreload::All, _) => (smem_row_block_bytes, smem_row_block_bytes),
@@ -121,18 +158,34 @@ impl Draft<'_> {
             (_, Some(_)) => (tile_bytes, tile_bytes),
             (_, None) => (tile_bytes, last_tile_bytes),
         };
+        let ctas = self.asked.cta_group.ctas();
         Scales {
-            b_row_blocks: self.b_row_blocks,
-            b_row_blocks_total: total,
-            b_clamped: box_blocks.is_none() && last_start + self.b_row_blocks > total,
-            b_half_blocks: self.n_tiles > 1 && !self.tile.n.is_multiple_of(128),
+            a_row_blocks,
+            b_row_blocks,
+            rows_total,
+            rows_clamped: box_blocks.is_none() && rows_wide * ctas > rows_total,
+            columns_total,
+            columns_clamped: box_blocks.is_none() && columns_last + column_blocks > u64::from(columns_total),
+            columns_half_blocks: self.scale_blocks() > 0
+                && columns_wide > 1
+                && !self.mma_columns().is_multiple_of(128),
             row_block_bytes,
+            steps_per_block: self.steps_per_block(),
             tile_bytes,
             last_tile_bytes,
             smem_row_block_bytes,
             box_blocks,
             slot_tx: row_blocks * slot,
             last_slot_tx: row_blocks * last_slot,
+        }
+    }
+
+    /// Tiles of C that an item of work has along M and N.
+    fn tiles_of_item(&self) -> [u32; 2] {
+        match self.asked.multicast {
+            Multicast::None => [1, 1],
+            Multicast::A(ctas) => [1, ctas],
+            Multicast::B(ctas) => [ctas, 1],
         }
     }
 
@@ -148,22 +201,39 @@ impl Draft<'_> {
 
     fn tensor_maps(&self) -> Vec<TensorMapRecipe> {
         let Shape { m, n, k } = self.problem.shape;
-        let load = |operand, rows: u32, box_rows| TensorMapRecipe {
-            operand,
-            element: ElementType::U8,
-            dims: [u64::from(k) / 2, u64::from(rows)],
-            row_stride: u64::from(k) / 2,
-            box_dims: [self.swizzle.span(), box_rows],
-            swizzle: self.swizzle,
-            l2_promotion: 256,
+        let formats = self.problem.formats;
+        let load = |operand, rows: u32, box_rows| {
+            let spec = if operand == Operand::A { formats.a.spec() } else { formats.b.spec() };
+            let row_stride = u64::from(k) * u64::from(spec.element_bits) / 8;
+            // Bytes, whatever the element: only what TMA expands is mapped as it is.
+            let (element, row) = match self.kind.expands(spec.element) {
+                true => (ElementType::U4Align16, k.into()),
+                false => (ElementType::U8, row_stride),
+            };
+            TensorMapRecipe {
+                operand,
+                element,
+                dims: [row, u64::from(rows)],
+                row_stride,
+                box_dims: [self.swizzle.span(), box_rows],
+                swizzle: self.swizzle,
+                l2_promotion: 256,
+            }
         };
-        // Of a pair, each CTA loads half the rows of both B, or, side by side, one of them whole.
-        let b_rows = match (self.asked.cta_group, self.asked.accumulators) {
-            (CtaGroup::Two, Accumulators::Separate) => self.tile.n / 2,
-            _ => self.tile.n,
+        // Of a pair, each CTA loads half the MMA's columns, or, side by side, B1 or B2 whole; of a cluster
+        // that shares a tile, each CTA its part.
+        let (mut a_rows, mut b_rows) = match (self.swap_ab, self.asked.cta_group, self.asked.accumulators) {
+            (false, CtaGroup::Two, Accumulators::Separate) => (MMA_ROWS, self.tile.n / 2),
+            (false, ..) => (MMA_ROWS, self.tile.n),
+            (true, group, _) => (self.tile.m / group.ctas(), MMA_ROWS),
         };
+        match self.asked.multicast {
+            Multicast::None => {}
+            Multicast::A(ctas) => a_rows /= ctas,
+            Multicast::B(ctas) => b_rows /= ctas,
+        }
         let mut maps =
-            vec![load(Operand::A, m, MMA_ROWS), load(Operand::B1, n, b_rows), load(Operand::B2, n, b_rows)];
+            vec![load(Operand::A, m, a_rows), load(Operand::B1, n, b_rows), load(Operand::B2, n, b_rows)];
         if let Some(blocks) = self.sf_box_blocks() {
             let row_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
             let scales = |operand, rows: u32| TensorMapRecipe {
@@ -180,11 +250,16 @@ impl Draft<'_> {
         if let Some(staging) = self.staging() {
             maps.push(TensorMapRecipe {
                 operand: Operand::C,
-                element: ElementType::F16,
+                element: match formats.c {
+                    OutputFormat::F32 => ElementType::F32,
+                    OutputFormat::Bf16 => ElementType::Bf16,
+                    OutputFormat::F16 => ElementType::F16,
+                    OutputFormat::E4m3 | OutputFormat::Nvfp4 | OutputFormat::Mxfp8 => ElementType::U8,
+                },
                 dims: [u64::from(n), u64::from(m)],
                 row_stride: u64::from(n) * u64::from(self.problem.formats.c.bytes()),
-                box_dims: [staging.columns, 32],
-                swizzle: Swizzle::of_row(staging.span),
+                box_dims: [staging.columns, staging.box_rows],
+                swizzle: staging.swizzle,
                 l2_promotion: 0,
             });
         }
@@ -193,25 +268,36 @@ impl Draft<'_> {
 
     fn epilogue(&self) -> Epilogue {
         let Shape { m, n, .. } = self.problem.shape;
-        let chunk = [32, 16].into_iter().find(|chunk| self.tile.n.is_multiple_of(*chunk)).unwrap_or(8);
+        let columns = self.mma_columns();
+        let chunk = [32, 16].into_iter().find(|chunk| columns.is_multiple_of(*chunk)).unwrap_or(8);
         // The widest store, 16 bytes or less, that never straddles the end of a row.
-        let vector = [8, 4, 2].into_iter().find(|vector| n.is_multiple_of(*vector)).unwrap_or(1);
+        let widest = 128 / self.problem.formats.c.bits();
+        let vector = [32, 16, 8, 4, 2]
+            .into_iter()
+            .find(|vector| *vector <= widest && n.is_multiple_of(*vector))
+            .unwrap_or(1);
         let early = self.products_apart() && !self.work.has_ranges();
+        let [m_tiles, n_tiles] = self.tiles_of_item();
+        let whole = |tiles: u32, tile: u32, size: u32| u64::from(tiles) * u64::from(tile) == u64::from(size);
+        let m_ragged = !whole(self.work.m_items * m_tiles, self.tile.m, m);
+        let n_ragged = !whole(self.work.n_items * n_tiles, self.tile.n, n);
+        let (rows_ragged, columns_ragged) =
+            if self.swap_ab { (n_ragged, m_ragged) } else { (m_ragged, n_ragged) };
         Epilogue {
             chunk,
-            chunks: self.tile.n / chunk,
-            early_chunks: if early { self.tile.n.min(EARLY_COLUMNS) / chunk } else { 0 },
-            rows_ragged: !m.is_multiple_of(self.tile.m),
-            columns_ragged: !n.is_multiple_of(self.tile.n),
+            chunks: columns / chunk,
+            early_chunks: if early { columns.min(EARLY_COLUMNS) / chunk } else { 0 },
+            rows_ragged,
+            columns_ragged,
             c: Output {
-                element_bytes: self.problem.formats.c.bytes(),
+                element_bits: self.problem.formats.c.bits(),
                 vector,
-                row_bytes: u64::from(n) * u64::from(self.problem.formats.c.bytes()),
+                row_bytes: u64::from(n) * u64::from(self.problem.formats.c.bits()) / 8,
                 staging: self.staging(),
             },
             // Rows are padded to whole vectors, so that one that starts inside a row is written whole.
             product: (!self.strategy.is_fused()).then(|| Output {
-                element_bytes: 4,
+                element_bits: 32,
                 vector: 4,
                 row_bytes: 4 * u64::from(n.next_multiple_of(4)),
                 staging: None,
@@ -232,8 +318,9 @@ impl Draft<'_> {
             Strategy::SecondFused => vec![product("r1")],
             Strategy::Sequential | Strategy::Interleaved => Vec::new(),
         };
-        let accumulators = 4 * u64::from(MMA_ROWS) * u64::from(self.tile.n) * u64::from(self.products());
-        buffers.extend(self.work.buffers(self.asked.cta_group.ctas(), accumulators));
+        let accumulators =
+            4 * u64::from(MMA_ROWS) * u64::from(self.mma_columns()) * u64::from(self.products());
+        buffers.extend(self.work.buffers(self.cluster_ctas(), accumulators));
         buffers
     }
 }

@@ -3,14 +3,15 @@
 use super::{COUNT_LIMIT, STAGE_LIMIT};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Config, CtaGroup, KOrder, Schedule, Setting, SfPreload, Store, Strategy, Tile,
+    AReuse, Accumulators, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
+    Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
 use crate::plan::memory::{SmemParts, TmemParts};
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
 use crate::plan::{Plan, Staging, Swizzle};
-use crate::problem::Problem;
+use crate::problem::{MmaKind, Problem};
 
 /// What is known of a plan before memory is laid out.
 pub(super) struct Draft<'a> {
@@ -19,13 +20,16 @@ pub(super) struct Draft<'a> {
     pub arch: Arch,
     pub strategy: Strategy,
     pub tile: Tile,
+    /// Whether weights are on the MMA's M side.
+    pub swap_ab: bool,
     pub m_tiles: u32,
     pub n_tiles: u32,
     pub k_tiles: u32,
+    pub kind: MmaKind,
     /// MMA steps of a K tile.
     pub blocks: u32,
-    /// Row blocks of scale factors that a tile of B touches.
-    pub b_row_blocks: u32,
+    /// Bytes of a row of a K tile in SMEM.
+    pub row_bytes: u32,
     pub store: Store,
     pub swizzle: Swizzle,
     pub work: Work,
@@ -41,12 +45,20 @@ impl<'a> Draft<'a> {
         arch: Arch,
         strategy: Strategy,
         tile: Tile,
+        swap_ab: bool,
         errors: &mut Vec<ConfigError>,
     ) -> Result<Self, Vec<ConfigError>> {
         let shape = problem.shape;
+        let kind = problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4);
+        let row_bytes = row_bytes(kind, tile);
         let (m_tiles, n_tiles) = (shape.m.div_ceil(tile.m), shape.n.div_ceil(tile.n));
         let k_tiles = shape.k.div_ceil(tile.k);
-        let work = settle_work(asked, arch, u64::from(m_tiles) * u64::from(n_tiles), k_tiles);
+        let items = match asked.multicast {
+            Multicast::None => [m_tiles, n_tiles],
+            Multicast::A(ctas) => [m_tiles, n_tiles.div_ceil(ctas)],
+            Multicast::B(ctas) => [m_tiles.div_ceil(ctas), n_tiles],
+        };
+        let work = settle_work(asked, arch, items, k_tiles);
         let work = work.map_err(|error| {
             errors.push(error);
             std::mem::take(errors)
@@ -57,13 +69,15 @@ impl<'a> Draft<'a> {
             arch,
             strategy,
             tile,
+            swap_ab,
             m_tiles,
             n_tiles,
             k_tiles,
-            blocks: tile.k / problem.formats.a.spec().mma_k,
-            b_row_blocks: tile.n.div_ceil(128),
+            kind,
+            blocks: tile.k / kind.mma_k(),
+            row_bytes,
             store: asked.store.unwrap_or_else(|| Store::Direct),
-            swizzle: Swizzle::of_row(tile.k / 2),
+            swizzle: Swizzle::of_row(row_bytes),
             work,
             buffers: 1,
         })
@@ -105,6 +119,22 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Columns of the tile in the MMA's eyes.
+    pub fn mma_columns(&self) -> u32 {
+        if self.swap_ab { self.tile.m } else { self.tile.n }
+    }
+
+    /// Row blocks of scale factors that a tile of A, and one of B, touches in one CTA.
+    pub fn row_blocks(&self) -> [u32; 2] {
+        let columns = self.mma_columns().div_ceil(128);
+        if self.swap_ab { [columns, 1] } else { [1, columns] }
+    }
+
+    /// CTAs of a cluster: of a tile, and of those that share its operands.
+    pub fn cluster_ctas(&self) -> u32 {
+        self.asked.cta_group.ctas() * self.asked.multicast.ctas()
+    }
+
     /// Tiles of B in a stage.
     pub fn b_tiles(&self) -> u32 {
         if self.strategy == Strategy::Interleaved { 2 } else { 1 }
@@ -122,9 +152,10 @@ impl<'a> Draft<'a> {
 
     pub fn tmem_parts(&self, buffers: u32) -> TmemParts {
         TmemParts {
-            tile: self.tile,
-            blocks: self.blocks,
-            b_row_blocks: self.b_row_blocks,
+            mma_n: self.mma_columns(),
+            blocks: self.scale_blocks(),
+            a_row_blocks: self.row_blocks()[0],
+            b_row_blocks: self.row_blocks()[1],
             layout: self.asked.accumulators,
             products: self.products(),
             b_tiles: self.b_tiles(),
@@ -174,14 +205,40 @@ impl<'a> Draft<'a> {
     }
 
     pub fn staging(&self) -> Option<Staging> {
+        let bytes = self.problem.formats.c.bytes();
+        if self.swap_ab {
+            // A warp has 32 columns of C: one box, whose rows its lanes write side by side.
+            let span = 32 * bytes;
+            let box_bytes = span * self.tile.m;
+            let boxed = self.store == Store::Tma && self.strategy != Strategy::TwoPass;
+            return boxed.then_some(Staging {
+                span,
+                columns: 32,
+                boxes: 1,
+                box_rows: self.tile.m,
+                box_bytes,
+                warp_bytes: box_bytes,
+                swizzle: Swizzle::None,
+                swizzle_mask: 0,
+            });
+        }
         (self.store == Store::Tma && self.strategy != Strategy::TwoPass).then(|| {
-            let swizzle = Swizzle::of_row(self.tile.n * self.problem.formats.c.bytes());
+            let swizzle = Swizzle::of_row(self.tile.n * bytes);
             let span = swizzle.span();
-            let columns = span / self.problem.formats.c.bytes();
+            let columns = span / bytes;
             let boxes = self.tile.n / columns;
             let box_bytes = 32 * span;
             let swizzle_mask = span / 16 - 1;
-            Staging { span, columns, boxes, box_bytes, warp_bytes: boxes * box_bytes, swizzle_mask }
+            Staging {
+                span,
+                columns,
+                boxes,
+                box_rows: 32,
+                box_bytes,
+                warp_bytes: boxes * box_bytes,
+                swizzle,
+                swizzle_mask,
+            }
         })
     }
 
@@ -193,13 +250,31 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// MMA steps that a block of four scale factors serves.
+    pub fn steps_per_block(&self) -> u32 {
+        4 / self.kind.scales_per_mma().max(1)
+    }
+
+    /// Blocks of four scale factors along a K tile; 0 without scale factors.
+    pub fn scale_blocks(&self) -> u32 {
+        if self.kind.scales_per_mma() == 0 { 0 } else { self.blocks.div_ceil(self.steps_per_block()) }
+    }
+
     /// Bytes of a row block of scale factors in one slot.
     pub fn sf_row_block(&self) -> u64 {
         let blocks = match self.asked.sf_preload {
             SfPreload::All => self.problem.scale_columns().div_ceil(4),
-            _ => self.blocks,
+            _ => self.scale_blocks(),
         };
         u64::from(blocks) * 512
+    }
+
+    /// A plain bulk copy signals its own CTA's barriers only, so that pairs need tensor maps.
+    pub fn sf_load(&self) -> SfLoad {
+        self.asked.sf_load.unwrap_or_else(|| match self.asked.cta_group {
+            CtaGroup::One => SfLoad::Bulk,
+            CtaGroup::Two => SfLoad::TensorMap,
+        })
     }
 
     /// K blocks of a box of scale factors: as many as divide a slot, up to the 2048 bytes that a
@@ -207,7 +282,7 @@ impl<'a> Draft<'a> {
     pub fn sf_box_blocks(&self) -> Option<u32> {
         let blocks = (self.sf_row_block() / 512) as u32;
         let largest = (1..=4).rev().find(|size| blocks.is_multiple_of(*size)).unwrap_or(1);
-        (self.asked.cta_group == CtaGroup::Two).then_some(largest)
+        (blocks > 0 && self.sf_load() == SfLoad::TensorMap).then_some(largest)
     }
 
     pub fn smem_parts(&self, stages: u32) -> SmemParts {
@@ -216,11 +291,15 @@ impl<'a> Draft<'a> {
             tile: self.tile,
             ctas: self.asked.cta_group.ctas(),
             b_tiles: self.b_tiles(),
+            expanded: [self.problem.formats.a, self.problem.formats.b]
+                .map(|format| self.kind.expands(format.spec().element)),
             span: self.swizzle.span(),
+            row_bytes: self.row_bytes,
             stages,
             sf_slots: self.sf_slots(stages),
             sf_row_block: self.sf_row_block(),
-            b_row_blocks: self.b_row_blocks,
+            a_row_blocks: self.row_blocks()[0],
+            b_row_blocks: self.row_blocks()[1],
             barriers,
             responses: if self.work.schedule == Schedule::Dynamic { RESPONSES } else { 0 },
             staging: self.staging().map_or(0, |staging| 4 * staging.warp_bytes),
@@ -232,7 +311,8 @@ impl<'a> Draft<'a> {
     pub fn barrier_counts(&self, stages: u32) -> Vec<(&'static str, u32, u32)> {
         let ctas = self.asked.cta_group.ctas();
         let (looped, buffers) = (self.work.is_looped(), self.buffers);
-        let mut wanted = vec![("full", stages, 1), ("empty", stages, 1)];
+        // A stage is empty when all that share a tile of it have used it.
+        let mut wanted = vec![("full", stages, 1), ("empty", stages, self.asked.multicast.ctas())];
         match self.asked.sf_preload {
             SfPreload::PerStage => {}
             // Loaded once, and never given back.
@@ -253,8 +333,9 @@ impl<'a> Draft<'a> {
             wanted.push(("accumulators_free", buffers, 4 * ctas));
         }
         if self.work.schedule == Schedule::Dynamic {
-            // The MMA thread; of each CTA, the TMA thread and one lane of each epilogue warp.
-            wanted.extend([("answer_full", RESPONSES, 1), ("answer_read", RESPONSES, 1 + 5 * ctas)]);
+            // The MMA threads; of each CTA, the TMA thread and one lane of each epilogue warp.
+            let readers = self.cluster_ctas() * 5 + self.asked.multicast.ctas();
+            wanted.extend([("answer_full", RESPONSES, 1), ("answer_read", RESPONSES, readers)]);
         }
         wanted
     }
@@ -298,10 +379,16 @@ impl<'a> Draft<'a> {
     /// Whether A stays in the collector between the two MMAs of a K block.
     pub fn collector(&self, main_tiles: u32) -> bool {
         self.strategy == Strategy::Interleaved
+            && !self.swap_ab
             && self.asked.accumulators == Accumulators::Separate
             && main_tiles > 0
             && self.asked.a_reuse.unwrap_or_else(|| AReuse::Collector) == AReuse::Collector
     }
+}
+
+/// Bytes of a row of a K tile in SMEM.
+pub(super) fn row_bytes(kind: MmaKind, tile: Tile) -> u32 {
+    (u64::from(tile.k) * u64::from(kind.container_bits()) / 8).min(u32::MAX.into()) as u32
 }
 
 /// SMs that the kernel is made for.
@@ -310,8 +397,9 @@ pub(super) fn sms(asked: &Config, arch: Arch) -> u32 {
 }
 
 /// The schedule that was asked for, or persistent clusters where there are more tiles than run at once.
-fn settle_work(asked: &Config, arch: Arch, tiles: u64, k_tiles: u32) -> Result<Work, ConfigError> {
-    let ctas = asked.cta_group.ctas();
+fn settle_work(asked: &Config, arch: Arch, items: [u32; 2], k_tiles: u32) -> Result<Work, ConfigError> {
+    let ctas = asked.cta_group.ctas() * asked.multicast.ctas();
+    let tiles = u64::from(items[0]) * u64::from(items[1]);
     // One CTA an SM: SMEM and TMEM leave no room for two.
     let capacity = sms(asked, arch) / ctas;
     // Two buffers were asked for: there is something to overlap only where tiles follow each other.
@@ -333,5 +421,5 @@ fn settle_work(asked: &Config, arch: Arch, tiles: u64, k_tiles: u32) -> Result<W
         Schedule::StreamK => count("K tiles of all tiles of C", tiles * u64::from(k_tiles))?,
         _ => {}
     }
-    Ok(Work::new(schedule, asked.raster, tiles as u32, k_tiles, capacity))
+    Ok(Work::new(schedule, asked.raster, items, k_tiles, capacity))
 }

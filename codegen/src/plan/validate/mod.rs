@@ -10,10 +10,11 @@ mod draft;
 use super::Plan;
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Config, CtaGroup, KOrder, Raster, Schedule, Setting, SfPreload, Strategy, Tile,
+    AReuse, Accumulators, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad, SfPreload,
+    Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::problem::{Problem, Shape};
+use crate::problem::{MmaKind, Problem, Shape};
 use draft::Draft;
 
 /// Largest M, N and K: TMA coordinates are signed 32-bit and tiles round up.
@@ -22,6 +23,10 @@ pub(crate) const SIZE_LIMIT: u32 = 1 << 30;
 const STAGE_LIMIT: u32 = 32;
 /// Rows that a CTA contributes to a block-scaled MMA (PTX ISA 9.7.16.2.1).
 const MMA_ROWS: u32 = 128;
+/// The largest cluster that every chip runs (CUDA programming guide, "Thread Block Clusters").
+const CLUSTER_LIMIT: u32 = 8;
+/// Tokens up to which weights take the MMA's row side: half of what it has.
+const FEW_TOKENS: u32 = 64;
 /// Largest number of CTAs of a grid along x, and of anything else that kernels count in 32 bits.
 const COUNT_LIMIT: u64 = (1 << 31) - 1;
 
@@ -37,16 +42,21 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
         return Err(errors);
     }
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
-    let tile = config.tile.unwrap_or_else(|| choose_tile(problem.shape, config, arch));
-    check_tile(problem.shape, tile, config.cta_group, &mut errors);
-    check_accumulators(tile, config.accumulators, &mut errors);
+    let swap_ab = swaps(problem, config);
+    let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, swap_ab, arch));
+    check_tile(problem, tile, config, swap_ab, &mut errors);
+    check_accumulators(problem, tile, config.accumulators, &mut errors);
+    check_scales(problem, config, &mut errors);
+    check_output_scales(problem, config, strategy, tile, swap_ab, &mut errors);
     check_ranges(config, arch, &mut errors);
     check_strategy(config, strategy, &mut errors);
     check_shares(config, &mut errors);
+    check_sides(problem.shape, config, swap_ab, &mut errors);
+    check_multicast(tile, config, swap_ab, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
-    Draft::new(problem, config, arch, strategy, tile, &mut errors)?.plan(errors)
+    Draft::new(problem, config, arch, strategy, tile, swap_ab, &mut errors)?.plan(errors)
 }
 
 fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
@@ -56,58 +66,203 @@ fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
             errors.push(ConfigError::Size { dimension, value, limit: SIZE_LIMIT });
         }
     }
-    let spec = problem.formats.a.spec();
-    if !k.is_multiple_of(spec.k_multiple) {
-        errors.push(ConfigError::KMultiple {
-            k,
-            multiple: spec.k_multiple,
-            format: spec.name,
-            row_bytes: k / 2,
-        });
-    }
+    problem.check_formats(errors);
 }
 
 /// 128 x 128 x 256; N = 64 where that still leaves every SM at most one tile, so that a small grid
 /// spreads over more of the chip; K no longer than the problem's.
-fn choose_tile(shape: Shape, config: &Config, arch: Arch) -> Tile {
+///
+/// With few tokens on the MMA's column side, as many columns as there are tokens.
+fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) -> Tile {
+    let shape = problem.shape;
     let ctas = config.cta_group.ctas();
+    let kind = kind(problem);
+    let whole = 128 * 8 / kind.container_bits();
+    let k = shape.k.next_multiple_of(k_multiple(problem)).min(whole);
+    // Three quarters would leave half of a 128-byte swizzle span unused.
+    let k = if k * 4 == whole * 3 { whole } else { k };
+    if swap_ab {
+        let multiple = if neighbours(config, swap_ab) > 1 { 64 } else { 16 * ctas };
+        let m = if shape.m > 128 { 128 } else { shape.m.next_multiple_of(multiple) };
+        return Tile { m, n: MMA_ROWS * ctas, k };
+    }
     let m = MMA_ROWS * ctas;
     let grid = |n: u32| u64::from(shape.m.div_ceil(m) * ctas) * u64::from(shape.n.div_ceil(n));
     let narrow =
         config.accumulators == Accumulators::Separate && grid(64) <= u64::from(draft::sms(config, arch));
-    let k = shape.k.next_multiple_of(64).min(256);
-    // 192 would leave half of a 128-byte swizzle span unused.
-    Tile { m, n: if narrow { 64 } else { 128 }, k: if k == 192 { 256 } else { k } }
+    Tile { m, n: if narrow { 64 } else { 128 }, k }
 }
 
-fn check_tile(shape: Shape, tile: Tile, group: CtaGroup, errors: &mut Vec<ConfigError>) {
-    if tile.m != MMA_ROWS * group.ctas() {
-        errors.push(ConfigError::TileM {
-            given: tile.m,
-            ctas: group.ctas(),
-            wanted: MMA_ROWS * group.ctas(),
-        });
+/// Whether weights take the MMA's row side: where it was asked for, or where it was not ruled out and
+/// there are few tokens.
+fn swaps(problem: &Problem, config: &Config) -> bool {
+    let shape = problem.shape;
+    let free = config.tile == Setting::Auto
+        && problem.formats.c.scales().is_none()
+        && config.cta_group == CtaGroup::One
+        && config.accumulators == Accumulators::Separate
+        && config.a_reuse != Setting::Fixed(AReuse::Collector)
+        && config.multicast == Multicast::None;
+    config
+        .swap_ab
+        .unwrap_or_else(|| if free && shape.m <= FEW_TOKENS { Switch::On } else { Switch::Off })
+        .is_on()
+}
+
+/// Tiles of a cluster side by side along the MMA's columns.
+fn neighbours(config: &Config, swap_ab: bool) -> u32 {
+    match config.multicast {
+        Multicast::A(ctas) if !swap_ab => ctas,
+        Multicast::B(ctas) if swap_ab => ctas,
+        _ => 1,
     }
-    // Each CTA of a pair holds half of N, in groups of 8 rows.
-    let multiple = 8 * group.ctas();
-    if !(multiple..=256).contains(&tile.n) || !tile.n.is_multiple_of(multiple) {
-        errors.push(ConfigError::TileN { given: tile.n, ctas: group.ctas(), multiple });
+}
+
+fn check_tile(problem: &Problem, tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    let (shape, ctas) = (problem.shape, config.cta_group.ctas());
+    let scaled = problem.formats.a.spec().scales.is_some();
+    let (rows, columns, extent) = match swap_ab {
+        false => (("M", tile.m), ("N", tile.n), shape.n),
+        true => (("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m), shape.m),
+    };
+    if rows.1 != MMA_ROWS * ctas {
+        errors.push(ConfigError::TileM { side: rows.0, given: rows.1, ctas, wanted: MMA_ROWS * ctas });
+    }
+    // Each CTA of a pair holds half of the columns, in groups of 8 rows of their operand.
+    let multiple = if scaled { 8 * ctas } else { 16 };
+    let (side, given) = columns;
+    if !(multiple..=256).contains(&given) || !given.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileN { side, given, ctas, multiple });
     } else {
-        let tiles = shape.n.div_ceil(tile.n);
-        if tiles > 1 && !tile.n.is_multiple_of(64) {
-            errors.push(ConfigError::TileNStart { given: tile.n, tiles });
+        let tiles = extent.div_ceil(given).max(neighbours(config, swap_ab));
+        if scaled && tiles > 1 && !given.is_multiple_of(64) {
+            errors.push(ConfigError::TileNStart { side, given, tiles });
         }
     }
-    if tile.k == 0 || !tile.k.is_multiple_of(64) {
-        errors.push(ConfigError::TileK { given: tile.k, multiple: 64 });
+    let multiple = k_multiple(problem);
+    if tile.k == 0 || !tile.k.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileK { given: tile.k, multiple });
     }
 }
 
-fn check_accumulators(tile: Tile, accumulators: Accumulators, errors: &mut Vec<ConfigError>) {
+/// What needs A on the MMA's row side.
+fn check_sides(shape: Shape, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    if config.sf_load == Setting::Fixed(SfLoad::Bulk) && config.cta_group == CtaGroup::Two {
+        errors.push(ConfigError::SfLoadPair);
+    }
+    if !swap_ab {
+        return;
+    }
+    if config.accumulators == Accumulators::SideBySide {
+        errors.push(ConfigError::SwapAb {
+            knob: "accumulators",
+            value: "side_by_side",
+            reason: "the products would lie below each other, and one MMA has no rows for both",
+        });
+    }
+    if config.a_reuse == Setting::Fixed(AReuse::Collector) {
+        errors.push(ConfigError::NothingToReuse { reason: "with swap_ab they share the other operand" });
+    }
+    // Stores reach 32 rows of C, or of an fp32 product, with constant offsets.
+    let reach = 32 * 4 * u64::from(shape.n.next_multiple_of(4));
+    if reach > COUNT_LIMIT {
+        errors.push(ConfigError::Count {
+            knob: "swap_ab",
+            what: "bytes of 32 rows of C in fp32",
+            count: reach,
+            limit: COUNT_LIMIT,
+        });
+    }
+}
+
+fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    let multicast = config.multicast;
+    let mut refuse = |reason: String| errors.push(ConfigError::Multicast { multicast, reason });
+    let rows = match multicast {
+        Multicast::None => return,
+        Multicast::A(_) if swap_ab => tile.m,
+        Multicast::A(_) => MMA_ROWS,
+        Multicast::B(_) if swap_ab => MMA_ROWS,
+        Multicast::B(_) => tile.n,
+    };
+    let ctas = multicast.ctas();
+    if !(2..=CLUSTER_LIMIT).contains(&ctas) || !ctas.is_power_of_two() {
+        refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
+    } else if config.cta_group == CtaGroup::Two {
+        refuse("the CTAs of a pair already share a tile of B, and its barriers are the leader's".into());
+    } else if !rows.is_multiple_of(8 * ctas) {
+        refuse(format!(
+            "each CTA loads its part of {rows} rows, and swizzled rows come in groups of 8: {rows} / {ctas} is no multiple"
+        ));
+    }
+}
+
+/// The MMA's kind; formats have been checked.
+fn kind(problem: &Problem) -> MmaKind {
+    problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4)
+}
+
+/// What a K tile is a multiple of: whole MMA steps, and whole blocks of four scale factors. TMA expands
+/// e2m1 in boxes of 128.
+fn k_multiple(problem: &Problem) -> u32 {
+    let kind = kind(problem);
+    kind.mma_k().max(4 * kind.scale_vector().unwrap_or(0))
+}
+
+/// Knobs of scale factors where there are none.
+fn check_scales(problem: &Problem, config: &Config, errors: &mut Vec<ConfigError>) {
+    if problem.formats.a.spec().scales.is_some() {
+        return;
+    }
+    let formats = problem.formats;
+    if config.sf_preload != SfPreload::PerStage {
+        errors.push(ConfigError::NoScales { knob: "sf_preload", formats });
+    }
+    if config.sf_load != Setting::Auto {
+        errors.push(ConfigError::NoScales { knob: "sf_load", formats });
+    }
+}
+
+/// C with scale factors: its blocks must be whole in a thread's registers.
+fn check_output_scales(
+    problem: &Problem,
+    config: &Config,
+    strategy: Strategy,
+    tile: Tile,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    let Some(scales) = problem.formats.c.scales() else { return };
+    let format = problem.formats.c;
+    let mut refuse = |knob, reason: String| errors.push(ConfigError::OutputScales { knob, format, reason });
+    if config.store == Setting::Fixed(Store::Tma) {
+        refuse("store", "rows of C and their scale factors are stored from registers".into());
+    }
+    if swap_ab {
+        let lanes = scales.block;
+        refuse("swap_ab", format!("the {lanes} columns that share a scale factor would be in as many lanes"));
+    }
+    if strategy == Strategy::TwoPass {
+        refuse(
+            "strategy",
+            "the gate's own kernel has fewer columns a thread than share a scale factor".into(),
+        );
+    }
+    if !tile.n.is_multiple_of(32) {
+        refuse("tile", format!("N = {} is no multiple of the 32 columns that are finished together", tile.n));
+    }
+}
+
+fn check_accumulators(
+    problem: &Problem,
+    tile: Tile,
+    accumulators: Accumulators,
+    errors: &mut Vec<ConfigError>,
+) {
     if accumulators == Accumulators::SideBySide && tile.n <= 256 {
         if tile.n > 128 {
             errors.push(ConfigError::SideBySideWidth { tile_n: tile.n, doubled: 2 * tile.n });
-        } else if tile.n != 128 {
+        } else if tile.n != 128 && problem.formats.a.spec().scales.is_some() {
             errors.push(ConfigError::SideBySideScales { tile_n: tile.n });
         }
     }
@@ -130,7 +285,8 @@ fn check_ranges(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     {
         errors.push(ConfigError::TmemColumns { given, limit });
     }
-    let (limit, ctas) = (arch.limits().sms, config.cta_group.ctas());
+    let (limit, ctas) =
+        (arch.limits().sms, config.cta_group.ctas() * config.multicast.ctas().clamp(1, CLUSTER_LIMIT));
     if let Setting::Fixed(given) = config.sms
         && !(ctas..=limit).contains(&given)
     {

@@ -3,39 +3,91 @@
 use super::Role;
 use crate::config::Strategy;
 use crate::plan::{Output, Plan, Staging};
+use crate::problem::OutputFormat;
 
-/// Two results that one `cvt` packs.
-pub(in crate::render) struct Pair {
-    pub index: u32,
-    pub low: u32,
-    pub high: u32,
+/// How results become words of 32 bits.
+#[derive(Clone, Copy)]
+pub(in crate::render) struct Packing {
+    /// The conversion of two results at a time, or nothing: the results are the words.
+    pub convert: &'static str,
+    /// Results of a word: 1, 2, 4 or 8.
+    pub per_word: u32,
+    /// What the words' registers are called, without the number.
+    pub word: &'static str,
 }
 
-/// 16 bytes of a row on their way to the staging.
+impl Packing {
+    pub fn of(format: OutputFormat) -> Packing {
+        match format {
+            OutputFormat::F16 => Packing { convert: "cvt.rn.f16x2.f32", per_word: 2, word: "packed" },
+            OutputFormat::Bf16 => Packing { convert: "cvt.rn.bf16x2.f32", per_word: 2, word: "packed" },
+            OutputFormat::F32 => Packing { convert: "", per_word: 1, word: "result" },
+            OutputFormat::Nvfp4 => {
+                Packing { convert: "cvt.rn.satfinite.e2m1x2.f32", per_word: 8, word: "packed" }
+            }
+            OutputFormat::E4m3 | OutputFormat::Mxfp8 => {
+                Packing { convert: "cvt.rn.satfinite.e4m3x2.f32", per_word: 4, word: "packed" }
+            }
+        }
+    }
+
+    /// An fp32 product as it comes from TMEM.
+    pub const PRODUCT: Packing = Packing { convert: "", per_word: 1, word: "first" };
+
+    /// Words that `chunk` results pack into, each with its results, lowest first.
+    pub fn words(self, chunk: u32) -> Vec<Word> {
+        if self.convert.is_empty() {
+            return Vec::new();
+        }
+        let results = |index: u32| (index * self.per_word..(index + 1) * self.per_word).collect();
+        (0..chunk / self.per_word).map(|index| Word { index, results: results(index) }).collect()
+    }
+}
+
+/// A word and the results in it.
+pub(in crate::render) struct Word {
+    pub index: u32,
+    pub results: Vec<u32>,
+}
+
+/// Up to 16 bytes of a row on their way to the staging.
 pub(in crate::render) struct Unit {
     pub byte: u32,
+    pub width: &'static str,
     pub registers: String,
 }
 
-/// One store to global memory.
+/// One store to global memory, or, where lanes hold columns of C, to the staging.
 pub(in crate::render) struct Vector {
     /// Whether rows must be looked at too, where the first column must be compared with N.
     pub guard: Option<bool>,
     pub column: u32,
-    pub byte: u32,
+    pub byte: u64,
     pub predicate: &'static str,
     pub width: &'static str,
     pub registers: String,
-    /// A single 16-bit element of a packed pair.
-    pub half: bool,
-    pub register: u32,
+    /// Where it is less than a word: the word it is in.
+    pub part: Option<Part>,
+    /// Bytes from the chunk's place in the staging, where lanes hold columns of C.
+    pub staged_byte: u32,
+}
+
+/// Two bytes or one of a word.
+pub(in crate::render) struct Part {
+    /// The word's register.
+    pub word: String,
+    /// `b16` or `b8`.
+    pub size: &'static str,
+    /// Whether it is the upper byte of its half.
+    pub upper: bool,
 }
 
 /// Four columns of an fp32 product, read back.
 pub(in crate::render) struct ProductVector {
     pub guard: Option<bool>,
     pub column: u32,
-    pub byte: u32,
+    pub byte: u64,
+    pub width: &'static str,
     pub predicate: &'static str,
     pub registers: String,
     pub second_registers: String,
@@ -98,58 +150,68 @@ fn registers(name: &str, first: u32, count: u32) -> String {
     names.join(", ")
 }
 
-pub(super) fn pairs(chunk: u32) -> Vec<Pair> {
-    (0..chunk / 2).map(|index| Pair { index, low: 2 * index, high: 2 * index + 1 }).collect()
-}
-
-pub(super) fn units(chunk: u32) -> Vec<Unit> {
-    (0..chunk / 8).map(|unit| Unit { byte: 16 * unit, registers: registers("packed", 4 * unit, 4) }).collect()
-}
-
-/// The stores of `chunk` columns of C, packed in pairs.
-pub(super) fn vectors(output: &Output, chunk: u32, ragged: Ragged) -> Vec<Vector> {
-    let vector = output.vector.min(chunk);
-    let width = match vector {
-        8 => ".v4",
-        4 => ".v2",
+const fn width(words: u32) -> &'static str {
+    match words {
+        4 => ".v4",
+        2 => ".v2",
         _ => "",
-    };
-    (0..chunk / vector)
-        .map(|i| {
-            let column = i * vector;
-            let register = column / 2;
-            let registers = match vector {
-                1 if column.is_multiple_of(2) => "%low".to_owned(),
-                1 => "%high".to_owned(),
-                2 => registers("packed", register, 1),
-                _ => format!("{{ {} }}", registers("packed", register, vector / 2)),
-            };
-            Vector {
-                guard: ragged.guard(),
-                column,
-                byte: column * output.element_bytes,
-                predicate: ragged.predicate(),
-                width,
-                registers,
-                half: vector == 1,
-                register,
-            }
+    }
+}
+
+/// `{ %packed0, %packed1 }`, or the register alone.
+fn vector_registers(name: &str, first: u32, count: u32) -> String {
+    match count {
+        1 => registers(name, first, 1),
+        _ => format!("{{ {} }}", registers(name, first, count)),
+    }
+}
+
+pub(super) fn units(packing: Packing, chunk: u32) -> Vec<Unit> {
+    let words = (chunk / packing.per_word).min(4);
+    (0..chunk / packing.per_word / words)
+        .map(|unit| Unit {
+            byte: 4 * words * unit,
+            width: width(words),
+            registers: vector_registers(packing.word, words * unit, words),
         })
         .collect()
 }
 
-/// The stores of `chunk` columns of an fp32 product.
-pub(super) fn product_stores(chunk: u32, ragged: Ragged) -> Vec<Vector> {
-    (0..chunk / 4)
-        .map(|i| Vector {
-            guard: ragged.guard(),
-            column: 4 * i,
-            byte: 16 * i,
-            predicate: ragged.predicate(),
-            width: ".v4",
-            registers: format!("{{ {} }}", registers("first", 4 * i, 4)),
-            half: false,
-            register: 0,
+/// `count` results from `first` on, as a store's operand: whole words, or a part of one.
+fn operand(packing: Packing, first: u32, count: u32) -> (&'static str, String, Option<Part>) {
+    let word = first / packing.per_word;
+    if count >= packing.per_word {
+        let words = count / packing.per_word;
+        return (width(words), vector_registers(packing.word, word, words), None);
+    }
+    // Bits from the word's lowest.
+    let (bits, start) = (32 / packing.per_word * count, 32 / packing.per_word * (first % packing.per_word));
+    let half = if start < 16 { "%low" } else { "%high" };
+    let part = Part {
+        word: registers(packing.word, word, 1),
+        size: if bits == 16 { "b16" } else { "b8" },
+        upper: start % 16 != 0,
+    };
+    ("", half.to_owned(), Some(part))
+}
+
+/// The stores of `chunk` columns of a row.
+pub(super) fn vectors(packing: Packing, output: &Output, chunk: u32, ragged: Ragged) -> Vec<Vector> {
+    let vector = output.vector.min(chunk);
+    (0..chunk / vector)
+        .map(|i| {
+            let column = i * vector;
+            let (width, registers, part) = operand(packing, column, vector);
+            Vector {
+                guard: ragged.guard(),
+                column,
+                byte: (column * output.element_bits / 8).into(),
+                predicate: ragged.predicate(),
+                width,
+                registers,
+                part,
+                staged_byte: 0,
+            }
         })
         .collect()
 }
@@ -160,13 +222,59 @@ pub(super) fn product_loads(chunk: u32, ragged: Ragged) -> Vec<ProductVector> {
         .map(|i| ProductVector {
             guard: ragged.guard(),
             column: 4 * i,
-            byte: 16 * i,
+            byte: (16 * i).into(),
+            width: ".v4",
             predicate: ragged.predicate(),
             registers: format!("{{ {} }}", registers("first", 4 * i, 4)),
             second_registers: format!("{{ {} }}", registers("second", 4 * i, 4)),
             zeroed: (4 * i..4 * i + 4).map(|register| format!("%first{register}")).collect(),
         })
         .collect()
+}
+
+/// The same where a lane holds a column of C and a register a row of it: an element at a time,
+/// neighbours in neighbouring lanes.
+pub(super) mod transposed {
+    use super::{Output, Packing, ProductVector, Ragged, Vector, operand, registers};
+
+    pub(in super::super) fn vectors(
+        packing: Packing,
+        output: &Output,
+        chunk: u32,
+        ragged: Ragged,
+        span: u32,
+    ) -> Vec<Vector> {
+        (0..chunk)
+            .map(|i| {
+                let (width, registers, part) = operand(packing, i, 1);
+                Vector {
+                    guard: ragged.guard(),
+                    column: i,
+                    byte: u64::from(i) * output.row_bytes,
+                    predicate: ragged.predicate(),
+                    width,
+                    registers,
+                    part,
+                    staged_byte: i * span,
+                }
+            })
+            .collect()
+    }
+
+    pub(in super::super) fn product_loads(output: &Output, chunk: u32, ragged: Ragged) -> Vec<ProductVector> {
+        (0..chunk)
+            .map(|i| ProductVector {
+                guard: ragged.guard(),
+                column: i,
+                byte: u64::from(i) * output.row_bytes,
+                width: "",
+                predicate: ragged.predicate(),
+                registers: registers("first", i, 1),
+                second_registers: registers("second", i, 1),
+                zeroed: vec![registers("first", i, 1)],
+            })
+            .collect()
+    }
 }
 
 pub(super) fn stores(staging: Staging, policy: &'static str) -> Vec<BoxStore> {
@@ -183,7 +291,7 @@ pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
         _ => &["first"],
     };
     let chunk = p.epilogue.chunk;
-    let product_bytes = p.tile.n * p.cta_rows * 4;
+    let product_bytes = p.mma_columns * p.cta_rows * 4;
     (0..)
         .zip(names)
         .map(|(index, name)| PartialProduct {

@@ -9,10 +9,10 @@ mod producer;
 
 use super::RenderError;
 use super::gate_text;
-use crate::config::{Eviction, Raster, Schedule, SfPreload, Strategy};
+use crate::config::{Eviction, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
-use epilogue::{BoxStore, Pair, PartialProduct, ProductVector, Ragged, Unit, Vector};
+use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 
@@ -79,20 +79,38 @@ pub(super) struct View<'a> {
     pub last_slot_tx: u32,
     /// Whether the last K tile's loads are shorter than the others'.
     pub ragged_loads: bool,
-    pub row_blocks: Vec<u32>,
-    pub last_row_block: u32,
+    /// Row blocks of scale factors on the MMA's column side.
+    pub column_blocks: Vec<u32>,
     pub stage_tx: u32,
     pub last_stage_tx: u32,
     pub last_k_tile: u32,
     pub scale_tensors: Vec<&'static str>,
-    pub sfb_tensors: Vec<&'static str>,
+    /// Those on the MMA's row side, and those on its column side.
+    pub row_tensors: Vec<&'static str>,
+    pub column_tensors: Vec<&'static str>,
+    /// Whether scale factors come by tensor map.
+    pub boxed: bool,
     /// Eight-byte units of one K tile of a row block of scale factors.
     pub scale_tile_units: u32,
     /// CTAs of an MMA: 1, or a pair.
     pub group: u32,
     pub pair: bool,
-    /// Rows of B that a CTA of a pair loads of each tensor it loads.
-    pub pair_rows: u32,
+    /// Columns of the MMA that a CTA of a pair loads of each tensor it loads.
+    pub pair_columns: u32,
+    /// CTAs of a cluster.
+    pub cluster: u32,
+    pub several: bool,
+    /// A bit for each CTA of a cluster.
+    pub all_ctas: u32,
+    /// Whether the cluster shares tiles, whose parts have so many rows and bytes, and the register of
+    /// the first row.
+    pub shares: bool,
+    pub shared_rows: u32,
+    pub shared_bytes: u32,
+    pub shared_row: &'static str,
+    /// The registers of the tile's place on the MMA's row side and column side.
+    pub row_tile: &'static str,
+    pub column_tile: &'static str,
     // MMA.
     /// The register of the accumulators' first column.
     pub d: &'static str,
@@ -100,7 +118,9 @@ pub(super) struct View<'a> {
     pub scale_tile_step: u32,
     pub operand_high: String,
     pub scale_high: String,
-    pub instruction: String,
+    /// `.kind::...` with the size of its scale vectors.
+    pub mma: String,
+    pub scaled: bool,
     pub blocks: Vec<Block>,
     // Epilogue.
     pub scalars: Vec<String>,
@@ -121,16 +141,37 @@ pub(super) struct View<'a> {
     pub staging: Option<Staging>,
     pub needs_rows: bool,
     pub needs_columns: bool,
-    pub pairs: Vec<Pair>,
+    /// Sizes of C along the accumulator's rows and columns.
+    pub row_limit: u32,
+    pub column_limit: u32,
+    /// The registers of the first row and column of C that a thread writes.
+    pub c_row: &'static str,
+    pub c_column: &'static str,
+    /// Bytes of a row of the staging where lanes hold columns of C, else 0.
+    pub staged_columns: u32,
+    pub packing: Packing,
+    pub words: Vec<Word>,
     pub units: Vec<Unit>,
     pub vectors: Vec<Vector>,
-    pub c_hint: &'static str,
     pub c_hint_operand: &'static str,
-    pub chunk_bytes: u32,
+    pub chunk_bytes: u64,
     pub stores: Vec<BoxStore>,
     pub product_vectors: Vec<ProductVector>,
     pub product_row_bytes: u64,
-    pub product_chunk_bytes: u32,
+    pub product_chunk_bytes: u64,
+    // Scale factors of C.
+    pub block_scaled: bool,
+    /// Whether the launch gives a scale of the whole C.
+    pub tensor_scale: bool,
+    /// Columns that share a scale factor, and the results of a chunk by those.
+    pub scale_block: u32,
+    pub scale_groups: Vec<Vec<u32>>,
+    /// Bytes of the scale factors of 128 rows, and rows with their padding.
+    pub scale_row_bytes: u64,
+    pub padded_rows: u32,
+    /// What a store of a chunk's scale factors is, and how far behind them pads follow.
+    pub scale_store: &'static str,
+    pub scale_pads: Vec<u32>,
     // Shares of K.
     pub partial_products: Vec<PartialProduct>,
     /// Bytes of a CTA's slot.
@@ -206,6 +247,11 @@ impl<'a> View<'a> {
             Some(product) if raw => (product, "r1"),
             _ => (p.epilogue.c, "c"),
         };
+        let packing = if raw { Packing::PRODUCT } else { Packing::of(p.problem.formats.c) };
+        let transposed = p.swap_ab && role != Role::Gate;
+        let (cluster, shared) = (p.cluster_ctas(), p.multicast.ctas());
+        let rows_shared = matches!(p.multicast, Multicast::A(_)) != p.swap_ab;
+        let shared_rows = if rows_shared { p.cta_rows } else { p.mma_columns };
         let chunk = match role {
             Role::Gate if p.problem.shape.n.is_multiple_of(8) => 8,
             Role::Gate => 4,
@@ -217,6 +263,12 @@ impl<'a> View<'a> {
         };
         let reads_product = role == Role::Gated;
         let gated = !raw;
+        let scales = p.problem.formats.c.scales().filter(|_| gated);
+        let scale_block = scales.map_or(chunk, |scales| scales.block);
+        let scale_columns = scales.map_or(0, |scales| scales.columns(p.problem.shape.n));
+        // Behind the scale factors of the row's last chunk.
+        let pads =
+            chunk / scale_block..chunk / scale_block + scale_columns.next_multiple_of(4) - scale_columns;
         let staging = output.staging.filter(|_| gated);
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
@@ -228,9 +280,10 @@ impl<'a> View<'a> {
         let row_items = p.problem.shape.n.div_ceil(chunk);
         let partial_bytes = 4
             * u64::from(p.cta_rows)
-            * u64::from(p.tile.n)
+            * u64::from(p.mma_columns)
             * u64::from(if p.strategy.is_fused() { 2u32 } else { 1 });
         let scale_tensors: Vec<&'static str> = match (p.scales.box_blocks, p.strategy, role) {
+            _ if p.kind.scales_per_mma() == 0 => Vec::new(),
             (Some(_), ..) => Vec::new(),
             (_, Strategy::Interleaved | Strategy::Sequential, _) => vec!["sfa", "sfb1", "sfb2"],
             (_, _, Role::Gated) => vec!["sfa", "sfb2"],
@@ -261,7 +314,7 @@ impl<'a> View<'a> {
             },
             k_count,
             raster_group: raster_group(p),
-            raster_band: u64::from(raster_group(p)) * u64::from(p.n_tiles),
+            raster_band: u64::from(raster_group(p)) * u64::from(p.work.n_items),
             passes: producer::passes(p, role, policies, [product1_done, all_done]),
             full: barrier("full"),
             empty: barrier("empty"),
@@ -280,26 +333,44 @@ impl<'a> View<'a> {
                 .into_iter()
                 .filter_map(|(operand, hint)| policy_of(operand, hint))
                 .collect(),
-            row_blocks: (0..p.scales.b_row_blocks).collect(),
-            last_row_block: p.scales.b_row_blocks_total - 1,
-            stage_tx: group * (p.smem.stage_bytes + scale_tx.0),
-            last_stage_tx: group * (p.smem.stage_bytes + scale_tx.1),
+            column_blocks: (0..p.mma_columns.div_ceil(128)).collect(),
+            stage_tx: group * (p.smem.stage_tx + scale_tx.0),
+            last_stage_tx: group * (p.smem.stage_tx + scale_tx.1),
             slot_tx: group * p.scales.slot_tx,
             last_slot_tx: group * p.scales.last_slot_tx,
             ragged_loads: p.scales.slot_tx != p.scales.last_slot_tx,
-            sfb_tensors: scale_tensors.iter().copied().skip(1).collect(),
+            row_tensors: scale_tensors.iter().copied().filter(|name| (*name == "sfa") != p.swap_ab).collect(),
+            column_tensors: scale_tensors
+                .iter()
+                .copied()
+                .filter(|name| (*name == "sfa") == p.swap_ab)
+                .collect(),
             scale_tensors,
-            scale_tile_units: p.k_loop.blocks * 64,
+            boxed: p.scales.box_blocks.is_some(),
+            scale_tile_units: p.scales.tile_bytes / 8,
             group,
             pair: group == 2,
-            pair_rows: p.tile.n / 2,
+            pair_columns: p.mma_columns / 2,
+            cluster,
+            several: cluster > 1,
+            all_ctas: (1 << cluster) - 1,
+            shares: shared > 1,
+            shared_rows: shared_rows / shared,
+            shared_bytes: shared_rows / shared * (p.k_loop.tile_bytes / p.smem.boxes),
+            shared_row: if rows_shared { "%row_r" } else { "%row_c" },
+            row_tile: if p.swap_ab { "%n_tile" } else { "%m_tile" },
+            column_tile: if p.swap_ab { "%m_tile" } else { "%n_tile" },
             last_k_tile: p.k_loop.tiles - 1,
             d: if p.buffers > 1 { "%d" } else { "%tmem" },
             scales_units: p.smem.scales / 16,
-            scale_tile_step: p.k_loop.blocks * p.descriptors.scale_step,
+            scale_tile_step: p.scales.tile_bytes / 16,
             operand_high: format!("{:#010x}", p.descriptors.operand_high),
             scale_high: format!("{:#010x}", p.descriptors.scale_high),
-            instruction: format!("{:#010x}", p.descriptors.instruction),
+            mma: match p.kind.scales_per_mma() {
+                0 => p.kind.to_string(),
+                scales => format!("{}.block_scale.scale_vec::{scales}X", p.kind),
+            },
+            scaled: p.kind.scales_per_mma() > 0,
             blocks: (0..p.k_loop.blocks).map(|index| mma::block(p, index)).collect(),
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             c_policy: policy_of("c", p.cache.c).filter(|_| gated),
@@ -307,7 +378,7 @@ impl<'a> View<'a> {
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
-            packed_registers: chunk / 2,
+            packed_registers: chunk / packing.per_word,
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
@@ -316,23 +387,54 @@ impl<'a> View<'a> {
             output_name,
             staging,
             needs_rows: staging.is_none() || reads_product,
-            needs_columns: ragged.columns && (staging.is_none() || reads_product),
-            pairs: if gated { epilogue::pairs(chunk) } else { Vec::new() },
-            units: epilogue::units(chunk),
-            vectors: match raw {
-                true => epilogue::product_stores(chunk, ragged),
-                false => epilogue::vectors(&output, chunk, ragged),
+            needs_columns: (ragged.columns && (staging.is_none() || reads_product))
+                || pads.clone().next().is_some(),
+            row_limit: match (p.swap_ab, raw) {
+                (false, _) => p.problem.shape.m,
+                (true, false) => p.problem.shape.n,
+                // The gate's kernel reads whole vectors.
+                (true, true) => p.problem.shape.n.next_multiple_of(4),
             },
-            c_hint: if gated { hint(p.cache.c, ".L2::cache_hint") } else { "" },
+            column_limit: if p.swap_ab { p.problem.shape.m } else { p.problem.shape.n },
+            c_row: if p.swap_ab { "%column0" } else { "%row" },
+            c_column: if p.swap_ab { "%row" } else { "%column0" },
+            staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
+            words: packing.words(chunk),
+            units: epilogue::units(packing, chunk),
+            packing,
+            vectors: match transposed {
+                false => epilogue::vectors(packing, &output, chunk, ragged),
+                true => {
+                    let span = staging.map_or(0, |staging| staging.span);
+                    epilogue::transposed::vectors(packing, &output, chunk, ragged, span)
+                }
+            },
             c_hint_operand: if gated { hint(p.cache.c, ", %policy_c") } else { "" },
-            chunk_bytes: chunk * output.element_bytes,
+            chunk_bytes: match transposed {
+                false => u64::from(chunk * output.element_bits / 8),
+                true => u64::from(chunk) * output.row_bytes,
+            },
             stores: staging.map_or(Vec::new(), |s| epilogue::stores(s, hint(p.cache.c, "%policy_c"))),
-            product_vectors: epilogue::product_loads(chunk, ragged),
+            product_vectors: match p.epilogue.product.filter(|_| transposed) {
+                None => epilogue::product_loads(chunk, ragged),
+                Some(product) => epilogue::transposed::product_loads(&product, chunk, ragged),
+            },
             product_row_bytes: p.epilogue.product.map_or(0, |product| product.row_bytes),
-            product_chunk_bytes: 4 * chunk,
+            product_chunk_bytes: match p.epilogue.product.filter(|_| transposed) {
+                None => (4 * chunk).into(),
+                Some(product) => u64::from(chunk) * product.row_bytes,
+            },
+            block_scaled: scales.is_some(),
+            tensor_scale: scales.is_some() && p.problem.formats.c.has_tensor_scale(),
+            scale_block,
+            scale_groups: scale_groups(chunk, scale_block),
+            scale_row_bytes: scales.map_or(0, |scales| scales.blocked_bytes(128, p.problem.shape.n)),
+            padded_rows: p.problem.shape.m.next_multiple_of(128),
+            scale_store: if chunk / scale_block == 2 { "b16" } else { "b8" },
+            scale_pads: pads.collect(),
             partial_products: epilogue::partial_products(p, role),
             partial_bytes,
-            partial_stride: partial_bytes * u64::from(group),
+            partial_stride: partial_bytes * u64::from(cluster),
             partial_column_bytes: 4 * p.cta_rows,
             longer_units: p.work.longer * (p.work.share + 1),
             gate_threads: GATE_THREADS,
@@ -342,11 +444,16 @@ impl<'a> View<'a> {
     }
 }
 
+/// The results of a chunk, by the scale factor they share.
+fn scale_groups(chunk: u32, block: u32) -> Vec<Vec<u32>> {
+    (0..chunk / block).map(|group| (group * block..(group + 1) * block).collect()).collect()
+}
+
 /// Rows of tiles in a band of the swizzled raster: no more than there are.
 fn raster_group(p: &Plan) -> u32 {
     match p.work.raster {
-        Raster::Swizzled(group) => group.min(p.m_tiles),
-        Raster::AlongM | Raster::AlongN => p.m_tiles,
+        Raster::Swizzled(group) => group.min(p.work.m_items),
+        Raster::AlongM | Raster::AlongN => p.work.m_items,
     }
 }
 

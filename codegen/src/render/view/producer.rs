@@ -1,7 +1,7 @@
 //! What the TMA warp loads.
 
 use super::{Pass, Role};
-use crate::config::{Accumulators, CtaGroup, Strategy};
+use crate::config::{Accumulators, CtaGroup, Multicast, Strategy};
 use crate::plan::Plan;
 
 /// A box of A, B1 or B2.
@@ -14,6 +14,8 @@ pub(in crate::render) struct OperandLoad {
     pub k_byte: u32,
     /// The register of the first row.
     pub row: &'static str,
+    /// Whether it is this CTA's part of a tile that the cluster shares.
+    pub shared: bool,
     /// The policy's register, or nothing.
     pub policy: &'static str,
 }
@@ -75,11 +77,17 @@ pub(super) fn passes(p: &Plan, role: Role, policies: Policies, done: [u32; 2]) -
 /// B before A: there is more of it to wait for.
 fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<OperandLoad> {
     let span = p.k_loop.tile_bytes / p.smem.boxes;
+    let (a_row, b_row) = if p.swap_ab { ("%row_c", "%row_r") } else { ("%row_r", "%row_c") };
     let load = |k_box: u32, offset, source, row, policy| OperandLoad {
         offset,
         source,
         k_byte: k_box * span,
         row,
+        shared: match p.multicast {
+            Multicast::None => false,
+            Multicast::A(_) => row == a_row,
+            Multicast::B(_) => row == b_row,
+        },
         policy,
     };
     let mut loads = Vec::new();
@@ -88,52 +96,56 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
         match (p.cta_group, p.accumulators) {
             // One MMA of 2N: its lower half of columns, B1, is the leader's, its upper half the peer's.
             (CtaGroup::Two, Accumulators::SideBySide) => {
-                loads.push(load(k_box, b, "%b_map", "%row_b", policies.b));
+                loads.push(load(k_box, b, "%b_map", b_row, policies.b));
             }
             _ => {
                 for (place, product) in (0..).zip(products) {
                     let offset = b + place * p.smem.b_box_bytes;
-                    loads.push(load(k_box, offset, ["%b1_map", "%b2_map"][*product], "%row_b", policies.b));
+                    loads.push(load(k_box, offset, ["%b1_map", "%b2_map"][*product], b_row, policies.b));
                 }
             }
         }
-        loads.push(load(k_box, k_box * p.smem.a_box_bytes, "%a_map", "%row_a", policies.a));
+        loads.push(load(k_box, k_box * p.smem.a_box_bytes, "%a_map", a_row, policies.a));
     }
     loads
 }
 
-/// The scale factors of B that a stage's products need, each with its place in a slot.
-fn sfb(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32)> {
-    let places = [p.smem.sfb1, p.smem.sfb2];
-    products.iter().zip(places).map(|(product, place)| (["sfb1", "sfb2"][*product], place)).collect()
+/// Row blocks of scale factors: tensor, bytes from the slot's start, and the block's number where it
+/// is on the MMA's column side.
+fn row_blocks(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32, Option<u32>)> {
+    let mut blocks = Vec::new();
+    let mut add = |tensor, start: u32, rows: u32, on_columns: bool| {
+        for block in 0..rows {
+            let offset = start + block * p.scales.smem_row_block_bytes;
+            blocks.push((tensor, offset, on_columns.then_some(block)));
+        }
+    };
+    add("sfa", 0, p.scales.a_row_blocks, p.swap_ab);
+    for (product, start) in products.iter().zip([p.smem.sfb1, p.smem.sfb2]) {
+        add(["sfb1", "sfb2"][*product], start, p.scales.b_row_blocks, !p.swap_ab);
+    }
+    blocks
 }
 
 fn scale_loads(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleLoad> {
-    if p.scales.box_blocks.is_some() {
+    if p.scales.box_blocks.is_some() || p.kind.scales_per_mma() == 0 {
         return Vec::new();
     }
-    let mut loads = vec![ScaleLoad { offset: 0, source: "%sfa".to_owned(), policy }];
-    for (tensor, start) in sfb(p, products) {
-        for block in 0..p.scales.b_row_blocks {
-            let offset = start + block * p.scales.smem_row_block_bytes;
-            loads.push(ScaleLoad { offset, source: format!("%{tensor}_{block}"), policy });
-        }
-    }
-    loads
+    let load = |(tensor, offset, block): (&str, u32, Option<u32>)| {
+        let source = block.map_or(format!("%{tensor}"), |block| format!("%{tensor}_{block}"));
+        ScaleLoad { offset, source, policy }
+    };
+    row_blocks(p, products).into_iter().map(load).collect()
 }
 
 fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleBox> {
     let Some(blocks) = p.scales.box_blocks else { return Vec::new() };
-    let mut tensors = vec![("%sfa_map".to_owned(), 0, "%m_cta".to_owned())];
-    for block in 0..p.scales.b_row_blocks {
-        for (tensor, start) in sfb(p, products) {
-            let offset = start + block * p.scales.smem_row_block_bytes;
-            tensors.push((format!("%{tensor}_map"), offset, format!("%row_block_{block}")));
-        }
-    }
+    let tensors = row_blocks(p, products).into_iter().map(|(tensor, offset, block)| {
+        let row = block.map_or("%row_block".to_owned(), |block| format!("%column_block_{block}"));
+        (format!("%{tensor}_map"), offset, row)
+    });
     let boxes = p.scales.smem_row_block_bytes / (512 * blocks);
     tensors
-        .into_iter()
         .flat_map(|(map, offset, row)| {
             (0..boxes).map(move |i| ScaleBox {
                 offset: offset + i * 512 * blocks,

@@ -5,6 +5,10 @@
 //! | one CTA, M 128 | D | 0 | m | n |
 //! | one CTA, M 64 | F | 0 | 32 (m / 16) + m % 16, 16 further if d's lane is 16 | n |
 //! | two CTAs, M 256 | A | m / 128 | m % 128 | n |
+//! | `.ws`, M 128 | D | 0 | m | n |
+//! | `.ws`, M 64 | E | 0 | m + 64 (n >= N / 2) | n % (N / 2) |
+//! | `.ws`, M 32 | G | 0 | m + 32 (n / (N / 4)) | n % (N / 4) |
+//! | two CTAs, M 128, sparse | C | m / 64 | as F | n |
 //! | two CTAs, M 128 | B | m / 64 | m % 64 + 64 (n >= N / 2) | n % (N / 2) |
 //!
 //! Sources: PTX ISA, `tcgen05.mma` data path layouts; CUTLASS `mma_traits_sm100_frag.hpp`.
@@ -40,7 +44,7 @@ pub struct DLayout {
     column: u32,
     /// Rows come in groups of 16 that are 32 lanes apart (layout F).
     spread: bool,
-    halves: [Half; 2],
+    halves: [Half; 4],
     count: usize,
 }
 
@@ -53,13 +57,15 @@ impl DLayout {
         let lane = base_lane(idesc, Operand::D, address)?;
         let n = idesc.n;
         let whole = Half { first: 0, count: n, lane, quarters: 0b1111 };
-        let (halves, count) = if splits_n(idesc) {
-            let low = Half { count: n / 2, quarters: 0b0011, ..whole };
-            let high = Half { first: n / 2, lane: 64, quarters: 0b1100, ..low };
-            ([low, high], 2)
-        } else {
-            ([whole, whole], 1)
-        };
+        let count = copies(idesc);
+        let mut halves = [whole; 4];
+        if count > 1 {
+            for (i, half) in (0..count).zip(&mut halves) {
+                let quarters = (0b1111 >> (4 - 4 / count)) << (i * (4 / count));
+                *half = Half { first: i * (n / count), count: n / count, lane: i * (128 / count), quarters };
+            }
+        }
+        let count = count as usize;
         let column = TmemAddress::from_bits(address).column;
         Ok(Self { column, spread: spreads_rows(idesc), halves, count })
     }
@@ -81,13 +87,21 @@ impl DLayout {
 }
 
 /// Whether rows come in groups of 16, one in each quarter of the lanes.
-pub(super) fn spreads_rows(idesc: &InstructionDescriptor) -> bool {
-    idesc.cta_group == CtaGroup::One && idesc.m == 64
+pub(crate) fn spreads_rows(idesc: &InstructionDescriptor) -> bool {
+    match idesc.cta_group {
+        CtaGroup::One => idesc.m == 64 && !idesc.form.stationary,
+        CtaGroup::Two => idesc.m == 128 && idesc.form.sparse,
+    }
 }
 
-/// Whether the upper half of N lies in the upper 64 lanes.
-pub(super) fn splits_n(idesc: &InstructionDescriptor) -> bool {
-    idesc.cta_group == CtaGroup::Two && idesc.m == 128
+/// Into how many parts N is cut, each in lanes of its own, which need their own copy of A.
+pub(crate) fn copies(idesc: &InstructionDescriptor) -> u32 {
+    match (idesc.cta_group, idesc.m) {
+        (CtaGroup::One, 32) => 4,
+        (CtaGroup::One, 64) if idesc.form.stationary => 2,
+        (CtaGroup::Two, 128) if !idesc.form.sparse => 2,
+        _ => 1,
+    }
 }
 
 /// The lane field of D's or A's address, checked.

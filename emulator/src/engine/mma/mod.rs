@@ -1,4 +1,4 @@
-//! The tensor core: `tcgen05.mma`, dense, all kinds.
+//! The tensor core: `tcgen05.mma`, dense and sparse, plain and weight stationary, all kinds.
 //!
 //! [`execute`] is the one entry point: it takes an instruction with its operand values and the
 //! memories of the CTAs that take part, and does all of it. The parts:
@@ -9,6 +9,7 @@
 //! - [`layout`]: which word of Tensor Memory an element of D is
 //! - [`product`]: whole rows of D: [`fp4`] for mxf4 and mxf4nvf4, [`float`] for the other
 //!   floating-point kinds, [`integer`] for i8
+//! - [`sparse`]: rows of D of a sparse product
 //! - [`path`]: which host instructions they use
 
 mod exact;
@@ -20,6 +21,7 @@ pub mod operands;
 pub mod path;
 pub mod product;
 pub mod scalar;
+pub mod sparse;
 pub mod sum;
 
 #[cfg(test)]
@@ -27,7 +29,7 @@ mod tests;
 
 use super::SmemReader;
 use super::descriptor::DescriptorError;
-use super::idesc::{CtaGroup, IdescError, InstructionDescriptor, MmaKind, ScaleVec};
+use super::idesc::{CtaGroup, IdescError, InstructionDescriptor, MmaForm, MmaKind, ScaleVec};
 use super::tmem::{Tmem, TmemError};
 use thiserror::Error;
 
@@ -48,6 +50,19 @@ pub enum OperandA {
     Smem(u64),
     /// Tensor Memory: a 32-bit address.
     Tmem(u32),
+}
+
+/// What `.sp`, `.ws` and `.ashift` add to a `tcgen05.mma`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Variant {
+    /// `.sp`: Tensor Memory address of the metadata.
+    pub metadata: Option<u32>,
+    /// `.ws`.
+    pub stationary: bool,
+    /// The zero-column mask descriptor of `.ws`; 0 if absent.
+    pub zero_columns: u64,
+    /// `.ashift`: rows of A are moved up by one, but the last.
+    pub shift_a: bool,
 }
 
 /// One `tcgen05.mma` with the values of its operands.
@@ -79,6 +94,19 @@ pub struct MmaInstruction {
     /// Bit i of word i / 32: lane i of D is not written. Words 0..4 are the even CTA's lanes, 4..8
     /// the odd one's. Zeros if absent.
     pub disabled_lanes: [u32; 8],
+    /// What makes it sparse or weight stationary.
+    pub variant: Variant,
+}
+
+impl MmaInstruction {
+    /// Its instruction descriptor, decoded and checked.
+    ///
+    /// # Errors
+    /// [`IdescError`] naming the field and the rule.
+    pub fn descriptor(&self) -> Result<InstructionDescriptor, IdescError> {
+        let form = MmaForm { sparse: self.variant.metadata.is_some(), stationary: self.variant.stationary };
+        InstructionDescriptor::decode_form(self.idesc, self.kind, self.scale_vec, self.cta_group, form)
+    }
 }
 
 /// The memories of one CTA.
@@ -102,6 +130,8 @@ pub enum Operand {
     ScaleA,
     /// B's scale factors.
     ScaleB,
+    /// Sparsity metadata of A.
+    Metadata,
 }
 
 impl std::fmt::Display for Operand {
@@ -112,6 +142,7 @@ impl std::fmt::Display for Operand {
             Operand::D => "D",
             Operand::ScaleA => "scale factors of A",
             Operand::ScaleB => "scale factors of B",
+            Operand::Metadata => "sparsity metadata",
         })
     }
 }
@@ -198,6 +229,36 @@ pub enum MmaError<E> {
         /// The kind.
         kind: MmaKind,
     },
+    /// Metadata without meaning.
+    #[error(
+        "sparsity metadata of tcgen05.mma: index {index:#06b} for chunk {chunk} of row {row} has no meaning for {kind:?}"
+    )]
+    Metadata {
+        /// Row of A.
+        row: u32,
+        /// Chunk along K.
+        chunk: u32,
+        /// The four bits.
+        index: u32,
+        /// The kind.
+        kind: MmaKind,
+    },
+    /// `.ashift` where it does not exist.
+    #[error("tcgen05.mma.ashift takes A from tensor memory, with M 128 or 256; M is {m}")]
+    Shift {
+        /// Rows.
+        m: u32,
+    },
+    /// A zero-column mask descriptor with reserved bits, or too far a shift.
+    #[error(
+        "zero-column mask descriptor {descriptor:#018x}: bits 36 to 38 and 62 to 63 are zero, and the column shift is at most {limit}"
+    )]
+    ZeroColumns {
+        /// The descriptor.
+        descriptor: u64,
+        /// The largest shift.
+        limit: u32,
+    },
     /// A lane mask on a block-scaled kind.
     #[error("a disable-output-lane mask does not exist for {kind:?}")]
     LaneMask {
@@ -220,7 +281,7 @@ pub fn execute<E>(
     arithmetic: Arithmetic,
 ) -> Result<(), MmaError<E>> {
     let &MmaInstruction { kind, cta_group, .. } = instruction;
-    let idesc = InstructionDescriptor::decode(instruction.idesc, kind, instruction.scale_vec, cta_group)?;
+    let idesc = instruction.descriptor()?;
     let expected = match cta_group {
         CtaGroup::One => 1,
         CtaGroup::Two => 2,
@@ -235,9 +296,22 @@ pub fn execute<E>(
     if kind.is_block_scaled() && instruction.disabled_lanes != [0; 8] {
         return Err(MmaError::LaneMask { kind });
     }
+    let variant = instruction.variant;
+    let in_tmem = matches!(instruction.a, OperandA::Tmem(_));
+    if variant.shift_a && (!in_tmem || idesc.m < 128 || variant.stationary) {
+        return Err(MmaError::Shift { m: idesc.m });
+    }
+    let zero = sparse::ZeroColumns::decode(variant.zero_columns, &idesc)?;
     let layout = layout::DLayout::new(&idesc, instruction.d)?;
     let path = path::Path::best();
-    let b = operands::gather_b(instruction, &idesc, ctas)?;
+    let mut b = operands::gather_b(instruction, &idesc, ctas, (0, zero.shift))?;
+    zero.clear(&mut b);
+    let mut upper = None;
+    if variant.metadata.is_some() {
+        let mut second = operands::gather_b(instruction, &idesc, ctas, (1, zero.shift))?;
+        zero.clear(&mut second);
+        upper = Some(second);
+    }
     // All operands of all CTAs are read before any D is written.
     let mut jobs = Vec::with_capacity(2 * ctas.len());
     for (rank, cta) in ctas.iter_mut().enumerate() {
@@ -245,12 +319,19 @@ pub fn execute<E>(
         for half in layout.halves() {
             let scales = operands::read_scales(instruction, &idesc, cta.tmem, *half)?;
             let columns = half.columns();
-            let b = b.slice(columns);
-            jobs.push((
-                rank,
-                *half,
-                product::Product::new(&idesc, arithmetic, path, &a, &b, scales.as_ref()),
-            ));
+            let lower = b.slice(columns.clone());
+            let product = match (&upper, variant.metadata) {
+                (Some(upper), Some(address)) => {
+                    let metadata = sparse::read_metadata(&idesc, address, *half, cta.tmem)?;
+                    let b = [lower, upper.slice(columns)];
+                    let a = a.clone();
+                    Rows::Sparse(sparse::SparseProduct { idesc, arithmetic, path, a, b, scales, metadata })
+                }
+                _ => {
+                    Rows::Dense(product::Product::new(&idesc, arithmetic, path, &a, &lower, scales.as_ref()))
+                }
+            };
+            jobs.push((rank, *half, product));
         }
     }
     for (rank, half, product) in jobs {
@@ -273,8 +354,17 @@ pub fn execute<E>(
             } else if value != 0 {
                 product::scale_down(idesc.d, value, words);
             }
-            product.accumulate_row(row as usize, words);
+            match &product {
+                Rows::Dense(p) => p.accumulate_row(row as usize, words),
+                Rows::Sparse(p) => p.accumulate_row(row as usize, words),
+            }
         }
     }
     Ok(())
+}
+
+/// What makes rows of D.
+enum Rows {
+    Dense(product::Product),
+    Sparse(sparse::SparseProduct),
 }

@@ -4,7 +4,7 @@
 //! Sources: PTX ISA, `tcgen05.mma` scale factor layouts; CUTLASS `mma_traits_sm100_frag.hpp` and
 //! `sm100_blockscaled_layout.hpp`.
 
-use super::layout::{Half, base_lane, splits_n, spreads_rows};
+use super::layout::{Half, base_lane, copies, spreads_rows};
 use super::{CtaMemory, MmaError, MmaInstruction, Operand, OperandA};
 use crate::engine::descriptor::{GatherError, OperandTile, Packing, SmemDescriptor};
 use crate::engine::idesc::{InstructionDescriptor, ScaleFactors, ScaleVec};
@@ -35,11 +35,13 @@ fn gather_error<E>(operand: Operand) -> impl Fn(GatherError<E>) -> MmaError<E> {
     }
 }
 
-/// All N columns of B: each CTA's part, the even CTA's first.
+/// All N columns of B: each CTA's part, the even CTA's first; of a sparse product's two steps of K the
+/// `step`-th. With `.ws` the columns start at `shift`.
 pub(super) fn gather_b<E>(
     instruction: &MmaInstruction,
     idesc: &InstructionDescriptor,
     ctas: &mut [CtaMemory<'_, E>],
+    (step, shift): (u32, u32),
 ) -> Result<OperandTile, MmaError<E>> {
     let descriptor = SmemDescriptor::decode_sm100(instruction.b)
         .map_err(|source| MmaError::Descriptor { operand: Operand::B, source })?;
@@ -47,8 +49,9 @@ pub(super) fn gather_b<E>(
     let mut all: Option<OperandTile> = None;
     for cta in ctas {
         let tile = descriptor
-            .gather(idesc.b_major, packing, idesc.columns_per_cta(), cta.smem)
+            .gather_from(idesc.b_major, packing, idesc.columns_per_cta() + shift, step, cta.smem)
             .map_err(gather_error(Operand::B))?;
+        let tile = if shift > 0 { tile.slice(shift as usize..tile.rows.len()) } else { tile };
         match &mut all {
             None => all = Some(tile),
             Some(all) => all.rows.extend(tile.rows),
@@ -73,11 +76,12 @@ pub(super) fn gather_a<E>(
                 .gather(idesc.a_major, packing, idesc.rows_per_cta(), cta.smem)
                 .map_err(gather_error(operand))
         }
-        OperandA::Tmem(address) => a_from_tmem(idesc, packing, address, cta.tmem),
+        OperandA::Tmem(address) => a_from_tmem(instruction, idesc, packing, address, cta.tmem),
     }
 }
 
 fn a_from_tmem<E>(
+    instruction: &MmaInstruction,
     idesc: &InstructionDescriptor,
     packing: Packing,
     address: u32,
@@ -88,18 +92,22 @@ fn a_from_tmem<E>(
     let column = TmemAddress::from_bits(address).column;
     let read = |lane: u32| tmem.row(lane, column, 8).map_err(|source| MmaError::Tmem { operand, source });
     let mut rows = Vec::with_capacity(idesc.rows_per_cta() as usize);
-    for row in 0..idesc.rows_per_cta() {
+    let last = idesc.rows_per_cta() - 1;
+    for row in 0..=last {
+        // `.ashift`: as tcgen05.shift, every row but the last is the one after it.
+        let row = if instruction.variant.shift_a { (row + 1).min(last) } else { row };
         let lane = base + if spreads_rows(idesc) { 32 * (row / 16) + row % 16 } else { row };
         let words = read(lane)?;
-        if splits_n(idesc) {
-            // The upper 64 lanes work on the upper half of N and need their own copy of A.
-            let copy = read(lane + 64)?;
+        for copy in 1..copies(idesc) {
+            // The other lanes work on other parts of N and need their own copies of A.
+            let second = lane + copy * (128 / copies(idesc));
+            let copy = read(second)?;
             if let Some(i) = (0..8).find(|&i| words[i] != copy[i]) {
                 return Err(MmaError::NotReplicated {
                     operand,
                     row,
                     first: lane,
-                    second: lane + 64,
+                    second,
                     column: column + i as u32,
                     first_word: words[i],
                     second_word: copy[i],

@@ -148,7 +148,7 @@ impl TensorMapParams {
         Ok(())
     }
 
-    fn check_box<E>(&self, coordinates: &[i32], shared: u32) -> Result<(), BoxError<E>> {
+    pub(super) fn check_box<E>(&self, coordinates: &[i32], shared: u32) -> Result<(), BoxError<E>> {
         if self.gathers(coordinates) {
             if self.box_dims[1] != 1 {
                 return Err(BoxError::GatherBox { rows: self.box_dims[1] });
@@ -171,7 +171,7 @@ impl TensorMapParams {
         Ok(())
     }
 
-    fn walk<E>(
+    pub(super) fn walk<E>(
         &self,
         coordinates: &[i32],
         shared: u32,

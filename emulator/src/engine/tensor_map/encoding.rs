@@ -15,6 +15,7 @@
 //! | 72..104 | strides, as u64 |
 //! | 104..114 | box, as u16 |
 
+use super::im2col::FLAG;
 use super::{DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams};
 use crate::engine::swizzle::SwizzleMode;
 use crate::program::MapField;
@@ -87,6 +88,12 @@ pub(crate) fn replace(
     let sum = checksum(&map[12..]);
     map[8..12].copy_from_slice(&sum.to_le_bytes());
     Ok(())
+}
+
+/// Writes the checksum.
+pub(super) fn seal(map: &mut [u8; 128]) {
+    let sum = checksum(&map[12..]);
+    map[8..12].copy_from_slice(&sum.to_le_bytes());
 }
 
 /// Why 128 bytes are not a tensor map of this emulator.
@@ -204,8 +211,7 @@ impl TensorMapParams {
         for (half, &dim) in out[104..114].chunks_exact_mut(2).zip(&self.box_dims) {
             half.copy_from_slice(&(dim as u16).to_le_bytes());
         }
-        let sum = checksum(&out[12..]);
-        out[8..12].copy_from_slice(&sum.to_le_bytes());
+        seal(&mut out);
         Ok(out)
     }
 
@@ -246,7 +252,11 @@ impl TensorMapParams {
             global_dims: (0..rank).map(|d| word(32 + 8 * d)).collect(),
             global_strides: (1..rank).map(|d| word(64 + 8 * d)).collect(),
             box_dims: (0..rank)
-                .map(|d| u32::from(u16::from_le_bytes([bytes[104 + 2 * d], bytes[105 + 2 * d]])))
+                .map(|d| match bytes[FLAG] {
+                    // In im2col mode corners are there.
+                    1 if d > 0 => 1,
+                    _ => u32::from(u16::from_le_bytes([bytes[104 + 2 * d], bytes[105 + 2 * d]])),
+                })
                 .collect(),
             element_strides: (0..rank).map(|d| u32::from(bytes[18 + d])).collect(),
         };

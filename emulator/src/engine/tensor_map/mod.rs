@@ -8,6 +8,7 @@
 
 pub mod boxes;
 pub mod encoding;
+pub mod im2col;
 
 pub use boxes::{BoxError, Chunk};
 pub use encoding::ForeignTensorMap;

@@ -4,3 +4,4 @@ mod boxes;
 mod descriptors;
 mod formats;
 mod tmem;
+mod wgmma_sparse;

@@ -2,6 +2,7 @@
 
 use super::clock::View;
 use super::shadow::{Cell, Past, SEVERAL, WHOLE};
+use super::world::{Act, World};
 use super::{Access, GRANULE, Issue, Thread, Tracker, Unit};
 use crate::finding::FindingKind;
 
@@ -11,6 +12,8 @@ pub(crate) enum Region {
     Shared(usize, u32),
     Tensor(usize, u32, u32),
     Global(u64),
+    /// Global memory that another cluster of the grid accessed.
+    Abroad(u64, u32),
     Mbar(usize, u32),
     Alloc(usize),
 }
@@ -217,7 +220,14 @@ impl Tracker {
     }
 
     /// Whether the initialisation of an mbarrier comes before its use.
-    pub(super) fn check_init(&mut self, agent: u16, at: (usize, u32), line: u32, issue: Option<&Issue>) {
+    pub(super) fn check_init(
+        &mut self,
+        agent: u16,
+        at: (usize, u32),
+        line: u32,
+        issue: Option<&Issue>,
+        engine: bool,
+    ) {
         let Some(b) = self.mbars.get(&at) else { return };
         let (by, clock, old_line) = b.init;
         let c = self.component(by, Unit::Warp);
@@ -225,10 +235,15 @@ impl Tracker {
             Some(i) => &i.view,
             None => &self.threads[agent as usize].view,
         };
-        if v.all.has(c, clock) || v.inits.has(c, clock) {
+        // Kernels of compilers that are known to run hand fresh barriers to the async proxy behind a
+        // barrier of threads alone; strict tracking asks for the fence.
+        let engine = engine && self.strict && !(v.inits.has(c, clock) || v.proxied.has(c, clock));
+        if !engine && (v.all.has(c, clock) || v.inits.has(c, clock)) {
             return;
         }
-        let text = if self.place(by).0 == self.place(agent).0 {
+        let text = if v.all.has(c, clock) {
+            "fence.mbarrier_init or fence.proxy.async after mbarrier.init makes it visible to the async proxy"
+        } else if self.place(by).0 == self.place(agent).0 {
             "a barrier of the CTA (bar.sync) after mbarrier.init makes it visible to the other warps"
         } else {
             "fence.mbarrier_init.release.cluster and a barrier of the cluster after mbarrier.init make it visible to the other CTAs"
@@ -241,6 +256,20 @@ impl Tracker {
             old_agent: by,
             old_line,
             text,
+        });
+    }
+
+    /// An access to global memory, among those of other clusters.
+    pub(super) fn foreign(&mut self, world: &World, address: u64, n: usize, agent: u16, act: Act) {
+        let Some((cluster, old_line, at)) = self.abroad(world, address, n as u64, act) else { return };
+        self.add(Found {
+            kind: FindingKind::RaceGlobal,
+            region: Region::Abroad(at, cluster),
+            agent,
+            line: act.line,
+            old_agent: 0,
+            old_line,
+            text: "clusters run in any order; a release and an acquire of a flag with .gpu scope order them, or atomics",
         });
     }
 

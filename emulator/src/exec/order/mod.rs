@@ -8,6 +8,7 @@
 //! - `clock`: vector clocks
 //! - `shadow`: past accesses by granule
 //! - `judge`: whether two accesses are ordered, and what is missing when they are not
+//! - `world`: races in global memory between clusters
 //! - `track`: where execution meets the tracker
 //!
 //! Units of the clock, each with a counter (W warps in the cluster):
@@ -23,14 +24,17 @@
 //! | an mbarrier | its phases | a wait for the phase that counted the copy's bytes |
 //!
 //! A warp is one unit for all that other warps do. Its own lanes are told apart within a beat, which ends
-//! with whatever lets them wait for each other: a `.sync` instruction, a barrier, an mbarrier. Scopes (`.cta`, `.cluster`) are taken to be
-//! wide enough. Global memory is tracked within a cluster, not between clusters.
+//! with whatever lets them wait for each other: a `.sync` instruction, a barrier, an mbarrier. An explicit `.cta`
+//! orders no threads of other CTAs, an explicit `.cluster` none of other clusters; where no scope is
+//! written it is taken to be wide enough.
 
 pub(super) mod clock;
 pub(super) mod judge;
 pub(super) mod shadow;
 pub(super) mod track;
+pub(super) mod world;
 
+use crate::program::Scope;
 use clock::View;
 use judge::Found;
 use shadow::Cell;
@@ -85,10 +89,11 @@ pub(crate) struct Access {
 #[derive(Debug, Default)]
 struct Thread {
     view: View,
-    /// What a relaxed release publishes: the view at the last fence.
-    fenced: Option<Arc<View>>,
-    /// What relaxed acquires saw, until the next fence.
-    unacquired: View,
+    /// What a relaxed release publishes: the view at the last fence, and at the last one of a scope
+    /// wider than the CTA.
+    fenced: [Option<Arc<View>>; 2],
+    /// What relaxed acquires saw, until the next fence: within the CTA, and beyond.
+    unacquired: [View; 2],
     /// Synchronisations of its lanes with each other.
     beat: u32,
     issued: u32,
@@ -115,6 +120,21 @@ struct MbarSync {
     base: u32,
     top: u32,
     sync: Sync,
+    /// Releases by threads of other CTAs.
+    remote: Sync,
+}
+
+/// A synchronisation: relaxed or not, and whether it reaches beyond the CTA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Strength {
+    pub relaxed: bool,
+    pub wide: bool,
+}
+
+impl Strength {
+    pub fn new(relaxed: bool, scope: Scope) -> Self {
+        Strength { relaxed, wide: scope != Scope::Cta }
+    }
 }
 
 /// The tracker of one cluster.
@@ -130,8 +150,14 @@ pub(crate) struct Tracker {
     mbars: HashMap<(usize, u32), MbarSync>,
     bars: HashMap<(usize, usize), Sync>,
     cluster: Sync,
-    /// Flags and semaphores, by address; shared ones by `rank << 24 | offset`.
+    /// Flags and semaphores, by address; shared ones by `rank << 24 | offset`. For each what was released
+    /// beyond the CTA, and by CTA what its own threads released.
     flags: HashMap<u64, View>,
+    own_flags: HashMap<(u64, usize), View>,
+    /// Whether what only some kernels do is asked for.
+    strict: bool,
+    /// Among other clusters; `None` if there are none.
+    pub own_world: Option<world::Own>,
     /// Warp and count of the last `tcgen05.alloc` of a CTA, and its line.
     allocs: Vec<Option<(u16, u32, u32)>>,
     /// Whether fences of `tcgen05` are asked for.
@@ -143,7 +169,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    pub fn new(ctas: usize, per_cta: usize, smem: u32, fences: bool) -> Self {
+    pub fn new(ctas: usize, per_cta: usize, smem: u32, fences: bool, strict: bool) -> Self {
         let mut t = Tracker {
             per_cta,
             threads: (0..ctas * per_cta).map(|_| Thread::default()).collect(),
@@ -154,6 +180,9 @@ impl Tracker {
             bars: HashMap::new(),
             cluster: Sync::default(),
             flags: HashMap::new(),
+            own_flags: HashMap::new(),
+            strict,
+            own_world: None,
             allocs: vec![None; ctas],
             fences,
             performing: None,
@@ -247,13 +276,22 @@ impl Tracker {
     }
 
     /// `fence.acq_rel`, `fence.sc`, `membar`.
-    pub fn thread_fence(&mut self, agent: u16) {
+    pub fn thread_fence(&mut self, agent: u16, scope: Scope) {
         let t = &mut self.threads[agent as usize];
-        let late = std::mem::take(&mut t.unacquired);
-        t.view.hear(&late);
+        let wide = scope != Scope::Cta;
+        for late in t.unacquired.iter_mut().take(1 + usize::from(wide)) {
+            t.view.hear(&std::mem::take(late));
+        }
         t.view.inits.join(&t.view.all);
-        t.fenced = Some(Arc::new(t.view.clone()));
+        let view = Arc::new(t.view.clone());
+        if wide {
+            t.fenced[1] = Some(view.clone());
+        }
+        t.fenced[0] = Some(view);
         self.tick(agent);
+        if let Some(own) = self.own_world.as_mut().filter(|_| scope.abroad()) {
+            own.fence(agent);
+        }
     }
 
     /// `tcgen05.fence::before_thread_sync`.
@@ -285,18 +323,19 @@ impl Tracker {
         self.threads[agent as usize].view.all.raise(c, committed.saturating_sub(groups));
     }
 
-    fn release_to(thread: &Thread, relaxed: bool, to: &mut View) {
+    /// `beyond`: the threads that hear it are of other CTAs.
+    fn release_to(thread: &Thread, relaxed: bool, beyond: bool, to: &mut View) {
         if !relaxed {
             to.hear(&thread.view);
-        } else if let Some(f) = &thread.fenced {
+        } else if let Some(f) = &thread.fenced[usize::from(beyond)] {
             to.hear(f);
         }
         to.inits.join(&thread.view.inits);
     }
 
-    fn acquire_from(thread: &mut Thread, relaxed: bool, from: &View) {
+    fn acquire_from(thread: &mut Thread, relaxed: bool, beyond: bool, from: &View) {
         if relaxed {
-            thread.unacquired.hear(from);
+            thread.unacquired[usize::from(beyond)].hear(from);
             thread.view.inits.join(&from.inits);
         } else {
             thread.view.hear(from);
@@ -312,25 +351,41 @@ impl Tracker {
         let fresh = MbarSync { component: next, init, ..MbarSync::default() };
         let b = self.mbars.entry(at).or_insert(fresh);
         // Phases of a new life start at 0: they count on from those of the last.
-        *b = MbarSync { component: b.component, init, base: b.top, top: b.top, sync: Sync::default() };
+        *b = MbarSync {
+            component: b.component,
+            init,
+            base: b.top,
+            top: b.top,
+            sync: Sync::default(),
+            remote: Sync::default(),
+        };
     }
 
     /// `mbarrier.arrive` and its like.
-    pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, relaxed: bool) {
-        self.check_init(agent, at, line, None);
+    pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength) {
+        self.check_init(agent, at, line, None, false);
         self.lanes_met(agent);
         if let Some(b) = self.mbars.get_mut(&at) {
-            Self::release_to(&self.threads[agent as usize], relaxed, &mut b.sync.current);
+            let thread = &self.threads[agent as usize];
+            if agent as usize / self.per_cta == at.0 {
+                Self::release_to(thread, s.relaxed, false, &mut b.sync.current);
+            } else if s.wide {
+                Self::release_to(thread, s.relaxed, true, &mut b.remote.current);
+            }
         }
         self.tick(agent);
     }
 
     /// A wait that was satisfied.
-    pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, relaxed: bool) {
-        self.check_init(agent, at, line, None);
+    pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength) {
+        self.check_init(agent, at, line, None, false);
         self.lanes_met(agent);
         if let Some(b) = self.mbars.get(&at) {
-            Self::acquire_from(&mut self.threads[agent as usize], relaxed, &b.sync.done);
+            let thread = &mut self.threads[agent as usize];
+            Self::acquire_from(thread, s.relaxed, false, &b.sync.done);
+            if s.wide {
+                Self::acquire_from(thread, s.relaxed, true, &b.remote.done);
+            }
         }
     }
 
@@ -343,7 +398,7 @@ impl Tracker {
         unit: Option<Unit>,
         phase: u64,
     ) {
-        self.check_init(issue.agent, at, line, Some(issue));
+        self.check_init(issue.agent, at, line, Some(issue), unit != Some(Unit::Small));
         let own = unit.map(|u| self.component(issue.agent, u));
         let Some(b) = self.mbars.get_mut(&at) else { return };
         let to = &mut b.sync.current;
@@ -370,12 +425,13 @@ impl Tracker {
     pub fn mbar_complete(&mut self, at: (usize, u32)) {
         if let Some(b) = self.mbars.get_mut(&at) {
             b.sync.done = b.sync.current.clone();
+            b.remote.done = b.remote.current.clone();
         }
     }
 
     pub fn bar_release(&mut self, agent: u16, at: (usize, usize)) {
         let s = self.bars.entry(at).or_default();
-        Self::release_to(&self.threads[agent as usize], false, &mut s.current);
+        Self::release_to(&self.threads[agent as usize], false, false, &mut s.current);
         self.tick(agent);
     }
 
@@ -387,12 +443,12 @@ impl Tracker {
 
     pub fn bar_acquire(&mut self, agent: u16, at: (usize, usize)) {
         if let Some(s) = self.bars.get(&at) {
-            Self::acquire_from(&mut self.threads[agent as usize], false, &s.done);
+            Self::acquire_from(&mut self.threads[agent as usize], false, false, &s.done);
         }
     }
 
     pub fn cluster_release(&mut self, agent: u16, relaxed: bool) {
-        Self::release_to(&self.threads[agent as usize], relaxed, &mut self.cluster.current);
+        Self::release_to(&self.threads[agent as usize], relaxed, true, &mut self.cluster.current);
         self.tick(agent);
     }
 
@@ -401,18 +457,26 @@ impl Tracker {
     }
 
     pub fn cluster_acquire(&mut self, agent: u16) {
-        Self::acquire_from(&mut self.threads[agent as usize], false, &self.cluster.done);
+        Self::acquire_from(&mut self.threads[agent as usize], false, true, &self.cluster.done);
     }
 
     /// A strong access to a flag: what it releases and acquires.
-    pub fn flag(&mut self, agent: u16, at: u64, write: bool, read: bool, relaxed: [bool; 2]) {
+    pub fn flag(&mut self, agent: u16, at: u64, [write, read]: [bool; 2], relaxed: [bool; 2], wide: bool) {
+        let cta = agent as usize / self.per_cta;
         let t = &mut self.threads[agent as usize];
-        let f = self.flags.entry(at).or_default();
+        let common = self.flags.entry(at).or_default();
+        let own = self.own_flags.entry((at, cta)).or_default();
         if read {
-            Self::acquire_from(t, relaxed[0], f);
+            Self::acquire_from(t, relaxed[0], false, own);
+            if wide {
+                Self::acquire_from(t, relaxed[0], true, common);
+            }
         }
         if write {
-            Self::release_to(t, relaxed[1], f);
+            Self::release_to(t, relaxed[1], false, own);
+            if wide {
+                Self::release_to(t, relaxed[1], true, common);
+            }
             self.tick(agent);
         }
     }

@@ -2,9 +2,9 @@
 
 use super::judge::Region;
 use super::shadow::{Nature, WHOLE};
+use super::world::Act;
 use super::{Access, Issue, Unit};
-use crate::engine::idesc::{CtaGroup, InstructionDescriptor};
-use crate::engine::mma::{MmaInstruction, OperandA};
+use crate::engine::mma::{MmaInstruction, OperandA, layout};
 use crate::engine::tmem::{LdStShape, TmemAddress, transfer::Transfer};
 use crate::exec::access::Target;
 use crate::exec::queue::{Copy, Place};
@@ -12,7 +12,7 @@ use crate::exec::report::Origin;
 use crate::exec::state::{Cluster, PhaseTest, Wait, Warp};
 use crate::exec::step::{Ctx, bits};
 use crate::finding::FindingKind;
-use crate::program::{Fence, Order};
+use crate::program::{Fence, Order, Scope};
 
 /// A warp's own access.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,19 @@ impl Cluster<'_> {
         let strong = atomic || x.order != Order::Default;
         let nature = Nature { write, atomic: strong, same, ..Nature::default() };
         let a = t.own(agent, lane.map_or(WHOLE, |l| l as u8), x.line, nature);
+        let wide = x.scope != Scope::Cta;
+        let relaxed = [
+            !matches!(x.order, Order::Acquire | Order::Both),
+            !matches!(x.order, Order::Release | Order::Both),
+        ];
+        if let (Target::Global(address), Some(world)) = (target, &self.run.world) {
+            let atomic = strong && x.scope.abroad();
+            let act = Act { write, atomic, same, line: x.line };
+            t.foreign(world, address, n, agent, act);
+            if let Some(own) = t.own_world.as_mut().filter(|_| atomic && write) {
+                own.release(world, agent, address, relaxed[1]);
+            }
+        }
         let flag = match target {
             Target::Shared(cta, offset) => {
                 t.shared(cta, offset, n as u32, &a);
@@ -74,9 +87,20 @@ impl Cluster<'_> {
             Target::Local(_) | Target::Param(_) => return,
         };
         if strong {
-            let acquires = matches!(x.order, Order::Acquire | Order::Both);
-            let releases = matches!(x.order, Order::Release | Order::Both);
-            t.flag(agent, flag, write, atomic || !write, [!acquires, !releases]);
+            t.flag(agent, flag, [write, atomic || !write], relaxed, wide);
+        }
+    }
+
+    /// After a strong read of global memory: what the other clusters had released by then is heard.
+    #[inline]
+    pub(in crate::exec) fn heard_abroad(&mut self, x: Ctx, w: &Warp, address: u64, atomic: bool) {
+        let (Some(t), Some(world)) = (&mut self.tracker, &self.run.world) else { return };
+        if !(atomic || x.order != Order::Default) || !x.scope.abroad() {
+            return;
+        }
+        let agent = t.agent(x.c, w.index);
+        if let Some(own) = &mut t.own_world {
+            own.acquire(world, agent, address, !matches!(x.order, Order::Acquire | Order::Both));
         }
     }
 
@@ -84,7 +108,7 @@ impl Cluster<'_> {
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
         match fence {
-            Fence::Thread => t.thread_fence(agent),
+            Fence::Thread => t.thread_fence(agent, x.scope),
             Fence::Proxy => t.proxy_fence(agent),
             Fence::MbarInit => t.init_fence(agent),
             Fence::TensorBefore => t.fence_before(agent),
@@ -154,6 +178,11 @@ impl Cluster<'_> {
     #[inline]
     pub(in crate::exec) fn track_global(&mut self, address: u64, n: usize, a: &Option<Access>) {
         if let (Some(t), Some(a)) = (&mut self.tracker, a) {
+            if let Some(world) = &self.run.world {
+                let act =
+                    Act { write: a.nature.write, atomic: a.nature.atomic, same: a.nature.same, line: a.line };
+                t.foreign(world, address, n, a.agent, act);
+            }
             t.global(address, n as u32, a);
         }
     }
@@ -194,10 +223,10 @@ impl Cluster<'_> {
         else {
             return;
         };
-        let Ok(i) = InstructionDescriptor::decode(m.idesc, m.kind, m.scale_vec, m.cta_group) else { return };
+        let Ok(i) = m.descriptor() else { return };
         let Some(t) = &mut self.tracker else { return };
-        let halves = m.cta_group == CtaGroup::One && i.m == 64;
-        let n = if m.cta_group == CtaGroup::Two && i.m == 128 { i.n / 2 } else { i.n };
+        let halves = layout::spreads_rows(&i);
+        let n = i.n / layout::copies(&i);
         // With M 64 the rows are in 16 lanes of each quarter.
         let lanes = |a: TmemAddress| if halves { 0xffff << (a.lane & 16) } else { u32::MAX };
         for (rank, cta) in ctas.enumerate() {
@@ -213,6 +242,11 @@ impl Cluster<'_> {
                     let column = TmemAddress::from_bits(address).column;
                     t.tensor(cta, 0xf, u32::MAX, column..column + rows.div_ceil(32), &read);
                 }
+            }
+            if let Some(address) = m.variant.metadata {
+                let at = TmemAddress::from_bits(address);
+                let first = at.column + i.selector;
+                t.tensor(cta, 0xf, lanes(at), first..first + if i.kind.k() > 16 { 2 } else { 1 }, &read);
             }
             let d = TmemAddress::from_bits(m.d);
             t.tensor(cta, 0xf, lanes(d), d.column..d.column + n, &write);
@@ -321,7 +355,7 @@ impl Cluster<'_> {
                 Region::Tensor(cta, lane, column) => {
                     format!("tensor memory lane {lane}, column {column} of CTA {cta} of the cluster")
                 }
-                Region::Global(at) => self.global(at).describe(at, 1),
+                Region::Global(at) | Region::Abroad(at, _) => self.global(at).describe(at, 1),
                 Region::Mbar(cta, at) => {
                     format!(
                         "the mbarrier at shared offset {at:#x} of CTA {cta} of the cluster, initialised and used"
@@ -330,8 +364,12 @@ impl Cluster<'_> {
                 Region::Alloc(cta) => format!("allocations of tensor memory of CTA {cta} of the cluster"),
             };
             let old = self.run.module.line(f.old_line);
+            let from = match f.region {
+                Region::Abroad(_, cluster) => format!("cluster {cluster} of the grid"),
+                _ => format!("CTA {old_c} of the cluster, warp {old_w}"),
+            };
             let text = format!(
-                "{place}: line {} `{old}` (CTA {old_c} of the cluster, warp {old_w}) does not come before line {} (CTA {c}, warp {w}): {}",
+                "{place}: line {} `{old}` ({from}) does not come before line {} (CTA {c}, warp {w}): {}",
                 f.old_line, f.line, f.text
             );
             let at = Origin { cta: c as u32, warp: w, lane: None, line: f.line };

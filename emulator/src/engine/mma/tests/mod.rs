@@ -10,6 +10,7 @@ mod oracle;
 mod rows;
 mod rules;
 mod setup;
+mod variants;
 mod vectors;
 mod whole;
 

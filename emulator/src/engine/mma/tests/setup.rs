@@ -1,7 +1,7 @@
 //! A whole instruction set up from the ISA's tables: operands placed element by element, D looked up
 //! element by element, every element's value from the oracle.
 
-use super::super::{Arithmetic, CtaMemory, MmaError, MmaInstruction, OperandA, execute};
+use super::super::{Arithmetic, CtaMemory, MmaError, MmaInstruction, OperandA, Variant, execute};
 use super::{Noise, oracle};
 use crate::engine::format::Format;
 use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
@@ -11,6 +11,7 @@ pub const D: u32 = 0;
 pub const SFA: u32 = 300;
 pub const SFB: u32 = 322;
 const A_TMEM: u32 = 400;
+const META: u32 = 420;
 /// Shared addresses of A and B.
 const A_SMEM: u32 = 1024;
 const B_SMEM: u32 = 96 << 10;
@@ -41,6 +42,10 @@ pub struct Case {
     pub id: (u32, u32),
     pub ue4m3: bool,
     pub f_upper: bool,
+    /// `.sp`, with this selector.
+    pub sparse: Option<u32>,
+    /// `.ws`.
+    pub stationary: bool,
 }
 
 pub const NVFP4: Case = Case {
@@ -63,6 +68,8 @@ pub const NVFP4: Case = Case {
     id: (0, 0),
     ue4m3: true,
     f_upper: false,
+    sparse: None,
+    stationary: false,
 };
 
 pub const BF16: Case =
@@ -81,8 +88,14 @@ impl Case {
         }
     }
 
+    /// Elements of a row of B.
+    pub fn b_k(self) -> u32 {
+        self.k() * if self.sparse.is_some() { 2 } else { 1 }
+    }
+
     pub fn idesc(self) -> u32 {
-        let mut bits = self.a_code << 7
+        let mut bits = self.sparse.map_or(0, |s| 4 | s)
+            | self.a_code << 7
             | self.b_code << 10
             | u32::from(self.negate_a) << 13
             | u32::from(self.a_mn) << 15
@@ -170,7 +183,14 @@ impl Case {
     /// CTA, lane and column of D's element.
     pub fn place(self, m: u32, n: u32) -> (usize, u32, u32) {
         let upper = if self.f_upper { 16 } else { 0 };
+        let half = if n < self.n / 2 { 0 } else { 64 };
         match (self.group, self.m) {
+            (1, 64) if self.stationary => (0, m + half, n % (self.n / 2)),
+            (1, 32) => (0, m + 32 * (n / (self.n / 4)), n % (self.n / 4)),
+            (2, 128) if self.sparse.is_some() => {
+                let r = m % 64;
+                ((m / 64) as usize, r / 16 * 32 + r % 16 + upper, n)
+            }
             (1, 128) => (0, m, n),
             (1, _) => (0, m / 16 * 32 + m % 16 + upper, n),
             (_, 256) => ((m / 128) as usize, m % 128, n),
@@ -190,10 +210,23 @@ pub struct Setup {
     pub sa: Vec<Vec<u8>>,
     pub sb: Vec<Vec<u8>>,
     pub d: Vec<Vec<u32>>,
+    /// For every row of A, which elements of K it holds.
+    pub held: Vec<Vec<u32>>,
 }
 
-fn codes(case: Case, format: Format, noise: &mut Noise) -> Vec<u32> {
-    (0..case.k())
+/// Four bits of metadata and the places in a chunk that they stand for.
+const INDICES: [(u32, [u32; 2]); 7] = [
+    (0b0100, [0, 1]),
+    (0b1000, [0, 2]),
+    (0b1100, [0, 3]),
+    (0b1001, [1, 2]),
+    (0b1101, [1, 3]),
+    (0b0110, [2, 1]),
+    (0b1110, [2, 3]),
+];
+
+fn codes(k: u32, format: Format, noise: &mut Noise) -> Vec<u32> {
+    (0..k)
         .map(|_| {
             let code = noise.next() as u32;
             match format.bits() {
@@ -218,8 +251,8 @@ impl Setup {
     pub fn new(case: Case, seed: u64) -> Self {
         let mut noise = Noise(seed);
         let ctas = case.group as usize;
-        let a: Vec<_> = (0..case.m).map(|_| codes(case, case.a, &mut noise)).collect();
-        let b: Vec<_> = (0..case.n).map(|_| codes(case, case.b, &mut noise)).collect();
+        let a: Vec<_> = (0..case.m).map(|_| codes(case.k(), case.a, &mut noise)).collect();
+        let b: Vec<_> = (0..case.n).map(|_| codes(case.b_k(), case.b, &mut noise)).collect();
         let count = case.vec.map_or(0, ScaleVec::per_instruction);
         let mut factors = |rows: u32| -> Vec<Vec<u8>> {
             let mut one = || {
@@ -239,8 +272,12 @@ impl Setup {
             bytes.iter_mut().for_each(|byte| *byte = noise.next() as u8);
         }
         let tmem = vec![Tmem::new(); ctas];
-        let mut setup = Self { case, tmem, smem, a, b, sa, sb, d };
+        let held = vec![(0..case.k()).collect(); case.m as usize];
+        let mut setup = Self { case, tmem, smem, a, b, sa, sb, d, held };
         setup.fill();
+        if case.sparse.is_some() {
+            setup.fill_metadata(&mut noise);
+        }
         setup
     }
 
@@ -255,7 +292,7 @@ impl Setup {
             }
         }
         for n in 0..case.n {
-            for k in 0..case.k() {
+            for k in 0..case.b_k() {
                 let bit = case.bit(B_SMEM, false, columns, n % columns, k);
                 let smem = &mut self.smem[(n / columns) as usize];
                 put(smem, bit, case.b.bits(), self.b[n as usize][k as usize]);
@@ -306,6 +343,58 @@ impl Setup {
         }
     }
 
+    /// Random chunks for every row, where the figures of CUTLASS's layouts have them.
+    fn fill_metadata(&mut self, noise: &mut Noise) {
+        let case = self.case;
+        let rows = case.m / case.group;
+        for m in 0..case.m {
+            let r = m % rows;
+            let mut held = Vec::new();
+            let mut bits = 0u64;
+            let chunks = if case.k() <= 16 { 8 } else { 16 };
+            for chunk in 0..chunks {
+                let (index, [i, j]) = match case.kind {
+                    MmaKind::Tf32 => INDICES[if noise.below(2) == 0 { 0 } else { 6 }],
+                    _ => INDICES[noise.below(7) as usize],
+                };
+                bits |= u64::from(index) << (4 * chunk);
+                let c = chunk as u32;
+                match case.kind {
+                    // The bits name halves of elements: 0 and 1, or 2 and 3.
+                    MmaKind::Tf32 => held.push(2 * c + i / 2),
+                    MmaKind::Mxf4 | MmaKind::Mxf4nvf4 => {
+                        held.extend([i, j].iter().flat_map(|p| [8 * c + 2 * p, 8 * c + 2 * p + 1]));
+                    }
+                    _ => held.extend([4 * c + i, 4 * c + j]),
+                }
+            }
+            self.held[m as usize] = held;
+            let spread = case.m / case.group == 64 && !case.stationary;
+            let copies = if case.stationary { 128 / case.m } else { 1 };
+            let upper = if case.f_upper { 16 } else { 0 };
+            let first = if spread { r / 16 * 32 + upper } else { r / 16 * 16 };
+            let selector = case.sparse.unwrap_or(0);
+            let tmem = &mut self.tmem[(m / rows) as usize];
+            for copy in 0..copies {
+                let first = first + copy * (128 / copies);
+                if chunks == 8 {
+                    for k in 0..2 {
+                        let lane = first + r % 8 + 8 * k;
+                        let at = lane << 16 | (META + selector);
+                        let half = (bits >> (16 * k) & 0xffff) as u32;
+                        let old = tmem.read(at).unwrap_or(0);
+                        let shift = r / 8 % 2 * 16;
+                        tmem.write(at, old & !(0xffff << shift) | half << shift).unwrap();
+                    }
+                } else {
+                    let lane = first + r % 16;
+                    tmem.write(lane << 16 | META, bits as u32).unwrap();
+                    tmem.write(lane << 16 | (META + 1), (bits >> 32) as u32).unwrap();
+                }
+            }
+        }
+    }
+
     /// K along 8 columns, little-endian; 4-bit elements of mixed kinds in bits 2..5 of a byte.
     fn fill_a(&mut self) {
         let case = self.case;
@@ -319,6 +408,10 @@ impl Setup {
             }
             let r = m % rows;
             let lanes = match (case.group, case.m) {
+                (1, m) if case.stationary => (0..128 / m).map(|copy| r + copy * m).collect(),
+                (2, 128) if case.sparse.is_some() => {
+                    vec![r / 16 * 32 + r % 16 + if case.f_upper { 16 } else { 0 }]
+                }
                 (1, 64) => vec![r / 16 * 32 + r % 16 + if case.f_upper { 16 } else { 0 }],
                 (2, 128) => vec![r, r + 64],
                 _ => vec![r],
@@ -356,6 +449,11 @@ impl Setup {
             enable_input_d: case.accumulate,
             scale_input_d: 0,
             disabled_lanes: [0; 8],
+            variant: Variant {
+                metadata: case.sparse.map(|_| META | upper),
+                stationary: case.stationary,
+                ..Variant::default()
+            },
         }
     }
 
@@ -380,6 +478,7 @@ impl Setup {
     pub fn expected(&self, m: u32, n: u32, old: u32) -> u32 {
         let case = self.case;
         let (a, b) = (&self.a[m as usize], &self.b[n as usize]);
+        let b = &self.held[m as usize].iter().map(|&k| b[k as usize]).collect::<Vec<u32>>();
         let flip = if case.negate_a { 1 << (case.a.bits() - 1) } else { 0 };
         let a: Vec<u32> = a.iter().map(|code| code ^ flip).collect();
         let old = if case.accumulate { old } else { 0 };

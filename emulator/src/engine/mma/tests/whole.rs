@@ -6,7 +6,7 @@ use crate::engine::format::Format;
 use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
 use crate::engine::tmem::{Tmem, TmemError};
 
-fn check(case: Case) {
+pub(super) fn check(case: Case) {
     let mut setup = Setup::new(case, 11);
     let before = setup.tmem.clone();
     let instruction = setup.instruction();

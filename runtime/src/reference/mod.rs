@@ -3,10 +3,15 @@
 //! Operands are decoded to f64, which is exact, and summed in f64; the gate is evaluated in f64 and
 //! the result is rounded to f16 once. For NVFP4 without a tensor scale every product is a multiple
 //! of 2^-20 below 2^23, so that sums are exact up to K = 1024 whatever the values are, and carry a
-//! relative error around 2^-52 beyond. Nothing here knows of tiles of a kernel, of layouts or of
-//! the order in which hardware sums.
+//! relative error around 2^-52 beyond; so do those of other formats at any K. Nothing here knows of
+//! tiles of a kernel, of layouts or of the order in which hardware sums; how far a right kernel may be
+//! off is asked for apart, of `bounds.rs`.
 //!
 //! Memory beyond operands and results is a few MiB a thread: the operands are decoded tile by tile.
+
+mod bounds;
+
+pub use bounds::Accumulation;
 
 use std::ops::Range;
 
@@ -14,7 +19,8 @@ use half::f16;
 use rayon::prelude::*;
 use thiserror::Error;
 
-use crate::format::{Nvfp4Matrix, f16_from_f64};
+use crate::format::{Matrix, f16_from_f64};
+use bounds::Energies;
 
 /// Rows, columns and depth of a tile. A thread holds one tile of each product and one panel of each
 /// operand, in f64: 7 MiB for a dual GEMM. The tile is large enough that decoding, which is done
@@ -36,7 +42,7 @@ pub trait Operand: Sync {
     fn decode_row(&self, row: usize, k_start: usize, out: &mut [f64]);
 }
 
-impl Operand for Nvfp4Matrix {
+impl Operand for Matrix {
     fn rows(&self) -> usize {
         self.rows()
     }
@@ -101,6 +107,7 @@ pub struct Reference {
     n: usize,
     exact: Vec<f64>,
     rounded: Vec<f16>,
+    bounds: Option<Vec<f64>>,
 }
 
 impl Reference {
@@ -115,7 +122,28 @@ impl Reference {
             return Err(ReferenceError::Length { m, n, expected, got: exact.len() });
         }
         let rounded = exact.par_iter().map(|&value| f16_from_f64(value)).collect();
-        Ok(Self { m, n, exact, rounded })
+        Ok(Self { m, n, exact, rounded, bounds: None })
+    }
+
+    /// The same with a bound for each element: how far a right result may be from it before it is
+    /// rounded to C's format.
+    ///
+    /// # Errors
+    ///
+    /// When `bounds` is not as long as the reference.
+    pub fn with_bounds(self, bounds: Vec<f64>) -> Result<Self, ReferenceError> {
+        let Self { m, n, .. } = self;
+        let (expected, got) = (self.exact.len(), bounds.len());
+        if expected != got {
+            return Err(ReferenceError::Length { m, n, expected, got });
+        }
+        Ok(Self { bounds: Some(bounds), ..self })
+    }
+
+    /// Bounds of a right result's error before rounding, row-major: those of [`dual_gemm_bounded`].
+    #[must_use]
+    pub fn bounds(&self) -> Option<&[f64]> {
+        self.bounds.as_deref()
     }
 
     /// Rows.
@@ -193,26 +221,75 @@ pub fn dual_gemm(
     b2: &dyn Operand,
     gate: impl Fn(f64, f64) -> f64 + Sync,
 ) -> Result<Reference, ReferenceError> {
+    let [result, _] = dual(a, b1, b2, gate, None)?;
+    Reference::new(a.rows(), b1.rows(), result)
+}
+
+/// [`dual_gemm`] with [`bounds`](Reference::bounds) on what a kernel that sums so may be off. Costs
+/// an eighth of the products more, and evaluates the gate five times.
+///
+/// # Errors
+///
+/// As [`dual_gemm`].
+pub fn dual_gemm_bounded(
+    a: &dyn Operand,
+    b1: &dyn Operand,
+    b2: &dyn Operand,
+    gate: impl Fn(f64, f64) -> f64 + Sync,
+    accumulation: Accumulation,
+) -> Result<Reference, ReferenceError> {
+    let [result, bounds] = dual(a, b1, b2, gate, Some(accumulation))?;
+    Reference::new(a.rows(), b1.rows(), result)?.with_bounds(bounds)
+}
+
+/// Results and, where asked for, their bounds.
+fn dual(
+    a: &dyn Operand,
+    b1: &dyn Operand,
+    b2: &dyn Operand,
+    gate: impl Fn(f64, f64) -> f64 + Sync,
+    accumulation: Option<Accumulation>,
+) -> Result<[Vec<f64>; 2], ReferenceError> {
     same_k(a, b1, "B1")?;
     same_k(a, b2, "B2")?;
     if b1.rows() != b2.rows() {
         return Err(ReferenceError::Columns { b1: b1.rows(), b2: b2.rows() });
     }
     let (m, n) = (a.rows(), b1.rows());
-    let mut result = vec![0.0; checked_area(m, n)?];
-    let bands = result.par_chunks_mut((TILE_M * n).max(1)).enumerate();
-    bands.for_each(|(band, out)| {
+    let area = checked_area(m, n)?;
+    let mut result = vec![0.0; area];
+    let energies = accumulation.map(|accumulation| (accumulation, [a, b1, b2].map(Energies::of)));
+    // One element a band where no bounds are asked for, so that both have as many bands.
+    let band = (TILE_M * n).max(1);
+    let (mut bounds, bound_band) = match energies {
+        Some(_) => (vec![0.0; area], band),
+        None => (vec![0.0; area.div_ceil(band)], 1),
+    };
+    let bands = result.par_chunks_mut(band).zip(bounds.par_chunks_mut(bound_band)).enumerate();
+    bands.for_each(|(band, (out, out_bounds))| {
         let rows = tile(band, TILE_M, m);
         let tiles = column_tiles(n).map(|columns| {
-            let [mut gates, ups] = products(a, [b1, b2], rows.clone(), columns);
-            for (value, &up) in gates.iter_mut().zip(&ups) {
-                *value = gate(*value, up);
+            let [mut gates, mut ups] = products(a, [b1, b2], rows.clone(), columns.clone());
+            let energies = energies.as_ref().map(|(accumulation, [a, b1, b2])| {
+                (*accumulation, products(a, [b1 as &dyn Operand, b2], rows.clone(), columns))
+            });
+            for (index, (first, second)) in gates.iter_mut().zip(&mut ups).enumerate() {
+                let sums = [*first, *second];
+                *first = gate(*first, *second);
+                if let Some((accumulation, [energy1, energy2])) = &energies {
+                    // From here on the second product's place holds the bound.
+                    *second = accumulation.of_gate(&gate, *first, sums, [energy1[index], energy2[index]]);
+                }
             }
-            gates
+            (gates, ups)
         });
-        scatter(&tiles.collect::<Vec<_>>(), n, out);
+        let (gates, ups): (Vec<_>, Vec<_>) = tiles.unzip();
+        scatter(&gates, n, out);
+        if energies.is_some() {
+            scatter(&ups, n, out_bounds);
+        }
     });
-    Reference::new(m, n, result)
+    Ok([result, bounds])
 }
 
 fn same_k(a: &dyn Operand, b: &dyn Operand, name: &'static str) -> Result<(), ReferenceError> {

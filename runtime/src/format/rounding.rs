@@ -1,10 +1,10 @@
-//! f64 to f16 in one rounding.
+//! f64 to narrower formats in one rounding.
 //!
 //! `half::f16::from_f64` goes through f32 where the CPU converts f32 to f16, which rounds twice,
 //! and drops the low 32 bits of the mantissa where it does not: in both cases a value just beside a
 //! tie can come out one unit off. A reference must not.
 
-use half::f16;
+use half::{bf16, f16};
 
 /// The f16 nearest to `value`, ties to even; overflow gives infinity, NaN gives the quiet NaN of
 /// the same sign.
@@ -36,6 +36,32 @@ pub fn f16_from_f64(value: f64) -> f16 {
         ((bits + ((1 << 41) - 1) + even) >> 42) - (1008 << 10)
     };
     f16::from_bits(sign | code as u16)
+}
+
+/// The bf16 nearest to `value`, ties to even; overflow gives infinity, NaN a quiet NaN.
+///
+/// ```
+/// # use silumin_runtime::format::bf16_from_f64;
+/// // Just above a tie, and nearer to it than f32 can tell.
+/// assert_eq!(bf16_from_f64(1.00390625 + 1e-12).to_f64(), 1.0078125);
+/// ```
+#[must_use]
+pub fn bf16_from_f64(value: f64) -> bf16 {
+    bf16::from_f32(f32_to_odd(value))
+}
+
+/// `value` rounded to odd: where f32 does not hold it, the one of the two f32 beside it whose last bit
+/// is 1. Rounding that to nearest even in a format of at least two bits less gives what rounding
+/// `value` itself does (Boldo and Melquiond, "When double rounding is odd", 2005).
+#[must_use]
+pub fn f32_to_odd(value: f64) -> f32 {
+    let nearest = value as f32;
+    if nearest.is_nan() || f64::from(nearest) == value {
+        return nearest;
+    }
+    // Toward zero: an infinity becomes the largest f32, which is odd.
+    let beyond = f64::from(nearest).abs() > value.abs();
+    f32::from_bits((nearest.to_bits() - u32::from(beyond)) | 1)
 }
 
 #[cfg(test)]
@@ -83,5 +109,39 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn rounding_to_odd_keeps_what_f32_holds_and_marks_the_rest() {
+        let mut rng = ChaCha8Rng::seed_from_u64(31);
+        for _ in 0..200_000 {
+            let value = f32::from_bits(rng.next_u32());
+            if value.is_nan() {
+                continue;
+            }
+            assert_eq!(f32_to_odd(f64::from(value)).to_bits(), value.to_bits());
+            if value.is_finite() && value != 0.0 {
+                let between = f64::from(value).next_up();
+                let odd = f32_to_odd(between);
+                assert_eq!(odd.to_bits() & 1, 1);
+                let low = f64::from(odd.next_down()) <= between;
+                assert!(low && f64::from(odd.next_up()) >= between, "{between:e} became {odd:e}");
+            }
+        }
+        assert_eq!(f32_to_odd(1e300), f32::MAX);
+        assert_eq!(f32_to_odd(-1e-300), -f32::from_bits(1));
+        assert!(f32_to_odd(f64::NAN).is_nan());
+    }
+
+    #[test]
+    fn every_bf16_survives_a_round_trip_and_overflow_is_infinite() {
+        for code in 0..=u16::MAX {
+            let value = bf16::from_bits(code);
+            let back = bf16_from_f64(value.to_f64());
+            assert!(back.to_bits() == code || back.is_nan() && value.is_nan());
+        }
+        assert_eq!(bf16_from_f64(1e300), bf16::INFINITY);
+        assert_eq!(bf16_from_f64(3.395e38), bf16::MAX);
+        assert_eq!(bf16_from_f64(-3.397e38), bf16::NEG_INFINITY);
     }
 }

@@ -1,19 +1,13 @@
-//! The verdict on a result: the public NVFP4 benchmark's checker, and how far off the result is.
+//! f16 results, as the public NVFP4 benchmark judges them.
 //!
-//! The benchmark compares f16 tensors element by element: |got - expected| <= atol + rtol *
-//! |expected|, with difference and tolerance themselves rounded to f16, as f16 tensor arithmetic
-//! does; NaN and both infinities have to stand in the same places. One bad element fails a result.
-
-use std::fmt;
+//! |got - expected| <= atol + rtol * |expected|, with difference and tolerance themselves rounded to
+//! f16, as f16 tensor arithmetic does; NaN and both infinities have to stand in the same places.
 
 use half::f16;
 use rayon::prelude::*;
-use thiserror::Error;
 
+use super::{CHUNK, CheckError, CheckReport, Partial, Rule};
 use crate::reference::Reference;
-
-/// Elements that one task judges; fixed, so that sums do not depend on the number of threads.
-const CHUNK: usize = 1 << 15;
 
 /// How far an element may be off: `atol + rtol * |expected|`.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -41,112 +35,6 @@ impl Tolerance {
     /// Magnitude from which the relative part outweighs the absolute one.
     fn crossover(self) -> f64 {
         if self.rtol > 0.0 { f64::from(self.atol) / f64::from(self.rtol) } else { f64::INFINITY }
-    }
-}
-
-/// What keeps a result from being judged.
-#[derive(Debug, Clone, PartialEq, Error)]
-#[non_exhaustive]
-pub enum CheckError {
-    /// The result has another size than the reference.
-    #[error(
-        "the result has {got} elements but the reference is {m} x {n} = {expected}: pass the whole \
-         row-major result, without padding between rows"
-    )]
-    Length {
-        /// Rows of the reference.
-        m: usize,
-        /// Columns of the reference.
-        n: usize,
-        /// Elements of the reference.
-        expected: usize,
-        /// Elements of the result.
-        got: usize,
-    },
-    /// A tolerance that nothing or everything would meet.
-    #[error("the tolerance {name} = {value} has to be finite and not negative")]
-    Tolerance {
-        /// `rtol` or `atol`.
-        name: &'static str,
-        /// Its value.
-        value: f32,
-    },
-}
-
-/// The element that uses most of its tolerance.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Worst {
-    /// Row.
-    pub row: usize,
-    /// Column.
-    pub column: usize,
-    /// What the kernel wrote.
-    pub got: f16,
-    /// What it had to write.
-    pub expected: f16,
-    /// Difference over tolerance; infinite where NaN or infinity stands in the wrong place.
-    pub of_tolerance: f64,
-}
-
-/// How a result compares with its reference.
-#[derive(Debug, Clone, PartialEq)]
-pub struct CheckReport {
-    /// Whether every element is within tolerance.
-    pub pass: bool,
-    /// Elements judged.
-    pub elements: usize,
-    /// Elements out of tolerance.
-    pub mismatches: usize,
-    /// Elements that are NaN or infinite on one side only, or on both with different values; part
-    /// of `mismatches`.
-    pub special_mismatches: usize,
-    /// Elements that the reference has as infinite or NaN in f16.
-    pub non_finite: usize,
-    /// The element that uses most of its tolerance; `None` for an empty result.
-    pub worst: Option<Worst>,
-    /// Largest |got - expected| in f16 values, over elements finite on both sides.
-    pub max_abs: f64,
-    /// Largest |got - expected| / |expected| over those with |expected| >= atol / rtol, where the
-    /// relative part of the tolerance rules; smaller ones would show rounding alone.
-    pub max_rel: f64,
-    /// Norm of got - exact over the norm of exact, against the f64 reference, over elements whose
-    /// expected f16 is finite; infinite where one of those is not finite in the result. A right
-    /// kernel's is that of f16 rounding, about 2e-4.
-    pub rel_frobenius: f64,
-    /// The tolerance applied.
-    pub tolerance: Tolerance,
-}
-
-impl fmt::Display for CheckReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}: {} of {} elements out of tolerance (rtol {}, atol {})",
-            if self.pass { "PASS" } else { "FAIL" },
-            self.mismatches,
-            self.elements,
-            self.tolerance.rtol,
-            self.tolerance.atol,
-        )?;
-        if self.special_mismatches > 0 {
-            write!(f, ", {} of them by NaN or infinity", self.special_mismatches)?;
-        }
-        write!(
-            f,
-            "; max abs {:.3e}, max rel {:.3e}, rel Frobenius {:.3e}",
-            self.max_abs, self.max_rel, self.rel_frobenius
-        )?;
-        if let Some(worst) = &self.worst {
-            write!(
-                f,
-                "; worst at row {}, column {}: got {}, expected {} ({:.2} of its tolerance)",
-                worst.row, worst.column, worst.got, worst.expected, worst.of_tolerance
-            )?;
-        }
-        if self.non_finite > 0 {
-            write!(f, "; {} elements overflow f16 in the reference", self.non_finite)?;
-        }
-        Ok(())
     }
 }
 
@@ -185,124 +73,68 @@ pub fn check(got: &[f16], reference: &Reference, tolerance: Tolerance) -> Result
             got: got.len(),
         });
     }
-    let partial: Vec<Partial> = got
+    let parts: Vec<Partial> = got
         .par_chunks(CHUNK)
         .zip(expected.par_chunks(CHUNK))
         .zip(exact.par_chunks(CHUNK))
-        .map(|((got, expected), exact)| Partial::of(got, expected, exact, tolerance))
+        .map(|((got, expected), exact)| part_of(got, expected, exact, tolerance))
         .collect();
-
-    let mut total = Partial::default();
-    let mut worst = None;
-    for (chunk, part) in partial.iter().enumerate() {
-        if let Some((offset, share)) = part.worst
-            && worst.is_none_or(|(_, most)| share > most)
-        {
-            worst = Some((chunk * CHUNK + offset, share));
-        }
-        total.add(part);
-    }
-    Ok(CheckReport {
-        pass: total.mismatches == 0,
-        elements: got.len(),
-        mismatches: total.mismatches,
-        special_mismatches: total.special_mismatches,
-        non_finite: total.non_finite,
-        worst: worst.map(|(index, of_tolerance)| Worst {
-            row: index / reference.n(),
-            column: index % reference.n(),
-            got: got[index],
-            expected: expected[index],
-            of_tolerance,
-        }),
-        max_abs: total.max_abs,
-        max_rel: total.max_rel,
-        rel_frobenius: total.rel_frobenius(),
-        tolerance,
-    })
+    Ok(CheckReport::of(&parts, CHUNK, reference, Rule::Tolerance(tolerance), |index| {
+        (got[index].to_f64(), expected[index].to_f64())
+    }))
 }
 
-/// The verdict on a run of elements.
-#[derive(Default)]
-struct Partial {
-    mismatches: usize,
-    special_mismatches: usize,
-    non_finite: usize,
-    /// Offset in the run and share of the tolerance of the worst element.
-    worst: Option<(usize, f64)>,
-    max_abs: f64,
-    max_rel: f64,
-    error_square: f64,
-    exact_square: f64,
-}
-
-impl Partial {
-    fn of(got: &[f16], expected: &[f16], exact: &[f64], tolerance: Tolerance) -> Self {
-        let mut part = Self::default();
-        let crossover = tolerance.crossover();
-        for (offset, ((&got, &expected), &exact)) in got.iter().zip(expected).zip(exact).enumerate() {
-            let share = part.judge(got, expected, tolerance);
-            if part.worst.is_none_or(|(_, most)| share > most) {
-                part.worst = Some((offset, share));
-            }
-            if !expected.is_finite() {
-                part.non_finite += 1;
-                continue;
-            }
-            if got.is_finite() {
-                let (value, wanted) = (got.to_f64(), expected.to_f64());
-                let difference = (value - wanted).abs();
-                part.max_abs = part.max_abs.max(difference);
-                if wanted.abs() >= crossover && wanted != 0.0 {
-                    part.max_rel = part.max_rel.max(difference / wanted.abs());
-                }
-                part.error_square += (value - exact).powi(2);
-            } else {
-                part.error_square = f64::INFINITY;
-            }
-            part.exact_square += exact * exact;
+fn part_of(got: &[f16], expected: &[f16], exact: &[f64], tolerance: Tolerance) -> Partial {
+    let mut part = Partial::default();
+    let crossover = tolerance.crossover();
+    for (offset, ((&got, &expected), &exact)) in got.iter().zip(expected).zip(exact).enumerate() {
+        let share = judge(&mut part, got, expected, tolerance);
+        if part.worst.is_none_or(|(_, most)| share > most) {
+            part.worst = Some((offset, share));
         }
-        part
-    }
-
-    /// Counts one element and returns the share of its tolerance that it uses.
-    fn judge(&mut self, got: f16, expected: f16, tolerance: Tolerance) -> f64 {
-        let same_special = if expected.is_nan() || got.is_nan() {
-            expected.is_nan() && got.is_nan()
-        } else if expected.is_infinite() || got.is_infinite() {
-            got == expected
+        if !expected.is_finite() {
+            part.non_finite += 1;
+            continue;
+        }
+        if got.is_finite() {
+            let (value, wanted) = (got.to_f64(), expected.to_f64());
+            let difference = (value - wanted).abs();
+            part.max_abs = part.max_abs.max(difference);
+            if wanted.abs() >= crossover && wanted != 0.0 {
+                part.max_rel = part.max_rel.max(difference / wanted.abs());
+            }
+            part.error_square += (value - exact).powi(2);
         } else {
-            // The difference is rounded to f16 and can overflow to infinity, which is out of any
-            // bound that is finite.
-            let difference = f16::from_f32((got.to_f32() - expected.to_f32()).abs());
-            let bound = tolerance.bound(expected);
-            if difference > bound {
-                self.mismatches += 1;
-                return difference.to_f64() / bound.to_f64();
-            }
-            return if difference == f16::ZERO { 0.0 } else { difference.to_f64() / bound.to_f64() };
-        };
-        if same_special {
-            return 0.0;
+            part.error_square = f64::INFINITY;
         }
-        self.mismatches += 1;
-        self.special_mismatches += 1;
-        f64::INFINITY
+        part.exact_square += exact * exact;
     }
+    part
+}
 
-    fn add(&mut self, other: &Self) {
-        self.mismatches += other.mismatches;
-        self.special_mismatches += other.special_mismatches;
-        self.non_finite += other.non_finite;
-        self.max_abs = self.max_abs.max(other.max_abs);
-        self.max_rel = self.max_rel.max(other.max_rel);
-        self.error_square += other.error_square;
-        self.exact_square += other.exact_square;
+/// Counts one element and returns the share of its tolerance that it uses.
+fn judge(part: &mut Partial, got: f16, expected: f16, tolerance: Tolerance) -> f64 {
+    let same_special = if expected.is_nan() || got.is_nan() {
+        expected.is_nan() && got.is_nan()
+    } else if expected.is_infinite() || got.is_infinite() {
+        got == expected
+    } else {
+        // The difference is rounded to f16 and can overflow to infinity, which is out of any
+        // bound that is finite.
+        let difference = f16::from_f32((got.to_f32() - expected.to_f32()).abs());
+        let bound = tolerance.bound(expected);
+        if difference > bound {
+            part.mismatches += 1;
+            return difference.to_f64() / bound.to_f64();
+        }
+        return if difference == f16::ZERO { 0.0 } else { difference.to_f64() / bound.to_f64() };
+    };
+    if same_special {
+        return 0.0;
     }
-
-    fn rel_frobenius(&self) -> f64 {
-        if self.error_square == 0.0 { 0.0 } else { (self.error_square / self.exact_square).sqrt() }
-    }
+    part.mismatches += 1;
+    part.special_mismatches += 1;
+    f64::INFINITY
 }
 
 #[cfg(test)]

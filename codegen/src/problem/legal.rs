@@ -1,0 +1,160 @@
+//! Which formats go together, and the MMA that multiplies them.
+
+use super::{ElementKind, OperandFormat, OutputFormat};
+use std::fmt;
+
+/// The formats of one dual GEMM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Formats {
+    /// Of A.
+    pub a: OperandFormat,
+    /// Of B1 and B2.
+    pub b: OperandFormat,
+    /// Of C.
+    pub c: OutputFormat,
+}
+
+impl Default for Formats {
+    fn default() -> Self {
+        Formats { a: OperandFormat::Nvfp4, b: OperandFormat::Nvfp4, c: OutputFormat::F16 }
+    }
+}
+
+impl fmt::Display for Formats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Formats { a, b, c } = self;
+        write!(f, "{a} x {b} -> {c}")
+    }
+}
+
+/// The kind of a tcgen05 MMA (PTX ISA 9.7.16.2.1, `.kind`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum MmaKind {
+    /// Packed e2m1 with ue4m3 scale factors for every 16: NVFP4.
+    Mxf4Nvf4,
+    /// Packed e2m1 with ue8m0 scale factors for every 32: MXFP4.
+    Mxf4,
+    /// Any of e4m3, e5m2 and e2m1 in bytes, with ue8m0 scale factors for every 32.
+    Mxf8f6f4,
+    /// Either of e4m3 and e5m2 without scale factors.
+    F8f6f4,
+    /// bf16 or f16.
+    F16,
+}
+
+impl MmaKind {
+    /// All kinds.
+    pub const ALL: [MmaKind; 5] =
+        [MmaKind::Mxf4Nvf4, MmaKind::Mxf4, MmaKind::Mxf8f6f4, MmaKind::F8f6f4, MmaKind::F16];
+
+    /// The qualifier in PTX.
+    pub const fn ptx(self) -> &'static str {
+        match self {
+            MmaKind::Mxf4Nvf4 => "kind::mxf4nvf4",
+            MmaKind::Mxf4 => "kind::mxf4",
+            MmaKind::Mxf8f6f4 => "kind::mxf8f6f4",
+            MmaKind::F8f6f4 => "kind::f8f6f4",
+            MmaKind::F16 => "kind::f16",
+        }
+    }
+
+    /// Elements along K of one instruction: 256 bits of a row's containers.
+    pub const fn mma_k(self) -> u32 {
+        256 / self.container_bits()
+    }
+
+    /// Bits that an element takes in shared memory, whatever it takes in global memory: an e2m1 that
+    /// meets 8-bit elements is expanded by TMA (`CU_TENSOR_MAP_DATA_TYPE_16U4_ALIGN16B`).
+    pub const fn container_bits(self) -> u32 {
+        match self {
+            MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 => 4,
+            MmaKind::Mxf8f6f4 | MmaKind::F8f6f4 => 8,
+            MmaKind::F16 => 16,
+        }
+    }
+
+    /// Elements along K that share a scale factor: 16 (`.block16`), 32 (`.block32`) or none.
+    pub const fn scale_vector(self) -> Option<u32> {
+        match self {
+            MmaKind::Mxf4Nvf4 => Some(16),
+            MmaKind::Mxf4 | MmaKind::Mxf8f6f4 => Some(32),
+            MmaKind::F8f6f4 | MmaKind::F16 => None,
+        }
+    }
+
+    /// Scale factors of a row that one instruction takes: 4, 2, 1 or none (`.scale_vec::4X` and so
+    /// on).
+    pub const fn scales_per_mma(self) -> u32 {
+        match self.scale_vector() {
+            Some(vector) => self.mma_k() / vector,
+            None => 0,
+        }
+    }
+
+    /// Whether an operand of this element is wider in shared memory than in global memory.
+    pub const fn expands(self, element: ElementKind) -> bool {
+        element.bits() < self.container_bits()
+    }
+}
+
+impl fmt::Display for MmaKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.ptx())
+    }
+}
+
+/// Two operand formats that no MMA multiplies.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("formats: no MMA multiplies {a} by {b}; {a} goes with: {}", names(.partners))]
+pub struct FormatsError {
+    /// Of A.
+    pub a: OperandFormat,
+    /// Of B1 and B2.
+    pub b: OperandFormat,
+    /// What goes with A's.
+    pub partners: Vec<OperandFormat>,
+}
+
+fn names(formats: &[OperandFormat]) -> String {
+    formats.iter().map(|format| format.spec().name).collect::<Vec<_>>().join(", ")
+}
+
+impl Formats {
+    /// The MMA that multiplies A by B.
+    ///
+    /// # Errors
+    /// There is none; the error lists what goes with A's format.
+    pub fn check(self) -> Result<MmaKind, FormatsError> {
+        let Formats { a, b, .. } = self;
+        kind(a, b).ok_or_else(|| FormatsError {
+            a,
+            b,
+            partners: OperandFormat::ALL.into_iter().filter(|&other| kind(a, other).is_some()).collect(),
+        })
+    }
+
+    /// Elements that K has to be a multiple of: what either format wants
+    /// ([`FormatSpec::k_multiple`](super::FormatSpec::k_multiple)), or 128 where TMA expands one of the
+    /// operands (cuTensorMapEncodeTiled: `16U4_ALIGN16B` needs a `globalDim[0]` of a multiple of 128).
+    pub fn k_multiple(self) -> u32 {
+        let (a, b) = (self.a.spec(), self.b.spec());
+        match self.check() {
+            Ok(kind) if kind.expands(a.element) || kind.expands(b.element) => 128,
+            _ => a.k_multiple.max(b.k_multiple),
+        }
+    }
+}
+
+fn kind(a: OperandFormat, b: OperandFormat) -> Option<MmaKind> {
+    use OperandFormat as F;
+    let mx = |format| matches!(format, F::Mxfp4 | F::Mxfp8 | F::Mxfp8E5m2);
+    let plain = |format| matches!(format, F::E4m3 | F::E5m2);
+    match (a, b) {
+        (F::Nvfp4, F::Nvfp4) => Some(MmaKind::Mxf4Nvf4),
+        (F::Mxfp4, F::Mxfp4) => Some(MmaKind::Mxf4),
+        _ if mx(a) && mx(b) => Some(MmaKind::Mxf8f6f4),
+        _ if plain(a) && plain(b) => Some(MmaKind::F8f6f4),
+        (F::Bf16, F::Bf16) | (F::F16, F::F16) => Some(MmaKind::F16),
+        _ => None,
+    }
+}

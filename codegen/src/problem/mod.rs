@@ -1,0 +1,244 @@
+//! What is computed: `C = gate(A @ B1, A @ B2)` for one shape and one set of formats.
+//!
+//! Layouts, all of them the ones checkpoints and the public NVFP4 benchmark use:
+//!
+//! | tensor | shape | layout |
+//! |---|---|---|
+//! | A | M x K | row-major, K contiguous; two e2m1 codes a byte, even K in the low nibble; wider elements little-endian |
+//! | B1, B2 | N x K | row-major, K contiguous (a weight `[out_features, in_features]`), packed as A |
+//! | scale factors of A, B1, B2 | rows x K/16 or K/32 | a byte each, 128 x 4 blocks of 512 bytes, K blocks fastest; rows padded to 128, columns to 4, pads finite (zero is best) |
+//! | C | M x N | row-major; e2m1 packed as A |
+//! | scale factors of C | M x N/16 or N/32 | as those of A: the next GEMM's, with N for its K; the kernel writes the pads too, finite |
+//!
+//! * `mod.rs`: [`Shape`] and [`Problem`].
+//! * `operand.rs`: the formats of A and B, as data.
+//! * `output.rs`: the formats of C.
+//! * `legal.rs`: [`Formats`], which of them go together, and the MMA for them.
+
+mod legal;
+mod operand;
+mod output;
+
+pub use legal::{Formats, FormatsError, MmaKind};
+pub use operand::{ElementKind, FormatSpec, OperandFormat, ScaleFormat, ScaleSpec};
+pub use output::OutputFormat;
+
+use crate::error::ConfigError;
+use std::fmt;
+
+/// Rows and columns of the product: A is `m x k`, B1 and B2 are `n x k`, C is `m x n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Shape {
+    /// Rows of A and of C (tokens).
+    pub m: u32,
+    /// Rows of B1 and B2 and columns of C (features of the gate and of the up projection, each).
+    pub n: u32,
+    /// The summed dimension (features of the input).
+    pub k: u32,
+}
+
+impl Shape {
+    /// A shape from its three sizes in the order every tool uses.
+    pub const fn new(m: u32, n: u32, k: u32) -> Self {
+        Shape { m, n, k }
+    }
+
+    /// Operations of both products, a multiply-add counted as two: `4 m n k`.
+    pub fn operations(self) -> f64 {
+        4.0 * f64::from(self.m) * f64::from(self.n) * f64::from(self.k)
+    }
+}
+
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} x {} x {}", self.m, self.n, self.k)
+    }
+}
+
+/// The text names no format.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{given}` is not {kind}; it is one of: {known}")]
+pub struct UnknownFormat {
+    /// What was written.
+    pub given: String,
+    kind: &'static str,
+    known: String,
+}
+
+/// One dual GEMM, all but its gate: the gate is an expression and travels beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Problem {
+    /// Sizes.
+    pub shape: Shape,
+    /// Formats.
+    pub formats: Formats,
+}
+
+impl Problem {
+    /// NVFP4 in, f16 out: the problem of the public benchmark.
+    pub fn nvfp4(shape: Shape) -> Self {
+        Problem { shape, formats: Formats::default() }
+    }
+
+    /// Scale factors of a row of A, B1 or B2 along K, before padding: `k / 16` for NVFP4 and `k / 32`
+    /// for the MX formats, rounded up; 0 without scale factors. Formats that go together agree on it.
+    pub fn scale_columns(&self) -> u32 {
+        self.formats.a.scale_columns(self.shape.k)
+    }
+
+    /// Bytes of C's elements.
+    pub fn output_bytes(&self) -> u64 {
+        let Shape { m, n, .. } = self.shape;
+        (u128::from(m) * u128::from(n) * u128::from(self.formats.c.bits()) / 8) as u64
+    }
+
+    /// Bytes of C's blocked scale factors, M x N/16 or M x N/32 padded to 128 x 4; 0 without.
+    pub fn output_scale_bytes(&self) -> u64 {
+        let Shape { m, n, .. } = self.shape;
+        self.formats.c.scales().map_or(0, |scales| scales.blocked_bytes(m, n))
+    }
+
+    /// Bytes that must cross DRAM at least once: both operands, C, and all scale factors.
+    pub fn compulsory_bytes(&self) -> u64 {
+        let Shape { m, n, k } = self.shape;
+        let Formats { a, b, .. } = self.formats;
+        a.bytes(m, k)
+            + a.scale_bytes(m, k)
+            + 2 * (b.bytes(n, k) + b.scale_bytes(n, k))
+            + self.output_bytes()
+            + self.output_scale_bytes()
+    }
+
+    /// What the formats have against the shape, each other, and the kernels there are.
+    pub(crate) fn check_formats(&self, errors: &mut Vec<ConfigError>) {
+        let Shape { n, k, .. } = self.shape;
+        let formats = self.formats;
+        if let Err(error) = formats.check() {
+            errors.push(error.into());
+            return;
+        }
+        let multiple = formats.k_multiple();
+        if !k.is_multiple_of(multiple) {
+            errors.push(ConfigError::KMultiple { k, multiple, formats });
+        }
+        let multiple = formats.c.n_multiple();
+        if !n.is_multiple_of(multiple) {
+            errors.push(ConfigError::NMultiple { n, multiple, format: formats.c });
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, {}", self.shape, self.formats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_back_and_unknown_ones_list_all() {
+        for format in OperandFormat::ALL {
+            assert_eq!(format.to_string().parse(), Ok(format));
+        }
+        for format in OutputFormat::ALL {
+            assert_eq!(format.to_string().parse(), Ok(format));
+        }
+        let text = "int4".parse::<OperandFormat>().unwrap_err().to_string();
+        assert!(OperandFormat::ALL.iter().all(|format| text.contains(format.spec().name)), "{text}");
+        let text = "mxfp4".parse::<OutputFormat>().unwrap_err().to_string();
+        assert!(OutputFormat::ALL.iter().all(|format| text.contains(format.name())), "{text}");
+    }
+
+    #[test]
+    fn one_instruction_takes_256_bits_of_a_row() {
+        for format in OperandFormat::ALL {
+            let spec = format.spec();
+            let kind = Formats { a: format, b: format, c: OutputFormat::F32 }.check().unwrap();
+            assert_eq!(spec.mma_k, kind.mma_k(), "{format}");
+            assert_eq!(spec.mma_k * spec.element_bits, 256);
+            assert_eq!(spec.scales.map(|scales| scales.block), kind.scale_vector(), "{format}");
+            assert!(!kind.expands(spec.element));
+            // Rows of a multiple of 16 bytes, whole blocks of scale factors.
+            assert!((spec.k_multiple * spec.element_bits).is_multiple_of(128), "{format}");
+            assert!(spec.scales.is_none_or(|scales| spec.k_multiple.is_multiple_of(scales.block)));
+        }
+        assert_eq!(MmaKind::ALL.map(MmaKind::mma_k), [64, 64, 32, 32, 16]);
+        assert_eq!(MmaKind::ALL.map(MmaKind::scales_per_mma), [4, 2, 1, 0, 0]);
+    }
+
+    /// The legal pairs, spelled out.
+    #[test]
+    fn formats_go_together_as_the_instruction_set_has_it() {
+        use OperandFormat::*;
+        let mx8 =
+            [(Mxfp8, Mxfp8), (Mxfp8, Mxfp8E5m2), (Mxfp8, Mxfp4), (Mxfp8E5m2, Mxfp8E5m2), (Mxfp8E5m2, Mxfp4)];
+        let plain = [(E4m3, E4m3), (E4m3, E5m2), (E5m2, E5m2)];
+        let mut legal = 0;
+        for a in OperandFormat::ALL {
+            for b in OperandFormat::ALL {
+                let is = |list: &[(OperandFormat, OperandFormat)]| {
+                    list.contains(&(a, b)) || list.contains(&(b, a))
+                };
+                let expected = match (a, b) {
+                    (Nvfp4, Nvfp4) => Some(MmaKind::Mxf4Nvf4),
+                    (Mxfp4, Mxfp4) => Some(MmaKind::Mxf4),
+                    (Bf16, Bf16) | (F16, F16) => Some(MmaKind::F16),
+                    _ if is(&mx8) => Some(MmaKind::Mxf8f6f4),
+                    _ if is(&plain) => Some(MmaKind::F8f6f4),
+                    _ => None,
+                };
+                let formats = Formats { a, b, c: OutputFormat::F16 };
+                assert_eq!(formats.check().ok(), expected, "{formats}");
+                legal += usize::from(expected.is_some());
+                let mixed = (a == Mxfp4) != (b == Mxfp4);
+                if expected.is_some() {
+                    assert_eq!(formats.k_multiple() == 128, mixed, "{formats}");
+                    assert_eq!(a.scale_columns(4096), b.scale_columns(4096), "{formats}");
+                }
+            }
+        }
+        assert_eq!(legal, 16);
+        let error = Formats { a: Nvfp4, b: Mxfp4, c: OutputFormat::F16 }.check().unwrap_err();
+        assert_eq!(error.partners, [Nvfp4]);
+        let error = Formats { a: Mxfp8, b: E4m3, c: OutputFormat::F16 }.check().unwrap_err();
+        assert!(error.to_string().ends_with("mxfp8 goes with: mxfp4, mxfp8, mxfp8_e5m2"), "{error}");
+    }
+
+    #[test]
+    fn bytes_follow_the_formats() {
+        use OperandFormat::*;
+        let shape = Shape::new(130, 200, 416);
+        let bytes = |a, b, c| Problem { shape, formats: Formats { a, b, c } }.compulsory_bytes();
+        let (m, n, k) = (130, 200, 416);
+        // Two blocks of 128 rows each; 26 scale factors of 16 make 7 groups of four, 13 of 32 make 4.
+        let nvfp4 = (m + 2 * n) * k / 2 + 3 * 2 * 7 * 512;
+        assert_eq!(bytes(Nvfp4, Nvfp4, OutputFormat::F16), nvfp4 + m * n * 2);
+        assert_eq!(bytes(Mxfp8, Mxfp4, OutputFormat::F32), m * k + n * k + 3 * 2 * 4 * 512 + m * n * 4);
+        assert_eq!(bytes(Bf16, Bf16, OutputFormat::E4m3), (m + 2 * n) * k * 2 + m * n);
+        // N / 16 = 12.5 scale factors a row of C, in 4 groups; N / 32 = 6.25 in 2.
+        assert_eq!(bytes(Nvfp4, Nvfp4, OutputFormat::Nvfp4), nvfp4 + m * n / 2 + 2 * 4 * 512);
+        assert_eq!(bytes(Nvfp4, Nvfp4, OutputFormat::Mxfp8), nvfp4 + m * n + 2 * 2 * 512);
+        let wide = Problem { shape: Shape::new(u32::MAX, u32::MAX, 32), formats: Formats::default() };
+        assert_eq!(wide.output_bytes(), (u128::from(u32::MAX).pow(2) * 2) as u64);
+    }
+
+    #[test]
+    fn formats_without_a_kernel_and_shapes_that_do_not_fit_are_refused_by_name() {
+        let errors = |a, b, c, n, k| {
+            let mut errors = Vec::new();
+            Problem { shape: Shape::new(8, n, k), formats: Formats { a, b, c } }.check_formats(&mut errors);
+            errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+        };
+        use OperandFormat::*;
+        assert_eq!(errors(Nvfp4, Nvfp4, OutputFormat::F16, 8, 32), "");
+        assert!(errors(Nvfp4, Nvfp4, OutputFormat::Bf16, 8, 32).contains("nvfp4 x nvfp4 -> bf16"));
+        assert!(errors(Nvfp4, Bf16, OutputFormat::F16, 8, 32).contains("no MMA multiplies nvfp4 by bf16"));
+        let text = errors(Mxfp8, Mxfp4, OutputFormat::F16, 8, 96);
+        assert!(text.contains("K = 96 is not a multiple of 128"), "{text}");
+        let text = errors(Nvfp4, Nvfp4, OutputFormat::Mxfp8, 40, 64);
+        assert!(text.contains("N = 40 is not a multiple of 32"), "{text}");
+    }
+}

@@ -1,0 +1,204 @@
+//! Formats of A and B: a format is data, its row in [`OperandFormat::spec`].
+
+use super::UnknownFormat;
+use std::fmt;
+use std::str::FromStr;
+
+/// How one element is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ElementKind {
+    /// Four bits: sign, two of exponent (bias 1), one of mantissa; no NaN, no infinity; two in a
+    /// byte, the even one in the low nibble (OCP Microscaling Formats 1.0, section 5.3.3).
+    E2m1,
+    /// Eight bits: sign, four of exponent (bias 7), three of mantissa; NaN, no infinity; up to 448
+    /// (OCP FP8 1.0).
+    E4m3,
+    /// Eight bits: sign, five of exponent (bias 15), two of mantissa; NaN and infinity; up to 57344
+    /// (OCP FP8 1.0).
+    E5m2,
+    /// Sixteen bits: the upper half of a binary32.
+    Bf16,
+    /// Sixteen bits: IEEE 754 binary16.
+    F16,
+}
+
+impl ElementKind {
+    /// Bits of one element in memory.
+    pub const fn bits(self) -> u32 {
+        match self {
+            ElementKind::E2m1 => 4,
+            ElementKind::E4m3 | ElementKind::E5m2 => 8,
+            ElementKind::Bf16 | ElementKind::F16 => 16,
+        }
+    }
+}
+
+/// How one scale factor is encoded, in a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ScaleFormat {
+    /// e4m3 without its sign: 0 to 448, 0x7F is NaN.
+    Ue4m3,
+    /// A power of two, 2^(code - 127), 0xFF is NaN; no zero (OCP Microscaling Formats 1.0, 5.4.1).
+    Ue8m0,
+}
+
+impl ScaleFormat {
+    /// The name in PTX.
+    pub const fn name(self) -> &'static str {
+        match self {
+            ScaleFormat::Ue4m3 => "ue4m3",
+            ScaleFormat::Ue8m0 => "ue8m0",
+        }
+    }
+}
+
+/// The scale factors of a block-scaled format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScaleSpec {
+    /// How one is encoded.
+    pub format: ScaleFormat,
+    /// Elements of a row that share one: 16 or 32.
+    pub block: u32,
+}
+
+impl ScaleSpec {
+    /// ue4m3 for every 16: NVFP4.
+    pub const NVFP4: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue4m3, block: 16 };
+    /// ue8m0 for every 32: the MX formats.
+    pub const MX: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue8m0, block: 32 };
+
+    /// Scale factors of a row of `length` elements, before padding.
+    pub const fn columns(self, length: u32) -> u32 {
+        length.div_ceil(self.block)
+    }
+
+    /// Bytes of the blocked scale factors of `rows` rows of `length` elements: 512 for every block
+    /// of 128 rows x 4 scale factors, rows and columns padded to whole blocks.
+    pub const fn blocked_bytes(self, rows: u32, length: u32) -> u64 {
+        rows.div_ceil(128) as u64 * self.columns(length).div_ceil(4) as u64 * 512
+    }
+}
+
+/// How the elements of A and B are stored. A format is data: its row in [`OperandFormat::spec`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum OperandFormat {
+    /// NVFP4: e2m1, one ue4m3 scale factor for every 16 along K.
+    Nvfp4,
+    /// MXFP4: e2m1, one ue8m0 scale factor for every 32 along K.
+    Mxfp4,
+    /// MXFP8: e4m3, one ue8m0 scale factor for every 32 along K.
+    Mxfp8,
+    /// MXFP8 of e5m2 elements, one ue8m0 scale factor for every 32 along K.
+    Mxfp8E5m2,
+    /// e4m3 without scale factors.
+    E4m3,
+    /// e5m2 without scale factors.
+    E5m2,
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary16.
+    F16,
+}
+
+/// The facts of an operand format that plans are derived from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatSpec {
+    /// The name in the DSL.
+    pub name: &'static str,
+    /// How an element is encoded.
+    pub element: ElementKind,
+    /// Bits of one element in global memory.
+    pub element_bits: u32,
+    /// The scale factors along K; `None` where there are none.
+    pub scales: Option<ScaleSpec>,
+    /// Elements along K of one tcgen05 MMA of two operands of this format: 256 bits of a row (PTX
+    /// ISA 9.7.16.2.1). For two formats see [`MmaKind::mma_k`](super::MmaKind::mma_k).
+    pub mma_k: u32,
+    /// Elements of K that a row must be a multiple of: TMA wants row strides of 16 bytes, and scale
+    /// factors whole blocks. For two formats see [`Formats::k_multiple`](super::Formats::k_multiple).
+    pub k_multiple: u32,
+}
+
+const fn spec(
+    name: &'static str,
+    element: ElementKind,
+    scales: Option<ScaleSpec>,
+    k_multiple: u32,
+) -> FormatSpec {
+    let element_bits = element.bits();
+    FormatSpec { name, element, element_bits, scales, mma_k: 256 / element_bits, k_multiple }
+}
+
+impl OperandFormat {
+    /// All formats.
+    pub const ALL: [OperandFormat; 8] = [
+        OperandFormat::Nvfp4,
+        OperandFormat::Mxfp4,
+        OperandFormat::Mxfp8,
+        OperandFormat::Mxfp8E5m2,
+        OperandFormat::E4m3,
+        OperandFormat::E5m2,
+        OperandFormat::Bf16,
+        OperandFormat::F16,
+    ];
+
+    /// The format's facts.
+    pub const fn spec(self) -> &'static FormatSpec {
+        use ElementKind as E;
+        const MX: Option<ScaleSpec> = Some(ScaleSpec::MX);
+        match self {
+            OperandFormat::Nvfp4 => const { &spec("nvfp4", E::E2m1, Some(ScaleSpec::NVFP4), 32) },
+            OperandFormat::Mxfp4 => const { &spec("mxfp4", E::E2m1, MX, 32) },
+            OperandFormat::Mxfp8 => const { &spec("mxfp8", E::E4m3, MX, 32) },
+            OperandFormat::Mxfp8E5m2 => const { &spec("mxfp8_e5m2", E::E5m2, MX, 32) },
+            OperandFormat::E4m3 => const { &spec("e4m3", E::E4m3, None, 16) },
+            OperandFormat::E5m2 => const { &spec("e5m2", E::E5m2, None, 16) },
+            OperandFormat::Bf16 => const { &spec("bf16", E::Bf16, None, 8) },
+            OperandFormat::F16 => const { &spec("f16", E::F16, None, 8) },
+        }
+    }
+
+    /// Bytes of the elements of `rows` rows of `k`, rows packed without gaps.
+    pub const fn bytes(self, rows: u32, k: u32) -> u64 {
+        // At most 2^64 / 8 elements of 16 bits; two 32-bit factors and 16 need 68 bits.
+        (rows as u128 * k as u128 * self.spec().element_bits as u128 / 8) as u64
+    }
+
+    /// Scale factors of a row of `k`, before padding; 0 without scale factors.
+    pub const fn scale_columns(self, k: u32) -> u32 {
+        match self.spec().scales {
+            Some(scales) => scales.columns(k),
+            None => 0,
+        }
+    }
+
+    /// Bytes of the blocked scale factors of `rows` rows of `k`; 0 without scale factors.
+    pub const fn scale_bytes(self, rows: u32, k: u32) -> u64 {
+        match self.spec().scales {
+            Some(scales) => scales.blocked_bytes(rows, k),
+            None => 0,
+        }
+    }
+}
+
+impl fmt::Display for OperandFormat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.spec().name)
+    }
+}
+
+impl FromStr for OperandFormat {
+    type Err = UnknownFormat;
+
+    fn from_str(text: &str) -> Result<Self, UnknownFormat> {
+        let text = text.trim();
+        OperandFormat::ALL.into_iter().find(|format| format.spec().name == text).ok_or_else(|| {
+            UnknownFormat {
+                given: text.to_owned(),
+                kind: "an operand format",
+                known: OperandFormat::ALL.map(|format| format.spec().name).join(", "),
+            }
+        })
+    }
+}

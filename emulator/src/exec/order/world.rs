@@ -1,0 +1,253 @@
+//! Order between the clusters of one launch, in global memory.
+//!
+//! A cluster is one unit here: what one of its threads has heard, all of them have. That misses some
+//! races and invents none. Pages of 4 KiB keep, for every cluster that touched them, which bytes it read
+//! or wrote in which epoch; an epoch ends when the cluster releases, with `.gpu` scope or wider. Clusters
+//! run on several host threads, so that pages and flags are behind locks, taken for one access each.
+
+use super::Tracker;
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+const WORDS: usize = PAGE as usize / 64;
+const SHARDS: usize = 64;
+/// Entries of one page beyond which the oldest half is forgotten.
+const MOST: usize = 2048;
+
+/// The last epoch of other clusters that a point of execution comes after.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Seen(HashMap<u32, u32>);
+
+impl Seen {
+    fn join(&mut self, other: &Seen) {
+        for (&cluster, &epoch) in &other.0 {
+            let e = self.0.entry(cluster).or_default();
+            *e = (*e).max(epoch);
+        }
+    }
+
+    fn has(&self, cluster: u32, epoch: u32) -> bool {
+        self.0.get(&cluster).is_some_and(|&e| e >= epoch)
+    }
+}
+
+/// What one cluster did to a page in one epoch.
+struct Entry {
+    cluster: u32,
+    epoch: u32,
+    line: u32,
+    write: bool,
+    atomic: bool,
+    bytes: Box<[u64; WORDS]>,
+}
+
+#[derive(Default)]
+struct Page {
+    entries: Vec<Entry>,
+    written: bool,
+}
+
+/// What all clusters of a launch have done to global memory.
+pub(crate) struct World {
+    shards: Vec<Mutex<HashMap<u64, Page>>>,
+    /// What flags carry, by address.
+    flags: Mutex<HashMap<u64, Seen>>,
+}
+
+fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
+    m.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One access of a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Act {
+    pub write: bool,
+    /// Strong, of `.gpu` scope or wider.
+    pub atomic: bool,
+    /// A write of the bytes that were there.
+    pub same: bool,
+    pub line: u32,
+}
+
+/// A past access of another cluster that the new one is not ordered after: cluster, line, address.
+pub(crate) type Conflict = (u32, u32, u64);
+
+impl World {
+    pub fn new() -> Self {
+        World { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), flags: Mutex::default() }
+    }
+
+    fn access(&self, own: &Own, address: u64, n: u64, act: Act) -> Option<Conflict> {
+        let mut found = None;
+        let end = address.saturating_add(n);
+        let mut at = address;
+        while at < end {
+            let stop = end.min((at / PAGE + 1) * PAGE);
+            let page = at / PAGE;
+            let mut shard = lock(&self.shards[page as usize % SHARDS]);
+            let clash = shard.entry(page).or_default().access(own, (at % PAGE, stop - at), act);
+            found = found.or(clash.map(|(cluster, line, byte)| (cluster, line, page * PAGE + byte)));
+            at = stop;
+        }
+        found
+    }
+}
+
+impl Page {
+    fn access(&mut self, own: &Own, (first, n): (u64, u64), act: Act) -> Option<(u32, u32, u64)> {
+        let (from, to) = (first as usize / 64, (first + n - 1) as usize / 64);
+        // The bytes of word `w` that the access covers.
+        let mask = |w: usize| {
+            let low = first.saturating_sub(64 * w as u64).min(63);
+            let high = (first + n - 64 * w as u64).min(64);
+            (u64::MAX >> (64 - (high - low))) << low
+        };
+        let mut found = None;
+        let mut mine = None;
+        for (i, e) in self.entries.iter().enumerate() {
+            if e.cluster == own.cluster {
+                if e.epoch == own.epoch && e.write == act.write && e.atomic == act.atomic {
+                    mine = Some(i);
+                }
+                continue;
+            }
+            let harmless = !(e.write || act.write) || e.atomic && act.atomic || act.same && e.write;
+            if harmless || found.is_some() || !(self.written || act.write) || own.seen.has(e.cluster, e.epoch)
+            {
+                continue;
+            }
+            if let Some(w) = (from..=to).find(|&w| e.bytes[w] & mask(w) != 0) {
+                let byte = 64 * w as u64 + u64::from((e.bytes[w] & mask(w)).trailing_zeros());
+                found = Some((e.cluster, e.line, byte));
+            }
+        }
+        self.written |= act.write;
+        let i = mine.unwrap_or_else(|| {
+            if self.entries.len() >= MOST {
+                self.entries.drain(..MOST / 2);
+            }
+            self.entries.push(Entry {
+                cluster: own.cluster,
+                epoch: own.epoch,
+                line: act.line,
+                write: act.write,
+                atomic: act.atomic,
+                bytes: Box::new([0; WORDS]),
+            });
+            self.entries.len() - 1
+        });
+        let e = &mut self.entries[i];
+        e.line = act.line;
+        for w in from..=to {
+            e.bytes[w] |= mask(w);
+        }
+        found
+    }
+}
+
+/// One cluster's part.
+#[derive(Debug)]
+pub(crate) struct Own {
+    cluster: u32,
+    epoch: u32,
+    seen: Seen,
+    /// By warp: what its last fence published, and what relaxed reads saw since its last fence.
+    fenced: Vec<Option<Seen>>,
+    unacquired: Vec<Seen>,
+}
+
+impl Own {
+    pub fn new(cluster: u32, warps: usize) -> Self {
+        let unacquired = (0..warps).map(|_| Seen::default()).collect();
+        Own { cluster, epoch: 1, seen: Seen::default(), fenced: vec![None; warps], unacquired }
+    }
+
+    /// All that the cluster did and heard; what follows is of a new epoch.
+    fn publish(&mut self) -> Seen {
+        let mut all = self.seen.clone();
+        all.0.insert(self.cluster, self.epoch);
+        self.epoch += 1;
+        all
+    }
+
+    /// A fence of `.gpu` scope or wider.
+    pub fn fence(&mut self, warp: u16) {
+        let late = std::mem::take(&mut self.unacquired[warp as usize]);
+        self.seen.join(&late);
+        self.fenced[warp as usize] = Some(self.publish());
+    }
+
+    /// A strong write: before it is made.
+    pub fn release(&mut self, world: &World, warp: u16, at: u64, relaxed: bool) {
+        let what = if relaxed { self.fenced[warp as usize].clone() } else { Some(self.publish()) };
+        if let Some(what) = what {
+            lock(&world.flags).entry(at).or_default().join(&what);
+        }
+    }
+
+    /// A strong read: after it is made.
+    pub fn acquire(&mut self, world: &World, warp: u16, at: u64, relaxed: bool) {
+        if let Some(what) = lock(&world.flags).get(&at) {
+            let to = if relaxed { &mut self.unacquired[warp as usize] } else { &mut self.seen };
+            to.join(what);
+        }
+    }
+}
+
+impl Tracker {
+    /// An access to global memory, among those of other clusters.
+    pub(super) fn abroad(&mut self, world: &World, address: u64, n: u64, act: Act) -> Option<Conflict> {
+        let own = self.own_world.as_ref()?;
+        if n == 0 {
+            return None;
+        }
+        world.access(own, address, n, act)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn act(write: bool) -> Act {
+        Act { write, atomic: false, same: false, line: 7 }
+    }
+
+    #[test]
+    fn bytes_of_two_clusters_conflict_unless_released_and_acquired() {
+        let world = World::new();
+        let (mut a, mut b) = (Own::new(0, 1), Own::new(1, 1));
+        assert_eq!(world.access(&a, 4090, 12, act(true)), None);
+        // Neighbours do not meet.
+        assert_eq!(world.access(&b, 4102, 4, act(true)), None);
+        assert_eq!(world.access(&b, 4100, 4, act(false)), Some((0, 7, 4100)));
+        a.release(&world, 0, 64, false);
+        b.acquire(&world, 0, 64, true);
+        assert!(world.access(&b, 4090, 4, act(false)).is_some());
+        b.fence(0);
+        assert_eq!(world.access(&b, 4090, 12, act(false)), None);
+        // What a did after its release is not covered.
+        assert_eq!(world.access(&a, 0, 64, act(true)), None);
+        assert_eq!(world.access(&b, 63, 1, act(false)), Some((0, 7, 63)));
+    }
+
+    #[test]
+    fn relaxed_writes_carry_what_a_fence_published() {
+        let world = World::new();
+        let (mut a, mut b) = (Own::new(0, 2), Own::new(1, 1));
+        assert_eq!(world.access(&a, 0, 8, act(true)), None);
+        a.release(&world, 0, 64, true);
+        b.acquire(&world, 0, 64, false);
+        assert!(world.access(&b, 0, 8, act(false)).is_some());
+        a.fence(1);
+        a.release(&world, 1, 64, true);
+        b.acquire(&world, 0, 64, false);
+        assert_eq!(world.access(&b, 0, 8, act(false)), None);
+        let atomic = Act { atomic: true, ..act(true) };
+        assert_eq!(world.access(&a, 128, 8, atomic), None);
+        assert_eq!(world.access(&b, 128, 8, atomic), None);
+        assert!(world.access(&b, 128, 8, act(true)).is_some());
+    }
+}
