@@ -22,7 +22,7 @@ use silumin::runtime::toolchain::Ptxas;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use table::{Effort, Tools, markdown, row};
+use table::{Effort, Tools, kernels, markdown, row};
 use values::VALUES;
 
 fn main() -> ExitCode {
@@ -59,15 +59,24 @@ fn main() -> ExitCode {
         eprintln!("error: --knob: no value of `{}` is listed", only.map_or("", String::as_str));
         return ExitCode::from(2);
     }
+    // Each set of kernels is tried once, for the first value that has it.
+    let keys: Vec<_> = wanted.iter().map(|entry| kernels(entry)).collect();
+    let first_of = |index: usize| match &keys[index] {
+        Ok(_) => keys.iter().position(|key| key == &keys[index]).unwrap_or(index),
+        Err(_) => index,
+    };
+    let firsts: Vec<usize> = (0..wanted.len()).filter(|index| first_of(*index) == *index).collect();
     let done = AtomicUsize::new(0);
-    let rows: Vec<_> = wanted
+    let tried: Vec<_> = firsts
         .par_iter()
-        .map(|entry| {
-            let row = row(entry, &tools, effort);
-            eprintln!("{:>3} of {}  {}", done.fetch_add(1, Ordering::Relaxed) + 1, wanted.len(), row.name());
+        .map(|index| {
+            let row = row(wanted[*index], &tools, effort);
+            eprintln!("{:>3} of {}  {}", done.fetch_add(1, Ordering::Relaxed) + 1, firsts.len(), row.name());
             row
         })
         .collect();
+    let of = |index: usize| firsts.iter().position(|first| *first == first_of(index)).unwrap_or(0);
+    let rows: Vec<_> = (0..wanted.len()).map(|index| tried[of(index)].of_value(wanted[index])).collect();
     let text = markdown(&rows, effort);
     if quick || only.is_some() || matches.get_flag("stdout") {
         println!("{text}");

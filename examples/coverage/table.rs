@@ -16,9 +16,9 @@ use silumin_emulator::{LaunchFile, Options};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Where schedules and mutants are tried: ragged in M, N and K, several tiles each way of most configurations, and K
+/// Where schedules and mutants are tried: ragged in M, N and K, two tiles each way of most configurations, and K
 /// long enough for rings to wrap.
-pub const SMALL: Shape = Shape::new(130, 136, 2080);
+pub const SMALL: Shape = Shape::new(130, 72, 2080);
 
 /// Share of a row's mutants that must be caught or explained: a sample is too small for the bar of one kernel.
 const BAR: f64 = 0.85;
@@ -75,6 +75,12 @@ pub struct Row {
 }
 
 impl Row {
+    /// The same cells for another value that has the same kernels.
+    pub fn of_value(&self, entry: &(&'static str, &'static str, &'static [Value])) -> Row {
+        let (knob, value, beside) = *entry;
+        Row { knob, value, beside, cells: self.cells.clone() }
+    }
+
     /// `knob = value`, and what stands beside it.
     pub fn name(&self) -> String {
         format!("{} = {} ({})", self.knob, self.value, beside(self.beside))
@@ -100,16 +106,29 @@ pub fn heading((knob, value, with): &(&str, &str, &[Value])) -> String {
     format!("| `{knob}` | `{value}` | {} |", beside(with))
 }
 
+/// The kernels of one value, by their hashes: where two values have the same ones, they need be tried once.
+pub fn kernels(entry: &(&'static str, &'static str, &'static [Value])) -> Result<Vec<[u8; 32]>, String> {
+    let (knob, value, beside) = *entry;
+    let hash = |shape: Shape| {
+        let kernel = spec(knob, value, beside, shape)?.kernel(shape, Arch::Sm100a);
+        Ok(kernel.map_err(|e| e.to_string())?.hash)
+    };
+    [SHAPES[0], SHAPES[1], SMALL].into_iter().map(hash).collect()
+}
+
+/// The dual GEMM with one value set.
+fn spec(knob: &str, value: &str, beside: &[Value], shape: Shape) -> Result<Spec, String> {
+    let mut file = SpecFile::new(shape);
+    for (knob, value) in beside.iter().chain(&[(knob, value)]) {
+        file.config.set(knob, value).map_err(|e| e.to_string())?;
+    }
+    Ok(file.read().map_err(|e| e.to_string())?.0)
+}
+
 /// Fills the cells of one value.
 pub fn row(entry: &(&'static str, &'static str, &'static [Value]), tools: &Tools, effort: Effort) -> Row {
     let (knob, value, beside) = *entry;
-    let spec = |shape: Shape| {
-        let mut file = SpecFile::new(shape);
-        for (knob, value) in beside.iter().chain(&[(knob, value)]) {
-            file.config.set(knob, value).map_err(|e| e.to_string())?;
-        }
-        Ok(file.read().map_err(|e| e.to_string())?.0)
-    };
+    let spec = |shape: Shape| spec(knob, value, beside, shape);
     let right = |shape: Shape| spec(shape).and_then(|spec| judge(&spec, shape));
     let assembled = || {
         let shapes = [SHAPES[0], SHAPES[1], SMALL];
@@ -237,7 +256,8 @@ pub fn markdown(rows: &[Row], effort: Effort) -> String {
         "# Coverage
 
 Every value of every knob that the tests know (`examples/shared/values.rs`), and what was tried with it. Written by
-`cargo run --release --example coverage`, which fails if a cell does not hold.
+`cargo run --release --example coverage`, which fails if a cell does not hold. Values whose kernels are the same, byte for byte, are tried
+once: most of those that `auto` chooses anyway.
 
 * **beside**: other knobs that are set, because the value needs or is more telling with them. The rest is `auto` or the default.
 * **assembles**: ptxas takes the kernels for all three shapes below without a warning, spills or a stack; the most registers of a thread.
