@@ -16,9 +16,9 @@ use silumin_emulator::{LaunchFile, Options};
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-/// Where schedules and mutants are tried: ragged in M, N and K, two tiles each way of most configurations, and K
-/// long enough for rings to wrap.
-pub const SMALL: Shape = Shape::new(130, 72, 2080);
+/// Where schedules and mutants are tried: ragged in M, N and K, several tiles each way of most configurations, and K
+/// long enough for most rings to wrap.
+pub const SMALL: Shape = Shape::new(130, 136, 1440);
 
 /// Share of a row's mutants that must be caught or explained: a sample is too small for the bar of one kernel.
 const BAR: f64 = 0.85;
