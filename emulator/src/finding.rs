@@ -169,7 +169,7 @@ pub struct Stats {
     pub global_read: u64,
     /// Bytes written to global memory by `st`, `atom` and `red`.
     pub global_written: u64,
-    /// Bytes that bulk and tensor copies read from global memory, zero fill not counted.
+    /// Bytes that bulk and tensor copies read from global memory, zero fill not counted, a multicast once.
     pub tma_read: u64,
     /// Bytes that bulk and tensor copies wrote to global memory.
     pub tma_written: u64,

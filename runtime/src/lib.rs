@@ -14,7 +14,8 @@
 //! - [`output`]: C in any of its formats, scale factors included;
 //! - [`check`]: the verdict on a result: the benchmark's for f16, error bounds for the others;
 //! - [`launch_file`]: a kernel's launch as a file, to be run again by any tool;
-//! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed.
+//! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed;
+//! - [`sass`]: what their machine code does in its loops.
 //!
 //! None of it needs a GPU. Formats, layouts, inputs, reference and check know nothing of how a kernel
 //! computes: of the code generator they use shape and formats alone.
@@ -51,4 +52,5 @@ pub mod launch_file;
 pub mod layout;
 pub mod output;
 pub mod reference;
+pub mod sass;
 pub mod toolchain;

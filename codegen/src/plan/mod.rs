@@ -7,15 +7,21 @@
 //! * `work.rs`: who computes which tiles of C and which part of K.
 //! * `memory.rs`: the maps of SMEM and TMEM.
 //! * `transfer.rs`: tensor maps, descriptors, barriers: what the asynchronous engines are told.
+//! * `traffic.rs`: bytes that each launch moves, MMAs that it issues.
 //! * `describe.rs`: a plan as text for people.
+//! * `explain.rs`: why a plan is as it is, and what bounds it.
 
 mod describe;
+mod explain;
 mod memory;
+mod traffic;
 mod transfer;
 mod validate;
 mod work;
 
+pub use explain::{Balance, Choice, Explanation, Room, Stage, WhatIf};
 pub use memory::{Region, SmemMap, TmemMap};
+pub use traffic::Traffic;
 pub(crate) use transfer::with_scale_id;
 pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
 pub(crate) use validate::SIZE_LIMIT;

@@ -88,17 +88,19 @@ impl Cluster<'_> {
         coords: &[i32],
         to: &[(Place, Place)],
     ) -> Result<(), Fault> {
-        for ((cta, offset), mbar) in to {
+        for (index, ((cta, offset), mbar)) in to.iter().enumerate() {
             if self.ctas[*cta].gone() {
                 return Err(Fault::Peer(*cta as u32));
             }
             let (a, source) = (self.landing(at, *mbar, true), self.landing(at, *mbar, false));
+            // A multicast reads global memory once.
+            let first = index == 0;
             let mut unwritten = None;
             let mut buffer = [0u8; 256];
             let mut sink = |chunk| {
                 match chunk {
                     Chunk::Copy { mut global, mut shared, mut length } => {
-                        self.stats.tma_read += u64::from(length);
+                        self.stats.tma_read += if first { u64::from(length) } else { 0 };
                         self.track_global(global, length as usize, &source);
                         self.track_shared((*cta, shared), length as usize, &a);
                         while length > 0 {

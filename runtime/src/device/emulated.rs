@@ -213,6 +213,7 @@ impl Emulated {
         };
         let name = || kernel.name.clone();
         let mut stats = EmulatorStats::default();
+        let mut each = Vec::with_capacity(launches.len());
         for (facts, arguments) in launches {
             let launch = Launch {
                 grid: facts.grid,
@@ -230,6 +231,7 @@ impl Emulated {
                     LaunchError::Refused { device, kernel: facts.entry.clone(), reason: error.to_string() }
                 })?;
             stats.add(&report.stats);
+            each.push(report.stats.clone());
             if !report.findings.is_empty() {
                 return Err(LaunchError::Emulator {
                     kernel: facts.entry.clone(),
@@ -270,7 +272,7 @@ impl Emulated {
         for (_, (host, offset), target) in tensors_of(true) {
             host.write(offset, &tensors.memory.read(target));
         }
-        Ok(LaunchReport { emulator: Some(stats) })
+        Ok(LaunchReport { emulator: Some(stats), launches: each })
     }
 }
 

@@ -315,6 +315,8 @@ fn length_help(found: u64, expected: u64) -> &'static str {
 pub struct LaunchReport {
     /// What the emulated device did; `None` on a device that does not count.
     pub emulator: Option<emulated::EmulatorStats>,
+    /// The same of each launch, in order; empty on a device that does not count.
+    pub launches: Vec<emulated::EmulatorStats>,
 }
 
 /// A kernel, ready to launch on one device: a cheap handle.

@@ -4,17 +4,31 @@
 //! cargo run --release --example emit
 //! cargo run --release --example emit -- --shape 512,4096,7168 --k-order 'split_tail(2)' --store tma
 //! cargo run --release --example emit -- --config tests/in/ragged.toml --out out/ragged --inputs
+//! cargo run --release --example emit -- --sweep
+//! cargo run --release --example emit -- --explain --tile 128,256,512
+//! cargo run --release --example emit -- --sass --k-order 'split_tail(2)'
 //! ```
 //!
 //! Writes the PTX, the plan and a launch file; prints the plan; assembles the PTX where ptxas is found;
 //! runs the kernel on the emulated device and compares every element with an f64 reference.
 //! Exit status: 0 if it passed (or was not to be run), 1 if it did not, 2 for bad input.
+//!
+//! * `main.rs`: the flags, and one kernel;
+//! * `sweep.rs`: many configurations side by side;
+//! * `explain.rs`: why one is legal, or not;
+//! * `sass.rs`: what its machine code issues.
 
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+mod explain;
+#[path = "../shared/measure.rs"]
+mod measure;
+mod sass;
+pub mod sweep;
+
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use silumin::codegen::config::KNOBS;
+use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{Spec, SpecFile};
@@ -46,7 +60,8 @@ fn main() -> ExitCode {
     }
 }
 
-fn command() -> Command {
+/// The flags.
+pub fn command() -> Command {
     let option = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name.replace('_', "-")).value_name(value).help(help)
     };
@@ -85,18 +100,82 @@ fn command() -> Command {
                 .help("look for races that the run does not show; takes several times as long"),
         )
         .arg(Arg::new("no-verify").long("no-verify").action(ArgAction::SetTrue).help("do not run the kernel"))
+        .arg(
+            Arg::new("sweep")
+                .long("sweep")
+                .action(ArgAction::SetTrue)
+                .help("compare configurations, a line each; knobs that are given stay")
+                .help_heading("Instead of one kernel"),
+        )
+        .arg(
+            option("sweep_knob", "NAME=V1;V2", "a knob to sweep, instead of the usual ones; M in a tile is the CTA group's rows")
+                .action(ArgAction::Append)
+                .requires("sweep")
+                .help_heading("Instead of one kernel"),
+        )
+        .arg(
+            option("verify_k", "K", "how much of K a sweep verifies; 0 runs nothing [default: what takes a minute]")
+                .value_parser(value_parser!(u32))
+                .requires("sweep")
+                .help_heading("Instead of one kernel"),
+        )
+        .arg(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .requires("sweep")
+                .help("print a sweep as one JSON document")
+                .help_heading("Instead of one kernel"),
+        )
+        .arg(
+            Arg::new("explain")
+                .long("explain")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["sweep", "sass"])
+                .help("say why the configuration is legal and what bounds it, or all that makes it illegal")
+                .help_heading("Instead of one kernel"),
+        )
+        .arg(
+            Arg::new("sass")
+                .long("sass")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("sweep")
+                .help("count what the machine code issues for each MMA, beside Triton's (needs ptxas and nvdisasm)")
+                .help_heading("Instead of one kernel"),
+        )
         .args(knobs)
 }
 
-fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+/// Does what the flags ask for; false for a kernel that is illegal or not right.
+pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     let file = spec_file(matches)?;
     let (spec, arch) = file.read()?;
     let shape = file.shape();
+    if matches.get_flag("explain") {
+        return Ok(explain::run(&spec, shape, arch));
+    }
+    if matches.get_flag("sweep") {
+        let sweep = sweep::Sweep {
+            spec: &spec,
+            arch,
+            shape,
+            seed: matches.get_one::<u64>("seed").copied().unwrap_or_default(),
+            scalars: &scalars(matches, &spec.gate.expr.scalars())?,
+            threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
+            fixed: given(&spec.config),
+            chosen: matches.get_many::<String>("sweep_knob").into_iter().flatten().cloned().collect(),
+            verify_k: matches.get_one::<u32>("verify_k").copied(),
+        };
+        return sweep::run(&sweep, matches.get_flag("json"));
+    }
     let started = Instant::now();
     let kernel = spec.kernel(shape, arch)?;
     let took = started.elapsed();
     let plan = spec.plan(shape, arch).map_err(|errors| silumin::codegen::error::explain(&errors))?;
-    let scalars = scalars(matches, &kernel)?;
+    if matches.get_flag("sass") {
+        return sass::run(&kernel, &plan);
+    }
+    let scalars = scalars(matches, &kernel.scalars())?;
     let scalars: Vec<(&str, f32)> = scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
 
@@ -143,6 +222,13 @@ fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
     Ok(file)
 }
 
+/// Knobs that a flag or the file has set to something else than the default.
+fn given(config: &Config) -> Vec<&'static str> {
+    let usual = Config::default().entries();
+    let set = config.entries().into_iter().zip(usual).filter(|(given, usual)| given != usual);
+    set.map(|((knob, _), _)| knob).collect()
+}
+
 fn parse_shape(text: &str) -> Result<[u32; 3], String> {
     let sizes: Result<Vec<u32>, _> = text.split([',', 'x']).map(|size| size.trim().parse()).collect();
     sizes.ok().and_then(|sizes| <[u32; 3]>::try_from(sizes).ok()).ok_or_else(|| {
@@ -151,9 +237,11 @@ fn parse_shape(text: &str) -> Result<[u32; 3], String> {
 }
 
 /// Values for the kernel's scalars: those given, else 1.
-fn scalars(matches: &ArgMatches, kernel: &Kernel) -> Result<Vec<(String, f32)>, String> {
-    let names = kernel.scalars();
-    let mut values: Vec<(String, f32)> = names.iter().map(|name| ((*name).to_owned(), 1.0)).collect();
+fn scalars<N: AsRef<str> + std::fmt::Debug>(
+    matches: &ArgMatches,
+    names: &[N],
+) -> Result<Vec<(String, f32)>, String> {
+    let mut values: Vec<(String, f32)> = names.iter().map(|name| (name.as_ref().to_owned(), 1.0)).collect();
     for text in matches.get_many::<String>("scalar").into_iter().flatten() {
         let (name, value) = text
             .split_once('=')

@@ -1,0 +1,96 @@
+//! What a plan says about itself adds up, whatever the configuration.
+
+use silumin_codegen::arch::Arch;
+use silumin_codegen::config::KNOBS;
+use silumin_codegen::plan::Plan;
+use silumin_codegen::problem::Shape;
+use silumin_codegen::spec::SpecFile;
+
+fn plan(shape: Shape, knobs: &[(&str, &str)]) -> Plan {
+    let mut file = SpecFile::new(shape);
+    for (knob, value) in knobs {
+        file.config.set(knob, value).unwrap();
+    }
+    file.read().unwrap().0.plan(shape, Arch::Sm100a).unwrap()
+}
+
+const CONFIGURATIONS: [&[(&str, &str)]; 9] = [
+    &[],
+    &[("tile", "[128, 64, 128]"), ("sms", "3")],
+    &[("cta_group", "2"), ("store", "tma")],
+    &[("accumulators", "side_by_side")],
+    &[("sf_preload", "all")],
+    &[("schedule", "dynamic"), ("store", "tma")],
+    &[("schedule", "stream_k")],
+    &[("schedule", "split_k(2)"), ("strategy", "sequential")],
+    &[("strategy", "two_pass"), ("sf_preload", "ahead(2)")],
+];
+
+const SHAPES: [Shape; 3] =
+    [Shape::new(256, 4096, 7168), Shape::new(130, 1000, 1056), Shape::new(1 << 20, 8192, 1024)];
+
+#[test]
+fn parts_and_slack_make_the_whole() {
+    for shape in SHAPES {
+        for knobs in CONFIGURATIONS {
+            let plan = plan(shape, knobs);
+            let explanation = plan.explain();
+            for room in &explanation.rooms {
+                let parts: u32 = room.parts.iter().map(|part| part.size).sum();
+                assert_eq!(parts + room.padding, room.used, "{knobs:?}: {room:?}");
+                assert_eq!(room.used + room.slack(), room.limit, "{knobs:?}: {room:?}");
+            }
+            let balance = explanation.balance;
+            assert!(balance.efficiency > 0.0 && balance.efficiency <= 1.0, "{knobs:?}: {balance:?}");
+            assert!(plan.schedule_floor_seconds() >= plan.floor_seconds());
+            assert!(explanation.sm_intensity <= explanation.intensity * 1.001, "{knobs:?}: {explanation:?}");
+        }
+    }
+}
+
+#[test]
+fn every_knob_is_named_and_what_auto_chose_has_its_rule() {
+    for shape in SHAPES {
+        for knobs in CONFIGURATIONS {
+            let plan = plan(shape, knobs);
+            let explanation = plan.explain();
+            assert_eq!(explanation.choices.len(), KNOBS.len());
+            let text = explanation.to_string();
+            for (choice, (knob, asked)) in explanation.choices.iter().zip(plan.asked.entries()) {
+                assert_eq!(choice.knob, knob);
+                assert_eq!(choice.rule.is_some(), asked == "auto", "{choice:?}");
+                assert!(choice.value != "auto" && text.contains(knob), "{choice:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn one_more_stage_than_auto_took_does_not_fit_or_is_of_no_use() {
+    let what_if = |shape: Shape, knobs: &[(&str, &str)]| {
+        let all = plan(shape, knobs).explain().what_ifs;
+        all.into_iter().find(|what_if| what_if.knob == "stages").unwrap().outcome
+    };
+    let errors = what_if(SHAPES[0], &[]).unwrap_err();
+    assert!(errors[0].to_string().contains("shared memory holds 232448 bytes"), "{}", errors[0]);
+    // Four K tiles fill four stages: a fifth would fit.
+    assert_eq!(what_if(Shape::new(128, 64, 1024), &[]).unwrap()[2], 5);
+}
+
+#[test]
+fn the_busiest_sm_sets_the_floor_where_the_grid_is_small() {
+    // 64 tiles of 128 x 128 on 148 SMs: each SM that works has 128 x 128 x 7168 twice.
+    let plan = plan(SHAPES[0], &[("tile", "[128, 128, 256]")]);
+    let seconds = 4.0 * 128.0 * 128.0 * 7168.0 / (9.0e15 / 148.0);
+    assert!((plan.schedule_floor_seconds() / seconds - 1.0).abs() < 1e-9);
+    assert!(plan.floor_seconds() < seconds);
+    let balance = plan.balance();
+    assert_eq!((balance.slots, balance.busiest, balance.k_tiles), (148, 28, 64 * 28));
+}
+
+#[test]
+fn problems_beyond_any_memory_are_explained_too() {
+    let plan = plan(Shape::new(1 << 30, 8192, 1 << 30), &[]);
+    assert!(plan.moved_bytes().0 > 1 << 60);
+    assert!(plan.explain().to_string().contains("waves"));
+}

@@ -1,0 +1,94 @@
+//! Writes `docs/coverage.md`: every value of every knob, and what has been tried with it.
+//!
+//! ```text
+//! cargo run --release --example coverage
+//! cargo run --release --example coverage -- --knob schedule --stdout
+//! cargo run --release --example coverage -- --quick
+//! ```
+//!
+//! Needs ptxas. Exit status: 0 if every cell holds, 1 if one does not, 2 for bad input.
+
+// An example talks to people on stdout.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+#[path = "../shared/parallel.rs"]
+mod parallel;
+#[path = "../shared/values.rs"]
+mod values;
+
+mod table;
+
+use clap::{Arg, ArgAction, Command};
+use silumin::runtime::toolchain::Ptxas;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use table::{Effort, Tools, kernels, markdown, row};
+use values::VALUES;
+
+fn main() -> ExitCode {
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    let matches = Command::new("coverage")
+        .about("Tries every value of every knob, and writes docs/coverage.md")
+        .arg(
+            Arg::new("knob")
+                .long("knob")
+                .value_name("NAME")
+                .help("values of this knob only; nothing is written"),
+        )
+        .arg(flag("quick", "a few schedules and mutants of every tenth value; nothing is written"))
+        .arg(flag("stdout", "print the table and write nothing"))
+        .get_matches();
+    let tools = match Ptxas::find().map_err(|e| e.to_string()).and_then(Tools::new) {
+        Ok(tools) => tools,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    let quick = matches.get_flag("quick");
+    let effort = if quick { Effort::QUICK } else { Effort::FULL };
+    let only = matches.get_one::<String>("knob");
+    let wanted: Vec<_> = VALUES
+        .iter()
+        .filter(|(knob, ..)| only.is_none_or(|only| only == knob))
+        .step_by(if quick { 10 } else { 1 })
+        .collect();
+    if wanted.is_empty() {
+        eprintln!("error: --knob: no value of `{}` is listed", only.map_or("", String::as_str));
+        return ExitCode::from(2);
+    }
+    // Each set of kernels is tried once, for the first value that has it.
+    let keys: Vec<_> = wanted.iter().map(|entry| kernels(entry)).collect();
+    let first_of = |index: usize| match &keys[index] {
+        Ok(_) => keys.iter().position(|key| key == &keys[index]).unwrap_or(index),
+        Err(_) => index,
+    };
+    let firsts: Vec<usize> = (0..wanted.len()).filter(|index| first_of(*index) == *index).collect();
+    let done = AtomicUsize::new(0);
+    let tried = parallel::map(&firsts, |_, index| {
+        let row = row(wanted[*index], &tools, effort);
+        eprintln!("{:>3} of {}  {}", done.fetch_add(1, Ordering::Relaxed) + 1, firsts.len(), row.name());
+        row
+    });
+    let of = |index: usize| firsts.iter().position(|first| *first == first_of(index)).unwrap_or(0);
+    let rows: Vec<_> = (0..wanted.len()).map(|index| tried[of(index)].of_value(wanted[index])).collect();
+    let text = markdown(&rows, effort);
+    if quick || only.is_some() || matches.get_flag("stdout") {
+        println!("{text}");
+    } else {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
+        if let Err(error) = std::fs::write(&path, &text) {
+            eprintln!("error: {}: {error}", path.display());
+            return ExitCode::from(2);
+        }
+        println!("{} rows written to {}", rows.len(), path.display());
+    }
+    let faults: Vec<String> = rows.iter().flat_map(|row| row.faults()).collect();
+    for fault in &faults {
+        eprintln!("{fault}\n");
+    }
+    ExitCode::from(u8::from(!faults.is_empty()))
+}

@@ -1,0 +1,286 @@
+//! The rows of the table, and how each cell comes about.
+
+use crate::values::{SHAPES, Value};
+use silumin::codegen::kernel::Kernel;
+use silumin::codegen::spec::{Spec, SpecFile};
+use silumin::runtime::check::{Tolerance, check};
+use silumin::runtime::device::{Schedule, Tracking};
+use silumin::runtime::gemm::expected;
+use silumin::runtime::inputs::DualGemmInputs;
+use silumin::runtime::launch_file;
+use silumin::runtime::reference::Reference;
+use silumin::runtime::toolchain::Ptxas;
+use silumin::{Arch, Device, DeviceOperands, Distribution, DualGemm, EmulatorOptions, Shape};
+use silumin_emulator::mutate::{Equivalents, Plan, Subject, text};
+use silumin_emulator::{LaunchFile, Options};
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+
+/// Where schedules and mutants are tried: ragged in M, N and K, several tiles each way of most configurations, and K
+/// long enough for most rings to wrap.
+pub const SMALL: Shape = Shape::new(130, 136, 1440);
+
+/// Share of a row's mutants that must be caught or explained: a sample is too small for the bar of one kernel.
+const BAR: f64 = 0.85;
+
+/// How much is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Random schedules, besides all early, all late and one that starves each warp.
+    pub seeds: u64,
+    /// Mutants of each launch, about.
+    pub mutants: usize,
+}
+
+impl Effort {
+    /// What the document is made with.
+    pub const FULL: Effort = Effort { seeds: 64, mutants: 16 };
+    /// What the tests spend.
+    pub const QUICK: Effort = Effort { seeds: 2, mutants: 3 };
+}
+
+/// What all rows share.
+pub struct Tools {
+    ptxas: Ptxas,
+    equivalents: Equivalents,
+    /// Operands of [`SMALL`] and what they make.
+    inputs: DualGemmInputs,
+    reference: Reference,
+}
+
+impl Tools {
+    /// Reads the list of survivors that are no mistakes, and draws the small shape's operands.
+    pub fn new(ptxas: Ptxas) -> Result<Tools, String> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
+        let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let (spec, _) = SpecFile::new(SMALL).read().map_err(|e| e.to_string())?;
+        let inputs = DualGemmInputs::generate(SMALL, Distribution::Full, 7).map_err(|e| e.to_string())?;
+        let reference = expected(&spec, &inputs, &[]).map_err(|e| e.to_string())?;
+        Ok(Tools { ptxas, equivalents: Equivalents::parse(&text)?, inputs, reference })
+    }
+}
+
+/// What was seen, or what is wrong.
+type Cell = Result<String, String>;
+
+/// The columns after the knob's.
+pub const COLUMNS: [&str; 5] = ["assembles", "even", "ragged", "schedules", "mutants"];
+
+/// A knob's value and what became of it.
+pub struct Row {
+    knob: &'static str,
+    value: &'static str,
+    beside: &'static [Value],
+    cells: [Cell; COLUMNS.len()],
+}
+
+impl Row {
+    /// The same cells for another value that has the same kernels.
+    pub fn of_value(&self, entry: &(&'static str, &'static str, &'static [Value])) -> Row {
+        let (knob, value, beside) = *entry;
+        Row { knob, value, beside, cells: self.cells.clone() }
+    }
+
+    /// `knob = value`, and what stands beside it.
+    pub fn name(&self) -> String {
+        format!("{} = {} ({})", self.knob, self.value, beside(self.beside))
+    }
+
+    /// Every cell that does not hold.
+    pub fn faults(&self) -> Vec<String> {
+        let cells = COLUMNS.iter().zip(&self.cells);
+        cells
+            .filter_map(|(column, cell)| Some(format!("{}: {column}: {}", self.name(), cell.as_ref().err()?)))
+            .collect()
+    }
+}
+
+/// Knobs that stand beside the one of the row, as the DSL spells them.
+fn beside(values: &[Value]) -> String {
+    let values: Vec<String> = values.iter().map(|(knob, value)| format!("{knob} = {value}")).collect();
+    if values.is_empty() { "-".to_owned() } else { values.join(", ") }
+}
+
+/// The first cells of a row: what tells it from the others.
+pub fn heading((knob, value, with): &(&str, &str, &[Value])) -> String {
+    format!("| `{knob}` | `{value}` | {} |", beside(with))
+}
+
+/// The kernels of one value, by their hashes: where two values have the same ones, they need be tried once.
+pub fn kernels(entry: &(&'static str, &'static str, &'static [Value])) -> Result<Vec<[u8; 32]>, String> {
+    let (knob, value, beside) = *entry;
+    let hash = |shape: Shape| {
+        let kernel = spec(knob, value, beside, shape)?.kernel(shape, Arch::Sm100a);
+        Ok(kernel.map_err(|e| e.to_string())?.hash)
+    };
+    [SHAPES[0], SHAPES[1], SMALL].into_iter().map(hash).collect()
+}
+
+/// The dual GEMM with one value set.
+fn spec(knob: &str, value: &str, beside: &[Value], shape: Shape) -> Result<Spec, String> {
+    let mut file = SpecFile::new(shape);
+    for (knob, value) in beside.iter().chain(&[(knob, value)]) {
+        file.config.set(knob, value).map_err(|e| e.to_string())?;
+    }
+    Ok(file.read().map_err(|e| e.to_string())?.0)
+}
+
+/// Fills the cells of one value.
+pub fn row(entry: &(&'static str, &'static str, &'static [Value]), tools: &Tools, effort: Effort) -> Row {
+    let (knob, value, beside) = *entry;
+    let spec = |shape: Shape| spec(knob, value, beside, shape);
+    let right = |shape: Shape| spec(shape).and_then(|spec| judge(&spec, shape));
+    let assembled = || {
+        let shapes = [SHAPES[0], SHAPES[1], SMALL];
+        let registers = shapes.map(|shape| assemble(&spec(shape)?, shape, &tools.ptxas));
+        let most = registers.into_iter().try_fold(0, |most, one| one.map(|one| most.max(one)));
+        most.map(|most| format!("{most} registers"))
+    };
+    let cells = [
+        assembled(),
+        right(SHAPES[0]),
+        right(SHAPES[1]),
+        spec(SMALL).and_then(|spec| schedules(&spec, tools, effort)),
+        spec(SMALL).and_then(|spec| mutants(&spec, tools, effort)),
+    ];
+    Row { knob, value, beside, cells }
+}
+
+/// Registers of the kernels, which must assemble without spills and warnings.
+fn assemble(spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32, String> {
+    let kernel = spec.kernel(shape, Arch::Sm100a).map_err(|e| e.to_string())?;
+    let assembled = ptxas.assemble(&kernel.ptx, kernel.arch).map_err(|e| e.to_string())?;
+    let clean = assembled.entries.iter().all(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0);
+    if !clean || !assembled.warnings.is_empty() {
+        return Err(format!("{shape}: spills or warnings:\n{}", assembled.log));
+    }
+    Ok(assembled.entries.iter().map(|entry| entry.registers).max().unwrap_or(0))
+}
+
+/// One run on all e2m1 codes and the whole range of scales, against the reference.
+fn judge(spec: &Spec, shape: Shape) -> Cell {
+    let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
+    let device = Device::emulated_with(Arch::Sm100a, options);
+    let verification = DualGemm::new(spec.clone()).verify(&device, shape, Distribution::Full, 7, &[]);
+    let verification = verification.map_err(|e| format!("{shape}: {e}"))?;
+    match verification.check.pass {
+        true => Ok(format!("{:.1e}", verification.check.rel_frobenius)),
+        false => Err(format!("{shape}: {}", verification.check)),
+    }
+}
+
+/// The same of the small shape under one schedule, with happens-before tracking that asks for every fence.
+fn track(spec: &Spec, schedule: Schedule, tools: &Tools) -> Result<(), String> {
+    let options =
+        EmulatorOptions { threads: 1, schedule, tracking: Tracking::Strict, ..EmulatorOptions::default() };
+    let device = Device::emulated_with(Arch::Sm100a, options);
+    let kernel = DualGemm::new(spec.clone()).load(&device, SMALL).map_err(|e| e.to_string())?;
+    let operands = DeviceOperands::upload(&device, &tools.inputs).map_err(|e| e.to_string())?;
+    kernel.launch(&device.stream(), &operands.args(&[])).map_err(|e| format!("{schedule:?}: {e}"))?;
+    let got = operands.result().map_err(|e| e.to_string())?;
+    let report = check(&got, &tools.reference, Tolerance::default()).map_err(|e| e.to_string())?;
+    if report.pass { Ok(()) } else { Err(format!("{SMALL}, {schedule:?}: {report}")) }
+}
+
+/// Runs under adversarial schedules.
+fn schedules(spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
+    let kernel = spec.kernel(SMALL, Arch::Sm100a).map_err(|e| e.to_string())?;
+    let warps = kernel.launches.iter().map(|launch| launch.block.iter().product::<u32>().div_ceil(32)).max();
+    let mut all = vec![Schedule::Early, Schedule::Late];
+    all.extend((0..warps.unwrap_or(0)).map(|warp| Schedule::Starve { warp, seed: warp.into() }));
+    all.extend((0..effort.seeds).map(Schedule::Random));
+    for schedule in &all {
+        track(spec, *schedule, tools)?;
+    }
+    Ok(format!("{}", all.len()))
+}
+
+/// A sample of each launch's mutants.
+fn mutants(spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
+    let kernel = spec.kernel(SMALL, Arch::Sm100a).map_err(|e| e.to_string())?;
+    let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
+    let inputs = DualGemmInputs::generate(SMALL, Distribution::Benchmark, 1111).map_err(|e| e.to_string())?;
+    launch_file::write(folder.path(), &kernel, Some(&inputs), &[]).map_err(|e| e.to_string())?;
+    let (mut caught, mut explained, mut all) = (0, 0, 0);
+    let mut survivors = String::new();
+    for launch in launches(&kernel, folder.path())? {
+        let subject = Subject::read(&launch).map_err(|e| e.to_string())?;
+        let every = (subject.mutants(&[]).len() / effort.mutants).max(1);
+        let equivalents = tools.equivalents.clone();
+        let plan = Plan { seeds: 1, threads: 1, every, equivalents, ..Plan::default() };
+        let survey = subject.survey(&plan).map_err(|e| e.to_string())?;
+        caught += survey.caught();
+        explained += survey.explained();
+        all += survey.outcomes.len();
+        survivors += &text(&survey);
+    }
+    let good = caught + explained;
+    if (good as f64) < BAR * all as f64 {
+        return Err(format!("{good} of {all} caught or explained:\n{survivors}"));
+    }
+    Ok(format!("{caught} + {explained} of {all}"))
+}
+
+/// The launch files of a kernel, with what each needs of the ones before it.
+fn launches(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>, String> {
+    let name = &kernel.name;
+    if kernel.launches.len() == 1 {
+        return Ok(vec![folder.join(format!("{name}.toml"))]);
+    }
+    let mut files = Vec::new();
+    for index in 1..=kernel.launches.len() {
+        let path = folder.join(format!("{name}.{index}.toml"));
+        let file = LaunchFile::read(&path).map_err(|e| e.to_string())?;
+        let (memory, buffers) = file.allocate();
+        let options = Options { threads: 1, ..Options::default() };
+        let report =
+            file.module.run(&file.kernel, &file.launch, &memory, &options).map_err(|e| e.to_string())?;
+        if let Some(finding) = report.findings.first() {
+            return Err(finding.to_string());
+        }
+        let out = folder.join(format!("{name}.{index}.out"));
+        std::fs::create_dir_all(&out).map_err(|e| e.to_string())?;
+        for (buffer, spec) in buffers.iter().zip(&file.buffers) {
+            let bin = out.join(format!("{}.bin", spec.name));
+            std::fs::write(bin, memory.read(buffer)).map_err(|e| e.to_string())?;
+        }
+        files.push(path);
+    }
+    Ok(files)
+}
+
+/// The document.
+pub fn markdown(rows: &[Row], effort: Effort) -> String {
+    let [even, ragged] = SHAPES;
+    let mut out = format!(
+        "# Coverage
+
+Every value of every knob that the tests know (`examples/shared/values.rs`), and what was tried with it. Written by
+`cargo run --release --example coverage`, which fails if a cell does not hold. Values whose kernels are the same, byte for byte, are tried
+once: most of those that `auto` chooses anyway.
+
+* **beside**: other knobs that are set, because the value needs or is more telling with them. The rest is `auto` or the default.
+* **assembles**: ptxas takes the kernels for all three shapes below without a warning, spills or a stack; the most registers of a thread.
+* **even**, **ragged**: {even} and {ragged} on the emulator, all e2m1 codes and the whole range of scales, every element within
+  1e-3 + 1e-3 of an f64 reference; the relative error (Frobenius norm).
+* **schedules**: {SMALL} under so many schedules, with happens-before tracking that asks for every fence: all early, all late, each warp
+  starved, and {} random ones; nothing found and right under each.
+* **mutants**: of the same shape, about {} mutants of each launch, evenly spaced among all that `mutate --list` shows: caught + explained of
+  all, one random seed. The bar of a row is {:.0} %, for a sample is small; whole surveys are in [mutants.md](mutants.md).
+
+| knob | value | beside | {} |
+|---|---|---|---|---|---|---|---|
+",
+        effort.seeds,
+        effort.mutants,
+        BAR * 100.0,
+        COLUMNS.join(" | ")
+    );
+    for row in rows {
+        let cell = |cell: &Cell| cell.clone().unwrap_or_else(|_| "**fails**".to_owned());
+        let cells: Vec<String> = row.cells.iter().map(cell).collect();
+        // Writing to a string does not fail.
+        let _ = writeln!(out, "{} {} |", heading(&(row.knob, row.value, row.beside)), cells.join(" | "));
+    }
+    out
+}

@@ -1,0 +1,129 @@
+//! `emit --sass`: what the machine code of a kernel issues for each MMA, beside a dual GEMM of Triton's that the same
+//! assembler has assembled.
+
+use silumin::Arch;
+use silumin::codegen::kernel::Kernel;
+use silumin::codegen::plan::Plan;
+use silumin::runtime::sass::{Audit, Iteration, audit, parse};
+use silumin::runtime::toolchain::{Nvdisasm, Ptxas, Resources};
+use std::error::Error;
+use std::path::Path;
+
+/// Triton's kernels, checked in as PTX; their tiles have K = 256, four MMAs of each product.
+const TRITON: [(&str, &str); 2] =
+    [("Triton 3.9", "triton_dual_gemm.ptx"), ("Triton 3.9, warp-specialised", "triton_dual_gemm_ws.ptx")];
+
+/// K blocks (64 of K) of an iteration of theirs.
+const TRITON_BLOCKS: u32 = 4;
+
+/// One entry's figures.
+struct Line {
+    /// K blocks of one iteration, and iterations that bring both products a K block on.
+    blocks: u32,
+    passes: u32,
+    name: String,
+    resources: Resources,
+    audit: Audit,
+    smem: String,
+    tmem: String,
+}
+
+/// Prints the audit; false where one of the kernel's own entries uses local memory.
+pub fn run(kernel: &Kernel, plan: &Plan) -> Result<bool, Box<dyn Error>> {
+    let (ptxas, nvdisasm) = (Ptxas::find()?, Nvdisasm::find()?);
+    let mut lines = Vec::new();
+    for (resources, audit) in audits(&ptxas, &nvdisasm, &kernel.ptx, kernel.arch)? {
+        let launch = kernel.launches.iter().find(|launch| launch.entry == resources.entry);
+        let smem = resources.static_smem + launch.map_or(0, |launch| launch.dynamic_smem);
+        // A kernel that only applies the gate allocates no tensor memory.
+        let tmem = if audit.mma_loops.is_empty() { 0 } else { plan.tmem.columns };
+        lines.push(Line {
+            blocks: plan.k_loop.blocks,
+            passes: 2 / plan.smem.b_tiles,
+            name: resources.entry.clone(),
+            audit,
+            smem: smem.to_string(),
+            tmem: tmem.to_string(),
+            resources,
+        });
+    }
+    let clean = lines.iter().all(|line| {
+        line.audit.local == 0 && line.resources.spill_stores == 0 && line.resources.spill_loads == 0
+    });
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/sass");
+    for (name, file) in TRITON {
+        let Ok(text) = std::fs::read_to_string(folder.join(file)) else {
+            println!("{name}: {} is not here", folder.join(file).display());
+            continue;
+        };
+        let head = text.lines().next().unwrap_or_default();
+        for (resources, audit) in audits(&ptxas, &nvdisasm, &text, kernel.arch)? {
+            let (smem, tmem) = (before(head, " bytes of dynamic"), before(head, " columns of tensor"));
+            let name = name.to_owned();
+            lines.push(Line { blocks: TRITON_BLOCKS, passes: 1, name, resources, audit, smem, tmem });
+        }
+    }
+    print(&lines);
+    Ok(clean)
+}
+
+/// Every entry of a module, assembled and counted.
+fn audits(
+    ptxas: &Ptxas,
+    nvdisasm: &Nvdisasm,
+    ptx: &str,
+    arch: Arch,
+) -> Result<Vec<(Resources, Audit)>, Box<dyn Error>> {
+    let assembled = ptxas.assemble(ptx, arch)?;
+    let functions = parse(&nvdisasm.disassemble(&assembled.cubin)?);
+    let of = |entry: &Resources| functions.iter().find(|function| function.name == entry.entry).map(audit);
+    Ok(assembled.entries.iter().filter_map(|entry| Some((entry.clone(), of(entry)?))).collect())
+}
+
+/// The word that ends before `text`.
+fn before(line: &str, text: &str) -> String {
+    line.split(text).next().and_then(|head| head.split(' ').next_back()).unwrap_or("?").to_owned()
+}
+
+fn print(lines: &[Line]) {
+    println!(
+        "Per iteration of the loop that issues MMAs, and of the one that issues loads (which may be the same loop):"
+    );
+    for Line { blocks, passes, name, resources: r, audit, smem, tmem } in lines {
+        println!("\n{name}");
+        let a_block = |iteration: &Iteration| f64::from(iteration.instructions * passes) / f64::from(*blocks);
+        match (audit.mma_loops.first(), audit.mma_role()) {
+            (Some(main), Some(each)) => println!(
+                "  MMA loop   {} instructions: {} MMAs, {} scale-factor copies, {} loads; {each:.1} instructions an MMA, {:.1} a K block of both products{}",
+                main.instructions,
+                main.mmas,
+                main.scale_copies,
+                main.loads,
+                a_block(main),
+                others(&audit.mma_loops, |loop_| loop_.mmas)
+            ),
+            _ => println!("  MMA loop   none"),
+        }
+        match (audit.load_loops.first(), audit.load_role()) {
+            (Some(main), Some(each)) => println!(
+                "  load loop  {} instructions: {} loads; {each:.1} instructions an MMA, {:.1} a K block of both products{}",
+                main.instructions,
+                main.loads,
+                a_block(main),
+                if audit.one_loop() { ", the same loop" } else { "" }
+            ),
+            _ => println!("  load loop  none"),
+        }
+        println!(
+            "  all        {} instructions, {} registers, {} + {} bytes spilled, {} accesses to local memory, {smem} bytes of SMEM, {tmem} columns of TMEM",
+            audit.instructions, r.registers, r.spill_stores, r.spill_loads, audit.local
+        );
+    }
+}
+
+/// The other loops of a role: a split tail's, or those of the second product.
+fn others(loops: &[Iteration], wanted: fn(&Iteration) -> u32) -> String {
+    let rest = loops.iter().skip(1).map(|one| format!("{} for {}", one.instructions, wanted(one)));
+    let rest: Vec<String> = rest.collect();
+    if rest.is_empty() { String::new() } else { format!(" (other loops: {})", rest.join(", ")) }
+}

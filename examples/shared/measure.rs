@@ -1,0 +1,119 @@
+//! One problem, many configurations: operands and reference are made once, every configuration runs on them.
+
+// Not every example uses all of it.
+#![allow(dead_code)]
+
+use silumin::codegen::kernel::Kernel;
+use silumin::codegen::plan::Plan;
+use silumin::codegen::spec::Spec;
+use silumin::runtime::check::{CheckReport, Tolerance, check};
+use silumin::runtime::gemm::{DeviceOperands, expected};
+use silumin::runtime::inputs::DualGemmInputs;
+use silumin::runtime::reference::Reference;
+use silumin::runtime::toolchain::Ptxas;
+use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, LaunchReport, Shape};
+use std::collections::BTreeSet;
+
+/// Operands on an emulated device, and what has to come out.
+pub struct Bench {
+    device: Device,
+    shape: Shape,
+    operands: DeviceOperands,
+    poison: Vec<u8>,
+    reference: Reference,
+    scalars: Vec<(String, f32)>,
+}
+
+impl Bench {
+    /// Draws operands as the public benchmark does, and computes the reference for the gate of `spec`.
+    pub fn new(
+        spec: &Spec,
+        arch: Arch,
+        shape: Shape,
+        seed: u64,
+        scalars: &[(String, f32)],
+        threads: usize,
+    ) -> Result<Self, String> {
+        let inputs =
+            DualGemmInputs::generate(shape, Distribution::Benchmark, seed).map_err(|e| e.to_string())?;
+        let device = Device::emulated_with(arch, EmulatorOptions { threads, ..EmulatorOptions::default() });
+        let operands = DeviceOperands::upload(&device, &inputs).map_err(|e| e.to_string())?;
+        let poison = operands.c.download().map_err(|e| e.to_string())?;
+        let scalars = scalars.to_vec();
+        let reference = expected(spec, &inputs, &borrowed(&scalars)).map_err(|e| e.to_string())?;
+        Ok(Bench { device, shape, operands, poison, reference, scalars })
+    }
+
+    /// The problem's sizes.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Runs the kernels of `spec`, and compares every element with the reference.
+    pub fn run(&self, spec: &Spec) -> Result<(CheckReport, LaunchReport), String> {
+        let kernel = DualGemm::new(spec.clone()).load(&self.device, self.shape).map_err(|e| e.to_string())?;
+        self.operands.c.write(&self.poison).map_err(|e| e.to_string())?;
+        let scalars = borrowed(&self.scalars);
+        let args = self.operands.args(&scalars);
+        let launch = kernel.launch(&self.device.stream(), &args).map_err(|e| e.to_string())?;
+        let got = self.operands.result().map_err(|e| e.to_string())?;
+        let report = check(&got, &self.reference, Tolerance::default()).map_err(|e| e.to_string())?;
+        Ok((report, launch))
+    }
+}
+
+fn borrowed(scalars: &[(String, f32)]) -> Vec<(&str, f32)> {
+    scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+/// What the assembler says of all entries of a kernel: the most registers, and spilled bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Assembled {
+    /// Registers of a thread, the most of all entries.
+    pub registers: u32,
+    /// Bytes of spills and stack, of all entries.
+    pub spills: u32,
+}
+
+/// Assembles a kernel.
+pub fn assemble(ptxas: &Ptxas, kernel: &Kernel) -> Result<Assembled, String> {
+    let assembled = ptxas.assemble(&kernel.ptx, kernel.arch).map_err(|e| e.to_string())?;
+    Ok(Assembled {
+        registers: assembled.entries.iter().map(|entry| entry.registers).max().unwrap_or(0),
+        spills: assembled.entries.iter().map(|e| e.spill_stores + e.spill_loads + e.stack_frame).sum(),
+    })
+}
+
+/// What the emulator counted, beside what the plan says it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Bytes read from global memory.
+    pub read: u64,
+    /// Bytes written to it.
+    pub written: u64,
+    /// MMAs issued; those of a pair of CTAs count once.
+    pub mmas: u64,
+}
+
+impl Counted {
+    /// The emulator's count of a run of `plan`'s kernels.
+    pub fn of(plan: &Plan, report: &LaunchReport) -> Option<Counted> {
+        let stats = report.emulator.as_ref()?;
+        Some(Counted {
+            read: stats.global_read + stats.tma_read,
+            written: stats.global_written + stats.tma_written,
+            mmas: stats.mma_macs.values().sum::<u64>() / plan.mma_macs(),
+        })
+    }
+
+    /// The plan's own figures.
+    pub fn modelled(plan: &Plan) -> Counted {
+        let (read, written) = plan.moved_bytes();
+        Counted { read, written, mmas: plan.mmas_issued() }
+    }
+}
+
+/// Entries of a kernel's module that are launched.
+pub fn entries(kernel: &Kernel) -> usize {
+    kernel.launches.iter().map(|launch| launch.entry.as_str()).collect::<BTreeSet<_>>().len()
+}

@@ -1,0 +1,46 @@
+//! `docs/coverage.md` is about the values that the tests know, all of them, and a sample of it holds.
+
+mod common;
+#[path = "../examples/coverage/table.rs"]
+#[allow(dead_code)]
+mod table;
+#[path = "../examples/shared/values.rs"]
+mod values;
+
+use silumin::codegen::config::KNOBS;
+use silumin::runtime::toolchain::Ptxas;
+use std::path::Path;
+use table::{COLUMNS, Effort, Tools, heading, row};
+use values::VALUES;
+
+#[test]
+fn the_table_has_every_value_and_no_empty_cell() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    assert_eq!(
+        rows.len(),
+        VALUES.len(),
+        "run `cargo run --release --example coverage`, which writes docs/coverage.md"
+    );
+    for (row, value) in rows.iter().zip(VALUES) {
+        let cells = row.strip_prefix(&heading(value)).unwrap_or_else(|| {
+            panic!("docs/coverage.md has `{row}` where {value:?} should be: run the example `coverage`")
+        });
+        let cells: Vec<&str> = cells.trim().trim_end_matches('|').split('|').map(str::trim).collect();
+        assert_eq!(cells.len(), COLUMNS.len(), "{row}");
+        assert!(cells.iter().all(|cell| !cell.is_empty() && !cell.contains("fails")), "{row}");
+    }
+    for knob in &KNOBS {
+        assert!(rows.iter().any(|row| row.starts_with(&format!("| `{}` |", knob.name))), "{}", knob.name);
+    }
+}
+
+#[test]
+fn a_sample_of_the_table_holds() {
+    let tools = Tools::new(Ptxas::find().unwrap()).unwrap();
+    let sample: Vec<_> = VALUES.iter().skip(1).step_by(11).collect();
+    let rows = common::parallel::map(&sample, |_, value| row(value, &tools, Effort::QUICK).faults());
+    let faults: Vec<String> = rows.into_iter().flatten().collect();
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}

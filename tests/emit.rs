@@ -1,0 +1,102 @@
+//! The commands of `examples/emit` beyond one kernel: `--sweep` and `--explain`.
+
+#[allow(dead_code)]
+#[path = "../examples/emit/main.rs"]
+mod emit;
+
+use emit::sweep::Sweep;
+use serde_json::Value;
+use silumin::Shape;
+use silumin::codegen::spec::SpecFile;
+
+/// Runs `emit`, which prints; what it returns is its exit status.
+fn emit(args: &[&str]) -> Result<bool, String> {
+    let args = ["emit"].iter().chain(args);
+    let matches = emit::command().try_get_matches_from(args).map_err(|error| error.to_string())?;
+    emit::run(&matches).map_err(|error| error.to_string())
+}
+
+fn sweep(shape: Shape, knobs: &[&str], verify_k: Option<u32>) -> Result<Value, String> {
+    let (spec, arch) = SpecFile::new(shape).read().unwrap();
+    let sweep = Sweep {
+        spec: &spec,
+        arch,
+        shape,
+        seed: 1,
+        scalars: &[],
+        threads: 1,
+        fixed: vec!["cta_group"],
+        chosen: knobs.iter().map(|knob| (*knob).to_owned()).collect(),
+        verify_k,
+    };
+    let table = sweep.measure()?;
+    let document = table.document(&sweep);
+    assert_eq!(document["right"], table.is_right());
+    Ok(document)
+}
+
+#[test]
+fn a_sweep_counts_verifies_and_says_why_not() {
+    let knobs = ["strategy=sequential;interleaved", "cta-group=1;2", "tile=[M, 64, 256];[M, 264, 256]"];
+    let document = sweep(Shape::new(130, 136, 928), &knobs, None).unwrap();
+    assert_eq!(document["right"], true, "{document:#}");
+    let rows = document["configurations"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    let (legal, illegal): (Vec<&Value>, Vec<&Value>) = rows.iter().partition(|row| row["legal"] == true);
+    assert_eq!((legal.len(), illegal.len()), (4, 4));
+    for row in legal {
+        assert_eq!((&row["bytes"], &row["verdict"]["pass"]), (&"counted".into(), &true.into()), "{row:#}");
+        assert!(row["mmas"].as_u64() > Some(0) && row["ptxas"]["registers"].as_u64() > Some(16), "{row:#}");
+        assert_eq!(row["ptxas"]["spilled"], 0);
+    }
+    for row in illegal {
+        assert!(row["reason"].as_str().unwrap().contains("N = 264"), "{row:#}");
+    }
+    // A pair loads half of B in each CTA.
+    let loaded = |row: &Value| row["loaded_bytes"].as_u64().unwrap();
+    assert_eq!(rows[0]["knobs"]["cta_group"], "1");
+    assert!(loaded(&rows[2]) < loaded(&rows[0]), "{:#}", document);
+}
+
+#[test]
+fn a_sweep_that_verifies_less_of_k_says_so() {
+    let shape = Shape::new(130, 136, 2080);
+    let knobs = ["stages=1;3", "schedule=one_tile;split_k(9)"];
+    let document = sweep(shape, &knobs, Some(1024)).unwrap();
+    assert_eq!(document["verified_k"], 1024);
+    let rows = document["configurations"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["bytes"] == "modelled"));
+    // Nine parts are legal for all of K, but not for the part that is verified: that is no verdict on the kernel.
+    assert_eq!((&document["right"], &rows[0]["verdict"]["pass"]), (&true.into(), &true.into()));
+    let error = rows[1]["verdict"]["skipped"].as_str().unwrap();
+    assert!(error.contains("K = 1024") && error.contains("split_k(9)"), "{error}");
+    let none = sweep(shape, &["stages=2"], Some(0)).unwrap();
+    assert_eq!((&none["verified_k"], &none["configurations"][0]["verdict"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn the_usual_sweep_leaves_out_what_is_fixed() {
+    let document = sweep(Shape::new(8, 64, 128), &[], Some(0)).unwrap();
+    let rows = document["configurations"].as_array().unwrap();
+    assert_eq!(rows.len(), 4 * 5 * 3);
+    assert!(rows.iter().all(|row| row["knobs"].get("cta_group").is_none()));
+}
+
+#[test]
+fn wrong_sweeps_are_refused_with_a_reason() {
+    let shape = Shape::new(8, 64, 128);
+    for (knob, said) in
+        [("stages", "NAME=V1;V2"), ("stagse=1", "no knob `stagse`"), ("stages=1;many", "many")]
+    {
+        let error = sweep(shape, &[knob], Some(0)).unwrap_err();
+        assert!(error.contains(said), "{knob}: {error}");
+    }
+    assert!(emit(&["--sweep-knob", "stages=1"]).unwrap_err().contains("--sweep"));
+}
+
+#[test]
+fn an_explanation_fails_where_the_configuration_is_illegal() {
+    assert_eq!(emit(&["--explain", "--shape", "130,136,928"]), Ok(true));
+    assert_eq!(emit(&["--explain", "--tile", "128,256,512", "--stages", "40"]), Ok(false));
+    assert_eq!(emit(&["--sweep", "--shape", "130,72,480", "--sweep-knob", "stages=1;2", "--json"]), Ok(true));
+}

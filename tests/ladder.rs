@@ -1,0 +1,23 @@
+//! Every rung of `examples/ladder.rs` on a small shape.
+
+#[allow(dead_code)]
+#[path = "../examples/ladder.rs"]
+mod ladder;
+
+use silumin::Shape;
+
+#[test]
+fn every_rung_is_right_and_moves_what_its_plan_says() {
+    let rungs = ladder::climb(Shape::new(256, 384, 1280), 0).unwrap();
+    assert_eq!(rungs.len(), 8);
+    for rung in &rungs {
+        assert!(rung.right, "{}", rung.text);
+        assert!(rung.text.contains("PASS") && rung.text.contains("dual_gemm!(<"), "{}", rung.text);
+    }
+}
+
+#[test]
+fn a_shape_without_a_kernel_says_why() {
+    let error = ladder::climb(Shape::new(256, 384, 40), 1).err().unwrap();
+    assert!(error.contains("K = 40"), "{error}");
+}
