@@ -1,4 +1,5 @@
-//! The public NVFP4 dual-GEMM benchmark: its shapes, its inputs, its checker, default configuration.
+//! The public NVFP4 dual-GEMM benchmark: its shapes, its inputs, its checker, with the default configuration,
+//! with every strategy under every schedule, and, for the shapes it times, with more knobs turned.
 //!
 //! The test suite runs the small shapes; `SILUMIN_FULL=1 cargo test --release --test benchmark -- --nocapture`
 //! runs all fourteen at full size.
@@ -7,9 +8,10 @@
 #![allow(clippy::print_stdout)]
 
 use silumin::codegen::spec::SpecFile;
+use silumin::runtime::check::check_output;
 use silumin::runtime::device::Device;
-use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
+use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected};
+use silumin::runtime::inputs::{Distribution, DualGemmInputs};
 use silumin::{Arch, Shape};
 
 /// The benchmark's correctness shapes; the first is there twice.
@@ -59,4 +61,68 @@ fn the_benchmark_s_shapes_pass_its_checker() {
         checked += 1;
     }
     assert_eq!(checked, if full { 14 } else { 3 });
+}
+
+const STRATEGIES: [&str; 4] = ["two_pass", "second_fused", "sequential", "interleaved"];
+const SCHEDULES: [&str; 5] = ["one_tile", "persistent", "dynamic", "stream_k", "split_k(2)"];
+
+/// Beside strategies and schedules, for the shapes that are timed.
+const TURNED: [&[(&str, &str)]; 14] = [
+    &[("cta_group", "1")],
+    &[("cta_group", "1"), ("tile", "[128, 128, 256]")],
+    &[("k_order", "split_tail(3)")],
+    &[("k_order", "split_tail(3)"), ("store", "tma")],
+    &[("k_order", "ping_pong"), ("sf_preload", "ahead(2)")],
+    &[("k_order", "reverse"), ("stages", "3")],
+    &[("accumulators", "side_by_side"), ("tile", "[256, 128, 256]")],
+    &[("tile", "[256, 192, 256]"), ("schedule", "persistent"), ("sms", "64")],
+    &[("tile", "[256, 64, 512]")],
+    &[("sf_preload", "all"), ("cta_group", "1"), ("tile", "[128, 64, 128]"), ("stages", "4")],
+    &[("multicast", "a(2)")],
+    &[("multicast", "b(2)"), ("schedule", "persistent"), ("raster", "swizzled(2)")],
+    &[("swap_ab", "on")],
+    &[("swap_ab", "on"), ("tile", "[64, 128, 256]"), ("schedule", "stream_k")],
+];
+
+#[test]
+fn every_strategy_and_schedule_passes_its_checker() {
+    let full = std::env::var_os("SILUMIN_FULL").is_some();
+    let device = Device::emulated(Arch::Sm100a);
+    let mut checked = 0;
+    for shape in TESTS.into_iter().skip(1).chain(TIMED) {
+        if !full && shape.operations() / 2.0 > SMALL {
+            continue;
+        }
+        let inputs = DualGemmInputs::generate(shape, Distribution::Benchmark, SEED).unwrap();
+        let (spec, _) = SpecFile::new(shape).read().unwrap();
+        let reference = expected(&spec, &inputs, &[]).unwrap();
+        let mut turned: Vec<Vec<(&str, &str)>> = STRATEGIES
+            .into_iter()
+            .flat_map(|strategy| {
+                SCHEDULES.map(|schedule| vec![("strategy", strategy), ("schedule", schedule)])
+            })
+            .collect();
+        if TIMED.contains(&shape) {
+            turned.extend(TURNED.map(<[_]>::to_vec));
+        }
+        for knobs in turned {
+            // One K tile has no two parts.
+            if shape.k <= 256 && knobs.contains(&("schedule", "split_k(2)")) {
+                continue;
+            }
+            let mut spec = spec.clone();
+            for (knob, value) in &knobs {
+                spec.config.set(knob, value).unwrap();
+            }
+            let kernel = DualGemm::new(spec).load(&device, shape).unwrap();
+            let operands = DeviceOperands::upload(&device, &inputs).unwrap();
+            let launched = kernel.launch(&device.stream(), &operands.args(&[]));
+            launched.unwrap_or_else(|error| panic!("{shape}, {knobs:?}: {error}"));
+            let check = check_output(&operands.output().unwrap(), &reference).unwrap();
+            assert!(check.pass, "{shape}, {knobs:?}: {check}");
+            checked += 1;
+        }
+        println!("{shape}: {checked} kernels so far");
+    }
+    assert!(checked >= if full { 13 * 18 + 4 * TURNED.len() } else { 40 }, "{checked}");
 }

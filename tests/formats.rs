@@ -69,7 +69,7 @@ fn fault(index: usize, formats: Formats, knobs: &[(&str, &str)], ptxas: &Ptxas) 
         ..EmulatorOptions::default()
     };
     let device = Device::emulated_with(Arch::Sm100a, options);
-    let distribution = if index % 3 == 0 { Distribution::Benchmark } else { Distribution::Full };
+    let distribution = if index.is_multiple_of(3) { Distribution::Benchmark } else { Distribution::Full };
     match DualGemm::new(spec).verify(&device, shape, distribution, index as u64, &[]) {
         Ok(verification) if verification.check.pass => None,
         Ok(verification) => Some(format!("{name}: {}", verification.check)),
