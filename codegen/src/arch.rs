@@ -11,6 +11,11 @@ use std::str::FromStr;
 pub enum Arch {
     /// Blackwell B200 / GB200, compute capability 10.0, architecture-specific features.
     Sm100a,
+    /// The family of compute capabilities 10.0 and 10.3, with the features that both have: one kernel for
+    /// B200 and B300.
+    Sm100f,
+    /// Blackwell Ultra B300 / GB300, compute capability 10.3, architecture-specific features.
+    Sm103a,
 }
 
 /// What bounds a kernel on one chip. Sizes are per CTA unless the name says otherwise.
@@ -24,29 +29,59 @@ pub struct Limits {
     pub sms: u32,
     /// Dense FP4 tensor-core rate in operations a second (a multiply-add counts two), as marketed.
     pub fp4_ops_per_second: f64,
+    /// The same for FP8, marketed as well; 16-bit elements take twice as long.
+    pub fp8_ops_per_second: f64,
     /// DRAM bandwidth in bytes a second, from bus width times measured memory clock.
     pub dram_bytes_per_second: f64,
 }
 
 impl Arch {
     /// All chips, in order of age.
-    pub const ALL: [Arch; 1] = [Arch::Sm100a];
+    pub const ALL: [Arch; 3] = [Arch::Sm100a, Arch::Sm100f, Arch::Sm103a];
 
     /// The name that PTX's `.target` and ptxas' `-arch` take, `sm_100a` for example.
     pub const fn target(self) -> &'static str {
         match self {
             Arch::Sm100a => "sm_100a",
+            Arch::Sm100f => "sm_100f",
+            Arch::Sm103a => "sm_103a",
+        }
+    }
+
+    /// The chip whose gate code it runs: gates use nothing that the chips of a family do not share.
+    pub const fn gate_target(self) -> &'static str {
+        match self {
+            Arch::Sm100a | Arch::Sm100f | Arch::Sm103a => "sm_100a",
+        }
+    }
+
+    /// The lowest PTX ISA version that knows the target: major, minor.
+    pub const fn ptx_version(self) -> (u32, u32) {
+        match self {
+            Arch::Sm100a => (8, 6),
+            Arch::Sm100f | Arch::Sm103a => (8, 8),
         }
     }
 
     /// The chip's table of limits.
     pub const fn limits(self) -> &'static Limits {
         match self {
-            Arch::Sm100a => &Limits {
+            // Of a family what its weakest has.
+            Arch::Sm100a | Arch::Sm100f => &Limits {
                 smem_bytes: 232_448,
                 tmem_columns: 512,
                 sms: 148,
                 fp4_ops_per_second: 9.0e15,
+                fp8_ops_per_second: 4.5e15,
+                dram_bytes_per_second: 7.67e12,
+            },
+            // Blackwell Ultra: the same memories and SMs; FP4 half as fast again as marketed, other kinds as before.
+            Arch::Sm103a => &Limits {
+                smem_bytes: 232_448,
+                tmem_columns: 512,
+                sms: 148,
+                fp4_ops_per_second: 13.5e15,
+                fp8_ops_per_second: 4.5e15,
                 dram_bytes_per_second: 7.67e12,
             },
         }
@@ -54,10 +89,13 @@ impl Arch {
 }
 
 impl Limits {
-    /// Dense tensor-core rate of a kind of MMA in operations a second: FP4's, or half and a quarter of it
-    /// with 8-bit and 16-bit elements (all three as marketed).
+    /// Dense tensor-core rate of a kind of MMA in operations a second.
     pub fn ops_per_second(&self, kind: MmaKind) -> f64 {
-        self.fp4_ops_per_second * 4.0 / f64::from(kind.container_bits())
+        match kind {
+            MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 => self.fp4_ops_per_second,
+            MmaKind::Mxf8f6f4 | MmaKind::F8f6f4 => self.fp8_ops_per_second,
+            MmaKind::F16 => self.fp8_ops_per_second / 2.0,
+        }
     }
 }
 

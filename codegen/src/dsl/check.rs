@@ -8,8 +8,8 @@ use crate::plan::{SIZE_LIMIT, validate};
 use crate::problem::{Formats, Problem, Shape};
 use syn::Error;
 
-/// A tile's rows: more tokens than operands are swapped for.
-const MANY_TOKENS: u32 = 128;
+/// One CTA's rows, more tokens than operands are swapped for; and a pair's.
+const MORE_TOKENS: [u32; 2] = [128, 256];
 
 /// Adds what is illegal: for the fixed shape, or, without one, for every shape there is.
 ///
@@ -20,8 +20,12 @@ pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
     let result = |shape: Shape, arch| validate(&Problem { shape, formats }, &knobs.config, arch);
     let results = knobs.arches.iter().map(|arch| {
         let result = match result(shape, *arch) {
-            // With few tokens operands may be swapped, which takes more SMEM: then many may do.
-            Err(_) if knobs.shape.is_none() && result(Shape { m: MANY_TOKENS, ..shape }, *arch).is_ok() => {
+            // What auto settles depends on the tokens: with few of them operands may be swapped, which takes
+            // more SMEM; with many a pair has half of B a CTA.
+            Err(_)
+                if knobs.shape.is_none()
+                    && MORE_TOKENS.iter().any(|m| result(Shape { m: *m, ..shape }, *arch).is_ok()) =>
+            {
                 return (arch, Ok(()));
             }
             result => result.map(drop),
@@ -33,8 +37,10 @@ pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
     if failures.len() < knobs.arches.len() && !knobs.is_written("arch") {
         return;
     }
-    let several = knobs.arches.len() > 1;
-    for (arch, reasons) in failures {
+    // Of chips that nobody named, the first stands for all.
+    let named = if knobs.is_written("arch") { failures.len() } else { 1 };
+    let several = knobs.is_written("arch") && knobs.arches.len() > 1;
+    for (arch, reasons) in failures.into_iter().take(named) {
         for reason in reasons {
             let on = if several { format!(" (on {arch})") } else { String::new() };
             let message = format!("{reason}{on}\nhelp: {}", reason.hint());

@@ -8,7 +8,7 @@ use crate::gate::parse::distance;
 use crate::gate::{Gate, GateError, gate_code};
 use crate::problem::{Formats, Shape};
 use crate::render::GATE_WIDTH;
-use crate::spec::{DEFAULT_NAME, Spec};
+use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use std::fmt::Display;
@@ -60,7 +60,8 @@ impl Declaration {
             check(formats, &knobs, errors);
         }
         let gate = gate?;
-        let code = knobs.arches.iter().map(|arch| gate_code(&gate.expr, arch.target(), GATE_WIDTH));
+        let code =
+            gate_targets(&knobs.arches).into_iter().map(|arch| gate_code(&gate.expr, arch, GATE_WIDTH));
         let code = code
             .collect::<std::result::Result<_, _>>()
             .map_err(|error| Error::new_spanned(source, no_code(error)))?;

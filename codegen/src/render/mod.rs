@@ -49,7 +49,7 @@ pub enum RenderError {
 /// # Errors
 /// The gate is neither built in nor can be lowered in this build, or `name` is no identifier.
 pub fn render(plan: &Plan, gate: &Gate, name: &str) -> Result<Kernel, RenderError> {
-    let code = gate_code(&gate.expr, plan.arch.target(), GATE_WIDTH)?;
+    let code = gate_code(&gate.expr, plan.arch.gate_target(), GATE_WIDTH)?;
     render_with(plan, gate, &code, name)
 }
 

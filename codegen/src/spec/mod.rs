@@ -67,13 +67,20 @@ pub enum EmitError {
     Render(#[from] RenderError),
 }
 
+/// The chips whose gate code `arches` run, each once.
+pub(crate) fn gate_targets(arches: &[Arch]) -> Vec<&'static str> {
+    let mut targets: Vec<&'static str> = arches.iter().map(|arch| arch.gate_target()).collect();
+    targets.dedup();
+    targets
+}
+
 impl Spec {
     /// NVFP4 to f16 with default knobs, the gate's code made or found for `arches`.
     ///
     /// # Errors
     /// The gate is neither built in nor can this build lower it.
     pub fn new(gate: Gate, arches: &[Arch]) -> Result<Self, GateError> {
-        let code = arches.iter().map(|arch| gate_code(&gate.expr, arch.target(), GATE_WIDTH));
+        let code = gate_targets(arches).into_iter().map(|arch| gate_code(&gate.expr, arch, GATE_WIDTH));
         Ok(Spec {
             name: Cow::Borrowed(DEFAULT_NAME),
             code: code.collect::<Result<_, _>>()?,
@@ -112,7 +119,7 @@ impl Spec {
     /// An illegal configuration, a chip the gate has no code for, or a name that is no identifier.
     pub fn kernel(&self, shape: Shape, arch: Arch) -> Result<Kernel, EmitError> {
         let plan = self.plan(shape, arch).map_err(EmitError::Config)?;
-        let code = self.code.iter().find(|code| code.whole.arch == arch.target()).ok_or_else(|| {
+        let code = self.code.iter().find(|code| code.whole.arch == arch.gate_target()).ok_or_else(|| {
             let known: Vec<&str> = self.code.iter().map(|code| code.whole.arch).collect();
             EmitError::Arch { name: self.name.to_string(), arch, known: known.join(", ") }
         })?;

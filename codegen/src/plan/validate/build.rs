@@ -87,7 +87,11 @@ impl Draft<'_> {
             work: self.work,
             // kind::mxf4nvf4 came with 8.7, the 4-bit types of tensor maps too; nothing else here is younger
             // than 8.6.
-            ptx_version: if self.kind == MmaKind::Mxf4Nvf4 { (8, 7) } else { (8, 6) },
+            ptx_version: self.arch.ptx_version().max(if self.kind == MmaKind::Mxf4Nvf4 {
+                (8, 7)
+            } else {
+                (8, 6)
+            }),
         }
     }
 

@@ -11,6 +11,7 @@ mod producer;
 
 use super::RenderError;
 use super::gate_text;
+use crate::arch::Arch;
 use crate::config::{Eviction, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
@@ -394,7 +395,11 @@ impl<'a> View<'a> {
             scale_high: format!("{:#010x}", p.descriptors.scale_high),
             mma: match p.kind.scales_per_mma() {
                 0 => p.kind.to_string(),
-                scales => format!("{}.block_scale.scale_vec::{scales}X", p.kind),
+                // Family targets take the younger spelling only.
+                scales => match p.arch {
+                    Arch::Sm100f => format!("{}.block_scale.block{}", p.kind, p.kind.mma_k() / scales),
+                    Arch::Sm100a | Arch::Sm103a => format!("{}.block_scale.scale_vec::{scales}X", p.kind),
+                },
             },
             scaled: p.kind.scales_per_mma() > 0,
             blocks: (0..p.k_loop.blocks).map(|index| mma::block(p, index)).collect(),

@@ -1,0 +1,59 @@
+//! Every golden kernel for every chip: ptxas takes it for that target without spills, and on the emulated
+//! device of that chip it computes right.
+
+mod common;
+
+use silumin::Arch;
+use silumin::Shape;
+use silumin::codegen::spec::SpecFile;
+use silumin::runtime::device::{Device, EmulatorOptions};
+use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::inputs::Distribution;
+use silumin::runtime::toolchain::Ptxas;
+use std::path::Path;
+
+#[test]
+fn golden_kernels_assemble_and_compute_right_for_every_chip() {
+    let ptxas = Ptxas::find().unwrap();
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
+    let mut cases = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).unwrap();
+        cases.extend(Arch::ALL.map(|arch| {
+            let mut file: SpecFile = toml::from_str(&text).unwrap();
+            file.arch = arch.to_string();
+            (name.clone(), file)
+        }));
+    }
+    assert!(cases.len() >= 27 * Arch::ALL.len());
+    let faults = common::faults(&cases, |_, (name, file)| {
+        let (spec, arch) = file.read().unwrap();
+        let whole = file.shape();
+        let kernel = spec.kernel(whole, arch).unwrap();
+        assert!(kernel.ptx.contains(&format!(".target {arch}\n")), "{name}");
+        match ptxas.assemble(&kernel.ptx, arch) {
+            Err(error) => return Some(format!("{name}, {arch}: {error}")),
+            Ok(assembled) => {
+                let clean = kernel.launches.iter().all(|launch| {
+                    let entry = assembled.entry(&launch.entry);
+                    entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
+                });
+                if !clean || !assembled.warnings.is_empty() {
+                    return Some(format!("{name}, {arch}: spills or warnings:\n{}", assembled.log));
+                }
+            }
+        }
+        let shape = Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536) };
+        let device =
+            Device::emulated_with(arch, EmulatorOptions { threads: 1, ..EmulatorOptions::default() });
+        let scalars: &[(&str, f32)] = if name == "scalar_gate" { &[("alpha", 0.5)] } else { &[] };
+        match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, scalars) {
+            Ok(v) if v.check.pass => None,
+            Ok(v) => Some(format!("{name}, {arch}: {}", v.check)),
+            Err(e) => Some(format!("{name}, {arch}: {e}")),
+        }
+    });
+    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
+}
