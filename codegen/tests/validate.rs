@@ -225,6 +225,12 @@ fn each_limit_is_told_with_its_sum() {
         ([0, 64, 64], &[][..], "shape", "M = 0 is outside 1..="),
         ([64, 64, 40], &[], "shape", "K = 40 is not a multiple of 32"),
         ([1 << 30, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "140737488355328"),
+        (
+            [1 << 20, 1 << 14, 256],
+            &[("strategy", "two_pass")],
+            "strategy",
+            "threads of the gate's own kernel",
+        ),
         (large, &[("schedule", "split_k(29)")], "schedule", "split_k(29) with 28 K tiles"),
         (large, &[("sms", "149")], "sms", "149 is outside 2..=148"),
         (large, &[("sms", "1"), ("cta_group", "2")], "sms", "1 is outside 2..=148"),

@@ -68,6 +68,18 @@ impl Operand {
         }
     }
 
+    /// What the tensor's address has to be a multiple of, in bytes: 16 for tensor maps, bulk copies and vector
+    /// stores, 32 where TMA expands e2m1 (cuTensorMapEncodeTiled, `16U4_ALIGN16B`).
+    pub fn alignment(self, problem: &Problem) -> u32 {
+        let Formats { a, b, .. } = problem.formats;
+        let expanded = |element| problem.formats.check().is_ok_and(|kind| kind.expands(element));
+        match self {
+            Operand::A if expanded(a.spec().element) => 32,
+            Operand::B1 | Operand::B2 if expanded(b.spec().element) => 32,
+            _ => 16,
+        }
+    }
+
     /// Bytes of the tensor for `problem`; 0 where it has none.
     pub fn bytes(self, problem: &Problem) -> u64 {
         let Shape { m, n, k } = problem.shape;

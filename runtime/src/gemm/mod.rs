@@ -2,15 +2,18 @@
 //!
 //! * `mod.rs`: [`DualGemm`], and the [`Kernels`] that a warm-up makes of it.
 //! * `launch.rs`: [`LoadedKernel::launch`], and the checks before it.
+//! * `error.rs`: what can be wrong with a launch.
 //! * `vectors.rs`: the gate's vectors, drawn and checked.
 //! * `verify.rs`: a kernel against the reference, on seeded operands.
 
+mod error;
 mod launch;
 mod vectors;
 mod verify;
 
+pub use error::LaunchError;
 pub(crate) use launch::Argument;
-pub use launch::{Args, LaunchError, LaunchReport, LoadedKernel};
+pub use launch::{Args, LaunchReport, LoadedKernel};
 pub use vectors::{GateVectors, VectorError};
 pub use verify::{DeviceOperands, Verification, VerifyError, expected, expected_with};
 

@@ -58,6 +58,18 @@ impl<'a> Draft<'a> {
             Multicast::A(ctas) => [m_tiles, n_tiles.div_ceil(ctas)],
             Multicast::B(ctas) => [m_tiles.div_ceil(ctas), n_tiles],
         };
+        if strategy == Strategy::TwoPass {
+            // Threads of at least four columns each.
+            let threads = u64::from(shape.m) * u64::from(shape.n.div_ceil(4));
+            if threads > COUNT_LIMIT {
+                errors.push(ConfigError::Count {
+                    knob: "strategy",
+                    what: "threads of the gate's own kernel",
+                    count: threads,
+                    limit: COUNT_LIMIT,
+                });
+            }
+        }
         let work = settle_work(asked, arch, items, k_tiles);
         let work = work.map_err(|error| {
             errors.push(error);

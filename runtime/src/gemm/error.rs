@@ -1,0 +1,193 @@
+//! What can be wrong with a launch.
+
+use silumin_codegen::plan::Operand;
+use silumin_codegen::problem::{OutputFormat, Problem};
+use thiserror::Error;
+
+use super::vectors::VectorError;
+use crate::device::{DeviceError, emulated};
+
+/// Why a launch did not happen, or what is wrong with it.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum LaunchError {
+    /// A stream of another device.
+    #[error("`{kernel}` is loaded on another device ({device}) than the stream belongs to: load it there")]
+    StreamDevice {
+        /// The kernel.
+        kernel: String,
+        /// Where the kernel is.
+        device: String,
+    },
+    /// A tensor on another device.
+    #[error("{operand} is on another device ({found}) than the kernel ({device}): upload it there")]
+    OperandDevice {
+        /// The tensor.
+        operand: Operand,
+        /// Where the tensor is.
+        found: String,
+        /// Where the kernel is.
+        device: String,
+    },
+    /// A tensor that the formats ask for is not given.
+    #[error(
+        "{operand} is missing: the problem {problem} has {expected} bytes of it; add it to the arguments"
+    )]
+    MissingOperand {
+        /// The tensor.
+        operand: Operand,
+        /// Bytes of the tensor.
+        expected: u64,
+        /// The problem that the kernel computes.
+        problem: Problem,
+    },
+    /// A tensor is given that the formats do not have.
+    #[error("{operand} is given, but the problem {problem} has none: leave it out")]
+    SuperfluousOperand {
+        /// The tensor.
+        operand: Operand,
+        /// The problem that the kernel computes.
+        problem: Problem,
+    },
+    /// The scale of the whole C is missing, superfluous, or no positive finite number.
+    #[error("the scale of C is {}, and for C in {format} {}", in_words(.given), output_scale_help(*.format))]
+    OutputScale {
+        /// As given.
+        given: Option<f32>,
+        /// C's format.
+        format: OutputFormat,
+    },
+    /// A tensor that is not the problem's.
+    #[error("{operand} has {found} bytes, but in the problem {problem} it has {expected}: {}", length_help(*.found as u64, *.expected))]
+    Length {
+        /// The tensor.
+        operand: Operand,
+        /// Bytes of the buffer.
+        found: usize,
+        /// Bytes of the tensor.
+        expected: u64,
+        /// The problem that the kernel computes.
+        problem: Problem,
+    },
+    /// A tensor at an address that TMA does not take.
+    #[error("{operand} starts at an address that is not a multiple of {alignment}: slice at one that is")]
+    Alignment {
+        /// The tensor.
+        operand: Operand,
+        /// What its address has to be a multiple of, in bytes.
+        alignment: u32,
+    },
+    /// C or its scale factors over another tensor.
+    #[error(
+        "{output} shares memory with {operand}: the kernel still uses that while it writes {output}, so give {output} memory of its own"
+    )]
+    Aliasing {
+        /// What the kernel writes.
+        output: Operand,
+        /// The other tensor.
+        operand: Operand,
+    },
+    /// A scalar without a value.
+    #[error("the gate `{gate}` needs a value for `{name}`: add it to the scalars")]
+    MissingScalar {
+        /// The gate.
+        gate: String,
+        /// The scalar.
+        name: String,
+    },
+    /// A value for something else.
+    #[error("the gate `{gate}` has no scalar `{name}`; it has: {known}")]
+    UnknownScalar {
+        /// The gate.
+        gate: String,
+        /// As given.
+        name: String,
+        /// Its scalars.
+        known: String,
+    },
+    /// Two values for one scalar.
+    #[error("the scalar `{name}` has two values: give one")]
+    DuplicateScalar {
+        /// The scalar.
+        name: String,
+    },
+    /// A vector of the gate.
+    #[error(transparent)]
+    Vector(#[from] VectorError),
+    /// The tensor map of an operand can't be encoded.
+    #[error("the tensor map of {operand}: {reason}")]
+    TensorMap {
+        /// The tensor.
+        operand: Operand,
+        /// The rule that it breaks.
+        reason: String,
+    },
+    /// The device refused the launch.
+    #[error("{device} does not launch `{kernel}`: {reason}")]
+    Refused {
+        /// The device, in words.
+        device: String,
+        /// The kernel.
+        kernel: String,
+        /// The device's words.
+        reason: String,
+    },
+    /// The emulated device found something wrong with the kernel.
+    #[error("`{kernel}` ran, and {report}")]
+    Emulator {
+        /// The kernel.
+        kernel: String,
+        /// What is wrong.
+        report: Box<emulated::Findings>,
+    },
+    /// The kernel changed a tensor that it may only read.
+    #[error("`{kernel}` wrote to {operand}, which is an input; please report this")]
+    InputWritten {
+        /// The kernel.
+        kernel: String,
+        /// The input.
+        operand: Operand,
+    },
+    /// The kernel left a part of C as it was, which nothing else had written either.
+    #[error("`{kernel}` left {bytes} of the {of} bytes of {operand} unwritten; please report this")]
+    Unwritten {
+        /// The kernel.
+        kernel: String,
+        /// C or its scale factors.
+        operand: Operand,
+        /// Bytes that nothing wrote.
+        bytes: u64,
+        /// Bytes of the tensor.
+        of: u64,
+    },
+    /// The kernel left something in the workspace that the next launch would trip over.
+    #[error("`{kernel}` left `{buffer}` of its workspace other than zero; please report this")]
+    WorkspaceLeft {
+        /// The kernel.
+        kernel: String,
+        /// The buffer.
+        buffer: &'static str,
+    },
+    /// Memory of the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}
+
+fn in_words(scale: &Option<f32>) -> String {
+    scale.map_or("not given".to_owned(), |value| value.to_string())
+}
+
+fn output_scale_help(format: OutputFormat) -> &'static str {
+    match format.has_tensor_scale() {
+        true => "it has to be finite and above 0: use 1 for none",
+        false => "there is none: leave it out",
+    }
+}
+
+fn length_help(found: u64, expected: u64) -> &'static str {
+    if found > expected {
+        "pass a slice of it"
+    } else {
+        "allocate what Operand::bytes says (scale factors are padded to 128 rows and 4 columns)"
+    }
+}
