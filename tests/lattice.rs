@@ -126,6 +126,8 @@ impl Draws {
                     "stream_k",
                     "split_k(2)",
                     "split_k(3)",
+                    "cluster_split_k(2)",
+                    "cluster_split_k(4)",
                 ])
                 .to_owned(),
             ),
@@ -199,6 +201,12 @@ fn points(wanted: usize, seed: u64) -> (Vec<Point>, usize) {
         if let Err(errors) = spec.plan(shape, arch) {
             assert!(!errors.is_empty() && errors.iter().all(|error| !error.hint().is_empty()));
             assert!(explain(&errors).len() > 20);
+            illegal += 1;
+            continue;
+        }
+        // The gate's vectors are no part of the plan.
+        if let Err(error) = spec.kernel(shape, arch) {
+            assert!(error.to_string().starts_with("swap_ab: on with `s[m]`"), "{error}");
             illegal += 1;
             continue;
         }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
-const KERNELS: [(&str, Shape); 27] = [
+const KERNELS: [(&str, Shape); 28] = [
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
     ("one_cta", Shape::new(130, 72, 3872)),
@@ -25,6 +25,7 @@ const KERNELS: [(&str, Shape); 27] = [
     ("split_tail", Shape::new(130, 72, 2400)),
     ("wide_tile", Shape::new(130, 72, 2400)),
     ("split_k", Shape::new(130, 72, 2080)),
+    ("cluster_split_k", Shape::new(130, 72, 2080)),
     ("swapped", Shape::new(10, 130, 2400)),
     ("swapped_tma", Shape::new(70, 136, 1056)),
     ("multicast_a", Shape::new(130, 200, 1952)),

@@ -83,12 +83,22 @@ pub enum ConfigError {
         reason: &'static str,
     },
     /// More parts than K has tiles.
-    #[error("schedule: split_k({parts}) with {k_tiles} K tiles; the parts are 1..={k_tiles}")]
+    #[error("schedule: {schedule} with {k_tiles} K tiles; the parts are 1..={k_tiles}")]
     SplitK {
+        /// The schedule.
+        schedule: Schedule,
         /// As given.
         parts: u32,
         /// K tiles of the problem.
         k_tiles: u32,
+    },
+    /// A cluster that can't share a tile's K.
+    #[error("schedule: cluster_split_k({parts}): {reason}")]
+    ClusterSplitK {
+        /// As given.
+        parts: u32,
+        /// Why not.
+        reason: String,
     },
     /// No buffers, or more than two.
     #[error("accumulator_buffers: {given} is neither 1 nor 2")]
@@ -326,7 +336,7 @@ impl ConfigError {
             | OutputScales { knob, .. }
             | NotInterleaved { knob, .. }
             | WholeTiles { knob, .. } => knob,
-            SplitK { .. } => "schedule",
+            SplitK { .. } | ClusterSplitK { .. } => "schedule",
             AccumulatorBuffers { .. } | NothingToOverlap { .. } => "accumulator_buffers",
             Sms { .. } => "sms",
             Multicast { .. } => "multicast",
@@ -358,6 +368,7 @@ impl ConfigError {
             Count { .. } => "use a larger tile, or several launches".into(),
             NotInterleaved { .. } => "use strategy = interleaved, or leave the knob out".into(),
             WholeTiles { .. } => "use schedule = persistent, or another value".into(),
+            ClusterSplitK { .. } => "use cluster_split_k(2) with tile N = 64 or 128, or split_k".into(),
             SplitK { k_tiles, .. } => format!("use split_k({}), or one_tile", 2.min(*k_tiles)),
             AccumulatorBuffers { .. } => "write auto: two where they fit and help".into(),
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),

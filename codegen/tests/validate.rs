@@ -71,6 +71,8 @@ fn config() -> impl Strategy<Value = Config> {
             Schedule::StreamK
         ]),
         2 => (0u32..9).prop_map(Schedule::SplitK),
+        2 => prop::sample::select(vec![2u32, 4, 8, 5]).prop_map(Schedule::ClusterSplitK),
+        1 => any::<u32>().prop_map(Schedule::ClusterSplitK),
         1 => any::<u32>().prop_map(Schedule::SplitK),
     ];
     let strategies =
@@ -160,7 +162,7 @@ fn holds_together(plan: &Plan) {
             assert_eq!(units, u64::from(work.tiles) * u64::from(plan.k_loop.tiles));
             assert!(work.share >= 1 && work.longer < work.clusters);
         }
-        Schedule::SplitK(parts) => {
+        Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts) => {
             assert_eq!(parts * work.share + work.longer, plan.k_loop.tiles);
             assert!(work.share >= 1 && work.longer < parts);
         }
@@ -178,7 +180,7 @@ fn holds_together(plan: &Plan) {
     assert_eq!(k.main_tiles + k.tail_tiles, k.tiles);
     assert!(k.last_blocks >= 1 && k.last_blocks <= k.blocks && k.tail_tiles <= plan.stages);
     assert_eq!((k.tiles - 1) * k.blocks + k.last_blocks, plan.problem.shape.k.div_ceil(64));
-    assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks, plan.mma_columns);
+    assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks * work.cluster_parts, plan.mma_columns);
     assert!(u64::from(plan.m_tiles) * u64::from(plan.tile.m) >= u64::from(plan.problem.shape.m));
     assert!(u64::from(plan.n_tiles) * u64::from(plan.tile.n) >= u64::from(plan.problem.shape.n));
 }
@@ -231,6 +233,10 @@ fn each_limit_is_told_with_its_sum() {
             "strategy",
             "threads of the gate's own kernel",
         ),
+        (large, &[("schedule", "cluster_split_k(3)")], "schedule", "2, 4 or 8 CTAs"),
+        (large, &[("schedule", "cluster_split_k(2)"), ("cta_group", "2")], "schedule", "no room for a pair"),
+        (large, &[("schedule", "cluster_split_k(8)"), ("tile", "[128, 32, 256]")], "schedule", "32 / 8"),
+        (large, &[("schedule", "cluster_split_k(2)"), ("store", "tma")], "schedule", "stored from registers"),
         (large, &[("schedule", "split_k(29)")], "schedule", "split_k(29) with 28 K tiles"),
         (large, &[("sms", "149")], "sms", "149 is outside 2..=148"),
         (large, &[("sms", "1"), ("cta_group", "2")], "sms", "1 is outside 2..=148"),
@@ -349,6 +355,8 @@ fn every_knob_value_changes_the_ptx() {
         ("schedule", "stream_k"),
         ("schedule", "split_k(2)"),
         ("schedule", "split_k(3)"),
+        ("schedule", "cluster_split_k(2)"),
+        ("schedule", "cluster_split_k(4)"),
         ("raster", "along_n"),
         ("raster", "swizzled(2)"),
         ("pdl", "on"),

@@ -59,8 +59,11 @@ pub enum Schedule {
     Dynamic,
     /// As many clusters as the chip runs at once; each takes an equal share of all K tiles of all tiles of C.
     StreamK,
-    /// N clusters a tile, each with an equal share of its K tiles.
+    /// N clusters a tile, each with an equal share of its K tiles; their sums meet in global memory.
     SplitK(u32),
+    /// A cluster of N CTAs a tile, each with an equal share of its K tiles; their sums meet in distributed
+    /// shared memory, each CTA finishing its part of the columns.
+    ClusterSplitK(u32),
 }
 
 /// Which operand's tiles a cluster shares: each CTA loads its part of a tile for all of them.
@@ -263,6 +266,7 @@ impl fmt::Display for Schedule {
             Schedule::Dynamic => f.write_str("dynamic"),
             Schedule::StreamK => f.write_str("stream_k"),
             Schedule::SplitK(parts) => write!(f, "split_k({parts})"),
+            Schedule::ClusterSplitK(parts) => write!(f, "cluster_split_k({parts})"),
         }
     }
 }

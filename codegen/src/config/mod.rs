@@ -145,8 +145,8 @@ pub const KNOBS: [Knob; 19] = [
     },
     Knob {
         name: "schedule",
-        values: "auto | one_tile | persistent | dynamic | stream_k | split_k(N)",
-        about: "a cluster a tile; a cluster an SM, every so-many-th tile; tiles by cluster launch control; equal shares of K over all tiles; N shares of K a tile",
+        values: "auto | one_tile | persistent | dynamic | stream_k | split_k(N) | cluster_split_k(N)",
+        about: "a cluster a tile; a cluster an SM, every so-many-th tile; tiles by cluster launch control; equal shares of K over all tiles; N shares of K a tile, added up in global memory or in a cluster's shared memory",
     },
     Knob {
         name: "raster",

@@ -130,6 +130,9 @@ impl FromStr for Schedule {
             "persistent" => Ok(Schedule::Persistent),
             "dynamic" => Ok(Schedule::Dynamic),
             "stream_k" => Ok(Schedule::StreamK),
+            other if other.starts_with('c') => {
+                argument(other, "cluster_split_k").map(Schedule::ClusterSplitK)
+            }
             other => argument(other, "split_k").map(Schedule::SplitK),
         }
     }

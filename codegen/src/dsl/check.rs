@@ -71,7 +71,7 @@ fn most_lenient(formats: Formats, config: &Config) -> Shape {
         _ => 1,
     };
     let k_tiles = match config.schedule {
-        Setting::Fixed(Schedule::SplitK(parts)) => k_tiles.max(parts.into()),
+        Setting::Fixed(Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts)) => k_tiles.max(parts.into()),
         _ => k_tiles,
     };
     // Where K costs nothing, it is long: errors that print it are less surprising so.

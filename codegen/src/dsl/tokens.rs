@@ -148,6 +148,7 @@ fn schedule(schedule: &Schedule) -> TokenStream {
             variant("config", "Schedule", schedule)
         }
         Schedule::SplitK(parts) => quote!(::silumin::codegen::config::Schedule::SplitK(#parts)),
+        Schedule::ClusterSplitK(parts) => quote!(::silumin::codegen::config::Schedule::ClusterSplitK(#parts)),
     }
 }
 

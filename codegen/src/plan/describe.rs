@@ -116,7 +116,7 @@ impl Plan {
     fn shares(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let work = &self.work;
         match work.schedule {
-            Schedule::SplitK(parts) => writeln!(
+            Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts) => writeln!(
                 f,
                 "shares    {parts} parts of K a tile, {} of {} K tiles, the others of {}",
                 work.longer,

@@ -179,6 +179,8 @@ pub struct Epilogue {
     pub chunks: u32,
     /// Chunks whose first product is taken early, where product 1 is done before product 2.
     pub early_chunks: u32,
+    /// Columns that a CTA finishes: all of a tile's, or its part of them where a cluster shares a tile's K.
+    pub columns: u32,
     /// Whether an accumulator can have rows beyond M (swapped: beyond N).
     pub rows_ragged: bool,
     /// Whether an accumulator can have columns beyond N (swapped: beyond M).
@@ -232,7 +234,7 @@ impl Plan {
 
     /// CTAs of a cluster: of a tile, and of those that share its operands.
     pub fn cluster_ctas(&self) -> u32 {
-        self.cta_group.ctas() * self.multicast.ctas()
+        self.cta_group.ctas() * self.multicast.ctas() * self.work.cluster_parts
     }
 
     /// CTAs of the grid.
@@ -254,7 +256,7 @@ impl Plan {
             u64::from(k.tiles - 1) * u64::from(self.scales.slot_tx) + u64::from(self.scales.last_slot_tx);
         // Where a stage holds one tile of B, the K loop runs once a product.
         let loops = u64::from(2 / self.smem.b_tiles);
-        let ctas = u64::from(self.work.tiles) * u64::from(self.cluster_ctas());
+        let ctas = u64::from(self.work.tiles) * u64::from(self.cta_group.ctas() * self.multicast.ctas());
         loops * ctas * (operands + scales)
     }
 

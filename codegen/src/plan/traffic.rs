@@ -128,7 +128,11 @@ impl Plan {
     /// Parts of tiles whose K several clusters share, over all such tiles.
     fn shared_parts(&self) -> u64 {
         match self.work.schedule {
-            Schedule::SplitK(1) | Schedule::OneTile | Schedule::Persistent | Schedule::Dynamic => 0,
+            Schedule::SplitK(1)
+            | Schedule::ClusterSplitK(_)
+            | Schedule::OneTile
+            | Schedule::Persistent
+            | Schedule::Dynamic => 0,
             Schedule::SplitK(parts) => u64::from(parts) * u64::from(self.work.tiles),
             Schedule::StreamK => {
                 let k_tiles = u64::from(self.k_loop.tiles);

@@ -25,6 +25,8 @@ pub struct Work {
     pub clusters: u32,
     /// Parts of a tile's K: of each tile with `split_k`, 1 otherwise.
     pub splits: u32,
+    /// Parts of a tile's K that are the CTAs of one cluster: with `cluster_split_k`, 1 otherwise.
+    pub cluster_parts: u32,
     /// K tiles of an item at least: a tile's K tiles by the parts, or all there are by the clusters.
     pub share: u32,
     /// How many of the first items have one K tile more.
@@ -41,7 +43,7 @@ impl Work {
 
     /// Whether an item may be a part of a tile's K.
     pub fn has_ranges(&self) -> bool {
-        matches!(self.schedule, Schedule::StreamK | Schedule::SplitK(_))
+        matches!(self.schedule, Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_))
     }
 
     /// Works out the shares. `items` are those along M and N, `capacity` is how many clusters the chip
@@ -62,6 +64,7 @@ impl Work {
             n_items: items[1],
             clusters: tiles,
             splits: 1,
+            cluster_parts: 1,
             share: k_tiles,
             longer: 0,
             partials: 0,
@@ -77,6 +80,9 @@ impl Work {
                 partials: tiles.saturating_mul(splits),
                 ..whole
             },
+            Schedule::ClusterSplitK(parts) => {
+                Work { cluster_parts: parts, share: k_tiles / parts, longer: k_tiles % parts, ..whole }
+            }
             Schedule::StreamK => {
                 let units = u64::from(tiles) * u64::from(k_tiles);
                 let clusters = u64::from(capacity).min(units);
@@ -95,7 +101,7 @@ impl Work {
     /// The buffers through which partial sums go: `ctas` of a tile, each with so many bytes of
     /// accumulators.
     pub(super) fn buffers(&self, ctas: u32, bytes: u64) -> Vec<WorkspaceBuffer> {
-        if !self.has_ranges() {
+        if self.partials == 0 {
             return Vec::new();
         }
         let partials = u64::from(self.partials) * u64::from(ctas) * bytes;

@@ -272,8 +272,7 @@ impl Draft<'_> {
 
     fn epilogue(&self) -> Epilogue {
         let Shape { m, n, .. } = self.problem.shape;
-        let columns = self.mma_columns();
-        let chunk = [32, 16].into_iter().find(|chunk| columns.is_multiple_of(*chunk)).unwrap_or(8);
+        let (chunk, columns) = self.chunk();
         // The widest store, 16 bytes or less, that never straddles the end of a row.
         let widest = 128 / self.problem.formats.c.bits();
         let vector = [32, 16, 8, 4, 2]
@@ -290,6 +289,7 @@ impl Draft<'_> {
         Epilogue {
             chunk,
             chunks: columns / chunk,
+            columns,
             early_chunks: if early { columns.min(EARLY_COLUMNS) / chunk } else { 0 },
             rows_ragged,
             columns_ragged,

@@ -1,6 +1,6 @@
 //! A plan in the making: what has to fit, before any address is known.
 
-use super::{COUNT_LIMIT, STAGE_LIMIT};
+use super::{COUNT_LIMIT, MMA_ROWS, STAGE_LIMIT};
 use crate::arch::Arch;
 use crate::config::{
     AReuse, Accumulators, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
@@ -144,7 +144,7 @@ impl<'a> Draft<'a> {
 
     /// CTAs of a cluster: of a tile, and of those that share its operands.
     pub fn cluster_ctas(&self) -> u32 {
-        self.asked.group().ctas() * self.asked.multicast.ctas()
+        self.asked.group().ctas() * self.asked.multicast.ctas() * self.work.cluster_parts
     }
 
     /// Tiles of B in a stage.
@@ -314,9 +314,21 @@ impl<'a> Draft<'a> {
             b_row_blocks: self.row_blocks()[1],
             barriers,
             responses: if self.work.schedule == Schedule::Dynamic { RESPONSES } else { 0 },
-            staging: self.staging().map_or(0, |staging| 4 * staging.warp_bytes),
+            staging: self.staging().map_or(self.cluster_sums(), |staging| 4 * staging.warp_bytes),
             staging_over_stages: !self.work.is_looped(),
         }
+    }
+
+    /// Bytes of a CTA's accumulators, where a cluster adds them up in shared memory.
+    fn cluster_sums(&self) -> u32 {
+        if self.work.cluster_parts == 1 { 0 } else { 4 * MMA_ROWS * self.mma_columns() * self.products() }
+    }
+
+    /// Columns that are finished together, and columns that a CTA finishes.
+    pub fn chunk(&self) -> (u32, u32) {
+        let columns = self.mma_columns() / self.work.cluster_parts;
+        let chunk = [32, 16, 8].into_iter().find(|chunk| columns.is_multiple_of(*chunk)).unwrap_or(8);
+        (chunk, columns)
     }
 
     /// Every barrier: its name, how many there are, and the arrivals of a phase.
@@ -410,7 +422,11 @@ pub(super) fn sms(asked: &Config, arch: Arch) -> u32 {
 
 /// The schedule that was asked for, or persistent clusters where there are more tiles than run at once.
 fn settle_work(asked: &Config, arch: Arch, items: [u32; 2], k_tiles: u32) -> Result<Work, ConfigError> {
-    let ctas = asked.group().ctas() * asked.multicast.ctas();
+    let parts = match asked.schedule {
+        Setting::Fixed(Schedule::ClusterSplitK(parts)) => parts,
+        _ => 1,
+    };
+    let ctas = asked.group().ctas() * asked.multicast.ctas() * parts;
     let tiles = u64::from(items[0]) * u64::from(items[1]);
     // One CTA an SM: SMEM and TMEM leave no room for two.
     let capacity = sms(asked, arch) / ctas;
@@ -426,8 +442,8 @@ fn settle_work(asked: &Config, arch: Arch, items: [u32; 2], k_tiles: u32) -> Res
     };
     count("CTAs of the grid", tiles * u64::from(ctas))?;
     match schedule {
-        Schedule::SplitK(parts) if !(1..=k_tiles).contains(&parts) => {
-            return Err(ConfigError::SplitK { parts, k_tiles });
+        Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts) if !(1..=k_tiles).contains(&parts) => {
+            return Err(ConfigError::SplitK { schedule, parts, k_tiles });
         }
         Schedule::SplitK(parts) => count("CTAs of the grid", tiles * u64::from(ctas) * u64::from(parts))?,
         Schedule::StreamK => count("K tiles of all tiles of C", tiles * u64::from(k_tiles))?,

@@ -55,6 +55,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     check_shares(config, &mut errors);
     check_sides(problem.shape, config, swap_ab, &mut errors);
     check_multicast(tile, config, swap_ab, &mut errors);
+    check_cluster_parts(problem, tile, config, swap_ab, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -67,6 +68,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
 /// for it. A tile that was asked for says which it is.
 fn choose_group(shape: Shape, config: &Config) -> CtaGroup {
     let rules_out = config.swap_ab == Setting::Fixed(Switch::On)
+        || matches!(config.schedule, Setting::Fixed(Schedule::ClusterSplitK(_)))
         || config.multicast != Multicast::None
         || config.sf_load == Setting::Fixed(SfLoad::Bulk)
         || config.sms == Setting::Fixed(1);
@@ -191,6 +193,32 @@ fn check_sides(shape: Shape, config: &Config, swap_ab: bool, errors: &mut Vec<Co
             count: reach,
             limit: COUNT_LIMIT,
         });
+    }
+}
+
+/// What clusters that share a tile's K rule out.
+fn check_cluster_parts(
+    problem: &Problem,
+    tile: Tile,
+    config: &Config,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    let Setting::Fixed(Schedule::ClusterSplitK(parts)) = config.schedule else { return };
+    let columns = if swap_ab { tile.m } else { tile.n };
+    let least = if problem.formats.c.scales().is_some() { 32 } else { 8 };
+    let mut refuse = |reason: String| errors.push(ConfigError::ClusterSplitK { parts, reason });
+    if !(2..=CLUSTER_LIMIT).contains(&parts) || !parts.is_power_of_two() {
+        refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
+    } else if config.group() == CtaGroup::Two || config.multicast != Multicast::None {
+        refuse("the cluster is the tile's parts, and has no room for a pair or for neighbours".into());
+    } else if !columns.is_multiple_of(least * parts) {
+        refuse(format!(
+            "each CTA finishes its part of a tile's {columns} columns, {least} at a time: {columns} / {parts} is no multiple"
+        ));
+    }
+    if config.store == Setting::Fixed(Store::Tma) {
+        refuse("C is stored from registers, for shared memory holds the sums".into());
     }
 }
 
@@ -359,7 +387,9 @@ fn check_shares(config: &Config, errors: &mut Vec<ConfigError>) {
     if let Raster::Swizzled(0) = config.raster {
         errors.push(ConfigError::RasterGroup);
     }
-    let Setting::Fixed(schedule @ (Schedule::StreamK | Schedule::SplitK(_))) = config.schedule else {
+    let Setting::Fixed(schedule @ (Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_))) =
+        config.schedule
+    else {
         return;
     };
     if matches!(config.k_order, KOrder::SplitTail(_)) {

@@ -109,6 +109,15 @@ pub(in crate::render) struct PartialProduct {
     /// The product's first column in TMEM.
     pub column: u32,
     pub vectors: Vec<PartialVector>,
+    /// Column by column, for sums in shared memory.
+    pub sums: Vec<PartialSum>,
+}
+
+/// One column of a chunk in shared memory.
+pub(in crate::render) struct PartialSum {
+    /// Bytes from the chunk's first column of product 1.
+    pub offset: u32,
+    pub register: String,
 }
 
 /// Four columns of it.
@@ -297,6 +306,12 @@ pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
         .map(|(index, name)| PartialProduct {
             registers: registers(name, 0, chunk),
             column: index * p.tmem.second,
+            sums: (0..chunk)
+                .map(|i| PartialSum {
+                    offset: index * product_bytes + i * 4 * p.cta_rows,
+                    register: registers(name, i, 1),
+                })
+                .collect(),
             vectors: (0..chunk / 4)
                 .map(|i| PartialVector {
                     offset: index * product_bytes + i * 16 * p.cta_rows,

@@ -49,6 +49,8 @@ pub(super) struct View<'a> {
     /// Whether an item may be a part of a tile's K.
     pub ranges: bool,
     pub dynamic: bool,
+    /// Whether the CTAs of a cluster share a tile's K.
+    pub cluster_parts: bool,
     /// Whether there are two buffers of accumulators.
     pub buffered: bool,
     /// K tiles of an item: a number or a register.
@@ -185,6 +187,9 @@ pub(super) struct View<'a> {
     pub partial_stride: u64,
     /// Bytes of one column of a product in a slot, of all rows.
     pub partial_column_bytes: u32,
+    /// Bytes of a chunk, and of a CTA's part of the columns, of a product's sums in shared memory.
+    pub sum_chunk_bytes: u32,
+    pub sum_part_bytes: u32,
     /// K tiles of the clusters that have one more than the others.
     pub longer_units: u32,
     // The gate's own kernel.
@@ -333,6 +338,7 @@ impl<'a> View<'a> {
             },
             looped: p.work.is_looped(),
             ranges: p.work.has_ranges(),
+            cluster_parts: p.work.cluster_parts > 1,
             dynamic: p.work.schedule == Schedule::Dynamic,
             buffered: p.buffers > 1,
             main_count: match p.k_loop.tail_tiles {
@@ -477,6 +483,8 @@ impl<'a> View<'a> {
             partial_bytes,
             partial_stride: partial_bytes * u64::from(cluster),
             partial_column_bytes: 4 * p.cta_rows,
+            sum_chunk_bytes: 4 * p.cta_rows * chunk,
+            sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,
             longer_units: p.work.longer * (p.work.share + 1),
             gate_threads: GATE_THREADS,
             gate_items: u64::from(p.problem.shape.m) * u64::from(row_items),
