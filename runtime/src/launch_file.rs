@@ -428,7 +428,7 @@ mod tests {
     use super::*;
     use silumin_codegen::arch::Arch;
     use silumin_codegen::config::Config;
-    use silumin_codegen::problem::{OperandFormat, OutputFormat, Problem, Shape};
+    use silumin_codegen::problem::{OperandFormat, OutputFormat, Shape};
     use silumin_codegen::spec::Spec;
     use toml::{Table, Value};
 
@@ -448,6 +448,7 @@ mod tests {
     fn a_launch_file_holds_everything_a_launch_needs() {
         let mut config = Config::default();
         config.set("store", "tma").unwrap();
+        config.set("cta_group", "1").unwrap();
         let kernel = kernel("silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))", config);
         let launch = &kernel.launches[0];
         let file = LaunchFile::new(&kernel, launch, "k.ptx", &[("alpha", 0.1)]);
@@ -552,20 +553,20 @@ mod tests {
 
     #[test]
     fn buffers_are_those_of_the_formats() {
-        let mut kernel = kernel("silu(A @ B1) * (A @ B2)", Config::default());
-        kernel.launches[0].parameters.push(Parameter::OutputScale);
+        let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
         for (a, c, names, scale) in [
             (OperandFormat::Bf16, OutputFormat::F32, &["a", "b1", "b2", "c"][..], None),
             (OperandFormat::Mxfp8, OutputFormat::E4m3, &["a", "b1", "b2", "c", "sfa", "sfb1", "sfb2"], None),
             (OperandFormat::E5m2, OutputFormat::Nvfp4, &["a", "b1", "b2", "c", "sfc"], Some(0.25)),
         ] {
-            kernel.problem = Problem { shape: Shape::new(130, 224, 416), formats: Formats { a, b: a, c } };
+            spec.formats = Formats { a, b: a, c };
+            let kernel = spec.kernel(Shape::new(130, 224, 416), Arch::Sm100a).unwrap();
             let file = LaunchFile::new(&kernel, &kernel.launches[0], "k.ptx", &[]).with_output_scale(0.25);
             let table: Table = file.to_toml().unwrap().parse().unwrap();
             let buffers = table["buffers"].as_table().unwrap();
             assert_eq!(buffers.keys().map(String::as_str).collect::<Vec<_>>(), names);
-            let last = table["params"].as_array().unwrap().last().unwrap();
-            assert!(scale.is_none() || last["f32"].as_float() == scale);
+            let scales = table["params"].as_array().unwrap().iter().filter_map(|p| p.get("f32"));
+            assert_eq!(scales.map(|value| value.as_float().unwrap()).collect::<Vec<_>>(), scale.as_slice());
             let inputs = DualGemmInputs::generate_for(
                 kernel.problem.shape,
                 kernel.problem.formats,

@@ -4,6 +4,8 @@
 //! As an NVFP4 scale the tensor cores read it as ue4m3: the sign bit is ignored. [`decode`] does
 //! not ignore it, so that a negative scale, which no quantiser writes, is seen by the reference.
 
+use super::small_float::magnitude_code;
+
 /// Largest finite magnitude, code 0x7E.
 pub const MAX: f32 = 448.0;
 
@@ -58,16 +60,7 @@ pub fn encode(value: f32) -> u8 {
     if magnitude >= MAX {
         return sign | 0x7E;
     }
-    let code = if magnitude < 1.0 / 64.0 {
-        // Subnormal. Around 2^14 one f32 unit in the last place is 2^-9, so that this sum rounds to
-        // a multiple of the smallest value, ties to even. A carry to 8 is the least normal code.
-        const SHIFTER: f32 = 16384.0;
-        (magnitude + SHIFTER).to_bits() - SHIFTER.to_bits()
-    } else {
-        let bits = magnitude.to_bits();
-        let even = (bits >> 20) & 1;
-        ((bits + 0x7_FFFF + even) >> 20) - (120 << 3)
-    };
+    let code = magnitude_code(magnitude, 3, 7);
     // Below 448 no rounding reaches past 0x7E, so that the code fits seven bits.
     sign | (code & 0x7F) as u8
 }

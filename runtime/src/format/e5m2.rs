@@ -1,6 +1,8 @@
 //! e5m2, the wide FP8: one sign bit, five exponent bits of bias 15, two mantissa bits; exponent 31
 //! holds the infinities and NaN, as in IEEE formats (OCP FP8 1.0). It is the upper byte of an f16.
 
+use super::small_float::magnitude_code;
+
 /// Largest finite magnitude, code 0x7B.
 pub const MAX: f32 = 57344.0;
 
@@ -60,16 +62,7 @@ pub fn encode(value: f32) -> u8 {
     if magnitude >= MAX {
         return sign | 0x7B;
     }
-    let code = if magnitude < 1.0 / 16384.0 {
-        // Subnormal. Around 2^7 one f32 unit in the last place is 2^-16, so that this sum rounds to
-        // a multiple of the smallest value, ties to even. A carry to 4 is the least normal code.
-        const SHIFTER: f32 = 128.0;
-        (magnitude + SHIFTER).to_bits() - SHIFTER.to_bits()
-    } else {
-        let bits = magnitude.to_bits();
-        let even = (bits >> 21) & 1;
-        ((bits + 0xF_FFFF + even) >> 21) - (112 << 2)
-    };
+    let code = magnitude_code(magnitude, 2, 15);
     // Below 57344 no rounding reaches past 0x7B, so that the code fits seven bits.
     sign | (code & 0x7F) as u8
 }

@@ -22,6 +22,7 @@ pub mod fp4x2;
 mod matrix;
 pub mod quantize;
 mod rounding;
+mod small_float;
 pub mod ue8m0;
 
 pub use matrix::{FormatError, Matrix};
