@@ -412,5 +412,6 @@ fn without_llvm_a_gate_of_ones_own_is_an_error_under_the_gate() {
 fn with_llvm_a_gate_of_ones_own_is_lowered() {
     let spec = declared("<> tanh(A @ B1) * (A @ B2)").spec;
     assert_eq!(spec, Spec::new("tanh(A @ B1) * (A @ B2)".parse().unwrap(), &Arch::ALL).unwrap());
-    assert_eq!(spec.code.len(), Arch::ALL.len());
+    // All chips share their gate code.
+    assert_eq!(spec.code.len(), 1);
 }

@@ -228,7 +228,7 @@ fn each_limit_is_told_with_its_sum() {
         ([64, 64, 40], &[], "shape", "K = 40 is not a multiple of 32"),
         ([1 << 30, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "140737488355328"),
         (
-            [1 << 20, 1 << 14, 256],
+            [1 << 20, 1 << 15, 256],
             &[("strategy", "two_pass")],
             "strategy",
             "threads of the gate's own kernel",

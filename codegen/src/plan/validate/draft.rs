@@ -1,6 +1,6 @@
 //! A plan in the making: what has to fit, before any address is known.
 
-use super::{COUNT_LIMIT, MMA_ROWS, STAGE_LIMIT};
+use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT};
 use crate::arch::Arch;
 use crate::config::{
     AReuse, Accumulators, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
@@ -61,12 +61,12 @@ impl<'a> Draft<'a> {
         if strategy == Strategy::TwoPass {
             // Threads of at least four columns each.
             let threads = u64::from(shape.m) * u64::from(shape.n.div_ceil(4));
-            if threads > COUNT_LIMIT {
+            if threads > GATE_THREAD_LIMIT {
                 errors.push(ConfigError::Count {
                     knob: "strategy",
                     what: "threads of the gate's own kernel",
                     count: threads,
-                    limit: COUNT_LIMIT,
+                    limit: GATE_THREAD_LIMIT,
                 });
             }
         }

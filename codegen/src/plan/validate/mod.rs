@@ -29,6 +29,8 @@ const CLUSTER_LIMIT: u32 = 8;
 const FEW_TOKENS: u32 = 64;
 /// Largest number of CTAs of a grid along x, and of anything else that kernels count in 32 bits.
 const COUNT_LIMIT: u64 = (1 << 31) - 1;
+/// Threads of the gate's own kernel, which number themselves in 32 bits: all but a CTA's 256.
+const GATE_THREAD_LIMIT: u64 = (1 << 32) - 256;
 
 /// Decides whether `config` can compute `problem` on `arch`, and if so, everything about the kernel.
 ///
