@@ -34,7 +34,8 @@ mkdir -p target/packaged
 {
   printf '[workspace]\nresolver = "3"\nmembers = ["silumin*"]\n\n[patch.crates-io]\n'
   for archive in target/package/silumin*.crate; do
-    tar xzf "$archive" -C target/packaged
+    # Times of now: archives carry one fixed time, by which cargo would take an earlier build for fresh.
+    tar xzmf "$archive" -C target/packaged
     folder=$(basename "$archive" .crate)
     printf '%s = { path = "%s" }\n' "${folder%-*}" "$folder"
   done
