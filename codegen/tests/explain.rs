@@ -94,3 +94,13 @@ fn problems_beyond_any_memory_are_explained_too() {
     assert!(plan.moved_bytes().0 > 1 << 60);
     assert!(plan.explain().to_string().contains("waves"));
 }
+
+#[test]
+fn no_schedule_keeps_sms_busier_than_they_can_be() {
+    for schedule in ["one_tile", "persistent", "dynamic", "stream_k", "split_k(3)", "cluster_split_k(4)"] {
+        let plan = plan(Shape::new(512, 3072, 7168), &[("schedule", schedule)]);
+        let balance = plan.balance();
+        assert!(balance.efficiency > 0.0 && balance.efficiency <= 1.0, "{schedule}: {balance:?}");
+        assert_eq!(plan.waves(), balance.waves);
+    }
+}

@@ -293,7 +293,8 @@ impl Plan {
             k_tiles,
             busiest,
             waves: items as f64 / f64::from(slots),
-            efficiency: k_tiles as f64 / (f64::from(slots) * busiest.max(1) as f64),
+            // The CTAs of a cluster that shares a tile's K work side by side.
+            efficiency: k_tiles as f64 / (f64::from(slots * work.cluster_parts) * busiest.max(1) as f64),
         }
     }
 }

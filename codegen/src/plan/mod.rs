@@ -244,8 +244,7 @@ impl Plan {
 
     /// Waves of tiles, or of a split tile's parts, on the SMs that the kernel is made for.
     pub fn waves(&self) -> f64 {
-        let items = f64::from(self.work.tiles) * f64::from(self.work.splits);
-        items * f64::from(self.cluster_ctas()) / f64::from(self.config.sms.unwrap_or_else(|| 1))
+        self.balance().waves
     }
 
     /// Bytes that TMA brings to SMEM over all launches.
