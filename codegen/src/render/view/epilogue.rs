@@ -104,7 +104,7 @@ pub(in crate::render) struct BoxStore {
 
 /// A chunk of one product on its way through the workspace.
 pub(in crate::render) struct PartialProduct {
-    /// All registers, for one TMEM load.
+    /// What its registers are called, without the number.
     pub registers: String,
     /// The product's first column in TMEM.
     pub column: u32,
@@ -304,7 +304,7 @@ pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
     (0..)
         .zip(names)
         .map(|(index, name)| PartialProduct {
-            registers: registers(name, 0, chunk),
+            registers: format!("%{name}"),
             column: index * p.tmem.second,
             sums: (0..chunk)
                 .map(|i| PartialSum {
