@@ -260,7 +260,7 @@ impl Tracker {
     }
 
     /// An access to global memory, among those of other clusters.
-    pub(super) fn foreign(&mut self, world: &World, address: u64, n: usize, agent: u16, act: Act) {
+    pub(super) fn foreign(&mut self, world: &World, address: u64, n: usize, agent: u16, act: Act<'_>) {
         let Some((cluster, old_line, at)) = self.abroad(world, address, n as u64, act) else { return };
         self.add(Found {
             kind: FindingKind::RaceGlobal,

@@ -69,7 +69,11 @@ impl Cluster<'_> {
         ];
         if let (Target::Global(address), Some(world)) = (target, &self.run.world) {
             let atomic = strong && x.scope.abroad();
-            let act = Act { write, atomic, same, line: x.line };
+            let data = match touch {
+                Touch::Write(data) => Some(data),
+                Touch::Read(_) | Touch::Update(_) => None,
+            };
+            let act = Act { write, atomic, data, line: x.line };
             t.foreign(world, address, n, agent, act);
             if let Some(own) = t.own_world.as_mut().filter(|_| atomic && write) {
                 own.release(world, agent, address, relaxed[1]);
@@ -179,8 +183,7 @@ impl Cluster<'_> {
     pub(in crate::exec) fn track_global(&mut self, address: u64, n: usize, a: &Option<Access>) {
         if let (Some(t), Some(a)) = (&mut self.tracker, a) {
             if let Some(world) = &self.run.world {
-                let act =
-                    Act { write: a.nature.write, atomic: a.nature.atomic, same: a.nature.same, line: a.line };
+                let act = Act { write: a.nature.write, atomic: a.nature.atomic, data: None, line: a.line };
                 t.foreign(world, address, n, a.agent, act);
             }
             t.global(address, n as u32, a);

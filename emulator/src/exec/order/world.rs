@@ -47,6 +47,14 @@ struct Entry {
 struct Page {
     entries: Vec<Entry>,
     written: bool,
+    values: Option<Box<Values>>,
+}
+
+/// The bytes that threads last stored in a page, and which of them are known. They are kept here and not
+/// looked up in memory: another cluster may have announced its store and not made it yet.
+struct Values {
+    bytes: [u8; PAGE as usize],
+    known: [u64; WORDS],
 }
 
 /// What all clusters of a launch have done to global memory.
@@ -62,12 +70,12 @@ fn lock<T>(m: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// One access of a cluster.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Act {
+pub(crate) struct Act<'a> {
     pub write: bool,
     /// Strong, of `.gpu` scope or wider.
     pub atomic: bool,
-    /// A write of the bytes that were there.
-    pub same: bool,
+    /// What a thread stores: clusters that store equal bytes do not race.
+    pub data: Option<&'a [u8]>,
     pub line: u32,
 }
 
@@ -79,7 +87,7 @@ impl World {
         World { shards: (0..SHARDS).map(|_| Mutex::default()).collect(), flags: Mutex::default() }
     }
 
-    fn access(&self, own: &Own, address: u64, n: u64, act: Act) -> Option<Conflict> {
+    fn access(&self, own: &Own, address: u64, n: u64, act: Act<'_>) -> Option<Conflict> {
         let mut found = None;
         let end = address.saturating_add(n);
         let mut at = address;
@@ -87,7 +95,9 @@ impl World {
             let stop = end.min((at / PAGE + 1) * PAGE);
             let page = at / PAGE;
             let mut shard = lock(&self.shards[page as usize % SHARDS]);
-            let clash = shard.entry(page).or_default().access(own, (at % PAGE, stop - at), act);
+            let data = act.data.and_then(|d| d.get((at - address) as usize..(stop - address) as usize));
+            let clash =
+                shard.entry(page).or_default().access(own, (at % PAGE, stop - at), Act { data, ..act });
             found = found.or(clash.map(|(cluster, line, byte)| (cluster, line, page * PAGE + byte)));
             at = stop;
         }
@@ -96,7 +106,7 @@ impl World {
 }
 
 impl Page {
-    fn access(&mut self, own: &Own, (first, n): (u64, u64), act: Act) -> Option<(u32, u32, u64)> {
+    fn access(&mut self, own: &Own, (first, n): (u64, u64), act: Act<'_>) -> Option<(u32, u32, u64)> {
         let (from, to) = (first as usize / 64, (first + n - 1) as usize / 64);
         // The bytes of word `w` that the access covers.
         let mask = |w: usize| {
@@ -113,17 +123,38 @@ impl Page {
                 }
                 continue;
             }
-            let harmless = !(e.write || act.write) || e.atomic && act.atomic || act.same && e.write;
+            let harmless = !(e.write || act.write) || e.atomic && act.atomic;
             if harmless || found.is_some() || !(self.written || act.write) || own.seen.has(e.cluster, e.epoch)
             {
                 continue;
             }
-            if let Some(w) = (from..=to).find(|&w| e.bytes[w] & mask(w) != 0) {
-                let byte = 64 * w as u64 + u64::from((e.bytes[w] & mask(w)).trailing_zeros());
-                found = Some((e.cluster, e.line, byte));
+            // Bytes of both accesses that differ, or may.
+            let differ = |w: usize| {
+                let both = e.bytes[w] & mask(w);
+                match (&self.values, act.data) {
+                    (Some(v), Some(d)) if e.write => both & !v.equal(first, d, w, both),
+                    _ => both,
+                }
+            };
+            if let Some((w, bytes)) = (from..=to).map(|w| (w, differ(w))).find(|&(_, bytes)| bytes != 0) {
+                found = Some((e.cluster, e.line, 64 * w as u64 + u64::from(bytes.trailing_zeros())));
             }
         }
         self.written |= act.write;
+        if act.write {
+            match act.data {
+                Some(d) => {
+                    let v = self.values.get_or_insert_with(Values::none);
+                    v.bytes[first as usize..][..d.len()].copy_from_slice(d);
+                    (from..=to).for_each(|w| v.known[w] |= mask(w));
+                }
+                None => {
+                    if let Some(v) = &mut self.values {
+                        (from..=to).for_each(|w| v.known[w] &= !mask(w));
+                    }
+                }
+            }
+        }
         let i = mine.unwrap_or_else(|| {
             if self.entries.len() >= MOST {
                 self.entries.drain(..MOST / 2);
@@ -144,6 +175,25 @@ impl Page {
             e.bytes[w] |= mask(w);
         }
         found
+    }
+}
+
+impl Values {
+    fn none() -> Box<Self> {
+        Box::new(Values { bytes: [0; PAGE as usize], known: [0; WORDS] })
+    }
+
+    /// Which of `bytes` of word `w` are known to hold what `data`, from byte `first` of the page, would store.
+    fn equal(&self, first: u64, data: &[u8], w: usize, bytes: u64) -> u64 {
+        let mut left = bytes & self.known[w];
+        let mut equal = 0;
+        while left != 0 {
+            let bit = left.trailing_zeros();
+            let at = 64 * w + bit as usize;
+            equal |= u64::from(data.get(at - first as usize) == Some(&self.bytes[at])) << bit;
+            left &= left - 1;
+        }
+        equal
     }
 }
 
@@ -198,7 +248,7 @@ impl Own {
 
 impl Tracker {
     /// An access to global memory, among those of other clusters.
-    pub(super) fn abroad(&mut self, world: &World, address: u64, n: u64, act: Act) -> Option<Conflict> {
+    pub(super) fn abroad(&mut self, world: &World, address: u64, n: u64, act: Act<'_>) -> Option<Conflict> {
         let own = self.own_world.as_ref()?;
         if n == 0 {
             return None;
@@ -211,8 +261,24 @@ impl Tracker {
 mod tests {
     use super::*;
 
-    fn act(write: bool) -> Act {
-        Act { write, atomic: false, same: false, line: 7 }
+    fn act(write: bool) -> Act<'static> {
+        Act { write, atomic: false, data: None, line: 7 }
+    }
+
+    #[test]
+    fn equal_bytes_of_two_clusters_do_not_race_and_others_do() {
+        let world = World::new();
+        let (a, b) = (Own::new(0, 1), Own::new(1, 1));
+        let store = |own: &Own, at: u64, data: &[u8]| {
+            world.access(own, at, data.len() as u64, Act { data: Some(data), ..act(true) })
+        };
+        assert_eq!(store(&a, 4092, &[1, 2, 3, 4, 5, 6, 7, 8]), None);
+        assert_eq!(store(&b, 4094, &[3, 4, 5, 6]), None);
+        assert_eq!(store(&b, 4095, &[4, 5, 9]), Some((0, 7, 4097)));
+        // What an asynchronous copy wrote is not known, nor is a load of equal bytes harmless.
+        assert_eq!(world.access(&a, 8192, 4, act(true)), None);
+        assert_eq!(store(&b, 8192, &[0]), Some((0, 7, 8192)));
+        assert_eq!(world.access(&b, 4092, 1, act(false)), Some((0, 7, 4092)));
     }
 
     #[test]
