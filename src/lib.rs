@@ -71,7 +71,7 @@ pub use codegen::config::Config;
 pub use codegen::gate::Gate;
 pub use codegen::kernel::Kernel;
 pub use codegen::plan::{Operand, Plan};
-pub use codegen::problem::{Formats, OperandFormat, OutputFormat, Problem, Shape};
+pub use codegen::problem::{Formats, Groups, OperandFormat, OutputFormat, Problem, Shape};
 pub use codegen::spec::Spec;
 pub use runtime::check::CheckReport;
 pub use runtime::device::{Buffer, Device, DeviceError, EmulatorOptions, Stream};
@@ -79,4 +79,5 @@ pub use runtime::gemm::{
     Args, DeviceOperands, DualGemm, GateVectors, Kernels, LaunchError, LaunchReport, LoadError, LoadedKernel,
     UnknownShape, VectorError, Verification, VerifyError, WarmupError,
 };
+pub use runtime::groups::GroupSizes;
 pub use runtime::inputs::Distribution;

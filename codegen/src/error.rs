@@ -157,6 +157,16 @@ pub enum ConfigError {
         /// Why the two do not go together.
         reason: String,
     },
+    /// A knob's value that needs to know on the host where rows end.
+    #[error("{knob}: {value} with groups of rows: {reason}")]
+    GroupsOfRows {
+        /// The knob.
+        knob: &'static str,
+        /// Its value.
+        value: &'static str,
+        /// Why the two do not go together.
+        reason: &'static str,
+    },
     /// Nothing to load.
     #[error("{knob}: {formats} has no scale factors")]
     NoScales {
@@ -332,6 +342,7 @@ impl ConfigError {
             TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
             Stages { .. } => "stages",
             Count { knob, .. }
+            | GroupsOfRows { knob, .. }
             | NoScales { knob, .. }
             | OutputScales { knob, .. }
             | NotInterleaved { knob, .. }
@@ -377,6 +388,9 @@ impl ConfigError {
             OutputScales { knob: "tile", .. } => "use tile N = 64 or 128".into(),
             OutputScales { .. } => "leave the knob out".into(),
             NoScales { .. } => "leave the knob out".into(),
+            GroupsOfRows { knob: "schedule", .. } => "use persistent, dynamic or split_k".into(),
+            GroupsOfRows { knob: "strategy", .. } => "use interleaved, sequential or second_fused".into(),
+            GroupsOfRows { .. } => "write auto".into(),
             SfLoadPair => "write auto, or tensor_map".into(),
             Sms { .. } => "write auto: all of the chip".into(),
             RasterGroup => "use swizzled(8), or along_m".into(),
@@ -392,6 +406,7 @@ impl ConfigError {
             Smem { knob: "sf_preload", .. } => {
                 "use per_stage or ahead(1), which hold only what is in flight".into()
             }
+            Smem { knob: "shape", .. } => "use fewer groups, or several launches".into(),
             Smem { knob: "stages", .. } => "write stages = auto, or fewer".into(),
             Smem { .. } => "use a smaller tile N or K".into(),
             Tmem { knob: "accumulator_buffers", .. } => "write auto, or use a smaller tile N".into(),

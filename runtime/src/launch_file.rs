@@ -273,6 +273,8 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
         },
         Operand::C => 0xA5,
         Operand::Sfc => 0xFF,
+        // Of no rows: groups that have some come with inputs.
+        Operand::Offsets => 0,
     }
 }
 
@@ -312,10 +314,10 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
         ("buffer", string(recipe.operand.name())),
         ("offset", "0".to_owned()),
         ("data_type", string(recipe.element.name())),
-        ("dims", list(&recipe.dims)),
-        ("strides", list(&[recipe.row_stride])),
-        ("box", list(&recipe.box_dims)),
-        ("element_strides", list(&[1, 1])),
+        ("dims", list(&recipe.all_dims())),
+        ("strides", list(&recipe.strides())),
+        ("box", list(&recipe.all_box_dims())),
+        ("element_strides", list(&vec![1; recipe.all_dims().len()])),
         ("interleave", string("none")),
         ("swizzle", string(recipe.swizzle.name())),
         ("l2_promotion", string(&promotion)),
@@ -415,11 +417,12 @@ fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, LayoutEr
         Operand::A => inputs.a.codes().to_vec(),
         Operand::B1 => inputs.b1.codes().to_vec(),
         Operand::B2 => inputs.b2.codes().to_vec(),
-        Operand::Sfa => inputs.a.blocked_scales()?,
-        Operand::Sfb1 => inputs.b1.blocked_scales()?,
-        Operand::Sfb2 => inputs.b2.blocked_scales()?,
+        Operand::Sfa => inputs.blocked_scales_of_a()?,
+        Operand::Sfb1 => inputs.blocked_scales_of_b(&inputs.b1)?,
+        Operand::Sfb2 => inputs.blocked_scales_of_b(&inputs.b2)?,
         Operand::C => inputs.initial_output_bytes(),
         Operand::Sfc => inputs.initial_output_scales()?.unwrap_or_default(),
+        Operand::Offsets => inputs.group_sizes().offset_bytes(),
     })
 }
 

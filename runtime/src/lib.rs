@@ -14,6 +14,7 @@
 //! - [`output`]: C in any of its formats, scale factors included;
 //! - [`check`]: the verdict on a result: the benchmark's for f16, error bounds for the others;
 //! - [`launch_file`]: a kernel's launch as a file, to be run again by any tool;
+//! - [`groups`]: how the rows of batches and groups lie;
 //! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed;
 //! - [`sass`]: what their machine code does in its loops.
 //!
@@ -47,6 +48,7 @@ pub mod check;
 pub mod device;
 pub mod format;
 pub mod gemm;
+pub mod groups;
 pub mod inputs;
 pub mod launch_file;
 pub mod layout;

@@ -6,6 +6,7 @@ use silumin_codegen::problem::{OutputFormat, ScaleFormat};
 use thiserror::Error;
 
 use crate::format::{bf16_from_f64, block_scale, e2m1, e4m3, element, f16_from_f64, f32_to_odd, fp4x2};
+use crate::groups::GroupSizes;
 use crate::layout::{LayoutError, blocked_len, blocked_offset};
 
 /// What is wrong with the parts of an output.
@@ -74,6 +75,8 @@ pub struct Output {
     codes: Vec<u8>,
     scales: Vec<u8>,
     tensor_scale: f32,
+    /// Matrices or groups: their first rows, and the first rows of their scale factors. Nothing where there is one.
+    starts: Vec<[usize; 2]>,
 }
 
 impl Output {
@@ -111,7 +114,48 @@ impl Output {
             return Err(OutputError::Scales { m, n, format, expected, got: scales.len() });
         }
         check_tensor_scale(format, tensor_scale)?;
-        Ok(Self { m, n, format, codes, scales, tensor_scale })
+        Ok(Self { m, n, format, codes, scales, tensor_scale, starts: Vec::new() })
+    }
+
+    /// The rows of all matrices of a batch, or of all groups, from their parts: as [`Output::new`], but the scale factors
+    /// of each are padded to whole blocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Output::new`].
+    pub fn grouped(
+        sizes: &GroupSizes,
+        n: usize,
+        format: OutputFormat,
+        codes: Vec<u8>,
+        scales: Vec<u8>,
+        tensor_scale: f32,
+    ) -> Result<Self, OutputError> {
+        let m = sizes.rows();
+        let (expected, got) = match format.scales() {
+            Some(spec) => (blocked_len(sizes.padded_rows(), n / spec.block as usize)?, scales.len()),
+            None => (0, scales.len()),
+        };
+        if expected != got {
+            return Err(OutputError::Scales { m, n, format, expected, got });
+        }
+        // Rows that are padded one by one take as much as their sum at least.
+        let alone = match format.scales() {
+            Some(spec) => blocked_len(m, n / spec.block as usize)?,
+            None => 0,
+        };
+        let output = Self::new(m, n, format, codes, scales[..alone].to_vec(), tensor_scale)?;
+        let starts = sizes.segments().map(|segment| [segment.rows.start, segment.padded]).collect();
+        Ok(Self { scales, starts, ..output })
+    }
+
+    /// The row of the scale factors of a row: the same, but where others before it are padded.
+    pub(crate) fn scale_row(&self, row: usize) -> usize {
+        let behind = self.starts.partition_point(|[first, _]| *first <= row);
+        match behind.checked_sub(1).map(|last| self.starts[last]) {
+            Some([first, padded]) => padded + row - first,
+            None => row,
+        }
     }
 
     /// `values`, row-major `[m, n]`, as a kernel without any error writes them: every element rounded
@@ -138,6 +182,7 @@ impl Output {
             codes: vec![0; values.len() * format.bits() as usize / 8],
             scales: Vec::new(),
             tensor_scale,
+            starts: Vec::new(),
         };
         if let Some(spec) = format.scales() {
             let block = spec.block as usize;
@@ -255,7 +300,7 @@ impl Output {
     /// format without.
     pub(crate) fn step(&self, row: usize, column: usize) -> (u8, f64) {
         let Some(spec) = self.format.scales() else { return (0, 1.0) };
-        let offset = blocked_offset(row, column, self.n / spec.block as usize);
+        let offset = blocked_offset(self.scale_row(row), column, self.n / spec.block as usize);
         let code = self.scales.get(offset).copied().unwrap_or(element::nan_scale_code(spec.format));
         (code, element::decode_scale(spec.format, code) * f64::from(self.tensor_scale))
     }

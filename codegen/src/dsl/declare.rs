@@ -6,7 +6,7 @@ use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError};
 use crate::gate::parse::distance;
 use crate::gate::{Gate, GateError, gate_code};
-use crate::problem::{Formats, Shape};
+use crate::problem::{Formats, Groups, Shape};
 use crate::render::GATE_WIDTH;
 use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
 use proc_macro2::{TokenStream, TokenTree};
@@ -17,11 +17,21 @@ use syn::parse::ParseStream;
 use syn::{Error, Ident, Result, Token};
 
 /// What the angle brackets take beyond the knobs of [`KNOBS`].
-pub const DSL_KNOBS: [Knob; 2] = [
+pub const DSL_KNOBS: [Knob; 4] = [
     Knob {
         name: "shape",
         values: "[M, N, K]",
         about: "the one shape, checked while compiling; left out, any shape at run time",
+    },
+    Knob {
+        name: "batch",
+        values: "L",
+        about: "beside shape: so many dual GEMMs of it, A [L, M, K], B1 and B2 [L, N, K], C [L, M, N]",
+    },
+    Knob {
+        name: "groups",
+        values: "G",
+        about: "beside shape: the M rows belong to groups, each with weights of its own, B1 and B2 [G, N, K]",
     },
     Knob { name: "arch", values: "sm_100a | [sm_100a, ...]", about: "the chips; left out, all of them" },
 ];
@@ -54,7 +64,8 @@ impl Declaration {
         let source = upcoming(input);
         let gate = input.parse::<Gate>();
         let formats = formats(&brackets, gate.as_ref().ok(), errors);
-        let knobs = Knobs::read(&brackets, errors);
+        let mut knobs = Knobs::read(&brackets, errors);
+        knobs.settle_groups(errors);
         // What could not be read counts as left out, which would make errors of its own.
         if errors.is_empty() {
             check(formats, &knobs, errors);
@@ -99,6 +110,8 @@ fn no_code(error: GateError) -> String {
 pub(super) struct Knobs {
     pub(super) config: Config,
     pub(super) shape: Option<Shape>,
+    /// What is written beside the shape.
+    groups: Groups,
     pub(super) arches: Vec<Arch>,
     /// Each written knob and its value; as `formats` those that were named.
     written: Vec<(&'static str, TokenStream)>,
@@ -111,6 +124,7 @@ impl Knobs {
         let mut knobs = Knobs {
             config: Config::default(),
             shape: None,
+            groups: Groups::One,
             arches: Arch::ALL.to_vec(),
             written: Vec::new(),
             ends: brackets.ends.clone(),
@@ -146,6 +160,12 @@ impl Knobs {
                     ParseKnobError::Value { knob: "shape", value: text.clone(), takes: knob.values };
                 self.shape = Some(shape(&text).ok_or_else(|| located(&refused))?);
             }
+            "batch" | "groups" => {
+                let refused =
+                    ParseKnobError::Value { knob: knob.name, value: text.clone(), takes: knob.values };
+                let count = text.parse().map_err(|_| located(&refused))?;
+                self.groups = if knob.name == "batch" { Groups::Batch(count) } else { Groups::Rows(count) };
+            }
             "arch" => {
                 let arches = items(&text).unwrap_or(vec![text.as_str()]);
                 let arches = arches.into_iter().map(Arch::from_str);
@@ -158,6 +178,33 @@ impl Knobs {
             _ => self.config.set(knob.name, &text).map_err(|error| located(&error))?,
         }
         Ok(())
+    }
+
+    /// Makes `batch` or `groups` a part of the shape, which it is nothing without.
+    fn settle_groups(&mut self, errors: &mut Errors) {
+        let knob = match self.groups {
+            Groups::One => return,
+            _ if self.is_written("batch") && self.is_written("groups") => {
+                let message = "a problem is a batch or has groups of rows, not both: leave one out";
+                errors.push(Error::new_spanned(self.place("groups"), message));
+                return;
+            }
+            Groups::Batch(_) => "batch",
+            Groups::Rows(_) => "groups",
+        };
+        match &mut self.shape {
+            Some(shape) => shape.groups = self.groups,
+            // A shape that was not understood has been complained of.
+            None if self.is_written("shape") => {}
+            None => {
+                let method = if knob == "batch" { "batch" } else { "grouped" };
+                let message = format!(
+                    "`{knob}` is a part of the shape: write `shape = [M, N, K]` beside it\n\
+                     help: or leave both to run time, with `Shape::new(m, n, k).{method}(...)`"
+                );
+                errors.push(Error::new_spanned(self.place(knob), message));
+            }
+        }
     }
 
     pub(super) fn is_written(&self, knob: &str) -> bool {

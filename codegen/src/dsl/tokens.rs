@@ -7,7 +7,7 @@ use crate::config::{
     Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
-use crate::problem::{Formats, Shape};
+use crate::problem::{Formats, Groups, Shape};
 use crate::spec::Spec;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
@@ -32,8 +32,13 @@ pub fn spec_tokens(spec: &Spec) -> TokenStream {
 
 /// The expression of type `::silumin::codegen::problem::Shape` whose value is `shape`.
 pub(super) fn shape(shape: Shape) -> TokenStream {
-    let Shape { m, n, k } = shape;
-    quote!(::silumin::codegen::problem::Shape::new(#m, #n, #k))
+    let Shape { m, n, k, groups } = shape;
+    let one = quote!(::silumin::codegen::problem::Shape::new(#m, #n, #k));
+    match groups {
+        Groups::One => one,
+        Groups::Batch(count) => quote!(#one.batch(#count)),
+        Groups::Rows(count) => quote!(#one.grouped(#count)),
+    }
 }
 
 /// `::silumin::codegen::MODULE::TYPE::VARIANT` for an enum's value without fields.

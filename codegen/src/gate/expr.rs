@@ -58,8 +58,8 @@ impl GateVector {
     /// Elements of it: M or N of `shape`.
     pub fn elements(&self, shape: Shape) -> u32 {
         match self.axis {
-            Axis::M => shape.m,
-            Axis::N => shape.n,
+            Axis::M => shape.rows().min(u32::MAX.into()) as u32,
+            Axis::N => shape.n.saturating_mul(shape.groups.count()),
         }
     }
 }

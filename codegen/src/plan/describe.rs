@@ -70,11 +70,10 @@ impl fmt::Display for Plan {
         for map in &self.tensor_maps {
             writeln!(
                 f,
-                "  {:<3} {} [{}, {}] rows {} bytes apart, box [{}, {}], swizzle {}",
+                "  {:<3} {} [{}] rows {} bytes apart, box [{}, {}], swizzle {}",
                 map.operand.name(),
                 map.element.name(),
-                map.dims[0],
-                map.dims[1],
+                map.all_dims().iter().map(u64::to_string).collect::<Vec<_>>().join(", "),
                 map.row_stride,
                 map.box_dims[0],
                 map.box_dims[1],

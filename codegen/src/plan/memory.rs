@@ -4,6 +4,9 @@ use super::work::RESPONSE_BYTES;
 use crate::config::{Accumulators, Tile};
 use crate::error::Sum;
 
+/// Bytes of a group in the table of groups: its first tile, its first row, its rows, its first block of scale factors.
+pub(super) const GROUP_BYTES: u32 = 16;
+
 /// A named piece of SMEM (bytes) or TMEM (columns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -54,6 +57,8 @@ pub struct SmemMap {
     pub barriers: u32,
     /// Answers of cluster launch control, 16 bytes each.
     pub responses: u32,
+    /// The table of groups of rows: an entry of 16 bytes a group, and one behind the last.
+    pub groups: u32,
     /// The word that `tcgen05.alloc` writes the TMEM address to.
     pub tmem_address: u32,
     /// The word by which the epilogue's warps learn whether they are the last of a tile.
@@ -211,6 +216,8 @@ pub(super) struct SmemParts {
     pub barriers: u32,
     /// Answers of cluster launch control.
     pub responses: u32,
+    /// Groups of rows, listed in a table; 0 without.
+    pub groups: u32,
     /// Bytes of the TMA store's staging.
     pub staging: u32,
     /// Whether the staging lies over the stages, which nobody reads any more by then.
@@ -236,6 +243,11 @@ impl SmemParts {
         self.sf_row_block.saturating_mul(row_blocks)
     }
 
+    /// Bytes of the table of groups.
+    pub fn group_bytes(&self) -> u64 {
+        if self.groups == 0 { 0 } else { u64::from(GROUP_BYTES) * (u64::from(self.groups) + 1) }
+    }
+
     /// Everything, as a sum.
     pub fn sum(&self) -> Sum {
         let mut sum = Sum::default();
@@ -252,6 +264,9 @@ impl SmemParts {
         }
         if self.responses > 0 {
             sum.add(u64::from(self.responses), RESPONSE_BYTES.into(), "answers of cluster launch control");
+        }
+        if self.groups > 0 {
+            sum.add(1, self.group_bytes(), "table of groups");
         }
         sum.add(1, 8 * u64::from(self.barriers) + 8, "barriers and the TMEM address");
         sum
@@ -270,7 +285,8 @@ impl SmemParts {
             false => (stages, stages, stages + self.staging),
         };
         let responses = scales + self.sf_slots * slot_bytes;
-        let barriers = responses + RESPONSE_BYTES * self.responses;
+        let groups = responses + RESPONSE_BYTES * self.responses;
+        let barriers = groups + self.group_bytes() as u32;
         let tmem_address = barriers + 8 * self.barriers;
         let sfb1 = self.a_row_blocks * row_block;
         let sfb2 = sfb1 + (self.b_tiles - 1) * self.b_row_blocks * row_block;
@@ -282,8 +298,11 @@ impl SmemParts {
             regions.push(Region { name: "scale factors", offset: scales, size: responses - scales });
         }
         if self.responses > 0 {
-            let size = barriers - responses;
+            let size = groups - responses;
             regions.push(Region { name: "launch control answers", offset: responses, size });
+        }
+        if self.groups > 0 {
+            regions.push(Region { name: "table of groups", offset: groups, size: barriers - groups });
         }
         regions.extend([
             Region { name: "barriers", offset: barriers, size: 8 * self.barriers },
@@ -306,6 +325,7 @@ impl SmemParts {
             sfb2,
             barriers,
             responses,
+            groups,
             tmem_address,
             last_flag: tmem_address + 4,
             regions,

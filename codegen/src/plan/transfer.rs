@@ -1,7 +1,7 @@
 //! What the asynchronous engines are told: tensor maps, matrix descriptors, barriers.
 
 use super::memory::SmemMap;
-use crate::problem::{ElementKind, Formats, MmaKind, Problem, Shape};
+use crate::problem::{ElementKind, Formats, MmaKind, Problem};
 use std::fmt;
 
 /// A tensor of the dual GEMM, named by its role.
@@ -23,11 +23,13 @@ pub enum Operand {
     C,
     /// Scale factors of the result.
     Sfc,
+    /// Where each group's rows start, and where the last one's end.
+    Offsets,
 }
 
 impl Operand {
     /// Every tensor that a dual GEMM can have; which of them one has, [`Operand::present`] says.
-    pub const ALL: [Operand; 8] = [
+    pub const ALL: [Operand; 9] = [
         Operand::A,
         Operand::B1,
         Operand::B2,
@@ -36,6 +38,7 @@ impl Operand {
         Operand::Sfb2,
         Operand::C,
         Operand::Sfc,
+        Operand::Offsets,
     ];
 
     /// The name in kernels, plans and launch files.
@@ -49,6 +52,7 @@ impl Operand {
             Operand::Sfb2 => "sfb2",
             Operand::C => "c",
             Operand::Sfc => "sfc",
+            Operand::Offsets => "offsets",
         }
     }
 
@@ -65,32 +69,33 @@ impl Operand {
             Operand::Sfa => formats.a.spec().scales.is_some(),
             Operand::Sfb1 | Operand::Sfb2 => formats.b.spec().scales.is_some(),
             Operand::Sfc => formats.c.scales().is_some(),
+            Operand::Offsets => problem.shape.groups.by_rows(),
         }
     }
 
-    /// What the tensor's address has to be a multiple of, in bytes: 16 for tensor maps, bulk copies and vector
-    /// stores, 32 where TMA expands e2m1 (cuTensorMapEncodeTiled, `16U4_ALIGN16B`).
+    /// What the tensor's address has to be a multiple of, in bytes: 4 for row offsets, 16 for tensor maps, bulk copies
+    /// and vector stores, 32 where TMA expands e2m1 (cuTensorMapEncodeTiled, `16U4_ALIGN16B`).
     pub fn alignment(self, problem: &Problem) -> u32 {
         let Formats { a, b, .. } = problem.formats;
         let expanded = |element| problem.formats.check().is_ok_and(|kind| kind.expands(element));
         match self {
             Operand::A if expanded(a.spec().element) => 32,
             Operand::B1 | Operand::B2 if expanded(b.spec().element) => 32,
+            Operand::Offsets => 4,
             _ => 16,
         }
     }
 
     /// Bytes of the tensor for `problem`; 0 where it has none.
     pub fn bytes(self, problem: &Problem) -> u64 {
-        let Shape { m, n, k } = problem.shape;
-        let Formats { a, b, .. } = problem.formats;
         match self {
-            Operand::A => a.bytes(m, k),
-            Operand::B1 | Operand::B2 => b.bytes(n, k),
-            Operand::Sfa => a.scale_bytes(m, k),
-            Operand::Sfb1 | Operand::Sfb2 => b.scale_bytes(n, k),
+            Operand::A => problem.a_bytes(),
+            Operand::B1 | Operand::B2 => problem.b_bytes(),
+            Operand::Sfa => problem.a_scale_bytes(),
+            Operand::Sfb1 | Operand::Sfb2 => problem.b_scale_bytes(),
             Operand::C => problem.output_bytes(),
             Operand::Sfc => problem.output_scale_bytes(),
+            Operand::Offsets => 4 * (u64::from(problem.shape.groups.count()) + 1),
         }
     }
 }
@@ -199,8 +204,8 @@ impl ElementType {
     }
 }
 
-/// What the host encodes with cuTensorMapEncodeTiled, all but the address: rank 2, inner dimension
-/// first, element strides 1, no interleave, out-of-bounds elements zero, L2 promotion 256 bytes for
+/// What the host encodes with cuTensorMapEncodeTiled, all but the address: rank 2, or 3 where there are several
+/// matrices, inner dimension first, box of one matrix, element strides 1, no interleave, out-of-bounds elements zero, L2 promotion 256 bytes for
 /// loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TensorMapRecipe {
@@ -212,12 +217,32 @@ pub struct TensorMapRecipe {
     pub dims: [u64; 2],
     /// Bytes between two rows.
     pub row_stride: u64,
+    /// Matrices, where the map has a third dimension of them: each starts where the one before it ends.
+    pub matrices: Option<u32>,
     /// Box sizes in elements.
     pub box_dims: [u32; 2],
     /// Swizzle of the box in SMEM.
     pub swizzle: Swizzle,
     /// Bytes that L2 promotes a miss to: 256 for loads, 0 (none) for stores.
     pub l2_promotion: u32,
+}
+
+impl TensorMapRecipe {
+    /// Sizes in elements, inner dimension first: two of them, or three.
+    pub fn all_dims(&self) -> Vec<u64> {
+        self.dims.into_iter().chain(self.matrices.map(u64::from)).collect()
+    }
+
+    /// Bytes from one row to the next, and from one matrix to the next where there are several.
+    pub fn strides(&self) -> Vec<u64> {
+        let matrix = self.matrices.map(|_| self.row_stride.saturating_mul(self.dims[1]));
+        [self.row_stride].into_iter().chain(matrix).collect()
+    }
+
+    /// The box in elements: of several matrices, one.
+    pub fn all_box_dims(&self) -> Vec<u32> {
+        self.box_dims.into_iter().chain(self.matrices.map(|_| 1)).collect()
+    }
 }
 
 /// An mbarrier.

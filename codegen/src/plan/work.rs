@@ -15,9 +15,10 @@ pub struct Work {
     pub schedule: Schedule,
     /// The order of tiles.
     pub raster: Raster,
-    /// Items of one K each: tiles of C, or as many neighbours at once as a cluster has.
+    /// Items of one K each: tiles of C, or as many neighbours at once as a cluster has. Of groups of rows, as many as
+    /// the least favourable sizes make.
     pub tiles: u32,
-    /// How many of them there are along M.
+    /// How many of them there are along M, in one matrix of a batch; over all groups of rows.
     pub m_items: u32,
     /// How many of them there are along N.
     pub n_items: u32,
@@ -46,16 +47,17 @@ impl Work {
         matches!(self.schedule, Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_))
     }
 
-    /// Works out the shares. `items` are those along M and N, `capacity` is how many clusters the chip
-    /// runs at once.
+    /// Works out the shares. `items` are those along M and N in each of so many `matrices`, `capacity` is how many
+    /// clusters the chip runs at once.
     pub(super) fn new(
         schedule: Schedule,
         raster: Raster,
         items: [u32; 2],
+        matrices: u32,
         k_tiles: u32,
         capacity: u32,
     ) -> Work {
-        let tiles = items[0] * items[1];
+        let tiles = items[0] * items[1] * matrices;
         let whole = Work {
             schedule,
             raster,

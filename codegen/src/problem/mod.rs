@@ -11,14 +11,18 @@
 //! | scale factors of C | M x N/16 or N/32 | as those of A: the next GEMM's, with N for its K; the kernel writes the pads too, finite |
 //!
 //! * `mod.rs`: [`Shape`] and [`Problem`].
+//! * `groups.rs`: [`Groups`], several dual GEMMs in one launch, and where their tensors lie.
 //! * `operand.rs`: the formats of A and B, as data.
 //! * `output.rs`: the formats of C.
 //! * `legal.rs`: [`Formats`], which of them go together, and the MMA for them.
 
+mod groups;
 mod legal;
 mod operand;
 mod output;
 
+pub(crate) use groups::GROUP_LIMIT;
+pub use groups::Groups;
 pub use legal::{Formats, FormatsError, MmaKind};
 pub use operand::{ElementKind, FormatSpec, OperandFormat, ScaleFormat, ScaleSpec};
 pub use output::OutputFormat;
@@ -35,23 +39,26 @@ pub struct Shape {
     pub n: u32,
     /// The summed dimension (features of the input).
     pub k: u32,
+    /// Whether it is one dual GEMM or several.
+    pub groups: Groups,
 }
 
 impl Shape {
     /// A shape from its three sizes in the order every tool uses.
     pub const fn new(m: u32, n: u32, k: u32) -> Self {
-        Shape { m, n, k }
+        Shape { m, n, k, groups: Groups::One }
     }
 
-    /// Operations of both products, a multiply-add counted as two: `4 m n k`.
+    /// Operations of both products, a multiply-add counted as two: `4 m n k`, of a batch as often as it has matrices. Of
+    /// groups M is their capacity.
     pub fn operations(self) -> f64 {
-        4.0 * f64::from(self.m) * f64::from(self.n) * f64::from(self.k)
+        4.0 * self.rows() as f64 * f64::from(self.n) * f64::from(self.k)
     }
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} x {} x {}", self.m, self.n, self.k)
+        write!(f, "{} x {} x {}{}", self.m, self.n, self.k, self.groups)
     }
 }
 
@@ -88,25 +95,48 @@ impl Problem {
 
     /// Bytes of C's elements.
     pub fn output_bytes(&self) -> u64 {
-        let Shape { m, n, .. } = self.shape;
-        (u128::from(m) * u128::from(n) * u128::from(self.formats.c.bits()) / 8) as u64
+        let Shape { n, .. } = self.shape;
+        let bits = u128::from(self.shape.rows()) * u128::from(n) * u128::from(self.formats.c.bits());
+        (bits / 8).min(u64::MAX.into()) as u64
     }
 
-    /// Bytes of C's blocked scale factors, M x N/16 or M x N/32 padded to 128 x 4; 0 without.
+    /// Bytes of C's blocked scale factors, M x N/16 or M x N/32 padded to 128 x 4 in each matrix or group; 0
+    /// without.
     pub fn output_scale_bytes(&self) -> u64 {
-        let Shape { m, n, .. } = self.shape;
-        self.formats.c.scales().map_or(0, |scales| scales.blocked_bytes(m, n))
+        let block = |scales: ScaleSpec| scales.blocked_bytes(128, self.shape.n);
+        self.shape.row_blocks(128).saturating_mul(self.formats.c.scales().map_or(0, block))
     }
 
-    /// Bytes that must cross DRAM at least once: both operands, C, and all scale factors.
+    /// Bytes of A's elements.
+    pub fn a_bytes(&self) -> u64 {
+        let Shape { m, k, .. } = self.shape;
+        self.formats.a.bytes(m, k).saturating_mul(self.shape.rows() / u64::from(m.max(1)))
+    }
+
+    /// Bytes of A's blocked scale factors, each matrix or group padded to whole blocks; 0 without.
+    pub fn a_scale_bytes(&self) -> u64 {
+        self.shape.row_blocks(128).saturating_mul(self.formats.a.scale_bytes(128, self.shape.k))
+    }
+
+    /// Bytes of B1's elements, or B2's, over all matrices.
+    pub fn b_bytes(&self) -> u64 {
+        let Shape { n, k, groups, .. } = self.shape;
+        self.formats.b.bytes(n, k).saturating_mul(groups.count().into())
+    }
+
+    /// Bytes of B1's blocked scale factors, or B2's, each matrix padded to whole blocks; 0 without.
+    pub fn b_scale_bytes(&self) -> u64 {
+        let Shape { n, k, groups, .. } = self.shape;
+        self.formats.b.scale_bytes(n, k).saturating_mul(groups.count().into())
+    }
+
+    /// Bytes that must cross DRAM at least once: both operands, C, and all scale factors. Of groups: if none is empty, and
+    /// they fill A.
     pub fn compulsory_bytes(&self) -> u64 {
-        let Shape { m, n, k } = self.shape;
-        let Formats { a, b, .. } = self.formats;
-        a.bytes(m, k)
-            + a.scale_bytes(m, k)
-            + 2 * (b.bytes(n, k) + b.scale_bytes(n, k))
-            + self.output_bytes()
-            + self.output_scale_bytes()
+        let b = self.b_bytes().saturating_add(self.b_scale_bytes());
+        [self.a_bytes(), self.a_scale_bytes(), b, b, self.output_bytes(), self.output_scale_bytes()]
+            .into_iter()
+            .fold(0, u64::saturating_add)
     }
 
     /// What the formats have against the shape, each other, and the kernels there are.

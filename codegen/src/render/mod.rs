@@ -161,6 +161,9 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
             parameters.push(Parameter::Pointer(Operand::Sfb2));
         }
     }
+    if plan.problem.shape.groups.by_rows() {
+        parameters.push(Parameter::Pointer(Operand::Offsets));
+    }
     if role != Role::Fused {
         parameters.extend(buffer("r1"));
     }

@@ -4,14 +4,15 @@ use super::Spec;
 use crate::arch::{Arch, UnknownArch};
 use crate::config::Config;
 use crate::gate::{Gate, GateError, GateParseError};
-use crate::problem::{Formats, Shape, UnknownFormat};
+use crate::problem::{Formats, Groups, Shape, UnknownFormat};
 use serde::{Deserialize, Serialize};
 
 /// Problem and configuration in one document. In TOML:
 ///
 /// ```toml
 /// shape = [256, 4096, 7168]               # M, N, K
-/// arch = "sm_100a"                        # this and all below may be left out
+/// groups = 8                              # or `batch = 8`; this and all below may be left out
+/// arch = "sm_100a"
 /// gate = "silu(A @ B1) * (A @ B2)"
 /// name = "swiglu"
 ///
@@ -29,6 +30,12 @@ use serde::{Deserialize, Serialize};
 pub struct SpecFile {
     /// M, N, K.
     pub shape: [u32; 3],
+    /// Matrices of a batch; left out, no batch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub batch: Option<u32>,
+    /// Groups that share the M rows out; left out, none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub groups: Option<u32>,
     /// The chip, by its target name.
     #[serde(default = "default_arch")]
     pub arch: String,
@@ -81,6 +88,9 @@ fn default_name() -> String {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpecFileError {
+    /// A batch of groups.
+    #[error("shape: both batch and groups are given, and a problem is one or the other: leave one out")]
+    BatchOfGroups,
     /// The chip.
     #[error("arch: {0}")]
     Arch(#[from] UnknownArch),
@@ -100,6 +110,8 @@ impl SpecFile {
     pub fn new(shape: Shape) -> Self {
         SpecFile {
             shape: [shape.m, shape.n, shape.k],
+            batch: if let Groups::Batch(count) = shape.groups { Some(count) } else { None },
+            groups: if let Groups::Rows(count) = shape.groups { Some(count) } else { None },
             arch: default_arch(),
             gate: default_gate(),
             name: default_name(),
@@ -111,14 +123,22 @@ impl SpecFile {
     /// The problem's sizes.
     pub fn shape(&self) -> Shape {
         let [m, n, k] = self.shape;
-        Shape::new(m, n, k)
+        let shape = Shape::new(m, n, k);
+        match (self.batch, self.groups) {
+            (_, Some(count)) => shape.grouped(count),
+            (Some(count), None) => shape.batch(count),
+            (None, None) => shape,
+        }
     }
 
     /// The dual GEMM and the chip that the file describes.
     ///
     /// # Errors
-    /// An unknown chip or format, a gate that does not parse or that this build has no code for.
+    /// A batch of groups, an unknown chip or format, a gate that does not parse or that this build has no code for.
     pub fn read(&self) -> Result<(Spec, Arch), SpecFileError> {
+        if self.batch.is_some() && self.groups.is_some() {
+            return Err(SpecFileError::BatchOfGroups);
+        }
         let arch: Arch = self.arch.parse()?;
         let gate: Gate = self.gate.parse()?;
         let mut spec = Spec::new(gate, &[arch])?;

@@ -13,7 +13,7 @@ use crate::error::{ConfigError, explain};
 use crate::gate::{Axis, Gate, GateCode, GateError, gate_code};
 use crate::kernel::Kernel;
 use crate::plan::{Plan, validate};
-use crate::problem::{Formats, Problem, Shape};
+use crate::problem::{Formats, Groups, Problem, Shape};
 use crate::render::{GATE_WIDTH, RenderError, render_with};
 use std::borrow::Cow;
 
@@ -108,9 +108,14 @@ impl Spec {
         validate(&self.problem(shape), &config, arch).map(|plan| Plan { asked: self.config, ..plan })
     }
 
-    /// What the kernel for one shape is called: the name and the shape.
+    /// What the kernel for one shape is called: the name and the shape, the batch or the groups behind it.
     pub fn kernel_name(&self, shape: Shape) -> String {
-        format!("{}_m{}_n{}_k{}", self.name, shape.m, shape.n, shape.k)
+        let groups = match shape.groups {
+            Groups::One => String::new(),
+            Groups::Batch(count) => format!("_l{count}"),
+            Groups::Rows(count) => format!("_g{count}"),
+        };
+        format!("{}_m{}_n{}_k{}{groups}", self.name, shape.m, shape.n, shape.k)
     }
 
     /// The kernel for one shape and chip. Deterministic: the same input gives the same bytes.

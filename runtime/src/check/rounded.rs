@@ -19,7 +19,7 @@ use silumin_codegen::problem::{OutputFormat, ScaleFormat, ScaleSpec};
 
 use super::{CheckReport, Partial, Rule, ScaleReport};
 use crate::format::{bf16_from_f64, block_scale, e2m1, e4m3, element, f32_to_odd};
-use crate::layout::{ATOM_COLUMNS, ATOM_ROWS, blocked_offset};
+use crate::layout::{ATOM_COLUMNS, blocked_offset};
 use crate::output::Output;
 use crate::reference::Reference;
 
@@ -192,8 +192,11 @@ fn judge_scale(
 /// Pads that are NaN.
 fn bad_pads(got: &Output, spec: ScaleSpec) -> usize {
     let columns = got.n() / spec.block as usize;
-    let (all_rows, all_columns) =
-        (got.m().next_multiple_of(ATOM_ROWS), columns.next_multiple_of(ATOM_COLUMNS));
+    let all_columns = columns.next_multiple_of(ATOM_COLUMNS);
+    let all_rows = got.scales().len() / all_columns.max(1);
+    // Rows of several matrices or groups have pads between them.
+    let mut is_row = vec![false; all_rows];
+    (0..got.m()).for_each(|row| is_row[got.scale_row(row)] = true);
     let is_nan = |row, column| {
         let code = got.scales()[blocked_offset(row, column, columns)];
         element::decode_scale(spec.format, code).is_nan()
@@ -201,7 +204,7 @@ fn bad_pads(got: &Output, spec: ScaleSpec) -> usize {
     (0..all_rows)
         .into_par_iter()
         .map(|row| {
-            let from = if row < got.m() { columns } else { 0 };
+            let from = if is_row[row] { columns } else { 0 };
             (from..all_columns).filter(|&column| is_nan(row, column)).count()
         })
         .sum()

@@ -5,10 +5,12 @@
 //! scale factors are copied back when nothing was found.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, WorkspaceBuffer};
 use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
+use silumin_codegen::problem::Problem;
 use silumin_emulator as emulator;
 use silumin_emulator::{
     Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, SwizzleMode, TensorMapError,
@@ -17,6 +19,7 @@ use silumin_emulator::{
 pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats, Tracking};
 
 use crate::device::Buffer;
+use crate::groups::GroupSizes;
 use crate::gemm::{Args, Argument, LaunchError, LaunchReport, VectorError};
 
 /// How the emulated device runs kernels.
@@ -262,17 +265,65 @@ impl Emulated {
                 );
             }
         }
-        for (operand, _, target) in tensors_of(true) {
-            let bytes = tensors.memory.unwritten(target);
+        let offsets = tensors_of(false).find(|(operand, ..)| *operand == Operand::Offsets);
+        let offsets = offsets.map(|(_, _, target)| tensors.memory.read(target));
+        let extent = |operand| Extent::of(&kernel.problem, operand, offsets.as_deref());
+        for (operand, (host, offset), target) in tensors_of(true) {
+            let (after, extent) = (tensors.memory.read(target), extent(operand));
+            if !extent.outside(after.len()).all(|part| host.holds(offset + part.start, &after[part])) {
+                return Err(LaunchError::OutsideGroups { kernel: name(), operand });
+            }
+            // What belongs to no group may hold nothing.
+            let allowed: usize = extent
+                .outside(after.len())
+                .map(|part| {
+                    let mut held = 0;
+                    host.for_written(offset + part.start, part.len(), |_, piece| held += piece.len());
+                    part.len() - held
+                })
+                .sum();
+            let bytes = tensors.memory.unwritten(target).saturating_sub(allowed as u64);
             if bytes > 0 {
                 let of = tensors.memory.len(target);
                 return Err(LaunchError::Unwritten { kernel: name(), operand, bytes, of });
             }
         }
-        for (_, (host, offset), target) in tensors_of(true) {
-            host.write(offset, &tensors.memory.read(target));
+        for (operand, (host, offset), target) in tensors_of(true) {
+            let after = tensors.memory.read(target);
+            let inside = extent(operand).inside(after.len());
+            host.write(offset + inside.start, &after[inside]);
         }
         Ok(LaunchReport { emulator: Some(stats), launches: each })
+    }
+}
+
+/// The bytes of an output that a kernel writes: all of them, or, of groups of rows, those of the groups.
+struct Extent(Option<Range<usize>>);
+
+impl Extent {
+    fn of(problem: &Problem, operand: Operand, offsets: Option<&[u8]>) -> Self {
+        let Some(offsets) = offsets else { return Self(None) };
+        let (first, sizes) = GroupSizes::read(problem.shape, offsets);
+        let per_row = |bytes: u64, rows: u64| bytes as usize / (rows as usize).max(1);
+        Self(Some(match operand {
+            Operand::Sfc => {
+                let row = per_row(operand.bytes(problem), problem.shape.row_blocks(128) * 128);
+                0..sizes.padded_rows() * row
+            }
+            _ => {
+                let row = per_row(operand.bytes(problem), problem.shape.rows());
+                first * row..(first + sizes.rows()) * row
+            }
+        }))
+    }
+
+    fn inside(&self, len: usize) -> Range<usize> {
+        self.0.clone().map_or(0..len, |range| range.start.min(len)..range.end.min(len))
+    }
+
+    fn outside(&self, len: usize) -> impl Iterator<Item = Range<usize>> {
+        let inside = self.inside(len);
+        [0..inside.start, inside.end..len].into_iter()
     }
 }
 
@@ -302,10 +353,10 @@ fn tensor_map(recipe: &TensorMapRecipe, address: u64) -> Result<[u8; 128], Tenso
             ElementType::U64 => DataType::U64,
         },
         global_address: address,
-        global_dims: recipe.dims.to_vec(),
-        global_strides: vec![recipe.row_stride],
-        box_dims: recipe.box_dims.to_vec(),
-        element_strides: vec![1, 1],
+        global_dims: recipe.all_dims(),
+        global_strides: recipe.strides(),
+        element_strides: vec![1; recipe.all_dims().len()],
+        box_dims: recipe.all_box_dims(),
         interleave: Interleave::None,
         swizzle: match recipe.swizzle {
             Swizzle::None => SwizzleMode::None,

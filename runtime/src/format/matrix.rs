@@ -166,6 +166,19 @@ impl Matrix {
         }
     }
 
+    /// The scales of some rows in the order that a kernel reads, padded to whole blocks as if they were a matrix of their
+    /// own. Rows beyond the last do not count. Empty for a format without.
+    ///
+    /// # Errors
+    ///
+    /// When the padded scales do not fit the address space.
+    pub fn blocked_scales_of(&self, rows: std::ops::Range<usize>) -> Result<Vec<u8>, LayoutError> {
+        let Some(scales) = self.format.spec().scales else { return Ok(Vec::new()) };
+        let columns = self.k / scales.block as usize;
+        let rows = rows.start.min(self.rows)..rows.end.clamp(rows.start.min(self.rows), self.rows);
+        layout::to_blocked(&self.scales[rows.start * columns..rows.end * columns], rows.len(), columns)
+    }
+
     /// The scale of the whole tensor; a kernel applies it in its epilogue.
     #[must_use]
     pub fn tensor_scale(&self) -> f32 {

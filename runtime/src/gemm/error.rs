@@ -160,6 +160,14 @@ pub enum LaunchError {
         /// Bytes of the tensor.
         of: u64,
     },
+    /// The kernel changed rows of C that belong to no group.
+    #[error("`{kernel}` wrote to {operand} outside of the rows of all groups; please report this")]
+    OutsideGroups {
+        /// The kernel.
+        kernel: String,
+        /// C or its scale factors.
+        operand: Operand,
+    },
     /// The kernel left something in the workspace that the next launch would trip over.
     #[error("`{kernel}` left `{buffer}` of its workspace other than zero; please report this")]
     WorkspaceLeft {
@@ -188,6 +196,6 @@ fn length_help(found: u64, expected: u64) -> &'static str {
     if found > expected {
         "pass a slice of it"
     } else {
-        "allocate what Operand::bytes says (scale factors are padded to 128 rows and 4 columns)"
+        "allocate what Operand::bytes says (scale factors are padded to 128 rows and 4 columns, in each matrix or group)"
     }
 }

@@ -55,7 +55,11 @@ pub struct Args<'a> {
     pub c_scale: Option<f32>,
     /// A value for each scalar of the gate, by name.
     pub scalars: &'a [(&'a str, f32)],
-    /// A buffer for each vector of the gate, by name: M or N elements of f32.
+    /// Where each group's rows start, and where the last one's end: i32 `[G + 1]`, where there are groups of rows. Read
+    /// on the device.
+    pub offsets: Option<&'a Buffer>,
+    /// A buffer for each vector of the gate, by name: M or N elements of f32, as many as
+    /// [`Groups`](silumin_codegen::problem::Groups) says where there are several matrices.
     pub vectors: &'a [(&'a str, &'a Buffer)],
 }
 
@@ -73,6 +77,7 @@ impl<'a> Args<'a> {
             c,
             sfc: None,
             c_scale: None,
+            offsets: None,
             scalars: &[],
             vectors: &[],
         }
@@ -96,6 +101,12 @@ impl<'a> Args<'a> {
         Args { c_scale: Some(c_scale), ..self }
     }
 
+    /// The same with row offsets of groups.
+    #[must_use]
+    pub fn offsets(self, offsets: &'a Buffer) -> Self {
+        Args { offsets: Some(offsets), ..self }
+    }
+
     /// The same with values for the gate's scalars.
     #[must_use]
     pub fn scalars(self, scalars: &'a [(&'a str, f32)]) -> Self {
@@ -114,6 +125,7 @@ impl<'a> Args<'a> {
             Operand::Sfb2 => self.sfb2,
             Operand::C => Some(self.c),
             Operand::Sfc => self.sfc,
+            Operand::Offsets => self.offsets,
         }
     }
 
@@ -385,10 +397,11 @@ mod tests {
 
         fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
             let all: Vec<_> = self.buffers.iter().map(Option::as_ref).collect();
-            let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc] = all[..] else {
+            let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc, offsets] = all[..] else {
                 panic!("operands and C are always there")
             };
-            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: self.c_scale, scalars, vectors: &[] }
+            let c_scale = self.c_scale;
+            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, scalars, vectors: &[] }
         }
 
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {
@@ -460,7 +473,8 @@ mod tests {
     #[test]
     fn outputs_have_memory_of_their_own_and_inputs_may_share() {
         for output in [Operand::C, Operand::Sfc] {
-            for operand in Operand::ALL.into_iter().filter(|operand| *operand != output) {
+            let others = Setup::in_formats(BLOCK_SCALED).present();
+            for operand in others.into_iter().filter(|operand| *operand != output) {
                 let setup = Setup::in_formats(BLOCK_SCALED);
                 let [other, own] = [operand, output].map(|operand| setup.len(operand));
                 let both = setup.device.alloc(other.next_multiple_of(16) + own).unwrap();
@@ -542,7 +556,7 @@ mod tests {
             .output_scale(0.5)
             .scalars(&[("x", 1.0)]);
         assert_eq!(format!("{built:?}"), format!("{args:?}"));
-        assert_eq!(args.given().map(|(operand, _)| operand).collect::<Vec<_>>(), Operand::ALL);
+        assert_eq!(args.given().map(|(operand, _)| operand).collect::<Vec<_>>(), setup.present());
         let plain = Args::new(args.a, args.b1, args.b2, args.c);
         let given: Vec<_> = plain.given().map(|(operand, _)| operand).collect();
         assert_eq!(given, [Operand::A, Operand::B1, Operand::B2, Operand::C]);

@@ -11,11 +11,12 @@ use super::launch::check_scalars;
 use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, LoadedKernel};
 use crate::check::{CheckError, CheckReport, check_output};
 use crate::device::{Buffer, Device, DeviceError};
-use crate::format::{Matrix, e2m1, e4m3};
+use crate::format::{e2m1, e4m3};
 use crate::inputs::{Distribution, DualGemmInputs, InputsError};
-use crate::layout::LayoutError;
+use crate::groups::GroupSizes;
+use crate::layout::{LayoutError, blocked_len};
 use crate::output::{Output, OutputError};
-use crate::reference::{Accumulation, Reference, ReferenceError, dual_gemm_at, dual_gemm_bounded};
+use crate::reference::{Accumulation, Reference, ReferenceError, Rows, dual_gemm_at, dual_gemm_bounded};
 
 /// Why a kernel could not be judged. A wrong result is none of these: see [`Verification::check`].
 #[derive(Debug, Error)]
@@ -81,7 +82,10 @@ pub struct DeviceOperands {
     pub sfc: Option<Buffer>,
     /// The scale of the whole C, where its format has one.
     pub c_scale: Option<f32>,
+    /// Row offsets, where there are groups of rows.
+    pub offsets: Option<Buffer>,
     problem: Problem,
+    sizes: GroupSizes,
 }
 
 impl DeviceOperands {
@@ -94,22 +98,25 @@ impl DeviceOperands {
     /// [`VerifyError::Device`], [`VerifyError::Layout`].
     pub fn upload(device: &Device, inputs: &DualGemmInputs) -> Result<Self, VerifyError> {
         let problem = inputs.problem();
-        let scales = |matrix: &Matrix| -> Result<Option<Buffer>, VerifyError> {
-            let scales = matrix.blocked_scales()?;
+        let scales = |scales: Vec<u8>| -> Result<Option<Buffer>, VerifyError> {
             if scales.is_empty() { Ok(None) } else { Ok(Some(device.upload(&scales)?)) }
         };
+        let sizes = inputs.group_sizes().clone();
+        let offsets = problem.shape.groups.by_rows().then(|| device.upload(&sizes.offset_bytes()));
         let sfc = inputs.initial_output_scales()?.map(|scales| device.upload(&scales)).transpose()?;
         Ok(Self {
             a: device.upload(inputs.a.codes())?,
             b1: device.upload(inputs.b1.codes())?,
             b2: device.upload(inputs.b2.codes())?,
-            sfa: scales(&inputs.a)?,
-            sfb1: scales(&inputs.b1)?,
-            sfb2: scales(&inputs.b2)?,
+            sfa: scales(inputs.blocked_scales_of_a()?)?,
+            sfb1: scales(inputs.blocked_scales_of_b(&inputs.b1)?)?,
+            sfb2: scales(inputs.blocked_scales_of_b(&inputs.b2)?)?,
             c: device.upload(&inputs.initial_output_bytes())?,
             sfc,
             c_scale: problem.formats.c.has_tensor_scale().then_some(1.0),
+            offsets: offsets.transpose()?,
             problem,
+            sizes,
         })
     }
 
@@ -117,22 +124,34 @@ impl DeviceOperands {
     /// `Args { vectors: &vectors, ..operands.args(&scalars) }`.
     #[must_use]
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
-        let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, problem: _ } = self;
-        let [sfa, sfb1, sfb2, sfc] = [sfa, sfb1, sfb2, sfc].map(Option::as_ref);
-        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, scalars, vectors: &[] }
+        let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, problem: _, sizes: _ } = self;
+        let [sfa, sfb1, sfb2, sfc, offsets] = [sfa, sfb1, sfb2, sfc, offsets].map(Option::as_ref);
+        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, offsets, scalars, vectors: &[] }
     }
 
-    /// An f16 C on the host, row-major `[M, N]`.
+    /// An f16 C on the host, row-major `[M, N]`: of a batch all matrices below each other, of groups the rows of all of
+    /// them.
     ///
     /// # Errors
     ///
     /// [`DeviceError::Uninitialised`] where nothing wrote it, on the emulated device.
     pub fn result(&self) -> Result<Vec<f16>, DeviceError> {
-        let bytes = self.c.download()?;
+        let bytes = self.codes()?;
         Ok(bytes.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)).collect())
     }
 
-    /// C on the host in its format, with its scale factors.
+    /// The elements of C: of groups, those of their rows.
+    fn codes(&self) -> Result<Vec<u8>, DeviceError> {
+        let Problem { shape, formats } = self.problem;
+        let bytes = self.sizes.rows() * shape.n as usize * formats.c.bits() as usize / 8;
+        let mut codes = if bytes == 0 { Vec::new() } else { self.c.slice(0, bytes.min(self.c.len()))?.download()? };
+        if !shape.groups.by_rows() && bytes < self.c.len() {
+            codes = self.c.download()?;
+        }
+        Ok(codes)
+    }
+
+    /// C on the host in its format, with its scale factors: of groups, those of their rows.
     ///
     /// # Errors
     ///
@@ -140,10 +159,19 @@ impl DeviceOperands {
     /// where the fields have been given buffers of other lengths.
     pub fn output(&self) -> Result<Output, VerifyError> {
         let Problem { shape, formats } = self.problem;
-        let scales = self.sfc.as_ref().map_or(Ok(Vec::new()), Buffer::download)?;
-        let (m, n) = (shape.m as usize, shape.n as usize);
+        let n = shape.n as usize;
+        let scales = match (&self.sfc, formats.c.scales()) {
+            (Some(sfc), Some(spec)) if shape.groups.by_rows() => {
+                match blocked_len(self.sizes.padded_rows(), spec.columns(shape.n) as usize)? {
+                    0 => Vec::new(),
+                    bytes => sfc.slice(0, bytes.min(sfc.len()))?.download()?,
+                }
+            }
+            (Some(sfc), _) => sfc.download()?,
+            (None, _) => Vec::new(),
+        };
         let tensor_scale = self.c_scale.unwrap_or(1.0);
-        Ok(Output::new(m, n, formats.c, self.c.download()?, scales, tensor_scale)?)
+        Ok(Output::grouped(&self.sizes, n, formats.c, self.codes()?, scales, tensor_scale)?)
     }
 }
 
@@ -191,21 +219,28 @@ pub fn expected_with(
     let vectors = GateVectors::new(&gate.expr, inputs.shape(), &given).map_err(LaunchError::from)?;
     let vectors: Vec<(Axis, &[f32])> = vectors.iter().map(|(v, elements)| (v.axis, elements)).collect();
     let gate = gate.expr.evaluator(&scalars)?;
-    let gate = |[row, column]: [usize; 2], first, second| {
-        gate.eval_at(first, second, |vector| {
-            f64::from(match vectors[vector] {
-                (Axis::M, elements) => elements[row],
-                (Axis::N, elements) => elements[column],
-            })
-        })
-    };
-    let DualGemmInputs { a, b1, b2, .. } = inputs;
     let formats = inputs.formats();
-    if formats.c == OutputFormat::F16 {
-        return Ok(dual_gemm_at(a, b1, b2, gate)?);
-    }
     let kind = formats.check().map_err(InputsError::from)?;
-    Ok(dual_gemm_bounded(a, b1, b2, gate, Accumulation::tensor_core(kind, a.k()))?)
+    let n = inputs.shape().n as usize;
+    let parts = inputs.group_sizes().segments().filter(|segment| !segment.rows.is_empty()).map(|segment| {
+        let columns = segment.weights * n..(segment.weights + 1) * n;
+        let a = Rows::new(&inputs.a, segment.rows.clone());
+        let [b1, b2] = [&inputs.b1, &inputs.b2].map(|b| Rows::new(b, columns.clone()));
+        let gate = |[row, column]: [usize; 2], first, second| {
+            gate.eval_at(first, second, |vector| {
+                f64::from(match vectors[vector] {
+                    (Axis::M, elements) => elements[segment.rows.start + row],
+                    (Axis::N, elements) => elements[columns.start + column],
+                })
+            })
+        };
+        match formats.c {
+            OutputFormat::F16 => dual_gemm_at(&a, &b1, &b2, gate),
+            _ => dual_gemm_bounded(&a, &b1, &b2, gate, Accumulation::tensor_core(kind, inputs.a.k())),
+        }
+    });
+    let parts: Vec<Reference> = parts.collect::<Result<_, _>>()?;
+    Ok(Reference::stacked(n, parts)?)
 }
 
 impl LoadedKernel {
@@ -223,17 +258,30 @@ impl LoadedKernel {
         seed: u64,
         scalars: &[(&str, f32)],
     ) -> Result<Verification, VerifyError> {
-        let spec = self.dual_gemm().spec();
         let Problem { shape, formats } = self.kernel().problem;
-        let inputs = DualGemmInputs::generate_for(shape, formats, distribution, seed)?;
-        let mut operands = DeviceOperands::upload(self.device(), &inputs)?;
+        self.verify_on(&DualGemmInputs::generate_for(shape, formats, distribution, seed)?, scalars)
+    }
+
+    /// The same with operands of one's own, drawn for the kernel's shape and formats: for groups of sizes of one's own.
+    ///
+    /// # Errors
+    ///
+    /// As [`LoadedKernel::verify`].
+    pub fn verify_on(
+        &self,
+        inputs: &DualGemmInputs,
+        scalars: &[(&str, f32)],
+    ) -> Result<Verification, VerifyError> {
+        let spec = self.dual_gemm().spec();
+        let formats = self.kernel().problem.formats;
+        let mut operands = DeviceOperands::upload(self.device(), inputs)?;
         // The kernel first, which can be wrong at once, unless it needs to know how large C is.
         let mut reference = None;
         if formats.c.has_tensor_scale() {
-            let known = reference.insert(expected(spec, &inputs, scalars)?);
+            let known = reference.insert(expected(spec, inputs, scalars)?);
             operands.c_scale = Some(output_scale(known));
         }
-        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), seed);
+        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
         let uploaded = vectors.upload(self.device())?;
         let vectors: Vec<_> = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         let args = Args { vectors: &vectors, ..operands.args(scalars) };
@@ -241,7 +289,7 @@ impl LoadedKernel {
         let got = operands.output()?;
         let reference = match reference {
             Some(reference) => reference,
-            None => expected(spec, &inputs, scalars)?,
+            None => expected(spec, inputs, scalars)?,
         };
         Ok(Verification { check: check_output(&got, &reference)?, launch })
     }

@@ -26,6 +26,7 @@ use silumin_codegen::problem::{
 use thiserror::Error;
 
 use crate::format::{FormatError, Matrix, checked_elements, code_bytes, e4m3, element, f16_from_f64, ue8m0};
+use crate::groups::{GroupError, GroupSizes};
 use crate::layout::{LayoutError, blocked_len};
 
 /// What operands are drawn from.
@@ -83,6 +84,9 @@ pub enum InputsError {
     /// The operands' formats do not go together.
     #[error(transparent)]
     Formats(#[from] FormatsError),
+    /// The sizes of groups are not the shape's.
+    #[error(transparent)]
+    Groups(#[from] GroupError),
     /// C does not fit the address space.
     #[error("C of the problem {0} is larger than the address space: split it by rows")]
     TooLarge(Shape),
@@ -91,13 +95,14 @@ pub enum InputsError {
 /// The operands of one dual GEMM.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DualGemmInputs {
-    /// `[M, K]`.
+    /// `[M, K]`; of a batch `[L * M, K]`.
     pub a: Matrix,
-    /// `[N, K]`, the operand of the gate.
+    /// `[N, K]`, the operand of the gate; of a batch or groups, all matrices below each other.
     pub b1: Matrix,
-    /// `[N, K]`, the operand of the up projection.
+    /// `[N, K]`, the operand of the up projection; the same.
     pub b2: Matrix,
     shape: Shape,
+    sizes: GroupSizes,
     output: OutputFormat,
     distribution: Distribution,
     seed: u64,
@@ -150,9 +155,35 @@ impl DualGemmInputs {
     /// # Errors
     ///
     /// When the formats do not go together, a dimension is zero, K is not a whole number of scale
-    /// blocks, or a matrix does not fit.
+    /// blocks, or a matrix does not fit. Groups of rows have sizes as [`GroupSizes::draw`] draws them.
     pub fn generate_for(
         shape: Shape,
+        formats: Formats,
+        distribution: Distribution,
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        Self::generate_sized(shape, GroupSizes::draw(shape, seed), formats, distribution, seed)
+    }
+
+    /// The same with groups of rows of these sizes. The operands' bytes do not depend on them.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate_for`](Self::generate_for), and sizes that are not the shape's.
+    pub fn generate_grouped(
+        shape: Shape,
+        group_sizes: &[u32],
+        formats: Formats,
+        distribution: Distribution,
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        let group_sizes = GroupSizes::new(shape, group_sizes)?;
+        Self::generate_sized(shape, group_sizes, formats, distribution, seed)
+    }
+
+    fn generate_sized(
+        shape: Shape,
+        group_sizes: GroupSizes,
         formats: Formats,
         distribution: Distribution,
         seed: u64,
@@ -186,6 +217,7 @@ impl DualGemmInputs {
             b1: matrix(b, n, right1)?,
             b2: matrix(b, n, right2)?,
             shape,
+            sizes: group_sizes,
             output,
             distribution,
             seed,
@@ -196,6 +228,45 @@ impl DualGemmInputs {
     #[must_use]
     pub fn shape(&self) -> Shape {
         self.shape
+    }
+
+    /// The rows of each matrix of a batch, or of each group.
+    #[must_use]
+    pub fn group_sizes(&self) -> &GroupSizes {
+        &self.sizes
+    }
+
+    /// The scale factors of A as a kernel is handed them: each matrix or group padded to whole blocks, and, of groups,
+    /// behind them as many bytes of NaN as the least favourable sizes would take. Empty for a format without.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit the address space.
+    pub fn blocked_scales_of_a(&self) -> Result<Vec<u8>, LayoutError> {
+        let mut scales = Vec::new();
+        for segment in self.sizes.segments() {
+            scales.extend(self.a.blocked_scales_of(segment.rows)?);
+        }
+        if let Some(spec) = self.a.format().spec().scales {
+            let bytes = usize::try_from(self.problem().a_scale_bytes()).unwrap_or(usize::MAX);
+            scales.resize(bytes.max(scales.len()), element::nan_scale_code(spec.format));
+        }
+        Ok(scales)
+    }
+
+    /// The scale factors of B1 or B2 as a kernel is handed them: each matrix padded to whole blocks. Empty for a format
+    /// without.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit the address space.
+    pub fn blocked_scales_of_b(&self, b: &Matrix) -> Result<Vec<u8>, LayoutError> {
+        let n = self.shape.n as usize;
+        let mut scales = Vec::new();
+        for matrix in 0..self.shape.groups.count() as usize {
+            scales.extend(b.blocked_scales_of(matrix * n..(matrix + 1) * n)?);
+        }
+        Ok(scales)
     }
 
     /// The seed they were drawn from.
@@ -220,7 +291,7 @@ impl DualGemmInputs {
     /// that an element that no thread stores is a mismatch. See [`Distribution`].
     #[must_use]
     pub fn initial_output(&self) -> Vec<f16> {
-        let [m, n, _] = sizes(self.shape);
+        let (m, n) = (self.shape.rows() as usize, self.shape.n as usize);
         let mut c = vec![f16::ZERO; m * n];
         c.par_chunks_mut(n).enumerate().for_each(|(row, values)| match self.distribution {
             Distribution::Benchmark => {
@@ -256,14 +327,17 @@ impl DualGemmInputs {
     /// When they do not fit the address space.
     pub fn initial_output_scales(&self) -> Result<Option<Vec<u8>>, LayoutError> {
         let Some(scales) = self.output.scales() else { return Ok(None) };
-        let bytes = blocked_len(self.shape.m as usize, scales.columns(self.shape.n) as usize)?;
+        // Checked, though the length of groups is known without.
+        blocked_len(self.shape.rows() as usize, scales.columns(self.shape.n) as usize)?;
+        let bytes = self.problem().output_scale_bytes() as usize;
         Ok(Some(vec![element::nan_scale_code(scales.format); bytes]))
     }
 }
 
-/// M, N and K as lengths.
+/// Rows of A, of B1 and B2, and K, as lengths.
 fn sizes(shape: Shape) -> [usize; 3] {
-    [shape.m, shape.n, shape.k].map(|size| size as usize)
+    let weights = u64::from(shape.n) * u64::from(shape.groups.count());
+    [shape.rows(), weights, shape.k.into()].map(|size| size as usize)
 }
 
 /// Packed codes and scales of a matrix, row-major.
@@ -450,7 +524,7 @@ mod tests {
     #[test]
     fn shapes_without_operands_are_refused() {
         let generate =
-            |m, n, k| DualGemmInputs::generate(Shape { m, n, k }, Distribution::Full, 0).map(|_| ());
+            |m, n, k| DualGemmInputs::generate(Shape::new(m, n, k), Distribution::Full, 0).map(|_| ());
         assert!(matches!(generate(0, 1, 16), Err(InputsError::Empty(_))));
         assert!(matches!(generate(1, 0, 16), Err(InputsError::Empty(_))));
         assert!(matches!(generate(1, 1, 0), Err(InputsError::Empty(_))));

@@ -56,6 +56,35 @@ impl Operand for Matrix {
     }
 }
 
+/// Some rows of a matrix as an operand.
+#[derive(Clone, Debug)]
+pub struct Rows<'a> {
+    matrix: &'a Matrix,
+    rows: Range<usize>,
+}
+
+impl<'a> Rows<'a> {
+    /// Rows of `matrix`, of which it has all.
+    #[must_use]
+    pub fn new(matrix: &'a Matrix, rows: Range<usize>) -> Self {
+        Rows { matrix, rows }
+    }
+}
+
+impl Operand for Rows<'_> {
+    fn rows(&self) -> usize {
+        self.rows.len()
+    }
+
+    fn k(&self) -> usize {
+        self.matrix.k()
+    }
+
+    fn decode_row(&self, row: usize, k_start: usize, out: &mut [f64]) {
+        self.matrix.decode_row(self.rows.start + row, k_start, out);
+    }
+}
+
 /// Operands that do not make a product, or a result of the wrong size.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
@@ -138,6 +167,33 @@ impl Reference {
             return Err(ReferenceError::Length { m, n, expected, got });
         }
         Ok(Self { bounds: Some(bounds), ..self })
+    }
+
+    /// References of `n` columns below each other. Bounds are there where all parts have them.
+    ///
+    /// # Errors
+    ///
+    /// A part of another number of columns.
+    pub fn stacked(n: usize, parts: Vec<Self>) -> Result<Self, ReferenceError> {
+        let mut parts = parts.into_iter();
+        let Some(mut all) = parts.next() else { return Self::new(0, n, Vec::new()) };
+        for part in parts {
+            if part.n != all.n {
+                let (m, expected) = (part.m, part.m.saturating_mul(all.n));
+                return Err(ReferenceError::Length { m, n: all.n, expected, got: part.exact.len() });
+            }
+            all.m += part.m;
+            all.exact.extend(part.exact);
+            all.rounded.extend(part.rounded);
+            all.bounds = match (all.bounds, part.bounds) {
+                (Some(mut bounds), Some(more)) => {
+                    bounds.extend(more);
+                    Some(bounds)
+                }
+                _ => None,
+            };
+        }
+        Ok(all)
     }
 
     /// Bounds of a right result's error before rounding, row-major: those of [`dual_gemm_bounded`].

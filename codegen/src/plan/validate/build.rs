@@ -11,7 +11,7 @@ use crate::plan::transfer::descriptors;
 use crate::plan::{
     Barrier, ElementType, Epilogue, KLoop, Operand, Output, Plan, Scales, SmemMap, Swizzle, TensorMapRecipe,
 };
-use crate::problem::{ElementKind, MmaKind, OutputFormat, Shape};
+use crate::problem::{ElementKind, Groups, MmaKind, OutputFormat, Shape};
 
 /// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
 const THREADS: u32 = 6 * 32;
@@ -135,18 +135,24 @@ impl Draft<'_> {
     }
 
     fn scales(&self, k_loop: &KLoop) -> Scales {
-        let Shape { m, n, .. } = self.problem.shape;
+        let Shape { m, n, groups, .. } = self.problem.shape;
         let [a_row_blocks, b_row_blocks] = self.row_blocks();
+        // Tiles of one matrix or group along M and N, and its blocks of A and B.
+        let wide = [
+            self.m_items_together().saturating_mul(self.tiles_of_item()[0]),
+            self.work.n_items * self.tiles_of_item()[1],
+        ];
+        let total = match groups {
+            Groups::Rows(_) => [self.problem.shape.row_blocks(128) as u32, n.div_ceil(128)],
+            Groups::One | Groups::Batch(_) => [m.div_ceil(128), n.div_ceil(128)],
+        };
         // What the MMA has along its rows and along its columns.
-        let (rows, columns, columns_wide) = match self.swap_ab {
-            false => (m, n, self.work.n_items * self.tiles_of_item()[1]),
-            true => (n, m, self.work.m_items * self.tiles_of_item()[0]),
-        };
-        let rows_wide = match self.swap_ab {
-            false => self.work.m_items * self.tiles_of_item()[0],
-            true => self.work.n_items * self.tiles_of_item()[1],
-        };
-        let (rows_total, columns_total) = (rows.div_ceil(128), columns.div_ceil(128));
+        let [[rows_wide, columns_wide], [rows_total, columns_total]] =
+            [wide, total].map(|[m, n]| if self.swap_ab { [n, m] } else { [m, n] });
+        // Which tile of a group is in its last blocks, only the device knows: one that is not in a block alone can reach
+        // beyond them.
+        let grouped = |side: bool| groups.by_rows() && self.swap_ab == side;
+        let beyond = self.tiles_of_item()[0] > 1 || (self.swap_ab && self.mma_columns() > 128);
         let columns_last = u64::from(columns_wide - 1) * u64::from(self.mma_columns()) / 128;
         let column_blocks = u64::from(self.mma_columns().div_ceil(128));
         let row_blocks = a_row_blocks + self.b_tiles() * b_row_blocks;
@@ -167,9 +173,14 @@ impl Draft<'_> {
             a_row_blocks,
             b_row_blocks,
             rows_total,
-            rows_clamped: box_blocks.is_none() && rows_wide * ctas > rows_total,
+            rows_clamped: box_blocks.is_none()
+                && if grouped(false) { beyond } else { rows_wide * ctas > rows_total },
             columns_total,
-            columns_clamped: box_blocks.is_none() && columns_last + column_blocks > u64::from(columns_total),
+            columns_clamped: box_blocks.is_none()
+                && match grouped(true) {
+                    true => beyond,
+                    false => columns_last + column_blocks > u64::from(columns_total),
+                },
             columns_half_blocks: self.scale_blocks() > 0
                 && columns_wide > 1
                 && !self.mma_columns().is_multiple_of(128),
@@ -204,8 +215,14 @@ impl Draft<'_> {
     }
 
     fn tensor_maps(&self) -> Vec<TensorMapRecipe> {
-        let Shape { m, n, k } = self.problem.shape;
+        let Shape { m, n, k, groups } = self.problem.shape;
         let formats = self.problem.formats;
+        // Rows of all groups lie in one A and one C.
+        let (of_rows, of_weights) = match groups {
+            Groups::One => (None, None),
+            Groups::Batch(count) => (Some(count), Some(count)),
+            Groups::Rows(count) => (None, Some(count)),
+        };
         let load = |operand, rows: u32, box_rows| {
             let spec = if operand == Operand::A { formats.a.spec() } else { formats.b.spec() };
             let row_stride = u64::from(k) * u64::from(spec.element_bits) / 8;
@@ -219,6 +236,7 @@ impl Draft<'_> {
                 element,
                 dims: [row, u64::from(rows)],
                 row_stride,
+                matrices: if operand == Operand::A { of_rows } else { of_weights },
                 box_dims: [self.swizzle.span(), box_rows],
                 swizzle: self.swizzle,
                 l2_promotion: 256,
@@ -240,16 +258,23 @@ impl Draft<'_> {
             vec![load(Operand::A, m, a_rows), load(Operand::B1, n, b_rows), load(Operand::B2, n, b_rows)];
         if let Some(blocks) = self.sf_box_blocks() {
             let row_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
-            let scales = |operand, rows: u32| TensorMapRecipe {
+            let a_blocks = if groups.by_rows() { self.problem.shape.row_blocks(128) } else { m.div_ceil(128).into() };
+            let scales = |operand, blocks_of_rows: u64, matrices| TensorMapRecipe {
                 operand,
                 element: ElementType::U64,
-                dims: [row_bytes / 8, u64::from(rows.div_ceil(128))],
+                dims: [row_bytes / 8, blocks_of_rows],
                 row_stride: row_bytes,
+                matrices,
                 box_dims: [64 * blocks, 1],
                 swizzle: Swizzle::None,
                 l2_promotion: 256,
             };
-            maps.extend([scales(Operand::Sfa, m), scales(Operand::Sfb1, n), scales(Operand::Sfb2, n)]);
+            let b_blocks = n.div_ceil(128).into();
+            maps.extend([
+                scales(Operand::Sfa, a_blocks, of_rows),
+                scales(Operand::Sfb1, b_blocks, of_weights),
+                scales(Operand::Sfb2, b_blocks, of_weights),
+            ]);
         }
         if let Some(staging) = self.staging() {
             maps.push(TensorMapRecipe {
@@ -262,6 +287,7 @@ impl Draft<'_> {
                 },
                 dims: [u64::from(n), u64::from(m)],
                 row_stride: u64::from(n) * u64::from(self.problem.formats.c.bytes()),
+                matrices: of_rows,
                 box_dims: [staging.columns, staging.box_rows],
                 swizzle: staging.swizzle,
                 l2_promotion: 0,
@@ -282,7 +308,8 @@ impl Draft<'_> {
         let early = self.products_apart() && !self.work.has_ranges();
         let [m_tiles, n_tiles] = self.tiles_of_item();
         let whole = |tiles: u32, tile: u32, size: u32| u64::from(tiles) * u64::from(tile) == u64::from(size);
-        let m_ragged = !whole(self.work.m_items * m_tiles, self.tile.m, m);
+        let m_ragged = self.problem.shape.groups.by_rows()
+            || !whole(self.m_items_together().saturating_mul(m_tiles), self.tile.m, m);
         let n_ragged = !whole(self.work.n_items * n_tiles, self.tile.n, n);
         let (rows_ragged, columns_ragged) =
             if self.swap_ab { (n_ragged, m_ragged) } else { (m_ragged, n_ragged) };
@@ -311,10 +338,11 @@ impl Draft<'_> {
 
     /// What goes through global memory between launches, and between CTAs.
     fn workspace(&self) -> Vec<WorkspaceBuffer> {
-        let Shape { m, n, .. } = self.problem.shape;
+        let Shape { n, .. } = self.problem.shape;
+        let rows = self.problem.shape.rows();
         let product = |name| WorkspaceBuffer {
             name,
-            bytes: 4 * u64::from(m) * u64::from(n.next_multiple_of(4)),
+            bytes: 4 * rows * u64::from(n.next_multiple_of(4)),
             zeroed: false,
         };
         let mut buffers = match self.strategy {

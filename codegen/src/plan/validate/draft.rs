@@ -11,7 +11,7 @@ use crate::plan::memory::{SmemParts, TmemParts};
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
 use crate::plan::{Plan, Staging, Swizzle};
-use crate::problem::{MmaKind, Problem};
+use crate::problem::{Groups, MmaKind, Problem, Shape};
 
 /// What is known of a plan before memory is laid out.
 pub(super) struct Draft<'a> {
@@ -51,16 +51,21 @@ impl<'a> Draft<'a> {
         let shape = problem.shape;
         let kind = problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4);
         let row_bytes = row_bytes(kind, tile);
-        let (m_tiles, n_tiles) = (shape.m.div_ceil(tile.m), shape.n.div_ceil(tile.n));
+        // Of a batch, those of one matrix; over all groups of rows, as many as there can be.
+        let m_tiles = |rows: u32| match shape.groups {
+            Groups::Rows(_) => shape.row_blocks(rows) as u32,
+            Groups::One | Groups::Batch(_) => shape.m.div_ceil(rows),
+        };
+        let n_tiles = shape.n.div_ceil(tile.n);
         let k_tiles = shape.k.div_ceil(tile.k);
         let items = match asked.multicast {
-            Multicast::None => [m_tiles, n_tiles],
-            Multicast::A(ctas) => [m_tiles, n_tiles.div_ceil(ctas)],
-            Multicast::B(ctas) => [m_tiles.div_ceil(ctas), n_tiles],
+            Multicast::None => [m_tiles(tile.m), n_tiles],
+            Multicast::A(ctas) => [m_tiles(tile.m), n_tiles.div_ceil(ctas)],
+            Multicast::B(ctas) => [m_tiles(tile.m.saturating_mul(ctas)), n_tiles],
         };
         if strategy == Strategy::TwoPass {
             // Threads of at least four columns each.
-            let threads = u64::from(shape.m) * u64::from(shape.n.div_ceil(4));
+            let threads = shape.rows() * u64::from(shape.n.div_ceil(4));
             if threads > GATE_THREAD_LIMIT {
                 errors.push(ConfigError::Count {
                     knob: "strategy",
@@ -70,7 +75,7 @@ impl<'a> Draft<'a> {
                 });
             }
         }
-        let work = settle_work(asked, arch, items, k_tiles);
+        let work = settle_work(asked, arch, items, matrices(shape), k_tiles);
         let work = work.map_err(|error| {
             errors.push(error);
             std::mem::take(errors)
@@ -82,7 +87,7 @@ impl<'a> Draft<'a> {
             strategy,
             tile,
             swap_ab,
-            m_tiles,
+            m_tiles: m_tiles(tile.m),
             n_tiles,
             k_tiles,
             kind,
@@ -314,8 +319,25 @@ impl<'a> Draft<'a> {
             b_row_blocks: self.row_blocks()[1],
             barriers,
             responses: if self.work.schedule == Schedule::Dynamic { RESPONSES } else { 0 },
+            groups: self.groups(),
             staging: self.staging().map_or(self.cluster_sums(), |staging| 4 * staging.warp_bytes),
             staging_over_stages: !self.work.is_looped(),
+        }
+    }
+
+    /// Groups of rows, which a table in SMEM lists; 0 without.
+    fn groups(&self) -> u32 {
+        match self.problem.shape.groups {
+            Groups::Rows(count) => count,
+            Groups::One | Groups::Batch(_) => 0,
+        }
+    }
+
+    /// Items along M that one matrix has, or at most one group of rows.
+    pub fn m_items_together(&self) -> u32 {
+        match self.asked.multicast {
+            Multicast::B(ctas) => self.problem.shape.m.div_ceil(self.tile.m.saturating_mul(ctas)),
+            Multicast::None | Multicast::A(_) => self.problem.shape.m.div_ceil(self.tile.m),
         }
     }
 
@@ -396,6 +418,7 @@ impl<'a> Draft<'a> {
             let one = self.smem_parts(1);
             let without_scales = Sum::total(&one.sum()) - one.slot_bytes() * u64::from(one.sf_slots);
             let knob = match self.asked.sf_preload {
+                _ if one.groups > 0 && Sum::total(&one.sum()) - one.group_bytes() <= limit => "shape",
                 SfPreload::PerStage => "tile",
                 _ if without_scales > limit => "tile",
                 _ => "sf_preload",
@@ -425,14 +448,28 @@ pub(super) fn sms(asked: &Config, arch: Arch) -> u32 {
     asked.sms.unwrap_or_else(|| arch.limits().sms)
 }
 
+/// Matrices of the same tiles.
+fn matrices(shape: Shape) -> u32 {
+    match shape.groups {
+        Groups::Batch(count) => count,
+        Groups::One | Groups::Rows(_) => 1,
+    }
+}
+
 /// The schedule that was asked for, or persistent clusters where there are more tiles than run at once.
-fn settle_work(asked: &Config, arch: Arch, items: [u32; 2], k_tiles: u32) -> Result<Work, ConfigError> {
+fn settle_work(
+    asked: &Config,
+    arch: Arch,
+    items: [u32; 2],
+    matrices: u32,
+    k_tiles: u32,
+) -> Result<Work, ConfigError> {
     let parts = match asked.schedule {
         Setting::Fixed(Schedule::ClusterSplitK(parts)) => parts,
         _ => 1,
     };
     let ctas = asked.group().ctas() * asked.multicast.ctas() * parts;
-    let tiles = u64::from(items[0]) * u64::from(items[1]);
+    let tiles = u64::from(items[0]).saturating_mul(u64::from(items[1])).saturating_mul(matrices.into());
     // One CTA an SM: SMEM and TMEM leave no room for two.
     let capacity = sms(asked, arch) / ctas;
     // Two buffers were asked for: there is something to overlap only where tiles follow each other.
@@ -445,7 +482,7 @@ fn settle_work(asked: &Config, arch: Arch, items: [u32; 2], k_tiles: u32) -> Res
         true => Err(ConfigError::Count { knob: "tile", what, count, limit: COUNT_LIMIT }),
         false => Ok(()),
     };
-    count("CTAs of the grid", tiles * u64::from(ctas))?;
+    count("CTAs of the grid", tiles.saturating_mul(ctas.into()))?;
     match schedule {
         Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts) if !(1..=k_tiles).contains(&parts) => {
             return Err(ConfigError::SplitK { schedule, parts, k_tiles });
@@ -454,5 +491,5 @@ fn settle_work(asked: &Config, arch: Arch, items: [u32; 2], k_tiles: u32) -> Res
         Schedule::StreamK => count("K tiles of all tiles of C", tiles * u64::from(k_tiles))?,
         _ => {}
     }
-    Ok(Work::new(schedule, asked.raster, items, k_tiles, capacity))
+    Ok(Work::new(schedule, asked.raster, items, matrices, k_tiles, capacity))
 }

@@ -2,10 +2,12 @@
 //!
 //! * `mod.rs`: [`validate`], and what can be judged of each knob by itself or beside another.
 //! * `draft.rs`: what has to fit: stages, SMEM, TMEM, the grid.
+//! * `groups.rs`: what batches and groups of rows rule out.
 //! * `build.rs`: the plan, once all of it does.
 
 mod build;
 mod draft;
+mod groups;
 
 use super::Plan;
 use crate::arch::Arch;
@@ -58,6 +60,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     check_sides(problem.shape, config, swap_ab, &mut errors);
     check_multicast(tile, config, swap_ab, &mut errors);
     check_cluster_parts(problem, tile, config, swap_ab, &mut errors);
+    groups::check_knobs(problem.shape, config, strategy, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -77,18 +80,19 @@ fn choose_group(shape: Shape, config: &Config) -> CtaGroup {
     config.cta_group.unwrap_or_else(|| match config.tile {
         _ if rules_out => CtaGroup::One,
         Setting::Fixed(tile) if tile.m == 2 * MMA_ROWS => CtaGroup::Two,
-        Setting::Auto if shape.m > MMA_ROWS => CtaGroup::Two,
+        Setting::Auto if shape.typical_rows() > MMA_ROWS => CtaGroup::Two,
         Setting::Fixed(_) | Setting::Auto => CtaGroup::One,
     })
 }
 
 fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
-    let Shape { m, n, k } = problem.shape;
+    let Shape { m, n, k, .. } = problem.shape;
     for (dimension, value) in [("M", m), ("N", n), ("K", k)] {
         if !(1..=SIZE_LIMIT).contains(&value) {
             errors.push(ConfigError::Size { dimension, value, limit: SIZE_LIMIT });
         }
     }
+    groups::check_shape(problem, errors);
     problem.check_formats(errors);
 }
 
@@ -106,11 +110,17 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     let k = if k * 4 == whole * 3 { whole } else { k };
     if swap_ab {
         let multiple = if neighbours(config, swap_ab) > 1 { 64 } else { 16 * ctas };
-        let m = if shape.m > 128 { 128 } else { shape.m.next_multiple_of(multiple) };
+        let m = match (shape.typical_rows() <= 64, shape.m > 128) {
+            // Of groups, each takes a tile of its own.
+            (true, true) => 64,
+            (false, true) => 128,
+            (_, false) => shape.m.next_multiple_of(multiple),
+        };
         return Tile { m, n: MMA_ROWS * ctas, k };
     }
     let m = MMA_ROWS * ctas;
-    let grid = |n: u32| u64::from(shape.m.div_ceil(m) * ctas) * u64::from(shape.n.div_ceil(n));
+    let grid =
+        |n: u32| groups::usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
     let narrow =
         config.accumulators == Accumulators::Separate && grid(64) <= u64::from(draft::sms(config, arch));
     Tile { m, n: if narrow { 64 } else { 128 }, k }
@@ -128,7 +138,7 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
         && config.multicast == Multicast::None;
     config
         .swap_ab
-        .unwrap_or_else(|| if free && shape.m <= FEW_TOKENS { Switch::On } else { Switch::Off })
+        .unwrap_or_else(|| if free && shape.typical_rows() <= FEW_TOKENS { Switch::On } else { Switch::Off })
         .is_on()
 }
 

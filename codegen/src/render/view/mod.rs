@@ -2,9 +2,11 @@
 //!
 //! * `mod.rs`: [`View`], one for each entry of a module.
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
+//! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 
 mod epilogue;
+mod groups;
 mod inputs;
 mod mma;
 mod producer;
@@ -15,7 +17,9 @@ use crate::arch::Arch;
 use crate::config::{Eviction, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
+use crate::problem::Groups;
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
+use groups::GroupsView;
 use inputs::{GateStep, Inputs};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
@@ -57,6 +61,7 @@ pub(super) struct View<'a> {
     pub k_count: String,
     /// The same without the split tail.
     pub main_count: String,
+    pub groups: GroupsView,
     pub raster_group: u32,
     /// Tiles of a band of the swizzled raster.
     pub raster_band: u64,
@@ -149,10 +154,23 @@ pub(super) struct View<'a> {
     pub needs_rows: bool,
     pub needs_columns: bool,
     /// Sizes of C along the accumulator's rows and columns.
-    pub row_limit: u32,
-    pub column_limit: u32,
+    pub row_limit: String,
+    pub column_limit: String,
+    /// The register of the first row of C that a thread writes, among those of its matrix or group.
+    pub first_row: &'static str,
+    /// Whether its place among all rows of C is needed; where vectors along the accumulator's rows are read; whether
+    /// those along N are read in one of several matrices.
+    pub needs_c_row: bool,
+    pub vector_row: &'static str,
+    pub vector_columns: bool,
     /// The registers of the first row and column of C that a thread writes.
     pub c_row: &'static str,
+    /// Where the gate's columns start in its vectors.
+    pub vector_start: &'static str,
+    /// Dimensions of C's tensor map, and its coordinates but the innermost.
+    pub c_rank: u32,
+    pub c_box_row: &'static str,
+    pub c_box_column: &'static str,
     pub c_column: &'static str,
     /// Bytes of a row of the staging where lanes hold columns of C, else 0.
     pub staged_columns: u32,
@@ -175,7 +193,7 @@ pub(super) struct View<'a> {
     pub scale_groups: Vec<Vec<u32>>,
     /// Bytes of the scale factors of 128 rows, and rows with their padding.
     pub scale_row_bytes: u64,
-    pub padded_rows: u32,
+    pub padded_rows: String,
     /// What a store of a chunk's scale factors is, and how far behind them pads follow.
     pub scale_store: &'static str,
     pub scale_pads: Vec<u32>,
@@ -282,6 +300,9 @@ impl<'a> View<'a> {
         let staging = output.staging.filter(|_| gated);
         let shape = p.problem.shape;
         let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed);
+        let several = shape.groups != Groups::One;
+        let m_limit =
+            if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
@@ -346,6 +367,7 @@ impl<'a> View<'a> {
                 _ => p.k_loop.main_tiles.to_string(),
             },
             k_count,
+            groups: GroupsView::new(p),
             raster_group: raster_group(p),
             raster_band: u64::from(raster_group(p)) * u64::from(p.work.n_items),
             passes: producer::passes(p, role, policies, [product1_done, all_done]),
@@ -437,13 +459,34 @@ impl<'a> View<'a> {
             needs_columns: (ragged.columns && (staging.is_none() || reads_product || column_inputs))
                 || pads.clone().next().is_some(),
             row_limit: match (p.swap_ab, raw) {
-                (false, _) => p.problem.shape.m,
-                (true, false) => p.problem.shape.n,
+                (false, _) => m_limit.clone(),
+                (true, false) => shape.n.to_string(),
                 // The gate's kernel reads whole vectors.
-                (true, true) => p.problem.shape.n.next_multiple_of(4),
+                (true, true) => shape.n.next_multiple_of(4).to_string(),
             },
-            column_limit: if p.swap_ab { p.problem.shape.m } else { p.problem.shape.n },
-            c_row: if p.swap_ab { "%column0" } else { "%row" },
+            column_limit: if p.swap_ab { m_limit } else { shape.n.to_string() },
+            c_row: match (several, p.swap_ab) {
+                (true, _) => "%c_row",
+                (false, true) => "%column0",
+                (false, false) => "%row",
+            },
+            first_row: if p.swap_ab { "%column0" } else { "%row" },
+            vector_start: match (several, role) {
+                (true, _) => "%vector_column",
+                (false, Role::Gate) => "%column",
+                (false, _) => "%column0",
+            },
+            c_rank: GroupsView::rank(several.then_some(shape.groups.count())),
+            c_box_row: if several { "%row0, %group" } else { "%row0" },
+            c_box_column: if several { "%column0, %group" } else { "%column0" },
+            vector_row: match (several, transposed) {
+                _ if role == Role::Gate => "%row",
+                (false, _) => "%row",
+                (true, false) => "%c_row",
+                (true, true) => "%vector_column",
+            },
+            needs_c_row: several && (staging.is_none() || reads_product || (row_inputs && !transposed)),
+            vector_columns: several && (column_inputs || (transposed && row_inputs)),
             c_column: if p.swap_ab { "%row" } else { "%column0" },
             staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
             words: packing.words(chunk),
@@ -476,7 +519,10 @@ impl<'a> View<'a> {
             scale_block,
             scale_groups: scale_groups(chunk, scale_block),
             scale_row_bytes: scales.map_or(0, |scales| scales.blocked_bytes(128, p.problem.shape.n)),
-            padded_rows: p.problem.shape.m.next_multiple_of(128),
+            padded_rows: match shape.groups.by_rows() {
+                true => "%padded_rows".to_owned(),
+                false => shape.m.next_multiple_of(128).to_string(),
+            },
             scale_store: if chunk / scale_block == 2 { "b16" } else { "b8" },
             scale_pads: pads.collect(),
             partial_products: epilogue::partial_products(p, role),
@@ -487,7 +533,7 @@ impl<'a> View<'a> {
             sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,
             longer_units: p.work.longer * (p.work.share + 1),
             gate_threads: GATE_THREADS,
-            gate_items: u64::from(p.problem.shape.m) * u64::from(row_items),
+            gate_items: p.problem.shape.rows() * u64::from(row_items),
             gate_row_items: row_items,
         })
     }

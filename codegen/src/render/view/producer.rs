@@ -1,8 +1,9 @@
 //! What the TMA warp loads.
 
+use super::groups::GroupsView;
 use super::{Pass, Role};
 use crate::config::{Accumulators, CtaGroup, Multicast, Strategy};
-use crate::plan::Plan;
+use crate::plan::{Operand, Plan};
 
 /// A box of A, B1 or B2.
 pub(in crate::render) struct OperandLoad {
@@ -12,8 +13,9 @@ pub(in crate::render) struct OperandLoad {
     pub source: &'static str,
     /// Bytes from the K tile's start.
     pub k_byte: u32,
-    /// The register of the first row.
+    /// The register of the first row, and of the matrix where there are several.
     pub row: &'static str,
+    pub rank: u32,
     /// Whether it is this CTA's part of a tile that the cluster shares.
     pub shared: bool,
     /// The policy's register, or nothing.
@@ -35,8 +37,9 @@ pub(in crate::render) struct ScaleBox {
     pub offset: u32,
     /// The tensor map's register.
     pub map: String,
-    /// The register of the row block.
+    /// The register of the row block, and of the matrix where there are several.
     pub row: String,
+    pub rank: u32,
     /// Eight-byte units from the K tile's start.
     pub inner: u32,
     pub policy: &'static str,
@@ -74,6 +77,12 @@ pub(super) fn passes(p: &Plan, role: Role, policies: Policies, done: [u32; 2]) -
         .collect()
 }
 
+/// Matrices that the maps of A and its scale factors, or of B's, have.
+fn matrices(p: &Plan, of_a: bool) -> Option<u32> {
+    let operand = if of_a { Operand::A } else { Operand::B1 };
+    p.tensor_maps.iter().find(|map| map.operand == operand)?.matrices
+}
+
 /// B before A: there is more of it to wait for.
 fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<OperandLoad> {
     let span = p.k_loop.tile_bytes / p.smem.boxes;
@@ -82,7 +91,12 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
         offset,
         source,
         k_byte: k_box * span,
-        row,
+        row: match (row, matrices(p, row == a_row)) {
+            (_, None) => row,
+            ("%row_r", _) => "%row_r, %group",
+            _ => "%row_c, %group",
+        },
+        rank: GroupsView::rank(matrices(p, row == a_row)),
         shared: match p.multicast {
             Multicast::None => false,
             Multicast::A(_) => row == a_row,
@@ -142,15 +156,18 @@ fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleB
     let Some(blocks) = p.scales.box_blocks else { return Vec::new() };
     let tensors = row_blocks(p, products).into_iter().map(|(tensor, offset, block)| {
         let row = block.map_or("%row_block".to_owned(), |block| format!("%column_block_{block}"));
-        (format!("%{tensor}_map"), offset, row)
+        let matrices = matrices(p, tensor == "sfa");
+        let row = if matrices.is_some() { format!("{row}, %group") } else { row };
+        (format!("%{tensor}_map"), offset, row, GroupsView::rank(matrices))
     });
     let boxes = p.scales.smem_row_block_bytes / (512 * blocks);
     tensors
-        .flat_map(|(map, offset, row)| {
+        .flat_map(|(map, offset, row, rank)| {
             (0..boxes).map(move |i| ScaleBox {
                 offset: offset + i * 512 * blocks,
                 map: map.clone(),
                 row: row.clone(),
+                rank,
                 inner: i * 64 * blocks,
                 policy,
             })
