@@ -27,7 +27,7 @@ fn existing(first: u32, count: u32, rows: u32) -> u64 {
 
 /// Operands and scale factors of one K loop over all tiles, with `b` tensors on the right.
 fn loop_reads(plan: &Plan, b: u64) -> u64 {
-    let Shape { m, n, k } = plan.problem.shape;
+    let Shape { m, n, k, .. } = plan.problem.shape;
     let ctas = plan.cta_group.ctas();
     // Tiles that a cluster computes at once, along M and N: those beside each other share A, those below each other B.
     let (down, across) = match plan.multicast {

@@ -338,6 +338,7 @@ impl ConfigError {
         use ConfigError::*;
         match self {
             Formats(_) => "formats",
+            Size { dimension: dimension @ ("batch" | "groups"), .. } => dimension,
             Size { .. } | KMultiple { .. } | NMultiple { .. } => "shape",
             TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
             Stages { .. } => "stages",

@@ -6,6 +6,8 @@
 //! cargo run --release --example emit -- --config tests/in/ragged.toml --out out/ragged --inputs
 //! cargo run --release --example emit -- --sweep
 //! cargo run --release --example emit -- --explain --tile 128,256,512
+//! cargo run --release --example emit -- --groups 80,176,128,72,64,248,96,160
+//! cargo run --release --example emit -- --batch 4 --shape 100,512,1024
 //! cargo run --release --example emit -- --sass --k-order 'split_tail(2)'
 //! ```
 //!
@@ -34,10 +36,10 @@ use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
-use silumin::runtime::inputs::{Distribution, DualGemmInputs};
+use silumin::runtime::inputs::{Distribution, DualGemmInputs, InputsError};
 use silumin::runtime::toolchain::Ptxas;
 use silumin::runtime::{check, launch_file};
-use silumin::{Arch, Shape};
+use silumin::{Arch, Formats, GroupSizes, Problem, Shape};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -73,6 +75,16 @@ pub fn command() -> Command {
     Command::new("emit")
         .about("Emits a gated dual GEMM, prints its plan, and proves it on the emulated device")
         .arg(option("shape", "M,N,K", "sizes of C (M, N) and the summed dimension [default: 256,4096,7168]"))
+        .arg(
+            option("batch", "L", "matrices of a batch, each of the shape")
+                .value_parser(value_parser!(u32))
+                .conflicts_with("groups"),
+        )
+        .arg(option(
+            "groups",
+            "M1,M2,...",
+            "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over",
+        ))
         .arg(option("arch", "ARCH", "the chip [default: sm_100a]"))
         .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
         .arg(option("config", "FILE", "a TOML file in the form of tests/in; flags override it"))
@@ -175,6 +187,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     if matches.get_flag("sass") {
         return sass::run(&kernel, &plan);
     }
+    let sizes = group_sizes(matches, shape)?;
     let scalars = scalars(matches, &kernel.scalars())?;
     let scalars: Vec<(&str, f32)> = scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
     let seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
@@ -182,7 +195,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     println!("gate      {}", spec.gate);
     print!("{plan}");
     println!("emitted   {} lines of PTX in {:.2} ms", kernel.ptx.lines().count(), took.as_secs_f64() * 1e3);
-    write_files(matches, &kernel, &plan, shape, seed, &scalars)?;
+    write_files(matches, &kernel, &plan, &sizes, seed, &scalars)?;
     assemble(&kernel);
     if matches.get_flag("no-verify") {
         println!("not run: --no-verify");
@@ -193,7 +206,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
         tracking: if matches.get_flag("track") { Tracking::Strict } else { Tracking::Off },
         ..EmulatorOptions::default()
     };
-    verify(spec, arch, shape, seed, &scalars, options)
+    verify(spec, arch, shape, &sizes, seed, &scalars, options)
 }
 
 /// The file of `--config`, or defaults, with the flags on top.
@@ -208,6 +221,18 @@ fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
     if let Some(text) = matches.get_one::<String>("shape") {
         file.shape = parse_shape(text)?;
     }
+    if let Some(count) = matches.get_one::<u32>("batch") {
+        (file.batch, file.groups) = (Some(*count), None);
+    }
+    if let Some(text) = matches.get_one::<String>("groups") {
+        let sizes = parse_sizes(text)?;
+        let rows = sizes.iter().try_fold(0u32, |rows, size| rows.checked_add(*size));
+        let rows = rows.ok_or("--groups: more rows together than 32 bits count")?;
+        if !matches.contains_id("shape") {
+            file.shape[0] = rows.max(1);
+        }
+        (file.batch, file.groups) = (None, Some(sizes.len() as u32));
+    }
     if let Some(arch) = matches.get_one::<String>("arch") {
         file.arch.clone_from(arch);
     }
@@ -220,6 +245,33 @@ fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
         }
     }
     Ok(file)
+}
+
+fn parse_sizes(text: &str) -> Result<Vec<u32>, String> {
+    let sizes: Result<Vec<u32>, _> = text.split(',').map(|size| size.trim().parse()).collect();
+    sizes.map_err(|_| format!("--groups: `{text}` is not M1,M2,..., the rows of each group, such as 80,0,128"))
+}
+
+/// The sizes of `--groups`, or, without it, sizes for the groups of the configuration file.
+fn group_sizes(matches: &ArgMatches, shape: Shape) -> Result<GroupSizes, Box<dyn Error>> {
+    match matches.get_one::<String>("groups") {
+        Some(text) => Ok(GroupSizes::new(shape, &parse_sizes(text)?)?),
+        None => Ok(GroupSizes::draw(shape, matches.get_one::<u64>("seed").copied().unwrap_or_default())),
+    }
+}
+
+/// Operands for a kernel.
+fn draw(
+    shape: Shape,
+    sizes: &GroupSizes,
+    formats: Formats,
+    distribution: Distribution,
+    seed: u64,
+) -> Result<DualGemmInputs, InputsError> {
+    match shape.groups.by_rows() {
+        true => DualGemmInputs::generate_grouped(shape, sizes.as_slice(), formats, distribution, seed),
+        false => DualGemmInputs::generate_for(shape, formats, distribution, seed),
+    }
 }
 
 /// Knobs that a flag or the file has set to something else than the default.
@@ -258,14 +310,15 @@ fn write_files(
     matches: &ArgMatches,
     kernel: &Kernel,
     plan: &Plan,
-    shape: Shape,
+    sizes: &GroupSizes,
     seed: u64,
     scalars: &[(&str, f32)],
 ) -> Result<(), Box<dyn Error>> {
     let folder = matches.get_one::<PathBuf>("out").map_or(Path::new("out"), PathBuf::as_path);
     let inputs = match matches.get_flag("inputs") {
         true => {
-            Some(DualGemmInputs::generate_for(shape, kernel.problem.formats, Distribution::Benchmark, seed)?)
+            let Problem { shape, formats } = kernel.problem;
+            Some(draw(shape, sizes, formats, Distribution::Benchmark, seed)?)
         }
         false => None,
     };
@@ -308,6 +361,7 @@ fn verify(
     spec: Spec,
     arch: Arch,
     shape: Shape,
+    sizes: &GroupSizes,
     seed: u64,
     scalars: &[(&str, f32)],
     options: EmulatorOptions,
@@ -322,9 +376,14 @@ fn verify(
         (Distribution::Full, "all 16 e2m1 codes, the whole range of scales"),
     ] {
         let started = Instant::now();
-        let result = kernel.verify(distribution, seed, scalars);
+        let inputs = draw(shape, sizes, kernel.kernel().problem.formats, distribution, seed)?;
+        let result = kernel.verify_on(&inputs, scalars);
         clear_progress();
         println!("\ninputs    {about}, seed {seed}");
+        if shape.groups.by_rows() {
+            let sizes: Vec<String> = sizes.as_slice().iter().map(u32::to_string).collect();
+            println!("groups    of {} rows", sizes.join(", "));
+        }
         match result {
             Ok(verification) => {
                 report(&verification, started.elapsed().as_secs_f64());

@@ -198,7 +198,7 @@ impl Sweep<'_> {
 
     /// The problem that is verified: all of it, or less K where there are many configurations.
     fn verified_shape(&self, configurations: usize) -> Option<Shape> {
-        let Shape { m, n, k } = self.shape;
+        let Shape { m, n, k, .. } = self.shape;
         let affordable = BUDGET / configurations.max(1) as f64 / (2.0 * f64::from(m.max(128)) * f64::from(n));
         // Whole K tiles of any length, and at least four of the usual ones.
         let cap = self.verify_k.unwrap_or(((affordable as u32) / 1024 * 1024).max(1024));

@@ -192,10 +192,11 @@ impl Knobs {
             Groups::Batch(_) => "batch",
             Groups::Rows(_) => "groups",
         };
+        let not_understood = self.is_written("shape");
         match &mut self.shape {
             Some(shape) => shape.groups = self.groups,
             // A shape that was not understood has been complained of.
-            None if self.is_written("shape") => {}
+            None if not_understood => {}
             None => {
                 let method = if knob == "batch" { "batch" } else { "grouped" };
                 let message = format!(

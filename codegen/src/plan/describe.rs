@@ -2,6 +2,7 @@
 
 use super::{Plan, Region};
 use crate::config::{Schedule, Strategy};
+use crate::problem::Groups;
 use std::fmt;
 
 impl fmt::Display for Plan {
@@ -17,9 +18,14 @@ impl fmt::Display for Plan {
         }
         writeln!(
             f,
-            "grid      {} x {} tiles, {} CTAs of {} threads, {:.2} waves of tiles on {} SMs",
+            "grid      {} x {} tiles{}, {} CTAs of {} threads, {:.2} waves of tiles on {} SMs",
             self.m_tiles,
             self.n_tiles,
+            match self.problem.shape.groups {
+                Groups::One => String::new(),
+                Groups::Batch(count) => format!(" in each of {count} matrices"),
+                Groups::Rows(_) => " at most".to_owned(),
+            },
             self.ctas(),
             self.threads,
             self.waves(),

@@ -7,12 +7,14 @@
 //! * `work.rs`: who computes which tiles of C and which part of K.
 //! * `memory.rs`: the maps of SMEM and TMEM.
 //! * `transfer.rs`: tensor maps, descriptors, barriers: what the asynchronous engines are told.
+//! * `groups.rs`: what groups of given sizes make of it.
 //! * `traffic.rs`: bytes that each launch moves, MMAs that it issues.
 //! * `describe.rs`: a plan as text for people.
 //! * `explain.rs`: why a plan is as it is, and what bounds it.
 
 mod describe;
 mod explain;
+mod groups;
 mod memory;
 mod traffic;
 mod transfer;

@@ -27,6 +27,8 @@ pub struct Traffic {
     pub products_written: u64,
     /// Partial sums and counters that are written, and read back by the last part of a tile: as many each way.
     pub partials: u64,
+    /// Row offsets of groups, which every CTA reads.
+    pub offsets: u64,
     /// C.
     pub c: u64,
 }
@@ -34,7 +36,7 @@ pub struct Traffic {
 impl Traffic {
     /// Bytes read.
     pub fn read(&self) -> u64 {
-        sum([self.a, self.b, self.scales, self.products_read, self.partials])
+        sum([self.a, self.b, self.scales, self.products_read, self.partials, self.offsets])
     }
 
     /// Bytes written.
@@ -53,11 +55,15 @@ fn sum(terms: impl IntoIterator<Item = u64>) -> u64 {
 }
 
 impl Plan {
-    /// What each launch moves, in order.
+    /// What each launch moves, in order: of groups of rows, if they differ as little as they can
+    /// ([`Plan::traffic_of`] for others).
     pub fn traffic(&self) -> Vec<Traffic> {
-        let Shape { m, n, .. } = self.problem.shape;
+        let Shape { n, groups, .. } = self.problem.shape;
+        if groups.by_rows() {
+            return self.traffic_of(&self.problem.shape.even_sizes());
+        }
         let c = Operand::C.bytes(&self.problem) + Operand::Sfc.bytes(&self.problem);
-        let product = 4 * u64::from(m) * u64::from(n.next_multiple_of(4));
+        let product = 4 * self.problem.shape.rows() * u64::from(n.next_multiple_of(4));
         match self.strategy {
             Strategy::Interleaved => vec![Traffic { c, ..self.operands(1, 2, 2) }],
             Strategy::Sequential => vec![Traffic { c, ..self.operands(2, 1, 2) }],
@@ -89,10 +95,15 @@ impl Plan {
         let a = product([passes, n_items, Operand::A.bytes(&self.problem)]);
         let b = product([passes, b_tiles, m_items, Operand::B1.bytes(&self.problem)]);
         let scales = product([passes, self.scale_blocks(b_tiles), self.scales.row_block_bytes]);
+        let partials = self.partial_bytes(self.work.tiles.into(), products);
+        Traffic { a, b, scales, partials, ..Traffic::default() }
+    }
+
+    /// Bytes that the parts of so many tiles leave in the workspace.
+    pub(super) fn partial_bytes(&self, tiles: u64, products: u64) -> u64 {
         let ctas = u64::from(self.cluster_ctas());
         let sums = u64::from(self.cta_rows) * u64::from(self.mma_columns) * 4 * products;
-        let partials = product([self.shared_parts(), ctas, sums + COUNTER_BYTES]);
-        Traffic { a, b, scales, partials, ..Traffic::default() }
+        product([self.shared_parts(tiles), ctas, sums + COUNTER_BYTES])
     }
 
     /// Row blocks of scale factors that one K loop over all tiles loads, with `b_tiles` tensors of them for B.
@@ -122,18 +133,19 @@ impl Plan {
         };
         let column_blocks = (columns - ends) * whole + (columns - ends..columns).map(there).sum::<u64>();
         let on_rows = product([row_tensors, row_blocks, columns]);
-        sum([on_rows, product([column_tensors, column_blocks, rows, group])])
+        let matrix = sum([on_rows, product([column_tensors, column_blocks, rows, group])]);
+        product([matrix, self.problem.shape.groups.count().into()])
     }
 
     /// Parts of tiles whose K several clusters share, over all such tiles.
-    fn shared_parts(&self) -> u64 {
+    fn shared_parts(&self, tiles: u64) -> u64 {
         match self.work.schedule {
             Schedule::SplitK(1)
             | Schedule::ClusterSplitK(_)
             | Schedule::OneTile
             | Schedule::Persistent
             | Schedule::Dynamic => 0,
-            Schedule::SplitK(parts) => u64::from(parts) * u64::from(self.work.tiles),
+            Schedule::SplitK(parts) => product([parts.into(), tiles]),
             Schedule::StreamK => {
                 let k_tiles = u64::from(self.k_loop.tiles);
                 let (share, longer) = (u64::from(self.work.share), u64::from(self.work.longer));
@@ -164,12 +176,18 @@ impl Plan {
         self.mma_shape().into_iter().map(u64::from).product()
     }
 
-    /// MMA instructions that all launches issue together; those of a pair of CTAs count once.
+    /// MMA instructions that all launches issue together; those of a pair of CTAs count once. Of groups of rows, if they
+    /// differ as little as they can ([`Plan::mmas_issued_for`] for others).
     pub fn mmas_issued(&self) -> u64 {
+        self.mmas_issued_for(&self.problem.shape.even_sizes())
+    }
+
+    /// The same for groups of these sizes.
+    pub fn mmas_issued_for(&self, sizes: &[u32]) -> u64 {
         let k = &self.k_loop;
         let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(k.last_blocks);
         let products = if self.accumulators == Accumulators::SideBySide { 1 } else { 2 };
-        u64::from(self.work.tiles) * u64::from(self.multicast.ctas()) * steps * products
+        self.items_of(sizes) * u64::from(self.multicast.ctas()) * steps * products
     }
 
     /// Bytes that must cross DRAM: the problem's own, and the workspace once each way.
