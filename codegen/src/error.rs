@@ -1,6 +1,6 @@
 //! Why a problem and a configuration make no kernel.
 
-use crate::config::{Multicast, Schedule, Strategy};
+use crate::config::{Buffers, Multicast, Schedule, Strategy};
 use crate::problem::{Formats, FormatsError, OutputFormat};
 use std::fmt;
 
@@ -108,11 +108,29 @@ pub enum ConfigError {
     },
     /// Two buffers where a CTA has one tile.
     #[error(
-        "accumulator_buffers: 2 with schedule = {schedule}: a CTA computes one tile, and has nothing to overlap"
+        "accumulator_buffers: {buffers} with schedule = {schedule}: a CTA computes one tile, and has nothing to overlap"
     )]
     NothingToOverlap {
+        /// As given.
+        buffers: Buffers,
         /// The schedule.
         schedule: Schedule,
+    },
+    /// Two buffers that would share all they have.
+    #[error(
+        "accumulator_buffers: overlapped: tensor memory has {limit} columns, and two whole buffers need {sum}: the two would share {shared} of the {columns} columns of an accumulator, in chunks of {chunk}, and the next tile's MMAs would wait for all of the epilogue's loads, as with one buffer"
+    )]
+    OverlapAll {
+        /// Columns that there are.
+        limit: u32,
+        /// What two whole buffers need.
+        sum: Sum,
+        /// Columns that they would share.
+        shared: u64,
+        /// Columns of an accumulator.
+        columns: u32,
+        /// Columns that the epilogue reads together.
+        chunk: u32,
     },
     /// More SMs than the chip has, or none.
     #[error("sms: {given} is outside {least}..={limit}")]
@@ -349,7 +367,7 @@ impl ConfigError {
             | NotInterleaved { knob, .. }
             | WholeTiles { knob, .. } => knob,
             SplitK { .. } | ClusterSplitK { .. } => "schedule",
-            AccumulatorBuffers { .. } | NothingToOverlap { .. } => "accumulator_buffers",
+            AccumulatorBuffers { .. } | NothingToOverlap { .. } | OverlapAll { .. } => "accumulator_buffers",
             Sms { .. } => "sms",
             Multicast { .. } => "multicast",
             SwapAb { .. } => "swap_ab",
@@ -383,6 +401,7 @@ impl ConfigError {
             ClusterSplitK { .. } => "use cluster_split_k(2) with tile N = 64 or 128, or split_k".into(),
             SplitK { k_tiles, .. } => format!("use split_k({}), or one_tile", 2.min(*k_tiles)),
             AccumulatorBuffers { .. } => "write auto: two where they fit and help".into(),
+            OverlapAll { .. } => "write auto, or use a smaller tile N".into(),
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
             Multicast { .. } => "use none, a(2) or b(2)".into(),
             SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
@@ -410,7 +429,7 @@ impl ConfigError {
             Smem { knob: "shape", .. } => "use fewer groups, or several launches".into(),
             Smem { knob: "stages", .. } => "write stages = auto, or fewer".into(),
             Smem { .. } => "use a smaller tile N or K".into(),
-            Tmem { knob: "accumulator_buffers", .. } => "write auto, or use a smaller tile N".into(),
+            Tmem { knob: "accumulator_buffers", .. } => "write overlapped: the two share what is missing; or use a smaller tile N".into(),
             Tmem { .. } => {
                 "use a smaller tile N, or a smaller tile K (scale factors take columns for every K block)"
                     .into()

@@ -3,7 +3,7 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
     Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
@@ -107,7 +107,7 @@ fn every_knob_is_read() {
     let declaration = declared(&text);
     let config = Config {
         strategy: Setting::Fixed(Strategy::Interleaved),
-        accumulator_buffers: Setting::Fixed(1),
+        accumulator_buffers: Setting::Fixed(Buffers::Whole(1)),
         schedule: Setting::Fixed(Schedule::Persistent),
         raster: Raster::Swizzled(4),
         swap_ab: Setting::Fixed(Switch::Off),

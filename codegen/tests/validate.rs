@@ -4,7 +4,7 @@
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
     Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile,
 };
 use silumin_codegen::error::{ConfigError, explain};
@@ -86,7 +86,7 @@ fn config() -> impl Strategy<Value = Config> {
         setting(schedule),
         raster,
         setting(prop_oneof![5 => 1u32..149, 1 => any::<u32>()]),
-        setting(0u32..4),
+        setting(prop_oneof![3 => (0u32..4).prop_map(Buffers::Whole), 2 => Just(Buffers::Overlapped)]),
         prop::sample::select(vec![Switch::Off, Switch::On]),
         setting(prop::sample::select(vec![Switch::Off, Switch::On])),
         prop_oneof![

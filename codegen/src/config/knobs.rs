@@ -196,6 +196,16 @@ pub enum Accumulators {
     SideBySide,
 }
 
+/// Accumulators that a CTA has in TMEM for tiles in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Buffers {
+    /// So many, each with columns of its own: 1 or 2.
+    Whole(u32),
+    /// Two that share the columns which TMEM lacks for two whole ones. The epilogue reads those first, so
+    /// that the next tile's MMAs start while it goes on with the rest.
+    Overlapped,
+}
+
 /// Whether the second MMA of a K block finds A where the first one left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum AReuse {
@@ -345,6 +355,15 @@ impl fmt::Display for Accumulators {
             Accumulators::Separate => "separate",
             Accumulators::SideBySide => "side_by_side",
         })
+    }
+}
+
+impl fmt::Display for Buffers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Buffers::Whole(buffers) => buffers.fmt(f),
+            Buffers::Overlapped => f.write_str("overlapped"),
+        }
     }
 }
 

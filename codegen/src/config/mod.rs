@@ -12,7 +12,7 @@ mod knobs;
 mod text;
 
 pub use knobs::{
-    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule, Setting,
+    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule, Setting,
     SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 pub use text::ParseKnobError;
@@ -48,8 +48,9 @@ pub struct Config {
     /// Where the two accumulators are, and with how many MMAs they are fed.
     pub accumulators: Accumulators,
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile
-    /// overlaps the MMAs of the next. Auto: 2 where a CTA computes several tiles and TMEM holds them.
-    pub accumulator_buffers: Setting<u32>,
+    /// overlaps the MMAs of the next; `overlapped` ones share the columns that TMEM lacks. Auto: 2 where a CTA
+    /// computes several tiles and TMEM holds them.
+    pub accumulator_buffers: Setting<Buffers>,
     /// Whether A stays in the tensor core's collector between the two MMAs of a K block. Auto:
     /// yes where there are two.
     pub a_reuse: Setting<AReuse>,
@@ -130,8 +131,8 @@ pub const KNOBS: [Knob; 19] = [
     },
     Knob {
         name: "accumulator_buffers",
-        values: "auto | 1 | 2",
-        about: "accumulators in TMEM for tiles in flight; with two, an epilogue overlaps the next tile's MMAs",
+        values: "auto | 1 | 2 | overlapped",
+        about: "accumulators in TMEM for tiles in flight; with two, an epilogue overlaps the next tile's MMAs; overlapped ones share the columns that TMEM lacks",
     },
     Knob {
         name: "a_reuse",

@@ -1,7 +1,7 @@
 //! Reading knob values. One reader a type, used by the DSL, the command line and TOML alike.
 
 use super::{
-    AReuse, Accumulators, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
+    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
     Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -245,6 +245,17 @@ impl FromStr for Accumulators {
     }
 }
 
+impl FromStr for Buffers {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "overlapped" => Ok(Buffers::Overlapped),
+            number => number.parse().map(Buffers::Whole).map_err(|_| NotAValue),
+        }
+    }
+}
+
 impl FromStr for AReuse {
     type Err = NotAValue;
 
@@ -355,4 +366,4 @@ macro_rules! serde_as_text {
     )* };
 }
 
-serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Multicast, [] SfLoad, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] AReuse, [] CacheHints, [] Store);
+serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Multicast, [] SfLoad, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] Buffers, [] AReuse, [] CacheHints, [] Store);

@@ -3,7 +3,7 @@
 //! for this crate.
 
 use crate::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
     Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
@@ -86,8 +86,12 @@ fn config(config: &Config) -> TokenStream {
     let cta_group = setting(cta_group, |group| match group {
         CtaGroup::One | CtaGroup::Two => variant("config", "CtaGroup", group),
     });
-    let [stages, tmem_columns, accumulator_buffers, sms] =
-        [stages, tmem_columns, accumulator_buffers, sms].map(|number| setting(number, u32::to_token_stream));
+    let [stages, tmem_columns, sms] =
+        [stages, tmem_columns, sms].map(|number| setting(number, u32::to_token_stream));
+    let accumulator_buffers = setting(accumulator_buffers, |buffers| match buffers {
+        Buffers::Whole(buffers) => quote!(::silumin::codegen::config::Buffers::Whole(#buffers)),
+        Buffers::Overlapped => variant("config", "Buffers", buffers),
+    });
     let schedule = setting(work, schedule);
     let multicast = multicast(sharing);
     let swap_ab = setting(swap_ab, |switch| match switch {

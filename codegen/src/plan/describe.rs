@@ -64,6 +64,13 @@ impl fmt::Display for Plan {
             self.tmem.used, self.tmem.columns, limits.tmem_columns
         )?;
         regions(f, &self.tmem.regions)?;
+        if self.tmem.shared > 0 {
+            writeln!(
+                f,
+                "  two buffers share {} of {} columns of each product, which the epilogue reads first",
+                self.tmem.shared, self.mma_columns
+            )?;
+        }
         writeln!(f, "barriers")?;
         for barrier in &self.barriers {
             writeln!(

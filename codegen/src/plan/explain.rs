@@ -202,6 +202,10 @@ impl Plan {
                 "N = 128: with 64 there would be more CTAs than {sms} SMs, or MMAs of 2N; K is one 128-byte swizzle span of a row, or the problem's"
             ),
             "stages" => "as many as SMEM holds and the K loop can use".into(),
+            "accumulator_buffers" if self.tmem.shared > 0 => format!(
+                "a CTA computes several tiles, and TMEM holds two buffers that share {} columns of each product: the rest of an epilogue overlaps the next tile's MMAs",
+                self.tmem.shared
+            ),
             "accumulator_buffers" if self.buffers == 2 => {
                 "a CTA computes several tiles, and TMEM holds two buffers: an epilogue overlaps the next tile's MMAs".into()
             }
@@ -243,7 +247,7 @@ impl Plan {
             ("tile", tile(self.tile.n, 2 * self.tile.k)),
         ];
         if self.buffers == 1 {
-            wanted.push(("accumulator_buffers", "2".to_owned()));
+            wanted.extend(["2", "overlapped"].map(|value| ("accumulator_buffers", value.to_owned())));
         }
         let outcome = |(knob, value): (&'static str, String)| {
             // What was chosen stays as it is, but for what follows from the knob.

@@ -73,12 +73,20 @@ pub struct SmemMap {
 ///
 /// `product 1 | product 2` once for every buffer, then `SFA | SFB1 | SFB2`; a K block (one MMA) of scale
 /// factors takes four columns for every 128 rows, and every K block of a stage has its own.
+///
+/// Overlapped buffers share columns: those of product 1 lie together and those of product 2 behind them, and of
+/// each the last [`shared`](TmemMap::shared) columns of buffer 1 are the first ones of buffer 2. Columns of C that
+/// are shared are so in both products, so that the epilogue frees them with the fewest of its chunks. Where one
+/// MMA writes both products, buffers are whole pairs, and buffer 2 starts in the last columns of product 2.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TmemMap {
     /// Accumulator of `A @ B2` in a buffer; that of `A @ B1` is at 0.
     pub second: u32,
     /// Columns from one buffer of accumulators to the next.
     pub buffer_step: u32,
+    /// Columns of C, the tile's last in the first buffer and its first in the second one, that one buffer's MMAs
+    /// write where the other's sums were; 0 where buffers are whole.
+    pub shared: u32,
     /// Scale factors of A.
     pub sfa: u32,
     /// Scale factors of B1.
@@ -115,6 +123,8 @@ pub(super) struct TmemParts {
     pub b_tiles: u32,
     /// Tiles of C in flight.
     pub buffers: u32,
+    /// Columns of C that two buffers share.
+    pub shared: u32,
 }
 
 impl TmemParts {
@@ -132,10 +142,75 @@ impl TmemParts {
         sum
     }
 
+    /// Accumulators whose overlap with the other buffer's saves columns: each by itself, or a pair of one MMA.
+    fn overlaps(&self) -> u32 {
+        if self.layout == Accumulators::SideBySide { 1 } else { self.products }
+    }
+
+    /// Columns that all of it takes.
+    pub fn total(&self) -> u64 {
+        self.sum().total().saturating_sub(u64::from(self.overlaps()) * u64::from(self.shared))
+    }
+
+    /// Columns of C that the buffers have to share to fit into `limit`, a multiple of the epilogue's `chunk`.
+    pub fn missing(&self, limit: u32, chunk: u32) -> u64 {
+        let over = self.sum().total().saturating_sub(limit.into());
+        over.div_ceil(self.overlaps().into()).next_multiple_of(chunk.into())
+    }
+
+    /// Where the accumulators are: the second product, the second buffer, and names of what lies where.
+    fn accumulators(&self) -> (u32, u32, Vec<Region>) {
+        let (n, shared) = (self.mma_n, self.shared);
+        let second = |column| if self.products == 2 { column } else { 0 };
+        let mut regions = Vec::new();
+        let mut add = |name, size| {
+            let offset = regions.last().map_or(0, |last: &Region| last.offset + last.size);
+            regions.push(Region { name, offset, size });
+        };
+        const NAMES: [[&str; 2]; 2] =
+            [["product 1", "product 2"], ["product 1, buffer 2", "product 2, buffer 2"]];
+        if shared == 0 {
+            for buffer in 0..self.buffers {
+                for product in 0..self.products {
+                    add(
+                        match self.products {
+                            1 => ["product", "product, buffer 2"][buffer as usize],
+                            _ => NAMES[buffer as usize][product as usize],
+                        },
+                        n,
+                    );
+                }
+            }
+            return (second(n), self.products * n, regions);
+        }
+        if self.layout == Accumulators::SideBySide {
+            add("product 1", n);
+            add("product 2", n - shared);
+            add("product 2, and product 1 of buffer 2", shared);
+            add("product 1, buffer 2", n - shared);
+            add("product 2, buffer 2", n);
+            return (second(n), 2 * n - shared, regions);
+        }
+        let names: &[[&str; 3]] = match self.products {
+            1 => &[["product", "product, both buffers", "product, buffer 2"]],
+            _ => &[
+                ["product 1", "product 1, both buffers", "product 1, buffer 2"],
+                ["product 2", "product 2, both buffers", "product 2, buffer 2"],
+            ],
+        };
+        for [first, both, other] in names {
+            add(first, n - shared);
+            add(both, shared);
+            add(other, n - shared);
+        }
+        (second(2 * n - shared), n - shared, regions)
+    }
+
     /// The map, in an allocation of `columns`.
     pub fn map(&self, columns: u32) -> TmemMap {
-        let (n, blocks) = (self.mma_n, self.blocks);
-        let sfa = self.products * self.buffers * n;
+        let (blocks, shared) = (self.blocks, self.shared);
+        let (second, buffer_step, mut regions) = self.accumulators();
+        let sfa = regions.last().map_or(0, |last| last.offset + last.size);
         let sfa_step = 4 * self.a_row_blocks;
         let sfb1 = sfa + sfa_step * blocks;
         let half = 4 * self.b_row_blocks;
@@ -146,26 +221,12 @@ impl TmemParts {
             (Accumulators::SideBySide, _) => (sfb1 + half, 2 * half),
         };
         let used = sfb1 + self.b_tiles * half * blocks;
-        let mut regions = Vec::new();
-        const NAMES: [[&str; 2]; 2] =
-            [["product 1", "product 2"], ["product 1, buffer 2", "product 2, buffer 2"]];
-        for buffer in 0..self.buffers {
-            for product in 0..self.products {
-                let name = if self.products == 1 {
-                    ["product", "product, buffer 2"][buffer as usize]
-                } else {
-                    NAMES[buffer as usize][product as usize]
-                };
-                regions.push(Region { name, offset: (buffer * self.products + product) * n, size: n });
-            }
-        }
         if blocks == 0 {
-            let second = if self.products == 2 { n } else { 0 };
-            let buffer_step = self.products * n;
             let (sfa_step, sfb_step) = (0, 0);
             return TmemMap {
                 second,
                 buffer_step,
+                shared,
                 sfa,
                 sfb1,
                 sfb2,
@@ -187,9 +248,7 @@ impl TmemParts {
                 regions.push(Region { name: "SFB1 | SFB2", offset: sfb1, size: 2 * half * blocks });
             }
         }
-        let second = if self.products == 2 { n } else { 0 };
-        let buffer_step = self.products * n;
-        TmemMap { second, buffer_step, sfa, sfb1, sfb2, sfa_step, sfb_step, regions, used, columns }
+        TmemMap { second, buffer_step, shared, sfa, sfb1, sfb2, sfa_step, sfb_step, regions, used, columns }
     }
 }
 

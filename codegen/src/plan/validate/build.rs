@@ -3,7 +3,7 @@
 use super::MMA_ROWS;
 use super::draft::{Draft, sms};
 use crate::config::{
-    AReuse, Accumulators, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfPreload, Strategy,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfPreload, Strategy,
     Switch,
 };
 use crate::kernel::WorkspaceBuffer;
@@ -24,7 +24,7 @@ impl Draft<'_> {
         let asked = self.asked;
         let parts = self.smem_parts(stages);
         let smem = parts.map();
-        let tmem = self.tmem_parts(self.buffers).map(columns);
+        let tmem = self.settled_tmem_parts().map(columns);
         let k_loop = self.k_loop(stages, tail);
         let collector = self.collector(k_loop.main_tiles);
         let cache = asked.cache.unwrap_or_else(|| self.choose_cache());
@@ -34,7 +34,10 @@ impl Draft<'_> {
             swap_ab: Setting::Fixed(if self.swap_ab { Switch::On } else { Switch::Off }),
             sf_load: Setting::Fixed(self.sf_load()),
             stages: Setting::Fixed(stages),
-            accumulator_buffers: Setting::Fixed(self.buffers),
+            accumulator_buffers: Setting::Fixed(match self.shared {
+                0 => Buffers::Whole(self.buffers),
+                _ => Buffers::Overlapped,
+            }),
             a_reuse: Setting::Fixed(if collector { AReuse::Collector } else { AReuse::None }),
             tmem_columns: Setting::Fixed(columns),
             schedule: Setting::Fixed(self.work.schedule),

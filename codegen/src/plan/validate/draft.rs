@@ -3,7 +3,7 @@
 use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
+    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
     Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
@@ -35,6 +35,8 @@ pub(super) struct Draft<'a> {
     pub work: Work,
     /// Tiles of C in flight.
     pub buffers: u32,
+    /// Columns of C that their accumulators share.
+    pub shared: u32,
 }
 
 impl<'a> Draft<'a> {
@@ -97,6 +99,7 @@ impl<'a> Draft<'a> {
             swizzle: Swizzle::of_row(row_bytes),
             work,
             buffers: 1,
+            shared: 0,
         })
     }
 
@@ -106,7 +109,7 @@ impl<'a> Draft<'a> {
             // Such a tile's first stage alone is beyond any SMEM; say it with the sum.
             return Err(vec![self.smem_error("tile", self.smem_parts(1))]);
         }
-        self.buffers = self.settle_buffers(&mut errors);
+        (self.buffers, self.shared) = self.settle_buffers(&mut errors);
         let columns = self.tmem_columns(&mut errors);
         let row_bytes = u64::from(self.problem.shape.n) * u64::from(self.problem.formats.c.bytes());
         if self.store == Store::Tma && !row_bytes.is_multiple_of(16) {
@@ -177,25 +180,40 @@ impl<'a> Draft<'a> {
             products: self.products(),
             b_tiles: self.b_tiles(),
             buffers,
+            shared: 0,
         }
     }
 
-    /// Tiles of C in flight: what was asked for, or two where that helps and fits.
-    fn settle_buffers(&self, errors: &mut Vec<ConfigError>) -> u32 {
+    /// The parts as they were settled.
+    pub fn settled_tmem_parts(&self) -> TmemParts {
+        TmemParts { shared: self.shared, ..self.tmem_parts(self.buffers) }
+    }
+
+    /// Tiles of C in flight, and columns of C that they share: what was asked for, or two where that helps and fits.
+    fn settle_buffers(&self, errors: &mut Vec<ConfigError>) -> (u32, u32) {
         let looped = self.work.is_looped();
+        let limit = self.asked.tmem_columns.unwrap_or_else(|| self.arch.limits().tmem_columns);
         match self.asked.accumulator_buffers {
-            Setting::Fixed(2) if !looped => {
-                errors.push(ConfigError::NothingToOverlap { schedule: self.work.schedule });
-                1
+            Setting::Fixed(buffers) if !looped && buffers != Buffers::Whole(1) => {
+                errors.push(ConfigError::NothingToOverlap { buffers, schedule: self.work.schedule });
+                (1, 0)
             }
-            Setting::Fixed(buffers) => buffers,
+            Setting::Fixed(Buffers::Whole(buffers)) => (buffers, 0),
+            Setting::Fixed(Buffers::Overlapped) => {
+                let (two, chunk, columns) = (self.tmem_parts(2), self.chunk().0, self.mma_columns());
+                let shared = two.missing(limit, chunk);
+                if shared < u64::from(columns) {
+                    return (2, shared as u32);
+                }
+                // One buffer may be too much, too: the tile is to blame then.
+                if self.tmem_parts(1).total() <= u64::from(limit) {
+                    errors.push(ConfigError::OverlapAll { limit, sum: two.sum(), shared, columns, chunk });
+                }
+                (1, 0)
+            }
             Setting::Auto => {
-                let limit = match self.asked.tmem_columns {
-                    Setting::Fixed(columns) => columns,
-                    Setting::Auto => self.arch.limits().tmem_columns,
-                };
-                let fits = self.tmem_parts(2).sum().total() <= u64::from(limit);
-                if looped && fits { 2 } else { 1 }
+                let fits = self.tmem_parts(2).total() <= u64::from(limit);
+                (if looped && fits { 2 } else { 1 }, 0)
             }
         }
     }
@@ -203,14 +221,15 @@ impl<'a> Draft<'a> {
     /// Columns to allocate, if they fit.
     fn tmem_columns(&self, errors: &mut Vec<ConfigError>) -> Option<u32> {
         let limit = self.arch.limits().tmem_columns;
-        let sum = self.tmem_parts(self.buffers).sum();
-        if sum.total() > u64::from(limit) {
-            let alone = self.tmem_parts(1).sum().total() <= u64::from(limit);
+        let parts = self.settled_tmem_parts();
+        let sum = parts.sum();
+        if parts.total() > u64::from(limit) {
+            let alone = self.tmem_parts(1).total() <= u64::from(limit);
             let knob = if self.buffers > 1 && alone { "accumulator_buffers" } else { "tile" };
             errors.push(ConfigError::Tmem { knob, limit, sum });
             return None;
         }
-        let least = (sum.total() as u32).next_power_of_two().max(32);
+        let least = (parts.total() as u32).next_power_of_two().max(32);
         match self.asked.tmem_columns {
             Setting::Auto => Some(least),
             Setting::Fixed(given) if given >= least => Some(given),
@@ -380,8 +399,12 @@ impl<'a> Draft<'a> {
             false => wanted.push(("products_done", buffers, 1)),
         }
         if looped {
-            // One lane of each epilogue warp of each CTA.
-            wanted.push(("accumulators_free", buffers, 4 * ctas));
+            // One lane of each epilogue warp of each CTA. Whoever has read the columns that two buffers share has read
+            // the tile before, too.
+            wanted.push(match self.shared {
+                0 => ("accumulators_free", buffers, 4 * ctas),
+                _ => ("shared_free", 1, 4 * ctas),
+            });
         }
         if self.work.schedule == Schedule::Dynamic {
             // The MMA threads; of each CTA, the TMA thread and one lane of each epilogue warp.
@@ -473,7 +496,8 @@ fn settle_work(
     // One CTA an SM: SMEM and TMEM leave no room for two.
     let capacity = sms(asked, arch) / ctas;
     // Two buffers were asked for: there is something to overlap only where tiles follow each other.
-    let several = tiles > u64::from(capacity) || asked.accumulator_buffers == Setting::Fixed(2);
+    let two = matches!(asked.accumulator_buffers, Setting::Fixed(Buffers::Overlapped | Buffers::Whole(2)));
+    let several = tiles > u64::from(capacity) || two;
     let schedule = asked.schedule.unwrap_or_else(|| match several {
         true => Schedule::Persistent,
         false => Schedule::OneTile,

@@ -12,7 +12,7 @@ mod groups;
 use super::Plan;
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad, SfPreload,
+    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad, SfPreload,
     Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
@@ -391,7 +391,7 @@ fn check_strategy(config: &Config, strategy: Strategy, errors: &mut Vec<ConfigEr
 
 /// What shares of K rule out.
 fn check_shares(config: &Config, errors: &mut Vec<ConfigError>) {
-    if let Setting::Fixed(given) = config.accumulator_buffers
+    if let Setting::Fixed(Buffers::Whole(given)) = config.accumulator_buffers
         && !(1..=2).contains(&given)
     {
         errors.push(ConfigError::AccumulatorBuffers { given });

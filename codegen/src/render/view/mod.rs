@@ -57,6 +57,9 @@ pub(super) struct View<'a> {
     pub cluster_parts: bool,
     /// Whether there are two buffers of accumulators.
     pub buffered: bool,
+    /// Whether they share columns, and in how many of the epilogue's chunks those are.
+    pub overlapped: bool,
+    pub shared_chunks: u32,
     /// K tiles of an item: a number or a register.
     pub k_count: String,
     /// The same without the split tail.
@@ -307,6 +310,8 @@ impl<'a> View<'a> {
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
                 let column = i * chunk;
+                // Where buffers share columns, the pointers move along.
+                let base = if p.tmem.shared > 0 { 0 } else { column };
                 let split = code.split.as_ref();
                 let early = gate_text::early(code, column, chunk, transposed)?;
                 let late = gate_text::late(code, column, chunk, transposed)?;
@@ -315,7 +320,7 @@ impl<'a> View<'a> {
                     early: inputs::steps(
                         split.map(|split| &split.early).filter(|_| !transposed),
                         early,
-                        column,
+                        base,
                         ragged,
                         shape,
                     ),
@@ -362,6 +367,8 @@ impl<'a> View<'a> {
             cluster_parts: p.work.cluster_parts > 1,
             dynamic: p.work.schedule == Schedule::Dynamic,
             buffered: p.buffers > 1,
+            overlapped: p.tmem.shared > 0,
+            shared_chunks: p.tmem.shared / p.epilogue.chunk,
             main_count: match p.k_loop.tail_tiles {
                 0 => k_count.clone(),
                 _ => p.k_loop.main_tiles.to_string(),
@@ -379,7 +386,7 @@ impl<'a> View<'a> {
             product1_done,
             product2_done,
             all_done,
-            accumulators_free: barrier("accumulators_free"),
+            accumulators_free: barrier("accumulators_free").max(barrier("shared_free")),
             answer_full: barrier("answer_full"),
             answer_read: barrier("answer_read"),
             barriers: barriers(p),
