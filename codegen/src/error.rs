@@ -147,6 +147,11 @@ pub enum ConfigError {
         "sf_load: bulk with cta_group = 2: a plain bulk copy signals its own CTA's barriers only, and a pair waits on its leader's"
     )]
     SfLoadPair,
+    /// Scale factors for one CTA only.
+    #[error(
+        "sf_load: multicast with cta_group = 1 and multicast = none: no two CTAs of a cluster need the same scale factors"
+    )]
+    SfLoadAlone,
     /// C's scale factors don't go with a knob.
     #[error("{knob}: C in {format} has scale factors: {reason}")]
     OutputScales {
@@ -341,7 +346,7 @@ impl ConfigError {
             Sms { .. } => "sms",
             Multicast { .. } => "multicast",
             SwapAb { .. } => "swap_ab",
-            SfLoadPair => "sf_load",
+            SfLoadPair | SfLoadAlone => "sf_load",
             RasterGroup => "raster",
             Smem { knob, .. } | Tmem { knob, .. } => knob,
             TmemColumns { .. } | TmemColumnsTooFew { .. } => "tmem_columns",
@@ -378,6 +383,7 @@ impl ConfigError {
             OutputScales { .. } => "leave the knob out".into(),
             NoScales { .. } => "leave the knob out".into(),
             SfLoadPair => "write auto, or tensor_map".into(),
+            SfLoadAlone => "write auto, or bulk".into(),
             Sms { .. } => "write auto: all of the chip".into(),
             RasterGroup => "use swizzled(8), or along_m".into(),
             TileM { given: 256, wanted: 128, .. } => "write cta_group = 2 beside it, or tile M = 128".into(),
