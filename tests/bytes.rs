@@ -5,7 +5,7 @@
 //! split the work into several kernels, and schedules that share K out, move their workspace on top and nothing else.
 
 use rayon::prelude::*;
-use silumin::codegen::config::{Accumulators, Multicast, Schedule, Strategy};
+use silumin::codegen::config::{Accumulators, Multicast, Schedule, Setting, SfLoad, Strategy};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions};
@@ -39,6 +39,9 @@ fn loop_reads(plan: &Plan, b: u64) -> u64 {
     // map nothing where there are no rows, by bulk copies another one in its place.
     let row_block = u64::from(k.div_ceil(64)) * 512;
     let there = |block: u32, rows: u32| u64::from(plan.scales.box_blocks.is_none() || block * 128 < rows);
+    // Each CTA loads what it needs, or one of those that need the same does for all: a shared tile's, and the columns'
+    // in a pair.
+    let once = plan.config.sf_load == Setting::Fixed(SfLoad::Multicast);
     let mut codes = 0;
     let mut blocks = 0;
     for m_item in 0..plan.m_tiles.div_ceil(down) {
@@ -57,11 +60,19 @@ fn loop_reads(plan: &Plan, b: u64) -> u64 {
                     false => (m_tile, n_tile * plan.tile.n, plan.tile.n, m, n, 1, b),
                     true => (n_tile, m_tile * plan.tile.m, plan.tile.m, n, m, b, 1),
                 };
+                // Whether the cluster's first tile along the MMA's columns (rows) loads it for all along them.
+                let first_along = |shared: u32, tile: u32| !once || tile.is_multiple_of(shared);
+                let (beside, below) = if plan.swap_ab { (down, across) } else { (across, down) };
+                let column_tile = if plan.swap_ab { m_tile } else { n_tile };
                 for cta in 0..ctas {
-                    blocks += on_rows * there(row_tile * ctas + cta, rows);
-                    let first = column / 128;
-                    let touched = first..first + width.div_ceil(128);
-                    blocks += on_columns * touched.map(|block| there(block, columns)).sum::<u64>();
+                    if first_along(beside, column_tile) {
+                        blocks += on_rows * there(row_tile * ctas + cta, rows);
+                    }
+                    if first_along(below, row_tile) && (!once || cta == 0) {
+                        let first = column / 128;
+                        let touched = first..first + width.div_ceil(128);
+                        blocks += on_columns * touched.map(|block| there(block, columns)).sum::<u64>();
+                    }
                 }
             }
         }
@@ -234,6 +245,65 @@ fn swapped_operands_and_shared_tiles_are_read_once_too() {
         &[("multicast", "b(2)"), ("schedule", "stream_k"), ("sms", "4"), ("tile", "[128, 128, 64]")],
         &[("multicast", "b(4)"), ("swap_ab", "on"), ("tile", "[64, 128, 256]")],
     ]);
+}
+
+#[test]
+fn clusters_of_pairs_read_what_they_share_once() {
+    check_all(&[
+        &[("cta_group", "2"), ("sf_load", "tensor_map"), ("tile", "[256, 128, 256]")],
+        &[("cta_group", "2"), ("multicast", "a(2)")],
+        &[("cta_group", "2"), ("multicast", "a(4)"), ("schedule", "persistent"), ("sms", "8")],
+        &[("cta_group", "2"), ("multicast", "a(2)"), ("sf_load", "tensor_map"), ("schedule", "dynamic")],
+        &[("cta_group", "2"), ("multicast", "b(2)"), ("sf_preload", "ahead(2)")],
+        &[("cta_group", "2"), ("multicast", "b(4)"), ("tile", "[256, 192, 128]"), ("sf_preload", "all")],
+        &[
+            ("cta_group", "2"),
+            ("multicast", "b(2)"),
+            ("schedule", "stream_k"),
+            ("sms", "8"),
+            ("tile", "[256, 64, 64]"),
+        ],
+        &[("cta_group", "2"), ("multicast", "a(2)"), ("swap_ab", "on"), ("tile", "[64, 256, 256]")],
+        &[("cta_group", "2"), ("multicast", "b(2)"), ("swap_ab", "on"), ("strategy", "sequential")],
+        &[
+            ("cta_group", "2"),
+            ("multicast", "a(2)"),
+            ("accumulators", "side_by_side"),
+            ("tile", "[256, 128, 256]"),
+        ],
+        &[("multicast", "a(2)"), ("sf_load", "bulk")],
+        &[("multicast", "b(2)"), ("schedule", "persistent"), ("sms", "4"), ("sf_preload", "ahead(1)")],
+    ]);
+}
+
+#[test]
+fn sharing_reads_less_and_computes_the_same() {
+    // Two tiles of a pair each way, at K enough to go round the pipeline.
+    let shape = Shape::new(512, 256, 2048);
+    let read = |knobs: &[(&str, &str)]| {
+        let mut file = SpecFile::new(shape);
+        for (knob, value) in [("cta_group", "2"), ("tile", "[256, 128, 256]")].iter().chain(knobs) {
+            file.config.set(knob, value).unwrap();
+        }
+        let gemm = DualGemm::new(file.read().unwrap().0);
+        let device = Device::emulated(Arch::Sm100a);
+        let verification = gemm.verify(&device, shape, Distribution::Full, 5, &[]).unwrap();
+        assert!(verification.check.pass, "{knobs:?}: {}", verification.check);
+        verification.launch.launches.iter().map(|launch| launch.tma_read).sum::<u64>()
+    };
+    let k = u64::from(shape.k);
+    // Bytes of K of 128 rows of codes, and of their scale factors.
+    let (codes, scales) = (128 * k / 2, 128 * k / 16);
+    let alone = read(&[("sf_load", "tensor_map")]);
+    // Of four tiles, each has four row blocks: two of A, one of B1, one of B2; and both CTAs have B's scale factors.
+    assert_eq!(alone, 4 * (4 * codes + 6 * scales));
+    assert_eq!(read(&[]), 4 * (4 * codes + 4 * scales));
+    // A once for two tiles beside each other.
+    assert_eq!(read(&[("multicast", "a(2)")]), alone - 4 * 2 * scales - 2 * 2 * (codes + scales));
+    // B1 and B2 once for two tiles below each other.
+    assert_eq!(read(&[("multicast", "b(2)")]), alone - 4 * 2 * scales - 2 * 2 * (codes + scales));
+    let codes_only = read(&[("multicast", "b(2)"), ("sf_load", "tensor_map")]);
+    assert_eq!(codes_only, alone - 2 * 2 * codes);
 }
 
 #[test]

@@ -90,12 +90,13 @@ impl Draws {
             ("tile", self.pick(&["auto", &tile, &tile, &tile]).to_owned()),
             ("cta_group", group.to_owned()),
             ("swap_ab", swap.to_owned()),
-            ("multicast", self.pick(&["none", "none", "none", "a(2)", "b(2)", "a(4)", "b(4)"]).to_owned()),
-            ("sf_load", self.pick(&["auto", "auto", "tensor_map", "bulk"]).to_owned()),
+            ("multicast", self.pick(&["none", "none", "a(2)", "b(2)", "a(4)", "b(4)"]).to_owned()),
+            ("sf_load", self.pick(&["auto", "auto", "auto", "multicast", "tensor_map", "bulk"]).to_owned()),
             ("stages", self.pick(&["auto", "auto", "1", "2", "3", "5", "8"]).to_owned()),
             (
                 "k_order",
                 self.pick(&[
+                    "auto",
                     "forward",
                     "reverse",
                     "ping_pong",

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
-const KERNELS: [(&str, Shape); 28] = [
+const KERNELS: [(&str, Shape); 30] = [
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
     ("one_cta", Shape::new(130, 72, 3872)),
@@ -30,6 +30,8 @@ const KERNELS: [(&str, Shape); 28] = [
     ("swapped_tma", Shape::new(70, 136, 1056)),
     ("multicast_a", Shape::new(130, 200, 1952)),
     ("multicast_b", Shape::new(300, 72, 1440)),
+    ("multicast_pair_a", Shape::new(300, 328, 1440)),
+    ("multicast_pair_b", Shape::new(520, 72, 2400)),
     ("mxfp8", Shape::new(130, 160, 1184)),
     ("mixed", Shape::new(130, 72, 1152)),
     ("bf16", Shape::new(130, 72, 600)),

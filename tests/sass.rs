@@ -5,10 +5,11 @@ use silumin::codegen::spec::SpecFile;
 use silumin::runtime::toolchain::{Nvdisasm, Ptxas};
 
 /// Counts of mnemonics in the kernel that `group` CTAs a tile make of the default problem.
-fn audit(group: &str, counts: impl Fn(usize) -> Vec<(&'static str, usize)>) {
+fn audit(group: &str, k_order: &str, counts: impl Fn(usize) -> Vec<(&'static str, usize)>) {
     let shape = Shape::new(256, 4096, 7168);
     let mut file = SpecFile::new(shape);
     file.config.set("cta_group", group).unwrap();
+    file.config.set("k_order", k_order).unwrap();
     let (spec, arch) = file.read().unwrap();
     let kernel = spec.kernel(shape, arch).unwrap();
     let plan = spec.plan(shape, arch).unwrap();
@@ -30,7 +31,7 @@ fn audit(group: &str, counts: impl Fn(usize) -> Vec<(&'static str, usize)>) {
 
 #[test]
 fn one_ctas_main_loop_is_block_scaled_mmas_fed_by_tma_without_local_memory() {
-    audit("1", |blocks| {
+    audit("1", "forward", |blocks| {
         vec![
             ("UTCOMMA.4X", 2 * blocks),
             (".A_KEEP", blocks),
@@ -45,15 +46,29 @@ fn one_ctas_main_loop_is_block_scaled_mmas_fed_by_tma_without_local_memory() {
 
 #[test]
 fn a_pairs_main_loop_is_the_same_in_mmas_of_two_ctas() {
-    audit("2", |blocks| {
+    audit("2", "forward", |blocks| {
         vec![
             ("UTCOMMA.2CTA.4X", 2 * blocks),
             (".A_KEEP", blocks),
             (".A_REUSE", blocks),
             ("UTCCP.T.S.2CTA.4x32dp128bit", 3 * blocks),
-            // Operands and scale factors by tensor map: a bulk copy can't signal the leader.
-            ("UTMALDG.2D.2CTA", 6),
+            // Operands and scale factors by tensor map: a bulk copy can't signal the leader. Those of B go to both CTAs.
+            ("UTMALDG.2D.2CTA", 4),
+            ("UTMALDG.2D.MULTICAST.2CTA", 2),
             ("UBLKCP", 0),
+        ]
+    });
+}
+
+#[test]
+fn the_split_tail_that_auto_chooses_costs_no_local_memory_and_no_loads() {
+    audit("auto", "auto", |blocks| {
+        vec![
+            // Only the main loop keeps A; ptxas may unroll the tail's loops.
+            (".A_KEEP", blocks),
+            (".A_REUSE", blocks),
+            ("UTMALDG.2D.2CTA", 4),
+            ("UTMALDG.2D.MULTICAST.2CTA", 2),
         ]
     });
 }

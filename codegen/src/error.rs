@@ -165,6 +165,11 @@ pub enum ConfigError {
         "sf_load: bulk with cta_group = 2: a plain bulk copy signals its own CTA's barriers only, and a pair waits on its leader's"
     )]
     SfLoadPair,
+    /// Scale factors for one CTA only.
+    #[error(
+        "sf_load: multicast with cta_group = 1 and multicast = none: no two CTAs of a cluster need the same scale factors"
+    )]
+    SfLoadAlone,
     /// C's scale factors don't go with a knob.
     #[error("{knob}: C in {format} has scale factors: {reason}")]
     OutputScales {
@@ -371,7 +376,7 @@ impl ConfigError {
             Sms { .. } => "sms",
             Multicast { .. } => "multicast",
             SwapAb { .. } => "swap_ab",
-            SfLoadPair => "sf_load",
+            SfLoadPair | SfLoadAlone => "sf_load",
             RasterGroup => "raster",
             Smem { knob, .. } | Tmem { knob, .. } => knob,
             TmemColumns { .. } | TmemColumnsTooFew { .. } => "tmem_columns",
@@ -412,6 +417,7 @@ impl ConfigError {
             GroupsOfRows { knob: "strategy", .. } => "use interleaved, sequential or second_fused".into(),
             GroupsOfRows { .. } => "write auto".into(),
             SfLoadPair => "write auto, or tensor_map".into(),
+            SfLoadAlone => "write auto, or bulk".into(),
             Sms { .. } => "write auto: all of the chip".into(),
             RasterGroup => "use swizzled(8), or along_m".into(),
             TileM { given: 256, wanted: 128, .. } => "write cta_group = 2 beside it, or tile M = 128".into(),

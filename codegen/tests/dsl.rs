@@ -118,7 +118,7 @@ fn every_knob_is_read() {
         tile: Setting::Fixed(Tile { m: 256, n: 64, k: 256 }),
         cta_group: Setting::Fixed(CtaGroup::Two),
         stages: Setting::Fixed(3),
-        k_order: KOrder::SplitTail(2),
+        k_order: Setting::Fixed(KOrder::SplitTail(2)),
         sf_preload: SfPreload::Ahead(1),
         accumulators: Accumulators::Separate,
         a_reuse: Setting::Fixed(AReuse::Collector),

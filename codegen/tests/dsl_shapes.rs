@@ -43,7 +43,7 @@ fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
         named("stages", 0.5, stages.boxed()),
         named("k_order", 0.5, k_order.boxed()),
         named("sf_preload", 0.5, sf_preload.boxed()),
-        named("sf_load", 0.2, one_of(&["bulk", "tensor_map"]).boxed()),
+        named("sf_load", 0.2, one_of(&["bulk", "tensor_map", "multicast"]).boxed()),
         named("accumulators", 0.3, one_of(&["separate", "side_by_side"]).boxed()),
         named("accumulator_buffers", 0.2, one_of(&["1", "2", "3", "overlapped"]).boxed()),
         named("a_reuse", 0.3, one_of(&["none", "collector"]).boxed()),

@@ -104,3 +104,53 @@ fn no_schedule_keeps_sms_busier_than_they_can_be() {
         assert_eq!(plan.waves(), balance.waves);
     }
 }
+
+/// The K order that was chosen, and the rule.
+fn k_order(shape: Shape, knobs: &[(&str, &str)]) -> (String, String) {
+    let explanation = plan(shape, knobs).explain();
+    let choice = explanation.choices.into_iter().find(|choice| choice.knob == "k_order").unwrap();
+    (choice.value, choice.rule.unwrap())
+}
+
+#[test]
+fn the_split_tail_hides_the_gate_where_a_cta_has_one_tile_and_k_is_long() {
+    let long = Shape::new(256, 4096, 7168);
+    for (shape, tail) in [
+        (long, 3),
+        (Shape::new(512, 4096, 7168), 3),
+        (Shape::new(256, 3072, 4096), 2),
+        (Shape::new(512, 3072, 7168), 3),
+        (Shape::new(256, 4096, 2048), 1),
+    ] {
+        let (value, rule) = k_order(shape, &[]);
+        assert_eq!(value, format!("split_tail({tail})"), "{shape}");
+        assert!(rule.contains("takes 1024 cycles") && rule.contains(&format!("{tail} of")), "{rule}");
+    }
+    let wide = k_order(long, &[("tile", "[256, 128, 256]")]).1;
+    assert!(wide.contains("GEMM 2 on a K tile 288") && wide.ends_with("hide 864 of them"), "{wide}");
+    // Never longer than the pipeline.
+    assert_eq!(k_order(long, &[("stages", "2")]).0, "split_tail(2)");
+    for (shape, knobs, says) in [
+        (Shape::new(256, 4096, 1792), &[][..], "there are 7 K tiles"),
+        (Shape::new(8, 4096, 7168), &[], "takes 128 cycles, less than the 168"),
+        (Shape::new(1 << 14, 4096, 7168), &[], "other MMAs overlap its epilogue"),
+        (long, &[("schedule", "split_k(2)")], "a part of K"),
+        (long, &[("accumulators", "side_by_side")], "an MMA for each product"),
+        (long, &[("strategy", "sequential")], "an MMA for each product"),
+    ] {
+        let (value, rule) = k_order(shape, knobs);
+        assert_eq!(value, "forward", "{shape}, {knobs:?}");
+        assert!(rule.contains(says), "{shape}, {knobs:?}: {rule}");
+    }
+}
+
+#[test]
+fn scale_factors_are_loaded_once_where_several_ctas_need_them() {
+    let value = |knobs: &[(&str, &str)]| {
+        let explanation = plan(Shape::new(512, 4096, 7168), knobs).explain();
+        explanation.choices.into_iter().find(|choice| choice.knob == "sf_load").unwrap().value
+    };
+    assert_eq!(value(&[]), "multicast");
+    assert_eq!(value(&[("multicast", "b(2)")]), "multicast");
+    assert_eq!(value(&[("cta_group", "1")]), "bulk");
+}

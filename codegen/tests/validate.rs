@@ -36,13 +36,13 @@ fn config() -> impl Strategy<Value = Config> {
     let tile_k = prop_oneof![6 => (1u32..9).prop_map(|n| 64 * n), 1 => any::<u32>()];
     let tile_m = prop_oneof![5 => Just(128u32), 4 => Just(256u32), 1 => any::<u32>()];
     let tile = (tile_m, tile_n, tile_k).prop_map(|(m, n, k)| Tile { m, n, k });
-    let k_order = prop_oneof![
+    let k_order = setting(prop_oneof![
         Just(KOrder::Forward),
         Just(KOrder::Reverse),
         Just(KOrder::PingPong),
         (0u32..6).prop_map(KOrder::SplitTail),
         any::<u32>().prop_map(KOrder::SplitTail)
-    ];
+    ]);
     let sf_preload = prop_oneof![
         Just(SfPreload::PerStage),
         Just(SfPreload::All),
@@ -94,7 +94,7 @@ fn config() -> impl Strategy<Value = Config> {
             2 => prop::sample::select(vec![Multicast::A(2), Multicast::B(2), Multicast::A(8), Multicast::B(4)]),
             1 => any::<u32>().prop_map(Multicast::A),
         ],
-        setting(prop::sample::select(vec![SfLoad::Bulk, SfLoad::TensorMap])),
+        setting(prop::sample::select(vec![SfLoad::Bulk, SfLoad::TensorMap, SfLoad::Multicast])),
     );
     (shapes, shares).prop_map(|(shapes, shares)| {
         let (tile, cta_group, stages, k_order, sf_preload, accumulators, a_reuse, tmem_columns, cache, store) =
@@ -292,9 +292,16 @@ fn each_limit_is_told_with_its_sum() {
         (large, &[side, ("a_reuse", "collector")], "a_reuse", "one MMA for both"),
         ([64, 77, 64], &[("store", "tma")], "store", "154 bytes"),
         (large, &[("multicast", "a(3)")], "multicast", "2, 4 or 8 CTAs"),
-        (large, &[("multicast", "a(2)"), ("cta_group", "2")], "multicast", "already share"),
+        (large, &[("multicast", "a(8)"), ("cta_group", "2")], "multicast", "2 or 4 pairs"),
+        (
+            large,
+            &[("multicast", "b(4)"), ("cta_group", "2"), ("tile", "[256, 32, 256]")],
+            "multicast",
+            "16 / 4",
+        ),
         (large, &[("multicast", "b(8)"), ("tile", "[128, 32, 256]")], "multicast", "32 / 8"),
         (large, &[("sf_load", "bulk"), ("cta_group", "2")], "sf_load", "its own CTA's barriers only"),
+        (large, &[("sf_load", "multicast"), ("cta_group", "1")], "sf_load", "no two CTAs of a cluster"),
         (large, &[side, ("swap_ab", "on")], "swap_ab", "no rows for both"),
         (large, &[("a_reuse", "collector"), ("swap_ab", "on")], "a_reuse", "they share the other operand"),
         (large, &[("swap_ab", "on"), ("tile", "[64, 64, 256]")], "tile", "with swap_ab, N = 64"),

@@ -72,14 +72,14 @@ pub enum Multicast {
     /// Every CTA, or pair, loads its own.
     #[default]
     None,
-    /// N CTAs along a row of tiles share A.
+    /// N CTAs, or pairs, along a row of tiles share A.
     A(u32),
-    /// N CTAs down a column of tiles share B1 and B2.
+    /// N CTAs, or pairs, down a column of tiles share B1 and B2.
     B(u32),
 }
 
 impl Multicast {
-    /// CTAs that share.
+    /// CTAs, or pairs, that share.
     pub const fn ctas(self) -> u32 {
         match self {
             Multicast::None => 1,
@@ -95,6 +95,9 @@ pub enum SfLoad {
     Bulk,
     /// Boxes of a tensor map, which can signal the barrier of a pair's leader.
     TensorMap,
+    /// The same, each box loaded by one CTA for all of a cluster that need it: those of B by both CTAs of a
+    /// pair, and those of a tile that the cluster shares by all that share it.
+    Multicast,
 }
 
 /// The order in which tiles of C are handed out.
@@ -306,6 +309,7 @@ impl fmt::Display for SfLoad {
         f.write_str(match self {
             SfLoad::Bulk => "bulk",
             SfLoad::TensorMap => "tensor_map",
+            SfLoad::Multicast => "multicast",
         })
     }
 }

@@ -35,15 +35,16 @@ pub struct Config {
     /// Whether weights take the MMA's M side and tokens its N side, so that few tokens make a narrow
     /// MMA. Auto: where M is at most 64 and the tile does not say otherwise.
     pub swap_ab: Setting<Switch>,
-    /// Tiles of A or B that the CTAs of a cluster share.
+    /// Tiles of A or B that the CTAs, or pairs, of a cluster share.
     pub multicast: Multicast,
     /// Depth of the SMEM pipeline, in K tiles, 1..=32. Auto: as many as fit and the K loop can use.
     pub stages: Setting<u32>,
-    /// The order in which the K loop walks.
-    pub k_order: KOrder,
+    /// The order in which the K loop walks. Auto: up, with a split tail where a CTA computes one tile and GEMM 2's part
+    /// of the tail hides the gate's.
+    pub k_order: Setting<KOrder>,
     /// When scale factors are brought to SMEM.
     pub sf_preload: SfPreload,
-    /// How scale factors come to SMEM. Auto: `bulk`, or `tensor_map` for pairs.
+    /// How scale factors come to SMEM. Auto: `multicast` where CTAs of a cluster need the same ones, else `bulk`.
     pub sf_load: Setting<SfLoad>,
     /// Where the two accumulators are, and with how many MMAs they are fed.
     pub accumulators: Accumulators,
@@ -106,12 +107,12 @@ pub const KNOBS: [Knob; 19] = [
     Knob {
         name: "multicast",
         values: "none | a(N) | b(N)",
-        about: "clusters of N CTAs that load each tile of A, or of B1 and B2, once",
+        about: "clusters of N CTAs, or pairs, that load each tile of A, or of B1 and B2, once",
     },
     Knob { name: "stages", values: "auto | 1..32", about: "depth of the SMEM pipeline, in K tiles" },
     Knob {
         name: "k_order",
-        values: "forward | reverse | ping_pong | split_tail(T)",
+        values: "auto | forward | reverse | ping_pong | split_tail(T)",
         about: "order of the K loop: up; down; up in even tiles of C and down in odd ones; the last T K tiles GEMM 1 first, then GEMM 2",
     },
     Knob {
@@ -121,8 +122,8 @@ pub const KNOBS: [Knob; 19] = [
     },
     Knob {
         name: "sf_load",
-        values: "auto | bulk | tensor_map",
-        about: "scale factors by plain bulk copies, or by tensor maps",
+        values: "auto | bulk | tensor_map | multicast",
+        about: "scale factors by plain bulk copies, by tensor maps, or by tensor maps once for all CTAs of a cluster that need them",
     },
     Knob {
         name: "accumulators",
@@ -258,7 +259,7 @@ mod tests {
             ("stages", "3"),
             ("k-order", "split_tail(2)"),
             ("sf_preload", "ahead(4)"),
-            ("sf_load", "tensor_map"),
+            ("sf_load", "multicast"),
             ("accumulators", "side_by_side"),
             ("accumulator_buffers", "2"),
             ("a_reuse", "collector"),

@@ -169,6 +169,7 @@ impl FromStr for SfLoad {
         match text.trim() {
             "bulk" => Ok(SfLoad::Bulk),
             "tensor_map" => Ok(SfLoad::TensorMap),
+            "multicast" => Ok(SfLoad::Multicast),
             _ => Err(NotAValue),
         }
     }

@@ -65,7 +65,7 @@ fn most_lenient(formats: Formats, config: &Config) -> Shape {
     };
     let k_tiles = match config.k_order {
         // The collector needs a K tile outside of the tail.
-        KOrder::SplitTail(tail) => {
+        Setting::Fixed(KOrder::SplitTail(tail)) => {
             u64::from(tail) + u64::from(config.a_reuse == Setting::Fixed(AReuse::Collector))
         }
         _ => 1,

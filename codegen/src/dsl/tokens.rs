@@ -98,13 +98,13 @@ fn config(config: &Config) -> TokenStream {
         Switch::Off | Switch::On => variant("config", "Switch", switch),
     });
     let sf_load = setting(sf_load, |load| match load {
-        SfLoad::Bulk | SfLoad::TensorMap => variant("config", "SfLoad", load),
+        SfLoad::Bulk | SfLoad::TensorMap | SfLoad::Multicast => variant("config", "SfLoad", load),
     });
     let raster = raster(tiles);
     let pdl = match pdl {
         Switch::Off | Switch::On => variant("config", "Switch", pdl),
     };
-    let k_order = k_order(order);
+    let k_order = setting(order, k_order);
     let sf_preload = sf_preload(preload);
     let accumulators = match layout {
         Accumulators::Separate | Accumulators::SideBySide => variant("config", "Accumulators", layout),

@@ -3,8 +3,8 @@
 //!
 //! Times are modelled from [`Limits`](crate::arch::Limits), never measured.
 
-use super::{Plan, Region, validate};
-use crate::config::{Config, Schedule, Setting};
+use super::{Plan, Region, tail, validate};
+use crate::config::{Accumulators, Config, KOrder, Schedule, Setting, Strategy};
 use crate::error::ConfigError;
 use std::fmt;
 
@@ -224,6 +224,7 @@ impl Plan {
             "sms" => "all of the chip".into(),
             "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's rows better".into(),
             "swap_ab" => "enough tokens to fill the MMA's rows, or another knob needs them there".into(),
+            "sf_load" if self.scales.shared => "CTAs of a cluster need the same ones: one loads them for all".into(),
             "sf_load" if self.scales.box_blocks.is_some() => "a bulk copy cannot signal the leader's barrier of a pair".into(),
             "sf_load" => "bulk copies of contiguous blocks: no tensor map to fetch".into(),
             "cache" if self.cache == Default::default() => "weights are read in more than one wave: L2 keeps what it likes".into(),
@@ -233,9 +234,39 @@ impl Plan {
                 "M has rows for a pair: each CTA loads half of B".into()
             }
             "cta_group" => "one CTA's rows are enough, or another knob needs one CTA".into(),
+            "k_order" => self.tail_rule(),
             // A knob whose rule nobody has written down yet.
             _ => "settled by validate".into(),
         }
+    }
+
+    /// Why the K loop has a split tail of its length, or none.
+    fn tail_rule(&self) -> String {
+        let tail::Model { gate, tile } = self.tail_model();
+        let k_tiles = self.k_loop.tiles;
+        match self.k_order {
+            KOrder::SplitTail(tail) => format!(
+                "the gate's first part takes {gate} cycles, GEMM 2 on a K tile {tile} (modelled): {tail} of {k_tiles} K tiles hide {} of them",
+                gate.min(tail * tile)
+            ),
+            _ if self.work.has_ranges() => "the products of a part of K are not the gate's".into(),
+            _ if self.work.is_looped() => "a CTA takes several tiles: other MMAs overlap its epilogue".into(),
+            _ if self.strategy != Strategy::Interleaved || self.accumulators == Accumulators::SideBySide => {
+                "no K loop has an MMA for each product".into()
+            }
+            _ if gate < tile => format!(
+                "the gate's first part takes {gate} cycles, less than the {tile} of GEMM 2 on a K tile (modelled)"
+            ),
+            _ => format!("a split tail is an eighth of the K loop at most, and there are {k_tiles} K tiles"),
+        }
+    }
+
+    /// What a split tail of this plan would hide, and with what.
+    fn tail_model(&self) -> tail::Model {
+        let steps = self.k_loop.blocks;
+        let blocks =
+            if self.kind.scales_per_mma() == 0 { 0 } else { steps.div_ceil(self.scales.steps_per_block) };
+        tail::Model::new(self.mma_columns, self.cta_group.ctas(), steps, blocks)
     }
 
     /// What the next larger value of a knob would take.

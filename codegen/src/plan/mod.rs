@@ -4,6 +4,7 @@
 //!
 //! * `mod.rs`: the plan's types.
 //! * `validate/`: the one place that knows what is legal; makes plans.
+//! * `tail.rs`: how long a split tail pays.
 //! * `work.rs`: who computes which tiles of C and which part of K.
 //! * `memory.rs`: the maps of SMEM and TMEM.
 //! * `transfer.rs`: tensor maps, descriptors, barriers: what the asynchronous engines are told.
@@ -16,6 +17,7 @@ mod describe;
 mod explain;
 mod groups;
 mod memory;
+mod tail;
 mod traffic;
 mod transfer;
 mod validate;
@@ -59,7 +61,7 @@ pub struct Plan {
     pub cta_group: CtaGroup,
     /// Whether weights are on the MMA's row side, and tokens on its column side.
     pub swap_ab: bool,
-    /// Tiles that the CTAs of a cluster share.
+    /// Tiles that the CTAs, or pairs, of a cluster share.
     pub multicast: Multicast,
     /// Columns of one accumulator: the tile's N, or, swapped, its M.
     pub mma_columns: u32,
@@ -166,6 +168,8 @@ pub struct Scales {
     /// bulk copies of a row block. A bulk copy can signal its own CTA's barriers only, so that
     /// pairs use tensor maps.
     pub box_blocks: Option<u32>,
+    /// Whether each is loaded once for all CTAs of a cluster that need it.
+    pub shared: bool,
     /// Bytes that one slot's loads bring to one CTA: SFA, SFB1 and SFB2.
     pub slot_tx: u32,
     /// The same in the last K tile.

@@ -109,6 +109,7 @@ impl Plan {
     /// Row blocks of scale factors that one K loop over all tiles loads, with `b_tiles` tensors of them for B.
     fn scale_blocks(&self, b_tiles: u64) -> u64 {
         let group = u64::from(self.cta_group.ctas());
+        let neighbours = u64::from(self.multicast.ctas());
         // Tiles along M and along N, those included that only fill an item up.
         let [m_wide, n_wide] = match self.multicast {
             Multicast::None => [1, 1],
@@ -132,8 +133,17 @@ impl Plan {
             whole.min(u64::from(self.scales.columns_total).saturating_sub(first))
         };
         let column_blocks = (columns - ends) * whole + (columns - ends..columns).map(there).sum::<u64>();
-        let on_rows = product([row_tensors, row_blocks, columns]);
-        let matrix = sum([on_rows, product([column_tensors, column_blocks, rows, group])]);
+        // Loads that reach all CTAs that need them count once: those of a shared tile, and a pair's of its columns.
+        let shared = self.scales.shared && self.multicast != Multicast::None;
+        let rows_shared = shared && matches!(self.multicast, Multicast::A(_)) != self.swap_ab;
+        let row_loads = if rows_shared { columns / neighbours } else { columns };
+        let column_loads = match self.scales.shared {
+            true if shared && !rows_shared => rows / neighbours,
+            true => rows,
+            false => rows * group,
+        };
+        let on_rows = product([row_tensors, row_blocks, row_loads]);
+        let matrix = sum([on_rows, product([column_tensors, column_blocks, column_loads])]);
         product([matrix, self.problem.shape.groups.count().into()])
     }
 

@@ -3,10 +3,11 @@
 use super::MMA_ROWS;
 use super::draft::{Draft, sms};
 use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfPreload, Strategy,
-    Switch,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfLoad,
+    SfPreload, Strategy, Switch,
 };
 use crate::kernel::WorkspaceBuffer;
+use crate::plan::tail::EARLY_COLUMNS;
 use crate::plan::transfer::descriptors;
 use crate::plan::{
     Barrier, ElementType, Epilogue, KLoop, Operand, Output, Plan, Scales, SmemMap, Swizzle, TensorMapRecipe,
@@ -15,8 +16,6 @@ use crate::problem::{ElementKind, Groups, MmaKind, OutputFormat, Shape};
 
 /// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
 const THREADS: u32 = 6 * 32;
-/// Columns that the epilogue holds early under a split tail: as many registers a thread.
-const EARLY_COLUMNS: u32 = 64;
 
 impl Draft<'_> {
     /// Everything, now that it is known to fit.
@@ -33,6 +32,7 @@ impl Draft<'_> {
             tile: Setting::Fixed(self.tile),
             swap_ab: Setting::Fixed(if self.swap_ab { Switch::On } else { Switch::Off }),
             sf_load: Setting::Fixed(self.sf_load()),
+            k_order: Setting::Fixed(self.k_order),
             stages: Setting::Fixed(stages),
             accumulator_buffers: Setting::Fixed(match self.shared {
                 0 => Buffers::Whole(self.buffers),
@@ -60,7 +60,7 @@ impl Draft<'_> {
             mma_columns: self.mma_columns(),
             cta_rows: MMA_ROWS,
             stages,
-            k_order: asked.k_order,
+            k_order: self.k_order,
             sf_preload: asked.sf_preload,
             accumulators: asked.accumulators,
             buffers: self.buffers,
@@ -193,6 +193,7 @@ impl Draft<'_> {
             last_tile_bytes,
             smem_row_block_bytes,
             box_blocks,
+            shared: self.sf_load() == SfLoad::Multicast && self.scale_blocks() > 0,
             slot_tx: row_blocks * slot,
             last_slot_tx: row_blocks * last_slot,
         }

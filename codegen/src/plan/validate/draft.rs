@@ -1,13 +1,14 @@
 //! A plan in the making: what has to fit, before any address is known.
 
-use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT};
+use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT, shares_scales};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
+    AReuse, Accumulators, Buffers, Config, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
     Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
 use crate::plan::memory::{SmemParts, TmemParts};
+use crate::plan::tail;
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
 use crate::plan::{Plan, Staging, Swizzle};
@@ -37,6 +38,8 @@ pub(super) struct Draft<'a> {
     pub buffers: u32,
     /// Columns of C that their accumulators share.
     pub shared: u32,
+    /// The order of the K loop.
+    pub k_order: KOrder,
 }
 
 impl<'a> Draft<'a> {
@@ -100,6 +103,7 @@ impl<'a> Draft<'a> {
             work,
             buffers: 1,
             shared: 0,
+            k_order: asked.k_order.unwrap_or_else(|| KOrder::Forward),
         })
     }
 
@@ -115,7 +119,10 @@ impl<'a> Draft<'a> {
         if self.store == Store::Tma && !row_bytes.is_multiple_of(16) {
             errors.push(ConfigError::StoreTma { n: self.problem.shape.n, row_bytes });
         }
-        let tail = match self.asked.k_order {
+        if self.asked.k_order == Setting::Auto {
+            self.k_order = self.choose_k_order();
+        }
+        let tail = match self.k_order {
             KOrder::SplitTail(tail) if !(1..=self.k_tiles).contains(&tail) => {
                 errors.push(ConfigError::SplitTailLength { tail, k_tiles: self.k_tiles });
                 0
@@ -167,7 +174,7 @@ impl<'a> Draft<'a> {
 
     /// Whether the epilogue hears of product 1 before product 2 is done.
     pub fn products_apart(&self) -> bool {
-        self.strategy == Strategy::Sequential || matches!(self.asked.k_order, KOrder::SplitTail(_))
+        self.strategy == Strategy::Sequential || matches!(self.k_order, KOrder::SplitTail(_))
     }
 
     pub fn tmem_parts(&self, buffers: u32) -> TmemParts {
@@ -305,11 +312,11 @@ impl<'a> Draft<'a> {
         u64::from(blocks) * 512
     }
 
-    /// A plain bulk copy signals its own CTA's barriers only, so that pairs need tensor maps.
+    /// Each scale factor once a cluster; a plain bulk copy where no other CTA needs it.
     pub fn sf_load(&self) -> SfLoad {
-        self.asked.sf_load.unwrap_or_else(|| match self.asked.group() {
-            CtaGroup::One => SfLoad::Bulk,
-            CtaGroup::Two => SfLoad::TensorMap,
+        self.asked.sf_load.unwrap_or_else(|| match shares_scales(self.asked) {
+            false => SfLoad::Bulk,
+            true => SfLoad::Multicast,
         })
     }
 
@@ -318,7 +325,7 @@ impl<'a> Draft<'a> {
     pub fn sf_box_blocks(&self) -> Option<u32> {
         let blocks = (self.sf_row_block() / 512) as u32;
         let largest = (1..=4).rev().find(|size| blocks.is_multiple_of(*size)).unwrap_or(1);
-        (blocks > 0 && self.sf_load() == SfLoad::TensorMap).then_some(largest)
+        (blocks > 0 && self.sf_load() != SfLoad::Bulk).then_some(largest)
     }
 
     pub fn smem_parts(&self, stages: u32) -> SmemParts {
@@ -390,8 +397,13 @@ impl<'a> Draft<'a> {
                 wanted.push(("sf_full", 1, 1))
             }
             SfPreload::All | SfPreload::Ahead(_) => {
-                wanted
-                    .extend([("sf_full", self.sf_slots(stages), 1), ("sf_empty", self.sf_slots(stages), 1)]);
+                let slots = self.sf_slots(stages);
+                // Where others send into a slot, all of them wait for all.
+                let users = match self.sf_load() {
+                    SfLoad::Multicast => self.asked.multicast.ctas(),
+                    SfLoad::Bulk | SfLoad::TensorMap => 1,
+                };
+                wanted.extend([("sf_full", slots, 1), ("sf_empty", slots, users)]);
             }
         }
         match self.products_apart() {
@@ -412,6 +424,28 @@ impl<'a> Draft<'a> {
             wanted.extend([("answer_full", RESPONSES, 1), ("answer_read", RESPONSES, readers)]);
         }
         wanted
+    }
+
+    /// Up; with a split tail where a CTA has one tile, whose epilogue has nothing else to overlap with, as long as
+    /// [`tail`] says, and no longer than the pipeline.
+    fn choose_k_order(&mut self) -> KOrder {
+        let cannot = self.strategy != Strategy::Interleaved
+            || self.asked.accumulators == Accumulators::SideBySide
+            || self.work.has_ranges()
+            || self.work.is_looped();
+        let model =
+            tail::Model::new(self.mma_columns(), self.asked.group().ctas(), self.blocks, self.scale_blocks());
+        let tail = model.tail(self.k_tiles);
+        if cannot || tail == 0 {
+            return KOrder::Forward;
+        }
+        let whole = self.stages(&mut Vec::new());
+        self.k_order = KOrder::SplitTail(tail);
+        match (whole, self.stages(&mut Vec::new())) {
+            // Its second barrier must not cost a stage.
+            (Some(whole), Some(stages)) if stages == whole => KOrder::SplitTail(tail.min(stages)),
+            _ => KOrder::Forward,
+        }
     }
 
     fn smem_error(&self, knob: &'static str, parts: SmemParts) -> ConfigError {

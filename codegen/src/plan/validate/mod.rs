@@ -142,6 +142,11 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
         .is_on()
 }
 
+/// Whether several CTAs of a cluster need the same scale factors: those of B in a pair, those of a shared tile.
+fn shares_scales(config: &Config) -> bool {
+    config.group() == CtaGroup::Two || config.multicast != Multicast::None
+}
+
 /// Tiles of a cluster side by side along the MMA's columns.
 fn neighbours(config: &Config, swap_ab: bool) -> u32 {
     match config.multicast {
@@ -182,6 +187,9 @@ fn check_tile(problem: &Problem, tile: Tile, config: &Config, swap_ab: bool, err
 fn check_sides(shape: Shape, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
     if config.sf_load == Setting::Fixed(SfLoad::Bulk) && config.group() == CtaGroup::Two {
         errors.push(ConfigError::SfLoadPair);
+    }
+    if config.sf_load == Setting::Fixed(SfLoad::Multicast) && !shares_scales(config) {
+        errors.push(ConfigError::SfLoadAlone);
     }
     if !swap_ab {
         return;
@@ -237,21 +245,24 @@ fn check_cluster_parts(
 fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
     let multicast = config.multicast;
     let mut refuse = |reason: String| errors.push(ConfigError::Multicast { multicast, reason });
+    let pair = config.group() == CtaGroup::Two;
+    let whole = if swap_ab { tile.m } else { tile.n };
+    // Of a pair, each CTA loads its half of the MMA's columns; side by side, B1 or B2 whole.
+    let columns = if pair && config.accumulators == Accumulators::Separate { whole / 2 } else { whole };
     let rows = match multicast {
         Multicast::None => return,
-        Multicast::A(_) if swap_ab => tile.m,
+        Multicast::A(_) if swap_ab => columns,
         Multicast::A(_) => MMA_ROWS,
         Multicast::B(_) if swap_ab => MMA_ROWS,
-        Multicast::B(_) => tile.n,
+        Multicast::B(_) => columns,
     };
-    let ctas = multicast.ctas();
-    if !(2..=CLUSTER_LIMIT).contains(&ctas) || !ctas.is_power_of_two() {
-        refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
-    } else if config.group() == CtaGroup::Two {
-        refuse("the CTAs of a pair already share a tile of B, and its barriers are the leader's".into());
-    } else if !rows.is_multiple_of(8 * ctas) {
+    let (tiles, limit) = (multicast.ctas(), CLUSTER_LIMIT / config.group().ctas());
+    if !(2..=limit).contains(&tiles) || !tiles.is_power_of_two() {
+        let several = if pair { "2 or 4 pairs" } else { "2, 4 or 8 CTAs" };
+        refuse(format!("a cluster has {several}: {CLUSTER_LIMIT} CTAs is the largest that every chip runs"));
+    } else if !rows.is_multiple_of(8 * tiles) {
         refuse(format!(
-            "each CTA loads its part of {rows} rows, and swizzled rows come in groups of 8: {rows} / {ctas} is no multiple"
+            "each CTA loads its part of {rows} rows, and swizzled rows come in groups of 8: {rows} / {tiles} is no multiple"
         ));
     }
 }
@@ -352,7 +363,7 @@ fn check_ranges(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
         errors.push(ConfigError::Sms { given, least: ctas, limit });
     }
     if config.accumulators == Accumulators::SideBySide {
-        if matches!(config.k_order, KOrder::SplitTail(_)) {
+        if matches!(config.k_order, Setting::Fixed(KOrder::SplitTail(_))) {
             errors.push(ConfigError::SplitTailSideBySide);
         }
         if config.a_reuse == Setting::Fixed(AReuse::Collector) {
@@ -376,7 +387,7 @@ fn check_strategy(config: &Config, strategy: Strategy, errors: &mut Vec<ConfigEr
             reason: "one MMA computes both products",
         });
     }
-    if matches!(config.k_order, KOrder::SplitTail(_)) {
+    if matches!(config.k_order, Setting::Fixed(KOrder::SplitTail(_))) {
         errors.push(ConfigError::NotInterleaved {
             knob: "k_order",
             value: "split_tail",
@@ -404,7 +415,7 @@ fn check_shares(config: &Config, errors: &mut Vec<ConfigError>) {
     else {
         return;
     };
-    if matches!(config.k_order, KOrder::SplitTail(_)) {
+    if matches!(config.k_order, Setting::Fixed(KOrder::SplitTail(_))) {
         errors.push(ConfigError::WholeTiles {
             knob: "k_order",
             value: "split_tail",

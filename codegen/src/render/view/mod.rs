@@ -1,10 +1,12 @@
 //! The numbers and register lists that templates print.
 //!
 //! * `mod.rs`: [`View`], one for each entry of a module.
+//! * `cluster.rs`: which CTA of a cluster does what.
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
 //! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 
+mod cluster;
 mod epilogue;
 mod groups;
 mod inputs;
@@ -14,9 +16,10 @@ mod producer;
 use super::RenderError;
 use super::gate_text;
 use crate::arch::Arch;
-use crate::config::{Eviction, Multicast, Raster, Schedule, SfPreload, Strategy};
+use crate::config::{Accumulators, Eviction, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
+use cluster::{Places, Sender};
 use crate::problem::Groups;
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
 use groups::GroupsView;
@@ -114,8 +117,15 @@ pub(super) struct View<'a> {
     /// CTAs of a cluster.
     pub cluster: u32,
     pub several: bool,
-    /// A bit for each CTA of a cluster.
+    /// A bit for each CTA of a cluster, and for those at the same place of its pairs as the first.
     pub all_ctas: u32,
+    pub even_ctas: u32,
+    /// Which CTA of a cluster this is.
+    pub places: Places,
+    /// Who sends scale factors that several need.
+    pub senders: Vec<Sender>,
+    /// Whether those of a shared tile are, so that a slot is free when all that share have let go of it.
+    pub shares_scales: bool,
     /// Whether the cluster shares tiles, whose parts have so many rows and bytes, and the register of
     /// the first row.
     pub shares: bool,
@@ -280,9 +290,14 @@ impl<'a> View<'a> {
         };
         let packing = if raw { Packing::PRODUCT } else { Packing::of(p.problem.formats.c) };
         let transposed = p.swap_ab && role != Role::Gate;
-        let (cluster, shared) = (p.cluster_ctas(), p.multicast.ctas());
-        let rows_shared = matches!(p.multicast, Multicast::A(_)) != p.swap_ab;
-        let shared_rows = if rows_shared { p.cta_rows } else { p.mma_columns };
+        let (cluster_ctas, shared) = (p.cluster_ctas(), p.multicast.ctas());
+        let rows_shared = cluster::shared_sides(p)[0];
+        let shared_rows = match (rows_shared, p.accumulators) {
+            (true, _) => p.cta_rows,
+            // Of a pair, each CTA loads its half of the columns; side by side, B1 or B2 whole.
+            (false, Accumulators::Separate) => p.mma_columns / group,
+            (false, Accumulators::SideBySide) => p.mma_columns,
+        };
         let chunk = match role {
             Role::Gate if p.problem.shape.n.is_multiple_of(8) => 8,
             Role::Gate => 4,
@@ -347,6 +362,7 @@ impl<'a> View<'a> {
             (_, _, Role::Gated) => vec!["sfa", "sfb2"],
             _ => vec!["sfa", "sfb1"],
         };
+        let passes = producer::passes(p, role, policies, [product1_done, all_done]);
         let k_count = if p.work.has_ranges() { "%k_count".to_owned() } else { p.k_loop.tiles.to_string() };
         Ok(View {
             p,
@@ -377,7 +393,8 @@ impl<'a> View<'a> {
             groups: GroupsView::new(p),
             raster_group: raster_group(p),
             raster_band: u64::from(raster_group(p)) * u64::from(p.work.n_items),
-            passes: producer::passes(p, role, policies, [product1_done, all_done]),
+            senders: cluster::senders(&passes),
+            passes,
             full: barrier("full"),
             empty: barrier("empty"),
             sf_full: barrier("sf_full"),
@@ -413,9 +430,12 @@ impl<'a> View<'a> {
             group,
             pair: group == 2,
             pair_columns: p.mma_columns / 2,
-            cluster,
-            several: cluster > 1,
-            all_ctas: (1 << cluster) - 1,
+            cluster: cluster_ctas,
+            several: cluster_ctas > 1,
+            all_ctas: (1 << cluster_ctas) - 1,
+            even_ctas: 0x5555 & ((1 << cluster_ctas) - 1),
+            places: Places::new(p),
+            shares_scales: p.scales.shared && shared > 1,
             shares: shared > 1,
             shared_rows: shared_rows / shared,
             shared_bytes: shared_rows / shared * (p.k_loop.tile_bytes / p.smem.boxes),
@@ -534,7 +554,7 @@ impl<'a> View<'a> {
             scale_pads: pads.collect(),
             partial_products: epilogue::partial_products(p, role),
             partial_bytes,
-            partial_stride: partial_bytes * u64::from(cluster),
+            partial_stride: partial_bytes * u64::from(cluster_ctas),
             partial_column_bytes: 4 * p.cta_rows,
             sum_chunk_bytes: 4 * p.cta_rows * chunk,
             sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,

@@ -1,8 +1,9 @@
 //! What the TMA warp loads.
 
+use super::cluster::{Places, Sender, Sent, shared_sides};
 use super::groups::GroupsView;
 use super::{Pass, Role};
-use crate::config::{Accumulators, CtaGroup, Multicast, Strategy};
+use crate::config::{Accumulators, CtaGroup, Strategy};
 use crate::plan::{Operand, Plan};
 
 /// A box of A, B1 or B2.
@@ -43,6 +44,8 @@ pub(in crate::render) struct ScaleBox {
     /// Eight-byte units from the K tile's start.
     pub inner: u32,
     pub policy: &'static str,
+    /// Where others need it too: by whom it is sent, and the register with the mask of those it is sent to.
+    pub sent: Option<Sent>,
 }
 
 /// L2 policy registers of the loads, or nothing.
@@ -87,6 +90,7 @@ fn matrices(p: &Plan, of_a: bool) -> Option<u32> {
 fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<OperandLoad> {
     let span = p.k_loop.tile_bytes / p.smem.boxes;
     let (a_row, b_row) = if p.swap_ab { ("%row_c", "%row_r") } else { ("%row_r", "%row_c") };
+    let [row_shared, column_shared] = shared_sides(p);
     let load = |k_box: u32, offset, source, row, policy| OperandLoad {
         offset,
         source,
@@ -97,11 +101,7 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
             _ => "%row_c, %group",
         },
         rank: GroupsView::rank(matrices(p, row == a_row)),
-        shared: match p.multicast {
-            Multicast::None => false,
-            Multicast::A(_) => row == a_row,
-            Multicast::B(_) => row == b_row,
-        },
+        shared: row == "%row_r" && row_shared || row == "%row_c" && column_shared,
         policy,
     };
     let mut loads = Vec::new();
@@ -154,23 +154,43 @@ fn scale_loads(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleL
 
 fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleBox> {
     let Some(blocks) = p.scales.box_blocks else { return Vec::new() };
-    let tensors = row_blocks(p, products).into_iter().map(|(tensor, offset, block)| {
-        let row = block.map_or("%row_block".to_owned(), |block| format!("%column_block_{block}"));
+    let places = Places::new(p);
+    let shared = if p.scales.shared { shared_sides(p) } else { [false, false] };
+    // Those that need the same block, by the register of their place among each other.
+    let on_rows = shared[0].then_some((places.neighbour, p.multicast.ctas(), places.alike_ctas));
+    let on_columns = match (shared[1], p.scales.shared && p.cta_group == CtaGroup::Two) {
+        (true, _) => Some(("%rank", p.cluster_ctas(), "%all_ctas")),
+        (false, true) => Some((places.peer, 2, places.pair_ctas)),
+        (false, false) => None,
+    };
+    let per_row = p.scales.smem_row_block_bytes / (512 * blocks);
+    let mut boxes = Vec::new();
+    // They take turns.
+    let mut turns = [0, 0];
+    for (tensor, offset, block) in row_blocks(p, products) {
         let matrices = matrices(p, tensor == "sfa");
+        let row = block.map_or("%row_block".to_owned(), |block| format!("%column_block_{block}"));
         let row = if matrices.is_some() { format!("{row}, %group") } else { row };
-        (format!("%{tensor}_map"), offset, row, GroupsView::rank(matrices))
-    });
-    let boxes = p.scales.smem_row_block_bytes / (512 * blocks);
-    tensors
-        .flat_map(|(map, offset, row, rank)| {
-            (0..boxes).map(move |i| ScaleBox {
+        let (turn, needed_by) = match block {
+            None => (&mut turns[0], on_rows),
+            Some(_) => (&mut turns[1], on_columns),
+        };
+        for i in 0..per_row {
+            let sent = needed_by.map(|(register, ctas, to)| {
+                let place = *turn % ctas;
+                *turn += 1;
+                Sent { by: Sender { register, place }, to }
+            });
+            boxes.push(ScaleBox {
                 offset: offset + i * 512 * blocks,
-                map: map.clone(),
+                map: format!("%{tensor}_map"),
                 row: row.clone(),
-                rank,
+                rank: GroupsView::rank(matrices),
                 inner: i * 64 * blocks,
                 policy,
-            })
-        })
-        .collect()
+                sent,
+            });
+        }
+    }
+    boxes
 }
