@@ -3,9 +3,11 @@
 //! * `mod.rs`: [`View`], one for each entry of a module.
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
+//! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
 
 mod epilogue;
 mod inputs;
+mod lanes;
 mod mma;
 mod producer;
 
@@ -17,6 +19,8 @@ use crate::gate::GateCode;
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
 use inputs::{GateStep, Inputs};
+pub(super) use lanes::Held;
+use lanes::{HeldRow, Lanes};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 
@@ -137,6 +141,12 @@ pub(super) struct View<'a> {
     pub c_policy: Option<Policy>,
     /// Columns that are finished together.
     pub chunk: u32,
+    /// Loads of accumulators by which threads share lanes.
+    pub lanes: Option<Lanes>,
+    /// Rows that a thread has parts of, and the registers of the first one, from the CTA's, and of its first column.
+    pub rows: Vec<HeldRow>,
+    pub thread_row: &'static str,
+    pub thread_column: &'static str,
     pub loads_first: bool,
     pub loads_second: bool,
     /// Whether the first product is read back from global memory.
@@ -270,6 +280,11 @@ impl<'a> View<'a> {
             Role::Gate => 4,
             _ => p.epilogue.chunk,
         };
+        let held = match role {
+            Role::Gate => Held::Row,
+            _ => Held::new(p.epilogue.load, chunk, p.swap_ab),
+        };
+        let lanes = held.lanes();
         let ragged = match role {
             Role::Gate => Ragged { rows: false, columns: !p.problem.shape.n.is_multiple_of(chunk) },
             _ => Ragged { rows: p.epilogue.rows_ragged, columns: p.epilogue.columns_ragged },
@@ -292,8 +307,8 @@ impl<'a> View<'a> {
                 // Where buffers share columns, the pointers move along.
                 let base = if p.tmem.shared > 0 { 0 } else { column };
                 let split = code.split.as_ref();
-                let early = gate_text::early(code, column, chunk, transposed)?;
-                let late = gate_text::late(code, column, chunk, transposed)?;
+                let early = gate_text::early(code, column, chunk, held)?;
+                let late = gate_text::late(code, column, chunk, held)?;
                 Ok(EarlyChunk {
                     column,
                     early: inputs::steps(
@@ -302,6 +317,7 @@ impl<'a> View<'a> {
                         base,
                         ragged,
                         shape,
+                        held,
                     ),
                     // By then the pointers have come this far themselves.
                     late: inputs::steps(
@@ -310,6 +326,7 @@ impl<'a> View<'a> {
                         0,
                         ragged,
                         shape,
+                        held,
                     ),
                 })
             })
@@ -419,6 +436,10 @@ impl<'a> View<'a> {
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             c_policy: policy_of("c", p.cache.c).filter(|_| gated),
             chunk,
+            lanes,
+            rows: held.rows(),
+            thread_row: if lanes.is_some() { "%thread_row" } else { "%thread" },
+            thread_column: if lanes.is_some() { "%thread_column" } else { "%column0" },
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
@@ -429,10 +450,11 @@ impl<'a> View<'a> {
             whole: match gated {
                 true => inputs::steps(
                     Some(&code.whole).filter(|_| !transposed),
-                    gate_text::whole(code, chunk, transposed)?,
+                    gate_text::whole(code, chunk, held)?,
                     0,
                     ragged,
                     shape,
+                    held,
                 ),
                 false => Vec::new(),
             },
@@ -449,16 +471,26 @@ impl<'a> View<'a> {
                 // The gate's kernel reads whole vectors.
                 (true, true) => p.problem.shape.n.next_multiple_of(4),
             },
-            column_limit: if p.swap_ab { p.problem.shape.m } else { p.problem.shape.n },
+            column_limit: match p.swap_ab {
+                true => p.problem.shape.m,
+                // Whole vectors, again, though no thread has all of one.
+                false if raw && lanes.is_some() => p.problem.shape.n.next_multiple_of(4),
+                false => p.problem.shape.n,
+            },
             c_row: if p.swap_ab { "%column0" } else { "%row" },
-            c_column: if p.swap_ab { "%row" } else { "%column0" },
+            c_column: match p.swap_ab {
+                true => "%row",
+                false if lanes.is_some() => "%thread_column",
+                false => "%column0",
+            },
             staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
             words: packing.words(chunk),
             units: epilogue::units(packing, chunk),
             packing,
-            vectors: match transposed {
-                false => epilogue::vectors(packing, &output, chunk, ragged),
-                true => {
+            vectors: match held {
+                Held::Row => epilogue::vectors(packing, &output, chunk, ragged),
+                Held::Lanes(lanes) => lanes.vectors(packing, &output, ragged),
+                Held::Column => {
                     let span = staging.map_or(0, |staging| staging.span);
                     epilogue::transposed::vectors(packing, &output, chunk, ragged, span)
                 }
@@ -469,9 +501,12 @@ impl<'a> View<'a> {
                 true => u64::from(chunk) * output.row_bytes,
             },
             stores: staging.map_or(Vec::new(), |s| epilogue::stores(s, hint(p.cache.c, "%policy_c"))),
-            product_vectors: match p.epilogue.product.filter(|_| transposed) {
-                None => epilogue::product_loads(chunk, ragged),
-                Some(product) => epilogue::transposed::product_loads(&product, chunk, ragged),
+            product_vectors: match (held, p.epilogue.product) {
+                (Held::Column, Some(product)) => {
+                    epilogue::transposed::product_loads(&product, chunk, ragged)
+                }
+                (Held::Lanes(lanes), Some(product)) => lanes.product_loads(&product, ragged),
+                _ => epilogue::product_loads(chunk, ragged),
             },
             product_row_bytes: p.epilogue.product.map_or(0, |product| product.row_bytes),
             product_chunk_bytes: match p.epilogue.product.filter(|_| transposed) {
