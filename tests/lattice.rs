@@ -110,7 +110,7 @@ impl Draws {
             ("accumulators", self.pick(&["separate", "separate", "side_by_side"]).to_owned()),
             ("a_reuse", self.pick(&["auto", "none", "collector"]).to_owned()),
             ("tmem_columns", self.pick(&["auto", "auto", "128", "256", "512"]).to_owned()),
-            ("store", self.pick(&["auto", "direct", "tma"]).to_owned()),
+            ("store", self.store()),
             (
                 "strategy",
                 self.pick(&["auto", "interleaved", "interleaved", "sequential", "two_pass", "second_fused"])
@@ -141,6 +141,17 @@ impl Draws {
             config.set(knob, &value).unwrap();
         }
         config
+    }
+
+    fn store(&mut self) -> String {
+        let shape = self.pick(&["32x32b", "16x256b", "16x256b", "16x128b", "16x64b"]);
+        let chunk = self.pick(&["", ", 8", ", 16", ", 32"]);
+        match self.below(5) {
+            0 => "auto".to_owned(),
+            1 => "direct".to_owned(),
+            2 => "tma".to_owned(),
+            _ => format!("direct({shape}{chunk})"),
+        }
     }
 
     fn cache(&mut self) -> String {

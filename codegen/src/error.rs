@@ -1,6 +1,6 @@
 //! Why a problem and a configuration make no kernel.
 
-use crate::config::{Buffers, Multicast, Schedule, Strategy};
+use crate::config::{Buffers, Multicast, Schedule, Store, Strategy};
 use crate::problem::{Formats, FormatsError, OutputFormat};
 use std::fmt;
 
@@ -345,6 +345,14 @@ pub enum ConfigError {
         /// Why there are not two.
         reason: &'static str,
     },
+    /// Loads of accumulators that don't go with the rest.
+    #[error("store: {store}: {reason}")]
+    StoreLoad {
+        /// As given.
+        store: Store,
+        /// Why not.
+        reason: String,
+    },
     /// TMA can't store rows of this pitch.
     #[error("store: tma with N = {n}: a row of C is {row_bytes} bytes, and TMA needs a multiple of 16")]
     StoreTma {
@@ -384,7 +392,7 @@ impl ConfigError {
             Ahead { .. } => "sf_preload",
             SideBySideScales { .. } | SideBySideWidth { .. } => "accumulators",
             NothingToReuse { .. } => "a_reuse",
-            StoreTma { .. } => "store",
+            StoreTma { .. } | StoreLoad { .. } => "store",
         }
     }
 
@@ -451,6 +459,7 @@ impl ConfigError {
             SideBySideScales { .. } => "use tile N = 128, or accumulators = separate".into(),
             SideBySideWidth { .. } => "use tile N = 128, or accumulators = separate".into(),
             NothingToReuse { .. } => "write a_reuse = auto or none".into(),
+            StoreLoad { .. } => "use store = direct, which goes with everything".into(),
             StoreTma { .. } => "use store = direct, which takes any N".into(),
         }
     }

@@ -6,6 +6,7 @@ use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
     Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile,
+    TmemLoad, TmemShape,
 };
 use silumin_codegen::error::{ConfigError, explain};
 use silumin_codegen::plan::{Plan, Region, Swizzle, validate};
@@ -51,6 +52,16 @@ fn config() -> impl Strategy<Value = Config> {
     ];
     let cache =
         (eviction(), eviction(), eviction(), eviction()).prop_map(|(a, b, sf, c)| CacheHints { a, b, sf, c });
+    let loads = (
+        prop::sample::select(vec![
+            TmemShape::S32x32b,
+            TmemShape::S16x256b,
+            TmemShape::S16x128b,
+            TmemShape::S16x64b,
+        ]),
+        prop::option::of(prop_oneof![4 => prop::sample::select(vec![8u32, 16, 32]), 1 => any::<u32>()]),
+    );
+    let loads = loads.prop_map(|(shape, chunk)| Store::DirectBy(TmemLoad { shape, chunk }));
     let shapes = (
         setting(tile),
         setting(prop::sample::select(vec![CtaGroup::One, CtaGroup::Two])),
@@ -61,7 +72,7 @@ fn config() -> impl Strategy<Value = Config> {
         setting(prop::sample::select(vec![AReuse::None, AReuse::Collector])),
         setting(prop_oneof![5 => (5u32..10).prop_map(|n| 1 << n), 1 => any::<u32>()]),
         setting(cache),
-        setting(prop::sample::select(vec![Store::Direct, Store::Tma])),
+        setting(prop_oneof![2 => prop::sample::select(vec![Store::Direct, Store::Tma]), 3 => loads]),
     );
     let schedule = prop_oneof![
         6 => prop::sample::select(vec![
@@ -291,6 +302,39 @@ fn each_limit_is_told_with_its_sum() {
         (large, &[side, ("tile", "[128, 192, 256]")], "accumulators", "2 x 192 = 384"),
         (large, &[side, ("a_reuse", "collector")], "a_reuse", "one MMA for both"),
         ([64, 77, 64], &[("store", "tma")], "store", "154 bytes"),
+        (
+            large,
+            &[("accumulator_buffers", "overlapped"), ("schedule", "one_tile")],
+            "accumulator_buffers",
+            "overlapped with schedule = one_tile: a CTA computes one tile",
+        ),
+        (
+            large,
+            &[("accumulator_buffers", "overlapped"), ("tile", "[128, 192, 256]")],
+            "accumulator_buffers",
+            "4 x 192 (accumulators) + 4 x 4 (SFA) + 8 x 8 (SFB1, SFB2) = 848: the two would share 192 of the 192 columns",
+        ),
+        (large, &[("accumulator_buffers", "overlapped"), ("tile", "[128, 256, 256]")], "tile", tmem),
+        (large, &[("store", "direct(16x256b, 12)")], "store", "8, 16 or 32 columns"),
+        (
+            [64, 40, 256],
+            &[("store", "direct(16x256b, 16)"), ("tile", "[128, 40, 256]")],
+            "store",
+            "40 columns of a tile, which is no multiple of 16",
+        ),
+        (
+            large,
+            &[("store", "direct(32x32b, 32)"), ("schedule", "cluster_split_k(2)"), ("tile", "[128, 64, 256]")],
+            "store",
+            "other CTAs' sums take registers",
+        ),
+        (
+            large,
+            &[("store", "direct(16x256b)"), ("swap_ab", "on")],
+            "store",
+            "neighbouring columns of an accumulator are rows of C",
+        ),
+        ([64, 1 << 27, 64], &[("store", "direct(16x64b)")], "store", "bytes of 32 rows of C in fp32"),
         (large, &[("multicast", "a(3)")], "multicast", "2, 4 or 8 CTAs"),
         (large, &[("multicast", "a(8)"), ("cta_group", "2")], "multicast", "2 or 4 pairs"),
         (
@@ -367,6 +411,12 @@ fn every_knob_value_changes_the_ptx() {
         ("raster", "along_n"),
         ("raster", "swizzled(2)"),
         ("pdl", "on"),
+        ("store", "direct(32x32b, 8)"),
+        ("store", "direct(32x32b, 16)"),
+        ("store", "direct(16x256b)"),
+        ("store", "direct(16x256b, 16)"),
+        ("store", "direct(16x128b)"),
+        ("store", "direct(16x64b)"),
     ];
     let texts = values.map(|value| instructions(&[value]));
     for (i, text) in texts.iter().enumerate() {
@@ -382,6 +432,9 @@ fn every_knob_value_changes_the_ptx() {
     let narrow = [persistent, ("tile", "[128, 64, 128]")];
     let single = [persistent, ("tile", "[128, 64, 128]"), ("accumulator_buffers", "1")];
     assert!(instructions(&narrow) != instructions(&single));
+    let wide = [persistent, ("tile", "[128, 128, 128]"), ("accumulator_buffers", "1")];
+    let overlapped = [persistent, ("tile", "[128, 128, 256]"), ("accumulator_buffers", "overlapped")];
+    assert!(instructions(&wide) != instructions(&overlapped));
     // A pair has another tile.
     let two = [("cta_group", "2"), ("tile", "auto")];
     assert!(instructions(&two) != instructions(&[("cta_group", "1"), ("tile", "auto")]));

@@ -242,11 +242,48 @@ pub struct CacheHints {
     pub c: Option<Eviction>,
 }
 
+/// The shape of `tcgen05.ld`: which elements of an accumulator a warp's threads get (PTX ISA 9.7.16.2.3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TmemShape {
+    /// `.32x32b`: a lane a thread, a column a register.
+    S32x32b,
+    /// `.16x256b`: four threads have eight columns of a lane, two neighbours each, and of the lane eight below.
+    S16x256b,
+    /// `.16x128b`: four threads have four columns of a lane, one each, and of the lane eight below.
+    S16x128b,
+    /// `.16x64b`: two threads have two columns of a lane, one each.
+    S16x64b,
+}
+
+impl TmemShape {
+    /// The name in instructions and in knobs.
+    pub const fn name(self) -> &'static str {
+        match self {
+            TmemShape::S32x32b => "32x32b",
+            TmemShape::S16x256b => "16x256b",
+            TmemShape::S16x128b => "16x128b",
+            TmemShape::S16x64b => "16x64b",
+        }
+    }
+}
+
+/// How the epilogue reads accumulators.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TmemLoad {
+    /// What a thread gets.
+    pub shape: TmemShape,
+    /// Columns that are read and finished together, 8, 16 or 32. `None`: the most that divide a tile's, or,
+    /// where several threads share a lane, 8.
+    pub chunk: Option<u32>,
+}
+
 /// How C leaves the SM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Store {
     /// Each thread stores its row's columns from registers.
     Direct,
+    /// From registers, which are loaded from TMEM as it says.
+    DirectBy(TmemLoad),
     /// Through SMEM, one TMA store a warp and 64-column box.
     Tma,
 }
@@ -412,6 +449,10 @@ impl fmt::Display for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Store::Direct => "direct",
+            Store::DirectBy(TmemLoad { shape, chunk: None }) => return write!(f, "direct({})", shape.name()),
+            Store::DirectBy(TmemLoad { shape, chunk: Some(chunk) }) => {
+                return write!(f, "direct({}, {chunk})", shape.name());
+            }
             Store::Tma => "tma",
         })
     }

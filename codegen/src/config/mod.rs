@@ -13,7 +13,7 @@ mod text;
 
 pub use knobs::{
     AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule, Setting,
-    SfLoad, SfPreload, Store, Strategy, Switch, Tile,
+    SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 pub use text::ParseKnobError;
 
@@ -161,7 +161,11 @@ pub const KNOBS: [Knob; 19] = [
         values: "auto | none | [a: HINT, b: HINT, sf: HINT, c: HINT], HINT = evict_normal | evict_first | evict_last",
         about: "L2 eviction hints per operand",
     },
-    Knob { name: "store", values: "auto | direct | tma", about: "registers to C, or through SMEM and TMA" },
+    Knob {
+        name: "store",
+        values: "auto | direct | direct(SHAPE) | direct(SHAPE, 8 | 16 | 32) | tma, SHAPE = 32x32b | 16x256b | 16x128b | 16x64b",
+        about: "registers to C, and by which loads from TMEM of how many columns, or through SMEM and TMA",
+    },
     Knob {
         name: "pdl",
         values: "off | on",
@@ -313,6 +317,10 @@ mod tests {
             ("cache", "[d: evict_first]"),
             ("cache", "[a: evict_first, a: evict_last]"),
             ("store", ""),
+            ("store", "direct()"),
+            ("store", "direct(16x32b)"),
+            ("store", "direct(16x256b, many)"),
+            ("store", "direct(16x256b"),
         ] {
             let message = Config::default().set(name, value).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains(value), "{message}");

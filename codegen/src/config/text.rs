@@ -2,7 +2,8 @@
 
 use super::{
     AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
+    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    TmemShape,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -314,7 +315,18 @@ impl FromStr for Store {
         match text.trim() {
             "direct" => Ok(Store::Direct),
             "tma" => Ok(Store::Tma),
-            _ => Err(NotAValue),
+            other => {
+                let inner = other.strip_prefix("direct").map(str::trim_start).ok_or(NotAValue)?;
+                let inner = inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).ok_or(NotAValue)?;
+                let (shape, chunk) = match inner.split_once(',') {
+                    None => (inner, None),
+                    Some((shape, chunk)) => (shape, Some(chunk.trim().parse().map_err(|_| NotAValue)?)),
+                };
+                let shapes =
+                    [TmemShape::S32x32b, TmemShape::S16x256b, TmemShape::S16x128b, TmemShape::S16x64b];
+                let shape = shapes.into_iter().find(|known| known.name() == shape.trim());
+                Ok(Store::DirectBy(TmemLoad { shape: shape.ok_or(NotAValue)?, chunk }))
+            }
         }
     }
 }

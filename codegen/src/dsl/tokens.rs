@@ -4,7 +4,8 @@
 
 use crate::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
+    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    TmemShape,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
 use crate::problem::{Formats, Groups, Shape};
@@ -115,6 +116,22 @@ fn config(config: &Config) -> TokenStream {
     let cache = setting(cache, cache_hints);
     let store = setting(store, |store| match store {
         Store::Direct | Store::Tma => variant("config", "Store", store),
+        Store::DirectBy(TmemLoad {
+            shape:
+                shape @ (TmemShape::S32x32b | TmemShape::S16x256b | TmemShape::S16x128b | TmemShape::S16x64b),
+            chunk,
+        }) => {
+            let shape = variant("config", "TmemShape", shape);
+            let chunk = match chunk {
+                None => quote!(::std::option::Option::None),
+                Some(chunk) => quote!(::std::option::Option::Some(#chunk)),
+            };
+            quote! {
+                ::silumin::codegen::config::Store::DirectBy(
+                    ::silumin::codegen::config::TmemLoad { shape: #shape, chunk: #chunk }
+                )
+            }
+        }
     });
     quote! {
         ::silumin::codegen::config::Config {

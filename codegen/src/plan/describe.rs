@@ -1,7 +1,7 @@
 //! A plan as text for people.
 
 use super::{Plan, Region};
-use crate::config::{Schedule, Strategy};
+use crate::config::{Schedule, Strategy, TmemShape};
 use crate::problem::Groups;
 use std::fmt;
 
@@ -94,13 +94,21 @@ impl fmt::Display for Plan {
             )?;
         }
         let e = &self.epilogue;
+        // Columns that a thread has side by side; the gate's own kernel has whole vectors.
+        let neighbours = match e.load {
+            _ if self.strategy == Strategy::TwoPass => e.c.vector,
+            TmemShape::S32x32b => e.c.vector,
+            TmemShape::S16x256b => 2,
+            TmemShape::S16x128b | TmemShape::S16x64b => 1,
+        };
         writeln!(
             f,
-            "epilogue  {} chunks of {} columns{}, {} bytes a store",
+            "epilogue  {} chunks of {} columns{}{}, {} bytes a store",
             e.chunks,
             e.chunk,
+            if e.load == TmemShape::S32x32b { String::new() } else { format!(" by .{}", e.load.name()) },
             if e.early_chunks > 0 { format!(", {} of them early", e.early_chunks) } else { String::new() },
-            if e.c.staging.is_some() { 16 } else { e.c.vector * e.c.element_bits / 8 }
+            if e.c.staging.is_some() { 16 } else { e.c.vector.min(neighbours) * e.c.element_bits / 8 }
         )?;
         let operations = self.problem.shape.operations();
         let bytes = self.problem.compulsory_bytes();

@@ -35,6 +35,7 @@ pub use work::Work;
 use crate::arch::Arch;
 use crate::config::{
     Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, SfPreload, Store, Strategy, Tile,
+    TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::problem::{MmaKind, Problem};
@@ -179,6 +180,8 @@ pub struct Scales {
 /// The epilogue, a chunk of columns at a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Epilogue {
+    /// The shape of `tcgen05.ld`.
+    pub load: TmemShape,
     /// Columns of one `tcgen05.ld` of each product: 8, 16 or 32.
     pub chunk: u32,
     /// Chunks in the tile.

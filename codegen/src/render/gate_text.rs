@@ -1,6 +1,7 @@
 //! The gate's fragments with the epilogue's registers in them.
 
 use super::RenderError;
+use super::view::Held;
 use crate::gate::{Axis, Fragment, GateCode, GateVector};
 
 /// Elements a splice: a pair, which one `cvt` packs, and which sm_100's packed arithmetic takes.
@@ -17,13 +18,18 @@ pub(super) fn column_register(vector: &str, column: u32) -> String {
     format!("%per_column_{vector}_{column}")
 }
 
-/// Registers of the elements of a fragment's vectors, for the pair that starts at column `i`. Where a
-/// thread holds a column of C (`transposed`), a column's element is the same for the pair.
-fn elements(vectors: &[GateVector], i: u32, transposed: bool) -> Vec<String> {
-    let elements = |vector: &GateVector| match vector.axis {
-        Axis::M => vec![format!("%per_row_{}", vector.name)],
-        Axis::N if transposed => vec![format!("%per_row_{}", vector.name); GATE_WIDTH],
-        Axis::N => (i..i + GATE_WIDTH as u32).map(|c| column_register(&vector.name, c)).collect(),
+/// Registers of the elements of a fragment's vectors, for the pair that starts at register `i`. Where a
+/// thread holds a column of C, a column's element is the same for the pair.
+fn elements(vectors: &[GateVector], i: u32, held: Held) -> Vec<String> {
+    let pair = i..i + GATE_WIDTH as u32;
+    let elements = |vector: &GateVector| match (vector.axis, held) {
+        (Axis::M, Held::Lanes(lanes)) => vec![format!("%per_row_{}_{}", vector.name, lanes.row(i))],
+        (Axis::M, _) => vec![format!("%per_row_{}", vector.name)],
+        (Axis::N, Held::Column) => vec![format!("%per_row_{}", vector.name); GATE_WIDTH],
+        (Axis::N, Held::Row) => pair.clone().map(|c| column_register(&vector.name, c)).collect(),
+        (Axis::N, Held::Lanes(lanes)) => {
+            pair.clone().map(|i| column_register(&vector.name, lanes.column_index(i))).collect()
+        }
     };
     vectors.iter().flat_map(elements).collect()
 }
@@ -34,9 +40,9 @@ fn splice(
     i: u32,
     products: &[String],
     outputs: &[String],
-    transposed: bool,
+    held: Held,
 ) -> Result<String, RenderError> {
-    let inputs = [products, &elements(&fragment.vectors, i, transposed)].concat();
+    let inputs = [products, &elements(&fragment.vectors, i, held)].concat();
     let scalars: Vec<String> = fragment.scalars.iter().map(|name| format!("%scalar_{name}")).collect();
     let text = fragment
         .render(&strs(&inputs), &strs(outputs), &strs(&scalars))
@@ -50,8 +56,8 @@ fn strs(names: &[String]) -> Vec<&str> {
 }
 
 /// A chunk of `columns` columns, both products in `%first*` and `%second*`, to `%result*`.
-pub(super) fn whole(code: &GateCode, columns: u32, transposed: bool) -> Result<Vec<String>, RenderError> {
-    starts(columns).map(|i| two_inputs(&code.whole, pair("first", i), i, transposed)).collect()
+pub(super) fn whole(code: &GateCode, columns: u32, held: Held) -> Result<Vec<String>, RenderError> {
+    starts(columns).map(|i| two_inputs(&code.whole, pair("first", i), i, held)).collect()
 }
 
 /// The part of the gate that needs only product 1, to `%early*` from `base` on.
@@ -59,11 +65,11 @@ pub(super) fn early(
     code: &GateCode,
     base: u32,
     columns: u32,
-    transposed: bool,
+    held: Held,
 ) -> Result<Vec<String>, RenderError> {
     starts(columns)
         .map(|i| match &code.split {
-            Some(split) => splice(&split.early, i, &pair("first", i), &pair("early", base + i), transposed),
+            Some(split) => splice(&split.early, i, &pair("first", i), &pair("early", base + i), held),
             None => Ok(copy(i, base)),
         })
         .collect()
@@ -74,10 +80,10 @@ pub(super) fn late(
     code: &GateCode,
     base: u32,
     columns: u32,
-    transposed: bool,
+    held: Held,
 ) -> Result<Vec<String>, RenderError> {
     let fragment = code.split.as_ref().map_or(&code.whole, |split| &split.late);
-    starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i, transposed)).collect()
+    starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i, held)).collect()
 }
 
 fn starts(columns: u32) -> impl Iterator<Item = u32> {
@@ -88,10 +94,10 @@ fn two_inputs(
     fragment: &Fragment,
     first: [String; GATE_WIDTH],
     i: u32,
-    transposed: bool,
+    held: Held,
 ) -> Result<String, RenderError> {
     let inputs: Vec<String> = first.into_iter().chain(pair("second", i)).collect();
-    splice(fragment, i, &inputs, &pair("result", i), transposed)
+    splice(fragment, i, &inputs, &pair("result", i), held)
 }
 
 /// Without a split, product 1 itself is what is carried.

@@ -1,10 +1,10 @@
 //! The plan itself, once everything is known to fit.
 
-use super::MMA_ROWS;
+use super::{MMA_ROWS, load};
 use super::draft::{Draft, sms};
 use crate::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfLoad,
-    SfPreload, Strategy, Switch,
+    SfPreload, Strategy, Switch, TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::plan::tail::EARLY_COLUMNS;
@@ -318,6 +318,7 @@ impl Draft<'_> {
         let (rows_ragged, columns_ragged) =
             if self.swap_ab { (n_ragged, m_ragged) } else { (m_ragged, n_ragged) };
         Epilogue {
+            load: load::asked(self.asked).map_or(TmemShape::S32x32b, |load| load.shape),
             chunk,
             chunks: columns / chunk,
             columns,

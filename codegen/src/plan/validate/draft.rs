@@ -1,6 +1,6 @@
 //! A plan in the making: what has to fit, before any address is known.
 
-use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT, shares_scales};
+use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT, load, shares_scales};
 use crate::arch::Arch;
 use crate::config::{
     AReuse, Accumulators, Buffers, Config, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
@@ -375,13 +375,7 @@ impl<'a> Draft<'a> {
     /// Columns that are finished together, and columns that a CTA finishes.
     pub fn chunk(&self) -> (u32, u32) {
         let columns = self.mma_columns() / self.work.cluster_parts;
-        // Loads of other CTAs' sums take registers beside the chunk's; blocks of C with scale factors are 32.
-        let widest = match self.problem.formats.c.scales() {
-            None if self.work.cluster_parts > 1 => 16,
-            _ => 32,
-        };
-        let fits = |chunk: &u32| *chunk <= widest && columns.is_multiple_of(*chunk);
-        (([32, 16, 8].into_iter().find(fits)).unwrap_or(8), columns)
+        (load::chunk(self.asked, self.problem, columns), columns)
     }
 
     /// Every barrier: its name, how many there are, and the arrivals of a phase.

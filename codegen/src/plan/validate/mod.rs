@@ -3,11 +3,13 @@
 //! * `mod.rs`: [`validate`], and what can be judged of each knob by itself or beside another.
 //! * `draft.rs`: what has to fit: stages, SMEM, TMEM, the grid.
 //! * `groups.rs`: what batches and groups of rows rule out.
+//! * `load.rs`: how the epilogue reads accumulators.
 //! * `build.rs`: the plan, once all of it does.
 
 mod build;
 mod draft;
 mod groups;
+mod load;
 
 use super::Plan;
 use crate::arch::Arch;
@@ -61,6 +63,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     check_multicast(tile, config, swap_ab, &mut errors);
     check_cluster_parts(problem, tile, config, swap_ab, &mut errors);
     groups::check_knobs(problem.shape, config, strategy, &mut errors);
+    load::check(problem, tile, config, swap_ab, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -122,7 +125,9 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     let grid =
         |n: u32| groups::usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
     let narrow =
-        config.accumulators == Accumulators::Separate && grid(64) <= u64::from(draft::sms(config, arch));
+        config.accumulators == Accumulators::Separate
+            && grid(64) <= u64::from(draft::sms(config, arch))
+            && load::takes_columns(config, 64);
     Tile { m, n: if narrow { 64 } else { 128 }, k }
 }
 
@@ -135,7 +140,8 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
         && config.group() == CtaGroup::One
         && config.accumulators == Accumulators::Separate
         && config.a_reuse != Setting::Fixed(AReuse::Collector)
-        && config.multicast == Multicast::None;
+        && config.multicast == Multicast::None
+        && !load::shares_lanes(config);
     config
         .swap_ab
         .unwrap_or_else(|| if free && shape.typical_rows() <= FEW_TOKENS { Switch::On } else { Switch::Off })

@@ -5,6 +5,9 @@ use crate::config::Strategy;
 use crate::plan::{Output, Plan, Staging};
 use crate::problem::OutputFormat;
 
+/// Whether a thread's row is in C, where it has one.
+const ROW: &str = "%row_in_range";
+
 /// How results become words of 32 bits.
 #[derive(Clone, Copy)]
 pub(in crate::render) struct Packing {
@@ -61,6 +64,8 @@ pub(in crate::render) struct Unit {
 pub(in crate::render) struct Vector {
     /// Whether rows must be looked at too, where the first column must be compared with N.
     pub guard: Option<bool>,
+    /// The predicate that says whether its row is in C.
+    pub row: &'static str,
     pub column: u32,
     pub byte: u64,
     pub predicate: &'static str,
@@ -85,6 +90,8 @@ pub(in crate::render) struct Part {
 /// Four columns of an fp32 product, read back.
 pub(in crate::render) struct ProductVector {
     pub guard: Option<bool>,
+    /// The predicate that says whether its row is in C.
+    pub row: &'static str,
     pub column: u32,
     pub byte: u64,
     pub width: &'static str,
@@ -140,7 +147,7 @@ pub(super) struct Ragged {
 }
 
 impl Ragged {
-    fn guard(self) -> Option<bool> {
+    pub(super) fn guard(self) -> Option<bool> {
         self.columns.then_some(self.rows)
     }
 
@@ -154,12 +161,12 @@ impl Ragged {
 }
 
 /// `%packed4, %packed5, ...`
-fn registers(name: &str, first: u32, count: u32) -> String {
+pub(super) fn registers(name: &str, first: u32, count: u32) -> String {
     let names: Vec<String> = (first..first + count).map(|i| format!("%{name}{i}")).collect();
     names.join(", ")
 }
 
-const fn width(words: u32) -> &'static str {
+pub(super) const fn width(words: u32) -> &'static str {
     match words {
         4 => ".v4",
         2 => ".v2",
@@ -168,7 +175,7 @@ const fn width(words: u32) -> &'static str {
 }
 
 /// `{ %packed0, %packed1 }`, or the register alone.
-fn vector_registers(name: &str, first: u32, count: u32) -> String {
+pub(super) fn vector_registers(name: &str, first: u32, count: u32) -> String {
     match count {
         1 => registers(name, first, 1),
         _ => format!("{{ {} }}", registers(name, first, count)),
@@ -187,7 +194,7 @@ pub(super) fn units(packing: Packing, chunk: u32) -> Vec<Unit> {
 }
 
 /// `count` results from `first` on, as a store's operand: whole words, or a part of one.
-fn operand(packing: Packing, first: u32, count: u32) -> (&'static str, String, Option<Part>) {
+pub(super) fn operand(packing: Packing, first: u32, count: u32) -> (&'static str, String, Option<Part>) {
     let word = first / packing.per_word;
     if count >= packing.per_word {
         let words = count / packing.per_word;
@@ -213,6 +220,7 @@ pub(super) fn vectors(packing: Packing, output: &Output, chunk: u32, ragged: Rag
             let (width, registers, part) = operand(packing, column, vector);
             Vector {
                 guard: ragged.guard(),
+                row: ROW,
                 column,
                 byte: (column * output.element_bits / 8).into(),
                 predicate: ragged.predicate(),
@@ -230,6 +238,7 @@ pub(super) fn product_loads(chunk: u32, ragged: Ragged) -> Vec<ProductVector> {
     (0..chunk / 4)
         .map(|i| ProductVector {
             guard: ragged.guard(),
+            row: ROW,
             column: 4 * i,
             byte: (16 * i).into(),
             width: ".v4",
@@ -244,7 +253,7 @@ pub(super) fn product_loads(chunk: u32, ragged: Ragged) -> Vec<ProductVector> {
 /// The same where a lane holds a column of C and a register a row of it: an element at a time,
 /// neighbours in neighbouring lanes.
 pub(super) mod transposed {
-    use super::{Output, Packing, ProductVector, Ragged, Vector, operand, registers};
+    use super::{Output, Packing, ProductVector, ROW, Ragged, Vector, operand, registers};
 
     pub(in super::super) fn vectors(
         packing: Packing,
@@ -258,6 +267,7 @@ pub(super) mod transposed {
                 let (width, registers, part) = operand(packing, i, 1);
                 Vector {
                     guard: ragged.guard(),
+                    row: ROW,
                     column: i,
                     byte: u64::from(i) * output.row_bytes,
                     predicate: ragged.predicate(),
@@ -274,6 +284,7 @@ pub(super) mod transposed {
         (0..chunk)
             .map(|i| ProductVector {
                 guard: ragged.guard(),
+                row: ROW,
                 column: i,
                 byte: u64::from(i) * output.row_bytes,
                 width: "",

@@ -4,6 +4,7 @@
 //! the gate's splices that read them, so that they do not all occupy registers at once.
 
 use super::epilogue::Ragged;
+use super::lanes::Held;
 use crate::gate::{Axis, Fragment, GateVector};
 use crate::problem::Shape;
 use crate::render::gate_text::{GATE_WIDTH, column_register};
@@ -63,6 +64,7 @@ pub(super) fn steps(
     base: u32,
     ragged: Ragged,
     shape: Shape,
+    held: Held,
 ) -> Vec<GateStep> {
     let columns: Vec<&str> = fragment
         .map_or(&[][..], |fragment| &fragment.vectors)
@@ -77,7 +79,12 @@ pub(super) fn steps(
         .map(|(first, text)| {
             let starts = !columns.is_empty() && first.is_multiple_of(GROUP);
             let loads = match starts {
-                true => column_loads(&columns, first, GROUP.min(end - first), base, ragged, shape),
+                true => match held.lanes() {
+                    // Few columns, and each in all registers' rows.
+                    Some(lanes) if first == 0 => lanes.column_loads(&columns, base, ragged, shape.n),
+                    Some(_) => Vec::new(),
+                    None => column_loads(&columns, first, GROUP.min(end - first), base, ragged, shape),
+                },
                 false => Vec::new(),
             };
             GateStep { loads, text }

@@ -5,11 +5,13 @@
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
 //! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
+//! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
 
 mod cluster;
 mod epilogue;
 mod groups;
 mod inputs;
+mod lanes;
 mod mma;
 mod producer;
 
@@ -24,6 +26,8 @@ use crate::problem::Groups;
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
 use groups::GroupsView;
 use inputs::{GateStep, Inputs};
+pub(super) use lanes::Held;
+use lanes::{HeldRow, Lanes};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 
@@ -152,6 +156,12 @@ pub(super) struct View<'a> {
     pub c_policy: Option<Policy>,
     /// Columns that are finished together.
     pub chunk: u32,
+    /// Loads of accumulators by which threads share lanes.
+    pub lanes: Option<Lanes>,
+    /// Rows that a thread has parts of, and the registers of the first one, from the CTA's, and of its first column.
+    pub rows: Vec<HeldRow>,
+    pub thread_row: &'static str,
+    pub thread_column: &'static str,
     pub loads_first: bool,
     pub loads_second: bool,
     /// Whether the first product is read back from global memory.
@@ -303,6 +313,11 @@ impl<'a> View<'a> {
             Role::Gate => 4,
             _ => p.epilogue.chunk,
         };
+        let held = match role {
+            Role::Gate => Held::Row,
+            _ => Held::new(p.epilogue.load, chunk, p.swap_ab),
+        };
+        let lanes = held.lanes();
         let ragged = match role {
             Role::Gate => Ragged { rows: false, columns: !p.problem.shape.n.is_multiple_of(chunk) },
             _ => Ragged { rows: p.epilogue.rows_ragged, columns: p.epilogue.columns_ragged },
@@ -328,8 +343,8 @@ impl<'a> View<'a> {
                 // Where buffers share columns, the pointers move along.
                 let base = if p.tmem.shared > 0 { 0 } else { column };
                 let split = code.split.as_ref();
-                let early = gate_text::early(code, column, chunk, transposed)?;
-                let late = gate_text::late(code, column, chunk, transposed)?;
+                let early = gate_text::early(code, column, chunk, held)?;
+                let late = gate_text::late(code, column, chunk, held)?;
                 Ok(EarlyChunk {
                     column,
                     early: inputs::steps(
@@ -338,6 +353,7 @@ impl<'a> View<'a> {
                         base,
                         ragged,
                         shape,
+                        held,
                     ),
                     // By then the pointers have come this far themselves.
                     late: inputs::steps(
@@ -346,6 +362,7 @@ impl<'a> View<'a> {
                         0,
                         ragged,
                         shape,
+                        held,
                     ),
                 })
             })
@@ -461,6 +478,10 @@ impl<'a> View<'a> {
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             c_policy: policy_of("c", p.cache.c).filter(|_| gated),
             chunk,
+            lanes,
+            rows: held.rows(),
+            thread_row: if lanes.is_some() { "%thread_row" } else { "%thread" },
+            thread_column: if lanes.is_some() { "%thread_column" } else { "%column0" },
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
@@ -471,10 +492,11 @@ impl<'a> View<'a> {
             whole: match gated {
                 true => inputs::steps(
                     Some(&code.whole).filter(|_| !transposed),
-                    gate_text::whole(code, chunk, transposed)?,
+                    gate_text::whole(code, chunk, held)?,
                     0,
                     ragged,
                     shape,
+                    held,
                 ),
                 false => Vec::new(),
             },
@@ -491,7 +513,12 @@ impl<'a> View<'a> {
                 // The gate's kernel reads whole vectors.
                 (true, true) => shape.n.next_multiple_of(4).to_string(),
             },
-            column_limit: if p.swap_ab { m_limit } else { shape.n.to_string() },
+            column_limit: match p.swap_ab {
+                true => m_limit,
+                // Whole vectors, again, though no thread has all of one.
+                false if raw && lanes.is_some() => shape.n.next_multiple_of(4).to_string(),
+                false => shape.n.to_string(),
+            },
             c_row: match (several, p.swap_ab) {
                 (true, _) => "%c_row",
                 (false, true) => "%column0",
@@ -501,6 +528,7 @@ impl<'a> View<'a> {
             vector_start: match (several, role) {
                 (true, _) => "%vector_column",
                 (false, Role::Gate) => "%column",
+                (false, _) if lanes.is_some() => "%thread_column",
                 (false, _) => "%column0",
             },
             c_rank: GroupsView::rank(several.then_some(shape.groups.count())),
@@ -514,14 +542,19 @@ impl<'a> View<'a> {
             },
             needs_c_row: several && (staging.is_none() || reads_product || (row_inputs && !transposed)),
             vector_columns: several && (column_inputs || (transposed && row_inputs)),
-            c_column: if p.swap_ab { "%row" } else { "%column0" },
+            c_column: match p.swap_ab {
+                true => "%row",
+                false if lanes.is_some() => "%thread_column",
+                false => "%column0",
+            },
             staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
             words: packing.words(chunk),
             units: epilogue::units(packing, chunk),
             packing,
-            vectors: match transposed {
-                false => epilogue::vectors(packing, &output, chunk, ragged),
-                true => {
+            vectors: match held {
+                Held::Row => epilogue::vectors(packing, &output, chunk, ragged),
+                Held::Lanes(lanes) => lanes.vectors(packing, &output, ragged),
+                Held::Column => {
                     let span = staging.map_or(0, |staging| staging.span);
                     epilogue::transposed::vectors(packing, &output, chunk, ragged, span)
                 }
@@ -532,9 +565,12 @@ impl<'a> View<'a> {
                 true => u64::from(chunk) * output.row_bytes,
             },
             stores: staging.map_or(Vec::new(), |s| epilogue::stores(s, hint(p.cache.c, "%policy_c"))),
-            product_vectors: match p.epilogue.product.filter(|_| transposed) {
-                None => epilogue::product_loads(chunk, ragged),
-                Some(product) => epilogue::transposed::product_loads(&product, chunk, ragged),
+            product_vectors: match (held, p.epilogue.product) {
+                (Held::Column, Some(product)) => {
+                    epilogue::transposed::product_loads(&product, chunk, ragged)
+                }
+                (Held::Lanes(lanes), Some(product)) => lanes.product_loads(&product, ragged),
+                _ => epilogue::product_loads(chunk, ragged),
             },
             product_row_bytes: p.epilogue.product.map_or(0, |product| product.row_bytes),
             product_chunk_bytes: match p.epilogue.product.filter(|_| transposed) {

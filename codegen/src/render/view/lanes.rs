@@ -1,0 +1,241 @@
+//! What of the accumulators a thread's registers hold.
+//!
+//! A warp has 32 lanes of TMEM. By `.32x32b` a thread has one of them, a row of the tile; by the other shapes a load
+//! brings 16 lanes, several threads share a lane, and each has parts of several (PTX ISA, "Data Movement Shape").
+
+use super::epilogue::{Packing, ProductVector, Ragged, Vector, operand, registers, vector_registers, width};
+use super::inputs::{ColumnLoad, ColumnLoads};
+use crate::config::TmemShape;
+use crate::plan::Output;
+use crate::render::gate_text::column_register;
+
+/// Predicates that say of a thread's rows whether they are in C, and what guards an instruction with them.
+const ROWS: [&str; 4] = ["%row_in_range0", "%row_in_range1", "%row_in_range2", "%row_in_range3"];
+const PREDICATES: [&str; 4] = ["@%row_in_range0 ", "@%row_in_range1 ", "@%row_in_range2 ", "@%row_in_range3 "];
+
+/// What a thread's registers of a chunk are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::render) enum Held {
+    /// Columns of a row of C.
+    Row,
+    /// Rows of a column of C: operands are swapped.
+    Column,
+    /// Parts of several rows of C.
+    Lanes(Lanes),
+}
+
+/// Registers of a chunk that two loads of 16 lanes bring, the second behind the first. Registers that the gate takes
+/// as a pair, an even one and the next, are in one row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(in crate::render) struct Lanes {
+    pub shape: &'static str,
+    /// Of a thread's number in its warp, the bits that say where its columns start, and how far apart those are.
+    pub column_shift: u32,
+    pub column_bits: u32,
+    pub column_step: u32,
+    /// Whether odd threads are eight lanes below even ones.
+    pub odd_below: bool,
+    /// `.xN` of a load.
+    pub repeat: u32,
+    /// Registers of a load.
+    pub half: u32,
+    kind: TmemShape,
+}
+
+/// A row of those that a thread has parts of.
+pub(in crate::render) struct HeldRow {
+    /// Rows from the thread's first.
+    pub offset: u32,
+    /// The predicate that says whether it is in C.
+    pub in_range: &'static str,
+    /// What the names of its elements of vectors end in.
+    pub suffix: &'static str,
+}
+
+impl Held {
+    pub fn new(shape: TmemShape, chunk: u32, transposed: bool) -> Held {
+        let lanes = |column_shift, column_bits, column_step, repeat| {
+            Held::Lanes(Lanes {
+                shape: shape.name(),
+                column_shift,
+                column_bits,
+                column_step,
+                odd_below: shape == TmemShape::S16x64b,
+                repeat,
+                half: chunk / 2,
+                kind: shape,
+            })
+        };
+        match shape {
+            _ if transposed => Held::Column,
+            TmemShape::S32x32b => Held::Row,
+            TmemShape::S16x256b => lanes(0, 2, 2, chunk / 8),
+            TmemShape::S16x128b => lanes(0, 2, 1, chunk / 4),
+            TmemShape::S16x64b => lanes(1, 1, 1, chunk / 2),
+        }
+    }
+
+    pub fn lanes(self) -> Option<Lanes> {
+        match self {
+            Held::Lanes(lanes) => Some(lanes),
+            Held::Row | Held::Column => None,
+        }
+    }
+
+    /// The rows that a thread has parts of.
+    pub fn rows(self) -> Vec<HeldRow> {
+        let Held::Lanes(lanes) = self else {
+            return vec![HeldRow { offset: 0, in_range: "%row_in_range", suffix: "" }];
+        };
+        let rows = lanes.rows().iter().zip(ROWS).zip(["_0", "_1", "_2", "_3"]);
+        rows.map(|((offset, in_range), suffix)| HeldRow { offset: *offset, in_range, suffix }).collect()
+    }
+}
+
+impl Lanes {
+    /// Rows from the thread's first.
+    fn rows(self) -> &'static [u32] {
+        match self.kind {
+            TmemShape::S16x64b => &[0, 16],
+            _ => &[0, 8, 16, 24],
+        }
+    }
+
+    /// The `NAME*` registers of a load, in the instruction's order.
+    pub fn registers(self, name: &str, load: u32) -> String {
+        let names: Vec<String> = (0..self.half)
+            .map(|r| match self.kind {
+                // By turns one of each row: rows after each other make pairs.
+                TmemShape::S16x128b => r % 2 * (self.half / 2) + r / 2,
+                _ => r,
+            })
+            .map(|r| format!("{name}{}", load * self.half + r))
+            .collect();
+        names.join(", ")
+    }
+
+    /// Which of its rows a register is in.
+    pub fn row(self, register: u32) -> usize {
+        let (load, r) = (register / self.half, register % self.half);
+        let row = match self.kind {
+            TmemShape::S16x256b => 2 * load + r / 2 % 2,
+            TmemShape::S16x128b => 2 * load + r / (self.half / 2),
+            _ => load,
+        };
+        row as usize
+    }
+
+    /// Its column, from the thread's first.
+    fn column(self, register: u32) -> u32 {
+        let r = register % self.half;
+        match self.kind {
+            TmemShape::S16x256b => 8 * (r / 4) + r % 2,
+            TmemShape::S16x128b => 4 * (r % (self.half / 2)),
+            _ => 2 * r,
+        }
+    }
+
+    /// Registers side by side in a row.
+    fn neighbours(self) -> u32 {
+        if self.kind == TmemShape::S16x256b { 2 } else { 1 }
+    }
+
+    /// The columns that a thread has parts of.
+    pub fn columns(self) -> Vec<u32> {
+        let mut columns: Vec<u32> = (0..self.half).map(|register| self.column(register)).collect();
+        columns.sort_unstable();
+        columns.dedup();
+        columns
+    }
+
+    /// Where a register's column is among those.
+    pub fn column_index(self, register: u32) -> u32 {
+        let column = self.column(register);
+        self.columns().iter().take_while(|other| **other < column).count() as u32
+    }
+
+    /// The stores of a chunk.
+    pub(super) fn vectors(self, packing: Packing, output: &Output, ragged: Ragged) -> Vec<Vector> {
+        let vector = output.vector.min(self.neighbours());
+        let bytes = |column: u32| u64::from(column * output.element_bits / 8);
+        self.starts(vector)
+            .map(|register| {
+                let (width, registers, part) = operand(packing, register, vector);
+                let (row, column) = (self.row(register), self.column(register));
+                Vector {
+                    guard: ragged.guard(),
+                    row: ROWS[row],
+                    column,
+                    byte: u64::from(self.rows()[row]) * output.row_bytes + bytes(column),
+                    predicate: self.predicate(row, ragged),
+                    width,
+                    registers,
+                    part,
+                    staged_byte: 0,
+                }
+            })
+            .collect()
+    }
+
+    /// The loads of a chunk of fp32 products.
+    pub(super) fn product_loads(self, output: &Output, ragged: Ragged) -> Vec<ProductVector> {
+        let vector = self.neighbours();
+        self.starts(vector)
+            .map(|register| {
+                let (row, column) = (self.row(register), self.column(register));
+                ProductVector {
+                    guard: ragged.guard(),
+                    row: ROWS[row],
+                    column,
+                    byte: u64::from(self.rows()[row]) * output.row_bytes + u64::from(4 * column),
+                    width: width(vector),
+                    predicate: self.predicate(row, ragged),
+                    registers: vector_registers("first", register, vector),
+                    second_registers: vector_registers("second", register, vector),
+                    zeroed: (register..register + vector).map(|i| registers("first", i, 1)).collect(),
+                }
+            })
+            .collect()
+    }
+
+    /// The elements of columns of vectors for a chunk. None reaches beyond N, `n`.
+    pub(super) fn column_loads(self, names: &[&str], base: u32, ragged: Ragged, n: u32) -> Vec<ColumnLoads> {
+        let wide = if ragged.columns && !n.is_multiple_of(2) { 1 } else { self.neighbours() };
+        let columns = self.columns();
+        let load = |name: &str, index: u32, column: u32| {
+            let registers: Vec<String> = (index..index + wide).map(|i| column_register(name, i)).collect();
+            ColumnLoad {
+                name: name.to_owned(),
+                byte: 4 * (base + column),
+                predicate: if ragged.columns { "@%in_range " } else { "" },
+                width: width(wide),
+                registers: match wide {
+                    1 => registers.concat(),
+                    _ => format!("{{ {} }}", registers.join(", ")),
+                },
+                zeroed: if ragged.columns { registers } else { Vec::new() },
+            }
+        };
+        (0..)
+            .zip(columns)
+            .step_by(wide as usize)
+            .map(|(index, column)| ColumnLoads {
+                guard: ragged.columns.then_some(base + column),
+                loads: names.iter().map(|name| load(name, index, column)).collect(),
+            })
+            .collect()
+    }
+
+    /// The first registers of groups of so many.
+    fn starts(self, vector: u32) -> impl Iterator<Item = u32> {
+        (0..2 * self.half).step_by(vector as usize)
+    }
+
+    fn predicate(self, row: usize, ragged: Ragged) -> &'static str {
+        match ragged {
+            Ragged { columns: true, .. } => "@%in_range ",
+            Ragged { rows: true, .. } => PREDICATES[row],
+            Ragged { .. } => "",
+        }
+    }
+}
