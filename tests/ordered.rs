@@ -34,7 +34,8 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), shape, s)));
     }
     let faults = common::faults(&runs, |_, (name, spec, shape, schedule)| {
-        let scalars: &[(&str, f32)] = if name == "scalar_gate" { &[("alpha", 0.5)] } else { &[] };
+        let scalars: &[(&str, f32)] =
+            if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.5)] };
         let options = EmulatorOptions {
             threads: 1,
             schedule: *schedule,

@@ -382,3 +382,41 @@ fn every_knob_value_changes_the_ptx() {
     let narrow = ("tile", "[128, 64, 128]");
     assert!(instructions(&[narrow]) != instructions(&[narrow, ("tmem_columns", "512")]));
 }
+
+/// C with scale factors through shared memory and across lanes: whole bytes in boxes, and a row of them a multiple of 16 bytes.
+#[test]
+fn packed_elements_are_staged_and_mapped_as_bytes() {
+    for (c, m, n, knobs, element, dims, boxes) in [
+        (
+            "nvfp4",
+            200,
+            352,
+            &[("cta_group", "1"), ("tile", "[128, 128, 256]")][..],
+            "u8",
+            [176, 200],
+            [64, 32],
+        ),
+        ("nvfp4", 200, 352, &[("cta_group", "1"), ("tile", "[128, 64, 256]")], "u8", [176, 200], [32, 32]),
+        ("mxfp8", 200, 352, &[("cta_group", "1"), ("tile", "[128, 128, 256]")], "u8", [352, 200], [128, 32]),
+        ("nvfp4", 200, 352, &[("swap_ab", "on"), ("tile", "[64, 128, 256]")], "u8", [176, 200], [16, 64]),
+        ("mxfp8", 200, 352, &[("swap_ab", "on"), ("tile", "[64, 128, 256]")], "u8", [352, 200], [32, 64]),
+    ] {
+        let mut file = SpecFile::new(Shape::new(m, n, 512));
+        file.formats.c = c.to_owned();
+        file.config.set("store", "tma").unwrap();
+        for (knob, value) in knobs {
+            file.config.set(knob, value).unwrap();
+        }
+        let (spec, arch) = file.read().unwrap();
+        let plan = spec.plan(file.shape(), arch).unwrap_or_else(|errors| panic!("{}", explain(&errors)));
+        let map = plan.tensor_maps.last().unwrap();
+        assert_eq!(
+            (map.operand.name(), map.element.name(), map.dims, map.box_dims),
+            ("c", element, dims, boxes)
+        );
+        assert_eq!(map.row_stride, dims[0]);
+        let staging = plan.epilogue.c.staging.unwrap();
+        assert_eq!(staging.box_bytes, boxes[0] * boxes[1]);
+        assert_eq!(staging.box_bytes % 128, 0);
+    }
+}

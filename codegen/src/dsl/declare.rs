@@ -6,7 +6,7 @@ use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError};
 use crate::gate::parse::distance;
 use crate::gate::{Gate, GateError, gate_code};
-use crate::problem::{Formats, Shape};
+use crate::problem::{Formats, ProductFormat, Shape};
 use crate::render::GATE_WIDTH;
 use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
 use proc_macro2::{TokenStream, TokenTree};
@@ -17,13 +17,18 @@ use syn::parse::ParseStream;
 use syn::{Error, Ident, Result, Token};
 
 /// What the angle brackets take beyond the knobs of [`KNOBS`].
-pub const DSL_KNOBS: [Knob; 2] = [
+pub const DSL_KNOBS: [Knob; 3] = [
     Knob {
         name: "shape",
         values: "[M, N, K]",
         about: "the one shape, checked while compiling; left out, any shape at run time",
     },
     Knob { name: "arch", values: "sm_100a | [sm_100a, ...]", about: "the chips; left out, all of them" },
+    Knob {
+        name: "products",
+        values: "none | f32 | bf16 | f16",
+        about: "what the two products are kept in as the gate reads them, D1 and D2; left out, they are not kept",
+    },
 ];
 
 /// One dual GEMM: everything that `dual_gemm!` says about it, checked.
@@ -55,6 +60,7 @@ impl Declaration {
         let gate = input.parse::<Gate>();
         let formats = formats(&brackets, gate.as_ref().ok(), errors);
         let knobs = Knobs::read(&brackets, errors);
+        let formats = Formats { products: knobs.products, ..formats };
         // What could not be read counts as left out, which would make errors of its own.
         if errors.is_empty() {
             check(formats, &knobs, errors);
@@ -100,6 +106,7 @@ pub(super) struct Knobs {
     pub(super) config: Config,
     pub(super) shape: Option<Shape>,
     pub(super) arches: Vec<Arch>,
+    products: Option<ProductFormat>,
     /// Each written knob and its value; as `formats` those that were named.
     written: Vec<(&'static str, TokenStream)>,
     /// `<` and `>`.
@@ -112,6 +119,7 @@ impl Knobs {
             config: Config::default(),
             shape: None,
             arches: Arch::ALL.to_vec(),
+            products: None,
             written: Vec::new(),
             ends: brackets.ends.clone(),
         };
@@ -154,6 +162,9 @@ impl Knobs {
                 arches.sort_unstable();
                 arches.dedup();
                 self.arches = arches;
+            }
+            "products" => {
+                self.products = ProductFormat::parse_setting(&text).map_err(|error| located(&error))?;
             }
             _ => self.config.set(knob.name, &text).map_err(|error| located(&error))?,
         }

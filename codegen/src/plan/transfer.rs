@@ -23,11 +23,15 @@ pub enum Operand {
     C,
     /// Scale factors of the result.
     Sfc,
+    /// The first product as the gate reads it.
+    D1,
+    /// The second product as the gate reads it.
+    D2,
 }
 
 impl Operand {
     /// Every tensor that a dual GEMM can have; which of them one has, [`Operand::present`] says.
-    pub const ALL: [Operand; 8] = [
+    pub const ALL: [Operand; 10] = [
         Operand::A,
         Operand::B1,
         Operand::B2,
@@ -36,6 +40,8 @@ impl Operand {
         Operand::Sfb2,
         Operand::C,
         Operand::Sfc,
+        Operand::D1,
+        Operand::D2,
     ];
 
     /// The name in kernels, plans and launch files.
@@ -49,12 +55,14 @@ impl Operand {
             Operand::Sfb2 => "sfb2",
             Operand::C => "c",
             Operand::Sfc => "sfc",
+            Operand::D1 => "d1",
+            Operand::D2 => "d2",
         }
     }
 
     /// Whether the kernel writes the tensor; the others it reads.
     pub const fn is_output(self) -> bool {
-        matches!(self, Operand::C | Operand::Sfc)
+        matches!(self, Operand::C | Operand::Sfc | Operand::D1 | Operand::D2)
     }
 
     /// Whether a kernel for `problem` has the tensor.
@@ -65,6 +73,7 @@ impl Operand {
             Operand::Sfa => formats.a.spec().scales.is_some(),
             Operand::Sfb1 | Operand::Sfb2 => formats.b.spec().scales.is_some(),
             Operand::Sfc => formats.c.scales().is_some(),
+            Operand::D1 | Operand::D2 => formats.products.is_some(),
         }
     }
 
@@ -91,6 +100,7 @@ impl Operand {
             Operand::Sfb1 | Operand::Sfb2 => b.scale_bytes(n, k),
             Operand::C => problem.output_bytes(),
             Operand::Sfc => problem.output_scale_bytes(),
+            Operand::D1 | Operand::D2 => problem.product_bytes(),
         }
     }
 }

@@ -94,6 +94,16 @@ fn two_inputs(
     splice(fragment, i, &inputs, &pair("result", i), transposed)
 }
 
+/// A fragment of one product on a chunk of `%name*`, its results in place of them.
+pub(super) fn in_place(
+    fragment: &Fragment,
+    name: &str,
+    columns: u32,
+    transposed: bool,
+) -> Result<Vec<String>, RenderError> {
+    starts(columns).map(|i| splice(fragment, i, &pair(name, i), &pair(name, i), transposed)).collect()
+}
+
 /// Without a split, product 1 itself is what is carried.
 fn copy(i: u32, base: u32) -> String {
     let moves: Vec<String> = pair("early", base + i)

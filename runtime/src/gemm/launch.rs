@@ -53,6 +53,11 @@ pub struct Args<'a> {
     /// The scale of the whole C, where its format has one: finite and above 0. An element of C stands
     /// for its code times its scale factor times this.
     pub c_scale: Option<f32>,
+    /// D1 and D2, `[M, N]`, the products as the gate reads them, where they are kept
+    /// ([`ProductFormat`](silumin_codegen::problem::ProductFormat)): written whole, never read.
+    pub d1: Option<&'a Buffer>,
+    /// See `d1`.
+    pub d2: Option<&'a Buffer>,
     /// A value for each scalar of the gate, by name.
     pub scalars: &'a [(&'a str, f32)],
     /// A buffer for each vector of the gate, by name: M or N elements of f32.
@@ -73,6 +78,8 @@ impl<'a> Args<'a> {
             c,
             sfc: None,
             c_scale: None,
+            d1: None,
+            d2: None,
             scalars: &[],
             vectors: &[],
         }
@@ -96,6 +103,12 @@ impl<'a> Args<'a> {
         Args { c_scale: Some(c_scale), ..self }
     }
 
+    /// The same with what the gate reads of both products.
+    #[must_use]
+    pub fn products(self, d1: &'a Buffer, d2: &'a Buffer) -> Self {
+        Args { d1: Some(d1), d2: Some(d2), ..self }
+    }
+
     /// The same with values for the gate's scalars.
     #[must_use]
     pub fn scalars(self, scalars: &'a [(&'a str, f32)]) -> Self {
@@ -114,6 +127,8 @@ impl<'a> Args<'a> {
             Operand::Sfb2 => self.sfb2,
             Operand::C => Some(self.c),
             Operand::Sfc => self.sfc,
+            Operand::D1 => self.d1,
+            Operand::D2 => self.d2,
         }
     }
 
@@ -319,7 +334,7 @@ fn scalar(gate: &Gate, given: &[(&str, f32)], name: &str) -> Result<f32, LaunchE
 mod tests {
     use super::*;
     use silumin_codegen::arch::Arch;
-    use silumin_codegen::problem::{Formats, OperandFormat, Problem, Shape};
+    use silumin_codegen::problem::{Formats, OperandFormat, Problem, ProductFormat, Shape};
     use silumin_codegen::spec::Spec;
 
     /// 130 x 1001 x 1056: every tensor of another size than its neighbours', scales padded.
@@ -385,10 +400,10 @@ mod tests {
 
         fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
             let all: Vec<_> = self.buffers.iter().map(Option::as_ref).collect();
-            let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc] = all[..] else {
+            let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc, d1, d2] = all[..] else {
                 panic!("operands and C are always there")
             };
-            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: self.c_scale, scalars, vectors: &[] }
+            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: self.c_scale, d1, d2, scalars, vectors: &[] }
         }
 
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {
@@ -399,8 +414,10 @@ mod tests {
     }
 
     /// Every tensor there is.
-    const BLOCK_SCALED: Formats =
-        Formats { a: OperandFormat::Nvfp4, b: OperandFormat::Nvfp4, c: OutputFormat::Nvfp4 };
+    const BLOCK_SCALED: Formats = Formats {
+        products: Some(ProductFormat::Bf16),
+        ..Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::Nvfp4)
+    };
 
     const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
     const SCALED: &str = "silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))";
@@ -459,7 +476,7 @@ mod tests {
 
     #[test]
     fn outputs_have_memory_of_their_own_and_inputs_may_share() {
-        for output in [Operand::C, Operand::Sfc] {
+        for output in [Operand::C, Operand::Sfc, Operand::D1, Operand::D2] {
             for operand in Operand::ALL.into_iter().filter(|operand| *operand != output) {
                 let setup = Setup::in_formats(BLOCK_SCALED);
                 let [other, own] = [operand, output].map(|operand| setup.len(operand));
@@ -484,15 +501,22 @@ mod tests {
     #[test]
     fn tensors_are_those_of_the_formats() {
         for c in OutputFormat::ALL {
-            for a in [OperandFormat::Nvfp4, OperandFormat::Mxfp8, OperandFormat::Bf16] {
-                let setup = Setup::in_formats(Formats { a, b: a, c });
+            for (a, products) in [
+                (OperandFormat::Nvfp4, None),
+                (OperandFormat::Mxfp8, Some(ProductFormat::F32)),
+                (OperandFormat::Bf16, Some(ProductFormat::F16)),
+            ] {
+                let formats = Formats { products, ..Formats::new(a, a, c) };
+                let setup = Setup::in_formats(formats);
                 let problem = setup.kernel.kernel().problem;
                 setup.arguments(&[]).unwrap();
                 let scaled = a.spec().scales.is_some();
-                let expected = 4 + if scaled { 3 } else { 0 } + usize::from(c.scales().is_some());
+                let kept = if products.is_some() { 2 } else { 0 };
+                let expected = 4 + if scaled { 3 } else { 0 } + usize::from(c.scales().is_some()) + kept;
                 assert_eq!(setup.present().len(), expected);
-                for operand in [Operand::Sfa, Operand::Sfb1, Operand::Sfb2, Operand::Sfc] {
-                    let setup = Setup::in_formats(Formats { a, b: a, c });
+                use Operand::{D1, D2, Sfa, Sfb1, Sfb2, Sfc};
+                for operand in [Sfa, Sfb1, Sfb2, Sfc, D1, D2] {
+                    let setup = Setup::in_formats(formats);
                     if operand.present(&problem) {
                         let error = setup.without(operand).arguments(&[]).unwrap_err();
                         assert!(
@@ -540,6 +564,7 @@ mod tests {
             .scales(args.sfa.unwrap(), args.sfb1.unwrap(), args.sfb2.unwrap())
             .output_scales(args.sfc.unwrap())
             .output_scale(0.5)
+            .products(args.d1.unwrap(), args.d2.unwrap())
             .scalars(&[("x", 1.0)]);
         assert_eq!(format!("{built:?}"), format!("{args:?}"));
         assert_eq!(args.given().map(|(operand, _)| operand).collect::<Vec<_>>(), Operand::ALL);

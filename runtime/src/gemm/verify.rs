@@ -2,14 +2,14 @@
 //! launch, every element compared.
 
 use half::f16;
-use silumin_codegen::gate::{Axis, EvalError};
+use silumin_codegen::gate::{Axis, EvalError, Expr, Product};
 use silumin_codegen::problem::{OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
 use thiserror::Error;
 
 use super::launch::check_scalars;
 use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, LoadedKernel};
-use crate::check::{CheckError, CheckReport, check_output};
+use crate::check::{CheckError, CheckReport, check_output, check_products};
 use crate::device::{Buffer, Device, DeviceError};
 use crate::format::{Matrix, e2m1, e4m3};
 use crate::inputs::{Distribution, DualGemmInputs, InputsError};
@@ -54,7 +54,7 @@ pub enum VerifyError {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Verification {
-    /// How far off it is.
+    /// How far off it is, and, where they are kept, how far the products are.
     pub check: CheckReport,
     /// What the launch said.
     pub launch: LaunchReport,
@@ -81,6 +81,10 @@ pub struct DeviceOperands {
     pub sfc: Option<Buffer>,
     /// The scale of the whole C, where its format has one.
     pub c_scale: Option<f32>,
+    /// D1, where it is kept.
+    pub d1: Option<Buffer>,
+    /// D2, where it is kept.
+    pub d2: Option<Buffer>,
     problem: Problem,
 }
 
@@ -99,6 +103,7 @@ impl DeviceOperands {
             if scales.is_empty() { Ok(None) } else { Ok(Some(device.upload(&scales)?)) }
         };
         let sfc = inputs.initial_output_scales()?.map(|scales| device.upload(&scales)).transpose()?;
+        let product = || inputs.initial_product_bytes().map(|bytes| device.upload(&bytes)).transpose();
         Ok(Self {
             a: device.upload(inputs.a.codes())?,
             b1: device.upload(inputs.b1.codes())?,
@@ -109,6 +114,8 @@ impl DeviceOperands {
             c: device.upload(&inputs.initial_output_bytes())?,
             sfc,
             c_scale: problem.formats.c.has_tensor_scale().then_some(1.0),
+            d1: product()?,
+            d2: product()?,
             problem,
         })
     }
@@ -117,9 +124,9 @@ impl DeviceOperands {
     /// `Args { vectors: &vectors, ..operands.args(&scalars) }`.
     #[must_use]
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
-        let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, problem: _ } = self;
-        let [sfa, sfb1, sfb2, sfc] = [sfa, sfb1, sfb2, sfc].map(Option::as_ref);
-        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, scalars, vectors: &[] }
+        let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, d1, d2, problem: _ } = self;
+        let [sfa, sfb1, sfb2, sfc, d1, d2] = [sfa, sfb1, sfb2, sfc, d1, d2].map(Option::as_ref);
+        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, d1, d2, scalars, vectors: &[] }
     }
 
     /// An f16 C on the host, row-major `[M, N]`.
@@ -144,6 +151,23 @@ impl DeviceOperands {
         let (m, n) = (shape.m as usize, shape.n as usize);
         let tensor_scale = self.c_scale.unwrap_or(1.0);
         Ok(Output::new(m, n, formats.c, self.c.download()?, scales, tensor_scale)?)
+    }
+
+    /// D1 and D2 on the host in their format; `None` where they are not kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceOperands::output`].
+    pub fn products(&self) -> Result<Option<[Output; 2]>, VerifyError> {
+        let Problem { shape, formats } = self.problem;
+        let (Some(format), Some(d1), Some(d2)) = (formats.products, &self.d1, &self.d2) else {
+            return Ok(None);
+        };
+        let product = |buffer: &Buffer| -> Result<Output, VerifyError> {
+            let (m, n) = (shape.m as usize, shape.n as usize);
+            Ok(Output::new(m, n, format.as_output(), buffer.download()?, Vec::new(), 1.0)?)
+        };
+        Ok(Some([product(d1)?, product(d2)?]))
     }
 }
 
@@ -185,14 +209,48 @@ pub fn expected_with(
 ) -> Result<Reference, VerifyError> {
     let gate = &spec.gate;
     check_scalars(gate, scalars)?;
-    let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
     let given: Vec<(&str, &[f32])> =
         vectors.iter().map(|(v, elements)| (v.name.as_str(), elements)).collect();
     let vectors = GateVectors::new(&gate.expr, inputs.shape(), &given).map_err(LaunchError::from)?;
-    let vectors: Vec<(Axis, &[f32])> = vectors.iter().map(|(v, elements)| (v.axis, elements)).collect();
-    let gate = gate.expr.evaluator(&scalars)?;
-    let gate = |[row, column]: [usize; 2], first, second| {
-        gate.eval_at(first, second, |vector| {
+    let bounded = inputs.formats().c != OutputFormat::F16;
+    evaluated(&gate.expr, inputs, scalars, &vectors, bounded)
+}
+
+/// What a kernel of `spec` has to keep of the products of `inputs`, with bounds: see
+/// [`ProductFormat`](silumin_codegen::problem::ProductFormat). The vectors are those of [`expected`].
+///
+/// # Errors
+///
+/// A scalar of the gate that is missing, unknown or given twice.
+pub fn expected_products(
+    spec: &Spec,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+) -> Result<[Reference; 2], VerifyError> {
+    let gate = &spec.gate;
+    check_scalars(gate, scalars)?;
+    let vectors = GateVectors::draw(&gate.expr.vectors(), inputs.shape(), inputs.seed());
+    let of = |product| evaluated(&gate.expr.pre_activation(product), inputs, scalars, &vectors, true);
+    Ok([of(Product::First)?, of(Product::Second)?])
+}
+
+/// An expression over both products, with vectors of which some are its own.
+fn evaluated(
+    expr: &Expr,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+    vectors: &GateVectors,
+    bounded: bool,
+) -> Result<Reference, VerifyError> {
+    let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
+    let elements = |wanted| {
+        let found = vectors.iter().find(|(vector, _)| **vector == wanted);
+        (wanted.axis, found.map_or(&[][..], |(_, elements)| elements))
+    };
+    let vectors: Vec<(Axis, &[f32])> = expr.vectors().into_iter().map(elements).collect();
+    let expr = expr.evaluator(&scalars)?;
+    let value = |[row, column]: [usize; 2], first, second| {
+        expr.eval_at(first, second, |vector| {
             f64::from(match vectors[vector] {
                 (Axis::M, elements) => elements[row],
                 (Axis::N, elements) => elements[column],
@@ -200,18 +258,18 @@ pub fn expected_with(
         })
     };
     let DualGemmInputs { a, b1, b2, .. } = inputs;
-    let formats = inputs.formats();
-    if formats.c == OutputFormat::F16 {
-        return Ok(dual_gemm_at(a, b1, b2, gate)?);
+    if !bounded {
+        return Ok(dual_gemm_at(a, b1, b2, value)?);
     }
-    let kind = formats.check().map_err(InputsError::from)?;
-    Ok(dual_gemm_bounded(a, b1, b2, gate, Accumulation::tensor_core(kind, a.k()))?)
+    let kind = inputs.formats().check().map_err(InputsError::from)?;
+    Ok(dual_gemm_bounded(a, b1, b2, value, Accumulation::tensor_core(kind, a.k()))?)
 }
 
 impl LoadedKernel {
     /// Runs the kernel on seeded operands, and vectors of the gate from the same seed, and compares every
     /// element of C with the reference: f16 with the tolerance of the public benchmark, other formats and
-    /// their scale factors as [`check_output`] says. C holds anything but the answer beforehand. Where C
+    /// their scale factors as [`check_output`] says; where the products are kept, every element of D1 and D2
+    /// too ([`check_products`]). What the kernel writes holds anything but the answer beforehand. Where C
     /// has a scale of the whole tensor, it is the one that makes the most of the format.
     ///
     /// # Errors
@@ -243,7 +301,12 @@ impl LoadedKernel {
             Some(reference) => reference,
             None => expected(spec, &inputs, scalars)?,
         };
-        Ok(Verification { check: check_output(&got, &reference)?, launch })
+        let mut check = check_output(&got, &reference)?;
+        if let Some(kept) = operands.products()? {
+            let references = expected_products(spec, &inputs, scalars)?;
+            check = check.with_products(check_products(&kept, &references)?);
+        }
+        Ok(Verification { check, launch })
     }
 }
 

@@ -252,6 +252,8 @@ impl Draft<'_> {
             maps.extend([scales(Operand::Sfa, m), scales(Operand::Sfb1, n), scales(Operand::Sfb2, n)]);
         }
         if let Some(staging) = self.staging() {
+            // Elements of the map: two of C where a byte has two.
+            let per = if formats.c.bits() < 8 { 8 / formats.c.bits() } else { 1 };
             maps.push(TensorMapRecipe {
                 operand: Operand::C,
                 element: match formats.c {
@@ -260,9 +262,9 @@ impl Draft<'_> {
                     OutputFormat::F16 => ElementType::F16,
                     OutputFormat::E4m3 | OutputFormat::Nvfp4 | OutputFormat::Mxfp8 => ElementType::U8,
                 },
-                dims: [u64::from(n), u64::from(m)],
-                row_stride: u64::from(n) * u64::from(self.problem.formats.c.bytes()),
-                box_dims: [staging.columns, staging.box_rows],
+                dims: [u64::from(n / per), u64::from(m)],
+                row_stride: u64::from(n) * u64::from(formats.c.bits()) / 8,
+                box_dims: [staging.columns / per, staging.box_rows],
                 swizzle: staging.swizzle,
                 l2_promotion: 0,
             });
@@ -273,12 +275,17 @@ impl Draft<'_> {
     fn epilogue(&self) -> Epilogue {
         let Shape { m, n, .. } = self.problem.shape;
         let (chunk, columns) = self.chunk();
-        // The widest store, 16 bytes or less, that never straddles the end of a row.
-        let widest = 128 / self.problem.formats.c.bits();
-        let vector = [32, 16, 8, 4, 2]
-            .into_iter()
-            .find(|vector| *vector <= widest && n.is_multiple_of(*vector))
-            .unwrap_or(1);
+        let rows = |format: OutputFormat| {
+            // The widest store, 16 bytes or less, that never straddles the end of a row.
+            let widest = 128 / format.bits();
+            let fits = |vector: &u32| *vector <= widest && n.is_multiple_of(*vector);
+            Output {
+                element_bits: format.bits(),
+                vector: [32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1),
+                row_bytes: u64::from(n) * u64::from(format.bits()) / 8,
+                staging: None,
+            }
+        };
         let early = self.products_apart() && !self.work.has_ranges();
         let [m_tiles, n_tiles] = self.tiles_of_item();
         let whole = |tiles: u32, tile: u32, size: u32| u64::from(tiles) * u64::from(tile) == u64::from(size);
@@ -293,12 +300,8 @@ impl Draft<'_> {
             early_chunks: if early { columns.min(EARLY_COLUMNS) / chunk } else { 0 },
             rows_ragged,
             columns_ragged,
-            c: Output {
-                element_bits: self.problem.formats.c.bits(),
-                vector,
-                row_bytes: u64::from(n) * u64::from(self.problem.formats.c.bits()) / 8,
-                staging: self.staging(),
-            },
+            c: Output { staging: self.staging(), ..rows(self.problem.formats.c) },
+            kept: self.problem.formats.products.map(|format| rows(format.as_output())),
             // Rows are padded to whole vectors, so that one that starts inside a row is written whole.
             product: (!self.strategy.is_fused()).then(|| Output {
                 element_bits: 32,

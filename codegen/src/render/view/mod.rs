@@ -2,23 +2,29 @@
 //!
 //! * `mod.rs`: [`View`], one for each entry of a module.
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
+//! * `block_scale.rs`: scale factors of C across lanes.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
+//! * `products.rs`: D1 and D2, what is kept of the products.
 
+mod block_scale;
 mod epilogue;
 mod inputs;
 mod mma;
 mod producer;
+mod products;
 
 use super::RenderError;
 use super::gate_text;
 use crate::arch::Arch;
 use crate::config::{Eviction, Multicast, Raster, Schedule, SfPreload, Strategy};
-use crate::gate::GateCode;
+use crate::gate::{Expr, Fragment, GateCode, Product};
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
+use block_scale::{Nibbles, TransposedScales};
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
 use inputs::{GateStep, Inputs};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
+use products::{Kept, KeptProducts};
 
 /// Threads of a CTA of the gate's own kernel.
 pub(super) const GATE_THREADS: u32 = 256;
@@ -143,6 +149,8 @@ pub(super) struct View<'a> {
     pub early_chunks: Vec<EarlyChunk>,
     pub loop_chunks: bool,
     pub whole: Vec<GateStep>,
+    /// D1 and D2 of a chunk, where they are kept.
+    pub kept: Vec<Kept>,
     pub output: Output,
     pub output_name: &'static str,
     pub staging: Option<Staging>,
@@ -173,6 +181,15 @@ pub(super) struct View<'a> {
     /// Columns that share a scale factor, and the results of a chunk by those.
     pub scale_block: u32,
     pub scale_groups: Vec<Vec<u32>>,
+    /// How they come about where a lane holds a column of C.
+    pub scales_transposed: Option<TransposedScales>,
+    /// Whether rows beyond M, which have scale factors, are among those of a thread.
+    pub rows_padded: bool,
+    /// The register of the first column of an item; nothing where `%column` counts from C's own.
+    pub first_column: &'static str,
+    /// 4-bit elements of a chunk where a lane holds a column of C, and whether rows of it can lie beyond M.
+    pub nibbles: Vec<Nibbles>,
+    pub nibbles_guarded: bool,
     /// Bytes of the scale factors of 128 rows, and rows with their padding.
     pub scale_row_bytes: u64,
     pub padded_rows: u32,
@@ -228,11 +245,15 @@ pub(super) struct Policy {
 pub(super) struct EarlyChunk {
     pub column: u32,
     pub early: Vec<GateStep>,
+    /// D1, which is done when the gate has read product 1.
+    pub kept: Vec<Kept>,
     pub late: Vec<GateStep>,
+    /// D2.
+    pub late_kept: Vec<Kept>,
 }
 
 impl<'a> View<'a> {
-    pub fn new(p: &'a Plan, code: &GateCode, role: Role) -> Result<Self, RenderError> {
+    pub fn new(p: &'a Plan, gate: &Expr, code: &GateCode, role: Role) -> Result<Self, RenderError> {
         let barrier = |name: &str| p.barriers.iter().find(|b| b.name == name).map_or(0, |b| b.offset);
         let both = barrier("products_done");
         let (product1_done, product2_done) = (barrier("product1_done").max(both), barrier("product2_done"));
@@ -263,12 +284,17 @@ impl<'a> View<'a> {
         let rows_shared = matches!(p.multicast, Multicast::A(_)) != p.swap_ab;
         let shared_rows = if rows_shared { p.cta_rows } else { p.mma_columns };
         let chunk = match role {
+            // All that the largest blocks of C with scale factors have.
+            Role::Gate if p.problem.formats.c.scales().is_some() => 32,
             Role::Gate if p.problem.shape.n.is_multiple_of(8) => 8,
             Role::Gate => 4,
             _ => p.epilogue.chunk,
         };
+        let padded_rows = p.problem.shape.m.next_multiple_of(128);
+        // The gate's own kernel has rows for the pads of scale factors only.
+        let gate_pads = p.problem.formats.c.scales().is_some() && padded_rows != p.problem.shape.m;
         let ragged = match role {
-            Role::Gate => Ragged { rows: false, columns: !p.problem.shape.n.is_multiple_of(chunk) },
+            Role::Gate => Ragged { rows: gate_pads, columns: !p.problem.shape.n.is_multiple_of(chunk) },
             _ => Ragged { rows: p.epilogue.rows_ragged, columns: p.epilogue.columns_ragged },
         };
         let reads_product = role == Role::Gated;
@@ -277,38 +303,56 @@ impl<'a> View<'a> {
         let scale_block = scales.map_or(chunk, |scales| scales.block);
         let scale_columns = scales.map_or(0, |scales| scales.columns(p.problem.shape.n));
         // Behind the scale factors of the row's last chunk.
-        let pads =
-            chunk / scale_block..chunk / scale_block + scale_columns.next_multiple_of(4) - scale_columns;
+        let pads = match scales {
+            Some(_) if !transposed => {
+                chunk / scale_block..chunk / scale_block + scale_columns.next_multiple_of(4) - scale_columns
+            }
+            _ => 0..0,
+        };
+        let nibbles = transposed && output.element_bits == 4;
         let staging = output.staging.filter(|_| gated);
         let shape = p.problem.shape;
         let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed);
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
+        let kept = KeptProducts::new(p, gate, code.whole.arch, chunk, ragged, transposed, role != Role::Gate);
+        let kept = Some(kept).filter(|_| gated && p.epilogue.kept.is_some());
+        // A part of the gate, and what is kept of the products that it is the last to read.
+        let steps = |part: Option<&Fragment>, mut texts: Vec<String>, base: u32, last: &[Product]| {
+            let mut fragments: Vec<&Fragment> = part.into_iter().collect();
+            if let Some(kept) = &kept {
+                kept.scale(&mut texts, last)?;
+                fragments.extend(kept.fragments(last));
+            }
+            fragments.retain(|_| !transposed);
+            Ok::<_, RenderError>(inputs::steps(&fragments, texts, base, ragged, shape))
+        };
+        let stores = |product: Product, base: u32| -> Vec<Kept> {
+            kept.as_ref().and_then(|kept| kept.stores(product, base)).into_iter().collect()
+        };
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
                 let column = i * chunk;
                 let split = code.split.as_ref();
                 let early = gate_text::early(code, column, chunk, transposed)?;
                 let late = gate_text::late(code, column, chunk, transposed)?;
+                let late_code = split.map_or(&code.whole, |split| &split.late);
                 Ok(EarlyChunk {
                     column,
-                    early: inputs::steps(
-                        split.map(|split| &split.early).filter(|_| !transposed),
-                        early,
-                        column,
-                        ragged,
-                        shape,
-                    ),
+                    early: steps(split.map(|split| &split.early), early, column, &[Product::First])?,
+                    kept: stores(Product::First, column),
                     // By then the pointers have come this far themselves.
-                    late: inputs::steps(
-                        Some(split.map_or(&code.whole, |split| &split.late)).filter(|_| !transposed),
-                        late,
-                        0,
-                        ragged,
-                        shape,
-                    ),
+                    late: steps(Some(late_code), late, 0, &[Product::Second])?,
+                    late_kept: stores(Product::Second, 0),
                 })
             })
             .collect();
+        let both = [Product::First, Product::Second];
+        let whole = match gated {
+            true => steps(Some(&code.whole), gate_text::whole(code, chunk, transposed)?, 0, &both)?,
+            false => Vec::new(),
+        };
+        let kept_chunk: Vec<Kept> = both.into_iter().flat_map(|product| stores(product, 0)).collect();
+        let keeps = !kept_chunk.is_empty();
         let row_items = p.problem.shape.n.div_ceil(chunk);
         let partial_bytes = 4
             * u64::from(p.cta_rows)
@@ -415,26 +459,23 @@ impl<'a> View<'a> {
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
-            packed_registers: chunk / packing.per_word,
+            packed_registers: if nibbles { 0 } else { chunk / packing.per_word },
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
-            whole: match gated {
-                true => inputs::steps(
-                    Some(&code.whole).filter(|_| !transposed),
-                    gate_text::whole(code, chunk, transposed)?,
-                    0,
-                    ragged,
-                    shape,
-                ),
-                false => Vec::new(),
-            },
+            whole,
+            kept: kept_chunk,
             inputs,
             output,
             output_name,
             staging,
-            needs_rows: staging.is_none() || reads_product || row_inputs,
-            needs_columns: (ragged.columns && (staging.is_none() || reads_product || column_inputs))
+            needs_rows: staging.is_none() || reads_product || row_inputs || keeps || scales.is_some(),
+            needs_columns: (ragged.columns
+                && (staging.is_none()
+                    || reads_product
+                    || column_inputs
+                    || keeps
+                    || scales.is_some() && !transposed))
                 || pads.clone().next().is_some(),
             row_limit: match (p.swap_ab, raw) {
                 (false, _) => p.problem.shape.m,
@@ -446,11 +487,12 @@ impl<'a> View<'a> {
             c_row: if p.swap_ab { "%column0" } else { "%row" },
             c_column: if p.swap_ab { "%row" } else { "%column0" },
             staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
-            words: packing.words(chunk),
+            words: if nibbles { Vec::new() } else { packing.words(chunk) },
             units: epilogue::units(packing, chunk),
             packing,
             vectors: match transposed {
                 false => epilogue::vectors(packing, &output, chunk, ragged),
+                true if nibbles => Vec::new(),
                 true => {
                     let span = staging.map_or(0, |staging| staging.span);
                     epilogue::transposed::vectors(packing, &output, chunk, ragged, span)
@@ -476,7 +518,14 @@ impl<'a> View<'a> {
             scale_block,
             scale_groups: scale_groups(chunk, scale_block),
             scale_row_bytes: scales.map_or(0, |scales| scales.blocked_bytes(128, p.problem.shape.n)),
-            padded_rows: p.problem.shape.m.next_multiple_of(128),
+            scales_transposed: scales
+                .filter(|_| transposed)
+                .map(|scales| TransposedScales::new(p, scales, chunk)),
+            rows_padded: ragged.rows,
+            first_column: if role == Role::Gate { "" } else { "%column0" },
+            nibbles: if nibbles { block_scale::nibbles(&output, chunk, ragged) } else { Vec::new() },
+            nibbles_guarded: ragged.columns && staging.is_none(),
+            padded_rows,
             scale_store: if chunk / scale_block == 2 { "b16" } else { "b8" },
             scale_pads: pads.collect(),
             partial_products: epilogue::partial_products(p, role),
@@ -487,7 +536,8 @@ impl<'a> View<'a> {
             sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,
             longer_units: p.work.longer * (p.work.share + 1),
             gate_threads: GATE_THREADS,
-            gate_items: u64::from(p.problem.shape.m) * u64::from(row_items),
+            gate_items: u64::from(if gate_pads { padded_rows } else { p.problem.shape.m })
+                * u64::from(row_items),
             gate_row_items: row_items,
         })
     }
