@@ -2,6 +2,7 @@
 //! bytes of its kernels.
 
 use silumin::codegen::gate::{BUILTINS, builtin_gate};
+use silumin::codegen::problem::{Formats, ProductFormat};
 use silumin::{Arch, Config, DualGemm, Shape, Spec, dual_gemm};
 
 /// Shapes that every configuration below takes at least one of.
@@ -66,6 +67,18 @@ fn gates_keep_the_names_and_the_order_of_their_author() {
     same!([] silu(s[m] * (x @ gate) * w[n] + b1[n]) * (alpha * (x @ up) - b2[n]));
     same!([k_order = split_tail(1)] (x @ up + b[n]) * gelu(s[m] * (x @ gate)));
     same!([] (clamp(x @ up, -7, 7e0) + 1) * (min(x @ gate, 7) * sigmoid(1.702 * min(x @ gate, 7))));
+}
+
+#[test]
+fn kept_products_are_carried() {
+    for (made, products) in [
+        (dual_gemm!(<products = none> silu(A @ B1) * (A @ B2)), None),
+        (dual_gemm!(<products = bf16> silu(A @ B1) * (A @ B2)), Some(ProductFormat::Bf16)),
+        (dual_gemm!(<nvfp4 -> f16, products = f16> silu(A @ B1) * (A @ B2)), Some(ProductFormat::F16)),
+        (dual_gemm!(<products = f32, stages = 2> silu(A @ B1) * (A @ B2)), Some(ProductFormat::F32)),
+    ] {
+        assert_eq!(made.spec().formats, Formats { products, ..Formats::default() });
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@
 mod common;
 
 use silumin::codegen::gate::Gate;
-use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat};
+use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
 use silumin::codegen::spec::Spec;
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
@@ -12,7 +12,7 @@ use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 
-/// Knobs that take turns; the last are for a C without scale factors.
+/// Knobs that take turns.
 const KNOBS: [&[(&str, &str)]; 8] = [
     &[],
     &[("cta_group", "2"), ("schedule", "persistent"), ("sms", "2")],
@@ -34,10 +34,13 @@ fn spec(formats: Formats, knobs: &[(&str, &str)]) -> Spec {
     spec
 }
 
-fn fault(index: usize, formats: Formats, knobs: &[(&str, &str)], ptxas: &Ptxas) -> Option<String> {
-    // Many tokens, or few; N ends inside a tile, K inside a K tile; rows of C are a multiple of 16 bytes.
-    let m = if index.is_multiple_of(2) { 203 } else { 30 };
-    let shape = Shape::new(m, 352, if formats.k_multiple() == 128 { 896 } else { 928 });
+fn fault(
+    index: usize,
+    formats: Formats,
+    shape: Shape,
+    knobs: &[(&str, &str)],
+    ptxas: &Ptxas,
+) -> Option<String> {
     let name = format!("{formats}, {shape}, {knobs:?}");
     let spec = spec(formats, knobs);
     let kernel = match spec.kernel(shape, Arch::Sm100a) {
@@ -84,33 +87,118 @@ fn every_pair_with_every_output_assembles_and_computes_right() {
     for a in OperandFormat::ALL {
         for b in OperandFormat::ALL {
             for c in OutputFormat::ALL {
-                let formats = Formats { a, b, c };
+                let formats = Formats::new(a, b, c);
                 if formats.check().is_ok() {
-                    let turns = if c.scales().is_some() { 5 } else { KNOBS.len() };
-                    cases.push((formats, KNOBS[cases.len() % turns]));
+                    cases.push((formats, KNOBS[(cases.len() + cases.len() / KNOBS.len()) % KNOBS.len()]));
                 }
             }
         }
     }
     assert_eq!(cases.len(), 16 * 6);
-    let faults = common::faults(&cases, |index, (formats, knobs)| fault(index, *formats, knobs, &ptxas));
+    let faults = common::faults(&cases, |index, (formats, knobs)| {
+        // Many tokens, or few; N ends inside a tile, K inside a K tile; rows of C are a multiple of 16 bytes.
+        let m = if index.is_multiple_of(2) { 203 } else { 30 };
+        let shape = Shape::new(m, 352, if formats.k_multiple() == 128 { 896 } else { 928 });
+        fault(index, *formats, shape, knobs, &ptxas)
+    });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
 }
 
 #[test]
 fn knobs_that_a_format_rules_out_are_refused_with_the_format_named() {
-    let problem = |a, b, c| Formats { a, b, c };
+    let problem = |a, b, c| Formats::new(a, b, c);
     let bf16 = problem(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
     let scaled = problem(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::Nvfp4);
     for (formats, knobs, says) in [
         (bf16, ("sf_preload", "all"), "bf16 x bf16 -> bf16 has no scale factors"),
         (bf16, ("sf_load", "bulk"), "bf16 x bf16 -> bf16 has no scale factors"),
         (bf16, ("tile", "[128, 72, 64]"), "multiple of 16"),
-        (scaled, ("store", "tma"), "C in nvfp4 has scale factors"),
-        (scaled, ("swap_ab", "on"), "C in nvfp4 has scale factors"),
-        (scaled, ("strategy", "two_pass"), "C in nvfp4 has scale factors"),
+        (scaled, ("tile", "[128, 240, 256]"), "C in nvfp4 has scale factors: N = 240"),
     ] {
         let error = spec(formats, &[knobs]).kernel(Shape::new(256, 512, 512), Arch::Sm100a).unwrap_err();
         assert!(error.to_string().contains(says), "{knobs:?}: {error}");
     }
+}
+
+/// Where blocks of C lie across lanes, pass through shared memory, or are made by the gate's own kernel.
+const SCALED_KNOBS: &[&[(&str, &str)]] = &[
+    &[("swap_ab", "on")],
+    &[("swap_ab", "on"), ("tile", "[8, 128, 256]")],
+    &[("swap_ab", "on"), ("tile", "[16, 128, 256]"), ("store", "tma")],
+    &[
+        ("swap_ab", "on"),
+        ("tile", "[64, 128, 256]"),
+        ("store", "tma"),
+        ("schedule", "persistent"),
+        ("sms", "2"),
+    ],
+    &[("swap_ab", "on"), ("tile", "[192, 128, 256]"), ("schedule", "dynamic")],
+    &[("swap_ab", "on"), ("tile", "[64, 256, 256]"), ("cta_group", "2"), ("store", "tma")],
+    &[("swap_ab", "on"), ("tile", "[64, 128, 256]"), ("schedule", "split_k(2)")],
+    &[("swap_ab", "on"), ("tile", "[64, 128, 128]"), ("schedule", "cluster_split_k(2)")],
+    &[("swap_ab", "on"), ("tile", "[64, 128, 256]"), ("multicast", "b(2)")],
+    &[("swap_ab", "on"), ("tile", "[64, 128, 256]"), ("multicast", "b(4)"), ("schedule", "dynamic")],
+    &[("swap_ab", "on"), ("tile", "[64, 128, 256]"), ("k_order", "split_tail(2)"), ("store", "tma")],
+    &[("swap_ab", "on"), ("strategy", "second_fused"), ("cache", "[c: evict_first]")],
+    &[("swap_ab", "on"), ("strategy", "sequential"), ("schedule", "stream_k"), ("sms", "3")],
+    &[("strategy", "two_pass"), ("swap_ab", "on"), ("pdl", "on")],
+    &[("strategy", "two_pass"), ("store", "tma"), ("cache", "[c: evict_last]")],
+    &[("store", "tma"), ("tile", "[128, 64, 256]"), ("cta_group", "1")],
+    &[("store", "tma"), ("tile", "[128, 192, 256]"), ("schedule", "persistent"), ("sms", "2")],
+    &[("store", "tma"), ("cta_group", "2"), ("schedule", "dynamic"), ("cache", "[c: evict_first]")],
+    &[("store", "tma"), ("strategy", "sequential"), ("tile", "[128, 128, 256]"), ("multicast", "a(2)")],
+    &[
+        ("store", "tma"),
+        ("k_order", "split_tail(1)"),
+        ("tile", "[128, 128, 256]"),
+        ("schedule", "split_k(1)"),
+    ],
+];
+
+/// Tokens and features: whole tiles, tiles that both end inside of, and few tokens with one block of features, whose
+/// scale factors are mostly pads.
+const SCALED_SHAPES: [Shape; 4] =
+    [Shape::new(256, 384, 512), Shape::new(203, 352, 416), Shape::new(5, 32, 288), Shape::new(130, 160, 544)];
+
+#[test]
+fn c_with_scale_factors_goes_with_every_side_store_and_strategy() {
+    let ptxas = Ptxas::find().unwrap();
+    let mut cases = Vec::new();
+    for (turn, knobs) in SCALED_KNOBS.iter().enumerate() {
+        for (place, shape) in SCALED_SHAPES.into_iter().enumerate() {
+            for c in [OutputFormat::Nvfp4, OutputFormat::Mxfp8] {
+                let operand = [OperandFormat::Nvfp4, OperandFormat::Bf16][(turn + place) % 2];
+                let mut formats = Formats::new(operand, operand, c);
+                formats.products = [None, Some(ProductFormat::Bf16)][place % 2];
+                let mut knobs = knobs.to_vec();
+                if operand == OperandFormat::Bf16 {
+                    // A K tile of the same bytes.
+                    for (_, value) in knobs.iter_mut().filter(|(knob, _)| *knob == "tile") {
+                        *value = match *value {
+                            "[8, 128, 256]" => "[16, 128, 64]",
+                            "[16, 128, 256]" => "[48, 128, 64]",
+                            "[64, 128, 256]" | "[64, 128, 128]" => "[64, 128, 64]",
+                            "[192, 128, 256]" => "[192, 128, 64]",
+                            "[64, 256, 256]" => "[64, 256, 64]",
+                            "[128, 64, 256]" => "[128, 96, 64]",
+                            "[128, 192, 256]" => "[128, 160, 64]",
+                            _ => "[128, 128, 64]",
+                        };
+                    }
+                }
+                // One tile takes any width with operands that have scale factors.
+                let one_tile =
+                    knobs.iter().any(|(_, value)| matches!(*value, "[8, 128, 256]" | "[16, 128, 256]"));
+                if one_tile && shape.m > 8 || knobs.contains(&("k_order", "split_tail(2)")) && shape.m == 5 {
+                    continue;
+                }
+                cases.push((formats, shape, knobs));
+            }
+        }
+    }
+    assert!(cases.len() > 120, "{} cases", cases.len());
+    let faults = common::faults(&cases, |index, (formats, shape, knobs)| {
+        fault(index, *formats, *shape, knobs, &ptxas)
+    });
+    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
 }

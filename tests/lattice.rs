@@ -116,7 +116,10 @@ impl Draws {
                 self.pick(&["auto", "interleaved", "interleaved", "sequential", "two_pass", "second_fused"])
                     .to_owned(),
             ),
-            ("accumulator_buffers", self.pick(&["auto", "auto", "1", "2", "overlapped", "overlapped"]).to_owned()),
+            (
+                "accumulator_buffers",
+                self.pick(&["auto", "auto", "1", "2", "overlapped", "overlapped"]).to_owned(),
+            ),
             (
                 "schedule",
                 self.pick(&[
@@ -207,8 +210,9 @@ fn points(wanted: usize, seed: u64) -> (Vec<Point>, usize) {
         if draws.below(3) == 0 {
             let (a, b) = draws.pair();
             let c = draws.pick(&["f16", "bf16", "f32", "e4m3", "nvfp4", "mxfp8"]).to_owned();
-            file.formats = FormatNames { a, b, c };
+            file.formats = FormatNames { a, b, c, ..FormatNames::default() };
         }
+        file.formats.products = draws.pick(&["none", "none", "none", "bf16", "f16", "f32"]).to_owned();
         let (spec, arch) = file.read().unwrap();
         if let Err(errors) = spec.plan(shape, arch) {
             assert!(!errors.is_empty() && errors.iter().all(|error| !error.hint().is_empty()));

@@ -45,11 +45,11 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
                 }
             }
         }
-        let shape =
-            Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };
+        let shape = Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };
         let device =
             Device::emulated_with(arch, EmulatorOptions { threads: 1, ..EmulatorOptions::default() });
-        let scalars: &[(&str, f32)] = if name == "scalar_gate" { &[("alpha", 0.5)] } else { &[] };
+        let scalars: &[(&str, f32)] =
+            if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.5)] };
         match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, scalars) {
             Ok(v) if v.check.pass => None,
             Ok(v) => Some(format!("{name}, {arch}: {}", v.check)),

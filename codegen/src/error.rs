@@ -418,8 +418,7 @@ impl ConfigError {
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
             Multicast { .. } => "use none, a(2) or b(2)".into(),
             SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
-            OutputScales { knob: "tile", .. } => "use tile N = 64 or 128".into(),
-            OutputScales { .. } => "leave the knob out".into(),
+            OutputScales { .. } => "use tile N = 64 or 128, or swap_ab = on".into(),
             NoScales { .. } => "leave the knob out".into(),
             GroupsOfRows { knob: "schedule", .. } => "use persistent, dynamic or split_k".into(),
             GroupsOfRows { knob: "strategy", .. } => "use interleaved, sequential or second_fused".into(),
@@ -443,7 +442,9 @@ impl ConfigError {
             Smem { knob: "shape", .. } => "use fewer groups, or several launches".into(),
             Smem { knob: "stages", .. } => "write stages = auto, or fewer".into(),
             Smem { .. } => "use a smaller tile N or K".into(),
-            Tmem { knob: "accumulator_buffers", .. } => "write overlapped: the two share what is missing; or use a smaller tile N".into(),
+            Tmem { knob: "accumulator_buffers", .. } => {
+                "write overlapped: the two share what is missing; or use a smaller tile N".into()
+            }
             Tmem { .. } => {
                 "use a smaller tile N, or a smaller tile K (scale factors take columns for every K block)"
                     .into()

@@ -3,11 +3,11 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster,
+    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
-use silumin_codegen::problem::{Formats, Shape};
+use silumin_codegen::problem::{Formats, ProductFormat, Shape};
 use silumin_codegen::spec::{DEFAULT_NAME, Spec};
 use syn::parse::Parser;
 
@@ -102,7 +102,7 @@ fn every_knob_is_read() {
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
          raster = swizzled(4), swap_ab = off, multicast = none, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
-         arch = sm_100a> bilinear";
+         arch = sm_100a, products = bf16> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
     let config = Config {
@@ -132,6 +132,7 @@ fn every_knob_is_read() {
     };
     assert_eq!(declaration.spec.config, config);
     assert_eq!(declaration.shape, Some(Shape::new(256, 4096, 7168)));
+    assert_eq!(declaration.spec.formats.products, Some(ProductFormat::Bf16));
     for knob in KNOBS.iter().chain(&DSL_KNOBS) {
         assert!(text.contains(&format!("{} =", knob.name)), "{} is not tested", knob.name);
     }
@@ -272,6 +273,11 @@ fn values_are_what_the_knob_takes() {
     brackets_refused("<shape = 4096>", &[("4096", &["`4096` is not a value of `shape`", "[M, N, K]"])]);
     brackets_refused("<shape = [1, 2, 3, 4]>", &[("[1, 2, 3, 4]", &["`shape`"])]);
     brackets_refused("<shape = [1, -2, 3]>", &[("[1, -2, 3]", &["`shape`"])]);
+    brackets_refused(
+        "<products = e4m3>",
+        &[("e4m3", &["`e4m3` is not what products", "none, f32, bf16, f16"])],
+    );
+    brackets_refused("<products = f32, products = f32>", &[("products", &["already"])]);
     brackets_refused("<arch = sm_80>", &[("sm_80", &["`sm_80` is not a chip", "sm_100a"])]);
     brackets_refused("<arch = [sm_100a, b200]>", &[("[sm_100a, b200]", &["`b200`"])]);
     let deep = format!("<tile = {}1{}>", "[".repeat(60), "]".repeat(60));

@@ -4,9 +4,8 @@
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile,
-    TmemLoad, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster,
+    Schedule, Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile, TmemLoad, TmemShape,
 };
 use silumin_codegen::error::{ConfigError, explain};
 use silumin_codegen::plan::{Plan, Region, Swizzle, validate};
@@ -324,7 +323,11 @@ fn each_limit_is_told_with_its_sum() {
         ),
         (
             large,
-            &[("store", "direct(32x32b, 32)"), ("schedule", "cluster_split_k(2)"), ("tile", "[128, 64, 256]")],
+            &[
+                ("store", "direct(32x32b, 32)"),
+                ("schedule", "cluster_split_k(2)"),
+                ("tile", "[128, 64, 256]"),
+            ],
             "store",
             "other CTAs' sums take registers",
         ),
@@ -441,4 +444,42 @@ fn every_knob_value_changes_the_ptx() {
     // A tile of 128 columns needs all of TMEM as it is; a narrower one leaves a choice.
     let narrow = ("tile", "[128, 64, 128]");
     assert!(instructions(&[narrow]) != instructions(&[narrow, ("tmem_columns", "512")]));
+}
+
+/// C with scale factors through shared memory and across lanes: whole bytes in boxes, and a row of them a multiple of 16 bytes.
+#[test]
+fn packed_elements_are_staged_and_mapped_as_bytes() {
+    for (c, m, n, knobs, element, dims, boxes) in [
+        (
+            "nvfp4",
+            200,
+            352,
+            &[("cta_group", "1"), ("tile", "[128, 128, 256]")][..],
+            "u8",
+            [176, 200],
+            [64, 32],
+        ),
+        ("nvfp4", 200, 352, &[("cta_group", "1"), ("tile", "[128, 64, 256]")], "u8", [176, 200], [32, 32]),
+        ("mxfp8", 200, 352, &[("cta_group", "1"), ("tile", "[128, 128, 256]")], "u8", [352, 200], [128, 32]),
+        ("nvfp4", 200, 352, &[("swap_ab", "on"), ("tile", "[64, 128, 256]")], "u8", [176, 200], [16, 64]),
+        ("mxfp8", 200, 352, &[("swap_ab", "on"), ("tile", "[64, 128, 256]")], "u8", [352, 200], [32, 64]),
+    ] {
+        let mut file = SpecFile::new(Shape::new(m, n, 512));
+        file.formats.c = c.to_owned();
+        file.config.set("store", "tma").unwrap();
+        for (knob, value) in knobs {
+            file.config.set(knob, value).unwrap();
+        }
+        let (spec, arch) = file.read().unwrap();
+        let plan = spec.plan(file.shape(), arch).unwrap_or_else(|errors| panic!("{}", explain(&errors)));
+        let map = plan.tensor_maps.last().unwrap();
+        assert_eq!(
+            (map.operand.name(), map.element.name(), map.dims, map.box_dims),
+            ("c", element, dims, boxes)
+        );
+        assert_eq!(map.row_stride, dims[0]);
+        let staging = plan.epilogue.c.staging.unwrap();
+        assert_eq!(staging.box_bytes, boxes[0] * boxes[1]);
+        assert_eq!(staging.box_bytes % 128, 0);
+    }
 }

@@ -115,7 +115,7 @@ impl<'a> LaunchFile<'a> {
     /// A launch of `kernel`, whose text is in the file called `ptx` and whose scalars are
     /// `scalars`. Operands hold 1.0 (bf16: 0.74609375, f16: 1.05859375, which have both bytes the
     /// same), scale factors 0.125, so that both products are K / 64 everywhere, or without scale
-    /// factors K; vectors of the gate hold one number near 0.75; C and its scale factors are poisoned; the
+    /// factors K; vectors of the gate hold one number near 0.75; what the kernel writes is poisoned; the
     /// scale of the whole C is 1; the workspace is zero where it has to be, else uninitialised.
     #[must_use]
     pub fn new(kernel: &'a Kernel, launch: &'a Launch, ptx: &str, scalars: &'a [(&'a str, f32)]) -> Self {
@@ -272,6 +272,8 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
             _ => 0x20,
         },
         Operand::C => 0xA5,
+        Operand::D1 => 0xA6,
+        Operand::D2 => 0xA9,
         Operand::Sfc => 0xFF,
         // Of no rows: groups that have some come with inputs.
         Operand::Offsets => 0,
@@ -423,6 +425,7 @@ fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, LayoutEr
         Operand::C => inputs.initial_output_bytes(),
         Operand::Sfc => inputs.initial_output_scales()?.unwrap_or_default(),
         Operand::Offsets => inputs.group_sizes().offset_bytes(),
+        Operand::D1 | Operand::D2 => inputs.initial_product_bytes().unwrap_or_default(),
     })
 }
 
@@ -464,7 +467,7 @@ mod tests {
         assert_eq!(table["dynamic_smem"].as_integer(), Some(i64::from(launch.dynamic_smem)));
         let buffers = table["buffers"].as_table().unwrap();
         assert_eq!(buffers.len(), 7);
-        for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::Sfc) {
+        for operand in Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem)) {
             let buffer = buffers[operand.name()].as_table().unwrap();
             assert_eq!(buffer["bytes"].as_integer(), Some(operand.bytes(&kernel.problem) as i64));
             assert_eq!(buffer["fill"].as_integer(), Some(i64::from(fill(operand, kernel.problem.formats))));
@@ -537,7 +540,7 @@ mod tests {
         let table: Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
         let read = |name: &Value| std::fs::read(path.with_file_name(name.as_str().unwrap())).unwrap();
         assert_eq!(read(&table["ptx"]), kernel.ptx.as_bytes());
-        for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::Sfc) {
+        for operand in Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem)) {
             let buffer = table["buffers"][operand.name()].as_table().unwrap();
             assert_eq!(buffer.len(), 1);
             assert_eq!(read(&buffer["file"]), tensor(&inputs, operand).unwrap());
@@ -562,7 +565,7 @@ mod tests {
             (OperandFormat::Mxfp8, OutputFormat::E4m3, &["a", "b1", "b2", "c", "sfa", "sfb1", "sfb2"], None),
             (OperandFormat::E5m2, OutputFormat::Nvfp4, &["a", "b1", "b2", "c", "sfc"], Some(0.25)),
         ] {
-            spec.formats = Formats { a, b: a, c };
+            spec.formats = Formats::new(a, a, c);
             let kernel = spec.kernel(Shape::new(130, 224, 416), Arch::Sm100a).unwrap();
             let file = LaunchFile::new(&kernel, &kernel.launches[0], "k.ptx", &[]).with_output_scale(0.25);
             let table: Table = file.to_toml().unwrap().parse().unwrap();

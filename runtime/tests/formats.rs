@@ -16,7 +16,7 @@ use silumin_runtime::output::Output;
 fn legal() -> Vec<(OperandFormat, OperandFormat)> {
     let all = OperandFormat::ALL;
     let pairs = all.into_iter().flat_map(|a| all.into_iter().map(move |b| (a, b)));
-    pairs.filter(|&(a, b)| Formats { a, b, c: OutputFormat::F16 }.check().is_ok()).collect()
+    pairs.filter(|&(a, b)| Formats::new(a, b, OutputFormat::F16).check().is_ok()).collect()
 }
 
 /// The byte of a blocked scale factor, from the six-dimensional shape that libraries document.
@@ -85,7 +85,7 @@ fn references_are_those_of_a_naive_product_in_every_format() {
     let shape = Shape::new(35, 64, 256);
     for (a, b) in legal() {
         for distribution in [Distribution::Benchmark, Distribution::Full] {
-            let formats = Formats { a, b, c: OutputFormat::F32 };
+            let formats = Formats::new(a, b, OutputFormat::F32);
             let inputs = DualGemmInputs::generate_for(shape, formats, distribution, 21).unwrap();
             let reference = expected(&spec(), &inputs, &[]).unwrap();
             let [left, first, second] = [&inputs.a, &inputs.b1, &inputs.b2].map(|m| decoded(m, 0));
@@ -107,7 +107,7 @@ fn right_kernels_pass_and_wrong_ones_fail_in_every_format() {
     for (a, b) in legal() {
         for c in OutputFormat::ALL {
             let inputs =
-                DualGemmInputs::generate_for(shape, Formats { a, b, c }, Distribution::Full, 5).unwrap();
+                DualGemmInputs::generate_for(shape, Formats::new(a, b, c), Distribution::Full, 5).unwrap();
             let reference = expected(&spec(), &inputs, &[]).unwrap();
             assert_eq!(reference.bounds().is_some(), c != OutputFormat::F16);
             let scale = tensor_scale(c, reference.exact());
@@ -135,7 +135,7 @@ fn operands_of_every_format_go_to_a_device_and_back() {
     let shape = Shape::new(130, 64, 128);
     for (a, b) in legal() {
         for c in OutputFormat::ALL {
-            let formats = Formats { a, b, c };
+            let formats = Formats::new(a, b, c);
             let inputs = DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, 2).unwrap();
             let operands = DeviceOperands::upload(&device, &inputs).unwrap();
             let args = operands.args(&[]);

@@ -12,8 +12,8 @@ mod knobs;
 mod text;
 
 pub use knobs::{
-    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule, Setting,
-    SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
+    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 pub use text::ParseKnobError;
 

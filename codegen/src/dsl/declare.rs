@@ -6,7 +6,7 @@ use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError};
 use crate::gate::parse::distance;
 use crate::gate::{Gate, GateError, gate_code};
-use crate::problem::{Formats, Groups, Shape};
+use crate::problem::{Formats, Groups, ProductFormat, Shape};
 use crate::render::GATE_WIDTH;
 use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
 use proc_macro2::{TokenStream, TokenTree};
@@ -17,7 +17,7 @@ use syn::parse::ParseStream;
 use syn::{Error, Ident, Result, Token};
 
 /// What the angle brackets take beyond the knobs of [`KNOBS`].
-pub const DSL_KNOBS: [Knob; 4] = [
+pub const DSL_KNOBS: [Knob; 5] = [
     Knob {
         name: "shape",
         values: "[M, N, K]",
@@ -34,6 +34,11 @@ pub const DSL_KNOBS: [Knob; 4] = [
         about: "beside shape: the M rows belong to groups, each with weights of its own, B1 and B2 [G, N, K]",
     },
     Knob { name: "arch", values: "sm_100a | [sm_100a, ...]", about: "the chips; left out, all of them" },
+    Knob {
+        name: "products",
+        values: "none | f32 | bf16 | f16",
+        about: "what the two products are kept in as the gate reads them, D1 and D2; left out, they are not kept",
+    },
 ];
 
 /// One dual GEMM: everything that `dual_gemm!` says about it, checked.
@@ -66,6 +71,7 @@ impl Declaration {
         let formats = formats(&brackets, gate.as_ref().ok(), errors);
         let mut knobs = Knobs::read(&brackets, errors);
         knobs.settle_groups(errors);
+        let formats = Formats { products: knobs.products, ..formats };
         // What could not be read counts as left out, which would make errors of its own.
         if errors.is_empty() {
             check(formats, &knobs, errors);
@@ -113,6 +119,7 @@ pub(super) struct Knobs {
     /// What is written beside the shape.
     groups: Groups,
     pub(super) arches: Vec<Arch>,
+    products: Option<ProductFormat>,
     /// Each written knob and its value; as `formats` those that were named.
     written: Vec<(&'static str, TokenStream)>,
     /// `<` and `>`.
@@ -126,6 +133,7 @@ impl Knobs {
             shape: None,
             groups: Groups::One,
             arches: Arch::ALL.to_vec(),
+            products: None,
             written: Vec::new(),
             ends: brackets.ends.clone(),
         };
@@ -174,6 +182,9 @@ impl Knobs {
                 arches.sort_unstable();
                 arches.dedup();
                 self.arches = arches;
+            }
+            "products" => {
+                self.products = ProductFormat::parse_setting(&text).map_err(|error| located(&error))?;
             }
             _ => self.config.set(knob.name, &text).map_err(|error| located(&error))?,
         }

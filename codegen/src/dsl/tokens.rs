@@ -3,12 +3,11 @@
 //! for this crate.
 
 use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
-    TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster,
+    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
-use crate::problem::{Formats, Groups, Shape};
+use crate::problem::{Formats, Groups, ProductFormat, Shape};
 use crate::spec::Spec;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, format_ident, quote};
@@ -49,10 +48,17 @@ fn variant(module: &str, kind: &str, value: &impl Debug) -> TokenStream {
 }
 
 fn formats(formats: &Formats) -> TokenStream {
-    let Formats { a, b, c } = formats;
+    let Formats { a, b, c, products } = formats;
     let [a, b] = [a, b].map(|format| variant("problem", "OperandFormat", format));
     let c = variant("problem", "OutputFormat", c);
-    quote!(::silumin::codegen::problem::Formats { a: #a, b: #b, c: #c })
+    let products = match products {
+        None => quote!(::std::option::Option::None),
+        Some(format @ (ProductFormat::F32 | ProductFormat::Bf16 | ProductFormat::F16)) => {
+            let format = variant("problem", "ProductFormat", format);
+            quote!(::std::option::Option::Some(#format))
+        }
+    };
+    quote!(::silumin::codegen::problem::Formats { a: #a, b: #b, c: #c, products: #products })
 }
 
 fn config(config: &Config) -> TokenStream {

@@ -103,6 +103,53 @@ impl Expr {
     }
 }
 
+impl Expr {
+    /// What a gate reads of `product`: the largest expression in it that is affine in that product alone, if
+    /// all occurrences of the product are in equal ones, by scalars, vectors, literals and what `+ - * /` make
+    /// of them; otherwise the product itself. In `silu(alpha * (A @ B1) + b[n]) * (A @ B2)` that is
+    /// `alpha * (A @ B1) + b[n]` of the first one.
+    #[must_use]
+    pub fn pre_activation(&self, product: Product) -> Expr {
+        match self.affine_part(product) {
+            Some(part) if plain(&part).is_some() => part,
+            _ => Expr::Product(product),
+        }
+    }
+}
+
+/// Code from the elements of a product, `p1.*`, to what `gate` reads of it, `out.*`; `None` where it reads the
+/// product itself.
+pub(crate) fn pre_activation_code(gate: &Expr, product: Product, arch: &'static str) -> Option<Fragment> {
+    let part = gate.pre_activation(product);
+    if part == Expr::Product(product) {
+        return None;
+    }
+    let text = Cow::Owned(plain(&part)?);
+    let (scalars, vectors) = (part.scalars(), part.vectors());
+    let inputs = shape::inputs(shape::Role::Early, BUILTIN_WIDTH);
+    Some(Fragment {
+        arch,
+        width: BUILTIN_WIDTH,
+        inputs: inputs.into_iter().chain(shape::vector_inputs(&vectors, BUILTIN_WIDTH)).collect(),
+        outputs: shape::outputs(shape::Role::Whole, BUILTIN_WIDTH),
+        scalars,
+        vectors,
+        text,
+    })
+}
+
+/// The instructions of an affine expression of `p1.*` to `out.*`; `None` where it takes a function.
+fn plain(part: &Expr) -> Option<String> {
+    let (scalars, vectors) = (part.scalars(), part.vectors());
+    let mut writer = Writer { scalars: &scalars, vectors: &vectors, registers: 0, text: String::new() };
+    let value = writer.part(part, "p1")?;
+    let mut text = format!(".reg .f32 %gate_a<{}>;\n{}", writer.registers.max(1), writer.text);
+    for (element, result) in value.elements.iter().enumerate() {
+        let _ = writeln!(text, "mov.f32 <out.{element}>, {result};");
+    }
+    Some(text)
+}
+
 /// The run-time arguments of a whole gate: its parts take theirs in this order.
 struct Arguments {
     scalars: Vec<String>,

@@ -21,6 +21,7 @@ pub mod parse;
 mod shape;
 mod split;
 
+pub(crate) use affine::pre_activation_code;
 pub use builtin::{BUILTIN_WIDTH, BUILTINS, Builtin, builtin, builtin_gate};
 pub use eval::{EvalError, Evaluator};
 pub use expr::{Axis, BinaryOp, Expr, Gate, GateSource, GateVector, MAX_NODES, MAX_VECTORS, Number, Product};

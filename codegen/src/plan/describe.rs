@@ -110,6 +110,13 @@ impl fmt::Display for Plan {
             if e.early_chunks > 0 { format!(", {} of them early", e.early_chunks) } else { String::new() },
             if e.c.staging.is_some() { 16 } else { e.c.vector.min(neighbours) * e.c.element_bits / 8 }
         )?;
+        if let Some(kept) = e.kept {
+            writeln!(
+                f,
+                "products  D1 and D2 kept as the gate reads them, {} bytes a store",
+                if self.swap_ab { kept.element_bits / 8 } else { kept.vector * kept.element_bits / 8 }
+            )?;
+        }
         let operations = self.problem.shape.operations();
         let bytes = self.problem.compulsory_bytes();
         writeln!(

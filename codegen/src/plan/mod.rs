@@ -198,6 +198,8 @@ pub struct Epilogue {
     pub c: Output,
     /// How an fp32 product is written and read back, with a kernel a product.
     pub product: Option<Output>,
+    /// How D1 and D2 are written, where they are kept.
+    pub kept: Option<Output>,
 }
 
 /// How rows of results go to global memory.

@@ -31,6 +31,8 @@ pub struct Traffic {
     pub offsets: u64,
     /// C.
     pub c: u64,
+    /// D1 and D2, where they are kept.
+    pub kept_products: u64,
 }
 
 impl Traffic {
@@ -41,7 +43,7 @@ impl Traffic {
 
     /// Bytes written.
     pub fn written(&self) -> u64 {
-        sum([self.products_written, self.partials, self.c])
+        sum([self.products_written, self.partials, self.c, self.kept_products])
     }
 }
 
@@ -63,20 +65,22 @@ impl Plan {
             return self.traffic_of(&self.problem.shape.even_sizes());
         }
         let c = Operand::C.bytes(&self.problem) + Operand::Sfc.bytes(&self.problem);
+        let kept_products = self.problem.product_bytes().saturating_mul(2);
         let product = 4 * self.problem.shape.rows() * u64::from(n.next_multiple_of(4));
         match self.strategy {
-            Strategy::Interleaved => vec![Traffic { c, ..self.operands(1, 2, 2) }],
-            Strategy::Sequential => vec![Traffic { c, ..self.operands(2, 1, 2) }],
+            Strategy::Interleaved => vec![Traffic { c, kept_products, ..self.operands(1, 2, 2) }],
+            Strategy::Sequential => vec![Traffic { c, kept_products, ..self.operands(2, 1, 2) }],
             Strategy::SecondFused => {
                 let gemm = self.operands(1, 1, 1);
                 vec![
                     Traffic { products_written: product, ..gemm },
-                    Traffic { products_read: product, c, ..gemm },
+                    Traffic { products_read: product, c, kept_products, ..gemm },
                 ]
             }
             Strategy::TwoPass => {
                 let gemm = Traffic { products_written: product, ..self.operands(1, 1, 1) };
-                vec![gemm, gemm, Traffic { products_read: 2 * product, c, ..Traffic::default() }]
+                let gate = Traffic { products_read: 2 * product, c, kept_products, ..Traffic::default() };
+                vec![gemm, gemm, gate]
             }
         }
     }

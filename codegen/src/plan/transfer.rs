@@ -25,11 +25,15 @@ pub enum Operand {
     Sfc,
     /// Where each group's rows start, and where the last one's end.
     Offsets,
+    /// The first product as the gate reads it.
+    D1,
+    /// The second product as the gate reads it.
+    D2,
 }
 
 impl Operand {
     /// Every tensor that a dual GEMM can have; which of them one has, [`Operand::present`] says.
-    pub const ALL: [Operand; 9] = [
+    pub const ALL: [Operand; 11] = [
         Operand::A,
         Operand::B1,
         Operand::B2,
@@ -39,6 +43,8 @@ impl Operand {
         Operand::C,
         Operand::Sfc,
         Operand::Offsets,
+        Operand::D1,
+        Operand::D2,
     ];
 
     /// The name in kernels, plans and launch files.
@@ -53,12 +59,14 @@ impl Operand {
             Operand::C => "c",
             Operand::Sfc => "sfc",
             Operand::Offsets => "offsets",
+            Operand::D1 => "d1",
+            Operand::D2 => "d2",
         }
     }
 
     /// Whether the kernel writes the tensor; the others it reads.
     pub const fn is_output(self) -> bool {
-        matches!(self, Operand::C | Operand::Sfc)
+        matches!(self, Operand::C | Operand::Sfc | Operand::D1 | Operand::D2)
     }
 
     /// Whether a kernel for `problem` has the tensor.
@@ -70,6 +78,7 @@ impl Operand {
             Operand::Sfb1 | Operand::Sfb2 => formats.b.spec().scales.is_some(),
             Operand::Sfc => formats.c.scales().is_some(),
             Operand::Offsets => problem.shape.groups.by_rows(),
+            Operand::D1 | Operand::D2 => formats.products.is_some(),
         }
     }
 
@@ -96,6 +105,7 @@ impl Operand {
             Operand::C => problem.output_bytes(),
             Operand::Sfc => problem.output_scale_bytes(),
             Operand::Offsets => 4 * (u64::from(problem.shape.groups.count()) + 1),
+            Operand::D1 | Operand::D2 => problem.product_bytes(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which formats go together, and the MMA that multiplies them.
 
-use super::{ElementKind, OperandFormat, OutputFormat};
+use super::{ElementKind, OperandFormat, OutputFormat, ProductFormat};
 use std::fmt;
 
 /// The formats of one dual GEMM.
@@ -12,18 +12,28 @@ pub struct Formats {
     pub b: OperandFormat,
     /// Of C.
     pub c: OutputFormat,
+    /// Of D1 and D2, what the gate reads, where it is kept.
+    pub products: Option<ProductFormat>,
 }
 
 impl Default for Formats {
     fn default() -> Self {
-        Formats { a: OperandFormat::Nvfp4, b: OperandFormat::Nvfp4, c: OutputFormat::F16 }
+        Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::F16)
+    }
+}
+
+impl Formats {
+    /// Formats of the operands and of C; no products are kept.
+    pub const fn new(a: OperandFormat, b: OperandFormat, c: OutputFormat) -> Self {
+        Formats { a, b, c, products: None }
     }
 }
 
 impl fmt::Display for Formats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Formats { a, b, c } = self;
-        write!(f, "{a} x {b} -> {c}")
+        let Formats { a, b, c, products } = self;
+        write!(f, "{a} x {b} -> {c}")?;
+        products.map_or(Ok(()), |format| write!(f, ", products in {format}"))
     }
 }
 

@@ -9,23 +9,27 @@
 //! | scale factors of A, B1, B2 | rows x K/16 or K/32 | a byte each, 128 x 4 blocks of 512 bytes, K blocks fastest; rows padded to 128, columns to 4, pads finite (zero is best) |
 //! | C | M x N | row-major; e2m1 packed as A |
 //! | scale factors of C | M x N/16 or N/32 | as those of A: the next GEMM's, with N for its K; the kernel writes the pads too, finite |
+//! | D1, D2 | M x N | row-major, f32, bf16 or f16: what the gate reads, where it is kept ([`ProductFormat`]) |
 //!
 //! * `mod.rs`: [`Shape`] and [`Problem`].
 //! * `groups.rs`: [`Groups`], several dual GEMMs in one launch, and where their tensors lie.
 //! * `operand.rs`: the formats of A and B, as data.
 //! * `output.rs`: the formats of C.
+//! * `products.rs`: the formats of D1 and D2.
 //! * `legal.rs`: [`Formats`], which of them go together, and the MMA for them.
 
 mod groups;
 mod legal;
 mod operand;
 mod output;
+mod products;
 
 pub(crate) use groups::GROUP_LIMIT;
 pub use groups::Groups;
 pub use legal::{Formats, FormatsError, MmaKind};
 pub use operand::{ElementKind, FormatSpec, OperandFormat, ScaleFormat, ScaleSpec};
 pub use output::OutputFormat;
+pub use products::ProductFormat;
 
 use crate::error::ConfigError;
 use std::fmt;
@@ -130,11 +134,19 @@ impl Problem {
         self.formats.b.scale_bytes(n, k).saturating_mul(groups.count().into())
     }
 
-    /// Bytes that must cross DRAM at least once: both operands, C, and all scale factors. Of groups: if none is empty, and
-    /// they fill A.
+    /// Bytes of D1, and of D2: 0 where they are not kept.
+    pub fn product_bytes(&self) -> u64 {
+        let bytes = self.formats.products.map_or(0, |format| format.as_output().bytes());
+        let elements = u128::from(self.shape.rows()) * u128::from(self.shape.n);
+        (elements * u128::from(bytes)).min(u64::MAX.into()) as u64
+    }
+
+    /// Bytes that must cross DRAM at least once: both operands, C, what is kept of the products, and all
+    /// scale factors. Of groups: if none is empty, and they fill A.
     pub fn compulsory_bytes(&self) -> u64 {
         let b = self.b_bytes().saturating_add(self.b_scale_bytes());
-        [self.a_bytes(), self.a_scale_bytes(), b, b, self.output_bytes(), self.output_scale_bytes()]
+        let d = self.product_bytes();
+        [self.a_bytes(), self.a_scale_bytes(), b, b, self.output_bytes(), self.output_scale_bytes(), d, d]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -186,7 +198,7 @@ mod tests {
     fn one_instruction_takes_256_bits_of_a_row() {
         for format in OperandFormat::ALL {
             let spec = format.spec();
-            let kind = Formats { a: format, b: format, c: OutputFormat::F32 }.check().unwrap();
+            let kind = Formats::new(format, format, OutputFormat::F32).check().unwrap();
             assert_eq!(spec.mma_k, kind.mma_k(), "{format}");
             assert_eq!(spec.mma_k * spec.element_bits, 256);
             assert_eq!(spec.scales.map(|scales| scales.block), kind.scale_vector(), "{format}");
@@ -220,7 +232,7 @@ mod tests {
                     _ if is(&plain) => Some(MmaKind::F8f6f4),
                     _ => None,
                 };
-                let formats = Formats { a, b, c: OutputFormat::F16 };
+                let formats = Formats::new(a, b, OutputFormat::F16);
                 assert_eq!(formats.check().ok(), expected, "{formats}");
                 legal += usize::from(expected.is_some());
                 let mixed = (a == Mxfp4) != (b == Mxfp4);
@@ -231,9 +243,9 @@ mod tests {
             }
         }
         assert_eq!(legal, 16);
-        let error = Formats { a: Nvfp4, b: Mxfp4, c: OutputFormat::F16 }.check().unwrap_err();
+        let error = Formats::new(Nvfp4, Mxfp4, OutputFormat::F16).check().unwrap_err();
         assert_eq!(error.partners, [Nvfp4]);
-        let error = Formats { a: Mxfp8, b: E4m3, c: OutputFormat::F16 }.check().unwrap_err();
+        let error = Formats::new(Mxfp8, E4m3, OutputFormat::F16).check().unwrap_err();
         assert!(error.to_string().ends_with("mxfp8 goes with: mxfp4, mxfp8, mxfp8_e5m2"), "{error}");
     }
 
@@ -241,7 +253,7 @@ mod tests {
     fn bytes_follow_the_formats() {
         use OperandFormat::*;
         let shape = Shape::new(130, 200, 416);
-        let bytes = |a, b, c| Problem { shape, formats: Formats { a, b, c } }.compulsory_bytes();
+        let bytes = |a, b, c| Problem { shape, formats: Formats::new(a, b, c) }.compulsory_bytes();
         let (m, n, k) = (130, 200, 416);
         // Two blocks of 128 rows each; 26 scale factors of 16 make 7 groups of four, 13 of 32 make 4.
         let nvfp4 = (m + 2 * n) * k / 2 + 3 * 2 * 7 * 512;
@@ -259,7 +271,7 @@ mod tests {
     fn pairs_without_an_mma_and_shapes_that_do_not_fit_are_refused_by_name() {
         let errors = |a, b, c, n, k| {
             let mut errors = Vec::new();
-            Problem { shape: Shape::new(8, n, k), formats: Formats { a, b, c } }.check_formats(&mut errors);
+            Problem { shape: Shape::new(8, n, k), formats: Formats::new(a, b, c) }.check_formats(&mut errors);
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         };
         use OperandFormat::*;

@@ -76,12 +76,7 @@ pub(super) fn early(
 }
 
 /// The rest, from `%early*` and `%second*` to `%result*`.
-pub(super) fn late(
-    code: &GateCode,
-    base: u32,
-    columns: u32,
-    held: Held,
-) -> Result<Vec<String>, RenderError> {
+pub(super) fn late(code: &GateCode, base: u32, columns: u32, held: Held) -> Result<Vec<String>, RenderError> {
     let fragment = code.split.as_ref().map_or(&code.whole, |split| &split.late);
     starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i, held)).collect()
 }
@@ -98,6 +93,16 @@ fn two_inputs(
 ) -> Result<String, RenderError> {
     let inputs: Vec<String> = first.into_iter().chain(pair("second", i)).collect();
     splice(fragment, i, &inputs, &pair("result", i), held)
+}
+
+/// A fragment of one product on a chunk of `%name*`, its results in place of them.
+pub(super) fn in_place(
+    fragment: &Fragment,
+    name: &str,
+    columns: u32,
+    held: Held,
+) -> Result<Vec<String>, RenderError> {
+    starts(columns).map(|i| splice(fragment, i, &pair(name, i), &pair(name, i), held)).collect()
 }
 
 /// Without a split, product 1 itself is what is carried.

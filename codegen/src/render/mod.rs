@@ -66,7 +66,7 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
     let mut entries = Vec::new();
     let mut launches = Vec::new();
     for (role, suffix) in roles(plan.strategy) {
-        let view = View::new(plan, code, *role)?;
+        let view = View::new(plan, &gate.expr, code, *role)?;
         let entry = format!("{name}{suffix}");
         let parameters = parameters(plan, code, *role);
         entries.push(match role {
@@ -178,6 +178,9 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         if plan.problem.formats.c.has_tensor_scale() {
             parameters.push(Parameter::OutputScale);
         }
+    }
+    if role != Role::Product && plan.epilogue.kept.is_some() {
+        parameters.extend([Operand::D1, Operand::D2].map(Parameter::Pointer));
     }
     if role != Role::Gate {
         parameters.extend(["partials", "counters"].into_iter().filter_map(buffer));

@@ -4,7 +4,7 @@ use super::Spec;
 use crate::arch::{Arch, UnknownArch};
 use crate::config::Config;
 use crate::gate::{Gate, GateError, GateParseError};
-use crate::problem::{Formats, Groups, Shape, UnknownFormat};
+use crate::problem::{Formats, Groups, ProductFormat, Shape, UnknownFormat};
 use serde::{Deserialize, Serialize};
 
 /// Problem and configuration in one document. In TOML:
@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 /// a = "nvfp4"
 /// b = "nvfp4"
 /// c = "f16"
+/// products = "none"                       # f32, bf16 or f16: what the gate reads is kept in
 ///
 /// [config]
 /// tile = [128, 128, 256]
@@ -63,12 +64,15 @@ pub struct FormatNames {
     pub b: String,
     /// Of C.
     pub c: String,
+    /// Of D1 and D2, `none` where they are not kept.
+    pub products: String,
 }
 
 impl Default for FormatNames {
     fn default() -> Self {
-        let Formats { a, b, c } = Formats::default();
-        FormatNames { a: a.to_string(), b: b.to_string(), c: c.to_string() }
+        let Formats { a, b, c, products } = Formats::default();
+        let products = ProductFormat::setting_name(products).to_owned();
+        FormatNames { a: a.to_string(), b: b.to_string(), c: c.to_string(), products }
     }
 }
 
@@ -142,8 +146,9 @@ impl SpecFile {
         let arch: Arch = self.arch.parse()?;
         let gate: Gate = self.gate.parse()?;
         let mut spec = Spec::new(gate, &[arch])?;
-        spec.formats =
-            Formats { a: self.formats.a.parse()?, b: self.formats.b.parse()?, c: self.formats.c.parse()? };
+        let FormatNames { a, b, c, products } = &self.formats;
+        let products = ProductFormat::parse_setting(products)?;
+        spec.formats = Formats { products, ..Formats::new(a.parse()?, b.parse()?, c.parse()?) };
         spec.name = self.name.clone().into();
         spec.config = self.config;
         Ok((spec, arch))

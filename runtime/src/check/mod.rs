@@ -8,6 +8,8 @@
 //!   In block-scaled formats the scale factors are judged first, then the elements under the scale
 //!   factors that the kernel wrote.
 //!
+//! D1 and D2 are judged as `rounded.rs` judges results, f16 included: rounded sums have tight bounds of their own.
+//!
 //! One bad element, scale factor or pad fails a result.
 
 mod f16;
@@ -106,7 +108,7 @@ pub struct ScaleReport {
 /// How a result compares with its reference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckReport {
-    /// Whether every element is within tolerance, and every scale factor.
+    /// Whether every element is within tolerance, every scale factor, and all that was kept of the products.
     pub pass: bool,
     /// Elements judged.
     pub elements: usize,
@@ -133,6 +135,8 @@ pub struct CheckReport {
     pub rule: Rule,
     /// The verdict on the scale factors; `None` for a C without.
     pub scales: Option<ScaleReport>,
+    /// The verdicts on D1 and D2, in this order; empty where they were not kept.
+    pub products: Vec<CheckReport>,
 }
 
 impl fmt::Display for CheckReport {
@@ -175,6 +179,9 @@ impl fmt::Display for CheckReport {
         if self.non_finite > 0 {
             write!(f, "; {} elements overflow C's format in the reference", self.non_finite)?;
         }
+        for (name, product) in ["d1", "d2"].iter().zip(&self.products) {
+            write!(f, "; {name}: {product}")?;
+        }
         Ok(())
     }
 }
@@ -216,7 +223,35 @@ pub fn check_output(got: &Output, reference: &Reference) -> Result<CheckReport, 
     Ok(rounded::check(got, reference))
 }
 
+/// Compares D1 and D2 with their references by the references' bounds, f16 as all other formats.
+///
+/// # Errors
+///
+/// When one of them has another size than its reference.
+pub fn check_products(
+    got: &[Output; 2],
+    references: &[Reference; 2],
+) -> Result<[CheckReport; 2], CheckError> {
+    let judge = |got: &Output, reference: &Reference| {
+        let (m, n) = (reference.m(), reference.n());
+        if (got.m(), got.n()) != (m, n) {
+            let got = got.m().saturating_mul(got.n());
+            return Err(CheckError::Length { m, n, expected: reference.exact().len(), got });
+        }
+        Ok(rounded::check(got, reference))
+    };
+    Ok([judge(&got[0], &references[0])?, judge(&got[1], &references[1])?])
+}
+
 impl CheckReport {
+    /// The verdict on C with those on D1 and D2: all have to pass.
+    #[must_use]
+    pub fn with_products(mut self, products: [CheckReport; 2]) -> Self {
+        self.pass &= products.iter().all(|product| product.pass);
+        self.products = products.into();
+        self
+    }
+
     /// The sum of what was found in runs of `run` elements; `values` are those of an element, got and
     /// expected.
     fn of(
@@ -252,6 +287,7 @@ impl CheckReport {
             rel_frobenius: total.rel_frobenius(),
             rule,
             scales: None,
+            products: Vec::new(),
         }
     }
 }

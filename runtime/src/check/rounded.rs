@@ -331,7 +331,7 @@ mod tests {
         use silumin_codegen::problem::{Formats, OperandFormat};
         let shape = Shape::new(M as u32, N as u32, 64);
         for c in FORMATS {
-            let formats = Formats { a: OperandFormat::Bf16, b: OperandFormat::Bf16, c };
+            let formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, c);
             let inputs = DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, 1).unwrap();
             let (codes, scales) = (inputs.initial_output_bytes(), inputs.initial_output_scales().unwrap());
             let scales = scales.unwrap_or_default();

@@ -77,7 +77,7 @@ pub enum LaunchError {
         /// What its address has to be a multiple of, in bytes.
         alignment: u32,
     },
-    /// C or its scale factors over another tensor.
+    /// What the kernel writes over another tensor.
     #[error(
         "{output} shares memory with {operand}: the kernel still uses that while it writes {output}, so give {output} memory of its own"
     )]

@@ -53,6 +53,11 @@ pub struct Args<'a> {
     /// The scale of the whole C, where its format has one: finite and above 0. An element of C stands
     /// for its code times its scale factor times this.
     pub c_scale: Option<f32>,
+    /// D1 and D2, `[M, N]`, the products as the gate reads them, where they are kept
+    /// ([`ProductFormat`](silumin_codegen::problem::ProductFormat)): written whole, never read.
+    pub d1: Option<&'a Buffer>,
+    /// See `d1`.
+    pub d2: Option<&'a Buffer>,
     /// A value for each scalar of the gate, by name.
     pub scalars: &'a [(&'a str, f32)],
     /// Where each group's rows start, and where the last one's end: i32 `[G + 1]`, where there are groups of rows. Read
@@ -78,6 +83,8 @@ impl<'a> Args<'a> {
             sfc: None,
             c_scale: None,
             offsets: None,
+            d1: None,
+            d2: None,
             scalars: &[],
             vectors: &[],
         }
@@ -107,6 +114,12 @@ impl<'a> Args<'a> {
         Args { offsets: Some(offsets), ..self }
     }
 
+    /// The same with what the gate reads of both products.
+    #[must_use]
+    pub fn products(self, d1: &'a Buffer, d2: &'a Buffer) -> Self {
+        Args { d1: Some(d1), d2: Some(d2), ..self }
+    }
+
     /// The same with values for the gate's scalars.
     #[must_use]
     pub fn scalars(self, scalars: &'a [(&'a str, f32)]) -> Self {
@@ -126,6 +139,8 @@ impl<'a> Args<'a> {
             Operand::C => Some(self.c),
             Operand::Sfc => self.sfc,
             Operand::Offsets => self.offsets,
+            Operand::D1 => self.d1,
+            Operand::D2 => self.d2,
         }
     }
 
@@ -331,7 +346,7 @@ fn scalar(gate: &Gate, given: &[(&str, f32)], name: &str) -> Result<f32, LaunchE
 mod tests {
     use super::*;
     use silumin_codegen::arch::Arch;
-    use silumin_codegen::problem::{Formats, OperandFormat, Problem, Shape};
+    use silumin_codegen::problem::{Formats, OperandFormat, Problem, ProductFormat, Shape};
     use silumin_codegen::spec::Spec;
 
     /// 130 x 1001 x 1056: every tensor of another size than its neighbours', scales padded.
@@ -397,11 +412,12 @@ mod tests {
 
         fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
             let all: Vec<_> = self.buffers.iter().map(Option::as_ref).collect();
-            let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc, offsets] = all[..] else {
+            let [Some(a), Some(b1), Some(b2), sfa, sfb1, sfb2, Some(c), sfc, offsets, d1, d2] = all[..]
+            else {
                 panic!("operands and C are always there")
             };
             let c_scale = self.c_scale;
-            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, scalars, vectors: &[] }
+            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, d1, d2, scalars, vectors: &[] }
         }
 
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {
@@ -412,8 +428,10 @@ mod tests {
     }
 
     /// Every tensor there is.
-    const BLOCK_SCALED: Formats =
-        Formats { a: OperandFormat::Nvfp4, b: OperandFormat::Nvfp4, c: OutputFormat::Nvfp4 };
+    const BLOCK_SCALED: Formats = Formats {
+        products: Some(ProductFormat::Bf16),
+        ..Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::Nvfp4)
+    };
 
     const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
     const SCALED: &str = "silu(alpha * (X @ Wg)) * (alpha * (X @ Wu))";
@@ -472,7 +490,7 @@ mod tests {
 
     #[test]
     fn outputs_have_memory_of_their_own_and_inputs_may_share() {
-        for output in [Operand::C, Operand::Sfc] {
+        for output in [Operand::C, Operand::Sfc, Operand::D1, Operand::D2] {
             let others = Setup::in_formats(BLOCK_SCALED).present();
             for operand in others.into_iter().filter(|operand| *operand != output) {
                 let setup = Setup::in_formats(BLOCK_SCALED);
@@ -498,15 +516,22 @@ mod tests {
     #[test]
     fn tensors_are_those_of_the_formats() {
         for c in OutputFormat::ALL {
-            for a in [OperandFormat::Nvfp4, OperandFormat::Mxfp8, OperandFormat::Bf16] {
-                let setup = Setup::in_formats(Formats { a, b: a, c });
+            for (a, products) in [
+                (OperandFormat::Nvfp4, None),
+                (OperandFormat::Mxfp8, Some(ProductFormat::F32)),
+                (OperandFormat::Bf16, Some(ProductFormat::F16)),
+            ] {
+                let formats = Formats { products, ..Formats::new(a, a, c) };
+                let setup = Setup::in_formats(formats);
                 let problem = setup.kernel.kernel().problem;
                 setup.arguments(&[]).unwrap();
                 let scaled = a.spec().scales.is_some();
-                let expected = 4 + if scaled { 3 } else { 0 } + usize::from(c.scales().is_some());
+                let kept = if products.is_some() { 2 } else { 0 };
+                let expected = 4 + if scaled { 3 } else { 0 } + usize::from(c.scales().is_some()) + kept;
                 assert_eq!(setup.present().len(), expected);
-                for operand in [Operand::Sfa, Operand::Sfb1, Operand::Sfb2, Operand::Sfc] {
-                    let setup = Setup::in_formats(Formats { a, b: a, c });
+                use Operand::{D1, D2, Sfa, Sfb1, Sfb2, Sfc};
+                for operand in [Sfa, Sfb1, Sfb2, Sfc, D1, D2] {
+                    let setup = Setup::in_formats(formats);
                     if operand.present(&problem) {
                         let error = setup.without(operand).arguments(&[]).unwrap_err();
                         assert!(
@@ -554,6 +579,7 @@ mod tests {
             .scales(args.sfa.unwrap(), args.sfb1.unwrap(), args.sfb2.unwrap())
             .output_scales(args.sfc.unwrap())
             .output_scale(0.5)
+            .products(args.d1.unwrap(), args.d2.unwrap())
             .scalars(&[("x", 1.0)]);
         assert_eq!(format!("{built:?}"), format!("{args:?}"));
         assert_eq!(args.given().map(|(operand, _)| operand).collect::<Vec<_>>(), setup.present());

@@ -3,6 +3,7 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use silumin_codegen::gate::{Expr, GateVector};
+use silumin_codegen::plan::Operand;
 use silumin_codegen::problem::{Problem, Shape};
 use thiserror::Error;
 
@@ -72,11 +73,13 @@ pub enum VectorError {
         /// Where the kernel is.
         device: String,
     },
-    /// C over a vector.
+    /// What the kernel writes over a vector.
     #[error(
-        "c shares memory with `{vector}`: the kernel still reads that while it writes c, so give c memory of its own"
+        "{output} shares memory with `{vector}`: the kernel still reads that while it writes {output}, so give {output} memory of its own"
     )]
     Aliasing {
+        /// What the kernel writes.
+        output: Operand,
         /// The vector.
         vector: GateVector,
     },
@@ -121,7 +124,7 @@ fn check_length(vector: &GateVector, shape: Shape, found: u64) -> Result<(), Vec
 }
 
 /// The vectors of a launch are those of its gate: named once, as long as they have to be, aligned, on the
-/// kernel's device and apart from C.
+/// kernel's device and apart from what it writes.
 pub(super) fn check(
     gate: &Expr,
     problem: &Problem,
@@ -140,8 +143,9 @@ pub(super) fn check(
         if !buffer.is_aligned(ALIGNMENT) {
             return Err(VectorError::Alignment { vector });
         }
-        if args.c.overlaps(buffer) {
-            return Err(VectorError::Aliasing { vector });
+        let mut outputs = args.given().filter(|(operand, _)| operand.is_output());
+        if let Some((output, _)) = outputs.find(|(_, output)| output.overlaps(buffer)) {
+            return Err(VectorError::Aliasing { output, vector });
         }
     }
     Ok(())

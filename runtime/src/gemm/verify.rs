@@ -2,18 +2,18 @@
 //! launch, every element compared.
 
 use half::f16;
-use silumin_codegen::gate::{Axis, EvalError};
+use silumin_codegen::gate::{Axis, EvalError, Expr, Product};
 use silumin_codegen::problem::{OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
 use thiserror::Error;
 
 use super::launch::check_scalars;
 use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, LoadedKernel};
-use crate::check::{CheckError, CheckReport, check_output};
+use crate::check::{CheckError, CheckReport, check_output, check_products};
 use crate::device::{Buffer, Device, DeviceError};
 use crate::format::{e2m1, e4m3};
-use crate::inputs::{Distribution, DualGemmInputs, InputsError};
 use crate::groups::GroupSizes;
+use crate::inputs::{Distribution, DualGemmInputs, InputsError};
 use crate::layout::{LayoutError, blocked_len};
 use crate::output::{Output, OutputError};
 use crate::reference::{Accumulation, Reference, ReferenceError, Rows, dual_gemm_at, dual_gemm_bounded};
@@ -55,7 +55,7 @@ pub enum VerifyError {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Verification {
-    /// How far off it is.
+    /// How far off it is, and, where they are kept, how far the products are.
     pub check: CheckReport,
     /// What the launch said.
     pub launch: LaunchReport,
@@ -84,6 +84,10 @@ pub struct DeviceOperands {
     pub c_scale: Option<f32>,
     /// Row offsets, where there are groups of rows.
     pub offsets: Option<Buffer>,
+    /// D1, where it is kept.
+    pub d1: Option<Buffer>,
+    /// D2, where it is kept.
+    pub d2: Option<Buffer>,
     problem: Problem,
     sizes: GroupSizes,
 }
@@ -104,6 +108,7 @@ impl DeviceOperands {
         let sizes = inputs.group_sizes().clone();
         let offsets = problem.shape.groups.by_rows().then(|| device.upload(&sizes.offset_bytes()));
         let sfc = inputs.initial_output_scales()?.map(|scales| device.upload(&scales)).transpose()?;
+        let product = || inputs.initial_product_bytes().map(|bytes| device.upload(&bytes)).transpose();
         Ok(Self {
             a: device.upload(inputs.a.codes())?,
             b1: device.upload(inputs.b1.codes())?,
@@ -115,6 +120,8 @@ impl DeviceOperands {
             sfc,
             c_scale: problem.formats.c.has_tensor_scale().then_some(1.0),
             offsets: offsets.transpose()?,
+            d1: product()?,
+            d2: product()?,
             problem,
             sizes,
         })
@@ -124,9 +131,11 @@ impl DeviceOperands {
     /// `Args { vectors: &vectors, ..operands.args(&scalars) }`.
     #[must_use]
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
-        let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, problem: _, sizes: _ } = self;
-        let [sfa, sfb1, sfb2, sfc, offsets] = [sfa, sfb1, sfb2, sfc, offsets].map(Option::as_ref);
-        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, offsets, scalars, vectors: &[] }
+        let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, d1, d2, problem: _, sizes: _ } =
+            self;
+        let [sfa, sfb1, sfb2, sfc, offsets, d1, d2] =
+            [sfa, sfb1, sfb2, sfc, offsets, d1, d2].map(Option::as_ref);
+        Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale: *c_scale, offsets, d1, d2, scalars, vectors: &[] }
     }
 
     /// An f16 C on the host, row-major `[M, N]`: of a batch all matrices below each other, of groups the rows of all of
@@ -136,19 +145,18 @@ impl DeviceOperands {
     ///
     /// [`DeviceError::Uninitialised`] where nothing wrote it, on the emulated device.
     pub fn result(&self) -> Result<Vec<f16>, DeviceError> {
-        let bytes = self.codes()?;
+        let bytes = self.used(&self.c, self.problem.formats.c.bits())?;
         Ok(bytes.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)).collect())
     }
 
-    /// The elements of C: of groups, those of their rows.
-    fn codes(&self) -> Result<Vec<u8>, DeviceError> {
-        let Problem { shape, formats } = self.problem;
-        let bytes = self.sizes.rows() * shape.n as usize * formats.c.bits() as usize / 8;
-        let mut codes = if bytes == 0 { Vec::new() } else { self.c.slice(0, bytes.min(self.c.len()))?.download()? };
-        if !shape.groups.by_rows() && bytes < self.c.len() {
-            codes = self.c.download()?;
+    /// The elements of C, D1 or D2: of groups, those of their rows.
+    fn used(&self, output: &Buffer, bits: u32) -> Result<Vec<u8>, DeviceError> {
+        let shape = self.problem.shape;
+        match self.sizes.rows() * shape.n as usize * bits as usize / 8 {
+            0 => Ok(Vec::new()),
+            bytes if shape.groups.by_rows() => output.slice(0, bytes.min(output.len()))?.download(),
+            _ => output.download(),
         }
-        Ok(codes)
     }
 
     /// C on the host in its format, with its scale factors: of groups, those of their rows.
@@ -171,7 +179,32 @@ impl DeviceOperands {
             (None, _) => Vec::new(),
         };
         let tensor_scale = self.c_scale.unwrap_or(1.0);
-        Ok(Output::grouped(&self.sizes, n, formats.c, self.codes()?, scales, tensor_scale)?)
+        Ok(Output::grouped(
+            &self.sizes,
+            n,
+            formats.c,
+            self.used(&self.c, formats.c.bits())?,
+            scales,
+            tensor_scale,
+        )?)
+    }
+
+    /// D1 and D2 on the host in their format; `None` where they are not kept.
+    ///
+    /// # Errors
+    ///
+    /// As [`DeviceOperands::output`].
+    pub fn products(&self) -> Result<Option<[Output; 2]>, VerifyError> {
+        let Problem { shape, formats } = self.problem;
+        let (Some(format), Some(d1), Some(d2)) = (formats.products, &self.d1, &self.d2) else {
+            return Ok(None);
+        };
+        let product = |buffer: &Buffer| -> Result<Output, VerifyError> {
+            let (n, format) = (shape.n as usize, format.as_output());
+            let codes = self.used(buffer, format.bits())?;
+            Ok(Output::grouped(&self.sizes, n, format, codes, Vec::new(), 1.0)?)
+        };
+        Ok(Some([product(d1)?, product(d2)?]))
     }
 }
 
@@ -213,30 +246,63 @@ pub fn expected_with(
 ) -> Result<Reference, VerifyError> {
     let gate = &spec.gate;
     check_scalars(gate, scalars)?;
-    let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
     let given: Vec<(&str, &[f32])> =
         vectors.iter().map(|(v, elements)| (v.name.as_str(), elements)).collect();
     let vectors = GateVectors::new(&gate.expr, inputs.shape(), &given).map_err(LaunchError::from)?;
-    let vectors: Vec<(Axis, &[f32])> = vectors.iter().map(|(v, elements)| (v.axis, elements)).collect();
-    let gate = gate.expr.evaluator(&scalars)?;
-    let formats = inputs.formats();
-    let kind = formats.check().map_err(InputsError::from)?;
+    let bounded = inputs.formats().c != OutputFormat::F16;
+    evaluated(&gate.expr, inputs, scalars, &vectors, bounded)
+}
+
+/// What a kernel of `spec` has to keep of the products of `inputs`, with bounds: see
+/// [`ProductFormat`](silumin_codegen::problem::ProductFormat). The vectors are those of [`expected`].
+///
+/// # Errors
+///
+/// A scalar of the gate that is missing, unknown or given twice.
+pub fn expected_products(
+    spec: &Spec,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+) -> Result<[Reference; 2], VerifyError> {
+    let gate = &spec.gate;
+    check_scalars(gate, scalars)?;
+    let vectors = GateVectors::draw(&gate.expr.vectors(), inputs.shape(), inputs.seed());
+    let of = |product| evaluated(&gate.expr.pre_activation(product), inputs, scalars, &vectors, true);
+    Ok([of(Product::First)?, of(Product::Second)?])
+}
+
+/// An expression over both products, with vectors of which some are its own.
+fn evaluated(
+    expr: &Expr,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+    vectors: &GateVectors,
+    bounded: bool,
+) -> Result<Reference, VerifyError> {
+    let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
+    let elements = |wanted| {
+        let found = vectors.iter().find(|(vector, _)| **vector == wanted);
+        (wanted.axis, found.map_or(&[][..], |(_, elements)| elements))
+    };
+    let vectors: Vec<(Axis, &[f32])> = expr.vectors().into_iter().map(elements).collect();
+    let expr = expr.evaluator(&scalars)?;
+    let kind = inputs.formats().check().map_err(InputsError::from)?;
     let n = inputs.shape().n as usize;
     let parts = inputs.group_sizes().segments().filter(|segment| !segment.rows.is_empty()).map(|segment| {
         let columns = segment.weights * n..(segment.weights + 1) * n;
         let a = Rows::new(&inputs.a, segment.rows.clone());
         let [b1, b2] = [&inputs.b1, &inputs.b2].map(|b| Rows::new(b, columns.clone()));
-        let gate = |[row, column]: [usize; 2], first, second| {
-            gate.eval_at(first, second, |vector| {
+        let value = |[row, column]: [usize; 2], first, second| {
+            expr.eval_at(first, second, |vector| {
                 f64::from(match vectors[vector] {
                     (Axis::M, elements) => elements[segment.rows.start + row],
                     (Axis::N, elements) => elements[columns.start + column],
                 })
             })
         };
-        match formats.c {
-            OutputFormat::F16 => dual_gemm_at(&a, &b1, &b2, gate),
-            _ => dual_gemm_bounded(&a, &b1, &b2, gate, Accumulation::tensor_core(kind, inputs.a.k())),
+        match bounded {
+            false => dual_gemm_at(&a, &b1, &b2, value),
+            true => dual_gemm_bounded(&a, &b1, &b2, value, Accumulation::tensor_core(kind, inputs.a.k())),
         }
     });
     let parts: Vec<Reference> = parts.collect::<Result<_, _>>()?;
@@ -246,7 +312,8 @@ pub fn expected_with(
 impl LoadedKernel {
     /// Runs the kernel on seeded operands, and vectors of the gate from the same seed, and compares every
     /// element of C with the reference: f16 with the tolerance of the public benchmark, other formats and
-    /// their scale factors as [`check_output`] says. C holds anything but the answer beforehand. Where C
+    /// their scale factors as [`check_output`] says; where the products are kept, every element of D1 and D2
+    /// too ([`check_products`]). What the kernel writes holds anything but the answer beforehand. Where C
     /// has a scale of the whole tensor, it is the one that makes the most of the format.
     ///
     /// # Errors
@@ -291,7 +358,12 @@ impl LoadedKernel {
             Some(reference) => reference,
             None => expected(spec, inputs, scalars)?,
         };
-        Ok(Verification { check: check_output(&got, &reference)?, launch })
+        let mut check = check_output(&got, &reference)?;
+        if let Some(kept) = operands.products()? {
+            let references = expected_products(spec, &inputs, scalars)?;
+            check = check.with_products(check_products(&kept, &references)?);
+        }
+        Ok(Verification { check, launch })
     }
 }
 

@@ -308,7 +308,7 @@ mod tests {
     }
 
     fn draw_for(m: u32, n: u32, k: u32, (a, b): (OperandFormat, OperandFormat), seed: u64) -> DualGemmInputs {
-        let formats = Formats { a, b, c: OutputFormat::F32 };
+        let formats = Formats::new(a, b, OutputFormat::F32);
         DualGemmInputs::generate_for(Shape::new(m, n, k), formats, Distribution::Full, seed).unwrap()
     }
 

@@ -21,7 +21,7 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 pub use silumin_codegen::problem::Shape;
 use silumin_codegen::problem::{
-    ElementKind, Formats, FormatsError, OperandFormat, OutputFormat, Problem, ScaleFormat,
+    ElementKind, Formats, FormatsError, OperandFormat, OutputFormat, Problem, ProductFormat, ScaleFormat,
 };
 use thiserror::Error;
 
@@ -104,6 +104,7 @@ pub struct DualGemmInputs {
     shape: Shape,
     sizes: GroupSizes,
     output: OutputFormat,
+    products: Option<ProductFormat>,
     distribution: Distribution,
     seed: u64,
 }
@@ -193,7 +194,7 @@ impl DualGemmInputs {
         if m == 0 || n == 0 || k == 0 {
             return Err(InputsError::Empty(shape));
         }
-        let Formats { a, b, c: output } = formats;
+        let Formats { a, b, c: output, products } = formats;
         checked_elements(a, m, k)?;
         checked_elements(b, n, k)?;
         if m.checked_mul(n).is_none_or(|area| area > isize::MAX as usize / 8) {
@@ -219,6 +220,7 @@ impl DualGemmInputs {
             shape,
             sizes: group_sizes,
             output,
+            products,
             distribution,
             seed,
         })
@@ -278,7 +280,7 @@ impl DualGemmInputs {
     /// The formats.
     #[must_use]
     pub fn formats(&self) -> Formats {
-        Formats { a: self.a.format(), b: self.b1.format(), c: self.output }
+        Formats { products: self.products, ..Formats::new(self.a.format(), self.b1.format(), self.output) }
     }
 
     /// Shape and formats.
@@ -317,6 +319,19 @@ impl DualGemmInputs {
         };
         let bytes = self.problem().output_bytes() as usize;
         pattern.into_iter().cycle().take(bytes).collect()
+    }
+
+    /// The bytes of D1, and of D2, before the kernel runs: the negative number of the largest magnitude.
+    /// `None` where they are not kept.
+    #[must_use]
+    pub fn initial_product_bytes(&self) -> Option<Vec<u8>> {
+        let pattern: [u8; 4] = match self.products? {
+            ProductFormat::F32 => f32::MIN.to_le_bytes(),
+            ProductFormat::Bf16 => [0x7F, 0xFF, 0x7F, 0xFF],
+            ProductFormat::F16 => [0xFF, 0xFB, 0xFF, 0xFB],
+        };
+        let bytes = self.problem().product_bytes() as usize;
+        Some(pattern.into_iter().cycle().take(bytes).collect())
     }
 
     /// The bytes of C's scale factors before the kernel runs, in blocked order, pads included: NaN.
@@ -438,7 +453,7 @@ fn normal(rng: &mut ChaCha8Rng) -> f64 {
 pub(crate) fn legal_pairs() -> Vec<(OperandFormat, OperandFormat)> {
     let all = OperandFormat::ALL;
     let pairs = all.into_iter().flat_map(|a| all.into_iter().map(move |b| (a, b)));
-    pairs.filter(|&(a, b)| Formats { a, b, c: OutputFormat::F16 }.check().is_ok()).collect()
+    pairs.filter(|&(a, b)| Formats::new(a, b, OutputFormat::F16).check().is_ok()).collect()
 }
 
 #[cfg(test)]
@@ -541,7 +556,7 @@ mod tests {
     fn every_legal_pair_is_drawn_as_its_format_asks() {
         for (a, b) in legal_pairs() {
             for c in OutputFormat::ALL {
-                let formats = Formats { a, b, c };
+                let formats = Formats::new(a, b, c);
                 let shape = Shape::new(40, 96, 384);
                 for distribution in [Distribution::Benchmark, Distribution::Full] {
                     let draw =
@@ -562,7 +577,7 @@ mod tests {
                 }
             }
         }
-        let formats = Formats { a: OperandFormat::Bf16, b: OperandFormat::F16, c: OutputFormat::F16 };
+        let formats = Formats::new(OperandFormat::Bf16, OperandFormat::F16, OutputFormat::F16);
         let error = DualGemmInputs::generate_for(SHAPE, formats, Distribution::Full, 0).unwrap_err();
         assert!(error.to_string().contains("bf16 goes with: bf16"), "{error}");
     }
@@ -570,7 +585,7 @@ mod tests {
     #[test]
     fn the_benchmark_in_other_formats_has_sums_of_the_same_size() {
         let size = |a, b| {
-            let formats = Formats { a, b, c: OutputFormat::F16 };
+            let formats = Formats::new(a, b, OutputFormat::F16);
             let shape = Shape::new(128, 128, 2048);
             let inputs = DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, 3).unwrap();
             let sums = crate::reference::gemm(&inputs.a, &inputs.b1).unwrap();

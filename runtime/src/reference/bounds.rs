@@ -141,7 +141,7 @@ mod tests {
     fn a_modelled_tensor_core_stays_within_the_bounds_and_near_them() {
         let shape = Shape::new(24, 20, 4096);
         for (a, b) in legal_pairs() {
-            let formats = Formats { a, b, c: OutputFormat::F32 };
+            let formats = Formats::new(a, b, OutputFormat::F32);
             let kind = formats.check().unwrap();
             let accumulation = Accumulation::tensor_core(kind, 4096);
             for distribution in [Distribution::Benchmark, Distribution::Full] {

@@ -1,7 +1,7 @@
 //! The plan itself, once everything is known to fit.
 
-use super::{MMA_ROWS, load};
 use super::draft::{Draft, sms};
+use super::{MMA_ROWS, load};
 use crate::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfLoad,
     SfPreload, Strategy, Switch, TmemShape,
@@ -262,7 +262,8 @@ impl Draft<'_> {
             vec![load(Operand::A, m, a_rows), load(Operand::B1, n, b_rows), load(Operand::B2, n, b_rows)];
         if let Some(blocks) = self.sf_box_blocks() {
             let row_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
-            let a_blocks = if groups.by_rows() { self.problem.shape.row_blocks(128) } else { m.div_ceil(128).into() };
+            let a_blocks =
+                if groups.by_rows() { self.problem.shape.row_blocks(128) } else { m.div_ceil(128).into() };
             let scales = |operand, blocks_of_rows: u64, matrices| TensorMapRecipe {
                 operand,
                 element: ElementType::U64,
@@ -281,6 +282,8 @@ impl Draft<'_> {
             ]);
         }
         if let Some(staging) = self.staging() {
+            // Elements of the map: two of C where a byte has two.
+            let per = if formats.c.bits() < 8 { 8 / formats.c.bits() } else { 1 };
             maps.push(TensorMapRecipe {
                 operand: Operand::C,
                 element: match formats.c {
@@ -289,10 +292,10 @@ impl Draft<'_> {
                     OutputFormat::F16 => ElementType::F16,
                     OutputFormat::E4m3 | OutputFormat::Nvfp4 | OutputFormat::Mxfp8 => ElementType::U8,
                 },
-                dims: [u64::from(n), u64::from(m)],
-                row_stride: u64::from(n) * u64::from(self.problem.formats.c.bytes()),
+                dims: [u64::from(n / per), u64::from(m)],
+                row_stride: u64::from(n) * u64::from(formats.c.bits()) / 8,
                 matrices: of_rows,
-                box_dims: [staging.columns, staging.box_rows],
+                box_dims: [staging.columns / per, staging.box_rows],
                 swizzle: staging.swizzle,
                 l2_promotion: 0,
             });
@@ -303,12 +306,17 @@ impl Draft<'_> {
     fn epilogue(&self) -> Epilogue {
         let Shape { m, n, .. } = self.problem.shape;
         let (chunk, columns) = self.chunk();
-        // The widest store, 16 bytes or less, that never straddles the end of a row.
-        let widest = 128 / self.problem.formats.c.bits();
-        let vector = [32, 16, 8, 4, 2]
-            .into_iter()
-            .find(|vector| *vector <= widest && n.is_multiple_of(*vector))
-            .unwrap_or(1);
+        let rows = |format: OutputFormat| {
+            // The widest store, 16 bytes or less, that never straddles the end of a row.
+            let widest = 128 / format.bits();
+            let fits = |vector: &u32| *vector <= widest && n.is_multiple_of(*vector);
+            Output {
+                element_bits: format.bits(),
+                vector: [32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1),
+                row_bytes: u64::from(n) * u64::from(format.bits()) / 8,
+                staging: None,
+            }
+        };
         let early = self.products_apart() && !self.work.has_ranges();
         let [m_tiles, n_tiles] = self.tiles_of_item();
         let whole = |tiles: u32, tile: u32, size: u32| u64::from(tiles) * u64::from(tile) == u64::from(size);
@@ -325,12 +333,8 @@ impl Draft<'_> {
             early_chunks: if early { columns.min(EARLY_COLUMNS) / chunk } else { 0 },
             rows_ragged,
             columns_ragged,
-            c: Output {
-                element_bits: self.problem.formats.c.bits(),
-                vector,
-                row_bytes: u64::from(n) * u64::from(self.problem.formats.c.bits()) / 8,
-                staging: self.staging(),
-            },
+            c: Output { staging: self.staging(), ..rows(self.problem.formats.c) },
+            kept: self.problem.formats.products.map(|format| rows(format.as_output())),
             // Rows are padded to whole vectors, so that one that starts inside a row is written whole.
             product: (!self.strategy.is_fused()).then(|| Output {
                 element_bits: 32,

@@ -69,8 +69,11 @@ impl<'a> Draft<'a> {
             Multicast::B(ctas) => [m_tiles(tile.m.saturating_mul(ctas)), n_tiles],
         };
         if strategy == Strategy::TwoPass {
-            // Threads of at least four columns each.
-            let threads = shape.rows() * u64::from(shape.n.div_ceil(4));
+            // Threads of at least four columns each, or of 32 and rows for the pads of scale factors.
+            let threads = match problem.formats.c.scales() {
+                None => shape.rows() * u64::from(shape.n.div_ceil(4)),
+                Some(_) => u64::from(shape.m.next_multiple_of(128)) * u64::from(shape.n.div_ceil(32)),
+            };
             if threads > GATE_THREAD_LIMIT {
                 errors.push(ConfigError::Count {
                     knob: "strategy",
@@ -115,7 +118,7 @@ impl<'a> Draft<'a> {
         }
         (self.buffers, self.shared) = self.settle_buffers(&mut errors);
         let columns = self.tmem_columns(&mut errors);
-        let row_bytes = u64::from(self.problem.shape.n) * u64::from(self.problem.formats.c.bytes());
+        let row_bytes = u64::from(self.problem.shape.n) * u64::from(self.problem.formats.c.bits()) / 8;
         if self.store == Store::Tma && !row_bytes.is_multiple_of(16) {
             errors.push(ConfigError::StoreTma { n: self.problem.shape.n, row_bytes });
         }
@@ -248,10 +251,10 @@ impl<'a> Draft<'a> {
     }
 
     pub fn staging(&self) -> Option<Staging> {
-        let bytes = self.problem.formats.c.bytes();
+        let bits = self.problem.formats.c.bits();
         if self.swap_ab {
             // A warp has 32 columns of C: one box, whose rows its lanes write side by side.
-            let span = 32 * bytes;
+            let span = 32 * bits / 8;
             let box_bytes = span * self.tile.m;
             let boxed = self.store == Store::Tma && self.strategy != Strategy::TwoPass;
             return boxed.then_some(Staging {
@@ -266,9 +269,9 @@ impl<'a> Draft<'a> {
             });
         }
         (self.store == Store::Tma && self.strategy != Strategy::TwoPass).then(|| {
-            let swizzle = Swizzle::of_row(self.tile.n * bytes);
+            let swizzle = Swizzle::of_row(self.tile.n * bits / 8);
             let span = swizzle.span();
-            let columns = span / bytes;
+            let columns = span * 8 / bits;
             let boxes = self.tile.n / columns;
             let box_bytes = 32 * span;
             let swizzle_mask = span / 16 - 1;
@@ -375,7 +378,7 @@ impl<'a> Draft<'a> {
     /// Columns that are finished together, and columns that a CTA finishes.
     pub fn chunk(&self) -> (u32, u32) {
         let columns = self.mma_columns() / self.work.cluster_parts;
-        (load::chunk(self.asked, self.problem, columns), columns)
+        (load::chunk(self.asked, self.problem, columns, self.swap_ab), columns)
     }
 
     /// Every barrier: its name, how many there are, and the arrivals of a phase.

@@ -36,20 +36,49 @@ pub(super) fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {
 }
 
 /// What needs to know on the host where rows end.
-pub(super) fn check_knobs(shape: Shape, config: &Config, strategy: Strategy, errors: &mut Vec<ConfigError>) {
-    if !shape.groups.by_rows() {
+pub(super) fn check_knobs(
+    problem: &Problem,
+    config: &Config,
+    strategy: Strategy,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    let groups = problem.shape.groups;
+    let format = problem.formats.c;
+    let scaled = format.scales().is_some();
+    if scaled && strategy == Strategy::TwoPass && groups != Groups::One {
+        let reason = "the gate's own kernel has threads for the pads of one matrix's scale factors".into();
+        errors.push(ConfigError::OutputScales { knob: "strategy", format, reason });
+    }
+    if !groups.by_rows() {
         return;
     }
-    let mut refuse =
-        |knob, value, reason| errors.push(ConfigError::GroupsOfRows { knob, value, reason });
+    if scaled && swap_ab {
+        let reason =
+            "lanes hold columns of C then, and only the device knows which rows are a group's pads".into();
+        errors.push(ConfigError::OutputScales { knob: "swap_ab", format, reason });
+    }
+    let mut refuse = |knob, value, reason| errors.push(ConfigError::GroupsOfRows { knob, value, reason });
     if config.store == Setting::Fixed(Store::Tma) {
-        refuse("store", "tma", "a box is stored whole, and the rows behind a group's last one are the next group's");
+        refuse(
+            "store",
+            "tma",
+            "a box is stored whole, and the rows behind a group's last one are the next group's",
+        );
     }
     if config.schedule == Setting::Fixed(Schedule::StreamK) {
-        refuse("schedule", "stream_k", "equal shares of all K tiles are worked out on the host, and how many tiles there are only the device knows");
+        refuse(
+            "schedule",
+            "stream_k",
+            "equal shares of all K tiles are worked out on the host, and how many tiles there are only the device knows",
+        );
     }
     if strategy == Strategy::TwoPass {
-        refuse("strategy", "two_pass", "the gate's own kernel goes over all rows of C, and which of them are a group's only the device knows");
+        refuse(
+            "strategy",
+            "two_pass",
+            "the gate's own kernel goes over all rows of C, and which of them are a group's only the device knows",
+        );
     }
 }
 

@@ -39,10 +39,11 @@ pub(super) fn takes_columns(config: &Config, columns: u32) -> bool {
 
 /// Columns that are finished together, of `columns` that a CTA finishes. Unless it was asked for, the most that fit;
 /// but 8 where threads share lanes: a wider chunk makes no store wider there, and takes registers.
-pub(super) fn chunk(config: &Config, problem: &Problem, columns: u32) -> u32 {
+pub(super) fn chunk(config: &Config, problem: &Problem, columns: u32, swap_ab: bool) -> u32 {
     let widest = match problem.formats.c.scales() {
         None if shares_lanes(config) => 8,
-        None if parts(config) > 1 => CLUSTER_CHUNK,
+        // Blocks of C with scale factors are 32, unless they lie across lanes.
+        scales if parts(config) > 1 && (scales.is_none() || swap_ab) => CLUSTER_CHUNK,
         _ => 32,
     };
     let asked = asked(config).and_then(|load| load.chunk);
@@ -58,7 +59,8 @@ pub(super) fn check(
     errors: &mut Vec<ConfigError>,
 ) {
     let Some(load) = asked(config) else { return };
-    let mut refuse = |reason: String| errors.push(ConfigError::StoreLoad { store: Store::DirectBy(load), reason });
+    let mut refuse =
+        |reason: String| errors.push(ConfigError::StoreLoad { store: Store::DirectBy(load), reason });
     let columns = (if swap_ab { tile.m } else { tile.n }) / parts(config);
     if let Some(chunk) = load.chunk {
         if !CHUNKS.contains(&chunk) {
@@ -69,7 +71,7 @@ pub(super) fn check(
             refuse(format!(
                 "other CTAs' sums take registers beside a chunk's {chunk} columns, which are at most {CLUSTER_CHUNK} then"
             ));
-        } else if problem.formats.c.scales().is_some() && chunk != 32 {
+        } else if problem.formats.c.scales().is_some() && !swap_ab && chunk != 32 {
             refuse(format!("blocks of {} are finished 32 columns at a time", problem.formats.c));
         }
     }
@@ -78,7 +80,10 @@ pub(super) fn check(
     }
     if let Some(scales) = problem.formats.c.scales() {
         let block = scales.block;
-        refuse(format!("the {block} columns of {} that share a scale factor would be in several threads", problem.formats.c));
+        refuse(format!(
+            "the {block} columns of {} that share a scale factor would be in several threads",
+            problem.formats.c
+        ));
     }
     if swap_ab {
         refuse(

@@ -14,8 +14,8 @@ mod load;
 use super::Plan;
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad, SfPreload,
-    Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad,
+    SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::problem::{MmaKind, Problem, Shape};
@@ -55,14 +55,14 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     check_tile(problem, tile, config, swap_ab, &mut errors);
     check_accumulators(problem, tile, config.accumulators, &mut errors);
     check_scales(problem, config, &mut errors);
-    check_output_scales(problem, config, strategy, tile, swap_ab, &mut errors);
+    check_output_scales(problem, tile, swap_ab, &mut errors);
     check_ranges(config, arch, &mut errors);
     check_strategy(config, strategy, &mut errors);
     check_shares(config, &mut errors);
     check_sides(problem.shape, config, swap_ab, &mut errors);
     check_multicast(tile, config, swap_ab, &mut errors);
     check_cluster_parts(problem, tile, config, swap_ab, &mut errors);
-    groups::check_knobs(problem.shape, config, strategy, &mut errors);
+    groups::check_knobs(problem, config, strategy, swap_ab, &mut errors);
     load::check(problem, tile, config, swap_ab, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
@@ -122,12 +122,10 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
         return Tile { m, n: MMA_ROWS * ctas, k };
     }
     let m = MMA_ROWS * ctas;
-    let grid =
-        |n: u32| groups::usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
-    let narrow =
-        config.accumulators == Accumulators::Separate
-            && grid(64) <= u64::from(draft::sms(config, arch))
-            && load::takes_columns(config, 64);
+    let grid = |n: u32| groups::usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
+    let narrow = config.accumulators == Accumulators::Separate
+        && grid(64) <= u64::from(draft::sms(config, arch))
+        && load::takes_columns(config, 64);
     Tile { m, n: if narrow { 64 } else { 128 }, k }
 }
 
@@ -136,11 +134,12 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
 fn swaps(problem: &Problem, config: &Config) -> bool {
     let shape = problem.shape;
     let free = config.tile == Setting::Auto
-        && problem.formats.c.scales().is_none()
         && config.group() == CtaGroup::One
         && config.accumulators == Accumulators::Separate
         && config.a_reuse != Setting::Fixed(AReuse::Collector)
         && config.multicast == Multicast::None
+        // Pads of scale factors of groups of rows need rows in threads.
+        && !(shape.groups.by_rows() && problem.formats.c.scales().is_some())
         && !load::shares_lanes(config);
     config
         .swap_ab
@@ -232,7 +231,7 @@ fn check_cluster_parts(
 ) {
     let Setting::Fixed(Schedule::ClusterSplitK(parts)) = config.schedule else { return };
     let columns = if swap_ab { tile.m } else { tile.n };
-    let least = if problem.formats.c.scales().is_some() { 32 } else { 8 };
+    let least = if problem.formats.c.scales().is_some() && !swap_ab { 32 } else { 8 };
     let mut refuse = |reason: String| errors.push(ConfigError::ClusterSplitK { parts, reason });
     if !(2..=CLUSTER_LIMIT).contains(&parts) || !parts.is_power_of_two() {
         refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
@@ -299,33 +298,15 @@ fn check_scales(problem: &Problem, config: &Config, errors: &mut Vec<ConfigError
     }
 }
 
-/// C with scale factors: its blocks must be whole in a thread's registers.
-fn check_output_scales(
-    problem: &Problem,
-    config: &Config,
-    strategy: Strategy,
-    tile: Tile,
-    swap_ab: bool,
-    errors: &mut Vec<ConfigError>,
-) {
-    let Some(scales) = problem.formats.c.scales() else { return };
-    let format = problem.formats.c;
-    let mut refuse = |knob, reason: String| errors.push(ConfigError::OutputScales { knob, format, reason });
-    if config.store == Setting::Fixed(Store::Tma) {
-        refuse("store", "rows of C and their scale factors are stored from registers".into());
+/// C with scale factors: its blocks must be whole in a thread's registers, or, swapped, in a warp's lanes, as
+/// they always are.
+fn check_output_scales(problem: &Problem, tile: Tile, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    if problem.formats.c.scales().is_none() {
+        return;
     }
-    if swap_ab {
-        let lanes = scales.block;
-        refuse("swap_ab", format!("the {lanes} columns that share a scale factor would be in as many lanes"));
-    }
-    if strategy == Strategy::TwoPass {
-        refuse(
-            "strategy",
-            "the gate's own kernel has fewer columns a thread than share a scale factor".into(),
-        );
-    }
-    if !tile.n.is_multiple_of(32) {
-        refuse("tile", format!("N = {} is no multiple of the 32 columns that are finished together", tile.n));
+    if !swap_ab && !tile.n.is_multiple_of(32) {
+        let reason = format!("N = {} is no multiple of the 32 columns that are finished together", tile.n);
+        errors.push(ConfigError::OutputScales { knob: "tile", format: problem.formats.c, reason });
     }
 }
 

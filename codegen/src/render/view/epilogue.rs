@@ -98,8 +98,9 @@ pub(in crate::render) struct ProductVector {
     pub predicate: &'static str,
     pub registers: String,
     pub second_registers: String,
-    /// What a load that does not happen leaves.
+    /// What a load that does not happen leaves: of the first product, and of the second.
     pub zeroed: Vec<String>,
+    pub second_zeroed: Vec<String>,
 }
 
 /// A TMA store of one box.
@@ -151,7 +152,7 @@ impl Ragged {
         self.columns.then_some(self.rows)
     }
 
-    fn predicate(self) -> &'static str {
+    pub(super) fn predicate(self) -> &'static str {
         match (self.rows, self.columns) {
             (_, true) => "@%in_range ",
             (true, false) => "@%row_in_range ",
@@ -246,6 +247,7 @@ pub(super) fn product_loads(chunk: u32, ragged: Ragged) -> Vec<ProductVector> {
             registers: format!("{{ {} }}", registers("first", 4 * i, 4)),
             second_registers: format!("{{ {} }}", registers("second", 4 * i, 4)),
             zeroed: (4 * i..4 * i + 4).map(|register| format!("%first{register}")).collect(),
+            second_zeroed: (4 * i..4 * i + 4).map(|register| format!("%second{register}")).collect(),
         })
         .collect()
 }
@@ -292,6 +294,7 @@ pub(super) mod transposed {
                 registers: registers("first", i, 1),
                 second_registers: registers("second", i, 1),
                 zeroed: vec![registers("first", i, 1)],
+                second_zeroed: vec![registers("second", i, 1)],
             })
             .collect()
     }

@@ -57,21 +57,21 @@ pub(in crate::render) struct ColumnLoad {
 }
 
 /// The steps of a chunk that starts `base` columns behind the pointers: `texts` are the splices of
-/// `fragment`, a pair of columns each.
+/// `fragments`, a pair of columns each.
 pub(super) fn steps(
-    fragment: Option<&Fragment>,
+    fragments: &[&Fragment],
     texts: Vec<String>,
     base: u32,
     ragged: Ragged,
     shape: Shape,
     held: Held,
 ) -> Vec<GateStep> {
-    let columns: Vec<&str> = fragment
-        .map_or(&[][..], |fragment| &fragment.vectors)
-        .iter()
-        .filter(|vector| vector.axis == Axis::N)
-        .map(|vector| vector.name.as_str())
-        .collect();
+    let mut columns: Vec<&str> = Vec::new();
+    for vector in fragments.iter().flat_map(|fragment| &fragment.vectors) {
+        if vector.axis == Axis::N && !columns.contains(&vector.name.as_str()) {
+            columns.push(&vector.name);
+        }
+    }
     let end = texts.len() as u32 * GATE_WIDTH as u32;
     (0..end)
         .step_by(GATE_WIDTH)

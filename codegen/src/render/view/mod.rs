@@ -3,10 +3,13 @@
 //! * `mod.rs`: [`View`], one for each entry of a module.
 //! * `cluster.rs`: which CTA of a cluster does what.
 //! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
+//! * `block_scale.rs`: scale factors of C across lanes.
 //! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 //! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
+//! * `products.rs`: D1 and D2, what is kept of the products.
 
+mod block_scale;
 mod cluster;
 mod epilogue;
 mod groups;
@@ -14,15 +17,17 @@ mod inputs;
 mod lanes;
 mod mma;
 mod producer;
+mod products;
 
 use super::RenderError;
 use super::gate_text;
 use crate::arch::Arch;
 use crate::config::{Accumulators, Eviction, Raster, Schedule, SfPreload, Strategy};
-use crate::gate::GateCode;
+use crate::gate::{Expr, Fragment, GateCode, Product};
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
-use cluster::{Places, Sender};
 use crate::problem::Groups;
+use block_scale::{Nibbles, TransposedScales};
+use cluster::{Places, Sender};
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
 use groups::GroupsView;
 use inputs::{GateStep, Inputs};
@@ -30,6 +35,7 @@ pub(super) use lanes::Held;
 use lanes::{HeldRow, Lanes};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
+use products::{Kept, KeptProducts};
 
 /// Threads of a CTA of the gate's own kernel.
 pub(super) const GATE_THREADS: u32 = 256;
@@ -171,6 +177,8 @@ pub(super) struct View<'a> {
     pub early_chunks: Vec<EarlyChunk>,
     pub loop_chunks: bool,
     pub whole: Vec<GateStep>,
+    /// D1 and D2 of a chunk, where they are kept.
+    pub kept: Vec<Kept>,
     pub output: Output,
     pub output_name: &'static str,
     pub staging: Option<Staging>,
@@ -214,6 +222,15 @@ pub(super) struct View<'a> {
     /// Columns that share a scale factor, and the results of a chunk by those.
     pub scale_block: u32,
     pub scale_groups: Vec<Vec<u32>>,
+    /// How they come about where a lane holds a column of C.
+    pub scales_transposed: Option<TransposedScales>,
+    /// Whether rows beyond M, which have scale factors, are among those of a thread.
+    pub rows_padded: bool,
+    /// The register of the first column of an item; nothing where `%column` counts from C's own.
+    pub first_column: &'static str,
+    /// 4-bit elements of a chunk where a lane holds a column of C, and whether rows of it can lie beyond M.
+    pub nibbles: Vec<Nibbles>,
+    pub nibbles_guarded: bool,
     /// Bytes of the scale factors of 128 rows, and rows with their padding.
     pub scale_row_bytes: u64,
     pub padded_rows: String,
@@ -269,11 +286,15 @@ pub(super) struct Policy {
 pub(super) struct EarlyChunk {
     pub column: u32,
     pub early: Vec<GateStep>,
+    /// D1, which is done when the gate has read product 1.
+    pub kept: Vec<Kept>,
     pub late: Vec<GateStep>,
+    /// D2.
+    pub late_kept: Vec<Kept>,
 }
 
 impl<'a> View<'a> {
-    pub fn new(p: &'a Plan, code: &GateCode, role: Role) -> Result<Self, RenderError> {
+    pub fn new(p: &'a Plan, gate: &Expr, code: &GateCode, role: Role) -> Result<Self, RenderError> {
         let barrier = |name: &str| p.barriers.iter().find(|b| b.name == name).map_or(0, |b| b.offset);
         let both = barrier("products_done");
         let (product1_done, product2_done) = (barrier("product1_done").max(both), barrier("product2_done"));
@@ -309,6 +330,8 @@ impl<'a> View<'a> {
             (false, Accumulators::SideBySide) => p.mma_columns,
         };
         let chunk = match role {
+            // All that the largest blocks of C with scale factors have.
+            Role::Gate if p.problem.formats.c.scales().is_some() => 32,
             Role::Gate if p.problem.shape.n.is_multiple_of(8) => 8,
             Role::Gate => 4,
             _ => p.epilogue.chunk,
@@ -318,8 +341,11 @@ impl<'a> View<'a> {
             _ => Held::new(p.epilogue.load, chunk, p.swap_ab),
         };
         let lanes = held.lanes();
+        let padded_rows = p.problem.shape.m.next_multiple_of(128);
+        // The gate's own kernel has rows for the pads of scale factors only.
+        let gate_pads = p.problem.formats.c.scales().is_some() && padded_rows != p.problem.shape.m;
         let ragged = match role {
-            Role::Gate => Ragged { rows: false, columns: !p.problem.shape.n.is_multiple_of(chunk) },
+            Role::Gate => Ragged { rows: gate_pads, columns: !p.problem.shape.n.is_multiple_of(chunk) },
             _ => Ragged { rows: p.epilogue.rows_ragged, columns: p.epilogue.columns_ragged },
         };
         let reads_product = role == Role::Gated;
@@ -328,15 +354,34 @@ impl<'a> View<'a> {
         let scale_block = scales.map_or(chunk, |scales| scales.block);
         let scale_columns = scales.map_or(0, |scales| scales.columns(p.problem.shape.n));
         // Behind the scale factors of the row's last chunk.
-        let pads =
-            chunk / scale_block..chunk / scale_block + scale_columns.next_multiple_of(4) - scale_columns;
+        let pads = match scales {
+            Some(_) if !transposed => {
+                chunk / scale_block..chunk / scale_block + scale_columns.next_multiple_of(4) - scale_columns
+            }
+            _ => 0..0,
+        };
+        let nibbles = transposed && output.element_bits == 4;
         let staging = output.staging.filter(|_| gated);
         let shape = p.problem.shape;
         let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed);
         let several = shape.groups != Groups::One;
-        let m_limit =
-            if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
+        let m_limit = if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
+        let kept = KeptProducts::new(p, gate, code.whole.arch, chunk, ragged, held, role != Role::Gate);
+        let kept = Some(kept).filter(|_| gated && p.epilogue.kept.is_some());
+        // A part of the gate, and what is kept of the products that it is the last to read.
+        let steps = |part: Option<&Fragment>, mut texts: Vec<String>, base: u32, last: &[Product]| {
+            let mut fragments: Vec<&Fragment> = part.into_iter().collect();
+            if let Some(kept) = &kept {
+                kept.scale(&mut texts, last)?;
+                fragments.extend(kept.fragments(last));
+            }
+            fragments.retain(|_| !transposed);
+            Ok::<_, RenderError>(inputs::steps(&fragments, texts, base, ragged, shape, held))
+        };
+        let stores = |product: Product, base: u32| -> Vec<Kept> {
+            kept.as_ref().and_then(|kept| kept.stores(product, base)).into_iter().collect()
+        };
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
                 let column = i * chunk;
@@ -345,28 +390,24 @@ impl<'a> View<'a> {
                 let split = code.split.as_ref();
                 let early = gate_text::early(code, column, chunk, held)?;
                 let late = gate_text::late(code, column, chunk, held)?;
+                let late_code = split.map_or(&code.whole, |split| &split.late);
                 Ok(EarlyChunk {
                     column,
-                    early: inputs::steps(
-                        split.map(|split| &split.early).filter(|_| !transposed),
-                        early,
-                        base,
-                        ragged,
-                        shape,
-                        held,
-                    ),
+                    early: steps(split.map(|split| &split.early), early, base, &[Product::First])?,
+                    kept: stores(Product::First, base),
                     // By then the pointers have come this far themselves.
-                    late: inputs::steps(
-                        Some(split.map_or(&code.whole, |split| &split.late)).filter(|_| !transposed),
-                        late,
-                        0,
-                        ragged,
-                        shape,
-                        held,
-                    ),
+                    late: steps(Some(late_code), late, 0, &[Product::Second])?,
+                    late_kept: stores(Product::Second, 0),
                 })
             })
             .collect();
+        let both = [Product::First, Product::Second];
+        let whole = match gated {
+            true => steps(Some(&code.whole), gate_text::whole(code, chunk, held)?, 0, &both)?,
+            false => Vec::new(),
+        };
+        let kept_chunk: Vec<Kept> = both.into_iter().flat_map(|product| stores(product, 0)).collect();
+        let keeps = !kept_chunk.is_empty();
         let row_items = p.problem.shape.n.div_ceil(chunk);
         let partial_bytes = 4
             * u64::from(p.cta_rows)
@@ -485,27 +526,23 @@ impl<'a> View<'a> {
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
-            packed_registers: chunk / packing.per_word,
+            packed_registers: if nibbles { 0 } else { chunk / packing.per_word },
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
-            whole: match gated {
-                true => inputs::steps(
-                    Some(&code.whole).filter(|_| !transposed),
-                    gate_text::whole(code, chunk, held)?,
-                    0,
-                    ragged,
-                    shape,
-                    held,
-                ),
-                false => Vec::new(),
-            },
+            whole,
+            kept: kept_chunk,
             inputs,
             output,
             output_name,
             staging,
-            needs_rows: staging.is_none() || reads_product || row_inputs,
-            needs_columns: (ragged.columns && (staging.is_none() || reads_product || column_inputs))
+            needs_rows: staging.is_none() || reads_product || row_inputs || keeps || scales.is_some(),
+            needs_columns: (ragged.columns
+                && (staging.is_none()
+                    || reads_product
+                    || column_inputs
+                    || keeps
+                    || scales.is_some() && !transposed))
                 || pads.clone().next().is_some(),
             row_limit: match (p.swap_ab, raw) {
                 (false, _) => m_limit.clone(),
@@ -540,7 +577,8 @@ impl<'a> View<'a> {
                 (true, false) => "%c_row",
                 (true, true) => "%vector_column",
             },
-            needs_c_row: several && (staging.is_none() || reads_product || (row_inputs && !transposed)),
+            needs_c_row: several
+                && (staging.is_none() || reads_product || keeps || (row_inputs && !transposed)),
             vector_columns: several && (column_inputs || (transposed && row_inputs)),
             c_column: match p.swap_ab {
                 true => "%row",
@@ -548,12 +586,13 @@ impl<'a> View<'a> {
                 false => "%column0",
             },
             staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
-            words: packing.words(chunk),
+            words: if nibbles { Vec::new() } else { packing.words(chunk) },
             units: epilogue::units(packing, chunk),
             packing,
             vectors: match held {
                 Held::Row => epilogue::vectors(packing, &output, chunk, ragged),
                 Held::Lanes(lanes) => lanes.vectors(packing, &output, ragged),
+                Held::Column if nibbles => Vec::new(),
                 Held::Column => {
                     let span = staging.map_or(0, |staging| staging.span);
                     epilogue::transposed::vectors(packing, &output, chunk, ragged, span)
@@ -566,9 +605,7 @@ impl<'a> View<'a> {
             },
             stores: staging.map_or(Vec::new(), |s| epilogue::stores(s, hint(p.cache.c, "%policy_c"))),
             product_vectors: match (held, p.epilogue.product) {
-                (Held::Column, Some(product)) => {
-                    epilogue::transposed::product_loads(&product, chunk, ragged)
-                }
+                (Held::Column, Some(product)) => epilogue::transposed::product_loads(&product, chunk, ragged),
                 (Held::Lanes(lanes), Some(product)) => lanes.product_loads(&product, ragged),
                 _ => epilogue::product_loads(chunk, ragged),
             },
@@ -582,6 +619,13 @@ impl<'a> View<'a> {
             scale_block,
             scale_groups: scale_groups(chunk, scale_block),
             scale_row_bytes: scales.map_or(0, |scales| scales.blocked_bytes(128, p.problem.shape.n)),
+            scales_transposed: scales
+                .filter(|_| transposed)
+                .map(|scales| TransposedScales::new(p, scales, chunk)),
+            rows_padded: ragged.rows,
+            first_column: if role == Role::Gate { "" } else { "%column0" },
+            nibbles: if nibbles { block_scale::nibbles(&output, chunk, ragged) } else { Vec::new() },
+            nibbles_guarded: ragged.columns && staging.is_none(),
             padded_rows: match shape.groups.by_rows() {
                 true => "%padded_rows".to_owned(),
                 false => shape.m.next_multiple_of(128).to_string(),
@@ -596,7 +640,8 @@ impl<'a> View<'a> {
             sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,
             longer_units: p.work.longer * (p.work.share + 1),
             gate_threads: GATE_THREADS,
-            gate_items: p.problem.shape.rows() * u64::from(row_items),
+            gate_items: (if gate_pads { u64::from(padded_rows) } else { p.problem.shape.rows() })
+                * u64::from(row_items),
             gate_row_items: row_items,
         })
     }

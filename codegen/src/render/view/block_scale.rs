@@ -1,0 +1,128 @@
+//! C with scale factors where a lane holds a column of C: a block of a row lies across 16 or 32 lanes.
+
+use std::ops::Range;
+
+use super::epilogue::Ragged;
+use crate::config::Multicast;
+use crate::plan::{Output, Plan};
+use crate::problem::ScaleSpec;
+
+/// Lanes of a warp.
+const WARP: u32 = 32;
+
+/// How lanes come by the scale factors of a chunk of rows.
+pub(in crate::render) struct TransposedScales {
+    /// Halvings: lanes of a block compare what they have until each has its own rows'.
+    pub folds: Vec<Fold>,
+    /// Rows that the lanes of a block have between them at a time.
+    pub row_lanes: u32,
+    /// The scale factors that a lane then makes.
+    pub factors: Vec<OwnFactor>,
+    /// Where each row's is found.
+    pub shares: Vec<Share>,
+    /// The last operand of the shuffles that share them: lanes of one block only.
+    pub segment: String,
+    /// Columns of C with those that pads of scale factors stand for.
+    pub padded_columns: u32,
+    /// Whether tiles have rows beyond those that the pads stand for.
+    pub rows_beyond_pads: bool,
+    /// Rows of all tiles.
+    pub rows_covered: u32,
+    /// Rows of C with those that pads stand for.
+    pub padded_rows: u32,
+    /// Rows behind them that pads stand for, a row a lane of a block.
+    pub pad_rows: Vec<Range<u32>>,
+}
+
+/// One halving.
+pub(in crate::render) struct Fold {
+    /// How far apart the lanes are.
+    pub lanes: u32,
+    /// Rows that two lanes share out; none where they have one row left, the same.
+    pub pairs: Vec<FoldPair>,
+}
+
+/// Two rows, and the register of what becomes of them.
+pub(in crate::render) struct FoldPair {
+    pub even: u32,
+    pub odd: u32,
+    pub to: u32,
+}
+
+/// A scale factor that a lane makes.
+pub(in crate::render) struct OwnFactor {
+    /// The register of the block's largest magnitude.
+    pub largest: String,
+    /// The row in the chunk, without the lane.
+    pub row: u32,
+}
+
+/// Where the scale factor of a row is.
+pub(in crate::render) struct Share {
+    /// Which of the lane's.
+    pub factor: u32,
+    /// The lane in the block.
+    pub lane: u32,
+}
+
+/// Two rows of 4-bit elements, one for the even lanes and one for the odd ones.
+pub(in crate::render) struct Nibbles {
+    /// The first row.
+    pub row: u32,
+    /// Bytes from the even lane's place in C, and in the staging.
+    pub byte: u64,
+    pub staged_byte: u32,
+    pub predicate: &'static str,
+}
+
+impl TransposedScales {
+    pub(super) fn new(p: &Plan, scales: ScaleSpec, chunk: u32) -> Self {
+        let block = scales.block;
+        let mut rows = chunk;
+        let mut folds = Vec::new();
+        for step in 0..block.trailing_zeros() {
+            let pairs = match rows {
+                1 => Vec::new(),
+                _ => (0..rows / 2).map(|to| FoldPair { even: 2 * to, odd: 2 * to + 1, to }).collect(),
+            };
+            rows = (rows / 2).max(1);
+            folds.push(Fold { lanes: 1 << step, pairs });
+        }
+        let shape = p.problem.shape;
+        let wide = if let Multicast::B(ctas) = p.multicast { ctas } else { 1 };
+        // `validate` keeps sizes far from the end of 32 bits, and tiles and neighbours are few beside them.
+        let rows_covered = p.work.m_items * wide * p.tile.m;
+        let padded_rows = shape.m.next_multiple_of(128);
+        TransposedScales {
+            folds,
+            row_lanes: chunk.min(block),
+            factors: (0..rows)
+                .map(|i| OwnFactor { largest: format!("%largest{i}"), row: i * block })
+                .collect(),
+            shares: (0..chunk).map(|row| Share { factor: row / block, lane: row % block }).collect(),
+            segment: format!("{:#x}", (WARP - block) << 8 | (WARP - 1)),
+            padded_columns: scales.columns(shape.n).next_multiple_of(4) * block,
+            rows_beyond_pads: rows_covered > padded_rows,
+            rows_covered,
+            padded_rows,
+            pad_rows: (rows_covered..padded_rows)
+                .step_by(block as usize)
+                .map(|start| start..start + block)
+                .collect(),
+        }
+    }
+}
+
+/// The stores of a chunk of rows of 4-bit elements.
+pub(super) fn nibbles(output: &Output, chunk: u32, ragged: Ragged) -> Vec<Nibbles> {
+    let span = output.staging.map_or(0, |staging| staging.span);
+    (0..chunk)
+        .step_by(2)
+        .map(|row| Nibbles {
+            row,
+            byte: u64::from(row) * output.row_bytes,
+            staged_byte: row * span,
+            predicate: ragged.predicate(),
+        })
+        .collect()
+}
