@@ -135,6 +135,24 @@ impl GlobalMemory {
         out
     }
 
+    /// `bytes` bytes of a buffer from a byte offset on; what lies beyond the end is left out.
+    pub fn read_part(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Vec<u8> {
+        let Some(r) = self.regions.get(buffer.0) else {
+            return Vec::new();
+        };
+        let (first, end) = (offset.min(r.bytes), offset.saturating_add(bytes).min(r.bytes));
+        let words = &r.words[first as usize / 8..(end as usize).div_ceil(8).max(first as usize / 8)];
+        let out = words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes());
+        out.skip(first as usize % 8).take((end - first) as usize).collect()
+    }
+
+    /// Gives a buffer's memory back: from then on it has no bytes, and its addresses are nobody's.
+    pub fn free(&mut self, buffer: &Buffer) {
+        if let Some(r) = self.regions.get_mut(buffer.0) {
+            (r.bytes, r.words, r.written) = (0, Box::default(), Box::default());
+        }
+    }
+
     /// Number of bytes of a buffer that nothing wrote.
     pub fn unwritten(&self, buffer: &Buffer) -> u64 {
         let Some(r) = self.regions.get(buffer.0) else {

@@ -137,8 +137,10 @@ impl Tensors {
         let mut memory = GlobalMemory::new();
         let mut copied = |name: &str, buffer: &Buffer| {
             let target = memory.alloc(name, buffer.len() as u64);
-            let (host, offset) = buffer.emulated_memory();
-            host.for_written(offset, buffer.len(), |at, bytes| memory.write(&target, at as u64, bytes));
+            // Launches have checked that it is an emulated device's.
+            if let Some((host, offset)) = buffer.emulated_memory() {
+                host.for_written(offset, buffer.len(), |at, bytes| memory.write(&target, at as u64, bytes));
+            }
             target
         };
         let buffers: Vec<_> =
@@ -249,8 +251,9 @@ impl Emulated {
         }
         let tensors_of = |outputs: bool| {
             let same = args.given().zip(&tensors.buffers);
-            same.filter(move |((operand, _), _)| operand.is_output() == outputs)
-                .map(|((operand, buffer), (_, target))| (operand, buffer.emulated_memory(), target))
+            same.filter(move |((operand, _), _)| operand.is_output() == outputs).filter_map(
+                |((operand, buffer), (_, target))| Some((operand, buffer.emulated_memory()?, target)),
+            )
         };
         for (operand, (host, offset), target) in tensors_of(false) {
             if !host.holds(offset, &tensors.memory.read(target)) {
@@ -258,7 +261,7 @@ impl Emulated {
             }
         }
         for ((name, given), (_, buffer)) in args.vectors.iter().zip(&tensors.vectors) {
-            let (host, offset) = given.emulated_memory();
+            let Some((host, offset)) = given.emulated_memory() else { continue };
             if !host.holds(offset, &tensors.memory.read(buffer)) {
                 return Err(
                     VectorError::Written { kernel: kernel.name.clone(), name: (*name).to_owned() }.into()

@@ -5,8 +5,11 @@
 //!
 //! * `mod.rs`: [`Device`], [`Buffer`], [`Stream`].
 //! * `emulated.rs`: the device that runs PTX on the CPU.
+//! * `cuda/`: the device that runs it on a GPU, with the feature `cuda`.
 //! * `memory.rs`: memory of the emulated device, which knows what has been written.
 
+#[cfg(feature = "cuda")]
+pub(crate) mod cuda;
 pub(crate) mod emulated;
 mod memory;
 
@@ -66,12 +69,63 @@ pub enum DeviceError {
         /// Bytes of the buffer.
         capacity: usize,
     },
+    /// No CUDA driver on this machine.
+    #[error(
+        "no CUDA driver was found: neither {library} can be loaded; install the NVIDIA driver, or use Device::emulated"
+    )]
+    NoDriver {
+        /// What it would be called.
+        library: String,
+    },
+    /// A CUDA driver from before clusters and tensor maps.
+    #[error("the CUDA driver is too old: it has no {missing}; install one for CUDA 12.7 or newer")]
+    OldDriver {
+        /// What it does not have.
+        missing: String,
+    },
+    /// No GPU of that number.
+    #[error(
+        "there is no GPU {ordinal}: the driver has {devices}, counted from 0 (see also CUDA_VISIBLE_DEVICES)"
+    )]
+    NoDevice {
+        /// The number asked for.
+        ordinal: usize,
+        /// How many there are.
+        devices: usize,
+    },
+    /// A GPU that silumin has no kernels for.
+    #[error(
+        "{name} has compute capability {}.{}, and kernels are made for: {}; Device::emulated runs any of them",
+        .capability.0, .capability.1, Arch::ALL.map(Arch::target).join(", ")
+    )]
+    UnsupportedChip {
+        /// The GPU's name.
+        name: String,
+        /// Its compute capability: major, minor.
+        capability: (i32, i32),
+    },
+    /// A context or a stream that belongs to another GPU.
+    #[error("the {what} belongs to another device than {device}: make it there")]
+    Foreign {
+        /// What was handed over.
+        what: &'static str,
+        /// The device.
+        device: String,
+    },
+    /// A call of the driver failed; an error of a kernel before may come out here.
+    #[error("{call} failed: {reason}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// The driver's words.
+        reason: String,
+    },
 }
 
 /// A device that kernels run on: a cheap handle, to be cloned and sent between threads.
 ///
-/// Two handles are equal where buffers of one can be used on the other: an emulated device is equal
-/// to its clones alone.
+/// Two handles are equal where buffers of one can be used on the other: those of one GPU, while an
+/// emulated device is equal to its clones alone.
 ///
 /// ```
 /// use silumin_runtime::device::Device;
@@ -96,6 +150,8 @@ struct Inner {
 /// What does the work.
 pub(crate) enum Backend {
     Emulated(emulated::Emulated),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Cuda),
 }
 
 impl Device {
@@ -112,6 +168,42 @@ impl Device {
         Self { inner: Arc::new(Inner { arch, backend }) }
     }
 
+    /// The GPU of that number, through the CUDA driver: B200 and GB200 are [`Arch::Sm100a`], B300 and GB300
+    /// [`Arch::Sm103a`].
+    ///
+    /// ```no_run
+    /// use silumin_runtime::device::Device;
+    ///
+    /// let device = Device::cuda(0)?;
+    /// let buffer = device.upload(&[1, 2, 3, 4])?;
+    /// assert_eq!(buffer.download()?, [1, 2, 3, 4]);
+    /// # Ok::<(), silumin_runtime::device::DeviceError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::NoDriver`], [`DeviceError::OldDriver`], [`DeviceError::NoDevice`],
+    /// [`DeviceError::UnsupportedChip`], or what the driver says.
+    #[cfg(feature = "cuda")]
+    pub fn cuda(ordinal: usize) -> Result<Self, DeviceError> {
+        Self::of_cuda(cuda::Cuda::open(ordinal)?)
+    }
+
+    /// The GPU of a context of cudarc's: for programs that have one, to share memory and streams with.
+    ///
+    /// # Errors
+    ///
+    /// As [`Device::cuda`].
+    #[cfg(feature = "cuda")]
+    pub fn from_cuda(context: Arc<cudarc::driver::CudaContext>) -> Result<Self, DeviceError> {
+        Self::of_cuda(cuda::Cuda::of(context)?)
+    }
+
+    #[cfg(feature = "cuda")]
+    fn of_cuda((device, arch): (cuda::Cuda, Arch)) -> Result<Self, DeviceError> {
+        Ok(Self { inner: Arc::new(Inner { arch, backend: Backend::Cuda(device) }) })
+    }
+
     /// The chip: kernels have to be made for exactly this one.
     #[must_use]
     pub fn arch(&self) -> Arch {
@@ -124,7 +216,11 @@ impl Device {
     ///
     /// [`DeviceError::Empty`], [`DeviceError::OutOfMemory`].
     pub fn alloc(&self, bytes: usize) -> Result<Buffer, DeviceError> {
-        self.buffer(bytes, || HostMemory::uninitialised(bytes))
+        self.buffer(bytes, || match &self.inner.backend {
+            Backend::Emulated(_) => Ok(HostMemory::uninitialised(bytes).map(Memory::Emulated)),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => Ok(device.alloc(bytes)?.map(Memory::Cuda)),
+        })
     }
 
     /// Allocates as many bytes as `data` has and copies it there.
@@ -133,18 +229,39 @@ impl Device {
     ///
     /// As [`Device::alloc`].
     pub fn upload(&self, data: &[u8]) -> Result<Buffer, DeviceError> {
-        self.buffer(data.len(), || HostMemory::of(data))
+        self.buffer(data.len(), || match &self.inner.backend {
+            Backend::Emulated(_) => Ok(HostMemory::of(data).map(Memory::Emulated)),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => Ok(device.upload(data)?.map(Memory::Cuda)),
+        })
     }
 
-    fn buffer(&self, len: usize, host: impl FnOnce() -> Option<HostMemory>) -> Result<Buffer, DeviceError> {
+    /// Memory of cudarc's as a buffer, which frees it: for tensors that another crate has made.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Foreign`] where it is another GPU's, [`DeviceError::Empty`].
+    #[cfg(feature = "cuda")]
+    pub fn adopt(&self, slice: cudarc::driver::CudaSlice<u8>) -> Result<Buffer, DeviceError> {
+        let len = slice.len();
+        self.buffer(len, || match &self.inner.backend {
+            Backend::Cuda(device) if device.owns(slice.stream()) => {
+                Ok(Some(Memory::Cuda(cuda::CudaMemory::new(slice))))
+            }
+            _ => Err(DeviceError::Foreign { what: "memory", device: self.to_string() }),
+        })
+    }
+
+    fn buffer(
+        &self,
+        len: usize,
+        memory: impl FnOnce() -> Result<Option<Memory>, DeviceError>,
+    ) -> Result<Buffer, DeviceError> {
         if len == 0 {
             return Err(DeviceError::Empty);
         }
-        let memory = match &self.inner.backend {
-            Backend::Emulated(_) => host().map(Memory::Emulated),
-        };
         let memory =
-            memory.ok_or_else(|| DeviceError::OutOfMemory { device: self.to_string(), bytes: len })?;
+            memory()?.ok_or_else(|| DeviceError::OutOfMemory { device: self.to_string(), bytes: len })?;
         let allocation = Arc::new(Allocation { device: self.clone(), memory });
         Ok(Buffer { allocation, offset: 0, len })
     }
@@ -152,7 +269,42 @@ impl Device {
     /// The device's own stream. Work on it runs in the order of the calls.
     #[must_use]
     pub fn stream(&self) -> Stream {
-        Stream { device: self.clone() }
+        let order = match &self.inner.backend {
+            Backend::Emulated(_) => Order::Emulated,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => Order::Cuda(device.stream().clone()),
+        };
+        Stream { device: self.clone(), order }
+    }
+
+    /// A stream beside the device's own: work on it may overlap work on others. A buffer that several
+    /// streams use is used in the order of the calls.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Driver`].
+    pub fn new_stream(&self) -> Result<Stream, DeviceError> {
+        let order = match &self.inner.backend {
+            Backend::Emulated(_) => Order::Emulated,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => Order::Cuda(device.new_stream()?),
+        };
+        Ok(Stream { device: self.clone(), order })
+    }
+
+    /// A stream of cudarc's: the one that an engine does its other work on.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Foreign`] where it is another GPU's.
+    #[cfg(feature = "cuda")]
+    pub fn stream_of(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<Stream, DeviceError> {
+        match &self.inner.backend {
+            Backend::Cuda(device) if device.owns(&stream) => {
+                Ok(Stream { device: self.clone(), order: Order::Cuda(stream) })
+            }
+            _ => Err(DeviceError::Foreign { what: "stream", device: self.to_string() }),
+        }
     }
 
     pub(crate) fn backend(&self) -> &Backend {
@@ -162,7 +314,11 @@ impl Device {
 
 impl PartialEq for Device {
     fn eq(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
+        match (&self.inner.backend, &other.inner.backend) {
+            #[cfg(feature = "cuda")]
+            (Backend::Cuda(one), Backend::Cuda(other)) => one.is(other),
+            _ => Arc::ptr_eq(&self.inner, &other.inner),
+        }
     }
 }
 
@@ -172,6 +328,8 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.inner.backend {
             Backend::Emulated(_) => write!(f, "emulated {}", self.inner.arch),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => write!(f, "{} ({})", device.name(), self.inner.arch),
         }
     }
 }
@@ -184,10 +342,19 @@ impl fmt::Debug for Device {
 
 /// An order of work on a device: a cheap handle.
 ///
-/// On the emulated device a launch has run to its end when it returns.
+/// On the emulated device a launch has run to its end when it returns; on a GPU it has been put in the
+/// stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     device: Device,
+    order: Order,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Order {
+    Emulated,
+    #[cfg(feature = "cuda")]
+    Cuda(Arc<cudarc::driver::CudaStream>),
 }
 
 impl Stream {
@@ -195,6 +362,29 @@ impl Stream {
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// Waits until all work in it is done.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Driver`]: what went wrong in that work, too.
+    pub fn synchronize(&self) -> Result<(), DeviceError> {
+        match &self.order {
+            Order::Emulated => Ok(()),
+            #[cfg(feature = "cuda")]
+            Order::Cuda(stream) => cuda::synchronize(stream),
+        }
+    }
+
+    /// cudarc's stream; `None` on the emulated device.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn cuda(&self) -> Option<&Arc<cudarc::driver::CudaStream>> {
+        match &self.order {
+            Order::Cuda(stream) => Some(stream),
+            Order::Emulated => None,
+        }
     }
 }
 
@@ -214,6 +404,8 @@ struct Allocation {
 
 enum Memory {
     Emulated(HostMemory),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::CudaMemory),
 }
 
 impl Buffer {
@@ -260,7 +452,11 @@ impl Buffer {
         if data.len() != self.len {
             return Err(DeviceError::Length { given: data.len(), capacity: self.len });
         }
-        self.memory().write(self.offset, data);
+        match &self.allocation.memory {
+            Memory::Emulated(memory) => memory.write(self.offset, data),
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => memory.write(self.offset, data)?,
+        }
         Ok(())
     }
 
@@ -268,11 +464,15 @@ impl Buffer {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Uninitialised`] on the emulated device.
+    /// [`DeviceError::Uninitialised`] on the emulated device, [`DeviceError::Driver`] on a GPU.
     pub fn download(&self) -> Result<Vec<u8>, DeviceError> {
-        self.memory()
-            .read(self.offset, self.len)
-            .map_err(|offset| DeviceError::Uninitialised { offset, capacity: self.len })
+        match &self.allocation.memory {
+            Memory::Emulated(memory) => memory
+                .read(self.offset, self.len)
+                .map_err(|offset| DeviceError::Uninitialised { offset, capacity: self.len }),
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => memory.read(self.offset, self.len),
+        }
     }
 
     /// Whether a byte belongs to both.
@@ -286,18 +486,29 @@ impl Buffer {
     /// Whether the address is a multiple of `bytes`, a power of two of at most 256.
     #[must_use]
     pub fn is_aligned(&self, bytes: usize) -> bool {
-        // Allocations start at multiples of 256.
-        self.offset.is_multiple_of(bytes)
+        match &self.allocation.memory {
+            // Allocations start at multiples of 256.
+            Memory::Emulated(_) => self.offset.is_multiple_of(bytes),
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(memory) => (memory.address() as usize + self.offset).is_multiple_of(bytes),
+        }
     }
 
     /// The memory of an emulated device's buffer, and where in it the buffer starts.
-    pub(crate) fn emulated_memory(&self) -> (&HostMemory, usize) {
-        (self.memory(), self.offset)
+    pub(crate) fn emulated_memory(&self) -> Option<(&HostMemory, usize)> {
+        match &self.allocation.memory {
+            Memory::Emulated(memory) => Some((memory, self.offset)),
+            #[cfg(feature = "cuda")]
+            Memory::Cuda(_) => None,
+        }
     }
 
-    fn memory(&self) -> &HostMemory {
+    /// The same of a GPU's buffer.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn cuda_memory(&self) -> Option<(&cuda::CudaMemory, usize)> {
         match &self.allocation.memory {
-            Memory::Emulated(memory) => memory,
+            Memory::Emulated(_) => None,
+            Memory::Cuda(memory) => Some((memory, self.offset)),
         }
     }
 }

@@ -11,6 +11,8 @@ use silumin_codegen::problem::OutputFormat;
 use super::DualGemm;
 use super::error::LaunchError;
 use super::vectors;
+#[cfg(feature = "cuda")]
+use crate::device::cuda;
 use crate::device::{Backend, Buffer, Device, Stream, emulated};
 
 /// The tensors and scalars of one launch. Layouts are those of
@@ -172,6 +174,8 @@ pub struct LoadedKernel {
 /// What a device made of a kernel.
 pub(super) enum Module {
     Emulated(emulated::Module),
+    #[cfg(feature = "cuda")]
+    Cuda(cuda::Module),
 }
 
 /// One argument of a kernel, its tensors by role.
@@ -228,6 +232,20 @@ impl LoadedKernel {
             (Module::Emulated(module), Backend::Emulated(emulator)) => {
                 emulator.launch(module, &self.kernel, &launches, args)
             }
+            #[cfg(feature = "cuda")]
+            (Module::Cuda(module), Backend::Cuda(device)) => {
+                // The stream is the device's, and so of its kind.
+                if let Some(stream) = stream.cuda() {
+                    device.launch(module, &self.kernel, &launches, args, stream)?;
+                }
+                Ok(LaunchReport::default())
+            }
+            // A kernel is loaded by its device, so that both are of one kind.
+            #[cfg(feature = "cuda")]
+            _ => Err(LaunchError::StreamDevice {
+                kernel: self.kernel.name.clone(),
+                device: self.device.to_string(),
+            }),
         }
     }
 

@@ -28,6 +28,8 @@ use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{EmitError, Spec};
 use thiserror::Error;
 
+#[cfg(feature = "cuda")]
+use crate::device::cuda;
 use crate::device::{Backend, Device, emulated};
 
 /// A gated dual GEMM, C = gate(A @ B1^T, A @ B2^T): what `dual_gemm!` expands to. It is the
@@ -163,6 +165,8 @@ impl DualGemm {
         let kernel = self.kernel(shape, device.arch())?;
         let module = match device.backend() {
             Backend::Emulated(_) => emulated::Module::load(&kernel).map(launch::Module::Emulated),
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => cuda::Module::load(device, &kernel).map(launch::Module::Cuda),
         };
         let module = module.map_err(|reason| LoadError::Module {
             device: device.to_string(),

@@ -1,0 +1,248 @@
+//! A CUDA driver library without a GPU: what programs call in `libcuda`, done by the emulator.
+//!
+//! Put the library where the loader finds it before any other, under the driver's name, and a program that
+//! uses the driver's API runs its PTX on the CPU, unchanged:
+//!
+//! ```text
+//! mkdir /tmp/driver && ln -s $PWD/target/release/libsilumin_emulated_driver.so /tmp/driver/libcuda.so.1
+//! LD_LIBRARY_PATH=/tmp/driver SILUMIN_EMULATED_CHIP=sm_100a ./program
+//! ```
+//!
+//! It has what loading and launching kernels takes: contexts, streams, events, memory, PTX modules, tensor maps,
+//! launches with clusters. All streams are one, and a launch has run when its call returns. A kernel that
+//! the emulator finds something wrong with fails with `CUDA_ERROR_LAUNCH_FAILED`, which stays, and the findings
+//! are on the standard error. Cubins, graphs and managed memory are not there: programs see that the symbol is missing,
+//! or `CUDA_ERROR_NOT_SUPPORTED`.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (if not set) or `sm_103a` |
+//! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it claims, `13.0` if not set |
+//!
+//! * `lib.rs`: the device, contexts, streams, events, errors.
+//! * `memory.rs`: allocation and copies.
+//! * `module.rs`: modules, tensor maps, launches.
+//! * `state.rs`: what lies behind the handles.
+
+mod memory;
+mod module;
+mod state;
+
+use state::{Code, Ordinal, code, state};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+/// A handle that stands for the only one of its kind.
+const ONLY: *mut c_void = ptr::without_provenance_mut(0x51);
+
+/// Writes a result where the caller wants it.
+///
+/// # Safety
+/// `place` is null or a place for a `T`.
+pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Code {
+    if place.is_null() {
+        return Code::InvalidValue;
+    }
+    // SAFETY: the caller vouches for it.
+    unsafe { place.write(value) };
+    Code::Success
+}
+
+macro_rules! succeed {
+    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
+        $(
+            /// Does nothing here.
+            ///
+            /// # Safety
+            /// As in the driver's API.
+            #[unsafe(no_mangle)]
+            pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
+                $(let _ = $arg;)*
+                state().sticky() as c_int
+            }
+        )*
+    };
+}
+pub(crate) use succeed;
+
+succeed! {
+    cuInit(flags: c_uint);
+    cuDevicePrimaryCtxRelease_v2(device: c_int);
+    cuCtxSetCurrent(context: *mut c_void);
+    cuCtxSynchronize();
+    cuCtxSetFlags(flags: c_uint);
+    cuStreamDestroy_v2(stream: *mut c_void);
+    cuStreamSynchronize(stream: *mut c_void);
+    cuStreamQuery(stream: *mut c_void);
+    cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, flags: c_uint);
+    cuEventDestroy_v2(event: *mut c_void);
+    cuEventRecord(event: *mut c_void, stream: *mut c_void);
+    cuEventSynchronize(event: *mut c_void);
+    cuEventQuery(event: *mut c_void);
+}
+
+/// The CUDA version that the driver is for: 1000 major + 10 minor.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_int {
+    // SAFETY: the caller's place.
+    code(unsafe { put(version, state().cuda) })
+}
+
+/// One device.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
+    // SAFETY: the caller's place.
+    code(unsafe { put(count, 1) })
+}
+
+/// The device of that number.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
+    if ordinal != 0 {
+        return code(Code::InvalidDevice);
+    }
+    // SAFETY: the caller's place.
+    code(unsafe { put(device, 0) })
+}
+
+/// The device's name, cut to the caller's room.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, room: c_int, _device: c_int) -> c_int {
+    let Ok(room @ 1..) = usize::try_from(room) else { return code(Code::InvalidValue) };
+    if name.is_null() {
+        return code(Code::InvalidValue);
+    }
+    let text = format!("emulated {}", state().chip.target());
+    let kept = text.len().min(room - 1);
+    // SAFETY: the caller has room for so many characters.
+    unsafe {
+        ptr::copy_nonoverlapping(text.as_ptr().cast(), name, kept);
+        name.add(kept).write(0);
+    }
+    code(Code::Success)
+}
+
+/// A number for the device that is the same in every process.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int) -> c_int {
+    // SAFETY: the caller's place.
+    code(unsafe { put(uuid, *b"silumin emulated") })
+}
+
+/// Capability and sizes; 0 for what is not known.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_int, _device: c_int) -> c_int {
+    let (major, minor) = state().chip.capability();
+    let known = match Ordinal(attribute) {
+        Ordinal::MAX_THREADS_PER_BLOCK => 1024,
+        Ordinal::WARP_SIZE => 32,
+        Ordinal::MULTIPROCESSORS => state().chip.sms(),
+        Ordinal::MAJOR => major,
+        Ordinal::MINOR => minor,
+        Ordinal::SHARED_MEMORY => 48 << 10,
+        Ordinal::SHARED_MEMORY_OPTIN => silumin_emulator::MAX_SMEM as c_int,
+        Ordinal::COOPERATIVE_LAUNCH | Ordinal::CLUSTER_LAUNCH | Ordinal::MEMORY_POOLS => 1,
+        _ => 0,
+    };
+    // SAFETY: the caller's place.
+    code(unsafe { put(value, known) })
+}
+
+/// Memory that can be allocated in one piece stands for all.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) -> c_int {
+    // SAFETY: the caller's place.
+    code(unsafe { put(bytes, memory::LARGEST as usize) })
+}
+
+/// The only context.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) -> c_int {
+    // SAFETY: the caller's place.
+    code(unsafe { put(context, ONLY) })
+}
+
+/// The only context.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> c_int {
+    // SAFETY: the caller's place.
+    code(unsafe { put(context, ONLY) })
+}
+
+/// A stream: another name for the only one.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint) -> c_int {
+    let handle = state().handle();
+    // SAFETY: the caller's place.
+    code(unsafe { put(stream, handle) })
+}
+
+/// An event, which has always happened.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventCreate(event: *mut *mut c_void, _flags: c_uint) -> c_int {
+    let handle = state().handle();
+    // SAFETY: the caller's place.
+    code(unsafe { put(event, handle) })
+}
+
+/// The name of an error.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorName(error: c_int, text: *mut *const c_char) -> c_int {
+    // SAFETY: the caller's place.
+    unsafe { named(error, text, |known| known.name()) }
+}
+
+/// What an error means.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGetErrorString(error: c_int, text: *mut *const c_char) -> c_int {
+    // SAFETY: the caller's place.
+    unsafe { named(error, text, |known| known.meaning()) }
+}
+
+/// # Safety
+/// `text` is null or a place for an address.
+unsafe fn named(error: c_int, text: *mut *const c_char, of: impl Fn(Code) -> &'static CStr) -> c_int {
+    let known = Code::ALL.into_iter().find(|known| *known as c_int == error);
+    let Some(known) = known else { return code(Code::InvalidValue) };
+    // SAFETY: the caller vouches for it.
+    code(unsafe { put(text, of(known).as_ptr()) })
+}

@@ -1,0 +1,374 @@
+//! Modules, tensor maps, launches.
+
+use crate::put;
+use crate::state::{Code, Function, code, state};
+use silumin_emulator::{
+    Arg, DataType, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode, TensorMapParams,
+};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::io::Write;
+use std::ptr;
+use std::slice;
+use std::sync::Arc;
+
+/// `CU_JIT_ERROR_LOG_BUFFER` and the option that says how long it is.
+const JIT_ERROR_LOG: c_uint = 5;
+const JIT_ERROR_LOG_BYTES: c_uint = 6;
+/// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
+const LAUNCH_CLUSTER: c_uint = 4;
+/// PTX versions by the CUDA version that reads them first, ascending (PTX ISA, "Release Notes").
+const PTX_OF_CUDA: [(c_int, (u32, u32)); 9] = [
+    (12_000, (8, 0)),
+    (12_030, (8, 3)),
+    (12_040, (8, 4)),
+    (12_050, (8, 5)),
+    (12_070, (8, 6)),
+    (12_080, (8, 7)),
+    (12_090, (8, 8)),
+    (13_000, (9, 0)),
+    (13_010, (9, 1)),
+];
+
+/// Tells the user; where standard error is gone, there is nobody to tell.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "emulated driver: {text}");
+}
+
+/// Reads PTX; the log takes what is wrong with it.
+fn load(text: &str) -> Result<Module, (Code, String)> {
+    let module = Module::parse("ptx", text).map_err(|errors| {
+        let lines: Vec<String> = errors
+            .0
+            .iter()
+            .map(|e| format!("ptxas application ptx input, line {}; error   : {}", e.line, e.message))
+            .collect();
+        (Code::InvalidPtx, lines.join("\n"))
+    })?;
+    let known = PTX_OF_CUDA.iter().rev().find(|(cuda, _)| *cuda <= state().cuda).map(|(_, ptx)| *ptx);
+    if module.version() > known {
+        let (major, minor) = module.version().unwrap_or_default();
+        return Err((
+            Code::UnsupportedPtxVersion,
+            format!("ptxas application ptx input, line 1; fatal   : Unsupported .version {major}.{minor}"),
+        ));
+    }
+    match module.target().first() {
+        Some(target) if state().chip.runs(target) => Ok(module),
+        target => {
+            let target = target.map_or("nothing", String::as_str);
+            Err((
+                Code::NoBinaryForGpu,
+                format!("the PTX is for {target}, the device is {}", state().chip.target()),
+            ))
+        }
+    }
+}
+
+/// Loads PTX text that ends in a zero byte. Options but the error log are not looked at.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadDataEx(
+    module: *mut *mut c_void,
+    image: *const c_void,
+    count: c_uint,
+    options: *mut c_uint,
+    values: *mut *mut c_void,
+) -> c_int {
+    if image.is_null() {
+        return code(Code::InvalidValue);
+    }
+    // SAFETY: the caller's text ends in a zero byte.
+    let Ok(text) = unsafe { CStr::from_ptr(image.cast::<c_char>()) }.to_str() else {
+        say("the image is no PTX text, and cubins do not run here");
+        return code(Code::NoBinaryForGpu);
+    };
+    match load(text) {
+        Ok(loaded) => {
+            let number = state().number();
+            state().contents().modules.insert(number, Arc::new(loaded));
+            // SAFETY: the caller's place.
+            code(unsafe { put(module, ptr::without_provenance_mut(number)) })
+        }
+        Err((error, log)) => {
+            // SAFETY: the caller's options.
+            unsafe { write_log(&log, count as usize, options, values) };
+            code(error)
+        }
+    }
+}
+
+/// Loads PTX text that ends in a zero byte.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleLoadData(module: *mut *mut c_void, image: *const c_void) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { cuModuleLoadDataEx(module, image, 0, ptr::null_mut(), ptr::null_mut()) }
+}
+
+/// # Safety
+/// `options` and `values` have `count` elements, and the buffer among them is as long as is said there.
+unsafe fn write_log(log: &str, count: usize, options: *mut c_uint, values: *mut *mut c_void) {
+    if count == 0 || options.is_null() || values.is_null() {
+        return;
+    }
+    // SAFETY: the caller vouches for it.
+    let (options, values) =
+        unsafe { (slice::from_raw_parts(options, count), slice::from_raw_parts_mut(values, count)) };
+    let place = |wanted| options.iter().position(|option| *option == wanted);
+    let (Some(buffer), Some(size)) = (place(JIT_ERROR_LOG), place(JIT_ERROR_LOG_BYTES)) else { return };
+    let room = values[size].addr();
+    if room == 0 || values[buffer].is_null() {
+        return;
+    }
+    let kept = log.len().min(room - 1);
+    // SAFETY: the buffer has room for so many bytes.
+    unsafe {
+        let target = values[buffer].cast::<u8>();
+        ptr::copy_nonoverlapping(log.as_ptr(), target, kept);
+        target.add(kept).write(0);
+    }
+    values[size] = ptr::without_provenance_mut(kept);
+}
+
+/// Forgets a module and its functions.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleUnload(module: *mut c_void) -> c_int {
+    let mut contents = state().contents();
+    let number = module.addr();
+    contents.functions.retain(|_, function| function.module != number);
+    code(if contents.modules.remove(&number).is_some() { Code::Success } else { Code::InvalidHandle })
+}
+
+/// A kernel of a module, by its name.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuModuleGetFunction(
+    function: *mut *mut c_void,
+    module: *mut c_void,
+    name: *const c_char,
+) -> c_int {
+    if name.is_null() {
+        return code(Code::InvalidValue);
+    }
+    // SAFETY: the caller's name ends in a zero byte.
+    let entry = unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned();
+    let number = state().number();
+    let mut contents = state().contents();
+    let Some(loaded) = contents.modules.get(&module.addr()) else { return code(Code::InvalidHandle) };
+    let Some(parameters) = loaded.parameters(&entry) else { return code(Code::NotFound) };
+    let parameters = parameters.iter().map(|parameter| parameter.bytes).collect();
+    contents.functions.insert(number, Function { module: module.addr(), entry, parameters });
+    // SAFETY: the caller's place.
+    code(unsafe { put(function, ptr::without_provenance_mut(number)) })
+}
+
+/// Limits that the emulator does not need to be told of.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncSetAttribute(function: *mut c_void, attribute: c_int, value: c_int) -> c_int {
+    // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    let most = silumin_emulator::MAX_SMEM as c_int;
+    if attribute == 8 && !(0..=most).contains(&value) {
+        return code(Code::InvalidValue);
+    }
+    let known = state().contents().functions.contains_key(&function.addr());
+    code(if known { Code::Success } else { Code::InvalidHandle })
+}
+
+/// Encodes a tensor map by the rules of the driver's function of that name.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuTensorMapEncodeTiled(
+    map: *mut [u8; 128],
+    data_type: c_uint,
+    rank: c_uint,
+    address: *mut c_void,
+    dims: *const u64,
+    strides: *const u64,
+    box_dims: *const c_uint,
+    element_strides: *const c_uint,
+    interleave: c_uint,
+    swizzle: c_uint,
+    l2_promotion: c_uint,
+    oob_fill: c_uint,
+) -> c_int {
+    let n = rank as usize;
+    if !(1..=5).contains(&n) || [dims, strides].iter().any(|p| p.is_null() && n > 1) {
+        return code(Code::InvalidValue);
+    }
+    // SAFETY: arrays have as many elements as the rank, strides one less.
+    let (dims, strides, box_dims, element_strides) = unsafe {
+        (
+            slice::from_raw_parts(dims, n).to_vec(),
+            if n > 1 { slice::from_raw_parts(strides, n - 1).to_vec() } else { Vec::new() },
+            slice::from_raw_parts(box_dims, n).to_vec(),
+            slice::from_raw_parts(element_strides, n).to_vec(),
+        )
+    };
+    let modes = (
+        DataType::from_code(data_type),
+        [Interleave::None, Interleave::B16, Interleave::B32].get(interleave as usize).copied(),
+        [
+            SwizzleMode::None,
+            SwizzleMode::B32,
+            SwizzleMode::B64,
+            SwizzleMode::B128,
+            SwizzleMode::B128Atom32,
+            SwizzleMode::B128Atom32Flip8,
+            SwizzleMode::B128Atom64,
+        ]
+        .get(swizzle as usize)
+        .copied(),
+        [L2Promotion::None, L2Promotion::B64, L2Promotion::B128, L2Promotion::B256]
+            .get(l2_promotion as usize)
+            .copied(),
+        [OobFill::Zeros, OobFill::NanRequestZeroFma].get(oob_fill as usize).copied(),
+    );
+    let (Some(data_type), Some(interleave), Some(swizzle), Some(l2_promotion), Some(oob_fill)) = modes else {
+        return code(Code::InvalidValue);
+    };
+    let params = TensorMapParams {
+        data_type,
+        global_address: address.addr() as u64,
+        global_dims: dims,
+        global_strides: strides,
+        box_dims,
+        element_strides,
+        interleave,
+        swizzle,
+        l2_promotion,
+        oob_fill,
+    };
+    match params.encode() {
+        // SAFETY: the caller's place.
+        Ok(encoded) => code(unsafe { put(map, encoded) }),
+        Err(error) => {
+            say(&error.to_string());
+            code(Code::InvalidValue)
+        }
+    }
+}
+
+/// `CUlaunchAttribute`: the number, padding, 64 bytes of value.
+#[repr(C)]
+pub struct LaunchAttribute {
+    id: c_uint,
+    pad: [u8; 4],
+    value: [u32; 16],
+}
+
+/// `CUlaunchConfig`.
+#[repr(C)]
+pub struct LaunchConfig {
+    grid: [c_uint; 3],
+    block: [c_uint; 3],
+    shared_bytes: c_uint,
+    stream: *mut c_void,
+    attributes: *const LaunchAttribute,
+    attribute_count: c_uint,
+}
+
+/// Launches: the kernel has run when this returns.
+///
+/// # Safety
+/// As in the driver's API: `parameters` has the address of a value for each of the kernel's parameters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchKernelEx(
+    config: *const LaunchConfig,
+    function: *mut c_void,
+    parameters: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> c_int {
+    // SAFETY: the caller's configuration.
+    let Some(config) = (unsafe { config.as_ref() }) else { return code(Code::InvalidValue) };
+    let attributes = match config.attributes.is_null() {
+        true => &[],
+        // SAFETY: there are as many as is said.
+        false => unsafe { slice::from_raw_parts(config.attributes, config.attribute_count as usize) },
+    };
+    let cluster = attributes.iter().find(|attribute| attribute.id == LAUNCH_CLUSTER);
+    let launch = Launch {
+        grid: config.grid,
+        block: config.block,
+        cluster: cluster.map_or([1, 1, 1], |a| [a.value[0], a.value[1], a.value[2]]),
+        dynamic_smem: config.shared_bytes,
+        args: Vec::new(),
+    };
+    // SAFETY: the caller's parameters.
+    code(unsafe { run(launch, function, parameters) })
+}
+
+/// Launches without clusters.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuLaunchKernel(
+    function: *mut c_void,
+    grid_x: c_uint,
+    grid_y: c_uint,
+    grid_z: c_uint,
+    block_x: c_uint,
+    block_y: c_uint,
+    block_z: c_uint,
+    shared_bytes: c_uint,
+    _stream: *mut c_void,
+    parameters: *mut *mut c_void,
+    _extra: *mut *mut c_void,
+) -> c_int {
+    let launch = Launch {
+        grid: [grid_x, grid_y, grid_z],
+        block: [block_x, block_y, block_z],
+        cluster: [1, 1, 1],
+        dynamic_smem: shared_bytes,
+        args: Vec::new(),
+    };
+    // SAFETY: the caller's parameters.
+    code(unsafe { run(launch, function, parameters) })
+}
+
+/// # Safety
+/// `parameters` has the address of a value for each of the function's parameters.
+unsafe fn run(launch: Launch, function: *mut c_void, parameters: *mut *mut c_void) -> Code {
+    if state().sticky() != Code::Success {
+        return state().sticky();
+    }
+    let contents = state().contents();
+    let Some(function) = contents.functions.get(&function.addr()) else { return Code::InvalidHandle };
+    let Some(module) = contents.modules.get(&function.module) else { return Code::InvalidHandle };
+    if parameters.is_null() && !function.parameters.is_empty() {
+        return Code::InvalidValue;
+    }
+    let bytes = |(place, bytes): (usize, &u32)| {
+        // SAFETY: there is an address for each parameter, and so many bytes there.
+        let value = unsafe { slice::from_raw_parts((*parameters.add(place)).cast::<u8>(), *bytes as usize) };
+        Arg::Bytes(value.to_vec())
+    };
+    let launch = Launch { args: function.parameters.iter().enumerate().map(bytes).collect(), ..launch };
+    match module.run(&function.entry, &launch, &contents.memory, &Options::default()) {
+        Ok(report) if report.findings.is_empty() => Code::Success,
+        Ok(report) => {
+            for finding in &report.findings {
+                say(&finding.to_string());
+            }
+            state().fail()
+        }
+        Err(error) => {
+            say(&error.to_string());
+            Code::InvalidValue
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! What lies behind the handles: the chip, memory, modules, and the error that stays.
+
+use silumin_emulator::{Buffer, GlobalMemory, Module};
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// An error of the driver's API (`CUresult`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub(crate) enum Code {
+    Success = 0,
+    InvalidValue = 1,
+    OutOfMemory = 2,
+    InvalidDevice = 101,
+    NoBinaryForGpu = 209,
+    InvalidPtx = 218,
+    UnsupportedPtxVersion = 222,
+    InvalidHandle = 400,
+    NotFound = 500,
+    LaunchFailed = 719,
+    NotSupported = 801,
+}
+
+impl Code {
+    pub const ALL: [Code; 11] = [
+        Code::Success,
+        Code::InvalidValue,
+        Code::OutOfMemory,
+        Code::InvalidDevice,
+        Code::NoBinaryForGpu,
+        Code::InvalidPtx,
+        Code::UnsupportedPtxVersion,
+        Code::InvalidHandle,
+        Code::NotFound,
+        Code::LaunchFailed,
+        Code::NotSupported,
+    ];
+
+    pub fn name(self) -> &'static CStr {
+        match self {
+            Code::Success => c"CUDA_SUCCESS",
+            Code::InvalidValue => c"CUDA_ERROR_INVALID_VALUE",
+            Code::OutOfMemory => c"CUDA_ERROR_OUT_OF_MEMORY",
+            Code::InvalidDevice => c"CUDA_ERROR_INVALID_DEVICE",
+            Code::NoBinaryForGpu => c"CUDA_ERROR_NO_BINARY_FOR_GPU",
+            Code::InvalidPtx => c"CUDA_ERROR_INVALID_PTX",
+            Code::UnsupportedPtxVersion => c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+            Code::InvalidHandle => c"CUDA_ERROR_INVALID_HANDLE",
+            Code::NotFound => c"CUDA_ERROR_NOT_FOUND",
+            Code::LaunchFailed => c"CUDA_ERROR_LAUNCH_FAILED",
+            Code::NotSupported => c"CUDA_ERROR_NOT_SUPPORTED",
+        }
+    }
+
+    pub fn meaning(self) -> &'static CStr {
+        match self {
+            Code::Success => c"no error",
+            Code::InvalidValue => c"invalid argument",
+            Code::OutOfMemory => c"out of memory",
+            Code::InvalidDevice => c"invalid device ordinal",
+            Code::NoBinaryForGpu => c"no kernel image is available for execution on the device",
+            Code::InvalidPtx => c"a PTX JIT compilation failed",
+            Code::UnsupportedPtxVersion => c"the provided PTX was compiled with an unsupported toolchain",
+            Code::InvalidHandle => c"invalid resource handle",
+            Code::NotFound => c"named symbol not found",
+            Code::LaunchFailed => c"unspecified launch failure: see the emulator's findings",
+            Code::NotSupported => c"operation not supported by the emulated driver",
+        }
+    }
+}
+
+/// What a call returns.
+pub(crate) fn code(code: Code) -> c_int {
+    code as c_int
+}
+
+/// The number of a device attribute (`CUdevice_attribute`).
+#[derive(PartialEq, Eq)]
+pub(crate) struct Ordinal(pub c_int);
+
+impl Ordinal {
+    pub const MAX_THREADS_PER_BLOCK: Ordinal = Ordinal(1);
+    pub const SHARED_MEMORY: Ordinal = Ordinal(8);
+    pub const WARP_SIZE: Ordinal = Ordinal(10);
+    pub const MULTIPROCESSORS: Ordinal = Ordinal(16);
+    pub const MAJOR: Ordinal = Ordinal(75);
+    pub const MINOR: Ordinal = Ordinal(76);
+    pub const COOPERATIVE_LAUNCH: Ordinal = Ordinal(95);
+    pub const SHARED_MEMORY_OPTIN: Ordinal = Ordinal(97);
+    pub const MEMORY_POOLS: Ordinal = Ordinal(115);
+    pub const CLUSTER_LAUNCH: Ordinal = Ordinal(120);
+}
+
+/// A chip that the emulator stands in for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Chip {
+    Sm90a,
+    Sm100a,
+    Sm103a,
+}
+
+impl Chip {
+    const ALL: [Chip; 3] = [Chip::Sm90a, Chip::Sm100a, Chip::Sm103a];
+
+    pub fn target(self) -> &'static str {
+        match self {
+            Chip::Sm90a => "sm_90a",
+            Chip::Sm100a => "sm_100a",
+            Chip::Sm103a => "sm_103a",
+        }
+    }
+
+    pub fn capability(self) -> (c_int, c_int) {
+        match self {
+            Chip::Sm90a => (9, 0),
+            Chip::Sm100a => (10, 0),
+            Chip::Sm103a => (10, 3),
+        }
+    }
+
+    pub fn sms(self) -> c_int {
+        match self {
+            Chip::Sm90a => 132,
+            Chip::Sm100a | Chip::Sm103a => 148,
+        }
+    }
+
+    /// Whether the chip runs PTX for `target`: `sm_90` on it and later ones, `sm_100f` in its family, `sm_100a` on
+    /// that chip alone (PTX ISA, `.target`).
+    pub fn runs(self, target: &str) -> bool {
+        let Some(name) = target.strip_prefix("sm_") else { return false };
+        let (major, minor) = self.capability();
+        let own = 10 * major + minor;
+        let digits = name.trim_end_matches(['a', 'f']);
+        let Ok(number) = digits.parse::<c_int>() else { return false };
+        match &name[digits.len()..] {
+            "a" => number == own,
+            "f" => number <= own && number / 10 == own / 10,
+            "" => number <= own,
+            _ => false,
+        }
+    }
+}
+
+/// A function: a module's kernel.
+pub(crate) struct Function {
+    pub module: usize,
+    pub entry: String,
+    /// Bytes of each parameter.
+    pub parameters: Vec<u32>,
+}
+
+/// Memory and modules, one call at a time.
+pub(crate) struct Contents {
+    pub memory: GlobalMemory,
+    /// By the first address.
+    pub buffers: BTreeMap<u64, Buffer>,
+    pub modules: HashMap<usize, Arc<Module>>,
+    pub functions: HashMap<usize, Function>,
+}
+
+/// The library's state.
+pub(crate) struct State {
+    pub chip: Chip,
+    /// 1000 major + 10 minor.
+    pub cuda: c_int,
+    contents: Mutex<Contents>,
+    handles: AtomicUsize,
+    failed: AtomicI32,
+}
+
+pub(crate) fn state() -> &'static State {
+    static STATE: OnceLock<State> = OnceLock::new();
+    STATE.get_or_init(|| {
+        let variable = |name| std::env::var(name).unwrap_or_default();
+        let chip = variable("SILUMIN_EMULATED_CHIP");
+        let version = variable("SILUMIN_EMULATED_CUDA");
+        let version = version.split_once('.').and_then(|(major, minor)| {
+            Some(1000 * major.parse::<c_int>().ok()? + 10 * minor.parse::<c_int>().ok()?)
+        });
+        State {
+            chip: Chip::ALL.into_iter().find(|known| known.target() == chip).unwrap_or(Chip::Sm100a),
+            cuda: version.unwrap_or(13_000),
+            contents: Mutex::new(Contents {
+                memory: GlobalMemory::new(),
+                buffers: BTreeMap::new(),
+                modules: HashMap::new(),
+                functions: HashMap::new(),
+            }),
+            handles: AtomicUsize::new(0x100),
+            failed: AtomicI32::new(0),
+        }
+    })
+}
+
+impl State {
+    pub fn contents(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A number that no other handle has.
+    pub fn number(&self) -> usize {
+        self.handles.fetch_add(0x10, Ordering::Relaxed)
+    }
+
+    pub fn handle(&self) -> *mut c_void {
+        ptr::without_provenance_mut(self.number())
+    }
+
+    /// After a launch failed, nothing works any more.
+    pub fn fail(&self) -> Code {
+        self.failed.store(1, Ordering::Relaxed);
+        Code::LaunchFailed
+    }
+
+    pub fn sticky(&self) -> Code {
+        if self.failed.load(Ordering::Relaxed) == 0 { Code::Success } else { Code::LaunchFailed }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chip_runs_its_own_targets_and_its_family_s() {
+        for (chip, target, runs) in [
+            (Chip::Sm100a, "sm_100a", true),
+            (Chip::Sm100a, "sm_100f", true),
+            (Chip::Sm100a, "sm_90", true),
+            (Chip::Sm100a, "sm_90a", false),
+            (Chip::Sm100a, "sm_103a", false),
+            (Chip::Sm103a, "sm_100f", true),
+            (Chip::Sm103a, "sm_103f", true),
+            (Chip::Sm100a, "sm_103f", false),
+            (Chip::Sm103a, "sm_100a", false),
+            (Chip::Sm90a, "sm_100", false),
+            (Chip::Sm90a, "compute_90", false),
+        ] {
+            assert_eq!(chip.runs(target), runs, "{} on {}", target, chip.target());
+        }
+    }
+}
