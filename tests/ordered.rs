@@ -25,8 +25,7 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         let (spec, arch) = file.read().unwrap();
         let whole = file.shape();
         // Two tiles each way at most, and enough of K to go round the pipeline.
-        let shape =
-            Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };
+        let shape = Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };
         let kernel = spec.kernel(shape, arch).unwrap();
         let warps = kernel.launches[0].block.iter().product::<u32>().div_ceil(32);
         let mut schedules = vec![Schedule::Early, Schedule::Late];

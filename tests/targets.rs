@@ -45,8 +45,7 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
                 }
             }
         }
-        let shape =
-            Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };
+        let shape = Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };
         let device =
             Device::emulated_with(arch, EmulatorOptions { threads: 1, ..EmulatorOptions::default() });
         let scalars: &[(&str, f32)] = if name == "scalar_gate" { &[("alpha", 0.5)] } else { &[] };

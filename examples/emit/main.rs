@@ -83,7 +83,7 @@ pub fn command() -> Command {
         .arg(option(
             "groups",
             "M1,M2,...",
-            "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over",
+            "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over; a sweep takes groups that are as even as they can be",
         ))
         .arg(option("arch", "ARCH", "the chip [default: sm_100a]"))
         .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
@@ -249,7 +249,8 @@ fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
 
 fn parse_sizes(text: &str) -> Result<Vec<u32>, String> {
     let sizes: Result<Vec<u32>, _> = text.split(',').map(|size| size.trim().parse()).collect();
-    sizes.map_err(|_| format!("--groups: `{text}` is not M1,M2,..., the rows of each group, such as 80,0,128"))
+    sizes
+        .map_err(|_| format!("--groups: `{text}` is not M1,M2,..., the rows of each group, such as 80,0,128"))
 }
 
 /// The sizes of `--groups`, or, without it, sizes for the groups of the configuration file.

@@ -11,7 +11,7 @@ use silumin::runtime::gemm::{DeviceOperands, expected};
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::runtime::reference::Reference;
 use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, LaunchReport, Shape};
+use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, LaunchReport, Shape};
 use std::collections::BTreeSet;
 
 /// Operands on an emulated device, and what has to come out.
@@ -25,7 +25,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Draws operands as the public benchmark does, and computes the reference for the gate of `spec`.
+    /// Draws operands as the public benchmark does, and computes the reference for the gate of `spec`. Groups of rows are as
+    /// even as they can be, which is what plans are modelled for.
     pub fn new(
         spec: &Spec,
         arch: Arch,
@@ -34,8 +35,14 @@ impl Bench {
         scalars: &[(String, f32)],
         threads: usize,
     ) -> Result<Self, String> {
-        let inputs =
-            DualGemmInputs::generate(shape, Distribution::Benchmark, seed).map_err(|e| e.to_string())?;
+        let inputs = match shape.groups.by_rows() {
+            false => DualGemmInputs::generate(shape, Distribution::Benchmark, seed),
+            true => {
+                let (sizes, formats) = (shape.even_sizes(), Formats::default());
+                DualGemmInputs::generate_grouped(shape, &sizes, formats, Distribution::Benchmark, seed)
+            }
+        };
+        let inputs = inputs.map_err(|e| e.to_string())?;
         let device = Device::emulated_with(arch, EmulatorOptions { threads, ..EmulatorOptions::default() });
         let operands = DeviceOperands::upload(&device, &inputs).map_err(|e| e.to_string())?;
         let poison = operands.c.download().map_err(|e| e.to_string())?;

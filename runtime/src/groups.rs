@@ -17,7 +17,9 @@ use crate::layout::ATOM_ROWS;
 #[non_exhaustive]
 pub enum GroupError {
     /// Sizes of another number of groups.
-    #[error("{found} sizes are given, and {shape} has {expected}: give one for each group, 0 for an empty one")]
+    #[error(
+        "{found} sizes are given, and {shape} has {expected}: give one for each group, 0 for an empty one"
+    )]
     Count {
         /// The shape.
         shape: Shape,
@@ -114,7 +116,8 @@ impl GroupSizes {
     #[must_use]
     pub(crate) fn read(shape: Shape, offsets: &[u8]) -> (usize, Self) {
         let limit = i32::try_from(shape.m).unwrap_or(i32::MAX);
-        let offsets = offsets.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).clamp(0, limit));
+        let offsets =
+            offsets.as_chunks::<4>().0.iter().map(|bytes| i32::from_le_bytes(*bytes).clamp(0, limit));
         let mut begins = offsets.scan(0, |most, offset| {
             *most = offset.max(*most);
             Some(*most)

@@ -34,6 +34,7 @@ use silumin_codegen::problem::{ElementKind, Formats, ScaleFormat};
 use thiserror::Error;
 
 use crate::gemm::GateVectors;
+use crate::groups::GroupSizes;
 use crate::inputs::DualGemmInputs;
 use crate::layout::LayoutError;
 
@@ -273,7 +274,7 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
         },
         Operand::C => 0xA5,
         Operand::Sfc => 0xFF,
-        // Of no rows: groups that have some come with inputs.
+        // Of no rows: `write` has others in a file.
         Operand::Offsets => 0,
     }
 }
@@ -328,7 +329,8 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
 }
 
 /// Writes `NAME.ptx` and `NAME.toml` to `folder`, NAME being the kernel's, and with `inputs` also the
-/// bytes of every tensor, as `NAME.a.bin` and so on, and vectors of the gate drawn from the same seed. Returns the path of the launch file.
+/// bytes of every tensor, as `NAME.a.bin` and so on, and vectors of the gate drawn from the same seed. Groups of rows are those of the inputs, or, without, as even as they can be. Returns
+/// the path of the launch file.
 ///
 /// A kernel of several launches has `NAME.1.toml` and so on, to be run in order: what one leaves in the
 /// workspace, the next expects in `NAME.1.out`, where `emulate NAME.1.toml --out NAME.1.out` puts it.
@@ -389,6 +391,14 @@ pub fn write(
             save(&bin, &bytes)?;
             files = files.into_iter().map(|file| file.with(operand, Contents::File(bin.clone()))).collect();
         }
+    }
+    if inputs.is_none()
+        && let Ok(sizes) = GroupSizes::new(kernel.problem.shape, &kernel.problem.shape.even_sizes())
+    {
+        let bin = format!("{name}.{}.bin", Operand::Offsets);
+        save(&bin, &sizes.offset_bytes())?;
+        let contents = || Contents::File(bin.clone());
+        files = files.into_iter().map(|file| file.with(Operand::Offsets, contents())).collect();
     }
     if let Some(inputs) = inputs {
         let vectors: Vec<GateVector> = kernel.vectors().into_iter().cloned().collect();
@@ -464,7 +474,7 @@ mod tests {
         assert_eq!(table["dynamic_smem"].as_integer(), Some(i64::from(launch.dynamic_smem)));
         let buffers = table["buffers"].as_table().unwrap();
         assert_eq!(buffers.len(), 7);
-        for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::Sfc) {
+        for operand in Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem)) {
             let buffer = buffers[operand.name()].as_table().unwrap();
             assert_eq!(buffer["bytes"].as_integer(), Some(operand.bytes(&kernel.problem) as i64));
             assert_eq!(buffer["fill"].as_integer(), Some(i64::from(fill(operand, kernel.problem.formats))));
@@ -537,7 +547,8 @@ mod tests {
         let table: Table = std::fs::read_to_string(&path).unwrap().parse().unwrap();
         let read = |name: &Value| std::fs::read(path.with_file_name(name.as_str().unwrap())).unwrap();
         assert_eq!(read(&table["ptx"]), kernel.ptx.as_bytes());
-        for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::Sfc) {
+        let all = Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem));
+        for operand in all {
             let buffer = table["buffers"][operand.name()].as_table().unwrap();
             assert_eq!(buffer.len(), 1);
             assert_eq!(read(&buffer["file"]), tensor(&inputs, operand).unwrap());

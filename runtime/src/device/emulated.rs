@@ -19,8 +19,8 @@ use silumin_emulator::{
 pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats, Tracking};
 
 use crate::device::Buffer;
-use crate::groups::GroupSizes;
 use crate::gemm::{Args, Argument, LaunchError, LaunchReport, VectorError};
+use crate::groups::GroupSizes;
 
 /// How the emulated device runs kernels.
 #[derive(Clone)]

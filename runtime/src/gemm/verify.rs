@@ -12,8 +12,8 @@ use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, L
 use crate::check::{CheckError, CheckReport, check_output};
 use crate::device::{Buffer, Device, DeviceError};
 use crate::format::{e2m1, e4m3};
-use crate::inputs::{Distribution, DualGemmInputs, InputsError};
 use crate::groups::GroupSizes;
+use crate::inputs::{Distribution, DualGemmInputs, InputsError};
 use crate::layout::{LayoutError, blocked_len};
 use crate::output::{Output, OutputError};
 use crate::reference::{Accumulation, Reference, ReferenceError, Rows, dual_gemm_at, dual_gemm_bounded};
@@ -144,7 +144,8 @@ impl DeviceOperands {
     fn codes(&self) -> Result<Vec<u8>, DeviceError> {
         let Problem { shape, formats } = self.problem;
         let bytes = self.sizes.rows() * shape.n as usize * formats.c.bits() as usize / 8;
-        let mut codes = if bytes == 0 { Vec::new() } else { self.c.slice(0, bytes.min(self.c.len()))?.download()? };
+        let mut codes =
+            if bytes == 0 { Vec::new() } else { self.c.slice(0, bytes.min(self.c.len()))?.download()? };
         if !shape.groups.by_rows() && bytes < self.c.len() {
             codes = self.c.download()?;
         }

@@ -258,7 +258,8 @@ impl Draft<'_> {
             vec![load(Operand::A, m, a_rows), load(Operand::B1, n, b_rows), load(Operand::B2, n, b_rows)];
         if let Some(blocks) = self.sf_box_blocks() {
             let row_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
-            let a_blocks = if groups.by_rows() { self.problem.shape.row_blocks(128) } else { m.div_ceil(128).into() };
+            let a_blocks =
+                if groups.by_rows() { self.problem.shape.row_blocks(128) } else { m.div_ceil(128).into() };
             let scales = |operand, blocks_of_rows: u64, matrices| TensorMapRecipe {
                 operand,
                 element: ElementType::U64,

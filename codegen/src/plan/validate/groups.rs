@@ -40,16 +40,27 @@ pub(super) fn check_knobs(shape: Shape, config: &Config, strategy: Strategy, err
     if !shape.groups.by_rows() {
         return;
     }
-    let mut refuse =
-        |knob, value, reason| errors.push(ConfigError::GroupsOfRows { knob, value, reason });
+    let mut refuse = |knob, value, reason| errors.push(ConfigError::GroupsOfRows { knob, value, reason });
     if config.store == Setting::Fixed(Store::Tma) {
-        refuse("store", "tma", "a box is stored whole, and the rows behind a group's last one are the next group's");
+        refuse(
+            "store",
+            "tma",
+            "a box is stored whole, and the rows behind a group's last one are the next group's",
+        );
     }
     if config.schedule == Setting::Fixed(Schedule::StreamK) {
-        refuse("schedule", "stream_k", "equal shares of all K tiles are worked out on the host, and how many tiles there are only the device knows");
+        refuse(
+            "schedule",
+            "stream_k",
+            "equal shares of all K tiles are worked out on the host, and how many tiles there are only the device knows",
+        );
     }
     if strategy == Strategy::TwoPass {
-        refuse("strategy", "two_pass", "the gate's own kernel goes over all rows of C, and which of them are a group's only the device knows");
+        refuse(
+            "strategy",
+            "two_pass",
+            "the gate's own kernel goes over all rows of C, and which of them are a group's only the device knows",
+        );
     }
 }
 

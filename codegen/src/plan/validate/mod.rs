@@ -119,8 +119,7 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
         return Tile { m, n: MMA_ROWS * ctas, k };
     }
     let m = MMA_ROWS * ctas;
-    let grid =
-        |n: u32| groups::usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
+    let grid = |n: u32| groups::usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
     let narrow =
         config.accumulators == Accumulators::Separate && grid(64) <= u64::from(draft::sms(config, arch));
     Tile { m, n: if narrow { 64 } else { 128 }, k }

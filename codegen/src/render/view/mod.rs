@@ -301,8 +301,7 @@ impl<'a> View<'a> {
         let shape = p.problem.shape;
         let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed);
         let several = shape.groups != Groups::One;
-        let m_limit =
-            if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
+        let m_limit = if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
             .map(|i| {
