@@ -3,6 +3,7 @@
 
 mod common;
 
+use silumin::codegen::config::Schedule;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
@@ -142,8 +143,17 @@ impl Run {
         let modelled: Vec<_> = plan.traffic_of(sizes).iter().map(|t| [t.read(), t.written()]).collect();
         let macs: u64 = verification.launch.launches.iter().flat_map(|s| s.mma_macs.values()).sum();
         let mmas = plan.mmas_issued_for(sizes) * plan.mma_macs();
+        // Clusters that others take over never read the offsets.
+        let unread = match plan.work.schedule {
+            Schedule::Dynamic => plan.traffic_of(sizes)[0].offsets,
+            _ => 0,
+        };
+        let near = |([read, written], [most, all]): (&[u64; 2], &[u64; 2])| {
+            (most - unread..=*most).contains(read) && written == all
+        };
         // The reads of the gate's vectors are in no model.
-        let same = counted == modelled || !spec.gate.expr.vectors().is_empty();
+        let same = !spec.gate.expr.vectors().is_empty()
+            || (counted.len() == modelled.len() && counted.iter().zip(&modelled).all(near));
         (!same || macs != mmas).then(|| {
             format!(
                 "{}:\n  counted {counted:?}\n  modelled {modelled:?}\n  {macs} MACs, modelled {mmas}",
@@ -275,7 +285,7 @@ fn garbage() -> Vec<Vec<i32>> {
 
 #[test]
 fn no_offsets_lead_out_of_the_tensors() {
-    let shape = Shape::new(300, 200, 512).grouped(5);
+    let shape = Shape::new(300, 224, 512).grouped(5);
     let mut runs = Vec::new();
     for formats in [NVFP4, FORMATS[3]] {
         for knobs in SIDES {

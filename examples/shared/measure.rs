@@ -3,6 +3,7 @@
 // Not every example uses all of it.
 #![allow(dead_code)]
 
+use silumin::codegen::config::Schedule;
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
@@ -111,6 +112,18 @@ impl Counted {
             written: stats.global_written + stats.tma_written,
             mmas: stats.mma_macs.values().sum::<u64>() / plan.mma_macs(),
         })
+    }
+
+    /// Whether it is what the plan says. How many clusters start under cluster launch control, and so read the row offsets
+    /// of groups, no plan knows.
+    pub fn agrees(&self, plan: &Plan) -> bool {
+        let modelled = Self::modelled(plan);
+        let unread: u64 = match plan.work.schedule {
+            Schedule::Dynamic => plan.traffic().iter().map(|traffic| traffic.offsets).sum(),
+            _ => 0,
+        };
+        (modelled.read - unread..=modelled.read).contains(&self.read)
+            && (self.written, self.mmas) == (modelled.written, modelled.mmas)
     }
 
     /// The plan's own figures.
