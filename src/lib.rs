@@ -57,6 +57,27 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The experts of a mixture are one launch too: rows of A sorted by expert, weights of their own, and row offsets that the
+//! kernel reads on the device.
+//!
+//! ```
+//! use silumin::runtime::inputs::DualGemmInputs;
+//! use silumin::{Arch, Device, DeviceOperands, Distribution, Shape, dual_gemm};
+//!
+//! let experts = dual_gemm!(<nvfp4 -> f16> silu(x @ gate) * (x @ up));
+//! // Room for ten rows and three experts, the second of which has none.
+//! let shape = Shape::new(10, 64, 64).grouped(3);
+//! let (sizes, formats) = ([4, 0, 5], experts.spec().formats);
+//! let inputs = DualGemmInputs::generate_grouped(shape, &sizes, formats, Distribution::Benchmark, 1)?;
+//! assert_eq!(inputs.group_sizes().offsets(), [0, 4, 4, 9]);
+//! let device = Device::emulated(Arch::Sm100a);
+//! let kernel = experts.load(&device, shape)?;
+//! let operands = DeviceOperands::upload(&device, &inputs)?;
+//! kernel.launch(&device.stream(), &operands.args(&[]))?;
+//! assert!(kernel.verify_on(&inputs, &[])?.check.pass);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! * [`dual_gemm!`]: the line, checked while it compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`runtime`]: devices, launches, number formats, reference mathematics and the checker;

@@ -126,3 +126,72 @@ fn every_strategy_and_schedule_passes_its_checker() {
     }
     assert!(checked >= if full { 13 * 18 + 4 * TURNED.len() } else { 40 }, "{checked}");
 }
+
+/// The group benchmark's problems: rows of each group, N and K. Its groups may differ in N and K, which is a launch for each
+/// N and K here; those of its cases that have one N and one K are taken as they are, of the others each group's own.
+const GROUP_TESTS: [&[(&[u32], u32, u32)]; 10] = [
+    &[(&[96], 128, 256), (&[128], 256, 512)],
+    &[(&[256], 512, 256), (&[72], 384, 256)],
+    &[(&[128], 128, 512), (&[128], 256, 256)],
+    &[(&[80], 384, 256), (&[128], 256, 512), (&[256], 128, 256)],
+    &[(&[64], 128, 512), (&[72], 384, 512), (&[96], 512, 256)],
+    &[(&[64], 768, 256), (&[256], 128, 512), (&[128], 256, 512)],
+    &[(&[128], 256, 768), (&[128], 512, 256), (&[64], 512, 768)],
+    &[(&[128, 128], 128, 512), (&[128, 128], 128, 256)],
+    &[(&[40], 512, 256), (&[56], 384, 256), (&[384], 256, 256), (&[512], 128, 256)],
+    &[(&[512, 256], 256, 512), (&[384, 128], 256, 768)],
+];
+
+const GROUP_TIMED: [(&[u32], u32, u32); 4] = [
+    (&[80, 176, 128, 72, 64, 248, 96, 160], 4096, 7168),
+    (&[40, 76, 168, 72, 164, 148, 196, 160], 7168, 2048),
+    (&[192, 320], 3072, 4096),
+    (&[128, 384], 4096, 1536),
+];
+
+/// Ways to compute groups: what `auto` chooses, and one of each side of the MMA.
+const GROUP_KNOBS: [&[(&str, &str)]; 5] = [
+    &[],
+    &[("cta_group", "1"), ("swap_ab", "off"), ("schedule", "persistent")],
+    &[("cta_group", "2"), ("schedule", "persistent")],
+    &[("swap_ab", "on"), ("schedule", "persistent")],
+    &[("schedule", "dynamic"), ("swap_ab", "off")],
+];
+
+/// Runs a problem with the gate, of which the group benchmark has none, on its checker.
+fn grouped_case(device: &Device, sizes: &[u32], n: u32, k: u32, knobs: &[(&str, &str)]) {
+    let shape = Shape::new(sizes.iter().sum(), n, k).grouped(sizes.len() as u32);
+    let mut file = SpecFile::new(shape);
+    for (knob, value) in knobs {
+        file.config.set(knob, value).unwrap();
+    }
+    let (spec, _) = file.read().unwrap();
+    let inputs =
+        DualGemmInputs::generate_grouped(shape, sizes, spec.formats, Distribution::Benchmark, SEED).unwrap();
+    let verification = DualGemm::new(spec).load(device, shape).unwrap().verify_on(&inputs, &[]);
+    let check = verification.unwrap_or_else(|error| panic!("{shape}, {sizes:?}, {knobs:?}: {error}")).check;
+    println!("{shape}, {sizes:?}, {knobs:?}: {check}");
+    assert!(check.pass, "{shape}, {sizes:?}, {knobs:?}: {check}");
+}
+
+#[test]
+fn the_group_benchmark_s_problems_pass_its_checker() {
+    let device = Device::emulated(Arch::Sm100a);
+    for (sizes, n, k) in GROUP_TESTS.into_iter().flatten().copied() {
+        for knobs in GROUP_KNOBS {
+            grouped_case(&device, sizes, n, k, knobs);
+        }
+    }
+    // All rows of a case in groups of one N and K, as a mixture of experts has them.
+    for case in GROUP_TESTS {
+        let sizes: Vec<u32> = case.iter().flat_map(|(sizes, ..)| sizes.iter().copied()).collect();
+        grouped_case(&device, &sizes, 256, 512, &[]);
+    }
+    if std::env::var_os("SILUMIN_FULL").is_some() {
+        for (sizes, n, k) in GROUP_TIMED {
+            for knobs in &GROUP_KNOBS[..4] {
+                grouped_case(&device, sizes, n, k, knobs);
+            }
+        }
+    }
+}

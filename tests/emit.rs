@@ -59,6 +59,31 @@ fn a_sweep_counts_verifies_and_says_why_not() {
 }
 
 #[test]
+fn batches_and_groups_are_emitted_and_swept() {
+    let groups = &["--groups", "5,0,129,0,1"];
+    let shape = &["--shape", "140,72,96"];
+    let out = tempfile::tempdir().unwrap();
+    let out = &["--out", out.path().to_str().unwrap()];
+    assert_eq!(emit(&[&groups[..], shape, out, &["--inputs", "--track"]].concat()), Ok(true));
+    assert_eq!(emit(&[&["--batch", "2", "--shape", "70,72,96"], &out[..]].concat()), Ok(true));
+    // Without a shape M is the rows of all groups.
+    assert_eq!(emit(&[&groups[..], out, &["--no-verify"]].concat()), Ok(true));
+    assert_eq!(emit(&[&groups[..], shape, &["--explain"]].concat()), Ok(true));
+    assert_eq!(emit(&[&groups[..], shape, &["--explain", "--store", "tma"]].concat()), Ok(false));
+    let knob = ["--sweep", "--sweep-knob", "schedule=persistent;dynamic;stream_k"];
+    assert_eq!(emit(&[&groups[..], shape, &knob].concat()), Ok(true));
+    assert_eq!(emit(&[&["--batch", "3"], &shape[..], &knob].concat()), Ok(true));
+    for (args, said) in [
+        (&["--groups", "5,x"][..], "not M1,M2"),
+        (&["--groups", "5,6", "--shape", "10,72,96"], "11 rows together"),
+        (&["--groups", "1", "--batch", "2"], "cannot be used with"),
+    ] {
+        let error = emit(args).unwrap_err();
+        assert!(error.contains(said), "{args:?}: {error}");
+    }
+}
+
+#[test]
 fn a_sweep_that_verifies_less_of_k_says_so() {
     let shape = Shape::new(130, 136, 2080);
     let knobs = ["stages=1;3", "schedule=one_tile;split_k(9)"];

@@ -53,7 +53,13 @@ impl Draws {
             0 => 256 * (1 + self.below(4)),
             _ => 32 * (1 + self.below(40)),
         };
-        Shape::new(m, n, k)
+        let shape = Shape::new(m, n, k);
+        match self.below(5) {
+            0 => shape.batch(1 + self.below(3)),
+            1 => shape.grouped(1 + self.below(6)),
+            2 if self.below(4) == 0 => shape.grouped(30 + self.below(40)),
+            _ => shape,
+        }
     }
 
     /// Operand formats that go together.

@@ -102,7 +102,7 @@ fn every_knob_is_read() {
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
          raster = swizzled(4), swap_ab = off, multicast = none, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
-         arch = sm_100a, products = bf16> bilinear";
+         batch = 2, arch = sm_100a, products = bf16> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
     let config = Config {
@@ -131,8 +131,11 @@ fn every_knob_is_read() {
         store: Setting::Fixed(Store::Tma),
     };
     assert_eq!(declaration.spec.config, config);
-    assert_eq!(declaration.shape, Some(Shape::new(256, 4096, 7168)));
+    assert_eq!(declaration.shape, Some(Shape::new(256, 4096, 7168).batch(2)));
     assert_eq!(declaration.spec.formats.products, Some(ProductFormat::Bf16));
+    let grouped = "<shape = [256, 4_096, 7168], groups = 1_2> (A @ B1) * (A @ B2)";
+    assert_eq!(declared(grouped).shape, Some(Shape::new(256, 4096, 7168).grouped(12)));
+    let text = text + grouped;
     for knob in KNOBS.iter().chain(&DSL_KNOBS) {
         assert!(text.contains(&format!("{} =", knob.name)), "{} is not tested", knob.name);
     }
@@ -247,7 +250,7 @@ fn formats_are_known_and_given_once() {
 fn knobs_are_known_and_given_once() {
     brackets_refused(
         "<stagse = 4>",
-        &[("stagse", &["no knob `stagse`", "did you mean `stages`", "shape, arch"])],
+        &[("stagse", &["no knob `stagse`", "did you mean `stages`", "shape, batch, groups, arch"])],
     );
     brackets_refused("<cluster = 2>", &[("cluster", &["no knob", "the knobs are: strategy, tile"])]);
     brackets_refused("<tiles = 2>", &[("tiles", &["did you mean `tile`"])]);

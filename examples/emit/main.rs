@@ -83,7 +83,7 @@ pub fn command() -> Command {
         .arg(option(
             "groups",
             "M1,M2,...",
-            "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over",
+            "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over; a sweep takes groups that are as even as they can be",
         ))
         .arg(option("arch", "ARCH", "the chip [default: sm_100a]"))
         .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))

@@ -3,6 +3,7 @@
 // Not every example uses all of it.
 #![allow(dead_code)]
 
+use silumin::codegen::config::Schedule;
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
@@ -11,7 +12,7 @@ use silumin::runtime::gemm::{DeviceOperands, expected};
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::runtime::reference::Reference;
 use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, LaunchReport, Shape};
+use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, LaunchReport, Shape};
 use std::collections::BTreeSet;
 
 /// Operands on an emulated device, and what has to come out.
@@ -25,7 +26,8 @@ pub struct Bench {
 }
 
 impl Bench {
-    /// Draws operands as the public benchmark does, and computes the reference for the gate of `spec`.
+    /// Draws operands as the public benchmark does, and computes the reference for the gate of `spec`. Groups of rows are as
+    /// even as they can be, which is what plans are modelled for.
     pub fn new(
         spec: &Spec,
         arch: Arch,
@@ -34,8 +36,14 @@ impl Bench {
         scalars: &[(String, f32)],
         threads: usize,
     ) -> Result<Self, String> {
-        let inputs =
-            DualGemmInputs::generate(shape, Distribution::Benchmark, seed).map_err(|e| e.to_string())?;
+        let inputs = match shape.groups.by_rows() {
+            false => DualGemmInputs::generate(shape, Distribution::Benchmark, seed),
+            true => {
+                let (sizes, formats) = (shape.even_sizes(), Formats::default());
+                DualGemmInputs::generate_grouped(shape, &sizes, formats, Distribution::Benchmark, seed)
+            }
+        };
+        let inputs = inputs.map_err(|e| e.to_string())?;
         let device = Device::emulated_with(arch, EmulatorOptions { threads, ..EmulatorOptions::default() });
         let operands = DeviceOperands::upload(&device, &inputs).map_err(|e| e.to_string())?;
         let poison = operands.c.download().map_err(|e| e.to_string())?;
@@ -104,6 +112,18 @@ impl Counted {
             written: stats.global_written + stats.tma_written,
             mmas: stats.mma_macs.values().sum::<u64>() / plan.mma_macs(),
         })
+    }
+
+    /// Whether it is what the plan says. How many clusters start under cluster launch control, and so read the row offsets
+    /// of groups, no plan knows.
+    pub fn agrees(&self, plan: &Plan) -> bool {
+        let modelled = Self::modelled(plan);
+        let unread: u64 = match plan.work.schedule {
+            Schedule::Dynamic => plan.traffic().iter().map(|traffic| traffic.offsets).sum(),
+            _ => 0,
+        };
+        (modelled.read - unread..=modelled.read).contains(&self.read)
+            && (self.written, self.mmas) == (modelled.written, modelled.mmas)
     }
 
     /// The plan's own figures.

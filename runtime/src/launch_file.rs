@@ -34,6 +34,7 @@ use silumin_codegen::problem::{ElementKind, Formats, ScaleFormat};
 use thiserror::Error;
 
 use crate::gemm::GateVectors;
+use crate::groups::GroupSizes;
 use crate::inputs::DualGemmInputs;
 use crate::layout::LayoutError;
 
@@ -275,7 +276,7 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
         Operand::D1 => 0xA6,
         Operand::D2 => 0xA9,
         Operand::Sfc => 0xFF,
-        // Of no rows: groups that have some come with inputs.
+        // Of no rows: `write` has others in a file.
         Operand::Offsets => 0,
     }
 }
@@ -330,7 +331,8 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
 }
 
 /// Writes `NAME.ptx` and `NAME.toml` to `folder`, NAME being the kernel's, and with `inputs` also the
-/// bytes of every tensor, as `NAME.a.bin` and so on, and vectors of the gate drawn from the same seed. Returns the path of the launch file.
+/// bytes of every tensor, as `NAME.a.bin` and so on, and vectors of the gate drawn from the same seed. Groups of rows are those of the inputs, or, without, as even as they can be. Returns
+/// the path of the launch file.
 ///
 /// A kernel of several launches has `NAME.1.toml` and so on, to be run in order: what one leaves in the
 /// workspace, the next expects in `NAME.1.out`, where `emulate NAME.1.toml --out NAME.1.out` puts it.
@@ -391,6 +393,14 @@ pub fn write(
             save(&bin, &bytes)?;
             files = files.into_iter().map(|file| file.with(operand, Contents::File(bin.clone()))).collect();
         }
+    }
+    if inputs.is_none()
+        && let Ok(sizes) = GroupSizes::new(kernel.problem.shape, &kernel.problem.shape.even_sizes())
+    {
+        let bin = format!("{name}.{}.bin", Operand::Offsets);
+        save(&bin, &sizes.offset_bytes())?;
+        let contents = || Contents::File(bin.clone());
+        files = files.into_iter().map(|file| file.with(Operand::Offsets, contents())).collect();
     }
     if let Some(inputs) = inputs {
         let vectors: Vec<GateVector> = kernel.vectors().into_iter().cloned().collect();

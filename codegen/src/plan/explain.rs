@@ -215,10 +215,11 @@ impl Plan {
             "a_reuse" => "no two MMAs of a K block read the same A".into(),
             "tmem_columns" => format!("the least power of two that holds {} columns", self.tmem.used),
             "schedule" => match self.work.schedule {
-                Schedule::OneTile => format!("{} tiles on room for {capacity} clusters: all run at once", self.work.tiles),
+                Schedule::OneTile => format!("{} tiles{} on room for {capacity} clusters: all run at once", self.work.tiles, self.at_most()),
                 _ => format!(
-                    "{} tiles on room for {capacity} clusters, or two accumulator buffers asked for: clusters stay and take several",
-                    self.work.tiles
+                    "{} tiles{} on room for {capacity} clusters, or two accumulator buffers asked for: clusters stay and take several",
+                    self.work.tiles,
+                    self.at_most()
                 ),
             },
             "sms" => "all of the chip".into(),
@@ -269,6 +270,11 @@ impl Plan {
         tail::Model::new(self.mma_columns, self.cta_group.ctas(), steps, blocks)
     }
 
+    /// Words behind a number of tiles that only the device knows.
+    fn at_most(&self) -> &'static str {
+        if self.problem.shape.groups.by_rows() { " at most" } else { "" }
+    }
+
     /// What the next larger value of a knob would take.
     fn what_ifs(&self) -> Vec<WhatIf> {
         let tile = |n: u32, k: u32| format!("[{}, {n}, {k}]", self.tile.m);
@@ -316,9 +322,11 @@ impl Plan {
         let work = &self.work;
         let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
         let slots = (sms / self.cluster_ctas()).max(1);
-        let k_tiles = u64::from(work.tiles) * u64::from(self.k_loop.tiles);
+        // Of groups of rows, if they differ as little as they can.
+        let tiles = self.items_of(&self.problem.shape.even_sizes());
+        let k_tiles = tiles * u64::from(self.k_loop.tiles);
         let longest = u64::from(work.share) + u64::from(work.longer > 0);
-        let items = u64::from(work.tiles) * u64::from(work.splits);
+        let items = tiles * u64::from(work.splits);
         let busiest = match work.schedule {
             Schedule::StreamK => longest,
             _ => items.div_ceil(u64::from(slots)) * longest,

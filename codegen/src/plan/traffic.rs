@@ -27,7 +27,8 @@ pub struct Traffic {
     pub products_written: u64,
     /// Partial sums and counters that are written, and read back by the last part of a tile: as many each way.
     pub partials: u64,
-    /// Row offsets of groups, which every CTA reads.
+    /// Row offsets of groups, which every CTA reads: at most, with cluster launch control, since clusters that others take
+    /// over never start.
     pub offsets: u64,
     /// C.
     pub c: u64,

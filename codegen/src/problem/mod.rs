@@ -100,8 +100,7 @@ impl Problem {
     /// Bytes of C's elements.
     pub fn output_bytes(&self) -> u64 {
         let Shape { n, .. } = self.shape;
-        let bits = u128::from(self.shape.rows()) * u128::from(n) * u128::from(self.formats.c.bits());
-        (bits / 8).min(u64::MAX.into()) as u64
+        (u128::from(self.shape.rows()) * u128::from(n) * u128::from(self.formats.c.bits()) / 8) as u64
     }
 
     /// Bytes of C's blocked scale factors, M x N/16 or M x N/32 padded to 128 x 4 in each matrix or group; 0

@@ -242,7 +242,15 @@ impl Kernels {
     ///
     /// [`UnknownShape`] where it was not warmed up, with the shapes that were.
     pub fn for_problem(&self, m: u32, n: u32, k: u32) -> Result<&LoadedKernel, UnknownShape> {
-        let shape = Shape::new(m, n, k);
+        self.for_shape(Shape::new(m, n, k))
+    }
+
+    /// The kernel for a shape that may be a batch or have groups of rows.
+    ///
+    /// # Errors
+    ///
+    /// [`UnknownShape`] where it was not warmed up, with the shapes that were.
+    pub fn for_shape(&self, shape: Shape) -> Result<&LoadedKernel, UnknownShape> {
         self.by_shape.get(&shape).ok_or_else(|| {
             let mut loaded: Vec<Shape> = self.by_shape.keys().copied().collect();
             loaded.sort_unstable();

@@ -38,6 +38,10 @@ pub(in crate::render) struct GroupsView {
     /// The registers of the item among those of its matrix or group, and their number along M.
     pub tile: &'static str,
     pub m_items: String,
+    /// Where a producer without items goes.
+    pub items_done: &'static str,
+    /// Whether the MMA warp needs an item's place.
+    pub mma_locates: bool,
     /// Whether the number along M is needed.
     pub counts_m: bool,
     /// The register of A's first row in the producer.
@@ -84,6 +88,11 @@ impl GroupsView {
             items: if by_rows { "%items".to_owned() } else { p.work.tiles.to_string() },
             tile: if several { "%group_tile" } else { "%tile" },
             m_items: if by_rows { "%m_items".to_owned() } else { p.work.m_items.to_string() },
+            items_done: match p.pdl || wide > 1 || p.multicast.ctas() > 1 {
+                true => "PRODUCER_ITEMS_DONE",
+                false => "PRODUCER_DONE",
+            },
+            mma_locates: !by_rows || p.scales.columns_half_blocks,
             counts_m: by_rows && p.work.raster != Raster::AlongN,
             a_row: if p.swap_ab { "%row_c" } else { "%row_r" },
             row_blocks: by_rows && scaled && !p.swap_ab,
