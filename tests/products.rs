@@ -68,9 +68,10 @@ fn spec(knobs: &[(&str, &str)], gate: &str, c: &str, products: &str, shape: Shap
 /// Assembles and runs; what is wrong, if anything.
 fn fault(index: usize, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Option<String> {
     let name = format!("{shape}, {}, {}, {}", spec.formats, spec.config, spec.gate);
-    let kernel = match spec.kernel(shape, Arch::Sm100a) {
-        Ok(kernel) => kernel,
-        Err(error) => return Some(format!("{name}: {error}")),
+    let (kernel, plan) = match (spec.kernel(shape, Arch::Sm100a), spec.plan(shape, Arch::Sm100a)) {
+        (Ok(kernel), Ok(plan)) => (kernel, plan),
+        (Err(error), _) => return Some(format!("{name}: {error}")),
+        (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
     };
     match ptxas.assemble(&kernel.ptx, kernel.arch) {
         Err(error) => return Some(format!("{name}: {error}")),
@@ -88,7 +89,11 @@ fn fault(index: usize, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Option<Strin
     let scalars: &[(&str, f32)] = if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.375)] };
     let distribution = if index.is_multiple_of(2) { Distribution::Full } else { Distribution::Benchmark };
     match DualGemm::new(spec.clone()).verify(&device, shape, distribution, index as u64, scalars) {
-        Ok(v) if v.check.pass && v.check.products.len() == 2 => None,
+        Ok(v) if v.check.pass && v.check.products.len() == 2 => match spec.gate.expr.vectors().is_empty() {
+            true => common::miscounted(&v, &plan).map(|text| format!("{name}: {text}")),
+            // Vectors are no part of the plan.
+            false => None,
+        },
         Ok(v) => Some(format!("{name}: {}", v.check)),
         Err(error) => Some(format!("{name}: {error}")),
     }

@@ -143,7 +143,9 @@ fn plain(part: &Expr) -> Option<String> {
     let (scalars, vectors) = (part.scalars(), part.vectors());
     let mut writer = Writer { scalars: &scalars, vectors: &vectors, registers: 0, text: String::new() };
     let value = writer.part(part, "p1")?;
-    let mut text = format!(".reg .f32 %gate_a<{}>;\n{}", writer.registers.max(1), writer.text);
+    let about = part.display("p1", "p2");
+    let mut text =
+        format!("// to be kept: {about}\n.reg .f32 %gate_a<{}>;\n{}", writer.registers.max(1), writer.text);
     for (element, result) in value.elements.iter().enumerate() {
         let _ = writeln!(text, "mov.f32 <out.{element}>, {result};");
     }

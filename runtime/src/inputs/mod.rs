@@ -556,7 +556,9 @@ mod tests {
     fn every_legal_pair_is_drawn_as_its_format_asks() {
         for (a, b) in legal_pairs() {
             for c in OutputFormat::ALL {
-                let formats = Formats::new(a, b, c);
+                let kept =
+                    [None, Some(ProductFormat::F32), Some(ProductFormat::Bf16), Some(ProductFormat::F16)];
+                let formats = Formats { products: kept[c as usize % 4], ..Formats::new(a, b, c) };
                 let shape = Shape::new(40, 96, 384);
                 for distribution in [Distribution::Benchmark, Distribution::Full] {
                     let draw =
@@ -572,6 +574,8 @@ mod tests {
                     let blocked = inputs.b1.blocked_scales().unwrap();
                     assert_eq!(blocked.len() as u64, b.scale_bytes(96, 384));
                     assert_eq!(inputs.initial_output_bytes().len() as u64, problem.output_bytes());
+                    let kept = inputs.initial_product_bytes().map(|bytes| bytes.len() as u64);
+                    assert_eq!(kept, formats.products.map(|_| problem.product_bytes()));
                     let scales = inputs.initial_output_scales().unwrap().unwrap_or_default();
                     assert_eq!(scales.len() as u64, problem.output_scale_bytes());
                 }
