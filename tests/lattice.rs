@@ -115,7 +115,10 @@ impl Draws {
                 self.pick(&["auto", "interleaved", "interleaved", "sequential", "two_pass", "second_fused"])
                     .to_owned(),
             ),
-            ("accumulator_buffers", self.pick(&["auto", "auto", "1", "2", "overlapped", "overlapped"]).to_owned()),
+            (
+                "accumulator_buffers",
+                self.pick(&["auto", "auto", "1", "2", "overlapped", "overlapped"]).to_owned(),
+            ),
             (
                 "schedule",
                 self.pick(&[

@@ -52,7 +52,19 @@ fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
         named("raster", 0.3, one_of(&["along_n", "swizzled(3)"]).boxed()),
         named("sms", 0.2, one_of(&["1", "7", "148"]).boxed()),
         named("cache", 0.2, one_of(&["none", "[b: evict_first]"]).boxed()),
-        named("store", 0.5, one_of(&["direct", "tma", "direct(16x256b)", "direct(16x64b, 16)", "direct(32x32b, 32)", "direct(16x128b, 9)"]).boxed()),
+        named(
+            "store",
+            0.5,
+            one_of(&[
+                "direct",
+                "tma",
+                "direct(16x256b)",
+                "direct(16x64b, 16)",
+                "direct(32x32b, 32)",
+                "direct(16x128b, 9)",
+            ])
+            .boxed(),
+        ),
         named("pdl", 0.2, one_of(&["on", "off"]).boxed()),
     ];
     assert_eq!(values.len(), KNOBS.len(), "a knob is not drawn");

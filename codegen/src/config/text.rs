@@ -1,9 +1,8 @@
 //! Reading knob values. One reader a type, used by the DSL, the command line and TOML alike.
 
 use super::{
-    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
-    TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster,
+    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -316,7 +315,8 @@ impl FromStr for Store {
             "tma" => Ok(Store::Tma),
             other => {
                 let inner = other.strip_prefix("direct").map(str::trim_start).ok_or(NotAValue)?;
-                let inner = inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).ok_or(NotAValue)?;
+                let inner =
+                    inner.strip_prefix('(').and_then(|rest| rest.strip_suffix(')')).ok_or(NotAValue)?;
                 let (shape, chunk) = match inner.split_once(',') {
                     None => (inner, None),
                     Some((shape, chunk)) => (shape, Some(chunk.trim().parse().map_err(|_| NotAValue)?)),

@@ -3,9 +3,8 @@
 //! for this crate.
 
 use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
-    TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster,
+    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
 use crate::problem::{Formats, Shape};

@@ -76,12 +76,7 @@ pub(super) fn early(
 }
 
 /// The rest, from `%early*` and `%second*` to `%result*`.
-pub(super) fn late(
-    code: &GateCode,
-    base: u32,
-    columns: u32,
-    held: Held,
-) -> Result<Vec<String>, RenderError> {
+pub(super) fn late(code: &GateCode, base: u32, columns: u32, held: Held) -> Result<Vec<String>, RenderError> {
     let fragment = code.split.as_ref().map_or(&code.whole, |split| &split.late);
     starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i, held)).collect()
 }

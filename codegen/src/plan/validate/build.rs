@@ -1,10 +1,10 @@
 //! The plan itself, once everything is known to fit.
 
-use super::{MMA_ROWS, load};
 use super::draft::{Draft, sms};
+use super::{MMA_ROWS, load};
 use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfPreload, Strategy,
-    Switch, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfPreload,
+    Strategy, Switch, TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::plan::transfer::descriptors;

@@ -58,7 +58,8 @@ pub(super) fn check(
     errors: &mut Vec<ConfigError>,
 ) {
     let Some(load) = asked(config) else { return };
-    let mut refuse = |reason: String| errors.push(ConfigError::StoreLoad { store: Store::DirectBy(load), reason });
+    let mut refuse =
+        |reason: String| errors.push(ConfigError::StoreLoad { store: Store::DirectBy(load), reason });
     let columns = (if swap_ab { tile.m } else { tile.n }) / parts(config);
     if let Some(chunk) = load.chunk {
         if !CHUNKS.contains(&chunk) {
@@ -78,7 +79,10 @@ pub(super) fn check(
     }
     if let Some(scales) = problem.formats.c.scales() {
         let block = scales.block;
-        refuse(format!("the {block} columns of {} that share a scale factor would be in several threads", problem.formats.c));
+        refuse(format!(
+            "the {block} columns of {} that share a scale factor would be in several threads",
+            problem.formats.c
+        ));
     }
     if swap_ab {
         refuse(

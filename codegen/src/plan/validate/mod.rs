@@ -12,8 +12,8 @@ mod load;
 use super::Plan;
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad, SfPreload,
-    Store, Strategy, Switch, Tile,
+    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad,
+    SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::problem::{MmaKind, Problem, Shape};
@@ -114,10 +114,9 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     }
     let m = MMA_ROWS * ctas;
     let grid = |n: u32| u64::from(shape.m.div_ceil(m) * ctas) * u64::from(shape.n.div_ceil(n));
-    let narrow =
-        config.accumulators == Accumulators::Separate
-            && grid(64) <= u64::from(draft::sms(config, arch))
-            && load::takes_columns(config, 64);
+    let narrow = config.accumulators == Accumulators::Separate
+        && grid(64) <= u64::from(draft::sms(config, arch))
+        && load::takes_columns(config, 64);
     Tile { m, n: if narrow { 64 } else { 128 }, k }
 }
 

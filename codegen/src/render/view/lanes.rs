@@ -11,7 +11,8 @@ use crate::render::gate_text::column_register;
 
 /// Predicates that say of a thread's rows whether they are in C, and what guards an instruction with them.
 const ROWS: [&str; 4] = ["%row_in_range0", "%row_in_range1", "%row_in_range2", "%row_in_range3"];
-const PREDICATES: [&str; 4] = ["@%row_in_range0 ", "@%row_in_range1 ", "@%row_in_range2 ", "@%row_in_range3 "];
+const PREDICATES: [&str; 4] =
+    ["@%row_in_range0 ", "@%row_in_range1 ", "@%row_in_range2 ", "@%row_in_range3 "];
 
 /// What a thread's registers of a chunk are.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -502,9 +502,7 @@ impl<'a> View<'a> {
             },
             stores: staging.map_or(Vec::new(), |s| epilogue::stores(s, hint(p.cache.c, "%policy_c"))),
             product_vectors: match (held, p.epilogue.product) {
-                (Held::Column, Some(product)) => {
-                    epilogue::transposed::product_loads(&product, chunk, ragged)
-                }
+                (Held::Column, Some(product)) => epilogue::transposed::product_loads(&product, chunk, ragged),
                 (Held::Lanes(lanes), Some(product)) => lanes.product_loads(&product, ragged),
                 _ => epilogue::product_loads(chunk, ragged),
             },
