@@ -45,6 +45,9 @@ const KERNELS: [(&str, Shape); 31] = [
     ("dynamic", Shape::new(300, 136, 1440)),
     ("dynamic_pair", Shape::new(600, 136, 1056)),
     ("stream_k", Shape::new(130, 200, 2080)),
+    ("overlapped", Shape::new(300, 200, 1440)),
+    ("overlapped_tail", Shape::new(300, 300, 1056)),
+    ("lanes", Shape::new(130, 72, 1056)),
 ];
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {

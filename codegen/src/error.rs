@@ -445,6 +445,10 @@ impl ConfigError {
             Tmem { knob: "accumulator_buffers", .. } => {
                 "write overlapped: the two share what is missing; or use a smaller tile N".into()
             }
+            Tmem { limit, sum, .. } if sum.first() >= u64::from(*limit) => {
+                "use a smaller tile N: its accumulators alone take all columns, and MMAs that write them read scale factors"
+                    .into()
+            }
             Tmem { .. } => {
                 "use a smaller tile N, or a smaller tile K (scale factors take columns for every K block)"
                     .into()
@@ -500,6 +504,11 @@ impl Sum {
     /// Adds `count` times `size` for `what`.
     pub fn add(&mut self, count: u64, size: u64, what: &'static str) {
         self.parts.push((count, size, what));
+    }
+
+    /// The first part.
+    fn first(&self) -> u64 {
+        self.parts.first().map_or(0, |(count, size, _)| count.saturating_mul(*size))
     }
 
     /// The total.

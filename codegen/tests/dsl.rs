@@ -4,7 +4,7 @@ use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster,
-    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile,
+    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
 use silumin_codegen::problem::{Formats, ProductFormat, Shape};
@@ -142,10 +142,27 @@ fn every_knob_is_read() {
 }
 
 #[test]
+fn loads_of_accumulators_are_read_with_and_without_their_width() {
+    for (text, load) in [
+        ("direct(16x256b)", TmemLoad { shape: TmemShape::S16x256b, chunk: None }),
+        ("direct (16x64b, 1_6)", TmemLoad { shape: TmemShape::S16x64b, chunk: Some(16) }),
+        ("direct(32x32b, 8)", TmemLoad { shape: TmemShape::S32x32b, chunk: Some(8) }),
+        ("direct(16x128b, 32)", TmemLoad { shape: TmemShape::S16x128b, chunk: Some(32) }),
+    ] {
+        let brackets =
+            format!("<store = {text}, tile = [128, 64, 256], swap_ab = off> silu(A @ B1) * (A @ B2)");
+        let config = declared(&brackets).spec.config;
+        assert_eq!(config.store, Setting::Fixed(Store::DirectBy(load)), "{text}");
+        let again = declared(&format!("<{config}> silu(A @ B1) * (A @ B2)")).spec.config;
+        assert_eq!(config, again);
+    }
+}
+
+#[test]
 fn what_knobs_print_is_what_the_brackets_take() {
     let text = "tile = [128, 128, 256], k_order = reverse, sf_preload = all, cache = none, stages = 2, \
                 accumulators = side_by_side, a_reuse = none, store = direct, tmem_columns = 512, \
-                schedule = dynamic, raster = along_n, pdl = on";
+                schedule = dynamic, raster = along_n, pdl = on, accumulator_buffers = overlapped";
     let config = declared(&format!("<{text}> silu(A @ B1) * (A @ B2)")).spec.config;
     let again = declared(&format!("<{config}> silu(A @ B1) * (A @ B2)")).spec.config;
     assert_eq!(config, again);

@@ -14,7 +14,7 @@ fn plan(shape: Shape, knobs: &[(&str, &str)]) -> Plan {
     file.read().unwrap().0.plan(shape, Arch::Sm100a).unwrap()
 }
 
-const CONFIGURATIONS: [&[(&str, &str)]; 9] = [
+const CONFIGURATIONS: [&[(&str, &str)]; 11] = [
     &[],
     &[("tile", "[128, 64, 128]"), ("sms", "3")],
     &[("cta_group", "2"), ("store", "tma")],
@@ -22,6 +22,8 @@ const CONFIGURATIONS: [&[(&str, &str)]; 9] = [
     &[("sf_preload", "all")],
     &[("schedule", "dynamic"), ("store", "tma")],
     &[("schedule", "stream_k")],
+    &[("schedule", "persistent"), ("tile", "[256, 128, 256]"), ("sms", "4")],
+    &[("accumulator_buffers", "overlapped"), ("accumulators", "side_by_side"), ("store", "direct(16x256b)")],
     &[("schedule", "split_k(2)"), ("strategy", "sequential")],
     &[("strategy", "two_pass"), ("sf_preload", "ahead(2)")],
 ];

@@ -147,6 +147,13 @@ fn holds_together(plan: &Plan) {
     assert!(laid_out(&plan.tmem.regions, plan.tmem.used));
     assert!(plan.tmem.used <= plan.tmem.columns && plan.tmem.columns <= limits.tmem_columns);
     assert!(plan.tmem.columns.is_power_of_two() && plan.tmem.columns >= 32);
+    // Buffers that share columns share whole chunks, and have some of their own.
+    let (t, chunk) = (&plan.tmem, plan.epilogue.chunk);
+    if t.shared > 0 {
+        let width = if plan.accumulators == Accumulators::SideBySide { 2 } else { 1 } * plan.mma_columns;
+        assert!(plan.buffers == 2 && t.shared < plan.mma_columns && t.shared.is_multiple_of(chunk));
+        assert_eq!((t.buffer_step + t.shared, t.buffer_step + t.second + plan.mma_columns), (width, t.sfa));
+    }
     // Swizzle patterns start on their boundary, bulk copies on 128 bytes, barriers on 8.
     let span = plan.k_loop.tile_bytes / plan.smem.boxes;
     assert!(plan.smem.a_bytes.is_multiple_of(8 * span) && plan.smem.b_box_bytes.is_multiple_of(8 * span));
@@ -435,9 +442,9 @@ fn every_knob_value_changes_the_ptx() {
     let narrow = [persistent, ("tile", "[128, 64, 128]")];
     let single = [persistent, ("tile", "[128, 64, 128]"), ("accumulator_buffers", "1")];
     assert!(instructions(&narrow) != instructions(&single));
-    let wide = [persistent, ("tile", "[128, 128, 128]"), ("accumulator_buffers", "1")];
-    let overlapped = [persistent, ("tile", "[128, 128, 256]"), ("accumulator_buffers", "overlapped")];
-    assert!(instructions(&wide) != instructions(&overlapped));
+    let buffers = |value| instructions(&[persistent, ("accumulator_buffers", value)]);
+    assert!(buffers("1") != buffers("overlapped"));
+    assert!(buffers("auto") == buffers("overlapped"));
     // A pair has another tile.
     let two = [("cta_group", "2"), ("tile", "auto")];
     assert!(instructions(&two) != instructions(&[("cta_group", "1"), ("tile", "auto")]));

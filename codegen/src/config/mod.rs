@@ -49,8 +49,8 @@ pub struct Config {
     /// Where the two accumulators are, and with how many MMAs they are fed.
     pub accumulators: Accumulators,
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile
-    /// overlaps the MMAs of the next; `overlapped` ones share the columns that TMEM lacks. Auto: 2 where a CTA
-    /// computes several tiles and TMEM holds them.
+    /// overlaps the MMAs of the next; `overlapped` ones share the columns that TMEM lacks. Auto: where a CTA
+    /// computes several tiles 2 if TMEM holds them, or `overlapped` if they need not share all.
     pub accumulator_buffers: Setting<Buffers>,
     /// Whether A stays in the tensor core's collector between the two MMAs of a K block. Auto:
     /// yes where there are two.

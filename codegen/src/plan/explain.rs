@@ -209,7 +209,7 @@ impl Plan {
             "accumulator_buffers" if self.buffers == 2 => {
                 "a CTA computes several tiles, and TMEM holds two buffers: an epilogue overlaps the next tile's MMAs".into()
             }
-            "accumulator_buffers" if self.work.is_looped() => "two buffers do not fit TMEM".into(),
+            "accumulator_buffers" if self.work.is_looped() => "two buffers do not fit TMEM, and would share all their columns".into(),
             "accumulator_buffers" => "a CTA computes one tile: there is nothing to overlap".into(),
             "a_reuse" if self.collector => "two MMAs of a K block read the same A".into(),
             "a_reuse" => "no two MMAs of a K block read the same A".into(),

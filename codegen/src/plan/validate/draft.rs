@@ -3,8 +3,8 @@
 use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT, load, shares_scales};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
-    Strategy, Tile,
+    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload,
+    Store, Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
 use crate::plan::memory::{SmemParts, TmemParts};
@@ -221,10 +221,11 @@ impl<'a> Draft<'a> {
                 }
                 (1, 0)
             }
-            Setting::Auto => {
-                let fits = self.tmem_parts(2).total() <= u64::from(limit);
-                (if looped && fits { 2 } else { 1 }, 0)
-            }
+            // Two where that helps; if they need not share all they have.
+            Setting::Auto => match self.tmem_parts(2).missing(limit, self.chunk().0) {
+                shared if looped && shared < u64::from(self.mma_columns()) => (2, shared as u32),
+                _ => (1, 0),
+            },
         }
     }
 
