@@ -44,7 +44,7 @@ const RUNGS: [(&str, Knobs, &str); 8] = [
     ),
     (
         "interleaved",
-        &[("strategy", "interleaved")],
+        &[("strategy", "interleaved"), ("k_order", "forward")],
         "`strategy`: one K loop; a K tile of A is loaded once and feeds both MMAs",
     ),
     (

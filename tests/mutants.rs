@@ -51,8 +51,15 @@ const KERNELS: [(&str, Shape); 31] = [
 ];
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
+    subject_with(name, shape, folder, &[])
+}
+
+fn subject_with(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)]) -> Subject {
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in").join(format!("{name}.toml"));
-    let file: SpecFile = toml::from_str(&fs::read_to_string(input).unwrap()).unwrap();
+    let mut file: SpecFile = toml::from_str(&fs::read_to_string(input).unwrap()).unwrap();
+    for (knob, value) in knobs {
+        file.config.set(knob, value).unwrap();
+    }
     let (spec, arch) = file.read().unwrap();
     let kernel = spec.kernel(shape, arch).unwrap();
     let inputs = DualGemmInputs::generate_for(shape, spec.formats, Distribution::Benchmark, 1111).unwrap();
@@ -95,7 +102,9 @@ fn all_lost_synchronisation_is_caught() {
     let folder = tempfile::tempdir().unwrap();
     let only =
         vec![Kind::Wait, Kind::Arrive, Kind::ExpectBytes, Kind::Commit, Kind::GroupWait, Kind::Barrier];
-    let survey = subject("default", Shape::new(130, 136, 2400), folder.path())
+    // Under a split tail a `wait::ld` that is left out may be covered by the next one, before the value has an effect.
+    let forward = [("k_order", "forward")];
+    let survey = subject_with("default", Shape::new(130, 136, 2400), folder.path(), &forward)
         .survey(&Plan { only, ..plan() })
         .unwrap();
     assert!(survey.outcomes.len() >= 10, "{}", survey.outcomes.len());

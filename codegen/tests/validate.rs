@@ -390,8 +390,9 @@ fn every_knob_value_changes_the_ptx() {
         ("stages", "2"),
         ("k_order", "reverse"),
         ("k_order", "ping_pong"),
+        ("k_order", "forward"),
         ("k_order", "split_tail(1)"),
-        ("k_order", "split_tail(2)"),
+        ("k_order", "split_tail(3)"),
         ("sf_preload", "ahead(1)"),
         ("sf_preload", "ahead(2)"),
         ("sf_preload", "all"),
@@ -445,6 +446,25 @@ fn every_knob_value_changes_the_ptx() {
     let buffers = |value| instructions(&[persistent, ("accumulator_buffers", value)]);
     assert!(buffers("1") != buffers("overlapped"));
     assert!(buffers("auto") == buffers("overlapped"));
+    // What a pair shares, and what several pairs do.
+    let pair = |knobs: &[(&str, &str)]| {
+        instructions(&[&[("cta_group", "2"), ("tile", "[256, 64, 256]")], knobs].concat())
+    };
+    let pairs = [
+        &[][..],
+        &[("sf_load", "tensor_map")],
+        &[("multicast", "a(2)")],
+        &[("multicast", "a(2)"), ("sf_load", "tensor_map")],
+        &[("multicast", "a(4)")],
+        &[("multicast", "b(2)")],
+        &[("multicast", "b(4)")],
+    ]
+    .map(pair);
+    for (i, text) in pairs.iter().enumerate() {
+        assert!(!pairs[..i].contains(text), "the same kernel twice: {i}");
+    }
+    // The rule's tail is the same as one that is asked for.
+    assert!(base == instructions(&[("k_order", "split_tail(2)")]));
     // A pair has another tile.
     let two = [("cta_group", "2"), ("tile", "auto")];
     assert!(instructions(&two) != instructions(&[("cta_group", "1"), ("tile", "auto")]));

@@ -292,6 +292,7 @@ impl Plan {
                 stages: if knob == "stages" { Setting::Auto } else { self.asked.stages },
                 tmem_columns: Setting::Auto,
                 cache: self.asked.cache,
+                k_order: self.asked.k_order,
                 accumulator_buffers: self.asked.accumulator_buffers,
                 ..self.config
             };

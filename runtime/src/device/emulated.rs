@@ -430,7 +430,7 @@ mod tests {
                 Parameter::Vector(vector) => Argument::Vector(&vector.name),
             })
             .collect();
-        let Backend::Emulated(emulator) = device.backend();
+        let Backend::Emulated(emulator) = device.backend() else { panic!("the device is emulated") };
         (emulator.launch(&module, &kernel, &[(launch, arguments)], &args), c)
     }
 

@@ -3,8 +3,8 @@
 use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT, load, shares_scales};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload,
-    Store, Strategy, Tile,
+    AReuse, Accumulators, Buffers, Config, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
+    Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
 use crate::plan::memory::{SmemParts, TmemParts};

@@ -7,8 +7,19 @@ use crate::plan::Plan;
 /// How one CTA's load reaches several.
 #[derive(Clone)]
 pub(in crate::render) struct Sent {
-    pub by: Sender,
+    /// Nobody in particular where all of them send a box at once.
+    pub by: Option<Sender>,
+    /// Whether the leader of a pair sends B1's and the peer B2's.
+    pub half: bool,
+    /// The register with the mask of those it is sent to.
     pub to: &'static str,
+}
+
+impl Sent {
+    /// What stands before the instruction that sends.
+    pub fn guard(&self) -> String {
+        self.by.as_ref().map_or(String::new(), |by| format!("@{} ", by.predicate()))
+    }
 }
 
 /// The CTA that sends a box: the one whose `register`, its place among those that need it, is `place`.
@@ -76,12 +87,18 @@ pub(super) fn shared_sides(p: &Plan) -> [bool; 2] {
     }
 }
 
-/// All that send scale factors, each once.
+/// Whether the CTAs of a pair, which both need the scale factors of B1 and of B2, send those of one each.
+pub(super) fn sends_halves(p: &Plan, products: &[usize]) -> bool {
+    p.scales.shared && p.cta_group == CtaGroup::Two && !p.swap_ab && products.len() == 2
+}
+
+/// All that send scale factors in turns, each once.
 pub(super) fn senders(passes: &[Pass]) -> Vec<Sender> {
     let mut senders: Vec<Sender> = Vec::new();
-    for sent in passes.iter().flat_map(|pass| &pass.scale_boxes).filter_map(|load| load.sent.as_ref()) {
-        if !senders.contains(&sent.by) {
-            senders.push(sent.by.clone());
+    let sent = passes.iter().flat_map(|pass| &pass.scale_boxes).filter_map(|load| load.sent.as_ref());
+    for by in sent.filter_map(|sent| sent.by.as_ref()) {
+        if !senders.contains(by) {
+            senders.push(by.clone());
         }
     }
     senders

@@ -132,8 +132,11 @@ pub(super) struct View<'a> {
     pub even_ctas: u32,
     /// Which CTA of a cluster this is.
     pub places: Places,
-    /// Who sends scale factors that several need.
+    /// Who sends scale factors that several need, where they take turns.
     pub senders: Vec<Sender>,
+    /// Whether the leader of a pair sends those of B1 and the peer those of B2, which lie so many bytes further on.
+    pub sends_halves: bool,
+    pub sfb_step: u32,
     /// Whether those of a shared tile are, so that a slot is free when all that share have let go of it.
     pub shares_scales: bool,
     /// Whether the cluster shares tiles, whose parts have so many rows and bytes, and the register of
@@ -452,6 +455,11 @@ impl<'a> View<'a> {
             raster_group: raster_group(p),
             raster_band: u64::from(raster_group(p)) * u64::from(p.work.n_items),
             senders: cluster::senders(&passes),
+            sends_halves: passes
+                .iter()
+                .flat_map(|pass| &pass.scale_boxes)
+                .any(|load| load.sent.as_ref().is_some_and(|sent| sent.half)),
+            sfb_step: p.smem.sfb2 - p.smem.sfb1,
             passes,
             full: barrier("full"),
             empty: barrier("empty"),

@@ -1,6 +1,6 @@
 //! What the TMA warp loads.
 
-use super::cluster::{Places, Sender, Sent, shared_sides};
+use super::cluster::{Places, Sender, Sent, sends_halves, shared_sides};
 use super::groups::GroupsView;
 use super::{Pass, Role};
 use crate::config::{Accumulators, CtaGroup, Strategy};
@@ -157,10 +157,16 @@ fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleB
     let places = Places::new(p);
     let shared = if p.scales.shared { shared_sides(p) } else { [false, false] };
     // Those that need the same block, by the register of their place among each other.
-    let on_rows = shared[0].then_some((places.neighbour, p.multicast.ctas(), places.alike_ctas));
-    let on_columns = match (shared[1], p.scales.shared && p.cta_group == CtaGroup::Two) {
-        (true, _) => Some(("%rank", p.cluster_ctas(), "%all_ctas")),
-        (false, true) => Some((places.peer, 2, places.pair_ctas)),
+    let turns_of = |register, ctas, to| Some((Some((register, ctas)), to));
+    let on_rows =
+        if shared[0] { turns_of(places.neighbour, p.multicast.ctas(), places.alike_ctas) } else { None };
+    let pair = p.scales.shared && p.cta_group == CtaGroup::Two;
+    let halves = sends_halves(p, products);
+    let on_columns = match (shared[1], pair) {
+        (true, _) if halves => turns_of(places.neighbour, p.multicast.ctas(), "%all_ctas"),
+        (true, _) => turns_of("%rank", p.cluster_ctas(), "%all_ctas"),
+        (false, true) if halves => Some((None, places.pair_ctas)),
+        (false, true) => turns_of(places.peer, 2, places.pair_ctas),
         (false, false) => None,
     };
     let per_row = p.scales.smem_row_block_bytes / (512 * blocks);
@@ -168,6 +174,11 @@ fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleB
     // They take turns.
     let mut turns = [0, 0];
     for (tensor, offset, block) in row_blocks(p, products) {
+        let half = halves && block.is_some();
+        if half && tensor == "sfb2" {
+            // What the leader does for B1, the peer does for B2.
+            continue;
+        }
         let matrices = matrices(p, tensor == "sfa");
         let row = block.map_or("%row_block".to_owned(), |block| format!("%column_block_{block}"));
         let row = if matrices.is_some() { format!("{row}, %group") } else { row };
@@ -176,14 +187,14 @@ fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleB
             Some(_) => (&mut turns[1], on_columns),
         };
         for i in 0..per_row {
-            let sent = needed_by.map(|(register, ctas, to)| {
-                let place = *turn % ctas;
+            let sent = needed_by.map(|(turns, to)| {
+                let by = turns.map(|(register, ctas)| Sender { register, place: *turn % ctas });
                 *turn += 1;
-                Sent { by: Sender { register, place }, to }
+                Sent { by, half, to }
             });
             boxes.push(ScaleBox {
                 offset: offset + i * 512 * blocks,
-                map: format!("%{tensor}_map"),
+                map: if half { "%sfb_map".to_owned() } else { format!("%{tensor}_map") },
                 row: row.clone(),
                 rank: GroupsView::rank(matrices),
                 inner: i * 64 * blocks,

@@ -206,8 +206,8 @@ fn encode(recipe: &TensorMapRecipe, address: u64) -> Result<sys::CUtensorMap, La
     };
     // SAFETY: a map is 128 bytes of which any value is one; it is written whole below, or not used.
     let mut map: sys::CUtensorMap = unsafe { std::mem::zeroed() };
-    let element_strides = [1u32; 2];
-    let strides = [recipe.row_stride];
+    let (dims, strides, box_dims) = (recipe.all_dims(), recipe.strides(), recipe.all_box_dims());
+    let element_strides = vec![1u32; dims.len()];
     // SAFETY: dims, box and element strides have as many elements as the rank, strides one less; the address is
     // taken as a number.
     let result = unsafe {
@@ -221,11 +221,11 @@ fn encode(recipe: &TensorMapRecipe, address: u64) -> Result<sys::CUtensorMap, La
                 ElementType::F32 => Type::CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
                 ElementType::U64 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT64,
             },
-            2,
+            dims.len() as u32,
             ptr::without_provenance_mut(address as usize),
-            recipe.dims.as_ptr(),
+            dims.as_ptr(),
             strides.as_ptr(),
-            recipe.box_dims.as_ptr(),
+            box_dims.as_ptr(),
             element_strides.as_ptr(),
             Interleave::CU_TENSOR_MAP_INTERLEAVE_NONE,
             match recipe.swizzle {
