@@ -105,8 +105,8 @@ fn tiles_are_counted_per_matrix_and_at_most_per_group() {
 #[test]
 fn auto_looks_at_the_rows_of_a_group() {
     let plan = |m: u32, groups: u32| plan(Shape::new(m, 4096, 7168).grouped(groups), &[]).unwrap();
-    // 16 tokens an expert: weights on the row side; 128: one CTA's rows; 512: a pair's.
-    let [decode, middle, prefill] = [plan(512, 32), plan(1024, 8), plan(4096, 8)];
+    // Some three tokens an expert: weights on the row side; 128: one CTA's rows; 512: a pair's.
+    let [decode, middle, prefill] = [plan(100, 32), plan(1024, 8), plan(4096, 8)];
     assert!(decode.swap_ab && !middle.swap_ab && !prefill.swap_ab);
     assert_eq!(decode.tile.m, 64);
     assert_eq!((middle.cta_group.ctas(), prefill.cta_group.ctas()), (1, 2));

@@ -113,11 +113,12 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     let k = if k * 4 == whole * 3 { whole } else { k };
     if swap_ab {
         let multiple = if neighbours(config, swap_ab) > 1 { 64 } else { 16 * ctas };
-        let m = match (shape.typical_rows() <= 64, shape.m > 128) {
-            // Of groups, each takes a tile of its own.
-            (true, true) => 64,
-            (false, true) => 128,
-            (_, false) => shape.m.next_multiple_of(multiple),
+        // Of groups, each has a tile of its own, which starts scale factors in the middle of a block at most.
+        let few = shape.groups.by_rows() && shape.typical_rows() <= 64 && shape.m > 64;
+        let m = match few {
+            true => 64,
+            false if shape.m > 128 => 128,
+            false => shape.m.next_multiple_of(multiple),
         };
         return Tile { m, n: MMA_ROWS * ctas, k };
     }

@@ -97,8 +97,8 @@ impl GroupsView {
             a_row: if p.swap_ab { "%row_c" } else { "%row_r" },
             row_blocks: by_rows && scaled && !p.swap_ab,
             column_blocks: by_rows && scaled && p.swap_ab,
-            row_matrices: bulk && !(by_rows && !p.swap_ab),
-            column_matrices: bulk && !(by_rows && p.swap_ab),
+            row_matrices: bulk && (p.swap_ab || !by_rows),
+            column_matrices: bulk && !(p.swap_ab && by_rows),
             output_blocks: shape.m.div_ceil(128),
         }
     }
