@@ -67,7 +67,7 @@ const STRATEGIES: [&str; 4] = ["two_pass", "second_fused", "sequential", "interl
 const SCHEDULES: [&str; 5] = ["one_tile", "persistent", "dynamic", "stream_k", "split_k(2)"];
 
 /// Beside strategies and schedules, for the shapes that are timed.
-const TURNED: [&[(&str, &str)]; 14] = [
+const TURNED: [&[(&str, &str)]; 17] = [
     &[("cta_group", "1")],
     &[("cta_group", "1"), ("tile", "[128, 128, 256]")],
     &[("k_order", "split_tail(3)")],
@@ -79,6 +79,9 @@ const TURNED: [&[(&str, &str)]; 14] = [
     &[("tile", "[256, 64, 512]")],
     &[("sf_preload", "all"), ("cta_group", "1"), ("tile", "[128, 64, 128]"), ("stages", "4")],
     &[("multicast", "a(2)")],
+    &[("cta_group", "2"), ("multicast", "a(2)")],
+    &[("cta_group", "2"), ("multicast", "b(2)")],
+    &[("cta_group", "2"), ("multicast", "a(4)"), ("schedule", "dynamic"), ("sf_preload", "ahead(2)")],
     &[("multicast", "b(2)"), ("schedule", "persistent"), ("raster", "swizzled(2)")],
     &[("swap_ab", "on")],
     &[("swap_ab", "on"), ("tile", "[64, 128, 256]"), ("schedule", "stream_k")],

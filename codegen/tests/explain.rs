@@ -134,7 +134,11 @@ fn the_split_tail_hides_the_gate_where_a_cta_has_one_tile_and_k_is_long() {
     assert_eq!(k_order(long, &[("stages", "2")]).0, "split_tail(2)");
     for (shape, knobs, says) in [
         (Shape::new(256, 4096, 1792), &[][..], "there are 7 K tiles"),
-        (Shape::new(8, 4096, 7168), &[], "takes 128 cycles, less than the 168"),
+        (
+            Shape::new(8, 4096, 7168),
+            &[("swap_ab", "on"), ("tile", "[8, 128, 256]")],
+            "takes 128 cycles, less than the 168",
+        ),
         (Shape::new(1 << 14, 4096, 7168), &[], "other MMAs overlap its epilogue"),
         (long, &[("schedule", "split_k(2)")], "a part of K"),
         (long, &[("accumulators", "side_by_side")], "an MMA for each product"),
