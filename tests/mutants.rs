@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
-const KERNELS: [(&str, Shape); 28] = [
+const KERNELS: [(&str, Shape); 30] = [
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
     ("one_cta", Shape::new(130, 72, 3872)),
@@ -40,6 +40,8 @@ const KERNELS: [(&str, Shape); 28] = [
     ("dynamic", Shape::new(300, 136, 1440)),
     ("dynamic_pair", Shape::new(600, 136, 1056)),
     ("stream_k", Shape::new(130, 200, 2080)),
+    ("batched", Shape::new(200, 136, 800).batch(3)),
+    ("grouped_pair", Shape::new(400, 160, 800).grouped(4)),
 ];
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
