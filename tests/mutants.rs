@@ -11,7 +11,7 @@ use std::fs;
 use std::path::Path;
 
 /// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
-const KERNELS: [(&str, Shape); 31] = [
+const KERNELS: &[(&str, Shape)] = &[
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
     ("one_cta", Shape::new(130, 72, 3872)),
@@ -48,6 +48,8 @@ const KERNELS: [(&str, Shape); 31] = [
     ("overlapped", Shape::new(300, 200, 1440)),
     ("overlapped_tail", Shape::new(300, 300, 1056)),
     ("lanes", Shape::new(130, 72, 1056)),
+    ("batched", Shape::new(200, 136, 800).batch(3)),
+    ("grouped_pair", Shape::new(400, 160, 800).grouped(4)),
 ];
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {

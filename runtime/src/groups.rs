@@ -91,7 +91,7 @@ impl GroupSizes {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         // Beside the streams of the operands' rows and of the gate's vectors.
         random.set_stream(1 << 62);
-        let mut below = |limit: u32| (u64::from(random.next_u32()) * u64::from(limit) >> 32) as u32;
+        let mut below = |limit: u32| ((u64::from(random.next_u32()) * u64::from(limit)) >> 32) as u32;
         let used = shape.m - below(shape.m / 8 + 1);
         let mut cuts: Vec<u32> = (1..count).map(|_| below(used + 1)).collect();
         cuts.extend([0, used]);
