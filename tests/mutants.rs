@@ -42,7 +42,7 @@ const KERNELS: [(&str, Shape); 31] = [
     ("stream_k", Shape::new(130, 200, 2080)),
     ("overlapped", Shape::new(300, 200, 1440)),
     ("overlapped_tail", Shape::new(300, 300, 1056)),
-    ("lanes", Shape::new(130, 72, 1056)),
+    ("lanes", Shape::new(130, 136, 2400)),
 ];
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
