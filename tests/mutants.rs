@@ -47,7 +47,7 @@ const KERNELS: &[(&str, Shape)] = &[
     ("stream_k", Shape::new(130, 200, 2080)),
     ("overlapped", Shape::new(300, 200, 1440)),
     ("overlapped_tail", Shape::new(300, 300, 1056)),
-    ("lanes", Shape::new(130, 72, 1056)),
+    ("lanes", Shape::new(130, 136, 2400)),
     ("batched", Shape::new(200, 136, 800).batch(3)),
     ("grouped_pair", Shape::new(400, 160, 800).grouped(4)),
 ];

@@ -159,6 +159,36 @@ fn loads_of_accumulators_are_read_with_and_without_their_width() {
 }
 
 #[test]
+fn accumulators_that_do_not_go_with_the_rest_are_refused() {
+    for (brackets, place, says) in [
+        (
+            "accumulator_buffers = overlapped, tile = [128, 192, 256]",
+            "overlapped",
+            "would share 192 of the 192 columns",
+        ),
+        (
+            "accumulator_buffers = overlapped, schedule = split_k(2)",
+            "overlapped",
+            "overlapped with schedule = split_k(2): a CTA computes one tile",
+        ),
+        ("store = direct(16x256b), swap_ab = on", "direct(16x256b)", "rows of C"),
+        ("store = direct(16x32b)", "direct(16x32b)", "SHAPE = 32x32b | 16x256b"),
+        (
+            "nvfp4 -> nvfp4, store = direct(16x64b)",
+            "direct(16x64b)",
+            "the 16 columns of nvfp4 that share a scale factor",
+        ),
+        (
+            "nvfp4 -> mxfp8, store = direct(32x32b, 8)",
+            "direct(32x32b, 8)",
+            "mxfp8 are finished 32 columns at a time",
+        ),
+    ] {
+        brackets_refused(&format!("<{brackets}>"), &[(place, &[says])]);
+    }
+}
+
+#[test]
 fn what_knobs_print_is_what_the_brackets_take() {
     let text = "tile = [128, 128, 256], k_order = reverse, sf_preload = all, cache = none, stages = 2, \
                 accumulators = side_by_side, a_reuse = none, store = direct, tmem_columns = 512, \
