@@ -12,7 +12,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use silumin_emulator::command::{Request, Schedules, TraceTarget, execute};
-use silumin_emulator::{Schedule, Tracking};
+use silumin_emulator::{Reconvergence, Schedule, Tracking};
 use std::io::{stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -90,6 +90,17 @@ pub fn command() -> Command {
         )
         .arg(
             option(
+                "reconvergence",
+                "HOW",
+                "lanes of a warp that took different ways run together again as soon as they can, as hardware \
+                 usually does (eager), or only where a .sync or .aligned instruction makes them, which is all that \
+                 PTX promises (forced)",
+            )
+            .value_parser(Reconvergence::NAMES.map(|(name, _)| name))
+            .default_value("eager"),
+        )
+        .arg(
+            option(
                 "trace",
                 "WARP",
                 "print what a warp executes to stderr: WARP of CTA 0, CTA:WARP or X,Y,Z:WARP",
@@ -131,6 +142,9 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
     };
     Ok(Request::Run {
         tracking,
+        reconvergence: (matches.get_one::<String>("reconvergence"))
+            .and_then(|name| Reconvergence::named(name))
+            .unwrap_or_default(),
         launch: matches.get_one::<PathBuf>("launch").cloned().unwrap_or_default(),
         out: matches.get_one::<PathBuf>("out").cloned(),
         schedules: match matches.get_one::<u64>("seeds") {

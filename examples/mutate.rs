@@ -13,7 +13,8 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use silumin_emulator::mutate::{Equivalents, Kind, Plan, Subject, json, list, markdown, text};
+use silumin_emulator::Reconvergence;
+use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, json, list, markdown, text};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -68,6 +69,29 @@ fn command() -> Command {
                 .value_parser(value_parser!(u32).range(1..)),
         )
         .arg(
+            option(
+                "also",
+                "LAUNCH.toml",
+                "the same kernel at another size, where survivors get a second chance",
+            )
+            .num_args(1..)
+            .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            option("reuse", "FILE.json", "what --json wrote before: mutants caught then are not run again")
+                .num_args(1..)
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            flag("keep", "with --reuse: run nothing that ran before, and only apply --equivalents anew")
+                .requires("reuse"),
+        )
+        .arg(
+            option("reconvergence", "HOW", "when lanes of a warp run together again, as of `emulate`")
+                .value_parser(Reconvergence::NAMES.map(|(name, _)| name))
+                .default_value("eager"),
+        )
+        .arg(
             option("equivalents", "FILE.toml", "survivors that are known to be no mistakes, with reasons")
                 .value_parser(value_parser!(PathBuf)),
         )
@@ -77,17 +101,26 @@ fn command() -> Command {
 }
 
 fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+    let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()));
+    let mut earlier = Earlier::default();
+    for path in matches.get_many::<PathBuf>("reuse").into_iter().flatten() {
+        earlier.read(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let others = matches.get_many::<PathBuf>("also").into_iter().flatten();
+    let others: Vec<Subject> = others
+        .map(|path| Subject::read(path).map_err(|e| format!("{}: {e}", path.display())))
+        .collect::<Result<_, _>>()?;
     let plan = Plan {
+        reconvergence: (matches.get_one::<String>("reconvergence"))
+            .and_then(|name| Reconvergence::named(name))
+            .unwrap_or_default(),
+        keep: matches.get_flag("keep"),
         seeds: matches.get_one::<u64>("seeds").copied().unwrap_or_default(),
         threads: matches.get_one::<u16>("threads").map_or(0, |&n| n.into()),
         only: matches.get_many::<Kind>("only").map(|k| k.copied().collect()).unwrap_or_default(),
         every: matches.get_one::<u32>("every").map_or(1, |&n| n as usize),
         equivalents: match matches.get_one::<PathBuf>("equivalents") {
-            Some(path) => {
-                let at = |e: String| format!("{}: {e}", path.display());
-                let text = std::fs::read_to_string(path).map_err(|e| at(e.to_string()))?;
-                Equivalents::parse(&text).map_err(at)?
-            }
+            Some(path) => Equivalents::parse(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))?,
             None => Equivalents::default(),
         },
     };
@@ -100,7 +133,7 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
             print!("{}", list(&subject.mutants(&plan.only)));
             continue;
         }
-        let survey = subject.survey(&plan).map_err(|e| at(&e))?;
+        let survey = subject.survey_with(&plan, &others, &earlier).map_err(|e| at(&e))?;
         if !as_json && !as_markdown {
             println!("{}", text(&survey));
         }

@@ -103,6 +103,28 @@ fn a_clean_run_exits_with_0_and_writes_every_buffer() {
 }
 
 #[test]
+fn lanes_that_went_apart_stay_apart_on_request() {
+    let body = "    and.b32 %r3, %r1, 1;
+    setp.eq.u32 %p1, %r3, 0;
+    @%p1 bra EVEN;
+    add.u32 %r4, %r1, 1;
+EVEN:
+    activemask.b32 %r5;
+    st.global.u32 [%rd2], %r5;";
+    let masks = |how: &str| {
+        let (folder, launch) = kernel(body, "bytes = 256");
+        let out = path(&folder, "out");
+        emulate(&[&launch, "--out", out.to_str().unwrap(), "--reconvergence", how])
+            .expect(0, &["no finding"]);
+        let bytes = fs::read(out.join("x.bin")).unwrap();
+        bytes.chunks(4).map(|b| u32::from_le_bytes(b.try_into().unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(masks("eager"), [u32::MAX; 64]);
+    assert_eq!(masks("forced")[..2], [0x5555_5555, 0xaaaa_aaaa]);
+    emulate(&["launch.toml", "--reconvergence", "never"]).expect(2, &["eager", "forced"]);
+}
+
+#[test]
 fn findings_exit_with_1_and_say_where() {
     let (folder, launch) = kernel(LOAD, "bytes = 256");
     let said = emulate(&[&launch, "--out", path(&folder, "o").to_str().unwrap()]);

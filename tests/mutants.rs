@@ -6,7 +6,7 @@ use silumin::Shape;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::inputs::{Distribution, DualGemmInputs};
 use silumin::runtime::launch_file;
-use silumin_emulator::mutate::{Equivalents, Kind, Plan, Subject, Verdict, text};
+use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, Verdict, json, text};
 use std::fs;
 use std::path::Path;
 
@@ -136,4 +136,22 @@ fn hints_are_explained_and_counted_apart() {
         .unwrap();
     assert_eq!((survey.caught(), survey.explained()), (0, survey.outcomes.len()), "{}", text(&survey));
     assert!(survey.outcomes.iter().all(|o| matches!(&o.verdict, Verdict::Explained(why) if !why.is_empty())));
+}
+
+#[test]
+fn what_survives_at_one_size_is_caught_at_another() {
+    let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let small = subject("default", Shape::new(130, 136, 2400), folders[0].path());
+    let large = [subject("default", Shape::new(130, 136, 4960), folders[1].path())];
+    let plan = Plan { only: vec![Kind::InitCount], ..plan() };
+    // Stages that are used once: nobody waits for them to be free again.
+    let alone = small.survey(&plan).unwrap();
+    assert!(!alone.outcomes.iter().all(|o| o.verdict.means().is_some()), "{}", text(&alone));
+    let mut earlier = Earlier::default();
+    earlier.read(&json(std::slice::from_ref(&alone))).unwrap();
+    let both = small.survey_with(&plan, &large, &earlier).unwrap();
+    assert!(both.outcomes.iter().all(|o| o.verdict.means().is_some()), "{}", text(&both));
+    // What is known is not run again.
+    let kept = small.survey_with(&Plan { keep: true, ..plan }, &large, &earlier).unwrap();
+    assert_eq!(kept, alone);
 }

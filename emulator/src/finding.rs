@@ -92,6 +92,55 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// All kinds.
+    pub const ALL: &[FindingKind] = &[
+        FindingKind::Deadlock,
+        FindingKind::InstructionLimit,
+        FindingKind::UninitialisedRegister,
+        FindingKind::MissingWait,
+        FindingKind::UninitialisedShared,
+        FindingKind::UninitialisedTmem,
+        FindingKind::UninitialisedGlobal,
+        FindingKind::UninitialisedLocal,
+        FindingKind::OutOfBounds,
+        FindingKind::Misaligned,
+        FindingKind::IllegalDescriptor,
+        FindingKind::IllegalTensorMap,
+        FindingKind::IllegalInstructionDescriptor,
+        FindingKind::TmemLeak,
+        FindingKind::TmemUseAfterFree,
+        FindingKind::TmemUnallocated,
+        FindingKind::TmemWrongWarp,
+        FindingKind::TmemMisuse,
+        FindingKind::MbarrierMisuse,
+        FindingKind::BarrierMisuse,
+        FindingKind::NonUniform,
+        FindingKind::Divergent,
+        FindingKind::PeerExited,
+        FindingKind::Trap,
+        FindingKind::RaceShared,
+        FindingKind::RaceTmem,
+        FindingKind::RaceGlobal,
+        FindingKind::MissingMbarrierWait,
+        FindingKind::MissingCopyWait,
+        FindingKind::MissingTcgen05Fence,
+        FindingKind::MissingWgmmaFence,
+        FindingKind::MissingTmemWait,
+        FindingKind::MissingProxyFence,
+        FindingKind::SlotOverwritten,
+        FindingKind::MbarrierNotVisible,
+        FindingKind::PhaseSkipped,
+        FindingKind::TransactionMismatch,
+        FindingKind::ArrivalOverflow,
+        FindingKind::TmemAllocRace,
+        FindingKind::Unsupported,
+    ];
+
+    /// The kind of this name, as `Debug` writes it.
+    pub fn named(name: &str) -> Option<FindingKind> {
+        FindingKind::ALL.iter().copied().find(|k| format!("{k:?}") == name)
+    }
+
     /// Whether the run stops here, because what follows would be noise.
     pub fn is_fatal(self) -> bool {
         !matches!(

@@ -86,6 +86,17 @@ pub enum Reconvergence {
     Forced,
 }
 
+impl Reconvergence {
+    /// Names in flags, and what they stand for.
+    pub const NAMES: [(&str, Reconvergence); 2] =
+        [("eager", Reconvergence::Eager), ("forced", Reconvergence::Forced)];
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Reconvergence> {
+        Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, r)| *r)
+    }
+}
+
 /// Whether the order of accesses is tracked, to find races that this run's schedule did not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tracking {

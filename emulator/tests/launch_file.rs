@@ -3,7 +3,9 @@
 use proptest::prelude::*;
 use silumin_emulator::engine::tensor_map::TensorMapParams;
 use silumin_emulator::launch_file::{Contents, LaunchFileError};
-use silumin_emulator::{Arg, DataType, Interleave, L2Promotion, LaunchFile, OobFill, SwizzleMode};
+use silumin_emulator::{
+    Arg, DataType, Im2colParams, Interleave, L2Promotion, LaunchFile, OobFill, SwizzleMode,
+};
 use std::path::Path;
 use tempfile::TempDir;
 
@@ -234,6 +236,25 @@ fn mistakes_in_parameters_name_key_value_limit_and_a_way_out() {
     p("u32 = 1", &["params[0]", "has 4 bytes, parameter `p` has 8", "takes: p (8 bytes)"]);
     p("u64 = 1\n[[params]]\nu64 = 1", &["1 parameters, 2 arguments", "takes: p (8 bytes)", "8, 8"]);
     mistake(&[".param .u64 p"], "", &["params", "1 parameters, 0 arguments", "have no bytes"]);
+}
+
+#[test]
+fn a_tensor_map_of_columns_of_pixels() {
+    let fields =
+        "buffer = \"c\", data_type = \"f16\", dims = [8, 4, 4, 2], upper_corner = [0, -1], channels = 8";
+    let text = format!("tensor_map = {{ {fields}, lower_corner = [-1, 0], pixels = 4 }}");
+    let bytes = <[u8; 128]>::try_from(one(MAP, &text)).unwrap();
+    let map = Im2colParams::decode(&bytes).unwrap().unwrap();
+    assert_eq!((map.lower, map.upper, map.pixels), (vec![-1, 0], vec![0, -1], 4));
+    assert_eq!((map.tensor.global_dims, map.tensor.box_dims[0]), (vec![8, 4, 4, 2], 8));
+    assert_eq!(map.tensor.global_strides, [16, 64, 256]);
+    let m = |more: &str, wanted: &[&str]| {
+        mistake(&[MAP], &format!("[[params]]\ntensor_map = {{ {fields}, {more} }}\n"), wanted);
+    };
+    m("pixels = 4", &["params[0].tensor_map", "all four"]);
+    m("lower_corner = [0, 0], pixels = 4, box = [8, 1, 1, 1]", &["tensor_map.box", "has no box"]);
+    m("lower_corner = [0], pixels = 4", &["params[0].tensor_map", "pixelBoxLowerCorner", "2 numbers"]);
+    m("lower_corner = [0, 0], pixels = 1025", &["params[0].tensor_map", "pixelsPerColumn is 1025"]);
 }
 
 #[test]

@@ -604,7 +604,9 @@ fn products_that_do_not_exist_are_errors_with_a_line() {
         ),
         ("wgmma.wait_group.sync.aligned 8;", "at most 7"),
     ] {
-        let e = silumin_emulator::Module::parse("k.ptx", &kernel(line)).unwrap_err();
+        let target = if line.starts_with("wgmma") { "sm_90a" } else { "sm_100a" };
+        let module = kernel(line).replace("sm_100a", target);
+        let e = silumin_emulator::Module::parse("k.ptx", &module).unwrap_err();
         assert!(e.0[0].message.contains(text), "{e}");
         assert_eq!(e.0[0].line, 15);
     }

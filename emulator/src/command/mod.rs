@@ -18,7 +18,7 @@ mod trace;
 pub use trace::{TraceTarget, TraceTargetError};
 
 use crate::finding::Report;
-use crate::launch::{Options, Schedule, Tracking};
+use crate::launch::{Options, Reconvergence, Schedule, Tracking};
 use crate::launch_file::LaunchFile;
 use crate::memory::{Buffer, GlobalMemory};
 use std::io::Write;
@@ -72,6 +72,8 @@ pub enum Request {
         schedules: Schedules,
         /// Whether races are looked for that a schedule does not show.
         tracking: Tracking,
+        /// When lanes of a warp that took different ways run together again.
+        reconvergence: Reconvergence,
         /// A warp to follow on stderr.
         trace: Option<TraceTarget>,
         /// Host threads; 0 is one a core.
@@ -140,7 +142,8 @@ pub fn execute(request: &Request, out: &mut dyn Write, err: &mut (dyn Write + Se
 }
 
 fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), String> {
-    let Request::Run { launch, out, schedules, tracking, trace, threads, json } = request else {
+    let Request::Run { launch, out, schedules, tracking, reconvergence, trace, threads, json } = request
+    else {
         return Err("there is nothing to run".to_owned());
     };
     if *threads > MAX_THREADS {
@@ -168,6 +171,7 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
             schedule,
             threads: *threads,
             tracking: *tracking,
+            reconvergence: *reconvergence,
             trace: target.map(|(cta, warp)| crate::launch::Trace { cta, warp, sink: &sink }),
             ..Options::default()
         };

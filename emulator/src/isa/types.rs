@@ -41,6 +41,11 @@ impl Ty {
         matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
     }
 
+    /// Whether it is bits without a meaning.
+    pub(crate) const fn bit(self) -> bool {
+        matches!(self, Ty::B8 | Ty::B16 | Ty::B32 | Ty::B64 | Ty::B128)
+    }
+
     pub(crate) const fn integer(self) -> bool {
         matches!(
             self,

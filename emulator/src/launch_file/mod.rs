@@ -28,7 +28,8 @@
 //! A tensor map takes the arguments of `cuTensorMapEncodeTiled`, inner dimension first, and obeys its
 //! rules: `offset` (bytes into the buffer, 0), `strides` (bytes, rank - 1 of them; without gaps),
 //! `element_strides` (ones), `interleave`, `swizzle`, `l2_promotion` and `oob_fill` (all `"none"`) have
-//! defaults. A field of a struct that is a pointer takes `pointer_offset` for bytes into its buffer.
+//! defaults. With `lower_corner`, `upper_corner`, `channels` and `pixels` instead of `box` it takes those of
+//! `cuTensorMapEncodeIm2col`. A field of a struct that is a pointer takes `pointer_offset` for bytes into its buffer.
 //!
 //! - this file: the file as a whole, checked against its PTX
 //! - `schema`: the keys

@@ -75,6 +75,11 @@ pub(crate) struct TensorMapTable {
     #[serde(rename = "box")]
     pub box_dims: Option<Spanned<Vec<Integer>>>,
     pub element_strides: Option<Spanned<Vec<Integer>>>,
+    /// These four instead of `box` make it an im2col map.
+    pub lower_corner: Option<Spanned<Vec<Integer>>>,
+    pub upper_corner: Option<Spanned<Vec<Integer>>>,
+    pub channels: Option<Integer>,
+    pub pixels: Option<Integer>,
     pub interleave: Option<Spanned<String>>,
     pub swizzle: Option<Spanned<String>>,
     pub l2_promotion: Option<Spanned<String>>,

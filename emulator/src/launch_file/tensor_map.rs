@@ -1,10 +1,11 @@
-//! Tensor maps of a launch file: the arguments of `cuTensorMapEncodeTiled` by name.
+//! Tensor maps of a launch file: the arguments of `cuTensorMapEncodeTiled` or `cuTensorMapEncodeIm2col` by name.
 //!
-//! Source: CUDA driver API, `cuTensorMapEncodeTiled` and the enums of its arguments.
+//! Source: CUDA driver API, both functions and the enums of their arguments.
 
 use super::params::Buffers;
 use super::reader::{Read, Reader};
 use super::schema::TensorMapTable;
+use crate::Im2colParams;
 use crate::engine::swizzle::SwizzleMode;
 use crate::engine::tensor_map::{
     DataType, Interleave, L2Promotion, OobFill, TensorMapError, TensorMapParams,
@@ -89,8 +90,11 @@ pub(super) fn encode(
 ) -> Read<[u8; 128]> {
     let t = table.get_ref();
     let sub = |k: &str| format!("{key}.{k}");
+    let im2col = column(reader, t, key)?;
+    let no_box = Spanned::new(table.span(), Vec::new());
+    let box_dims = t.box_dims.as_ref().or(im2col.is_some().then_some(&no_box));
     let (Some(buffer), Some(data_type), Some(dims), Some(box_dims)) =
-        (&t.buffer, &t.data_type, &t.dims, &t.box_dims)
+        (&t.buffer, &t.data_type, &t.dims, box_dims)
     else {
         let given = [
             ("buffer", t.buffer.is_some()),
@@ -119,7 +123,10 @@ pub(super) fn encode(
         data_type,
         global_address: base,
         global_strides,
-        box_dims: reader.list(box_dims, &sub("box"), half.clone(), "")?,
+        box_dims: match &im2col {
+            Some(c) => vec![c.channels; global_dims.len()],
+            None => reader.list(box_dims, &sub("box"), half.clone(), "")?,
+        },
         element_strides: match &t.element_strides {
             Some(list) => reader.list(list, &sub("element_strides"), half, "")?,
             None => vec![1; global_dims.len()],
@@ -142,6 +149,10 @@ pub(super) fn encode(
             None => OobFill::Zeros,
         },
     };
+    if let Some(Column { lower, upper, pixels, .. }) = im2col {
+        let column = Im2colParams { tensor: params, lower, upper, pixels };
+        return column.encode().or_else(|error| reader.bad(table.span(), key, error));
+    }
     params.encode().or_else(|error| {
         let which = culprit(&error);
         let span = match which {
@@ -156,6 +167,42 @@ pub(super) fn encode(
         };
         reader.bad(span, sub(which), error)
     })
+}
+
+/// What an im2col map has instead of a box.
+struct Column {
+    lower: Vec<i32>,
+    upper: Vec<i32>,
+    channels: u32,
+    pixels: u32,
+}
+
+/// The im2col keys: all four and no `box`, or none.
+fn column(reader: &Reader<'_>, t: &TensorMapTable, key: &str) -> Read<Option<Column>> {
+    let sub = |k: &str| format!("{key}.{k}");
+    let (lower, upper, channels, pixels) = match (&t.lower_corner, &t.upper_corner, &t.channels, &t.pixels) {
+        (None, None, None, None) => return Ok(None),
+        (Some(lower), Some(upper), Some(channels), Some(pixels)) => (lower, upper, channels, pixels),
+        (lower, upper, channels, pixels) => {
+            let corners = lower.as_ref().or(upper.as_ref()).map(Spanned::span);
+            let span = corners.or(channels.as_ref().or(pixels.as_ref()).map(Spanned::span));
+            let message =
+                "an im2col map has `lower_corner`, `upper_corner`, `channels` and `pixels`, all four";
+            return reader.bad(span.unwrap_or_default(), key, message);
+        }
+    };
+    if let Some(extra) = &t.box_dims {
+        let message = "an im2col map has no box: `channels` and `pixels` say how large a copy is";
+        return reader.bad(extra.span(), sub("box"), message);
+    }
+    let word = i128::from(i32::MIN)..=i128::from(i32::MAX);
+    let half = 0..=i128::from(u32::MAX);
+    Ok(Some(Column {
+        lower: reader.list(lower, &sub("lower_corner"), word.clone(), "")?,
+        upper: reader.list(upper, &sub("upper_corner"), word, "")?,
+        channels: reader.integer(channels, sub("channels"), half.clone(), "")?,
+        pixels: reader.integer(pixels, sub("pixels"), half, "")?,
+    }))
 }
 
 /// Strides of a tensor without gaps.

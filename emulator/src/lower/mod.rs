@@ -1,12 +1,15 @@
 //! From the syntax tree to executable form: names become slots, opcodes go through the table.
 //!
 //! - this file: the instruction table and the lowering of whole functions
-//! - `scope`: names, registers, constants, operands
+//! - `scope`: names, registers, constants, operands; `special`: registers of the machine
 //! - `module`: variables, parameters, functions and calls
+//! - `check`: what does not go together; `chip`: what a `.target` and a `.version` have
 //! - the rest: one file per chapter of the instruction set, each with its part of the table
 
 mod alu;
 mod asynchronous;
+mod check;
+mod chip;
 mod control;
 mod convert;
 #[cfg(test)]
@@ -19,6 +22,7 @@ mod multimem;
 mod rare;
 mod scope;
 mod select;
+mod special;
 mod stack;
 mod sync;
 mod tensor;
@@ -99,12 +103,23 @@ fn table() -> &'static Table<LowerFn> {
 #[derive(Default)]
 pub(crate) struct Matched<'t> {
     seen: HashMap<&'t str, Result<(&'static Form<LowerFn>, Mods), String>>,
+    chip: Option<chip::Chip>,
 }
 
 impl<'t> Matched<'t> {
+    /// For a module of this `.version` and `.target`.
+    pub fn new(version: Option<(u32, u32)>, target: &[&str]) -> Self {
+        Matched { seen: HashMap::new(), chip: chip::Chip::of(version, target) }
+    }
+
     /// Lowers one instruction.
     pub fn lower(&mut self, lw: &mut Lower<'_, 't>, inst: &InstAst<'t>) -> Result<(), String> {
-        let found = self.seen.entry(inst.opcode).or_insert_with(|| table().find(inst.opcode));
+        let chip = self.chip;
+        let found = self.seen.entry(inst.opcode).or_insert_with(|| {
+            let found = table().find(inst.opcode)?;
+            chip.map_or(Ok(()), |c| c.check(inst.opcode))?;
+            Ok(found)
+        });
         let (form, mods) = match found {
             Ok(f) => f,
             Err(e) => return Err(e.clone()),
@@ -112,7 +127,11 @@ impl<'t> Matched<'t> {
         lw.order = crate::program::Order::of(inst.opcode);
         lw.scope = crate::program::Scope::of(inst.opcode);
         let head = inst.opcode.split('.').next().unwrap_or("");
-        (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })
+        lw.head = head;
+        check::check(lw, inst, head, mods)
+            .and_then(|()| {
+                (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })
+            })
             .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))
     }
 }

@@ -1,7 +1,7 @@
 //! Whole modules: variables, kernels, device functions and calls.
 
-use super::Matched;
 use super::scope::{Lower, Symbol, describe};
+use super::{Matched, check};
 use crate::isa::Ty;
 use crate::parse::ast::{DeclSpace, Formal, FuncAst, Init, ModuleAst, Operand, Stmt, Var};
 use crate::program::{Inst, Op, ParamInfo, Program, SINK, Slot, Space};
@@ -90,6 +90,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
     let mut globals: HashMap<&str, Symbol> = HashMap::new();
     let mut image: Vec<u8> = Vec::new();
     let mut places = Vec::new();
+    check::duplicates(ast, &mut errors);
     for (index, v) in ast.vars.iter().enumerate() {
         let (bytes, align) = match size_of(v) {
             Ok(s) => s,
@@ -142,7 +143,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
         });
     }
     let mut kernels = Vec::new();
-    let mut matched = Matched::default();
+    let mut matched = Matched::new(ast.version, &ast.target);
     for f in ast.functions.iter().filter(|f| f.entry && f.body.is_some()) {
         let program = kernel(f, &globals, &functions, &mut matched, &mut errors);
         kernels.push((f.name.to_owned(), program));
@@ -238,6 +239,9 @@ fn kernel<'m, 't>(
             errors.push((f.line, "kernel parameters are in the .param space".to_owned()));
             continue;
         };
+        if let Err(e) = lw.define(v.name, v.line) {
+            errors.push((v.line, e));
+        }
         match size_of(v) {
             Ok((bytes, align)) => {
                 offset = offset.next_multiple_of(u64::from(align));
@@ -318,10 +322,8 @@ fn statements<'t>(
             Stmt::Label(name, line) => {
                 lw.line = *line;
                 let at = (lw.scope_id(), *name);
-                match lw.labels.insert(at, lw.code.len() as u32) {
-                    Some(_) => Err(format!("label `{name}` is defined twice")),
-                    None => Ok(()),
-                }
+                lw.labels.insert(at, lw.code.len() as u32);
+                lw.define(name, *line)
             }
             Stmt::Targets(name, targets) => {
                 let at = (lw.scope_id(), *name);
@@ -351,6 +353,7 @@ fn statements<'t>(
 }
 
 fn variable<'t>(lw: &mut Lower<'_, 't>, v: &Var<'t>) -> Result<(), String> {
+    lw.define(v.name, v.line)?;
     let (bytes, align) = size_of(v)?;
     let symbol = match v.space {
         DeclSpace::Shared if v.external && bytes == 0 => Symbol::Dynamic,
@@ -403,6 +406,13 @@ fn function<'t>(
     lw.scopes.clear();
     lw.open_scope();
     for (formal, place) in f.returns.iter().chain(&f.params).zip(places) {
+        let (formal_name, line) = match formal {
+            Formal::Param(v) => (v.name, v.line),
+            Formal::Reg(r) => (r.name, r.line),
+        };
+        if let Err(e) = lw.define(formal_name, line) {
+            errors.push((line, e));
+        }
         match (formal, place) {
             (Formal::Param(v), Place::Local { offset, .. }) => {
                 if let Some(s) = lw.scopes.last_mut() {

@@ -1,10 +1,11 @@
 //! Names, registers, constants and operands during lowering.
 
 use super::module::{Callees, Functions};
+use super::special::{clock, special};
 use crate::isa::Ty;
 use crate::lanes::Lanes;
 use crate::parse::ast::{Operand, RegDecl};
-use crate::program::{Addr, CONSTANTS, Clock, Inst, Op, Pred, SINK, SMEM_BASE, Slot, Special, TRUE};
+use crate::program::{Addr, CONSTANTS, Inst, Op, Pred, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::HashMap;
 
 /// What a name stands for, other than a register.
@@ -37,6 +38,9 @@ pub(crate) struct Scope<'t> {
     registers: HashMap<&'t str, Register>,
     /// `%r<10>` as prefix -> (first, count).
     families: HashMap<&'t str, (Register, u32)>,
+    /// Lines of registers, variables, parameters and labels; of families too, whose name ends in `<`.
+    lines: HashMap<&'t str, u32>,
+    family_lines: HashMap<&'t str, u32>,
     pub symbols: HashMap<&'t str, Symbol>,
     pub id: u32,
 }
@@ -68,6 +72,8 @@ pub(crate) struct Lower<'m, 't> {
     /// Guard and line of the instruction being lowered.
     pub guard: Option<Pred>,
     pub line: u32,
+    /// First word of that instruction.
+    pub head: &'t str,
     pub order: crate::program::Order,
     pub scope: crate::program::Scope,
     /// Parent of each scope id, and labels by scope.
@@ -104,6 +110,7 @@ impl<'m, 't> Lower<'m, 't> {
             scope: crate::program::Scope::Unnamed,
             guard: None,
             line: 0,
+            head: "",
             parents: Vec::new(),
             labels: HashMap::new(),
             branch_tables: HashMap::new(),
@@ -127,12 +134,52 @@ impl<'m, 't> Lower<'m, 't> {
         self.scopes.last().map_or(0, |s| s.id)
     }
 
+    /// Notes that a name is defined in the innermost `{ }`.
+    ///
+    /// # Errors
+    /// It has been before, and where: registers, variables, parameters and labels share names.
+    pub fn define(&mut self, name: &'t str, line: u32) -> Result<(), String> {
+        let (prefix, number) = numbered(name);
+        let Some(s) = self.scopes.last_mut() else { return Ok(()) };
+        let member = number.and_then(|i| s.families.get(prefix).filter(|f| i < f.1));
+        let before = match member {
+            Some(_) => s.family_lines.get(prefix),
+            None => s.lines.get(name),
+        };
+        if let Some(before) = before {
+            return Err(format!("`{name}` is defined twice in one scope, first in line {before}"));
+        }
+        s.lines.insert(name, line);
+        Ok(())
+    }
+
+    /// As [`Self::define`], for the registers `name0`, `name1` and so on.
+    fn define_family(&mut self, name: &'t str, count: u32, line: u32) -> Result<(), String> {
+        let Some(s) = self.scopes.last_mut() else { return Ok(()) };
+        if let Some(before) = s.family_lines.get(name) {
+            return Err(format!("`{name}<{count}>` is defined twice in one scope, first in line {before}"));
+        }
+        let member = s.lines.iter().filter(|(n, _)| {
+            let (prefix, number) = numbered(n);
+            prefix == name && number.is_some_and(|i| i < count)
+        });
+        if let Some((n, before)) = member.min_by_key(|(_, line)| **line) {
+            return Err(format!("`{name}<{count}>` defines `{n}`, which line {before} has defined"));
+        }
+        s.family_lines.insert(name, line);
+        Ok(())
+    }
+
     pub fn declare(&mut self, d: &RegDecl<'t>) -> Result<(), String> {
         let Some(ty) = Ty::parse(d.ty) else {
             return Err(format!("unknown register type `.{}`", d.ty));
         };
         if d.vector != 1 {
             return Err("vector registers are not supported".to_owned());
+        }
+        match d.count {
+            Some(n) => self.define_family(d.name, n, d.line)?,
+            None => self.define(d.name, d.line)?,
         }
         let count = d.count.unwrap_or(1);
         let slot = if ty == Ty::Pred {
@@ -195,13 +242,7 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn find_register(&self, name: &str) -> Option<Register> {
-        let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
-        let (prefix, number) = name.split_at(digits);
-        let index: Option<u32> = if number.is_empty() || (number.len() > 1 && number.starts_with('0')) {
-            None
-        } else {
-            number.parse().ok()
-        };
+        let (prefix, index) = numbered(name);
         for s in self.scopes.iter().rev() {
             if let Some(r) = s.registers.get(name) {
                 return Some(*r);
@@ -282,23 +323,31 @@ impl<'m, 't> Lower<'m, 't> {
         match op {
             Operand::Name(name) => {
                 if let Some(r) = self.find_register(name) {
-                    check_width(name, r.ty, ty, loose)?;
+                    check_type(name, r.ty, ty, loose)?;
                     return Ok(r.slot);
                 }
                 if let Some(slot) = self.special_register(name)? {
+                    if self.head != "mov" && !(self.head == "cvt" && ty.integer()) {
+                        return Err(format!("`{name}` can be read by mov alone"));
+                    }
                     return Ok(slot);
                 }
                 match self.find_symbol(name) {
-                    Some(s) => Ok(self.symbol_slot(s, 0)),
+                    Some(s) => self.address_of(s, name, 0),
                     None => Err(format!("`{name}` is not declared")),
                 }
             }
             Operand::Offset(name, offset) => match self.find_symbol(name) {
-                Some(s) => Ok(self.symbol_slot(s, *offset)),
+                Some(s) => self.address_of(s, name, *offset),
                 None => Err(format!("`{name}+{offset}` is not a constant address")),
             },
-            Operand::Int(v) => {
-                Ok(self.constant(if ty.float() && ty.bits() == 32 { *v & mask } else { v & mask }))
+            Operand::Int(v) if ty.float() => Err(format!(
+                "the integer {v} cannot be a .{}: write {v}.0, or its bits after 0f or 0d",
+                ty.text()
+            )),
+            Operand::Int(v) => Ok(self.constant(v & mask)),
+            Operand::F32(_) | Operand::F64(_) if ty.integer() && !ty.bit() => {
+                Err(format!("a floating-point constant cannot be a .{}", ty.text()))
             }
             Operand::F32(v) => Ok(self.constant(match ty {
                 Ty::F64 => f64::from(f32::from_bits(*v)).to_bits(),
@@ -310,7 +359,7 @@ impl<'m, 't> Lower<'m, 't> {
             })),
             Operand::Float(v) => Ok(self.constant(match ty {
                 Ty::F64 => v.to_bits(),
-                Ty::F32 | Ty::B32 => u64::from((*v as f32).to_bits()),
+                Ty::F32 => u64::from((*v as f32).to_bits()),
                 _ => {
                     return Err(format!("a floating-point constant cannot be a .{}", ty.text()));
                 }
@@ -326,6 +375,14 @@ impl<'m, 't> Lower<'m, 't> {
     /// A source that may sit in a register wider than its type.
     pub fn src_loose(&mut self, op: &Operand<'t>, ty: Ty) -> Result<Slot, String> {
         self.source_sized(op, ty, true)
+    }
+
+    /// The address of a variable as an operand, which few instructions take.
+    fn address_of(&mut self, s: Symbol, name: &str, offset: i64) -> Result<Slot, String> {
+        if matches!(self.head, "mov" | "cvta" | "mapa" | "getctarank" | "call" | "isspacep") {
+            return Ok(self.symbol_slot(s, offset));
+        }
+        Err(format!("`{name}` is a variable, whose address mov puts into a register"))
     }
 
     fn symbol_slot(&mut self, s: Symbol, offset: i64) -> Slot {
@@ -349,7 +406,7 @@ impl<'m, 't> Lower<'m, 't> {
             Operand::Sink => Ok(None),
             Operand::Name(name) => {
                 let r = self.register(name)?;
-                check_width(name, r.ty, ty, loose)?;
+                check_type(name, r.ty, ty, loose)?;
                 Ok(Some(r))
             }
             other => Err(format!("{} cannot be a destination", describe(other))),
@@ -411,7 +468,7 @@ impl<'m, 't> Lower<'m, 't> {
 
     fn named_base(&mut self, name: &'t str, offset: i64) -> Result<Addr, String> {
         if let Some(r) = self.find_register(name) {
-            if !matches!(r.ty.bits(), 32 | 64) {
+            if !matches!(r.ty.bits(), 32 | 64) || !r.ty.integer() {
                 return Err(format!("`{name}` is a .{} register and cannot hold an address", r.ty.text()));
             }
             return Ok(Addr { base: r.slot, offset });
@@ -465,67 +522,18 @@ impl<'m, 't> Lower<'m, 't> {
     }
 }
 
-fn clock(name: &str) -> Option<Clock> {
-    Some(match name {
-        "%clock" => Clock::Low,
-        "%clock_hi" => Clock::High,
-        "%clock64" => Clock::Wide,
-        "%globaltimer" => Clock::Globaltimer,
-        "%globaltimer_lo" => Clock::GlobaltimerLo,
-        "%globaltimer_hi" => Clock::GlobaltimerHi,
-        _ => return None,
-    })
+/// The name as a member of a family of registers: its prefix, and its number if it has one.
+fn numbered(name: &str) -> (&str, Option<u32>) {
+    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (prefix, number) = name.split_at(digits);
+    let plain = !number.is_empty() && (number.len() == 1 || !number.starts_with('0'));
+    (prefix, if plain { number.parse().ok() } else { None })
 }
 
-fn special(name: &str) -> Option<Special> {
-    let (stem, axis) = match name.rsplit_once('.') {
-        Some((stem, "x")) => (stem, Some(0)),
-        Some((stem, "y")) => (stem, Some(1)),
-        Some((stem, "z")) => (stem, Some(2)),
-        Some((_, "w")) => return Some(Special::Zero),
-        _ => (name, None),
-    };
-    if let Some(i) = axis {
-        return Some(match stem {
-            "%tid" => Special::Tid(i),
-            "%ntid" => Special::Ntid(i),
-            "%ctaid" => Special::Ctaid(i),
-            "%nctaid" => Special::Nctaid(i),
-            "%clusterid" => Special::Clusterid(i),
-            "%nclusterid" => Special::Nclusterid(i),
-            "%cluster_ctaid" => Special::ClusterCtaid(i),
-            "%cluster_nctaid" => Special::ClusterNctaid(i),
-            _ => return None,
-        });
-    }
-    Some(match name {
-        "%laneid" => Special::Laneid,
-        "%warpid" => Special::Warpid,
-        "%nwarpid" => Special::Nwarpid,
-        "%smid" => Special::Smid,
-        "%nsmid" => Special::Nsmid,
-        "%gridid" => Special::Gridid,
-        "%cluster_ctarank" => Special::ClusterCtarank,
-        "%cluster_nctarank" => Special::ClusterNctarank,
-        "%is_explicit_cluster" => Special::IsExplicitCluster,
-        "%lanemask_eq" => Special::LanemaskEq,
-        "%lanemask_le" => Special::LanemaskLe,
-        "%lanemask_lt" => Special::LanemaskLt,
-        "%lanemask_ge" => Special::LanemaskGe,
-        "%lanemask_gt" => Special::LanemaskGt,
-        "%dynamic_smem_size" => Special::DynamicSmemSize,
-        "%total_smem_size" => Special::TotalSmemSize,
-        "%aggr_smem_size" => Special::AggrSmemSize,
-        // What a driver may set and ours does not.
-        "%current_graph_exec" | "%reserved_smem_offset_begin" => Special::Zero,
-        _ if name.strip_prefix("%envreg").and_then(|n| n.parse::<u32>().ok()).is_some_and(|n| n < 32) => {
-            Special::Zero
-        }
-        _ => return None,
-    })
-}
-
-fn check_width(name: &str, have: Ty, want: Ty, loose: bool) -> Result<(), String> {
+/// Whether a register may be an operand of a type (ISA 9.4.1, and what its assembler makes of the packed types):
+/// bits go with everything of their size, integers with integers, and floating point with its own type only.
+/// `loose` is a load, a store or a conversion, whose register may be wider.
+fn check_type(name: &str, have: Ty, want: Ty, loose: bool) -> Result<(), String> {
     if have == Ty::Pred || want == Ty::Pred {
         return match (have, want) {
             (Ty::Pred, Ty::Pred) => Ok(()),
@@ -533,7 +541,18 @@ fn check_width(name: &str, have: Ty, want: Ty, loose: bool) -> Result<(), String
             _ => Err(format!("`{name}` is not a predicate")),
         };
     }
-    if have.bits() == want.bits() || (loose && have.bits() >= want.bits()) {
+    let same = have.bits() == want.bits();
+    // Two halves in a register count as 32 bits.
+    let fits = if want.bit() {
+        true
+    } else if want.integer() {
+        have.integer() || have == Ty::B128 || (have == Ty::F16x2 && (same || loose))
+    } else {
+        have == want || have.bit()
+    };
+    // Formats that came later have registers of exactly their bits.
+    let old = want.integer() || matches!(want, Ty::F16 | Ty::F16x2 | Ty::F32 | Ty::F64 | Ty::B128);
+    if fits && (same || (loose && old && have.bits() >= want.bits())) {
         return Ok(());
     }
     Err(format!("`{name}` is a .{} register where a .{} is needed", have.text(), want.text()))

@@ -1,13 +1,14 @@
 //! Running mutants under every schedule until one is caught.
 
+use super::earlier::Earlier;
 use super::explain::{Equivalents, explain};
 use super::source::Source;
 use super::{BAR, Edit, Kind, Mutant, in_text, maps};
 use crate::finding::{Finding, FindingKind};
-use crate::launch::{Arg, Launch, LaunchError, Options, Schedule, Step, Trace, Tracking};
+use crate::launch::{Arg, Launch, LaunchError, Options, Reconvergence, Schedule, Step, Trace, Tracking};
 use crate::launch_file::{LaunchFile, LaunchFileError, MAX_PTX_BYTES, slurp};
 use crate::module::Module;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -96,6 +97,21 @@ impl Subject {
     /// # Errors
     /// [`MutateError`] if the kernel itself has findings, or there is nothing to mutate.
     pub fn survey(&self, plan: &Plan) -> Result<Survey, MutateError> {
+        self.survey_with(plan, &[], &Earlier::default())
+    }
+
+    /// As [`Subject::survey`]. What survives has its twin run in each of `others`, which are this kernel at other
+    /// sizes: an instruction that does not matter at one may matter at another. Mutants that `earlier` says were
+    /// caught are not run again.
+    ///
+    /// # Errors
+    /// As [`Subject::survey`], also for `others`.
+    pub fn survey_with(
+        &self,
+        plan: &Plan,
+        others: &[Subject],
+        earlier: &Earlier,
+    ) -> Result<Survey, MutateError> {
         let mut mutants = self.mutants(&plan.only);
         if plan.every > 1 {
             mutants = mutants.into_iter().step_by(plan.every).collect();
@@ -105,7 +121,18 @@ impl Subject {
             let of = if of.is_empty() { String::new() } else { format!(" of kind {}", of.join(", ")) };
             return Err(MutateError::Nothing(of));
         }
-        let runner = Runner::new(self, plan)?;
+        let known = |m: &Mutant| {
+            let verdict = earlier.verdict(&self.file.kernel, m)?;
+            (verdict.means().is_some() || plan.keep).then_some(verdict)
+        };
+        if mutants.iter().all(|m| known(m).is_some()) {
+            return Ok(self.judged(plan, mutants.iter().filter_map(|m| Some((m.clone(), known(m)?)))));
+        }
+        let runner = Runner::new(self, plan, true)?;
+        let others: Vec<Other<'_>> =
+            others.iter().map(|o| Other::new(o, plan)).collect::<Result<_, MutateError>>()?;
+        let all = self.mutants(&[]);
+        let places = places(&all);
         let next = AtomicUsize::new(0);
         let outcomes = Mutex::new(Vec::with_capacity(mutants.len()));
         let threads = match plan.threads {
@@ -116,20 +143,83 @@ impl Subject {
             for _ in 0..threads.min(mutants.len()) {
                 scope.spawn(|| {
                     while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        let verdict = runner.judge(mutant, &plan.equivalents);
+                        let verdict = known(mutant).unwrap_or_else(|| {
+                            let verdict = runner.judge(mutant, Some(&plan.equivalents));
+                            let place = places.get(mutant);
+                            match verdict {
+                                Verdict::Survived | Verdict::Explained(_) => place
+                                    .and_then(|p| others.iter().find_map(|o| o.caught(mutant, p)))
+                                    .unwrap_or(verdict),
+                                caught => caught,
+                            }
+                        });
                         let outcome = Outcome { mutant: mutant.clone(), verdict };
                         outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
                     }
                 });
             }
         });
-        let mut outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let outcomes = outcomes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Ok(self.sorted(runner.schedules.len(), outcomes))
+    }
+
+    /// A survey of verdicts that are known, but for the rules that explain survivors.
+    fn judged(&self, plan: &Plan, known: impl Iterator<Item = (Mutant, Verdict)>) -> Survey {
+        let lines: Vec<&str> = self.text.lines().collect();
+        let outcomes = known.map(|(mutant, verdict)| {
+            let verdict = match verdict {
+                Verdict::Survived => {
+                    plan.equivalents.reason(&mutant, &lines).map_or(Verdict::Survived, Verdict::Explained)
+                }
+                other => other,
+            };
+            Outcome { mutant, verdict }
+        });
+        self.sorted(schedules(&self.file.launch, plan).len(), outcomes.collect())
+    }
+
+    fn sorted(&self, schedules: usize, mut outcomes: Vec<Outcome>) -> Survey {
         outcomes.sort_by(|a, b| {
             let key =
                 |o: &Outcome| (o.mutant.line, o.mutant.kind, o.mutant.was.clone(), o.mutant.change.clone());
             key(a).cmp(&key(b))
         });
-        Ok(Survey { kernel: self.file.kernel.clone(), schedules: runner.schedules.len(), outcomes })
+        Survey { kernel: self.file.kernel.clone(), schedules, outcomes }
+    }
+}
+
+/// Where a mutant is in its kernel, whatever the sizes: its line and kind, and which of those there it is.
+type At = (u32, Kind, usize);
+
+fn places(mutants: &[Mutant]) -> HashMap<&Mutant, At> {
+    let mut count: HashMap<(u32, Kind), usize> = HashMap::new();
+    let place = |m: &Mutant, count: &mut HashMap<_, usize>| {
+        let n = count.entry((m.line, m.kind)).or_default();
+        *n += 1;
+        (m.line, m.kind, *n)
+    };
+    mutants.iter().map(|m| (m, place(m, &mut count))).collect()
+}
+
+/// The kernel at another size.
+struct Other<'a> {
+    runner: Runner<'a>,
+    mutants: HashMap<At, Mutant>,
+}
+
+impl<'a> Other<'a> {
+    fn new(subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
+        let all = subject.mutants(&[]);
+        let mutants = places(&all).into_iter().map(|(m, at)| (at, m.clone())).collect();
+        Ok(Other { runner: Runner::new(subject, plan, false)?, mutants })
+    }
+
+    /// How the twin of a mutant was caught, if it was: the same place, and the same text but for its numbers.
+    fn caught(&self, mutant: &Mutant, at: &At) -> Option<Verdict> {
+        let words = |m: &Mutant| [&m.was, &m.change].map(|t| t.replace(|c: char| c.is_ascii_hexdigit(), ""));
+        let twin = self.mutants.get(at).filter(|t| words(t) == words(mutant))?;
+        let verdict = self.runner.judge(twin, None);
+        verdict.means().map(|_| verdict)
     }
 }
 
@@ -144,13 +234,25 @@ pub struct Plan {
     pub only: Vec<Kind>,
     /// Run every n-th mutant; 1 is all of them.
     pub every: usize,
+    /// When lanes of a warp that took different ways run together again.
+    pub reconvergence: Reconvergence,
+    /// Mutants that survived an earlier survey are not run again either; only the rules are applied anew.
+    pub keep: bool,
     /// Survivors that are known to be no mistakes.
     pub equivalents: Equivalents,
 }
 
 impl Default for Plan {
     fn default() -> Self {
-        Plan { seeds: 4, threads: 0, only: Vec::new(), every: 1, equivalents: Equivalents::default() }
+        Plan {
+            seeds: 4,
+            threads: 0,
+            only: Vec::new(),
+            every: 1,
+            reconvergence: Reconvergence::Eager,
+            keep: false,
+            equivalents: Equivalents::default(),
+        }
     }
 }
 
@@ -261,6 +363,7 @@ struct Runner<'a> {
     subject: &'a Subject,
     schedules: Vec<Schedule>,
     tracking: Tracking,
+    reconvergence: Reconvergence,
     limit: u64,
     expected: Vec<Vec<u8>>,
     walked: Walk,
@@ -275,15 +378,21 @@ struct Walk {
     warps: Vec<u64>,
 }
 
+/// The schedules that a mutant goes through until it is caught.
+fn schedules(launch: &Launch, plan: &Plan) -> Vec<Schedule> {
+    let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
+    // A warp of every role: roles are given out in fours or one by one.
+    let starved = (0..warps).filter(|w| warps <= 8 || w % 4 == 0 || *w + 4 >= warps);
+    let mut schedules = vec![Schedule::Early, Schedule::Late];
+    schedules.extend((0..plan.seeds).map(Schedule::Random));
+    schedules.extend(starved.map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+    schedules
+}
+
 impl<'a> Runner<'a> {
-    fn new(subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
+    fn new(subject: &'a Subject, plan: &Plan, walk: bool) -> Result<Self, MutateError> {
         let launch = &subject.file.launch;
-        let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
-        // A warp of every role: roles are given out in fours or one by one.
-        let starved = (0..warps).filter(|w| warps <= 8 || w % 4 == 0 || *w + 4 >= warps);
-        let mut schedules = vec![Schedule::Early, Schedule::Late];
-        schedules.extend((0..plan.seeds).map(Schedule::Random));
-        schedules.extend(starved.map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+        let schedules = schedules(launch, plan);
         // A kernel that has one fence must not be taken for one of a compiler that emits none, once its
         // only fence is gone.
         let strict = subject.text.contains("tcgen05.fence");
@@ -292,6 +401,7 @@ impl<'a> Runner<'a> {
             subject,
             schedules,
             tracking,
+            reconvergence: plan.reconvergence,
             limit: u64::MAX,
             expected: Vec::new(),
             walked: Walk::default(),
@@ -314,7 +424,9 @@ impl<'a> Runner<'a> {
             }
         }
         runner.limit = most.saturating_mul(BUDGET).saturating_add(BUDGET_FLOOR);
-        runner.walked = runner.walk(&subject.file.module, launch)?;
+        if walk {
+            runner.walked = runner.walk(&subject.file.module, launch)?;
+        }
         Ok(runner)
     }
 
@@ -373,12 +485,14 @@ impl<'a> Runner<'a> {
             threads: 1,
             max_findings: 1,
             tracking: self.tracking,
+            reconvergence: self.reconvergence,
             instruction_limit: self.limit.min(1_000_000_000),
             ..Options::default()
         }
     }
 
-    fn judge(&self, mutant: &Mutant, equivalents: &Equivalents) -> Verdict {
+    /// What became of a mutant. Survivors are explained where there are `equivalents`.
+    fn judge(&self, mutant: &Mutant, equivalents: Option<&Equivalents>) -> Verdict {
         let file = &self.subject.file;
         let mut launch = file.launch.clone();
         let mut mutated = None;
@@ -421,6 +535,7 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+        let Some(equivalents) = equivalents else { return Verdict::Survived };
         let lines: Vec<&str> = self.subject.text.lines().collect();
         equivalents
             .reason(mutant, &lines)

@@ -12,9 +12,10 @@
 //! - this file: what a mutant is
 //! - `source`: instructions with their places, and where a register was computed
 //! - `removal`, `operands`, `values`: the kinds of mistakes in PTX; `maps`: those in tensor maps
-//! - `harness`: running mutants; `explain`: rules for survivors
+//! - `harness`: running mutants; `explain`: rules for survivors; `earlier`: results of another survey
 //! - `report`: text, JSON and Markdown
 
+mod earlier;
 mod explain;
 mod harness;
 mod maps;
@@ -24,6 +25,7 @@ mod report;
 pub(crate) mod source;
 mod values;
 
+pub use earlier::Earlier;
 pub use explain::{Equivalent, Equivalents};
 pub use harness::{MutateError, Outcome, Plan, Subject, Survey, Verdict};
 pub use report::{json, list, markdown, text};

@@ -50,6 +50,24 @@ fn seeds() -> u64 {
     std::env::var("SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1)
 }
 
+/// Writes the launch file, its PTX and its inputs to a folder that can be carried to another machine.
+fn write_launch(path: &Path, folder: &Path, inputs: &[(&str, &[u8])]) {
+    let text = std::fs::read_to_string(path).expect("the launch file");
+    let mut launch: toml::Table = text.parse().expect("the launch file is TOML");
+    let ptx = launch["ptx"].as_str().expect("a name").to_owned();
+    std::fs::copy(path.with_file_name(&ptx), folder.join(&ptx)).expect("the PTX");
+    for (name, bytes) in inputs {
+        let file = format!("{name}.bin");
+        std::fs::write(folder.join(&file), bytes).expect("an input");
+        let mut table = toml::Table::new();
+        table.insert("file".to_owned(), file.into());
+        let buffers = launch["buffers"].as_table_mut().expect("buffers");
+        buffers.insert((*name).to_owned(), table.into());
+    }
+    let text = toml::to_string(&launch).expect("TOML");
+    std::fs::write(folder.join("launch.toml"), text).expect("the launch file of the export");
+}
+
 /// Runs every compiled form of a compiler's kernel under several schedules; `check` sees the buffers of each run.
 ///
 /// Buffers not named in `inputs` start as the launch file says.
@@ -70,6 +88,12 @@ pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(
             assert_eq!(spec.bytes, bytes.len() as u64, "{name}: size of {buffer}");
             spec.contents = Contents::Bytes(bytes.to_vec());
         }
+        let mut export = std::env::var_os("SILUMIN_EXPORT").filter(|_| chip == "sm90").map(|root| {
+            let folder = PathBuf::from(root).join(format!("{compiler}-{name}"));
+            std::fs::create_dir_all(folder.join("expected")).expect("a folder for the export");
+            write_launch(&path, &folder, inputs);
+            folder
+        });
         let random = (1..=seeds()).map(Schedule::Random);
         for schedule in [Schedule::Early, Schedule::Late].into_iter().chain(random) {
             let (memory, buffers) = file.allocate();
@@ -110,6 +134,12 @@ pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(
                 .map(|(spec, buffer)| (spec.name.clone(), memory.read(buffer)))
                 .collect();
             check(&results);
+            if let Some(folder) = export.take() {
+                for (buffer, bytes) in &results {
+                    let file = folder.join("expected").join(format!("{buffer}.bin"));
+                    std::fs::write(file, bytes).expect("an expected buffer");
+                }
+            }
         }
     }
     assert!(count > 0, "there is no launch file for {name}");

@@ -1,0 +1,205 @@
+//! What a `.target` and a `.version` have: the "Target ISA notes" and "PTX ISA notes" of the manual, release 9.1.
+//!
+//! Only features that came with sm_80 or later are listed, and whole instructions or modifiers, not every
+//! combination. `tests/damages.rs` compares the list with the assembler.
+
+/// A target and a version of the language.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chip {
+    number: u32,
+    kind: Suffix,
+    version: (u32, u32),
+}
+
+/// What follows the number of a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Suffix {
+    /// Nothing: what all later chips have.
+    None,
+    /// `f`: what the chips of a family have.
+    Family,
+    /// `a`: what this chip alone has.
+    Arch,
+}
+
+/// Who has a feature.
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    /// Every chip from this number on.
+    From(u32),
+    /// `sm_90a`.
+    Hopper,
+    /// The `a` and `f` targets of chips with tensor memory: sm_100, sm_101, sm_103 and sm_110.
+    Tensor,
+    /// As `Tensor`, and sm_120 and sm_121.
+    Blackwell,
+    /// The `a` and `f` targets of sm_120 and sm_121.
+    Consumer,
+    /// `sm_90a`, and all of `Blackwell`.
+    Registers,
+}
+
+use Who::{Blackwell, Consumer, From, Hopper, Registers, Tensor};
+
+/// How an opcode starts, or `.modifier`, or both; who has it; from which version of the language on. All that fit count.
+const FEATURES: &[(&str, Who, (u32, u32))] = &[
+    ("tcgen05", Tensor, (8, 6)),
+    ("wgmma", Hopper, (8, 0)),
+    ("setmaxnreg", Registers, (8, 0)),
+    ("clusterlaunchcontrol", From(100), (8, 6)),
+    ("st.bulk", From(100), (8, 6)),
+    ("tensormap.replace", Registers, (8, 3)),
+    ("tensormap", From(90), (8, 3)),
+    ("fence.acquire", From(90), (8, 6)),
+    ("fence.release", From(90), (8, 6)),
+    (".cp_mask", From(100), (8, 6)),
+    ("redux .f32", Tensor, (8, 6)),
+    ("ldmatrix .b8", Blackwell, (8, 6)),
+    ("ldmatrix .m8n16", Blackwell, (8, 6)),
+    ("stmatrix .b8", Blackwell, (8, 6)),
+    ("st.async .global", From(100), (8, 7)),
+    ("red.async .global", From(100), (8, 7)),
+    ("ld .v8", From(100), (8, 8)),
+    ("st .v8", From(100), (8, 8)),
+    ("atom .b128", From(90), (8, 3)),
+    ("mov .b128", From(70), (8, 3)),
+    ("ld .b128", From(70), (8, 3)),
+    ("st .b128", From(70), (8, 3)),
+    ("atom .v2", From(90), (8, 1)),
+    ("atom .v4", From(90), (8, 1)),
+    ("red .v2", From(90), (8, 1)),
+    ("red .v4", From(90), (8, 1)),
+    ("prefetch .tensormap", From(90), (8, 0)),
+    ("mma .e4m3", From(89), (8, 4)),
+    ("mma .e5m2", From(89), (8, 4)),
+    ("movmatrix", From(75), (7, 8)),
+    (".mmio", From(70), (8, 2)),
+    (".sp::ordered_metadata", From(80), (8, 5)),
+    ("cvt .s2f6x2", Blackwell, (9, 1)),
+    ("multimem.cp", From(90), (9, 1)),
+    (".cta_group::1", Tensor, (8, 6)),
+    (".cta_group::2", Tensor, (8, 6)),
+    ("mma .block_scale", Consumer, (8, 7)),
+    ("cvt .e2m1x2", Blackwell, (8, 6)),
+    ("cvt .e2m3x2", Blackwell, (8, 6)),
+    ("cvt .e3m2x2", Blackwell, (8, 6)),
+    ("cvt .ue8m0x2", Blackwell, (8, 6)),
+    ("cvt .e4m3x2", From(89), (7, 8)),
+    ("cvt .e5m2x2", From(89), (7, 8)),
+    (".f32x2", From(100), (8, 6)),
+    ("cvt .rs", Tensor, (8, 7)),
+    ("multimem", From(90), (8, 1)),
+    ("cp.async.bulk", From(90), (8, 0)),
+    ("cp.reduce", From(90), (8, 0)),
+    ("st.async", From(90), (8, 1)),
+    ("red.async", From(90), (8, 1)),
+    ("cp.async.mbarrier", From(80), (7, 0)),
+    ("cp.async", From(80), (7, 0)),
+    ("barrier.cluster", From(90), (7, 8)),
+    ("mapa", From(90), (7, 8)),
+    ("getctarank", From(90), (7, 8)),
+    ("elect", From(90), (8, 0)),
+    ("griddepcontrol", From(90), (7, 8)),
+    ("stmatrix", From(90), (7, 8)),
+    ("mbarrier.try_wait", From(90), (7, 8)),
+    ("mbarrier.expect_tx", From(90), (8, 0)),
+    ("mbarrier.complete_tx", From(90), (8, 0)),
+    (".expect_tx", From(90), (8, 0)),
+    ("mbarrier", From(80), (7, 0)),
+    ("fence.mbarrier_init", From(90), (8, 0)),
+    ("fence.proxy.async", From(90), (8, 0)),
+    ("fence.proxy.tensormap::generic", From(90), (8, 3)),
+    (".shared::cluster", From(90), (7, 8)),
+    ("redux", From(80), (7, 0)),
+    ("createpolicy", From(80), (7, 4)),
+    (".L2::cache_hint", From(80), (7, 4)),
+    ("discard", From(80), (7, 4)),
+    ("applypriority", From(80), (7, 4)),
+    ("alloca", From(52), (7, 3)),
+    ("stacksave", From(52), (7, 3)),
+];
+
+impl Chip {
+    /// Of the directives of a module; `None` where there is none that says something.
+    pub fn of(version: Option<(u32, u32)>, target: &[&str]) -> Option<Chip> {
+        let text = target.iter().find_map(|t| t.strip_prefix("sm_"))?;
+        let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let kind = match &text[digits.len()..] {
+            "" => Suffix::None,
+            "a" => Suffix::Arch,
+            "f" => Suffix::Family,
+            _ => return None,
+        };
+        Some(Chip { number: digits.parse().ok()?, kind, version: version? })
+    }
+
+    fn has(self, who: Who) -> bool {
+        let special = self.kind != Suffix::None;
+        let tensor = matches!(self.number, 100..=119);
+        let consumer = matches!(self.number, 120..=129);
+        match who {
+            From(n) => self.number >= n,
+            Hopper => self.number == 90 && self.kind == Suffix::Arch,
+            Tensor => special && tensor,
+            Consumer => special && consumer,
+            Blackwell => special && (tensor || consumer),
+            Registers => special && self.number >= 90,
+        }
+    }
+
+    /// Whether this chip and version have an instruction.
+    pub fn check(self, opcode: &str) -> Result<(), String> {
+        let modifier = |m: &str| opcode.split('.').skip(1).any(|p| p == m);
+        let start = |words: &str| {
+            let rest = opcode.strip_prefix(words);
+            rest.is_some_and(|r| r.is_empty() || r.starts_with('.') || r.starts_with(':'))
+        };
+        let fits = |feature: &str| match (feature.strip_prefix('.'), feature.split_once(" .")) {
+            (Some(m), _) => modifier(m),
+            (None, Some((words, m))) => start(words) && modifier(m),
+            (None, None) => start(feature),
+        };
+        FEATURES.iter().filter(|(f, ..)| fits(f)).try_for_each(|&(name, who, version)| {
+            self.feature(name, who, version).map_err(|e| format!("{e}, in `{opcode}`"))
+        })
+    }
+
+    fn feature(self, name: &str, who: Who, version: (u32, u32)) -> Result<(), String> {
+        if !self.has(who) {
+            let who = match who {
+                From(n) => format!("sm_{n} and later"),
+                Hopper => "sm_90a".to_owned(),
+                Tensor => "sm_100a and the other targets of its kind that end in `a` or `f`".to_owned(),
+                Blackwell => "targets from sm_100 on that end in `a` or `f`".to_owned(),
+                Consumer => "sm_120a and sm_121a".to_owned(),
+                Registers => "sm_90a and later targets that end in `a` or `f`".to_owned(),
+            };
+            return Err(format!("`{name}` is not of this .target, but of {who}"));
+        }
+        if self.version < version {
+            let (major, minor) = version;
+            return Err(format!("`{name}` came with .version {major}.{minor}"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Chip;
+
+    #[test]
+    fn targets_are_read() {
+        let check = |target: &str, opcode: &str| {
+            Chip::of(Some((9, 1)), &[target, "debug"]).map(|c| c.check(opcode).is_ok())
+        };
+        assert_eq!(check("sm_100a", "tcgen05.fence::before_thread_sync"), Some(true));
+        assert_eq!(check("sm_100f", "tcgen05.fence::before_thread_sync"), Some(true));
+        assert_eq!(check("sm_100", "tcgen05.fence::before_thread_sync"), Some(false));
+        assert_eq!(check("sm_90a", "wgmma.fence.sync.aligned"), Some(true));
+        assert_eq!(check("sm_100a", "wgmma.fence.sync.aligned"), Some(false));
+        assert_eq!(check("sm_75", "cp.async.wait_all"), Some(false));
+        assert_eq!(check("sm_9x0", "tcgen05"), None);
+        assert_eq!(Chip::of(None, &["sm_90"]), None);
+    }
+}

@@ -1,0 +1,27 @@
+#!/usr/bin/env bash
+# Prepares a folder of kernels for sm_90a, with inputs and the emulator's outputs, to carry to a machine with a GPU:
+#
+#     scripts/hardware/prepare.sh FOLDER [KERNEL_NAMES_CONTAINING]
+#     scp -r FOLDER scripts/hardware/run.py MACHINE: && ssh MACHINE python3 run.py FOLDER
+#
+# The kernels are those of other compilers (emulator/tests/corpus) and the probes (emulator/tests/corpus/hardware).
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+folder=$(realpath -m "${1:?the folder to write}")
+mkdir -p "$folder"
+SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test compilers "${2:-}"
+# A kernel with a mistake of its compiler may have left no expected buffers.
+for kernel in "$folder"/*/; do
+    [ -n "$(ls -A "$kernel/expected")" ] || rm -r "$kernel"
+done
+cargo build --release --example emulate
+for launch in emulator/tests/corpus/hardware/*.toml; do
+    name=$(basename "$launch" .toml)
+    target=$folder/probe-$name
+    mkdir -p "$target"
+    cp "$launch" "$target/launch.toml"
+    cp "${launch%.toml}.ptx" "$target/"
+    target/release/examples/emulate "$target/launch.toml" --out "$target/expected"
+done
+cp scripts/hardware/run.py "$folder/"
+echo "$(find "$folder" -name launch.toml | wc -l) kernels in $folder, $(du -sh "$folder" | cut -f1)"
