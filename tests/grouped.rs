@@ -17,7 +17,7 @@ type Knobs = &'static [(&'static str, &'static str)];
 fn spec(shape: Shape, formats: [&str; 3], knobs: &[(&str, &str)]) -> Spec {
     let mut file = SpecFile::new(shape);
     let [a, b, c] = formats.map(str::to_owned);
-    file.formats = FormatNames { a, b, c };
+    file.formats = FormatNames { a, b, c, ..FormatNames::default() };
     for (knob, value) in knobs {
         file.config.set(knob, value).unwrap();
     }

@@ -84,7 +84,7 @@ fn plan() -> Plan {
 fn a_sample_of_all_kernels_is_caught() {
     let (mut all, mut good) = (0, 0);
     let mut below = String::new();
-    for (name, shape) in KERNELS {
+    for &(name, shape) in KERNELS {
         let folder = tempfile::tempdir().unwrap();
         let survey = subject(name, shape, folder.path()).survey(&Plan { every: 41, ..plan() }).unwrap();
         assert!(survey.outcomes.len() >= 10, "{name}: {} mutants", survey.outcomes.len());

@@ -360,7 +360,7 @@ impl LoadedKernel {
         };
         let mut check = check_output(&got, &reference)?;
         if let Some(kept) = operands.products()? {
-            let references = expected_products(spec, &inputs, scalars)?;
+            let references = expected_products(spec, inputs, scalars)?;
             check = check.with_products(check_products(&kept, &references)?);
         }
         Ok(Verification { check, launch })

@@ -4,13 +4,16 @@ use cudarc::driver::{DriverError, sys};
 
 use crate::device::DeviceError;
 
+/// Major, minor.
+type Version = (u32, u32);
+
 /// What the driver's library is called.
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so", "libcuda.so.1"] };
 /// Functions beyond those of old drivers: clusters (CUDA 11.8), tensor maps (CUDA 12.0).
 const NEEDED: [&str; 2] = ["cuLaunchKernelEx", "cuTensorMapEncodeTiled"];
 /// PTX ISA versions, the CUDA version whose driver reads them first, and that driver's branch (PTX ISA,
 /// "Release Notes"; CUDA toolkit release notes, table of drivers).
-const PTX_VERSIONS: [((u32, u32), (u32, u32), u32); 6] = [
+const PTX_VERSIONS: [(Version, Version, u32); 6] = [
     ((8, 0), (12, 0), 525),
     ((8, 6), (12, 7), 565),
     ((8, 7), (12, 8), 570),
@@ -38,7 +41,7 @@ pub(super) fn probe() -> Result<(), DeviceError> {
 }
 
 /// The CUDA version that the driver is for: major, minor.
-pub(super) fn version() -> Result<(u32, u32), DeviceError> {
+pub(super) fn version() -> Result<Version, DeviceError> {
     let mut version = 0;
     // SAFETY: the argument is a place for an integer.
     unsafe { sys::cuDriverGetVersion(&mut version) }
@@ -69,7 +72,7 @@ pub(super) fn in_words(error: DriverError) -> String {
 }
 
 /// What would read PTX of `version`, if a driver for CUDA `driver` does not.
-pub(super) fn too_old(version: (u32, u32), driver: (u32, u32)) -> Option<String> {
+pub(super) fn too_old(version: Version, driver: Version) -> Option<String> {
     let (_, cuda, branch) = PTX_VERSIONS.into_iter().find(|(ptx, ..)| *ptx >= version)?;
     (driver < cuda).then(|| {
         format!(
