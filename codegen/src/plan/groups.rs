@@ -63,17 +63,18 @@ impl Plan {
         let per_row = |operand: Operand, of: u64| operand.bytes(&self.problem) / of.max(1);
         let blocks = self.problem.shape.row_blocks(128);
         let c = per_row(Operand::C, m.into()) * rows + per_row(Operand::Sfc, 128 * blocks) * padded;
+        let kept_products = 2 * per_row(Operand::D1, m.into()) * rows;
         let product = 4 * rows * u64::from(n.next_multiple_of(4));
         let loops = |passes, b_tiles, products| self.group_loops(&groups, passes, b_tiles, products);
         match self.strategy {
-            Strategy::Interleaved => vec![Traffic { c, ..loops(1, 2, 2) }],
-            Strategy::Sequential => vec![Traffic { c, ..loops(2, 1, 2) }],
+            Strategy::Interleaved => vec![Traffic { c, kept_products, ..loops(1, 2, 2) }],
+            Strategy::Sequential => vec![Traffic { c, kept_products, ..loops(2, 1, 2) }],
             // Two launches of tiles that are alike; the gate's own kernel is refused.
             Strategy::SecondFused | Strategy::TwoPass => {
                 let gemm = loops(1, 1, 1);
                 vec![
                     Traffic { products_written: product, ..gemm },
-                    Traffic { products_read: product, c, ..gemm },
+                    Traffic { products_read: product, c, kept_products, ..gemm },
                 ]
             }
         }
@@ -103,6 +104,12 @@ impl Plan {
             true => count.min(total.saturating_sub(first)),
             false => count,
         };
+        // Loads that reach all CTAs that need them count once: see `Plan::scale_blocks`.
+        let neighbours = u64::from(self.multicast.ctas());
+        let shared = self.scales.shared && self.multicast != Multicast::None;
+        let rows_shared = shared && matches!(self.multicast, Multicast::A(_)) != self.swap_ab;
+        let columns_shared = shared && !rows_shared;
+        let copies = if self.scales.shared { 1 } else { ctas };
         let mut moved = Traffic::default();
         let mut blocks = 0;
         for group in groups {
@@ -112,18 +119,24 @@ impl Plan {
             moved.a += passes * n_items * rows * a_row;
             moved.b += passes * b_tiles * group.m_items * b_matrix;
             for tile in 0..m_tiles {
+                // Neighbours along M that share a load have it once.
+                let first_of_item = tile.is_multiple_of(neighbours);
                 blocks += match self.swap_ab {
                     false => {
-                        let of_a = there(group.block + tile * ctas, ctas, a_total) * n_tiles;
+                        let columns = if rows_shared { n_tiles / neighbours } else { n_tiles };
+                        let of_a = there(group.block + tile * ctas, ctas, a_total) * columns;
                         let of_b: u64 = (0..n_tiles)
                             .map(|n| there(n * u64::from(self.mma_columns) / 128, wide_blocks, b_total))
                             .sum();
-                        of_a + b_tiles * ctas * of_b
+                        let loads = if columns_shared { u64::from(first_of_item) } else { copies };
+                        of_a + b_tiles * loads * of_b
                     }
                     true => {
                         let first = group.block + tile * u64::from(self.mma_columns) / 128;
-                        let of_a = there(first, wide_blocks, a_total) * n_tiles * ctas;
-                        of_a + b_tiles * there(0, n_tiles * ctas, b_total)
+                        let loads = if columns_shared { n_tiles / neighbours } else { n_tiles * copies };
+                        let of_a = there(first, wide_blocks, a_total) * loads;
+                        let loads = u64::from(!rows_shared || first_of_item);
+                        of_a + b_tiles * loads * there(0, n_tiles * ctas, b_total)
                     }
                 };
             }

@@ -108,7 +108,7 @@ impl<'a> KeptProducts<'a> {
                 (true, Held::Column) => u64::from(self.chunk) * output.row_bytes,
                 (true, Held::Row | Held::Lanes(_)) => u64::from(self.chunk * output.element_bits / 8),
             },
-            both_ways: self.p.tmem.shared > 0,
+            both_ways: self.looped && self.p.tmem.shared > 0,
         })
     }
 }
