@@ -179,7 +179,7 @@ fn accumulators_that_do_not_go_with_the_rest_are_refused() {
             "the 16 columns of nvfp4 that share a scale factor",
         ),
         (
-            "nvfp4 -> mxfp8, store = direct(32x32b, 8)",
+            "nvfp4 -> mxfp8, swap_ab = off, store = direct(32x32b, 8)",
             "direct(32x32b, 8)",
             "mxfp8 are finished 32 columns at a time",
         ),

@@ -106,7 +106,11 @@ pub const VALUES: &[(&str, &str, &[Value])] = &[
     ("sf_load", "bulk", &[("sf_preload", "ahead(2)")]),
     ("sf_load", "tensor_map", &[]),
     ("sf_load", "multicast", &[("cta_group", "2")]),
-    ("sf_load", "multicast", &[("multicast", "a(2)"), ("sf_preload", "ahead(2)"), ("schedule", "dynamic")]),
+    (
+        "sf_load",
+        "multicast",
+        &[("multicast", "a(2)"), ("sf_preload", "ahead(2)"), ("schedule", "dynamic"), ("stages", "2")],
+    ),
     ("sf_load", "multicast", &[("multicast", "b(2)"), ("strategy", "sequential"), ("sf_preload", "all")]),
     ("sf_load", "tensor_map", &[("sf_preload", "all"), ("schedule", "persistent"), ("sms", "3")]),
     ("pdl", "off", &[]),

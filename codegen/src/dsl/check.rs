@@ -8,8 +8,9 @@ use crate::plan::{SIZE_LIMIT, validate};
 use crate::problem::{Formats, Problem, Shape};
 use syn::Error;
 
-/// One CTA's rows, more tokens than operands are swapped for; and a pair's.
-const MORE_TOKENS: [u32; 2] = [128, 256];
+/// The columns that an epilogue finishes together at most; one CTA's rows, more tokens than operands are swapped
+/// for; and a pair's.
+const MORE_TOKENS: [u32; 3] = [32, 128, 256];
 
 /// Adds what is illegal: for the fixed shape, or, without one, for every shape there is.
 ///
