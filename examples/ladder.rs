@@ -29,27 +29,27 @@ type Knobs = &'static [(&'static str, &'static str)];
 const RUNGS: [(&str, Knobs, &str); 8] = [
     (
         "two_pass",
-        &[("strategy", "two_pass")],
+        &[("strategy", "two_pass"), ("cta_group", "1")],
         "what two GEMMs and an activation kernel do: both fp32 products go through memory",
     ),
     (
         "second_fused",
-        &[("strategy", "second_fused")],
+        &[("strategy", "second_fused"), ("cta_group", "1")],
         "`strategy`: the second GEMM's epilogue applies the gate; one product goes through memory",
     ),
     (
         "sequential",
-        &[("strategy", "sequential")],
+        &[("strategy", "sequential"), ("cta_group", "1")],
         "`strategy`: one kernel, both accumulators in TMEM; A is loaded twice, nothing goes through memory",
     ),
     (
         "interleaved",
-        &[("strategy", "interleaved"), ("k_order", "forward")],
+        &[("strategy", "interleaved"), ("cta_group", "1"), ("k_order", "forward")],
         "`strategy`: one K loop; a K tile of A is loaded once and feeds both MMAs",
     ),
     (
         "split tail",
-        &[("strategy", "interleaved"), ("k_order", "split_tail(2)")],
+        &[("strategy", "interleaved"), ("cta_group", "1"), ("k_order", "split_tail(2)")],
         "+ `k_order = split_tail(2)`: GEMM 1 ends two K tiles early, and the gate's work overlaps the rest of GEMM 2",
     ),
     (
