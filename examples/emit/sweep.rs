@@ -254,7 +254,7 @@ impl Table {
         match verified {
             None => println!("Not run; bytes and MMAs are modelled."),
             Some(shape) if *shape == sweep.shape => println!(
-                "Bytes and MMAs: counted by the emulator (`!`: not what the plan says). Every element compared with an f64 reference."
+                "Bytes and MMAs: counted by the emulator (`!`: not what the plan says, which knows no vectors of gates). Every element compared with an f64 reference."
             ),
             Some(shape) => println!(
                 "Right or not was judged at K = {}, every element, so that all of it takes a minute; bytes and MMAs are modelled for K = {}, by a\nmodel that was compared with the emulator's count at K = {} (`!`: it differs there). --verify-k {} runs everything.",

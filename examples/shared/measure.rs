@@ -7,12 +7,15 @@ use silumin::codegen::config::Schedule;
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
-use silumin::runtime::check::{CheckReport, Tolerance, check};
-use silumin::runtime::gemm::{DeviceOperands, expected};
+use silumin::runtime::check::{CheckReport, check_output, check_products};
+use silumin::runtime::gemm::{DeviceOperands, expected, expected_products, output_scale};
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::runtime::reference::Reference;
 use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, LaunchReport, Shape};
+use silumin::{
+    Arch, Args, Buffer, Device, DeviceError, Distribution, DualGemm, EmulatorOptions, GateVectors,
+    LaunchReport, Shape,
+};
 use std::collections::BTreeSet;
 
 /// Operands on an emulated device, and what has to come out.
@@ -20,14 +23,19 @@ pub struct Bench {
     device: Device,
     shape: Shape,
     operands: DeviceOperands,
-    poison: Vec<u8>,
+    /// The gate's vectors, by name.
+    vectors: Vec<(String, Buffer)>,
+    /// What outputs hold before a launch.
+    poison: Vec<(Buffer, Vec<u8>)>,
     reference: Reference,
+    /// Of D1 and D2, where they are kept.
+    products: Option<[Reference; 2]>,
     scalars: Vec<(String, f32)>,
 }
 
 impl Bench {
-    /// Draws operands as the public benchmark does, and computes the reference for the gate of `spec`. Groups of rows are as
-    /// even as they can be, which is what plans are modelled for.
+    /// Draws operands in the formats of `spec` as the public benchmark does, and computes the reference for its gate. Groups of
+    /// rows are as even as they can be, which is what plans are modelled for.
     pub fn new(
         spec: &Spec,
         arch: Arch,
@@ -36,20 +44,38 @@ impl Bench {
         scalars: &[(String, f32)],
         threads: usize,
     ) -> Result<Self, String> {
+        let formats = spec.formats;
         let inputs = match shape.groups.by_rows() {
-            false => DualGemmInputs::generate(shape, Distribution::Benchmark, seed),
+            false => DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, seed),
             true => {
-                let (sizes, formats) = (shape.even_sizes(), Formats::default());
+                let sizes = shape.even_sizes();
                 DualGemmInputs::generate_grouped(shape, &sizes, formats, Distribution::Benchmark, seed)
             }
         };
         let inputs = inputs.map_err(|e| e.to_string())?;
         let device = Device::emulated_with(arch, EmulatorOptions { threads, ..EmulatorOptions::default() });
-        let operands = DeviceOperands::upload(&device, &inputs).map_err(|e| e.to_string())?;
-        let poison = operands.c.download().map_err(|e| e.to_string())?;
-        let scalars = scalars.to_vec();
-        let reference = expected(spec, &inputs, &borrowed(&scalars)).map_err(|e| e.to_string())?;
-        Ok(Bench { device, shape, operands, poison, reference, scalars })
+        let mut operands = DeviceOperands::upload(&device, &inputs).map_err(|e| e.to_string())?;
+        let given = borrowed(scalars);
+        let reference = expected(spec, &inputs, &given).map_err(|e| e.to_string())?;
+        if formats.c.has_tensor_scale() {
+            operands.c_scale = Some(output_scale(&reference));
+        }
+        let products = formats.products.map(|_| expected_products(spec, &inputs, &given));
+        let products = products.transpose().map_err(|e| e.to_string())?;
+        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), shape, seed).upload(&device);
+        let outputs = [Some(&operands.c), operands.sfc.as_ref(), operands.d1.as_ref(), operands.d2.as_ref()];
+        let poison = outputs.into_iter().flatten().map(|output| Ok((output.clone(), output.download()?)));
+        let poison: Result<_, DeviceError> = poison.collect();
+        Ok(Bench {
+            device,
+            shape,
+            vectors: vectors.map_err(|e| e.to_string())?,
+            poison: poison.map_err(|e| e.to_string())?,
+            operands,
+            reference,
+            products,
+            scalars: scalars.to_vec(),
+        })
     }
 
     /// The problem's sizes.
@@ -60,12 +86,19 @@ impl Bench {
     /// Runs the kernels of `spec`, and compares every element with the reference.
     pub fn run(&self, spec: &Spec) -> Result<(CheckReport, LaunchReport), String> {
         let kernel = DualGemm::new(spec.clone()).load(&self.device, self.shape).map_err(|e| e.to_string())?;
-        self.operands.c.write(&self.poison).map_err(|e| e.to_string())?;
+        for (output, poison) in &self.poison {
+            output.write(poison).map_err(|e| e.to_string())?;
+        }
         let scalars = borrowed(&self.scalars);
-        let args = self.operands.args(&scalars);
+        let vectors: Vec<_> = self.vectors.iter().map(|(name, vector)| (name.as_str(), vector)).collect();
+        let args = Args { vectors: &vectors, ..self.operands.args(&scalars) };
         let launch = kernel.launch(&self.device.stream(), &args).map_err(|e| e.to_string())?;
-        let got = self.operands.result().map_err(|e| e.to_string())?;
-        let report = check(&got, &self.reference, Tolerance::default()).map_err(|e| e.to_string())?;
+        let got = self.operands.output().map_err(|e| e.to_string())?;
+        let mut report = check_output(&got, &self.reference).map_err(|e| e.to_string())?;
+        let kept = self.operands.products().map_err(|e| e.to_string())?;
+        if let (Some(kept), Some(references)) = (kept, &self.products) {
+            report = report.with_products(check_products(&kept, references).map_err(|e| e.to_string())?);
+        }
         Ok((report, launch))
     }
 }

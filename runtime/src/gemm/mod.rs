@@ -15,7 +15,9 @@ pub use error::LaunchError;
 pub(crate) use launch::Argument;
 pub use launch::{Args, LaunchReport, LoadedKernel};
 pub use vectors::{GateVectors, VectorError};
-pub use verify::{DeviceOperands, Verification, VerifyError, expected, expected_products, expected_with};
+pub use verify::{
+    DeviceOperands, Verification, VerifyError, expected, expected_products, expected_with, output_scale,
+};
 
 use std::collections::HashMap;
 use std::sync::Arc;

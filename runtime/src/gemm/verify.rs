@@ -210,7 +210,7 @@ impl DeviceOperands {
 
 /// The scale of the whole C that makes the most of its format: the largest magnitude that fits, over 6
 /// * 448.
-fn output_scale(reference: &Reference) -> f32 {
+pub fn output_scale(reference: &Reference) -> f32 {
     let amax = reference.exact().iter().fold(0.0f64, |most, value| most.max(value.abs()));
     let scale = (amax / (f64::from(e2m1::MAX) * f64::from(e4m3::MAX))) as f32;
     if scale.is_normal() { scale } else { 1.0 }
