@@ -77,7 +77,7 @@ const TURNED: [&[(&str, &str)]; 17] = [
     &[("accumulators", "side_by_side"), ("tile", "[256, 128, 256]")],
     &[("tile", "[256, 192, 256]"), ("schedule", "persistent"), ("sms", "64")],
     &[("tile", "[256, 64, 512]")],
-    &[("sf_preload", "all"), ("cta_group", "1"), ("tile", "[128, 64, 128]"), ("stages", "4")],
+    &[("sf_preload", "all"), ("cta_group", "1"), ("tile", "[128, 64, 128]"), ("stages", "3")],
     &[("multicast", "a(2)")],
     &[("cta_group", "2"), ("multicast", "a(2)")],
     &[("cta_group", "2"), ("multicast", "b(2)")],
