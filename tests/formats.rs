@@ -48,17 +48,8 @@ fn fault(
         (Err(error), _) => return Some(format!("{name}: {error}")),
         (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
     };
-    match ptxas.assemble(&kernel.ptx, kernel.arch) {
-        Err(error) => return Some(format!("{name}: {error}")),
-        Ok(assembled) => {
-            let clean = kernel.launches.iter().all(|launch| {
-                let entry = assembled.entry(&launch.entry);
-                entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
-            });
-            if !clean || !assembled.warnings.is_empty() {
-                return Some(format!("{name}: spills or warnings:\n{}", assembled.log));
-            }
-        }
+    if let Some(fault) = common::unclean(ptxas, &kernel) {
+        return Some(format!("{name}: {fault}"));
     }
     let schedule = [
         Schedule::Early,

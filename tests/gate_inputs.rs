@@ -148,15 +148,7 @@ fn vectors_do_not_make_a_kernel_spill() {
     }
     let faults = common::faults(&kernels, |_, (kernel, spec)| {
         let place = format!("{}, {}, {}", kernel.problem.shape, spec.gate, spec.config);
-        let assembled = match ptxas.assemble(&kernel.ptx, kernel.arch) {
-            Ok(assembled) => assembled,
-            Err(error) => return Some(format!("{place}: {error}")),
-        };
-        let clean = kernel.launches.iter().all(|launch| {
-            let entry = assembled.entry(&launch.entry);
-            entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
-        });
-        (!clean || !assembled.warnings.is_empty()).then(|| format!("{place}:\n{}", assembled.log))
+        common::unclean(&ptxas, kernel).map(|fault| format!("{place}: {fault}"))
     });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), kernels.len(), faults.join("\n"));
 }

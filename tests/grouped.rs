@@ -414,13 +414,8 @@ fn grouped_kernels_do_not_spill() {
         }
     }
     let faults = common::faults(&kernels, |_, kernel| {
-        let assembled = match ptxas.assemble(&kernel.ptx, kernel.arch) {
-            Ok(assembled) => assembled,
-            Err(error) => return Some(format!("{}: {error}", kernel.problem)),
-        };
-        let clean = assembled.entries.iter().all(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0);
-        (!clean || !assembled.warnings.is_empty())
-            .then(|| format!("{}, {}\n{}", kernel.problem, kernel.name, assembled.log))
+        let fault = common::unclean(&ptxas, kernel)?;
+        Some(format!("{}, {}: {fault}", kernel.problem, kernel.name))
     });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), kernels.len(), faults.join("\n"));
 }

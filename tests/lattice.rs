@@ -256,17 +256,8 @@ fn fault(point: &Point, ptxas: &Ptxas) -> Option<String> {
         Ok(kernel) => kernel,
         Err(error) => return Some(format!("{point}\n  {error}")),
     };
-    match ptxas.assemble(&kernel.ptx, kernel.arch) {
-        Err(error) => return Some(format!("{point}\n  {error}")),
-        Ok(assembled) => {
-            let clean = kernel.launches.iter().all(|launch| {
-                let entry = assembled.entry(&launch.entry);
-                entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
-            });
-            if !clean || !assembled.warnings.is_empty() {
-                return Some(format!("{point}\n  spills or warnings:\n{}", assembled.log));
-            }
-        }
+    if let Some(fault) = common::unclean(ptxas, &kernel) {
+        return Some(format!("{point}\n  {fault}"));
     }
     let options = EmulatorOptions { threads: 1, schedule: point.schedule, ..EmulatorOptions::default() };
     let device = Device::emulated_with(Arch::Sm100a, options);

@@ -73,14 +73,8 @@ fn fault(index: usize, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Option<Strin
         (Err(error), _) => return Some(format!("{name}: {error}")),
         (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
     };
-    match ptxas.assemble(&kernel.ptx, kernel.arch) {
-        Err(error) => return Some(format!("{name}: {error}")),
-        Ok(assembled) => {
-            let spills = assembled.entries.iter().any(|e| e.spill_stores + e.spill_loads + e.stack_frame > 0);
-            if spills || !assembled.warnings.is_empty() {
-                return Some(format!("{name}: spills or warnings:\n{}", assembled.log));
-            }
-        }
+    if let Some(fault) = common::unclean(ptxas, &kernel) {
+        return Some(format!("{name}: {fault}"));
     }
     let schedule = [Schedule::Early, Schedule::Late, Schedule::Random(index as u64)][index % 3];
     let options =

@@ -33,17 +33,8 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
         let whole = file.shape();
         let kernel = spec.kernel(whole, arch).unwrap();
         assert!(kernel.ptx.contains(&format!(".target {arch}\n")), "{name}");
-        match ptxas.assemble(&kernel.ptx, arch) {
-            Err(error) => return Some(format!("{name}, {arch}: {error}")),
-            Ok(assembled) => {
-                let clean = kernel.launches.iter().all(|launch| {
-                    let entry = assembled.entry(&launch.entry);
-                    entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
-                });
-                if !clean || !assembled.warnings.is_empty() {
-                    return Some(format!("{name}, {arch}: spills or warnings:\n{}", assembled.log));
-                }
-            }
+        if let Some(fault) = common::unclean(&ptxas, &kernel) {
+            return Some(format!("{name}, {arch}: {fault}"));
         }
         let shape = Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };
         let device =

@@ -10,6 +10,20 @@ pub fn faults<T: Sync>(items: &[T], judge: impl Fn(usize, &T) -> Option<String> 
     parallel::map(items, judge).into_iter().flatten().collect()
 }
 
+/// What the assembler has against a kernel: errors, warnings, spills, a stack.
+#[allow(dead_code)]
+pub fn unclean(ptxas: &silumin::runtime::toolchain::Ptxas, kernel: &silumin::Kernel) -> Option<String> {
+    let assembled = match ptxas.assemble(&kernel.ptx, kernel.arch) {
+        Ok(assembled) => assembled,
+        Err(error) => return Some(error.to_string()),
+    };
+    let clean = kernel.launches.iter().all(|launch| {
+        let entry = assembled.entry(&launch.entry);
+        entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
+    });
+    (!clean || !assembled.warnings.is_empty()).then(|| format!("spills or warnings:\n{}", assembled.log))
+}
+
 /// Where the emulator counted other bytes than the plan has, those of a gate without vectors.
 #[allow(dead_code)]
 pub fn miscounted(

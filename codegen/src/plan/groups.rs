@@ -104,12 +104,8 @@ impl Plan {
             true => count.min(total.saturating_sub(first)),
             false => count,
         };
-        // Loads that reach all CTAs that need them count once: see `Plan::scale_blocks`.
         let neighbours = u64::from(self.multicast.ctas());
-        let shared = self.scales.shared && self.multicast != Multicast::None;
-        let rows_shared = shared && matches!(self.multicast, Multicast::A(_)) != self.swap_ab;
-        let columns_shared = shared && !rows_shared;
-        let copies = if self.scales.shared { 1 } else { ctas };
+        let sharing = self.scale_sharing();
         let mut moved = Traffic::default();
         let mut blocks = 0;
         for group in groups {
@@ -123,19 +119,20 @@ impl Plan {
                 let first_of_item = tile.is_multiple_of(neighbours);
                 blocks += match self.swap_ab {
                     false => {
-                        let columns = if rows_shared { n_tiles / neighbours } else { n_tiles };
+                        let columns = if sharing.rows { n_tiles / neighbours } else { n_tiles };
                         let of_a = there(group.block + tile * ctas, ctas, a_total) * columns;
                         let of_b: u64 = (0..n_tiles)
                             .map(|n| there(n * u64::from(self.mma_columns) / 128, wide_blocks, b_total))
                             .sum();
-                        let loads = if columns_shared { u64::from(first_of_item) } else { copies };
+                        let loads = if sharing.columns { u64::from(first_of_item) } else { sharing.copies };
                         of_a + b_tiles * loads * of_b
                     }
                     true => {
                         let first = group.block + tile * u64::from(self.mma_columns) / 128;
-                        let loads = if columns_shared { n_tiles / neighbours } else { n_tiles * copies };
+                        let loads =
+                            if sharing.columns { n_tiles / neighbours } else { n_tiles * sharing.copies };
                         let of_a = there(first, wide_blocks, a_total) * loads;
-                        let loads = u64::from(!rows_shared || first_of_item);
+                        let loads = u64::from(!sharing.rows || first_of_item);
                         of_a + b_tiles * loads * there(0, n_tiles * ctas, b_total)
                     }
                 };

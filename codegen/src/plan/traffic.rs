@@ -57,6 +57,15 @@ fn sum(terms: impl IntoIterator<Item = u64>) -> u64 {
     terms.into_iter().fold(0, u64::saturating_add)
 }
 
+/// Loads of scale factors that reach all CTAs that need them.
+pub(super) struct ScaleSharing {
+    /// Whether neighbours share those of the MMA's row side, and those of its column side.
+    pub rows: bool,
+    pub columns: bool,
+    /// Loads of the column side's that one tile makes: a pair's CTAs may have one each.
+    pub copies: u64,
+}
+
 impl Plan {
     /// What each launch moves, in order: of groups of rows, if they differ as little as they can
     /// ([`Plan::traffic_of`] for others).
@@ -138,18 +147,20 @@ impl Plan {
             whole.min(u64::from(self.scales.columns_total).saturating_sub(first))
         };
         let column_blocks = (columns - ends) * whole + (columns - ends..columns).map(there).sum::<u64>();
-        // Loads that reach all CTAs that need them count once: those of a shared tile, and a pair's of its columns.
-        let shared = self.scales.shared && self.multicast != Multicast::None;
-        let rows_shared = shared && matches!(self.multicast, Multicast::A(_)) != self.swap_ab;
-        let row_loads = if rows_shared { columns / neighbours } else { columns };
-        let column_loads = match self.scales.shared {
-            true if shared && !rows_shared => rows / neighbours,
-            true => rows,
-            false => rows * group,
-        };
+        let sharing = self.scale_sharing();
+        let row_loads = if sharing.rows { columns / neighbours } else { columns };
+        let column_loads = if sharing.columns { rows / neighbours } else { rows * sharing.copies };
         let on_rows = product([row_tensors, row_blocks, row_loads]);
         let matrix = sum([on_rows, product([column_tensors, column_blocks, column_loads])]);
         product([matrix, self.problem.shape.groups.count().into()])
+    }
+
+    /// Which loads of scale factors count once for several CTAs.
+    pub(super) fn scale_sharing(&self) -> ScaleSharing {
+        let shared = self.scales.shared && self.multicast != Multicast::None;
+        let rows = shared && matches!(self.multicast, Multicast::A(_)) != self.swap_ab;
+        let copies = if self.scales.shared { 1 } else { self.cta_group.ctas().into() };
+        ScaleSharing { rows, columns: shared && !rows, copies }
     }
 
     /// Parts of tiles whose K several clusters share, over all such tiles.

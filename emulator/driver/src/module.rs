@@ -220,22 +220,10 @@ pub unsafe extern "C" fn cuTensorMapEncodeTiled(
     };
     let modes = (
         DataType::from_code(data_type),
-        [Interleave::None, Interleave::B16, Interleave::B32].get(interleave as usize).copied(),
-        [
-            SwizzleMode::None,
-            SwizzleMode::B32,
-            SwizzleMode::B64,
-            SwizzleMode::B128,
-            SwizzleMode::B128Atom32,
-            SwizzleMode::B128Atom32Flip8,
-            SwizzleMode::B128Atom64,
-        ]
-        .get(swizzle as usize)
-        .copied(),
-        [L2Promotion::None, L2Promotion::B64, L2Promotion::B128, L2Promotion::B256]
-            .get(l2_promotion as usize)
-            .copied(),
-        [OobFill::Zeros, OobFill::NanRequestZeroFma].get(oob_fill as usize).copied(),
+        Interleave::from_code(interleave),
+        SwizzleMode::from_tensor_map_code(swizzle),
+        L2Promotion::from_code(l2_promotion),
+        OobFill::from_code(oob_fill),
     );
     let (Some(data_type), Some(interleave), Some(swizzle), Some(l2_promotion), Some(oob_fill)) = modes else {
         return code(Code::InvalidValue);

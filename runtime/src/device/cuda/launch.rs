@@ -64,14 +64,14 @@ impl Cuda {
         let orders: Vec<_> =
             slices.iter_mut().map(|(slice, written)| order(slice, *written, stream)).collect();
 
-        let mut workspaces = module.workspaces.lock().unwrap_or_else(PoisonError::into_inner);
-        let workspace = match kernel.workspace.is_empty() {
-            true => None,
-            false => Some(workspace(&mut workspaces, &kernel.workspace, stream).map_err(refuse)?),
-        };
+        // Kernels without a workspace take no lock of the module's.
+        let mut workspaces = (!kernel.workspace.is_empty())
+            .then(|| module.workspaces.lock().unwrap_or_else(PoisonError::into_inner));
+        let workspace = workspaces.as_mut().map(|all| workspace(all, &kernel.workspace, stream));
+        let workspace = workspace.transpose().map_err(refuse)?;
         let address = |wanted: &WorkspaceBuffer| {
-            let buffers = workspace.iter().flat_map(|workspace| &workspace.buffers);
-            buffers.into_iter().find(|(buffer, _)| buffer == wanted).map_or(0, |(_, slice)| pointer(slice))
+            let mut buffers = workspace.iter().flat_map(|workspace| &workspace.buffers);
+            buffers.find(|(buffer, ..)| buffer == wanted).map_or(0, |(_, address, _)| *address)
         };
         for ((launch, arguments), function) in launches.iter().zip(module.functions()) {
             let mut values = Vec::with_capacity(arguments.len());
@@ -102,22 +102,13 @@ fn order<'a>(
     if written { slice.device_ptr_mut(stream).1 } else { slice.device_ptr(stream).1 }
 }
 
-/// The address of a slice, with no order: for those that belong to one stream.
-fn pointer(slice: &CudaSlice<u8>) -> u64 {
-    use cudarc::driver::DevicePtr;
-    slice.device_ptr(slice.stream()).0
-}
-
 /// The workspace of a stream, made at its first launch. The kernel leaves it as it found it.
 fn workspace<'a>(
     all: &'a mut Vec<Workspace>,
     wanted: &[WorkspaceBuffer],
     stream: &Arc<CudaStream>,
 ) -> Result<&'a Workspace, cudarc::driver::DriverError> {
-    let found = all
-        .iter()
-        .position(|workspace| Arc::ptr_eq(&workspace.stream, stream) || workspace.stream == *stream);
-    let position = match found {
+    let position = match all.iter().position(|workspace| workspace.stream == *stream) {
         Some(position) => position,
         None => {
             let mut buffers = Vec::with_capacity(wanted.len());
@@ -128,7 +119,8 @@ fn workspace<'a>(
                 if buffer.zeroed {
                     stream.memset_zeros(&mut slice)?;
                 }
-                buffers.push((*buffer, slice));
+                let address = slice.device_ptr_mut(stream).0;
+                buffers.push((*buffer, address, slice));
             }
             all.push(Workspace { stream: stream.clone(), buffers });
             all.len() - 1

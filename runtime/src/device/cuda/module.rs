@@ -31,7 +31,8 @@ unsafe impl Sync for Module {}
 /// A stream's own workspace.
 pub(super) struct Workspace {
     pub stream: Arc<CudaStream>,
-    pub buffers: Vec<(WorkspaceBuffer, CudaSlice<u8>)>,
+    /// Each with its address.
+    pub buffers: Vec<(WorkspaceBuffer, u64, CudaSlice<u8>)>,
 }
 
 impl Module {
