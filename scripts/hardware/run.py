@@ -15,6 +15,7 @@ import argparse
 import ctypes
 import os
 import pathlib
+import re
 import struct
 import subprocess
 import sys
@@ -144,6 +145,22 @@ def value(driver, param, addresses, field=False):
 
 
 def load(driver, text):
+    """A module of PTX text, assembled by the driver; prints what it says.
+
+    A `.version` that the driver does not know yet is lowered to the newest that it knows, which the driver names: compilers
+    write the version of their own assembler whatever the kernel uses. A kernel that does use more is refused all the same.
+    """
+    try:
+        return load_as_it_is(driver, text)
+    except Failure as e:
+        known = re.search(r"Unsupported \.version .*current version is '([0-9.]+)'", str(e))
+        if not known:
+            raise
+        print(f".version lowered to {known[1]}")
+        return load_as_it_is(driver, re.sub(rb"\.version\s+[0-9.]+", b".version " + known[1].encode(), text, count=1))
+
+
+def load_as_it_is(driver, text):
     """A module of PTX text, assembled by the driver; prints what it says."""
     size = 1 << 16
     info, errors = ctypes.create_string_buffer(size), ctypes.create_string_buffer(size)
