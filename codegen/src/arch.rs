@@ -9,6 +9,8 @@ use std::str::FromStr;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Arch {
+    /// Hopper H100 / H200, compute capability 9.0, architecture-specific features.
+    Sm90a,
     /// Blackwell B200 / GB200, compute capability 10.0, architecture-specific features.
     Sm100a,
     /// The family of compute capabilities 10.0 and 10.3, with the features that both have: one kernel for
@@ -18,16 +20,25 @@ pub enum Arch {
     Sm103a,
 }
 
+/// How a chip multiplies matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TensorCore {
+    /// Warpgroups issue MMAs and hold the accumulators in their registers (`wgmma`, PTX ISA 9.7.15).
+    Wgmma,
+    /// A thread issues MMAs, and accumulators are in tensor memory (`tcgen05`, PTX ISA 9.7.16).
+    Tcgen05,
+}
+
 /// What bounds a kernel on one chip. Sizes are per CTA unless the name says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Largest dynamic shared memory of a CTA, in bytes (opt-in limit of the driver).
     pub smem_bytes: u32,
-    /// Tensor-memory columns of an SM; a column is 128 lanes of 32 bits (PTX ISA 9.7.16.1).
+    /// Tensor-memory columns of an SM; a column is 128 lanes of 32 bits (PTX ISA 9.7.16.1). 0 where there is none.
     pub tmem_columns: u32,
     /// Streaming multiprocessors of the product that users rent.
     pub sms: u32,
-    /// Dense FP4 tensor-core rate in operations a second (a multiply-add counts two), as marketed.
+    /// Dense FP4 tensor-core rate in operations a second (a multiply-add counts two), as marketed; 0 where there is none.
     pub fp4_ops_per_second: f64,
     /// The same for FP8, marketed as well; 16-bit elements take twice as long.
     pub fp8_ops_per_second: f64,
@@ -37,11 +48,12 @@ pub struct Limits {
 
 impl Arch {
     /// All chips, in order of age.
-    pub const ALL: [Arch; 3] = [Arch::Sm100a, Arch::Sm100f, Arch::Sm103a];
+    pub const ALL: [Arch; 4] = [Arch::Sm90a, Arch::Sm100a, Arch::Sm100f, Arch::Sm103a];
 
     /// The name that PTX's `.target` and ptxas' `-arch` take, `sm_100a` for example.
     pub const fn target(self) -> &'static str {
         match self {
+            Arch::Sm90a => "sm_90a",
             Arch::Sm100a => "sm_100a",
             Arch::Sm100f => "sm_100f",
             Arch::Sm103a => "sm_103a",
@@ -51,13 +63,23 @@ impl Arch {
     /// The chip whose gate code it runs: gates use nothing that the chips of a family do not share.
     pub const fn gate_target(self) -> &'static str {
         match self {
+            Arch::Sm90a => "sm_90a",
             Arch::Sm100a | Arch::Sm100f | Arch::Sm103a => "sm_100a",
+        }
+    }
+
+    /// How it multiplies matrices.
+    pub const fn tensor_core(self) -> TensorCore {
+        match self {
+            Arch::Sm90a => TensorCore::Wgmma,
+            Arch::Sm100a | Arch::Sm100f | Arch::Sm103a => TensorCore::Tcgen05,
         }
     }
 
     /// The lowest PTX ISA version that knows the target: major, minor.
     pub const fn ptx_version(self) -> (u32, u32) {
         match self {
+            Arch::Sm90a => (8, 0),
             Arch::Sm100a => (8, 6),
             Arch::Sm100f | Arch::Sm103a => (8, 8),
         }
@@ -66,6 +88,15 @@ impl Arch {
     /// The chip's table of limits.
     pub const fn limits(self) -> &'static Limits {
         match self {
+            // H200 SXM: 6144 bits of HBM3e at 6.25 Gbit/s a pin.
+            Arch::Sm90a => &Limits {
+                smem_bytes: 232_448,
+                tmem_columns: 0,
+                sms: 132,
+                fp4_ops_per_second: 0.0,
+                fp8_ops_per_second: 1.979e15,
+                dram_bytes_per_second: 4.8e12,
+            },
             // Of a family what its weakest has.
             Arch::Sm100a | Arch::Sm100f => &Limits {
                 smem_bytes: 232_448,

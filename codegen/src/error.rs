@@ -1,5 +1,6 @@
 //! Why a problem and a configuration make no kernel.
 
+use crate::arch::Arch;
 use crate::config::{Buffers, Multicast, Schedule, Store, Strategy};
 use crate::problem::{Formats, FormatsError, OutputFormat};
 use std::fmt;
@@ -22,6 +23,54 @@ pub enum ConfigError {
     /// No MMA multiplies the two formats.
     #[error(transparent)]
     Formats(#[from] FormatsError),
+    /// A value that a knob has on other chips.
+    #[error("{knob} = {value}: not on {arch}: {reason}")]
+    NotOnChip {
+        /// The knob.
+        knob: &'static str,
+        /// Its value.
+        value: String,
+        /// The chip.
+        arch: Arch,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Formats that the chip's MMAs do not multiply.
+    #[error("formats: {formats}: not on {arch}: {reason}")]
+    FormatsOnChip {
+        /// The formats.
+        formats: Formats,
+        /// The chip.
+        arch: Arch,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A tile that warpgroups do not divide among them.
+    #[error("tile: {side} = {given}: {reason}")]
+    WarpgroupTile {
+        /// `M` or `N`, with what else says so.
+        side: &'static str,
+        /// As given.
+        given: u32,
+        /// What it has to be.
+        reason: String,
+    },
+    /// Accumulators beyond a thread's registers.
+    #[error(
+        "tile: two accumulators of {rows} x {columns} in {warpgroups} warpgroup(s) take {registers} registers of a thread, and {limit} are left for them"
+    )]
+    Registers {
+        /// Rows of the tile that a warpgroup has.
+        rows: u32,
+        /// Columns of one accumulator.
+        columns: u32,
+        /// Warpgroups that share them.
+        warpgroups: u32,
+        /// Registers that the accumulators take.
+        registers: u32,
+        /// Registers that there are for them.
+        limit: u32,
+    },
     /// K is not a multiple of what the formats and TMA need.
     #[error("shape: K = {k} is not a multiple of {multiple}: {}", k_rule(*.k, *.formats))]
     KMultiple {
@@ -368,16 +417,22 @@ impl ConfigError {
     pub fn knob(&self) -> &'static str {
         use ConfigError::*;
         match self {
-            Formats(_) => "formats",
+            Formats(_) | FormatsOnChip { .. } => "formats",
             Size { dimension: dimension @ ("batch" | "groups"), .. } => dimension,
             Size { .. } | KMultiple { .. } | NMultiple { .. } => "shape",
-            TileM { .. } | TileN { .. } | TileNStart { .. } | TileK { .. } => "tile",
+            TileM { .. }
+            | TileN { .. }
+            | TileNStart { .. }
+            | TileK { .. }
+            | WarpgroupTile { .. }
+            | Registers { .. } => "tile",
             Stages { .. } => "stages",
             Count { knob, .. }
             | GroupsOfRows { knob, .. }
             | NoScales { knob, .. }
             | OutputScales { knob, .. }
             | NotInterleaved { knob, .. }
+            | NotOnChip { knob, .. }
             | WholeTiles { knob, .. } => knob,
             SplitK { .. } | ClusterSplitK { .. } => "schedule",
             AccumulatorBuffers { .. } | NothingToOverlap { .. } | OverlapAll { .. } => "accumulator_buffers",
@@ -402,6 +457,10 @@ impl ConfigError {
         match self {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
             Formats(_) => "use a format that goes with A's for B1 and B2".into(),
+            NotOnChip { .. } => "leave the knob out".into(),
+            FormatsOnChip { .. } => "use bf16 or f16 operands, and C in bf16, f16 or f32".into(),
+            WarpgroupTile { .. } => "write auto, or a tile of 128 x 128".into(),
+            Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups".into(),
             NMultiple { n, multiple, .. } => {
                 format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))
             }

@@ -199,6 +199,15 @@ pub enum Accumulators {
     SideBySide,
 }
 
+/// How the warpgroups that hold accumulators in their registers share tiles of C.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Consumers {
+    /// All of them on one tile, each with its own rows.
+    Cooperative,
+    /// Two, each on tiles of its own: while one stores its tile, the other's MMAs run.
+    PingPong,
+}
+
 /// Accumulators that a CTA has in TMEM for tiles in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffers {
@@ -395,6 +404,15 @@ impl fmt::Display for Accumulators {
         f.write_str(match self {
             Accumulators::Separate => "separate",
             Accumulators::SideBySide => "side_by_side",
+        })
+    }
+}
+
+impl fmt::Display for Consumers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Consumers::Cooperative => "cooperative",
+            Consumers::PingPong => "ping_pong",
         })
     }
 }

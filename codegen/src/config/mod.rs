@@ -12,8 +12,8 @@ mod knobs;
 mod text;
 
 pub use knobs::{
-    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KOrder, Multicast, Raster, Schedule,
-    Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Consumers, CtaGroup, Eviction, KOrder, Multicast, Raster,
+    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 pub use text::ParseKnobError;
 
@@ -37,6 +37,8 @@ pub struct Config {
     pub swap_ab: Setting<Switch>,
     /// Tiles of A or B that the CTAs, or pairs, of a cluster share.
     pub multicast: Multicast,
+    /// How warpgroups share tiles of C, where they hold the accumulators (sm_90a). Auto: `cooperative`.
+    pub consumers: Setting<Consumers>,
     /// Depth of the SMEM pipeline, in K tiles, 1..=32. Auto: as many as fit and the K loop can use.
     pub stages: Setting<u32>,
     /// The order in which the K loop walks. Auto: up, with a split tail where a CTA computes one tile and GEMM 2's part
@@ -87,7 +89,7 @@ pub struct Knob {
 }
 
 /// Every knob of [`Config`], in its order.
-pub const KNOBS: [Knob; 19] = [
+pub const KNOBS: [Knob; 20] = [
     Knob {
         name: "strategy",
         values: "auto | two_pass | second_fused | sequential | interleaved",
@@ -108,6 +110,11 @@ pub const KNOBS: [Knob; 19] = [
         name: "multicast",
         values: "none | a(N) | b(N)",
         about: "clusters of N CTAs, or pairs, that load each tile of A, or of B1 and B2, once",
+    },
+    Knob {
+        name: "consumers",
+        values: "auto | cooperative | ping_pong",
+        about: "warpgroups that hold accumulators in registers (sm_90a): all on one tile, or two on tiles of their own, by turns",
     },
     Knob { name: "stages", values: "auto | 1..32", about: "depth of the SMEM pipeline, in K tiles" },
     Knob {
@@ -190,20 +197,21 @@ impl Config {
             "cta_group" => self.cta_group = text::knob(2, value)?,
             "swap_ab" => self.swap_ab = text::knob(3, value)?,
             "multicast" => self.multicast = text::knob(4, value)?,
-            "stages" => self.stages = text::knob(5, value)?,
-            "k_order" => self.k_order = text::knob(6, value)?,
-            "sf_preload" => self.sf_preload = text::knob(7, value)?,
-            "sf_load" => self.sf_load = text::knob(8, value)?,
-            "accumulators" => self.accumulators = text::knob(9, value)?,
-            "accumulator_buffers" => self.accumulator_buffers = text::knob(10, value)?,
-            "a_reuse" => self.a_reuse = text::knob(11, value)?,
-            "tmem_columns" => self.tmem_columns = text::knob(12, value)?,
-            "schedule" => self.schedule = text::knob(13, value)?,
-            "raster" => self.raster = text::knob(14, value)?,
-            "sms" => self.sms = text::knob(15, value)?,
-            "cache" => self.cache = text::knob(16, value)?,
-            "store" => self.store = text::knob(17, value)?,
-            "pdl" => self.pdl = text::knob(18, value)?,
+            "consumers" => self.consumers = text::knob(5, value)?,
+            "stages" => self.stages = text::knob(6, value)?,
+            "k_order" => self.k_order = text::knob(7, value)?,
+            "sf_preload" => self.sf_preload = text::knob(8, value)?,
+            "sf_load" => self.sf_load = text::knob(9, value)?,
+            "accumulators" => self.accumulators = text::knob(10, value)?,
+            "accumulator_buffers" => self.accumulator_buffers = text::knob(11, value)?,
+            "a_reuse" => self.a_reuse = text::knob(12, value)?,
+            "tmem_columns" => self.tmem_columns = text::knob(13, value)?,
+            "schedule" => self.schedule = text::knob(14, value)?,
+            "raster" => self.raster = text::knob(15, value)?,
+            "sms" => self.sms = text::knob(16, value)?,
+            "cache" => self.cache = text::knob(17, value)?,
+            "store" => self.store = text::knob(18, value)?,
+            "pdl" => self.pdl = text::knob(19, value)?,
             _ => return Err(ParseKnobError::unknown_knob(name)),
         }
         Ok(())
@@ -217,6 +225,7 @@ impl Config {
             self.cta_group.to_string(),
             self.swap_ab.to_string(),
             self.multicast.to_string(),
+            self.consumers.to_string(),
             self.stages.to_string(),
             self.k_order.to_string(),
             self.sf_preload.to_string(),
@@ -260,6 +269,7 @@ mod tests {
             ("cta_group", "2"),
             ("swap_ab", "on"),
             ("multicast", "a(4)"),
+            ("consumers", "ping_pong"),
             ("stages", "3"),
             ("k-order", "split_tail(2)"),
             ("sf_preload", "ahead(4)"),

@@ -1,8 +1,8 @@
 //! Reading knob values. One reader a type, used by the DSL, the command line and TOML alike.
 
 use super::{
-    AReuse, Accumulators, Buffers, CacheHints, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster,
-    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Consumers, CtaGroup, Eviction, KNOBS, KOrder, Multicast,
+    Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -246,6 +246,18 @@ impl FromStr for Accumulators {
     }
 }
 
+impl FromStr for Consumers {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "cooperative" => Ok(Consumers::Cooperative),
+            "ping_pong" => Ok(Consumers::PingPong),
+            _ => Err(NotAValue),
+        }
+    }
+}
+
 impl FromStr for Buffers {
     type Err = NotAValue;
 
@@ -379,4 +391,4 @@ macro_rules! serde_as_text {
     )* };
 }
 
-serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Multicast, [] SfLoad, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] Buffers, [] AReuse, [] CacheHints, [] Store);
+serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Multicast, [] SfLoad, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] Consumers, [] Buffers, [] AReuse, [] CacheHints, [] Store);

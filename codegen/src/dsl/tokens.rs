@@ -3,8 +3,8 @@
 //! for this crate.
 
 use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster,
-    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, KOrder, Multicast,
+    Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
 use crate::problem::{Formats, Groups, ProductFormat, Shape};
@@ -68,6 +68,7 @@ fn config(config: &Config) -> TokenStream {
         cta_group,
         swap_ab,
         multicast: sharing,
+        consumers,
         stages,
         k_order: order,
         sf_preload: preload,
@@ -98,6 +99,9 @@ fn config(config: &Config) -> TokenStream {
     let accumulator_buffers = setting(accumulator_buffers, |buffers| match buffers {
         Buffers::Whole(buffers) => quote!(::silumin::codegen::config::Buffers::Whole(#buffers)),
         Buffers::Overlapped => variant("config", "Buffers", buffers),
+    });
+    let consumers = setting(consumers, |consumers| match consumers {
+        Consumers::Cooperative | Consumers::PingPong => variant("config", "Consumers", consumers),
     });
     let schedule = setting(work, schedule);
     let multicast = multicast(sharing);
@@ -146,6 +150,7 @@ fn config(config: &Config) -> TokenStream {
             cta_group: #cta_group,
             swap_ab: #swap_ab,
             multicast: #multicast,
+            consumers: #consumers,
             stages: #stages,
             k_order: #k_order,
             sf_preload: #sf_preload,

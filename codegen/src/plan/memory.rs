@@ -105,6 +105,23 @@ pub struct TmemMap {
     pub columns: u32,
 }
 
+impl TmemMap {
+    /// Of a chip that has none.
+    pub(super) const NONE: TmemMap = TmemMap {
+        second: 0,
+        buffer_step: 0,
+        shared: 0,
+        sfa: 0,
+        sfb1: 0,
+        sfb2: 0,
+        sfa_step: 0,
+        sfb_step: 0,
+        regions: Vec::new(),
+        used: 0,
+        columns: 0,
+    };
+}
+
 /// What the TMEM map is made from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TmemParts {
@@ -277,6 +294,8 @@ pub(super) struct SmemParts {
     pub responses: u32,
     /// Groups of rows, listed in a table; 0 without.
     pub groups: u32,
+    /// Whether accumulators are in tensor memory.
+    pub tmem: bool,
     /// Bytes of the TMA store's staging.
     pub staging: u32,
     /// Whether the staging lies over the stages, which nobody reads any more by then.
@@ -327,7 +346,9 @@ impl SmemParts {
         if self.groups > 0 {
             sum.add(1, self.group_bytes(), "table of groups");
         }
-        sum.add(1, 8 * u64::from(self.barriers) + 8, "barriers and the TMEM address");
+        let name =
+            if self.tmem { "barriers and the TMEM address" } else { "barriers and the last part's mark" };
+        sum.add(1, 8 * u64::from(self.barriers) + 8, name);
         sum
     }
 
@@ -365,7 +386,11 @@ impl SmemParts {
         }
         regions.extend([
             Region { name: "barriers", offset: barriers, size: 8 * self.barriers },
-            Region { name: "TMEM address", offset: tmem_address, size: 8 },
+            Region {
+                name: if self.tmem { "TMEM address" } else { "mark of a tile's last part" },
+                offset: tmem_address,
+                size: 8,
+            },
         ]);
         SmemMap {
             stage_bytes,

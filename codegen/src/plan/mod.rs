@@ -64,6 +64,8 @@ pub struct Plan {
     pub swap_ab: bool,
     /// Tiles that the CTAs, or pairs, of a cluster share.
     pub multicast: Multicast,
+    /// The warpgroups that hold accumulators in registers; `None` where tensor memory does.
+    pub warpgroups: Option<Warpgroups>,
     /// Columns of one accumulator: the tile's N, or, swapped, its M.
     pub mma_columns: u32,
     /// Rows of an accumulator in one CTA.
@@ -92,7 +94,8 @@ pub struct Plan {
     pub n_tiles: u32,
     /// Who computes which tiles.
     pub work: Work,
-    /// Threads of a CTA: four epilogue warps, a TMA warp, an MMA warp.
+    /// Threads of a CTA: four epilogue warps, a TMA warp, an MMA warp; or the warpgroups that issue MMAs and
+    /// finish their tiles, and one of which a thread loads.
     pub threads: u32,
     /// The K loop.
     pub k_loop: KLoop,
@@ -114,6 +117,36 @@ pub struct Plan {
     pub workspace: Vec<WorkspaceBuffer>,
     /// PTX ISA version, the lowest that has what the kernel uses: major, minor.
     pub ptx_version: (u32, u32),
+}
+
+/// Warpgroups that issue MMAs and hold their accumulators (`wgmma`). One more brings the operands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Warpgroups {
+    /// How many there are.
+    pub count: u32,
+    /// Whether each has tiles of its own.
+    pub ping_pong: bool,
+    /// MMAs of 64 rows that each has below each other.
+    pub blocks: u32,
+    /// Registers that a thread holds one product in.
+    pub product_registers: u32,
+    /// Registers of a thread that issues MMAs, and of one that loads (`setmaxnreg`, PTX ISA 9.7.19.5).
+    pub registers: [u32; 2],
+}
+
+/// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
+pub(crate) const WARPGROUP_ROWS: u32 = 64;
+
+impl Warpgroups {
+    /// Rows of a tile that one of them has.
+    pub const fn rows(&self) -> u32 {
+        WARPGROUP_ROWS * self.blocks
+    }
+
+    /// Rows of the tile that a CTA computes.
+    pub const fn tile_rows(&self) -> u32 {
+        if self.ping_pong { self.rows() } else { self.count * self.rows() }
+    }
 }
 
 /// The walk along K.

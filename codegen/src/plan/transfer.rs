@@ -1,6 +1,7 @@
 //! What the asynchronous engines are told: tensor maps, matrix descriptors, barriers.
 
 use super::memory::SmemMap;
+use crate::arch::TensorCore;
 use crate::problem::{ElementKind, Formats, MmaKind, Problem};
 use std::fmt;
 
@@ -161,6 +162,16 @@ impl Swizzle {
         }
     }
 
+    /// Bits 62..=63 of an sm_90 matrix descriptor (PTX ISA 9.7.15.5.1).
+    const fn wgmma_bits(self) -> u64 {
+        match self {
+            Swizzle::None => 0,
+            Swizzle::B128 => 1,
+            Swizzle::B64 => 2,
+            Swizzle::B32 => 3,
+        }
+    }
+
     /// Bits 61..=63 of an sm_100 matrix descriptor (PTX ISA 9.7.16.4.1).
     const fn descriptor_bits(self) -> u64 {
         match self {
@@ -280,7 +291,7 @@ pub struct Descriptors {
     /// High word for scale factors: 128 bytes between 8-row groups, no swizzle.
     pub scale_high: u32,
     /// The instruction descriptor of one MMA (PTX ISA 9.7.16.4.2), with the first scale factors of a
-    /// block of four.
+    /// block of four; 0 for `wgmma`, which has none.
     pub instruction: u32,
     /// From one operand stage to the next.
     pub stage_step: u32,
@@ -308,6 +319,7 @@ const MMA_ROW_BYTES: u32 = 32;
 
 /// `mma` is rows and columns of one MMA, `elements` the elements on those sides.
 pub(super) fn descriptors(
+    core: TensorCore,
     kind: MmaKind,
     elements: [ElementKind; 2],
     mma: [u32; 2],
@@ -318,7 +330,10 @@ pub(super) fn descriptors(
     let units = |bytes: u32| bytes / 16;
     // Version 1 sits at bit 46; the stride between 8-row groups at bits 32..=45.
     let high = |group_bytes: u32, swizzle: Swizzle| {
-        let bits = u64::from(units(group_bytes)) << 32 | 1 << 46 | swizzle.descriptor_bits() << 61;
+        let bits = match core {
+            TensorCore::Tcgen05 => 1 << 46 | swizzle.descriptor_bits() << 61,
+            TensorCore::Wgmma => swizzle.wgmma_bits() << 62,
+        } | u64::from(units(group_bytes)) << 32;
         (bits >> 32) as u32
     };
     let mut a_blocks = [0; MAX_BLOCKS];
@@ -333,7 +348,10 @@ pub(super) fn descriptors(
         operand_high: high(8 * span.span(), span),
         operand_low: 1 << 16,
         scale_high: high(128, Swizzle::None),
-        instruction: instruction_descriptor(kind, elements, mma),
+        instruction: match core {
+            TensorCore::Tcgen05 => instruction_descriptor(kind, elements, mma),
+            TensorCore::Wgmma => 0,
+        },
         stage_step: units(smem.stage_bytes),
         slot_step: units(smem.slot_bytes),
         scale_step: units(512),

@@ -25,6 +25,9 @@ fn elements(vectors: &[GateVector], i: u32, held: Held) -> Vec<String> {
     let elements = |vector: &GateVector| match (vector.axis, held) {
         (Axis::M, Held::Lanes(lanes)) => vec![format!("%per_row_{}_{}", vector.name, lanes.row(i))],
         (Axis::M, _) => vec![format!("%per_row_{}", vector.name)],
+        (Axis::N, Held::Lanes(lanes)) if lanes.transposed() => {
+            vec![format!("%per_row_{}_{}", vector.name, lanes.row(i)); GATE_WIDTH]
+        }
         (Axis::N, Held::Column) => vec![format!("%per_row_{}", vector.name); GATE_WIDTH],
         (Axis::N, Held::Row) => pair.clone().map(|c| column_register(&vector.name, c)).collect(),
         (Axis::N, Held::Lanes(lanes)) => {

@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use crate::plan::{Operand, Plan};
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
-use view::{GATE_THREADS, Role, View};
+use view::{GATE_THREADS, Role, View, WarpgroupView};
 
 /// Why a legal plan did not become PTX.
 #[derive(Debug, thiserror::Error)]
@@ -71,6 +71,10 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
         let parameters = parameters(plan, code, *role);
         entries.push(match role {
             Role::Gate => text(&GateTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?,
+            _ if let Some(warpgroups) = plan.warpgroups => {
+                let w = &WarpgroupView::new(plan, *role, warpgroups, view.staging, view.packing);
+                text(&WarpgroupTemplate { p: plan, t: &view, w, name: &entry, parameters: &parameters })?
+            }
             _ => text(&GemmTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?,
         });
         let launch = launch(plan, &view, *role, entry, parameters);
@@ -224,6 +228,16 @@ struct KernelTemplate<'a> {
 struct GemmTemplate<'a> {
     p: &'a Plan,
     t: &'a View<'a>,
+    name: &'a str,
+    parameters: &'a [Parameter],
+}
+
+#[derive(Template)]
+#[template(path = "sm_90a/gemm.ptx")]
+struct WarpgroupTemplate<'a> {
+    p: &'a Plan,
+    t: &'a View<'a>,
+    w: &'a WarpgroupView,
     name: &'a str,
     parameters: &'a [Parameter],
 }

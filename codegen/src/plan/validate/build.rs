@@ -3,14 +3,15 @@
 use super::draft::{Draft, sms};
 use super::{MMA_ROWS, load};
 use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, Multicast, Setting, SfLoad,
-    SfPreload, Strategy, Switch, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, Multicast, Setting,
+    SfLoad, SfPreload, Strategy, Switch, TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::plan::tail::EARLY_COLUMNS;
 use crate::plan::transfer::descriptors;
 use crate::plan::{
     Barrier, ElementType, Epilogue, KLoop, Operand, Output, Plan, Scales, SmemMap, Swizzle, TensorMapRecipe,
+    TmemMap, WARPGROUP_ROWS, Warpgroups,
 };
 use crate::problem::{ElementKind, Groups, MmaKind, OutputFormat, Shape};
 
@@ -23,7 +24,10 @@ impl Draft<'_> {
         let asked = self.asked;
         let parts = self.smem_parts(stages);
         let smem = parts.map();
-        let tmem = self.settled_tmem_parts().map(columns);
+        let tmem = match self.warpgroups {
+            Some(_) => TmemMap::NONE,
+            None => self.settled_tmem_parts().map(columns),
+        };
         let k_loop = self.k_loop(stages, tail);
         let collector = self.collector(k_loop.main_tiles);
         let cache = asked.cache.unwrap_or_else(|| self.choose_cache());
@@ -31,7 +35,10 @@ impl Draft<'_> {
             strategy: Setting::Fixed(self.strategy),
             tile: Setting::Fixed(self.tile),
             swap_ab: Setting::Fixed(if self.swap_ab { Switch::On } else { Switch::Off }),
-            sf_load: Setting::Fixed(self.sf_load()),
+            sf_load: match self.scale_blocks() {
+                0 if self.warpgroups.is_some() => Setting::Auto,
+                _ => Setting::Fixed(self.sf_load()),
+            },
             k_order: Setting::Fixed(self.k_order),
             stages: Setting::Fixed(stages),
             accumulator_buffers: Setting::Fixed(match self.shared {
@@ -39,7 +46,12 @@ impl Draft<'_> {
                 _ => Buffers::Overlapped,
             }),
             a_reuse: Setting::Fixed(if collector { AReuse::Collector } else { AReuse::None }),
-            tmem_columns: Setting::Fixed(columns),
+            consumers: match self.warpgroups {
+                Some(Warpgroups { ping_pong: true, .. }) => Setting::Fixed(Consumers::PingPong),
+                Some(_) => Setting::Fixed(Consumers::Cooperative),
+                None => Setting::Auto,
+            },
+            tmem_columns: if self.warpgroups.is_some() { Setting::Auto } else { Setting::Fixed(columns) },
             schedule: Setting::Fixed(self.work.schedule),
             sms: Setting::Fixed(sms(asked, self.arch)),
             cache: Setting::Fixed(cache),
@@ -58,7 +70,8 @@ impl Draft<'_> {
             swap_ab: self.swap_ab,
             multicast: asked.multicast,
             mma_columns: self.mma_columns(),
-            cta_rows: MMA_ROWS,
+            warpgroups: self.warpgroups,
+            cta_rows: self.cta_rows(),
             stages,
             k_order: self.k_order,
             sf_preload: asked.sf_preload,
@@ -70,11 +83,12 @@ impl Draft<'_> {
             pdl: asked.pdl.is_on(),
             m_tiles: self.m_tiles,
             n_tiles: self.n_tiles,
-            threads: THREADS,
+            threads: self.warpgroups.map_or(THREADS, |warpgroups| 128 * (warpgroups.count + 1)),
             k_loop,
             scales: self.scales(&k_loop),
             barriers: self.barriers(&smem, stages),
             descriptors: descriptors(
+                self.arch.tensor_core(),
                 self.kind,
                 self.elements(),
                 self.mma(),
@@ -89,11 +103,11 @@ impl Draft<'_> {
             tmem,
             work: self.work,
             // kind::mxf4nvf4 came with 8.7, the 4-bit types of tensor maps too; nothing else here is younger
-            // than 8.6.
+            // than the target.
             ptx_version: self.arch.ptx_version().max(if self.kind == MmaKind::Mxf4Nvf4 {
                 (8, 7)
             } else {
-                (8, 6)
+                self.arch.ptx_version()
             }),
         }
     }
@@ -134,7 +148,8 @@ impl Draft<'_> {
             Accumulators::Separate => self.mma_columns(),
             Accumulators::SideBySide => 2 * self.mma_columns(),
         };
-        [MMA_ROWS * self.asked.group().ctas(), columns]
+        let rows = if self.warpgroups.is_some() { WARPGROUP_ROWS } else { MMA_ROWS };
+        [rows * self.asked.group().ctas(), columns]
     }
 
     fn scales(&self, k_loop: &KLoop) -> Scales {
@@ -246,12 +261,13 @@ impl Draft<'_> {
                 l2_promotion: 256,
             }
         };
+        let rows = self.cta_rows();
         // Of a pair, each CTA loads half the MMA's columns, or, side by side, B1 or B2 whole; of a cluster
         // that shares a tile, each CTA its part.
         let (mut a_rows, mut b_rows) = match (self.swap_ab, self.asked.group(), self.asked.accumulators) {
-            (false, CtaGroup::Two, Accumulators::Separate) => (MMA_ROWS, self.tile.n / 2),
-            (false, ..) => (MMA_ROWS, self.tile.n),
-            (true, group, _) => (self.tile.m / group.ctas(), MMA_ROWS),
+            (false, CtaGroup::Two, Accumulators::Separate) => (rows, self.tile.n / 2),
+            (false, ..) => (rows, self.tile.n),
+            (true, group, _) => (self.tile.m / group.ctas(), rows),
         };
         match self.asked.multicast {
             Multicast::None => {}
@@ -360,7 +376,7 @@ impl Draft<'_> {
             Strategy::Sequential | Strategy::Interleaved => Vec::new(),
         };
         let accumulators =
-            4 * u64::from(MMA_ROWS) * u64::from(self.mma_columns()) * u64::from(self.products());
+            4 * u64::from(self.cta_rows()) * u64::from(self.mma_columns()) * u64::from(self.products());
         buffers.extend(self.work.buffers(self.cluster_ctas(), accumulators));
         buffers
     }

@@ -11,7 +11,7 @@ use crate::plan::memory::{SmemParts, TmemParts};
 use crate::plan::tail;
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
-use crate::plan::{Plan, Staging, Swizzle};
+use crate::plan::{Plan, Staging, Swizzle, Warpgroups};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 
 /// What is known of a plan before memory is laid out.
@@ -23,6 +23,8 @@ pub(super) struct Draft<'a> {
     pub tile: Tile,
     /// Whether weights are on the MMA's M side.
     pub swap_ab: bool,
+    /// The warpgroups that hold accumulators, where tensor memory does not.
+    pub warpgroups: Option<Warpgroups>,
     pub m_tiles: u32,
     pub n_tiles: u32,
     pub k_tiles: u32,
@@ -51,6 +53,7 @@ impl<'a> Draft<'a> {
         strategy: Strategy,
         tile: Tile,
         swap_ab: bool,
+        warpgroups: Option<Warpgroups>,
         errors: &mut Vec<ConfigError>,
     ) -> Result<Self, Vec<ConfigError>> {
         let shape = problem.shape;
@@ -95,6 +98,7 @@ impl<'a> Draft<'a> {
             strategy,
             tile,
             swap_ab,
+            warpgroups,
             m_tiles: m_tiles(tile.m),
             n_tiles,
             k_tiles,
@@ -116,8 +120,13 @@ impl<'a> Draft<'a> {
             // Such a tile's first stage alone is beyond any SMEM; say it with the sum.
             return Err(vec![self.smem_error("tile", self.smem_parts(1))]);
         }
-        (self.buffers, self.shared) = self.settle_buffers(&mut errors);
-        let columns = self.tmem_columns(&mut errors);
+        let columns = match self.warpgroups {
+            Some(_) => Some(0),
+            None => {
+                (self.buffers, self.shared) = self.settle_buffers(&mut errors);
+                self.tmem_columns(&mut errors)
+            }
+        };
         let row_bytes = u64::from(self.problem.shape.n) * u64::from(self.problem.formats.c.bits()) / 8;
         if self.store == Store::Tma && !row_bytes.is_multiple_of(16) {
             errors.push(ConfigError::StoreTma { n: self.problem.shape.n, row_bytes });
@@ -152,6 +161,16 @@ impl<'a> Draft<'a> {
     /// Columns of the tile in the MMA's eyes.
     pub fn mma_columns(&self) -> u32 {
         if self.swap_ab { self.tile.m } else { self.tile.n }
+    }
+
+    /// Rows of a tile in one CTA.
+    pub fn cta_rows(&self) -> u32 {
+        self.warpgroups.map_or(MMA_ROWS, |warpgroups| warpgroups.tile_rows())
+    }
+
+    /// Warps that finish tiles.
+    fn epilogue_warps(&self) -> u32 {
+        self.warpgroups.map_or(4, |warpgroups| 4 * warpgroups.count)
     }
 
     /// Row blocks of scale factors that a tile of A, and one of B, touches in one CTA.
@@ -253,6 +272,8 @@ impl<'a> Draft<'a> {
 
     pub fn staging(&self) -> Option<Staging> {
         let bits = self.problem.formats.c.bits();
+        // Rows of the tile that a warp stores together.
+        let rows = if self.warpgroups.is_some() { 16 } else { 32 };
         if self.swap_ab {
             // A warp has 32 columns of C: one box, whose rows its lanes write side by side.
             let span = 32 * bits / 8;
@@ -274,15 +295,15 @@ impl<'a> Draft<'a> {
             let span = swizzle.span();
             let columns = span * 8 / bits;
             let boxes = self.tile.n / columns;
-            let box_bytes = 32 * span;
+            let box_bytes = rows * span;
             let swizzle_mask = span / 16 - 1;
             Staging {
                 span,
                 columns,
                 boxes,
-                box_rows: 32,
+                box_rows: rows,
                 box_bytes,
-                warp_bytes: boxes * box_bytes,
+                warp_bytes: boxes * box_bytes * self.warpgroups.map_or(1, |warpgroups| warpgroups.blocks),
                 swizzle,
                 swizzle_mask,
             }
@@ -350,7 +371,10 @@ impl<'a> Draft<'a> {
             barriers,
             responses: if self.work.schedule == Schedule::Dynamic { RESPONSES } else { 0 },
             groups: self.groups(),
-            staging: self.staging().map_or(self.cluster_sums(), |staging| 4 * staging.warp_bytes),
+            tmem: self.warpgroups.is_none(),
+            staging: self
+                .staging()
+                .map_or(self.cluster_sums(), |staging| self.epilogue_warps() * staging.warp_bytes),
             staging_over_stages: !self.work.is_looped(),
         }
     }
@@ -373,12 +397,20 @@ impl<'a> Draft<'a> {
 
     /// Bytes of a CTA's accumulators, where a cluster adds them up in shared memory.
     fn cluster_sums(&self) -> u32 {
-        if self.work.cluster_parts == 1 { 0 } else { 4 * MMA_ROWS * self.mma_columns() * self.products() }
+        if self.work.cluster_parts == 1 {
+            0
+        } else {
+            4 * self.cta_rows() * self.mma_columns() * self.products()
+        }
     }
 
     /// Columns that are finished together, and columns that a CTA finishes.
     pub fn chunk(&self) -> (u32, u32) {
         let columns = self.mma_columns() / self.work.cluster_parts;
+        if self.warpgroups.is_some() {
+            // A pair of 8 x 8 blocks of a warp's 16 rows: what one `stmatrix` takes.
+            return (if columns.is_multiple_of(16) { 16 } else { 8 }, columns);
+        }
         (load::chunk(self.asked, self.problem, columns, self.swap_ab), columns)
     }
 
@@ -386,6 +418,11 @@ impl<'a> Draft<'a> {
     pub fn barrier_counts(&self, stages: u32) -> Vec<(&'static str, u32, u32)> {
         let ctas = self.asked.group().ctas();
         let (looped, buffers) = (self.work.is_looped(), self.buffers);
+        if let Some(warpgroups) = self.warpgroups {
+            // Each warpgroup that reads a stage lets go of it, in all CTAs that send to it.
+            let users = if warpgroups.ping_pong { 1 } else { warpgroups.count };
+            return vec![("full", stages, 1), ("empty", stages, users * self.asked.multicast.ctas())];
+        }
         // A stage is empty when all that share a tile of it have used it.
         let mut wanted = vec![("full", stages, 1), ("empty", stages, self.asked.multicast.ctas())];
         match self.asked.sf_preload {
@@ -427,7 +464,8 @@ impl<'a> Draft<'a> {
     /// Up; with a split tail where a CTA has one tile, whose epilogue has nothing else to overlap with, as long as
     /// [`tail`] says, and no longer than the pipeline.
     fn choose_k_order(&mut self) -> KOrder {
-        let cannot = self.strategy != Strategy::Interleaved
+        let cannot = self.warpgroups.is_some()
+            || self.strategy != Strategy::Interleaved
             || self.asked.accumulators == Accumulators::SideBySide
             || self.work.has_ranges()
             || self.work.is_looped();
@@ -486,6 +524,7 @@ impl<'a> Draft<'a> {
     /// Whether A stays in the collector between the two MMAs of a K block.
     pub fn collector(&self, main_tiles: u32) -> bool {
         self.strategy == Strategy::Interleaved
+            && self.warpgroups.is_none()
             && !self.swap_ab
             && self.asked.accumulators == Accumulators::Separate
             && main_tiles > 0

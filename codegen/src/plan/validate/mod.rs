@@ -4,15 +4,17 @@
 //! * `draft.rs`: what has to fit: stages, SMEM, TMEM, the grid.
 //! * `groups.rs`: what batches and groups of rows rule out.
 //! * `load.rs`: how the epilogue reads accumulators.
+//! * `wgmma.rs`: what differs where warpgroups hold the accumulators.
 //! * `build.rs`: the plan, once all of it does.
 
 mod build;
 mod draft;
 mod groups;
 mod load;
+mod wgmma;
 
 use super::Plan;
-use crate::arch::Arch;
+use crate::arch::{Arch, TensorCore};
 use crate::config::{
     AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad,
     SfPreload, Store, Strategy, Switch, Tile,
@@ -47,6 +49,9 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     if !errors.is_empty() {
         return Err(errors);
     }
+    if arch.tensor_core() == TensorCore::Wgmma {
+        return wgmma::validate(problem, config, arch);
+    }
     let asked = config;
     let config = &Config { cta_group: Setting::Fixed(choose_group(problem.shape, asked)), ..*asked };
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
@@ -64,10 +69,18 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     check_cluster_parts(problem, tile, config, swap_ab, &mut errors);
     groups::check_knobs(problem, config, strategy, swap_ab, &mut errors);
     load::check(problem, tile, config, swap_ab, &mut errors);
+    if config.consumers.is_fixed() {
+        errors.push(ConfigError::NotOnChip {
+            knob: "consumers",
+            value: config.consumers.to_string(),
+            arch,
+            reason: "accumulators are in tensor memory, and one warp issues all MMAs",
+        });
+    }
     if !errors.is_empty() {
         return Err(errors);
     }
-    Draft::new(problem, config, arch, strategy, tile, swap_ab, &mut errors)?
+    Draft::new(problem, config, arch, strategy, tile, swap_ab, None, &mut errors)?
         .plan(errors)
         .map(|plan| Plan { asked: *asked, ..plan })
 }

@@ -47,8 +47,11 @@ impl<'a> View<'a> {
         };
         let held = match role {
             Role::Gate => Held::Row,
+            _ if p.warpgroups.is_some() => Held::warpgroup(chunk, p.swap_ab),
             _ => Held::new(p.epilogue.load, chunk, p.swap_ab),
         };
+        // Registers that a thread has a chunk of one product in.
+        let count = if p.warpgroups.is_some() && role != Role::Gate { chunk / 2 } else { chunk };
         let lanes = held.lanes();
         let padded_rows = p.problem.shape.m.next_multiple_of(128);
         // The gate's own kernel has rows for the pads of scale factors only.
@@ -76,7 +79,8 @@ impl<'a> View<'a> {
         let several = shape.groups != Groups::One;
         let m_limit = if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
-        let kept = KeptProducts::new(p, gate, code.whole.arch, chunk, ragged, held, role != Role::Gate);
+        let kept =
+            KeptProducts::new(p, gate, code.whole.arch, [chunk, count], ragged, held, role != Role::Gate);
         let kept = Some(kept).filter(|_| gated && p.epilogue.kept.is_some());
         // A part of the gate, and what is kept of the products that it is the last to read.
         let steps = |part: Option<&Fragment>, mut texts: Vec<String>, base: u32, last: &[Product]| {
@@ -97,8 +101,8 @@ impl<'a> View<'a> {
                 // Where buffers share columns, the pointers move along.
                 let base = if p.tmem.shared > 0 { 0 } else { column };
                 let split = code.split.as_ref();
-                let early = gate_text::early(code, column, chunk, held)?;
-                let late = gate_text::late(code, column, chunk, held)?;
+                let early = gate_text::early(code, column, count, held)?;
+                let late = gate_text::late(code, column, count, held)?;
                 let late_code = split.map_or(&code.whole, |split| &split.late);
                 Ok(EarlyChunk {
                     column,
@@ -112,7 +116,7 @@ impl<'a> View<'a> {
             .collect();
         let both = [Product::First, Product::Second];
         let whole = match gated {
-            true => steps(Some(&code.whole), gate_text::whole(code, chunk, held)?, 0, &both)?,
+            true => steps(Some(&code.whole), gate_text::whole(code, count, held)?, 0, &both)?,
             false => Vec::new(),
         };
         let kept_chunk: Vec<Kept> = both.into_iter().flat_map(|product| stores(product, 0)).collect();
@@ -202,6 +206,11 @@ impl<'a> View<'a> {
             group,
             pair: group == 2,
             pair_columns: p.mma_columns / 2,
+            producer: match p.warpgroups {
+                None => "warp 4".to_owned(),
+                Some(warpgroups) => format!("warp {}", 4 * warpgroups.count),
+            },
+            sharers: shared,
             cluster: cluster_ctas,
             several: cluster_ctas > 1,
             all_ctas: (1 << cluster_ctas) - 1,
@@ -224,6 +233,7 @@ impl<'a> View<'a> {
                 0 => p.kind.to_string(),
                 // Family targets take the younger spelling only.
                 scales => match p.arch {
+                    Arch::Sm90a => String::new(),
                     Arch::Sm100f => format!("{}.block_scale.block{}", p.kind, p.kind.mma_k() / scales),
                     Arch::Sm100a | Arch::Sm103a => format!("{}.block_scale.scale_vec::{scales}X", p.kind),
                 },
@@ -240,7 +250,11 @@ impl<'a> View<'a> {
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
-            packed_registers: if nibbles { 0 } else { chunk / packing.per_word },
+            packed_registers: if nibbles || packing.convert.is_empty() && p.warpgroups.is_some() {
+                0
+            } else {
+                count / packing.per_word
+            },
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
@@ -272,10 +286,15 @@ impl<'a> View<'a> {
             },
             c_row: match (several, p.swap_ab) {
                 (true, _) => "%c_row",
+                (false, true) if lanes.is_some() => "%thread_column",
                 (false, true) => "%column0",
                 (false, false) => "%row",
             },
-            first_row: if p.swap_ab { "%column0" } else { "%row" },
+            first_row: match p.swap_ab {
+                true if lanes.is_some() => "%thread_column",
+                true => "%column0",
+                false => "%row",
+            },
             vector_start: match (several, role) {
                 (true, _) => "%vector_column",
                 (false, Role::Gate) => "%column",
@@ -300,7 +319,7 @@ impl<'a> View<'a> {
                 false => "%column0",
             },
             staged_columns: staging.filter(|_| transposed).map_or(0, |staging| staging.span),
-            words: if nibbles { Vec::new() } else { packing.words(chunk) },
+            words: if nibbles { Vec::new() } else { packing.words(count) },
             units: epilogue::units(packing, chunk),
             packing,
             vectors: match held {

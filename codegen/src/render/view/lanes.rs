@@ -38,8 +38,11 @@ pub(in crate::render) struct Lanes {
     pub odd_below: bool,
     /// `.xN` of a load.
     pub repeat: u32,
-    /// Registers of a load.
+    /// Registers of a load, and loads of a chunk.
     pub half: u32,
+    loads: u32,
+    /// Whether rows of the accumulators are columns of C.
+    transposed: bool,
     kind: TmemShape,
 }
 
@@ -64,6 +67,8 @@ impl Held {
                 odd_below: shape == TmemShape::S16x64b,
                 repeat,
                 half: chunk / 2,
+                loads: 2,
+                transposed: false,
                 kind: shape,
             })
         };
@@ -74,6 +79,23 @@ impl Held {
             TmemShape::S16x128b => lanes(0, 2, 1, chunk / 4),
             TmemShape::S16x64b => lanes(1, 1, 1, chunk / 2),
         }
+    }
+
+    /// A chunk of the accumulators of a warpgroup's MMA, which has half as many registers as columns: they lie as a
+    /// load of 16 lanes by `.16x256b` brings them (PTX ISA 9.7.15.5.2.1, "Register Fragments").
+    pub fn warpgroup(chunk: u32, transposed: bool) -> Held {
+        Held::Lanes(Lanes {
+            shape: "",
+            column_shift: 0,
+            column_bits: 2,
+            column_step: 2,
+            odd_below: false,
+            repeat: 0,
+            half: chunk / 2,
+            loads: 1,
+            transposed,
+            kind: TmemShape::S16x256b,
+        })
     }
 
     pub fn lanes(self) -> Option<Lanes> {
@@ -98,6 +120,7 @@ impl Lanes {
     fn rows(self) -> &'static [u32] {
         match self.kind {
             TmemShape::S16x64b => &[0, 16],
+            _ if self.loads == 1 => &[0, 8],
             _ => &[0, 8, 16, 24],
         }
     }
@@ -113,6 +136,11 @@ impl Lanes {
             .map(|r| format!("{name}{}", load * self.half + r))
             .collect();
         names.join(", ")
+    }
+
+    /// Whether rows of the accumulators are columns of C.
+    pub fn transposed(self) -> bool {
+        self.transposed
     }
 
     /// Which of its rows a register is in.
@@ -157,7 +185,8 @@ impl Lanes {
 
     /// The stores of a chunk.
     pub(super) fn vectors(self, packing: Packing, output: &Output, ragged: Ragged) -> Vec<Vector> {
-        let vector = output.vector.min(self.neighbours());
+        // Neighbours are rows of C where the operands are swapped.
+        let vector = if self.transposed { 1 } else { output.vector.min(self.neighbours()) };
         let bytes = |column: u32| u64::from(column * output.element_bits / 8);
         self.starts(vector)
             .map(|register| {
@@ -167,7 +196,10 @@ impl Lanes {
                     guard: ragged.guard(),
                     row: ROWS[row],
                     column,
-                    byte: u64::from(self.rows()[row]) * output.row_bytes + bytes(column),
+                    byte: match self.transposed {
+                        false => u64::from(self.rows()[row]) * output.row_bytes + bytes(column),
+                        true => u64::from(column) * output.row_bytes + bytes(self.rows()[row]),
+                    },
                     predicate: self.predicate(row, ragged),
                     width,
                     registers,
@@ -180,7 +212,7 @@ impl Lanes {
 
     /// The loads of a chunk of fp32 products.
     pub(super) fn product_loads(self, output: &Output, ragged: Ragged) -> Vec<ProductVector> {
-        let vector = self.neighbours();
+        let vector = if self.transposed { 1 } else { self.neighbours() };
         self.starts(vector)
             .map(|register| {
                 let (row, column) = (self.row(register), self.column(register));
@@ -188,7 +220,10 @@ impl Lanes {
                     guard: ragged.guard(),
                     row: ROWS[row],
                     column,
-                    byte: u64::from(self.rows()[row]) * output.row_bytes + u64::from(4 * column),
+                    byte: match self.transposed {
+                        false => u64::from(self.rows()[row]) * output.row_bytes + u64::from(4 * column),
+                        true => u64::from(column) * output.row_bytes + u64::from(4 * self.rows()[row]),
+                    },
                     width: width(vector),
                     predicate: self.predicate(row, ragged),
                     registers: vector_registers("first", register, vector),
@@ -230,7 +265,7 @@ impl Lanes {
 
     /// The first registers of groups of so many.
     fn starts(self, vector: u32) -> impl Iterator<Item = u32> {
-        (0..2 * self.half).step_by(vector as usize)
+        (0..self.loads * self.half).step_by(vector as usize)
     }
 
     fn predicate(self, row: usize, ragged: Ragged) -> &'static str {

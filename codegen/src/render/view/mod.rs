@@ -8,6 +8,7 @@
 //! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 //! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
+//! * `warpgroups.rs`: MMAs and sums of warpgroups (sm_90a).
 //! * `products.rs`: D1 and D2, what is kept of the products.
 
 mod block_scale;
@@ -20,6 +21,7 @@ mod lanes;
 mod mma;
 mod producer;
 mod products;
+mod warpgroups;
 
 use super::RenderError;
 use super::gate_text;
@@ -38,6 +40,7 @@ use lanes::{HeldRow, Lanes};
 use mma::Block;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 use products::{Kept, KeptProducts};
+pub(super) use warpgroups::WarpgroupView;
 
 /// Threads of a CTA of the gate's own kernel.
 pub(super) const GATE_THREADS: u32 = 256;
@@ -126,6 +129,10 @@ pub(super) struct View<'a> {
     pub pair: bool,
     /// Columns of the MMA that a CTA of a pair loads of each tensor it loads.
     pub pair_columns: u32,
+    /// The warp that loads, in words.
+    pub producer: String,
+    /// CTAs that send parts of each other's tiles.
+    pub sharers: u32,
     /// CTAs of a cluster.
     pub cluster: u32,
     pub several: bool,

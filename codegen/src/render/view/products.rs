@@ -29,8 +29,9 @@ pub(in crate::render) struct Kept {
 pub(super) struct KeptProducts<'a> {
     gate: &'a Expr,
     p: &'a Plan,
-    /// Columns of a chunk.
+    /// Columns of a chunk, and registers that a thread has it in.
     chunk: u32,
+    registers: u32,
     ragged: Ragged,
     /// What of the accumulators a thread has.
     held: Held,
@@ -45,13 +46,13 @@ impl<'a> KeptProducts<'a> {
         p: &'a Plan,
         gate: &'a Expr,
         arch: &'static str,
-        chunk: u32,
+        [chunk, registers]: [u32; 2],
         ragged: Ragged,
         held: Held,
         looped: bool,
     ) -> Self {
         let code = [Product::First, Product::Second].map(|product| pre_activation_code(gate, product, arch));
-        KeptProducts { gate, p, chunk, ragged, held, looped, code }
+        KeptProducts { gate, p, chunk, registers, ragged, held, looped, code }
     }
 
     fn code(&self, product: Product) -> Option<&Fragment> {
@@ -67,7 +68,7 @@ impl<'a> KeptProducts<'a> {
     pub fn scale(&self, steps: &mut [String], products: &[Product]) -> Result<(), RenderError> {
         for product in products {
             let Some(code) = self.code(*product) else { continue };
-            let texts = gate_text::in_place(code, source(*product), self.chunk, self.held)?;
+            let texts = gate_text::in_place(code, source(*product), self.registers, self.held)?;
             for (step, text) in steps.iter_mut().zip(texts) {
                 step.push('\n');
                 step.push_str(&text);
@@ -101,10 +102,11 @@ impl<'a> KeptProducts<'a> {
             pointer: format!("%{operand}"),
             source,
             convert: packing.convert,
-            words: packing.words(self.chunk),
+            words: packing.words(self.registers),
             vectors,
             step: match (self.looped, self.held) {
                 (false, _) => 0,
+                (true, Held::Lanes(lanes)) if lanes.transposed() => u64::from(self.chunk) * output.row_bytes,
                 (true, Held::Column) => u64::from(self.chunk) * output.row_bytes,
                 (true, Held::Row | Held::Lanes(_)) => u64::from(self.chunk * output.element_bits / 8),
             },

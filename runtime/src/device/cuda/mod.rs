@@ -51,6 +51,7 @@ impl Cuda {
             context.compute_capability().map_err(|error| failed("cuDeviceGetAttribute", error))?;
         // Chips with features of their own are matched exactly: a kernel for one runs on no other.
         let arch = match capability {
+            (9, 0) => Arch::Sm90a,
             (10, 0) => Arch::Sm100a,
             (10, 3) => Arch::Sm103a,
             _ => return Err(DeviceError::UnsupportedChip { name, capability }),

@@ -1,0 +1,257 @@
+//! What differs where warpgroups issue the MMAs and hold the accumulators (`wgmma`, sm_90a).
+
+use super::draft::{self, Draft};
+use super::{
+    CLUSTER_LIMIT, FEW_TOKENS, check_ranges, check_scales, check_shape, check_shares, check_strategy, groups,
+    k_multiple,
+};
+use crate::arch::Arch;
+use crate::config::{
+    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, KOrder, Multicast, Schedule, Setting, Store,
+    Strategy, Switch, Tile,
+};
+use crate::error::ConfigError;
+use crate::plan::{Plan, WARPGROUP_ROWS, Warpgroups};
+use crate::problem::{MmaKind, Problem};
+
+/// Warpgroups that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
+const WARPGROUP_LIMIT: u32 = 3;
+/// Columns of a `wgmma` (PTX ISA 9.7.15.2).
+const COLUMN_LIMIT: u32 = 256;
+
+/// See [`super::validate`].
+pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    check_shape(problem, &mut errors);
+    check_formats(problem, arch, &mut errors);
+    check_knobs(asked, arch, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..*asked };
+    let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
+    let swap_ab = swaps(problem, config);
+    let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
+    let warpgroups = share(tile, config, swap_ab);
+    check_tile(problem, tile, config, strategy, swap_ab, warpgroups, &mut errors);
+    check_scales(problem, config, &mut errors);
+    check_ranges(config, arch, &mut errors);
+    check_strategy(config, strategy, &mut errors);
+    check_shares(config, &mut errors);
+    check_multicast(tile, config, swap_ab, &mut errors);
+    groups::check_knobs(problem, config, strategy, swap_ab, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    Draft::new(problem, config, arch, strategy, tile, swap_ab, Some(warpgroups), &mut errors)?
+        .plan(errors)
+        .map(|plan| Plan { asked: *asked, ..plan })
+}
+
+fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
+    let formats = problem.formats;
+    let mut refuse = |reason| errors.push(ConfigError::FormatsOnChip { formats, arch, reason });
+    match formats.check() {
+        Ok(MmaKind::F16) => {}
+        Ok(MmaKind::F8f6f4) => {
+            refuse("its MMAs add up products of 8-bit elements with fewer bits than fp32 has")
+        }
+        Ok(MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 | MmaKind::Mxf8f6f4) => refuse("its MMAs take no scale factors"),
+        // Refused already.
+        Err(_) => {}
+    }
+    if formats.c.scales().is_some() {
+        refuse("C with scale factors is made for the MMAs that take them");
+    }
+}
+
+/// Knobs of tensor memory and of clusters that issue MMAs together.
+fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
+    let mut refuse = |knob, value: String, reason| {
+        errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
+    };
+    let no_tmem = "accumulators are in registers";
+    if config.cta_group == Setting::Fixed(CtaGroup::Two) {
+        refuse("cta_group", "2".into(), "an MMA is one warpgroup's");
+    }
+    if let Setting::Fixed(columns) = config.tmem_columns {
+        refuse("tmem_columns", columns.to_string(), no_tmem);
+    }
+    if let Setting::Fixed(buffers) = config.accumulator_buffers
+        && buffers != Buffers::Whole(1)
+    {
+        let reason =
+            "accumulators are in registers; with consumers = ping_pong an epilogue overlaps other MMAs";
+        refuse("accumulator_buffers", buffers.to_string(), reason);
+    }
+    if let Setting::Fixed(store @ Store::DirectBy(_)) = config.store {
+        refuse("store", store.to_string(), no_tmem);
+    }
+    if config.a_reuse == Setting::Fixed(AReuse::Collector) {
+        refuse(
+            "a_reuse",
+            "collector".into(),
+            "its tensor cores have no collector; side_by_side reads A once",
+        );
+    }
+    if let Setting::Fixed(order @ KOrder::SplitTail(_)) = config.k_order {
+        refuse(
+            "k_order",
+            order.to_string(),
+            "the warps that issue the tail's MMAs are those that would apply the gate",
+        );
+    }
+    if let Setting::Fixed(schedule @ (Schedule::Dynamic | Schedule::ClusterSplitK(_))) = config.schedule {
+        let reason = match schedule {
+            Schedule::Dynamic => "it has no cluster launch control",
+            _ => "sums meet in global memory there: use split_k or stream_k",
+        };
+        refuse("schedule", schedule.to_string(), reason);
+    }
+}
+
+/// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
+fn swaps(problem: &Problem, config: &Config) -> bool {
+    let free = config.tile == Setting::Auto
+        && config.accumulators == Accumulators::Separate
+        && config.store != Setting::Fixed(Store::Tma)
+        && config.multicast == Multicast::None;
+    let few = free && problem.shape.typical_rows() <= FEW_TOKENS;
+    config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on()
+}
+
+fn ping_pong(config: &Config) -> bool {
+    config.consumers == Setting::Fixed(Consumers::PingPong)
+}
+
+/// 128 rows for two warpgroups, and as many columns as leave the SMs least to do; K one swizzle span of 128 bytes.
+fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: bool, arch: Arch) -> Tile {
+    let shape = problem.shape;
+    let span = 128 * 8 / problem.formats.check().map_or(16, MmaKind::container_bits);
+    let k = shape.k.next_multiple_of(k_multiple(problem)).min(span);
+    let k = if k * 4 == span * 3 { span } else { k };
+    if swap_ab {
+        let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
+        return Tile { m: columns, n: 128, k };
+    }
+    let m = if ping_pong(config) { 64 } else { 128 };
+    let sms = u64::from(draft::sms(config, arch));
+    let rows = groups::usual_tiles(shape, m);
+    // Of the time of the busiest SM: its columns, and what a tile costs beside its MMAs.
+    let cost = |n: &u32| (rows * u64::from(shape.n.div_ceil(*n))).div_ceil(sms) * (u64::from(*n) + 8);
+    let widest = if strategy.is_fused() { 128 } else { 256 };
+    let n = (2..=widest / 16).rev().map(|n| 16 * n).min_by_key(cost).unwrap_or(128);
+    Tile { m, n, k }
+}
+
+/// How warpgroups share the tile's rows: 64 each, or, of 256, 128.
+fn share(tile: Tile, config: &Config, swap_ab: bool) -> Warpgroups {
+    let (rows, columns) = if swap_ab { (tile.n, tile.m) } else { (tile.m, tile.n) };
+    let ping_pong = ping_pong(config);
+    let (count, blocks) = match (ping_pong, rows / WARPGROUP_ROWS) {
+        (true, blocks) => (2, blocks),
+        (false, 4) => (2, 2),
+        (false, count) => (count, 1),
+    };
+    Warpgroups {
+        count,
+        ping_pong,
+        blocks,
+        product_registers: blocks.saturating_mul(columns / 2),
+        registers: match count {
+            3 => [160, 32],
+            // As CUTLASS has them.
+            _ => [232, 40],
+        },
+    }
+}
+
+/// Registers of a thread that accumulators may take: the others hold addresses, the gate's values and C's.
+fn register_limit(warpgroups: u32) -> u32 {
+    if warpgroups == WARPGROUP_LIMIT { 112 } else { 192 }
+}
+
+fn check_tile(
+    problem: &Problem,
+    tile: Tile,
+    config: &Config,
+    strategy: Strategy,
+    swap_ab: bool,
+    warpgroups: Warpgroups,
+    errors: &mut Vec<ConfigError>,
+) {
+    let [rows, columns] = match swap_ab {
+        false => [("M", tile.m), ("N", tile.n)],
+        true => [("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m)],
+    };
+    let mut refuse =
+        |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
+    let legal: &[u32] = if warpgroups.ping_pong { &[64, 128] } else { &[64, 128, 192, 256] };
+    if !legal.contains(&rows.1) {
+        let rows_of = if warpgroups.ping_pong {
+            "a warpgroup has 64 or 128 rows"
+        } else {
+            "warpgroups have 64 rows each, or two of them 128: 64, 128, 192 or 256"
+        };
+        refuse(rows, rows_of.into());
+    }
+    let limit = if config.accumulators == Accumulators::SideBySide { COLUMN_LIMIT / 2 } else { COLUMN_LIMIT };
+    if !(8..=limit).contains(&columns.1) || !columns.1.is_multiple_of(8) {
+        refuse(
+            columns,
+            format!(
+                "one MMA has a multiple of 8 columns, 8 to {COLUMN_LIMIT}{}",
+                if limit < COLUMN_LIMIT { ", those of both products" } else { "" }
+            ),
+        );
+    }
+    if swap_ab && config.accumulators == Accumulators::SideBySide {
+        errors.push(ConfigError::SwapAb {
+            knob: "accumulators",
+            value: "side_by_side",
+            reason: "the products would lie below each other, and one MMA has no rows for both",
+        });
+    }
+    if swap_ab && config.store == Setting::Fixed(Store::Tma) {
+        errors.push(ConfigError::SwapAb {
+            knob: "store",
+            value: "tma",
+            reason: "threads hold columns of C there, and store them as they are",
+        });
+    }
+    let products = if strategy.is_fused() { 2 } else { 1 };
+    let registers = products * warpgroups.product_registers;
+    let limit = register_limit(warpgroups.count);
+    if registers > limit {
+        errors.push(ConfigError::Registers {
+            rows: warpgroups.rows(),
+            columns: columns.1,
+            warpgroups: warpgroups.count,
+            registers,
+            limit,
+        });
+    }
+    let multiple = k_multiple(problem);
+    if tile.k == 0 || !tile.k.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileK { given: tile.k, multiple });
+    }
+}
+
+fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    let multicast = config.multicast;
+    let mut refuse = |reason: String| errors.push(ConfigError::Multicast { multicast, reason });
+    let rows = match multicast {
+        Multicast::None => return,
+        Multicast::A(_) => tile.m,
+        Multicast::B(_) => tile.n,
+    };
+    let _ = swap_ab;
+    let ctas = multicast.ctas();
+    if !(2..=CLUSTER_LIMIT).contains(&ctas) || !ctas.is_power_of_two() {
+        refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
+    } else if !rows.is_multiple_of(8 * ctas) {
+        refuse(format!(
+            "each CTA loads its part of {rows} rows, and swizzled rows come in groups of 8: {rows} / {ctas} is no multiple"
+        ));
+    }
+}

@@ -1,0 +1,302 @@
+//! What warpgroups do that issue MMAs and hold their sums (`wgmma`).
+
+use super::epilogue::{Packing, PartialAdd, PartialVector, Vector, operand, registers};
+use super::{Role, mma};
+use crate::config::{Accumulators, Strategy};
+use crate::plan::{Plan, Staging, WARPGROUP_ROWS, Warpgroups};
+use crate::problem::{ElementKind, MmaKind};
+
+/// The third argument of the templates of sm_90a.
+pub(in crate::render) struct WarpgroupView {
+    pub count: u32,
+    pub ping_pong: bool,
+    /// Rows of the tile that a warpgroup has, and rows of the tile.
+    pub rows: u32,
+    pub tile_rows: u32,
+    /// The warp that loads.
+    pub producer_warp: u32,
+    /// Threads that compute.
+    pub threads: u32,
+    /// Registers of a thread that computes, and of one that loads; whether they are moved.
+    pub registers: [u32; 2],
+    pub moves_registers: bool,
+    /// What the low word of a matrix descriptor has beside the address, in 16-byte units.
+    pub operand_low: u32,
+    /// The register of the row side's first descriptor word, and the step from one warpgroup's rows to the next.
+    pub rows_first: &'static str,
+    pub rows_step: u32,
+    /// Products that are accumulated, and the registers of one.
+    pub products: Vec<u32>,
+    pub product_registers: u32,
+    /// `m64nNkK.f32.TYPE.TYPE`, and what follows the operands.
+    pub shape: String,
+    pub transposes: &'static str,
+    pub passes: Vec<WarpgroupPass>,
+    /// Stages that a tile of the other warpgroup takes, beyond whole rounds of two.
+    pub skipped: u32,
+    /// Registers of one product in a chunk.
+    pub chunk_registers: u32,
+    pub blocks: Vec<WarpgroupBlock>,
+    pub partials: Vec<PartialVector>,
+}
+
+/// A K loop of an item.
+pub(in crate::render) struct WarpgroupPass {
+    /// What labels end in.
+    pub suffix: &'static str,
+    /// Whether the second tile of B in a stage is read by itself.
+    pub reads_b2: bool,
+    pub mmas: Vec<WarpgroupMma>,
+}
+
+/// One `wgmma`.
+pub(in crate::render) struct WarpgroupMma {
+    /// The accumulators' registers.
+    pub d: String,
+    /// The registers of the operands' first descriptor words in the stage, and the steps from there.
+    pub rows: &'static str,
+    pub rows_step: u32,
+    pub columns: &'static str,
+    pub columns_step: u32,
+    /// The predicate that says whether D is added to.
+    pub accumulate: &'static str,
+}
+
+/// The rows of an MMA.
+pub(in crate::render) struct WarpgroupBlock {
+    /// The first, among the warpgroup's.
+    pub row: u32,
+    /// Bytes from the warp's staging to that of these rows.
+    pub staging_byte: u32,
+    pub chunks: Vec<WarpgroupChunk>,
+}
+
+/// Columns that are finished together.
+pub(in crate::render) struct WarpgroupChunk {
+    /// What the gate reads, and the accumulators it is in.
+    pub moves: Vec<(String, String)>,
+    /// Bytes in a row of a box of the staging, and to the box.
+    pub staged_byte: u32,
+    pub box_byte: u32,
+    /// 8 x 8 matrices of 16-bit elements that one `stmatrix` writes: registers, and how many.
+    pub matrices: String,
+    pub matrix_count: u32,
+    /// Elements of other sizes, two columns at a time.
+    pub pairs: Vec<StagedPair>,
+}
+
+/// Two columns of a row on their way to the staging.
+pub(in crate::render) struct StagedPair {
+    /// What its place differs in from that of the thread's first element, as bits.
+    pub flips: u32,
+    pub vector: Vector,
+}
+
+/// The register of an accumulator.
+fn accumulator(product: u32, index: u32) -> String {
+    format!("%product{product}_{index}")
+}
+
+impl WarpgroupView {
+    pub fn new(
+        p: &Plan,
+        role: Role,
+        warpgroups: Warpgroups,
+        staging: Option<Staging>,
+        packing: Packing,
+    ) -> Self {
+        let products: Vec<u32> = match role {
+            Role::Fused => vec![1, 2],
+            Role::Product => vec![1],
+            Role::Gated | Role::Gate => vec![2],
+        };
+        let span = p.k_loop.tile_bytes / p.smem.boxes;
+        let block_registers = p.mma_columns / 2;
+        let row_step = WARPGROUP_ROWS * span / 16;
+        let side_by_side = p.accumulators == Accumulators::SideBySide;
+        let passes: Vec<Vec<u32>> = match p.strategy {
+            Strategy::Sequential => products.iter().map(|product| vec![*product]).collect(),
+            _ => vec![products.clone()],
+        };
+        let d = |product: u32, block: u32| {
+            let start = block * block_registers;
+            (start..start + block_registers).map(|i| accumulator(product, i)).collect::<Vec<_>>()
+        };
+        let mmas = |products: &[u32]| -> Vec<WarpgroupMma> {
+            let mut mmas = Vec::new();
+            for step in 0..p.k_loop.blocks {
+                let views = mma::block(p, step);
+                for block in 0..warpgroups.blocks {
+                    let mut issue = |d: Vec<String>, view: &mma::Mma| {
+                        mmas.push(WarpgroupMma {
+                            d: d.join(", "),
+                            rows: view.rows,
+                            rows_step: view.rows_step + block * row_step,
+                            columns: view.columns,
+                            columns_step: view.columns_step,
+                            accumulate: if step == 0 { "%accumulate" } else { "1" },
+                        });
+                    };
+                    match products {
+                        [first, second] if side_by_side => {
+                            issue([d(*first, block), d(*second, block)].concat(), &views.product1);
+                        }
+                        [first, second] => {
+                            issue(d(*first, block), &views.product1);
+                            issue(d(*second, block), &views.product2);
+                        }
+                        // A stage holds one tile of B.
+                        _ => products.iter().for_each(|one| issue(d(*one, block), &views.product1)),
+                    }
+                }
+            }
+            mmas
+        };
+        let suffixes: &[&str] = if passes.len() > 1 { &["_1", "_2"] } else { &[""] };
+        let columns = if side_by_side { 2 * p.mma_columns } else { p.mma_columns };
+        let chunk_registers = p.epilogue.chunk / 2;
+        let blocks = (0..warpgroups.blocks).map(|block| WarpgroupBlock {
+            row: block * WARPGROUP_ROWS,
+            staging_byte: staging.map_or(0, |staging| block * staging.boxes * staging.box_bytes),
+            chunks: (0..p.epilogue.chunks)
+                .map(|chunk| {
+                    let start = block * block_registers + chunk * chunk_registers;
+                    chunk_of(p, &products, chunk, start, block, staging, packing)
+                })
+                .collect(),
+        });
+        let elements = p.problem.formats;
+        let [a, b] = [elements.a, elements.b].map(|format| type_of(format.spec().element));
+        let (a, b) = if p.swap_ab { (b, a) } else { (a, b) };
+        WarpgroupView {
+            count: warpgroups.count,
+            ping_pong: warpgroups.ping_pong,
+            rows: warpgroups.rows(),
+            tile_rows: warpgroups.tile_rows(),
+            producer_warp: 4 * warpgroups.count,
+            threads: 128 * warpgroups.count,
+            registers: warpgroups.registers,
+            moves_registers: warpgroups.count > 1,
+            operand_low: p.descriptors.operand_low,
+            rows_first: if p.swap_ab { "%b_first" } else { "%a_first" },
+            rows_step: warpgroups.blocks * row_step,
+            product_registers: warpgroups.product_registers,
+            shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
+            // Both operands K-major; those of 8 bits know nothing else.
+            transposes: if p.kind == MmaKind::F16 { ", 0, 0" } else { "" },
+            passes: passes
+                .iter()
+                .zip(suffixes)
+                .map(|(products, suffix)| WarpgroupPass {
+                    suffix,
+                    reads_b2: products.len() == 2 && !side_by_side,
+                    mmas: mmas(products),
+                })
+                .collect(),
+            skipped: (p.k_loop.tiles * passes.len() as u32) % (2 * p.stages),
+            chunk_registers,
+            blocks: blocks.collect(),
+            partials: partials(&products, warpgroups),
+            products,
+        }
+    }
+}
+
+/// What an operand's elements are called in `wgmma`.
+fn type_of(element: ElementKind) -> &'static str {
+    match element {
+        ElementKind::Bf16 => "bf16",
+        ElementKind::F16 => "f16",
+        ElementKind::E5m2 => "e5m2",
+        ElementKind::E4m3 | ElementKind::E2m1 => "e4m3",
+    }
+}
+
+/// A chunk whose first accumulators are `start`.
+fn chunk_of(
+    p: &Plan,
+    products: &[u32],
+    chunk: u32,
+    start: u32,
+    block: u32,
+    staging: Option<Staging>,
+    packing: Packing,
+) -> WarpgroupChunk {
+    let count = p.epilogue.chunk / 2;
+    let moves = products
+        .iter()
+        .flat_map(|product| {
+            let name = if *product == 1 { "first" } else { "second" };
+            (0..count).map(move |i| (format!("%{name}{i}"), accumulator(*product, start + i)))
+        })
+        .collect();
+    let Some(staging) = staging else {
+        return WarpgroupChunk {
+            moves,
+            staged_byte: 0,
+            box_byte: 0,
+            matrices: String::new(),
+            matrix_count: 0,
+            pairs: Vec::new(),
+        };
+    };
+    let bytes = p.epilogue.c.element_bits / 8;
+    let byte = chunk * p.epilogue.chunk * bytes;
+    let box_byte = (block * staging.boxes + byte / staging.span) * staging.box_bytes;
+    let halves = p.epilogue.c.element_bits == 16;
+    WarpgroupChunk {
+        moves,
+        staged_byte: byte % staging.span,
+        box_byte,
+        matrices: if halves { registers("packed", 0, count / 2) } else { String::new() },
+        matrix_count: count / 2,
+        pairs: if halves { Vec::new() } else { pairs(p, byte, box_byte, staging, packing) },
+    }
+}
+
+/// Pairs of columns of the chunk that starts at `byte` of a row.
+fn pairs(p: &Plan, byte: u32, box_byte: u32, staging: Staging, packing: Packing) -> Vec<StagedPair> {
+    let bytes = p.epilogue.c.element_bits / 8;
+    (0..p.epilogue.chunk / 2)
+        .step_by(2)
+        .map(|register| {
+            // Eight columns further on, every four registers; eight rows below, every other two.
+            let column = byte + register / 4 * 8 * bytes;
+            let boxes = column / staging.span - byte / staging.span;
+            let below = register / 2 % 2 * 8 * staging.span;
+            let (width, registers, part) = operand(packing, register, 2);
+            StagedPair {
+                flips: column % staging.span,
+                vector: Vector {
+                    guard: None,
+                    row: "",
+                    column: 0,
+                    byte: (box_byte + boxes * staging.box_bytes + below).into(),
+                    predicate: "",
+                    width,
+                    registers,
+                    part,
+                    staged_byte: 0,
+                },
+            }
+        })
+        .collect()
+}
+
+/// A thread's sums on their way through the workspace: four registers of all threads after four of all threads.
+fn partials(products: &[u32], warpgroups: Warpgroups) -> Vec<PartialVector> {
+    let group_bytes = 16 * 128 * warpgroups.count;
+    let of_product = warpgroups.product_registers / 4;
+    let mut vectors = Vec::new();
+    for (place, product) in (0..).zip(products) {
+        for i in 0..of_product {
+            let registers: Vec<String> = (4 * i..4 * i + 4).map(|r| accumulator(*product, r)).collect();
+            vectors.push(PartialVector {
+                offset: (place * of_product + i) * group_bytes,
+                registers: registers.join(", "),
+                adds: registers.into_iter().map(|to| PartialAdd { to }).collect(),
+            });
+        }
+    }
+    vectors
+}
