@@ -9,9 +9,9 @@
 //! ```
 //!
 //! It has what loading and launching kernels takes: contexts, streams, events, memory, PTX modules, tensor maps,
-//! launches with clusters. All streams are one, and a launch has run when its call returns. A kernel that
+//! launches with clusters, and graphs of launches that are captured from a stream. All streams are one, and a launch has run when its call returns. A kernel that
 //! the emulator finds something wrong with fails with `CUDA_ERROR_LAUNCH_FAILED`, which stays, and the findings
-//! are on the standard error. Cubins, graphs and managed memory are not there: programs see that the symbol is missing,
+//! are on the standard error. Cubins and managed memory are not there: programs see that the symbol is missing,
 //! or `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! | variable | meaning |
@@ -19,11 +19,13 @@
 //! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (if not set) or `sm_103a` |
 //! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it claims, `13.0` if not set |
 //!
-//! * `lib.rs`: the device, contexts, streams, events, errors.
+//! * `lib.rs`: the device, contexts, streams, errors.
+//! * `graph.rs`: events, captures and graphs.
 //! * `memory.rs`: allocation and copies.
 //! * `module.rs`: modules, tensor maps, launches.
 //! * `state.rs`: what lies behind the handles.
 
+mod graph;
 mod memory;
 mod module;
 mod state;
@@ -72,11 +74,6 @@ succeed! {
     cuCtxSynchronize();
     cuCtxSetFlags(flags: c_uint);
     cuStreamDestroy_v2(stream: *mut c_void);
-    cuStreamSynchronize(stream: *mut c_void);
-    cuStreamQuery(stream: *mut c_void);
-    cuStreamWaitEvent(stream: *mut c_void, event: *mut c_void, flags: c_uint);
-    cuEventDestroy_v2(event: *mut c_void);
-    cuEventRecord(event: *mut c_void, stream: *mut c_void);
     cuEventSynchronize(event: *mut c_void);
     cuEventQuery(event: *mut c_void);
 }

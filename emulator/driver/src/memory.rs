@@ -1,5 +1,6 @@
 //! Allocation and copies. All of it is done when the call returns.
 
+use crate::graph::not_captured;
 use crate::state::{Code, Contents, code, state};
 use crate::{put, succeed};
 use std::ffi::{c_int, c_uchar, c_void};
@@ -60,7 +61,10 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int
 /// # Safety
 /// As in the driver's API.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, _stream: *mut c_void) -> c_int {
+pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: *mut c_void) -> c_int {
+    if let Err(error) = not_captured(stream) {
+        return code(error);
+    }
     // SAFETY: the caller's.
     unsafe { cuMemAlloc_v2(address, bytes) }
 }
@@ -86,7 +90,10 @@ pub unsafe extern "C" fn cuMemFree_v2(address: u64) -> c_int {
 /// # Safety
 /// As in the driver's API.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuMemFreeAsync(address: u64, _stream: *mut c_void) -> c_int {
+pub unsafe extern "C" fn cuMemFreeAsync(address: u64, stream: *mut c_void) -> c_int {
+    if let Err(error) = not_captured(stream) {
+        return code(error);
+    }
     // SAFETY: the caller's.
     unsafe { cuMemFree_v2(address) }
 }
@@ -129,8 +136,11 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     target: u64,
     source: *const c_void,
     bytes: usize,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) -> c_int {
+    if let Err(error) = not_captured(stream) {
+        return code(error);
+    }
     // SAFETY: the caller's.
     unsafe { cuMemcpyHtoD_v2(target, source, bytes) }
 }
@@ -158,8 +168,11 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     target: *mut c_void,
     source: u64,
     bytes: usize,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) -> c_int {
+    if let Err(error) = not_captured(stream) {
+        return code(error);
+    }
     // SAFETY: the caller's.
     unsafe { cuMemcpyDtoH_v2(target, source, bytes) }
 }
@@ -187,8 +200,11 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     target: u64,
     source: u64,
     bytes: usize,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) -> c_int {
+    if let Err(error) = not_captured(stream) {
+        return code(error);
+    }
     // SAFETY: the caller's.
     unsafe { cuMemcpyDtoD_v2(target, source, bytes) }
 }
@@ -214,8 +230,11 @@ pub unsafe extern "C" fn cuMemsetD8Async(
     target: u64,
     value: c_uchar,
     bytes: usize,
-    _stream: *mut c_void,
+    stream: *mut c_void,
 ) -> c_int {
+    if let Err(error) = not_captured(stream) {
+        return code(error);
+    }
     // SAFETY: the caller's.
     unsafe { cuMemsetD8_v2(target, value, bytes) }
 }

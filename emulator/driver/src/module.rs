@@ -186,6 +186,23 @@ pub unsafe extern "C" fn cuFuncSetAttribute(function: *mut c_void, attribute: c_
     code(if known { Code::Success } else { Code::InvalidHandle })
 }
 
+/// What is known of a function: registers and local memory are the compiler's business, and 0.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncGetAttribute(
+    value: *mut c_int,
+    _attribute: c_int,
+    function: *mut c_void,
+) -> c_int {
+    match state().contents().functions.contains_key(&function.addr()) {
+        // SAFETY: the caller's place.
+        true => code(unsafe { put(value, 0) }),
+        false => code(Code::InvalidHandle),
+    }
+}
+
 /// Encodes a tensor map by the rules of the driver's function of that name.
 ///
 /// # Safety
@@ -296,7 +313,7 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
         args: Vec::new(),
     };
     // SAFETY: the caller's parameters.
-    code(unsafe { run(launch, function, parameters) })
+    code(unsafe { run(config.stream, launch, function, parameters) })
 }
 
 /// Launches without clusters.
@@ -313,7 +330,7 @@ pub unsafe extern "C" fn cuLaunchKernel(
     block_y: c_uint,
     block_z: c_uint,
     shared_bytes: c_uint,
-    _stream: *mut c_void,
+    stream: *mut c_void,
     parameters: *mut *mut c_void,
     _extra: *mut *mut c_void,
 ) -> c_int {
@@ -325,18 +342,23 @@ pub unsafe extern "C" fn cuLaunchKernel(
         args: Vec::new(),
     };
     // SAFETY: the caller's parameters.
-    code(unsafe { run(launch, function, parameters) })
+    code(unsafe { run(stream, launch, function, parameters) })
 }
 
 /// # Safety
 /// `parameters` has the address of a value for each of the function's parameters.
-unsafe fn run(launch: Launch, function: *mut c_void, parameters: *mut *mut c_void) -> Code {
+unsafe fn run(
+    stream: *mut c_void,
+    launch: Launch,
+    function: *mut c_void,
+    parameters: *mut *mut c_void,
+) -> Code {
     if state().sticky() != Code::Success {
         return state().sticky();
     }
+    let number = function.addr();
     let contents = state().contents();
-    let Some(function) = contents.functions.get(&function.addr()) else { return Code::InvalidHandle };
-    let Some(module) = contents.modules.get(&function.module) else { return Code::InvalidHandle };
+    let Some(function) = contents.functions.get(&number) else { return Code::InvalidHandle };
     if parameters.is_null() && !function.parameters.is_empty() {
         return Code::InvalidValue;
     }
@@ -346,7 +368,20 @@ unsafe fn run(launch: Launch, function: *mut c_void, parameters: *mut *mut c_voi
         Arg::Bytes(value.to_vec())
     };
     let launch = Launch { args: function.parameters.iter().enumerate().map(bytes).collect(), ..launch };
-    match module.run(&function.entry, &launch, &contents.memory, &Options::default()) {
+    drop(contents);
+    let launch = state().graphs().take(stream, number, launch);
+    launch.map_or(Code::Success, |launch| execute(number, &launch))
+}
+
+/// Runs a launch of the function with this handle.
+pub(crate) fn execute(function: usize, launch: &Launch) -> Code {
+    if state().sticky() != Code::Success {
+        return state().sticky();
+    }
+    let contents = state().contents();
+    let Some(function) = contents.functions.get(&function) else { return Code::InvalidHandle };
+    let Some(module) = contents.modules.get(&function.module) else { return Code::InvalidHandle };
+    match module.run(&function.entry, launch, &contents.memory, &Options::default()) {
         Ok(report) if report.findings.is_empty() => Code::Success,
         Ok(report) => {
             for finding in &report.findings {

@@ -1,5 +1,6 @@
 //! What lies behind the handles: the chip, memory, modules, and the error that stays.
 
+use crate::graph::Graphs;
 use silumin_emulator::{Buffer, GlobalMemory, Module};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_int, c_void};
@@ -22,10 +23,12 @@ pub(crate) enum Code {
     NotFound = 500,
     LaunchFailed = 719,
     NotSupported = 801,
+    StreamCaptureUnsupported = 900,
+    StreamCaptureIsolation = 905,
 }
 
 impl Code {
-    pub const ALL: [Code; 11] = [
+    pub const ALL: [Code; 13] = [
         Code::Success,
         Code::InvalidValue,
         Code::OutOfMemory,
@@ -37,6 +40,8 @@ impl Code {
         Code::NotFound,
         Code::LaunchFailed,
         Code::NotSupported,
+        Code::StreamCaptureUnsupported,
+        Code::StreamCaptureIsolation,
     ];
 
     pub fn name(self) -> &'static CStr {
@@ -52,6 +57,8 @@ impl Code {
             Code::NotFound => c"CUDA_ERROR_NOT_FOUND",
             Code::LaunchFailed => c"CUDA_ERROR_LAUNCH_FAILED",
             Code::NotSupported => c"CUDA_ERROR_NOT_SUPPORTED",
+            Code::StreamCaptureUnsupported => c"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED",
+            Code::StreamCaptureIsolation => c"CUDA_ERROR_STREAM_CAPTURE_ISOLATION",
         }
     }
 
@@ -68,6 +75,8 @@ impl Code {
             Code::NotFound => c"named symbol not found",
             Code::LaunchFailed => c"unspecified launch failure: see the emulator's findings",
             Code::NotSupported => c"operation not supported by the emulated driver",
+            Code::StreamCaptureUnsupported => c"operation not permitted when stream is capturing",
+            Code::StreamCaptureIsolation => c"dependency created on uncaptured work in another stream",
         }
     }
 }
@@ -168,6 +177,7 @@ pub(crate) struct State {
     /// 1000 major + 10 minor.
     pub cuda: c_int,
     contents: Mutex<Contents>,
+    graphs: Mutex<Graphs>,
     handles: AtomicUsize,
     failed: AtomicI32,
 }
@@ -190,6 +200,7 @@ pub(crate) fn state() -> &'static State {
                 modules: HashMap::new(),
                 functions: HashMap::new(),
             }),
+            graphs: Mutex::new(Graphs::default()),
             handles: AtomicUsize::new(0x100),
             failed: AtomicI32::new(0),
         }
@@ -199,6 +210,10 @@ pub(crate) fn state() -> &'static State {
 impl State {
     pub fn contents(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn graphs(&self) -> MutexGuard<'_, Graphs> {
+        self.graphs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A number that no other handle has.

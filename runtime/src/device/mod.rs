@@ -494,6 +494,14 @@ impl Buffer {
         }
     }
 
+    /// The address of the first byte on a GPU, for kernels of one's own; `None` on the emulated device. It is good for as
+    /// long as a handle of the buffer lives, and such kernels' work is ordered by who launches them.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn cuda_address(&self) -> Option<u64> {
+        self.cuda_memory().map(|(memory, offset)| memory.address() + offset as u64)
+    }
+
     /// The memory of an emulated device's buffer, and where in it the buffer starts.
     pub(crate) fn emulated_memory(&self) -> Option<(&HostMemory, usize)> {
         match &self.allocation.memory {

@@ -216,6 +216,17 @@ impl LoadedKernel {
         &self.device
     }
 
+    /// The driver's functions, one for each launch of the kernel, in order: to ask for registers and memory. Empty on the
+    /// emulated device. They are good for as long as a handle of the kernel lives.
+    #[cfg(feature = "cuda")]
+    #[must_use]
+    pub fn cuda_functions(&self) -> &[cudarc::driver::sys::CUfunction] {
+        match &*self.module {
+            Module::Cuda(module) => module.functions(),
+            Module::Emulated(_) => &[],
+        }
+    }
+
     /// Checks the arguments and launches. On the emulated device the kernel has run when this
     /// returns.
     ///

@@ -73,7 +73,7 @@ impl Module {
         Ok(function)
     }
 
-    pub(super) fn functions(&self) -> &[sys::CUfunction] {
+    pub(crate) fn functions(&self) -> &[sys::CUfunction] {
         &self.functions
     }
 }

@@ -1,0 +1,303 @@
+//! Checks and times silumin's kernels on a GPU. One binary, which needs an NVIDIA driver and nothing else: see README.md
+//! beside it.
+//!
+//! * `main.rs`: the flags, the order of the jobs, what is shown and written.
+//! * `job.rs`: formats, shapes and knobs as text.
+//! * `parent.rs`, `child.rs`, `row.rs`: processes, and what they say to each other.
+//! * `inputs.rs`, `reference.rs` and `reference.ptx`, `compare.rs`: whether a kernel is right.
+//! * `timing.rs`, `read.ptx`: how fast it is, and how fast memory is.
+//! * `raw.rs`: the driver's calls that the runtime has no need of.
+
+// A bench talks to people on stdout.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod child;
+mod compare;
+mod inputs;
+mod job;
+mod parent;
+mod raw;
+mod reference;
+mod row;
+mod timing;
+
+use clap::Parser;
+use job::Job;
+use row::{Machine, Row, Status};
+use serde::Serialize;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Checks and times silumin's kernels on a GPU.
+#[derive(Parser)]
+struct Flags {
+    /// Formats: bf16, f16, e4m3, nvfp4, nvfp4w (bf16 x nvfp4) or A*B->C; several with commas.
+    #[arg(long, default_value = "bf16")]
+    format: String,
+    /// Shapes: MxNxK (:l4 for a batch, :g8 for groups), peers' names, or `peers` for all of them; several with commas.
+    #[arg(long, default_value = "gpumode-1")]
+    shapes: String,
+    /// Knobs of a kernel, `tile=128x256x64 stages=4`; `stages=3|4` is a kernel for each. May be given several times.
+    #[arg(long)]
+    knobs: Vec<String>,
+    /// A file of knobs, a line each.
+    #[arg(long)]
+    sweep: Option<PathBuf>,
+    /// The gate.
+    #[arg(long, default_value = "silu(A @ B1) * (A @ B2)")]
+    gate: String,
+    /// A run-time scalar of the gate, NAME=VALUE.
+    #[arg(long)]
+    scalar: Vec<String>,
+    /// What operands are drawn from: peers, benchmark or full.
+    #[arg(long, default_value = "peers")]
+    inputs: String,
+    /// Seed of the operands; left out, another one each time.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// The GPU's number.
+    #[arg(long, default_value_t = 0)]
+    device: usize,
+    /// Check, and time nothing.
+    #[arg(long)]
+    check_only: bool,
+    /// Time all kernels of a shape in turns, and tell their ratios to the first.
+    #[arg(long)]
+    interleave: bool,
+    /// After all kernels of a shape, time so many of the fastest in turns.
+    #[arg(long, default_value_t = 0)]
+    top: usize,
+    /// Timed replays.
+    #[arg(long, default_value_t = 21)]
+    reps: usize,
+    /// Milliseconds of a graph.
+    #[arg(long, default_value_t = 2.0)]
+    graph_ms: f64,
+    /// The relative Frobenius error that is still right, instead of the format's.
+    #[arg(long)]
+    limit: Option<f64>,
+    /// 10^12 operations a second that the chip could do, for the floor; left out, what is marketed for an H200.
+    #[arg(long)]
+    peak: Option<f64>,
+    /// Do not measure how fast memory is read.
+    #[arg(long)]
+    no_bandwidth: bool,
+    /// Seconds without a word after which a child is ended.
+    #[arg(long, default_value_t = 60)]
+    patience: u64,
+    /// Where rows go as JSON.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// For the program itself: a job comes on the standard input.
+    #[arg(long, hide = true)]
+    child: bool,
+}
+
+/// The file of `--json`.
+#[derive(Serialize)]
+struct Report<'a> {
+    machine: &'a Machine,
+    peak_tflops: Option<f64>,
+    rows: &'a [Row],
+}
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    if flags.child {
+        return child();
+    }
+    match run(&flags) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn child() -> ExitCode {
+    let mut text = String::new();
+    let job = std::io::stdin().read_to_string(&mut text).map_err(|e| e.to_string());
+    let job = job.and_then(|_| serde_json::from_str::<Job>(&text).map_err(|e| e.to_string()));
+    match job.and_then(|job| child::run(&job)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            child::say(&row::Message::Note(why));
+            ExitCode::from(1)
+        }
+    }
+}
+
+/// 10^12 operations a second that are marketed for an H200 without sparsity, by the widest operand.
+fn marketed_peak(format: &str) -> Option<f64> {
+    let formats = job::formats(format).ok()?;
+    match formats.a.spec().element_bits.max(formats.b.spec().element_bits) {
+        16 => Some(989.5),
+        _ => Some(1979.0),
+    }
+}
+
+fn scalars(flags: &Flags) -> Result<Vec<(String, f32)>, String> {
+    let read = |text: &String| {
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| format!("--scalar: `{text}` is not NAME=VALUE"))?;
+        let value = value.parse().map_err(|_| format!("--scalar: `{value}` is no number"))?;
+        Ok((name.to_owned(), value))
+    };
+    flags.scalar.iter().map(read).collect()
+}
+
+/// Does all jobs; whether every kernel that there is was right.
+fn run(flags: &Flags) -> Result<bool, String> {
+    let seed = flags.seed.unwrap_or_else(|| {
+        SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(1, |since| since.as_nanos() as u64 % 1_000_000_007)
+    });
+    let list = match &flags.sweep {
+        Some(path) => std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?,
+        None => String::new(),
+    };
+    let patience = Duration::from_secs(flags.patience.max(1));
+    let mut machine = Machine::default();
+    let mut rows: Vec<Row> = Vec::new();
+    println!("seed {seed}");
+    for format in flags.format.split(',').map(str::trim) {
+        job::formats(format)?;
+        let peak = flags.peak.or_else(|| marketed_peak(format));
+        for shape in job::shapes(&flags.shapes)? {
+            let mut kernels = Vec::new();
+            for knobs in &flags.knobs {
+                kernels.extend(job::expand(knobs)?);
+            }
+            kernels.extend(job::sweep(&list, &shape)?);
+            if kernels.is_empty() {
+                kernels.push(String::new());
+            }
+            let job = Job {
+                device: flags.device,
+                formats: format.to_owned(),
+                shape: shape.clone(),
+                gate: flags.gate.clone(),
+                scalars: scalars(flags)?,
+                kernels: kernels.into_iter().enumerate().collect(),
+                inputs: flags.inputs.clone(),
+                seed,
+                reps: flags.reps.max(1),
+                graph_ms: flags.graph_ms,
+                interleave: flags.interleave,
+                check_only: flags.check_only,
+                limit: flags.limit,
+                bandwidth: !flags.no_bandwidth && !flags.check_only && machine.read_gbytes == 0.0,
+            };
+            println!("{format} {shape}: {} kernels", job.kernels.len());
+            let mut outcome = parent::run(&job, patience, &mut show);
+            machine = outcome.machine.take().unwrap_or(machine);
+            if let Some(error) = &outcome.error {
+                println!("  the job failed: {error}");
+            }
+            let fast = fastest(&outcome.rows, flags.top);
+            if fast.len() > 1 {
+                println!("  the fastest {} in turns:", fast.len());
+                let again = Job { kernels: fast, interleave: true, bandwidth: false, ..job };
+                let again = parent::run(&again, patience, &mut show);
+                for (number, row) in again.rows {
+                    if let Some(place) = outcome.rows.iter().position(|(other, _)| *other == number) {
+                        outcome.rows[place].1 = row;
+                    }
+                }
+            }
+            for (_, mut row) in outcome.rows {
+                row.floor_us = floor(&row, &machine, peak);
+                rows.push(row);
+            }
+            summary(&rows, format, &shape);
+            // After each shape, so that what is there is not lost with what comes.
+            if let Some(path) = &flags.json {
+                let report = Report { machine: &machine, peak_tflops: flags.peak, rows: &rows };
+                let text = serde_json::to_string_pretty(&report).map_err(|e| e.to_string())?;
+                std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;
+            }
+        }
+    }
+    if machine.read_gbytes > 0.0 {
+        println!("{}: reads {:.0} GB/s", machine.device, machine.read_gbytes);
+    }
+    let wrong = rows.iter().filter(|row| matches!(row.status, Status::Wrong | Status::Failed)).count();
+    let right = rows.iter().filter(|row| row.status == Status::Ok).count();
+    println!("{right} right, {wrong} not, {} neither run nor needed", rows.len() - right - wrong);
+    Ok(wrong == 0 && right > 0)
+}
+
+/// Numbers and knobs of the fastest kernels, the fastest first.
+fn fastest(rows: &[(usize, Row)], count: usize) -> Vec<(usize, String)> {
+    let mut timed: Vec<_> = rows
+        .iter()
+        .filter(|(_, row)| row.status == Status::Ok)
+        .filter_map(|(number, row)| Some((row.us?, *number, row.knobs.clone())))
+        .collect();
+    timed.sort_by(|x, y| x.0.total_cmp(&y.0));
+    timed.into_iter().take(count).map(|(_, number, knobs)| (number, knobs)).collect()
+}
+
+/// Microseconds that no kernel can be faster than.
+fn floor(row: &Row, machine: &Machine, peak: Option<f64>) -> Option<f64> {
+    let bytes = row.gbytes? * row.us?;
+    let operations = row.tflops? * row.us?;
+    let memory = if machine.read_gbytes > 0.0 { bytes / machine.read_gbytes } else { 0.0 };
+    Some(memory.max(operations / peak?))
+}
+
+/// Prints a kernel's line.
+fn show(row: &Row) {
+    let knobs = if row.knobs.is_empty() { "(all auto)" } else { &row.knobs };
+    let mut line = match row.status {
+        Status::Ok => "  ok    ".to_owned(),
+        Status::Wrong => "  WRONG ".to_owned(),
+        Status::Illegal => "  none  ".to_owned(),
+        Status::Duplicate => "  same  ".to_owned(),
+        Status::Failed => "  FAILED".to_owned(),
+    };
+    if let (Some(us), Some(tflops)) = (row.us, row.tflops) {
+        line += &format!(" {us:9.2} us {tflops:7.1} TFLOP/s");
+    }
+    if let (Some(ratio), Some([low, high])) = (row.ratio, row.ratio_spread) {
+        line += &format!(" x{ratio:.3} ({low:.3} to {high:.3})");
+    }
+    if let Some(error) = &row.error {
+        line += &format!(" err {:.2e}", error.frobenius);
+        if !error.pass() {
+            line += &format!(
+                " (limit {:.1e}), {} of {} outside, {} unwritten, max {:.3e}, worst {:?}",
+                error.limit, error.outside, error.elements, error.unwritten, error.max_abs, error.worst
+            );
+        }
+    }
+    if let (Some(registers), Some(local)) = (row.registers, row.local_bytes) {
+        line += &format!(" {registers} regs");
+        if local > 0 {
+            line += &format!(" {local} B local");
+        }
+    }
+    if let Some(load) = row.load_ms {
+        line += &format!(" load {load:.0} ms");
+    }
+    println!("{line}  {knobs}");
+    if let Some(why) = &row.why {
+        println!("         {}", why.replace('\n', "\n         "));
+    }
+}
+
+/// Prints the fastest of a shape.
+fn summary(rows: &[Row], format: &str, shape: &str) {
+    let timed =
+        rows.iter().filter(|row| row.format == format && row.shape == shape && row.status == Status::Ok);
+    let best = timed.filter_map(|row| Some((row.us?, row))).min_by(|x, y| x.0.total_cmp(&y.0));
+    if let Some((us, row)) = best {
+        let floor = row.floor_us.map_or(String::new(), |floor| format!(", floor {floor:.2} us"));
+        println!("  best {us:.2} us{floor}: {}\n       {}", row.knobs, row.plan);
+    }
+}

@@ -1,0 +1,242 @@
+//! Graphs of launches, captured from a stream; and events, which know when they were recorded.
+//!
+//! A stream that is captured takes launches and nothing else: what would wait for it, or allocate or copy on it, is an
+//! error, as it is on a GPU or would become a part of the graph there.
+
+use crate::module;
+use crate::put;
+use crate::state::{Code, code, state};
+use silumin_emulator::Launch;
+use std::collections::HashMap;
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::ptr;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// `CU_STREAM_CAPTURE_STATUS_NONE` and `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
+const NOT_CAPTURING: c_int = 0;
+const CAPTURING: c_int = 1;
+
+/// Launches, each with the handle of its function.
+pub(crate) type Launches = Vec<(usize, Launch)>;
+
+/// Captures, graphs and events, by their handles.
+#[derive(Default)]
+pub(crate) struct Graphs {
+    capturing: HashMap<usize, Launches>,
+    /// Graphs, and what was instantiated of them.
+    graphs: HashMap<usize, Arc<Launches>>,
+    /// When each event was recorded last.
+    events: HashMap<usize, Instant>,
+}
+
+impl Graphs {
+    /// Takes a launch, if the stream is being captured; else gives it back.
+    pub fn take(&mut self, stream: *mut c_void, function: usize, launch: Launch) -> Option<Launch> {
+        match self.capturing.get_mut(&stream.addr()) {
+            Some(launches) => {
+                launches.push((function, launch));
+                None
+            }
+            None => Some(launch),
+        }
+    }
+}
+
+/// What work on a stream that is no launch returns.
+pub(crate) fn not_captured(stream: *mut c_void) -> Result<(), Code> {
+    match state().graphs().capturing.contains_key(&stream.addr()) {
+        true => Err(Code::StreamCaptureUnsupported),
+        false => Ok(()),
+    }
+}
+
+/// As [`not_captured`], as the driver's functions return it.
+fn unless_captured(stream: *mut c_void) -> c_int {
+    match not_captured(stream) {
+        Ok(()) => state().sticky() as c_int,
+        Err(error) => code(error),
+    }
+}
+
+/// Waits for nothing: what is in a stream has run.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> c_int {
+    unless_captured(stream)
+}
+
+/// Everything in a stream has run.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamQuery(stream: *mut c_void) -> c_int {
+    unless_captured(stream)
+}
+
+/// Waits for nothing: events have happened. A captured stream does not wait for what is outside of its capture.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamWaitEvent(
+    stream: *mut c_void,
+    _event: *mut c_void,
+    _flags: c_uint,
+) -> c_int {
+    match not_captured(stream) {
+        Ok(()) => state().sticky() as c_int,
+        Err(_) => code(Code::StreamCaptureIsolation),
+    }
+}
+
+/// Notes the time. In a capture the event becomes a part of the graph, where nobody looks at it.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> c_int {
+    if not_captured(stream).is_ok() {
+        state().graphs().events.insert(event.addr(), Instant::now());
+    }
+    state().sticky() as c_int
+}
+
+/// Forgets an event.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> c_int {
+    state().graphs().events.remove(&event.addr());
+    state().sticky() as c_int
+}
+
+/// Milliseconds of the host's clock between two events.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime(ms: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
+    let graphs = state().graphs();
+    let when = |event: *mut c_void| graphs.events.get(&event.addr()).copied();
+    let (Some(start), Some(end)) = (when(start), when(end)) else { return code(Code::InvalidHandle) };
+    // SAFETY: the caller's place.
+    code(unsafe { put(ms, end.saturating_duration_since(start).as_secs_f32() * 1e3) })
+}
+
+/// As [`cuEventElapsedTime`].
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuEventElapsedTime_v2(ms: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { cuEventElapsedTime(ms, start, end) }
+}
+
+/// Has a stream keep its launches from here on. The legacy stream is not captured, as on a GPU.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamBeginCapture_v2(stream: *mut c_void, _mode: c_uint) -> c_int {
+    if stream.is_null() {
+        return code(Code::StreamCaptureUnsupported);
+    }
+    let mut graphs = state().graphs();
+    match graphs.capturing.contains_key(&stream.addr()) {
+        true => code(Code::InvalidValue),
+        false => {
+            graphs.capturing.insert(stream.addr(), Vec::new());
+            code(Code::Success)
+        }
+    }
+}
+
+/// Whether a stream is being captured.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c_int) -> c_int {
+    let now = if not_captured(stream).is_ok() { NOT_CAPTURING } else { CAPTURING };
+    // SAFETY: the caller's place.
+    code(unsafe { put(status, now) })
+}
+
+/// A graph of what a stream was given since its capture began.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) -> c_int {
+    let number = state().number();
+    let mut graphs = state().graphs();
+    let Some(launches) = graphs.capturing.remove(&stream.addr()) else {
+        return code(Code::InvalidValue);
+    };
+    graphs.graphs.insert(number, Arc::new(launches));
+    // SAFETY: the caller's place.
+    code(unsafe { put(graph, ptr::without_provenance_mut(number)) })
+}
+
+/// A graph that can be launched.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
+    instance: *mut *mut c_void,
+    graph: *mut c_void,
+    _flags: c_ulonglong,
+) -> c_int {
+    let number = state().number();
+    let mut graphs = state().graphs();
+    let Some(launches) = graphs.graphs.get(&graph.addr()).cloned() else {
+        return code(Code::InvalidHandle);
+    };
+    graphs.graphs.insert(number, launches);
+    // SAFETY: the caller's place.
+    code(unsafe { put(instance, ptr::without_provenance_mut(number)) })
+}
+
+/// Runs all of a graph's launches.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, _stream: *mut c_void) -> c_int {
+    let launches = state().graphs().graphs.get(&instance.addr()).cloned();
+    let Some(launches) = launches else { return code(Code::InvalidHandle) };
+    for (function, launch) in launches.iter() {
+        match module::execute(*function, launch) {
+            Code::Success => {}
+            error => return code(error),
+        }
+    }
+    code(state().sticky())
+}
+
+/// Forgets a graph.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGraphDestroy(graph: *mut c_void) -> c_int {
+    let found = state().graphs().graphs.remove(&graph.addr());
+    code(if found.is_some() { Code::Success } else { Code::InvalidHandle })
+}
+
+/// Forgets what was instantiated of a graph.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuGraphExecDestroy(instance: *mut c_void) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { cuGraphDestroy(instance) }
+}
