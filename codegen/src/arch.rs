@@ -125,7 +125,7 @@ impl Limits {
         match kind {
             MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 => self.fp4_ops_per_second,
             MmaKind::Mxf8f6f4 | MmaKind::F8f6f4 => self.fp8_ops_per_second,
-            MmaKind::F16 => self.fp8_ops_per_second / 2.0,
+            MmaKind::F16 | MmaKind::Decoded => self.fp8_ops_per_second / 2.0,
         }
     }
 }

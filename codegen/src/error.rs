@@ -45,6 +45,18 @@ pub enum ConfigError {
         /// Why not.
         reason: &'static str,
     },
+    /// What does not go with weights that are decoded on their way to the tensor core.
+    #[error("{knob} = {value}: not with {formats}: {reason}")]
+    Decoded {
+        /// The knob.
+        knob: &'static str,
+        /// Its value.
+        value: String,
+        /// The formats.
+        formats: Formats,
+        /// Why not.
+        reason: &'static str,
+    },
     /// A tile that warpgroups do not divide among them.
     #[error("tile: {side} = {given}: {reason}")]
     WarpgroupTile {
@@ -433,6 +445,7 @@ impl ConfigError {
             | OutputScales { knob, .. }
             | NotInterleaved { knob, .. }
             | NotOnChip { knob, .. }
+            | Decoded { knob, .. }
             | WholeTiles { knob, .. } => knob,
             SplitK { .. } | ClusterSplitK { .. } => "schedule",
             AccumulatorBuffers { .. } | NothingToOverlap { .. } | OverlapAll { .. } => "accumulator_buffers",
@@ -457,7 +470,7 @@ impl ConfigError {
         match self {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
             Formats(_) => "use a format that goes with A's for B1 and B2".into(),
-            NotOnChip { .. } => "leave the knob out".into(),
+            NotOnChip { .. } | Decoded { .. } => "leave the knob out".into(),
             FormatsOnChip { .. } => "use bf16 or f16 operands, and C in bf16, f16 or f32".into(),
             WarpgroupTile { .. } => "write auto, or a tile of 128 x 128".into(),
             Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups".into(),

@@ -283,6 +283,8 @@ pub(super) struct SmemParts {
     pub span: u32,
     /// Bytes of a row of a K tile.
     pub row_bytes: u32,
+    /// Bytes of a row of a K tile of B: fewer, in one box, where weights are decoded.
+    pub b_row_bytes: u32,
     pub stages: u32,
     pub sf_slots: u32,
     /// Bytes of one row block in a slot.
@@ -311,7 +313,7 @@ impl SmemParts {
     /// Bytes of one operand stage.
     pub fn stage_bytes(&self) -> u64 {
         let [a, b] = self.rows().map(u64::from);
-        (a + u64::from(self.b_tiles) * b) * u64::from(self.row_bytes)
+        a * u64::from(self.row_bytes) + u64::from(self.b_tiles) * b * u64::from(self.b_row_bytes)
     }
 
     /// Bytes of one scale-factor slot.
@@ -354,8 +356,11 @@ impl SmemParts {
 
     /// The map. Call it only once [`SmemParts::sum`] fits: all values are small then.
     pub fn map(&self) -> SmemMap {
-        let [a_box_bytes, b_box_bytes] = self.rows().map(|rows| rows * self.span);
+        let [a_rows, b_rows] = self.rows();
         let boxes = self.row_bytes / self.span;
+        let a_box_bytes = a_rows * self.span;
+        let b_box_bytes =
+            b_rows * if self.b_row_bytes == self.row_bytes { self.span } else { self.b_row_bytes };
         let stage_bytes = self.stage_bytes() as u32;
         let row_block = self.sf_row_block as u32;
         let slot_bytes = self.slot_bytes() as u32;

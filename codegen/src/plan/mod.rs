@@ -158,8 +158,10 @@ pub struct KLoop {
     pub blocks: u32,
     /// MMA steps in the last K tile: `blocks`, or fewer where K ends inside it.
     pub last_blocks: u32,
-    /// Bytes of a row of one K tile in SMEM.
+    /// Bytes of a row of one K tile in SMEM, of A and of B.
     pub tile_bytes: u32,
+    /// See `tile_bytes`: decoded weights are smaller than what they meet.
+    pub b_tile_bytes: u32,
     /// K tiles whose MMAs alternate between the products.
     pub main_tiles: u32,
     /// K tiles of the split tail: all of GEMM 1, then all of GEMM 2.

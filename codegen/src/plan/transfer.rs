@@ -375,7 +375,7 @@ fn instruction_descriptor(kind: MmaKind, elements: [ElementKind; 2], mma: [u32; 
     let kind_bits = match kind {
         MmaKind::Mxf4Nvf4 => 0,
         MmaKind::Mxf4 | MmaKind::Mxf8f6f4 => 1 << 23,
-        MmaKind::F8f6f4 | MmaKind::F16 => 1 << 4,
+        MmaKind::F8f6f4 | MmaKind::F16 | MmaKind::Decoded => 1 << 4,
     };
     kind_bits | code(elements[0]) << 7 | code(elements[1]) << 10 | (mma[1] >> 3) << 17 | (mma[0] >> 4) << 24
 }

@@ -50,14 +50,23 @@ pub enum MmaKind {
     F8f6f4,
     /// bf16 or f16.
     F16,
+    /// bf16 or f16 by NVFP4 weights, which are decoded to the other operand's elements between shared memory and
+    /// the tensor core: every product of an e2m1 and a ue4m3 is exact in either (sm_90a).
+    Decoded,
 }
 
 impl MmaKind {
     /// All kinds.
-    pub const ALL: [MmaKind; 5] =
-        [MmaKind::Mxf4Nvf4, MmaKind::Mxf4, MmaKind::Mxf8f6f4, MmaKind::F8f6f4, MmaKind::F16];
+    pub const ALL: [MmaKind; 6] = [
+        MmaKind::Mxf4Nvf4,
+        MmaKind::Mxf4,
+        MmaKind::Mxf8f6f4,
+        MmaKind::F8f6f4,
+        MmaKind::F16,
+        MmaKind::Decoded,
+    ];
 
-    /// The qualifier in PTX.
+    /// The qualifier in PTX, where it is a kind that PTX names.
     pub const fn ptx(self) -> &'static str {
         match self {
             MmaKind::Mxf4Nvf4 => "kind::mxf4nvf4",
@@ -65,6 +74,7 @@ impl MmaKind {
             MmaKind::Mxf8f6f4 => "kind::mxf8f6f4",
             MmaKind::F8f6f4 => "kind::f8f6f4",
             MmaKind::F16 => "kind::f16",
+            MmaKind::Decoded => "16 bits, weights decoded",
         }
     }
 
@@ -79,14 +89,14 @@ impl MmaKind {
         match self {
             MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 => 4,
             MmaKind::Mxf8f6f4 | MmaKind::F8f6f4 => 8,
-            MmaKind::F16 => 16,
+            MmaKind::F16 | MmaKind::Decoded => 16,
         }
     }
 
     /// Elements along K that share a scale factor: 16 (`.block16`), 32 (`.block32`) or none.
     pub const fn scale_vector(self) -> Option<u32> {
         match self {
-            MmaKind::Mxf4Nvf4 => Some(16),
+            MmaKind::Mxf4Nvf4 | MmaKind::Decoded => Some(16),
             MmaKind::Mxf4 | MmaKind::Mxf8f6f4 => Some(32),
             MmaKind::F8f6f4 | MmaKind::F16 => None,
         }
@@ -103,7 +113,7 @@ impl MmaKind {
 
     /// Whether an operand of this element is wider in shared memory than in global memory.
     pub const fn expands(self, element: ElementKind) -> bool {
-        element.bits() < self.container_bits()
+        !matches!(self, MmaKind::Decoded) && element.bits() < self.container_bits()
     }
 }
 
@@ -165,6 +175,7 @@ fn kind(a: OperandFormat, b: OperandFormat) -> Option<MmaKind> {
         _ if mx(a) && mx(b) => Some(MmaKind::Mxf8f6f4),
         _ if plain(a) && plain(b) => Some(MmaKind::F8f6f4),
         (F::Bf16, F::Bf16) | (F::F16, F::F16) => Some(MmaKind::F16),
+        (F::Bf16 | F::F16, F::Nvfp4) => Some(MmaKind::Decoded),
         _ => None,
     }
 }

@@ -94,7 +94,7 @@ impl Problem {
     /// Scale factors of a row of A, B1 or B2 along K, before padding: `k / 16` for NVFP4 and `k / 32`
     /// for the MX formats, rounded up; 0 without scale factors. Formats that go together agree on it.
     pub fn scale_columns(&self) -> u32 {
-        self.formats.a.scale_columns(self.shape.k)
+        self.formats.a.scale_columns(self.shape.k).max(self.formats.b.scale_columns(self.shape.k))
     }
 
     /// Bytes of C's elements.

@@ -157,7 +157,9 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         view::maps(plan, role).into_iter().map(Parameter::TensorMap).collect();
     let scaled = plan.kind.scales_per_mma() > 0;
     if scaled && plan.scales.box_blocks.is_none() && role != Role::Gate {
-        parameters.push(Parameter::Pointer(Operand::Sfa));
+        if plan.scales.a_row_blocks > 0 {
+            parameters.push(Parameter::Pointer(Operand::Sfa));
+        }
         if role != Role::Gated {
             parameters.push(Parameter::Pointer(Operand::Sfb1));
         }

@@ -126,6 +126,7 @@ impl Draft<'_> {
             blocks: self.blocks,
             last_blocks: rest.div_ceil(self.kind.mma_k()),
             tile_bytes: self.row_bytes,
+            b_tile_bytes: self.b_row_bytes(),
             main_tiles: self.k_tiles - tail,
             tail_tiles: tail,
             sf_prologue: match self.asked.sf_preload {
@@ -250,14 +251,19 @@ impl Draft<'_> {
                 true => (ElementType::U4Align16, k.into()),
                 false => (ElementType::U8, row_stride),
             };
+            let swizzle = match operand {
+                Operand::A => self.swizzle,
+                _ if self.kind == MmaKind::Decoded => Swizzle::of_row(self.b_row_bytes()),
+                _ => self.swizzle,
+            };
             TensorMapRecipe {
                 operand,
                 element,
                 dims: [row, u64::from(rows)],
                 row_stride,
                 matrices: if operand == Operand::A { of_rows } else { of_weights },
-                box_dims: [self.swizzle.span(), box_rows],
-                swizzle: self.swizzle,
+                box_dims: [swizzle.span(), box_rows],
+                swizzle,
                 l2_promotion: 256,
             }
         };

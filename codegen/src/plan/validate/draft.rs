@@ -176,6 +176,9 @@ impl<'a> Draft<'a> {
     /// Row blocks of scale factors that a tile of A, and one of B, touches in one CTA.
     pub fn row_blocks(&self) -> [u32; 2] {
         let columns = self.mma_columns().div_ceil(128);
+        if self.kind == MmaKind::Decoded {
+            return [0, 1];
+        }
         if self.swap_ab { [columns, 1] } else { [1, columns] }
     }
 
@@ -353,6 +356,11 @@ impl<'a> Draft<'a> {
         (blocks > 0 && self.sf_load() != SfLoad::Bulk).then_some(largest)
     }
 
+    /// Bytes of a row of B in a K tile: decoded weights are smaller than what they meet.
+    pub fn b_row_bytes(&self) -> u32 {
+        if self.kind == MmaKind::Decoded { self.tile.k / 2 } else { self.row_bytes }
+    }
+
     pub fn smem_parts(&self, stages: u32) -> SmemParts {
         let barriers: u32 = self.barrier_counts(stages).iter().map(|(_, count, _)| count).sum();
         SmemParts {
@@ -363,6 +371,7 @@ impl<'a> Draft<'a> {
                 .map(|format| self.kind.expands(format.spec().element)),
             span: self.swizzle.span(),
             row_bytes: self.row_bytes,
+            b_row_bytes: self.b_row_bytes(),
             stages,
             sf_slots: self.sf_slots(stages),
             sf_row_block: self.sf_row_block(),
@@ -421,6 +430,8 @@ impl<'a> Draft<'a> {
         if let Some(warpgroups) = self.warpgroups {
             // Each warpgroup that reads a stage lets go of it, in all CTAs that send to it.
             let users = if warpgroups.ping_pong { 1 } else { warpgroups.count };
+            // Weights that are decoded are read by threads: each warp says when it is done.
+            let users = if self.kind == MmaKind::Decoded { 4 * users } else { users };
             return vec![("full", stages, 1), ("empty", stages, users * self.asked.multicast.ctas())];
         }
         // A stage is empty when all that share a tile of it have used it.

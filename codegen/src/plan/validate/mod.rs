@@ -52,6 +52,10 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     if arch.tensor_core() == TensorCore::Wgmma {
         return wgmma::validate(problem, config, arch);
     }
+    if problem.formats.check() == Ok(MmaKind::Decoded) {
+        let reason = "its MMAs take scale factors: quantise the activations, too";
+        return Err(vec![ConfigError::FormatsOnChip { formats: problem.formats, arch, reason }]);
+    }
     let asked = config;
     let config = &Config { cta_group: Setting::Fixed(choose_group(problem.shape, asked)), ..*asked };
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
@@ -300,7 +304,7 @@ fn k_multiple(problem: &Problem) -> u32 {
 
 /// Knobs of scale factors where there are none.
 fn check_scales(problem: &Problem, config: &Config, errors: &mut Vec<ConfigError>) {
-    if problem.formats.a.spec().scales.is_some() {
+    if problem.formats.b.spec().scales.is_some() {
         return;
     }
     let formats = problem.formats;

@@ -8,7 +8,7 @@ use super::{
 use crate::arch::Arch;
 use crate::config::{
     AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, KOrder, Multicast, Schedule, Setting, Store,
-    Strategy, Switch, Tile,
+    SfLoad, SfPreload, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::plan::{Plan, WARPGROUP_ROWS, Warpgroups};
@@ -33,6 +33,7 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
     let warpgroups = share(tile, config, swap_ab);
+    check_decoded(problem, tile, config, strategy, swap_ab, &mut errors);
     check_tile(problem, tile, config, strategy, swap_ab, warpgroups, &mut errors);
     check_scales(problem, config, &mut errors);
     check_ranges(config, arch, &mut errors);
@@ -52,7 +53,7 @@ fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
     let formats = problem.formats;
     let mut refuse = |reason| errors.push(ConfigError::FormatsOnChip { formats, arch, reason });
     match formats.check() {
-        Ok(MmaKind::F16) => {}
+        Ok(MmaKind::F16 | MmaKind::Decoded) => {}
         Ok(MmaKind::F8f6f4) => {
             refuse("its MMAs add up products of 8-bit elements with fewer bits than fp32 has")
         }
@@ -112,6 +113,9 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
 
 /// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
 fn swaps(problem: &Problem, config: &Config) -> bool {
+    if problem.formats.check() == Ok(MmaKind::Decoded) {
+        return config.swap_ab != Setting::Fixed(Switch::Off);
+    }
     let free = config.tile == Setting::Auto
         && config.accumulators == Accumulators::Separate
         && config.store != Setting::Fixed(Store::Tma)
@@ -130,6 +134,11 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     let span = 128 * 8 / problem.formats.check().map_or(16, MmaKind::container_bits);
     let k = shape.k.next_multiple_of(k_multiple(problem)).min(span);
     let k = if k * 4 == span * 3 { span } else { k };
+    if problem.formats.check() == Ok(MmaKind::Decoded) {
+        // Two spans of activations, half of one of weights.
+        let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
+        return Tile { m: columns, n: 128, k: shape.k.next_multiple_of(64).min(128) };
+    }
     if swap_ab {
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         return Tile { m: columns, n: 128, k };
@@ -234,6 +243,40 @@ fn check_tile(
     let multiple = k_multiple(problem);
     if tile.k == 0 || !tile.k.is_multiple_of(multiple) {
         errors.push(ConfigError::TileK { given: tile.k, multiple });
+    }
+}
+
+/// What decoding weights rules out.
+fn check_decoded(
+    problem: &Problem,
+    tile: Tile,
+    config: &Config,
+    strategy: Strategy,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    if problem.formats.check() != Ok(MmaKind::Decoded) {
+        return;
+    }
+    let mut refuse = |knob, value: String, reason| {
+        errors.push(ConfigError::Decoded { knob, value, formats: problem.formats, reason });
+    };
+    if !swap_ab {
+        refuse("swap_ab", "off".into(), "decoded weights are in registers, from which an MMA takes its rows only");
+    }
+    if strategy != Strategy::Interleaved {
+        refuse("strategy", strategy.to_string(), "while one product's MMAs run, the other's weights are decoded");
+    }
+    if config.sf_preload != SfPreload::PerStage {
+        refuse("sf_preload", config.sf_preload.to_string(), "scale factors come with their weights");
+    }
+    if matches!(config.sf_load, Setting::Fixed(load) if load != SfLoad::Bulk) {
+        refuse("sf_load", config.sf_load.to_string(), "each CTA reads those of its own weights");
+    }
+    if tile.n != 128 {
+        refuse("tile", tile.to_string(), "N is 128, the rows of a block of scale factors");
+    } else if ![64, 128, 256].contains(&tile.k) {
+        refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");
     }
 }
 

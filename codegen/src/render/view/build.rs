@@ -133,6 +133,8 @@ impl<'a> View<'a> {
             (_, _, Role::Gated) => vec!["sfa", "sfb2"],
             _ => vec!["sfa", "sfb1"],
         };
+        let scale_tensors: Vec<&'static str> =
+            scale_tensors.into_iter().filter(|name| *name != "sfa" || p.scales.a_row_blocks > 0).collect();
         let passes = producer::passes(p, role, policies, [product1_done, all_done]);
         let k_count = if p.work.has_ranges() { "%k_count".to_owned() } else { p.k_loop.tiles.to_string() };
         Ok(View {

@@ -8,12 +8,14 @@
 //! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 //! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
+//! * `decode.rs`: NVFP4 weights on their way to registers (sm_90a).
 //! * `warpgroups.rs`: MMAs and sums of warpgroups (sm_90a).
 //! * `products.rs`: D1 and D2, what is kept of the products.
 
 mod block_scale;
 mod build;
 mod cluster;
+mod decode;
 mod epilogue;
 mod groups;
 mod inputs;

@@ -5,6 +5,7 @@ use super::groups::GroupsView;
 use super::{Pass, Role};
 use crate::config::{Accumulators, CtaGroup, Strategy};
 use crate::plan::{Operand, Plan};
+use crate::problem::MmaKind;
 
 /// A box of A, B1 or B2.
 pub(in crate::render) struct OperandLoad {
@@ -12,7 +13,8 @@ pub(in crate::render) struct OperandLoad {
     pub offset: u32,
     /// The tensor map's register.
     pub source: &'static str,
-    /// Bytes from the K tile's start.
+    /// The register of the byte at which the K tile starts in a row, and bytes from there.
+    pub k_start: &'static str,
     pub k_byte: u32,
     /// The register of the first row, and of the matrix where there are several.
     pub row: &'static str,
@@ -94,6 +96,7 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
     let load = |k_box: u32, offset, source, row, policy| OperandLoad {
         offset,
         source,
+        k_start: if p.kind == MmaKind::Decoded && row == b_row { "%weight_byte" } else { "%k_byte" },
         k_byte: k_box * span,
         row: match (row, matrices(p, row == a_row)) {
             (_, None) => row,
@@ -108,6 +111,8 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
     for k_box in 0..p.smem.boxes {
         let b = p.smem.a_bytes + k_box * p.smem.b_tiles * p.smem.b_box_bytes;
         match (p.cta_group, p.accumulators) {
+            // All of a K tile is one box.
+            _ if p.kind == MmaKind::Decoded && k_box > 0 => {}
             // One MMA of 2N: its lower half of columns, B1, is the leader's, its upper half the peer's.
             (CtaGroup::Two, Accumulators::SideBySide) => {
                 loads.push(load(k_box, b, "%b_map", b_row, policies.b));

@@ -1,5 +1,6 @@
 //! What warpgroups do that issue MMAs and hold their sums (`wgmma`).
 
+use super::decode::{self, DecodeView};
 use super::epilogue::{Packing, PartialAdd, PartialVector, Vector, operand, registers};
 use super::{Role, mma};
 use crate::config::{Accumulators, Strategy};
@@ -38,6 +39,10 @@ pub(in crate::render) struct WarpgroupView {
     pub chunk_registers: u32,
     pub blocks: Vec<WarpgroupBlock>,
     pub partials: Vec<PartialVector>,
+    /// How weights are decoded, where they are.
+    pub decode: Option<DecodeView>,
+    /// What sums are multiplied with, as hexadecimal digits of an f32, where decoded weights are smaller than they should be.
+    pub unscale: &'static str,
 }
 
 /// A K loop of an item.
@@ -93,7 +98,7 @@ pub(in crate::render) struct StagedPair {
 }
 
 /// The register of an accumulator.
-fn accumulator(product: u32, index: u32) -> String {
+pub(super) fn accumulator(product: u32, index: u32) -> String {
     format!("%product{product}_{index}")
 }
 
@@ -167,6 +172,7 @@ impl WarpgroupView {
         });
         let elements = p.problem.formats;
         let [a, b] = [elements.a, elements.b].map(|format| type_of(format.spec().element));
+        let b = if p.kind == MmaKind::Decoded { a } else { b };
         let (a, b) = if p.swap_ab { (b, a) } else { (a, b) };
         WarpgroupView {
             count: warpgroups.count,
@@ -183,7 +189,12 @@ impl WarpgroupView {
             product_registers: warpgroups.product_registers,
             shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
             // Both operands K-major; those of 8 bits know nothing else.
-            transposes: if p.kind == MmaKind::F16 { ", 0, 0" } else { "" },
+            transposes: match p.kind {
+                MmaKind::F16 => ", 0, 0",
+                // One of them is in registers.
+                MmaKind::Decoded => ", 0",
+                _ => "",
+            },
             passes: passes
                 .iter()
                 .zip(suffixes)
@@ -197,6 +208,8 @@ impl WarpgroupView {
             chunk_registers,
             blocks: blocks.collect(),
             partials: partials(&products, warpgroups),
+            decode: (p.kind == MmaKind::Decoded).then(|| DecodeView::new(p)),
+            unscale: if p.kind == MmaKind::Decoded { decode::UNSCALE } else { "" },
             products,
         }
     }
