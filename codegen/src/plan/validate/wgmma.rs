@@ -137,7 +137,8 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     if problem.formats.check() == Ok(MmaKind::Decoded) {
         // Two spans of activations, half of one of weights.
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
-        return Tile { m: columns, n: 128, k: shape.k.next_multiple_of(64).min(128) };
+        let k = if shape.k.next_multiple_of(64).is_multiple_of(128) { 128 } else { 64 };
+        return Tile { m: columns, n: 128, k };
     }
     if swap_ab {
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
@@ -277,6 +278,8 @@ fn check_decoded(
         refuse("tile", tile.to_string(), "N is 128, the rows of a block of scale factors");
     } else if ![64, 128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");
+    } else if !problem.shape.k.next_multiple_of(64).is_multiple_of(tile.k) {
+        refuse("tile", tile.to_string(), "K tiles are whole, for scale factors come in blocks of 64 and none are beyond K");
     }
 }
 

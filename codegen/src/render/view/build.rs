@@ -221,7 +221,11 @@ impl<'a> View<'a> {
             shares_scales: p.scales.shared && shared > 1,
             shares: shared > 1,
             shared_rows: shared_rows / shared,
-            shared_bytes: shared_rows / shared * (p.k_loop.tile_bytes / p.smem.boxes),
+            shared_bytes: shared_rows / shared
+                * match p.kind {
+                    MmaKind::Decoded if rows_shared => p.k_loop.b_tile_bytes,
+                    _ => p.k_loop.tile_bytes / p.smem.boxes,
+                },
             shared_row: if rows_shared { "%row_r" } else { "%row_c" },
             row_tile: if p.swap_ab { "%n_tile" } else { "%m_tile" },
             column_tile: if p.swap_ab { "%m_tile" } else { "%n_tile" },

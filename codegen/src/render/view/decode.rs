@@ -38,6 +38,8 @@ pub(in crate::render) struct DecodeView {
     /// By how much a scale factor in a half's upper byte is shifted right, and what it is then multiplied with.
     pub scale_shift: u32,
     pub scale_factors: &'static [&'static str],
+    /// Whether K ends inside a block of scale factors.
+    pub padded: bool,
     /// In the order in which they are decoded and multiplied.
     pub groups: Vec<DecodeGroup>,
 }
@@ -113,6 +115,7 @@ impl DecodeView {
             scale_shift: if bf16 { 4 } else { 1 },
             // 2^127 and 2^112, or 2^15, in both halves.
             scale_factors: if bf16 { &["0x7f007f00", "0x77807780"] } else { &["0x78007800"] },
+            padded: !p.problem.shape.k.is_multiple_of(64),
             groups,
         }
     }

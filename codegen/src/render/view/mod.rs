@@ -31,7 +31,7 @@ use crate::arch::Arch;
 use crate::config::{Accumulators, Eviction, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::{Expr, Fragment, GateCode, Product};
 use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
-use crate::problem::Groups;
+use crate::problem::{Groups, MmaKind};
 use block_scale::{Nibbles, TransposedScales};
 use cluster::{Places, Sender};
 use epilogue::{BoxStore, Packing, PartialProduct, ProductVector, Ragged, Unit, Vector, Word};
