@@ -50,7 +50,7 @@ struct Problem {
     vectors: Vec<(String, Buffer)>,
     scalars: Vec<(String, f32)>,
     want: Vec<f64>,
-    limit: Option<f64>,
+    limit: f64,
 }
 
 /// A kernel that is right.
@@ -189,7 +189,8 @@ impl Problem {
         device.stream().synchronize().map_err(words)?;
         cuda.synchronize().map_err(|e| raw::said("cuStreamSynchronize", e))?;
         let scalars = job.scalars.clone();
-        let (formats, limit) = (spec.formats, job.limit);
+        let formats = spec.formats;
+        let limit = job.limit.unwrap_or_else(|| compare::limit(&formats, &want));
         Ok(Problem { device, stream, cuda, shape, formats, sets, vectors, scalars, want, limit })
     }
 
@@ -220,22 +221,19 @@ impl Problem {
     /// Compares C of a set with what it should be.
     fn compare(&self, set: usize) -> Result<Errors, String> {
         let operands = &self.sets[set];
-        let mut errors = match self.formats.c.scales() {
+        let errors = match self.formats.c.scales() {
             None => {
                 let bytes = operands.c.download().map_err(words)?;
-                compare::compare(&self.formats, &bytes, None, &self.want)
+                compare::compare(&self.formats, self.limit, &bytes, None, &self.want)
             }
             Some(_) => {
                 let output = operands.output().map_err(words)?;
                 let values = output.decode();
                 let unwritten = output.scales().iter().filter(|byte| **byte == compare::POISON).count();
-                let errors = compare::compare(&self.formats, &[], Some(&values), &self.want);
+                let errors = compare::compare(&self.formats, self.limit, &[], Some(&values), &self.want);
                 Errors { unwritten: unwritten as u64, ..errors }
             }
         };
-        if let Some(limit) = self.limit {
-            errors.limit = limit;
-        }
         Ok(errors)
     }
 

@@ -271,8 +271,13 @@ fn show(row: &Row) {
         line += &format!(" err {:.2e}", error.frobenius);
         if !error.pass() {
             line += &format!(
-                " (limit {:.1e}), {} of {} outside, {} unwritten, max {:.3e}, worst {:?}",
-                error.limit, error.outside, error.elements, error.unwritten, error.max_abs, error.worst
+                " (limit {:.2e}), {} of {} outside, {} unwritten, max {:.3e}, {}",
+                error.limit,
+                error.outside,
+                error.elements,
+                error.unwritten,
+                error.max_abs,
+                error.worst.as_deref().unwrap_or("")
             );
         }
     }

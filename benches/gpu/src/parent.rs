@@ -61,7 +61,14 @@ pub fn run(job: &Job, patience: Duration, show: &mut dyn FnMut(&Row)) -> Outcome
         }
         let done = |number: &usize| outcome.rows.iter().any(|(other, _)| other == number);
         job.kernels.retain(|(number, _)| !done(number));
-        let Some(why) = end else { break };
+        let Some(why) = end else {
+            for (number, knobs) in std::mem::take(&mut job.kernels) {
+                let row = failed(&job, &knobs, "the child said that all is done, and nothing of this one");
+                show(&row);
+                outcome.rows.push((number, row));
+            }
+            break;
+        };
         // The kernel that the child died of; without one, or where nothing at all was done, the whole job is at fault.
         let culprit = at.and_then(|(number, step)| {
             let place = job.kernels.iter().position(|(other, _)| *other == number)?;
