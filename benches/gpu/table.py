@@ -7,7 +7,7 @@ Each pair of files is of one call, one after the other on the same GPU. Of sever
 their median is shown. OURS is what `--json` wrote: the fastest right row of each shape counts. PEERS is
 {name: {M, N, K, rows: {peer: {us, tflops, err, cfg}}}}; peers whose name says `alone` do less than the problem and do
 not count as the best. A ratio is ours over theirs: under 1 is faster. Only peers that compute what the format does are compared:
-see SAME. --against keeps peers whose name has the text; --format keeps rows of one format where OURS has several.
+see SAME. --best writes the fastest knobs of each shape as a list for `--sweep`. --against keeps peers whose name has the text; --format keeps rows of one format where OURS has several.
 """
 import argparse
 import json
@@ -85,18 +85,36 @@ def table(pairs, format_name, against):
     return lines if ratios else []
 
 
+def load(path):
+    with open(path) as file:
+        return json.load(file)
+
+
+def list_best(documents):
+    """The fastest right knobs of each shape, over all files, as lines for `--sweep`."""
+    rows = [row for document in documents for row in document["rows"] if row["status"] == "ok" and row["us"]]
+    fastest = {}
+    for row in rows:
+        key = (row["format"], row["shape"])
+        if key not in fastest or row["us"] < fastest[key]["us"]:
+            fastest[key] = row
+    for (format_name, shape), row in fastest.items():
+        print(f"{shape}: {row['knobs']}  # {format_name}, {row['us']:.2f} us")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+")
     parser.add_argument("--against")
     parser.add_argument("--format")
+    parser.add_argument("--best", action="store_true", help="FILES are all OURS.json")
     flags = parser.parse_args()
+    if flags.best:
+        list_best([load(path) for path in flags.files])
+        return 0
     if len(flags.files) % 2:
         parser.error("files come in pairs: OURS.json PEERS.json")
-    documents = []
-    for path in flags.files:
-        with open(path) as file:
-            documents.append(json.load(file))
+    documents = [load(path) for path in flags.files]
     pairs = list(zip(documents[::2], documents[1::2]))
     machine = pairs[0][0]["machine"]
     print(f"{machine['device']}, {machine['sms']} SMs, reads {machine['read_gbytes']:.0f} GB/s; {len(pairs)} run(s)\n")

@@ -76,6 +76,8 @@ fn run_with(
         }
         let done = |number: &usize| outcome.rows.iter().any(|(other, _)| other == number);
         job.kernels.retain(|(number, _)| !done(number));
+        // Whose fault it is can be told where one kernel is loaded at a time.
+        job.load_threads = 1;
         let Some(why) = end else {
             for (number, knobs) in std::mem::take(&mut job.kernels) {
                 let row = failed(&job, &knobs, "the child said that all is done, and nothing of this one");
@@ -230,6 +232,7 @@ mod tests {
             interleave: false,
             check_only: true,
             limit: None,
+            load_threads: 1,
             bandwidth: false,
         }
     }

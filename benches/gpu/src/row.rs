@@ -61,6 +61,8 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// And the ratios' 10th and 90th percentile.
     pub ratio_spread: Option<[f64; 2]>,
+    /// The SMs' clock right after its replays, in MHz.
+    pub mhz: Option<f64>,
     /// How far off C is.
     pub error: Option<Errors>,
     /// Registers of a thread, the most of all entries.

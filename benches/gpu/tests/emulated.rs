@@ -80,7 +80,7 @@ fn every_gate_and_format_is_checked() {
             "--shapes",
             "33x72x128,16x64x128:l2,40x64x128:g3",
             "--format",
-            "bf16->f32,e4m3",
+            "bf16->f32,e4m3+bf16",
             "--gate",
         ]
         .into_iter()
@@ -133,4 +133,59 @@ fn without_a_driver_every_kernel_says_so() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.code() == Some(1) && said.contains("FAILED"), "{said}");
+}
+
+#[test]
+fn rows_and_peers_make_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let row = |shape: &str, m: u32, us: f64, status: &str, knobs: &str| {
+        serde_json::json!({
+            "shape": shape, "m": m, "n": 64, "k": 64, "format": "bf16", "status": status, "us": us, "tflops": 1.0,
+            "floor_us": 5.0, "knobs": knobs, "error": {"frobenius": 1.6e-3},
+        })
+    };
+    let ours = |scale: f64| {
+        serde_json::json!({
+            "machine": {"device": "a GPU", "sms": 132, "read_gbytes": 4500.0},
+            "rows": [
+                row("one", 8, 10.0 * scale, "ok", "stages=2"), row("8x64x64", 8, 9.0 * scale, "ok", "stages=3"),
+                row("one", 8, 1.0, "wrong", "stages=4"), row("two", 16, 40.0 * scale, "ok", ""),
+            ],
+        })
+    };
+    let peers = serde_json::json!({
+        "one": {"M": 8, "N": 64, "K": 64, "rows": {
+            "triton fused": {"us": 18.0}, "cublas 1 gemm alone": {"us": 2.0}, "cublas fp8 1 gemm + silu_mul kernel": {"us": 3.0}}},
+        "two": {"M": 16, "N": 64, "K": 64, "rows": {"triton fused": {"us": 20.0}, "quack gated swiglu": {"us": 25.0}}},
+        "three": {"M": 32, "N": 64, "K": 64, "rows": {"triton fused": {"us": 20.0}}},
+    });
+    let write = |name: &str, value: &Value| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, value.to_string()).unwrap();
+        path
+    };
+    let table = |flags: &[&str]| {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("table.py");
+        let output = Command::new("python3").arg(script).args(flags).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let files: Vec<PathBuf> =
+        [0.9, 1.0, 1.3].iter().map(|s| write(&format!("{s}.json"), &ours(*s))).collect();
+    let theirs = write("peers.json", &peers);
+    let path = |path: &'_ PathBuf| path.to_str().unwrap().to_owned();
+    let pairs: Vec<String> = files.iter().flat_map(|file| [path(file), path(&theirs)]).collect();
+    let text = table(&pairs.iter().map(String::as_str).collect::<Vec<_>>());
+    // 9 / 18 and 40 / 20, and what they were in the other runs.
+    assert!(
+        text.contains("| 8 x 64 x 64 | 9.0 |") && text.contains("| triton fused | 0.500 (0.450 to 0.650) |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| triton fused | 2.000 (1.800 to 2.600) |") && text.contains("`stages=3`"),
+        "{text}"
+    );
+    assert!(text.contains("geometric mean of 2 |") && text.contains("| 1.000 |"), "{text}");
+    let best = table(&["--best", &path(&files[1])]);
+    assert!(best.contains("one: stages=2  # bf16, 10.00 us") && best.contains("8x64x64: stages=3"), "{best}");
 }
