@@ -11,7 +11,9 @@ use cudarc::driver::sys;
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::Device;
 use silumin_runtime::gemm::{DualGemm, LoadedKernel};
+use silumin_runtime::launch_file;
 use std::io::Write;
+use std::path::Path;
 use std::time::Instant;
 
 /// Replays behind which the clock is looked at.
@@ -79,13 +81,19 @@ pub fn run(job: &Job) -> Result<(), String> {
             .filter_map(|(number, knobs)| emit(job, &problem, &spec, *number, knobs, &mut hashes))
             .collect();
         for mut ready in load(&problem, emitted) {
-            match check(&problem, &mut ready) {
+            let checked = check(&problem, &mut ready).and_then(|right| {
+                if let (true, Some(folder)) = (right, &job.emit) {
+                    ready.row.file = Some(write(job, folder, &ready)?);
+                }
+                Ok(right)
+            });
+            match checked {
                 Ok(true) if job.check_only => ready.report(),
                 Ok(true) if job.interleave => turns.push(ready),
                 Ok(true) => time(&problem, job, &clock, vec![ready])?,
                 Ok(false) => ready.report(),
                 Err(why) => {
-                    ready.row.why = Some(why);
+                    (ready.row.status, ready.row.why) = (Status::Failed, Some(why));
                     ready.report();
                     // After a kernel that failed the context may be beyond use: another child does the rest.
                     problem.synchronize().map_err(|_| "the context is lost".to_owned())?;
@@ -195,6 +203,18 @@ fn check(problem: &Problem, ready: &mut Ready) -> Result<bool, String> {
     ready.row.why = (!pass && name != "C").then(|| format!("{name} is wrong"));
     ready.row.error = Some(errors);
     Ok(pass)
+}
+
+/// Writes a kernel's launch file to a folder of its own, and returns its path.
+fn write(job: &Job, folder: &Path, ready: &Ready) -> Result<String, String> {
+    let name: String = format!("{}-{}-{}", job.formats, job.shape, ready.number)
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() || "-_+".contains(c) { c } else { '_' })
+        .collect();
+    let scalars: Vec<(&str, f32)> = job.scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let file =
+        launch_file::write(&folder.join(name), ready.kernel.kernel(), None, &scalars).map_err(words)?;
+    Ok(file.display().to_string())
 }
 
 /// Times kernels in turns, looks at what they left behind, and reports them.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use silumin_codegen::config::Config;
 use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat, Shape};
+use std::path::PathBuf;
 
 /// The shapes that the peers are timed on, by their names: M, N of one of both weights, K.
 pub const PEER_SHAPES: [(&str, [u32; 3]); 10] = [
@@ -60,6 +61,8 @@ pub struct Job {
     pub limit: Option<f64>,
     /// Kernels that the driver compiles at a time.
     pub load_threads: usize,
+    /// Where launch files of kernels that are right go.
+    pub emit: Option<PathBuf>,
     /// Whether read bandwidth is measured first.
     pub bandwidth: bool,
 }

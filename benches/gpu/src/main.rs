@@ -88,6 +88,9 @@ struct Flags {
     /// Kernels that the driver compiles at a time; more than 1 makes each one's `load` longer.
     #[arg(long, default_value_t = 1)]
     load_threads: usize,
+    /// Where launch files of kernels that are right go, a folder each.
+    #[arg(long)]
+    emit: Option<PathBuf>,
     /// Do not measure how fast memory is read.
     #[arg(long)]
     no_bandwidth: bool,
@@ -199,6 +202,7 @@ fn run(flags: &Flags) -> Result<bool, String> {
                 check_only: flags.check_only,
                 limit: flags.limit,
                 load_threads: flags.load_threads,
+                emit: flags.emit.clone(),
                 bandwidth: !flags.no_bandwidth && !flags.check_only && machine.read_gbytes == 0.0,
             };
             println!("{format} {shape}: {} kernels", job.kernels.len());

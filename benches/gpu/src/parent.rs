@@ -233,6 +233,7 @@ mod tests {
             check_only: true,
             limit: None,
             load_threads: 1,
+            emit: None,
             bandwidth: false,
         }
     }

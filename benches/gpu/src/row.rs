@@ -87,6 +87,8 @@ pub struct Row {
     pub reps: usize,
     /// Seed of the operands.
     pub seed: u64,
+    /// Its launch file, if one was written.
+    pub file: Option<String>,
     /// Hash of the kernel.
     pub hash: String,
 }

@@ -189,3 +189,41 @@ fn rows_and_peers_make_a_table() {
     let best = table(&["--best", &path(&files[1])]);
     assert!(best.contains("one: stages=2  # bf16, 10.00 us") && best.contains("8x64x64: stages=3"), "{best}");
 }
+
+#[test]
+fn launch_files_run_from_python() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernels = folder.path().join("kernels");
+    let shape = ["--shapes", "40x96x512", "--check-only", "--emit", kernels.to_str().unwrap()];
+    // One launch, one with a workspace that has to be zero, and three with products in memory between them.
+    let knobs = [
+        "--knobs",
+        "cta_group=1",
+        "--knobs",
+        "cta_group=1 schedule=split_k(2)",
+        "--knobs",
+        "strategy=two_pass",
+    ];
+    let output = bench(folder.path(), &[&shape[..], &knobs[..]].concat());
+    let report = report(folder.path());
+    assert!(output.status.success(), "{report}");
+    for file in texts(&report, "file") {
+        let out = folder.path().join("out");
+        let output = Command::new("python3")
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("launch.py"))
+            .args([file, "--out", out.to_str().unwrap()])
+            .env("LD_LIBRARY_PATH", folder.path())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        // The file's own operands make both products 0.74609375^2 * 512 everywhere.
+        let product = 0.746_093_75f64.powi(2) * 512.0;
+        let c = std::fs::read(out.join("c.bin")).unwrap();
+        assert_eq!(c.len(), 40 * 96 * 2);
+        for pair in c.as_chunks::<2>().0 {
+            let value = half::bf16::from_le_bytes(*pair).to_f64();
+            assert!((value / (product * product) - 1.0).abs() < 1.0 / 256.0, "{file}: {value}");
+        }
+        std::fs::remove_dir_all(out).unwrap();
+    }
+}
