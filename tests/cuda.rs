@@ -3,6 +3,7 @@
 //! A process looks for the driver's library once, at its start; so each test runs itself again in a process that
 //! finds the emulated one.
 
+use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use silumin::codegen::config::{Config, Setting, Switch};
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::{Arch, Device, DeviceError, DeviceOperands, Distribution, DualGemm, Shape, Spec};
@@ -123,6 +124,49 @@ fn a_kernel_launches_again_on_other_streams_and_buffers() {
         assert_eq!(results[0], results[1]);
         assert_eq!(results[2], results[3]);
         assert_ne!(results[0], results[2]);
+    });
+}
+
+#[test]
+fn launches_are_captured_into_graphs() {
+    with_driver("launches_are_captured_into_graphs", &[], || {
+        let device = Device::cuda(0).unwrap();
+        for knobs in [&[("cta_group", "1")][..], &[("schedule", "split_k(2)"), ("cta_group", "1")]] {
+            let kernel = gemm(SWIGLU, Arch::Sm100a, knobs).load(&device, SHAPE).unwrap();
+            let inputs = DualGemmInputs::generate(SHAPE, Distribution::Full, 5).unwrap();
+            let operands = DeviceOperands::upload(&device, &inputs).unwrap();
+            let unwritten = operands.c.download().unwrap();
+            // Another stream has used the buffers, and their order is by events that no capture may wait for.
+            kernel.launch(&device.stream(), &operands.args(&[])).unwrap();
+            let expected = operands.c.download().unwrap();
+            assert_ne!(expected, unwritten);
+            operands.c.write(&unwritten).unwrap();
+            let stream = device.new_stream().unwrap();
+            let cuda = stream.cuda().unwrap();
+            let capture = || {
+                cuda.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+                let launched = kernel.launch(&stream, &operands.args(&[]));
+                let graph = cuda.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+                launched.map(|_| graph)
+            };
+            if !kernel.kernel().workspace.is_empty() {
+                let error = capture().map(drop).unwrap_err().to_string();
+                assert!(
+                    error.contains("launch the kernel once on this stream before the capture"),
+                    "{error}"
+                );
+                kernel.launch(&stream, &operands.args(&[])).unwrap();
+                operands.c.write(&unwritten).unwrap();
+            }
+            let graph = capture().unwrap();
+            assert_eq!(operands.c.download().unwrap(), unwritten, "a captured launch does not run");
+            for _ in 0..2 {
+                operands.c.write(&unwritten).unwrap();
+                graph.launch().unwrap();
+                stream.synchronize().unwrap();
+                assert_eq!(operands.c.download().unwrap(), expected);
+            }
+        }
     });
 }
 

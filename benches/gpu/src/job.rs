@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 use silumin_codegen::config::Config;
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat, Shape};
+use std::path::PathBuf;
 
 /// The shapes that the peers are timed on, by their names: M, N of one of both weights, K.
 pub const PEER_SHAPES: [(&str, [u32; 3]); 10] = [
@@ -58,13 +59,18 @@ pub struct Job {
     pub check_only: bool,
     /// The relative Frobenius error that is still right, instead of the formats'.
     pub limit: Option<f64>,
+    /// Kernels that the driver compiles at a time.
+    pub load_threads: usize,
+    /// Where launch files of kernels that are right go.
+    pub emit: Option<PathBuf>,
     /// Whether read bandwidth is measured first.
     pub bandwidth: bool,
 }
 
-/// Formats from `bf16` or another short name, or `A*B->C` such as `bf16*nvfp4->bf16`; B is A's where it is left out.
+/// Formats from `bf16` or another short name, or `A*B->C` such as `bf16*nvfp4->bf16`; B is A's where it is left out. `+f32` behind
+/// either keeps the products, in f32.
 pub fn formats(text: &str) -> Result<Formats, String> {
-    let text = text.trim();
+    let (text, kept) = text.trim().split_once('+').unwrap_or((text.trim(), "none"));
     let whole = ALIASES.iter().find(|(name, _)| *name == text).map_or(text, |(_, whole)| whole);
     let (operands, c) = whole.split_once("->").ok_or_else(|| {
         let names = ALIASES.map(|(name, _)| name).join(", ");
@@ -73,7 +79,8 @@ pub fn formats(text: &str) -> Result<Formats, String> {
     let (a, b) = operands.split_once('*').unwrap_or((operands, operands));
     let operand = |text: &str| text.parse::<OperandFormat>().map_err(|e| format!("--format: {e}"));
     let c: OutputFormat = c.parse().map_err(|e| format!("--format: {e}"))?;
-    Ok(Formats::new(operand(a)?, operand(b)?, c))
+    let products = ProductFormat::parse_setting(kept).map_err(|e| format!("--format: {e}"))?;
+    Ok(Formats { products, ..Formats::new(operand(a)?, operand(b)?, c) })
 }
 
 /// A shape from a peer's name or `MxNxK`, with `:l4` for a batch of four or `:g8` for eight groups behind it.
@@ -203,6 +210,8 @@ mod tests {
         for (alias, _) in ALIASES {
             assert!(formats(alias).is_ok(), "{alias}");
         }
+        assert_eq!(formats("bf16+f32").unwrap().products, Some(ProductFormat::F32));
+        assert!(formats("bf16+int4").is_err());
         assert!(formats("int4").unwrap_err().contains("nvfp4w"));
         assert!(formats("int4->f16").unwrap_err().contains("an operand format"));
     }

@@ -4,8 +4,10 @@
 //! * `main.rs`: the flags, the order of the jobs, what is shown and written.
 //! * `job.rs`: formats, shapes and knobs as text.
 //! * `parent.rs`, `child.rs`, `row.rs`: processes, and what they say to each other.
+//! * `problem.rs`: a problem on the device.
 //! * `inputs.rs`, `reference.rs` and `reference.ptx`, `compare.rs`: whether a kernel is right.
-//! * `timing.rs`, `read.ptx`: how fast it is, and how fast memory is.
+//! * `timing.rs`: how fast it is.
+//! * `machine.rs`, `read.ptx`, `clock.ptx`: how fast memory is, and the clock.
 //! * `raw.rs`: the driver's calls that the runtime has no need of.
 
 // A bench talks to people on stdout.
@@ -15,7 +17,9 @@ mod child;
 mod compare;
 mod inputs;
 mod job;
+mod machine;
 mod parent;
+mod problem;
 mod raw;
 mod reference;
 mod row;
@@ -28,7 +32,7 @@ use serde::Serialize;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Checks and times silumin's kernels on a GPU.
 #[derive(Parser)]
@@ -81,6 +85,12 @@ struct Flags {
     /// 10^12 operations a second that the chip could do, for the floor; left out, what is marketed for an H200.
     #[arg(long)]
     peak: Option<f64>,
+    /// Kernels that the driver compiles at a time; more than 1 makes each one's `load` longer.
+    #[arg(long, default_value_t = 1)]
+    load_threads: usize,
+    /// Where launch files of kernels that are right go, a folder each.
+    #[arg(long)]
+    emit: Option<PathBuf>,
     /// Do not measure how fast memory is read.
     #[arg(long)]
     no_bandwidth: bool,
@@ -191,9 +201,12 @@ fn run(flags: &Flags) -> Result<bool, String> {
                 interleave: flags.interleave,
                 check_only: flags.check_only,
                 limit: flags.limit,
+                load_threads: flags.load_threads,
+                emit: flags.emit.clone(),
                 bandwidth: !flags.no_bandwidth && !flags.check_only && machine.read_gbytes == 0.0,
             };
             println!("{format} {shape}: {} kernels", job.kernels.len());
+            let started = Instant::now();
             let mut outcome = parent::run(&job, patience, &mut show);
             machine = outcome.machine.take().unwrap_or(machine);
             if let Some(error) = &outcome.error {
@@ -215,6 +228,7 @@ fn run(flags: &Flags) -> Result<bool, String> {
                 rows.push(row);
             }
             summary(&rows, format, &shape);
+            println!("  took {:.1} s", started.elapsed().as_secs_f64());
             // After each shape, so that what is there is not lost with what comes.
             if let Some(path) = &flags.json {
                 let report = Report { machine: &machine, peak_tflops: flags.peak, rows: &rows };
@@ -271,8 +285,13 @@ fn show(row: &Row) {
         line += &format!(" err {:.2e}", error.frobenius);
         if !error.pass() {
             line += &format!(
-                " (limit {:.1e}), {} of {} outside, {} unwritten, max {:.3e}, worst {:?}",
-                error.limit, error.outside, error.elements, error.unwritten, error.max_abs, error.worst
+                " (limit {:.2e}), {} of {} outside, {} unwritten, max {:.3e}, {}",
+                error.limit,
+                error.outside,
+                error.elements,
+                error.unwritten,
+                error.max_abs,
+                error.worst.as_deref().unwrap_or("")
             );
         }
     }
@@ -281,6 +300,9 @@ fn show(row: &Row) {
         if local > 0 {
             line += &format!(" {local} B local");
         }
+    }
+    if let Some(mhz) = row.mhz {
+        line += &format!(" {mhz:.0} MHz");
     }
     if let Some(load) = row.load_ms {
         line += &format!(" load {load:.0} ms");

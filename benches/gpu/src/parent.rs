@@ -44,11 +44,26 @@ fn failed(job: &Job, knobs: &str, why: &str) -> Row {
 
 /// Does a job in children; `show` gets each row when it is there. A child that says nothing for `patience` is ended.
 pub fn run(job: &Job, patience: Duration, show: &mut dyn FnMut(&Row)) -> Outcome {
+    let own = || {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("--child");
+        Ok(command)
+    };
+    run_with(&own, job, patience, show)
+}
+
+/// The same with a program that does a child's work.
+fn run_with(
+    program: &dyn Fn() -> std::io::Result<Command>,
+    job: &Job,
+    patience: Duration,
+    show: &mut dyn FnMut(&Row),
+) -> Outcome {
     let mut outcome = Outcome::default();
     let mut job = job.clone();
     while !job.kernels.is_empty() {
         let before = job.kernels.len();
-        let (at, end) = attend(&job, patience, &mut |message| match message {
+        let (at, end) = attend(program, &job, patience, &mut |message| match message {
             Message::Row(number, row) => {
                 show(&row);
                 outcome.rows.push((number, *row));
@@ -61,7 +76,16 @@ pub fn run(job: &Job, patience: Duration, show: &mut dyn FnMut(&Row)) -> Outcome
         }
         let done = |number: &usize| outcome.rows.iter().any(|(other, _)| other == number);
         job.kernels.retain(|(number, _)| !done(number));
-        let Some(why) = end else { break };
+        // Whose fault it is can be told where one kernel is loaded at a time.
+        job.load_threads = 1;
+        let Some(why) = end else {
+            for (number, knobs) in std::mem::take(&mut job.kernels) {
+                let row = failed(&job, &knobs, "the child said that all is done, and nothing of this one");
+                show(&row);
+                outcome.rows.push((number, row));
+            }
+            break;
+        };
         // The kernel that the child died of; without one, or where nothing at all was done, the whole job is at fault.
         let culprit = at.and_then(|(number, step)| {
             let place = job.kernels.iter().position(|(other, _)| *other == number)?;
@@ -93,11 +117,12 @@ pub fn run(job: &Job, patience: Duration, show: &mut dyn FnMut(&Row)) -> Outcome
 
 /// Runs one child to its end, whichever that is: where it was last, and why it ended, if not because all was done.
 fn attend(
+    program: &dyn Fn() -> std::io::Result<Command>,
     job: &Job,
     patience: Duration,
     hear: &mut dyn FnMut(Message),
 ) -> (Option<(usize, String)>, Option<String>) {
-    let mut child = match start(job) {
+    let mut child = match program().and_then(|command| start(command, job)) {
         Ok(child) => child,
         Err(error) => return (None, Some(format!("no child process: {error}"))),
     };
@@ -155,9 +180,8 @@ fn last_words(child: &mut Child) -> Option<JoinHandle<String>> {
     }))
 }
 
-fn start(job: &Job) -> std::io::Result<Child> {
-    let mut child = Command::new(std::env::current_exe()?)
-        .arg("--child")
+fn start(mut command: Command, job: &Job) -> std::io::Result<Child> {
+    let mut child = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -183,4 +207,102 @@ fn listen(child: &mut Child) -> Receiver<String> {
         });
     }
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+    use std::time::Instant;
+
+    const ROW: &str = r#"{\"Row\":[N,{\"shape\":\"8x8x8\",\"m\":8,\"n\":8,\"k\":8,\"format\":\"bf16\",\"gate\":\"\",\"device\":\"\",\"knobs\":\"\",\"plan\":\"\",\"status\":\"ok\",\"smem_bytes\":0,\"launches\":1,\"ctas\":1,\"sets\":1,\"calls\":1,\"reps\":1,\"seed\":1,\"hash\":\"\"}]}"#;
+
+    fn job(kernels: usize) -> Job {
+        Job {
+            device: 0,
+            formats: "bf16".to_owned(),
+            shape: "8x8x8".to_owned(),
+            gate: String::new(),
+            scalars: Vec::new(),
+            kernels: (0..kernels).map(|number| (number, format!("stages={number}"))).collect(),
+            inputs: "peers".to_owned(),
+            seed: 1,
+            reps: 1,
+            graph_ms: 1.0,
+            interleave: false,
+            check_only: true,
+            limit: None,
+            load_threads: 1,
+            emit: None,
+            bandwidth: false,
+        }
+    }
+
+    /// Runs a job of two kernels with a shell for a child: `first` is what it does at first, `then` from then on.
+    fn with_shell(first: &str, then: &str) -> Vec<Row> {
+        let folder = tempfile::tempdir().unwrap();
+        let again = folder.path().join("again");
+        let row = |script: &str| {
+            (0..2).fold(script.to_owned(), |s, n| {
+                s.replace(&format!("ROW{n}"), &format!("echo \"{}\"", ROW.replace("[N", &format!("[{n}"))))
+            })
+        };
+        let script = |again: &Path| {
+            format!(
+                "cat > /dev/null; if [ -e {0} ]; then {2}; else touch {0}; {1}; fi",
+                again.display(),
+                row(first),
+                row(then)
+            )
+        };
+        let shell = || {
+            let mut command = Command::new("sh");
+            command.args(["-c", &script(&again)]);
+            Ok(command)
+        };
+        let started = Instant::now();
+        let outcome = run_with(&shell, &job(2), Duration::from_secs(2), &mut |_| {});
+        assert!(started.elapsed() < Duration::from_secs(20));
+        outcome.rows.into_iter().map(|(_, row)| row).collect()
+    }
+
+    const AT0: &str = r#"echo '{"At":[0,"checking"]}'"#;
+    const DONE: &str = r#"echo '"Done"'"#;
+
+    #[test]
+    fn a_kernel_that_hangs_is_ended_and_the_next_one_runs() {
+        let rows = with_shell(&format!("{AT0}; exec sleep 100"), &format!("ROW1; {DONE}"));
+        assert_eq!([rows[0].status, rows[1].status], [Status::Failed, Status::Ok]);
+        assert_eq!(rows[0].why.as_deref(), Some("checking: nothing for 2 s: ended"));
+        assert_eq!(rows[0].knobs, "stages=0");
+    }
+
+    #[test]
+    fn a_kernel_that_takes_its_process_along_is_told_with_its_last_words() {
+        let rows = with_shell(&format!("{AT0}; echo the end >&2; kill -SEGV $$"), &format!("ROW1; {DONE}"));
+        assert_eq!([rows[0].status, rows[1].status], [Status::Failed, Status::Ok]);
+        let why = rows[0].why.as_deref().unwrap();
+        assert!(
+            why.starts_with("checking: the child was ended: signal") && why.ends_with("the end"),
+            "{why}"
+        );
+    }
+
+    #[test]
+    fn rows_before_an_error_are_kept() {
+        let lost = r#"ROW0; echo '{"Note":"the context is lost"}'"#;
+        let rows = with_shell(lost, &format!("ROW1; {DONE}"));
+        assert_eq!([rows[0].status, rows[1].status], [Status::Ok, Status::Ok]);
+    }
+
+    #[test]
+    fn a_job_that_cannot_be_done_ends() {
+        let rows = with_shell(r#"echo '{"Note":"no GPU"}'"#, "true");
+        assert!(rows.iter().all(|row| row.status == Status::Failed && row.why.as_deref() == Some("no GPU")));
+        let rows = with_shell(DONE, "true");
+        assert!(
+            rows.iter().all(|row| row.why.as_deref().is_some_and(|why| why.contains("nothing of this one")))
+        );
+        assert_eq!(rows.len(), 2);
+    }
 }

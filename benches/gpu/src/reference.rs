@@ -3,11 +3,10 @@
 use crate::raw::{Raw, Value};
 use cudarc::driver::CudaStream;
 use rayon::prelude::*;
-use silumin_codegen::gate::Axis;
+use silumin_codegen::gate::{Axis, Expr};
 use silumin_codegen::problem::ElementKind;
-use silumin_codegen::spec::Spec;
 use silumin_runtime::device::{Buffer, Device};
-use silumin_runtime::format::Matrix;
+use silumin_runtime::format::{Matrix, e2m1, e4m3};
 use silumin_runtime::gemm::{DeviceOperands, GateVectors};
 use silumin_runtime::inputs::DualGemmInputs;
 use std::sync::Arc;
@@ -103,94 +102,106 @@ fn readable(device: &Device, matrix: &Matrix, operand: &Buffer) -> Result<Buffer
     device.upload(&bytes).map_err(|e| e.to_string())
 }
 
-/// Every element of C, row-major: the gate of `spec` over the products of `inputs`, with these scalars and the vectors of the
-/// gate that [`GateVectors::draw`] draws for the inputs' seed. Rows of no group are NaN.
-pub fn expected(
-    device: &Device,
-    stream: &Arc<CudaStream>,
-    spec: &Spec,
-    inputs: &DualGemmInputs,
-    operands: &DeviceOperands,
-    scalars: &[(String, f32)],
-) -> Result<Vec<f64>, String> {
-    let words = |e: silumin_runtime::device::DeviceError| e.to_string();
-    let (n, k) = (inputs.shape().n as usize, inputs.a.k());
-    let rows = inputs.a.rows();
-    if !k.is_multiple_of(4) {
-        return Err(format!("the reference takes a K that is a multiple of 4, not {k}"));
+/// Both products on the device, f64, row-major `[rows of A, N]`. Rows of no group are NaN.
+pub struct Products([Buffer; 2]);
+
+impl Products {
+    /// Multiplies, in f64.
+    pub fn new(
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        inputs: &DualGemmInputs,
+        operands: &DeviceOperands,
+    ) -> Result<Self, String> {
+        let words = |e: silumin_runtime::device::DeviceError| e.to_string();
+        let (n, k) = (inputs.shape().n as usize, inputs.a.k());
+        let rows = inputs.a.rows();
+        if !k.is_multiple_of(4) {
+            return Err(format!("the reference takes a K that is a multiple of 4, not {k}"));
+        }
+        let (element_a, element_b) = (Element::of(&inputs.a), Element::of(&inputs.b1));
+        let kernel = Raw::load(stream, &ptx(element_a, element_b), "reference")?;
+        let a = readable(device, &inputs.a, &operands.a)?;
+        let b1 = readable(device, &inputs.b1, &operands.b1)?;
+        let b2 = readable(device, &inputs.b2, &operands.b2)?;
+        let products =
+            [device.alloc(rows * n * 8).map_err(words)?, device.alloc(rows * n * 8).map_err(words)?];
+        // The buffers were filled on the device's own stream.
+        device.stream().synchronize().map_err(words)?;
+        let address = |buffer: &Buffer| buffer.cuda_address().ok_or("the reference needs a GPU");
+        for product in &products {
+            // SAFETY: the buffer is so long.
+            unsafe { crate::raw::fill(stream, address(product)?, 0xFF, product.len())? };
+        }
+        for segment in inputs.group_sizes().segments().filter(|segment| !segment.rows.is_empty()) {
+            let (first, count) = (segment.rows.start, segment.rows.len());
+            let at = |buffer: &Buffer, row: usize, width: usize, bytes: usize| {
+                address(buffer).map(|start| Value::U64(start + (row * width * bytes) as u64))
+            };
+            let mut values = [
+                at(&a, first, k, element_a.bytes())?,
+                at(&b1, segment.weights * n, k, element_b.bytes())?,
+                at(&b2, segment.weights * n, k, element_b.bytes())?,
+                at(&products[0], first, n, 8)?,
+                at(&products[1], first, n, 8)?,
+                Value::U32(count as u32),
+                Value::U32(n as u32),
+                Value::U32(k as u32),
+            ];
+            let grid = [n.div_ceil(64) as u32, count.div_ceil(64) as u32];
+            // SAFETY: the parameters are those of the kernel; the tensors have these sizes, and the kernel stays inside of them.
+            unsafe { kernel.launch(grid, 256, &mut values)? };
+        }
+        stream.synchronize().map_err(|e| crate::raw::said("the reference", e))?;
+        Ok(Self(products))
     }
-    let (element_a, element_b) = (Element::of(&inputs.a), Element::of(&inputs.b1));
-    let kernel = Raw::load(stream, &ptx(element_a, element_b), "reference")?;
-    let a = readable(device, &inputs.a, &operands.a)?;
-    let b1 = readable(device, &inputs.b1, &operands.b1)?;
-    let b2 = readable(device, &inputs.b2, &operands.b2)?;
-    let products = [device.alloc(rows * n * 8).map_err(words)?, device.alloc(rows * n * 8).map_err(words)?];
-    // The buffers were filled on the device's own stream.
-    device.stream().synchronize().map_err(words)?;
-    let address = |buffer: &Buffer| buffer.cuda_address().ok_or("the reference needs a GPU");
-    for product in &products {
-        // SAFETY: the buffer is so long.
-        unsafe { crate::raw::fill(stream, address(product)?, 0xFF, product.len())? };
-    }
-    for segment in inputs.group_sizes().segments().filter(|segment| !segment.rows.is_empty()) {
-        let (first, count) = (segment.rows.start, segment.rows.len());
-        let at = |buffer: &Buffer, row: usize, width: usize, bytes: usize| {
-            address(buffer).map(|start| Value::U64(start + (row * width * bytes) as u64))
+
+    /// Every element of an expression over both products, such as a gate, in f64, with these scalars and the vectors that
+    /// [`GateVectors::draw`] draws for the inputs' seed.
+    pub fn through(
+        &self,
+        expr: &Expr,
+        inputs: &DualGemmInputs,
+        scalars: &[(String, f32)],
+    ) -> Result<Vec<f64>, String> {
+        let products = &self.0;
+        let n = inputs.shape().n as usize;
+        let scalars: Vec<(&str, f64)> =
+            scalars.iter().map(|(name, value)| (name.as_str(), f64::from(*value))).collect();
+        let evaluator = expr.evaluator(&scalars).map_err(|e| e.to_string())?;
+        let drawn = GateVectors::draw(&expr.vectors(), inputs.shape(), inputs.seed());
+        let vectors: Vec<(Axis, &[f32])> =
+            drawn.iter().map(|(vector, elements)| (vector.axis, elements)).collect();
+        let mut weights = vec![0; inputs.a.rows()];
+        for segment in inputs.group_sizes().segments() {
+            weights[segment.rows.clone()].fill(segment.weights);
+        }
+        let d1 = products[0].download().map_err(|e| e.to_string())?;
+        let d2 = products[1].download().map_err(|e| e.to_string())?;
+        let mut c = vec![0.0; inputs.a.rows() * n];
+        let row = |(row, out): (usize, &mut [f64])| {
+            let values = |bytes: &[u8], column: usize| {
+                let at = (row * n + column) * 8;
+                bytes[at..at + 8].try_into().map_or(f64::NAN, f64::from_le_bytes)
+            };
+            for (column, out) in out.iter_mut().enumerate() {
+                *out = evaluator.eval_at(values(&d1, column), values(&d2, column), |vector| {
+                    f64::from(match vectors[vector] {
+                        (Axis::M, elements) => elements[row],
+                        (Axis::N, elements) => elements[weights[row] * n + column],
+                    })
+                });
+            }
         };
-        let mut values = [
-            at(&a, first, k, element_a.bytes())?,
-            at(&b1, segment.weights * n, k, element_b.bytes())?,
-            at(&b2, segment.weights * n, k, element_b.bytes())?,
-            at(&products[0], first, n, 8)?,
-            at(&products[1], first, n, 8)?,
-            Value::U32(count as u32),
-            Value::U32(n as u32),
-            Value::U32(k as u32),
-        ];
-        let grid = [n.div_ceil(64) as u32, count.div_ceil(64) as u32];
-        // SAFETY: the parameters are those of the kernel; the tensors have these sizes, and the kernel stays inside of them.
-        unsafe { kernel.launch(grid, 256, &mut values)? };
+        c.par_chunks_exact_mut(n).enumerate().for_each(row);
+        Ok(c)
     }
-    stream.synchronize().map_err(|e| crate::raw::said("the reference", e))?;
-    gated(spec, inputs, scalars, &products)
 }
 
-/// The gate over both products, in f64.
-fn gated(
-    spec: &Spec,
-    inputs: &DualGemmInputs,
-    scalars: &[(String, f32)],
-    products: &[Buffer; 2],
-) -> Result<Vec<f64>, String> {
-    let n = inputs.shape().n as usize;
-    let expr = &spec.gate.expr;
-    let scalars: Vec<(&str, f64)> =
-        scalars.iter().map(|(name, value)| (name.as_str(), f64::from(*value))).collect();
-    let evaluator = expr.evaluator(&scalars).map_err(|e| e.to_string())?;
-    let drawn = GateVectors::draw(&expr.vectors(), inputs.shape(), inputs.seed());
-    let vectors: Vec<(Axis, &[f32])> =
-        drawn.iter().map(|(vector, elements)| (vector.axis, elements)).collect();
-    let mut weights = vec![0; inputs.a.rows()];
-    for segment in inputs.group_sizes().segments() {
-        weights[segment.rows.clone()].fill(segment.weights);
-    }
-    let d1 = products[0].download().map_err(|e| e.to_string())?;
-    let d2 = products[1].download().map_err(|e| e.to_string())?;
-    let mut c = vec![0.0; inputs.a.rows() * n];
-    let row = |(row, out): (usize, &mut [f64])| {
-        let values = |bytes: &[u8], column: usize| {
-            let at = (row * n + column) * 8;
-            bytes[at..at + 8].try_into().map_or(f64::NAN, f64::from_le_bytes)
-        };
-        for (column, out) in out.iter_mut().enumerate() {
-            *out = evaluator.eval_at(values(&d1, column), values(&d2, column), |vector| {
-                f64::from(match vectors[vector] {
-                    (Axis::M, elements) => elements[row],
-                    (Axis::N, elements) => elements[weights[row] * n + column],
-                })
-            });
-        }
-    };
-    c.par_chunks_exact_mut(n).enumerate().for_each(row);
-    Ok(c)
+/// The scale of the whole C that makes the most of nvfp4.
+pub fn output_scale(want: &[f64]) -> f32 {
+    let finite = want.iter().filter(|value| value.is_finite());
+    let most = finite.fold(0.0f64, |most, value| most.max(value.abs()));
+    let scale = (most / (f64::from(e2m1::MAX) * f64::from(e4m3::MAX))) as f32;
+    if scale.is_normal() { scale } else { 1.0 }
 }

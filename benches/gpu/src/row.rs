@@ -61,6 +61,8 @@ pub struct Row {
     pub ratio: Option<f64>,
     /// And the ratios' 10th and 90th percentile.
     pub ratio_spread: Option<[f64; 2]>,
+    /// The SMs' clock right after its replays, in MHz.
+    pub mhz: Option<f64>,
     /// How far off C is.
     pub error: Option<Errors>,
     /// Registers of a thread, the most of all entries.
@@ -85,6 +87,8 @@ pub struct Row {
     pub reps: usize,
     /// Seed of the operands.
     pub seed: u64,
+    /// Its launch file, if one was written.
+    pub file: Option<String>,
     /// Hash of the kernel.
     pub hash: String,
 }

@@ -72,7 +72,8 @@ impl Captured {
         Ok(captured)
     }
 
-    fn replay(&self) -> Result<(), String> {
+    /// Puts all launches in the stream once more.
+    pub fn replay(&self) -> Result<(), String> {
         self.graph.launch().map_err(|e| said("cuGraphLaunch", e))
     }
 

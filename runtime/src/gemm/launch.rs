@@ -230,6 +230,10 @@ impl LoadedKernel {
     /// Checks the arguments and launches. On the emulated device the kernel has run when this
     /// returns.
     ///
+    /// A stream of a GPU may be capturing a CUDA graph: the launch allocates nothing and waits for nothing. A kernel with a
+    /// workspace has to have run on that stream once before, and other streams' work on the same buffers is ordered by
+    /// who launches the graph.
+    ///
     /// # Errors
     ///
     /// Arguments that are not the kernel's, before anything runs; on the emulated device also

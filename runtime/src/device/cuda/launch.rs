@@ -60,13 +60,22 @@ impl Cuda {
         memories.sort_by_key(|(memory, _)| memory.address());
         let mut slices: Vec<(MutexGuard<'_, CudaSlice<u8>>, bool)> =
             memories.iter().map(|(memory, written)| (memory.slice(), *written)).collect();
-        // The stream waits for what other streams still do with them; dropped, these remember this launch.
-        let orders: Vec<_> =
-            slices.iter_mut().map(|(slice, written)| order(slice, *written, stream)).collect();
+        let captured = is_captured(stream).map_err(refuse)?;
+        // The stream waits for what other streams still do with them; dropped, these remember this launch. A capture can
+        // wait for nothing outside of it, and what it takes runs when its graph does: who launches that sees to the order.
+        let orders: Vec<_> = match captured {
+            false => slices.iter_mut().map(|(slice, written)| order(slice, *written, stream)).collect(),
+            true => Vec::new(),
+        };
 
         // Kernels without a workspace take no lock of the module's.
         let mut workspaces = (!kernel.workspace.is_empty())
             .then(|| module.workspaces.lock().unwrap_or_else(PoisonError::into_inner));
+        if captured && workspaces.as_ref().is_some_and(|all| all.iter().all(|known| known.stream != *stream))
+        {
+            let advice = "launch the kernel once on this stream before the capture, so that it has its workspace there";
+            return Err(refused(advice.to_owned()));
+        }
         let workspace = workspaces.as_mut().map(|all| workspace(all, &kernel.workspace, stream));
         let workspace = workspace.transpose().map_err(refuse)?;
         let address = |wanted: &WorkspaceBuffer| {
@@ -90,6 +99,11 @@ impl Cuda {
         // What went wrong while events were waited for or recorded.
         self.context.check_err().map_err(refuse)
     }
+}
+
+/// Whether what is put in the stream goes to a graph.
+fn is_captured(stream: &CudaStream) -> Result<bool, cudarc::driver::DriverError> {
+    Ok(stream.capture_status()? != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
 }
 
 /// Has the stream wait for other streams' work on `slice`, and notes this one's when it is dropped.

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""Times kernels of ours and of others in turns, in one process with PyTorch: what separate runs differ by hits all alike.
+
+    silumin-bench-gpu --shapes ... --emit kernels --json ours.json        # launch files, and which is the fastest
+    beside.py ours.json [--others torch,triton,quack] [--configs peers.json] [--shapes a,b] [--rounds 21] [--json OUT]
+
+Of each shape in OURS the fastest right bf16 row with a launch file is taken. Every contender runs over the same rotating sets of operands, in
+a CUDA graph of about 2 ms; a round replays each graph once, each round starting with another one. Shown are medians, and the
+median and the 10th and 90th percentile of our time over theirs, formed round by round.
+
+  torch    cuBLAS: two GEMMs, silu and multiplication; and one GEMM over [B1; B2] with one elementwise kernel behind it
+  triton   a fused kernel, the best of a few tiles
+  quack    QuACK's gated GEMM (weights interleaved row by row); its configurations are tried all, which takes minutes, unless
+           --configs names a file of the peers' script, whose best one for the shape is then taken
+"""
+import argparse
+import json
+import pathlib
+import statistics
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import launch  # noqa: E402
+import torch  # noqa: E402
+import torch.nn.functional as F  # noqa: E402
+import triton  # noqa: E402
+import triton.language as tl  # noqa: E402
+from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
+
+SET_BYTES = 200e6
+GRAPH_MS = 2.0
+TILES = [  # M, N, K, warps, stages
+    (128, 128, 64, 8, 3),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 5),
+    (64, 32, 128, 4, 5),
+    (128, 32, 128, 4, 4),
+]
+
+
+@triton.jit
+def gate_kernel(x, y, out, n, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = column < n
+    gate = tl.load(x + row * stride + column, mask=inside).to(tl.float32)
+    up = tl.load(y + row * stride + column, mask=inside).to(tl.float32)
+    tl.store(out + row * n + column, (gate * tl.sigmoid(gate) * up).to(tl.bfloat16), mask=inside)
+
+
+@triton.jit
+def fused_kernel(
+    a, b1, b2, c, m, n, k, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, GROUP: tl.constexpr, CTAS: tl.constexpr
+):
+    rows, columns = tl.cdiv(m, M), tl.cdiv(n, N)
+    for tile in tl.range(tl.program_id(0), rows * columns, CTAS):
+        first = tile // (GROUP * columns) * GROUP
+        group = min(rows - first, GROUP)
+        row = first + tile % (GROUP * columns) % group
+        column = tile % (GROUP * columns) // group
+        gate = tl.zeros((M, N), tl.float32)
+        up = tl.zeros((M, N), tl.float32)
+        for step in range(0, k, K):
+            left = a.load([row * M, step])
+            gate = tl.dot(left, b1.load([column * N, step]).T, gate)
+            up = tl.dot(left, b2.load([column * N, step]).T, up)
+        c.store([row * M, column * N], (gate * tl.sigmoid(gate) * up).to(tl.bfloat16))
+
+
+def draw(m, n, k):
+    """Sets of operands: A, B1 above B2, C."""
+    bytes_of_one = (m * k + 2 * n * k) * 2
+    count = max(2, min(16, int(SET_BYTES / bytes_of_one) + 1))
+    sets = []
+    for _ in range(count):
+        a = torch.randn(m, k, device="cuda").bfloat16()
+        w = (torch.randn(2 * n, k, device="cuda") / k**0.5).bfloat16()
+        sets.append((a, w, torch.empty(m, n, device="cuda", dtype=torch.bfloat16)))
+    return sets
+
+
+class Graph:
+    """Calls over all sets, as often as take about GRAPH_MS, as a graph."""
+
+    def __init__(self, calls, milliseconds=GRAPH_MS):
+        self.events = torch.cuda.Event(True), torch.cuda.Event(True)
+        for call in calls:
+            call()
+        torch.cuda.synchronize()
+        once = max(self.between(lambda: [call() for call in calls]), 1e-3)
+        rounds = max(1, int(milliseconds / once))
+        self.count = rounds * len(calls)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            for _ in range(rounds):
+                for call in calls:
+                    call()
+        for _ in range(3):
+            self.graph.replay()
+        torch.cuda.synchronize()
+
+    def between(self, work):
+        start, end = self.events
+        start.record()
+        work()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end)
+
+    def time(self):
+        """Microseconds of a call."""
+        return self.between(self.graph.replay) * 1e3 / self.count
+
+
+def quick(calls):
+    """A short look, to choose between configurations."""
+    graph = Graph(calls, 1.0)
+    return statistics.median(graph.time() for _ in range(5))
+
+
+def best_of(configurations, calls_of):
+    """The calls of the fastest configuration, and the configuration; those that fail do not count."""
+    timed, failure = [], None
+    for configuration in configurations:
+        try:
+            calls = calls_of(configuration)
+            timed.append((quick(calls), len(timed), calls, configuration))
+        except Exception as error:  # a configuration that the compiler or the chip refuses
+            failure = error
+    if not timed:
+        raise RuntimeError(f"no configuration runs; the last one: {failure!r}"[:300])
+    return min(timed)[2:]
+
+
+def contenders(names, sets, n, recorded):
+    """(name, calls, configuration) of what others offer."""
+    ways = {"torch": cublas, "triton": fused, "quack": quack}
+    for name in names:
+        try:
+            yield from ways[name](sets, n, recorded)
+        except Exception as error:  # what is not installed or does not run is told, and not timed
+            print(f"   {name}: {error!r}"[:300])
+
+
+def cublas(sets, n, _recorded):
+    def two(a, w, c):
+        torch.mul(F.silu(a @ w[:n].T), a @ w[n:].T, out=c)
+
+    def one(a, w, c):
+        both = a @ w.T
+        gate_kernel[(a.shape[0], triton.cdiv(n, 1024))](both, both[:, n:], c, n, 2 * n, 1024)
+
+    yield "cublas 2 gemms + silu + mul", [lambda s=s: two(*s) for s in sets], ""
+    yield "cublas 1 gemm + silu_mul kernel", [lambda s=s: one(*s) for s in sets], ""
+
+
+def fused(sets, n, _recorded):
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+
+    def calls_of(tile):
+        rows, columns, depth, warps, stages = tile
+
+        def call(a, w, c):
+            m, k = a.shape
+            grid = min(sms, triton.cdiv(m, rows) * triton.cdiv(n, columns))
+            maps = [
+                TensorDescriptor.from_tensor(tensor, box)
+                for tensor, box in ((a, [rows, depth]), (w[:n], [columns, depth]), (w[n:], [columns, depth]), (c, [rows, columns]))
+            ]
+            fused_kernel[(grid,)](*maps, m, n, k, rows, columns, depth, 8, grid, num_warps=warps, num_stages=stages)
+
+        return [lambda s=s: call(*s) for s in sets]
+
+    calls, tile = best_of(TILES, calls_of)
+    yield "triton fused", calls, str(tile)
+
+
+def quack(sets, n, recorded):
+    from quack.gemm_config import get_all_configs
+
+    try:
+        from quack.gemm_interface import gemm_act
+
+        def gated(a, w, c, configuration):
+            gemm_act(a, w.T, activation="swiglu", store_preact=False, postact_out=c, tuned=False, config=configuration)
+
+    except ImportError:  # before 0.4
+        from quack.gemm_interface import gemm_gated_tuned
+
+        def gated(a, w, c, configuration):
+            gemm_gated_tuned.fn(a, w.T, None, c, activation="swiglu", config=configuration)
+
+    def said(c):
+        return f"{c.tile_m}x{c.tile_n} pingpong={c.pingpong} cluster={c.cluster_m}x{c.cluster_n}"
+
+    all_of_them = [c for c in get_all_configs("gated") if c.device_capacity == 9]
+    known = recorded.get("quack gated swiglu", {}).get("cfg", "")
+    chosen = [c for c in all_of_them if known.startswith(said(c))] if known else []
+    # Rows of the gate and of the other product by turns.
+    mixed = [(a, torch.stack([w[:n], w[n:]], 1).reshape(2 * n, -1).contiguous(), c) for a, w, c in sets]
+    calls, configuration = best_of(chosen or all_of_them, lambda x: [lambda s=s: gated(*s, x) for s in mixed])
+    yield "quack gated swiglu", calls, said(configuration)
+
+
+def ours(row, sets, n):
+    kernel = launch.Kernel(row["file"])
+    bound = [
+        kernel.bind(a=a.data_ptr(), b1=w.data_ptr(), b2=w[n:].data_ptr(), c=c.data_ptr()) for a, w, c in sets
+    ]
+    return [lambda b=b: b.launch(torch.cuda.current_stream().cuda_stream) for b in bound]
+
+
+def error_of(calls, c, want):
+    """Relative Frobenius error of the first set's C."""
+    if want is None:
+        return None
+    c.fill_(float("nan"))
+    calls[0]()
+    torch.cuda.synchronize()
+    return ((c.double() - want).norm() / want.norm()).item()
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def compare(row, names, recorded, rounds):
+    """A shape: medians and ratios of all contenders."""
+    m, n, k = row["m"], row["n"], row["k"]
+    sets = draw(m, n, k)
+    a, w, c = sets[0]
+    want = None
+    if m * n * k < 3e11:
+        want = F.silu(a.double() @ w[:n].double().T) * (a.double() @ w[n:].double().T)
+    field = [("ours", ours(row, sets, n), row["knobs"] or "auto"), *contenders(names, sets, n, recorded)]
+    graphs, results = [], {}
+    for name, calls, configuration in field:
+        results[name] = {"cfg": configuration, "err": error_of(calls, c, want)}
+        graphs.append(Graph(calls))
+    times = [[] for _ in graphs]
+    for turn in range(rounds):
+        for step in range(len(graphs)):
+            place = (turn + step) % len(graphs)
+            times[place].append(graphs[place].time())
+    for (name, _, _), mine in zip(field, times):
+        ratios = [first / other for first, other in zip(times[0], mine)]
+        results[name].update(
+            us=statistics.median(mine),
+            tflops=4 * m * n * k / statistics.median(mine) / 1e6,
+            ratio=statistics.median(ratios),
+            ratio_spread=[percentile(ratios, 0.1), percentile(ratios, 0.9)],
+        )
+    return {"M": m, "N": n, "K": k, "rows": results}
+
+
+def fastest(rows, only):
+    """Our best row of each shape."""
+    best = {}
+    for row in rows:
+        if row["status"] == "ok" and row.get("file") and row["format"] == "bf16" and row["us"]:
+            if (only is None or row["shape"] in only) and row["us"] < best.get(row["shape"], row | {"us": 1e30})["us"]:
+                best[row["shape"]] = row
+    return best
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("ours")
+    parser.add_argument("--others", default="torch,triton,quack")
+    parser.add_argument("--configs", help="a file of the peers' script: the configurations that were best there")
+    parser.add_argument("--shapes", help="only these, with commas")
+    parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--seed", type=int)
+    parser.add_argument("--json")
+    flags = parser.parse_args()
+    torch.manual_seed(flags.seed if flags.seed is not None else torch.seed() % 2**31)
+    torch.zeros(1, device="cuda")
+    recorded = json.loads(pathlib.Path(flags.configs).read_text()) if flags.configs else {}
+    rows = json.loads(pathlib.Path(flags.ours).read_text())["rows"]
+    results = {}
+    for shape, row in fastest(rows, flags.shapes and flags.shapes.split(",")).items():
+        known = recorded.get(shape, {}).get("rows", {})
+        result = results[shape] = compare(row, flags.others.split(","), known, flags.rounds)
+        print(f"{shape}: {result['M']} x {result['N']} x {result['K']}")
+        for name, one in result["rows"].items():
+            error = "-" if one["err"] is None else f"{one['err']:.2e}"
+            low, high = one["ratio_spread"]
+            print(
+                f"   {name:34s} {one['us']:9.2f} us {one['tflops']:7.1f} TFLOP/s  ours/this {one['ratio']:.3f}"
+                f" ({low:.3f} to {high:.3f})  err {error}  {one['cfg']}",
+                flush=True,
+            )
+        if flags.json:
+            pathlib.Path(flags.json).write_text(json.dumps(results, indent=1))
+    others = [min(one["us"] for name, one in result["rows"].items() if name != "ours") for result in results.values() if len(result["rows"]) > 1]
+    mine = [result["rows"]["ours"]["us"] for result in results.values() if len(result["rows"]) > 1]
+    if mine:
+        mean = statistics.geometric_mean(x / y for x, y in zip(mine, others))
+        print(f"ours over the best of the others, geometric mean of {len(mine)}: {mean:.3f}")
+    return 0 if results else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
