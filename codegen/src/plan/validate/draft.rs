@@ -3,8 +3,8 @@
 use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT, load, shares_scales};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store,
-    Strategy, Tile,
+    AReuse, Accumulators, Buffers, Config, Consumers, KOrder, Multicast, Schedule, Setting, SfLoad,
+    SfPreload, Store, Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
 use crate::plan::memory::{SmemParts, TmemParts};
@@ -579,7 +579,8 @@ fn settle_work(
     let capacity = sms(asked, arch) / ctas;
     // Two buffers were asked for: there is something to overlap only where tiles follow each other.
     let two = matches!(asked.accumulator_buffers, Setting::Fixed(Buffers::Overlapped | Buffers::Whole(2)));
-    let several = tiles > u64::from(capacity) || two;
+    let several =
+        tiles > u64::from(capacity) || two || asked.consumers == Setting::Fixed(Consumers::PingPong);
     let schedule = asked.schedule.unwrap_or_else(|| match several {
         true => Schedule::Persistent,
         false => Schedule::OneTile,

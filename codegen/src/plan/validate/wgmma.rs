@@ -7,8 +7,8 @@ use super::{
 };
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, KOrder, Multicast, Schedule, Setting, Store,
-    SfLoad, SfPreload, Strategy, Switch, Tile,
+    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad,
+    SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
 use crate::plan::{Plan, WARPGROUP_ROWS, Warpgroups};
@@ -101,6 +101,12 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
             order.to_string(),
             "the warps that issue the tail's MMAs are those that would apply the gate",
         );
+    }
+    if config.consumers == Setting::Fixed(Consumers::PingPong)
+        && !matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::Persistent))
+    {
+        let reason = "a warpgroup overlaps its tile with the next, and a CTA computes several whole tiles with persistent only";
+        refuse("consumers", "ping_pong".into(), reason);
     }
     if let Setting::Fixed(schedule @ (Schedule::Dynamic | Schedule::ClusterSplitK(_))) = config.schedule {
         let reason = match schedule {
@@ -263,10 +269,18 @@ fn check_decoded(
         errors.push(ConfigError::Decoded { knob, value, formats: problem.formats, reason });
     };
     if !swap_ab {
-        refuse("swap_ab", "off".into(), "decoded weights are in registers, from which an MMA takes its rows only");
+        refuse(
+            "swap_ab",
+            "off".into(),
+            "decoded weights are in registers, from which an MMA takes its rows only",
+        );
     }
     if strategy != Strategy::Interleaved {
-        refuse("strategy", strategy.to_string(), "while one product's MMAs run, the other's weights are decoded");
+        refuse(
+            "strategy",
+            strategy.to_string(),
+            "while one product's MMAs run, the other's weights are decoded",
+        );
     }
     if config.sf_preload != SfPreload::PerStage {
         refuse("sf_preload", config.sf_preload.to_string(), "scale factors come with their weights");
@@ -279,7 +293,11 @@ fn check_decoded(
     } else if ![64, 128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");
     } else if !problem.shape.k.next_multiple_of(64).is_multiple_of(tile.k) {
-        refuse("tile", tile.to_string(), "K tiles are whole, for scale factors come in blocks of 64 and none are beyond K");
+        refuse(
+            "tile",
+            tile.to_string(),
+            "K tiles are whole, for scale factors come in blocks of 64 and none are beyond K",
+        );
     }
 }
 
