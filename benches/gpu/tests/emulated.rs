@@ -16,8 +16,13 @@ fn library() -> PathBuf {
     library
 }
 
-/// Runs the program with the emulated driver; rows go to `rows.json` in `folder`.
+/// Runs the program with the emulated driver of an sm_100a; rows go to `rows.json` in `folder`.
 fn bench(folder: &Path, flags: &[&str]) -> Output {
+    bench_on("sm_100a", folder, flags)
+}
+
+/// The same of another chip.
+fn bench_on(chip: &str, folder: &Path, flags: &[&str]) -> Output {
     for file in ["libcuda.so", "libcuda.so.1"] {
         std::fs::copy(library(), folder.join(file)).unwrap();
     }
@@ -26,6 +31,7 @@ fn bench(folder: &Path, flags: &[&str]) -> Output {
         .arg("--json")
         .arg(folder.join("rows.json"))
         .env("LD_LIBRARY_PATH", folder)
+        .env("SILUMIN_EMULATED_CHIP", chip)
         .output()
         .unwrap()
 }
@@ -226,4 +232,16 @@ fn launch_files_run_from_python() {
         }
         std::fs::remove_dir_all(out).unwrap();
     }
+}
+
+#[test]
+fn the_chip_is_the_device_s_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--format", "bf16,nvfp4w", "--shapes", "24x64x128", "--reps", "1", "--graph-ms", "0.01"];
+    let output = bench_on("sm_90a", folder.path(), &flags);
+    let report = report(folder.path());
+    assert!(output.status.success(), "{report}");
+    assert_eq!(report["machine"]["arch"], "sm_90a");
+    assert_eq!(texts(&report, "status"), ["ok", "ok"]);
+    assert!(texts(&report, "device").iter().all(|device| device.contains("sm_90a")));
 }
