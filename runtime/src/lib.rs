@@ -5,6 +5,7 @@
 //! - [`gemm`]: a dual GEMM's kernels, loaded for many shapes, launched with checked arguments, and
 //!   verified in one call;
 //! - [`device`]: devices, their memory and streams; today the one that runs PTX on the CPU;
+//! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
 //! - [`format`](mod@format): number formats (e2m1, e4m3, e5m2, ue8m0, bf16, f16), operands in NVFP4, the
 //!   MX formats and plain ones, the quantisers;
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor
@@ -44,6 +45,7 @@
 //! # }
 //! ```
 
+pub mod cache;
 pub mod check;
 pub mod device;
 pub mod format;
