@@ -94,6 +94,7 @@ pub use codegen::kernel::Kernel;
 pub use codegen::plan::{Operand, Plan};
 pub use codegen::problem::{Formats, Groups, OperandFormat, OutputFormat, Problem, Shape};
 pub use codegen::spec::Spec;
+pub use runtime::cache::{Bundle, Cache, CacheOptions};
 pub use runtime::check::CheckReport;
 pub use runtime::device::{Buffer, Device, DeviceError, EmulatorOptions, Stream};
 pub use runtime::gemm::{

@@ -30,6 +30,7 @@ use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{EmitError, Spec};
 use thiserror::Error;
 
+use crate::cache::ModuleError;
 #[cfg(feature = "cuda")]
 use crate::device::cuda;
 use crate::device::{Backend, Device, emulated};
@@ -80,14 +81,14 @@ pub enum LoadError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// The device does not take it.
-    #[error("{device} does not take the kernel `{kernel}`:\n{reason}")]
+    #[error("{device} does not take the kernel `{kernel}`:\n{source}")]
     Module {
         /// The device, in words.
         device: String,
         /// The kernel's name.
         kernel: String,
-        /// The device's words.
-        reason: String,
+        /// Why not, and what would help.
+        source: ModuleError,
     },
 }
 
@@ -166,14 +167,18 @@ impl DualGemm {
     pub fn load(&self, device: &Device, shape: Shape) -> Result<LoadedKernel, LoadError> {
         let kernel = self.kernel(shape, device.arch())?;
         let module = match device.backend() {
-            Backend::Emulated(_) => emulated::Module::load(&kernel).map(launch::Module::Emulated),
+            Backend::Emulated(_) => emulated::Module::load(&kernel)
+                .map(launch::Module::Emulated)
+                .map_err(|reason| ModuleError::Emulator { reason }),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(device) => cuda::Module::load(device, &kernel).map(launch::Module::Cuda),
+            Backend::Cuda(cuda) => {
+                cuda::Module::load(cuda, &kernel, device.cache()).map(launch::Module::Cuda)
+            }
         };
-        let module = module.map_err(|reason| LoadError::Module {
+        let module = module.map_err(|source| LoadError::Module {
             device: device.to_string(),
             kernel: kernel.name.clone(),
-            reason,
+            source,
         })?;
         Ok(LoadedKernel::new(device.clone(), self.clone(), kernel, module))
     }
