@@ -34,7 +34,9 @@ pub(crate) struct Link {
 }
 
 fn fnv(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
 /// The image of a text for this chip.
@@ -71,7 +73,9 @@ pub(crate) unsafe fn text_of(image: *const u8) -> Option<Result<String, Code>> {
         unsafe { ptr::copy_nonoverlapping(image.add(place), bytes.as_mut_ptr(), 8) };
         u64::from_le_bytes(bytes)
     };
-    let (Ok(bytes), sum) = (usize::try_from(number(16)), number(24)) else { return Some(Err(Code::InvalidImage)) };
+    let (Ok(bytes), sum) = (usize::try_from(number(16)), number(24)) else {
+        return Some(Err(Code::InvalidImage));
+    };
     if bytes <= HEAD || bytes > isize::MAX as usize {
         return Some(Err(Code::InvalidImage));
     }
@@ -144,7 +148,8 @@ pub unsafe extern "C" fn cuLinkAddData_v2(
             code(Code::Success)
         }
         Err((error, log)) => {
-            let (options, values) = (ptr::with_exposed_provenance_mut(options), ptr::with_exposed_provenance_mut(values));
+            let (options, values) =
+                (ptr::with_exposed_provenance_mut(options), ptr::with_exposed_provenance_mut(values));
             // SAFETY: the caller's options, which it keeps.
             unsafe { write_log(Log::Error, &log, count, options, values) };
             code(error)
@@ -168,7 +173,8 @@ pub unsafe extern "C" fn cuLinkComplete(
     found.image = image(text);
     let log = format!("emulated driver: {} bytes of PTX for {}", text.len(), state().chip.target());
     let (count, options, values) = found.options;
-    let (options, values) = (ptr::with_exposed_provenance_mut(options), ptr::with_exposed_provenance_mut(values));
+    let (options, values) =
+        (ptr::with_exposed_provenance_mut(options), ptr::with_exposed_provenance_mut(values));
     // SAFETY: the caller's options, which it keeps.
     unsafe { write_log(Log::Info, &log, count, options, values) };
     if !bytes.is_null() {
@@ -208,7 +214,8 @@ mod tests {
             assert_eq!(cuLinkCreate_v2(4, options.as_mut_ptr(), values.as_mut_ptr(), &mut state), 0);
             let data = text.as_ptr().cast_mut().cast();
             let size = text.as_bytes_with_nul().len();
-            let added = cuLinkAddData_v2(state, 1, data, size, ptr::null(), 0, ptr::null_mut(), ptr::null_mut());
+            let added =
+                cuLinkAddData_v2(state, 1, data, size, ptr::null(), 0, ptr::null_mut(), ptr::null_mut());
             let completed = cuLinkComplete(state, &mut image, &mut bytes);
             let result = match (added, completed) {
                 (0, 0) => Ok(slice::from_raw_parts(image.cast::<u8>(), bytes).to_vec()),
@@ -218,7 +225,8 @@ mod tests {
             assert_eq!(cuLinkDestroy(state), Code::InvalidHandle as c_int);
             result
         };
-        let [info, error] = [info, error].map(|log| String::from_utf8(log.split(|b| *b == 0).next().unwrap().to_vec()).unwrap());
+        let [info, error] = [info, error]
+            .map(|log| String::from_utf8(log.split(|b| *b == 0).next().unwrap().to_vec()).unwrap());
         (result, info, error)
     }
 

@@ -40,16 +40,9 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "emulated driver: {text}");
 }
 
-/// Reads PTX; the log takes what is wrong with it.
+/// Reads PTX as the compiler does; the log takes what is wrong with it.
 pub(crate) fn load(text: &str) -> Result<Module, (Code, String)> {
-    let module = Module::parse("ptx", text).map_err(|errors| {
-        let lines: Vec<String> = errors
-            .0
-            .iter()
-            .map(|e| format!("ptxas application ptx input, line {}; error   : {}", e.line, e.message))
-            .collect();
-        (Code::InvalidPtx, lines.join("\n"))
-    })?;
+    let module = parse(text)?;
     let known = PTX_OF_CUDA.iter().rev().find(|(cuda, _)| *cuda <= state().cuda).map(|(_, ptx)| *ptx);
     if module.version() > known {
         let (major, minor) = module.version().unwrap_or_default();
@@ -70,6 +63,17 @@ pub(crate) fn load(text: &str) -> Result<Module, (Code, String)> {
     }
 }
 
+fn parse(text: &str) -> Result<Module, (Code, String)> {
+    Module::parse("ptx", text).map_err(|errors| {
+        let lines: Vec<String> = errors
+            .0
+            .iter()
+            .map(|e| format!("ptxas application ptx input, line {}; error   : {}", e.line, e.message))
+            .collect();
+        (Code::InvalidPtx, lines.join("\n"))
+    })
+}
+
 /// Loads PTX text that ends in a zero byte, or an image of the linker. Options but the error log are not looked at.
 ///
 /// # Safety
@@ -86,19 +90,20 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
         return code(Code::InvalidValue);
     }
     // SAFETY: the caller's image, or a text that ends in a zero byte.
-    let text = match unsafe { text_of(image.cast()) } {
-        Some(Ok(text)) => text,
+    let loaded = match unsafe { text_of(image.cast()) } {
+        // Compiled already: what PTX the driver would read is of no concern.
+        Some(Ok(text)) => parse(&text),
         Some(Err(error)) => return code(error),
         // SAFETY: it is a text.
         None => match unsafe { CStr::from_ptr(image.cast::<c_char>()) }.to_str() {
-            Ok(text) => text.to_owned(),
+            Ok(text) => load(text),
             Err(_) => {
                 say("the image is no PTX text, and cubins of others do not run here");
                 return code(Code::NoBinaryForGpu);
             }
         },
     };
-    match load(&text) {
+    match loaded {
         Ok(loaded) => {
             let number = state().number();
             state().contents().modules.insert(number, Arc::new(loaded));

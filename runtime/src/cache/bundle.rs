@@ -75,8 +75,7 @@ impl Bundle {
     /// [`BundleError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, BundleError> {
         let path = path.as_ref();
-        let bytes =
-            fs::read(path).map_err(|source| BundleError::Io { path: path.to_owned(), source })?;
+        let bytes = fs::read(path).map_err(|source| BundleError::Io { path: path.to_owned(), source })?;
         Self::from_bytes(&bytes)
     }
 
@@ -86,9 +85,8 @@ impl Bundle {
     ///
     /// [`BundleError`] for anything that [`to_bytes`](Bundle::to_bytes) did not write.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
-        let length = |expected: u64| {
-            BundleError::Table(EntryError::Length { found: bytes.len() as u64, expected })
-        };
+        let length =
+            |expected: u64| BundleError::Table(EntryError::Length { found: bytes.len() as u64, expected });
         let mut reader = Reader(bytes);
         if reader.take() != Some(MAGIC) {
             return Err(BundleError::Table(EntryError::Foreign));

@@ -24,12 +24,7 @@ pub struct Source<'a> {
 
 impl<'a> From<&'a Kernel> for Source<'a> {
     fn from(kernel: &'a Kernel) -> Self {
-        Source {
-            name: &kernel.name,
-            ptx: &kernel.ptx,
-            arch: kernel.arch,
-            ptx_version: kernel.ptx_version,
-        }
+        Source { name: &kernel.name, ptx: &kernel.ptx, arch: kernel.arch, ptx_version: kernel.ptx_version }
     }
 }
 

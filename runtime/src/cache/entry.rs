@@ -254,7 +254,11 @@ pub(super) mod tests {
         let bytes = sample().encode();
         for length in 0..bytes.len() {
             let found = Entry::decode(&bytes[..length], None).unwrap_err();
-            let expected = if length < 8 { found == EntryError::Foreign } else { matches!(found, EntryError::Length { .. }) };
+            let expected = if length < 8 {
+                found == EntryError::Foreign
+            } else {
+                matches!(found, EntryError::Length { .. })
+            };
             assert!(expected, "{length}: {found:?}");
         }
         for more in [1, 32, 4096] {
@@ -287,8 +291,8 @@ pub(super) mod tests {
     fn entries() -> impl Strategy<Value = Entry> {
         let text = || ".{0,40}";
         let bytes = proptest::collection::vec(any::<u8>(), 1..300);
-        (any::<[u8; 32]>(), any::<[u8; 32]>(), (text(), text(), text(), text(), text(), text()), bytes).prop_map(
-            |(key, source, (target, name, version, options, kernel, log), cubin)| Entry {
+        (any::<[u8; 32]>(), any::<[u8; 32]>(), (text(), text(), text(), text(), text(), text()), bytes)
+            .prop_map(|(key, source, (target, name, version, options, kernel, log), cubin)| Entry {
                 key: Key(key),
                 source: SourceId(source),
                 target,
@@ -296,8 +300,7 @@ pub(super) mod tests {
                 kernel,
                 log,
                 cubin,
-            },
-        )
+            })
     }
 
     proptest! {

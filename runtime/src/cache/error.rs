@@ -168,7 +168,14 @@ mod tests {
             format!("{message}\n        1 | one\n  >     2 |   two;\n        3 |\n        4 | four")
         );
         // Numbers that name no line, and none at all.
-        for log in ["line 99; x", "line 0; x", "line 18446744073709551615; x", "line 99999999999999999999; x", "line", ""] {
+        for log in [
+            "line 99; x",
+            "line 0; x",
+            "line 18446744073709551615; x",
+            "line 99999999999999999999; x",
+            "line",
+            "",
+        ] {
             assert_eq!(with_lines(log, "one"), log);
         }
     }

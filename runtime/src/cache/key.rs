@@ -125,7 +125,9 @@ mod tests {
         let key = Key::of(&source, &Identity { name: "n".into(), version: "1".into(), options: "".into() });
         let text = key.to_string();
         assert_eq!(text.parse(), Ok(key));
-        for no_key in ["", &text[1..], &text.to_uppercase(), &format!("{text}0"), &text.replace(&text[..1], "é")] {
+        for no_key in
+            ["", &text[1..], &text.to_uppercase(), &format!("{text}0"), &text.replace(&text[..1], "é")]
+        {
             assert_eq!(no_key.parse::<Key>(), Err(NoKey), "{no_key}");
         }
     }

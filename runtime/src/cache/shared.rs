@@ -151,7 +151,8 @@ mod tests {
     #[test]
     fn dead_entries_are_swept() {
         let map = Map::new();
-        let kept: Vec<_> = (0..10u64).map(|key| map.get_or_make(key, || Ok(Arc::new(key.to_string())))).collect();
+        let kept: Vec<_> =
+            (0..10u64).map(|key| map.get_or_make(key, || Ok(Arc::new(key.to_string())))).collect();
         for key in 10..10_000 {
             drop(map.get_or_make(key, || Ok(Arc::new(key.to_string()))));
         }

@@ -163,7 +163,8 @@ impl Store {
         for item in fs::read_dir(&self.folder)? {
             let item = item?;
             let name = item.file_name();
-            let key = name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).and_then(|key| key.parse().ok());
+            let key =
+                name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).and_then(|key| key.parse().ok());
             // One that is gone meanwhile was evicted by somebody else.
             let (Some(key), Ok(facts)) = (key, item.metadata()) else { continue };
             if facts.is_file() {

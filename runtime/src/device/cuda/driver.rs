@@ -58,7 +58,8 @@ pub(super) fn build() -> String {
 }
 
 fn build_of_library(maps: &str) -> Option<String> {
-    let names = maps.lines().filter_map(|line| line.rsplit_once("/libcuda.so.")).map(|(_, build)| build.trim());
+    let names =
+        maps.lines().filter_map(|line| line.rsplit_once("/libcuda.so.")).map(|(_, build)| build.trim());
     // The name by which programs link it is no build.
     names.filter(|build| build.contains('.')).map(str::to_owned).next()
 }

@@ -60,8 +60,11 @@ impl Drop for Linker {
 impl Jit {
     pub fn new(context: Arc<CudaContext>, driver: (u32, u32)) -> Self {
         let version = format!("{}.{} {}", driver.0, driver.1, driver::build());
-        let identity =
-            Identity { name: "driver".to_owned(), version: version.trim_end().to_owned(), options: String::new() };
+        let identity = Identity {
+            name: "driver".to_owned(),
+            version: version.trim_end().to_owned(),
+            options: String::new(),
+        };
         Self { context, driver, identity }
     }
 }
@@ -87,13 +90,8 @@ impl Compiler for Jit {
             Jit::CU_JIT_LOG_VERBOSE,
         ];
         // The driver writes lengths back there, and to the logs, as long as the linker lives: they are declared before it.
-        let values = &mut [
-            info.place(),
-            info.room(),
-            errors.place(),
-            errors.room(),
-            ptr::without_provenance_mut(1),
-        ];
+        let values =
+            &mut [info.place(), info.room(), errors.place(), errors.room(), ptr::without_provenance_mut(1)];
         self.context.bind_to_thread().map_err(|error| failed("cuCtxSetCurrent", error))?;
         let mut state = ptr::null_mut();
         // SAFETY: options and values are as many as is said, and outlive the linker; the result has a place.

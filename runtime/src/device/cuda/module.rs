@@ -41,7 +41,11 @@ impl Module {
     ///
     /// # Errors
     /// What the cache, the compiler and the driver say, and what would help.
-    pub(crate) fn load(cuda: &Cuda, kernel: &Kernel, cache: Option<&Cache>) -> Result<Arc<Self>, ModuleError> {
+    pub(crate) fn load(
+        cuda: &Cuda,
+        kernel: &Kernel,
+        cache: Option<&Cache>,
+    ) -> Result<Arc<Self>, ModuleError> {
         cuda.modules.get_or_make(kernel.hash, || {
             let module = match cache {
                 Some(cache) => Self::through(cache, cuda, kernel),
@@ -72,9 +76,10 @@ impl Module {
     /// From a cubin, or by the driver from the kernel's PTX.
     fn of_image(cuda: &Cuda, kernel: &Kernel, cubin: Option<Arc<Cubin>>) -> Result<Self, ModuleError> {
         let context = cuda.context.clone();
-        context
-            .bind_to_thread()
-            .map_err(|error| ModuleError::Driver { call: "cuCtxSetCurrent", reason: driver::in_words(error) })?;
+        context.bind_to_thread().map_err(|error| ModuleError::Driver {
+            call: "cuCtxSetCurrent",
+            reason: driver::in_words(error),
+        })?;
         let module = match &cubin {
             Some(cubin) => open(cuda, kernel, &cubin.entry.cubin, "cuModuleLoadData (cubin)"),
             None => {
@@ -98,17 +103,13 @@ impl Module {
     }
 
     fn function(&self, entry: &str, dynamic_smem: u32) -> Result<sys::CUfunction, ModuleError> {
-        let name = CString::new(entry).map_err(|_| ModuleError::Text {
-            reason: format!("the name `{entry}` holds a zero byte"),
-        })?;
+        let name = CString::new(entry)
+            .map_err(|_| ModuleError::Text { reason: format!("the name `{entry}` holds a zero byte") })?;
         let mut function = ptr::null_mut();
         // SAFETY: the module is loaded, the name ends in a zero byte, the result has a place.
-        unsafe { sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) }
-            .result()
-            .map_err(|error| ModuleError::MissingEntry {
-                entry: entry.to_owned(),
-                reason: driver::in_words(error),
-            })?;
+        unsafe { sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) }.result().map_err(
+            |error| ModuleError::MissingEntry { entry: entry.to_owned(), reason: driver::in_words(error) },
+        )?;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is of a loaded module.
         unsafe { sys::cuFuncSetAttribute(function, attribute, dynamic_smem as i32) }.result().map_err(
