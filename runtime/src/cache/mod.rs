@@ -479,7 +479,7 @@ impl Inner {
                 }
             }
             // Something of this one kernel's: its place is taken, or it is too long.
-            Err(error) if store.path(entry.key).is_dir() || error.kind() == io::ErrorKind::FileTooLarge => {
+            Err(error) if store.path(entry.key).is_dir() || error.kind() == io::ErrorKind::InvalidData => {
                 let (path, reason) = (store.path(entry.key), error.to_string());
                 self.reporter.tell(Warning::NotKept { path, reason });
             }

@@ -106,7 +106,7 @@ impl Store {
         let bytes = entry.encode();
         if bytes.len() as u64 > MOST_BYTES {
             return Err(io::Error::new(
-                io::ErrorKind::FileTooLarge,
+                io::ErrorKind::InvalidData,
                 format!("{} bytes, and at most {MOST_BYTES} are kept", bytes.len()),
             ));
         }
@@ -146,13 +146,23 @@ impl Store {
     /// a lock the caller goes on all the same, and at worst two do the same work.
     pub fn lock(&self, key: Key, patience: Duration) -> Option<KeyLock> {
         let path = self.folder.join(format!("{key}{LOCK}"));
-        let file = File::options().create(true).append(true).open(&path).ok()?;
+        // A pipe in its place would be waited for when it is opened.
+        if fs::metadata(&path).is_ok_and(|facts| !facts.is_file()) {
+            return None;
+        }
         let start = Instant::now();
         loop {
-            match file.try_lock() {
-                Ok(()) => return Some(KeyLock { path, file }),
-                Err(TryLockError::WouldBlock) if start.elapsed() < patience => std::thread::sleep(POLL),
-                Err(_) => return None,
+            let file = File::options().create(true).append(true).open(&path).ok()?;
+            loop {
+                match file.try_lock() {
+                    Ok(()) => break,
+                    Err(TryLockError::WouldBlock) if start.elapsed() < patience => std::thread::sleep(POLL),
+                    Err(_) => return None,
+                }
+            }
+            // Whoever had it before has removed the file's name, and the next one would lock another.
+            if is_named(&file, &path) {
+                return Some(KeyLock { path, file });
             }
         }
     }
@@ -214,6 +224,27 @@ impl Store {
             }
         }
         Ok(gone)
+    }
+}
+
+/// Whether the open file is still the one of that name.
+fn is_named(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |facts: fs::Metadata| (facts.dev(), facts.ino());
+        match (file.metadata(), fs::metadata(path)) {
+            (Ok(open), Ok(named)) => identity(open) == identity(named),
+            // Without its name it is not; without facts there is nothing better to be had.
+            (Ok(_), Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        // A file that is open keeps its name.
+        let _ = (file, path);
+        true
     }
 }
 
