@@ -101,7 +101,8 @@ fn bytes(text: &str) -> Result<u64, String> {
         "G" => 30,
         _ => return Err(format!("`{unit}` is no unit: use K, M or G, or none")),
     };
-    let number: u64 = digits.parse().map_err(|_| format!("`{text}` is no number of bytes: 100M for example"))?;
+    let number: u64 =
+        digits.parse().map_err(|_| format!("`{text}` is no number of bytes: 100M for example"))?;
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than any folder has"))
 }
 
@@ -121,7 +122,8 @@ fn main() -> ExitCode {
 
 /// Whether all is well.
 fn run(folder: Option<PathBuf>, task: Task, out: &mut impl Write) -> Result_<bool> {
-    let folder = folder.or_else(Cache::default_folder).ok_or("there is no home folder: name one with --folder")?;
+    let folder =
+        folder.or_else(Cache::default_folder).ok_or("there is no home folder: name one with --folder")?;
     match task {
         Task::List { bundle: Some(bundle), logs } => {
             for entry in Bundle::open(bundle)?.iter() {
@@ -166,7 +168,8 @@ fn run(folder: Option<PathBuf>, task: Task, out: &mut impl Write) -> Result_<boo
                     && kernel.as_ref().is_none_or(|kernel| entry.kernel.contains(kernel))
             };
             // A damaged entry is left out: the program would compile that one.
-            let entries = cache.list()?.into_iter().filter_map(|found| cache.read(&found).ok()).filter(wanted);
+            let entries =
+                cache.list()?.into_iter().filter_map(|found| cache.read(&found).ok()).filter(wanted);
             let bundle = Bundle::new(entries);
             bundle.save(&file)?;
             writeln!(out, "{} kernels, {} bytes: {}", bundle.len(), file.metadata()?.len(), file.display())?;
@@ -240,8 +243,10 @@ fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Result_<()> {
     let folder = folder.join(format!("time-{}", std::process::id()));
 
     let start = Instant::now();
-    let texts: Vec<usize> =
-        shapes.iter().map(|shape| Ok(gemm.kernel(*shape, device.arch())?.ptx.len())).collect::<Result_<_>>()?;
+    let texts: Vec<usize> = shapes
+        .iter()
+        .map(|shape| Ok(gemm.kernel(*shape, device.arch())?.ptx.len()))
+        .collect::<Result_<_>>()?;
     let each = ms(start.elapsed()) / texts.len() as f64;
     let mean = texts.iter().sum::<usize>() / texts.len();
     writeln!(out, "{:44} {each:9.2} ms, {mean} bytes", "line to PTX, one thread, each")?;
@@ -286,7 +291,8 @@ fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Result_<()> {
         all("from the folder", Cache::open(&folder))?;
     }
     let cache = Cache::open(&folder);
-    let entries: Vec<Entry> = cache.list()?.iter().map(|found| cache.read(found)).collect::<Result<_, _>>()?;
+    let entries: Vec<Entry> =
+        cache.list()?.iter().map(|found| cache.read(found)).collect::<Result<_, _>>()?;
     let log = entries.first().map_or_else(String::new, |entry| entry.log.clone());
     let bundle = Bundle::new(entries);
     let file = folder.join("bundle");
