@@ -20,11 +20,13 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::{Args, Parser, Subcommand};
 use silumin::runtime::cache::Entry;
 use silumin::runtime::inputs::DualGemmInputs;
-use silumin::{Bundle, Cache, CacheOptions, Device, DeviceOperands, Distribution, DualGemm, Shape, Spec};
+use silumin::{
+    Buckets, Bundle, Cache, CacheOptions, Device, DeviceOperands, Distribution, DualGemm, Shape, Spec, Warmup,
+};
 
 #[derive(Parser)]
 #[command(about = "The cache of compiled kernels: list, verify, prune, export, time")]
-struct Options {
+pub struct Options {
     /// The cache's folder; if not given, that of SILUMIN_CACHE_DIR or the platform's.
     #[arg(long, global = true)]
     folder: Option<PathBuf>,
@@ -33,7 +35,7 @@ struct Options {
 }
 
 #[derive(Subcommand)]
-enum Task {
+pub enum Task {
     /// Lists kernels, least recently used first.
     List {
         /// Lists a bundle in the folder's place.
@@ -71,7 +73,7 @@ enum Task {
 }
 
 #[derive(Args)]
-struct Time {
+pub struct Time {
     /// The GPU.
     #[arg(long, default_value_t = 0)]
     device: usize,
@@ -106,11 +108,10 @@ fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than any folder has"))
 }
 
-type Result_<T> = Result<T, Box<dyn Error>>;
+pub type Result_<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    let Options { folder, command } = Options::parse();
-    match run(folder, command, &mut io::stdout().lock()) {
+    match execute(Options::parse(), &mut io::stdout().lock()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -121,10 +122,10 @@ fn main() -> ExitCode {
 }
 
 /// Whether all is well.
-fn run(folder: Option<PathBuf>, task: Task, out: &mut impl Write) -> Result_<bool> {
+pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Result_<bool> {
     let folder =
         folder.or_else(Cache::default_folder).ok_or("there is no home folder: name one with --folder")?;
-    match task {
+    match command {
         Task::List { bundle: Some(bundle), logs } => {
             for entry in Bundle::open(bundle)?.iter() {
                 list(out, entry, None, logs)?;
@@ -304,6 +305,14 @@ fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Result_<()> {
     let size = file.metadata()?.len();
     std::fs::remove_dir_all(&folder)?;
     writeln!(out, "{:44} {opened:9.2} ms, {size} bytes", "the bundle itself")?;
+    let kernels = Warmup::of(&gemm).weights(n, k).buckets(Buckets::powers_of_two(64)).run(&device)?;
+    let (start, rounds) = (Instant::now(), 1_000_000u32);
+    let mut rows = 0u64;
+    for round in 0..rounds {
+        rows += u64::from(kernels.for_problem(1 + round % 64, n, k)?.kernel().problem.shape.m);
+    }
+    let each = 1e6 * ms(start.elapsed()) / f64::from(rounds);
+    writeln!(out, "{:44} {each:9.1} ns ({rows} rows)", "a look-up by M among buckets")?;
     writeln!(out, "what the compiler said of one:\n{log}")?;
     Ok(())
 }

@@ -103,3 +103,4 @@ pub use runtime::gemm::{
 };
 pub use runtime::groups::GroupSizes;
 pub use runtime::inputs::Distribution;
+pub use runtime::warmup::{Buckets, Cancel, Choice, FallBack, Outside, Progress, Warmup};
