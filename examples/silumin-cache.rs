@@ -24,6 +24,7 @@ use silumin::{
     Buckets, Bundle, Cache, CacheOptions, Device, DeviceOperands, Distribution, DualGemm, Shape, Spec, Warmup,
 };
 
+/// The command line.
 #[derive(Parser)]
 #[command(about = "The cache of compiled kernels: list, verify, prune, export, time")]
 pub struct Options {
@@ -34,6 +35,7 @@ pub struct Options {
     command: Task,
 }
 
+/// What is done.
 #[derive(Subcommand)]
 pub enum Task {
     /// Lists kernels, least recently used first.
@@ -72,6 +74,7 @@ pub enum Task {
     Time(Time),
 }
 
+/// What is timed.
 #[derive(Args)]
 pub struct Time {
     /// The GPU.
@@ -108,7 +111,8 @@ fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than any folder has"))
 }
 
-pub type Result_<T> = Result<T, Box<dyn Error>>;
+/// Errors of any kind, for people.
+pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
     match execute(Options::parse(), &mut io::stdout().lock()) {
@@ -122,7 +126,7 @@ fn main() -> ExitCode {
 }
 
 /// Whether all is well.
-pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Result_<bool> {
+pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Outcome<bool> {
     let folder =
         folder.or_else(Cache::default_folder).ok_or("there is no home folder: name one with --folder")?;
     match command {
@@ -181,7 +185,7 @@ pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Re
 }
 
 /// The cache of a folder that is there: these commands make none.
-fn existing(folder: &Path) -> Result_<Cache> {
+fn existing(folder: &Path) -> Outcome<Cache> {
     match folder.is_dir() {
         true => Ok(Cache::open(folder)),
         false => Err(format!("there is no cache in {}", folder.display()).into()),
@@ -217,7 +221,7 @@ fn list(out: &mut impl Write, entry: &Entry, used: Option<SystemTime>, logs: boo
     Ok(())
 }
 
-fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Result_<()> {
+fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Outcome<()> {
     let process = Instant::now();
     if options.threads > 0 {
         rayon::ThreadPoolBuilder::new().num_threads(options.threads).build_global()?;
@@ -247,7 +251,7 @@ fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Result_<()> {
     let texts: Vec<usize> = shapes
         .iter()
         .map(|shape| Ok(gemm.kernel(*shape, device.arch())?.ptx.len()))
-        .collect::<Result_<_>>()?;
+        .collect::<Outcome<_>>()?;
     let each = ms(start.elapsed()) / texts.len() as f64;
     let mean = texts.iter().sum::<usize>() / texts.len();
     writeln!(out, "{:44} {each:9.2} ms, {mean} bytes", "line to PTX, one thread, each")?;
@@ -270,7 +274,7 @@ fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Result_<()> {
     let each = ms(start.elapsed()) / few.len() as f64;
     writeln!(out, "{:44} {each:9.2} ms", "one thread, by the linker, in memory, each")?;
 
-    let mut all = |what: &str, cache: Cache| -> Result_<()> {
+    let mut all = |what: &str, cache: Cache| -> Outcome<()> {
         let before = cache.stats();
         let device = device.clone().with_cache(cache.clone());
         let start = Instant::now();
@@ -318,13 +322,11 @@ fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Result_<()> {
 }
 
 /// `a, b -> c`, or `a -> c` with the same for both.
-fn formats(text: &str) -> Result_<silumin::Formats> {
+fn formats(text: &str) -> Outcome<silumin::Formats> {
     let (operands, output) = text.split_once("->").ok_or("formats are like `bf16 -> bf16`")?;
     let (a, b) = operands.split_once(',').unwrap_or((operands, operands));
-    let mut formats = silumin::Formats::default();
-    formats.a = a.trim().parse()?;
-    formats.b = b.trim().parse()?;
-    formats.c = output.trim().parse()?;
+    let [a, b] = [a, b].map(|format| format.trim().parse());
+    let formats = silumin::Formats { a: a?, b: b?, c: output.trim().parse()?, ..Default::default() };
     Ok(formats)
 }
 

@@ -10,7 +10,8 @@ use silumin::runtime::cache::{
 };
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{
-    Arch, Bundle, Cache, CacheOptions, Device, Distribution, DualGemm, LoadError, LoadedKernel, Shape, Spec,
+    Arch, Buckets, Bundle, Cache, CacheOptions, Device, Distribution, DualGemm, LoadError, LoadedKernel,
+    Shape, Spec, Warmup,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -219,6 +220,41 @@ fn the_assembler_compiles_in_the_driver_s_place() {
     let ModuleError::Refused { log, .. } = &error else { panic!("{error}") };
     assert!(log.contains(&format!("> {line:>5} | ")) && log.contains("rat;"), "{log}");
     assert!(log.contains(&format!("{:>5} | ", line - 2)), "{log}");
+}
+
+#[test]
+fn a_warm_up_goes_through_the_cache_and_says_so() {
+    const NAME: &str = "a_warm_up_goes_through_the_cache_and_says_so";
+    if let Some(role) = role() {
+        let cache = Cache::open_default();
+        let device = Device::cuda(0).unwrap().with_cache(cache.clone());
+        let (told, gemm) = (Mutex::new(Vec::new()), gemm());
+        let kernels = Warmup::of(&gemm)
+            .weights(64, 128)
+            .weights(128, 64)
+            .buckets(Buckets::powers_of_two(32).and([24]).unwrap())
+            .on_progress(|progress| told.lock().unwrap().push(progress.clone()))
+            .run(&device)
+            .unwrap();
+        let (origin, word) = match role.as_str() {
+            "cold" => (Origin::Compiled, " compiled in "),
+            _ => (Origin::Disk, " read in "),
+        };
+        let told = told.into_inner().unwrap();
+        assert_eq!((told.len(), kernels.len()), (14, 14));
+        assert!(
+            told.iter()
+                .all(|progress| progress.origin == Some(origin) && progress.to_string().contains(word))
+        );
+        assert_eq!(counts(cache.stats()), if role == "cold" { [14, 0, 0] } else { [0, 14, 0] });
+        right(kernels.for_problem(17, 64, 128).unwrap());
+        assert_eq!(kernels.for_problem(17, 64, 128).unwrap().kernel().problem.shape.m, 24);
+        return;
+    }
+    let (_root, folder) = folder();
+    for role in ["cold", "warm"] {
+        run(NAME, role, &[(FOLDER, &folder)]);
+    }
 }
 
 #[test]

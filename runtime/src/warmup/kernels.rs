@@ -23,6 +23,8 @@ pub struct Kernels {
 struct Inner {
     name: String,
     by_shape: HashMap<Shape, LoadedKernel>,
+    /// Whether there are shapes beside the buckets': with none, a problem is looked for among those alone.
+    named: bool,
     /// For each weights' N and K a kernel for each bucket, in their order.
     by_weights: HashMap<(u32, u32), Vec<LoadedKernel>>,
     buckets: Option<Buckets>,
@@ -90,10 +92,12 @@ impl Kernels {
             let sizes = buckets.iter().flat_map(Buckets::sizes);
             sizes.filter_map(|m| by_shape.get(&Shape::new(*m, *n, *k)).cloned()).collect()
         };
-        let by_weights = weights.iter().map(|weights| (*weights, of_weights(weights))).collect();
+        let by_weights: HashMap<_, Vec<LoadedKernel>> =
+            weights.iter().map(|weights| (*weights, of_weights(weights))).collect();
+        let named = by_weights.values().map(Vec::len).sum::<usize>() < by_shape.len();
         let name = gemm.spec().name.to_string();
         let late = (outside == Outside::Background).then(|| Late::new(gemm.clone(), device.clone()));
-        Self { inner: Arc::new(Inner { name, by_shape, by_weights, buckets, late }) }
+        Self { inner: Arc::new(Inner { name, by_shape, named, by_weights, buckets, late }) }
     }
 
     /// The kernel for C `[m, n]` with `k` summed elements: the shape's own if it was named, or the one of the smallest
@@ -141,9 +145,9 @@ impl Kernels {
     }
 
     fn find(&self, m: u32, n: u32, k: u32) -> Option<&LoadedKernel> {
-        let Inner { by_shape, by_weights, buckets, .. } = &*self.inner;
-        let bucket = || by_weights.get(&(n, k))?.get(buckets.as_ref()?.index_for(m)?);
-        by_shape.get(&Shape::new(m, n, k)).or_else(bucket)
+        let Inner { by_shape, named, by_weights, buckets, .. } = &*self.inner;
+        let own = named.then(|| by_shape.get(&Shape::new(m, n, k))).flatten();
+        own.or_else(|| by_weights.get(&(n, k))?.get(buckets.as_ref()?.index_for(m)?))
     }
 
     /// The kernel that is made late: for the bucket that would serve M, or the next power of two beyond all.
