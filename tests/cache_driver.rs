@@ -159,7 +159,7 @@ fn a_bundle_needs_no_compiler_and_no_newer_driver() {
         if role == "older" {
             let refused =
                 gemm().load(&device.clone().with_cache(CacheOptions::new().open()), SHAPE).unwrap_err();
-            let LoadError::Module { source: ModuleError::OldDriver { needed, branch, .. }, .. } = &refused
+            let LoadError::Module { reason: ModuleError::OldDriver { needed, branch, .. }, .. } = &refused
             else {
                 panic!("{refused}")
             };
@@ -169,7 +169,7 @@ fn a_bundle_needs_no_compiler_and_no_newer_driver() {
         if role == "much older" {
             let refused = gemm().load(&device, SHAPE).unwrap_err();
             assert!(
-                matches!(&refused, LoadError::Module { source: ModuleError::Driver { .. }, .. }),
+                matches!(&refused, LoadError::Module { reason: ModuleError::Driver { .. }, .. }),
                 "{refused}"
             );
             return;
@@ -180,7 +180,7 @@ fn a_bundle_needs_no_compiler_and_no_newer_driver() {
         assert_eq!(counts(cache.stats()), [0, 0, 1]);
         let missing = gemm().load(&device, Shape::new(8, 64, 64)).unwrap_err();
         assert!(
-            matches!(&missing, LoadError::Module { source: ModuleError::NotCached { .. }, .. }),
+            matches!(&missing, LoadError::Module { reason: ModuleError::NotCached { .. }, .. }),
             "{missing}"
         );
         return;

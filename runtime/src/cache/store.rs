@@ -14,7 +14,8 @@ use super::key::Key;
 
 /// What entries' names end with.
 const SUFFIX: &str = ".cubin.slmn";
-/// What the names of files end with that are being written.
+/// What the names of files start and end with that are being written.
+const WRITING: &str = "silumin-";
 const UNFINISHED: &str = ".unfinished";
 const LOCK: &str = ".lock";
 /// How often a waiting process looks.
@@ -119,7 +120,7 @@ impl Store {
 
     fn write_bytes(&self, key: Key, bytes: &[u8]) -> io::Result<()> {
         let mut builder = tempfile::Builder::new();
-        builder.suffix(UNFINISHED);
+        builder.prefix(WRITING).suffix(UNFINISHED);
         #[cfg(unix)]
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
         let mut file = builder.tempfile_in(&self.folder)?;
@@ -191,7 +192,7 @@ impl Store {
         for item in fs::read_dir(&self.folder)? {
             let path = item?.path();
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-            let ours = name.ends_with(UNFINISHED)
+            let ours = name.starts_with(WRITING) && name.ends_with(UNFINISHED)
                 || name.strip_suffix(LOCK).is_some_and(|key| key.parse::<Key>().is_ok());
             if ours
                 && path.is_file()
@@ -218,10 +219,16 @@ impl Store {
             if left <= limit {
                 break;
             }
-            if Some(entry.key) != keep && fs::remove_file(&entry.path).is_ok() {
-                left -= entry.bytes;
-                gone += 1;
+            if Some(entry.key) == keep {
+                continue;
             }
+            match fs::remove_file(&entry.path) {
+                Ok(()) => gone += 1,
+                // Another process had the same thought.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => continue,
+            }
+            left -= entry.bytes;
         }
         Ok(gone)
     }

@@ -81,14 +81,14 @@ pub enum LoadError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// The device does not take it.
-    #[error("{device} does not take the kernel `{kernel}`:\n{source}")]
+    #[error("{device} does not take the kernel `{kernel}`:\n{reason}")]
     Module {
         /// The device, in words.
         device: String,
         /// The kernel's name.
         kernel: String,
         /// Why not, and what would help.
-        source: ModuleError,
+        reason: ModuleError,
     },
     /// A warm-up was cancelled before it.
     #[error("the warm-up was cancelled before it was made")]
@@ -165,10 +165,10 @@ impl DualGemm {
                 cuda::Module::load(cuda, &kernel, device.cache()).map(launch::Module::Cuda)
             }
         };
-        let module = module.map_err(|source| LoadError::Module {
+        let module = module.map_err(|reason| LoadError::Module {
             device: device.to_string(),
             kernel: kernel.name.clone(),
-            source,
+            reason,
         })?;
         Ok(LoadedKernel::new(device.clone(), self.clone(), kernel, module))
     }

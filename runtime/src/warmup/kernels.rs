@@ -14,7 +14,8 @@ use crate::gemm::{DualGemm, LoadedKernel};
 
 /// Kernels of one dual GEMM, loaded on one device: a cheap handle.
 ///
-/// A look-up takes no lock, allocates nothing (but for the error that it may be) and compiles nothing.
+/// A look-up takes no lock, allocates nothing (but for the error that it may be) and compiles nothing. The last handle waits
+/// for what is still compiled in the background when it is dropped.
 #[derive(Clone)]
 pub struct Kernels {
     inner: Arc<Inner>,
@@ -195,6 +196,14 @@ impl Kernels {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.by_shape.is_empty()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(late) = &self.late {
+            late.finish();
+        }
     }
 }
 

@@ -2,8 +2,8 @@
 //!
 //! A fixed number of places, each set once: whoever looks one up takes no lock and allocates nothing.
 
-use std::sync::{Arc, OnceLock};
-use std::thread;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle};
 
 use silumin_codegen::problem::Shape;
 
@@ -17,6 +17,7 @@ pub(super) struct Late {
     gemm: DualGemm,
     device: Device,
     places: [Place; PLACES],
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 #[derive(Default)]
@@ -39,7 +40,12 @@ pub(super) enum State<'a> {
 
 impl Late {
     pub fn new(gemm: DualGemm, device: Device) -> Arc<Self> {
-        Arc::new(Self { gemm, device, places: std::array::from_fn(|_| Place::default()) })
+        Arc::new(Self {
+            gemm,
+            device,
+            places: std::array::from_fn(|_| Place::default()),
+            threads: Mutex::default(),
+        })
     }
 
     /// The kernel, which is begun if it is not.
@@ -71,8 +77,20 @@ impl Late {
             let result = late.gemm.load(&late.device, shape).map_err(|error| error.to_string());
             let _ = late.places[index].result.set(result);
         };
-        if let Err(error) = thread::Builder::new().name(format!("silumin {shape}")).spawn(work) {
-            let _ = self.places[index].result.set(Err(format!("no thread to compile it: {error}")));
+        match thread::Builder::new().name(format!("silumin {shape}")).spawn(work) {
+            Ok(thread) => self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread),
+            Err(error) => {
+                let _ = self.places[index].result.set(Err(format!("no thread to compile it: {error}")));
+            }
+        }
+    }
+
+    /// Waits for what is in the making: a driver that compiles while the process ends may take it down.
+    pub fn finish(&self) {
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            // One that panicked has nothing to hand over.
+            let _ = thread.join();
         }
     }
 }
