@@ -94,6 +94,7 @@ pub use codegen::kernel::Kernel;
 pub use codegen::plan::{Operand, Plan};
 pub use codegen::problem::{Formats, Groups, OperandFormat, OutputFormat, Problem, Shape};
 pub use codegen::spec::Spec;
+pub use runtime::cache::{Bundle, Cache, CacheOptions};
 pub use runtime::check::CheckReport;
 pub use runtime::device::{Buffer, Device, DeviceError, EmulatorOptions, Stream};
 pub use runtime::gemm::{
@@ -102,3 +103,4 @@ pub use runtime::gemm::{
 };
 pub use runtime::groups::GroupSizes;
 pub use runtime::inputs::Distribution;
+pub use runtime::warmup::{Buckets, Cancel, Choice, FallBack, Outside, Progress, Warmup};

@@ -5,6 +5,8 @@
 //! - [`gemm`]: a dual GEMM's kernels, loaded for many shapes, launched with checked arguments, and
 //!   verified in one call;
 //! - [`device`]: devices, their memory and streams; today the one that runs PTX on the CPU;
+//! - [`warmup`]: kernels for all shapes of a model, made before the first request;
+//! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
 //! - [`format`](mod@format): number formats (e2m1, e4m3, e5m2, ue8m0, bf16, f16), operands in NVFP4, the
 //!   MX formats and plain ones, the quantisers;
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor
@@ -44,6 +46,7 @@
 //! # }
 //! ```
 
+pub mod cache;
 pub mod check;
 pub mod device;
 pub mod format;
@@ -56,3 +59,4 @@ pub mod output;
 pub mod reference;
 pub mod sass;
 pub mod toolchain;
+pub mod warmup;

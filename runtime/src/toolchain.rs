@@ -187,6 +187,17 @@ impl Ptxas {
         &self.path
     }
 
+    /// Its version as it prints it: the last line, which names the build.
+    ///
+    /// # Errors
+    ///
+    /// [`ToolError`] where it does not run.
+    pub fn version(&self) -> Result<String, ToolError> {
+        let (printed, _) = run(&self.path, Command::new(&self.path).arg("--version"), &[])?;
+        let printed = String::from_utf8_lossy(&printed);
+        Ok(printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned())
+    }
+
     /// Assembles a module for exactly `arch`.
     ///
     /// # Errors

@@ -11,7 +11,8 @@
 //! It has what loading and launching kernels takes: contexts, streams, events, memory, PTX modules, tensor maps,
 //! launches with clusters, and graphs of launches that are captured from a stream. All streams are one, and a launch has run when its call returns. A kernel that
 //! the emulator finds something wrong with fails with `CUDA_ERROR_LAUNCH_FAILED`, which stays, and the findings
-//! are on the standard error. Cubins and managed memory are not there: programs see that the symbol is missing,
+//! are on the standard error. The linker's images are the PTX itself in a container, which modules are loaded from as from
+//! cubins. Real cubins and managed memory are not there: programs see that the symbol is missing,
 //! or `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! | variable | meaning |
@@ -21,11 +22,13 @@
 //!
 //! * `lib.rs`: the device, contexts, streams, errors.
 //! * `graph.rs`: events, captures and graphs.
+//! * `link.rs`: the linker: PTX to images.
 //! * `memory.rs`: allocation and copies.
 //! * `module.rs`: modules, tensor maps, launches.
 //! * `state.rs`: what lies behind the handles.
 
 mod graph;
+mod link;
 mod memory;
 mod module;
 mod state;

@@ -1,5 +1,6 @@
 //! Modules, tensor maps, launches.
 
+use crate::link::text_of;
 use crate::put;
 use crate::state::{Code, Function, code, state};
 use silumin_emulator::{
@@ -11,9 +12,14 @@ use std::ptr;
 use std::slice;
 use std::sync::Arc;
 
-/// `CU_JIT_ERROR_LOG_BUFFER` and the option that says how long it is.
-const JIT_ERROR_LOG: c_uint = 5;
-const JIT_ERROR_LOG_BYTES: c_uint = 6;
+/// A log of the compiler, by its option: `CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`. The next
+/// option says how long its buffer is.
+#[derive(Clone, Copy)]
+pub(crate) enum Log {
+    Info = 3,
+    Error = 5,
+}
+
 /// `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`.
 const LAUNCH_CLUSTER: c_uint = 4;
 /// PTX versions by the CUDA version that reads them first, ascending (PTX ISA, "Release Notes").
@@ -34,16 +40,9 @@ fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "emulated driver: {text}");
 }
 
-/// Reads PTX; the log takes what is wrong with it.
-fn load(text: &str) -> Result<Module, (Code, String)> {
-    let module = Module::parse("ptx", text).map_err(|errors| {
-        let lines: Vec<String> = errors
-            .0
-            .iter()
-            .map(|e| format!("ptxas application ptx input, line {}; error   : {}", e.line, e.message))
-            .collect();
-        (Code::InvalidPtx, lines.join("\n"))
-    })?;
+/// Reads PTX as the compiler does; the log takes what is wrong with it.
+pub(crate) fn load(text: &str) -> Result<Module, (Code, String)> {
+    let module = parse(text)?;
     let known = PTX_OF_CUDA.iter().rev().find(|(cuda, _)| *cuda <= state().cuda).map(|(_, ptx)| *ptx);
     if module.version() > known {
         let (major, minor) = module.version().unwrap_or_default();
@@ -64,7 +63,18 @@ fn load(text: &str) -> Result<Module, (Code, String)> {
     }
 }
 
-/// Loads PTX text that ends in a zero byte. Options but the error log are not looked at.
+fn parse(text: &str) -> Result<Module, (Code, String)> {
+    Module::parse("ptx", text).map_err(|errors| {
+        let lines: Vec<String> = errors
+            .0
+            .iter()
+            .map(|e| format!("ptxas application ptx input, line {}; error   : {}", e.line, e.message))
+            .collect();
+        (Code::InvalidPtx, lines.join("\n"))
+    })
+}
+
+/// Loads PTX text that ends in a zero byte, or an image of the linker. Options but the error log are not looked at.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -79,12 +89,21 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     if image.is_null() {
         return code(Code::InvalidValue);
     }
-    // SAFETY: the caller's text ends in a zero byte.
-    let Ok(text) = unsafe { CStr::from_ptr(image.cast::<c_char>()) }.to_str() else {
-        say("the image is no PTX text, and cubins do not run here");
-        return code(Code::NoBinaryForGpu);
+    // SAFETY: the caller's image, or a text that ends in a zero byte.
+    let loaded = match unsafe { text_of(image.cast()) } {
+        // Compiled already: what PTX the driver would read is of no concern.
+        Some(Ok(text)) => parse(&text),
+        Some(Err(error)) => return code(error),
+        // SAFETY: it is a text.
+        None => match unsafe { CStr::from_ptr(image.cast::<c_char>()) }.to_str() {
+            Ok(text) => load(text),
+            Err(_) => {
+                say("the image is no PTX text, and cubins of others do not run here");
+                return code(Code::NoBinaryForGpu);
+            }
+        },
     };
-    match load(text) {
+    match loaded {
         Ok(loaded) => {
             let number = state().number();
             state().contents().modules.insert(number, Arc::new(loaded));
@@ -93,13 +112,13 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
         }
         Err((error, log)) => {
             // SAFETY: the caller's options.
-            unsafe { write_log(&log, count as usize, options, values) };
+            unsafe { write_log(Log::Error, &log, count as usize, options, values) };
             code(error)
         }
     }
 }
 
-/// Loads PTX text that ends in a zero byte.
+/// Loads PTX text that ends in a zero byte, or an image of the linker.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -111,7 +130,13 @@ pub unsafe extern "C" fn cuModuleLoadData(module: *mut *mut c_void, image: *cons
 
 /// # Safety
 /// `options` and `values` have `count` elements, and the buffer among them is as long as is said there.
-unsafe fn write_log(log: &str, count: usize, options: *mut c_uint, values: *mut *mut c_void) {
+pub(crate) unsafe fn write_log(
+    kind: Log,
+    log: &str,
+    count: usize,
+    options: *mut c_uint,
+    values: *mut *mut c_void,
+) {
     if count == 0 || options.is_null() || values.is_null() {
         return;
     }
@@ -119,7 +144,7 @@ unsafe fn write_log(log: &str, count: usize, options: *mut c_uint, values: *mut 
     let (options, values) =
         unsafe { (slice::from_raw_parts(options, count), slice::from_raw_parts_mut(values, count)) };
     let place = |wanted| options.iter().position(|option| *option == wanted);
-    let (Some(buffer), Some(size)) = (place(JIT_ERROR_LOG), place(JIT_ERROR_LOG_BYTES)) else { return };
+    let (Some(buffer), Some(size)) = (place(kind as c_uint), place(kind as c_uint + 1)) else { return };
     let room = values[size].addr();
     if room == 0 || values[buffer].is_null() {
         return;

@@ -1,6 +1,7 @@
 //! What lies behind the handles: the chip, memory, modules, and the error that stays.
 
 use crate::graph::Graphs;
+use crate::link::Link;
 use silumin_emulator::{Buffer, GlobalMemory, Module};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_int, c_void};
@@ -16,6 +17,7 @@ pub(crate) enum Code {
     InvalidValue = 1,
     OutOfMemory = 2,
     InvalidDevice = 101,
+    InvalidImage = 200,
     NoBinaryForGpu = 209,
     InvalidPtx = 218,
     UnsupportedPtxVersion = 222,
@@ -28,11 +30,12 @@ pub(crate) enum Code {
 }
 
 impl Code {
-    pub const ALL: [Code; 13] = [
+    pub const ALL: [Code; 14] = [
         Code::Success,
         Code::InvalidValue,
         Code::OutOfMemory,
         Code::InvalidDevice,
+        Code::InvalidImage,
         Code::NoBinaryForGpu,
         Code::InvalidPtx,
         Code::UnsupportedPtxVersion,
@@ -50,6 +53,7 @@ impl Code {
             Code::InvalidValue => c"CUDA_ERROR_INVALID_VALUE",
             Code::OutOfMemory => c"CUDA_ERROR_OUT_OF_MEMORY",
             Code::InvalidDevice => c"CUDA_ERROR_INVALID_DEVICE",
+            Code::InvalidImage => c"CUDA_ERROR_INVALID_IMAGE",
             Code::NoBinaryForGpu => c"CUDA_ERROR_NO_BINARY_FOR_GPU",
             Code::InvalidPtx => c"CUDA_ERROR_INVALID_PTX",
             Code::UnsupportedPtxVersion => c"CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
@@ -68,6 +72,7 @@ impl Code {
             Code::InvalidValue => c"invalid argument",
             Code::OutOfMemory => c"out of memory",
             Code::InvalidDevice => c"invalid device ordinal",
+            Code::InvalidImage => c"device kernel image is invalid",
             Code::NoBinaryForGpu => c"no kernel image is available for execution on the device",
             Code::InvalidPtx => c"a PTX JIT compilation failed",
             Code::UnsupportedPtxVersion => c"the provided PTX was compiled with an unsupported toolchain",
@@ -169,6 +174,7 @@ pub(crate) struct Contents {
     pub buffers: BTreeMap<u64, Buffer>,
     pub modules: HashMap<usize, Arc<Module>>,
     pub functions: HashMap<usize, Function>,
+    pub links: HashMap<usize, Link>,
 }
 
 /// The library's state.
@@ -199,6 +205,7 @@ pub(crate) fn state() -> &'static State {
                 buffers: BTreeMap::new(),
                 modules: HashMap::new(),
                 functions: HashMap::new(),
+                links: HashMap::new(),
             }),
             graphs: Mutex::new(Graphs::default()),
             handles: AtomicUsize::new(0x100),

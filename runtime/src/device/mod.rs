@@ -23,6 +23,7 @@ use std::sync::Arc;
 use silumin_codegen::arch::Arch;
 use thiserror::Error;
 
+use crate::cache::Cache;
 use memory::HostMemory;
 
 /// Why a device does not do as asked.
@@ -140,6 +141,7 @@ pub enum DeviceError {
 #[derive(Clone)]
 pub struct Device {
     inner: Arc<Inner>,
+    cache: Option<Cache>,
 }
 
 struct Inner {
@@ -165,7 +167,7 @@ impl Device {
     #[must_use]
     pub fn emulated_with(arch: Arch, options: EmulatorOptions) -> Self {
         let backend = Backend::Emulated(emulated::Emulated::new(options));
-        Self { inner: Arc::new(Inner { arch, backend }) }
+        Self { inner: Arc::new(Inner { arch, backend }), cache: None }
     }
 
     /// The GPU of that number, through the CUDA driver: B200 and GB200 are [`Arch::Sm100a`], B300 and GB300
@@ -201,7 +203,20 @@ impl Device {
 
     #[cfg(feature = "cuda")]
     fn of_cuda((device, arch): (cuda::Cuda, Arch)) -> Result<Self, DeviceError> {
-        Ok(Self { inner: Arc::new(Inner { arch, backend: Backend::Cuda(device) }) })
+        Ok(Self { inner: Arc::new(Inner { arch, backend: Backend::Cuda(device) }), cache: None })
+    }
+
+    /// The same device, whose kernels are compiled through `cache`: once, and not again at the next start. Without
+    /// one the driver compiles each time. The emulated device reads PTX as it is and has no use for it.
+    #[must_use]
+    pub fn with_cache(self, cache: Cache) -> Self {
+        Self { cache: Some(cache), ..self }
+    }
+
+    /// The cache that its kernels are compiled through.
+    #[must_use]
+    pub fn cache(&self) -> Option<&Cache> {
+        self.cache.as_ref()
     }
 
     /// The chip: kernels have to be made for exactly this one.

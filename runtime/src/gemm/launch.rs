@@ -11,6 +11,7 @@ use silumin_codegen::problem::OutputFormat;
 use super::DualGemm;
 use super::error::LaunchError;
 use super::vectors;
+use crate::cache::Cubin;
 #[cfg(feature = "cuda")]
 use crate::device::cuda;
 use crate::device::{Backend, Buffer, Device, Stream, emulated};
@@ -175,7 +176,7 @@ pub struct LoadedKernel {
 pub(super) enum Module {
     Emulated(emulated::Module),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Module),
+    Cuda(Arc<cuda::Module>),
 }
 
 /// One argument of a kernel, its tensors by role.
@@ -224,6 +225,17 @@ impl LoadedKernel {
         match &*self.module {
             Module::Cuda(module) => module.functions(),
             Module::Emulated(_) => &[],
+        }
+    }
+
+    /// The machine code that it was loaded from, what the compiler said, and whether it was kept; `None` without a
+    /// cache, and on the emulated device.
+    #[must_use]
+    pub fn cubin(&self) -> Option<&Cubin> {
+        match &*self.module {
+            Module::Emulated(_) => None,
+            #[cfg(feature = "cuda")]
+            Module::Cuda(module) => module.cubin(),
         }
     }
 

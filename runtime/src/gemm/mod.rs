@@ -1,6 +1,6 @@
 //! Gated dual GEMMs on a device: from what `dual_gemm!` makes to a launch.
 //!
-//! * `mod.rs`: [`DualGemm`], and the [`Kernels`] that a warm-up makes of it.
+//! * `mod.rs`: [`DualGemm`], of which a [warm-up](crate::warmup) makes [`Kernels`].
 //! * `launch.rs`: [`LoadedKernel::launch`], and the checks before it.
 //! * `error.rs`: what can be wrong with a launch.
 //! * `vectors.rs`: the gate's vectors, drawn and checked.
@@ -11,6 +11,7 @@ mod launch;
 mod vectors;
 mod verify;
 
+pub use crate::warmup::{Kernels, UnknownShape, WarmupError};
 pub use error::LaunchError;
 pub(crate) use launch::Argument;
 pub use launch::{Args, LaunchReport, LoadedKernel};
@@ -19,10 +20,8 @@ pub use verify::{
     DeviceOperands, Verification, VerifyError, expected, expected_products, expected_with, output_scale,
 };
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::kernel::Kernel;
 use silumin_codegen::plan::Plan;
@@ -30,9 +29,11 @@ use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{EmitError, Spec};
 use thiserror::Error;
 
+use crate::cache::ModuleError;
 #[cfg(feature = "cuda")]
 use crate::device::cuda;
 use crate::device::{Backend, Device, emulated};
+use crate::warmup::Warmup;
 
 /// A gated dual GEMM, C = gate(A @ B1^T, A @ B2^T): what `dual_gemm!` expands to. It is the
 /// mathematics, the formats and the knobs; kernels are made of it for one shape and one chip each.
@@ -86,22 +87,12 @@ pub enum LoadError {
         device: String,
         /// The kernel's name.
         kernel: String,
-        /// The device's words.
-        reason: String,
+        /// Why not, and what would help.
+        reason: ModuleError,
     },
-}
-
-/// Shapes whose kernels are not ready.
-#[derive(Debug, Error)]
-#[error("{}", failed(.failures))]
-pub struct WarmupError {
-    /// Every one of them, in the order of the call.
-    pub failures: Vec<(Shape, LoadError)>,
-}
-
-fn failed(failures: &[(Shape, LoadError)]) -> String {
-    let lines: Vec<String> = failures.iter().map(|(shape, error)| format!("{shape}: {error}")).collect();
-    lines.join("\n")
+    /// A warm-up was cancelled before it.
+    #[error("the warm-up was cancelled before it was made")]
+    Cancelled,
 }
 
 impl DualGemm {
@@ -166,9 +157,13 @@ impl DualGemm {
     pub fn load(&self, device: &Device, shape: Shape) -> Result<LoadedKernel, LoadError> {
         let kernel = self.kernel(shape, device.arch())?;
         let module = match device.backend() {
-            Backend::Emulated(_) => emulated::Module::load(&kernel).map(launch::Module::Emulated),
+            Backend::Emulated(_) => emulated::Module::load(&kernel)
+                .map(launch::Module::Emulated)
+                .map_err(|reason| ModuleError::Emulator { reason }),
             #[cfg(feature = "cuda")]
-            Backend::Cuda(device) => cuda::Module::load(device, &kernel).map(launch::Module::Cuda),
+            Backend::Cuda(cuda) => {
+                cuda::Module::load(cuda, &kernel, device.cache()).map(launch::Module::Cuda)
+            }
         };
         let module = module.map_err(|reason| LoadError::Module {
             device: device.to_string(),
@@ -186,95 +181,11 @@ impl DualGemm {
     ///
     /// [`WarmupError`] with every shape that has no kernel, and why.
     pub fn warmup(&self, device: &Device, shapes: &[Shape]) -> Result<Kernels, WarmupError> {
-        let fixed = self.fixed.as_slice();
-        let mut wanted = if shapes.is_empty() { fixed.to_vec() } else { Vec::new() };
-        for shape in shapes {
-            if !wanted.contains(shape) {
-                wanted.push(*shape);
-            }
+        let warmup = Warmup::of(self);
+        match (shapes, self.fixed) {
+            ([], Some(fixed)) => warmup.shapes(&[fixed]).run(device),
+            _ => warmup.shapes(shapes).run(device),
         }
-        let loaded: Vec<_> = wanted.into_par_iter().map(|shape| (shape, self.load(device, shape))).collect();
-        let mut kernels = Kernels { name: self.spec.name.to_string(), by_shape: HashMap::new() };
-        let mut failures = Vec::new();
-        for (shape, result) in loaded {
-            match result {
-                Ok(kernel) => {
-                    kernels.by_shape.insert(shape, kernel);
-                }
-                Err(error) => failures.push((shape, error)),
-            }
-        }
-        if failures.is_empty() { Ok(kernels) } else { Err(WarmupError { failures }) }
-    }
-}
-
-/// Kernels of one dual GEMM, loaded on one device, by shape.
-#[derive(Clone, Debug)]
-pub struct Kernels {
-    name: String,
-    by_shape: HashMap<Shape, LoadedKernel>,
-}
-
-/// No kernel for a shape was warmed up.
-#[derive(Debug, Clone, PartialEq, Eq, Error)]
-#[error(
-    "`{name}` has no kernel for {shape}: name that shape at warm-up; loaded: {}",
-    listed(.loaded)
-)]
-pub struct UnknownShape {
-    /// The dual GEMM.
-    pub name: String,
-    /// The shape asked for.
-    pub shape: Shape,
-    /// The shapes there are, ascending.
-    pub loaded: Vec<Shape>,
-}
-
-fn listed(shapes: &[Shape]) -> String {
-    match shapes {
-        [] => "none".to_owned(),
-        _ => shapes.iter().map(Shape::to_string).collect::<Vec<_>>().join(", "),
-    }
-}
-
-impl Kernels {
-    /// The kernel for C `[m, n]` with `k` summed elements.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownShape`] where it was not warmed up, with the shapes that were.
-    pub fn for_problem(&self, m: u32, n: u32, k: u32) -> Result<&LoadedKernel, UnknownShape> {
-        self.for_shape(Shape::new(m, n, k))
-    }
-
-    /// The kernel for a shape that may be a batch or have groups of rows.
-    ///
-    /// # Errors
-    ///
-    /// [`UnknownShape`] where it was not warmed up, with the shapes that were.
-    pub fn for_shape(&self, shape: Shape) -> Result<&LoadedKernel, UnknownShape> {
-        self.by_shape.get(&shape).ok_or_else(|| {
-            let mut loaded: Vec<Shape> = self.by_shape.keys().copied().collect();
-            loaded.sort_unstable();
-            UnknownShape { name: self.name.clone(), shape, loaded }
-        })
-    }
-
-    /// All kernels, in no particular order.
-    pub fn iter(&self) -> impl Iterator<Item = &LoadedKernel> {
-        self.by_shape.values()
-    }
-
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.by_shape.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.by_shape.is_empty()
     }
 }
 

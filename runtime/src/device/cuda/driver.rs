@@ -2,6 +2,7 @@
 
 use cudarc::driver::{DriverError, sys};
 
+use crate::cache::ModuleError;
 use crate::device::DeviceError;
 
 /// Major, minor.
@@ -24,20 +25,49 @@ const PTX_VERSIONS: [(Version, Version, u32); 6] = [
 
 /// Whether there is a driver that has what launches need. (cudarc panics where it finds none.)
 pub(super) fn probe() -> Result<(), DeviceError> {
-    // SAFETY: initialisers of the driver's library have no preconditions, and it is asked for symbols only.
-    let library = NAMES.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok());
-    let Some(library) = library else {
+    let Some(library) = library() else {
         return Err(DeviceError::NoDriver { library: NAMES.join(" nor ") });
     };
-    for symbol in NEEDED {
-        // SAFETY: the symbol is looked up and never called.
-        if unsafe { library.get::<*const ()>(symbol.as_bytes()) }.is_err() {
-            return Err(DeviceError::OldDriver { missing: symbol.to_owned() });
-        }
-    }
+    let missing = first_missing(&library, &NEEDED).map(str::to_owned);
     // The library stays loaded: cudarc is about to load it for good.
     std::mem::forget(library);
-    Ok(())
+    missing.map_or(Ok(()), |missing| Err(DeviceError::OldDriver { missing }))
+}
+
+/// The first of these functions that the driver does not have.
+pub(super) fn missing(symbols: &[&'static str]) -> Option<&'static str> {
+    first_missing(&library()?, symbols)
+}
+
+fn library() -> Option<libloading::Library> {
+    // SAFETY: initialisers of the driver's library have no preconditions, and it is asked for symbols only.
+    NAMES.iter().find_map(|name| unsafe { libloading::Library::new(*name) }.ok())
+}
+
+fn first_missing(library: &libloading::Library, symbols: &[&'static str]) -> Option<&'static str> {
+    // SAFETY: the symbols are looked up and never called.
+    symbols.iter().copied().find(|symbol| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.is_err())
+}
+
+/// The driver's build, `580.159.03` for example: what the name of its loaded library ends with, or else what its kernel
+/// module says; empty where neither can be read. Its JIT compiler has the same.
+pub(super) fn build() -> String {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let module = || std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
+    build_of_library(&maps).or_else(|| build_of_module(&module())).unwrap_or_default()
+}
+
+fn build_of_library(maps: &str) -> Option<String> {
+    let names =
+        maps.lines().filter_map(|line| line.rsplit_once("/libcuda.so.")).map(|(_, build)| build.trim());
+    // The name by which programs link it is no build.
+    names.filter(|build| build.contains('.')).map(str::to_owned).next()
+}
+
+fn build_of_module(text: &str) -> Option<String> {
+    let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
+    let build = |word: &&str| word.contains('.') && word.split('.').all(|part| part.parse::<u32>().is_ok());
+    line.split_whitespace().find(build).map(str::to_owned)
 }
 
 /// The CUDA version that the driver is for: major, minor.
@@ -71,15 +101,15 @@ pub(super) fn in_words(error: DriverError) -> String {
     }
 }
 
-/// What would read PTX of `version`, if a driver for CUDA `driver` does not.
-pub(super) fn too_old(version: Version, driver: Version) -> Option<String> {
-    let (_, cuda, branch) = PTX_VERSIONS.into_iter().find(|(ptx, ..)| *ptx >= version)?;
-    (driver < cuda).then(|| {
-        format!(
-            "the kernel is PTX {}.{}, and the driver is for CUDA {}.{}: it takes one for CUDA {}.{} or newer (branch {branch})",
-            version.0, version.1, driver.0, driver.1, cuda.0, cuda.1
-        )
-    })
+/// Whether a driver for CUDA `driver` reads PTX of `version`, and what would, if it does not.
+pub(super) fn reads(version: Version, driver: Version) -> Result<(), ModuleError> {
+    match PTX_VERSIONS.into_iter().find(|(ptx, ..)| *ptx >= version) {
+        Some((_, needed, branch)) if driver < needed => {
+            Err(ModuleError::OldDriver { ptx: version, driver, needed, branch })
+        }
+        // What is not in the table is the driver's to judge.
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -88,12 +118,23 @@ mod tests {
 
     #[test]
     fn drivers_are_judged_by_the_ptx_they_read() {
-        assert_eq!(too_old((8, 6), (12, 8)), None);
-        assert_eq!(too_old((8, 6), (12, 7)), None);
-        assert_eq!(too_old((8, 8), (13, 0)), None);
-        let text = too_old((8, 8), (12, 8)).unwrap();
+        assert_eq!(reads((8, 6), (12, 8)), Ok(()));
+        assert_eq!(reads((8, 6), (12, 7)), Ok(()));
+        assert_eq!(reads((8, 8), (13, 0)), Ok(()));
+        let text = reads((8, 8), (12, 8)).unwrap_err().to_string();
         assert!(text.contains("PTX 8.8") && text.contains("CUDA 12.9") && text.contains("575"), "{text}");
-        assert!(too_old((8, 6), (11, 8)).is_some_and(|text| text.contains("CUDA 12.7")));
-        assert_eq!(too_old((99, 0), (12, 8)), None, "what is not in the table is the driver's to judge");
+        assert!(reads((8, 6), (11, 8)).is_err_and(|error| error.to_string().contains("CUDA 12.7")));
+        assert_eq!(reads((99, 0), (12, 8)), Ok(()), "what is not in the table is the driver's to judge");
+    }
+
+    #[test]
+    fn the_build_is_read_where_it_is_written() {
+        let maps = "7f00-7f01 r--p 0 08:01 1 /usr/lib/libc.so.6\n\
+                    7f02-7f03 r--p 0 08:01 2 /usr/lib/x86_64-linux-gnu/libcuda.so.580.159.03\n";
+        assert_eq!(build_of_library(maps).as_deref(), Some("580.159.03"));
+        assert_eq!(build_of_library("7f00-7f01 r--p 0 08:01 1 /tmp/x/libcuda.so.1\n"), None);
+        let module = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.03  Release Build\nGCC version: 12.2\n";
+        assert_eq!(build_of_module(module).as_deref(), Some("580.159.03"));
+        assert_eq!(build_of_module("nothing"), None);
     }
 }

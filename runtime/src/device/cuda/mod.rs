@@ -6,10 +6,12 @@
 //!
 //! * `mod.rs`: devices and their memory.
 //! * `driver.rs`: the driver's library, its version, its errors.
-//! * `module.rs`: PTX to functions, by the driver's compiler.
+//! * `jit.rs`: the driver's compiler, PTX to cubins.
+//! * `module.rs`: PTX or cubins to functions.
 //! * `launch.rs`: tensor maps, parameters, launches.
 
 mod driver;
+mod jit;
 mod launch;
 mod module;
 
@@ -19,7 +21,10 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use silumin_codegen::arch::Arch;
 
 use super::DeviceError;
+use crate::cache::ModuleError;
+use crate::cache::shared::Shared;
 use driver::failed;
+use jit::Jit;
 pub(crate) use module::Module;
 
 /// A GPU.
@@ -29,6 +34,9 @@ pub(crate) struct Cuda {
     name: String,
     /// The CUDA version that the driver is for: major, minor.
     driver: (u32, u32),
+    jit: Jit,
+    /// Loaded modules by their kernels' hashes.
+    modules: Shared<[u8; 32], Module, ModuleError>,
 }
 
 impl Cuda {
@@ -57,7 +65,9 @@ impl Cuda {
             _ => return Err(DeviceError::UnsupportedChip { name, capability }),
         };
         let stream = context.default_stream();
-        Ok((Self { context, stream, name, driver: driver::version()? }, arch))
+        let driver = driver::version()?;
+        let jit = Jit::new(context.clone(), driver);
+        Ok((Self { context, stream, name, driver, jit, modules: Shared::new() }, arch))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {

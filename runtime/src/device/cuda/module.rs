@@ -1,16 +1,15 @@
-//! PTX to functions, by the driver's compiler.
+//! PTX or cubins to functions.
 
-use std::ffi::{CString, c_void};
+use std::ffi::CString;
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, sys};
 use silumin_codegen::kernel::{Kernel, WorkspaceBuffer};
 
+use super::jit::{Log, explain, text_of};
 use super::{Cuda, driver};
-
-/// Bytes of each of the compiler's logs.
-const LOG_BYTES: usize = 16 << 10;
+use crate::cache::{Cache, Compiler, Cubin, ModuleError, Origin, Source};
 
 /// A kernel's module in a context.
 pub(crate) struct Module {
@@ -20,6 +19,8 @@ pub(crate) struct Module {
     functions: Vec<sys::CUfunction>,
     /// Memory that one launch at a time may use: each stream has its own.
     pub(super) workspaces: Mutex<Vec<Workspace>>,
+    /// What it was loaded from, where there is a cache: others who load the same kernel share it.
+    cubin: Option<Arc<Cubin>>,
 }
 
 // SAFETY: a module and its functions may be used by any thread that has their context bound (CUDA driver API,
@@ -36,19 +37,59 @@ pub(super) struct Workspace {
 }
 
 impl Module {
-    /// Has the driver compile all of the kernel's PTX.
+    /// The kernel's module, compiled and loaded once for all who ask.
     ///
     /// # Errors
-    /// In words: the driver's, with the lines that it means, and what would help.
-    pub(crate) fn load(cuda: &Cuda, kernel: &Kernel) -> Result<Self, String> {
-        if let Some(reason) = driver::too_old(kernel.ptx_version, cuda.driver) {
-            return Err(reason);
+    /// What the cache, the compiler and the driver say, and what would help.
+    pub(crate) fn load(
+        cuda: &Cuda,
+        kernel: &Kernel,
+        cache: Option<&Cache>,
+    ) -> Result<Arc<Self>, ModuleError> {
+        cuda.modules.get_or_make(kernel.hash, || {
+            let module = match cache {
+                Some(cache) => Self::through(cache, cuda, kernel),
+                None => Self::of_image(cuda, kernel, None),
+            };
+            module.map(Arc::new)
+        })
+    }
+
+    /// From a cubin of the cache; from a new one, if the driver does not take what was kept.
+    fn through(cache: &Cache, cuda: &Cuda, kernel: &Kernel) -> Result<Self, ModuleError> {
+        let source = Source::from(kernel);
+        let compiler: &dyn Compiler = match cache.assembler() {
+            Some(assembler) => assembler,
+            None => &cuda.jit,
+        };
+        let cubin = cache.cubin(&source, compiler)?;
+        let kept = cubin.origin != Origin::Compiled;
+        match Self::of_image(cuda, kernel, Some(cubin)) {
+            Err(error) if kept && cache.compiles() && !matches!(error, ModuleError::OutOfMemory { .. }) => {
+                let cubin = cache.renew(&source, compiler, &error.to_string())?;
+                Self::of_image(cuda, kernel, Some(cubin))
+            }
+            other => other,
         }
+    }
+
+    /// From a cubin, or by the driver from the kernel's PTX.
+    fn of_image(cuda: &Cuda, kernel: &Kernel, cubin: Option<Arc<Cubin>>) -> Result<Self, ModuleError> {
         let context = cuda.context.clone();
-        context.bind_to_thread().map_err(driver::in_words)?;
-        let module = compile(&kernel.ptx)?;
+        context.bind_to_thread().map_err(|error| ModuleError::Driver {
+            call: "cuCtxSetCurrent",
+            reason: driver::in_words(error),
+        })?;
+        let module = match &cubin {
+            Some(cubin) => open(cuda, kernel, &cubin.entry.cubin, "cuModuleLoadData (cubin)"),
+            None => {
+                driver::reads(kernel.ptx_version, cuda.driver)?;
+                open(cuda, kernel, text_of(&kernel.ptx)?.as_bytes_with_nul(), "cuModuleLoadData (PTX)")
+            }
+        }?;
         // From here on dropping unloads it.
-        let mut loaded = Self { context, module, functions: Vec::new(), workspaces: Mutex::new(Vec::new()) };
+        let workspaces = Mutex::new(Vec::new());
+        let mut loaded = Self { context, module, functions: Vec::new(), workspaces, cubin };
         for launch in &kernel.launches {
             let function = loaded.function(&launch.entry, launch.dynamic_smem)?;
             loaded.functions.push(function);
@@ -56,18 +97,26 @@ impl Module {
         Ok(loaded)
     }
 
-    fn function(&self, entry: &str, dynamic_smem: u32) -> Result<sys::CUfunction, String> {
-        let name = CString::new(entry).map_err(|_| format!("the name `{entry}` holds a zero byte"))?;
+    /// What it was loaded from, where there is a cache.
+    pub(crate) fn cubin(&self) -> Option<&Cubin> {
+        self.cubin.as_deref()
+    }
+
+    fn function(&self, entry: &str, dynamic_smem: u32) -> Result<sys::CUfunction, ModuleError> {
+        let name = CString::new(entry)
+            .map_err(|_| ModuleError::Text { reason: format!("the name `{entry}` holds a zero byte") })?;
         let mut function = ptr::null_mut();
         // SAFETY: the module is loaded, the name ends in a zero byte, the result has a place.
-        unsafe { sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) }
-            .result()
-            .map_err(|error| format!("no entry `{entry}`: {}", driver::in_words(error)))?;
+        unsafe { sys::cuModuleGetFunction(&mut function, self.module, name.as_ptr()) }.result().map_err(
+            |error| ModuleError::MissingEntry { entry: entry.to_owned(), reason: driver::in_words(error) },
+        )?;
         let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
         // SAFETY: the function is of a loaded module.
         unsafe { sys::cuFuncSetAttribute(function, attribute, dynamic_smem as i32) }.result().map_err(
-            |error| {
-                format!("{dynamic_smem} bytes of shared memory for `{entry}`: {}", driver::in_words(error))
+            |error| ModuleError::SharedMemory {
+                entry: entry.to_owned(),
+                bytes: dynamic_smem,
+                reason: driver::in_words(error),
             },
         )?;
         Ok(function)
@@ -89,21 +138,24 @@ impl Drop for Module {
     }
 }
 
-/// Compiles PTX in the thread's context.
-fn compile(ptx: &str) -> Result<sys::CUmodule, String> {
+/// Loads PTX that ends in a zero byte, or a whole cubin, into the thread's context.
+fn open(
+    cuda: &Cuda,
+    kernel: &Kernel,
+    image: &[u8],
+    call: &'static str,
+) -> Result<sys::CUmodule, ModuleError> {
     use sys::CUjit_option as Jit;
-    let text = CString::new(ptx).map_err(|_| "the PTX holds a zero byte".to_owned())?;
-    let mut log = vec![0u8; LOG_BYTES];
+    let mut log = Log::new();
     let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
-    // The driver takes numbers in the place of addresses, and writes the log's length back there.
-    let mut values = [log.as_mut_ptr().cast::<c_void>(), ptr::without_provenance_mut(LOG_BYTES)];
+    let mut values = [log.place(), log.room()];
     let mut module = ptr::null_mut();
-    // SAFETY: the text ends in a zero byte; options and values are as many as is said; the log is as long as
-    // is said, and lives until the call is over.
+    // SAFETY: the image is a text that ends in a zero byte, or a cubin as a compiler made it, which says how long it is;
+    // options and values are as many as is said; the log is as long as is said, and lives until the call is over.
     let result = unsafe {
         sys::cuModuleLoadDataEx(
             &mut module,
-            text.as_ptr().cast(),
+            image.as_ptr().cast(),
             options.len() as u32,
             options.as_mut_ptr(),
             values.as_mut_ptr(),
@@ -111,48 +163,6 @@ fn compile(ptx: &str) -> Result<sys::CUmodule, String> {
     };
     match result.result() {
         Ok(()) => Ok(module),
-        Err(error) => Err(explain(driver::in_words(error), &log, ptx)),
-    }
-}
-
-/// The driver's words and its log, with the lines of PTX that the log names.
-fn explain(error: String, log: &[u8], ptx: &str) -> String {
-    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-    let log = String::from_utf8_lossy(&log[..end]);
-    let mut text = error;
-    for line in log.lines().filter(|line| !line.trim().is_empty()) {
-        text.push('\n');
-        text.push_str(line);
-        if let Some(source) = named_line(line).and_then(|number| ptx.lines().nth(number.checked_sub(1)?)) {
-            text.push_str("\n    ");
-            text.push_str(source.trim());
-        }
-    }
-    text
-}
-
-/// The number in `ptxas application ptx input, line 12; error ...`.
-fn named_line(message: &str) -> Option<usize> {
-    let (_, rest) = message.split_once("line ")?;
-    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
-    rest[..digits].parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_compiler_s_log_comes_with_its_lines() {
-        let mut log = b"ptxas application ptx input, line 2; error   : Unknown symbol 'x'\n".to_vec();
-        log.extend([0; 8]);
-        let text = explain("CUDA_ERROR_INVALID_PTX".to_owned(), &log, "one\n  two;\nthree");
-        assert_eq!(
-            text,
-            "CUDA_ERROR_INVALID_PTX\nptxas application ptx input, line 2; error   : Unknown symbol 'x'\n    two;"
-        );
-        assert_eq!(explain("E".to_owned(), b"line 99; x", "one"), "E\nline 99; x");
-        assert_eq!(explain("E".to_owned(), b"line 0; x", "one"), "E\nline 0; x");
-        assert_eq!(explain("E".to_owned(), b"", "one"), "E");
+        Err(error) => Err(explain(call, error, &log.text(), &kernel.ptx, kernel.ptx_version, cuda.driver)),
     }
 }

@@ -1,0 +1,249 @@
+//! Compiled kernels in one file, to be shipped with a model: where it is loaded nothing has to be compiled.
+//!
+//! ```text
+//! bytes   what (numbers are little-endian)
+//! 0..8    89 53 4C 4D 42 0D 0A 1A
+//! 8..12   format version
+//! 12..16  entries, n
+//! 16..    for each the length of its bytes (u64), then blake3 over all so far
+//! ..      the entries, one after the other, each with a checksum of its own
+//! ```
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::entry::{Entry, EntryError, FORMAT, Reader};
+use super::key::SourceId;
+
+const MAGIC: [u8; 8] = *b"\x89SLMB\r\n\x1a";
+const HEAD: usize = 16;
+const CHECKSUM: usize = 32;
+
+/// Why a file is no bundle.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BundleError {
+    /// The system does not hand it out, or does not take it.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The table of entries.
+    #[error("the bundle is no good: {0}; export it again")]
+    Table(EntryError),
+    /// One of the entries.
+    #[error("entry {index} of the bundle is no good: {reason}; export it again")]
+    Entry {
+        /// Counted from 0.
+        index: usize,
+        /// What is wrong with it.
+        reason: EntryError,
+    },
+    /// Nothing to ship.
+    #[error("there is nothing to export: warm up first, or name another folder or target")]
+    Empty,
+}
+
+/// Compiled kernels by what they were made of, whatever compiled them.
+///
+/// A bundle's cubins are for exactly their chip, and run with the driver that they were made with and newer ones; a
+/// driver that does not take one has it compiled anew where that is allowed.
+#[derive(Clone, Debug, Default)]
+pub struct Bundle {
+    entries: HashMap<SourceId, Arc<Entry>>,
+}
+
+impl Bundle {
+    /// A bundle of entries; of several that were made of the same text for the same chip the last one counts.
+    #[must_use]
+    pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
+        Self { entries: entries.into_iter().map(|entry| (entry.source, Arc::new(entry))).collect() }
+    }
+
+    /// Reads a file.
+    ///
+    /// # Errors
+    ///
+    /// [`BundleError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, BundleError> {
+        let path = path.as_ref();
+        let bytes = fs::read(path).map_err(|source| BundleError::Io { path: path.to_owned(), source })?;
+        Self::from_bytes(&bytes)
+    }
+
+    /// Reads a bundle that is in memory: `include_bytes!` ships it within the program.
+    ///
+    /// # Errors
+    ///
+    /// [`BundleError`] for anything that [`to_bytes`](Bundle::to_bytes) did not write.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self, BundleError> {
+        let length =
+            |expected: u64| BundleError::Table(EntryError::Length { found: bytes.len() as u64, expected });
+        let mut reader = Reader(bytes);
+        if reader.take() != Some(MAGIC) {
+            return Err(BundleError::Table(EntryError::Foreign));
+        }
+        let least = (HEAD + CHECKSUM) as u64;
+        let version = reader.u32().ok_or_else(|| length(least))?;
+        if version != FORMAT {
+            return Err(BundleError::Table(EntryError::Version { found: version }));
+        }
+        let count = reader.u32().ok_or_else(|| length(least))? as usize;
+        // The table's length in u64, for `count` is any number yet.
+        let table = HEAD as u64 + 8 * count as u64;
+        if (bytes.len() as u64) < table + CHECKSUM as u64 {
+            return Err(length(table + CHECKSUM as u64));
+        }
+        let (head, rest) = bytes.split_at(table as usize);
+        let (checksum, mut rest) = rest.split_at(CHECKSUM);
+        if blake3::hash(head).as_bytes() != checksum {
+            return Err(BundleError::Table(EntryError::Checksum));
+        }
+        let mut entries = HashMap::with_capacity(count);
+        for index in 0..count {
+            let bad = |reason| BundleError::Entry { index, reason };
+            let found = rest.len() as u64;
+            let wanted = reader.u64().unwrap_or(u64::MAX);
+            let cut_off = || bad(EntryError::Length { found, expected: wanted });
+            let split = usize::try_from(wanted).ok().and_then(|wanted| rest.split_at_checked(wanted));
+            let (entry, others) = split.ok_or_else(cut_off)?;
+            let entry = Entry::decode(entry, None).map_err(bad)?;
+            entries.insert(entry.source, Arc::new(entry));
+            rest = others;
+        }
+        if !rest.is_empty() {
+            return Err(length((bytes.len() - rest.len()) as u64));
+        }
+        Ok(Self { entries })
+    }
+
+    /// The bundle as bytes: the same for the same entries.
+    #[must_use]
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut sorted: Vec<_> = self.entries.values().collect();
+        sorted.sort_by_key(|entry| entry.source);
+        let encoded: Vec<Vec<u8>> = sorted.into_iter().map(|entry| entry.encode()).collect();
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend((encoded.len() as u32).to_le_bytes());
+        for entry in &encoded {
+            bytes.extend((entry.len() as u64).to_le_bytes());
+        }
+        let checksum = blake3::hash(&bytes);
+        bytes.extend(checksum.as_bytes());
+        bytes.extend(encoded.concat());
+        bytes
+    }
+
+    /// Writes a file: all of it or nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`BundleError::Io`], [`BundleError::Empty`].
+    pub fn save(&self, path: impl AsRef<Path>) -> Result<(), BundleError> {
+        if self.is_empty() {
+            return Err(BundleError::Empty);
+        }
+        let path = path.as_ref();
+        let write = || {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let mut builder = tempfile::Builder::new();
+            #[cfg(unix)]
+            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+            let mut file = builder.tempfile_in(folder.unwrap_or(Path::new(".")))?;
+            file.write_all(&self.to_bytes())?;
+            file.as_file().sync_all()?;
+            file.persist(path).map(drop).map_err(|error| error.error)
+        };
+        write().map_err(|source| BundleError::Io { path: path.to_owned(), source })
+    }
+
+    /// What was made of a text for a chip.
+    #[must_use]
+    pub fn get(&self, source: SourceId) -> Option<&Arc<Entry>> {
+        self.entries.get(&source)
+    }
+
+    /// All entries, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.values()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::entry::tests::sample;
+    use super::*;
+    use proptest::prelude::*;
+
+    fn pair() -> Bundle {
+        Bundle::new([sample(), Entry { source: SourceId([3; 32]), kernel: "other".into(), ..sample() }])
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let bundle = pair();
+        let bytes = bundle.to_bytes();
+        assert_eq!(pair().to_bytes(), bytes);
+        let read = Bundle::from_bytes(&bytes).unwrap();
+        assert_eq!(read.len(), 2);
+        assert_eq!(read.get(SourceId([3; 32])).unwrap().kernel, "other");
+        assert_eq!(**read.get(sample().source).unwrap(), sample());
+        assert!(read.get(SourceId([4; 32])).is_none());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bundle");
+        bundle.save(&path).unwrap();
+        assert_eq!(Bundle::open(&path).unwrap().to_bytes(), bytes);
+        assert!(matches!(Bundle::default().save(&path), Err(BundleError::Empty)));
+        let missing = Bundle::open(folder.path().join("none")).unwrap_err().to_string();
+        assert!(missing.contains("none"), "{missing}");
+    }
+
+    #[test]
+    fn every_byte_counts_and_every_length() {
+        let bytes = pair().to_bytes();
+        for place in 0..bytes.len() {
+            let mut changed = bytes.clone();
+            changed[place] ^= 0x10;
+            assert!(Bundle::from_bytes(&changed).is_err(), "byte {place}");
+            assert!(Bundle::from_bytes(&bytes[..place]).is_err(), "length {place}");
+        }
+        assert!(Bundle::from_bytes(&[bytes, vec![0]].concat()).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_bytes_are_a_bundle_or_an_error(
+            mut bytes in proptest::collection::vec(any::<u8>(), 0..300), count in any::<u32>(), head in any::<bool>(),
+        ) {
+            if head && bytes.len() >= HEAD {
+                bytes[..8].copy_from_slice(&MAGIC);
+                bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+                bytes[12..16].copy_from_slice(&(count >> (count % 32)).to_le_bytes());
+            }
+            prop_assert!(Bundle::from_bytes(&bytes).is_err());
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Why there is no module of a kernel: what the compiler, the driver or the cache says, and what helps.
+
+use thiserror::Error;
+
+/// Why a kernel's module could not be made or loaded.
+#[derive(Debug, Clone, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ModuleError {
+    /// A driver from before the kernel's PTX version.
+    #[error(
+        "the kernel is PTX {}.{}, and the driver is for CUDA {}.{}: it takes one for CUDA {}.{} or newer (branch {branch}), \
+         or a bundle of kernels that are compiled already",
+        .ptx.0, .ptx.1, .driver.0, .driver.1, .needed.0, .needed.1
+    )]
+    OldDriver {
+        /// The kernel's PTX ISA version: major, minor.
+        ptx: (u32, u32),
+        /// The CUDA version that the driver is for.
+        driver: (u32, u32),
+        /// The first CUDA version whose driver reads it.
+        needed: (u32, u32),
+        /// That driver's branch.
+        branch: u32,
+    },
+    /// A driver that says so, where no table says from which one on it would do.
+    #[error(
+        "the driver, for CUDA {}.{}, does not read PTX {}.{} ({reason}): install a newer one, or use a bundle of \
+         kernels that are compiled already",
+        .driver.0, .driver.1, .ptx.0, .ptx.1
+    )]
+    UnknownPtx {
+        /// The kernel's PTX ISA version: major, minor.
+        ptx: (u32, u32),
+        /// The CUDA version that the driver is for.
+        driver: (u32, u32),
+        /// The driver's words.
+        reason: String,
+    },
+    /// A kernel for another chip. Kernels with features of one chip run on no other, not even of its family.
+    #[error(
+        "the kernel is for {target}, and the device takes none of it ({reason}): make it for the device's own chip, \
+         Device::arch"
+    )]
+    WrongTarget {
+        /// The kernel's chip.
+        target: String,
+        /// The driver's words.
+        reason: String,
+    },
+    /// The module has no such entry.
+    #[error("the module has no entry `{entry}` ({reason}): it is not this kernel's")]
+    MissingEntry {
+        /// The entry.
+        entry: String,
+        /// The driver's words.
+        reason: String,
+    },
+    /// The driver's library has no such function.
+    #[error("the CUDA driver has no {symbol}: install a newer one, or use a device without a cache")]
+    MissingSymbol {
+        /// The function.
+        symbol: String,
+    },
+    /// No memory for the module.
+    #[error("{what} ran out of memory: free buffers or unload kernels")]
+    OutOfMemory {
+        /// The call.
+        what: &'static str,
+    },
+    /// More shared memory than a CTA may have.
+    #[error("{bytes} bytes of shared memory for `{entry}`: {reason}")]
+    SharedMemory {
+        /// The entry.
+        entry: String,
+        /// Bytes asked for.
+        bytes: u32,
+        /// The driver's words.
+        reason: String,
+    },
+    /// The compiler refuses the text.
+    #[error("{reason}\n{log}")]
+    Refused {
+        /// The error.
+        reason: String,
+        /// The compiler's log, each message with the lines around the one it names.
+        log: String,
+    },
+    /// NVIDIA's assembler did not do its work.
+    #[error("{reason}")]
+    Assembler {
+        /// Its words, and what helps.
+        reason: String,
+    },
+    /// Compiling is off, and the kernel is in no bundle and not on disk.
+    #[error(
+        "`{kernel}` for {target} is not in the cache, and compiling is off: export a bundle where it was warmed up, or \
+         allow compiling"
+    )]
+    NotCached {
+        /// The kernel's name.
+        kernel: String,
+        /// Its chip.
+        target: String,
+    },
+    /// The text can't be handed to a compiler.
+    #[error("{reason}")]
+    Text {
+        /// Why not.
+        reason: String,
+    },
+    /// The emulated device does not take it.
+    #[error("{reason}")]
+    Emulator {
+        /// The emulator's words.
+        reason: String,
+    },
+    /// Another call of the driver.
+    #[error("{call} failed: {reason}")]
+    Driver {
+        /// The call.
+        call: &'static str,
+        /// The driver's words.
+        reason: String,
+    },
+}
+
+/// Lines of the text that are shown before and after the one that a message names.
+const AROUND: usize = 2;
+
+/// A compiler's log, and after each message the lines of `text` around the one that it names.
+pub(crate) fn with_lines(log: &str, text: &str) -> String {
+    let mut out = String::new();
+    for message in log.lines().filter(|line| !line.trim().is_empty()) {
+        if !out.is_empty() {
+            out.push('\n');
+        }
+        out.push_str(message.trim_end());
+        let Some(named) = named_line(message).and_then(|number| number.checked_sub(1)) else { continue };
+        let first = named.saturating_sub(AROUND);
+        let last = named.saturating_add(AROUND);
+        if text.lines().nth(named).is_none() {
+            continue;
+        }
+        for (index, line) in text.lines().enumerate().skip(first).take(last - first + 1) {
+            let mark = if index == named { '>' } else { ' ' };
+            out.push_str(format!("\n  {mark} {:>5} | {line}", index + 1).trim_end());
+        }
+    }
+    out
+}
+
+/// The number in `ptxas application ptx input, line 12; error ...`.
+fn named_line(message: &str) -> Option<usize> {
+    let (_, rest) = message.split_once("line ")?;
+    let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    rest[..digits].parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_with_the_lines_around_theirs() {
+        let message = "ptxas application ptx input, line 2; error   : Unknown symbol 'x'";
+        assert_eq!(
+            with_lines(&format!("{message}\n\n"), "one\n  two;\n\nfour\nfive"),
+            format!("{message}\n        1 | one\n  >     2 |   two;\n        3 |\n        4 | four")
+        );
+        // Numbers that name no line, and none at all.
+        for log in [
+            "line 99; x",
+            "line 0; x",
+            "line 18446744073709551615; x",
+            "line 99999999999999999999; x",
+            "line",
+            "",
+        ] {
+            assert_eq!(with_lines(log, "one"), log);
+        }
+    }
+
+    #[test]
+    fn errors_say_what_would_do() {
+        let error = ModuleError::OldDriver { ptx: (8, 8), driver: (12, 8), needed: (12, 9), branch: 575 };
+        let text = error.to_string();
+        assert!(text.contains("PTX 8.8") && text.contains("CUDA 12.9 or newer (branch 575)"), "{text}");
+        let text = ModuleError::NotCached { kernel: "k".into(), target: "sm_90a".into() }.to_string();
+        assert!(text.contains("`k` for sm_90a") && text.contains("export a bundle"), "{text}");
+    }
+}

@@ -1,0 +1,103 @@
+//! What the cache tells, each thing once: it never fails, it only helps less.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::io::Write;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::entry::EntryError;
+
+/// Something that makes the cache less useful than it could be. The kernels are right all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Warning {
+    /// Nothing can be kept on disk: the folder can't be made or written to, or the disk is full.
+    Off {
+        /// The folder.
+        folder: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// One kernel can't be kept.
+    NotKept {
+        /// Its place.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// A file is not what was written there. It is compiled anew and replaced.
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The driver does not take a cubin that is whole. It is compiled anew.
+    Rejected {
+        /// The kernel's name.
+        kernel: String,
+        /// The driver's words.
+        reason: String,
+    },
+}
+
+impl Warning {
+    pub(super) fn damaged(path: PathBuf, error: EntryError) -> Self {
+        Warning::Damaged { path, reason: error.to_string() }
+    }
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Off { folder, reason } => write!(
+                f,
+                "compiled kernels are not kept, and every start compiles them again: {}: {reason}; set \
+                 SILUMIN_CACHE_DIR to a folder that can be written to",
+                folder.display()
+            ),
+            Warning::NotKept { path, reason } => {
+                write!(f, "a compiled kernel is not kept: {}: {reason}", path.display())
+            }
+            Warning::Damaged { path, reason } => {
+                write!(f, "{} is compiled anew: {reason}", path.display())
+            }
+            Warning::Rejected { kernel, reason } => {
+                write!(f, "`{kernel}` is compiled anew, for the driver does not take the cubin: {reason}")
+            }
+        }
+    }
+}
+
+/// Where warnings go.
+pub type Sink = Arc<dyn Fn(&Warning) + Send + Sync>;
+
+/// Tells each warning once.
+pub(super) struct Reporter {
+    sink: Sink,
+    told: Mutex<HashSet<Warning>>,
+}
+
+/// Warnings that are remembered; after so many all has been said.
+const MOST: usize = 1000;
+
+impl Reporter {
+    pub fn new(sink: Option<Sink>) -> Self {
+        let sink = sink.unwrap_or_else(|| {
+            Arc::new(|warning| {
+                // Where standard error is gone, there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "silumin: {warning}");
+            })
+        });
+        Self { sink, told: Mutex::default() }
+    }
+
+    pub fn tell(&self, warning: Warning) {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < MOST && told.insert(warning.clone()) {
+            drop(told);
+            (self.sink)(&warning);
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! The folder: one file a kernel, named by its key.
+//!
+//! An entry is written to a file of another name, flushed to the disk, and renamed: whoever reads sees all of it or
+//! nothing, whenever the writer dies. Nothing depends on a file's existence but the entry itself, nor on times: those
+//! only say what is evicted first. Locks are the system's, which end with their process.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::entry::{Entry, EntryError, MOST_BYTES};
+use super::key::Key;
+
+/// What entries' names end with.
+const SUFFIX: &str = ".cubin.slmn";
+/// What the names of files start and end with that are being written.
+const WRITING: &str = "silumin-";
+const UNFINISHED: &str = ".unfinished";
+const LOCK: &str = ".lock";
+/// How often a waiting process looks.
+const POLL: Duration = Duration::from_millis(2);
+
+/// Why an entry is not read.
+#[derive(Debug)]
+pub(super) enum ReadError {
+    /// It is there and no good.
+    Damaged(EntryError),
+    /// The system does not hand it out.
+    Io(io::Error),
+}
+
+/// A file of the folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// Where it is.
+    pub path: PathBuf,
+    /// The key that its name says.
+    pub key: Key,
+    /// Its length.
+    pub bytes: u64,
+    /// When it was last used, as far as the clock was right.
+    pub used: SystemTime,
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    folder: PathBuf,
+}
+
+/// Held while one process compiles what others wait for.
+pub(super) struct KeyLock {
+    path: PathBuf,
+    file: File,
+}
+
+impl Drop for KeyLock {
+    fn drop(&mut self) {
+        // Removed first: a process that has it open already gets the lock, looks for the entry, and finds it.
+        let _ = fs::remove_file(&self.path);
+        let _ = self.file.unlock();
+    }
+}
+
+impl Store {
+    pub fn new(folder: PathBuf) -> Self {
+        Self { folder }
+    }
+
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    pub fn path(&self, key: Key) -> PathBuf {
+        self.folder.join(format!("{key}{SUFFIX}"))
+    }
+
+    /// Makes the folder, for its owner alone.
+    pub fn create(&self) -> io::Result<()> {
+        let mut builder = fs::DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(&self.folder)
+    }
+
+    /// The entry, where there is one.
+    pub fn read(&self, key: Key) -> Result<Option<Entry>, ReadError> {
+        match read_file(&self.path(key)) {
+            Ok(bytes) => Entry::decode(&bytes, Some(key)).map(Some).map_err(ReadError::Damaged),
+            Err(ReadError::Io(error)) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Notes that an entry was used. A folder that is read only keeps no notes.
+    pub fn touch(&self, key: Key) {
+        // On most systems times can be set through a file that is open for writing only.
+        if let Ok(file) = File::options().append(true).open(self.path(key)) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// Writes an entry: all of it or nothing.
+    pub fn write(&self, entry: &Entry) -> io::Result<()> {
+        let bytes = entry.encode();
+        if bytes.len() as u64 > MOST_BYTES {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("{} bytes, and at most {MOST_BYTES} are kept", bytes.len()),
+            ));
+        }
+        match self.write_bytes(entry.key, &bytes) {
+            // Somebody who tidied up took the file for a dead process's, in the moment before it was locked.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => self.write_bytes(entry.key, &bytes),
+            other => other,
+        }
+    }
+
+    fn write_bytes(&self, key: Key, bytes: &[u8]) -> io::Result<()> {
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(WRITING).suffix(UNFINISHED);
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644));
+        let mut file = builder.tempfile_in(&self.folder)?;
+        // The lock tells those who tidy up that somebody is writing; without locks they go by nothing else.
+        let _ = file.as_file().try_lock();
+        file.write_all(bytes)?;
+        file.as_file().sync_all()?;
+        let path = self.path(key);
+        match file.persist(&path) {
+            Ok(_) => Ok(()),
+            // An empty folder in the entry's place goes; one with anything in it is not ours to delete.
+            Err(error) if path.is_dir() && fs::remove_dir(&path).is_ok() => {
+                error.file.persist(&path).map(drop).map_err(|error| error.error)
+            }
+            Err(error) => Err(error.error),
+        }
+    }
+
+    pub fn remove(&self, key: Key) -> io::Result<()> {
+        fs::remove_file(self.path(key))
+    }
+
+    /// Waits until no other process compiles the same, at most so long: one that was stopped stops nobody else. Without
+    /// a lock the caller goes on all the same, and at worst two do the same work.
+    pub fn lock(&self, key: Key, patience: Duration) -> Option<KeyLock> {
+        let path = self.folder.join(format!("{key}{LOCK}"));
+        // A pipe in its place would be waited for when it is opened.
+        if fs::metadata(&path).is_ok_and(|facts| !facts.is_file()) {
+            return None;
+        }
+        let start = Instant::now();
+        loop {
+            let file = File::options().create(true).append(true).open(&path).ok()?;
+            loop {
+                match file.try_lock() {
+                    Ok(()) => break,
+                    Err(TryLockError::WouldBlock) if start.elapsed() < patience => std::thread::sleep(POLL),
+                    Err(_) => return None,
+                }
+            }
+            // Whoever had it before has removed the file's name, and the next one would lock another.
+            if is_named(&file, &path) {
+                return Some(KeyLock { path, file });
+            }
+        }
+    }
+
+    /// All entries by their names, least recently used first. Other files are passed over.
+    pub fn list(&self) -> io::Result<Vec<Found>> {
+        let mut found = Vec::new();
+        for item in fs::read_dir(&self.folder)? {
+            let item = item?;
+            let name = item.file_name();
+            let key =
+                name.to_str().and_then(|name| name.strip_suffix(SUFFIX)).and_then(|key| key.parse().ok());
+            // One that is gone meanwhile was evicted by somebody else.
+            let (Some(key), Ok(facts)) = (key, item.metadata()) else { continue };
+            if facts.is_file() {
+                let used = facts.modified().unwrap_or(SystemTime::UNIX_EPOCH);
+                found.push(Found { path: item.path(), key, bytes: facts.len(), used });
+            }
+        }
+        found.sort_by_key(|found| (found.used, found.key));
+        Ok(found)
+    }
+
+    /// Removes what dead processes left: files half written, and locks that nobody holds.
+    pub fn tidy(&self) -> io::Result<()> {
+        for item in fs::read_dir(&self.folder)? {
+            let path = item?.path();
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let ours = name.starts_with(WRITING) && name.ends_with(UNFINISHED)
+                || name.strip_suffix(LOCK).is_some_and(|key| key.parse::<Key>().is_ok());
+            if ours
+                && path.is_file()
+                && let Ok(file) = File::options().append(true).open(&path)
+                && file.try_lock().is_ok()
+            {
+                let _ = fs::remove_file(&path);
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the least recently used entries until all together have at most `limit` bytes; never `keep`. Returns
+    /// how many went.
+    pub fn evict(&self, limit: u64, keep: Option<Key>) -> io::Result<u64> {
+        let mut found = self.list()?;
+        let total: u64 = found.iter().map(|found| found.bytes).sum();
+        if total <= limit {
+            return Ok(0);
+        }
+        restamp(&mut found, SystemTime::now());
+        let (mut left, mut gone) = (total, 0);
+        for entry in found {
+            if left <= limit {
+                break;
+            }
+            if Some(entry.key) == keep {
+                continue;
+            }
+            match fs::remove_file(&entry.path) {
+                Ok(()) => gone += 1,
+                // Another process had the same thought.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(_) => continue,
+            }
+            left -= entry.bytes;
+        }
+        Ok(gone)
+    }
+}
+
+/// Whether the open file is still the one of that name.
+fn is_named(file: &File, path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |facts: fs::Metadata| (facts.dev(), facts.ino());
+        match (file.metadata(), fs::metadata(path)) {
+            (Ok(open), Ok(named)) => identity(open) == identity(named),
+            // Without its name it is not; without facts there is nothing better to be had.
+            (Ok(_), Err(error)) => error.kind() != io::ErrorKind::NotFound,
+            (Err(_), _) => true,
+        }
+    }
+    #[cfg(not(unix))]
+    {
+        // A file that is open keeps its name.
+        let _ = (file, path);
+        true
+    }
+}
+
+/// Entries from a future, where the clock has been set back: they would outlive all that is used from now on. They are
+/// taken for used just now, in their order.
+fn restamp(found: &mut [Found], now: SystemTime) {
+    let future = found.iter().filter(|found| found.used > now).count() as u32;
+    if future == 0 {
+        return;
+    }
+    let mut step = future;
+    for entry in found.iter_mut().filter(|found| found.used > now) {
+        entry.used = now.checked_sub(Duration::from_millis(step.into())).unwrap_or(now);
+        step -= 1;
+        if let Ok(file) = File::options().append(true).open(&entry.path) {
+            let _ = file.set_modified(entry.used);
+        }
+    }
+    found.sort_by_key(|found| (found.used, found.key));
+}
+
+/// All of a file that is a file and not too long.
+pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReadError> {
+    // A pipe would be waited for when it is opened, so it is looked at before.
+    let facts = fs::metadata(path).map_err(ReadError::Io)?;
+    if !facts.is_file() {
+        return Err(ReadError::Damaged(EntryError::NoFile));
+    }
+    let too_long = |found| ReadError::Damaged(EntryError::Length { found, expected: MOST_BYTES });
+    if facts.len() > MOST_BYTES {
+        return Err(too_long(facts.len()));
+    }
+    let mut bytes = Vec::with_capacity(facts.len() as usize);
+    // One that grows meanwhile is not read for ever.
+    let file = File::open(path).map_err(ReadError::Io)?;
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(ReadError::Io)?;
+    if bytes.len() as u64 > MOST_BYTES { Err(too_long(bytes.len() as u64)) } else { Ok(bytes) }
+}

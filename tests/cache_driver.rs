@@ -1,0 +1,283 @@
+//! The cache under a device of the CUDA driver, here the emulated one: the same calls that a GPU gets, from PTX through the
+//! linker to a cubin, its file, and the module that is loaded from it.
+
+#[path = "common/driver.rs"]
+mod driver;
+
+use driver::{role, run};
+use silumin::runtime::cache::{
+    Compiler, Entry, Identity, Key, ModuleError, Origin, PtxasCompiler, Source, Stats, Warning,
+};
+use silumin::runtime::toolchain::Ptxas;
+use silumin::{
+    Arch, Buckets, Bundle, Cache, CacheOptions, Device, Distribution, DualGemm, LoadError, LoadedKernel,
+    Shape, Spec, Warmup,
+};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+const SHAPE: Shape = Shape::new(40, 64, 128);
+const FOLDER: &str = "SILUMIN_CACHE_DIR";
+
+fn gemm() -> DualGemm {
+    DualGemm::new(Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap())
+}
+
+fn right(kernel: &LoadedKernel) {
+    let found = kernel.verify(Distribution::Full, 3, &[]).unwrap();
+    assert!(found.check.pass, "{}", found.check);
+}
+
+/// A cache in the default folder whose warnings are gathered.
+fn gathered() -> (CacheOptions, Arc<Mutex<Vec<Warning>>>) {
+    let warnings: Arc<Mutex<Vec<Warning>>> = Arc::default();
+    let sink = warnings.clone();
+    let options = CacheOptions::new()
+        .folder(Cache::default_folder().unwrap())
+        .on_warning(move |warning| sink.lock().unwrap().push(warning.clone()));
+    (options, warnings)
+}
+
+/// Compiled, read, bundled.
+fn counts(stats: Stats) -> [u64; 3] {
+    [stats.compiled, stats.read, stats.bundled]
+}
+
+fn folder() -> (tempfile::TempDir, String) {
+    let root = tempfile::tempdir().unwrap();
+    let folder = root.path().join("cache").to_str().unwrap().to_owned();
+    (root, folder)
+}
+
+#[test]
+fn the_second_start_compiles_nothing() {
+    const NAME: &str = "the_second_start_compiles_nothing";
+    if let Some(role) = role() {
+        let (options, warnings) = gathered();
+        let cache = options.open();
+        let device = Device::cuda(0).unwrap().with_cache(cache.clone());
+        let kernel = gemm().load(&device, SHAPE).unwrap();
+        let cubin = kernel.cubin().unwrap();
+        assert!(cubin.entry.log.contains("bytes of PTX for sm_100a"), "{}", cubin.entry.log);
+        assert_eq!(cubin.entry.compiler.name, "driver");
+        right(&kernel);
+        let first = role == "first";
+        assert_eq!(cubin.origin, if first { Origin::Compiled } else { Origin::Disk });
+        // The module is shared by all who load the kernel, and loaded again when nobody has it any more.
+        let again = gemm().load(&device, SHAPE).unwrap();
+        assert!(std::ptr::eq(again.cubin().unwrap(), kernel.cubin().unwrap()));
+        assert_eq!(counts(cache.stats()), if first { [1, 0, 0] } else { [0, 1, 0] });
+        drop((kernel, again));
+        right(&gemm().load(&device, SHAPE).unwrap());
+        assert_eq!(counts(cache.stats()), if first { [1, 1, 0] } else { [0, 2, 0] });
+        assert_eq!(*warnings.lock().unwrap(), []);
+        return;
+    }
+    let (_root, folder) = folder();
+    for role in ["first", "second", "third"] {
+        run(NAME, role, &[(FOLDER, &folder)]);
+    }
+    // Another driver's cubins are others.
+    run(NAME, "first", &[(FOLDER, &folder), ("SILUMIN_EMULATED_CUDA", "12.9")]);
+}
+
+#[test]
+fn many_threads_compile_each_kernel_once() {
+    const NAME: &str = "many_threads_compile_each_kernel_once";
+    if role().is_some() {
+        let cache = Cache::open_default();
+        let device = Device::cuda(0).unwrap().with_cache(cache.clone());
+        let other_handle = Device::cuda(0).unwrap().with_cache(cache.clone());
+        let shapes = [SHAPE, Shape::new(8, 64, 64), Shape::new(200, 64, 64)];
+        let kernels: Vec<LoadedKernel> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..16)
+                .map(|thread| {
+                    let device = if thread % 4 == 0 { &other_handle } else { &device };
+                    scope.spawn(move || gemm().load(device, shapes[thread % 3]).unwrap())
+                })
+                .collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(counts(cache.stats()), [3, 0, 0]);
+        kernels[..3].iter().for_each(right);
+        return;
+    }
+    let (_root, folder) = folder();
+    run(NAME, "threads", &[(FOLDER, &folder)]);
+}
+
+#[test]
+fn a_cubin_that_the_driver_refuses_is_compiled_anew() {
+    const NAME: &str = "a_cubin_that_the_driver_refuses_is_compiled_anew";
+    if role().is_some() {
+        let (options, warnings) = gathered();
+        let cache = options.open();
+        let device = Device::cuda(0).unwrap().with_cache(cache.clone());
+        right(&gemm().load(&device, SHAPE).unwrap());
+        // A whole entry under the right key, with another chip's machine code in it.
+        let found = cache.list().unwrap().remove(0);
+        let entry = cache.read(&found).unwrap();
+        let foreign = Ptxas::find().unwrap().assemble(
+            ".version 8.6\n.target sm_90a\n.address_size 64\n.visible .entry k() { ret; }",
+            Arch::Sm90a,
+        );
+        for cubin in [foreign.unwrap().cubin, b"\x7fELF\x02\0".to_vec(), vec![b'x', 0]] {
+            std::fs::write(&found.path, Entry { cubin, ..entry.clone() }.encode()).unwrap();
+            let before = cache.stats();
+            let kernel = gemm().load(&device, SHAPE).unwrap();
+            assert_eq!(kernel.cubin().unwrap().origin, Origin::Compiled);
+            right(&kernel);
+            assert_eq!(cache.stats().compiled, before.compiled + 1);
+            let told = std::mem::take(&mut *warnings.lock().unwrap());
+            assert!(told.iter().all(|warning| matches!(warning, Warning::Rejected { .. })), "{told:?}");
+            assert_eq!(cache.read(&found).unwrap(), entry);
+        }
+        return;
+    }
+    let (_root, folder) = folder();
+    run(NAME, "only", &[(FOLDER, &folder)]);
+}
+
+#[test]
+fn a_bundle_needs_no_compiler_and_no_newer_driver() {
+    const NAME: &str = "a_bundle_needs_no_compiler_and_no_newer_driver";
+    if let Some(role) = role() {
+        let device = Device::cuda(0).unwrap();
+        let file = Cache::default_folder().unwrap().with_extension("bundle");
+        if role == "ship" {
+            let cache = Cache::open_default();
+            let device = device.with_cache(cache.clone());
+            drop(gemm().load(&device, SHAPE).unwrap());
+            Bundle::new(cache.list().unwrap().iter().map(|found| cache.read(found).unwrap()))
+                .save(&file)
+                .unwrap();
+            return;
+        }
+        let bundle = Bundle::open(&file).unwrap();
+        let cache = CacheOptions::new().bundle(bundle).compiling(false).open();
+        let device = device.with_cache(cache.clone());
+        if role == "older" {
+            let refused =
+                gemm().load(&device.clone().with_cache(CacheOptions::new().open()), SHAPE).unwrap_err();
+            let LoadError::Module { reason: ModuleError::OldDriver { needed, branch, .. }, .. } = &refused
+            else {
+                panic!("{refused}")
+            };
+            assert_eq!((*needed, *branch), ((12, 8), 570));
+            assert!(refused.to_string().contains("or a bundle"), "{refused}");
+        }
+        if role == "much older" {
+            let refused = gemm().load(&device, SHAPE).unwrap_err();
+            assert!(
+                matches!(&refused, LoadError::Module { reason: ModuleError::Driver { .. }, .. }),
+                "{refused}"
+            );
+            return;
+        }
+        let kernel = gemm().load(&device, SHAPE).unwrap();
+        assert_eq!(kernel.cubin().unwrap().origin, Origin::Bundle);
+        right(&kernel);
+        assert_eq!(counts(cache.stats()), [0, 0, 1]);
+        let missing = gemm().load(&device, Shape::new(8, 64, 64)).unwrap_err();
+        assert!(
+            matches!(&missing, LoadError::Module { reason: ModuleError::NotCached { .. }, .. }),
+            "{missing}"
+        );
+        return;
+    }
+    let (_root, folder) = folder();
+    let version = |cuda| [(FOLDER, folder.as_str()), ("SILUMIN_EMULATED_CUDA", cuda)];
+    run(NAME, "ship", &version("12.9"));
+    run(NAME, "same", &version("12.9"));
+    run(NAME, "newer", &version("13.0"));
+    // The PTX is too new for these.
+    run(NAME, "older", &version("12.4"));
+    run(NAME, "much older", &version("11.8"));
+}
+
+#[test]
+fn the_assembler_compiles_in_the_driver_s_place() {
+    let compiler = PtxasCompiler::new(Ptxas::find().unwrap()).unwrap();
+    assert!(compiler.identity().version.contains("cuda"), "{:?}", compiler.identity());
+    let (_root, folder) = folder();
+    let cache = Cache::open(PathBuf::from(&folder));
+    let kernel = gemm().kernel(SHAPE, Arch::Sm100a).unwrap();
+    let cubin = cache.cubin(&Source::from(&kernel), &compiler).unwrap();
+    assert_eq!(&cubin.entry.cubin[..4], b"\x7fELF");
+    assert!(cubin.entry.log.contains("registers"), "{}", cubin.entry.log);
+    drop(cubin);
+    let again = Cache::open(PathBuf::from(&folder)).cubin(&Source::from(&kernel), &compiler).unwrap();
+    assert_eq!(again.origin, Origin::Disk);
+    // The same text by another compiler is another entry, and so is its next version.
+    let source = Source::from(&kernel);
+    let Identity { name, version, options } = compiler.identity().clone();
+    let next = Identity { name, version: format!("{version}1"), options };
+    assert_ne!(Key::of(&source, compiler.identity()), Key::of(&source, &next));
+    // What it refuses comes with the lines around the one that it names.
+    let broken = kernel.ptx.replacen("ret;", "rat;", 1);
+    let line = 1 + broken.lines().position(|line| line.contains("rat;")).unwrap();
+    let error = cache.cubin(&Source { ptx: &broken, ..source }, &compiler).unwrap_err();
+    let ModuleError::Refused { log, .. } = &error else { panic!("{error}") };
+    assert!(log.contains(&format!("> {line:>5} | ")) && log.contains("rat;"), "{log}");
+    assert!(log.contains(&format!("{:>5} | ", line - 2)), "{log}");
+}
+
+#[test]
+fn a_warm_up_goes_through_the_cache_and_says_so() {
+    const NAME: &str = "a_warm_up_goes_through_the_cache_and_says_so";
+    if let Some(role) = role() {
+        let cache = Cache::open_default();
+        let device = Device::cuda(0).unwrap().with_cache(cache.clone());
+        let (told, gemm) = (Mutex::new(Vec::new()), gemm());
+        let kernels = Warmup::of(&gemm)
+            .weights(64, 128)
+            .weights(128, 64)
+            .buckets(Buckets::powers_of_two(32).and([24]).unwrap())
+            .on_progress(|progress| told.lock().unwrap().push(progress.clone()))
+            .run(&device)
+            .unwrap();
+        let (origin, word) = match role.as_str() {
+            "cold" => (Origin::Compiled, " compiled in "),
+            _ => (Origin::Disk, " read in "),
+        };
+        let told = told.into_inner().unwrap();
+        assert_eq!((told.len(), kernels.len()), (14, 14));
+        assert!(
+            told.iter()
+                .all(|progress| progress.origin == Some(origin) && progress.to_string().contains(word))
+        );
+        assert_eq!(counts(cache.stats()), if role == "cold" { [14, 0, 0] } else { [0, 14, 0] });
+        right(kernels.for_problem(17, 64, 128).unwrap());
+        assert_eq!(kernels.for_problem(17, 64, 128).unwrap().kernel().problem.shape.m, 24);
+        return;
+    }
+    let (_root, folder) = folder();
+    for role in ["cold", "warm"] {
+        run(NAME, role, &[(FOLDER, &folder)]);
+    }
+}
+
+#[test]
+fn without_a_cache_all_is_as_it_was() {
+    const NAME: &str = "without_a_cache_all_is_as_it_was";
+    if role().is_some() {
+        let device = Device::cuda(0).unwrap();
+        assert!(device.cache().is_none());
+        let kernel = gemm().load(&device, SHAPE).unwrap();
+        assert!(kernel.cubin().is_none());
+        right(&kernel);
+        assert!(!Cache::default_folder().unwrap().exists());
+        // With one in memory it is the same device, and buffers of one handle serve the other.
+        let cached = device.clone().with_cache(CacheOptions::new().open());
+        assert_eq!(cached, device);
+        right(&gemm().load(&cached, SHAPE).unwrap());
+        return;
+    }
+    let (_root, folder) = folder();
+    run(NAME, "only", &[(FOLDER, &folder)]);
+    // The emulated device has nothing to compile.
+    let emulated = Device::emulated(Arch::Sm100a).with_cache(Cache::open(PathBuf::from(&folder)));
+    let kernel = gemm().load(&emulated, SHAPE).unwrap();
+    assert!(kernel.cubin().is_none() && emulated.cache().is_some());
+    assert_eq!(emulated.cache().unwrap().list().unwrap(), []);
+}

@@ -1,0 +1,67 @@
+//! Looking a kernel up while an engine serves: no allocation, whatever bucket it is, and no lock that a compile holds.
+
+use silumin::{Arch, Buckets, Choice, Device, DualGemm, Outside, Shape, Spec, Warmup};
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+}
+
+// SAFETY: all is the system's; a thread's own number is counted up beside.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's layout.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
+        // SAFETY: the caller's, from `alloc`.
+        unsafe { System.dealloc(place, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Allocations of this thread while `body` runs.
+fn allocations(body: impl FnOnce()) -> u64 {
+    let before = ALLOCATIONS.get();
+    body();
+    ALLOCATIONS.get() - before
+}
+
+#[test]
+fn a_lookup_allocates_nothing() {
+    let gemm = DualGemm::new(Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap());
+    let kernels = Warmup::of(&gemm)
+        .weights(64, 64)
+        .weights(64, 128)
+        .buckets(Buckets::powers_of_two(32).and([12, 24, 27]).unwrap())
+        .shapes(&[Shape::new(5, 64, 64)])
+        .outside(Outside::Background)
+        .run(&Device::emulated(Arch::Sm100a))
+        .unwrap();
+    assert_eq!(allocations(|| drop(vec![1u8])), 1, "allocations are counted");
+    let mut rows = 0;
+    let count = allocations(|| {
+        for m in 1..=32 {
+            for k in [64, 128] {
+                rows += kernels.for_problem(m, 64, k).unwrap().kernel().problem.shape.m;
+            }
+        }
+    });
+    assert_eq!(count, 0);
+    assert!(rows > 2 * 33 * 16);
+    // A kernel in the making: the first to ask starts a thread; who asks again allocates nothing, before and after.
+    assert!(matches!(kernels.choose(40, 64, 64), Ok(Choice::Meanwhile(_))));
+    let mut ready = false;
+    while !ready {
+        let count = allocations(|| ready = matches!(kernels.choose(40, 64, 64), Ok(Choice::Ready(_))));
+        assert_eq!(count, 0);
+        std::thread::yield_now();
+    }
+}
