@@ -2,7 +2,8 @@
 
 use super::{
     AReuse, Accumulators, Buffers, CacheHints, Consumers, CtaGroup, Eviction, KNOBS, KOrder, Multicast,
-    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    TmemShape,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};

@@ -4,7 +4,8 @@
 
 use crate::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, KOrder, Multicast,
-    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    TmemShape,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
 use crate::problem::{Formats, Groups, ProductFormat, Shape};

@@ -44,7 +44,10 @@ pub(super) fn settle(
         Setting::Fixed(Promotion::Off) => return None,
         Setting::Fixed(promotion @ Promotion::Every(every)) => {
             if every == 0 || !every.is_multiple_of(tile.k) {
-                let reason = format!("sums leave the tensor core between K tiles: {every} is no multiple of {}", tile.k);
+                let reason = format!(
+                    "sums leave the tensor core between K tiles: {every} is no multiple of {}",
+                    tile.k
+                );
                 errors.push(ConfigError::Promotion { promotion, reason });
                 return None;
             }

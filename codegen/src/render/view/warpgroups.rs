@@ -71,8 +71,8 @@ pub(in crate::render) struct WindowView {
     pub elements: u32,
     /// Names of the sets of registers.
     pub sets: Vec<u32>,
-    /// Whether one product's sums are added while the other's MMAs run.
-    pub overlaps: bool,
+    /// Whether the products of a K tile have registers of their own.
+    pub apart: bool,
 }
 
 /// One `wgmma`.
@@ -163,7 +163,8 @@ impl WarpgroupView {
             (start..start + block_registers).map(register).collect::<Vec<_>>()
         };
         // The first MMAs overwrite what was there: of a K tile that is a window's only one, always.
-        let first = if warpgroups.window.is_some_and(|window| window.tiles == 1) { "0" } else { "%accumulate" };
+        let first =
+            if warpgroups.window.is_some_and(|window| window.tiles == 1) { "0" } else { "%accumulate" };
         let mmas = |products: &[u32]| -> Vec<WarpgroupMma> {
             let mut mmas = Vec::new();
             for step in 0..p.k_loop.blocks {
@@ -247,7 +248,7 @@ impl WarpgroupView {
                 tiles: window.tiles,
                 elements: window.tiles * p.tile.k,
                 sets: (1..=window.sets).collect(),
-                overlaps: apart && window.sets == 2,
+                apart: products.len() == 1 || window.sets == 2,
             }),
             shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
             // Both operands K-major; those of 8 bits know nothing else.
