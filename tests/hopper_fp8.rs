@@ -5,13 +5,13 @@
 mod common;
 
 use silumin::codegen::gate::Gate;
-use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat};
+use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
 use silumin::codegen::spec::Spec;
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Shape};
+use silumin::{Arch, Kernel, Shape};
 
 use OperandFormat::{Bf16, E4m3, E5m2};
 
@@ -73,6 +73,15 @@ fn hopper(index: usize) -> Device {
     Device::emulated_with(Arch::Sm90a, options)
 }
 
+/// What the assembler has against a kernel, and MMAs that it makes wait for each other (C7510 and the like).
+fn unclean(ptxas: &Ptxas, kernel: &Kernel) -> Option<String> {
+    let serialised = || {
+        let log = ptxas.assemble(&kernel.ptx, kernel.arch).ok()?.log;
+        log.contains("serialized").then_some(log)
+    };
+    common::unclean(ptxas, kernel).or_else(serialised)
+}
+
 fn fault(index: usize, formats: Formats, shape: Shape, knobs: Knobs, ptxas: &Ptxas) -> Option<String> {
     let name = format!("{formats}, {shape}, {knobs:?}");
     let spec = spec(formats, SWIGLU, knobs);
@@ -81,7 +90,7 @@ fn fault(index: usize, formats: Formats, shape: Shape, knobs: Knobs, ptxas: &Ptx
         (Err(error), _) => return Some(format!("{name}: {error}")),
         (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
     };
-    if let Some(fault) = common::unclean(ptxas, &kernel) {
+    if let Some(fault) = unclean(ptxas, &kernel) {
         return Some(format!("{name}: {fault}"));
     }
     match DualGemm::new(spec).verify(&hopper(index), shape, Distribution::Full, index as u64, &[]) {
@@ -111,6 +120,71 @@ fn every_way_to_sum_assembles_and_computes_right() {
         let m = if index.is_multiple_of(2) { 203 } else { 140 };
         let swapped = knobs.contains(&("swap_ab", "on"));
         fault(index, *formats, Shape::new(if swapped { 30 } else { m }, 272, 928), knobs, &ptxas)
+    });
+    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
+}
+
+/// Scales a row of activations and a column of each weight, as FP8 checkpoints have them.
+const SCALES: &str = "silu(s[m] * (x @ gate) * w1[n]) * (s[m] * (x @ up) * w2[n])";
+/// Scales of whole tensors.
+const SCALARS: &str = "silu(gate_scale * (x @ gate)) * (up_scale * (x @ up))";
+/// A bias beside a scale a row behind the gate.
+const TURNED: &str = "(x @ up + b[n]) * gelu(alpha * (x @ gate)) * s[m]";
+
+/// With tokens on either side, whole tiles and parts of some, through every strategy and store.
+const SCALED: [Knobs; 9] = [
+    &[],
+    &[("store", "tma")],
+    &[("swap_ab", "on")],
+    &[("swap_ab", "on"), ("tile", "[24, 64, 128]"), ("schedule", "persistent"), ("sms", "2")],
+    &[("swap_ab", "on"), ("schedule", "stream_k"), ("sms", "3")],
+    &[("swap_ab", "on"), ("strategy", "two_pass")],
+    &[("swap_ab", "on"), ("strategy", "second_fused")],
+    &[("swap_ab", "on"), ("strategy", "sequential"), ("promotion", "off")],
+    &[("consumers", "ping_pong"), ("schedule", "persistent"), ("sms", "2")],
+];
+
+#[test]
+fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
+    let ptxas = Ptxas::find().unwrap();
+    let shapes = [
+        Shape::new(30, 136, 384),
+        Shape::new(17, 200, 384),
+        Shape::new(16, 128, 384).batch(3),
+        Shape::new(21, 136, 384).batch(2),
+        Shape::new(45, 128, 384).grouped(4),
+    ];
+    let mut cases = Vec::new();
+    for (i, knobs) in SCALED.iter().enumerate() {
+        for (j, gate) in [SCALES, SCALARS, TURNED].into_iter().enumerate() {
+            for (l, shape) in shapes.into_iter().enumerate() {
+                let c = [OutputFormat::Bf16, OutputFormat::F32, OutputFormat::E4m3][(i + j + l) % 3];
+                let mut formats = Formats::new(E4m3, E4m3, c);
+                formats.products = (i % 3 == 2).then_some(ProductFormat::F32);
+                cases.push((formats, gate, shape, *knobs));
+            }
+        }
+    }
+    let faults = common::faults(&cases, |index, (formats, gate, shape, knobs)| {
+        let name = format!("{gate}, {formats}, {shape}, {knobs:?}");
+        let spec = spec(*formats, gate, knobs);
+        let kernel = match spec.kernel(*shape, Arch::Sm90a) {
+            Ok(kernel) => kernel,
+            Err(error) => return Some(format!("{name}: {error}")),
+        };
+        if let Some(fault) = unclean(&ptxas, &kernel) {
+            return Some(format!("{name}: {fault}"));
+        }
+        let scalars: &[(&str, f32)] = match *gate {
+            SCALARS => &[("gate_scale", 0.03), ("up_scale", 0.7)],
+            TURNED => &[("alpha", 0.04)],
+            _ => &[],
+        };
+        match DualGemm::new(spec).verify(&hopper(index), *shape, Distribution::Full, index as u64, scalars) {
+            Ok(verification) if verification.check.pass => None,
+            Ok(verification) => Some(format!("{name}: {}", verification.check)),
+            Err(error) => Some(format!("{name}: {error}")),
+        }
     });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
 }
