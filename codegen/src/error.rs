@@ -1,7 +1,7 @@
 //! Why a problem and a configuration make no kernel.
 
 use crate::arch::Arch;
-use crate::config::{Buffers, Multicast, Schedule, Store, Strategy};
+use crate::config::{Buffers, Multicast, Promotion, Schedule, Store, Strategy};
 use crate::problem::{Formats, FormatsError, OutputFormat};
 use std::fmt;
 
@@ -69,9 +69,11 @@ pub enum ConfigError {
     },
     /// Accumulators beyond a thread's registers.
     #[error(
-        "tile: two accumulators of {rows} x {columns} in {warpgroups} warpgroup(s) take {registers} registers of a thread, and {limit} are left for them"
+        "tile: {sums} of {rows} x {columns} in {warpgroups} warpgroup(s) take {registers} registers of a thread, and {limit} are left for them"
     )]
     Registers {
+        /// What there is of that size: accumulators, and sums on their way there.
+        sums: &'static str,
         /// Rows of the tile that a warpgroup has.
         rows: u32,
         /// Columns of one accumulator.
@@ -82,6 +84,14 @@ pub enum ConfigError {
         registers: u32,
         /// Registers that there are for them.
         limit: u32,
+    },
+    /// Sums that cannot leave the tensor core after so much of K.
+    #[error("promotion: {promotion}: {reason}")]
+    Promotion {
+        /// As given.
+        promotion: Promotion,
+        /// Why not.
+        reason: String,
     },
     /// K is not a multiple of what the formats and TMA need.
     #[error("shape: K = {k} is not a multiple of {multiple}: {}", k_rule(*.k, *.formats))]
@@ -454,6 +464,7 @@ impl ConfigError {
             SwapAb { .. } => "swap_ab",
             SfLoadPair | SfLoadAlone => "sf_load",
             RasterGroup => "raster",
+            Promotion { .. } => "promotion",
             Smem { knob, .. } | Tmem { knob, .. } => knob,
             TmemColumns { .. } | TmemColumnsTooFew { .. } => "tmem_columns",
             SplitTailLength { .. } | SplitTailStages { .. } | SplitTailSideBySide => "k_order",
@@ -471,9 +482,10 @@ impl ConfigError {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
             Formats(_) => "use a format that goes with A's for B1 and B2".into(),
             NotOnChip { .. } | Decoded { .. } => "leave the knob out".into(),
-            FormatsOnChip { .. } => "use bf16 or f16 operands, and C in bf16, f16 or f32".into(),
+            FormatsOnChip { .. } => "use bf16, f16, e4m3 or e5m2 operands, and C in bf16, f16, f32 or e4m3".into(),
+            Promotion { .. } => "write auto, or off".into(),
             WarpgroupTile { .. } => "write auto, or a tile of 128 x 128".into(),
-            Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups".into(),
+            Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups, or write auto".into(),
             NMultiple { n, multiple, .. } => {
                 format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))
             }

@@ -208,6 +208,16 @@ pub enum Consumers {
     PingPong,
 }
 
+/// How often sums leave a tensor core that adds up products of 8-bit elements with fewer bits than fp32 has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Promotion {
+    /// At the end of the K loop: fastest, and with the tensor core's error.
+    Off,
+    /// After so many of K, a multiple of the K tile: they are added to fp32 registers then, and the tensor core
+    /// starts anew.
+    Every(u32),
+}
+
 /// Accumulators that a CTA has in TMEM for tiles in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Buffers {
@@ -414,6 +424,15 @@ impl fmt::Display for Consumers {
             Consumers::Cooperative => "cooperative",
             Consumers::PingPong => "ping_pong",
         })
+    }
+}
+
+impl fmt::Display for Promotion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Promotion::Off => f.write_str("off"),
+            Promotion::Every(k) => write!(f, "every({k})"),
+        }
     }
 }
 

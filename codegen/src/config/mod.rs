@@ -12,8 +12,8 @@ mod knobs;
 mod text;
 
 pub use knobs::{
-    AReuse, Accumulators, Buffers, CacheHints, Consumers, CtaGroup, Eviction, KOrder, Multicast, Raster,
-    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Consumers, CtaGroup, Eviction, KOrder, Multicast, Promotion,
+    Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
 pub use text::ParseKnobError;
 
@@ -75,6 +75,9 @@ pub struct Config {
     /// Programmatic dependent launch: the kernel starts while its predecessor in the stream ends, and waits
     /// for it before it reads or writes global memory.
     pub pdl: Switch,
+    /// How often sums of products of 8-bit elements leave the tensor core, which adds them up with 14 bits (sm_90a).
+    /// Auto: `every(128)`, or one K tile if that is longer.
+    pub promotion: Setting<Promotion>,
 }
 
 /// A knob as help texts and error messages show it.
@@ -89,7 +92,7 @@ pub struct Knob {
 }
 
 /// Every knob of [`Config`], in its order.
-pub const KNOBS: [Knob; 20] = [
+pub const KNOBS: [Knob; 21] = [
     Knob {
         name: "strategy",
         values: "auto | two_pass | second_fused | sequential | interleaved",
@@ -178,6 +181,11 @@ pub const KNOBS: [Knob; 20] = [
         values: "off | on",
         about: "programmatic dependent launch: start while the kernel before ends",
     },
+    Knob {
+        name: "promotion",
+        values: "auto | off | every(N)",
+        about: "8-bit operands on sm_90a, whose MMAs add up with 14 bits: leave sums there, or add them to fp32 registers every N of K",
+    },
 ];
 
 impl Config {
@@ -212,6 +220,7 @@ impl Config {
             "cache" => self.cache = text::knob(17, value)?,
             "store" => self.store = text::knob(18, value)?,
             "pdl" => self.pdl = text::knob(19, value)?,
+            "promotion" => self.promotion = text::knob(20, value)?,
             _ => return Err(ParseKnobError::unknown_knob(name)),
         }
         Ok(())
@@ -240,6 +249,7 @@ impl Config {
             self.cache.to_string(),
             self.store.to_string(),
             self.pdl.to_string(),
+            self.promotion.to_string(),
         ];
         let mut value = values.into_iter();
         KNOBS.map(|knob| (knob.name, value.next().unwrap_or_default()))
@@ -284,6 +294,7 @@ mod tests {
             ("cache", "[a: evict_last, b: evict_first]"),
             ("store", "tma"),
             ("pdl", "on"),
+            ("promotion", "every(256)"),
         ];
         let mut config = Config::default();
         for (name, value) in written {
@@ -331,6 +342,8 @@ mod tests {
             ("store", "direct(16x32b)"),
             ("store", "direct(16x256b, many)"),
             ("store", "direct(16x256b"),
+            ("promotion", "every"),
+            ("promotion", "every(-1)"),
         ] {
             let message = Config::default().set(name, value).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains(value), "{message}");

@@ -2,7 +2,8 @@
 
 use super::{
     AReuse, Accumulators, Buffers, CacheHints, Consumers, CtaGroup, Eviction, KNOBS, KOrder, Multicast,
-    Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    TmemShape,
 };
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
@@ -222,6 +223,17 @@ impl FromStr for KOrder {
     }
 }
 
+impl FromStr for Promotion {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Self, NotAValue> {
+        match text.trim() {
+            "off" => Ok(Promotion::Off),
+            other => argument(other, "every").map(Promotion::Every),
+        }
+    }
+}
+
 impl FromStr for SfPreload {
     type Err = NotAValue;
 
@@ -391,4 +403,4 @@ macro_rules! serde_as_text {
     )* };
 }
 
-serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Multicast, [] SfLoad, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] Consumers, [] Buffers, [] AReuse, [] CacheHints, [] Store);
+serde_as_text!([T] Setting<T>, [] Tile, [] Strategy, [] Schedule, [] Raster, [] Multicast, [] SfLoad, [] Switch, [] CtaGroup, [] KOrder, [] SfPreload, [] Accumulators, [] Consumers, [] Promotion, [] Buffers, [] AReuse, [] CacheHints, [] Store);

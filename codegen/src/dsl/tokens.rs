@@ -4,7 +4,8 @@
 
 use crate::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, KOrder, Multicast,
-    Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    TmemShape,
 };
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
 use crate::problem::{Formats, Groups, ProductFormat, Shape};
@@ -83,6 +84,7 @@ fn config(config: &Config) -> TokenStream {
         cache,
         store,
         pdl,
+        promotion,
     } = config;
     let strategy = setting(strategy, |strategy| match strategy {
         Strategy::TwoPass | Strategy::SecondFused | Strategy::Sequential | Strategy::Interleaved => {
@@ -102,6 +104,10 @@ fn config(config: &Config) -> TokenStream {
     });
     let consumers = setting(consumers, |consumers| match consumers {
         Consumers::Cooperative | Consumers::PingPong => variant("config", "Consumers", consumers),
+    });
+    let promotion = setting(promotion, |promotion| match promotion {
+        Promotion::Off => variant("config", "Promotion", promotion),
+        Promotion::Every(k) => quote!(::silumin::codegen::config::Promotion::Every(#k)),
     });
     let schedule = setting(work, schedule);
     let multicast = multicast(sharing);
@@ -165,6 +171,7 @@ fn config(config: &Config) -> TokenStream {
             cache: #cache,
             store: #store,
             pdl: #pdl,
+            promotion: #promotion,
         }
     }
 }

@@ -130,14 +130,31 @@ pub struct Warpgroups {
     pub blocks: u32,
     /// Registers that a thread holds one product in.
     pub product_registers: u32,
+    /// How sums leave the tensor core before the end of the K loop, where they do.
+    pub window: Option<Window>,
     /// Registers of a thread that issues MMAs, and of one that loads (`setmaxnreg`, PTX ISA 9.7.19.5).
     pub registers: [u32; 2],
+}
+
+/// A stretch of K that the tensor core adds up by itself; its sums are added to fp32 registers then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// K tiles of one.
+    pub tiles: u32,
+    /// Products that have registers for a window's sums: with two, sums of one are added while the other's MMAs run.
+    pub sets: u32,
 }
 
 /// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
 pub(crate) const WARPGROUP_ROWS: u32 = 64;
 
 impl Warpgroups {
+    /// Registers of a thread that so many products take, with sums on their way there.
+    pub fn sum_registers(&self, products: u32) -> u32 {
+        let sets = self.window.map_or(0, |window| window.sets);
+        self.product_registers.saturating_mul(products + sets)
+    }
+
     /// Rows of a tile that one of them has.
     pub const fn rows(&self) -> u32 {
         WARPGROUP_ROWS * self.blocks

@@ -19,10 +19,13 @@ pub(super) fn column_register(vector: &str, column: u32) -> String {
 }
 
 /// Registers of the elements of a fragment's vectors, for the pair that starts at register `i`. Where a
-/// thread holds a column of C, a column's element is the same for the pair.
-fn elements(vectors: &[GateVector], i: u32, held: Held) -> Vec<String> {
+/// thread holds a column of C, a column's element is the same for the pair, and a row's is that of `one` of it.
+fn elements(vectors: &[GateVector], i: u32, one: usize, held: Held) -> Vec<String> {
     let pair = i..i + GATE_WIDTH as u32;
     let elements = |vector: &GateVector| match (vector.axis, held) {
+        (Axis::M, Held::Lanes(lanes)) if lanes.transposed() => {
+            vec![column_register(&vector.name, lanes.column_index(i + one as u32))]
+        }
         (Axis::M, Held::Lanes(lanes)) => vec![format!("%per_row_{}_{}", vector.name, lanes.row(i))],
         (Axis::M, _) => vec![format!("%per_row_{}", vector.name)],
         (Axis::N, Held::Lanes(lanes)) if lanes.transposed() => {
@@ -38,6 +41,9 @@ fn elements(vectors: &[GateVector], i: u32, held: Held) -> Vec<String> {
 }
 
 /// The fragment in a scope of its own, indented, for the pair of columns that starts at `i`.
+///
+/// A fragment has one element of a row for its pair. Where the pair are two rows of C, it is there twice, once with each
+/// one's element, and what it makes of the other is dropped.
 fn splice(
     fragment: &Fragment,
     i: u32,
@@ -45,13 +51,28 @@ fn splice(
     outputs: &[String],
     held: Held,
 ) -> Result<String, RenderError> {
-    let inputs = [products, &elements(&fragment.vectors, i, held)].concat();
     let scalars: Vec<String> = fragment.scalars.iter().map(|name| format!("%scalar_{name}")).collect();
-    let text = fragment
-        .render(&strs(&inputs), &strs(outputs), &strs(&scalars))
-        .map_err(|error| RenderError::Template(error.to_string()))?;
-    let lines: Vec<String> = text.lines().map(|line| format!("        {line}")).collect();
-    Ok(format!("    {{\n{}\n    }}", lines.join("\n")))
+    let scope = |one: usize, outputs: &[String], declared: &str| {
+        let inputs = [products, &elements(&fragment.vectors, i, one, held)].concat();
+        let text = fragment
+            .render(&strs(&inputs), &strs(outputs), &strs(&scalars))
+            .map_err(|error| RenderError::Template(error.to_string()))?;
+        let lines: Vec<String> = text.lines().map(|line| format!("        {line}")).collect();
+        Ok(format!("    {{\n{declared}{}\n    }}", lines.join("\n")))
+    };
+    let rows_apart = held.lanes().is_some_and(|lanes| lanes.transposed());
+    if !(rows_apart && fragment.vectors.iter().any(|vector| vector.axis == Axis::M)) {
+        return scope(0, outputs, "");
+    }
+    let scopes = (0..outputs.len()).map(|one| {
+        let kept = |(other, register): (usize, &String)| match other == one {
+            true => register.clone(),
+            false => "%dropped".to_owned(),
+        };
+        let outputs: Vec<String> = outputs.iter().enumerate().map(kept).collect();
+        scope(one, &outputs, "        .reg .f32 %dropped;\n")
+    });
+    Ok(scopes.collect::<Result<Vec<_>, RenderError>>()?.join("\n"))
 }
 
 fn strs(names: &[String]) -> Vec<&str> {

@@ -33,7 +33,7 @@ pub enum RenderError {
     },
     /// A vector along M, with tokens on the MMA's column side.
     #[error(
-        "swap_ab: on with `{name}[m]` in the gate: a pair of results is then of two rows, and the gate's code takes one element of `{name}` for both: write swap_ab = off"
+        "swap_ab: on with `{name}[m]` in the gate: a pair of results is then of two rows, and the gate's code takes one element of `{name}` for both (on sm_90a it is there twice): write swap_ab = off"
     )]
     SwappedRows {
         /// The vector.
@@ -60,7 +60,7 @@ pub fn render(plan: &Plan, gate: &Gate, name: &str) -> Result<Kernel, RenderErro
 pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Result<Kernel, RenderError> {
     check_name(name)?;
     let per_row = code.whole.vectors.iter().find(|vector| vector.axis == Axis::M);
-    if let (true, Some(vector)) = (plan.swap_ab, per_row) {
+    if let (true, Some(vector)) = (plan.swap_ab && plan.warpgroups.is_none(), per_row) {
         return Err(RenderError::SwappedRows { name: vector.name.clone() });
     }
     let mut entries = Vec::new();

@@ -7,7 +7,7 @@ mod file;
 
 pub use file::{FormatNames, SpecFile, SpecFileError};
 
-use crate::arch::Arch;
+use crate::arch::{Arch, TensorCore};
 use crate::config::{Config, Setting, Switch};
 use crate::error::{ConfigError, explain};
 use crate::gate::{Axis, Gate, GateCode, GateError, gate_code};
@@ -101,8 +101,10 @@ impl Spec {
     /// See [`validate`].
     pub fn plan(&self, shape: Shape, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
         let mut config = self.config;
-        // Elements a row of C need rows in threads, not in registers.
-        if self.gate.expr.vectors().iter().any(|vector| vector.axis == Axis::M) {
+        // Elements a row of C need rows in threads, not in registers, but where threads have few of each.
+        if arch.tensor_core() == TensorCore::Tcgen05
+            && self.gate.expr.vectors().iter().any(|vector| vector.axis == Axis::M)
+        {
             config.swap_ab = Setting::Fixed(config.swap_ab.unwrap_or_else(|| Switch::Off));
         }
         validate(&self.problem(shape), &config, arch).map(|plan| Plan { asked: self.config, ..plan })

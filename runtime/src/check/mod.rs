@@ -232,15 +232,21 @@ pub fn check_products(
     got: &[Output; 2],
     references: &[Reference; 2],
 ) -> Result<[CheckReport; 2], CheckError> {
-    let judge = |got: &Output, reference: &Reference| {
-        let (m, n) = (reference.m(), reference.n());
-        if (got.m(), got.n()) != (m, n) {
-            let got = got.m().saturating_mul(got.n());
-            return Err(CheckError::Length { m, n, expected: reference.exact().len(), got });
-        }
-        Ok(rounded::check(got, reference))
-    };
-    Ok([judge(&got[0], &references[0])?, judge(&got[1], &references[1])?])
+    Ok([check_bounded(&got[0], &references[0])?, check_bounded(&got[1], &references[1])?])
+}
+
+/// Compares a result with its reference by the reference's bounds, f16 as all other formats.
+///
+/// # Errors
+///
+/// When C has another size than the reference.
+pub fn check_bounded(got: &Output, reference: &Reference) -> Result<CheckReport, CheckError> {
+    let (m, n) = (reference.m(), reference.n());
+    if (got.m(), got.n()) != (m, n) {
+        let got = got.m().saturating_mul(got.n());
+        return Err(CheckError::Length { m, n, expected: reference.exact().len(), got });
+    }
+    Ok(rounded::check(got, reference))
 }
 
 impl CheckReport {

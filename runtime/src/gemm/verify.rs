@@ -3,13 +3,14 @@
 
 use half::f16;
 use silumin_codegen::gate::{Axis, EvalError, Expr, Product};
-use silumin_codegen::problem::{OutputFormat, Problem, Shape};
+use silumin_codegen::kernel::Kernel;
+use silumin_codegen::problem::{MmaKind, OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
 use thiserror::Error;
 
 use super::launch::check_scalars;
 use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, LoadedKernel};
-use crate::check::{CheckError, CheckReport, check_output, check_products};
+use crate::check::{CheckError, CheckReport, check_bounded, check_output, check_products};
 use crate::device::{Buffer, Device, DeviceError};
 use crate::format::{e2m1, e4m3};
 use crate::groups::GroupSizes;
@@ -244,13 +245,27 @@ pub fn expected_with(
     scalars: &[(&str, f32)],
     vectors: &GateVectors,
 ) -> Result<Reference, VerifyError> {
+    let accumulation = match inputs.formats().c {
+        OutputFormat::F16 => None,
+        _ => Some(tensor_core(inputs)?),
+    };
+    expected_by(spec, inputs, scalars, vectors, accumulation)
+}
+
+/// With bounds for sums of that kind, or none.
+fn expected_by(
+    spec: &Spec,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+    vectors: &GateVectors,
+    accumulation: Option<Accumulation>,
+) -> Result<Reference, VerifyError> {
     let gate = &spec.gate;
     check_scalars(gate, scalars)?;
     let given: Vec<(&str, &[f32])> =
         vectors.iter().map(|(v, elements)| (v.name.as_str(), elements)).collect();
     let vectors = GateVectors::new(&gate.expr, inputs.shape(), &given).map_err(LaunchError::from)?;
-    let bounded = inputs.formats().c != OutputFormat::F16;
-    evaluated(&gate.expr, inputs, scalars, &vectors, bounded)
+    evaluated(&gate.expr, inputs, scalars, &vectors, accumulation)
 }
 
 /// What a kernel of `spec` has to keep of the products of `inputs`, with bounds: see
@@ -264,11 +279,28 @@ pub fn expected_products(
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
 ) -> Result<[Reference; 2], VerifyError> {
+    expected_products_by(spec, inputs, scalars, tensor_core(inputs)?)
+}
+
+fn expected_products_by(
+    spec: &Spec,
+    inputs: &DualGemmInputs,
+    scalars: &[(&str, f32)],
+    accumulation: Accumulation,
+) -> Result<[Reference; 2], VerifyError> {
     let gate = &spec.gate;
     check_scalars(gate, scalars)?;
     let vectors = GateVectors::draw(&gate.expr.vectors(), inputs.shape(), inputs.seed());
-    let of = |product| evaluated(&gate.expr.pre_activation(product), inputs, scalars, &vectors, true);
+    let of = |product| {
+        evaluated(&gate.expr.pre_activation(product), inputs, scalars, &vectors, Some(accumulation))
+    };
     Ok([of(Product::First)?, of(Product::Second)?])
+}
+
+/// How tensor cores sum that lose no bits of fp32.
+fn tensor_core(inputs: &DualGemmInputs) -> Result<Accumulation, VerifyError> {
+    let kind = inputs.formats().check().map_err(InputsError::from)?;
+    Ok(Accumulation::tensor_core(kind, inputs.a.k()))
 }
 
 /// An expression over both products, with vectors of which some are its own.
@@ -277,7 +309,7 @@ fn evaluated(
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
     vectors: &GateVectors,
-    bounded: bool,
+    accumulation: Option<Accumulation>,
 ) -> Result<Reference, VerifyError> {
     let scalars: Vec<(&str, f64)> = scalars.iter().map(|&(name, value)| (name, f64::from(value))).collect();
     let elements = |wanted| {
@@ -286,7 +318,6 @@ fn evaluated(
     };
     let vectors: Vec<(Axis, &[f32])> = expr.vectors().into_iter().map(elements).collect();
     let expr = expr.evaluator(&scalars)?;
-    let kind = inputs.formats().check().map_err(InputsError::from)?;
     let n = inputs.shape().n as usize;
     let parts = inputs.group_sizes().segments().filter(|segment| !segment.rows.is_empty()).map(|segment| {
         let columns = segment.weights * n..(segment.weights + 1) * n;
@@ -300,9 +331,9 @@ fn evaluated(
                 })
             })
         };
-        match bounded {
-            false => dual_gemm_at(&a, &b1, &b2, value),
-            true => dual_gemm_bounded(&a, &b1, &b2, value, Accumulation::tensor_core(kind, inputs.a.k())),
+        match accumulation {
+            None => dual_gemm_at(&a, &b1, &b2, value),
+            Some(accumulation) => dual_gemm_bounded(&a, &b1, &b2, value, accumulation),
         }
     });
     let parts: Vec<Reference> = parts.collect::<Result<_, _>>()?;
@@ -312,7 +343,7 @@ fn evaluated(
 impl LoadedKernel {
     /// Runs the kernel on seeded operands, and vectors of the gate from the same seed, and compares every
     /// element of C with the reference: f16 with the tolerance of the public benchmark, other formats and
-    /// their scale factors as [`check_output`] says; where the products are kept, every element of D1 and D2
+    /// their scale factors as [`check_output`] says, and sums that lose bits in Hopper's tensor cores as [`check_bounded`] does; where the products are kept, every element of D1 and D2
     /// too ([`check_products`]). What the kernel writes holds anything but the answer beforehand. Where C
     /// has a scale of the whole tensor, it is the one that makes the most of the format.
     ///
@@ -354,16 +385,34 @@ impl LoadedKernel {
         let args = Args { vectors: &vectors, ..operands.args(scalars) };
         let launch = self.launch(&self.device().stream(), &args)?;
         let got = operands.output()?;
-        let reference = match reference {
-            Some(reference) => reference,
-            None => expected(spec, inputs, scalars)?,
+        let narrow = self.narrow_sums(inputs);
+        let reference = match (reference, narrow) {
+            (Some(reference), _) => reference,
+            (None, None) => expected(spec, inputs, scalars)?,
+            (None, Some(_)) => {
+                let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
+                expected_by(spec, inputs, scalars, &vectors, narrow)?
+            }
         };
-        let mut check = check_output(&got, &reference)?;
+        let mut check = match narrow {
+            None => check_output(&got, &reference)?,
+            Some(_) => check_bounded(&got, &reference)?,
+        };
         if let Some(kept) = operands.products()? {
-            let references = expected_products(spec, inputs, scalars)?;
+            let accumulation = narrow.map_or_else(|| tensor_core(inputs), Ok)?;
+            let references = expected_products_by(spec, inputs, scalars, accumulation)?;
             check = check.with_products(check_products(&kept, &references)?);
         }
         Ok(Verification { check, launch })
+    }
+
+    /// How the kernel sums, where a tensor core keeps fewer bits than fp32 has.
+    fn narrow_sums(&self, inputs: &DualGemmInputs) -> Option<Accumulation> {
+        let Kernel { problem, arch, .. } = self.kernel();
+        let plan = self.dual_gemm().plan(problem.shape, *arch).ok()?;
+        let warpgroups = plan.warpgroups.filter(|_| plan.kind == MmaKind::F8f6f4)?;
+        let k = warpgroups.window.map_or(inputs.a.k(), |window| (window.tiles * plan.tile.k) as usize);
+        Some(Accumulation::narrow(k))
     }
 }
 

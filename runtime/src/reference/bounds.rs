@@ -43,6 +43,18 @@ impl Accumulation {
         Self { steps: k.div_ceil(kind.mma_k() as usize) as f64 + 8.0, step_error: 2f64.powi(-23) }
     }
 
+    /// Hopper's tensor core with 8-bit operands, whose sums are added to fp32 registers every `window` of K: a step for
+    /// each MMA of a window. In a step 32 products and the accumulator are cut off 13 bits below the largest of them, and so
+    /// is their sum: 2^-13 of it in one direction, and the root of 32 such errors of either sign. Errors of windows are of
+    /// either sign, too, and together no more than that of one of all the energy.
+    #[must_use]
+    pub fn narrow(window: usize) -> Self {
+        Self {
+            steps: window.div_ceil(MmaKind::F8f6f4.mma_k() as usize) as f64,
+            step_error: 6.0 * 2f64.powi(-13),
+        }
+    }
+
     /// Bound on the error of one sum, `energy` being the sum over blocks of |a|^2 |b|^2.
     fn bound(self, sum: f64, energy: f64) -> f64 {
         self.steps * self.step_error * (sum.abs() + 2.0 * energy.sqrt()) + 2f64.powi(-20) * sum.abs()

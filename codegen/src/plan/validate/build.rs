@@ -3,8 +3,8 @@
 use super::draft::{Draft, sms};
 use super::{MMA_ROWS, load};
 use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, Multicast, Setting,
-    SfLoad, SfPreload, Strategy, Switch, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, Multicast, Promotion,
+    Setting, SfLoad, SfPreload, Strategy, Switch, TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::plan::tail::EARLY_COLUMNS;
@@ -50,6 +50,13 @@ impl Draft<'_> {
                 Some(Warpgroups { ping_pong: true, .. }) => Setting::Fixed(Consumers::PingPong),
                 Some(_) => Setting::Fixed(Consumers::Cooperative),
                 None => Setting::Auto,
+            },
+            promotion: match self.warpgroups {
+                Some(Warpgroups { window: Some(window), .. }) => {
+                    Setting::Fixed(Promotion::Every(window.tiles * self.tile.k))
+                }
+                Some(_) if self.kind == MmaKind::F8f6f4 => Setting::Fixed(Promotion::Off),
+                _ => Setting::Auto,
             },
             tmem_columns: if self.warpgroups.is_some() { Setting::Auto } else { Setting::Fixed(columns) },
             schedule: Setting::Fixed(self.work.schedule),

@@ -5,6 +5,7 @@
 //! * `groups.rs`: what batches and groups of rows rule out.
 //! * `load.rs`: how the epilogue reads accumulators.
 //! * `wgmma.rs`: what differs where warpgroups hold the accumulators.
+//! * `window.rs`: how often sums leave their tensor cores.
 //! * `build.rs`: the plan, once all of it does.
 
 mod build;
@@ -12,6 +13,7 @@ mod draft;
 mod groups;
 mod load;
 mod wgmma;
+mod window;
 
 use super::Plan;
 use crate::arch::{Arch, TensorCore};
@@ -79,6 +81,14 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
             value: config.consumers.to_string(),
             arch,
             reason: "accumulators are in tensor memory, and one warp issues all MMAs",
+        });
+    }
+    if config.promotion.is_fixed() {
+        errors.push(ConfigError::NotOnChip {
+            knob: "promotion",
+            value: config.promotion.to_string(),
+            arch,
+            reason: "its tensor cores add up in fp32",
         });
     }
     if !errors.is_empty() {

@@ -3,7 +3,7 @@
 use super::draft::{self, Draft};
 use super::{
     CLUSTER_LIMIT, FEW_TOKENS, check_ranges, check_scales, check_shape, check_shares, check_strategy, groups,
-    k_multiple,
+    k_multiple, window,
 };
 use crate::arch::Arch;
 use crate::config::{
@@ -25,6 +25,7 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     check_shape(problem, &mut errors);
     check_formats(problem, arch, &mut errors);
     check_knobs(asked, arch, &mut errors);
+    window::check_knob(problem, asked, arch, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -32,7 +33,8 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
-    let warpgroups = share(tile, config, swap_ab);
+    let mut warpgroups = share(tile, config, swap_ab);
+    warpgroups.window = window::settle(problem, config, strategy, tile, warpgroups, &mut errors);
     check_decoded(problem, tile, config, strategy, swap_ab, &mut errors);
     check_tile(problem, tile, config, strategy, swap_ab, warpgroups, &mut errors);
     check_scales(problem, config, &mut errors);
@@ -53,10 +55,7 @@ fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
     let formats = problem.formats;
     let mut refuse = |reason| errors.push(ConfigError::FormatsOnChip { formats, arch, reason });
     match formats.check() {
-        Ok(MmaKind::F16 | MmaKind::Decoded) => {}
-        Ok(MmaKind::F8f6f4) => {
-            refuse("its MMAs add up products of 8-bit elements with fewer bits than fp32 has")
-        }
+        Ok(MmaKind::F16 | MmaKind::Decoded | MmaKind::F8f6f4) => {}
         Ok(MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 | MmaKind::Mxf8f6f4) => refuse("its MMAs take no scale factors"),
         // Refused already.
         Err(_) => {}
@@ -156,7 +155,15 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     // Of the time of the busiest SM: its columns, and what a tile costs beside its MMAs.
     let cost = |n: &u32| (rows * u64::from(shape.n.div_ceil(*n))).div_ceil(sms) * (u64::from(*n) + 8);
     let widest = if strategy.is_fused() { 128 } else { 256 };
-    let n = (2..=widest / 16).rev().map(|n| 16 * n).min_by_key(cost).unwrap_or(128);
+    // Rows do not matter: with 64 in each warpgroup, columns are what registers are for.
+    let fits = |n: &u32| {
+        let tile = Tile { m, n: *n, k };
+        let mut warpgroups = share(tile, config, swap_ab);
+        warpgroups.window = window::settle(problem, config, strategy, tile, warpgroups, &mut Vec::new());
+        let products = if strategy.is_fused() { 2 } else { 1 };
+        warpgroups.sum_registers(products) <= register_limit(warpgroups.count)
+    };
+    let n = (2..=widest / 16).rev().map(|n| 16 * n).filter(fits).min_by_key(cost).unwrap_or(128);
     Tile { m, n, k }
 }
 
@@ -174,6 +181,7 @@ fn share(tile: Tile, config: &Config, swap_ab: bool) -> Warpgroups {
         ping_pong,
         blocks,
         product_registers: blocks.saturating_mul(columns / 2),
+        window: None,
         registers: match count {
             3 => [160, 32],
             // As CUTLASS has them.
@@ -183,7 +191,7 @@ fn share(tile: Tile, config: &Config, swap_ab: bool) -> Warpgroups {
 }
 
 /// Registers of a thread that accumulators may take: the others hold addresses, the gate's values and C's.
-fn register_limit(warpgroups: u32) -> u32 {
+pub(super) fn register_limit(warpgroups: u32) -> u32 {
     if warpgroups == WARPGROUP_LIMIT { 112 } else { 192 }
 }
 
@@ -236,10 +244,11 @@ fn check_tile(
         });
     }
     let products = if strategy.is_fused() { 2 } else { 1 };
-    let registers = products * warpgroups.product_registers;
+    let registers = warpgroups.sum_registers(products);
     let limit = register_limit(warpgroups.count);
     if registers > limit {
         errors.push(ConfigError::Registers {
+            sums: window::name_sums(products, warpgroups),
             rows: warpgroups.rows(),
             columns: columns.1,
             warpgroups: warpgroups.count,

@@ -75,7 +75,7 @@ impl<'a> View<'a> {
         let nibbles = transposed && output.element_bits == 4;
         let staging = output.staging.filter(|_| gated);
         let shape = p.problem.shape;
-        let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed);
+        let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed, held);
         let several = shape.groups != Groups::One;
         let m_limit = if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
@@ -89,7 +89,7 @@ impl<'a> View<'a> {
                 kept.scale(&mut texts, last)?;
                 fragments.extend(kept.fragments(last));
             }
-            fragments.retain(|_| !transposed);
+            fragments.retain(|_| !transposed || held.lanes().is_some());
             Ok::<_, RenderError>(inputs::steps(&fragments, texts, base, ragged, shape, held))
         };
         let stores = |product: Product, base: u32| -> Vec<Kept> {
@@ -302,6 +302,7 @@ impl<'a> View<'a> {
                 false => "%row",
             },
             vector_start: match (several, role) {
+                (true, _) if transposed => "%c_row",
                 (true, _) => "%vector_column",
                 (false, Role::Gate) => "%column",
                 (false, _) if lanes.is_some() => "%thread_column",
@@ -317,8 +318,11 @@ impl<'a> View<'a> {
                 (true, true) => "%vector_column",
             },
             needs_c_row: several
-                && (staging.is_none() || reads_product || keeps || (row_inputs && !transposed)),
-            vector_columns: several && (column_inputs || (transposed && row_inputs)),
+                && (staging.is_none()
+                    || reads_product
+                    || keeps
+                    || if transposed { column_inputs } else { row_inputs }),
+            vector_columns: several && if transposed { row_inputs } else { column_inputs },
             c_column: match p.swap_ab {
                 true => "%row",
                 false if lanes.is_some() => "%thread_column",

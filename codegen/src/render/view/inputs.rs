@@ -21,11 +21,13 @@ pub(in crate::render) struct Inputs {
 }
 
 impl Inputs {
-    /// Where a thread holds a column of C (`transposed`), columns' elements are those of its lane.
-    pub(super) fn new(vectors: &[GateVector], transposed: bool) -> Self {
+    /// Where a thread holds a column of C (`transposed`), columns' elements are those of its lane; where it holds parts of
+    /// some, rows' are those of its registers.
+    pub(super) fn new(vectors: &[GateVector], transposed: bool, held: Held) -> Self {
         let along = |axis| vectors.iter().filter(move |v| v.axis == axis).map(|v| v.name.clone()).collect();
         match transposed {
             false => Inputs { rows: along(Axis::M), columns: along(Axis::N) },
+            true if held.lanes().is_some() => Inputs { rows: along(Axis::N), columns: along(Axis::M) },
             true => Inputs { rows: along(Axis::N), columns: Vec::new() },
         }
     }
@@ -67,8 +69,15 @@ pub(super) fn steps(
     held: Held,
 ) -> Vec<GateStep> {
     let mut columns: Vec<&str> = Vec::new();
+    let transposed = held.lanes().is_some_and(|lanes| lanes.transposed());
+    // The elements along a column of the accumulators, and what pairs of them do not reach beyond: groups of rows start anywhere.
+    let (axis, limit) = match transposed {
+        false => (Axis::N, shape.n),
+        true if shape.groups.by_rows() => (Axis::M, 1),
+        true => (Axis::M, shape.m),
+    };
     for vector in fragments.iter().flat_map(|fragment| &fragment.vectors) {
-        if vector.axis == Axis::N && !columns.contains(&vector.name.as_str()) {
+        if vector.axis == axis && !columns.contains(&vector.name.as_str()) {
             columns.push(&vector.name);
         }
     }
@@ -81,7 +90,7 @@ pub(super) fn steps(
             let loads = match starts {
                 true => match held.lanes() {
                     // Few columns, and each in all registers' rows.
-                    Some(lanes) if first == 0 => lanes.column_loads(&columns, base, ragged, shape.n),
+                    Some(lanes) if first == 0 => lanes.column_loads(&columns, base, ragged, limit),
                     Some(_) => Vec::new(),
                     None => column_loads(&columns, first, GROUP.min(end - first), base, ragged, shape),
                 },

@@ -235,7 +235,7 @@ impl Lanes {
             .collect()
     }
 
-    /// The elements of columns of vectors for a chunk. None reaches beyond N, `n`.
+    /// The elements of columns of vectors for a chunk. None reaches beyond their number, `n`.
     pub(super) fn column_loads(self, names: &[&str], base: u32, ragged: Ragged, n: u32) -> Vec<ColumnLoads> {
         let wide = if ragged.columns && !n.is_multiple_of(2) { 1 } else { self.neighbours() };
         let columns = self.columns();

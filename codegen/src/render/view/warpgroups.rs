@@ -29,6 +29,8 @@ pub(in crate::render) struct WarpgroupView {
     /// Products that are accumulated, and the registers of one.
     pub products: Vec<u32>,
     pub product_registers: u32,
+    /// How sums leave the tensor core before the end of the K loop.
+    pub window: Option<WindowView>,
     /// `m64nNkK.f32.TYPE.TYPE`, and what follows the operands.
     pub shape: String,
     pub transposes: &'static str,
@@ -51,7 +53,26 @@ pub(in crate::render) struct WarpgroupPass {
     pub suffix: &'static str,
     /// Whether the second tile of B in a stage is read by itself.
     pub reads_b2: bool,
+    /// MMAs that are waited for together: all of a K tile, or, of windows, a product's.
+    pub groups: Vec<WarpgroupMmas>,
+}
+
+/// MMAs of a K tile.
+pub(in crate::render) struct WarpgroupMmas {
     pub mmas: Vec<WarpgroupMma>,
+    /// The accumulators, and what of a window is added to them.
+    pub adds: Vec<(String, String)>,
+}
+
+/// Sums of stretches of K.
+pub(in crate::render) struct WindowView {
+    /// K tiles of one, and elements.
+    pub tiles: u32,
+    pub elements: u32,
+    /// Names of the sets of registers.
+    pub sets: Vec<u32>,
+    /// Whether the products of a K tile have registers of their own.
+    pub apart: bool,
 }
 
 /// One `wgmma`.
@@ -102,6 +123,11 @@ pub(super) fn accumulator(product: u32, index: u32) -> String {
     format!("%product{product}_{index}")
 }
 
+/// The register of a window's sum.
+fn window_sum(set: u32, index: u32) -> String {
+    format!("%window{set}_{index}")
+}
+
 impl WarpgroupView {
     pub fn new(
         p: &Plan,
@@ -123,10 +149,22 @@ impl WarpgroupView {
             Strategy::Sequential => products.iter().map(|product| vec![*product]).collect(),
             _ => vec![products.clone()],
         };
+        // The registers that a product's sums of a window are in.
+        let set = |product: u32| match warpgroups.window {
+            Some(window) if window.sets == 2 => product,
+            _ => 1,
+        };
         let d = |product: u32, block: u32| {
             let start = block * block_registers;
-            (start..start + block_registers).map(|i| accumulator(product, i)).collect::<Vec<_>>()
+            let register = |i| match warpgroups.window {
+                None => accumulator(product, i),
+                Some(_) => window_sum(set(product), i),
+            };
+            (start..start + block_registers).map(register).collect::<Vec<_>>()
         };
+        // The first MMAs overwrite what was there: of a K tile that is a window's only one, always.
+        let first =
+            if warpgroups.window.is_some_and(|window| window.tiles == 1) { "0" } else { "%accumulate" };
         let mmas = |products: &[u32]| -> Vec<WarpgroupMma> {
             let mut mmas = Vec::new();
             for step in 0..p.k_loop.blocks {
@@ -139,7 +177,7 @@ impl WarpgroupView {
                             rows_step: view.rows_step + block * row_step,
                             columns: view.columns,
                             columns_step: view.columns_step,
-                            accumulate: if step == 0 { "%accumulate" } else { "1" },
+                            accumulate: if step == 0 { first } else { "1" },
                         });
                     };
                     match products {
@@ -150,12 +188,31 @@ impl WarpgroupView {
                             issue(d(*first, block), &views.product1);
                             issue(d(*second, block), &views.product2);
                         }
+                        [2] if p.smem.b_tiles == 2 => issue(d(2, block), &views.product2),
                         // A stage holds one tile of B.
                         _ => products.iter().for_each(|one| issue(d(*one, block), &views.product1)),
                     }
                 }
             }
             mmas
+        };
+        let apart = warpgroups.window.is_some() && !side_by_side;
+        let groups = |products: &[u32]| -> Vec<WarpgroupMmas> {
+            let together = if apart { 1 } else { products.len() };
+            products
+                .chunks(together)
+                .map(|products| WarpgroupMmas {
+                    mmas: mmas(products),
+                    adds: products
+                        .iter()
+                        .filter(|_| warpgroups.window.is_some())
+                        .flat_map(|product| {
+                            (0..warpgroups.product_registers)
+                                .map(|i| (accumulator(*product, i), window_sum(set(*product), i)))
+                        })
+                        .collect(),
+                })
+                .collect()
         };
         let suffixes: &[&str] = if passes.len() > 1 { &["_1", "_2"] } else { &[""] };
         let columns = if side_by_side { 2 * p.mma_columns } else { p.mma_columns };
@@ -187,6 +244,12 @@ impl WarpgroupView {
             rows_first: if p.swap_ab { "%b_first" } else { "%a_first" },
             rows_step: warpgroups.blocks * row_step,
             product_registers: warpgroups.product_registers,
+            window: warpgroups.window.map(|window| WindowView {
+                tiles: window.tiles,
+                elements: window.tiles * p.tile.k,
+                sets: (1..=window.sets).collect(),
+                apart: products.len() == 1 || window.sets == 2,
+            }),
             shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
             // Both operands K-major; those of 8 bits know nothing else.
             transposes: match p.kind {
@@ -201,7 +264,7 @@ impl WarpgroupView {
                 .map(|(products, suffix)| WarpgroupPass {
                     suffix,
                     reads_b2: products.len() == 2 && !side_by_side,
-                    mmas: mmas(products),
+                    groups: groups(products),
                 })
                 .collect(),
             skipped: (p.k_loop.tiles * passes.len() as u32) % (2 * p.stages),
