@@ -307,9 +307,11 @@ pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
         ("abs", Ty::F64) => Some(l1!(|a| a & !(1 << 63))),
         ("rcp", Ty::F32) => Some(instance!(rcp32, m, F1)),
         ("sqrt", Ty::F32) => Some(instance!(sqrt32, m, F1)),
-        ("rcp" | "rcp.approx", Ty::F64) => Some(l1!(|a| canonical64(1.0 / f64_of(a)))),
+        ("rcp", Ty::F64) => Some(l1!(|a| canonical64(1.0 / f64_of(a)))),
+        ("rcp.approx", Ty::F64) => Some(l1!(|a| full::rcp_double(a))),
         ("sqrt", Ty::F64) => Some(l1!(|a| canonical64(f64_of(a).sqrt()))),
-        ("rsqrt.approx", Ty::F64) => Some(l1!(|a| canonical64(1.0 / f64_of(a).sqrt()))),
+        ("rsqrt.approx", Ty::F64) if m.ftz => Some(l1!(|a| full::rsqrt_double_ftz(a))),
+        ("rsqrt.approx", Ty::F64) => Some(l1!(|a| full::rsqrt_double(a))),
         (_, Ty::F32) => approximate(op, m.ftz),
         _ => half::one(op, ty, m),
     }

@@ -185,7 +185,8 @@ pub(crate) fn one(op: &str, ty: Ty, _m: Mode) -> Option<F1> {
         if BF { u64::from(x.to_bits() >> 16) } else { cut(x) }
     }
     fn tanh<const BF: bool>(a: u64) -> u64 {
-        to::<BF>(f64::from(of::<BF>(a)).tanh())
+        let x = f32::from_bits(mufu::tanh(of::<BF>(a).to_bits()));
+        if BF { u64::from(x.to_bits() >> 16) } else { cut(x) }
     }
     let (bf, packed) = kind(ty)?;
     Some(match (op, bf, packed) {

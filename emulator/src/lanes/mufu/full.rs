@@ -2,7 +2,7 @@
 //!
 //! Without `.ftz` a subnormal argument is scaled to a normal one and the result back; with it the unit's own function is all.
 
-use super::{NAN, cos, ex2, lg2, rcp, rsqrt, sin, sqrt};
+use super::{NAN, cos, ex2, lg2, rcp, rcp64, rsqrt, rsqrt64, sin, sqrt};
 
 /// The smallest normal number.
 const SMALLEST: f32 = f32::MIN_POSITIVE;
@@ -108,4 +108,38 @@ pub(crate) fn div_full(x: u32, y: u32, ftz: bool) -> u32 {
 
 fn up(x: u32) -> u32 {
     bits(f(x) * UP)
+}
+
+/// `rcp.approx.ftz.f64`.
+pub(crate) fn rcp_double(x: u64) -> u64 {
+    u64::from(rcp64((x >> 32) as u32)) << 32
+}
+
+/// `rsqrt.approx.ftz.f64`.
+pub(crate) fn rsqrt_double_ftz(x: u64) -> u64 {
+    u64::from(rsqrt64((x >> 32) as u32)) << 32
+}
+
+/// `rsqrt.approx.f64`: one step of third order from the unit's.
+pub(crate) fn rsqrt_double(x: u64) -> u64 {
+    let v = f64::from_bits(x);
+    let step = |v: f64| {
+        let y = f64::from_bits(rsqrt_double_ftz(v.to_bits()));
+        let rest = (-(y * y)).mul_add(v, 1.0);
+        rest.mul_add(0.375, 0.5).mul_add(y * rest, y)
+    };
+    let sign = x & 1 << 63;
+    if v == 0.0 {
+        sign | 0x7ff0_0000_0000_0000
+    } else if v.is_nan() {
+        x | 1 << 51
+    } else if sign != 0 {
+        0xfff8_0000_0000_0000
+    } else if v.is_infinite() {
+        0
+    } else if v.is_normal() {
+        step(v).to_bits()
+    } else {
+        (step(v * 18_014_398_509_481_984.0) * 134_217_728.0).to_bits()
+    }
 }

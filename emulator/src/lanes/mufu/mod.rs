@@ -170,12 +170,92 @@ pub(crate) fn cos(x: u32) -> u32 {
 
 /// `MUFU.SQRT`: the square root.
 pub(crate) fn sqrt(x: u32) -> u32 {
-    let v = f32::from_bits(x).sqrt();
-    if v.is_nan() { NAN } else { v.to_bits() }
+    let (sign, exponent, fraction) = fields(x);
+    match (exponent, fraction) {
+        (0, _) => return sign,
+        (255, f) if f != 0 => return NAN,
+        _ if sign != 0 => return NAN,
+        (255, _) => return INFINITY,
+        _ => {}
+    }
+    let (at, half) = halved(exponent, fraction);
+    let low = at & 0x1_ffff;
+    let [value, slope, curve] = parts(&tables::SQRT, at >> 17, low, square(low));
+    // The upper segments are stored at half the scale.
+    let place = 17 - (at >> 23);
+    let bias = (1 << (place - 2)) - 1;
+    pack(0, 127 + half, ((value << (place - 2)) + slope - curve + bias) >> place)
 }
 
-/// `MUFU.TANH`.
+/// Segments of every exponent of [`tables::TANH`], from 2^-8 on, as a power of two.
+const TANH_SEGMENTS: [u32; 11] = [0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 3];
+
+/// `MUFU.TANH`: of small arguments the argument, from 8 on one.
 pub(crate) fn tanh(x: u32) -> u32 {
-    let v = f64::from(f32::from_bits(x)).tanh() as f32;
-    if v.is_nan() { NAN } else { v.to_bits() }
+    let (sign, exponent, fraction) = fields(x);
+    match exponent {
+        ..=0x76 => return x,
+        0x82..=254 => return sign | ONE,
+        255 => return if fraction == 0 { sign | ONE } else { NAN },
+        _ => {}
+    }
+    let octave = (exponent - 0x77) as usize;
+    let (before, split) = (&TANH_SEGMENTS[..octave], TANH_SEGMENTS[octave]);
+    let first: usize = before.iter().map(|s| 1usize << s).sum();
+    let bits = 23 - split;
+    let [value, slope, curve] = tables::TANH[first + (fraction >> bits) as usize].map(i64::from);
+    let low = (fraction & ((1 << bits) - 1)) >> (bits - 17);
+    let sum = (value << 17) + slope * i64::from(low) - ((curve * square(low)) << 2);
+    normalised(sign, sum, 41 + (127 - exponent).max(0))
+}
+
+/// `MUFU.RCP64H`: the upper word of the reciprocal of a binary64, from its upper word.
+pub(crate) fn rcp64(x: u32) -> u32 {
+    let (sign, exponent, fraction) = fields64(x);
+    match (exponent, fraction) {
+        (0, _) => return sign | INFINITY64,
+        (2047, 0) => return sign,
+        (2047, _) => return NAN,
+        _ => {}
+    }
+    let at = fraction << 3;
+    let low = at & 0xffff;
+    let [value, slope, curve] = parts(&tables::RCP, at >> 16, low, square(low << 1));
+    pack64(sign, 2045 - exponent, ((value << 13) - slope + curve + 0x47e7) >> 18)
+}
+
+/// `MUFU.RSQ64H`: the upper word of x^-0.5, from the upper word of x.
+pub(crate) fn rsqrt64(x: u32) -> u32 {
+    let (sign, exponent, fraction) = fields64(x);
+    match (exponent, fraction) {
+        (0, _) => return sign | INFINITY64,
+        (2047, f) if f != 0 => return NAN,
+        _ if sign != 0 => return NAN,
+        (2047, _) => return 0,
+        _ => {}
+    }
+    let e = exponent - 1023;
+    let at = fraction << 3 | ((e & 1) as u32) << 23;
+    if at == 0 {
+        return pack64(0, 1023 - (e >> 1), 1 << 20);
+    }
+    let low = at & 0x1_ffff;
+    let [value, slope, curve] = parts(&tables::RSQRT, at >> 17, low, square(low));
+    pack64(0, 1022 - (e >> 1), ((value << 14) - slope + (curve << 2) + 0x7fff) >> 19)
+}
+
+const INFINITY64: u32 = 0x7ff0_0000;
+
+/// Sign, exponent with its bias, and fraction of the upper word of a binary64.
+fn fields64(x: u32) -> (u32, i32, u32) {
+    (x & SIGN, (x >> 20 & 0x7ff) as i32, x & 0xf_ffff)
+}
+
+/// The upper word of a number of a significand in [2^20, 2^21].
+fn pack64(sign: u32, exponent: i32, significand: i64) -> u32 {
+    let (exponent, fraction) = match significand >> 21 {
+        0 => (exponent, significand as u32 & 0xf_ffff),
+        _ => (exponent + 1, 0),
+    };
+    if exponent <= 0 { sign } else { sign | (exponent as u32) << 20 | fraction }
 }
