@@ -1,18 +1,23 @@
 #!/usr/bin/env python3
 """Runs launch files on an NVIDIA GPU and compares what they leave with what the emulator left.
 
-    python3 run.py FOLDER [--out OUT] [--only TEXT] [--seconds N]
+    python3 run.py FOLDER [--out OUT] [--only TEXT] [--seconds N] [--fuse]
 
-Every folder below FOLDER with a launch.toml is one kernel; its `expected` folder has a NAME.bin for each buffer.
+Every folder below FOLDER with a launch.toml is one kernel; its `expected` folder has a NAME.bin for each buffer, or a
+NAME.blake2b with the hash of one that was too large to carry (64 hexadecimal digits, BLAKE2b of 32 bytes).
 A launch.toml has the same form as for `emulate`. Needs Python 3.11, an NVIDIA driver and nothing else. Each kernel
 runs in a process of its own, so that a hang or a fault of one leaves the others alone. Buffers without contents
 start as zeros. Writes every buffer to OUT/KERNEL/NAME.bin and the report to OUT/report.txt.
+
+An assembler may fuse a product and a sum that write no rounding (ISA, "Floating Point Instructions"). Which ones it
+fuses is its own choice, so they are loaded with `.rn`, which means the same and forbids it; --fuse loads them as they are.
 
 Exit status: 0 all identical, 1 some differ or failed, 2 bad input.
 """
 
 import argparse
 import ctypes
+import hashlib
 import os
 import pathlib
 import re
@@ -160,6 +165,12 @@ def load(driver, text):
         return load_as_it_is(driver, re.sub(rb"\.version\s+[0-9.]+", b".version " + known[1].encode(), text, count=1))
 
 
+def pinned(text):
+    """PTX text whose sums and products of floating-point numbers all write how they round."""
+    form = rb"(?<![.\w])(add|sub|mul)((?:\.ftz)?(?:\.sat)?\.(?:f16|f16x2|bf16|bf16x2|f32|f32x2|f64))\b"
+    return re.sub(form, rb"\1.rn\2", text)
+
+
 def load_as_it_is(driver, text):
     """A module of PTX text, assembled by the driver; prints what it says."""
     size = 1 << 16
@@ -177,7 +188,7 @@ def load_as_it_is(driver, text):
     return module
 
 
-def launch(folder, out):
+def launch(folder, out, fuse):
     """Runs one kernel and writes its buffers."""
     with open(folder / "launch.toml", "rb") as file:
         spec = tomllib.load(file)
@@ -197,7 +208,8 @@ def launch(folder, out):
         driver("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(max(1, len(data))))
         driver("cuMemcpyHtoD_v2", pointer, data, ctypes.c_size_t(len(data)))
         buffers[name], addresses[name] = (pointer, len(data)), pointer.value
-    module = load(driver, (folder / spec["ptx"]).read_bytes())
+    text = (folder / spec["ptx"]).read_bytes()
+    module = load(driver, text if fuse else pinned(text))
     function = ctypes.c_void_p()
     driver("cuModuleGetFunction", ctypes.byref(function), module, spec["kernel"].encode())
     shared = spec.get("dynamic_smem", 0)
@@ -262,13 +274,19 @@ def compare(got, want):
 
 def report(folder, out):
     """A line for each buffer that differs; whether none does."""
-    expected = sorted((folder / "expected").glob("*.bin"))
+    expected = sorted(p for p in (folder / "expected").glob("*.*") if p.suffix in (".bin", ".blake2b"))
     if not expected:
         return False, "nothing to compare with: there is no expected/NAME.bin"
     lines = []
     for file in expected:
-        found = out / file.name
-        difference = compare(found.read_bytes(), file.read_bytes()) if found.exists() else "not written"
+        found = out / f"{file.stem}.bin"
+        if not found.exists():
+            difference = "not written"
+        elif file.suffix == ".bin":
+            difference = compare(found.read_bytes(), file.read_bytes())
+        else:
+            hashed = hashlib.blake2b(found.read_bytes(), digest_size=32).hexdigest()
+            difference = None if hashed == file.read_text().strip() else f"its hash is {hashed}, another one"
         if difference:
             lines.append(f"{file.stem}: {difference}")
     return not lines, "; ".join(lines) or f"identical ({len(expected)} buffers)"
@@ -281,11 +299,12 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("hardware-out"), help="where results go")
     parser.add_argument("--only", default="", help="kernels whose name has this text")
     parser.add_argument("--seconds", type=float, default=60, help="a kernel that takes longer is stopped")
+    parser.add_argument("--fuse", action="store_true", help="let the assembler fuse products and sums")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one:
         try:
-            launch(args.folder, args.out)
+            launch(args.folder, args.out, args.fuse)
         except (Failure, OSError, KeyError, ValueError, struct.error) as e:
             print(f"{type(e).__name__}: {e}")
             return 1
@@ -301,7 +320,7 @@ def main():
         for folder in kernels:
             name = str(folder.relative_to(args.folder))
             out = args.out / name
-            command = [sys.executable, __file__, str(folder), "--out", str(out), "--one"]
+            command = [sys.executable, __file__, str(folder), "--out", str(out), "--one"] + ["--fuse"] * args.fuse
             try:
                 done = subprocess.run(command, capture_output=True, text=True, timeout=args.seconds)
                 said = (done.stdout + done.stderr).strip()

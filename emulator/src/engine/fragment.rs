@@ -209,6 +209,8 @@ pub struct Extras {
     pub scales: Option<Scales>,
     /// `m8n8k4` of binary16: whether A is column-major and B row-major.
     pub quads: Option<(bool, bool)>,
+    /// FP8 is widened to binary16 and multiplied in two parts, C added afterwards.
+    pub widened: bool,
 }
 
 /// `mma.sync`: D = A B + C, all in fragments. The register counts are those of [`Shape`], for a sparse A
@@ -271,6 +273,9 @@ pub(crate) fn product(
 ) {
     let plain = arithmetic == Arithmetic::F32;
     match kind {
+        Kind::Float { a, b, half } if extras.widened && !plain => {
+            widened(shape, [a, b], half, (ca, cb), d);
+        }
         Kind::Float { a, b, half } => {
             let bits = kind.bits();
             let step = if bits == 8 && extras.scales.is_none() { 16 } else { shape.k }.min(shape.k);
@@ -321,6 +326,39 @@ pub(crate) fn product(
                 }
             })
         }),
+    }
+}
+
+/// FP8 on Hopper and on datacentre Blackwell, which have no `mma.sync` unit for it: `ptxas` widens the elements to binary16,
+/// multiplies the lower halves of all registers and then the upper ones, from zero, and adds C last, rounded to nearest.
+fn widened(shape: Shape, formats: [Format; 2], half: bool, (ca, cb): (&[u64], &[u64]), d: &mut [u64]) {
+    let mode = FloatMode { plain: false, half, negate: false, narrow: false };
+    let part = |codes: &[u64], format: Format, upper: bool| {
+        let k = shape.k / 2;
+        let chosen: Vec<u64> = (codes.chunks_exact(shape.k))
+            .flat_map(|row| row.iter().enumerate().filter(move |(k, _)| (k % 4 >= 2) == upper))
+            .map(|(_, &code)| {
+                let value = format.decode(code as u32);
+                u64::from(Format::F16.encode(value, Rounding::NearestEven, Overflow::Ieee))
+            })
+            .collect();
+        tile(&chosen, k, 0, k, 16)
+    };
+    let mut sums = vec![0; d.len()];
+    for upper in [false, true] {
+        let (ta, tb) = (part(ca, formats[0], upper), part(cb, formats[1], upper));
+        let product = FloatProduct::new(Path::best(), mode, (Format::F16, &ta), (Format::F16, &tb), None);
+        lines(&mut sums, shape.n, |row, sums| product.accumulate_row(row, sums));
+    }
+    for (c, sum) in d.iter_mut().zip(sums) {
+        // The sum of two binary16 in binary32, rounded again, is as if rounded once.
+        let value = |word: u64| if half { Format::F16.decode(word as u32) } else { f32::from_bits(word as u32) };
+        let total = value(*c) + value(sum);
+        *c = u64::from(match half {
+            true => Format::F16.encode(total, Rounding::NearestEven, Overflow::Ieee),
+            false if total.is_nan() => 0x7fff_ffff,
+            false => total.to_bits(),
+        });
     }
 }
 

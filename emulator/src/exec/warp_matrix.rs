@@ -37,6 +37,7 @@ impl Cluster<'_> {
             sparse: mma.sparse.map(|(slot, selector)| (self.read(x, w, slot), selector)),
             scales,
             quads: mma.quads,
+            widened: mma.widened,
         };
         let arithmetic = self.run.options.mma_arithmetic;
         let d = fragment::mma(mma.shape, mma.kind, arithmetic, [&a, &b, &c], &extras)?;

@@ -2,6 +2,7 @@
 //!
 //! f16 and bf16 are in `half`.
 
+use super::mufu::{self, full};
 use super::round::{add_odd, div_odd, fma_odd, sqrt_odd, to_f32};
 use super::{Cmp, F1, F2, F3, Lanes, l1, l2, lc};
 use crate::engine::format::Rounding;
@@ -252,21 +253,41 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
     }
 }
 
-/// An approximate f32 function computed in f64 and rounded once; `.ftz` flushes both ends.
-macro_rules! approx {
-    ($m:expr, |$x:ident| $e:expr) => {
-        if $m.ftz {
-            l1!(|a| {
-                let $x = f64::from(flush::<true>(f32_of(a)));
-                finish::<true, false>(($e) as f32)
-            })
-        } else {
-            l1!(|a| {
-                let $x = f64::from(f32_of(a));
-                finish::<false, false>(($e) as f32)
-            })
-        }
+/// A function of bits on every lane.
+macro_rules! unit {
+    ($f:path) => {
+        l1!(|a| u64::from($f(a as u32)))
     };
+}
+
+/// The approximate functions of f32.
+fn approximate(op: &str, ftz: bool) -> Option<F1> {
+    Some(match (op, ftz) {
+        ("rcp.approx", true) => unit!(mufu::rcp),
+        ("rcp.approx", false) => unit!(full::rcp_full),
+        ("sqrt.approx", true) => unit!(mufu::sqrt),
+        ("sqrt.approx", false) => unit!(full::sqrt_full),
+        ("rsqrt.approx", true) => unit!(mufu::rsqrt),
+        ("rsqrt.approx", false) => unit!(full::rsqrt_full),
+        ("ex2.approx", true) => unit!(mufu::ex2),
+        ("ex2.approx", false) => unit!(full::ex2_full),
+        ("lg2.approx", true) => unit!(mufu::lg2),
+        ("lg2.approx", false) => unit!(full::lg2_full),
+        ("sin.approx", _) => unit!(full::sin_full),
+        ("cos.approx", _) => unit!(full::cos_full),
+        ("tanh.approx", _) => unit!(mufu::tanh),
+        _ => return None,
+    })
+}
+
+/// `div.approx` and `div.full` of f32.
+pub(crate) fn divide(whole: bool, ftz: bool) -> F2 {
+    match (whole, ftz) {
+        (false, false) => l2!(|a, b| u64::from(full::div_approx(a as u32, b as u32, false))),
+        (false, true) => l2!(|a, b| u64::from(full::div_approx(a as u32, b as u32, true))),
+        (true, false) => l2!(|a, b| u64::from(full::div_full(a as u32, b as u32, false))),
+        (true, true) => l2!(|a, b| u64::from(full::div_full(a as u32, b as u32, true))),
+    }
 }
 
 /// The one-source operation `op` on `ty`. Approximate functions are `rcp.approx` and so on.
@@ -286,17 +307,12 @@ pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
         ("abs", Ty::F64) => Some(l1!(|a| a & !(1 << 63))),
         ("rcp", Ty::F32) => Some(instance!(rcp32, m, F1)),
         ("sqrt", Ty::F32) => Some(instance!(sqrt32, m, F1)),
-        ("rcp" | "rcp.approx", Ty::F64) => Some(l1!(|a| canonical64(1.0 / f64_of(a)))),
+        ("rcp", Ty::F64) => Some(l1!(|a| canonical64(1.0 / f64_of(a)))),
+        ("rcp.approx", Ty::F64) => Some(l1!(|a| full::rcp_double(a))),
         ("sqrt", Ty::F64) => Some(l1!(|a| canonical64(f64_of(a).sqrt()))),
-        ("rsqrt.approx", Ty::F64) => Some(l1!(|a| canonical64(1.0 / f64_of(a).sqrt()))),
-        ("rcp.approx", Ty::F32) => Some(approx!(m, |x| 1.0 / x)),
-        ("sqrt.approx", Ty::F32) => Some(approx!(m, |x| x.sqrt())),
-        ("rsqrt.approx", Ty::F32) => Some(approx!(m, |x| 1.0 / x.sqrt())),
-        ("ex2.approx", Ty::F32) => Some(approx!(m, |x| x.exp2())),
-        ("lg2.approx", Ty::F32) => Some(approx!(m, |x| x.log2())),
-        ("sin.approx", Ty::F32) => Some(approx!(m, |x| x.sin())),
-        ("cos.approx", Ty::F32) => Some(approx!(m, |x| x.cos())),
-        ("tanh.approx", Ty::F32) => Some(approx!(m, |x| x.tanh())),
+        ("rsqrt.approx", Ty::F64) if m.ftz => Some(l1!(|a| full::rsqrt_double_ftz(a))),
+        ("rsqrt.approx", Ty::F64) => Some(l1!(|a| full::rsqrt_double(a))),
+        (_, Ty::F32) => approximate(op, m.ftz),
         _ => half::one(op, ty, m),
     }
 }

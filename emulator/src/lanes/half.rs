@@ -3,6 +3,7 @@
 use super::Mode;
 use crate::engine::format::{Format, Overflow, Rounding};
 use crate::isa::Ty;
+use crate::lanes::mufu;
 use crate::lanes::round::{encode, fma_odd};
 use crate::lanes::{F1, F2, F3, l1, l2, l3};
 
@@ -164,17 +165,28 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
     })
 }
 
+/// f32 to f16 toward zero, but beyond the largest to infinity.
+fn cut(x: f32) -> u64 {
+    if x.abs() >= 65536.0 {
+        return if x < 0.0 { 0xfc00 } else { 0x7c00 };
+    }
+    u64::from(Format::F16.encode(x, Rounding::TowardZero, Overflow::Ieee))
+}
+
 fn both1(f: impl Fn(u64) -> u64, a: u64) -> u64 {
     f(a & 0xffff) | f(a >> 16 & 0xffff) << 16
 }
 
 /// One-source operations.
 pub(crate) fn one(op: &str, ty: Ty, _m: Mode) -> Option<F1> {
+    /// The unit's f32 function of the number, cut.
     fn ex2<const BF: bool>(a: u64) -> u64 {
-        to::<BF>(f64::from(of::<BF>(a)).exp2())
+        let x = f32::from_bits(mufu::ex2(of::<BF>(a).to_bits()));
+        if BF { u64::from(x.to_bits() >> 16) } else { cut(x) }
     }
     fn tanh<const BF: bool>(a: u64) -> u64 {
-        to::<BF>(f64::from(of::<BF>(a)).tanh())
+        let x = f32::from_bits(mufu::tanh(of::<BF>(a).to_bits()));
+        if BF { u64::from(x.to_bits() >> 16) } else { cut(x) }
     }
     let (bf, packed) = kind(ty)?;
     Some(match (op, bf, packed) {

@@ -9,6 +9,7 @@ pub(crate) mod convert;
 pub(crate) mod double;
 pub(crate) mod float;
 pub(crate) mod int;
+pub(crate) mod mufu;
 pub(crate) mod narrow;
 pub(crate) mod round;
 pub(crate) mod simd;

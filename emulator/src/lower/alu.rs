@@ -332,8 +332,16 @@ fn div<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     if is_directed_double(c) {
         return doubles(lw, c);
     }
-    // The approximate divisions are within 2 ulp of the rounded quotient, which is what is computed.
-    two(lw, c)
+    let (ty, approx) = (c.ty()?, c.mods.get("approx"));
+    if ty != Ty::F32 || approx.is_none() {
+        return two(lw, c);
+    }
+    c.arity(3..=3)?;
+    let f = float::divide(approx == Some("full"), c.mods.has("ftz"));
+    let d = lw.dst(c.op(0)?, ty)?;
+    let (a, b) = (lw.src(c.op(1)?, ty)?, lw.src(c.op(2)?, ty)?);
+    lw.emit(Op::Alu2 { f, d, a, b });
+    Ok(())
 }
 
 fn minmax<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

@@ -133,6 +133,11 @@ impl Chip {
         Some(Chip { number: digits.parse().ok()?, kind, version: version? })
     }
 
+    /// 90 of `sm_90a`.
+    pub fn number(self) -> u32 {
+        self.number
+    }
+
     fn has(self, who: Who) -> bool {
         let special = self.kind != Suffix::None;
         let tensor = matches!(self.number, 100..=119);

@@ -262,7 +262,12 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let b = slots(lw, c.op(2)?, (counts[2], word), false)?;
     let e = slots(lw, c.op(3)?, (counts[3], word), false)?;
     let quads = quad.then(|| (layout(0), !layout(1)));
-    let mma = WarpMma { shape: s, kind, d, a, b, c: e, c_half, rounding, quads, sparse, scale };
+    // sm_89 and sm_120 multiply FP8 as it is.
+    let eight = |f| matches!(f, Format::E4m3 | Format::E5m2);
+    let widened = matches!(kind, Kind::Float { a, b, .. } if eight(a) && eight(b))
+        && !c.mods.has("kind::f8f6f4")
+        && matches!(lw.chip, 90..120);
+    let mma = WarpMma { shape: s, kind, d, a, b, c: e, c_half, rounding, quads, sparse, scale, widened };
     done(lw, Op::WarpMma(Box::new(mma)))
 }
 

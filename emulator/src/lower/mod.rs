@@ -128,6 +128,7 @@ impl<'t> Matched<'t> {
         lw.scope = crate::program::Scope::of(inst.opcode);
         let head = inst.opcode.split('.').next().unwrap_or("");
         lw.head = head;
+        lw.chip = chip.map_or(0, |c| c.number());
         check::check(lw, inst, head, mods)
             .and_then(|()| {
                 (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })

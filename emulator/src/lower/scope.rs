@@ -76,6 +76,8 @@ pub(crate) struct Lower<'m, 't> {
     pub head: &'t str,
     pub order: crate::program::Order,
     pub scope: crate::program::Scope,
+    /// Number of the `.target`; 0 if it has none.
+    pub chip: u32,
     /// Parent of each scope id, and labels by scope.
     pub parents: Vec<u32>,
     pub labels: HashMap<(u32, &'t str), u32>,
@@ -108,6 +110,7 @@ impl<'m, 't> Lower<'m, 't> {
             cta_pair: None,
             order: crate::program::Order::Default,
             scope: crate::program::Scope::Unnamed,
+            chip: 0,
             guard: None,
             line: 0,
             head: "",

@@ -187,6 +187,8 @@ pub(crate) struct WarpMma {
     /// Metadata of a sparse A, and its selector.
     pub sparse: Option<(Slot, u32)>,
     pub scale: Option<WarpScale>,
+    /// FP8 without a unit of its own: two products of binary16.
+    pub widened: bool,
 }
 
 /// Scale factors of `mma.sync`.
