@@ -212,10 +212,10 @@ fn a_gpu_that_is_not_there_is_an_error() {
 
 #[test]
 fn a_chip_without_kernels_is_an_error() {
-    let chip = [("SILUMIN_EMULATED_CHIP", "sm_90a")];
+    let chip = [("SILUMIN_EMULATED_CHIP", "sm_120a")];
     with_driver("a_chip_without_kernels_is_an_error", &chip, || {
         let error = Device::cuda(0).unwrap_err().to_string();
-        assert!(error.contains("emulated sm_90a has compute capability 9.0"), "{error}");
+        assert!(error.contains("emulated sm_120a has compute capability 12.0"), "{error}");
         assert!(error.contains("sm_100a") && error.contains("Device::emulated"), "{error}");
     });
 }
@@ -228,6 +228,21 @@ fn the_other_blackwell_takes_its_own_kernels() {
         assert_eq!(device.arch(), Arch::Sm103a);
         let found =
             gemm(SWIGLU, Arch::Sm103a, &[]).verify(&device, SHAPE, Distribution::Full, 1, &[]).unwrap();
+        assert!(found.check.pass, "{}", found.check);
+    });
+}
+
+#[test]
+fn hopper_takes_its_own_kernels() {
+    let chip = [("SILUMIN_EMULATED_CHIP", "sm_90a")];
+    with_driver("hopper_takes_its_own_kernels", &chip, || {
+        let device = Device::cuda(0).unwrap();
+        assert_eq!(device.arch(), Arch::Sm90a);
+        let mut spec = Spec::new(SWIGLU.parse().unwrap(), &[Arch::Sm90a]).unwrap();
+        for operand in [&mut spec.formats.a, &mut spec.formats.b] {
+            *operand = "bf16".parse().unwrap();
+        }
+        let found = DualGemm::new(spec).verify(&device, SHAPE, Distribution::Full, 1, &[]).unwrap();
         assert!(found.check.pass, "{}", found.check);
     });
 }

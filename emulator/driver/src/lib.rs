@@ -17,7 +17,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (if not set) or `sm_103a` |
+//! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (if not set), `sm_103a` or `sm_120a` |
 //! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it claims, `13.0` if not set |
 //!
 //! * `lib.rs`: the device, contexts, streams, errors.

@@ -114,16 +114,18 @@ pub(crate) enum Chip {
     Sm90a,
     Sm100a,
     Sm103a,
+    Sm120a,
 }
 
 impl Chip {
-    const ALL: [Chip; 3] = [Chip::Sm90a, Chip::Sm100a, Chip::Sm103a];
+    const ALL: [Chip; 4] = [Chip::Sm90a, Chip::Sm100a, Chip::Sm103a, Chip::Sm120a];
 
     pub fn target(self) -> &'static str {
         match self {
             Chip::Sm90a => "sm_90a",
             Chip::Sm100a => "sm_100a",
             Chip::Sm103a => "sm_103a",
+            Chip::Sm120a => "sm_120a",
         }
     }
 
@@ -132,6 +134,7 @@ impl Chip {
             Chip::Sm90a => (9, 0),
             Chip::Sm100a => (10, 0),
             Chip::Sm103a => (10, 3),
+            Chip::Sm120a => (12, 0),
         }
     }
 
@@ -139,6 +142,7 @@ impl Chip {
         match self {
             Chip::Sm90a => 132,
             Chip::Sm100a | Chip::Sm103a => 148,
+            Chip::Sm120a => 188,
         }
     }
 
@@ -259,6 +263,8 @@ mod tests {
             (Chip::Sm103a, "sm_103f", true),
             (Chip::Sm100a, "sm_103f", false),
             (Chip::Sm103a, "sm_100a", false),
+            (Chip::Sm120a, "sm_90", true),
+            (Chip::Sm120a, "sm_100f", false),
             (Chip::Sm90a, "sm_100", false),
             (Chip::Sm90a, "compute_90", false),
         ] {
