@@ -48,8 +48,9 @@ pub struct Config {
     pub sf_preload: SfPreload,
     /// How scale factors come to SMEM. Auto: `multicast` where CTAs of a cluster need the same ones, else `bulk`.
     pub sf_load: Setting<SfLoad>,
-    /// Where the two accumulators are, and with how many MMAs they are fed.
-    pub accumulators: Accumulators,
+    /// Where the two accumulators are, and with how many MMAs they are fed. Auto: `separate`; on sm_90a `side_by_side`
+    /// where one MMA of 2N takes 16-bit operands of both products.
+    pub accumulators: Setting<Accumulators>,
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile
     /// overlaps the MMAs of the next; `overlapped` ones share the columns that TMEM lacks. Auto: where a CTA
     /// computes several tiles 2 if TMEM holds them, or `overlapped` if they need not share all.
@@ -62,8 +63,8 @@ pub struct Config {
     /// Which cluster computes which tiles. Auto: `persistent` where there are more tiles than the chip runs at
     /// once, else `one_tile`.
     pub schedule: Setting<Schedule>,
-    /// The order of tiles.
-    pub raster: Raster,
+    /// The order of tiles. Auto: `along_m`; on sm_90a `swizzled(8)` where a CTA computes several tiles.
+    pub raster: Setting<Raster>,
     /// SMs that the kernel is made for: what `persistent` and `stream_k` fill, and what `auto` counts
     /// waves of. Auto: all of the chip.
     pub sms: Setting<u32>,
@@ -137,7 +138,7 @@ pub const KNOBS: [Knob; 21] = [
     },
     Knob {
         name: "accumulators",
-        values: "separate | side_by_side",
+        values: "auto | separate | side_by_side",
         about: "two MMAs of N, or one MMA of 2N over adjacent B1 | B2 tiles",
     },
     Knob {
@@ -162,7 +163,7 @@ pub const KNOBS: [Knob; 21] = [
     },
     Knob {
         name: "raster",
-        values: "along_m | along_n | swizzled(G)",
+        values: "auto | along_m | along_n | swizzled(G)",
         about: "order of tiles: columns first; rows first; G down, then the next column",
     },
     Knob { name: "sms", values: "auto | 1..", about: "SMs that the kernel is made for" },
@@ -192,6 +193,11 @@ impl Config {
     /// CTAs that issue one MMA together, once that is settled.
     pub(crate) fn group(&self) -> CtaGroup {
         self.cta_group.unwrap_or_else(|| CtaGroup::One)
+    }
+
+    /// The accumulators' layout, once that is settled.
+    pub(crate) fn layout(&self) -> Accumulators {
+        self.accumulators.unwrap_or_else(|| Accumulators::Separate)
     }
 
     /// Sets the knob called `name` (underscores or dashes) from its text form.

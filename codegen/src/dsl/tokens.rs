@@ -117,15 +117,15 @@ fn config(config: &Config) -> TokenStream {
     let sf_load = setting(sf_load, |load| match load {
         SfLoad::Bulk | SfLoad::TensorMap | SfLoad::Multicast => variant("config", "SfLoad", load),
     });
-    let raster = raster(tiles);
+    let raster = setting(tiles, raster);
     let pdl = match pdl {
         Switch::Off | Switch::On => variant("config", "Switch", pdl),
     };
     let k_order = setting(order, k_order);
     let sf_preload = sf_preload(preload);
-    let accumulators = match layout {
+    let accumulators = setting(layout, |layout| match layout {
         Accumulators::Separate | Accumulators::SideBySide => variant("config", "Accumulators", layout),
-    };
+    });
     let a_reuse = setting(a_reuse, |reuse| match reuse {
         AReuse::None | AReuse::Collector => variant("config", "AReuse", reuse),
     });

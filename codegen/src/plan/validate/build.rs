@@ -59,7 +59,9 @@ impl Draft<'_> {
                 _ => Setting::Auto,
             },
             tmem_columns: if self.warpgroups.is_some() { Setting::Auto } else { Setting::Fixed(columns) },
+            accumulators: Setting::Fixed(asked.layout()),
             schedule: Setting::Fixed(self.work.schedule),
+            raster: Setting::Fixed(self.work.raster),
             sms: Setting::Fixed(sms(asked, self.arch)),
             cache: Setting::Fixed(cache),
             store: Setting::Fixed(self.store),
@@ -82,7 +84,7 @@ impl Draft<'_> {
             stages,
             k_order: self.k_order,
             sf_preload: asked.sf_preload,
-            accumulators: asked.accumulators,
+            accumulators: asked.layout(),
             buffers: self.buffers,
             collector,
             cache,
@@ -152,7 +154,7 @@ impl Draft<'_> {
 
     /// Rows and columns of one MMA.
     fn mma(&self) -> [u32; 2] {
-        let columns = match self.asked.accumulators {
+        let columns = match self.asked.layout() {
             Accumulators::Separate => self.mma_columns(),
             Accumulators::SideBySide => 2 * self.mma_columns(),
         };
@@ -277,7 +279,7 @@ impl Draft<'_> {
         let rows = self.cta_rows();
         // Of a pair, each CTA loads half the MMA's columns, or, side by side, B1 or B2 whole; of a cluster
         // that shares a tile, each CTA its part.
-        let (mut a_rows, mut b_rows) = match (self.swap_ab, self.asked.group(), self.asked.accumulators) {
+        let (mut a_rows, mut b_rows) = match (self.swap_ab, self.asked.group(), self.asked.layout()) {
             (false, CtaGroup::Two, Accumulators::Separate) => (rows, self.tile.n / 2),
             (false, ..) => (rows, self.tile.n),
             (true, group, _) => (self.tile.m / group.ctas(), rows),

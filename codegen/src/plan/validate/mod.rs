@@ -64,7 +64,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, swap_ab, arch));
     check_tile(problem, tile, config, swap_ab, &mut errors);
-    check_accumulators(problem, tile, config.accumulators, &mut errors);
+    check_accumulators(problem, tile, config.layout(), &mut errors);
     check_scales(problem, config, &mut errors);
     check_output_scales(problem, tile, swap_ab, &mut errors);
     check_ranges(config, arch, &mut errors);
@@ -151,7 +151,7 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     }
     let m = MMA_ROWS * ctas;
     let grid = |n: u32| groups::usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
-    let narrow = config.accumulators == Accumulators::Separate
+    let narrow = config.layout() == Accumulators::Separate
         && grid(64) <= u64::from(draft::sms(config, arch))
         && load::takes_columns(config, 64);
     Tile { m, n: if narrow { 64 } else { 128 }, k }
@@ -163,7 +163,7 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
     let shape = problem.shape;
     let free = config.tile == Setting::Auto
         && config.group() == CtaGroup::One
-        && config.accumulators == Accumulators::Separate
+        && config.layout() == Accumulators::Separate
         && config.a_reuse != Setting::Fixed(AReuse::Collector)
         && config.multicast == Multicast::None
         // Pads of scale factors of groups of rows need rows in threads.
@@ -227,7 +227,7 @@ fn check_sides(shape: Shape, config: &Config, swap_ab: bool, errors: &mut Vec<Co
     if !swap_ab {
         return;
     }
-    if config.accumulators == Accumulators::SideBySide {
+    if config.layout() == Accumulators::SideBySide {
         errors.push(ConfigError::SwapAb {
             knob: "accumulators",
             value: "side_by_side",
@@ -281,7 +281,7 @@ fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<
     let pair = config.group() == CtaGroup::Two;
     let whole = if swap_ab { tile.m } else { tile.n };
     // Of a pair, each CTA loads its half of the MMA's columns; side by side, B1 or B2 whole.
-    let columns = if pair && config.accumulators == Accumulators::Separate { whole / 2 } else { whole };
+    let columns = if pair && config.layout() == Accumulators::Separate { whole / 2 } else { whole };
     let rows = match multicast {
         Multicast::None => return,
         Multicast::A(_) if swap_ab => columns,
@@ -377,7 +377,7 @@ fn check_ranges(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     {
         errors.push(ConfigError::Sms { given, least: ctas, limit });
     }
-    if config.accumulators == Accumulators::SideBySide {
+    if config.layout() == Accumulators::SideBySide {
         if matches!(config.k_order, Setting::Fixed(KOrder::SplitTail(_))) {
             errors.push(ConfigError::SplitTailSideBySide);
         }
@@ -394,7 +394,7 @@ fn check_strategy(config: &Config, strategy: Strategy, errors: &mut Vec<ConfigEr
     if strategy == Strategy::Interleaved {
         return;
     }
-    if config.accumulators == Accumulators::SideBySide {
+    if config.layout() == Accumulators::SideBySide {
         errors.push(ConfigError::NotInterleaved {
             knob: "accumulators",
             value: "side_by_side",
@@ -422,7 +422,7 @@ fn check_shares(config: &Config, errors: &mut Vec<ConfigError>) {
     {
         errors.push(ConfigError::AccumulatorBuffers { given });
     }
-    if let Raster::Swizzled(0) = config.raster {
+    if let Setting::Fixed(Raster::Swizzled(0)) = config.raster {
         errors.push(ConfigError::RasterGroup);
     }
     let Setting::Fixed(schedule @ (Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_))) =

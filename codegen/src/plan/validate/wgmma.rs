@@ -12,7 +12,7 @@ use crate::config::{
 };
 use crate::error::ConfigError;
 use crate::plan::{Plan, WARPGROUP_ROWS, Warpgroups};
-use crate::problem::{MmaKind, Problem};
+use crate::problem::{Groups, MmaKind, Problem, Shape};
 
 /// Warpgroups that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
 const WARPGROUP_LIMIT: u32 = 3;
@@ -33,6 +33,14 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
+    let config = &Config {
+        accumulators: Setting::Fixed(
+            config.accumulators.unwrap_or_else(|| choose_layout(problem, strategy, tile, swap_ab)),
+        ),
+        store: Setting::Fixed(config.store.unwrap_or_else(|| choose_store(problem, strategy, swap_ab))),
+        schedule: choose_schedule(problem, config, tile, arch),
+        ..*config
+    };
     let mut warpgroups = share(tile, config, swap_ab);
     warpgroups.window = window::settle(problem, config, strategy, tile, warpgroups, &mut errors);
     check_decoded(problem, tile, config, strategy, swap_ab, &mut errors);
@@ -122,18 +130,61 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
         return config.swap_ab != Setting::Fixed(Switch::Off);
     }
     let free = config.tile == Setting::Auto
-        && config.accumulators == Accumulators::Separate
+        && config.accumulators != Setting::Fixed(Accumulators::SideBySide)
         && config.store != Setting::Fixed(Store::Tma)
         && config.multicast == Multicast::None;
-    let few = free && problem.shape.typical_rows() <= FEW_TOKENS;
+    let few = free && problem.shape.typical_rows() <= FEW_TOKENS / 2;
     config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on()
+}
+
+/// One MMA of both products where it takes their columns: it reads A once. Not of 8-bit elements, whose sums leave the
+/// tensor core product by product.
+fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Accumulators {
+    let together = strategy == Strategy::Interleaved
+        && !swap_ab
+        && tile.n <= COLUMN_LIMIT / 2
+        && problem.formats.check() == Ok(MmaKind::F16);
+    if together { Accumulators::SideBySide } else { Accumulators::Separate }
+}
+
+/// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four
+/// bytes at a time (seen on an H200: a tenth of the time of a prefill).
+fn choose_store(problem: &Problem, strategy: Strategy, swap_ab: bool) -> Store {
+    let row_bits = u64::from(problem.shape.n) * u64::from(problem.formats.c.bits());
+    let boxed = !swap_ab
+        && strategy != Strategy::TwoPass
+        && !problem.shape.groups.by_rows()
+        && row_bits.is_multiple_of(128);
+    if boxed { Store::Tma } else { Store::Direct }
+}
+
+/// Decoded weights keep SMs busy for long: where there are tiles for half of them at most, parts of K are for the others.
+fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -> Setting<Schedule> {
+    if config.schedule.is_fixed()
+        || problem.formats.check() != Ok(MmaKind::Decoded)
+        || problem.shape.groups != Groups::One
+        || tile.m == 0
+        || tile.n == 0
+        || tile.k == 0
+    {
+        return config.schedule;
+    }
+    let Shape { m, n, k, .. } = problem.shape;
+    let tiles =
+        u64::from(m.div_ceil(tile.m)) * u64::from(n.div_ceil(tile.n)) * u64::from(config.multicast.ctas());
+    let parts = (u64::from(draft::sms(config, arch)) / tiles.max(1)).min(4) as u32;
+    // A part has K tiles enough for its loads to get going.
+    match parts >= 2 && k.div_ceil(tile.k) >= 8 * parts {
+        true => Setting::Fixed(Schedule::SplitK(parts)),
+        false => Setting::Auto,
+    }
 }
 
 fn ping_pong(config: &Config) -> bool {
     config.consumers == Setting::Fixed(Consumers::PingPong)
 }
 
-/// 128 rows for two warpgroups, and as many columns as leave the SMs least to do; K one swizzle span of 128 bytes.
+/// 128 rows for two warpgroups, or as few as there are for one, and as many columns as leave the SMs least to do; K one swizzle span of 128 bytes.
 fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: bool, arch: Arch) -> Tile {
     let shape = problem.shape;
     let span = 128 * 8 / problem.formats.check().map_or(16, MmaKind::container_bits);
@@ -149,7 +200,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         return Tile { m: columns, n: 128, k };
     }
-    let m = if ping_pong(config) { 64 } else { 128 };
+    let m = if ping_pong(config) || shape.typical_rows() <= 64 { 64 } else { 128 };
     let sms = u64::from(draft::sms(config, arch));
     let rows = groups::usual_tiles(shape, m);
     // Of the time of the busiest SM: its columns, and what a tile costs beside its MMAs.
@@ -219,7 +270,7 @@ fn check_tile(
         };
         refuse(rows, rows_of.into());
     }
-    let limit = if config.accumulators == Accumulators::SideBySide { COLUMN_LIMIT / 2 } else { COLUMN_LIMIT };
+    let limit = if config.layout() == Accumulators::SideBySide { COLUMN_LIMIT / 2 } else { COLUMN_LIMIT };
     if !(8..=limit).contains(&columns.1) || !columns.1.is_multiple_of(8) {
         refuse(
             columns,
@@ -229,7 +280,7 @@ fn check_tile(
             ),
         );
     }
-    if swap_ab && config.accumulators == Accumulators::SideBySide {
+    if swap_ab && config.layout() == Accumulators::SideBySide {
         errors.push(ConfigError::SwapAb {
             knob: "accumulators",
             value: "side_by_side",

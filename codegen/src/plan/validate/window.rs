@@ -61,7 +61,7 @@ pub(super) fn settle(
     let one = Window { tiles, sets: 1 };
     let two = Window { tiles, sets: 2 };
     let sets = |window| Warpgroups { window: Some(window), ..warpgroups }.sum_registers(2);
-    Some(match (strategy, config.accumulators) {
+    Some(match (strategy, config.layout()) {
         (Strategy::Interleaved, Accumulators::SideBySide) => two,
         // One set serves both products by turns, if neither's window is open any more in the other's turn.
         (Strategy::Interleaved, _) if tiles == 1 && sets(two) > register_limit(warpgroups.count) => one,
