@@ -57,6 +57,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! So are the scales of FP8 checkpoints: one a tensor as a scalar, one a token and one an output feature as vectors. On
+//! Hopper sums of FP8 products leave the tensor core every 128 of K (`promotion = off` leaves them there, as fast
+//! accumulation does elsewhere):
+//!
+//! ```
+//! # use silumin::runtime::inputs::DualGemmInputs;
+//! # use silumin::{Arch, Args, Device, DeviceOperands, Distribution, Shape, dual_gemm};
+//! # let (device, shape) = (Device::emulated(Arch::Sm90a), Shape::new(3, 8, 256));
+//! let fp8 = dual_gemm!(<e4m3 -> bf16> silu(s[m] * (x @ gate) * w1[n]) * (s[m] * (x @ up) * w2[n]));
+//! # let inputs = DualGemmInputs::generate_for(shape, fp8.spec().formats, Distribution::Benchmark, 1)?;
+//! # let operands = DeviceOperands::upload(&device, &inputs)?;
+//! # let ones = |n: usize| device.upload(&[1.0f32.to_le_bytes()].repeat(n).concat());
+//! # let (s, w1, w2) = (ones(3)?, ones(8)?, ones(8)?);
+//! let vectors = [("s", &s), ("w1", &w1), ("w2", &w2)];
+//! let args = Args { vectors: &vectors, ..operands.args(&[]) };
+//! fp8.load(&device, shape)?.launch(&device.stream(), &args)?;
+//! # assert_eq!(operands.output()?.codes().len(), 2 * 3 * 8);
+//! ```
+//!
 //! The experts of a mixture are one launch too: rows of A sorted by expert, weights of their own, and row offsets that the
 //! kernel reads on the device.
 //!

@@ -128,8 +128,8 @@ fn every_way_to_sum_assembles_and_computes_right() {
 const SCALES: &str = "silu(s[m] * (x @ gate) * w1[n]) * (s[m] * (x @ up) * w2[n])";
 /// Scales of whole tensors.
 const SCALARS: &str = "silu(gate_scale * (x @ gate)) * (up_scale * (x @ up))";
-/// A bias beside a scale a row behind the gate.
-const TURNED: &str = "(x @ up + b[n]) * gelu(alpha * (x @ gate)) * s[m]";
+/// A bias beside a scale a row, of one product each.
+const TURNED: &str = "gelu(alpha * (x @ gate) + b[n]) * (s[m] * (x @ up))";
 
 /// With tokens on either side, whole tiles and parts of some, through every strategy and store.
 const SCALED: [Knobs; 9] = [
@@ -161,10 +161,14 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
                 let c = [OutputFormat::Bf16, OutputFormat::F32, OutputFormat::E4m3][(i + j + l) % 3];
                 let mut formats = Formats::new(E4m3, E4m3, c);
                 formats.products = (i % 3 == 2).then_some(ProductFormat::F32);
-                cases.push((formats, gate, shape, *knobs));
+                // Groups of rows go without some; rows of C may be too odd for TMA.
+                if spec(formats, gate, knobs).plan(shape, Arch::Sm90a).is_ok() {
+                    cases.push((formats, gate, shape, *knobs));
+                }
             }
         }
     }
+    assert_eq!(cases.len(), 123);
     let faults = common::faults(&cases, |index, (formats, gate, shape, knobs)| {
         let name = format!("{gate}, {formats}, {shape}, {knobs:?}");
         let spec = spec(*formats, gate, knobs);
@@ -202,10 +206,12 @@ fn error(c: OutputFormat, promotion: &str, k: u32) -> f64 {
 
 #[test]
 fn promotion_leaves_the_error_of_cs_rounding() {
-    let k = 7168;
-    for c in [OutputFormat::F32, OutputFormat::Bf16, OutputFormat::F16] {
-        let [off, wide, usual] = ["off", "every(512)", "every(128)"].map(|promotion| error(c, promotion, k));
+    // What is left: the tensor core's within 128 of K, and C's rounding, which bf16 shows alone.
+    for (c, limit) in [(OutputFormat::F32, 2.2e-4), (OutputFormat::F16, 3e-4), (OutputFormat::Bf16, 1.7e-3)] {
+        let [off, wide, usual] =
+            ["off", "every(512)", "every(128)"].map(|promotion| error(c, promotion, 7168));
         println!("{c}: off {off:.2e}, every(512) {wide:.2e}, every(128) {usual:.2e}");
+        assert!(off > 2.5e-3 && off > wide && wide > usual && usual < limit, "{c}");
     }
 }
 

@@ -113,6 +113,7 @@ pub const VALUES: &[(&str, &str, &[Value])] = &[
     ),
     ("sf_load", "multicast", &[("multicast", "b(2)"), ("strategy", "sequential"), ("sf_preload", "all")]),
     ("sf_load", "tensor_map", &[("sf_preload", "all"), ("schedule", "persistent"), ("sms", "3")]),
+    ("promotion", "auto", &[]),
     ("pdl", "off", &[]),
     ("pdl", "on", &[]),
     ("pdl", "on", &[("strategy", "two_pass")]),

@@ -236,6 +236,11 @@ impl Plan {
             }
             "cta_group" => "one CTA's rows are enough, or another knob needs one CTA".into(),
             "k_order" => self.tail_rule(),
+            "promotion" if self.config.promotion == Setting::Auto => "its MMAs add up in fp32".into(),
+            "promotion" if self.warpgroups.is_some_and(|warpgroups| warpgroups.window.is_none()) => {
+                "K is no longer than what sums leave the tensor core after".into()
+            }
+            "promotion" => "its MMAs add up with 14 bits: sums go to fp32 registers every 128 of K, or a K tile if that is longer".into(),
             // A knob whose rule nobody has written down yet.
             _ => "settled by validate".into(),
         }
