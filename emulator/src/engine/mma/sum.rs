@@ -54,10 +54,13 @@ pub struct Term {
     pub exponent: i32,
 }
 
+/// What stands for the exponent of zero: a product with a factor of zero aligns nothing, however large the other.
+pub(super) const ZERO_EXPONENT: i32 = -400;
+
 /// A decoded number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A finite number; zero has the exponent -126 in every format.
+    /// A finite number; zero has one that no other term's is below.
     Finite(Term),
     /// An infinity.
     Infinite {
@@ -76,7 +79,11 @@ impl Number {
 
     /// Takes an f32 apart.
     pub fn of_f32(value: f32) -> Self {
-        Self::split(value, -126)
+        match Self::split(value, -126) {
+            // An accumulator of zero counts as the smallest number.
+            Self::Finite(t) if t.significand == 0 => Self::Finite(Term { exponent: -126, ..t }),
+            other => other,
+        }
     }
 
     /// Takes a value apart, its exponent no less than that of its format's subnormals.
@@ -94,7 +101,7 @@ impl Number {
             field => (i64::from(bits & 0x7f_ffff | 0x80_0000), field as i32 - 127),
         };
         if magnitude == 0 {
-            exponent = -126;
+            exponent = ZERO_EXPONENT;
         } else {
             // Normalise: ue8m0 reaches below the normal numbers of f32.
             while magnitude < 0x80_0000 && exponent > min_exponent {
