@@ -7,7 +7,7 @@ use super::exact::{
     truncate,
 };
 use super::operands::Scales;
-use super::sum::ZERO_EXPONENT;
+use super::sum::zero_exponent;
 use super::path::Path;
 use crate::engine::descriptor::{OperandTile, Packing};
 use crate::engine::format::Format;
@@ -78,7 +78,7 @@ impl FloatProduct {
             }
             codes(a.packing, bytes, |_, code| out_a.push(scaled(element(a_format, code), scale)));
         }
-        let empty = Lanes { value: [0.0; LANES], power: [power(ZERO_EXPONENT); LANES] };
+        let empty = Lanes { value: [0.0; LANES], power: [power(-126); LANES] };
         let mut out_b = vec![empty; b.rows.len().div_ceil(LANES) * k];
         for (column, bytes) in b.rows.iter().enumerate() {
             let scale = factor(scales.and_then(|s| s.b.get(column)));
@@ -190,7 +190,7 @@ fn accumulate<const ROUND: bool>(mode: FloatMode, a: &[Element], b: &[Lanes], wo
 fn element(format: Format, code: u32) -> Element {
     let value = f64::from(format.decode(code));
     let power = if value == 0.0 {
-        power(ZERO_EXPONENT)
+        power(zero_exponent(format))
     } else if value.is_finite() {
         larger(f64::from_bits(value.to_bits() & EXPONENT), power(format.min_exponent()))
     } else {

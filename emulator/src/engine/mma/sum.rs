@@ -54,13 +54,16 @@ pub struct Term {
     pub exponent: i32,
 }
 
-/// What stands for the exponent of zero: a product with a factor of zero aligns nothing, however large the other.
-pub(super) const ZERO_EXPONENT: i32 = -400;
+/// What stands for the exponent of zero. A product of tf32 with a factor of zero aligns nothing, however large the other
+/// factor: seen on an H200. For the other formats it is that of the smallest normal number of binary32.
+pub(super) const fn zero_exponent(format: Format) -> i32 {
+    if matches!(format, Format::Tf32) { -400 } else { -126 }
+}
 
 /// A decoded number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A finite number; zero has one that no other term's is below.
+    /// A finite number; zero has that of [`zero_exponent`].
     Finite(Term),
     /// An infinity.
     Infinite {
@@ -74,16 +77,15 @@ pub enum Number {
 impl Number {
     /// Takes a value of `format` apart.
     pub fn of(format: Format, code: u32) -> Self {
-        Self::split(format.decode(code), format.min_exponent())
+        match Self::split(format.decode(code), format.min_exponent()) {
+            Self::Finite(t) if t.significand == 0 => Self::Finite(Term { exponent: zero_exponent(format), ..t }),
+            other => other,
+        }
     }
 
     /// Takes an f32 apart.
     pub fn of_f32(value: f32) -> Self {
-        match Self::split(value, -126) {
-            // An accumulator of zero counts as the smallest number.
-            Self::Finite(t) if t.significand == 0 => Self::Finite(Term { exponent: -126, ..t }),
-            other => other,
-        }
+        Self::split(value, -126)
     }
 
     /// Takes a value apart, its exponent no less than that of its format's subnormals.
@@ -101,7 +103,7 @@ impl Number {
             field => (i64::from(bits & 0x7f_ffff | 0x80_0000), field as i32 - 127),
         };
         if magnitude == 0 {
-            exponent = ZERO_EXPONENT;
+            exponent = -126;
         } else {
             // Normalise: ue8m0 reaches below the normal numbers of f32.
             while magnitude < 0x80_0000 && exponent > min_exponent {

@@ -215,7 +215,7 @@ fn make_table(format: Format) -> FactorTable {
     std::array::from_fn(|code| {
         let value = f64::from(format.decode(code as u32));
         let exponent = match value {
-            0.0 => super::sum::ZERO_EXPONENT,
+            0.0 => -126,
             _ if value.is_nan() => 0,
             _ => ((value.to_bits() >> 52) as i32 - 1023).max(format.min_exponent()),
         };

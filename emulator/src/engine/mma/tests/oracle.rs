@@ -3,10 +3,10 @@
 
 use crate::engine::format::Format;
 
-/// Significand and exponent; subnormals keep their format's least exponent, zero has one below all.
+/// Significand and exponent; subnormals keep their format's least exponent, zero has -126.
 pub fn split(value: f64, least: i32) -> (f64, i32) {
     if value == 0.0 {
-        return (0.0, -400);
+        return (0.0, -126);
     }
     let mut exponent = 0;
     let mut significand = value;
@@ -91,13 +91,16 @@ pub fn fp4(a: &[u32], b: &[u32], format: Format, sa: &[u8], sb: &[u8], c: f32) -
     if c.is_infinite() {
         return c.to_bits();
     }
-    terms.push(accumulator(c.into(), -126));
+    terms.push(split(c.into(), -126));
     f32_toward_zero(aligned_sum(&terms, 35))
 }
 
-/// An accumulator of zero has -126.
-fn accumulator(value: f64, least: i32) -> (f64, i32) {
-    if value == 0.0 { (0.0, -126) } else { split(value, least) }
+/// A factor; zero in tf32 is below everything.
+fn factor(format: Format, value: f64) -> (f64, i32) {
+    match split(value, format.min_exponent()) {
+        (s, _) if s == 0.0 && format == Format::Tf32 => (s, -400),
+        other => other,
+    }
 }
 
 /// One element of D of another floating-point kind; `c` as a real number, of f16 if `half`.
@@ -118,10 +121,10 @@ pub fn float(
         .sum::<f64>()
         + c;
     let value = if plain.is_finite() {
-        let mut terms = vec![accumulator(c, if half { -14 } else { -126 })];
+        let mut terms = vec![split(c, if half { -14 } else { -126 })];
         for (&a, &b) in a.iter().zip(b) {
-            let (sa, ea) = split(real(a_format, a), a_format.min_exponent());
-            let (sb, eb) = split(real(b_format, b), b_format.min_exponent());
+            let (sa, ea) = factor(a_format, real(a_format, a));
+            let (sb, eb) = factor(b_format, real(b_format, b));
             let shift: i32 = scales.iter().map(|&s| split(s, -127).1).sum();
             terms.push((sa * sb, ea + eb + shift));
         }
