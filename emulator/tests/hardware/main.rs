@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
+#[path = "../common/truth.rs"]
+mod truth;
+
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -203,13 +206,30 @@ fn probes_run_without_findings() {
     for path in launches().iter().filter(|p| p.parent().unwrap().ends_with("hardware")) {
         count += 1;
         let file = LaunchFile::read(path).unwrap_or_else(|e| panic!("{e}"));
-        let (memory, _): (GlobalMemory, _) = file.allocate();
+        let (memory, buffers): (GlobalMemory, _) = file.allocate();
         let options = Options { tracking: Tracking::HappensBefore, ..Options::default() };
         let report = file.module.run(&file.kernel, &file.launch, &memory, &options).unwrap();
         assert!(report.is_clean(), "{}: {}", path.display(), report.findings[0]);
         let readme = fs::read_to_string(here("tests/corpus/hardware/README.md")).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy();
         assert!(readme.contains(&format!("`{name}`")), "README.md does not speak of {name}");
+        let left = (file.buffers.iter().zip(&buffers)).map(|(b, at)| (b.name.clone(), memory.read(at))).collect();
+        truth::compare(&format!("probe-{name}"), &left).unwrap_or_else(|e| panic!("{e}"));
     }
     assert!(count >= 16, "{count} probes");
+}
+
+/// Nothing that a GPU ran has left the corpus.
+#[test]
+fn every_kernel_of_the_list_is_there() {
+    let there: Vec<String> = (launches().iter())
+        .map(|path| {
+            let folder = path.parent().unwrap().file_name().unwrap().to_string_lossy().replace("hardware", "probe");
+            let name = path.file_name().unwrap().to_string_lossy().replace(".sm90.toml", "").replace(".toml", "");
+            format!("{folder}-{name}")
+        })
+        .collect();
+    let missing: Vec<&str> = truth::kernels().into_iter().filter(|k| !there.iter().any(|t| t == k)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(truth::kernels().len() >= 110);
 }
