@@ -70,9 +70,22 @@ fn kernel(forms: &[&str]) -> String {
     text + "ret;\n}\n"
 }
 
+/// Writes the kernel, its launch file and its operands to a folder that can be carried to a machine with a GPU.
+fn export(folder: &std::path::Path, forms: &[&str], operands: &[u8]) {
+    let launch = format!(
+        "ptx = \"k.ptx\"\nkernel = \"k\"\ngrid = [2, 1, 1]\nblock = [128, 1, 1]\n[buffers.in]\nfile = \"in.bin\"\n\
+         [buffers.out]\nbytes = {}\n[[params]]\npointer = \"in\"\n[[params]]\npointer = \"out\"\n",
+        8 * LANES * forms.len()
+    );
+    std::fs::create_dir_all(folder.join("expected")).expect("a folder for the export");
+    std::fs::write(folder.join("launch.toml"), launch).expect("the launch file");
+    std::fs::write(folder.join("k.ptx"), kernel(forms)).expect("the kernel");
+    std::fs::write(folder.join("in.bin"), operands).expect("the operands");
+}
+
 #[test]
 fn scalar_instructions_are_those_of_an_h200() {
-    let (mut wrong, mut explained, mut agreed) = (Vec::new(), 0, 0);
+    let (mut wrong, mut explained, mut agreed, mut count) = (Vec::new(), 0, 0, 0);
     for (kind, section) in FORMS.split("\n[").skip(1).enumerate() {
         let lines: Vec<(&str, &str)> =
             section.lines().skip(1).map(|l| l.split_once(' ').expect("a hash and a form")).collect();
@@ -86,24 +99,28 @@ fn scalar_instructions_are_those_of_an_h200() {
             let source = memory.alloc_from("in", operands);
             let out = memory.alloc("out", 8 * LANES as u64 * forms.len() as u64);
             let args = vec![Arg::Pointer(memory.address(&source)), Arg::Pointer(memory.address(&out))];
-            let launch = Launch {
-                grid: [2, 1, 1],
-                block: [128, 1, 1],
-                cluster: [1, 1, 1],
-                dynamic_smem: 0,
-                args,
-            };
+            if let Some(root) = std::env::var_os("SILUMIN_EXPORT") {
+                count += 1;
+                let folder = std::path::PathBuf::from(root).join(format!("forms-{count}"));
+                export(&folder, &forms, operands);
+            }
+            let launch =
+                Launch { grid: [2, 1, 1], block: [128, 1, 1], cluster: [1, 1, 1], dynamic_smem: 0, args };
             let report = module.run("k", &launch, &memory, &Options::default()).expect("it runs");
             assert!(report.is_clean(), "{}", report.findings[0]);
             let results = memory.read(&out);
+            if let Some(root) = std::env::var_os("SILUMIN_EXPORT") {
+                let file = format!("forms-{count}/expected/out.bin");
+                std::fs::write(std::path::PathBuf::from(root).join(file), &results)
+                    .expect("an expected buffer");
+            }
             for (&(want, form), words) in part.iter().zip(results.chunks_exact(8 * LANES)) {
                 if EXPLAINED.contains(&want) {
                     explained += 1;
                     continue;
                 }
-                let hash = words
-                    .iter()
-                    .fold(0x811c_9dc5u32, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
+                let hash =
+                    words.iter().fold(0x811c_9dc5u32, |h, &b| (h ^ u32::from(b)).wrapping_mul(0x0100_0193));
                 agreed += 1;
                 if format!("{hash:08x}") != want {
                     wrong.push(form);

@@ -41,9 +41,21 @@ fn half(op: Rmw, bf: bool, a: u64, b: u64) -> u64 {
     let r = match op {
         Rmw::Add => fma_odd(x, 1.0, y),
         // Zeros of unlike sign differ here: the negative one is the smaller.
-        Rmw::Min if x == y => if x.is_sign_negative() { x } else { y },
+        Rmw::Min if x == y => {
+            if x.is_sign_negative() {
+                x
+            } else {
+                y
+            }
+        }
         Rmw::Min => x.min(y),
-        _ if x == y => if x.is_sign_negative() { y } else { x },
+        _ if x == y => {
+            if x.is_sign_negative() {
+                y
+            } else {
+                x
+            }
+        }
         _ => x.max(y),
     };
     let format = if bf { Format::Bf16 } else { Format::F16 };

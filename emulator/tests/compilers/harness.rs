@@ -137,7 +137,9 @@ pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(
                 .collect();
             check(&results);
             // Sums may depend on the schedule; the list says where.
-            if chip == "sm90" && let Err(e) = super::truth::compare(&format!("{compiler}-{name}"), &results) {
+            if chip == "sm90"
+                && let Err(e) = super::truth::compare(&format!("{compiler}-{name}"), &results)
+            {
                 panic!("{e}, {schedule:?}");
             }
             if let Some(folder) = export.take() {

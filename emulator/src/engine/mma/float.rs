@@ -7,8 +7,8 @@ use super::exact::{
     truncate,
 };
 use super::operands::Scales;
-use super::sum::zero_exponent;
 use super::path::Path;
+use super::sum::zero_exponent;
 use crate::engine::descriptor::{OperandTile, Packing};
 use crate::engine::format::Format;
 

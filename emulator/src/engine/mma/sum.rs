@@ -78,7 +78,9 @@ impl Number {
     /// Takes a value of `format` apart.
     pub fn of(format: Format, code: u32) -> Self {
         match Self::split(format.decode(code), format.min_exponent()) {
-            Self::Finite(t) if t.significand == 0 => Self::Finite(Term { exponent: zero_exponent(format), ..t }),
+            Self::Finite(t) if t.significand == 0 => {
+                Self::Finite(Term { exponent: zero_exponent(format), ..t })
+            }
             other => other,
         }
     }

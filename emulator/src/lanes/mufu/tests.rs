@@ -84,9 +84,8 @@ fn approximations_are_those_of_an_h200() {
         if all {
             let sums: Vec<u32> = (0..65_536u32).into_par_iter().map(|upper| sum(&*f, from, upper)).collect();
             let bytes = sums.iter().flat_map(|s| s.to_le_bytes());
-            let hash = bytes.fold(0xcbf2_9ce4_8422_2325, |h: u64, b| {
-                (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3)
-            });
+            let hash = bytes
+                .fold(0xcbf2_9ce4_8422_2325, |h: u64, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
             assert_eq!(hash, total, "{name} of all words");
         }
         count += 1;
