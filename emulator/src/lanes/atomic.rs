@@ -62,6 +62,18 @@ fn half(op: Rmw, bf: bool, a: u64, b: u64) -> u64 {
     u64::from(encode(r, format, Rounding::NearestEven, Overflow::Ieee))
 }
 
+/// As [`combine`], in global memory: a NaN of binary64 stays as it is, a signalling one too. `flush` is for `atom` and
+/// `red`, whose sums of binary32 take subnormal numbers for zeros there (ISA section 9.7.13.6); bulk reductions do not.
+pub(crate) fn combine_global(op: Rmw, ty: Ty, old: u64, b: u64, c: u64, flush: bool) -> u64 {
+    let flushed = |v: u64| if v & 0x7f80_0000 == 0 { v & 0x8000_0000 } else { v };
+    match (op, ty) {
+        (Rmw::Add, Ty::F32) if flush => flushed(combine(op, ty, flushed(old), flushed(b), c)),
+        (Rmw::Add, Ty::F64) if f64::from_bits(b).is_nan() => b,
+        (Rmw::Add, Ty::F64) if f64::from_bits(old).is_nan() => old,
+        _ => combine(op, ty, old, b, c),
+    }
+}
+
 /// The value that `op` leaves in memory: `old` was there, `b` and `c` are the operands.
 pub(crate) fn combine(op: Rmw, ty: Ty, old: u64, b: u64, c: u64) -> u64 {
     match ty {
