@@ -204,7 +204,7 @@ fn box_run(text: &str, x: i32, y: i32, schedule: Schedule) -> (Report, Vec<f32>)
 #[test]
 fn tensor_copies_fill_outside_and_reduce() {
     for schedule in SCHEDULES {
-        for (x, y) in [(0, 0), (8, 2), (20, 4), (-5, -2)] {
+        for (x, y) in [(0, 0), (8, 2), (20, 4), (-4, -2)] {
             for (store, base) in [
                 ("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group", 0.0),
                 ("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group", 1.0),
@@ -219,6 +219,15 @@ fn tensor_copies_fill_outside_and_reduce() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn a_box_does_not_start_inside_of_16_bytes() {
+    for (load, store) in [(-1, 0), (3, 0), (0, 2)] {
+        let to = format!("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%rd1, {{{store}, 0}}]");
+        let (report, _) = box_run(&BOX.replace("STORE [%rd1, {0, 0}]", &to), load, 0, Schedule::Early);
+        assert_eq!(report.findings[0].kind, FindingKind::IllegalTensorMap, "{load} {store}");
     }
 }
 

@@ -146,7 +146,7 @@ fn out_of_bounds_nan_makes_zero() {
         .map(|i| {
             let mut v = [0x3c00_4000u32, 0x4200_3800, 0x3400_4400, 0, 0];
             if i % 4 > 0 {
-                v[i % 4 - 1] = if i % 8 < 4 { 0x7fff_4000 } else { 0x3c00_7fff };
+                v[i % 4 - 1] = if i % 8 < 4 { 0x7ff7_4000 } else { 0x3c00_fff7 };
             }
             v
         })
@@ -154,8 +154,12 @@ fn out_of_bounds_nan_makes_zero() {
     check_on("fma.rn.oob.relu.f16x2 %r0, %r1, %r2, %r3;", &inputs, |[a, b, c, ..]| {
         let one = |s: u32| {
             let w = [a >> s & 0xffff, b >> s & 0xffff, c >> s & 0xffff];
-            if w.contains(&0x7fff) {
+            let filled = |v: u32| v & 0x7fff == 0x7ff7;
+            if filled(w[0]) || filled(w[1]) {
                 return 0;
+            }
+            if filled(w[2]) {
+                return 0x7fff;
             }
             let [x, y, z] = w.map(|v| f64::from(half(v)));
             u32::from(half::f16::from_f64((x * y + z).max(0.0)).to_bits())

@@ -23,5 +23,7 @@ for launch in emulator/tests/corpus/hardware/*.toml; do
     cp "${launch%.toml}.ptx" "$target/"
     target/release/examples/emulate "$target/launch.toml" --out "$target/expected"
 done
+SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test scalar_truth
 cp scripts/hardware/run.py "$folder/"
+cp emulator/tests/corpus/hardware/h200.txt "$folder/known.txt"
 echo "$(find "$folder" -name launch.toml | wc -l) kernels in $folder, $(du -sh "$folder" | cut -f1)"

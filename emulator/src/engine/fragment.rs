@@ -17,6 +17,7 @@ use super::mma::operands::Scales;
 use super::mma::path::Path;
 use super::sparsity::{self, Chunk};
 use crate::lanes::double;
+use crate::lanes::float::passed;
 
 mod quads;
 
@@ -319,9 +320,10 @@ pub(crate) fn product(
         }),
         Kind::Double => each(d, shape, ca, cb, |c, pairs| {
             pairs.fold(c, |s, (a, b)| {
-                let [a, b, s] = [a, b, s].map(f64::from_bits);
+                let bits = [a, b, s];
+                let [a, b, s] = bits.map(f64::from_bits);
                 match extras.rounding {
-                    Rounding::NearestEven => a.mul_add(b, s).to_bits(),
+                    Rounding::NearestEven => passed(a.mul_add(b, s), [bits[1], bits[2], bits[0]]),
                     r => double::fma(a, b, s, r),
                 }
             })

@@ -144,7 +144,11 @@ impl Cluster<'_> {
                     let (v, e) = (s[i as usize], swap[i as usize]);
                     self.resolve(x.c, space, at).and_then(|t| {
                         self.touch(x, w, Some(i), t, Touch::Update(ty.bytes() as usize));
-                        let done = self.update(t, ty, |o| atomic::combine(op, ty, o, v, e));
+                        let global = matches!(t, Target::Global(_));
+                        let done = self.update(t, ty, |o| match global {
+                            true => atomic::combine_global(op, ty, o, v, e, true),
+                            false => atomic::combine(op, ty, o, v, e),
+                        });
                         if let Target::Global(at) = t {
                             self.heard_abroad(x, w, at, true);
                         }

@@ -345,8 +345,8 @@ impl Cluster<'_> {
                 word[..n].copy_from_slice(e);
                 let v = u64::from_le_bytes(word);
                 let address = global + (k * n) as u64;
-                let (_, written) =
-                    memory.update(address, n as u32, |old| atomic::combine(op, ty, old, v, 0))?;
+                let (_, written) = memory
+                    .update(address, n as u32, |old| atomic::combine_global(op, ty, old, v, 0, false))?;
                 if !written {
                     let text = format!("nothing has written all of {}", memory.describe(address, n as u64));
                     self.report(FindingKind::UninitialisedGlobal, at, text);

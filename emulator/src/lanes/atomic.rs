@@ -1,6 +1,7 @@
 //! The arithmetic of read-modify-write operations (`atom`, `red`, bulk reductions), one value at a time.
 
 use super::float::half::{bf16_of, f16_of};
+use super::float::passed;
 use super::round::{encode, fma_odd};
 use crate::engine::format::{Format, Overflow, Rounding};
 use crate::isa::Ty;
@@ -39,11 +40,38 @@ fn half(op: Rmw, bf: bool, a: u64, b: u64) -> u64 {
     let (x, y) = (of(a & 0xffff), of(b & 0xffff));
     let r = match op {
         Rmw::Add => fma_odd(x, 1.0, y),
+        // Zeros of unlike sign differ here: the negative one is the smaller.
+        Rmw::Min if x == y => {
+            if x.is_sign_negative() {
+                x
+            } else {
+                y
+            }
+        }
         Rmw::Min => x.min(y),
+        _ if x == y => {
+            if x.is_sign_negative() {
+                y
+            } else {
+                x
+            }
+        }
         _ => x.max(y),
     };
     let format = if bf { Format::Bf16 } else { Format::F16 };
     u64::from(encode(r, format, Rounding::NearestEven, Overflow::Ieee))
+}
+
+/// As [`combine`], in global memory: a NaN of binary64 stays as it is, a signalling one too. `flush` is for `atom` and
+/// `red`, whose sums of binary32 take subnormal numbers for zeros there (ISA section 9.7.13.6); bulk reductions do not.
+pub(crate) fn combine_global(op: Rmw, ty: Ty, old: u64, b: u64, c: u64, flush: bool) -> u64 {
+    let flushed = |v: u64| if v & 0x7f80_0000 == 0 { v & 0x8000_0000 } else { v };
+    match (op, ty) {
+        (Rmw::Add, Ty::F32) if flush => flushed(combine(op, ty, flushed(old), flushed(b), c)),
+        (Rmw::Add, Ty::F64) if f64::from_bits(b).is_nan() => b,
+        (Rmw::Add, Ty::F64) if f64::from_bits(old).is_nan() => old,
+        _ => combine(op, ty, old, b, c),
+    }
 }
 
 /// The value that `op` leaves in memory: `old` was there, `b` and `c` are the operands.
@@ -62,9 +90,9 @@ pub(crate) fn combine(op: Rmw, ty: Ty, old: u64, b: u64, c: u64) -> u64 {
                 Rmw::Min => x.min(y),
                 _ => x.max(y),
             };
-            return u64::from(r.to_bits());
+            return u64::from(if r.is_nan() { 0x7fff_ffff } else { r.to_bits() });
         }
-        Ty::F64 => return (f64::from_bits(old) + f64::from_bits(b)).to_bits(),
+        Ty::F64 => return passed(f64::from_bits(old) + f64::from_bits(b), [old, b, 0]),
         _ => {}
     }
     let wide = ty.bits() == 64;

@@ -83,7 +83,8 @@ impl Convert {
             Ty::Bf16 => bf16_of(x),
             _ => 0.0,
         };
-        if self.ftz && self.src == Ty::F32 && v.abs() < f32::MIN_POSITIVE {
+        // To f16 `.ftz` changes nothing.
+        if self.ftz && self.src == Ty::F32 && self.dst != Ty::F16 && v.abs() < f32::MIN_POSITIVE {
             return f64::from(0f32.copysign(v));
         }
         f64::from(v)
@@ -148,7 +149,29 @@ impl Convert {
                 }
                 self.float_result(integer_odd(v))
             }
+            (false, false) if self.source(x).is_nan() => self.nan(x),
             (false, false) => self.float_result(self.source(x)),
+        }
+    }
+
+    /// What becomes of a NaN: between binary64, binary32 and bf16 its sign and upper bits stay, elsewhere it is canonical.
+    fn nan(&self, x: u64) -> u64 {
+        let wide = |v: u64| (v >> 31 & 1) << 63 | 0x7ff8_0000_0000_0000 | (v & 0x7f_ffff) << 29;
+        let narrow = |v: u64| (v >> 63) << 31 | 0x7fc0_0000 | v >> 29 & 0x3f_ffff;
+        match (self.dst, self.src) {
+            _ if self.sat => self.float_result(f64::NAN),
+            (Ty::F64, Ty::F32) => wide(x),
+            (Ty::F64, Ty::Bf16) => wide(x << 16),
+            (Ty::F64, Ty::F16) => (x >> 15 & 1) << 63 | 0x7ff8_0000_0000_0000 | (x & 0x3ff) << 42,
+            (Ty::F64, Ty::F64) => x | 1 << 51,
+            (Ty::F32, Ty::F64) => narrow(x),
+            (Ty::Bf16, Ty::F64) if !self.relu => narrow(x) >> 16,
+            (Ty::F32, Ty::Bf16) if !self.ftz => x << 16 & 0xffff_ffff,
+            // Saturation takes one place off whatever has the exponent of infinity.
+            (Ty::Tf32, Ty::F32) if self.rounding == Rounding::NearestAway => {
+                (x & 0xffff_e000) - if self.satfinite { 0x2000 } else { 0 }
+            }
+            _ => self.float_result(f64::NAN),
         }
     }
 

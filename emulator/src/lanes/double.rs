@@ -3,10 +3,8 @@
 //! A number is `significand * 2^exponent` with a significand of up to 126 bits whose lowest bit also
 //! stands for everything below it. Host arithmetic rounds to nearest only, hence all this.
 
+use super::float::passed;
 use crate::engine::format::Rounding;
-
-/// The canonical NaN.
-const NAN: u64 = 0x7ff8_0000_0000_0000;
 
 /// A finite number that is not zero.
 #[derive(Clone, Copy, Debug)]
@@ -109,8 +107,13 @@ fn jam(value: u128, shift: u32) -> u128 {
     }
 }
 
-fn special(x: f64) -> u64 {
-    if x.is_nan() { NAN } else { x.to_bits() }
+/// A result of sources that are not all usual numbers.
+fn special<const N: usize>(x: f64, sources: [f64; N]) -> u64 {
+    let mut bits = [0; 3];
+    for (bits, source) in bits.iter_mut().zip(sources) {
+        *bits = source.to_bits();
+    }
+    passed(x, bits)
 }
 
 fn usual(x: f64) -> bool {
@@ -124,11 +127,11 @@ pub(crate) fn fma(a: f64, b: f64, c: f64, rounding: Rounding) -> u64 {
         if product == 0.0 && c == 0.0 {
             return zero_sum(product, c, rounding);
         }
-        return special(product + c);
+        return special(product + c, [b, c, a]);
     }
     let product = Number::of(a).times(Number::of(b));
     if !usual(c) {
-        return if c == 0.0 { product.round(rounding) } else { special(c) };
+        return if c == 0.0 { product.round(rounding) } else { special(c, [b, c, a]) };
     }
     match product.plus(Number::of(c)) {
         Some(sum) => sum.round(rounding),
@@ -150,10 +153,16 @@ pub(crate) fn add(a: f64, b: f64, rounding: Rounding) -> u64 {
     if a == 0.0 && b == 0.0 { zero_sum(a, b, rounding) } else { fma(a, 1.0, b, rounding) }
 }
 
+/// `a - b`.
+pub(crate) fn sub(a: f64, b: f64, rounding: Rounding) -> u64 {
+    // The sign of a NaN stays.
+    if b.is_nan() { special(a - b, [b, a]) } else { add(a, -b, rounding) }
+}
+
 /// `a * b`.
 pub(crate) fn mul(a: f64, b: f64, rounding: Rounding) -> u64 {
     if !usual(a) || !usual(b) {
-        return special(a * b);
+        return special(a * b, [b, a]);
     }
     Number::of(a).times(Number::of(b)).round(rounding)
 }
@@ -161,7 +170,7 @@ pub(crate) fn mul(a: f64, b: f64, rounding: Rounding) -> u64 {
 /// `a / b`.
 pub(crate) fn div(a: f64, b: f64, rounding: Rounding) -> u64 {
     if !usual(a) || !usual(b) {
-        return special(a / b);
+        return special(a / b, [a, b]);
     }
     let (n, d) = (Number::of(a).high(), Number::of(b));
     // 125 bits over at most 53 leave at least 72.
@@ -178,7 +187,7 @@ pub(crate) fn div(a: f64, b: f64, rounding: Rounding) -> u64 {
 /// The square root of `a`.
 pub(crate) fn sqrt(a: f64, rounding: Rounding) -> u64 {
     if !usual(a) || a < 0.0 {
-        return special(a.sqrt());
+        return special(a.sqrt(), [a]);
     }
     let mut n = Number::of(a).high();
     if n.exponent % 2 != 0 {
@@ -228,15 +237,15 @@ mod tests {
     proptest! {
         #[test]
         fn sums_and_fused_products_round_as_asked(a in bits(), b in bits(), c in bits()) {
-            bracket(special(a + b), |r| add(a, b, r))?;
-            bracket(special(a.mul_add(b, c)), |r| fma(a, b, c, r))?;
+            bracket(special(a + b, [b, a]), |r| add(a, b, r))?;
+            bracket(special(a.mul_add(b, c), [b, c, a]), |r| fma(a, b, c, r))?;
         }
 
         #[test]
         fn products_quotients_and_roots_round_as_asked(a in bits(), b in bits()) {
-            bracket(special(a * b), |r| mul(a, b, r))?;
-            bracket(special(a / b), |r| div(a, b, r))?;
-            bracket(special(a.sqrt()), |r| sqrt(a, r))?;
+            bracket(special(a * b, [b, a]), |r| mul(a, b, r))?;
+            bracket(special(a / b, [a, b]), |r| div(a, b, r))?;
+            bracket(special(a.sqrt(), [a]), |r| sqrt(a, r))?;
         }
     }
 

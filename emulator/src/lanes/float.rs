@@ -54,11 +54,16 @@ fn rounding_of(r: u8) -> Rounding {
     }
 }
 
+/// An exact zero sum of opposite signs is -0 when rounding down, and only then.
+fn down(r: f32, a: f32, b: f32) -> f32 {
+    let opposite = a != 0.0 || a.is_sign_negative() != b.is_sign_negative();
+    if r == 0.0 && opposite { -0.0 } else { r }
+}
+
 fn add1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64) -> u64 {
     let (a, b) = (flush::<FTZ>(f32_of(a)), flush::<FTZ>(f32_of(b)));
     let r = if R == 0 { a + b } else { to_f32(add_odd(a.into(), b.into()), rounding_of(R)) };
-    // An exact zero sum of opposite signs is -0 only when rounding down.
-    let r = if R == 2 && r == 0.0 && a != 0.0 { -0.0 } else { r };
+    let r = if R == 2 { down(r, a, b) } else { r };
     finish::<FTZ, SAT>(r)
 }
 fn mul1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64) -> u64 {
@@ -68,7 +73,11 @@ fn mul1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64) -> u64 {
 }
 fn fma1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64, c: u64) -> u64 {
     let (a, b, c) = (flush::<FTZ>(f32_of(a)), flush::<FTZ>(f32_of(b)), flush::<FTZ>(f32_of(c)));
-    finish::<FTZ, SAT>(to_f32(fma_odd(a.into(), b.into(), c.into()), rounding_of(R)))
+    let r = to_f32(fma_odd(a.into(), b.into(), c.into()), rounding_of(R));
+    // The product is exact in binary64, and zero only if a factor is.
+    let product = f64::from(a) * f64::from(b);
+    let r = if R == 2 && product == 0.0 { down(r, product as f32, c) } else { r };
+    finish::<FTZ, SAT>(r)
 }
 fn div1<const R: u8, const FTZ: bool, const SAT: bool>(a: u64, b: u64) -> u64 {
     let (a, b) = (flush::<FTZ>(f32_of(a)), flush::<FTZ>(f32_of(b)));
@@ -160,8 +169,19 @@ macro_rules! instance {
     }};
 }
 
-fn canonical64(r: f64) -> u64 {
-    if r.is_nan() { 0x7ff8_0000_0000_0000 } else { r.to_bits() }
+/// The bit that makes a binary64 NaN a quiet one.
+const QUIET: u64 = 1 << 51;
+
+/// The bits of a result of the given sources: of the first that is a NaN its payload and sign,
+/// else the machine's own NaN. Fused products look at the second factor, the addend and the first factor, in this order.
+pub(crate) fn passed(r: f64, sources: [u64; 3]) -> u64 {
+    if !r.is_nan() {
+        return r.to_bits();
+    }
+    match sources.into_iter().find(|&s| f64_of(s).is_nan()) {
+        Some(nan) => nan | QUIET,
+        None => 0xfff8_0000_0000_0000,
+    }
 }
 
 /// The two-source operation `op` on `ty`.
@@ -195,10 +215,10 @@ pub(crate) fn two(op: &str, ty: Ty, m: Mode) -> Option<F2> {
             return None;
         }
         return Some(match op {
-            "add" => l2!(|a, b| canonical64(f64_of(a) + f64_of(b))),
-            "sub" => l2!(|a, b| canonical64(f64_of(a) - f64_of(b))),
-            "mul" => l2!(|a, b| canonical64(f64_of(a) * f64_of(b))),
-            "div" => l2!(|a, b| canonical64(f64_of(a) / f64_of(b))),
+            "add" => l2!(|a, b| passed(f64_of(a) + f64_of(b), [b, a, 0])),
+            "sub" => l2!(|a, b| passed(f64_of(a) - f64_of(b), [b, a, 0])),
+            "mul" => l2!(|a, b| passed(f64_of(a) * f64_of(b), [b, a, 0])),
+            "div" => l2!(|a, b| passed(f64_of(a) / f64_of(b), [a, b, 0])),
             "min" => l2!(|a, b| minmax64::<true>(a, b)),
             "max" => l2!(|a, b| minmax64::<false>(a, b)),
             _ => return None,
@@ -238,7 +258,7 @@ fn minmax64<const MIN: bool>(a: u64, b: u64) -> u64 {
     } else {
         y
     };
-    canonical64(r)
+    if r.is_nan() { 0x7ff8_0000_0000_0000 } else { r.to_bits() }
 }
 
 /// The three-source operation `op` on `ty`.
@@ -247,7 +267,7 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
         ("fma", Ty::F32) => Some(instance!(fma32, m, F3)),
         ("fma", Ty::F32x2) => Some(instance!(fma32x2, m, F3)),
         ("fma", Ty::F64) if m.rounding == Rounding::NearestEven => {
-            Some(super::l3!(|a, b, c| canonical64(f64_of(a).mul_add(f64_of(b), f64_of(c)))))
+            Some(super::l3!(|a, b, c| passed(f64_of(a).mul_add(f64_of(b), f64_of(c)), [b, c, a])))
         }
         _ => half::three(op, ty, m),
     }
@@ -293,23 +313,17 @@ pub(crate) fn divide(whole: bool, ftz: bool) -> F2 {
 /// The one-source operation `op` on `ty`. Approximate functions are `rcp.approx` and so on.
 pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
     match (op, ty) {
-        ("neg", Ty::F32) => Some(if m.ftz {
-            l1!(|a| u64::from((-flush::<true>(f32_of(a))).to_bits()))
-        } else {
-            l1!(|a| a ^ 0x8000_0000)
-        }),
-        ("abs", Ty::F32) => Some(if m.ftz {
-            l1!(|a| u64::from(flush::<true>(f32_of(a)).abs().to_bits()))
-        } else {
-            l1!(|a| a & 0x7fff_ffff)
-        }),
-        ("neg", Ty::F64) => Some(l1!(|a| a ^ 1 << 63)),
-        ("abs", Ty::F64) => Some(l1!(|a| a & !(1 << 63))),
+        ("neg", Ty::F32) if m.ftz => Some(l1!(|a| finish::<true, false>(-f32_of(a)))),
+        ("neg", Ty::F32) => Some(l1!(|a| finish::<false, false>(-f32_of(a)))),
+        ("abs", Ty::F32) if m.ftz => Some(l1!(|a| finish::<true, false>(f32_of(a).abs()))),
+        ("abs", Ty::F32) => Some(l1!(|a| finish::<false, false>(f32_of(a).abs()))),
+        ("neg", Ty::F64) => Some(l1!(|a| if f64_of(a).is_nan() { a | QUIET } else { a ^ 1 << 63 })),
+        ("abs", Ty::F64) => Some(l1!(|a| if f64_of(a).is_nan() { a | QUIET } else { a & !(1 << 63) })),
         ("rcp", Ty::F32) => Some(instance!(rcp32, m, F1)),
         ("sqrt", Ty::F32) => Some(instance!(sqrt32, m, F1)),
-        ("rcp", Ty::F64) => Some(l1!(|a| canonical64(1.0 / f64_of(a)))),
+        ("rcp", Ty::F64) => Some(l1!(|a| passed(1.0 / f64_of(a), [a, 0, 0]))),
         ("rcp.approx", Ty::F64) => Some(l1!(|a| full::rcp_double(a))),
-        ("sqrt", Ty::F64) => Some(l1!(|a| canonical64(f64_of(a).sqrt()))),
+        ("sqrt", Ty::F64) => Some(l1!(|a| passed(f64_of(a).sqrt(), [a, 0, 0]))),
         ("rsqrt.approx", Ty::F64) if m.ftz => Some(l1!(|a| full::rsqrt_double_ftz(a))),
         ("rsqrt.approx", Ty::F64) => Some(l1!(|a| full::rsqrt_double(a))),
         (_, Ty::F32) => approximate(op, m.ftz),
@@ -347,6 +361,7 @@ pub(crate) fn compare(op: &str, ty: Ty, ftz: bool) -> Option<Cmp> {
         Ty::F32 if ftz => ops!(ftz_of),
         Ty::F32 => ops!(f32_of),
         Ty::F64 => ops!(f64_of),
+        Ty::F16 if ftz => ops!(half::f16_flushed),
         Ty::F16 => ops!(half::f16_of),
         Ty::Bf16 => ops!(half::bf16_of),
         _ => return None,
@@ -362,7 +377,8 @@ pub(crate) fn testp(op: &str, ty: Ty) -> Option<Cmp> {
                 "infinite" => lc!(|a, _b| $of(a).is_infinite()),
                 "number" => lc!(|a, _b| !$of(a).is_nan()),
                 "notanumber" => lc!(|a, _b| $of(a).is_nan()),
-                "normal" => lc!(|a, _b| $of(a).is_normal()),
+                // Zero counts.
+                "normal" => lc!(|a, _b| $of(a).is_normal() || $of(a) == 0.0),
                 "subnormal" => lc!(|a, _b| $of(a).is_subnormal()),
                 _ => return None,
             }

@@ -11,6 +11,11 @@ use crate::lanes::{F1, F2, F3, l1, l2, l3};
 pub(crate) fn f16_of(x: u64) -> f32 {
     half::f16::from_bits(x as u16).to_f32()
 }
+/// f16 bits to f32, subnormal numbers to zeros.
+pub(crate) fn f16_flushed(x: u64) -> f32 {
+    let v = f16_of(x);
+    if v.abs() < 6.103_515_6e-5 { 0f32.copysign(v) } else { v }
+}
 /// bf16 bits to f32.
 pub(crate) fn bf16_of(x: u64) -> f32 {
     f32::from_bits((x as u32) << 16)
@@ -30,7 +35,8 @@ fn finish<const BF: bool>(code: u64, m: u8) -> u64 {
     let (ftz, sat, relu) = (m & 1 != 0, m & 2 != 0, m & 4 != 0);
     let v = of::<BF>(code);
     if sat {
-        return if v > 0.0 { to::<BF>(f64::from(v.min(1.0))) } else { 0 };
+        let small = ftz && v < 6.103_515_6e-5;
+        return if v > 0.0 && !small { to::<BF>(f64::from(v.min(1.0))) } else { 0 };
     }
     if relu && v < 0.0 {
         return 0;
@@ -178,7 +184,16 @@ fn both1(f: impl Fn(u64) -> u64, a: u64) -> u64 {
 }
 
 /// One-source operations.
-pub(crate) fn one(op: &str, ty: Ty, _m: Mode) -> Option<F1> {
+pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
+    /// The negative, or the magnitude; a NaN is the canonical one.
+    fn sign<const BF: bool, const FTZ: bool>(a: u64, negate: bool) -> u64 {
+        let v = of::<BF>(a);
+        if v.is_nan() {
+            return 0x7fff;
+        }
+        let a = if FTZ && v.abs() < 6.103_515_6e-5 { a & 0x8000 } else { a };
+        if negate { a ^ 0x8000 } else { a & 0x7fff }
+    }
     /// The unit's f32 function of the number, cut.
     fn ex2<const BF: bool>(a: u64) -> u64 {
         let x = f32::from_bits(mufu::ex2(of::<BF>(a).to_bits()));
@@ -190,10 +205,12 @@ pub(crate) fn one(op: &str, ty: Ty, _m: Mode) -> Option<F1> {
     }
     let (bf, packed) = kind(ty)?;
     Some(match (op, bf, packed) {
-        ("neg", _, false) => l1!(|a| a ^ 0x8000),
-        ("neg", _, true) => l1!(|a| a ^ 0x8000_8000),
-        ("abs", _, false) => l1!(|a| a & 0x7fff),
-        ("abs", _, true) => l1!(|a| a & 0x7fff_7fff),
+        ("neg", false, _) if m.ftz => l1!(|a| both1(|a| sign::<false, true>(a, true), a)),
+        ("neg", false, _) => l1!(|a| both1(|a| sign::<false, false>(a, true), a)),
+        ("neg", true, _) => l1!(|a| both1(|a| sign::<true, false>(a, true), a)),
+        ("abs", false, _) if m.ftz => l1!(|a| both1(|a| sign::<false, true>(a, false), a)),
+        ("abs", false, _) => l1!(|a| both1(|a| sign::<false, false>(a, false), a)),
+        ("abs", true, _) => l1!(|a| both1(|a| sign::<true, false>(a, false), a)),
         ("ex2.approx", false, false) => l1!(|a| ex2::<false>(a)),
         ("ex2.approx", false, true) => l1!(|a| both1(ex2::<false>, a)),
         ("ex2.approx", true, false) => l1!(|a| ex2::<true>(a)),

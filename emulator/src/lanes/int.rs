@@ -79,7 +79,7 @@ pub(crate) fn two(op: &str, ty: Ty) -> Option<F2> {
         "mul.wide" => mul_wide(ty),
         // The ISA leaves division by zero unspecified; all ones is what the machine's code gives.
         "div" => by_int!(ty, i2, |a, b| if b == 0 { !0 } else { a.wrapping_div(b) }),
-        "rem" => by_int!(ty, i2, |a, b| if b == 0 { a } else { a.wrapping_rem(b) }),
+        "rem" => by_int!(ty, i2, |a, b| if b == 0 { !0 } else { a.wrapping_rem(b) }),
         "min" => by_int!(ty, i2, |a, b| a.min(b)),
         "max" => by_int!(ty, i2, |a, b| a.max(b)),
         "and" => bits(ty, l2!(|a, b| a & b)),
@@ -270,8 +270,13 @@ fn dp4a(a: u64, b: u64, c: u64, sa: bool, sb: bool) -> u64 {
     (0..4).fold(c as u32, |acc, i| acc.wrapping_add((byte(a, i, sa) * byte(b, i, sb)) as u32)) as u64
 }
 
+/// A position or length of a bit field: its low 8 bits; for 64 bits all count, and too many are 255.
+fn eight(v: u64, width: u32) -> u32 {
+    if width == 64 { (v as u32).min(255) } else { v as u32 & 0xff }
+}
+
 fn bfe(a: u64, pos: u64, len: u64, width: u32, signed: bool) -> u64 {
-    let (pos, len) = (pos as u32 & 0xff, len as u32 & 0xff);
+    let (pos, len) = (eight(pos, width), eight(len, width));
     let msb = width - 1;
     let sign = if !signed || len == 0 { 0 } else { a >> (pos.saturating_add(len) - 1).min(msb) & 1 };
     let mut d = if sign == 1 { u64::MAX } else { 0 };
@@ -284,7 +289,7 @@ fn bfe(a: u64, pos: u64, len: u64, width: u32, signed: bool) -> u64 {
 
 /// `bfi`: inserts the low `len` bits of `a` into `b` at `pos`.
 pub(crate) fn bfi(a: u64, b: u64, pos: u64, len: u64, width: u32) -> u64 {
-    let (pos, len) = (pos as u32 & 0xff, len as u32 & 0xff);
+    let (pos, len) = (eight(pos, width), eight(len, width));
     let mut d = b;
     for i in 0..len.min(width) {
         if pos + i >= width {

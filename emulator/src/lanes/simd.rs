@@ -78,7 +78,10 @@ impl Simd {
 
 /// `fns`: the position of the `offset`-th set bit of `mask` from bit `base` on (ISA section 9.7.1.17).
 pub(crate) fn fns(mask: u64, base: u64, offset: u64) -> u64 {
-    let (mask, base, offset) = (mask as u32, (base & 31) as i32, offset as i32);
+    let (mask, base, offset) = (mask as u32, base as i32, offset as i32);
+    if !(0..32).contains(&base) {
+        return 0xffff_ffff;
+    }
     let set = |at: i32| mask >> at & 1 == 1;
     if offset == 0 {
         return if set(base) { base as u64 } else { 0xffff_ffff };

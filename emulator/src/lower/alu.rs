@@ -299,7 +299,7 @@ fn fma<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     emit3(lw, c, "fma", ty, [ty; 4])
 }
 
-/// `fma.oob`: zero where a factor or the addend is the NaN that tensor copies fill with, 0x7fff.
+/// `fma.oob`: zero where a factor is the NaN that tensor copies fill with, 0x7ff7, of either sign.
 fn fma_oob<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     let packed = matches!(ty, Ty::F16x2 | Ty::Bf16x2);
@@ -307,10 +307,10 @@ fn fma_oob<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         return unsupported(ty);
     }
     let mut found = Vec::new();
-    for n in 1..=3 {
+    for n in 1..=2 {
         let a = lw.src(c.op(n)?, ty)?;
         let t = lw.temporary();
-        let half = |v: u64| if v & 0xffff == 0x7fff { 0 } else { 0xffff };
+        let half = |v: u64| if v & 0x7fff == 0x7ff7 { 0 } else { 0xffff };
         let f = crate::lanes::Pure::new(move |a, _, _| half(a) | half(a >> 16) << 16);
         lw.emit(Op::Pure { f, d: t, s: [a; 3] });
         found.push(t);
@@ -319,10 +319,8 @@ fn fma_oob<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     if d == SINK {
         return Ok(());
     }
-    let ([a, b, e], t) = ([found[0], found[1], found[2]], lw.temporary());
     let both = lw.temporary();
-    lw.emit(Op::Alu2 { f: crate::lanes::l2!(|a, b| a & b), d: t, a, b });
-    lw.emit(Op::Alu2 { f: crate::lanes::l2!(|a, b| a & b), d: both, a: t, b: e });
+    lw.emit(Op::Alu2 { f: crate::lanes::l2!(|a, b| a & b), d: both, a: found[0], b: found[1] });
     emit3(lw, c, "fma", ty, [ty; 4])?;
     lw.emit(Op::Alu2 { f: crate::lanes::l2!(|a, b| a & b), d, a: d, b: both });
     Ok(())

@@ -179,10 +179,31 @@ fn nothing<'t>(lw: &mut Lower<'_, 't>, _c: &Call<'_, 't>) -> Result<(), String> 
 }
 
 fn policy<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    // Cache policies are opaque and have no effect on values; any constant will do.
     let d = lw.dst(c.op(0)?, Ty::B64)?;
-    let a = lw.constant(0x1000_0000_0000_0000);
-    lw.emit(Op::Mov { d, a });
+    if !c.opcode.contains(".fractional") {
+        // Opaque, and of no effect on values; any constant will do.
+        let a = lw.constant(0x1000_0000_0000_0000);
+        lw.emit(Op::Mov { d, a });
+        return Ok(());
+    }
+    // As an H200 has it: the priorities from bit 56 on, below them the sixteenths that are of the first, less one.
+    let mut priorities = c.opcode.split(".L2::").skip(1).map(|p| p.trim_end_matches(".b64"));
+    let first: u64 = match priorities.next() {
+        Some("evict_first") => 2,
+        Some("evict_last") => 4,
+        Some("evict_normal") => 6,
+        _ => 0,
+    };
+    let code = 0x10 | first | u64::from(priorities.next() == Some("evict_first"));
+    let fraction = match c.operands.len() {
+        1 => lw.constant(u64::from(1f32.to_bits())),
+        _ => lw.src(c.op(1)?, Ty::F32)?,
+    };
+    let f = crate::lanes::Pure::new(move |fraction, _, _| {
+        let sixteenths = (f32::from_bits(fraction as u32) * 16.0).ceil().clamp(1.0, 16.0) as u64;
+        code << 56 | (sixteenths - 1) << 52
+    });
+    lw.emit(Op::Pure { f, d, s: [fraction; 3] });
     Ok(())
 }
 

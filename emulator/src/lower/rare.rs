@@ -97,7 +97,7 @@ pub(super) fn doubles<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<()
     let f = f64::from_bits;
     match c.head {
         "add" => emit(lw, c, 2, Ty::F64, move |a, b, _| double::add(f(a), f(b), r)),
-        "sub" => emit(lw, c, 2, Ty::F64, move |a, b, _| double::add(f(a), -f(b), r)),
+        "sub" => emit(lw, c, 2, Ty::F64, move |a, b, _| double::sub(f(a), f(b), r)),
         "mul" => emit(lw, c, 2, Ty::F64, move |a, b, _| double::mul(f(a), f(b), r)),
         "div" => emit(lw, c, 2, Ty::F64, move |a, b, _| double::div(f(a), f(b), r)),
         "fma" | "mad" => emit(lw, c, 3, Ty::F64, move |a, b, c| double::fma(f(a), f(b), f(c), r)),

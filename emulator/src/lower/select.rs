@@ -146,6 +146,9 @@ fn slct<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let f = match cty {
         Ty::S32 => crate::lanes::l3!(|a, b, e| if e as i32 >= 0 { a } else { b }),
         // NaN selects b; -0 counts as zero.
+        Ty::F32 if c.mods.has("ftz") => {
+            crate::lanes::l3!(|a, b, e| if float::f32_of(e) > -f32::MIN_POSITIVE { a } else { b })
+        }
         Ty::F32 => crate::lanes::l3!(|a, b, e| if float::f32_of(e) >= 0.0 { a } else { b }),
         _ => return unsupported(cty),
     };

@@ -9,6 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
 
+#[path = "../common/truth.rs"]
+mod truth;
+
 fn here(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
@@ -140,6 +143,39 @@ fn differences_and_failures_are_reported() {
     assert_eq!(bench.run(&bench.0.path().join("no such folder"), "").0, 2);
 }
 
+#[test]
+fn known_differences_are_told_from_others() {
+    let bench = Bench::new();
+    let launch = "ptx = \"k.ptx\"\nkernel = \"k\"\ngrid = [1, 1, 1]\nblock = [32, 1, 1]\n[buffers.c]\nbytes = 8\n\
+                  [[params]]\npointer = \"c\"\n";
+    // The stand-in for the driver leaves zeros.
+    for name in ["free", "near", "far", "opaque", "stopped"] {
+        bench.write(&format!("kernels/{name}/launch.toml"), launch);
+        bench.write(
+            &format!("kernels/{name}/k.ptx"),
+            if name == "stopped" { "does not assemble" } else { "" },
+        );
+        bench.write(&format!("kernels/{name}/expected/c.bin"), [9; 8]);
+    }
+    bench.write(
+        "kernels/known.txt",
+        "# a list\nfree c 8 words * 00000000\nnear c 8 words ~1 00000000 80000000\nfar c 8 words * 00000001\n\
+         opaque c 8 opaque\nstopped c 8 stopped\n",
+    );
+    let (status, said, _) = bench.run(&bench.0.path().join("kernels"), "8");
+    assert_eq!(status, 1);
+    for part in [
+        "free: identical (0 buffers); c in another order",
+        "near: identical (0 buffers); c in another order",
+        "far: c: 2 of 2 words differ",
+        "opaque: identical (0 buffers); c opaque",
+        "stopped: FAILED, as known: ",
+        "4 of 5 kernels identical",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
 /// Launch files of the corpus for sm_90, and of the probes.
 fn launches() -> Vec<PathBuf> {
     let mut out = Vec::new();
@@ -203,13 +239,33 @@ fn probes_run_without_findings() {
     for path in launches().iter().filter(|p| p.parent().unwrap().ends_with("hardware")) {
         count += 1;
         let file = LaunchFile::read(path).unwrap_or_else(|e| panic!("{e}"));
-        let (memory, _): (GlobalMemory, _) = file.allocate();
+        let (memory, buffers): (GlobalMemory, _) = file.allocate();
         let options = Options { tracking: Tracking::HappensBefore, ..Options::default() };
         let report = file.module.run(&file.kernel, &file.launch, &memory, &options).unwrap();
         assert!(report.is_clean(), "{}: {}", path.display(), report.findings[0]);
         let readme = fs::read_to_string(here("tests/corpus/hardware/README.md")).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy();
         assert!(readme.contains(&format!("`{name}`")), "README.md does not speak of {name}");
+        let left =
+            (file.buffers.iter().zip(&buffers)).map(|(b, at)| (b.name.clone(), memory.read(at))).collect();
+        truth::compare(&format!("probe-{name}"), &left).unwrap_or_else(|e| panic!("{e}"));
     }
     assert!(count >= 16, "{count} probes");
+}
+
+/// Nothing that a GPU ran has left the corpus.
+#[test]
+fn every_kernel_of_the_list_is_there() {
+    let there: Vec<String> = (launches().iter())
+        .map(|path| {
+            let folder =
+                path.parent().unwrap().file_name().unwrap().to_string_lossy().replace("hardware", "probe");
+            let name =
+                path.file_name().unwrap().to_string_lossy().replace(".sm90.toml", "").replace(".toml", "");
+            format!("{folder}-{name}")
+        })
+        .collect();
+    let missing: Vec<&str> = truth::kernels().into_iter().filter(|k| !there.iter().any(|t| t == k)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    assert!(truth::kernels().len() >= 110);
 }

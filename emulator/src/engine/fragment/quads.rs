@@ -1,6 +1,8 @@
 //! `mma.m8n8k4` of binary16: four products, of the eight lanes `4 i..4 i + 4` and `16 + 4 i..20 + 4 i` each
 //! (PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type").
 
+use crate::engine::format::Format;
+
 use super::{Arithmetic, Extras, Kind, Lanes, Shape, convert, product};
 
 const SHAPE: Shape = Shape { m: 8, n: 8, k: 4 };
@@ -47,7 +49,10 @@ pub(super) fn mma(
             }
         }
         convert(&mut d, halves.0, halves.1);
-        product(SHAPE, kind, arithmetic, (&ca, &cb), &mut d, &Extras::default());
+        match kind {
+            Kind::Float { half: false, .. } => fused(&ca, &cb, &mut d),
+            _ => product(SHAPE, kind, arithmetic, (&ca, &cb), &mut d, &Extras::default()),
+        }
         for thread in 0..8 {
             let l = lane(quad, thread);
             for i in 0..8 {
@@ -61,4 +66,18 @@ pub(super) fn mma(
         }
     }
     out
+}
+
+/// The products of binary16 in binary32: chips since sm_80 have no unit for them, and `ptxas` writes a chain of fused
+/// products from zero, rounded to nearest each, with C added last.
+fn fused(ca: &[u64; 32], cb: &[u64; 32], d: &mut [u64; 64]) {
+    let value = |code: u64| Format::F16.decode(code as u32);
+    for (row, a) in ca.as_chunks::<4>().0.iter().enumerate() {
+        for (column, b) in cb.as_chunks::<4>().0.iter().enumerate() {
+            let sum = a.iter().zip(b).fold(0f32, |sum, (&a, &b)| value(a).mul_add(value(b), sum));
+            let word = &mut d[row * 8 + column];
+            let total = f32::from_bits(*word as u32) + sum;
+            *word = u64::from(if total.is_nan() { 0x7fff_ffff } else { total.to_bits() });
+        }
+    }
 }

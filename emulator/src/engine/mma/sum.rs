@@ -54,10 +54,16 @@ pub struct Term {
     pub exponent: i32,
 }
 
+/// What stands for the exponent of zero. A product of tf32 with a factor of zero aligns nothing, however large the other
+/// factor: seen on an H200. For the other formats it is that of the smallest normal number of binary32.
+pub(super) const fn zero_exponent(format: Format) -> i32 {
+    if matches!(format, Format::Tf32) { -400 } else { -126 }
+}
+
 /// A decoded number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A finite number; zero has the exponent -126 in every format.
+    /// A finite number; zero has that of [`zero_exponent`].
     Finite(Term),
     /// An infinity.
     Infinite {
@@ -71,7 +77,12 @@ pub enum Number {
 impl Number {
     /// Takes a value of `format` apart.
     pub fn of(format: Format, code: u32) -> Self {
-        Self::split(format.decode(code), format.min_exponent())
+        match Self::split(format.decode(code), format.min_exponent()) {
+            Self::Finite(t) if t.significand == 0 => {
+                Self::Finite(Term { exponent: zero_exponent(format), ..t })
+            }
+            other => other,
+        }
     }
 
     /// Takes an f32 apart.

@@ -52,7 +52,7 @@ pub enum BoxError<E> {
         /// The address.
         address: u32,
     },
-    /// The inner coordinate of a packed type is not on its grid.
+    /// The inner coordinate is not on the grid of its type: 16 bytes, or that of a packed type.
     #[error("coordinate 0 is {coordinate}: it must be a multiple of {multiple} for {data_type:?}")]
     PackedCoordinate {
         /// The coordinate.
@@ -162,7 +162,8 @@ impl TensorMapParams {
         let multiple = match self.data_type {
             DataType::U4x16Align8B => 2,
             DataType::U4x16Align16B | DataType::U6x16Align16B => 128,
-            _ => 1,
+            // 16 bytes: an H200 calls anything else an illegal instruction, and so does Triton's manual of Gluon.
+            other => 128 / other.bits() as i32,
         };
         let (coordinate, data_type) = (coordinates[0], self.data_type);
         if coordinate % multiple != 0 {

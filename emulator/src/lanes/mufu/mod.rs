@@ -9,6 +9,8 @@
 //! All take and give bits. Subnormal inputs count as zeros, subnormal results become zeros.
 
 mod tables;
+#[cfg(test)]
+mod tests;
 
 pub(crate) mod full;
 

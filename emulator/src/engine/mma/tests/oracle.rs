@@ -95,6 +95,14 @@ pub fn fp4(a: &[u32], b: &[u32], format: Format, sa: &[u8], sb: &[u8], c: f32) -
     f32_toward_zero(aligned_sum(&terms, 35))
 }
 
+/// A factor; zero in tf32 is below everything.
+fn factor(format: Format, value: f64) -> (f64, i32) {
+    match split(value, format.min_exponent()) {
+        (s, _) if s == 0.0 && format == Format::Tf32 => (s, -400),
+        other => other,
+    }
+}
+
 /// One element of D of another floating-point kind; `c` as a real number, of f16 if `half`.
 pub fn float(
     (a_format, a): (Format, &[u32]),
@@ -115,8 +123,8 @@ pub fn float(
     let value = if plain.is_finite() {
         let mut terms = vec![split(c, if half { -14 } else { -126 })];
         for (&a, &b) in a.iter().zip(b) {
-            let (sa, ea) = split(real(a_format, a), a_format.min_exponent());
-            let (sb, eb) = split(real(b_format, b), b_format.min_exponent());
+            let (sa, ea) = factor(a_format, real(a_format, a));
+            let (sb, eb) = factor(b_format, real(b_format, b));
             let shift: i32 = scales.iter().map(|&s| split(s, -127).1).sum();
             terms.push((sa * sb, ea + eb + shift));
         }
