@@ -81,6 +81,9 @@ pub struct Stats {
     pub read: u64,
     /// Kernels compiled.
     pub compiled: u64,
+    /// Kernels that the driver compiled as it loaded them, or had in a cache of its own: those with `setmaxnreg`, of which
+    /// its linker would make slower code.
+    pub by_loading: u64,
     /// Kernels written to disk.
     pub written: u64,
     /// Files that were not what was written there.
@@ -125,6 +128,7 @@ struct Counts {
     bundled: AtomicU64,
     read: AtomicU64,
     compiled: AtomicU64,
+    by_loading: AtomicU64,
     written: AtomicU64,
     damaged: AtomicU64,
     evicted: AtomicU64,
@@ -303,12 +307,13 @@ impl Cache {
     /// What it has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Counts { bundled, read, compiled, written, damaged, evicted } = &self.inner.counts;
+        let Counts { bundled, read, compiled, by_loading, written, damaged, evicted } = &self.inner.counts;
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             bundled: now(bundled),
             read: now(read),
             compiled: now(compiled),
+            by_loading: now(by_loading),
             written: now(written),
             damaged: now(damaged),
             evicted: now(evicted),
@@ -342,6 +347,15 @@ impl Cache {
         let key = Key::of(source, compiler.identity());
         self.inner.memory.discard(&key);
         self.inner.memory.get_or_make(key, || self.inner.compile(key, source, compiler).map(Arc::new))
+    }
+
+    /// Notes that the driver compiles a kernel itself, which it keeps unless it is told not to.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn compiled_by_loading(&self) {
+        count(&self.inner.counts.by_loading, 1);
+        if std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1") {
+            self.inner.reporter.tell(Warning::DriverCacheOff);
+        }
     }
 
     /// All entries on disk, least recently used first; empty in memory only.

@@ -33,6 +33,9 @@ pub enum Warning {
         /// What is wrong with it.
         reason: String,
     },
+    /// Kernels are compiled at every start: those whose registers move between warps can be kept only by the driver, and
+    /// its own cache is off.
+    DriverCacheOff,
     /// The driver does not take a cubin that is whole. It is compiled anew.
     Rejected {
         /// The kernel's name.
@@ -63,6 +66,10 @@ impl fmt::Display for Warning {
             Warning::Damaged { path, reason } => {
                 write!(f, "{} is compiled anew: {reason}", path.display())
             }
+            Warning::DriverCacheOff => f.write_str(
+                "kernels with setmaxnreg are compiled at every start: the driver's linker would ignore it, and the \
+                 driver's own cache is off; unset CUDA_CACHE_DISABLE, compile with ptxas, or ship a bundle",
+            ),
             Warning::Rejected { kernel, reason } => {
                 write!(f, "`{kernel}` is compiled anew, for the driver does not take the cubin: {reason}")
             }

@@ -1,4 +1,9 @@
 //! The driver's compiler, through its linker: unlike a module that is loaded from PTX it hands the cubin out.
+//!
+//! The linker treats what it is given as relocatable, as `nvcc -rdc=true` does (CUDA driver API, `cuLinkCreate`): the
+//! number of a kernel's registers is not settled before all is linked, so that `setmaxnreg` is ignored (ptxas' C7504), and
+//! with it the registers that a consumer's accumulators need. Such kernels are not compiled here but where they are loaded,
+//! by the driver's other way, whose code is that of a whole program; it keeps them in a cache of its own.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -77,6 +82,9 @@ impl Compiler for Jit {
     fn compile(&self, source: &Source<'_>) -> Result<Compiled, ModuleError> {
         use sys::CUjit_option as Jit;
         driver::reads(source.ptx_version, self.driver)?;
+        if moves_registers(source.ptx) {
+            return Err(ModuleError::Relocatable { reason: "it would ignore setmaxnreg".to_owned() });
+        }
         if let Some(symbol) = driver::missing(&NEEDED) {
             return Err(ModuleError::MissingSymbol { symbol: symbol.to_owned() });
         }
@@ -102,12 +110,28 @@ impl Compiler for Jit {
         .map_err(|error| failed("cuLinkCreate", error))?;
         let linker = Linker(state);
         let outcome = add_and_complete(&linker, &text);
+        drop(linker);
         let cubin = outcome.map_err(|(call, error)| {
             explain(call, error, &errors.text(), source.ptx, source.ptx_version, self.driver)
-        });
-        drop(linker);
-        Ok(Compiled { cubin: cubin?, log: info.text() })
+        })?;
+        let log = info.text();
+        match loss(&log) {
+            None => Ok(Compiled { cubin, log }),
+            Some(reason) => Err(ModuleError::Relocatable { reason: reason.to_owned() }),
+        }
     }
+}
+
+/// Whether the text has a `setmaxnreg` that is no comment's.
+fn moves_registers(ptx: &str) -> bool {
+    ptx.lines().any(|line| line.split("//").next().is_some_and(|code| code.contains("setmaxnreg.")))
+}
+
+/// What the compiler says is lost by its being relocatable.
+fn loss(log: &str) -> Option<&str> {
+    // C7504: setmaxnreg is ignored; C7509: wgmma is serialised for calls that may be linked.
+    let codes = ["(C7504)", "(C7509)"];
+    log.lines().find(|line| codes.iter().any(|code| line.contains(code))).map(str::trim)
 }
 
 fn add_and_complete(linker: &Linker, text: &CString) -> Result<Vec<u8>, (&'static str, DriverError)> {
@@ -174,5 +198,24 @@ pub(super) fn explain(
         Code::CUDA_ERROR_OUT_OF_MEMORY => ModuleError::OutOfMemory { what: call },
         _ if log.is_empty() => ModuleError::Driver { call, reason },
         _ => ModuleError::Refused { reason, log: with_lines(log, ptx) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_linker_would_slow_down_is_told_from_the_text_and_from_the_log() {
+        assert!(moves_registers("  setmaxnreg.inc.sync.aligned.u32 232;\n"));
+        assert!(moves_registers("ret;\n@%p setmaxnreg.dec.sync.aligned.u32 40; // for others"));
+        assert!(!moves_registers("// setmaxnreg.inc would help\nret;"));
+        let log = "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain compatibility \
+                   across compilation units.\nptxas info    : 0 bytes gmem";
+        assert!(loss(log).is_some_and(|line| line.starts_with("ptxas info") && line.ends_with("units.")));
+        assert_eq!(
+            loss("ptxas info    : (C7510) Potential Performance Loss: of the text's own making"),
+            None
+        );
     }
 }
