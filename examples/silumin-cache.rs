@@ -219,7 +219,7 @@ fn list(out: &mut impl Write, entry: &Entry, used: Option<SystemTime>, logs: boo
         if compiler.options.is_empty() { String::new() } else { format!(" {}", compiler.options) },
         entry.kernel
     )?;
-    for line in entry.log.lines().filter(|_| logs) {
+    for line in entry.log.lines().filter(|_| logs || entry.cubin.is_empty()) {
         writeln!(out, "    {line}")?;
     }
     Ok(())

@@ -251,12 +251,20 @@ fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
         let cache = options.open();
         let loaded = gemm.load(&Device::cuda(0).unwrap().with_cache(cache.clone()), shape).unwrap();
         assert!(loaded.cubin().is_none());
+        // What was found out is kept, so that the linker is not asked again.
         let stats = cache.stats();
-        assert_eq!((counts(stats), stats.by_loading, stats.written), ([0, 0, 0], 1, 0));
+        let first = u64::from(role != "again");
+        assert_eq!((counts(stats), stats.by_loading, stats.written), ([0, 0, 0], 1, first));
         right(&loaded);
+        let entry = cache.read(&cache.list().unwrap()[0]).unwrap();
+        assert!(entry.cubin.is_empty() && entry.log.contains("setmaxnreg"), "{}", entry.log);
+        assert!(Bundle::new([entry]).is_empty());
+        let off = gathered().0.compiling(false).open();
+        let error = gemm.load(&Device::cuda(0).unwrap().with_cache(off), shape).unwrap_err();
+        assert!(matches!(&error, LoadError::Module { reason: ModuleError::NotCached { .. }, .. }), "{error}");
         // Only where the driver keeps nothing either there is something to tell.
         let told = warnings.lock().unwrap().clone();
-        assert_eq!(told, if role == "kept" { vec![] } else { vec![Warning::DriverCacheOff] });
+        assert_eq!(told, if role == "not kept" { vec![Warning::DriverCacheOff] } else { vec![] });
         // What ptxas made is taken from a bundle, as any.
         let source = Source::from(&kernel);
         let compiler = Identity { name: "ptxas".into(), version: "1".into(), options: "".into() };
@@ -277,8 +285,10 @@ fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
     }
     let (_root, folder) = folder();
     let chip = ("SILUMIN_EMULATED_CHIP", "sm_90a");
-    run(NAME, "kept", &[(FOLDER, &folder), chip]);
-    run(NAME, "not kept", &[(FOLDER, &folder), chip, ("CUDA_CACHE_DISABLE", "1")]);
+    run(NAME, "first", &[(FOLDER, &folder), chip]);
+    run(NAME, "again", &[(FOLDER, &folder), chip]);
+    let (_root, other) = self::folder();
+    run(NAME, "not kept", &[(FOLDER, &other), chip, ("CUDA_CACHE_DISABLE", "1")]);
 }
 
 #[test]

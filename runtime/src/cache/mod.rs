@@ -81,8 +81,8 @@ pub struct Stats {
     pub read: u64,
     /// Kernels compiled.
     pub compiled: u64,
-    /// Kernels that the driver compiled as it loaded them, or had in a cache of its own: those with `setmaxnreg`, of which
-    /// its linker would make slower code.
+    /// Kernels that the driver compiled as it loaded them, or had in a cache of its own: those of which its linker would make
+    /// slower code.
     pub by_loading: u64,
     /// Kernels written to disk.
     pub written: u64,
@@ -426,12 +426,19 @@ impl Inner {
             count(&self.counts.bundled, 1);
             return Ok(Cubin { entry: entry.clone(), origin: Origin::Bundle });
         }
+        let not_cached =
+            || Err(ModuleError::NotCached { kernel: source.name.to_owned(), target: target.to_owned() });
+        // What was found to be left to the driver is not tried again.
+        let whole = |found: Cubin| match (found.entry.cubin.is_empty(), self.compiling) {
+            (false, _) => Ok(found),
+            (true, true) => Err(ModuleError::Relocatable { reason: found.entry.log.clone() }),
+            (true, false) => not_cached(),
+        };
         if let Some(found) = self.read(key) {
-            return Ok(found);
+            return whole(found);
         }
         if !self.compiling {
-            let (kernel, target) = (source.name.to_owned(), target.to_owned());
-            return Err(ModuleError::NotCached { kernel, target });
+            return not_cached();
         }
         // One process compiles, the others wait and then find it.
         let store = self.store.as_ref().filter(|_| self.writes.load(Ordering::Relaxed));
@@ -439,7 +446,7 @@ impl Inner {
         if lock.is_some()
             && let Some(found) = self.read(key)
         {
-            return Ok(found);
+            return whole(found);
         }
         self.compile(key, source, compiler)
     }
@@ -451,7 +458,7 @@ impl Inner {
             Ok(None) => None,
             Ok(Some(entry)) => {
                 store.touch(key);
-                count(&self.counts.read, 1);
+                count(&self.counts.read, u64::from(!entry.cubin.is_empty()));
                 Some(Cubin { entry: Arc::new(entry), origin: Origin::Disk })
             }
             Err(error) => {
@@ -468,9 +475,7 @@ impl Inner {
     }
 
     fn compile(&self, key: Key, source: &Source<'_>, compiler: &dyn Compiler) -> Result<Cubin, ModuleError> {
-        let Compiled { cubin, log } = compiler.compile(source)?;
-        count(&self.counts.compiled, 1);
-        let entry = Entry {
+        let entry = |cubin, log| Entry {
             key,
             source: SourceId::of(source),
             target: source.arch.target().to_owned(),
@@ -479,8 +484,19 @@ impl Inner {
             log,
             cubin,
         };
-        self.keep(&entry);
-        Ok(Cubin { entry: Arc::new(entry), origin: Origin::Compiled })
+        match compiler.compile(source) {
+            Ok(Compiled { cubin, log }) => {
+                count(&self.counts.compiled, 1);
+                let entry = entry(cubin, log);
+                self.keep(&entry);
+                Ok(Cubin { entry: Arc::new(entry), origin: Origin::Compiled })
+            }
+            Err(ModuleError::Relocatable { reason }) => {
+                self.keep(&entry(Vec::new(), reason.clone()));
+                Err(ModuleError::Relocatable { reason })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn keep(&self, entry: &Entry) {

@@ -33,8 +33,7 @@ pub enum Warning {
         /// What is wrong with it.
         reason: String,
     },
-    /// Kernels are compiled at every start: those whose registers move between warps can be kept only by the driver, and
-    /// its own cache is off.
+    /// Kernels are compiled at every start: those that are left to the driver only it can keep, and its own cache is off.
     DriverCacheOff,
     /// The driver does not take a cubin that is whole. It is compiled anew.
     Rejected {
@@ -67,7 +66,7 @@ impl fmt::Display for Warning {
                 write!(f, "{} is compiled anew: {reason}", path.display())
             }
             Warning::DriverCacheOff => f.write_str(
-                "kernels with setmaxnreg are compiled at every start: the driver's linker would ignore it, and the \
+                "some kernels are compiled at every start: the driver's linker would make slower code of them, and the \
                  driver's own cache is off; unset CUDA_CACHE_DISABLE, compile with ptxas, or ship a bundle",
             ),
             Warning::Rejected { kernel, reason } => {
