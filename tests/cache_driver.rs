@@ -6,12 +6,12 @@ mod driver;
 
 use driver::{role, run};
 use silumin::runtime::cache::{
-    Compiler, Entry, Identity, Key, ModuleError, Origin, PtxasCompiler, Source, Stats, Warning,
+    Compiler, Entry, Identity, Key, ModuleError, Origin, PtxasCompiler, Source, SourceId, Stats, Warning,
 };
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{
-    Arch, Buckets, Bundle, Cache, CacheOptions, Device, Distribution, DualGemm, LoadError, LoadedKernel,
-    Shape, Spec, Warmup,
+    Arch, Buckets, Bundle, Cache, CacheOptions, Device, Distribution, DualGemm, Formats, LoadError,
+    LoadedKernel, Shape, Spec, Warmup,
 };
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
@@ -220,6 +220,75 @@ fn the_assembler_compiles_in_the_driver_s_place() {
     let ModuleError::Refused { log, .. } = &error else { panic!("{error}") };
     assert!(log.contains(&format!("> {line:>5} | ")) && log.contains("rat;"), "{log}");
     assert!(log.contains(&format!("{:>5} | ", line - 2)), "{log}");
+}
+
+/// An image as the emulated driver's linker makes it (`emulator/driver/src/link.rs`).
+fn image(ptx: &str, chip: &str) -> Vec<u8> {
+    let mut body = 13_000i32.to_le_bytes().to_vec();
+    body.extend(chip.bytes().chain(std::iter::repeat(0)).take(16));
+    body.extend(ptx.bytes().chain([0]));
+    let sum = body
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
+    let mut image = b"\x7fSILUMIN CUBIN\x1a\n".to_vec();
+    image.extend((32 + body.len() as u64).to_le_bytes());
+    image.extend(sum.to_le_bytes());
+    image.extend(body);
+    image
+}
+
+#[test]
+fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
+    const NAME: &str = "kernels_that_the_linker_would_slow_down_are_left_to_the_driver";
+    if let Some(role) = role() {
+        let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm90a]).unwrap();
+        let bf16 = "bf16".parse().unwrap();
+        spec.formats = Formats { a: bf16, b: bf16, c: "bf16".parse().unwrap(), ..Formats::default() };
+        let (gemm, shape) = (DualGemm::new(spec), Shape::new(512, 512, 128));
+        let kernel = gemm.kernel(shape, Arch::Sm90a).unwrap();
+        assert!(kernel.ptx.contains("setmaxnreg.inc"), "{}", kernel.ptx);
+        let (options, warnings) = gathered();
+        let cache = options.open();
+        let loaded = gemm.load(&Device::cuda(0).unwrap().with_cache(cache.clone()), shape).unwrap();
+        assert!(loaded.cubin().is_none());
+        // What was found out is kept, so that the linker is not asked again.
+        let stats = cache.stats();
+        let first = u64::from(role != "again");
+        assert_eq!((counts(stats), stats.by_loading, stats.written), ([0, 0, 0], 1, first));
+        right(&loaded);
+        let entry = cache.read(&cache.list().unwrap()[0]).unwrap();
+        assert!(entry.cubin.is_empty() && entry.log.contains("setmaxnreg"), "{}", entry.log);
+        assert!(Bundle::new([entry]).is_empty());
+        let off = gathered().0.compiling(false).open();
+        let error = gemm.load(&Device::cuda(0).unwrap().with_cache(off), shape).unwrap_err();
+        assert!(matches!(&error, LoadError::Module { reason: ModuleError::NotCached { .. }, .. }), "{error}");
+        // Only where the driver keeps nothing either there is something to tell.
+        let told = warnings.lock().unwrap().clone();
+        assert_eq!(told, if role == "not kept" { vec![Warning::DriverCacheOff] } else { vec![] });
+        // What ptxas made is taken from a bundle, as any.
+        let source = Source::from(&kernel);
+        let compiler = Identity { name: "ptxas".into(), version: "1".into(), options: "".into() };
+        let entry = Entry {
+            key: Key::of(&source, &compiler),
+            source: SourceId::of(&source),
+            target: "sm_90a".into(),
+            compiler,
+            kernel: kernel.name.clone(),
+            log: String::new(),
+            cubin: image(&kernel.ptx, "sm_90a"),
+        };
+        let cache = CacheOptions::new().bundle(Bundle::new([entry])).compiling(false).open();
+        let bundled = gemm.load(&Device::cuda(0).unwrap().with_cache(cache), shape).unwrap();
+        assert_eq!(bundled.cubin().unwrap().origin, Origin::Bundle);
+        right(&bundled);
+        return;
+    }
+    let (_root, folder) = folder();
+    let chip = ("SILUMIN_EMULATED_CHIP", "sm_90a");
+    run(NAME, "first", &[(FOLDER, &folder), chip]);
+    run(NAME, "again", &[(FOLDER, &folder), chip]);
+    let (_root, other) = self::folder();
+    run(NAME, "not kept", &[(FOLDER, &other), chip, ("CUDA_CACHE_DISABLE", "1")]);
 }
 
 #[test]

@@ -221,7 +221,7 @@ fn warnings(log: &str) -> Vec<String> {
 }
 
 /// Reads what `--verbose` prints: for each entry its name, then its properties, then its usage.
-fn resources(log: &str) -> Vec<Resources> {
+pub(crate) fn resources(log: &str) -> Vec<Resources> {
     let mut entries: Vec<Resources> = Vec::new();
     for line in log.lines() {
         if let Some((_, rest)) = line.split_once("Compiling entry function '") {

@@ -171,7 +171,11 @@ pub unsafe extern "C" fn cuLinkComplete(
     let Some(found) = contents.links.get_mut(&link.addr()) else { return code(Code::InvalidHandle) };
     let Some(text) = &found.text else { return code(Code::InvalidValue) };
     found.image = image(text);
-    let log = format!("emulated driver: {} bytes of PTX for {}", text.len(), state().chip.target());
+    let mut log = format!("emulated driver: {} bytes of PTX for {}", text.len(), state().chip.target());
+    if text.contains("setmaxnreg.") {
+        // The driver's linker does so, for what it compiles is relocatable.
+        log.push_str("\n(C7504) Potential Performance Loss: 'setmaxnreg' ignored");
+    }
     let (count, options, values) = found.options;
     let (options, values) =
         (ptr::with_exposed_provenance_mut(options), ptr::with_exposed_provenance_mut(values));

@@ -62,10 +62,12 @@ pub struct Bundle {
 }
 
 impl Bundle {
-    /// A bundle of entries; of several that were made of the same text for the same chip the last one counts.
+    /// A bundle of entries; of several that were made of the same text for the same chip the last one counts. Entries
+    /// without a cubin are left out.
     #[must_use]
     pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
-        Self { entries: entries.into_iter().map(|entry| (entry.source, Arc::new(entry))).collect() }
+        let entries = entries.into_iter().filter(|entry| !entry.cubin.is_empty());
+        Self { entries: entries.map(|entry| (entry.source, Arc::new(entry))).collect() }
     }
 
     /// Reads a file.
@@ -116,6 +118,9 @@ impl Bundle {
             let split = usize::try_from(wanted).ok().and_then(|wanted| rest.split_at_checked(wanted));
             let (entry, others) = split.ok_or_else(cut_off)?;
             let entry = Entry::decode(entry, None).map_err(bad)?;
+            if entry.cubin.is_empty() {
+                return Err(bad(EntryError::Facts));
+            }
             entries.insert(entry.source, Arc::new(entry));
             rest = others;
         }

@@ -85,6 +85,14 @@ pub enum ModuleError {
         /// The compiler's log, each message with the lines around the one it names.
         log: String,
     },
+    /// The driver's linker takes every text for one of several, and makes slower code of this one than it could.
+    #[error(
+        "the driver's linker would make slower code of it: {reason}; load the PTX itself, or compile it with ptxas"
+    )]
+    Relocatable {
+        /// What would be lost.
+        reason: String,
+    },
     /// NVIDIA's assembler did not do its work.
     #[error("{reason}")]
     Assembler {

@@ -81,6 +81,9 @@ pub struct Stats {
     pub read: u64,
     /// Kernels compiled.
     pub compiled: u64,
+    /// Kernels that the driver compiled as it loaded them, or had in a cache of its own: those of which its linker would make
+    /// slower code.
+    pub by_loading: u64,
     /// Kernels written to disk.
     pub written: u64,
     /// Files that were not what was written there.
@@ -125,6 +128,7 @@ struct Counts {
     bundled: AtomicU64,
     read: AtomicU64,
     compiled: AtomicU64,
+    by_loading: AtomicU64,
     written: AtomicU64,
     damaged: AtomicU64,
     evicted: AtomicU64,
@@ -303,12 +307,13 @@ impl Cache {
     /// What it has done since it was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
-        let Counts { bundled, read, compiled, written, damaged, evicted } = &self.inner.counts;
+        let Counts { bundled, read, compiled, by_loading, written, damaged, evicted } = &self.inner.counts;
         let now = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Stats {
             bundled: now(bundled),
             read: now(read),
             compiled: now(compiled),
+            by_loading: now(by_loading),
             written: now(written),
             damaged: now(damaged),
             evicted: now(evicted),
@@ -342,6 +347,15 @@ impl Cache {
         let key = Key::of(source, compiler.identity());
         self.inner.memory.discard(&key);
         self.inner.memory.get_or_make(key, || self.inner.compile(key, source, compiler).map(Arc::new))
+    }
+
+    /// Notes that the driver compiles a kernel itself, which it keeps unless it is told not to.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn compiled_by_loading(&self) {
+        count(&self.inner.counts.by_loading, 1);
+        if std::env::var_os("CUDA_CACHE_DISABLE").is_some_and(|value| value == "1") {
+            self.inner.reporter.tell(Warning::DriverCacheOff);
+        }
     }
 
     /// All entries on disk, least recently used first; empty in memory only.
@@ -412,12 +426,19 @@ impl Inner {
             count(&self.counts.bundled, 1);
             return Ok(Cubin { entry: entry.clone(), origin: Origin::Bundle });
         }
+        let not_cached =
+            || Err(ModuleError::NotCached { kernel: source.name.to_owned(), target: target.to_owned() });
+        // What was found to be left to the driver is not tried again.
+        let whole = |found: Cubin| match (found.entry.cubin.is_empty(), self.compiling) {
+            (false, _) => Ok(found),
+            (true, true) => Err(ModuleError::Relocatable { reason: found.entry.log.clone() }),
+            (true, false) => not_cached(),
+        };
         if let Some(found) = self.read(key) {
-            return Ok(found);
+            return whole(found);
         }
         if !self.compiling {
-            let (kernel, target) = (source.name.to_owned(), target.to_owned());
-            return Err(ModuleError::NotCached { kernel, target });
+            return not_cached();
         }
         // One process compiles, the others wait and then find it.
         let store = self.store.as_ref().filter(|_| self.writes.load(Ordering::Relaxed));
@@ -425,7 +446,7 @@ impl Inner {
         if lock.is_some()
             && let Some(found) = self.read(key)
         {
-            return Ok(found);
+            return whole(found);
         }
         self.compile(key, source, compiler)
     }
@@ -437,7 +458,7 @@ impl Inner {
             Ok(None) => None,
             Ok(Some(entry)) => {
                 store.touch(key);
-                count(&self.counts.read, 1);
+                count(&self.counts.read, u64::from(!entry.cubin.is_empty()));
                 Some(Cubin { entry: Arc::new(entry), origin: Origin::Disk })
             }
             Err(error) => {
@@ -454,9 +475,7 @@ impl Inner {
     }
 
     fn compile(&self, key: Key, source: &Source<'_>, compiler: &dyn Compiler) -> Result<Cubin, ModuleError> {
-        let Compiled { cubin, log } = compiler.compile(source)?;
-        count(&self.counts.compiled, 1);
-        let entry = Entry {
+        let entry = |cubin, log| Entry {
             key,
             source: SourceId::of(source),
             target: source.arch.target().to_owned(),
@@ -465,8 +484,19 @@ impl Inner {
             log,
             cubin,
         };
-        self.keep(&entry);
-        Ok(Cubin { entry: Arc::new(entry), origin: Origin::Compiled })
+        match compiler.compile(source) {
+            Ok(Compiled { cubin, log }) => {
+                count(&self.counts.compiled, 1);
+                let entry = entry(cubin, log);
+                self.keep(&entry);
+                Ok(Cubin { entry: Arc::new(entry), origin: Origin::Compiled })
+            }
+            Err(ModuleError::Relocatable { reason }) => {
+                self.keep(&entry(Vec::new(), reason.clone()));
+                Err(ModuleError::Relocatable { reason })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     fn keep(&self, entry: &Entry) {

@@ -33,6 +33,8 @@ pub enum Warning {
         /// What is wrong with it.
         reason: String,
     },
+    /// Kernels are compiled at every start: those that are left to the driver only it can keep, and its own cache is off.
+    DriverCacheOff,
     /// The driver does not take a cubin that is whole. It is compiled anew.
     Rejected {
         /// The kernel's name.
@@ -63,6 +65,10 @@ impl fmt::Display for Warning {
             Warning::Damaged { path, reason } => {
                 write!(f, "{} is compiled anew: {reason}", path.display())
             }
+            Warning::DriverCacheOff => f.write_str(
+                "some kernels are compiled at every start: the driver's linker would make slower code of them, and the \
+                 driver's own cache is off; unset CUDA_CACHE_DISABLE, compile with ptxas, or ship a bundle",
+            ),
             Warning::Rejected { kernel, reason } => {
                 write!(f, "`{kernel}` is compiled anew, for the driver does not take the cubin: {reason}")
             }

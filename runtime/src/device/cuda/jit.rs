@@ -1,4 +1,10 @@
 //! The driver's compiler, through its linker: unlike a module that is loaded from PTX it hands the cubin out.
+//!
+//! The linker treats what it is given as relocatable, as `nvcc -rdc=true` does (CUDA driver API, `cuLinkCreate`): how many
+//! registers a kernel has is not settled before all is linked, so that `setmaxnreg` is ignored (ptxas' C7504). Where all of
+//! a kernel's warps have registers enough without, its code is the same, instruction by instruction. Where they have not, code
+//! spills that would not; such a kernel is not kept but compiled where it is loaded, by the driver's other way, whose code is
+//! that of a whole program. The driver keeps it in a cache of its own.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -9,6 +15,7 @@ use cudarc::driver::{CudaContext, DriverError, sys};
 
 use super::driver;
 use crate::cache::{Compiled, Compiler, Identity, ModuleError, Source, with_lines};
+use crate::toolchain::{Resources, resources};
 
 /// Bytes of each of the compiler's logs.
 const LOG_BYTES: usize = 16 << 10;
@@ -102,12 +109,52 @@ impl Compiler for Jit {
         .map_err(|error| failed("cuLinkCreate", error))?;
         let linker = Linker(state);
         let outcome = add_and_complete(&linker, &text);
+        drop(linker);
         let cubin = outcome.map_err(|(call, error)| {
             explain(call, error, &errors.text(), source.ptx, source.ptx_version, self.driver)
-        });
-        drop(linker);
-        Ok(Compiled { cubin: cubin?, log: info.text() })
+        })?;
+        let log = info.text();
+        match loss(&log, source.ptx) {
+            None => Ok(Compiled { cubin, log }),
+            Some(reason) => Err(ModuleError::Relocatable { reason }),
+        }
     }
+}
+
+/// What is lost by the code's being relocatable, by what the compiler says.
+fn loss(log: &str, ptx: &str) -> Option<String> {
+    // C7509: wgmma is serialised for calls that may be linked.
+    if log.contains("(C7509)") {
+        return Some("wgmma would be serialised".to_owned());
+    }
+    if !log.contains("(C7504)") {
+        return None;
+    }
+    let most = most_registers(ptx);
+    // Without the linker's lines, which are in an order of their own.
+    let lines: Vec<&str> = log.lines().filter(|line| line.starts_with("ptxas")).collect();
+    let entries = resources(&lines.join("\n"));
+    let enough = |entry: &Resources| {
+        let spills = entry.spill_stores + entry.spill_loads;
+        entry.registers > 0 && spills == 0 && most.is_some_and(|most| entry.registers < most)
+    };
+    match !entries.is_empty() && entries.iter().all(enough) {
+        true => None,
+        false => Some("it ignores setmaxnreg, and registers are scarce without".to_owned()),
+    }
+}
+
+/// Registers that each thread of a CTA may have if all have as many: a 64 Ki-register file by threads, in eights, at most
+/// 255; of the entry with the most threads. `None` where the text does not say how many.
+fn most_registers(ptx: &str) -> Option<u32> {
+    let declared = |line: &str| {
+        let line = line.trim();
+        let counts = line.strip_prefix(".reqntid").or_else(|| line.strip_prefix(".maxntid"))?;
+        let mut counts = counts.split(',').map(|count| count.trim().parse::<u32>().ok());
+        counts.try_fold(1u32, |product, count| product.checked_mul(count?))
+    };
+    let threads = ptx.lines().filter_map(declared).max()?;
+    Some(((65_536 / threads.max(1)) & !7).min(255))
 }
 
 fn add_and_complete(linker: &Linker, text: &CString) -> Result<Vec<u8>, (&'static str, DriverError)> {
@@ -174,5 +221,46 @@ pub(super) fn explain(
         Code::CUDA_ERROR_OUT_OF_MEMORY => ModuleError::OutOfMemory { what: call },
         _ if log.is_empty() => ModuleError::Driver { call, reason },
         _ => ModuleError::Refused { reason, log: with_lines(log, ptx) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the driver 580.159 logs it.
+    fn log(registers: u32, spills: u32) -> String {
+        format!(
+            "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain compatibility across \
+             compilation units.\n\
+             ptxas info    : 0 bytes gmem\n\
+             ptxas info    : Compiling entry function 'k' for 'sm_90a'\n\
+             ptxas info    : Function properties for k\n\
+             ptxas         .     0 bytes stack frame, {spills} bytes spill stores, {spills} bytes spill loads\n\
+             ptxas info    : Used {registers} registers, used 1 barriers\n\
+             info    : 0 bytes gmem\n\
+             info    : Function properties for 'k':\n\
+             info    : used {registers} registers, used 1 barriers, 0 stack, 1024 bytes smem, 968 bytes cmem[0], 0 bytes lmem\n"
+        )
+    }
+
+    #[test]
+    fn linked_code_is_kept_where_registers_are_enough() {
+        let text = ".visible .entry k()\n.reqntid 384, 1, 1\n.minnctapersm 1\n{ ret; }";
+        assert_eq!(most_registers(text), Some(168));
+        assert_eq!(loss(&log(132, 0), text), None);
+        assert!(loss(&log(168, 0), text).is_some_and(|reason| reason.contains("setmaxnreg")));
+        assert!(loss(&log(160, 8), text).is_some());
+        assert!(loss(&log(132, 0), "no declaration").is_some());
+        // A log that is cut off says nothing of registers.
+        assert!(loss(&log(132, 0)[..200], text).is_some());
+        let others = log(168, 8).replace("(C7504)", "(C7510)");
+        assert_eq!(loss(&others, text), None, "what the text brings with it is no loss");
+        assert!(
+            loss(&others.replace("(C7510)", "(C7509)"), text).is_some_and(|reason| reason.contains("wgmma"))
+        );
+        assert_eq!(most_registers(".maxntid 128\n.reqntid 64, 2, 4\n"), Some(128));
+        assert_eq!(most_registers(".reqntid 0"), Some(255));
+        assert_eq!(most_registers(".reqntid x\n.reqntid 4294967295, 2"), None);
     }
 }

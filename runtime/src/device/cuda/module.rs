@@ -62,12 +62,24 @@ impl Module {
             Some(assembler) => assembler,
             None => &cuda.jit,
         };
-        let cubin = cache.cubin(&source, compiler)?;
+        let cubin = match cache.cubin(&source, compiler) {
+            Err(ModuleError::Relocatable { .. }) => {
+                cache.compiled_by_loading();
+                return Self::of_image(cuda, kernel, None);
+            }
+            cubin => cubin?,
+        };
         let kept = cubin.origin != Origin::Compiled;
         match Self::of_image(cuda, kernel, Some(cubin)) {
             Err(error) if kept && cache.compiles() && !matches!(error, ModuleError::OutOfMemory { .. }) => {
-                let cubin = cache.renew(&source, compiler, &error.to_string())?;
-                Self::of_image(cuda, kernel, Some(cubin))
+                let cubin = match cache.renew(&source, compiler, &error.to_string()) {
+                    Err(ModuleError::Relocatable { .. }) => {
+                        cache.compiled_by_loading();
+                        None
+                    }
+                    cubin => Some(cubin?),
+                };
+                Self::of_image(cuda, kernel, cubin)
             }
             other => other,
         }
