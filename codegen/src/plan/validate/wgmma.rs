@@ -29,7 +29,12 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     if !errors.is_empty() {
         return Err(errors);
     }
-    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..*asked };
+    let schedule = match asked.schedule {
+        // Turns need tiles that follow each other.
+        Setting::Auto if ping_pong(asked) => Setting::Fixed(Schedule::Persistent),
+        schedule => schedule,
+    };
+    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), schedule, ..*asked };
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
@@ -113,6 +118,12 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
             _ => "sums meet in global memory there: use split_k or stream_k",
         };
         refuse("schedule", schedule.to_string(), reason);
+    }
+    if let Setting::Fixed(schedule @ (Schedule::OneTile | Schedule::StreamK | Schedule::SplitK(_))) =
+        config.schedule
+        && ping_pong(config)
+    {
+        errors.push(ConfigError::PingPong { schedule });
     }
 }
 
