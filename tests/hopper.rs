@@ -10,12 +10,19 @@ mod common;
 mod draws;
 #[path = "common/lattice.rs"]
 mod lattice;
+#[path = "../examples/shared/values.rs"]
+#[allow(dead_code)]
+mod values;
 
 use lattice::{environment, fault, points, run};
 use silumin::Arch;
-use silumin::codegen::spec::FormatNames;
-use silumin::runtime::device::{Schedule, Tracking};
+use silumin::codegen::config::KNOBS;
+use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
+use values::{HOPPER_VALUES, SHAPES};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
 const LEGAL: usize = 240;
@@ -24,6 +31,57 @@ const SAMPLE: usize = 12;
 
 fn usual() -> FormatNames {
     FormatNames { a: "bf16".into(), b: "bf16".into(), c: "bf16".into(), ..FormatNames::default() }
+}
+
+#[test]
+fn every_knob_is_tested() {
+    for knob in &KNOBS {
+        assert!(
+            HOPPER_VALUES.iter().any(|(name, ..)| *name == knob.name),
+            "no value of {} is tested",
+            knob.name
+        );
+    }
+}
+
+#[test]
+fn every_value_is_clean_right_and_moves_what_the_plan_says() {
+    let ptxas = Ptxas::find().unwrap();
+    let runs: Vec<_> = HOPPER_VALUES.iter().flat_map(|value| SHAPES.map(|shape| (value, shape))).collect();
+    let faults = common::faults(&runs, |_, &((knob, value, beside), shape)| {
+        let mut file = SpecFile::new(shape);
+        file.arch = Arch::Sm90a.to_string();
+        for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
+            file.config.set(knob, value).unwrap();
+        }
+        let (spec, arch) = file.read().unwrap();
+        let about = format!("{knob} = {value} beside {beside:?}, {shape}");
+        let plan = match spec.plan(shape, arch) {
+            Ok(plan) => plan,
+            Err(errors) => return Some(format!("{about}: {}", errors[0])),
+        };
+        let kernel = spec.kernel(shape, arch).unwrap();
+        if let Some(fault) = common::unclean(&ptxas, &kernel) {
+            return Some(format!("{about}: {fault}"));
+        }
+        let options =
+            EmulatorOptions { threads: 1, tracking: Tracking::Strict, ..EmulatorOptions::default() };
+        let device = Device::emulated_with(arch, options);
+        let verification = match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
+            Ok(verification) => verification,
+            Err(error) => return Some(format!("{about}: {error}")),
+        };
+        let macs: u64 = verification.launch.launches.iter().flat_map(|s| s.mma_macs.values()).sum();
+        let modelled = plan.mmas_issued() * plan.mma_macs();
+        if macs != modelled {
+            return Some(format!("{about}: {macs} multiply-adds, the plan has {modelled}"));
+        }
+        if let Some(fault) = common::miscounted(&verification, &plan) {
+            return Some(format!("{about}: {fault}"));
+        }
+        (!verification.check.pass).then(|| format!("{about}: {}", verification.check))
+    });
+    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
 }
 
 #[test]

@@ -29,12 +29,7 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     if !errors.is_empty() {
         return Err(errors);
     }
-    let schedule = match asked.schedule {
-        // Turns need tiles that follow each other.
-        Setting::Auto if ping_pong(asked) => Setting::Fixed(Schedule::Persistent),
-        schedule => schedule,
-    };
-    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), schedule, ..*asked };
+    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..*asked };
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
@@ -105,12 +100,6 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
             order.to_string(),
             "the warps that issue the tail's MMAs are those that would apply the gate",
         );
-    }
-    if config.consumers == Setting::Fixed(Consumers::PingPong)
-        && !matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::Persistent))
-    {
-        let reason = "a warpgroup overlaps its tile with the next, and a CTA computes several whole tiles with persistent only";
-        refuse("consumers", "ping_pong".into(), reason);
     }
     if let Setting::Fixed(schedule @ (Schedule::Dynamic | Schedule::ClusterSplitK(_))) = config.schedule {
         let reason = match schedule {
