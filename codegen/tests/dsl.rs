@@ -116,7 +116,10 @@ fn chips_that_are_named_must_all_take_it_and_of_others_one() {
     }
     refused(
         &format!("<arch = [sm_90a, sm_100a]> {gate}"),
-        &[("<arch = [sm_90a, sm_100a]>", &["nvfp4 x nvfp4 -> f16: not on sm_90a", "(on sm_90a)", "use bf16 or f16 operands"])],
+        &[(
+            "<arch = [sm_90a, sm_100a]>",
+            &["nvfp4 x nvfp4 -> f16: not on sm_90a", "(on sm_90a)", "use bf16 or f16 operands"],
+        )],
     );
     refused(
         &format!("<bf16 -> bf16, arch = [sm_90a, sm_100a], consumers = ping_pong> {gate}"),
@@ -165,6 +168,7 @@ fn every_knob_is_read() {
         swap_ab: Setting::Fixed(Switch::Off),
         multicast: Multicast::None,
         consumers: Setting::Auto,
+        promotion: Setting::Auto,
         sf_load: Setting::Fixed(SfLoad::TensorMap),
         sms: Setting::Fixed(100),
         pdl: Switch::On,

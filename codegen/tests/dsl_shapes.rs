@@ -44,6 +44,7 @@ fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
         named("swap_ab", 0.3, one_of(&["off", "on"]).boxed()),
         named("multicast", 0.2, one_of(&["a(2)", "b(4)", "a(3)"]).boxed()),
         named("consumers", of_warpgroups, one_of(&["cooperative", "ping_pong"]).boxed()),
+        named("promotion", 0.01, one_of(&["off", "every(128)"]).boxed()),
         named("stages", 0.5, stages.boxed()),
         named("k_order", 0.5, k_order.boxed()),
         named("sf_preload", 1.6 * of_tmem, sf_preload.boxed()),

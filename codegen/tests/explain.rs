@@ -62,7 +62,11 @@ fn every_knob_is_named_and_what_auto_chose_has_its_rule() {
                 assert_eq!(choice.knob, knob);
                 assert_eq!(choice.rule.is_some(), asked == "auto", "{choice:?}");
                 // Of warpgroups there are none here.
-                assert!(text.contains(knob) && (choice.value != "auto" || knob == "consumers"), "{choice:?}");
+                assert!(
+                    text.contains(knob)
+                        && (choice.value != "auto" || ["consumers", "promotion"].contains(&knob)),
+                    "{choice:?}"
+                );
             }
         }
     }
@@ -199,7 +203,8 @@ fn plans_of_warpgroups_add_up_and_name_registers_instead_of_tensor_memory() {
             assert!(plan.schedule_floor_seconds() >= plan.floor_seconds());
             for (choice, (knob, asked)) in explanation.choices.iter().zip(plan.asked.entries()) {
                 assert_eq!((choice.knob, choice.rule.is_some()), (knob, asked == "auto"), "{choice:?}");
-                assert!(choice.value != "auto" || knob == "tmem_columns" || knob == "sf_load", "{choice:?}");
+                let none = ["tmem_columns", "sf_load", "promotion"].contains(&knob);
+                assert!(choice.value != "auto" || none, "{choice:?}");
                 let rule = choice.rule.as_deref().unwrap_or_default();
                 assert!(!rule.contains("TMEM") && !rule.contains("leader"), "{choice:?}");
             }
@@ -242,6 +247,14 @@ fn rules_of_warpgroups_say_what_was_chosen() {
         let (settled, rule) = rule(shape, knobs, knob);
         assert!(settled == value && rule.contains(says), "{knob} of {shape}: {settled}, {rule}");
     }
+    let mut file = SpecFile::new(large);
+    (file.arch, file.formats.a, file.formats.b) = ("sm_90a".into(), "e4m3".into(), "e4m3".into());
+    let (spec, arch) = file.read().unwrap();
+    let plan_of_8_bits = spec.plan(large, arch).unwrap();
+    let choices = plan_of_8_bits.explain().choices;
+    let promotion = choices.iter().find(|choice| choice.knob == "promotion").unwrap();
+    assert!(promotion.value == "every(128)" && promotion.rule.as_ref().unwrap().contains("fewer bits"));
+    assert!(plan_of_8_bits.to_string().contains("sums on their way"), "{plan_of_8_bits}");
     // Elsewhere there are none.
     let choices = plan(SHAPES[0], &[]).explain().choices;
     let consumers = choices.iter().find(|choice| choice.knob == "consumers").unwrap();

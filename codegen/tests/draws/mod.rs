@@ -4,8 +4,8 @@ use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, KOrder, Multicast,
-    Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile, TmemLoad,
-    TmemShape,
+    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile,
+    TmemLoad, TmemShape,
 };
 
 pub fn setting<T: Clone + std::fmt::Debug>(
@@ -115,11 +115,20 @@ pub fn config(arch: Arch) -> impl Strategy<Value = Config> {
             (if arch == Arch::Sm90a { 1 } else { 9 }) => Just(Setting::Auto),
             1 => setting(prop::sample::select(vec![Consumers::Cooperative, Consumers::PingPong]))
         ],
+        prop_oneof![
+            19 => Just(Setting::Auto),
+            1 => setting(prop_oneof![
+                Just(Promotion::Off),
+                (0u32..9).prop_map(|n| Promotion::Every(64 * n)),
+                any::<u32>().prop_map(Promotion::Every)
+            ])
+        ],
     );
     (shapes, shares).prop_map(|(shapes, shares)| {
         let (tile, cta_group, stages, k_order, sf_preload, accumulators, a_reuse, tmem_columns, cache, store) =
             shapes;
-        let (strategy, schedule, raster, sms, accumulator_buffers, pdl, swap_ab, multicast, sf_load, consumers) =
+        let (strategy, schedule, raster, sms, accumulator_buffers, pdl, swap_ab, multicast, sf_load, consumers,
+            promotion) =
             shares;
         Config {
             strategy,
@@ -128,6 +137,7 @@ pub fn config(arch: Arch) -> impl Strategy<Value = Config> {
             swap_ab,
             multicast,
             consumers,
+            promotion,
             stages,
             k_order,
             sf_preload,

@@ -352,7 +352,8 @@ fn widened(shape: Shape, formats: [Format; 2], half: bool, (ca, cb): (&[u64], &[
     }
     for (c, sum) in d.iter_mut().zip(sums) {
         // The sum of two binary16 in binary32, rounded again, is as if rounded once.
-        let value = |word: u64| if half { Format::F16.decode(word as u32) } else { f32::from_bits(word as u32) };
+        let value =
+            |word: u64| if half { Format::F16.decode(word as u32) } else { f32::from_bits(word as u32) };
         let total = value(*c) + value(sum);
         *c = u64::from(match half {
             true => Format::F16.encode(total, Rounding::NearestEven, Overflow::Ieee),

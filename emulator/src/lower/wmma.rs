@@ -162,8 +162,20 @@ fn multiply<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, [td, ta, tb, tc]: [&st
     let b = slots(lw, c.op(2)?, (counts[2], word(ta)), false)?;
     let e = slots(lw, c.op(3)?, (counts[3], word(tc)), false)?;
     let c_half = tc == "f16";
-    let mma =
-        WarpMma { shape: s, kind, d, a, b, c: e, c_half, rounding, quads: None, sparse: None, scale: None, widened: false };
+    let mma = WarpMma {
+        shape: s,
+        kind,
+        d,
+        a,
+        b,
+        c: e,
+        c_half,
+        rounding,
+        quads: None,
+        sparse: None,
+        scale: None,
+        widened: false,
+    };
     lw.emit(Op::WmmaMma(Box::new(mma)));
     Ok(())
 }

@@ -98,7 +98,8 @@ pub(crate) fn ex2(x: u32) -> u32 {
         _ => {}
     }
     let significand = fraction | 1 << 23;
-    let fixed = if shift >= 0 { significand << shift } else { significand.checked_shr(-shift as u32).unwrap_or(0) };
+    let fixed =
+        if shift >= 0 { significand << shift } else { significand.checked_shr(-shift as u32).unwrap_or(0) };
     let (whole, part) = ((fixed >> 23) as i32, fixed & 0x7f_ffff);
     let (whole, part) = match (sign, part) {
         (0, _) => (whole, part),
