@@ -118,7 +118,7 @@ fn chips_that_are_named_must_all_take_it_and_of_others_one() {
         &format!("<arch = [sm_90a, sm_100a]> {gate}"),
         &[(
             "<arch = [sm_90a, sm_100a]>",
-            &["nvfp4 x nvfp4 -> f16: not on sm_90a", "(on sm_90a)", "use bf16 or f16 operands"],
+            &["nvfp4 x nvfp4 -> f16: not on sm_90a", "(on sm_90a)", "use bf16, f16"],
         )],
     );
     refused(
@@ -156,7 +156,7 @@ fn every_knob_is_read() {
     let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
-         raster = swizzled(4), swap_ab = off, multicast = none, consumers = auto, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
+         raster = swizzled(4), swap_ab = off, multicast = none, consumers = auto, promotion = auto, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
          batch = 2, arch = sm_100a, products = bf16> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);

@@ -254,7 +254,7 @@ fn rules_of_warpgroups_say_what_was_chosen() {
     let choices = plan_of_8_bits.explain().choices;
     let promotion = choices.iter().find(|choice| choice.knob == "promotion").unwrap();
     assert!(promotion.value == "every(128)" && promotion.rule.as_ref().unwrap().contains("fewer bits"));
-    assert!(plan_of_8_bits.to_string().contains("sums on their way"), "{plan_of_8_bits}");
+    assert!(plan_of_8_bits.to_string().contains("for sums on their way"), "{plan_of_8_bits}");
     // Elsewhere there are none.
     let choices = plan(SHAPES[0], &[]).explain().choices;
     let consumers = choices.iter().find(|choice| choice.knob == "consumers").unwrap();

@@ -36,8 +36,9 @@ fn holds_together(plan: &Plan) {
             assert_eq!(plan.threads, 128 * (warpgroups.count + 1));
             // Accumulators and the rest of a thread's registers, and all threads' those of an SM.
             let products = if plan.strategy.is_fused() { 2 } else { 1 };
+            let held = warpgroups.sum_registers(products);
             assert_eq!(128 * warpgroups.product_registers, warpgroups.rows() * plan.mma_columns);
-            assert!(products * warpgroups.product_registers + 32 <= warpgroups.registers[0]);
+            assert!(held + 32 <= warpgroups.registers[0]);
             let [computes, loads] = warpgroups.registers;
             assert!(warpgroups.count == 1 || 128 * (warpgroups.count * computes + loads) <= 1 << 16);
             // One K tile's MMAs end while those of the next run.
@@ -160,11 +161,13 @@ fn without_tensor_memory(config: Config) -> Config {
 fn a_draw_for_warpgroups_is_a_sound_plan_or_a_clear_error() {
     let legal = Cell::new(0);
     let mut runner = TestRunner::new(ProptestConfig { cases: 6000, ..ProptestConfig::default() });
-    let draws = (size(), size(), size(), config(Arch::Sm90a), 0u32..8);
-    let outcome = runner.run(&draws, |(m, n, k, config, whole)| {
+    let pairs = [("bf16", "bf16"), ("f16", "f16"), ("e4m3", "e5m2"), ("bf16", "nvfp4")];
+    let draws = (size(), size(), size(), config(Arch::Sm90a), 0u32..8, prop::sample::select(pairs.to_vec()));
+    let outcome = runner.run(&draws, |(m, n, k, config, whole, (a, b))| {
         let config = if whole == 0 { config } else { without_tensor_memory(config) };
-        let k = if whole % 2 == 0 { k } else { k.checked_next_multiple_of(8).unwrap_or(8) };
-        let taken = judge(&bf16(Shape::new(m, n, k)), &config, Arch::Sm90a)?;
+        let k = if whole % 2 == 0 { k } else { k.checked_next_multiple_of(32).unwrap_or(32) };
+        let formats = Formats::new(a.parse().unwrap(), b.parse().unwrap(), OutputFormat::Bf16);
+        let taken = judge(&Problem { shape: Shape::new(m, n, k), formats }, &config, Arch::Sm90a)?;
         legal.set(legal.get() + u32::from(taken));
         Ok(())
     });
@@ -386,6 +389,20 @@ fn each_limit_of_warpgroups_is_told() {
         (large, bf16, &[("multicast", "b(8)"), ("tile", "[128, 32, 64]")], "multicast", "32 / 8"),
         (large, bf16, &[("sms", "133")], "sms", "133 is outside 1..=132"),
         ([64, 77, 64], bf16, &[("store", "tma")], "store", "154 bytes"),
+        (
+            large,
+            bf16,
+            &[("promotion", "off")],
+            "promotion",
+            "only sums of 8-bit elements' products lack bits",
+        ),
+        (
+            large,
+            with(OperandFormat::E4m3, OutputFormat::Bf16),
+            &[("promotion", "every(96)"), ("tile", "[128, 64, 128]")],
+            "promotion",
+            "96 is no multiple of 128",
+        ),
     ] {
         let [m, n, k] = shape;
         let mut config = Config::default();
@@ -460,6 +477,13 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
             assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
         }
     }
+    // Of 8-bit operands, how long the tensor core adds up by itself.
+    let sums = ["off", "every(128)", "every(256)", "every(1024)"]
+        .map(|value| instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]"), ("promotion", value)]));
+    for (i, text) in sums.iter().enumerate() {
+        assert!(!sums[..i].contains(text), "the same kernel twice: {i}");
+    }
+    assert!(sums[1] == instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]")]));
     // What auto settles is what it says.
     for value in
         [("consumers", "cooperative"), ("schedule", "persistent"), ("store", "direct"), ("swap_ab", "off")]

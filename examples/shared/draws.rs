@@ -65,7 +65,16 @@ impl Draws {
     /// Operand formats that go together.
     pub fn pair(&mut self) -> (String, String) {
         let pairs: &[&str] = match self.is_hopper() {
-            true => &["bf16 bf16", "bf16 bf16", "f16 f16", "f16 f16", "e4m3 e4m3", "bf16 nvfp4"],
+            true => &[
+                "bf16 bf16",
+                "bf16 bf16",
+                "f16 f16",
+                "f16 f16",
+                "e4m3 e4m3",
+                "e5m2 e4m3",
+                "bf16 nvfp4",
+                "f16 nvfp4",
+            ],
             false => &[
                 "nvfp4 nvfp4",
                 "mxfp4 mxfp4",
@@ -234,6 +243,7 @@ impl Draws {
             ("sms", self.pick(&["auto", "2", "3", "5", "8"]).to_owned()),
             ("pdl", self.pick(&["off", "off", "on"]).to_owned()),
             ("cache", self.cache()),
+            ("promotion", or(10, "off", or(11, "every(128)", or(12, "every(256)", "auto"))).to_owned()),
         ]
     }
 

@@ -199,6 +199,7 @@ pub const HOPPER_VALUES: &[(&str, &str, &[Value])] = &[
     ("strategy", "sequential", &[]),
     ("strategy", "sequential", &[("consumers", "ping_pong"), ("sms", "2")]),
     ("strategy", "interleaved", &[]),
+    ("promotion", "auto", &[]),
     ("consumers", "auto", &[]),
     ("consumers", "cooperative", &[("tile", "[192, 96, 64]"), ("schedule", "persistent"), ("sms", "2")]),
     ("consumers", "ping_pong", &[]),

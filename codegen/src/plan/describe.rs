@@ -180,6 +180,9 @@ impl Plan {
             products * warpgroups.product_registers,
             self.mma_columns
         )?;
+        if let Some(window) = warpgroups.window {
+            write!(f, ", {} for sums on their way there", window.sets * warpgroups.product_registers)?;
+        }
         match (warpgroups.count, warpgroups.registers) {
             (1, _) => writeln!(f),
             (_, [computes, loads]) => {

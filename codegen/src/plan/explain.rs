@@ -6,6 +6,7 @@
 use super::{Plan, Region, Warpgroups, tail, validate};
 use crate::config::{Accumulators, Config, KOrder, Schedule, Setting, Strategy};
 use crate::error::ConfigError;
+use crate::problem::MmaKind;
 use std::fmt;
 
 /// Seconds from a load that misses all caches to its data: a round assumption on the safe side, not a measurement.
@@ -231,6 +232,7 @@ impl Plan {
             "sms" => "all of the chip".into(),
             "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's rows better".into(),
             "swap_ab" => "enough tokens to fill the MMA's rows, or another knob needs them there".into(),
+            "promotion" => "sums of these operands' products have the bits of fp32".into(),
             "consumers" => "accumulators are in tensor memory, and one warp issues all MMAs".into(),
             "sf_load" if self.problem.formats.b.spec().scales.is_none() => "the operands have no scale factors".into(),
             "sf_load" if self.scales.shared => "CTAs of a cluster need the same ones: one loads them for all".into(),
@@ -262,6 +264,10 @@ impl Plan {
                 warpgroups.tile_rows(),
                 self.tile.n
             ),
+            "promotion" if warpgroups.window.is_some() => {
+                "tensor cores add up products of 8-bit elements with fewer bits than fp32 has: sums leave them every 128 of K, or K tile".into()
+            }
+            "promotion" if self.kind == MmaKind::F8f6f4 => "K ends before sums lose bits".into(),
             "consumers" => {
                 "both warpgroups on one tile read the same B, and every schedule has work for them".into()
             }
