@@ -10,20 +10,23 @@ mod values;
 use silumin::codegen::config::KNOBS;
 use silumin::runtime::toolchain::Ptxas;
 use std::path::Path;
-use table::{COLUMNS, Effort, Tools, heading, row};
-use values::VALUES;
+use table::{CHIPS, COLUMNS, Effort, Tools, heading, row, title};
 
 #[test]
 fn the_table_has_every_value_and_no_empty_cell() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
+    let values: Vec<_> = CHIPS.iter().flat_map(|(_, values)| *values).collect();
     assert_eq!(
         rows.len(),
-        VALUES.len(),
+        values.len(),
         "run `cargo run --release --example coverage`, which writes docs/coverage.md"
     );
-    for (row, value) in rows.iter().zip(VALUES) {
+    for (arch, _) in CHIPS {
+        assert!(text.contains(&title(arch)), "{arch}");
+    }
+    for (row, value) in rows.iter().zip(values) {
         let cells = row.strip_prefix(&heading(value)).unwrap_or_else(|| {
             panic!("docs/coverage.md has `{row}` where {value:?} should be: run the example `coverage`")
         });
@@ -39,8 +42,10 @@ fn the_table_has_every_value_and_no_empty_cell() {
 #[test]
 fn a_sample_of_the_table_holds() {
     let tools = Tools::new(Ptxas::find().unwrap()).unwrap();
-    let sample: Vec<_> = VALUES.iter().skip(1).step_by(11).collect();
-    let rows = common::parallel::map(&sample, |_, value| row(value, &tools, Effort::QUICK).faults());
+    let all = CHIPS.iter().flat_map(|(arch, values)| values.iter().map(move |value| (*arch, value)));
+    let sample: Vec<_> = all.skip(1).step_by(11).collect();
+    let rows =
+        common::parallel::map(&sample, |_, (arch, value)| row(*arch, value, &tools, Effort::QUICK).faults());
     let faults: Vec<String> = rows.into_iter().flatten().collect();
     assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -84,6 +84,30 @@ fn batches_and_groups_are_emitted_and_swept() {
 }
 
 #[test]
+fn another_chip_needs_no_other_flag() {
+    let out = tempfile::tempdir().unwrap();
+    let out = &["--out", out.path().to_str().unwrap()];
+    let hopper = &["--arch", "sm_90a", "--shape", "130,72,600"];
+    assert_eq!(emit(&[&hopper[..], out, &["--inputs", "--track"]].concat()), Ok(true));
+    assert_eq!(emit(&[&hopper[..], out, &["--consumers", "ping_pong", "--no-verify"]].concat()), Ok(true));
+    assert_eq!(emit(&[&hopper[..], &["--explain"]].concat()), Ok(true));
+    assert_eq!(emit(&[&hopper[..], &["--explain", "--cta-group", "2"]].concat()), Ok(false));
+    let knob =
+        ["--sweep", "--sweep-knob", "consumers=cooperative;ping_pong", "--sweep-knob", "tile=[M, 64, 64]"];
+    assert_eq!(emit(&[&hopper[..], &knob].concat()), Ok(true));
+    let mut file = SpecFile::new(Shape::new(130, 72, 600));
+    file.arch = "sm_90a".to_owned();
+    let formats = |file: &SpecFile| file.read().unwrap().0.formats.to_string();
+    assert_eq!(formats(&file), "bf16 x bf16 -> bf16");
+    // What is written wins.
+    (file.formats.a, file.formats.b) = ("f16".to_owned(), "f16".to_owned());
+    assert_eq!(formats(&file), "f16 x f16 -> bf16");
+    file.arch = "sm_100a".to_owned();
+    file.formats.b = "auto".to_owned();
+    assert_eq!(formats(&file), "f16 x nvfp4 -> f16");
+}
+
+#[test]
 fn a_sweep_that_verifies_less_of_k_says_so() {
     let shape = Shape::new(130, 136, 2080);
     let knobs = ["stages=1;3", "schedule=one_tile;split_k(9)"];

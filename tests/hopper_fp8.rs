@@ -11,7 +11,7 @@ use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Kernel, Shape};
+use silumin::{Arch, Shape};
 
 use OperandFormat::{Bf16, E4m3, E5m2};
 
@@ -73,15 +73,6 @@ fn hopper(index: usize) -> Device {
     Device::emulated_with(Arch::Sm90a, options)
 }
 
-/// What the assembler has against a kernel, and MMAs that it makes wait for each other (C7510 and the like).
-fn unclean(ptxas: &Ptxas, kernel: &Kernel) -> Option<String> {
-    let serialised = || {
-        let log = ptxas.assemble(&kernel.ptx, kernel.arch).ok()?.log;
-        log.contains("serialized").then_some(log)
-    };
-    common::unclean(ptxas, kernel).or_else(serialised)
-}
-
 fn fault(index: usize, formats: Formats, shape: Shape, knobs: Knobs, ptxas: &Ptxas) -> Option<String> {
     let name = format!("{formats}, {shape}, {knobs:?}");
     let spec = spec(formats, SWIGLU, knobs);
@@ -90,7 +81,7 @@ fn fault(index: usize, formats: Formats, shape: Shape, knobs: Knobs, ptxas: &Ptx
         (Err(error), _) => return Some(format!("{name}: {error}")),
         (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
     };
-    if let Some(fault) = unclean(ptxas, &kernel) {
+    if let Some(fault) = common::unclean(ptxas, &kernel) {
         return Some(format!("{name}: {fault}"));
     }
     match DualGemm::new(spec).verify(&hopper(index), shape, Distribution::Full, index as u64, &[]) {
@@ -176,7 +167,7 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
             Ok(kernel) => kernel,
             Err(error) => return Some(format!("{name}: {error}")),
         };
-        if let Some(fault) = unclean(&ptxas, &kernel) {
+        if let Some(fault) = common::unclean(&ptxas, &kernel) {
             return Some(format!("{name}: {fault}"));
         }
         let scalars: &[(&str, f32)] = match *gate {

@@ -1,27 +1,39 @@
 //! Every golden kernel on a small shape, under adversarial schedules and with happens-before tracking:
 //! its synchronisation orders all that it does, whatever comes late.
+//!
+//! `SILUMIN_SEEDS=64 SILUMIN_ORDERED=hopper_ping_pong cargo test --release --test ordered` runs more random schedules, of
+//! kernels whose names start so.
 
 mod common;
 
+use silumin::Shape;
 use silumin::codegen::config::{CtaGroup, Multicast, Setting};
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
-use silumin::{Arch, Shape};
 use std::path::Path;
 
-/// Seeds of the random schedule.
+/// Seeds of the random schedule, unless the environment says otherwise.
 const SEEDS: u64 = 16;
+
+fn seeds() -> u64 {
+    std::env::var("SILUMIN_SEEDS")
+        .map_or(SEEDS, |text| text.parse().unwrap_or_else(|_| panic!("SILUMIN_SEEDS={text} is no number")))
+}
 
 #[test]
 fn golden_kernels_are_ordered_under_every_schedule() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
+    let wanted = std::env::var("SILUMIN_ORDERED").unwrap_or_default();
     let mut runs = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        if !name.starts_with(&wanted) {
+            continue;
+        }
         let file: SpecFile = toml::from_str(&text).unwrap();
         let (spec, arch) = file.read().unwrap();
         let whole = file.shape();
@@ -34,10 +46,11 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         let warps = kernel.launches[0].block.iter().product::<u32>().div_ceil(32);
         let mut schedules = vec![Schedule::Early, Schedule::Late];
         schedules.extend((0..warps).map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
-        schedules.extend((0..SEEDS).map(Schedule::Random));
-        runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), shape, s)));
+        schedules.extend((0..seeds()).map(Schedule::Random));
+        runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), arch, shape, s)));
     }
-    let faults = common::faults(&runs, |_, (name, spec, shape, schedule)| {
+    assert!(!runs.is_empty(), "no golden kernel's name starts with `{wanted}`");
+    let faults = common::faults(&runs, |_, (name, spec, arch, shape, schedule)| {
         let scalars: &[(&str, f32)] =
             if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.5)] };
         let options = EmulatorOptions {
@@ -46,7 +59,7 @@ fn golden_kernels_are_ordered_under_every_schedule() {
             tracking: Tracking::Strict,
             ..EmulatorOptions::default()
         };
-        let device = Device::emulated_with(Arch::Sm100a, options);
+        let device = Device::emulated_with(*arch, options);
         match DualGemm::new(spec.clone()).verify(&device, *shape, Distribution::Full, 7, scalars) {
             Ok(v) if v.check.pass => None,
             Ok(v) => Some(format!("{name}, {schedule:?}: {}", v.check)),

@@ -5,7 +5,7 @@ mod common;
 
 use silumin::Arch;
 use silumin::Shape;
-use silumin::codegen::spec::SpecFile;
+use silumin::codegen::spec::{EmitError, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
@@ -23,15 +23,23 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
         let text = std::fs::read_to_string(&path).unwrap();
         cases.extend(Arch::ALL.map(|arch| {
             let mut file: SpecFile = toml::from_str(&text).unwrap();
+            let at_home: Arch = file.arch.parse().unwrap();
             file.arch = arch.to_string();
-            (name.clone(), file)
+            (name.clone(), at_home, file)
         }));
     }
     assert!(cases.len() >= 27 * Arch::ALL.len());
-    let faults = common::faults(&cases, |_, (name, file)| {
+    let faults = common::faults(&cases, |_, (name, at_home, file)| {
         let (spec, arch) = file.read().unwrap();
         let whole = file.shape();
-        let kernel = spec.kernel(whole, arch).unwrap();
+        let kernel = match spec.kernel(whole, arch) {
+            // A knob or a format of the other kind of tensor core: it was asked for where there is one.
+            Err(EmitError::Config(errors)) if arch.tensor_core() != at_home.tensor_core() => {
+                assert!(errors.iter().all(|error| !error.hint().is_empty()), "{name}, {arch}");
+                return None;
+            }
+            kernel => kernel.unwrap_or_else(|error| panic!("{name}, {arch}: {error}")),
+        };
         assert!(kernel.ptx.contains(&format!(".target {arch}\n")), "{name}");
         if let Some(fault) = common::unclean(&ptxas, &kernel) {
             return Some(format!("{name}, {arch}: {fault}"));

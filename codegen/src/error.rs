@@ -327,6 +327,26 @@ pub enum ConfigError {
         /// As given.
         given: u32,
     },
+    /// A pipeline in which MMAs that run keep the loads that they wait for from starting.
+    #[error(
+        "stages: {given} with {k_tiles} K tiles: the MMAs of a K tile end while those of the next run, which takes {least} stages"
+    )]
+    StagesInFlight {
+        /// As given.
+        given: u32,
+        /// Stages at least.
+        least: u32,
+        /// K tiles there are.
+        k_tiles: u32,
+    },
+    /// Warpgroups by turns, where they do not each take whole tiles.
+    #[error(
+        "consumers: ping_pong with schedule = {schedule}: two warpgroups take whole tiles by turns, as long as there are any, which is persistent"
+    )]
+    PingPong {
+        /// The schedule.
+        schedule: Schedule,
+    },
     /// Shared memory does not hold the plan.
     #[error("{knob}: shared memory holds {limit} bytes, this needs {sum}")]
     Smem {
@@ -448,7 +468,8 @@ impl ConfigError {
             | TileK { .. }
             | WarpgroupTile { .. }
             | Registers { .. } => "tile",
-            Stages { .. } => "stages",
+            Stages { .. } | StagesInFlight { .. } => "stages",
+            PingPong { .. } => "consumers",
             Count { knob, .. }
             | GroupsOfRows { knob, .. }
             | NoScales { knob, .. }
@@ -520,6 +541,8 @@ impl ConfigError {
                 format!("use {up}, or the usual 256: one 128-byte swizzle span of a row")
             }
             Stages { .. } => "write auto: as many as fit".into(),
+            StagesInFlight { least, .. } => format!("write auto, or at least {least}"),
+            PingPong { .. } => "use schedule = persistent or auto, or consumers = cooperative".into(),
             Smem { knob: "sf_preload", .. } => {
                 "use per_stage or ahead(1), which hold only what is in flight".into()
             }

@@ -76,13 +76,68 @@ fn everything_may_be_left_out() {
         "<A: nvfp4, B: nvfp4, C: f16> silu(A @ B1) * (A @ B2)",
         "<out: f16, B2: nvfp4, B1: nvfp4> silu(A @ B1) * (A @ B2)",
         "<B1: nvfp4, stages = auto, C: f16, tile = auto> silu(A @ B1) * (A @ B2)",
-        "<arch = sm_100a> silu(A @ B1) * (A @ B2)",
-        "<arch = [sm_100a, sm_100a]> silu(A @ B1) * (A @ B2)",
     ] {
         assert_eq!(declared(text), expected, "{text}");
     }
+    for text in
+        ["<arch = sm_100a> silu(A @ B1) * (A @ B2)", "<arch = [sm_100a, sm_100a]> silu(A @ B1) * (A @ B2)"]
+    {
+        let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
+        assert_eq!(declared(text), Declaration { spec, shape: None }, "{text}");
+    }
     assert_eq!(expected.spec.name, DEFAULT_NAME);
     assert_eq!(expected.spec.formats, Formats::default());
+}
+
+#[test]
+fn one_spec_serves_several_chips() {
+    let several = declared("<bf16 -> bf16, arch = [sm_100a, sm_90a]> silu(A @ B1) * (A @ B2)").spec;
+    assert_eq!(several.code, swiglu().code);
+    let shape = Shape::new(512, 1024, 1024);
+    for (arch, mma) in [(Arch::Sm90a, "wgmma.mma_async"), (Arch::Sm100a, "tcgen05.mma")] {
+        let ptx = several.kernel(shape, arch).unwrap().ptx;
+        assert!(ptx.contains(&format!(".target {arch}\n")) && ptx.contains(mma), "{arch}");
+    }
+    let hopper =
+        declared("<bf16 -> bf16, arch = sm_90a, consumers = ping_pong> silu(A @ B1) * (A @ B2)").spec;
+    assert_eq!(hopper.code.len(), 1);
+    let error = hopper.kernel(shape, Arch::Sm100a).unwrap_err().to_string();
+    assert!(error.contains("consumers = ping_pong: not on sm_100a"), "{error}");
+}
+
+#[test]
+fn chips_that_are_named_must_all_take_it_and_of_others_one() {
+    let gate = "silu(A @ B1) * (A @ B2)";
+    // Nobody asked for sm_90a: its knob is taken with formats that it has, tensor memory's with those that others have.
+    for text in
+        ["bf16 -> bf16, consumers = ping_pong", "bf16 -> bf16, cta_group = 2", "nvfp4 -> f16, cta_group = 2"]
+    {
+        declared(&format!("<{text}> {gate}"));
+    }
+    refused(
+        &format!("<arch = [sm_90a, sm_100a]> {gate}"),
+        &[(
+            "<arch = [sm_90a, sm_100a]>",
+            &["nvfp4 x nvfp4 -> f16: not on sm_90a", "(on sm_90a)", "use bf16, f16"],
+        )],
+    );
+    refused(
+        &format!("<bf16 -> bf16, arch = [sm_90a, sm_100a], consumers = ping_pong> {gate}"),
+        &[("ping_pong", &["accumulators are in tensor memory", "(on sm_100a)"])],
+    );
+    refused(
+        &format!("<bf16 -> bf16, arch = sm_90a, cta_group = 2> {gate}"),
+        &[("2", &["an MMA is one warpgroup's"])],
+    );
+    // No chip takes it: what is told is told of one that has the formats and the knobs.
+    refused(
+        &format!("<tile = [128, 100, 256]> {gate}"),
+        &[("[128, 100, 256]", &["N = 100 is not a multiple of 8"])],
+    );
+    refused(
+        &format!("<bf16 -> bf16, consumers = cooperative, tile = [100, 128, 64]> {gate}"),
+        &[("[100, 128, 64]", &["64, 128, 192 or 256"])],
+    );
 }
 
 #[test]
@@ -101,7 +156,7 @@ fn every_knob_is_read() {
     let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
-         raster = swizzled(4), swap_ab = off, multicast = none, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
+         raster = swizzled(4), swap_ab = off, multicast = none, consumers = auto, promotion = auto, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
          batch = 2, arch = sm_100a, products = bf16> bilinear";
     let text = text.replace("bilinear", "(A @ B1) * (A @ B2)").replace('\n', " ");
     let declaration = declared(&text);
@@ -112,6 +167,8 @@ fn every_knob_is_read() {
         raster: Raster::Swizzled(4),
         swap_ab: Setting::Fixed(Switch::Off),
         multicast: Multicast::None,
+        consumers: Setting::Auto,
+        promotion: Setting::Auto,
         sf_load: Setting::Fixed(SfLoad::TensorMap),
         sms: Setting::Fixed(100),
         pdl: Switch::On,

@@ -7,16 +7,19 @@ use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{Config, KNOBS};
 use silumin_codegen::dsl::parse;
 use silumin_codegen::plan::validate;
-use silumin_codegen::problem::{Problem, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Problem, Shape};
 use std::cell::Cell;
 use syn::parse::Parser;
 
 /// A value of every knob, or nothing, often such that there is a shape for them.
-fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
+fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let tile_n =
         prop_oneof![3 => prop::sample::select(vec![64u32, 128, 192]), 2 => (1u32..33).prop_map(|n| 8 * n)];
+    let step = if arch == Arch::Sm90a { 16 } else { 64 };
     let tile = (prop_oneof![20 => Just(128u32), 10 => Just(256u32), 1 => 0u32..300], tile_n, 1u32..10)
-        .prop_map(|(m, n, k)| format!("[{m}, {n}, {}]", 64 * k));
+        .prop_map(move |(m, n, k)| format!("[{m}, {n}, {}]", step * k));
+    // What a chip has none of is refused whatever stands beside it.
+    let (of_tmem, of_warpgroups) = if arch == Arch::Sm90a { (0.02, 0.4) } else { (0.3, 0.02) };
     let stages = (0u32..18).prop_map(|n| n.to_string());
     let k_order = prop_oneof![
         Just("reverse".to_owned()),
@@ -37,17 +40,19 @@ fn knobs() -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let values = vec![
         named("strategy", 0.3, strategy.boxed()),
         named("tile", 0.5, tile.boxed()),
-        named("cta_group", 0.4, one_of(&["1", "2"]).boxed()),
+        named("cta_group", of_tmem, one_of(&["1", "2"]).boxed()),
         named("swap_ab", 0.3, one_of(&["off", "on"]).boxed()),
         named("multicast", 0.2, one_of(&["a(2)", "b(4)", "a(3)"]).boxed()),
+        named("consumers", of_warpgroups, one_of(&["cooperative", "ping_pong"]).boxed()),
+        named("promotion", 0.01, one_of(&["off", "every(128)"]).boxed()),
         named("stages", 0.5, stages.boxed()),
         named("k_order", 0.5, k_order.boxed()),
-        named("sf_preload", 0.5, sf_preload.boxed()),
-        named("sf_load", 0.2, one_of(&["bulk", "tensor_map", "multicast"]).boxed()),
+        named("sf_preload", 1.6 * of_tmem, sf_preload.boxed()),
+        named("sf_load", 0.6 * of_tmem, one_of(&["bulk", "tensor_map", "multicast"]).boxed()),
         named("accumulators", 0.3, one_of(&["separate", "side_by_side"]).boxed()),
-        named("accumulator_buffers", 0.2, one_of(&["1", "2", "3", "overlapped"]).boxed()),
-        named("a_reuse", 0.3, one_of(&["none", "collector"]).boxed()),
-        named("tmem_columns", 0.3, columns.boxed()),
+        named("accumulator_buffers", 0.6 * of_tmem, one_of(&["1", "2", "3", "overlapped"]).boxed()),
+        named("a_reuse", of_tmem, one_of(&["none", "collector"]).boxed()),
+        named("tmem_columns", of_tmem, columns.boxed()),
         named("schedule", 0.4, schedule.boxed()),
         named("raster", 0.3, one_of(&["along_n", "swizzled(3)"]).boxed()),
         named("sms", 0.2, one_of(&["1", "7", "148"]).boxed()),
@@ -76,22 +81,33 @@ fn size() -> impl Strategy<Value = u32> {
 }
 
 fn taken(brackets: &str) -> bool {
-    let text = format!("<{brackets}> silu(A @ B1) * (A @ B2)");
+    let text = format!("<{}> silu(A @ B1) * (A @ B2)", brackets.trim_end_matches([',', ' ']));
     parse.parse2(text.parse().expect("tokens")).is_ok()
 }
 
 #[test]
 fn brackets_are_taken_where_validate_takes_them() {
+    compare(Arch::Sm100a, "", Problem::nvfp4, 6000);
+}
+
+#[test]
+fn brackets_for_warpgroups_are_taken_where_validate_takes_them() {
+    let formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
+    compare(Arch::Sm90a, "bf16 -> bf16, arch = sm_90a, ", |shape| Problem { shape, formats }, 4000);
+}
+
+/// The brackets of drawn knobs, behind what is `always` there.
+fn compare(arch: Arch, always: &str, problem: impl Fn(Shape) -> Problem, cases: u32) {
     let (legal, illegal) = (Cell::new(0u32), Cell::new(0u32));
-    let mut runner = TestRunner::new(Settings { cases: 6000, ..Settings::default() });
-    let outcome = runner.run(&(knobs(), size(), size(), size()), |(knobs, m, n, k)| {
+    let mut runner = TestRunner::new(Settings { cases, ..Settings::default() });
+    let outcome = runner.run(&(knobs(arch), size(), size(), size()), |(knobs, m, n, k)| {
         let mut config = Config::default();
         for (name, value) in &knobs {
             config.set(name, value).expect("a value");
         }
-        let is_legal = validate(&Problem::nvfp4(Shape::new(m, n, k)), &config, Arch::Sm100a).is_ok();
+        let is_legal = validate(&problem(Shape::new(m, n, k)), &config, arch).is_ok();
         let brackets: Vec<String> = knobs.iter().map(|(name, value)| format!("{name} = {value}")).collect();
-        let brackets = brackets.join(", ");
+        let brackets = format!("{always}{}", brackets.join(", "));
         let fixed = format!("shape = [{m}, {n}, {k}], {brackets}");
         prop_assert_eq!(taken(&fixed), is_legal, "{}", fixed);
         if is_legal {

@@ -61,7 +61,12 @@ fn every_knob_is_named_and_what_auto_chose_has_its_rule() {
             for (choice, (knob, asked)) in explanation.choices.iter().zip(plan.asked.entries()) {
                 assert_eq!(choice.knob, knob);
                 assert_eq!(choice.rule.is_some(), asked == "auto", "{choice:?}");
-                assert!(choice.value != "auto" && text.contains(knob), "{choice:?}");
+                // Of warpgroups there are none here.
+                assert!(
+                    text.contains(knob)
+                        && (choice.value != "auto" || ["consumers", "promotion"].contains(&knob)),
+                    "{choice:?}"
+                );
             }
         }
     }
@@ -159,4 +164,110 @@ fn scale_factors_are_loaded_once_where_several_ctas_need_them() {
     assert_eq!(value(&[]), "multicast");
     assert_eq!(value(&[("multicast", "b(2)")]), "multicast");
     assert_eq!(value(&[("cta_group", "1")]), "bulk");
+}
+
+/// The plan of 16-bit operands for sm_90a.
+fn hopper(shape: Shape, knobs: &[(&str, &str)]) -> Plan {
+    let mut file = SpecFile::new(shape);
+    file.arch = Arch::Sm90a.to_string();
+    for (knob, value) in knobs {
+        file.config.set(knob, value).unwrap();
+    }
+    let (spec, arch) = file.read().unwrap();
+    spec.plan(shape, arch).unwrap_or_else(|errors| panic!("{knobs:?}: {}", errors[0]))
+}
+
+const OF_WARPGROUPS: [&[(&str, &str)]; 8] = [
+    &[],
+    &[("consumers", "ping_pong")],
+    &[("tile", "[192, 64, 64]"), ("store", "tma"), ("sms", "4")],
+    &[("tile", "[256, 96, 64]"), ("accumulators", "side_by_side")],
+    &[("multicast", "b(2)"), ("schedule", "stream_k")],
+    &[("swap_ab", "on"), ("schedule", "split_k(2)")],
+    &[("strategy", "two_pass"), ("tile", "[64, 192, 128]")],
+    &[("strategy", "sequential"), ("k_order", "ping_pong")],
+];
+
+#[test]
+fn plans_of_warpgroups_add_up_and_name_registers_instead_of_tensor_memory() {
+    for shape in [Shape::new(512, 4096, 4096), Shape::new(130, 1000, 1048), Shape::new(16, 4096, 4096)] {
+        for knobs in OF_WARPGROUPS {
+            let plan = hopper(shape, knobs);
+            let explanation = plan.explain();
+            assert_eq!(explanation.rooms.len(), 1, "{knobs:?}");
+            let room = &explanation.rooms[0];
+            let parts: u32 = room.parts.iter().map(|part| part.size).sum();
+            assert_eq!((room.name, parts + room.padding), ("SMEM", room.used), "{knobs:?}");
+            let balance = explanation.balance;
+            assert!(balance.efficiency > 0.0 && balance.efficiency <= 1.0, "{knobs:?}: {balance:?}");
+            assert!(plan.schedule_floor_seconds() >= plan.floor_seconds());
+            for (choice, (knob, asked)) in explanation.choices.iter().zip(plan.asked.entries()) {
+                assert_eq!((choice.knob, choice.rule.is_some()), (knob, asked == "auto"), "{choice:?}");
+                let none = ["tmem_columns", "sf_load", "promotion"].contains(&knob);
+                assert!(choice.value != "auto" || none, "{choice:?}");
+                let rule = choice.rule.as_deref().unwrap_or_default();
+                assert!(!rule.contains("TMEM") && !rule.contains("leader"), "{choice:?}");
+            }
+            let warpgroups = plan.warpgroups.unwrap();
+            let text = plan.to_string();
+            let held = if plan.strategy.is_fused() { 2 } else { 1 } * warpgroups.product_registers;
+            assert!(text.contains(&format!("registers {held} of a thread")), "{text}");
+            assert!(text.contains("one more warpgroup loads"), "{text}");
+            for absent in ["TMEM", "scale factors", "columns used"] {
+                assert!(!text.contains(absent), "{knobs:?}: {absent} in\n{text}");
+            }
+            let text = explanation.to_string();
+            assert!(!text.contains("columns of TMEM") && !text.contains("+ scale factors"), "{text}");
+            assert!(text.contains("consumers = "), "{text}");
+        }
+    }
+}
+
+#[test]
+fn rules_of_warpgroups_say_what_was_chosen() {
+    let rule = |shape: Shape, knobs: &[(&str, &str)], knob: &str| {
+        let choices = hopper(shape, knobs).explain().choices;
+        let choice = choices.into_iter().find(|choice| choice.knob == knob).unwrap();
+        (choice.value, choice.rule.unwrap_or_default())
+    };
+    let large = Shape::new(512, 4096, 4096);
+    for (shape, knobs, knob, value, says) in [
+        (large, &[][..], "tile", "[128, 128, 64]", "128 leaves the busiest of 132 SMs least to do"),
+        (Shape::new(16, 4096, 4096), &[], "tile", "[16, 128, 64]", "weights are the rows of 2 warpgroups"),
+        (Shape::new(16, 4096, 4096), &[], "swap_ab", "on", "few tokens"),
+        (large, &[], "consumers", "cooperative", "both warpgroups on one tile"),
+        (large, &[("consumers", "ping_pong")], "schedule", "persistent", "tiles that follow each other"),
+        (large, &[], "cta_group", "1", "one warpgroup's"),
+        (large, &[], "a_reuse", "none", "no collector"),
+        (large, &[], "tmem_columns", "auto", "no tensor memory"),
+        (large, &[], "accumulator_buffers", "1", "no room"),
+        (large, &[], "k_order", "forward", "issue its MMAs"),
+        (large, &[], "sf_load", "auto", "no scale factors"),
+    ] {
+        let (settled, rule) = rule(shape, knobs, knob);
+        assert!(settled == value && rule.contains(says), "{knob} of {shape}: {settled}, {rule}");
+    }
+    let mut file = SpecFile::new(large);
+    (file.arch, file.formats.a, file.formats.b) = ("sm_90a".into(), "e4m3".into(), "e4m3".into());
+    let (spec, arch) = file.read().unwrap();
+    let plan_of_8_bits = spec.plan(large, arch).unwrap();
+    let choices = plan_of_8_bits.explain().choices;
+    let promotion = choices.iter().find(|choice| choice.knob == "promotion").unwrap();
+    assert!(promotion.value == "every(128)" && promotion.rule.as_ref().unwrap().contains("fewer bits"));
+    assert!(plan_of_8_bits.to_string().contains("for sums on their way"), "{plan_of_8_bits}");
+    // Elsewhere there are none.
+    let choices = plan(SHAPES[0], &[]).explain().choices;
+    let consumers = choices.iter().find(|choice| choice.knob == "consumers").unwrap();
+    assert!(consumers.rule.as_ref().unwrap().contains("tensor memory"));
+}
+
+#[test]
+fn mmas_are_those_that_warpgroups_issue() {
+    // 4 x 32 tiles of two warpgroups, 64 K tiles of 4 steps, an MMA for each product.
+    let plan = hopper(Shape::new(512, 4096, 4096), &[("tile", "[128, 128, 64]")]);
+    assert_eq!((plan.mmas_issued(), plan.mma_shape()), (4 * 32 * 2 * 64 * 4 * 2, [64, 128, 16]));
+    let side = [("tile", "[256, 64, 64]"), ("accumulators", "side_by_side")];
+    let plan = hopper(Shape::new(512, 4096, 4000), &side);
+    // Beyond K they add zeros.
+    assert_eq!((plan.mmas_issued(), plan.mma_shape()), (2 * 64 * 4 * 63 * 4, [64, 128, 16]));
 }

@@ -1,138 +1,18 @@
 //! `validate` against drawn problems and configurations: legal ones make plans that hold together,
 //! illegal ones make errors that say something, and nothing panics.
 
+mod draws;
+
+use draws::{config, size};
 use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
 use silumin_codegen::arch::Arch;
-use silumin_codegen::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KOrder, Multicast, Raster,
-    Schedule, Setting, SfLoad, SfPreload, Store, Strategy as Strategies, Switch, Tile, TmemLoad, TmemShape,
-};
+use silumin_codegen::config::{Accumulators, Config, Consumers, Schedule, Setting, Store};
 use silumin_codegen::error::{ConfigError, explain};
 use silumin_codegen::plan::{Plan, Region, Swizzle, validate};
-use silumin_codegen::problem::{Problem, Shape};
-use silumin_codegen::spec::SpecFile;
-
-fn setting<T: Clone + std::fmt::Debug>(
-    values: impl Strategy<Value = T>,
-) -> impl Strategy<Value = Setting<T>> {
-    prop_oneof![2 => Just(Setting::Auto), 3 => values.prop_map(Setting::Fixed)]
-}
-
-fn eviction() -> impl Strategy<Value = Option<Eviction>> {
-    prop::option::of(prop::sample::select(vec![Eviction::Normal, Eviction::First, Eviction::Last]))
-}
-
-/// Sizes that are often legal, sometimes odd, sometimes absurd.
-fn size() -> impl Strategy<Value = u32> {
-    prop_oneof![8 => 1u32..4000, 3 => (1u32..300).prop_map(|n| n * 32), 1 => any::<u32>()]
-}
-
-fn config() -> impl Strategy<Value = Config> {
-    let tile_n = prop_oneof![
-        4 => prop::sample::select(vec![64u32, 128, 192, 256]),
-        2 => (1u32..33).prop_map(|n| 8 * n),
-        1 => any::<u32>()
-    ];
-    let tile_k = prop_oneof![6 => (1u32..9).prop_map(|n| 64 * n), 1 => any::<u32>()];
-    let tile_m = prop_oneof![5 => Just(128u32), 4 => Just(256u32), 1 => any::<u32>()];
-    let tile = (tile_m, tile_n, tile_k).prop_map(|(m, n, k)| Tile { m, n, k });
-    let k_order = setting(prop_oneof![
-        Just(KOrder::Forward),
-        Just(KOrder::Reverse),
-        Just(KOrder::PingPong),
-        (0u32..6).prop_map(KOrder::SplitTail),
-        any::<u32>().prop_map(KOrder::SplitTail)
-    ]);
-    let sf_preload = prop_oneof![
-        Just(SfPreload::PerStage),
-        Just(SfPreload::All),
-        (0u32..6).prop_map(SfPreload::Ahead),
-        any::<u32>().prop_map(SfPreload::Ahead)
-    ];
-    let cache =
-        (eviction(), eviction(), eviction(), eviction()).prop_map(|(a, b, sf, c)| CacheHints { a, b, sf, c });
-    let loads = (
-        prop::sample::select(vec![
-            TmemShape::S32x32b,
-            TmemShape::S16x256b,
-            TmemShape::S16x128b,
-            TmemShape::S16x64b,
-        ]),
-        prop::option::of(prop_oneof![4 => prop::sample::select(vec![8u32, 16, 32]), 1 => any::<u32>()]),
-    );
-    let loads = loads.prop_map(|(shape, chunk)| Store::DirectBy(TmemLoad { shape, chunk }));
-    let shapes = (
-        setting(tile),
-        setting(prop::sample::select(vec![CtaGroup::One, CtaGroup::Two])),
-        setting(prop_oneof![5 => 1u32..9, 1 => any::<u32>()]),
-        k_order,
-        sf_preload,
-        prop::sample::select(vec![Accumulators::Separate, Accumulators::SideBySide]),
-        setting(prop::sample::select(vec![AReuse::None, AReuse::Collector])),
-        setting(prop_oneof![5 => (5u32..10).prop_map(|n| 1 << n), 1 => any::<u32>()]),
-        setting(cache),
-        setting(prop_oneof![2 => prop::sample::select(vec![Store::Direct, Store::Tma]), 3 => loads]),
-    );
-    let schedule = prop_oneof![
-        6 => prop::sample::select(vec![
-            Schedule::OneTile,
-            Schedule::Persistent,
-            Schedule::Dynamic,
-            Schedule::StreamK
-        ]),
-        2 => (0u32..9).prop_map(Schedule::SplitK),
-        2 => prop::sample::select(vec![2u32, 4, 8, 5]).prop_map(Schedule::ClusterSplitK),
-        1 => any::<u32>().prop_map(Schedule::ClusterSplitK),
-        1 => any::<u32>().prop_map(Schedule::SplitK),
-    ];
-    let strategies =
-        vec![Strategies::TwoPass, Strategies::SecondFused, Strategies::Sequential, Strategies::Interleaved];
-    let raster = prop_oneof![
-        2 => prop::sample::select(vec![Raster::AlongM, Raster::AlongN]),
-        1 => any::<u32>().prop_map(Raster::Swizzled)
-    ];
-    let shares = (
-        setting(prop::sample::select(strategies)),
-        setting(schedule),
-        raster,
-        setting(prop_oneof![5 => 1u32..149, 1 => any::<u32>()]),
-        setting(prop_oneof![3 => (0u32..4).prop_map(Buffers::Whole), 2 => Just(Buffers::Overlapped)]),
-        prop::sample::select(vec![Switch::Off, Switch::On]),
-        setting(prop::sample::select(vec![Switch::Off, Switch::On])),
-        prop_oneof![
-            4 => Just(Multicast::None),
-            2 => prop::sample::select(vec![Multicast::A(2), Multicast::B(2), Multicast::A(8), Multicast::B(4)]),
-            1 => any::<u32>().prop_map(Multicast::A),
-        ],
-        setting(prop::sample::select(vec![SfLoad::Bulk, SfLoad::TensorMap, SfLoad::Multicast])),
-    );
-    (shapes, shares).prop_map(|(shapes, shares)| {
-        let (tile, cta_group, stages, k_order, sf_preload, accumulators, a_reuse, tmem_columns, cache, store) =
-            shapes;
-        let (strategy, schedule, raster, sms, accumulator_buffers, pdl, swap_ab, multicast, sf_load) = shares;
-        Config {
-            strategy,
-            tile,
-            cta_group,
-            swap_ab,
-            multicast,
-            stages,
-            k_order,
-            sf_preload,
-            sf_load,
-            accumulators,
-            accumulator_buffers,
-            a_reuse,
-            tmem_columns,
-            schedule,
-            raster,
-            sms,
-            cache,
-            store,
-            pdl,
-        }
-    })
-}
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Problem, Shape};
+use silumin_codegen::spec::{FormatNames, SpecFile};
+use std::cell::Cell;
 
 /// Regions in order, none into the next, inside `limit`.
 fn laid_out(regions: &[Region], limit: u32) -> bool {
@@ -144,9 +24,28 @@ fn holds_together(plan: &Plan) {
     let limits = plan.arch.limits();
     assert!(plan.smem.total <= limits.smem_bytes);
     assert!(laid_out(&plan.smem.regions, plan.smem.total));
-    assert!(laid_out(&plan.tmem.regions, plan.tmem.used));
-    assert!(plan.tmem.used <= plan.tmem.columns && plan.tmem.columns <= limits.tmem_columns);
-    assert!(plan.tmem.columns.is_power_of_two() && plan.tmem.columns >= 32);
+    match plan.warpgroups {
+        None => {
+            assert!(laid_out(&plan.tmem.regions, plan.tmem.used));
+            assert!(plan.tmem.used <= plan.tmem.columns && plan.tmem.columns <= limits.tmem_columns);
+            assert!(plan.tmem.columns.is_power_of_two() && plan.tmem.columns >= 32);
+        }
+        Some(warpgroups) => {
+            assert!(plan.tmem.regions.is_empty() && plan.tmem.columns == 0 && plan.buffers == 1);
+            assert_eq!(warpgroups.tile_rows(), plan.cta_rows);
+            assert_eq!(plan.threads, 128 * (warpgroups.count + 1));
+            // Accumulators and the rest of a thread's registers, and all threads' those of an SM.
+            let products = if plan.strategy.is_fused() { 2 } else { 1 };
+            let held = warpgroups.sum_registers(products);
+            assert_eq!(128 * warpgroups.product_registers, warpgroups.rows() * plan.mma_columns);
+            assert!(held + 32 <= warpgroups.registers[0]);
+            let [computes, loads] = warpgroups.registers;
+            assert!(warpgroups.count == 1 || 128 * (warpgroups.count * computes + loads) <= 1 << 16);
+            // One K tile's MMAs end while those of the next run.
+            assert!(plan.stages >= 2 || plan.k_loop.tiles == 1);
+            assert!(!warpgroups.ping_pong || plan.work.schedule == Schedule::Persistent);
+        }
+    }
     // Buffers that share columns share whole chunks, and have some of their own.
     let (t, chunk) = (&plan.tmem, plan.epilogue.chunk);
     if t.shared > 0 {
@@ -166,7 +65,7 @@ fn holds_together(plan: &Plan) {
         assert_eq!(barrier.offset, end);
         end += 8 * barrier.count;
     }
-    assert_eq!(end, plan.smem.tmem_address);
+    assert!(end <= plan.smem.total && (plan.warpgroups.is_some() || end == plan.smem.tmem_address));
     let work = &plan.work;
     assert_eq!(work.tiles, work.m_items * work.n_items);
     let covered = u64::from(work.tiles) * u64::from(plan.multicast.ctas());
@@ -196,7 +95,9 @@ fn holds_together(plan: &Plan) {
     let k = &plan.k_loop;
     assert_eq!(k.main_tiles + k.tail_tiles, k.tiles);
     assert!(k.last_blocks >= 1 && k.last_blocks <= k.blocks && k.tail_tiles <= plan.stages);
-    assert_eq!((k.tiles - 1) * k.blocks + k.last_blocks, plan.problem.shape.k.div_ceil(64));
+    let steps = (k.tiles - 1) * k.blocks + k.last_blocks;
+    let of_k = plan.problem.shape.k.div_ceil(plan.kind.mma_k());
+    assert!(if plan.warpgroups.is_none() { steps == of_k } else { (of_k..of_k + k.blocks).contains(&steps) });
     assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks * work.cluster_parts, plan.mma_columns);
     assert!(u64::from(plan.m_tiles) * u64::from(plan.tile.m) >= u64::from(plan.problem.shape.m));
     assert!(u64::from(plan.n_tiles) * u64::from(plan.tile.n) >= u64::from(plan.problem.shape.n));
@@ -206,23 +107,72 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_draw_is_a_sound_plan_or_a_clear_error(m in size(), n in size(), k in size(), config in config()) {
-        match validate(&Problem::nvfp4(Shape::new(m, n, k)), &config, Arch::Sm100a) {
-            Ok(plan) => {
-                holds_together(&plan);
-                // What was settled is itself legal, and settles to itself.
-                let again = validate(&plan.problem, &plan.config, plan.arch);
-                prop_assert_eq!(again.map(|plan| plan.config), Ok(plan.config));
+    fn a_draw_is_a_sound_plan_or_a_clear_error(m in size(), n in size(), k in size(), config in config(Arch::Sm100a)) {
+        judge(&Problem::nvfp4(Shape::new(m, n, k)), &config, Arch::Sm100a)?;
+    }
+}
+
+/// What `a_draw_is_a_sound_plan_or_a_clear_error` asks of a draw.
+fn judge(problem: &Problem, config: &Config, arch: Arch) -> Result<bool, TestCaseError> {
+    match validate(problem, config, arch) {
+        Ok(plan) => {
+            holds_together(&plan);
+            // What was settled is itself legal, and settles to itself.
+            let again = validate(&plan.problem, &plan.config, plan.arch);
+            prop_assert_eq!(again.map(|plan| plan.config), Ok(plan.config));
+            Ok(true)
+        }
+        Err(errors) => {
+            prop_assert!(!errors.is_empty());
+            for error in &errors {
+                prop_assert!(error.to_string().starts_with(error.knob()), "{}", error);
+                prop_assert!(!error.hint().is_empty());
             }
-            Err(errors) => {
-                prop_assert!(!errors.is_empty());
-                for error in &errors {
-                    prop_assert!(error.to_string().starts_with(error.knob()), "{}", error);
-                    prop_assert!(!error.hint().is_empty());
-                }
-            }
+            Ok(false)
         }
     }
+}
+
+/// What warpgroups multiply.
+fn bf16(shape: Shape) -> Problem {
+    let formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
+    Problem { shape, formats }
+}
+
+/// Knobs that sm_90a has no use for, back at what they are without.
+fn without_tensor_memory(config: Config) -> Config {
+    let usual = Config::default();
+    Config {
+        cta_group: usual.cta_group,
+        sf_preload: usual.sf_preload,
+        sf_load: usual.sf_load,
+        accumulator_buffers: usual.accumulator_buffers,
+        a_reuse: usual.a_reuse,
+        tmem_columns: usual.tmem_columns,
+        store: match config.store {
+            Setting::Fixed(Store::DirectBy(_)) => Setting::Auto,
+            store => store,
+        },
+        ..config
+    }
+}
+
+#[test]
+fn a_draw_for_warpgroups_is_a_sound_plan_or_a_clear_error() {
+    let legal = Cell::new(0);
+    let mut runner = TestRunner::new(ProptestConfig { cases: 6000, ..ProptestConfig::default() });
+    let pairs = [("bf16", "bf16"), ("f16", "f16"), ("e4m3", "e5m2"), ("bf16", "nvfp4")];
+    let draws = (size(), size(), size(), config(Arch::Sm90a), 0u32..8, prop::sample::select(pairs.to_vec()));
+    let outcome = runner.run(&draws, |(m, n, k, config, whole, (a, b))| {
+        let config = if whole == 0 { config } else { without_tensor_memory(config) };
+        let k = if whole % 2 == 0 { k } else { k.checked_next_multiple_of(32).unwrap_or(32) };
+        let formats = Formats::new(a.parse().unwrap(), b.parse().unwrap(), OutputFormat::Bf16);
+        let taken = judge(&Problem { shape: Shape::new(m, n, k), formats }, &config, Arch::Sm90a)?;
+        legal.set(legal.get() + u32::from(taken));
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+    assert!(legal.get() > 150, "{} of 6000 draws are legal", legal.get());
 }
 
 /// The errors that `knobs` get for a shape.
@@ -368,11 +318,195 @@ fn each_limit_is_told_with_its_sum() {
     }
 }
 
+#[test]
+fn each_limit_of_warpgroups_is_told() {
+    let large = [512, 4096, 7168];
+    let bf16 = bf16(Shape::new(1, 1, 8)).formats;
+    let with = |a, c| Formats::new(a, a, c);
+    let swapped = ("swap_ab", "on");
+    let side = ("accumulators", "side_by_side");
+    let turns = ("consumers", "ping_pong");
+    for (shape, formats, knobs, knob, says) in [
+        (large, Formats::default(), &[][..], "formats", "its MMAs take no scale factors"),
+        (
+            large,
+            with(OperandFormat::Mxfp8, OutputFormat::Bf16),
+            &[],
+            "formats",
+            "mxfp8 x mxfp8 -> bf16: not on sm_90a",
+        ),
+        (large, with(OperandFormat::Bf16, OutputFormat::Nvfp4), &[], "formats", "C with scale factors"),
+        ([64, 64, 12], bf16, &[], "shape", "K = 12 is not a multiple of 8"),
+        (large, bf16, &[("cta_group", "2")], "cta_group", "2: not on sm_90a: an MMA is one warpgroup's"),
+        (large, bf16, &[("tmem_columns", "256")], "tmem_columns", "accumulators are in registers"),
+        (large, bf16, &[("accumulator_buffers", "2")], "accumulator_buffers", "consumers = ping_pong"),
+        (large, bf16, &[("accumulator_buffers", "overlapped")], "accumulator_buffers", "in registers"),
+        (large, bf16, &[("store", "direct(16x256b)")], "store", "accumulators are in registers"),
+        (large, bf16, &[("a_reuse", "collector")], "a_reuse", "no collector"),
+        (large, bf16, &[("k_order", "split_tail(2)")], "k_order", "the warps that issue the tail's MMAs"),
+        (large, bf16, &[("schedule", "dynamic")], "schedule", "no cluster launch control"),
+        (large, bf16, &[("schedule", "cluster_split_k(2)")], "schedule", "use split_k or stream_k"),
+        (large, bf16, &[("sf_preload", "all")], "sf_preload", "no scale factors"),
+        (large, bf16, &[("sf_load", "bulk")], "sf_load", "no scale factors"),
+        (large, bf16, &[("tile", "[96, 128, 64]")], "tile", "M = 96: warpgroups have 64 rows each"),
+        (large, bf16, &[("tile", "[192, 64, 64]"), turns], "tile", "a warpgroup has 64 or 128 rows"),
+        (large, bf16, &[("tile", "[128, 100, 64]")], "tile", "N = 100: one MMA has a multiple of 8 columns"),
+        (large, bf16, &[("tile", "[64, 264, 64]")], "tile", "8 to 256"),
+        (large, bf16, &[("tile", "[64, 136, 64]"), side], "tile", "those of both products"),
+        (large, bf16, &[("tile", "[128, 128, 24]")], "tile", "K = 24"),
+        (large, bf16, &[("tile", "[128, 96, 64]"), swapped], "tile", "with swap_ab, N = 96"),
+        (large, bf16, &[("tile", "[4, 128, 64]"), swapped], "tile", "with swap_ab, M = 4"),
+        (
+            large,
+            bf16,
+            &[("tile", "[128, 256, 64]")],
+            "tile",
+            "in 2 warpgroup(s) take 256 registers of a thread, and 192",
+        ),
+        (
+            large,
+            bf16,
+            &[("tile", "[192, 128, 64]")],
+            "tile",
+            "in 3 warpgroup(s) take 128 registers of a thread, and 112",
+        ),
+        (large, bf16, &[("tile", "[128, 128, 64]"), turns], "tile", "two accumulators of 128 x 128"),
+        (large, bf16, &[swapped, side], "swap_ab", "no rows for both"),
+        (large, bf16, &[swapped, ("store", "tma")], "swap_ab", "threads hold columns of C"),
+        (large, bf16, &[turns, ("schedule", "one_tile")], "consumers", "ping_pong with schedule = one_tile"),
+        (large, bf16, &[turns, ("schedule", "stream_k")], "consumers", "which is persistent"),
+        (large, bf16, &[turns, ("schedule", "split_k(2)")], "consumers", "whole tiles by turns"),
+        (large, bf16, &[("stages", "1")], "stages", "1 with 112 K tiles"),
+        (
+            large,
+            bf16,
+            &[("stages", "8"), ("tile", "[128, 128, 64]")],
+            "stages",
+            "8 x 49152 (stages of A, B1, B2)",
+        ),
+        (large, bf16, &[("tile", "[128, 128, 512]")], "tile", "2 x 393216 (stages of A, B1, B2)"),
+        (large, bf16, &[("multicast", "a(3)")], "multicast", "2, 4 or 8 CTAs"),
+        (large, bf16, &[("multicast", "b(8)"), ("tile", "[128, 32, 64]")], "multicast", "32 / 8"),
+        (large, bf16, &[("sms", "133")], "sms", "133 is outside 1..=132"),
+        ([64, 77, 64], bf16, &[("store", "tma")], "store", "154 bytes"),
+        (
+            large,
+            bf16,
+            &[("promotion", "off")],
+            "promotion",
+            "only sums of 8-bit elements' products lack bits",
+        ),
+        (
+            large,
+            with(OperandFormat::E4m3, OutputFormat::Bf16),
+            &[("promotion", "every(96)"), ("tile", "[128, 64, 128]")],
+            "promotion",
+            "96 is no multiple of 128",
+        ),
+    ] {
+        let [m, n, k] = shape;
+        let mut config = Config::default();
+        for (knob, value) in knobs {
+            config.set(knob, value).unwrap();
+        }
+        let problem = Problem { shape: Shape::new(m, n, k), formats };
+        let errors = validate(&problem, &config, Arch::Sm90a).err().unwrap_or_default();
+        let told = errors.iter().find(|error| error.knob() == knob && error.to_string().contains(says));
+        let Some(told) = told else { panic!("{knobs:?} should say `{says}`: {}", explain(&errors)) };
+        assert!(told.hint().len() > 10, "{told}: {}", told.hint());
+    }
+    let config = Config { consumers: Setting::Fixed(Consumers::PingPong), ..Config::default() };
+    let errors = validate(&Problem::nvfp4(Shape::new(512, 4096, 7168)), &config, Arch::Sm100a).unwrap_err();
+    assert!(errors[0].to_string().contains("consumers = ping_pong: not on sm_100a"), "{}", explain(&errors));
+    // Of one K tile nothing is in flight beside it.
+    let config = Config { stages: Setting::Fixed(1), ..Config::default() };
+    let one = Problem { shape: Shape::new(512, 4096, 64), formats: bf16 };
+    assert_eq!(validate(&one, &config, Arch::Sm90a).unwrap().stages, 1);
+    // Turns are taken where tiles follow each other, if nobody says otherwise.
+    let config = Config { consumers: Setting::Fixed(Consumers::PingPong), ..Config::default() };
+    assert_eq!(validate(&one, &config, Arch::Sm90a).unwrap().work.schedule, Schedule::Persistent);
+}
+
+#[test]
+fn every_knob_value_of_warpgroups_changes_the_ptx() {
+    let instructions = |knobs: &[(&str, &str)]| {
+        let tile = ("tile", "[128, 64, 64]");
+        instructions_of("sm_90a", "bf16", &[&[tile, ("sms", "8")], knobs].concat())
+    };
+    let base = instructions(&[]);
+    let values = [
+        ("tile", "[128, 96, 64]"),
+        ("tile", "[64, 64, 64]"),
+        ("tile", "[192, 64, 64]"),
+        ("tile", "[256, 64, 64]"),
+        ("tile", "[128, 64, 32]"),
+        ("tile", "[128, 64, 128]"),
+        ("stages", "2"),
+        ("consumers", "ping_pong"),
+        ("k_order", "reverse"),
+        ("k_order", "ping_pong"),
+        ("accumulators", "side_by_side"),
+        ("cache", "[a: evict_first]"),
+        ("cache", "[b: evict_last]"),
+        ("cache", "[c: evict_first]"),
+        ("store", "tma"),
+        ("strategy", "two_pass"),
+        ("strategy", "second_fused"),
+        ("strategy", "sequential"),
+        ("swap_ab", "on"),
+        ("multicast", "a(2)"),
+        ("multicast", "a(4)"),
+        ("multicast", "b(2)"),
+        ("schedule", "one_tile"),
+        ("schedule", "stream_k"),
+        ("schedule", "split_k(2)"),
+        ("schedule", "split_k(3)"),
+        ("raster", "along_n"),
+        ("raster", "swizzled(2)"),
+        ("sms", "9"),
+        ("pdl", "on"),
+    ];
+    let texts = values.map(|value| match value {
+        // Weights in 128 rows, tokens in 64 columns.
+        ("swap_ab", _) => instructions(&[value, ("tile", "[64, 128, 64]")]),
+        _ => instructions(&[value]),
+    });
+    for (i, text) in texts.iter().enumerate() {
+        assert!(*text != base, "{:?} changes nothing", values[i]);
+        for (j, other) in texts.iter().enumerate().take(i) {
+            assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
+        }
+    }
+    // Of 8-bit operands, how long the tensor core adds up by itself.
+    let sums = ["off", "every(128)", "every(256)", "every(1024)"]
+        .map(|value| instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]"), ("promotion", value)]));
+    for (i, text) in sums.iter().enumerate() {
+        assert!(!sums[..i].contains(text), "the same kernel twice: {i}");
+    }
+    assert!(sums[1] == instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]")]));
+    // What auto settles is what it says.
+    for value in
+        [("consumers", "cooperative"), ("schedule", "persistent"), ("store", "direct"), ("swap_ab", "off")]
+    {
+        assert!(instructions(&[value]) == base, "{value:?}");
+    }
+    // No word of what the chip has not.
+    for text in texts.iter().chain([&base]) {
+        assert!(!text.contains("tcgen05") && !text.contains("tmem"), "{text}");
+    }
+}
+
 /// Instructions only: the header's comments name every knob.
 fn instructions(knobs: &[(&str, &str)]) -> String {
-    let mut file = SpecFile::new(Shape::new(512, 1024, 2048));
     // Small enough a tile that every value is legal beside it.
-    file.config.set("tile", "[128, 128, 128]").unwrap();
+    instructions_of("sm_100a", "nvfp4", &[&[("tile", "[128, 128, 128]")], knobs].concat())
+}
+
+/// The same on another chip, of operands in a format.
+fn instructions_of(arch: &str, operands: &str, knobs: &[(&str, &str)]) -> String {
+    let mut file = SpecFile::new(Shape::new(512, 1024, 2048));
+    file.arch = arch.to_owned();
+    file.formats = FormatNames { a: operands.into(), b: operands.into(), ..file.formats };
     for (knob, value) in knobs {
         file.config.set(knob, value).unwrap();
     }

@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release --example coverage
 //! cargo run --release --example coverage -- --knob schedule --stdout
+//! cargo run --release --example coverage -- --arch sm_90a --stdout
 //! cargo run --release --example coverage -- --quick
 //! ```
 //!
@@ -23,8 +24,7 @@ use silumin::runtime::toolchain::Ptxas;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use table::{Effort, Tools, kernels, markdown, row};
-use values::VALUES;
+use table::{CHIPS, Effort, Tools, kernels, markdown, row};
 
 fn main() -> ExitCode {
     let flag = |name: &'static str, help: &'static str| {
@@ -37,6 +37,12 @@ fn main() -> ExitCode {
                 .long("knob")
                 .value_name("NAME")
                 .help("values of this knob only; nothing is written"),
+        )
+        .arg(
+            Arg::new("arch")
+                .long("arch")
+                .value_name("ARCH")
+                .help("values on this chip only; nothing is written"),
         )
         .arg(flag("quick", "a few schedules and mutants of every tenth value; nothing is written"))
         .arg(flag("stdout", "print the table and write nothing"))
@@ -51,17 +57,20 @@ fn main() -> ExitCode {
     let quick = matches.get_flag("quick");
     let effort = if quick { Effort::QUICK } else { Effort::FULL };
     let only = matches.get_one::<String>("knob");
-    let wanted: Vec<_> = VALUES
+    let chip = matches.get_one::<String>("arch");
+    let wanted: Vec<_> = CHIPS
         .iter()
-        .filter(|(knob, ..)| only.is_none_or(|only| only == knob))
+        .filter(|(arch, _)| chip.is_none_or(|chip| chip == arch.target()))
+        .flat_map(|(arch, values)| values.iter().map(|value| (*arch, value)))
+        .filter(|(_, (knob, ..))| only.is_none_or(|only| only == knob))
         .step_by(if quick { 10 } else { 1 })
         .collect();
     if wanted.is_empty() {
-        eprintln!("error: --knob: no value of `{}` is listed", only.map_or("", String::as_str));
+        eprintln!("error: --knob, --arch: no such value is listed");
         return ExitCode::from(2);
     }
     // Each set of kernels is tried once, for the first value that has it.
-    let keys: Vec<_> = wanted.iter().map(|entry| kernels(entry)).collect();
+    let keys: Vec<_> = wanted.iter().map(|(arch, entry)| kernels(*arch, entry)).collect();
     let first_of = |index: usize| match &keys[index] {
         Ok(_) => keys.iter().position(|key| key == &keys[index]).unwrap_or(index),
         Err(_) => index,
@@ -69,14 +78,15 @@ fn main() -> ExitCode {
     let firsts: Vec<usize> = (0..wanted.len()).filter(|index| first_of(*index) == *index).collect();
     let done = AtomicUsize::new(0);
     let tried = parallel::map(&firsts, |_, index| {
-        let row = row(wanted[*index], &tools, effort);
+        let (arch, entry) = wanted[*index];
+        let row = row(arch, entry, &tools, effort);
         eprintln!("{:>3} of {}  {}", done.fetch_add(1, Ordering::Relaxed) + 1, firsts.len(), row.name());
         row
     });
     let of = |index: usize| firsts.iter().position(|first| *first == first_of(index)).unwrap_or(0);
-    let rows: Vec<_> = (0..wanted.len()).map(|index| tried[of(index)].of_value(wanted[index])).collect();
+    let rows: Vec<_> = (0..wanted.len()).map(|index| tried[of(index)].of_value(wanted[index].1)).collect();
     let text = markdown(&rows, effort);
-    if quick || only.is_some() || matches.get_flag("stdout") {
+    if quick || only.is_some() || chip.is_some() || matches.get_flag("stdout") {
         println!("{text}");
     } else {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");

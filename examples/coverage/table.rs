@@ -1,16 +1,13 @@
 //! The rows of the table, and how each cell comes about.
 
-use crate::values::{SHAPES, Value};
+use crate::values::{HOPPER_VALUES, SHAPES, VALUES, Value};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::spec::{Spec, SpecFile};
-use silumin::runtime::check::{Tolerance, check};
 use silumin::runtime::device::{Schedule, Tracking};
-use silumin::runtime::gemm::expected;
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::runtime::launch_file;
-use silumin::runtime::reference::Reference;
 use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Device, DeviceOperands, Distribution, DualGemm, EmulatorOptions, Shape};
+use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, Shape};
 use silumin_emulator::mutate::{Equivalents, Plan, Subject, text};
 use silumin_emulator::{LaunchFile, Options};
 use std::fmt::Write;
@@ -43,20 +40,14 @@ impl Effort {
 pub struct Tools {
     ptxas: Ptxas,
     equivalents: Equivalents,
-    /// Operands of [`SMALL`] and what they make.
-    inputs: DualGemmInputs,
-    reference: Reference,
 }
 
 impl Tools {
-    /// Reads the list of survivors that are no mistakes, and draws the small shape's operands.
+    /// Reads the list of survivors that are no mistakes.
     pub fn new(ptxas: Ptxas) -> Result<Tools, String> {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-        let (spec, _) = SpecFile::new(SMALL).read().map_err(|e| e.to_string())?;
-        let inputs = DualGemmInputs::generate(SMALL, Distribution::Full, 7).map_err(|e| e.to_string())?;
-        let reference = expected(&spec, &inputs, &[]).map_err(|e| e.to_string())?;
-        Ok(Tools { ptxas, equivalents: Equivalents::parse(&text)?, inputs, reference })
+        Ok(Tools { ptxas, equivalents: Equivalents::parse(&text)? })
     }
 }
 
@@ -66,8 +57,15 @@ type Cell = Result<String, String>;
 /// The columns after the knob's.
 pub const COLUMNS: [&str; 5] = ["assembles", "even", "ragged", "schedules", "mutants"];
 
+/// A knob, its value, and what stands beside it.
+pub type Entry = (&'static str, &'static str, &'static [Value]);
+
+/// The chips that values are tried on, with the operands that each is usually fed, and the values of each.
+pub const CHIPS: [(Arch, &[Entry]); 2] = [(Arch::Sm100a, VALUES), (Arch::Sm90a, HOPPER_VALUES)];
+
 /// A knob's value and what became of it.
 pub struct Row {
+    arch: Arch,
     knob: &'static str,
     value: &'static str,
     beside: &'static [Value],
@@ -76,14 +74,14 @@ pub struct Row {
 
 impl Row {
     /// The same cells for another value that has the same kernels.
-    pub fn of_value(&self, entry: &(&'static str, &'static str, &'static [Value])) -> Row {
+    pub fn of_value(&self, entry: &Entry) -> Row {
         let (knob, value, beside) = *entry;
-        Row { knob, value, beside, cells: self.cells.clone() }
+        Row { knob, value, beside, cells: self.cells.clone(), ..*self }
     }
 
     /// `knob = value`, and what stands beside it.
     pub fn name(&self) -> String {
-        format!("{} = {} ({})", self.knob, self.value, beside(self.beside))
+        format!("{}: {} = {} ({})", self.arch, self.knob, self.value, beside(self.beside))
     }
 
     /// Every cell that does not hold.
@@ -102,37 +100,37 @@ fn beside(values: &[Value]) -> String {
 }
 
 /// The first cells of a row: what tells it from the others.
-pub fn heading((knob, value, with): &(&str, &str, &[Value])) -> String {
+pub fn heading((knob, value, with): &Entry) -> String {
     format!("| `{knob}` | `{value}` | {} |", beside(with))
 }
 
 /// The kernels of one value, by their hashes: where two values have the same ones, they need be tried once.
-pub fn kernels(entry: &(&'static str, &'static str, &'static [Value])) -> Result<Vec<[u8; 32]>, String> {
-    let (knob, value, beside) = *entry;
+pub fn kernels(arch: Arch, entry: &Entry) -> Result<Vec<[u8; 32]>, String> {
     let hash = |shape: Shape| {
-        let kernel = spec(knob, value, beside, shape)?.kernel(shape, Arch::Sm100a);
+        let kernel = spec(arch, entry, shape)?.kernel(shape, arch);
         Ok(kernel.map_err(|e| e.to_string())?.hash)
     };
     [SHAPES[0], SHAPES[1], SMALL].into_iter().map(hash).collect()
 }
 
 /// The dual GEMM with one value set.
-fn spec(knob: &str, value: &str, beside: &[Value], shape: Shape) -> Result<Spec, String> {
+fn spec(arch: Arch, (knob, value, beside): &Entry, shape: Shape) -> Result<Spec, String> {
     let mut file = SpecFile::new(shape);
-    for (knob, value) in beside.iter().chain(&[(knob, value)]) {
+    file.arch = arch.to_string();
+    for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
         file.config.set(knob, value).map_err(|e| e.to_string())?;
     }
     Ok(file.read().map_err(|e| e.to_string())?.0)
 }
 
 /// Fills the cells of one value.
-pub fn row(entry: &(&'static str, &'static str, &'static [Value]), tools: &Tools, effort: Effort) -> Row {
+pub fn row(arch: Arch, entry: &Entry, tools: &Tools, effort: Effort) -> Row {
     let (knob, value, beside) = *entry;
-    let spec = |shape: Shape| spec(knob, value, beside, shape);
-    let right = |shape: Shape| spec(shape).and_then(|spec| judge(&spec, shape));
+    let spec = |shape: Shape| spec(arch, entry, shape);
+    let right = |shape: Shape| spec(shape).and_then(|spec| judge(arch, &spec, shape));
     let assembled = || {
         let shapes = [SHAPES[0], SHAPES[1], SMALL];
-        let registers = shapes.map(|shape| assemble(&spec(shape)?, shape, &tools.ptxas));
+        let registers = shapes.map(|shape| assemble(arch, &spec(shape)?, shape, &tools.ptxas));
         let most = registers.into_iter().try_fold(0, |most, one| one.map(|one| most.max(one)));
         most.map(|most| format!("{most} registers"))
     };
@@ -140,15 +138,15 @@ pub fn row(entry: &(&'static str, &'static str, &'static [Value]), tools: &Tools
         assembled(),
         right(SHAPES[0]),
         right(SHAPES[1]),
-        spec(SMALL).and_then(|spec| schedules(&spec, tools, effort)),
-        spec(SMALL).and_then(|spec| mutants(&spec, tools, effort)),
+        spec(SMALL).and_then(|spec| schedules(arch, &spec, effort)),
+        spec(SMALL).and_then(|spec| mutants(arch, &spec, tools, effort)),
     ];
-    Row { knob, value, beside, cells }
+    Row { arch, knob, value, beside, cells }
 }
 
 /// Registers of the kernels, which must assemble without spills and warnings.
-fn assemble(spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32, String> {
-    let kernel = spec.kernel(shape, Arch::Sm100a).map_err(|e| e.to_string())?;
+fn assemble(arch: Arch, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32, String> {
+    let kernel = spec.kernel(shape, arch).map_err(|e| e.to_string())?;
     let assembled = ptxas.assemble(&kernel.ptx, kernel.arch).map_err(|e| e.to_string())?;
     let clean = assembled.entries.iter().all(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0);
     if !clean || !assembled.warnings.is_empty() {
@@ -158,9 +156,9 @@ fn assemble(spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32, String> {
 }
 
 /// One run on all e2m1 codes and the whole range of scales, against the reference.
-fn judge(spec: &Spec, shape: Shape) -> Cell {
+fn judge(arch: Arch, spec: &Spec, shape: Shape) -> Cell {
     let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
-    let device = Device::emulated_with(Arch::Sm100a, options);
+    let device = Device::emulated_with(arch, options);
     let verification = DualGemm::new(spec.clone()).verify(&device, shape, Distribution::Full, 7, &[]);
     let verification = verification.map_err(|e| format!("{shape}: {e}"))?;
     match verification.check.pass {
@@ -170,36 +168,34 @@ fn judge(spec: &Spec, shape: Shape) -> Cell {
 }
 
 /// The same of the small shape under one schedule, with happens-before tracking that asks for every fence.
-fn track(spec: &Spec, schedule: Schedule, tools: &Tools) -> Result<(), String> {
+fn track(arch: Arch, spec: &Spec, schedule: Schedule) -> Result<(), String> {
     let options =
         EmulatorOptions { threads: 1, schedule, tracking: Tracking::Strict, ..EmulatorOptions::default() };
-    let device = Device::emulated_with(Arch::Sm100a, options);
-    let kernel = DualGemm::new(spec.clone()).load(&device, SMALL).map_err(|e| e.to_string())?;
-    let operands = DeviceOperands::upload(&device, &tools.inputs).map_err(|e| e.to_string())?;
-    kernel.launch(&device.stream(), &operands.args(&[])).map_err(|e| format!("{schedule:?}: {e}"))?;
-    let got = operands.result().map_err(|e| e.to_string())?;
-    let report = check(&got, &tools.reference, Tolerance::default()).map_err(|e| e.to_string())?;
+    let device = Device::emulated_with(arch, options);
+    let verification = DualGemm::new(spec.clone()).verify(&device, SMALL, Distribution::Full, 7, &[]);
+    let report = verification.map_err(|e| format!("{schedule:?}: {e}"))?.check;
     if report.pass { Ok(()) } else { Err(format!("{SMALL}, {schedule:?}: {report}")) }
 }
 
 /// Runs under adversarial schedules.
-fn schedules(spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
-    let kernel = spec.kernel(SMALL, Arch::Sm100a).map_err(|e| e.to_string())?;
+fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Cell {
+    let kernel = spec.kernel(SMALL, arch).map_err(|e| e.to_string())?;
     let warps = kernel.launches.iter().map(|launch| launch.block.iter().product::<u32>().div_ceil(32)).max();
     let mut all = vec![Schedule::Early, Schedule::Late];
     all.extend((0..warps.unwrap_or(0)).map(|warp| Schedule::Starve { warp, seed: warp.into() }));
     all.extend((0..effort.seeds).map(Schedule::Random));
     for schedule in &all {
-        track(spec, *schedule, tools)?;
+        track(arch, spec, *schedule)?;
     }
     Ok(format!("{}", all.len()))
 }
 
 /// A sample of each launch's mutants.
-fn mutants(spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
-    let kernel = spec.kernel(SMALL, Arch::Sm100a).map_err(|e| e.to_string())?;
+fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
+    let kernel = spec.kernel(SMALL, arch).map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-    let inputs = DualGemmInputs::generate(SMALL, Distribution::Benchmark, 1111).map_err(|e| e.to_string())?;
+    let inputs = DualGemmInputs::generate_for(SMALL, spec.formats, Distribution::Benchmark, 1111);
+    let inputs = inputs.map_err(|e| e.to_string())?;
     launch_file::write(folder.path(), &kernel, Some(&inputs), &[]).map_err(|e| e.to_string())?;
     let (mut caught, mut explained, mut all) = (0, 0, 0);
     let mut survivors = String::new();
@@ -249,6 +245,14 @@ fn launches(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>, String> {
     Ok(files)
 }
 
+/// The heading of a chip's table.
+pub fn title(arch: Arch) -> String {
+    format!("## {arch}, {}", Formats::usual(arch))
+}
+
+/// What all tables start with.
+const HEAD: &str = "| knob | value | beside | ";
+
 /// The document.
 pub fn markdown(rows: &[Row], effort: Effort) -> String {
     let [even, ragged] = SHAPES;
@@ -261,22 +265,28 @@ once: most of those that `auto` chooses anyway.
 
 * **beside**: other knobs that are set, because the value needs or is more telling with them. The rest is `auto` or the default.
 * **assembles**: ptxas takes the kernels for all three shapes below without a warning, spills or a stack; the most registers of a thread.
-* **even**, **ragged**: {even} and {ragged} on the emulator, all e2m1 codes and the whole range of scales, every element within
-  1e-3 + 1e-3 of an f64 reference; the relative error (Frobenius norm).
+* **even**, **ragged**: {even} and {ragged} on the emulator, all codes of the operands and the whole range of scales, every f16 element
+  within 1e-3 + 1e-3 of an f64 reference, every bf16 one within what its rounding and fp32 sums allow; the relative error (Frobenius norm).
 * **schedules**: {SMALL} under so many schedules, with happens-before tracking that asks for every fence: all early, all late, each warp
   starved, and {} random ones; nothing found and right under each.
 * **mutants**: of the same shape, about {} mutants of each launch, evenly spaced among all that `mutate --list` shows: caught + explained of
   all, one random seed. The bar of a row is {:.0} %, for a sample is small; whole surveys are in [mutants.md](mutants.md).
-
-| knob | value | beside | {} |
-|---|---|---|---|---|---|---|---|
 ",
         effort.seeds,
         effort.mutants,
-        BAR * 100.0,
-        COLUMNS.join(" | ")
+        BAR * 100.0
     );
+    let mut chip = None;
     for row in rows {
+        if chip != Some(row.arch) {
+            chip = Some(row.arch);
+            let _ = writeln!(
+                out,
+                "\n{}\n\n{HEAD}{} |\n|---|---|---|---|---|---|---|---|",
+                title(row.arch),
+                COLUMNS.join(" | ")
+            );
+        }
         let cell = |cell: &Cell| cell.clone().unwrap_or_else(|_| "**fails**".to_owned());
         let cells: Vec<String> = row.cells.iter().map(cell).collect();
         // Writing to a string does not fail.

@@ -9,6 +9,7 @@
 //! cargo run --release --example emit -- --groups 80,176,128,72,64,248,96,160
 //! cargo run --release --example emit -- --batch 4 --shape 100,512,1024
 //! cargo run --release --example emit -- --sass --k-order 'split_tail(2)'
+//! cargo run --release --example emit -- --arch sm_90a
 //! ```
 //!
 //! Writes the PTX, the plan and a launch file; prints the plan; assembles the PTX where ptxas is found;
@@ -85,7 +86,11 @@ pub fn command() -> Command {
             "M1,M2,...",
             "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over; a sweep takes groups that are as even as they can be",
         ))
-        .arg(option("arch", "ARCH", "the chip [default: sm_100a]"))
+        .arg(option(
+            "arch",
+            "ARCH",
+            "the chip: sm_90a, sm_100a, sm_100f or sm_103a; formats are NVFP4 to f16, on sm_90a bf16 to bf16, unless --config has others [default: sm_100a]",
+        ))
         .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
         .arg(option("config", "FILE", "a TOML file in the form of tests/in; flags override it"))
         .arg(
@@ -372,10 +377,14 @@ fn verify(
     let device = Device::emulated_with(arch, options);
     let kernel = DualGemm::new(spec).load(&device, shape)?;
     let mut passed = true;
-    for (distribution, about) in [
-        (Distribution::Benchmark, "the public benchmark's inputs"),
-        (Distribution::Full, "all 16 e2m1 codes, the whole range of scales"),
-    ] {
+    let Formats { a, b, .. } = kernel.kernel().problem.formats;
+    let whole = match [a, b].iter().all(|format| format.spec().element_bits == 4) {
+        true => "all 16 e2m1 codes, the whole range of scales",
+        false => "the whole range of the operands' formats",
+    };
+    for (distribution, about) in
+        [(Distribution::Benchmark, "the public benchmark's inputs"), (Distribution::Full, whole)]
+    {
         let started = Instant::now();
         let inputs = draw(shape, sizes, kernel.kernel().problem.formats, distribution, seed)?;
         let result = kernel.verify_on(&inputs, scalars);

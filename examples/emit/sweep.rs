@@ -3,6 +3,7 @@
 use super::measure::{Assembled, Bench, Counted, assemble, entries};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use silumin::codegen::arch::TensorCore;
 use silumin::codegen::config::{Config, CtaGroup, KNOBS};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
@@ -12,11 +13,19 @@ use silumin::{Arch, Shape};
 use std::error::Error;
 
 /// What sweeps unless `--sweep-knob` says otherwise. M in a tile stands for the rows that the CTA group has.
-const USUAL: [(&str, &str); 4] = [
+const USUAL: &[(&str, &str)] = &[
     ("strategy", "two_pass;second_fused;sequential;interleaved"),
     ("schedule", "one_tile;persistent;dynamic;stream_k;split_k(2)"),
     ("cta_group", "1;2"),
     ("tile", "[M, 64, 256];[M, 128, 256];[M, 192, 128]"),
+];
+
+/// The same where warpgroups hold the accumulators.
+const USUAL_OF_WARPGROUPS: &[(&str, &str)] = &[
+    ("strategy", "two_pass;second_fused;sequential;interleaved"),
+    ("schedule", "one_tile;persistent;stream_k;split_k(2)"),
+    ("consumers", "cooperative;ping_pong"),
+    ("tile", "[M, 64, 64];[M, 128, 64];[64, 128, 64];[256, 96, 64]"),
 ];
 
 /// Multiply-adds that all verifications together spend, unless `--verify-k` says how far to go.
@@ -115,7 +124,11 @@ impl Sweep<'_> {
     /// What sweeps: the chosen knobs, or the usual ones that no flag has fixed.
     fn axes(&self) -> Result<Axes, String> {
         let texts: Vec<(String, String)> = if self.chosen.is_empty() {
-            let free = USUAL.iter().filter(|(knob, _)| !self.fixed.contains(knob));
+            let usual = match self.arch.tensor_core() {
+                TensorCore::Tcgen05 => USUAL,
+                TensorCore::Wgmma => USUAL_OF_WARPGROUPS,
+            };
+            let free = usual.iter().filter(|(knob, _)| !self.fixed.contains(knob));
             free.map(|(knob, values)| ((*knob).to_owned(), (*values).to_owned())).collect()
         } else {
             let pair = |text: &String| {

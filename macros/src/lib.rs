@@ -29,7 +29,7 @@ use proc_macro::TokenStream;
 /// | `A: nvfp4, B: nvfp4, C: f16` | the same, operand by operand, by the gate's names; any other name is the result's |
 /// | `tile = [M, N, K]`, `stages = 4`, ... | the knobs of `silumin::codegen::config::Config`; `auto` where left out |
 /// | `shape = [M, N, K]` | the only shape, so that everything is checked while compiling |
-/// | `arch = sm_100a` | the chips, one or a list; all of them where left out |
+/// | `arch = sm_100a` | the chips, one or a list (`[sm_90a, sm_100a]`); all of them where left out |
 ///
 /// An item is a static `LazyLock<DualGemm>`; its name is also that of its kernels.
 ///

@@ -10,7 +10,8 @@ pub fn faults<T: Sync>(items: &[T], judge: impl Fn(usize, &T) -> Option<String> 
     parallel::map(items, judge).into_iter().flatten().collect()
 }
 
-/// What the assembler has against a kernel: errors, warnings, spills, a stack.
+/// What the assembler has against a kernel: errors, warnings, spills, a stack, MMAs of warpgroups that it makes wait for
+/// each other (C7510 and the like).
 #[allow(dead_code)]
 pub fn unclean(ptxas: &silumin::runtime::toolchain::Ptxas, kernel: &silumin::Kernel) -> Option<String> {
     let assembled = match ptxas.assemble(&kernel.ptx, kernel.arch) {
@@ -21,7 +22,9 @@ pub fn unclean(ptxas: &silumin::runtime::toolchain::Ptxas, kernel: &silumin::Ker
         let entry = assembled.entry(&launch.entry);
         entry.is_some_and(|e| e.spill_stores + e.spill_loads + e.stack_frame == 0)
     });
-    (!clean || !assembled.warnings.is_empty()).then(|| format!("spills or warnings:\n{}", assembled.log))
+    let serialized = assembled.log.contains("serialized");
+    (!clean || serialized || !assembled.warnings.is_empty())
+        .then(|| format!("spills or warnings:\n{}", assembled.log))
 }
 
 /// Where the emulator counted other bytes than the plan has, those of a gate without vectors.

@@ -2,6 +2,7 @@
 
 use super::brackets::Errors;
 use super::declare::Knobs;
+use crate::arch::TensorCore;
 use crate::config::{AReuse, Config, KOrder, Schedule, Setting, SfPreload};
 use crate::error::ConfigError;
 use crate::plan::{SIZE_LIMIT, validate};
@@ -33,12 +34,20 @@ pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
         };
         (arch, result)
     });
-    let failures: Vec<_> =
+    let mut failures: Vec<_> =
         results.filter_map(|(arch, result)| result.err().map(|errors| (arch, errors))).collect();
     if failures.len() < knobs.arches.len() && !knobs.is_written("arch") {
         return;
     }
-    // Of chips that nobody named, the first stands for all.
+    if !knobs.is_written("arch") {
+        // Of chips that nobody named, one stands for all: that which is asked for least of what it does not have at all.
+        let foreign = |error: &ConfigError| {
+            matches!(error, ConfigError::FormatsOnChip { .. } | ConfigError::NotOnChip { .. })
+        };
+        failures.sort_by_key(|(arch, reasons)| {
+            (reasons.iter().filter(|error| foreign(error)).count(), arch.tensor_core() == TensorCore::Wgmma)
+        });
+    }
     let named = if knobs.is_written("arch") { failures.len() } else { 1 };
     let several = knobs.is_written("arch") && knobs.arches.len() > 1;
     for (arch, reasons) in failures.into_iter().take(named) {
@@ -76,7 +85,10 @@ fn most_lenient(formats: Formats, config: &Config) -> Shape {
         _ => k_tiles,
     };
     // Where K costs nothing, it is long: errors that print it are less surprising so.
-    let free = matches!(config.tile, Setting::Fixed(_)) && config.sf_preload != SfPreload::All;
+    let free = matches!(config.tile, Setting::Fixed(_))
+        && config.sf_preload != SfPreload::All
+        // Enough for a single K tile, whatever issues the MMAs.
+        && config.stages != Setting::Fixed(1);
     let k_tiles = if free { k_tiles.max(64) } else { k_tiles.max(1) };
     let multiple = u64::from(formats.k_multiple());
     let k = ((k_tiles - 1) * u64::from(tile_k) + 1).next_multiple_of(multiple).min(u64::from(SIZE_LIMIT));

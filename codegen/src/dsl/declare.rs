@@ -33,7 +33,11 @@ pub const DSL_KNOBS: [Knob; 5] = [
         values: "G",
         about: "beside shape: the M rows belong to groups, each with weights of its own, B1 and B2 [G, N, K]",
     },
-    Knob { name: "arch", values: "sm_100a | [sm_100a, ...]", about: "the chips; left out, all of them" },
+    Knob {
+        name: "arch",
+        values: "sm_90a | sm_100a | sm_100f | sm_103a | [sm_90a, sm_100a, ...]",
+        about: "the chips; left out, all of them",
+    },
     Knob {
         name: "products",
         values: "none | f32 | bf16 | f16",

@@ -1,6 +1,6 @@
 //! A plan as text for people.
 
-use super::{Plan, Region};
+use super::{Plan, Region, Warpgroups};
 use crate::config::{Schedule, Strategy, TmemShape};
 use crate::problem::Groups;
 use std::fmt;
@@ -37,7 +37,7 @@ impl fmt::Display for Plan {
             "K loop    {} tiles of {} MMA steps, the last of {}; {}",
             k.tiles,
             k.blocks,
-            k.last_blocks,
+            self.last_steps(),
             match self.strategy {
                 Strategy::Interleaved =>
                     format!("{} interleaved, {} in the split tail", k.main_tiles, k.tail_tiles),
@@ -49,27 +49,21 @@ impl fmt::Display for Plan {
         regions(f, &self.smem.regions)?;
         writeln!(
             f,
-            "  a stage: A {} | {} bytes in {} K box(es); a slot of scale factors: {} bytes",
+            "  a stage: A {} | {} bytes in {} K box(es){}",
             self.smem.a_bytes,
             match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.boxes) {
                 (1, bytes) => format!("B {bytes}"),
                 (_, bytes) => format!("B1 {bytes} | B2 {bytes}"),
             },
             self.smem.boxes,
-            self.smem.slot_bytes
+            match self.smem.slot_bytes {
+                0 => String::new(),
+                bytes => format!("; a slot of scale factors: {bytes} bytes"),
+            }
         )?;
-        writeln!(
-            f,
-            "TMEM      {} columns used, {} allocated of {}",
-            self.tmem.used, self.tmem.columns, limits.tmem_columns
-        )?;
-        regions(f, &self.tmem.regions)?;
-        if self.tmem.shared > 0 {
-            writeln!(
-                f,
-                "  two buffers share {} of {} columns of each product, which the epilogue reads first",
-                self.tmem.shared, self.mma_columns
-            )?;
+        match self.warpgroups {
+            Some(warpgroups) => self.registers(f, warpgroups)?,
+            None => self.tensor_memory(f)?,
         }
         writeln!(f, "barriers")?;
         for barrier in &self.barriers {
@@ -97,6 +91,14 @@ impl fmt::Display for Plan {
         // Columns that a thread has side by side; the gate's own kernel has whole vectors.
         let neighbours = match e.load {
             _ if self.strategy == Strategy::TwoPass => e.c.vector,
+            // Two columns of an accumulator, or, swapped, of C one that has neighbours in other lanes.
+            _ if self.warpgroups.is_some() => {
+                if self.swap_ab {
+                    1
+                } else {
+                    2
+                }
+            }
             TmemShape::S32x32b => e.c.vector,
             TmemShape::S16x256b => 2,
             TmemShape::S16x128b | TmemShape::S16x64b => 1,
@@ -139,6 +141,56 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
+    /// Accumulators in tensor memory.
+    fn tensor_memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            f,
+            "TMEM      {} columns used, {} allocated of {}",
+            self.tmem.used,
+            self.tmem.columns,
+            self.arch.limits().tmem_columns
+        )?;
+        regions(f, &self.tmem.regions)?;
+        if self.tmem.shared > 0 {
+            writeln!(
+                f,
+                "  two buffers share {} of {} columns of each product, which the epilogue reads first",
+                self.tmem.shared, self.mma_columns
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Accumulators in registers.
+    fn registers(&self, f: &mut fmt::Formatter<'_>, warpgroups: Warpgroups) -> fmt::Result {
+        let rows = warpgroups.rows();
+        writeln!(
+            f,
+            "warps     {}; one more warpgroup loads",
+            match (warpgroups.count, warpgroups.ping_pong) {
+                (1, _) => format!("a warpgroup for {rows} rows"),
+                (count, true) => format!("{count} warpgroups, by turns a tile of {rows} rows each"),
+                (count, false) => format!("{count} warpgroups, {rows} rows of a tile each"),
+            }
+        )?;
+        let products = if self.strategy.is_fused() { 2 } else { 1 };
+        write!(
+            f,
+            "registers {} of a thread for accumulators: {products} x {rows} x {} fp32 in 128 threads",
+            products * warpgroups.product_registers,
+            self.mma_columns
+        )?;
+        if let Some(window) = warpgroups.window {
+            write!(f, ", {} for sums on their way there", window.sets * warpgroups.product_registers)?;
+        }
+        match (warpgroups.count, warpgroups.registers) {
+            (1, _) => writeln!(f),
+            (_, [computes, loads]) => {
+                writeln!(f, "; {computes} where MMAs are issued, {loads} in the warpgroup that loads")
+            }
+        }
+    }
+
     /// How the work is shared out, where there is something to say.
     fn shares(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let work = &self.work;

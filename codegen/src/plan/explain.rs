@@ -3,9 +3,10 @@
 //!
 //! Times are modelled from [`Limits`](crate::arch::Limits), never measured.
 
-use super::{Plan, Region, tail, validate};
+use super::{Plan, Region, Warpgroups, tail, validate};
 use crate::config::{Accumulators, Config, KOrder, Schedule, Setting, Strategy};
 use crate::error::ConfigError;
+use crate::problem::MmaKind;
 use std::fmt;
 
 /// Seconds from a load that misses all caches to its data: a round assumption on the safe side, not a measurement.
@@ -15,7 +16,7 @@ pub const DRAM_LATENCY: f64 = 0.8e-6;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Explanation {
-    /// SMEM and TMEM.
+    /// SMEM, and TMEM where the chip has it.
     pub rooms: Vec<Room>,
     /// What a stage holds and how far ahead the pipeline reads.
     pub stage: Stage,
@@ -92,7 +93,7 @@ pub struct WhatIf {
     pub knob: &'static str,
     /// See `knob`.
     pub value: String,
-    /// SMEM bytes, TMEM columns and stages of that plan, or why there is none.
+    /// SMEM bytes, TMEM columns (0 where there is no TMEM) and stages of that plan, or why there is none.
     pub outcome: Result<[u32; 3], Vec<ConfigError>>,
 }
 
@@ -133,7 +134,7 @@ impl Plan {
         let limits = self.arch.limits();
         let (smem, tmem) = (&self.smem, &self.tmem);
         let held: u32 = smem.regions.iter().map(|region| region.size).sum();
-        vec![
+        let mut rooms = vec![
             Room {
                 name: "SMEM",
                 unit: "bytes",
@@ -150,7 +151,10 @@ impl Plan {
                 parts: tmem.regions.clone(),
                 padding: tmem.columns.saturating_sub(tmem.used),
             },
-        ]
+        ];
+        // A chip without tensor memory has none of it to share out.
+        rooms.retain(|room| room.limit > 0);
+        rooms
     }
 
     fn stage(&self) -> Stage {
@@ -190,6 +194,9 @@ impl Plan {
     fn rule(&self, knob: &str) -> String {
         let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
         let capacity = sms / self.cluster_ctas();
+        if let Some(rule) = self.warpgroups.and_then(|warpgroups| self.warpgroup_rule(warpgroups, knob)) {
+            return rule;
+        }
         match knob {
             "strategy" => "one kernel and one K loop: A is loaded once, nothing goes through global memory".into(),
             "tile" if self.swap_ab => {
@@ -225,6 +232,9 @@ impl Plan {
             "sms" => "all of the chip".into(),
             "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's rows better".into(),
             "swap_ab" => "enough tokens to fill the MMA's rows, or another knob needs them there".into(),
+            "promotion" => "sums of these operands' products have the bits of fp32".into(),
+            "consumers" => "accumulators are in tensor memory, and one warp issues all MMAs".into(),
+            "sf_load" if self.problem.formats.b.spec().scales.is_none() => "the operands have no scale factors".into(),
             "sf_load" if self.scales.shared => "CTAs of a cluster need the same ones: one loads them for all".into(),
             "sf_load" if self.scales.box_blocks.is_some() => "a bulk copy cannot signal the leader's barrier of a pair".into(),
             "sf_load" => "bulk copies of contiguous blocks: no tensor map to fetch".into(),
@@ -244,6 +254,42 @@ impl Plan {
             // A knob whose rule nobody has written down yet.
             _ => "settled by validate".into(),
         }
+    }
+
+    /// The same where warpgroups hold the accumulators, if the rule is another one there.
+    fn warpgroup_rule(&self, warpgroups: Warpgroups, knob: &str) -> Option<String> {
+        let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
+        let rule = match knob {
+            "tile" if self.swap_ab => format!(
+                "weights are the rows of {} warpgroups; tokens are columns, as many as there are up to 128; K is one 128-byte swizzle span of a row, or the problem's",
+                warpgroups.count
+            ),
+            "tile" => format!(
+                "{} rows, 64 for each MMA; of all N, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
+                warpgroups.tile_rows(),
+                self.tile.n
+            ),
+            "promotion" if warpgroups.window.is_some() => {
+                "tensor cores add up products of 8-bit elements with fewer bits than fp32 has: sums leave them every 128 of K, or K tile".into()
+            }
+            "promotion" if self.kind == MmaKind::F8f6f4 => "K ends before sums lose bits".into(),
+            "consumers" => {
+                "both warpgroups on one tile read the same B, and every schedule has work for them".into()
+            }
+            "cta_group" => "an MMA is one warpgroup's".into(),
+            "accumulator_buffers" => {
+                "accumulators take registers, which have no room for those of another tile".into()
+            }
+            "a_reuse" => "tensor cores of this chip have no collector".into(),
+            "tmem_columns" => "this chip has no tensor memory".into(),
+            "k_order" => "the warps that would apply the gate to a tail issue its MMAs".into(),
+            "schedule" if warpgroups.ping_pong => {
+                "warpgroups by turns need tiles that follow each other".into()
+            }
+            "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's 64 rows better".into(),
+            _ => return None,
+        };
+        Some(rule)
     }
 
     /// Why the K loop has a split tail of its length, or none.
@@ -288,7 +334,10 @@ impl Plan {
             ("tile", tile(2 * self.tile.n, self.tile.k)),
             ("tile", tile(self.tile.n, 2 * self.tile.k)),
         ];
-        if self.buffers == 1 {
+        if let Some(warpgroups) = self.warpgroups {
+            let other = if warpgroups.ping_pong { "cooperative" } else { "ping_pong" };
+            wanted.push(("consumers", other.to_owned()));
+        } else if self.buffers == 1 {
             wanted.extend(["2", "overlapped"].map(|value| ("accumulator_buffers", value.to_owned())));
         }
         let outcome = |(knob, value): (&'static str, String)| {
@@ -299,6 +348,7 @@ impl Plan {
                 cache: self.asked.cache,
                 k_order: self.asked.k_order,
                 accumulator_buffers: self.asked.accumulator_buffers,
+                schedule: if knob == "consumers" { self.asked.schedule } else { self.config.schedule },
                 ..self.config
             };
             config.set(knob, &value).ok()?;
@@ -316,7 +366,7 @@ impl Plan {
         let Balance { busiest, .. } = self.balance();
         // Tiles that the busiest SM may see the shorter end of.
         let ends = busiest.div_ceil(u64::from(k.tiles).max(1)) + u64::from(self.work.has_ranges());
-        let missing = ends * u64::from(k.blocks.saturating_sub(k.last_blocks));
+        let missing = ends * u64::from(k.blocks.saturating_sub(self.last_steps()));
         let steps = busiest.saturating_mul(u64::from(k.blocks)).saturating_sub(missing);
         let passes = f64::from(2 / self.smem.b_tiles.max(1));
         let math = passes * self.stage().math / f64::from(k.blocks) * steps as f64;
@@ -365,7 +415,8 @@ impl fmt::Display for Explanation {
             what_if.fmt(f)?;
         }
         let Stage { bytes: [a, b, scales], depth, in_flight, covers, math, load } = self.stage;
-        writeln!(f, "K tile    A {a} + B {b} + scale factors {scales} = {} bytes a CTA", a + b + scales)?;
+        let factors = if scales > 0 { format!(" + scale factors {scales}") } else { String::new() };
+        writeln!(f, "K tile    A {a} + B {b}{factors} = {} bytes a CTA", a + b + scales)?;
         writeln!(
             f,
             "          {:.0} ns of math and {:.0} ns of loads at an SM's share of the chip (modelled): {} bound{}",
@@ -416,6 +467,9 @@ impl fmt::Display for WhatIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let WhatIf { knob, value, outcome } = self;
         match outcome {
+            Ok([smem, 0, stages]) => {
+                writeln!(f, "  {knob} = {value}: fits, {smem} bytes of SMEM, {stages} stages")
+            }
             Ok([smem, tmem, stages]) => {
                 writeln!(
                     f,

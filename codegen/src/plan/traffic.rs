@@ -3,7 +3,7 @@
 //! These are exact figures for the kernels that the templates make, not estimates: `tests/bytes.rs` holds them to the
 //! emulator's count. Caches are not in them: bytes are those that cross between global memory (L2 or beyond) and SMs.
 
-use super::{Operand, Plan};
+use super::{Operand, Plan, WARPGROUP_ROWS};
 use crate::config::{Accumulators, Multicast, Schedule, Strategy};
 use crate::problem::Shape;
 
@@ -194,7 +194,13 @@ impl Plan {
             Accumulators::Separate => self.mma_columns,
             Accumulators::SideBySide => 2 * self.mma_columns,
         };
-        [self.cta_rows * self.cta_group.ctas(), n, self.kind.mma_k()]
+        let rows = if self.warpgroups.is_some() { WARPGROUP_ROWS } else { self.cta_rows };
+        [rows * self.cta_group.ctas(), n, self.kind.mma_k()]
+    }
+
+    /// MMA steps of the last K tile. Warpgroups issue the same MMAs for every one: beyond K they add zeros.
+    pub(super) fn last_steps(&self) -> u32 {
+        if self.warpgroups.is_some() { self.k_loop.blocks } else { self.k_loop.last_blocks }
     }
 
     /// Multiply-adds of one MMA instruction, rows, columns and K beyond the problem included.
@@ -211,9 +217,10 @@ impl Plan {
     /// The same for groups of these sizes.
     pub fn mmas_issued_for(&self, sizes: &[u32]) -> u64 {
         let k = &self.k_loop;
-        let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(k.last_blocks);
+        let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(self.last_steps());
         let products = if self.accumulators == Accumulators::SideBySide { 1 } else { 2 };
-        self.items_of(sizes) * u64::from(self.multicast.ctas()) * steps * products
+        let blocks = if self.warpgroups.is_some() { u64::from(self.cta_rows / WARPGROUP_ROWS) } else { 1 };
+        self.items_of(sizes) * u64::from(self.multicast.ctas()) * steps * products * blocks
     }
 
     /// Bytes that must cross DRAM: the problem's own, and the workspace once each way.

@@ -1,6 +1,7 @@
 //! Which formats go together, and the MMA that multiplies them.
 
 use super::{ElementKind, OperandFormat, OutputFormat, ProductFormat};
+use crate::arch::{Arch, TensorCore};
 use std::fmt;
 
 /// The formats of one dual GEMM.
@@ -26,6 +27,14 @@ impl Formats {
     /// Formats of the operands and of C; no products are kept.
     pub const fn new(a: OperandFormat, b: OperandFormat, c: OutputFormat) -> Self {
         Formats { a, b, c, products: None }
+    }
+
+    /// What a chip is usually fed: NVFP4 to f16 where MMAs take scale factors, bf16 to bf16 where none does.
+    pub fn usual(arch: Arch) -> Self {
+        match arch.tensor_core() {
+            TensorCore::Tcgen05 => Formats::default(),
+            TensorCore::Wgmma => Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16),
+        }
     }
 }
 

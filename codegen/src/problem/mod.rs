@@ -206,8 +206,8 @@ mod tests {
             assert!((spec.k_multiple * spec.element_bits).is_multiple_of(128), "{format}");
             assert!(spec.scales.is_none_or(|scales| spec.k_multiple.is_multiple_of(scales.block)));
         }
-        assert_eq!(MmaKind::ALL.map(MmaKind::mma_k), [64, 64, 32, 32, 16]);
-        assert_eq!(MmaKind::ALL.map(MmaKind::scales_per_mma), [4, 2, 1, 0, 0]);
+        assert_eq!(MmaKind::ALL.map(MmaKind::mma_k), [64, 64, 32, 32, 16, 16]);
+        assert_eq!(MmaKind::ALL.map(MmaKind::scales_per_mma), [4, 2, 1, 0, 0, 1]);
     }
 
     /// The legal pairs, spelled out.
@@ -227,6 +227,7 @@ mod tests {
                     (Nvfp4, Nvfp4) => Some(MmaKind::Mxf4Nvf4),
                     (Mxfp4, Mxfp4) => Some(MmaKind::Mxf4),
                     (Bf16, Bf16) | (F16, F16) => Some(MmaKind::F16),
+                    (Bf16 | F16, Nvfp4) => Some(MmaKind::Decoded),
                     _ if is(&mx8) => Some(MmaKind::Mxf8f6f4),
                     _ if is(&plain) => Some(MmaKind::F8f6f4),
                     _ => None,
@@ -237,11 +238,12 @@ mod tests {
                 let mixed = (a == Mxfp4) != (b == Mxfp4);
                 if expected.is_some() {
                     assert_eq!(formats.k_multiple() == 128, mixed, "{formats}");
-                    assert_eq!(a.scale_columns(4096), b.scale_columns(4096), "{formats}");
+                    let weights_only = expected == Some(MmaKind::Decoded);
+                    assert_eq!(a.scale_columns(4096) != b.scale_columns(4096), weights_only, "{formats}");
                 }
             }
         }
-        assert_eq!(legal, 16);
+        assert_eq!(legal, 18);
         let error = Formats::new(Nvfp4, Mxfp4, OutputFormat::F16).check().unwrap_err();
         assert_eq!(error.partners, [Nvfp4]);
         let error = Formats::new(Mxfp8, E4m3, OutputFormat::F16).check().unwrap_err();

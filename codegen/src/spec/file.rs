@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// name = "swiglu"
 ///
 /// [formats]
-/// a = "nvfp4"
+/// a = "nvfp4"                             # left out, or auto: what the chip is usually fed (`Formats::usual`)
 /// b = "nvfp4"
 /// c = "f16"
 /// products = "none"                       # f32, bf16 or f16: what the gate reads is kept in
@@ -54,7 +54,7 @@ pub struct SpecFile {
     pub config: Config,
 }
 
-/// Format names of a [`SpecFile`].
+/// Format names of a [`SpecFile`]; `auto` leaves one to the chip ([`Formats::usual`]), as all are by default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FormatNames {
@@ -70,9 +70,26 @@ pub struct FormatNames {
 
 impl Default for FormatNames {
     fn default() -> Self {
-        let Formats { a, b, c, products } = Formats::default();
-        let products = ProductFormat::setting_name(products).to_owned();
-        FormatNames { a: a.to_string(), b: b.to_string(), c: c.to_string(), products }
+        let [a, b, c] = [AUTO; 3].map(str::to_owned);
+        FormatNames { a, b, c, products: ProductFormat::setting_name(None).to_owned() }
+    }
+}
+
+/// What leaves a format to the chip.
+const AUTO: &str = "auto";
+
+impl FormatNames {
+    /// What they name on a chip.
+    ///
+    /// # Errors
+    /// A name that is no format's.
+    pub fn on(&self, arch: Arch) -> Result<Formats, UnknownFormat> {
+        let FormatNames { a, b, c, products } = self;
+        let usual = Formats::usual(arch);
+        let products = ProductFormat::parse_setting(products)?;
+        let operand = |name: &str, usual| if name == AUTO { Ok(usual) } else { name.parse() };
+        let c = if c == AUTO { usual.c } else { c.parse()? };
+        Ok(Formats { products, ..Formats::new(operand(a, usual.a)?, operand(b, usual.b)?, c) })
     }
 }
 
@@ -146,9 +163,7 @@ impl SpecFile {
         let arch: Arch = self.arch.parse()?;
         let gate: Gate = self.gate.parse()?;
         let mut spec = Spec::new(gate, &[arch])?;
-        let FormatNames { a, b, c, products } = &self.formats;
-        let products = ProductFormat::parse_setting(products)?;
-        spec.formats = Formats { products, ..Formats::new(a.parse()?, b.parse()?, c.parse()?) };
+        spec.formats = self.formats.on(arch)?;
         spec.name = self.name.clone().into();
         spec.config = self.config;
         Ok((spec, arch))

@@ -503,9 +503,14 @@ impl<'a> Draft<'a> {
     fn stages(&self, errors: &mut Vec<ConfigError>) -> Option<u32> {
         let limit = u64::from(self.arch.limits().smem_bytes);
         let fits = |stages: u32| self.smem_parts(stages).sum().total() <= limit;
+        let least = self.least_stages();
         if let Setting::Fixed(stages) = self.asked.stages
-            && fits(1)
+            && fits(least)
         {
+            if stages < least {
+                errors.push(ConfigError::StagesInFlight { given: stages, least, k_tiles: self.k_tiles });
+                return None;
+            }
             if !fits(stages) {
                 errors.push(self.smem_error("stages", self.smem_parts(stages)));
                 return None;
@@ -517,9 +522,9 @@ impl<'a> Draft<'a> {
             true => STAGE_LIMIT,
             false => self.k_tiles.min(STAGE_LIMIT),
         };
-        let deepest = (1..=useful).rev().find(|stages| fits(*stages));
+        let deepest = (least..=useful).rev().find(|stages| fits(*stages));
         if deepest.is_none() {
-            let one = self.smem_parts(1);
+            let one = self.smem_parts(least);
             let without_scales = Sum::total(&one.sum()) - one.slot_bytes() * u64::from(one.sf_slots);
             let knob = match self.asked.sf_preload {
                 _ if one.groups > 0 && Sum::total(&one.sum()) - one.group_bytes() <= limit => "shape",
@@ -530,6 +535,12 @@ impl<'a> Draft<'a> {
             errors.push(self.smem_error(knob, one));
         }
         deepest
+    }
+
+    /// Stages without which the K loop would wait for itself: a warpgroup lets go of one only when the MMAs of the next K
+    /// tile are under way.
+    fn least_stages(&self) -> u32 {
+        if self.warpgroups.is_some() && self.k_tiles > 1 { 2 } else { 1 }
     }
 
     /// Whether A stays in the collector between the two MMAs of a K block.

@@ -109,18 +109,18 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
             "the warps that issue the tail's MMAs are those that would apply the gate",
         );
     }
-    if config.consumers == Setting::Fixed(Consumers::PingPong)
-        && !matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::Persistent))
-    {
-        let reason = "a warpgroup overlaps its tile with the next, and a CTA computes several whole tiles with persistent only";
-        refuse("consumers", "ping_pong".into(), reason);
-    }
     if let Setting::Fixed(schedule @ (Schedule::Dynamic | Schedule::ClusterSplitK(_))) = config.schedule {
         let reason = match schedule {
             Schedule::Dynamic => "it has no cluster launch control",
             _ => "sums meet in global memory there: use split_k or stream_k",
         };
         refuse("schedule", schedule.to_string(), reason);
+    }
+    if let Setting::Fixed(schedule @ (Schedule::OneTile | Schedule::StreamK | Schedule::SplitK(_))) =
+        config.schedule
+        && ping_pong(config)
+    {
+        errors.push(ConfigError::PingPong { schedule });
     }
 }
 
