@@ -201,7 +201,6 @@ fn promotion_leaves_the_error_of_cs_rounding() {
     for (c, limit) in [(OutputFormat::F32, 2.2e-4), (OutputFormat::F16, 3e-4), (OutputFormat::Bf16, 1.7e-3)] {
         let [off, wide, usual] =
             ["off", "every(512)", "every(128)"].map(|promotion| error(c, promotion, 7168));
-        println!("{c}: off {off:.2e}, every(512) {wide:.2e}, every(128) {usual:.2e}");
         assert!(off > 2.5e-3 && off > wide && wide > usual && usual < limit, "{c}");
     }
 }

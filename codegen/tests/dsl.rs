@@ -164,7 +164,7 @@ fn every_knob_is_read() {
         strategy: Setting::Fixed(Strategy::Interleaved),
         accumulator_buffers: Setting::Fixed(Buffers::Whole(1)),
         schedule: Setting::Fixed(Schedule::Persistent),
-        raster: Raster::Swizzled(4),
+        raster: Setting::Fixed(Raster::Swizzled(4)),
         swap_ab: Setting::Fixed(Switch::Off),
         multicast: Multicast::None,
         consumers: Setting::Auto,
@@ -177,7 +177,7 @@ fn every_knob_is_read() {
         stages: Setting::Fixed(3),
         k_order: Setting::Fixed(KOrder::SplitTail(2)),
         sf_preload: SfPreload::Ahead(1),
-        accumulators: Accumulators::Separate,
+        accumulators: Setting::Fixed(Accumulators::Separate),
         a_reuse: Setting::Fixed(AReuse::Collector),
         tmem_columns: Setting::Fixed(256),
         cache: Setting::Fixed(CacheHints {

@@ -4,7 +4,7 @@
 //! Times are modelled from [`Limits`](crate::arch::Limits), never measured.
 
 use super::{Plan, Region, Warpgroups, tail, validate};
-use crate::config::{Accumulators, Config, KOrder, Schedule, Setting, Strategy};
+use crate::config::{Accumulators, Config, KOrder, Schedule, Setting, Store, Strategy};
 use crate::error::ConfigError;
 use crate::problem::MmaKind;
 use std::fmt;
@@ -246,11 +246,8 @@ impl Plan {
             }
             "cta_group" => "one CTA's rows are enough, or another knob needs one CTA".into(),
             "k_order" => self.tail_rule(),
-            "promotion" if self.config.promotion == Setting::Auto => "its MMAs add up in fp32".into(),
-            "promotion" if self.warpgroups.is_some_and(|warpgroups| warpgroups.window.is_none()) => {
-                "K is no longer than what sums leave the tensor core after".into()
-            }
-            "promotion" => "its MMAs add up with 14 bits: sums go to fp32 registers every 128 of K, or a K tile if that is longer".into(),
+            "accumulators" => "an MMA a product: each can be done before the other".into(),
+            "raster" => "down the columns of C: neighbours share weights".into(),
             // A knob whose rule nobody has written down yet.
             _ => "settled by validate".into(),
         }
@@ -286,7 +283,19 @@ impl Plan {
             "schedule" if warpgroups.ping_pong => {
                 "warpgroups by turns need tiles that follow each other".into()
             }
+            "swap_ab" if self.kind == MmaKind::Decoded => {
+                "weights are decoded in registers, from which an MMA takes its rows".into()
+            }
             "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's 64 rows better".into(),
+            "accumulators" if self.accumulators == Accumulators::SideBySide => {
+                "one MMA of 2N reads A once for both products".into()
+            }
+            "store" if self.store == Store::Tma => {
+                "a thread has two columns side by side: through SMEM, rows leave whole".into()
+            }
+            "raster" if self.work.is_looped() => {
+                "bands of 8 rows of tiles: a wave's operands stay in L2".into()
+            }
             _ => return None,
         };
         Some(rule)

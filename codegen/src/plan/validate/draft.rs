@@ -44,18 +44,27 @@ pub(super) struct Draft<'a> {
     pub k_order: KOrder,
 }
 
+/// What is settled before it is known whether anything fits.
+#[derive(Clone, Copy)]
+pub(super) struct Settled {
+    pub strategy: Strategy,
+    pub tile: Tile,
+    /// Whether weights are on the MMA's M side.
+    pub swap_ab: bool,
+    /// The warpgroups that hold accumulators, where tensor memory does not.
+    pub warpgroups: Option<Warpgroups>,
+}
+
 impl<'a> Draft<'a> {
     /// Settles the schedule, so that from here on everything but sizes in memory is known.
     pub fn new(
         problem: &'a Problem,
         asked: &'a Config,
         arch: Arch,
-        strategy: Strategy,
-        tile: Tile,
-        swap_ab: bool,
-        warpgroups: Option<Warpgroups>,
+        settled: Settled,
         errors: &mut Vec<ConfigError>,
     ) -> Result<Self, Vec<ConfigError>> {
+        let Settled { strategy, tile, swap_ab, warpgroups } = settled;
         let shape = problem.shape;
         let kind = problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4);
         let row_bytes = row_bytes(kind, tile);

@@ -23,7 +23,7 @@ use crate::config::{
 };
 use crate::error::ConfigError;
 use crate::problem::{MmaKind, Problem, Shape};
-use draft::Draft;
+use draft::{Draft, Settled};
 
 /// Largest M, N and K: TMA coordinates are signed 32-bit and tiles round up.
 pub(crate) const SIZE_LIMIT: u32 = 1 << 30;
@@ -94,7 +94,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     if !errors.is_empty() {
         return Err(errors);
     }
-    Draft::new(problem, config, arch, strategy, tile, swap_ab, None, &mut errors)?
+    Draft::new(problem, config, arch, Settled { strategy, tile, swap_ab, warpgroups: None }, &mut errors)?
         .plan(errors)
         .map(|plan| Plan { asked: *asked, ..plan })
 }

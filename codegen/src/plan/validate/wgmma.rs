@@ -1,6 +1,6 @@
 //! What differs where warpgroups issue the MMAs and hold the accumulators (`wgmma`, sm_90a).
 
-use super::draft::{self, Draft};
+use super::draft::{self, Draft, Settled};
 use super::{
     CLUSTER_LIMIT, FEW_TOKENS, check_ranges, check_scales, check_shape, check_shares, check_strategy, groups,
     k_multiple, window,
@@ -54,9 +54,15 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     if !errors.is_empty() {
         return Err(errors);
     }
-    Draft::new(problem, config, arch, strategy, tile, swap_ab, Some(warpgroups), &mut errors)?
-        .plan(errors)
-        .map(|plan| Plan { asked: *asked, ..plan })
+    Draft::new(
+        problem,
+        config,
+        arch,
+        Settled { strategy, tile, swap_ab, warpgroups: Some(warpgroups) },
+        &mut errors,
+    )?
+    .plan(errors)
+    .map(|plan| Plan { asked: *asked, ..plan })
 }
 
 fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
