@@ -444,6 +444,16 @@ pub enum ConfigError {
         /// Why not.
         reason: String,
     },
+    /// Rows of a tile of C that are no whole units of a box.
+    #[error(
+        "store: tma: {tile_n} columns of a tile are {bytes} bytes, and rows of a box are multiples of 16"
+    )]
+    StoreTmaTile {
+        /// The tile's N.
+        tile_n: u32,
+        /// Its bytes.
+        bytes: u32,
+    },
     /// TMA can't store rows of this pitch.
     #[error("store: tma with N = {n}: a row of C is {row_bytes} bytes, and TMA needs a multiple of 16")]
     StoreTma {
@@ -492,7 +502,7 @@ impl ConfigError {
             Ahead { .. } => "sf_preload",
             SideBySideScales { .. } | SideBySideWidth { .. } => "accumulators",
             NothingToReuse { .. } => "a_reuse",
-            StoreTma { .. } | StoreLoad { .. } => "store",
+            StoreTma { .. } | StoreTmaTile { .. } | StoreLoad { .. } => "store",
         }
     }
 
@@ -572,7 +582,7 @@ impl ConfigError {
             SideBySideWidth { .. } => "use tile N = 128, or accumulators = separate".into(),
             NothingToReuse { .. } => "write a_reuse = auto or none".into(),
             StoreLoad { .. } => "use store = direct, which goes with everything".into(),
-            StoreTma { .. } => "use store = direct, which takes any N".into(),
+            StoreTma { .. } | StoreTmaTile { .. } => "use store = direct, which takes any N".into(),
         }
     }
 }

@@ -391,6 +391,13 @@ fn each_limit_of_warpgroups_is_told() {
         ([64, 77, 64], bf16, &[("store", "tma")], "store", "154 bytes"),
         (
             large,
+            with(OperandFormat::Bf16, OutputFormat::E4m3),
+            &[("store", "tma"), ("tile", "[128, 24, 64]")],
+            "store",
+            "24 columns of a tile are 24 bytes",
+        ),
+        (
+            large,
             bf16,
             &[("promotion", "off")],
             "promotion",

@@ -37,7 +37,7 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
         accumulators: Setting::Fixed(
             config.accumulators.unwrap_or_else(|| choose_layout(problem, strategy, tile, swap_ab)),
         ),
-        store: Setting::Fixed(config.store.unwrap_or_else(|| choose_store(problem, strategy, swap_ab))),
+        store: Setting::Fixed(config.store.unwrap_or_else(|| choose_store(problem, strategy, tile, swap_ab))),
         schedule: choose_schedule(problem, config, tile, arch),
         ..*config
     };
@@ -155,12 +155,13 @@ fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: boo
 
 /// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four
 /// bytes at a time (seen on an H200: a tenth of the time of a prefill).
-fn choose_store(problem: &Problem, strategy: Strategy, swap_ab: bool) -> Store {
+fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Store {
     let row_bits = u64::from(problem.shape.n) * u64::from(problem.formats.c.bits());
     let boxed = !swap_ab
         && strategy != Strategy::TwoPass
         && !problem.shape.groups.by_rows()
-        && row_bits.is_multiple_of(128);
+        && row_bits.is_multiple_of(128)
+        && (u64::from(tile.n) * u64::from(problem.formats.c.bits())).is_multiple_of(128);
     if boxed { Store::Tma } else { Store::Direct }
 }
 
