@@ -264,7 +264,8 @@ fn rules_of_warpgroups_say_what_was_chosen() {
 #[test]
 fn mmas_are_those_that_warpgroups_issue() {
     // 4 x 32 tiles of two warpgroups, 64 K tiles of 4 steps, an MMA for each product.
-    let plan = hopper(Shape::new(512, 4096, 4096), &[("tile", "[128, 128, 64]")]);
+    let plan =
+        hopper(Shape::new(512, 4096, 4096), &[("tile", "[128, 128, 64]"), ("accumulators", "separate")]);
     assert_eq!((plan.mmas_issued(), plan.mma_shape()), (4 * 32 * 2 * 64 * 4 * 2, [64, 128, 16]));
     let side = [("tile", "[256, 64, 64]"), ("accumulators", "side_by_side")];
     let plan = hopper(Shape::new(512, 4096, 4000), &side);

@@ -357,6 +357,8 @@ impl<'a> Draft<'a> {
     /// Each scale factor once a cluster; a plain bulk copy where no other CTA needs it.
     pub fn sf_load(&self) -> SfLoad {
         self.asked.sf_load.unwrap_or_else(|| match shares_scales(self.asked) {
+            // Each CTA reads those of its own weights.
+            _ if self.kind == MmaKind::Decoded => SfLoad::Bulk,
             false => SfLoad::Bulk,
             true => SfLoad::Multicast,
         })

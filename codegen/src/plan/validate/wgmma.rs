@@ -33,14 +33,35 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
-    let config = &Config {
-        accumulators: Setting::Fixed(
-            config.accumulators.unwrap_or_else(|| choose_layout(problem, strategy, tile, swap_ab)),
-        ),
-        store: Setting::Fixed(config.store.unwrap_or_else(|| choose_store(problem, strategy, tile, swap_ab))),
-        schedule: choose_schedule(problem, config, tile, arch),
-        ..*config
+    let accumulators = config.accumulators.unwrap_or_else(|| choose_layout(problem, strategy, tile, swap_ab));
+    let store = config.store.unwrap_or_else(|| choose_store(problem, strategy, tile, swap_ab));
+    let with = |store| {
+        let config = &Config {
+            accumulators: Setting::Fixed(accumulators),
+            store: Setting::Fixed(store),
+            schedule: choose_schedule(problem, config, tile, arch),
+            ..*config
+        };
+        settle(problem, config, arch, strategy, tile, swap_ab)
     };
+    match with(store) {
+        // The staging must not cost what was asked for.
+        Err(_) if store != Store::Direct && !asked.store.is_fixed() => with(Store::Direct),
+        result => result,
+    }
+    .map(|plan| Plan { asked: *asked, ..plan })
+}
+
+/// The plan, once all is settled but what has to fit.
+fn settle(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    strategy: Strategy,
+    tile: Tile,
+    swap_ab: bool,
+) -> Result<Plan, Vec<ConfigError>> {
+    let mut errors = Vec::new();
     let mut warpgroups = share(tile, config, swap_ab);
     warpgroups.window = window::settle(problem, config, strategy, tile, warpgroups, &mut errors);
     check_decoded(problem, tile, config, strategy, swap_ab, &mut errors);
@@ -62,7 +83,6 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
         &mut errors,
     )?
     .plan(errors)
-    .map(|plan| Plan { asked: *asked, ..plan })
 }
 
 fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
@@ -168,6 +188,7 @@ fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool
 /// Decoded weights keep SMs busy for long: where there are tiles for half of them at most, parts of K are for the others.
 fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -> Setting<Schedule> {
     if config.schedule.is_fixed()
+        || ping_pong(config)
         || problem.formats.check() != Ok(MmaKind::Decoded)
         || problem.shape.groups != Groups::One
         || tile.m == 0
