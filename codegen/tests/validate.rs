@@ -493,7 +493,7 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
     assert!(sums[1] == instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]")]));
     // What auto settles is what it says.
     for value in
-        [("consumers", "cooperative"), ("schedule", "persistent"), ("store", "direct"), ("swap_ab", "off")]
+        [("consumers", "cooperative"), ("schedule", "persistent"), ("store", "tma"), ("swap_ab", "off")]
     {
         assert!(instructions(&[value]) == base, "{value:?}");
     }
