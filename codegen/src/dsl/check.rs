@@ -18,15 +18,19 @@ const MORE_TOKENS: [u32; 3] = [32, 128, 256];
 /// Chips that were named must all take it; of the default's, one is enough: which one a program
 /// runs on is known at run time only.
 pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
-    let shape = knobs.shape.unwrap_or_else(|| most_lenient(formats, &knobs.config));
+    let shape = knobs.shape.unwrap_or_else(|| most_lenient(formats, &knobs.config, true));
+    let short = most_lenient(formats, &knobs.config, false);
     let result = |shape: Shape, arch| validate(&Problem { shape, formats }, &knobs.config, arch);
     let results = knobs.arches.iter().map(|arch| {
         let result = match result(shape, *arch) {
             // What auto settles depends on the tokens: with few of them operands may be swapped, which takes
-            // more SMEM; with many a pair has half of B a CTA.
+            // more SMEM; with many a pair has half of B a CTA. And K tiles that follow each other may need a
+            // second stage.
             Err(_)
                 if knobs.shape.is_none()
-                    && MORE_TOKENS.iter().any(|m| result(Shape { m: *m, ..shape }, *arch).is_ok()) =>
+                    && [short.m].iter().chain(&MORE_TOKENS).any(|m| {
+                        [shape, short].iter().any(|shape| result(Shape { m: *m, ..*shape }, *arch).is_ok())
+                    }) =>
             {
                 return (arch, Ok(()));
             }
@@ -68,7 +72,9 @@ fn place<'a>(knobs: &'a Knobs, reason: &ConfigError) -> &'a proc_macro2::TokenSt
 /// One tile of C, since narrow tiles are legal only alone; and as few K tiles as the K loop asks for,
 /// since scale factors that are all loaded ahead need room for every one. A tile that is left to
 /// `validate` is smallest for such a shape.
-fn most_lenient(formats: Formats, config: &Config) -> Shape {
+///
+/// Where K costs nothing it may be `long`: errors that print it are less surprising so.
+fn most_lenient(formats: Formats, config: &Config, long: bool) -> Shape {
     let (tile_n, tile_k) = match config.tile {
         Setting::Fixed(tile) => (tile.n.clamp(1, SIZE_LIMIT), tile.k.max(1)),
         Setting::Auto => (64, 256),
@@ -84,11 +90,7 @@ fn most_lenient(formats: Formats, config: &Config) -> Shape {
         Setting::Fixed(Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts)) => k_tiles.max(parts.into()),
         _ => k_tiles,
     };
-    // Where K costs nothing, it is long: errors that print it are less surprising so.
-    let free = matches!(config.tile, Setting::Fixed(_))
-        && config.sf_preload != SfPreload::All
-        // Enough for a single K tile, whatever issues the MMAs.
-        && config.stages != Setting::Fixed(1);
+    let free = long && matches!(config.tile, Setting::Fixed(_)) && config.sf_preload != SfPreload::All;
     let k_tiles = if free { k_tiles.max(64) } else { k_tiles.max(1) };
     let multiple = u64::from(formats.k_multiple());
     let k = ((k_tiles - 1) * u64::from(tile_k) + 1).next_multiple_of(multiple).min(u64::from(SIZE_LIMIT));

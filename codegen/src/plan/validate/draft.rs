@@ -142,7 +142,8 @@ impl<'a> Draft<'a> {
         }
         // Rows of a box are whole units of 16 bytes; columns that do not fill one would have no place in shared memory.
         let bits = self.problem.formats.c.bits();
-        if self.store == Store::Tma && !self.swap_ab && !(self.tile.n * bits).is_multiple_of(128) {
+        let boxed = self.store == Store::Tma && !self.swap_ab && self.strategy != Strategy::TwoPass;
+        if boxed && !(self.tile.n * bits).is_multiple_of(128) {
             errors.push(ConfigError::StoreTmaTile { tile_n: self.tile.n, bytes: self.tile.n * bits / 8 });
         }
         if self.asked.k_order == Setting::Auto {
