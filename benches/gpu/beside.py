@@ -186,17 +186,17 @@ def fused(sets, n, _recorded):
 def quack(sets, n, recorded):
     from quack.gemm_config import get_all_configs
 
-    try:
-        from quack.gemm_interface import gemm_act
-
-        def gated(a, w, c, configuration):
-            gemm_act(a, w.T, activation="swiglu", store_preact=False, postact_out=c, tuned=False, config=configuration)
-
-    except ImportError:  # before 0.4
+    try:  # before 0.4
         from quack.gemm_interface import gemm_gated_tuned
 
         def gated(a, w, c, configuration):
             gemm_gated_tuned.fn(a, w.T, None, c, activation="swiglu", config=configuration)
+
+    except ImportError:
+        from quack.gemm_interface import gemm_act
+
+        def gated(a, w, c, configuration):
+            gemm_act(a, w.T, activation="swiglu", store_preact=False, postact_out=c, tuned=False, config=configuration)
 
     def said(c):
         return f"{c.tile_m}x{c.tile_n} pingpong={c.pingpong} cluster={c.cluster_m}x{c.cluster_n}"
