@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --example coverage
 //! cargo run --release --example coverage -- --knob schedule --stdout
-//! cargo run --release --example coverage -- --arch sm_90a --stdout
+//! cargo run --release --example coverage -- --arch sm_90a --seeds 8 --stdout
 //! cargo run --release --example coverage -- --quick
 //! ```
 //!
@@ -45,6 +45,13 @@ fn main() -> ExitCode {
                 .help("values on this chip only; nothing is written"),
         )
         .arg(flag("quick", "a few schedules and mutants of every tenth value; nothing is written"))
+        .arg(
+            Arg::new("seeds")
+                .long("seeds")
+                .value_name("N")
+                .value_parser(clap::value_parser!(u64).range(1..=100_000))
+                .help("random schedules of a value, and at most so many mutants of each launch [default: 64, and 16]"),
+        )
         .arg(flag("stdout", "print the table and write nothing"))
         .get_matches();
     let tools = match Ptxas::find().map_err(|e| e.to_string()).and_then(Tools::new) {
@@ -56,6 +63,10 @@ fn main() -> ExitCode {
     };
     let quick = matches.get_flag("quick");
     let effort = if quick { Effort::QUICK } else { Effort::FULL };
+    let effort = match matches.get_one::<u64>("seeds") {
+        Some(seeds) => Effort { seeds: *seeds, mutants: effort.mutants.min(*seeds as usize) },
+        None => effort,
+    };
     let only = matches.get_one::<String>("knob");
     let chip = matches.get_one::<String>("arch");
     let wanted: Vec<_> = CHIPS
