@@ -17,10 +17,10 @@ use std::path::{Path, PathBuf};
 /// long enough for most rings to wrap.
 pub const SMALL: Shape = Shape::new(130, 136, 1440);
 
-/// The same on a chip: K tiles of 16-bit elements are a quarter as long, and half of K goes round all rings, too.
+/// The same on a chip: K tiles of 16-bit elements are a quarter as long.
 pub fn small(arch: Arch) -> Shape {
     match arch {
-        Arch::Sm90a => Shape { k: 720, ..SMALL },
+        Arch::Sm90a => Shape { k: 360, ..SMALL },
         _ => SMALL,
     }
 }

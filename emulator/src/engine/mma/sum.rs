@@ -63,7 +63,7 @@ pub(super) const fn zero_exponent(format: Format) -> i32 {
 /// A decoded number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A finite number; zero has that of [`zero_exponent`].
+    /// A finite number; zero has that of `zero_exponent`.
     Finite(Term),
     /// An infinity.
     Infinite {
