@@ -17,14 +17,6 @@ use std::path::{Path, PathBuf};
 /// long enough for most rings to wrap.
 pub const SMALL: Shape = Shape::new(130, 136, 1440);
 
-/// The same on a chip: K tiles of 16-bit elements are a quarter as long.
-pub fn small(arch: Arch) -> Shape {
-    match arch {
-        Arch::Sm90a => Shape { k: 360, ..SMALL },
-        _ => SMALL,
-    }
-}
-
 /// Share of a row's mutants that must be caught or explained: a sample is too small for the bar of one kernel.
 const BAR: f64 = 0.85;
 
@@ -118,7 +110,7 @@ pub fn kernels(arch: Arch, entry: &Entry) -> Result<Vec<[u8; 32]>, String> {
         let kernel = spec(arch, entry, shape)?.kernel(shape, arch);
         Ok(kernel.map_err(|e| e.to_string())?.hash)
     };
-    [SHAPES[0], SHAPES[1], small(arch)].into_iter().map(hash).collect()
+    [SHAPES[0], SHAPES[1], SMALL].into_iter().map(hash).collect()
 }
 
 /// The dual GEMM with one value set.
@@ -137,7 +129,7 @@ pub fn row(arch: Arch, entry: &Entry, tools: &Tools, effort: Effort) -> Row {
     let spec = |shape: Shape| spec(arch, entry, shape);
     let right = |shape: Shape| spec(shape).and_then(|spec| judge(arch, &spec, shape));
     let assembled = || {
-        let shapes = [SHAPES[0], SHAPES[1], small(arch)];
+        let shapes = [SHAPES[0], SHAPES[1], SMALL];
         let registers = shapes.map(|shape| assemble(arch, &spec(shape)?, shape, &tools.ptxas));
         let most = registers.into_iter().try_fold(0, |most, one| one.map(|one| most.max(one)));
         most.map(|most| format!("{most} registers"))
@@ -146,8 +138,8 @@ pub fn row(arch: Arch, entry: &Entry, tools: &Tools, effort: Effort) -> Row {
         assembled(),
         right(SHAPES[0]),
         right(SHAPES[1]),
-        spec(small(arch)).and_then(|spec| schedules(arch, &spec, effort)),
-        spec(small(arch)).and_then(|spec| mutants(arch, &spec, tools, effort)),
+        spec(SMALL).and_then(|spec| schedules(arch, &spec, effort)),
+        spec(SMALL).and_then(|spec| mutants(arch, &spec, tools, effort)),
     ];
     Row { arch, knob, value, beside, cells }
 }
@@ -180,14 +172,14 @@ fn track(arch: Arch, spec: &Spec, schedule: Schedule) -> Result<(), String> {
     let options =
         EmulatorOptions { threads: 1, schedule, tracking: Tracking::Strict, ..EmulatorOptions::default() };
     let device = Device::emulated_with(arch, options);
-    let verification = DualGemm::new(spec.clone()).verify(&device, small(arch), Distribution::Full, 7, &[]);
+    let verification = DualGemm::new(spec.clone()).verify(&device, SMALL, Distribution::Full, 7, &[]);
     let report = verification.map_err(|e| format!("{schedule:?}: {e}"))?.check;
-    if report.pass { Ok(()) } else { Err(format!("{}, {schedule:?}: {report}", small(arch))) }
+    if report.pass { Ok(()) } else { Err(format!("{SMALL}, {schedule:?}: {report}")) }
 }
 
 /// Runs under adversarial schedules.
 fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Cell {
-    let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
+    let kernel = spec.kernel(SMALL, arch).map_err(|e| e.to_string())?;
     let warps = kernel.launches.iter().map(|launch| launch.block.iter().product::<u32>().div_ceil(32)).max();
     let mut all = vec![Schedule::Early, Schedule::Late];
     all.extend((0..warps.unwrap_or(0)).map(|warp| Schedule::Starve { warp, seed: warp.into() }));
@@ -200,9 +192,9 @@ fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Cell {
 
 /// A sample of each launch's mutants.
 fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
-    let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
+    let kernel = spec.kernel(SMALL, arch).map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-    let inputs = DualGemmInputs::generate_for(small(arch), spec.formats, Distribution::Benchmark, 1111);
+    let inputs = DualGemmInputs::generate_for(SMALL, spec.formats, Distribution::Benchmark, 1111);
     let inputs = inputs.map_err(|e| e.to_string())?;
     launch_file::write(folder.path(), &kernel, Some(&inputs), &[]).map_err(|e| e.to_string())?;
     let (mut caught, mut explained, mut all) = (0, 0, 0);
@@ -275,12 +267,11 @@ once: most of those that `auto` chooses anyway.
 * **assembles**: ptxas takes the kernels for all three shapes below without a warning, spills or a stack; the most registers of a thread.
 * **even**, **ragged**: {even} and {ragged} on the emulator, all codes of the operands and the whole range of scales, every f16 element
   within 1e-3 + 1e-3 of an f64 reference, every bf16 one within what its rounding and fp32 sums allow; the relative error (Frobenius norm).
-* **schedules**: {SMALL} (K = {} on sm_90a) under so many schedules, with happens-before tracking that asks for every fence: all early, all late, each warp
+* **schedules**: {SMALL} under so many schedules, with happens-before tracking that asks for every fence: all early, all late, each warp
   starved, and {} random ones; nothing found and right under each.
 * **mutants**: of the same shape, about {} mutants of each launch, evenly spaced among all that `mutate --list` shows: caught + explained of
   all, one random seed. The bar of a row is {:.0} %, for a sample is small; whole surveys are in [mutants.md](mutants.md).
 ",
-        small(Arch::Sm90a).k,
         effort.seeds,
         effort.mutants,
         BAR * 100.0
