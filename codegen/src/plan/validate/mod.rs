@@ -75,21 +75,13 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     check_cluster_parts(problem, tile, config, swap_ab, &mut errors);
     groups::check_knobs(problem, config, strategy, swap_ab, &mut errors);
     load::check(problem, tile, config, swap_ab, &mut errors);
+    let mut refuse = |knob, value, reason| errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
     if config.consumers.is_fixed() {
-        errors.push(ConfigError::NotOnChip {
-            knob: "consumers",
-            value: config.consumers.to_string(),
-            arch,
-            reason: "accumulators are in tensor memory, and one warp issues all MMAs",
-        });
+        let reason = "accumulators are in tensor memory, and one warp issues all MMAs";
+        refuse("consumers", config.consumers.to_string(), reason);
     }
     if config.promotion.is_fixed() {
-        errors.push(ConfigError::NotOnChip {
-            knob: "promotion",
-            value: config.promotion.to_string(),
-            arch,
-            reason: "its tensor cores add up in fp32",
-        });
+        refuse("promotion", config.promotion.to_string(), "its tensor cores add up in fp32");
     }
     if !errors.is_empty() {
         return Err(errors);

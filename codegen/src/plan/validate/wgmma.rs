@@ -70,7 +70,7 @@ fn settle(
     check_ranges(config, arch, &mut errors);
     check_strategy(config, strategy, &mut errors);
     check_shares(config, &mut errors);
-    check_multicast(tile, config, swap_ab, &mut errors);
+    check_multicast(tile, config, &mut errors);
     groups::check_knobs(problem, config, strategy, swap_ab, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
@@ -390,7 +390,7 @@ fn check_decoded(
     }
 }
 
-fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+fn check_multicast(tile: Tile, config: &Config, errors: &mut Vec<ConfigError>) {
     let multicast = config.multicast;
     let mut refuse = |reason: String| errors.push(ConfigError::Multicast { multicast, reason });
     let rows = match multicast {
@@ -398,7 +398,6 @@ fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<
         Multicast::A(_) => tile.m,
         Multicast::B(_) => tile.n,
     };
-    let _ = swap_ab;
     let ctas = multicast.ctas();
     if !(2..=CLUSTER_LIMIT).contains(&ctas) || !ctas.is_power_of_two() {
         refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
