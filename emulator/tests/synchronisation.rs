@@ -277,6 +277,25 @@ fn clusters_exchange_through_distributed_shared_memory() {
 }
 
 #[test]
+fn arrivals_and_waits_of_a_cluster_barrier_take_turns() {
+    let end = "    barrier.cluster.arrive.aligned;\n    barrier.cluster.wait.aligned;";
+    let body = EXCHANGE.strip_suffix(end).unwrap();
+    let cases = [
+        ("    barrier.cluster.wait.aligned;", "without an arrival since the last wait"),
+        (
+            "    barrier.cluster.arrive.aligned;\n    barrier.cluster.arrive.aligned;",
+            "arrives at the cluster barrier twice",
+        ),
+    ];
+    for (last, want) in cases {
+        let (report, _) = cluster_run(&format!("{body}{last}"), 4, 4 * 128, Schedule::Early);
+        let finding = &report.findings[0];
+        assert_eq!(finding.kind, FindingKind::BarrierMisuse, "{finding}");
+        assert!(finding.message.contains(want), "{finding}");
+    }
+}
+
+#[test]
 fn addresses_of_another_cta_are_checked() {
     let body = "
     .shared .align 16 .b8 inbox[128];

@@ -86,10 +86,9 @@ impl<'r> Cluster<'r> {
                 if *aligned && let Some(f) = self.converge(w, m, u32::MAX) {
                     return Ok(f);
                 }
-                let cta = &mut self.ctas[x.c];
-                let arrived = &mut cta.cluster_arrived[w.index as usize];
-                if *arrived & m != 0 {
-                    let at = Origin::of(x.c, w, Some((*arrived & m).trailing_zeros()), x.line);
+                let again = w.cluster_arrived & m;
+                if again != 0 {
+                    let at = Origin::of(x.c, w, Some(again.trailing_zeros()), x.line);
                     self.report(
                         FindingKind::BarrierMisuse,
                         at,
@@ -97,12 +96,13 @@ impl<'r> Cluster<'r> {
                     );
                     return Ok(Flow::Stop);
                 }
-                *arrived |= m;
+                w.cluster_arrived |= m;
+                self.ctas[x.c].cluster_arrived[w.index as usize] |= m;
                 if let Some(t) = &mut self.tracker {
                     let agent = t.agent(x.c, w.index);
                     t.cluster_release(agent, x.order == Order::Relaxed);
                 }
-                w.cluster_phase = Some(self.cluster_phase);
+                w.cluster_phase = self.cluster_phase;
                 self.progress += 1;
                 self.settle_barriers(x.c);
             }
@@ -110,18 +110,21 @@ impl<'r> Cluster<'r> {
                 if *aligned && let Some(f) = self.converge(w, m, u32::MAX) {
                     return Ok(f);
                 }
-                let Some(phase) = w.cluster_phase else {
-                    let at = Origin::of(x.c, w, None, x.line);
+                let without = m & !w.cluster_arrived;
+                if without != 0 {
+                    let at = Origin::of(x.c, w, Some(without.trailing_zeros()), x.line);
                     self.report(
                         FindingKind::BarrierMisuse,
                         at,
-                        "a wait at the cluster barrier without an arrival",
+                        "a wait at the cluster barrier without an arrival since the last wait",
                     );
                     return Ok(Flow::Stop);
-                };
+                }
+                let phase = w.cluster_phase;
                 if self.cluster_phase <= phase {
                     return Ok(Flow::Wait(Wait::Cluster { phase }));
                 }
+                w.cluster_arrived &= !m;
                 if let Some(t) = &mut self.tracker {
                     let agent = t.agent(x.c, w.index);
                     t.cluster_acquire(agent);

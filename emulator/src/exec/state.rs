@@ -118,8 +118,10 @@ pub(crate) struct Warp {
     pub bulk_groups: [u32; 32],
     /// Committed `cp.async` groups, per lane.
     pub copy_groups: [u32; 32],
-    /// Cluster barrier phase that this warp arrived for.
-    pub cluster_phase: Option<u64>,
+    /// Cluster barrier phase that this warp last arrived for.
+    pub cluster_phase: u64,
+    /// Lanes that have arrived at the cluster barrier and have not waited since.
+    pub cluster_arrived: u32,
     /// Lane whose group had the last full turn, for fairness among diverged groups.
     pub last_turn: Option<u32>,
 }
@@ -374,7 +376,8 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         wgmma_groups: 0,
         bulk_groups: [0; 32],
         copy_groups: [0; 32],
-        cluster_phase: None,
+        cluster_phase: 0,
+        cluster_arrived: 0,
         last_turn: None,
     };
     w.preds[TRUE as usize] = u32::MAX;
