@@ -148,6 +148,20 @@ pub struct Window {
 /// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
 pub(crate) const WARPGROUP_ROWS: u32 = 64;
 
+/// Passes over so many activations of a stage, in rows of 64, that bring them into the order of K that weights are
+/// decoded in, and the rows of one.
+pub(crate) fn ordering_passes(elements: u32) -> (u32, u32) {
+    let lines = elements / 64;
+    // Rows of operands come in eights.
+    let rows = if lines.is_multiple_of(16) { 16 } else { 8 };
+    (lines / rows, rows)
+}
+
+/// Warps that share the passes: the three beside the one that loads.
+pub(crate) fn ordering_warps(passes: u32) -> u32 {
+    passes.min(3)
+}
+
 impl Warpgroups {
     /// Registers of a thread that so many products take, with sums on their way there.
     pub fn sum_registers(&self, products: u32) -> u32 {

@@ -11,7 +11,7 @@ use crate::plan::memory::{SmemParts, TmemParts};
 use crate::plan::tail;
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
-use crate::plan::{Plan, Staging, Swizzle, Warpgroups};
+use crate::plan::{Plan, Staging, Swizzle, Warpgroups, ordering_passes, ordering_warps};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 
 /// What is known of a plan before memory is laid out.
@@ -449,7 +449,13 @@ impl<'a> Draft<'a> {
             let users = if warpgroups.ping_pong { 1 } else { warpgroups.count };
             // Weights that are decoded are read by threads: each warp says when it is done.
             let users = if self.kind == MmaKind::Decoded { 4 * users } else { users };
-            return vec![("full", stages, 1), ("empty", stages, users * self.asked.multicast.ctas())];
+            let mut wanted =
+                vec![("full", stages, 1), ("empty", stages, users * self.asked.multicast.ctas())];
+            if self.kind == MmaKind::Decoded {
+                let (passes, _) = ordering_passes(self.tile.m * self.tile.k);
+                wanted.push(("ordered", stages, ordering_warps(passes)));
+            }
+            return wanted;
         }
         // A stage is empty when all that share a tile of it have used it.
         let mut wanted = vec![("full", stages, 1), ("empty", stages, self.asked.multicast.ctas())];

@@ -201,8 +201,8 @@ fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -
     let tiles =
         u64::from(m.div_ceil(tile.m)) * u64::from(n.div_ceil(tile.n)) * u64::from(config.multicast.ctas());
     let parts = (u64::from(draft::sms(config, arch)) / tiles.max(1)).min(4) as u32;
-    // A part has K tiles enough for its loads to get going.
-    match parts >= 2 && k.div_ceil(tile.k) >= 8 * parts {
+    // A part is long enough for its loads to get going.
+    match parts >= 2 && k >= 1024 * parts {
         true => Setting::Fixed(Schedule::SplitK(parts)),
         false => Setting::Auto,
     }
@@ -219,9 +219,12 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     let k = shape.k.next_multiple_of(k_multiple(problem)).min(span);
     let k = if k * 4 == span * 3 { span } else { k };
     if problem.formats.check() == Ok(MmaKind::Decoded) {
-        // Two spans of activations, half of one of weights.
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
-        let k = if shape.k.next_multiple_of(64).is_multiple_of(128) { 128 } else { 64 };
+        // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
+        // leaves too few stages.
+        let longest = if columns <= 64 { 256 } else { 128 };
+        let whole = |k: &u32| *k <= longest && shape.k.next_multiple_of(64).is_multiple_of(*k);
+        let k = [256, 128].into_iter().find(whole).unwrap_or(64);
         return Tile { m: columns, n: 128, k };
     }
     if swap_ab {
@@ -369,6 +372,13 @@ fn check_decoded(
             "strategy",
             strategy.to_string(),
             "while one product's MMAs run, the other's weights are decoded",
+        );
+    }
+    if ping_pong(config) {
+        refuse(
+            "consumers",
+            "ping_pong".into(),
+            "a tile has the 128 rows of a block of scale factors, and a warpgroup decodes 64",
         );
     }
     if config.sf_preload != SfPreload::PerStage {

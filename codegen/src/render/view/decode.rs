@@ -1,13 +1,22 @@
 //! NVFP4 weights on their way from shared memory to the registers of an MMA's rows (sm_90a).
 //!
-//! A thread decodes what its place in the MMA's row operand needs (PTX ISA 9.7.15.5.1, "Register Fragments", A): of
-//! two rows, in each step of 16 of K, the pairs of elements that two bytes hold. A byte times two powers of two
-//! brings its nibbles to where sign, exponent and mantissa are in two 16-bit numbers; these are then 2^-14 (f16) or
-//! 2^-126 (bf16) of what they should be, which the scale factor makes up for but for 2^7: so no step rounds or
-//! overflows, subnormal elements and scale factors included, and the sums are multiplied by 2^7 at the end.
+//! **The order of K.** Of 16 elements of K an MMA takes from a thread two pairs (PTX ISA 9.7.15.5.1, "Register
+//! Fragments", A), which lie in two bytes of packed weights that other threads' bytes surround. But a sum over K has no
+//! order of its own, so long as both operands agree: here, of each 64 elements, lane `4 r + q` of a warp takes block
+//! `q` of 16: eight adjacent bytes with one scale factor. Pair `j` of the block's eight is elements `j` and `j + 8`,
+//! which are at the same place of two halves of a word once the block's two words are halved and joined. MMA `s` takes
+//! pairs `2 s` and `2 s + 1`, so the 16-byte unit `j` of an activation's 64 elements has to hold elements `j` and `j + 8`
+//! of blocks 0 to 3: seen as a matrix of 8 x 8, the 64 elements are transposed. The warps beside the one that loads do
+//! that where activations lie in shared memory (`ldmatrix.trans`, `stmatrix`): once for each, while a weight is decoded
+//! once for all the tile's rows of activations.
+//!
+//! **The value.** Sign, exponent and mantissa of two elements are shifted to where they are in two 16-bit numbers;
+//! these are then 2^-14 (f16) or 2^-126 (bf16) of what they should be, which the scale factor makes up for but for
+//! 2^7: so no step rounds or overflows, subnormal elements and scale factors included, and the sums are multiplied by
+//! 2^7 at the end.
 
-use super::warpgroups::accumulator;
-use crate::plan::{Plan, WARPGROUP_ROWS};
+use super::warpgroups::{accumulator, barrier};
+use crate::plan::{Plan, WARPGROUP_ROWS, ordering_passes, ordering_warps};
 use crate::problem::ElementKind;
 
 /// 2^7 as an f32: what sums of decoded weights are multiplied with.
@@ -20,8 +29,8 @@ pub(in crate::render) struct DecodeView {
     pub second_row: u32,
     /// Mask of the row bits that the swizzle folds in.
     pub swizzle_mask: u32,
-    /// 16-byte units of a row.
-    pub units: Vec<u32>,
+    /// Each 64 elements of a K tile.
+    pub blocks: Vec<u32>,
     /// Rows of a warpgroup.
     pub warpgroup_rows: u32,
     /// Bytes of a stage, and to its weights.
@@ -32,8 +41,7 @@ pub(in crate::render) struct DecodeView {
     pub slot_bytes: u32,
     /// `f16x2` or `bf16x2`.
     pub pair: &'static str,
-    /// What a byte is multiplied with to bring both nibbles' exponents and mantissas to their places, and the mask of those.
-    pub magnitude: &'static str,
+    /// Where exponents and mantissas belong in both halves.
     pub magnitude_mask: &'static str,
     /// By how much a scale factor in a half's upper byte is shifted right, and what it is then multiplied with.
     pub scale_shift: u32,
@@ -42,21 +50,60 @@ pub(in crate::render) struct DecodeView {
     pub padded: bool,
     /// In the order in which they are decoded and multiplied.
     pub groups: Vec<DecodeGroup>,
+    /// How activations get into the same order of K.
+    pub order: OrderView,
+}
+
+/// The warps that bring activations into the order of K that weights are decoded in.
+pub(in crate::render) struct OrderView {
+    /// The first of them, and how many.
+    pub warp: u32,
+    pub warps: u32,
+    /// A warp's passes over a stage all told, bytes of one, and from a warp's pass to its next.
+    pub passes: u32,
+    pub pass_bytes: u32,
+    pub pass_step: u32,
+    /// What a pass moves: four rows of 64 elements at a time.
+    pub quads: Vec<OrderQuad>,
+    /// Bytes to the barriers that say that a stage is in order.
+    pub ordered: u32,
+}
+
+/// Four rows of 64 elements, each an 8 x 8 matrix.
+pub(in crate::render) struct OrderQuad {
+    /// The register of a lane's address in the first rows of this kind, and bytes from there.
+    pub address: &'static str,
+    pub offset: u32,
+    pub registers: String,
 }
 
 /// 64 elements of K of one product: four MMAs.
 pub(in crate::render) struct DecodeGroup {
     pub product: u32,
-    /// Its place among all groups of the K tile.
+    /// Its place among all groups of the K tile, and which set of registers its codes are loaded to.
     pub index: u32,
+    pub set: u32,
     /// Bytes to its weights among those of its stage, and to its scale factors in the slot.
     pub weights: u32,
     pub scales: u32,
-    /// Its two 16-byte units of a row.
-    pub units: [u32; 2],
+    /// Its place along K.
+    pub block: u32,
     /// The accumulators.
     pub d: String,
+    pub pairs: Vec<DecodePair>,
     pub steps: Vec<DecodeStep>,
+}
+
+/// Two elements of a row.
+pub(in crate::render) struct DecodePair {
+    pub row: u32,
+    /// The word that holds their codes.
+    pub codes: String,
+    /// The shift that brings exponents and mantissas to their places, and by how much; and signs to theirs.
+    pub magnitudes: &'static str,
+    pub magnitude_shift: u32,
+    pub sign_shift: u32,
+    pub to: String,
 }
 
 /// 16 elements of K: one MMA.
@@ -64,36 +111,39 @@ pub(in crate::render) struct DecodeStep {
     /// From the stage's first descriptor word of the activations.
     pub columns_step: u32,
     pub accumulate: &'static str,
-    /// `prmt` selector that puts the step's scale factor into the upper byte of both halves.
-    pub scale_selector: String,
-    /// Words of a row's codes.
-    pub words: [u32; 2],
-    /// The first of the four registers that the MMA takes its rows from.
-    pub first: u32,
+    /// The registers that the MMA takes its rows from.
+    pub rows: String,
 }
 
 impl DecodeView {
     pub fn new(p: &Plan) -> Self {
         let row_bytes = p.k_loop.b_tile_bytes;
         let bf16 = p.problem.formats.a.spec().element == ElementKind::Bf16;
+        // The lowest bit of the mantissa's part of two bits and of the exponent's, as an element has them.
+        let place = if bf16 { 6 } else { 9 };
         let block_bytes = 512;
         let mut groups = Vec::new();
-        for q in 0..p.tile.k / 64 {
+        for block in 0..p.tile.k / 64 {
             for product in [1, 2] {
+                let index = groups.len() as u32;
+                let set = index % 2;
                 groups.push(DecodeGroup {
                     product,
-                    index: groups.len() as u32,
+                    index,
+                    set,
                     weights: (product - 1) * p.smem.b_box_bytes,
-                    scales: (product - 1) * p.scales.smem_row_block_bytes + q * block_bytes,
-                    units: [2 * q, 2 * q + 1],
+                    scales: (product - 1) * p.scales.smem_row_block_bytes + block * block_bytes,
+                    block,
                     d: (0..p.mma_columns / 2).map(|i| accumulator(product, i)).collect::<Vec<_>>().join(", "),
+                    pairs: (0..16).map(|i| pair(product, i / 2, i % 2, place)).collect(),
                     steps: (0..4)
                         .map(|s| DecodeStep {
-                            columns_step: p.descriptors.a_blocks[(4 * q + s) as usize],
-                            accumulate: if q == 0 && s == 0 { "%accumulate" } else { "1" },
-                            scale_selector: format!("{:#06x}", s << 12 | 0x0400 | s << 4 | 0x4),
-                            words: [2 * s, 2 * s + 1],
-                            first: 4 * s,
+                            columns_step: p.descriptors.a_blocks[(4 * block + s) as usize],
+                            accumulate: if block == 0 && s == 0 { "%accumulate" } else { "1" },
+                            rows: format!(
+                                "{{ {} }}",
+                                (0..4).map(|i| decoded(product, 4 * s + i)).collect::<Vec<_>>().join(", ")
+                            ),
                         })
                         .collect(),
                 });
@@ -103,20 +153,71 @@ impl DecodeView {
             row_bytes,
             second_row: 8 * row_bytes,
             swizzle_mask: row_bytes / 16 - 1,
-            units: (0..row_bytes / 16).collect(),
+            blocks: (0..p.tile.k / 64).collect(),
             warpgroup_rows: WARPGROUP_ROWS,
             stage_bytes: p.smem.stage_bytes,
             weights: p.smem.a_bytes,
             scales: p.smem.scales,
             slot_bytes: p.smem.slot_bytes,
             pair: if bf16 { "bf16x2" } else { "f16x2" },
-            magnitude: if bf16 { "0x00040040" } else { "0x00200200" },
             magnitude_mask: if bf16 { "0x01c001c0" } else { "0x0e000e00" },
             scale_shift: if bf16 { 4 } else { 1 },
             // 2^127 and 2^112, or 2^15, in both halves.
             scale_factors: if bf16 { &["0x7f007f00", "0x77807780"] } else { &["0x78007800"] },
             padded: !p.problem.shape.k.is_multiple_of(64),
             groups,
+            order: OrderView::new(p),
         }
     }
+}
+
+impl DecodeView {
+    /// What is loaded while `group` is decoded.
+    pub fn after(&self, group: &DecodeGroup) -> Option<&DecodeGroup> {
+        self.groups.get(group.index as usize + 1)
+    }
+}
+
+impl OrderView {
+    fn new(p: &Plan) -> Self {
+        let (passes, rows) = ordering_passes(p.smem.a_bytes / 2);
+        let warps = ordering_warps(passes);
+        OrderView {
+            warp: p.warpgroups.map_or(0, |warpgroups| 4 * warpgroups.count + 1),
+            warps,
+            passes,
+            pass_bytes: 128 * rows,
+            pass_step: 128 * rows * warps,
+            quads: (0..rows / 4)
+                .map(|i| OrderQuad {
+                    // Rows 4 to 7 of 8 have their units permuted by 4 more.
+                    address: if i % 2 == 0 { "%even" } else { "%odd" },
+                    offset: 512 * i,
+                    registers: (4 * i..4 * i + 4)
+                        .map(|r| format!("%units{r}"))
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                })
+                .collect(),
+            ordered: barrier(p, "ordered"),
+        }
+    }
+}
+
+/// Pair `j` of a row's block.
+fn pair(product: u32, j: u32, row: u32, place: u32) -> DecodePair {
+    let from = 4 * (j % 4);
+    DecodePair {
+        row,
+        codes: format!("%paired{}", 2 * row + j / 4),
+        magnitudes: if from > place { "shr.u32" } else { "shl.b32" },
+        magnitude_shift: from.abs_diff(place),
+        sign_shift: 12 - from,
+        to: decoded(product, 2 * j + row),
+    }
+}
+
+/// The register of two decoded elements.
+fn decoded(product: u32, index: u32) -> String {
+    format!("%weights{product}_{index}")
 }

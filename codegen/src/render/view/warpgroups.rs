@@ -21,6 +21,8 @@ pub(in crate::render) struct WarpgroupView {
     /// Registers of a thread that computes, and of one that loads; whether they are moved.
     pub registers: [u32; 2],
     pub moves_registers: bool,
+    /// Bytes to the barriers that say that MMAs may read a stage.
+    pub ready: u32,
     /// What the low word of a matrix descriptor has beside the address, in 16-byte units.
     pub operand_low: u32,
     /// The register of the row side's first descriptor word, and the step from one warpgroup's rows to the next.
@@ -121,6 +123,11 @@ pub(in crate::render) struct StagedPair {
 /// The register of an accumulator.
 pub(super) fn accumulator(product: u32, index: u32) -> String {
     format!("%product{product}_{index}")
+}
+
+/// Bytes from the base of SMEM to barriers that the plan has.
+pub(super) fn barrier(p: &Plan, name: &str) -> u32 {
+    p.barriers.iter().find(|barrier| barrier.name == name).map_or(0, |barrier| barrier.offset)
 }
 
 /// The register of a window's sum.
@@ -240,6 +247,7 @@ impl WarpgroupView {
             threads: 128 * warpgroups.count,
             registers: warpgroups.registers,
             moves_registers: warpgroups.count > 1,
+            ready: barrier(p, if p.kind == MmaKind::Decoded { "ordered" } else { "full" }),
             operand_low: p.descriptors.operand_low,
             rows_first: if p.swap_ab { "%b_first" } else { "%a_first" },
             rows_step: warpgroups.blocks * row_step,
