@@ -9,6 +9,7 @@
 //! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
 //! - [`format`](mod@format): number formats (e2m1, e4m3, e5m2, ue8m0, bf16, f16), operands in NVFP4, the
 //!   MX formats and plain ones, the quantisers;
+//! - [`weights`]: gate and up weights, out of checkpoints or of one's own loader, on their way to a device;
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor
 //!   cores read;
 //! - [`inputs`]: seeded operands, as the public benchmark draws them and over the whole format;
@@ -60,3 +61,4 @@ pub mod reference;
 pub mod sass;
 pub mod toolchain;
 pub mod warmup;
+pub mod weights;
