@@ -137,7 +137,7 @@ struct View {
     pairs: Vec<Pair>,
     /// Where each element's code goes.
     elements: Vec<Element>,
-    /// Bytes of four scale factors.
+    /// Bytes of four scale factors behind the first, which is always there.
     places: Vec<Place>,
 }
 
@@ -175,7 +175,7 @@ impl View {
             elements: (0..16)
                 .map(|value| Element { value, word: value / 8, shift: 4 * (value % 8) })
                 .collect(),
-            places: (0..4).map(|byte| Place { byte, shift: 8 * byte }).collect(),
+            places: (1..4).map(|byte| Place { byte, shift: 8 * byte }).collect(),
         }
     }
 }
