@@ -21,13 +21,15 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
+use half::bf16;
 use silumin::codegen::arch::Arch;
+use silumin::prepare::{Activations, Quantizer, Source};
 use silumin::runtime::check::check_output;
-use silumin::runtime::format::quantize::{TensorScale, quantize_to};
+use silumin::runtime::format::quantize::{TensorScale, quantize, quantize_to};
 use silumin::runtime::output::Output;
 use silumin::runtime::reference::{dual_gemm as reference, silu};
 use silumin::weights::{Checkpoint, Convention, Names};
-use silumin::{Buckets, Device, DualGemm, OutputFormat, Warmup, dual_gemm};
+use silumin::{Buckets, Device, DualGemm, OperandFormat, OutputFormat, Warmup, dual_gemm};
 use write::Sizes;
 
 type Failure = Box<dyn std::error::Error>;
@@ -59,7 +61,8 @@ fn swiglu(arch: Arch) -> DualGemm {
     }
 }
 
-fn device(text: &str) -> Result<Device, Failure> {
+/// The device of a name.
+pub fn device(text: &str) -> Result<Device, Failure> {
     let (kind, which) = text.split_once(':').unwrap_or((text, ""));
     match (kind, which) {
         ("emulated", "") => Ok(Device::emulated(Arch::Sm100a)),
@@ -105,17 +108,31 @@ fn layer(device: &Device, checkpoint: &Checkpoint, name: &str, tokens: &[u32]) -
         values.iter_mut().for_each(|value| *value *= 16.0);
         values.resize(rows * k, 0.0);
         let scale = weights.input_scale().map_or(TensorScale::FromMax, TensorScale::Fixed);
-        let format = kernel.kernel().problem.formats.a;
-        let scale = if format.spec().scales.is_some() { scale } else { TensorScale::One };
-        let x = quantize_to(format, &values, rows, k, scale)?;
-
-        let a = device.upload(x.codes())?;
-        let sfa = Some(x.blocked_scales()?).filter(|scales| !scales.is_empty());
-        let sfa = sfa.map(|scales| device.upload(&scales)).transpose()?;
+        let stream = device.stream();
+        let (x, a, sfa) = match kernel.kernel().problem.formats.a {
+            OperandFormat::Nvfp4 => {
+                // On the device; the host's bytes, which are the same, are for the reference.
+                let values: Vec<bf16> = values.iter().map(|value| bf16::from_f32(*value)).collect();
+                let x = quantize(&values, rows, k, scale)?;
+                let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+                let from = device.upload(&bytes)?;
+                let from =
+                    Activations { x: &from, rows: rows as u32, k: k as u32, tensor_scale: x.tensor_scale() };
+                let a = Quantizer::load(device, Source::Bf16)?.quantize(&stream, &from)?;
+                if a.codes.download()? != x.codes() || a.scales.download()? != x.blocked_scales()? {
+                    return Err("the device quantised other than the host".into());
+                }
+                (x, a.codes, Some(a.scales))
+            }
+            format => {
+                let x = quantize_to(format, &values, rows, k, TensorScale::One)?;
+                let a = device.upload(x.codes())?;
+                (x, a, None)
+            }
+        };
         let c = device.alloc(rows * n * 2)?;
         let scalars = there.scalars(x.tensor_scale());
         let start = Instant::now();
-        let stream = device.stream();
         kernel.launch(&stream, &there.args(&a, sfa.as_ref(), &c).scalars(&scalars))?;
         stream.synchronize()?;
         let took = start.elapsed();
@@ -124,7 +141,7 @@ fn layer(device: &Device, checkpoint: &Checkpoint, name: &str, tokens: &[u32]) -
         let output = Output::new(rows, n, OutputFormat::F16, c.download()?, Vec::new(), 1.0)?;
         let report = check_output(&output, &expected)?;
         println!(
-            "  {m} tokens by the kernel for {rows}: relative error {:.2e}, largest error {:.1e}, {} in {:.1} ms",
+            "  {m} tokens by the kernel for {rows}: relative error {:.2e}, largest difference {:.1e}, {} in {:.1} ms",
             report.rel_frobenius,
             report.max_abs,
             if report.pass { "right" } else { "WRONG" },
@@ -135,8 +152,8 @@ fn layer(device: &Device, checkpoint: &Checkpoint, name: &str, tokens: &[u32]) -
     Ok(right)
 }
 
-/// Makes a checkpoint in each convention and runs all layers.
-fn made_up(device: &Device, tokens: &[u32]) -> Result<bool, Failure> {
+/// Makes a checkpoint in each convention and runs all layers; whether all of it was right.
+pub fn made_up(device: &Device, tokens: &[u32]) -> Result<bool, Failure> {
     let mut right = true;
     for convention in [Convention::ModelOpt, Convention::CompressedTensors] {
         let folder = tempfile::tempdir()?;
@@ -149,7 +166,8 @@ fn made_up(device: &Device, tokens: &[u32]) -> Result<bool, Failure> {
     Ok(right)
 }
 
-fn given(device: &Device, path: &Path, name: Option<&str>, tokens: &[u32]) -> Result<bool, Failure> {
+/// Runs a layer of a checkpoint, or lists its layers; whether all of it was right.
+pub fn given(device: &Device, path: &Path, name: Option<&str>, tokens: &[u32]) -> Result<bool, Failure> {
     let checkpoint = Checkpoint::open(path)?;
     match name {
         Some(name) => layer(device, &checkpoint, name, tokens),
