@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use silumin::Arch;
 use silumin::codegen::prepare::{Preparation, Source};
 use silumin::runtime::toolchain::Ptxas;
-use silumin_emulator::mutate::{BAR, Equivalents, Plan, Subject, text};
+use silumin_emulator::mutate::{BAR, Earlier, Equivalents, Plan, Subject, text};
 use silumin_emulator::{LaunchFile, Options};
 
 fn golden(preparation: Preparation, arch: Arch) -> PathBuf {
@@ -50,17 +50,18 @@ fn the_assembler_takes_them_for_every_chip() {
 }
 
 /// A launch file of 37 rows of 6 blocks of 16, or of 5 scale factors: pads of either kind.
-fn launch_file(folder: &Path, preparation: Preparation, arch: Arch) -> PathBuf {
+fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) -> PathBuf {
     let (rows, columns) = (37u32, if preparation == Preparation::Block { 5 } else { 6 });
     let kernel = preparation.kernel(arch).unwrap();
     let ctas = preparation.ctas(rows, columns).unwrap();
     fs::write(folder.join("kernel.ptx"), &kernel.ptx).unwrap();
     let inputs: Vec<u8> = match preparation {
-        // bf16 of all sizes from 2^-10 to 2^6, one of them infinite and one NaN.
+        // bf16 of all sizes from 2^-10 to 2^6, or subnormal, one of them infinite and one NaN.
         Preparation::Quantize(_) => (0..rows * columns * 16)
             .flat_map(|i| {
                 let hash = i.wrapping_mul(2_654_435_761);
-                let code = 0x3A80 + (hash >> 21) as u16 + ((hash as u16 & 0x200) << 6);
+                let magnitude = if tiny { (hash >> 25) as u16 } else { 0x3A80 + (hash >> 21) as u16 };
+                let code = magnitude | (hash as u16 & 0x200) << 6;
                 match i {
                     1000 => 0x7F80,
                     2000 => 0x7FC0,
@@ -89,7 +90,10 @@ fn launch_file(folder: &Path, preparation: Preparation, arch: Arch) -> PathBuf {
     };
     let sizes = [format!("u32 = {rows}"), format!("u32 = {columns}")];
     let params = params.iter().map(|param| (*param).to_owned()).chain(sizes);
-    for param in params.chain((preparation != Preparation::Block).then(|| "f32 = 0.125".to_owned())) {
+    for param in params.chain(
+        (preparation != Preparation::Block)
+            .then(|| format!("f32 = {}", if tiny { "2.3e-41" } else { "0.125" })),
+    ) {
         write!(file, "[[params]]\n{param}\n").unwrap();
     }
     let path = folder.join("launch.toml");
@@ -110,7 +114,7 @@ fn run(path: &Path) -> Result<Vec<Vec<u8>>, String> {
 }
 
 /// Mistakes that are in none of the emulator's classes: numbers, comparisons, roundings.
-const QUANTIZE: [(&str, &str); 14] = [
+const QUANTIZE: [(&str, &str); 15] = [
     ("-4;", "-1;"),
     ("setp.lt.u32 %inside, %row", "setp.le.u32 %inside, %row"),
     ("%column, %blocks, %inside", "%column, %columns, %inside"),
@@ -125,6 +129,7 @@ const QUANTIZE: [(&str, &str); 14] = [
     ("shl.b32 %bits, %bits, 8", "shl.b32 %bits, %bits, 4"),
     ("%word, 2, 0x1f", "%word, 1, 0x1f"),
     ("shr.u32 %part, %row, 5", "shr.u32 %part, %row, 6"),
+    ("neg.f32 %negative, %step", "mov.f32 %negative, %step"),
 ];
 
 const ON_HOPPER: [(&str, &str); 5] = [
@@ -157,9 +162,12 @@ fn mistakes_in_them_are_caught() {
         (Preparation::Block, Arch::Sm100a, BLOCK.to_vec()),
     ] {
         let folder = tempfile::tempdir().unwrap();
-        let launch = launch_file(folder.path(), preparation, arch);
+        let launch = launch_file(folder.path(), preparation, arch, false);
         let subject = Subject::read(&launch).unwrap();
-        let survey = subject.survey(&plan).unwrap();
+        // Steps so small that f32 has no reciprocal of them.
+        let other = tempfile::tempdir().unwrap();
+        let tiny = Subject::read(&launch_file(other.path(), preparation, arch, true)).unwrap();
+        let survey = subject.survey_with(&plan, &[tiny], &Earlier::default()).unwrap();
         assert!(survey.outcomes.len() >= 5, "{preparation}: {} mutants", survey.outcomes.len());
         assert!(survey.share() >= BAR, "{}", text(&survey));
         // Without synchronisation there are few classes of the emulator's; so here are mistakes by hand.

@@ -93,6 +93,35 @@ fn every_pattern_of_sixteen_bits_on_every_chip() {
 }
 
 #[test]
+fn quotients_are_those_of_a_division_whatever_the_step() {
+    let device = device(Arch::Sm100a);
+    let mut state = 11u64;
+    let mut draw = || {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (state >> 32) as u32
+    };
+    for round in 0..120 {
+        // Steps of all mantissas; every eighth time of all sizes, about the bounds of either way to divide too.
+        let exponent = match round % 8 {
+            0 => 1 + draw() % 253,
+            1 => 60 + draw() % 12,
+            2 => 180 + draw() % 12,
+            _ => 105 + draw() % 20,
+        };
+        let tensor_scale = f32::from_bits(exponent << 23 | draw() & 0x7F_FFFF);
+        // A block's elements within a few octaves of each other, as real ones are.
+        let values: Vec<bf16> = (0..1 << 14)
+            .map(|i| {
+                let octave = (i as u32 / 16 * 7919) % 0x70 + 0x08 + exponent / 2;
+                let octave = octave.min(0xFC) - draw() % 4;
+                bf16::from_bits(((octave << 7) | (draw() & 0x807F)) as u16)
+            })
+            .collect();
+        compare(&device, &values, 1024, tensor_scale);
+    }
+}
+
+#[test]
 fn ties_of_elements_and_of_scale_factors_go_to_even() {
     // 6 * 2^e * s in each block, so that a step is s * 2^e, and every multiple of a quarter step beside it.
     let mut values = Vec::new();
