@@ -48,7 +48,7 @@ fn activations(count: usize) -> Vec<half::bf16> {
     let pattern = |i: usize| {
         let hash = (i as u32).wrapping_mul(2_654_435_761) ^ (i >> 16) as u32;
         let code = 0x3980 + (hash >> 20) as u16 % 0x0C00;
-        if hash % 61 == 0 { 0 } else { code | ((hash as u16 & 1) << 15) }
+        if hash.is_multiple_of(61) { 0 } else { code | ((hash as u16 & 1) << 15) }
     };
     (0..count).map(|i| half::bf16::from_bits(pattern(i))).collect()
 }

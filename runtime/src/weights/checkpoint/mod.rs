@@ -61,6 +61,8 @@ const MAX_INDEX: u64 = file::MAX_HEADER as u64;
 pub struct Checkpoint {
     /// As it was opened.
     path: PathBuf,
+    /// What says which tensor is in which file.
+    index: Option<PathBuf>,
     shards: Vec<Shard>,
     /// The shard that each tensor is in.
     tensors: BTreeMap<String, usize>,
@@ -93,8 +95,8 @@ struct Index {
 }
 
 impl Checkpoint {
-    /// Opens a safetensors file, or a folder with one: with `model.safetensors.index.json` and the files that it lists, else
-    /// with `model.safetensors`, else with any `*.safetensors`, all of them.
+    /// Opens a safetensors file, an index (`*.index.json`) and the files that it lists, or a folder: by its
+    /// `model.safetensors.index.json`, else its `model.safetensors`, else any `*.safetensors`, all of them.
     ///
     /// # Errors
     ///
@@ -103,6 +105,10 @@ impl Checkpoint {
     pub fn open(path: impl AsRef<Path>) -> Result<Self, CheckpointError> {
         let path = path.as_ref();
         let metadata = fs::metadata(path).map_err(|source| CheckpointError::io(path, source))?;
+        if !metadata.is_dir() && path.to_string_lossy().ends_with(".index.json") {
+            // A bare name is of the current folder, which joins as nothing.
+            return Self::of_index(path.parent().unwrap_or(Path::new("")), path);
+        }
         if !metadata.is_dir() {
             return Self::of_files(path, vec![path.to_owned()]);
         }
@@ -142,7 +148,7 @@ impl Checkpoint {
             }
             shards.push(Shard { path, file: OnceLock::from(file) });
         }
-        Ok(Self { path: path.to_owned(), shards, tensors })
+        Ok(Self { path: path.to_owned(), index: None, shards, tensors })
     }
 
     /// Whose tensors the index names.
@@ -181,7 +187,7 @@ impl Checkpoint {
         if tensors.is_empty() {
             return Err(malformed("it lists no tensors".to_owned()));
         }
-        Ok(Self { path: path.to_owned(), shards, tensors })
+        Ok(Self { path: path.to_owned(), index: Some(index.to_owned()), shards, tensors })
     }
 
     /// The names of all tensors, ascending.
@@ -202,7 +208,7 @@ impl Checkpoint {
         shard.file()?.tensor(name).ok_or_else(|| CheckpointError::NotInShard {
             tensor: name.to_owned(),
             shard: shard.path.clone(),
-            index: self.path.join(INDEX),
+            index: self.index.clone().unwrap_or_else(|| self.path.clone()),
         })
     }
 
