@@ -11,7 +11,6 @@ use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
 use super::module::{Module, Workspace};
 use super::{Cuda, CudaMemory, driver};
 use crate::device::Buffer;
-use crate::device::plain::Plain;
 use crate::gemm::{Args, Argument, LaunchError};
 
 /// A parameter's bytes, aligned as the driver wants tensor maps.
@@ -19,7 +18,6 @@ enum Value {
     Map(sys::CUtensorMap),
     Address(u64),
     F32(f32),
-    U32(u32),
 }
 
 impl Value {
@@ -28,7 +26,6 @@ impl Value {
             Value::Map(map) => ptr::from_mut(map).cast(),
             Value::Address(address) => ptr::from_mut(address).cast(),
             Value::F32(value) => ptr::from_mut(value).cast(),
-            Value::U32(value) => ptr::from_mut(value).cast(),
         }
     }
 }
@@ -50,8 +47,17 @@ impl Cuda {
         };
         let refuse = |error| refused(driver::in_words(error));
         self.context.bind_to_thread().map_err(refuse)?;
+        // Each allocation once, in the order of addresses, so that two threads never wait for each other.
+        let mut memories: Vec<(&CudaMemory, bool)> = Vec::new();
         let outputs = args.given().map(|(operand, buffer)| (buffer, operand.is_output()));
-        let memories = memories(outputs.chain(args.vectors.iter().map(|(_, buffer)| (*buffer, false))));
+        for (buffer, written) in outputs.chain(args.vectors.iter().map(|(_, buffer)| (*buffer, false))) {
+            let Some((memory, _)) = buffer.cuda_memory() else { continue };
+            match memories.iter_mut().find(|(other, _)| ptr::eq(*other, memory)) {
+                Some((_, already)) => *already |= written,
+                None => memories.push((memory, written)),
+            }
+        }
+        memories.sort_by_key(|(memory, _)| memory.address());
         let mut slices: Vec<(MutexGuard<'_, CudaSlice<u8>>, bool)> =
             memories.iter().map(|(memory, written)| (memory.slice(), *written)).collect();
         let captured = is_captured(stream).map_err(refuse)?;
@@ -93,52 +99,6 @@ impl Cuda {
         // What went wrong while events were waited for or recorded.
         self.context.check_err().map_err(refuse)
     }
-}
-
-impl Cuda {
-    /// Puts the only launch of a kernel with plain arguments in the stream; they have been checked.
-    pub(crate) fn launch_plain(
-        &self,
-        module: &Module,
-        launch: &Launch,
-        args: &[Plain<'_>],
-        stream: &Arc<CudaStream>,
-    ) -> Result<(), cudarc::driver::DriverError> {
-        self.context.bind_to_thread()?;
-        let memories = memories(args.iter().filter_map(Plain::buffer));
-        let mut slices: Vec<(MutexGuard<'_, CudaSlice<u8>>, bool)> =
-            memories.iter().map(|(memory, written)| (memory.slice(), *written)).collect();
-        let orders: Vec<_> = match is_captured(stream)? {
-            false => slices.iter_mut().map(|(slice, written)| order(slice, *written, stream)).collect(),
-            true => Vec::new(),
-        };
-        let value = |argument: &Plain<'_>| match argument {
-            Plain::Input(_, buffer) | Plain::Output(_, buffer) => Value::Address(address(buffer)),
-            Plain::U32(value) => Value::U32(*value),
-            Plain::F32(value) => Value::F32(*value),
-        };
-        let mut values: Vec<Value> = args.iter().map(value).collect();
-        if let Some(function) = module.functions().first() {
-            submit(launch, *function, &mut values, stream)?;
-        }
-        drop(orders);
-        self.context.check_err()
-    }
-}
-
-/// Each allocation once, and whether it is written, in the order of addresses, so that two threads never wait for each
-/// other.
-fn memories<'a>(buffers: impl Iterator<Item = (&'a Buffer, bool)>) -> Vec<(&'a CudaMemory, bool)> {
-    let mut memories: Vec<(&CudaMemory, bool)> = Vec::new();
-    for (buffer, written) in buffers {
-        let Some((memory, _)) = buffer.cuda_memory() else { continue };
-        match memories.iter_mut().find(|(other, _)| ptr::eq(*other, memory)) {
-            Some((_, already)) => *already |= written,
-            None => memories.push((memory, written)),
-        }
-    }
-    memories.sort_by_key(|(memory, _)| memory.address());
-    memories
 }
 
 /// Whether what is put in the stream goes to a graph.
