@@ -101,6 +101,8 @@
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`runtime`]: devices, launches, number formats, reference mathematics and the checker;
 //!   [`Device`], [`DualGemm`], [`LoadedKernel`].
+//! * [`weights`]: gate and up weights, out of checkpoints or of a loader of your own; [`prepare`]: activations to NVFP4 on the
+//!   device.
 
 pub use silumin_codegen as codegen;
 pub use silumin_macros::dual_gemm;
@@ -122,4 +124,6 @@ pub use runtime::gemm::{
 };
 pub use runtime::groups::GroupSizes;
 pub use runtime::inputs::Distribution;
+pub use runtime::prepare;
 pub use runtime::warmup::{Buckets, Cancel, Choice, FallBack, Outside, Progress, Warmup};
+pub use runtime::weights;

@@ -7,6 +7,7 @@ pub mod error;
 pub mod gate;
 pub mod kernel;
 pub mod plan;
+pub mod prepare;
 pub mod problem;
 pub mod render;
 pub mod spec;

@@ -10,6 +10,8 @@
 //! A scale column is one scale factor of a row: K / 16 columns for NVFP4, K / 32 for the MX
 //! formats.
 
+use std::borrow::Cow;
+
 use thiserror::Error;
 
 /// Rows of an atom.
@@ -159,6 +161,38 @@ pub fn from_blocked(blocked: &[u8], rows: usize, sf_cols: usize) -> Result<Vec<u
     Ok(linear)
 }
 
+/// Blocked scale factors of two matrices of `rows` rows each, from those of the two below each other as one of 2 * `rows`
+/// (a stacked gate and up that somebody else has brought into blocked order).
+///
+/// Where `rows` is a multiple of 128 they are two parts of the same bytes; else blocks hold rows of both, and each gets
+/// blocks of its own.
+///
+/// ```
+/// # use silumin_runtime::layout::{LayoutError, split_blocked, to_blocked};
+/// let stacked = to_blocked(&[7; 256 * 4], 256, 4)?;
+/// let [gate, up] = split_blocked(&stacked, 128, 4)?;
+/// assert_eq!((gate.as_ptr(), up.as_ptr()), (stacked.as_ptr(), stacked[512..].as_ptr()));
+/// # Ok::<(), LayoutError>(())
+/// ```
+///
+/// # Errors
+///
+/// When `blocked` is not [`blocked_len`] of 2 * `rows` long.
+pub fn split_blocked(blocked: &[u8], rows: usize, sf_cols: usize) -> Result<[Cow<'_, [u8]>; 2], LayoutError> {
+    let both = rows.checked_mul(2).ok_or(LayoutError::TooLarge { rows, sf_cols })?;
+    if rows.is_multiple_of(ATOM_ROWS) {
+        let expected = blocked_len(both, sf_cols)?;
+        if blocked.len() != expected {
+            return Err(LayoutError::BlockedLength { rows: both, sf_cols, expected, got: blocked.len() });
+        }
+        let (first, second) = blocked.split_at(expected / 2);
+        return Ok([first.into(), second.into()]);
+    }
+    let linear = from_blocked(blocked, both, sf_cols)?;
+    let (first, second) = linear.split_at(rows * sf_cols);
+    Ok([to_blocked(first, rows, sf_cols)?.into(), to_blocked(second, rows, sf_cols)?.into()])
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -220,6 +254,22 @@ mod tests {
         }
     }
 
+    proptest! {
+        #[test]
+        fn halves_are_those_of_the_stacked_matrix(rows in 0usize..300, whole in 0usize..3, sf_cols in 1usize..9) {
+            for rows in [rows, whole * ATOM_ROWS] {
+                let linear = numbered(2 * rows, sf_cols);
+                let stacked = to_blocked(&linear, 2 * rows, sf_cols).unwrap();
+                let halves = split_blocked(&stacked, rows, sf_cols).unwrap();
+                for (half, linear) in halves.iter().zip([&linear[..rows * sf_cols], &linear[rows * sf_cols..]]) {
+                    prop_assert_eq!(half.as_ref(), to_blocked(linear, rows, sf_cols).unwrap());
+                    prop_assert_eq!(matches!(half, Cow::Borrowed(_)), rows.is_multiple_of(ATOM_ROWS));
+                }
+                prop_assert!(split_blocked(&[0; 3], rows, sf_cols).is_err());
+            }
+        }
+    }
+
     #[test]
     fn wrong_lengths_are_refused() {
         assert_eq!(sf_columns(7168, 16), Ok(448));
@@ -235,5 +285,6 @@ mod tests {
         );
         assert!(matches!(blocked_len(usize::MAX, 1 << 20), Err(LayoutError::TooLarge { .. })));
         assert!(matches!(to_blocked(&[], usize::MAX, 4), Err(LayoutError::TooLarge { .. })));
+        assert!(matches!(split_blocked(&[], usize::MAX, 4), Err(LayoutError::TooLarge { .. })));
     }
 }

@@ -9,6 +9,8 @@
 //! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
 //! - [`format`](mod@format): number formats (e2m1, e4m3, e5m2, ue8m0, bf16, f16), operands in NVFP4, the
 //!   MX formats and plain ones, the quantisers;
+//! - [`weights`]: gate and up weights, out of checkpoints or of one's own loader, on their way to a device;
+//! - [`prepare`]: activations and scale factors made on the device what kernels read;
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor
 //!   cores read;
 //! - [`inputs`]: seeded operands, as the public benchmark draws them and over the whole format;
@@ -56,7 +58,9 @@ pub mod inputs;
 pub mod launch_file;
 pub mod layout;
 pub mod output;
+pub mod prepare;
 pub mod reference;
 pub mod sass;
 pub mod toolchain;
 pub mod warmup;
+pub mod weights;

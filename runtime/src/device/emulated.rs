@@ -102,12 +102,12 @@ impl fmt::Display for Findings {
 
 /// An emulated device.
 pub(crate) struct Emulated {
-    options: EmulatorOptions,
+    pub(super) options: EmulatorOptions,
 }
 
 /// A parsed kernel.
 pub(crate) struct Module {
-    module: emulator::Module,
+    pub(super) module: emulator::Module,
 }
 
 impl Module {

@@ -7,11 +7,13 @@
 //! * `emulated.rs`: the device that runs PTX on the CPU.
 //! * `cuda/`: the device that runs it on a GPU, with the feature `cuda`.
 //! * `memory.rs`: memory of the emulated device, which knows what has been written.
+//! * `plain.rs`: launches of kernels with plain arguments, whatever they are for.
 
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
 pub(crate) mod emulated;
 mod memory;
+pub(crate) mod plain;
 
 pub use emulated::{
     Arithmetic, EmulatorOptions, EmulatorStats, Finding, FindingKind, Findings, Schedule, Tracking,

@@ -1,4 +1,17 @@
 //! Real numbers to NVFP4 and to every other operand format.
+//!
+//! What is rounded, and how: a scale factor from the largest magnitude of its block, then each element divided by its
+//! scale. All of it is f32 arithmetic, rounded to nearest, ties to even, subnormals kept, so that a GPU that divides
+//! likewise (`div.rn.f32`) gets the same bytes.
+//!
+//! | format | scale factor of a block | source |
+//! |---|---|---|
+//! | NVFP4 | the e4m3 nearest to amax / 6 / tensor scale | NVIDIA, "Introducing NVFP4"; Transformer Engine's recipe |
+//! | the tensor scale | amax of the tensor / (6 * 448) | the same, and what ModelOpt calls `weight_scale_2` |
+//! | MXFP4, MXFP8 | 2^(floor(log2(amax)) - emax), emax 2 (e2m1), 8 (e4m3), 15 (e5m2) | OCP Microscaling Formats 1.0, section 6.3 |
+//! | the same, [`MxRule::Up`] | the least power of two that is not below amax / max | cuBLAS, Transformer Engine |
+//!
+//! A block of zeros has scale factor 0 in NVFP4 and 2^-127 in the MX formats, and elements 0.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -20,6 +33,16 @@ pub enum TensorScale {
     FromMax,
     /// A factor known beforehand, from calibration; larger values saturate.
     Fixed(f32),
+}
+
+/// How scale factors of the MX formats are rounded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum MxRule {
+    /// Down, by the standard: elements between the largest of the format and the next power of two saturate.
+    #[default]
+    Floor,
+    /// Up, as cuBLAS and Transformer Engine do: nothing saturates, and a block may lose a bit.
+    Up,
 }
 
 /// A number that the quantiser reads; each is exact in f32.
@@ -115,6 +138,34 @@ pub fn quantize_to<T: Real>(
     k: usize,
     tensor_scale: TensorScale,
 ) -> Result<Matrix, FormatError> {
+    quantize_with(format, values, rows, k, tensor_scale, MxRule::Floor)
+}
+
+/// [`quantize_to`] with another rule for scale factors of the MX formats; others have none of them.
+///
+/// ```
+/// use silumin_codegen::problem::OperandFormat;
+/// use silumin_runtime::format::quantize::{MxRule, TensorScale, quantize_with};
+/// # fn main() -> Result<(), silumin_runtime::format::FormatError> {
+/// let of = |rule| quantize_with(OperandFormat::Mxfp4, &[7.0f32; 32], 1, 32, TensorScale::One, rule);
+/// // 7 saturates to 6, or is rounded to 4 times 2, a tie between 6 and 8 in steps of 2.
+/// assert_eq!(of(MxRule::Floor)?.value(0, 0), Some(6.0));
+/// assert_eq!(of(MxRule::Up)?.value(0, 0), Some(8.0));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+///
+/// As [`quantize_to`].
+pub fn quantize_with<T: Real>(
+    format: OperandFormat,
+    values: &[T],
+    rows: usize,
+    k: usize,
+    tensor_scale: TensorScale,
+    rule: MxRule,
+) -> Result<Matrix, FormatError> {
     let elements = checked_elements(format, rows, k)?;
     if values.len() != elements {
         return Err(FormatError::Length {
@@ -170,7 +221,10 @@ pub fn quantize_to<T: Real>(
                 ScaleFormat::Ue4m3 => e4m3::encode(amax / e2m1::MAX / tensor_scale),
                 ScaleFormat::Ue8m0 => {
                     let amax = f64::from(amax) / f64::from(tensor_scale);
-                    block_scale::mx(amax, element::max_exponent(kind))
+                    match rule {
+                        MxRule::Floor => block_scale::mx(amax, element::max_exponent(kind)),
+                        MxRule::Up => block_scale::mx_up(amax, f64::from(element::max(kind))),
+                    }
                 }
             };
             // Below f32's smallest number both are zero: of such a block nothing is left.

@@ -173,7 +173,7 @@ pub struct LoadedKernel {
 }
 
 /// What a device made of a kernel.
-pub(super) enum Module {
+pub(crate) enum Module {
     Emulated(emulated::Module),
     #[cfg(feature = "cuda")]
     Cuda(Arc<cuda::Module>),

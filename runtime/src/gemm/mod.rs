@@ -13,8 +13,8 @@ mod verify;
 
 pub use crate::warmup::{Kernels, UnknownShape, WarmupError};
 pub use error::LaunchError;
-pub(crate) use launch::Argument;
 pub use launch::{Args, LaunchReport, LoadedKernel};
+pub(crate) use launch::{Argument, Module};
 pub use vectors::{GateVectors, VectorError};
 pub use verify::{
     DeviceOperands, Verification, VerifyError, expected, expected_products, expected_with, output_scale,
@@ -156,20 +156,7 @@ impl DualGemm {
     /// [`LoadError`].
     pub fn load(&self, device: &Device, shape: Shape) -> Result<LoadedKernel, LoadError> {
         let kernel = self.kernel(shape, device.arch())?;
-        let module = match device.backend() {
-            Backend::Emulated(_) => emulated::Module::load(&kernel)
-                .map(launch::Module::Emulated)
-                .map_err(|reason| ModuleError::Emulator { reason }),
-            #[cfg(feature = "cuda")]
-            Backend::Cuda(cuda) => {
-                cuda::Module::load(cuda, &kernel, device.cache()).map(launch::Module::Cuda)
-            }
-        };
-        let module = module.map_err(|reason| LoadError::Module {
-            device: device.to_string(),
-            kernel: kernel.name.clone(),
-            reason,
-        })?;
+        let module = load_module(device, &kernel)?;
         Ok(LoadedKernel::new(device.clone(), self.clone(), kernel, module))
     }
 
@@ -187,6 +174,22 @@ impl DualGemm {
             _ => warmup.shapes(shapes).run(device),
         }
     }
+}
+
+/// Loads a kernel's module, whatever it computes.
+pub(crate) fn load_module(device: &Device, kernel: &Kernel) -> Result<Module, LoadError> {
+    let module = match device.backend() {
+        Backend::Emulated(_) => emulated::Module::load(kernel)
+            .map(Module::Emulated)
+            .map_err(|reason| ModuleError::Emulator { reason }),
+        #[cfg(feature = "cuda")]
+        Backend::Cuda(cuda) => cuda::Module::load(cuda, kernel, device.cache()).map(Module::Cuda),
+    };
+    module.map_err(|reason| LoadError::Module {
+        device: device.to_string(),
+        kernel: kernel.name.clone(),
+        reason,
+    })
 }
 
 #[cfg(test)]

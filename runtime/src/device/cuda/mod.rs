@@ -9,11 +9,13 @@
 //! * `jit.rs`: the driver's compiler, PTX to cubins.
 //! * `module.rs`: PTX or cubins to functions.
 //! * `launch.rs`: tensor maps, parameters, launches.
+//! * `plain.rs`: launches with plain arguments.
 
 mod driver;
 mod jit;
 mod launch;
 mod module;
+mod plain;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

@@ -1,0 +1,227 @@
+//! Kernels that prepare operands on a device: activations to NVFP4, scale factors to the blocked order.
+//!
+//! They are for any number of rows and columns, which are arguments: one module a chip serves a whole model.
+//!
+//! ```
+//! use silumin_codegen::arch::Arch;
+//! use silumin_codegen::prepare::{Preparation, Source};
+//!
+//! let quantizer = Preparation::Quantize(Source::Bf16);
+//! let kernel = quantizer.kernel(Arch::Sm100a)?;
+//! assert!(kernel.ptx.contains("cvt.rn.satfinite.e2m1x2.f32"));
+//! // 16 rows of K = 7168: rows are padded to 128, a thread for each block of 16.
+//! assert_eq!(quantizer.ctas(16, 7168 / 16), Some(128 * 448 / 256));
+//! # Ok::<(), silumin_codegen::render::RenderError>(())
+//! ```
+
+use crate::arch::{Arch, TensorCore};
+use crate::kernel::{Kernel, Launch};
+use crate::problem::{Formats, Problem, Shape};
+use crate::render::RenderError;
+use askama::Template;
+use std::fmt;
+
+/// Threads of a CTA.
+pub const THREADS: u32 = 256;
+
+/// What activations are in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary16.
+    F16,
+}
+
+/// What is done to an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Preparation {
+    /// Activations, row-major `[rows, K]`, to NVFP4 codes and blocked scale factors. Parameters of the entry: addresses of
+    /// the activations, the codes and the scale factors (u64, multiples of 16); rows, blocks of 16 in a row (u32); the
+    /// scale of the whole tensor (f32, finite and above 0).
+    ///
+    /// In f32, each step rounded to nearest even: a block's scale factor is the e4m3 nearest to amax / 6 / tensor scale,
+    /// saturating; an element the e2m1 nearest to x / (scale factor * tensor scale), saturating. A block whose scale
+    /// factor is 0, or too small for f32 with the tensor scale, has elements 0. A block with NaN or infinity in it has
+    /// scale factor NaN and elements 0, so that products show it.
+    Quantize(Source),
+    /// Scale factors of any 8-bit format, row-major `[rows, columns]`, to the 128 x 4 blocked order. Parameters of the
+    /// entry: addresses of both (u64, multiples of 16); rows, columns (u32).
+    Block,
+}
+
+impl Preparation {
+    /// All of them.
+    pub const ALL: [Preparation; 3] =
+        [Preparation::Quantize(Source::Bf16), Preparation::Quantize(Source::F16), Preparation::Block];
+
+    /// The entry's name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Preparation::Quantize(Source::Bf16) => "silumin_quantize_nvfp4_bf16",
+            Preparation::Quantize(Source::F16) => "silumin_quantize_nvfp4_f16",
+            Preparation::Block => "silumin_block_scales",
+        }
+    }
+
+    /// CTAs of a launch along x, for rows of so many scale factors; `None` beyond 2^32 scale factors, pads counted, which
+    /// are more than an index has bits for.
+    pub fn ctas(self, rows: u32, columns: u32) -> Option<u32> {
+        let columns = u64::from(columns).next_multiple_of(4);
+        let items = u64::from(rows).next_multiple_of(128).saturating_mul(columns);
+        if items > u64::from(u32::MAX) {
+            return None;
+        }
+        let items = match self {
+            Preparation::Quantize(_) => items,
+            Preparation::Block => items / 4,
+        };
+        u32::try_from(items.div_ceil(THREADS.into())).ok()
+    }
+
+    /// Its kernel for a chip. As rows and columns are arguments, `problem` is empty, the launch has a grid of one CTA
+    /// ([`Preparation::ctas`] says how many it takes) and lists no parameters.
+    ///
+    /// # Errors
+    ///
+    /// A template that fails; a bug of this crate.
+    pub fn kernel(self, arch: Arch) -> Result<Kernel, RenderError> {
+        let view = View::new(self, arch);
+        let text = match self {
+            Preparation::Quantize(_) => QuantizeTemplate { t: &view }.render(),
+            Preparation::Block => BlockTemplate { t: &view }.render(),
+        };
+        let mut ptx = text.map_err(|error| RenderError::Template(error.to_string()))?;
+        ptx.push('\n');
+        let launch = Launch {
+            entry: self.name().to_owned(),
+            grid: [1, 1, 1],
+            cluster: [1, 1, 1],
+            block: [THREADS, 1, 1],
+            dynamic_smem: 0,
+            programmatic: false,
+            parameters: Vec::new(),
+        };
+        let kernel = Kernel {
+            name: self.name().to_owned(),
+            arch,
+            ptx,
+            problem: Problem { shape: Shape::new(0, 0, 0), formats: Formats::default() },
+            launches: vec![launch],
+            workspace: Vec::new(),
+            ptx_version: arch.ptx_version(),
+            hash: [0; 32],
+        };
+        Ok(kernel.hashed())
+    }
+}
+
+impl fmt::Display for Preparation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What the templates print.
+struct View {
+    name: &'static str,
+    version: &'static str,
+    arch: Arch,
+    ptx_version: (u32, u32),
+    threads: u32,
+    source: &'static str,
+    bf16: bool,
+    /// Whether the chip converts f32 to e2m1.
+    converts: bool,
+    /// The two elements of each word of 16-bit ones.
+    pairs: Vec<Pair>,
+    /// Where each element's code goes.
+    elements: Vec<Element>,
+    /// Bytes of four scale factors behind the first, which is always there.
+    places: Vec<Place>,
+}
+
+struct Pair {
+    word: u32,
+    low: u32,
+    high: u32,
+}
+
+struct Element {
+    value: u32,
+    word: u32,
+    shift: u32,
+}
+
+struct Place {
+    byte: u32,
+    shift: u32,
+}
+
+impl View {
+    fn new(preparation: Preparation, arch: Arch) -> Self {
+        let bf16 = preparation == Preparation::Quantize(Source::Bf16);
+        Self {
+            name: preparation.name(),
+            version: env!("CARGO_PKG_VERSION"),
+            arch,
+            ptx_version: arch.ptx_version(),
+            threads: THREADS,
+            source: if bf16 { "bf16" } else { "f16" },
+            bf16,
+            // Chips whose tensor cores multiply it (PTX ISA, cvt: `.e2m1x2`).
+            converts: arch.tensor_core() == TensorCore::Tcgen05,
+            pairs: (0..8).map(|word| Pair { word, low: 2 * word, high: 2 * word + 1 }).collect(),
+            elements: (0..16)
+                .map(|value| Element { value, word: value / 8, shift: 4 * (value % 8) })
+                .collect(),
+            places: (1..4).map(|byte| Place { byte, shift: 8 * byte }).collect(),
+        }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "prepare/quantize.ptx")]
+struct QuantizeTemplate<'a> {
+    t: &'a View,
+}
+
+#[derive(Template)]
+#[template(path = "prepare/block.ptx")]
+struct BlockTemplate<'a> {
+    t: &'a View,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chip_has_every_preparation_under_a_hash_of_its_own() {
+        let mut hashes = std::collections::HashSet::new();
+        for arch in Arch::ALL {
+            for preparation in Preparation::ALL {
+                let kernel = preparation.kernel(arch).unwrap();
+                assert!(hashes.insert(kernel.hash), "{preparation} {arch}");
+                assert!(kernel.ptx.contains(&format!(".target {arch}\n")), "{arch}");
+                assert!(kernel.ptx.contains(&format!(".entry {preparation}(")));
+                let converts = kernel.ptx.contains("cvt.rn.satfinite.e2m1x2.f32");
+                assert_eq!(converts, preparation != Preparation::Block && arch != Arch::Sm90a);
+            }
+        }
+    }
+
+    #[test]
+    fn grids_cover_pads_and_end_where_indices_do() {
+        let quantize = Preparation::Quantize(Source::F16);
+        assert_eq!(quantize.ctas(1, 1), Some(2));
+        assert_eq!(quantize.ctas(129, 5), Some(8));
+        assert_eq!(Preparation::Block.ctas(1, 1), Some(1));
+        assert_eq!(Preparation::Block.ctas(129, 12), Some(3));
+        assert_eq!((quantize.ctas(0, 7), quantize.ctas(7, 0)), (Some(0), Some(0)));
+        assert_eq!(quantize.ctas(u32::MAX, 1), None);
+        assert_eq!(quantize.ctas(1 << 31, 2), None);
+        assert_eq!(quantize.ctas(u32::MAX, u32::MAX), None);
+        assert_eq!(quantize.ctas(128, 1 << 24), Some(1 << 23));
+    }
+}

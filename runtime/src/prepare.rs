@@ -1,0 +1,399 @@
+//! Operands made on the device: activations to NVFP4, scale factors to the order that tensor cores read.
+//!
+//! One module a chip and source format serves every size; it is loaded once, with the model. What comes out is byte for
+//! byte what the host makes of the same numbers ([`quantize`](mod@crate::format::quantize), [`crate::layout`]).
+//!
+//! ```
+//! use half::bf16;
+//! use silumin_codegen::arch::Arch;
+//! use silumin_runtime::device::Device;
+//! use silumin_runtime::format::quantize::{TensorScale, quantize};
+//! use silumin_runtime::prepare::{Activations, Quantizer, Source};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Device::emulated(Arch::Sm100a);
+//! let quantizer = Quantizer::load(&device, Source::Bf16)?;
+//!
+//! let values: Vec<bf16> = (0..3 * 64).map(|i| bf16::from_f32((i as f32).sin())).collect();
+//! let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
+//! let x = device.upload(&bytes)?;
+//! let a = quantizer.quantize(&device.stream(), &Activations { x: &x, rows: 3, k: 64, tensor_scale: 0.001 })?;
+//!
+//! let host = quantize(&values, 3, 64, TensorScale::Fixed(0.001))?;
+//! assert_eq!(a.codes.download()?, host.codes());
+//! assert_eq!(a.scales.download()?, host.blocked_scales()?);
+//! # Ok(())
+//! # }
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+
+use silumin_codegen::kernel::Kernel;
+use silumin_codegen::prepare::Preparation;
+pub use silumin_codegen::prepare::Source;
+use silumin_codegen::render::RenderError;
+use thiserror::Error;
+
+use crate::device::plain::Plain;
+pub use crate::device::plain::RunError;
+use crate::device::{Backend, Buffer, Device, DeviceError, Stream};
+use crate::gemm::{LoadError, Module, load_module};
+use crate::layout::{LayoutError, blocked_len};
+
+/// What addresses have to be multiples of, in bytes: vector loads and stores.
+const ALIGNMENT: usize = 16;
+
+/// Why operands were not prepared.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum PrepareError {
+    /// No kernel.
+    #[error(transparent)]
+    Kernel(#[from] RenderError),
+    /// The device does not take it.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    /// Rows that are not whole blocks.
+    #[error("K = {k} is not a multiple of 16, the elements that share a scale in nvfp4: pad K with zeros")]
+    KNotBlocked {
+        /// K.
+        k: u32,
+    },
+    /// Nothing to prepare.
+    #[error("{rows} x {columns} is empty: launch nothing")]
+    Empty {
+        /// Rows.
+        rows: u32,
+        /// Columns.
+        columns: u32,
+    },
+    /// More than a kernel counts.
+    #[error("{rows} rows of {columns} scale factors, padded, are more than 2^32: split them by rows")]
+    TooLarge {
+        /// Rows.
+        rows: u32,
+        /// Scale factors of a row.
+        columns: u32,
+    },
+    /// A scale of the whole tensor that is none.
+    #[error("the tensor scale is {value}, but it has to be finite and above 0: use 1 for none")]
+    TensorScale {
+        /// As given.
+        value: f32,
+    },
+    /// A buffer of another size.
+    #[error(
+        "`{tensor}` has {found} bytes, and {rows} x {columns} takes {expected}: slice a buffer that is longer"
+    )]
+    Length {
+        /// The tensor.
+        tensor: &'static str,
+        /// Bytes of the buffer.
+        found: usize,
+        /// Bytes that it has to have.
+        expected: usize,
+        /// Rows.
+        rows: u32,
+        /// Columns: K, or scale factors of a row.
+        columns: u32,
+    },
+    /// A buffer at an address that vector loads do not take.
+    #[error("`{tensor}` starts at an address that is not a multiple of {ALIGNMENT}: slice at one that is")]
+    Alignment {
+        /// The tensor.
+        tensor: &'static str,
+    },
+    /// A buffer or a stream of another device.
+    #[error("the {what} is of another device than {device}, where the kernel is: use one of that device")]
+    Foreign {
+        /// What it is.
+        what: &'static str,
+        /// Where the kernel is.
+        device: String,
+    },
+    /// Two buffers that share memory, one of which is written.
+    #[error("`{one}` and `{other}` share memory: give what is written memory of its own")]
+    Aliasing {
+        /// One of them.
+        one: &'static str,
+        /// The other.
+        other: &'static str,
+    },
+    /// The scale factors have no blocked layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Memory of the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The launch.
+    #[error("`{kernel}` on {device}: {reason}")]
+    Run {
+        /// The kernel.
+        kernel: String,
+        /// Where it is.
+        device: String,
+        /// What went wrong.
+        reason: RunError,
+    },
+}
+
+/// A loaded kernel.
+#[derive(Clone)]
+struct Loaded {
+    device: Device,
+    preparation: Preparation,
+    kernel: Arc<Kernel>,
+    module: Arc<Module>,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} on {}", self.preparation, self.device)
+    }
+}
+
+impl Loaded {
+    fn new(device: &Device, preparation: Preparation) -> Result<Self, PrepareError> {
+        let kernel = preparation.kernel(device.arch())?;
+        let module = Arc::new(load_module(device, &kernel)?);
+        Ok(Self { device: device.clone(), preparation, kernel: Arc::new(kernel), module })
+    }
+
+    fn foreign(&self, what: &'static str) -> PrepareError {
+        PrepareError::Foreign { what, device: self.device.to_string() }
+    }
+
+    /// CTAs for so many scale factors.
+    fn ctas(&self, rows: u32, columns: u32) -> Result<u32, PrepareError> {
+        match self.preparation.ctas(rows, columns) {
+            Some(0) => Err(PrepareError::Empty { rows, columns }),
+            Some(ctas) => Ok(ctas),
+            None => Err(PrepareError::TooLarge { rows, columns }),
+        }
+    }
+
+    /// A tensor is on the device, as long as it has to be, and aligned.
+    fn check(
+        &self,
+        tensor: &'static str,
+        buffer: &Buffer,
+        expected: usize,
+        [rows, columns]: [u32; 2],
+    ) -> Result<(), PrepareError> {
+        if *buffer.device() != self.device {
+            return Err(self.foreign(tensor));
+        }
+        if buffer.len() != expected {
+            return Err(PrepareError::Length { tensor, found: buffer.len(), expected, rows, columns });
+        }
+        if !buffer.is_aligned(ALIGNMENT) {
+            return Err(PrepareError::Alignment { tensor });
+        }
+        Ok(())
+    }
+
+    /// Launches; lengths have been checked.
+    fn launch(&self, stream: &Stream, ctas: u32, args: &[Plain<'_>]) -> Result<(), PrepareError> {
+        if *stream.device() != self.device {
+            return Err(self.foreign("stream"));
+        }
+        let named = |argument: &Plain<'_>| match *argument {
+            Plain::Input(name, _) | Plain::Output(name, _) => name,
+            _ => "",
+        };
+        for (position, output) in args.iter().enumerate() {
+            let Some((written, true)) = output.buffer() else { continue };
+            let shared = |(other, argument): (usize, &Plain<'_>)| {
+                let overlaps = argument.buffer().is_some_and(|(buffer, _)| buffer.overlaps(written));
+                (other != position && overlaps).then(|| named(argument))
+            };
+            if let Some(other) = args.iter().enumerate().find_map(shared) {
+                return Err(PrepareError::Aliasing { one: named(output), other });
+            }
+        }
+        let Some(launch) = self.kernel.only_launch() else { return Ok(()) };
+        let mut launch = launch.clone();
+        launch.grid = [ctas, 1, 1];
+        let failed = |reason| PrepareError::Run {
+            kernel: self.kernel.name.clone(),
+            device: self.device.to_string(),
+            reason,
+        };
+        match (&*self.module, self.device.backend()) {
+            (Module::Emulated(module), Backend::Emulated(emulator)) => {
+                emulator.launch_plain(module, &launch, args).map(drop).map_err(failed)
+            }
+            #[cfg(feature = "cuda")]
+            (Module::Cuda(module), Backend::Cuda(device)) => match stream.cuda() {
+                Some(stream) => device
+                    .launch_plain(module, &launch, args, stream)
+                    .map_err(|error| failed(RunError::Refused { reason: error.to_string() })),
+                None => Err(self.foreign("stream")),
+            },
+            // A kernel is loaded by its device, so that both are of one kind.
+            #[cfg(feature = "cuda")]
+            _ => Err(self.foreign("stream")),
+        }
+    }
+}
+
+/// Activations on a device.
+#[derive(Clone, Copy, Debug)]
+pub struct Activations<'a> {
+    /// `[rows, k]`, row-major, in the format that the quantiser was loaded for.
+    pub x: &'a Buffer,
+    /// Rows.
+    pub rows: u32,
+    /// Elements of a row, a multiple of 16.
+    pub k: u32,
+    /// The scale of the whole tensor, from calibration; 1 for none.
+    pub tensor_scale: f32,
+}
+
+/// NVFP4 activations on a device, as a dual GEMM takes them.
+#[derive(Clone, Debug)]
+pub struct Quantized {
+    /// Codes, `[rows, k]`.
+    pub codes: Buffer,
+    /// Blocked scale factors.
+    pub scales: Buffer,
+}
+
+/// Activations to NVFP4, on one device: a cheap handle.
+///
+/// The rules are those of the host's quantiser, but that NaN and infinity are no error: a block with one of them gets a scale
+/// factor NaN and elements 0, so that every product with it is NaN.
+#[derive(Clone, Debug)]
+pub struct Quantizer {
+    loaded: Loaded,
+}
+
+impl Quantizer {
+    /// Makes and loads the kernel for activations of one format.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError::Load`].
+    pub fn load(device: &Device, source: Source) -> Result<Self, PrepareError> {
+        Ok(Self { loaded: Loaded::new(device, Preparation::Quantize(source))? })
+    }
+
+    /// The PTX and its launch facts; its grid is [`Preparation::ctas`].
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.loaded.kernel
+    }
+
+    /// Bytes of codes and of blocked scale factors of so many rows.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError::KNotBlocked`], [`PrepareError::Layout`].
+    pub fn bytes(rows: u32, k: u32) -> Result<[usize; 2], PrepareError> {
+        if !k.is_multiple_of(16) {
+            return Err(PrepareError::KNotBlocked { k });
+        }
+        let (rows, k) = (rows as usize, k as usize);
+        Ok([rows * (k / 2), blocked_len(rows, k / 16)?])
+    }
+
+    /// Quantises into buffers of [`Quantizer::bytes`]: nothing is allocated, and on a GPU nothing is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError`]: buffers of other sizes or devices, K that is not a multiple of 16, a tensor scale that is none; what
+    /// the device says.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        from: &Activations<'_>,
+        codes: &Buffer,
+        scales: &Buffer,
+    ) -> Result<(), PrepareError> {
+        let Activations { x, rows, k, tensor_scale } = *from;
+        let [code_bytes, scale_bytes] = Self::bytes(rows, k)?;
+        let ctas = self.loaded.ctas(rows, k / 16)?;
+        if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
+            return Err(PrepareError::TensorScale { value: tensor_scale });
+        }
+        let sizes = [rows, k];
+        self.loaded.check("x", x, 4 * code_bytes, sizes)?;
+        self.loaded.check("codes", codes, code_bytes, sizes)?;
+        self.loaded.check("scales", scales, scale_bytes, sizes)?;
+        let args = [
+            Plain::Input("x", x),
+            Plain::Output("codes", codes),
+            Plain::Output("scales", scales),
+            Plain::U32(rows),
+            Plain::U32(k / 16),
+            Plain::F32(tensor_scale),
+        ];
+        self.loaded.launch(stream, ctas, &args)
+    }
+
+    /// Quantises into new buffers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Quantizer::launch`], and memory of the device.
+    pub fn quantize(&self, stream: &Stream, from: &Activations<'_>) -> Result<Quantized, PrepareError> {
+        let [codes, scales] = Self::bytes(from.rows, from.k)?;
+        // Before anything is allocated.
+        self.loaded.ctas(from.rows, from.k / 16)?;
+        let device = &self.loaded.device;
+        let to = Quantized { codes: device.alloc(codes)?, scales: device.alloc(scales)? };
+        self.launch(stream, from, &to.codes, &to.scales)?;
+        Ok(to)
+    }
+}
+
+/// Scale factors from row-major to blocked order, on one device: a cheap handle. For weights that are on the device already;
+/// [`to_blocked`](crate::layout::to_blocked) does it on the host.
+#[derive(Clone, Debug)]
+pub struct ScaleBlocker {
+    loaded: Loaded,
+}
+
+impl ScaleBlocker {
+    /// Makes and loads the kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError::Load`].
+    pub fn load(device: &Device) -> Result<Self, PrepareError> {
+        Ok(Self { loaded: Loaded::new(device, Preparation::Block)? })
+    }
+
+    /// The PTX and its launch facts; its grid is [`Preparation::ctas`].
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.loaded.kernel
+    }
+
+    /// Writes `linear`, `[rows, columns]` scale factors of a byte, to `blocked`, [`blocked_len`] bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError`].
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        linear: &Buffer,
+        [rows, columns]: [u32; 2],
+        blocked: &Buffer,
+    ) -> Result<(), PrepareError> {
+        let ctas = self.loaded.ctas(rows, columns)?;
+        let sizes = [rows, columns];
+        let (all, padded) = (rows as usize * columns as usize, blocked_len(rows as usize, columns as usize)?);
+        self.loaded.check("linear", linear, all, sizes)?;
+        self.loaded.check("blocked", blocked, padded, sizes)?;
+        let args = [
+            Plain::Input("linear", linear),
+            Plain::Output("blocked", blocked),
+            Plain::U32(rows),
+            Plain::U32(columns),
+        ];
+        self.loaded.launch(stream, ctas, &args)
+    }
+}

@@ -1,0 +1,256 @@
+//! Gate and up of one layer, and both on a device.
+
+use silumin_codegen::problem::OperandFormat;
+
+use super::{Weight, WeightError};
+use crate::device::{Buffer, Device};
+use crate::gemm::Args;
+
+/// Where the second of two tensors in one allocation starts: at a multiple of what the driver aligns allocations to,
+/// which is more than any operand needs.
+const ALIGNMENT: usize = 256;
+
+/// Which half of a stacked `[2N, K]` tensor is whose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Order {
+    /// Rows 0..N are the gate's: `gate_up_proj` of models in Hugging Face's format (Phi-3 and others), `w13` of vLLM.
+    #[default]
+    GateFirst,
+    /// Rows 0..N are up's: `w3_w1` of TensorRT-LLM, FlashInfer.
+    UpFirst,
+}
+
+/// The weights of a gated MLP's first half: gate is B1, up is B2.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GateUp<'a> {
+    gate: Weight<'a>,
+    up: Weight<'a>,
+    input_scale: Option<f32>,
+}
+
+impl<'a> GateUp<'a> {
+    /// Two tensors of one shape and format. Their tensor scales may differ: each product has a scale of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`WeightError::Unlike`], [`WeightError::Empty`].
+    pub fn new(gate: Weight<'a>, up: Weight<'a>) -> Result<Self, WeightError> {
+        let kind = |weight: &Weight<'_>| (weight.rows(), weight.k(), weight.format());
+        if kind(&gate) != kind(&up) {
+            return Err(WeightError::Unlike { gate: kind(&gate), up: kind(&up) });
+        }
+        match kind(&gate) {
+            (rows, k, _) if rows == 0 || k == 0 => Err(WeightError::Empty { rows, k }),
+            _ => Ok(Self { gate, up, input_scale: None }),
+        }
+    }
+
+    /// The halves of one tensor of 2N rows; no byte is copied.
+    ///
+    /// # Errors
+    ///
+    /// [`WeightError::OddRows`], [`WeightError::Empty`].
+    pub fn stacked(both: Weight<'a>, order: Order) -> Result<Self, WeightError> {
+        let rows = both.rows();
+        if !rows.is_multiple_of(2) {
+            return Err(WeightError::OddRows { rows });
+        }
+        let (first, second) = (both.slice(0..rows / 2)?, both.slice(rows / 2..rows)?);
+        match order {
+            Order::GateFirst => Self::new(first, second),
+            Order::UpFirst => Self::new(second, first),
+        }
+    }
+
+    /// The same with the scale that activations were calibrated for: what
+    /// [`TensorScale::Fixed`](crate::format::quantize::TensorScale::Fixed) takes.
+    #[must_use]
+    pub fn with_input_scale(self, input_scale: Option<f32>) -> Self {
+        Self { input_scale, ..self }
+    }
+
+    /// The gate's weights.
+    #[must_use]
+    pub fn gate(&self) -> Weight<'a> {
+        self.gate
+    }
+
+    /// The weights of the up projection.
+    #[must_use]
+    pub fn up(&self) -> Weight<'a> {
+        self.up
+    }
+
+    /// N: rows of either.
+    #[must_use]
+    pub fn n(&self) -> usize {
+        self.gate.rows()
+    }
+
+    /// K, elements.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.gate.k()
+    }
+
+    /// The format of both.
+    #[must_use]
+    pub fn format(&self) -> OperandFormat {
+        self.gate.format()
+    }
+
+    /// The scale of the whole tensor of activations that a checkpoint was calibrated for; `None` where it says nothing
+    /// (weights only).
+    #[must_use]
+    pub fn input_scale(&self) -> Option<f32> {
+        self.input_scale
+    }
+
+    /// Copies both to a device: codes as they are, scale factors in the blocked order. It is two allocations, or one for
+    /// formats without scale factors.
+    ///
+    /// # Errors
+    ///
+    /// Memory of the device.
+    pub fn upload(&self, device: &Device) -> Result<DeviceGateUp, WeightError> {
+        let [b1, b2] = upload_both(device, [self.gate.codes(), self.up.codes()])?;
+        let scales = match self.format().spec().scales {
+            Some(_) => {
+                let (gate, up) = (self.gate.blocked_scales()?, self.up.blocked_scales()?);
+                let [sfb1, sfb2] = upload_both(device, [&gate, &up])?;
+                Some((sfb1, sfb2))
+            }
+            None => None,
+        };
+        let (sfb1, sfb2) = scales.unzip();
+        Ok(DeviceGateUp {
+            b1,
+            b2,
+            sfb1,
+            sfb2,
+            gate_scale: self.gate.tensor_scale(),
+            up_scale: self.up.tensor_scale(),
+            input_scale: self.input_scale,
+            n: self.n(),
+            k: self.k(),
+            format: self.format(),
+        })
+    }
+}
+
+/// Two tensors of one length in one allocation.
+fn upload_both(device: &Device, [first, second]: [&[u8]; 2]) -> Result<[Buffer; 2], WeightError> {
+    let start = first.len().next_multiple_of(ALIGNMENT);
+    let room = device.alloc(start + second.len())?;
+    let buffers = [room.slice(0, first.len())?, room.slice(start, second.len())?];
+    buffers[0].write(first)?;
+    buffers[1].write(second)?;
+    Ok(buffers)
+}
+
+/// Gate and up on a device, as a kernel takes them.
+#[derive(Clone, Debug)]
+pub struct DeviceGateUp {
+    /// Codes of the gate, `[N, K]`.
+    pub b1: Buffer,
+    /// Codes of up, `[N, K]`.
+    pub b2: Buffer,
+    /// Blocked scale factors of the gate, where the format has them.
+    pub sfb1: Option<Buffer>,
+    /// Blocked scale factors of up, where the format has them.
+    pub sfb2: Option<Buffer>,
+    /// The scale of the gate's whole tensor.
+    pub gate_scale: f32,
+    /// The scale of up's whole tensor.
+    pub up_scale: f32,
+    /// The scale that activations were calibrated for.
+    pub input_scale: Option<f32>,
+    /// N.
+    pub n: usize,
+    /// K, elements.
+    pub k: usize,
+    /// The format of the weights.
+    pub format: OperandFormat,
+}
+
+impl DeviceGateUp {
+    /// The arguments of a launch on activations `a`, with their scale factors where they have some, into `c`.
+    #[must_use]
+    pub fn args<'a>(&'a self, a: &'a Buffer, sfa: Option<&'a Buffer>, c: &'a Buffer) -> Args<'a> {
+        let args = Args::new(a, &self.b1, &self.b2, c);
+        Args { sfa, sfb1: self.sfb1.as_ref(), sfb2: self.sfb2.as_ref(), ..args }
+    }
+
+    /// The scalars `gate_scale` and `up_scale` of a gate `silu(gate_scale * (x @ gate)) * (up_scale * (x @ up))`: the scales
+    /// of the weights' tensors, each times that of the activations' tensor.
+    ///
+    /// The gate's has to be inside of silu, which is not linear; so there are two of them even where all four tensors
+    /// share one scale.
+    #[must_use]
+    pub fn scalars(&self, activation_scale: f32) -> [(&'static str, f32); 2] {
+        [("gate_scale", activation_scale * self.gate_scale), ("up_scale", activation_scale * self.up_scale)]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::quantize::{TensorScale, quantize, quantize_to};
+    use silumin_codegen::arch::Arch;
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| (i as f32 * 0.7).sin()).collect()
+    }
+
+    #[test]
+    fn halves_are_views_of_the_stacked_tensor() {
+        let (n, k) = (72, 64);
+        let both = quantize(&numbers(2 * n * k), 2 * n, k, TensorScale::FromMax).unwrap();
+        let both = Weight::of(&both).unwrap();
+        let gate_first = GateUp::stacked(both, Order::GateFirst).unwrap();
+        let up_first = GateUp::stacked(both, Order::UpFirst).unwrap();
+        assert_eq!((gate_first.gate(), gate_first.up()), (up_first.up(), up_first.gate()));
+        assert_eq!(gate_first.gate().codes().as_ptr(), both.codes().as_ptr());
+        assert_eq!(gate_first.up().codes().as_ptr(), both.codes()[n * k / 2..].as_ptr());
+        assert_eq!(gate_first.up().scales().as_ptr(), both.scales()[n * k / 16..].as_ptr());
+        assert_eq!((gate_first.n(), gate_first.k(), gate_first.format()), (n, k, OperandFormat::Nvfp4));
+        let odd = both.slice(0..3).unwrap();
+        assert_eq!(GateUp::stacked(odd, Order::GateFirst), Err(WeightError::OddRows { rows: 3 }));
+        let none = both.slice(0..0).unwrap();
+        assert_eq!(GateUp::stacked(none, Order::GateFirst), Err(WeightError::Empty { rows: 0, k }));
+    }
+
+    #[test]
+    fn unlike_tensors_are_no_pair() {
+        let values = numbers(64 * 64);
+        let make =
+            |format, rows| quantize_to(format, &values[..rows * 64], rows, 64, TensorScale::One).unwrap();
+        let (gate, fewer, mx) =
+            (make(OperandFormat::Nvfp4, 64), make(OperandFormat::Nvfp4, 63), make(OperandFormat::Mxfp4, 64));
+        for up in [&fewer, &mx] {
+            let error =
+                GateUp::new(Weight::of(&gate).unwrap(), Weight::of(up).unwrap()).unwrap_err().to_string();
+            assert!(error.contains("64 x 64 in nvfp4") && error.contains("one shape"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_device_has_what_the_host_has_in_every_format() {
+        let device = Device::emulated(Arch::Sm100a);
+        for (format, n) in OperandFormat::ALL.into_iter().zip([1, 31, 128, 130, 72, 3, 8, 5]) {
+            let k = 96;
+            let both = quantize_to(format, &numbers(2 * n * k), 2 * n, k, TensorScale::One).unwrap();
+            let pair = GateUp::stacked(Weight::of(&both).unwrap(), Order::UpFirst).unwrap();
+            let there = pair.with_input_scale(Some(0.25)).upload(&device).unwrap();
+            assert_eq!((there.n, there.k, there.format, there.input_scale), (n, k, format, Some(0.25)));
+            assert_eq!(there.b1.download().unwrap(), pair.gate().codes());
+            assert_eq!(there.b2.download().unwrap(), pair.up().codes());
+            assert!(there.b2.is_aligned(ALIGNMENT));
+            for (buffer, weight) in [(&there.sfb1, pair.gate()), (&there.sfb2, pair.up())] {
+                let scales = buffer.as_ref().map_or_else(Vec::new, |buffer| buffer.download().unwrap());
+                assert_eq!(scales, weight.blocked_scales().unwrap());
+                assert_eq!(buffer.is_some(), format.spec().scales.is_some());
+            }
+        }
+    }
+}

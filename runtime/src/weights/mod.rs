@@ -1,0 +1,122 @@
+//! Weights of a gated MLP: from what a checkpoint holds to what a kernel is handed.
+//!
+//! * `weight.rs`: [`Weight`], one matrix of weights as a loader sees it: borrowed codes, borrowed scale factors in
+//!   row-major order, one scale of the tensor.
+//! * `gate_up.rs`: [`GateUp`], the two of a layer, made of two tensors or of one that holds both ([`Order`]), and
+//!   [`DeviceGateUp`], the same on a device.
+//! * `checkpoint/`: [`Checkpoint`], NVFP4 layers out of safetensors files, with the feature `safetensors`.
+//!
+//! Nothing is copied on the host but scale factors, which change their order on the way ([`crate::layout`]).
+//!
+//! Real numbers are first made weights by [`crate::format::quantize`]:
+//!
+//! ```
+//! use silumin_codegen::{arch::Arch, problem::{OperandFormat, Shape}, spec::Spec};
+//! use silumin_runtime::device::Device;
+//! use silumin_runtime::format::quantize::{TensorScale, quantize};
+//! use silumin_runtime::gemm::DualGemm;
+//! use silumin_runtime::weights::{GateUp, Order, Weight};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // One tensor of 2N = 16 rows, gate first, as models with a fused projection keep it.
+//! let (m, n, k) = (3, 8, 64);
+//! let stacked = quantize(&vec![0.5f32; 2 * n * k], 2 * n, k, TensorScale::FromMax)?;
+//! let weights = GateUp::stacked(Weight::of(&stacked)?, Order::GateFirst)?;
+//! let device = Device::emulated(Arch::Sm100a);
+//! let weights = weights.upload(&device)?;
+//!
+//! // Scales of whole tensors are scalars of the gate: that of the gate's product before silu.
+//! let gate = "silu(gate_scale * (x @ gate)) * (up_scale * (x @ up))";
+//! let swiglu = DualGemm::new(Spec::new(gate.parse()?, &[Arch::Sm100a])?);
+//! let kernel = swiglu.load(&device, Shape::new(m, n as u32, k as u32))?;
+//!
+//! let x = quantize(&vec![0.25f32; m as usize * k], m as usize, k, TensorScale::One)?;
+//! let (a, sfa) = (device.upload(x.codes())?, device.upload(&x.blocked_scales()?)?);
+//! let c = device.alloc(m as usize * n * 2)?;
+//! let scalars = weights.scalars(x.tensor_scale());
+//! kernel.launch(&device.stream(), &weights.args(&a, Some(&sfa), &c).scalars(&scalars))?;
+//! # Ok(())
+//! # }
+//! ```
+
+#[cfg(feature = "safetensors")]
+mod checkpoint;
+mod gate_up;
+mod weight;
+
+#[cfg(feature = "safetensors")]
+pub use checkpoint::{Checkpoint, CheckpointError, Convention, Names};
+pub use gate_up::{DeviceGateUp, GateUp, Order};
+pub use weight::Weight;
+
+use silumin_codegen::problem::OperandFormat;
+use thiserror::Error;
+
+use crate::device::DeviceError;
+use crate::format::FormatError;
+use crate::layout::LayoutError;
+
+/// What is wrong with weights.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum WeightError {
+    /// Lengths, K or the scale of the tensor.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// A scale factor that no quantiser writes.
+    #[error(
+        "the scale factor of row {row}, block {column} is {code:#04x} ({value}): a kernel reads scale factors as \
+         magnitudes, and NaN would spread over a row of the result; the weights are damaged or in another format"
+    )]
+    ScaleFactor {
+        /// The row.
+        row: usize,
+        /// Which block of the row.
+        column: usize,
+        /// Its code.
+        code: u8,
+        /// What the code stands for.
+        value: f64,
+    },
+    /// A stacked tensor that cannot be cut in two.
+    #[error(
+        "a stacked tensor has twice N rows, gate and up, but this one has {rows}: an odd number has no halves"
+    )]
+    OddRows {
+        /// Its rows.
+        rows: usize,
+    },
+    /// Gate and up are not two of a kind.
+    #[error("gate is {} x {} in {}, up is {} x {} in {}: one kernel multiplies both, so they have one shape and one format",
+        .gate.0, .gate.1, .gate.2, .up.0, .up.1, .up.2)]
+    Unlike {
+        /// Rows, K and format of the gate.
+        gate: (usize, usize, OperandFormat),
+        /// The same of up.
+        up: (usize, usize, OperandFormat),
+    },
+    /// No weights at all.
+    #[error("the weights are empty ({rows} x {k}): there is nothing to multiply by")]
+    Empty {
+        /// Rows.
+        rows: usize,
+        /// Elements a row.
+        k: usize,
+    },
+    /// Rows that are not there.
+    #[error("rows {start}..{end} do not lie in a matrix of {rows}")]
+    Rows {
+        /// The first row asked for.
+        start: usize,
+        /// The row behind the last.
+        end: usize,
+        /// Rows there are.
+        rows: usize,
+    },
+    /// Scale factors have no blocked layout.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// Memory of the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}

@@ -1,0 +1,273 @@
+//! One matrix of weights, borrowed.
+
+use std::ops::Range;
+
+use silumin_codegen::problem::{OperandFormat, ScaleFormat};
+
+use super::WeightError;
+use crate::format::{FormatError, Matrix, checked_elements, code_bytes, element};
+use crate::layout;
+
+/// A `[N, K]` matrix of weights, K contiguous, in one of the operand formats: bytes of somebody else's, a mapped file
+/// for example, in the order that checkpoints have.
+///
+/// The value of element (n, k) is `element(code) * scale[n][k / block] * tensor_scale`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Weight<'a> {
+    format: OperandFormat,
+    rows: usize,
+    k: usize,
+    codes: &'a [u8],
+    scales: &'a [u8],
+    tensor_scale: f32,
+}
+
+impl<'a> Weight<'a> {
+    /// Weights from their parts.
+    ///
+    /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; 16-bit elements
+    ///   little-endian;
+    /// - `scales`: `[rows, k / block]` scale factors, row-major (not the blocked order of [`crate::layout`]); empty for a
+    ///   format without;
+    /// - `tensor_scale`: multiplies every element; 1 for none.
+    ///
+    /// ```
+    /// use silumin_codegen::problem::OperandFormat;
+    /// use silumin_runtime::weights::Weight;
+    ///
+    /// // One row of 32: two blocks of NVFP4, all 1 times 0.5 and all 6 times 2.
+    /// let codes = [[0x22; 8], [0x77; 8]].concat();
+    /// let weight = Weight::new(OperandFormat::Nvfp4, 1, 32, &codes, &[0x30, 0x40], 10.0)?;
+    /// assert_eq!(weight.to_matrix()?.value(0, 31), Some(120.0));
+    /// # Ok::<(), silumin_runtime::weights::WeightError>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// K that is not a whole number of blocks, a buffer of another length, a tensor scale that is not finite and above 0,
+    /// a scale factor that is NaN or has a sign.
+    pub fn new(
+        format: OperandFormat,
+        rows: usize,
+        k: usize,
+        codes: &'a [u8],
+        scales: &'a [u8],
+        tensor_scale: f32,
+    ) -> Result<Self, WeightError> {
+        let elements = checked_elements(format, rows, k)?;
+        let spec = format.spec().scales;
+        let blocks = spec.map_or(0, |spec| elements / spec.block as usize);
+        for (what, buffer, expected) in
+            [("the codes", codes, code_bytes(format, elements)), ("the scales", scales, blocks)]
+        {
+            if buffer.len() != expected {
+                let got = buffer.len();
+                return Err(FormatError::Length { what, unit: "bytes", rows, k, expected, got }.into());
+            }
+        }
+        if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
+            return Err(FormatError::TensorScale { value: tensor_scale }.into());
+        }
+        if let Some(spec) = spec {
+            check_scales(spec.format, scales, k / spec.block as usize)?;
+        }
+        Ok(Self { format, rows, k, codes, scales, tensor_scale })
+    }
+
+    /// A matrix on the host as weights.
+    ///
+    /// # Errors
+    ///
+    /// [`WeightError::ScaleFactor`].
+    pub fn of(matrix: &'a Matrix) -> Result<Self, WeightError> {
+        let (codes, scales) = (matrix.codes(), matrix.scales());
+        Self::new(matrix.format(), matrix.rows(), matrix.k(), codes, scales, matrix.tensor_scale())
+    }
+
+    /// The format.
+    #[must_use]
+    pub fn format(&self) -> OperandFormat {
+        self.format
+    }
+
+    /// N.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// K, elements.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// The elements' codes: see [`Weight::new`].
+    #[must_use]
+    pub fn codes(&self) -> &'a [u8] {
+        self.codes
+    }
+
+    /// Scale factors, row-major; empty for a format without.
+    #[must_use]
+    pub fn scales(&self) -> &'a [u8] {
+        self.scales
+    }
+
+    /// The scale of the whole tensor.
+    #[must_use]
+    pub fn tensor_scale(&self) -> f32 {
+        self.tensor_scale
+    }
+
+    /// The same weights under another scale of the whole tensor.
+    ///
+    /// # Errors
+    ///
+    /// One that is not finite and above 0.
+    pub fn with_tensor_scale(self, tensor_scale: f32) -> Result<Self, WeightError> {
+        if tensor_scale.is_finite() && tensor_scale > 0.0 {
+            Ok(Self { tensor_scale, ..self })
+        } else {
+            Err(FormatError::TensorScale { value: tensor_scale }.into())
+        }
+    }
+
+    /// Some of the rows, of the same bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`WeightError::Rows`].
+    pub fn slice(&self, rows: Range<usize>) -> Result<Self, WeightError> {
+        let Range { start, end } = rows;
+        if start > end || end > self.rows {
+            return Err(WeightError::Rows { start, end, rows: self.rows });
+        }
+        let blocks = self.format.spec().scales.map_or(0, |spec| self.k / spec.block as usize);
+        let row_bytes = code_bytes(self.format, self.k);
+        Ok(Self {
+            rows: end - start,
+            codes: &self.codes[start * row_bytes..end * row_bytes],
+            scales: &self.scales[start * blocks..end * blocks],
+            ..*self
+        })
+    }
+
+    /// Scale factors in the order that a kernel reads: see [`layout::to_blocked`]. Empty for a format without.
+    ///
+    /// # Errors
+    ///
+    /// When the padded scale factors do not fit the address space.
+    pub fn blocked_scales(&self) -> Result<Vec<u8>, WeightError> {
+        match self.format.spec().scales {
+            Some(spec) => Ok(layout::to_blocked(self.scales, self.rows, self.k / spec.block as usize)?),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// A copy: for the reference, or to look at values.
+    ///
+    /// # Errors
+    ///
+    /// None that [`Weight::new`] has not had.
+    pub fn to_matrix(&self) -> Result<Matrix, WeightError> {
+        let (codes, scales) = (self.codes.to_vec(), self.scales.to_vec());
+        Ok(Matrix::new(self.format, self.rows, self.k, codes, scales, self.tensor_scale)?)
+    }
+}
+
+/// All scale factors are finite magnitudes.
+fn check_scales(format: ScaleFormat, scales: &[u8], columns: usize) -> Result<(), WeightError> {
+    // Codes of finite magnitudes ascend from 0; NaN and whatever has a sign are behind them. A maximum is a matter of
+    // vector instructions, a search is not.
+    let largest = element::max_scale_code(format);
+    if scales.iter().copied().max().is_none_or(|code| code <= largest) {
+        return Ok(());
+    }
+    match scales.iter().enumerate().find(|(_, code)| **code > largest) {
+        Some((index, &code)) => Err(WeightError::ScaleFactor {
+            row: index / columns,
+            column: index % columns,
+            code,
+            value: element::decode_scale(format, code),
+        }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::quantize::{TensorScale, quantize_to};
+    use proptest::prelude::*;
+
+    fn numbers(count: usize) -> Vec<f32> {
+        (0..count).map(|i| (i as f32 * 0.7).sin() * (1.0 + (i % 37) as f32)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn slices_are_the_rows_of_the_whole(rows in 1usize..300, blocks in 1usize..5, cut in 0.0f64..1.0) {
+            for format in OperandFormat::ALL {
+                let k = 32 * blocks;
+                let matrix = quantize_to(format, &numbers(rows * k), rows, k, TensorScale::FromMax).unwrap();
+                let whole = Weight::of(&matrix).unwrap();
+                let start = (rows as f64 * cut) as usize;
+                let part = whole.slice(start..rows).unwrap();
+                prop_assert_eq!(part.to_matrix().unwrap().blocked_scales().unwrap(), part.blocked_scales().unwrap());
+                prop_assert_eq!(part.blocked_scales().unwrap(), matrix.blocked_scales_of(start..rows).unwrap());
+                let copy = part.to_matrix().unwrap();
+                for row in start..rows {
+                    prop_assert_eq!(copy.value(row - start, k - 1), matrix.value(row, k - 1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn scale_factors_that_no_quantiser_writes_are_found() {
+        let codes = [0u8; 3 * 32];
+        let new = |format, scales: &[u8]| Weight::new(format, 3, 64, &codes, scales, 1.0).map(drop);
+        for (code, value) in [(0x7F, f64::NAN), (0xFF, f64::NAN), (0x80, -0.0), (0xB8, -1.0)] {
+            let mut scales = [0x7E; 12];
+            assert!(new(OperandFormat::Nvfp4, &scales).is_ok());
+            scales[6] = code;
+            match new(OperandFormat::Nvfp4, &scales) {
+                Err(WeightError::ScaleFactor { row: 1, column: 2, code: found, value: decoded }) => {
+                    assert_eq!(found, code);
+                    assert!(decoded == value || decoded.is_nan() && value.is_nan());
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        let mut scales = [0xFE; 6];
+        assert!(new(OperandFormat::Mxfp4, &scales).is_ok());
+        scales[5] = 0xFF;
+        let error = new(OperandFormat::Mxfp4, &scales).unwrap_err();
+        assert!(error.to_string().contains("row 2, block 1 is 0xff (NaN)"), "{error}");
+    }
+
+    #[test]
+    fn wrong_parts_are_refused() {
+        let new = |k, codes: &[u8], scales: &[u8], scale| {
+            Weight::new(OperandFormat::Nvfp4, 2, k, codes, scales, scale).map(drop).unwrap_err()
+        };
+        assert!(matches!(
+            new(24, &[0; 24], &[0; 2], 1.0),
+            WeightError::Format(FormatError::KNotBlocked { .. })
+        ));
+        assert!(matches!(new(32, &[0; 31], &[0; 4], 1.0), WeightError::Format(FormatError::Length { .. })));
+        assert!(matches!(new(32, &[0; 32], &[0; 5], 1.0), WeightError::Format(FormatError::Length { .. })));
+        assert!(matches!(
+            new(32, &[0; 32], &[0; 4], 0.0),
+            WeightError::Format(FormatError::TensorScale { .. })
+        ));
+        let weight = Weight::new(OperandFormat::Nvfp4, 2, 32, &[0; 32], &[0; 4], 1.0).unwrap();
+        #[allow(clippy::reversed_empty_ranges)]
+        for rows in [1..3, 2..1] {
+            assert!(matches!(weight.slice(rows), Err(WeightError::Rows { rows: 2, .. })));
+        }
+        assert!(weight.with_tensor_scale(f32::INFINITY).is_err());
+        assert_eq!(weight.with_tensor_scale(0.5).unwrap().tensor_scale(), 0.5);
+    }
+}

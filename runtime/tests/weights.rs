@@ -1,0 +1,78 @@
+//! Weights on a device are what kernels' own inputs are, however they came there.
+
+use silumin_codegen::arch::Arch;
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
+use silumin_codegen::spec::Spec;
+use silumin_runtime::device::Device;
+use silumin_runtime::format::Matrix;
+use silumin_runtime::gemm::{Args, DeviceOperands, DualGemm};
+use silumin_runtime::inputs::{Distribution, DualGemmInputs};
+use silumin_runtime::prepare::ScaleBlocker;
+use silumin_runtime::weights::{GateUp, Order, Weight};
+
+fn stacked(first: &Matrix, second: &Matrix) -> Matrix {
+    let both = |part: fn(&Matrix) -> &[u8]| [part(first), part(second)].concat();
+    let rows = first.rows() + second.rows();
+    Matrix::new(first.format(), rows, first.k(), both(Matrix::codes), both(Matrix::scales), 1.0).unwrap()
+}
+
+#[test]
+fn stacked_and_separate_weights_are_the_inputs_of_kernels_in_every_format() {
+    let device = Device::emulated(Arch::Sm100a);
+    for format in OperandFormat::ALL {
+        for n in [1, 40, 128, 131, 256] {
+            let formats = Formats::new(format, format, OutputFormat::F16);
+            let shape = Shape::new(3, n, 160);
+            let inputs = DualGemmInputs::generate_for(shape, formats, Distribution::Full, 5).unwrap();
+            let operands = DeviceOperands::upload(&device, &inputs).unwrap();
+            let both = [stacked(&inputs.b1, &inputs.b2), stacked(&inputs.b2, &inputs.b1)];
+            let [gate_first, up_first] = [&both[0], &both[1]].map(|both| Weight::of(both).unwrap());
+            let pairs = [
+                GateUp::new(Weight::of(&inputs.b1).unwrap(), Weight::of(&inputs.b2).unwrap()),
+                GateUp::stacked(gate_first, Order::GateFirst),
+                GateUp::stacked(up_first, Order::UpFirst),
+            ];
+            for pair in pairs {
+                let there = pair.unwrap().upload(&device).unwrap();
+                let bytes = |buffer: &silumin_runtime::device::Buffer| buffer.download().unwrap();
+                assert_eq!(bytes(&there.b1), bytes(&operands.b1), "{format}, N = {n}");
+                assert_eq!(bytes(&there.b2), bytes(&operands.b2), "{format}, N = {n}");
+                assert_eq!(there.sfb1.as_ref().map(bytes), operands.sfb1.as_ref().map(bytes));
+                assert_eq!(there.sfb2.as_ref().map(bytes), operands.sfb2.as_ref().map(bytes));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_kernel_computes_the_same_of_either_and_of_scale_factors_blocked_on_the_device() {
+    let device = Device::emulated(Arch::Sm100a);
+    let gemm = DualGemm::new(Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap());
+    // Neither N nor the columns of scale factors, K / 16 = 10, are whole blocks.
+    let shape = Shape::new(5, 72, 160);
+    let inputs = DualGemmInputs::generate(shape, Distribution::Benchmark, 5).unwrap();
+    let operands = DeviceOperands::upload(&device, &inputs).unwrap();
+    let (kernel, stream) = (gemm.load(&device, shape).unwrap(), device.stream());
+    kernel.launch(&stream, &operands.args(&[])).unwrap();
+    let expected = operands.c.download().unwrap();
+
+    let pair = GateUp::new(Weight::of(&inputs.b1).unwrap(), Weight::of(&inputs.b2).unwrap()).unwrap();
+    let there = pair.upload(&device).unwrap();
+    let c = device.alloc(expected.len()).unwrap();
+    let args = there.args(&operands.a, operands.sfa.as_ref(), &c);
+    kernel.launch(&stream, &args).unwrap();
+    assert_eq!(c.download().unwrap(), expected);
+
+    let blocker = ScaleBlocker::load(&device).unwrap();
+    let blocked = [pair.gate(), pair.up()].map(|weight| {
+        let linear = device.upload(weight.scales()).unwrap();
+        let to = device.alloc(weight.blocked_scales().unwrap().len()).unwrap();
+        blocker.launch(&stream, &linear, [72, 10], &to).unwrap();
+        to
+    });
+    let c = device.alloc(expected.len()).unwrap();
+    kernel
+        .launch(&stream, &Args { c: &c, sfb1: Some(&blocked[0]), sfb2: Some(&blocked[1]), ..args })
+        .unwrap();
+    assert_eq!(c.download().unwrap(), expected);
+}
