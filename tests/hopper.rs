@@ -18,7 +18,7 @@ use lattice::{environment, fault, points, run};
 use silumin::Arch;
 use silumin::codegen::config::KNOBS;
 use silumin::codegen::spec::{FormatNames, SpecFile};
-use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::device::{Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
@@ -64,9 +64,7 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
         if let Some(fault) = common::unclean(&ptxas, &kernel) {
             return Some(format!("{about}: {fault}"));
         }
-        let options =
-            EmulatorOptions { threads: 1, tracking: Tracking::Strict, ..EmulatorOptions::default() };
-        let device = Device::emulated_with(arch, options);
+        let device = common::strict(arch, Schedule::default());
         let verification = match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
             Ok(verification) => verification,
             Err(error) => return Some(format!("{about}: {error}")),

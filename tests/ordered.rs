@@ -9,7 +9,7 @@ mod common;
 use silumin::Shape;
 use silumin::codegen::config::{CtaGroup, Multicast, Setting};
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::device::Schedule;
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use std::path::Path;
@@ -53,13 +53,7 @@ fn golden_kernels_are_ordered_under_every_schedule() {
     let faults = common::faults(&runs, |_, (name, spec, arch, shape, schedule)| {
         let scalars: &[(&str, f32)] =
             if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.5)] };
-        let options = EmulatorOptions {
-            threads: 1,
-            schedule: *schedule,
-            tracking: Tracking::Strict,
-            ..EmulatorOptions::default()
-        };
-        let device = Device::emulated_with(*arch, options);
+        let device = common::strict(*arch, *schedule);
         match DualGemm::new(spec.clone()).verify(&device, *shape, Distribution::Full, 7, scalars) {
             Ok(v) if v.check.pass => None,
             Ok(v) => Some(format!("{name}, {schedule:?}: {}", v.check)),
