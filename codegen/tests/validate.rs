@@ -368,7 +368,7 @@ fn each_limit_of_warpgroups_is_told() {
             bf16,
             &[("tile", "[192, 128, 64]")],
             "tile",
-            "in 3 warpgroup(s) take 128 registers of a thread, and 112",
+            "in 3 warpgroup(s) take 128 registers of a thread, and 96",
         ),
         (large, bf16, &[("tile", "[128, 128, 64]"), turns], "tile", "two accumulators of 128 x 128"),
         (large, bf16, &[swapped, side], "swap_ab", "no rows for both"),
