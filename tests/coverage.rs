@@ -1,6 +1,8 @@
 //! `docs/coverage.md` is about the values that the tests know, all of them, and a sample of it holds.
 
 mod common;
+#[path = "../examples/shared/launches.rs"]
+mod launches;
 #[path = "../examples/coverage/table.rs"]
 #[allow(dead_code)]
 mod table;
