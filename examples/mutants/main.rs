@@ -6,8 +6,9 @@
 //! cargo run --release --example mutants -- --kernel hopper --every 13 --stdout
 //! ```
 //!
-//! RUN_TIME What is known of a kernel is kept in `target/mutants`, under the kernel's hash, so
-//! that a run that was broken off goes on where it was. Exit status: 0 if at least 95 % of the mutants of each kernel were
+//! All of it takes an hour or so on two cores (630 mutants of `scales_all` 14 seconds, 11 of `hopper_default` as many).
+//! What is known of a kernel is kept in `target/mutants`, under the kernel's hash, so that a run that was broken off goes on
+//! with the next kernel. Exit status: 0 if at least 95 % of the mutants of each kernel were
 //! caught or explained, 1 if not, 2 for bad input.
 
 // An example talks to people on stdout.

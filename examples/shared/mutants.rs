@@ -49,10 +49,10 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("lanes", Shape::new(130, 136, 2400)),
     ("batched", Shape::new(200, 136, 800).batch(3)),
     ("grouped_pair", Shape::new(400, 160, 800).grouped(4)),
-    ("hopper_default", Shape::new(130, 136, 600)),
+    ("hopper_default", Shape::new(130, 136, 360)),
     ("hopper_side_by_side", Shape::new(300, 136, 344)),
-    ("hopper_ping_pong", Shape::new(200, 200, 600)),
-    ("hopper_multicast_b", Shape::new(300, 136, 600)),
+    ("hopper_ping_pong", Shape::new(200, 200, 360)),
+    ("hopper_multicast_b", Shape::new(300, 136, 360)),
 ];
 
 /// Writes a golden kernel with inputs and knobs of its own as launch files in `folder`.
