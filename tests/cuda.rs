@@ -3,28 +3,19 @@
 //! A process looks for the driver's library once, at its start; so each test runs itself again in a process that
 //! finds the emulated one.
 
+#[path = "common/library.rs"]
+mod library;
+
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
+use library::library;
 use silumin::codegen::config::{Config, Setting, Switch};
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::{Arch, Device, DeviceError, DeviceOperands, Distribution, DualGemm, Shape, Spec};
-use std::path::PathBuf;
 use std::process::{Command, Output};
 
 /// Set in the process that finds the emulated driver.
 const MARK: &str = "SILUMIN_TEST_DRIVER";
 const SHAPE: Shape = Shape::new(200, 136, 512);
-
-/// The emulated driver's library, which is built with the tests.
-fn library() -> PathBuf {
-    // The crate is named so that it is linked, and so built.
-    let _ = silumin_emulated_driver::cuInit;
-    let name =
-        format!("{}silumin_emulated_driver{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let library = folder.join(name);
-    assert!(library.is_file(), "{} was not built", library.display());
-    library
-}
 
 /// Runs the test called `name` in a process of its own whose driver's library is `driver`, a file's contents.
 fn again(name: &str, driver: &[u8], variables: &[(&str, &str)]) -> Output {

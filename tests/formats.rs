@@ -6,7 +6,6 @@ mod common;
 use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
 use silumin::codegen::spec::Spec;
-use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
@@ -43,27 +42,11 @@ fn fault(
 ) -> Option<String> {
     let name = format!("{formats}, {shape}, {knobs:?}");
     let spec = spec(formats, knobs);
-    let (kernel, plan) = match (spec.kernel(shape, Arch::Sm100a), spec.plan(shape, Arch::Sm100a)) {
-        (Ok(kernel), Ok(plan)) => (kernel, plan),
-        (Err(error), _) => return Some(format!("{name}: {error}")),
-        (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
+    let plan = match common::clean_plan(&spec, shape, Arch::Sm100a, ptxas) {
+        Ok(plan) => plan,
+        Err(fault) => return Some(format!("{name}: {fault}")),
     };
-    if let Some(fault) = common::unclean(ptxas, &kernel) {
-        return Some(format!("{name}: {fault}"));
-    }
-    let schedule = [
-        Schedule::Early,
-        Schedule::Late,
-        Schedule::Random(index as u64),
-        Schedule::Starve { warp: 4, seed: 1 },
-    ];
-    let options = EmulatorOptions {
-        threads: 1,
-        tracking: Tracking::Strict,
-        schedule: schedule[index % 4],
-        ..EmulatorOptions::default()
-    };
-    let device = Device::emulated_with(Arch::Sm100a, options);
+    let device = common::strict(Arch::Sm100a, common::by_turns(index));
     let distribution = if index.is_multiple_of(3) { Distribution::Benchmark } else { Distribution::Full };
     match DualGemm::new(spec).verify(&device, shape, distribution, index as u64, &[]) {
         Ok(verification) if verification.check.pass => {

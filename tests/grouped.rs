@@ -6,7 +6,7 @@ mod common;
 use silumin::codegen::config::Schedule;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
-use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
+use silumin::runtime::device::Device;
 use silumin::runtime::gemm::{DeviceOperands, DualGemm};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs};
 use silumin::runtime::toolchain::Ptxas;
@@ -30,8 +30,7 @@ fn plan(spec: &Spec, shape: Shape) -> Plan {
 }
 
 fn device() -> Device {
-    let options = EmulatorOptions { threads: 1, tracking: Tracking::Strict, ..EmulatorOptions::default() };
-    Device::emulated_with(Arch::Sm100a, options)
+    common::strict(Arch::Sm100a, Default::default())
 }
 
 const NVFP4: [&str; 3] = ["nvfp4", "nvfp4", "f16"];

@@ -3,7 +3,8 @@
 //! Every value of every knob that the chip takes; configurations drawn from all knobs and ragged shapes, with happens-before
 //! tracking; a sample of those under several schedules. All assemble without spills or warnings.
 //!
-//! `SILUMIN_HOPPER=2000 cargo test --release --test hopper` draws more of them, `SILUMIN_LATTICE_SEED` others.
+//! `SILUMIN_HOPPER=2000 cargo test --release --test hopper` draws more of them, `SILUMIN_LATTICE_SEED` others; with
+//! `SILUMIN_FULL=1` values of knobs are tried with four times the K, as on sm_100a, and twelve configurations under all schedules.
 
 mod common;
 #[path = "../examples/shared/draws.rs"]
@@ -15,19 +16,24 @@ mod lattice;
 mod values;
 
 use lattice::{environment, fault, points, run};
-use silumin::Arch;
 use silumin::codegen::config::KNOBS;
 use silumin::codegen::spec::{FormatNames, SpecFile};
-use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::device::{Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
+use silumin::{Arch, Shape};
 use values::{HOPPER_VALUES, SHAPES};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
-const LEGAL: usize = 240;
-/// Configurations that are run under several schedules.
-const SAMPLE: usize = 12;
+const LEGAL: usize = 160;
+/// Configurations that are run under several schedules; those of `SILUMIN_FULL=1`.
+const SAMPLE: [usize; 2] = [4, 12];
+
+/// Whether to take the time for all there is.
+fn full() -> bool {
+    std::env::var_os("SILUMIN_FULL").is_some()
+}
 
 fn usual() -> FormatNames {
     FormatNames { a: "bf16".into(), b: "bf16".into(), c: "bf16".into(), ..FormatNames::default() }
@@ -47,7 +53,9 @@ fn every_knob_is_tested() {
 #[test]
 fn every_value_is_clean_right_and_moves_what_the_plan_says() {
     let ptxas = Ptxas::find().unwrap();
-    let runs: Vec<_> = HOPPER_VALUES.iter().flat_map(|value| SHAPES.map(|shape| (value, shape))).collect();
+    // 16-bit elements fill as many K tiles with a quarter of K.
+    let shapes = SHAPES.map(|shape| Shape { k: if full() { shape.k } else { shape.k / 4 }, ..shape });
+    let runs: Vec<_> = HOPPER_VALUES.iter().flat_map(|value| shapes.map(|shape| (value, shape))).collect();
     let faults = common::faults(&runs, |_, &((knob, value, beside), shape)| {
         let mut file = SpecFile::new(shape);
         file.arch = Arch::Sm90a.to_string();
@@ -64,9 +72,7 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
         if let Some(fault) = common::unclean(&ptxas, &kernel) {
             return Some(format!("{about}: {fault}"));
         }
-        let options =
-            EmulatorOptions { threads: 1, tracking: Tracking::Strict, ..EmulatorOptions::default() };
-        let device = Device::emulated_with(arch, options);
+        let device = common::strict(arch, Schedule::default());
         let verification = match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
             Ok(verification) => verification,
             Err(error) => return Some(format!("{about}: {error}")),
@@ -96,13 +102,14 @@ fn legal_draws_assemble_and_compute_right_in_order_and_illegal_ones_say_why() {
 
 #[test]
 fn a_sample_is_right_whatever_is_late() {
+    let sample = SAMPLE[usize::from(full())];
     let (points, _) =
-        points(Arch::Sm90a, &usual(), 50, SAMPLE, 1000 + environment("SILUMIN_LATTICE_SEED", 1));
+        points(Arch::Sm90a, &usual(), 50, sample, 1000 + environment("SILUMIN_LATTICE_SEED", 1));
     let mut schedules = vec![Schedule::Early, Schedule::Late];
     schedules.extend((0..17).step_by(4).map(|warp| Schedule::Starve { warp, seed: 3 }));
     schedules.extend((0..6).map(Schedule::Random));
     let faults = common::faults(&points, |_, point| {
         schedules.iter().find_map(|schedule| run(point, *schedule, Tracking::Strict))
     });
-    assert!(faults.is_empty(), "{} of {SAMPLE} points are wrong:\n{}", faults.len(), faults.join("\n"));
+    assert!(faults.is_empty(), "{} of {sample} points are wrong:\n{}", faults.len(), faults.join("\n"));
 }

@@ -7,7 +7,7 @@ mod common;
 use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
 use silumin::codegen::spec::Spec;
-use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::device::Device;
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
@@ -58,32 +58,16 @@ fn spec(formats: Formats, gate: &str, knobs: Knobs) -> Spec {
 const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
 
 fn hopper(index: usize) -> Device {
-    let schedule = [
-        Schedule::Early,
-        Schedule::Late,
-        Schedule::Random(index as u64),
-        Schedule::Starve { warp: 4, seed: 1 },
-    ];
-    let options = EmulatorOptions {
-        threads: 1,
-        tracking: Tracking::Strict,
-        schedule: schedule[index % 4],
-        ..EmulatorOptions::default()
-    };
-    Device::emulated_with(Arch::Sm90a, options)
+    common::strict(Arch::Sm90a, common::by_turns(index))
 }
 
 fn fault(index: usize, formats: Formats, shape: Shape, knobs: Knobs, ptxas: &Ptxas) -> Option<String> {
     let name = format!("{formats}, {shape}, {knobs:?}");
     let spec = spec(formats, SWIGLU, knobs);
-    let (kernel, plan) = match (spec.kernel(shape, Arch::Sm90a), spec.plan(shape, Arch::Sm90a)) {
-        (Ok(kernel), Ok(plan)) => (kernel, plan),
-        (Err(error), _) => return Some(format!("{name}: {error}")),
-        (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
+    let plan = match common::clean_plan(&spec, shape, Arch::Sm90a, ptxas) {
+        Ok(plan) => plan,
+        Err(fault) => return Some(format!("{name}: {fault}")),
     };
-    if let Some(fault) = common::unclean(ptxas, &kernel) {
-        return Some(format!("{name}: {fault}"));
-    }
     match DualGemm::new(spec).verify(&hopper(index), shape, Distribution::Full, index as u64, &[]) {
         Ok(verification) if verification.check.pass => {
             common::miscounted(&verification, &plan).map(|text| format!("{name}: {text}"))

@@ -18,7 +18,7 @@ use silumin::runtime::device::Tracking;
 use silumin::runtime::toolchain::Ptxas;
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
-const LEGAL: usize = 320;
+const LEGAL: usize = 240;
 
 #[test]
 fn legal_draws_assemble_and_compute_right_and_illegal_ones_say_why() {

@@ -7,7 +7,7 @@ use silumin::codegen::error::explain;
 use silumin::codegen::gate::Product;
 use silumin::codegen::problem::ProductFormat;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
-use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::device::Schedule;
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
 use silumin::runtime::toolchain::Ptxas;
@@ -68,18 +68,12 @@ fn spec(knobs: &[(&str, &str)], gate: &str, c: &str, products: &str, shape: Shap
 /// Assembles and runs; what is wrong, if anything.
 fn fault(index: usize, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Option<String> {
     let name = format!("{shape}, {}, {}, {}", spec.formats, spec.config, spec.gate);
-    let (kernel, plan) = match (spec.kernel(shape, Arch::Sm100a), spec.plan(shape, Arch::Sm100a)) {
-        (Ok(kernel), Ok(plan)) => (kernel, plan),
-        (Err(error), _) => return Some(format!("{name}: {error}")),
-        (_, Err(errors)) => return Some(format!("{name}: {errors:?}")),
+    let plan = match common::clean_plan(spec, shape, Arch::Sm100a, ptxas) {
+        Ok(plan) => plan,
+        Err(fault) => return Some(format!("{name}: {fault}")),
     };
-    if let Some(fault) = common::unclean(ptxas, &kernel) {
-        return Some(format!("{name}: {fault}"));
-    }
     let schedule = [Schedule::Early, Schedule::Late, Schedule::Random(index as u64)][index % 3];
-    let options =
-        EmulatorOptions { threads: 1, tracking: Tracking::Strict, schedule, ..EmulatorOptions::default() };
-    let device = Device::emulated_with(Arch::Sm100a, options);
+    let device = common::strict(Arch::Sm100a, schedule);
     let scalars: &[(&str, f32)] = if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.375)] };
     let distribution = if index.is_multiple_of(2) { Distribution::Full } else { Distribution::Benchmark };
     match DualGemm::new(spec.clone()).verify(&device, shape, distribution, index as u64, scalars) {

@@ -368,7 +368,7 @@ fn each_limit_of_warpgroups_is_told() {
             bf16,
             &[("tile", "[192, 128, 64]")],
             "tile",
-            "in 3 warpgroup(s) take 128 registers of a thread, and 112",
+            "in 3 warpgroup(s) take 128 registers of a thread, and 96",
         ),
         (large, bf16, &[("tile", "[128, 128, 64]"), turns], "tile", "two accumulators of 128 x 128"),
         (large, bf16, &[swapped, side], "swap_ab", "no rows for both"),
@@ -478,12 +478,7 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
         ("swap_ab", _) => instructions(&[value, ("tile", "[64, 128, 64]")]),
         _ => instructions(&[value]),
     });
-    for (i, text) in texts.iter().enumerate() {
-        assert!(*text != base, "{:?} changes nothing", values[i]);
-        for (j, other) in texts.iter().enumerate().take(i) {
-            assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
-        }
-    }
+    all_differ(&base, &values, &texts);
     // Of 8-bit operands, how long the tensor core adds up by itself.
     let sums = ["off", "every(128)", "every(256)", "every(1024)"]
         .map(|value| instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]"), ("promotion", value)]));
@@ -500,6 +495,17 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
     // No word of what the chip has not.
     for text in texts.iter().chain([&base]) {
         assert!(!text.contains("tcgen05") && !text.contains("tmem"), "{text}");
+    }
+}
+
+/// No value of a knob makes the kernel `base`, no two make the same.
+fn all_differ(base: &str, values: &[(&str, &str)], texts: &[String]) {
+    for (i, text) in texts.iter().enumerate() {
+        // `assert!`, not `assert_ne!`: the texts are a thousand lines each.
+        assert!(text != base, "{:?} changes nothing", values[i]);
+        for (j, other) in texts.iter().enumerate().take(i) {
+            assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
+        }
     }
 }
 
@@ -571,13 +577,7 @@ fn every_knob_value_changes_the_ptx() {
         ("store", "direct(16x64b)"),
     ];
     let texts = values.map(|value| instructions(&[value]));
-    for (i, text) in texts.iter().enumerate() {
-        // `assert!`, not `assert_ne!`: the texts are a thousand lines each.
-        assert!(*text != base, "{:?} changes nothing", values[i]);
-        for (j, other) in texts.iter().enumerate().take(i) {
-            assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
-        }
-    }
+    all_differ(&base, &values, &texts);
     // SMs count where the grid is made for them; buffers where a tile leaves room for two.
     let persistent = ("schedule", "persistent");
     assert!(instructions(&[persistent, ("sms", "9")]) != instructions(&[persistent]));

@@ -5,10 +5,11 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
 
-use silumin_emulator::{
-    Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode,
-    TensorMapParams,
-};
+#[path = "../tests/common/nvfp4_gemm.rs"]
+mod nvfp4_gemm;
+
+use nvfp4_gemm::Codes;
+use silumin_emulator::{GlobalMemory, Module, Options};
 use std::error::Error;
 
 fn bytes(n: usize, seed: u64, mask: u8) -> Vec<u8> {
@@ -21,22 +22,6 @@ fn bytes(n: usize, seed: u64, mask: u8) -> Vec<u8> {
         .collect()
 }
 
-fn map(address: u64, rows: u64, row_bytes: u64) -> Result<Arg, Box<dyn Error>> {
-    let params = TensorMapParams {
-        data_type: DataType::U8,
-        global_address: address,
-        global_dims: vec![row_bytes, rows],
-        global_strides: vec![row_bytes],
-        box_dims: vec![128, 128],
-        element_strides: vec![1, 1],
-        interleave: Interleave::None,
-        swizzle: SwizzleMode::B128,
-        l2_promotion: L2Promotion::None,
-        oob_fill: OobFill::Zeros,
-    };
-    Ok(Arg::TensorMap(params.encode()?))
-}
-
 fn main() -> Result<(), Box<dyn Error>> {
     let given: Vec<usize> = std::env::args().skip(1).map(|a| a.parse()).collect::<Result<_, _>>()?;
     let [m, n, k] = match given.as_slice() {
@@ -47,28 +32,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     if m % 128 != 0 || n % 128 != 0 || k % 256 != 0 {
         return Err("M and N are multiples of 128, K of 256".into());
     }
-    let module = Module::parse("nvfp4_gemm.ptx", include_str!("../tests/ptx/nvfp4_gemm.ptx"))?;
+    let module = Module::parse("nvfp4_gemm.ptx", nvfp4_gemm::TEXT)?;
     let mut memory = GlobalMemory::new();
-    let a = memory.alloc_from("a", &bytes(m * k / 2, 1, 0xff));
-    let b = memory.alloc_from("b", &bytes(n * k / 2, 2, 0xff));
-    let sa = memory.alloc_from("scales_a", &bytes(m * k / 16, 3, 0x3f));
-    let sb = memory.alloc_from("scales_b", &bytes(n * k / 16, 4, 0x3f));
-    let result = memory.alloc("result", 4 * (m * n) as u64);
-    let launch = Launch {
-        grid: [n as u32 / 128, m as u32 / 128, 1],
-        block: [192, 1, 1],
-        cluster: [1, 1, 1],
-        dynamic_smem: 4 * 36864,
-        args: vec![
-            map(memory.address(&a), m as u64, k as u64 / 2)?,
-            map(memory.address(&b), n as u64, k as u64 / 2)?,
-            Arg::Pointer(memory.address(&sa)),
-            Arg::Pointer(memory.address(&sb)),
-            Arg::Pointer(memory.address(&result)),
-            Arg::U32(n as u32),
-            Arg::U32(k as u32 / 256),
-        ],
-    };
+    let elements = [(m, 1), (n, 2)].map(|(rows, seed)| bytes(rows * k / 2, seed, 0xff));
+    let scales = [(m, 3), (n, 4)].map(|(rows, seed)| bytes(rows * k / 16, seed, 0x3f));
+    let operand = |i: usize| Codes { elements: &elements[i], scales: &scales[i] };
+    let (launch, _) = nvfp4_gemm::launch(&mut memory, [m, n, k], &operand(0), &operand(1))?;
     let report = module.run("nvfp4_gemm", &launch, &memory, &Options::default())?;
     for f in &report.findings {
         println!("{f}");

@@ -1,14 +1,16 @@
 //! A warp-specialised NVFP4 GEMM with TMA, mbarriers and `tcgen05`, whole and damaged.
 
 mod common;
+#[path = "common/nvfp4_gemm.rs"]
+mod nvfp4_gemm;
 
 use common::{Random, parse, run};
+use nvfp4_gemm::{Codes, TEXT};
 use silumin_emulator::{
-    Arg, Arithmetic, Buffer, DataType, Finding, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch,
-    OobFill, Options, Report, Schedule, SwizzleMode, TensorMapParams, TmemLoads, Tracking,
+    Arg, Arithmetic, Buffer, Finding, FindingKind, GlobalMemory, Launch, Options, Report, Schedule,
+    TmemLoads, Tracking,
 };
 
-const TEXT: &str = include_str!("ptx/nvfp4_gemm.ptx");
 const E2M1: [f64; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
 
 fn e2m1(code: u8) -> f64 {
@@ -49,25 +51,13 @@ impl Operand {
 }
 
 impl Operand {
+    fn bytes(&self) -> Codes<'_> {
+        Codes { elements: &self.codes, scales: &self.scales }
+    }
+
     fn decode(&self, rows: usize) -> Vec<Vec<f64>> {
         (0..rows).map(|r| (0..self.k).map(|k| self.value(r, k)).collect()).collect()
     }
-}
-
-fn map(address: u64, rows: u64, row_bytes: u64) -> [u8; 128] {
-    let params = TensorMapParams {
-        data_type: DataType::U8,
-        global_address: address,
-        global_dims: vec![row_bytes, rows],
-        global_strides: vec![row_bytes],
-        box_dims: vec![128, 128],
-        element_strides: vec![1, 1],
-        interleave: Interleave::None,
-        swizzle: SwizzleMode::B128,
-        l2_promotion: L2Promotion::None,
-        oob_fill: OobFill::Zeros,
-    };
-    params.encode().expect("the tensor map is legal")
 }
 
 struct Problem {
@@ -83,27 +73,8 @@ struct Problem {
 fn problem(m: usize, n: usize, k: usize) -> Problem {
     let (a, b) = (Operand::random(m, k, 1), Operand::random(n, k, 2));
     let mut memory = GlobalMemory::new();
-    let ga = memory.alloc_from("a", &a.codes);
-    let gb = memory.alloc_from("b", &b.codes);
-    let sa = memory.alloc_from("scales_a", &a.scales);
-    let sb = memory.alloc_from("scales_b", &b.scales);
-    let result = memory.alloc("result", 4 * (m * n) as u64);
-    let args = vec![
-        Arg::TensorMap(map(memory.address(&ga), m as u64, k as u64 / 2)),
-        Arg::TensorMap(map(memory.address(&gb), n as u64, k as u64 / 2)),
-        Arg::Pointer(memory.address(&sa)),
-        Arg::Pointer(memory.address(&sb)),
-        Arg::Pointer(memory.address(&result)),
-        Arg::U32(n as u32),
-        Arg::U32(k as u32 / 256),
-    ];
-    let launch = Launch {
-        grid: [n as u32 / 128, m as u32 / 128, 1],
-        block: [192, 1, 1],
-        cluster: [1, 1, 1],
-        dynamic_smem: 4 * 36864,
-        args,
-    };
+    let (launch, result) = nvfp4_gemm::launch(&mut memory, [m, n, k], &a.bytes(), &b.bytes())
+        .expect("the tensor maps are legal");
     Problem { m, n, a, b, memory, result, launch }
 }
 

@@ -151,7 +151,6 @@ DONE:
     twin(body, 64, "    bar.sync 0;\n", FindingKind::RaceGlobal);
     let flag = r#"
     mov.u32 %r0, %tid.x;
-    st.global.u32 [%out+4096-64], 0;
     bar.sync 0;
     setp.eq.u32 %p0, %r0, 32;
     @%p0 bra READ;
@@ -166,11 +165,10 @@ READ:
     @%p2 bra READ;
     ld.global.u32 %r1, [%out];
 DONE:
-"#
-    .replace("    st.global.u32 [%out+4096-64], 0;\n", "");
+"#;
     twin_under(
         Schedule::Early,
-        &flag,
+        flag,
         64,
         "st.release.gpu.global",
         "st.relaxed.gpu.global",
@@ -178,7 +176,7 @@ DONE:
     );
     twin_under(
         Schedule::Early,
-        &flag,
+        flag,
         64,
         "ld.acquire.gpu.global",
         "ld.relaxed.gpu.global",

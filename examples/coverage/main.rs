@@ -3,7 +3,7 @@
 //! ```text
 //! cargo run --release --example coverage
 //! cargo run --release --example coverage -- --knob schedule --stdout
-//! cargo run --release --example coverage -- --arch sm_90a --seeds 8 --stdout
+//! cargo run --release --example coverage -- --arch sm_90a --seeds 8
 //! cargo run --release --example coverage -- --quick
 //! ```
 //!
@@ -12,6 +12,8 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[path = "../shared/launches.rs"]
+mod launches;
 #[path = "../shared/parallel.rs"]
 mod parallel;
 #[path = "../shared/values.rs"]
@@ -24,7 +26,7 @@ use silumin::runtime::toolchain::Ptxas;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use table::{CHIPS, Effort, Tools, kernels, markdown, row};
+use table::{CHIPS, Effort, Tools, head, kernels, row, section, section_of};
 
 fn main() -> ExitCode {
     let flag = |name: &'static str, help: &'static str| {
@@ -42,7 +44,7 @@ fn main() -> ExitCode {
             Arg::new("arch")
                 .long("arch")
                 .value_name("ARCH")
-                .help("values on this chip only; nothing is written"),
+                .help("values on this chip only; the document's other tables stay as they are"),
         )
         .arg(flag("quick", "a few schedules and mutants of every tenth value; nothing is written"))
         .arg(
@@ -96,11 +98,21 @@ fn main() -> ExitCode {
     });
     let of = |index: usize| firsts.iter().position(|first| *first == first_of(index)).unwrap_or(0);
     let rows: Vec<_> = (0..wanted.len()).map(|index| tried[of(index)].of_value(wanted[index].1)).collect();
-    let text = markdown(&rows, effort);
-    if quick || only.is_some() || chip.is_some() || matches.get_flag("stdout") {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
+    let print = quick || only.is_some() || matches.get_flag("stdout");
+    let before = if print { String::new() } else { std::fs::read_to_string(&path).unwrap_or_default() };
+    let mut text = head();
+    for (arch, _) in CHIPS {
+        let rows: Vec<_> = rows.iter().filter(|row| row.arch() == arch).collect();
+        if !rows.is_empty() {
+            text += &section(arch, &rows, effort);
+        } else if let Some(section) = section_of(&before, arch) {
+            text += section;
+        }
+    }
+    if print {
         println!("{text}");
     } else {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
         if let Err(error) = std::fs::write(&path, &text) {
             eprintln!("error: {}: {error}", path.display());
             return ExitCode::from(2);

@@ -1,7 +1,8 @@
 //! The rows of the table, and how each cell comes about.
 
+use crate::launches::launches;
 use crate::values::{HOPPER_VALUES, SHAPES, VALUES, Value};
-use silumin::codegen::kernel::Kernel;
+use silumin::codegen::arch::TensorCore;
 use silumin::codegen::spec::{Spec, SpecFile};
 use silumin::runtime::device::{Schedule, Tracking};
 use silumin::runtime::inputs::DualGemmInputs;
@@ -9,13 +10,17 @@ use silumin::runtime::launch_file;
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, Shape};
 use silumin_emulator::mutate::{Equivalents, Plan, Subject, text};
-use silumin_emulator::{LaunchFile, Options};
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Where schedules and mutants are tried: ragged in M, N and K, several tiles each way of most configurations, and K
-/// long enough for most rings to wrap.
-pub const SMALL: Shape = Shape::new(130, 136, 1440);
+/// long enough for most rings to wrap. Elements of 16 bits fill as many K tiles with a quarter of K.
+fn small(arch: Arch) -> Shape {
+    match arch.tensor_core() {
+        TensorCore::Tcgen05 => Shape::new(130, 136, 1440),
+        TensorCore::Wgmma => Shape::new(130, 136, 360),
+    }
+}
 
 /// Share of a row's mutants that must be caught or explained: a sample is too small for the bar of one kernel.
 const BAR: f64 = 0.85;
@@ -79,6 +84,11 @@ impl Row {
         Row { knob, value, beside, cells: self.cells.clone(), ..*self }
     }
 
+    /// The chip.
+    pub fn arch(&self) -> Arch {
+        self.arch
+    }
+
     /// `knob = value`, and what stands beside it.
     pub fn name(&self) -> String {
         format!("{}: {} = {} ({})", self.arch, self.knob, self.value, beside(self.beside))
@@ -110,7 +120,7 @@ pub fn kernels(arch: Arch, entry: &Entry) -> Result<Vec<[u8; 32]>, String> {
         let kernel = spec(arch, entry, shape)?.kernel(shape, arch);
         Ok(kernel.map_err(|e| e.to_string())?.hash)
     };
-    [SHAPES[0], SHAPES[1], SMALL].into_iter().map(hash).collect()
+    [SHAPES[0], SHAPES[1], small(arch)].into_iter().map(hash).collect()
 }
 
 /// The dual GEMM with one value set.
@@ -129,7 +139,7 @@ pub fn row(arch: Arch, entry: &Entry, tools: &Tools, effort: Effort) -> Row {
     let spec = |shape: Shape| spec(arch, entry, shape);
     let right = |shape: Shape| spec(shape).and_then(|spec| judge(arch, &spec, shape));
     let assembled = || {
-        let shapes = [SHAPES[0], SHAPES[1], SMALL];
+        let shapes = [SHAPES[0], SHAPES[1], small(arch)];
         let registers = shapes.map(|shape| assemble(arch, &spec(shape)?, shape, &tools.ptxas));
         let most = registers.into_iter().try_fold(0, |most, one| one.map(|one| most.max(one)));
         most.map(|most| format!("{most} registers"))
@@ -138,8 +148,8 @@ pub fn row(arch: Arch, entry: &Entry, tools: &Tools, effort: Effort) -> Row {
         assembled(),
         right(SHAPES[0]),
         right(SHAPES[1]),
-        spec(SMALL).and_then(|spec| schedules(arch, &spec, effort)),
-        spec(SMALL).and_then(|spec| mutants(arch, &spec, tools, effort)),
+        spec(small(arch)).and_then(|spec| schedules(arch, &spec, effort)),
+        spec(small(arch)).and_then(|spec| mutants(arch, &spec, tools, effort)),
     ];
     Row { arch, knob, value, beside, cells }
 }
@@ -172,14 +182,14 @@ fn track(arch: Arch, spec: &Spec, schedule: Schedule) -> Result<(), String> {
     let options =
         EmulatorOptions { threads: 1, schedule, tracking: Tracking::Strict, ..EmulatorOptions::default() };
     let device = Device::emulated_with(arch, options);
-    let verification = DualGemm::new(spec.clone()).verify(&device, SMALL, Distribution::Full, 7, &[]);
+    let verification = DualGemm::new(spec.clone()).verify(&device, small(arch), Distribution::Full, 7, &[]);
     let report = verification.map_err(|e| format!("{schedule:?}: {e}"))?.check;
-    if report.pass { Ok(()) } else { Err(format!("{SMALL}, {schedule:?}: {report}")) }
+    if report.pass { Ok(()) } else { Err(format!("{}, {schedule:?}: {report}", small(arch))) }
 }
 
 /// Runs under adversarial schedules.
 fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Cell {
-    let kernel = spec.kernel(SMALL, arch).map_err(|e| e.to_string())?;
+    let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
     let warps = kernel.launches.iter().map(|launch| launch.block.iter().product::<u32>().div_ceil(32)).max();
     let mut all = vec![Schedule::Early, Schedule::Late];
     all.extend((0..warps.unwrap_or(0)).map(|warp| Schedule::Starve { warp, seed: warp.into() }));
@@ -192,9 +202,9 @@ fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Cell {
 
 /// A sample of each launch's mutants.
 fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
-    let kernel = spec.kernel(SMALL, arch).map_err(|e| e.to_string())?;
+    let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-    let inputs = DualGemmInputs::generate_for(SMALL, spec.formats, Distribution::Benchmark, 1111);
+    let inputs = DualGemmInputs::generate_for(small(arch), spec.formats, Distribution::Benchmark, 1111);
     let inputs = inputs.map_err(|e| e.to_string())?;
     launch_file::write(folder.path(), &kernel, Some(&inputs), &[]).map_err(|e| e.to_string())?;
     let (mut caught, mut explained, mut all) = (0, 0, 0);
@@ -217,34 +227,6 @@ fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
     Ok(format!("{caught} + {explained} of {all}"))
 }
 
-/// The launch files of a kernel, with what each needs of the ones before it.
-fn launches(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>, String> {
-    let name = &kernel.name;
-    if kernel.launches.len() == 1 {
-        return Ok(vec![folder.join(format!("{name}.toml"))]);
-    }
-    let mut files = Vec::new();
-    for index in 1..=kernel.launches.len() {
-        let path = folder.join(format!("{name}.{index}.toml"));
-        let file = LaunchFile::read(&path).map_err(|e| e.to_string())?;
-        let (memory, buffers) = file.allocate();
-        let options = Options { threads: 1, ..Options::default() };
-        let report =
-            file.module.run(&file.kernel, &file.launch, &memory, &options).map_err(|e| e.to_string())?;
-        if let Some(finding) = report.findings.first() {
-            return Err(finding.to_string());
-        }
-        let out = folder.join(format!("{name}.{index}.out"));
-        std::fs::create_dir_all(&out).map_err(|e| e.to_string())?;
-        for (buffer, spec) in buffers.iter().zip(&file.buffers) {
-            let bin = out.join(format!("{}.bin", spec.name));
-            std::fs::write(bin, memory.read(buffer)).map_err(|e| e.to_string())?;
-        }
-        files.push(path);
-    }
-    Ok(files)
-}
-
 /// The heading of a chip's table.
 pub fn title(arch: Arch) -> String {
     format!("## {arch}, {}", Formats::usual(arch))
@@ -253,10 +235,10 @@ pub fn title(arch: Arch) -> String {
 /// What all tables start with.
 const HEAD: &str = "| knob | value | beside | ";
 
-/// The document.
-pub fn markdown(rows: &[Row], effort: Effort) -> String {
+/// What goes before the tables.
+pub fn head() -> String {
     let [even, ragged] = SHAPES;
-    let mut out = format!(
+    format!(
         "# Coverage
 
 Every value of every knob that the tests know (`examples/shared/values.rs`), and what was tried with it. Written by
@@ -267,30 +249,36 @@ once: most of those that `auto` chooses anyway.
 * **assembles**: ptxas takes the kernels for all three shapes below without a warning, spills or a stack; the most registers of a thread.
 * **even**, **ragged**: {even} and {ragged} on the emulator, all codes of the operands and the whole range of scales, every f16 element
   within 1e-3 + 1e-3 of an f64 reference, every bf16 one within what its rounding and fp32 sums allow; the relative error (Frobenius norm).
-* **schedules**: {SMALL} under so many schedules, with happens-before tracking that asks for every fence: all early, all late, each warp
-  starved, and {} random ones; nothing found and right under each.
-* **mutants**: of the same shape, about {} mutants of each launch, evenly spaced among all that `mutate --list` shows: caught + explained of
+* **schedules**: {} under so many schedules, with happens-before tracking that asks for every fence: all early, all late, each warp
+  starved, and random ones; nothing found and right under each.
+* **mutants**: of the same shape, evenly spaced among all that `mutate --list` shows: caught + explained of
   all, one random seed. The bar of a row is {:.0} %, for a sample is small; whole surveys are in [mutants.md](mutants.md).
 ",
-        effort.seeds,
-        effort.mutants,
+        CHIPS.map(|(arch, _)| format!("{} on {arch}", small(arch))).join(", "),
         BAR * 100.0
+    )
+}
+
+/// A chip's table under its heading, with a blank line before it.
+pub fn section(arch: Arch, rows: &[&Row], effort: Effort) -> String {
+    let Effort { seeds, mutants } = effort;
+    let mut out = format!(
+        "\n{}\n\nRandom schedules of each row: {seeds}. Mutants of each launch: about {mutants}.\n\n{HEAD}{} |\n|---|---|---|---|---|---|---|---|\n",
+        title(arch),
+        COLUMNS.join(" | ")
     );
-    let mut chip = None;
     for row in rows {
-        if chip != Some(row.arch) {
-            chip = Some(row.arch);
-            let _ = writeln!(
-                out,
-                "\n{}\n\n{HEAD}{} |\n|---|---|---|---|---|---|---|---|",
-                title(row.arch),
-                COLUMNS.join(" | ")
-            );
-        }
         let cell = |cell: &Cell| cell.clone().unwrap_or_else(|_| "**fails**".to_owned());
         let cells: Vec<String> = row.cells.iter().map(cell).collect();
         // Writing to a string does not fail.
         let _ = writeln!(out, "{} {} |", heading(&(row.knob, row.value, row.beside)), cells.join(" | "));
     }
     out
+}
+
+/// The section of a chip in a document.
+pub fn section_of(document: &str, arch: Arch) -> Option<&str> {
+    let start = document.find(&format!("\n{}\n", title(arch)))?;
+    let rest = &document[start..];
+    Some(rest.get(1..)?.find("\n## ").map_or(rest, |end| &rest[..end + 1]))
 }

@@ -1,7 +1,10 @@
 //! Processes that find the emulated driver. A process looks for the driver's library once, at its start; so a test runs
 //! itself again in one.
 
-use std::path::PathBuf;
+#[path = "library.rs"]
+mod library;
+
+use library::library;
 use std::process::{Command, Output};
 
 /// Set in the process that finds the driver, to what it is to do.
@@ -10,17 +13,6 @@ const ROLE: &str = "SILUMIN_TEST_DRIVER_ROLE";
 /// What this process is to do, if a test started it.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
-}
-
-/// The emulated driver's library, which is built with the tests.
-fn library() -> PathBuf {
-    // The crate is named so that it is linked, and so built.
-    let _ = silumin_emulated_driver::cuInit;
-    let name =
-        format!("{}silumin_emulated_driver{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let library = std::env::current_exe().unwrap().parent().unwrap().join(name);
-    assert!(library.is_file(), "{} was not built", library.display());
-    library
 }
 
 /// Runs the test called `name` in a process of its own that finds the driver, in that role; what it said, if all went well.

@@ -27,6 +27,34 @@ pub fn unclean(ptxas: &silumin::runtime::toolchain::Ptxas, kernel: &silumin::Ker
         .then(|| format!("spills or warnings:\n{}", assembled.log))
 }
 
+/// The plan of a kernel that assembles cleanly, or what is wrong with it.
+#[allow(dead_code)]
+pub fn clean_plan(
+    spec: &silumin::Spec,
+    shape: silumin::Shape,
+    arch: silumin::Arch,
+    ptxas: &silumin::runtime::toolchain::Ptxas,
+) -> Result<silumin::codegen::plan::Plan, String> {
+    let kernel = spec.kernel(shape, arch).map_err(|error| error.to_string())?;
+    let plan = spec.plan(shape, arch).map_err(|errors| format!("{errors:?}"))?;
+    unclean(ptxas, &kernel).map_or(Ok(plan), Err)
+}
+
+/// A device that asks what orders every access, on one core.
+#[allow(dead_code)]
+pub fn strict(arch: silumin::Arch, schedule: silumin::runtime::device::Schedule) -> silumin::Device {
+    let tracking = silumin::runtime::device::Tracking::Strict;
+    let options = silumin::EmulatorOptions { threads: 1, tracking, schedule, ..Default::default() };
+    silumin::Device::emulated_with(arch, options)
+}
+
+/// Schedules that take turns.
+#[allow(dead_code)]
+pub fn by_turns(index: usize) -> silumin::runtime::device::Schedule {
+    use silumin::runtime::device::Schedule::{Early, Late, Random, Starve};
+    [Early, Late, Random(index as u64), Starve { warp: 4, seed: 1 }][index % 4]
+}
+
 /// Where the emulator counted other bytes than the plan has, those of a gate without vectors.
 #[allow(dead_code)]
 pub fn miscounted(

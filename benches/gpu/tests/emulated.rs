@@ -1,20 +1,12 @@
 //! The whole program on the emulated driver: kernels checked, timed from graphs and reported, the wrong ones told.
 
+#[path = "../../../tests/common/library.rs"]
+mod library;
+
+use library::library;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-
-/// The emulated driver's library, which is built with the tests.
-fn library() -> PathBuf {
-    // The crate is named so that it is linked, and so built.
-    let _ = silumin_emulated_driver::cuInit;
-    let name =
-        format!("{}silumin_emulated_driver{}", std::env::consts::DLL_PREFIX, std::env::consts::DLL_SUFFIX);
-    let folder = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let library = folder.join(name);
-    assert!(library.is_file(), "{} was not built", library.display());
-    library
-}
 
 /// Runs the program with the emulated driver of an sm_100a; rows go to `rows.json` in `folder`.
 fn bench(folder: &Path, flags: &[&str]) -> Output {

@@ -298,6 +298,8 @@ pub(super) struct SmemParts {
     pub groups: u32,
     /// Whether accumulators are in tensor memory.
     pub tmem: bool,
+    /// Whether CTAs share a tile's K, so that one of them is the last.
+    pub marks: bool,
     /// Bytes of the TMA store's staging.
     pub staging: u32,
     /// Whether the staging lies over the stages, which nobody reads any more by then.
@@ -348,10 +350,18 @@ impl SmemParts {
         if self.groups > 0 {
             sum.add(1, self.group_bytes(), "table of groups");
         }
-        let name =
-            if self.tmem { "barriers and the TMEM address" } else { "barriers and the last part's mark" };
-        sum.add(1, 8 * u64::from(self.barriers) + 8, name);
+        let name = match (self.tmem, self.marks) {
+            (true, _) => "barriers and the TMEM address",
+            (false, true) => "barriers and the last part's mark",
+            (false, false) => "barriers",
+        };
+        sum.add(1, 8 * u64::from(self.barriers) + u64::from(self.word_bytes()), name);
         sum
+    }
+
+    /// Bytes of the TMEM address and of the last part's mark behind it, where there is either.
+    fn word_bytes(&self) -> u32 {
+        if self.tmem || self.marks { 8 } else { 0 }
     }
 
     /// The map. Call it only once [`SmemParts::sum`] fits: all values are small then.
@@ -389,14 +399,11 @@ impl SmemParts {
         if self.groups > 0 {
             regions.push(Region { name: "table of groups", offset: groups, size: barriers - groups });
         }
-        regions.extend([
-            Region { name: "barriers", offset: barriers, size: 8 * self.barriers },
-            Region {
-                name: if self.tmem { "TMEM address" } else { "mark of a tile's last part" },
-                offset: tmem_address,
-                size: 8,
-            },
-        ]);
+        regions.push(Region { name: "barriers", offset: barriers, size: 8 * self.barriers });
+        if self.word_bytes() > 0 {
+            let name = if self.tmem { "TMEM address" } else { "mark of a tile's last part" };
+            regions.push(Region { name, offset: tmem_address, size: self.word_bytes() });
+        }
         SmemMap {
             stage_bytes,
             stage_tx: stage_bytes
@@ -418,7 +425,7 @@ impl SmemParts {
             tmem_address,
             last_flag: tmem_address + 4,
             regions,
-            total: tmem_address + 8,
+            total: tmem_address + self.word_bytes(),
         }
     }
 }

@@ -216,7 +216,7 @@ fn second_product(parameters: &[Parameter], plan: &Plan) -> Vec<Parameter> {
 }
 
 #[derive(Template)]
-#[template(path = "sm_100a/kernel.ptx")]
+#[template(path = "common/kernel.ptx")]
 struct KernelTemplate<'a> {
     p: &'a Plan,
     gate: &'a str,
@@ -245,7 +245,7 @@ struct WarpgroupTemplate<'a> {
 }
 
 #[derive(Template)]
-#[template(path = "sm_100a/gate.ptx")]
+#[template(path = "common/gate.ptx")]
 struct GateTemplate<'a> {
     p: &'a Plan,
     t: &'a View<'a>,

@@ -43,6 +43,14 @@ fn done(result: Result<(), Code>) -> c_int {
     }
 }
 
+/// Does what a stream was given, at once; a stream that captures a graph takes none of it.
+fn at_once(stream: *mut c_void, work: impl FnOnce() -> c_int) -> c_int {
+    match not_captured(stream) {
+        Ok(()) => work(),
+        Err(error) => code(error),
+    }
+}
+
 /// Allocates.
 ///
 /// # Safety
@@ -62,11 +70,8 @@ pub unsafe extern "C" fn cuMemAlloc_v2(address: *mut u64, bytes: usize) -> c_int
 /// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemAllocAsync(address: *mut u64, bytes: usize, stream: *mut c_void) -> c_int {
-    if let Err(error) = not_captured(stream) {
-        return code(error);
-    }
     // SAFETY: the caller's.
-    unsafe { cuMemAlloc_v2(address, bytes) }
+    at_once(stream, || unsafe { cuMemAlloc_v2(address, bytes) })
 }
 
 /// Frees what was allocated at `address`.
@@ -91,11 +96,8 @@ pub unsafe extern "C" fn cuMemFree_v2(address: u64) -> c_int {
 /// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuMemFreeAsync(address: u64, stream: *mut c_void) -> c_int {
-    if let Err(error) = not_captured(stream) {
-        return code(error);
-    }
     // SAFETY: the caller's.
-    unsafe { cuMemFree_v2(address) }
+    at_once(stream, || unsafe { cuMemFree_v2(address) })
 }
 
 /// Free and total bytes.
@@ -138,11 +140,8 @@ pub unsafe extern "C" fn cuMemcpyHtoDAsync_v2(
     bytes: usize,
     stream: *mut c_void,
 ) -> c_int {
-    if let Err(error) = not_captured(stream) {
-        return code(error);
-    }
     // SAFETY: the caller's.
-    unsafe { cuMemcpyHtoD_v2(target, source, bytes) }
+    at_once(stream, || unsafe { cuMemcpyHtoD_v2(target, source, bytes) })
 }
 
 /// Device to host.
@@ -170,11 +169,8 @@ pub unsafe extern "C" fn cuMemcpyDtoHAsync_v2(
     bytes: usize,
     stream: *mut c_void,
 ) -> c_int {
-    if let Err(error) = not_captured(stream) {
-        return code(error);
-    }
     // SAFETY: the caller's.
-    unsafe { cuMemcpyDtoH_v2(target, source, bytes) }
+    at_once(stream, || unsafe { cuMemcpyDtoH_v2(target, source, bytes) })
 }
 
 /// Device to device.
@@ -202,11 +198,8 @@ pub unsafe extern "C" fn cuMemcpyDtoDAsync_v2(
     bytes: usize,
     stream: *mut c_void,
 ) -> c_int {
-    if let Err(error) = not_captured(stream) {
-        return code(error);
-    }
     // SAFETY: the caller's.
-    unsafe { cuMemcpyDtoD_v2(target, source, bytes) }
+    at_once(stream, || unsafe { cuMemcpyDtoD_v2(target, source, bytes) })
 }
 
 /// Fills with one byte.
@@ -232,9 +225,6 @@ pub unsafe extern "C" fn cuMemsetD8Async(
     bytes: usize,
     stream: *mut c_void,
 ) -> c_int {
-    if let Err(error) = not_captured(stream) {
-        return code(error);
-    }
     // SAFETY: the caller's.
-    unsafe { cuMemsetD8_v2(target, value, bytes) }
+    at_once(stream, || unsafe { cuMemsetD8_v2(target, value, bytes) })
 }

@@ -18,7 +18,7 @@ use crate::engine::tmem::{CpDecompress, CpShape, Tmem, TmemAddress, TmemError, c
 use crate::finding::FindingKind;
 use crate::launch::{Schedule, TmemLoads};
 use crate::memory::{Fault, Smem};
-use crate::program::{MatrixA, Mma, Op, SINK, Space, TcReduce};
+use crate::program::{MatrixA, Mma, Op, SINK, Space, TcAccess, TcReduce};
 
 /// An operation of the tensor core.
 #[derive(Clone, Debug)]
@@ -211,18 +211,9 @@ impl<'r> Cluster<'r> {
                 }
             }
             Op::TcRelinquish => self.ctas[x.c].tmem.relinquish_alloc_permit(),
-            Op::TcLoad { at: address, shape, repeat, packed, split, dst, reduce } => {
-                let a = self.addresses(x, w, *address, Space::SharedCta);
-                let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.ld") else {
+            Op::TcLoad { access, dst, reduce } => {
+                let Some(transfer) = self.transfer(x, w, access, "the address of tcgen05.ld") else {
                     return Flow::Stop;
-                };
-                let transfer = Transfer {
-                    shape: *shape,
-                    repeat: *repeat,
-                    packed: *packed,
-                    half_split: *split,
-                    address: a as u32,
-                    warp: w.index,
                 };
                 self.track_transfer(x, w, &transfer, false);
                 let interlocked = self.run.options.tmem_loads == TmemLoads::Interlocked;
@@ -258,18 +249,9 @@ impl<'r> Cluster<'r> {
                     used: None,
                 });
             }
-            Op::TcStore { at: address, shape, repeat, packed, split, src } => {
-                let a = self.addresses(x, w, *address, Space::SharedCta);
-                let Some(a) = self.uniform(x, w, &a, "the address of tcgen05.st") else {
+            Op::TcStore { access, src } => {
+                let Some(transfer) = self.transfer(x, w, access, "the address of tcgen05.st") else {
                     return Flow::Stop;
-                };
-                let transfer = Transfer {
-                    shape: *shape,
-                    repeat: *repeat,
-                    packed: *packed,
-                    half_split: *split,
-                    address: a as u32,
-                    warp: w.index,
                 };
                 self.track_transfer(x, w, &transfer, true);
                 let values = src.iter().map(|&s| self.read(x, w, s).map(|v| v as u32)).collect();
@@ -298,6 +280,14 @@ impl<'r> Cluster<'r> {
             _ => {}
         }
         if self.fatal { Flow::Stop } else { Flow::Next }
+    }
+
+    /// What a warp's `ld` or `st` reaches; nothing where its lanes have several addresses, which is a finding.
+    fn transfer(&mut self, x: Ctx, w: &mut Warp, access: &TcAccess, what: &str) -> Option<Transfer> {
+        let &TcAccess { at, shape, repeat, packed, split } = access;
+        let addresses = self.addresses(x, w, at, Space::SharedCta);
+        let address = self.uniform(x, w, &addresses, what)? as u32;
+        Some(Transfer { shape, repeat, packed, half_split: split, address, warp: w.index })
     }
 
     /// Gives the registers of a `tcgen05.ld` their values, if they have not got them.

@@ -7,7 +7,7 @@ use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
 use crate::lanes::{float, int};
 use crate::parse::ast::Operand;
-use crate::program::{Fence, MatrixA, Mma, Op, SINK, Slot, TcReduce};
+use crate::program::{Fence, MatrixA, Mma, Op, SINK, Slot, TcAccess, TcReduce};
 
 pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "tcgen05.alloc group .sync .aligned shared? .b32", section: "9.7.16.7.1", lower: alloc },
@@ -145,7 +145,10 @@ fn ld<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let at = lw.addr(c.op(1)?)?;
     let split = split(c, shape, 2)?;
     let packed = c.mods.has("pack::16b");
-    done(lw, Op::TcLoad { at, shape, repeat, packed, split, dst: dst.into(), reduce: None })
+    done(
+        lw,
+        Op::TcLoad { access: TcAccess { at, shape, repeat, packed, split }, dst: dst.into(), reduce: None },
+    )
 }
 
 /// A load whose threads also reduce what they get. It exists on sm_103a and sm_110a.
@@ -178,7 +181,10 @@ fn ld_red<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let at = lw.addr(c.op(2)?)?;
     let split = split(c, shape, 3)?;
     let reduce = Some(TcReduce { f, abs });
-    done(lw, Op::TcLoad { at, shape, repeat, packed: false, split, dst: dst.into(), reduce })
+    done(
+        lw,
+        Op::TcLoad { access: TcAccess { at, shape, repeat, packed: false, split }, dst: dst.into(), reduce },
+    )
 }
 
 fn st<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -192,7 +198,8 @@ fn st<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let items = lw.elements(last);
     check_registers(shape, repeat, items.len())?;
     let src = items.iter().map(|o| lw.src(o, Ty::B32)).collect::<Result<Vec<_>, _>>()?;
-    done(lw, Op::TcStore { at, shape, repeat, packed: c.mods.has("unpack::16b"), split, src: src.into() })
+    let packed = c.mods.has("unpack::16b");
+    done(lw, Op::TcStore { access: TcAccess { at, shape, repeat, packed, split }, src: src.into() })
 }
 
 fn cp<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {

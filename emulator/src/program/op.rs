@@ -1,7 +1,7 @@
 //! The operations that a decoded kernel is made of.
 
 use crate::engine::descriptor::Packing;
-use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
+use crate::engine::tmem::{CpDecompress, CpShape};
 use crate::isa::Ty;
 use crate::lanes::convert::Convert;
 use crate::lanes::{Cmp, F1, F2, F3, Pure};
@@ -411,21 +411,13 @@ pub(crate) enum Op {
         pair: bool,
     },
     TcLoad {
-        at: Addr,
-        shape: LdStShape,
-        repeat: u32,
-        packed: bool,
-        split: u32,
+        access: TcAccess,
         /// Of `ld.red` the last is the reduction of the others.
         dst: Box<[Slot]>,
         reduce: Option<TcReduce>,
     },
     TcStore {
-        at: Addr,
-        shape: LdStShape,
-        repeat: u32,
-        packed: bool,
-        split: u32,
+        access: TcAccess,
         src: Box<[Slot]>,
     },
     TcWait {

@@ -3,6 +3,7 @@
 use crate::engine::descriptor::Major;
 use crate::engine::fragment::{Kind, Shape};
 use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
+use crate::engine::tmem::LdStShape;
 
 use super::{Pred, Slot};
 
@@ -120,6 +121,17 @@ pub(crate) enum MatrixA {
     Smem(Slot),
     /// Tensor-memory address.
     Tmem(Addr),
+}
+
+/// What `tcgen05.ld` and `tcgen05.st` reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TcAccess {
+    pub at: Addr,
+    pub shape: LdStShape,
+    pub repeat: u32,
+    /// `.pack::16b` of a load, `.unpack::16b` of a store.
+    pub packed: bool,
+    pub split: u32,
 }
 
 /// What `tcgen05.ld.red` makes of the words of a thread.

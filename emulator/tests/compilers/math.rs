@@ -1,4 +1,4 @@
-//! Functions that the standard library of Rust has not, good to 1e-10 and more.
+//! Functions that the standard library of Rust has not, good to 1e-10 and more, and the softmax of rows.
 
 /// The error function by its power series, good to 1e-10 for |x| < 4.
 pub fn erf(x: f64) -> f64 {
@@ -41,4 +41,15 @@ pub fn j0(x: f64) -> f64 {
 /// What is left of `x` by the nearest multiple of `y`.
 pub fn remainder(x: f64, y: f64) -> f64 {
     x - y * (x / y).round_ties_even()
+}
+
+/// The softmax of each row of `n` numbers.
+pub fn softmax(x: &[f64], n: usize) -> Vec<f64> {
+    x.chunks(n)
+        .flat_map(|row| {
+            let top = row.iter().copied().fold(f64::MIN, f64::max);
+            let total: f64 = row.iter().map(|v| (v - top).exp()).sum();
+            row.iter().map(move |v| (v - top).exp() / total)
+        })
+        .collect()
 }

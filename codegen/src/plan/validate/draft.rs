@@ -398,6 +398,7 @@ impl<'a> Draft<'a> {
             responses: if self.work.schedule == Schedule::Dynamic { RESPONSES } else { 0 },
             groups: self.groups(),
             tmem: self.warpgroups.is_none(),
+            marks: self.work.has_ranges(),
             staging: self
                 .staging()
                 .map_or(self.cluster_sums(), |staging| self.epilogue_warps() * staging.warp_bytes),

@@ -190,7 +190,10 @@ impl<'a> View<'a> {
                 .into_iter()
                 .filter_map(|(operand, hint)| policy_of(operand, hint))
                 .collect(),
-            column_blocks: (0..p.mma_columns.div_ceil(128)).collect(),
+            column_blocks: match p.kind.scales_per_mma() {
+                0 => Vec::new(),
+                _ => (0..p.mma_columns.div_ceil(128)).collect(),
+            },
             stage_tx: group * (p.smem.stage_tx + scale_tx.0),
             last_stage_tx: group * (p.smem.stage_tx + scale_tx.1),
             slot_tx: group * p.scales.slot_tx,

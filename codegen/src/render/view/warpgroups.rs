@@ -42,6 +42,8 @@ pub(in crate::render) struct WarpgroupView {
     /// Registers of one product in a chunk.
     pub chunk_registers: u32,
     pub blocks: Vec<WarpgroupBlock>,
+    /// Whether sums take more than half of a thread's registers.
+    pub crowded: bool,
     pub partials: Vec<PartialVector>,
     /// How weights are decoded, where they are.
     pub decode: Option<DecodeView>,
@@ -278,6 +280,7 @@ impl WarpgroupView {
             skipped: (p.k_loop.tiles * passes.len() as u32) % (2 * p.stages),
             chunk_registers,
             blocks: blocks.collect(),
+            crowded: 2 * warpgroups.sum_registers(products.len() as u32) > warpgroups.registers[0],
             partials: partials(&products, warpgroups),
             decode: (p.kind == MmaKind::Decoded).then(|| DecodeView::new(p)),
             unscale: if p.kind == MmaKind::Decoded { decode::UNSCALE } else { "" },
