@@ -17,6 +17,9 @@ pub use emulated::{
     Arithmetic, EmulatorOptions, EmulatorStats, Finding, FindingKind, Findings, Schedule, Tracking,
 };
 
+#[cfg(feature = "cuda")]
+pub use cuda::Replay;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -123,6 +126,19 @@ pub enum DeviceError {
     },
 }
 
+/// What a time that was measured on a device depends on, beside the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceFacts {
+    /// What the driver calls it; of an emulated device `emulated` and the chip.
+    pub name: String,
+    /// Compute capability: major, minor.
+    pub capability: (u32, u32),
+    /// Streaming multiprocessors; of an emulated device those of [`Limits`](silumin_codegen::arch::Limits).
+    pub sms: u32,
+    /// The CUDA version that the driver is for and its build, as far as it is known; `none` of an emulated device.
+    pub driver: String,
+}
+
 /// A device that kernels run on: a cheap handle, to be cloned and sent between threads.
 ///
 /// Two handles are equal where buffers of one can be used on the other: those of one GPU, while an
@@ -223,6 +239,26 @@ impl Device {
     #[must_use]
     pub fn arch(&self) -> Arch {
         self.inner.arch
+    }
+
+    /// What a time that is measured on it depends on.
+    #[must_use]
+    pub fn facts(&self) -> DeviceFacts {
+        match &self.inner.backend {
+            Backend::Emulated(_) => {
+                let arch = self.inner.arch;
+                let digits: u32 =
+                    arch.target().chars().filter_map(|c| c.to_digit(10)).fold(0, |n, d| 10 * n + d);
+                DeviceFacts {
+                    name: self.to_string(),
+                    capability: (digits / 10, digits % 10),
+                    sms: arch.limits().sms,
+                    driver: "none".to_owned(),
+                }
+            }
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => device.facts(),
+        }
     }
 
     /// Allocates `bytes` bytes that hold nothing yet, at an address that is a multiple of 256.

@@ -9,23 +9,26 @@
 //! * `jit.rs`: the driver's compiler, PTX to cubins.
 //! * `module.rs`: PTX or cubins to functions.
 //! * `launch.rs`: tensor maps, parameters, launches.
+//! * `replay.rs`: graphs of launches, and how long they take.
 
 mod driver;
 mod jit;
 mod launch;
 mod module;
+mod replay;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
 use silumin_codegen::arch::Arch;
 
-use super::DeviceError;
+use super::{DeviceError, DeviceFacts};
 use crate::cache::ModuleError;
 use crate::cache::shared::Shared;
 use driver::failed;
 use jit::Jit;
 pub(crate) use module::Module;
+pub use replay::Replay;
 
 /// A GPU.
 pub(crate) struct Cuda {
@@ -85,6 +88,19 @@ impl Cuda {
 
     pub(super) fn new_stream(&self) -> Result<Arc<CudaStream>, DeviceError> {
         self.context.new_stream().map_err(|error| failed("cuStreamCreate", error))
+    }
+
+    /// What tells it from other GPUs and drivers.
+    pub(super) fn facts(&self) -> DeviceFacts {
+        use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let capability = self.context.compute_capability().unwrap_or_default();
+        let sms = self.context.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unwrap_or_default();
+        DeviceFacts {
+            name: self.name.clone(),
+            capability: (capability.0.max(0) as u32, capability.1.max(0) as u32),
+            sms: sms.max(0) as u32,
+            driver: self.jit.version().to_owned(),
+        }
     }
 
     /// Whether a stream is of this GPU's context.
