@@ -66,7 +66,7 @@ pub fn run(job: &Job) -> Result<(), String> {
     let stream = problem::open(&device)?;
     let cuda = stream.cuda().ok_or("the device is no GPU")?.clone();
     if job.bandwidth {
-        say(&Message::Machine(machine::measure(&device, &cuda)?));
+        say(&Message::Machine(machine::measure(&device, &stream)?));
     }
     let (shape, formats) = (job::shape(&job.shape)?, job::formats(&job.formats)?);
     let mut spec = Spec::new(job.gate.parse().map_err(words)?, &[device.arch()]).map_err(words)?;

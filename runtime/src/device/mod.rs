@@ -116,6 +116,14 @@ pub enum DeviceError {
         /// The device.
         device: String,
     },
+    /// More streams than a buffer can remember.
+    #[error(
+        "{limit} streams of the GPU are in use, and buffers are used on no more: drop handles of streams, or share them"
+    )]
+    TooManyStreams {
+        /// How many there may be.
+        limit: usize,
+    },
     /// A call of the driver failed; an error of a kernel before may come out here.
     #[error("{call} failed: {reason}")]
     Driver {
@@ -297,7 +305,7 @@ impl Device {
         let len = slice.len();
         self.buffer(len, || match &self.inner.backend {
             Backend::Cuda(device) if device.owns(slice.stream()) => {
-                Ok(Some(Memory::Cuda(cuda::CudaMemory::new(slice))))
+                Ok(Some(Memory::Cuda(device.adopt(slice)?)))
             }
             _ => Err(DeviceError::Foreign { what: "memory", device: self.to_string() }),
         })
@@ -323,7 +331,7 @@ impl Device {
         let order = match &self.inner.backend {
             Backend::Emulated(_) => Order::Emulated,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(device) => Order::Cuda(device.stream().clone()),
+            Backend::Cuda(device) => Order::Cuda(device.lane().clone()),
         };
         Stream { device: self.clone(), order }
     }
@@ -352,7 +360,7 @@ impl Device {
     pub fn stream_of(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<Stream, DeviceError> {
         match &self.inner.backend {
             Backend::Cuda(device) if device.owns(&stream) => {
-                Ok(Stream { device: self.clone(), order: Order::Cuda(stream) })
+                Ok(Stream { device: self.clone(), order: Order::Cuda(device.lane_of(stream)?) })
             }
             _ => Err(DeviceError::Foreign { what: "stream", device: self.to_string() }),
         }
@@ -405,7 +413,7 @@ pub struct Stream {
 enum Order {
     Emulated,
     #[cfg(feature = "cuda")]
-    Cuda(Arc<cudarc::driver::CudaStream>),
+    Cuda(Arc<cuda::Lane>),
 }
 
 impl Stream {
@@ -424,7 +432,7 @@ impl Stream {
         match &self.order {
             Order::Emulated => Ok(()),
             #[cfg(feature = "cuda")]
-            Order::Cuda(stream) => cuda::synchronize(stream),
+            Order::Cuda(lane) => cuda::synchronize(&lane.stream),
         }
     }
 
@@ -433,7 +441,16 @@ impl Stream {
     #[must_use]
     pub fn cuda(&self) -> Option<&Arc<cudarc::driver::CudaStream>> {
         match &self.order {
-            Order::Cuda(stream) => Some(stream),
+            Order::Cuda(lane) => Some(&lane.stream),
+            Order::Emulated => None,
+        }
+    }
+
+    /// The stream as buffers know it; `None` on the emulated device.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn lane(&self) -> Option<&Arc<cuda::Lane>> {
+        match &self.order {
+            Order::Cuda(lane) => Some(lane),
             Order::Emulated => None,
         }
     }
