@@ -16,9 +16,7 @@
 use clap::Parser;
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::tune::{Candidate, FILE, Fate, Found, Step, TuningEntry, Verdict, difference, knobs};
-use silumin::{
-    Arch, Cache, CacheOptions, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, Tuned,
-};
+use silumin::{Arch, Cache, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, Tuned};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -82,7 +80,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The device, and its cache where it has a use for one.
+/// The device of that name.
 fn device(text: &str) -> Result<Device, Box<dyn Error>> {
     match text.split_once(':') {
         Some(("emulated", chip)) => Ok(Device::emulated(chip.parse::<Arch>()?)),
@@ -91,8 +89,8 @@ fn device(text: &str) -> Result<Device, Box<dyn Error>> {
             let number = number
                 .parse()
                 .map_err(|_| format!("--device: `{number}` is no GPU's number, such as cuda:0"))?;
-            // Hundreds of kernels that lose are not worth a place on disk.
-            Ok(Device::cuda(number)?.with_cache(CacheOptions::new().open()))
+            // Without a cache: hundreds of kernels that lose are not worth a place in one.
+            Ok(Device::cuda(number)?)
         }
         _ => Err(format!("--device: `{text}` is neither cuda:NUMBER nor emulated:CHIP").into()),
     }

@@ -312,6 +312,7 @@ pub struct Tune<'a> {
     scalars: Vec<(String, f32)>,
     seed: u64,
     length: Duration,
+    sets: usize,
     macs: f64,
     listener: Option<Listener<'a>>,
     cancel: Cancel,
@@ -339,6 +340,7 @@ impl<'a> Tune<'a> {
             scalars: Vec::new(),
             seed: 0,
             length: Duration::from_millis(2),
+            sets: 64,
             macs: 2e9,
             listener: None,
             cancel: Cancel::new(),
@@ -386,6 +388,13 @@ impl<'a> Tune<'a> {
     /// How long one replay takes about: 2 ms, if this is not called.
     pub fn replay_length(mut self, length: Duration) -> Self {
         self.length = length;
+        self
+    }
+
+    /// Sets of operands at most, which launches take by turns so that none finds its own in L2: as many as have 256 MB
+    /// together, but no more than 64, if this is not called.
+    pub fn sets(mut self, sets: usize) -> Self {
+        self.sets = sets.max(1);
         self
     }
 

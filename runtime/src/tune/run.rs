@@ -262,7 +262,7 @@ impl Run<'_> {
         let (gemm, shape, seed, macs) = (self.tune.gemm, self.tune.shape, self.tune.seed, self.tune.macs);
         let mut bench = Bench::new(self.device, gemm, shape, &self.tune.scalars, seed, macs)?;
         let mut field = self.admit(0, &mut bench, 0.35)?;
-        bench.fill()?;
+        bench.fill(self.tune.sets)?;
         let first = Rules { turns: FIRST_TURNS, ..self.tune.rules };
         let mut winner = self.race(&field, &bench, &first, 0.6)?.ok_or_else(|| self.none_right())?;
         if !self.past(0.6) {

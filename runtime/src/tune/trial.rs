@@ -12,8 +12,6 @@ use crate::inputs::{Distribution, DualGemmInputs};
 
 /// Bytes of operands that no L2 holds.
 const SET_BYTES: u64 = 256 << 20;
-/// Sets of operands at most: of tiny problems, launches of the sets take longer than it takes to evict one.
-const MOST_SETS: u64 = 64;
 
 /// One problem on a device, for any number of kernels.
 pub(super) struct Bench {
@@ -58,11 +56,11 @@ impl Bench {
         Ok(Self { device, stream, inputs, scalars, vectors, sets, expected: Vec::new(), macs })
     }
 
-    /// As many sets of operands as no L2 holds, or as there is memory for.
-    pub fn fill(&mut self) -> Result<(), TuneError> {
+    /// As many sets of operands as no L2 holds, or as there is memory for, and no more than `most`.
+    pub fn fill(&mut self, most: usize) -> Result<(), TuneError> {
         let Problem { shape, formats } = self.inputs.problem();
         let bytes = Problem { shape, formats }.compulsory_bytes().max(1);
-        let count = SET_BYTES.div_ceil(bytes).clamp(1, MOST_SETS) as usize;
+        let count = SET_BYTES.div_ceil(bytes).clamp(1, most as u64) as usize;
         while self.sets.len() < count {
             match DeviceOperands::upload(&self.device, &self.inputs) {
                 Ok(mut set) => {
