@@ -11,20 +11,21 @@
 //! killed goes on where it was: shapes that have a result which holds are passed over (`--again` tunes them anew).
 
 // An example talks to people on stdout.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stderr)]
 
 use clap::Parser;
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::tune::{Candidate, FILE, Fate, Found, Step, TuningEntry, Verdict, difference, knobs};
 use silumin::{Arch, Cache, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, Tuned};
 use std::error::Error;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 /// Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
 #[derive(Parser)]
-struct Flags {
+pub struct Flags {
     /// `cuda:0` or another number, or `emulated:sm_90a` or another chip.
     #[arg(long, default_value = "emulated:sm_100a")]
     device: String,
@@ -71,7 +72,7 @@ struct Flags {
 }
 
 fn main() -> ExitCode {
-    match run(&Flags::parse()) {
+    match execute(&Flags::parse(), &mut std::io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
@@ -113,7 +114,8 @@ fn shape(text: &str) -> Result<Shape, String> {
     }
 }
 
-fn run(flags: &Flags) -> Result<(), Box<dyn Error>> {
+/// Does what the flags say.
+pub fn execute(flags: &Flags, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let file = match (&flags.out, Cache::default_folder()) {
         (Some(file), _) => file.clone(),
         (None, Some(folder)) => {
@@ -124,12 +126,12 @@ fn run(flags: &Flags) -> Result<(), Box<dyn Error>> {
     };
     let device = device(&flags.device)?;
     if !flags.merge.is_empty() {
-        return merge(&file, &flags.merge);
+        return merge(&file, &flags.merge, out);
     }
     if flags.list {
-        return list(&file, &device);
+        return list(&file, &device, out);
     }
-    tune_all(flags, &file, &device)
+    tune_all(flags, &file, &device, out)
 }
 
 /// The results of a file; none where there is no file.
@@ -146,34 +148,35 @@ fn results(file: &Path) -> Result<Table, Box<dyn Error>> {
     }
 }
 
-fn merge(file: &Path, others: &[PathBuf]) -> Result<(), Box<dyn Error>> {
+fn merge(file: &Path, others: &[PathBuf], out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let before = results(file)?;
     let mut all = before.clone();
     for other in others {
         let table = Table::read(other)?;
         let came = all.merge(&table);
-        println!("{}: {came} of {} results are new or better", other.display(), table.len());
+        writeln!(out, "{}: {came} of {} results are new or better", other.display(), table.len())?;
     }
     let saved = all.save(file)?;
-    println!("{}: {} results, {} before", file.display(), saved.len(), before.len());
+    writeln!(out, "{}: {} results, {} before", file.display(), saved.len(), before.len())?;
     Ok(())
 }
 
-fn list(file: &Path, device: &Device) -> Result<(), Box<dyn Error>> {
+fn list(file: &Path, device: &Device, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let table = results(file)?;
     let stale = table.stale(&device.facts());
     for (entry, why) in &stale {
-        println!("not used on {device}: {}: {}\n    {why}", entry.problem(), shown(entry));
+        writeln!(out, "not used on {device}: {}: {}\n    {why}", entry.problem(), shown(entry))?;
     }
     for entry in table.entries().filter(|entry| !stale.iter().any(|(other, _)| other.key == entry.key)) {
-        println!("{}{}: {}", entry.problem(), beside(&entry.key.base), shown(entry));
+        writeln!(out, "{}{}: {}", entry.problem(), beside(&entry.key.base), shown(entry))?;
     }
-    println!(
+    writeln!(
+        out,
         "{}: {} results, {} of them for {device}",
         file.display(),
         table.len(),
         table.len() - stale.len()
-    );
+    )?;
     Ok(())
 }
 
@@ -194,7 +197,7 @@ fn shown(entry: &TuningEntry) -> String {
     }
 }
 
-fn tune_all(flags: &Flags, file: &Path, device: &Device) -> Result<(), Box<dyn Error>> {
+fn tune_all(flags: &Flags, file: &Path, device: &Device, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let shapes: Vec<Shape> =
         flags.shapes.split(',').map(|text| shape(text.trim())).collect::<Result<_, _>>()?;
     let space: Option<Space> = match &flags.space {
@@ -215,12 +218,12 @@ fn tune_all(flags: &Flags, file: &Path, device: &Device) -> Result<(), Box<dyn E
     }
     described.config = knobs(&flags.knobs, &Config::default())?;
     let gemm = DualGemm::new(described.read()?.0);
-    println!("{device}: {}", gemm.spec().formats);
+    writeln!(out, "{device}: {}", gemm.spec().formats)?;
     let mut rows = Vec::new();
     for shape in shapes {
         let table = results(file)?;
         if let (false, Found::Tuned(entry, _)) = (flags.again, table.find(device, gemm.spec(), shape)) {
-            println!("{shape}: there is a result: {}", shown(entry));
+            writeln!(out, "{shape}: there is a result: {}", shown(entry))?;
             continue;
         }
         let mut tune = Tune::of(&gemm, shape)
@@ -236,29 +239,29 @@ fn tune_all(flags: &Flags, file: &Path, device: &Device) -> Result<(), Box<dyn E
             tune = tune.space(space.clone());
         }
         let tuned = tune.run(device)?;
-        show(&tuned, flags.top);
+        show(&tuned, flags.top, out)?;
         let mut found = Table::new();
         found.add(device, &gemm, &tuned)?;
         found.save(file)?;
         rows.push(tuned);
     }
-    summary(&rows);
-    println!("{}", file.display());
+    summary(&rows, out)?;
+    writeln!(out, "{}", file.display())?;
     Ok(())
 }
 
-fn show(tuned: &Tuned, top: usize) {
-    println!("{tuned}; {:.1} s", tuned.took.as_secs_f64());
+fn show(tuned: &Tuned, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{tuned}; {:.1} s", tuned.took.as_secs_f64())?;
     for (knob, count, reason) in tuned.illegal.iter().take(top) {
-        println!("    illegal: {count} for {knob}: {reason}");
+        writeln!(out, "    illegal: {count} for {knob}: {reason}")?;
     }
-    let line = |candidate: &Candidate| {
+    let mut line = |candidate: &Candidate| {
         let knobs = difference(&candidate.config, &tuned.base);
         let knobs = if knobs.is_empty() { "auto" } else { &knobs };
         let what = match &candidate.fate {
             Fate::Timed { us, turns, in_race } => {
-                let out = if *in_race { "" } else { ", shown to be slower" };
-                format!("{us:9.2} us, {turns} turns{out}")
+                let slower = if *in_race { "" } else { ", shown to be slower" };
+                format!("{us:9.2} us, {turns} turns{slower}")
             }
             Fate::Right => "right on the emulator".to_owned(),
             Fate::Ranked => "not run".to_owned(),
@@ -268,24 +271,28 @@ fn show(tuned: &Tuned, top: usize) {
             _ => "not tried".to_owned(),
         };
         let Candidate { cost, bytes, waves, .. } = candidate;
-        println!(
+        writeln!(
+            out,
             "    {what:<34} model {cost:8.2} us {:8.1} MB {waves:5.2} waves  {knobs}",
             *bytes as f64 / 1e6
-        );
+        )
     };
-    tuned.candidates.iter().take(top).for_each(line);
+    tuned.candidates.iter().take(top).try_for_each(&mut line)?;
     let odd = |candidate: &&Candidate| {
         matches!(candidate.fate, Fate::Wrong(_) | Fate::Failed(_) | Fate::Refused(_))
     };
-    tuned.candidates.iter().skip(top).filter(odd).for_each(line);
+    tuned.candidates.iter().skip(top).filter(odd).try_for_each(line)
 }
 
 /// A row for each shape, for a document.
-fn summary(rows: &[Tuned]) {
+fn summary(rows: &[Tuned], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
-        return;
+        return Ok(());
     }
-    println!("\n| shape | auto | tuned | ratio | verdict | timed | knobs |\n|---|---|---|---|---|---|---|");
+    writeln!(
+        out,
+        "\n| shape | auto | tuned | ratio | verdict | timed | knobs |\n|---|---|---|---|---|---|---|"
+    )?;
     for tuned in rows {
         let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
         let (auto, us, ratio, verdict) = match tuned.ranked {
@@ -304,6 +311,7 @@ fn summary(rows: &[Tuned]) {
         let knobs =
             Some(tuned.knobs()).filter(|knobs| !knobs.is_empty()).unwrap_or_else(|| "auto".to_owned());
         let (shape, timed) = (tuned.problem.shape, tuned.counts.timed);
-        println!("| {shape} | {auto} | {us} | {ratio} | {verdict} | {timed} | `{knobs}` |");
+        writeln!(out, "| {shape} | {auto} | {us} | {ratio} | {verdict} | {timed} | `{knobs}` |")?;
     }
+    Ok(())
 }

@@ -3,7 +3,7 @@
 //! * `mod.rs`: what is asked for and what comes out.
 //! * `space.rs`: [`Space`], what may be tried.
 //! * `model.rs`: which of it is worth loading.
-//! * `run.rs`: loading, checking and timing.
+//! * `run.rs`: what is tried, and how it is ranked where nothing can be timed; `timed.rs`: loading, checking and timing.
 //! * `trial.rs`: kernels on a device.
 //! * `race.rs`: the statistics: which is the fastest, and how sure that is.
 //! * `table.rs`, `record.rs`: [`Table`], results as a file.
@@ -35,6 +35,8 @@ mod record;
 mod run;
 mod space;
 mod table;
+#[cfg(feature = "cuda")]
+mod timed;
 mod trial;
 
 pub use race::{Finish, Rules, Verdict, median, quantile, race, sign_test};

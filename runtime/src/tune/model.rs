@@ -8,8 +8,6 @@ use silumin_codegen::plan::Plan;
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::Spec;
 
-use super::Space;
-
 /// Seconds from a load that misses all caches to its data, as `Plan::explain` assumes them.
 const LATENCY: f64 = 0.8e-6;
 /// Bytes that L2 hands to the SMs in the time that DRAM takes for one: a round figure of both chips.
@@ -138,6 +136,7 @@ pub(super) fn keep(mut legal: Vec<Modelled>, most: usize) -> (Vec<Modelled>, usi
 }
 
 /// Configurations that differ from one that did well in one knob, which the user has left open in `base`.
+#[cfg(feature = "cuda")]
 pub(super) fn neighbours(one: &Modelled, base: &Config) -> Vec<Config> {
     let mut text = String::new();
     if let Setting::Fixed(Tile { m, n, k }) = one.settled.tile {
@@ -167,12 +166,13 @@ pub(super) fn neighbours(one: &Modelled, base: &Config) -> Vec<Config> {
         store=direct|tma|direct(16x256b)
         cache=none|[a: evict_last, b: evict_first]|[b: evict_first, c: evict_first]
         consumers=cooperative|ping_pong";
-    text.parse::<Space>().unwrap_or_default().each(&one.config, base)
+    text.parse::<super::Space>().unwrap_or_default().each(&one.config, base)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tune::Space;
     use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Problem};
 
     fn spec(arch: Arch, formats: Formats) -> Spec {

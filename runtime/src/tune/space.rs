@@ -196,6 +196,7 @@ impl Space {
     }
 
     /// `one` with each value of each knob, one at a time, but for knobs that `base` sets.
+    #[cfg(feature = "cuda")]
     pub(super) fn each(&self, one: &Config, base: &Config) -> Vec<Config> {
         let given = given(base);
         let mut all = Vec::new();

@@ -1,6 +1,6 @@
 //! Kernels on a device: operands in several sets, whether a kernel is right, how long it takes.
 
-use silumin_codegen::problem::{Problem, Shape};
+use silumin_codegen::problem::Shape;
 
 use super::TuneError;
 use crate::check::CheckReport;
@@ -11,6 +11,7 @@ use crate::gemm::{
 use crate::inputs::{Distribution, DualGemmInputs};
 
 /// Bytes of operands that no L2 holds.
+#[cfg(feature = "cuda")]
 const SET_BYTES: u64 = 256 << 20;
 
 /// One problem on a device, for any number of kernels.
@@ -57,9 +58,9 @@ impl Bench {
     }
 
     /// As many sets of operands as no L2 holds, or as there is memory for, and no more than `most`.
+    #[cfg(feature = "cuda")]
     pub fn fill(&mut self, most: usize) -> Result<(), TuneError> {
-        let Problem { shape, formats } = self.inputs.problem();
-        let bytes = Problem { shape, formats }.compulsory_bytes().max(1);
+        let bytes = self.inputs.problem().compulsory_bytes().max(1);
         let count = SET_BYTES.div_ceil(bytes).clamp(1, most as u64) as usize;
         while self.sets.len() < count {
             match DeviceOperands::upload(&self.device, &self.inputs) {
@@ -76,11 +77,13 @@ impl Bench {
     }
 
     /// Sets of operands.
+    #[cfg(feature = "cuda")]
     pub fn sets(&self) -> usize {
         self.sets.len()
     }
 
     /// The stream that kernels are launched on.
+    #[cfg(feature = "cuda")]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -128,6 +131,7 @@ impl Bench {
     }
 
     /// Judges what a kernel has left in a set.
+    #[cfg(feature = "cuda")]
     pub fn judge(&mut self, kernel: &LoadedKernel, set: usize) -> Result<CheckReport, VerifyError> {
         let expected = self.expectation(kernel)?;
         self.expected[expected].judge(&self.sets[set])
