@@ -274,3 +274,49 @@ fn on_a_gpu_kernels_are_timed_and_the_result_is_used() {
     assert!(matches!(table.find(&self::device(), gemm.spec(), shape), Found::Stale(_, Stale::Driver { .. })));
     assert!(warnings.lock().unwrap().is_empty());
 }
+
+#[test]
+fn a_writer_that_is_killed_leaves_a_file_that_is_whole() {
+    const NAME: &str = "a_writer_that_is_killed_leaves_a_file_that_is_whole";
+    const FILE: &str = "SILUMIN_TEST_TUNING_FILE";
+    if role().is_some() {
+        let file = PathBuf::from(std::env::var_os(FILE).unwrap());
+        let (device, gemm) = (device(), gemm());
+        let from = Table::read(&file).map_or(0, |table| table.len() as u32);
+        for m in from + 1.. {
+            said(&device, &gemm, Shape::new(m, 64, 64), "").save(&file).unwrap();
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("tuning.jsonl");
+    let mut most = 0;
+    for round in 0..30u64 {
+        let mut child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", NAME, "--nocapture", "--test-threads", "1"])
+            .env("SILUMIN_TEST_DRIVER_ROLE", "child")
+            .env(FILE, &file)
+            .stdout(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        // It has to have begun; what it is killed at differs from round to round.
+        let start = std::time::Instant::now();
+        while Table::read(&file).map_or(0, |table| table.len()) <= most
+            && start.elapsed() < Duration::from_secs(20)
+        {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        std::thread::sleep(Duration::from_micros(700 * (round % 17)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let table = Table::read(&file).unwrap();
+        assert!(
+            table.len() > most && table.damaged().is_empty(),
+            "round {round}: {} after {most}",
+            table.len()
+        );
+        most = table.len();
+    }
+    // A lock that a dead process held is nobody's.
+    said(&device(), &gemm(), SHAPE, "").save(&file).unwrap();
+    assert_eq!(Table::read(&file).unwrap().len(), most + 1);
+}

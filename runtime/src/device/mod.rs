@@ -337,11 +337,11 @@ impl Device {
     }
 
     /// A stream beside the device's own: work on it may overlap work on others. A buffer that several
-    /// streams use is used in the order of the calls.
+    /// streams use is used in the order of the calls; calls that threads make at the same time have none.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Driver`].
+    /// [`DeviceError::TooManyStreams`], [`DeviceError::Driver`].
     pub fn new_stream(&self) -> Result<Stream, DeviceError> {
         let order = match &self.inner.backend {
             Backend::Emulated(_) => Order::Emulated,
@@ -355,7 +355,7 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Foreign`] where it is another GPU's.
+    /// [`DeviceError::Foreign`] where it is another GPU's, [`DeviceError::TooManyStreams`].
     #[cfg(feature = "cuda")]
     pub fn stream_of(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<Stream, DeviceError> {
         match &self.inner.backend {

@@ -5,7 +5,8 @@
 //! sign test: of so many turns, how likely is it that one is faster in as many as it was, were it no faster? It is exact for
 //! any distribution of times, with any outliers.
 //!
-//! 1. After three turns whatever was slower in every turn than the leader in any, by [`Rules::cut`], leaves.
+//! 1. After three turns whatever was slower in every turn than the leader in any, by [`Rules::cut`], leaves; an incumbent
+//!    stays.
 //! 2. At turns fixed beforehand whatever is slower than the leader, the one with the least median, leaves, where the test
 //!    says so at a level of [`Rules::alpha`] shared out over all pairs and all such looks (Bonferroni's correction): the
 //!    chance that anything as fast as the winner was ever sent away is below alpha, whichever leads.
@@ -92,7 +93,9 @@ pub fn race<E>(
         if turns == CUT_AT {
             let leader = leader(&field, &times);
             let most = times[leader].iter().fold(0.0, |most: f64, time| most.max(*time)) * (1.0 + rules.cut);
-            field.retain(|one| *one == leader || times[*one].iter().any(|time| *time <= most));
+            // An incumbent stays until the first look, so that there is something to compare the winner with.
+            let stays = |one: &usize| *one == leader || Some(*one) == incumbent;
+            field.retain(|one| stays(one) || times[*one].iter().any(|time| *time <= most));
             let pairs = field.len() * field.len().saturating_sub(1);
             level = rules.alpha / (pairs.max(1) * looks.len().max(1)) as f64;
         }

@@ -165,28 +165,124 @@ impl Uses {
         Self { writer: AtomicUsize::new(0), ordered: AtomicU64::new(1), readers: AtomicU64::new(0) }
     }
 
-    /// Has the stream wait for what others still do with the buffer, and notes its own use.
-    pub fn begin(&self, streams: &Streams, lane: &Lane, written: bool) -> Result<(), DriverError> {
-        let bit = lane.bit();
+    /// Notes a use by the stream of that number, and returns the bits of the streams that it has to wait for.
+    pub fn note(&self, index: usize, written: bool) -> u64 {
+        let bit = 1u64 << index;
         let ordered = self.ordered.load(Ordering::Acquire) & bit != 0;
         let writer = if ordered { 0 } else { 1u64 << self.writer.load(Ordering::Acquire) };
         let readers = self.readers.load(Ordering::Acquire);
-        if written {
-            streams.wait(lane, writer | readers)?;
-            if !ordered || readers != 0 || self.writer.load(Ordering::Relaxed) != lane.index {
-                self.writer.store(lane.index, Ordering::Release);
-                self.ordered.store(bit, Ordering::Release);
-                self.readers.store(0, Ordering::Release);
-            }
-        } else {
-            streams.wait(lane, writer)?;
+        if !written {
             if !ordered {
                 self.ordered.fetch_or(bit, Ordering::AcqRel);
             }
             if readers & bit == 0 {
                 self.readers.fetch_or(bit, Ordering::AcqRel);
             }
+            return writer & !bit;
         }
-        Ok(())
+        if !ordered || readers != 0 || self.writer.load(Ordering::Relaxed) != index {
+            self.writer.store(index, Ordering::Release);
+            self.ordered.store(bit, Ordering::Release);
+            self.readers.store(0, Ordering::Release);
+        }
+        (writer | readers) & !bit
+    }
+
+    /// Has the stream wait for what others still do with the buffer, and notes its own use.
+    pub fn begin(&self, streams: &Streams, lane: &Lane, written: bool) -> Result<(), DriverError> {
+        streams.wait(lane, self.note(lane.index, written))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LANES: usize = 5;
+    const BUFFERS: usize = 3;
+
+    /// How much of each stream's work is known to be done where a stream is.
+    type Clock = [u64; LANES];
+
+    /// A GPU whose streams do nothing but wait for each other's events.
+    #[derive(Default)]
+    struct Model {
+        /// What a stream's next work is behind.
+        behind: [Clock; LANES],
+        /// What a stream's event stands for.
+        events: [Clock; LANES],
+        /// Work that was put in each stream.
+        put: Clock,
+    }
+
+    impl Model {
+        fn wait(&mut self, lane: usize, bits: u64) {
+            for other in (0..LANES).filter(|other| bits >> other & 1 == 1) {
+                let event = self.events[other];
+                self.behind[lane].iter_mut().zip(event).for_each(|(mine, theirs)| *mine = theirs.max(*mine));
+            }
+        }
+
+        /// Puts work in a stream and records its event; the work's number.
+        fn work(&mut self, lane: usize) -> u64 {
+            self.put[lane] += 1;
+            self.behind[lane][lane] = self.put[lane];
+            self.events[lane] = self.behind[lane];
+            self.put[lane]
+        }
+    }
+
+    /// Who used a buffer: stream, number of the work, whether it wrote.
+    type Use = (usize, u64, bool);
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Calls one after the other: what writes is behind all that came before it, what reads behind all that wrote.
+        #[test]
+        fn every_use_is_behind_those_that_it_must_be(
+            calls in proptest::collection::vec((0..LANES, proptest::collection::vec((0..BUFFERS, any::<bool>()), 1..4)), 1..60),
+        ) {
+            let uses: [Uses; BUFFERS] = std::array::from_fn(|_| Uses::new());
+            let (mut model, mut past) = (Model::default(), vec![Vec::<Use>::new(); BUFFERS]);
+            // Memory comes from the default stream.
+            let made = model.work(0);
+            past.iter_mut().for_each(|past| past.push((0, made, true)));
+            let (mut waits, mut all) = (0, 0);
+            for (lane, buffers) in calls {
+                for (buffer, written) in &buffers {
+                    let bits = uses[*buffer].note(lane, *written);
+                    prop_assert_eq!(bits >> lane & 1, 0, "a stream does not wait for itself");
+                    waits += bits.count_ones();
+                    all += 1;
+                    model.wait(lane, bits);
+                }
+                let number = model.work(lane);
+                for (buffer, written) in &buffers {
+                    for (other, before, wrote) in &past[*buffer] {
+                        if *written || *wrote {
+                            prop_assert!(model.behind[lane][*other] >= *before || *other == lane);
+                        }
+                    }
+                }
+                for (buffer, written) in buffers {
+                    past[buffer].push((lane, number, written));
+                }
+            }
+            // No more than one for each other stream.
+            prop_assert!(waits <= all * (LANES as u32 - 1));
+        }
+    }
+
+    #[test]
+    fn weights_cost_each_stream_one_wait_and_one_stream_none() {
+        let weights = Uses::new();
+        assert_eq!([0, 0, 1, 1, 2, 1, 2, 0].map(|lane| weights.note(lane, false)), [0, 0, 1, 0, 1, 0, 0, 0]);
+        // New weights wait for everybody who has read the old ones.
+        assert_eq!(weights.note(0, true), 0b110);
+        assert_eq!([1, 1, 0].map(|lane| weights.note(lane, false)), [1, 0, 0]);
+        let own = Uses::new();
+        assert_eq!([true, false, true, true].map(|written| own.note(0, written)), [0; 4]);
     }
 }
