@@ -125,5 +125,6 @@ pub use runtime::gemm::{
 pub use runtime::groups::GroupSizes;
 pub use runtime::inputs::Distribution;
 pub use runtime::prepare;
-pub use runtime::warmup::{Buckets, Cancel, Choice, FallBack, Outside, Progress, Warmup};
+pub use runtime::tune::{Ranked, Space, Table, Tune, TuneError, Tuned, tune};
+pub use runtime::warmup::{Buckets, Cancel, Choice, FallBack, KnobsBy, Outside, Progress, Warmup};
 pub use runtime::weights;

@@ -6,6 +6,7 @@
 //!   verified in one call;
 //! - [`device`]: devices, their memory and streams; today the one that runs PTX on the CPU;
 //! - [`warmup`]: kernels for all shapes of a model, made before the first request;
+//! - [`tune`](mod@tune): the fastest knobs for a problem on a device, found and kept in a file;
 //! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
 //! - [`format`](mod@format): number formats (e2m1, e4m3, e5m2, ue8m0, bf16, f16), operands in NVFP4, the
 //!   MX formats and plain ones, the quantisers;
@@ -62,5 +63,6 @@ pub mod prepare;
 pub mod reference;
 pub mod sass;
 pub mod toolchain;
+pub mod tune;
 pub mod warmup;
 pub mod weights;

@@ -225,9 +225,9 @@ impl Loaded {
                 emulator.launch_plain(module, &launch, args).map(drop).map_err(failed)
             }
             #[cfg(feature = "cuda")]
-            (Module::Cuda(module), Backend::Cuda(device)) => match stream.cuda() {
-                Some(stream) => device
-                    .launch_plain(module, &launch, args, stream)
+            (Module::Cuda(module), Backend::Cuda(device)) => match stream.lane() {
+                Some(lane) => device
+                    .launch_plain(module, &launch, args, lane)
                     .map_err(|error| failed(RunError::Refused { reason: error.to_string() })),
                 None => Err(self.foreign("stream")),
             },

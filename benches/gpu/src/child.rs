@@ -6,7 +6,7 @@ use crate::machine::{self, Clock};
 use crate::problem::{self, Problem};
 use crate::raw;
 use crate::row::{Message, Row, Status};
-use crate::timing::{Captured, median, quantile};
+use crate::timing::{capture, median, quantile};
 use cudarc::driver::sys;
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::Device;
@@ -66,7 +66,7 @@ pub fn run(job: &Job) -> Result<(), String> {
     let stream = problem::open(&device)?;
     let cuda = stream.cuda().ok_or("the device is no GPU")?.clone();
     if job.bandwidth {
-        say(&Message::Machine(machine::measure(&device, &cuda)?));
+        say(&Message::Machine(machine::measure(&device, &stream)?));
     }
     let (shape, formats) = (job::shape(&job.shape)?, job::formats(&job.formats)?);
     let mut spec = Spec::new(job.gate.parse().map_err(words)?, &[device.arch()]).map_err(words)?;
@@ -231,8 +231,9 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
     for ready in &mut kernels {
         at(ready.number, "capturing");
         let launch = |set| problem.launch(&ready.kernel, set);
-        let graph = Captured::new(cuda, problem.sets(), job.graph_ms, launch).map_err(blame(ready.number))?;
-        ready.row.calls = graph.calls;
+        let graph =
+            capture(problem.stream(), problem.sets(), job.graph_ms, launch).map_err(blame(ready.number))?;
+        ready.row.calls = graph.launches();
         graphs.push((graph, Vec::with_capacity(job.reps)));
     }
     for turn in 0..job.reps {
@@ -241,7 +242,7 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
             let place = (turn + step) % graphs.len();
             at(kernels[place].number, "timing");
             let (graph, times) = &mut graphs[place];
-            times.push(graph.time().map_err(blame(kernels[place].number))?);
+            times.push(graph.time().map_err(words).map_err(blame(kernels[place].number))?);
         }
     }
     let first = graphs.first().map(|(_, times)| times.clone()).unwrap_or_default();
@@ -264,7 +265,7 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
         problem.poison().map_err(blame(ready.number))?;
         let mut clocks = Vec::new();
         for _ in 0..CLOCK_REPLAYS {
-            graph.replay().map_err(blame(ready.number))?;
+            graph.start().map_err(words).map_err(blame(ready.number))?;
             clocks.push(clock.look(cuda).map_err(blame(ready.number))?);
         }
         row.mhz = Some(median(&clocks));

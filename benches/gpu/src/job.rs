@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use silumin_codegen::config::Config;
 use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat, Shape};
+use silumin_runtime::tune::{knobs, words};
 use std::path::PathBuf;
 
 /// The shapes that the peers are timed on, by their names: M, N of one of both weights, K.
@@ -127,25 +128,6 @@ pub fn shapes(text: &str) -> Result<Vec<String>, String> {
     if all.is_empty() { Err("--shapes: no shape".to_owned()) } else { Ok(all) }
 }
 
-/// Splits at white space outside of brackets.
-fn words(text: &str) -> Vec<String> {
-    let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0usize);
-    for c in text.chars() {
-        match c {
-            '[' | '(' => depth += 1,
-            ']' | ')' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        if c.is_whitespace() && depth == 0 {
-            words.extend((!word.is_empty()).then(|| std::mem::take(&mut word)));
-        } else {
-            word.push(c);
-        }
-    }
-    words.extend((!word.is_empty()).then_some(word));
-    words
-}
-
 /// Every combination of the alternatives in `tile=128x128x64|128x256x64 stages=3|4`, in the order of the text.
 pub fn expand(text: &str) -> Result<Vec<String>, String> {
     let mut all = vec![String::new()];
@@ -165,14 +147,7 @@ pub fn expand(text: &str) -> Result<Vec<String>, String> {
 
 /// The knobs that a text sets on the defaults. A tile may be written `128x256x64`.
 pub fn config(text: &str) -> Result<Config, String> {
-    let mut config = Config::default();
-    for word in words(text) {
-        let (name, value) =
-            word.split_once('=').ok_or_else(|| format!("knobs: `{word}` is not NAME=VALUE"))?;
-        let tile = (name == "tile").then(|| value.replace('x', ","));
-        config.set(name, tile.as_deref().unwrap_or(value)).map_err(|e| format!("knobs: {e}"))?;
-    }
-    Ok(config)
+    knobs(text, &Config::default()).map_err(|e| format!("knobs: {e}"))
 }
 
 /// A list of knobs: a line each, alternatives expanded; `#` starts a comment, `SHAPE:` in front keeps a line to one shape.

@@ -2,9 +2,9 @@
 
 use crate::raw::{self, Raw, Value};
 use crate::row::Machine;
-use crate::timing::{Captured, median};
+use crate::timing::{capture, median};
 use cudarc::driver::{CudaStream, sys};
-use silumin_runtime::device::{Buffer, Device};
+use silumin_runtime::device::{Buffer, Device, Stream};
 use std::sync::Arc;
 
 const READ: &str = include_str!("../read.ptx");
@@ -16,8 +16,9 @@ const CLOCK: &str = include_str!("../clock.ptx");
 const CLOCK_NANOSECONDS: u64 = 100_000;
 
 /// Measures how fast the device reads.
-pub fn measure(device: &Device, cuda: &Arc<CudaStream>) -> Result<Machine, String> {
+pub fn measure(device: &Device, stream: &Stream) -> Result<Machine, String> {
     use sys::CUdevice_attribute as Attribute;
+    let cuda = stream.cuda().ok_or("the device is no GPU")?;
     let attribute = |which| raw::device_attribute(cuda, which).unwrap_or(0);
     let sms = attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
     let l2_bytes = attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
@@ -32,12 +33,13 @@ pub fn measure(device: &Device, cuda: &Arc<CudaStream>) -> Result<Machine, Strin
     let kernel = Raw::load(cuda, READ, "read_all")?;
     // SAFETY: the buffer is so long.
     unsafe { raw::fill(cuda, from, 1, bytes)? };
-    let captured = Captured::new(cuda, 1, 10.0, |_| {
+    let captured = capture(stream, 1, 10.0, |_| {
         let mut values = [Value::U64(from), Value::U64(to), Value::U64(bytes as u64 / 16)];
         // SAFETY: these are its parameters; the grid's threads read four vectors in each turn, and the buffer is whole turns.
         unsafe { kernel.launch([ctas as u32, 1], READ_THREADS as u32, &mut values) }
     })?;
-    let us = median(&captured.times(21)?);
+    let times: Result<Vec<f64>, _> = (0..21).map(|_| captured.time()).collect();
+    let us = median(&times.map_err(|e| e.to_string())?);
     Ok(Machine {
         device: device.to_string(),
         arch: device.arch().to_string(),

@@ -7,6 +7,7 @@
 //! * `problem.rs`: a problem on the device.
 //! * `inputs.rs`, `reference.rs` and `reference.ptx`, `compare.rs`: whether a kernel is right.
 //! * `timing.rs`: how fast it is.
+//! * `launches.rs`: what a launch costs the host; `stress.rs`: many threads, streams and kernels at once.
 //! * `machine.rs`, `read.ptx`, `clock.ptx`: how fast memory is, and the clock.
 //! * `raw.rs`: the driver's calls that the runtime has no need of.
 
@@ -17,12 +18,14 @@ mod child;
 mod compare;
 mod inputs;
 mod job;
+mod launches;
 mod machine;
 mod parent;
 mod problem;
 mod raw;
 mod reference;
 mod row;
+mod stress;
 mod timing;
 
 use clap::Parser;
@@ -100,6 +103,12 @@ struct Flags {
     /// Where rows go as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
+    /// Measure what a launch costs the host, in the place of kernels' times: so many launches a batch.
+    #[arg(long, value_name = "LAUNCHES", num_args = 0..=1, default_missing_value = "200")]
+    launch_cost: Option<usize>,
+    /// Launch 64 kernels from 8 threads on 4 streams each for so many seconds, and compare all results.
+    #[arg(long, value_name = "SECONDS")]
+    stress: Option<f64>,
     /// For the program itself: a job comes on the standard input.
     #[arg(long, hide = true)]
     child: bool,
@@ -118,7 +127,14 @@ fn main() -> ExitCode {
     if flags.child {
         return child();
     }
-    match run(&flags) {
+    let done = match (flags.launch_cost, flags.stress) {
+        (Some(launches), _) => {
+            launches::run(flags.device, launches.max(1), flags.reps.max(1), flags.json.as_deref())
+        }
+        (None, Some(seconds)) => stress::run(flags.device, seconds),
+        (None, None) => run(&flags),
+    };
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {

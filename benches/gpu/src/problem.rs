@@ -103,6 +103,11 @@ impl Problem {
         Ok(Problem { device, stream, cuda, shape, formats, sets, vectors, scalars, outputs })
     }
 
+    /// Where kernels are launched.
+    pub fn stream(&self) -> &Stream {
+        &self.stream
+    }
+
     /// Sets of operands.
     pub fn sets(&self) -> usize {
         self.sets.len()

@@ -237,3 +237,22 @@ fn the_chip_is_the_device_s_own() {
     assert_eq!(texts(&report, "status"), ["ok", "ok"]);
     assert!(texts(&report, "device").iter().all(|device| device.contains("sm_90a")));
 }
+
+#[test]
+fn launches_are_costed_and_stressed() {
+    let folder = tempfile::tempdir().unwrap();
+    let output = bench(folder.path(), &["--launch-cost", "2", "--reps", "2"]);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let costs: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("rows.json")).unwrap()).unwrap();
+    let costs = costs.as_array().unwrap();
+    assert_eq!(costs.len(), 7);
+    assert!(costs.iter().all(|cost| cost["median_ns"].as_f64().unwrap() > 0.0), "{costs:?}");
+    for chip in ["sm_90a", "sm_100a"] {
+        let output = bench_on(chip, folder.path(), &["--stress", "0.1"]);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains(" 0 wrong"), "{said}");
+        assert!(said.contains("64 kernels by 8 threads on 4 streams each"), "{said}");
+    }
+}

@@ -19,6 +19,7 @@
 //! |---|---|
 //! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (if not set), `sm_103a` or `sm_120a` |
 //! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it claims, `13.0` if not set |
+//! | `SILUMIN_EMULATED_DEVICES` | how many such devices there are, 1 if not set; each has a context, and all share one memory |
 //!
 //! * `lib.rs`: the device, contexts, streams, errors.
 //! * `graph.rs`: events, captures and graphs.
@@ -34,11 +35,19 @@ mod module;
 mod state;
 
 use state::{Code, Ordinal, code, state};
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-/// A handle that stands for the only one of its kind.
-const ONLY: *mut c_void = ptr::without_provenance_mut(0x51);
+/// The context of a device.
+fn context(device: c_int) -> *mut c_void {
+    ptr::without_provenance_mut(0x51 + 0x100 * device.max(0) as usize)
+}
+
+thread_local! {
+    /// The context that is bound to the thread; of the first device before any is.
+    static CURRENT: Cell<*mut c_void> = Cell::new(context(0));
+}
 
 /// Writes a result where the caller wants it.
 ///
@@ -73,7 +82,6 @@ pub(crate) use succeed;
 succeed! {
     cuInit(flags: c_uint);
     cuDevicePrimaryCtxRelease_v2(device: c_int);
-    cuCtxSetCurrent(context: *mut c_void);
     cuCtxSynchronize();
     cuCtxSetFlags(flags: c_uint);
     cuStreamDestroy_v2(stream: *mut c_void);
@@ -91,14 +99,14 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_int {
     code(unsafe { put(version, state().cuda) })
 }
 
-/// One device.
+/// As many devices as were asked for.
 ///
 /// # Safety
 /// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
     // SAFETY: the caller's place.
-    code(unsafe { put(count, 1) })
+    code(unsafe { put(count, state().devices) })
 }
 
 /// The device of that number.
@@ -107,11 +115,11 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
 /// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuDeviceGet(device: *mut c_int, ordinal: c_int) -> c_int {
-    if ordinal != 0 {
+    if !(0..state().devices).contains(&ordinal) {
         return code(Code::InvalidDevice);
     }
     // SAFETY: the caller's place.
-    code(unsafe { put(device, 0) })
+    code(unsafe { put(device, ordinal) })
 }
 
 /// The device's name, cut to the caller's room.
@@ -176,24 +184,34 @@ pub unsafe extern "C" fn cuDeviceTotalMem_v2(bytes: *mut usize, _device: c_int) 
     code(unsafe { put(bytes, memory::LARGEST as usize) })
 }
 
-/// The only context.
+/// The device's context.
 ///
 /// # Safety
 /// As in the driver's API.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(context: *mut *mut c_void, _device: c_int) -> c_int {
+pub unsafe extern "C" fn cuDevicePrimaryCtxRetain(place: *mut *mut c_void, device: c_int) -> c_int {
     // SAFETY: the caller's place.
-    code(unsafe { put(context, ONLY) })
+    code(unsafe { put(place, context(device)) })
 }
 
-/// The only context.
+/// The thread's context.
 ///
 /// # Safety
 /// As in the driver's API.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuCtxGetCurrent(context: *mut *mut c_void) -> c_int {
+pub unsafe extern "C" fn cuCtxGetCurrent(place: *mut *mut c_void) -> c_int {
     // SAFETY: the caller's place.
-    code(unsafe { put(context, ONLY) })
+    code(unsafe { put(place, CURRENT.get()) })
+}
+
+/// Binds a context to the thread.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_int {
+    CURRENT.set(context);
+    state().sticky() as c_int
 }
 
 /// A stream: another name for the only one.

@@ -186,6 +186,7 @@ pub(crate) struct State {
     pub chip: Chip,
     /// 1000 major + 10 minor.
     pub cuda: c_int,
+    pub devices: c_int,
     contents: Mutex<Contents>,
     graphs: Mutex<Graphs>,
     handles: AtomicUsize,
@@ -204,6 +205,7 @@ pub(crate) fn state() -> &'static State {
         State {
             chip: Chip::ALL.into_iter().find(|known| known.target() == chip).unwrap_or(Chip::Sm100a),
             cuda: version.unwrap_or(13_000),
+            devices: variable("SILUMIN_EMULATED_DEVICES").parse().unwrap_or(1).max(1),
             contents: Mutex::new(Contents {
                 memory: GlobalMemory::new(),
                 buffers: BTreeMap::new(),

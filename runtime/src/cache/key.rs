@@ -13,7 +13,7 @@ const SOURCE_CONTEXT: &str = "silumin 2026-11-20 PTX and target of a cubin; form
 
 /// The address of a compiled kernel: blake3 over its PTX, its target, and the compiler's name, version and options.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key(pub(super) [u8; 32]);
+pub struct Key(pub(crate) [u8; 32]);
 
 /// The same without the compiler: what a bundle is searched by, for it is made where another driver may be.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

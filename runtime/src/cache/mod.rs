@@ -358,6 +358,11 @@ impl Cache {
         }
     }
 
+    /// Tells a warning, once.
+    pub(crate) fn tell(&self, warning: Warning) {
+        self.inner.reporter.tell(warning);
+    }
+
     /// All entries on disk, least recently used first; empty in memory only.
     ///
     /// # Errors

@@ -35,6 +35,13 @@ pub enum Warning {
     },
     /// Kernels are compiled at every start: those that are left to the driver only it can keep, and its own cache is off.
     DriverCacheOff,
+    /// Results of tuning are not used, all or some.
+    Tuning {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// The driver does not take a cubin that is whole. It is compiled anew.
     Rejected {
         /// The kernel's name.
@@ -69,6 +76,9 @@ impl fmt::Display for Warning {
                 "some kernels are compiled at every start: the driver's linker would make slower code of them, and the \
                  driver's own cache is off; unset CUDA_CACHE_DISABLE, compile with ptxas, or ship a bundle",
             ),
+            Warning::Tuning { path, reason } => {
+                write!(f, "kernels are made without results of tuning, all or some: {}: {reason}", path.display())
+            }
             Warning::Rejected { kernel, reason } => {
                 write!(f, "`{kernel}` is compiled anew, for the driver does not take the cubin: {reason}")
             }

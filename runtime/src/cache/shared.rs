@@ -11,32 +11,104 @@ use std::sync::{Arc, OnceLock, Weak};
 /// Entries below which nobody looks for dead ones.
 const FEW: usize = 64;
 
-/// A value in the making, or made.
-type Flight<V, E> = Arc<OnceLock<Result<Weak<V>, E>>>;
-
-pub(crate) struct Shared<K, V, E> {
-    map: papaya::HashMap<K, Flight<V, E>>,
-    /// The size at which dead entries are looked for next.
-    sweep_at: AtomicUsize,
+/// What values are shared through: [`Real`], or what explores every order of threads in a test.
+pub(crate) trait Primitives {
+    /// A place for a value that one thread makes, and for which others wait.
+    type Once<T: Clone + Send + Sync>: Once<T> + Default + Send + Sync;
+    /// A map that many threads change.
+    type Map<K: Hash + Eq + Copy + Send + Sync, V: Clone + Send + Sync>: Map<K, V> + Default;
 }
 
-impl<K, V, E> Shared<K, V, E>
+/// See [`Primitives::Once`].
+pub(crate) trait Once<T> {
+    /// The value, made by the first who asks; if making it panics, by the next.
+    fn get_or_make(&self, make: impl FnOnce() -> T) -> T;
+    /// The value, if it is there.
+    fn get(&self) -> Option<T>;
+}
+
+/// See [`Primitives::Map`].
+pub(crate) trait Map<K, V> {
+    /// The value of a key, which is put there if there is none.
+    fn get_or_put(&self, key: K, value: impl FnOnce() -> V) -> V;
+    /// Takes a key out, if its value is such.
+    fn remove_if(&self, key: &K, such: impl Fn(&V) -> bool);
+    /// Leaves what is such.
+    fn retain(&self, such: impl Fn(&V) -> bool);
+    /// Keys.
+    fn len(&self) -> usize;
+}
+
+/// papaya's map and the standard library's cells.
+pub(crate) struct Real;
+
+impl Primitives for Real {
+    type Once<T: Clone + Send + Sync> = OnceLock<T>;
+    type Map<K: Hash + Eq + Copy + Send + Sync, V: Clone + Send + Sync> = papaya::HashMap<K, V>;
+}
+
+impl<T: Clone> Once<T> for OnceLock<T> {
+    fn get_or_make(&self, make: impl FnOnce() -> T) -> T {
+        self.get_or_init(make).clone()
+    }
+
+    fn get(&self) -> Option<T> {
+        self.get().cloned()
+    }
+}
+
+impl<K: Hash + Eq + Send + Sync, V: Clone + Send + Sync> Map<K, V> for papaya::HashMap<K, V> {
+    fn get_or_put(&self, key: K, value: impl FnOnce() -> V) -> V {
+        self.pin().get_or_insert_with(key, value).clone()
+    }
+
+    fn remove_if(&self, key: &K, such: impl Fn(&V) -> bool) {
+        // Somebody may have put another value there already.
+        let _ = self.pin().remove_if(key, |_, value| such(value));
+    }
+
+    fn retain(&self, such: impl Fn(&V) -> bool) {
+        self.pin().retain(|_, value| such(value));
+    }
+
+    fn len(&self) -> usize {
+        self.len()
+    }
+}
+
+/// A value in the making, or made.
+type Flight<V, E, P> = Arc<<P as Primitives>::Once<Result<Weak<V>, E>>>;
+
+pub(crate) struct Shared<K, V, E, P = Real>
 where
     K: Hash + Eq + Copy + Send + Sync,
     V: Send + Sync,
     E: Clone + Send + Sync,
+    P: Primitives,
+{
+    map: P::Map<K, Flight<V, E, P>>,
+    /// The size at which dead entries are looked for next.
+    sweep_at: AtomicUsize,
+}
+
+impl<K, V, E, P> Shared<K, V, E, P>
+where
+    K: Hash + Eq + Copy + Send + Sync,
+    V: Send + Sync,
+    E: Clone + Send + Sync,
+    P: Primitives,
 {
     pub fn new() -> Self {
-        Self { map: papaya::HashMap::new(), sweep_at: AtomicUsize::new(FEW) }
+        Self { map: P::Map::default(), sweep_at: AtomicUsize::new(FEW) }
     }
 
     /// The value, made if nobody has it. Of all who ask at once one makes it, and the others wait for that; an error is
     /// given to all of them, and those who ask later try again.
     pub fn get_or_make(&self, key: K, make: impl Fn() -> Result<Arc<V>, E>) -> Result<Arc<V>, E> {
         loop {
-            let flight = self.map.pin().get_or_insert_with(key, Flight::default).clone();
+            let flight = self.map.get_or_put(key, Flight::<V, E, P>::default);
             let mut made = None;
-            let state = flight.get_or_init(|| {
+            let state = flight.get_or_make(|| {
                 let value = make()?;
                 let weak = Arc::downgrade(&value);
                 made = Some(value);
@@ -56,7 +128,7 @@ where
                 }
                 Err(error) => {
                     self.forget(&key, &flight);
-                    return Err(error.clone());
+                    return Err(error);
                 }
             }
         }
@@ -64,25 +136,23 @@ where
 
     /// Has the next one who asks make it anew.
     pub fn discard(&self, key: &K) {
-        self.map.pin().remove(key);
+        self.map.remove_if(key, |_| true);
     }
 
-    fn forget(&self, key: &K, flight: &Flight<V, E>) {
-        // Somebody may have put the next one there already.
-        let _ = self.map.pin().remove_if(key, |_, other| Arc::ptr_eq(other, flight));
+    fn forget(&self, key: &K, flight: &Flight<V, E, P>) {
+        self.map.remove_if(key, |other| Arc::ptr_eq(other, flight));
     }
 
     fn sweep(&self) {
         if self.map.len() < self.sweep_at.load(Ordering::Relaxed) {
             return;
         }
-        let map = self.map.pin();
-        map.retain(|_, flight| match flight.get() {
+        self.map.retain(|flight| match flight.get() {
             Some(Ok(weak)) => weak.strong_count() > 0,
             Some(Err(_)) => false,
             None => true,
         });
-        self.sweep_at.store((2 * map.len()).max(FEW), Ordering::Relaxed);
+        self.sweep_at.store((2 * self.map.len()).max(FEW), Ordering::Relaxed);
     }
 }
 
@@ -154,5 +224,180 @@ mod tests {
         for (key, kept) in (0..10).zip(&kept) {
             assert_eq!(map.get_or_make(key, || Err("made anew".to_owned())), *kept);
         }
+    }
+}
+
+/// Every order in which threads can go through it, of loom's making.
+#[cfg(test)]
+mod model {
+    use super::*;
+    use loom::sync::{Condvar, Mutex};
+    use loom::thread;
+    use std::collections::HashMap;
+
+    struct Model;
+
+    impl Primitives for Model {
+        type Once<T: Clone + Send + Sync> = ModelOnce<T>;
+        type Map<K: Hash + Eq + Copy + Send + Sync, V: Clone + Send + Sync> = ModelMap<K, V>;
+    }
+
+    enum State<T> {
+        Empty,
+        Making,
+        Made(T),
+    }
+
+    struct ModelOnce<T>(Mutex<State<T>>, Condvar);
+
+    impl<T> Default for ModelOnce<T> {
+        fn default() -> Self {
+            Self(Mutex::new(State::Empty), Condvar::new())
+        }
+    }
+
+    impl<T: Clone + Send + Sync> Once<T> for ModelOnce<T> {
+        fn get_or_make(&self, make: impl FnOnce() -> T) -> T {
+            let mut state = self.0.lock().unwrap();
+            loop {
+                match &*state {
+                    State::Made(value) => return value.clone(),
+                    State::Making => state = self.1.wait(state).unwrap(),
+                    State::Empty => break,
+                }
+            }
+            *state = State::Making;
+            drop(state);
+            let value = make();
+            *self.0.lock().unwrap() = State::Made(value.clone());
+            self.1.notify_all();
+            value
+        }
+
+        fn get(&self) -> Option<T> {
+            match &*self.0.lock().unwrap() {
+                State::Made(value) => Some(value.clone()),
+                _ => None,
+            }
+        }
+    }
+
+    /// Each call is one step, as papaya's are.
+    struct ModelMap<K, V>(Mutex<HashMap<K, V>>);
+
+    impl<K, V> Default for ModelMap<K, V> {
+        fn default() -> Self {
+            Self(Mutex::new(HashMap::new()))
+        }
+    }
+
+    impl<K: Hash + Eq + Copy, V: Clone> Map<K, V> for ModelMap<K, V> {
+        fn get_or_put(&self, key: K, value: impl FnOnce() -> V) -> V {
+            self.0.lock().unwrap().entry(key).or_insert_with(value).clone()
+        }
+
+        fn remove_if(&self, key: &K, such: impl Fn(&V) -> bool) {
+            let mut map = self.0.lock().unwrap();
+            if map.get(key).is_some_and(such) {
+                map.remove(key);
+            }
+        }
+
+        fn retain(&self, such: impl Fn(&V) -> bool) {
+            self.0.lock().unwrap().retain(|_, value| such(value));
+        }
+
+        fn len(&self) -> usize {
+            self.0.lock().unwrap().len()
+        }
+    }
+
+    type Module = Shared<u8, usize, usize, Model>;
+
+    /// Two threads and this one run `body`, in every order with at most three switches where none is needed.
+    fn explore(body: impl Fn() + Sync + Send + 'static) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(body);
+    }
+
+    #[test]
+    fn a_module_is_made_once_for_all_who_hold_it() {
+        explore(|| {
+            let (map, made) = (Arc::new(Module::new()), Arc::new(AtomicUsize::new(0)));
+            let ask = || {
+                let (map, made) = (map.clone(), made.clone());
+                move || {
+                    map.get_or_make(7, || {
+                        thread::yield_now();
+                        Ok(Arc::new(made.fetch_add(1, Ordering::SeqCst)))
+                    })
+                    .unwrap()
+                }
+            };
+            let threads = [thread::spawn(ask()), thread::spawn(ask())];
+            let own = ask()();
+            for thread in threads {
+                assert!(Arc::ptr_eq(&own, &thread.join().unwrap()));
+            }
+            assert_eq!(made.load(Ordering::SeqCst), 1);
+        });
+    }
+
+    #[test]
+    fn a_failure_reaches_those_who_wait_and_is_not_kept() {
+        explore(|| {
+            let (map, tried) = (Arc::new(Module::new()), Arc::new(AtomicUsize::new(0)));
+            // The first try fails, and says so.
+            let ask = || {
+                let (map, tried) = (map.clone(), tried.clone());
+                move || {
+                    map.get_or_make(7, || {
+                        thread::yield_now();
+                        match tried.fetch_add(1, Ordering::SeqCst) {
+                            0 => Err(0),
+                            later => Ok(Arc::new(later)),
+                        }
+                    })
+                }
+            };
+            let threads = [thread::spawn(ask()), thread::spawn(ask())];
+            let mut results = vec![ask()()];
+            results.extend(threads.map(|thread| thread.join().unwrap()));
+            // Somebody saw the failure; whoever did not has the one module that was made after it.
+            assert!(results.contains(&Err(0)), "{results:?}");
+            let made: Vec<&Arc<usize>> = results.iter().flatten().collect();
+            assert!(made.windows(2).all(|pair| Arc::ptr_eq(pair[0], pair[1])), "{results:?}");
+            // Whoever asks now gets a module, that one if it is there.
+            let now = ask()().unwrap();
+            assert!(made.iter().all(|one| Arc::ptr_eq(one, &now)), "{results:?} {now}");
+            assert!(tried.load(Ordering::SeqCst) <= 2);
+        });
+    }
+
+    #[test]
+    fn a_module_that_is_let_go_of_is_made_anew_and_never_waited_for() {
+        explore(|| {
+            let (map, made) = (Arc::new(Module::new()), Arc::new(AtomicUsize::new(0)));
+            let ask = || {
+                let (map, made) = (map.clone(), made.clone());
+                move || {
+                    let make = || Ok(Arc::new(made.fetch_add(1, Ordering::SeqCst)));
+                    let held = map.get_or_make(7, make).unwrap();
+                    thread::yield_now();
+                    *held
+                }
+            };
+            let discard = {
+                let map = map.clone();
+                move || map.discard(&7)
+            };
+            let threads = (thread::spawn(ask()), thread::spawn(discard));
+            let own = ask()();
+            let other = threads.0.join().unwrap();
+            threads.1.join().unwrap();
+            assert!(own < 2 && other < 2);
+            assert_eq!(ask()() + 1, made.load(Ordering::SeqCst), "nobody holds it any more");
+        });
     }
 }

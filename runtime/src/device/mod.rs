@@ -19,6 +19,9 @@ pub use emulated::{
     Arithmetic, EmulatorOptions, EmulatorStats, Finding, FindingKind, Findings, Schedule, Tracking,
 };
 
+#[cfg(feature = "cuda")]
+pub use cuda::Replay;
+
 use std::fmt;
 use std::sync::Arc;
 
@@ -115,6 +118,14 @@ pub enum DeviceError {
         /// The device.
         device: String,
     },
+    /// More streams than a buffer can remember.
+    #[error(
+        "{limit} streams of the GPU are in use, and buffers are used on no more: drop handles of streams, or share them"
+    )]
+    TooManyStreams {
+        /// How many there may be.
+        limit: usize,
+    },
     /// A call of the driver failed; an error of a kernel before may come out here.
     #[error("{call} failed: {reason}")]
     Driver {
@@ -123,6 +134,19 @@ pub enum DeviceError {
         /// The driver's words.
         reason: String,
     },
+}
+
+/// What a time that was measured on a device depends on, beside the kernel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct DeviceFacts {
+    /// What the driver calls it; of an emulated device `emulated` and the chip.
+    pub name: String,
+    /// Compute capability: major, minor.
+    pub capability: (u32, u32),
+    /// Streaming multiprocessors; of an emulated device those of [`Limits`](silumin_codegen::arch::Limits).
+    pub sms: u32,
+    /// The CUDA version that the driver is for and its build, as far as it is known; `none` of an emulated device.
+    pub driver: String,
 }
 
 /// A device that kernels run on: a cheap handle, to be cloned and sent between threads.
@@ -227,6 +251,26 @@ impl Device {
         self.inner.arch
     }
 
+    /// What a time that is measured on it depends on.
+    #[must_use]
+    pub fn facts(&self) -> DeviceFacts {
+        match &self.inner.backend {
+            Backend::Emulated(_) => {
+                let arch = self.inner.arch;
+                let digits: u32 =
+                    arch.target().chars().filter_map(|c| c.to_digit(10)).fold(0, |n, d| 10 * n + d);
+                DeviceFacts {
+                    name: self.to_string(),
+                    capability: (digits / 10, digits % 10),
+                    sms: arch.limits().sms,
+                    driver: "none".to_owned(),
+                }
+            }
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => device.facts(),
+        }
+    }
+
     /// Allocates `bytes` bytes that hold nothing yet, at an address that is a multiple of 256.
     ///
     /// # Errors
@@ -263,7 +307,7 @@ impl Device {
         let len = slice.len();
         self.buffer(len, || match &self.inner.backend {
             Backend::Cuda(device) if device.owns(slice.stream()) => {
-                Ok(Some(Memory::Cuda(cuda::CudaMemory::new(slice))))
+                Ok(Some(Memory::Cuda(device.adopt(slice)?)))
             }
             _ => Err(DeviceError::Foreign { what: "memory", device: self.to_string() }),
         })
@@ -289,17 +333,17 @@ impl Device {
         let order = match &self.inner.backend {
             Backend::Emulated(_) => Order::Emulated,
             #[cfg(feature = "cuda")]
-            Backend::Cuda(device) => Order::Cuda(device.stream().clone()),
+            Backend::Cuda(device) => Order::Cuda(device.lane().clone()),
         };
         Stream { device: self.clone(), order }
     }
 
     /// A stream beside the device's own: work on it may overlap work on others. A buffer that several
-    /// streams use is used in the order of the calls.
+    /// streams use is used in the order of the calls; calls that threads make at the same time have none.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Driver`].
+    /// [`DeviceError::TooManyStreams`], [`DeviceError::Driver`].
     pub fn new_stream(&self) -> Result<Stream, DeviceError> {
         let order = match &self.inner.backend {
             Backend::Emulated(_) => Order::Emulated,
@@ -313,12 +357,12 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Foreign`] where it is another GPU's.
+    /// [`DeviceError::Foreign`] where it is another GPU's, [`DeviceError::TooManyStreams`].
     #[cfg(feature = "cuda")]
     pub fn stream_of(&self, stream: Arc<cudarc::driver::CudaStream>) -> Result<Stream, DeviceError> {
         match &self.inner.backend {
             Backend::Cuda(device) if device.owns(&stream) => {
-                Ok(Stream { device: self.clone(), order: Order::Cuda(stream) })
+                Ok(Stream { device: self.clone(), order: Order::Cuda(device.lane_of(stream)?) })
             }
             _ => Err(DeviceError::Foreign { what: "stream", device: self.to_string() }),
         }
@@ -371,7 +415,7 @@ pub struct Stream {
 enum Order {
     Emulated,
     #[cfg(feature = "cuda")]
-    Cuda(Arc<cudarc::driver::CudaStream>),
+    Cuda(Arc<cuda::Lane>),
 }
 
 impl Stream {
@@ -390,7 +434,7 @@ impl Stream {
         match &self.order {
             Order::Emulated => Ok(()),
             #[cfg(feature = "cuda")]
-            Order::Cuda(stream) => cuda::synchronize(stream),
+            Order::Cuda(lane) => cuda::synchronize(&lane.stream),
         }
     }
 
@@ -399,7 +443,16 @@ impl Stream {
     #[must_use]
     pub fn cuda(&self) -> Option<&Arc<cudarc::driver::CudaStream>> {
         match &self.order {
-            Order::Cuda(stream) => Some(stream),
+            Order::Cuda(lane) => Some(&lane.stream),
+            Order::Emulated => None,
+        }
+    }
+
+    /// The stream as buffers know it; `None` on the emulated device.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn lane(&self) -> Option<&Arc<cuda::Lane>> {
+        match &self.order {
+            Order::Cuda(lane) => Some(lane),
             Order::Emulated => None,
         }
     }

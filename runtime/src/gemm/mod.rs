@@ -4,10 +4,12 @@
 //! * `launch.rs`: [`LoadedKernel::launch`], and the checks before it.
 //! * `error.rs`: what can be wrong with a launch.
 //! * `vectors.rs`: the gate's vectors, drawn and checked.
+//! * `sample.rs`: a part of C that stands for all of it.
 //! * `verify.rs`: a kernel against the reference, on seeded operands.
 
 mod error;
 mod launch;
+mod sample;
 mod vectors;
 mod verify;
 
@@ -15,6 +17,7 @@ pub use crate::warmup::{Kernels, UnknownShape, WarmupError};
 pub use error::LaunchError;
 pub use launch::{Args, LaunchReport, LoadedKernel};
 pub(crate) use launch::{Argument, Module};
+pub(crate) use sample::{Expectation, Sample};
 pub use vectors::{GateVectors, VectorError};
 pub use verify::{
     DeviceOperands, Verification, VerifyError, expected, expected_products, expected_with, output_scale,
@@ -23,6 +26,7 @@ pub use verify::{
 use std::sync::Arc;
 
 use silumin_codegen::arch::Arch;
+use silumin_codegen::config::Config;
 use silumin_codegen::kernel::Kernel;
 use silumin_codegen::plan::Plan;
 use silumin_codegen::problem::Shape;
@@ -106,6 +110,13 @@ impl DualGemm {
     #[must_use]
     pub fn with_shape(self, shape: Shape) -> Self {
         Self { fixed: Some(shape), ..self }
+    }
+
+    /// The same with other knobs.
+    #[must_use]
+    pub fn with_config(&self, config: Config) -> Self {
+        let spec = Spec { config, ..Spec::clone(&self.spec) };
+        Self { spec: Arc::new(spec), fixed: self.fixed }
     }
 
     /// Name, gate, formats and knobs.

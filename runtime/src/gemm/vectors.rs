@@ -94,22 +94,26 @@ pub enum VectorError {
 }
 
 /// Every vector of the gate is given once, and nothing else is.
-fn check_names(gate: &Expr, shape: Shape, given: &[&str]) -> Result<(), VectorError> {
-    let known = gate.vectors();
-    for (position, name) in given.iter().enumerate() {
+fn check_names<'a>(
+    gate: &Expr,
+    known: &[GateVector],
+    shape: Shape,
+    given: impl Iterator<Item = &'a str> + Clone,
+) -> Result<(), VectorError> {
+    for (position, name) in given.clone().enumerate() {
         if !known.iter().any(|vector| vector.name == *name) {
             let names: Vec<String> = known.iter().map(GateVector::to_string).collect();
             let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-            return Err(VectorError::Unknown { gate: gate.to_string(), name: (*name).to_owned(), known });
+            return Err(VectorError::Unknown { gate: gate.to_string(), name: name.to_owned(), known });
         }
-        if given[..position].contains(name) {
-            return Err(VectorError::Duplicate { name: (*name).to_owned() });
+        if given.clone().take(position).any(|other| other == name) {
+            return Err(VectorError::Duplicate { name: name.to_owned() });
         }
     }
-    match known.into_iter().find(|vector| !given.contains(&vector.name.as_str())) {
+    match known.iter().find(|vector| !given.clone().any(|name| name == vector.name)) {
         Some(vector) => {
             let elements = vector.elements(shape);
-            Err(VectorError::Missing { gate: gate.to_string(), vector, elements })
+            Err(VectorError::Missing { gate: gate.to_string(), vector: vector.clone(), elements })
         }
         None => Ok(()),
     }
@@ -127,25 +131,25 @@ fn check_length(vector: &GateVector, shape: Shape, found: u64) -> Result<(), Vec
 /// kernel's device and apart from what it writes.
 pub(super) fn check(
     gate: &Expr,
+    known: &[GateVector],
     problem: &Problem,
     device: &Device,
     args: &Args<'_>,
 ) -> Result<(), VectorError> {
-    let names: Vec<&str> = args.vectors.iter().map(|(name, _)| *name).collect();
-    check_names(gate, problem.shape, &names)?;
-    for vector in gate.vectors() {
+    check_names(gate, known, problem.shape, args.vectors.iter().map(|(name, _)| *name))?;
+    for vector in known {
         let Some((_, buffer)) = args.vectors.iter().find(|(name, _)| *name == vector.name) else { continue };
         if buffer.device() != device {
             let (found, device) = (buffer.device().to_string(), device.to_string());
-            return Err(VectorError::Device { vector, found, device });
+            return Err(VectorError::Device { vector: vector.clone(), found, device });
         }
-        check_length(&vector, problem.shape, buffer.len() as u64)?;
+        check_length(vector, problem.shape, buffer.len() as u64)?;
         if !buffer.is_aligned(ALIGNMENT) {
-            return Err(VectorError::Alignment { vector });
+            return Err(VectorError::Alignment { vector: vector.clone() });
         }
         let mut outputs = args.given().filter(|(operand, _)| operand.is_output());
         if let Some((output, _)) = outputs.find(|(_, output)| output.overlaps(buffer)) {
-            return Err(VectorError::Aliasing { output, vector });
+            return Err(VectorError::Aliasing { output, vector: vector.clone() });
         }
     }
     Ok(())
@@ -164,10 +168,10 @@ impl GateVectors {
     ///
     /// A vector that is missing, unknown, given twice, or not M or N long.
     pub fn new(gate: &Expr, shape: Shape, given: &[(&str, &[f32])]) -> Result<Self, VectorError> {
-        let names: Vec<&str> = given.iter().map(|(name, _)| *name).collect();
-        check_names(gate, shape, &names)?;
+        let known = gate.vectors();
+        check_names(gate, &known, shape, given.iter().map(|(name, _)| *name))?;
         let mut values = Vec::new();
-        for vector in gate.vectors() {
+        for vector in known {
             let elements = given.iter().find(|(name, _)| *name == vector.name).map_or(&[][..], |(_, e)| *e);
             check_length(&vector, shape, 4 * elements.len() as u64)?;
             values.push((vector, elements.to_vec()));

@@ -150,6 +150,11 @@ impl DeviceOperands {
         Ok(bytes.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)).collect())
     }
 
+    /// What the tensors are for.
+    pub(super) fn problem(&self) -> Problem {
+        self.problem
+    }
+
     /// The elements of C, D1 or D2: of groups, those of their rows.
     fn used(&self, output: &Buffer, bits: u32) -> Result<Vec<u8>, DeviceError> {
         let shape = self.problem.shape;
@@ -253,7 +258,7 @@ pub fn expected_with(
 }
 
 /// With bounds for sums of that kind, or none.
-fn expected_by(
+pub(super) fn expected_by(
     spec: &Spec,
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
@@ -282,7 +287,7 @@ pub fn expected_products(
     expected_products_by(spec, inputs, scalars, tensor_core(inputs)?)
 }
 
-fn expected_products_by(
+pub(super) fn expected_products_by(
     spec: &Spec,
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
@@ -298,7 +303,7 @@ fn expected_products_by(
 }
 
 /// How tensor cores sum that lose no bits of fp32.
-fn tensor_core(inputs: &DualGemmInputs) -> Result<Accumulation, VerifyError> {
+pub(super) fn tensor_core(inputs: &DualGemmInputs) -> Result<Accumulation, VerifyError> {
     let kind = inputs.formats().check().map_err(InputsError::from)?;
     Ok(Accumulation::tensor_core(kind, inputs.a.k()))
 }
@@ -407,7 +412,7 @@ impl LoadedKernel {
     }
 
     /// How the kernel sums, where a tensor core keeps fewer bits than fp32 has.
-    fn narrow_sums(&self, inputs: &DualGemmInputs) -> Option<Accumulation> {
+    pub(crate) fn narrow_sums(&self, inputs: &DualGemmInputs) -> Option<Accumulation> {
         let Kernel { problem, arch, .. } = self.kernel();
         let plan = self.dual_gemm().plan(problem.shape, *arch).ok()?;
         let warpgroups = plan.warpgroups.filter(|_| plan.kind == MmaKind::F8f6f4)?;

@@ -8,9 +8,10 @@ use silumin_codegen::problem::Shape;
 use thiserror::Error;
 
 use super::late::{Late, PLACES, State};
-use super::{Buckets, Outside};
+use super::tuned::Chooser;
+use super::{Buckets, Outside, TuningReport};
 use crate::device::Device;
-use crate::gemm::{DualGemm, LoadedKernel};
+use crate::gemm::LoadedKernel;
 
 /// Kernels of one dual GEMM, loaded on one device: a cheap handle.
 ///
@@ -30,6 +31,7 @@ struct Inner {
     by_weights: HashMap<(u32, u32), Vec<LoadedKernel>>,
     buckets: Option<Buckets>,
     late: Option<Arc<Late>>,
+    chooser: Arc<Chooser>,
 }
 
 /// No kernel for a shape was warmed up.
@@ -81,7 +83,7 @@ pub enum FallBack<'a> {
 
 impl Kernels {
     pub(super) fn new(
-        gemm: &DualGemm,
+        chooser: &Arc<Chooser>,
         device: &Device,
         loaded: Vec<(Shape, LoadedKernel)>,
         weights: &[(u32, u32)],
@@ -96,9 +98,10 @@ impl Kernels {
         let by_weights: HashMap<_, Vec<LoadedKernel>> =
             weights.iter().map(|weights| (*weights, of_weights(weights))).collect();
         let named = by_weights.values().map(Vec::len).sum::<usize>() < by_shape.len();
-        let name = gemm.spec().name.to_string();
-        let late = (outside == Outside::Background).then(|| Late::new(gemm.clone(), device.clone()));
-        Self { inner: Arc::new(Inner { name, by_shape, named, by_weights, buckets, late }) }
+        let name = chooser.name();
+        let late = (outside == Outside::Background).then(|| Late::new(chooser.clone(), device.clone()));
+        let chooser = chooser.clone();
+        Self { inner: Arc::new(Inner { name, by_shape, named, by_weights, buckets, late, chooser }) }
     }
 
     /// The kernel for C `[m, n]` with `k` summed elements: the shape's own if it was named, or the one of the smallest
@@ -179,6 +182,12 @@ impl Kernels {
             State::Ready(_) | State::Compiling => "it is being compiled in the background".to_owned(),
         });
         UnknownShape { name: self.inner.name.clone(), shape, loaded, background }
+    }
+
+    /// Which kernels have tuned knobs, those that were made late among them, and which results were not used.
+    #[must_use]
+    pub fn tuning(&self) -> TuningReport {
+        self.inner.chooser.report()
     }
 
     /// All kernels that were warmed up, in no particular order.

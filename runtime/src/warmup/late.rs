@@ -7,14 +7,15 @@ use std::thread::{self, JoinHandle};
 
 use silumin_codegen::problem::Shape;
 
+use super::tuned::Chooser;
 use crate::device::Device;
-use crate::gemm::{DualGemm, LoadedKernel};
+use crate::gemm::LoadedKernel;
 
 /// Kernels that are made late, at most: an engine that needs more has named the wrong buckets.
 pub(super) const PLACES: usize = 64;
 
 pub(super) struct Late {
-    gemm: DualGemm,
+    chooser: Arc<Chooser>,
     device: Device,
     places: [Place; PLACES],
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -39,9 +40,9 @@ pub(super) enum State<'a> {
 }
 
 impl Late {
-    pub fn new(gemm: DualGemm, device: Device) -> Arc<Self> {
+    pub fn new(chooser: Arc<Chooser>, device: Device) -> Arc<Self> {
         Arc::new(Self {
-            gemm,
+            chooser,
             device,
             places: std::array::from_fn(|_| Place::default()),
             threads: Mutex::default(),
@@ -74,7 +75,8 @@ impl Late {
     fn begin(self: &Arc<Self>, index: usize, shape: Shape) {
         let late = self.clone();
         let work = move || {
-            let result = late.gemm.load(&late.device, shape).map_err(|error| error.to_string());
+            let result = late.chooser.load(&late.device, shape);
+            let result = result.map(|(kernel, _)| kernel).map_err(|error| error.to_string());
             let _ = late.places[index].result.set(result);
         };
         match thread::Builder::new().name(format!("silumin {shape}")).spawn(work) {

@@ -3,6 +3,7 @@
 //! * `mod.rs`: [`Warmup`]: what is made, and how it goes on.
 //! * `buckets.rs`: [`Buckets`], sizes of M.
 //! * `kernels.rs`: [`Kernels`], which a launch looks its kernel up in.
+//! * `tuned.rs`: which knobs they are made with.
 //! * `late.rs`: kernels that are made behind the back of a running engine, where it allows that.
 //!
 //! ```
@@ -31,9 +32,11 @@
 mod buckets;
 mod kernels;
 mod late;
+mod tuned;
 
 pub use buckets::{BucketError, Buckets};
 pub use kernels::{Choice, FallBack, Kernels, UnknownShape};
+pub use tuned::{KnobsBy, TuningReport};
 
 use std::fmt;
 use std::sync::Arc;
@@ -47,6 +50,8 @@ use thiserror::Error;
 use crate::cache::Origin;
 use crate::device::Device;
 use crate::gemm::{DualGemm, LoadError};
+use crate::tune::Table;
+use tuned::{Chooser, Source};
 
 /// Shapes whose kernels are not ready.
 #[derive(Debug, Error)]
@@ -83,6 +88,8 @@ pub struct Progress {
     pub origin: Option<Origin>,
     /// Whether there is a kernel.
     pub loaded: bool,
+    /// Who chose its knobs.
+    pub knobs: KnobsBy,
     /// How long it took, from nothing to a loaded module.
     pub took: Duration,
 }
@@ -97,7 +104,8 @@ impl fmt::Display for Progress {
             (true, None) => "loaded",
         };
         let Progress { done, of, shape, took, .. } = self;
-        write!(f, "{done}/{of}: {shape} {what} in {:.1} ms", took.as_secs_f64() * 1e3)
+        let tuned = if self.loaded && self.knobs == KnobsBy::Tuning { ", tuned" } else { "" };
+        write!(f, "{done}/{of}: {shape} {what} in {:.1} ms{tuned}", took.as_secs_f64() * 1e3)
     }
 }
 
@@ -145,6 +153,7 @@ pub struct Warmup<'a> {
     weights: Vec<(u32, u32)>,
     buckets: Option<Buckets>,
     outside: Outside,
+    tuning: Source,
     listener: Option<Listener<'a>>,
     cancel: Cancel,
 }
@@ -158,6 +167,7 @@ impl<'a> Warmup<'a> {
             weights: Vec::new(),
             buckets: None,
             outside: Outside::default(),
+            tuning: Source::default(),
             listener: None,
             cancel: Cancel::new(),
         }
@@ -184,6 +194,19 @@ impl<'a> Warmup<'a> {
     /// What is done with a problem that no kernel was made for: an error, if this is not called.
     pub fn outside(mut self, outside: Outside) -> Self {
         self.outside = outside;
+        self
+    }
+
+    /// Takes results of tuning from this table. If this is not called, they are those of the file beside the device's cache,
+    /// where there is one. Knobs that the user has set come first in any case: a result is used for what it was found with.
+    pub fn tuning(mut self, table: impl Into<Arc<Table>>) -> Self {
+        self.tuning = Source::Given(table.into());
+        self
+    }
+
+    /// Uses no results of tuning.
+    pub fn untuned(mut self) -> Self {
+        self.tuning = Source::Off;
         self
     }
 
@@ -236,20 +259,25 @@ impl<'a> Warmup<'a> {
         let mut seen = std::collections::HashSet::new();
         wanted.retain(|shape| seen.insert(*shape));
         let (of, done) = (wanted.len(), AtomicUsize::new(0));
+        let chooser = Chooser::new(self.gemm, device, &self.tuning);
         let make = |shape: Shape| {
             let start = Instant::now();
             let result = match self.cancel.is_cancelled() {
                 true => Err(LoadError::Cancelled),
-                false => self.gemm.load(device, shape),
+                false => chooser.load(device, shape),
             };
             if let Some(listener) = &self.listener {
-                let kernel = result.as_ref().ok();
+                let (kernel, knobs) = match &result {
+                    Ok((kernel, knobs)) => (Some(kernel), *knobs),
+                    Err(_) => (None, KnobsBy::default()),
+                };
                 listener(&Progress {
                     done: done.fetch_add(1, Ordering::Relaxed) + 1,
                     of,
                     shape,
                     origin: kernel.and_then(|kernel| kernel.cubin()).map(|cubin| cubin.origin),
                     loaded: kernel.is_some(),
+                    knobs,
                     took: start.elapsed(),
                 });
             }
@@ -260,12 +288,12 @@ impl<'a> Warmup<'a> {
         let (mut loaded, mut failures) = (Vec::with_capacity(of), Vec::new());
         for (shape, result) in results {
             match result {
-                Ok(kernel) => loaded.push((shape, kernel)),
+                Ok((kernel, _)) => loaded.push((shape, kernel)),
                 Err(error) => failures.push((shape, error)),
             }
         }
         if failures.is_empty() {
-            Ok(Kernels::new(self.gemm, device, loaded, &self.weights, buckets, self.outside))
+            Ok(Kernels::new(&chooser, device, loaded, &self.weights, buckets, self.outside))
         } else {
             Err(WarmupError { failures })
         }

@@ -74,6 +74,11 @@ impl Jit {
         };
         Self { context, driver, identity }
     }
+
+    /// The driver's version and build.
+    pub fn version(&self) -> &str {
+        &self.identity.version
+    }
 }
 
 impl Compiler for Jit {

@@ -1,34 +1,26 @@
 //! Launches: addresses, tensor maps and parameters as the driver takes them.
+//!
+//! A launch allocates nothing and takes no lock, but where something is made for the first time: the tensor maps of a set of
+//! buffers, which are kept by their addresses, and a stream's workspace.
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtrMut, sys};
-use silumin_codegen::kernel::{Kernel, Launch, WorkspaceBuffer};
+use cudarc::driver::{CudaStream, DevicePtrMut, DriverError, sys};
+use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
 
-use super::module::{Module, Workspace};
-use super::{Cuda, CudaMemory, driver};
+use super::module::{Addresses, Map, Module, Workspace};
+use super::{Cuda, Lane, driver};
 use crate::device::Buffer;
-use crate::gemm::{Args, Argument, LaunchError};
+use crate::gemm::{Args, LaunchError};
 
-/// A parameter's bytes, aligned as the driver wants tensor maps.
-enum Value {
-    Map(sys::CUtensorMap),
-    Address(u64),
-    F32(f32),
-}
-
-impl Value {
-    fn place(&mut self) -> *mut c_void {
-        match self {
-            Value::Map(map) => ptr::from_mut(map).cast(),
-            Value::Address(address) => ptr::from_mut(address).cast(),
-            Value::F32(value) => ptr::from_mut(value).cast(),
-        }
-    }
-}
+/// Parameters of an entry that have a place on the stack: more than any kernel of ours has, unless its gate has very many
+/// scalars and vectors.
+const PLACES: usize = 48;
+/// Sets of buffers whose tensor maps a kernel keeps: beyond so many all are made anew, once.
+const MOST_SETS: usize = 1024;
 
 impl Cuda {
     /// Puts the kernel's launches in the stream; the arguments have been checked.
@@ -36,9 +28,8 @@ impl Cuda {
         &self,
         module: &Module,
         kernel: &Kernel,
-        launches: &[(&Launch, Vec<Argument<'_>>)],
         args: &Args<'_>,
-        stream: &Arc<CudaStream>,
+        lane: &Lane,
     ) -> Result<(), LaunchError> {
         let refused = |reason: String| LaunchError::Refused {
             device: args.c.device().to_string(),
@@ -47,100 +38,133 @@ impl Cuda {
         };
         let refuse = |error| refused(driver::in_words(error));
         self.context.bind_to_thread().map_err(refuse)?;
-        // Each allocation once, in the order of addresses, so that two threads never wait for each other.
-        let mut memories: Vec<(&CudaMemory, bool)> = Vec::new();
-        let outputs = args.given().map(|(operand, buffer)| (buffer, operand.is_output()));
-        for (buffer, written) in outputs.chain(args.vectors.iter().map(|(_, buffer)| (*buffer, false))) {
-            let Some((memory, _)) = buffer.cuda_memory() else { continue };
-            match memories.iter_mut().find(|(other, _)| ptr::eq(*other, memory)) {
-                Some((_, already)) => *already |= written,
-                None => memories.push((memory, written)),
+        let captured = lane.is_captured().map_err(refuse)?;
+        // The stream waits for what other streams still do with the buffers. A capture can wait for nothing outside of it,
+        // and what it takes runs when its graph does: who launches that sees to the order.
+        if !captured {
+            let operands = args.given().map(|(operand, buffer)| (buffer, operand.is_output()));
+            for (buffer, written) in operands.chain(args.vectors.iter().map(|(_, buffer)| (*buffer, false))) {
+                if let Some((memory, _)) = buffer.cuda_memory() {
+                    memory.begin(lane, written).map_err(refuse)?;
+                }
             }
         }
-        memories.sort_by_key(|(memory, _)| memory.address());
-        let mut slices: Vec<(MutexGuard<'_, CudaSlice<u8>>, bool)> =
-            memories.iter().map(|(memory, written)| (memory.slice(), *written)).collect();
-        let captured = is_captured(stream).map_err(refuse)?;
-        // The stream waits for what other streams still do with them; dropped, these remember this launch. A capture can
-        // wait for nothing outside of it, and what it takes runs when its graph does: who launches that sees to the order.
-        let orders: Vec<_> = match captured {
-            false => slices.iter_mut().map(|(slice, written)| order(slice, *written, stream)).collect(),
-            true => Vec::new(),
-        };
-
-        // Kernels without a workspace take no lock of the module's.
-        let mut workspaces = (!kernel.workspace.is_empty())
-            .then(|| module.workspaces.lock().unwrap_or_else(PoisonError::into_inner));
-        if captured && workspaces.as_ref().is_some_and(|all| all.iter().all(|known| known.stream != *stream))
-        {
-            let advice = "launch the kernel once on this stream before the capture, so that it has its workspace there";
-            return Err(refused(advice.to_owned()));
-        }
-        let workspace = workspaces.as_mut().map(|all| workspace(all, &kernel.workspace, stream));
-        let workspace = workspace.transpose().map_err(refuse)?;
-        let address = |wanted: &WorkspaceBuffer| {
-            let mut buffers = workspace.iter().flat_map(|workspace| &workspace.buffers);
-            buffers.find(|(buffer, ..)| buffer == wanted).map_or(0, |(_, address, _)| *address)
-        };
-        for ((launch, arguments), function) in launches.iter().zip(module.functions()) {
-            let mut values = Vec::with_capacity(arguments.len());
-            for argument in arguments {
-                values.push(match argument {
-                    Argument::TensorMap(recipe) => Value::Map(encode(recipe, operand(args, recipe.operand))?),
-                    Argument::Pointer(role) => Value::Address(operand(args, *role)),
-                    Argument::Workspace(buffer) => Value::Address(address(buffer)),
-                    Argument::F32(value) => Value::F32(*value),
-                    Argument::Vector(name) => Value::Address(vector(args, name)),
-                });
+        let workspaces = module.workspaces.pin();
+        let workspace = match kernel.workspace.is_empty() {
+            true => None,
+            false => {
+                let key = lane.stream.cu_stream().addr();
+                let advice = "launch the kernel once on this stream before the capture, so that it has its workspace there";
+                match workspaces.get(&key) {
+                    None if captured => return Err(refused(advice.to_owned())),
+                    None => {
+                        // Two threads may launch on one stream: one makes it.
+                        let _making = module.making.lock().unwrap_or_else(PoisonError::into_inner);
+                        if !workspaces.contains_key(&key) {
+                            workspaces
+                                .insert(key, workspace(&kernel.workspace, &lane.stream).map_err(refuse)?);
+                        }
+                        workspaces.get(&key)
+                    }
+                    found => found,
+                }
             }
-            submit(launch, *function, &mut values, stream).map_err(refuse)?;
+        };
+        let addresses: Addresses = Operand::ALL.map(|role| operand(args, role));
+        let known = module.maps.pin();
+        let maps = match known.get(&addresses) {
+            Some(maps) => maps,
+            None => {
+                let made = encode_all(kernel, &addresses)?;
+                if known.len() >= MOST_SETS {
+                    known.clear();
+                }
+                known.get_or_insert(addresses, made)
+            }
+        };
+        let mut maps = maps.iter();
+        for (launch, function) in kernel.launches.iter().zip(module.functions()) {
+            let value = |parameter: &Parameter| match parameter {
+                Parameter::TensorMap(_) => {
+                    Value::Map(maps.next().map_or(ptr::null(), |map| ptr::from_ref(&map.0)))
+                }
+                Parameter::Pointer(role) => Value::Bits(operand(args, *role)),
+                Parameter::Workspace(buffer) => {
+                    let of =
+                        workspace.and_then(|workspace| workspace.buffers.iter().find(|(b, ..)| b == buffer));
+                    Value::Bits(of.map_or(0, |(_, address, _)| *address))
+                }
+                Parameter::Scalar(name) => {
+                    let given = args.scalars.iter().find(|(other, _)| other == name);
+                    Value::Bits(given.map_or(f32::NAN, |(_, value)| *value).to_bits().into())
+                }
+                Parameter::OutputScale => Value::Bits(args.c_scale.unwrap_or(1.0).to_bits().into()),
+                Parameter::Vector(vector) => Value::Bits(self::vector(args, &vector.name)),
+            };
+            with_places(&launch.parameters, value, |places| submit(launch, *function, places, &lane.stream))
+                .map_err(refuse)?;
         }
-        drop(orders);
-        // What went wrong while events were waited for or recorded.
-        self.context.check_err().map_err(refuse)
+        if !captured {
+            self.streams.done(lane).map_err(refuse)?;
+        }
+        Ok(())
     }
 }
 
-/// Whether what is put in the stream goes to a graph.
-fn is_captured(stream: &CudaStream) -> Result<bool, cudarc::driver::DriverError> {
-    Ok(stream.capture_status()? != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+/// What a parameter is copied from.
+#[derive(Clone, Copy)]
+enum Value {
+    /// A tensor map, which lies where it is kept.
+    Map(*const sys::CUtensorMap),
+    /// An address, or the bits of an f32.
+    Bits(u64),
 }
 
-/// Has the stream wait for other streams' work on `slice`, and notes this one's when it is dropped.
-fn order<'a>(
-    slice: &'a mut CudaSlice<u8>,
-    written: bool,
-    stream: &'a CudaStream,
-) -> cudarc::driver::SyncOnDrop<'a> {
-    use cudarc::driver::DevicePtr;
-    if written { slice.device_ptr_mut(stream).1 } else { slice.device_ptr(stream).1 }
-}
-
-/// The workspace of a stream, made at its first launch. The kernel leaves it as it found it.
-fn workspace<'a>(
-    all: &'a mut Vec<Workspace>,
-    wanted: &[WorkspaceBuffer],
-    stream: &Arc<CudaStream>,
-) -> Result<&'a Workspace, cudarc::driver::DriverError> {
-    let position = match all.iter().position(|workspace| workspace.stream == *stream) {
-        Some(position) => position,
-        None => {
-            let mut buffers = Vec::with_capacity(wanted.len());
-            for buffer in wanted {
-                // SAFETY: bytes of any value are bytes, and the kernel writes them before it reads them, unless
-                // they have to be zero.
-                let mut slice = unsafe { stream.alloc::<u8>(buffer.bytes as usize) }?;
-                if buffer.zeroed {
-                    stream.memset_zeros(&mut slice)?;
-                }
-                let address = slice.device_ptr_mut(stream).0;
-                buffers.push((*buffer, address, slice));
-            }
-            all.push(Workspace { stream: stream.clone(), buffers });
-            all.len() - 1
+/// Calls `submit` with the place of each parameter's value, all of them on the stack unless there are very many.
+fn with_places(
+    parameters: &[Parameter],
+    mut value: impl FnMut(&Parameter) -> Value,
+    submit: impl FnOnce(&mut [*mut c_void]) -> Result<(), DriverError>,
+) -> Result<(), DriverError> {
+    // An f32 is in the first bytes of its word.
+    const { assert!(cfg!(target_endian = "little")) };
+    let count = parameters.len();
+    let (mut few, mut few_places) = ([0u64; PLACES], [ptr::null_mut::<c_void>(); PLACES]);
+    let (mut many, mut many_places) = (Vec::new(), Vec::new());
+    let (words, places) = match count <= PLACES {
+        true => (&mut few[..count], &mut few_places[..count]),
+        false => {
+            many.resize(count, 0);
+            many_places.resize(count, ptr::null_mut());
+            (&mut many[..], &mut many_places[..])
         }
     };
-    Ok(&all[position])
+    for ((parameter, word), place) in parameters.iter().zip(words).zip(&mut *places) {
+        *place = match value(parameter) {
+            Value::Map(map) => map.cast_mut().cast(),
+            Value::Bits(bits) => {
+                *word = bits;
+                ptr::from_mut(word).cast()
+            }
+        };
+    }
+    submit(places)
+}
+
+/// The workspace of a stream. The kernel leaves it as it found it.
+fn workspace(wanted: &[WorkspaceBuffer], stream: &Arc<CudaStream>) -> Result<Workspace, DriverError> {
+    let mut buffers = Vec::with_capacity(wanted.len());
+    for buffer in wanted {
+        // SAFETY: bytes of any value are bytes, and the kernel writes them before it reads them, unless they have to be
+        // zero.
+        let mut slice = unsafe { stream.alloc::<u8>(buffer.bytes as usize) }?;
+        if buffer.zeroed {
+            stream.memset_zeros(&mut slice)?;
+        }
+        let address = slice.device_ptr_mut(stream).0;
+        buffers.push((*buffer, address, slice));
+    }
+    Ok(Workspace { stream: stream.clone(), buffers })
 }
 
 /// The address of a tensor; 0 where it is not given, which the checks before have excluded.
@@ -159,32 +183,25 @@ fn address(buffer: &Buffer) -> u64 {
 fn submit(
     launch: &Launch,
     function: sys::CUfunction,
-    values: &mut [Value],
+    places: &mut [*mut c_void],
     stream: &CudaStream,
-) -> Result<(), cudarc::driver::DriverError> {
-    let mut places: Vec<*mut c_void> = values.iter_mut().map(Value::place).collect();
-    let mut attributes = Vec::with_capacity(2);
+) -> Result<(), DriverError> {
+    // SAFETY: of an attribute any bits are ones, and those that count are written below.
+    let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
+    let mut count = 0;
     if launch.cluster != [1, 1, 1] {
-        // SAFETY: all bits of the union are zero before one member is set.
-        let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
-        value.clusterDim.x = launch.cluster[0];
-        value.clusterDim.y = launch.cluster[1];
-        value.clusterDim.z = launch.cluster[2];
-        attributes.push(sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION,
-            pad: [0; 4],
-            value,
-        });
+        let attribute = &mut attributes[count];
+        attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+        attribute.value.clusterDim.x = launch.cluster[0];
+        attribute.value.clusterDim.y = launch.cluster[1];
+        attribute.value.clusterDim.z = launch.cluster[2];
+        count += 1;
     }
     if launch.programmatic {
-        // SAFETY: as above.
-        let mut value: sys::CUlaunchAttributeValue = unsafe { std::mem::zeroed() };
-        value.programmaticStreamSerializationAllowed = 1;
-        attributes.push(sys::CUlaunchAttribute {
-            id: sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-            pad: [0; 4],
-            value,
-        });
+        let attribute = &mut attributes[count];
+        attribute.id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        attribute.value.programmaticStreamSerializationAllowed = 1;
+        count += 1;
     }
     let config = sys::CUlaunchConfig {
         gridDimX: launch.grid[0],
@@ -196,12 +213,26 @@ fn submit(
         sharedMemBytes: launch.dynamic_smem,
         hStream: stream.cu_stream(),
         attrs: attributes.as_mut_ptr(),
-        numAttrs: attributes.len() as u32,
+        numAttrs: count as u32,
     };
     // SAFETY: the function is of a loaded module of the bound context; there is a value of the right size for each
     // of its parameters, for both come from one list; the driver copies them before it returns. Sizes, alignment and
-    // device of all buffers have been checked, and their locks are held.
+    // device of all buffers have been checked, and the caller has handles of them.
     unsafe { sys::cuLaunchKernelEx(&config, function, places.as_mut_ptr(), ptr::null_mut()) }.result()
+}
+
+/// The tensor maps of all launches, in the order of their parameters.
+fn encode_all(kernel: &Kernel, addresses: &Addresses) -> Result<Box<[Map]>, LaunchError> {
+    let parameters = kernel.launches.iter().flat_map(|launch| &launch.parameters);
+    let maps = parameters.filter_map(|parameter| match parameter {
+        Parameter::TensorMap(recipe) => {
+            // The place of an operand among all is its number.
+            let place = Operand::ALL.iter().position(|operand| *operand == recipe.operand);
+            Some(encode(recipe, place.map_or(0, |place| addresses[place])).map(Map))
+        }
+        _ => None,
+    });
+    maps.collect()
 }
 
 /// A tensor map of the tensor at `address` (CUDA driver API, `cuTensorMapEncodeTiled`).

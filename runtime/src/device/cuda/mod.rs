@@ -1,38 +1,46 @@
 //! The device that runs kernels on an NVIDIA GPU, through its driver.
 //!
 //! The driver's library is looked for when a device is asked for, so that programs build and run where
-//! there is none. Order between streams is cudarc's: a buffer remembers the last work that read it and
-//! wrote it, and work on another stream waits for that.
+//! there is none. A buffer remembers which streams read and wrote it last, and work on another stream waits for those.
 //!
 //! * `mod.rs`: devices and their memory.
 //! * `driver.rs`: the driver's library, its version, its errors.
 //! * `jit.rs`: the driver's compiler, PTX to cubins.
 //! * `module.rs`: PTX or cubins to functions.
+//! * `order.rs`: order between streams.
 //! * `launch.rs`: tensor maps, parameters, launches.
 //! * `plain.rs`: launches with plain arguments.
+//! * `replay.rs`: graphs of launches, and how long they take.
 
 mod driver;
 mod jit;
 mod launch;
 mod module;
+mod order;
 mod plain;
+mod replay;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaSlice, CudaStream};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DriverError};
 use silumin_codegen::arch::Arch;
 
-use super::DeviceError;
+use super::{DeviceError, DeviceFacts};
 use crate::cache::ModuleError;
 use crate::cache::shared::Shared;
 use driver::failed;
 use jit::Jit;
 pub(crate) use module::Module;
+pub(crate) use order::Lane;
+use order::{Streams, Uses};
+pub use replay::Replay;
 
 /// A GPU.
 pub(crate) struct Cuda {
     context: Arc<CudaContext>,
-    stream: Arc<CudaStream>,
+    streams: Arc<Streams>,
+    /// The default stream.
+    lane: Arc<Lane>,
     name: String,
     /// The CUDA version that the driver is for: major, minor.
     driver: (u32, u32),
@@ -66,10 +74,10 @@ impl Cuda {
             (10, 3) => Arch::Sm103a,
             _ => return Err(DeviceError::UnsupportedChip { name, capability }),
         };
-        let stream = context.default_stream();
+        let (streams, lane) = Streams::of(&context)?;
         let driver = driver::version()?;
         let jit = Jit::new(context.clone(), driver);
-        Ok((Self { context, stream, name, driver, jit, modules: Shared::new() }, arch))
+        Ok((Self { context, streams, lane, name, driver, jit, modules: Shared::new() }, arch))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {
@@ -81,12 +89,31 @@ impl Cuda {
         &self.name
     }
 
-    pub(super) fn stream(&self) -> &Arc<CudaStream> {
-        &self.stream
+    /// Its default stream.
+    pub(super) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
     }
 
-    pub(super) fn new_stream(&self) -> Result<Arc<CudaStream>, DeviceError> {
-        self.context.new_stream().map_err(|error| failed("cuStreamCreate", error))
+    pub(super) fn new_stream(&self) -> Result<Arc<Lane>, DeviceError> {
+        self.lane_of(self.context.new_stream().map_err(|error| failed("cuStreamCreate", error))?)
+    }
+
+    /// A stream of the context's.
+    pub(super) fn lane_of(&self, stream: Arc<CudaStream>) -> Result<Arc<Lane>, DeviceError> {
+        self.streams.lane(stream)
+    }
+
+    /// What tells it from other GPUs and drivers.
+    pub(super) fn facts(&self) -> DeviceFacts {
+        use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
+        let capability = self.context.compute_capability().unwrap_or_default();
+        let sms = self.context.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).unwrap_or_default();
+        DeviceFacts {
+            name: self.name.clone(),
+            capability: (capability.0.max(0) as u32, capability.1.max(0) as u32),
+            sms: sms.max(0) as u32,
+            driver: self.jit.version().to_owned(),
+        }
     }
 
     /// Whether a stream is of this GPU's context.
@@ -97,11 +124,29 @@ impl Cuda {
     /// Memory that holds nothing yet; `None` where there is not so much.
     pub(super) fn alloc(&self, bytes: usize) -> Result<Option<CudaMemory>, DeviceError> {
         // SAFETY: bytes of any value are bytes; that they mean nothing yet is what callers ask for.
-        match unsafe { self.stream.alloc::<u8>(bytes) } {
-            Ok(slice) => Ok(Some(CudaMemory::new(slice))),
+        match unsafe { self.lane.stream.alloc::<u8>(bytes) } {
+            Ok(slice) => self.memory(slice).map(Some),
             Err(error) if driver::is_out_of_memory(error) => Ok(None),
             Err(error) => Err(failed("cuMemAlloc", error)),
         }
+    }
+
+    /// Memory that is used by us alone from here on, whoever made it.
+    pub(super) fn adopt(&self, mut slice: CudaSlice<u8>) -> Result<CudaMemory, DeviceError> {
+        use cudarc::driver::DevicePtrMut;
+        // The default stream waits for whatever cudarc has noted of it.
+        drop(slice.device_ptr_mut(&self.lane.stream).1);
+        self.context.check_err().map_err(|error| failed("cuStreamWaitEvent", error))?;
+        self.memory(slice)
+    }
+
+    fn memory(&self, slice: CudaSlice<u8>) -> Result<CudaMemory, DeviceError> {
+        use cudarc::driver::DevicePtr;
+        let address = slice.device_ptr(&self.lane.stream).0;
+        let noted = self.streams.done(&self.lane);
+        noted.map_err(|error| failed("cuEventRecord", error))?;
+        let (streams, lane) = (self.streams.clone(), self.lane.clone());
+        Ok(CudaMemory { slice, address, streams, lane, uses: Uses::new() })
     }
 
     /// A copy of `data`; `None` where there is not so much memory.
@@ -114,48 +159,66 @@ impl Cuda {
     }
 }
 
-/// Memory of a GPU. The lock is held while work on it is put in a stream, never while that runs.
+/// Memory of a GPU.
 pub(crate) struct CudaMemory {
-    slice: Mutex<CudaSlice<u8>>,
+    slice: CudaSlice<u8>,
     address: u64,
+    streams: Arc<Streams>,
+    /// The default stream, which copies are on.
+    lane: Arc<Lane>,
+    uses: Uses,
 }
 
 impl CudaMemory {
-    pub(super) fn new(slice: CudaSlice<u8>) -> Self {
-        use cudarc::driver::DevicePtr;
-        let stream = slice.stream().clone();
-        let address = slice.device_ptr(&stream).0;
-        Self { slice: Mutex::new(slice), address }
-    }
-
-    fn slice(&self) -> MutexGuard<'_, CudaSlice<u8>> {
-        // Nothing panics while it holds the lock.
-        self.slice.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// The address of the first byte.
     pub(super) fn address(&self) -> u64 {
         self.address
     }
 
+    /// Has the stream wait for what others still do with the memory, and notes its own use.
+    fn begin(&self, lane: &Lane, written: bool) -> Result<(), DriverError> {
+        self.uses.begin(&self.streams, lane, written)
+    }
+
     /// Writes `data` at `offset`; the range lies inside.
     pub(super) fn write(&self, offset: usize, data: &[u8]) -> Result<(), DeviceError> {
-        let mut slice = self.slice();
-        let stream = slice.stream().clone();
-        let mut part = slice.slice_mut(offset..offset + data.len());
-        stream.memcpy_htod(data, &mut part).map_err(|error| failed("cuMemcpyHtoDAsync", error))
+        let lane = &self.lane;
+        let order = |error| failed("cuStreamWaitEvent", error);
+        lane.stream.context().bind_to_thread().map_err(|error| failed("cuCtxSetCurrent", error))?;
+        self.begin(lane, true).map_err(order)?;
+        let target = self.address + offset as u64;
+        // SAFETY: the range lies inside of the allocation, and pageable memory has been read when the call returns (CUDA
+        // driver API, "API synchronization behavior").
+        unsafe { cudarc::driver::result::memcpy_htod_async(target, data, lane.stream.cu_stream()) }
+            .map_err(|error| failed("cuMemcpyHtoDAsync", error))?;
+        self.streams.done(lane).map_err(order)
     }
 
     /// The bytes of a range that lies inside, after all work that writes them.
     pub(super) fn read(&self, offset: usize, len: usize) -> Result<Vec<u8>, DeviceError> {
-        let slice = self.slice();
-        let stream = slice.stream().clone();
-        let bytes = stream
-            .clone_dtoh(&slice.slice(offset..offset + len))
+        let lane = &self.lane;
+        lane.stream.context().bind_to_thread().map_err(|error| failed("cuCtxSetCurrent", error))?;
+        self.begin(lane, false).map_err(|error| failed("cuStreamWaitEvent", error))?;
+        let mut bytes = vec![0; len];
+        let source = self.address + offset as u64;
+        // SAFETY: the range lies inside of the allocation, and the host's memory is there until the stream is waited for.
+        unsafe { cudarc::driver::result::memcpy_dtoh_async(&mut bytes[..], source, lane.stream.cu_stream()) }
             .map_err(|error| failed("cuMemcpyDtoHAsync", error))?;
         // What went wrong in kernels before comes out here.
-        stream.synchronize().map_err(|error| failed("cuStreamSynchronize", error))?;
+        lane.stream.synchronize().map_err(|error| failed("cuStreamSynchronize", error))?;
         Ok(bytes)
+    }
+}
+
+impl Drop for CudaMemory {
+    fn drop(&mut self) {
+        // It is freed in the order of its own stream, behind what other streams still do with it.
+        let context = self.slice.context().clone();
+        let bound = context.bind_to_thread().and_then(|()| {
+            let made_on = self.slice.stream().clone();
+            self.streams.lane(made_on).map_or(Ok(()), |lane| self.begin(&lane, true))
+        });
+        context.record_err(bound);
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, sys};
 use silumin_codegen::kernel::{Kernel, WorkspaceBuffer};
+use silumin_codegen::plan::Operand;
 
 use super::jit::{Log, explain, text_of};
 use super::{Cuda, driver};
@@ -17,8 +18,12 @@ pub(crate) struct Module {
     module: sys::CUmodule,
     /// The function of each launch, in order.
     functions: Vec<sys::CUfunction>,
-    /// Memory that one launch at a time may use: each stream has its own.
-    pub(super) workspaces: Mutex<Vec<Workspace>>,
+    /// Memory that one launch at a time may use: each stream has its own, by the stream's address.
+    pub(super) workspaces: papaya::HashMap<usize, Workspace>,
+    /// Held while a workspace is made.
+    pub(super) making: Mutex<()>,
+    /// Tensor maps of all launches, in the order of their parameters, by the addresses of the tensors.
+    pub(super) maps: papaya::HashMap<Addresses, Box<[Map]>>,
     /// What it was loaded from, where there is a cache: others who load the same kernel share it.
     cubin: Option<Arc<Cubin>>,
 }
@@ -26,11 +31,20 @@ pub(crate) struct Module {
 // SAFETY: a module and its functions may be used by any thread that has their context bound (CUDA driver API,
 // "Context Management"), which every use sees to.
 unsafe impl Send for Module {}
-// SAFETY: as above; nothing here changes but the workspaces, which have a lock.
+// SAFETY: as above; nothing here changes but the workspaces and the tensor maps, which are in maps for many threads.
 unsafe impl Sync for Module {}
+
+/// The address of each of [`Operand::ALL`], 0 for those that are not given.
+pub(super) type Addresses = [u64; Operand::ALL.len()];
+
+/// A tensor map, aligned as the driver wants it.
+#[repr(align(64))]
+pub(super) struct Map(pub sys::CUtensorMap);
 
 /// A stream's own workspace.
 pub(super) struct Workspace {
+    /// Kept, so that no other stream has its address.
+    #[allow(dead_code)]
     pub stream: Arc<CudaStream>,
     /// Each with its address.
     pub buffers: Vec<(WorkspaceBuffer, u64, CudaSlice<u8>)>,
@@ -100,8 +114,8 @@ impl Module {
             }
         }?;
         // From here on dropping unloads it.
-        let workspaces = Mutex::new(Vec::new());
-        let mut loaded = Self { context, module, functions: Vec::new(), workspaces, cubin };
+        let (workspaces, maps, making) = (papaya::HashMap::new(), papaya::HashMap::new(), Mutex::new(()));
+        let mut loaded = Self { context, module, functions: Vec::new(), workspaces, making, maps, cubin };
         for launch in &kernel.launches {
             let function = loaded.function(&launch.entry, launch.dynamic_smem)?;
             loaded.functions.push(function);

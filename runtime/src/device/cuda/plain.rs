@@ -2,12 +2,11 @@
 
 use std::ffi::c_void;
 use std::ptr;
-use std::sync::{Arc, MutexGuard};
 
-use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, DevicePtrMut, DriverError, SyncOnDrop, sys};
+use cudarc::driver::{CudaStream, DriverError, sys};
 use silumin_codegen::kernel::Launch;
 
-use super::{Cuda, CudaMemory, Module};
+use super::{Cuda, Lane, Module};
 use crate::device::Buffer;
 use crate::device::plain::Plain;
 
@@ -18,38 +17,26 @@ impl Cuda {
         module: &Module,
         launch: &Launch,
         args: &[Plain<'_>],
-        stream: &Arc<CudaStream>,
+        lane: &Lane,
     ) -> Result<(), DriverError> {
         self.context.bind_to_thread()?;
         let Some(function) = module.functions().first() else { return Ok(()) };
-        // Each allocation once, in the order of addresses, so that two threads never wait for each other.
-        let mut memories: Vec<(&CudaMemory, bool)> = Vec::new();
-        for (buffer, written) in args.iter().filter_map(Plain::buffer) {
-            let Some((memory, _)) = buffer.cuda_memory() else { continue };
-            match memories.iter_mut().find(|(other, _)| ptr::eq(*other, memory)) {
-                Some((_, already)) => *already |= written,
-                None => memories.push((memory, written)),
+        let captured = lane.is_captured()?;
+        // The stream waits for what other streams still do with the buffers. A capture can wait for nothing outside of it:
+        // who launches its graph sees to the order.
+        if !captured {
+            for (buffer, written) in args.iter().filter_map(Plain::buffer) {
+                if let Some((memory, _)) = buffer.cuda_memory() {
+                    memory.begin(lane, written)?;
+                }
             }
         }
-        memories.sort_by_key(|(memory, _)| memory.address());
-        let mut slices: Vec<(MutexGuard<'_, CudaSlice<u8>>, bool)> =
-            memories.iter().map(|(memory, written)| (memory.slice(), *written)).collect();
-        // The stream waits for what other streams still do with them; dropped, these remember this launch. A capture can
-        // wait for nothing outside of it: who launches its graph sees to the order.
-        let captured = stream.capture_status()? != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
-        let orders: Vec<_> = match captured {
-            false => slices.iter_mut().map(|(slice, written)| order(slice, *written, stream)).collect(),
-            true => Vec::new(),
-        };
-        submit(*function, launch, args, stream)?;
-        drop(orders);
-        // What went wrong while events were waited for or recorded.
-        self.context.check_err()
+        submit(*function, launch, args, &lane.stream)?;
+        match captured {
+            false => self.streams.done(lane),
+            true => Ok(()),
+        }
     }
-}
-
-fn order<'a>(slice: &'a mut CudaSlice<u8>, written: bool, stream: &'a CudaStream) -> SyncOnDrop<'a> {
-    if written { slice.device_ptr_mut(stream).1 } else { slice.device_ptr(stream).1 }
 }
 
 fn submit(
@@ -72,7 +59,7 @@ fn submit(
     let [[x, y, z], [u, v, w]] = [launch.grid, launch.block];
     // SAFETY: the function is of a loaded module of the bound context; there is a value for each of its parameters, of
     // its size or longer, which the driver copies before it returns. Sizes, alignment and device of all buffers have been
-    // checked, and their locks are held.
+    // checked, and the caller has handles of them.
     unsafe {
         sys::cuLaunchKernel(
             function,

@@ -1,0 +1,317 @@
+//! Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
+//!
+//! ```text
+//! cargo run --release --example silumin-tune -- --device cuda:0 --formats bf16,bf16,bf16 --shapes 256x4096x7168,16x14336x4096
+//! cargo run --release --example silumin-tune -- --device emulated:sm_100a        # ranked by bytes and waves: no GPU, no times
+//! cargo run --release --example silumin-tune -- --list
+//! cargo run --release --example silumin-tune -- --out model.tuning --merge from-another-machine.tuning
+//! ```
+//!
+//! The file is that beside the cache, unless `--out` names another one. It is written after each shape, so that a run that is
+//! killed goes on where it was: shapes that have a result which holds are passed over (`--again` tunes them anew).
+
+// An example talks to people on stdout.
+#![allow(clippy::print_stderr)]
+
+use clap::Parser;
+use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::runtime::tune::{Candidate, FILE, Fate, Found, Step, TuningEntry, Verdict, difference, knobs};
+use silumin::{Arch, Cache, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, Tuned};
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
+#[derive(Parser)]
+pub struct Flags {
+    /// `cuda:0` or another number, or `emulated:sm_90a` or another chip.
+    #[arg(long, default_value = "emulated:sm_100a")]
+    device: String,
+    /// MxNxK, with :l4 behind it for a batch of four, :g8 for eight groups of rows; several with commas.
+    #[arg(long, default_value = "256x4096x7168")]
+    shapes: String,
+    /// Formats of A, of B and of C; left out, what the chip is usually fed.
+    #[arg(long)]
+    formats: Option<String>,
+    /// The gate.
+    #[arg(long, default_value = "silu(A @ B1) * (A @ B2)")]
+    gate: String,
+    /// Knobs that are not to be changed, `stages=3 pdl=on`.
+    #[arg(long, default_value = "")]
+    knobs: String,
+    /// A file of what may be tried, a line of knobs and their values each: `tile=128x64x64|128x128x64 stages=2|3`. Left out, what
+    /// is usually worth trying.
+    #[arg(long)]
+    space: Option<PathBuf>,
+    /// Seconds for each shape.
+    #[arg(long, default_value_t = 20.0)]
+    budget: f64,
+    /// Kernels that are loaded at first.
+    #[arg(long, default_value_t = 32)]
+    keep: usize,
+    /// Multiply-adds of a check: larger problems are judged by a sample, or, on an emulated device, not run.
+    #[arg(long, default_value_t = 2e9)]
+    check: f64,
+    /// The file of results.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Tunes shapes that have a result.
+    #[arg(long)]
+    again: bool,
+    /// Kernels of each shape that are shown.
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+    /// Adds the results of another file, and tunes nothing; may be given several times.
+    #[arg(long)]
+    merge: Vec<PathBuf>,
+    /// Lists the results, those first that are not used on the device, and tunes nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+fn main() -> ExitCode {
+    match execute(&Flags::parse(), &mut std::io::stdout()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The device of that name.
+fn device(text: &str) -> Result<Device, Box<dyn Error>> {
+    match text.split_once(':') {
+        Some(("emulated", chip)) => Ok(Device::emulated(chip.parse::<Arch>()?)),
+        #[cfg(feature = "cuda")]
+        Some(("cuda", number)) => {
+            let number = number
+                .parse()
+                .map_err(|_| format!("--device: `{number}` is no GPU's number, such as cuda:0"))?;
+            // Without a cache: hundreds of kernels that lose are not worth a place in one.
+            Ok(Device::cuda(number)?)
+        }
+        _ => Err(format!("--device: `{text}` is neither cuda:NUMBER nor emulated:CHIP").into()),
+    }
+}
+
+fn shape(text: &str) -> Result<Shape, String> {
+    let bad = || {
+        format!("--shapes: `{text}` is not MxNxK, such as 256x4096x7168 (:l4 for a batch, :g8 for groups)")
+    };
+    let (sizes, groups) = text.split_once(':').map_or((text, None), |(sizes, groups)| (sizes, Some(groups)));
+    let sizes: Vec<u32> =
+        sizes.split('x').map(|size| size.trim().parse().map_err(|_| bad())).collect::<Result<_, _>>()?;
+    let [m, n, k] = sizes[..] else { return Err(bad()) };
+    let whole = Shape::new(m, n, k);
+    match groups.map(|text| (text.get(..1).unwrap_or(""), text.get(1..).unwrap_or("").parse::<u32>())) {
+        None => Ok(whole),
+        Some(("l", Ok(count))) => Ok(whole.batch(count)),
+        Some(("g", Ok(count))) => Ok(whole.grouped(count)),
+        Some(_) => Err(bad()),
+    }
+}
+
+/// Does what the flags say.
+pub fn execute(flags: &Flags, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let file = match (&flags.out, Cache::default_folder()) {
+        (Some(file), _) => file.clone(),
+        (None, Some(folder)) => {
+            std::fs::create_dir_all(&folder)?;
+            folder.join(FILE)
+        }
+        (None, None) => return Err("there is no folder for caches: name a file with --out".into()),
+    };
+    let device = device(&flags.device)?;
+    if !flags.merge.is_empty() {
+        return merge(&file, &flags.merge, out);
+    }
+    if flags.list {
+        return list(&file, &device, out);
+    }
+    tune_all(flags, &file, &device, out)
+}
+
+/// The results of a file; none where there is no file.
+fn results(file: &Path) -> Result<Table, Box<dyn Error>> {
+    match file.try_exists()? {
+        true => {
+            let table = Table::read(file)?;
+            for damaged in table.damaged() {
+                eprintln!("{}:{}: left out: {}", file.display(), damaged.line, damaged.error);
+            }
+            Ok(table)
+        }
+        false => Ok(Table::new()),
+    }
+}
+
+fn merge(file: &Path, others: &[PathBuf], out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let before = results(file)?;
+    let mut all = before.clone();
+    for other in others {
+        let table = Table::read(other)?;
+        let came = all.merge(&table);
+        writeln!(out, "{}: {came} of {} results are new or better", other.display(), table.len())?;
+    }
+    let saved = all.save(file)?;
+    writeln!(out, "{}: {} results, {} before", file.display(), saved.len(), before.len())?;
+    Ok(())
+}
+
+fn list(file: &Path, device: &Device, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let table = results(file)?;
+    let stale = table.stale(&device.facts());
+    for (entry, why) in &stale {
+        writeln!(out, "not used on {device}: {}: {}\n    {why}", entry.problem(), shown(entry))?;
+    }
+    for entry in table.entries().filter(|entry| !stale.iter().any(|(other, _)| other.key == entry.key)) {
+        writeln!(out, "{}{}: {}", entry.problem(), beside(&entry.key.base), shown(entry))?;
+    }
+    writeln!(
+        out,
+        "{}: {} results, {} of them for {device}",
+        file.display(),
+        table.len(),
+        table.len() - stale.len()
+    )?;
+    Ok(())
+}
+
+fn beside(base: &str) -> String {
+    if base.is_empty() { String::new() } else { format!(", {base}") }
+}
+
+/// A result in words.
+fn shown(entry: &TuningEntry) -> String {
+    let knobs = if entry.knobs.is_empty() { "auto" } else { &entry.knobs };
+    match entry.ranked {
+        Ranked::Modelled { ratio } => format!("{knobs} (modelled, {ratio:.3} of auto's cost)"),
+        Ranked::Measured { us, ratio, .. } => {
+            let beside = ratio.map(|ratio| format!(", {ratio:.3} of auto")).unwrap_or_default();
+            format!("{knobs} ({us:.2} us{beside})")
+        }
+        _ => knobs.to_owned(),
+    }
+}
+
+fn tune_all(flags: &Flags, file: &Path, device: &Device, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let shapes: Vec<Shape> =
+        flags.shapes.split(',').map(|text| shape(text.trim())).collect::<Result<_, _>>()?;
+    let space: Option<Space> = match &flags.space {
+        Some(path) => {
+            let text =
+                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+            Some(text.parse()?)
+        }
+        None => None,
+    };
+    let mut described = SpecFile::new(shapes[0]);
+    described.arch = device.arch().to_string();
+    described.gate.clone_from(&flags.gate);
+    if let Some(formats) = &flags.formats {
+        let [a, b, c] = <[&str; 3]>::try_from(formats.split(',').collect::<Vec<_>>())
+            .map_err(|_| format!("--formats: `{formats}` is not A,B,C, such as bf16,bf16,bf16"))?;
+        described.formats = FormatNames { a: a.into(), b: b.into(), c: c.into(), ..FormatNames::default() };
+    }
+    described.config = knobs(&flags.knobs, &Config::default())?;
+    let gemm = DualGemm::new(described.read()?.0);
+    writeln!(out, "{device}: {}", gemm.spec().formats)?;
+    let mut rows = Vec::new();
+    for shape in shapes {
+        let table = results(file)?;
+        if let (false, Found::Tuned(entry, _)) = (flags.again, table.find(device, gemm.spec(), shape)) {
+            writeln!(out, "{shape}: there is a result: {}", shown(entry))?;
+            continue;
+        }
+        let mut tune = Tune::of(&gemm, shape)
+            .budget(Duration::from_secs_f64(flags.budget.clamp(0.1, 1e6)))
+            .keep(flags.keep)
+            .check_up_to(flags.check)
+            .on_progress(|step| {
+                if let Step::Wrong { .. } = step {
+                    eprintln!("{step}");
+                }
+            });
+        if let Some(space) = &space {
+            tune = tune.space(space.clone());
+        }
+        let tuned = tune.run(device)?;
+        show(&tuned, flags.top, out)?;
+        let mut found = Table::new();
+        found.add(device, &gemm, &tuned)?;
+        found.save(file)?;
+        rows.push(tuned);
+    }
+    summary(&rows, out)?;
+    writeln!(out, "{}", file.display())?;
+    Ok(())
+}
+
+fn show(tuned: &Tuned, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{tuned}; {:.1} s", tuned.took.as_secs_f64())?;
+    for (knob, count, reason) in tuned.illegal.iter().take(top) {
+        writeln!(out, "    illegal: {count} for {knob}: {reason}")?;
+    }
+    let mut line = |candidate: &Candidate| {
+        let knobs = difference(&candidate.config, &tuned.base);
+        let knobs = if knobs.is_empty() { "auto" } else { &knobs };
+        let what = match &candidate.fate {
+            Fate::Timed { us, turns, in_race } => {
+                let slower = if *in_race { "" } else { ", shown to be slower" };
+                format!("{us:9.2} us, {turns} turns{slower}")
+            }
+            Fate::Right => "right on the emulator".to_owned(),
+            Fate::Ranked => "not run".to_owned(),
+            Fate::Wrong(why) => format!("WRONG: {why}"),
+            Fate::Refused(why) => format!("refused: {}", why.lines().next().unwrap_or("")),
+            Fate::Failed(why) => format!("FAILED: {why}"),
+            _ => "not tried".to_owned(),
+        };
+        let Candidate { cost, bytes, waves, .. } = candidate;
+        writeln!(
+            out,
+            "    {what:<34} model {cost:8.2} us {:8.1} MB {waves:5.2} waves  {knobs}",
+            *bytes as f64 / 1e6
+        )
+    };
+    tuned.candidates.iter().take(top).try_for_each(&mut line)?;
+    let odd = |candidate: &&Candidate| {
+        matches!(candidate.fate, Fate::Wrong(_) | Fate::Failed(_) | Fate::Refused(_))
+    };
+    tuned.candidates.iter().skip(top).filter(odd).try_for_each(line)
+}
+
+/// A row for each shape, for a document.
+fn summary(rows: &[Tuned], out: &mut dyn Write) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n| shape | auto | tuned | ratio | verdict | timed | knobs |\n|---|---|---|---|---|---|---|"
+    )?;
+    for tuned in rows {
+        let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+        let (auto, us, ratio, verdict) = match tuned.ranked {
+            Ranked::Measured { us, auto_us, ratio, verdict, .. } => {
+                let verdict = match verdict {
+                    Verdict::Clear => "clear",
+                    Verdict::Tied => "tied",
+                    Verdict::Open => "open",
+                };
+                (figure(auto_us), figure(Some(us)), ratio, verdict)
+            }
+            Ranked::Modelled { ratio } => ("-".to_owned(), "-".to_owned(), Some(ratio), "modelled"),
+            _ => continue,
+        };
+        let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+        let knobs =
+            Some(tuned.knobs()).filter(|knobs| !knobs.is_empty()).unwrap_or_else(|| "auto".to_owned());
+        let (shape, timed) = (tuned.problem.shape, tuned.counts.timed);
+        writeln!(out, "| {shape} | {auto} | {us} | {ratio} | {verdict} | {timed} | `{knobs}` |")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,288 @@
+//! Order between streams: who waits for whom because of a buffer that both use.
+//!
+//! Every stream of a context has a number below 64 and an event, which is recorded behind each of our launches and copies on it
+//! once there are several streams. A buffer remembers in three words which stream wrote it last, which streams are ordered
+//! behind that, and which have read it since. So a launch waits for another stream's event where the buffer says that it has
+//! to, and does nothing at all where it has been ordered before: weights that were uploaded once cost a stream one wait. There
+//! is no lock on that way and nothing is allocated.
+//!
+//! Waiting for a stream's event is waiting for all that was put in it so far, which may be more than the buffer needs, never less.
+//! Calls that are made at the same time by several threads have no order among each other.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
+
+use super::driver::failed;
+use crate::device::DeviceError;
+
+/// Streams of one context that can be in use at a time: bits of a word.
+const MOST: usize = 64;
+
+/// A stream with its number.
+pub(crate) struct Lane {
+    index: usize,
+    /// cudarc's.
+    pub stream: Arc<CudaStream>,
+    /// Recorded behind the last launch or copy.
+    event: CudaEvent,
+}
+
+impl PartialEq for Lane {
+    fn eq(&self, other: &Self) -> bool {
+        self.stream == other.stream
+    }
+}
+
+impl Eq for Lane {}
+
+impl std::fmt::Debug for Lane {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.stream.fmt(f)
+    }
+}
+
+impl Lane {
+    fn bit(&self) -> u64 {
+        1 << self.index
+    }
+
+    /// Whether what is put in it goes to a graph. The context's default stream cannot be captured.
+    pub fn is_captured(&self) -> Result<bool, DriverError> {
+        Ok(self.index != 0
+            && self.stream.capture_status()? != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+}
+
+/// All streams of a context that buffers of ours have been used on.
+pub(crate) struct Streams {
+    lanes: papaya::HashMap<usize, Arc<Lane>>,
+    /// Whether there is more than the default stream: without, nothing has to be recorded.
+    several: AtomicBool,
+    making: Mutex<()>,
+}
+
+/// The streams of every context that is in use, by its address: two handles of one GPU share them, as they share buffers.
+static KNOWN: Mutex<Vec<(usize, Weak<Streams>)>> = Mutex::new(Vec::new());
+
+impl Streams {
+    /// Those of a context, and the lane of its default stream.
+    pub fn of(context: &Arc<CudaContext>) -> Result<(Arc<Self>, Arc<Lane>), DeviceError> {
+        let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(_, streams)| streams.strong_count() > 0);
+        let address = context.cu_ctx().addr();
+        let found = known.iter().find(|(other, _)| *other == address).and_then(|(_, weak)| weak.upgrade());
+        let streams = found.unwrap_or_else(|| {
+            let streams = Arc::new(Self {
+                lanes: papaya::HashMap::new(),
+                several: AtomicBool::new(false),
+                making: Mutex::new(()),
+            });
+            known.push((address, Arc::downgrade(&streams)));
+            streams
+        });
+        let own = streams.lane(context.default_stream())?;
+        Ok((streams, own))
+    }
+
+    /// The lane of a stream, which is made at its first use. It is ordered behind everything that is in others by then.
+    pub fn lane(&self, stream: Arc<CudaStream>) -> Result<Arc<Lane>, DeviceError> {
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        let lanes = self.lanes.pin();
+        if let Some((_, lane)) = lanes.iter().find(|(_, lane)| lane.stream == stream) {
+            return Ok(lane.clone());
+        }
+        let index = match (0..MOST).find(|index| !lanes.contains_key(index)) {
+            Some(index) => index,
+            None => self.free()?,
+        };
+        let said = |call| move |error| failed(call, error);
+        let event = stream.context().new_event(None).map_err(said("cuEventCreate"))?;
+        let lane = Arc::new(Lane { index, stream, event });
+        if index > 0 {
+            self.several.store(true, Ordering::Release);
+            let joins = !lane.is_captured().map_err(said("cuStreamIsCapturing"))?;
+            for (_, other) in lanes.iter() {
+                // A capture takes no events from outside, and hands none out: what is in it runs when its graph does.
+                if joins && !other.is_captured().map_err(said("cuStreamIsCapturing"))? {
+                    other.event.record(&other.stream).map_err(said("cuEventRecord"))?;
+                    lane.stream.wait(&other.event).map_err(said("cuStreamWaitEvent"))?;
+                }
+            }
+        }
+        lanes.insert(index, lane.clone());
+        Ok(lane)
+    }
+
+    /// The number of a stream that nobody has any more, after its work.
+    fn free(&self) -> Result<usize, DeviceError> {
+        let lanes = self.lanes.pin();
+        let unused = lanes.iter().find(|(index, lane)| **index > 0 && Arc::strong_count(lane) == 1);
+        let (index, lane) = unused.ok_or(DeviceError::TooManyStreams { limit: MOST })?;
+        lane.stream.synchronize().map_err(|error| failed("cuStreamSynchronize", error))?;
+        Ok(*index)
+    }
+
+    /// Has `lane` wait for what is in the streams of these bits.
+    fn wait(&self, lane: &Lane, mut bits: u64) -> Result<(), DriverError> {
+        bits &= !lane.bit();
+        if bits == 0 {
+            return Ok(());
+        }
+        let lanes = self.lanes.pin();
+        while bits != 0 {
+            let index = bits.trailing_zeros() as usize;
+            bits &= bits - 1;
+            if let Some(other) = lanes.get(&index) {
+                lane.stream.wait(&other.event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes that work was put in a stream.
+    pub fn done(&self, lane: &Lane) -> Result<(), DriverError> {
+        match self.several.load(Ordering::Acquire) {
+            true => lane.event.record(&lane.stream),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Who has used a buffer.
+pub(super) struct Uses {
+    writer: AtomicUsize,
+    /// Streams that are ordered behind the last write.
+    ordered: AtomicU64,
+    /// Streams that have read since.
+    readers: AtomicU64,
+}
+
+impl Uses {
+    /// Of memory that was made, and may have been written, on the default stream.
+    pub fn new() -> Self {
+        Self { writer: AtomicUsize::new(0), ordered: AtomicU64::new(1), readers: AtomicU64::new(0) }
+    }
+
+    /// Notes a use by the stream of that number, and returns the bits of the streams that it has to wait for.
+    pub fn note(&self, index: usize, written: bool) -> u64 {
+        let bit = 1u64 << index;
+        let ordered = self.ordered.load(Ordering::Acquire) & bit != 0;
+        let writer = if ordered { 0 } else { 1u64 << self.writer.load(Ordering::Acquire) };
+        let readers = self.readers.load(Ordering::Acquire);
+        if !written {
+            if !ordered {
+                self.ordered.fetch_or(bit, Ordering::AcqRel);
+            }
+            if readers & bit == 0 {
+                self.readers.fetch_or(bit, Ordering::AcqRel);
+            }
+            return writer & !bit;
+        }
+        if !ordered || readers != 0 || self.writer.load(Ordering::Relaxed) != index {
+            self.writer.store(index, Ordering::Release);
+            self.ordered.store(bit, Ordering::Release);
+            self.readers.store(0, Ordering::Release);
+        }
+        (writer | readers) & !bit
+    }
+
+    /// Has the stream wait for what others still do with the buffer, and notes its own use.
+    pub fn begin(&self, streams: &Streams, lane: &Lane, written: bool) -> Result<(), DriverError> {
+        streams.wait(lane, self.note(lane.index, written))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LANES: usize = 5;
+    const BUFFERS: usize = 3;
+
+    /// How much of each stream's work is known to be done where a stream is.
+    type Clock = [u64; LANES];
+
+    /// A GPU whose streams do nothing but wait for each other's events.
+    #[derive(Default)]
+    struct Model {
+        /// What a stream's next work is behind.
+        behind: [Clock; LANES],
+        /// What a stream's event stands for.
+        events: [Clock; LANES],
+        /// Work that was put in each stream.
+        put: Clock,
+    }
+
+    impl Model {
+        fn wait(&mut self, lane: usize, bits: u64) {
+            for other in (0..LANES).filter(|other| bits >> other & 1 == 1) {
+                let event = self.events[other];
+                self.behind[lane].iter_mut().zip(event).for_each(|(mine, theirs)| *mine = theirs.max(*mine));
+            }
+        }
+
+        /// Puts work in a stream and records its event; the work's number.
+        fn work(&mut self, lane: usize) -> u64 {
+            self.put[lane] += 1;
+            self.behind[lane][lane] = self.put[lane];
+            self.events[lane] = self.behind[lane];
+            self.put[lane]
+        }
+    }
+
+    /// Who used a buffer: stream, number of the work, whether it wrote.
+    type Use = (usize, u64, bool);
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Calls one after the other: what writes is behind all that came before it, what reads behind all that wrote.
+        #[test]
+        fn every_use_is_behind_those_that_it_must_be(
+            calls in proptest::collection::vec((0..LANES, proptest::collection::vec((0..BUFFERS, any::<bool>()), 1..4)), 1..60),
+        ) {
+            let uses: [Uses; BUFFERS] = std::array::from_fn(|_| Uses::new());
+            let (mut model, mut past) = (Model::default(), vec![Vec::<Use>::new(); BUFFERS]);
+            // Memory comes from the default stream.
+            let made = model.work(0);
+            past.iter_mut().for_each(|past| past.push((0, made, true)));
+            let (mut waits, mut all) = (0, 0);
+            for (lane, buffers) in calls {
+                for (buffer, written) in &buffers {
+                    let bits = uses[*buffer].note(lane, *written);
+                    prop_assert_eq!(bits >> lane & 1, 0, "a stream does not wait for itself");
+                    waits += bits.count_ones();
+                    all += 1;
+                    model.wait(lane, bits);
+                }
+                let number = model.work(lane);
+                for (buffer, written) in &buffers {
+                    for (other, before, wrote) in &past[*buffer] {
+                        if *written || *wrote {
+                            prop_assert!(model.behind[lane][*other] >= *before || *other == lane);
+                        }
+                    }
+                }
+                for (buffer, written) in buffers {
+                    past[buffer].push((lane, number, written));
+                }
+            }
+            // No more than one for each other stream.
+            prop_assert!(waits <= all * (LANES as u32 - 1));
+        }
+    }
+
+    #[test]
+    fn weights_cost_each_stream_one_wait_and_one_stream_none() {
+        let weights = Uses::new();
+        assert_eq!([0, 0, 1, 1, 2, 1, 2, 0].map(|lane| weights.note(lane, false)), [0, 0, 1, 0, 1, 0, 0, 0]);
+        // New weights wait for everybody who has read the old ones.
+        assert_eq!(weights.note(0, true), 0b110);
+        assert_eq!([1, 1, 0].map(|lane| weights.note(lane, false)), [1, 0, 0]);
+        let own = Uses::new();
+        assert_eq!([true, false, true, true].map(|written| own.note(0, written)), [0; 4]);
+    }
+}

@@ -1,0 +1,111 @@
+//! Launches that replay together as a CUDA graph, and the device's own time of a replay.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use cudarc::driver::{CudaEvent, CudaGraph, CudaStream, DriverError, sys};
+
+use super::driver::failed;
+use crate::device::{DeviceError, Stream};
+
+/// Replays before any is timed.
+const WARM_UP: usize = 3;
+
+/// Launches captured from a stream, to be replayed and timed: what a kernel takes without the host's cost of launching it.
+///
+/// The method is that of published comparisons: each set of operands once for an estimate; a graph of as many rounds over
+/// all sets as take about as long as is asked for; three replays to warm up. Then each replay lies between two events.
+pub struct Replay {
+    graph: CudaGraph,
+    stream: Arc<CudaStream>,
+    events: [CudaEvent; 2],
+    launches: usize,
+}
+
+fn events(stream: &Arc<CudaStream>) -> Result<[CudaEvent; 2], DriverError> {
+    let event = || stream.context().new_event(Some(sys::CUevent_flags::CU_EVENT_DEFAULT));
+    Ok([event()?, event()?])
+}
+
+/// Microseconds of the device between two events around `work`, which is waited for.
+fn between<E>(
+    stream: &CudaStream,
+    [start, end]: &[CudaEvent; 2],
+    work: impl FnOnce() -> Result<(), E>,
+    said: impl Fn(DeviceError) -> E + Copy,
+) -> Result<f64, E> {
+    start.record(stream).map_err(|error| said(failed("cuEventRecord", error)))?;
+    work()?;
+    end.record(stream).map_err(|error| said(failed("cuEventRecord", error)))?;
+    stream.synchronize().map_err(|error| said(failed("cuStreamSynchronize", error)))?;
+    let ms = start.elapsed_ms(end).map_err(|error| said(failed("cuEventElapsedTime", error)))?;
+    Ok(f64::from(ms) * 1e3)
+}
+
+impl Replay {
+    /// Captures rounds of `launch(0)` to `launch(sets - 1)` on the stream, as many as take about `length`. Every launch runs
+    /// before it is captured. `said` makes the caller's error of one of the device's.
+    ///
+    /// # Errors
+    ///
+    /// Those of `launch`, the driver's, and [`DeviceError::Foreign`] for the stream of a device that is no GPU.
+    pub fn capture<E>(
+        stream: &Stream,
+        sets: usize,
+        length: Duration,
+        launch: impl Fn(usize) -> Result<(), E>,
+        said: impl Fn(DeviceError) -> E + Copy,
+    ) -> Result<Self, E> {
+        let Some(cuda) = stream.cuda() else {
+            let device = stream.device().to_string();
+            return Err(said(DeviceError::Foreign { what: "graph", device }));
+        };
+        let round = || (0..sets).try_for_each(&launch);
+        let events = events(cuda).map_err(|error| said(failed("cuEventCreate", error)))?;
+        round()?;
+        cuda.synchronize().map_err(|error| said(failed("cuStreamSynchronize", error)))?;
+        let once = between(cuda, &events, round, said)? / sets.max(1) as f64;
+        let rounds = ((length.as_secs_f64() * 1e6 / once.max(1.0) / sets.max(1) as f64) as usize).max(1);
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        cuda.begin_capture(mode).map_err(|error| said(failed("cuStreamBeginCapture", error)))?;
+        let captured = (0..rounds).try_for_each(|_| round());
+        // The stream is taken out of its capture even where a launch failed.
+        let graph = cuda.end_capture(sys::CUgraphInstantiate_flags(0));
+        captured?;
+        let none =
+            || DeviceError::Driver { call: "cuStreamEndCapture", reason: "nothing was captured".to_owned() };
+        let graph = graph.map_err(|error| said(failed("cuStreamEndCapture", error)))?;
+        let graph = graph.ok_or_else(|| said(none()))?;
+        let replay = Self { graph, stream: cuda.clone(), events, launches: rounds * sets };
+        for _ in 0..WARM_UP {
+            replay.start().map_err(said)?;
+        }
+        cuda.synchronize().map_err(|error| said(failed("cuStreamSynchronize", error)))?;
+        Ok(replay)
+    }
+
+    /// Launches of one replay.
+    #[must_use]
+    pub fn launches(&self) -> usize {
+        self.launches
+    }
+
+    /// Puts all launches in the stream once more.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Driver`].
+    pub fn start(&self) -> Result<(), DeviceError> {
+        self.graph.launch().map_err(|error| failed("cuGraphLaunch", error))
+    }
+
+    /// Microseconds of a launch, the mean over one replay, which is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Driver`]: what went wrong in the kernels, too.
+    pub fn time(&self) -> Result<f64, DeviceError> {
+        let replayed = between(&self.stream, &self.events, || self.start(), |error| error)?;
+        Ok(replayed / self.launches.max(1) as f64)
+    }
+}

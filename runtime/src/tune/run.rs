@@ -1,0 +1,224 @@
+//! Tuning itself: what is drawn, what is kept, and what becomes of it. On the emulated device the model has the last word.
+
+use std::cmp::Ordering;
+use std::time::Instant;
+
+use silumin_codegen::problem::Problem;
+
+use super::model::{Modelled, draw, keep};
+#[cfg(feature = "cuda")]
+use super::timed::LastRace;
+use super::trial::Bench;
+use super::{Candidate, Counts, Fate, Ranked, Space, Step, Tune, TuneError, Tuned, difference, refused};
+use crate::device::{Backend, Device};
+use crate::gemm::{LoadError, LoadedKernel};
+
+/// The share of a check's multiply-adds that the emulator may take: it is slower than the reference, and runs whole kernels.
+const EMULATED_SHARE: f64 = 0.125;
+/// What the model has to promise before `auto` is left, where nothing else is to be had.
+const MODELLED_GAIN: f64 = 0.98;
+
+/// A configuration on its way.
+pub(super) struct Entrant {
+    pub modelled: Modelled,
+    pub kernel: Option<LoadedKernel>,
+    pub fate: Fate,
+}
+
+impl Entrant {
+    pub fn new(modelled: Modelled) -> Self {
+        Entrant { modelled, kernel: None, fate: Fate::Untried }
+    }
+}
+
+/// One run.
+pub(super) struct Run<'a> {
+    pub tune: Tune<'a>,
+    pub device: &'a Device,
+    pub problem: Problem,
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
+    pub start: Instant,
+    pub counts: Counts,
+    /// `auto` first.
+    pub entrants: Vec<Entrant>,
+    #[cfg(feature = "cuda")]
+    pub last: Option<LastRace>,
+}
+
+pub(super) fn run(mut tune: Tune<'_>, device: &Device) -> Result<Tuned, TuneError> {
+    let start = Instant::now();
+    let (spec, arch, shape) = (tune.gemm.spec(), device.arch(), tune.shape);
+    // What the user has set has to make a kernel, or none of what is put on top of it does.
+    tune.gemm.plan(shape, arch)?;
+    let problem = spec.problem(shape);
+    let space = tune.space.take().unwrap_or_else(|| Space::usual(&problem, arch));
+    for name in spec.gate.expr.scalars() {
+        if !tune.scalars.iter().any(|(known, _)| *known == name) {
+            tune.scalars.push((name, 1.0));
+        }
+    }
+    let drawn = draw(spec, shape, arch, device.facts().sms, &space.configs(&spec.config));
+    let illegal: Vec<_> = drawn.illegal.into_iter().map(|(knob, (count, why))| (knob, count, why)).collect();
+    let (kept, left_out) = keep(drawn.legal, tune.keep);
+    let counts = Counts {
+        drawn: drawn.drawn,
+        illegal: illegal.iter().map(|(_, count, _)| count).sum(),
+        same: drawn.same,
+        left_out,
+        ..Counts::default()
+    };
+    tune.tell(&Step::Drawn { of: drawn.drawn, kept: kept.len() });
+    let base = spec.config;
+    let entrants = kept.into_iter().map(Entrant::new).collect();
+    let mut run = Run {
+        tune,
+        device,
+        problem,
+        start,
+        counts,
+        entrants,
+        #[cfg(feature = "cuda")]
+        last: None,
+    };
+    let (winner, ranked) = match device.backend() {
+        Backend::Emulated(_) => run.by_model()?,
+        #[cfg(feature = "cuda")]
+        Backend::Cuda(_) => run.by_times()?,
+    };
+    let candidates = run.ordered(winner);
+    Ok(Tuned {
+        problem,
+        config: run.entrants[winner].modelled.config,
+        base,
+        ranked,
+        candidates,
+        counts: run.counts,
+        illegal,
+        took: start.elapsed(),
+    })
+}
+
+impl Run<'_> {
+    pub fn cancelled(&self) -> Result<(), TuneError> {
+        if self.tune.cancel.is_cancelled() { Err(TuneError::Cancelled) } else { Ok(()) }
+    }
+
+    pub fn knobs(&self, place: usize) -> String {
+        difference(&self.entrants[place].modelled.config, &self.tune.gemm.spec().config)
+    }
+
+    /// The cheapest by the model, the first of them that is right if the emulator can say so in good time.
+    fn by_model(&mut self) -> Result<(usize, Ranked), TuneError> {
+        let shape = self.problem.shape;
+        let macs = shape.operations() / 2.0;
+        let cost = |run: &Self, place: usize| run.entrants[place].modelled.cost;
+        let mut order: Vec<usize> = (0..self.entrants.len()).collect();
+        order.sort_by(|x, y| cost(self, *x).total_cmp(&cost(self, *y)));
+        if order.first().is_some_and(|best| cost(self, *best) > MODELLED_GAIN * cost(self, 0)) {
+            order.retain(|place| *place != 0);
+            order.insert(0, 0);
+        }
+        for entrant in &mut self.entrants {
+            entrant.fate = Fate::Ranked;
+        }
+        let mut winner = order.first().copied();
+        if macs <= EMULATED_SHARE * self.tune.macs {
+            let bench = Bench::new(
+                self.device,
+                self.tune.gemm,
+                shape,
+                &self.tune.scalars,
+                self.tune.seed,
+                self.tune.macs,
+            );
+            let mut bench = bench?;
+            winner = None;
+            for place in order {
+                self.cancelled()?;
+                match self
+                    .tune
+                    .gemm
+                    .with_config(self.entrants[place].modelled.config)
+                    .load(self.device, shape)
+                {
+                    Ok(kernel) => self.entrants[place].kernel = Some(kernel),
+                    Err(error) => self.refuse(place, &error),
+                }
+                if self.check(place, &mut bench)? {
+                    self.entrants[place].fate = Fate::Right;
+                    winner = Some(place);
+                    break;
+                }
+            }
+        }
+        let winner = winner.ok_or_else(|| self.none_right())?;
+        Ok((winner, Ranked::Modelled { ratio: cost(self, winner) / cost(self, 0) }))
+    }
+
+    pub fn refuse(&mut self, place: usize, error: &LoadError) {
+        self.counts.refused += 1;
+        self.entrants[place].fate = Fate::Refused(refused(error));
+    }
+
+    pub fn none_right(&self) -> TuneError {
+        let first = self.entrants.iter().find_map(|entrant| match &entrant.fate {
+            Fate::Wrong(why) | Fate::Refused(why) | Fate::Failed(why) => Some(why.clone()),
+            _ => None,
+        });
+        let (problem, tried) = (self.problem, self.entrants.len());
+        TuneError::NoneRight {
+            problem,
+            tried,
+            first: first.unwrap_or_else(|| "nothing was tried".to_owned()),
+        }
+    }
+
+    /// Runs a kernel once; whether it is right. What it is otherwise is noted, and told.
+    pub fn check(&mut self, place: usize, bench: &mut Bench) -> Result<bool, TuneError> {
+        let Some(kernel) = self.entrants[place].kernel.clone() else { return Ok(false) };
+        match bench.check(&kernel) {
+            Ok(report) if report.pass => return Ok(true),
+            Ok(report) => self.wrong(place, report.to_string()),
+            Err(error) => {
+                self.counts.failed += 1;
+                self.entrants[place].fate = Fate::Failed(error.to_string());
+                if let Err(lost) = bench.wait().and_then(|()| self.device.stream().synchronize()) {
+                    return Err(TuneError::Lost { knobs: self.knobs(place), reason: lost.to_string() });
+                }
+            }
+        }
+        self.entrants[place].kernel = None;
+        Ok(false)
+    }
+
+    pub fn wrong(&mut self, place: usize, report: String) {
+        self.counts.wrong += 1;
+        self.entrants[place].kernel = None;
+        self.entrants[place].fate = Fate::Wrong(report.clone());
+        self.tune.tell(&Step::Wrong { problem: self.problem, knobs: self.knobs(place), report });
+    }
+
+    /// All that were tried: the winner, what was timed by its time, what was ranked by its cost, the rest.
+    fn ordered(&self, winner: usize) -> Vec<Candidate> {
+        let key = |place: usize| match &self.entrants[place].fate {
+            _ if place == winner => (0, 0.0),
+            Fate::Timed { in_race: true, us, .. } => (1, *us),
+            Fate::Timed { us, .. } => (2, *us),
+            Fate::Right | Fate::Ranked => (3, self.entrants[place].modelled.cost),
+            Fate::Wrong(_) => (4, 0.0),
+            _ => (5, self.entrants[place].modelled.cost),
+        };
+        let mut order: Vec<usize> = (0..self.entrants.len()).collect();
+        let compare = |x: &usize, y: &usize| -> Ordering {
+            let (x, y) = (key(*x), key(*y));
+            x.0.cmp(&y.0).then(x.1.total_cmp(&y.1))
+        };
+        order.sort_by(compare);
+        let candidate = |place: usize| {
+            let Entrant { modelled, fate, .. } = &self.entrants[place];
+            let Modelled { config, cost, bytes, waves, .. } = *modelled;
+            Candidate { config, cost: cost * 1e6, bytes, waves, fate: fate.clone() }
+        };
+        order.into_iter().map(candidate).collect()
+    }
+}
