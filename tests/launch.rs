@@ -1,9 +1,12 @@
 //! Launching through the CUDA back end, here on the emulated driver: what it allocates, in which order streams have buffers,
 //! and several devices in one process.
 
+#[path = "common/allocations.rs"]
+mod allocations;
 #[path = "common/driver.rs"]
 mod driver;
 
+use allocations::allocations;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use driver::{role, run};
 use silumin::codegen::problem::Formats;
@@ -12,38 +15,6 @@ use silumin::{
     Arch, Args, Buckets, Device, DeviceError, DeviceOperands, Distribution, DualGemm, GateVectors,
     LaunchError, LoadedKernel, Shape, Spec, Warmup,
 };
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: all is the system's; a thread's own number is counted up beside.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's layout.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: the caller's, from `alloc`.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
-
-/// Allocations of this thread while `body` runs.
-fn allocations(body: impl FnOnce()) -> u64 {
-    let before = ALLOCATIONS.get();
-    body();
-    ALLOCATIONS.get() - before
-}
 
 const SHAPE: Shape = Shape::new(40, 64, 512);
 

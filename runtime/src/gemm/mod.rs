@@ -1,12 +1,14 @@
 //! Gated dual GEMMs on a device: from what `dual_gemm!` makes to a launch.
 //!
 //! * `mod.rs`: [`DualGemm`], of which a [warm-up](crate::warmup) makes [`Kernels`].
+//! * `args.rs`: [`Args`].
 //! * `launch.rs`: [`LoadedKernel::launch`], and the checks before it.
 //! * `error.rs`: what can be wrong with a launch.
 //! * `vectors.rs`: the gate's vectors, drawn and checked.
 //! * `sample.rs`: a part of C that stands for all of it.
 //! * `verify.rs`: a kernel against the reference, on seeded operands.
 
+mod args;
 mod error;
 mod launch;
 mod sample;
@@ -14,9 +16,10 @@ mod vectors;
 mod verify;
 
 pub use crate::warmup::{Kernels, UnknownShape, WarmupError};
+pub use args::Args;
 pub use error::LaunchError;
-pub use launch::{Args, LaunchReport, LoadedKernel};
 pub(crate) use launch::{Argument, Module};
+pub use launch::{LaunchReport, LoadedKernel};
 pub(crate) use sample::{Expectation, Sample};
 pub use vectors::{GateVectors, VectorError};
 pub use verify::{
