@@ -74,6 +74,7 @@
 //! let args = Args { vectors: &vectors, ..operands.args(&[]) };
 //! fp8.load(&device, shape)?.launch(&device.stream(), &args)?;
 //! # assert_eq!(operands.output()?.codes().len(), 2 * 3 * 8);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! The experts of a mixture are one launch too: rows of A sorted by expert, weights of their own, and row offsets that the
