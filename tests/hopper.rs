@@ -101,6 +101,17 @@ fn legal_draws_assemble_and_compute_right_in_order_and_illegal_ones_say_why() {
 }
 
 #[test]
+fn draws_with_decoded_weights_compute_right_in_order() {
+    let ptxas = Ptxas::find().unwrap();
+    let wanted = environment("SILUMIN_HOPPER", LEGAL as u64) as usize / 8;
+    let usual = FormatNames { b: "nvfp4".into(), ..usual() };
+    let (points, illegal) = points(Arch::Sm90a, &usual, 0, wanted, environment("SILUMIN_LATTICE_SEED", 1));
+    assert!(illegal > wanted, "{illegal} illegal draws beside {wanted} legal ones");
+    let faults = common::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
+    assert!(faults.is_empty(), "{} of {wanted} points are wrong:\n{}", faults.len(), faults.join("\n"));
+}
+
+#[test]
 fn a_sample_is_right_whatever_is_late() {
     let sample = SAMPLE[usize::from(full())];
     let (points, _) =

@@ -186,6 +186,32 @@ fn errors(shape: [u32; 3], knobs: &[(&str, &str)]) -> Vec<ConfigError> {
 }
 
 #[test]
+fn decoded_weights_rule_out_what_their_threads_cannot_do() {
+    let formats = Formats::new(OperandFormat::Bf16, OperandFormat::Nvfp4, OutputFormat::Bf16);
+    let problem = Problem { formats, ..Problem::nvfp4(Shape::new(64, 256, 512)) };
+    let with = |knob: &str, value: &str| {
+        let mut config = Config::default();
+        config.set(knob, value).unwrap();
+        validate(&problem, &config, Arch::Sm90a).err().unwrap_or_default()
+    };
+    assert_eq!(with("consumers", "cooperative"), []);
+    let refused = [
+        ("swap_ab", "off", "takes its rows only"),
+        ("strategy", "two_pass", "the other's weights are decoded"),
+        ("sf_preload", "all", "come with their weights"),
+        ("consumers", "ping_pong", "a warpgroup decodes 64"),
+        ("tile", "[64, 64, 64]", "N is 128"),
+        ("tile", "[64, 128, 192]", "K is 64, 128 or 256"),
+    ];
+    for (knob, value, words) in refused {
+        let errors = with(knob, value);
+        let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(text.contains(words), "{knob} = {value}: {text}");
+        assert!(errors.iter().all(|error| !error.hint().is_empty()), "{knob} = {value}");
+    }
+}
+
+#[test]
 fn each_limit_is_told_with_its_sum() {
     let large = [512, 4096, 7168];
     let side = ("accumulators", "side_by_side");
