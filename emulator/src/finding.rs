@@ -42,6 +42,8 @@ pub enum FindingKind {
     TmemUnallocated,
     /// A warp used lanes of tensor memory that belong to another warp of its warpgroup.
     TmemWrongWarp,
+    /// A `tcgen05.mma` reads scale factors, A or metadata where a `tcgen05.mma` put sums, or puts its own sums over them.
+    TmemOperandOverwritten,
     /// Another misuse of tensor memory.
     TmemMisuse,
     /// An mbarrier used without or after its life, or beyond its ranges.
@@ -54,6 +56,8 @@ pub enum FindingKind {
     Divergent,
     /// Shared memory of a CTA of the cluster that has exited.
     PeerExited,
+    /// A CTA exits while a copy to its shared memory may be under way.
+    ExitDuringCopy,
     /// The kernel executed `trap` or failed an assertion.
     Trap,
     /// Two warps access the same bytes of shared memory without an order, and one writes.
@@ -111,12 +115,14 @@ impl FindingKind {
         FindingKind::TmemUseAfterFree,
         FindingKind::TmemUnallocated,
         FindingKind::TmemWrongWarp,
+        FindingKind::TmemOperandOverwritten,
         FindingKind::TmemMisuse,
         FindingKind::MbarrierMisuse,
         FindingKind::BarrierMisuse,
         FindingKind::NonUniform,
         FindingKind::Divergent,
         FindingKind::PeerExited,
+        FindingKind::ExitDuringCopy,
         FindingKind::Trap,
         FindingKind::RaceShared,
         FindingKind::RaceTmem,
@@ -164,6 +170,7 @@ impl FindingKind {
                 | FindingKind::MbarrierNotVisible
                 | FindingKind::PhaseSkipped
                 | FindingKind::TmemAllocRace
+                | FindingKind::ExitDuringCopy
         )
     }
 }

@@ -129,6 +129,10 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 /// One executed PTX instruction of a traced warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
+    /// CTA in the grid.
+    pub cta: [u32; 3],
+    /// Warp in the CTA.
+    pub warp: u32,
     /// Line of the PTX file, from 1.
     pub line: u32,
     /// That line.
@@ -137,14 +141,12 @@ pub struct Step<'a> {
     pub active: u32,
 }
 
-/// A warp to follow, and who is told of each of its instructions.
+/// A warp to follow, or all of them, and who is told of each of its instructions.
 #[derive(Clone, Copy)]
 pub struct Trace<'a> {
-    /// CTA in the grid.
-    pub cta: [u32; 3],
-    /// Warp in the CTA.
-    pub warp: u32,
-    /// Called from a worker thread, in program order.
+    /// CTA in the grid, and warp in the CTA; `None` follows all warps of all CTAs.
+    pub of: Option<([u32; 3], u32)>,
+    /// Called from a worker thread, in each warp's program order.
     pub sink: &'a (dyn Fn(Step<'_>) + Sync),
 }
 

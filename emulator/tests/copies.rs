@@ -5,7 +5,7 @@ mod common;
 use common::{finding, kernel, launch, parse, run, words};
 use silumin_emulator::{
     Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options, Report,
-    Schedule, SwizzleMode, TensorMapParams,
+    Schedule, SwizzleMode, TensorMapParams, Tracking,
 };
 
 const SCHEDULES: [Schedule; 4] = [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)];
@@ -371,4 +371,41 @@ fn a_bulk_copy_must_be_aligned() {
     cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [tile], [%out+8], 64, [bar];";
     let text = finding(body, 1, FindingKind::Misaligned);
     assert!(text.contains("is not a multiple of 16"), "{text}");
+}
+
+#[test]
+fn a_copy_that_nobody_waits_for_is_found_at_the_exit() {
+    let body = r#"
+    .shared .align 128 .b8 slot[128];
+    .shared .align 8 .b64 bar;
+    mov.u32 %r0, %tid.x;
+    setp.ne.u32 %p0, %r0, 0;
+    @%p0 bra DONE;
+    mov.u32 %r1, bar;
+    mov.u32 %r2, slot;
+    mbarrier.init.shared::cta.b64 [%r1], 1;
+    fence.mbarrier_init.release.cluster;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 128;
+    cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%out], 128, [%r1];
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;
+    @!%p1 bra WAIT;
+DONE:
+"#;
+    let finding = |body: &str| {
+        let mut memory = GlobalMemory::new();
+        let out = memory.alloc_from("out", &[1; 128]);
+        let launch = launch(1, 32, vec![Arg::Pointer(memory.address(&out))]);
+        let options = Options { tracking: Tracking::HappensBefore, ..Options::default() };
+        run(&parse(&kernel(body)), &launch, &memory, &options).findings.into_iter().next()
+    };
+    assert_eq!(finding(body), None);
+    let wait = "mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;\n    @!%p1 bra WAIT;";
+    assert!(body.contains(wait));
+    let f = finding(&body.replace(wait, "")).expect("a finding");
+    assert_eq!((f.kind, f.lane), (FindingKind::ExitDuringCopy, None), "{f}");
+    assert!(
+        f.text.starts_with("cp.async.bulk") && f.message.contains("when the last thread of the CTA exits"),
+        "{f}"
+    );
 }

@@ -329,3 +329,29 @@ fn a_kernel_without_any_one_of_its_lines_ends_without_a_panic() {
     // Many lines only change values, which the result would show; most others are found.
     assert!(caught * 2 > tried, "{caught} of {tried}");
 }
+
+#[test]
+fn sums_over_operands_in_tensor_memory_are_found() {
+    let tracked = Options { tracking: Tracking::Strict, ..Options::default() };
+    // N = 136: the sums cover the scale factors of A that the same product reads.
+    let wide = damage("0x08200480", "0x08220480");
+    let report = problem(128, 128, 256).run(&wide, &tracked);
+    let f = only(&report, FindingKind::TmemOperandOverwritten);
+    assert!(f.message.contains("columns 0 to 135, covers column 128 of scale factors of A"), "{f}");
+    // A product of its own over the columns of the next one's scale factors, before they are copied there: legal.
+    let copy = "    tcgen05.cp.cta_group::1.32x128b.warpx4 [%tmem+132], %desc_sfa;\n";
+    let product = "    tcgen05.mma.cta_group::1.kind::mxf4nvf4.block_scale.scale_vec::4X [%tmem+132], %desc_a, %desc_b, 0x08020480, [%sfa], [%sfb], 0;\n";
+    let legal = damage(copy, &[product, copy].concat());
+    for schedule in [Schedule::Early, Schedule::Late, Schedule::Random(3)] {
+        let p = problem(128, 128, 256);
+        let report = p.run(&legal, &Options { schedule, ..tracked });
+        assert!(report.is_clean(), "{schedule:?}: {}", report.findings[0]);
+        assert!(p.error() < 1e-6, "error {}", p.error());
+    }
+    // After it, or with no copy at all, the next product takes sums for scale factors.
+    for text in [damage(copy, &[copy, product].concat()), damage(copy, product)] {
+        let report = problem(128, 128, 256).run(&text, &tracked);
+        let f = only(&report, FindingKind::TmemOperandOverwritten);
+        assert!(f.message.contains("scale factors of A of tcgen05.mma: lane 0, column 132"), "{f}");
+    }
+}

@@ -4,7 +4,8 @@
 #     scripts/hardware/prepare.sh FOLDER [KERNEL_NAMES_CONTAINING]
 #     scp -r FOLDER scripts/hardware/run.py MACHINE: && ssh MACHINE python3 run.py FOLDER
 #
-# The kernels are those of other compilers (emulator/tests/corpus) and the probes (emulator/tests/corpus/hardware).
+# The kernels are those of other compilers (emulator/tests/corpus), the probes (emulator/tests/corpus/hardware) and ours, drawn
+# by family (examples/agreement.rs).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(realpath -m "${1:?the folder to write}")
@@ -23,7 +24,16 @@ for launch in emulator/tests/corpus/hardware/*.toml; do
     cp "${launch%.toml}.ptx" "$target/"
     target/release/examples/emulate "$target/launch.toml" --out "$target/expected"
 done
-SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test scalar_truth
+SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test scalar_truth --test grid_truth --test matrix_truth
+# Ours, without names to leave out.
+[ -n "${2:-}" ] || cargo run --release --example agreement -- --out "$folder"
+# Results of a megabyte tell nothing that their hash does not.
+python3 - "$folder" <<'PYTHON'
+import hashlib, pathlib, sys
+for file in pathlib.Path(sys.argv[1]).glob("matrix-*/expected/out.bin"):
+    file.with_suffix(".blake2b").write_text(hashlib.blake2b(file.read_bytes(), digest_size=32).hexdigest())
+    file.unlink()
+PYTHON
 cp scripts/hardware/run.py "$folder/"
-cp emulator/tests/corpus/hardware/h200.txt "$folder/known.txt"
+cat emulator/tests/corpus/hardware/h200.txt "$folder/stopped.txt" > "$folder/known.txt"
 echo "$(find "$folder" -name launch.toml | wc -l) kernels in $folder, $(du -sh "$folder" | cut -f1)"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs launch files on an NVIDIA GPU and compares what they leave with what the emulator left.
 
-    python3 run.py FOLDER [--out OUT] [--only TEXT] [--seconds N] [--fuse]
+    python3 run.py FOLDER [--out OUT] [--only TEXT] [--seconds N] [--jobs N] [--fuse]
 
 Every folder below FOLDER with a launch.toml is one kernel; its `expected` folder has a NAME.bin for each buffer, or a
 NAME.blake2b with the hash of one that was too large to carry (64 hexadecimal digits, BLAKE2b of 32 bytes).
@@ -19,6 +19,7 @@ Exit status: 0 all identical, 1 some differ or failed, 2 bad input.
 """
 
 import argparse
+import concurrent.futures
 import ctypes
 import hashlib
 import math
@@ -324,6 +325,36 @@ def report(folder, out, rules):
     return not lines, "; ".join(lines + notes if lines else [identical] + notes)
 
 
+def one(folder, args, rules):
+    """Runs one kernel in a process of its own: whether it is as expected, and what to say of it."""
+    out = args.out / folder.relative_to(args.folder)
+    command = [sys.executable, __file__, str(folder), "--out", str(out), "--one"] + ["--fuse"] * args.fuse
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=args.seconds)
+    except subprocess.TimeoutExpired:
+        return False, f"FAILED: not done after {args.seconds:g} s"
+    said = (done.stdout + done.stderr).strip()
+    stopped = any(k == folder.name and rule[0] == "stopped" for (k, _), rule in rules.items())
+    if done.returncode:
+        return stopped, f"FAILED{', as known' if stopped else ''}: {said}"
+    if stopped:
+        return False, "it ran, and was to be stopped"
+    return report(folder, out, rules)
+
+
+def families(results):
+    """A line for each family: kernels, those all of whose launches are as expected, bytes compared. `results` has folders."""
+    found = {}
+    for folder, same in results:
+        name = re.fullmatch(r"ours-(.+)-(\d+)(\.\d+)?", folder.name)
+        if name:
+            kernels, compared = found.setdefault(name[1], ({}, []))
+            kernels[name[2]] = kernels.get(name[2], True) and same
+            compared += [p.stat().st_size for p in (folder / "expected").glob("*.bin")]
+    for family, (kernels, compared) in found.items():
+        yield f"family {family}: {sum(kernels.values())} of {len(kernels)} kernels identical, {sum(compared)} bytes compared"
+
+
 def main():
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -331,6 +362,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("hardware-out"), help="where results go")
     parser.add_argument("--only", default="", help="kernels whose name has this text")
     parser.add_argument("--seconds", type=float, default=60, help="a kernel that takes longer is stopped")
+    parser.add_argument("--jobs", type=int, default=1, help="kernels at a time")
     parser.add_argument("--fuse", action="store_true", help="let the assembler fuse products and sums")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -348,28 +380,20 @@ def main():
         return 2
     args.out.mkdir(parents=True, exist_ok=True)
     rules = known(args.folder)
-    good = 0
-    with open(args.out / "report.txt", "w") as log:
-        for folder in kernels:
-            name = str(folder.relative_to(args.folder))
-            out = args.out / name
-            command = [sys.executable, __file__, str(folder), "--out", str(out), "--one"] + ["--fuse"] * args.fuse
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=args.seconds)
-                said = (done.stdout + done.stderr).strip()
-                if done.returncode == 0:
-                    same, text = report(folder, out, rules)
-                else:
-                    same = any(k == folder.name and rule[0] == "stopped" for (k, _), rule in rules.items())
-                    text = f"FAILED{', as known' if same else ''}: {said}"
-            except subprocess.TimeoutExpired:
-                same, text = False, f"FAILED: not done after {args.seconds:g} s"
-            good += same
+    results = []
+    with open(args.out / "report.txt", "w") as log, concurrent.futures.ThreadPoolExecutor(args.jobs) as pool:
+
+        def say(text):
             for stream in (sys.stdout, log):
-                print(f"{name}: {text}", file=stream, flush=True)
-        summary = f"{good} of {len(kernels)} kernels identical"
-        for stream in (sys.stdout, log):
-            print(summary, file=stream)
+                print(text, file=stream, flush=True)
+
+        for folder, (same, text) in zip(kernels, pool.map(lambda k: one(k, args, rules), kernels)):
+            results.append((folder, same))
+            say(f"{folder.relative_to(args.folder)}: {text}")
+        for line in families(results):
+            say(line)
+        good = sum(same for _, same in results)
+        say(f"{good} of {len(kernels)} kernels identical")
     return 0 if good == len(kernels) else 1
 
 

@@ -18,8 +18,10 @@ fn allocate(bytes: usize) -> Result<u64, Code> {
         bytes if bytes > LARGEST => Err(Code::OutOfMemory),
         bytes => {
             let mut contents = state().contents();
-            let number = contents.buffers.len();
-            let buffer = contents.memory.alloc(&format!("allocation {number}"), bytes);
+            let number = contents.allocations;
+            let buffer = contents.memory.try_alloc(&format!("allocation {number}"), bytes);
+            let buffer = buffer.ok_or(Code::OutOfMemory)?;
+            contents.allocations += 1;
             let address = contents.memory.address(&buffer);
             contents.buffers.insert(address, buffer);
             Ok(address)

@@ -2,7 +2,7 @@
 
 use crate::link::text_of;
 use crate::put;
-use crate::state::{Code, Function, code, state};
+use crate::state::{Code, Function, Loaded, Mishap, code, state};
 use silumin_emulator::{
     Arg, DataType, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode, TensorMapParams,
 };
@@ -92,11 +92,11 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
     // SAFETY: the caller's image, or a text that ends in a zero byte.
     let loaded = match unsafe { text_of(image.cast()) } {
         // Compiled already: what PTX the driver would read is of no concern.
-        Some(Ok(text)) => parse(&text),
+        Some(Ok(text)) => parse(&text).map(|module| (module, state().mishap(&text))),
         Some(Err(error)) => return code(error),
         // SAFETY: it is a text.
         None => match unsafe { CStr::from_ptr(image.cast::<c_char>()) }.to_str() {
-            Ok(text) => load(text),
+            Ok(text) => load(text).map(|module| (module, state().mishap(text))),
             Err(_) => {
                 say("the image is no PTX text, and cubins of others do not run here");
                 return code(Code::NoBinaryForGpu);
@@ -104,9 +104,9 @@ pub unsafe extern "C" fn cuModuleLoadDataEx(
         },
     };
     match loaded {
-        Ok(loaded) => {
+        Ok((parsed, mishap)) => {
             let number = state().number();
-            state().contents().modules.insert(number, Arc::new(loaded));
+            state().contents().modules.insert(number, Loaded { module: Arc::new(parsed), mishap });
             // SAFETY: the caller's place.
             code(unsafe { put(module, ptr::without_provenance_mut(number)) })
         }
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     let number = state().number();
     let mut contents = state().contents();
     let Some(loaded) = contents.modules.get(&module.addr()) else { return code(Code::InvalidHandle) };
-    let Some(parameters) = loaded.parameters(&entry) else { return code(Code::NotFound) };
+    let Some(parameters) = loaded.module.parameters(&entry) else { return code(Code::NotFound) };
     let parameters = parameters.iter().map(|parameter| parameter.bytes).collect();
     contents.functions.insert(number, Function { module: module.addr(), entry, parameters });
     // SAFETY: the caller's place.
@@ -405,7 +405,20 @@ pub(crate) fn execute(function: usize, launch: &Launch) -> Code {
     }
     let contents = state().contents();
     let Some(function) = contents.functions.get(&function) else { return Code::InvalidHandle };
-    let Some(module) = contents.modules.get(&function.module) else { return Code::InvalidHandle };
+    let Some(Loaded { module, mishap }) = contents.modules.get(&function.module) else {
+        return Code::InvalidHandle;
+    };
+    match mishap {
+        Some(Mishap::Fail) => {
+            say(&format!("`{}` fails, as SILUMIN_EMULATED_MISHAP asks", function.entry));
+            return state().fail();
+        }
+        Some(Mishap::Abort) => std::process::abort(),
+        Some(Mishap::Hang) => loop {
+            std::thread::park();
+        },
+        None => {}
+    }
     match module.run(&function.entry, launch, &contents.memory, &Options::default()) {
         Ok(report) if report.findings.is_empty() => Code::Success,
         Ok(report) => {

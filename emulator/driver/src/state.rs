@@ -171,12 +171,47 @@ pub(crate) struct Function {
     pub parameters: Vec<u32>,
 }
 
+/// A module.
+#[derive(Clone)]
+pub(crate) struct Loaded {
+    pub module: Arc<Module>,
+    /// What its kernels do in the place of what they are for.
+    pub mishap: Option<Mishap>,
+}
+
+/// What goes wrong with a launch where `SILUMIN_EMULATED_MISHAP` asks for it: what a kernel on a GPU may do to its process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mishap {
+    /// The launch fails, and every call after it.
+    Fail,
+    /// It never ends.
+    Hang,
+    /// The process ends.
+    Abort,
+}
+
+impl Mishap {
+    /// What `KIND:TEXT` says of a module with this text.
+    fn of(variable: &str, ptx: &str) -> Option<Self> {
+        let (kind, text) = variable.split_once(':')?;
+        let mishap = match kind {
+            "fail" => Mishap::Fail,
+            "hang" => Mishap::Hang,
+            "abort" => Mishap::Abort,
+            _ => return None,
+        };
+        ptx.contains(text).then_some(mishap)
+    }
+}
+
 /// Memory and modules, one call at a time.
 pub(crate) struct Contents {
     pub memory: GlobalMemory,
     /// By the first address.
     pub buffers: BTreeMap<u64, Buffer>,
-    pub modules: HashMap<usize, Arc<Module>>,
+    /// How many there have been.
+    pub allocations: u64,
+    pub modules: HashMap<usize, Loaded>,
     pub functions: HashMap<usize, Function>,
     pub links: HashMap<usize, Link>,
 }
@@ -187,6 +222,8 @@ pub(crate) struct State {
     /// 1000 major + 10 minor.
     pub cuda: c_int,
     pub devices: c_int,
+    /// See [`Mishap`].
+    mishap: String,
     contents: Mutex<Contents>,
     graphs: Mutex<Graphs>,
     handles: AtomicUsize,
@@ -206,9 +243,11 @@ pub(crate) fn state() -> &'static State {
             chip: Chip::ALL.into_iter().find(|known| known.target() == chip).unwrap_or(Chip::Sm100a),
             cuda: version.unwrap_or(13_000),
             devices: variable("SILUMIN_EMULATED_DEVICES").parse().unwrap_or(1).max(1),
+            mishap: variable("SILUMIN_EMULATED_MISHAP"),
             contents: Mutex::new(Contents {
                 memory: GlobalMemory::new(),
                 buffers: BTreeMap::new(),
+                allocations: 0,
                 modules: HashMap::new(),
                 functions: HashMap::new(),
                 links: HashMap::new(),
@@ -221,6 +260,11 @@ pub(crate) fn state() -> &'static State {
 }
 
 impl State {
+    /// What was asked for of kernels with this text.
+    pub fn mishap(&self, ptx: &str) -> Option<Mishap> {
+        self.mishap.split(';').find_map(|variable| Mishap::of(variable, ptx))
+    }
+
     pub fn contents(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -252,6 +296,15 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mishap_is_of_the_kernels_that_have_the_text() {
+        assert_eq!(Mishap::of("hang:stages = 3,", "// stages = 3, k_order"), Some(Mishap::Hang));
+        assert_eq!(Mishap::of("fail:stages = 3,", "// stages = 33, k_order"), None);
+        assert_eq!(Mishap::of("abort:x: y", "x: y"), Some(Mishap::Abort));
+        assert_eq!(Mishap::of("stages", "stages"), None);
+        assert_eq!(Mishap::of("", ""), None);
+    }
 
     #[test]
     fn a_chip_runs_its_own_targets_and_its_family_s() {

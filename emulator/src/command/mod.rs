@@ -172,7 +172,7 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
             threads: *threads,
             tracking: *tracking,
             reconvergence: *reconvergence,
-            trace: target.map(|(cta, warp)| crate::launch::Trace { cta, warp, sink: &sink }),
+            trace: target.map(|of| crate::launch::Trace { of: Some(of), sink: &sink }),
             ..Options::default()
         };
         if many && target.is_some() {

@@ -68,19 +68,13 @@ impl<'r> Cluster<'r> {
 
     fn collective_inner(&mut self, x: Ctx, w: &mut Warp, g: &mut Group, op: &'r Op) -> Result<Flow, Flow> {
         let m = x.m;
-        // Which lane is elected orders nothing, nor does asking who is here.
-        if let Some(t) = &mut self.tracker
-            && !matches!(op, Op::Elect { .. } | Op::Activemask { .. })
-        {
-            let agent = t.agent(x.c, w.index);
-            t.lanes_met(agent);
-        }
         match op {
             Op::Bar { kind, id, count, aligned, p, d, dp } => {
                 return Ok(self.bar(x, w, g, *kind, [*id, *count, *d], *aligned, *p, *dp));
             }
             Op::BarWarpSync { mask } => {
                 self.members(x, w, *mask)?;
+                self.lanes_met(x, w);
             }
             Op::ClusterArrive { aligned } => {
                 if *aligned && let Some(f) = self.converge(w, m, u32::MAX) {
@@ -128,6 +122,7 @@ impl<'r> Cluster<'r> {
                 if let Some(t) = &mut self.tracker {
                     let agent = t.agent(x.c, w.index);
                     t.cluster_acquire(agent);
+                    t.lanes_met(agent);
                 }
             }
             Op::Vote { kind, d, p, src, mask } => {
@@ -320,6 +315,15 @@ impl<'r> Cluster<'r> {
         if let Some(t) = &mut self.tracker {
             let agent = t.agent(x.c, w.index);
             t.bar_acquire(agent, (x.c, id));
+            t.lanes_met(agent);
+        }
+    }
+
+    /// What lanes of a warp did before comes before what any of them does now.
+    fn lanes_met(&mut self, x: Ctx, w: &Warp) {
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(x.c, w.index);
+            t.lanes_met(agent);
         }
     }
 

@@ -239,7 +239,12 @@ impl<'r> Cluster<'r> {
                 self.store_bytes(w, lane, target, &bytes)?;
             }
             Op::TensorPrefetch(copy) => {
-                self.map(x, w, lane, at, copy)?;
+                let (map, coords) = self.map(x, w, lane, at, copy)?;
+                if let Some((map, _)) = map
+                    && let Err(e) = map.check_coordinates::<std::convert::Infallible>(&coords)
+                {
+                    self.report(FindingKind::IllegalTensorMap, at, e.to_string());
+                }
             }
             Op::BulkLoad { dst, src, bytes, mbar, mask } => {
                 let src = self.address(x, w, *src, Space::Global, lane);

@@ -53,10 +53,6 @@ impl<'r> Cluster<'r> {
         if let Some(f) = self.converge(w, x.m, u32::MAX) {
             return f;
         }
-        if let Some(t) = &mut self.tracker {
-            let agent = t.agent(x.c, w.index);
-            t.lanes_met(agent);
-        }
         match op {
             Op::WarpMma(mma) => {
                 if let Err(text) = self.warp_mma(x, w, mma) {

@@ -280,7 +280,8 @@ impl<'r> Cluster<'r> {
                 if let (Some(t), MbarOp::Arrive(..)) = (&mut self.tracker, op) {
                     let agent = t.agent(x.c, w.index);
                     let s = Strength::new(x.order == Order::Relaxed, x.scope);
-                    t.mbar_release(agent, (cta, offset), x.line, s);
+                    let alone = (x.m != w.present()).then_some(lane as u8);
+                    t.mbar_release(agent, (cta, offset), x.line, s, alone);
                 }
                 self.mbar_apply(cta, offset, op, at)
             }

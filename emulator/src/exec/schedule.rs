@@ -210,7 +210,8 @@ impl Cluster<'_> {
         let lowest =
             w.groups.iter().filter(|o| matches!(o.wait, Wait::No)).map(|o| o.pc).min().unwrap_or(u32::MAX);
         let mut first = true;
-        let trace = self.run.options.trace.filter(|t| t.warp == w.index && t.cta == self.ctas[c].id);
+        let cta = self.ctas[c].id;
+        let trace = self.run.options.trace.filter(|t| t.of.is_none_or(|of| of == (cta, w.index)));
         let mut traced = None;
         loop {
             if self.executed >= end {
@@ -251,7 +252,7 @@ impl Cluster<'_> {
                 traced = Some((g.pc, inst.line));
                 if !again {
                     let text = self.run.module.line(inst.line);
-                    (trace.sink)(Step { line: inst.line, text, active: m });
+                    (trace.sink)(Step { cta, warp: w.index, line: inst.line, text, active: m });
                 }
             }
             if m == 0 {
@@ -325,6 +326,9 @@ impl Cluster<'_> {
     /// After the last thread: asynchronous work ends, and what must be released is checked.
     fn finish(&mut self) {
         while !self.fatal && self.complete_one() {}
+        if let Some(t) = &mut self.tracker {
+            t.exit();
+        }
         self.report_found();
         if self.fatal {
             return;

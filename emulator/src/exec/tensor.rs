@@ -570,6 +570,9 @@ impl<'r> Cluster<'r> {
                         return;
                     }
                     MmaError::Tmem { source, .. } => tmem_kind(&source),
+                    MmaError::Sums { .. } | MmaError::OverOperand { .. } => {
+                        FindingKind::TmemOperandOverwritten
+                    }
                     _ => FindingKind::TmemMisuse,
                 };
                 self.report(kind, at, text);

@@ -245,6 +245,7 @@ fn minmax<const MIN: bool, const NAN: bool, const FTZ: bool>(a: u64, b: u64) -> 
     u64::from(r.to_bits())
 }
 
+/// Of two NaNs the second is passed on, quiet: an H200.
 fn minmax64<const MIN: bool>(a: u64, b: u64) -> u64 {
     let (x, y) = (f64_of(a), f64_of(b));
     let r = if x.is_nan() {
@@ -258,7 +259,7 @@ fn minmax64<const MIN: bool>(a: u64, b: u64) -> u64 {
     } else {
         y
     };
-    if r.is_nan() { 0x7ff8_0000_0000_0000 } else { r.to_bits() }
+    if r.is_nan() { b | QUIET } else { r.to_bits() }
 }
 
 /// The three-source operation `op` on `ty`.

@@ -3,21 +3,54 @@
 //! Words are atomics with relaxed ordering: kernels may race, and a race must stay a wrong value,
 //! never undefined behaviour of the emulator. A write of part of a word is a compare-and-swap.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Address of the first buffer of `GlobalMemory::new`.
 pub(crate) const USER_BASE: u64 = 0x1000_0000_0000;
-/// Distance between buffers: what lies between the end of one and the next is a guard gap.
-const SPACING: u64 = 1 << 34;
-/// Largest buffer.
-const MAX_BYTES: u64 = SPACING - (1 << 20);
+/// Buffers that lie far apart: the first ones, however small, so that what runs past one's end reaches no other.
+const FAR: Arena = Arena { first: 0, count: 768, spacing: 1 << 34 };
+/// Buffers beyond those: as far apart as is left of the addresses.
+const NEAR: Arena = Arena { first: FAR.count, count: 1 << 15, spacing: 1 << 27 };
+/// What lies behind the end of a buffer at the least, without being any buffer's.
+const GUARD: u64 = 1 << 20;
+/// A slot that there is not.
+const NOWHERE: u32 = u32::MAX;
 
-/// A buffer in a [`GlobalMemory`].
+/// Slots of one size, one behind the other.
+struct Arena {
+    /// The number of its first slot.
+    first: u32,
+    count: u32,
+    /// Bytes from a slot to the next.
+    spacing: u64,
+}
+
+impl Arena {
+    const fn bytes(&self) -> u64 {
+        self.count as u64 * self.spacing
+    }
+
+    /// The largest buffer.
+    const fn largest(&self) -> u64 {
+        self.spacing - GUARD
+    }
+}
+
+// Variables of modules come behind (`lower::module::MODULE_BASE`).
+const _: () = assert!(FAR.bytes() + NEAR.bytes() == USER_BASE);
+
+/// A buffer in a [`GlobalMemory`]. After it was freed it stands for nothing, also where another buffer has its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Buffer(usize);
+pub struct Buffer {
+    slot: u32,
+    /// Which of the buffers that have had the slot.
+    generation: u32,
+}
 
 struct Region {
     name: String,
+    generation: u32,
     bytes: u64,
     words: Box<[AtomicU64]>,
     /// One bit per byte, set once the byte was written.
@@ -47,17 +80,24 @@ impl std::fmt::Display for Fault {
 
 /// The global memory of a device: named buffers at made-up 64-bit addresses.
 ///
-/// Buffers start 16 GiB apart, so that an access past the end of one is never inside another.
+/// The first 768 buffers start 16 GiB apart, so that an access past the end of one is not inside another; up to 32,768 more,
+/// which are less than 128 MiB each, start 128 MiB apart. Addresses of freed buffers are used again, those first that were freed first, once there are no others.
 pub struct GlobalMemory {
     base: u64,
-    regions: Vec<Region>,
+    /// By slot: those of `FAR` and those of `NEAR`.
+    far: Vec<Region>,
+    near: Vec<Region>,
+    /// Slots of freed buffers, in the order in which they were freed.
+    free: [VecDeque<u32>; 2],
 }
 
 impl std::fmt::Debug for GlobalMemory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut list = f.debug_list();
-        for (i, r) in self.regions.iter().enumerate() {
-            list.entry(&format_args!("{} at {:#x}, {} bytes", r.name, self.address(&Buffer(i)), r.bytes));
+        for (arena, regions) in [(FAR, &self.far), (NEAR, &self.near)] {
+            for (slot, r) in (arena.first..).zip(regions) {
+                list.entry(&format_args!("{} at {:#x}, {} bytes", r.name, self.start(slot), r.bytes));
+            }
         }
         list.finish()
     }
@@ -82,18 +122,41 @@ impl GlobalMemory {
     }
 
     pub(crate) fn at(base: u64) -> Self {
-        GlobalMemory { base, regions: Vec::new() }
+        GlobalMemory { base, far: Vec::new(), near: Vec::new(), free: Default::default() }
     }
 
     /// Adds a buffer whose bytes count as never written: reading them is reported.
     ///
-    /// `name` appears in findings. Buffers are 16 GiB at most; larger ones are cut to that.
+    /// `name` appears in findings. Buffers are 16 GiB at most; larger ones are cut to that. Where no addresses are left
+    /// ([`GlobalMemory::try_alloc`]) it has no bytes.
     pub fn alloc(&mut self, name: &str, bytes: u64) -> Buffer {
-        let bytes = bytes.min(MAX_BYTES);
+        let nowhere = Buffer { slot: NOWHERE, generation: 0 };
+        self.try_alloc(name, bytes.min(FAR.largest())).unwrap_or(nowhere)
+    }
+
+    /// The same, or `None` where no addresses are left for so many bytes: see [`GlobalMemory`].
+    pub fn try_alloc(&mut self, name: &str, bytes: u64) -> Option<Buffer> {
+        // Addresses that no buffer has had yet come first, far from others before near; then those of freed buffers, of which the
+        // longest freed is the one that a stale address is least likely to hit.
+        let fresh = |arena: &Arena, regions: &Vec<Region>| {
+            let next = regions.len() as u32;
+            (next < arena.count && bytes <= arena.largest()).then_some(arena.first + next)
+        };
+        let slot = fresh(&FAR, &self.far)
+            .or_else(|| if bytes <= FAR.largest() { self.free[0].pop_front() } else { None })
+            .or_else(|| fresh(&NEAR, &self.near))
+            .or_else(|| if bytes <= NEAR.largest() { self.free[1].pop_front() } else { None })?;
         let words = atomics(vec![0; bytes.div_ceil(8) as usize]);
         let written = atomics(vec![0; bytes.div_ceil(64) as usize]);
-        self.regions.push(Region { name: name.to_owned(), bytes, words, written });
-        Buffer(self.regions.len() - 1)
+        let regions = if slot < NEAR.first { &mut self.far } else { &mut self.near };
+        let place = if slot < NEAR.first { slot } else { slot - NEAR.first } as usize;
+        let generation = regions.get(place).map_or(0, |region| region.generation);
+        let region = Region { name: name.to_owned(), generation, bytes, words, written };
+        match regions.get_mut(place) {
+            Some(old) => *old = region,
+            None => regions.push(region),
+        }
+        Some(Buffer { slot, generation })
     }
 
     /// Adds a buffer with these contents.
@@ -105,7 +168,7 @@ impl GlobalMemory {
 
     /// Fills a buffer with one byte value; all of it counts as written.
     pub fn fill(&self, buffer: &Buffer, value: u8) {
-        let Some(r) = self.regions.get(buffer.0) else {
+        let Some(r) = self.region(buffer) else {
             return;
         };
         for w in &r.words {
@@ -118,7 +181,7 @@ impl GlobalMemory {
 
     /// Writes `data` at a byte offset; what lies beyond the end is dropped.
     pub fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
-        let Some(r) = self.regions.get(buffer.0) else {
+        let Some(r) = self.region(buffer) else {
             return;
         };
         let room = r.bytes.saturating_sub(offset) as usize;
@@ -127,7 +190,7 @@ impl GlobalMemory {
 
     /// The bytes of a buffer (zeros where nothing was written).
     pub fn read(&self, buffer: &Buffer) -> Vec<u8> {
-        let Some(r) = self.regions.get(buffer.0) else {
+        let Some(r) = self.region(buffer) else {
             return Vec::new();
         };
         let mut out: Vec<u8> = r.words.iter().flat_map(|w| w.load(Relaxed).to_le_bytes()).collect();
@@ -137,7 +200,7 @@ impl GlobalMemory {
 
     /// `bytes` bytes of a buffer from a byte offset on; what lies beyond the end is left out.
     pub fn read_part(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Vec<u8> {
-        let Some(r) = self.regions.get(buffer.0) else {
+        let Some(r) = self.region(buffer) else {
             return Vec::new();
         };
         let (first, end) = (offset.min(r.bytes), offset.saturating_add(bytes).min(r.bytes));
@@ -146,41 +209,78 @@ impl GlobalMemory {
         out.skip(first as usize % 8).take((end - first) as usize).collect()
     }
 
-    /// Gives a buffer's memory back: from then on it has no bytes, and its addresses are nobody's.
+    /// Gives a buffer's memory back: from then on it has no bytes, and its addresses are nobody's until there are no
+    /// others for a new buffer.
     pub fn free(&mut self, buffer: &Buffer) {
-        if let Some(r) = self.regions.get_mut(buffer.0) {
-            (r.bytes, r.words, r.written) = (0, Box::default(), Box::default());
+        let near = buffer.slot >= NEAR.first;
+        let place = (buffer.slot - if near { NEAR.first } else { 0 }) as usize;
+        let regions = if near { &mut self.near } else { &mut self.far };
+        if let Some(region) = regions.get_mut(place).filter(|region| region.generation == buffer.generation) {
+            (region.bytes, region.words, region.written) = (0, Box::default(), Box::default());
+            region.generation += 1;
+            self.free[usize::from(near)].push_back(buffer.slot);
+        }
+    }
+
+    /// What a slot has.
+    fn slot(&self, slot: u32) -> Option<&Region> {
+        match slot.checked_sub(NEAR.first) {
+            None => self.far.get(slot as usize),
+            Some(place) => self.near.get(place as usize),
+        }
+    }
+
+    fn region(&self, buffer: &Buffer) -> Option<&Region> {
+        self.slot(buffer.slot).filter(|region| region.generation == buffer.generation)
+    }
+
+    /// The address of a slot.
+    fn start(&self, slot: u32) -> u64 {
+        match slot.checked_sub(NEAR.first) {
+            None => self.base + u64::from(slot) * FAR.spacing,
+            Some(place) => self.base + FAR.bytes() + u64::from(place) * NEAR.spacing,
+        }
+    }
+
+    /// The slot that an address lies in, how far, and how large the slot is. Addresses below all slots lie in none.
+    fn place(&self, address: u64) -> (u32, u64, u64) {
+        let from = address.wrapping_sub(self.base);
+        match from.checked_sub(FAR.bytes()) {
+            None => ((from / FAR.spacing) as u32, from % FAR.spacing, FAR.spacing),
+            Some(from) if from < NEAR.bytes() => {
+                (NEAR.first + (from / NEAR.spacing) as u32, from % NEAR.spacing, NEAR.spacing)
+            }
+            Some(from) => (NOWHERE, from, 0),
         }
     }
 
     /// Number of bytes of a buffer that nothing wrote.
     pub fn unwritten(&self, buffer: &Buffer) -> u64 {
-        let Some(r) = self.regions.get(buffer.0) else {
+        let Some(r) = self.region(buffer) else {
             return 0;
         };
         (0..r.bytes).filter(|b| r.written[(b / 64) as usize].load(Relaxed) >> (b % 64) & 1 == 0).count()
             as u64
     }
 
-    /// Address of a buffer's first byte; a multiple of 2^34.
+    /// Address of a buffer's first byte; a multiple of 2^27, and of 2^34 for the first 768 buffers.
     pub fn address(&self, buffer: &Buffer) -> u64 {
-        self.base + buffer.0 as u64 * SPACING
+        if buffer.slot == NOWHERE { 0 } else { self.start(buffer.slot) }
     }
 
     /// Size of a buffer in bytes.
     pub fn len(&self, buffer: &Buffer) -> u64 {
-        self.regions.get(buffer.0).map_or(0, |r| r.bytes)
+        self.region(buffer).map_or(0, |r| r.bytes)
     }
 
     /// True when there is no buffer.
     pub fn is_empty(&self) -> bool {
-        self.regions.is_empty()
+        self.far.is_empty() && self.near.is_empty()
     }
 
     fn locate(&self, address: u64, bytes: u64) -> Result<(&Region, u64), Fault> {
-        let index = address.wrapping_sub(self.base) / SPACING;
-        let offset = address.wrapping_sub(self.base) % SPACING;
-        match self.regions.get(index as usize) {
+        let (slot, offset, _) = self.place(address);
+        match self.slot(slot) {
             Some(r) if offset + bytes <= r.bytes => Ok((r, offset)),
             _ => Err(Fault::OutOfBounds(self.describe(address, bytes))),
         }
@@ -188,24 +288,25 @@ impl GlobalMemory {
 
     /// Where an address lies, in words.
     pub(crate) fn describe(&self, address: u64, bytes: u64) -> String {
-        let index = address.wrapping_sub(self.base) / SPACING;
-        let offset = address.wrapping_sub(self.base) % SPACING;
-        if address >= self.base
-            && let Some(r) = self.regions.get(index as usize)
-        {
+        let (slot, offset, spacing) = self.place(address);
+        if let Some(r) = self.slot(slot) {
             return format!(
                 "{bytes} bytes at {address:#x}: offset {offset} of buffer `{}`, which has {} bytes",
                 r.name, r.bytes
             );
         }
-        if address >= self.base && index as usize == self.regions.len() && SPACING - offset <= 1 << 30 {
-            let name = self.regions.last().map_or("", |r| &r.name);
-            return format!("{bytes} bytes at {address:#x}: past buffer `{name}`");
+        // Closer to the next slot than to any buffer before it.
+        let before = spacing.saturating_sub(offset);
+        if spacing > 0
+            && before <= 1 << 30
+            && let Some(last) = slot.checked_sub(1).and_then(|slot| self.slot(slot))
+        {
+            return format!("{bytes} bytes at {address:#x}: past buffer `{}`", last.name);
         }
-        // The region after the gap that the address lies in.
-        let after = address.wrapping_add(SPACING).wrapping_sub(self.base);
-        if let Some(r) = self.regions.get((after / SPACING) as usize) {
-            let before = SPACING - after % SPACING;
+        // The gap in front of the first buffer.
+        if let (Some(before), Some(r)) = (self.base.checked_sub(address), self.far.first())
+            && before <= FAR.spacing
+        {
             return format!("{bytes} bytes at {address:#x}: {before} bytes before buffer `{}`", r.name);
         }
         format!("{bytes} bytes at {address:#x}, where no buffer is")
@@ -376,5 +477,65 @@ mod tests {
         let a = m.address(&b);
         assert_eq!(m.update(a + 4, 4, |v| v.wrapping_add(1)).unwrap(), (0xffff_ffff, true));
         assert_eq!(m.read(&b)[..9], [0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0, 0xff]);
+    }
+
+    #[test]
+    fn addresses_last_for_any_number_of_buffers_one_after_the_other() {
+        let mut m = GlobalMemory::new();
+        let kept = m.alloc_from("kept", &[7; 24]);
+        let mut last = None;
+        for number in 0..100_000u32 {
+            let b = m.try_alloc("one of many", 64).unwrap();
+            m.store(m.address(&b), &number.to_le_bytes()).unwrap();
+            assert_eq!(m.unwritten(&b), 60, "nothing is left of the buffer that was there before");
+            m.free(&b);
+            last = Some((b, m.address(&b)));
+        }
+        // A stale handle is nobody's, and so is a stale address, long after the last fresh one was handed out.
+        let (stale, address) = last.unwrap();
+        assert_eq!((m.len(&stale), m.read(&stale)), (0, Vec::new()));
+        assert!(m.load(address, &mut [0; 4]).is_err());
+        let next = m.alloc("next", 64);
+        assert!(m.address(&next) != address && m.load(address, &mut [0; 4]).is_err());
+        m.free(&stale);
+        assert_eq!(m.len(&next), 64, "freeing twice frees nobody else's");
+        assert_eq!(m.read(&kept), [7; 24]);
+    }
+
+    #[test]
+    fn thousands_of_buffers_live_side_by_side_with_gaps_between_them() {
+        let mut m = GlobalMemory::new();
+        let all: Vec<Buffer> =
+            (0..5_000u32).map(|number| m.alloc_from("one of many", &number.to_le_bytes())).collect();
+        let mut addresses: Vec<u64> = all.iter().map(|buffer| m.address(buffer)).collect();
+        for (number, (buffer, address)) in (0..5_000u32).zip(all.iter().zip(&addresses)) {
+            let mut word = [0; 4];
+            assert!(m.load(*address, &mut word).unwrap());
+            assert_eq!((u32::from_le_bytes(word), m.read(buffer)), (number, word.to_vec()));
+            assert!(m.load(address + 1, &mut [0; 4]).is_err() && m.load(address - 1, &mut [0; 1]).is_err());
+        }
+        addresses.sort_unstable();
+        assert!(addresses.windows(2).all(|pair| pair[1] - pair[0] >= 1 << 27));
+        assert!(addresses.iter().all(|address| (USER_BASE..2 * USER_BASE).contains(address)));
+        // The first ones are as far apart as they can be, and have room for the largest.
+        assert!(addresses[..768].windows(2).all(|pair| pair[1] - pair[0] == 1 << 34));
+        assert!(m.try_alloc("too large for what is left", 1 << 27).is_none());
+        m.free(&all[3]);
+        let large = m.try_alloc("in a freed one's place", 1 << 27).unwrap();
+        assert_eq!(m.address(&large), USER_BASE + 3 * (1 << 34));
+    }
+
+    #[test]
+    fn there_is_an_end_to_addresses_and_it_is_told() {
+        let mut m = GlobalMemory::new();
+        let all: Vec<Buffer> = std::iter::from_fn(|| m.try_alloc("x", 1)).collect();
+        assert_eq!(all.len(), 768 + (1 << 15));
+        let none = m.alloc("no more", 1);
+        assert_eq!((m.len(&none), m.address(&none)), (0, 0));
+        m.write(&none, 0, &[1]);
+        m.free(&none);
+        m.free(&all[800]);
+        let again = m.try_alloc("again", 1).unwrap();
+        assert_eq!(m.address(&again), m.address(&all[800]));
     }
 }

@@ -19,6 +19,9 @@ pub struct Equivalent {
     pub change: Option<String>,
     /// A part of one of the lines around the instruction; any if left out.
     pub near: Option<String>,
+    /// Whether the reason is one of the launch's sizes: then the kernel's other sizes are tried first.
+    #[serde(default)]
+    pub here: bool,
     /// Why it changes nothing.
     pub reason: String,
 }
@@ -47,13 +50,14 @@ impl Equivalents {
         Ok(list)
     }
 
-    /// The reason of the first that fits. `lines` are those of the PTX.
-    pub(super) fn reason(&self, mutant: &Mutant, lines: &[&str]) -> Option<String> {
+    /// The reason of the first that fits, of those for one size or of those for all. `lines` are those of the PTX.
+    pub(super) fn reason(&self, mutant: &Mutant, lines: &[&str], here: bool) -> Option<String> {
         let line = mutant.line as usize;
         let around =
             lines.get(line.saturating_sub(NEAR + 1)..lines.len().min(line + NEAR)).unwrap_or_default();
         let fits = |e: &&Equivalent| {
-            e.kind.as_deref().is_none_or(|k| k == mutant.kind.name())
+            e.here == here
+                && e.kind.as_deref().is_none_or(|k| k == mutant.kind.name())
                 && mutant.was.contains(&e.text)
                 && e.near.as_deref().is_none_or(|n| around.iter().any(|l| l.contains(n)))
                 && e.change.as_deref().is_none_or(|c| mutant.change.contains(c))

@@ -18,9 +18,6 @@ const BUDGET: u64 = 8;
 /// Instructions added to it, for kernels of few.
 const BUDGET_FLOOR: u64 = 200_000;
 
-/// CTAs from either end of the grid whose execution is followed.
-const WALKED: usize = 8;
-
 /// Why nothing was mutated.
 #[derive(Debug, thiserror::Error)]
 pub enum MutateError {
@@ -128,11 +125,13 @@ impl Subject {
         if mutants.iter().all(|m| known(m).is_some()) {
             return Ok(self.judged(plan, mutants.iter().filter_map(|m| Some((m.clone(), known(m)?)))));
         }
-        let runner = Runner::new(self, plan, true)?;
+        let runner = Runner::new(self, plan)?;
         let others: Vec<Other<'_>> =
             others.iter().map(|o| Other::new(o, plan)).collect::<Result<_, MutateError>>()?;
         let all = self.mutants(&[]);
         let places = places(&all);
+        let lines: Vec<&str> = self.text.lines().collect();
+        let launch = &self.file.launch;
         let next = AtomicUsize::new(0);
         let outcomes = Mutex::new(Vec::with_capacity(mutants.len()));
         let threads = match plan.threads {
@@ -144,14 +143,19 @@ impl Subject {
                 scope.spawn(|| {
                     while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let verdict = known(mutant).unwrap_or_else(|| {
-                            let verdict = runner.judge(mutant, Some(&plan.equivalents));
-                            let place = places.get(mutant);
-                            match verdict {
-                                Verdict::Survived | Verdict::Explained(_) => place
-                                    .and_then(|p| others.iter().find_map(|o| o.caught(mutant, p)))
-                                    .unwrap_or(verdict),
-                                caught => caught,
-                            }
+                            runner.judge(mutant).unwrap_or_else(|| {
+                                let sized =
+                                    |size_only: bool| plan.equivalents.reason(mutant, &lines, size_only);
+                                let twin = || {
+                                    let place = places.get(mutant)?;
+                                    others.iter().find_map(|o| o.caught(mutant, place))
+                                };
+                                let reason = sized(false).or_else(|| explain(mutant, &lines, launch));
+                                reason.map(Verdict::Explained).or_else(twin).unwrap_or_else(|| {
+                                    let reason = sized(true).or_else(|| runner.idle(mutant));
+                                    reason.map_or(Verdict::Survived, Verdict::Explained)
+                                })
+                            })
                         });
                         let outcome = Outcome { mutant: mutant.clone(), verdict };
                         outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
@@ -169,7 +173,8 @@ impl Subject {
         let outcomes = known.map(|(mutant, verdict)| {
             let verdict = match verdict {
                 Verdict::Survived => {
-                    plan.equivalents.reason(&mutant, &lines).map_or(Verdict::Survived, Verdict::Explained)
+                    let reason = |size_only| plan.equivalents.reason(&mutant, &lines, size_only);
+                    reason(false).or_else(|| reason(true)).map_or(Verdict::Survived, Verdict::Explained)
                 }
                 other => other,
             };
@@ -211,15 +216,18 @@ impl<'a> Other<'a> {
     fn new(subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
         let all = subject.mutants(&[]);
         let mutants = places(&all).into_iter().map(|(m, at)| (at, m.clone())).collect();
-        Ok(Other { runner: Runner::new(subject, plan, false)?, mutants })
+        Ok(Other { runner: Runner::new(subject, plan)?, mutants })
     }
 
     /// How the twin of a mutant was caught, if it was: the same place, and the same text but for its numbers.
     fn caught(&self, mutant: &Mutant, at: &At) -> Option<Verdict> {
         let words = |m: &Mutant| [&m.was, &m.change].map(|t| t.replace(|c: char| c.is_ascii_hexdigit(), ""));
         let twin = self.mutants.get(at).filter(|t| words(t) == words(mutant))?;
-        let verdict = self.runner.judge(twin, None);
-        verdict.means().map(|_| verdict)
+        // What is not reached here either is not caught here.
+        if twin.line > 0 && !self.runner.walked.lines.contains(&twin.line) {
+            return None;
+        }
+        self.runner.judge(twin)
     }
 }
 
@@ -374,8 +382,8 @@ struct Runner<'a> {
 struct Walk {
     /// Lines whose instruction some lane executed.
     lines: HashSet<u32>,
-    /// Of each warp: a hash of its lines and the lanes that executed them, in order.
-    warps: Vec<u64>,
+    /// Of each warp of each CTA: a hash of its lines and the lanes that executed them, in order.
+    warps: HashMap<([u32; 3], u32), u64>,
 }
 
 /// The schedules that a mutant goes through until it is caught.
@@ -390,7 +398,7 @@ fn schedules(launch: &Launch, plan: &Plan) -> Vec<Schedule> {
 }
 
 impl<'a> Runner<'a> {
-    fn new(subject: &'a Subject, plan: &Plan, walk: bool) -> Result<Self, MutateError> {
+    fn new(subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
         let launch = &subject.file.launch;
         let schedules = schedules(launch, plan);
         // A kernel that has one fence must not be taken for one of a compiler that emits none, once its
@@ -424,46 +432,30 @@ impl<'a> Runner<'a> {
             }
         }
         runner.limit = most.saturating_mul(BUDGET).saturating_add(BUDGET_FLOOR);
-        if walk {
-            runner.walked = runner.walk(&subject.file.module, launch)?;
-        }
+        runner.walked = runner.walk(&subject.file.module, launch)?;
         Ok(runner)
     }
 
     fn walk(&self, module: &Module, launch: &Launch) -> Result<Walk, LaunchError> {
-        let mut walk = Walk::default();
-        let [x, y, z] = launch.grid;
-        let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
-        let ctas = (0..z).flat_map(|c| (0..y).flat_map(move |b| (0..x).map(move |a| [a, b, c])));
-        // All CTAs of a grid run the same code; the last ones have the ragged edges.
-        let ctas: Vec<_> = ctas.collect();
-        for &cta in
-            ctas.iter().take(WALKED).chain(ctas.iter().skip(WALKED.max(ctas.len().saturating_sub(WALKED))))
-        {
-            for warp in 0..warps {
-                let seen = Mutex::new((0xcbf2_9ce4_8422_2325u64, HashSet::new()));
-                let sink = |step: Step<'_>| {
-                    let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-                    let word = u64::from(step.line) << 32 | u64::from(step.active);
-                    seen.0 = (seen.0 ^ word).wrapping_mul(0x100_0000_01b3);
-                    if step.active != 0 {
-                        seen.1.insert(step.line);
-                    }
-                };
-                let (memory, _) = self.subject.file.allocate();
-                let mut options = self.options(Schedule::Early);
-                options.trace = Some(Trace { cta, warp, sink: &sink });
-                module.run(&self.subject.file.kernel, launch, &memory, &options)?;
-                let (hash, lines) = seen.into_inner().unwrap_or_else(PoisonError::into_inner);
-                walk.warps.push(hash);
-                walk.lines.extend(lines);
+        let walk = Mutex::new(Walk::default());
+        let sink = |step: Step<'_>| {
+            let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
+            let hash = walk.warps.entry((step.cta, step.warp)).or_insert(0xcbf2_9ce4_8422_2325);
+            let word = u64::from(step.line) << 32 | u64::from(step.active);
+            *hash = (*hash ^ word).wrapping_mul(0x100_0000_01b3);
+            if step.active != 0 {
+                walk.lines.insert(step.line);
             }
-        }
-        Ok(walk)
+        };
+        let (memory, _) = self.subject.file.allocate();
+        let mut options = self.options(Schedule::Early);
+        options.trace = Some(Trace { of: None, sink: &sink });
+        module.run(&self.subject.file.kernel, launch, &memory, &options)?;
+        Ok(walk.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Why a survivor could not have mattered in this launch, which is no word on others.
-    fn idle(&self, mutant: &Mutant, module: &Module, launch: &Launch) -> Option<String> {
+    fn idle(&self, mutant: &Mutant) -> Option<String> {
         if mutant.line > 0 && !self.walked.lines.contains(&mutant.line) {
             return Some("no lane executes it in this launch".to_owned());
         }
@@ -472,7 +464,10 @@ impl<'a> Runner<'a> {
         let guards = [format!("@{result} "), format!("@!{result} ")];
         if mutant.kind == Kind::Bound
             && guards.iter().any(|g| self.subject.text.contains(g))
-            && self.walk(module, launch).is_ok_and(|walk| walk == self.walked)
+            && let Ok((module, launch)) = self.mutated(mutant)
+            && self
+                .walk(module.as_ref().unwrap_or(&self.subject.file.module), &launch)
+                .is_ok_and(|walk| walk == self.walked)
         {
             return Some("the comparison comes out the same every time in this launch".to_owned());
         }
@@ -491,22 +486,17 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// What became of a mutant. Survivors are explained where there are `equivalents`.
-    fn judge(&self, mutant: &Mutant, equivalents: Option<&Equivalents>) -> Verdict {
+    /// The PTX, where it is the PTX that has the mistake, and the launch; or who refuses them.
+    fn mutated(&self, mutant: &Mutant) -> Result<(Option<Module>, Launch), String> {
         let file = &self.subject.file;
         let mut launch = file.launch.clone();
-        let mut mutated = None;
         match &mutant.edit {
             Edit::Text(..) => {
                 let text = mutant.apply(&self.subject.text).unwrap_or_default();
-                match Module::parse(file.module.file(), &text) {
-                    Ok(module) => mutated = Some(module),
-                    Err(errors) => return Verdict::Refused(errors.to_string()),
-                }
+                let module = Module::parse(file.module.file(), &text).map_err(|errors| errors.to_string())?;
+                return Ok((Some(module), launch));
             }
-            Edit::Argument { bytes: None, .. } => {
-                return Verdict::Refused("cuTensorMapEncodeTiled refuses it".to_owned());
-            }
+            Edit::Argument { bytes: None, .. } => return Err("cuTensorMapEncodeTiled refuses it".to_owned()),
             Edit::Argument { index, offset, bytes: Some(new) } => {
                 let target: Option<&mut [u8]> = match launch.args.get_mut(*index) {
                     Some(Arg::Bytes(bytes)) => Some(bytes),
@@ -518,29 +508,33 @@ impl<'a> Runner<'a> {
                 }
             }
         }
+        Ok((None, launch))
+    }
+
+    /// How a mutant was caught; `None` for a survivor.
+    fn judge(&self, mutant: &Mutant) -> Option<Verdict> {
+        let file = &self.subject.file;
+        let (mutated, launch) = match self.mutated(mutant) {
+            Ok(both) => both,
+            Err(why) => return Some(Verdict::Refused(why)),
+        };
         let module = mutated.as_ref().unwrap_or(&file.module);
         for &schedule in &self.schedules {
             let (memory, buffers) = file.allocate();
             let report = match module.run(&file.kernel, &launch, &memory, &self.options(schedule)) {
                 Ok(report) => report,
-                Err(error) => return Verdict::Refused(error.to_string()),
+                Err(error) => return Some(Verdict::Refused(error.to_string())),
             };
             if let Some(f) = report.findings.first() {
                 let finding = format!("line {}: {}", f.line, f.message);
-                return Verdict::Found { kind: f.kind, finding, schedule: named(schedule) };
+                return Some(Verdict::Found { kind: f.kind, finding, schedule: named(schedule) });
             }
             for ((buffer, spec), expected) in buffers.iter().zip(&file.buffers).zip(&self.expected) {
                 if memory.read(buffer) != *expected {
-                    return Verdict::Output { buffer: spec.name.clone(), schedule: named(schedule) };
+                    return Some(Verdict::Output { buffer: spec.name.clone(), schedule: named(schedule) });
                 }
             }
         }
-        let Some(equivalents) = equivalents else { return Verdict::Survived };
-        let lines: Vec<&str> = self.subject.text.lines().collect();
-        equivalents
-            .reason(mutant, &lines)
-            .or_else(|| explain(mutant, &lines, &launch))
-            .or_else(|| self.idle(mutant, module, &launch))
-            .map_or(Verdict::Survived, Verdict::Explained)
+        None
     }
 }

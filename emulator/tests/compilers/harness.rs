@@ -47,9 +47,17 @@ fn corpus(compiler: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(compiler)
 }
 
-/// Random schedules of each kernel; the environment variable `SEEDS` asks for more.
-fn seeds() -> u64 {
-    std::env::var("SEEDS").ok().and_then(|v| v.parse().ok()).unwrap_or(1)
+/// The schedules of each kernel: all early, all late and a random one; with `SILUMIN_SEEDS=N` those of `emulate --seeds N`,
+/// which starve each warp too and are N random ones.
+fn schedules(threads: [u32; 3]) -> Vec<Schedule> {
+    let ends = [Schedule::Early, Schedule::Late].into_iter();
+    let Ok(text) = std::env::var("SILUMIN_SEEDS") else {
+        return ends.chain([Schedule::Random(1)]).collect();
+    };
+    let seeds: u64 = text.parse().unwrap_or_else(|_| panic!("SILUMIN_SEEDS={text} is no number"));
+    let warps = threads.iter().product::<u32>().div_ceil(32);
+    let starved = (0..warps).map(|warp| Schedule::Starve { warp, seed: 0 });
+    ends.chain(starved).chain((0..seeds).map(Schedule::Random)).collect()
 }
 
 /// Writes the launch file, its PTX and its inputs to a folder that can be carried to another machine.
@@ -96,8 +104,7 @@ pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(
             write_launch(&path, &folder, inputs);
             folder
         });
-        let random = (1..=seeds()).map(Schedule::Random);
-        for schedule in [Schedule::Early, Schedule::Late].into_iter().chain(random) {
+        for schedule in schedules(file.launch.block) {
             let (memory, buffers) = file.allocate();
             let tracking = Tracking::HappensBefore;
             let options = Options { schedule, tracking, instruction_limit: 50_000_000, ..Options::default() };
@@ -106,7 +113,7 @@ pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(
                 Err(e) => panic!("{name}.{chip}: {e}"),
             };
             let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
-            let random = matches!(schedule, Schedule::Random(_));
+            let random = matches!(schedule, Schedule::Random(_) | Schedule::Starve { .. });
             let met = match mistake(compiler, name) {
                 _ if kinds.is_empty() => true,
                 Some(Mistake::Harmless(kind)) => kinds.iter().all(|&k| k == kind),

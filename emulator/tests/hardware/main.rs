@@ -50,7 +50,7 @@ impl Bench {
             Command::new("python3")
                 .arg(here("../scripts/hardware/run.py"))
                 .arg(folder)
-                .arg("--out")
+                .args(["--jobs", "2", "--out"])
                 .arg(self.0.path().join("out"))
                 .env("SILUMIN_LIBCUDA", self.0.path().join("libcuda.so.1"))
                 .env("FAKE_LOG", &log)
@@ -171,6 +171,36 @@ fn known_differences_are_told_from_others() {
         "opaque: identical (0 buffers); c opaque",
         "stopped: FAILED, as known: ",
         "4 of 5 kernels identical",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
+fn kernels_of_ours_are_counted_by_family() {
+    let bench = Bench::new();
+    let launch = "ptx = \"k.ptx\"\nkernel = \"k\"\ngrid = [1, 1, 1]\nblock = [32, 1, 1]\n[buffers.c]\nbytes = 8\n\
+                  [[params]]\npointer = \"c\"\n";
+    // The stand-in for the driver leaves zeros.
+    for (name, expected) in [
+        ("ours-bf16-00", 0),
+        ("ours-bf16-01.1", 0),
+        ("ours-bf16-01.2", 9),
+        ("ours-split_k-00", 0),
+        ("ran", 0),
+    ] {
+        bench.write(&format!("kernels/{name}/launch.toml"), launch);
+        bench.write(&format!("kernels/{name}/k.ptx"), "");
+        bench.write(&format!("kernels/{name}/expected/c.bin"), [expected; 8]);
+    }
+    bench.write("kernels/known.txt", "ran c 8 stopped\n");
+    let (status, said, _) = bench.run(&bench.0.path().join("kernels"), "8");
+    assert_eq!(status, 1);
+    for part in [
+        "ran: it ran, and was to be stopped\n",
+        "\nfamily bf16: 1 of 2 kernels identical, 24 bytes compared\n",
+        "\nfamily split_k: 1 of 1 kernels identical, 8 bytes compared\n",
+        "\n3 of 5 kernels identical\n",
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }

@@ -11,6 +11,8 @@
 //! of powers, the largest exponent their maximum, and the scale one subtraction of bit patterns.
 //! Infinities and NaNs need no path of their own: they propagate through the sum as IEEE says.
 
+use super::sum::ZERO_ACCUMULATOR;
+
 /// 2^exponent, for exponents of normal numbers.
 #[inline(always)]
 pub(super) const fn power(exponent: i32) -> f64 {
@@ -24,10 +26,11 @@ pub(super) const EXPONENT: u64 = 0x7ff << 52;
 /// The mantissa bits of a binary64 that a binary32 lacks.
 pub(super) const EXCESS: u64 = (1 << 29) - 1;
 
-/// The power of two of an f32 accumulator: 2^-126 for zero and subnormals.
+/// The power of two of an f32 accumulator: 2^-126 for subnormals, and [`ZERO_ACCUMULATOR`] for zero.
 #[inline(always)]
 pub(super) fn accumulator_power(c: f64) -> f64 {
-    larger(f64::from_bits(c.to_bits() & EXPONENT), power(-126))
+    let least = if c == 0.0 { power(ZERO_ACCUMULATOR) } else { power(-126) };
+    larger(f64::from_bits(c.to_bits() & EXPONENT), least)
 }
 
 /// The larger of two numbers that are not NaN, as one instruction.

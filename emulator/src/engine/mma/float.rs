@@ -8,7 +8,7 @@ use super::exact::{
 };
 use super::operands::Scales;
 use super::path::Path;
-use super::sum::zero_exponent;
+use super::sum::ZERO_EXPONENT;
 use crate::engine::descriptor::{OperandTile, Packing};
 use crate::engine::format::Format;
 
@@ -190,7 +190,7 @@ fn accumulate<const ROUND: bool>(mode: FloatMode, a: &[Element], b: &[Lanes], wo
 fn element(format: Format, code: u32) -> Element {
     let value = f64::from(format.decode(code));
     let power = if value == 0.0 {
-        power(zero_exponent(format))
+        power(ZERO_EXPONENT)
     } else if value.is_finite() {
         larger(f64::from_bits(value.to_bits() & EXPONENT), power(format.min_exponent()))
     } else {

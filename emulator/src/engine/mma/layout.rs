@@ -13,7 +13,7 @@
 //!
 //! Sources: PTX ISA, `tcgen05.mma` data path layouts; CUTLASS `mma_traits_sm100_frag.hpp`.
 
-use super::{MmaError, Operand};
+use super::{MmaError, MmaInstruction, Operand, OperandA};
 use crate::engine::idesc::{CtaGroup, InstructionDescriptor};
 use crate::engine::tmem::TmemAddress;
 
@@ -101,6 +101,46 @@ pub(crate) fn copies(idesc: &InstructionDescriptor) -> u32 {
         (CtaGroup::One, 64) if idesc.form.stationary => 2,
         (CtaGroup::Two, 128) if !idesc.form.sparse => 2,
         _ => 1,
+    }
+}
+
+/// Whether D lies over an operand of the same instruction in Tensor Memory, which nothing in the ISA allows.
+pub(super) fn check_overlap<E>(
+    instruction: &MmaInstruction,
+    idesc: &InstructionDescriptor,
+) -> Result<(), MmaError<E>> {
+    let d = TmemAddress::from_bits(instruction.d);
+    let end = d.column + idesc.n / copies(idesc);
+    // Rows of 16 lanes in each quarter leave the other 16 to others.
+    let apart = |at: TmemAddress| spreads_rows(idesc) && at.lane != d.lane;
+    let mut operands = Vec::with_capacity(4);
+    if let OperandA::Tmem(a) = instruction.a {
+        let at = TmemAddress::from_bits(a);
+        if !apart(at) {
+            operands.push((Operand::A, at.column, 8));
+        }
+    }
+    if idesc.scale.is_some() {
+        let column = |address: u32| TmemAddress::from_bits(address & 0x3fff_ffff).column;
+        let n = idesc.n / copies(idesc);
+        operands.push((Operand::ScaleA, column(instruction.scale_a), idesc.rows_per_cta().div_ceil(32)));
+        operands.push((Operand::ScaleB, column(instruction.scale_b), n.div_ceil(32)));
+    }
+    if let Some(metadata) = instruction.variant.metadata {
+        let at = TmemAddress::from_bits(metadata);
+        if !apart(at) {
+            let columns = if idesc.kind.k() > 16 { 2 } else { 1 };
+            operands.push((Operand::Metadata, at.column + idesc.selector, columns));
+        }
+    }
+    match operands.into_iter().find(|&(_, first, count)| first < end && d.column < first + count) {
+        Some((operand, first, _)) => Err(MmaError::OverOperand {
+            operand,
+            first: d.column,
+            last: end - 1,
+            column: first.max(d.column),
+        }),
+        None => Ok(()),
     }
 }
 

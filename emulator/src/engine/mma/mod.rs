@@ -211,6 +211,34 @@ pub enum MmaError<E> {
         /// The bits of the second that count.
         second_word: u32,
     },
+    /// An operand in Tensor Memory is where the last writer was a `tcgen05.mma`: it is sums.
+    #[error(
+        "{operand} of tcgen05.mma: lane {lane}, column {column} holds sums of a tcgen05.mma, which was the last to write there; \
+         tcgen05.cp or tcgen05.st of the operand comes between"
+    )]
+    Sums {
+        /// The operand.
+        operand: Operand,
+        /// Lane.
+        lane: u32,
+        /// Column.
+        column: u32,
+    },
+    /// D lies over an operand of the same instruction.
+    #[error(
+        "D of tcgen05.mma, columns {first} to {last}, covers column {column} of {operand}, which the same instruction reads: \
+         which comes first is not defined; N or an address is wrong"
+    )]
+    OverOperand {
+        /// The operand.
+        operand: Operand,
+        /// First column of D.
+        first: u32,
+        /// Last column of D.
+        last: u32,
+        /// The first common column.
+        column: u32,
+    },
     /// The number of CTAs is not the group's.
     #[error("tcgen05.mma with {group:?} CTA was given the memories of {found}")]
     CtaCount {
@@ -303,6 +331,7 @@ pub fn execute<E>(
     }
     let zero = sparse::ZeroColumns::decode(variant.zero_columns, &idesc)?;
     let layout = layout::DLayout::new(&idesc, instruction.d)?;
+    layout::check_overlap(instruction, &idesc)?;
     let path = path::Path::best();
     let mut b = operands::gather_b(instruction, &idesc, ctas, (0, zero.shift))?;
     zero.clear(&mut b);
@@ -348,7 +377,7 @@ pub fn execute<E>(
             if instruction.enable_input_d {
                 tmem.row(lane, column, count).map_err(on_d)?;
             }
-            let words = tmem.row_mut(lane, column, count).map_err(on_d)?;
+            let words = tmem.sums_mut(lane, column, count).map_err(on_d)?;
             if !instruction.enable_input_d {
                 words.fill(0);
             } else if value != 0 {

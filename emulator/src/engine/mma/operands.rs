@@ -7,7 +7,7 @@
 use super::layout::{Half, base_lane, copies, spreads_rows};
 use super::{CtaMemory, MmaError, MmaInstruction, Operand, OperandA};
 use crate::engine::descriptor::{GatherError, OperandTile, Packing, SmemDescriptor};
-use crate::engine::idesc::{InstructionDescriptor, ScaleFactors, ScaleVec};
+use crate::engine::idesc::{InstructionDescriptor, MmaKind, ScaleFactors, ScaleVec};
 use crate::engine::tmem::{Tmem, TmemAddress};
 
 /// Scale factors of one instruction: up to 4 bytes a row, the first along K in the lowest byte.
@@ -91,6 +91,15 @@ fn a_from_tmem<E>(
     let base = base_lane(idesc, operand, address)?;
     let column = TmemAddress::from_bits(address).column;
     let read = |lane: u32| tmem.row(lane, column, 8).map_err(|source| MmaError::Tmem { operand, source });
+    // Sums in f32 are what tf32 reads, in the same layout; no other kind's A is laid out as any sums are.
+    let sums = instruction.kind != MmaKind::Tf32;
+    let read = |lane: u32| {
+        let words = read(lane)?;
+        match tmem.first_sum(lane, column, 8).filter(|_| sums) {
+            Some(column) => Err(MmaError::Sums { operand, lane, column }),
+            None => Ok(words),
+        }
+    };
     let mut rows = Vec::with_capacity(idesc.rows_per_cta() as usize);
     let last = idesc.rows_per_cta() - 1;
     for row in 0..=last {
@@ -187,6 +196,9 @@ fn read_factors<E>(
             let words = tmem
                 .row(32 * quarter + lane, at.column, columns)
                 .map_err(|source| MmaError::Tmem { operand, source })?;
+            if let Some(column) = tmem.first_sum(32 * quarter + lane, at.column, columns) {
+                return Err(MmaError::Sums { operand, lane: 32 * quarter + lane, column });
+            }
             for (column, &word) in words.iter().enumerate() {
                 let word = word >> (8 * id) & mask;
                 let row = 32 * column + lane as usize;

@@ -83,7 +83,8 @@ impl Cell<'_> {
             _ if any_nan => self.rule.nan(),
             Number::Infinite { negative } => self.rule.infinity(negative),
             Number::Finite(c) => {
-                terms.push(c);
+                // What zero does here no hardware has shown: it is taken for subnormal.
+                terms.push(Term { exponent: c.exponent.max(-126), ..c });
                 self.rule.add(&terms)
             }
             Number::Nan => self.rule.nan(),

@@ -1,8 +1,8 @@
 //! The rule by which a tensor core adds: align to the largest exponent, truncate, add exactly, round
 //! once. Written for clarity on 128-bit integers; the fast paths are tested against it bit for bit.
 //!
-//! Source: MMA-Sim (arXiv 2511.10909), a model checked against hardware; PTX leaves the order and
-//! precision of accumulation unspecified.
+//! Source: MMA-Sim (arXiv 2511.10909), a model checked against hardware, and what an H200 says otherwise about zeros
+//! (docs/hardware.md); PTX leaves the order and precision of accumulation unspecified.
 
 use crate::engine::format::Format;
 
@@ -54,16 +54,19 @@ pub struct Term {
     pub exponent: i32,
 }
 
-/// What stands for the exponent of zero. A product of tf32 with a factor of zero aligns nothing, however large the other
-/// factor: seen on an H200. For the other formats it is that of the smallest normal number of binary32.
-pub(super) const fn zero_exponent(format: Format) -> i32 {
-    if matches!(format, Format::Tf32) { -400 } else { -126 }
-}
+/// What stands for the exponent of a zero factor: so little that no product with it is ever the largest. It aligns nothing, however
+/// large the other factor: seen on an H200 with every format (`tests/corpus/hardware/matrices.txt`).
+pub(super) const ZERO_EXPONENT: i32 = -400;
+
+/// What stands for the exponent of an accumulator that is zero: below 2^-133 nothing is aligned any finer. Seen on an H200 with bf16
+/// and tf32, whose products go down there, in `wgmma` and `mma.sync`: of the floors from -126 to -145 this is the one that leaves
+/// no difference.
+pub(super) const ZERO_ACCUMULATOR: i32 = -133;
 
 /// A decoded number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Number {
-    /// A finite number; zero has that of `zero_exponent`.
+    /// A finite number; a zero factor has `ZERO_EXPONENT`.
     Finite(Term),
     /// An infinity.
     Infinite {
@@ -78,16 +81,17 @@ impl Number {
     /// Takes a value of `format` apart.
     pub fn of(format: Format, code: u32) -> Self {
         match Self::split(format.decode(code), format.min_exponent()) {
-            Self::Finite(t) if t.significand == 0 => {
-                Self::Finite(Term { exponent: zero_exponent(format), ..t })
-            }
+            Self::Finite(t) if t.significand == 0 => Self::Finite(Term { exponent: ZERO_EXPONENT, ..t }),
             other => other,
         }
     }
 
-    /// Takes an f32 apart.
+    /// Takes an accumulator apart.
     pub fn of_f32(value: f32) -> Self {
-        Self::split(value, -126)
+        match Self::split(value, -126) {
+            Self::Finite(t) if t.significand == 0 => Self::Finite(Term { exponent: ZERO_ACCUMULATOR, ..t }),
+            other => other,
+        }
     }
 
     /// Takes a value apart, its exponent no less than that of its format's subnormals.

@@ -149,6 +149,17 @@ impl TensorMapParams {
     }
 
     pub(super) fn check_box<E>(&self, coordinates: &[i32], shared: u32) -> Result<(), BoxError<E>> {
+        if !shared.is_multiple_of(128) {
+            return Err(BoxError::SharedAlignment { address: shared });
+        }
+        self.check_coordinates(coordinates)
+    }
+
+    /// What is asked of the coordinates of any copy, a prefetch included.
+    ///
+    /// # Errors
+    /// [`BoxError`]: their number, or an inner one off the grid.
+    pub fn check_coordinates<E>(&self, coordinates: &[i32]) -> Result<(), BoxError<E>> {
         if self.gathers(coordinates) {
             if self.box_dims[1] != 1 {
                 return Err(BoxError::GatherBox { rows: self.box_dims[1] });
@@ -156,13 +167,11 @@ impl TensorMapParams {
         } else if coordinates.len() != self.rank() {
             return Err(BoxError::Rank { found: coordinates.len(), rank: self.rank() });
         }
-        if !shared.is_multiple_of(128) {
-            return Err(BoxError::SharedAlignment { address: shared });
-        }
         let multiple = match self.data_type {
             DataType::U4x16Align8B => 2,
             DataType::U4x16Align16B | DataType::U6x16Align16B => 128,
-            // 16 bytes: an H200 calls anything else an illegal instruction, and so does Triton's manual of Gluon.
+            // 16 bytes: an H200 calls anything else an illegal instruction, in every type and mode that is not interleaved
+            // (tests/corpus/hardware/tma_grid.txt), and so does Triton's manual of Gluon.
             other => 128 / other.bits() as i32,
         };
         let (coordinate, data_type) = (coordinates[0], self.data_type);

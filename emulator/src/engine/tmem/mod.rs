@@ -161,6 +161,8 @@ pub struct Tmem {
     words: Box<[u32]>,
     /// One bit a word, 8 x 64 a lane.
     written: Box<[u64]>,
+    /// The same: words that are accumulators, whose last writer was a `tcgen05.mma`.
+    sums: Box<[u64]>,
     /// 512 bits: columns that belong to a live allocation.
     live: [u64; 8],
     /// 512 bits: columns that once did and no longer do.
@@ -202,6 +204,7 @@ impl Tmem {
         Self {
             words: vec![0; (LANES * COLUMNS) as usize].into(),
             written: vec![0; (LANES * COLUMNS / 64) as usize].into(),
+            sums: vec![0; (LANES * COLUMNS / 64) as usize].into(),
             live: [0; 8],
             freed: [0; 8],
             allocations: Vec::new(),
@@ -327,10 +330,35 @@ impl Tmem {
         self.check_live(lane, column, count)?;
         let end = column + count;
         for w in word_span(column, end) {
-            self.written[lane as usize * 8 + w] |= range_mask(w, column, end);
+            let mask = range_mask(w, column, end);
+            self.written[lane as usize * 8 + w] |= mask;
+            self.sums[lane as usize * 8 + w] &= !mask;
         }
         let start = (lane * COLUMNS + column) as usize;
         Ok(&mut self.words[start..start + count as usize])
+    }
+
+    /// As [`Tmem::row_mut`], for the words of an accumulator.
+    ///
+    /// # Errors
+    /// As [`Tmem::row_mut`].
+    pub fn sums_mut(&mut self, lane: u32, column: u32, count: u32) -> Result<&mut [u32], TmemError> {
+        self.row_mut(lane, column, count)?;
+        let end = column + count;
+        for w in word_span(column, end) {
+            self.sums[lane as usize * 8 + w] |= range_mask(w, column, end);
+        }
+        let start = (lane * COLUMNS + column) as usize;
+        Ok(&mut self.words[start..start + count as usize])
+    }
+
+    /// The first of words `[column, column + count)` of one lane that a `tcgen05.mma` was the last to write.
+    pub fn first_sum(&self, lane: u32, column: u32, count: u32) -> Option<u32> {
+        let end = column.saturating_add(count).min(COLUMNS);
+        word_span(column, end).find_map(|w| {
+            let sums = range_mask(w, column, end) & self.sums.get(lane as usize * 8 + w)?;
+            (sums != 0).then(|| w as u32 * 64 + sums.trailing_zeros())
+        })
     }
 
     /// One word.

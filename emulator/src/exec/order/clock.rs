@@ -19,6 +19,13 @@ impl Clock {
         self.0[i] = self.0[i].max(value);
     }
 
+    /// Lowers a component to at most `value`.
+    pub fn lower(&mut self, component: u16, value: u32) {
+        if let Some(count) = self.0.get_mut(component as usize) {
+            *count = (*count).min(value);
+        }
+    }
+
     /// The later of both, component by component.
     pub fn join(&mut self, other: &Clock) {
         if self.0.len() < other.0.len() {
@@ -52,6 +59,20 @@ pub(crate) struct View {
 }
 
 impl View {
+    /// What one lane of a warp announces by itself: of its warp's component `own` only what was there when all lanes met, at
+    /// count `met`, and what it did since in `lane`, its own component.
+    pub fn of_lane(mut self, own: u16, met: u32, lane: u16) -> View {
+        let View { all, proxied, tensor, heard, inits } = &mut self;
+        for clock in [all, proxied, tensor, heard, inits] {
+            let now = clock.get(own);
+            if now > met {
+                clock.raise(lane, now);
+                clock.lower(own, met);
+            }
+        }
+        self
+    }
+
     /// What synchronisation carries from one thread to another. The tensor-memory part takes effect
     /// with the receiver's fence only.
     pub fn hear(&mut self, other: &View) {
@@ -75,6 +96,16 @@ mod tests {
         a.join(&b);
         assert_eq!((a.get(0), a.get(1), a.get(3), a.get(9)), (0, 5, 2, 0));
         assert!(a.has(3, 2) && !a.has(3, 3));
+    }
+
+    #[test]
+    fn a_lane_speaks_for_the_others_up_to_where_all_met() {
+        let mut view = View::default();
+        view.all.raise(2, 9);
+        view.inits.raise(2, 3);
+        let view = view.of_lane(2, 5, 40);
+        assert_eq!((view.all.get(2), view.all.get(40)), (5, 9));
+        assert_eq!((view.inits.get(2), view.inits.get(40)), (3, 0));
     }
 
     #[test]

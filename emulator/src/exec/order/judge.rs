@@ -1,6 +1,6 @@
 //! Whether two accesses are ordered, and what is missing when they are not.
 
-use super::clock::View;
+use super::clock::{Clock, View};
 use super::shadow::{Cell, Past, SEVERAL, WHOLE};
 use super::world::{Act, World};
 use super::{Access, GRANULE, Issue, Thread, Tracker, Unit};
@@ -16,6 +16,8 @@ pub(crate) enum Region {
     Abroad(u64, u32),
     Mbar(usize, u32),
     Alloc(usize),
+    /// Shared memory of a CTA that has exited.
+    Exit(usize, u32),
 }
 
 /// Two accesses without an order.
@@ -34,6 +36,8 @@ pub(crate) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Order,
+    /// The lane that announced it did not speak for the one that made it.
+    Unmet,
     Lanes,
     ProxyFence,
     FenceBefore,
@@ -47,35 +51,87 @@ fn view<'a>(a: &'a Access, threads: &'a [Thread]) -> &'a View {
     }
 }
 
-/// Order of accesses to shared and global memory.
-fn bytes(old: &Past, a: &Access, v: &View, own: bool) -> Option<Missing> {
-    if !v.all.has(old.component, old.clock) {
-        return Some(Missing::Order);
+/// Of the warp that made a past access: the lanes that announced something alone, and its count when all last met.
+#[derive(Clone, Copy)]
+struct Lanes<'a> {
+    alone: &'a [(u8, u16)],
+    met: u32,
+}
+
+impl Lanes<'_> {
+    /// How many lanes have announced a count alone, of those that can speak for `lane`.
+    fn said(self, clock: &Clock, lane: u8, count: u32) -> usize {
+        let speaks = |l: u8| l == lane || lane >= SEVERAL;
+        self.alone.iter().filter(|&&(l, c)| speaks(l) && clock.has(c, count)).count()
     }
-    // Other lanes of the warp, without a synchronisation since. Within one instruction any may win.
-    let lanes = old.lane <= SEVERAL && a.lane < SEVERAL && old.lane != a.lane;
-    if own && lanes && old.agent == a.agent && old.beat == a.beat && old.line != a.line {
+
+    /// Whether lanes have announced what `lane` did: one for itself or for an instruction of all, several for several.
+    fn speak(self, clock: &Clock, lane: u8, count: u32) -> bool {
+        self.said(clock, lane, count) > usize::from(lane == SEVERAL)
+    }
+}
+
+/// Order of accesses to shared and global memory. `lanes`, where the past one was a warp's own.
+fn bytes(old: &Past, a: &Access, v: &View, lanes: Option<Lanes<'_>>) -> Option<Missing> {
+    let before = |clock: &Clock| {
+        clock.has(old.component, old.clock) || lanes.is_some_and(|l| l.speak(clock, old.lane, old.clock))
+    };
+    // Within one instruction any lane may win.
+    let own = old.agent == a.agent && lanes.is_some();
+    let apart = old.lane <= SEVERAL && a.lane < SEVERAL && old.lane != a.lane && old.line != a.line;
+    if !before(&v.all) {
+        return match lanes {
+            Some(_) if own && !apart => None,
+            Some(_) if own => Some(Missing::Lanes),
+            Some(l) if l.said(&v.all, SEVERAL, old.clock) > 0 => Some(Missing::Unmet),
+            _ => Some(Missing::Order),
+        };
+    }
+    // Other lanes of the warp, without a synchronisation since.
+    if let Some(l) = lanes
+        && own
+        && apart
+        && old.clock > l.met
+        && !l.speak(&v.all, old.lane, old.clock)
+    {
         return Some(Missing::Lanes);
     }
     // A write of the generic proxy reaches the async proxy through a fence. A read needs none: its
     // value is in a register when the thread goes on.
     let crosses = old.nature.write && !old.nature.proxy && a.nature.proxy;
-    (crosses && !v.proxied.has(old.component, old.clock)).then_some(Missing::ProxyFence)
+    (crosses && !before(&v.proxied)).then_some(Missing::ProxyFence)
+}
+
+/// Whether something that a whole warp did comes before, or that one of its lanes did which may have announced it alone.
+fn whole(alone: &[(u8, u16)], clock: &Clock, component: u16, count: u32) -> bool {
+    clock.has(component, count) || alone.iter().any(|&(_, c)| clock.has(c, count))
 }
 
 /// Order of accesses to tensor memory.
-fn tensor(old: &Past, a: &Access, v: &View, fences: bool, pipe: bool) -> Option<Missing> {
+fn tensor(
+    old: &Past,
+    a: &Access,
+    v: &View,
+    alone: &[(u8, u16)],
+    [fences, pipe]: [bool; 2],
+) -> Option<Missing> {
     // Operations of one thread on the tensor core are a pipeline.
     if old.component == a.component && pipe {
         return None;
     }
-    if !v.all.has(old.component, old.clock) {
+    if !whole(alone, &v.all, old.component, old.clock) {
         return Some(Missing::Order);
     }
     if old.agent == a.agent || !fences || a.nature.free || v.tensor.has(old.component, old.clock) {
         return None;
     }
     Some(if v.heard.has(old.component, old.clock) { Missing::FenceAfter } else { Missing::FenceBefore })
+}
+
+/// The lanes of the warp that made a past access by itself.
+fn lanes_of<'a>(lanes: &'a [Vec<(u8, u16)>], threads: &[Thread], old: &Past) -> Option<Lanes<'a>> {
+    let own = (old.component as usize) < threads.len();
+    own.then(|| Lanes { alone: &lanes[old.agent as usize], met: threads[old.agent as usize].met })
 }
 
 impl Tracker {
@@ -87,15 +143,15 @@ impl Tracker {
             let granule = at / GRANULE;
             let stop = end.min((granule + 1) * GRANULE);
             let mask = span(at % GRANULE, stop - at);
-            let Tracker { smem, threads, .. } = self;
+            let Tracker { smem, threads, lanes, .. } = self;
             let v = view(a, threads);
-            let warps = threads.len();
+            let of = |old: &Past| lanes_of(lanes, threads, old);
             let mut bad = None;
             let Some(cell) = smem.get_mut(cta).and_then(|s| s.get_mut(granule as usize)) else { return };
             // What the generic proxy has read back is in memory: a write of the async proxy comes after.
             let settled = if a.nature.write && a.nature.proxy { cell.observed() } else { 0 };
             cell.access(a.past(mask), |old| {
-                if let Some(m) = bytes(old, a, v, (old.component as usize) < warps)
+                if let Some(m) = bytes(old, a, v, of(old))
                     && !(m == Missing::ProxyFence && old.mask & mask & !settled == 0)
                 {
                     bad = Some((*old, m));
@@ -121,12 +177,11 @@ impl Tracker {
             let granule = at / u64::from(GRANULE);
             let stop = end.min((granule + 1) * u64::from(GRANULE));
             let mask = span((at % u64::from(GRANULE)) as u32, (stop - at) as u32);
-            let Tracker { global, threads, .. } = self;
+            let Tracker { global, threads, lanes, .. } = self;
             let v = view(a, threads);
-            let warps = threads.len();
             let mut bad = None;
             let check = |old: &Past| {
-                if let Some(m) = bytes(old, a, v, (old.component as usize) < warps) {
+                if let Some(m) = bytes(old, a, v, lanes_of(lanes, threads, old)) {
                     bad = Some((*old, m));
                 }
             };
@@ -157,11 +212,14 @@ impl Tracker {
         let pipe = self.unit(a.component) == Some(Unit::Pipe);
         for q in (0..4).filter(|q| quarters >> q & 1 == 1) {
             for column in columns.start..columns.end.min(512) {
-                let Tracker { tmem, threads, fences, .. } = self;
+                let Tracker { tmem, threads, fences, lanes: alone, .. } = self;
                 let v = view(a, threads);
                 let mut bad = None;
                 tmem[cta][(512 * q + column) as usize].access(a.past(lanes), |old| {
-                    if let Some(m) = tensor(old, a, v, *fences, pipe) {
+                    // Units other than the warp itself have no lanes.
+                    let own = (old.component as usize) < threads.len();
+                    let alone = if own { &alone[old.agent as usize][..] } else { &[] };
+                    if let Some(m) = tensor(old, a, v, alone, [*fences, pipe]) {
                         bad = Some((*old, m));
                     }
                 });
@@ -194,7 +252,7 @@ impl Tracker {
         let v = &self.threads[agent as usize].view;
         let now = v.all.get(c);
         if let Some((other, clock, old_line)) = self.allocs[cta]
-            && !v.all.has(self.component(other, Unit::Warp), clock)
+            && !whole(&self.lanes[other as usize], &v.all, self.component(other, Unit::Warp), clock)
         {
             let text = "which warp gets which columns depends on the schedule; a barrier between them, or one warp that allocates, settles it";
             self.add(Found {
@@ -237,11 +295,12 @@ impl Tracker {
         };
         // Kernels of compilers that are known to run hand fresh barriers to the async proxy behind a
         // barrier of threads alone; strict tracking asks for the fence.
-        let engine = engine && self.strict && !(v.inits.has(c, clock) || v.proxied.has(c, clock));
-        if !engine && (v.all.has(c, clock) || v.inits.has(c, clock)) {
+        let has = |view: &Clock| whole(&self.lanes[by as usize], view, c, clock);
+        let engine = engine && self.strict && !(has(&v.inits) || has(&v.proxied));
+        if !engine && (has(&v.all) || has(&v.inits)) {
             return;
         }
-        let text = if v.all.has(c, clock) {
+        let text = if has(&v.all) {
             "fence.mbarrier_init or fence.proxy.async after mbarrier.init makes it visible to the async proxy"
         } else if self.place(by).0 == self.place(agent).0 {
             "a barrier of the CTA (bar.sync) after mbarrier.init makes it visible to the other warps"
@@ -273,6 +332,35 @@ impl Tracker {
         });
     }
 
+    /// After the last thread: copies to shared memory that no thread of its CTA has waited for. Stores from there are let
+    /// pass: CUTLASS's epilogues leave their last ones under way, and are known to run.
+    pub fn exit(&mut self) {
+        for cta in 0..self.smem.len() {
+            let mut heard = Clock::default();
+            let warps = cta * self.per_cta..(cta + 1) * self.per_cta;
+            self.threads[warps.clone()].iter().for_each(|t| heard.join(&t.view.all));
+            let open = |p: &&Past| {
+                let copied = p.nature.write && p.nature.proxy && self.unit(p.component).is_none();
+                copied && !heard.has(p.component, p.clock)
+            };
+            let cells = self.smem[cta].iter().enumerate();
+            let left: Vec<(u32, Past)> = cells
+                .filter_map(|(i, cell)| Some((i as u32 * GRANULE, *cell.pasts().iter().find(open)?)))
+                .collect();
+            for (at, old) in left {
+                self.add(Found {
+                    kind: FindingKind::ExitDuringCopy,
+                    region: Region::Exit(cta, at),
+                    agent: warps.start as u16,
+                    line: old.line,
+                    old_agent: old.agent,
+                    old_line: old.line,
+                    text: "a wait for the phase of the mbarrier that counts its bytes comes before the exit",
+                });
+            }
+        }
+    }
+
     fn conflict(&mut self, region: Region, old: &Past, a: &Access, m: Missing) {
         let (kind, text) = self.explain(region, old, a, m);
         self.add(Found {
@@ -301,13 +389,8 @@ impl Tracker {
     fn explain(&self, region: Region, old: &Past, a: &Access, m: Missing) -> (FindingKind, &'static str) {
         match m {
             Missing::Lanes => {
-                let kind = if matches!(region, Region::Global(_)) {
-                    FindingKind::RaceGlobal
-                } else {
-                    FindingKind::RaceShared
-                };
                 return (
-                    kind,
+                    race(region, old, a),
                     "they are of different lanes of one warp; bar.warp.sync between them orders them",
                 );
             }
@@ -327,6 +410,12 @@ impl Tracker {
                 return (
                     FindingKind::MissingTcgen05Fence,
                     "tcgen05.fence::after_thread_sync by the second thread, after the synchronisation, is missing",
+                );
+            }
+            Missing::Unmet => {
+                return (
+                    race(region, old, a),
+                    "a lane of the first warp has announced it (an arrival at an mbarrier, or a copy that arrives there), but it was another lane's; bar.warp.sync after the access and before the announcement lets one lane speak for all",
                 );
             }
             Missing::Order => {}
@@ -393,6 +482,15 @@ impl Tracker {
                 (FindingKind::RaceShared, "an mbarrier or a barrier of threads between them orders them")
             }
         }
+    }
+}
+
+/// What two accesses of threads are that nothing orders.
+fn race(region: Region, old: &Past, a: &Access) -> FindingKind {
+    match region {
+        Region::Global(_) => FindingKind::RaceGlobal,
+        _ if a.nature.write && !old.nature.write => FindingKind::SlotOverwritten,
+        _ => FindingKind::RaceShared,
     }
 }
 

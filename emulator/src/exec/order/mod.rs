@@ -22,10 +22,13 @@
 //! | small copies of a warp | its `cp.async` groups | `cp.async.wait_group`, `cp.async.mbarrier.arrive` |
 //! | `wgmma` of a warp | its `wgmma` groups | `wgmma.wait_group` of any warp of its warpgroup |
 //! | an mbarrier | its phases | a wait for the phase that counted the copy's bytes |
+//! | a lane of a warp | as the warp | an arrival, or an asynchronous operation, of that lane alone |
 //!
-//! A warp is one unit for all that other warps do. Its own lanes are told apart within a beat, which ends
-//! with whatever lets them wait for each other: a `.sync` instruction, a barrier, an mbarrier. An explicit `.cta`
-//! orders no threads of other CTAs, an explicit `.cluster` none of other clusters; where no scope is
+//! A warp is one unit, but for what its lanes did since they last met: at `bar.warp.sync`, at a barrier of the CTA or the
+//! cluster, or at an mbarrier where all arrived. An arrival of one lane speaks for the others up to there only. That lanes
+//! execute an instruction together, as `.sync.aligned` has it, orders none of their accesses (ISA, memory consistency
+//! model: barriers, mbarriers and fences do); nor do votes and shuffles. Strong accesses to flags speak for the whole warp,
+//! which misses races. An explicit `.cta` orders no threads of other CTAs, an explicit `.cluster` none of other clusters; where no scope is
 //! written it is taken to be wide enough.
 
 pub(super) mod clock;
@@ -37,8 +40,8 @@ pub(super) mod world;
 use crate::program::Scope;
 use clock::View;
 use judge::Found;
-use shadow::Cell;
 pub(super) use shadow::Nature;
+use shadow::{Cell, SEVERAL};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -94,8 +97,9 @@ struct Thread {
     fenced: [Option<Arc<View>>; 2],
     /// What relaxed acquires saw, until the next fence: within the CTA, and beyond.
     unacquired: [View; 2],
-    /// Synchronisations of its lanes with each other.
+    /// Synchronisations of its lanes with each other, and the warp's count at the last one.
     beat: u32,
+    met: u32,
     issued: u32,
     loads: u32,
     stores: u32,
@@ -148,6 +152,10 @@ pub(crate) struct Tracker {
     tmem: Vec<Vec<Cell>>,
     global: HashMap<u64, Cell>,
     mbars: HashMap<(usize, u32), MbarSync>,
+    /// By warp: lanes that announced something alone, and their components.
+    lanes: Vec<Vec<(u8, u16)>>,
+    /// Components of mbarriers and of lanes.
+    extra: u16,
     bars: HashMap<(usize, usize), Sync>,
     cluster: Sync,
     /// Flags and semaphores, by address; shared ones by `rank << 24 | offset`. For each what was released
@@ -177,6 +185,8 @@ impl Tracker {
             tmem: vec![Vec::new(); ctas],
             global: HashMap::new(),
             mbars: HashMap::new(),
+            lanes: vec![Vec::new(); ctas * per_cta],
+            extra: 0,
             bars: HashMap::new(),
             cluster: Sync::default(),
             flags: HashMap::new(),
@@ -208,7 +218,24 @@ impl Tracker {
         (unit as usize * self.threads.len()) as u16 + agent
     }
 
-    /// What a component counts; `None` for an mbarrier.
+    /// A new component, beyond those that warps have.
+    fn another(&mut self) -> u16 {
+        self.extra += 1;
+        (UNITS * self.threads.len()) as u16 + self.extra - 1
+    }
+
+    /// `view`, of a warp, as one of its lanes announces it: of the other lanes only what they did before all met.
+    fn of_lane(&mut self, agent: u16, lane: u8, view: View) -> View {
+        let known = self.lanes[agent as usize].iter().find(|(l, _)| *l == lane).map(|&(_, c)| c);
+        let component = known.unwrap_or_else(|| {
+            let c = self.another();
+            self.lanes[agent as usize].push((lane, c));
+            c
+        });
+        view.of_lane(self.component(agent, Unit::Warp), self.threads[agent as usize].met, component)
+    }
+
+    /// What a component counts; `None` for an mbarrier or a lane.
     fn unit(&self, component: u16) -> Option<Unit> {
         let n = component as usize / self.threads.len();
         const ALL: [Unit; UNITS] = [
@@ -241,13 +268,29 @@ impl Tracker {
 
     /// Lanes of a warp have waited for each other.
     pub fn lanes_met(&mut self, agent: u16) {
-        self.threads[agent as usize].beat += 1;
+        let c = self.component(agent, Unit::Warp);
+        let t = &mut self.threads[agent as usize];
+        t.beat += 1;
+        t.met = t.view.all.get(c);
+        self.tick(agent);
     }
 
-    /// What an asynchronous operation of a warp comes after.
+    /// What an asynchronous operation comes after, of one lane of a warp or of the whole.
     pub fn issue(&mut self, agent: u16, lane: u8, clock: u32) -> Issue {
         let beat = self.threads[agent as usize].beat;
-        let view = Arc::new(self.threads[agent as usize].view.clone());
+        let view = self.threads[agent as usize].view.clone();
+        let view = if lane < SEVERAL { self.of_lane(agent, lane, view) } else { view };
+        self.issue_with(agent, (lane, beat), clock, view)
+    }
+
+    /// As [`Tracker::issue`], for copies that every lane makes for itself.
+    pub fn issue_own(&mut self, agent: u16, lane: u8, clock: u32) -> Issue {
+        let Thread { beat, view, .. } = &self.threads[agent as usize];
+        self.issue_with(agent, (lane, *beat), clock, view.clone())
+    }
+
+    fn issue_with(&mut self, agent: u16, (lane, beat): (u8, u32), clock: u32, view: View) -> Issue {
+        let view = Arc::new(view);
         self.tick(agent);
         Issue { agent, lane, beat, clock, view }
     }
@@ -355,7 +398,10 @@ impl Tracker {
 
     /// `mbarrier.init`.
     pub fn mbar_init(&mut self, agent: u16, at: (usize, u32), line: u32) {
-        let next = (UNITS * self.threads.len() + self.mbars.len()) as u16;
+        let next = match self.mbars.get(&at) {
+            Some(b) => b.component,
+            None => self.another(),
+        };
         let c = self.component(agent, Unit::Warp);
         let clock = self.threads[agent as usize].view.all.get(c);
         let init = (agent, clock, line);
@@ -372,16 +418,19 @@ impl Tracker {
         };
     }
 
-    /// `mbarrier.arrive` and its like.
-    pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength) {
+    /// `mbarrier.arrive` and its like, of one lane `alone` or of all lanes of the warp.
+    pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength, alone: Option<u8>) {
         self.check_init(agent, at, line, None, false);
-        self.lanes_met(agent);
-        if let Some(b) = self.mbars.get_mut(&at) {
-            let thread = &self.threads[agent as usize];
-            if agent as usize / self.per_cta == at.0 {
-                Self::release_to(thread, s.relaxed, false, &mut b.sync.current);
-            } else if s.wide {
-                Self::release_to(thread, s.relaxed, true, &mut b.remote.current);
+        let own = agent as usize / self.per_cta == at.0;
+        if self.mbars.contains_key(&at) && (own || s.wide) {
+            let mut said = View::default();
+            Self::release_to(&self.threads[agent as usize], s.relaxed, !own, &mut said);
+            if let Some(lane) = alone {
+                said = self.of_lane(agent, lane, said);
+            }
+            if let Some(b) = self.mbars.get_mut(&at) {
+                let to = if own { &mut b.sync } else { &mut b.remote };
+                to.current.hear(&said);
             }
         }
         self.tick(agent);
@@ -390,12 +439,18 @@ impl Tracker {
     /// A wait that was satisfied.
     pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength) {
         self.check_init(agent, at, line, None, false);
-        self.lanes_met(agent);
+        let c = self.component(agent, Unit::Warp);
         if let Some(b) = self.mbars.get(&at) {
             let thread = &mut self.threads[agent as usize];
             Self::acquire_from(thread, s.relaxed, false, &b.sync.done);
             if s.wide {
                 Self::acquire_from(thread, s.relaxed, true, &b.remote.done);
+            }
+            // What all lanes had announced, all have heard.
+            let back = b.sync.done.all.get(c);
+            if back > thread.met {
+                thread.met = back;
+                thread.beat += 1;
             }
         }
     }

@@ -95,6 +95,11 @@ impl Cell {
         self.0.push(new);
     }
 
+    /// The accesses that are remembered.
+    pub fn pasts(&self) -> &[Past] {
+        &self.0
+    }
+
     /// Bytes that the generic proxy has read.
     pub fn observed(&self) -> u32 {
         let reads = self.0.iter().filter(|p| !p.nature.write && !p.nature.proxy);

@@ -131,7 +131,11 @@ impl Cluster<'_> {
             }
             _ => 0,
         };
-        Some(t.issue(agent, at.lane.map_or(WHOLE, |l| l as u8), clock))
+        let lane = at.lane.map_or(WHOLE, |l| l as u8);
+        Some(match copy {
+            Copy::Small { .. } | Copy::SmallArrive { .. } => t.issue_own(agent, lane, clock),
+            _ => t.issue(agent, lane, clock),
+        })
     }
 
     /// The accesses of a copy whose bytes an mbarrier counts.
@@ -354,7 +358,9 @@ impl Cluster<'_> {
             let Some(t) = &self.tracker else { return };
             let ((c, w), (old_c, old_w)) = (t.place(f.agent), t.place(f.old_agent));
             let place = match f.region {
-                Region::Shared(cta, at) => format!("shared offset {at:#x} of CTA {cta} of the cluster"),
+                Region::Shared(cta, at) | Region::Exit(cta, at) => {
+                    format!("shared offset {at:#x} of CTA {cta} of the cluster")
+                }
                 Region::Tensor(cta, lane, column) => {
                     format!("tensor memory lane {lane}, column {column} of CTA {cta} of the cluster")
                 }
@@ -371,10 +377,16 @@ impl Cluster<'_> {
                 Region::Abroad(_, cluster) => format!("cluster {cluster} of the grid"),
                 _ => format!("CTA {old_c} of the cluster, warp {old_w}"),
             };
-            let text = format!(
-                "{place}: line {} `{old}` ({from}) does not come before line {} (CTA {c}, warp {w}): {}",
-                f.old_line, f.line, f.text
-            );
+            let text = match f.region {
+                Region::Exit(..) => format!(
+                    "{place}: line {} `{old}` ({from}) may be under way when the last thread of the CTA exits: {}",
+                    f.old_line, f.text
+                ),
+                _ => format!(
+                    "{place}: line {} `{old}` ({from}) does not come before line {} (CTA {c}, warp {w}): {}",
+                    f.old_line, f.line, f.text
+                ),
+            };
             let at = Origin { cta: c as u32, warp: w, lane: None, line: f.line };
             self.report(f.kind, at, text);
         }

@@ -19,6 +19,7 @@ mod portable;
 use super::exact::power;
 use super::operands::Scales;
 use super::path::Path;
+use super::sum::ZERO_EXPONENT;
 use crate::engine::descriptor::OperandTile;
 use crate::engine::format::Format;
 use std::sync::LazyLock;
@@ -215,7 +216,7 @@ fn make_table(format: Format) -> FactorTable {
     std::array::from_fn(|code| {
         let value = f64::from(format.decode(code as u32));
         let exponent = match value {
-            0.0 => -126,
+            0.0 => ZERO_EXPONENT,
             _ if value.is_nan() => 0,
             _ => ((value.to_bits() >> 52) as i32 - 1023).max(format.min_exponent()),
         };

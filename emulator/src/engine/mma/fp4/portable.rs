@@ -1,6 +1,6 @@
 //! Plain code.
 
-use super::super::exact::{accumulator_power, alignment, larger, power, to_f32_toward_zero, truncate};
+use super::super::exact::{EXPONENT, alignment, larger, power, to_f32_toward_zero, truncate};
 use super::{BLOCK, Block, Row};
 
 /// Adds one row of A times the blocks to the accumulators.
@@ -18,9 +18,9 @@ pub(super) fn accumulate(row: &Row, blocks: &[Block], words: &mut [[u32; BLOCK]]
                 continue;
             }
             let c = f64::from(f32::from_bits(*word));
-            let largest = (0..4).fold(accumulator_power(c), |largest, run| {
-                larger(largest, row.power[run] * block.power[run][column])
-            });
+            let accumulator = larger(f64::from_bits(c.to_bits() & EXPONENT), power(-126));
+            let largest = (0..4)
+                .fold(accumulator, |largest, run| larger(largest, row.power[run] * block.power[run][column]));
             let align = alignment(35, largest);
             let sum = (0..4).fold(truncate(c * align), |sum, run| sum + truncate(term(run) * align));
             *word = to_f32_toward_zero(sum * (largest * power(-35)));

@@ -3,7 +3,7 @@
 
 use crate::engine::format::Format;
 
-/// Significand and exponent; subnormals keep their format's least exponent, zero has -126.
+/// Significand and exponent; subnormals keep their format's least exponent, zero has -126 here.
 pub fn split(value: f64, least: i32) -> (f64, i32) {
     if value == 0.0 {
         return (0.0, -126);
@@ -95,10 +95,10 @@ pub fn fp4(a: &[u32], b: &[u32], format: Format, sa: &[u8], sb: &[u8], c: f32) -
     f32_toward_zero(aligned_sum(&terms, 35))
 }
 
-/// A factor; zero in tf32 is below everything.
+/// A factor; zero is below everything.
 fn factor(format: Format, value: f64) -> (f64, i32) {
     match split(value, format.min_exponent()) {
-        (s, _) if s == 0.0 && format == Format::Tf32 => (s, -400),
+        (s, _) if s == 0.0 => (s, -400),
         other => other,
     }
 }
@@ -121,7 +121,11 @@ pub fn float(
         .sum::<f64>()
         + c;
     let value = if plain.is_finite() {
-        let mut terms = vec![split(c, if half { -14 } else { -126 })];
+        let accumulator = match split(c, if half { -14 } else { -126 }) {
+            (s, _) if s == 0.0 && !half => (s, -133),
+            other => other,
+        };
+        let mut terms = vec![accumulator];
         for (&a, &b) in a.iter().zip(b) {
             let (sa, ea) = factor(a_format, real(a_format, a));
             let (sb, eb) = factor(b_format, real(b_format, b));
