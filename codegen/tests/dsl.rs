@@ -115,10 +115,10 @@ fn chips_that_are_named_must_all_take_it_and_of_others_one() {
         declared(&format!("<{text}> {gate}"));
     }
     refused(
-        &format!("<arch = [sm_90a, sm_100a]> {gate}"),
+        &format!("<mxfp8 -> f16, arch = [sm_90a, sm_100a]> {gate}"),
         &[(
-            "<arch = [sm_90a, sm_100a]>",
-            &["nvfp4 x nvfp4 -> f16: not on sm_90a", "(on sm_90a)", "use bf16, f16"],
+            "mxfp8 -> f16",
+            &["mxfp8 x mxfp8 -> f16: not on sm_90a", "(on sm_90a)", "use nvfp4, mxfp4, bf16"],
         )],
     );
     refused(

@@ -49,11 +49,15 @@ impl fmt::Display for Plan {
         regions(f, &self.smem.regions)?;
         writeln!(
             f,
-            "  a stage: A {} | {} bytes in {} K box(es){}",
+            "  a stage: A {} | {}{} bytes in {} K box(es){}",
             self.smem.a_bytes,
             match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.boxes) {
                 (1, bytes) => format!("B {bytes}"),
                 (_, bytes) => format!("B1 {bytes} | B2 {bytes}"),
+            },
+            match self.smem.packed_a_bytes {
+                0 => String::new(),
+                bytes => format!(" | packed A {bytes}"),
             },
             self.smem.boxes,
             match self.smem.slot_bytes {

@@ -7,6 +7,9 @@ use crate::error::Sum;
 /// Bytes of a group in the table of groups: its first tile, its first row, its rows, its first block of scale factors.
 pub(super) const GROUP_BYTES: u32 = 16;
 
+/// Bytes after which the widest swizzle repeats itself: 8 rows of 128.
+const SWIZZLE_PATTERN: u64 = 1024;
+
 /// A named piece of SMEM (bytes) or TMEM (columns).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Region {
@@ -25,7 +28,7 @@ pub struct Region {
 ///
 /// Operand tiles come first, so that each starts on its swizzle pattern's boundary: a stage is
 /// `A | B1 | B2` (`A | B` where the products are computed one after the other), each `rows x span` boxes,
-/// K-major. Then, where tiles of C follow each other, the staging of C; the scale-factor slots
+/// K-major, and behind them A as it arrives, where threads decode it. Then, where tiles of C follow each other, the staging of C; the scale-factor slots
 /// (`SFA | SFB1 | SFB2`, 512-byte blocks, K fastest); then the barriers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SmemMap {
@@ -35,6 +38,12 @@ pub struct SmemMap {
     pub stage_tx: u32,
     /// Bytes of A in a stage.
     pub a_bytes: u32,
+    /// From a stage's start to A as it arrives, and bytes of that, where threads decode it to A's place; else 0.
+    pub packed_a: u32,
+    /// See `packed_a`.
+    pub packed_a_bytes: u32,
+    /// Bytes of a stage that no load brings: decoded activations, and what aligns the next stage.
+    pub made_bytes: u32,
     /// Bytes of B1 (and of B2) in one K box of a stage.
     pub b_box_bytes: u32,
     /// Bytes of A in one K box of a stage.
@@ -285,6 +294,8 @@ pub(super) struct SmemParts {
     pub row_bytes: u32,
     /// Bytes of a row of a K tile of B: fewer, in one box, where weights are decoded.
     pub b_row_bytes: u32,
+    /// Bytes of a row of a K tile of A as it arrives, where it is decoded; else 0.
+    pub packed_a_row_bytes: u32,
     pub stages: u32,
     pub sf_slots: u32,
     /// Bytes of one row block in a slot.
@@ -315,7 +326,10 @@ impl SmemParts {
     /// Bytes of one operand stage.
     pub fn stage_bytes(&self) -> u64 {
         let [a, b] = self.rows().map(u64::from);
-        a * u64::from(self.row_bytes) + u64::from(self.b_tiles) * b * u64::from(self.b_row_bytes)
+        a * u64::from(self.row_bytes)
+            + u64::from(self.b_tiles) * b * u64::from(self.b_row_bytes)
+            // The next stage starts on a swizzle pattern's boundary.
+            + (a * u64::from(self.packed_a_row_bytes)).next_multiple_of(SWIZZLE_PATTERN)
     }
 
     /// Bytes of one scale-factor slot.
@@ -372,6 +386,12 @@ impl SmemParts {
         let b_box_bytes =
             b_rows * if self.b_row_bytes == self.row_bytes { self.span } else { self.b_row_bytes };
         let stage_bytes = self.stage_bytes() as u32;
+        let packed_a_bytes = a_rows * self.packed_a_row_bytes;
+        let packed_a = stage_bytes - packed_a_bytes.next_multiple_of(SWIZZLE_PATTERN as u32);
+        let made_bytes = match packed_a_bytes {
+            0 => 0,
+            bytes => boxes * a_box_bytes + stage_bytes - packed_a - bytes,
+        };
         let row_block = self.sf_row_block as u32;
         let slot_bytes = self.slot_bytes() as u32;
         let stages = self.stages * stage_bytes;
@@ -407,9 +427,13 @@ impl SmemParts {
         SmemMap {
             stage_bytes,
             stage_tx: stage_bytes
+                - made_bytes
                 - if self.expanded[0] { boxes * a_box_bytes / 2 } else { 0 }
                 - if self.expanded[1] { self.b_tiles * boxes * b_box_bytes / 2 } else { 0 },
             a_bytes: boxes * a_box_bytes,
+            packed_a: if packed_a_bytes > 0 { packed_a } else { 0 },
+            packed_a_bytes,
+            made_bytes,
             a_box_bytes,
             b_box_bytes,
             boxes,

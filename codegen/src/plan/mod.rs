@@ -150,10 +150,10 @@ pub(crate) const WARPGROUP_ROWS: u32 = 64;
 
 /// Passes over so many activations of a stage, in rows of 64, that bring them into the order of K that weights are
 /// decoded in, and the rows of one.
-pub(crate) fn ordering_passes(elements: u32) -> (u32, u32) {
+pub(crate) fn ordering_passes(elements: u32, decoded: bool) -> (u32, u32) {
     let lines = elements / 64;
-    // Rows of operands come in eights.
-    let rows = if lines.is_multiple_of(16) { 16 } else { 8 };
+    // Rows of operands come in eights, of which a warp decodes 64 columns at a time.
+    let rows = if lines.is_multiple_of(16) && !decoded { 16 } else { 8 };
     (lines / rows, rows)
 }
 
@@ -304,6 +304,11 @@ pub struct Staging {
 }
 
 impl Plan {
+    /// Whether A is decoded, too, on its way to MMAs that take no scale factors.
+    pub fn decodes_a(&self) -> bool {
+        self.kind == MmaKind::Decoded && self.problem.formats.a.spec().scales.is_some()
+    }
+
     /// Whether the loads of the last K tile differ from the others'.
     pub fn ragged_k(&self) -> bool {
         self.k_loop.last_blocks != self.k_loop.blocks
@@ -327,7 +332,8 @@ impl Plan {
     /// Bytes that TMA brings to SMEM over all launches.
     pub fn loaded_bytes(&self) -> u64 {
         let k = &self.k_loop;
-        let operands = u64::from(k.tiles) * u64::from(self.smem.stage_bytes);
+        let stage = self.smem.stage_bytes - self.smem.made_bytes;
+        let operands = u64::from(k.tiles) * u64::from(stage);
         let scales =
             u64::from(k.tiles - 1) * u64::from(self.scales.slot_tx) + u64::from(self.scales.last_slot_tx);
         // Where a stage holds one tile of B, the K loop runs once a product.

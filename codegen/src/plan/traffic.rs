@@ -138,7 +138,7 @@ impl Plan {
         let boxed = self.scales.box_blocks.is_some();
         let row_blocks = rows * group;
         let row_blocks = if boxed { row_blocks.min(self.scales.rows_total.into()) } else { row_blocks };
-        let whole = u64::from(self.mma_columns.div_ceil(128));
+        let whole = u64::from(if self.swap_ab { self.scales.a_row_blocks } else { self.scales.b_row_blocks });
         // Bulk copies bring every row block of a tile, the last one again for one that does not exist. Boxes beyond
         // the tensor are filled with zeros; only the last tiles' can be.
         let ends = if boxed { columns.min(LAST_TILES) } else { 0 };
@@ -234,6 +234,7 @@ impl Plan {
     /// Bytes that one CTA's K loop loads of one K tile: codes of A and of B, and scale factors.
     pub fn k_tile_bytes(&self) -> [(Operand, u32); 3] {
         let b = self.smem.b_tiles * self.smem.b_box_bytes * self.smem.boxes;
-        [(Operand::A, self.smem.a_bytes), (Operand::B1, b), (Operand::Sfa, self.scales.slot_tx)]
+        let a = if self.smem.packed_a_bytes > 0 { self.smem.packed_a_bytes } else { self.smem.a_bytes };
+        [(Operand::A, a), (Operand::B1, b), (Operand::Sfa, self.scales.slot_tx)]
     }
 }

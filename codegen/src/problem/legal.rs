@@ -59,8 +59,9 @@ pub enum MmaKind {
     F8f6f4,
     /// bf16 or f16.
     F16,
-    /// bf16 or f16 by NVFP4 weights, which are decoded to the other operand's elements between shared memory and
-    /// the tensor core: every product of an e2m1 and a ue4m3 is exact in either (sm_90a).
+    /// bf16 or f16 by NVFP4 weights, or bf16 by MXFP4 weights, which are decoded to the other operand's elements between
+    /// shared memory and the tensor core; or NVFP4 by NVFP4, both decoded to f16, and MXFP4 by MXFP4, to bf16: every product
+    /// of an e2m1 and its scale factor is exact there (sm_90a).
     Decoded,
 }
 
@@ -83,7 +84,7 @@ impl MmaKind {
             MmaKind::Mxf8f6f4 => "kind::mxf8f6f4",
             MmaKind::F8f6f4 => "kind::f8f6f4",
             MmaKind::F16 => "kind::f16",
-            MmaKind::Decoded => "16 bits, weights decoded",
+            MmaKind::Decoded => "16 bits, decoded",
         }
     }
 
@@ -102,7 +103,8 @@ impl MmaKind {
         }
     }
 
-    /// Elements along K that share a scale factor: 16 (`.block16`), 32 (`.block32`) or none.
+    /// Elements along K that share a scale factor: 16 (`.block16`), 32 (`.block32`) or none. Of decoded weights the
+    /// formats say it ([`Formats::scale_vector`]), and 16 are what a thread decodes together.
     pub const fn scale_vector(self) -> Option<u32> {
         match self {
             MmaKind::Mxf4Nvf4 | MmaKind::Decoded => Some(16),
@@ -134,7 +136,7 @@ impl fmt::Display for MmaKind {
 
 /// Two operand formats that no MMA multiplies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("formats: no MMA multiplies {a} by {b}; {a} goes with: {}", names(.partners))]
+#[error("formats: no MMA multiplies {a} by {b}{}; {a} goes with: {}", why(*.a, *.b), names(.partners))]
 pub struct FormatsError {
     /// Of A.
     pub a: OperandFormat,
@@ -142,6 +144,16 @@ pub struct FormatsError {
     pub b: OperandFormat,
     /// What goes with A's.
     pub partners: Vec<OperandFormat>,
+}
+
+/// Why two formats do not go together that look as if they could.
+fn why(a: OperandFormat, b: OperandFormat) -> &'static str {
+    match (a, b) {
+        (OperandFormat::F16, OperandFormat::Mxfp4) => {
+            ": scale factors of mxfp4 go from 2^-127 to 2^127, and f16 from 2^-24 to 2^16; bf16 holds all of it"
+        }
+        _ => "",
+    }
 }
 
 fn names(formats: &[OperandFormat]) -> String {
@@ -160,6 +172,35 @@ impl Formats {
             b,
             partners: OperandFormat::ALL.into_iter().filter(|&other| kind(a, other).is_some()).collect(),
         })
+    }
+
+    /// The MMA that multiplies A by B on a chip: that of [`Formats::check`], or, where MMAs take no scale factors, one of 16
+    /// bits to which e2m1 are decoded. Whether the chip has it is for `validate` to say.
+    ///
+    /// # Errors
+    /// As [`Formats::check`].
+    pub fn kind(self, arch: Arch) -> Result<MmaKind, FormatsError> {
+        Ok(match (arch.tensor_core(), self.check()?) {
+            (TensorCore::Wgmma, MmaKind::Mxf4Nvf4 | MmaKind::Mxf4) => MmaKind::Decoded,
+            (_, kind) => kind,
+        })
+    }
+
+    /// What elements are decoded to where the MMA is [`MmaKind::Decoded`]: those of A, or, where A is decoded too, f16 for NVFP4,
+    /// which takes fewer instructions, and bf16 for MXFP4, whose scale factors f16 has no room for.
+    pub const fn decoded(self) -> ElementKind {
+        match self.a {
+            OperandFormat::Bf16 | OperandFormat::Mxfp4 => ElementKind::Bf16,
+            _ => ElementKind::F16,
+        }
+    }
+
+    /// Elements along K that share a scale factor, of either operand: where both have them, they agree on it.
+    pub const fn scale_vector(self) -> Option<u32> {
+        match (self.a.spec().scales, self.b.spec().scales) {
+            (_, Some(scales)) | (Some(scales), None) => Some(scales.block),
+            (None, None) => None,
+        }
     }
 
     /// Elements that K has to be a multiple of: what either format wants
@@ -184,7 +225,7 @@ fn kind(a: OperandFormat, b: OperandFormat) -> Option<MmaKind> {
         _ if mx(a) && mx(b) => Some(MmaKind::Mxf8f6f4),
         _ if plain(a) && plain(b) => Some(MmaKind::F8f6f4),
         (F::Bf16, F::Bf16) | (F::F16, F::F16) => Some(MmaKind::F16),
-        (F::Bf16 | F::F16, F::Nvfp4) => Some(MmaKind::Decoded),
+        (F::Bf16 | F::F16, F::Nvfp4) | (F::Bf16, F::Mxfp4) => Some(MmaKind::Decoded),
         _ => None,
     }
 }

@@ -227,7 +227,7 @@ mod tests {
                     (Nvfp4, Nvfp4) => Some(MmaKind::Mxf4Nvf4),
                     (Mxfp4, Mxfp4) => Some(MmaKind::Mxf4),
                     (Bf16, Bf16) | (F16, F16) => Some(MmaKind::F16),
-                    (Bf16 | F16, Nvfp4) => Some(MmaKind::Decoded),
+                    (Bf16 | F16, Nvfp4) | (Bf16, Mxfp4) => Some(MmaKind::Decoded),
                     _ if is(&mx8) => Some(MmaKind::Mxf8f6f4),
                     _ if is(&plain) => Some(MmaKind::F8f6f4),
                     _ => None,
@@ -235,15 +235,17 @@ mod tests {
                 let formats = Formats::new(a, b, OutputFormat::F16);
                 assert_eq!(formats.check().ok(), expected, "{formats}");
                 legal += usize::from(expected.is_some());
-                let mixed = (a == Mxfp4) != (b == Mxfp4);
+                let weights_only = expected == Some(MmaKind::Decoded);
+                let expanded = !weights_only && (a == Mxfp4) != (b == Mxfp4);
                 if expected.is_some() {
-                    assert_eq!(formats.k_multiple() == 128, mixed, "{formats}");
-                    let weights_only = expected == Some(MmaKind::Decoded);
+                    assert_eq!(formats.k_multiple() == 128, expanded, "{formats}");
                     assert_eq!(a.scale_columns(4096) != b.scale_columns(4096), weights_only, "{formats}");
                 }
             }
         }
-        assert_eq!(legal, 18);
+        assert_eq!(legal, 19);
+        let text = Formats::new(F16, Mxfp4, OutputFormat::F16).check().unwrap_err().to_string();
+        assert!(text.contains("bf16 holds all of it; f16 goes with: nvfp4, f16"), "{text}");
         let error = Formats::new(Nvfp4, Mxfp4, OutputFormat::F16).check().unwrap_err();
         assert_eq!(error.partners, [Nvfp4]);
         let error = Formats::new(Mxfp8, E4m3, OutputFormat::F16).check().unwrap_err();

@@ -261,7 +261,7 @@ impl Draft<'_> {
                 false => (ElementType::U8, row_stride),
             };
             let swizzle = match operand {
-                Operand::A => self.swizzle,
+                Operand::A if !self.decodes_a() => self.swizzle,
                 _ if self.kind == MmaKind::Decoded => Swizzle::of_row(self.b_row_bytes()),
                 _ => self.swizzle,
             };

@@ -66,7 +66,7 @@ impl<'a> Draft<'a> {
     ) -> Result<Self, Vec<ConfigError>> {
         let Settled { strategy, tile, swap_ab, warpgroups } = settled;
         let shape = problem.shape;
-        let kind = problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4);
+        let kind = problem.formats.kind(arch).unwrap_or(MmaKind::Mxf4Nvf4);
         let row_bytes = row_bytes(kind, tile);
         // Of a batch, those of one matrix; over all groups of rows, as many as there can be.
         let m_tiles = |rows: u32| match shape.groups {
@@ -191,7 +191,7 @@ impl<'a> Draft<'a> {
     /// Row blocks of scale factors that a tile of A, and one of B, touches in one CTA.
     pub fn row_blocks(&self) -> [u32; 2] {
         let columns = self.mma_columns().div_ceil(128);
-        if self.kind == MmaKind::Decoded {
+        if self.kind == MmaKind::Decoded && !self.decodes_a() {
             return [0, 1];
         }
         if self.swap_ab { [columns, 1] } else { [1, columns] }
@@ -338,7 +338,7 @@ impl<'a> Draft<'a> {
 
     /// MMA steps that a block of four scale factors serves.
     pub fn steps_per_block(&self) -> u32 {
-        4 / self.kind.scales_per_mma().max(1)
+        self.problem.formats.scale_vector().map_or(4, |vector| 4 * vector / self.kind.mma_k())
     }
 
     /// Blocks of four scale factors along a K tile; 0 without scale factors.
@@ -373,6 +373,11 @@ impl<'a> Draft<'a> {
         (blocks > 0 && self.sf_load() != SfLoad::Bulk).then_some(largest)
     }
 
+    /// Whether A is decoded as well as B.
+    pub fn decodes_a(&self) -> bool {
+        self.kind == MmaKind::Decoded && self.problem.formats.a.spec().scales.is_some()
+    }
+
     /// Bytes of a row of B in a K tile: decoded weights are smaller than what they meet.
     pub fn b_row_bytes(&self) -> u32 {
         if self.kind == MmaKind::Decoded { self.tile.k / 2 } else { self.row_bytes }
@@ -389,6 +394,7 @@ impl<'a> Draft<'a> {
             span: self.swizzle.span(),
             row_bytes: self.row_bytes,
             b_row_bytes: self.b_row_bytes(),
+            packed_a_row_bytes: if self.decodes_a() { self.b_row_bytes() } else { 0 },
             stages,
             sf_slots: self.sf_slots(stages),
             sf_row_block: self.sf_row_block(),
@@ -453,7 +459,7 @@ impl<'a> Draft<'a> {
             let mut wanted =
                 vec![("full", stages, 1), ("empty", stages, users * self.asked.multicast.ctas())];
             if self.kind == MmaKind::Decoded {
-                let (passes, _) = ordering_passes(self.tile.m * self.tile.k);
+                let (passes, _) = ordering_passes(self.tile.m * self.tile.k, self.decodes_a());
                 wanted.push(("ordered", stages, ordering_warps(passes)));
             }
             return wanted;

@@ -300,8 +300,7 @@ fn kind(problem: &Problem) -> MmaKind {
 /// What a K tile is a multiple of: whole MMA steps, and whole blocks of four scale factors. TMA expands
 /// e2m1 in boxes of 128.
 fn k_multiple(problem: &Problem) -> u32 {
-    let kind = kind(problem);
-    kind.mma_k().max(4 * kind.scale_vector().unwrap_or(0))
+    kind(problem).mma_k().max(4 * problem.formats.scale_vector().unwrap_or(0))
 }
 
 /// Knobs of scale factors where there are none.

@@ -88,7 +88,7 @@ fn settle(
 fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
     let formats = problem.formats;
     let mut refuse = |reason| errors.push(ConfigError::FormatsOnChip { formats, arch, reason });
-    match formats.check() {
+    match formats.kind(arch) {
         Ok(MmaKind::F16 | MmaKind::Decoded | MmaKind::F8f6f4) => {}
         Ok(MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 | MmaKind::Mxf8f6f4) => refuse("its MMAs take no scale factors"),
         // Refused already.
@@ -150,9 +150,14 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     }
 }
 
+/// Whether weights are decoded on their way to the tensor core.
+fn decodes(problem: &Problem) -> bool {
+    problem.formats.kind(Arch::Sm90a) == Ok(MmaKind::Decoded)
+}
+
 /// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
 fn swaps(problem: &Problem, config: &Config) -> bool {
-    if problem.formats.check() == Ok(MmaKind::Decoded) {
+    if decodes(problem) {
         return config.swap_ab != Setting::Fixed(Switch::Off);
     }
     let free = config.tile == Setting::Auto
@@ -185,11 +190,13 @@ fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool
     if boxed { Store::Tma } else { Store::Direct }
 }
 
-/// Decoded weights keep SMs busy for long: where there are tiles for half of them at most, parts of K are for the others.
+/// Decoded weights keep SMs busy for long: where there are tiles for half of them at most, parts of K are for the others; where a
+/// quarter would have none, all share K; and where each has several, loads of the next go on under the epilogue (seen on an
+/// H200: 31, 3 and 2.5 % of the time).
 fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -> Setting<Schedule> {
     if config.schedule.is_fixed()
         || ping_pong(config)
-        || problem.formats.check() != Ok(MmaKind::Decoded)
+        || !decodes(problem)
         || problem.shape.groups != Groups::One
         || tile.m == 0
         || tile.n == 0
@@ -198,13 +205,17 @@ fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -
         return config.schedule;
     }
     let Shape { m, n, k, .. } = problem.shape;
-    let tiles =
-        u64::from(m.div_ceil(tile.m)) * u64::from(n.div_ceil(tile.n)) * u64::from(config.multicast.ctas());
-    let parts = (u64::from(draft::sms(config, arch)) / tiles.max(1)).min(4) as u32;
+    let tiles = u64::from(m.div_ceil(tile.m))
+        .saturating_mul(u64::from(n.div_ceil(tile.n)))
+        .saturating_mul(u64::from(config.multicast.ctas()));
+    let sms = u64::from(draft::sms(config, arch));
+    let parts = (sms / tiles.max(1)).min(4) as u32;
     // A part is long enough for its loads to get going.
-    match parts >= 2 && k >= 1024 * parts {
-        true => Setting::Fixed(Schedule::SplitK(parts)),
-        false => Setting::Auto,
+    match parts {
+        0 if tiles >= 3 * sms => Setting::Fixed(Schedule::Persistent),
+        1 if 4 * tiles <= 3 * sms && k >= 4096 => Setting::Fixed(Schedule::StreamK),
+        2.. if k >= 1024 * parts => Setting::Fixed(Schedule::SplitK(parts)),
+        _ => Setting::Auto,
     }
 }
 
@@ -218,13 +229,17 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     let span = 128 * 8 / problem.formats.check().map_or(16, MmaKind::container_bits);
     let k = shape.k.next_multiple_of(k_multiple(problem)).min(span);
     let k = if k * 4 == span * 3 { span } else { k };
-    if problem.formats.check() == Ok(MmaKind::Decoded) {
+    if decodes(problem) {
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
-        // leaves too few stages.
-        let longest = if columns <= 64 { 256 } else { 128 };
-        let whole = |k: &u32| *k <= longest && shape.k.next_multiple_of(64).is_multiple_of(*k);
-        let k = [256, 128].into_iter().find(whole).unwrap_or(64);
+        // leaves too few stages, with those that are decoded earlier.
+        let packed = packed_activations(problem);
+        let longest = if columns <= if packed { 32 } else { 64 } { 256 } else { 128 };
+        let several = shape.m > columns || matches!(config.multicast, Multicast::B(_));
+        let columns = if packed && several { columns.next_power_of_two() } else { columns };
+        let block = k_multiple(problem);
+        let whole = |k: &u32| *k <= longest && shape.k.next_multiple_of(block).is_multiple_of(*k);
+        let k = [256, 128].into_iter().find(whole).unwrap_or(block);
         return Tile { m: columns, n: 128, k };
     }
     if swap_ab {
@@ -282,7 +297,7 @@ pub(super) fn register_limit(warpgroups: u32) -> u32 {
 /// few bytes of one kernel in forty with all 192 (13.0; windows are through by then, and leave theirs).
 fn sum_limit(problem: &Problem, warpgroups: Warpgroups) -> u32 {
     let limit = register_limit(warpgroups.count);
-    match problem.formats.check() {
+    match problem.formats.kind(Arch::Sm90a) {
         Ok(MmaKind::Decoded) => limit.min(160),
         _ if problem.formats.products.is_some() && warpgroups.window.is_none() => limit.min(184),
         _ => limit,
@@ -356,7 +371,7 @@ fn check_tile(
     }
 }
 
-/// What decoding weights rules out.
+/// What decoding rules out.
 fn check_decoded(
     problem: &Problem,
     tile: Tile,
@@ -365,7 +380,7 @@ fn check_decoded(
     swap_ab: bool,
     errors: &mut Vec<ConfigError>,
 ) {
-    if problem.formats.check() != Ok(MmaKind::Decoded) {
+    if !decodes(problem) {
         return;
     }
     let mut refuse = |knob, value: String, reason| {
@@ -398,17 +413,33 @@ fn check_decoded(
     if matches!(config.sf_load, Setting::Fixed(load) if load != SfLoad::Bulk) {
         refuse("sf_load", config.sf_load.to_string(), "each CTA reads those of its own weights");
     }
+    let several = problem.shape.m > tile.m || matches!(config.multicast, Multicast::B(_));
+    if packed_activations(problem)
+        && several
+        && !(tile.m > 0 && 128 % tile.m == 0 || tile.m.is_multiple_of(64))
+    {
+        refuse(
+            "tile",
+            tile.to_string(),
+            "of several tiles along M each has M that divides 128 or is a multiple of 64, so that it starts in the blocks of scale factors that it loads",
+        );
+    }
     if tile.n != 128 {
         refuse("tile", tile.to_string(), "N is 128, the rows of a block of scale factors");
     } else if ![64, 128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");
-    } else if !problem.shape.k.next_multiple_of(64).is_multiple_of(tile.k) {
-        refuse(
-            "tile",
-            tile.to_string(),
-            "K tiles are whole, for scale factors come in blocks of 64 and none are beyond K",
-        );
+    } else if !problem.shape.k.next_multiple_of(k_multiple(problem)).is_multiple_of(tile.k) {
+        let reason = match problem.formats.scale_vector() {
+            Some(32) => "K tiles are whole, for scale factors come in blocks of 128 and none are beyond K",
+            _ => "K tiles are whole, for scale factors come in blocks of 64 and none are beyond K",
+        };
+        refuse("tile", tile.to_string(), reason);
     }
+}
+
+/// Whether activations are decoded, too.
+fn packed_activations(problem: &Problem) -> bool {
+    decodes(problem) && problem.formats.a.spec().scales.is_some()
 }
 
 fn check_multicast(tile: Tile, config: &Config, errors: &mut Vec<ConfigError>) {

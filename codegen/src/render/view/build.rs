@@ -226,7 +226,7 @@ impl<'a> View<'a> {
             shared_rows: shared_rows / shared,
             shared_bytes: shared_rows / shared
                 * match p.kind {
-                    MmaKind::Decoded if rows_shared => p.k_loop.b_tile_bytes,
+                    MmaKind::Decoded if rows_shared || p.decodes_a() => p.k_loop.b_tile_bytes,
                     _ => p.k_loop.tile_bytes / p.smem.boxes,
                 },
             shared_row: if rows_shared { "%row_r" } else { "%row_c" },

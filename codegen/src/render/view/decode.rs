@@ -1,4 +1,5 @@
-//! NVFP4 weights on their way from shared memory to the registers of an MMA's rows (sm_90a).
+//! NVFP4 and MXFP4 weights on their way from shared memory to the registers of an MMA's rows, and activations in the
+//! same formats on their way to where MMAs read them in shared memory (sm_90a).
 //!
 //! **The order of K.** Of 16 elements of K an MMA takes from a thread two pairs (PTX ISA 9.7.15.5.1, "Register
 //! Fragments", A), which lie in two bytes of packed weights that other threads' bytes surround. But a sum over K has no
@@ -13,14 +14,38 @@
 //! **The value.** Sign, exponent and mantissa of two elements are shifted to where they are in two 16-bit numbers;
 //! these are then 2^-14 (f16) or 2^-126 (bf16) of what they should be, which the scale factor makes up for but for
 //! 2^7: so no step rounds or overflows, subnormal elements and scale factors included, and the sums are multiplied by
-//! 2^7 at the end.
+//! 2^7 at the end. For bf16 one multiplication of integers puts the sign and, six bits below, exponent and mantissa in place: it
+//! runs beside the pipe for shifts and logic, which is what most of the decoding waits for (seen on an H200: 3 to 5 % of a kernel).
+//! In an f16 the two would overlap, and are shifted apart.
+//!
+//! Of MXFP4 two neighbouring lanes share a scale factor, a power of two that may be anything a bf16 can be: made up for in
+//! it, 2^126 would overflow. So the numbers of the elements are multiplied first, and are then 1/4 of the elements;
+//! their products with any scale factor but NaN are bf16 numbers, from 2^-130 to 1.5 2^127, and sums are multiplied by 4.
+//!
+//! **Packed activations** arrive beside the place that MMAs read. A lane of the warps beside the one that loads decodes a
+//! block of 16 of a row, with the same instructions: pair `j` of block `q` is the word `q` of unit `j`, so that the order
+//! costs nothing. Of 8 rows and 4 blocks a warp's 32 words lie in as many banks, for the swizzle permutes the units of
+//! 8 rows differently. Both operands are smaller by the same power of two then.
 
 use super::warpgroups::{accumulator, barrier};
 use crate::plan::{Plan, WARPGROUP_ROWS, ordering_passes, ordering_warps};
-use crate::problem::ElementKind;
+use crate::problem::{ElementKind, ScaleFormat};
 
-/// 2^7 as an f32: what sums of decoded weights are multiplied with.
-pub(super) const UNSCALE: &str = "43000000";
+/// What sums of decoded weights are multiplied with, as hexadecimal digits of an f32: 2^7, or 2^2; with decoded activations
+/// the square of it.
+pub(super) fn unscale(p: &Plan) -> &'static str {
+    match (powers_of_two(p), p.decodes_a()) {
+        (false, false) => "43000000",
+        (false, true) => "46800000",
+        (true, false) => "40800000",
+        (true, true) => "41800000",
+    }
+}
+
+/// Whether weights are MXFP4.
+fn powers_of_two(p: &Plan) -> bool {
+    p.problem.formats.b.spec().scales.is_some_and(|scales| scales.format == ScaleFormat::Ue8m0)
+}
 
 /// What the templates need to decode weights.
 pub(in crate::render) struct DecodeView {
@@ -41,12 +66,20 @@ pub(in crate::render) struct DecodeView {
     pub slot_bytes: u32,
     /// `f16x2` or `bf16x2`.
     pub pair: &'static str,
-    /// Where exponents and mantissas belong in both halves.
+    /// Where exponents and mantissas belong in both halves, and with them signs.
     pub magnitude_mask: &'static str,
+    pub element_mask: &'static str,
+    /// Whether one multiplication brings both to their places.
+    pub multiplies: bool,
     /// By how much a scale factor in a half's upper byte is shifted right, and what it is then multiplied with.
     pub scale_shift: u32,
     pub scale_factors: &'static [&'static str],
-    /// Whether K ends inside a block of scale factors.
+    /// Where scale factors are powers of two: the least one, which has no exponent's bits, and what magnitudes are multiplied
+    /// with.
+    pub powers: Option<[&'static str; 2]>,
+    /// The selectors of a thread's scale factor among four, by their registers.
+    pub selectors: &'static [&'static str],
+    /// Whether K ends inside a block of NVFP4's scale factors.
     pub padded: bool,
     /// In the order in which they are decoded and multiplied.
     pub groups: Vec<DecodeGroup>,
@@ -67,6 +100,27 @@ pub(in crate::render) struct OrderView {
     pub quads: Vec<OrderQuad>,
     /// Bytes to the barriers that say that a stage is in order.
     pub ordered: u32,
+    /// Where activations are decoded on the way.
+    pub packed: Option<PackedView>,
+}
+
+/// Activations that are decoded, 8 rows of 64 elements a pass.
+pub(in crate::render) struct PackedView {
+    /// A pass's number is that of 8 rows times those of 64 of K of a tile, and of the latter: the shift and the mask.
+    pub box_shift: u32,
+    pub box_mask: u32,
+    /// Bytes from 64 of K to the next, decoded, and of a row as it arrives.
+    pub box_bytes: u32,
+    pub row_bytes: u32,
+    /// Bytes to packed activations in a stage.
+    pub from: u32,
+    /// Bytes from 128 rows' scale factors to the next's.
+    pub row_block_bytes: u32,
+    /// How many bits of the number of 64 of K, and of the number of a lane's block, are those of four scale factors, and of
+    /// one.
+    pub shared_bits: u32,
+    /// The pairs of a block.
+    pub pairs: Vec<DecodePair>,
 }
 
 /// Four rows of 64 elements, each an 8 x 8 matrix.
@@ -86,6 +140,8 @@ pub(in crate::render) struct DecodeGroup {
     /// Bytes to its weights among those of its stage, and to its scale factors in the slot.
     pub weights: u32,
     pub scales: u32,
+    /// The register of the selector of its scale factor.
+    pub selector: &'static str,
     /// Its place along K.
     pub block: u32,
     /// The accumulators.
@@ -103,6 +159,11 @@ pub(in crate::render) struct DecodePair {
     pub magnitudes: &'static str,
     pub magnitude_shift: u32,
     pub sign_shift: u32,
+    /// Where one multiplication does both: the word that holds the codes in lower bytes of its halves, the mask of the codes, and
+    /// the factor.
+    pub lower: String,
+    pub code_mask: &'static str,
+    pub factor: u32,
     pub to: String,
 }
 
@@ -118,10 +179,15 @@ pub(in crate::render) struct DecodeStep {
 impl DecodeView {
     pub fn new(p: &Plan) -> Self {
         let row_bytes = p.k_loop.b_tile_bytes;
-        let bf16 = p.problem.formats.a.spec().element == ElementKind::Bf16;
+        let bf16 = p.problem.formats.decoded() == ElementKind::Bf16;
         // The lowest bit of the mantissa's part of two bits and of the exponent's, as an element has them.
         let place = if bf16 { 6 } else { 9 };
         let block_bytes = 512;
+        let powers = powers_of_two(p);
+        // Four scale factors are of 64 elements, or of 128.
+        let selectors: &[&str] =
+            if powers { &["%scale_selector", "%scale_selector_above"] } else { &["%scale_selector"] };
+        let per_block = selectors.len() as u32;
         let mut groups = Vec::new();
         for block in 0..p.tile.k / 64 {
             for product in [1, 2] {
@@ -132,7 +198,10 @@ impl DecodeView {
                     index,
                     set,
                     weights: (product - 1) * p.smem.b_box_bytes,
-                    scales: (product - 1) * p.scales.smem_row_block_bytes + block * block_bytes,
+                    scales: p.smem.sfb1
+                        + (product - 1) * p.scales.smem_row_block_bytes
+                        + block / per_block * block_bytes,
+                    selector: selectors[(block % per_block) as usize],
                     block,
                     d: (0..p.mma_columns / 2).map(|i| accumulator(product, i)).collect::<Vec<_>>().join(", "),
                     pairs: (0..16).map(|i| pair(product, i / 2, i % 2, place)).collect(),
@@ -161,12 +230,21 @@ impl DecodeView {
             slot_bytes: p.smem.slot_bytes,
             pair: if bf16 { "bf16x2" } else { "f16x2" },
             magnitude_mask: if bf16 { "0x01c001c0" } else { "0x0e000e00" },
-            scale_shift: if bf16 { 4 } else { 1 },
-            // 2^127 and 2^112, or 2^15, in both halves.
-            scale_factors: if bf16 { &["0x7f007f00", "0x77807780"] } else { &["0x78007800"] },
-            padded: !p.problem.shape.k.is_multiple_of(64),
+            element_mask: "0x81c081c0",
+            multiplies: bf16,
+            scale_shift: if bf16 && !powers { 4 } else { 1 },
+            scale_factors: match (powers, bf16) {
+                (true, _) => &[],
+                // 2^127 and 2^112, or 2^15, in both halves.
+                (false, true) => &["0x7f007f00", "0x77807780"],
+                (false, false) => &["0x78007800"],
+            },
+            // 2^-127 and 2^124.
+            powers: powers.then_some(["0x00400040", "0x7d807d80"]),
+            selectors,
+            padded: !powers && !p.problem.shape.k.is_multiple_of(64),
             groups,
-            order: OrderView::new(p),
+            order: OrderView::new(p, place),
         }
     }
 }
@@ -179,8 +257,8 @@ impl DecodeView {
 }
 
 impl OrderView {
-    fn new(p: &Plan) -> Self {
-        let (passes, rows) = ordering_passes(p.smem.a_bytes / 2);
+    fn new(p: &Plan, place: u32) -> Self {
+        let (passes, rows) = ordering_passes(p.smem.a_bytes / 2, p.decodes_a());
         let warps = ordering_warps(passes);
         OrderView {
             warp: p.warpgroups.map_or(0, |warpgroups| 4 * warpgroups.count + 1),
@@ -200,6 +278,18 @@ impl OrderView {
                 })
                 .collect(),
             ordered: barrier(p, "ordered"),
+            packed: p.decodes_a().then(|| PackedView {
+                box_shift: p.smem.boxes.trailing_zeros(),
+                box_mask: p.smem.boxes - 1,
+                box_bytes: p.smem.a_box_bytes,
+                row_bytes: p.k_loop.b_tile_bytes,
+                from: p.smem.packed_a,
+                row_block_bytes: p.scales.smem_row_block_bytes,
+                shared_bits: u32::from(powers_of_two(p)),
+                pairs: (0..8)
+                    .map(|j| DecodePair { to: format!("%unpacked{j}"), ..pair(1, j, 0, place) })
+                    .collect(),
+            }),
         }
     }
 }
@@ -207,12 +297,18 @@ impl OrderView {
 /// Pair `j` of a row's block.
 fn pair(product: u32, j: u32, row: u32, place: u32) -> DecodePair {
     let from = 4 * (j % 4);
+    let word = 2 * row + j / 4;
+    let in_byte = from % 8;
     DecodePair {
         row,
-        codes: format!("%paired{}", 2 * row + j / 4),
+        codes: format!("%paired{word}"),
         magnitudes: if from > place { "shr.u32" } else { "shl.b32" },
         magnitude_shift: from.abs_diff(place),
         sign_shift: 12 - from,
+        lower: if from < 8 { format!("%paired{word}") } else { format!("%upper{word}") },
+        code_mask: if in_byte == 0 { "0x000f000f" } else { "0x00f000f0" },
+        // The code's lowest bit to the mantissa's place, and its highest to the sign's.
+        factor: (1 << place | 1 << 12) >> in_byte,
         to: decoded(product, 2 * j + row),
     }
 }

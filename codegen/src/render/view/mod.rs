@@ -8,7 +8,7 @@
 //! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 //! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
-//! * `decode.rs`: NVFP4 weights on their way to registers (sm_90a).
+//! * `decode.rs`: NVFP4 and MXFP4 weights on their way to registers (sm_90a).
 //! * `warpgroups.rs`: MMAs and sums of warpgroups (sm_90a).
 //! * `products.rs`: D1 and D2, what is kept of the products.
 

@@ -96,7 +96,10 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
     let load = |k_box: u32, offset, source, row, policy| OperandLoad {
         offset,
         source,
-        k_start: if p.kind == MmaKind::Decoded && row == b_row { "%weight_byte" } else { "%k_byte" },
+        k_start: match p.kind {
+            MmaKind::Decoded if row == b_row || p.decodes_a() => "%weight_byte",
+            _ => "%k_byte",
+        },
         k_byte: k_box * span,
         row: match (row, matrices(p, row == a_row)) {
             (_, None) => row,
@@ -124,7 +127,11 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
                 }
             }
         }
-        loads.push(load(k_box, k_box * p.smem.a_box_bytes, "%a_map", a_row, policies.a));
+        match p.decodes_a() {
+            true if k_box == 0 => loads.push(load(0, p.smem.packed_a, "%a_map", a_row, policies.a)),
+            true => {}
+            false => loads.push(load(k_box, k_box * p.smem.a_box_bytes, "%a_map", a_row, policies.a)),
+        }
     }
     loads
 }

@@ -21,8 +21,6 @@ pub(in crate::render) struct WarpgroupView {
     /// Registers of a thread that computes, and of one that loads; whether they are moved.
     pub registers: [u32; 2],
     pub moves_registers: bool,
-    /// Bytes to the barriers that say that MMAs may read a stage.
-    pub ready: u32,
     /// What the low word of a matrix descriptor has beside the address, in 16-byte units.
     pub operand_low: u32,
     /// The register of the row side's first descriptor word, and the step from one warpgroup's rows to the next.
@@ -238,7 +236,10 @@ impl WarpgroupView {
         });
         let elements = p.problem.formats;
         let [a, b] = [elements.a, elements.b].map(|format| type_of(format.spec().element));
-        let b = if p.kind == MmaKind::Decoded { a } else { b };
+        let (a, b) = match p.kind {
+            MmaKind::Decoded => [type_of(elements.decoded()); 2].into(),
+            _ => (a, b),
+        };
         let (a, b) = if p.swap_ab { (b, a) } else { (a, b) };
         WarpgroupView {
             count: warpgroups.count,
@@ -249,7 +250,6 @@ impl WarpgroupView {
             threads: 128 * warpgroups.count,
             registers: warpgroups.registers,
             moves_registers: warpgroups.count > 1,
-            ready: barrier(p, if p.kind == MmaKind::Decoded { "ordered" } else { "full" }),
             operand_low: p.descriptors.operand_low,
             rows_first: if p.swap_ab { "%b_first" } else { "%a_first" },
             rows_step: warpgroups.blocks * row_step,
@@ -283,7 +283,7 @@ impl WarpgroupView {
             crowded: 2 * warpgroups.sum_registers(products.len() as u32) > warpgroups.registers[0],
             partials: partials(&products, warpgroups),
             decode: (p.kind == MmaKind::Decoded).then(|| DecodeView::new(p)),
-            unscale: if p.kind == MmaKind::Decoded { decode::UNSCALE } else { "" },
+            unscale: if p.kind == MmaKind::Decoded { decode::unscale(p) } else { "" },
             products,
         }
     }

@@ -1,0 +1,184 @@
+//! Each value of a knob makes a kernel of its own.
+
+use silumin_codegen::problem::Shape;
+use silumin_codegen::spec::{FormatNames, SpecFile};
+
+#[test]
+fn every_knob_value_of_warpgroups_changes_the_ptx() {
+    let instructions = |knobs: &[(&str, &str)]| {
+        let tile = ("tile", "[128, 64, 64]");
+        instructions_of("sm_90a", "bf16", &[&[tile, ("sms", "8")], knobs].concat())
+    };
+    let base = instructions(&[]);
+    let values = [
+        ("tile", "[128, 96, 64]"),
+        ("tile", "[64, 64, 64]"),
+        ("tile", "[192, 64, 64]"),
+        ("tile", "[256, 64, 64]"),
+        ("tile", "[128, 64, 32]"),
+        ("tile", "[128, 64, 128]"),
+        ("stages", "2"),
+        ("consumers", "ping_pong"),
+        ("k_order", "reverse"),
+        ("k_order", "ping_pong"),
+        ("accumulators", "separate"),
+        ("cache", "[a: evict_first]"),
+        ("cache", "[b: evict_last]"),
+        ("cache", "[c: evict_first]"),
+        ("store", "direct"),
+        ("strategy", "two_pass"),
+        ("strategy", "second_fused"),
+        ("strategy", "sequential"),
+        ("swap_ab", "on"),
+        ("multicast", "a(2)"),
+        ("multicast", "a(4)"),
+        ("multicast", "b(2)"),
+        ("schedule", "one_tile"),
+        ("schedule", "stream_k"),
+        ("schedule", "split_k(2)"),
+        ("schedule", "split_k(3)"),
+        ("raster", "along_n"),
+        ("raster", "swizzled(2)"),
+        ("sms", "9"),
+        ("pdl", "on"),
+    ];
+    let texts = values.map(|value| match value {
+        // Weights in 128 rows, tokens in 64 columns.
+        ("swap_ab", _) => instructions(&[value, ("tile", "[64, 128, 64]")]),
+        _ => instructions(&[value]),
+    });
+    all_differ(&base, &values, &texts);
+    // Of 8-bit operands, how long the tensor core adds up by itself.
+    let sums = ["off", "every(128)", "every(256)", "every(1024)"]
+        .map(|value| instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]"), ("promotion", value)]));
+    for (i, text) in sums.iter().enumerate() {
+        assert!(!sums[..i].contains(text), "the same kernel twice: {i}");
+    }
+    assert!(sums[1] == instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]")]));
+    // What auto settles is what it says.
+    for value in
+        [("consumers", "cooperative"), ("schedule", "persistent"), ("store", "tma"), ("swap_ab", "off")]
+    {
+        assert!(instructions(&[value]) == base, "{value:?}");
+    }
+    // No word of what the chip has not.
+    for text in texts.iter().chain([&base]) {
+        assert!(!text.contains("tcgen05") && !text.contains("tmem"), "{text}");
+    }
+}
+
+/// No value of a knob makes the kernel `base`, no two make the same.
+fn all_differ(base: &str, values: &[(&str, &str)], texts: &[String]) {
+    for (i, text) in texts.iter().enumerate() {
+        // `assert!`, not `assert_ne!`: the texts are a thousand lines each.
+        assert!(text != base, "{:?} changes nothing", values[i]);
+        for (j, other) in texts.iter().enumerate().take(i) {
+            assert!(text != other, "{:?} and {:?} make the same kernel", values[i], values[j]);
+        }
+    }
+}
+
+/// Instructions only: the header's comments name every knob.
+fn instructions(knobs: &[(&str, &str)]) -> String {
+    // Small enough a tile that every value is legal beside it.
+    instructions_of("sm_100a", "nvfp4", &[&[("tile", "[128, 128, 128]")], knobs].concat())
+}
+
+/// The same on another chip, of operands in a format.
+fn instructions_of(arch: &str, operands: &str, knobs: &[(&str, &str)]) -> String {
+    let mut file = SpecFile::new(Shape::new(512, 1024, 2048));
+    file.arch = arch.to_owned();
+    file.formats = FormatNames { a: operands.into(), b: operands.into(), ..file.formats };
+    for (knob, value) in knobs {
+        file.config.set(knob, value).unwrap();
+    }
+    let (spec, arch) = file.read().unwrap();
+    let ptx = spec.kernel(file.shape(), arch).unwrap().ptx;
+    let code: Vec<&str> = ptx.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    code.join("\n")
+}
+
+#[test]
+fn every_knob_value_changes_the_ptx() {
+    let base = instructions(&[]);
+    let values = [
+        ("tile", "[128, 64, 256]"),
+        ("stages", "2"),
+        ("k_order", "reverse"),
+        ("k_order", "ping_pong"),
+        ("k_order", "forward"),
+        ("k_order", "split_tail(1)"),
+        ("k_order", "split_tail(3)"),
+        ("sf_preload", "ahead(1)"),
+        ("sf_preload", "ahead(2)"),
+        ("sf_preload", "all"),
+        ("accumulators", "side_by_side"),
+        ("a_reuse", "none"),
+        ("cache", "none"),
+        ("cache", "[a: evict_first]"),
+        ("cache", "[b: evict_last]"),
+        ("cache", "[sf: evict_normal]"),
+        ("cache", "[c: evict_first]"),
+        ("store", "tma"),
+        ("strategy", "two_pass"),
+        ("strategy", "second_fused"),
+        ("strategy", "sequential"),
+        ("swap_ab", "on"),
+        ("multicast", "a(2)"),
+        ("multicast", "a(4)"),
+        ("multicast", "b(2)"),
+        ("sf_load", "tensor_map"),
+        ("schedule", "persistent"),
+        ("schedule", "dynamic"),
+        ("schedule", "stream_k"),
+        ("schedule", "split_k(2)"),
+        ("schedule", "split_k(3)"),
+        ("schedule", "cluster_split_k(2)"),
+        ("schedule", "cluster_split_k(4)"),
+        ("raster", "along_n"),
+        ("raster", "swizzled(2)"),
+        ("pdl", "on"),
+        ("store", "direct(32x32b, 8)"),
+        ("store", "direct(32x32b, 16)"),
+        ("store", "direct(16x256b)"),
+        ("store", "direct(16x256b, 16)"),
+        ("store", "direct(16x128b)"),
+        ("store", "direct(16x64b)"),
+    ];
+    let texts = values.map(|value| instructions(&[value]));
+    all_differ(&base, &values, &texts);
+    // SMs count where the grid is made for them; buffers where a tile leaves room for two.
+    let persistent = ("schedule", "persistent");
+    assert!(instructions(&[persistent, ("sms", "9")]) != instructions(&[persistent]));
+    let narrow = [persistent, ("tile", "[128, 64, 128]")];
+    let single = [persistent, ("tile", "[128, 64, 128]"), ("accumulator_buffers", "1")];
+    assert!(instructions(&narrow) != instructions(&single));
+    let buffers = |value| instructions(&[persistent, ("accumulator_buffers", value)]);
+    assert!(buffers("1") != buffers("overlapped"));
+    assert!(buffers("auto") == buffers("overlapped"));
+    // What a pair shares, and what several pairs do.
+    let pair = |knobs: &[(&str, &str)]| {
+        instructions(&[&[("cta_group", "2"), ("tile", "[256, 64, 256]")], knobs].concat())
+    };
+    let pairs = [
+        &[][..],
+        &[("sf_load", "tensor_map")],
+        &[("multicast", "a(2)")],
+        &[("multicast", "a(2)"), ("sf_load", "tensor_map")],
+        &[("multicast", "a(4)")],
+        &[("multicast", "b(2)")],
+        &[("multicast", "b(4)")],
+    ]
+    .map(pair);
+    for (i, text) in pairs.iter().enumerate() {
+        assert!(!pairs[..i].contains(text), "the same kernel twice: {i}");
+    }
+    // The rule's tail is the same as one that is asked for.
+    assert!(base == instructions(&[("k_order", "split_tail(2)")]));
+    // A pair has another tile.
+    let two = [("cta_group", "2"), ("tile", "auto")];
+    assert!(instructions(&two) != instructions(&[("cta_group", "1"), ("tile", "auto")]));
+    // A tile of 128 columns needs all of TMEM as it is; a narrower one leaves a choice.
+    let narrow = ("tile", "[128, 64, 128]");
+    assert!(instructions(&[narrow]) != instructions(&[narrow, ("tmem_columns", "512")]));
+}
