@@ -9,19 +9,26 @@
 //!
 //! The file is that beside the cache, unless `--out` names another one. It is written after each shape, so that a run that is
 //! killed goes on where it was: shapes that have a result which holds are passed over (`--again` tunes them anew).
+//!
+//! On a GPU each shape is tuned in a process of its own. A kernel that takes the driver's context along, ends the process, or lets
+//! nothing be heard for `--patience` seconds is noted as failed, and another process tunes without it.
 
 // An example talks to people on stdout.
 #![allow(clippy::print_stderr)]
 
+#[path = "shared/trials.rs"]
+mod trials;
+
 use clap::Parser;
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::tune::{Candidate, FILE, Fate, Found, Step, TuningEntry, Verdict, difference, knobs};
-use silumin::{Arch, Cache, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, Tuned};
+use silumin::{Arch, Cache, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, TuneError, Tuned};
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::Duration;
+use trials::Message;
 
 /// Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
 #[derive(Parser)]
@@ -60,6 +67,12 @@ pub struct Flags {
     /// Tunes shapes that have a result.
     #[arg(long)]
     again: bool,
+    /// Seconds without a word after which a process that tunes is ended, and the kernel that it was at is failed.
+    #[arg(long, default_value_t = 60.0)]
+    patience: f64,
+    /// For the program itself: one shape, of which all is said to the parent; kernels that are not launched come on the standard input.
+    #[arg(long, hide = true)]
+    child: bool,
     /// Kernels of each shape that are shown.
     #[arg(long, default_value_t = 5)]
     top: usize,
@@ -72,13 +85,68 @@ pub struct Flags {
 }
 
 fn main() -> ExitCode {
-    match execute(&Flags::parse(), &mut std::io::stdout()) {
+    let flags = Flags::parse();
+    if flags.child {
+        child(&flags);
+        return ExitCode::SUCCESS;
+    }
+    let own = || -> io::Result<Command> { Ok(Command::new(std::env::current_exe()?)) };
+    match execute(&flags, &own, &mut std::io::stdout()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");
             ExitCode::from(2)
         }
     }
+}
+
+/// Starts this program again.
+pub type Own<'a> = &'a dyn Fn() -> io::Result<Command>;
+
+impl Flags {
+    /// The flags of a child for one shape.
+    fn child(&self, shape: &str, file: &Path) -> Vec<String> {
+        let Flags { device, gate, knobs, budget, keep, check, top, .. } = self;
+        let pairs = [
+            ("device", device.clone()),
+            ("shapes", shape.to_owned()),
+            ("gate", gate.clone()),
+            ("knobs", knobs.clone()),
+            ("budget", budget.to_string()),
+            ("keep", keep.to_string()),
+            ("check", check.to_string()),
+            ("top", top.to_string()),
+            ("out", file.display().to_string()),
+        ];
+        let optional = [
+            self.formats.as_ref().map(|formats| ("formats", formats.clone())),
+            self.space.as_ref().map(|space| ("space", space.display().to_string())),
+        ];
+        let flags = pairs.into_iter().chain(optional.into_iter().flatten());
+        flags.map(|(name, value)| format!("--{name}={value}")).chain(["--child".to_owned()]).collect()
+    }
+}
+
+/// Tunes one shape, and tells the parent.
+pub fn child(flags: &Flags) {
+    let tuned = || -> Result<Message, Box<dyn Error>> {
+        let lost = trials::heard()?;
+        let (device, file) = (device(&flags.device)?, flags.out.clone().ok_or("--child without --out")?);
+        let gemm = gemm(flags, &device, shape(flags.shapes.trim())?)?;
+        match tune_one(flags, &device, &gemm, shape(flags.shapes.trim())?, &lost, &file) {
+            Ok(tuned) => {
+                let mut said = Vec::new();
+                show(&tuned, flags.top, &mut said)?;
+                Ok(Message::Done(String::from_utf8(said)?, row(&tuned)))
+            }
+            Err(error) => match error.downcast::<TuneError>().map(|error| *error) {
+                Ok(TuneError::Lost { knobs, reason }) => Ok(Message::Lost(knobs, reason)),
+                Ok(error) => Err(error.into()),
+                Err(error) => Err(error),
+            },
+        }
+    };
+    trials::say(&tuned().unwrap_or_else(|error| Message::Failed(error.to_string())));
 }
 
 /// The device of that name.
@@ -115,7 +183,7 @@ fn shape(text: &str) -> Result<Shape, String> {
 }
 
 /// Does what the flags say.
-pub fn execute(flags: &Flags, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+pub fn execute(flags: &Flags, own: Own<'_>, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let file = match (&flags.out, Cache::default_folder()) {
         (Some(file), _) => file.clone(),
         (None, Some(folder)) => {
@@ -131,7 +199,7 @@ pub fn execute(flags: &Flags, out: &mut dyn Write) -> Result<(), Box<dyn Error>>
     if flags.list {
         return list(&file, &device, out);
     }
-    tune_all(flags, &file, &device, out)
+    tune_all(flags, own, &file, &device, out)
 }
 
 /// The results of a file; none where there is no file.
@@ -197,18 +265,9 @@ fn shown(entry: &TuningEntry) -> String {
     }
 }
 
-fn tune_all(flags: &Flags, file: &Path, device: &Device, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let shapes: Vec<Shape> =
-        flags.shapes.split(',').map(|text| shape(text.trim())).collect::<Result<_, _>>()?;
-    let space: Option<Space> = match &flags.space {
-        Some(path) => {
-            let text =
-                std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Some(text.parse()?)
-        }
-        None => None,
-    };
-    let mut described = SpecFile::new(shapes[0]);
+/// What is tuned.
+fn gemm(flags: &Flags, device: &Device, shape: Shape) -> Result<DualGemm, Box<dyn Error>> {
+    let mut described = SpecFile::new(shape);
     described.arch = device.arch().to_string();
     described.gate.clone_from(&flags.gate);
     if let Some(formats) = &flags.formats {
@@ -217,33 +276,93 @@ fn tune_all(flags: &Flags, file: &Path, device: &Device, out: &mut dyn Write) ->
         described.formats = FormatNames { a: a.into(), b: b.into(), c: c.into(), ..FormatNames::default() };
     }
     described.config = knobs(&flags.knobs, &Config::default())?;
-    let gemm = DualGemm::new(described.read()?.0);
+    Ok(DualGemm::new(described.read()?.0))
+}
+
+fn space(flags: &Flags) -> Result<Option<Space>, Box<dyn Error>> {
+    let Some(path) = &flags.space else { return Ok(None) };
+    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    Ok(Some(text.parse()?))
+}
+
+/// Tunes one shape in this process, without launching what is lost, and adds the result to the file.
+fn tune_one(
+    flags: &Flags,
+    device: &Device,
+    gemm: &DualGemm,
+    shape: Shape,
+    lost: &trials::Lost,
+    file: &Path,
+) -> Result<Tuned, Box<dyn Error>> {
+    let mut tune = Tune::of(gemm, shape)
+        .budget(Duration::from_secs_f64(flags.budget.clamp(0.1, 1e6)))
+        .keep(flags.keep)
+        .check_up_to(flags.check)
+        .on_progress(|step| match step {
+            Step::Wrong { .. } => eprintln!("{step}"),
+            Step::Trying { knobs } if flags.child => trials::say(&Message::Trying(knobs.clone())),
+            _ => {}
+        });
+    for (knobs, reason) in lost {
+        tune = tune.lost(knobs, reason);
+    }
+    if let Some(space) = space(flags)? {
+        tune = tune.space(space);
+    }
+    let tuned = tune.run(device)?;
+    let mut found = Table::new();
+    found.add(device, gemm, &tuned)?;
+    found.save(file)?;
+    Ok(tuned)
+}
+
+fn tune_all(
+    flags: &Flags,
+    own: Own<'_>,
+    file: &Path,
+    device: &Device,
+    out: &mut dyn Write,
+) -> Result<(), Box<dyn Error>> {
+    let texts = flags.shapes.split(',').map(str::trim);
+    let shapes: Vec<(&str, Shape)> =
+        texts.map(|text| Ok((text, shape(text)?))).collect::<Result<_, String>>()?;
+    space(flags)?;
+    let gemm = gemm(flags, device, shapes[0].1)?;
     writeln!(out, "{device}: {}", gemm.spec().formats)?;
     let mut rows = Vec::new();
-    for shape in shapes {
+    for (text, shape) in shapes {
         let table = results(file)?;
         if let (false, Found::Tuned(entry, _)) = (flags.again, table.find(device, gemm.spec(), shape)) {
             writeln!(out, "{shape}: there is a result: {}", shown(entry))?;
             continue;
         }
-        let mut tune = Tune::of(&gemm, shape)
-            .budget(Duration::from_secs_f64(flags.budget.clamp(0.1, 1e6)))
-            .keep(flags.keep)
-            .check_up_to(flags.check)
-            .on_progress(|step| {
-                if let Step::Wrong { .. } = step {
-                    eprintln!("{step}");
-                }
-            });
-        if let Some(space) = &space {
-            tune = tune.space(space.clone());
+        if flags.device.starts_with("cuda") {
+            let patience = Duration::from_secs_f64(flags.patience.clamp(0.1, 1e6));
+            let mut started = Ok(());
+            let start = || {
+                let mut command = own().unwrap_or_else(|error| {
+                    started = Err(error);
+                    Command::new("")
+                });
+                command.args(flags.child(text, file));
+                command
+            };
+            let told = |knobs: &str, reason: &str| {
+                let knobs = if knobs.is_empty() { "auto" } else { knobs };
+                eprintln!(
+                    "{shape}: the kernel of `{knobs}` took its process along: {reason}; going on without it"
+                );
+            };
+            let outcome = trials::run(start, patience, told);
+            started?;
+            let (said, row, _) = outcome?;
+            write!(out, "{said}")?;
+            rows.push(row);
+        } else {
+            let tuned = tune_one(flags, device, &gemm, shape, &Vec::new(), file)?;
+            show(&tuned, flags.top, out)?;
+            rows.push(row(&tuned));
         }
-        let tuned = tune.run(device)?;
-        show(&tuned, flags.top, out)?;
-        let mut found = Table::new();
-        found.add(device, &gemm, &tuned)?;
-        found.save(file)?;
-        rows.push(tuned);
     }
     summary(&rows, out)?;
     writeln!(out, "{}", file.display())?;
@@ -285,7 +404,7 @@ fn show(tuned: &Tuned, top: usize, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// A row for each shape, for a document.
-fn summary(rows: &[Tuned], out: &mut dyn Write) -> io::Result<()> {
+fn summary(rows: &[String], out: &mut dyn Write) -> io::Result<()> {
     if rows.is_empty() {
         return Ok(());
     }
@@ -293,25 +412,25 @@ fn summary(rows: &[Tuned], out: &mut dyn Write) -> io::Result<()> {
         out,
         "\n| shape | auto | tuned | ratio | verdict | timed | knobs |\n|---|---|---|---|---|---|---|"
     )?;
-    for tuned in rows {
-        let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
-        let (auto, us, ratio, verdict) = match tuned.ranked {
-            Ranked::Measured { us, auto_us, ratio, verdict, .. } => {
-                let verdict = match verdict {
-                    Verdict::Clear => "clear",
-                    Verdict::Tied => "tied",
-                    Verdict::Open => "open",
-                };
-                (figure(auto_us), figure(Some(us)), ratio, verdict)
-            }
-            Ranked::Modelled { ratio } => ("-".to_owned(), "-".to_owned(), Some(ratio), "modelled"),
-            _ => continue,
-        };
-        let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
-        let knobs =
-            Some(tuned.knobs()).filter(|knobs| !knobs.is_empty()).unwrap_or_else(|| "auto".to_owned());
-        let (shape, timed) = (tuned.problem.shape, tuned.counts.timed);
-        writeln!(out, "| {shape} | {auto} | {us} | {ratio} | {verdict} | {timed} | `{knobs}` |")?;
-    }
-    Ok(())
+    rows.iter().try_for_each(|row| writeln!(out, "{row}"))
+}
+
+fn row(tuned: &Tuned) -> String {
+    let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+    let (auto, us, ratio, verdict) = match tuned.ranked {
+        Ranked::Measured { us, auto_us, ratio, verdict, .. } => {
+            let verdict = match verdict {
+                Verdict::Clear => "clear",
+                Verdict::Tied => "tied",
+                Verdict::Open => "open",
+            };
+            (figure(auto_us), figure(Some(us)), ratio, verdict)
+        }
+        Ranked::Modelled { ratio } => ("-".to_owned(), "-".to_owned(), Some(ratio), "modelled"),
+        _ => ("-".to_owned(), "-".to_owned(), None, "-"),
+    };
+    let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+    let knobs = Some(tuned.knobs()).filter(|knobs| !knobs.is_empty()).unwrap_or_else(|| "auto".to_owned());
+    let (shape, timed) = (tuned.problem.shape, tuned.counts.timed);
+    format!("| {shape} | {auto} | {us} | {ratio} | {verdict} | {timed} | `{knobs}` |")
 }

@@ -291,6 +291,35 @@ fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
     run(NAME, "not kept", &[(FOLDER, &other), chip, ("CUDA_CACHE_DISABLE", "1")]);
 }
 
+/// What docs/cache.md says of the assembler: relocatable code has no `setmaxnreg`, whatever the text or the flags say of registers.
+#[test]
+fn relocatable_code_ignores_setmaxnreg_in_every_spelling() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = std::fs::read_to_string("tests/out/hopper_default.ptx").unwrap();
+    assert!(kernel.contains("setmaxnreg.inc") && kernel.contains(".reqntid 384, 1, 1\n.minnctapersm 1\n"));
+    let maxnreg = kernel.replacen(".minnctapersm 1", ".maxnreg 168", 1);
+    let hidden = kernel.replacen(".visible .entry", ".entry", 1);
+    let ignored = |text: &str, flags: &[&str]| {
+        let (file, cubin) = (folder.path().join("kernel.ptx"), folder.path().join("kernel.cubin"));
+        std::fs::write(&file, text).unwrap();
+        let mut command = std::process::Command::new(Ptxas::find().unwrap().path());
+        command.args(["-arch", "sm_90a", "-v"]).args(flags).arg("-o").arg(&cubin).arg(&file);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success() && cubin.is_file(), "{said}");
+        said.contains("(C7504)")
+    };
+    assert!(!ignored(&kernel, &[]) && !ignored(&kernel, &["--extensible-whole-program"]));
+    for (text, flags) in [
+        (&kernel, &["-c"][..]),
+        (&kernel, &["-c", "--maxrregcount", "168"]),
+        (&maxnreg, &["-c"]),
+        (&hidden, &["-c"]),
+    ] {
+        assert!(ignored(text, flags), "{flags:?}");
+    }
+}
+
 #[test]
 fn a_warm_up_goes_through_the_cache_and_says_so() {
     const NAME: &str = "a_warm_up_goes_through_the_cache_and_says_so";

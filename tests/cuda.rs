@@ -275,3 +275,33 @@ fn warm_up_loads_kernels_on_several_threads() {
         }
     });
 }
+
+#[test]
+fn allocations_come_and_go_in_any_number() {
+    with_driver("allocations_come_and_go_in_any_number", &[], || {
+        let device = Device::cuda(0).unwrap();
+        let kept = device.upload(&[7; 100]).unwrap();
+        for number in 0..100_000u32 {
+            let buffer = device.upload(&number.to_le_bytes()).unwrap();
+            if number % 10_000 == 0 {
+                assert_eq!(buffer.download().unwrap(), number.to_le_bytes());
+            }
+        }
+        let live: Vec<_> =
+            (0..5_000u32).map(|number| device.upload(&number.to_le_bytes()).unwrap()).collect();
+        for (number, buffer) in (0..5_000u32).zip(&live) {
+            assert_eq!(buffer.download().unwrap(), number.to_le_bytes());
+        }
+        assert_eq!(kept.download().unwrap(), [7; 100]);
+        // Kernels run on buffers that came late as on others.
+        let gemm = gemm(SWIGLU, Arch::Sm100a, &[]);
+        assert!(
+            gemm.load(&device, Shape::new(8, 64, 64))
+                .unwrap()
+                .verify(Distribution::Full, 1, &[])
+                .unwrap()
+                .check
+                .pass
+        );
+    });
+}

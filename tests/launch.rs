@@ -183,3 +183,148 @@ fn two_devices_in_one_process_share_nothing() {
     let stream = devices[1].stream().cuda().unwrap().clone();
     assert!(matches!(devices[0].stream_of(stream), Err(DeviceError::Foreign { .. })));
 }
+
+/// Kernels of many kinds with fewer rows than they compute: those that are there come out as they do with all of them.
+fn fewer_rows(device: &Device) {
+    let formats = |text: &str| -> Formats {
+        let [a, b, c] = <[&str; 3]>::try_from(text.split(' ').collect::<Vec<_>>()).unwrap();
+        Formats { a: a.parse().unwrap(), b: b.parse().unwrap(), c: c.parse().unwrap(), products: None }
+    };
+    let kinds: &[(&str, &[(&str, &str)])] = match device.arch() {
+        Arch::Sm90a => &[
+            ("bf16 bf16 bf16", &[]),
+            (
+                "bf16 bf16 bf16",
+                &[("schedule", "persistent"), ("consumers", "ping_pong"), ("tile", "[64, 64, 64]")],
+            ),
+            ("bf16 bf16 f32", &[("schedule", "split_k(2)"), ("store", "direct")]),
+            ("bf16 nvfp4 bf16", &[]),
+            ("e4m3 e4m3 bf16", &[("swap_ab", "off")]),
+        ],
+        _ => &[
+            ("nvfp4 nvfp4 f16", &[]),
+            ("nvfp4 nvfp4 f16", &[("swap_ab", "off"), ("store", "tma")]),
+            ("bf16 bf16 bf16", &[("strategy", "two_pass")]),
+            ("nvfp4 nvfp4 nvfp4", &[("swap_ab", "off"), ("schedule", "persistent")]),
+        ],
+    };
+    for (names, knobs) in kinds {
+        let mut spec = Spec::new(SWIGLU.parse().unwrap(), &[device.arch()]).unwrap();
+        spec.formats = formats(names);
+        for (name, value) in *knobs {
+            spec.config.set(name, value).unwrap();
+        }
+        let kernel = DualGemm::new(spec).load(device, SHAPE).unwrap();
+        let inputs = DualGemmInputs::generate_for(
+            SHAPE,
+            kernel.dual_gemm().spec().formats,
+            Distribution::Benchmark,
+            3,
+        );
+        let mut operands = DeviceOperands::upload(device, &inputs.unwrap()).unwrap();
+        operands.c_scale = operands.sfc.as_ref().map(|_| 1.0);
+        let expected = result(&kernel, &operands);
+        let all = operands.a.download().unwrap();
+        let [a_row, c_row] = [&operands.a, &operands.c].map(|buffer| buffer.len() / SHAPE.m as usize);
+        for rows in [1, 17, SHAPE.m - 1, SHAPE.m] {
+            let what = format!("{rows} rows, {names} {knobs:?} on {}", device.arch());
+            // As long as its rows: what is read behind them is found.
+            let a = device.upload(&all[..rows as usize * a_row]).unwrap();
+            operands.c.write(&vec![0xFF; operands.c.len()]).unwrap();
+            let args = Args { a: &a, ..operands.args(&[]) }.rows(rows);
+            kernel.launch(&device.stream(), &args).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let there = rows as usize * c_row;
+            assert!(operands.c.download().unwrap()[..there] == expected[..there], "{what}");
+            // The same buffer with its maps known, and one row less by the same address.
+            if rows > 1 {
+                let fewer = a.slice(0, (rows as usize - 1) * a_row).unwrap();
+                let args = Args { a: &fewer, ..operands.args(&[]) }.rows(rows - 1);
+                kernel.launch(&device.stream(), &args).unwrap();
+                let there = there - c_row;
+                assert!(operands.c.download().unwrap()[..there] == expected[..there], "one less than {what}");
+            }
+            let wrong = kernel.launch(&device.stream(), &Args { a: &a, ..operands.args(&[]) }.rows(rows + 1));
+            let error = wrong.unwrap_err();
+            let named = if rows == SHAPE.m { "from 1 to M rows" } else { "bytes" };
+            assert!(error.to_string().contains(named), "{error}");
+        }
+        let error = kernel.launch(&device.stream(), &operands.args(&[]).rows(0)).unwrap_err();
+        assert!(matches!(error, LaunchError::Rows { rows: 0, .. }), "{error}");
+    }
+}
+
+#[test]
+fn fewer_rows_come_out_as_they_do_with_the_others() {
+    const NAME: &str = "fewer_rows_come_out_as_they_do_with_the_others";
+    match role() {
+        None => {
+            for arch in [Arch::Sm90a, Arch::Sm100a] {
+                fewer_rows(&Device::emulated(arch));
+                run(NAME, "child", &[("SILUMIN_EMULATED_CHIP", arch.target())]);
+            }
+        }
+        Some(_) => fewer_rows(&Device::cuda(0).unwrap()),
+    }
+    let device = Device::emulated(Arch::Sm100a);
+    let shape = Shape::new(8, 64, 64).batch(2);
+    let kernel = gemm(SWIGLU, &[]).load(&device, shape).unwrap();
+    let batch = operands(&device, shape, 1);
+    let error = kernel.launch(&device.stream(), &batch.args(&[]).rows(4)).unwrap_err();
+    assert!(error.to_string().contains("one matrix"), "{error}");
+}
+
+#[test]
+fn memory_of_others_is_used_where_it_is_and_not_freed() {
+    const NAME: &str = "memory_of_others_is_used_where_it_is_and_not_freed";
+    if role().is_none() {
+        run(NAME, "child", &[]);
+        return;
+    }
+    use cudarc::driver::{DevicePtr, DevicePtrMut};
+    let device = Device::cuda(0).unwrap();
+    let kernel = gemm(SWIGLU, &[]).load(&device, SHAPE).unwrap();
+    let set = operands(&device, SHAPE, 1);
+    let expected = result(&kernel, &set);
+    let context = device.stream().cuda().unwrap().context().clone();
+    // A stream of cudarc's and the one that each thread has of its own, as candle's devices use it.
+    for theirs in [context.new_stream().unwrap(), context.per_thread_stream()] {
+        let stream = device.stream_of(theirs.clone()).unwrap();
+        let a = theirs.clone_htod(&set.a.download().unwrap()).unwrap();
+        let mut c = theirs.alloc_zeros::<u8>(expected.len()).unwrap();
+        {
+            let (from, _reading) = a.device_ptr(&theirs);
+            let (to, _writing) = c.device_ptr_mut(&theirs);
+            // SAFETY: both slices live longer than the buffers and the work.
+            let (a, c) = unsafe {
+                (stream.lend(from, set.a.len()).unwrap(), stream.lend(to, expected.len()).unwrap())
+            };
+            assert_eq!((a.cuda_address(), a.len()), (Some(from), set.a.len()));
+            kernel.launch(&stream, &Args { a: &a, c: &c, ..set.args(&[]) }).unwrap();
+            assert_eq!(c.download().unwrap(), expected);
+        }
+        // It is there when our handles are gone.
+        assert_eq!(theirs.clone_dtoh(&c).unwrap(), expected);
+        assert_eq!(theirs.clone_dtoh(&a).unwrap(), set.a.download().unwrap());
+    }
+    // SAFETY: nothing is lent.
+    assert!(matches!(unsafe { device.stream().lend(0x1000, 0) }, Err(DeviceError::Empty)));
+    let emulated = Device::emulated(Arch::Sm100a).stream();
+    // SAFETY: nothing is lent.
+    assert!(matches!(unsafe { emulated.lend(0x1000, 8) }, Err(DeviceError::Foreign { .. })));
+    // Each thread has a workspace of its own for streams under one handle.
+    let split = gemm(SWIGLU, &[("schedule", "split_k(2)"), ("cta_group", "1")]).load(&device, SHAPE).unwrap();
+    let right = result(&split, &set);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let (device, split, right, context) = (&device, &split, &right, &context);
+            scope.spawn(move || {
+                let own = operands(device, SHAPE, 1);
+                let stream = device.stream_of(context.per_thread_stream()).unwrap();
+                for _ in 0..3 {
+                    split.launch(&stream, &own.args(&[])).unwrap();
+                    assert_eq!(own.c.download().unwrap(), *right);
+                }
+            });
+        }
+    });
+}

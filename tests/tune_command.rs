@@ -1,19 +1,73 @@
-//! The tuning command, on the emulated device.
+//! The tuning command, on the emulated device and on the emulated driver.
+
+#[path = "common/driver.rs"]
+mod driver;
 
 #[path = "../examples/silumin-tune.rs"]
 #[allow(dead_code)]
 mod silumin_tune;
 
 use clap::Parser;
-use silumin_tune::{Flags, execute};
+use silumin_tune::{Flags, child, execute};
+use std::io::Write as _;
 use std::path::Path;
+use std::process::Command;
+
+/// What the command starts its children with: this program, of which the test below is to be the child.
+fn own() -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["--exact", CHILD, "--nocapture", "--test-threads=1", "--"]);
+    Ok(command)
+}
+
+const CHILD: &str = "a_child_of_the_command";
+
+#[test]
+fn a_child_of_the_command() {
+    // Behind the second `--` are the command's flags, which the harness takes for names of tests.
+    let flags: Vec<String> = std::env::args().skip_while(|argument| argument != "--").collect();
+    if flags.len() > 1 {
+        // The harness has begun a line.
+        writeln!(std::io::stdout()).unwrap();
+        child(&Flags::try_parse_from(flags).unwrap());
+    }
+}
+
+#[test]
+fn a_kernel_that_takes_its_process_along_costs_only_itself() {
+    const NAME: &str = "a_kernel_that_takes_its_process_along_costs_only_itself";
+    if driver::role().is_none() {
+        // A context that is lost, a process that ends, one that never ends, one after the other.
+        let mishap = "fail:stages = 1,;abort:stages = 3,;hang:stages = 2,";
+        driver::run(NAME, "parent", &[("SILUMIN_EMULATED_MISHAP", mishap)]);
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (file, space) = (folder.path().join("file"), folder.path().join("space"));
+    std::fs::write(&space, "stages=1|2|3|4\n").unwrap();
+    let fixed = ["--device", "cuda:0", "--shapes", "40x64x1024", "--knobs", "cta_group=1 tile=128x64x128"];
+    let quick =
+        ["--budget", "4", "--keep", "8", "--patience", "8", "--top", "9", "--space", space.to_str().unwrap()];
+    let said = run(&file, &[&fixed[..], &quick[..]].concat()).unwrap();
+    let failed = |stages: u32| {
+        said.lines().any(|line| line.contains("FAILED: ") && line.ends_with(&format!("  stages={stages}")))
+    };
+    assert_eq!((1..=4).filter(|stages| failed(*stages)).collect::<Vec<_>>(), [1, 2, 3], "{said}");
+    assert!(said.contains("no word for 8 s") && said.contains("SIGABRT"), "{said}");
+    // Others were timed, one of them won, and the result is kept.
+    assert!(said.contains(" turns") && said.contains("| 40 x 64 x 1024 | "), "{said}");
+    let listed = run(&file, &["--device", "cuda:0", "--list"]).unwrap();
+    assert!(listed.contains("1 results, 1 of them for"), "{listed}");
+    let again = run(&file, &[&fixed[..], &quick[..]].concat()).unwrap();
+    assert!(again.contains("there is a result"), "{again}");
+}
 
 /// What the command prints, or its error.
 fn run(file: &Path, arguments: &[&str]) -> Result<String, String> {
     let mut out = Vec::new();
     let line = ["silumin-tune", "--out", file.to_str().unwrap()].into_iter().chain(arguments.iter().copied());
     let flags = Flags::try_parse_from(line).map_err(|error| error.to_string())?;
-    execute(&flags, &mut out).map_err(|error| error.to_string())?;
+    execute(&flags, &own, &mut out).map_err(|error| error.to_string())?;
     Ok(String::from_utf8(out).unwrap())
 }
 

@@ -26,6 +26,7 @@ pub use bundle::{Bundle, BundleError};
 pub use compile::{Compiled, Compiler, Identity, PtxasCompiler, Source};
 pub use entry::{Entry, EntryError};
 pub use error::ModuleError;
+#[cfg(feature = "cuda")]
 pub(crate) use error::with_lines;
 pub use key::{Key, NoKey, SourceId};
 pub use report::{Sink, Warning};
@@ -117,6 +118,8 @@ struct Inner {
     patience: Duration,
     bundles: Vec<Bundle>,
     compiling: bool,
+    /// Devices of the driver alone ask for it.
+    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     ptxas: Option<PtxasCompiler>,
     memory: Shared<Key, Cubin, ModuleError>,
     reporter: Reporter,
@@ -300,6 +303,7 @@ impl Cache {
     }
 
     /// The assembler that it was given to compile with.
+    #[cfg(feature = "cuda")]
     pub(crate) fn assembler(&self) -> Option<&PtxasCompiler> {
         self.inner.ptxas.as_ref()
     }

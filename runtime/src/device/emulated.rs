@@ -423,7 +423,7 @@ mod tests {
             .parameters
             .iter()
             .map(|parameter| match parameter {
-                Parameter::TensorMap(recipe) => Argument::TensorMap(recipe),
+                Parameter::TensorMap(recipe) => Argument::TensorMap(*recipe),
                 Parameter::Pointer(operand) => Argument::Pointer(*operand),
                 Parameter::Workspace(buffer) => Argument::Workspace(buffer),
                 Parameter::Scalar(_) | Parameter::OutputScale => Argument::F32(0.0),

@@ -451,6 +451,29 @@ impl Stream {
         }
     }
 
+    /// Memory of somebody else's as a buffer, which does not free it: for tensors that another crate keeps. `address` is that of
+    /// the first byte, `len` how many there are; whatever uses the memory does so in this stream, or has been waited for there.
+    ///
+    /// Launches on this stream wait for nothing because of it, and copies of the buffer are on this stream.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes of the stream's GPU lie at `address` and stay there until every handle of the buffer is dropped and the
+    /// work that was put in streams with it is done. What writes them while a handle lives is ordered by the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`DeviceError::Empty`], [`DeviceError::Foreign`] for the emulated device's streams.
+    #[cfg(feature = "cuda")]
+    pub unsafe fn lend(&self, address: u64, len: usize) -> Result<Buffer, DeviceError> {
+        match (&self.order, &self.device.inner.backend) {
+            (Order::Cuda(lane), Backend::Cuda(cuda)) => {
+                self.device.buffer(len, || Ok(Some(Memory::Cuda(cuda.lend(address, lane)))))
+            }
+            _ => Err(DeviceError::Foreign { what: "memory", device: self.device.to_string() }),
+        }
+    }
+
     /// The stream as buffers know it; `None` on the emulated device.
     #[cfg(feature = "cuda")]
     pub(crate) fn lane(&self) -> Option<&Arc<cuda::Lane>> {

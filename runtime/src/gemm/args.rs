@@ -1,6 +1,6 @@
 //! What a launch is handed.
 
-use silumin_codegen::plan::Operand;
+use silumin_codegen::plan::{Operand, TensorMapRecipe};
 
 use crate::device::Buffer;
 
@@ -57,6 +57,9 @@ pub struct Args<'a> {
     /// A buffer for each vector of the gate, by name: M or N elements of f32, as many as
     /// [`Groups`](silumin_codegen::problem::Groups) says where there are several matrices.
     pub vectors: &'a [(&'a str, &'a Buffer)],
+    /// Rows that `a` has, where those are fewer than the kernel computes: the rows that are not there count as zeros, and
+    /// no byte of them is read. Everything else has the kernel's rows. See [`Args::rows`].
+    pub rows: Option<u32>,
 }
 
 impl<'a> Args<'a> {
@@ -78,7 +81,16 @@ impl<'a> Args<'a> {
             d2: None,
             scalars: &[],
             vectors: &[],
+            rows: None,
         }
+    }
+
+    /// The same with fewer rows in `a` than the kernel computes: a batch of 37 tokens goes through the kernel of the bucket for
+    /// 64 as it is, without a copy. C, its scale factors, kept products, A's scale factors and vectors that have an element a row
+    /// keep the kernel's size; what C holds from row `rows` on is of no use. For one matrix, not for batches or groups of rows.
+    #[must_use]
+    pub fn rows(self, rows: u32) -> Self {
+        Args { rows: Some(rows), ..self }
     }
 
     /// The same with scale factors of the operands.
@@ -132,6 +144,16 @@ impl<'a> Args<'a> {
             Operand::Offsets => self.offsets,
             Operand::D1 => self.d1,
             Operand::D2 => self.d2,
+        }
+    }
+
+    /// A tensor map's recipe with the rows that there are.
+    pub(crate) fn in_rows(&self, recipe: &TensorMapRecipe) -> TensorMapRecipe {
+        match self.rows {
+            Some(rows) if recipe.operand == Operand::A => {
+                TensorMapRecipe { dims: [recipe.dims[0], rows.into()], ..*recipe }
+            }
+            _ => *recipe,
         }
     }
 

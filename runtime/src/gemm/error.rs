@@ -69,6 +69,17 @@ pub enum LaunchError {
         /// The problem that the kernel computes.
         problem: Problem,
     },
+    /// Rows of A that are none of the kernel's.
+    #[error(
+        "A was said to have {rows} rows, and the kernel computes {problem}: from 1 to M rows of one matrix can be there; take the \
+         kernel of a larger bucket, or leave the rows out"
+    )]
+    Rows {
+        /// Rows, as given.
+        rows: u32,
+        /// The problem that the kernel computes.
+        problem: Problem,
+    },
     /// A tensor at an address that TMA does not take.
     #[error("{operand} starts at an address that is not a multiple of {alignment}: slice at one that is")]
     Alignment {

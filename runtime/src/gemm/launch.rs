@@ -6,7 +6,7 @@ use std::sync::Arc;
 use silumin_codegen::gate::{Gate, GateVector};
 use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
-use silumin_codegen::problem::OutputFormat;
+use silumin_codegen::problem::{Groups, OutputFormat};
 
 use super::DualGemm;
 use super::args::Args;
@@ -54,7 +54,7 @@ pub(crate) enum Module {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Argument<'a> {
     /// A tensor map.
-    TensorMap(&'a TensorMapRecipe),
+    TensorMap(TensorMapRecipe),
     /// An address.
     Pointer(Operand),
     /// The address of a buffer of the workspace.
@@ -162,9 +162,14 @@ impl LoadedKernel {
             });
         }
         let problem = self.kernel.problem;
+        if let Some(rows) = args.rows
+            && (rows == 0 || rows > problem.shape.m || problem.shape.groups != Groups::One)
+        {
+            return Err(LaunchError::Rows { rows, problem });
+        }
         for operand in Operand::ALL {
             match (args.operand(operand), operand.present(&problem)) {
-                (Some(buffer), true) => self.check_operand(operand, buffer)?,
+                (Some(buffer), true) => self.check_operand(operand, buffer, args)?,
                 (None, true) => {
                     let expected = operand.bytes(&problem);
                     return Err(LaunchError::MissingOperand { operand, expected, problem });
@@ -197,7 +202,7 @@ impl LoadedKernel {
             .parameters
             .iter()
             .map(|parameter| match parameter {
-                Parameter::TensorMap(recipe) => Ok(Argument::TensorMap(recipe)),
+                Parameter::TensorMap(recipe) => Ok(Argument::TensorMap(args.in_rows(recipe))),
                 Parameter::Pointer(operand) => Ok(Argument::Pointer(*operand)),
                 Parameter::Workspace(buffer) => Ok(Argument::Workspace(buffer)),
                 Parameter::Scalar(name) => scalar(gate, args.scalars, name).map(Argument::F32),
@@ -207,13 +212,19 @@ impl LoadedKernel {
             .collect()
     }
 
-    fn check_operand(&self, operand: Operand, buffer: &Buffer) -> Result<(), LaunchError> {
+    fn check_operand(&self, operand: Operand, buffer: &Buffer, args: &Args<'_>) -> Result<(), LaunchError> {
         if *buffer.device() != self.device {
             let (found, device) = (buffer.device().to_string(), self.device.to_string());
             return Err(LaunchError::OperandDevice { operand, found, device });
         }
         let problem = self.kernel.problem;
-        let expected = operand.bytes(&problem);
+        let expected = match args.rows {
+            // Rows have one length.
+            Some(rows) if operand == Operand::A => {
+                operand.bytes(&problem) / u64::from(problem.shape.m) * u64::from(rows)
+            }
+            _ => operand.bytes(&problem),
+        };
         if buffer.len() as u64 != expected {
             return Err(LaunchError::Length { operand, found: buffer.len(), expected, problem });
         }
@@ -342,7 +353,23 @@ mod tests {
                 panic!("operands and C are always there")
             };
             let c_scale = self.c_scale;
-            Args { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, d1, d2, scalars, vectors: &[] }
+            Args {
+                a,
+                b1,
+                b2,
+                sfa,
+                sfb1,
+                sfb2,
+                c,
+                sfc,
+                c_scale,
+                offsets,
+                d1,
+                d2,
+                scalars,
+                vectors: &[],
+                rows: None,
+            }
         }
 
         fn arguments(&self, scalars: &[(&str, f32)]) -> Result<Vec<Argument<'_>>, LaunchError> {

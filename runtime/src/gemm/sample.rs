@@ -5,6 +5,7 @@
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use silumin_codegen::arch::Arch;
 use silumin_codegen::gate::{Axis, Expr, Product};
 use silumin_codegen::problem::{Groups, OutputFormat, Problem};
 use silumin_codegen::spec::Spec;
@@ -176,8 +177,9 @@ impl Expectation {
         scalars: &[(&str, f32)],
         sample: Option<Sample>,
         narrow: Option<Accumulation>,
+        arch: Arch,
     ) -> Result<Self, VerifyError> {
-        let wide = tensor_core(inputs)?;
+        let wide = tensor_core(inputs, arch)?;
         // The convention of the public benchmark has no bounds.
         let of_c = match (narrow, inputs.formats().c) {
             (None, OutputFormat::F16) => None,
@@ -278,7 +280,7 @@ mod tests {
         let kernel = DualGemm::new(spec.clone()).load(&device, SHAPE).unwrap();
         let inputs = DualGemmInputs::generate_for(SHAPE, formats, Distribution::Benchmark, 3).unwrap();
         let sample = Sample::of(&Problem { shape: SHAPE, formats }, macs, 3);
-        let expectation = Expectation::new(&spec, &inputs, &[], sample.clone(), None).unwrap();
+        let expectation = Expectation::new(&spec, &inputs, &[], sample.clone(), None, Arch::Sm100a).unwrap();
         let mut operands = DeviceOperands::upload(&device, &inputs).unwrap();
         if formats.c.has_tensor_scale() {
             operands.c_scale = Some(super::super::output_scale(expectation.c()));

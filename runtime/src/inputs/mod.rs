@@ -583,7 +583,7 @@ mod tests {
         }
         let formats = Formats::new(OperandFormat::Bf16, OperandFormat::F16, OutputFormat::F16);
         let error = DualGemmInputs::generate_for(SHAPE, formats, Distribution::Full, 0).unwrap_err();
-        assert!(error.to_string().contains("bf16 goes with: nvfp4, bf16"), "{error}");
+        assert!(error.to_string().contains("bf16 goes with: nvfp4, mxfp4, bf16"), "{error}");
     }
 
     #[test]

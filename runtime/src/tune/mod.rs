@@ -80,7 +80,8 @@ pub enum TuneError {
     },
     /// A kernel took the device's context along: nothing works in this process any more.
     #[error(
-        "the kernel of `{knobs}` has left the device beyond use: {reason}; start anew without that configuration"
+        "the kernel of `{knobs}` has left the device beyond use: {reason}; start another process, with Tune::lost for that \
+         configuration"
     )]
     Lost {
         /// The configuration.
@@ -276,6 +277,11 @@ pub enum Step {
         /// How wrong it is.
         report: String,
     },
+    /// A kernel is about to be launched: what happens to the process from here to the next step, this kernel did.
+    Trying {
+        /// Its knobs beside what the user set; empty for `auto`.
+        knobs: String,
+    },
     /// A turn of the race begins.
     Turn {
         /// Turns before it.
@@ -295,6 +301,8 @@ impl fmt::Display for Step {
                     "WRONG, and left out: the kernel of `{knobs}` for {problem}: {report}; please report this"
                 )
             }
+            Step::Trying { knobs } if knobs.is_empty() => write!(f, "trying auto"),
+            Step::Trying { knobs } => write!(f, "trying {knobs}"),
             Step::Turn { turn } => write!(f, "turn {turn}"),
         }
     }
@@ -316,6 +324,7 @@ pub struct Tune<'a> {
     length: Duration,
     sets: usize,
     macs: f64,
+    lost: Vec<(String, String)>,
     listener: Option<Listener<'a>>,
     cancel: Cancel,
 }
@@ -344,6 +353,7 @@ impl<'a> Tune<'a> {
             length: Duration::from_millis(2),
             sets: 64,
             macs: 2e9,
+            lost: Vec::new(),
             listener: None,
             cancel: Cancel::new(),
         }
@@ -404,6 +414,13 @@ impl<'a> Tune<'a> {
     /// patch of C at the least; on the emulated device, what takes more than an eighth of it is not run. 2e9, if this is not called.
     pub fn check_up_to(mut self, macs: f64) -> Self {
         self.macs = macs;
+        self
+    }
+
+    /// Launches no kernel of these knobs, and has them among the results as failed, with a reason each: those that took an earlier
+    /// process along, by [`TuneError::Lost`] or by [`Step::Trying`]. May be called several times.
+    pub fn lost(mut self, knobs: &str, reason: &str) -> Self {
+        self.lost.push((knobs.to_owned(), reason.to_owned()));
         self
     }
 

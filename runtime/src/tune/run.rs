@@ -176,6 +176,10 @@ impl Run<'_> {
     /// Runs a kernel once; whether it is right. What it is otherwise is noted, and told.
     pub fn check(&mut self, place: usize, bench: &mut Bench) -> Result<bool, TuneError> {
         let Some(kernel) = self.entrants[place].kernel.clone() else { return Ok(false) };
+        if self.is_lost(place) {
+            return Ok(false);
+        }
+        self.trying(place);
         match bench.check(&kernel) {
             Ok(report) if report.pass => return Ok(true),
             Ok(report) => self.wrong(place, report.to_string()),
@@ -189,6 +193,21 @@ impl Run<'_> {
         }
         self.entrants[place].kernel = None;
         Ok(false)
+    }
+
+    /// Whether the kernel took an earlier process along, which is noted.
+    fn is_lost(&mut self, place: usize) -> bool {
+        let knobs = self.knobs(place);
+        let Some((_, reason)) = self.tune.lost.iter().find(|(lost, _)| *lost == knobs) else { return false };
+        self.counts.failed += 1;
+        self.entrants[place].fate = Fate::Failed(reason.clone());
+        self.entrants[place].kernel = None;
+        true
+    }
+
+    /// Says that a kernel is about to be launched.
+    pub fn trying(&self, place: usize) {
+        self.tune.tell(&Step::Trying { knobs: self.knobs(place) });
     }
 
     pub fn wrong(&mut self, place: usize, report: String) {

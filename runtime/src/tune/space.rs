@@ -276,8 +276,9 @@ fn span(problem: &Problem) -> u32 {
 }
 
 fn warpgroups(problem: &Problem) -> String {
-    let (k, rows) = (span(problem), rows(problem));
-    let decoded = problem.formats.check() == Ok(MmaKind::Decoded);
+    let rows = rows(problem);
+    let decoded = problem.formats.kind(Arch::Sm90a) == Ok(MmaKind::Decoded);
+    let k = if decoded { 64 } else { span(problem) };
     let mut lines = Vec::new();
     if rows <= 256 || decoded {
         let m = tokens(rows, 8, if decoded { 256 } else { 128 });
@@ -384,12 +385,14 @@ mod tests {
 
     #[test]
     fn every_usual_space_has_legal_configurations_of_several_kinds() {
-        use OperandFormat::{Bf16, E4m3, Mxfp8, Nvfp4};
+        use OperandFormat::{Bf16, E4m3, Mxfp4, Mxfp8, Nvfp4};
         let formats = |a, b| Formats::new(a, b, OutputFormat::Bf16);
         for (arch, formats) in [
             (Arch::Sm90a, formats(Bf16, Bf16)),
             (Arch::Sm90a, formats(E4m3, E4m3)),
             (Arch::Sm90a, formats(Bf16, Nvfp4)),
+            (Arch::Sm90a, formats(Nvfp4, Nvfp4)),
+            (Arch::Sm90a, formats(Bf16, Mxfp4)),
             (Arch::Sm100a, formats(Nvfp4, Nvfp4)),
             (Arch::Sm100a, formats(Mxfp8, Nvfp4)),
             (Arch::Sm103a, formats(Mxfp8, Mxfp8)),

@@ -12,7 +12,7 @@ use super::model::{Modelled, draw, keep, neighbours};
 use super::run::{Entrant, Run};
 use super::trial::Bench;
 use super::{Fate, Finish, Ranked, Rules, Step, TuneError};
-use crate::device::Replay;
+use crate::device::{DeviceError, Replay};
 use crate::gemm::VerifyError;
 
 /// The race that was run last, and which entrants were in it.
@@ -30,6 +30,11 @@ const FINALISTS: usize = 6;
 const PARENTS: usize = 2;
 
 impl Run<'_> {
+    /// The context is gone with this kernel.
+    fn lost(&self, place: usize, error: &DeviceError) -> TuneError {
+        TuneError::Lost { knobs: self.knobs(place), reason: error.to_string() }
+    }
+
     fn past(&self, share: f64) -> bool {
         self.start.elapsed() > Duration::from_secs_f64(self.tune.budget.as_secs_f64() * share)
     }
@@ -123,6 +128,7 @@ impl Run<'_> {
             self.cancelled()?;
             let Some(kernel) = self.entrants[place].kernel.clone() else { continue };
             let launch = |set| bench.launch(&kernel, set);
+            self.trying(place);
             match Replay::capture(bench.stream(), bench.sets(), self.tune.length, launch, VerifyError::from) {
                 Ok(replay) => {
                     replays.push(replay);
@@ -133,7 +139,7 @@ impl Run<'_> {
                     self.entrants[place].fate = Fate::Failed(error.to_string());
                     self.entrants[place].kernel = None;
                     if let Err(lost) = bench.wait() {
-                        return Err(TuneError::Lost { knobs: self.knobs(place), reason: lost.to_string() });
+                        return Err(self.lost(place, &lost));
                     }
                 }
             }
@@ -146,12 +152,18 @@ impl Run<'_> {
             self.tune.tell(&Step::Turn { turn });
             turn >= LEAST_TURNS && (self.past(share) || self.tune.cancel.is_cancelled())
         };
-        let finish = super::race::race(replays.len(), incumbent, rules, |one| replays[one].time(), stop);
+        // A kernel that was right alone may still fail in a row, and take the context along.
+        let time = |one: usize| {
+            self.trying(places[one]);
+            replays[one].time().map_err(|error| self.lost(places[one], &error))
+        };
+        let finish = super::race::race(replays.len(), incumbent, rules, time, stop);
         let mut finish = finish?;
         self.cancelled()?;
         // One alone is no race, and has a time all the same.
         while finish.times[finish.winner].len() < LEAST_TURNS {
-            finish.times[finish.winner].push(replays[finish.winner].time()?);
+            let us = time(finish.winner)?;
+            finish.times[finish.winner].push(us);
         }
         for (one, place) in places.iter().enumerate() {
             let times = &finish.times[one];
@@ -192,10 +204,11 @@ impl Run<'_> {
             for set in 0..bench.sets() {
                 bench.poison(set)?;
             }
+            self.trying(place);
             for _ in 0..2 {
                 (0..bench.sets()).try_for_each(|set| bench.launch(&kernel, set))?;
             }
-            bench.wait()?;
+            bench.wait().map_err(|error| self.lost(place, &error))?;
             // The first, the last and one between: a problem with many sets is a small one.
             let last = bench.sets() - 1;
             let mut report = None;

@@ -113,7 +113,7 @@ impl Bench {
         let sample = Sample::of(&self.inputs.problem(), self.macs, self.inputs.seed());
         let scalars: Vec<(&str, f32)> =
             self.scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
-        let expected = Expectation::new(spec, &self.inputs, &scalars, sample, narrow)?;
+        let expected = Expectation::new(spec, &self.inputs, &scalars, sample, narrow, kernel.kernel().arch)?;
         if self.expected.is_empty() && self.inputs.formats().c.has_tensor_scale() {
             self.sets[0].c_scale = Some(output_scale(expected.c()));
         }

@@ -53,7 +53,7 @@ impl Cuda {
         let workspace = match kernel.workspace.is_empty() {
             true => None,
             false => {
-                let key = lane.stream.cu_stream().addr();
+                let key = lane.workspace_key();
                 let advice = "launch the kernel once on this stream before the capture, so that it has its workspace there";
                 match workspaces.get(&key) {
                     None if captured => return Err(refused(advice.to_owned())),
@@ -72,14 +72,15 @@ impl Cuda {
         };
         let addresses: Addresses = Operand::ALL.map(|role| operand(args, role));
         let known = module.maps.pin();
-        let maps = match known.get(&addresses) {
+        let set = (addresses, args.rows.unwrap_or(0));
+        let maps = match known.get(&set) {
             Some(maps) => maps,
             None => {
-                let made = encode_all(kernel, &addresses)?;
+                let made = encode_all(kernel, args, &addresses)?;
                 if known.len() >= MOST_SETS {
                     known.clear();
                 }
-                known.get_or_insert(addresses, made)
+                known.get_or_insert(set, made)
             }
         };
         let mut maps = maps.iter();
@@ -222,13 +223,14 @@ fn submit(
 }
 
 /// The tensor maps of all launches, in the order of their parameters.
-fn encode_all(kernel: &Kernel, addresses: &Addresses) -> Result<Box<[Map]>, LaunchError> {
+fn encode_all(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses) -> Result<Box<[Map]>, LaunchError> {
     let parameters = kernel.launches.iter().flat_map(|launch| &launch.parameters);
     let maps = parameters.filter_map(|parameter| match parameter {
         Parameter::TensorMap(recipe) => {
             // The place of an operand among all is its number.
             let place = Operand::ALL.iter().position(|operand| *operand == recipe.operand);
-            Some(encode(recipe, place.map_or(0, |place| addresses[place])).map(Map))
+            let address = place.map_or(0, |place| addresses[place]);
+            Some(encode(&args.in_rows(recipe), address).map(Map))
         }
         _ => None,
     });

@@ -146,7 +146,13 @@ impl Cuda {
         let noted = self.streams.done(&self.lane);
         noted.map_err(|error| failed("cuEventRecord", error))?;
         let (streams, lane) = (self.streams.clone(), self.lane.clone());
-        Ok(CudaMemory { slice, address, streams, lane, uses: Uses::new() })
+        Ok(CudaMemory { slice: Some(slice), address, streams, lane, uses: Uses::new(0) })
+    }
+
+    /// Memory of somebody else's at `address`, whose last use is in that stream.
+    pub(super) fn lend(&self, address: u64, lane: &Arc<Lane>) -> CudaMemory {
+        let uses = Uses::new(lane.index());
+        CudaMemory { slice: None, address, streams: self.streams.clone(), lane: lane.clone(), uses }
     }
 
     /// A copy of `data`; `None` where there is not so much memory.
@@ -161,10 +167,11 @@ impl Cuda {
 
 /// Memory of a GPU.
 pub(crate) struct CudaMemory {
-    slice: CudaSlice<u8>,
+    /// What frees it; nothing where it is somebody else's.
+    slice: Option<CudaSlice<u8>>,
     address: u64,
     streams: Arc<Streams>,
-    /// The default stream, which copies are on.
+    /// The stream that copies are on: the default stream, or, of somebody else's memory, theirs.
     lane: Arc<Lane>,
     uses: Uses,
 }
@@ -212,10 +219,11 @@ impl CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
+        let Some(slice) = &self.slice else { return };
         // It is freed in the order of its own stream, behind what other streams still do with it.
-        let context = self.slice.context().clone();
+        let context = slice.context().clone();
         let bound = context.bind_to_thread().and_then(|()| {
-            let made_on = self.slice.stream().clone();
+            let made_on = slice.stream().clone();
             self.streams.lane(made_on).map_or(Ok(()), |lane| self.begin(&lane, true))
         });
         context.record_err(bound);

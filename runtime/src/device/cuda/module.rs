@@ -18,12 +18,12 @@ pub(crate) struct Module {
     module: sys::CUmodule,
     /// The function of each launch, in order.
     functions: Vec<sys::CUfunction>,
-    /// Memory that one launch at a time may use: each stream has its own, by the stream's address.
-    pub(super) workspaces: papaya::HashMap<usize, Workspace>,
+    /// Memory that one launch at a time may use: each stream has its own (`Lane::workspace_key`).
+    pub(super) workspaces: papaya::HashMap<(usize, u64), Workspace>,
     /// Held while a workspace is made.
     pub(super) making: Mutex<()>,
-    /// Tensor maps of all launches, in the order of their parameters, by the addresses of the tensors.
-    pub(super) maps: papaya::HashMap<Addresses, Box<[Map]>>,
+    /// Tensor maps of all launches, in the order of their parameters, by the addresses of the tensors and the rows of A.
+    pub(super) maps: papaya::HashMap<(Addresses, u32), Box<[Map]>>,
     /// What it was loaded from, where there is a cache: others who load the same kernel share it.
     cubin: Option<Arc<Cubin>>,
 }

@@ -48,6 +48,29 @@ impl Lane {
         1 << self.index
     }
 
+    /// Its number.
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    /// What a workspace of this stream is kept under: the stream's handle, and a number of the thread's where each thread has a
+    /// stream of its own under one handle (`CU_STREAM_PER_THREAD`).
+    pub(super) fn workspace_key(&self) -> (usize, u64) {
+        const PER_THREAD: usize = 2;
+        static THREADS: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            static THREAD: u64 = THREADS.fetch_add(1, Ordering::Relaxed);
+        }
+        match self.stream.cu_stream().addr() {
+            // A thread that is ending has no number any more, and one that is nobody else's is as good.
+            PER_THREAD => (
+                PER_THREAD,
+                THREAD.try_with(|number| *number).unwrap_or_else(|_| THREADS.fetch_add(1, Ordering::Relaxed)),
+            ),
+            handle => (handle, 0),
+        }
+    }
+
     /// Whether what is put in it goes to a graph. The context's default stream cannot be captured.
     pub fn is_captured(&self) -> Result<bool, DriverError> {
         Ok(self.index != 0
@@ -160,9 +183,10 @@ pub(super) struct Uses {
 }
 
 impl Uses {
-    /// Of memory that was made, and may have been written, on the default stream.
-    pub fn new() -> Self {
-        Self { writer: AtomicUsize::new(0), ordered: AtomicU64::new(1), readers: AtomicU64::new(0) }
+    /// Of memory that was made, and may have been written, on the stream of that number; the default stream's is 0.
+    pub fn new(index: usize) -> Self {
+        let ordered = AtomicU64::new(1u64 << index);
+        Self { writer: AtomicUsize::new(index), ordered, readers: AtomicU64::new(0) }
     }
 
     /// Notes a use by the stream of that number, and returns the bits of the streams that it has to wait for.
@@ -244,7 +268,7 @@ mod tests {
         fn every_use_is_behind_those_that_it_must_be(
             calls in proptest::collection::vec((0..LANES, proptest::collection::vec((0..BUFFERS, any::<bool>()), 1..4)), 1..60),
         ) {
-            let uses: [Uses; BUFFERS] = std::array::from_fn(|_| Uses::new());
+            let uses: [Uses; BUFFERS] = std::array::from_fn(|_| Uses::new(0));
             let (mut model, mut past) = (Model::default(), vec![Vec::<Use>::new(); BUFFERS]);
             // Memory comes from the default stream.
             let made = model.work(0);
@@ -277,12 +301,12 @@ mod tests {
 
     #[test]
     fn weights_cost_each_stream_one_wait_and_one_stream_none() {
-        let weights = Uses::new();
+        let weights = Uses::new(0);
         assert_eq!([0, 0, 1, 1, 2, 1, 2, 0].map(|lane| weights.note(lane, false)), [0, 0, 1, 0, 1, 0, 0, 0]);
         // New weights wait for everybody who has read the old ones.
         assert_eq!(weights.note(0, true), 0b110);
         assert_eq!([1, 1, 0].map(|lane| weights.note(lane, false)), [1, 0, 0]);
-        let own = Uses::new();
+        let own = Uses::new(0);
         assert_eq!([true, false, true, true].map(|written| own.note(0, written)), [0; 4]);
     }
 }
