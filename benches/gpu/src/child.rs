@@ -197,7 +197,7 @@ fn check(problem: &Problem, ready: &mut Ready) -> Result<bool, String> {
     problem.poison()?;
     problem.launch(&ready.kernel, 0)?;
     problem.synchronize()?;
-    let (name, errors) = problem.judge(0)?;
+    let (name, errors) = problem.judge(&ready.kernel, 0)?;
     let pass = errors.pass();
     ready.row.status = if pass { Status::Ok } else { Status::Wrong };
     ready.row.why = (!pass && name != "C").then(|| format!("{name} is wrong"));
@@ -270,7 +270,7 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
         }
         row.mhz = Some(median(&clocks));
         for set in 0..problem.sets() {
-            let (name, errors) = problem.judge(set)?;
+            let (name, errors) = problem.judge(&ready.kernel, set)?;
             if !errors.pass() {
                 row.status = Status::Wrong;
                 row.why = Some(format!("right alone, wrong in a graph: {name} of set {set}"));

@@ -21,13 +21,15 @@ pub const PEER_SHAPES: [(&str, [u32; 3]); 10] = [
 ];
 
 /// Short names of formats that are asked for often.
-const ALIASES: [(&str, &str); 7] = [
+const ALIASES: [(&str, &str); 9] = [
     ("bf16", "bf16*bf16->bf16"),
     ("f16", "f16*f16->f16"),
     ("e4m3", "e4m3*e4m3->bf16"),
     ("nvfp4", "nvfp4*nvfp4->f16"),
     ("nvfp4w", "bf16*nvfp4->bf16"),
     ("nvfp4w_f16", "f16*nvfp4->f16"),
+    ("mxfp4w", "bf16*mxfp4->bf16"),
+    ("mxfp4", "mxfp4*mxfp4->bf16"),
     ("mxfp8", "mxfp8*mxfp8->bf16"),
 ];
 

@@ -1,7 +1,8 @@
 //! What a launch costs the host: the time from one call to the next, while the GPU keeps up or its queue has room.
 
-use crate::raw::{Raw, Value};
+use crate::raw::{Raw, Value, said};
 use crate::timing::{median, quantile};
+use cudarc::driver::sys;
 use serde::Serialize;
 use silumin_codegen::problem::{Formats, Shape};
 use silumin_codegen::spec::Spec;
@@ -34,13 +35,12 @@ fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Times `batches` of `calls` calls each, the stream idle before every batch.
-fn cost(
-    what: &'static str,
+/// Nanoseconds of a call in each of so many batches of `calls` calls, the stream idle before every batch.
+fn batches(
     stream: &Stream,
     [batches, calls]: [usize; 2],
     mut call: impl FnMut(usize) -> Result<(), String>,
-) -> Result<Cost, String> {
+) -> Result<Vec<f64>, String> {
     // Caches, the driver's own first times, the clock of the processor.
     for number in 0..calls {
         call(number)?;
@@ -55,14 +55,80 @@ fn cost(
         times.push(start.elapsed().as_secs_f64() * 1e9 / calls as f64);
     }
     stream.synchronize().map_err(words)?;
+    Ok(times)
+}
+
+/// The same, summed up and printed.
+fn cost(
+    what: &'static str,
+    stream: &Stream,
+    reps: [usize; 2],
+    call: impl FnMut(usize) -> Result<(), String>,
+) -> Result<Cost, String> {
+    let times = batches(stream, reps, call)?;
     let [low_ns, high_ns] = [0.1, 0.9].map(|share| quantile(&times, share));
     let cost = Cost { what, median_ns: median(&times), low_ns, high_ns };
     println!("{:8.0} ns ({:.0} to {:.0})  {what}", cost.median_ns, cost.low_ns, cost.high_ns);
     Ok(cost)
 }
 
+/// What a look-up and a launch cost, and an empty kernel beside them.
+pub struct Launch {
+    /// Nanoseconds of a look-up and a launch, of each batch.
+    pub batches_ns: Vec<f64>,
+    /// Nanoseconds of a launch of an empty kernel by the driver's own call, the median.
+    pub empty_ns: f64,
+}
+
+/// Measures a look-up and a launch on one stream, in so many batches of `calls`. With `captured` each batch goes into a graph that is
+/// thrown away: for the emulated driver, whose launches return when the kernel has run.
+pub fn look_up_and_launch(
+    device: &Device,
+    calls: usize,
+    reps: usize,
+    captured: bool,
+) -> Result<Launch, String> {
+    let arch = device.arch();
+    let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().map_err(words)?, &[arch]).map_err(words)?;
+    spec.formats = Formats::usual(arch);
+    let gemm = DualGemm::new(spec);
+    let warmup = Warmup::of(&gemm).weights(SHAPE.n, SHAPE.k).buckets(Buckets::powers_of_two(32));
+    let kernels = warmup.run(device).map_err(words)?;
+    let inputs = DualGemmInputs::generate_for(SHAPE, gemm.spec().formats, Distribution::Benchmark, 1);
+    let operands = DeviceOperands::upload(device, &inputs.map_err(words)?).map_err(words)?;
+    // The default stream can't be captured.
+    let own = if captured { device.new_stream().map_err(words)? } else { device.stream() };
+    let cuda = own.cuda().ok_or("the device is no GPU")?;
+    let nothing = Raw::load(cuda, NOTHING, "nothing")?;
+    let timed = |call: &dyn Fn() -> Result<(), String>| -> Result<Vec<f64>, String> {
+        if !captured {
+            return batches(&own, [reps, calls], |_| call());
+        }
+        call()?;
+        let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+        let batch = || -> Result<f64, String> {
+            cuda.begin_capture(mode).map_err(|error| said("cuStreamBeginCapture", error))?;
+            let start = Instant::now();
+            let called = (0..calls).try_for_each(|_| call());
+            let ns = start.elapsed().as_secs_f64() * 1e9 / calls as f64;
+            drop(cuda.end_capture(sys::CUgraphInstantiate_flags(0)));
+            called.map(|()| ns)
+        };
+        (0..reps).map(|_| batch()).collect()
+    };
+    let empty = timed(&|| {
+        // SAFETY: the parameter is its own, and it reads nothing.
+        unsafe { nothing.launch([1, 1], 32, &mut [Value::U64(0)]) }
+    })?;
+    let batches_ns = timed(&|| {
+        let kernel = kernels.for_problem(SHAPE.m, SHAPE.n, SHAPE.k).map_err(words)?;
+        kernel.launch(&own, &operands.args(&[])).map(drop).map_err(words)
+    })?;
+    Ok(Launch { batches_ns, empty_ns: median(&empty) })
+}
+
 /// Measures and prints all of it.
-pub fn run(device: usize, calls: usize, batches: usize, json: Option<&Path>) -> Result<bool, String> {
+pub fn run(device: usize, calls: usize, reps: usize, json: Option<&Path>) -> Result<bool, String> {
     let device = Device::cuda(device).map_err(words)?;
     let arch = device.arch();
     let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().map_err(words)?, &[arch]).map_err(words)?;
@@ -76,11 +142,11 @@ pub fn run(device: usize, calls: usize, batches: usize, json: Option<&Path>) -> 
     let sets: Result<Vec<_>, _> = (0..SETS).map(|_| DeviceOperands::upload(&device, &inputs)).collect();
     let sets = sets.map_err(words)?;
     println!(
-        "{device}, {}: the host's cost of a call, median of {batches} batches of {calls}",
+        "{device}, {}: the host's cost of a call, median of {reps} batches of {calls}",
         gemm.spec().formats
     );
     let own = device.stream();
-    let reps = [batches, calls];
+    let reps = [reps, calls];
     let nothing = Raw::load(own.cuda().ok_or("the device is no GPU")?, NOTHING, "nothing")?;
     let mut costs = vec![cost("the driver: an empty kernel, cuLaunchKernel", &own, reps, |_| {
         // SAFETY: the parameter is its own, and it reads nothing.

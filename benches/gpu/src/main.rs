@@ -7,7 +7,7 @@
 //! * `problem.rs`: a problem on the device.
 //! * `inputs.rs`, `reference.rs` and `reference.ptx`, `compare.rs`: whether a kernel is right.
 //! * `timing.rs`: how fast it is.
-//! * `launches.rs`: what a launch costs the host; `stress.rs`: many threads, streams and kernels at once.
+//! * `ready.rs`: how soon kernels are ready, cold and warm; `launches.rs`: what a launch costs the host; `stress.rs`: many threads, streams and kernels at once.
 //! * `machine.rs`, `read.ptx`, `clock.ptx`: how fast memory is, and the clock.
 //! * `raw.rs`: the driver's calls that the runtime has no need of.
 
@@ -23,6 +23,7 @@ mod machine;
 mod parent;
 mod problem;
 mod raw;
+mod ready;
 mod reference;
 mod row;
 mod stress;
@@ -40,7 +41,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Checks and times silumin's kernels on a GPU.
 #[derive(Parser)]
 struct Flags {
-    /// Formats: bf16, f16, e4m3, nvfp4, nvfp4w (bf16 x nvfp4) or A*B->C; several with commas.
+    /// Formats: bf16, f16, e4m3, nvfp4, mxfp4, nvfp4w (bf16 x nvfp4), mxfp4w or A*B->C; several with commas.
     #[arg(long, default_value = "bf16")]
     format: String,
     /// Shapes: MxNxK (:l4 for a batch, :g8 for groups), peers' names, or `peers` for all of them; several with commas.
@@ -106,9 +107,19 @@ struct Flags {
     /// Measure what a launch costs the host, in the place of kernels' times: so many launches a batch.
     #[arg(long, value_name = "LAUNCHES", num_args = 0..=1, default_missing_value = "200")]
     launch_cost: Option<usize>,
+    /// Measure how soon kernels are ready, in the place of their times: a markdown table of what a start and a launch take. `--reps`
+    /// is how many processes start.
+    #[arg(long)]
+    runtime_table: bool,
+    /// PTX that the driver compiles for a row of that table: another compiler's, of the same work.
+    #[arg(long, value_name = "PTX")]
+    beside: Option<PathBuf>,
     /// Launch 64 kernels from 8 threads on 4 streams each for so many seconds, and compare all results.
     #[arg(long, value_name = "SECONDS")]
     stress: Option<f64>,
+    /// For the program itself: a start to be measured.
+    #[arg(long, hide = true)]
+    ready_part: Option<String>,
     /// For the program itself: a job comes on the standard input.
     #[arg(long, hide = true)]
     child: bool,
@@ -127,12 +138,15 @@ fn main() -> ExitCode {
     if flags.child {
         return child();
     }
-    let done = match (flags.launch_cost, flags.stress) {
-        (Some(launches), _) => {
-            launches::run(flags.device, launches.max(1), flags.reps.max(1), flags.json.as_deref())
+    let json = flags.json.as_deref();
+    let done = match (&flags.ready_part, flags.runtime_table, flags.launch_cost, flags.stress) {
+        (Some(part), ..) => {
+            ready::Part::read(part).and_then(|part| ready::child(flags.device, part)).map(|()| true)
         }
-        (None, Some(seconds)) => stress::run(flags.device, seconds),
-        (None, None) => run(&flags),
+        (_, true, ..) => ready::run(flags.device, flags.reps, json, flags.beside.as_deref()),
+        (_, _, Some(launches), _) => launches::run(flags.device, launches.max(1), flags.reps.max(1), json),
+        (.., Some(seconds)) => stress::run(flags.device, seconds),
+        _ => run(&flags),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -157,12 +171,13 @@ fn child() -> ExitCode {
     }
 }
 
-/// 10^12 operations a second that are marketed for an H200 without sparsity, by the widest operand.
+/// 10^12 operations a second that are marketed for an H200 without sparsity, by the widest operand; what it has no MMAs for
+/// meets in 16 bits.
 fn marketed_peak(format: &str) -> Option<f64> {
     let formats = job::formats(format).ok()?;
     match formats.a.spec().element_bits.max(formats.b.spec().element_bits) {
-        16 => Some(989.5),
-        _ => Some(1979.0),
+        8 => Some(1979.0),
+        _ => Some(989.5),
     }
 }
 

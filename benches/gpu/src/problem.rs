@@ -6,7 +6,7 @@ use crate::reference::{self, Products};
 use crate::{inputs, raw};
 use cudarc::driver::CudaStream;
 use silumin_codegen::gate::{Expr, Product};
-use silumin_codegen::problem::{Formats, OutputFormat, Shape};
+use silumin_codegen::problem::{Formats, MmaKind, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::{Buffer, Device, Stream};
 use silumin_runtime::gemm::{Args, DeviceOperands, GateVectors, LoadedKernel};
@@ -137,11 +137,12 @@ impl Problem {
         self.cuda.synchronize().map_err(|e| raw::said("the launch", e))
     }
 
-    /// Compares everything that was written to a set: the worst tensor's name (C, or the first that is wrong) and errors.
-    pub fn judge(&self, set: usize) -> Result<(&'static str, Errors), String> {
+    /// Compares everything that a kernel wrote to a set: the worst tensor's name (C, or the first that is wrong) and errors.
+    pub fn judge(&self, kernel: &LoadedKernel, set: usize) -> Result<(&'static str, Errors), String> {
+        let narrow = narrow_error(kernel);
         let mut of_c = None;
         for output in &self.outputs {
-            let errors = self.compare(output, &self.sets[set])?;
+            let errors = self.compare(output, narrow, &self.sets[set])?;
             if !errors.pass() {
                 return Ok((output.name, errors));
             }
@@ -150,11 +151,11 @@ impl Problem {
         of_c.map(|errors| ("C", errors)).ok_or_else(|| "a problem has a C".to_owned())
     }
 
-    fn compare(&self, output: &Output, operands: &DeviceOperands) -> Result<Errors, String> {
+    fn compare(&self, output: &Output, narrow: f64, operands: &DeviceOperands) -> Result<Errors, String> {
         let Output { formats, want, limit, .. } = output;
         let plain = |buffer: &Buffer| -> Result<Errors, String> {
             let bytes = buffer.download().map_err(words)?;
-            Ok(compare::compare(formats, *limit, &bytes, None, want))
+            Ok(compare::compare(formats, narrow, *limit, &bytes, None, want))
         };
         match (output.name, &operands.d1, &operands.d2, formats.c.scales()) {
             ("D1", Some(d1), _, _) => plain(d1),
@@ -163,11 +164,20 @@ impl Problem {
             (_, _, _, Some(_)) => {
                 let output = operands.output().map_err(words)?;
                 let unwritten = output.scales().iter().filter(|byte| **byte == compare::POISON).count();
-                let errors = compare::compare(formats, *limit, &[], Some(&output.decode()), want);
+                let errors = compare::compare(formats, narrow, *limit, &[], Some(&output.decode()), want);
                 Ok(Errors { unwritten: unwritten as u64, ..errors })
             }
         }
     }
+}
+
+/// What a kernel's sums may be off because the tensor core keeps fewer bits of them than f32 has.
+fn narrow_error(kernel: &LoadedKernel) -> f64 {
+    let silumin_codegen::kernel::Kernel { problem, arch, .. } = kernel.kernel();
+    let Ok(plan) = kernel.dual_gemm().plan(problem.shape, *arch) else { return 0.0 };
+    let Some(warpgroups) = plan.warpgroups.filter(|_| plan.kind == MmaKind::F8f6f4) else { return 0.0 };
+    let k = warpgroups.window.map_or(problem.shape.k, |window| window.tiles * plan.tile.k);
+    compare::narrow_error(k.div_ceil(plan.kind.mma_k()))
 }
 
 /// Tensors that a kernel reads.

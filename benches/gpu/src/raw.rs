@@ -4,6 +4,7 @@ use cudarc::driver::{CudaStream, DriverError, sys};
 use std::ffi::{CString, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// A module of one kernel.
 pub struct Raw {
@@ -83,6 +84,19 @@ impl Raw {
         .result()
         .map_err(|e| said("cuLaunchKernel", e))
     }
+}
+
+/// Has the driver compile PTX and hand out its first kernel; milliseconds from the text to the function.
+pub fn compile(stream: &Arc<CudaStream>, ptx: &str) -> Result<f64, String> {
+    let entry = ptx.split_once(".entry").and_then(|(_, rest)| rest.split(['(', '\n', '{']).next());
+    let entry = entry.map(str::trim).filter(|name| !name.is_empty()).ok_or("the PTX has no kernel")?;
+    let start = Instant::now();
+    let raw = Raw::load(stream, ptx, entry)?;
+    // A driver that loads lazily puts off what a function needs until it is asked for.
+    if attribute(raw.function, sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_NUM_REGS).is_none() {
+        return Err(format!("cuFuncGetAttribute of `{entry}` failed"));
+    }
+    Ok(start.elapsed().as_secs_f64() * 1e3)
 }
 
 impl Drop for Raw {

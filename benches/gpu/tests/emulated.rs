@@ -256,3 +256,27 @@ fn launches_are_costed_and_stressed() {
         assert!(said.contains("64 kernels by 8 threads on 4 streams each"), "{said}");
     }
 }
+
+#[test]
+fn the_table_of_starts_has_a_row_for_each_bar() {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = folder.path().join("other.ptx");
+    let text = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry other()\n{\n    ret;\n}\n";
+    std::fs::write(&kernel, text).unwrap();
+    for chip in ["sm_90a", "sm_100a"] {
+        let flags = ["--runtime-table", "--reps", "1", "--beside", kernel.to_str().unwrap()];
+        let output = bench_on(chip, folder.path(), &flags);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let rows: Vec<Value> =
+            serde_json::from_str(&std::fs::read_to_string(folder.path().join("rows.json")).unwrap()).unwrap();
+        assert_eq!(rows.len(), 7, "{said}");
+        for row in &rows {
+            let times = row["times_ms"].as_array().unwrap();
+            assert!(!times.is_empty() && times.iter().all(|time| time.as_f64().unwrap() > 0.0), "{row}");
+            assert!(said.contains(&format!("| {} | ", row["what"].as_str().unwrap())), "{said}");
+        }
+        // A second start compiles nothing: what the driver compiled as it loaded is told apart.
+        assert!(said.contains("64 read") || said.contains("by loading"), "{said}");
+    }
+}
