@@ -17,16 +17,21 @@ mod values;
 
 use lattice::{environment, fault, points, run};
 use silumin::codegen::config::KNOBS;
+use silumin::codegen::problem::OperandFormat;
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::device::{Schedule, Tracking};
-use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
+use silumin::runtime::format::Matrix;
+use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected};
+use silumin::runtime::inputs::{Distribution, DualGemmInputs};
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use values::{HOPPER_VALUES, SHAPES};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
 const LEGAL: usize = 160;
+/// Formats that are decoded in the kernel: of weights, or of both operands.
+const DECODED: [(&str, &str); 4] =
+    [("bf16", "nvfp4"), ("bf16", "mxfp4"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4")];
 /// Configurations that are run under several schedules; those of `SILUMIN_FULL=1`.
 const SAMPLE: [usize; 2] = [4, 12];
 
@@ -104,11 +109,114 @@ fn legal_draws_assemble_and_compute_right_in_order_and_illegal_ones_say_why() {
 fn draws_with_decoded_weights_compute_right_in_order() {
     let ptxas = Ptxas::find().unwrap();
     let wanted = environment("SILUMIN_HOPPER", LEGAL as u64) as usize / 8;
-    let usual = FormatNames { b: "nvfp4".into(), ..usual() };
-    let (points, illegal) = points(Arch::Sm90a, &usual, 0, wanted, environment("SILUMIN_LATTICE_SEED", 1));
-    assert!(illegal > wanted, "{illegal} illegal draws beside {wanted} legal ones");
-    let faults = common::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
-    assert!(faults.is_empty(), "{} of {wanted} points are wrong:\n{}", faults.len(), faults.join("\n"));
+    for (a, b) in DECODED {
+        let usual = FormatNames { a: a.into(), b: b.into(), ..usual() };
+        let (points, illegal) =
+            points(Arch::Sm90a, &usual, 0, wanted, environment("SILUMIN_LATTICE_SEED", 1));
+        assert!(illegal > wanted, "{illegal} illegal draws of {a} x {b} beside {wanted} legal ones");
+        let faults = common::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
+        assert!(
+            faults.is_empty(),
+            "{} of {wanted} points of {a} x {b} are wrong:\n{}",
+            faults.len(),
+            faults.join("\n")
+        );
+    }
+}
+
+/// Tiles and parts of a tile one after the other, and CTAs that share one.
+const DECODED_KNOBS: [&[(&str, &str)]; 6] = [
+    &[],
+    &[("tile", "[16, 128, 128]"), ("schedule", "persistent"), ("sms", "3")],
+    &[("tile", "[64, 128, 256]"), ("multicast", "a(2)")],
+    &[("tile", "[32, 128, 128]"), ("multicast", "b(2)"), ("schedule", "split_k(2)")],
+    &[("tile", "[64, 128, 128]"), ("schedule", "stream_k"), ("sms", "5")],
+    &[("tile", "[128, 128, 128]"), ("raster", "along_n"), ("pdl", "on")],
+];
+
+#[test]
+fn decoded_formats_move_what_the_plan_says() {
+    let ptxas = Ptxas::find().unwrap();
+    // K ends with a block of scale factors, and inside of one.
+    let shape = Shape::new(139, 200, 480);
+    let shapes = [Shape::new(5, 328, 512), shape, shape.batch(2), shape.grouped(3)];
+    let runs: Vec<_> = DECODED
+        .iter()
+        .flat_map(|formats| shapes.iter().map(move |shape| (formats, shape)))
+        .flat_map(|(formats, shape)| DECODED_KNOBS.iter().map(move |knobs| (*formats, *shape, *knobs)))
+        .collect();
+    let faults = common::faults(&runs, |index, &((a, b), shape, knobs)| {
+        let mut file = SpecFile::new(shape);
+        file.arch = Arch::Sm90a.to_string();
+        file.formats = FormatNames { a: a.into(), b: b.into(), ..usual() };
+        for (knob, value) in knobs {
+            file.config.set(knob, value).unwrap();
+        }
+        let (spec, arch) = file.read().unwrap();
+        let about = format!("{a} x {b}, {shape}, {knobs:?}");
+        let by_rows = shape.groups.by_rows();
+        let plan = match spec.plan(shape, arch) {
+            Ok(plan) => plan,
+            // Its shares of K are constants.
+            Err(_) if by_rows && knobs.contains(&("schedule", "stream_k")) => return None,
+            Err(errors) => return Some(format!("{about}: {}", errors[0])),
+        };
+        if let Some(fault) = common::unclean(&ptxas, &spec.kernel(shape, arch).unwrap()) {
+            return Some(format!("{about}: {fault}"));
+        }
+        let device = common::strict(arch, common::by_turns(index));
+        match DualGemm::new(spec).verify(&device, shape, Distribution::Full, index as u64, &[]) {
+            Ok(verification) if verification.check.pass => {
+                // Sizes of groups are drawn.
+                let counts = (!by_rows).then(|| common::miscounted(&verification, &plan)).flatten();
+                counts.map(|text| format!("{about}: {text}"))
+            }
+            Ok(verification) => Some(format!("{about}: {}", verification.check)),
+            Err(error) => Some(format!("{about}: {error}")),
+        }
+    });
+    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
+}
+
+/// From 2^-127, which has no exponent's bits in bf16, to 2^127, with activations that make up for it.
+#[test]
+fn every_scale_factor_of_mxfp4_weights_is_exact() {
+    let shape = Shape::new(8, 128, 256 * 32);
+    let mut file = SpecFile::new(shape);
+    file.arch = Arch::Sm90a.to_string();
+    file.gate = "(A @ B1) * (A @ B2)".into();
+    file.formats = FormatNames { b: "mxfp4".into(), c: "f32".into(), ..usual() };
+    let (spec, arch) = file.read().unwrap();
+    let mut inputs = DualGemmInputs::generate_for(shape, spec.formats, Distribution::Benchmark, 1).unwrap();
+    let (k, blocks) = (shape.k as usize, shape.k as usize / 32);
+    let code = |block: usize| block.min(254) as u8;
+    let activation = |index: usize| -> u16 {
+        let (row, column) = (index / k, index % k);
+        let magnitude = match 254 - u16::from(code(column / 32)) {
+            0 => 0x0040,
+            exponent => exponent << 7,
+        };
+        magnitude | if (row + column).is_multiple_of(3) { 0x8000 } else { 0 }
+    };
+    let codes = (0..8 * k).flat_map(|index| activation(index).to_le_bytes()).collect();
+    inputs.a = Matrix::new(OperandFormat::Bf16, 8, k, codes, Vec::new(), 1.0).unwrap();
+    for (turn, matrix) in (0..).zip([&mut inputs.b1, &mut inputs.b2]) {
+        let codes = (0..128 * k as u32 / 2)
+            .map(|byte| ((byte + turn).wrapping_mul(0x9e37_79b1) >> 13) as u8)
+            .collect();
+        let scales = (0..128 * blocks).map(|index| code(index % blocks)).collect();
+        *matrix = Matrix::new(OperandFormat::Mxfp4, 128, k, codes, scales, 1.0).unwrap();
+    }
+    let reference = expected(&spec, &inputs, &[]).unwrap();
+    let device = common::strict(arch, Schedule::default());
+    let operands = DeviceOperands::upload(&device, &inputs).unwrap();
+    let kernel = DualGemm::new(spec).load(&device, shape).unwrap();
+    kernel.launch(&device.stream(), &operands.args(&[])).unwrap();
+    let results = operands.output().unwrap().decode();
+    let wrong =
+        results.iter().zip(reference.exact()).position(|(got, exact)| *got != f64::from(*exact as f32));
+    assert_eq!(wrong, None);
+    assert!(reference.exact().iter().filter(|exact| exact.abs() > 100.0).count() > 800);
 }
 
 #[test]

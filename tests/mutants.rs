@@ -8,6 +8,7 @@ mod mutants;
 
 use mutants::KERNELS;
 use silumin::Shape;
+use silumin_emulator::FindingKind;
 use silumin_emulator::mutate::{Earlier, Kind, Plan, Subject, Verdict, json, text};
 use std::fs;
 use std::path::Path;
@@ -59,6 +60,31 @@ fn all_lost_synchronisation_is_caught() {
         .unwrap();
     assert!(survey.outcomes.len() >= 10, "{}", survey.outcomes.len());
     assert!(survey.outcomes.iter().all(|o| o.verdict.means().is_some()), "{}", text(&survey));
+}
+
+#[test]
+fn one_lane_does_not_let_decoded_weights_go_for_a_warp_that_has_not_met() {
+    let folder = tempfile::tempdir().unwrap();
+    // Enough of K to go round the ring: a slot that nobody fills again may be let go at any time.
+    let survey = subject("hopper_weights", Shape::new(10, 136, 2912), folder.path())
+        .survey(&Plan { only: vec![Kind::WarpBarrier], ..plan() })
+        .unwrap();
+    let ptx = fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().path());
+    let ptx = ptx.into_iter().find(|f| f.extension().is_some_and(|e| e == "ptx")).unwrap();
+    let ptx = fs::read_to_string(ptx).unwrap();
+    let lines: Vec<&str> = ptx.lines().collect();
+    // The lane that arrives a few lines on speaks for all. The last stages' slots nobody fills again.
+    let arrives =
+        |line: u32| lines[line as usize..][..4].iter().any(|l| l.contains("@%lets_go mbarrier.arrive"));
+    let mut count = 0;
+    for outcome in survey.outcomes.iter().filter(|o| arrives(o.mutant.line)) {
+        count += 1;
+        let Verdict::Found { kind: FindingKind::SlotOverwritten, finding, .. } = &outcome.verdict else {
+            panic!("{outcome:?}")
+        };
+        assert!(finding.contains("ld.shared") && finding.contains("bar.warp.sync"), "{finding}");
+    }
+    assert!(count > 0, "{}", text(&survey));
 }
 
 #[test]

@@ -34,7 +34,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
-use silumin::codegen::spec::{Spec, SpecFile};
+use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs, InputsError};
@@ -89,8 +89,9 @@ pub fn command() -> Command {
         .arg(option(
             "arch",
             "ARCH",
-            "the chip: sm_90a, sm_100a, sm_100f or sm_103a; formats are NVFP4 to f16, on sm_90a bf16 to bf16, unless --config has others [default: sm_100a]",
+            "the chip: sm_90a, sm_100a, sm_100f or sm_103a; formats are NVFP4 to f16, on sm_90a bf16 to bf16, unless --formats or --config has others [default: sm_100a]",
         ))
+        .arg(option("formats", "A,B,C", "formats of A, of B1 and B2, and of C, such as bf16,nvfp4,bf16"))
         .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
         .arg(option("config", "FILE", "a TOML file in the form of tests/in; flags override it"))
         .arg(
@@ -240,6 +241,11 @@ fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
     }
     if let Some(arch) = matches.get_one::<String>("arch") {
         file.arch.clone_from(arch);
+    }
+    if let Some(text) = matches.get_one::<String>("formats") {
+        let [a, b, c] = <[&str; 3]>::try_from(text.split(',').map(str::trim).collect::<Vec<_>>())
+            .map_err(|_| format!("--formats: `{text}` is not A,B,C, such as bf16,nvfp4,bf16"))?;
+        file.formats = FormatNames { a: a.into(), b: b.into(), c: c.into(), ..file.formats };
     }
     if let Some(gate) = matches.get_one::<String>("gate") {
         file.gate.clone_from(gate);

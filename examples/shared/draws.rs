@@ -74,6 +74,9 @@ impl Draws {
                 "e5m2 e4m3",
                 "bf16 nvfp4",
                 "f16 nvfp4",
+                "bf16 mxfp4",
+                "nvfp4 nvfp4",
+                "mxfp4 mxfp4",
             ],
             false => &[
                 "nvfp4 nvfp4",

@@ -4,8 +4,8 @@
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::inputs::{Distribution, DualGemmInputs};
 use silumin::runtime::launch_file;
-use silumin::{Kernel, Shape};
-use silumin_emulator::mutate::{Equivalents, Plan};
+use silumin::{Kernel, Plan, Shape};
+use silumin_emulator::mutate::{self, Equivalents};
 use std::fs;
 use std::path::Path;
 
@@ -60,9 +60,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
 /// # Errors
 /// What cannot be read, made or written.
 pub fn write(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)]) -> Result<Kernel, String> {
-    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in").join(format!("{name}.toml"));
-    let text = fs::read_to_string(&input).map_err(|e| format!("{}: {e}", input.display()))?;
-    let mut file: SpecFile = toml::from_str(&text).map_err(|e| format!("{}: {e}", input.display()))?;
+    let mut file = spec(name)?;
     for (knob, value) in knobs {
         file.config.set(knob, value).map_err(|e| e.to_string())?;
     }
@@ -75,12 +73,46 @@ pub fn write(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)]) ->
     Ok(kernel)
 }
 
+/// The plan of a golden kernel at a size.
+///
+/// # Errors
+/// What cannot be read or planned.
+#[allow(dead_code, reason = "not all that share this file need other sizes")]
+pub fn settled(name: &str, shape: Shape) -> Result<Plan, String> {
+    let (spec, arch) = spec(name)?.read().map_err(|e| e.to_string())?;
+    spec.plan(shape, arch).map_err(|errors| format!("{name} at {shape}: {errors:?}"))
+}
+
+/// The knobs of a plan that would be settled otherwise at other sizes.
+#[allow(dead_code, reason = "not all that share this file need other sizes")]
+pub fn knobs(plan: &Plan) -> Vec<(&'static str, String)> {
+    let pinned = [
+        "tile",
+        "cta_group",
+        "swap_ab",
+        "multicast",
+        "consumers",
+        "stages",
+        "k_order",
+        "sf_preload",
+        "accumulators",
+        "store",
+    ];
+    plan.config.entries().into_iter().filter(|(knob, _)| pinned.contains(knob)).collect()
+}
+
+fn spec(name: &str) -> Result<SpecFile, String> {
+    let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in").join(format!("{name}.toml"));
+    let text = fs::read_to_string(&input).map_err(|e| format!("{}: {e}", input.display()))?;
+    toml::from_str(&text).map_err(|e| format!("{}: {e}", input.display()))
+}
+
 /// One random schedule, and the survivors that are no mistakes.
 ///
 /// # Errors
 /// What is wrong with their list.
-pub fn plan() -> Result<Plan, String> {
+pub fn plan() -> Result<mutate::Plan, String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    Ok(Plan { seeds: 1, equivalents: Equivalents::parse(&text)?, ..Plan::default() })
+    Ok(mutate::Plan { seeds: 1, equivalents: Equivalents::parse(&text)?, ..mutate::Plan::default() })
 }
