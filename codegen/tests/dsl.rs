@@ -488,6 +488,8 @@ fn without_a_shape_what_fits_some_is_taken() {
     ] {
         declared(&format!("<{brackets}> {GATE}"));
     }
+    // Eight stages leave room for a tile of 64 x 32, which auto takes where C is as narrow.
+    declared(&format!("<bf16 -> bf16, arch = sm_90a, stages = 8, schedule = split_k(2), sms = 1> {GATE}"));
 }
 
 #[test]

@@ -9,9 +9,9 @@ use crate::plan::{SIZE_LIMIT, validate};
 use crate::problem::{Formats, Problem, Shape};
 use syn::Error;
 
-/// The columns that an epilogue finishes together at most; one CTA's rows, more tokens than operands are swapped
-/// for; and a pair's.
-const MORE_TOKENS: [u32; 3] = [32, 128, 256];
+/// The columns that an epilogue finishes together at most; one warpgroup's rows; one CTA's, more tokens than operands
+/// are swapped for; and a pair's.
+const MORE_TOKENS: [u32; 4] = [32, 64, 128, 256];
 
 /// Adds what is illegal: for the fixed shape, or, without one, for every shape there is.
 ///
@@ -20,6 +20,7 @@ const MORE_TOKENS: [u32; 3] = [32, 128, 256];
 pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
     let shape = knobs.shape.unwrap_or_else(|| most_lenient(formats, &knobs.config, true));
     let short = most_lenient(formats, &knobs.config, false);
+    let narrow = Shape { n: formats.c.n_multiple(), ..short };
     let result = |shape: Shape, arch| validate(&Problem { shape, formats }, &knobs.config, arch);
     let results = knobs.arches.iter().map(|arch| {
         let result = match result(shape, *arch) {
@@ -29,7 +30,9 @@ pub(super) fn check(formats: Formats, knobs: &Knobs, errors: &mut Errors) {
             Err(_)
                 if knobs.shape.is_none()
                     && [short.m].iter().chain(&MORE_TOKENS).any(|m| {
-                        [shape, short].iter().any(|shape| result(Shape { m: *m, ..*shape }, *arch).is_ok())
+                        [shape, short, narrow]
+                            .iter()
+                            .any(|shape| result(Shape { m: *m, ..*shape }, *arch).is_ok())
                     }) =>
             {
                 return (arch, Ok(()));

@@ -10,7 +10,9 @@ impl ConfigError {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
             Formats(_) => "use a format that goes with A's for B1 and B2".into(),
             NotOnChip { .. } | Decoded { .. } => "leave the knob out".into(),
-            FormatsOnChip { .. } => "use nvfp4, mxfp4, bf16, f16, e4m3 or e5m2 operands, and C in bf16, f16, f32 or e4m3".into(),
+            FormatsOnChip { .. } => {
+                "use nvfp4, mxfp4, bf16, f16, e4m3 or e5m2 operands, and C in bf16, f16, f32 or e4m3".into()
+            }
             Promotion { .. } => "write auto, or off".into(),
             WarpgroupTile { .. } => "write auto, or a tile of 128 x 128".into(),
             Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups, or write auto".into(),

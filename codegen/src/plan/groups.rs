@@ -98,8 +98,7 @@ impl Plan {
             true => (self.scales.columns_total, self.scales.rows_total),
         };
         let (a_total, b_total) = (u64::from(a_total), u64::from(b_total));
-        let wide_blocks =
-            u64::from(if self.swap_ab { self.scales.a_row_blocks } else { self.scales.b_row_blocks });
+        let wide_blocks = u64::from(self.column_row_blocks());
         // Of blocks from `first` on, those that are loaded: bulk copies bring another in the place of one that is not there.
         let there = |first: u64, count: u64, total: u64| match boxed {
             true => count.min(total.saturating_sub(first)),

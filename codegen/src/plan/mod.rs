@@ -306,12 +306,17 @@ pub struct Staging {
 impl Plan {
     /// Whether A is decoded, too, on its way to MMAs that take no scale factors.
     pub fn decodes_a(&self) -> bool {
-        self.kind == MmaKind::Decoded && self.problem.formats.a.spec().scales.is_some()
+        self.problem.formats.decodes_a(self.arch)
     }
 
     /// Whether the loads of the last K tile differ from the others'.
     pub fn ragged_k(&self) -> bool {
         self.k_loop.last_blocks != self.k_loop.blocks
+    }
+
+    /// Row blocks of scale factors that a tile has on the MMA's column side.
+    pub fn column_row_blocks(&self) -> u32 {
+        if self.swap_ab { self.scales.a_row_blocks } else { self.scales.b_row_blocks }
     }
 
     /// CTAs of a cluster: of a tile, and of those that share its operands.

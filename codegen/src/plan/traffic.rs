@@ -138,7 +138,7 @@ impl Plan {
         let boxed = self.scales.box_blocks.is_some();
         let row_blocks = rows * group;
         let row_blocks = if boxed { row_blocks.min(self.scales.rows_total.into()) } else { row_blocks };
-        let whole = u64::from(if self.swap_ab { self.scales.a_row_blocks } else { self.scales.b_row_blocks });
+        let whole = u64::from(self.column_row_blocks());
         // Bulk copies bring every row block of a tile, the last one again for one that does not exist. Boxes beyond
         // the tensor are filled with zeros; only the last tiles' can be.
         let ends = if boxed { columns.min(LAST_TILES) } else { 0 };

@@ -195,6 +195,11 @@ impl Formats {
         }
     }
 
+    /// Whether A is decoded as well as B, on its way to MMAs that take no scale factors.
+    pub fn decodes_a(self, arch: Arch) -> bool {
+        self.kind(arch) == Ok(MmaKind::Decoded) && self.a.spec().scales.is_some()
+    }
+
     /// Elements along K that share a scale factor, of either operand: where both have them, they agree on it.
     pub const fn scale_vector(self) -> Option<u32> {
         match (self.a.spec().scales, self.b.spec().scales) {

@@ -375,7 +375,7 @@ impl<'a> Draft<'a> {
 
     /// Whether A is decoded as well as B.
     pub fn decodes_a(&self) -> bool {
-        self.kind == MmaKind::Decoded && self.problem.formats.a.spec().scales.is_some()
+        self.problem.formats.decodes_a(self.arch)
     }
 
     /// Bytes of a row of B in a K tile: decoded weights are smaller than what they meet.

@@ -233,7 +233,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
         // leaves too few stages, with those that are decoded earlier.
-        let packed = packed_activations(problem);
+        let packed = problem.formats.decodes_a(Arch::Sm90a);
         let longest = if columns <= if packed { 32 } else { 64 } { 256 } else { 128 };
         let several = shape.m > columns || matches!(config.multicast, Multicast::B(_));
         let columns = if packed && several { columns.next_power_of_two() } else { columns };
@@ -414,7 +414,7 @@ fn check_decoded(
         refuse("sf_load", config.sf_load.to_string(), "each CTA reads those of its own weights");
     }
     let several = problem.shape.m > tile.m || matches!(config.multicast, Multicast::B(_));
-    if packed_activations(problem)
+    if problem.formats.decodes_a(Arch::Sm90a)
         && several
         && !(tile.m > 0 && 128 % tile.m == 0 || tile.m.is_multiple_of(64))
     {
@@ -435,11 +435,6 @@ fn check_decoded(
         };
         refuse("tile", tile.to_string(), reason);
     }
-}
-
-/// Whether activations are decoded, too.
-fn packed_activations(problem: &Problem) -> bool {
-    decodes(problem) && problem.formats.a.spec().scales.is_some()
 }
 
 fn check_multicast(tile: Tile, config: &Config, errors: &mut Vec<ConfigError>) {
