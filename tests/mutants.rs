@@ -9,7 +9,7 @@ mod mutants;
 use mutants::KERNELS;
 use silumin::Shape;
 use silumin_emulator::FindingKind;
-use silumin_emulator::mutate::{Earlier, Kind, Plan, Subject, Verdict, json, text};
+use silumin_emulator::mutate::{Earlier, Kind, Outcome, Plan, Subject, Verdict, json, text};
 use std::fs;
 use std::path::Path;
 
@@ -110,6 +110,51 @@ fn hints_are_explained_and_counted_apart() {
         .unwrap();
     assert_eq!((survey.caught(), survey.explained()), (0, survey.outcomes.len()), "{}", text(&survey));
     assert!(survey.outcomes.iter().all(|o| matches!(&o.verdict, Verdict::Explained(why) if !why.is_empty())));
+}
+
+#[test]
+fn a_step_whose_result_nothing_reads_is_explained_and_one_that_is_read_is_caught() {
+    let folder = tempfile::tempdir().unwrap();
+    let ptx = "\
+.version 8.7
+.target sm_90a
+.address_size 64
+.visible .entry steps(.param .u64 out)
+{
+    .reg .b32 %thread;
+    .reg .b64 %at;
+    ld.param.u64 %at, [out];
+    mov.u32 %thread, %tid.x;
+    mad.wide.u32 %at, %thread, 4, %at;
+    add.u32 %thread, %thread, 3;
+    st.global.u32 [%at], %thread;
+    add.u32 %thread, %thread, 5;
+    add.u64 %at, %at, 128;
+    ret;
+}
+";
+    let launch = "\
+ptx = \"steps.ptx\"
+kernel = \"steps\"
+grid = [1, 1, 1]
+block = [32, 1, 1]
+[buffers.out]
+bytes = 128
+fill = 0xA5
+[[params]]
+pointer = \"out\"
+";
+    fs::write(folder.path().join("steps.ptx"), ptx).unwrap();
+    fs::write(folder.path().join("steps.toml"), launch).unwrap();
+    let survey = Subject::read(&folder.path().join("steps.toml"))
+        .unwrap()
+        .survey(&Plan { only: vec![Kind::Step], ..plan() })
+        .unwrap();
+    let of = |line: u32| survey.outcomes.iter().filter(move |o| o.mutant.line == line);
+    assert_eq!([11, 13, 14].map(|line| of(line).count()), [2, 2, 2], "{}", text(&survey));
+    assert!(of(11).all(|o| matches!(o.verdict, Verdict::Output { .. })), "{}", text(&survey));
+    let unread = |o: &Outcome| matches!(&o.verdict, Verdict::Explained(why) if why.contains("nothing reads"));
+    assert!(of(13).chain(of(14)).all(unread), "{}", text(&survey));
 }
 
 #[test]

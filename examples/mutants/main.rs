@@ -56,6 +56,8 @@ const MORE: &[(&str, Shape)] = &[
     ("hopper_split_k", Shape::new(130, 136, 520)),
     ("hopper_stream_k", Shape::new(130, 264, 520)),
     ("hopper_weights", Shape::new(10, 136, 2912)),
+    ("hopper_mxfp4_weights", Shape::new(10, 136, 1056)),
+    ("hopper_nvfp4", Shape::new(10, 136, 2912)),
 ];
 
 /// Kernels of which a sample will do: those of several launches, each on what the one before left, and those whose gate has

@@ -1,10 +1,11 @@
 //! Kernels that mistakes are put into, for `tests/mutants.rs`, which takes a sample, and for the example `mutants`, which writes
 //! `docs/mutants.md`.
 
+use silumin::codegen::problem::ScaleFormat;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::inputs::{Distribution, DualGemmInputs};
-use silumin::runtime::launch_file;
-use silumin::{Kernel, Plan, Shape};
+use silumin::runtime::{launch_file, layout};
+use silumin::{Kernel, Operand, Plan, Problem, Shape};
 use silumin_emulator::mutate::{self, Equivalents};
 use std::fs;
 use std::path::Path;
@@ -70,7 +71,40 @@ pub fn write(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)]) ->
         .map_err(|e| e.to_string())?;
     let scalars = &[("alpha", 1.0)][..spec.gate.expr.scalars().len()];
     launch_file::write(folder, &kernel, Some(&inputs), scalars).map_err(|e| e.to_string())?;
+    fill_pads(&kernel, &inputs, folder)?;
     Ok(kernel)
+}
+
+/// Puts ones where scale factors are padded: zeros there would hide what an MMA takes of them that it should not.
+fn fill_pads(kernel: &Kernel, inputs: &DualGemmInputs, folder: &Path) -> Result<(), String> {
+    let Problem { shape, formats } = kernel.problem;
+    let rows_of_a: Vec<usize> = inputs.group_sizes().segments().map(|segment| segment.rows.len()).collect();
+    let rows_of_b = vec![shape.n as usize; shape.groups.count() as usize];
+    let operands = [
+        (Operand::Sfa, formats.a, rows_of_a),
+        (Operand::Sfb1, formats.b, rows_of_b.clone()),
+        (Operand::Sfb2, formats.b, rows_of_b),
+    ];
+    for (operand, format, matrices) in operands {
+        let Some(scales) = format.spec().scales else { continue };
+        let one = match scales.format {
+            ScaleFormat::Ue4m3 => 0x38,
+            ScaleFormat::Ue8m0 => 0x7f,
+        };
+        let path = folder.join(format!("{}.{operand}.bin", kernel.name));
+        let mut bytes = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;
+        let columns = scales.columns(shape.k) as usize;
+        let mut matrix = bytes.as_mut_slice();
+        for rows in matrices {
+            let there =
+                layout::to_blocked(&vec![1; rows * columns], rows, columns).map_err(|e| e.to_string())?;
+            let (own, rest) = matrix.split_at_mut(there.len());
+            own.iter_mut().zip(there).filter(|(_, there)| *there == 0).for_each(|(byte, _)| *byte = one);
+            matrix = rest;
+        }
+        fs::write(&path, bytes).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// The plan of a golden kernel at a size.

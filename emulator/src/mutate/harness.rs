@@ -2,12 +2,13 @@
 
 use super::earlier::Earlier;
 use super::explain::{Equivalents, explain};
-use super::source::Source;
+use super::source::{Inst, Source};
 use super::{BAR, Edit, Kind, Mutant, in_text, maps};
 use crate::finding::{Finding, FindingKind};
 use crate::launch::{Arg, Launch, LaunchError, Options, Reconvergence, Schedule, Step, Trace, Tracking};
 use crate::launch_file::{LaunchFile, LaunchFileError, MAX_PTX_BYTES, slurp};
 use crate::module::Module;
+use crate::parse::ast::Operand;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -143,19 +144,23 @@ impl Subject {
                 scope.spawn(|| {
                     while let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)) {
                         let verdict = known(mutant).unwrap_or_else(|| {
-                            runner.judge(mutant).unwrap_or_else(|| {
-                                let sized =
-                                    |size_only: bool| plan.equivalents.reason(mutant, &lines, size_only);
-                                let twin = || {
-                                    let place = places.get(mutant)?;
-                                    others.iter().find_map(|o| o.caught(mutant, place))
-                                };
-                                let reason = sized(false).or_else(|| explain(mutant, &lines, launch));
-                                reason.map(Verdict::Explained).or_else(twin).unwrap_or_else(|| {
-                                    let reason = sized(true).or_else(|| runner.idle(mutant));
-                                    reason.map_or(Verdict::Survived, Verdict::Explained)
-                                })
-                            })
+                            let sized = |size_only: bool| plan.equivalents.reason(mutant, &lines, size_only);
+                            let twin = || {
+                                let place = places.get(mutant)?;
+                                others.iter().find_map(|o| o.caught(mutant, place))
+                            };
+                            let rule = explain(mutant, &lines, launch);
+                            // No schedule makes a difference to a hint, or to what no lane executes.
+                            let schedules = match &rule {
+                                None if runner.walked.reaches(mutant) => runner.schedules.len(),
+                                _ => 1,
+                            };
+                            let always = || sized(false).or(rule).map(Verdict::Explained);
+                            let here = || {
+                                let reason = sized(true).or_else(|| runner.idle(mutant));
+                                reason.map_or(Verdict::Survived, Verdict::Explained)
+                            };
+                            runner.judge(mutant, schedules).or_else(always).or_else(twin).unwrap_or_else(here)
                         });
                         let outcome = Outcome { mutant: mutant.clone(), verdict };
                         outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
@@ -224,10 +229,10 @@ impl<'a> Other<'a> {
         let words = |m: &Mutant| [&m.was, &m.change].map(|t| t.replace(|c: char| c.is_ascii_hexdigit(), ""));
         let twin = self.mutants.get(at).filter(|t| words(t) == words(mutant))?;
         // What is not reached here either is not caught here.
-        if twin.line > 0 && !self.runner.walked.lines.contains(&twin.line) {
+        if !self.runner.walked.reaches(twin) {
             return None;
         }
-        self.runner.judge(twin)
+        self.runner.judge(twin, self.runner.schedules.len())
     }
 }
 
@@ -386,6 +391,13 @@ struct Walk {
     warps: HashMap<([u32; 3], u32), u64>,
 }
 
+impl Walk {
+    /// Whether some lane executed what the mutant changes.
+    fn reaches(&self, mutant: &Mutant) -> bool {
+        mutant.line == 0 || self.lines.contains(&mutant.line)
+    }
+}
+
 /// The schedules that a mutant goes through until it is caught.
 fn schedules(launch: &Launch, plan: &Plan) -> Vec<Schedule> {
     let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
@@ -456,7 +468,7 @@ impl<'a> Runner<'a> {
 
     /// Why a survivor could not have mattered in this launch, which is no word on others.
     fn idle(&self, mutant: &Mutant) -> Option<String> {
-        if mutant.line > 0 && !self.walked.lines.contains(&mutant.line) {
+        if !self.walked.reaches(mutant) {
             return Some("no lane executes it in this launch".to_owned());
         }
         // A comparison that guards something: where all guards come out the same, so did it.
@@ -471,7 +483,34 @@ impl<'a> Runner<'a> {
         {
             return Some("the comparison comes out the same every time in this launch".to_owned());
         }
+        if mutant.kind == Kind::Step && self.is_unread(mutant) {
+            return Some("nothing reads its result in this launch: any other gives the same".to_owned());
+        }
         None
+    }
+
+    /// Whether two arbitrary numbers give the same in the place of what the mutant's instruction computes.
+    fn is_unread(&self, mutant: &Mutant) -> bool {
+        let source = Source::new(&self.subject.text, self.subject.kernel());
+        let Edit::Text(range, _) = &mutant.edit else { return false };
+        let inside = |i: &&Inst<'_>| i.span.start <= range.start && range.end <= i.span.end;
+        let Some(inst) = source.insts.iter().find(inside) else { return false };
+        let Some((result, Operand::Name(_))) = inst.operands.first() else { return false };
+        let digits = match inst.opcode.rsplit_once(['u', 's', 'b']) {
+            Some((_, "32")) => 8,
+            Some((_, "64")) => 16,
+            _ => return false,
+        };
+        ["5a", "a5"].iter().all(|byte| {
+            let number = format!(
+                "mov.b{} {}, 0x{};",
+                4 * digits,
+                &source.text[result.clone()],
+                byte.repeat(digits / 2)
+            );
+            let edit = Edit::Text(inst.opcode_span.start..inst.span.end, number);
+            self.judge(&Mutant { edit, ..mutant.clone() }, self.schedules.len()).is_none()
+        })
     }
 
     fn options(&self, schedule: Schedule) -> Options<'static> {
@@ -511,15 +550,15 @@ impl<'a> Runner<'a> {
         Ok((None, launch))
     }
 
-    /// How a mutant was caught; `None` for a survivor.
-    fn judge(&self, mutant: &Mutant) -> Option<Verdict> {
+    /// How a mutant was caught, by the first so many schedules; `None` for a survivor.
+    fn judge(&self, mutant: &Mutant, schedules: usize) -> Option<Verdict> {
         let file = &self.subject.file;
         let (mutated, launch) = match self.mutated(mutant) {
             Ok(both) => both,
             Err(why) => return Some(Verdict::Refused(why)),
         };
         let module = mutated.as_ref().unwrap_or(&file.module);
-        for &schedule in &self.schedules {
+        for &schedule in self.schedules.iter().take(schedules) {
             let (memory, buffers) = file.allocate();
             let report = match module.run(&file.kernel, &launch, &memory, &self.options(schedule)) {
                 Ok(report) => report,
