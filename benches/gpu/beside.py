@@ -13,6 +13,7 @@ median and the 10th and 90th percentile of our time over theirs, formed round by
   quack    QuACK's gated GEMM (weights interleaved row by row); its configurations are tried all, which takes minutes, unless
            --configs names a file of the peers' script, whose best one for the shape is then taken
   quack-w4 QuACK's GEMM of bf16 by NVFP4 weights, with one elementwise kernel behind it
+  fp8      cuBLAS: one GEMM of e4m3 over [B1; B2] with one elementwise kernel behind it (--format e4m3)
 
 With --format nvfp4w ours has NVFP4 weights, of random codes: its results are what `silumin-bench-gpu` has checked, and no error
 is shown here. That of quack-w4 is mostly its weights' quantisation.
@@ -77,12 +78,14 @@ def rotations(bytes_of_one):
     return max(2, min(16, int(SET_BYTES / bytes_of_one) + 1))
 
 
-def draw(m, n, k):
+def draw(m, n, k, dtype):
     """Sets of operands: A, B1 above B2, C."""
+    # What is of a size with 1 / sqrt(K) would be subnormal in e4m3, and a scale factor of the weights' is its own.
+    size = k**0.5 if dtype == torch.bfloat16 else 1.0
     sets = []
-    for _ in range(rotations((m * k + 2 * n * k) * 2)):
-        a = torch.randn(m, k, device="cuda").bfloat16()
-        w = (torch.randn(2 * n, k, device="cuda") / k**0.5).bfloat16()
+    for _ in range(rotations((m * k + 2 * n * k) * dtype.itemsize)):
+        a = torch.randn(m, k, device="cuda").to(dtype)
+        w = (torch.randn(2 * n, k, device="cuda") / size).to(dtype)
         sets.append((a, w, torch.empty(m, n, device="cuda", dtype=torch.bfloat16)))
     return sets
 
@@ -142,7 +145,7 @@ def best_of(configurations, calls_of):
 
 def contenders(names, sets, n, recorded):
     """(name, calls, configuration) of what others offer."""
-    ways = {"torch": cublas, "triton": fused, "quack": quack, "quack-w4": quack_w4}
+    ways = {"torch": cublas, "triton": fused, "quack": quack, "quack-w4": quack_w4, "fp8": cublas_fp8}
     for name in names:
         try:
             yield from ways[name](sets, n, recorded)
@@ -160,6 +163,16 @@ def cublas(sets, n, _recorded):
 
     yield "cublas 2 gemms + silu + mul", [lambda s=s: two(*s) for s in sets], ""
     yield "cublas 1 gemm + silu_mul kernel", [lambda s=s: one(*s) for s in sets], ""
+
+
+def cublas_fp8(sets, n, _recorded):
+    scale = torch.ones((), device="cuda")
+
+    def one(a, w, c):
+        both = torch._scaled_mm(a, w.T, scale, scale, out_dtype=torch.bfloat16)
+        gate_kernel[(a.shape[0], triton.cdiv(n, 1024))](both, both[:, n:], c, n, 2 * n, 1024)
+
+    yield "cublas fp8 1 gemm + silu_mul kernel", [lambda s=s: one(*s) for s in sets], ""
 
 
 def fused(sets, n, _recorded):
@@ -273,12 +286,13 @@ def percentile(values, share):
 def compare(row, names, recorded, rounds):
     """A shape: medians and ratios of all contenders."""
     m, n, k = row["m"], row["n"], row["k"]
-    sets = draw(m, n, k)
+    sets = draw(m, n, k, torch.float8_e4m3fn if row["format"] == "e4m3" else torch.bfloat16)
     a, w, c = sets[0]
     want = None
     if m * n * k < 3e11:
-        want = F.silu(a.double() @ w[:n].double().T) * (a.double() @ w[n:].double().T)
-    wide = row["format"] == "bf16"
+        exact, weights = a.float().double(), w.float().double()
+        want = F.silu(exact @ weights[:n].T) * (exact @ weights[n:].T)
+    wide = row["format"] != "nvfp4w"
     mine = ours(row, sets, n) if wide else ours_w4(row, sets, n)
     field = [("ours", mine, row["knobs"] or "auto"), *contenders(names, sets, n, recorded)]
     graphs, results = [], {}
@@ -316,7 +330,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ours")
     parser.add_argument("--others", default="torch,triton,quack")
-    parser.add_argument("--format", default="bf16", choices=["bf16", "nvfp4w"])
+    parser.add_argument("--format", default="bf16", choices=["bf16", "e4m3", "nvfp4w"])
     parser.add_argument("--configs", help="a file of the peers' script: the configurations that were best there")
     parser.add_argument("--shapes", help="only these, with commas")
     parser.add_argument("--rounds", type=int, default=21)
