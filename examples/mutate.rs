@@ -78,9 +78,13 @@ fn command() -> Command {
             .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            option("reuse", "FILE.json", "what --json wrote before: mutants caught then are not run again")
-                .num_args(1..)
-                .value_parser(value_parser!(PathBuf)),
+            option(
+                "reuse",
+                "FILE.json",
+                "what --json wrote before: mutants caught or explained then are not run again",
+            )
+            .num_args(1..)
+            .value_parser(value_parser!(PathBuf)),
         )
         .arg(
             flag("keep", "with --reuse: run nothing that ran before, and only apply --equivalents anew")

@@ -122,6 +122,10 @@ fn faults_say_where() {
     assert!(text.contains("nothing has written all of the 4 bytes at address 0x404"), "{text}");
     let text = finding("    mov.u64 %rd0, 0;\n    ld.global.u32 %r0, [%rd0];", 1, FindingKind::OutOfBounds);
     assert!(text.contains("where no buffer is"), "{text}");
+    // The last bytes of the address space have no end to count from.
+    for access in ["ld.global.u32 %r0, [%rd0+-4];", "st.global.u32 [%rd0+-4], 1;"] {
+        finding(&format!("    mov.u64 %rd0, 0;\n    {access}"), 2, FindingKind::OutOfBounds);
+    }
     finding("    .shared .align 4 .b8 s[8];\n    st.shared.u32 [s+8], 1;", 1, FindingKind::OutOfBounds);
 }
 

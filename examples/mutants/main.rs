@@ -25,6 +25,7 @@ mod mutants;
 
 use clap::{Arg, ArgAction, Command, value_parser};
 use mutants::KERNELS;
+use silumin::codegen::config::{Schedule, Setting};
 use silumin::{Kernel, Shape};
 use silumin_emulator::mutate::{Earlier, Plan, Subject, Survey, json, markdown};
 use std::collections::BTreeMap;
@@ -40,7 +41,12 @@ use std::process::ExitCode;
 fn others(shape: Shape, plan: &silumin::Plan) -> [Vec<Shape>; 2] {
     let rounds =
         if shape.k.div_ceil(plan.tile.k) > plan.stages { plan.stages + 1 } else { 2 * plan.stages + 1 };
-    let deep = Shape { k: shape.k + rounds * plan.tile.k, ..shape };
+    // Parts of a tile's K have a ring each.
+    let parts = match plan.config.schedule {
+        Setting::Fixed(Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts)) => parts,
+        _ => 1,
+    };
+    let deep = Shape { k: shape.k + parts * rounds * plan.tile.k, ..shape };
     let high = Shape { m: shape.m + 256, ..shape };
     let wide = Shape { n: shape.n + 256, ..shape };
     [vec![deep], vec![Shape { m: high.m, ..wide }, high, wide]]
@@ -209,9 +215,13 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], keep: bool) -> Result<
 fn twins(name: &str, shape: Shape, kernel: &Kernel, folder: &Path) -> Result<Vec<Subject>, String> {
     let plan = mutants::settled(name, shape)?;
     let knobs = mutants::knobs(&plan);
-    let knobs: Vec<(&str, &str)> = knobs.iter().map(|(knob, value)| (*knob, value.as_str())).collect();
+    let mut knobs: Vec<(&str, &str)> = knobs.iter().map(|(knob, value)| (*knob, value.as_str())).collect();
     let mut twins = Vec::new();
     for (index, shapes) in others(shape, &plan).into_iter().enumerate() {
+        if index == 1 && plan.config.schedule == Setting::Fixed(Schedule::Persistent) {
+            // A chip of few SMs, whose CTAs have several tiles.
+            knobs.push(("sms", "4"));
+        }
         let folder = folder.join(index.to_string());
         fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
         // Not every configuration is legal at every size: all scale factors of a longer K may not fit, for one.

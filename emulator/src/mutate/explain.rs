@@ -19,6 +19,10 @@ pub struct Equivalent {
     pub change: Option<String>,
     /// A part of one of the lines around the instruction; any if left out.
     pub near: Option<String>,
+    /// The nearest label at the margin before the instruction, without its colon; any if left out.
+    pub under: Option<String>,
+    /// A part of the PTX; any if left out.
+    pub with: Option<String>,
     /// Whether the reason is one of the launch's sizes: then the kernel's other sizes are tried first.
     #[serde(default)]
     pub here: bool,
@@ -55,12 +59,20 @@ impl Equivalents {
         let line = mutant.line as usize;
         let around =
             lines.get(line.saturating_sub(NEAR + 1)..lines.len().min(line + NEAR)).unwrap_or_default();
+        let before = lines.get(..line.saturating_sub(1)).unwrap_or_default();
+        let label = before
+            .iter()
+            .rev()
+            .filter(|l| !l.starts_with(char::is_whitespace))
+            .find_map(|l| l.strip_suffix(':'));
         let fits = |e: &&Equivalent| {
             e.here == here
                 && e.kind.as_deref().is_none_or(|k| k == mutant.kind.name())
                 && mutant.was.contains(&e.text)
                 && e.near.as_deref().is_none_or(|n| around.iter().any(|l| l.contains(n)))
                 && e.change.as_deref().is_none_or(|c| mutant.change.contains(c))
+                && e.under.as_deref().is_none_or(|u| Some(u) == label)
+                && e.with.as_deref().is_none_or(|w| lines.iter().any(|l| l.contains(w)))
         };
         self.equivalent.iter().find(fits).map(|e| e.reason.clone())
     }

@@ -2,13 +2,12 @@
 
 use super::earlier::Earlier;
 use super::explain::{Equivalents, explain};
-use super::source::{Inst, Source};
+use super::source::Source;
 use super::{BAR, Edit, Kind, Mutant, in_text, maps};
 use crate::finding::{Finding, FindingKind};
 use crate::launch::{Arg, Launch, LaunchError, Options, Reconvergence, Schedule, Step, Trace, Tracking};
 use crate::launch_file::{LaunchFile, LaunchFileError, MAX_PTX_BYTES, slurp};
 use crate::module::Module;
-use crate::parse::ast::Operand;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,8 +59,8 @@ pub enum MutateError {
 /// A kernel to mutate.
 #[derive(Debug)]
 pub struct Subject {
-    file: LaunchFile,
-    text: String,
+    pub(super) file: LaunchFile,
+    pub(super) text: String,
 }
 
 impl Subject {
@@ -100,7 +99,7 @@ impl Subject {
 
     /// As [`Subject::survey`]. What survives has its twin run in each of `others`, which are this kernel at other
     /// sizes: an instruction that does not matter at one may matter at another. Mutants that `earlier` says were
-    /// caught are not run again.
+    /// caught or explained are not run again.
     ///
     /// # Errors
     /// As [`Subject::survey`], also for `others`.
@@ -121,7 +120,7 @@ impl Subject {
         }
         let known = |m: &Mutant| {
             let verdict = earlier.verdict(&self.file.kernel, m)?;
-            (verdict.means().is_some() || plan.keep).then_some(verdict)
+            (verdict != Verdict::Survived || plan.keep).then_some(verdict)
         };
         if mutants.iter().all(|m| known(m).is_some()) {
             return Ok(self.judged(plan, mutants.iter().filter_map(|m| Some((m.clone(), known(m)?)))));
@@ -372,19 +371,19 @@ fn named(schedule: Schedule) -> String {
 }
 
 /// The kernel without a mistake: its outputs, and how much it takes to run.
-struct Runner<'a> {
-    subject: &'a Subject,
-    schedules: Vec<Schedule>,
+pub(super) struct Runner<'a> {
+    pub(super) subject: &'a Subject,
+    pub(super) schedules: Vec<Schedule>,
     tracking: Tracking,
     reconvergence: Reconvergence,
     limit: u64,
     expected: Vec<Vec<u8>>,
-    walked: Walk,
+    pub(super) walked: Walk,
 }
 
 /// What all warps execute under the schedule that completes everything at once.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Walk {
+pub(super) struct Walk {
     /// Lines whose instruction some lane executed.
     lines: HashSet<u32>,
     /// Of each warp of each CTA: a hash of its lines and the lanes that executed them, in order.
@@ -393,7 +392,7 @@ struct Walk {
 
 impl Walk {
     /// Whether some lane executed what the mutant changes.
-    fn reaches(&self, mutant: &Mutant) -> bool {
+    pub(super) fn reaches(&self, mutant: &Mutant) -> bool {
         mutant.line == 0 || self.lines.contains(&mutant.line)
     }
 }
@@ -448,7 +447,7 @@ impl<'a> Runner<'a> {
         Ok(runner)
     }
 
-    fn walk(&self, module: &Module, launch: &Launch) -> Result<Walk, LaunchError> {
+    pub(super) fn walk(&self, module: &Module, launch: &Launch) -> Result<Walk, LaunchError> {
         let walk = Mutex::new(Walk::default());
         let sink = |step: Step<'_>| {
             let mut walk = walk.lock().unwrap_or_else(PoisonError::into_inner);
@@ -466,53 +465,6 @@ impl<'a> Runner<'a> {
         Ok(walk.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Why a survivor could not have mattered in this launch, which is no word on others.
-    fn idle(&self, mutant: &Mutant) -> Option<String> {
-        if !self.walked.reaches(mutant) {
-            return Some("no lane executes it in this launch".to_owned());
-        }
-        // A comparison that guards something: where all guards come out the same, so did it.
-        let result = mutant.was.split_whitespace().nth(1)?.trim_end_matches(',');
-        let guards = [format!("@{result} "), format!("@!{result} ")];
-        if mutant.kind == Kind::Bound
-            && guards.iter().any(|g| self.subject.text.contains(g))
-            && let Ok((module, launch)) = self.mutated(mutant)
-            && self
-                .walk(module.as_ref().unwrap_or(&self.subject.file.module), &launch)
-                .is_ok_and(|walk| walk == self.walked)
-        {
-            return Some("the comparison comes out the same every time in this launch".to_owned());
-        }
-        if mutant.kind == Kind::Step && self.is_unread(mutant) {
-            return Some("nothing reads its result in this launch: any other gives the same".to_owned());
-        }
-        None
-    }
-
-    /// Whether two arbitrary numbers give the same in the place of what the mutant's instruction computes.
-    fn is_unread(&self, mutant: &Mutant) -> bool {
-        let source = Source::new(&self.subject.text, self.subject.kernel());
-        let Edit::Text(range, _) = &mutant.edit else { return false };
-        let inside = |i: &&Inst<'_>| i.span.start <= range.start && range.end <= i.span.end;
-        let Some(inst) = source.insts.iter().find(inside) else { return false };
-        let Some((result, Operand::Name(_))) = inst.operands.first() else { return false };
-        let digits = match inst.opcode.rsplit_once(['u', 's', 'b']) {
-            Some((_, "32")) => 8,
-            Some((_, "64")) => 16,
-            _ => return false,
-        };
-        ["5a", "a5"].iter().all(|byte| {
-            let number = format!(
-                "mov.b{} {}, 0x{};",
-                4 * digits,
-                &source.text[result.clone()],
-                byte.repeat(digits / 2)
-            );
-            let edit = Edit::Text(inst.opcode_span.start..inst.span.end, number);
-            self.judge(&Mutant { edit, ..mutant.clone() }, self.schedules.len()).is_none()
-        })
-    }
-
     fn options(&self, schedule: Schedule) -> Options<'static> {
         Options {
             schedule,
@@ -526,7 +478,7 @@ impl<'a> Runner<'a> {
     }
 
     /// The PTX, where it is the PTX that has the mistake, and the launch; or who refuses them.
-    fn mutated(&self, mutant: &Mutant) -> Result<(Option<Module>, Launch), String> {
+    pub(super) fn mutated(&self, mutant: &Mutant) -> Result<(Option<Module>, Launch), String> {
         let file = &self.subject.file;
         let mut launch = file.launch.clone();
         match &mutant.edit {
@@ -551,7 +503,7 @@ impl<'a> Runner<'a> {
     }
 
     /// How a mutant was caught, by the first so many schedules; `None` for a survivor.
-    fn judge(&self, mutant: &Mutant, schedules: usize) -> Option<Verdict> {
+    pub(super) fn judge(&self, mutant: &Mutant, schedules: usize) -> Option<Verdict> {
         let file = &self.subject.file;
         let (mutated, launch) = match self.mutated(mutant) {
             Ok(both) => both,

@@ -18,6 +18,7 @@
 mod earlier;
 mod explain;
 mod harness;
+mod idle;
 mod maps;
 mod operands;
 mod removal;

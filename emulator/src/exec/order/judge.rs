@@ -141,7 +141,7 @@ impl Tracker {
         let mut at = offset;
         while at < end {
             let granule = at / GRANULE;
-            let stop = end.min((granule + 1) * GRANULE);
+            let stop = end.min((at | (GRANULE - 1)).saturating_add(1));
             let mask = span(at % GRANULE, stop - at);
             let Tracker { smem, threads, lanes, .. } = self;
             let v = view(a, threads);
@@ -175,7 +175,7 @@ impl Tracker {
         let mut at = address;
         while at < end {
             let granule = at / u64::from(GRANULE);
-            let stop = end.min((granule + 1) * u64::from(GRANULE));
+            let stop = end.min((at | u64::from(GRANULE - 1)).saturating_add(1));
             let mask = span((at % u64::from(GRANULE)) as u32, (stop - at) as u32);
             let Tracker { global, threads, lanes, .. } = self;
             let v = view(a, threads);

@@ -92,7 +92,8 @@ impl World {
         let end = address.saturating_add(n);
         let mut at = address;
         while at < end {
-            let stop = end.min((at / PAGE + 1) * PAGE);
+            // Of the last page there is no end.
+            let stop = end.min((at | (PAGE - 1)).saturating_add(1));
             let page = at / PAGE;
             let mut shard = lock(&self.shards[page as usize % SHARDS]);
             let data = act.data.and_then(|d| d.get((at - address) as usize..(stop - address) as usize));
@@ -279,6 +280,15 @@ mod tests {
         assert_eq!(world.access(&a, 8192, 4, act(true)), None);
         assert_eq!(store(&b, 8192, &[0]), Some((0, 7, 8192)));
         assert_eq!(world.access(&b, 4092, 1, act(false)), Some((0, 7, 4092)));
+    }
+
+    #[test]
+    fn an_access_at_the_end_of_the_address_space_ends() {
+        let (world, own) = (World::new(), Own::new(0, 1));
+        assert_eq!(world.access(&own, u64::MAX - 31, 128, act(true)), None);
+        assert_eq!(world.access(&Own::new(1, 1), u64::MAX - 31, 4, act(true)), Some((0, 7, u64::MAX - 31)));
+        let pages: usize = world.shards.iter().map(|shard| lock(shard).len()).sum();
+        assert_eq!(pages, 1);
     }
 
     #[test]
