@@ -39,13 +39,14 @@ use std::process::ExitCode;
 ///
 /// Each is a list of shapes, of which the first will do that the kernel can be made for: a tile of 16 columns, say, must be the only one.
 fn others(shape: Shape, plan: &silumin::Plan) -> [Vec<Shape>; 2] {
-    let rounds =
-        if shape.k.div_ceil(plan.tile.k) > plan.stages { plan.stages + 1 } else { 2 * plan.stages + 1 };
     // Parts of a tile's K have a ring each.
     let parts = match plan.config.schedule {
         Setting::Fixed(Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts)) => parts,
         _ => 1,
     };
+    let per_part = shape.k.div_ceil(plan.tile.k * parts);
+    // One more, so that the end is elsewhere in a ring of one stage more, too, which that of scale factors may be.
+    let rounds = if per_part > plan.stages { plan.stages + 2 } else { 2 * plan.stages + 2 };
     let deep = Shape { k: shape.k + parts * rounds * plan.tile.k, ..shape };
     let high = Shape { m: shape.m + 256, ..shape };
     let wide = Shape { n: shape.n + 256, ..shape };

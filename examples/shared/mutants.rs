@@ -130,6 +130,8 @@ pub fn knobs(plan: &Plan) -> Vec<(&'static str, String)> {
         "k_order",
         "sf_preload",
         "accumulators",
+        "accumulator_buffers",
+        "cache",
         "store",
     ];
     plan.config.entries().into_iter().filter(|(knob, _)| pinned.contains(knob)).collect()
