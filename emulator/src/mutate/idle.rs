@@ -6,6 +6,9 @@ use super::{Edit, Kind, Mutant};
 use crate::parse::ast::Operand;
 use std::ops::Range;
 
+/// Ranges of the text, and what replaces each.
+type Edits = Vec<(Range<usize>, String)>;
+
 impl Runner<'_> {
     /// Why a survivor could not have mattered in this launch, which is no word on others.
     pub(super) fn idle(&self, mutant: &Mutant) -> Option<String> {
@@ -38,11 +41,7 @@ impl Runner<'_> {
     }
 
     /// Whether an instruction with a mistake can be replaced by each of several others without effect.
-    fn is_same_with(
-        &self,
-        mutant: &Mutant,
-        others: &dyn Fn(&Inst<'_>, &str) -> Vec<(Range<usize>, String)>,
-    ) -> bool {
+    fn is_same_with(&self, mutant: &Mutant, others: &dyn Fn(&Inst<'_>, &str) -> Edits) -> bool {
         let source = Source::new(&self.subject.text, self.subject.kernel());
         let Edit::Text(range, _) = &mutant.edit else { return false };
         let inside = |i: &&Inst<'_>| i.span.start <= range.start && range.end <= i.span.end;
@@ -57,7 +56,7 @@ impl Runner<'_> {
 }
 
 /// Arbitrary results in the place of an instruction's.
-fn results(inst: &Inst<'_>, text: &str) -> Vec<(Range<usize>, String)> {
+fn results(inst: &Inst<'_>, text: &str) -> Edits {
     let Some((result, Operand::Name(_))) = inst.operands.first() else { return Vec::new() };
     let (result, whole) = (&text[result.clone()], inst.span.clone());
     if inst.is("setp") {
@@ -73,7 +72,7 @@ fn results(inst: &Inst<'_>, text: &str) -> Vec<(Range<usize>, String)> {
 }
 
 /// Arbitrary factors in the place of an instruction's.
-fn factors(inst: &Inst<'_>, _: &str) -> Vec<(Range<usize>, String)> {
+fn factors(inst: &Inst<'_>, _: &str) -> Edits {
     match inst.operands.get(2) {
         Some((factor, Operand::Int(_))) if inst.is("mul") || inst.is("mad") => {
             ["0x00a5a5a0", "0x005a5a50"].map(|number| (factor.clone(), number.to_owned())).into()
