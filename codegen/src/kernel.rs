@@ -57,7 +57,7 @@ pub struct Launch {
 /// A buffer that a kernel needs for itself. One launch at a time may use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WorkspaceBuffer {
-    /// What it holds: `r1`, `r2` (fp32 products), `partials`, `counters`.
+    /// What it holds: `r1`, `r2` (fp32 products), `ordered` (activations in another order), `partials`, `counters`.
     pub name: &'static str,
     /// Bytes, to be 256-byte aligned.
     pub bytes: u64,
@@ -93,6 +93,17 @@ impl Parameter {
             Parameter::Scalar(name) => format!("scalar_{name}"),
             Parameter::OutputScale => "c_scale".to_owned(),
             Parameter::Vector(vector) => format!("vector_{}", vector.name),
+        }
+    }
+
+    /// The buffer of the workspace that the parameter leads to, as an address or through a tensor map.
+    pub fn workspace(&self) -> Option<&WorkspaceBuffer> {
+        match self {
+            Parameter::Workspace(buffer) => Some(buffer),
+            Parameter::TensorMap(recipe) => recipe.workspace.as_ref(),
+            Parameter::Pointer(_) | Parameter::Scalar(_) | Parameter::OutputScale | Parameter::Vector(_) => {
+                None
+            }
         }
     }
 

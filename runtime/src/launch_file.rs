@@ -194,7 +194,7 @@ impl<'a> LaunchFile<'a> {
             }
         }
         for parameter in &launch.parameters {
-            if let Parameter::Workspace(buffer) = parameter {
+            if let Some(buffer) = parameter.workspace() {
                 text.push_str(&format!("\n[buffers.{}]\n", buffer.name));
                 match self.written_before.iter().find(|(name, _)| *name == buffer.name) {
                     Some((_, file)) => push(&mut text, "file", &string(file)),
@@ -244,7 +244,7 @@ impl<'a> LaunchFile<'a> {
 /// Whether a launch is handed a tensor.
 fn takes(launch: &Launch, operand: Operand) -> bool {
     launch.parameters.iter().any(|parameter| match parameter {
-        Parameter::TensorMap(recipe) => recipe.operand == operand,
+        Parameter::TensorMap(recipe) => recipe.workspace.is_none() && recipe.operand == operand,
         Parameter::Pointer(pointer) => *pointer == operand,
         Parameter::Workspace(_) | Parameter::Scalar(_) | Parameter::OutputScale | Parameter::Vector(_) => {
             false
@@ -314,7 +314,7 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
         bytes => format!("{bytes}b"),
     };
     let fields = [
-        ("buffer", string(recipe.operand.name())),
+        ("buffer", string(recipe.workspace.map_or(recipe.operand.name(), |buffer| buffer.name))),
         ("offset", "0".to_owned()),
         ("data_type", string(recipe.element.name())),
         ("dims", list(&recipe.all_dims())),
@@ -366,7 +366,7 @@ pub fn write(
             *file = file.clone().after(buffer, path);
         }
         for parameter in &file.launch.parameters {
-            if let Parameter::Workspace(buffer) = parameter
+            if let Some(buffer) = parameter.workspace()
                 && !buffer.zeroed
                 && buffer.name != "partials"
                 && !left.iter().any(|(other, _)| other == buffer)

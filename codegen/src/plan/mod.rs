@@ -128,6 +128,8 @@ pub struct Warpgroups {
     pub ping_pong: bool,
     /// MMAs of 64 rows that each has below each other.
     pub blocks: u32,
+    /// Whether an MMA's rows are of both products, 8 of the first and 8 of the second by turns: it has 32 rows of each then.
+    pub both: bool,
     /// Registers that a thread holds one product in.
     pub product_registers: u32,
     /// How sums leave the tensor core before the end of the K loop, where they do.
@@ -148,6 +150,9 @@ pub struct Window {
 /// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
 pub(crate) const WARPGROUP_ROWS: u32 = 64;
 
+/// Rows, and elements of K, that a CTA of a launch before the MMAs brings into the order of K in which weights are decoded.
+pub(crate) const ORDER_BLOCK: u32 = 64;
+
 /// Passes over so many activations of a stage, in rows of 64, that bring them into the order of K that weights are
 /// decoded in, and the rows of one.
 pub(crate) fn ordering_passes(elements: u32, decoded: bool) -> (u32, u32) {
@@ -162,6 +167,13 @@ pub(crate) fn ordering_warps(passes: u32) -> u32 {
     passes.min(3)
 }
 
+impl Plan {
+    /// Whether a launch of its own brings the activations into the order of K in which weights are decoded.
+    pub fn orders_first(&self) -> bool {
+        self.warpgroups.is_some_and(|warpgroups| warpgroups.both)
+    }
+}
+
 impl Warpgroups {
     /// Registers of a thread that so many products take, with sums on their way there.
     pub fn sum_registers(&self, products: u32) -> u32 {
@@ -171,7 +183,7 @@ impl Warpgroups {
 
     /// Rows of a tile that one of them has.
     pub const fn rows(&self) -> u32 {
-        WARPGROUP_ROWS * self.blocks
+        WARPGROUP_ROWS * self.blocks / if self.both { 2 } else { 1 }
     }
 
     /// Rows of the tile that a CTA computes.
@@ -213,6 +225,8 @@ pub struct Scales {
     pub b_row_blocks: u32,
     /// 128-row blocks of the tensor on the MMA's row side: A, or, swapped, B1 (and B2).
     pub rows_total: u32,
+    /// Two tiles on the row side have the halves of one block: the shift from a tile's number to its block's.
+    pub row_block_shift: u32,
     /// Whether a tile can lie beyond the tensor on the row side, so that its block index is clamped.
     pub rows_clamped: bool,
     /// 128-row blocks of the tensor on the MMA's column side: B1 (and B2), or, swapped, A.

@@ -191,6 +191,7 @@ impl Plan {
     /// M, N and K of one MMA instruction.
     pub fn mma_shape(&self) -> [u32; 3] {
         let n = match self.accumulators {
+            _ if self.orders_first() => self.mma_columns,
             Accumulators::Separate => self.mma_columns,
             Accumulators::SideBySide => 2 * self.mma_columns,
         };
@@ -219,7 +220,11 @@ impl Plan {
         let k = &self.k_loop;
         let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(self.last_steps());
         let products = if self.accumulators == Accumulators::SideBySide { 1 } else { 2 };
-        let blocks = if self.warpgroups.is_some() { u64::from(self.cta_rows / WARPGROUP_ROWS) } else { 1 };
+        let blocks = match self.warpgroups {
+            Some(warpgroups) if warpgroups.both => warpgroups.count.into(),
+            Some(_) => u64::from(self.cta_rows / WARPGROUP_ROWS),
+            None => 1,
+        };
         self.items_of(sizes) * u64::from(self.multicast.ctas()) * steps * products * blocks
     }
 

@@ -2,6 +2,7 @@
 
 use super::memory::SmemMap;
 use crate::arch::TensorCore;
+use crate::kernel::WorkspaceBuffer;
 use crate::problem::{ElementKind, Formats, MmaKind, Problem};
 use std::fmt;
 
@@ -232,6 +233,8 @@ impl ElementType {
 pub struct TensorMapRecipe {
     /// The tensor.
     pub operand: Operand,
+    /// The buffer of the workspace that holds the tensor in another order, where the map is of that.
+    pub workspace: Option<WorkspaceBuffer>,
     /// Its element type.
     pub element: ElementType,
     /// Sizes in elements.

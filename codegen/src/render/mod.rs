@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use crate::plan::{Operand, Plan};
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
-use view::{GATE_THREADS, Role, View, WarpgroupView};
+use view::{GATE_THREADS, OrderFirst, Role, View, WarpgroupView};
 
 /// Why a legal plan did not become PTX.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +65,13 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
     }
     let mut entries = Vec::new();
     let mut launches = Vec::new();
+    if plan.orders_first() {
+        let view = OrderFirst::new(plan);
+        let entry = format!("{name}_order");
+        let parameters = view.parameters(plan);
+        entries.push(text(&OrderTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?);
+        launches.push(view.launch(plan, entry, parameters));
+    }
     for (role, suffix) in roles(plan.strategy) {
         let view = View::new(plan, &gate.expr, code, *role)?;
         let entry = format!("{name}{suffix}");
@@ -145,7 +152,8 @@ fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: V
         cluster: [if gate { 1 } else { ctas }, 1, 1],
         block: [if gate { GATE_THREADS } else { plan.threads }, 1, 1],
         dynamic_smem: if gate { 0 } else { plan.smem.total },
-        programmatic: plan.pdl,
+        // Behind a launch of the kernel's own, which says at once that this one may be brought in.
+        programmatic: plan.pdl || plan.orders_first(),
         parameters,
     }
 }
@@ -240,6 +248,15 @@ struct WarpgroupTemplate<'a> {
     p: &'a Plan,
     t: &'a View<'a>,
     w: &'a WarpgroupView,
+    name: &'a str,
+    parameters: &'a [Parameter],
+}
+
+#[derive(Template)]
+#[template(path = "sm_90a/order_first.ptx")]
+struct OrderTemplate<'a> {
+    p: &'a Plan,
+    t: &'a OrderFirst,
     name: &'a str,
     parameters: &'a [Parameter],
 }

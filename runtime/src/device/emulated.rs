@@ -333,8 +333,13 @@ impl Extent {
 fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, LaunchError> {
     Ok(match argument {
         Argument::TensorMap(recipe) => {
-            let map = tensor_map(recipe, tensors.address(recipe.operand)).map_err(|error| {
-                LaunchError::TensorMap { operand: recipe.operand, reason: error.to_string() }
+            let address = match &recipe.workspace {
+                Some(buffer) => tensors.workspace(buffer),
+                None => tensors.address(recipe.operand),
+            };
+            let map = tensor_map(recipe, address).map_err(|error| LaunchError::TensorMap {
+                operand: recipe.operand,
+                reason: error.to_string(),
             })?;
             Arg::TensorMap(map)
         }

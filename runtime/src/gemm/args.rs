@@ -150,7 +150,7 @@ impl<'a> Args<'a> {
     /// A tensor map's recipe with the rows that there are.
     pub(crate) fn in_rows(&self, recipe: &TensorMapRecipe) -> TensorMapRecipe {
         match self.rows {
-            Some(rows) if recipe.operand == Operand::A => {
+            Some(rows) if recipe.operand == Operand::A && recipe.workspace.is_none() => {
                 TensorMapRecipe { dims: [recipe.dims[0], rows.into()], ..*recipe }
             }
             _ => *recipe,

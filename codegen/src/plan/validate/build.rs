@@ -177,6 +177,9 @@ impl Draft<'_> {
         // What the MMA has along its rows and along its columns.
         let [[rows_wide, columns_wide], [rows_total, columns_total]] =
             [wide, total].map(|[m, n]| if self.swap_ab { [n, m] } else { [m, n] });
+        // Of two neighbouring tiles of 64 rows, one has the upper half of a block of 128.
+        let row_block_shift = u32::from(self.orders_first());
+        let rows_wide = rows_wide.div_ceil(1 << row_block_shift);
         // Which tile of a group is in its last blocks, only the device knows: one that is not in a block alone can reach
         // beyond them.
         let grouped = |side: bool| groups.by_rows() && self.swap_ab == side;
@@ -201,6 +204,7 @@ impl Draft<'_> {
             a_row_blocks,
             b_row_blocks,
             rows_total,
+            row_block_shift,
             rows_clamped: box_blocks.is_none()
                 && if grouped(false) { beyond } else { rows_wide * ctas > rows_total },
             columns_total,
@@ -265,8 +269,13 @@ impl Draft<'_> {
                 _ if self.kind == MmaKind::Decoded => Swizzle::of_row(self.b_row_bytes()),
                 _ => self.swizzle,
             };
+            // In another order it has whole blocks of 64.
+            let workspace = if operand == Operand::A { self.ordered() } else { None };
+            let row_stride = if workspace.is_some() { self.ordered_row_bytes() } else { row_stride };
+            let row = if workspace.is_some() { row_stride } else { row };
             TensorMapRecipe {
                 operand,
+                workspace,
                 element,
                 dims: [row, u64::from(rows)],
                 row_stride,
@@ -297,6 +306,7 @@ impl Draft<'_> {
                 if groups.by_rows() { self.problem.shape.row_blocks(128) } else { m.div_ceil(128).into() };
             let scales = |operand, blocks_of_rows: u64, matrices| TensorMapRecipe {
                 operand,
+                workspace: None,
                 element: ElementType::U64,
                 dims: [row_bytes / 8, blocks_of_rows],
                 row_stride: row_bytes,
@@ -317,6 +327,7 @@ impl Draft<'_> {
             let per = if formats.c.bits() < 8 { 8 / formats.c.bits() } else { 1 };
             maps.push(TensorMapRecipe {
                 operand: Operand::C,
+                workspace: None,
                 element: match formats.c {
                     OutputFormat::F32 => ElementType::F32,
                     OutputFormat::Bf16 => ElementType::Bf16,
@@ -376,6 +387,21 @@ impl Draft<'_> {
         }
     }
 
+    /// Bytes of a row of activations in the order of K in which weights are decoded: whole blocks of 64.
+    fn ordered_row_bytes(&self) -> u64 {
+        let bits = self.kind.container_bits();
+        u64::from(self.problem.shape.k.next_multiple_of(64)) * u64::from(bits) / 8
+    }
+
+    /// Where a launch of its own leaves the activations in that order.
+    fn ordered(&self) -> Option<WorkspaceBuffer> {
+        self.orders_first().then(|| WorkspaceBuffer {
+            name: "ordered",
+            bytes: self.problem.shape.rows().saturating_mul(self.ordered_row_bytes()),
+            zeroed: false,
+        })
+    }
+
     /// What goes through global memory between launches, and between CTAs.
     fn workspace(&self) -> Vec<WorkspaceBuffer> {
         let Shape { n, .. } = self.problem.shape;
@@ -390,6 +416,7 @@ impl Draft<'_> {
             Strategy::SecondFused => vec![product("r1")],
             Strategy::Sequential | Strategy::Interleaved => Vec::new(),
         };
+        buffers.extend(self.ordered());
         let accumulators =
             4 * u64::from(self.cta_rows()) * u64::from(self.mma_columns()) * u64::from(self.products());
         buffers.extend(self.work.buffers(self.cluster_ctas(), accumulators));

@@ -11,7 +11,7 @@ use crate::plan::memory::{SmemParts, TmemParts};
 use crate::plan::tail;
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
-use crate::plan::{Plan, Staging, Swizzle, Warpgroups, ordering_passes, ordering_warps};
+use crate::plan::{ORDER_BLOCK, Plan, Staging, Swizzle, Warpgroups, ordering_passes, ordering_warps};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 
 /// What is known of a plan before memory is laid out.
@@ -94,6 +94,27 @@ impl<'a> Draft<'a> {
                     limit: GATE_THREAD_LIMIT,
                 });
             }
+        }
+        let both = warpgroups.is_some_and(|warpgroups| warpgroups.both);
+        let blocks = shape.rows().div_ceil(ORDER_BLOCK.into());
+        let blocks = blocks.saturating_mul(shape.k.div_ceil(ORDER_BLOCK).into());
+        if both && blocks > COUNT_LIMIT {
+            errors.push(ConfigError::Count {
+                knob: "accumulators",
+                what: "CTAs of the launch that brings activations into order",
+                count: blocks,
+                limit: COUNT_LIMIT,
+            });
+        }
+        // Its stores reach a warp's 16 rows with constant offsets.
+        let reach = 16 * 2 * u64::from(shape.k.div_ceil(ORDER_BLOCK)) * u64::from(ORDER_BLOCK);
+        if both && reach > COUNT_LIMIT {
+            errors.push(ConfigError::Count {
+                knob: "accumulators",
+                what: "bytes of 16 rows of activations in order",
+                count: reach,
+                limit: COUNT_LIMIT,
+            });
         }
         let work = settle_work(asked, arch, items, matrices(shape), k_tiles);
         let work = work.map_err(|error| {
@@ -373,6 +394,11 @@ impl<'a> Draft<'a> {
         (blocks > 0 && self.sf_load() != SfLoad::Bulk).then_some(largest)
     }
 
+    /// Whether MMAs have rows of both products, and a launch of its own brings activations into their order of K.
+    pub fn orders_first(&self) -> bool {
+        self.warpgroups.is_some_and(|warpgroups| warpgroups.both)
+    }
+
     /// Whether A is decoded as well as B.
     pub fn decodes_a(&self) -> bool {
         self.problem.formats.decodes_a(self.arch)
@@ -442,7 +468,11 @@ impl<'a> Draft<'a> {
         let columns = self.mma_columns() / self.work.cluster_parts;
         if self.warpgroups.is_some() {
             // A pair of 8 x 8 blocks of a warp's 16 rows: what one `stmatrix` takes.
-            return (if columns.is_multiple_of(16) { 16 } else { 8 }, columns);
+            let widest = if self.orders_first() { 32 } else { 16 };
+            return (
+                [32, 16].into_iter().find(|c| *c <= widest && columns.is_multiple_of(*c)).unwrap_or(8),
+                columns,
+            );
         }
         (load::chunk(self.asked, self.problem, columns, self.swap_ab), columns)
     }
@@ -458,7 +488,7 @@ impl<'a> Draft<'a> {
             let users = if self.kind == MmaKind::Decoded { 4 * users } else { users };
             let mut wanted =
                 vec![("full", stages, 1), ("empty", stages, users * self.asked.multicast.ctas())];
-            if self.kind == MmaKind::Decoded {
+            if self.kind == MmaKind::Decoded && !warpgroups.both {
                 let (passes, _) = ordering_passes(self.tile.m * self.tile.k, self.decodes_a());
                 wanted.push(("ordered", stages, ordering_warps(passes)));
             }

@@ -18,6 +18,8 @@ use crate::problem::{Groups, MmaKind, Problem, Shape};
 const WARPGROUP_LIMIT: u32 = 3;
 /// Columns of a `wgmma` (PTX ISA 9.7.15.2).
 const COLUMN_LIMIT: u32 = 256;
+/// Rows of a tile whose MMAs have rows of both products: 32 of each in each of two warpgroups.
+const BOTH_ROWS: u32 = 64;
 
 /// See [`super::validate`].
 pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -33,7 +35,11 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
-    let accumulators = config.accumulators.unwrap_or_else(|| choose_layout(problem, strategy, tile, swap_ab));
+    let both = has_both(problem, config);
+    let accumulators = config.accumulators.unwrap_or_else(|| match both {
+        true => Accumulators::SideBySide,
+        false => choose_layout(problem, strategy, tile, swap_ab),
+    });
     let store = config.store.unwrap_or_else(|| choose_store(problem, strategy, tile, swap_ab));
     let with = |store| {
         let config = &Config {
@@ -62,7 +68,7 @@ fn settle(
     swap_ab: bool,
 ) -> Result<Plan, Vec<ConfigError>> {
     let mut errors = Vec::new();
-    let mut warpgroups = share(tile, config, swap_ab);
+    let mut warpgroups = share(tile, config, swap_ab, has_both(problem, config));
     warpgroups.window = window::settle(problem, config, strategy, tile, warpgroups, &mut errors);
     check_decoded(problem, tile, config, strategy, swap_ab, &mut errors);
     check_tile(problem, tile, config, strategy, swap_ab, warpgroups, &mut errors);
@@ -155,6 +161,18 @@ fn decodes(problem: &Problem) -> bool {
     problem.formats.kind(Arch::Sm90a) == Ok(MmaKind::Decoded)
 }
 
+/// Whether an MMA's rows are of both products: with as many registers it has twice the columns, so that a weight that is decoded
+/// meets twice the activations. That takes a launch more, which brings activations into order: in shared memory it would take
+/// the bandwidth that MMAs need.
+fn has_both(problem: &Problem, config: &Config) -> bool {
+    decodes(problem)
+        && match (config.accumulators, config.tile) {
+            (Setting::Fixed(accumulators), _) => accumulators == Accumulators::SideBySide,
+            (Setting::Auto, Setting::Fixed(tile)) => tile.n == BOTH_ROWS,
+            (Setting::Auto, Setting::Auto) => false,
+        }
+}
+
 /// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
 fn swaps(problem: &Problem, config: &Config) -> bool {
     if decodes(problem) {
@@ -230,6 +248,10 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     let k = shape.k.next_multiple_of(k_multiple(problem)).min(span);
     let k = if k * 4 == span * 3 { span } else { k };
     if decodes(problem) {
+        if has_both(problem, config) {
+            let columns = shape.typical_rows().next_multiple_of(8).clamp(8, COLUMN_LIMIT);
+            return Tile { m: columns, n: BOTH_ROWS, k: 128 };
+        }
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
         // leaves too few stages, with those that are decoded earlier.
@@ -255,7 +277,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     // Rows do not matter: with 64 in each warpgroup, columns are what registers are for.
     let fits = |n: &u32| {
         let tile = Tile { m, n: *n, k };
-        let mut warpgroups = share(tile, config, swap_ab);
+        let mut warpgroups = share(tile, config, swap_ab, false);
         warpgroups.window = window::settle(problem, config, strategy, tile, warpgroups, &mut Vec::new());
         let products = if strategy.is_fused() { 2 } else { 1 };
         warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
@@ -265,8 +287,9 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
 }
 
 /// How warpgroups share the tile's rows: 64 each, or, of 256, 128.
-fn share(tile: Tile, config: &Config, swap_ab: bool) -> Warpgroups {
+fn share(tile: Tile, config: &Config, swap_ab: bool, both: bool) -> Warpgroups {
     let (rows, columns) = if swap_ab { (tile.n, tile.m) } else { (tile.m, tile.n) };
+    let (rows, columns) = if both { (rows.saturating_mul(2), columns / 2) } else { (rows, columns) };
     let ping_pong = ping_pong(config);
     let (count, blocks) = match (ping_pong, rows / WARPGROUP_ROWS) {
         (true, blocks) => (2, blocks),
@@ -277,6 +300,7 @@ fn share(tile: Tile, config: &Config, swap_ab: bool) -> Warpgroups {
         count,
         ping_pong,
         blocks,
+        both,
         product_registers: blocks.saturating_mul(columns / 2),
         window: None,
         registers: match count {
@@ -320,6 +344,7 @@ fn check_tile(
     let mut refuse =
         |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
     let legal: &[u32] = if warpgroups.ping_pong { &[64, 128] } else { &[64, 128, 192, 256] };
+    // Of both products, 64 for two: see `check_decoded`.
     if !legal.contains(&rows.1) {
         let rows_of = if warpgroups.ping_pong {
             "a warpgroup has 64 or 128 rows"
@@ -328,7 +353,8 @@ fn check_tile(
         };
         refuse(rows, rows_of.into());
     }
-    let limit = if config.layout() == Accumulators::SideBySide { COLUMN_LIMIT / 2 } else { COLUMN_LIMIT };
+    let wide = config.layout() == Accumulators::SideBySide && !warpgroups.both;
+    let limit = if wide { COLUMN_LIMIT / 2 } else { COLUMN_LIMIT };
     if !(8..=limit).contains(&columns.1) || !columns.1.is_multiple_of(8) {
         refuse(
             columns,
@@ -338,7 +364,7 @@ fn check_tile(
             ),
         );
     }
-    if swap_ab && config.layout() == Accumulators::SideBySide {
+    if swap_ab && config.layout() == Accumulators::SideBySide && !decodes(problem) {
         errors.push(ConfigError::SwapAb {
             knob: "accumulators",
             value: "side_by_side",
@@ -424,8 +450,31 @@ fn check_decoded(
             "of several tiles along M each has M that divides 128 or is a multiple of 64, so that it starts in the blocks of scale factors that it loads",
         );
     }
-    if tile.n != 128 {
-        refuse("tile", tile.to_string(), "N is 128, the rows of a block of scale factors");
+    let both = has_both(problem, config);
+    if both
+        && config.accumulators == Setting::Fixed(Accumulators::SideBySide)
+        && problem.formats.decodes_a(Arch::Sm90a)
+    {
+        refuse(
+            "accumulators",
+            "side_by_side".into(),
+            "activations are brought into order by a launch before, which decodes none",
+        );
+    }
+    if both && tile.n != BOTH_ROWS {
+        refuse(
+            "tile",
+            tile.to_string(),
+            "with accumulators = side_by_side N is 64: two warpgroups have 32 rows of each product",
+        );
+    } else if both && ![128, 256].contains(&tile.k) {
+        refuse("tile", tile.to_string(), "with accumulators = side_by_side K is 128 or 256");
+    } else if !both && tile.n != 128 {
+        refuse(
+            "tile",
+            tile.to_string(),
+            "N is 128, the rows of a block of scale factors, or, with accumulators = side_by_side, 64",
+        );
     } else if ![64, 128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");
     } else if !problem.shape.k.next_multiple_of(k_multiple(problem)).is_multiple_of(tile.k) {

@@ -47,11 +47,14 @@ impl<'a> View<'a> {
         };
         let held = match role {
             Role::Gate => Held::Row,
-            _ if p.warpgroups.is_some() => Held::warpgroup(chunk, p.swap_ab),
+            _ if p.warpgroups.is_some() => Held::warpgroup(chunk, p.swap_ab, p.orders_first()),
             _ => Held::new(p.epilogue.load, chunk, p.swap_ab),
         };
         // Registers that a thread has a chunk of one product in.
-        let count = if p.warpgroups.is_some() && role != Role::Gate { chunk / 2 } else { chunk };
+        let count = match p.warpgroups {
+            Some(warpgroups) if role != Role::Gate => chunk / if warpgroups.both { 4 } else { 2 },
+            _ => chunk,
+        };
         let lanes = held.lanes();
         let padded_rows = p.problem.shape.m.next_multiple_of(128);
         // The gate's own kernel has rows for the pads of scale factors only.

@@ -52,6 +52,10 @@ pub(in crate::render) struct DecodeView {
     /// Bytes of a row of weights in a stage, and of the rows from a thread's first to its second.
     pub row_bytes: u32,
     pub second_row: u32,
+    /// The same of its scale factors.
+    pub second_scales: u32,
+    /// Whether a thread's two rows are one of each product.
+    pub both: bool,
     /// Mask of the row bits that the swizzle folds in.
     pub swizzle_mask: u32,
     /// Each 64 elements of a K tile.
@@ -189,10 +193,14 @@ impl DecodeView {
             if powers { &["%scale_selector", "%scale_selector_above"] } else { &["%scale_selector"] };
         let per_block = selectors.len() as u32;
         let mut groups = Vec::new();
+        let both = p.orders_first();
+        // The products of an MMA's rows; or the sets of registers for weights that take turns.
+        let products: &[u32] = if both { &[1] } else { &[1, 2] };
         for block in 0..p.tile.k / 64 {
-            for product in [1, 2] {
+            for product in products.iter().copied() {
                 let index = groups.len() as u32;
                 let set = index % 2;
+                let weights = if both { 1 + set } else { product };
                 groups.push(DecodeGroup {
                     product,
                     index,
@@ -203,15 +211,22 @@ impl DecodeView {
                         + block / per_block * block_bytes,
                     selector: selectors[(block % per_block) as usize],
                     block,
-                    d: (0..p.mma_columns / 2).map(|i| accumulator(product, i)).collect::<Vec<_>>().join(", "),
-                    pairs: (0..16).map(|i| pair(product, i / 2, i % 2, place)).collect(),
+                    d: (0..p.mma_columns / 2)
+                        .map(|i| match both {
+                            // Of four registers two are of a row, and two of that 8 below it.
+                            true => accumulator(1 + i / 2 % 2, i / 4 * 2 + i % 2),
+                            false => accumulator(product, i),
+                        })
+                        .collect::<Vec<_>>()
+                        .join(", "),
+                    pairs: (0..16).map(|i| pair(weights, i / 2, i % 2, place)).collect(),
                     steps: (0..4)
                         .map(|s| DecodeStep {
                             columns_step: p.descriptors.a_blocks[(4 * block + s) as usize],
                             accumulate: if block == 0 && s == 0 { "%accumulate" } else { "1" },
                             rows: format!(
                                 "{{ {} }}",
-                                (0..4).map(|i| decoded(product, 4 * s + i)).collect::<Vec<_>>().join(", ")
+                                (0..4).map(|i| decoded(weights, 4 * s + i)).collect::<Vec<_>>().join(", ")
                             ),
                         })
                         .collect(),
@@ -220,10 +235,12 @@ impl DecodeView {
         }
         DecodeView {
             row_bytes,
-            second_row: 8 * row_bytes,
+            second_row: if both { p.smem.b_box_bytes } else { 8 * row_bytes },
+            second_scales: if both { p.smem.sfb2 - p.smem.sfb1 } else { 128 },
+            both,
             swizzle_mask: row_bytes / 16 - 1,
             blocks: (0..p.tile.k / 64).collect(),
-            warpgroup_rows: WARPGROUP_ROWS,
+            warpgroup_rows: p.warpgroups.map_or(WARPGROUP_ROWS, |warpgroups| warpgroups.rows()),
             stage_bytes: p.smem.stage_bytes,
             weights: p.smem.a_bytes,
             scales: p.smem.scales,

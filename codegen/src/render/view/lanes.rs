@@ -41,6 +41,8 @@ pub(in crate::render) struct Lanes {
     /// Registers of a load, and loads of a chunk.
     pub half: u32,
     loads: u32,
+    /// Whether a thread has one row of each load instead of two, 8 apart.
+    one_row: bool,
     /// Whether rows of the accumulators are columns of C.
     transposed: bool,
     kind: TmemShape,
@@ -68,6 +70,7 @@ impl Held {
                 repeat,
                 half: chunk / 2,
                 loads: 2,
+                one_row: false,
                 transposed: false,
                 kind: shape,
             })
@@ -82,8 +85,9 @@ impl Held {
     }
 
     /// A chunk of the accumulators of a warpgroup's MMA, which has half as many registers as columns: they lie as a
-    /// load of 16 lanes by `.16x256b` brings them (PTX ISA 9.7.15.5.2.1, "Register Fragments").
-    pub fn warpgroup(chunk: u32, transposed: bool) -> Held {
+    /// load of 16 lanes by `.16x256b` brings them (PTX ISA 9.7.15.5.2.1, "Register Fragments"). Of an MMA whose rows are of both
+    /// products each thread has one row of a product, and half as many registers of it.
+    pub fn warpgroup(chunk: u32, transposed: bool, both: bool) -> Held {
         Held::Lanes(Lanes {
             shape: "",
             column_shift: 0,
@@ -91,8 +95,9 @@ impl Held {
             column_step: 2,
             odd_below: false,
             repeat: 0,
-            half: chunk / 2,
+            half: chunk / if both { 4 } else { 2 },
             loads: 1,
+            one_row: both,
             transposed,
             kind: TmemShape::S16x256b,
         })
@@ -119,6 +124,7 @@ impl Lanes {
     /// Rows from the thread's first.
     fn rows(self) -> &'static [u32] {
         match self.kind {
+            _ if self.one_row => &[0],
             TmemShape::S16x64b => &[0, 16],
             _ if self.loads == 1 => &[0, 8],
             _ => &[0, 8, 16, 24],
@@ -147,6 +153,7 @@ impl Lanes {
     pub fn row(self, register: u32) -> usize {
         let (load, r) = (register / self.half, register % self.half);
         let row = match self.kind {
+            _ if self.one_row => 0,
             TmemShape::S16x256b => 2 * load + r / 2 % 2,
             TmemShape::S16x128b => 2 * load + r / (self.half / 2),
             _ => load,
@@ -158,6 +165,7 @@ impl Lanes {
     fn column(self, register: u32) -> u32 {
         let r = register % self.half;
         match self.kind {
+            _ if self.one_row => 8 * (r / 2) + r % 2,
             TmemShape::S16x256b => 8 * (r / 4) + r % 2,
             TmemShape::S16x128b => 4 * (r % (self.half / 2)),
             _ => 2 * r,

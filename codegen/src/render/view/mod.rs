@@ -9,6 +9,7 @@
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 //! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
 //! * `decode.rs`: NVFP4 and MXFP4 weights on their way to registers (sm_90a).
+//! * `order_first.rs`: activations on their way into the order of K of such weights.
 //! * `warpgroups.rs`: MMAs and sums of warpgroups (sm_90a).
 //! * `products.rs`: D1 and D2, what is kept of the products.
 
@@ -21,6 +22,7 @@ mod groups;
 mod inputs;
 mod lanes;
 mod mma;
+mod order_first;
 mod producer;
 mod products;
 mod warpgroups;
@@ -40,6 +42,7 @@ use inputs::{GateStep, Inputs};
 pub(super) use lanes::Held;
 use lanes::{HeldRow, Lanes};
 use mma::Block;
+pub(super) use order_first::OrderFirst;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 use products::{Kept, KeptProducts};
 pub(super) use warpgroups::WarpgroupView;

@@ -11,6 +11,8 @@ use crate::problem::{ElementKind, MmaKind};
 pub(in crate::render) struct WarpgroupView {
     pub count: u32,
     pub ping_pong: bool,
+    /// Whether an MMA's rows are of both products.
+    pub both: bool,
     /// Rows of the tile that a warpgroup has, and rows of the tile.
     pub rows: u32,
     pub tile_rows: u32,
@@ -151,7 +153,7 @@ impl WarpgroupView {
         let span = p.k_loop.tile_bytes / p.smem.boxes;
         let block_registers = p.mma_columns / 2;
         let row_step = WARPGROUP_ROWS * span / 16;
-        let side_by_side = p.accumulators == Accumulators::SideBySide;
+        let side_by_side = p.accumulators == Accumulators::SideBySide && !warpgroups.both;
         let passes: Vec<Vec<u32>> = match p.strategy {
             Strategy::Sequential => products.iter().map(|product| vec![*product]).collect(),
             _ => vec![products.clone()],
@@ -223,7 +225,7 @@ impl WarpgroupView {
         };
         let suffixes: &[&str] = if passes.len() > 1 { &["_1", "_2"] } else { &[""] };
         let columns = if side_by_side { 2 * p.mma_columns } else { p.mma_columns };
-        let chunk_registers = p.epilogue.chunk / 2;
+        let chunk_registers = p.epilogue.chunk / if warpgroups.both { 4 } else { 2 };
         let blocks = (0..warpgroups.blocks).map(|block| WarpgroupBlock {
             row: block * WARPGROUP_ROWS,
             staging_byte: staging.map_or(0, |staging| block * staging.boxes * staging.box_bytes),
@@ -244,6 +246,7 @@ impl WarpgroupView {
         WarpgroupView {
             count: warpgroups.count,
             ping_pong: warpgroups.ping_pong,
+            both: warpgroups.both,
             rows: warpgroups.rows(),
             tile_rows: warpgroups.tile_rows(),
             producer_warp: 4 * warpgroups.count,
@@ -309,7 +312,7 @@ fn chunk_of(
     staging: Option<Staging>,
     packing: Packing,
 ) -> WarpgroupChunk {
-    let count = p.epilogue.chunk / 2;
+    let count = p.epilogue.chunk / if p.orders_first() { 4 } else { 2 };
     let moves = products
         .iter()
         .flat_map(|product| {

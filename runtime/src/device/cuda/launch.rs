@@ -72,11 +72,14 @@ impl Cuda {
         };
         let addresses: Addresses = Operand::ALL.map(|role| operand(args, role));
         let known = module.maps.pin();
-        let set = (addresses, args.rows.unwrap_or(0));
+        // Maps of the workspace are of this stream's own.
+        let own =
+            workspace.and_then(|workspace| workspace.buffers.first()).map_or(0, |(_, address, _)| *address);
+        let set = (addresses, args.rows.unwrap_or(0), own);
         let maps = match known.get(&set) {
             Some(maps) => maps,
             None => {
-                let made = encode_all(kernel, args, &addresses)?;
+                let made = encode_all(kernel, args, &addresses, workspace)?;
                 if known.len() >= MOST_SETS {
                     known.clear();
                 }
@@ -90,11 +93,7 @@ impl Cuda {
                     Value::Map(maps.next().map_or(ptr::null(), |map| ptr::from_ref(&map.0)))
                 }
                 Parameter::Pointer(role) => Value::Bits(operand(args, *role)),
-                Parameter::Workspace(buffer) => {
-                    let of =
-                        workspace.and_then(|workspace| workspace.buffers.iter().find(|(b, ..)| b == buffer));
-                    Value::Bits(of.map_or(0, |(_, address, _)| *address))
-                }
+                Parameter::Workspace(buffer) => Value::Bits(address_in(workspace, buffer)),
                 Parameter::Scalar(name) => {
                     let given = args.scalars.iter().find(|(other, _)| other == name);
                     Value::Bits(given.map_or(f32::NAN, |(_, value)| *value).to_bits().into())
@@ -222,14 +221,28 @@ fn submit(
     unsafe { sys::cuLaunchKernelEx(&config, function, places.as_mut_ptr(), ptr::null_mut()) }.result()
 }
 
+/// The address of a buffer of a stream's workspace.
+fn address_in(workspace: Option<&Workspace>, buffer: &WorkspaceBuffer) -> u64 {
+    let of = workspace.and_then(|workspace| workspace.buffers.iter().find(|(b, ..)| b == buffer));
+    of.map_or(0, |(_, address, _)| *address)
+}
+
 /// The tensor maps of all launches, in the order of their parameters.
-fn encode_all(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses) -> Result<Box<[Map]>, LaunchError> {
+fn encode_all(
+    kernel: &Kernel,
+    args: &Args<'_>,
+    addresses: &Addresses,
+    workspace: Option<&Workspace>,
+) -> Result<Box<[Map]>, LaunchError> {
     let parameters = kernel.launches.iter().flat_map(|launch| &launch.parameters);
     let maps = parameters.filter_map(|parameter| match parameter {
         Parameter::TensorMap(recipe) => {
             // The place of an operand among all is its number.
             let place = Operand::ALL.iter().position(|operand| *operand == recipe.operand);
-            let address = place.map_or(0, |place| addresses[place]);
+            let address = match &recipe.workspace {
+                Some(buffer) => address_in(workspace, buffer),
+                None => place.map_or(0, |place| addresses[place]),
+            };
             Some(encode(&args.in_rows(recipe), address).map(Map))
         }
         _ => None,

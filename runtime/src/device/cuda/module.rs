@@ -22,8 +22,9 @@ pub(crate) struct Module {
     pub(super) workspaces: papaya::HashMap<(usize, u64), Workspace>,
     /// Held while a workspace is made.
     pub(super) making: Mutex<()>,
-    /// Tensor maps of all launches, in the order of their parameters, by the addresses of the tensors and the rows of A.
-    pub(super) maps: papaya::HashMap<(Addresses, u32), Box<[Map]>>,
+    /// Tensor maps of all launches, in the order of their parameters, by the addresses of the tensors, the rows of A and
+    /// the address of the stream's workspace.
+    pub(super) maps: papaya::HashMap<(Addresses, u32, u64), Box<[Map]>>,
     /// What it was loaded from, where there is a cache: others who load the same kernel share it.
     cubin: Option<Arc<Cubin>>,
 }
