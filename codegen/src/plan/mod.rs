@@ -225,8 +225,8 @@ pub struct Scales {
     pub b_row_blocks: u32,
     /// 128-row blocks of the tensor on the MMA's row side: A, or, swapped, B1 (and B2).
     pub rows_total: u32,
-    /// Two tiles on the row side have the halves of one block: the shift from a tile's number to its block's.
-    pub row_block_shift: u32,
+    /// Rows of a tile on the row side, in quarters of a block of 128.
+    pub row_quarters: u32,
     /// Whether a tile can lie beyond the tensor on the row side, so that its block index is clamped.
     pub rows_clamped: bool,
     /// 128-row blocks of the tensor on the MMA's column side: B1 (and B2), or, swapped, A.

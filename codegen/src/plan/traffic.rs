@@ -136,7 +136,8 @@ impl Plan {
         let (rows, columns, row_tensors, column_tensors) =
             if self.swap_ab { (n_wide, m_wide, b_tiles, 1) } else { (m_wide, n_wide, 1, b_tiles) };
         let boxed = self.scales.box_blocks.is_some();
-        let row_blocks = rows * group;
+        let row_blocks =
+            rows * group * if self.orders_first() { u64::from(self.scales.b_row_blocks) } else { 1 };
         let row_blocks = if boxed { row_blocks.min(self.scales.rows_total.into()) } else { row_blocks };
         let whole = u64::from(self.column_row_blocks());
         // Bulk copies bring every row block of a tile, the last one again for one that does not exist. Boxes beyond

@@ -178,8 +178,8 @@ impl Draft<'_> {
         let [[rows_wide, columns_wide], [rows_total, columns_total]] =
             [wide, total].map(|[m, n]| if self.swap_ab { [n, m] } else { [m, n] });
         // Of two neighbouring tiles of 64 rows, one has the upper half of a block of 128.
-        let row_block_shift = u32::from(self.orders_first());
-        let rows_wide = rows_wide.div_ceil(1 << row_block_shift);
+        let row_quarters = if self.orders_first() { self.tile.n / 32 } else { 4 };
+        let rows_wide = ((u64::from(rows_wide) * u64::from(row_quarters)).div_ceil(4)) as u32;
         // Which tile of a group is in its last blocks, only the device knows: one that is not in a block alone can reach
         // beyond them.
         let grouped = |side: bool| groups.by_rows() && self.swap_ab == side;
@@ -204,7 +204,7 @@ impl Draft<'_> {
             a_row_blocks,
             b_row_blocks,
             rows_total,
-            row_block_shift,
+            row_quarters,
             rows_clamped: box_blocks.is_none()
                 && if grouped(false) { beyond } else { rows_wide * ctas > rows_total },
             columns_total,

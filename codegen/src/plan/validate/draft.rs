@@ -213,7 +213,8 @@ impl<'a> Draft<'a> {
     pub fn row_blocks(&self) -> [u32; 2] {
         let columns = self.mma_columns().div_ceil(128);
         if self.kind == MmaKind::Decoded && !self.decodes_a() {
-            return [0, 1];
+            // 96 rows can be in two blocks of 128.
+            return [0, if self.orders_first() && !128u32.is_multiple_of(self.tile.n) { 2 } else { 1 }];
         }
         if self.swap_ab { [columns, 1] } else { [1, columns] }
     }

@@ -72,7 +72,7 @@ pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, 
     check_shares(config, &mut errors);
     check_sides(problem.shape, config, swap_ab, &mut errors);
     check_multicast(tile, config, swap_ab, &mut errors);
-    check_cluster_parts(problem, tile, config, swap_ab, &mut errors);
+    check_cluster_parts(problem, tile, config, swap_ab, 8, &mut errors);
     groups::check_knobs(problem, config, strategy, swap_ab, &mut errors);
     load::check(problem, tile, config, swap_ab, &mut errors);
     let mut refuse = |knob, value, reason| errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
@@ -247,11 +247,12 @@ fn check_cluster_parts(
     tile: Tile,
     config: &Config,
     swap_ab: bool,
+    least: u32,
     errors: &mut Vec<ConfigError>,
 ) {
     let Setting::Fixed(Schedule::ClusterSplitK(parts)) = config.schedule else { return };
     let columns = if swap_ab { tile.m } else { tile.n };
-    let least = if problem.formats.c.scales().is_some() && !swap_ab { 32 } else { 8 };
+    let least = if problem.formats.c.scales().is_some() && !swap_ab { 32 } else { least };
     let mut refuse = |reason: String| errors.push(ConfigError::ClusterSplitK { parts, reason });
     if !(2..=CLUSTER_LIMIT).contains(&parts) || !parts.is_power_of_two() {
         refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));

@@ -2,8 +2,8 @@
 
 use super::draft::{self, Draft, Settled};
 use super::{
-    CLUSTER_LIMIT, FEW_TOKENS, check_ranges, check_scales, check_shape, check_shares, check_strategy, groups,
-    k_multiple, window,
+    CLUSTER_LIMIT, FEW_TOKENS, check_cluster_parts, check_ranges, check_scales, check_shape, check_shares,
+    check_strategy, groups, k_multiple, window,
 };
 use crate::arch::Arch;
 use crate::config::{
@@ -18,8 +18,8 @@ use crate::problem::{Groups, MmaKind, Problem, Shape};
 const WARPGROUP_LIMIT: u32 = 3;
 /// Columns of a `wgmma` (PTX ISA 9.7.15.2).
 const COLUMN_LIMIT: u32 = 256;
-/// Rows of a tile whose MMAs have rows of both products: 32 of each in each of two warpgroups.
-const BOTH_ROWS: u32 = 64;
+/// Rows of a tile whose MMAs have rows of both products: 32 of each in each of two or three warpgroups.
+const BOTH_ROWS: [u32; 2] = [64, 96];
 
 /// See [`super::validate`].
 pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -40,7 +40,11 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
         true => Accumulators::SideBySide,
         false => choose_layout(problem, strategy, tile, swap_ab),
     });
-    let store = config.store.unwrap_or_else(|| choose_store(problem, strategy, tile, swap_ab));
+    let store = config.store.unwrap_or_else(|| match config.schedule {
+        // Shared memory holds sums then.
+        Setting::Fixed(Schedule::ClusterSplitK(_)) => Store::Direct,
+        _ => choose_store(problem, strategy, tile, swap_ab),
+    });
     let with = |store| {
         let config = &Config {
             accumulators: Setting::Fixed(accumulators),
@@ -74,6 +78,8 @@ fn settle(
     check_tile(problem, tile, config, strategy, swap_ab, warpgroups, &mut errors);
     check_scales(problem, config, &mut errors);
     check_ranges(config, arch, &mut errors);
+    // Registers go to other CTAs four at a time.
+    check_cluster_parts(problem, tile, config, swap_ab, if warpgroups.both { 16 } else { 8 }, &mut errors);
     check_strategy(config, strategy, &mut errors);
     check_shares(config, &mut errors);
     check_multicast(tile, config, &mut errors);
@@ -141,15 +147,12 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
             "the warps that issue the tail's MMAs are those that would apply the gate",
         );
     }
-    if let Setting::Fixed(schedule @ (Schedule::Dynamic | Schedule::ClusterSplitK(_))) = config.schedule {
-        let reason = match schedule {
-            Schedule::Dynamic => "it has no cluster launch control",
-            _ => "sums meet in global memory there: use split_k or stream_k",
-        };
-        refuse("schedule", schedule.to_string(), reason);
+    if config.schedule == Setting::Fixed(Schedule::Dynamic) {
+        refuse("schedule", Schedule::Dynamic.to_string(), "it has no cluster launch control");
     }
-    if let Setting::Fixed(schedule @ (Schedule::OneTile | Schedule::StreamK | Schedule::SplitK(_))) =
-        config.schedule
+    if let Setting::Fixed(
+        schedule @ (Schedule::OneTile | Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_)),
+    ) = config.schedule
         && ping_pong(config)
     {
         errors.push(ConfigError::PingPong { schedule });
@@ -168,7 +171,7 @@ fn has_both(problem: &Problem, config: &Config) -> bool {
     decodes(problem)
         && match (config.accumulators, config.tile) {
             (Setting::Fixed(accumulators), _) => accumulators == Accumulators::SideBySide,
-            (Setting::Auto, Setting::Fixed(tile)) => tile.n == BOTH_ROWS,
+            (Setting::Auto, Setting::Fixed(tile)) => BOTH_ROWS.contains(&tile.n),
             (Setting::Auto, Setting::Auto) => false,
         }
 }
@@ -250,7 +253,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     if decodes(problem) {
         if has_both(problem, config) {
             let columns = shape.typical_rows().next_multiple_of(8).clamp(8, COLUMN_LIMIT);
-            return Tile { m: columns, n: BOTH_ROWS, k: 128 };
+            return Tile { m: columns, n: BOTH_ROWS[0], k: 128 };
         }
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
@@ -322,7 +325,7 @@ pub(super) fn register_limit(warpgroups: u32) -> u32 {
 fn sum_limit(problem: &Problem, warpgroups: Warpgroups) -> u32 {
     let limit = register_limit(warpgroups.count);
     match problem.formats.kind(Arch::Sm90a) {
-        Ok(MmaKind::Decoded) => limit.min(160),
+        Ok(MmaKind::Decoded) => limit.min(if warpgroups.count == WARPGROUP_LIMIT { 64 } else { 160 }),
         _ if problem.formats.products.is_some() && warpgroups.window.is_none() => limit.min(184),
         _ => limit,
     }
@@ -343,8 +346,12 @@ fn check_tile(
     };
     let mut refuse =
         |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
-    let legal: &[u32] = if warpgroups.ping_pong { &[64, 128] } else { &[64, 128, 192, 256] };
-    // Of both products, 64 for two: see `check_decoded`.
+    let legal: &[u32] = match warpgroups {
+        Warpgroups { ping_pong: true, .. } => &[64, 128],
+        // See `check_decoded`.
+        Warpgroups { both: true, .. } => &[rows.1],
+        _ => &[64, 128, 192, 256],
+    };
     if !legal.contains(&rows.1) {
         let rows_of = if warpgroups.ping_pong {
             "a warpgroup has 64 or 128 rows"
@@ -461,11 +468,11 @@ fn check_decoded(
             "activations are brought into order by a launch before, which decodes none",
         );
     }
-    if both && tile.n != BOTH_ROWS {
+    if both && !BOTH_ROWS.contains(&tile.n) {
         refuse(
             "tile",
             tile.to_string(),
-            "with accumulators = side_by_side N is 64: two warpgroups have 32 rows of each product",
+            "with accumulators = side_by_side N is 64 or 96: two or three warpgroups have 32 rows of each product",
         );
     } else if both && ![128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "with accumulators = side_by_side K is 128 or 256");
@@ -473,7 +480,7 @@ fn check_decoded(
         refuse(
             "tile",
             tile.to_string(),
-            "N is 128, the rows of a block of scale factors, or, with accumulators = side_by_side, 64",
+            "N is 128, the rows of a block of scale factors, or, with accumulators = side_by_side, 64 or 96",
         );
     } else if ![64, 128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");

@@ -157,6 +157,7 @@ impl<'a> View<'a> {
             looped: p.work.is_looped(),
             ranges: p.work.has_ranges(),
             cluster_parts: p.work.cluster_parts > 1,
+            row_block_above: p.orders_first() && p.scales.b_row_blocks > 1,
             dynamic: p.work.schedule == Schedule::Dynamic,
             buffered: p.buffers > 1,
             overlapped: p.tmem.shared > 0,

@@ -56,6 +56,9 @@ pub(in crate::render) struct DecodeView {
     pub second_scales: u32,
     /// Whether a thread's two rows are one of each product.
     pub both: bool,
+    /// Rows of such a tile, in quarters of a block of scale factors, and bytes from one block's to the next's in a slot.
+    pub row_quarters: u32,
+    pub row_block_bytes: u32,
     /// Mask of the row bits that the swizzle folds in.
     pub swizzle_mask: u32,
     /// Each 64 elements of a K tile.
@@ -238,6 +241,8 @@ impl DecodeView {
             second_row: if both { p.smem.b_box_bytes } else { 8 * row_bytes },
             second_scales: if both { p.smem.sfb2 - p.smem.sfb1 } else { 128 },
             both,
+            row_quarters: p.scales.row_quarters,
+            row_block_bytes: p.scales.smem_row_block_bytes,
             swizzle_mask: row_bytes / 16 - 1,
             blocks: (0..p.tile.k / 64).collect(),
             warpgroup_rows: p.warpgroups.map_or(WARPGROUP_ROWS, |warpgroups| warpgroups.rows()),

@@ -78,6 +78,8 @@ pub(super) struct View<'a> {
     pub dynamic: bool,
     /// Whether the CTAs of a cluster share a tile's K.
     pub cluster_parts: bool,
+    /// Whether a tile's scale factors on the MMA's row side can be in two blocks.
+    pub row_block_above: bool,
     /// Whether there are two buffers of accumulators.
     pub buffered: bool,
     /// Whether they share columns, and in how many of the epilogue's chunks those are.

@@ -19,6 +19,8 @@ pub(in crate::render) struct OperandLoad {
     /// The register of the first row, and of the matrix where there are several.
     pub row: &'static str,
     pub rank: u32,
+    /// Whether it is the first of what the launch before leaves.
+    pub waits: bool,
     /// Whether it is this CTA's part of a tile that the cluster shares.
     pub shared: bool,
     /// The policy's register, or nothing.
@@ -107,6 +109,8 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
             _ => "%row_c, %group",
         },
         rank: GroupsView::rank(matrices(p, row == a_row)),
+        // With `pdl` all wait, for that launch itself may start early.
+        waits: p.orders_first() && !p.pdl && row == a_row && k_box == 0,
         shared: row == "%row_r" && row_shared || row == "%row_c" && column_shared,
         policy,
     };
@@ -138,12 +142,13 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
 
 /// Row blocks of scale factors: tensor, bytes from the slot's start, and the block's number where it
 /// is on the MMA's column side.
-fn row_blocks(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32, Option<u32>)> {
+fn row_blocks(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32, Option<u32>, bool)> {
     let mut blocks = Vec::new();
     let mut add = |tensor, start: u32, rows: u32, on_columns: bool| {
         for block in 0..rows {
             let offset = start + block * p.scales.smem_row_block_bytes;
-            blocks.push((tensor, offset, on_columns.then_some(block)));
+            // Of the row side's, the second is that above the first.
+            blocks.push((tensor, offset, if on_columns { Some(block) } else { None }, block > 0));
         }
     };
     add("sfa", 0, p.scales.a_row_blocks, p.swap_ab);
@@ -157,8 +162,12 @@ fn scale_loads(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleL
     if p.scales.box_blocks.is_some() || p.kind.scales_per_mma() == 0 {
         return Vec::new();
     }
-    let load = |(tensor, offset, block): (&str, u32, Option<u32>)| {
-        let source = block.map_or(format!("%{tensor}"), |block| format!("%{tensor}_{block}"));
+    let load = |(tensor, offset, block, above): (&str, u32, Option<u32>, bool)| {
+        let source = match block {
+            Some(block) => format!("%{tensor}_{block}"),
+            None if above => format!("%{tensor}_above"),
+            None => format!("%{tensor}"),
+        };
         ScaleLoad { offset, source, policy }
     };
     row_blocks(p, products).into_iter().map(load).collect()
@@ -185,7 +194,7 @@ fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleB
     let mut boxes = Vec::new();
     // They take turns.
     let mut turns = [0, 0];
-    for (tensor, offset, block) in row_blocks(p, products) {
+    for (tensor, offset, block, _) in row_blocks(p, products) {
         let half = halves && block.is_some();
         if half && tensor == "sfb2" {
             // What the leader does for B1, the peer does for B2.

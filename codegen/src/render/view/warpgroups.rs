@@ -45,6 +45,11 @@ pub(in crate::render) struct WarpgroupView {
     /// Whether sums take more than half of a thread's registers.
     pub crowded: bool,
     pub partials: Vec<PartialVector>,
+    /// The parts of the columns that the CTAs of a cluster finish, where they share K, and bytes of what one sends another.
+    pub cluster_parts: Vec<ClusterPart>,
+    pub cluster_slot_bytes: u32,
+    /// Where a warpgroup goes on whose CTA has no tile.
+    pub items_done: &'static str,
     /// How weights are decoded, where they are.
     pub decode: Option<DecodeView>,
     /// What sums are multiplied with, as hexadecimal digits of an f32, where decoded weights are smaller than they should be.
@@ -120,6 +125,72 @@ pub(in crate::render) struct StagedPair {
     /// What its place differs in from that of the thread's first element, as bits.
     pub flips: u32,
     pub vector: Vector,
+}
+
+/// What a CTA of a cluster that shares a tile's K finishes.
+pub(in crate::render) struct ClusterPart {
+    pub rank: u32,
+    /// Sums of this part in any CTA.
+    pub vectors: Vec<ClusterVector>,
+    /// Where the others' are in this CTA.
+    pub slots: Vec<ClusterSlot>,
+}
+
+/// Four registers.
+pub(in crate::render) struct ClusterVector {
+    /// Bytes in a slot.
+    pub offset: u32,
+    pub registers: String,
+    pub adds: Vec<ClusterAdd>,
+}
+
+/// A sum of a part, and the register of the first part that it ends in.
+pub(in crate::render) struct ClusterAdd {
+    pub from: String,
+    pub to: String,
+}
+
+/// What another CTA sent.
+pub(in crate::render) struct ClusterSlot {
+    pub offset: u32,
+    pub first: bool,
+}
+
+/// Bytes of the sums that one CTA sends another.
+fn cluster_slot_bytes(products: &[u32], warpgroups: Warpgroups, parts: u32) -> u32 {
+    4 * 128 * warpgroups.count * warpgroups.product_registers * products.len() as u32 / parts
+}
+
+impl ClusterPart {
+    fn new(products: &[u32], warpgroups: Warpgroups, parts: u32, rank: u32) -> Self {
+        // Registers of a part among those of 64 rows, which lie column by column.
+        let of_block = warpgroups.product_registers / warpgroups.blocks;
+        let of_part = of_block / parts;
+        let starts = products.iter().flat_map(|product| {
+            (0..warpgroups.blocks)
+                .flat_map(move |block| (0..of_part).step_by(4).map(move |i| (*product, block * of_block + i)))
+        });
+        let vectors = (0..).zip(starts).map(|(index, (product, start)): (u32, _)| {
+            let own = |i| accumulator(product, start + rank * of_part + i);
+            ClusterVector {
+                offset: index * 16 * 128 * warpgroups.count,
+                registers: (0..4).map(own).collect::<Vec<_>>().join(", "),
+                adds: (0..4)
+                    .map(|i| ClusterAdd { from: own(i), to: accumulator(product, start + i) })
+                    .collect(),
+            }
+        });
+        let slot = cluster_slot_bytes(products, warpgroups, parts);
+        let others = (0..parts).filter(|other| *other != rank);
+        ClusterPart {
+            rank,
+            vectors: vectors.collect(),
+            slots: (0..)
+                .zip(others)
+                .map(|(i, other)| ClusterSlot { offset: other * slot, first: i == 0 })
+                .collect(),
+        }
+    }
 }
 
 /// The register of an accumulator.
@@ -285,6 +356,14 @@ impl WarpgroupView {
             blocks: blocks.collect(),
             crowded: 2 * warpgroups.sum_registers(products.len() as u32) > warpgroups.registers[0],
             partials: partials(&products, warpgroups),
+            items_done: if p.work.cluster_parts > 1 { "MEETING" } else { "CONSUMER_DONE" },
+            cluster_slot_bytes: cluster_slot_bytes(&products, warpgroups, p.work.cluster_parts),
+            cluster_parts: match p.work.cluster_parts {
+                1 => Vec::new(),
+                parts => {
+                    (0..parts).map(|rank| ClusterPart::new(&products, warpgroups, parts, rank)).collect()
+                }
+            },
             decode: (p.kind == MmaKind::Decoded).then(|| DecodeView::new(p)),
             unscale: if p.kind == MmaKind::Decoded { decode::unscale(p) } else { "" },
             products,
