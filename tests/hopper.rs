@@ -125,13 +125,26 @@ fn draws_with_decoded_weights_compute_right_in_order() {
 }
 
 /// Tiles and parts of a tile one after the other, and CTAs that share one.
-const DECODED_KNOBS: [&[(&str, &str)]; 6] = [
+const DECODED_KNOBS: [&[(&str, &str)]; 8] = [
     &[],
     &[("tile", "[16, 128, 128]"), ("schedule", "persistent"), ("sms", "3")],
     &[("tile", "[64, 128, 256]"), ("multicast", "a(2)")],
     &[("tile", "[32, 128, 128]"), ("multicast", "b(2)"), ("schedule", "split_k(2)")],
     &[("tile", "[64, 128, 128]"), ("schedule", "stream_k"), ("sms", "5")],
     &[("tile", "[128, 128, 128]"), ("raster", "along_n"), ("pdl", "on")],
+    &[("tile", "[32, 128, 128]"), ("schedule", "cluster_split_k(2)")],
+    &[("tile", "[64, 128, 128]"), ("schedule", "cluster_split_k(4)"), ("pdl", "on")],
+];
+
+/// MMAs with rows of both products, of activations that a launch brings into order.
+const BOTH_KNOBS: [&[(&str, &str)]; 7] = [
+    &[("accumulators", "side_by_side")],
+    &[("tile", "[64, 64, 128]"), ("schedule", "persistent"), ("sms", "3")],
+    &[("tile", "[48, 96, 128]"), ("schedule", "persistent"), ("sms", "2"), ("raster", "along_n")],
+    &[("tile", "[96, 96, 128]"), ("multicast", "a(2)")],
+    &[("tile", "[32, 64, 256]"), ("multicast", "b(2)"), ("schedule", "split_k(2)")],
+    &[("tile", "[64, 64, 128]"), ("schedule", "cluster_split_k(2)"), ("pdl", "on")],
+    &[("tile", "[80, 64, 128]"), ("schedule", "stream_k"), ("sms", "5")],
 ];
 
 #[test]
@@ -143,7 +156,11 @@ fn decoded_formats_move_what_the_plan_says() {
     let runs: Vec<_> = DECODED
         .iter()
         .flat_map(|formats| shapes.iter().map(move |shape| (formats, shape)))
-        .flat_map(|(formats, shape)| DECODED_KNOBS.iter().map(move |knobs| (*formats, *shape, *knobs)))
+        .flat_map(|(formats, shape)| {
+            // Of weights only: activations that are decoded are brought into order on the way.
+            let both = if formats.0 == "bf16" { &BOTH_KNOBS[..] } else { &[] };
+            DECODED_KNOBS.iter().chain(both).map(move |knobs| (*formats, *shape, *knobs))
+        })
         .collect();
     let faults = common::faults(&runs, |index, &((a, b), shape, knobs)| {
         let mut file = SpecFile::new(shape);

@@ -179,7 +179,7 @@ impl Draws {
     }
 
     fn of_warpgroups(&mut self) -> Vec<(&'static str, String)> {
-        let rows = self.pick(&["64", "128", "128", "128", "192", "256"]);
+        let rows = self.pick(&["64", "64", "96", "128", "128", "128", "192", "256"]);
         let columns = self.pick(&[
             "8", "16", "24", "32", "40", "56", "64", "64", "72", "96", "104", "128", "128", "160", "192",
             "256",
@@ -224,21 +224,19 @@ impl Draws {
             (
                 "schedule",
                 or(
-                    8,
-                    "cluster_split_k(2)",
-                    or(
-                        9,
-                        "dynamic",
-                        self.pick(&[
-                            "auto",
-                            "one_tile",
-                            "persistent",
-                            "persistent",
-                            "stream_k",
-                            "split_k(2)",
-                            "split_k(3)",
-                        ]),
-                    ),
+                    9,
+                    "dynamic",
+                    self.pick(&[
+                        "auto",
+                        "one_tile",
+                        "persistent",
+                        "persistent",
+                        "stream_k",
+                        "split_k(2)",
+                        "split_k(3)",
+                        "cluster_split_k(2)",
+                        "cluster_split_k(4)",
+                    ]),
                 )
                 .to_owned(),
             ),

@@ -224,6 +224,13 @@ pub const HOPPER_VALUES: &[(&str, &str, &[Value])] = &[
     ),
     ("schedule", "stream_k", &[("swap_ab", "on"), ("tile", "[96, 128, 64]"), ("sms", "3")]),
     ("schedule", "split_k(2)", &[]),
+    ("schedule", "cluster_split_k(2)", &[("tile", "[128, 64, 64]")]),
+    ("schedule", "cluster_split_k(4)", &[("tile", "[256, 32, 64]"), ("k_order", "reverse")]),
+    (
+        "schedule",
+        "cluster_split_k(2)",
+        &[("swap_ab", "on"), ("tile", "[64, 128, 64]"), ("strategy", "two_pass")],
+    ),
     ("schedule", "split_k(3)", &[("tile", "[192, 64, 64]"), ("k_order", "ping_pong")]),
     ("raster", "auto", &[]),
     ("raster", "along_m", &[("schedule", "persistent"), ("sms", "2")]),

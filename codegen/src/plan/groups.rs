@@ -67,6 +67,9 @@ impl Plan {
         let product = 4 * rows * u64::from(n.next_multiple_of(4));
         let loops = |passes, b_tiles, products| self.group_loops(&groups, passes, b_tiles, products);
         match self.strategy {
+            _ if self.orders_first() => {
+                vec![self.order_traffic(), Traffic { c, kept_products, ..loops(1, 2, 2) }]
+            }
             Strategy::Interleaved => vec![Traffic { c, kept_products, ..loops(1, 2, 2) }],
             Strategy::Sequential => vec![Traffic { c, kept_products, ..loops(2, 1, 2) }],
             // Two launches of tiles that are alike; the gate's own kernel is refused.
@@ -90,7 +93,7 @@ impl Plan {
             Multicast::A(wide) => n_items * u64::from(wide),
             Multicast::None | Multicast::B(_) => n_items,
         };
-        let a_row = Operand::A.bytes(&self.problem) / capacity.max(1);
+        let a_row = self.loaded_a_bytes() / capacity.max(1);
         let b_matrix = Operand::B1.bytes(&self.problem) / u64::from(shape.groups.count());
         let boxed = self.scales.box_blocks.is_some();
         let (a_total, b_total) = match self.swap_ab {
@@ -133,7 +136,9 @@ impl Plan {
                             if sharing.columns { n_tiles / neighbours } else { n_tiles * sharing.copies };
                         let of_a = there(first, wide_blocks, a_total) * loads;
                         let loads = u64::from(!sharing.rows || first_of_item);
-                        of_a + b_tiles * loads * there(0, n_tiles * ctas, b_total)
+                        let of_tile =
+                            if self.orders_first() { u64::from(self.scales.b_row_blocks) } else { 1 };
+                        of_a + b_tiles * loads * there(0, n_tiles * ctas * of_tile, b_total)
                     }
                 };
             }

@@ -21,6 +21,8 @@ pub struct Traffic {
     pub b: u64,
     /// Scale factors that are loaded.
     pub scales: u64,
+    /// Activations in another order that are written for the next launch, whose `a` they are.
+    pub ordered: u64,
     /// fp32 products of earlier launches that are read back.
     pub products_read: u64,
     /// fp32 products that are written for later launches.
@@ -44,7 +46,7 @@ impl Traffic {
 
     /// Bytes written.
     pub fn written(&self) -> u64 {
-        sum([self.products_written, self.partials, self.c, self.kept_products])
+        sum([self.ordered, self.products_written, self.partials, self.c, self.kept_products])
     }
 }
 
@@ -78,6 +80,9 @@ impl Plan {
         let kept_products = self.problem.product_bytes().saturating_mul(2);
         let product = 4 * self.problem.shape.rows() * u64::from(n.next_multiple_of(4));
         match self.strategy {
+            _ if self.orders_first() => {
+                vec![self.order_traffic(), Traffic { c, kept_products, ..self.operands(1, 2, 2) }]
+            }
             Strategy::Interleaved => vec![Traffic { c, kept_products, ..self.operands(1, 2, 2) }],
             Strategy::Sequential => vec![Traffic { c, kept_products, ..self.operands(2, 1, 2) }],
             Strategy::SecondFused => {
@@ -101,12 +106,27 @@ impl Plan {
         (sum(traffic.iter().map(Traffic::read)), sum(traffic.iter().map(Traffic::written)))
     }
 
+    /// What the launch moves that brings activations into order.
+    pub(super) fn order_traffic(&self) -> Traffic {
+        let ordered = self.loaded_a_bytes();
+        Traffic { a: Operand::A.bytes(&self.problem), ordered, ..Traffic::default() }
+    }
+
+    /// Bytes of A as the MMAs' launch finds it.
+    pub(super) fn loaded_a_bytes(&self) -> u64 {
+        let map = self.tensor_maps.iter().find(|map| map.operand == Operand::A);
+        match map.and_then(|map| map.workspace) {
+            Some(ordered) => ordered.bytes,
+            None => Operand::A.bytes(&self.problem),
+        }
+    }
+
     /// K loops of `passes` over all of K with `b_tiles` tiles of B each, whose tiles hold `products` sums.
     fn operands(&self, passes: u64, b_tiles: u64, products: u64) -> Traffic {
         let (m_items, n_items) = (u64::from(self.work.m_items), u64::from(self.work.n_items));
         // Rows beyond a tensor are filled with zeros, not loaded: over a column of items, A is there once, however
         // many CTAs an item has and whether they share it.
-        let a = product([passes, n_items, Operand::A.bytes(&self.problem)]);
+        let a = product([passes, n_items, self.loaded_a_bytes()]);
         let b = product([passes, b_tiles, m_items, Operand::B1.bytes(&self.problem)]);
         let scales = product([passes, self.scale_blocks(b_tiles), self.scales.row_block_bytes]);
         let partials = self.partial_bytes(self.work.tiles.into(), products);
@@ -232,8 +252,9 @@ impl Plan {
     /// Bytes that must cross DRAM: the problem's own, and the workspace once each way.
     pub fn dram_bytes(&self) -> u64 {
         let traffic = self.traffic();
-        let extra =
-            traffic.iter().map(|t| sum([t.products_read, t.products_written, t.partials, t.partials]));
+        let extra = traffic.iter().map(|t| {
+            sum([t.ordered, t.ordered, t.products_read, t.products_written, t.partials, t.partials])
+        });
         sum([self.problem.compulsory_bytes(), sum(extra)])
     }
 

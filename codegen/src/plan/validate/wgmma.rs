@@ -20,6 +20,9 @@ const WARPGROUP_LIMIT: u32 = 3;
 const COLUMN_LIMIT: u32 = 256;
 /// Rows of a tile whose MMAs have rows of both products: 32 of each in each of two or three warpgroups.
 const BOTH_ROWS: [u32; 2] = [64, 96];
+/// Elements of K of such a tile, and rows of activations from which on they gain by it (seen on an H200).
+const BOTH_K: u32 = 128;
+const BOTH_TOKENS: u32 = 128;
 
 /// See [`super::validate`].
 pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -172,8 +175,40 @@ fn has_both(problem: &Problem, config: &Config) -> bool {
         && match (config.accumulators, config.tile) {
             (Setting::Fixed(accumulators), _) => accumulators == Accumulators::SideBySide,
             (Setting::Auto, Setting::Fixed(tile)) => BOTH_ROWS.contains(&tile.n),
-            (Setting::Auto, Setting::Auto) => false,
+            (Setting::Auto, Setting::Auto) => gains_by_both(problem, config),
         }
+}
+
+/// Whether rows of both products are worth a launch more, and nothing that was asked for is against it.
+fn gains_by_both(problem: &Problem, config: &Config) -> bool {
+    let shape = problem.shape;
+    shape.typical_rows() > BOTH_TOKENS
+        && !problem.formats.decodes_a(Arch::Sm90a)
+        && !config.stages.is_fixed()
+        && config.multicast == Multicast::None
+        && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile | Schedule::Persistent))
+        && shape.k.next_multiple_of(k_multiple(problem)).is_multiple_of(BOTH_K)
+}
+
+/// The tile of such MMAs that leaves the busiest SM the least to do. What a tile costs beside its MMAs, and what weights cost
+/// to decode, counts as 24 tokens more (seen on an H200).
+fn choose_both_tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
+    let shape = problem.shape;
+    let rows = shape.typical_rows();
+    let sms = u64::from(draft::sms(config, arch));
+    let share = (8 * config.multicast.ctas()).next_multiple_of(16);
+    // Three warpgroups have registers for 128 columns.
+    let tiles = [(64, COLUMN_LIMIT), (96, COLUMN_LIMIT / 2)].into_iter().flat_map(|(n, most)| {
+        let least = rows.min(64);
+        (1..=rows.div_ceil(least).max(1).min(64))
+            .map(move |parts| rows.div_ceil(parts).next_multiple_of(share).clamp(share, most))
+            .map(move |m| Tile { m, n, k: BOTH_K })
+    });
+    let cost = |tile: &Tile| {
+        let count = groups::usual_tiles(shape, tile.m) * u64::from(shape.n.div_ceil(tile.n));
+        count.div_ceil(sms) * u64::from(tile.n) * u64::from(tile.m + 24)
+    };
+    tiles.min_by_key(cost).unwrap_or(Tile { m: COLUMN_LIMIT, n: BOTH_ROWS[0], k: BOTH_K })
 }
 
 /// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
@@ -231,9 +266,13 @@ fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -
         .saturating_mul(u64::from(config.multicast.ctas()));
     let sms = u64::from(draft::sms(config, arch));
     let parts = (sms / tiles.max(1)).min(4) as u32;
+    let both = has_both(problem, config);
     // A part is long enough for its loads to get going.
     match parts {
         0 if tiles >= 3 * sms => Setting::Fixed(Schedule::Persistent),
+        // Tiles have been chosen to fill the SMs; what is left over is shared in clusters of two, which every chip has room for.
+        2.. if both && tile.m.is_multiple_of(32) && k >= 2048 => Setting::Fixed(Schedule::ClusterSplitK(2)),
+        _ if both => Setting::Auto,
         1 if 4 * tiles <= 3 * sms && k >= 4096 => Setting::Fixed(Schedule::StreamK),
         2.. if k >= 1024 * parts => Setting::Fixed(Schedule::SplitK(parts)),
         _ => Setting::Auto,
@@ -252,8 +291,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     let k = if k * 4 == span * 3 { span } else { k };
     if decodes(problem) {
         if has_both(problem, config) {
-            let columns = shape.typical_rows().next_multiple_of(8).clamp(8, COLUMN_LIMIT);
-            return Tile { m: columns, n: BOTH_ROWS[0], k: 128 };
+            return choose_both_tile(problem, config, arch);
         }
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
@@ -474,6 +512,10 @@ fn check_decoded(
             tile.to_string(),
             "with accumulators = side_by_side N is 64 or 96: two or three warpgroups have 32 rows of each product",
         );
+    } else if both && !tile.m.is_multiple_of(16) {
+        let reason =
+            "with accumulators = side_by_side M is a multiple of 16: sums of a thread go four at a time";
+        refuse("tile", tile.to_string(), reason);
     } else if both && ![128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "with accumulators = side_by_side K is 128 or 256");
     } else if !both && tile.n != 128 {
