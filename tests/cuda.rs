@@ -253,6 +253,32 @@ fn launches_that_come_again_are_one_graph() {
 }
 
 #[test]
+fn a_launch_that_starts_while_one_of_its_own_kernel_ends_is_in_the_graph() {
+    let chip = [("SILUMIN_EMULATED_CHIP", "sm_90a")];
+    with_driver("a_launch_that_starts_while_one_of_its_own_kernel_ends_is_in_the_graph", &chip, || {
+        let device = Device::cuda(0).unwrap();
+        let mut spec = Spec::new(SWIGLU.parse().unwrap(), &[Arch::Sm90a]).unwrap();
+        spec.formats.a = "bf16".parse().unwrap();
+        spec.formats.b = "nvfp4".parse().unwrap();
+        spec.formats.c = "bf16".parse().unwrap();
+        spec.config.set("accumulators", "side_by_side").unwrap();
+        let inputs = DualGemmInputs::generate_for(SMALL, spec.formats, Distribution::Benchmark, 1);
+        let set = DeviceOperands::upload(&device, &inputs.unwrap()).unwrap();
+        let kernel = DualGemm::new(spec).load(&device, SMALL).unwrap();
+        let programmatic: Vec<bool> =
+            kernel.kernel().launches.iter().map(|launch| launch.programmatic).collect();
+        assert_eq!(programmatic, [false, true]);
+        kernel.launch(&device.stream(), &set.args(&[])).unwrap();
+        let expected = set.c.download().unwrap();
+        let found = counted(|| {
+            repeated(&kernel, &device.stream(), &set.c, &set.args(&[]), 6, &expected);
+        });
+        assert_eq!(found, [4, 4]);
+        assert!(kernel.verify(Distribution::Full, 1, &[]).unwrap().check.pass);
+    });
+}
+
+#[test]
 fn a_graph_runs_with_no_values_but_its_own() {
     with_driver("a_graph_runs_with_no_values_but_its_own", &[], || {
         let device = Device::cuda(0).unwrap();
@@ -276,8 +302,7 @@ fn a_graph_runs_with_no_values_but_its_own() {
             let bit = |place: usize| which >> place & 1;
             let set = &sets[bit(0)];
             let target = if bit(4) == 1 { &c } else { &set.c };
-            let all = Args { vectors: &vectors[bit(1)], c: target, ..set.args(&scalars[bit(2)]) };
-            all
+            Args { vectors: &vectors[bit(1)], c: target, ..set.args(&scalars[bit(2)]) }
         };
         let run = |kernel: &LoadedKernel, which: usize| {
             let full = args(which);
