@@ -356,6 +356,21 @@ fn a_kernel_keeps_so_many_graphs_and_makes_more_now_and_then() {
 }
 
 #[test]
+fn where_no_graph_can_be_made_kernels_are_launched() {
+    let none = [("SILUMIN_EMULATED_GRAPHS", "none")];
+    with_driver("where_no_graph_can_be_made_kernels_are_launched", &none, || {
+        let device = Device::cuda(0).unwrap();
+        let kernel = gemm(SWIGLU, Arch::Sm100a, &[]).load(&device, SMALL).unwrap();
+        let set = small(&device, 1);
+        kernel.launch(&device.stream(), &set.args(&[])).unwrap();
+        let expected = set.c.download().unwrap();
+        let found = counted(|| repeated(&kernel, &device.stream(), &set.c, &set.args(&[]), 6, &expected));
+        assert_eq!(found, [6, 0]);
+        assert_eq!(counts()[2], 0, "what was captured is destroyed");
+    });
+}
+
+#[test]
 fn threads_and_streams_launch_graphs() {
     with_driver("threads_and_streams_launch_graphs", &[], || {
         let device = Device::cuda(0).unwrap();

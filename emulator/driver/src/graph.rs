@@ -5,7 +5,7 @@
 
 use crate::module;
 use crate::put;
-use crate::state::{Code, code, state};
+use crate::state::{Code, Replays, code, state};
 use silumin_emulator::Launch;
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -208,6 +208,9 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     graph: *mut c_void,
     _flags: c_ulonglong,
 ) -> c_int {
+    if state().replays == Replays::None {
+        return code(Code::NotSupported);
+    }
     let number = state().number();
     let mut graphs = state().graphs();
     let Some(launches) = graphs.graphs.get(&graph.addr()).cloned() else {
@@ -240,6 +243,10 @@ pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, stream: *mut c_voi
         launches
     };
     REPLAYED.fetch_add(1, Ordering::Relaxed);
+    if state().replays == Replays::Idle {
+        state().graphs().launching.remove(&instance.addr());
+        return code(state().sticky());
+    }
     let run = |(function, launch): &(usize, Launch)| module::execute(*function, launch);
     let failed = launches.iter().map(run).find(|result| *result != Code::Success);
     state().graphs().launching.remove(&instance.addr());
