@@ -254,9 +254,12 @@ impl Device {
         self.cache.as_ref()
     }
 
-    /// The same device, whose kernels launch CUDA graphs of launches that come again, as every device does, or not: a
-    /// profiler then shows each kernel's launch by itself, and nothing is made but by the first launch. It is a matter of the handle that
-    /// a kernel was loaded with. The emulated device has no graphs.
+    /// The same device, whose kernels launch CUDA graphs of launches that come again, as every device's do, or not: a
+    /// profiler then shows each kernel's launch by itself, and no launch after the first makes anything. It is a matter of the handle
+    /// that a kernel was loaded with. The emulated device has no graphs.
+    ///
+    /// A graph runs with the priority of the stream that it is launched in, and with none of the stream's other settings, such as
+    /// an L2 window or the SMs of a green context: launch without graphs where those matter.
     #[must_use]
     pub fn with_graphs(self, graphs: bool) -> Self {
         Self { graphs, ..self }
