@@ -1,6 +1,6 @@
 //! What a launch costs the host, on the emulated driver: `cargo bench --bench launch`.
 //!
-//! Launches go into a capture, so that nothing runs. Times are of this machine and of a driver that is none: what they say is
+//! Launches go into a capture, or are those of a graph that runs nothing. Times are of this machine and of a driver that is none: what they say is
 //! how much of a launch is ours, beside the same call made by hand. On a GPU: `silumin-bench-gpu --launch-cost`.
 
 use criterion::{BenchmarkId, Criterion};
@@ -37,6 +37,7 @@ fn main() {
     }
     let mut again = Command::new(own);
     again.args(std::env::args_os().skip(1)).env(MARK, "1").env("LD_LIBRARY_PATH", folder.path());
+    again.env("SILUMIN_EMULATED_GRAPHS", "idle");
     let status = again.status().expect("the bench runs");
     assert!(status.success(), "{status}");
 }
@@ -80,6 +81,14 @@ fn launches(criterion: &mut Criterion) {
                 let kernel = kernels.for_problem(black_box(13), SHAPE.n, SHAPE.k).expect("a kernel");
                 kernel.launch(&stream, &operands.args(&[])).expect("a launch");
             })
+        });
+    });
+    // What came before on this stream: its graph is launched, and runs nothing.
+    (0..4).for_each(|_| drop(kernel.launch(&stream, &operands.args(&[])).expect("a launch")));
+    group.bench_function(BenchmarkId::from_parameter("look-up, checks and graph"), |bencher| {
+        bencher.iter(|| {
+            let kernel = kernels.for_problem(black_box(13), SHAPE.n, SHAPE.k).expect("a kernel");
+            kernel.launch(&stream, &operands.args(&[])).expect("a launch")
         });
     });
     let launch = &kernel.kernel().launches[0];

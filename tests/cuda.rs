@@ -10,7 +10,10 @@ use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use library::library;
 use silumin::codegen::config::{Config, Setting, Switch};
 use silumin::runtime::inputs::DualGemmInputs;
-use silumin::{Arch, Device, DeviceError, DeviceOperands, Distribution, DualGemm, Shape, Spec};
+use silumin::{
+    Arch, Args, Device, DeviceError, DeviceOperands, Distribution, DualGemm, GateVectors, LoadedKernel,
+    Shape, Spec, Stream,
+};
 use std::process::{Command, Output};
 
 /// Set in the process that finds the emulated driver.
@@ -158,6 +161,259 @@ fn launches_are_captured_into_graphs() {
                 assert_eq!(operands.c.download().unwrap(), expected);
             }
         }
+    });
+}
+
+/// What the emulated driver has counted: launches that ran by a call of their own, launches of graphs, graphs that there are.
+fn counts() -> [u64; 3] {
+    // SAFETY: the library is loaded, and its initialisers have run.
+    let library = unsafe { libloading::Library::new("libcuda.so") }.unwrap();
+    // SAFETY: it is the function's type.
+    let counts: libloading::Symbol<'_, unsafe extern "C" fn(*mut [u64; 3]) -> i32> =
+        unsafe { library.get(b"silumin_emulated_counts") }.unwrap();
+    let mut found = [0; 3];
+    // SAFETY: the argument is a place for the three.
+    assert_eq!(unsafe { counts(&mut found) }, 0);
+    found
+}
+
+/// What `work` adds to launches by themselves and to launches of graphs.
+fn counted(work: impl FnOnce()) -> [u64; 2] {
+    let before = counts();
+    work();
+    let after = counts();
+    [after[0] - before[0], after[1] - before[1]]
+}
+
+const SMALL: Shape = Shape::new(8, 64, 512);
+
+fn small(device: &Device, seed: u64) -> DeviceOperands {
+    let inputs = DualGemmInputs::generate(SMALL, Distribution::Full, seed).unwrap();
+    DeviceOperands::upload(device, &inputs).unwrap()
+}
+
+/// Launches so many times, C overwritten before each; whether it was `expected` each time.
+fn repeated(
+    kernel: &LoadedKernel,
+    stream: &Stream,
+    c: &silumin::Buffer,
+    args: &Args<'_>,
+    times: usize,
+    expected: &[u8],
+) {
+    for number in 0..times {
+        c.write(&vec![0xFF; c.len()]).unwrap();
+        kernel.launch(stream, args).unwrap();
+        assert_eq!(c.download().unwrap(), expected, "launch {number}");
+    }
+}
+
+#[test]
+fn launches_that_come_again_are_one_graph() {
+    with_driver("launches_that_come_again_are_one_graph", &[], || {
+        let device = Device::cuda(0).unwrap();
+        let set = small(&device, 1);
+        for (knobs, graphs) in [
+            (&[][..], true),
+            (&[("strategy", "two_pass")], true),
+            (&[("strategy", "second_fused")], true),
+            (&[("schedule", "split_k(2)"), ("cta_group", "1")], true),
+            // What starts before the kernel in front of it has ended is launched as it is.
+            (&[("pdl", "on")], false),
+        ] {
+            let kernel = gemm(SWIGLU, Arch::Sm100a, knobs).load(&device, SMALL).unwrap();
+            let alone = kernel.kernel().launches.len() as u64;
+            let args = set.args(&[]);
+            kernel.launch(&device.stream(), &args).unwrap();
+            let expected = set.c.download().unwrap();
+            let found = counted(|| repeated(&kernel, &device.stream(), &set.c, &args, 9, &expected));
+            assert_eq!(found, if graphs { [2 * alone, 7] } else { [9 * alone, 0] }, "{knobs:?}");
+            // A capture of the caller's gets the launches themselves.
+            let stream = device.new_stream().unwrap();
+            (0..4).for_each(|_| drop(kernel.launch(&stream, &args).unwrap()));
+            let cuda = stream.cuda().unwrap();
+            cuda.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL).unwrap();
+            let found = counted(|| drop(kernel.launch(&stream, &args).unwrap()));
+            let graph = cuda.end_capture(CUgraphInstantiate_flags(0)).unwrap().unwrap();
+            assert_eq!(found, [0, 0]);
+            set.c.write(&vec![0xFF; expected.len()]).unwrap();
+            graph.launch().unwrap();
+            stream.synchronize().unwrap();
+            assert_eq!(set.c.download().unwrap(), expected);
+            drop(graph);
+            assert_eq!(counts()[2], if graphs { 2 } else { 0 }, "one for each stream");
+            // By a handle of the device without, the same module's launches are not.
+            let plain = kernel.dual_gemm().load(&device.clone().with_graphs(false), SMALL).unwrap();
+            let found = counted(|| repeated(&plain, &device.stream(), &set.c, &args, 5, &expected));
+            assert_eq!(found, [5 * alone, 0]);
+            drop((kernel, plain));
+            assert_eq!(counts()[2], 0, "they go with the module");
+        }
+    });
+}
+
+#[test]
+fn a_launch_that_starts_while_one_of_its_own_kernel_ends_is_in_the_graph() {
+    let chip = [("SILUMIN_EMULATED_CHIP", "sm_90a")];
+    with_driver("a_launch_that_starts_while_one_of_its_own_kernel_ends_is_in_the_graph", &chip, || {
+        let device = Device::cuda(0).unwrap();
+        let mut spec = Spec::new(SWIGLU.parse().unwrap(), &[Arch::Sm90a]).unwrap();
+        spec.formats.a = "bf16".parse().unwrap();
+        spec.formats.b = "nvfp4".parse().unwrap();
+        spec.formats.c = "bf16".parse().unwrap();
+        spec.config.set("accumulators", "side_by_side").unwrap();
+        let inputs = DualGemmInputs::generate_for(SMALL, spec.formats, Distribution::Benchmark, 1);
+        let set = DeviceOperands::upload(&device, &inputs.unwrap()).unwrap();
+        let kernel = DualGemm::new(spec).load(&device, SMALL).unwrap();
+        let programmatic: Vec<bool> =
+            kernel.kernel().launches.iter().map(|launch| launch.programmatic).collect();
+        assert_eq!(programmatic, [false, true]);
+        kernel.launch(&device.stream(), &set.args(&[])).unwrap();
+        let expected = set.c.download().unwrap();
+        let found = counted(|| {
+            repeated(&kernel, &device.stream(), &set.c, &set.args(&[]), 6, &expected);
+        });
+        assert_eq!(found, [4, 4]);
+        assert!(kernel.verify(Distribution::Full, 1, &[]).unwrap().check.pass);
+    });
+}
+
+#[test]
+fn a_graph_runs_with_no_values_but_its_own() {
+    with_driver("a_graph_runs_with_no_values_but_its_own", &[], || {
+        let device = Device::cuda(0).unwrap();
+        let gemm = gemm("silu(alpha * (A @ B1) + b[n]) * (A @ B2)", Arch::Sm100a, &[]);
+        let [plain, kernel] =
+            [false, true].map(|on| gemm.load(&device.clone().with_graphs(on), SMALL).unwrap());
+        let sets = [small(&device, 1), small(&device, 2)];
+        let draw = |seed| {
+            let drawn = GateVectors::draw(&gemm.spec().gate.expr.vectors(), SMALL, seed);
+            drawn.upload(&device).unwrap()
+        };
+        let vectors = [draw(1), draw(2)];
+        let vectors = vectors.each_ref().map(|all| -> Vec<(&str, &silumin::Buffer)> {
+            all.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect()
+        });
+        let scalars = [[("alpha", 0.5f32)], [("alpha", -1.5)]];
+        let stream = device.stream();
+        let c = device.alloc(sets[0].c.len()).unwrap();
+        // All combinations: operands, a vector, a scalar, rows, where C is.
+        let args = |which: usize| {
+            let bit = |place: usize| which >> place & 1;
+            let set = &sets[bit(0)];
+            let target = if bit(4) == 1 { &c } else { &set.c };
+            Args { vectors: &vectors[bit(1)], c: target, ..set.args(&scalars[bit(2)]) }
+        };
+        let run = |kernel: &LoadedKernel, which: usize| {
+            let full = args(which);
+            let half = full.a.slice(0, full.a.len() / 2).unwrap();
+            let args = if which >> 3 & 1 == 1 { Args { a: &half, ..full }.rows(4) } else { full };
+            args.c.write(&vec![0xFF; args.c.len()]).unwrap();
+            kernel.launch(&stream, &args).unwrap();
+            args.c.download().unwrap()
+        };
+        let expected: Vec<Vec<u8>> = (0..32).map(|which| run(&plain, which)).collect();
+        assert!((0..16).all(|which| (0..which).all(|other| expected[which] != expected[other])));
+        let found = counted(|| {
+            for step in 0..32 * 6 {
+                let which = step * 7 % 32;
+                assert_eq!(run(&kernel, which), expected[which], "{step}: {which:05b}");
+            }
+        });
+        assert_eq!(found, [3 * 32, 3 * 32]);
+        // Values that never come again cost no graph.
+        let alive = counts()[2];
+        for step in 0..200 {
+            let scalars = [("alpha", 1.0 + step as f32 / 128.0)];
+            kernel.launch(&stream, &Args { vectors: &vectors[0], ..sets[0].args(&scalars) }).unwrap();
+        }
+        assert_eq!(counts()[2], alive);
+    });
+}
+
+#[test]
+fn a_kernel_keeps_so_many_graphs_and_makes_more_now_and_then() {
+    with_driver("a_kernel_keeps_so_many_graphs_and_makes_more_now_and_then", &[], || {
+        let device = Device::cuda(0).unwrap();
+        let gemm = gemm("silu(alpha * (A @ B1)) * (A @ B2)", Arch::Sm100a, &[]);
+        let shape = Shape::new(1, 32, 64);
+        let kernel = gemm.load(&device, shape).unwrap();
+        let inputs = DualGemmInputs::generate(shape, Distribution::Full, 1).unwrap();
+        let set = DeviceOperands::upload(&device, &inputs).unwrap();
+        let launch = |which: usize| {
+            let scalars = [("alpha", which as f32)];
+            drop(kernel.launch(&device.stream(), &set.args(&scalars)).unwrap());
+        };
+        (0..4).for_each(|_| (0..300).for_each(&launch));
+        // Those that were dropped are destroyed in batches.
+        let kept = || assert!((256..256 + 64).contains(&counts()[2]), "{:?}", counts());
+        kept();
+        // What is launched now has a graph soon, whatever was before.
+        let found = counted(|| (0..600).for_each(|_| launch(1000)));
+        assert!(found[1] > 300, "{found:?}");
+        kept();
+    });
+}
+
+#[test]
+fn where_no_graph_can_be_made_kernels_are_launched() {
+    let none = [("SILUMIN_EMULATED_GRAPHS", "none")];
+    with_driver("where_no_graph_can_be_made_kernels_are_launched", &none, || {
+        let device = Device::cuda(0).unwrap();
+        let kernel = gemm(SWIGLU, Arch::Sm100a, &[]).load(&device, SMALL).unwrap();
+        let set = small(&device, 1);
+        kernel.launch(&device.stream(), &set.args(&[])).unwrap();
+        let expected = set.c.download().unwrap();
+        let found = counted(|| repeated(&kernel, &device.stream(), &set.c, &set.args(&[]), 6, &expected));
+        assert_eq!(found, [6, 0]);
+        assert_eq!(counts()[2], 0, "what was captured is destroyed");
+    });
+}
+
+#[test]
+fn threads_and_streams_launch_graphs() {
+    with_driver("threads_and_streams_launch_graphs", &[], || {
+        let device = Device::cuda(0).unwrap();
+        let kernel = gemm(SWIGLU, Arch::Sm100a, &[]).load(&device, SMALL).unwrap();
+        let sets = [small(&device, 1), small(&device, 2)];
+        let expected = sets.each_ref().map(|set| {
+            kernel.launch(&device.stream(), &set.args(&[])).unwrap();
+            set.c.download().unwrap()
+        });
+        let shared = device.new_stream().unwrap();
+        let found = counted(|| {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    let (device, kernel, sets, expected, shared) =
+                        (&device, &kernel, &sets, &expected, &shared);
+                    scope.spawn(move || {
+                        let own = device.new_stream().unwrap();
+                        let c = device.alloc(expected[0].len()).unwrap();
+                        for step in 0..24 {
+                            // The same arguments as every other thread, on the same stream at the same time: two of them write the same C
+                            // in no order, and the same bytes.
+                            kernel.launch(shared, &sets[0].args(&[])).unwrap();
+                            let set = step % 2;
+                            kernel.launch(&own, &Args { c: &c, ..sets[set].args(&[]) }).unwrap();
+                            assert_eq!(c.download().unwrap(), expected[set]);
+                        }
+                    });
+                }
+            });
+        });
+        assert_eq!(found[0] + found[1], 4 * 48);
+        assert!(found[1] > 4 * 48 / 4, "{found:?}");
+        assert_eq!(sets[0].c.download().unwrap(), expected[0]);
+        // While this thread is capturing another stream, a graph is made and launched beside it.
+        let (captured, beside) = (device.new_stream().unwrap(), device.new_stream().unwrap());
+        let cuda = captured.cuda().unwrap();
+        kernel.launch(&captured, &sets[1].args(&[])).unwrap();
+        cuda.begin_capture(CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_GLOBAL).unwrap();
+        let found =
+            counted(|| (0..5).for_each(|_| drop(kernel.launch(&beside, &sets[1].args(&[])).unwrap())));
+        kernel.launch(&captured, &sets[1].args(&[])).unwrap();
+        assert!(cuda.end_capture(CUgraphInstantiate_flags(0)).unwrap().is_some());
+        assert_eq!(found, [3, 2]);
     });
 }
 

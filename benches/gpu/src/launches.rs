@@ -2,15 +2,16 @@
 
 use crate::raw::{Raw, Value, said};
 use crate::timing::{median, quantile};
-use cudarc::driver::sys;
+use cudarc::driver::{CudaGraph, CudaStream, result, sys};
 use serde::Serialize;
 use silumin_codegen::problem::{Formats, Shape};
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::{Device, Stream};
-use silumin_runtime::gemm::{DeviceOperands, DualGemm};
+use silumin_runtime::gemm::{Args, DeviceOperands, DualGemm, Kernels};
 use silumin_runtime::inputs::{Distribution, DualGemmInputs};
 use silumin_runtime::warmup::{Buckets, Warmup};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A kernel that does nothing: what the driver itself takes for a launch.
@@ -20,6 +21,10 @@ const NOTHING: &str = ".version 8.0\n.target sm_90\n.address_size 64\n\
 const SHAPE: Shape = Shape::new(16, 512, 512);
 /// Sets of buffers that take turns.
 const SETS: usize = 16;
+/// Batches that make a row.
+const ROW: usize = 10;
+/// Graphs that are made to be measured, at most.
+const MADE: usize = 250;
 
 /// Nanoseconds of a call.
 #[derive(Serialize)]
@@ -58,18 +63,42 @@ fn batches(
     Ok(times)
 }
 
-/// The same, summed up and printed.
+/// Times of one kind, printed.
+fn summed(what: &'static str, times: &[f64]) -> Cost {
+    let [low_ns, high_ns] = [0.1, 0.9].map(|share| quantile(times, share));
+    let cost = Cost { what, median_ns: median(times), low_ns, high_ns };
+    println!("{:8.0} ns ({:.0} to {:.0})  {what}", cost.median_ns, cost.low_ns, cost.high_ns);
+    cost
+}
+
+/// [`batches`], summed up and printed.
 fn cost(
     what: &'static str,
     stream: &Stream,
     reps: [usize; 2],
     call: impl FnMut(usize) -> Result<(), String>,
 ) -> Result<Cost, String> {
-    let times = batches(stream, reps, call)?;
-    let [low_ns, high_ns] = [0.1, 0.9].map(|share| quantile(&times, share));
-    let cost = Cost { what, median_ns: median(&times), low_ns, high_ns };
-    println!("{:8.0} ns ({:.0} to {:.0})  {what}", cost.median_ns, cost.low_ns, cost.high_ns);
-    Ok(cost)
+    Ok(summed(what, &batches(stream, reps, call)?))
+}
+
+/// The same of rows whose time ends when the GPU has done all of it: what starts later on the GPU shows, too.
+fn row(
+    what: &'static str,
+    stream: &Stream,
+    [rows, calls]: [usize; 2],
+    mut call: impl FnMut(usize) -> Result<(), String>,
+) -> Result<Cost, String> {
+    let mut times = Vec::with_capacity(rows);
+    for _ in 0..rows {
+        stream.synchronize().map_err(words)?;
+        let start = Instant::now();
+        for number in 0..calls {
+            call(number)?;
+        }
+        stream.synchronize().map_err(words)?;
+        times.push(start.elapsed().as_secs_f64() * 1e9 / calls as f64);
+    }
+    Ok(summed(what, &times))
 }
 
 /// What a look-up and a launch cost, and an empty kernel beside them.
@@ -127,58 +156,179 @@ pub fn look_up_and_launch(
     Ok(Launch { batches_ns, empty_ns: median(&empty) })
 }
 
-/// Measures and prints all of it.
-pub fn run(device: usize, calls: usize, reps: usize, json: Option<&Path>) -> Result<bool, String> {
-    let device = Device::cuda(device).map_err(words)?;
+/// Kernels of a gate for the problem, loaded with graphs or without.
+fn kernels(device: &Device, knobs: &[(&str, &str)], graphs: bool) -> Result<(DualGemm, Kernels), String> {
     let arch = device.arch();
     let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().map_err(words)?, &[arch]).map_err(words)?;
     spec.formats = Formats::usual(arch);
+    for (name, value) in knobs {
+        spec.config.set(name, value).map_err(words)?;
+    }
     let gemm = DualGemm::new(spec);
     let (n, k) = (SHAPE.n, SHAPE.k);
     let warmup = Warmup::of(&gemm).weights(n, k).weights(n, 2 * k).buckets(Buckets::powers_of_two(32));
-    let kernels = warmup.run(&device).map_err(words)?;
+    let kernels = warmup.run(&device.clone().with_graphs(graphs)).map_err(words)?;
+    Ok((gemm, kernels))
+}
+
+/// A graph of one empty kernel.
+fn graph_of(nothing: &Raw, stream: &Arc<CudaStream>) -> Result<CudaGraph, String> {
+    let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
+    stream.begin_capture(mode).map_err(|error| said("cuStreamBeginCapture", error))?;
+    // SAFETY: the parameter is its own, and it reads nothing.
+    let launched = unsafe { nothing.launch([1, 1], 32, &mut [Value::U64(0)]) };
+    let graph = stream.end_capture(sys::CUgraphInstantiate_flags(0));
+    launched?;
+    graph.map_err(|error| said("cuStreamEndCapture", error))?.ok_or_else(|| "no graph".to_owned())
+}
+
+/// Nanoseconds of each of so many calls with arguments of their own, round by round. The second number is bytes of the device that
+/// the rounds took.
+fn rounds(
+    stream: &Stream,
+    rounds: usize,
+    calls: usize,
+    mut call: impl FnMut(usize) -> Result<(), String>,
+) -> Result<(Vec<Vec<f64>>, u64), String> {
+    let free = || result::mem_get_info().map_err(|error| said("cuMemGetInfo", error));
+    stream.synchronize().map_err(words)?;
+    let before = free()?.0;
+    let mut times = Vec::new();
+    for _ in 0..rounds {
+        let mut round = Vec::with_capacity(calls);
+        for number in 0..calls {
+            let start = Instant::now();
+            call(number)?;
+            round.push(start.elapsed().as_secs_f64() * 1e9);
+        }
+        stream.synchronize().map_err(words)?;
+        times.push(round);
+    }
+    Ok((times, before.saturating_sub(free()?.0) as u64))
+}
+
+/// Measures and prints all of it.
+pub fn run(device: usize, calls: usize, reps: usize, json: Option<&Path>) -> Result<bool, String> {
+    let device = Device::cuda(device).map_err(words)?;
+    let (gemm, with) = kernels(&device, &[], true)?;
+    let (_, plain) = kernels(&device, &[], false)?;
+    let several = [("strategy", "two_pass")];
+    let (three, three_plain) = (kernels(&device, &several, true)?.1, kernels(&device, &several, false)?.1);
+    let (n, k) = (SHAPE.n, SHAPE.k);
     let inputs = DualGemmInputs::generate_for(SHAPE, gemm.spec().formats, Distribution::Benchmark, 1)
         .map_err(words)?;
     let sets: Result<Vec<_>, _> = (0..SETS).map(|_| DeviceOperands::upload(&device, &inputs)).collect();
     let sets = sets.map_err(words)?;
     println!(
-        "{device}, {}: the host's cost of a call, median of {reps} batches of {calls}",
+        "{device}, driver {}, {}: the host's cost of a call, median of {reps} batches of {calls}",
+        device.facts().driver,
         gemm.spec().formats
     );
     let own = device.stream();
-    let reps = [reps, calls];
-    let nothing = Raw::load(own.cuda().ok_or("the device is no GPU")?, NOTHING, "nothing")?;
-    let mut costs = vec![cost("the driver: an empty kernel, cuLaunchKernel", &own, reps, |_| {
-        // SAFETY: the parameter is its own, and it reads nothing.
-        unsafe { nothing.launch([1, 1], 32, &mut [Value::U64(0)]) }
-    })?];
+    let cuda = own.cuda().ok_or("the device is no GPU")?;
+    let (long, reps) = ([reps, ROW * calls], [reps, calls]);
+    let nothing = Raw::load(cuda, NOTHING, "nothing")?;
+    // A stream that buffers know nothing of: the default stream can't be captured.
+    let side = cuda.context().new_stream().map_err(|error| said("cuStreamCreate", error))?;
+    let beside = Raw::load(&side, NOTHING, "nothing")?;
+    let graph = graph_of(&beside, &side)?;
+    // SAFETY: the parameter is its own, and it reads nothing.
+    let empty = |_| unsafe { nothing.launch([1, 1], 32, &mut [Value::U64(0)]) };
+    let replayed = |_| {
+        // SAFETY: the graph and the stream are of the bound context, and this is the only thread that has the graph.
+        unsafe { result::graph::launch(graph.cu_graph_exec(), cuda.cu_stream()) }
+            .map_err(|error| said("cuGraphLaunch", error))
+    };
+    let mut costs = vec![
+        cost("the driver: an empty kernel, cuLaunchKernel", &own, reps, empty)?,
+        cost("the driver: a graph of one empty kernel, cuGraphLaunch", &own, reps, replayed)?,
+    ];
     let mut found = 0;
     costs.push(cost("look-up of a kernel", &own, reps, |number| {
-        let kernel = kernels.for_problem(1 + number as u32 % 32, n, k).map_err(words)?;
+        let kernel = with.for_problem(1 + number as u32 % 32, n, k).map_err(words)?;
         found += kernel.kernel().problem.shape.m;
         Ok(())
     })?);
-    let launch = |stream: &Stream, set: usize| -> Result<(), String> {
+    let launch = |kernels: &Kernels, stream: &Stream, args: &Args<'_>| -> Result<(), String> {
         let kernel = kernels.for_problem(SHAPE.m, n, k).map_err(words)?;
-        kernel.launch(stream, &sets[set].args(&[])).map(drop).map_err(words)
+        kernel.launch(stream, args).map(drop).map_err(words)
     };
-    costs.push(cost("look-up and launch, one stream", &own, reps, |_| launch(&own, 0))?);
+    // What a graph takes to be made, and of the device's memory: C in as many places.
+    let places = calls.min(MADE);
+    let c = &sets[0].c;
+    let room = c.len().next_multiple_of(256);
+    let all = device.alloc(room * places).map_err(words)?;
+    let slices: Result<Vec<_>, _> = (0..places).map(|place| all.slice(place * room, c.len())).collect();
+    let slices = slices.map_err(words)?;
+    let (times, bytes) = rounds(&own, 5, places, |place| {
+        launch(&with, &own, &Args { c: &slices[place], ..sets[0].args(&[]) })
+    })?;
+    let names = [
+        "first launch with these arguments",
+        "the second",
+        "the third, which makes the graph",
+        "the fourth, the graph's first",
+        "the fifth",
+    ];
+    costs.extend(names.into_iter().zip(&times).map(|(what, times)| summed(what, times)));
+    println!("            {places} graphs took {bytes} bytes of the device's memory");
+
+    let one = |kernels, set: usize| launch(kernels, &own, &sets[set].args(&[]));
+    costs.push(cost("look-up and launch, one stream", &own, reps, |_| one(&with, 0))?);
+    costs.push(cost("look-up and launch, one stream; without graphs", &own, reps, |_| one(&plain, 0))?);
     costs.push(cost("look-up and launch, 16 sets of buffers by turns", &own, reps, |number| {
-        launch(&own, number % SETS)
+        one(&with, number % SETS)
     })?);
-    // From here on there are several streams, and order between them.
-    let other = device.new_stream().map_err(words)?;
-    costs.push(cost("look-up and launch, one of several streams", &other, reps, |_| launch(&other, 0))?);
     costs.push(cost(
-        "the same buffers on two streams by turns, each waiting for the other",
-        &other,
+        "look-up and launch, 16 sets of buffers by turns; without graphs",
+        &own,
         reps,
-        |number| launch(if number % 2 == 0 { &other } else { &own }, 0),
+        |number| one(&plain, number % SETS),
     )?);
-    let streams = [device.new_stream().map_err(words)?, device.new_stream().map_err(words)?];
-    costs.push(cost("two streams by turns, sets of their own", &streams[0], reps, |number| {
-        launch(&streams[number % 2], 1 + number % 2)
+    costs.push(cost("look-up and launch of three kernels (two_pass)", &own, reps, |_| one(&three, 0))?);
+    costs.push(cost("look-up and launch of three kernels (two_pass); without graphs", &own, reps, |_| {
+        one(&three_plain, 0)
     })?);
+    println!("a launch in a row of {}, the wait for all of them included", long[1]);
+    costs.push(row("in a row: an empty kernel, cuLaunchKernel", &own, long, empty)?);
+    costs.push(row("in a row: a graph of one empty kernel, cuGraphLaunch", &own, long, replayed)?);
+    costs.push(row("in a row: look-up and launch", &own, long, |_| one(&with, 0))?);
+    costs.push(row("in a row: look-up and launch; without graphs", &own, long, |_| one(&plain, 0))?);
+    costs.push(row("in a row: look-up and launch, two_pass", &own, long, |_| one(&three, 0))?);
+    costs.push(row("in a row: look-up and launch, two_pass; without graphs", &own, long, |_| {
+        one(&three_plain, 0)
+    })?);
+
+    // From here on there are several streams, and order between them.
+    println!("with several streams in use");
+    let other = device.new_stream().map_err(words)?;
+    let streams = [device.new_stream().map_err(words)?, device.new_stream().map_err(words)?];
+    for (kernels, names) in [
+        (
+            &with,
+            [
+                "look-up and launch, one of several streams",
+                "the same buffers on two streams by turns, each waiting for the other",
+                "two streams by turns, sets of their own",
+            ],
+        ),
+        (
+            &plain,
+            [
+                "look-up and launch, one of several streams; without graphs",
+                "the same buffers on two streams by turns; without graphs",
+                "two streams by turns, sets of their own; without graphs",
+            ],
+        ),
+    ] {
+        costs.push(cost(names[0], &other, reps, |_| launch(kernels, &other, &sets[0].args(&[])))?);
+        costs.push(cost(names[1], &other, reps, |number| {
+            launch(kernels, if number % 2 == 0 { &other } else { &own }, &sets[0].args(&[]))
+        })?);
+        costs.push(cost(names[2], &streams[0], reps, |number| {
+            launch(kernels, &streams[number % 2], &sets[1 + number % 2].args(&[]))
+        })?);
+    }
     if let Some(path) = json {
         let text = serde_json::to_string_pretty(&costs).map_err(words)?;
         std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;

@@ -5,17 +5,29 @@
 
 use crate::module;
 use crate::put;
-use crate::state::{Code, code, state};
+use crate::state::{Code, Replays, code, state};
 use silumin_emulator::Launch;
-use std::collections::HashMap;
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 /// `CU_STREAM_CAPTURE_STATUS_NONE` and `CU_STREAM_CAPTURE_STATUS_ACTIVE`.
 const NOT_CAPTURING: c_int = 0;
 const CAPTURING: c_int = 1;
+
+/// Launches that ran by a call of their own.
+pub(crate) static DIRECT: AtomicU64 = AtomicU64::new(0);
+/// Launches of graphs.
+static REPLAYED: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// The thread's mode of captures; global before any is set.
+    static MODE: Cell<c_uint> = const { Cell::new(0) };
+}
 
 /// Launches, each with the handle of its function.
 pub(crate) type Launches = Vec<(usize, Launch)>;
@@ -26,6 +38,8 @@ pub(crate) struct Graphs {
     capturing: HashMap<usize, Launches>,
     /// Graphs, and what was instantiated of them.
     graphs: HashMap<usize, Arc<Launches>>,
+    /// Graphs that a call is launching.
+    launching: HashSet<usize>,
     /// When each event was recorded last.
     events: HashMap<usize, Instant>,
 }
@@ -194,6 +208,9 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     graph: *mut c_void,
     _flags: c_ulonglong,
 ) -> c_int {
+    if state().replays == Replays::None {
+        return code(Code::NotSupported);
+    }
     let number = state().number();
     let mut graphs = state().graphs();
     let Some(launches) = graphs.graphs.get(&graph.addr()).cloned() else {
@@ -204,21 +221,66 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     code(unsafe { put(instance, ptr::without_provenance_mut(number)) })
 }
 
-/// Runs all of a graph's launches.
+/// Runs all of a graph's launches. Two calls at a time with one graph are an error: graphs are not for several threads at once
+/// (CUDA driver API, "Graph object thread safety").
 ///
 /// # Safety
 /// As in the driver's API.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, _stream: *mut c_void) -> c_int {
-    let launches = state().graphs().graphs.get(&instance.addr()).cloned();
-    let Some(launches) = launches else { return code(Code::InvalidHandle) };
-    for (function, launch) in launches.iter() {
-        match module::execute(*function, launch) {
-            Code::Success => {}
-            error => return code(error),
-        }
+pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, stream: *mut c_void) -> c_int {
+    if not_captured(stream).is_err() {
+        return code(Code::StreamCaptureUnsupported);
     }
-    code(state().sticky())
+    let launches = {
+        let mut graphs = state().graphs();
+        let Some(launches) = graphs.graphs.get(&instance.addr()).cloned() else {
+            return code(Code::InvalidHandle);
+        };
+        if !graphs.launching.insert(instance.addr()) {
+            module::say("two threads launch one graph at the same time");
+            return code(state().fail());
+        }
+        launches
+    };
+    REPLAYED.fetch_add(1, Ordering::Relaxed);
+    if state().replays == Replays::Idle {
+        state().graphs().launching.remove(&instance.addr());
+        return code(state().sticky());
+    }
+    let run = |(function, launch): &(usize, Launch)| module::execute(*function, launch);
+    let failed = launches.iter().map(run).find(|result| *result != Code::Success);
+    state().graphs().launching.remove(&instance.addr());
+    code(failed.unwrap_or_else(|| state().sticky()))
+}
+
+/// Sets the thread's mode of captures and hands out the one before. Calls that a mode forbids are none here.
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> c_int {
+    // SAFETY: the caller's place.
+    match unsafe { mode.as_mut() } {
+        // Global, of the thread, relaxed.
+        Some(mode @ 0..=2) => {
+            *mode = MODE.replace(*mode);
+            code(Code::Success)
+        }
+        _ => code(Code::InvalidValue),
+    }
+}
+
+/// What has happened, for tests, which no driver of a GPU tells: how many launches ran by a call of their own, how many launches of
+/// graphs there were, and how many graphs and instances of graphs there are.
+///
+/// # Safety
+/// `counts` is null or a place for the three.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn silumin_emulated_counts(counts: *mut [u64; 3]) -> c_int {
+    let alive = state().graphs().graphs.len() as u64;
+    let found = [DIRECT.load(Ordering::Relaxed), REPLAYED.load(Ordering::Relaxed), alive];
+    // SAFETY: the caller's place.
+    code(unsafe { put(counts, found) })
 }
 
 /// Forgets a graph.

@@ -20,6 +20,7 @@
 //! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (if not set), `sm_103a` or `sm_120a` |
 //! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it claims, `13.0` if not set |
 //! | `SILUMIN_EMULATED_DEVICES` | how many such devices there are, 1 if not set; each has a context, and all share one memory |
+//! | `SILUMIN_EMULATED_GRAPHS` | `none`: graphs are captured and not instantiated, as by a driver that can't; `idle`: their launches run nothing, to see what else a launch takes |
 //! | `SILUMIN_EMULATED_MISHAP` | `fail:TEXT`, `hang:TEXT` or `abort:TEXT`, several with `;`: launches of kernels with TEXT in their PTX fail for good, never end, or end the process, for tests of those who have to live with such |
 //!
 //! * `lib.rs`: the device, contexts, streams, errors.

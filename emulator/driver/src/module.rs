@@ -1,5 +1,6 @@
 //! Modules, tensor maps, launches.
 
+use crate::graph::DIRECT;
 use crate::link::text_of;
 use crate::put;
 use crate::state::{Code, Function, Loaded, Mishap, code, state};
@@ -11,6 +12,7 @@ use std::io::Write;
 use std::ptr;
 use std::slice;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// A log of the compiler, by its option: `CU_JIT_INFO_LOG_BUFFER`, `CU_JIT_ERROR_LOG_BUFFER`. The next
 /// option says how long its buffer is.
@@ -36,7 +38,7 @@ const PTX_OF_CUDA: [(c_int, (u32, u32)); 9] = [
 ];
 
 /// Tells the user; where standard error is gone, there is nobody to tell.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "emulated driver: {text}");
 }
 
@@ -395,7 +397,10 @@ unsafe fn run(
     let launch = Launch { args: function.parameters.iter().enumerate().map(bytes).collect(), ..launch };
     drop(contents);
     let launch = state().graphs().take(stream, number, launch);
-    launch.map_or(Code::Success, |launch| execute(number, &launch))
+    launch.map_or(Code::Success, |launch| {
+        DIRECT.fetch_add(1, Ordering::Relaxed);
+        execute(number, &launch)
+    })
 }
 
 /// Runs a launch of the function with this handle.

@@ -204,6 +204,17 @@ impl Mishap {
     }
 }
 
+/// What becomes of graphs, by `SILUMIN_EMULATED_GRAPHS`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replays {
+    /// They run.
+    All,
+    /// None is instantiated.
+    None,
+    /// They are launched and nothing of them runs.
+    Idle,
+}
+
 /// Memory and modules, one call at a time.
 pub(crate) struct Contents {
     pub memory: GlobalMemory,
@@ -224,6 +235,7 @@ pub(crate) struct State {
     pub devices: c_int,
     /// See [`Mishap`].
     mishap: String,
+    pub replays: Replays,
     contents: Mutex<Contents>,
     graphs: Mutex<Graphs>,
     handles: AtomicUsize,
@@ -244,6 +256,11 @@ pub(crate) fn state() -> &'static State {
             cuda: version.unwrap_or(13_000),
             devices: variable("SILUMIN_EMULATED_DEVICES").parse().unwrap_or(1).max(1),
             mishap: variable("SILUMIN_EMULATED_MISHAP"),
+            replays: match variable("SILUMIN_EMULATED_GRAPHS").as_str() {
+                "none" => Replays::None,
+                "idle" => Replays::Idle,
+                _ => Replays::All,
+            },
             contents: Mutex::new(Contents {
                 memory: GlobalMemory::new(),
                 buffers: BTreeMap::new(),

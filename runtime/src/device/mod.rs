@@ -172,6 +172,7 @@ pub struct DeviceFacts {
 pub struct Device {
     inner: Arc<Inner>,
     cache: Option<Cache>,
+    graphs: bool,
 }
 
 struct Inner {
@@ -197,7 +198,7 @@ impl Device {
     #[must_use]
     pub fn emulated_with(arch: Arch, options: EmulatorOptions) -> Self {
         let backend = Backend::Emulated(emulated::Emulated::new(options));
-        Self { inner: Arc::new(Inner { arch, backend }), cache: None }
+        Self { inner: Arc::new(Inner { arch, backend }), cache: None, graphs: true }
     }
 
     /// The GPU of that number, through the CUDA driver: B200 and GB200 are [`Arch::Sm100a`], B300 and GB300
@@ -233,7 +234,11 @@ impl Device {
 
     #[cfg(feature = "cuda")]
     fn of_cuda((device, arch): (cuda::Cuda, Arch)) -> Result<Self, DeviceError> {
-        Ok(Self { inner: Arc::new(Inner { arch, backend: Backend::Cuda(device) }), cache: None })
+        Ok(Self {
+            inner: Arc::new(Inner { arch, backend: Backend::Cuda(device) }),
+            cache: None,
+            graphs: true,
+        })
     }
 
     /// The same device, whose kernels are compiled through `cache`: once, and not again at the next start. Without
@@ -247,6 +252,23 @@ impl Device {
     #[must_use]
     pub fn cache(&self) -> Option<&Cache> {
         self.cache.as_ref()
+    }
+
+    /// The same device, whose kernels launch CUDA graphs of launches that come again, as every device's do, or not: a
+    /// profiler then shows each kernel's launch by itself, and no launch after the first makes anything. It is a matter of the handle
+    /// that a kernel was loaded with. The emulated device has no graphs.
+    ///
+    /// A graph runs with the priority of the stream that it is launched in, and with none of the stream's other settings, such as
+    /// an L2 window or the SMs of a green context: launch without graphs where those matter.
+    #[must_use]
+    pub fn with_graphs(self, graphs: bool) -> Self {
+        Self { graphs, ..self }
+    }
+
+    /// Whether kernels launch graphs: see [`Device::with_graphs`].
+    #[must_use]
+    pub fn graphs(&self) -> bool {
+        self.graphs
     }
 
     /// The chip: kernels have to be made for exactly this one.

@@ -1,7 +1,7 @@
 //! Launches: addresses, tensor maps and parameters as the driver takes them.
 //!
 //! A launch allocates nothing and takes no lock, but where something is made for the first time: the tensor maps of a set of
-//! buffers, which are kept by their addresses, and a stream's workspace.
+//! buffers, which are kept by their addresses, a stream's workspace, and a graph of a launch that comes again.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -11,6 +11,7 @@ use cudarc::driver::{CudaStream, DevicePtrMut, DriverError, sys};
 use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
 
+use super::graph::{Launched, Values};
 use super::module::{Addresses, Map, Module, Workspace};
 use super::{Cuda, Lane, driver};
 use crate::device::Buffer;
@@ -23,13 +24,15 @@ const PLACES: usize = 48;
 const MOST_SETS: usize = 1024;
 
 impl Cuda {
-    /// Puts the kernel's launches in the stream; the arguments have been checked.
+    /// Puts the kernel's launches in the stream, as a graph if they have come before and `graphs` says so; the arguments have been
+    /// checked.
     pub(crate) fn launch(
         &self,
         module: &Module,
         kernel: &Kernel,
         args: &Args<'_>,
         lane: &Lane,
+        graphs: bool,
     ) -> Result<(), LaunchError> {
         let refused = |reason: String| LaunchError::Refused {
             device: args.c.device().to_string(),
@@ -71,10 +74,23 @@ impl Cuda {
             }
         };
         let addresses: Addresses = Operand::ALL.map(|role| operand(args, role));
-        let known = module.maps.pin();
         // Maps of the workspace are of this stream's own.
         let own =
             workspace.and_then(|workspace| workspace.buffers.first()).map_or(0, |(_, address, _)| *address);
+        // A capture takes launches. And a kernel that starts while the one before it in the stream ends would wait for that end at
+        // a graph's edge.
+        let ahead = kernel.launches.first().is_some_and(|launch| launch.programmatic);
+        let values = match graphs && !captured && !ahead {
+            true => Some(values(kernel, args, &addresses, own, lane)),
+            false => None,
+        };
+        let launched = values
+            .as_ref()
+            .map_or(Launched::No, |values| module.graphs.launch(values, lane.stream.cu_stream()));
+        if launched == Launched::Yes {
+            return self.streams.done(lane).map_err(refuse);
+        }
+        let known = module.maps.pin();
         let set = (addresses, args.rows.unwrap_or(0), own);
         let maps = match known.get(&set) {
             Some(maps) => maps,
@@ -86,29 +102,66 @@ impl Cuda {
                 known.get_or_insert(set, made)
             }
         };
-        let mut maps = maps.iter();
-        for (launch, function) in kernel.launches.iter().zip(module.functions()) {
-            let value = |parameter: &Parameter| match parameter {
-                Parameter::TensorMap(_) => {
-                    Value::Map(maps.next().map_or(ptr::null(), |map| ptr::from_ref(&map.0)))
-                }
-                Parameter::Pointer(role) => Value::Bits(operand(args, *role)),
-                Parameter::Workspace(buffer) => Value::Bits(address_in(workspace, buffer)),
-                Parameter::Scalar(name) => {
-                    let given = args.scalars.iter().find(|(other, _)| other == name);
-                    Value::Bits(given.map_or(f32::NAN, |(_, value)| *value).to_bits().into())
-                }
-                Parameter::OutputScale => Value::Bits(args.c_scale.unwrap_or(1.0).to_bits().into()),
-                Parameter::Vector(vector) => Value::Bits(self::vector(args, &vector.name)),
-            };
-            with_places(&launch.parameters, value, |places| submit(launch, *function, places, &lane.stream))
-                .map_err(refuse)?;
-        }
+        let submit_all = |stream| submit_all(module, kernel, args, workspace, maps, stream);
+        submit_all(lane.stream.cu_stream()).map_err(refuse)?;
         if !captured {
             self.streams.done(lane).map_err(refuse)?;
         }
+        if let (Some(values), Launched::Wanted) = (values, launched) {
+            self.graphs.make(&module.graphs, &values, submit_all);
+        }
         Ok(())
     }
+}
+
+/// What the values of a launch's parameters follow from, and those of its tensor maps. The stream is among it: a graph that two
+/// streams launch would be done by the one before the other starts it.
+fn values(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses, own: u64, lane: &Lane) -> Values {
+    let mut values = Values::new();
+    addresses.iter().for_each(|address| values.push(*address));
+    let (stream, thread) = lane.workspace_key();
+    values.push(stream as u64);
+    values.push(thread);
+    values.push(own);
+    let c_scale = args.c_scale.unwrap_or(1.0).to_bits();
+    values.push(u64::from(args.rows.unwrap_or(0)) << 32 | u64::from(c_scale));
+    for parameter in kernel.launches.iter().flat_map(|launch| &launch.parameters) {
+        match parameter {
+            Parameter::Scalar(name) => values.push(scalar(args, name)),
+            Parameter::Vector(vector) => values.push(self::vector(args, &vector.name)),
+            // Of what is there already.
+            Parameter::TensorMap(_)
+            | Parameter::Pointer(_)
+            | Parameter::Workspace(_)
+            | Parameter::OutputScale => {}
+        }
+    }
+    values
+}
+
+/// Puts all launches in a stream.
+fn submit_all(
+    module: &Module,
+    kernel: &Kernel,
+    args: &Args<'_>,
+    workspace: Option<&Workspace>,
+    maps: &[Map],
+    stream: sys::CUstream,
+) -> Result<(), DriverError> {
+    let mut maps = maps.iter();
+    kernel.launches.iter().zip(module.functions()).try_for_each(|(launch, function)| {
+        let value = |parameter: &Parameter| match parameter {
+            Parameter::TensorMap(_) => {
+                Value::Map(maps.next().map_or(ptr::null(), |map| ptr::from_ref(&map.0)))
+            }
+            Parameter::Pointer(role) => Value::Bits(operand(args, *role)),
+            Parameter::Workspace(buffer) => Value::Bits(address_in(workspace, buffer)),
+            Parameter::Scalar(name) => Value::Bits(scalar(args, name)),
+            Parameter::OutputScale => Value::Bits(args.c_scale.unwrap_or(1.0).to_bits().into()),
+            Parameter::Vector(vector) => Value::Bits(self::vector(args, &vector.name)),
+        };
+        with_places(&launch.parameters, value, |places| submit(launch, *function, places, stream))
+    })
 }
 
 /// What a parameter is copied from.
@@ -172,6 +225,12 @@ fn operand(args: &Args<'_>, role: Operand) -> u64 {
     args.operand(role).map_or(0, address)
 }
 
+/// The bits of a scalar's value.
+fn scalar(args: &Args<'_>, name: &str) -> u64 {
+    let given = args.scalars.iter().find(|(other, _)| *other == name);
+    given.map_or(f32::NAN, |(_, value)| *value).to_bits().into()
+}
+
 fn vector(args: &Args<'_>, name: &str) -> u64 {
     args.vectors.iter().find(|(other, _)| *other == name).map_or(0, |(_, buffer)| address(buffer))
 }
@@ -184,7 +243,7 @@ fn submit(
     launch: &Launch,
     function: sys::CUfunction,
     places: &mut [*mut c_void],
-    stream: &CudaStream,
+    stream: sys::CUstream,
 ) -> Result<(), DriverError> {
     // SAFETY: of an attribute any bits are ones, and those that count are written below.
     let mut attributes: [sys::CUlaunchAttribute; 2] = unsafe { std::mem::zeroed() };
@@ -211,7 +270,7 @@ fn submit(
         blockDimY: launch.block[1],
         blockDimZ: launch.block[2],
         sharedMemBytes: launch.dynamic_smem,
-        hStream: stream.cu_stream(),
+        hStream: stream,
         attrs: attributes.as_mut_ptr(),
         numAttrs: count as u32,
     };

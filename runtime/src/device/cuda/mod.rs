@@ -9,10 +9,12 @@
 //! * `module.rs`: PTX or cubins to functions.
 //! * `order.rs`: order between streams.
 //! * `launch.rs`: tensor maps, parameters, launches.
+//! * `graph.rs`: graphs of launches that come again.
 //! * `plain.rs`: launches with plain arguments.
-//! * `replay.rs`: graphs of launches, and how long they take.
+//! * `replay.rs`: many launches as one graph, and how long they take.
 
 mod driver;
+mod graph;
 mod jit;
 mod launch;
 mod module;
@@ -29,6 +31,7 @@ use super::{DeviceError, DeviceFacts};
 use crate::cache::ModuleError;
 use crate::cache::shared::Shared;
 use driver::failed;
+use graph::Maker;
 use jit::Jit;
 pub(crate) use module::Module;
 pub(crate) use order::Lane;
@@ -45,6 +48,7 @@ pub(crate) struct Cuda {
     /// The CUDA version that the driver is for: major, minor.
     driver: (u32, u32),
     jit: Jit,
+    graphs: Maker,
     /// Loaded modules by their kernels' hashes.
     modules: Shared<[u8; 32], Module, ModuleError>,
 }
@@ -77,7 +81,8 @@ impl Cuda {
         let (streams, lane) = Streams::of(&context)?;
         let driver = driver::version()?;
         let jit = Jit::new(context.clone(), driver);
-        Ok((Self { context, streams, lane, name, driver, jit, modules: Shared::new() }, arch))
+        let graphs = Maker::new(context.clone());
+        Ok((Self { context, streams, lane, name, driver, jit, graphs, modules: Shared::new() }, arch))
     }
 
     pub(super) fn is(&self, other: &Self) -> bool {

@@ -8,6 +8,7 @@ use cudarc::driver::{CudaContext, CudaSlice, CudaStream, sys};
 use silumin_codegen::kernel::{Kernel, WorkspaceBuffer};
 use silumin_codegen::plan::Operand;
 
+use super::graph::Graphs;
 use super::jit::{Log, explain, text_of};
 use super::{Cuda, driver};
 use crate::cache::{Cache, Compiler, Cubin, ModuleError, Origin, Source};
@@ -25,6 +26,8 @@ pub(crate) struct Module {
     /// Tensor maps of all launches, in the order of their parameters, by the addresses of the tensors, the rows of A and
     /// the address of the stream's workspace.
     pub(super) maps: papaya::HashMap<(Addresses, u32, u64), Box<[Map]>>,
+    /// Graphs of launches that came again.
+    pub(super) graphs: Graphs,
     /// What it was loaded from, where there is a cache: others who load the same kernel share it.
     cubin: Option<Arc<Cubin>>,
 }
@@ -32,7 +35,8 @@ pub(crate) struct Module {
 // SAFETY: a module and its functions may be used by any thread that has their context bound (CUDA driver API,
 // "Context Management"), which every use sees to.
 unsafe impl Send for Module {}
-// SAFETY: as above; nothing here changes but the workspaces and the tensor maps, which are in maps for many threads.
+// SAFETY: as above; nothing here changes but the workspaces and the tensor maps, which are in maps for many threads, and
+// graphs, which see to that themselves.
 unsafe impl Sync for Module {}
 
 /// The address of each of [`Operand::ALL`], 0 for those that are not given.
@@ -116,7 +120,8 @@ impl Module {
         }?;
         // From here on dropping unloads it.
         let (workspaces, maps, making) = (papaya::HashMap::new(), papaya::HashMap::new(), Mutex::new(()));
-        let mut loaded = Self { context, module, functions: Vec::new(), workspaces, making, maps, cubin };
+        let (functions, graphs) = (Vec::new(), Graphs::new());
+        let mut loaded = Self { context, module, functions, workspaces, making, maps, graphs, cubin };
         for launch in &kernel.launches {
             let function = loaded.function(&launch.entry, launch.dynamic_smem)?;
             loaded.functions.push(function);
@@ -158,6 +163,8 @@ impl Drop for Module {
     fn drop(&mut self) {
         // A context that is gone has taken its modules along.
         if self.context.bind_to_thread().is_ok() {
+            // Graphs are of the module's kernels, and go first.
+            drop(std::mem::replace(&mut self.graphs, Graphs::new()));
             // SAFETY: the module is loaded, and nobody else has it. Its work has been put in streams, which the
             // driver lets end before it unloads.
             self.context.record_err(unsafe { sys::cuModuleUnload(self.module) }.result());
