@@ -27,6 +27,7 @@ DATA_TYPES = {"u8": 0, "u16": 1, "u32": 2, "u64": 4, "f16": 6, "f32": 7, "bf16":
 SWIZZLES = {"none": 0, "32b": 1, "64b": 2, "128b": 3}
 PROMOTIONS = {"none": 0, "64b": 1, "128b": 2, "256b": 3}
 CLUSTER_DIMENSION = 4  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 JIT_ERROR_LOG, JIT_ERROR_LOG_BYTES = 5, 6
 MAP_BYTES = 128
@@ -187,8 +188,10 @@ class Launch:
         places = [self.place(parameter, addresses) for parameter in launch["params"]]
         self.places = (ctypes.c_void_p * len(places))(*places)
         cluster = launch.get("cluster", [1, 1, 1])
-        count = int(cluster != [1, 1, 1])
-        self.attributes = (Attribute * 1)(Attribute(CLUSTER_DIMENSION, b"", (ctypes.c_uint * 16)(*cluster)))
+        attributes = [(CLUSTER_DIMENSION, cluster)] if cluster != [1, 1, 1] else []
+        attributes += [(PROGRAMMATIC, [1])] if launch.get("programmatic") else []
+        count = len(attributes)
+        self.attributes = (Attribute * 2)(*(Attribute(key, b"", (ctypes.c_uint * 16)(*value)) for key, value in attributes))
         grid, block = ((ctypes.c_uint * 3)(*launch[key]) for key in ("grid", "block"))
         self.config = Config(grid, block, launch["dynamic_smem"], None, self.attributes, count)
 

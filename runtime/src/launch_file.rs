@@ -8,6 +8,7 @@
 //! block = [192, 1, 1]
 //! cluster = [1, 1, 1]
 //! dynamic_smem = 110672              # bytes
+//! programmatic = true                # may start before its predecessor in the stream has ended; left out where not
 //!
 //! [buffers.a]
 //! file = "a.bin"                     # or a size and what it holds:
@@ -180,6 +181,9 @@ impl<'a> LaunchFile<'a> {
         push(&mut text, "block", &list(&launch.block));
         push(&mut text, "cluster", &list(&launch.cluster));
         push(&mut text, "dynamic_smem", &launch.dynamic_smem.to_string());
+        if launch.programmatic {
+            push(&mut text, "programmatic", "true");
+        }
         for (operand, contents) in &self.contents {
             if !takes(launch, *operand) {
                 continue;

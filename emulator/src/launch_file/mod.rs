@@ -8,6 +8,7 @@
 //! block = [128, 1, 1]
 //! cluster = [1, 1, 1]                # the default
 //! dynamic_smem = 110672              # bytes, 0 by default; it starts at a multiple of 1024
+//! programmatic = true                # may start before the launch before it has ended: without effect here
 //!
 //! [buffers.a]
 //! file = "a.bin"

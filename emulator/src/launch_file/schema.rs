@@ -18,6 +18,9 @@ pub(crate) struct File {
     pub block: Spanned<Vec<Integer>>,
     pub cluster: Option<Spanned<Vec<Integer>>>,
     pub dynamic_smem: Option<Integer>,
+    /// Whether the launch may start before the one before it in the stream has ended: here each is alone.
+    #[allow(dead_code, reason = "read so that it may stand there")]
+    pub programmatic: Option<bool>,
     #[serde(default)]
     pub buffers: BTreeMap<String, Spanned<BufferTable>>,
     #[serde(default)]
