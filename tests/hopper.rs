@@ -28,7 +28,7 @@ use silumin::{Arch, Shape};
 use values::{HOPPER_VALUES, SHAPES};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
-const LEGAL: usize = 96;
+const LEGAL: usize = 64;
 /// Formats that are decoded in the kernel: of weights, or of both operands.
 const DECODED: [(&str, &str); 4] =
     [("bf16", "nvfp4"), ("bf16", "mxfp4"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4")];

@@ -15,7 +15,7 @@ use silumin::runtime::inputs::Distribution;
 use std::path::Path;
 
 /// Seeds of the random schedule, unless the environment says otherwise.
-const SEEDS: u64 = 6;
+const SEEDS: u64 = 4;
 
 fn seeds() -> u64 {
     std::env::var("SILUMIN_SEEDS")

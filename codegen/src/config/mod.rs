@@ -49,7 +49,8 @@ pub struct Config {
     /// How scale factors come to SMEM. Auto: `multicast` where CTAs of a cluster need the same ones, else `bulk`.
     pub sf_load: Setting<SfLoad>,
     /// Where the two accumulators are, and with how many MMAs they are fed. Auto: `separate`; on sm_90a `side_by_side`
-    /// where one MMA of 2N takes 16-bit operands of both products.
+    /// where one MMA of 2N takes 16-bit operands of both products, and where more than 128 tokens meet weights that are
+    /// decoded: an MMA's 64 rows are then 32 of each product.
     pub accumulators: Setting<Accumulators>,
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile
     /// overlaps the MMAs of the next; `overlapped` ones share the columns that TMEM lacks. Auto: where a CTA

@@ -191,7 +191,7 @@ fn gains_by_both(problem: &Problem, config: &Config) -> bool {
 }
 
 /// The tile of such MMAs that leaves the busiest SM the least to do. What a tile costs beside its MMAs, and what weights cost
-/// to decode, counts as 24 tokens more (seen on an H200).
+/// to decode, counts as 80 tokens more (seen on an H200).
 fn choose_both_tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
     let shape = problem.shape;
     let rows = shape.typical_rows();
@@ -206,7 +206,7 @@ fn choose_both_tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
     });
     let cost = |tile: &Tile| {
         let count = groups::usual_tiles(shape, tile.m) * u64::from(shape.n.div_ceil(tile.n));
-        count.div_ceil(sms) * u64::from(tile.n) * u64::from(tile.m + 24)
+        count.div_ceil(sms) * u64::from(tile.n) * u64::from(tile.m + 80)
     };
     tiles.min_by_key(cost).unwrap_or(Tile { m: COLUMN_LIMIT, n: BOTH_ROWS[0], k: BOTH_K })
 }
