@@ -182,12 +182,12 @@ impl<'r> Cluster<'r> {
                     }
                 }
                 // A `try_wait` may give up at any time (PTX ISA): code that does not look at its result is wrong.
-                // A starved warp's gives up every other time: few of its waits find that there is nothing to wait for.
                 let gives_up = wait.is_some()
                     && match self.run.options.schedule {
                         Schedule::Early | Schedule::Late => false,
-                        Schedule::Starve { warp, .. } if warp == w.index => self.random(2) == 0,
-                        Schedule::Random(_) | Schedule::Starve { .. } => self.random(8) == 0,
+                        Schedule::Random(_) => self.random(8) == 0,
+                        // What they wait for is far away where a warp is starved.
+                        Schedule::Starve { .. } => self.random(2) == 0,
                     };
                 // Only when no lane can go on is there nothing better to do than to wait.
                 if let Some(wait) = wait
