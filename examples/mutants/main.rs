@@ -75,8 +75,8 @@ const MORE: &[(&str, Shape)] = &[
 /// Kernels of which a sample will do: those of several launches, each on what the one before left, and those whose gate has
 /// vectors. Every so many-eth mutant of each launch.
 const SAMPLES: &[(&str, Shape, &[usize])] = &[
-    ("two_pass", Shape::new(130, 136, 2976), &[8, 8, 2]),
-    ("second_fused", Shape::new(130, 136, 2976), &[8, 8]),
+    ("two_pass", Shape::new(130, 136, 5536), &[8, 8, 2]),
+    ("second_fused", Shape::new(130, 136, 5536), &[8, 8]),
     ("bias", Shape::new(130, 136, 1440), &[24]),
     ("hopper_two_pass", Shape::new(130, 136, 344), &[8, 8, 2]),
     ("two_pass_mxfp8_out", Shape::new(130, 160, 2336), &[8, 8, 2]),
