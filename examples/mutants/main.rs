@@ -276,7 +276,7 @@ fn document(whole: &Surveys, samples: &Surveys, every: usize) -> String {
     });
     let (which, flag) = match every {
         1 => ("All".to_owned(), String::new()),
-        n => (format!("Every {n}th mutant:"), format!(" -- --every {n}")),
+        n => (format!("Every {n}th:"), format!(" -- --every {n}")),
     };
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in whole.iter().flat_map(|(_, survey)| &survey.outcomes) {
