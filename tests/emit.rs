@@ -3,9 +3,8 @@
 #[allow(dead_code)]
 #[path = "../examples/emit/main.rs"]
 mod emit;
-#[path = "../examples/shared/print.rs"]
-mod print;
 
+use emit::print;
 use emit::sweep::Sweep;
 use serde_json::Value;
 use silumin::Shape;

@@ -26,7 +26,7 @@
 
 #[macro_use]
 #[path = "../shared/print.rs"]
-mod print;
+pub mod print;
 mod explain;
 #[path = "../shared/measure.rs"]
 mod measure;
