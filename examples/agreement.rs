@@ -14,6 +14,9 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+#[path = "shared/print.rs"]
+mod print;
 #[path = "shared/agreement.rs"]
 mod agreement;
 #[path = "shared/draws.rs"]

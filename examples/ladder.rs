@@ -12,6 +12,9 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+#[path = "shared/print.rs"]
+mod print;
 #[path = "shared/measure.rs"]
 mod measure;
 

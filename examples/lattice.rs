@@ -11,6 +11,9 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+#[path = "shared/print.rs"]
+mod print;
 #[path = "shared/draws.rs"]
 #[allow(dead_code)]
 mod draws;

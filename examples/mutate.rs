@@ -12,6 +12,10 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+#[path = "shared/print.rs"]
+mod print;
+
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin_emulator::Reconvergence;
 use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, json, list, markdown, text};

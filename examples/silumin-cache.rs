@@ -11,6 +11,9 @@
 //!
 //! A bundle is one file: `CacheOptions::bundle(Bundle::open(file)?)` has a program load its kernels without compiling any.
 
+#[path = "shared/print.rs"]
+mod print;
+
 use std::error::Error;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -119,7 +122,7 @@ fn bytes(text: &str) -> Result<u64, String> {
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
 fn main() -> ExitCode {
-    match execute(Options::parse(), &mut io::stdout().lock()) {
+    match execute(Options::parse(), &mut print::Out) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {

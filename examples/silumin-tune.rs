@@ -16,6 +16,8 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stderr)]
 
+#[path = "shared/print.rs"]
+mod print;
 #[path = "shared/trials.rs"]
 mod trials;
 
@@ -91,7 +93,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let own = || -> io::Result<Command> { Ok(Command::new(std::env::current_exe()?)) };
-    match execute(&flags, &own, &mut std::io::stdout()) {
+    match execute(&flags, &own, &mut print::Out) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error}");

@@ -4,6 +4,7 @@
 #[path = "../examples/emit/main.rs"]
 mod emit;
 
+use emit::print;
 use emit::sweep::Sweep;
 use serde_json::Value;
 use silumin::Shape;
@@ -148,4 +149,52 @@ fn an_explanation_fails_where_the_configuration_is_illegal() {
     assert_eq!(emit(&["--explain", "--shape", "130,136,928"]), Ok(true));
     assert_eq!(emit(&["--explain", "--tile", "128,256,512", "--stages", "40"]), Ok(false));
     assert_eq!(emit(&["--sweep", "--shape", "130,72,480", "--sweep-knob", "stages=1;2", "--json"]), Ok(true));
+}
+
+/// Set for a process that prints to a reader who leaves.
+const PRINTER: &str = "SILUMIN_TEST_PRINTER";
+
+#[test]
+fn a_program_whose_reader_leaves_ends_without_a_word() {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+    if std::env::var_os(PRINTER).is_some() {
+        // More than any pipe holds.
+        (0..1_000_000).for_each(|line| print::print(format_args!("line {line}\n")));
+        panic!("somebody has read all that");
+    }
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_program_whose_reader_leaves_ends_without_a_word", "--nocapture"])
+        .env(PRINTER, "1")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut start = [0; 64];
+    child.stdout.take().unwrap().read_exact(&mut start).unwrap();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&ended.stderr), "");
+    assert_eq!(ended.status.code(), Some(141));
+}
+
+#[test]
+fn every_program_prints_through_the_macros_that_end_it() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folders = ["examples", "emulator/examples", "codegen/examples", "candle/examples", "benches/gpu/src"];
+    let mut programs = 0;
+    for folder in folders {
+        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
+            let path = entry.unwrap().path();
+            let path = if path.is_dir() { path.join("main.rs") } else { path };
+            let Ok(text) = std::fs::read_to_string(&path) else { continue };
+            if !text.contains("fn main()") {
+                continue;
+            }
+            programs += 1;
+            // `emulate` writes its report at once, and the command itself sees whether anybody reads it.
+            let ends = text.contains("shared/print.rs\"]") || path.ends_with("examples/emulate.rs");
+            assert!(ends, "{}: `mod print` is missing", path.display());
+        }
+    }
+    assert!(programs >= 15, "{programs}");
 }

@@ -316,6 +316,32 @@ fn check_lists_everything_that_cannot_run() {
     assert_eq!(json["files"][1]["kernels"][0], "one");
 }
 
+/// Nobody reads what is written here.
+struct Closed;
+
+impl std::io::Write for Closed {
+    fn write(&mut self, _: &[u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::BrokenPipe.into())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+fn a_reader_who_leaves_changes_no_exit_status() {
+    let (_folder, launch) = kernel("    trap;", "bytes = 256");
+    let ptx = Path::new(&launch).with_file_name("k.ptx");
+    for (args, status) in [(vec![launch.as_str()], 1), (vec!["--check", ptx.to_str().unwrap()], 0)] {
+        emulate(&args).expect(status, &[]);
+        let matches = example::command().get_matches_from([vec!["emulate"], args].concat());
+        let mut err = Vec::new();
+        assert_eq!(execute(&example::request(&matches).unwrap(), &mut Closed, &mut err), status);
+        assert_eq!(String::from_utf8(err).unwrap(), "");
+    }
+}
+
 #[test]
 fn check_survives_damaged_kernels() {
     // Cut and spliced text reaches every way in which a tree can be incomplete.

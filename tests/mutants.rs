@@ -174,3 +174,81 @@ fn what_survives_at_one_size_is_caught_at_another() {
     let kept = small.survey_with(&Plan { keep: true, ..plan }, &large, &earlier).unwrap();
     assert_eq!(kept, alone);
 }
+
+/// Warp 0 waits for what warp 1 has written, and adds one to it where `n` is below 5.
+const GUARDS: &str = "\
+.version 8.0
+.target sm_90a
+.address_size 64
+.visible .entry guards(.param .u64 out, .param .u32 n)
+{
+    .reg .pred %first, %waits, %complete, %few;
+    .reg .b32 %thread, %n, %value, %place;
+    .reg .b64 %at;
+    .shared .align 8 .b64 full;
+    .shared .align 4 .b32 words[32];
+    ld.param.u64 %at, [out];
+    ld.param.u32 %n, [n];
+    mov.u32 %thread, %tid.x;
+    mad.wide.u32 %at, %thread, 4, %at;
+    mov.u32 %place, words;
+    setp.eq.u32 %first, %thread, 0;
+    @%first mbarrier.init.shared::cta.b64 [full], 32;
+    bar.sync 0;
+    setp.lt.u32 %waits, %thread, 32;
+    @%waits bra WAIT;
+    sub.u32 %thread, %thread, 32;
+    mad.lo.u32 %place, %thread, 4, %place;
+    st.shared.u32 [%place], %thread;
+    mbarrier.arrive.shared::cta.b64 _, [full];
+    bra DONE;
+WAIT:
+    mbarrier.try_wait.parity.shared::cta.b64 %complete, [full], 0;
+    @!%complete bra WAIT;
+    mad.lo.u32 %place, %thread, 4, %place;
+    ld.shared.u32 %value, [%place];
+    setp.lt.u32 %few, %n, 5;
+    @%few add.u32 %value, %value, 1;
+    st.global.u32 [%at], %value;
+DONE:
+    ret;
+}
+";
+
+fn guards(n: u32, folder: &Path) -> Subject {
+    let launch = format!(
+        "ptx = \"guards.ptx\"\nkernel = \"guards\"\ngrid = [1, 1, 1]\nblock = [64, 1, 1]\n\
+        [buffers.out]\nbytes = 128\n[[params]]\npointer = \"out\"\n[[params]]\nu32 = {n}\n"
+    );
+    let file = folder.join(format!("{n}.toml"));
+    fs::write(folder.join("guards.ptx"), GUARDS).unwrap();
+    fs::write(&file, launch).unwrap();
+    Subject::read(&file).unwrap()
+}
+
+#[test]
+fn a_way_that_only_waits_that_give_up_take_is_no_way_that_nobody_takes() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan { only: vec![Kind::Guard], seeds: 64, ..plan() };
+    let survey = guards(3, folder.path()).survey(&plan).unwrap();
+    let wait = |o: &&Outcome| o.mutant.was.ends_with("bra WAIT;") && o.mutant.change == "removed";
+    let all: Vec<&Outcome> = survey.outcomes.iter().filter(wait).collect();
+    // Warp 0 goes to the wait, and back to it.
+    assert_eq!(all.len(), 2, "{}", text(&survey));
+    assert!(all.iter().all(|o| o.verdict.means().is_some()), "{}", text(&survey));
+}
+
+#[test]
+fn a_guard_that_lets_no_lane_through_matters_where_it_is_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let plan = Plan { only: vec![Kind::Guard], ..plan() };
+    let (few, many) = (guards(3, folder.path()), [guards(9, folder.path())]);
+    let verdict = |others: &[Subject]| {
+        let survey = few.survey_with(&plan, others, &Earlier::default()).unwrap();
+        let of = |o: &&Outcome| o.mutant.was.starts_with("@%few") && o.mutant.change == "guard left out";
+        survey.outcomes.iter().find(of).unwrap_or_else(|| panic!("{}", text(&survey))).verdict.clone()
+    };
+    let Verdict::Explained(why) = verdict(&[]) else { panic!("it is the same for few") };
+    assert!(why.contains("same lanes"), "{why}");
+    assert!(matches!(verdict(&many), Verdict::Output { .. }));
+}

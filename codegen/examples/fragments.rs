@@ -3,6 +3,10 @@
 //!
 //! With expressions as arguments it prints their fragments instead.
 
+#[macro_use]
+#[path = "../../examples/shared/print.rs"]
+mod print;
+
 use std::error::Error;
 use std::path::Path;
 
@@ -16,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let gate: Gate = gate.parse()?;
         for (arch, _) in GATE_ARCHES {
             for (part, text) in parts(&lower_gate(&gate.expr, arch, BUILTIN_WIDTH)?) {
-                print(&format!("{arch}, {part}\n{text}"));
+                println!("{arch}, {part}\n{text}");
             }
         }
     }
@@ -33,7 +37,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let same = std::fs::read_to_string(&path).is_ok_and(|old| old == text);
                 if !same {
                     std::fs::write(&path, text)?;
-                    print(&format!("wrote {}", path.display()));
+                    println!("wrote {}", path.display());
                 }
             }
         }
@@ -49,9 +53,4 @@ fn parts(code: &GateCode) -> Vec<(&'static str, &str)> {
         parts.push(("late", &*late.text));
     }
     parts
-}
-
-#[allow(clippy::print_stdout, reason = "printing is what this program is for")]
-fn print(line: &str) {
-    println!("{line}");
 }

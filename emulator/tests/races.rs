@@ -88,6 +88,54 @@ fn lanes_of_a_warp_need_bar_warp_sync() {
 }
 
 #[test]
+fn a_matrix_that_all_lanes_store_needs_bar_warp_sync_before_one_of_them_copies_it_or_arrives_for_all() {
+    let store = r#"
+    .shared .align 16 .b32 x[32];
+    .shared .align 8 .b64 full;
+    mov.u32 %r0, %tid.x;
+    setp.eq.u32 %p2, %r0, 0;
+    @%p2 mbarrier.init.shared::cta.b64 [full], 1;
+    bar.sync 0;
+    setp.ge.u32 %p3, %r0, 32;
+    @%p3 bra OTHER;
+    and.b32 %r1, %r0, 7;
+    shl.b32 %r1, %r1, 4;
+    mov.u32 %r2, x;
+    add.u32 %r3, %r2, %r1;
+    stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r3], { %r0 };
+    fence.proxy.async.shared::cta;
+    bar.warp.sync 0xffffffff;
+    elect.sync _|%p1, 0xffffffff;
+"#;
+    let copied = format!(
+        "{store}
+    @%p1 cp.async.bulk.global.shared::cta.bulk_group [%out], [%r2], 128;
+    @%p1 cp.async.bulk.commit_group;
+    @%p1 cp.async.bulk.wait_group 0;
+OTHER:
+"
+    );
+    let text = twin(&copied, 32, "bar.warp.sync 0xffffffff;", FindingKind::RaceShared);
+    assert!(text.contains("different lanes of one warp"), "{text}");
+    let announced = format!(
+        "{store}
+    @%p1 mbarrier.arrive.shared::cta.b64 _, [full];
+    ret;
+OTHER:
+    mbarrier.try_wait.parity.shared::cta.b64 %p1, [full], 0;
+    @!%p1 bra OTHER;
+    and.b32 %r1, %r0, 31;
+    shl.b32 %r1, %r1, 2;
+    mov.u32 %r2, x;
+    add.u32 %r3, %r2, %r1;
+    ld.shared.u32 %r4, [%r3];
+"
+    );
+    let text = twin(&announced, 64, "bar.warp.sync 0xffffffff;", FindingKind::RaceShared);
+    assert!(text.contains("bar.warp.sync"), "{text}");
+}
+
+#[test]
 fn neighbouring_bytes_of_two_warps_do_not_conflict() {
     let body = r#"
     .shared .align 16 .b8 x[16];

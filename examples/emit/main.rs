@@ -24,6 +24,9 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+#[path = "../shared/print.rs"]
+pub mod print;
 mod explain;
 #[path = "../shared/measure.rs"]
 mod measure;

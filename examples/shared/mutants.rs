@@ -131,6 +131,7 @@ pub fn knobs(plan: &Plan) -> Vec<(&'static str, String)> {
         "sf_preload",
         "accumulators",
         "accumulator_buffers",
+        "schedule",
         "cache",
         "store",
     ];

@@ -14,6 +14,10 @@
 // A bench talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
+#[macro_use]
+#[path = "../../../examples/shared/print.rs"]
+mod print;
+
 mod child;
 mod compare;
 mod inputs;

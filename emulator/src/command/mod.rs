@@ -21,7 +21,7 @@ use crate::finding::Report;
 use crate::launch::{Options, Reconvergence, Schedule, Tracking};
 use crate::launch_file::LaunchFile;
 use crate::memory::{Buffer, GlobalMemory};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 
 /// Exit status: nothing was found.
@@ -134,6 +134,8 @@ pub fn execute(request: &Request, out: &mut dyn Write, err: &mut (dyn Write + Se
     };
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Ok(()) => status,
+        // Who reads has seen enough.
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => status,
         Err(e) => {
             let _ = writeln!(err, "error: writing the report failed: {e}");
             BAD_INPUT

@@ -1,6 +1,7 @@
 //! Loads, stores and atomics of lanes.
 
 use super::mbarrier::Mbar;
+use super::order::shadow::SEVERAL;
 use super::order::track::Touch;
 use super::report::Origin;
 use super::state::{Cluster, Warp};
@@ -439,7 +440,8 @@ impl<'r> Cluster<'r> {
                     Err(Fault::Misaligned { address, bytes: 16 })
                 } else {
                     self.resolve(x.c, space, address).and_then(|t| {
-                        self.touch(x, w, None, t, Touch::Write(&row));
+                        // Four lanes' elements: what they do together they have not told each other.
+                        self.touch(x, w, Some(u32::from(SEVERAL)), t, Touch::Write(&row));
                         self.store_bytes(w, lane as u32, t, &row)
                     })
                 };

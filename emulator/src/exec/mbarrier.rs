@@ -182,9 +182,13 @@ impl<'r> Cluster<'r> {
                     }
                 }
                 // A `try_wait` may give up at any time (PTX ISA): code that does not look at its result is wrong.
-                let adverse =
-                    matches!(self.run.options.schedule, Schedule::Random(_) | Schedule::Starve { .. });
-                let gives_up = wait.is_some() && adverse && self.random(8) == 0;
+                let gives_up = wait.is_some()
+                    && match self.run.options.schedule {
+                        Schedule::Early | Schedule::Late => false,
+                        Schedule::Random(_) => self.random(8) == 0,
+                        // What they wait for is far away where a warp is starved.
+                        Schedule::Starve { .. } => self.random(2) == 0,
+                    };
                 // Only when no lane can go on is there nothing better to do than to wait.
                 if let Some(wait) = wait
                     && *blocking

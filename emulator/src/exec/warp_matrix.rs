@@ -4,6 +4,7 @@
 //! number `l n + i` of the matrix, row by row (of B column by column), and over again where a fragment has
 //! more room than the matrix.
 
+use super::order::shadow::SEVERAL;
 use super::order::track::Touch;
 use super::report::Origin;
 use super::state::{Cluster, Warp};
@@ -148,7 +149,7 @@ impl Cluster<'_> {
             };
             let result = result.and_then(|t| {
                 let touch = if m.store { Touch::Write(&bytes) } else { Touch::Read(n) };
-                self.touch(x, w, None, t, touch);
+                self.touch(x, w, m.store.then_some(u32::from(SEVERAL)), t, touch);
                 match m.store {
                     true => self.store_bytes(w, 0, t, &bytes).map(|()| None),
                     false => self.load_bytes(w, 0, t, &mut bytes).map(Some),

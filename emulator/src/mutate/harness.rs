@@ -151,7 +151,7 @@ impl Subject {
                             let rule = explain(mutant, &lines, launch);
                             // No schedule makes a difference to a hint, or to what no lane executes.
                             let schedules = match &rule {
-                                None if runner.walked.reaches(mutant) => runner.schedules.len(),
+                                None if runner.met.reaches(mutant) => runner.schedules.len(),
                                 _ => 1,
                             };
                             let always = || sized(false).or(rule).map(Verdict::Explained);
@@ -228,7 +228,7 @@ impl<'a> Other<'a> {
         let words = |m: &Mutant| [&m.was, &m.change].map(|t| t.replace(|c: char| c.is_ascii_hexdigit(), ""));
         let twin = self.mutants.get(at).filter(|t| words(t) == words(mutant))?;
         // What is not reached here either is not caught here.
-        if !self.runner.walked.reaches(twin) {
+        if !self.runner.met.reaches(twin) {
             return None;
         }
         self.runner.judge(twin, self.runner.schedules.len())
@@ -379,6 +379,7 @@ pub(super) struct Runner<'a> {
     limit: u64,
     expected: Vec<Vec<u8>>,
     pub(super) walked: Walk,
+    pub(super) met: Met,
 }
 
 /// What all warps execute under the schedule that completes everything at once.
@@ -392,8 +393,37 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Whether some lane executed what the mutant changes.
+    pub(super) fn executes(&self, mutant: &Mutant) -> bool {
+        self.lines.contains(&mutant.line)
+    }
+}
+
+/// What warps meet under any of the schedules. Some only come to what waits that gave up lead to.
+#[derive(Debug, Default)]
+pub(super) struct Met {
+    /// Lines that a warp came to, though its guard may have let no lane through.
+    passed: HashSet<u32>,
+    /// Lines whose instruction some lane executed.
+    executed: HashSet<u32>,
+}
+
+impl Met {
+    fn step(&mut self, step: &Step<'_>) {
+        self.passed.insert(step.line);
+        if step.active != 0 {
+            self.executed.insert(step.line);
+        }
+    }
+
+    /// Whether some lane executed what the mutant changes.
+    pub(super) fn executes(&self, mutant: &Mutant) -> bool {
+        self.executed.contains(&mutant.line)
+    }
+
+    /// Whether some lane executed what the mutant changes, or may execute it with another guard.
     pub(super) fn reaches(&self, mutant: &Mutant) -> bool {
-        mutant.line == 0 || self.lines.contains(&mutant.line)
+        let lines = if mutant.changes_guard() { &self.passed } else { &self.executed };
+        mutant.line == 0 || lines.contains(&mutant.line)
     }
 }
 
@@ -424,13 +454,18 @@ impl<'a> Runner<'a> {
             limit: u64::MAX,
             expected: Vec::new(),
             walked: Walk::default(),
+            met: Met::default(),
         };
         let mut most = 0;
         for &schedule in &runner.schedules {
             let (memory, buffers) = subject.file.allocate();
-            let options = runner.options(schedule);
             let file = &subject.file;
+            let met = Mutex::new(std::mem::take(&mut runner.met));
+            let sink = |step: Step<'_>| met.lock().unwrap_or_else(PoisonError::into_inner).step(&step);
+            let options =
+                Options { trace: Some(Trace { of: None, sink: &sink }), ..runner.options(schedule) };
             let report = file.module.run(&file.kernel, launch, &memory, &options)?;
+            runner.met = met.into_inner().unwrap_or_else(PoisonError::into_inner);
             if let Some(finding) = report.findings.into_iter().next() {
                 return Err(MutateError::Unclean { schedule: named(schedule), finding: Box::new(finding) });
             }

@@ -12,10 +12,14 @@ type Edits = Vec<(Range<usize>, String)>;
 impl Runner<'_> {
     /// Why a survivor could not have mattered in this launch, which is no word on others.
     pub(super) fn idle(&self, mutant: &Mutant) -> Option<String> {
-        if !self.walked.reaches(mutant) {
+        if !self.met.reaches(mutant) {
             return Some("no lane executes it in this launch".to_owned());
         }
+        // Which lanes it lets through may be a question of when: of what has completed already if nothing takes time.
         let same_walk = || {
+            if self.walked.executes(mutant) != self.met.executes(mutant) {
+                return false;
+            }
             let Ok((module, launch)) = self.mutated(mutant) else { return false };
             let module = module.as_ref().unwrap_or(&self.subject.file.module);
             self.walk(module, &launch).is_ok_and(|walk| walk == self.walked)

@@ -165,6 +165,11 @@ impl Mutant {
         let Edit::Text(range, new) = &self.edit else { return None };
         Some([text.get(..range.start)?, new, text.get(range.end..)?].concat())
     }
+
+    /// Whether lanes may execute the instruction that the kernel keeps from it.
+    pub(crate) fn changes_guard(&self) -> bool {
+        self.change == removal::NEGATED || self.change == removal::LEFT_OUT
+    }
 }
 
 /// Mutants as they are found, each edit once.

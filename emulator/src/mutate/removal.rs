@@ -53,6 +53,11 @@ const REMOVED: &[(&str, Kind)] = &[
     ("atom", Kind::Work),
 ];
 
+/// What was done to a guard.
+pub(super) const NEGATED: &str = "guard negated";
+/// What was done to a guard.
+pub(super) const LEFT_OUT: &str = "guard left out";
+
 pub(super) fn mutate(out: &mut Collection<'_, '_>, at: usize) {
     let source = out.source;
     let inst = &source.insts[at];
@@ -91,8 +96,8 @@ fn guard(out: &mut Collection<'_, '_>, at: usize) {
     let name = source.text[range.clone()].trim_start_matches(['@', '!', ' ', '\t']);
     let new = if negated { format!("@{name}") } else { format!("@!{name}") };
     let kind = if inst.is("xor") { Kind::Parity } else { Kind::Guard };
-    out.replace(kind, at, range.clone(), new, "guard negated");
-    out.replace(kind, at, range, "", "guard left out");
+    out.replace(kind, at, range.clone(), new, NEGATED);
+    out.replace(kind, at, range, "", LEFT_OUT);
     if inst.is("bra") {
         out.remove(kind, at);
     }
