@@ -7,7 +7,7 @@
 //! cargo run --release --example mutants -- --left docs/mutants.md
 //! ```
 //!
-//! Every 4th mutant takes a few hours of two cores from nothing, and with what earlier runs have kept seconds. `--again` runs what survived
+//! Every 4th mutant takes hours of two cores from nothing, and with what earlier runs have kept seconds. `--again` runs what survived
 //! once more, as does `--left` with what a document lists as open, without those results.
 //! What is known of a kernel is kept in `target/mutants`, under the kernel's hash, so that a run that was broken off goes on
 //! with the next kernel. Exit status: 0 if at least 95 % of the mutants of each kernel were
