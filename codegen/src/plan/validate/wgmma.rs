@@ -200,7 +200,7 @@ fn choose_both_tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
     // Three warpgroups have registers for 128 columns.
     let tiles = [(64, COLUMN_LIMIT), (96, COLUMN_LIMIT / 2)].into_iter().flat_map(|(n, most)| {
         let least = rows.min(64);
-        (1..=rows.div_ceil(least).max(1).min(64))
+        (1..=rows.div_ceil(least).clamp(1, 64))
             .map(move |parts| rows.div_ceil(parts).next_multiple_of(share).clamp(share, most))
             .map(move |m| Tile { m, n, k: BOTH_K })
     });
