@@ -9,7 +9,7 @@
 //! Nothing here is an error of a launch: where no graph can be made or launched, the module does without from then on.
 
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, TryLockError};
 
 use cudarc::driver::{CudaContext, DriverError, result, sys};
@@ -29,6 +29,9 @@ const NEEDED: [&str; 8] = [
 ];
 /// Graphs that a kernel keeps: a model's layers, on a stream or two.
 const MOST_GRAPHS: usize = 256;
+/// Graphs of all kernels of a context: each takes some 100 KB of the GPU's memory (seen on an H200). Beyond so many, launches that have none
+/// go to the driver as they are.
+const MOST_ALIVE: usize = 1024;
 /// Once a kernel has made that many, it makes another one for so many launches at most: where more sets of arguments take turns
 /// than graphs are kept, making them must not take more than it gains.
 const WORTH: u64 = 256;
@@ -95,6 +98,8 @@ pub(super) enum Launched {
 struct Graph {
     context: Arc<CudaContext>,
     instance: sys::CUgraphExec,
+    /// Graphs of the context, this one among them.
+    alive: Arc<AtomicUsize>,
     words: Box<[u64]>,
     /// Held by the thread that launches it.
     busy: AtomicBool,
@@ -110,6 +115,7 @@ unsafe impl Sync for Graph {}
 
 impl Drop for Graph {
     fn drop(&mut self) {
+        self.alive.fetch_sub(1, Ordering::Relaxed);
         // A context that is gone has taken its graphs along.
         if self.context.bind_to_thread().is_ok() {
             let _relaxed = Relaxed::begin();
@@ -203,11 +209,12 @@ pub(super) struct Maker {
     /// What captures are on.
     stream: Mutex<Option<Private>>,
     able: OnceLock<bool>,
+    alive: Arc<AtomicUsize>,
 }
 
 impl Maker {
     pub fn new(context: Arc<CudaContext>) -> Self {
-        Self { context, stream: Mutex::new(None), able: OnceLock::new() }
+        Self { context, stream: Mutex::new(None), able: OnceLock::new(), alive: Arc::default() }
     }
 
     /// Makes a graph of what `submit` puts in a stream. The context is bound.
@@ -224,7 +231,8 @@ impl Maker {
             Err(TryLockError::WouldBlock) => return,
         };
         let Some(words) = values.words() else { return };
-        if graphs.kept.pin().contains_key(&values.hash) {
+        // One maker at a time: nobody else adds to them.
+        if graphs.kept.pin().contains_key(&values.hash) || self.alive.load(Ordering::Relaxed) >= MOST_ALIVE {
             return;
         }
         // cudarc panics where a symbol is missing.
@@ -236,7 +244,9 @@ impl Maker {
             Ok(instance) => {
                 let last = AtomicU64::new(graphs.launches.load(Ordering::Relaxed));
                 let (context, busy) = (self.context.clone(), AtomicBool::new(false));
-                graphs.keep(values, Graph { context, instance, words: words.into(), busy, last });
+                self.alive.fetch_add(1, Ordering::Relaxed);
+                let alive = self.alive.clone();
+                graphs.keep(values, Graph { context, instance, alive, words: words.into(), busy, last });
             }
             Err(_) => graphs.failed.store(true, Ordering::Relaxed),
         }
