@@ -224,7 +224,9 @@ fn decoded_weights_rule_out_what_their_threads_cannot_do() {
         ("strategy", "two_pass", "the other's weights are decoded"),
         ("sf_preload", "all", "come with their weights"),
         ("consumers", "ping_pong", "a warpgroup decodes 64"),
-        ("tile", "[64, 64, 64]", "N is 128"),
+        ("tile", "[64, 72, 64]", "N is 128"),
+        ("tile", "[64, 64, 64]", "K is 128 or 256"),
+        ("tile", "[72, 64, 128]", "M is a multiple of 16"),
         ("tile", "[64, 128, 192]", "K is 64, 128 or 256"),
     ];
     for (knob, value, words) in refused {
@@ -421,7 +423,14 @@ fn each_limit_of_warpgroups_is_told() {
         (large, bf16, &[("a_reuse", "collector")], "a_reuse", "no collector"),
         (large, bf16, &[("k_order", "split_tail(2)")], "k_order", "the warps that issue the tail's MMAs"),
         (large, bf16, &[("schedule", "dynamic")], "schedule", "no cluster launch control"),
-        (large, bf16, &[("schedule", "cluster_split_k(2)")], "schedule", "use split_k or stream_k"),
+        (large, bf16, &[("schedule", "cluster_split_k(3)")], "schedule", "a cluster has 2, 4 or 8 CTAs"),
+        (
+            large,
+            bf16,
+            &[("schedule", "cluster_split_k(2)"), ("store", "tma")],
+            "schedule",
+            "shared memory holds the sums",
+        ),
         (large, bf16, &[("sf_preload", "all")], "sf_preload", "no scale factors"),
         (large, bf16, &[("sf_load", "bulk")], "sf_load", "no scale factors"),
         (large, bf16, &[("tile", "[96, 128, 64]")], "tile", "M = 96: warpgroups have 64 rows each"),
