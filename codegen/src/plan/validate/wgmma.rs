@@ -194,19 +194,20 @@ fn gains_by_both(problem: &Problem, config: &Config) -> bool {
 /// to decode, counts as 80 tokens more (seen on an H200).
 fn choose_both_tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
     let shape = problem.shape;
-    let rows = shape.typical_rows();
+    let rows = shape.typical_rows().max(1);
     let sms = u64::from(draft::sms(config, arch));
-    let share = (8 * config.multicast.ctas()).next_multiple_of(16);
+    // What no cluster has is refused elsewhere.
+    let share = (8 * config.multicast.ctas().clamp(1, CLUSTER_LIMIT)).next_multiple_of(16);
     // Three warpgroups have registers for 128 columns.
     let tiles = [(64, COLUMN_LIMIT), (96, COLUMN_LIMIT / 2)].into_iter().flat_map(|(n, most)| {
         let least = rows.min(64);
         (1..=rows.div_ceil(least).clamp(1, 64))
-            .map(move |parts| rows.div_ceil(parts).next_multiple_of(share).clamp(share, most))
+            .map(move |parts| rows.div_ceil(parts).min(most).next_multiple_of(share).clamp(share, most))
             .map(move |m| Tile { m, n, k: BOTH_K })
     });
     let cost = |tile: &Tile| {
-        let count = groups::usual_tiles(shape, tile.m) * u64::from(shape.n.div_ceil(tile.n));
-        count.div_ceil(sms) * u64::from(tile.n) * u64::from(tile.m + 80)
+        let count = groups::usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n).into());
+        count.div_ceil(sms.max(1)).saturating_mul(u64::from(tile.n) * u64::from(tile.m + 80))
     };
     tiles.min_by_key(cost).unwrap_or(Tile { m: COLUMN_LIMIT, n: BOTH_ROWS[0], k: BOTH_K })
 }
