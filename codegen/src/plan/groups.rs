@@ -136,8 +136,7 @@ impl Plan {
                             if sharing.columns { n_tiles / neighbours } else { n_tiles * sharing.copies };
                         let of_a = there(first, wide_blocks, a_total) * loads;
                         let loads = u64::from(!sharing.rows || first_of_item);
-                        let of_tile =
-                            if self.orders_first() { u64::from(self.scales.b_row_blocks) } else { 1 };
+                        let of_tile = u64::from(self.row_row_blocks());
                         of_a + b_tiles * loads * there(0, n_tiles * ctas * of_tile, b_total)
                     }
                 };

@@ -328,6 +328,11 @@ impl Plan {
         self.k_loop.last_blocks != self.k_loop.blocks
     }
 
+    /// Row blocks of scale factors that a tile has on the MMA's row side, in one CTA.
+    pub fn row_row_blocks(&self) -> u32 {
+        if self.swap_ab { self.scales.b_row_blocks } else { self.scales.a_row_blocks }
+    }
+
     /// Row blocks of scale factors that a tile has on the MMA's column side.
     pub fn column_row_blocks(&self) -> u32 {
         if self.swap_ab { self.scales.a_row_blocks } else { self.scales.b_row_blocks }

@@ -3,7 +3,7 @@
 //! These are exact figures for the kernels that the templates make, not estimates: `tests/bytes.rs` holds them to the
 //! emulator's count. Caches are not in them: bytes are those that cross between global memory (L2 or beyond) and SMs.
 
-use super::{Operand, Plan, WARPGROUP_ROWS};
+use super::{Operand, Plan, WARPGROUP_ROWS, Warpgroups};
 use crate::config::{Accumulators, Multicast, Schedule, Strategy};
 use crate::problem::Shape;
 
@@ -156,8 +156,7 @@ impl Plan {
         let (rows, columns, row_tensors, column_tensors) =
             if self.swap_ab { (n_wide, m_wide, b_tiles, 1) } else { (m_wide, n_wide, 1, b_tiles) };
         let boxed = self.scales.box_blocks.is_some();
-        let row_blocks =
-            rows * group * if self.orders_first() { u64::from(self.scales.b_row_blocks) } else { 1 };
+        let row_blocks = rows * group * u64::from(self.row_row_blocks());
         let row_blocks = if boxed { row_blocks.min(self.scales.rows_total.into()) } else { row_blocks };
         let whole = u64::from(self.column_row_blocks());
         // Bulk copies bring every row block of a tile, the last one again for one that does not exist. Boxes beyond
@@ -241,11 +240,8 @@ impl Plan {
         let k = &self.k_loop;
         let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(self.last_steps());
         let products = if self.accumulators == Accumulators::SideBySide { 1 } else { 2 };
-        let blocks = match self.warpgroups {
-            Some(warpgroups) if warpgroups.both => warpgroups.count.into(),
-            Some(_) => u64::from(self.cta_rows / WARPGROUP_ROWS),
-            None => 1,
-        };
+        let of_warpgroups = |warpgroups: Warpgroups| self.cta_rows / warpgroups.rows() * warpgroups.blocks;
+        let blocks = u64::from(self.warpgroups.map_or(1, of_warpgroups));
         self.items_of(sizes) * u64::from(self.multicast.ctas()) * steps * products * blocks
     }
 

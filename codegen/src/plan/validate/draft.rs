@@ -1,6 +1,6 @@
 //! A plan in the making: what has to fit, before any address is known.
 
-use super::{COUNT_LIMIT, GATE_THREAD_LIMIT, MMA_ROWS, STAGE_LIMIT, load, shares_scales};
+use super::{COUNT_LIMIT, MMA_ROWS, STAGE_LIMIT, counts, load, shares_scales};
 use crate::arch::{Arch, TensorCore};
 use crate::config::{
     AReuse, Accumulators, Buffers, Config, Consumers, KOrder, Multicast, Raster, Schedule, Setting, SfLoad,
@@ -11,7 +11,7 @@ use crate::plan::memory::{SmemParts, TmemParts};
 use crate::plan::tail;
 use crate::plan::transfer::MAX_BLOCKS;
 use crate::plan::work::{RESPONSES, Work};
-use crate::plan::{ORDER_BLOCK, Plan, Staging, Swizzle, Warpgroups, ordering_passes, ordering_warps};
+use crate::plan::{Plan, Staging, Swizzle, Warpgroups};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 
 /// What is known of a plan before memory is laid out.
@@ -80,42 +80,7 @@ impl<'a> Draft<'a> {
             Multicast::A(ctas) => [m_tiles(tile.m), n_tiles.div_ceil(ctas)],
             Multicast::B(ctas) => [m_tiles(tile.m.saturating_mul(ctas)), n_tiles],
         };
-        if strategy == Strategy::TwoPass {
-            // Threads of at least four columns each, or of 32 and rows for the pads of scale factors.
-            let threads = match problem.formats.c.scales() {
-                None => shape.rows() * u64::from(shape.n.div_ceil(4)),
-                Some(_) => u64::from(shape.m.next_multiple_of(128)) * u64::from(shape.n.div_ceil(32)),
-            };
-            if threads > GATE_THREAD_LIMIT {
-                errors.push(ConfigError::Count {
-                    knob: "strategy",
-                    what: "threads of the gate's own kernel",
-                    count: threads,
-                    limit: GATE_THREAD_LIMIT,
-                });
-            }
-        }
-        let both = warpgroups.is_some_and(|warpgroups| warpgroups.both);
-        let blocks = shape.rows().div_ceil(ORDER_BLOCK.into());
-        let blocks = blocks.saturating_mul(shape.k.div_ceil(ORDER_BLOCK).into());
-        if both && blocks > COUNT_LIMIT {
-            errors.push(ConfigError::Count {
-                knob: "accumulators",
-                what: "CTAs of the launch that brings activations into order",
-                count: blocks,
-                limit: COUNT_LIMIT,
-            });
-        }
-        // Its stores reach a warp's 16 rows with constant offsets.
-        let reach = 16 * 2 * u64::from(shape.k.div_ceil(ORDER_BLOCK)) * u64::from(ORDER_BLOCK);
-        if both && reach > COUNT_LIMIT {
-            errors.push(ConfigError::Count {
-                knob: "accumulators",
-                what: "bytes of 16 rows of activations in order",
-                count: reach,
-                limit: COUNT_LIMIT,
-            });
-        }
+        counts::check(problem, strategy, warpgroups, errors);
         let work = settle_work(asked, arch, items, matrices(shape), k_tiles);
         let work = work.map_err(|error| {
             errors.push(error);
@@ -476,61 +441,6 @@ impl<'a> Draft<'a> {
             );
         }
         (load::chunk(self.asked, self.problem, columns, self.swap_ab), columns)
-    }
-
-    /// Every barrier: its name, how many there are, and the arrivals of a phase.
-    pub fn barrier_counts(&self, stages: u32) -> Vec<(&'static str, u32, u32)> {
-        let ctas = self.asked.group().ctas();
-        let (looped, buffers) = (self.work.is_looped(), self.buffers);
-        if let Some(warpgroups) = self.warpgroups {
-            // Each warpgroup that reads a stage lets go of it, in all CTAs that send to it.
-            let users = if warpgroups.ping_pong { 1 } else { warpgroups.count };
-            // Weights that are decoded are read by threads: each warp says when it is done.
-            let users = if self.kind == MmaKind::Decoded { 4 * users } else { users };
-            let mut wanted =
-                vec![("full", stages, 1), ("empty", stages, users * self.asked.multicast.ctas())];
-            if self.kind == MmaKind::Decoded && !warpgroups.both {
-                let (passes, _) = ordering_passes(self.tile.m * self.tile.k, self.decodes_a());
-                wanted.push(("ordered", stages, ordering_warps(passes)));
-            }
-            return wanted;
-        }
-        // A stage is empty when all that share a tile of it have used it.
-        let mut wanted = vec![("full", stages, 1), ("empty", stages, self.asked.multicast.ctas())];
-        match self.asked.sf_preload {
-            SfPreload::PerStage => {}
-            // Loaded once, and never given back.
-            SfPreload::All if !looped && self.strategy != Strategy::Sequential => {
-                wanted.push(("sf_full", 1, 1))
-            }
-            SfPreload::All | SfPreload::Ahead(_) => {
-                let slots = self.sf_slots(stages);
-                // Where others send into a slot, all of them wait for all.
-                let users = match self.sf_load() {
-                    SfLoad::Multicast => self.asked.multicast.ctas(),
-                    SfLoad::Bulk | SfLoad::TensorMap => 1,
-                };
-                wanted.extend([("sf_full", slots, 1), ("sf_empty", slots, users)]);
-            }
-        }
-        match self.products_apart() {
-            true => wanted.extend([("product1_done", buffers, 1), ("product2_done", buffers, 1)]),
-            false => wanted.push(("products_done", buffers, 1)),
-        }
-        if looped {
-            // One lane of each epilogue warp of each CTA. Whoever has read the columns that two buffers share has read
-            // the tile before, too.
-            wanted.push(match self.shared {
-                0 => ("accumulators_free", buffers, 4 * ctas),
-                _ => ("shared_free", 1, 4 * ctas),
-            });
-        }
-        if self.work.schedule == Schedule::Dynamic {
-            // The MMA threads; of each CTA, the TMA thread and one lane of each epilogue warp.
-            let readers = self.cluster_ctas() * 5 + self.asked.multicast.ctas();
-            wanted.extend([("answer_full", RESPONSES, 1), ("answer_read", RESPONSES, readers)]);
-        }
-        wanted
     }
 
     /// Up; with a split tail where a CTA has one tile, whose epilogue has nothing else to overlap with, as long as

@@ -2,13 +2,17 @@
 //!
 //! * `mod.rs`: [`validate`], and what can be judged of each knob by itself or beside another.
 //! * `draft.rs`: what has to fit: stages, SMEM, TMEM, the grid.
+//! * `barriers.rs`: its mbarriers.
+//! * `counts.rs`: launches beside the MMAs'.
 //! * `groups.rs`: what batches and groups of rows rule out.
 //! * `load.rs`: how the epilogue reads accumulators.
 //! * `wgmma.rs`: what differs where warpgroups hold the accumulators.
 //! * `window.rs`: how often sums leave their tensor cores.
 //! * `build.rs`: the plan, once all of it does.
 
+mod barriers;
 mod build;
+mod counts;
 mod draft;
 mod groups;
 mod load;

@@ -174,7 +174,9 @@ fn has_both(problem: &Problem, config: &Config) -> bool {
     decodes(problem)
         && match (config.accumulators, config.tile) {
             (Setting::Fixed(accumulators), _) => accumulators == Accumulators::SideBySide,
-            (Setting::Auto, Setting::Fixed(tile)) => BOTH_ROWS.contains(&tile.n),
+            (Setting::Auto, Setting::Fixed(tile)) => {
+                BOTH_ROWS.contains(&tile.n) && !problem.formats.decodes_a(Arch::Sm90a)
+            }
             (Setting::Auto, Setting::Auto) => gains_by_both(problem, config),
         }
 }
@@ -200,8 +202,7 @@ fn choose_both_tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
     let share = (8 * config.multicast.ctas().clamp(1, CLUSTER_LIMIT)).next_multiple_of(16);
     // Three warpgroups have registers for 128 columns.
     let tiles = [(64, COLUMN_LIMIT), (96, COLUMN_LIMIT / 2)].into_iter().flat_map(|(n, most)| {
-        let least = rows.min(64);
-        (1..=rows.div_ceil(least).clamp(1, 64))
+        (1..=rows.div_ceil(64).min(64))
             .map(move |parts| rows.div_ceil(parts).min(most).next_multiple_of(share).clamp(share, most))
             .map(move |m| Tile { m, n, k: BOTH_K })
     });
@@ -385,13 +386,9 @@ fn check_tile(
     };
     let mut refuse =
         |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
-    let legal: &[u32] = match warpgroups {
-        Warpgroups { ping_pong: true, .. } => &[64, 128],
-        // See `check_decoded`.
-        Warpgroups { both: true, .. } => &[rows.1],
-        _ => &[64, 128, 192, 256],
-    };
-    if !legal.contains(&rows.1) {
+    let legal: &[u32] = if warpgroups.ping_pong { &[64, 128] } else { &[64, 128, 192, 256] };
+    // Of decoded weights `check_decoded` says which are.
+    if !decodes(problem) && !legal.contains(&rows.1) {
         let rows_of = if warpgroups.ping_pong {
             "a warpgroup has 64 or 128 rows"
         } else {
@@ -497,10 +494,7 @@ fn check_decoded(
         );
     }
     let both = has_both(problem, config);
-    if both
-        && config.accumulators == Setting::Fixed(Accumulators::SideBySide)
-        && problem.formats.decodes_a(Arch::Sm90a)
-    {
+    if both && problem.formats.decodes_a(Arch::Sm90a) {
         refuse(
             "accumulators",
             "side_by_side".into(),

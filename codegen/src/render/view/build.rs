@@ -156,7 +156,12 @@ impl<'a> View<'a> {
             },
             looped: p.work.is_looped(),
             ranges: p.work.has_ranges(),
+            waits: producer::waits(p),
             cluster_parts: p.work.cluster_parts > 1,
+            leave: match p.work.cluster_parts > 1 && p.warpgroups.is_some() {
+                true => "MEETING",
+                false => "TEARDOWN",
+            },
             row_block_above: p.orders_first() && p.scales.b_row_blocks > 1,
             dynamic: p.work.schedule == Schedule::Dynamic,
             buffered: p.buffers > 1,

@@ -75,9 +75,13 @@ pub(super) struct View<'a> {
     pub looped: bool,
     /// Whether an item may be a part of a tile's K.
     pub ranges: bool,
+    /// Whether loads of A wait for a launch of the kernel's own, and nothing else for the one before.
+    pub waits: bool,
     pub dynamic: bool,
     /// Whether the CTAs of a cluster share a tile's K.
     pub cluster_parts: bool,
+    /// Where warps go on that neither compute nor finish tiles, once they are done.
+    pub leave: &'static str,
     /// Whether a tile's scale factors on the MMA's row side can be in two blocks.
     pub row_block_above: bool,
     /// Whether there are two buffers of accumulators.

@@ -4,6 +4,7 @@
 //! A CTA moves 64 elements of 64 rows. In a row these are a matrix of 8 x 8 that is transposed: `ldmatrix.trans` gives lane
 //! `l` of a warp the word `l` of the transposed one, so that a warp stores 128 bytes of a row side by side.
 
+use super::epilogue::registers;
 use crate::kernel::{Launch, Parameter};
 use crate::plan::{ElementType, ORDER_BLOCK, Operand, Plan, Swizzle, TensorMapRecipe};
 
@@ -18,6 +19,9 @@ const SPAN: u32 = 128;
 pub(in crate::render) struct OrderFirst {
     pub threads: u32,
     pub rows: u32,
+    pub warp_rows: u32,
+    /// Bytes of a row of the tile, of a warp's rows, and of the tile.
+    pub span: u32,
     pub warp_bytes: u32,
     pub tile_bytes: u32,
     /// Rows that there are, and whether the last CTAs have others.
@@ -28,30 +32,48 @@ pub(in crate::render) struct OrderFirst {
     /// Bytes of a row of the workspace.
     pub row_bytes: u64,
     /// A warp's rows, four at a time.
-    pub quads: Vec<Vec<OrderedRow>>,
+    pub quads: Vec<RowQuad>,
 }
 
-/// A row, and the register of a lane's word of it.
+/// Four rows, which one `ldmatrix` reads.
+pub(in crate::render) struct RowQuad {
+    /// Bytes from the warp's first row.
+    pub offset: u32,
+    /// The registers of a lane's words.
+    pub registers: String,
+    pub rows: Vec<OrderedRow>,
+}
+
+/// A row on its way to the workspace, and bytes there from the warp's first one.
 pub(in crate::render) struct OrderedRow {
     pub row: u32,
-    pub word: u32,
+    pub byte: u64,
 }
 
 impl OrderFirst {
     pub fn new(p: &Plan) -> Self {
         let shape = p.problem.shape;
+        let k_tiles = shape.k.div_ceil(ELEMENTS);
+        let row_bytes = u64::from(SPAN) * u64::from(k_tiles);
+        let quad = |first: u32| RowQuad {
+            offset: first * SPAN,
+            registers: registers("word", first, 4),
+            rows: (first..first + 4)
+                .map(|row| OrderedRow { row, byte: u64::from(row) * row_bytes })
+                .collect(),
+        };
         OrderFirst {
             threads: ROWS / WARP_ROWS * 32,
             rows: ROWS,
+            warp_rows: WARP_ROWS,
+            span: SPAN,
             warp_bytes: WARP_ROWS * SPAN,
             tile_bytes: ROWS * SPAN,
             rows_total: shape.rows(),
             ragged: !shape.rows().is_multiple_of(ROWS.into()),
-            k_tiles: shape.k.div_ceil(ELEMENTS),
-            row_bytes: u64::from(SPAN) * u64::from(shape.k.div_ceil(ELEMENTS)),
-            quads: (0..WARP_ROWS / 4)
-                .map(|quad| (4 * quad..4 * quad + 4).map(|row| OrderedRow { row, word: row }).collect())
-                .collect(),
+            k_tiles,
+            row_bytes,
+            quads: (0..WARP_ROWS).step_by(4).map(quad).collect(),
         }
     }
 

@@ -90,6 +90,11 @@ fn matrices(p: &Plan, of_a: bool) -> Option<u32> {
     p.tensor_maps.iter().find(|map| map.operand == operand)?.matrices
 }
 
+/// Whether loads of A wait for the launch that brings it into order. With `pdl` all wait, for that launch itself may start early.
+pub(super) fn waits(p: &Plan) -> bool {
+    p.orders_first() && !p.pdl
+}
+
 /// B before A: there is more of it to wait for.
 fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<OperandLoad> {
     let span = p.k_loop.tile_bytes / p.smem.boxes;
@@ -109,8 +114,7 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
             _ => "%row_c, %group",
         },
         rank: GroupsView::rank(matrices(p, row == a_row)),
-        // With `pdl` all wait, for that launch itself may start early.
-        waits: p.orders_first() && !p.pdl && row == a_row && k_box == 0,
+        waits: waits(p) && row == a_row && k_box == 0,
         shared: row == "%row_r" && row_shared || row == "%row_c" && column_shared,
         policy,
     };
@@ -140,15 +144,26 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
     loads
 }
 
-/// Row blocks of scale factors: tensor, bytes from the slot's start, and the block's number where it
-/// is on the MMA's column side.
-fn row_blocks(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32, Option<u32>, bool)> {
+/// Which of a tile's row blocks of scale factors.
+#[derive(Clone, Copy)]
+enum RowBlock {
+    /// The one that has the first rows on the MMA's row side, or the one above it.
+    Rows { above: bool },
+    /// One on the MMA's column side, by its number.
+    Columns(u32),
+}
+
+/// Row blocks of scale factors: tensor, bytes from the slot's start, and which it is.
+fn row_blocks(p: &Plan, products: &[usize]) -> Vec<(&'static str, u32, RowBlock)> {
     let mut blocks = Vec::new();
     let mut add = |tensor, start: u32, rows: u32, on_columns: bool| {
         for block in 0..rows {
             let offset = start + block * p.scales.smem_row_block_bytes;
-            // Of the row side's, the second is that above the first.
-            blocks.push((tensor, offset, if on_columns { Some(block) } else { None }, block > 0));
+            let place = match on_columns {
+                true => RowBlock::Columns(block),
+                false => RowBlock::Rows { above: block > 0 },
+            };
+            blocks.push((tensor, offset, place));
         }
     };
     add("sfa", 0, p.scales.a_row_blocks, p.swap_ab);
@@ -162,11 +177,11 @@ fn scale_loads(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleL
     if p.scales.box_blocks.is_some() || p.kind.scales_per_mma() == 0 {
         return Vec::new();
     }
-    let load = |(tensor, offset, block, above): (&str, u32, Option<u32>, bool)| {
+    let load = |(tensor, offset, block): (&str, u32, RowBlock)| {
         let source = match block {
-            Some(block) => format!("%{tensor}_{block}"),
-            None if above => format!("%{tensor}_above"),
-            None => format!("%{tensor}"),
+            RowBlock::Columns(block) => format!("%{tensor}_{block}"),
+            RowBlock::Rows { above: true } => format!("%{tensor}_above"),
+            RowBlock::Rows { above: false } => format!("%{tensor}"),
         };
         ScaleLoad { offset, source, policy }
     };
@@ -194,7 +209,12 @@ fn scale_boxes(p: &Plan, products: &[usize], policy: &'static str) -> Vec<ScaleB
     let mut boxes = Vec::new();
     // They take turns.
     let mut turns = [0, 0];
-    for (tensor, offset, block, _) in row_blocks(p, products) {
+    for (tensor, offset, block) in row_blocks(p, products) {
+        // Boxes are of one row block on the row side.
+        let block = match block {
+            RowBlock::Columns(block) => Some(block),
+            RowBlock::Rows { .. } => None,
+        };
         let half = halves && block.is_some();
         if half && tensor == "sfb2" {
             // What the leader does for B1, the peer does for B2.
