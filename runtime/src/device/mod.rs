@@ -184,7 +184,7 @@ struct Inner {
 pub(crate) enum Backend {
     Emulated(emulated::Emulated),
     #[cfg(feature = "cuda")]
-    Cuda(cuda::Cuda),
+    Cuda(Box<cuda::Cuda>),
 }
 
 impl Device {
@@ -235,7 +235,7 @@ impl Device {
     #[cfg(feature = "cuda")]
     fn of_cuda((device, arch): (cuda::Cuda, Arch)) -> Result<Self, DeviceError> {
         Ok(Self {
-            inner: Arc::new(Inner { arch, backend: Backend::Cuda(device) }),
+            inner: Arc::new(Inner { arch, backend: Backend::Cuda(Box::new(device)) }),
             cache: None,
             graphs: true,
         })
