@@ -299,8 +299,8 @@ What is neither caught nor explained, by the kind of mistake.
 | kind | mutants |
 |---|---|
 {kinds}
-Kernels of several launches, each launch on what the one before left, and kernels with vectors in their gates; samples: every 8th mutant of a launch,
-of the gate's own kernel every 2nd, of kernels with vectors every 24th.
+Kernels of several launches, each launch on what the one before left, and kernels with vectors in their gates; samples: every so many-eth mutant of a
+launch, 2nd to 24th, the fewer the longer a run takes.
 
 {}
 {}
