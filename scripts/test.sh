@@ -45,7 +45,7 @@ mkdir -p target/packaged
   done
 } >target/packaged/Cargo.toml
 cp Cargo.lock target/packaged/
-cargo check --manifest-path target/packaged/Cargo.toml --workspace --target-dir target --quiet
+cargo check --manifest-path target/packaged/Cargo.toml --workspace --lib --bins --examples --target-dir target --quiet
 
 step "a user's crate: path dependency, default features, no LLVM"
 ./tests/user_crate/check.sh

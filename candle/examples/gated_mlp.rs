@@ -8,7 +8,7 @@
 //! Exit status: 0 if every element is within bf16's rounding of candle's, 1 if one is not, 2 for bad input.
 
 #[macro_use]
-#[path = "../../examples/shared/print.rs"]
+#[path = "shared/print.rs"]
 mod print;
 
 use candle_core::{DType, Device, Tensor};

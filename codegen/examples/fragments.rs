@@ -4,7 +4,7 @@
 //! With expressions as arguments it prints their fragments instead.
 
 #[macro_use]
-#[path = "../../examples/shared/print.rs"]
+#[path = "shared/print.rs"]
 mod print;
 
 use std::error::Error;

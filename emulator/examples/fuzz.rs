@@ -10,7 +10,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
 
 #[macro_use]
-#[path = "../../examples/shared/print.rs"]
+#[path = "shared/print.rs"]
 mod print;
 
 use silumin_emulator::{

@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
 
 #[macro_use]
-#[path = "../../examples/shared/print.rs"]
+#[path = "shared/print.rs"]
 mod print;
 #[path = "../tests/common/nvfp4_gemm.rs"]
 mod nvfp4_gemm;

@@ -15,7 +15,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
 #[macro_use]
-#[path = "../../../examples/shared/print.rs"]
+#[path = "shared/print.rs"]
 mod print;
 
 mod child;
