@@ -34,9 +34,9 @@ fn a_sample_of_all_kernels_is_caught() {
     for &(name, shape) in KERNELS.iter().filter(|(name, _)| name.starts_with(&wanted)) {
         let folder = tempfile::tempdir().unwrap();
         // Kernels of warpgroups have fewer places for mistakes: one warp loads, and the others issue few instructions.
-        let every = if name.starts_with("hopper") { 23 } else { 53 };
+        let every = if name.starts_with("hopper") { 43 } else { 97 };
         let survey = subject(name, shape, folder.path()).survey(&Plan { every, ..plan() }).unwrap();
-        assert!(survey.outcomes.len() >= 10, "{name}: {} mutants", survey.outcomes.len());
+        assert!(survey.outcomes.len() >= 5, "{name}: {} mutants", survey.outcomes.len());
         all += survey.outcomes.len();
         good += survey.caught() + survey.explained();
         // A sample is too small for the bar of one kernel.

@@ -1,6 +1,7 @@
 //! Every golden kernel on a small shape, under adversarial schedules and with happens-before tracking:
 //! its synchronisation orders all that it does, whatever comes late.
 //!
+//! Of each kernel every other warp is starved, the even or the odd ones by turns: `SILUMIN_FULL=1` starves all.
 //! `SILUMIN_SEEDS=64 SILUMIN_ORDERED=hopper_ping_pong cargo test --release --test ordered` runs more random schedules, of
 //! kernels whose names start so.
 
@@ -15,7 +16,7 @@ use silumin::runtime::inputs::Distribution;
 use std::path::Path;
 
 /// Seeds of the random schedule, unless the environment says otherwise.
-const SEEDS: u64 = 4;
+const SEEDS: u64 = 2;
 
 fn seeds() -> u64 {
     std::env::var("SILUMIN_SEEDS")
@@ -26,9 +27,12 @@ fn seeds() -> u64 {
 fn golden_kernels_are_ordered_under_every_schedule() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
     let wanted = std::env::var("SILUMIN_ORDERED").unwrap_or_default();
+    let every_warp = std::env::var_os("SILUMIN_FULL").is_some();
     let mut runs = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    // In an order that does not depend on the file system: a kernel's place says which of its warps are starved.
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    for (place, path) in paths.into_iter().enumerate() {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         if !name.starts_with(&wanted) {
@@ -51,7 +55,8 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         let kernel = spec.kernel(shape, arch).unwrap();
         let warps = kernel.launches[0].block.iter().product::<u32>().div_ceil(32);
         let mut schedules = vec![Schedule::Early, Schedule::Late];
-        schedules.extend((0..warps).map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+        let starved = (0..warps).filter(|warp| every_warp || *warp as usize % 2 == place % 2);
+        schedules.extend(starved.map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
         schedules.extend((0..seeds()).map(Schedule::Random));
         runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), arch, shape, s)));
     }

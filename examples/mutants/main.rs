@@ -272,7 +272,7 @@ fn document(whole: &Surveys, samples: &Surveys, every: usize) -> String {
     let [mutants, caught, explained] =
         [counted(|s| s.outcomes.len()), counted(Survey::caught), counted(Survey::explained)];
     let lowest = whole.iter().min_by(|(_, a), (_, b)| a.share().total_cmp(&b.share()));
-    let lowest = lowest.map_or(String::new(), |(name, survey)| {
+    let lowest = lowest.filter(|(_, survey)| survey.share() < 1.0).map_or(String::new(), |(name, survey)| {
         format!(" The lowest share is {:.1} % (`{name}`).", 100.0 * survey.share())
     });
     let (which, flag) = match every {
@@ -285,7 +285,12 @@ fn document(whole: &Surveys, samples: &Surveys, every: usize) -> String {
             *kinds.entry(outcome.mutant.kind.name()).or_default() += 1;
         }
     }
-    let kinds: String = kinds.iter().map(|(kind, count)| format!("| {kind} | {count} |\n")).collect();
+    let mut neither = String::new();
+    if !kinds.is_empty() {
+        neither += "What is neither caught nor explained, by the kind of mistake.\n\n| kind | mutants |\n|---|---|\n";
+        kinds.iter().for_each(|(kind, count)| neither += &format!("| {kind} | {count} |\n"));
+        neither += "\n";
+    }
     format!(
         "{HEAD}## Golden kernels
 
@@ -294,12 +299,7 @@ Shapes: those of `examples/shared/mutants.rs`. What survived there, and no rule 
 more than twice the K, which goes round the rings twice more, and one of 256 more rows and columns. Explained mutants of one reason are one row. Written by `cargo run --release --example mutants{flag}`.
 
 {}
-What is neither caught nor explained, by the kind of mistake.
-
-| kind | mutants |
-|---|---|
-{kinds}
-Kernels of several launches, each launch on what the one before left, and kernels with vectors in their gates; samples: every so many-eth mutant of a
+{neither}Kernels of several launches, each launch on what the one before left, and kernels with vectors in their gates; samples: every so many-eth mutant of a
 launch, 2nd to 24th, the fewer the longer a run takes.
 
 {}

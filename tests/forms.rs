@@ -1,5 +1,5 @@
 #![deny(warnings, missing_docs)]
-//! Every form, in a crate that forbids warnings.
+//! Every form of `dual_gemm!`, in a crate that forbids warnings.
 
 use silumin::{Arch, DualGemm, Shape, dual_gemm};
 
@@ -11,7 +11,8 @@ dual_gemm! {
     pub(crate) GeGlu = gelu(x @ gate) * (x @ up);
 }
 
-fn main() {
+#[test]
+fn every_form_compiles_without_a_warning_and_makes_a_kernel() {
     let made: DualGemm = dual_gemm!(<nvfp4 -> f16> silu(A @ B1) * (A @ B2));
     let fixed = dual_gemm!(<nvfp4->f16,shape=[1,64,64],arch=[sm_100a],>silu(A@B1)*(A@B2));
     let scaled = dual_gemm!(silu(alpha * (A @ B1)) * (alpha * (A @ B2)),);
