@@ -137,8 +137,12 @@ const DECODED_KNOBS: [&[(&str, &str)]; 8] = [
     &[("tile", "[64, 128, 128]"), ("schedule", "cluster_split_k(4)"), ("pdl", "on")],
 ];
 
-/// MMAs with rows of both products, of activations that a launch brings into order.
-const BOTH_KNOBS: [&[(&str, &str)]; 7] = [
+/// MMAs with rows of both products, of activations that a launch brings into order, or, with many columns, of weights that are decoded in
+/// the order they lie in.
+const BOTH_KNOBS: [&[(&str, &str)]; 10] = [
+    &[("tile", "[240, 64, 128]")],
+    &[("tile", "[256, 64, 128]"), ("schedule", "cluster_split_k(2)")],
+    &[("tile", "[256, 64, 128]"), ("schedule", "persistent"), ("pdl", "on")],
     &[("accumulators", "side_by_side")],
     &[("tile", "[64, 64, 128]"), ("schedule", "persistent"), ("sms", "3")],
     &[("tile", "[48, 96, 128]"), ("schedule", "persistent"), ("sms", "2"), ("raster", "along_n")],

@@ -78,7 +78,7 @@ const SAMPLES: &[(&str, Shape, &[usize])] = &[
     ("second_fused", Shape::new(130, 136, 5536), &[8, 8]),
     ("bias", Shape::new(130, 136, 1440), &[24]),
     ("hopper_both", Shape::new(200, 136, 1152), &[2, 24]),
-    ("hopper_cluster_split_k", Shape::new(250, 136, 1152), &[4, 24]),
+    ("hopper_cluster_split_k", Shape::new(250, 136, 1152), &[24]),
     ("hopper_two_pass", Shape::new(130, 136, 344), &[8, 8, 2]),
     ("two_pass_mxfp8_out", Shape::new(130, 160, 2336), &[8, 8, 2]),
     ("hopper_vectors", Shape::new(130, 136, 344), &[24]),

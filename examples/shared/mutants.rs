@@ -54,6 +54,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("hopper_side_by_side", Shape::new(300, 136, 344)),
     ("hopper_ping_pong", Shape::new(200, 200, 360)),
     ("hopper_multicast_b", Shape::new(300, 136, 360)),
+    ("hopper_natural", Shape::new(250, 136, 1152)),
 ];
 
 /// Writes a golden kernel with inputs and knobs of its own as launch files in `folder`.

@@ -130,6 +130,9 @@ pub struct Warpgroups {
     pub blocks: u32,
     /// Whether an MMA's rows are of both products, 8 of the first and 8 of the second by turns: it has 32 rows of each then.
     pub both: bool,
+    /// Whether a launch before brings activations into the order of K in which a thread decodes weights fastest, where they are of both
+    /// products; else it decodes them in the order they lie in.
+    pub ordered: bool,
     /// Registers that a thread holds one product in.
     pub product_registers: u32,
     /// How sums leave the tensor core before the end of the K loop, where they do.
@@ -170,6 +173,11 @@ pub(crate) fn ordering_warps(passes: u32) -> u32 {
 impl Plan {
     /// Whether a launch of its own brings the activations into the order of K in which weights are decoded.
     pub fn orders_first(&self) -> bool {
+        self.warpgroups.is_some_and(|warpgroups| warpgroups.ordered)
+    }
+
+    /// Whether weights are decoded to MMAs whose rows are of both products.
+    pub fn has_rows_of_both(&self) -> bool {
         self.warpgroups.is_some_and(|warpgroups| warpgroups.both)
     }
 }

@@ -211,7 +211,7 @@ impl Plan {
     /// M, N and K of one MMA instruction.
     pub fn mma_shape(&self) -> [u32; 3] {
         let n = match self.accumulators {
-            _ if self.orders_first() => self.mma_columns,
+            _ if self.has_rows_of_both() => self.mma_columns,
             Accumulators::Separate => self.mma_columns,
             Accumulators::SideBySide => 2 * self.mma_columns,
         };

@@ -27,7 +27,7 @@ pub(super) fn check(
         };
         check("strategy", "threads of the gate's own kernel", threads, GATE_THREAD_LIMIT);
     }
-    if warpgroups.is_some_and(|warpgroups| warpgroups.both) {
+    if warpgroups.is_some_and(|warpgroups| warpgroups.ordered) {
         let k_blocks = u64::from(shape.k.div_ceil(ORDER_BLOCK));
         let ctas = shape.rows().div_ceil(ORDER_BLOCK.into()).saturating_mul(k_blocks);
         check("accumulators", "CTAs of the launch that brings activations into order", ctas, COUNT_LIMIT);

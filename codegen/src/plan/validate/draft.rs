@@ -179,7 +179,7 @@ impl<'a> Draft<'a> {
         let columns = self.mma_columns().div_ceil(128);
         if self.kind == MmaKind::Decoded && !self.decodes_a() {
             // 96 rows can be in two blocks of 128.
-            return [0, if self.orders_first() && !128u32.is_multiple_of(self.tile.n) { 2 } else { 1 }];
+            return [0, if self.has_rows_of_both() && !128u32.is_multiple_of(self.tile.n) { 2 } else { 1 }];
         }
         if self.swap_ab { [columns, 1] } else { [1, columns] }
     }
@@ -360,8 +360,13 @@ impl<'a> Draft<'a> {
         (blocks > 0 && self.sf_load() != SfLoad::Bulk).then_some(largest)
     }
 
-    /// Whether MMAs have rows of both products, and a launch of its own brings activations into their order of K.
+    /// Whether a launch of its own brings activations into the order of K in which weights are decoded.
     pub fn orders_first(&self) -> bool {
+        self.warpgroups.is_some_and(|warpgroups| warpgroups.ordered)
+    }
+
+    /// Whether weights are decoded to MMAs whose rows are of both products.
+    pub fn has_rows_of_both(&self) -> bool {
         self.warpgroups.is_some_and(|warpgroups| warpgroups.both)
     }
 
@@ -434,7 +439,7 @@ impl<'a> Draft<'a> {
         let columns = self.mma_columns() / self.work.cluster_parts;
         if self.warpgroups.is_some() {
             // A pair of 8 x 8 blocks of a warp's 16 rows: what one `stmatrix` takes.
-            let widest = if self.orders_first() { 32 } else { 16 };
+            let widest = if self.has_rows_of_both() { 32 } else { 16 };
             return (
                 [32, 16].into_iter().find(|c| *c <= widest && columns.is_multiple_of(*c)).unwrap_or(8),
                 columns,

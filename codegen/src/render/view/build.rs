@@ -47,7 +47,7 @@ impl<'a> View<'a> {
         };
         let held = match role {
             Role::Gate => Held::Row,
-            _ if p.warpgroups.is_some() => Held::warpgroup(chunk, p.swap_ab, p.orders_first()),
+            _ if p.warpgroups.is_some() => Held::warpgroup(chunk, p.swap_ab, p.has_rows_of_both()),
             _ => Held::new(p.epilogue.load, chunk, p.swap_ab),
         };
         // Registers that a thread has a chunk of one product in.
@@ -162,7 +162,7 @@ impl<'a> View<'a> {
                 true => "MEETING",
                 false => "TEARDOWN",
             },
-            row_block_above: p.orders_first() && p.scales.b_row_blocks > 1,
+            row_block_above: p.has_rows_of_both() && p.scales.b_row_blocks > 1,
             dynamic: p.work.schedule == Schedule::Dynamic,
             buffered: p.buffers > 1,
             overlapped: p.tmem.shared > 0,

@@ -11,6 +11,10 @@
 //! that where activations lie in shared memory (`ldmatrix.trans`, `stmatrix`): once for each, while a weight is decoded
 //! once for all the tile's rows of activations.
 //!
+//! **In the order they lie in.** MMAs of both products' rows with many columns leave a thread time for more: it reads all 64 elements of
+//! its rows, four lanes the same 32 bytes, and of each word takes the byte that an MMA wants from it. Then activations
+//! stay as they are. A byte's two codes get into the lowest bits of two halves; the four scale factors of a row are made two at a time.
+//!
 //! **The value.** Sign, exponent and mantissa of two elements are shifted to where they are in two 16-bit numbers;
 //! these are then 2^-14 (f16) or 2^-126 (bf16) of what they should be, which the scale factor makes up for but for
 //! 2^7: so no step rounds or overflows, subnormal elements and scale factors included, and the sums are multiplied by
@@ -56,6 +60,8 @@ pub(in crate::render) struct DecodeView {
     pub second_scales: u32,
     /// Whether a thread's two rows are one of each product.
     pub both: bool,
+    /// Whether a thread decodes them in the order of K they lie in.
+    pub natural: bool,
     /// Rows of such a tile, in quarters of a block of scale factors, and bytes from one block's to the next's in a slot.
     pub row_quarters: u32,
     pub row_block_bytes: u32,
@@ -86,6 +92,8 @@ pub(in crate::render) struct DecodeView {
     pub powers: Option<[&'static str; 2]>,
     /// The selectors of a thread's scale factor among four, by their registers.
     pub selectors: &'static [&'static str],
+    /// Registers of two scale factors each that 64 elements of two rows take.
+    pub scale_words: u32,
     /// Whether K ends inside a block of NVFP4's scale factors.
     pub padded: bool,
     /// In the order in which they are decoded and multiplied.
@@ -154,12 +162,26 @@ pub(in crate::render) struct DecodeGroup {
     /// The accumulators.
     pub d: String,
     pub pairs: Vec<DecodePair>,
+    /// In the order they lie in: what the pairs are multiplied with.
+    pub scale_pairs: Vec<ScalePair>,
     pub steps: Vec<DecodeStep>,
+}
+
+/// Two scale factors of a row, made together.
+pub(in crate::render) struct ScalePair {
+    /// The registers of their codes and of both, and the selector that brings the codes into the upper bytes of its halves.
+    pub codes: String,
+    pub pair: String,
+    pub selector: &'static str,
+    /// Where each is in both halves.
+    pub first: String,
+    pub second: String,
 }
 
 /// Two elements of a row.
 pub(in crate::render) struct DecodePair {
-    pub row: u32,
+    /// The register of their scale factor.
+    pub scale: String,
     /// The word that holds their codes.
     pub codes: String,
     /// The shift that brings exponents and mantissas to their places, and by how much; and signs to theirs.
@@ -196,7 +218,8 @@ impl DecodeView {
             if powers { &["%scale_selector", "%scale_selector_above"] } else { &["%scale_selector"] };
         let per_block = selectors.len() as u32;
         let mut groups = Vec::new();
-        let both = p.orders_first();
+        let both = p.has_rows_of_both();
+        let natural = both && !p.orders_first();
         // The products of an MMA's rows; or the sets of registers for weights that take turns.
         let products: &[u32] = if both { &[1] } else { &[1, 2] };
         for block in 0..p.tile.k / 64 {
@@ -222,7 +245,13 @@ impl DecodeView {
                         })
                         .collect::<Vec<_>>()
                         .join(", "),
-                    pairs: (0..16).map(|i| pair(weights, i / 2, i % 2, place)).collect(),
+                    pairs: (0..16)
+                        .map(|i| match natural {
+                            true => natural_pair(weights, i / 2, i % 2, place, powers),
+                            false => pair(weights, i / 2, i % 2, place),
+                        })
+                        .collect(),
+                    scale_pairs: if natural { scale_pairs(block, powers) } else { Vec::new() },
                     steps: (0..4)
                         .map(|s| DecodeStep {
                             columns_step: p.descriptors.a_blocks[(4 * block + s) as usize],
@@ -241,6 +270,7 @@ impl DecodeView {
             second_row: if both { p.smem.b_box_bytes } else { 8 * row_bytes },
             second_scales: if both { p.smem.sfb2 - p.smem.sfb1 } else { 128 },
             both,
+            natural,
             row_quarters: p.scales.row_quarters,
             row_block_bytes: p.scales.smem_row_block_bytes,
             swizzle_mask: row_bytes / 16 - 1,
@@ -264,6 +294,7 @@ impl DecodeView {
             // 2^-127 and 2^124.
             powers: powers.then_some(["0x00400040", "0x7d807d80"]),
             selectors,
+            scale_words: if powers { 2 } else { 4 },
             padded: !powers && !p.problem.shape.k.is_multiple_of(64),
             groups,
             order: OrderView::new(p, place),
@@ -275,6 +306,14 @@ impl DecodeView {
     /// What is loaded while `group` is decoded.
     pub fn after(&self, group: &DecodeGroup) -> Option<&DecodeGroup> {
         self.groups.get(group.index as usize + 1)
+    }
+}
+
+impl DecodeGroup {
+    /// Pairs, and the words of codes that a thread takes them from.
+    pub fn taken(&self) -> impl Iterator<Item = (&DecodePair, String)> {
+        // Words 0 to 7 are of the first row, the others of the second.
+        self.pairs.iter().zip(0..).map(|(pair, i)| (pair, format!("%codes{}", 8 * (i % 2) + i / 2)))
     }
 }
 
@@ -322,7 +361,7 @@ fn pair(product: u32, j: u32, row: u32, place: u32) -> DecodePair {
     let word = 2 * row + j / 4;
     let in_byte = from % 8;
     DecodePair {
-        row,
+        scale: format!("%scale{row}"),
         codes: format!("%paired{word}"),
         magnitudes: if from > place { "shr.u32" } else { "shl.b32" },
         magnitude_shift: from.abs_diff(place),
@@ -333,6 +372,35 @@ fn pair(product: u32, j: u32, row: u32, place: u32) -> DecodePair {
         factor: (1 << place | 1 << 12) >> in_byte,
         to: decoded(product, 2 * j + row),
     }
+}
+
+/// Two elements side by side, of word `j` of a row, in the lowest bits of both halves.
+fn natural_pair(set: u32, j: u32, row: u32, place: u32, powers: bool) -> DecodePair {
+    // Two words are of one block of 16.
+    let block = if powers { j / 4 } else { j / 2 };
+    DecodePair {
+        scale: format!("%scale{}", 4 * row + block),
+        to: decoded(set, 2 * j + row),
+        ..pair(set, 0, 0, place)
+    }
+}
+
+/// The scale factors of 64 elements of both rows.
+fn scale_pairs(block: u32, powers: bool) -> Vec<ScalePair> {
+    let of = |row: u32, part: u32, upper: bool| ScalePair {
+        codes: format!("%scale_codes{row}"),
+        pair: format!("%two_scales{}", if powers { row } else { 2 * row + part }),
+        selector: if upper { "0x3424" } else { "0x1404" },
+        first: format!("%scale{}", 4 * row + 2 * part),
+        second: format!("%scale{}", 4 * row + 2 * part + 1),
+    };
+    (0..2)
+        .flat_map(|row| match powers {
+            // Four scale factors are of 128 elements.
+            true => vec![of(row, 0, block % 2 == 1)],
+            false => vec![of(row, 0, false), of(row, 1, true)],
+        })
+        .collect()
 }
 
 /// The register of two decoded elements.

@@ -391,7 +391,7 @@ fn chunk_of(
     staging: Option<Staging>,
     packing: Packing,
 ) -> WarpgroupChunk {
-    let count = p.epilogue.chunk / if p.orders_first() { 4 } else { 2 };
+    let count = p.epilogue.chunk / if p.has_rows_of_both() { 4 } else { 2 };
     let moves = products
         .iter()
         .flat_map(|product| {
