@@ -303,8 +303,9 @@ pub struct Output {
     pub staging: Option<Staging>,
 }
 
-/// SMEM staging of a TMA store: for each epilogue warp, boxes of 32 rows one after the other. Where a
-/// CTA computes one tile, it lies over the operand stages, which nobody reads any more by then.
+/// SMEM staging of a TMA store: for each epilogue warp, boxes of 32 rows one after the other; for a warpgroup whose threads hold
+/// columns of C, boxes of all of the tile's rows. Where a CTA computes one tile, it lies over the operand stages, which nobody
+/// reads any more by then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Staging {
     /// Bytes of a box row, the swizzle span: 128, 64, 32, or 16 without swizzle.
@@ -317,7 +318,9 @@ pub struct Staging {
     pub box_rows: u32,
     /// Bytes of a box.
     pub box_bytes: u32,
-    /// Bytes of a warp's boxes.
+    /// Warps that fill boxes together: 1, or the 4 of a warpgroup.
+    pub warps: u32,
+    /// Bytes of the boxes of so many warps.
     pub warp_bytes: u32,
     /// Permutation of a box in SMEM.
     pub swizzle: Swizzle,

@@ -279,6 +279,24 @@ impl<'a> Draft<'a> {
         let bits = self.problem.formats.c.bits();
         // Rows of the tile that a warp stores together.
         let rows = if self.warpgroups.is_some() { 16 } else { 32 };
+        if let (true, Some(warpgroups)) = (self.swap_ab, self.warpgroups) {
+            // A warpgroup has 64 columns of C of each of its MMAs, or 32 of an MMA of both products.
+            let columns = warpgroups.rows() / warpgroups.blocks.max(1);
+            let swizzle = Swizzle::of_row(columns * bits / 8);
+            let span = swizzle.span();
+            let box_bytes = span * self.tile.m;
+            return (self.store == Store::Tma && self.strategy != Strategy::TwoPass).then_some(Staging {
+                span,
+                columns,
+                boxes: 1,
+                box_rows: self.tile.m,
+                box_bytes,
+                warps: 4,
+                warp_bytes: box_bytes * warpgroups.blocks,
+                swizzle,
+                swizzle_mask: span / 16 - 1,
+            });
+        }
         if self.swap_ab {
             // A warp has 32 columns of C: one box, whose rows its lanes write side by side.
             let span = 32 * bits / 8;
@@ -290,6 +308,7 @@ impl<'a> Draft<'a> {
                 boxes: 1,
                 box_rows: self.tile.m,
                 box_bytes,
+                warps: 1,
                 warp_bytes: box_bytes,
                 swizzle: Swizzle::None,
                 swizzle_mask: 0,
@@ -308,6 +327,7 @@ impl<'a> Draft<'a> {
                 boxes,
                 box_rows: rows,
                 box_bytes,
+                warps: 1,
                 warp_bytes: boxes * box_bytes * self.warpgroups.map_or(1, |warpgroups| warpgroups.blocks),
                 swizzle,
                 swizzle_mask,
@@ -404,7 +424,7 @@ impl<'a> Draft<'a> {
             marks: self.work.has_ranges(),
             staging: self
                 .staging()
-                .map_or(self.cluster_sums(), |staging| self.epilogue_warps() * staging.warp_bytes),
+                .map_or(self.cluster_sums(), |staging| self.epilogue_warps() / staging.warps * staging.warp_bytes),
             staging_over_stages: !self.work.is_looped(),
         }
     }

@@ -14,12 +14,16 @@ use crate::error::ConfigError;
 use crate::plan::{Plan, WARPGROUP_ROWS, Warpgroups};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 
+/// Bits of the elements of C that threads with columns of it can turn into rows on their way to shared memory (`stmatrix.trans`).
+const STAGED_BITS: u32 = 16;
 /// Warpgroups that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
 const WARPGROUP_LIMIT: u32 = 3;
 /// Columns of an MMA from which on decoding weights in the order they lie in can pay.
 const LEAST_NATURAL: u32 = 240;
 /// Columns of a `wgmma` (PTX ISA 9.7.15.2).
 const COLUMN_LIMIT: u32 = 256;
+/// Tokens up to which threads with columns of C store them as they are.
+const LEAST_STAGED: u32 = 16;
 /// Rows of a tile whose MMAs have rows of both products: 32 of each in each of two or three warpgroups.
 const BOTH_ROWS: [u32; 2] = [64, 96];
 /// Elements of K of such a tile, and rows of activations from which on they gain by it (seen on an H200).
@@ -62,6 +66,10 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     match with(store) {
         // The staging must not cost what was asked for.
         Err(_) if store != Store::Direct && !asked.store.is_fixed() => with(Store::Direct),
+        // Nor, where weights are the rows and loads matter most, a stage.
+        Ok(plan) if swap_ab && store != Store::Direct && !asked.store.is_fixed() && plan.work.is_looped() => {
+            with(Store::Direct).map(|direct| if direct.stages > plan.stages { direct } else { plan })
+        }
         result => result,
     }
     .map(|plan| Plan { asked: *asked, ..plan })
@@ -223,7 +231,7 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
     }
     let free = config.tile == Setting::Auto
         && config.accumulators != Setting::Fixed(Accumulators::SideBySide)
-        && config.store != Setting::Fixed(Store::Tma)
+        && (config.store != Setting::Fixed(Store::Tma) || problem.formats.c.bits() == STAGED_BITS)
         && config.multicast == Multicast::None;
     let few = free && problem.shape.typical_rows() <= FEW_TOKENS / 2;
     config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on()
@@ -240,14 +248,17 @@ fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: boo
 }
 
 /// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four
-/// bytes at a time (seen on an H200: a tenth of the time of a prefill).
+/// bytes at a time (seen on an H200: a tenth of the time of a prefill), or, with columns of C, two.
 fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Store {
-    let row_bits = u64::from(problem.shape.n) * u64::from(problem.formats.c.bits());
-    let boxed = !swap_ab
-        && strategy != Strategy::TwoPass
+    let bits = problem.formats.c.bits();
+    let row_bits = u64::from(problem.shape.n) * u64::from(bits);
+    let boxed = strategy != Strategy::TwoPass
         && !problem.shape.groups.by_rows()
         && row_bits.is_multiple_of(128)
-        && (u64::from(tile.n) * u64::from(problem.formats.c.bits())).is_multiple_of(128);
+        && match swap_ab {
+            true => bits == STAGED_BITS && tile.m > LEAST_STAGED,
+            false => (u64::from(tile.n) * u64::from(bits)).is_multiple_of(128),
+        };
     if boxed { Store::Tma } else { Store::Direct }
 }
 
@@ -428,11 +439,11 @@ fn check_tile(
             reason: "the products would lie below each other, and one MMA has no rows for both",
         });
     }
-    if swap_ab && config.store == Setting::Fixed(Store::Tma) {
+    if swap_ab && config.store == Setting::Fixed(Store::Tma) && problem.formats.c.bits() != STAGED_BITS {
         errors.push(ConfigError::SwapAb {
             knob: "store",
             value: "tma",
-            reason: "threads hold columns of C there, and store them as they are",
+            reason: "threads hold columns of C there, which become rows on their way to shared memory in elements of 16 bits only",
         });
     }
     let products = if strategy.is_fused() { 2 } else { 1 };

@@ -411,11 +411,17 @@ fn chunk_of(
     };
     let bytes = p.epilogue.c.element_bits / 8;
     let byte = chunk * p.epilogue.chunk * bytes;
-    let box_byte = (block * staging.boxes + byte / staging.span) * staging.box_bytes;
     let halves = p.epilogue.c.element_bits == 16;
+    let (staged_byte, box_byte) = match p.swap_ab {
+        // The chunk's columns are rows of the box.
+        true => (0, block * staging.box_bytes + chunk * p.epilogue.chunk * staging.span),
+        false => {
+            (byte % staging.span, (block * staging.boxes + byte / staging.span) * staging.box_bytes)
+        }
+    };
     WarpgroupChunk {
         moves,
-        staged_byte: byte % staging.span,
+        staged_byte,
         box_byte,
         matrices: if halves { registers("packed", 0, count / 2) } else { String::new() },
         matrix_count: count / 2,
