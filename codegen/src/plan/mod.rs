@@ -34,8 +34,8 @@ pub use work::Work;
 
 use crate::arch::Arch;
 use crate::config::{
-    Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, SfPreload, Store, Strategy, Tile,
-    TmemShape,
+    Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, Schedule, SfPreload, Store, Strategy,
+    Tile, TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::problem::{MmaKind, Problem};
@@ -174,6 +174,14 @@ impl Plan {
     /// Whether a launch of its own brings the activations into the order of K in which weights are decoded.
     pub fn orders_first(&self) -> bool {
         self.warpgroups.is_some_and(|warpgroups| warpgroups.ordered)
+    }
+
+    /// Whether two CTAs at most share a tile's K, one of which hands its sums over to the other: where each has as much to do as a
+    /// whole tile, and a warp is free to see to it.
+    pub fn hands_over(&self) -> bool {
+        self.work.schedule == Schedule::StreamK
+            && self.work.share >= self.k_loop.tiles
+            && self.warpgroups.is_some_and(|warpgroups| warpgroups.both || self.kind != MmaKind::Decoded)
     }
 
     /// Whether weights are decoded to MMAs whose rows are of both products.

@@ -200,7 +200,7 @@ impl Plan {
                 let mut shared = 0;
                 let mut last_tile = None;
                 for tile in borders.filter(|unit| !unit.is_multiple_of(k_tiles)).map(|unit| unit / k_tiles) {
-                    shared += if last_tile == Some(tile) { 1 } else { 2 };
+                    shared += if last_tile == Some(tile) || self.hands_over() { 1 } else { 2 };
                     last_tile = Some(tile);
                 }
                 shared

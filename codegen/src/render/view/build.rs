@@ -156,6 +156,8 @@ impl<'a> View<'a> {
             },
             looped: p.work.is_looped(),
             ranges: p.work.has_ranges(),
+            // More than both parts that start.
+            handed_over: if p.hands_over() { 4 } else { 0 },
             waits: producer::waits(p),
             cluster_parts: p.work.cluster_parts > 1,
             leave: match p.work.cluster_parts > 1 && p.warpgroups.is_some() {

@@ -75,6 +75,9 @@ pub(super) struct View<'a> {
     pub looped: bool,
     /// Whether an item may be a part of a tile's K.
     pub ranges: bool,
+    /// What is added to a tile's counter once the first of its two parts has left its sums in the workspace; 0 where parts are
+    /// collected otherwise.
+    pub handed_over: u32,
     /// Whether loads of A wait for a launch of the kernel's own, and nothing else for the one before.
     pub waits: bool,
     pub dynamic: bool,

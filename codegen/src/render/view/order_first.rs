@@ -1,12 +1,12 @@
 //! The launch that brings activations into the order of K in which weights are decoded, before the one that multiplies
 //! them (sm_90a): see [`super::decode`].
 //!
-//! A CTA moves 64 elements of 64 rows. In a row these are a matrix of 8 x 8 that is transposed: `ldmatrix.trans` gives lane
-//! `l` of a warp the word `l` of the transposed one, so that a warp stores 128 bytes of a row side by side.
+//! A CTA moves 64 elements of 64 rows. In a row these are a matrix of 8 x 8 that is transposed: lane `l` of a warp loads the
+//! row's word `l`, which is where `movmatrix` expects it, and stores the word `l` of the transposed matrix. No shared memory
+//! and few registers: what multiplies takes all of an SM's.
 
-use super::epilogue::registers;
 use crate::kernel::{Launch, Parameter};
-use crate::plan::{ElementType, ORDER_BLOCK, Operand, Plan, Swizzle, TensorMapRecipe};
+use crate::plan::{ORDER_BLOCK, Operand, Plan};
 
 /// Rows and elements of K of a CTA; rows of one of its warps.
 const ROWS: u32 = ORDER_BLOCK;
@@ -20,34 +20,26 @@ pub(in crate::render) struct OrderFirst {
     pub threads: u32,
     pub rows: u32,
     pub warp_rows: u32,
-    /// Bytes of a row of the tile, of a warp's rows, and of the tile.
+    /// Bytes of a CTA's part of a row.
     pub span: u32,
-    pub warp_bytes: u32,
-    pub tile_bytes: u32,
     /// Rows that there are, and whether the last CTAs have others.
     pub rows_total: u64,
-    pub ragged: bool,
-    /// CTAs along K.
+    pub ragged_rows: bool,
+    /// CTAs along K, and whether the last ones reach beyond it.
     pub k_tiles: u32,
-    /// Bytes of a row of the workspace.
+    pub ragged_k: bool,
+    /// Bytes of a row of the activations, and of the workspace.
+    pub a_row_bytes: u64,
     pub row_bytes: u64,
-    /// A warp's rows, four at a time.
-    pub quads: Vec<RowQuad>,
+    /// A warp's rows.
+    pub moved: Vec<MovedRow>,
 }
 
-/// Four rows, which one `ldmatrix` reads.
-pub(in crate::render) struct RowQuad {
-    /// Bytes from the warp's first row.
-    pub offset: u32,
-    /// The registers of a lane's words.
-    pub registers: String,
-    pub rows: Vec<OrderedRow>,
-}
-
-/// A row on its way to the workspace, and bytes there from the warp's first one.
-pub(in crate::render) struct OrderedRow {
+/// A row on its way to the workspace: bytes from the warp's first one, before and after.
+pub(in crate::render) struct MovedRow {
     pub row: u32,
-    pub byte: u64,
+    pub from: u64,
+    pub to: u64,
 }
 
 impl OrderFirst {
@@ -55,43 +47,28 @@ impl OrderFirst {
         let shape = p.problem.shape;
         let k_tiles = shape.k.div_ceil(ELEMENTS);
         let row_bytes = u64::from(SPAN) * u64::from(k_tiles);
-        let quad = |first: u32| RowQuad {
-            offset: first * SPAN,
-            registers: registers("word", first, 4),
-            rows: (first..first + 4)
-                .map(|row| OrderedRow { row, byte: u64::from(row) * row_bytes })
-                .collect(),
-        };
+        let a_row_bytes = 2 * u64::from(shape.k);
+        let moved =
+            |row: u32| MovedRow { row, from: u64::from(row) * a_row_bytes, to: u64::from(row) * row_bytes };
         OrderFirst {
             threads: ROWS / WARP_ROWS * 32,
             rows: ROWS,
             warp_rows: WARP_ROWS,
             span: SPAN,
-            warp_bytes: WARP_ROWS * SPAN,
-            tile_bytes: ROWS * SPAN,
             rows_total: shape.rows(),
-            ragged: !shape.rows().is_multiple_of(ROWS.into()),
+            ragged_rows: !shape.rows().is_multiple_of(ROWS.into()),
             k_tiles,
+            ragged_k: !shape.k.is_multiple_of(ELEMENTS),
+            a_row_bytes,
             row_bytes,
-            quads: (0..WARP_ROWS).step_by(4).map(quad).collect(),
+            moved: (0..WARP_ROWS).map(moved).collect(),
         }
     }
 
     /// The activations as they are, and where they are left in order.
     pub fn parameters(&self, p: &Plan) -> Vec<Parameter> {
-        let map = TensorMapRecipe {
-            operand: Operand::A,
-            workspace: None,
-            element: ElementType::U8,
-            dims: [2 * u64::from(p.problem.shape.k), self.rows_total],
-            row_stride: 2 * u64::from(p.problem.shape.k),
-            matrices: None,
-            box_dims: [SPAN, ROWS],
-            swizzle: Swizzle::None,
-            l2_promotion: 256,
-        };
         let ordered = p.workspace.iter().find(|buffer| buffer.name == "ordered").copied();
-        std::iter::once(Parameter::TensorMap(map)).chain(ordered.map(Parameter::Workspace)).collect()
+        std::iter::once(Parameter::Pointer(Operand::A)).chain(ordered.map(Parameter::Workspace)).collect()
     }
 
     pub fn launch(&self, p: &Plan, entry: String, parameters: Vec<Parameter>) -> Launch {
