@@ -3,6 +3,7 @@
 //! * `mod.rs`: [`validate`], and what can be judged of each knob by itself or beside another.
 //! * `draft.rs`: what has to fit: stages, SMEM, TMEM, the grid.
 //! * `barriers.rs`: its mbarriers.
+//! * `both.rs`: MMAs whose rows are of both products, where weights are decoded: whether, in which tiles, by whom.
 //! * `counts.rs`: launches beside the MMAs'.
 //! * `groups.rs`: what batches and groups of rows rule out.
 //! * `load.rs`: how the epilogue reads accumulators.
@@ -11,6 +12,7 @@
 //! * `build.rs`: the plan, once all of it does.
 
 mod barriers;
+mod both;
 mod build;
 mod counts;
 mod draft;

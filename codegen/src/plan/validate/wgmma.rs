@@ -2,7 +2,7 @@
 
 use super::draft::{self, Draft, Settled};
 use super::{
-    CLUSTER_LIMIT, FEW_TOKENS, check_cluster_parts, check_ranges, check_scales, check_shape, check_shares,
+    CLUSTER_LIMIT, FEW_TOKENS, both, check_cluster_parts, check_ranges, check_scales, check_shape, check_shares,
     check_strategy, groups, k_multiple, window,
 };
 use crate::arch::Arch;
@@ -24,12 +24,6 @@ const LEAST_NATURAL: u32 = 240;
 const COLUMN_LIMIT: u32 = 256;
 /// Tokens up to which threads with columns of C store them as they are.
 const LEAST_STAGED: u32 = 16;
-/// Rows of a tile whose MMAs have rows of both products: 32 of each in each of two or three warpgroups.
-const BOTH_ROWS: [u32; 2] = [64, 96];
-/// Elements of K of such a tile, and rows of activations from which on they gain by it (seen on an H200).
-const BOTH_K: u32 = 128;
-const BOTH_TOKENS: u32 = 128;
-
 /// See [`super::validate`].
 pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
     let mut errors = Vec::new();
@@ -44,7 +38,7 @@ pub(super) fn validate(problem: &Problem, asked: &Config, arch: Arch) -> Result<
     let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
     let swap_ab = swaps(problem, config);
     let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
-    let both = has_both(problem, config);
+    let both = has_both(problem, config, arch);
     let accumulators = config.accumulators.unwrap_or_else(|| match both {
         true => Accumulators::SideBySide,
         false => choose_layout(problem, strategy, tile, swap_ab),
@@ -85,10 +79,10 @@ fn settle(
     swap_ab: bool,
 ) -> Result<Plan, Vec<ConfigError>> {
     let mut errors = Vec::new();
-    let mut warpgroups = share(tile, config, swap_ab, has_both(problem, config));
+    let mut warpgroups = share(tile, config, swap_ab, has_both(problem, config, arch));
     warpgroups.ordered = warpgroups.both && orders_first(problem, tile, config, arch);
     warpgroups.window = window::settle(problem, config, strategy, tile, warpgroups, &mut errors);
-    check_decoded(problem, tile, config, strategy, swap_ab, &mut errors);
+    check_decoded(problem, tile, config, strategy, arch, swap_ab, &mut errors);
     check_tile(problem, tile, config, strategy, swap_ab, warpgroups, &mut errors);
     check_scales(problem, config, &mut errors);
     check_ranges(config, arch, &mut errors);
@@ -181,47 +175,15 @@ fn decodes(problem: &Problem) -> bool {
 /// Whether an MMA's rows are of both products: with as many registers it has twice the columns, so that a weight that is decoded
 /// meets twice the activations. That takes a launch more, which brings activations into order: in shared memory it would take
 /// the bandwidth that MMAs need.
-fn has_both(problem: &Problem, config: &Config) -> bool {
+fn has_both(problem: &Problem, config: &Config, arch: Arch) -> bool {
     decodes(problem)
         && match (config.accumulators, config.tile) {
             (Setting::Fixed(accumulators), _) => accumulators == Accumulators::SideBySide,
             (Setting::Auto, Setting::Fixed(tile)) => {
-                BOTH_ROWS.contains(&tile.n) && !problem.formats.decodes_a(Arch::Sm90a)
+                both::ROWS.contains(&tile.n) && !problem.formats.decodes_a(Arch::Sm90a)
             }
-            (Setting::Auto, Setting::Auto) => gains_by_both(problem, config),
+            (Setting::Auto, Setting::Auto) => both::gains(problem, config, arch),
         }
-}
-
-/// Whether rows of both products are worth a launch more, and nothing that was asked for is against it.
-fn gains_by_both(problem: &Problem, config: &Config) -> bool {
-    let shape = problem.shape;
-    shape.typical_rows() > BOTH_TOKENS
-        && !problem.formats.decodes_a(Arch::Sm90a)
-        && !config.stages.is_fixed()
-        && config.multicast == Multicast::None
-        && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile | Schedule::Persistent))
-        && shape.k.next_multiple_of(k_multiple(problem)).is_multiple_of(BOTH_K)
-}
-
-/// The tile of such MMAs that leaves the busiest SM the least to do. What a tile costs beside its MMAs, and what weights cost
-/// to decode, counts as 80 tokens more (seen on an H200).
-fn choose_both_tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
-    let shape = problem.shape;
-    let rows = shape.typical_rows().max(1);
-    let sms = u64::from(draft::sms(config, arch));
-    // What no cluster has is refused elsewhere.
-    let share = (8 * config.multicast.ctas().clamp(1, CLUSTER_LIMIT)).next_multiple_of(16);
-    // Three warpgroups have registers for 128 columns.
-    let tiles = [(64, COLUMN_LIMIT), (96, COLUMN_LIMIT / 2)].into_iter().flat_map(|(n, most)| {
-        (1..=rows.div_ceil(64).min(64))
-            .map(move |parts| rows.div_ceil(parts).min(most).next_multiple_of(share).clamp(share, most))
-            .map(move |m| Tile { m, n, k: BOTH_K })
-    });
-    let cost = |tile: &Tile| {
-        let count = groups::usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n).into());
-        count.div_ceil(sms.max(1)).saturating_mul(u64::from(tile.n) * u64::from(tile.m + 80))
-    };
-    tiles.min_by_key(cost).unwrap_or(Tile { m: COLUMN_LIMIT, n: BOTH_ROWS[0], k: BOTH_K })
 }
 
 /// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
@@ -276,19 +238,18 @@ fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -
     {
         return config.schedule;
     }
+    if has_both(problem, config, arch) {
+        return both::schedule(problem, config, tile, arch);
+    }
     let Shape { m, n, k, .. } = problem.shape;
     let tiles = u64::from(m.div_ceil(tile.m))
         .saturating_mul(u64::from(n.div_ceil(tile.n)))
         .saturating_mul(u64::from(config.multicast.ctas()));
     let sms = u64::from(draft::sms(config, arch));
     let parts = (sms / tiles.max(1)).min(4) as u32;
-    let both = has_both(problem, config);
     // A part is long enough for its loads to get going.
     match parts {
         0 if tiles >= 3 * sms => Setting::Fixed(Schedule::Persistent),
-        // Tiles have been chosen to fill the SMs; what is left over is shared in clusters of two, which every chip has room for.
-        2.. if both && tile.m.is_multiple_of(32) && k >= 2048 => Setting::Fixed(Schedule::ClusterSplitK(2)),
-        _ if both => Setting::Auto,
         1 if 4 * tiles <= 3 * sms && k >= 4096 => Setting::Fixed(Schedule::StreamK),
         2.. if k >= 1024 * parts => Setting::Fixed(Schedule::SplitK(parts)),
         _ => Setting::Auto,
@@ -306,8 +267,8 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     let k = shape.k.next_multiple_of(k_multiple(problem)).min(span);
     let k = if k * 4 == span * 3 { span } else { k };
     if decodes(problem) {
-        if has_both(problem, config) {
-            return choose_both_tile(problem, config, arch);
+        if has_both(problem, config, arch) {
+            return both::tile(problem, config, arch);
         }
         let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
         // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
@@ -350,7 +311,9 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
 fn orders_first(problem: &Problem, tile: Tile, config: &Config, arch: Arch) -> bool {
     let shape = problem.shape;
     let tiles = groups::usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n.max(1)).into());
-    tile.m < LEAST_NATURAL || tiles > u64::from(draft::sms(config, arch))
+    // Code that shares K through memory, too, leaves too few registers.
+    let shares = matches!(config.schedule, Setting::Fixed(Schedule::StreamK | Schedule::SplitK(_)));
+    tile.m < LEAST_NATURAL || shares || tiles > u64::from(draft::sms(config, arch))
 }
 
 /// How warpgroups share the tile's rows: 64 each, or, of 256, 128.
@@ -471,6 +434,7 @@ fn check_decoded(
     tile: Tile,
     config: &Config,
     strategy: Strategy,
+    arch: Arch,
     swap_ab: bool,
     errors: &mut Vec<ConfigError>,
 ) {
@@ -518,7 +482,7 @@ fn check_decoded(
             "of several tiles along M each has M that divides 128 or is a multiple of 64, so that it starts in the blocks of scale factors that it loads",
         );
     }
-    let both = has_both(problem, config);
+    let both = has_both(problem, config, arch);
     if both && problem.formats.decodes_a(Arch::Sm90a) {
         refuse(
             "accumulators",
@@ -526,7 +490,7 @@ fn check_decoded(
             "activations are brought into order by a launch before, which decodes none",
         );
     }
-    if both && !BOTH_ROWS.contains(&tile.n) {
+    if both && !both::ROWS.contains(&tile.n) {
         refuse(
             "tile",
             tile.to_string(),
