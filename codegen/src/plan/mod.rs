@@ -179,9 +179,7 @@ impl Plan {
     /// Whether two CTAs at most share a tile's K, one of which hands its sums over to the other: where each has as much to do as a
     /// whole tile, and a warp is free to see to it.
     pub fn hands_over(&self) -> bool {
-        self.work.schedule == Schedule::StreamK
-            && self.work.share >= self.k_loop.tiles
-            && self.warpgroups.is_some_and(|warpgroups| warpgroups.both || self.kind != MmaKind::Decoded)
+        self.warpgroups.is_some_and(|warpgroups| warpgroups.hand_over(&self.work, self.k_loop.tiles, self.kind))
     }
 
     /// Whether weights are decoded to MMAs whose rows are of both products.
@@ -195,6 +193,12 @@ impl Warpgroups {
     pub fn sum_registers(&self, products: u32) -> u32 {
         let sets = self.window.map_or(0, |window| window.sets);
         self.product_registers.saturating_mul(products + sets)
+    }
+
+    /// See [`Plan::hands_over`].
+    pub(crate) fn hand_over(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool {
+        let free = self.both || kind != MmaKind::Decoded;
+        work.schedule == Schedule::StreamK && work.share >= k_tiles && free
     }
 
     /// Rows of a tile that one of them has.

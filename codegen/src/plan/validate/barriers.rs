@@ -22,6 +22,9 @@ impl Draft<'_> {
                 let (passes, _) = ordering_passes(self.tile.m * self.tile.k, self.decodes_a());
                 wanted.push(("ordered", stages, ordering_warps(passes)));
             }
+            if warpgroups.hand_over(&self.work, self.k_tiles, self.kind) {
+                wanted.push(("part_known", 1, 1));
+            }
             return wanted;
         }
         // A stage is empty when all that share a tile of it have used it.

@@ -121,11 +121,13 @@ impl Draft<'_> {
         }
     }
 
-    /// Weights are read once a wave: they may go first while all tiles of C run at once.
+    /// Weights are read once a wave: they may go first while all tiles of C run at once, and, where they are decoded and what
+    /// parts of tiles hand over is to stay, where one tile along M is all there is (1 % of 128 tokens on an H200).
     fn choose_cache(&self) -> CacheHints {
         let ctas = u64::from(self.cluster_ctas()) * u64::from(self.work.tiles);
         let one_wave = ctas <= u64::from(sms(self.asked, self.arch));
-        CacheHints { b: one_wave.then_some(Eviction::First), ..CacheHints::default() }
+        let once = self.kind == MmaKind::Decoded && self.m_tiles == 1;
+        CacheHints { b: (one_wave || once).then_some(Eviction::First), ..CacheHints::default() }
     }
 
     fn k_loop(&self, stages: u32, tail: u32) -> KLoop {

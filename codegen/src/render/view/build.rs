@@ -158,6 +158,7 @@ impl<'a> View<'a> {
             ranges: p.work.has_ranges(),
             // More than both parts that start.
             handed_over: if p.hands_over() { 4 } else { 0 },
+            part_known: barrier("part_known"),
             waits: producer::waits(p),
             cluster_parts: p.work.cluster_parts > 1,
             leave: match p.work.cluster_parts > 1 && p.warpgroups.is_some() {

@@ -9,7 +9,8 @@
 //! pairs `2 s` and `2 s + 1`, so the 16-byte unit `j` of an activation's 64 elements has to hold elements `j` and `j + 8`
 //! of blocks 0 to 3: seen as a matrix of 8 x 8, the 64 elements are transposed. The warps beside the one that loads do
 //! that where activations lie in shared memory (`ldmatrix.trans`, `stmatrix`): once for each, while a weight is decoded
-//! once for all the tile's rows of activations.
+//! once for all the tile's rows of activations. A launch that does it before the MMAs' own pairs elements `j` and `j + 4` of each
+//! eight, the two halves of a word as it is: there the order takes no instruction of a weight's.
 //!
 //! **In the order they lie in.** MMAs of both products' rows with many columns leave a thread time for more: it reads all 64 elements of
 //! its rows, four lanes the same 32 bytes, and of each word takes the byte that an MMA wants from it. Then activations
@@ -248,7 +249,9 @@ impl DecodeView {
                     pairs: (0..16)
                         .map(|i| match natural {
                             true => natural_pair(weights, i / 2, i % 2, place, powers),
-                            false => pair(weights, i / 2, i % 2, place),
+                            // A word's two halves are four elements apart.
+                            false if both => pair(&format!("%codes{set}_"), weights, i / 2, i % 2, place),
+                            false => pair(PAIRED, weights, i / 2, i % 2, place),
                         })
                         .collect(),
                     scale_pairs: if natural { scale_pairs(block, powers) } else { Vec::new() },
@@ -348,25 +351,28 @@ impl OrderView {
                 row_block_bytes: p.scales.smem_row_block_bytes,
                 shared_bits: u32::from(powers_of_two(p)),
                 pairs: (0..8)
-                    .map(|j| DecodePair { to: format!("%unpacked{j}"), ..pair(1, j, 0, place) })
+                    .map(|j| DecodePair { to: format!("%unpacked{j}"), ..pair(PAIRED, 1, j, 0, place) })
                     .collect(),
             }),
         }
     }
 }
 
-/// Pair `j` of a row's block.
-fn pair(product: u32, j: u32, row: u32, place: u32) -> DecodePair {
+/// What words are called whose halves are of one half of a block each.
+const PAIRED: &str = "%paired";
+
+/// Pair `j` of a row's block, in words of such a name.
+fn pair(words: &str, product: u32, j: u32, row: u32, place: u32) -> DecodePair {
     let from = 4 * (j % 4);
     let word = 2 * row + j / 4;
     let in_byte = from % 8;
     DecodePair {
         scale: format!("%scale{row}"),
-        codes: format!("%paired{word}"),
+        codes: format!("{words}{word}"),
         magnitudes: if from > place { "shr.u32" } else { "shl.b32" },
         magnitude_shift: from.abs_diff(place),
         sign_shift: 12 - from,
-        lower: if from < 8 { format!("%paired{word}") } else { format!("%upper{word}") },
+        lower: if from < 8 { format!("{words}{word}") } else { format!("%upper{word}") },
         code_mask: if in_byte == 0 { "0x000f000f" } else { "0x00f000f0" },
         // The code's lowest bit to the mantissa's place, and its highest to the sign's.
         factor: (1 << place | 1 << 12) >> in_byte,
@@ -381,7 +387,7 @@ fn natural_pair(set: u32, j: u32, row: u32, place: u32, powers: bool) -> DecodeP
     DecodePair {
         scale: format!("%scale{}", 4 * row + block),
         to: decoded(set, 2 * j + row),
-        ..pair(set, 0, 0, place)
+        ..pair(PAIRED, set, 0, 0, place)
     }
 }
 

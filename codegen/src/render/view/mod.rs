@@ -78,6 +78,8 @@ pub(super) struct View<'a> {
     /// What is added to a tile's counter once the first of its two parts has left its sums in the workspace; 0 where parts are
     /// collected otherwise.
     pub handed_over: u32,
+    /// The barrier behind which it is known which part that is.
+    pub part_known: u32,
     /// Whether loads of A wait for a launch of the kernel's own, and nothing else for the one before.
     pub waits: bool,
     pub dynamic: bool,
