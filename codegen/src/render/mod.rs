@@ -69,8 +69,8 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
         let view = OrderFirst::new(plan);
         let entry = format!("{name}_order");
         let parameters = view.parameters(plan);
-        entries.push(text(&OrderTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?);
-        launches.push(view.launch(plan, entry, parameters));
+        entries.push(text(&OrderTemplate { t: &view, name: &entry, parameters: &parameters })?);
+        launches.push(view.launch(entry, parameters));
     }
     for (role, suffix) in roles(plan.strategy) {
         let view = View::new(plan, &gate.expr, code, *role)?;
@@ -255,7 +255,6 @@ struct WarpgroupTemplate<'a> {
 #[derive(Template)]
 #[template(path = "sm_90a/order_first.ptx")]
 struct OrderTemplate<'a> {
-    p: &'a Plan,
     t: &'a OrderFirst,
     name: &'a str,
     parameters: &'a [Parameter],

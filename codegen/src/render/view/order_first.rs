@@ -71,7 +71,7 @@ impl OrderFirst {
         std::iter::once(Parameter::Pointer(Operand::A)).chain(ordered.map(Parameter::Workspace)).collect()
     }
 
-    pub fn launch(&self, p: &Plan, entry: String, parameters: Vec<Parameter>) -> Launch {
+    pub fn launch(&self, entry: String, parameters: Vec<Parameter>) -> Launch {
         let ctas = self.rows_total.div_ceil(ROWS.into()) * u64::from(self.k_tiles);
         Launch {
             entry,
@@ -80,7 +80,8 @@ impl OrderFirst {
             cluster: [1, 1, 1],
             block: [self.threads, 1, 1],
             dynamic_smem: 0,
-            programmatic: p.pdl,
+            // It waits itself, and what it then lets in finds all that the kernel before has written.
+            programmatic: true,
             parameters,
         }
     }
