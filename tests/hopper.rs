@@ -139,7 +139,7 @@ const DECODED_KNOBS: [&[(&str, &str)]; 8] = [
 
 /// MMAs with rows of both products, of activations that a launch brings into order, or, with many columns, of weights that are decoded in
 /// the order they lie in.
-const BOTH_KNOBS: [&[(&str, &str)]; 10] = [
+const BOTH_KNOBS: [&[(&str, &str)]; 12] = [
     &[("tile", "[240, 64, 128]")],
     &[("tile", "[256, 64, 128]"), ("schedule", "cluster_split_k(2)")],
     &[("tile", "[256, 64, 128]"), ("schedule", "persistent"), ("pdl", "on")],
@@ -150,6 +150,9 @@ const BOTH_KNOBS: [&[(&str, &str)]; 10] = [
     &[("tile", "[32, 64, 256]"), ("multicast", "b(2)"), ("schedule", "split_k(2)")],
     &[("tile", "[64, 64, 128]"), ("schedule", "cluster_split_k(2)"), ("pdl", "on")],
     &[("tile", "[80, 64, 128]"), ("schedule", "stream_k"), ("sms", "5")],
+    // A CTA has more of K than a tile: two at most share one, and the first to start hands its sums over.
+    &[("tile", "[48, 96, 128]"), ("schedule", "stream_k"), ("sms", "2"), ("pdl", "on")],
+    &[("tile", "[64, 64, 128]"), ("store", "direct"), ("schedule", "stream_k"), ("sms", "3")],
 ];
 
 #[test]

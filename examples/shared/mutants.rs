@@ -55,6 +55,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("hopper_ping_pong", Shape::new(200, 200, 360)),
     ("hopper_multicast_b", Shape::new(300, 136, 360)),
     ("hopper_natural", Shape::new(250, 136, 1152)),
+    ("hopper_hand_over", Shape::new(300, 392, 520)),
 ];
 
 /// Writes a golden kernel with inputs and knobs of its own as launch files in `folder`.

@@ -179,7 +179,8 @@ impl Plan {
     /// Whether two CTAs at most share a tile's K, one of which hands its sums over to the other: where each has as much to do as a
     /// whole tile, and a warp is free to see to it.
     pub fn hands_over(&self) -> bool {
-        self.warpgroups.is_some_and(|warpgroups| warpgroups.hand_over(&self.work, self.k_loop.tiles, self.kind))
+        self.warpgroups
+            .is_some_and(|warpgroups| warpgroups.hand_over(&self.work, self.k_loop.tiles, self.kind))
     }
 
     /// Whether weights are decoded to MMAs whose rows are of both products.

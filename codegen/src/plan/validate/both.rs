@@ -93,7 +93,8 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     let work = k.saturating_mul(rate(tile));
     let whole = tiles.div_ceil(sms).saturating_mul(work);
     // Shares are not equal to the last K tile, and loads start anew with each part.
-    let shared = (u128::from(tiles) * u128::from(work) * 51 / 50 / u128::from(sms)).min(u64::MAX.into()) as u64;
+    let shared =
+        (u128::from(tiles) * u128::from(work) * 51 / 50 / u128::from(sms)).min(u64::MAX.into()) as u64;
     let stream = shared.saturating_add(m * if tiles >= sms { HANDED_OVER } else { COLLECTED });
     let cluster = (work / 2).saturating_add(m * SENT);
     let choice = |schedule, cost| Choice { tile, schedule, cost };
@@ -129,9 +130,7 @@ fn separate(shape: Shape, config: &Config, arch: Arch) -> u64 {
     let auto = config.schedule == Setting::Auto;
     match (sms / tiles).min(4) {
         parts @ 2.. if auto && k >= 1024 * parts => work / parts + 3_200_000 + m * SPLIT,
-        1 if auto && 4 * tiles <= 3 * sms && k >= 4096 => {
-            work / sms * tiles + 16_000_000 + m * HANDED_OVER
-        }
+        1 if auto && 4 * tiles <= 3 * sms && k >= 4096 => work / sms * tiles + 16_000_000 + m * HANDED_OVER,
         _ => tiles.div_ceil(sms).saturating_mul(work),
     }
 }

@@ -423,9 +423,9 @@ impl<'a> Draft<'a> {
             groups: self.groups(),
             tmem: self.warpgroups.is_none(),
             marks: self.work.has_ranges(),
-            staging: self
-                .staging()
-                .map_or(self.cluster_sums(), |staging| self.epilogue_warps() / staging.warps * staging.warp_bytes),
+            staging: self.staging().map_or(self.cluster_sums(), |staging| {
+                self.epilogue_warps() / staging.warps * staging.warp_bytes
+            }),
             staging_over_stages: !self.work.is_looped(),
         }
     }

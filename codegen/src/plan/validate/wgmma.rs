@@ -2,8 +2,8 @@
 
 use super::draft::{self, Draft, Settled};
 use super::{
-    CLUSTER_LIMIT, FEW_TOKENS, both, check_cluster_parts, check_ranges, check_scales, check_shape, check_shares,
-    check_strategy, groups, k_multiple, window,
+    CLUSTER_LIMIT, FEW_TOKENS, both, check_cluster_parts, check_ranges, check_scales, check_shape,
+    check_shares, check_strategy, groups, k_multiple, window,
 };
 use crate::arch::Arch;
 use crate::config::{

@@ -415,9 +415,7 @@ fn chunk_of(
     let (staged_byte, box_byte) = match p.swap_ab {
         // The chunk's columns are rows of the box.
         true => (0, block * staging.box_bytes + chunk * p.epilogue.chunk * staging.span),
-        false => {
-            (byte % staging.span, (block * staging.boxes + byte / staging.span) * staging.box_bytes)
-        }
+        false => (byte % staging.span, (block * staging.boxes + byte / staging.span) * staging.box_bytes),
     };
     WarpgroupChunk {
         moves,
