@@ -287,8 +287,14 @@ impl Plan {
                 "weights are decoded in registers, from which an MMA takes its rows".into()
             }
             "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's 64 rows better".into(),
+            "accumulators" if self.has_rows_of_both() => {
+                "an MMA's rows are of both products: tiles of fewer columns of C, or of more tokens".into()
+            }
             "accumulators" if self.accumulators == Accumulators::SideBySide => {
                 "one MMA of 2N reads A once for both products".into()
+            }
+            "store" if self.store == Store::Tma && self.swap_ab => {
+                "a thread has columns of C: through SMEM, where they are turned, rows leave whole".into()
             }
             "store" if self.store == Store::Tma => {
                 "a thread has two columns side by side: through SMEM, rows leave whole".into()

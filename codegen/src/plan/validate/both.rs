@@ -103,7 +103,9 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
         return choice(config.schedule, if stream_k { stream } else { whole });
     }
     let mut best = choice(Setting::Auto, whole);
-    if stream < best.cost && tiles < WAVES * sms {
+    // Of several parts a tile of more tokens would take registers that are not there.
+    let parts_fit = tiles >= sms || tile.m <= MOST[1];
+    if stream < best.cost && tiles < WAVES * sms && parts_fit {
         best = choice(Setting::Fixed(Schedule::StreamK), stream);
     }
     // A part is long enough for its loads to get going.
