@@ -1,9 +1,10 @@
 //! The launch that brings activations into the order of K in which weights are decoded, before the one that multiplies
 //! them (sm_90a): see [`super::decode`].
 //!
-//! A CTA moves 64 elements of 64 rows. In a row these are a matrix of 8 x 8 that is transposed: lane `l` of a warp loads the
-//! row's word `l`, which is where `movmatrix` expects it, and stores the word `l` of the transposed matrix. No shared memory
-//! and few registers: what multiplies takes all of an SM's.
+//! A CTA moves 64 elements of 64 rows. In a row these are a matrix of 8 x 8 that is transposed: of each block of 16 elements the
+//! first four of both halves are a row of the matrix and the others the next, so that transposed it has pairs of elements four apart.
+//! Lane `l` of a warp loads the word that `movmatrix` expects of it, and stores word `l`. No shared memory and few
+//! registers: what multiplies takes all of an SM's.
 
 use crate::kernel::{Launch, Parameter};
 use crate::plan::{ORDER_BLOCK, Operand, Plan};
