@@ -137,7 +137,9 @@ impl Plan {
     pub(super) fn partial_bytes(&self, tiles: u64, products: u64) -> u64 {
         let ctas = u64::from(self.cluster_ctas());
         let sums = u64::from(self.cta_rows) * u64::from(self.mma_columns) * 4 * products;
-        product([self.shared_parts(tiles), ctas, sums + COUNTER_BYTES])
+        // Of two parts one leaves its sums, and the counter is counted up by both and when they are there, looked at once and set back.
+        let counter = if self.hands_over() { 4 * COUNTER_BYTES } else { COUNTER_BYTES };
+        product([self.shared_parts(tiles), ctas, sums + counter])
     }
 
     /// Row blocks of scale factors that one K loop over all tiles loads, with `b_tiles` tensors of them for B.
