@@ -95,7 +95,9 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     // Shares are not equal to the last K tile, and loads start anew with each part.
     let shared =
         (u128::from(tiles) * u128::from(work) * 51 / 50 / u128::from(sms)).min(u64::MAX.into()) as u64;
-    let stream = shared.saturating_add(m * if tiles >= sms { HANDED_OVER } else { COLLECTED });
+    // Three warpgroups' sums are half as many again as two's, and take a quarter longer.
+    let handed_over = if tile.n == ROWS[1] { HANDED_OVER * 5 / 4 } else { HANDED_OVER };
+    let stream = shared.saturating_add(m * if tiles >= sms { handed_over } else { COLLECTED });
     let cluster = (work / 2).saturating_add(m * SENT);
     let choice = |schedule, cost| Choice { tile, schedule, cost };
     if config.schedule.is_fixed() || config.multicast != Multicast::None || shape.groups != Groups::One {
@@ -115,11 +117,11 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     best
 }
 
-/// Of an element of K: a tile's MMAs, and beside them what weights cost to decode and, of few tokens, to load. Three warpgroups
-/// hide more of it than two.
+/// Of an element of K: a tile's MMAs, and beside them what weights cost to decode and, of few tokens, to load. Of the most
+/// tokens three warpgroups hide more of it than two.
 fn rate(tile: Tile) -> u64 {
     let (m, n) = (u64::from(tile.m), u64::from(tile.n));
-    let hidden = if tile.n == ROWS[1] && tile.m > ROWS[1] { 4 } else { 0 };
+    let hidden = if tile.n == ROWS[1] && tile.m == MOST[1] { 4 } else { 0 };
     n * (m + 80 - hidden).max(m / 2 + 107)
 }
 

@@ -4,7 +4,7 @@ use super::draft::{Draft, sms};
 use super::{MMA_ROWS, load};
 use crate::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, Multicast, Promotion,
-    Setting, SfLoad, SfPreload, Strategy, Switch, TmemShape,
+    Schedule, Setting, SfLoad, SfPreload, Strategy, Switch, TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::plan::tail::EARLY_COLUMNS;
@@ -121,13 +121,20 @@ impl Draft<'_> {
         }
     }
 
-    /// Weights are read once a wave: they may go first while all tiles of C run at once, and, where they are decoded and what
-    /// parts of tiles hand over is to stay, where one tile along M is all there is (1 % of 128 tokens on an H200).
+    /// Weights are read once a wave: they may go first while all tiles of C run at once, and, where they are decoded, wherever one tile
+    /// along M is all there is. Where parts of tiles hand sums over that are to stay, C goes first, too, and what all tiles read last
+    /// (1 % each of 128 tokens on an H200).
     fn choose_cache(&self) -> CacheHints {
         let ctas = u64::from(self.cluster_ctas()) * u64::from(self.work.tiles);
         let one_wave = ctas <= u64::from(sms(self.asked, self.arch));
         let once = self.kind == MmaKind::Decoded && self.m_tiles == 1;
-        CacheHints { b: (one_wave || once).then_some(Eviction::First), ..CacheHints::default() }
+        let shared = once && self.work.schedule == Schedule::StreamK;
+        CacheHints {
+            a: shared.then_some(Eviction::Last),
+            b: (one_wave || once).then_some(Eviction::First),
+            c: shared.then_some(Eviction::First),
+            ..CacheHints::default()
+        }
     }
 
     fn k_loop(&self, stages: u32, tail: u32) -> KLoop {
