@@ -1,8 +1,8 @@
 //! Decoded weights whose MMAs have rows of both products (`wgmma`): whether, in which tiles, and who computes them.
 //!
 //! What is compared are estimates of an SM's time, in columns of C times tokens times K: those of its MMAs and of decoding what
-//! they meet, and what a schedule adds to them. All constants were seen on an H200 (docs/measurements.md); of shapes of 16 to 128
-//! tokens by 2,048 to 28,672 features the choice is within 6 % of the fastest that was tried.
+//! they meet, and what a schedule adds to them. All constants were fitted to sweeps on an H200, of 16 to 512 tokens by 1,024 to 28,672
+//! features (`benches/gpu --format nvfp4w --knobs ...`); docs/measurements.md has what the choices brought.
 
 use super::{CLUSTER_LIMIT, draft, groups, k_multiple};
 use crate::arch::Arch;
