@@ -177,6 +177,7 @@ impl<'a> View<'a> {
             k_count,
             groups: GroupsView::new(p),
             raster_group: raster_group(p),
+            one_row_of_tiles: p.work.m_items == 1 && !shape.groups.by_rows(),
             raster_band: u64::from(raster_group(p)) * u64::from(p.work.n_items),
             senders: cluster::senders(&passes),
             sends_halves: passes
@@ -260,6 +261,7 @@ impl<'a> View<'a> {
                 },
             },
             scaled: p.kind.scales_per_mma() > 0,
+            scales_per_stage: p.kind.scales_per_mma() > 0 && p.sf_preload == SfPreload::PerStage,
             blocks: (0..p.k_loop.blocks).map(|index| mma::block(p, index)).collect(),
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             c_policy: policy_of("c", p.cache.c).filter(|_| gated),

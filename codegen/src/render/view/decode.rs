@@ -10,7 +10,9 @@
 //! of blocks 0 to 3: seen as a matrix of 8 x 8, the 64 elements are transposed. The warps beside the one that loads do
 //! that where activations lie in shared memory (`ldmatrix.trans`, `stmatrix`): once for each, while a weight is decoded
 //! once for all the tile's rows of activations. A launch that does it before the MMAs' own pairs elements `j` and `j + 4` of each
-//! eight, the two halves of a word as it is: there the order takes no instruction of a weight's.
+//! eight, the two halves of a word as it is: there the order takes no instruction of a weight's. And of each 128 of K it gives lane
+//! `4 r + q` blocks `2 q` and `2 q + 1`, for the first 64 that MMAs take and for the second, where tiles and K are multiples of that:
+//! a thread's weights of a row are then one load of 16 bytes, of which 8 lanes read 128 without a bank's conflict.
 //!
 //! **In the order they lie in.** MMAs of both products' rows with many columns leave a thread time for more: it reads all 64 elements of
 //! its rows, four lanes the same 32 bytes, and of each word takes the byte that an MMA wants from it. Then activations
@@ -52,6 +54,14 @@ fn powers_of_two(p: &Plan) -> bool {
     p.problem.formats.b.spec().scales.is_some_and(|scales| scales.format == ScaleFormat::Ue8m0)
 }
 
+/// Elements of K of a row that four lanes load at a time, 16 bytes each.
+pub(super) const WIDE: u32 = 128;
+
+/// Whether they do: where a launch of its own brings activations into an order that suits.
+pub(super) fn is_wide(p: &Plan) -> bool {
+    p.orders_first() && p.tile.k.is_multiple_of(WIDE) && p.problem.shape.k.is_multiple_of(WIDE)
+}
+
 /// What the templates need to decode weights.
 pub(in crate::render) struct DecodeView {
     /// Bytes of a row of weights in a stage, and of the rows from a thread's first to its second.
@@ -63,13 +73,16 @@ pub(in crate::render) struct DecodeView {
     pub both: bool,
     /// Whether a thread decodes them in the order of K they lie in.
     pub natural: bool,
+    /// Whether it loads 32 elements of a row at a time, and takes half of them for 64 of K and half for the next.
+    pub wide: bool,
     /// Rows of such a tile, in quarters of a block of scale factors, and bytes from one block's to the next's in a slot.
     pub row_quarters: u32,
     pub row_block_bytes: u32,
     /// Mask of the row bits that the swizzle folds in.
     pub swizzle_mask: u32,
-    /// Each 64 elements of a K tile.
+    /// What weights are loaded of at a time, in order: each 64 elements of a K tile, or each 128; and how many bytes of a row that is.
     pub blocks: Vec<u32>,
+    pub block_bytes: u32,
     /// Rows of a warpgroup.
     pub warpgroup_rows: u32,
     /// Bytes of a stage, and to its weights.
@@ -91,8 +104,13 @@ pub(in crate::render) struct DecodeView {
     /// Where scale factors are powers of two: the least one, which has no exponent's bits, and what magnitudes are multiplied
     /// with.
     pub powers: Option<[&'static str; 2]>,
-    /// The selectors of a thread's scale factor among four, by their registers.
+    /// The selectors of a thread's scale factor among four, by their registers; what makes the second of the first; and which of
+    /// four scale factors the first one takes, as instructions on a lane's place among four.
     pub selectors: &'static [&'static str],
+    pub selector_step: &'static str,
+    pub selector_of_lane: &'static [&'static str],
+    /// Whether the upper two of four lanes have theirs in the next block of scale factors.
+    pub scales_by_lane: bool,
     /// Registers of two scale factors each that 64 elements of two rows take.
     pub scale_words: u32,
     /// Whether K ends inside a block of NVFP4's scale factors.
@@ -153,6 +171,11 @@ pub(in crate::render) struct DecodeGroup {
     /// Its place among all groups of the K tile, and which set of registers its codes are loaded to.
     pub index: u32,
     pub set: u32,
+    /// Which set its scale factors' codes are loaded to, and whether they are made here rather than for the group before, too.
+    pub scale_set: u32,
+    pub makes_scales: bool,
+    /// Whether weights are loaded for it, and the next, just before it is decoded.
+    pub loads: bool,
     /// Bytes to its weights among those of its stage, and to its scale factors in the slot.
     pub weights: u32,
     pub scales: u32,
@@ -214,10 +237,11 @@ impl DecodeView {
         let place = if bf16 { 6 } else { 9 };
         let block_bytes = 512;
         let powers = powers_of_two(p);
-        // Four scale factors are of 64 elements, or of 128.
+        let wide = is_wide(p);
+        // Four scale factors are of 64 elements, or of 128: two lanes' blocks of 16 have one, or one lane's two blocks.
         let selectors: &[&str] =
-            if powers { &["%scale_selector", "%scale_selector_above"] } else { &["%scale_selector"] };
-        let per_block = selectors.len() as u32;
+            if powers != wide { &["%scale_selector", "%scale_selector_above"] } else { &["%scale_selector"] };
+        let per_block = if powers { 2 } else { 1 };
         let mut groups = Vec::new();
         let both = p.has_rows_of_both();
         let natural = both && !p.orders_first();
@@ -232,12 +256,15 @@ impl DecodeView {
                     product,
                     index,
                     set,
+                    scale_set: if wide { 0 } else { set },
+                    makes_scales: !wide || !powers || set == 0,
+                    loads: wide && set == 0 && index > 0,
                     weights: (product - 1) * p.smem.b_box_bytes,
                     scales: p.smem.sfb1
                         + (product - 1) * p.scales.smem_row_block_bytes
-                        + block / per_block * block_bytes,
-                    selector: selectors[(block % per_block) as usize],
-                    block,
+                        + if wide { block & !1 } else { block } / per_block * block_bytes,
+                    selector: selectors[block as usize % selectors.len()],
+                    block: if wide { block / 2 } else { block },
                     d: (0..p.mma_columns / 2)
                         .map(|i| match both {
                             // Of four registers two are of a row, and two of that 8 below it.
@@ -274,10 +301,12 @@ impl DecodeView {
             second_scales: if both { p.smem.sfb2 - p.smem.sfb1 } else { 128 },
             both,
             natural,
+            wide,
             row_quarters: p.scales.row_quarters,
             row_block_bytes: p.scales.smem_row_block_bytes,
             swizzle_mask: row_bytes / 16 - 1,
-            blocks: (0..p.tile.k / 64).collect(),
+            blocks: (0..p.tile.k / if wide { WIDE } else { 64 }).collect(),
+            block_bytes: if wide { 64 } else { 32 },
             warpgroup_rows: p.warpgroups.map_or(WARPGROUP_ROWS, |warpgroups| warpgroups.rows()),
             stage_bytes: p.smem.stage_bytes,
             weights: p.smem.a_bytes,
@@ -297,6 +326,18 @@ impl DecodeView {
             // 2^-127 and 2^124.
             powers: powers.then_some(["0x00400040", "0x7d807d80"]),
             selectors,
+            selector_step: if wide { "0x1111" } else { "0x2020" },
+            selector_of_lane: match (powers, wide) {
+                (false, false) | (true, true) => &[],
+                (true, false) => &[
+                    "shr.u32 %scale_selector, %scale_selector, 1;                // two lanes' blocks have one",
+                ],
+                (false, true) => &[
+                    "and.b32 %scale_selector, %scale_selector, 1;                // a lane's two blocks have one each",
+                    "shl.b32 %scale_selector, %scale_selector, 1;",
+                ],
+            },
+            scales_by_lane: wide && !powers,
             scale_words: if powers { 2 } else { 4 },
             padded: !powers && !p.problem.shape.k.is_multiple_of(64),
             groups,
@@ -308,7 +349,7 @@ impl DecodeView {
 impl DecodeView {
     /// What is loaded while `group` is decoded.
     pub fn after(&self, group: &DecodeGroup) -> Option<&DecodeGroup> {
-        self.groups.get(group.index as usize + 1)
+        self.groups.get(group.index as usize + 1).filter(|_| !self.wide)
     }
 }
 

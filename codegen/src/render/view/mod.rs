@@ -99,6 +99,8 @@ pub(super) struct View<'a> {
     /// The same without the split tail.
     pub main_count: String,
     pub groups: GroupsView,
+    /// Whether tiles are all in one row, where no raster matters and a division at each item's start is saved.
+    pub one_row_of_tiles: bool,
     pub raster_group: u32,
     /// Tiles of a band of the swizzled raster.
     pub raster_band: u64,
@@ -183,6 +185,8 @@ pub(super) struct View<'a> {
     /// `.kind::...` with the size of its scale vectors.
     pub mma: String,
     pub scaled: bool,
+    /// Whether they come with each stage's operands: before A, where that waits for an earlier launch.
+    pub scales_per_stage: bool,
     pub blocks: Vec<Block>,
     // Epilogue.
     pub scalars: Vec<String>,

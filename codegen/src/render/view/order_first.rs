@@ -1,28 +1,31 @@
 //! The launch that brings activations into the order of K in which weights are decoded, before the one that multiplies
 //! them (sm_90a): see [`super::decode`].
 //!
-//! A CTA moves 64 elements of 64 rows. In a row these are a matrix of 8 x 8 that is transposed: of each block of 16 elements the
-//! first four of both halves are a row of the matrix and the others the next, so that transposed it has pairs of elements four apart.
-//! Lane `l` of a warp reads the word that `movmatrix` expects of it, and stores word `l`: 128 bytes of a row side by side. TMA
-//! brings the rows, for of a launch with fewer of them it fills in zeros.
+//! A CTA moves 64 elements of 64 rows, or 128 of 32 where weights are decoded in blocks of that. Of a row 64 elements that MMAs take
+//! one after the other are a matrix of 8 x 8 that is transposed: of each block of 16 elements the first four of both halves are a row
+//! of the matrix and the others the next, so that transposed it has pairs of elements four apart. Of 128 elements the first matrix has the even
+//! blocks and the second the odd ones. Lane `l` of a warp reads the word that `movmatrix` expects of it, and stores word `l`: 128 bytes
+//! of a row side by side. TMA brings the rows, for of a launch with fewer of them it fills in zeros.
 
+use super::decode::{WIDE, is_wide};
 use crate::kernel::{Launch, Parameter};
 use crate::plan::{ElementType, ORDER_BLOCK, Operand, Plan, Swizzle, TensorMapRecipe};
 
-/// Rows and elements of K of a CTA; rows of one of its warps.
-const ROWS: u32 = ORDER_BLOCK;
-const ELEMENTS: u32 = ORDER_BLOCK;
-const WARP_ROWS: u32 = 16;
-/// Bytes of so many elements of a row.
-const SPAN: u32 = 128;
+/// Warps of a CTA.
+const WARPS: u32 = 4;
+/// Bytes of a matrix.
+const MATRIX: u32 = 2 * ORDER_BLOCK;
 
 /// What the template needs.
 pub(in crate::render) struct OrderFirst {
     pub threads: u32,
+    /// Rows and elements of K of a CTA, and rows of one of its warps.
     pub rows: u32,
+    pub elements: u32,
     pub warp_rows: u32,
-    /// Bytes of a row of the tile, of a warp's rows, and of the tile.
+    /// Bytes of a row of the tile, from a block of one of its matrices to the next, of a warp's rows, and of the tile.
     pub span: u32,
+    pub block_step: u32,
     pub warp_bytes: u32,
     pub tile_bytes: u32,
     /// Rows that there are, and whether the last CTAs have others.
@@ -32,12 +35,12 @@ pub(in crate::render) struct OrderFirst {
     pub k_tiles: u32,
     /// Bytes of a row of the workspace.
     pub row_bytes: u64,
-    /// A warp's rows.
-    pub moved: Vec<MovedRow>,
+    /// What a warp moves.
+    pub moved: Vec<MovedMatrix>,
 }
 
-/// A row on its way to the workspace: bytes from the warp's first one, in the tile and there.
-pub(in crate::render) struct MovedRow {
+/// A row's matrix on its way to the workspace: its row among the warp's, and bytes from the first one's start, in the tile and there.
+pub(in crate::render) struct MovedMatrix {
     pub row: u32,
     pub from: u32,
     pub to: u64,
@@ -46,21 +49,36 @@ pub(in crate::render) struct MovedRow {
 impl OrderFirst {
     pub fn new(p: &Plan) -> Self {
         let shape = p.problem.shape;
-        let k_tiles = shape.k.div_ceil(ELEMENTS);
-        let row_bytes = u64::from(SPAN) * u64::from(k_tiles);
-        let moved = |row: u32| MovedRow { row, from: row * SPAN, to: u64::from(row) * row_bytes };
+        let elements = if is_wide(p) { WIDE } else { ORDER_BLOCK };
+        let matrices = elements / ORDER_BLOCK;
+        let rows = ORDER_BLOCK / matrices;
+        let warp_rows = rows / WARPS;
+        let span = 2 * elements;
+        let k_tiles = shape.k.div_ceil(elements);
+        let row_bytes = u64::from(span) * u64::from(k_tiles);
+        let moved = |i: u32| {
+            let (row, matrix) = (i / matrices, i % matrices);
+            MovedMatrix {
+                row,
+                // A block of 16 elements.
+                from: row * span + 32 * matrix,
+                to: u64::from(row) * row_bytes + u64::from(MATRIX * matrix),
+            }
+        };
         OrderFirst {
-            threads: ROWS / WARP_ROWS * 32,
-            rows: ROWS,
-            warp_rows: WARP_ROWS,
-            span: SPAN,
-            warp_bytes: WARP_ROWS * SPAN,
-            tile_bytes: ROWS * SPAN,
+            threads: 32 * WARPS,
+            rows,
+            elements,
+            warp_rows,
+            span,
+            block_step: 32 * matrices,
+            warp_bytes: warp_rows * span,
+            tile_bytes: rows * span,
             rows_total: shape.rows(),
-            ragged: !shape.rows().is_multiple_of(ROWS.into()),
+            ragged: !shape.rows().is_multiple_of(rows.into()),
             k_tiles,
             row_bytes,
-            moved: (0..WARP_ROWS).map(moved).collect(),
+            moved: (0..matrices * warp_rows).map(moved).collect(),
         }
     }
 
@@ -73,7 +91,7 @@ impl OrderFirst {
             dims: [2 * u64::from(p.problem.shape.k), self.rows_total],
             row_stride: 2 * u64::from(p.problem.shape.k),
             matrices: None,
-            box_dims: [SPAN, ROWS],
+            box_dims: [self.span, self.rows],
             swizzle: Swizzle::None,
             l2_promotion: 256,
         };
@@ -82,7 +100,7 @@ impl OrderFirst {
     }
 
     pub fn launch(&self, entry: String, parameters: Vec<Parameter>) -> Launch {
-        let ctas = self.rows_total.div_ceil(ROWS.into()) * u64::from(self.k_tiles);
+        let ctas = self.rows_total.div_ceil(self.rows.into()) * u64::from(self.k_tiles);
         Launch {
             entry,
             // `validate` keeps it within 31 bits.
