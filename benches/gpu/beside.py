@@ -2,7 +2,7 @@
 """Times kernels of ours and of others in turns, in one process with PyTorch: what separate runs differ by hits all alike.
 
     silumin-bench-gpu --shapes ... --emit kernels --json ours.json        # launch files, and which is the fastest
-    beside.py ours.json [--others torch,triton,quack] [--configs peers.json] [--shapes a,b] [--rounds 21] [--json OUT]
+    beside.py ours.json [--others torch,triton,quack] [--configs peers.json] [--shapes a,b] [--rounds 21] [--warm 1] [--json OUT]
 
 Of each shape in OURS the fastest right row of the format with a launch file is taken. Every contender runs over the same
 rotating sets of operands, in a CUDA graph of about 2 ms; a round replays each graph once, each round starting with another one. Shown are medians, and the
@@ -15,14 +15,16 @@ median and the 10th and 90th percentile of our time over theirs, formed round by
   quack-w4 QuACK's GEMM of bf16 by NVFP4 weights, with one elementwise kernel behind it
   fp8      cuBLAS: one GEMM of e4m3 over [B1; B2] with one elementwise kernel behind it (--format e4m3)
 
-With --format nvfp4w ours has NVFP4 weights, of random codes: its results are what `silumin-bench-gpu` has checked, and no error
-is shown here. That of quack-w4 is mostly its weights' quantisation.
+With --format nvfp4w both have the same NVFP4 weights, made of the bf16 ones; the error of either is mostly that of doing so.
+
+A chip under load lowers its clock, within a tenth of a second or so: contenders take turns for --warm seconds before those rounds.
 """
 import argparse
 import json
 import pathlib
 import statistics
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import launch  # noqa: E402
@@ -223,17 +225,42 @@ def quack(sets, n, recorded):
     yield "quack gated swiglu", calls, said(configuration)
 
 
+FP4_VALUES = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0]
+
+
+def to_nvfp4(w):
+    """NVFP4 of a matrix, as checkpoints have it: two codes a byte, the first in its lower half, and e4m3 scale factors of 16 elements."""
+    blocks = w.float().view(w.shape[0], -1, 16)
+    scales = (blocks.abs().amax(-1) / 6).clamp(min=2**-9).to(torch.float8_e4m3fn)
+    scaled = blocks / scales.float()[..., None]
+    values = torch.tensor(FP4_VALUES, device=w.device)
+    codes = torch.bucketize(scaled.abs(), (values[1:] + values[:-1]) / 2).byte() | (scaled < 0).byte() << 3
+    codes = codes.view(w.shape)
+    return codes[:, 0::2] | codes[:, 1::2] << 4, scales
+
+
+def blocked(scales):
+    """Scale factors in blocks of 128 rows and 4 columns, rows r, r + 32, r + 64 and r + 96 side by side."""
+    rows, columns = scales.shape
+    padded = F.pad(scales.view(torch.uint8), (0, -columns % 4, 0, -rows % 128))
+    return padded.view(-1, 4, 32, padded.shape[1] // 4, 4).permute(0, 3, 2, 1, 4).contiguous().view(-1)
+
+
+def narrow_weights(sets, n):
+    """NVFP4 weights of each of a rotation's sets: codes and scale factors."""
+    k = sets[0][0].shape[1]
+    quantised = [[torch.cat(parts) for parts in zip(*map(to_nvfp4, w.split(2048)))] for _, w, _ in sets]
+    count = rotations(n * k * 9 // 8)
+    return [[part.clone() for part in quantised[index % len(sets)]] for index in range(count)]
+
+
 def quack_w4(sets, n, _recorded):
-    from quack.blockscaled.nvfp4_utils import quantize_nvfp4_reference
     from quack.gemm_w4 import gemm_w4a16, prepare_w4_weight
 
-    a, w, c = sets[0]
-    m, k = a.shape
+    m = sets[0][0].shape[0]
     narrow = []
-    for index in range(rotations(n * k * 9 // 8)):
-        a, w, c = sets[index % len(sets)]
-        parts = [quantize_nvfp4_reference(part) for part in w.split(2048)]
-        codes, scales = (torch.cat([part[place] for part in parts]) for place in (0, 1))
+    for index, (codes, scales) in enumerate(narrow_weights(sets, n)):
+        a, _, c = sets[index % len(sets)]
         both = torch.empty(m, 2 * n, device="cuda", dtype=torch.bfloat16)
         narrow.append((a, *prepare_w4_weight(codes, scales, "nvfp4"), both, c))
 
@@ -245,16 +272,16 @@ def quack_w4(sets, n, _recorded):
 
 
 def ours_w4(row, sets, n):
-    """Ours with NVFP4 weights: random codes, scale factors from 1/4 to 1."""
+    """Ours with NVFP4 weights, unpacked as they are."""
     kernel = launch.Kernel(row["file"])
     buffers = kernel.buffers()
     bound = []
-    for index in range(rotations(n * row["k"] * 9 // 8)):
+    for index, (codes, scales) in enumerate(narrow_weights(sets, n)):
         a, _, c = sets[index % len(sets)]
-        weights = {
-            name: torch.randint(*((40, 57) if name.startswith("sf") else (0, 256)), (buffers[name]["bytes"],), device="cuda").byte()
-            for name in ("b1", "b2", "sfb1", "sfb2")
-        }
+        weights = {"b1": codes[:n], "b2": codes[n:], "sfb1": blocked(scales[:n]), "sfb2": blocked(scales[n:])}
+        for name, tensor in weights.items():
+            if tensor.numel() != buffers[name]["bytes"]:
+                raise ValueError(f"{name} has {tensor.numel()} bytes, the launch file says {buffers[name]['bytes']}")
         addresses = {name: tensor.data_ptr() for name, tensor in weights.items()}
         bound.append((kernel.bind(a=a.data_ptr(), c=c.data_ptr(), **addresses), weights))
     return [lambda b=b: b[0].launch(torch.cuda.current_stream().cuda_stream) for b in bound]
@@ -283,7 +310,7 @@ def percentile(values, share):
     return values[min(len(values) - 1, int(share * len(values)))]
 
 
-def compare(row, names, recorded, rounds):
+def compare(row, names, recorded, rounds, warm):
     """A shape: medians and ratios of all contenders."""
     m, n, k = row["m"], row["n"], row["k"]
     sets = draw(m, n, k, torch.float8_e4m3fn if row["format"] == "e4m3" else torch.bfloat16)
@@ -292,15 +319,17 @@ def compare(row, names, recorded, rounds):
     if m * n * k < 3e11:
         exact, weights = a.float().double(), w.float().double()
         want = F.silu(exact @ weights[:n].T) * (exact @ weights[n:].T)
-    wide = row["format"] != "nvfp4w"
-    mine = ours(row, sets, n) if wide else ours_w4(row, sets, n)
+    mine = ours_w4(row, sets, n) if row["format"] == "nvfp4w" else ours(row, sets, n)
     field = [("ours", mine, row["knobs"] or "auto"), *contenders(names, sets, n, recorded)]
     graphs, results = [], {}
     for name, calls, configuration in field:
-        known = want if wide or name != "ours" else None
-        results[name] = {"cfg": configuration, "err": error_of(calls, c, known)}
+        results[name] = {"cfg": configuration, "err": error_of(calls, c, want)}
         graphs.append(Graph(calls))
     times = [[] for _ in graphs]
+    until = time.monotonic() + warm
+    while time.monotonic() < until:
+        for graph in graphs:
+            graph.time()
     for turn in range(rounds):
         for step in range(len(graphs)):
             place = (turn + step) % len(graphs)
@@ -334,6 +363,7 @@ def main():
     parser.add_argument("--configs", help="a file of the peers' script: the configurations that were best there")
     parser.add_argument("--shapes", help="only these, with commas")
     parser.add_argument("--rounds", type=int, default=21)
+    parser.add_argument("--warm", type=float, default=1.0, help="seconds of turns before those that count")
     parser.add_argument("--seed", type=int)
     parser.add_argument("--json")
     flags = parser.parse_args()
@@ -344,7 +374,7 @@ def main():
     results = {}
     for shape, row in fastest(rows, flags.shapes and flags.shapes.split(","), flags.format).items():
         known = recorded.get(shape, {}).get("rows", {})
-        result = results[shape] = compare(row, flags.others.split(","), known, flags.rounds)
+        result = results[shape] = compare(row, flags.others.split(","), known, flags.rounds, flags.warm)
         print(f"{shape}: {result['M']} x {result['N']} x {result['K']}")
         for name, one in result["rows"].items():
             error = "-" if one["err"] is None else f"{one['err']:.2e}"
