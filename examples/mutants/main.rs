@@ -32,7 +32,7 @@ use silumin::{Kernel, Shape};
 use silumin_emulator::mutate::{Earlier, Plan, Subject, Survey, json, markdown};
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Other sizes of a kernel, at which what survives gets a second chance: one whose K goes round the ring of stages more often and
@@ -222,20 +222,26 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], keep: bool) -> Result<
 fn twins(name: &str, shape: Shape, kernel: &Kernel, folder: &Path) -> Result<Vec<Subject>, String> {
     let plan = mutants::settled(name, shape)?;
     let knobs = mutants::knobs(&plan);
-    let mut knobs: Vec<(&str, &str)> = knobs.iter().map(|(knob, value)| (*knob, value.as_str())).collect();
+    let knobs: Vec<(&str, &str)> = knobs.iter().map(|(knob, value)| (*knob, value.as_str())).collect();
     let mut twins = Vec::new();
     for (index, shapes) in others(shape, &plan).into_iter().enumerate() {
         let shares = plan.config.schedule == Setting::Fixed(Schedule::StreamK);
-        if shares || index == 1 && plan.config.schedule == Setting::Fixed(Schedule::Persistent) {
-            // A chip of few SMs, whose CTAs have several tiles, or more than one step of K.
-            knobs.push(("sms", "4"));
-        }
-        let folder = folder.join(index.to_string());
-        fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+        let few = shares || index == 1 && plan.config.schedule == Setting::Fixed(Schedule::Persistent);
+        let chips = shapes.into_iter().flat_map(|shape| {
+            // A chip of few SMs, whose CTAs have several tiles, or more than one step of K; or of as many that none has a tile's.
+            let tiles = shape.m.div_ceil(plan.tile.m) * shape.n.div_ceil(plan.tile.n);
+            let counts = [few.then_some(4), (shares && !plan.hands_over()).then_some(tiles + 2)];
+            let counts: Vec<Option<u32>> =
+                if few { counts.into_iter().filter(Option::is_some).collect() } else { vec![None] };
+            counts.into_iter().map(move |sms| (shape, sms.map(|sms| sms.to_string())))
+        });
         // Not every configuration is legal at every size: all scale factors of a longer K may not fit, for one.
         // The first that is the same but for its numbers, or else the first.
-        let mut found: Option<Kernel> = None;
-        for shape in shapes {
+        let mut found: Option<(Kernel, PathBuf)> = None;
+        for (attempt, (shape, sms)) in chips.enumerate() {
+            let folder = folder.join(format!("{index}.{attempt}"));
+            fs::create_dir_all(&folder).map_err(|e| e.to_string())?;
+            let knobs: Vec<_> = knobs.iter().copied().chain(sms.as_deref().map(|sms| ("sms", sms))).collect();
             let twin = match mutants::write(name, shape, &folder, &knobs) {
                 Ok(twin) => twin,
                 Err(error) => {
@@ -245,13 +251,13 @@ fn twins(name: &str, shape: Shape, kernel: &Kernel, folder: &Path) -> Result<Vec
             };
             let is_alike = twin.ptx.lines().count() == kernel.ptx.lines().count();
             if is_alike || found.is_none() {
-                found = Some(twin);
+                found = Some((twin, folder));
             }
             if is_alike {
                 break;
             }
         }
-        let Some(twin) = found else { continue };
+        let Some((twin, folder)) = found else { continue };
         let lines = [kernel, &twin].map(|k| k.ptx.lines().count());
         if lines[0] != lines[1] {
             eprintln!("{}: another kernel, of {} lines instead of {}", twin.name, lines[1], lines[0]);
