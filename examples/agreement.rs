@@ -76,6 +76,10 @@ const fn family(name: &'static str, formats: Option<[&'static str; 3]>) -> Famil
 
 const BF16: Option<[&str; 3]> = Some(["bf16", "bf16", "bf16"]);
 const E4M3: Option<[&str; 3]> = Some(["e4m3", "e4m3", "bf16"]);
+const NVFP4: Option<[&str; 3]> = Some(["bf16", "nvfp4", "bf16"]);
+const MXFP4: Option<[&str; 3]> = Some(["bf16", "mxfp4", "bf16"]);
+/// MMAs with rows of both products.
+const BOTH: (&str, &[&str]) = ("accumulators", &["side_by_side"]);
 
 const FAMILIES: &[Family] = &[
     family("bf16", BF16),
@@ -83,7 +87,7 @@ const FAMILIES: &[Family] = &[
     Family { knobs: &[("promotion", &["off"])], ..family("e4m3_off", E4M3) },
     Family { knobs: &[("promotion", &["every(128)", "every(256)"])], ..family("e4m3_every", E4M3) },
     Family { knobs: &[("promotion", &["auto"])], ..family("e4m3_auto", E4M3) },
-    family("nvfp4_bf16", Some(["bf16", "nvfp4", "bf16"])),
+    family("nvfp4_bf16", NVFP4),
     family("nvfp4_f16", Some(["f16", "nvfp4", "f16"])),
     Family { groups: |groups| matches!(groups, Groups::Rows(_)), ..family("groups", None) },
     Family { groups: |groups| matches!(groups, Groups::Batch(_)), ..family("batches", None) },
@@ -94,6 +98,12 @@ const FAMILIES: &[Family] = &[
     Family { knobs: &[("consumers", &["ping_pong"])], ..family("ping_pong", None) },
     Family { knobs: &[("strategy", &["two_pass", "second_fused"])], ..family("two_launches", None) },
     family("outputs", Some(["bf16", "bf16", ""])),
+    Family { knobs: &[BOTH], ..family("nvfp4_both", NVFP4) },
+    Family { knobs: &[BOTH], ..family("mxfp4_both", MXFP4) },
+    Family {
+        knobs: &[BOTH, ("schedule", &["stream_k"]), ("sms", &["3", "5", "8"])],
+        ..family("nvfp4_both_stream_k", NVFP4)
+    },
 ];
 
 const GATES: [&str; 4] = [

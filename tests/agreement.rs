@@ -13,7 +13,7 @@ use agreement::{Left, Point};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-const FAMILIES: usize = 16;
+const FAMILIES: usize = 19;
 /// Fewer tell too little.
 const LEAST: usize = 96;
 

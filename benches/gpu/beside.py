@@ -145,9 +145,10 @@ def best_of(configurations, calls_of):
     return min(timed)[2:]
 
 
-def contenders(names, sets, n, recorded):
+def contenders(names, sets, n, recorded, narrow):
     """(name, calls, configuration) of what others offer."""
-    ways = {"torch": cublas, "triton": fused, "quack": quack, "quack-w4": quack_w4, "fp8": cublas_fp8}
+    ways = {"torch": cublas, "triton": fused, "quack": quack, "fp8": cublas_fp8}
+    ways["quack-w4"] = lambda *_: quack_w4(sets, n, narrow)
     for name in names:
         try:
             yield from ways[name](sets, n, recorded)
@@ -254,29 +255,29 @@ def narrow_weights(sets, n):
     return [[part.clone() for part in quantised[index % len(sets)]] for index in range(count)]
 
 
-def quack_w4(sets, n, _recorded):
+def quack_w4(sets, n, narrow):
     from quack.gemm_w4 import gemm_w4a16, prepare_w4_weight
 
     m = sets[0][0].shape[0]
-    narrow = []
-    for index, (codes, scales) in enumerate(narrow_weights(sets, n)):
+    operands = []
+    for index, (codes, scales) in enumerate(narrow):
         a, _, c = sets[index % len(sets)]
         both = torch.empty(m, 2 * n, device="cuda", dtype=torch.bfloat16)
-        narrow.append((a, *prepare_w4_weight(codes, scales, "nvfp4"), both, c))
+        operands.append((a, *prepare_w4_weight(codes, scales, "nvfp4"), both, c))
 
     def call(a, weight, scales, both, c):
         gemm_w4a16(a, weight, scales, out=both, wformat="nvfp4")
         gate_kernel[(m, triton.cdiv(n, 1024))](both, both[:, n:], c, n, 2 * n, 1024)
 
-    yield "quack w4a16 nvfp4 + silu_mul kernel", [lambda s=s: call(*s) for s in narrow], ""
+    yield "quack w4a16 nvfp4 + silu_mul kernel", [lambda s=s: call(*s) for s in operands], ""
 
 
-def ours_w4(row, sets, n):
+def ours_w4(row, sets, n, narrow):
     """Ours with NVFP4 weights, unpacked as they are."""
     kernel = launch.Kernel(row["file"])
     buffers = kernel.buffers()
     bound = []
-    for index, (codes, scales) in enumerate(narrow_weights(sets, n)):
+    for index, (codes, scales) in enumerate(narrow):
         a, _, c = sets[index % len(sets)]
         weights = {"b1": codes[:n], "b2": codes[n:], "sfb1": blocked(scales[:n]), "sfb2": blocked(scales[n:])}
         for name, tensor in weights.items():
@@ -319,8 +320,10 @@ def compare(row, names, recorded, rounds, warm):
     if m * n * k < 3e11:
         exact, weights = a.float().double(), w.float().double()
         want = F.silu(exact @ weights[:n].T) * (exact @ weights[n:].T)
-    mine = ours_w4(row, sets, n) if row["format"] == "nvfp4w" else ours(row, sets, n)
-    field = [("ours", mine, row["knobs"] or "auto"), *contenders(names, sets, n, recorded)]
+    weights_are_narrow = row["format"] == "nvfp4w"
+    narrow = narrow_weights(sets, n) if weights_are_narrow or "quack-w4" in names else None
+    mine = ours_w4(row, sets, n, narrow) if weights_are_narrow else ours(row, sets, n)
+    field = [("ours", mine, row["knobs"] or "auto"), *contenders(names, sets, n, recorded, narrow)]
     graphs, results = [], {}
     for name, calls, configuration in field:
         results[name] = {"cfg": configuration, "err": error_of(calls, c, want)}

@@ -104,13 +104,8 @@ pub(in crate::render) struct DecodeView {
     /// Where scale factors are powers of two: the least one, which has no exponent's bits, and what magnitudes are multiplied
     /// with.
     pub powers: Option<[&'static str; 2]>,
-    /// The selectors of a thread's scale factor among four, by their registers; what makes the second of the first; and which of
-    /// four scale factors the first one takes, as instructions on a lane's place among four.
-    pub selectors: &'static [&'static str],
-    pub selector_step: &'static str,
-    pub selector_of_lane: &'static [&'static str],
-    /// Whether the upper two of four lanes have theirs in the next block of scale factors.
-    pub scales_by_lane: bool,
+    /// Which of four scale factors a thread takes.
+    pub selectors: Selectors,
     /// Registers of two scale factors each that 64 elements of two rows take.
     pub scale_words: u32,
     /// Whether K ends inside a block of NVFP4's scale factors.
@@ -119,6 +114,42 @@ pub(in crate::render) struct DecodeView {
     pub groups: Vec<DecodeGroup>,
     /// How activations get into the same order of K.
     pub order: OrderView,
+}
+
+/// The places of a thread's scale factors in words of four.
+pub(in crate::render) struct Selectors {
+    /// The registers of the selectors, one or two, and what makes the second of the first.
+    pub registers: &'static [&'static str],
+    pub step: &'static str,
+    /// What makes the first, as instructions on a lane's place among four.
+    pub of_lane: &'static [&'static str],
+    /// Whether the upper two of four lanes have theirs in the next block of scale factors.
+    pub by_lane: bool,
+}
+
+impl Selectors {
+    /// Four scale factors are of 64 elements, or, as powers of two, of 128; `wide`: a lane takes two adjacent blocks of 16.
+    fn new(powers: bool, wide: bool) -> Self {
+        Selectors {
+            registers: if powers != wide {
+                &["%scale_selector", "%scale_selector_above"]
+            } else {
+                &["%scale_selector"]
+            },
+            step: if wide { "0x1111" } else { "0x2020" },
+            of_lane: match (powers, wide) {
+                (false, false) | (true, true) => &[],
+                (true, false) => &[
+                    "shr.u32 %scale_selector, %scale_selector, 1;                // two lanes' blocks have one",
+                ],
+                (false, true) => &[
+                    "and.b32 %scale_selector, %scale_selector, 1;                // a lane's two blocks have one each",
+                    "shl.b32 %scale_selector, %scale_selector, 1;",
+                ],
+            },
+            by_lane: wide && !powers,
+        }
+    }
 }
 
 /// The warps that bring activations into the order of K that weights are decoded in.
@@ -238,9 +269,7 @@ impl DecodeView {
         let block_bytes = 512;
         let powers = powers_of_two(p);
         let wide = is_wide(p);
-        // Four scale factors are of 64 elements, or of 128: two lanes' blocks of 16 have one, or one lane's two blocks.
-        let selectors: &[&str] =
-            if powers != wide { &["%scale_selector", "%scale_selector_above"] } else { &["%scale_selector"] };
+        let selectors = Selectors::new(powers, wide);
         let per_block = if powers { 2 } else { 1 };
         let mut groups = Vec::new();
         let both = p.has_rows_of_both();
@@ -263,7 +292,7 @@ impl DecodeView {
                     scales: p.smem.sfb1
                         + (product - 1) * p.scales.smem_row_block_bytes
                         + if wide { block & !1 } else { block } / per_block * block_bytes,
-                    selector: selectors[block as usize % selectors.len()],
+                    selector: selectors.registers[block as usize % selectors.registers.len()],
                     block: if wide { block / 2 } else { block },
                     d: (0..p.mma_columns / 2)
                         .map(|i| match both {
@@ -326,18 +355,6 @@ impl DecodeView {
             // 2^-127 and 2^124.
             powers: powers.then_some(["0x00400040", "0x7d807d80"]),
             selectors,
-            selector_step: if wide { "0x1111" } else { "0x2020" },
-            selector_of_lane: match (powers, wide) {
-                (false, false) | (true, true) => &[],
-                (true, false) => &[
-                    "shr.u32 %scale_selector, %scale_selector, 1;                // two lanes' blocks have one",
-                ],
-                (false, true) => &[
-                    "and.b32 %scale_selector, %scale_selector, 1;                // a lane's two blocks have one each",
-                    "shl.b32 %scale_selector, %scale_selector, 1;",
-                ],
-            },
-            scales_by_lane: wide && !powers,
             scale_words: if powers { 2 } else { 4 },
             padded: !powers && !p.problem.shape.k.is_multiple_of(64),
             groups,
