@@ -55,11 +55,11 @@ def draw(name, size, formats):
         return torch.randn(count, device="cuda").to(ELEMENTS[of]).view(torch.uint8)
     if name in ("a", "b1", "b2"):
         return torch.randint(0, 256, (size,), device="cuda", dtype=torch.uint8)
-    if name.startswith("sf"):
+    if name.startswith("sf") and of in SCALES:
         return torch.randint(*SCALES[of], (size,), device="cuda", dtype=torch.uint8)
     if name == "c":
         return torch.zeros(size, device="cuda", dtype=torch.uint8)
-    raise SystemExit(f"a buffer of no kind that is known here: {name}")
+    raise SystemExit(f"{name} of {of}: this script draws a, b1, b2 and scale factors of {', '.join(SCALES)}; emit a gate and formats without others")
 
 
 def main():
