@@ -4,7 +4,7 @@
 //! Times are modelled from [`Limits`](crate::arch::Limits), never measured.
 
 use super::{Plan, Region, Warpgroups, tail, validate};
-use crate::config::{Accumulators, Config, KOrder, Schedule, Setting, Store, Strategy};
+use crate::config::{Accumulators, Config, CtaGroup, KOrder, Schedule, Setting, Store, Strategy};
 use crate::error::ConfigError;
 use crate::problem::MmaKind;
 use std::fmt;
@@ -210,7 +210,7 @@ impl Plan {
             ),
             "stages" => "as many as SMEM holds and the K loop can use".into(),
             "accumulator_buffers" if self.tmem.shared > 0 => format!(
-                "a CTA computes several tiles, and TMEM holds two buffers that share {} columns of each product: the rest of an epilogue overlaps the next tile's MMAs",
+                "a CTA computes several tiles, and TMEM holds two buffers that share {} columns of each product: the rest of an epilogue overlaps the next tile's MMAs (published kernels overlap one product's; `accumulator_buffers = 1` avoids it)",
                 self.tmem.shared
             ),
             "accumulator_buffers" if self.buffers == 2 => {
@@ -219,6 +219,9 @@ impl Plan {
             "accumulator_buffers" if self.work.is_looped() => "two buffers do not fit TMEM, and would share all their columns".into(),
             "accumulator_buffers" => "a CTA computes one tile: there is nothing to overlap".into(),
             "a_reuse" if self.collector => "two MMAs of a K block read the same A".into(),
+            "a_reuse" if self.cta_group == CtaGroup::Two && self.reads_a_twice() => {
+                "pairs keep A in the collector for NVFP4 alone: no published kernel was seen to for other kinds".into()
+            }
             "a_reuse" => "no two MMAs of a K block read the same A".into(),
             "tmem_columns" => format!("the least power of two that holds {} columns", self.tmem.used),
             "schedule" => match self.work.schedule {
@@ -251,6 +254,14 @@ impl Plan {
             // A knob whose rule nobody has written down yet.
             _ => "settled by validate".into(),
         }
+    }
+
+    /// Whether two MMAs of a K block read the same A.
+    fn reads_a_twice(&self) -> bool {
+        self.strategy == Strategy::Interleaved
+            && self.accumulators == Accumulators::Separate
+            && !self.swap_ab
+            && self.k_loop.main_tiles > 0
     }
 
     /// The same where warpgroups hold the accumulators, if the rule is another one there.

@@ -3,7 +3,7 @@
 use super::{COUNT_LIMIT, MMA_ROWS, STAGE_LIMIT, counts, load, shares_scales};
 use crate::arch::{Arch, TensorCore};
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, Consumers, KOrder, Multicast, Raster, Schedule, Setting, SfLoad,
+    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad,
     SfPreload, Store, Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
@@ -540,14 +540,19 @@ impl<'a> Draft<'a> {
         if self.warpgroups.is_some() && self.k_tiles > 1 { 2 } else { 1 }
     }
 
-    /// Whether A stays in the collector between the two MMAs of a K block.
+    /// Whether A stays in the collector between the two MMAs of a K block. Left to `auto`, pairs use it for NVFP4
+    /// alone: published kernels that ran on a B200 do so, and none was found for pairs of the other kinds.
     pub fn collector(&self, main_tiles: u32) -> bool {
+        let auto = match (self.asked.group(), self.kind) {
+            (CtaGroup::One, _) | (CtaGroup::Two, MmaKind::Mxf4Nvf4) => AReuse::Collector,
+            (CtaGroup::Two, _) => AReuse::None,
+        };
         self.strategy == Strategy::Interleaved
             && self.warpgroups.is_none()
             && !self.swap_ab
             && self.asked.layout() == Accumulators::Separate
             && main_tiles > 0
-            && self.asked.a_reuse.unwrap_or_else(|| AReuse::Collector) == AReuse::Collector
+            && self.asked.a_reuse.unwrap_or_else(|| auto) == AReuse::Collector
     }
 }
 
