@@ -56,8 +56,8 @@ pub struct Config {
     /// overlaps the MMAs of the next; `overlapped` ones share the columns that TMEM lacks. Auto: where a CTA
     /// computes several tiles 2 if TMEM holds them, or `overlapped` if they need not share all.
     pub accumulator_buffers: Setting<Buffers>,
-    /// Whether A stays in the tensor core's collector between the two MMAs of a K block. Auto:
-    /// yes where there are two.
+    /// Whether A stays in the tensor core's collector between the two MMAs of a K block. Auto: yes where there are
+    /// two; with pairs for NVFP4 alone.
     pub a_reuse: Setting<AReuse>,
     /// TMEM columns to allocate: a power of two, 32..=512. Auto: the least that holds the plan.
     pub tmem_columns: Setting<u32>,
