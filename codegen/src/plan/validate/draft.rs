@@ -3,8 +3,8 @@
 use super::{COUNT_LIMIT, MMA_ROWS, STAGE_LIMIT, counts, load, shares_scales};
 use crate::arch::{Arch, TensorCore};
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting, SfLoad,
-    SfPreload, Store, Strategy, Tile,
+    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, KOrder, Multicast, Raster, Schedule, Setting,
+    SfLoad, SfPreload, Store, Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
 use crate::plan::memory::{SmemParts, TmemParts};
