@@ -6,13 +6,14 @@
 //! built-in fragment, which then reads their results in place of the products.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt::Write;
 
 use super::builtin::{BUILTIN_WIDTH, builtin};
 use super::expr::{Axis, BinaryOp, Expr, GateVector, Product};
 use super::fragment::Fragment;
 use super::graph::{Graph, Node};
-use super::split::{Chain, chain, chain_kind, rebuild};
+use super::split::{Chain, chain, chain_kind, rebuild, with_operands};
 use super::{GateCode, SplitCode, shape};
 
 /// The code of a gate that is a built-in one of its products scaled and shifted by scalars, vectors and
@@ -46,30 +47,48 @@ impl Expr {
 
     /// Whether the value is `x * scale + shift`, x being that product and the others free of products.
     fn is_affine(&self, product: Product) -> bool {
-        match self {
-            Expr::Product(p) => *p == product,
-            Expr::Neg(x) => x.is_affine(product),
-            Expr::Binary(BinaryOp::Div, x, y) => x.is_affine(product) && y.is_free(),
-            Expr::Binary(_, x, y) => {
-                x.is_affine(product) && y.is_free() || x.is_free() && y.is_affine(product)
+        self.affine_parts(product, &mut Vec::new()) == Dependence::Affine
+    }
+
+    /// Appends the largest affine subexpressions over `product`, each as often as it occurs. One walk: a question for
+    /// every node would take the cube of a long chain's length.
+    fn affine_parts<'a>(&'a self, product: Product, found: &mut Vec<&'a Expr>) -> Dependence {
+        use Dependence::{Affine, Free, Other};
+        let start = found.len();
+        let dependence = match self {
+            Expr::Product(p) if *p == product => Affine,
+            Expr::Product(_) => Other,
+            Expr::Scalar(_) | Expr::Vector(_) | Expr::Literal(_) => Free,
+            Expr::Neg(x) => x.affine_parts(product, found),
+            Expr::Binary(op, x, y) => {
+                match (x.affine_parts(product, found), y.affine_parts(product, found), op) {
+                    (Free, Free, _) => Free,
+                    (Affine, Free, _) => Affine,
+                    (Free, Affine, BinaryOp::Add | BinaryOp::Sub | BinaryOp::Mul) => Affine,
+                    (Free, Affine, BinaryOp::Div) | (Affine, Affine, _) | (Other, _, _) | (_, Other, _) => {
+                        Other
+                    }
+                }
             }
-            _ => false,
+            Expr::Call(_, args) => {
+                let all = args.iter().map(|arg| arg.affine_parts(product, found));
+                // Every argument is walked, whatever the ones before it are.
+                all.fold(Free, |all, one| if (all, one) == (Free, Free) { Free } else { Other })
+            }
+        };
+        if dependence == Affine {
+            found.truncate(start);
+            found.push(self);
         }
+        dependence
     }
 
     /// The largest affine subexpression over `product`, if all its occurrences are in equal ones.
     fn affine_part(&self, product: Product) -> Option<Expr> {
-        fn collect<'a>(expr: &'a Expr, product: Product, found: &mut Vec<&'a Expr>) {
-            if !expr.is_affine(product) {
-                expr.children().into_iter().for_each(|c| collect(c, product, found));
-            } else if !found.contains(&expr) {
-                found.push(expr);
-            }
-        }
         let mut found = Vec::new();
-        collect(self, product, &mut found);
+        self.affine_parts(product, &mut found);
         match found[..] {
-            [one] => Some(one.clone()),
+            [one, ref others @ ..] if others.iter().all(|other| *other == one) => Some(one.clone()),
             _ => None,
         }
     }
@@ -81,26 +100,43 @@ impl Expr {
             return self.map_children(Expr::gather_free);
         }
         let operands: Chain = chain(self, true).into_iter().map(|(e, i)| (e.gather_free(), i)).collect();
-        let (free, mut rest): (Chain, Chain) = operands.into_iter().partition(|(e, _)| e.is_free());
+        let free: Vec<bool> = operands.iter().map(|(e, _)| e.is_free()).collect();
         // The product must not occur elsewhere, where it would stay without the factors.
         let place = [Product::Second, Product::First].into_iter().find_map(|product| {
-            let mut uses = rest.iter().enumerate().filter(|(_, (e, _))| e.uses(product));
+            let mut uses = operands.iter().enumerate().filter(|(_, (e, _))| e.uses(product));
             match (uses.next(), uses.next()) {
                 (Some((place, (e, false))), None) if e.is_affine(product) => Some(place),
                 _ => None,
             }
         });
+        let bound = free.iter().filter(|free| !**free).count();
         match place {
-            Some(place) if !free.is_empty() && rest.len() > 1 => {
-                let affine = rest[place].clone();
-                let joined = rebuild(std::iter::once(affine).chain(free).collect(), true);
-                let Some(joined) = joined else { return self.clone() };
-                rest[place].0 = joined;
-                rebuild(rest, true).unwrap_or_else(|| self.clone())
+            Some(place) if bound > 1 && bound < operands.len() => {
+                let factors = operands.iter().zip(&free).filter(|(_, free)| **free).map(|(factor, _)| factor);
+                let joined = std::iter::once(&operands[place]).chain(factors).cloned().collect();
+                let Some(joined) = rebuild(joined, true) else { return self.clone() };
+                let rest = operands.iter().enumerate().filter(|(i, _)| !free[*i]);
+                let rest = rest.map(|(i, (e, inverse))| match i == place {
+                    true => (joined.clone(), false),
+                    false => (e.clone(), *inverse),
+                });
+                rebuild(rest.collect(), true).unwrap_or_else(|| self.clone())
             }
-            _ => self.map_children(Expr::gather_free),
+            // Each operand has been gathered once: another walk over the chain would double the work a level.
+            _ => with_operands(self, true, &mut operands.into_iter().map(|(e, _)| e)),
         }
     }
+}
+
+/// How an expression depends on one of the products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dependence {
+    /// Neither product occurs.
+    Free,
+    /// The value is `x * scale + shift`, x being the product.
+    Affine,
+    /// Any other, the other product included.
+    Other,
 }
 
 impl Expr {
@@ -161,12 +197,11 @@ struct Arguments {
 impl Arguments {
     /// `fragment` with the affine parts of its products computed in front of it.
     fn front(&self, fragment: &Fragment, parts: &[&Expr]) -> Option<Fragment> {
-        let used = |name: &String| {
-            fragment.scalars.contains(name) || parts.iter().any(|part| part.scalars().contains(name))
-        };
-        let scalars: Vec<String> = self.scalars.iter().filter(|name| used(name)).cloned().collect();
-        let used = |vector: &&GateVector| parts.iter().any(|part| part.vectors().contains(vector));
-        let vectors: Vec<GateVector> = self.vectors.iter().filter(used).cloned().collect();
+        let used: HashSet<String> =
+            parts.iter().flat_map(|part| part.scalars()).chain(fragment.scalars.iter().cloned()).collect();
+        let scalars: Vec<String> = self.scalars.iter().filter(|name| used.contains(*name)).cloned().collect();
+        let used: HashSet<GateVector> = parts.iter().flat_map(|part| part.vectors()).collect();
+        let vectors: Vec<GateVector> = self.vectors.iter().filter(|v| used.contains(*v)).cloned().collect();
         let mut text = renumbered(fragment, &scalars)?;
         let mut writer = Writer { scalars: &scalars, vectors: &vectors, registers: 0, text: String::new() };
         let mut about = String::new();

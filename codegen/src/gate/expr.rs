@@ -260,7 +260,10 @@ impl Expr {
     pub fn uses(&self, product: Product) -> bool {
         match self {
             Expr::Product(p) => *p == product,
-            _ => self.children().into_iter().any(|c| c.uses(product)),
+            Expr::Scalar(_) | Expr::Vector(_) | Expr::Literal(_) => false,
+            Expr::Neg(x) => x.uses(product),
+            Expr::Binary(_, x, y) => x.uses(product) || y.uses(product),
+            Expr::Call(_, args) => args.iter().any(|arg| arg.uses(product)),
         }
     }
 

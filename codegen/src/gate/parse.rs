@@ -19,6 +19,7 @@
 //! As a [`syn::parse::Parse`] the expression ends before the first token that cannot continue it,
 //! which has to be `,`, `;` or the end.
 
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::ops::Range;
 
@@ -32,6 +33,10 @@ use super::functions::{FUNCTIONS, Function};
 
 /// How deep parentheses and signs may nest.
 const MAX_DEPTH: usize = 64;
+/// Characters of a gate's text: [`MAX_NODES`] operations with names of 30 characters are half as long.
+const MAX_TEXT: usize = 64 << 10;
+/// Characters of one name or number: the tokenizer's time grows with the square of a number's digits.
+const MAX_WORD: usize = 256;
 
 /// An error of [`Gate`]'s `FromStr`: what is wrong, and where in the text.
 ///
@@ -68,8 +73,14 @@ impl std::str::FromStr for Gate {
             return Err(fail(format!("the gate is empty; {EXAMPLE}"), 0..0));
         }
         // Token trees are built by recursion, before the parser can count.
-        let mut depth = 0usize;
+        let (mut depth, mut word) = (0usize, 0usize);
         for (i, c) in text.chars().enumerate() {
+            word = if c.is_alphanumeric() || c == '_' { word + 1 } else { 0 };
+            if word > MAX_WORD {
+                let start = i + 1 - word;
+                let message = format!("a name or a number of more than {MAX_WORD} characters; shorten it");
+                return Err(fail(message, start..i + 1));
+            }
             match c {
                 '(' | '[' | '{' => depth += 1,
                 ')' | ']' | '}' => depth = depth.saturating_sub(1),
@@ -78,6 +89,16 @@ impl std::str::FromStr for Gate {
             if depth > MAX_DEPTH {
                 return Err(fail(too_deep(), i..i + 1));
             }
+        }
+        if length > MAX_TEXT {
+            // Without the text: nobody finds a place in so much of it.
+            return Err(GateParseError {
+                message: format!(
+                    "the gate has {length} characters, and at most {MAX_TEXT} are read; simplify it"
+                ),
+                text: String::new(),
+                columns: 0..0,
+            });
         }
         // Character offsets of the starts of lines, to turn a line and column into one column.
         let lines: Vec<usize> = std::iter::once(0)
@@ -435,12 +456,13 @@ impl Parser {
     }
 
     /// Names of vectors are of nothing else, and there are not too many.
-    fn check_vectors(&self) -> Result<()> {
+    fn check_vectors(&self, matrices: &HashMap<String, &Written>) -> Result<()> {
+        let scalars: HashSet<String> = self.scalars.iter().map(Ident::to_string).collect();
         let mut seen: Vec<(String, Axis)> = Vec::new();
         for (vector, axis) in &self.vectors {
             let name = vector.to_string();
             let fail = |message: String| Err(Error::new(vector.span(), message));
-            if let Some(written) = self.products.iter().find(|p| p.left == name || p.right == name) {
+            if let Some(written) = matrices.get(&name) {
                 return fail(format!(
                     "`{name}` is a matrix, in `{} @ {}`; give the vector a name of its own",
                     written.left, written.right
@@ -452,7 +474,7 @@ impl Parser {
                     "`{name}` is a function, `{name}({parameters})`; give the vector a name of its own"
                 ));
             }
-            if self.scalars.iter().any(|scalar| *scalar == name) {
+            if scalars.contains(&name) {
                 return fail(format!(
                     "`{name}` is a vector here and a scalar elsewhere in the gate; give them two names"
                 ));
@@ -482,9 +504,16 @@ impl Parser {
 
     /// The checks that need the whole expression.
     fn finish(self, start: Span) -> Result<GateSource> {
+        // Each operand with the first product that it is of.
+        let mut matrices: HashMap<String, &Written> = HashMap::new();
+        for written in &self.products {
+            for operand in [&written.left, &written.right] {
+                matrices.entry(operand.to_string()).or_insert(written);
+            }
+        }
         for scalar in &self.scalars {
             let name = scalar.to_string();
-            if let Some(written) = self.products.iter().find(|p| p.left == name || p.right == name) {
+            if let Some(written) = matrices.get(&name) {
                 let message = format!(
                     "`{name}` is a matrix, so it has to stand beside `@`, as in `{} @ {}`",
                     written.left, written.right
@@ -497,7 +526,7 @@ impl Parser {
                 return Err(Error::new(scalar.span(), message));
             }
         }
-        self.check_vectors()?;
+        self.check_vectors(&matrices)?;
         let Some(first) = self.products.first() else {
             let vector = self.vectors.first().map(|(name, _)| name);
             let span = self.scalars.first().or(vector).map_or(start, Ident::span);

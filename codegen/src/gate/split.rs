@@ -1,6 +1,8 @@
 //! Rewriting without changing the mathematics: [`Expr::split`] cuts a gate where the first
 //! accumulator is done and the second is not; [`Expr::canonical`] makes equal gates look equal.
 
+use std::collections::HashMap;
+
 use super::expr::{BinaryOp, Expr, Number, Product};
 use super::functions::Function;
 
@@ -52,6 +54,17 @@ pub(super) fn chain_kind(expr: &Expr) -> Option<bool> {
     }
 }
 
+/// The chain at the head of `expr` with other operands, taken left to right, in the same order and nesting.
+pub(super) fn with_operands(expr: &Expr, product: bool, operands: &mut dyn Iterator<Item = Expr>) -> Expr {
+    match expr {
+        Expr::Binary(op, x, y) if chain_kind(expr) == Some(product) => {
+            let x = with_operands(x, product, operands);
+            x.binary(*op, with_operands(y, product, operands))
+        }
+        _ => operands.next().unwrap_or_else(|| expr.clone()),
+    }
+}
+
 /// The chain put together again: plain operands first, in their order, then the inverted ones.
 pub(super) fn rebuild(chain: Chain, product: bool) -> Option<Expr> {
     let (plain, inverse): (Chain, Chain) = chain.into_iter().partition(|(_, inverse)| !inverse);
@@ -84,7 +97,7 @@ impl Expr {
         let mut carried = Vec::new();
         gathered.carried(&mut carried);
         let (early, late) = match carried.as_slice() {
-            [one] => {
+            [one, others @ ..] if others.iter().all(|other| other == one) => {
                 let early = (*one).clone();
                 let late = gathered.replace(&early, &Expr::Product(Product::First));
                 (early, late)
@@ -109,7 +122,9 @@ impl Expr {
         };
         let operands = chain(self, product);
         if operands.iter().filter(|(e, _)| e.is_early()).count() < 2 {
-            return self.map_children(Expr::gather);
+            // Each operand once: a walk over the chain's own nodes would look at their operands again and again.
+            let mut gathered = operands.iter().map(|(e, _)| e.gather());
+            return with_operands(self, product, &mut gathered);
         }
         let (early, rest): (Chain, Chain) = operands.into_iter().partition(|(e, _)| e.is_early());
         let Some(early) = rebuild(early, product) else {
@@ -120,15 +135,23 @@ impl Expr {
         rebuild(all, product).unwrap_or_else(|| self.clone())
     }
 
-    /// The distinct largest early subexpressions.
-    fn carried<'a>(&'a self, found: &mut Vec<&'a Expr>) {
-        if self.is_early() {
-            if !found.contains(&self) {
-                found.push(self);
-            }
-        } else {
-            self.children().into_iter().for_each(|c| c.carried(found));
+    /// Appends the largest early subexpressions, each as often as it occurs. Returns whether the first and the second
+    /// product occur.
+    fn carried<'a>(&'a self, found: &mut Vec<&'a Expr>) -> [bool; 2] {
+        let start = found.len();
+        let mut uses = match self {
+            Expr::Product(product) => [*product == Product::First, *product == Product::Second],
+            _ => [false; 2],
+        };
+        for child in self.children() {
+            let [first, second] = child.carried(found);
+            uses = [uses[0] | first, uses[1] | second];
         }
+        if uses == [true, false] {
+            found.truncate(start);
+            found.push(self);
+        }
+        uses
     }
 
     pub(super) fn replace(&self, from: &Expr, to: &Expr) -> Expr {
@@ -143,8 +166,9 @@ impl Expr {
     pub fn canonical(&self) -> (Expr, Vec<String>) {
         let sorted = self.sorted();
         let names = sorted.scalars();
-        let renamed = sorted
-            .rename_scalars(&|name| format!("s{}", names.iter().position(|n| n == name).unwrap_or_default()));
+        let places: HashMap<&str, usize> = names.iter().enumerate().map(|(i, n)| (n.as_str(), i)).collect();
+        let place = |name: &str| places.get(name).copied().unwrap_or_default();
+        let renamed = sorted.rename_scalars(&|name| format!("s{}", place(name)));
         (renamed, names)
     }
 
