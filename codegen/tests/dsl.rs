@@ -493,6 +493,17 @@ fn without_a_shape_what_fits_some_is_taken() {
 }
 
 #[test]
+fn a_vector_per_row_and_swapped_sides_are_refused_while_compiling() {
+    let gate = "silu(s[m] * (A @ B1)) * (s[m] * (A @ B2))";
+    for shape in ["", "shape = [16, 4096, 7168], "] {
+        let text = format!("<{shape}arch = sm_100a, swap_ab = on> {gate}");
+        refused(&text, &[("on", &["swap_ab: on with `s[m]`", "help: write swap_ab = off or auto"])]);
+        declared(&format!("<{shape}arch = sm_100a> {gate}"));
+        declared(&format!("<{shape}arch = sm_90a, bf16 -> bf16, swap_ab = on> {gate}"));
+    }
+}
+
+#[test]
 fn gates_are_checked_where_they_stand() {
     refused("<nvfp4 -> f16>", &[("", &["expected an operand"])]);
     refused("<> silu(A @ B1)", &[("A @ B1", &["one product"])]);

@@ -6,6 +6,7 @@ use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError};
 use crate::gate::parse::distance;
 use crate::gate::{Gate, GateError, gate_code};
+use crate::plan::GateNeeds;
 use crate::problem::{Formats, Groups, ProductFormat, Shape};
 use crate::render::GATE_WIDTH;
 use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
@@ -78,7 +79,9 @@ impl Declaration {
         let formats = Formats { products: knobs.products, ..formats };
         // What could not be read counts as left out, which would make errors of its own.
         if errors.is_empty() {
-            check(formats, &knobs, errors);
+            let needs =
+                gate.as_ref().map_or_else(|_| GateNeeds::default(), |gate| GateNeeds::from(&gate.expr));
+            check(formats, &knobs, &needs, errors);
         }
         let gate = gate?;
         let code =

@@ -32,6 +32,8 @@ impl ConfigError {
             NothingToOverlap { .. } => "use schedule = persistent, or write auto".into(),
             Multicast { .. } => "use none, a(2) or b(2)".into(),
             SwapAb { .. } => "write swap_ab = off, or leave the other knob out".into(),
+            SwapAbRows { .. } => "write swap_ab = off or auto".into(),
+            Name { .. } => "choose a short name of letters and digits".into(),
             OutputScales { .. } => "use tile N = 64 or 128, or swap_ab = on".into(),
             NoScales { .. } => "leave the knob out".into(),
             GroupsOfRows { knob: "schedule", .. } => "use persistent, dynamic or split_k".into(),

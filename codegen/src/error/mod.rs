@@ -10,6 +10,9 @@ use crate::arch::Arch;
 use crate::config::{Buffers, Multicast, Promotion, Schedule, Store, Strategy};
 use crate::problem::{Formats, FormatsError, OutputFormat};
 
+/// Characters of a kernel's name.
+pub(crate) const NAME_LIMIT: usize = 200;
+
 /// One reason why a configuration is illegal. The message names the knob, the limit and the sum;
 /// [`ConfigError::hint`] names a way out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -235,6 +238,24 @@ pub enum ConfigError {
         value: &'static str,
         /// Why the two do not go together.
         reason: &'static str,
+    },
+    /// A vector with an element per row of C, with tokens on the MMA's column side.
+    #[error(
+        "swap_ab: on with `{vector}` in the gate: each thread then holds pairs of results from two rows, and the gate's code \
+         takes one element of the vector for both"
+    )]
+    SwapAbRows {
+        /// The vector, as in the gate.
+        vector: String,
+    },
+    /// A name that PTX does not take.
+    #[error(
+        "name: `{name}` is not a PTX identifier: use letters, digits, `_` and `$`, not a digit first, at most {NAME_LIMIT} \
+         characters together with the shape behind it"
+    )]
+    Name {
+        /// The kernel's name, the shape behind it.
+        name: String,
     },
     /// A bulk copy that would have to signal another CTA.
     #[error(
@@ -497,7 +518,8 @@ impl ConfigError {
             AccumulatorBuffers { .. } | NothingToOverlap { .. } | OverlapAll { .. } => "accumulator_buffers",
             Sms { .. } => "sms",
             Multicast { .. } => "multicast",
-            SwapAb { .. } => "swap_ab",
+            SwapAb { .. } | SwapAbRows { .. } => "swap_ab",
+            Name { .. } => "name",
             SfLoadPair | SfLoadAlone => "sf_load",
             RasterGroup => "raster",
             Promotion { .. } => "promotion",

@@ -3,7 +3,7 @@
 //!
 //! Times are modelled from [`Limits`](crate::arch::Limits), never measured.
 
-use super::{Plan, Region, Warpgroups, tail, validate};
+use super::{Plan, Region, Warpgroups, tail, validate_gate};
 use crate::config::{Accumulators, Config, CtaGroup, KOrder, Schedule, Setting, Store, Strategy};
 use crate::error::ConfigError;
 use crate::problem::MmaKind;
@@ -378,7 +378,7 @@ impl Plan {
                 ..self.config
             };
             config.set(knob, &value).ok()?;
-            let plan = validate(&self.problem, &config, self.arch);
+            let plan = validate_gate(&self.problem, &config, self.arch, &self.gate);
             let outcome = plan.map(|plan| [plan.smem.total, plan.tmem.columns, plan.stages]);
             Some(WhatIf { knob, value, outcome })
         };

@@ -29,7 +29,7 @@ pub use traffic::Traffic;
 pub(crate) use transfer::with_scale_id;
 pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
 pub(crate) use validate::SIZE_LIMIT;
-pub use validate::validate;
+pub use validate::{GateNeeds, validate, validate_gate};
 pub use work::Work;
 
 use crate::arch::Arch;
@@ -50,6 +50,8 @@ pub struct Plan {
     pub arch: Arch,
     /// The MMA's kind.
     pub kind: MmaKind,
+    /// What the gate asks of the configuration.
+    pub gate: GateNeeds,
     /// The configuration as asked for, `auto`s included.
     pub asked: Config,
     /// The configuration with every `auto` settled.

@@ -9,9 +9,10 @@ mod gate_text;
 mod view;
 
 use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload, Strategy};
-use crate::gate::{Axis, Gate, GateCode, GateError, gate_code};
+use crate::error::NAME_LIMIT;
+use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
-use crate::plan::{Operand, Plan};
+use crate::plan::{GateNeeds, Operand, Plan};
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
 use view::{GATE_THREADS, OrderFirst, Role, View, WarpgroupView};
@@ -25,19 +26,20 @@ pub enum RenderError {
     Gate(#[from] GateError),
     /// A kernel name that PTX does not take.
     #[error(
-        "`{name}` is not a PTX identifier: use letters, digits, `_` and `$`, not a digit first, at most 200 characters"
+        "`{name}` is not a PTX identifier: use letters, digits, `_` and `$`, not a digit first, at most {NAME_LIMIT} characters"
     )]
     Name {
         /// As given.
         name: String,
     },
-    /// A vector along M, with tokens on the MMA's column side.
+    /// A plan that was made without its gate, or for another one.
     #[error(
-        "swap_ab: on with `{name}[m]` in the gate: a pair of results is then of two rows, and the gate's code takes one element of `{name}` for both (on sm_90a it is there twice): write swap_ab = off"
+        "the plan has swap_ab = on, and the gate reads `{vector}`: the plan was made for another gate, so make it with \
+         `Spec::plan` or `validate_gate`"
     )]
-    SwappedRows {
-        /// The vector.
-        name: String,
+    OtherGate {
+        /// The vector that the plan does not know of.
+        vector: String,
     },
     /// A template failed; a bug of this crate.
     #[error("template: {0}; please report this")]
@@ -47,7 +49,8 @@ pub enum RenderError {
 /// Renders `plan` with `gate` as a kernel called `name`.
 ///
 /// # Errors
-/// The gate is neither built in nor can be lowered in this build, or `name` is no identifier.
+/// The gate is neither built in nor can be lowered in this build, `name` is no identifier, or the plan was made for
+/// another gate.
 pub fn render(plan: &Plan, gate: &Gate, name: &str) -> Result<Kernel, RenderError> {
     let code = gate_code(&gate.expr, plan.arch.gate_target(), GATE_WIDTH)?;
     render_with(plan, gate, &code, name)
@@ -56,12 +59,14 @@ pub fn render(plan: &Plan, gate: &Gate, name: &str) -> Result<Kernel, RenderErro
 /// Renders `plan` with the gate's code at hand, as macros carry it into a user's binary.
 ///
 /// # Errors
-/// `name` is no identifier.
+/// `name` is no identifier, or the plan was made for another gate.
 pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Result<Kernel, RenderError> {
-    check_name(name)?;
-    let per_row = code.whole.vectors.iter().find(|vector| vector.axis == Axis::M);
-    if let (true, Some(vector)) = (plan.swap_ab && plan.warpgroups.is_none(), per_row) {
-        return Err(RenderError::SwappedRows { name: vector.name.clone() });
+    if !is_ptx_name(name) {
+        return Err(RenderError::Name { name: name.to_owned() });
+    }
+    let swapped = plan.swap_ab && plan.warpgroups.is_none();
+    if let (true, Some(vector)) = (swapped, GateNeeds::from(&gate.expr).row_vector) {
+        return Err(RenderError::OtherGate { vector });
     }
     let mut entries = Vec::new();
     let mut launches = Vec::new();
@@ -128,14 +133,12 @@ fn text(template: &impl Template) -> Result<String, RenderError> {
     template.render().map_err(|error| RenderError::Template(error.to_string()))
 }
 
-fn check_name(name: &str) -> Result<(), RenderError> {
+/// Whether a kernel can be called so, with what entries of its module add to their names.
+pub(crate) fn is_ptx_name(name: &str) -> bool {
     let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let continues = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$');
     // `_` alone is PTX's sink.
-    if starts && continues && name != "_" && name.len() <= 200 {
-        return Ok(());
-    }
-    Err(RenderError::Name { name: name.to_owned() })
+    starts && continues && name != "_" && name.len() <= NAME_LIMIT
 }
 
 fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: Vec<Parameter>) -> Launch {

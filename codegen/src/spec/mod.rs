@@ -7,14 +7,14 @@ mod file;
 
 pub use file::{FormatNames, SpecFile, SpecFileError};
 
-use crate::arch::{Arch, TensorCore};
-use crate::config::{Config, Setting, Switch};
+use crate::arch::Arch;
+use crate::config::Config;
 use crate::error::{ConfigError, explain};
-use crate::gate::{Axis, Gate, GateCode, GateError, gate_code};
+use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::Kernel;
-use crate::plan::{Plan, validate};
+use crate::plan::{GateNeeds, Plan, validate_gate};
 use crate::problem::{Formats, Groups, Problem, Shape};
-use crate::render::{GATE_WIDTH, RenderError, render_with};
+use crate::render::{GATE_WIDTH, RenderError, is_ptx_name, render_with};
 use std::borrow::Cow;
 
 /// What kernels are called if nobody names them.
@@ -98,16 +98,17 @@ impl Spec {
     /// The plan for one shape and chip.
     ///
     /// # Errors
-    /// See [`validate`].
+    /// See [`validate`](crate::plan::validate()). A plan that is legal here renders: [`Spec::kernel`] refuses nothing else but
+    /// chips that the gate has no code for.
     pub fn plan(&self, shape: Shape, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
-        let mut config = self.config;
-        // Elements a row of C need rows in threads, not in registers, but where threads have few of each.
-        if arch.tensor_core() == TensorCore::Tcgen05
-            && self.gate.expr.vectors().iter().any(|vector| vector.axis == Axis::M)
-        {
-            config.swap_ab = Setting::Fixed(config.swap_ab.unwrap_or_else(|| Switch::Off));
+        let plan = validate_gate(&self.problem(shape), &self.config, arch, &GateNeeds::from(&self.gate.expr));
+        let name = self.kernel_name(shape);
+        if is_ptx_name(&name) {
+            return plan;
         }
-        validate(&self.problem(shape), &config, arch).map(|plan| Plan { asked: self.config, ..plan })
+        let mut errors = plan.err().unwrap_or_default();
+        errors.push(ConfigError::Name { name });
+        Err(errors)
     }
 
     /// What the kernel for one shape is called: the name and the shape, the batch or the groups behind it.

@@ -1,7 +1,7 @@
 //! The plan itself, once everything is known to fit.
 
 use super::draft::{Draft, sms};
-use super::{MMA_ROWS, load};
+use super::{GateNeeds, MMA_ROWS, load};
 use crate::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, Multicast, Promotion,
     Schedule, Setting, SfLoad, SfPreload, Strategy, Switch, TmemShape,
@@ -77,6 +77,7 @@ impl Draft<'_> {
             problem: *self.problem,
             arch: self.arch,
             kind: self.kind,
+            gate: GateNeeds::default(),
             asked: *asked,
             config,
             strategy: self.strategy,

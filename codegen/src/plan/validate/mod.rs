@@ -28,6 +28,7 @@ use crate::config::{
     SfPreload, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
+use crate::gate::{Axis, Expr};
 use crate::problem::{MmaKind, Problem, Shape};
 use draft::{Draft, Settled};
 
@@ -52,6 +53,57 @@ const GATE_THREAD_LIMIT: u64 = (1 << 32) - 256;
 /// Every reason that could be found, not only the first: each names its knob, the limit, and the
 /// sum that does not fit ([`ConfigError::hint`] has a way out). Never panics, whatever the numbers.
 pub fn validate(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
+    validate_gate(problem, config, arch, &GateNeeds::default())
+}
+
+/// What a gate asks of a configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct GateNeeds {
+    /// A vector with an element per row of C, as it is written in the gate: `s[m]`.
+    pub row_vector: Option<String>,
+}
+
+impl From<&Expr> for GateNeeds {
+    fn from(gate: &Expr) -> Self {
+        let vectors = gate.vectors();
+        let row_vector = vectors.iter().find(|vector| vector.axis == Axis::M).map(ToString::to_string);
+        GateNeeds { row_vector }
+    }
+}
+
+/// [`validate`] for a gate: the same, and what the gate's vectors rule out. Rendering takes every plan that this made for
+/// its gate.
+///
+/// # Errors
+/// As [`validate`].
+pub fn validate_gate(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    gate: &GateNeeds,
+) -> Result<Plan, Vec<ConfigError>> {
+    let asked = config;
+    let mut config = *config;
+    let mut errors = Vec::new();
+    if let (TensorCore::Tcgen05, Some(vector)) = (arch.tensor_core(), &gate.row_vector) {
+        // Swapped, a thread's pair of results is of two rows, and the gate's code takes one element for both.
+        if config.swap_ab == Setting::Fixed(Switch::On) {
+            errors.push(ConfigError::SwapAbRows { vector: vector.clone() });
+        }
+        config.swap_ab = Setting::Fixed(config.swap_ab.unwrap_or_else(|| Switch::Off));
+    }
+    match validate_products(problem, &config, arch) {
+        Ok(plan) if errors.is_empty() => Ok(Plan { asked: *asked, gate: gate.clone(), ..plan }),
+        Ok(_) => Err(errors),
+        Err(others) => {
+            errors.extend(others);
+            Err(errors)
+        }
+    }
+}
+
+/// All but what the gate's vectors rule out.
+fn validate_products(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
     let mut errors = Vec::new();
     check_shape(problem, &mut errors);
     if !errors.is_empty() {
