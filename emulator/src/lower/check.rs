@@ -16,7 +16,7 @@ pub(super) fn check<'t>(
     head: &str,
     mods: &Mods,
 ) -> Result<(), String> {
-    let parts = Parts(inst.opcode);
+    let parts = Parts(&inst.opcode);
     order(head, parts)?;
     arity(head, parts, mods, &inst.operands)?;
     vectors(lw, head, parts, &inst.operands)?;

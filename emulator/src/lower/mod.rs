@@ -33,6 +33,7 @@ mod wmma;
 use crate::isa::{Form, Mods, Table};
 use crate::parse::ast::{InstAst, Operand};
 pub(crate) use scope::Lower;
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 
@@ -102,7 +103,7 @@ fn table() -> &'static Table<LowerFn> {
 /// Opcodes already matched: a kernel uses few distinct ones, many times.
 #[derive(Default)]
 pub(crate) struct Matched<'t> {
-    seen: HashMap<&'t str, Result<(&'static Form<LowerFn>, Mods), String>>,
+    seen: HashMap<Cow<'t, str>, Result<(&'static Form<LowerFn>, Mods), String>>,
     chip: Option<chip::Chip>,
 }
 
@@ -115,23 +116,23 @@ impl<'t> Matched<'t> {
     /// Lowers one instruction.
     pub fn lower(&mut self, lw: &mut Lower<'_, 't>, inst: &InstAst<'t>) -> Result<(), String> {
         let chip = self.chip;
-        let found = self.seen.entry(inst.opcode).or_insert_with(|| {
-            let found = table().find(inst.opcode)?;
-            chip.map_or(Ok(()), |c| c.check(inst.opcode))?;
+        let found = self.seen.entry(inst.opcode.clone()).or_insert_with(|| {
+            let found = table().find(&inst.opcode)?;
+            chip.map_or(Ok(()), |c| c.check(&inst.opcode))?;
             Ok(found)
         });
         let (form, mods) = match found {
             Ok(f) => f,
             Err(e) => return Err(e.clone()),
         };
-        lw.order = crate::program::Order::of(inst.opcode);
-        lw.scope = crate::program::Scope::of(inst.opcode);
-        let head = inst.opcode.split('.').next().unwrap_or("");
+        lw.order = crate::program::Order::of(&inst.opcode);
+        lw.scope = crate::program::Scope::of(&inst.opcode);
+        let head = inst.head;
         lw.head = head;
         lw.chip = chip.map_or(0, |c| c.number());
         check::check(lw, inst, head, mods)
             .and_then(|()| {
-                (form.lower)(lw, &Call { head, opcode: inst.opcode, mods, operands: &inst.operands })
+                (form.lower)(lw, &Call { head, opcode: &inst.opcode, mods, operands: &inst.operands })
             })
             .map_err(|e| format!("{e} in `{}` (PTX ISA {})", inst.opcode, form.section))
     }

@@ -2,6 +2,7 @@
 
 use crate::parse::ast::{Operand, Stmt};
 use crate::parse::parse;
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// An instruction in the text.
@@ -48,8 +49,10 @@ impl<'t> Source<'t> {
             }
             for stmt in f.body.unwrap_or_default() {
                 let Stmt::Inst(i) = stmt else { continue };
-                let opcode_at = i.opcode.as_ptr() as usize - text.as_ptr() as usize;
-                let opcode_span = opcode_at..opcode_at + i.opcode.len();
+                // An opcode with white space in it is left as it is.
+                let Cow::Borrowed(opcode) = i.opcode else { continue };
+                let opcode_at = opcode.as_ptr() as usize - text.as_ptr() as usize;
+                let opcode_span = opcode_at..opcode_at + opcode.len();
                 let ranges = split(text, opcode_span.end..i.span.end.saturating_sub(1));
                 if ranges.len() != i.operands.len() {
                     // A comment with a comma among the operands: nothing of ours to edit.
@@ -59,7 +62,7 @@ impl<'t> Source<'t> {
                     line: i.line,
                     guard: i.guard.map(|(negated, _)| (i.span.start..opcode_at, negated)),
                     span: i.span,
-                    opcode: i.opcode,
+                    opcode,
                     opcode_span,
                     operands: ranges.into_iter().zip(i.operands).collect(),
                     function,

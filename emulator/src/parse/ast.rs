@@ -1,5 +1,6 @@
 //! The syntax tree of a PTX module, borrowing from the text.
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 /// A state space named in a declaration.
@@ -87,7 +88,9 @@ pub(crate) struct InstAst<'t> {
     pub span: Range<usize>,
     /// `(negated, predicate)`.
     pub guard: Option<(bool, &'t str)>,
-    pub opcode: &'t str,
+    /// The opcode without white space between its parts, and its first part.
+    pub opcode: Cow<'t, str>,
+    pub head: &'t str,
     pub operands: Vec<Operand<'t>>,
 }
 

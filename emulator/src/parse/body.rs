@@ -3,6 +3,7 @@
 use super::ast::{InstAst, Operand, Stmt};
 use super::cursor::{Cursor, Number, Parsed, is_word};
 use super::grammar;
+use std::borrow::Cow;
 
 /// Nesting of `{ }`, `( )` and vectors that the parser accepts.
 const MAX_DEPTH: u32 = 64;
@@ -120,7 +121,13 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
         return Ok(());
     }
     (c.pos, c.line) = mark;
-    let opcode = c.dotted()?;
+    let first = c.dotted()?;
+    let head = first.split('.').next().unwrap_or(first);
+    // ptxas takes white space before the dot of a modifier: TileLang writes `.bulk_group .L2::cache_hint`.
+    let mut opcode = Cow::Borrowed(first);
+    while c.peek() == b'.' && is_word(c.at(1)) {
+        opcode.to_mut().push_str(c.dotted()?);
+    }
     let mut operands = Vec::new();
     if c.peek() != b';' {
         loop {
@@ -135,7 +142,7 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
         return c.error(format!("expected `,` or `;` after the operands of `{opcode}`, found {found}"));
     }
     c.pos += 1;
-    out.push(Stmt::Inst(InstAst { line, span: start..c.pos, guard, opcode, operands }));
+    out.push(Stmt::Inst(InstAst { line, span: start..c.pos, guard, opcode, head, operands }));
     Ok(())
 }
 
@@ -228,9 +235,45 @@ fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
                     c.expect(b')')?;
                     offset(c, inner, depth)
                 }
+                b'.' => Ok(Operand::Name(component(c, name)?)),
                 _ => Ok(Operand::Name(name)),
             }
         }
+    }
+}
+
+/// The name of `%tid .x`, with white space before the dot.
+fn component<'t>(c: &mut Cursor<'t>, name: &'t str) -> Parsed<&'t str> {
+    const NAMES: [&str; 24] = [
+        "%tid.x",
+        "%tid.y",
+        "%tid.z",
+        "%ntid.x",
+        "%ntid.y",
+        "%ntid.z",
+        "%ctaid.x",
+        "%ctaid.y",
+        "%ctaid.z",
+        "%nctaid.x",
+        "%nctaid.y",
+        "%nctaid.z",
+        "%clusterid.x",
+        "%clusterid.y",
+        "%clusterid.z",
+        "%nclusterid.x",
+        "%nclusterid.y",
+        "%nclusterid.z",
+        "%cluster_ctaid.x",
+        "%cluster_ctaid.y",
+        "%cluster_ctaid.z",
+        "%cluster_nctaid.x",
+        "%cluster_nctaid.y",
+        "%cluster_nctaid.z",
+    ];
+    let part = c.dotted()?;
+    match NAMES.into_iter().find(|full| full.strip_prefix(name) == Some(part)) {
+        Some(full) => Ok(full),
+        None => c.error(format!("`{part}` after white space is no part of `{name}`")),
     }
 }
 
