@@ -36,6 +36,17 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         section: "9.7.14.6.3",
         lower: mma,
     },
+    // The sparse spelling as a modifier, which CUTLASS writes for block-scaled products.
+    Form {
+        form: "mma.sync .aligned .sp::ordered_metadata mma .row .col .kind::f8f6f4? .satfinite? element element element element",
+        section: "9.7.14.6.3",
+        lower: mma,
+    },
+    Form {
+        form: "mma.sync .aligned .sp::ordered_metadata mma .row .col kind .block_scale scalevec? element element element element .ue8m0|.ue4m3",
+        section: "9.7.14.6.3",
+        lower: mma,
+    },
     Form { form: "movmatrix.sync .aligned .m8n8 .trans .b16", section: "9.7.14.5.17", lower: movmatrix },
     Form {
         form: "wgmma.fence.sync .aligned",
@@ -194,19 +205,48 @@ fn scaled<'t>(
     if factor == Format::Ue4m3 && vec != ScaleVec::X4 {
         return Err(".ue4m3 scale factors go with .scale_vec::4X".to_owned());
     }
-    let mut side = |n: usize| -> Result<[Slot; 3], String> {
-        let data = lw.src(c.op(n)?, Ty::B32)?;
+    let bytes: &[u64] = match vec {
+        ScaleVec::X1 => &[0, 1, 2, 3],
+        ScaleVec::X2 => &[0, 2],
+        ScaleVec::X4 => &[0],
+    };
+    let mut side = |n: usize, what: &str, threads: &[u64]| -> Result<[Slot; 3], String> {
+        let data = lw.src(only(c.op(n)?), Ty::B32)?;
         match lw.elements(c.op(n + 1)?) {
-            [byte, thread] => Ok([data, lw.src(byte, Ty::U16)?, lw.src(thread, Ty::U16)?]),
+            [byte, thread] => {
+                immediate(byte, &format!("byte-id of {what} with this scale vector size"), bytes)?;
+                immediate(thread, &format!("thread-id of {what}"), threads)?;
+                Ok([data, lw.src(byte, Ty::U16)?, lw.src(thread, Ty::U16)?])
+            }
             _ => Err("selectors are a pair {byte-id, thread-id}".to_owned()),
         }
     };
-    Ok((kind, WarpScale { format: factor, vec, a: side(next)?, b: side(next + 2)? }))
+    let (a, b) = (side(next, "A", &[0, 1])?, side(next + 2, "B", &[0, 1, 2, 3])?);
+    Ok((kind, WarpScale { format: factor, vec, a, b }))
+}
+
+/// The element of a vector of one, as CUTLASS writes scale factors and metadata, or the operand itself.
+fn only<'o, 't>(op: &'o Operand<'t>) -> &'o Operand<'t> {
+    match op {
+        Operand::Vector(items) if items.len() == 1 => &items[0],
+        op => op,
+    }
+}
+
+/// Checks a selector that is an immediate. One in a register is checked when it runs.
+fn immediate(op: &Operand<'_>, what: &str, allowed: &[u64]) -> Result<(), String> {
+    match op {
+        Operand::Int(v) if !allowed.contains(v) => {
+            let list: Vec<String> = allowed.iter().map(u64::to_string).collect();
+            Err(format!("{what} is {v}; it can be {}", list.join(", ")))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Metadata and selector of a sparse product.
 fn metadata<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Slot, u32), String> {
-    let slot = lw.src(c.op(n)?, Ty::B32)?;
+    let slot = lw.src(only(c.op(n)?), Ty::B32)?;
     match c.op(n + 1)? {
         Operand::Int(v) if *v < 4 => Ok((slot, *v as u32)),
         _ => Err("the sparsity selector is an immediate from 0 to 3".to_owned()),
@@ -222,7 +262,7 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     if ty(0) != ty(3) && !(halves && ty(1) == "f16") {
         return Err(format!("C of .{} and D of .{} are not supported", ty(3), ty(0)));
     }
-    let sparse = c.opcode.starts_with("mma.sp");
+    let sparse = c.opcode.contains(".sp");
     let after = if sparse { 6 } else { 4 };
     let (kind, scale) = if c.mods.has("block_scale") {
         c.arity(after + 4..=after + 4)?;
