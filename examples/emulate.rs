@@ -83,7 +83,7 @@ pub fn command() -> Command {
             option(
                 "track",
                 "WHAT",
-                "races that a schedule does not show; strict: tcgen05.fence in any kernel",
+                "races that a schedule does not show; strict: also what the ISA asks for and published kernels leave out",
             )
             .value_parser(["off", "on", "strict"])
             .default_value("on"),

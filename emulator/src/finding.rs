@@ -12,13 +12,16 @@ pub enum FindingKind {
     Deadlock,
     /// The instruction budget is spent.
     InstructionLimit,
-    /// A register was read that nothing wrote.
+    /// A register that nothing wrote has an effect: it is stored to global memory, compared, used as an address, or
+    /// an operand of a matrix product. Moves, arithmetic, selections, shuffles and stores to shared or tensor memory pass
+    /// it on.
     UninitialisedRegister,
     /// The result of `tcgen05.ld` was used before `tcgen05.wait::ld`.
     MissingWait,
-    /// Shared memory was read that nothing wrote.
+    /// A value of shared memory that nothing wrote has an effect: a copy or a matrix product reads it, or a thread that
+    /// loaded it stores it to global memory, compares it or uses it as an address.
     UninitialisedShared,
-    /// Tensor memory was read that nothing wrote.
+    /// A value of tensor memory that nothing wrote has an effect, as of [`FindingKind::UninitialisedShared`].
     UninitialisedTmem,
     /// Global memory was read that nothing wrote.
     UninitialisedGlobal,
@@ -26,10 +29,16 @@ pub enum FindingKind {
     UninitialisedLocal,
     /// An access outside every buffer or window.
     OutOfBounds,
+    /// A load or a copy reads past the end of its buffer, in the 2 MiB page that the buffer ends in. Drivers map whole
+    /// pages, so that hardware reads what happens to be there; the bytes count as never written.
+    ReadPastBuffer,
     /// An address that is not a multiple of the access size.
     Misaligned,
     /// A matrix descriptor that the hardware would not accept.
     IllegalDescriptor,
+    /// Sparsity metadata with an index that the ISA gives no meaning. Hardware takes the elements that its bits name, and
+    /// so does the run.
+    UndefinedMetadata,
     /// A tensor map, or a box of one, that the hardware would not accept.
     IllegalTensorMap,
     /// An instruction descriptor that the hardware would not accept.
@@ -43,11 +52,24 @@ pub enum FindingKind {
     /// A warp used lanes of tensor memory that belong to another warp of its warpgroup.
     TmemWrongWarp,
     /// A `tcgen05.mma` reads scale factors, A or metadata where a `tcgen05.mma` put sums, or puts its own sums over them.
+    /// The run goes on with the words that are there.
     TmemOperandOverwritten,
+    /// An address of tensor memory whose lane is beyond 127; under strict tracking only. Hardware takes it modulo 128.
+    TmemLaneWrapped,
     /// Another misuse of tensor memory.
     TmemMisuse,
+    /// A shared-memory address where an instruction without a state space takes a generic one; under strict tracking only.
+    /// Hardware takes its low 32 bits.
+    GenericAddress,
     /// An mbarrier used without or after its life, or beyond its ranges.
     MbarrierMisuse,
+    /// `mbarrier.init` where an mbarrier is alive. The ISA leaves it undefined; hardware starts the mbarrier anew, and so
+    /// does the run.
+    MbarrierReinitialised,
+    /// A store or a copy writes over a live mbarrier. Hardware writes the bytes; the mbarrier ends there.
+    MbarrierOverwritten,
+    /// A wait for a phase parity that is neither 0 nor 1. Hardware looks at the lowest bit, and so does the run.
+    PhaseParity,
     /// A named barrier used wrongly.
     BarrierMisuse,
     /// An operand that must be the same in all lanes is not.
@@ -56,7 +78,8 @@ pub enum FindingKind {
     Divergent,
     /// Shared memory of a CTA of the cluster that has exited.
     PeerExited,
-    /// A CTA exits while a copy to its shared memory may be under way.
+    /// A CTA exits while a copy to its shared memory may be under way; under strict tracking also while a bulk store may
+    /// still be reading from there.
     ExitDuringCopy,
     /// The kernel executed `trap` or failed an assertion.
     Trap,
@@ -107,8 +130,10 @@ impl FindingKind {
         FindingKind::UninitialisedGlobal,
         FindingKind::UninitialisedLocal,
         FindingKind::OutOfBounds,
+        FindingKind::ReadPastBuffer,
         FindingKind::Misaligned,
         FindingKind::IllegalDescriptor,
+        FindingKind::UndefinedMetadata,
         FindingKind::IllegalTensorMap,
         FindingKind::IllegalInstructionDescriptor,
         FindingKind::TmemLeak,
@@ -116,8 +141,13 @@ impl FindingKind {
         FindingKind::TmemUnallocated,
         FindingKind::TmemWrongWarp,
         FindingKind::TmemOperandOverwritten,
+        FindingKind::TmemLaneWrapped,
         FindingKind::TmemMisuse,
+        FindingKind::GenericAddress,
         FindingKind::MbarrierMisuse,
+        FindingKind::MbarrierReinitialised,
+        FindingKind::MbarrierOverwritten,
+        FindingKind::PhaseParity,
         FindingKind::BarrierMisuse,
         FindingKind::NonUniform,
         FindingKind::Divergent,
@@ -147,31 +177,67 @@ impl FindingKind {
         FindingKind::ALL.iter().copied().find(|k| format!("{k:?}") == name)
     }
 
-    /// Whether the run stops here, because what follows would be noise.
+    /// Whether the run stops here.
+    ///
+    /// It stops where hardware does (a fault, a trap, threads that wait for ever), where the emulator cannot know what
+    /// hardware does next (an undefined descriptor, barriers used with different counts, a case that is not modelled), and
+    /// at its limits. Everything else is reported and the run goes on as hardware does.
     pub fn is_fatal(self) -> bool {
-        !matches!(
-            self,
-            FindingKind::UninitialisedRegister
-                | FindingKind::MissingWait
-                | FindingKind::UninitialisedShared
-                | FindingKind::UninitialisedGlobal
-                | FindingKind::UninitialisedLocal
-                | FindingKind::TmemLeak
-                | FindingKind::RaceShared
-                | FindingKind::RaceTmem
-                | FindingKind::RaceGlobal
-                | FindingKind::MissingMbarrierWait
-                | FindingKind::MissingCopyWait
-                | FindingKind::MissingTcgen05Fence
-                | FindingKind::MissingWgmmaFence
-                | FindingKind::MissingTmemWait
-                | FindingKind::MissingProxyFence
-                | FindingKind::SlotOverwritten
-                | FindingKind::MbarrierNotVisible
-                | FindingKind::PhaseSkipped
-                | FindingKind::TmemAllocRace
-                | FindingKind::ExitDuringCopy
-        )
+        use FindingKind as K;
+        match self {
+            // Nothing can go on, or the limit is reached.
+            K::Deadlock | K::TransactionMismatch | K::Divergent | K::InstructionLimit => true,
+            // Hardware faults.
+            K::OutOfBounds
+            | K::Misaligned
+            | K::IllegalTensorMap
+            | K::IllegalInstructionDescriptor
+            | K::TmemUseAfterFree
+            | K::TmemUnallocated
+            | K::TmemWrongWarp
+            | K::PeerExited
+            | K::Trap => true,
+            // Not known what hardware does.
+            K::IllegalDescriptor
+            | K::TmemMisuse
+            | K::MbarrierMisuse
+            | K::ArrivalOverflow
+            | K::BarrierMisuse
+            | K::NonUniform
+            | K::Unsupported => true,
+            // A value is not what the author meant, or may not be.
+            K::UninitialisedRegister
+            | K::UninitialisedShared
+            | K::UninitialisedTmem
+            | K::UninitialisedGlobal
+            | K::UninitialisedLocal
+            | K::ReadPastBuffer
+            | K::MissingWait
+            | K::UndefinedMetadata
+            | K::TmemOperandOverwritten => false,
+            // An order, a fence or a release is missing.
+            K::RaceShared
+            | K::RaceTmem
+            | K::RaceGlobal
+            | K::MissingMbarrierWait
+            | K::MissingCopyWait
+            | K::MissingTcgen05Fence
+            | K::MissingWgmmaFence
+            | K::MissingTmemWait
+            | K::MissingProxyFence
+            | K::SlotOverwritten
+            | K::MbarrierNotVisible
+            | K::PhaseSkipped
+            | K::TmemAllocRace
+            | K::ExitDuringCopy
+            | K::TmemLeak => false,
+            // The ISA forbids it, and hardware is known to go on.
+            K::MbarrierReinitialised
+            | K::MbarrierOverwritten
+            | K::PhaseParity
+            | K::TmemLaneWrapped
+            | K::GenericAddress => false,
+        }
     }
 }
 
@@ -253,6 +319,10 @@ impl Stats {
 pub struct Report {
     /// What is wrong, at most as many as the options allow; empty for a run without fault.
     pub findings: Vec<Finding>,
+    /// Findings of other kinds or lines that the limit left out of the list.
+    pub left_out: u64,
+    /// Whether a finding stopped the run: buffers then hold what was written until there.
+    pub stopped: bool,
     /// What was done.
     pub stats: Stats,
 }

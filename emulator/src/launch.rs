@@ -107,7 +107,16 @@ pub enum Tracking {
     /// kernel's synchronisation, whatever the schedule. `tcgen05.fence` is asked for in kernels that
     /// have any: Triton (3.9) emits none, and leaves that order to the assembler.
     HappensBefore,
-    /// The same, with `tcgen05.fence` asked for in all kernels, as the ISA says.
+    /// The same, with `tcgen05.fence` asked for in all kernels, as the ISA says, and with everything else that the ISA asks
+    /// for and published kernels leave out, although they run on hardware:
+    ///
+    /// - a generic address where an instruction names no state space, not a shared-memory one;
+    /// - lanes of tensor memory below 128;
+    /// - `tcgen05.wait::ld` before the thread hands tensor memory on, also where it has used the registers;
+    /// - `.cluster` scope in what orders threads of several CTAs through an mbarrier;
+    /// - a proxy fence between `tcgen05.alloc`'s write of the address and a copy over it;
+    /// - `fence.mbarrier_init` or `fence.proxy.async` before the async proxy uses a fresh mbarrier;
+    /// - `cp.async.bulk.wait_group.read` before the CTA exits.
     Strict,
 }
 
@@ -157,8 +166,10 @@ pub struct Options<'a> {
     pub schedule: Schedule,
     /// Host threads; 0 is one per core.
     pub threads: usize,
-    /// Findings kept.
+    /// Findings kept. Further ones are counted in [`Report::left_out`]; the run goes on.
     pub max_findings: usize,
+    /// Stop the run once `max_findings` are kept: for those who only ask whether there is one.
+    pub stop_at_limit: bool,
     /// Progress callback.
     pub progress: Option<Progress<'a>>,
     /// Sums of `tcgen05.mma`.
@@ -182,6 +193,7 @@ impl Default for Options<'_> {
             schedule: Schedule::Early,
             threads: 0,
             max_findings: 20,
+            stop_at_limit: false,
             progress: None,
             mma_arithmetic: Arithmetic::Hardware,
             tmem_loads: TmemLoads::Awaited,
@@ -199,6 +211,7 @@ impl std::fmt::Debug for Options<'_> {
             .field("schedule", &self.schedule)
             .field("threads", &self.threads)
             .field("max_findings", &self.max_findings)
+            .field("stop_at_limit", &self.stop_at_limit)
             .field("mma_arithmetic", &self.mma_arithmetic)
             .field("tmem_loads", &self.tmem_loads)
             .field("tracking", &self.tracking)

@@ -115,11 +115,11 @@ fn faults_say_where() {
     let text = finding("    ld.global.u32 %r0, [%out];", 1, FindingKind::UninitialisedGlobal);
     assert!(text.contains("nothing has written all of 4 bytes"), "{text}");
     let text = finding(
-        "    .shared .align 4 .b8 s[8];\n    st.shared.u32 [s], 1;\n    ld.shared.u32 %r0, [s+4];",
+        "    .shared .align 4 .b8 s[8];\n    st.shared.u32 [s], 1;\n    ld.shared.u32 %r0, [s+4];\n    st.global.u32 [%out], %r0;",
         1,
         FindingKind::UninitialisedShared,
     );
-    assert!(text.contains("nothing has written all of the 4 bytes at address 0x404"), "{text}");
+    assert!(text.contains("from shared offset 0x404, where nothing has written"), "{text}");
     let text = finding("    mov.u64 %rd0, 0;\n    ld.global.u32 %r0, [%rd0];", 1, FindingKind::OutOfBounds);
     assert!(text.contains("where no buffer is"), "{text}");
     // The last bytes of the address space have no end to count from.
@@ -236,7 +236,7 @@ fn a_box_does_not_start_inside_of_16_bytes() {
 }
 
 #[test]
-fn a_store_must_have_read_its_source_before_the_cta_ends() {
+fn a_store_may_read_its_source_after_the_cta_ends() {
     let text = BOX
         .replace("STORE", "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group")
         .replace("    cp.async.bulk.wait_group 0;\n", "");
@@ -244,8 +244,10 @@ fn a_store_must_have_read_its_source_before_the_cta_ends() {
     assert!(report.is_clean(), "{}", report.findings[0]);
     assert_eq!(out[33], 41.0);
     let text = text.replace("    cp.async.bulk.wait_group.read 0;\n", "");
-    let (report, _) = box_run(&text, 0, 0, Schedule::Late);
-    assert_eq!(report.findings[0].kind, FindingKind::PeerExited);
+    // Kernels that run on hardware leave their last stores under way; strict tracking says so (lenient.rs).
+    let (report, out) = box_run(&text, 0, 0, Schedule::Late);
+    assert!(report.is_clean(), "{}", report.findings[0]);
+    assert_eq!(out[33], 41.0);
 }
 
 #[test]

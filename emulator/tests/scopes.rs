@@ -316,6 +316,7 @@ JOIN:
     cvt.u64.u32 %rd1, %r1;
     add.u64 %rd2, %out, %rd1;
     st.global.u32 [%rd2], %r8;
+    st.global.u32 [%rd2+128], %r7;
 ";
     for reconvergence in [Reconvergence::Eager, Reconvergence::Forced] {
         for schedule in SCHEDULES {

@@ -153,9 +153,9 @@ fn mbarrier_misuse_is_named() {
     let text = finding(none, 1, FindingKind::MbarrierMisuse);
     assert!(text.contains("no initialised mbarrier at shared offset 0x400"), "{text}");
     let again = with_mbarrier(1, "    mbarrier.init.shared::cta.b64 [bar], 1;");
-    finding(&again, 1, FindingKind::MbarrierMisuse);
+    finding(&again, 1, FindingKind::MbarrierReinitialised);
     let overwritten = with_mbarrier(1, "    st.shared.b64 [bar], %out;");
-    finding(&overwritten, 1, FindingKind::Unsupported);
+    finding(&overwritten, 1, FindingKind::MbarrierOverwritten);
     let range = with_mbarrier(1, "    mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [bar], 2000000;");
     let text = finding(&range, 1, FindingKind::MbarrierMisuse);
     assert!(text.contains("transaction count"), "{text}");

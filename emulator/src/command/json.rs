@@ -71,6 +71,8 @@ pub(super) fn runs(runs: &Runs<'_>, status: u8) -> String {
                 "schedule": text::schedule(run.schedule),
                 "seed": seed(run.schedule),
                 "findings": of(run),
+                "findings_left_out": run.report.left_out,
+                "partial": run.report.stopped,
                 "stats": stats(&run.report.stats),
                 "differing_buffers": run.differing,
             })
@@ -86,6 +88,8 @@ pub(super) fn runs(runs: &Runs<'_>, status: u8) -> String {
         "cluster": launch.cluster,
         "dynamic_smem": launch.dynamic_smem,
         "findings": runs.runs.iter().flat_map(of).collect::<Vec<_>>(),
+        "findings_left_out": runs.runs.iter().map(|run| run.report.left_out).max(),
+        "partial": runs.runs.iter().any(|run| run.report.stopped),
         "stats": stats(&total),
         "runs": each,
         "outputs_equal": runs.outputs_equal(),

@@ -103,6 +103,8 @@ pub(crate) struct Run {
 pub(crate) struct Runs<'a> {
     pub file: &'a LaunchFile,
     pub runs: Vec<Run>,
+    /// Findings that one run lists at most.
+    pub limit: usize,
 }
 
 impl Runs<'_> {
@@ -196,7 +198,7 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
         }
         runs.push(Run { schedule, report, differing });
     }
-    let runs = Runs { file: &file, runs };
+    let runs = Runs { file: &file, runs, limit: Options::default().max_findings };
     let status = if runs.found() { FOUND } else { CLEAN };
     let text = if *json { json::runs(&runs, status) } else { text::runs(&runs) };
     Ok((status, text))

@@ -35,9 +35,27 @@ pub(super) fn runs(runs: &Runs<'_>) -> String {
     if !rest.is_empty() {
         out += &summary(runs);
     }
+    let stopped: Vec<_> = runs.runs.iter().filter(|r| r.report.stopped).collect();
+    if !stopped.is_empty() {
+        let which = match rest.is_empty() {
+            true => String::new(),
+            false => {
+                let names: Vec<_> = stopped.iter().map(|r| schedule(r.schedule)).collect();
+                format!(" of {}", names.join("; "))
+            }
+        };
+        out += &format!(
+            "partial   a finding stopped the run{which}: buffers hold what was written until there, and are no result\n"
+        );
+    }
+    let left_out = runs.runs.iter().map(|r| r.report.left_out).max().unwrap_or(0);
     out += &match shown.len() {
         0 => "no finding\n".to_owned(),
         1 => "1 finding\n".to_owned(),
+        n if left_out > 0 => format!(
+            "{n} findings, and {left_out} of other kinds or lines in one run, which the limit of {} a run leaves out\n",
+            runs.limit
+        ),
         n => format!("{n} findings\n"),
     };
     out

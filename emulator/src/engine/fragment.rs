@@ -217,18 +217,21 @@ pub struct Extras {
 /// `mma.sync`: D = A B + C, all in fragments. The register counts are those of [`Shape`], for a sparse A
 /// those of half of K.
 ///
+/// Also returns a message if the metadata has an index without meaning in the ISA.
+///
 /// # Errors
-/// A message for metadata that means nothing.
+/// A message for a sparsity selector that does not exist.
+#[allow(clippy::type_complexity, reason = "a pair, used once")]
 pub fn mma(
     shape: Shape,
     kind: Kind,
     arithmetic: Arithmetic,
     [a, b, c]: [&[Lanes]; 3],
     extras: &Extras,
-) -> Result<Vec<Lanes>, String> {
+) -> Result<(Vec<Lanes>, Option<String>), String> {
     let half = matches!(kind, Kind::Float { half: true, .. });
     if let Some(layouts) = extras.quads {
-        return Ok(quads::mma(kind, arithmetic, [a, b, c], (extras.c_half, half), layouts));
+        return Ok((quads::mma(kind, arithmetic, [a, b, c], (extras.c_half, half), layouts), None));
     }
     let stored = if extras.sparse.is_some() { shape.k / 2 } else { shape.k };
     let ca = unpack(a, shape.m, stored, kind);
@@ -237,10 +240,10 @@ pub fn mma(
     convert(&mut d, extras.c_half, half);
     let Some((metadata, selector)) = &extras.sparse else {
         product(shape, kind, arithmetic, (&ca, &cb), &mut d, extras);
-        return Ok(registers(&d, shape, half));
+        return Ok((registers(&d, shape, half), None));
     };
     let chunk = Chunk::of(kind.bits()).ok_or("these elements have no sparse form")?;
-    let rows = sparsity::rows(kind.bits(), shape.k, metadata, *selector)?;
+    let (rows, note) = sparsity::rows(kind.bits(), shape.k, metadata, *selector)?;
     let one = Shape { m: 1, k: stored, ..shape };
     for (row, line) in d.chunks_exact_mut(shape.n).enumerate() {
         let held = chunk.held(rows[row], shape.k);
@@ -250,7 +253,7 @@ pub fn mma(
         let extras = Extras { scales, ..extras.clone() };
         product(one, kind, arithmetic, (&ca[row * stored..][..stored], &b), line, &extras);
     }
-    Ok(registers(&d, shape, half))
+    Ok((registers(&d, shape, half), note))
 }
 
 /// Accumulators of one width as those of another.

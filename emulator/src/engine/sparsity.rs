@@ -64,11 +64,18 @@ impl Chunk {
     }
 }
 
-/// The metadata of the 16 rows of a warp for `k` elements, four bits a chunk.
+/// The metadata of the 16 rows of a warp for `k` elements, four bits a chunk, and a message if an index has no meaning in
+/// the ISA: hardware takes the elements that its bits name ([`Chunk::held`]). CUTLASS's compressor writes 0 for a chunk of zeros.
 ///
 /// # Errors
-/// A message for a selector or an index that means nothing.
-pub(crate) fn rows(bits: u32, k: usize, lanes: &[u64; 32], selector: u32) -> Result<[u64; 16], String> {
+/// A message for a selector that does not exist.
+#[allow(clippy::type_complexity, reason = "a pair, used twice")]
+pub(crate) fn rows(
+    bits: u32,
+    k: usize,
+    lanes: &[u64; 32],
+    selector: u32,
+) -> Result<([u64; 16], Option<String>), String> {
     let Some(chunk) = Chunk::of(bits) else {
         return Err("these elements have no sparse form".to_owned());
     };
@@ -80,7 +87,7 @@ pub(crate) fn rows(bits: u32, k: usize, lanes: &[u64; 32], selector: u32) -> Res
     if selector >= limit {
         return Err(format!("sparsity selector {selector}: it is less than {limit} for this shape"));
     }
-    let mut out = [0u64; 16];
+    let (mut out, mut note) = ([0u64; 16], None);
     for (row, out) in out.iter_mut().enumerate() {
         let group = 4 * (row % 8);
         let first = group + threads * selector as usize;
@@ -92,8 +99,10 @@ pub(crate) fn rows(bits: u32, k: usize, lanes: &[u64; 32], selector: u32) -> Res
         };
         if let Some(c) = (0..chunks).find(|c| !chunk.means(*out >> (4 * c) & 15)) {
             let index = *out >> (4 * c) & 15;
-            return Err(format!("index {index:#06b} for chunk {c} of row {row} means nothing"));
+            note.get_or_insert_with(|| {
+                format!("index {index:#06b} for chunk {c} of row {row} has no meaning in the ISA; hardware takes the elements that its bits name")
+            });
         }
     }
-    Ok(out)
+    Ok((out, note))
 }

@@ -88,7 +88,8 @@ fn gather<E>(
     })
 }
 
-/// Adds A times B to the accumulators `d` (zeros where `scale-d` is false), one register an entry.
+/// Adds A times B to the accumulators `d` (zeros where `scale-d` is false), one register an entry. Returns a message if
+/// sparsity metadata has an index without meaning in the ISA.
 ///
 /// # Errors
 /// [`WgmmaError`]; `d` is unchanged then.
@@ -97,7 +98,7 @@ pub fn execute<E>(
     arithmetic: Arithmetic,
     d: &mut [Lanes],
     read: &mut SmemReader<'_, E>,
-) -> Result<(), WgmmaError<E>> {
+) -> Result<Option<String>, WgmmaError<E>> {
     let &Instruction { kind, n, .. } = instruction;
     let packing = match kind.bits() {
         32 => Packing::Bits32,
@@ -116,12 +117,15 @@ pub fn execute<E>(
     };
     let b = gather('B', instruction.b, instruction.b_major, packing, (0, n as u32, 0), read)?;
     let path = Path::best();
+    let mut note = None;
     let sparse = match &instruction.sparse {
         None => None,
         Some((lanes, selector)) => {
             let upper = gather('B', instruction.b, instruction.b_major, packing, (0, n as u32, 1), read)?;
             let k = 2 * packing.k() as usize;
-            let rows = sparsity::rows(kind.bits(), k, lanes, *selector).map_err(WgmmaError::Metadata)?;
+            let (rows, meaningless) =
+                sparsity::rows(kind.bits(), k, lanes, *selector).map_err(WgmmaError::Metadata)?;
+            note = meaningless;
             Some((upper, rows, k))
         }
     };
@@ -160,7 +164,7 @@ pub fn execute<E>(
             }
         }
     }
-    Ok(())
+    Ok(note)
 }
 
 /// The elements of B that meet those which a row of a sparse A holds.

@@ -4,7 +4,7 @@ use super::mbarrier::Mbar;
 use super::order::shadow::SEVERAL;
 use super::order::track::Touch;
 use super::report::Origin;
-use super::state::{Cluster, Warp};
+use super::state::{Cluster, Source, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::engine::descriptor::{Packing, spread_slots};
 use crate::finding::FindingKind;
@@ -89,6 +89,28 @@ impl<'r> Cluster<'r> {
         }
     }
 
+    /// The shared-memory operand of an instruction whose unit takes 32 bits: mbarriers, `tcgen05.commit` and `alloc`,
+    /// `ldmatrix` and `stmatrix` (their SASS is `SYNCS`, `UTCBAR`, `STS`, `LDSM` and `STSM`, which drop the upper half).
+    /// Without a state space the ISA means a generic address; Triton and others put a shared one there.
+    pub fn unit_operand(
+        &mut self,
+        at: Origin,
+        c: usize,
+        space: Space,
+        address: u64,
+    ) -> Result<(usize, u32), Fault> {
+        if space != Space::Generic || (SHARED_WINDOW..SHARED_WINDOW + WINDOW).contains(&address) {
+            return self.resolve_shared(c, space, address);
+        }
+        if self.strict() {
+            let text = format!(
+                "{address:#x} is no generic address of shared memory, which an instruction without a state space takes; name the space, e.g. .shared::cta, or convert with cvta"
+            );
+            self.report(FindingKind::GenericAddress, at, text);
+        }
+        self.resolve_shared(c, Space::SharedCluster, address & 0xffff_ffff)
+    }
+
     /// A fault for shared memory.
     pub fn outside(&self, cta: usize, offset: u32, n: usize) -> Fault {
         let end = self.ctas.get(cta).map_or(0, |c| c.smem.len());
@@ -168,21 +190,30 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Writes shared memory; live mbarriers must not be overwritten.
+    /// Writes shared memory. A live mbarrier there ends, which [`Cluster::report_clobbered`] reports.
     pub fn store_shared(&mut self, cta: usize, offset: u32, data: &[u8]) -> Result<(), Fault> {
         let k = &mut self.ctas[cta];
         let end = offset.saturating_add(data.len() as u32);
         let near = offset < k.mbar_span.1 && k.mbar_span.0 < end;
-        let covers = |b: &&Mbar| offset < b.offset + 8 && b.offset < end;
-        if near && let Some(b) = k.mbars.iter().find(covers) {
-            return Err(Fault::Unsupported(format!(
-                "the write covers the live mbarrier at shared offset {:#x}; mbarrier.inval comes first",
-                b.offset
-            )));
+        let covers = |b: &Mbar| offset < b.offset + 8 && b.offset < end;
+        if near && let Some(b) = k.mbars.iter().find(|b| covers(b)) {
+            self.clobbered = Some((cta, b.offset));
+            k.mbars.retain(|b| !covers(b));
         }
         match k.smem.write(offset, data) {
             Ok(()) => Ok(()),
             Err(_) => Err(self.outside(cta, offset, data.len())),
+        }
+    }
+
+    /// Reports live mbarriers that were written over.
+    #[cold]
+    pub(super) fn report_clobbered(&mut self, at: Origin) {
+        if let Some((cta, offset)) = self.clobbered.take() {
+            let text = format!(
+                "the write covers the live mbarrier at shared offset {offset:#x} of CTA {cta} of the cluster, which ends there; mbarrier.inval comes first"
+            );
+            self.report(FindingKind::MbarrierOverwritten, at, text);
         }
     }
 
@@ -209,14 +240,20 @@ impl<'r> Cluster<'r> {
                     return f;
                 }
                 let a = self.addresses(x, w, *at, *space);
-                self.ldmatrix(x, w, (*space, *slots), &a, *trans, dst)
+                let Some((space, a)) = self.matrix_rows(x, w, *space, a, 8 * dst.len()) else {
+                    return Flow::Stop;
+                };
+                self.ldmatrix(x, w, (space, *slots), &a, *trans, dst)
             }
             Op::StMatrix { space, at, trans, src } => {
                 if let Some(f) = self.converge(w, x.m, u32::MAX) {
                     return f;
                 }
                 let a = self.addresses(x, w, *at, *space);
-                self.stmatrix(x, w, *space, &a, *trans, src)
+                let Some((space, a)) = self.matrix_rows(x, w, *space, a, 8 * src.len()) else {
+                    return Flow::Stop;
+                };
+                self.stmatrix(x, w, space, &a, *trans, src)
             }
             Op::BulkFill { dst, bytes } => {
                 let a = self.addresses(x, w, *dst, Space::SharedCta);
@@ -242,6 +279,31 @@ impl<'r> Cluster<'r> {
         }
     }
 
+    /// The addresses of `ldmatrix` and `stmatrix`, of whose lanes the first `rows` count, as shared ones.
+    fn matrix_rows(
+        &mut self,
+        x: Ctx,
+        w: &Warp,
+        space: Space,
+        mut a: Lanes,
+        rows: usize,
+    ) -> Option<(Space, Lanes)> {
+        if space != Space::Generic {
+            return Some((space, a));
+        }
+        for (lane, address) in (0..).zip(&mut a).take(rows) {
+            let at = Origin::of(x.c, w, Some(lane), x.line);
+            match self.unit_operand(at, x.c, space, *address) {
+                Ok((cta, offset)) => *address = (cta as u64) << 24 | u64::from(offset),
+                Err(f) => {
+                    self.fault(at, "ldmatrix or stmatrix", f);
+                    return None;
+                }
+            }
+        }
+        Some((Space::SharedCluster, a))
+    }
+
     #[allow(clippy::too_many_arguments, reason = "they are the operands of the instruction")]
     fn load(
         &mut self,
@@ -256,6 +318,7 @@ impl<'r> Cluster<'r> {
         let n = (elem as usize * dst.len()).min(64);
         let mut values = [[0u64; 32]; 8];
         let mut undefined = [0u32; 8];
+        let mut source = None;
         for i in bits(x.m) {
             let address = a[i as usize];
             let mut buffer = [0u8; 64];
@@ -285,6 +348,18 @@ impl<'r> Cluster<'r> {
                         let nothing = !w.local.any_written(base + k as u32 * elem, elem);
                         *u |= u32::from(nothing) << i;
                     }
+                    source = Some(Source::Local);
+                }
+                // The same of shared memory: what counts is whether the value has an effect.
+                Ok((false, FindingKind::UninitialisedShared)) => {
+                    let Ok(Target::Shared(cta, offset)) = self.resolve(x.c, space, address) else { continue };
+                    for (k, u) in undefined.iter_mut().enumerate().take(dst.len()) {
+                        let at = offset + k as u32 * elem;
+                        if !self.ctas[cta].smem.is_written(at, elem) {
+                            *u |= 1 << i;
+                            source.get_or_insert(Source::Shared(at));
+                        }
+                    }
                 }
                 Ok((false, kind)) => {
                     let at = Origin::of(x.c, w, Some(i), x.line);
@@ -311,9 +386,8 @@ impl<'r> Cluster<'r> {
         }
         for ((d, v), undefined) in dst.iter().zip(&values).zip(undefined) {
             w.set(*d, x.m, v);
-            w.forget(*d, undefined);
-            if undefined != 0 && !w.from_local.contains(d) {
-                w.from_local.push(*d);
+            if let Some(source) = source {
+                w.loaded(*d, undefined, source, x.line);
             }
         }
         Flow::Next
@@ -359,7 +433,13 @@ impl<'r> Cluster<'r> {
                                 let at = i * program.local_bytes + offset + k as u32 * elem;
                                 w.local.forget(at, elem);
                             }
-                            _ => self.check(Ctx { m: 1 << i, ..x }, w, s),
+                            // What is read from there later is judged then.
+                            Target::Shared(cta, offset) => {
+                                self.ctas[cta].smem.forget(offset + k as u32 * elem, elem);
+                            }
+                            Target::Global(_) | Target::Param(_) => {
+                                self.check(Ctx { m: 1 << i, ..x }, w, s);
+                            }
                         }
                     }
                     Ok(())
@@ -386,6 +466,8 @@ impl<'r> Cluster<'r> {
         for (k, &d) in dst.iter().enumerate() {
             // Lanes 8k to 8k + 7 hold the row addresses of matrix k.
             let mut rows = [[0u8; 16]; 8];
+            // Elements that nothing has written, a bit each, and the first of them.
+            let (mut missing, mut source) = ([0u8; 8], None);
             for (r, row) in rows.iter_mut().enumerate() {
                 let lane = 8 * k + r;
                 let address = a[lane];
@@ -402,7 +484,20 @@ impl<'r> Cluster<'r> {
                 let at = Origin::of(x.c, w, Some(lane as u32), x.line);
                 match result {
                     Ok((true, _)) => {}
-                    Ok((false, kind)) => self.report(kind, at, self.unwritten_text(space, address, n)),
+                    Ok((false, _)) => {
+                        let Ok(Target::Shared(cta, offset)) = self.resolve(x.c, space, address) else {
+                            continue;
+                        };
+                        let smem = &self.ctas[cta].smem;
+                        // Elements of less than 8 bits are spread: the row as a whole.
+                        missing[r] = match slots {
+                            Packing::Slot4 | Packing::Slot6 => 0xff,
+                            _ => {
+                                (0..8).fold(0, |m, c| m | u8::from(!smem.is_written(offset + 2 * c, 2)) << c)
+                            }
+                        };
+                        source.get_or_insert(Source::Shared(offset + 2 * missing[r].trailing_zeros()));
+                    }
                     Err(f) => {
                         self.fault(at, "ldmatrix", f);
                         return Flow::Stop;
@@ -420,13 +515,25 @@ impl<'r> Cluster<'r> {
                 }
             });
             w.set(d, x.m, &v);
+            if let Some(source) = source {
+                let lost = |t: usize| {
+                    let (r, c) = (t / 4, 2 * (t % 4));
+                    match trans {
+                        true => (missing[c] | missing[c + 1]) >> r & 1 == 1,
+                        false => missing[r] >> c & 3 != 0,
+                    }
+                };
+                let lanes = (0..32).fold(0, |m, t| m | u32::from(lost(t)) << t);
+                w.loaded(d, lanes & x.m, source, x.line);
+            }
         }
         Flow::Next
     }
 
     fn stmatrix(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, trans: bool, src: &[Slot]) -> Flow {
         for (k, &s) in src.iter().enumerate() {
-            let v = self.read(x, w, s);
+            let known = self.known(x, w, s);
+            let v = *w.lanes(self.run.program, s);
             for r in 0..8usize {
                 let mut row = [0u8; 16];
                 for c in 0..8usize {
@@ -442,7 +549,18 @@ impl<'r> Cluster<'r> {
                     self.resolve(x.c, space, address).and_then(|t| {
                         // Four lanes' elements: what they do together they have not told each other.
                         self.touch(x, w, Some(u32::from(SEVERAL)), t, Touch::Write(&row));
-                        self.store_bytes(w, lane as u32, t, &row)
+                        self.store_bytes(w, lane as u32, t, &row)?;
+                        if let Target::Shared(cta, offset) = t
+                            && known != u32::MAX
+                        {
+                            for c in 0..8 {
+                                let (i, j) = if trans { (c, r) } else { (r, c) };
+                                if known >> (i * 4 + j / 2) & 1 == 0 {
+                                    self.ctas[cta].smem.forget(offset + 2 * c as u32, 2);
+                                }
+                            }
+                        }
+                        Ok(())
                     })
                 };
                 if let Err(f) = result {

@@ -137,9 +137,12 @@ impl<'r> Cluster<'r> {
             }
             Op::Shfl { kind, d, p, a, b, c, mask } => {
                 let members = self.members(x, w, *mask)?;
-                let [va, vb, vc] = [*a, *b, *c].map(|s| self.read(x, w, s));
+                // A value that nothing wrote goes on; the lanes it comes from must be known.
+                let known = self.known(x, w, *a);
+                let va = *w.lanes(self.run.program, *a);
+                let [vb, vc] = [*b, *c].map(|s| self.read(x, w, s));
                 let mut out = [0u64; 32];
-                let mut ok = 0u32;
+                let (mut ok, mut missing) = (0u32, 0u32);
                 for i in bits(m) {
                     let lane = i;
                     let bval = vb[i as usize] as u32 & 31;
@@ -164,9 +167,13 @@ impl<'r> Cluster<'r> {
                         );
                     }
                     out[i as usize] = va[from as usize & 31];
+                    missing |= (!known >> (from & 31) & 1) << i;
                 }
                 w.set(*d, m, &out);
                 w.set_pred(*p, m, ok);
+                if missing != 0 {
+                    w.spoil(*d, Some((missing, *a)), x.line);
+                }
             }
             Op::Match { all, d, p, a, mask } => {
                 let members = self.members(x, w, *mask)?;

@@ -298,7 +298,7 @@ impl<'r> Cluster<'r> {
             }
             Op::CpAsyncArrive { at: a, space, noinc } => {
                 let v = self.address(x, w, *a, *space, lane);
-                let mbar = self.resolve_shared(x.c, *space, v)?;
+                let mbar = self.unit_operand(at, x.c, *space, v)?;
                 if !noinc && let Some(b) = self.ctas[mbar.0].mbars.iter_mut().find(|b| b.offset == mbar.1) {
                     b.pending += 1;
                 }

@@ -324,7 +324,8 @@ impl<'r> Cluster<'r> {
                 self.report(FindingKind::UninitialisedShared, at, text);
             }
             match result {
-                Ok(()) => {}
+                Ok(None) => {}
+                Ok(Some(text)) => self.report(FindingKind::UndefinedMetadata, at, text),
                 Err(WgmmaError::Memory { operand, error }) => {
                     self.fault(at, &format!("operand {operand} of wgmma"), error);
                     return;

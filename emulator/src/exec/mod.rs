@@ -35,14 +35,14 @@ mod tensor;
 mod transfer;
 mod warp_matrix;
 
-use crate::finding::{Finding, Report, Stats};
+use crate::finding::{Finding, FindingKind, Report, Stats};
 use crate::launch::{Launch, LaunchError, Options, Tracking, dynamic_base, product};
 use crate::lower::module::MODULE_BASE;
 use crate::memory::GlobalMemory;
 use crate::module::Module;
 use crate::program::Program;
 use state::Cluster;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
@@ -90,6 +90,8 @@ impl Run<'_> {
 struct Shared<'r> {
     suspended: VecDeque<Box<Cluster<'r>>>,
     findings: Vec<Finding>,
+    left_out: BTreeSet<(FindingKind, u32)>,
+    stopped: bool,
     stats: Stats,
     done: u64,
 }
@@ -134,9 +136,18 @@ pub(crate) fn run(
     pool.broadcast(|_| worker(&run, &shared));
     let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
     shared.findings.sort_by_key(|f| (!f.kind.is_fatal(), f.line));
-    shared.findings.truncate(options.max_findings.max(1));
+    let kept = options.max_findings.max(1).min(shared.findings.len());
+    shared.left_out.extend(shared.findings[kept..].iter().map(|f| (f.kind, f.line)));
+    shared.findings.truncate(kept);
+    // Another cluster may have had room for what one had left out.
+    shared.left_out.retain(|&(kind, line)| !shared.findings.iter().any(|f| f.kind == kind && f.line == line));
     shared.stats.time = start.elapsed();
-    Ok(Report { findings: shared.findings, stats: shared.stats })
+    Ok(Report {
+        findings: shared.findings,
+        left_out: shared.left_out.len() as u64,
+        stopped: shared.stopped,
+        stats: shared.stats,
+    })
 }
 
 fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
@@ -165,12 +176,11 @@ fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
         s.stats.add(&cluster.stats);
         s.done += per_cluster;
         for f in std::mem::take(&mut cluster.findings) {
-            if f.kind.is_fatal() {
-                run.stop.store(true, Ordering::Relaxed);
-            }
             report::merge(&mut s.findings, f);
         }
-        if s.findings.len() >= run.options.max_findings.max(1) {
+        s.left_out.append(&mut cluster.left_out);
+        if cluster.fatal {
+            s.stopped = true;
             run.stop.store(true, Ordering::Relaxed);
         }
         let done = s.done;

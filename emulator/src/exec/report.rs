@@ -28,7 +28,7 @@ impl Origin {
 }
 
 impl Cluster<'_> {
-    /// Records a finding; a fatal one stops the cluster.
+    /// Records a finding; a fatal one stops the cluster. The limit ends the list, not the run.
     #[cold]
     pub fn report(&mut self, kind: FindingKind, at: Origin, message: impl Into<String>) {
         self.fatal |= kind.is_fatal();
@@ -36,10 +36,13 @@ impl Cluster<'_> {
             o.count += 1;
             return;
         }
-        if self.findings.len() >= self.run.options.max_findings.max(1) {
-            self.fatal = true;
+        let options = self.run.options;
+        // What stops the run is always told.
+        if self.findings.len() >= options.max_findings.max(1) && !kind.is_fatal() {
+            self.left_out.insert((kind, at.line));
             return;
         }
+        self.fatal |= options.stop_at_limit && self.findings.len() + 1 >= options.max_findings;
         self.findings.push(Finding {
             kind,
             line: at.line,

@@ -3,9 +3,12 @@
 //! The ISA makes such a register valid at the wait for it. Assemblers track register dependencies
 //! all the same, and compilers count on that: Triton lets arithmetic and stores float up between a
 //! `tcgen05.ld` (or the commit of a `wgmma` group) and its wait, which then only keeps Tensor Memory
-//! from being overwritten or freed too early. So a plain use before the wait takes the value, and is a
-//! finding only if the thread then arrives at an mbarrier, frees Tensor Memory or exits without having
-//! waited. Any other use (addresses, collective and asynchronous operands) is a finding at once.
+//! from being overwritten or freed too early. So a plain use before the wait takes the value. It is a
+//! finding if the thread exits without having waited; of a `wgmma`, and under strict tracking, also if it
+//! arrives at an mbarrier or frees Tensor Memory before. Kernels that run on hardware arrive first and
+//! wait with a later load: a use waits for its load, and a load that was issued before an arrival reads
+//! long before a product that waits for the arrival writes. Any other use (addresses, collective and
+//! asynchronous operands) is a finding at once.
 
 use super::report::Origin;
 use super::state::{Cluster, Warp};
@@ -45,21 +48,24 @@ fn operands(op: &Op, f: &mut impl FnMut(Slot)) {
     }
 }
 
-/// Whether Tensor Memory or shared memory may be reused because of this instruction, or the thread ends.
-fn publishes(op: &Op, w: &Warp) -> bool {
-    match op {
-        Op::MbarArrive { .. } | Op::TcDealloc { .. } | Op::Exit => true,
-        Op::Ret => w.returns.iter().all(Vec::is_empty),
-        _ => false,
-    }
+/// Whether Tensor Memory or shared memory may be reused because of this instruction.
+fn publishes(op: &Op) -> bool {
+    matches!(op, Op::MbarArrive { .. } | Op::TcDealloc { .. })
+}
+
+/// Whether the thread ends.
+fn ends(op: &Op, w: &Warp) -> bool {
+    matches!(op, Op::Exit) || matches!(op, Op::Ret) && w.returns.iter().all(Vec::is_empty)
 }
 
 impl<'r> Cluster<'r> {
     /// Before an instruction of a warp with results under way: makes those that it uses arrive, and
     /// reports those that were used and not waited for.
     pub(super) fn settle(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) {
-        if publishes(op, w) {
-            let loads = w.loads.iter_mut().map(|l| ("tcgen05.wait::ld", l.used.take()));
+        let (publishes, ends) = (publishes(op), ends(op, w));
+        if publishes || ends {
+            let count = if ends || self.strict() { w.loads.len() } else { 0 };
+            let loads = w.loads.iter_mut().take(count).map(|l| ("tcgen05.wait::ld", l.used.take()));
             let products = w.wgmma.iter_mut().map(|p| ("wgmma.wait_group", p.used.take()));
             let early: Vec<_> = loads.chain(products).filter_map(|(n, u)| u.map(|u| (n, u))).collect();
             for (wait, u) in early {
@@ -72,6 +78,12 @@ impl<'r> Cluster<'r> {
                 self.report(FindingKind::MissingWait, at, text);
             }
         }
+        if matches!(op, Op::MbarArrive { .. }) && !self.strict() {
+            for i in 0..w.loads.len() {
+                self.arrive(x, w, i);
+            }
+            self.done_early(x, w);
+        }
         let mut slots: Vec<Slot> = Vec::new();
         operands(op, &mut |s| {
             if s != SINK && !slots.contains(&s) {
@@ -83,6 +95,7 @@ impl<'r> Cluster<'r> {
             if let Some(i) = w.loads.iter().position(|l| l.dst.contains(&s)) {
                 w.loads[i].used.get_or_insert(early);
                 self.arrive(x, w, i);
+                self.done_early(x, w);
             }
             if let Some(i) = w.wgmma.iter().rposition(|p| p.op.d.contains(&s)) {
                 w.wgmma[i].used.get_or_insert(early);
@@ -95,6 +108,16 @@ impl<'r> Cluster<'r> {
             if self.fatal {
                 return;
             }
+        }
+    }
+
+    /// Loads that have arrived are done: what the warp does next comes after them. Strict tracking asks for the wait.
+    fn done_early(&mut self, x: Ctx, w: &Warp) {
+        let done = w.loads.iter().take_while(|l| l.arrived).last().map(|l| l.clock);
+        let strict = self.strict();
+        if let (Some(clock), false, Some(t)) = (done, strict, &mut self.tracker) {
+            let agent = t.agent(x.c, w.index);
+            t.tensor_done(agent, clock);
         }
     }
 }

@@ -114,9 +114,11 @@ impl Cluster<'_> {
     fn any_ready(&mut self) -> bool {
         for c in 0..self.ctas.len() {
             for i in 0..self.ctas[c].warps.len() {
-                let Some(w) = self.ctas[c].warps[i].take() else {
+                let Some(mut w) = self.ctas[c].warps[i].take() else {
                     continue;
                 };
+                // Groups that came to one instruction at the end of their turns are no group yet.
+                Self::merge(&mut w, self.run.options.reconvergence == Reconvergence::Eager);
                 let ready = w.groups.iter().any(|g| self.ready(c, &w, g));
                 self.ctas[c].warps[i] = Some(w);
                 if ready {
@@ -261,6 +263,9 @@ impl Cluster<'_> {
                 continue;
             }
             let flow = self.execute(c, w, &mut g, m, inst);
+            if self.clobbered.is_some() {
+                self.report_clobbered(Origin::of(c, w, None, inst.line));
+            }
             if self.fatal {
                 break;
             }

@@ -5,12 +5,12 @@ use super::mbarrier::Mbar;
 use super::order::{Tracker, world::Own};
 use super::queue::Pending;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
-use crate::finding::{Finding, Stats};
+use crate::finding::{Finding, FindingKind, Stats};
 use crate::lanes::Lanes;
 use crate::launch::{Schedule, Tracking, product};
 use crate::memory::Smem;
 use crate::program::{CONSTANTS, Fence, Inst, Op, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 
 /// What a group of lanes waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub(crate) struct TmemLoad {
     /// Of `ld.red`.
     pub reduce: Option<crate::program::TcReduce>,
     /// Values, when they were read at the issue.
-    pub values: Option<Vec<[u32; 32]>>,
+    pub values: Option<super::tensor::Loaded>,
     pub line: u32,
     /// Lanes that execute it.
     pub mask: u32,
@@ -78,6 +78,8 @@ pub(crate) struct TmemLoad {
     pub arrived: bool,
     /// First use before the wait.
     pub used: Option<super::results::EarlyUse>,
+    /// For the tracker: its count among the loads of the warp.
+    pub clock: u32,
 }
 
 /// A `tcgen05.st` before its wait.
@@ -85,7 +87,44 @@ pub(crate) struct TmemLoad {
 pub(crate) struct TmemStore {
     pub transfer: Transfer,
     pub values: Vec<[u32; 32]>,
+    /// By register: lanes whose values nothing wrote; empty for none.
+    pub undefined: Vec<u32>,
     pub line: u32,
+}
+
+/// Where a value comes from that nothing wrote.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Source {
+    /// A register.
+    Register,
+    /// Local memory.
+    Local,
+    /// Shared memory, at this offset.
+    Shared(u32),
+    /// Tensor memory.
+    Tensor { lane: u32, column: u32 },
+}
+
+impl Source {
+    /// Whether a part of such a value spoils the whole. Compilers pack undefined halves of registers and of local
+    /// arrays that nothing uses.
+    pub fn spreads(self) -> bool {
+        match self {
+            Source::Register | Source::Local => false,
+            Source::Shared(_) | Source::Tensor { .. } => true,
+        }
+    }
+}
+
+/// Why a register counts as not written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Undefined {
+    /// The register that first held the value, and the line that loaded it; 0 for a register that nothing wrote.
+    pub root: Slot,
+    pub loaded: u32,
+    /// The first line that computed something else from it; 0 for none.
+    pub computed: u32,
+    pub source: Source,
 }
 
 /// A warp.
@@ -101,10 +140,9 @@ pub(crate) struct Warp {
     pub live: u32,
     pub exited: u32,
     pub local: Smem,
-    /// Registers that were loaded from local memory before anything had written it.
-    pub from_local: Vec<Slot>,
-    /// Registers computed from one that nothing had written: that one, and the line.
-    pub spoiled: HashMap<Slot, (Slot, u32)>,
+    /// Registers that were loaded from memory that nothing had written, or computed from such, or from a register that
+    /// nothing had written. What counts is `init`: an entry may be of an earlier value.
+    pub undefined: HashMap<Slot, Undefined>,
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
     pub stores: Vec<TmemStore>,
@@ -174,10 +212,37 @@ impl Warp {
     #[inline]
     pub fn spoil(&mut self, d: Slot, undefined: Option<(u32, Slot)>, line: u32) {
         if let Some((lanes, source)) = undefined {
-            self.forget(d, lanes);
-            let root = self.spoiled.get(&source).copied().unwrap_or((source, line));
-            self.spoiled.insert(d, root);
+            self.spoil_from(d, lanes, source, line);
         }
+    }
+
+    #[cold]
+    fn spoil_from(&mut self, d: Slot, lanes: u32, source: Slot, line: u32) {
+        self.forget(d, lanes);
+        let fresh = Undefined { root: source, loaded: 0, computed: 0, source: Source::Register };
+        let mut from = self.undefined.get(&source).copied().unwrap_or(fresh);
+        if from.computed == 0 {
+            from.computed = line;
+        }
+        self.undefined.insert(d, from);
+    }
+
+    /// Marks lanes of a register as loaded from memory that nothing had written.
+    #[cold]
+    pub fn loaded(&mut self, d: Slot, lanes: u32, source: Source, line: u32) {
+        if d != SINK && lanes != 0 {
+            self.forget(d, lanes);
+            self.undefined.insert(d, Undefined { root: d, loaded: line, computed: 0, source });
+        }
+    }
+
+    /// Lanes of `m` in which a register's value spoils a register that it is a part of ([`Source::spreads`]).
+    pub fn spreading(&self, s: Slot, m: u32) -> u32 {
+        if s >= CONSTANTS || self.init[s as usize] & m == m {
+            return 0;
+        }
+        let spreads = self.undefined.get(&s).is_some_and(|u| u.source.spreads());
+        if spreads { m & !self.init[s as usize] } else { 0 }
     }
 
     #[inline]
@@ -247,7 +312,11 @@ pub(crate) struct Cluster<'r> {
     pub sequence: u64,
     pub rng: u64,
     pub findings: Vec<Finding>,
+    /// Kinds and lines of findings beyond the limit.
+    pub left_out: BTreeSet<(FindingKind, u32)>,
     pub fatal: bool,
+    /// CTA and offset of a live mbarrier that was written over, until that is reported.
+    pub clobbered: Option<(usize, u32)>,
     pub stats: Stats,
     pub executed: u64,
     /// Counts events that can let another warp go on.
@@ -292,7 +361,9 @@ impl<'r> Cluster<'r> {
             sequence: 0,
             rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd134_2543_de82_ef95),
             findings: Vec::new(),
+            left_out: BTreeSet::new(),
             fatal: false,
+            clobbered: None,
             stats: Stats::default(),
             executed: 0,
             progress: 0,
@@ -302,6 +373,11 @@ impl<'r> Cluster<'r> {
             stall_rounds: 0,
             tracker,
         }
+    }
+
+    /// Whether the run asks for all that the ISA asks for.
+    pub fn strict(&self) -> bool {
+        self.run.options.tracking == Tracking::Strict
     }
 
     /// A random number below `n`.
@@ -366,8 +442,7 @@ fn new_warp(run: &Run<'_>, index: u32, live: u32, rank: u32, id: [u32; 3], withi
         live,
         exited: !live,
         local: Smem::new(p.local_bytes * 32, 0),
-        from_local: Vec::new(),
-        spoiled: HashMap::new(),
+        undefined: HashMap::new(),
         returns: Vec::new(),
         loads: Vec::new(),
         stores: Vec::new(),

@@ -1,7 +1,7 @@
 //! One instruction of a group of lanes.
 
 use super::report::Origin;
-use super::state::{Cluster, Group, Wait, Warp};
+use super::state::{Cluster, Group, Source, Wait, Warp};
 use crate::finding::FindingKind;
 use crate::lanes::{Lanes, int};
 use crate::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
@@ -62,24 +62,48 @@ impl<'r> Cluster<'r> {
                 format!("{name} is read before wgmma.wait_group has made the result of wgmma valid"),
             );
         } else {
-            let (root, how) = match w.spoiled.get(&s) {
-                Some(&(root, line)) => {
-                    let root_name = self.run.program.register_name(root);
-                    (root, format!("{name} is read; line {line} computed it from {root_name}, which"))
-                }
-                None => (s, format!("{name} is read; it")),
-            };
-            if w.from_local.contains(&root) {
-                let text = format!("{how} was loaded from local memory that nothing has written");
-                self.report(FindingKind::UninitialisedLocal, at, text);
-            } else {
-                let text = match root == s {
-                    true => format!("{name} is read but nothing has written it"),
-                    false => format!("{how} nothing has written"),
-                };
-                self.report(FindingKind::UninitialisedRegister, at, text);
-            }
+            let (kind, text) = self.why_undefined(w, s);
+            self.report(kind, at, text);
         }
+    }
+
+    /// Why a register counts as not written, for a finding at its use.
+    pub(super) fn why_undefined(&self, w: &Warp, s: Slot) -> (FindingKind, String) {
+        let name = |s| self.run.program.register_name(s);
+        let Some(u) = w.undefined.get(&s) else {
+            return (
+                FindingKind::UninitialisedRegister,
+                format!("{} is read but nothing has written it", name(s)),
+            );
+        };
+        let mut text = format!("{} is read", name(s));
+        let of_another = u.computed != 0;
+        if of_another {
+            text += &format!("; line {} computed it from {}, which", u.computed, name(u.root));
+        } else {
+            text += "; it";
+        }
+        let line = u.loaded;
+        let (kind, what) = match u.source {
+            Source::Register => (FindingKind::UninitialisedRegister, " nothing has written".to_owned()),
+            Source::Local => (
+                FindingKind::UninitialisedLocal,
+                format!(" was loaded (line {line}) from local memory that nothing has written"),
+            ),
+            Source::Shared(offset) => (
+                FindingKind::UninitialisedShared,
+                format!(
+                    " was loaded (line {line}) from shared offset {offset:#x}, where nothing has written, or only values that nothing had written"
+                ),
+            ),
+            Source::Tensor { lane, column } => (
+                FindingKind::UninitialisedTmem,
+                format!(
+                    " was loaded (line {line}) from tensor memory lane {lane}, column {column}, where nothing has written, or only values that nothing had written"
+                ),
+            ),
+        };
+        (kind, text + &what)
     }
 
     /// Lanes in which a source of an arithmetic instruction was not written, and such a source. Compilers
@@ -211,6 +235,7 @@ impl<'r> Cluster<'r> {
             Op::Permute { d, s } => {
                 let selectors = self.read(x, w, s[2]);
                 let known = [s[0], s[1]].map(|s| self.known(x, w, s));
+                let spreading = [s[0], s[1]].map(|s| w.spreading(s, m));
                 let (a, b) = (w.lanes(p, s[0]), w.lanes(p, s[1]));
                 // Compilers widen vectors of bytes with undefined ones; one defined byte is enough.
                 let mut defined = 0;
@@ -218,34 +243,55 @@ impl<'r> Cluster<'r> {
                     out[i] = int::prmt(a[i], b[i], selectors[i]);
                     let from = |bit: u64| (0..4).any(|k| selectors[i] >> (4 * k) & 4 == bit);
                     let known = known.map(|k| k >> i & 1 == 1);
-                    defined |= u32::from(known[0] && from(0) || known[1] && from(4)) << i;
+                    let spoils = spreading.map(|k| k >> i & 1 == 1);
+                    let any = known[0] && from(0) || known[1] && from(4);
+                    let none = spoils[0] && from(0) || spoils[1] && from(4);
+                    defined |= u32::from(any && !none) << i;
                 }
                 w.set(*d, m, &out);
-                w.forget(*d, m & !defined);
+                let missing = m & !defined;
+                if missing != 0 {
+                    let from = if missing & (spreading[1] | !known[1]) != 0 { s[1] } else { s[0] };
+                    let from = if missing & (spreading[0] | !known[0]) != 0 { s[0] } else { from };
+                    w.spoil(*d, Some((missing, from)), x.line);
+                }
             }
             Op::Pure { f, d, s } => {
-                let [a, b, e] = s.map(|s| self.read(x, w, s));
+                let undefined = self.undefined(x, w, s);
+                let [a, b, e] = s.map(|s| w.lanes(p, s));
                 for i in bits(m) {
                     let i = i as usize;
                     out[i] = f.apply(a[i], b[i], e[i]);
                 }
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
             }
             Op::Mov { d, a } => {
                 let known = self.known(x, w, *a);
                 let v = *w.lanes(p, *a);
                 w.set(*d, m, &v);
-                w.forget(*d, m & !known);
+                if m & !known != 0 {
+                    w.spoil(*d, Some((m & !known, *a)), x.line);
+                }
             }
             Op::Bfi { d, s, bits } => {
-                let [a, b, e, f] = s.map(|s| self.read(x, w, s));
+                let undefined = self.undefined(x, w, s);
+                let [a, b, e, f] = s.map(|s| w.lanes(p, s));
                 for i in 0..32 {
                     out[i] = int::bfi(a[i], b[i], e[i], f[i], *bits);
                 }
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
             }
             Op::Lop3 { d, s, table, p, combine } => {
-                let [a, b, e] = s.map(|s| self.read(x, w, s));
+                let undefined = match *p {
+                    SINK => self.undefined(x, w, s),
+                    _ => {
+                        s.iter().for_each(|&s| self.check(x, w, s));
+                        None
+                    }
+                };
+                let [a, b, e] = s.map(|s| w.lanes(self.run.program, s));
                 for i in 0..32 {
                     out[i] = int::lop3(a[i], b[i], e[i], *table);
                 }
@@ -263,11 +309,14 @@ impl<'r> Cluster<'r> {
                     );
                 }
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
             }
             Op::Cvt { how, d, a, b, packed } => {
-                let va = self.read(x, w, *a);
-                if *packed && *b != SINK {
-                    let vb = self.read(x, w, *b);
+                let two = *packed && *b != SINK;
+                let undefined = self.undefined(x, w, &[*a, if two { *b } else { *a }]);
+                let va = w.lanes(p, *a);
+                if two {
+                    let vb = w.lanes(p, *b);
                     for i in bits(m) {
                         out[i as usize] = how.pack(va[i as usize], vb[i as usize]);
                     }
@@ -278,9 +327,18 @@ impl<'r> Cluster<'r> {
                     }
                 }
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
             }
             Op::Carry { d, a, b, subtract, use_carry, set_carry, bits } => {
-                let (va, vb) = (self.read(x, w, *a), self.read(x, w, *b));
+                let undefined = match set_carry {
+                    false => self.undefined(x, w, &[*a, *b]),
+                    true => {
+                        self.check(x, w, *a);
+                        self.check(x, w, *b);
+                        None
+                    }
+                };
+                let (va, vb) = (*w.lanes(p, *a), *w.lanes(p, *b));
                 let carry = if *use_carry {
                     self.read_pred(x, w, Pred { slot: CARRY, negated: false })
                 } else if *subtract {
@@ -298,6 +356,7 @@ impl<'r> Cluster<'r> {
                     carry_out |= ((sum >> bits & 1) as u32) << i;
                 }
                 w.set(*d, m, &out);
+                w.spoil(*d, undefined, x.line);
                 if *set_carry {
                     w.set_pred(CARRY, m, carry_out);
                 }
@@ -307,16 +366,27 @@ impl<'r> Cluster<'r> {
                 for (k, d) in d.iter().enumerate() {
                     out = [0; 32];
                     // Compilers pack undefined halves that nothing uses; one defined part is enough.
-                    let mut known = 0;
+                    let (mut known, mut spoils, mut from) = (0, 0, SINK);
                     for (j, s) in s.iter().skip(k * per).take(per).enumerate() {
-                        known |= self.known(x, w, *s);
+                        let defined = self.known(x, w, *s);
+                        known |= defined;
+                        if m & !defined != 0 {
+                            let spreading = w.spreading(*s, m);
+                            if from == SINK || spreading != 0 {
+                                from = *s;
+                            }
+                            spoils |= spreading;
+                        }
                         let v = w.lanes(p, *s);
                         for i in 0..32 {
                             out[i] |= v[i] << (j as u32 * bits);
                         }
                     }
                     w.set(*d, m, &out);
-                    w.forget(*d, m & !known);
+                    let missing = m & (!known | spoils);
+                    if missing != 0 {
+                        w.spoil(*d, Some((missing, from)), x.line);
+                    }
                 }
             }
             Op::Unpack { d, s, bits } => {
@@ -332,7 +402,10 @@ impl<'r> Cluster<'r> {
                         out[i] = v[i] >> ((j % per) as u32 * bits) & mask;
                     }
                     w.set(*d, m, &out);
-                    w.forget(*d, m & !known[j / per]);
+                    let missing = m & !known[j / per];
+                    if missing != 0 {
+                        w.spoil(*d, Some((missing, s[j / per])), x.line);
+                    }
                 }
             }
             Op::Setp { f, p: pd, q, a, b, combine } => {
@@ -362,13 +435,17 @@ impl<'r> Cluster<'r> {
             }
             Op::Selp { d, a, b, p: sel } => {
                 let sel = self.read_pred(x, w, *sel);
-                let known = self.known(x, w, *a) & sel | self.known(x, w, *b) & !sel;
-                let (a, b) = (w.lanes(p, *a), w.lanes(p, *b));
+                let known = [self.known(x, w, *a), self.known(x, w, *b)];
+                let (va, vb) = (w.lanes(p, *a), w.lanes(p, *b));
                 for i in 0..32 {
-                    out[i] = if sel >> i & 1 == 1 { a[i] } else { b[i] };
+                    out[i] = if sel >> i & 1 == 1 { va[i] } else { vb[i] };
                 }
                 w.set(*d, m, &out);
-                w.forget(*d, m & !known);
+                let missing = m & !(known[0] & sel | known[1] & !sel);
+                if missing != 0 {
+                    let from = if missing & sel & !known[0] != 0 { *a } else { *b };
+                    w.spoil(*d, Some((missing, from)), x.line);
+                }
             }
             Op::Truth { d, a, b, table } => {
                 let (a, b) = (self.read_pred(x, w, *a), self.read_pred(x, w, *b));
@@ -405,14 +482,18 @@ impl<'r> Cluster<'r> {
                 return Flow::Stop;
             }
             Op::ToGeneric { d, a, space } => {
-                let v = self.read(x, w, *a);
+                let undefined = self.undefined(x, w, &[*a]);
+                let v = *w.lanes(p, *a);
                 let base = window(*space);
                 w.set(*d, m, &v.map(|v| if base == 0 { v } else { base + (v & 0xffff_ffff) }));
+                w.spoil(*d, undefined, x.line);
             }
             Op::FromGeneric { d, a, space } => {
-                let v = self.read(x, w, *a);
+                let undefined = self.undefined(x, w, &[*a]);
+                let v = *w.lanes(p, *a);
                 let base = window(*space);
                 w.set(*d, m, &v.map(|v| v.wrapping_sub(base)));
+                w.spoil(*d, undefined, x.line);
             }
             Op::IsSpace { p, a, space } => {
                 let v = self.read(x, w, *a);

@@ -9,16 +9,16 @@ use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::queue::Place;
 use super::report::Origin;
-use super::state::{Cluster, Cta, TmemLoad, TmemStore, Wait, Warp};
+use super::state::{Cluster, Cta, Source, TmemLoad, TmemStore, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::engine::idesc::{CtaGroup, MmaKind};
 use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA, Variant};
 use crate::engine::tmem::transfer::Transfer;
-use crate::engine::tmem::{CpDecompress, CpShape, Tmem, TmemAddress, TmemError, copy::CpError};
+use crate::engine::tmem::{CpDecompress, CpShape, LANES, Tmem, TmemAddress, TmemError, copy::CpError};
 use crate::finding::FindingKind;
 use crate::launch::{Schedule, TmemLoads};
 use crate::memory::{Fault, Smem};
-use crate::program::{MatrixA, Mma, Op, SINK, Space, TcAccess, TcReduce};
+use crate::program::{MatrixA, Mma, Op, SINK, Slot, Space, TcAccess, TcReduce};
 
 /// An operation of the tensor core.
 #[derive(Clone, Debug)]
@@ -49,19 +49,45 @@ fn tmem_kind(e: &TmemError) -> FindingKind {
     }
 }
 
+/// What a `tcgen05.ld` has read.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    values: Vec<[u32; 32]>,
+    /// By register the lanes whose values nothing wrote, and the first such word.
+    undefined: Option<(Vec<u32>, TmemAddress)>,
+}
+
 /// The values of `registers` registers, the last of which is a reduction if there is one.
 fn load(
     tmem: &Tmem,
     transfer: &Transfer,
     registers: usize,
     reduce: Option<TcReduce>,
-) -> Result<Vec<[u32; 32]>, TmemError> {
+) -> Result<Loaded, TmemError> {
     let mut values = vec![[0u32; 32]; registers - usize::from(reduce.is_some())];
-    tmem.load_warp(transfer, &mut values)?;
+    let mut undefined = tmem.load_any(transfer, &mut values)?;
     if let Some(r) = reduce {
         values.push(r.of(&values));
+        if let Some((missing, _)) = &mut undefined {
+            missing.push(missing.iter().fold(0, |a, m| a | m));
+        }
     }
-    Ok(values)
+    Ok(Loaded { values, undefined })
+}
+
+impl Warp {
+    /// Gives registers what a `tcgen05.ld` has read.
+    fn take(&mut self, dst: &[Slot], loaded: &Loaded, mask: u32, line: u32) {
+        for (&d, v) in dst.iter().zip(&loaded.values) {
+            self.set(d, mask, &v.map(u64::from));
+        }
+        if let Some((missing, first)) = &loaded.undefined {
+            for (&d, lanes) in dst.iter().zip(missing) {
+                let source = Source::Tensor { lane: first.lane, column: first.column };
+                self.loaded(d, lanes & mask, source, line);
+            }
+        }
+    }
 }
 
 fn kind_name(k: MmaKind) -> &'static str {
@@ -171,13 +197,13 @@ impl<'r> Cluster<'r> {
                 match self.ctas[x.c].tmem.alloc(n as u32) {
                     Ok(Some(address)) => {
                         self.track_alloc(x, w, address & 0xffff, n as u32);
-                        let r = self.resolve_shared(x.c, *space, a).and_then(|(cta, offset)| {
+                        let r = self.unit_operand(at, x.c, *space, a).and_then(|(cta, offset)| {
                             self.touch(
                                 x,
                                 w,
                                 None,
                                 Target::Shared(cta, offset),
-                                Touch::Write(&address.to_le_bytes()),
+                                Touch::Address(&address.to_le_bytes()),
                             );
                             self.store_shared(cta, offset, &address.to_le_bytes())
                         });
@@ -215,7 +241,7 @@ impl<'r> Cluster<'r> {
                 let Some(transfer) = self.transfer(x, w, access, "the address of tcgen05.ld") else {
                     return Flow::Stop;
                 };
-                self.track_transfer(x, w, &transfer, false);
+                let clock = self.track_transfer(x, w, &transfer, false);
                 let interlocked = self.run.options.tmem_loads == TmemLoads::Interlocked;
                 let mut values = None;
                 if interlocked || self.at_issue() {
@@ -228,8 +254,8 @@ impl<'r> Cluster<'r> {
                     }
                 }
                 if interlocked {
-                    for (&d, v) in dst.iter().zip(values.iter().flatten()) {
-                        w.set(d, x.m, &v.map(u64::from));
+                    if let Some(loaded) = &values {
+                        w.take(dst, loaded, x.m, x.line);
                     }
                     return Flow::Next;
                 }
@@ -247,6 +273,7 @@ impl<'r> Cluster<'r> {
                     mask,
                     arrived: false,
                     used: None,
+                    clock,
                 });
             }
             Op::TcStore { access, src } => {
@@ -254,8 +281,11 @@ impl<'r> Cluster<'r> {
                     return Flow::Stop;
                 };
                 self.track_transfer(x, w, &transfer, true);
-                let values = src.iter().map(|&s| self.read(x, w, s).map(|v| v as u32)).collect();
-                let store = TmemStore { transfer, values, line: x.line };
+                let program = self.run.program;
+                let missing: Vec<u32> = src.iter().map(|&s| x.m & !self.known(x, w, s)).collect();
+                let values = src.iter().map(|&s| w.lanes(program, s).map(|v| v as u32)).collect();
+                let undefined = if missing.iter().all(|&m| m == 0) { Vec::new() } else { missing };
+                let store = TmemStore { transfer, values, undefined, line: x.line };
                 if self.at_issue() {
                     self.store_tmem(x.c, w, &store);
                 } else {
@@ -287,7 +317,20 @@ impl<'r> Cluster<'r> {
         let &TcAccess { at, shape, repeat, packed, split } = access;
         let addresses = self.addresses(x, w, at, Space::SharedCta);
         let address = self.uniform(x, w, &addresses, what)? as u32;
+        self.check_lane(Origin::of(x.c, w, None, x.line), address);
         Some(Transfer { shape, repeat, packed, half_split: split, address, warp: w.index })
+    }
+
+    /// Under strict tracking: the lane field of an address of tensor memory is below 128, which hardware takes it modulo.
+    fn check_lane(&mut self, at: Origin, address: u32) {
+        let lane = address >> 16;
+        if lane >= LANES && self.strict() {
+            let text = format!(
+                "lane {lane} in the tensor memory address {address:#010x}: a CTA has lanes 0 to {}, and its own whichever CTA of a pair it is",
+                LANES - 1
+            );
+            self.report(FindingKind::TmemLaneWrapped, at, text);
+        }
     }
 
     /// Gives the registers of a `tcgen05.ld` their values, if they have not got them.
@@ -297,7 +340,7 @@ impl<'r> Cluster<'r> {
             return;
         }
         let (dst, mask, line) = (l.dst.clone(), l.mask, l.line);
-        let values = match l.values.take() {
+        let loaded = match l.values.take() {
             Some(v) => v,
             None => match load(&self.ctas[x.c].tmem, &l.transfer, dst.len(), l.reduce) {
                 Ok(v) => v,
@@ -308,9 +351,7 @@ impl<'r> Cluster<'r> {
                 }
             },
         };
-        for (&d, v) in dst.iter().zip(&values) {
-            w.set(d, mask, &v.map(u64::from));
-        }
+        w.take(&dst, &loaded, mask, line);
     }
 
     /// Whether an operation that may happen late happens at its issue.
@@ -325,6 +366,9 @@ impl<'r> Cluster<'r> {
     fn store_tmem(&mut self, c: usize, w: &Warp, s: &TmemStore) {
         if let Err(e) = self.ctas[c].tmem.store_warp(&s.transfer, &s.values) {
             self.tmem_error(Origin::of(c, w, None, s.line), "tcgen05.st", e);
+        }
+        if !s.undefined.is_empty() {
+            self.ctas[c].tmem.forget_warp(&s.transfer, &s.undefined);
         }
     }
 
@@ -343,16 +387,19 @@ impl<'r> Cluster<'r> {
             Op::TcCopy { at, desc, shape, decompress, pair } => {
                 let address = self.addresses(x, w, *at, Space::SharedCta)[k] as u32;
                 let descriptor = self.read(x, w, *desc)[k];
+                self.check_lane(Origin::of(x.c, w, Some(lane), x.line), address & 0x3fff_ffff);
                 Work::Copy { shape: *shape, decompress: *decompress, address, descriptor, pair: *pair }
             }
             Op::TcShift { at, pair } => {
                 let address = self.addresses(x, w, *at, Space::SharedCta)[k] as u32;
+                self.check_lane(Origin::of(x.c, w, Some(lane), x.line), address);
                 Work::Shift { address, pair: *pair }
             }
             Op::TcCommit { at, space, mask, .. } => {
                 let space = if *space == Space::SharedCta { Space::SharedCluster } else { *space };
                 let a = self.addresses(x, w, *at, space)[k];
-                let (cta, offset) = self.resolve_shared(x.c, space, a)?;
+                let at = Origin::of(x.c, w, Some(lane), x.line);
+                let (cta, offset) = self.unit_operand(at, x.c, space, a)?;
                 let to = if *mask == SINK {
                     vec![(cta, offset)]
                 } else {
@@ -373,7 +420,12 @@ impl<'r> Cluster<'r> {
 
     fn issue_mma(&mut self, x: Ctx, w: &Warp, lane: u32, m: &Mma) -> Option<Work> {
         let k = lane as usize;
-        let address = |s: &mut Self, a| s.addresses(x, w, a, Space::SharedCta)[k] as u32;
+        let at = Origin::of(x.c, w, Some(lane), x.line);
+        let address = |s: &mut Self, a| {
+            let address = s.addresses(x, w, a, Space::SharedCta)[k] as u32;
+            s.check_lane(at, address & 0x3fff_ffff);
+            address
+        };
         let d = address(self, m.d);
         let a = match m.a {
             MatrixA::Smem(s) => OperandA::Smem(self.read(x, w, s)[k]),
@@ -503,7 +555,11 @@ impl<'r> Cluster<'r> {
         let to = TmemAddress::from_bits(address & 0x3fff_ffff);
         let rows = (0xf, if shape == CpShape::S4x256b { 1 << (to.lane % 32) } else { u32::MAX });
         self.track_columns(c, at, rows, to.column..to.column + 4 * shape.units(), &reads);
-        self.unwritten_operand(at, "tcgen05.cp", unwritten);
+        // What nothing wrote is judged where a product, or a thread, uses it.
+        if unwritten.is_some() && result.is_ok() {
+            let Cta { smem, tmem, .. } = &mut self.ctas[c];
+            tmem.forget_copied(shape, decompress, address, descriptor, |at, n| smem.is_written(at, n));
+        }
         match result {
             Ok(()) => {}
             Err(CpError::Descriptor(e)) => {
@@ -535,19 +591,22 @@ impl<'r> Cluster<'r> {
         let tracked = self.tracker.is_some();
         let mut reads = [Vec::new(), Vec::new()];
         let [r0, r1] = &mut reads;
+        let mut notes = Vec::new();
         let result = match &mut self.ctas[partners.clone()] {
-            [Cta { smem, tmem, .. }] => mma::execute(
+            [Cta { smem, tmem, .. }] => mma::execute_anyway(
                 m,
                 &mut [CtaMemory { tmem, smem: &mut noting(reader(smem, u0), r0, tracked) }],
                 arithmetic,
+                &mut notes,
             ),
-            [Cta { smem: s0, tmem: t0, .. }, Cta { smem: s1, tmem: t1, .. }] => mma::execute(
+            [Cta { smem: s0, tmem: t0, .. }, Cta { smem: s1, tmem: t1, .. }] => mma::execute_anyway(
                 m,
                 &mut [
                     CtaMemory { tmem: t0, smem: &mut noting(reader(s0, u0), r0, tracked) },
                     CtaMemory { tmem: t1, smem: &mut noting(reader(s1, u1), r1, tracked) },
                 ],
                 arithmetic,
+                &mut notes,
             ),
             _ => Ok(()),
         };
@@ -560,23 +619,27 @@ impl<'r> Cluster<'r> {
                     *self.stats.mma_macs.entry(kind_name(m.kind)).or_default() += macs;
                 }
             }
-            Err(e) => {
-                let text = e.to_string();
-                let kind = match e {
-                    MmaError::Idesc(_) => FindingKind::IllegalInstructionDescriptor,
-                    MmaError::Descriptor { .. } => FindingKind::IllegalDescriptor,
-                    MmaError::Memory { error, operand } => {
-                        self.fault(at, &format!("{operand} of tcgen05.mma"), error);
-                        return;
-                    }
-                    MmaError::Tmem { source, .. } => tmem_kind(&source),
-                    MmaError::Sums { .. } | MmaError::OverOperand { .. } => {
-                        FindingKind::TmemOperandOverwritten
-                    }
-                    _ => FindingKind::TmemMisuse,
-                };
-                self.report(kind, at, text);
-            }
+            Err(e) => notes.push(e),
         }
+        for e in notes {
+            self.mma_error(at, e);
+        }
+    }
+
+    fn mma_error(&mut self, at: Origin, e: MmaError<Fault>) {
+        let text = e.to_string();
+        let kind = match e {
+            MmaError::Idesc(_) => FindingKind::IllegalInstructionDescriptor,
+            MmaError::Descriptor { .. } => FindingKind::IllegalDescriptor,
+            MmaError::Memory { error, operand } => {
+                self.fault(at, &format!("{operand} of tcgen05.mma"), error);
+                return;
+            }
+            MmaError::Tmem { source, .. } => tmem_kind(&source),
+            MmaError::Sums { .. } | MmaError::OverOperand { .. } => FindingKind::TmemOperandOverwritten,
+            MmaError::Metadata { .. } => FindingKind::UndefinedMetadata,
+            _ => FindingKind::TmemMisuse,
+        };
+        self.report(kind, at, text);
     }
 }

@@ -62,6 +62,9 @@ impl Cluster<'_> {
                 })
                 .map(|()| true),
         };
+        if self.clobbered.is_some() {
+            self.report_clobbered(at);
+        }
         match result {
             Ok(done) => done,
             Err(f) => {
@@ -79,6 +82,33 @@ impl Cluster<'_> {
                 Ok(())
             }
         }
+    }
+
+    /// Reads global memory for a copy: whether all of it was written, and how many of the bytes are a buffer's. Those past its
+    /// end are reported, and come as hardware would read them: mapped, and never written.
+    fn read_global(&mut self, at: Origin, address: u64, out: &mut [u8]) -> Result<(bool, usize), Fault> {
+        let memory = self.global(address);
+        match memory.load(address, out) {
+            Ok(written) => Ok((written, out.len())),
+            Err(f) => {
+                let Some(own) = memory.load_past(address, out) else { return Err(f) };
+                let text = format!(
+                    "asynchronous copy: {}; hardware reads on in the page that the buffer ends in",
+                    memory.describe(address, out.len() as u64)
+                );
+                self.report(FindingKind::ReadPastBuffer, at, text);
+                Ok((true, own))
+            }
+        }
+    }
+
+    /// Writes what a copy has read, of which `own` bytes are a buffer's: the others count as never written.
+    fn land(&mut self, to: Place, data: &[u8], own: usize) -> Result<(), Fault> {
+        self.store_shared(to.0, to.1, data)?;
+        if own < data.len() {
+            self.ctas[to.0].smem.forget(to.1 + own as u32, (data.len() - own) as u32);
+        }
+        Ok(())
     }
 
     fn tensor_load(
@@ -106,10 +136,11 @@ impl Cluster<'_> {
                         while length > 0 {
                             let n = length.min(256);
                             let part = &mut buffer[..n as usize];
-                            if !self.global(global).load(global, part)? {
+                            let (written, own) = self.read_global(at, global, part)?;
+                            if !written {
                                 unwritten.get_or_insert(global);
                             }
-                            self.store_shared(*cta, shared, part)?;
+                            self.land((*cta, shared), part, own)?;
                             global += u64::from(n);
                             shared += n;
                             length -= n;
@@ -150,7 +181,8 @@ impl Cluster<'_> {
 
     fn bulk_load(&mut self, at: Origin, src: u64, bytes: u32, to: &[(Place, Place)]) -> Result<(), Fault> {
         let mut data = vec![0u8; bytes as usize];
-        if !self.global(src).load(src, &mut data)? {
+        let (written, own) = self.read_global(at, src, &mut data)?;
+        if !written {
             let text =
                 format!("nothing has written all of {}", self.global(src).describe(src, u64::from(bytes)));
             self.report(FindingKind::UninitialisedGlobal, at, text);
@@ -163,7 +195,7 @@ impl Cluster<'_> {
             let (a, source) = (self.landing(at, *mbar, true), self.landing(at, *mbar, false));
             self.track_global(src, data.len(), &source);
             self.track_shared((*cta, *offset), data.len(), &a);
-            self.store_shared(*cta, *offset, &data)?;
+            self.land((*cta, *offset), &data, own)?;
             self.complete_tx(*mbar, bytes, at);
         }
         Ok(())
@@ -254,25 +286,32 @@ impl Cluster<'_> {
     fn small(&mut self, at: Origin, src: u64, dst: Place, bytes: u32, valid: u32) -> Result<(), Fault> {
         let mut data = [0u8; 16];
         let part = &mut data[..valid as usize];
-        if valid > 0 && !self.global(src).load(src, part)? {
+        let (written, own) = if valid > 0 { self.read_global(at, src, part)? } else { (true, 0) };
+        if !written {
             let text =
                 format!("nothing has written all of {}", self.global(src).describe(src, u64::from(valid)));
             self.report(FindingKind::UninitialisedGlobal, at, text);
         }
         self.stats.global_read += u64::from(valid);
-        let (read, write) =
+        let (read, mut write) =
             (self.unit_access(at, Unit::Small, false), self.unit_access(at, Unit::Small, true));
+        if let Some(a) = &mut write {
+            let mut now = [0u8; 16];
+            let now = &mut now[..bytes as usize];
+            let there = self.ctas[dst.0].smem.read(dst.1, now).unwrap_or(false);
+            a.nature.repeated = there && now == &data[..bytes as usize];
+        }
         self.track_global(src, valid as usize, &read);
         self.track_shared(dst, bytes as usize, &write);
-        self.store_shared(dst.0, dst.1, &data[..bytes as usize])
+        // What is not read is filled with zeros, which count.
+        let own = if own < valid as usize { own } else { bytes as usize };
+        self.land(dst, &data[..bytes as usize], own)
     }
 
     /// First half of a store: shared memory is read.
     fn stage(&mut self, at: Origin, from: Place, to: &StoreTo) -> Result<Vec<(u64, Vec<u8>)>, Fault> {
-        if self.ctas[from.0].gone() {
-            // Shared memory ends with its CTA; cp.async.bulk.wait_group.read makes a thread stay.
-            return Err(Fault::Peer(from.0 as u32));
-        }
+        // The CTA may have exited: kernels that run on hardware leave their last stores under way. Strict tracking asks for
+        // cp.async.bulk.wait_group.read before (`Tracker::exit`).
         let a = self.unit_access(at, Unit::BulkRead, false);
         match to {
             StoreTo::Linear { global, bytes, mask, .. } => {

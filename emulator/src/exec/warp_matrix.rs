@@ -12,6 +12,7 @@ use super::step::{Ctx, Flow};
 use crate::engine::fragment::{self, Extras, Kind, Shape};
 use crate::engine::idesc::ScaleFactors;
 use crate::engine::mma::operands::Scales;
+use crate::finding::FindingKind;
 use crate::lanes::Lanes;
 use crate::memory::Fault;
 use crate::program::{SINK, Slot, WarpMma, WarpScale, WmmaMove};
@@ -41,7 +42,10 @@ impl Cluster<'_> {
             widened: mma.widened,
         };
         let arithmetic = self.run.options.mma_arithmetic;
-        let d = fragment::mma(mma.shape, mma.kind, arithmetic, [&a, &b, &c], &extras)?;
+        let (d, note) = fragment::mma(mma.shape, mma.kind, arithmetic, [&a, &b, &c], &extras)?;
+        if let Some(text) = note {
+            self.report(FindingKind::UndefinedMetadata, Origin::of(x.c, w, None, x.line), text);
+        }
         for (slot, v) in mma.d.iter().zip(&d) {
             w.set(*slot, x.m, v);
         }

@@ -14,6 +14,8 @@ const FAR: Arena = Arena { first: 0, count: 768, spacing: 1 << 34 };
 const NEAR: Arena = Arena { first: FAR.count, count: 1 << 15, spacing: 1 << 27 };
 /// What lies behind the end of a buffer at the least, without being any buffer's.
 const GUARD: u64 = 1 << 20;
+/// Drivers map memory in pages of this size.
+const PAGE: u64 = 2 << 20;
 /// A slot that there is not.
 const NOWHERE: u32 = u32::MAX;
 
@@ -316,6 +318,20 @@ impl GlobalMemory {
     pub(crate) fn load(&self, address: u64, out: &mut [u8]) -> Result<bool, Fault> {
         let (r, offset) = self.locate(address, out.len() as u64)?;
         Ok(r.read(offset, out))
+    }
+
+    /// Reads bytes that may lie past the end of a buffer, in the page that it ends in: how many are the buffer's. The others,
+    /// which a driver maps and nobody writes, come as zeros. `None` where nothing is mapped.
+    pub(crate) fn load_past(&self, address: u64, out: &mut [u8]) -> Option<usize> {
+        let (slot, offset, _) = self.place(address);
+        let r = self.slot(slot).filter(|r| r.bytes > 0)?;
+        if offset + out.len() as u64 > r.bytes.next_multiple_of(PAGE) {
+            return None;
+        }
+        let own = r.bytes.saturating_sub(offset).min(out.len() as u64) as usize;
+        out.fill(0);
+        r.read(offset.min(r.bytes), &mut out[..own]);
+        Some(own)
     }
 
     pub(crate) fn store(&self, address: u64, data: &[u8]) -> Result<(), Fault> {

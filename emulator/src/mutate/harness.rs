@@ -505,6 +505,7 @@ impl<'a> Runner<'a> {
             schedule,
             threads: 1,
             max_findings: 1,
+            stop_at_limit: true,
             tracking: self.tracking,
             reconvergence: self.reconvergence,
             instruction_limit: self.limit.min(1_000_000_000),

@@ -295,6 +295,44 @@ pub enum MmaError<E> {
     },
 }
 
+/// What the ISA leaves undefined and hardware does all the same: never written words, sums and meaningless metadata
+/// as operands, and D over an operand.
+#[derive(Debug)]
+pub(crate) struct Notes<'a, E> {
+    /// Where such things are noted, one of a kind; without a list they are errors.
+    list: Option<&'a mut Vec<MmaError<E>>>,
+}
+
+impl<E> Notes<'_, E> {
+    /// Notes it and goes on, or fails with it.
+    fn put(&mut self, error: MmaError<E>) -> Result<(), MmaError<E>> {
+        let Some(list) = &mut self.list else { return Err(error) };
+        let kind = std::mem::discriminant(&error);
+        if !list.iter().any(|e| std::mem::discriminant(e) == kind) {
+            list.push(error);
+        }
+        Ok(())
+    }
+
+    /// Words of Tensor Memory that are an operand.
+    fn row<'t>(
+        &mut self,
+        tmem: &'t Tmem,
+        operand: Operand,
+        (lane, column, count): (u32, u32, u32),
+    ) -> Result<&'t [u32], MmaError<E>> {
+        let fault = |source| MmaError::Tmem { operand, source };
+        match tmem.row(lane, column, count) {
+            Ok(words) => Ok(words),
+            Err(source @ TmemError::NeverWritten { .. }) => {
+                self.put(fault(source))?;
+                tmem.any_row(lane, column, count).map_err(fault)
+            }
+            Err(source) => Err(fault(source)),
+        }
+    }
+}
+
 /// Executes one `tcgen05.mma`.
 ///
 /// `ctas` has one entry for `cta_group::1`, and the even and then the odd CTA of the pair for
@@ -307,6 +345,28 @@ pub fn execute<E>(
     instruction: &MmaInstruction,
     ctas: &mut [CtaMemory<'_, E>],
     arithmetic: Arithmetic,
+) -> Result<(), MmaError<E>> {
+    execute_noting(instruction, ctas, arithmetic, &mut Notes { list: None })
+}
+
+/// As [`execute`], but goes on where hardware does: what the ISA leaves undefined is added to `notes`, one of a kind.
+///
+/// # Errors
+/// [`MmaError`], as [`execute`], where it is not known what hardware does.
+pub fn execute_anyway<E>(
+    instruction: &MmaInstruction,
+    ctas: &mut [CtaMemory<'_, E>],
+    arithmetic: Arithmetic,
+    notes: &mut Vec<MmaError<E>>,
+) -> Result<(), MmaError<E>> {
+    execute_noting(instruction, ctas, arithmetic, &mut Notes { list: Some(notes) })
+}
+
+fn execute_noting<E>(
+    instruction: &MmaInstruction,
+    ctas: &mut [CtaMemory<'_, E>],
+    arithmetic: Arithmetic,
+    notes: &mut Notes<'_, E>,
 ) -> Result<(), MmaError<E>> {
     let &MmaInstruction { kind, cta_group, .. } = instruction;
     let idesc = instruction.descriptor()?;
@@ -331,7 +391,7 @@ pub fn execute<E>(
     }
     let zero = sparse::ZeroColumns::decode(variant.zero_columns, &idesc)?;
     let layout = layout::DLayout::new(&idesc, instruction.d)?;
-    layout::check_overlap(instruction, &idesc)?;
+    layout::check_overlap(instruction, &idesc).or_else(|e| notes.put(e))?;
     let path = path::Path::best();
     let mut b = operands::gather_b(instruction, &idesc, ctas, (0, zero.shift))?;
     zero.clear(&mut b);
@@ -344,14 +404,14 @@ pub fn execute<E>(
     // All operands of all CTAs are read before any D is written.
     let mut jobs = Vec::with_capacity(2 * ctas.len());
     for (rank, cta) in ctas.iter_mut().enumerate() {
-        let a = operands::gather_a(instruction, &idesc, cta)?;
+        let a = operands::gather_a(instruction, &idesc, cta, notes)?;
         for half in layout.halves() {
-            let scales = operands::read_scales(instruction, &idesc, cta.tmem, *half)?;
+            let scales = operands::read_scales(instruction, &idesc, cta.tmem, *half, notes)?;
             let columns = half.columns();
             let lower = b.slice(columns.clone());
             let product = match (&upper, variant.metadata) {
                 (Some(upper), Some(address)) => {
-                    let metadata = sparse::read_metadata(&idesc, address, *half, cta.tmem)?;
+                    let metadata = sparse::read_metadata(&idesc, address, *half, cta.tmem, notes)?;
                     let b = [lower, upper.slice(columns)];
                     let a = a.clone();
                     Rows::Sparse(sparse::SparseProduct { idesc, arithmetic, path, a, b, scales, metadata })
@@ -375,7 +435,7 @@ pub fn execute<E>(
             let count = half.count;
             let on_d = |source| MmaError::Tmem { operand: Operand::D, source };
             if instruction.enable_input_d {
-                tmem.row(lane, column, count).map_err(on_d)?;
+                notes.row(tmem, Operand::D, (lane, column, count))?;
             }
             let words = tmem.sums_mut(lane, column, count).map_err(on_d)?;
             if !instruction.enable_input_d {

@@ -5,7 +5,7 @@
 //! `sm100_blockscaled_layout.hpp`.
 
 use super::layout::{Half, base_lane, copies, spreads_rows};
-use super::{CtaMemory, MmaError, MmaInstruction, Operand, OperandA};
+use super::{CtaMemory, MmaError, MmaInstruction, Notes, Operand, OperandA};
 use crate::engine::descriptor::{GatherError, OperandTile, Packing, SmemDescriptor};
 use crate::engine::idesc::{InstructionDescriptor, MmaKind, ScaleFactors, ScaleVec};
 use crate::engine::tmem::{Tmem, TmemAddress};
@@ -65,6 +65,7 @@ pub(super) fn gather_a<E>(
     instruction: &MmaInstruction,
     idesc: &InstructionDescriptor,
     cta: &mut CtaMemory<'_, E>,
+    notes: &mut Notes<'_, E>,
 ) -> Result<OperandTile, MmaError<E>> {
     let operand = Operand::A;
     let packing = idesc.packing(idesc.a);
@@ -76,7 +77,7 @@ pub(super) fn gather_a<E>(
                 .gather(idesc.a_major, packing, idesc.rows_per_cta(), cta.smem)
                 .map_err(gather_error(operand))
         }
-        OperandA::Tmem(address) => a_from_tmem(instruction, idesc, packing, address, cta.tmem),
+        OperandA::Tmem(address) => a_from_tmem(instruction, idesc, packing, address, cta.tmem, notes),
     }
 }
 
@@ -86,19 +87,19 @@ fn a_from_tmem<E>(
     packing: Packing,
     address: u32,
     tmem: &Tmem,
+    notes: &mut Notes<'_, E>,
 ) -> Result<OperandTile, MmaError<E>> {
     let operand = Operand::A;
     let base = base_lane(idesc, operand, address)?;
     let column = TmemAddress::from_bits(address).column;
-    let read = |lane: u32| tmem.row(lane, column, 8).map_err(|source| MmaError::Tmem { operand, source });
     // Sums in f32 are what tf32 reads, in the same layout; no other kind's A is laid out as any sums are.
     let sums = instruction.kind != MmaKind::Tf32;
-    let read = |lane: u32| {
-        let words = read(lane)?;
-        match tmem.first_sum(lane, column, 8).filter(|_| sums) {
-            Some(column) => Err(MmaError::Sums { operand, lane, column }),
-            None => Ok(words),
+    let mut read = |lane: u32| {
+        let words = notes.row(tmem, operand, (lane, column, 8))?;
+        if let Some(column) = tmem.first_sum(lane, column, 8).filter(|_| sums) {
+            notes.put(MmaError::Sums { operand, lane, column })?;
         }
+        Ok::<_, MmaError<E>>(words)
     };
     let mut rows = Vec::with_capacity(idesc.rows_per_cta() as usize);
     let last = idesc.rows_per_cta() - 1;
@@ -148,6 +149,7 @@ pub(super) fn read_scales<E>(
     idesc: &InstructionDescriptor,
     tmem: &Tmem,
     half: Half,
+    notes: &mut Notes<'_, E>,
 ) -> Result<Option<Scales>, MmaError<E>> {
     let Some(factors) = idesc.scale else {
         return Ok(None);
@@ -157,16 +159,16 @@ pub(super) fn read_scales<E>(
         Operand::ScaleA,
         instruction.scale_a,
         (factors.vec, factors.a_id),
-        idesc.rows_per_cta(),
-        half.quarters,
+        (idesc.rows_per_cta(), half.quarters),
+        notes,
     )?;
     let b = read_factors(
         tmem,
         Operand::ScaleB,
         instruction.scale_b,
         (factors.vec, factors.b_id),
-        half.count,
-        half.quarters,
+        (half.count, half.quarters),
+        notes,
     )?;
     Ok(Some(Scales { factors, a, b }))
 }
@@ -177,8 +179,8 @@ fn read_factors<E>(
     operand: Operand,
     address: u32,
     (vec, id): (ScaleVec, u8),
-    rows: u32,
-    quarters: u32,
+    (rows, quarters): (u32, u32),
+    notes: &mut Notes<'_, E>,
 ) -> Result<Vec<u32>, MmaError<E>> {
     // The two top bits are a byte selector in CUTLASS's pointers; the instruction descriptor says
     // the same again, and that is what counts.
@@ -193,11 +195,9 @@ fn read_factors<E>(
     for quarter in (0..4).filter(|q| quarters >> q & 1 == 1) {
         for lane in 0..rows.min(32) {
             let columns = (rows - lane).div_ceil(32);
-            let words = tmem
-                .row(32 * quarter + lane, at.column, columns)
-                .map_err(|source| MmaError::Tmem { operand, source })?;
+            let words = notes.row(tmem, operand, (32 * quarter + lane, at.column, columns))?;
             if let Some(column) = tmem.first_sum(32 * quarter + lane, at.column, columns) {
-                return Err(MmaError::Sums { operand, lane: 32 * quarter + lane, column });
+                notes.put(MmaError::Sums { operand, lane: 32 * quarter + lane, column })?;
             }
             for (column, &word) in words.iter().enumerate() {
                 let word = word >> (8 * id) & mask;

@@ -21,7 +21,7 @@ use super::layout::{Half, base_lane, spreads_rows};
 use super::operands::Scales;
 use super::path::Path;
 use super::product::Product;
-use super::{Arithmetic, MmaError, Operand};
+use super::{Arithmetic, MmaError, Notes, Operand};
 use crate::engine::descriptor::OperandTile;
 use crate::engine::idesc::{InstructionDescriptor, MmaKind};
 use crate::engine::tmem::{Tmem, TmemAddress};
@@ -92,28 +92,29 @@ pub(super) fn read_metadata<E>(
     address: u32,
     half: Half,
     tmem: &Tmem,
+    notes: &mut Notes<'_, E>,
 ) -> Result<Vec<u64>, MmaError<E>> {
     let operand = Operand::Metadata;
     base_lane(idesc, operand, address)?;
     let at = TmemAddress::from_bits(address);
-    let word = |lane: u32, column: u32| {
-        tmem.row(lane, column, 1).map(|w| w[0]).map_err(|source| MmaError::Tmem { operand, source })
-    };
+    let mut word = |lane: u32, column: u32| notes.row(tmem, operand, (lane, column, 1)).map(|w| w[0]);
     let groups = if spreads_rows(idesc) { 32 } else { 16 };
     let mut all = Vec::with_capacity(idesc.rows_per_cta() as usize);
     for row in 0..idesc.rows_per_cta() {
         let first = half.lane + row / 16 * groups;
         let bits = if matches!(idesc.kind, MmaKind::F16 | MmaKind::Tf32) {
             let column = at.column + idesc.selector;
-            let part =
+            let mut part =
                 |k: u32| word(first + row % 8 + 8 * k, column).map(|w| w >> (row / 8 % 2 * 16) & 0xffff);
             u64::from(part(0)?) | u64::from(part(1)?) << 16
         } else {
             let lane = first + row % 16;
             u64::from(word(lane, at.column)?) | u64::from(word(lane, at.column + 1)?) << 32
         };
-        check(idesc.kind, row, bits)?;
         all.push(bits);
+    }
+    for (row, &bits) in (0..).zip(&all) {
+        check(idesc.kind, row, bits).or_else(|e| notes.put(e))?;
     }
     Ok(all)
 }

@@ -120,6 +120,33 @@ impl Tmem {
         Ok(())
     }
 
+    /// After a `tcgen05.cp` that read bytes which nothing wrote: the words that hold them count as never written. `written`
+    /// says of an offset and a number of bytes of shared memory whether all were written.
+    pub fn forget_copied(
+        &mut self,
+        shape: CpShape,
+        decompress: Option<CpDecompress>,
+        address: u32,
+        descriptor: u64,
+        written: impl Fn(u32, u32) -> bool,
+    ) {
+        let Ok(source) = SmemDescriptor::decode_sm100(descriptor) else { return };
+        let base = TmemAddress::from_bits(address);
+        for row in 0..shape.rows() {
+            for unit in 0..shape.units() {
+                let from = source.k_major_unit(row, unit);
+                // Decompression spreads the bytes of a unit: it counts as a whole.
+                let whole = decompress.is_some() && !written(from, 16);
+                let (first, count, step) = shape.lanes(row);
+                for word in (0..4).filter(|word| whole || !written(from + 4 * word, 4)) {
+                    for copy in 0..count {
+                        self.forget(base.lane + first + copy * step, base.column + 4 * unit + word, 1);
+                    }
+                }
+            }
+        }
+    }
+
     /// `tcgen05.shift.down`: in the 8 columns at `address`, every lane from the address's on takes
     /// what the lane after it held; the last keeps its own.
     ///
@@ -137,8 +164,14 @@ impl Tmem {
         }
         for lane in base.lane..LANES - 1 {
             let mut moved = [0; 8];
-            moved.copy_from_slice(self.row(lane + 1, base.column, 8)?);
+            moved.copy_from_slice(self.any_row(lane + 1, base.column, 8)?);
             self.row_mut(lane, base.column, 8)?.copy_from_slice(&moved);
+            // Words that nothing wrote stay so where they go.
+            for column in base.column..base.column + 8 {
+                if !self.is_written(TmemAddress { lane: lane + 1, column }.to_bits()) {
+                    self.forget(lane, column, 1);
+                }
+            }
         }
         for lane in (31..LANES - 1).step_by(32).filter(|&lane| lane >= base.lane) {
             self.forget(lane, base.column, 8);

@@ -23,6 +23,8 @@ pub const COLUMNS: u32 = 512;
 pub const MIN_ALLOCATION: u32 = 32;
 
 /// A word of Tensor Memory. The 32-bit form has the lane in bits 16..31 and the column in 0..15.
+///
+/// Hardware takes the lane modulo 128: kernels that run on B200 address the odd CTA of a pair at lane 128 and up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TmemAddress {
     /// Row, 0..127 when valid.
@@ -34,7 +36,7 @@ pub struct TmemAddress {
 impl TmemAddress {
     /// Splits the 32-bit form.
     pub const fn from_bits(bits: u32) -> Self {
-        Self { lane: bits >> 16, column: bits & 0xffff }
+        Self { lane: bits >> 16 & (LANES - 1), column: bits & 0xffff }
     }
 
     /// The 32-bit form.
@@ -101,7 +103,9 @@ pub enum TmemError {
         column: u32,
     },
     /// Read of a word nothing wrote since the column was allocated.
-    #[error("TMEM lane {lane}, column {column} is read but nothing has written it")]
+    #[error(
+        "TMEM lane {lane}, column {column} is read but nothing has written it, or only values that nothing had written"
+    )]
     NeverWritten {
         /// The lane.
         lane: u32,
@@ -317,6 +321,16 @@ impl Tmem {
                 return Err(TmemError::NeverWritten { lane, column });
             }
         }
+        let start = (lane * COLUMNS + column) as usize;
+        Ok(&self.words[start..start + count as usize])
+    }
+
+    /// As [`Tmem::row`], for words that nothing may have written: they hold what was there before.
+    ///
+    /// # Errors
+    /// Columns that are outside, not allocated or freed.
+    pub fn any_row(&self, lane: u32, column: u32, count: u32) -> Result<&[u32], TmemError> {
+        self.check_live(lane, column, count)?;
         let start = (lane * COLUMNS + column) as usize;
         Ok(&self.words[start..start + count as usize])
     }

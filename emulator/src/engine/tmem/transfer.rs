@@ -161,6 +161,56 @@ impl Tmem {
         Ok(())
     }
 
+    /// As [`Tmem::load_warp`], for words that nothing may have written: returns by register the threads whose values hold
+    /// such words, and the first of them; `None` if all words were written.
+    ///
+    /// # Errors
+    /// As [`Tmem::load_warp`], but for words never written.
+    #[allow(clippy::type_complexity, reason = "a pair, used once")]
+    pub fn load_any(
+        &self,
+        transfer: &Transfer,
+        registers: &mut [[u32; 32]],
+    ) -> Result<Option<(Vec<u32>, TmemAddress)>, TmemError> {
+        match self.load_warp(transfer, registers) {
+            Ok(()) => return Ok(None),
+            Err(TmemError::NeverWritten { .. }) => {}
+            Err(e) => return Err(e),
+        }
+        let bases = transfer.bases(registers.len())?;
+        transfer.rows(&bases, |lane, column, count| self.any_row(lane, column, count).map(drop))?;
+        let (mut missing, mut first) = (vec![0; registers.len()], None);
+        for (r, threads) in (0..).zip(registers) {
+            for (t, register) in (0..).zip(threads) {
+                let (lane, column) = transfer.word(&bases, t, r);
+                let at = (lane * COLUMNS + column) as usize;
+                *register = match transfer.packed {
+                    true => self.words[at] & 0xffff | self.words[at + 1] << 16,
+                    false => self.words[at],
+                };
+                let columns = column..=column + u32::from(transfer.packed);
+                for word in columns.map(|column| TmemAddress { lane, column }) {
+                    if !self.is_written(word.to_bits()) {
+                        missing[r as usize] |= 1 << t;
+                        first.get_or_insert(word);
+                    }
+                }
+            }
+        }
+        Ok(first.map(|first| (missing, first)))
+    }
+
+    /// Makes the words of some threads' registers count as never written, after a store of values that nothing wrote.
+    pub fn forget_warp(&mut self, transfer: &Transfer, missing: &[u32]) {
+        let Ok(bases) = transfer.bases(missing.len()) else { return };
+        for (r, threads) in (0..).zip(missing) {
+            for t in (0..32).filter(|t| threads >> t & 1 == 1) {
+                let (lane, column) = transfer.word(&bases, t, r);
+                self.forget(lane, column, 1 + u32::from(transfer.packed));
+            }
+        }
+    }
+
     /// `tcgen05.st`: stores `registers[register][thread]`. An unpacking store clears the upper
     /// halves of the words it writes (what hardware leaves there is not documented).
     ///

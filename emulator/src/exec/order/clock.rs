@@ -1,5 +1,7 @@
 //! Vector clocks: what a thread, or an asynchronous operation, comes after.
 
+use std::ops::Range;
+
 /// One counter per component (see the table of the parent module). Components beyond the end are at 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Clock(Vec<u32>);
@@ -33,6 +35,17 @@ impl Clock {
         }
         for (a, &b) in self.0.iter_mut().zip(&other.0) {
             *a = (*a).max(b);
+        }
+    }
+
+    /// The later of both in some components.
+    pub fn join_part(&mut self, other: &Clock, part: Range<usize>) {
+        let end = part.end.min(other.0.len());
+        if self.0.len() < end {
+            self.0.resize(end, 0);
+        }
+        for i in part.start.min(end)..end {
+            self.0[i] = self.0[i].max(other.0[i]);
         }
     }
 

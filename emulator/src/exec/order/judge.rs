@@ -143,7 +143,7 @@ impl Tracker {
             let granule = at / GRANULE;
             let stop = end.min((at | (GRANULE - 1)).saturating_add(1));
             let mask = span(at % GRANULE, stop - at);
-            let Tracker { smem, threads, lanes, .. } = self;
+            let Tracker { smem, threads, lanes, strict, .. } = self;
             let v = view(a, threads);
             let of = |old: &Past| lanes_of(lanes, threads, old);
             let mut bad = None;
@@ -151,8 +151,10 @@ impl Tracker {
             // What the generic proxy has read back is in memory: a write of the async proxy comes after.
             let settled = if a.nature.write && a.nature.proxy { cell.observed() } else { 0 };
             cell.access(a.past(mask), |old| {
+                // The address of tensor memory has been read and is not needed when kernels copy over it.
+                let stale = old.mask & mask & !settled == 0 || old.nature.address && !*strict;
                 if let Some(m) = bytes(old, a, v, of(old))
-                    && !(m == Missing::ProxyFence && old.mask & mask & !settled == 0)
+                    && !(m == Missing::ProxyFence && stale)
                 {
                     bad = Some((*old, m));
                 }
@@ -332,8 +334,8 @@ impl Tracker {
         });
     }
 
-    /// After the last thread: copies to shared memory that no thread of its CTA has waited for. Stores from there are let
-    /// pass: CUTLASS's epilogues leave their last ones under way, and are known to run.
+    /// After the last thread: copies to shared memory that no thread of its CTA has waited for, and under strict tracking
+    /// stores from there. CUTLASS's epilogues leave their last ones under way, and are known to run.
     pub fn exit(&mut self) {
         for cta in 0..self.smem.len() {
             let mut heard = Clock::default();
@@ -341,7 +343,8 @@ impl Tracker {
             self.threads[warps.clone()].iter().for_each(|t| heard.join(&t.view.all));
             let open = |p: &&Past| {
                 let copied = p.nature.write && p.nature.proxy && self.unit(p.component).is_none();
-                copied && !heard.has(p.component, p.clock)
+                let read = self.strict && self.unit(p.component) == Some(Unit::BulkRead);
+                (copied || read) && !heard.has(p.component, p.clock)
             };
             let cells = self.smem[cta].iter().enumerate();
             let left: Vec<(u32, Past)> = cells
@@ -355,7 +358,12 @@ impl Tracker {
                     line: old.line,
                     old_agent: old.agent,
                     old_line: old.line,
-                    text: "a wait for the phase of the mbarrier that counts its bytes comes before the exit",
+                    text: match old.nature.write {
+                        true => {
+                            "a wait for the phase of the mbarrier that counts its bytes comes before the exit"
+                        }
+                        false => "cp.async.bulk.wait_group.read by its thread comes before the exit",
+                    },
                 });
             }
         }

@@ -43,6 +43,7 @@ use judge::Found;
 pub(super) use shadow::Nature;
 use shadow::{Cell, SEVERAL};
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Bytes of a granule of shared and global memory.
@@ -360,6 +361,12 @@ impl Tracker {
         t.view.all.raise(c, if load { t.loads } else { t.stores });
     }
 
+    /// The first `count` loads of tensor memory of a warp are done.
+    pub fn tensor_done(&mut self, agent: u16, count: u32) {
+        let c = self.component(agent, Unit::Load);
+        self.threads[agent as usize].view.all.raise(c, count);
+    }
+
     /// A wait for groups of asynchronous copies: all but the last `groups` of `committed` are done.
     pub fn group_wait(&mut self, agent: u16, unit: Unit, committed: u32, groups: u32) {
         let c = self.component(agent, unit);
@@ -377,19 +384,32 @@ impl Tracker {
         }
     }
 
-    /// `beyond`: the threads that hear it are of other CTAs.
-    fn release_to(thread: &Thread, relaxed: bool, beyond: bool, to: &mut View) {
+    /// The components of units that work on tensor memory.
+    fn tensor_units(&self) -> Range<usize> {
+        let n = self.threads.len();
+        Unit::Pipe as usize * n..(Unit::Store as usize + 1) * n
+    }
+
+    /// `beyond`: the threads that hear it are of other CTAs. Relaxed synchronisation orders execution, and with it what
+    /// is done in tensor memory (`tensor`), which has no caches that a release would have to reach past.
+    fn release_to(thread: &Thread, relaxed: bool, beyond: bool, to: &mut View, tensor: Range<usize>) {
         if !relaxed {
             to.hear(&thread.view);
         } else if let Some(f) = &thread.fenced[usize::from(beyond)] {
             to.hear(f);
         }
+        if relaxed {
+            to.all.join_part(&thread.view.all, tensor);
+            to.heard.join(&thread.view.heard);
+        }
         to.inits.join(&thread.view.inits);
     }
 
-    fn acquire_from(thread: &mut Thread, relaxed: bool, beyond: bool, from: &View) {
+    fn acquire_from(thread: &mut Thread, relaxed: bool, beyond: bool, from: &View, tensor: Range<usize>) {
         if relaxed {
             thread.unacquired[usize::from(beyond)].hear(from);
+            thread.view.all.join_part(&from.all, tensor);
+            thread.view.heard.join(&from.heard);
             thread.view.inits.join(&from.inits);
         } else {
             thread.view.hear(from);
@@ -422,9 +442,12 @@ impl Tracker {
     pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength, alone: Option<u8>) {
         self.check_init(agent, at, line, None, false);
         let own = agent as usize / self.per_cta == at.0;
-        if self.mbars.contains_key(&at) && (own || s.wide) {
+        // Kernels that run on hardware arrive at a peer's barrier with .cta scope; strict tracking asks for .cluster.
+        if self.mbars.contains_key(&at) && (own || s.wide || !self.strict) {
             let mut said = View::default();
-            Self::release_to(&self.threads[agent as usize], s.relaxed, !own, &mut said);
+            let beyond = !own && self.strict;
+            let tensor = self.tensor_units();
+            Self::release_to(&self.threads[agent as usize], s.relaxed, beyond, &mut said, tensor);
             if let Some(lane) = alone {
                 said = self.of_lane(agent, lane, said);
             }
@@ -440,11 +463,12 @@ impl Tracker {
     pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength) {
         self.check_init(agent, at, line, None, false);
         let c = self.component(agent, Unit::Warp);
+        let tensor = self.tensor_units();
         if let Some(b) = self.mbars.get(&at) {
             let thread = &mut self.threads[agent as usize];
-            Self::acquire_from(thread, s.relaxed, false, &b.sync.done);
-            if s.wide {
-                Self::acquire_from(thread, s.relaxed, true, &b.remote.done);
+            Self::acquire_from(thread, s.relaxed, false, &b.sync.done, tensor.clone());
+            if s.wide || !self.strict {
+                Self::acquire_from(thread, s.relaxed, self.strict, &b.remote.done, tensor);
             }
             // What all lanes had announced, all have heard.
             let back = b.sync.done.all.get(c);
@@ -496,8 +520,9 @@ impl Tracker {
     }
 
     pub fn bar_release(&mut self, agent: u16, at: (usize, usize)) {
+        let tensor = self.tensor_units();
         let s = self.bars.entry(at).or_default();
-        Self::release_to(&self.threads[agent as usize], false, false, &mut s.current);
+        Self::release_to(&self.threads[agent as usize], false, false, &mut s.current, tensor);
         self.tick(agent);
     }
 
@@ -508,13 +533,15 @@ impl Tracker {
     }
 
     pub fn bar_acquire(&mut self, agent: u16, at: (usize, usize)) {
+        let tensor = self.tensor_units();
         if let Some(s) = self.bars.get(&at) {
-            Self::acquire_from(&mut self.threads[agent as usize], false, false, &s.done);
+            Self::acquire_from(&mut self.threads[agent as usize], false, false, &s.done, tensor);
         }
     }
 
     pub fn cluster_release(&mut self, agent: u16, relaxed: bool) {
-        Self::release_to(&self.threads[agent as usize], relaxed, true, &mut self.cluster.current);
+        let tensor = self.tensor_units();
+        Self::release_to(&self.threads[agent as usize], relaxed, true, &mut self.cluster.current, tensor);
         self.tick(agent);
     }
 
@@ -523,25 +550,27 @@ impl Tracker {
     }
 
     pub fn cluster_acquire(&mut self, agent: u16) {
-        Self::acquire_from(&mut self.threads[agent as usize], false, true, &self.cluster.done);
+        let tensor = self.tensor_units();
+        Self::acquire_from(&mut self.threads[agent as usize], false, true, &self.cluster.done, tensor);
     }
 
     /// A strong access to a flag: what it releases and acquires.
     pub fn flag(&mut self, agent: u16, at: u64, [write, read]: [bool; 2], relaxed: [bool; 2], wide: bool) {
         let cta = agent as usize / self.per_cta;
+        let tensor = self.tensor_units();
         let t = &mut self.threads[agent as usize];
         let common = self.flags.entry(at).or_default();
         let own = self.own_flags.entry((at, cta)).or_default();
         if read {
-            Self::acquire_from(t, relaxed[0], false, own);
+            Self::acquire_from(t, relaxed[0], false, own, tensor.clone());
             if wide {
-                Self::acquire_from(t, relaxed[0], true, common);
+                Self::acquire_from(t, relaxed[0], true, common, tensor.clone());
             }
         }
         if write {
-            Self::release_to(t, relaxed[1], false, own);
+            Self::release_to(t, relaxed[1], false, own, tensor.clone());
             if wide {
-                Self::release_to(t, relaxed[1], true, common);
+                Self::release_to(t, relaxed[1], true, common, tensor);
             }
             self.tick(agent);
         }

@@ -14,6 +14,8 @@ pub(crate) struct Nature {
     pub same: bool,
     /// An asynchronous write of the bytes that were there.
     pub repeated: bool,
+    /// The address that `tcgen05.alloc` writes.
+    pub address: bool,
 }
 
 impl Nature {
@@ -45,10 +47,10 @@ pub(crate) struct Past {
 
 impl Past {
     /// Whether a store of bytes that are there is the same instruction's, executed by another lane of the
-    /// warp at the same time: CUTLASS has a whole warp issue the stores of its epilogues.
+    /// warp at the same time: CUTLASS has a whole warp issue the stores of its epilogues, and `cp.async` of one word.
     fn twin(&self, new: &Past) -> bool {
         let here = |p: &Past| (p.agent, p.line, p.beat, p.component, p.clock);
-        new.nature.repeated && self.nature.write && self.nature.proxy && here(self) == here(new)
+        new.nature.repeated && self.nature.write && here(self) == here(new)
     }
 }
 

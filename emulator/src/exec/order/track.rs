@@ -19,6 +19,8 @@ use crate::program::{Fence, Order, Scope};
 pub(crate) enum Touch<'a> {
     Read(usize),
     Write(&'a [u8]),
+    /// The address that `tcgen05.alloc` writes.
+    Address(&'a [u8]),
     /// A read-modify-write.
     Update(usize),
 }
@@ -55,12 +57,13 @@ impl Cluster<'_> {
         let (n, write, atomic, same) = match touch {
             Touch::Read(n) => (n, false, false, false),
             Touch::Update(n) => (n, true, true, false),
-            Touch::Write(data) => (data.len(), true, false, self.holds(target, data)),
+            Touch::Write(data) | Touch::Address(data) => (data.len(), true, false, self.holds(target, data)),
         };
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
         let strong = atomic || x.order != Order::Default;
-        let nature = Nature { write, atomic: strong, same, ..Nature::default() };
+        let address = matches!(touch, Touch::Address(_));
+        let nature = Nature { write, atomic: strong, same, address, ..Nature::default() };
         let a = t.own(agent, lane.map_or(WHOLE, |l| l as u8), x.line, nature);
         let wide = x.scope != Scope::Cta;
         let relaxed = [
@@ -70,7 +73,7 @@ impl Cluster<'_> {
         if let (Target::Global(address), Some(world)) = (target, &self.run.world) {
             let atomic = strong && x.scope.abroad();
             let data = match touch {
-                Touch::Write(data) => Some(data),
+                Touch::Write(data) | Touch::Address(data) => Some(data),
                 Touch::Read(_) | Touch::Update(_) => None,
             };
             let act = Act { write, atomic, data, line: x.line };
@@ -194,9 +197,15 @@ impl Cluster<'_> {
         }
     }
 
-    /// `tcgen05.ld` and `st`.
-    pub(in crate::exec) fn track_transfer(&mut self, x: Ctx, w: &Warp, transfer: &Transfer, store: bool) {
-        let Some(t) = &mut self.tracker else { return };
+    /// `tcgen05.ld` and `st`: the count of this one among the warp's loads, or stores.
+    pub(in crate::exec) fn track_transfer(
+        &mut self,
+        x: Ctx,
+        w: &Warp,
+        transfer: &Transfer,
+        store: bool,
+    ) -> u32 {
+        let Some(t) = &mut self.tracker else { return 0 };
         let agent = t.agent(x.c, w.index);
         let a = t.warp_tensor(agent, x.line, store);
         let width = if transfer.packed { 2 } else { 1 };
@@ -215,6 +224,7 @@ impl Cluster<'_> {
             };
             t.tensor(x.c, 1 << (w.index % 4), lanes, at.column..at.column + width * columns, &a);
         }
+        a.clock
     }
 
     /// Shared and tensor memory that a `tcgen05.mma` read and wrote.
