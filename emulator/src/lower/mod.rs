@@ -100,10 +100,13 @@ fn table() -> &'static Table<LowerFn> {
     })
 }
 
+/// The form of an opcode and its modifiers, or what is wrong with it.
+type Match = Result<(&'static Form<LowerFn>, Mods), String>;
+
 /// Opcodes already matched: a kernel uses few distinct ones, many times.
 #[derive(Default)]
 pub(crate) struct Matched<'t> {
-    seen: HashMap<Cow<'t, str>, Result<(&'static Form<LowerFn>, Mods), String>>,
+    seen: HashMap<Cow<'t, str>, Match>,
     chip: Option<chip::Chip>,
 }
 
