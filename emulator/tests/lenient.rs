@@ -239,6 +239,44 @@ FREED:
 }
 
 #[test]
+fn pairs_that_allocate_at_once_and_address_the_odd_cta_beyond_its_lanes_run() {
+    // As public kernels for pairs do: that the peer runs is known to nobody when they allocate, the odd CTA says 128 + lane,
+    // and a relaxed barrier comes before the deallocation.
+    let body = "
+    .shared .align 4 .b32 word;
+    mov.u32 %r1, word;
+    setp.ne.u32 %p7, %warp, 0;
+    @%p7 bra ALLOCATED;
+    tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 32;
+ALLOCATED:
+    bar.sync 0;
+    mov.u32 %r2, %cluster_ctarank;
+    shl.b32 %r2, %r2, 23;
+    shl.b32 %r3, %warp, 21;
+    or.b32 %r4, %r3, %r2;
+    mov.u32 %r5, 7;
+    tcgen05.st.sync.aligned.32x32b.x1.b32 [%r3], {%r5};
+    tcgen05.wait::st.sync.aligned;
+    tcgen05.ld.sync.aligned.32x32b.x1.b32 {%r6}, [%r4];
+    tcgen05.wait::ld.sync.aligned;
+    barrier.cluster.arrive.relaxed.aligned;
+    barrier.cluster.wait.acquire.aligned;
+    @%p7 bra DONE;
+    tcgen05.dealloc.cta_group::2.sync.aligned.b32 0, 32;
+DONE:
+";
+    for schedule in SCHEDULES {
+        for tracking in [Tracking::Off, Tracking::HappensBefore] {
+            let (report, _) = pair(body).run(&Options { schedule, tracking, ..Options::default() });
+            assert!(report.is_clean(), "{schedule:?} {tracking:?}: {}", report.findings[0]);
+        }
+        let (report, _) =
+            pair(body).run(&Options { schedule, tracking: Tracking::Strict, ..Options::default() });
+        assert!(!report.stopped && report.findings.iter().any(|f| f.kind == FindingKind::TmemLaneWrapped));
+    }
+}
+
+#[test]
 fn an_mbarrier_that_is_initialised_again_starts_anew() {
     let body = "
     .shared .align 8 .b64 bar;
