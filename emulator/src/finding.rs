@@ -114,6 +114,17 @@ pub enum FindingKind {
     ArrivalOverflow,
     /// Two warps allocate tensor memory without an order.
     TmemAllocRace,
+    /// `tcgen05.alloc.cta_group::2` while nothing shows that the other CTA of the pair runs.
+    PairAllocBeforePeer,
+    /// `tcgen05.alloc`, `relinquish_alloc_permit` or `dealloc` of a pair that only one of its CTAs executes, or the two
+    /// with different operands.
+    TmemPairMismatch,
+    /// `tcgen05.mma` takes from the collector what was not filled, or another operand than was.
+    CollectorMisuse,
+    /// An mbarrier is invalidated, or initialised again, while a thread, a copy or a commit may still use it.
+    MbarrierReused,
+    /// Clusters wait in global memory for what no cluster that runs will do.
+    GridDeadlock,
     /// A case the emulator does not model.
     Unsupported,
 }
@@ -169,6 +180,11 @@ impl FindingKind {
         FindingKind::TransactionMismatch,
         FindingKind::ArrivalOverflow,
         FindingKind::TmemAllocRace,
+        FindingKind::PairAllocBeforePeer,
+        FindingKind::TmemPairMismatch,
+        FindingKind::CollectorMisuse,
+        FindingKind::MbarrierReused,
+        FindingKind::GridDeadlock,
         FindingKind::Unsupported,
     ];
 
@@ -186,7 +202,9 @@ impl FindingKind {
         use FindingKind as K;
         match self {
             // Nothing can go on, or the limit is reached.
-            K::Deadlock | K::TransactionMismatch | K::Divergent | K::InstructionLimit => true,
+            K::Deadlock | K::GridDeadlock | K::TransactionMismatch | K::Divergent | K::InstructionLimit => {
+                true
+            }
             // Hardware faults.
             K::OutOfBounds
             | K::Misaligned
@@ -236,7 +254,11 @@ impl FindingKind {
             | K::MbarrierOverwritten
             | K::PhaseParity
             | K::TmemLaneWrapped
-            | K::GenericAddress => false,
+            | K::GenericAddress
+            | K::PairAllocBeforePeer
+            | K::TmemPairMismatch
+            | K::CollectorMisuse
+            | K::MbarrierReused => false,
         }
     }
 }

@@ -183,6 +183,8 @@ pub struct Options<'a> {
     /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
     /// ends here.
     pub instruction_limit: u64,
+    /// Clusters that run at a time; by default as many as the chip may hold, by its SMs, threads and shared memory.
+    pub resident: Option<u32>,
     /// A warp whose instructions are reported.
     pub trace: Option<Trace<'a>>,
 }
@@ -200,6 +202,7 @@ impl Default for Options<'_> {
             tracking: Tracking::Off,
             reconvergence: Reconvergence::Eager,
             instruction_limit: 1_000_000_000,
+            resident: None,
             trace: None,
         }
     }

@@ -268,7 +268,10 @@ DONE:
     for schedule in SCHEDULES {
         for tracking in [Tracking::Off, Tracking::HappensBefore] {
             let (report, _) = pair(body).run(&Options { schedule, tracking, ..Options::default() });
-            assert!(report.is_clean(), "{schedule:?} {tracking:?}: {}", report.findings[0]);
+            // That they may hang is said, and nothing else.
+            let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
+            assert_eq!(kinds, [FindingKind::PairAllocBeforePeer], "{schedule:?} {tracking:?}");
+            assert!(!report.stopped, "{schedule:?} {tracking:?}");
         }
         let (report, _) =
             pair(body).run(&Options { schedule, tracking: Tracking::Strict, ..Options::default() });

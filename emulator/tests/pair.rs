@@ -88,3 +88,169 @@ fn bytes_for_the_peer_need_the_pair_qualifier() {
     assert_eq!(f.kind, FindingKind::MbarrierMisuse);
     assert!(f.message.contains("goes to CTA 1 of the cluster, but its mbarrier is in CTA 0"), "{f}");
 }
+
+const SYNC: &str =
+    "    barrier.cluster.arrive.relaxed.aligned;\n    barrier.cluster.wait.acquire.aligned;\n    setp";
+const ALLOC: &str = "    tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [tmem_address], 128;";
+
+fn edited(edits: &[(&str, &str)]) -> String {
+    edits.iter().fold(TEXT.to_owned(), |text, (from, to)| {
+        assert!(text.contains(from), "{from}");
+        text.replacen(from, to, 1)
+    })
+}
+
+/// The first finding of a kind.
+fn found(report: &Report, kind: FindingKind) -> String {
+    match report.findings.iter().find(|f| f.kind == kind) {
+        Some(f) => f.to_string(),
+        None => panic!("expected {kind:?}, found {:#?}", report.findings),
+    }
+}
+
+const SCHEDULES: [Schedule; 3] = [Schedule::Early, Schedule::Late, Schedule::Random(1)];
+
+#[test]
+fn an_allocation_before_the_peer_is_known_to_run_is_found_and_the_run_goes_on() {
+    let after =
+        "    barrier.cluster.arrive.aligned;\n    barrier.cluster.wait.aligned;\n    tcgen05.fence::after";
+    // No barrier before it, one that is arrived at only, and one whose wait is another warp's, without a word of it.
+    let early = edited(&[(SYNC, "    setp"), ("    bar.sync 0;\n    tcgen05.fence::after", after)]);
+    let split = edited(&[
+        (SYNC, "    barrier.cluster.arrive.relaxed.aligned;\n    setp"),
+        ("    bar.sync 0;\n", "    barrier.cluster.wait.acquire.aligned;\n    bar.sync 0;\n"),
+    ]);
+    for text in [early, split] {
+        for schedule in SCHEDULES {
+            let (report, got, want) = pair_run(&text, 128, schedule);
+            let text = found(&report, FindingKind::PairAllocBeforePeer);
+            assert!(text.contains("runs"), "{text}");
+            assert!(!report.findings.iter().any(|f| f.kind.is_fatal()), "{:#?}", report.findings);
+            assert_eq!(got, want, "{schedule:?}");
+        }
+    }
+}
+
+#[test]
+fn a_warp_hears_from_others_that_the_peer_runs() {
+    // All arrive at the cluster barrier; warp 5 waits for warp 4 instead, at an mbarrier or at a barrier of two warps.
+    let arrive = "    barrier.cluster.arrive.release;\n    setp";
+    let no_wait = |hear: &str, tell: &str| {
+        edited(&[
+            (SYNC, arrive),
+            (
+                "ALLOCATED:\n",
+                &format!("    bra JOIN;\nALLOCATED:\n    barrier.cluster.wait.acquire;\n{tell}JOIN:\n"),
+            ),
+            (ALLOC, &format!("{hear}{ALLOC}\n    barrier.cluster.wait.acquire;")),
+            ("ALLOCATED:\n", "ALLOCATED:\n    setp.eq.u32 %p7, %warp, 4;\n"),
+        ])
+    };
+    let named = no_wait("    bar.sync 1, 64;\n", "    @%p7 bar.arrive 1, 64;\n");
+    let mbarrier = no_wait(
+        "HEAR:\n    mbarrier.try_wait.parity.shared::cta.b64 %p7, [heard], 0;\n    @!%p7 bra HEAR;\n",
+        "    setp.eq.u32 %p7, %r0, 128;\n    @%p7 mbarrier.arrive.shared::cta.b64 _, [heard];\n",
+    )
+    .replace(
+        "    .shared .align 8 .b64 full;",
+        "    .shared .align 8 .b64 heard;\n    .shared .align 8 .b64 full;",
+    )
+    .replace(
+        "    mbarrier.init.shared::cta.b64 [full], 1;",
+        "    mbarrier.init.shared::cta.b64 [full], 1;\n    mbarrier.init.shared::cta.b64 [heard], 1;",
+    );
+    // Warp 5 must know of the initialisation, too.
+    let mbarrier = mbarrier.replace(
+        "    barrier.cluster.arrive.release;",
+        "    bar.sync 0;\n    barrier.cluster.arrive.release;",
+    );
+    let deaf = named.replace("    bar.sync 1, 64;\n", "").replace("    @%p7 bar.arrive 1, 64;\n", "");
+    for schedule in SCHEDULES {
+        for text in [&named, &mbarrier] {
+            let (report, got, want) = pair_run(text, 128, schedule);
+            assert!(report.is_clean(), "{schedule:?}: {}\n{text}", report.findings[0]);
+            assert_eq!(got, want, "{schedule:?}");
+        }
+        let (report, ..) = pair_run(&deaf, 128, schedule);
+        found(&report, FindingKind::PairAllocBeforePeer);
+    }
+}
+
+#[test]
+fn what_one_cta_of_a_pair_does_alone_is_found() {
+    let dealloc = "    tcgen05.dealloc.cta_group::2.sync.aligned.b32";
+    let relinquish = "    tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;";
+    for (instruction, word) in
+        [(ALLOC, "alloc"), (dealloc, "dealloc"), (relinquish, "relinquish_alloc_permit")]
+    {
+        for rank in [0, 1] {
+            let guarded =
+                format!("    setp.eq.u32 %p7, %rank, {rank};\n    @%p7 {}", instruction.trim_start());
+            let text = edited(&[(instruction, &guarded)]);
+            for schedule in SCHEDULES {
+                let (report, got, want) = pair_run(&text, 128, schedule);
+                let message = found(&report, FindingKind::TmemPairMismatch);
+                assert!(
+                    message.contains(&format!(
+                        "CTA {} of the cluster does not execute this tcgen05.{word}",
+                        1 - rank
+                    )),
+                    "{message}"
+                );
+                // Neither of these keeps a GPU from going on.
+                if word != "alloc" {
+                    assert!(!report.findings.iter().any(|f| f.kind.is_fatal()), "{:#?}", report.findings);
+                    assert_eq!(got, want, "{word}, {schedule:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn both_ctas_of_a_pair_name_one_size_and_one_place() {
+    let other = |alloc: &str| {
+        format!(
+            "    setp.eq.u32 %p7, %rank, 0;\n    @%p7 {};\n    @!%p7 {alloc}",
+            ALLOC.trim().trim_end_matches(';')
+        )
+    };
+    let size = other(&ALLOC.trim().replace("128", "64"));
+    let place = other(&ALLOC.trim().replace("tmem_address", "tmem_address2"));
+    for schedule in SCHEDULES {
+        let (report, ..) = pair_run(&edited(&[(ALLOC, &size)]), 64, schedule);
+        let text = found(&report, FindingKind::TmemPairMismatch);
+        assert!(text.contains("64 columns are asked for here and 128 by CTA 0"), "{text}");
+        let text = edited(&[
+            (ALLOC, &place),
+            (
+                "    .shared .align 4 .b32 tmem_address;",
+                "    .shared .align 4 .b32 tmem_address;\n    .shared .align 4 .b32 tmem_address2;",
+            ),
+        ]);
+        let (report, ..) = pair_run(&text, 64, schedule);
+        let text = found(&report, FindingKind::TmemPairMismatch);
+        assert!(text.contains("the even CTA writes both"), "{text}");
+    }
+}
+
+#[test]
+fn the_even_cta_may_have_to_wait_for_the_odd_one() {
+    // The odd CTA allocates after it has heard from the even one, which says so after its allocation.
+    let text = edited(&[
+        (
+            ALLOC,
+            &format!(
+                "    setp.eq.u32 %p7, %rank, 1;\n    @!%p7 bra OWN;\n    barrier.cluster.arrive;\n    barrier.cluster.wait;\nOWN:\n{ALLOC}\n    @%p7 bra TOLD;\n    barrier.cluster.arrive;\n    barrier.cluster.wait;\nTOLD:"
+            ),
+        ),
+        (
+            "ALLOCATED:\n",
+            "    bra KNOWN;\nALLOCATED:\n    barrier.cluster.arrive;\n    barrier.cluster.wait;\nKNOWN:\n",
+        ),
+    ]);
+    let (report, ..) = pair_run(&text, 64, Schedule::Early);
+    assert!(report.is_clean(), "{}", report.findings[0]);
+    let (report, ..) = pair_run(&text, 64, Schedule::Late);
+    found(&report, FindingKind::Deadlock);
+}

@@ -12,12 +12,14 @@
 //! | [`tensor_map`] | the TMA engine: tensor maps, boxes, bounds |
 //! | [`tmem`] | Tensor Memory: allocation, `ld`, `st`, `cp`, `shift` |
 //! | [`mma`] | the arithmetic of `tcgen05.mma` |
+//! | [`collector`] | the buffers that keep A, or B, from one `tcgen05.mma` to the next |
 //! | [`wgmma`] | the arithmetic of `wgmma.mma_async` |
 //! | [`fragment`] | matrices in the registers of a warp: `mma.sync` |
 //!
 //! Shared memory is always reached through a closure of the caller's, so that the caller can check
 //! bounds and notice reads of bytes nothing wrote; its error type travels through unchanged.
 
+pub mod collector;
 pub mod descriptor;
 pub mod format;
 pub mod fragment;

@@ -333,6 +333,7 @@ impl<'r> Cluster<'r> {
                     let done = self.load_bytes(w, i, t, &mut buffer[..n]);
                     if let Target::Global(at) = t {
                         self.heard_abroad(x, w, at, false);
+                        self.polled(x, w);
                     }
                     done
                 })
@@ -423,6 +424,7 @@ impl<'r> Cluster<'r> {
                 self.resolve(x.c, space, address).and_then(|t| {
                     if matches!(t, Target::Global(_)) {
                         self.stats.global_written += n as u64;
+                        self.spin.changes += 1;
                     }
                     self.touch(x, w, Some(i), t, Touch::Write(&buffer[..n]));
                     self.store_bytes(w, i, t, &buffer[..n])?;

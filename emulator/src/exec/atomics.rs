@@ -24,7 +24,8 @@ impl Cluster<'_> {
             Target::Global(a) => {
                 self.stats.global_read += u64::from(n);
                 self.stats.global_written += u64::from(n);
-                let (old, written) = self.global(a).update(a, n, f)?;
+                let (old, written) = self.global(a).update(a, n, &f)?;
+                self.spin.changes += u64::from(f(old) != old);
                 Ok((old, written, FindingKind::UninitialisedGlobal))
             }
             Target::Shared(cta, offset) => {
@@ -81,6 +82,8 @@ impl Cluster<'_> {
                 match t {
                     Target::Global(at) => {
                         let (v, written) = self.global(at).update_wide(at, new)?;
+                        self.spin.changes += u64::from(new(v) != v);
+                        self.polled(x, w);
                         self.heard_abroad(x, w, at, true);
                         Ok((v, written, FindingKind::UninitialisedGlobal))
                     }
@@ -151,6 +154,7 @@ impl Cluster<'_> {
                         });
                         if let Target::Global(at) = t {
                             self.heard_abroad(x, w, at, true);
+                            self.polled(x, w);
                         }
                         done
                     })

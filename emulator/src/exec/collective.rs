@@ -119,6 +119,7 @@ impl<'r> Cluster<'r> {
                     return Ok(Flow::Wait(Wait::Cluster { phase }));
                 }
                 w.cluster_arrived &= !m;
+                self.pairs.cluster_wait(x.c, w.index);
                 if let Some(t) = &mut self.tracker {
                     let agent = t.agent(x.c, w.index);
                     t.cluster_acquire(agent);
@@ -298,6 +299,7 @@ impl<'r> Cluster<'r> {
         bar.and &= value == x.m;
         bar.or |= value != 0;
         let generation = bar.generation;
+        self.pairs.bar_arrive(x.c, w.index, id);
         if let Some(t) = &mut self.tracker {
             let agent = t.agent(x.c, w.index);
             t.bar_release(agent, (x.c, id));
@@ -319,6 +321,7 @@ impl<'r> Cluster<'r> {
 
     /// What the others did before a barrier that has completed comes before what this warp does now.
     fn bar_heard(&mut self, x: Ctx, w: &Warp, id: usize) {
+        self.pairs.bar_wait(x.c, w.index, id);
         if let Some(t) = &mut self.tracker {
             let agent = t.agent(x.c, w.index);
             t.bar_acquire(agent, (x.c, id));
@@ -381,6 +384,7 @@ impl<'r> Cluster<'r> {
             };
             if full {
                 bar.generation += 1;
+                self.pairs.bar_complete(c, id);
                 if let Some(t) = &mut self.tracker {
                     t.bar_complete((c, id));
                 }

@@ -70,6 +70,7 @@ impl<'r> Cluster<'r> {
     /// Applies an operation; returns the state before its arrival.
     pub fn mbar_apply(&mut self, cta: usize, offset: u32, op: MbarOp, at: Origin) -> Option<u64> {
         self.progress += 1;
+        self.pairs.mbar_arrive((cta, offset), at);
         let Some(b) = self.ctas.get_mut(cta).and_then(|c| c.mbars.iter_mut().find(|b| b.offset == offset))
         else {
             self.report(
@@ -113,6 +114,7 @@ impl<'r> Cluster<'r> {
             b.settle();
         }
         if b.phase != state >> 32 {
+            self.pairs.mbar_complete((cta, offset));
             self.track_phase(cta, offset, at);
         }
         if let Some(text) = wrong {
@@ -166,6 +168,7 @@ impl<'r> Cluster<'r> {
                     }
                     if passes {
                         passed |= 1 << i;
+                        self.pairs.mbar_wait((cta, offset), w.index);
                         if let Some(t) = &mut self.tracker {
                             let agent = t.agent(x.c, w.index);
                             t.mbar_acquire(
@@ -177,6 +180,7 @@ impl<'r> Cluster<'r> {
                         }
                     } else {
                         wait = Some(Wait::Mbar { offset, test });
+                        self.polled(x, w);
                     }
                 }
                 // A `try_wait` may give up at any time (PTX ISA): code that does not look at its result is wrong.
@@ -219,6 +223,7 @@ impl<'r> Cluster<'r> {
                     let origin = Origin::of(x.c, w, Some(i), x.line);
                     match self.unit_operand(origin, x.c, *space, a[i as usize]) {
                         Ok((cta, offset)) => {
+                            self.end_mbarrier((cta, offset), origin);
                             let before = self.ctas[cta].mbars.len();
                             self.ctas[cta].mbars.retain(|b| b.offset != offset);
                             if self.ctas[cta].mbars.len() == before {
@@ -316,6 +321,9 @@ impl<'r> Cluster<'r> {
             let text = format!("an mbarrier that expects {count} arrivals: 1 to {MAX_COUNT} are allowed");
             self.report(FindingKind::MbarrierMisuse, at, text);
             return Ok(());
+        }
+        if self.ctas[cta].mbars.iter().any(|b| b.offset == offset) {
+            self.end_mbarrier((cta, offset), at);
         }
         // Undefined by the ISA. Hardware writes the word: a new life begins, whatever the old one had pending.
         if let Some(i) = self.ctas[cta].mbars.iter().position(|b| b.offset == offset) {

@@ -12,7 +12,9 @@
 //! - `matrix`: `wgmma`; `warp_matrix`: `mma.sync` and `wmma`
 //! - `results`: registers whose values arrive late
 //! - `tensor`: tensor memory and matrix products
+//! - `pair`: tensor memory of pairs of CTAs
 //! - `order`: happens-before tracking
+//! - `resident`: clusters that run at a time, and such as wait for others for ever
 //! - `report`: findings
 //!
 //! A cluster runs on one host thread at a time, so that its shared memory needs no locks. Clusters
@@ -25,8 +27,10 @@ mod copy;
 mod matrix;
 mod mbarrier;
 mod order;
+mod pair;
 mod queue;
 mod report;
+mod resident;
 mod results;
 mod schedule;
 mod state;
@@ -47,9 +51,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// Suspended clusters beyond which no new one is started: about the SMs of a large GPU.
-const RESIDENT: usize = 160;
-
 /// What all clusters of a run share.
 pub(crate) struct Run<'r> {
     pub module: &'r Module,
@@ -67,6 +68,10 @@ pub(crate) struct Run<'r> {
     pub start: Instant,
     /// What clusters did to global memory, when that is tracked and there are several.
     pub world: Option<order::world::World>,
+    /// Clusters that run at a time.
+    pub resident: u64,
+    /// Whether clusters that spin are looked for.
+    pub watched: bool,
     next: AtomicU64,
     pub stop: AtomicBool,
 }
@@ -94,6 +99,12 @@ struct Shared<'r> {
     stopped: bool,
     stats: Stats,
     done: u64,
+    /// Clusters that have ended.
+    ended: u64,
+    /// Counts what may let a cluster go on, and the clusters that were seen to spin since the last.
+    events: u64,
+    spinning: u64,
+    last_spun: u64,
 }
 
 /// Runs a checked launch.
@@ -125,6 +136,17 @@ pub(crate) fn run(
         start,
         world: (options.tracking != Tracking::Off && product(launch.grid) > product(launch.cluster))
             .then(order::world::World::new),
+        resident: options.resident.map_or_else(
+            || {
+                resident::resident(
+                    module.target(),
+                    launch,
+                    if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end },
+                )
+            },
+            |n| u64::from(n.max(1)),
+        ),
+        watched: resident::Spin::is_possible(program),
         next: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
@@ -158,21 +180,45 @@ fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
         if run.stop.load(Ordering::Relaxed) {
             return;
         }
-        let waiting = lock().suspended.len();
-        let fresh = if waiting < RESIDENT { run.take_cluster() } else { None };
-        let mut cluster = match fresh {
-            Some(index) => Box::new(Cluster::new(run, index)),
-            None => match lock().suspended.pop_front() {
-                Some(c) => c,
-                None => return,
-            },
+        let mut s = lock();
+        let live = run.next.load(Ordering::Relaxed) - s.ended;
+        let fresh = if live < run.resident { run.take_cluster() } else { None };
+        let resumed = if fresh.is_none() { s.suspended.pop_front() } else { None };
+        s.events += u64::from(fresh.is_some());
+        let events = s.events;
+        drop(s);
+        let mut cluster = match (fresh, resumed) {
+            (Some(index), _) => Box::new(Cluster::new(run, index)),
+            (None, Some(c)) => c,
+            (None, None) => return,
         };
+        let before = cluster.mark();
         // A cluster that waits for another one gives its thread away.
         if !cluster.advance() {
-            lock().suspended.push_back(cluster);
-            continue;
+            let mut s = lock();
+            match cluster.spinning().filter(|_| cluster.mark() == before) {
+                None => (s.events, s.spinning) = (s.events + 1, 0),
+                Some(at) if s.events == events => {
+                    if cluster.spun_at != Some(events) {
+                        s.spinning = if s.last_spun == events { s.spinning + 1 } else { 1 };
+                        (cluster.spun_at, s.last_spun) = (Some(events), events);
+                    }
+                    let started = run.next.load(Ordering::Relaxed);
+                    let (live, total) = (started - s.ended, product(run.clusters));
+                    if s.spinning == live && (live >= run.resident || started == total) {
+                        cluster.report_hang(at, live, total, started);
+                    }
+                }
+                Some(_) => {}
+            }
+            if !cluster.fatal {
+                s.suspended.push_back(cluster);
+                continue;
+            }
         }
         let mut s = lock();
+        s.ended += 1;
+        s.events += 1;
         s.stats.add(&cluster.stats);
         s.done += per_cluster;
         for f in std::mem::take(&mut cluster.findings) {

@@ -10,13 +10,14 @@ use std::sync::atomic::Ordering;
 /// Instructions a warp may execute in one turn.
 const QUANTUM: u64 = 512;
 /// Instructions without progress after which asynchronous work is pushed along.
-const PATIENCE: u64 = 20_000;
+pub(super) const PATIENCE: u64 = 20_000;
 /// Instructions without progress after which the cluster makes way for others.
 const SLICE: u64 = 500_000;
 
 impl Cluster<'_> {
     /// Runs until the cluster is done (true) or seems to wait for another one (false).
     pub fn advance(&mut self) -> bool {
+        self.spin.forget();
         let done = self.turns();
         if done {
             self.stats.instructions = self.executed;
@@ -140,6 +141,7 @@ impl Cluster<'_> {
             }
             Wait::Bar { id, generation } => self.ctas[c].bars[*id as usize].generation > *generation,
             Wait::Cluster { phase } => self.cluster_phase > *phase,
+            Wait::Pair { index } => self.pairs.ready(c, *index),
             Wait::Tmem { frees } => self.ctas[c].tmem_frees != *frees,
             Wait::Bulk { groups, read } => self.bulk_done(c, w, g.mask, *groups, *read),
             Wait::Copies { groups } => self.copies_done(c, w, g.mask, *groups),
@@ -338,6 +340,7 @@ impl Cluster<'_> {
         if self.fatal {
             return;
         }
+        self.pairs_finish();
         for c in 0..self.ctas.len() {
             for (address, columns) in self.ctas[c].tmem.leaks() {
                 let at = Origin { cta: c as u32, warp: 0, lane: None, line: 0 };
@@ -403,6 +406,7 @@ impl Cluster<'_> {
     }
 
     fn deadlock(&mut self) {
+        self.pairs_stuck();
         let mut lines = Vec::new();
         let mut blame: Option<(u32, Origin)> = None;
         // All have arrived at the barrier, but not the bytes it was told of: or others have.
@@ -501,6 +505,7 @@ impl Cluster<'_> {
                     ),
                 )
             }
+            Wait::Pair { index } => (3, self.pairs.describe(c, *index)),
             Wait::Tmem { .. } => {
                 let held: Vec<String> =
                     cta.tmem.leaks().iter().map(|(a, n)| format!("{n} columns at {a}")).collect();

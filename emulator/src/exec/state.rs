@@ -3,7 +3,10 @@
 use super::Run;
 use super::mbarrier::Mbar;
 use super::order::{Tracker, world::Own};
+use super::pair::Pairs;
 use super::queue::Pending;
+use super::resident::Spin;
+use crate::engine::collector::Collectors;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
 use crate::finding::{Finding, FindingKind, Stats};
 use crate::lanes::Lanes;
@@ -25,6 +28,8 @@ pub(crate) enum Wait {
     Cluster { phase: u64 },
     /// Other lanes of the warp, at the same instruction.
     Lanes { need: u32 },
+    /// The other CTA of the pair, in the `index`-th allocation of this one.
+    Pair { index: usize },
     /// Room in tensor memory: the count of deallocations seen.
     Tmem { frees: u64 },
     /// Bulk groups of these lanes: at most so many still pending, or still reading.
@@ -291,6 +296,8 @@ pub(crate) struct Cta {
     pub mbars: Vec<Mbar>,
     /// Offsets between which all mbarriers lie.
     pub mbar_span: (u32, u32),
+    /// Of a pair, those of the even CTA.
+    pub collectors: Collectors,
     /// Tensor-core operations in order of issue.
     pub pipe: VecDeque<super::tensor::PipeOp>,
     /// Lanes that arrived at the cluster barrier, per warp.
@@ -327,6 +334,10 @@ pub(crate) struct Cluster<'r> {
     /// State at the last stall: progress, and where everybody was.
     pub last_stall: Option<(u64, u64)>,
     pub stall_rounds: u32,
+    pub pairs: Pairs,
+    pub spin: Spin,
+    /// Events of the grid when it was last seen to spin.
+    pub spun_at: Option<u64>,
     /// Happens-before tracking, when it is on.
     pub tracker: Option<Box<Tracker>>,
 }
@@ -371,6 +382,9 @@ impl<'r> Cluster<'r> {
             cluster_phase: 0,
             last_stall: None,
             stall_rounds: 0,
+            spin: Spin::default(),
+            spun_at: None,
+            pairs: Pairs::new(run.program, count as usize, warps),
             tracker,
         }
     }
@@ -425,6 +439,7 @@ fn new_cta(run: &Run<'_>, rank: u32, id: [u32; 3], within: [u32; 3]) -> Cta {
         bars: (0..16).map(|_| bar()).collect(),
         mbars: Vec::new(),
         mbar_span: (u32::MAX, 0),
+        collectors: Collectors::default(),
         pipe: VecDeque::new(),
         cluster_arrived: vec![0; count as usize],
     }

@@ -568,7 +568,7 @@ impl<'r> Cluster<'r> {
             | Op::QueryCtaid { .. } => return self.copy_op(x, w, &inst.op),
             Op::TcAlloc { .. }
             | Op::TcDealloc { .. }
-            | Op::TcRelinquish
+            | Op::TcRelinquish { .. }
             | Op::TcCopy { .. }
             | Op::TcMma(_)
             | Op::TcShift { .. }

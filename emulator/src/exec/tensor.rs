@@ -11,19 +11,20 @@ use super::queue::Place;
 use super::report::Origin;
 use super::state::{Cluster, Cta, Source, TmemLoad, TmemStore, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
+use crate::engine::collector::{Buffer, Misuse, Usage};
 use crate::engine::idesc::{CtaGroup, MmaKind};
 use crate::engine::mma::{self, CtaMemory, MmaError, MmaInstruction, OperandA, Variant};
 use crate::engine::tmem::transfer::Transfer;
 use crate::engine::tmem::{CpDecompress, CpShape, LANES, Tmem, TmemAddress, TmemError, copy::CpError};
 use crate::finding::FindingKind;
-use crate::launch::{Schedule, TmemLoads};
+use crate::launch::{Schedule, TmemLoads, Tracking};
 use crate::memory::{Fault, Smem};
 use crate::program::{MatrixA, Mma, Op, SINK, Slot, Space, TcAccess, TcReduce};
 
 /// An operation of the tensor core.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    Mma(Box<MmaInstruction>),
+    Mma(Box<MmaInstruction>, Usage),
     Copy { shape: CpShape, decompress: Option<CpDecompress>, address: u32, descriptor: u64, pair: bool },
     Shift { address: u32, pair: bool },
     Commit { to: Vec<Place> },
@@ -136,7 +137,7 @@ pub(super) fn noting<'a>(
 }
 
 impl<'r> Cluster<'r> {
-    fn tmem_error(&mut self, at: Origin, what: &str, e: TmemError) {
+    pub(super) fn tmem_error(&mut self, at: Origin, what: &str, e: TmemError) {
         self.report(tmem_kind(&e), at, format!("{what}: {e}"));
     }
 
@@ -145,7 +146,7 @@ impl<'r> Cluster<'r> {
         match op {
             Op::TcAlloc { .. }
             | Op::TcDealloc { .. }
-            | Op::TcRelinquish
+            | Op::TcRelinquish { .. }
             | Op::TcLoad { .. }
             | Op::TcStore { .. }
             | Op::TcWait { .. } => {
@@ -181,7 +182,7 @@ impl<'r> Cluster<'r> {
 
     fn warp_op(&mut self, x: Ctx, w: &mut Warp, at: Origin, op: &'r Op) -> Flow {
         match op {
-            Op::TcAlloc { dst, space, columns, .. } => {
+            Op::TcAlloc { dst, space, columns, pair } => {
                 let n = self.read(x, w, *columns);
                 let Some(n) = self.uniform(x, w, &n, "the column count of tcgen05.alloc") else {
                     return Flow::Stop;
@@ -194,9 +195,27 @@ impl<'r> Cluster<'r> {
                     self.fault(at, "tcgen05.alloc", Fault::Misaligned { address: a, bytes: 4 });
                     return Flow::Stop;
                 }
-                match self.ctas[x.c].tmem.alloc(n as u32) {
+                let result = if *pair {
+                    let slot = match self.unit_operand(at, x.c, *space, a) {
+                        Ok((_, offset)) => offset,
+                        Err(f) => {
+                            self.fault(at, "tcgen05.alloc", f);
+                            return Flow::Stop;
+                        }
+                    };
+                    match self.pair_alloc(x, w, at, (n as u32, slot)) {
+                        Ok(address) => Ok(Some(address)),
+                        Err(flow) => return flow,
+                    }
+                } else {
+                    let result = self.ctas[x.c].tmem.alloc(n as u32);
+                    if let Ok(Some(address)) = result {
+                        self.track_alloc(x, w, x.c, address & 0xffff, n as u32);
+                    }
+                    result
+                };
+                match result {
                     Ok(Some(address)) => {
-                        self.track_alloc(x, w, address & 0xffff, n as u32);
                         let r = self.unit_operand(at, x.c, *space, a).and_then(|(cta, offset)| {
                             self.touch(
                                 x,
@@ -218,7 +237,7 @@ impl<'r> Cluster<'r> {
                     Err(e) => self.tmem_error(at, "tcgen05.alloc", e),
                 }
             }
-            Op::TcDealloc { at: address, columns, .. } => {
+            Op::TcDealloc { at: address, columns, pair } => {
                 let n = self.read(x, w, *columns);
                 let Some(n) = self.uniform(x, w, &n, "the column count of tcgen05.dealloc") else {
                     return Flow::Stop;
@@ -231,12 +250,20 @@ impl<'r> Cluster<'r> {
                     Ok(()) => {
                         self.track_free(x, w, a as u32 & 0xffff, n as u32);
                         self.ctas[x.c].tmem_frees += 1;
+                        if *pair {
+                            self.pair_freed(x.c, at, a as u32, n as u32);
+                        }
                         self.progress += 1;
                     }
                     Err(e) => self.tmem_error(at, "tcgen05.dealloc", e),
                 }
             }
-            Op::TcRelinquish => self.ctas[x.c].tmem.relinquish_alloc_permit(),
+            Op::TcRelinquish { pair } => {
+                self.ctas[x.c].tmem.relinquish_alloc_permit();
+                if *pair {
+                    self.pair_relinquished(x.c, at);
+                }
+            }
             Op::TcLoad { access, dst, reduce } => {
                 let Some(transfer) = self.transfer(x, w, access, "the address of tcgen05.ld") else {
                     return Flow::Stop;
@@ -440,7 +467,7 @@ impl<'r> Cluster<'r> {
             *slot = self.read(x, w, s)[k] as u32;
         }
         let scale_input_d = if m.scale_d == SINK { 0 } else { self.read(x, w, m.scale_d)[k] as u32 };
-        Some(Work::Mma(Box::new(MmaInstruction {
+        let instruction = Box::new(MmaInstruction {
             kind: m.kind,
             scale_vec,
             cta_group: m.group,
@@ -459,7 +486,8 @@ impl<'r> Cluster<'r> {
                 zero_columns: if m.zero_columns == SINK { 0 } else { self.read(x, w, m.zero_columns)[k] },
                 shift_a: m.shift_a,
             },
-        })))
+        });
+        Some(Work::Mma(instruction, m.collector))
     }
 
     fn submit_work(&mut self, c: usize, op: PipeOp) {
@@ -483,7 +511,10 @@ impl<'r> Cluster<'r> {
             t.performing = issue.clone();
         }
         match op.work {
-            Work::Mma(m) => self.mma(c, at, &m),
+            Work::Mma(m, usage) => {
+                let kept = self.collect(c, at, &m, usage);
+                self.mma(c, at, kept.as_deref().unwrap_or(&m));
+            }
             Work::Copy { shape, decompress, address, descriptor, pair } => {
                 for cta in self.partners(c, pair, at) {
                     self.copy_to_tmem(cta, at, shape, decompress, address, descriptor);
@@ -520,13 +551,7 @@ impl<'r> Cluster<'r> {
             return c..c + 1;
         }
         let even = c & !1;
-        if even + 1 >= self.ctas.len() {
-            let n = self.ctas.len();
-            self.report(
-                FindingKind::Unsupported,
-                at,
-                format!("cta_group::2 needs a pair of CTAs in one cluster; this cluster has {n}"),
-            );
+        if self.peer(c, at).is_none() {
             return 0..0;
         }
         even..even + 2
@@ -577,6 +602,40 @@ impl<'r> Cluster<'r> {
                 at,
                 format!("{what} reads shared offset {a:#x}, which nothing has written"),
             );
+        }
+    }
+
+    /// What an MMA does with the collector; the MMA with the operand that is kept there, where it names another one.
+    fn collect(
+        &mut self,
+        c: usize,
+        at: Origin,
+        m: &MmaInstruction,
+        usage: Usage,
+    ) -> Option<Box<MmaInstruction>> {
+        let first = if m.cta_group == CtaGroup::Two { c & !1 } else { c };
+        match self.ctas[first].collectors.take(usage, m, at.line) {
+            Ok(()) => None,
+            Err(Misuse::Empty) => {
+                if self.run.options.tracking == Tracking::Strict {
+                    let text = "nothing is kept in the collector: use and lastuse need a fill that is still valid (PTX ISA, tcgen05.mma)";
+                    self.report(FindingKind::CollectorMisuse, at, text);
+                }
+                None
+            }
+            Err(Misuse::Other { line, what, kept }) => {
+                let fill = self.run.module.line(line);
+                let operand = match usage.buffer {
+                    Buffer::A => "A",
+                    Buffer::B(_) => "B",
+                };
+                let text = format!(
+                    "the collector keeps {operand} of line {line} `{fill}`, which differs in its {what}: the hardware may multiply \
+                     with the kept one"
+                );
+                self.report(FindingKind::CollectorMisuse, at, text);
+                kept
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::memory::space;
 use super::{Call, Form, Lower, LowerFn};
+use crate::engine::collector::{Action, Buffer, Usage};
 use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape};
 use crate::isa::Ty;
@@ -91,21 +92,21 @@ fn alloc<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let space = space(c.mods, symbol);
     let dst = lw.addr(c.op(0)?)?;
     let columns = lw.src(c.op(1)?, Ty::U32)?;
-    pair(lw, c)?;
-    done(lw, Op::TcAlloc { dst, space, columns })
+    let pair = pair(lw, c)?;
+    done(lw, Op::TcAlloc { dst, space, columns, pair })
 }
 
 fn dealloc<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=2)?;
     let at = lw.src(c.op(0)?, Ty::B32)?;
     let columns = lw.src(c.op(1)?, Ty::U32)?;
-    pair(lw, c)?;
-    done(lw, Op::TcDealloc { at, columns })
+    let pair = pair(lw, c)?;
+    done(lw, Op::TcDealloc { at, columns, pair })
 }
 
 fn relinquish<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
-    pair(lw, c)?;
-    done(lw, Op::TcRelinquish)
+    let pair = pair(lw, c)?;
+    done(lw, Op::TcRelinquish { pair })
 }
 
 fn shape(c: &Call<'_, '_>) -> Result<(LdStShape, u32), String> {
@@ -247,9 +248,8 @@ fn scale_vec(kind: MmaKind, text: Option<&str>) -> Result<ScaleVec, String> {
     })
 }
 
-/// Buffers keep what the memory holds, so that they change no result; which ones an instruction names is
-/// checked.
-fn collector(c: &Call<'_, '_>, shift_a: bool, stationary: bool, in_tmem: bool) -> Result<(), String> {
+/// What an instruction does with a collector buffer: by default it lets go of that of A, or of the first of B with `.ws`.
+fn collector(c: &Call<'_, '_>, shift_a: bool, stationary: bool, in_tmem: bool) -> Result<Usage, String> {
     let text = c.mods.get("collector").unwrap_or("");
     let of_a = text.starts_with("collector::a");
     if !text.is_empty() && of_a == stationary {
@@ -258,7 +258,19 @@ fn collector(c: &Call<'_, '_>, shift_a: bool, stationary: bool, in_tmem: bool) -
     if shift_a && (!in_tmem || text.ends_with("::fill") || text.ends_with("::use")) {
         return Err(".ashift takes A from tensor memory, and neither fills nor uses the collector".to_owned());
     }
-    Ok(())
+    let parts = text.strip_prefix("collector::").and_then(|t| t.split_once("::"));
+    let (buffer, action) = parts.unwrap_or((if stationary { "b0" } else { "a" }, "discard"));
+    let buffer = match buffer.strip_prefix('b').map(str::parse) {
+        Some(Ok(n)) => Buffer::B(n),
+        Some(Err(_)) | None => Buffer::A,
+    };
+    let action = match action {
+        "fill" => Action::Fill,
+        "use" => Action::Use,
+        "lastuse" => Action::LastUse,
+        _ => Action::Discard,
+    };
+    Ok(Usage { buffer, action })
 }
 
 fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
@@ -287,7 +299,7 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let b = lw.src(c.op(2)?, Ty::B64)?;
     let (sparse, stationary) = (c.opcode.contains(".sp."), c.opcode.contains(".mma.ws"));
     let shift_a = c.mods.has("ashift");
-    collector(c, shift_a, stationary, matches!(a, MatrixA::Tmem(_)))?;
+    let collector = collector(c, shift_a, stationary, matches!(a, MatrixA::Tmem(_)))?;
     let metadata = if sparse { Some(lw.addr(c.op(3)?)?) } else { None };
     let after = 3 + usize::from(sparse);
     let idesc = lw.src(c.op(after)?, Ty::B32)?;
@@ -335,6 +347,7 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
         stationary,
         zero_columns,
         shift_a,
+        collector,
     };
     done(lw, Op::TcMma(Box::new(mma)))
 }

@@ -392,12 +392,16 @@ pub(crate) enum Op {
         dst: Addr,
         space: Space,
         columns: Slot,
+        pair: bool,
     },
     TcDealloc {
         at: Slot,
         columns: Slot,
+        pair: bool,
     },
-    TcRelinquish,
+    TcRelinquish {
+        pair: bool,
+    },
     TcCopy {
         at: Addr,
         desc: Slot,

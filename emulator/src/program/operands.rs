@@ -1,5 +1,6 @@
 //! What operations say of memory, barriers, lanes and matrices.
 
+use crate::engine::collector::Usage;
 use crate::engine::descriptor::Major;
 use crate::engine::fragment::{Kind, Shape};
 use crate::engine::idesc::{CtaGroup, MmaKind, ScaleVec};
@@ -180,6 +181,7 @@ pub(crate) struct Mma {
     pub zero_columns: Slot,
     /// `.ashift`.
     pub shift_a: bool,
+    pub collector: Usage,
 }
 
 /// `mma.sync` operands.

@@ -30,6 +30,8 @@ fn mistake(compiler: &str, name: &str) -> Option<Mistake> {
         ("cutlass", "bf16_pair" | "nvfp4_pair") => Mistake::Sometimes(&[FindingKind::MbarrierNotVisible]),
         // Ours: the boxes start one element before the tile, which no GPU takes.
         ("nvcc", "stencil") => Mistake::Fatal(FindingKind::IllegalTensorMap),
+        // Ours: tensor memory is allocated before the cluster barrier.
+        ("nvcc", "tcgen05_pair") => Mistake::Harmless(FindingKind::PairAllocBeforePeer),
         // TileLang 0.1.15: a stage is handed back, and tensor memory freed, before the products are done.
         ("tilelang", "gemm_tmem_specialised") => Mistake::Fatal(FindingKind::TmemUseAfterFree),
         // TileLang 0.1.15: all warps of the producers wait for a free stage, and one of them loads.

@@ -104,6 +104,12 @@ pub(crate) fn copies(idesc: &InstructionDescriptor) -> u32 {
     }
 }
 
+/// Columns of Tensor Memory that the scale factors of `n` columns of B take: always an even number, as the checks count that
+/// ptxas 13.5 adds with `--g-tensor-memory-access-check`.
+pub(crate) const fn scale_columns_of_b(n: u32) -> u32 {
+    2 * n.div_ceil(64)
+}
+
 /// Whether D lies over an operand of the same instruction in Tensor Memory, which nothing in the ISA allows.
 pub(super) fn check_overlap<E>(
     instruction: &MmaInstruction,
@@ -124,7 +130,7 @@ pub(super) fn check_overlap<E>(
         let column = |address: u32| TmemAddress::from_bits(address & 0x3fff_ffff).column;
         let n = idesc.n / copies(idesc);
         operands.push((Operand::ScaleA, column(instruction.scale_a), idesc.rows_per_cta().div_ceil(32)));
-        operands.push((Operand::ScaleB, column(instruction.scale_b), n.div_ceil(32)));
+        operands.push((Operand::ScaleB, column(instruction.scale_b), scale_columns_of_b(n)));
     }
     if let Some(metadata) = instruction.variant.metadata {
         let at = TmemAddress::from_bits(metadata);
@@ -160,4 +166,15 @@ pub(super) fn base_lane<E>(
         "the matrix starts at lane 0"
     };
     Err(MmaError::Lane { operand, address, lane, rule })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scale_columns_of_b;
+
+    #[test]
+    fn scale_factors_of_b_take_an_even_number_of_columns() {
+        let counts = [8, 32, 40, 64, 72, 96, 128, 192, 256].map(scale_columns_of_b);
+        assert_eq!(counts, [2, 2, 2, 2, 4, 4, 4, 6, 8]);
+    }
 }

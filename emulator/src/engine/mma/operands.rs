@@ -4,7 +4,7 @@
 //! Sources: PTX ISA, `tcgen05.mma` scale factor layouts; CUTLASS `mma_traits_sm100_frag.hpp` and
 //! `sm100_blockscaled_layout.hpp`.
 
-use super::layout::{Half, base_lane, copies, spreads_rows};
+use super::layout::{Half, base_lane, copies, scale_columns_of_b, spreads_rows};
 use super::{CtaMemory, MmaError, MmaInstruction, Notes, Operand, OperandA};
 use crate::engine::descriptor::{GatherError, OperandTile, Packing, SmemDescriptor};
 use crate::engine::idesc::{InstructionDescriptor, MmaKind, ScaleFactors, ScaleVec};
@@ -162,6 +162,9 @@ pub(super) fn read_scales<E>(
         (idesc.rows_per_cta(), half.quarters),
         notes,
     )?;
+    let column = TmemAddress::from_bits(instruction.scale_b & 0x3fff_ffff).column;
+    tmem.check_live(0, column, scale_columns_of_b(half.count))
+        .map_err(|source| MmaError::Tmem { operand: Operand::ScaleB, source })?;
     let b = read_factors(
         tmem,
         Operand::ScaleB,

@@ -226,6 +226,29 @@ impl Tmem {
     /// A size that is not a power of two in 32..=512, one larger than an earlier one, or an
     /// allocation after [`Tmem::relinquish_alloc_permit`].
     pub fn alloc(&mut self, columns: u32) -> Result<Option<u32>, TmemError> {
+        self.may_alloc(columns)?;
+        let Some(first) = Self::room(columns, |word| self.live[word]) else { return Ok(None) };
+        Ok(Some(self.take(first, columns)))
+    }
+
+    /// `tcgen05.alloc` of a pair of CTAs: as [`Tmem::alloc`], of the same columns in both.
+    ///
+    /// # Errors
+    /// As [`Tmem::alloc`], for the even CTA.
+    pub fn alloc_pair(even: &mut Tmem, odd: &mut Tmem, columns: u32) -> Result<Option<u32>, TmemError> {
+        even.may_alloc(columns)?;
+        let Some(first) = Self::room(columns, |word| even.live[word] | odd.live[word]) else {
+            return Ok(None);
+        };
+        odd.take(first, columns);
+        Ok(Some(even.take(first, columns)))
+    }
+
+    /// Whether this CTA may allocate so many columns.
+    ///
+    /// # Errors
+    /// As [`Tmem::alloc`].
+    pub fn may_alloc(&self, columns: u32) -> Result<(), TmemError> {
         if !columns.is_power_of_two() || !(MIN_ALLOCATION..=COLUMNS).contains(&columns) {
             return Err(TmemError::AllocationSize { columns });
         }
@@ -235,13 +258,20 @@ impl Tmem {
         if let Some(earlier) = self.last_size.filter(|&earlier| columns > earlier) {
             return Err(TmemError::GrowingAllocation { columns, earlier });
         }
+        Ok(())
+    }
+
+    /// The first of the lowest free columns, given the words of the set of those that are taken.
+    fn room(columns: u32, live: impl Fn(usize) -> u64) -> Option<u32> {
         let taken = |first: u32| {
             let end = first + columns;
-            word_span(first, end).any(|w| self.live[w] & range_mask(w, first, end) != 0)
+            word_span(first, end).any(|w| live(w) & range_mask(w, first, end) != 0)
         };
-        let Some(first) = (0..COLUMNS).step_by(columns as usize).find(|&first| !taken(first)) else {
-            return Ok(None);
-        };
+        (0..COLUMNS).step_by(columns as usize).find(|&first| !taken(first))
+    }
+
+    /// Allocates columns; returns their address.
+    fn take(&mut self, first: u32, columns: u32) -> u32 {
         let end = first + columns;
         for w in word_span(first, end) {
             let mask = range_mask(w, first, end);
@@ -253,7 +283,7 @@ impl Tmem {
         }
         self.allocations.push((first, columns));
         self.last_size = Some(columns);
-        Ok(Some(TmemAddress { lane: 0, column: first }.to_bits()))
+        TmemAddress { lane: 0, column: first }.to_bits()
     }
 
     /// `tcgen05.dealloc`.
@@ -287,7 +317,7 @@ impl Tmem {
     }
 
     /// Checks that columns `[column, column + count)` of `lane` exist and are allocated.
-    fn check_live(&self, lane: u32, column: u32, count: u32) -> Result<(), TmemError> {
+    pub(super) fn check_live(&self, lane: u32, column: u32, count: u32) -> Result<(), TmemError> {
         let end = column.saturating_add(count);
         if lane >= LANES || end > COLUMNS {
             let column = if lane >= LANES { column } else { column.max(COLUMNS) };

@@ -103,7 +103,7 @@ fn bytes(old: &Past, a: &Access, v: &View, lanes: Option<Lanes<'_>>) -> Option<M
 }
 
 /// Whether something that a whole warp did comes before, or that one of its lanes did which may have announced it alone.
-fn whole(alone: &[(u8, u16)], clock: &Clock, component: u16, count: u32) -> bool {
+pub(super) fn whole(alone: &[(u8, u16)], clock: &Clock, component: u16, count: u32) -> bool {
     clock.has(component, count) || alone.iter().any(|&(_, c)| clock.has(c, count))
 }
 

@@ -8,6 +8,7 @@
 //! - `clock`: vector clocks
 //! - `shadow`: past accesses by granule
 //! - `judge`: whether two accesses are ordered, and what is missing when they are not
+//! - `lives`: the ends of mbarriers
 //! - `world`: races in global memory between clusters
 //! - `track`: where execution meets the tracker
 //!
@@ -33,6 +34,7 @@
 
 pub(super) mod clock;
 pub(super) mod judge;
+mod lives;
 pub(super) mod shadow;
 pub(super) mod track;
 pub(super) mod world;
@@ -153,6 +155,7 @@ pub(crate) struct Tracker {
     tmem: Vec<Vec<Cell>>,
     global: HashMap<u64, Cell>,
     mbars: HashMap<(usize, u32), MbarSync>,
+    mbar_uses: HashMap<(usize, u32), Vec<lives::Use>>,
     /// By warp: lanes that announced something alone, and their components.
     lanes: Vec<Vec<(u8, u16)>>,
     /// Components of mbarriers and of lanes.
@@ -186,6 +189,7 @@ impl Tracker {
             tmem: vec![Vec::new(); ctas],
             global: HashMap::new(),
             mbars: HashMap::new(),
+            mbar_uses: HashMap::new(),
             lanes: vec![Vec::new(); ctas * per_cta],
             extra: 0,
             bars: HashMap::new(),
@@ -441,6 +445,7 @@ impl Tracker {
     /// `mbarrier.arrive` and its like, of one lane `alone` or of all lanes of the warp.
     pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength, alone: Option<u8>) {
         self.check_init(agent, at, line, None, false);
+        self.mbar_used(at, agent, line);
         let own = agent as usize / self.per_cta == at.0;
         // Kernels that run on hardware arrive at a peer's barrier with .cta scope; strict tracking asks for .cluster.
         if self.mbars.contains_key(&at) && (own || s.wide || !self.strict) {
@@ -462,6 +467,7 @@ impl Tracker {
     /// A wait that was satisfied.
     pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength) {
         self.check_init(agent, at, line, None, false);
+        self.mbar_used(at, agent, line);
         let c = self.component(agent, Unit::Warp);
         let tensor = self.tensor_units();
         if let Some(b) = self.mbars.get(&at) {
@@ -498,11 +504,14 @@ impl Tracker {
                 let clock = b.base + phase as u32 + 1;
                 b.top = b.top.max(clock);
                 to.all.raise(b.component, clock);
+                let event = (b.component, clock);
+                self.mbar_delivered(at, issue.agent, event, line);
             }
             Some(c) => {
                 to.all.raise(c, issue.clock);
                 // A commit implies tcgen05.fence::before_thread_sync.
                 to.heard.raise(c, issue.clock);
+                self.mbar_delivered(at, issue.agent, (c, issue.clock), line);
             }
         }
     }

@@ -255,9 +255,11 @@ impl Cluster<'_> {
                 t.tensor(cta, 0xf, lanes(a), a.column..a.column + 8, &read);
             }
             if m.scale_vec.is_some() {
-                for (address, rows) in [(m.scale_a, i.rows_per_cta()), (m.scale_b, n)] {
+                let columns =
+                    [(m.scale_a, i.rows_per_cta().div_ceil(32)), (m.scale_b, layout::scale_columns_of_b(n))];
+                for (address, count) in columns {
                     let column = TmemAddress::from_bits(address).column;
-                    t.tensor(cta, 0xf, u32::MAX, column..column + rows.div_ceil(32), &read);
+                    t.tensor(cta, 0xf, u32::MAX, column..column + count, &read);
                 }
             }
             if let Some(address) = m.variant.metadata {
@@ -306,10 +308,11 @@ impl Cluster<'_> {
         t.tensor(x.c, 0xf, u32::MAX, first..first + columns, &a);
     }
 
-    pub(in crate::exec) fn track_alloc(&mut self, x: Ctx, w: &Warp, first: u32, columns: u32) {
+    /// `tcgen05.alloc` of columns of CTA `cta`.
+    pub(in crate::exec) fn track_alloc(&mut self, x: Ctx, w: &Warp, cta: usize, first: u32, columns: u32) {
         let Some(t) = &mut self.tracker else { return };
         let agent = t.agent(x.c, w.index);
-        t.alloc(x.c, agent, x.line, first..first + columns);
+        t.alloc(cta, agent, x.line, first..first + columns);
     }
 
     /// A wait of lanes for bulk groups, or for groups of `cp.async`, that was satisfied.

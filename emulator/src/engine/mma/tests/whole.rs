@@ -215,3 +215,11 @@ fn illegal_uses_are_refused() {
     let far = Case { swizzle: 128, ..NVFP4 }.descriptor(SMEM as u32 - 1024, false, 128);
     refuse(MmaInstruction { b: far, ..good }, "0x30000");
 }
+
+#[test]
+fn scale_factors_of_b_take_a_second_column_that_no_row_needs() {
+    let mut setup = Setup::new(Case { n: 32, ..NVFP4 }, 5);
+    let last = MmaInstruction { scale_b: 511, ..setup.instruction() };
+    let error = setup.execute(&last).unwrap_err().to_string();
+    assert!(error.contains("column 512 is outside"), "{error}");
+}

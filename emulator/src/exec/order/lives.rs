@@ -1,0 +1,91 @@
+//! The end of an mbarrier's life: `mbarrier.inval`, or an initialisation of one that is alive, comes after every use.
+
+use super::judge::{Found, Region, whole};
+use super::{Tracker, Unit};
+use crate::exec::report::Origin;
+use crate::exec::state::{Cluster, Wait};
+use crate::finding::FindingKind;
+
+/// The last use of an mbarrier by a thread, or by the copies and commits of one.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Use {
+    agent: u16,
+    component: u16,
+    clock: u32,
+    line: u32,
+}
+
+impl Tracker {
+    /// A thread arrives at an mbarrier or sees that a phase has completed.
+    pub(super) fn mbar_used(&mut self, at: (usize, u32), agent: u16, line: u32) {
+        let component = self.component(agent, Unit::Warp);
+        let clock = self.threads[agent as usize].view.all.get(component);
+        self.mbar_used_by(at, Use { agent, component, clock, line });
+    }
+
+    /// Bytes of a copy, or a commit, arrive: an event of `component` that counts `clock`.
+    pub(super) fn mbar_delivered(
+        &mut self,
+        at: (usize, u32),
+        agent: u16,
+        (component, clock): (u16, u32),
+        line: u32,
+    ) {
+        self.mbar_used_by(at, Use { agent, component, clock, line });
+    }
+
+    fn mbar_used_by(&mut self, at: (usize, u32), new: Use) {
+        let uses = self.mbar_uses.entry(at).or_default();
+        match uses.iter_mut().find(|u| (u.agent, u.component) == (new.agent, new.component)) {
+            Some(u) => *u = new,
+            None => uses.push(new),
+        }
+    }
+
+    /// The life of an mbarrier ends.
+    pub fn mbar_end(&mut self, agent: u16, at: (usize, u32), line: u32) {
+        for u in self.mbar_uses.remove(&at).unwrap_or_default() {
+            let v = &self.threads[agent as usize].view;
+            let own = u.component == self.component(agent, Unit::Warp);
+            if own || whole(&self.lanes[u.agent as usize], &v.all, u.component, u.clock) {
+                continue;
+            }
+            self.add(Found {
+                kind: FindingKind::MbarrierReused,
+                region: Region::Mbar(at.0, at.1),
+                agent,
+                line,
+                old_agent: u.agent,
+                old_line: u.line,
+                text: "the mbarrier ends, or starts anew, while it may still be waited for or arrived at; a barrier of the threads \
+                       that use it, or a wait for its last phase, comes first",
+            });
+        }
+    }
+}
+
+impl Cluster<'_> {
+    /// The life of an mbarrier ends: reports whoever may still use it.
+    pub(in crate::exec) fn end_mbarrier(&mut self, (cta, offset): (usize, u32), at: Origin) {
+        if let Some(t) = &mut self.tracker {
+            let agent = t.agent(at.cta as usize, at.warp);
+            t.mbar_end(agent, (cta, offset), at.line);
+        }
+        let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else { return };
+        let waits = |g: &crate::exec::state::Group| match g.wait {
+            Wait::Mbar { offset: o, test } => o == offset && !b.passes(test),
+            _ => false,
+        };
+        let waiter = self.ctas[cta].warps.iter().flatten().find(|w| w.groups.iter().any(waits));
+        let what = match waiter {
+            Some(w) => format!("warp {} waits for it", w.index),
+            None if b.tx != 0 => format!("copies have yet to bring {} bytes", b.tx),
+            None => return,
+        };
+        let text = format!(
+            "the mbarrier at shared offset {offset:#x} of CTA {cta} of the cluster ends, or starts anew, in {}, while {what}",
+            b.describe()
+        );
+        self.report(FindingKind::MbarrierReused, at, text);
+    }
+}
