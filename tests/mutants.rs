@@ -88,6 +88,33 @@ fn one_lane_does_not_let_decoded_weights_go_for_a_warp_that_has_not_met() {
 }
 
 #[test]
+fn mistakes_of_pairs_are_caught_by_what_looks_for_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let subject = subject("default", Shape::new(256, 128, 1024), folder.path());
+    let only = vec![Kind::Pair, Kind::Collector, Kind::Barrier];
+    let survey = subject.survey(&Plan { only, ..plan() }).unwrap();
+    let kinds = |kind: Kind, change: &str| -> Vec<Option<FindingKind>> {
+        let of = survey.outcomes.iter().filter(|o| o.mutant.kind == kind && o.mutant.change.contains(change));
+        let kinds = of.map(|o| match &o.verdict {
+            Verdict::Found { kind, .. } => Some(*kind),
+            Verdict::Refused(_) | Verdict::Output { .. } | Verdict::Explained(_) | Verdict::Survived => None,
+        });
+        kinds.collect()
+    };
+    // Alloc, relinquish and dealloc, by either CTA; and another size.
+    let alone = kinds(Kind::Pair, "alone");
+    assert_eq!((alone.len(), kinds(Kind::Pair, "columns in the odd CTA").len()), (6, 1));
+    assert!(!survey.outcomes.iter().any(|o| o.verdict == Verdict::Survived), "{}", text(&survey));
+    // Without a dealloc of one CTA, or without its relinquish, nothing else is wrong.
+    let mismatch = Some(FindingKind::TmemPairMismatch);
+    assert!(alone.iter().filter(|&&k| k == mismatch).count() >= 4, "{alone:?}");
+    let other = kinds(Kind::Collector, "another A");
+    assert!(!other.is_empty() && other.iter().all(|&k| k == Some(FindingKind::CollectorMisuse)), "{other:?}");
+    let barriers = kinds(Kind::Barrier, "of the CTA alone");
+    assert!(barriers.len() >= 2 && barriers.iter().all(Option::is_some), "{barriers:?}");
+}
+
+#[test]
 fn a_kernel_that_is_not_right_is_not_mutated() {
     let folder = tempfile::tempdir().unwrap();
     subject("default", Shape::new(130, 136, 320), folder.path());

@@ -1,6 +1,6 @@
 //! Survivors that are no mistakes: edits that change nothing a program may rely on.
 
-use super::{Kind, Mutant};
+use super::{Kind, Mutant, pairs};
 use crate::launch::{Launch, product};
 use serde::Deserialize;
 
@@ -85,7 +85,7 @@ pub(super) fn explain(mutant: &Mutant, lines: &[&str], launch: &Launch) -> Optio
             "it lets CTAs that come later allocate sooner, and none of the launch waits for that"
         }
         Kind::Hint => "a hint for caches or the scheduler, without effect on results (PTX ISA)",
-        Kind::Collector => {
+        Kind::Collector if mutant.change != pairs::ANOTHER_A => {
             "the collector is a cache of A that the program does not see as long as A stays unchanged"
         }
         Kind::WarpBarrier if leads_out(mutant, lines) => {

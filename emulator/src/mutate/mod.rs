@@ -11,7 +11,7 @@
 //!
 //! - this file: what a mutant is
 //! - `source`: instructions with their places, and where a register was computed
-//! - `removal`, `operands`, `values`: the kinds of mistakes in PTX; `maps`: those in tensor maps
+//! - `removal`, `operands`, `pairs`, `values`: the kinds of mistakes in PTX; `maps`: those in tensor maps
 //! - `harness`: running mutants; `explain`: rules for survivors; `earlier`: results of another survey
 //! - `report`: text, JSON and Markdown
 
@@ -21,6 +21,7 @@ mod harness;
 mod idle;
 mod maps;
 mod operands;
+mod pairs;
 mod removal;
 mod report;
 pub(crate) mod source;
@@ -75,7 +76,7 @@ kinds! {
     Commit = "commit",
     /// `wait_group`, `wait::ld` or `wait::st` is left out, or leaves one more group pending.
     GroupWait = "group-wait",
-    /// A barrier of a CTA or of a cluster is left out.
+    /// A barrier of a CTA or of a cluster is left out, or that of a cluster is one of each CTA.
     Barrier = "barrier",
     /// A barrier of a warp is left out.
     WarpBarrier = "warp-barrier",
@@ -83,6 +84,8 @@ kinds! {
     Parity = "parity",
     /// Tensor memory: no allocation, no release, another size.
     Allocation = "allocation",
+    /// Tensor memory of a pair: one CTA does not allocate, free or relinquish, or allocates another size.
+    Pair = "pair",
     /// A bound of a loop or of a ring of stages is one off.
     Bound = "bound",
     /// The step of a counter is doubled, or left out.
@@ -113,7 +116,7 @@ kinds! {
     Swap = "swap",
     /// A product, a copy, a load or a store is left out.
     Work = "work",
-    /// What the collector keeps.
+    /// What the collector keeps, or that something else is taken from it.
     Collector = "collector",
     /// Hints: prefetch, cache policies, register budgets, the permission to allocate.
     Hint = "hint",
@@ -220,6 +223,7 @@ pub(crate) fn in_text(source: &Source<'_>) -> Vec<Mutant> {
     for at in 0..source.insts.len() {
         removal::mutate(&mut out, at);
         operands::mutate(&mut out, at);
+        pairs::mutate(&mut out, at);
         values::mutate(&mut out, at);
     }
     out.mutants.sort_by_key(|m| m.line);
