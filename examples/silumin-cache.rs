@@ -185,6 +185,7 @@ pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Ou
             let bundle = Bundle::new(entries);
             bundle.save(&file)?;
             writeln!(out, "{} kernels, {} bytes: {}", bundle.len(), file.metadata()?.len(), file.display())?;
+            writeln!(out, "for Bundle::open_trusted: {}", bundle.hash())?;
         }
         Task::Time(options) => time(out, &folder, &options)?,
     }

@@ -23,6 +23,7 @@ mod trials;
 
 use clap::Parser;
 use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
 use silumin::runtime::tune::{Candidate, FILE, Fate, Found, Step, TuningEntry, Verdict, difference, knobs};
 use silumin::{Arch, Cache, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, TuneError, Tuned};
 use std::error::Error;
@@ -189,7 +190,8 @@ pub fn execute(flags: &Flags, own: Own<'_>, out: &mut dyn Write) -> Result<(), B
     let file = match (&flags.out, Cache::default_folder()) {
         (Some(file), _) => file.clone(),
         (None, Some(folder)) => {
-            std::fs::create_dir_all(&folder)?;
+            // The cache makes it for its owner alone.
+            drop(Cache::open(&folder));
             folder.join(FILE)
         }
         (None, None) => return Err("there is no folder for caches: name a file with --out".into()),
@@ -283,8 +285,7 @@ fn gemm(flags: &Flags, device: &Device, shape: Shape) -> Result<DualGemm, Box<dy
 
 fn space(flags: &Flags) -> Result<Option<Space>, Box<dyn Error>> {
     let Some(path) = &flags.space else { return Ok(None) };
-    let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    Ok(Some(text.parse()?))
+    Ok(Some(read_text(path, SETTINGS_LIMIT)?.parse()?))
 }
 
 /// Tunes one shape in this process, without launching what is lost, and adds the result to the file.

@@ -299,3 +299,55 @@ fn entries_are_listed_read_and_removed() {
     assert_eq!(cache.list().unwrap().len(), 1);
     assert_eq!(fs::read(setup.folder.join("notes.txt")).unwrap(), b"mine");
 }
+
+/// Who may write to the folder decides what the GPU runs.
+#[cfg(unix)]
+#[test]
+fn a_folder_that_others_can_write_to_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    let setup = Setup::new();
+    drop(setup.cache().cubin(&source("one"), &setup.compiler).unwrap());
+    let mode = |mode| std::fs::set_permissions(&setup.folder, std::fs::Permissions::from_mode(mode)).unwrap();
+    for (bits, used) in [(0o777, false), (0o770, false), (0o1777, false), (0o755, true), (0o700, true)] {
+        mode(bits);
+        let cache = setup.cache();
+        let origin = cache.cubin(&source("one"), &setup.compiler).unwrap().origin;
+        assert_eq!((origin == Origin::Disk, cache.folder().is_some()), (used, used), "{bits:o}");
+        match &setup.told()[..] {
+            [] => assert!(used, "{bits:o}"),
+            [warning @ Warning::Untrusted { folder, reason }] => {
+                assert!(
+                    !used && *folder == setup.folder && reason.contains(&format!("{:03o}", bits & 0o777))
+                );
+                assert!(warning.to_string().contains("chmod go-w"), "{warning}");
+            }
+            others => panic!("{others:?}"),
+        }
+        // Who trusts the others says so.
+        let shared = setup.options().shared(true).open();
+        assert_eq!(shared.cubin(&source("one"), &setup.compiler).unwrap().origin, Origin::Disk);
+        assert_eq!(setup.told(), []);
+    }
+}
+
+/// Locks are opened in a folder whose names somebody else may have chosen.
+#[cfg(unix)]
+#[test]
+fn locks_follow_no_links() {
+    use silumin::runtime::cache::Compiler;
+    let setup = Setup::new();
+    drop(setup.cache());
+    let outside = tempfile::tempdir().unwrap();
+    let (victim, made) = (outside.path().join("victim"), outside.path().join("made"));
+    std::fs::write(&victim, "mine").unwrap();
+    for (text, target) in [("one", &victim), ("two", &made)] {
+        let key = Key::of(&source(text), setup.compiler.identity());
+        let lock = setup.folder.join(format!("{key}.lock"));
+        std::os::unix::fs::symlink(target, &lock).unwrap();
+        // Without a lock it is compiled all the same.
+        assert_eq!(setup.cache().cubin(&source(text), &setup.compiler).unwrap().origin, Origin::Compiled);
+        assert!(lock.symlink_metadata().unwrap().is_symlink(), "tidying up takes no link for a lock");
+    }
+    assert_eq!(std::fs::read(&victim).unwrap(), b"mine");
+    assert!(!made.exists());
+}

@@ -138,6 +138,48 @@ fn a_cubin_that_the_driver_refuses_is_compiled_anew() {
     run(NAME, "only", &[(FOLDER, &folder)]);
 }
 
+/// Entries and bundles are made in safe code from any bytes: none of them has the driver read beyond them.
+#[test]
+fn no_bytes_of_a_bundle_reach_the_driver_unchecked() {
+    const NAME: &str = "no_bytes_of_a_bundle_reach_the_driver_unchecked";
+    if role().is_some() {
+        let device = Device::cuda(0).unwrap();
+        let kernel = gemm().kernel(SHAPE, Arch::Sm100a).unwrap();
+        let source = Source::from(&kernel);
+        let compiler = Identity { name: "anybody".into(), version: "1".into(), options: "".into() };
+        let load = |cubin: Vec<u8>| {
+            let (key, source) = (Key::of(&source, &compiler), SourceId::of(&source));
+            let (kernel, log) = (kernel.name.clone(), String::new());
+            let target = "sm_100a".to_owned();
+            let entry = Entry { key, source, target, compiler: compiler.clone(), kernel, log, cubin };
+            let cache = CacheOptions::new().bundle(Bundle::new([entry])).compiling(false).open();
+            gemm().load(&device.clone().with_cache(cache), SHAPE)
+        };
+        let whole = image(&kernel.ptx, "sm_100a");
+        right(&load(whole.clone()).unwrap());
+        // Text without its zero byte, images that are cut off, and headers that promise more than there is.
+        let mut longer = whole.clone();
+        longer[96..104].copy_from_slice(&(whole.len() as u64).to_le_bytes());
+        let text = kernel.ptx.clone().into_bytes();
+        let cut =
+            [0, 1, 16, 63, 64, 119, 120, 128, 1000].map(|length: usize| whole[..length.max(1)].to_vec());
+        for bytes in cut.into_iter().chain([text, longer, whole[..whole.len() - 1].to_vec()]) {
+            let LoadError::Module { reason, .. } = load(bytes).unwrap_err() else { panic!("no module") };
+            assert!(matches!(reason, ModuleError::Image { .. }), "{reason}");
+        }
+        // Another kernel's machine code: the driver would read as many parameters as that one takes.
+        let more = kernel.ptx.replacen("(\n", "(\n    .param .u64 one_more,\n", 1);
+        assert_ne!(more, kernel.ptx);
+        let LoadError::Module { reason, .. } = load(image(&more, "sm_100a")).unwrap_err() else {
+            panic!("no module")
+        };
+        assert!(matches!(reason, ModuleError::Parameters { .. }), "{reason}");
+        return;
+    }
+    let (_root, folder) = folder();
+    run(NAME, "only", &[(FOLDER, &folder)]);
+}
+
 #[test]
 fn a_bundle_needs_no_compiler_and_no_newer_driver() {
     const NAME: &str = "a_bundle_needs_no_compiler_and_no_newer_driver";
@@ -230,8 +272,14 @@ fn image(ptx: &str, chip: &str) -> Vec<u8> {
     let sum = body
         .iter()
         .fold(0xcbf2_9ce4_8422_2325u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3));
-    let mut image = b"\x7fSILUMIN CUBIN\x1a\n".to_vec();
-    image.extend((32 + body.len() as u64).to_le_bytes());
+    // An ELF file for CUDA with one segment.
+    let length = 8 + body.len() as u64;
+    let mut image = b"\x7fELF\x02\x01\x01\x33\x07SILUMIN\x02\0\xbe\0\x01\0\0\0".to_vec();
+    image.extend([0u64, 64, 0].iter().flat_map(|field| field.to_le_bytes()));
+    image.extend(0u32.to_le_bytes());
+    image.extend([64u16, 56, 1, 64, 0, 0].iter().flat_map(|field| field.to_le_bytes()));
+    image.extend([1u32, 4].iter().flat_map(|field| field.to_le_bytes()));
+    image.extend([120, 0, 0, length, length, 1].iter().flat_map(|field| field.to_le_bytes()));
     image.extend(sum.to_le_bytes());
     image.extend(body);
     image

@@ -85,6 +85,39 @@ fn batches_and_groups_are_emitted_and_swept() {
 }
 
 #[test]
+fn a_configuration_is_a_regular_file_of_a_sane_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let [pipe, long] = ["pipe", "long"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::File::create(&long).unwrap().set_len(10 << 30).unwrap();
+    let directory = folder.path().to_str().unwrap();
+    for (path, what) in [
+        (&*pipe, "a pipe"),
+        ("/dev/zero", "a device"),
+        (directory, "a directory"),
+        (&*long, "10737418240 bytes"),
+    ] {
+        let error = emit(&["--explain", "--config", path]).unwrap_err();
+        assert!(error.contains(path) && error.contains(what) && error.contains("1048576"), "{error}");
+    }
+}
+
+#[test]
+fn what_explain_calls_legal_is_emitted() {
+    let out = tempfile::tempdir().unwrap();
+    let emitted = &["--out", out.path().to_str().unwrap(), "--no-verify"];
+    let gate = &["--shape", "16,64,256", "--gate", "silu(s[m] * (A @ B1)) * (s[m] * (A @ B2))"];
+    assert_eq!(emit(&[&gate[..], &["--explain", "--swap-ab", "on"]].concat()), Ok(false));
+    let error = emit(&[&gate[..], emitted, &["--swap-ab", "on"]].concat()).unwrap_err();
+    assert!(
+        error.contains("swap_ab: on with `s[m]`") && error.contains("help: write swap_ab = off"),
+        "{error}"
+    );
+    assert_eq!(emit(&[&gate[..], &["--explain"]].concat()), Ok(true));
+    assert_eq!(emit(&[&gate[..], emitted].concat()), Ok(true));
+}
+
+#[test]
 fn another_chip_needs_no_other_flag() {
     let out = tempfile::tempdir().unwrap();
     let out = &["--out", out.path().to_str().unwrap()];

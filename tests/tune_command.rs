@@ -122,6 +122,11 @@ fn a_space_of_one_s_own_is_tried_and_what_is_wrong_is_said() {
         (&["--knobs", "stages"], "NAME=VALUE"),
         (&["--shapes", "8x64x40", "--again"], "multiple of 32"),
         (&["--merge", "/nonexistent"], "/nonexistent"),
+        (
+            &["--shapes", "40x64x256", "--space", "/dev/zero"],
+            "a device: name a regular file of at most 1048576 bytes",
+        ),
+        (&["--shapes", "40x64x256", "--space", "/"], "a directory"),
     ] {
         let error = run(&file, arguments).unwrap_err();
         assert!(error.contains(text), "{arguments:?}: {error}");

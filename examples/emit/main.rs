@@ -41,6 +41,7 @@ use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs, InputsError};
+use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
 use silumin::runtime::toolchain::Ptxas;
 use silumin::runtime::{check, launch_file};
 use silumin::{Arch, Formats, GroupSizes, Problem, Shape};
@@ -222,7 +223,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
 fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
     let mut file = match matches.get_one::<String>("config") {
         Some(path) => {
-            let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+            let text = read_text(Path::new(path), SETTINGS_LIMIT)?;
             toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?
         }
         None => SpecFile::new(DEFAULT_SHAPE),

@@ -19,6 +19,7 @@
 //! - [`output`]: C in any of its formats, scale factors included;
 //! - [`check`]: the verdict on a result: the benchmark's for f16, error bounds for the others;
 //! - [`launch_file`]: a kernel's launch as a file, to be run again by any tool;
+//! - [`regular_file`]: files that users name, read up to a limit;
 //! - [`groups`]: how the rows of batches and groups lie;
 //! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed;
 //! - [`sass`]: what their machine code does in its loops.
@@ -61,6 +62,7 @@ pub mod layout;
 pub mod output;
 pub mod prepare;
 pub mod reference;
+pub mod regular_file;
 pub mod sass;
 pub mod toolchain;
 pub mod tune;

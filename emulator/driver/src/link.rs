@@ -1,16 +1,16 @@
 //! The linker's API: PTX in, an image out that modules are loaded from.
 //!
-//! The image is no machine code but the PTX itself in a container, which says what it is for, so that
-//! a program's path from text to kept image to module is the one that it takes on a GPU.
+//! The image is no machine code but the PTX itself in an ELF file, which says what it is for, so that a program's path from
+//! text to kept image to module is the one that it takes on a GPU, checks of the image's headers included.
 //!
 //! ```text
-//! bytes   what (numbers are little-endian)
-//! 0..16   7F "SILUMIN CUBIN" 1A 0A
-//! 16..24  bytes of the whole image
-//! 24..32  FNV-1a of all bytes after these
-//! 32..36  the CUDA version of the driver that made it, 1000 major + 10 minor
-//! 36..52  the chip, filled up with zero bytes
-//! 52..    the PTX, then a zero byte
+//! bytes    what (numbers are little-endian)
+//! 0..64    the ELF header of a 64-bit file for CUDA, `SILUMIN` in the padding of its identification
+//! 64..120  its only program header: a segment of all bytes after it
+//! 120..128 FNV-1a of all bytes after these
+//! 128..132 the CUDA version of the driver that made it, 1000 major + 10 minor
+//! 132..148 the chip, filled up with zero bytes
+//! 148..    the PTX, then a zero byte
 //! ```
 
 use crate::module::{Log, load, write_log};
@@ -19,8 +19,15 @@ use crate::state::{Code, code, state};
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::{ptr, slice};
 
-const MAGIC: &[u8; 16] = b"\x7fSILUMIN CUBIN\x1a\n";
-const HEAD: usize = 52;
+/// Class, byte order, version, ABI and ABI version as cubins have them; the rest is padding (System V ABI, "ELF
+/// Identification").
+const MAGIC: &[u8; 16] = b"\x7fELF\x02\x01\x01\x33\x07SILUMIN";
+/// Bytes of the ELF header and of the program header.
+const HEADERS: usize = 64 + 56;
+/// Bytes before the PTX.
+const HEAD: usize = HEADERS + 28;
+/// `EM_CUDA`.
+const MACHINE: u16 = 190;
 /// `CU_JIT_INPUT_PTX`.
 const INPUT_PTX: c_uint = 1;
 
@@ -39,6 +46,24 @@ fn fnv(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
+/// The headers of an ELF file with one segment of so many bytes behind them.
+fn headers(segment: u64) -> Vec<u8> {
+    let mut bytes = MAGIC.to_vec();
+    // e_type (executable), e_machine, e_version, e_entry, e_phoff, e_shoff, e_flags.
+    bytes.extend(2u16.to_le_bytes());
+    bytes.extend(MACHINE.to_le_bytes());
+    bytes.extend(1u32.to_le_bytes());
+    [0u64, 64, 0].iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+    bytes.extend(0u32.to_le_bytes());
+    // e_ehsize, e_phentsize, e_phnum, e_shentsize, e_shnum, e_shstrndx.
+    [64u16, 56, 1, 64, 0, 0].iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+    // p_type (load), p_flags (read); p_offset, p_vaddr, p_paddr, p_filesz, p_memsz, p_align.
+    [1u32, 4].iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+    let fields = [HEADERS as u64, 0, 0, segment, segment, 1];
+    fields.iter().for_each(|field| bytes.extend(field.to_le_bytes()));
+    bytes
+}
+
 /// The image of a text for this chip.
 fn image(text: &str) -> Vec<u8> {
     let mut target = [0; 16];
@@ -49,8 +74,7 @@ fn image(text: &str) -> Vec<u8> {
     body.extend(target);
     body.extend(text.as_bytes());
     body.push(0);
-    let mut image = MAGIC.to_vec();
-    image.extend(((HEAD - 20 + body.len()) as u64).to_le_bytes());
+    let mut image = headers((8 + body.len()) as u64);
     image.extend(fnv(&body).to_le_bytes());
     image.extend(body);
     image
@@ -73,14 +97,15 @@ pub(crate) unsafe fn text_of(image: *const u8) -> Option<Result<String, Code>> {
         unsafe { ptr::copy_nonoverlapping(image.add(place), bytes.as_mut_ptr(), 8) };
         u64::from_le_bytes(bytes)
     };
-    let (Ok(bytes), sum) = (usize::try_from(number(16)), number(24)) else {
+    // p_filesz, and the sum behind the headers.
+    let (Ok(bytes), sum) = (usize::try_from(number(96)), number(HEADERS)) else {
         return Some(Err(Code::InvalidImage));
     };
-    if bytes <= HEAD || bytes > isize::MAX as usize {
+    if bytes <= HEAD - HEADERS || bytes > isize::MAX as usize - HEADERS {
         return Some(Err(Code::InvalidImage));
     }
     // SAFETY: the caller vouches for the length that the image says.
-    let body = unsafe { slice::from_raw_parts(image.add(32), bytes - 32) };
+    let body = unsafe { slice::from_raw_parts(image.add(HEADERS + 8), bytes - 8) };
     if fnv(body) != sum {
         return Some(Err(Code::InvalidImage));
     }

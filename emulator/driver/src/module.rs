@@ -198,6 +198,37 @@ pub unsafe extern "C" fn cuModuleGetFunction(
     code(unsafe { put(function, ptr::without_provenance_mut(number)) })
 }
 
+/// Offset and size of a parameter in bytes; an error beyond the last one (CUDA driver API, `cuFuncGetParamInfo`).
+///
+/// # Safety
+/// As in the driver's API.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cuFuncGetParamInfo(
+    function: *mut c_void,
+    index: usize,
+    offset: *mut usize,
+    size: *mut usize,
+) -> c_int {
+    let contents = state().contents();
+    let Some(found) = contents.functions.get(&function.addr()) else { return code(Code::InvalidHandle) };
+    let Some(bytes) = found.parameters.get(index) else { return code(Code::InvalidValue) };
+    // Each parameter is as long as its alignment, or a tensor map, which is aligned to 64 bytes.
+    let place = found.parameters[..index].iter().fold(0, |end: usize, bytes| {
+        let bytes = *bytes as usize;
+        end.next_multiple_of(bytes.clamp(1, 64)) + bytes
+    });
+    let bytes = *bytes as usize;
+    if !offset.is_null() {
+        // SAFETY: the caller's place.
+        unsafe { offset.write(place.next_multiple_of(bytes.clamp(1, 64))) };
+    }
+    if !size.is_null() {
+        // SAFETY: the caller's place.
+        unsafe { size.write(bytes) };
+    }
+    code(Code::Success)
+}
+
 /// Limits that the emulator does not need to be told of.
 ///
 /// # Safety

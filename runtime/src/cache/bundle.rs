@@ -10,7 +10,6 @@
 //! ```
 
 use std::collections::HashMap;
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,16 +18,19 @@ use thiserror::Error;
 
 use super::entry::{Entry, EntryError, FORMAT, Reader};
 use super::key::SourceId;
+use crate::regular_file::{self, ReadError};
 
 const MAGIC: [u8; 8] = *b"\x89SLMB\r\n\x1a";
 const HEAD: usize = 16;
 const CHECKSUM: usize = 32;
+/// The longest bundle that is read, in bytes: ten thousand kernels.
+pub const BUNDLE_LIMIT: u64 = 1 << 30;
 
 /// Why a file is no bundle.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The system does not hand it out, or does not take it.
+    /// The system does not take it.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -46,6 +48,27 @@ pub enum BundleError {
         index: usize,
         /// What is wrong with it.
         reason: EntryError,
+    },
+    /// The file is not read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Not the bundle that the program was built with.
+    #[error(
+        "the bundle's blake3 hash is {found}, and {expected} is trusted: it is another file, or somebody changed it"
+    )]
+    Untrusted {
+        /// The hash that was given, in hexadecimal.
+        expected: String,
+        /// The bytes' own.
+        found: String,
+    },
+    /// A text that is no hash.
+    #[error(
+        "`{text}` is no blake3 hash: give 64 hexadecimal digits, as `b3sum` and `silumin-cache export` print them"
+    )]
+    NoHash {
+        /// The text, its beginning.
+        text: String,
     },
     /// Nothing to ship.
     #[error("there is nothing to export: warm up first, or name another folder or target")]
@@ -70,15 +93,39 @@ impl Bundle {
         Self { entries: entries.map(|entry| (entry.source, Arc::new(entry))).collect() }
     }
 
-    /// Reads a file.
+    /// Reads a file of at most [`BUNDLE_LIMIT`] bytes. Its machine code runs on the GPU: for a file that others could have
+    /// changed there is [`open_trusted`](Bundle::open_trusted).
     ///
     /// # Errors
     ///
     /// [`BundleError`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self, BundleError> {
-        let path = path.as_ref();
-        let bytes = fs::read(path).map_err(|source| BundleError::Io { path: path.to_owned(), source })?;
+        Self::from_bytes(&regular_file::read(path.as_ref(), BUNDLE_LIMIT)?)
+    }
+
+    /// Reads a file that was hashed where the program was built: other bytes are refused before any is looked at. The hash is
+    /// blake3 over the whole file, 64 hexadecimal digits; `silumin-cache export` and `b3sum` print it.
+    ///
+    /// # Errors
+    ///
+    /// [`BundleError::Untrusted`] for another file, [`BundleError`] as for [`open`](Bundle::open).
+    pub fn open_trusted(path: impl AsRef<Path>, hash: &str) -> Result<Self, BundleError> {
+        let expected = blake3::Hash::from_hex(hash)
+            .map_err(|_| BundleError::NoHash { text: hash.chars().take(80).collect() })?;
+        let bytes = regular_file::read(path.as_ref(), BUNDLE_LIMIT)?;
+        let found = blake3::hash(&bytes);
+        if found != expected {
+            let [expected, found] = [expected, found].map(|hash| hash.to_string());
+            return Err(BundleError::Untrusted { expected, found });
+        }
         Self::from_bytes(&bytes)
+    }
+
+    /// What [`open_trusted`](Bundle::open_trusted) asks for: blake3 over the bytes that [`save`](Bundle::save) writes, in
+    /// hexadecimal.
+    #[must_use]
+    pub fn hash(&self) -> String {
+        blake3::hash(&self.to_bytes()).to_string()
     }
 
     /// Reads a bundle that is in memory: `include_bytes!` ships it within the program.
@@ -222,6 +269,50 @@ mod tests {
         assert!(matches!(Bundle::default().save(&path), Err(BundleError::Empty)));
         let missing = Bundle::open(folder.path().join("none")).unwrap_err().to_string();
         assert!(missing.contains("none"), "{missing}");
+    }
+
+    #[test]
+    fn a_trusted_bundle_is_the_one_that_was_hashed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bundle");
+        let bundle = pair();
+        bundle.save(&path).unwrap();
+        let hash = bundle.hash();
+        assert_eq!(Bundle::open_trusted(&path, &hash).unwrap().to_bytes(), bundle.to_bytes());
+        // Somebody else's bundle is a good one, checksums and all.
+        let other = Bundle::new([Entry { cubin: vec![1; 64], ..sample() }]);
+        other.save(&path).unwrap();
+        Bundle::open(&path).unwrap();
+        let error = Bundle::open_trusted(&path, &hash).unwrap_err();
+        let BundleError::Untrusted { expected, found } = &error else { panic!("{error}") };
+        assert_eq!((expected, found), (&hash, &other.hash()));
+        for no_hash in ["", "abc", &hash[1..], &format!("{hash}0"), "é", &"z".repeat(1000)] {
+            let error = Bundle::open_trusted(&path, no_hash).unwrap_err();
+            assert!(matches!(error, BundleError::NoHash { .. }) && error.to_string().len() < 300, "{error}");
+        }
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn only_regular_files_of_a_sane_length_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let (pipe, long) = (folder.path().join("pipe"), folder.path().join("long"));
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        std::fs::File::create(&long).unwrap().set_len(10 << 30).unwrap();
+        let cases = [
+            (&*pipe, "a pipe"),
+            (Path::new("/dev/zero"), "a device"),
+            (folder.path(), "a directory"),
+            (&long, "bytes"),
+        ];
+        for (path, what) in cases {
+            for error in
+                [Bundle::open(path).unwrap_err(), Bundle::open_trusted(path, &"0".repeat(64)).unwrap_err()]
+            {
+                let text = error.to_string();
+                assert!(text.contains(what) && text.contains("1073741824"), "{text}");
+            }
+        }
     }
 
     #[test]

@@ -61,6 +61,19 @@ pub enum ModuleError {
         /// The function.
         symbol: String,
     },
+    /// Machine code of another kernel, under this one's name.
+    #[error(
+        "`{entry}` of the machine code takes {found} parameters, and the kernel has {expected}: it was compiled from another \
+         text; compile it anew, or export the bundle again"
+    )]
+    Parameters {
+        /// The entry.
+        entry: String,
+        /// Number and lengths of the kernel's parameters.
+        expected: String,
+        /// Number and lengths of the machine code's parameters.
+        found: String,
+    },
     /// No memory for the module.
     #[error("{what} ran out of memory: free buffers or unload kernels")]
     OutOfMemory {
@@ -109,6 +122,16 @@ pub enum ModuleError {
         kernel: String,
         /// Its chip.
         target: String,
+    },
+    /// Machine code that is not handed to the driver, which trusts what it is given.
+    #[error(
+        "the machine code of `{kernel}` is damaged: {reason}; compile it anew, or export the bundle again"
+    )]
+    Image {
+        /// The kernel's name.
+        kernel: String,
+        /// What is wrong with it.
+        reason: String,
     },
     /// The text can't be handed to a compiler.
     #[error("{reason}")]

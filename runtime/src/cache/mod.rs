@@ -10,8 +10,8 @@
 //! * `error.rs`: why there is no module; `report.rs`: what is told beside.
 //!
 //! A cache never makes a kernel fail: what is on disk is believed only if its checksum fits, and a folder that can't be
-//! used is none, with one warning. It is no defence against somebody who may write to the folder, who can put any code
-//! there: it is made for its owner alone.
+//! used is none, with one warning. A checksum is no defence against somebody who may write to the folder, who can put any
+//! code there: it is made for its owner alone, and one that others can write to is not used ([`CacheOptions::shared`]).
 
 mod bundle;
 mod compile;
@@ -22,7 +22,7 @@ mod report;
 pub(crate) mod shared;
 mod store;
 
-pub use bundle::{Bundle, BundleError};
+pub use bundle::{BUNDLE_LIMIT, Bundle, BundleError};
 pub use compile::{Compiled, Compiler, Identity, PtxasCompiler, Source};
 pub use entry::{Entry, EntryError};
 pub use error::ModuleError;
@@ -155,6 +155,7 @@ fn count(counter: &AtomicU64, more: u64) {
 #[must_use]
 pub struct CacheOptions {
     folder: Option<PathBuf>,
+    shared: bool,
     limit: u64,
     patience: Duration,
     bundles: Vec<Bundle>,
@@ -174,6 +175,7 @@ impl CacheOptions {
     pub fn new() -> Self {
         Self {
             folder: None,
+            shared: false,
             limit: DEFAULT_LIMIT,
             patience: PATIENCE,
             bundles: Vec::new(),
@@ -186,6 +188,13 @@ impl CacheOptions {
     /// Keeps kernels in this folder, which is made where it is not there.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
+        self
+    }
+
+    /// Whether the folder may be one that other users own or can write to. It may not, unless this says so: they could have
+    /// the GPU run their code in this program's place. On Unix; elsewhere access is not looked at.
+    pub fn shared(mut self, shared: bool) -> Self {
+        self.shared = shared;
         self
     }
 
@@ -228,12 +237,24 @@ impl CacheOptions {
         self
     }
 
-    /// Opens it. A folder that can't be made is a warning, and the cache is in memory then.
+    /// Opens it. A folder that can't be made, or that others can write to, is a warning, and the cache is in memory then.
     #[must_use]
     pub fn open(self) -> Cache {
+        let reporter = Reporter::new(self.sink);
+        let store = self.folder.map(Store::new);
+        let created = store.as_ref().map_or(Ok(()), Store::create);
+        let store = store.filter(|store| {
+            // What can't be looked at can't be read either, which is told where it is tried.
+            let reason = if self.shared { None } else { store.writable_by_others().ok().flatten() };
+            if let Some(reason) = &reason {
+                let (folder, reason) = (store.folder().to_owned(), reason.clone());
+                reporter.tell(Warning::Untrusted { folder, reason });
+            }
+            reason.is_none()
+        });
         let cache = Cache {
             inner: Arc::new(Inner {
-                store: self.folder.map(Store::new),
+                store,
                 writes: AtomicBool::new(true),
                 limit: self.limit,
                 patience: self.patience,
@@ -241,12 +262,12 @@ impl CacheOptions {
                 compiling: self.compiling,
                 ptxas: self.ptxas,
                 memory: Shared::new(),
-                reporter: Reporter::new(self.sink),
+                reporter,
                 counts: Counts::default(),
             }),
         };
         if let Some(store) = &cache.inner.store {
-            match store.create() {
+            match created {
                 // What dead processes left is in nobody's way: that it can't be removed is no news.
                 Ok(()) => drop(store.tidy()),
                 Err(error) => cache.inner.stop_writing(store, &error),
@@ -290,7 +311,7 @@ impl Cache {
         CacheOptions::new().folder(folder).open()
     }
 
-    /// Where it keeps kernels; `None` in memory only.
+    /// Where it keeps kernels; `None` in memory only, as for a folder that others can write to.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.inner.store.as_ref().map(Store::folder)

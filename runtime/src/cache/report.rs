@@ -19,6 +19,13 @@ pub enum Warning {
         /// What the system says.
         reason: String,
     },
+    /// The folder is neither read nor written: others could put any code into it.
+    Untrusted {
+        /// The folder.
+        folder: PathBuf,
+        /// Who can.
+        reason: String,
+    },
     /// One kernel can't be kept.
     NotKept {
         /// Its place.
@@ -64,6 +71,13 @@ impl fmt::Display for Warning {
                 f,
                 "compiled kernels are not kept, and every start compiles them again: {}: {reason}; set \
                  SILUMIN_CACHE_DIR to a folder that can be written to",
+                folder.display()
+            ),
+            Warning::Untrusted { folder, reason } => write!(
+                f,
+                "compiled kernels are neither read from {0} nor kept there: {reason}, and whoever can write to it decides what \
+                 the GPU runs; make it your own (chown, chmod go-w {0}), set SILUMIN_CACHE_DIR to another folder, or, where \
+                 those others are trusted, open it with CacheOptions::shared(true)",
                 folder.display()
             ),
             Warning::NotKept { path, reason } => {

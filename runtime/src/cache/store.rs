@@ -5,12 +5,13 @@
 //! only say what is evicted first. Locks are the system's, which end with their process.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::entry::{Entry, EntryError, MOST_BYTES};
 use super::key::Key;
+use crate::regular_file;
 
 /// What entries' names end with.
 const SUFFIX: &str = ".cubin.slmn";
@@ -85,6 +86,25 @@ impl Store {
         builder.create(&self.folder)
     }
 
+    /// Why others can put code into the folder, if they can. Who owns it or may write to it decides what runs.
+    #[cfg(unix)]
+    pub fn writable_by_others(&self) -> io::Result<Option<String>> {
+        use std::os::unix::fs::MetadataExt;
+        let facts = fs::metadata(&self.folder)?;
+        let (owner, own) = (facts.uid(), rustix::process::geteuid().as_raw());
+        Ok(match facts.mode() & 0o022 {
+            _ if owner != own && owner != 0 => Some(format!("user {owner} owns it, and this is user {own}")),
+            0 => None,
+            _ => Some(format!("its mode is {:03o}: others can write to it", facts.mode() & 0o777)),
+        })
+    }
+
+    /// Elsewhere than on Unix access is not looked at.
+    #[cfg(not(unix))]
+    pub fn writable_by_others(&self) -> io::Result<Option<String>> {
+        Ok(None)
+    }
+
     /// The entry, where there is one.
     pub fn read(&self, key: Key) -> Result<Option<Entry>, ReadError> {
         match read_file(&self.path(key)) {
@@ -97,7 +117,7 @@ impl Store {
     /// Notes that an entry was used. A folder that is read only keeps no notes.
     pub fn touch(&self, key: Key) {
         // On most systems times can be set through a file that is open for writing only.
-        if let Ok(file) = File::options().append(true).open(self.path(key)) {
+        if let Ok(file) = regular_file::open_own(&self.path(key), false) {
             let _ = file.set_modified(SystemTime::now());
         }
     }
@@ -147,13 +167,9 @@ impl Store {
     /// a lock the caller goes on all the same, and at worst two do the same work.
     pub fn lock(&self, key: Key, patience: Duration) -> Option<KeyLock> {
         let path = self.folder.join(format!("{key}{LOCK}"));
-        // A pipe in its place would be waited for when it is opened.
-        if fs::metadata(&path).is_ok_and(|facts| !facts.is_file()) {
-            return None;
-        }
         let start = Instant::now();
         loop {
-            let file = File::options().create(true).append(true).open(&path).ok()?;
+            let file = regular_file::open_own(&path, true).ok()?;
             loop {
                 match file.try_lock() {
                     Ok(()) => break,
@@ -195,8 +211,7 @@ impl Store {
             let ours = name.starts_with(WRITING) && name.ends_with(UNFINISHED)
                 || name.strip_suffix(LOCK).is_some_and(|key| key.parse::<Key>().is_ok());
             if ours
-                && path.is_file()
-                && let Ok(file) = File::options().append(true).open(&path)
+                && let Ok(file) = regular_file::open_own(&path, false)
                 && file.try_lock().is_ok()
             {
                 let _ = fs::remove_file(&path);
@@ -266,7 +281,7 @@ fn restamp(found: &mut [Found], now: SystemTime) {
     for entry in found.iter_mut().filter(|found| found.used > now) {
         entry.used = now.checked_sub(Duration::from_millis(step.into())).unwrap_or(now);
         step -= 1;
-        if let Ok(file) = File::options().append(true).open(&entry.path) {
+        if let Ok(file) = regular_file::open_own(&entry.path, false) {
             let _ = file.set_modified(entry.used);
         }
     }
@@ -275,18 +290,13 @@ fn restamp(found: &mut [Found], now: SystemTime) {
 
 /// All of a file that is a file and not too long.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReadError> {
-    // A pipe would be waited for when it is opened, so it is looked at before.
-    let facts = fs::metadata(path).map_err(ReadError::Io)?;
-    if !facts.is_file() {
-        return Err(ReadError::Damaged(EntryError::NoFile));
-    }
-    let too_long = |found| ReadError::Damaged(EntryError::Length { found, expected: MOST_BYTES });
-    if facts.len() > MOST_BYTES {
-        return Err(too_long(facts.len()));
-    }
-    let mut bytes = Vec::with_capacity(facts.len() as usize);
-    // One that grows meanwhile is not read for ever.
-    let file = File::open(path).map_err(ReadError::Io)?;
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(ReadError::Io)?;
-    if bytes.len() as u64 > MOST_BYTES { Err(too_long(bytes.len() as u64)) } else { Ok(bytes) }
+    regular_file::read(path, MOST_BYTES).map_err(|error| match error {
+        regular_file::ReadError::Io { source, .. } => ReadError::Io(source),
+        regular_file::ReadError::TooLong { found, limit, .. } => {
+            ReadError::Damaged(EntryError::Length { found, expected: limit })
+        }
+        regular_file::ReadError::NotRegular { .. } | regular_file::ReadError::NotText { .. } => {
+            ReadError::Damaged(EntryError::NoFile)
+        }
+    })
 }

@@ -5,8 +5,8 @@
 //! killed, or write at the same time lose nothing that was whole.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
-use std::io::{self, Read, Write};
+use std::fs::{File, TryLockError};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +20,7 @@ use super::{Tuned, knobs};
 use crate::cache::Cache;
 use crate::device::{Device, DeviceFacts};
 use crate::gemm::{DualGemm, KernelError};
+use crate::regular_file::{self, ReadError};
 
 /// What the file beside a cache is called.
 pub const FILE: &str = "tuning.jsonl";
@@ -164,18 +165,13 @@ impl Table {
     ///
     /// [`TableError`] where it is no file of this version's at all.
     pub fn read(path: &Path) -> Result<Self, TableError> {
-        let io = |reason| TableError::Io { path: path.to_owned(), reason };
-        // A pipe would be waited for when it is opened, so it is looked at before.
-        let facts = fs::metadata(path).map_err(io)?;
-        if !facts.is_file() {
-            return Err(TableError::Foreign { path: path.to_owned() });
-        }
-        let mut bytes = Vec::new();
-        // One that grows meanwhile is not read for ever.
-        File::open(path).map_err(io)?.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(io)?;
-        if bytes.len() as u64 > MOST_BYTES {
-            return Err(TableError::TooLong { path: path.to_owned(), found: facts.len() });
-        }
+        let bytes = regular_file::read(path, MOST_BYTES).map_err(|error| match error {
+            ReadError::Io { path, source } => TableError::Io { path, reason: source },
+            ReadError::TooLong { path, found, .. } => TableError::TooLong { path, found },
+            ReadError::NotRegular { path, .. } | ReadError::NotText { path, .. } => {
+                TableError::Foreign { path }
+            }
+        })?;
         Self::parse(&bytes, path)
     }
 
@@ -360,11 +356,10 @@ impl Lock {
         name.push(".lock");
         let beside = PathBuf::from(name);
         let io = |reason| TableError::Io { path: beside.clone(), reason };
-        // A pipe in its place would be waited for when it is opened.
-        if fs::metadata(&beside).is_ok_and(|facts| !facts.is_file()) {
-            return Err(TableError::Foreign { path: beside });
-        }
-        let file = File::options().create(true).append(true).open(&beside).map_err(io)?;
+        let file = regular_file::open_own(&beside, true).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => TableError::Foreign { path: beside.clone() },
+            _ => io(error),
+        })?;
         let start = Instant::now();
         loop {
             match file.try_lock() {

@@ -4,6 +4,7 @@ use super::*;
 use crate::tune::{Ranked, Verdict};
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
+use std::fs;
 
 fn gemm() -> DualGemm {
     DualGemm::new(Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap())

@@ -6,6 +6,7 @@
 //! * `mod.rs`: devices and their memory.
 //! * `driver.rs`: the driver's library, its version, its errors.
 //! * `jit.rs`: the driver's compiler, PTX to cubins.
+//! * `image.rs`: what is looked at before the driver gets machine code.
 //! * `module.rs`: PTX or cubins to functions.
 //! * `order.rs`: order between streams.
 //! * `launch.rs`: tensor maps, parameters, launches.
@@ -15,6 +16,7 @@
 
 mod driver;
 mod graph;
+mod image;
 mod jit;
 mod launch;
 mod module;

@@ -1,17 +1,20 @@
 //! PTX or cubins to functions.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::ptr;
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, sys};
-use silumin_codegen::kernel::{Kernel, WorkspaceBuffer};
+use silumin_codegen::kernel::{Kernel, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::Operand;
 
 use super::graph::Graphs;
 use super::jit::{Log, explain, text_of};
-use super::{Cuda, driver};
+use super::{Cuda, driver, image};
 use crate::cache::{Cache, Compiler, Cubin, ModuleError, Origin, Source};
+
+/// More parameters than any kernel has: 32,764 bytes of them (CUDA programming guide, "Kernel Parameters").
+const MOST_PARAMETERS: usize = 1 << 15;
 
 /// A kernel's module in a context.
 pub(crate) struct Module {
@@ -19,6 +22,8 @@ pub(crate) struct Module {
     module: sys::CUmodule,
     /// The function of each launch, in order.
     functions: Vec<sys::CUfunction>,
+    /// Bytes of each of their parameters; `None` where the driver is too old to tell.
+    parameters: Vec<Option<Vec<usize>>>,
     /// Memory that one launch at a time may use: each stream has its own (`Lane::workspace_key`).
     pub(super) workspaces: papaya::HashMap<(usize, u64), Workspace>,
     /// Held while a workspace is made.
@@ -112,19 +117,36 @@ impl Module {
             reason: driver::in_words(error),
         })?;
         let module = match &cubin {
-            Some(cubin) => open(cuda, kernel, &cubin.entry.cubin, "cuModuleLoadData (cubin)"),
+            Some(cubin) => {
+                let bytes = &cubin.entry.cubin;
+                image::check(bytes)
+                    .map_err(|reason| ModuleError::Image { kernel: kernel.name.clone(), reason })?;
+                open(cuda, kernel, Image::Cubin(bytes))
+            }
             None => {
                 driver::reads(kernel.ptx_version, cuda.driver)?;
-                open(cuda, kernel, text_of(&kernel.ptx)?.as_bytes_with_nul(), "cuModuleLoadData (PTX)")
+                open(cuda, kernel, Image::Text(&text_of(&kernel.ptx)?))
             }
         }?;
         // From here on dropping unloads it.
         let (workspaces, maps, making) = (papaya::HashMap::new(), papaya::HashMap::new(), Mutex::new(()));
-        let (functions, graphs) = (Vec::new(), Graphs::new());
-        let mut loaded = Self { context, module, functions, workspaces, making, maps, graphs, cubin };
+        let (functions, parameters, graphs) = (Vec::new(), Vec::new(), Graphs::new());
+        let mut loaded =
+            Self { context, module, functions, parameters, workspaces, making, maps, graphs, cubin };
         for launch in &kernel.launches {
             let function = loaded.function(&launch.entry, launch.dynamic_smem)?;
+            let found = parameter_bytes(function)?;
+            // Plain launches bring their parameters' list with their arguments.
+            let expected: Vec<usize> = launch.parameters.iter().map(bytes_of).collect();
+            if let Some(found) = found.as_ref().filter(|found| !expected.is_empty() && **found != expected) {
+                return Err(ModuleError::Parameters {
+                    entry: launch.entry.clone(),
+                    expected: in_bytes(&expected),
+                    found: in_bytes(found),
+                });
+            }
             loaded.functions.push(function);
+            loaded.parameters.push(found);
         }
         Ok(loaded)
     }
@@ -154,6 +176,12 @@ impl Module {
         Ok(function)
     }
 
+    /// Whether the first function takes parameters of these lengths in bytes, as far as the driver can tell: it reads as many
+    /// as the machine code says, however many there are.
+    pub(super) fn takes(&self, lengths: &[usize]) -> bool {
+        self.parameters.first().and_then(Option::as_ref).is_none_or(|found| found == lengths)
+    }
+
     pub(crate) fn functions(&self) -> &[sys::CUfunction] {
         &self.functions
     }
@@ -172,19 +200,60 @@ impl Drop for Module {
     }
 }
 
-/// Loads PTX that ends in a zero byte, or a whole cubin, into the thread's context.
-fn open(
-    cuda: &Cuda,
-    kernel: &Kernel,
-    image: &[u8],
-    call: &'static str,
-) -> Result<sys::CUmodule, ModuleError> {
+/// Bytes of each parameter of a function; `None` where the driver is from before CUDA 12.4 and can't tell.
+fn parameter_bytes(function: sys::CUfunction) -> Result<Option<Vec<usize>>, ModuleError> {
+    const CALL: &str = "cuFuncGetParamInfo";
+    if driver::missing(&[CALL]).is_some() {
+        return Ok(None);
+    }
+    let mut lengths = Vec::new();
+    loop {
+        let (mut offset, mut bytes) = (0, 0);
+        // SAFETY: the function is of a loaded module, and both results have places.
+        match unsafe { sys::cuFuncGetParamInfo(function, lengths.len(), &mut offset, &mut bytes) }.result() {
+            Ok(()) if lengths.len() < MOST_PARAMETERS => lengths.push(bytes),
+            Ok(()) => return Ok(Some(lengths)),
+            // Beyond the last one.
+            Err(error) if error.0 == sys::CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(Some(lengths)),
+            Err(error) => return Err(ModuleError::Driver { call: CALL, reason: driver::in_words(error) }),
+        }
+    }
+}
+
+/// Bytes of a parameter's value.
+fn bytes_of(parameter: &Parameter) -> usize {
+    match parameter {
+        Parameter::TensorMap(_) => size_of::<sys::CUtensorMap>(),
+        Parameter::Pointer(_) | Parameter::Workspace(_) | Parameter::Vector(_) => 8,
+        Parameter::Scalar(_) | Parameter::OutputScale => 4,
+    }
+}
+
+fn in_bytes(lengths: &[usize]) -> String {
+    let lengths: Vec<String> = lengths.iter().map(usize::to_string).collect();
+    format!("{} ({} bytes)", lengths.len(), lengths.join(", "))
+}
+
+/// What the driver loads.
+enum Image<'a> {
+    /// Machine code that [`image::check`] has taken.
+    Cubin(&'a [u8]),
+    /// PTX, whose only zero byte is its last.
+    Text(&'a CStr),
+}
+
+/// Loads an image into the thread's context.
+fn open(cuda: &Cuda, kernel: &Kernel, image: Image<'_>) -> Result<sys::CUmodule, ModuleError> {
+    let (image, call): (&[u8], _) = match image {
+        Image::Cubin(bytes) => (bytes, "cuModuleLoadData (cubin)"),
+        Image::Text(text) => (text.to_bytes_with_nul(), "cuModuleLoadData (PTX)"),
+    };
     use sys::CUjit_option as Jit;
     let mut log = Log::new();
     let mut options = [Jit::CU_JIT_ERROR_LOG_BUFFER, Jit::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES];
     let mut values = [log.place(), log.room()];
     let mut module = ptr::null_mut();
-    // SAFETY: the image is a text that ends in a zero byte, or a cubin as a compiler made it, which says how long it is;
+    // SAFETY: the image is a text that ends in a zero byte, or a cubin whose headers have been found to lie within its bytes;
     // options and values are as many as is said; the log is as long as is said, and lives until the call is over.
     let result = unsafe {
         sys::cuModuleLoadDataEx(

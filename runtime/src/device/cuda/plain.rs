@@ -21,6 +21,10 @@ impl Cuda {
     ) -> Result<(), DriverError> {
         self.context.bind_to_thread()?;
         let Some(function) = module.functions().first() else { return Ok(()) };
+        let lengths: Vec<usize> = args.iter().map(length).collect();
+        if !module.takes(&lengths) {
+            return Err(DriverError(sys::CUresult::CUDA_ERROR_INVALID_VALUE));
+        }
         let captured = lane.is_captured()?;
         // The stream waits for what other streams still do with the buffers. A capture can wait for nothing outside of it:
         // who launches its graph sees to the order.
@@ -36,6 +40,14 @@ impl Cuda {
             false => self.streams.done(lane),
             true => Ok(()),
         }
+    }
+}
+
+/// Bytes of an argument.
+fn length(argument: &Plain<'_>) -> usize {
+    match argument {
+        Plain::Input(..) | Plain::Output(..) => 8,
+        Plain::U32(_) | Plain::F32(_) => 4,
     }
 }
 

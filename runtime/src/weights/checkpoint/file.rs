@@ -3,7 +3,6 @@
 //! The format: eight bytes, little-endian, of the length of a header; the header, JSON; and the tensors' bytes, each
 //! from where and to where the header says, without gaps (the format's description in its repository, "Format").
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use memmap2::Mmap;
@@ -11,6 +10,7 @@ use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
 use super::CheckpointError;
+use crate::regular_file::{self, ReadError};
 
 /// Bytes of the length of the header.
 const LENGTH: usize = 8;
@@ -41,12 +41,14 @@ impl File {
     /// Maps a file and checks its header against its length.
     pub fn open(path: &Path) -> Result<Self, CheckpointError> {
         let io = |source| CheckpointError::io(path, source);
-        // Before it is opened: opening a pipe would wait for its other end.
-        if !fs::metadata(path).map_err(io)?.is_file() {
-            return Err(CheckpointError::NoFile { path: path.to_owned() });
-        }
-        let file = fs::File::open(path).map_err(io)?;
-        let length = file.metadata().map_err(io)?.len();
+        // Mapped and not read: of any length.
+        let (file, facts) = regular_file::open(path, u64::MAX).map_err(|error| match error {
+            ReadError::Io { source, .. } => io(source),
+            ReadError::NotRegular { .. } | ReadError::TooLong { .. } | ReadError::NotText { .. } => {
+                CheckpointError::NoFile { path: path.to_owned() }
+            }
+        })?;
+        let length = facts.len();
         if length < LENGTH as u64 {
             return Err(CheckpointError::Truncated {
                 path: path.to_owned(),

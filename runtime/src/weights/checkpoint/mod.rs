@@ -25,6 +25,8 @@ use serde::Deserialize;
 
 use file::{File, Tensor};
 
+use crate::regular_file::{self, ReadError};
+
 /// The index of a checkpoint in several files.
 const INDEX: &str = "model.safetensors.index.json";
 
@@ -154,14 +156,14 @@ impl Checkpoint {
     /// Whose tensors the index names.
     fn of_index(path: &Path, index: &Path) -> Result<Self, CheckpointError> {
         let malformed = |reason: String| CheckpointError::Index { path: index.to_owned(), reason };
-        let metadata = fs::metadata(index).map_err(|source| CheckpointError::io(index, source))?;
-        if !metadata.is_file() {
-            return Err(malformed("it is not a file".to_owned()));
-        }
-        if metadata.len() > MAX_INDEX {
-            return Err(malformed(format!("it has {} bytes, of {MAX_INDEX} at most", metadata.len())));
-        }
-        let text = fs::read(index).map_err(|source| CheckpointError::io(index, source))?;
+        let text = regular_file::read(index, MAX_INDEX).map_err(|error| match error {
+            ReadError::Io { source, .. } => CheckpointError::io(index, source),
+            ReadError::NotRegular { kind, .. } => malformed(format!("it is {kind}, not a file")),
+            ReadError::TooLong { found, limit, .. } => {
+                malformed(format!("it has {found} bytes, of {limit} at most"))
+            }
+            ReadError::NotText { .. } => malformed(error.to_string()),
+        })?;
         let Index { weight_map } =
             serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))?;
         let (mut shards, mut numbers, mut tensors) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
