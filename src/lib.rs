@@ -105,6 +105,8 @@
 //! * [`weights`]: gate and up weights, out of checkpoints or of a loader of your own; [`prepare`]: activations to NVFP4 on the
 //!   device.
 
+#![forbid(unsafe_code)]
+
 pub use silumin_codegen as codegen;
 pub use silumin_macros::dual_gemm;
 pub use silumin_runtime as runtime;

@@ -32,6 +32,9 @@
 //!
 //! There is no backward pass: `backward` through the result is an error of candle's.
 
+// The one thing that takes it: addresses of candle's tensors on a GPU.
+#![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
+
 mod error;
 mod op;
 

@@ -1,5 +1,7 @@
 //! Problem and configuration to plan to PTX: the code generator of silumin.
 
+#![forbid(unsafe_code)]
+
 pub mod arch;
 pub mod config;
 pub mod dsl;

@@ -1,6 +1,8 @@
 //! The `dual_gemm!` macro of silumin. Use it through the facade crate `silumin`: what it expands to
 //! names that crate.
 
+#![forbid(unsafe_code)]
+
 use proc_macro::TokenStream;
 
 /// A gated dual GEMM: an expression of type `silumin::DualGemm`, or items of it.

@@ -1,6 +1,8 @@
 //! A gated MLP layer in a user's crate: both forms of the macro, a plan, and kernels that are warmed
 //! up and checked on the emulated device. It needs Rust and nothing else.
 
+#![forbid(unsafe_code)]
+
 use silumin::{Arch, Device, Distribution, Shape, dual_gemm};
 use std::error::Error;
 
