@@ -268,7 +268,7 @@ fn a_full_disk_is_one_warning_and_no_cache() {
     let root = tempfile::tempdir().unwrap();
     let full = root.path().join("full");
     fs::create_dir(&full).unwrap();
-    let script = "mount -t tmpfs -o size=32k tmpfs \"$SILUMIN_TEST_FOLDER\"";
+    let script = "mount -t tmpfs -o size=32k,mode=700 tmpfs \"$SILUMIN_TEST_FOLDER\"";
     if let Some(mut command) = in_namespace(script, NAME, "full", &full, 0) {
         succeeds(command.output().unwrap());
     }
@@ -304,7 +304,7 @@ fn a_folder_that_is_read_only_is_read() {
     let root = tempfile::tempdir().unwrap();
     let folder = root.path().join("cache");
     fs::create_dir(&folder).unwrap();
-    let script = "mount -t tmpfs -o size=1m tmpfs \"$SILUMIN_TEST_FOLDER\"";
+    let script = "mount -t tmpfs -o size=1m,mode=700 tmpfs \"$SILUMIN_TEST_FOLDER\"";
     match in_namespace(script, NAME, "namespace", &folder, 0) {
         Some(mut command) => drop(succeeds(command.output().unwrap())),
         // Permissions do the same for all but root, who may make namespaces.
