@@ -369,6 +369,7 @@ fn what_nothing_wrote_counts_where_it_has_an_effect() {
         ),
         ("ld.shared.u32 %r3, [%r11];", UninitialisedShared),
         ("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r3}, [%r12];", UninitialisedShared),
+        ("ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r3, %r9}, [%r12];", UninitialisedShared),
         ("", UninitialisedRegister),
     ];
     // Passed on, and used for nothing.
@@ -380,12 +381,14 @@ fn what_nothing_wrote_counts_where_it_has_an_effect() {
         "st.shared.u32 [%r11+512], %r3; ld.shared.u32 %r4, [%r11+512];",
         "tcgen05.st.sync.aligned.32x32b.x1.b32 [%r41+8], {%r3}; tcgen05.wait::st.sync.aligned;",
         "stmatrix.sync.aligned.m8n8.x1.shared.b16 [%r12], {%r3};",
+        "movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r3;",
         "mov.b64 {%r4, %r5}, %out; mov.b64 %rd2, {%r3, %r4}; mov.b64 {%r6, %r7}, %rd2;",
     ];
     // What has an effect, after what passes it on: `%r4` is a copy.
     let copies = [
         ("add.u32 %r4, %r3, 1;", false),
         ("shfl.sync.bfly.b32 %r4, %r3, 1, 31, -1;", false),
+        ("movmatrix.sync.aligned.m8n8.trans.b16 %r4, %r3;", false),
         ("st.shared.u32 [%r11+512], %r3; ld.shared.u32 %r4, [%r11+512];", true),
     ];
     let effects = [

@@ -4,12 +4,12 @@
 //! group, in order with the others of its warp; its results are not valid before that wait. The
 //! schedule decides when the products are made.
 
-use super::access::payload;
+use super::access::{Target, payload};
 use super::order::shadow::WHOLE;
 use super::order::track::Touch;
 use super::order::{Issue, Unit};
 use super::report::Origin;
-use super::state::{Cluster, Wait, Warp};
+use super::state::{Cluster, Source, Wait, Warp};
 use super::step::{Ctx, Flow};
 use crate::engine::descriptor::{Packing, spread_slots};
 use crate::engine::fragment::Kind;
@@ -63,13 +63,20 @@ impl<'r> Cluster<'r> {
             Op::WmmaMma(mma) => self.wmma_mma(x, w, mma),
             Op::WmmaMove(m) => return self.wmma_move(x, w, m),
             Op::MovMatrix { d, a } => {
-                let v = self.read(x, w, *a);
+                let known = self.known(x, w, *a);
+                let v = *w.lanes(self.run.program, *a);
                 let element = |r: usize, c: usize| v[4 * r + c / 2] >> (16 * (c % 2)) & 0xffff;
                 let out = std::array::from_fn(|t| {
                     let (r, c) = (t / 4, 2 * (t % 4));
                     element(c, r) | element(c + 1, r) << 16
                 });
                 w.set(*d, x.m, &out);
+                // A value that nothing wrote goes on.
+                let lost = |t: usize| [0, 1].iter().any(|c| known >> (8 * (t % 4) + 4 * c + t / 8) & 1 == 0);
+                let missing = (0..32).fold(0, |m, t| m | u32::from(lost(t)) << t) & x.m;
+                if missing != 0 {
+                    w.spoil(*d, Some((missing, *a)), x.line);
+                }
             }
             Op::ByteMatrix { load, space, at, slots, registers } => {
                 let a = self.addresses(x, w, *at, *space);
@@ -148,6 +155,8 @@ impl<'r> Cluster<'r> {
         };
         let column = |lane: usize, b: usize| lane / 4 + 8 * (b / 2);
         let mut rows = vec![[0u8; 16]; count];
+        // Bytes that nothing has written, a bit each, and the first place of them.
+        let (mut missing, mut source) = (vec![0u16; count], None);
         let mut values = vec![[0u64; 32]; registers.len()];
         if !load {
             for (r, &s) in registers.iter().enumerate() {
@@ -170,7 +179,7 @@ impl<'r> Cluster<'r> {
                 let touch = if load { Touch::Read(payload(slots)) } else { Touch::Write(bytes) };
                 self.touch(x, w, Some(lane as u32), *t, touch);
             }
-            let done = target.and_then(|t| match load {
+            let done = target.clone().and_then(|t| match load {
                 true => {
                     let done = self.load_bytes(w, lane as u32, t, &mut bytes[..payload(slots)]);
                     *bytes = spread_slots(slots, *bytes);
@@ -182,9 +191,14 @@ impl<'r> Cluster<'r> {
             });
             match done {
                 Ok((true, _)) => {}
-                Ok((false, kind)) => {
-                    let text = format!("nothing has written all of the 16 bytes at address {address:#x}");
-                    self.report(kind, at, text);
+                Ok((false, _)) => {
+                    let Ok(Target::Shared(cta, offset)) = target else { continue };
+                    let smem = &self.ctas[cta].smem;
+                    missing[lane] = match slots {
+                        Packing::Slot4 | Packing::Slot6 => u16::MAX,
+                        _ => (0..16).fold(0, |m, b| m | u16::from(!smem.is_written(offset + b, 1)) << b),
+                    };
+                    source.get_or_insert(Source::Shared(offset + missing[lane].trailing_zeros()));
                 }
                 Err(f) => {
                     self.fault(at, if load { "ldmatrix" } else { "stmatrix" }, f);
@@ -200,8 +214,14 @@ impl<'r> Cluster<'r> {
                     }
                 }
             }
-            for (&d, v) in registers.iter().zip(&values) {
+            for (r, (&d, v)) in registers.iter().zip(&values).enumerate() {
                 w.set(d, x.m, v);
+                if let Some(source) = source {
+                    let lost =
+                        |lane: usize| (0..4).any(|b| missing[row(lane, r, b)] >> column(lane, b) & 1 == 1);
+                    let lanes = (0..32).fold(0, |m, lane| m | u32::from(lost(lane)) << lane);
+                    w.loaded(d, lanes & x.m, source, x.line);
+                }
             }
         }
         Flow::Next
