@@ -58,8 +58,10 @@ fn all_lost_synchronisation_is_caught() {
     let survey = subject_with("default", Shape::new(130, 136, 2400), folder.path(), &forward)
         .survey(&Plan { only, ..plan() })
         .unwrap();
-    assert!(survey.outcomes.len() >= 10, "{}", survey.outcomes.len());
-    assert!(survey.outcomes.iter().all(|o| o.verdict.means().is_some()), "{}", text(&survey));
+    assert!(survey.caught() >= 10, "{}", text(&survey));
+    // Pairs wait at the producer's end for arrivals that the teardown's barrier of the cluster waits for, too: that one is explained.
+    assert!(survey.outcomes.iter().all(|o| o.verdict != Verdict::Survived), "{}", text(&survey));
+    assert!(survey.explained() <= 1, "{}", text(&survey));
 }
 
 #[test]
