@@ -29,7 +29,10 @@ import re
 import struct
 import subprocess
 import sys
-import tomllib
+try:
+    import tomllib
+except ImportError:  # before Python 3.11; only launch files as TOML need it
+    tomllib = None
 
 # CUDA driver API: names of cuda.h in order of their values.
 DATA_TYPES = "u8 u16 u32 i32 u64 i64 f16 f32 f64 bf16 f32_ftz tf32 tf32_ftz 16u4_align8b 16u4_align16b 16u6_align16b".split()
@@ -195,6 +198,8 @@ def load_as_it_is(driver, text):
 
 def launch(folder, out, fuse):
     """Runs one kernel and writes its buffers."""
+    if tomllib is None:
+        raise Failure("launch files are read by Python 3.11 or later")
     with open(folder / "launch.toml", "rb") as file:
         spec = tomllib.load(file)
     driver = Driver()

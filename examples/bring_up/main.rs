@@ -1,0 +1,75 @@
+//! Builds the pack for the first hour on a GPU: kernels from the simplest to the rarest, with operands, the emulator's results and probes.
+//!
+//! ```text
+//! cargo run --release --example bring_up -- --out PACK             # here
+//! scp -r PACK MACHINE: && ssh MACHINE python3 PACK/bring_up.py     # there: a driver and Python 3, nothing else
+//! ```
+//!
+//! `docs/bring-up.md` says what each step tests and how to read the report.
+
+// An example talks to people on stdout.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+#[macro_use]
+#[path = "../shared/print.rs"]
+mod print;
+#[path = "../shared/bring_up/mod.rs"]
+mod bring_up;
+#[path = "../shared/parallel.rs"]
+mod parallel;
+
+use bring_up::Size;
+use bring_up::pack::{Options, build};
+use bring_up::plant::Plant;
+use clap::Parser;
+use silumin::Arch;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Builds the pack for the first hour on a GPU.
+#[derive(Parser)]
+struct Flags {
+    /// A chip that the pack is for; may be given several times.
+    #[arg(long, default_values = ["sm_100a", "sm_90a"])]
+    arch: Vec<Arch>,
+    /// The folder to write, which must be new or empty.
+    #[arg(long)]
+    out: PathBuf,
+    /// Small shapes everywhere: for tests of the pack on the emulated driver.
+    #[arg(long)]
+    small: bool,
+    /// Numbers of the steps to build, with commas; without it all.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<u32>,
+    /// Damage one kernel, as `5a` (some results wrong) or `5a:hang`, to see that the report names it.
+    #[arg(long)]
+    plant: Option<Plant>,
+}
+
+fn main() -> ExitCode {
+    let flags = Flags::parse();
+    let options = Options {
+        arches: flags.arch,
+        size: if flags.small { Size::Small } else { Size::Full },
+        only: flags.only,
+        plant: flags.plant,
+        out: flags.out,
+    };
+    match build(&options) {
+        Ok(summary) => {
+            println!(
+                "{} kernels and {} probes, {:.1} MB in {}",
+                summary.kernels,
+                summary.probes,
+                summary.bytes as f64 / 1e6,
+                options.out.display()
+            );
+            println!("on the machine with the GPU: python3 {}/bring_up.py", options.out.display());
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
