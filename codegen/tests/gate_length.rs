@@ -18,7 +18,6 @@ fn judged(text: &str) -> Gate {
         let _: Result<GateCode, _> = gate_code(&gate.expr, "sm_100a", 2);
     }
     let taken = start.elapsed();
-    println!("{} characters, {} s", text.len(), taken.as_secs_f64());
     assert!(taken < PATIENCE, "{taken:?} for {} characters: {:.80}", text.len(), text);
     gate
 }
