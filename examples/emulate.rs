@@ -7,15 +7,17 @@
 //! ```
 //!
 //! Exit status: 0 for no finding, 1 for findings (or PTX that cannot run), 2 for bad input, in which
-//! case no file was written.
+//! case no file was written. A run that its time or instruction limit has ended has a finding that says so; a
+//! launch that takes more memory than it may is bad input.
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
-use silumin_emulator::command::{Request, Schedules, TraceTarget, execute};
+use silumin_emulator::command::{Limits, Request, Schedules, TraceTarget, execute};
 use silumin_emulator::{Reconvergence, Schedule, Tracking};
 use std::io::{stderr, stdout};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     match request(&command().get_matches()) {
@@ -32,7 +34,8 @@ pub fn command() -> Command {
     Command::new("emulate")
         .about("Runs PTX of any compiler on the emulated GPU, and reports what is wrong with it")
         .after_help(
-            "Exit status: 0 no finding; 1 findings, or PTX that cannot run; 2 bad input, no file written",
+            "Exit status: 0 no finding; 1 findings, an ended limit of time or instructions among them, or PTX that cannot \
+             run; 2 bad input, a launch beyond the memory limit among it, no file written",
         )
         .arg(
             Arg::new("launch")
@@ -112,6 +115,35 @@ pub fn command() -> Command {
                 .default_value("0")
                 .value_parser(value_parser!(usize)),
         )
+        .arg(
+            option("time-limit", "SECONDS", "end after this time, of all schedules together, with what was found")
+                .value_parser(seconds),
+        )
+        .arg(
+            option(
+                "instruction-limit",
+                "N",
+                "PTX instructions of one cluster, counted once a warp; clusters that wait for each other may take \
+                 eight times as many together without progress [default: 1000000000]",
+            )
+            .value_parser(value_parser!(u64).range(1..)),
+        )
+        .arg(
+            option(
+                "memory-limit",
+                "BYTES",
+                "host memory for buffers and clusters [default: 7/8 of what the machine has available]",
+            )
+            .value_parser(value_parser!(u64)),
+        )
+}
+
+/// A time above 0.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let limit = text.parse().ok().and_then(|s: f64| Duration::try_from_secs_f64(s).ok());
+    limit
+        .filter(|l| !l.is_zero())
+        .ok_or_else(|| "a time limit is a number of seconds above 0, such as 2.5".to_owned())
 }
 
 /// What the flags ask for.
@@ -153,6 +185,11 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
         },
         trace: matches.get_one::<TraceTarget>("trace").copied(),
         threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
+        limits: Limits {
+            time: matches.get_one::<Duration>("time-limit").copied(),
+            instructions: matches.get_one::<u64>("instruction-limit").copied(),
+            memory: matches.get_one::<u64>("memory-limit").copied(),
+        },
         json,
     })
 }

@@ -22,6 +22,7 @@ use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, json, 
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 fn main() -> ExitCode {
     match run(&command().get_matches()) {
@@ -61,6 +62,18 @@ fn command() -> Command {
             option("threads", "N", "mutants at a time; 0 is one a core")
                 .default_value("0")
                 .value_parser(value_parser!(u16).range(..=1024)),
+        )
+        .arg(
+            option("time-limit", "SECONDS", "time of one run; a mutant that takes longer is caught")
+                .value_parser(value_parser!(u32).range(1..)),
+        )
+        .arg(
+            option(
+                "memory-limit",
+                "BYTES",
+                "host memory of one run [default: 7/8 of what the machine has available]",
+            )
+            .value_parser(value_parser!(u64)),
         )
         .arg(
             option("only", "KIND", "mutants of this kind; may be repeated")
@@ -123,6 +136,8 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
             .and_then(|name| Reconvergence::named(name))
             .unwrap_or_default(),
         keep: matches.get_flag("keep"),
+        time_limit: matches.get_one::<u32>("time-limit").map(|&s| Duration::from_secs(s.into())),
+        memory_limit: matches.get_one::<u64>("memory-limit").copied(),
         seeds: matches.get_one::<u64>("seeds").copied().unwrap_or_default(),
         threads: matches.get_one::<u16>("threads").map_or(0, |&n| n.into()),
         only: matches.get_many::<Kind>("only").map(|k| k.copied().collect()).unwrap_or_default(),

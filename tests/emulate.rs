@@ -187,6 +187,73 @@ fn an_input_file_is_not_overwritten_by_a_result() {
 }
 
 #[test]
+#[cfg(unix)]
+fn no_input_is_overwritten_whatever_it_is_named_or_linked_to() {
+    use std::os::unix::fs::symlink;
+    let (folder, launch) = kernel(STORE, "file = \"data\"");
+    fs::write(path(&folder, "data"), [7; 256]).unwrap();
+    let inputs = [path(&folder, "data"), PathBuf::from(&launch), path(&folder, "k.ptx")];
+    let before: Vec<Vec<u8>> = inputs.iter().map(|input| fs::read(input).unwrap()).collect();
+    for (n, input) in inputs.iter().enumerate() {
+        for (kind, link) in [("hard", true), ("soft", false)] {
+            let out = path(&folder, &format!("{kind}{n}"));
+            fs::create_dir(&out).unwrap();
+            match link {
+                true => fs::hard_link(input, out.join("x.bin")).unwrap(),
+                false => symlink(input, out.join("x.bin")).unwrap(),
+            }
+            let said = emulate(&[&launch, "--out", out.to_str().unwrap()]);
+            said.expect(2, &["would overwrite an input", "another folder", "x.bin"]);
+            let entries: Vec<_> = fs::read_dir(&out).unwrap().collect();
+            assert_eq!(entries.len(), 1, "{entries:?}");
+        }
+    }
+    // A link that leads elsewhere is replaced, and where it leads stays as it is.
+    let (out, precious) = (path(&folder, "out"), path(&folder, "precious"));
+    fs::create_dir(&out).unwrap();
+    fs::write(&precious, "precious").unwrap();
+    symlink(&precious, out.join("x.bin")).unwrap();
+    emulate(&[&launch, "--out", out.to_str().unwrap()]).expect(0, &["no finding"]);
+    assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    assert_eq!(fs::read(out.join("x.bin")).unwrap().len(), 256);
+    let after: Vec<Vec<u8>> = inputs.iter().map(|input| fs::read(input).unwrap()).collect();
+    assert_eq!(before, after);
+}
+
+#[test]
+fn limits_end_a_run_with_what_was_found() {
+    let (folder, launch) = kernel("    st.global.u32 [%rd1], 1;\nSPIN:\n    bra SPIN;", "bytes = 256");
+    let out = path(&folder, "out");
+    let o = out.to_str().unwrap();
+    let start = std::time::Instant::now();
+    let said = emulate(&[&launch, "--time-limit", "0.5", "--seeds", "8", "--out", o]);
+    said.expect(1, &["TimeLimit", "the time limit of", "ended schedule 1 of 12; the others did not run"]);
+    emulate(&[&launch, "--instruction-limit", "10000"]).expect(1, &["InstructionLimit", "bra SPIN"]);
+    assert!(start.elapsed() < std::time::Duration::from_secs(60));
+    let said = emulate(&[&launch, "--time-limit", "0.2", "--seeds", "2", "--json"]);
+    said.expect(1, &[]);
+    assert_eq!(said.json()["schedules_left_out"], 5);
+    assert_eq!(said.json()["findings"][0]["kind"], "TimeLimit");
+    // Memory: of buffers and of clusters, refused before anything is written.
+    let none = path(&folder, "none");
+    for (limit, wanted) in [("100", "the buffers of the launch have 256 bytes"), ("2000", "memory limit")] {
+        let said = emulate(&[&launch, "--memory-limit", limit, "--out", none.to_str().unwrap()]);
+        said.expect(2, &[wanted]);
+        assert!(!none.join("x.bin").exists());
+    }
+    for (flag, value) in [
+        ("--time-limit", "0"),
+        ("--time-limit", "-1"),
+        ("--time-limit", "x"),
+        ("--time-limit", "1e30"),
+        ("--instruction-limit", "0"),
+        ("--memory-limit", "-5"),
+    ] {
+        emulate(&[&launch, &format!("{flag}={value}")]).expect(2, &[flag]);
+    }
+}
+
+#[test]
 fn json_is_one_document_with_findings_and_statistics() {
     let (_folder, launch) = kernel(LOAD, "bytes = 256");
     let said = emulate(&[&launch, "--json"]);

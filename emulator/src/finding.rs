@@ -12,6 +12,8 @@ pub enum FindingKind {
     Deadlock,
     /// The instruction budget is spent.
     InstructionLimit,
+    /// The time that the run was given is over.
+    TimeLimit,
     /// A register that nothing wrote has an effect: it is stored to global memory, compared, used as an address, or
     /// an operand of a matrix product. Moves, arithmetic, selections, shuffles and stores to shared or tensor memory pass
     /// it on.
@@ -134,6 +136,7 @@ impl FindingKind {
     pub const ALL: &[FindingKind] = &[
         FindingKind::Deadlock,
         FindingKind::InstructionLimit,
+        FindingKind::TimeLimit,
         FindingKind::UninitialisedRegister,
         FindingKind::MissingWait,
         FindingKind::UninitialisedShared,
@@ -202,9 +205,12 @@ impl FindingKind {
         use FindingKind as K;
         match self {
             // Nothing can go on, or the limit is reached.
-            K::Deadlock | K::GridDeadlock | K::TransactionMismatch | K::Divergent | K::InstructionLimit => {
-                true
-            }
+            K::Deadlock
+            | K::GridDeadlock
+            | K::TransactionMismatch
+            | K::Divergent
+            | K::InstructionLimit
+            | K::TimeLimit => true,
             // Hardware faults.
             K::OutOfBounds
             | K::Misaligned

@@ -5,9 +5,23 @@ use crate::finding::Report;
 use crate::memory::GlobalMemory;
 use crate::module::Module;
 use crate::program::Program;
+use std::time::Duration;
 
-/// Largest shared memory of a CTA, static and dynamic, in bytes (sm_90 and sm_100).
+/// Largest shared memory of a CTA, static and dynamic, of any chip, in bytes.
 pub const MAX_SMEM: u32 = 227 * 1024;
+
+/// Largest shared memory of a CTA, static and dynamic, of a chip, in bytes: `maximum amount of shared memory per
+/// thread block` of the CUDA programming guide, table of compute capabilities. Chips that it does not list have
+/// [`MAX_SMEM`].
+pub fn max_smem(target: &str) -> u32 {
+    let number = target.strip_prefix("sm_").map(|n| n.trim_end_matches(['a', 'f']));
+    match number.and_then(|n| n.parse().ok()).unwrap_or(0) {
+        75u32 => 64 * 1024,
+        80 | 87 => 163 * 1024,
+        86 | 89 | 120..=129 => 99 * 1024,
+        _ => MAX_SMEM,
+    }
+}
 /// Largest cluster, with the opt-in for non-portable sizes.
 pub const MAX_CLUSTER: u32 = 16;
 
@@ -181,10 +195,20 @@ pub struct Options<'a> {
     /// When diverged lanes run together again.
     pub reconvergence: Reconvergence,
     /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
-    /// ends here.
+    /// ends here, with [`FindingKind::InstructionLimit`](crate::FindingKind::InstructionLimit). Clusters that
+    /// wait for each other may execute eight times as many together in which none does what another could wait
+    /// for.
     pub instruction_limit: u64,
     /// Clusters that run at a time; by default as many as the chip may hold, by its SMs, threads and shared memory.
     pub resident: Option<u32>,
+    /// Wall-clock time of the run; `None` for no limit. What was found until then is reported, and
+    /// [`FindingKind::TimeLimit`](crate::FindingKind::TimeLimit).
+    pub time_limit: Option<Duration>,
+    /// Bytes of host memory that registers, shared, local and tensor memory of all resident clusters may take;
+    /// `None` for seven eighths of what the machine has available. It is estimated before anything is allocated:
+    /// fewer clusters are resident at a time where not all fit, and a cluster that does not fit alone is
+    /// [`LaunchError::Memory`].
+    pub memory_limit: Option<u64>,
     /// A warp whose instructions are reported.
     pub trace: Option<Trace<'a>>,
 }
@@ -203,6 +227,8 @@ impl Default for Options<'_> {
             reconvergence: Reconvergence::Eager,
             instruction_limit: 1_000_000_000,
             resident: None,
+            time_limit: None,
+            memory_limit: None,
             trace: None,
         }
     }
@@ -219,6 +245,8 @@ impl std::fmt::Debug for Options<'_> {
             .field("tmem_loads", &self.tmem_loads)
             .field("tracking", &self.tracking)
             .field("instruction_limit", &self.instruction_limit)
+            .field("time_limit", &self.time_limit)
+            .field("memory_limit", &self.memory_limit)
             .finish_non_exhaustive()
     }
 }
@@ -266,7 +294,7 @@ pub enum LaunchError {
     },
     /// Too much shared memory.
     #[error(
-        "{fixed} bytes of static and {dynamic} bytes of dynamic shared memory (which starts at a multiple of 1024) end at {end}; a CTA has at most {MAX_SMEM}"
+        "{fixed} bytes of static and {dynamic} bytes of dynamic shared memory (which starts at a multiple of 1024) end at {end}; a CTA of {chip} has at most {limit}"
     )]
     SharedMemory {
         /// Static bytes.
@@ -275,6 +303,23 @@ pub enum LaunchError {
         dynamic: u32,
         /// End of the dynamic part.
         end: u64,
+        /// The chip.
+        chip: String,
+        /// What a CTA of it has, in bytes.
+        limit: u32,
+    },
+    /// A cluster takes more host memory than there is.
+    #[error(
+        "a cluster takes {needed} bytes of this machine's memory ({what}), and the run may take {limit}: raise the \
+         memory limit, or launch smaller blocks or clusters, or declare fewer registers"
+    )]
+    Memory {
+        /// Bytes of one cluster.
+        needed: u64,
+        /// Bytes that all clusters may take.
+        limit: u64,
+        /// What takes them.
+        what: String,
     },
     /// The host threads could not be started.
     #[error("starting host threads failed: {0}")]
@@ -364,8 +409,10 @@ impl Module {
         let fixed = program.static_end - crate::program::SMEM_BASE;
         let end = u64::from(dynamic_base(program)) + u64::from(launch.dynamic_smem);
         let used = if launch.dynamic_smem == 0 { u64::from(program.static_end) } else { end };
-        if used > u64::from(MAX_SMEM) + u64::from(crate::program::SMEM_BASE) {
-            return Err(LaunchError::SharedMemory { fixed, dynamic: launch.dynamic_smem, end });
+        let limit = max_smem(self.chip());
+        if used > u64::from(limit) + u64::from(crate::program::SMEM_BASE) {
+            let (dynamic, chip) = (launch.dynamic_smem, self.chip().to_owned());
+            return Err(LaunchError::SharedMemory { fixed, dynamic, end, chip, limit });
         }
         Ok((program, params))
     }

@@ -11,9 +11,9 @@
 //! waits, fences and barriers, and slots that are refilled while they are read; races between clusters;
 //! and synchronisation whose scope is too narrow.
 //!
-//! Refused by [`Module::parse`] with file, line and instruction: textures and surfaces, `im2col::w` copies,
-//! and recursion. All other instructions of PTX ISA 9.1 run. When they run, descriptors of sm_103a alone
-//! (K = 96, absolute leading dimension) and interleaved tensor maps are findings.
+//! Refused by [`Module::parse`] with file, line and instruction: textures and surfaces, and recursion. All other
+//! instructions of PTX ISA 9.1 run. When they run, `im2col::w` copies, descriptors of sm_103a alone (K = 96,
+//! absolute leading dimension) and interleaved tensor maps are findings.
 //!
 //! | module | content |
 //! |---|---|
@@ -26,11 +26,13 @@
 //! | `exec` | clusters, warps, barriers and asynchronous engines |
 //! | [`launch_file`] | launches as TOML |
 //! | [`command`] | the `emulate` command |
+//! | [`files`] | folders of results |
 //! | [`mutate`] | kernels with one mistake put in, and whether they are caught |
 
 pub mod command;
 pub mod engine;
 mod exec;
+pub mod files;
 mod finding;
 mod isa;
 mod lanes;
@@ -50,7 +52,7 @@ pub use engine::tensor_map::{DataType, Interleave, L2Promotion, OobFill, TensorM
 pub use finding::{Finding, FindingKind, Report, Stats};
 pub use launch::{
     Arg, Launch, LaunchError, MAX_CLUSTER, MAX_SMEM, Options, Progress, Reconvergence, Schedule, Step,
-    TmemLoads, Trace, Tracking,
+    TmemLoads, Trace, Tracking, max_smem,
 };
 pub use launch_file::LaunchFile;
 pub use memory::{Buffer, GlobalMemory};

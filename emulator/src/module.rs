@@ -1,7 +1,7 @@
 //! Parsed PTX modules.
 
 use crate::lower::module::{self, Lowered};
-use crate::parse::parse;
+use crate::parse::{LineError, excerpt, parse, shortened};
 use crate::program::Program;
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub struct ParseError {
     pub file: String,
     /// Line, from 1.
     pub line: u32,
-    /// That line.
+    /// That line; of a long one, what is around the error.
     pub text: String,
     /// What is wrong.
     pub message: String,
@@ -58,6 +58,8 @@ pub struct Module {
     pub(crate) image: Vec<u8>,
     version: Option<(u32, u32)>,
     target: Vec<String>,
+    /// Where kernels run; the target if nobody said.
+    chip: Option<String>,
 }
 
 impl Module {
@@ -72,16 +74,17 @@ impl Module {
         let (ast, syntax) = parse(text);
         let fail = |errors| ParseErrors(located(name, text, errors));
         if !syntax.is_empty() {
-            return Err(fail(syntax.into_iter().map(|e| (e.line, e.message)).collect()));
+            return Err(fail(syntax.into_iter().map(LineError::from).collect()));
         }
         let Lowered { kernels, image } = module::lower(&ast).map_err(fail)?;
         Ok(Module {
             file: name.to_owned(),
-            lines: text.lines().map(|l| l.trim().to_owned()).collect(),
+            lines: text.lines().map(|l| excerpt(l, 0)).collect(),
             kernels,
             image,
             version: ast.version,
             target: ast.target.iter().map(|&t| t.to_owned()).collect(),
+            chip: None,
         })
     }
 
@@ -92,7 +95,7 @@ impl Module {
     /// into device functions that no kernel calls.
     pub fn problems(name: &str, text: &str) -> Vec<ParseError> {
         let (ast, syntax) = parse(text);
-        let mut errors: Vec<(u32, String)> = syntax.into_iter().map(|e| (e.line, e.message)).collect();
+        let mut errors: Vec<LineError> = syntax.into_iter().map(LineError::from).collect();
         errors.extend(module::problems(&ast));
         errors.sort();
         errors.dedup();
@@ -120,6 +123,19 @@ impl Module {
         &self.target
     }
 
+    /// The same module on a chip that is not its target, such as `sm_120a` for PTX of `sm_90`: what differs is
+    /// how much shared memory a CTA has.
+    #[must_use]
+    pub fn on_chip(self, chip: &str) -> Module {
+        Module { chip: Some(chip.to_owned()), ..self }
+    }
+
+    /// Where kernels run: the chip of [`Module::on_chip`], else the target.
+    pub fn chip(&self) -> &str {
+        let target = || self.target.iter().find(|t| t.starts_with("sm_"));
+        self.chip.as_ref().or_else(target).map_or("an unnamed chip", String::as_str)
+    }
+
     /// File name given to [`Module::parse`].
     pub fn file(&self) -> &str {
         &self.file
@@ -135,16 +151,19 @@ impl Module {
 }
 
 /// Errors with the lines they are about.
-fn located(name: &str, text: &str, errors: Vec<(u32, String)>) -> Vec<ParseError> {
+fn located(name: &str, text: &str, errors: Vec<LineError>) -> Vec<ParseError> {
     let lines: Vec<&str> = if errors.is_empty() { Vec::new() } else { text.lines().collect() };
-    let line_of = |n: u32| (n as usize).checked_sub(1).and_then(|i| lines.get(i)).map_or("", |l| l.trim());
-    errors
-        .into_iter()
-        .map(|(line, message)| ParseError {
-            file: name.to_owned(),
-            line,
-            text: line_of(line).to_owned(),
-            message,
-        })
-        .collect()
+    let line_of = |e: &LineError| {
+        let line = (e.line as usize).checked_sub(1).and_then(|i| lines.get(i)).copied().unwrap_or("");
+        // Lines are parts of the text, so that their addresses say where they start.
+        let start = line.as_ptr().addr().saturating_sub(text.as_ptr().addr());
+        excerpt(line, e.pos.map_or(0, |pos| pos.saturating_sub(start)))
+    };
+    let located = |e: LineError| ParseError {
+        file: name.to_owned(),
+        line: e.line,
+        text: line_of(&e),
+        message: shortened(e.message),
+    };
+    errors.into_iter().map(located).collect()
 }

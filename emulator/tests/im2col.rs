@@ -4,8 +4,8 @@ mod common;
 
 use common::{launch, parse, run};
 use silumin_emulator::{
-    Arg, DataType, GlobalMemory, Im2colParams, Interleave, L2Promotion, OobFill, Options, Schedule,
-    SwizzleMode, TensorMapParams, Tracking,
+    Arg, DataType, FindingKind, GlobalMemory, Im2colParams, Interleave, L2Promotion, OobFill, Options,
+    Schedule, SwizzleMode, TensorMapParams, Tracking,
 };
 
 const DIMS: [usize; 4] = [16, 5, 4, 3];
@@ -164,4 +164,25 @@ fn a_map_of_the_other_mode_is_refused() {
     let report = run(&parse(&text), &launch(1, 1, args), &memory, &Options::default());
     assert!(report.findings.iter().any(|f| f.message.contains("is tiled")), "{:#?}", report.findings);
     assert!(map(4096, [0, 0], [0, 200], 1).encode().is_err());
+}
+
+#[test]
+fn the_wide_modes_decode_and_say_when_they_run_that_they_are_not_modelled() {
+    for mode in ["im2col::w", "im2col::w::128"] {
+        let text = kernel([0, 0, 0, 0], [0, 0], false).replace("global.im2col.", &format!("global.{mode}."));
+        assert!(text.contains(mode));
+        let mut memory = GlobalMemory::new();
+        let input = memory.alloc_from("in", &[0; 8192]);
+        let encoded = map(memory.address(&input), [0, 0], [0, 0], 1).encode().unwrap();
+        let pointer = Arg::Pointer(memory.address(&input));
+        let args = vec![Arg::TensorMap(encoded), Arg::TensorMap(encoded), pointer];
+        let report = run(&parse(&text), &launch(1, 1, args), &memory, &Options::default());
+        let found = &report.findings[0];
+        assert_eq!(found.kind, FindingKind::Unsupported, "{found}");
+        assert!(found.message.contains("im2col::w") && found.text.contains(mode), "{found}");
+        // Two offsets, whatever the rank.
+        let three = text.replace("{%h0, %h1};", "{%h0, %h1, %h0};");
+        let error = silumin_emulator::Module::parse("three.ptx", &three).unwrap_err().to_string();
+        assert!(error.contains("takes a vector of 2 offsets"), "{error}");
+    }
 }

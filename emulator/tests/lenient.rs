@@ -875,6 +875,7 @@ fn a_report_says_what_it_leaves_out_and_that_outputs_are_partial() {
             reconvergence: Reconvergence::Eager,
             trace: None,
             threads: 1,
+            limits: silumin_emulator::command::Limits::default(),
             json,
         };
         let (mut out, mut err) = (Vec::new(), Vec::new());

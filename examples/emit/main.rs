@@ -38,12 +38,13 @@ use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
+use silumin::runtime::check;
 use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs, InputsError};
+use silumin::runtime::launch_file::{self, OutputFolder};
 use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
 use silumin::runtime::toolchain::Ptxas;
-use silumin::runtime::{check, launch_file};
 use silumin::{Arch, Formats, GroupSizes, Problem, Shape};
 use std::error::Error;
 use std::io::{IsTerminal, Write};
@@ -338,10 +339,14 @@ fn write_files(
         }
         false => None,
     };
-    let launch = launch_file::write(folder, kernel, inputs.as_ref(), scalars)?;
+    // All files or none, and not over the configuration, whatever it is named.
+    let config = matches.get_one::<String>("config").map(Path::new);
+    let mut out = OutputFolder::open(folder, config).map_err(|error| format!("--out {error}"))?;
+    let launch = launch_file::add(&mut out, kernel, inputs.as_ref(), scalars)?;
     let plan_file = launch.with_extension("plan");
-    std::fs::write(&plan_file, plan.to_string())
-        .map_err(|error| format!("{}: {error}", plan_file.display()))?;
+    let name = plan_file.file_name().and_then(|name| name.to_str()).unwrap_or("kernel.plan");
+    out.add(name, plan.to_string().as_bytes())?;
+    out.commit().map_err(|error| format!("--out {error}"))?;
     println!("written   {0}.{{ptx,plan,toml}}", launch.with_extension("").display());
     Ok(())
 }

@@ -25,13 +25,13 @@
 //! ```
 
 use std::fmt::Write;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use silumin_codegen::gate::GateVector;
 use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
 use silumin_codegen::problem::{ElementKind, Formats, ScaleFormat};
+pub use silumin_emulator::files::{OutputError, OutputFolder};
 use thiserror::Error;
 
 use crate::gemm::GateVectors;
@@ -80,14 +80,9 @@ pub enum LaunchFileError {
     /// The scale factors have no blocked layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// A file was not written.
-    #[error("{}: {source}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
+    /// The files were not written.
+    #[error(transparent)]
+    Output(#[from] OutputError),
 }
 
 /// What a buffer of a launch file holds beforehand.
@@ -344,22 +339,32 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
 ///
 /// # Errors
 ///
-/// [`LaunchFileError`]; files already written stay.
+/// [`LaunchFileError`]; then no file has changed.
 pub fn write(
     folder: &Path,
     kernel: &Kernel,
     inputs: Option<&DualGemmInputs>,
     scalars: &[(&str, f32)],
 ) -> Result<PathBuf, LaunchFileError> {
-    let save = |name: &str, bytes: &[u8]| {
-        let path = folder.join(name);
-        match std::fs::write(&path, bytes) {
-            Ok(()) => Ok(path),
-            Err(source) => Err(LaunchFileError::Io { path, source }),
-        }
-    };
-    std::fs::create_dir_all(folder)
-        .map_err(|source| LaunchFileError::Io { path: folder.to_owned(), source })?;
+    let mut out = OutputFolder::open(folder, [])?;
+    let launch = add(&mut out, kernel, inputs, scalars)?;
+    out.commit()?;
+    Ok(launch)
+}
+
+/// As [`write`], into a folder that other files may be added to before all are committed.
+///
+/// # Errors
+///
+/// [`LaunchFileError`].
+pub fn add(
+    out: &mut OutputFolder,
+    kernel: &Kernel,
+    inputs: Option<&DualGemmInputs>,
+    scalars: &[(&str, f32)],
+) -> Result<PathBuf, LaunchFileError> {
+    let folder = out.folder().to_owned();
+    let mut save = |name: &str, bytes: &[u8]| out.add(name, bytes).map(|()| folder.join(name));
     let name = &kernel.name;
     let ptx = format!("{name}.ptx");
     let mut files: Vec<LaunchFile<'_>> =
@@ -568,7 +573,7 @@ mod tests {
         let error = write(folder.path(), &kernel, Some(&other), &[]).unwrap_err();
         assert!(error.to_string().contains("for e4m3 x e4m3 -> f16"), "{error}");
         let blocked = write(&path, &kernel, None, &[]).unwrap_err();
-        assert!(matches!(blocked, LaunchFileError::Io { .. }), "{blocked}");
+        assert!(matches!(blocked, LaunchFileError::Output(OutputError::Io { .. })), "{blocked}");
     }
 
     #[test]

@@ -21,6 +21,9 @@
 //! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it claims, `13.0` if not set |
 //! | `SILUMIN_EMULATED_DEVICES` | how many such devices there are, 1 if not set; each has a context, and all share one memory |
 //! | `SILUMIN_EMULATED_GRAPHS` | `none`: graphs are captured and not instantiated, as by a driver that can't; `idle`: their launches run nothing, to see what else a launch takes |
+//! | `SILUMIN_EMULATED_TIME_LIMIT` | seconds that a launch may take before it fails; not set, there is no limit |
+//! | `SILUMIN_EMULATED_INSTRUCTION_LIMIT` | PTX instructions that a cluster may execute before its launch fails: 1,000,000,000 if not set |
+//! | `SILUMIN_EMULATED_MEMORY_LIMIT` | bytes that registers, shared and local memory of a launch may take of the host's; 7/8 of what it has available if not set. A launch that takes more is `CUDA_ERROR_OUT_OF_MEMORY` |
 //! | `SILUMIN_EMULATED_MISHAP` | `fail:TEXT`, `hang:TEXT` or `abort:TEXT`, several with `;`: launches of kernels with TEXT in their PTX fail for good, never end, or end the process, for tests of those who have to live with such |
 //!
 //! * `lib.rs`: the device, contexts, streams, errors.
@@ -168,7 +171,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
         Ordinal::MAJOR => major,
         Ordinal::MINOR => minor,
         Ordinal::SHARED_MEMORY => 48 << 10,
-        Ordinal::SHARED_MEMORY_OPTIN => silumin_emulator::MAX_SMEM as c_int,
+        Ordinal::SHARED_MEMORY_OPTIN => state().chip.max_smem(),
         Ordinal::COOPERATIVE_LAUNCH | Ordinal::CLUSTER_LAUNCH | Ordinal::MEMORY_POOLS => 1,
         _ => 0,
     };

@@ -5,7 +5,8 @@ use crate::link::text_of;
 use crate::put;
 use crate::state::{Code, Function, Loaded, Mishap, code, state};
 use silumin_emulator::{
-    Arg, DataType, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode, TensorMapParams,
+    Arg, DataType, Interleave, L2Promotion, Launch, LaunchError, Module, OobFill, SwizzleMode,
+    TensorMapParams,
 };
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::io::Write;
@@ -54,7 +55,7 @@ pub(crate) fn load(text: &str) -> Result<Module, (Code, String)> {
         ));
     }
     match module.target().first() {
-        Some(target) if state().chip.runs(target) => Ok(module),
+        Some(target) if state().chip.runs(target) => Ok(module.on_chip(state().chip.target())),
         target => {
             let target = target.map_or("nothing", String::as_str);
             Err((
@@ -236,7 +237,7 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuFuncSetAttribute(function: *mut c_void, attribute: c_int, value: c_int) -> c_int {
     // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-    let most = silumin_emulator::MAX_SMEM as c_int;
+    let most = state().chip.max_smem();
     if attribute == 8 && !(0..=most).contains(&value) {
         return code(Code::InvalidValue);
     }
@@ -455,7 +456,7 @@ pub(crate) fn execute(function: usize, launch: &Launch) -> Code {
         },
         None => {}
     }
-    match module.run(&function.entry, launch, &contents.memory, &Options::default()) {
+    match module.run(&function.entry, launch, &contents.memory, &state().limits.options()) {
         Ok(report) if report.findings.is_empty() => Code::Success,
         Ok(report) => {
             for finding in &report.findings {
@@ -465,7 +466,15 @@ pub(crate) fn execute(function: usize, launch: &Launch) -> Code {
         }
         Err(error) => {
             say(&error.to_string());
-            Code::InvalidValue
+            match error {
+                LaunchError::Memory { .. } => Code::OutOfMemory,
+                LaunchError::NoSuchEntry { .. }
+                | LaunchError::ArgumentCount { .. }
+                | LaunchError::ArgumentSize { .. }
+                | LaunchError::Shape { .. }
+                | LaunchError::SharedMemory { .. }
+                | LaunchError::Threads(_) => Code::InvalidValue,
+            }
         }
     }
 }

@@ -2,12 +2,14 @@
 
 use crate::graph::Graphs;
 use crate::link::Link;
-use silumin_emulator::{Buffer, GlobalMemory, Module};
+use crate::module::say;
+use silumin_emulator::{Buffer, GlobalMemory, Module, Options};
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 /// An error of the driver's API (`CUresult`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,6 +148,11 @@ impl Chip {
         }
     }
 
+    /// Largest shared memory of a CTA, in bytes.
+    pub fn max_smem(self) -> c_int {
+        silumin_emulator::max_smem(self.target()) as c_int
+    }
+
     /// Whether the chip runs PTX for `target`: `sm_90` on it and later ones, `sm_100f` in its family, `sm_100a` on
     /// that chip alone (PTX ISA, `.target`).
     pub fn runs(self, target: &str) -> bool {
@@ -227,6 +234,47 @@ pub(crate) struct Contents {
     pub links: HashMap<usize, Link>,
 }
 
+/// What a launch may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    pub time: Option<Duration>,
+    pub instructions: Option<u64>,
+    pub memory: Option<u64>,
+}
+
+impl Limits {
+    /// As variables have them; one that is no number is said and left out.
+    fn of(variable: impl Fn(&str) -> String) -> Self {
+        fn number<T>(name: &str, text: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
+            let value = read(text);
+            if value.is_none() && !text.is_empty() {
+                say(&format!("{name}={text}: this is no positive number, and it is not used"));
+            }
+            value
+        }
+        let whole =
+            |name: &str| number(name, &variable(name), |text| text.parse().ok().filter(|&n: &u64| n > 0));
+        let time = "SILUMIN_EMULATED_TIME_LIMIT";
+        let seconds =
+            |text: &str| Duration::try_from_secs_f64(text.parse().ok()?).ok().filter(|t| !t.is_zero());
+        Limits {
+            time: number(time, &variable(time), seconds),
+            instructions: whole("SILUMIN_EMULATED_INSTRUCTION_LIMIT"),
+            memory: whole("SILUMIN_EMULATED_MEMORY_LIMIT"),
+        }
+    }
+
+    pub fn options(self) -> Options<'static> {
+        let usual = Options::default();
+        Options {
+            time_limit: self.time,
+            instruction_limit: self.instructions.unwrap_or(usual.instruction_limit),
+            memory_limit: self.memory,
+            ..usual
+        }
+    }
+}
+
 /// The library's state.
 pub(crate) struct State {
     pub chip: Chip,
@@ -236,6 +284,7 @@ pub(crate) struct State {
     /// See [`Mishap`].
     mishap: String,
     pub replays: Replays,
+    pub limits: Limits,
     contents: Mutex<Contents>,
     graphs: Mutex<Graphs>,
     handles: AtomicUsize,
@@ -245,7 +294,7 @@ pub(crate) struct State {
 pub(crate) fn state() -> &'static State {
     static STATE: OnceLock<State> = OnceLock::new();
     STATE.get_or_init(|| {
-        let variable = |name| std::env::var(name).unwrap_or_default();
+        let variable = |name: &str| std::env::var(name).unwrap_or_default();
         let chip = variable("SILUMIN_EMULATED_CHIP");
         let version = variable("SILUMIN_EMULATED_CUDA");
         let version = version.split_once('.').and_then(|(major, minor)| {
@@ -261,6 +310,7 @@ pub(crate) fn state() -> &'static State {
                 "idle" => Replays::Idle,
                 _ => Replays::All,
             },
+            limits: Limits::of(variable),
             contents: Mutex::new(Contents {
                 memory: GlobalMemory::new(),
                 buffers: BTreeMap::new(),
@@ -313,6 +363,30 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn shared_memory_of_a_cta_is_the_chip_s() {
+        // CUDA programming guide, table of compute capabilities: 227 and 99 KiB.
+        let bytes = Chip::ALL.map(|chip| (chip.target(), chip.max_smem()));
+        let expected =
+            [("sm_90a", 232_448), ("sm_100a", 232_448), ("sm_103a", 232_448), ("sm_120a", 101_376)];
+        assert_eq!(bytes, expected);
+    }
+
+    #[test]
+    fn limits_are_positive_numbers_or_none() {
+        let of = |time: &str, count: &str| {
+            let value = |name: &str| if name.contains("TIME") { time } else { count }.to_owned();
+            Limits::of(value)
+        };
+        let half = Some(Duration::from_millis(500));
+        assert_eq!(of("0.5", "7"), Limits { time: half, instructions: Some(7), memory: Some(7) });
+        for (time, count) in [("", ""), ("0", "0"), ("-1", "-1"), ("x", "x"), ("inf", "1e9"), ("NaN", "1.5")]
+        {
+            assert_eq!(of(time, count), Limits::default());
+        }
+        assert_eq!(Limits::default().options().instruction_limit, 1_000_000_000);
+    }
 
     #[test]
     fn a_mishap_is_of_the_kernels_that_have_the_text() {

@@ -93,6 +93,7 @@ pub(super) fn runs(runs: &Runs<'_>, status: u8) -> String {
         "stats": stats(&total),
         "runs": each,
         "outputs_equal": runs.outputs_equal(),
+        "schedules_left_out": runs.planned - runs.runs.len(),
     }))
 }
 

@@ -17,12 +17,14 @@ mod trace;
 
 pub use trace::{TraceTarget, TraceTargetError};
 
-use crate::finding::Report;
+use crate::exec::room;
+use crate::finding::{FindingKind, Report};
 use crate::launch::{Options, Reconvergence, Schedule, Tracking};
 use crate::launch_file::LaunchFile;
 use crate::memory::{Buffer, GlobalMemory};
 use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 /// Exit status: nothing was found.
 pub const CLEAN: u8 = 0;
@@ -59,6 +61,40 @@ impl Schedules {
     }
 }
 
+/// What a command may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// Wall-clock time of all schedules together; `None` for no limit. What was found until then is reported, with
+    /// a finding [`TimeLimit`](crate::FindingKind::TimeLimit), and the exit status is [`FOUND`].
+    pub time: Option<Duration>,
+    /// [`Options::instruction_limit`]; `None` for its default.
+    pub instructions: Option<u64>,
+    /// Bytes of host memory for buffers and resident clusters; `None` for seven eighths of what the machine has
+    /// available. A launch that takes more is bad input, and nothing of it runs.
+    pub memory: Option<u64>,
+}
+
+impl Limits {
+    /// What is left for clusters, in bytes.
+    ///
+    /// # Errors
+    /// The buffers alone take more.
+    fn beside_buffers(self, file: &LaunchFile, many: bool) -> Result<u64, String> {
+        let limit = self.memory.unwrap_or_else(room::available);
+        let bytes: u64 = file.buffers.iter().map(|b| b.bytes).sum();
+        let largest = file.buffers.iter().map(|b| b.bytes).max().unwrap_or_default();
+        // With a bit for each byte; the outputs of one schedule are kept to compare others with, one buffer at a time.
+        let copies = if many { 2 } else { 1 };
+        let needed = copies * (bytes + bytes / 8 + largest);
+        limit.checked_sub(needed).ok_or_else(|| {
+            format!(
+                "the buffers of the launch have {bytes} bytes, take {needed} with what is kept about them, and the \
+                 memory limit is {limit}: run a smaller problem, or give more with --memory-limit"
+            )
+        })
+    }
+}
+
 /// What is asked of the command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -78,6 +114,8 @@ pub enum Request {
         trace: Option<TraceTarget>,
         /// Host threads; 0 is one a core.
         threads: usize,
+        /// Time, instructions and memory.
+        limits: Limits,
         /// One JSON document on stdout, and nothing else.
         json: bool,
     },
@@ -105,6 +143,8 @@ pub(crate) struct Runs<'a> {
     pub runs: Vec<Run>,
     /// Findings that one run lists at most.
     pub limit: usize,
+    /// Schedules that were asked for; the time limit may have left some out.
+    pub planned: usize,
 }
 
 impl Runs<'_> {
@@ -146,7 +186,8 @@ pub fn execute(request: &Request, out: &mut dyn Write, err: &mut (dyn Write + Se
 }
 
 fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), String> {
-    let Request::Run { launch, out, schedules, tracking, reconvergence, trace, threads, json } = request
+    let Request::Run { launch, out, schedules, tracking, reconvergence, trace, threads, limits, json } =
+        request
     else {
         return Err("there is nothing to run".to_owned());
     };
@@ -160,16 +201,18 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
     }
     let file = LaunchFile::read(launch).map_err(|e| e.to_string())?;
     let target = trace.as_ref().map(|t| t.resolve(&file.launch)).transpose().map_err(|e| e.to_string())?;
-    if let Some(folder) = out {
-        output::prepare(folder)?;
-    }
+    let list = schedules.list(file.launch.block.iter().product::<u32>().div_ceil(32));
+    let planned = list.len();
+    let many = planned > 1;
+    let memory_limit = limits.beside_buffers(&file, many)?;
+    let mut folder = out.as_ref().map(|folder| output::prepare(folder, launch, &file)).transpose()?;
+    let start = Instant::now();
     let printer = trace::Printer::new(err);
     let sink = |step: crate::launch::Step<'_>| printer.print(&step);
-    let list = schedules.list(file.launch.block.iter().product::<u32>().div_ceil(32));
-    let many = list.len() > 1;
     let mut first_clean: Option<(GlobalMemory, Vec<Buffer>)> = None;
     let mut runs = Vec::new();
-    for (n, schedule) in list.into_iter().enumerate() {
+    for schedule in list {
+        let time_limit = limits.time.map(|limit| limit.saturating_sub(start.elapsed()));
         let (memory, buffers) = file.allocate();
         let options = Options {
             schedule,
@@ -177,6 +220,9 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
             tracking: *tracking,
             reconvergence: *reconvergence,
             trace: target.map(|of| crate::launch::Trace { of: Some(of), sink: &sink }),
+            instruction_limit: limits.instructions.unwrap_or(Options::default().instruction_limit),
+            time_limit,
+            memory_limit: Some(memory_limit),
             ..Options::default()
         };
         if many && target.is_some() {
@@ -184,9 +230,10 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
         }
         let report =
             file.module.run(&file.kernel, &file.launch, &memory, &options).map_err(|e| e.to_string())?;
-        if let Some(folder) = out.as_ref().filter(|_| n == 0) {
+        if let Some(folder) = folder.take() {
             output::write(folder, &file, &memory, &buffers)?;
         }
+        let over = report.findings.iter().any(|f| f.kind == FindingKind::TimeLimit);
         let mut differing = None;
         if many && report.is_clean() {
             let names = first_clean.as_ref().map(|(m, b)| {
@@ -197,8 +244,12 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
             first_clean.get_or_insert((memory, buffers));
         }
         runs.push(Run { schedule, report, differing });
+        if over {
+            break;
+        }
     }
-    let runs = Runs { file: &file, runs, limit: Options::default().max_findings };
+    let limit = Options::default().max_findings;
+    let runs = Runs { file: &file, runs, limit, planned };
     let status = if runs.found() { FOUND } else { CLEAN };
     let text = if *json { json::runs(&runs, status) } else { text::runs(&runs) };
     Ok((status, text))

@@ -1,12 +1,16 @@
 //! Writing the buffers of a run to files.
 
+use crate::files::OutputFolder;
 use crate::launch_file::LaunchFile;
 use crate::memory::{Buffer, GlobalMemory};
 use std::path::Path;
 
-/// Makes the folder, before anything runs.
-pub(super) fn prepare(folder: &Path) -> Result<(), String> {
-    std::fs::create_dir_all(folder).map_err(|e| format!("--out {}: {e}", folder.display()))
+/// Makes the folder, before anything runs. What the launch is read from is not overwritten: the launch file, the PTX
+/// and the files of buffers.
+pub(super) fn prepare(folder: &Path, launch: &Path, file: &LaunchFile) -> Result<OutputFolder, String> {
+    let sources = file.buffers.iter().filter_map(|b| b.source.as_deref());
+    let inputs = [launch, Path::new(file.module.file())].into_iter().chain(sources);
+    OutputFolder::open(folder, inputs).map_err(|e| format!("--out {e}"))
 }
 
 /// Writes every buffer to `NAME.bin`.
@@ -14,30 +18,13 @@ pub(super) fn prepare(folder: &Path) -> Result<(), String> {
 /// A file that a buffer was read from is left alone when its bytes would stay, and is an error when they
 /// would not: then nothing is written.
 pub(super) fn write(
-    folder: &Path,
+    mut out: OutputFolder,
     file: &LaunchFile,
     memory: &GlobalMemory,
     buffers: &[Buffer],
 ) -> Result<(), String> {
-    let inputs: Vec<_> = file.buffers.iter().filter_map(|b| b.source.as_ref()?.canonicalize().ok()).collect();
-    let is_input = |path: &Path| path.canonicalize().is_ok_and(|p| inputs.contains(&p));
-    let named = || {
-        file.buffers.iter().zip(buffers).map(|(spec, b)| (spec, folder.join(format!("{}.bin", spec.name)), b))
-    };
-    for (spec, path, buffer) in named() {
-        if is_input(&path) && std::fs::read(&path).ok().as_ref() != Some(&memory.read(buffer)) {
-            return Err(format!(
-                "--out {}: the result of buffer `{}` would overwrite an input of the launch file, {}: name another folder",
-                folder.display(),
-                spec.name,
-                path.display()
-            ));
-        }
+    for (spec, buffer) in file.buffers.iter().zip(buffers) {
+        out.add(&format!("{}.bin", spec.name), &memory.read(buffer)).map_err(|e| format!("--out {e}"))?;
     }
-    for (_, path, buffer) in named() {
-        if !is_input(&path) {
-            std::fs::write(&path, memory.read(buffer)).map_err(|e| format!("{}: {e}", path.display()))?;
-        }
-    }
-    Ok(())
+    out.commit().map_err(|e| format!("--out {e}"))
 }

@@ -35,6 +35,11 @@ pub(super) fn runs(runs: &Runs<'_>) -> String {
     if !rest.is_empty() {
         out += &summary(runs);
     }
+    if runs.planned > runs.runs.len() {
+        let (ran, planned) = (runs.runs.len(), runs.planned);
+        out +=
+            &format!("limit     the time limit ended schedule {ran} of {planned}; the others did not run\n");
+    }
     let stopped: Vec<_> = runs.runs.iter().filter(|r| r.report.stopped).collect();
     if !stopped.is_empty() {
         let which = match rest.is_empty() {

@@ -344,6 +344,12 @@ impl<'r> Cluster<'r> {
         copy: &TensorCopy,
     ) -> Result<(Option<(Box<TensorMapParams>, Option<Pixels>)>, Vec<i32>), Fault> {
         let coords: Vec<i32> = copy.coords.iter().map(|&s| self.value(x, w, s, lane) as i32).collect();
+        if copy.wide {
+            let text = "copies of the im2col::w and im2col::w::128 modes are not modelled: the manual has where \
+                        their halo pixels lie in shared memory in figures only";
+            self.report(FindingKind::Unsupported, at, text);
+            return Ok((None, coords));
+        }
         let address = self.address(x, w, copy.map, Space::Generic, lane);
         if !address.is_multiple_of(64) {
             return Err(Fault::Misaligned { address, bytes: 64 });

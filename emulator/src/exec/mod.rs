@@ -16,6 +16,7 @@
 //! - `order`: happens-before tracking
 //! - `resident`: clusters that run at a time, and such as wait for others for ever
 //! - `report`: findings
+//! - `room`: host memory, before it is allocated
 //!
 //! A cluster runs on one host thread at a time, so that its shared memory needs no locks. Clusters
 //! share global memory only.
@@ -32,6 +33,7 @@ mod queue;
 mod report;
 mod resident;
 mod results;
+pub(crate) mod room;
 mod schedule;
 mod state;
 mod step;
@@ -66,6 +68,10 @@ pub(crate) struct Run<'r> {
     pub smem_end: u32,
     pub clusters: [u32; 3],
     pub start: Instant,
+    /// When the time limit is over.
+    pub deadline: Option<Instant>,
+    /// Clusters that fit into the memory limit at a time, if fewer than the chip runs.
+    pub fitting: Option<u64>,
     /// What clusters did to global memory, when that is tracked and there are several.
     pub world: Option<order::world::World>,
     /// Clusters that run at a time.
@@ -73,6 +79,8 @@ pub(crate) struct Run<'r> {
     /// Whether clusters that spin are looked for.
     pub watched: bool,
     next: AtomicU64,
+    /// Instructions of all clusters since the last that another could wait for.
+    pub idle: AtomicU64,
     pub stop: AtomicBool,
 }
 
@@ -122,6 +130,16 @@ pub(crate) fn run(
         statics.alloc_from("module variables", &module.image);
     }
     let dynamic = dynamic_base(program);
+    let smem_end = if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end };
+    let threads = match options.threads {
+        0 => std::thread::available_parallelism().map_or(1, usize::from),
+        n => n,
+    };
+    let resident = options
+        .resident
+        .map_or_else(|| resident::resident(module.target(), launch, smem_end), |n| u64::from(n.max(1)));
+    let wanted = resident.min(product(launch.grid) / product(launch.cluster));
+    let fit = room::fitting(program, launch, smem_end, options, wanted)?;
     let run = Run {
         module,
         program,
@@ -131,32 +149,34 @@ pub(crate) fn run(
         statics,
         options,
         dynamic_base: dynamic,
-        smem_end: if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end },
+        smem_end,
         clusters: [0, 1, 2].map(|i| launch.grid[i] / launch.cluster[i]),
         start,
+        deadline: options.time_limit.and_then(|limit| start.checked_add(limit)),
+        fitting: (fit < wanted).then_some(fit),
         world: (options.tracking != Tracking::Off && product(launch.grid) > product(launch.cluster))
             .then(order::world::World::new),
-        resident: options.resident.map_or_else(
-            || {
-                resident::resident(
-                    module.target(),
-                    launch,
-                    if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end },
-                )
-            },
-            |n| u64::from(n.max(1)),
-        ),
+        resident: if fit < wanted { fit } else { resident },
         watched: resident::Spin::is_possible(program),
         next: AtomicU64::new(0),
+        idle: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
     let shared = Mutex::new(Shared::default());
     let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(options.threads)
+        .num_threads(threads.min(fit as usize))
         .build()
         .map_err(|e| LaunchError::Threads(e.to_string()))?;
     pool.broadcast(|_| worker(&run, &shared));
     let mut shared = shared.into_inner().unwrap_or_else(PoisonError::into_inner);
+    // After a stop: what was found in clusters that wait for others.
+    for mut cluster in std::mem::take(&mut shared.suspended) {
+        shared.stats.instructions += cluster.executed;
+        for f in std::mem::take(&mut cluster.findings) {
+            report::merge(&mut shared.findings, f);
+        }
+        shared.left_out.append(&mut cluster.left_out);
+    }
     shared.findings.sort_by_key(|f| (!f.kind.is_fatal(), f.line));
     let kept = options.max_findings.max(1).min(shared.findings.len());
     shared.left_out.extend(shared.findings[kept..].iter().map(|f| (f.kind, f.line)));
@@ -205,7 +225,9 @@ fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
                     }
                     let started = run.next.load(Ordering::Relaxed);
                     let (live, total) = (started - s.ended, product(run.clusters));
-                    if s.spinning == live && (live >= run.resident || started == total) {
+                    // Where memory bounds the clusters, one that they wait for may not have started for that alone.
+                    let full = live >= run.resident && run.fitting.is_none();
+                    if s.spinning == live && (full || started == total) {
                         cluster.report_hang(at, live, total, started);
                     }
                 }
@@ -219,6 +241,7 @@ fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
         let mut s = lock();
         s.ended += 1;
         s.events += 1;
+        run.idle.store(0, Ordering::Relaxed);
         s.stats.add(&cluster.stats);
         s.done += per_cluster;
         for f in std::mem::take(&mut cluster.findings) {

@@ -6,6 +6,7 @@ use super::step::Flow;
 use crate::finding::FindingKind;
 use crate::launch::{Reconvergence, Schedule, Step};
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// Instructions a warp may execute in one turn.
 const QUANTUM: u64 = 512;
@@ -13,6 +14,9 @@ const QUANTUM: u64 = 512;
 pub(super) const PATIENCE: u64 = 20_000;
 /// Instructions without progress after which the cluster makes way for others.
 const SLICE: u64 = 500_000;
+/// Instruction limits that all clusters together may spend without progress: one that computes for long shares its
+/// thread with many that wait for it.
+const TOGETHER: u64 = 8;
 
 impl Cluster<'_> {
     /// Runs until the cluster is done (true) or seems to wait for another one (false).
@@ -80,8 +84,16 @@ impl Cluster<'_> {
                 self.report_limit();
                 return true;
             }
+            if self.run.deadline.is_some_and(|end| Instant::now() >= end) {
+                self.report_time();
+                return true;
+            }
             if self.last_progress.0 != self.progress {
                 self.last_progress = (self.progress, self.executed);
+                // A cluster that starts is no sign that those that wait get anywhere.
+                if self.waited {
+                    self.run.idle.store(0, Ordering::Relaxed);
+                }
             }
             let idle = self.executed - self.last_progress.1;
             // A random pass may have missed the warps that can run.
@@ -92,6 +104,12 @@ impl Cluster<'_> {
                 }
                 if idle > SLICE {
                     self.last_progress.1 = self.executed;
+                    self.waited = true;
+                    let together = self.run.idle.fetch_add(idle, Ordering::Relaxed) + idle;
+                    if together > self.run.options.instruction_limit.saturating_mul(TOGETHER) {
+                        self.report_idle(together);
+                        return true;
+                    }
                     return false;
                 }
                 if stuck && !self.stall() {
@@ -355,21 +373,61 @@ impl Cluster<'_> {
         }
     }
 
-    fn report_limit(&mut self) {
-        let limit = self.run.options.instruction_limit;
+    /// A warp that can run, or is not done.
+    fn somewhere(&self) -> Origin {
         let mut at = Origin { cta: 0, warp: 0, lane: None, line: 0 };
         for (c, cta) in self.ctas.iter().enumerate() {
             for w in cta.warps.iter().flatten() {
-                if let Some(g) = w.groups.iter().find(|g| g.wait == Wait::No) {
+                let running = w.groups.iter().find(|g| g.wait == Wait::No);
+                if let Some(g) = running.or(w.groups.first().filter(|_| at.line == 0)) {
                     let line = self.run.program.code.get(g.pc as usize).map_or(0, |i| i.line);
                     at = Origin { cta: c as u32, warp: w.index, lane: None, line };
                 }
             }
         }
+        at
+    }
+
+    /// Why clusters may wait for ever that would not on a device.
+    fn few(&self) -> String {
+        self.run.fitting.map_or(String::new(), |n| {
+            format!("; only {n} clusters fit into the memory limit at a time, and one that it waits for may not have started")
+        })
+    }
+
+    fn report_limit(&mut self) {
+        let limit = self.run.options.instruction_limit;
         self.report(
             FindingKind::InstructionLimit,
-            at,
-            format!("the cluster executed {limit} instructions and is not done; it was here"),
+            self.somewhere(),
+            format!("the cluster executed {limit} instructions and is not done; it was here{}", self.few()),
+        );
+    }
+
+    fn report_time(&mut self) {
+        let limit = self.run.options.time_limit.unwrap_or_default();
+        let clusters = self.run.clusters.iter().map(|&n| u64::from(n)).product::<u64>();
+        self.report(
+            FindingKind::TimeLimit,
+            self.somewhere(),
+            format!(
+                "the time limit of {} s is over; the run of {clusters} clusters is not done, this one was here, and \
+                 what was not executed was not checked",
+                limit.as_secs_f64()
+            ),
+        );
+    }
+
+    /// Clusters wait for each other and nothing comes of it.
+    fn report_idle(&mut self, together: u64) {
+        self.report(
+            FindingKind::InstructionLimit,
+            self.somewhere(),
+            format!(
+                "the clusters executed {together} instructions since the last that another could wait for; this one \
+                 was here{}",
+                self.few()
+            ),
         );
     }
 

@@ -330,6 +330,8 @@ pub(crate) struct Cluster<'r> {
     pub progress: u64,
     /// `progress` and `executed` when progress was last seen.
     pub last_progress: (u64, u64),
+    /// Made way for others since nothing happened here.
+    pub waited: bool,
     pub cluster_phase: u64,
     /// State at the last stall: progress, and where everybody was.
     pub last_stall: Option<(u64, u64)>,
@@ -379,6 +381,7 @@ impl<'r> Cluster<'r> {
             executed: 0,
             progress: 0,
             last_progress: (0, 0),
+            waited: false,
             cluster_phase: 0,
             last_stall: None,
             stall_rounds: 0,

@@ -56,7 +56,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
     Form { form: "cp.async.bulk.prefetch .L2 .global hint?", section: "9.7.9.25.4.3", lower: bulk_prefetch },
     Form {
-        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4|.im2col? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
+        form: "cp.async.bulk.tensor dim .shared::cluster|.shared::cta .global .tile|.tile::gather4|.im2col|.im2col::w|.im2col::w::128? .mbarrier::complete_tx::bytes .multicast::cluster? group? hint?",
         section: "9.7.9.27.1.2",
         lower: tensor_load,
     },
@@ -71,7 +71,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
         lower: tensor_store,
     },
     Form {
-        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4|.im2col? hint?",
+        form: "cp.async.bulk.prefetch.tensor dim .L2 .global .tile|.tile::gather4|.im2col|.im2col::w|.im2col::w::128? hint?",
         section: "9.7.9.27.1.4",
         lower: tensor_prefetch,
     },
@@ -286,19 +286,27 @@ fn map<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Addr, 
     Ok((at, coords.into()))
 }
 
+/// `.im2col::w` and `.im2col::w::128`, which decode and are [`FindingKind::Unsupported`](crate::FindingKind) when they run.
+fn wide(c: &Call<'_, '_>) -> bool {
+    c.mods.has("im2col::w") || c.mods.has("im2col::w::128")
+}
+
 /// The offsets of `.im2col`, one for each of the dimensions but the first and last.
 fn offsets<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<Option<Box<[Slot]>>, String> {
     let rank: usize = c.mods.get("dim").and_then(|d| d[..1].parse().ok()).unwrap_or(0);
     let (with, without) = (c.mods.has("im2col"), c.mods.has("im2col_no_offs"));
-    if (with || without) && rank < 3 {
+    let wide = wide(c);
+    if (with || without || wide) && rank < 3 {
         return Err("im2col takes 3 to 5 dimensions".to_owned());
     }
-    if !with {
+    if !with && !wide {
         return Ok(without.then(Box::default));
     }
+    // The wide modes have a halo and an offset along W, whatever the rank.
+    let count = if wide { 2 } else { rank - 2 };
     let items = match c.op(n)? {
-        Operand::Vector(items) if items.len() == rank - 2 => items,
-        _ => return Err(format!("im2col takes a vector of {} offsets", rank - 2)),
+        Operand::Vector(items) if items.len() == count => items,
+        _ => return Err(format!("this im2col mode takes a vector of {count} offsets")),
     };
     Ok(Some(items.iter().map(|o| lw.src(o, Ty::U16)).collect::<Result<_, _>>()?))
 }
@@ -311,7 +319,7 @@ fn tensor_load<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Strin
     let im2col = offsets(lw, c, 3)?;
     let mask = mask(lw, c, 3 + usize::from(im2col.is_some()))?;
     let (pair, gather) = (c.mods.has("cta_group::2"), gather(c));
-    let copy = TensorCopy { smem, map: at, coords, mbar, mask, pair, gather, im2col };
+    let copy = TensorCopy { smem, map: at, coords, mbar, mask, pair, gather, im2col, wide: wide(c) };
     done(lw, Op::TensorLoad(Box::new(copy)))
 }
 
@@ -329,6 +337,7 @@ fn tensor_store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), Stri
         pair: false,
         gather: gather(c),
         im2col: offsets(lw, c, 2)?,
+        wide: false,
     });
     done(lw, Op::TensorStore { copy, reduce })
 }
@@ -345,6 +354,7 @@ fn tensor_prefetch<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
         pair: false,
         gather: gather(c),
         im2col: offsets(lw, c, 1)?,
+        wide: wide(c),
     };
     done(lw, Op::TensorPrefetch(Box::new(copy)))
 }

@@ -3,9 +3,9 @@
 //! Lowering only looks at what it needs. A kernel that means nothing would run here as one of its readings,
 //! so what ptxas refuses is refused too; `tests/damages.rs` compares the two on damaged instructions.
 
-use super::module::LineError;
 use super::scope::{Lower, Symbol};
 use crate::isa::{Mods, Ty};
+use crate::parse::LineError;
 use crate::parse::ast::{InstAst, ModuleAst, Operand};
 use std::collections::HashMap;
 
@@ -19,6 +19,9 @@ pub(super) fn check<'t>(
     let parts = Parts(&inst.opcode);
     order(head, parts)?;
     arity(head, parts, mods, &inst.operands)?;
+    if let (true, Some(chip)) = (matches!(head, "min" | "max") && inst.operands.len() == 4, lw.target) {
+        chip.three_inputs()?;
+    }
     vectors(lw, head, parts, &inst.operands)?;
     match (head, mods.ty(0), mods.ty(1)) {
         ("cvt", Some(to), Some(from)) => conversion(parts, to, from)?,
@@ -311,7 +314,8 @@ pub(super) fn duplicates(ast: &ModuleAst<'_>, errors: &mut Vec<LineError>) {
         match seen.get(name) {
             Some(&(first, var)) if !declared || var != variable => {
                 let (first, line) = (first.min(line), first.max(line));
-                errors.push((line, format!("`{name}` is defined twice, first in line {first}")));
+                errors
+                    .push(LineError::new(line, format!("`{name}` is defined twice, first in line {first}")));
             }
             Some(_) => {}
             None if declared => {}

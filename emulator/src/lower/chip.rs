@@ -1,7 +1,7 @@
 //! What a `.target` and a `.version` have: the "Target ISA notes" and "PTX ISA notes" of the manual, release 9.1.
 //!
 //! Only features that came with sm_80 or later are listed, and whole instructions or modifiers, not every
-//! combination. `tests/damages.rs` compares the list with the assembler.
+//! combination. `tests/targets.rs` and `tests/damages.rs` compare the list with the assembler.
 
 /// A target and a version of the language.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,19 +29,39 @@ enum Who {
     From(u32),
     /// `sm_90a`.
     Hopper,
-    /// The `a` and `f` targets of chips with tensor memory: sm_100, sm_101, sm_103 and sm_110.
+    /// The `a` and `f` targets of chips with tensor memory: sm_100 to sm_119.
     Tensor,
+    /// Only the `a` targets of these.
+    TensorArch,
+    /// As `Tensor`, but for those of the sm_100 itself.
+    TensorLater,
+    /// The `a` and `f` targets of the sm_100 family: sm_100 to sm_109.
+    Family100,
+    /// Only the `a` targets of it.
+    Family100Arch,
+    /// `sm_100a`, `sm_101a` and `sm_110a`.
+    Integer,
     /// As `Tensor`, and sm_120 and sm_121.
     Blackwell,
     /// The `a` and `f` targets of sm_120 and sm_121.
     Consumer,
+    /// Only the `a` targets of these.
+    ConsumerArch,
+    /// Only the `a` targets of `Blackwell`.
+    BlackwellArch,
+    /// `Tensor` and `ConsumerArch`.
+    TensorOrConsumerArch,
     /// `sm_90a`, and all of `Blackwell`.
     Registers,
 }
 
-use Who::{Blackwell, Consumer, From, Hopper, Registers, Tensor};
+use Who::{
+    Blackwell, BlackwellArch, Consumer, ConsumerArch, Family100, Family100Arch, From, Hopper, Integer,
+    Registers, Tensor, TensorArch, TensorLater, TensorOrConsumerArch,
+};
 
-/// How an opcode starts, or `.modifier`, or both; who has it; from which version of the language on. All that fit count.
+/// How an opcode starts, or modifiers that it has, or both; who has it; from which version of the language on. All
+/// that fit count.
 const FEATURES: &[(&str, Who, (u32, u32))] = &[
     ("tcgen05", Tensor, (8, 6)),
     ("wgmma", Hopper, (8, 0)),
@@ -49,18 +69,35 @@ const FEATURES: &[(&str, Who, (u32, u32))] = &[
     ("clusterlaunchcontrol", From(100), (8, 6)),
     ("st.bulk", From(100), (8, 6)),
     ("tensormap.replace", Registers, (8, 3)),
+    ("tensormap.replace .swizzle_atomicity", Blackwell, (8, 6)),
+    ("multimem .e4m3", TensorOrConsumerArch, (8, 6)),
+    ("multimem .e5m2", TensorOrConsumerArch, (8, 6)),
+    ("multimem .e4m3x2", TensorOrConsumerArch, (8, 6)),
+    ("multimem .e5m2x2", TensorOrConsumerArch, (8, 6)),
+    ("multimem .e4m3x4", TensorOrConsumerArch, (8, 6)),
+    ("multimem .e5m2x4", TensorOrConsumerArch, (8, 6)),
     ("tensormap", From(90), (8, 3)),
     ("fence.acquire", From(90), (8, 6)),
     ("fence.release", From(90), (8, 6)),
     (".cp_mask", From(100), (8, 6)),
-    ("redux .f32", Tensor, (8, 6)),
+    ("redux .f32", Family100, (8, 6)),
     ("ldmatrix .b8", Blackwell, (8, 6)),
+    ("ldmatrix .b8x16", Blackwell, (8, 6)),
     ("ldmatrix .m8n16", Blackwell, (8, 6)),
+    ("ldmatrix .m16n16", Blackwell, (8, 6)),
     ("stmatrix .b8", Blackwell, (8, 6)),
     ("st.async .global", From(100), (8, 7)),
     ("red.async .global", From(100), (8, 7)),
     ("ld .v8", From(100), (8, 8)),
     ("st .v8", From(100), (8, 8)),
+    ("ld .v4 .b64", From(100), (8, 8)),
+    ("ld .v4 .u64", From(100), (8, 8)),
+    ("ld .v4 .s64", From(100), (8, 8)),
+    ("ld .v4 .f64", From(100), (8, 8)),
+    ("st .v4 .b64", From(100), (8, 8)),
+    ("st .v4 .u64", From(100), (8, 8)),
+    ("st .v4 .s64", From(100), (8, 8)),
+    ("st .v4 .f64", From(100), (8, 8)),
     ("atom .b128", From(90), (8, 3)),
     ("mov .b128", From(70), (8, 3)),
     ("ld .b128", From(70), (8, 3)),
@@ -75,11 +112,30 @@ const FEATURES: &[(&str, Who, (u32, u32))] = &[
     ("movmatrix", From(75), (7, 8)),
     (".mmio", From(70), (8, 2)),
     (".sp::ordered_metadata", From(80), (8, 5)),
-    ("cvt .s2f6x2", Blackwell, (9, 1)),
+    ("cvt .s2f6x2", BlackwellArch, (9, 1)),
     ("multimem.cp", From(90), (9, 1)),
     (".cta_group::1", Tensor, (8, 6)),
     (".cta_group::2", Tensor, (8, 6)),
     ("mma .block_scale", Consumer, (8, 7)),
+    ("mma .kind::f8f6f4", Consumer, (8, 7)),
+    ("mma .kind::mxf8f6f4", Consumer, (8, 7)),
+    ("mma.sp::ordered_metadata .kind::mxf4", ConsumerArch, (8, 7)),
+    ("mma.sp::ordered_metadata .kind::mxf4nvf4", ConsumerArch, (8, 7)),
+    ("tcgen05 .kind::i8", Integer, (8, 6)),
+    ("tcgen05.shift", TensorArch, (8, 6)),
+    ("tcgen05.mma .scale_vec::1X", TensorArch, (8, 6)),
+    ("tcgen05.mma .scale_vec::2X", TensorArch, (8, 6)),
+    ("tcgen05.mma .scale_vec::4X", TensorArch, (8, 6)),
+    ("tcgen05.ld.red", TensorLater, (8, 8)),
+    (".tile::gather4", From(100), (8, 6)),
+    (".shared::cluster .tile::gather4", Tensor, (8, 6)),
+    (".tile::scatter4", Tensor, (8, 6)),
+    (".im2col::w", From(100), (8, 6)),
+    (".im2col::w::128", Tensor, (8, 6)),
+    ("cp.async.bulk.prefetch .tile::gather4", Tensor, (8, 6)),
+    ("cp.async.bulk.prefetch .im2col::w", Tensor, (8, 6)),
+    (".shared::cluster .im2col::w", Tensor, (8, 6)),
+    (".multicast::cluster::all", Blackwell, (8, 6)),
     ("cvt .e2m1x2", Blackwell, (8, 6)),
     ("cvt .e2m3x2", Blackwell, (8, 6)),
     ("cvt .e3m2x2", Blackwell, (8, 6)),
@@ -87,7 +143,7 @@ const FEATURES: &[(&str, Who, (u32, u32))] = &[
     ("cvt .e4m3x2", From(89), (7, 8)),
     ("cvt .e5m2x2", From(89), (7, 8)),
     (".f32x2", From(100), (8, 6)),
-    ("cvt .rs", Tensor, (8, 7)),
+    ("cvt .rs", Family100Arch, (8, 7)),
     ("multimem", From(90), (8, 1)),
     ("cp.async.bulk", From(90), (8, 0)),
     ("cp.reduce", From(90), (8, 0)),
@@ -140,13 +196,23 @@ impl Chip {
 
     fn has(self, who: Who) -> bool {
         let special = self.kind != Suffix::None;
+        let arch = self.kind == Suffix::Arch;
         let tensor = matches!(self.number, 100..=119);
+        let family = matches!(self.number, 100..=109);
         let consumer = matches!(self.number, 120..=129);
         match who {
             From(n) => self.number >= n,
             Hopper => self.number == 90 && self.kind == Suffix::Arch,
             Tensor => special && tensor,
+            TensorArch => arch && tensor,
+            TensorLater => special && tensor && self.number > 100,
+            Family100 => special && family,
+            Family100Arch => arch && family,
+            Integer => arch && matches!(self.number, 100 | 101 | 110),
             Consumer => special && consumer,
+            ConsumerArch => arch && consumer,
+            BlackwellArch => arch && (tensor || consumer),
+            TensorOrConsumerArch => special && tensor || arch && consumer,
             Blackwell => special && (tensor || consumer),
             Registers => special && self.number >= 90,
         }
@@ -159,14 +225,25 @@ impl Chip {
             let rest = opcode.strip_prefix(words);
             rest.is_some_and(|r| r.is_empty() || r.starts_with('.') || r.starts_with(':'))
         };
-        let fits = |feature: &str| match (feature.strip_prefix('.'), feature.split_once(" .")) {
-            (Some(m), _) => modifier(m),
-            (None, Some((words, m))) => start(words) && modifier(m),
-            (None, None) => start(feature),
+        let fits = |feature: &str| {
+            feature.split_whitespace().all(|word| match word.strip_prefix('.') {
+                Some(m) => modifier(m),
+                None => start(word),
+            })
         };
         FEATURES.iter().filter(|(f, ..)| fits(f)).try_for_each(|&(name, who, version)| {
             self.feature(name, who, version).map_err(|e| format!("{e}, in `{opcode}`"))
         })
+    }
+
+    /// Whether this chip and version have a minimum or maximum of three values.
+    pub fn three_inputs(self) -> Result<(), String> {
+        self.feature("a third operand of min or max", From(100), (8, 8))
+    }
+
+    /// Whether this chip and version have the `scale-input-d` of `tcgen05.mma`.
+    pub fn scale_input_d(self) -> Result<(), String> {
+        self.feature("scale-input-d", Family100, (8, 6))
     }
 
     fn feature(self, name: &str, who: Who, version: (u32, u32)) -> Result<(), String> {
@@ -175,8 +252,18 @@ impl Chip {
                 From(n) => format!("sm_{n} and later"),
                 Hopper => "sm_90a".to_owned(),
                 Tensor => "sm_100a and the other targets of its kind that end in `a` or `f`".to_owned(),
+                TensorArch => "sm_100a and the other targets of its kind that end in `a`".to_owned(),
+                TensorLater => "sm_103a, sm_110a and others of their kind that end in `a` or `f`".to_owned(),
+                Family100 => "sm_100a, sm_103a and others of their family that end in `a` or `f`".to_owned(),
+                Family100Arch => "sm_100a, sm_103a and others of their family that end in `a`".to_owned(),
+                Integer => "sm_100a and sm_110a".to_owned(),
                 Blackwell => "targets from sm_100 on that end in `a` or `f`".to_owned(),
-                Consumer => "sm_120a and sm_121a".to_owned(),
+                Consumer => "sm_120a, sm_120f and sm_121a".to_owned(),
+                ConsumerArch => "sm_120a and sm_121a".to_owned(),
+                BlackwellArch => "targets from sm_100 on that end in `a`".to_owned(),
+                TensorOrConsumerArch => {
+                    "sm_100a and others of its kind that end in `a` or `f`, sm_120a and sm_121a".to_owned()
+                }
                 Registers => "sm_90a and later targets that end in `a` or `f`".to_owned(),
             };
             return Err(format!("`{name}` is not of this .target, but of {who}"));

@@ -26,7 +26,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("sust.", "surfaces are not modelled"),
     ("sured.", "surfaces are not modelled"),
     ("suq.", "surfaces are not modelled"),
-    (".im2col::w", "where halo pixels lie in shared memory is in figures only"),
 ];
 
 /// The alternatives between brackets, split at commas outside of braces.

@@ -23,8 +23,7 @@ pub(super) fn call<'t>(
             return Err("results and arguments are lists in parentheses".to_owned());
         };
         let fits = |f: &FuncAst<'_>| f.returns.len() == r.len() && f.params.len() == a.len();
-        targets = taken(lw.functions)
-            .into_iter()
+        targets = (lw.functions.taken.get_or_init(|| taken(lw.functions)).iter().copied())
             .filter(|n| lw.functions.by_name.get(n).is_some_and(|f| fits(f)))
             .collect();
     }

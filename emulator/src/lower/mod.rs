@@ -3,6 +3,7 @@
 //! - this file: the instruction table and the lowering of whole functions
 //! - `scope`: names, registers, constants, operands; `special`: registers of the machine
 //! - `module`: variables, parameters, functions and calls
+//! - `recursion`: functions that call themselves
 //! - `check`: what does not go together; `chip`: what a `.target` and a `.version` have
 //! - the rest: one file per chapter of the instruction set, each with its part of the table
 
@@ -20,6 +21,7 @@ mod memory;
 pub(crate) mod module;
 mod multimem;
 mod rare;
+mod recursion;
 mod scope;
 mod select;
 mod special;
@@ -108,12 +110,21 @@ type Match = Result<(&'static Form<LowerFn>, Mods), String>;
 pub(crate) struct Matched<'t> {
     seen: HashMap<Cow<'t, str>, Match>,
     chip: Option<chip::Chip>,
+    /// Operations that one kernel may still have.
+    pub budget: usize,
+    /// One had more.
+    pub exhausted: bool,
 }
 
 impl<'t> Matched<'t> {
     /// For a module of this `.version` and `.target`.
     pub fn new(version: Option<(u32, u32)>, target: &[&str]) -> Self {
-        Matched { seen: HashMap::new(), chip: chip::Chip::of(version, target) }
+        Matched {
+            seen: HashMap::new(),
+            chip: chip::Chip::of(version, target),
+            budget: module::MAX_OPERATIONS,
+            exhausted: false,
+        }
     }
 
     /// Lowers one instruction.
@@ -133,6 +144,7 @@ impl<'t> Matched<'t> {
         let head = inst.head;
         lw.head = head;
         lw.chip = chip.map_or(0, |c| c.number());
+        lw.target = chip;
         check::check(lw, inst, head, mods)
             .and_then(|()| {
                 (form.lower)(lw, &Call { head, opcode: &inst.opcode, mods, operands: &inst.operands })

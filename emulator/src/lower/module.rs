@@ -1,21 +1,22 @@
 //! Whole modules: variables, kernels, device functions and calls.
 
 use super::scope::{Lower, Symbol, describe};
-use super::{Matched, check};
+use super::{Matched, check, recursion};
 use crate::isa::Ty;
+use crate::parse::LineError;
 use crate::parse::ast::{DeclSpace, Formal, FuncAst, Init, ModuleAst, Operand, Stmt, Var};
 use crate::program::{Inst, Op, ParamInfo, Program, SINK, Slot, Space};
-use std::collections::{HashMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{BTreeSet, HashMap};
 
 /// First address of module variables.
 pub(crate) const MODULE_BASE: u64 = 0x2000_0000_0000;
 /// Addresses of functions, for calls through pointers. Nothing can be read there.
 const FUNCTION_BASE: u64 = 0x3000_0000_0000;
+/// Operations of all kernels of a module together: a function counts for each kernel that calls it.
+pub(super) const MAX_OPERATIONS: usize = 1 << 23;
 /// Size limit of module variables, local frames and parameters, in bytes.
 const LIMIT: u64 = 1 << 30;
-
-/// An error at a line.
-pub(crate) type LineError = (u32, String);
 
 /// Kernels and initial values of module variables.
 pub(crate) struct Lowered {
@@ -46,7 +47,7 @@ pub(crate) struct Callees<'t> {
     waiting: Vec<&'t str>,
     /// Function being lowered, and the calls it makes.
     current: &'t str,
-    edges: HashSet<(&'t str, &'t str)>,
+    edges: recursion::Calls<'t>,
 }
 
 /// Functions of the module, by name.
@@ -54,7 +55,9 @@ pub(crate) struct Callees<'t> {
 pub(crate) struct Functions<'m, 't> {
     pub by_name: HashMap<&'t str, &'m FuncAst<'t>>,
     /// Those whose address is an initial value of a variable.
-    pub in_tables: std::collections::BTreeSet<&'t str>,
+    pub in_tables: BTreeSet<&'t str>,
+    /// Those whose address is taken anywhere, once somebody has asked.
+    pub taken: OnceCell<BTreeSet<&'t str>>,
 }
 
 fn size_of(v: &Var<'_>) -> Result<(u64, u32), String> {
@@ -95,7 +98,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
         let (bytes, align) = match size_of(v) {
             Ok(s) => s,
             Err(e) => {
-                errors.push((v.line, e));
+                errors.push(LineError::new(v.line, e));
                 continue;
             }
         };
@@ -105,7 +108,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
             DeclSpace::Global | DeclSpace::Const => {
                 let at = image.len().next_multiple_of(align as usize);
                 if at as u64 + bytes > LIMIT {
-                    errors.push((v.line, "module variables are too large".to_owned()));
+                    errors.push(LineError::new(v.line, "module variables are too large"));
                     continue;
                 }
                 image.resize(at + bytes as usize, 0);
@@ -113,7 +116,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
                 Symbol::Global(MODULE_BASE + at as u64)
             }
             _ => {
-                errors.push((v.line, "this space cannot be used at module scope".to_owned()));
+                errors.push(LineError::new(v.line, "this space cannot be used at module scope"));
                 continue;
             }
         };
@@ -126,7 +129,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
         if let (Some(init), Some(ty)) = (&v.init, Ty::parse(v.ty)) {
             let mut cursor = at;
             if let Err(e) = initialise(&mut image, &mut cursor, init, ty, &globals) {
-                errors.push((v.line, e));
+                errors.push(LineError::new(v.line, e));
             }
         }
     }
@@ -146,6 +149,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
     let mut matched = Matched::new(ast.version, &ast.target);
     for f in ast.functions.iter().filter(|f| f.entry && f.body.is_some()) {
         let program = kernel(f, &globals, &functions, &mut matched, &mut errors);
+        matched.budget = matched.budget.saturating_sub(program.code.len());
         kernels.push((f.name.to_owned(), program));
     }
     if uncalled {
@@ -161,7 +165,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
                     lw.callees.known.insert(f.name, Callee { returns, params, pc: None });
                     lw.callees.waiting.push(f.name);
                 }
-                (Err(e), _) | (_, Err(e)) => errors.push((f.line, e)),
+                (Err(e), _) | (_, Err(e)) => errors.push(LineError::new(f.line, e)),
             }
             while let Some(name) = lw.callees.waiting.pop() {
                 function(&mut lw, name, &mut matched, &mut errors);
@@ -236,11 +240,11 @@ fn kernel<'m, 't>(
     let mut offset = 0u64;
     for p in &f.params {
         let Formal::Param(v) = p else {
-            errors.push((f.line, "kernel parameters are in the .param space".to_owned()));
+            errors.push(LineError::new(f.line, "kernel parameters are in the .param space"));
             continue;
         };
         if let Err(e) = lw.define(v.name, v.line) {
-            errors.push((v.line, e));
+            errors.push(LineError::new(v.line, e));
         }
         match size_of(v) {
             Ok((bytes, align)) => {
@@ -255,11 +259,12 @@ fn kernel<'m, 't>(
                 });
                 offset += bytes;
             }
-            Err(e) => errors.push((v.line, e)),
+            Err(e) => errors.push(LineError::new(v.line, e)),
         }
     }
     if offset > 32764 {
-        errors.push((f.line, format!("{offset} bytes of parameters: at most 32764 are allowed")));
+        errors
+            .push(LineError::new(f.line, format!("{offset} bytes of parameters: at most 32764 are allowed")));
     }
     lw.callees.current = f.name;
     statements(&mut lw, f.body.as_deref().unwrap_or(&[]), matched, errors);
@@ -269,12 +274,16 @@ fn kernel<'m, 't>(
     while let Some(name) = lw.callees.waiting.pop() {
         function(&mut lw, name, matched, errors);
     }
-    if let Some(cycle) = recursion(&lw.callees) {
-        errors.push((f.line, format!("function `{cycle}` is recursive, which is not supported")));
+    if let Some(cycle) = recursion::find(&lw.callees.edges) {
+        errors
+            .push(LineError::new(f.line, format!("function `{cycle}` is recursive, which is not supported")));
     }
     finish(&mut lw, errors);
     if lw.local_bytes > 512 << 10 {
-        errors.push((f.line, format!("{} bytes of local memory a thread: at most 512 KiB", lw.local_bytes)));
+        errors.push(LineError::new(
+            f.line,
+            format!("{} bytes of local memory a thread: at most 512 KiB", lw.local_bytes),
+        ));
     }
     Program {
         exit_pc,
@@ -302,6 +311,9 @@ fn statements<'t>(
     errors: &mut Vec<LineError>,
 ) {
     for s in body {
+        if matched.exhausted {
+            return;
+        }
         let result = match s {
             Stmt::Open => {
                 lw.open_scope();
@@ -347,7 +359,18 @@ fn statements<'t>(
             }
         };
         if let Err(e) = result {
-            errors.push((lw.line, e));
+            let pos = if let Stmt::Inst(inst) = s { Some(inst.span.start) } else { None };
+            errors.push(LineError { line: lw.line, pos, message: e });
+        }
+        if lw.code.len() + lw.fixups.len() > matched.budget && !matched.exhausted {
+            let message = format!(
+                "the kernels of the module have more than {MAX_OPERATIONS} operations together, functions that several \
+                 kernels call counted for each: split the module"
+            );
+            errors.push(LineError::new(lw.line, message));
+            matched.exhausted = true;
+            lw.callees.waiting.clear();
+            (lw.calls, lw.fixups) = (Vec::new(), Vec::new());
         }
     }
 }
@@ -411,7 +434,7 @@ fn function<'t>(
             Formal::Reg(r) => (r.name, r.line),
         };
         if let Err(e) = lw.define(formal_name, line) {
-            errors.push((line, e));
+            errors.push(LineError::new(line, e));
         }
         match (formal, place) {
             (Formal::Param(v), Place::Local { offset, .. }) => {
@@ -430,22 +453,6 @@ fn function<'t>(
     lw.emit(Op::Ret);
 }
 
-/// A function that can call itself, if there is one.
-fn recursion<'t>(callees: &Callees<'t>) -> Option<&'t str> {
-    let mut reach = callees.edges.clone();
-    loop {
-        let more: Vec<_> = reach
-            .iter()
-            .flat_map(|&(a, b)| callees.edges.iter().filter(move |e| e.0 == b).map(move |e| (a, e.1)))
-            .filter(|e| !reach.contains(e))
-            .collect();
-        if more.is_empty() {
-            return reach.iter().find(|(a, b)| a == b).map(|(a, _)| *a);
-        }
-        reach.extend(more);
-    }
-}
-
 /// Fills in branch targets and call addresses.
 fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
     for &(at, n, scope, name, line) in &lw.fixups {
@@ -460,7 +467,7 @@ fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
             }
         };
         let Some(t) = target else {
-            errors.push((line, format!("label `{name}` is not defined")));
+            errors.push(LineError::new(line, format!("label `{name}` is not defined")));
             continue;
         };
         match lw.code.get_mut(at).map(|i| &mut i.op) {
@@ -477,7 +484,7 @@ fn finish(lw: &mut Lower<'_, '_>, errors: &mut Vec<LineError>) {
         let pc = lw.callees.known.get(name).and_then(|c| c.pc);
         match (pc, lw.code.get_mut(at)) {
             (Some(pc), Some(Inst { op: Op::Call { target }, .. })) => *target = pc,
-            _ => errors.push((line, format!("function `{name}` has no body"))),
+            _ => errors.push(LineError::new(line, format!("function `{name}` has no body"))),
         }
     }
 }
@@ -501,7 +508,7 @@ impl<'t> Lower<'_, 't> {
             return self.external(name, ret);
         }
         let current = self.callees.current;
-        self.callees.edges.insert((current, name));
+        self.callees.edges.entry(current).or_default().insert(name);
         let callee = match self.callees.known.get(name) {
             Some(c) => c.clone(),
             None => {

@@ -6,7 +6,7 @@ use crate::isa::Ty;
 use crate::lanes::Lanes;
 use crate::parse::ast::{Operand, RegDecl};
 use crate::program::{Addr, CONSTANTS, Inst, Op, Pred, SINK, SMEM_BASE, Slot, Special, TRUE};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// What a name stands for, other than a register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,8 +38,10 @@ pub(crate) struct Scope<'t> {
     registers: HashMap<&'t str, Register>,
     /// `%r<10>` as prefix -> (first, count).
     families: HashMap<&'t str, (Register, u32)>,
-    /// Lines of registers, variables, parameters and labels; of families too, whose name ends in `<`.
+    /// Lines of registers, variables, parameters and labels.
     lines: HashMap<&'t str, u32>,
+    /// Those whose name ends in a number, by what comes before it: number and line.
+    numbers: HashMap<&'t str, BTreeMap<u32, u32>>,
     family_lines: HashMap<&'t str, u32>,
     pub symbols: HashMap<&'t str, Symbol>,
     pub id: u32,
@@ -78,6 +80,8 @@ pub(crate) struct Lower<'m, 't> {
     pub scope: crate::program::Scope,
     /// Number of the `.target`; 0 if it has none.
     pub chip: u32,
+    /// The `.target`, if it has one that says something.
+    pub(super) target: Option<super::chip::Chip>,
     /// Parent of each scope id, and labels by scope.
     pub parents: Vec<u32>,
     pub labels: HashMap<(u32, &'t str), u32>,
@@ -111,6 +115,7 @@ impl<'m, 't> Lower<'m, 't> {
             order: crate::program::Order::Default,
             scope: crate::program::Scope::Unnamed,
             chip: 0,
+            target: None,
             guard: None,
             line: 0,
             head: "",
@@ -153,6 +158,9 @@ impl<'m, 't> Lower<'m, 't> {
             return Err(format!("`{name}` is defined twice in one scope, first in line {before}"));
         }
         s.lines.insert(name, line);
+        if let Some(number) = number {
+            s.numbers.entry(prefix).or_default().insert(number, line);
+        }
         Ok(())
     }
 
@@ -162,12 +170,8 @@ impl<'m, 't> Lower<'m, 't> {
         if let Some(before) = s.family_lines.get(name) {
             return Err(format!("`{name}<{count}>` is defined twice in one scope, first in line {before}"));
         }
-        let member = s.lines.iter().filter(|(n, _)| {
-            let (prefix, number) = numbered(n);
-            prefix == name && number.is_some_and(|i| i < count)
-        });
-        if let Some((n, before)) = member.min_by_key(|(_, line)| **line) {
-            return Err(format!("`{name}<{count}>` defines `{n}`, which line {before} has defined"));
+        if let Some((n, before)) = s.numbers.get(name).and_then(|members| members.range(..count).next()) {
+            return Err(format!("`{name}<{count}>` defines `{name}{n}`, which line {before} has defined"));
         }
         s.family_lines.insert(name, line);
         Ok(())
@@ -187,17 +191,13 @@ impl<'m, 't> Lower<'m, 't> {
         let count = d.count.unwrap_or(1);
         let slot = if ty == Ty::Pred {
             let slot = self.predicates;
-            self.predicates += count;
+            self.predicates = room_for(slot, count, "predicates")?;
             slot
         } else {
             // A 128-bit register is two slots, low half first.
             let width = if ty == Ty::B128 { 2 } else { 1 };
             let slot = self.registers;
-            self.registers = self
-                .registers
-                .checked_add(count.saturating_mul(width))
-                .filter(|&n| n < 500_000)
-                .ok_or("too many registers")?;
+            self.registers = room_for(slot, count.saturating_mul(width), "registers")?;
             self.names.push((slot, count * width, d.name.to_owned()));
             slot
         };
@@ -523,6 +523,19 @@ impl<'m, 't> Lower<'m, 't> {
             None => Err(format!("`{name}` is neither a declared register nor a supported special register")),
         }
     }
+}
+
+/// Declared registers of a kernel, and as many predicates: each takes memory for every thread.
+const MAX_REGISTERS: u32 = 500_000;
+
+/// The number of registers after `count` more.
+fn room_for(before: u32, count: u32, what: &str) -> Result<u32, String> {
+    before.checked_add(count).filter(|&n| n < MAX_REGISTERS).ok_or_else(|| {
+        format!(
+            "too many {what}: {count} more than {before}, and a kernel with the functions that it calls may have \
+             {MAX_REGISTERS}; declare fewer"
+        )
+    })
 }
 
 /// The name as a member of a family of registers: its prefix, and its number if it has one.

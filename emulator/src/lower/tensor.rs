@@ -331,6 +331,9 @@ fn mma<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     if scale_d != SINK && !matches!(kind, MmaKind::F16 | MmaKind::Tf32) {
         return Err("scale-input-d exists for the f16 and tf32 kinds only".to_owned());
     }
+    if let Some(chip) = lw.target.filter(|_| scale_d != SINK) {
+        chip.scale_input_d()?;
+    }
     let group = if pair { CtaGroup::Two } else { CtaGroup::One };
     let mma = Mma {
         kind,

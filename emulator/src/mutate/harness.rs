@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// A mutant's share of instructions beyond what the kernel itself needs before it counts as endless.
 const BUDGET: u64 = 8;
@@ -248,6 +249,10 @@ pub struct Plan {
     pub every: usize,
     /// When lanes of a warp that took different ways run together again.
     pub reconvergence: Reconvergence,
+    /// Wall-clock time of one run; a mutant that takes longer is caught. `None` for no limit but that of instructions.
+    pub time_limit: Option<Duration>,
+    /// Bytes of host memory of one run, as of [`Options::memory_limit`].
+    pub memory_limit: Option<u64>,
     /// Mutants that survived an earlier survey are not run again either; only the rules are applied anew.
     pub keep: bool,
     /// Survivors that are known to be no mistakes.
@@ -262,6 +267,8 @@ impl Default for Plan {
             only: Vec::new(),
             every: 1,
             reconvergence: Reconvergence::Eager,
+            time_limit: None,
+            memory_limit: None,
             keep: false,
             equivalents: Equivalents::default(),
         }
@@ -301,7 +308,9 @@ impl Verdict {
         match self {
             Verdict::Refused(_) => Some("refused".to_owned()),
             Verdict::Found { kind: FindingKind::Deadlock, .. } => Some("deadlock".to_owned()),
-            Verdict::Found { kind: FindingKind::InstructionLimit, .. } => Some("endless".to_owned()),
+            Verdict::Found { kind: FindingKind::InstructionLimit | FindingKind::TimeLimit, .. } => {
+                Some("endless".to_owned())
+            }
             Verdict::Found { kind, .. } => Some(format!("{kind:?}")),
             Verdict::Output { .. } => Some("output".to_owned()),
             Verdict::Explained(_) | Verdict::Survived => None,
@@ -377,6 +386,8 @@ pub(super) struct Runner<'a> {
     tracking: Tracking,
     reconvergence: Reconvergence,
     limit: u64,
+    time_limit: Option<Duration>,
+    memory_limit: Option<u64>,
     expected: Vec<Vec<u8>>,
     pub(super) walked: Walk,
     pub(super) met: Met,
@@ -452,6 +463,8 @@ impl<'a> Runner<'a> {
             tracking,
             reconvergence: plan.reconvergence,
             limit: u64::MAX,
+            time_limit: plan.time_limit,
+            memory_limit: plan.memory_limit,
             expected: Vec::new(),
             walked: Walk::default(),
             met: Met::default(),
@@ -509,6 +522,9 @@ impl<'a> Runner<'a> {
             tracking: self.tracking,
             reconvergence: self.reconvergence,
             instruction_limit: self.limit.min(1_000_000_000),
+            time_limit: self.time_limit,
+            // What the kernel itself fitted into its mutants fit into.
+            memory_limit: if self.limit == u64::MAX { self.memory_limit } else { Some(u64::MAX) },
             ..Options::default()
         }
     }

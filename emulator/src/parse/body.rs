@@ -5,8 +5,12 @@ use super::cursor::{Cursor, Number, Parsed, is_word};
 use super::grammar;
 use std::borrow::Cow;
 
-/// Nesting of `{ }`, `( )` and vectors that the parser accepts.
+/// Nesting of parentheses, brackets and vectors in an operand that the parser accepts.
 const MAX_DEPTH: u32 = 64;
+/// Nesting of blocks in a body. A name may be declared in any block around it, so that each level costs time.
+const MAX_BLOCKS: u32 = 256;
+/// Characters of an opcode; the longest one of the ISA has about 150.
+const MAX_OPCODE: usize = 512;
 
 /// Parses a body after its opening brace, through the closing one.
 ///
@@ -19,9 +23,17 @@ pub(super) fn body<'t>(c: &mut Cursor<'t>, errors: &mut Vec<super::cursor::Synta
             0 => {
                 errors.push(super::cursor::Syntax {
                     line: c.line,
+                    pos: c.pos,
                     message: "the file ends inside a function body".to_owned(),
                 });
                 return out;
+            }
+            b'{' if depth >= MAX_BLOCKS => {
+                let message = format!(
+                    "blocks are nested too deeply: at most {MAX_BLOCKS} are allowed; move the inner ones into a function"
+                );
+                errors.push(super::cursor::Syntax { line: c.line, pos: c.pos, message });
+                skip_block(c);
             }
             b'{' => {
                 c.pos += 1;
@@ -43,6 +55,23 @@ pub(super) fn body<'t>(c: &mut Cursor<'t>, errors: &mut Vec<super::cursor::Synta
                     resync(c);
                 }
             }
+        }
+    }
+}
+
+/// Moves past the block that starts here.
+fn skip_block(c: &mut Cursor<'_>) {
+    let mut depth = 0u64;
+    loop {
+        match c.peek() {
+            0 => return,
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        c.pos += utf8_len(c.at(0));
+        if depth == 0 {
+            return;
         }
     }
 }
@@ -128,6 +157,10 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
     while c.peek() == b'.' && is_word(c.at(1)) {
         opcode.to_mut().push_str(c.dotted()?);
     }
+    if opcode.len() > MAX_OPCODE {
+        let len = opcode.len();
+        return c.error(format!("an opcode of {len} characters: at most {MAX_OPCODE} are allowed"));
+    }
     let mut operands = Vec::new();
     if c.peek() != b';' {
         loop {
@@ -146,6 +179,10 @@ fn statement<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
     Ok(())
 }
 
+fn too_deep<T>(c: &Cursor<'_>) -> Parsed<T> {
+    c.error(format!("this is nested too deeply: at most {MAX_DEPTH} levels are allowed in an operand"))
+}
+
 /// One operand, including `p|q` pairs.
 pub(super) fn operand<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
     let first = simple(c, depth)?;
@@ -158,9 +195,6 @@ pub(super) fn operand<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>>
 }
 
 fn list<'t>(c: &mut Cursor<'t>, close: u8, depth: u32) -> Parsed<Vec<Operand<'t>>> {
-    if depth > MAX_DEPTH {
-        return c.error("operands are nested too deeply");
-    }
     let mut items = Vec::new();
     if c.eat(close) {
         return Ok(items);
@@ -176,6 +210,9 @@ fn list<'t>(c: &mut Cursor<'t>, close: u8, depth: u32) -> Parsed<Vec<Operand<'t>
 }
 
 fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
+    if depth > MAX_DEPTH {
+        return too_deep(c);
+    }
     match c.peek() {
         b'{' => {
             c.pos += 1;
@@ -195,9 +232,6 @@ fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
         }
         b'!' => {
             c.pos += 1;
-            if depth > MAX_DEPTH {
-                return c.error("operands are nested too deeply");
-            }
             Ok(Operand::Not(Box::new(simple(c, depth + 1)?)))
         }
         b'(' => {
@@ -231,7 +265,11 @@ fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
                 b'+' | b'-' => offset(c, Operand::Name(name), depth),
                 b'(' if name == "generic" => {
                     c.pos += 1;
-                    let inner = simple(c, depth + 1)?;
+                    let inner = c.dotted()?;
+                    if c.peek() == b'(' {
+                        return c.error("generic() takes a variable, with or without an offset");
+                    }
+                    let inner = offset(c, Operand::Name(inner), depth + 1)?;
                     c.expect(b')')?;
                     offset(c, inner, depth)
                 }
@@ -314,7 +352,7 @@ fn level(c: &mut Cursor<'_>) -> Option<(u32, u8, usize)> {
 
 fn binary<'t>(c: &mut Cursor<'t>, min: u32, depth: u32) -> Parsed<Operand<'t>> {
     if depth > MAX_DEPTH {
-        return c.error("expression is nested too deeply");
+        return too_deep(c);
     }
     let mut left = unary(c, depth)?;
     while let Some((l, op, len)) = level(c) {
@@ -346,7 +384,7 @@ fn binary<'t>(c: &mut Cursor<'t>, min: u32, depth: u32) -> Parsed<Operand<'t>> {
 
 fn unary<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
     if depth > MAX_DEPTH {
-        return c.error("expression is nested too deeply");
+        return too_deep(c);
     }
     match c.peek() {
         b'-' => {

@@ -4,6 +4,8 @@
 #[derive(Debug)]
 pub(crate) struct Syntax {
     pub line: u32,
+    /// Where in the text, in bytes.
+    pub pos: usize,
     pub message: String,
 }
 
@@ -36,7 +38,7 @@ impl<'t> Cursor<'t> {
     }
 
     pub fn error<T>(&self, message: impl Into<String>) -> Parsed<T> {
-        Err(Syntax { line: self.line, message: message.into() })
+        Err(Syntax { line: self.line, pos: self.pos, message: message.into() })
     }
 
     /// Skips white space and comments.
@@ -217,7 +219,7 @@ impl<'t> Cursor<'t> {
         }
         let s = &self.text[start..self.pos];
         let lower = s.to_ascii_lowercase();
-        let bad = || Syntax { line: self.line, message: format!("`{s}` is not a number") };
+        let bad = || Syntax { line: self.line, pos: start, message: format!("`{s}` is not a number") };
         if let Some(hex) = lower.strip_prefix("0f") {
             if hex.len() != 8 {
                 return Err(bad());

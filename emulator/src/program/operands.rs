@@ -270,6 +270,8 @@ pub(crate) struct TensorCopy {
     pub gather: bool,
     /// `.im2col` with its offsets, of which `.im2col_no_offs` has none.
     pub im2col: Option<Box<[Slot]>>,
+    /// `.im2col::w` or `.im2col::w::128`.
+    pub wide: bool,
 }
 
 /// A field of a tensor map that `tensormap.replace` sets.

@@ -203,6 +203,9 @@ fn word_span(from: u32, to: u32) -> std::ops::Range<usize> {
 }
 
 impl Tmem {
+    /// Bytes of the words.
+    pub const BYTES: u32 = 4 * LANES * COLUMNS;
+
     /// Empty memory: nothing allocated, nothing written.
     pub fn new() -> Self {
         Self {

@@ -181,6 +181,15 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
+    /// Host memory that the tracker of such a cluster takes, in bytes: past accesses, and clocks that know of each other.
+    pub fn bytes(ctas: u64, per_cta: u64, smem: u32) -> u64 {
+        let cells = u64::from(smem.div_ceil(GRANULE)) + 4 * 512;
+        let threads = ctas * per_cta;
+        // One past access a granule, and four clocks a warp, each of all components.
+        let past = (size_of::<Cell>() + size_of::<shadow::Past>()) as u64;
+        ctas * cells * past + 4 * threads * threads * UNITS as u64 * 4
+    }
+
     pub fn new(ctas: usize, per_cta: usize, smem: u32, fences: bool, strict: bool) -> Self {
         let mut t = Tracker {
             per_cta,
