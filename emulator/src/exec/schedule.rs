@@ -411,7 +411,7 @@ impl Cluster<'_> {
             FindingKind::TimeLimit,
             self.somewhere(),
             format!(
-                "the time limit of {} s is over; the run of {clusters} clusters is not done, this one was here, and \
+                "the time limit of {:.3} s is over; the run of {clusters} clusters is not done, this one was here, and \
                  what was not executed was not checked",
                 limit.as_secs_f64()
             ),
