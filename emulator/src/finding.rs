@@ -116,7 +116,7 @@ pub enum FindingKind {
     ArrivalOverflow,
     /// Two warps allocate tensor memory without an order.
     TmemAllocRace,
-    /// `tcgen05.alloc.cta_group::2` while nothing shows that the other CTA of the pair runs.
+    /// `tcgen05.alloc.cta_group::2` while nothing shows that the other CTA of the pair runs. Found where order is tracked.
     PairAllocBeforePeer,
     /// `tcgen05.alloc`, `relinquish_alloc_permit` or `dealloc` of a pair that only one of its CTAs executes, or the two
     /// with different operands.

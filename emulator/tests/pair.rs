@@ -5,7 +5,7 @@ mod common;
 use common::{Random, parse, run};
 use silumin_emulator::{
     Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options, Report,
-    Schedule, SwizzleMode, TensorMapParams,
+    Schedule, SwizzleMode, TensorMapParams, Tracking,
 };
 
 const TEXT: &str = include_str!("ptx/bf16_pair.ptx");
@@ -36,6 +36,14 @@ fn matrix(rows: usize, k: usize, seed: u64) -> (Vec<i32>, Vec<u8>) {
 }
 
 fn pair_run(text: &str, k: usize, schedule: Schedule) -> (Report, Vec<f32>, Vec<f32>) {
+    run_with(text, k, Options { schedule, ..Options::default() })
+}
+
+fn tracked_run(text: &str, k: usize, schedule: Schedule) -> (Report, Vec<f32>, Vec<f32>) {
+    run_with(text, k, Options { schedule, tracking: Tracking::HappensBefore, ..Options::default() })
+}
+
+fn run_with(text: &str, k: usize, options: Options<'_>) -> (Report, Vec<f32>, Vec<f32>) {
     let ((a, ab), (b, bb)) = (matrix(256, k, 1), matrix(128, k, 2));
     let mut memory = GlobalMemory::new();
     let (ga, gb) = (memory.alloc_from("a", &ab), memory.alloc_from("b", &bb));
@@ -52,7 +60,7 @@ fn pair_run(text: &str, k: usize, schedule: Schedule) -> (Report, Vec<f32>, Vec<
             Arg::U32(k as u32 / 64),
         ],
     };
-    let report = run(&parse(text), &launch, &memory, &Options { schedule, ..Options::default() });
+    let report = run(&parse(text), &launch, &memory, &options);
     let got = memory.read(&out).chunks(4).map(|c| f32::from_le_bytes(c.try_into().unwrap())).collect();
     let want = (a.chunks(k).flat_map(|x| b.chunks(k).map(move |y| (x, y))))
         .map(|(x, y)| x.iter().zip(y).map(|(x, y)| x * y).sum::<i32>() as f32)
@@ -122,7 +130,7 @@ fn an_allocation_before_the_peer_is_known_to_run_is_found_and_the_run_goes_on() 
     ]);
     for text in [early, split] {
         for schedule in SCHEDULES {
-            let (report, got, want) = pair_run(&text, 128, schedule);
+            let (report, got, want) = tracked_run(&text, 128, schedule);
             let text = found(&report, FindingKind::PairAllocBeforePeer);
             assert!(text.contains("runs"), "{text}");
             assert!(!report.findings.iter().any(|f| f.kind.is_fatal()), "{:#?}", report.findings);
@@ -167,11 +175,15 @@ fn a_warp_hears_from_others_that_the_peer_runs() {
     let deaf = named.replace("    bar.sync 1, 64;\n", "").replace("    @%p7 bar.arrive 1, 64;\n", "");
     for schedule in SCHEDULES {
         for text in [&named, &mbarrier] {
-            let (report, got, want) = pair_run(text, 128, schedule);
-            assert!(report.is_clean(), "{schedule:?}: {}\n{text}", report.findings[0]);
+            let (report, got, want) = tracked_run(text, 128, schedule);
+            assert!(
+                !report.findings.iter().any(|f| f.kind == FindingKind::PairAllocBeforePeer),
+                "{schedule:?}: {:#?}\n{text}",
+                report.findings
+            );
             assert_eq!(got, want, "{schedule:?}");
         }
-        let (report, ..) = pair_run(&deaf, 128, schedule);
+        let (report, ..) = tracked_run(&deaf, 128, schedule);
         found(&report, FindingKind::PairAllocBeforePeer);
     }
 }

@@ -204,7 +204,9 @@ impl Cluster<'_> {
                 self.pairs.ctas[x.c].allocs.push(Alloc { at, done: false });
                 self.progress += 1;
                 let index = self.pairs.ctas[x.c].allocs.len() - 1;
-                if index == 0 && self.pairs.known(x.c, w.index) >> peer & 1 == 0 {
+                // A question of order: it depends on when the peer starts, and the values do not show it.
+                let tracked = self.tracker.is_some();
+                if tracked && index == 0 && self.pairs.known(x.c, w.index) >> peer & 1 == 0 {
                     self.alloc_before_peer(at, peer);
                 }
                 index
