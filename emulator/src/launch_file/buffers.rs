@@ -1,5 +1,6 @@
 //! Buffers of a launch file: how large, and what they hold beforehand.
 
+use super::params;
 use super::reader::{Read, Reader};
 use super::schema::BufferTable;
 use crate::memory::{Buffer, GlobalMemory};
@@ -100,6 +101,24 @@ pub(super) fn read(
         total += spec.bytes;
         out.push(spec);
     }
+    let given: Vec<_> = (tables.values().enumerate())
+        .filter_map(|(i, table)| Some((i, table.get_ref().values.as_ref()?)))
+        .collect();
+    // Pointers may go into each other's buffers, whose sizes are known after the first time.
+    for i in given.iter().map(|(i, _)| *i) {
+        out[i].bytes = MAX_BUFFER_BYTES;
+    }
+    for _ in 0..2 {
+        let mut read = Vec::new();
+        for &(i, values) in &given {
+            let key = format!("buffers.{}", out[i].name);
+            read.push((i, params::values(reader, &params::Buffers::new(&out), values, &key)?));
+        }
+        for (i, bytes) in read {
+            out[i].bytes = bytes.len() as u64;
+            out[i].contents = Contents::Bytes(bytes);
+        }
+    }
     Ok(out)
 }
 
@@ -111,7 +130,19 @@ fn one(
     room: u64,
 ) -> Read<BufferSpec> {
     let key = |k: &str| format!("buffers.{name}.{k}");
-    let BufferTable { file, bytes, fill } = table.get_ref();
+    let BufferTable { file, bytes, fill, values } = table.get_ref();
+    if values.is_some() {
+        let others =
+            [("file", file.as_ref().map(Spanned::span)), ("bytes", bytes.as_ref().map(Spanned::span))];
+        let others = others.into_iter().chain([("fill", fill.as_ref().map(Spanned::span))]);
+        for (other, span) in others {
+            if let Some(span) = span {
+                return reader.bad(span, key(other), "there are `values` too: leave out one of them");
+            }
+        }
+        let contents = Contents::Bytes(Vec::new());
+        return Ok(BufferSpec { name: name.to_owned(), bytes: 0, contents, source: None });
+    }
     let size: Option<u64> = match bytes {
         Some(n) => {
             let most = i128::from(room);
@@ -152,7 +183,8 @@ fn one(
             (bytes, Contents::Fill(reader.integer(fill, key("fill"), 0..=255, ", one byte")?))
         }
         (None, None, _) => {
-            let message = "it needs `file = \"NAME\"`, or `bytes = N` with an optional `fill = BYTE`";
+            let message =
+                "it needs `file = \"NAME\"`, `bytes = N` with an optional `fill = BYTE`, or `values = [..]`";
             return reader.bad(table.span(), format!("buffers.{name}"), message);
         }
     };

@@ -15,6 +15,8 @@
 //! [buffers.c]
 //! bytes = 131072
 //! fill = 0xA5                        # without it the buffer is uninitialised: reading it is reported
+//! [buffers.table]
+//! values = [{ pointer = "a" }, { pointer = "a", offset = 64 }, { i32 = 3 }]   # as params, without gaps
 //!
 //! [[params]]                         # in the order of the kernel's parameters
 //! pointer = "a"                      # and `offset = N` for bytes into it; `null = true` for no buffer

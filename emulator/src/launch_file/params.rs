@@ -77,6 +77,20 @@ pub(super) fn read(
     Ok(out)
 }
 
+/// The bytes of a buffer's values, one after another without gaps.
+pub(super) fn values(
+    reader: &Reader<'_>,
+    buffers: &Buffers<'_>,
+    values: &[Spanned<Param>],
+    key: &str,
+) -> Read<Vec<u8>> {
+    let mut out = Vec::new();
+    for (i, v) in values.iter().enumerate() {
+        out.extend(value(reader, buffers, v, &format!("{key}.values[{i}]"), false)?);
+    }
+    Ok(out)
+}
+
 /// The bytes of a parameter, or of a field of a struct.
 fn value(
     reader: &Reader<'_>,

@@ -33,6 +33,8 @@ pub(crate) struct BufferTable {
     pub file: Option<Spanned<String>>,
     pub bytes: Option<Integer>,
     pub fill: Option<Integer>,
+    /// Values one after another, as parameters are written.
+    pub values: Option<Vec<Spanned<Param>>>,
 }
 
 /// A parameter, or a field of a struct: exactly one of the kinds.
