@@ -12,6 +12,8 @@ fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
 products! { run;
     wgmma: 128 128 256, F16 -> F16, AlongK, F32_SUM;
     tcgen05: 256 128 256, F16 -> F16, AlongK, F32_SUM;
+    pair: 512 128 320, F16 -> F16, AlongK, F32_SUM;
+    pairs_multicast: 512 128 320, F16 -> F16, AlongK, F32_SUM;
 }
 
 #[test]

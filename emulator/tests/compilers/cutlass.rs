@@ -15,6 +15,7 @@ products! { run;
     e4m3: 128 256 256, E4m3 -> F32, AlongK, 2e-3;
     f16: 256 256 256, F16 -> F16, AlongK, F32_SUM;
     bf16_pair: 512 256 192, Bf16 -> F32, AlongK, F32_SUM;
+    stream_k: 384 64 320, F16 -> F16, AlongK, F32_SUM;
 }
 
 scaled_products! { run;

@@ -32,6 +32,15 @@ fn mistake(compiler: &str, name: &str) -> Option<Mistake> {
         ("nvcc", "stencil") => Mistake::Fatal(FindingKind::IllegalTensorMap),
         // Ours: tensor memory is allocated before the cluster barrier.
         ("nvcc", "tcgen05_pair") => Mistake::Harmless(FindingKind::PairAllocBeforePeer),
+        // Triton 3.7 lets only the first partition arrive at the barrier of the cluster (its PR 9456): a hang.
+        ("gluon/3.7", "pair" | "pairs_multicast") => Mistake::Fatal(FindingKind::Deadlock),
+        // Triton 3.7 and 3.8: tensor memory of a pair is allocated before the cluster barrier.
+        (
+            "gluon/3.7" | "gluon/3.8",
+            "pair" | "pair_alike" | "pairs_multicast" | "stream_pair" | "nvfp4_pair",
+        ) => Mistake::Sometimes(&[FindingKind::PairAllocBeforePeer]),
+        // Triton 3.9: a warp invalidates the mbarrier on which others may still be waiting.
+        ("gluon/3.9", "pair_alike" | "nvfp4_pair") => Mistake::Sometimes(&[FindingKind::MbarrierReused]),
         // TileLang 0.1.15: a stage is handed back, and tensor memory freed, before the products are done.
         ("tilelang", "gemm_tmem_specialised") => Mistake::Fatal(FindingKind::TmemUseAfterFree),
         // TileLang 0.1.15: all warps of the producers wait for a free stage, and one of them loads.
@@ -42,8 +51,16 @@ fn mistake(compiler: &str, name: &str) -> Option<Mistake> {
     })
 }
 
-fn corpus(compiler: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(compiler)
+/// The folders of a compiler, by label: its own, and one for each earlier version (`triton`, `triton/3.6`).
+fn folders(compiler: &str) -> Vec<(String, PathBuf)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/corpus").join(compiler);
+    let entries = std::fs::read_dir(&root).unwrap_or_else(|e| panic!("{}: {e}", root.display()));
+    let mut versions: Vec<PathBuf> =
+        entries.map(|e| e.expect("an entry").path()).filter(|p| p.is_dir()).collect();
+    versions.sort();
+    let label = |p: &PathBuf| format!("{compiler}/{}", p.file_name().expect("a name").display());
+    let versions = versions.into_iter().filter(|p| !p.ends_with("__pycache__")).map(|p| (label(&p), p));
+    std::iter::once((compiler.to_owned(), root.clone())).chain(versions).collect()
 }
 
 /// The schedules of each kernel: all early, all late and a random one; with `SILUMIN_SEEDS=N` those of `emulate --seeds N`,
@@ -77,86 +94,100 @@ fn write_launch(path: &Path, folder: &Path, inputs: &[(&str, &[u8])]) {
     std::fs::write(folder.join("launch.toml"), text).expect("the launch file of the export");
 }
 
-/// Runs every compiled form of a compiler's kernel under several schedules; `check` sees the buffers of each run.
+/// Runs every compiled form of a compiler's kernel, of all its versions, under several schedules; `check` sees the
+/// buffers of each run.
 ///
 /// Buffers not named in `inputs` start as the launch file says.
 pub fn run(compiler: &str, name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
     let mut count = 0;
-    for chip in ["sm90", "sm100"] {
-        let path = corpus(compiler).join(format!("{name}.{chip}.toml"));
-        if !path.exists() {
-            continue;
-        }
-        count += 1;
-        let mut file = match LaunchFile::read(&path) {
-            Ok(f) => f,
-            Err(e) => panic!("{e}"),
-        };
-        for (buffer, bytes) in inputs {
-            let spec = file.buffers.iter_mut().find(|b| b.name == *buffer).expect("the buffer exists");
-            assert_eq!(spec.bytes, bytes.len() as u64, "{name}: size of {buffer}");
-            spec.contents = Contents::Bytes(bytes.to_vec());
-        }
-        let mut export = std::env::var_os("SILUMIN_EXPORT").filter(|_| chip == "sm90").map(|root| {
-            let folder = PathBuf::from(root).join(format!("{compiler}-{name}"));
-            std::fs::create_dir_all(folder.join("expected")).expect("a folder for the export");
-            write_launch(&path, &folder, inputs);
-            folder
-        });
-        for schedule in schedules(file.launch.block) {
-            let (memory, buffers) = file.allocate();
-            let tracking = Tracking::HappensBefore;
-            let options = Options { schedule, tracking, instruction_limit: 50_000_000, ..Options::default() };
-            let report = match file.module.run(&file.kernel, &file.launch, &memory, &options) {
-                Ok(r) => r,
-                Err(e) => panic!("{name}.{chip}: {e}"),
-            };
-            let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
-            let random = matches!(schedule, Schedule::Random(_) | Schedule::Starve { .. });
-            let met = match mistake(compiler, name) {
-                _ if kinds.is_empty() => true,
-                Some(Mistake::Harmless(kind)) => kinds.iter().all(|&k| k == kind),
-                Some(Mistake::Fatal(kind)) => kinds.contains(&kind),
-                Some(Mistake::Sometimes(some)) => kinds.iter().all(|k| some.contains(k)),
-                Some(Mistake::Overtaken) => {
-                    let late = [FindingKind::Deadlock, FindingKind::PhaseSkipped];
-                    random && kinds.iter().all(|k| late.contains(k))
-                }
-                None => false,
-            };
-            if !met {
-                let f = &report.findings[0];
-                panic!("{name}.{chip}, {schedule:?}: {} findings, first {f}", report.findings.len());
-            }
-            if matches!(mistake(compiler, name), Some(Mistake::Harmless(_) | Mistake::Fatal(_))) {
-                assert!(
-                    !kinds.is_empty(),
-                    "{name}.{chip}, {schedule:?}: the compiler's mistake is not found"
-                );
-            }
-            let fatal = matches!(mistake(compiler, name), Some(Mistake::Fatal(_)));
-            if fatal || kinds.iter().any(|k| k.is_fatal()) {
-                continue;
-            }
-            let results = (file.buffers.iter().zip(&buffers))
-                .map(|(spec, buffer)| (spec.name.clone(), memory.read(buffer)))
-                .collect();
-            check(&results);
-            // Sums may depend on the schedule; the list says where.
-            if chip == "sm90"
-                && let Err(e) = super::truth::compare(&format!("{compiler}-{name}"), &results)
-            {
-                panic!("{e}, {schedule:?}");
-            }
-            if let Some(folder) = export.take() {
-                for (buffer, bytes) in &results {
-                    let file = folder.join("expected").join(format!("{buffer}.bin"));
-                    std::fs::write(file, bytes).expect("an expected buffer");
-                }
+    for (compiler, folder) in &folders(compiler) {
+        for chip in ["sm90", "sm100"] {
+            let path = folder.join(format!("{name}.{chip}.toml"));
+            if path.exists() {
+                count += 1;
+                run_file(compiler, name, chip, &path, inputs, &check);
             }
         }
     }
     assert!(count > 0, "there is no launch file for {name}");
+}
+
+/// Runs one launch file of `compiler`, the label of its folder.
+fn run_file(
+    compiler: &str,
+    name: &str,
+    chip: &str,
+    path: &Path,
+    inputs: &[(&str, &[u8])],
+    check: &impl Fn(&Results),
+) {
+    let mut file = match LaunchFile::read(path) {
+        Ok(f) => f,
+        Err(e) => panic!("{e}"),
+    };
+    for (buffer, bytes) in inputs {
+        let spec = file.buffers.iter_mut().find(|b| b.name == *buffer).expect("the buffer exists");
+        assert_eq!(spec.bytes, bytes.len() as u64, "{name}: size of {buffer}");
+        spec.contents = Contents::Bytes(bytes.to_vec());
+    }
+    let mut export = std::env::var_os("SILUMIN_EXPORT").filter(|_| chip == "sm90").map(|root| {
+        let folder = PathBuf::from(root).join(format!("{compiler}-{name}"));
+        std::fs::create_dir_all(folder.join("expected")).expect("a folder for the export");
+        write_launch(path, &folder, inputs);
+        folder
+    });
+    for schedule in schedules(file.launch.block) {
+        let (memory, buffers) = file.allocate();
+        let tracking = Tracking::HappensBefore;
+        let options = Options { schedule, tracking, instruction_limit: 50_000_000, ..Options::default() };
+        let report = match file.module.run(&file.kernel, &file.launch, &memory, &options) {
+            Ok(r) => r,
+            Err(e) => panic!("{compiler}/{name}.{chip}: {e}"),
+        };
+        let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
+        let random = matches!(schedule, Schedule::Random(_) | Schedule::Starve { .. });
+        let met = match mistake(compiler, name) {
+            _ if kinds.is_empty() => true,
+            Some(Mistake::Harmless(kind)) => kinds.iter().all(|&k| k == kind),
+            Some(Mistake::Fatal(kind)) => kinds.contains(&kind),
+            Some(Mistake::Sometimes(some)) => kinds.iter().all(|k| some.contains(k)),
+            Some(Mistake::Overtaken) => {
+                let late = [FindingKind::Deadlock, FindingKind::PhaseSkipped];
+                random && kinds.iter().all(|k| late.contains(k))
+            }
+            None => false,
+        };
+        if !met {
+            let f = &report.findings[0];
+            panic!("{compiler}/{name}.{chip}, {schedule:?}: {} findings, first {f}", report.findings.len());
+        }
+        if matches!(mistake(compiler, name), Some(Mistake::Harmless(_) | Mistake::Fatal(_))) {
+            assert!(
+                !kinds.is_empty(),
+                "{compiler}/{name}.{chip}, {schedule:?}: the compiler's mistake is not found"
+            );
+        }
+        let fatal = matches!(mistake(compiler, name), Some(Mistake::Fatal(_)));
+        if fatal || kinds.iter().any(|k| k.is_fatal()) {
+            continue;
+        }
+        let results = (file.buffers.iter().zip(&buffers))
+            .map(|(spec, buffer)| (spec.name.clone(), memory.read(buffer)))
+            .collect();
+        check(&results);
+        // Sums may depend on the schedule; the list says where.
+        if chip == "sm90"
+            && let Err(e) = super::truth::compare(&format!("{compiler}-{name}"), &results)
+        {
+            panic!("{e}, {schedule:?}");
+        }
+        if let Some(folder) = export.take() {
+            for (buffer, bytes) in &results {
+                let file = folder.join("expected").join(format!("{buffer}.bin"));
+                std::fs::write(file, bytes).expect("an expected buffer");
+            }
+        }
+    }
 }
 
 /// Compares a buffer with a reference: `|got - want| <= absolute + relative * |want|`.

@@ -13,6 +13,7 @@
 
 mod cute;
 mod cutlass;
+mod gluon;
 mod harness;
 mod math;
 mod number;

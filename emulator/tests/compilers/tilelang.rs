@@ -15,6 +15,8 @@ products! { run;
     gemm_fp8: 128 64 256, E4m3 -> F32, AlongK, 2e-3;
     gemm_tmem: 256 128 256, Bf16 -> Bf16, AlongK, F32_SUM;
     gemm_tmem_specialised: 256 128 256, Bf16 -> Bf16, AlongK, F32_SUM;
+    gemm_roles: 256 128 320, Bf16 -> Bf16, AlongK, F32_SUM;
+    gemm_pair: 512 256 320, Bf16 -> Bf16, AlongK, F32_SUM;
 }
 
 fn silu(x: f64) -> f64 {

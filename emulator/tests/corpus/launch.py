@@ -44,7 +44,11 @@ def launch_file(ptx, kernel, grid, block, buffers, params, cluster=(1, 1, 1), sm
     three = lambda d: list(d) + [1] * (3 - len(d))
     lines = [f'ptx = "{ptx}"', f'kernel = "{kernel}"', f"grid = {three(grid)}", f"block = {three(block)}", f"cluster = {three(cluster)}", f"dynamic_smem = {smem}"]
     for name, b in buffers.items():
-        lines += [f"[buffers.{name}]", f"bytes = {b.size}"]
+        lines.append(f"[buffers.{name}]")
+        if hasattr(b, "values"):
+            lines.append(f"values = [{', '.join(b.values)}]")
+            continue
+        lines.append(f"bytes = {b.size}")
         if b.fill is not None:
             lines.append(f"fill = {b.fill}")
     for p in params:

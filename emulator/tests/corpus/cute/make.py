@@ -18,8 +18,15 @@ sys.path.insert(0, str(HERE.parent))
 from launch import Buffer, launch_file, out, pointer, strip, tensor_map
 
 
-def product(m, n, k, tile, stages, threads, first):
-    """Constructor's arguments, and the launch. `first` is the tiled MMA, whose bytes only sizes matter of."""
+def product(m, n, k, tile, stages, threads, first, ctas=0):
+    """Constructor's arguments, and the launch. `first` is the tiled MMA, whose bytes only sizes matter of. With `ctas` the tile is a pair's."""
+    if ctas:
+        (_, n_pair, k_pair), pieces = tile, ctas // 2
+        maps = [tensor_map("a", "f16", (k, m), (64, 128), swizzle="128b"), tensor_map("b", "f16", (k, n), (64, n_pair // 2 // pieces), swizzle="128b")]
+        smem = 1024 + stages * (128 + n_pair // 2) * k_pair * 2
+        return (m, n, k, tile, stages, ctas), dict(
+            grid=(m // 128, n // n_pair), block=(threads,), cluster=(ctas, 1, 1), smem=smem, buffers=dict(a=Buffer(m * k * 2), b=Buffer(n * k * 2), c=out(m * n * 2)),
+            params=[f'hex = "{"00" * first}"', *maps, pointer("c")])
     maps = [tensor_map("a", "f16", (k, m), (64, tile[0]), swizzle="128b"), tensor_map("b", "f16", (k, n), (64, tile[1]), swizzle="128b")]
     return (m, n, k, tile, stages), dict(
         grid=(m // tile[0], n // tile[1]), block=(threads,), smem=1024 + stages * (tile[0] + tile[1]) * tile[2] * 2,
@@ -40,6 +47,8 @@ CASES = {
     "transpose": ("elementwise", "Transpose", "ff", BOTH, rows(64, 96, 4, (3, 2), (32, 8), 32 * 33 * 4)),
     "wgmma": ("products", "Hopper", "hhh", ("90",), product(128, 128, 256, (64, 64, 64), 3, 160, 1)),
     "tcgen05": ("products", "Blackwell", "hhh", ("100",), product(256, 128, 256, (128, 128, 64), 3, 192, 32)),
+    "pair": ("products", "BlackwellPairs", "hhh", ("100",), product(512, 128, 320, (256, 128, 64), 3, 192, 64, ctas=2)),
+    "pairs_multicast": ("products", "BlackwellPairs", "hhh", ("100",), product(512, 128, 320, (256, 128, 64), 3, 192, 64, ctas=4)),
 }
 
 

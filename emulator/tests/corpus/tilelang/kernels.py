@@ -191,3 +191,42 @@ def attention(length, heads, dim, bm, bn):
             T.copy(o, out[h, bx * bm : (bx + 1) * bm, :])
 
     return kernel
+
+
+def gemm_roles(m, n, k, bm, bn, bk, stages, pair):
+    """C = A B^T with barriers of our own: warp 0 loads, warp 1 multiplies, all store. Of a pair, each CTA holds half of B."""
+    ctas = 2 if pair else 1
+
+    @T.prim_func
+    def kernel(a: T.Tensor((m, k), "bfloat16"), b: T.Tensor((n, k), "bfloat16"), c: T.Tensor((m, n), "bfloat16")):
+        with T.Kernel(T.ceildiv(m, bm), T.ceildiv(n, bn), threads=128, cluster_dims=ctas) as (by, bx):
+            sa = T.alloc_shared((stages, bm, bk), "bfloat16")
+            sb = T.alloc_shared((stages, bn // ctas, bk), "bfloat16")
+            tmem = T.alloc_tmem([bm, bn], "float32")
+            acc = T.alloc_fragment((bm, bn), "float32")
+            sc = T.alloc_shared((bm, bn), "bfloat16")
+            full = T.alloc_cluster_barrier([32 * ctas] * stages)
+            free = T.alloc_cluster_barrier([1] * stages)
+            done = T.alloc_cluster_barrier([1])
+            thread = T.get_thread_binding()
+            rank = T.block_rank_in_cluster()
+            T.assume(rank < ctas)
+            if thread < 32:
+                for i in T.serial(k // bk):
+                    T.mbarrier_wait_parity(free[i % stages], ((i // stages) & 1) ^ 1)
+                    T.tma_copy(a[by * bm : (by + 1) * bm, i * bk : (i + 1) * bk], sa[i % stages, :, :], barrier=full[i % stages])
+                    T.tma_copy(b[(bx * ctas + rank) * (bn // ctas) : (bx * ctas + rank + 1) * (bn // ctas), i * bk : (i + 1) * bk], sb[i % stages, :, :], barrier=full[i % stages])
+                    T.mbarrier_arrive(full[i % stages], 0)
+            elif rank == 0 and thread < 64:
+                for i in T.serial(k // bk):
+                    T.mbarrier_wait_parity(full[i % stages], (i // stages) & 1)
+                    T.tcgen05_gemm(sa[i % stages, :, :], sb[i % stages, :, :], tmem, transpose_B=True, mbar=free[i % stages], clear_accum=i == 0, use_2cta=pair)
+                T.tcgen05_mma_arrive(done, arrive_2cta=pair)
+            T.mbarrier_wait_parity(done, 0)
+            T.tcgen05_after_thread_sync()
+            T.sync_threads()
+            T.copy(tmem, acc)
+            T.copy(acc, sc)
+            T.copy(sc, c[by * bm, bx * bn])
+
+    return kernel

@@ -37,6 +37,8 @@ CASES = {
     "gemm_bias_silu": (kernels.gemm_bias_silu(128, 128, 128, 64, 128, 64), BOTH),
     "gemm_tmem": (kernels.gemm_tmem(256, 128, 256, 128, 128, 64, stages=0), ("100",)),
     "gemm_tmem_specialised": (kernels.gemm_tmem(256, 128, 256, 128, 128, 64), ("100",)),
+    "gemm_roles": (kernels.gemm_roles(256, 128, 320, 128, 128, 64, 3, False), ("100",)),
+    "gemm_pair": (kernels.gemm_roles(512, 256, 320, 128, 256, 64, 3, True), ("100",)),
     "softmax": (kernels.softmax(32, 256, 8), BOTH),
     "rms_norm": (kernels.rms_norm(8, 1024), BOTH),
     "silu_mul": (kernels.silu_mul(1000, 256), BOTH),
@@ -45,6 +47,7 @@ CASES = {
 }
 # Kernels whose warps stay alike.
 UNIFORM = {"gemm_tmem"}
+CLUSTERS = {"gemm_pair": (2, 1, 1)}
 # Buffers that are added to, and those that the kernel only writes.
 ADDED, WRITTEN = {"column_sums": {"out"}}, {"c", "out", "running"}
 
@@ -100,7 +103,7 @@ def build(name, kernel, chip):
             buffers[buffer.name] = out(size) if buffer.name in WRITTEN else Buffer(size)
     stem = f"{name}.sm{chip}"
     (HERE / f"{stem}.ptx").write_text(text)
-    (HERE / f"{stem}.toml").write_text(launch_file(f"{stem}.ptx", entry, grid, block, buffers, params, smem=smem))
+    (HERE / f"{stem}.toml").write_text(launch_file(f"{stem}.ptx", entry, grid, block, buffers, params, cluster=CLUSTERS.get(name, (1, 1, 1)), smem=smem))
     print(f"{stem}: {len(text)} bytes", flush=True)
 
 

@@ -4,6 +4,8 @@ Needs Python packages triton (3.9.0 made the stored files) and no GPU:
 
     python make.py [NAME...]
 
+An earlier version compiles what EARLIER names, for sm_100a, into a folder with its number.
+
 Every case of CASES becomes one kernel for each of its targets, and a launch file. Buffers of the
 launch files hold a constant, so that they run alone; the tests fill them with numbers.
 """
@@ -30,6 +32,14 @@ TMA_TYPES = {"fp64": "f64", "fp32": "f32", "fp16": "f16", "bf16": "bf16", "i32":
 SWIZZLES = ["none", "32b", "64b", "128b"]
 # Index in the IR's element types to the driver's names.
 FLAGS = {"num_warps", "num_stages", "num_ctas", "maxnreg"}
+VERSION = ".".join(triton.__version__.split(".")[:2])
+LATEST = "3.9"
+# What earlier versions compile.
+EARLIER = {
+    "3.6": "mm_f16 tma_f16 tma_e4m3 tma_transposed tma_device tma_reduce persistent tma_bn256 mxfp4_tma row_gather softmax".split(),
+    "3.7": "tma_f16 tma_transposed persistent persistent_ws mxfp8_tma nvfp4_tma row_gather softmax".split(),
+    "3.8": "mm_s8 tma_f16 tma_e4m3 tma_device persistent persistent_ws nvfp4 mxfp4_tma nvfp4_tma row_gather".split(),
+}
 
 
 class Buffer:
@@ -254,8 +264,10 @@ def build(c, arch):
     text = re.sub(r"\n\s*\n+", "\n", text)
     entry = re.search(r"\.entry (\w+)", text)[1]
     stem = f"{c['name']}.sm{arch}"
-    (HERE / f"{stem}.ptx").write_text(text)
-    (HERE / f"{stem}.toml").write_text(launch_file(c, arch, entry, compiled.metadata))
+    folder = HERE if VERSION == LATEST else HERE / VERSION
+    folder.mkdir(exist_ok=True)
+    (folder / f"{stem}.ptx").write_text(text)
+    (folder / f"{stem}.toml").write_text(launch_file(c, arch, entry, compiled.metadata))
     return len(text)
 
 
@@ -263,9 +275,9 @@ def main():
     wanted = sys.argv[1:]
     total, failed = 0, []
     for c in CASES:
-        if wanted and c["name"] not in wanted:
+        if wanted and c["name"] not in wanted or VERSION != LATEST and c["name"] not in EARLIER[VERSION]:
             continue
-        for arch in c["targets"]:
+        for arch in c["targets"] if VERSION == LATEST else (100,):
             try:
                 size = build(c, arch)
                 total += size
