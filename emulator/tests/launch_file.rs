@@ -77,6 +77,30 @@ fn buffers_hold_a_file_a_fill_or_nothing() {
 }
 
 #[test]
+fn values_of_a_buffer_are_written_as_parameters_are() {
+    let values = "[buffers.v]\nvalues = [{ pointer = \"c\", offset = 16 }, { i32 = -1 }, { u16 = 7 }, { pointer = \"v\", offset = 22 }]\n";
+    let file = body(&[], values).unwrap();
+    let at = addresses(&file);
+    let mut want = (at[1] + 16).to_le_bytes().to_vec();
+    want.extend([255, 255, 255, 255, 7, 0]);
+    want.extend((at[3] + 22).to_le_bytes());
+    assert_eq!(file.buffers[3].bytes, 22);
+    assert_eq!(file.buffers[3].contents, Contents::Bytes(want.clone()));
+    let (memory, buffers) = file.allocate();
+    assert_eq!(memory.read(&buffers[3]), want);
+    for (rest, says) in [
+        ("values = [{ pointer = \"x\" }]", "buffers.v.values[0].pointer: there is no buffer `x`"),
+        ("values = [{ pointer = \"v\", offset = 9 }]", "buffers.v.values[0].offset"),
+        ("values = [{ u8 = 1 }]\nbytes = 1", "buffers.v.bytes: there are `values` too"),
+        ("values = [{ u8 = 256 }]", "buffers.v.values[0].u8"),
+        ("values = [{}]", "buffers.v.values[0]: it has no value"),
+    ] {
+        let e = body(&[], &format!("[buffers.v]\n{rest}\n")).unwrap_err().to_string();
+        assert!(e.contains(says), "{rest}: {e}");
+    }
+}
+
+#[test]
 fn a_size_beside_a_file_must_be_its_size() {
     assert!(read(&[], &format!("{HEAD}[buffers.a]\nfile = \"a.bin\"\nbytes = 8\n")).is_ok());
     let e = read(&[], &format!("{HEAD}[buffers.a]\nfile = \"a.bin\"\nbytes = 9\n")).unwrap_err().to_string();
