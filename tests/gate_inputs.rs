@@ -126,8 +126,11 @@ fn swapped_operands_take_vectors_along_n_and_refuse_those_along_m_where_asked_fo
     runs.push((gemm(SCALES, &[], few).unwrap(), few));
     let faults = common::faults(&runs, |_, (spec, shape)| fault(spec, *shape, EmulatorOptions::default()));
     assert!(faults.is_empty(), "{}", faults.join("\n"));
-    let refused = gemm(SCALES, &[("swap_ab", "on")], few).unwrap().kernel(few, Arch::Sm100a).unwrap_err();
-    assert!(refused.to_string().contains("swap_ab: on with `s[m]`"), "{refused}");
+    let mut file = SpecFile::new(few);
+    file.gate = SCALES.to_owned();
+    file.config.set("swap_ab", "on").unwrap();
+    let refused = file.read().unwrap().0.plan(few, Arch::Sm100a).unwrap_err();
+    assert!(refused.iter().any(|e| e.to_string().contains("swap_ab: on with `s[m]`")), "{refused:?}");
 }
 
 /// As many vectors as a gate may have, in front of the gates that take most registers themselves.

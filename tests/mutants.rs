@@ -59,9 +59,10 @@ fn all_lost_synchronisation_is_caught() {
         .survey(&Plan { only, ..plan() })
         .unwrap();
     assert!(survey.caught() >= 10, "{}", text(&survey));
-    // Pairs wait at the producer's end for arrivals that the teardown's barrier of the cluster waits for, too: that one is explained.
+    // Two are explained. Pairs wait at the producer's end for arrivals that the last barrier of the cluster waits for, too;
+    // and that barrier is what others have before `dealloc`, where each CTA has waited for all that reaches it.
     assert!(survey.outcomes.iter().all(|o| o.verdict != Verdict::Survived), "{}", text(&survey));
-    assert!(survey.explained() <= 1, "{}", text(&survey));
+    assert!(survey.explained() <= 2, "{}", text(&survey));
 }
 
 #[test]
@@ -190,8 +191,10 @@ pointer = \"out\"
 #[test]
 fn what_survives_at_one_size_is_caught_at_another() {
     let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let small = subject("default", Shape::new(130, 136, 2400), folders[0].path());
-    let large = [subject("default", Shape::new(130, 136, 4960), folders[1].path())];
+    // A pair waits for all stages before it ends; a single CTA does not. Five K tiles use three of four stages once.
+    let knobs = [("cta_group", "1"), ("stages", "4")];
+    let small = subject_with("default", Shape::new(130, 136, 1184), folders[0].path(), &knobs);
+    let large = [subject_with("default", Shape::new(130, 136, 4960), folders[1].path(), &knobs)];
     let plan = Plan { only: vec![Kind::InitCount], ..plan() };
     // Stages that are used once: nobody waits for them to be free again.
     let alone = small.survey(&plan).unwrap();
