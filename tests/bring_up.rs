@@ -230,6 +230,25 @@ fn tools_are_used_where_they_are_and_missed_where_not() {
 }
 
 #[test]
+fn hazards_of_racecheck_that_are_known_do_not_fail_a_kernel() {
+    let bench = Bench::new(&[Arch::Sm90a], &[9], None);
+    bench.tool(
+        "compute-sanitizer",
+        "#!/bin/sh\n[ \"$1\" = --version ] && echo 2099.1 && exit 0\ncase \"$*\" in *racecheck*) echo 'a race'; exit 86;; esac\n\
+         while [ \"${1#--}\" != \"$1\" ]; do shift 2; done\nexec \"$@\"\n",
+    );
+    let run = bench.run(Arch::Sm90a, &["--no-probes"], &[]);
+    let (unknown, known) = (case(&run.report, "9a"), case(&run.report, "9d"));
+    assert_eq!(
+        [&unknown["racecheck"]["result"], &unknown["verdict"]],
+        ["findings", "failed"],
+        "{}",
+        run.said
+    );
+    assert_eq!([&known["racecheck"]["result"], &known["verdict"]], ["known findings", "ok"], "{}", run.said);
+}
+
+#[test]
 fn other_chips_and_damaged_packs_are_refused() {
     let bench = Bench::new(&[Arch::Sm90a], &[1], None);
     let run = bench.run_on("sm_120a", &[], &[]);

@@ -215,6 +215,8 @@ class BringUp:
             out["loop"] = {"result": "not run", "text": "a single launch failed"}
         for tool in TOOLS:
             out[tool] = self.sanitize(tool, file)
+            if tool == "racecheck" and case["racecheck"] and out[tool]["result"] == "findings":
+                out[tool].update(result="known findings", text=case["racecheck"])
         out["instrumented"] = self.instrument(case)
         return out
 

@@ -68,6 +68,8 @@ pub struct Case {
     pub knobs: String,
     /// What this kernel adds to the step's assumption; empty if nothing.
     pub adds: &'static str,
+    /// Why `compute-sanitizer --tool racecheck` reports hazards that are none; empty where it should find nothing.
+    pub racecheck: &'static str,
 }
 
 /// Knob values that avoid an assumption that few published kernels share, by its number in `docs/decisions/0003`.
@@ -86,7 +88,8 @@ const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
 
 /// A kernel with the chip's usual formats. `steps` gives it its id.
 fn case(shape: Shape, knobs: &str) -> Case {
-    Case { id: String::new(), shape, formats: "", gate: SWIGLU, knobs: knobs.to_owned(), adds: "" }
+    let knobs = knobs.to_owned();
+    Case { id: String::new(), shape, formats: "", gate: SWIGLU, knobs, adds: "", racecheck: "" }
 }
 
 impl Case {
@@ -102,6 +105,11 @@ impl Case {
 
     fn adds(mut self, adds: &'static str) -> Self {
         self.adds = adds;
+        self
+    }
+
+    fn racecheck(mut self, why: &'static str) -> Self {
+        self.racecheck = why;
         self
     }
 

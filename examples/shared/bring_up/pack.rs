@@ -248,6 +248,7 @@ fn write_case(
         "knobs": asked,
         "settled": settled.map(|line| format!("strategy = {line}")),
         "adds": case.adds,
+        "racecheck": case.racecheck,
         "avoid": case.avoid(),
     });
     Ok((value, damaged.is_some()))
