@@ -431,10 +431,12 @@ fn clock(chip: &Chip) -> Probe {
 
 fn gap(chip: &Chip, programmatic: bool) -> Probe {
     const LAUNCHES: u64 = 32;
+    // Longer than a call of the driver takes the host.
+    let hold = chip.few(10, 200_000);
     let launches = (0..LAUNCHES).map(|index| {
         json!({
             "kernel": "probe", "grid": [1, 1, 1], "block": [32, 1, 1], "programmatic": programmatic,
-            "params": [{ "pointer": "out", "offset": 24 * index }],
+            "params": [{ "pointer": "out", "offset": 24 * index }, { "u32": hold }],
         })
     });
     let (name, how) = match programmatic {
