@@ -300,7 +300,7 @@ fn entries_are_listed_read_and_removed() {
     assert_eq!(fs::read(setup.folder.join("notes.txt")).unwrap(), b"mine");
 }
 
-/// Who may write to the folder decides what the GPU runs.
+/// A user who can write to the folder decides what the GPU runs.
 #[cfg(unix)]
 #[test]
 fn a_folder_that_others_can_write_to_is_not_used() {

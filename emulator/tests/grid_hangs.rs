@@ -41,7 +41,7 @@ SPIN:
 END:
 ";
 
-/// Whoever comes last adds up.
+/// The cluster that comes last adds up.
 const LAST: &str = "
     st.global.u32 [%rd2+256], %r3;
     atom.acq_rel.gpu.global.add.u32 %r4, [%rd1], 1;

@@ -855,7 +855,7 @@ fn the_limit_on_findings_ends_the_list_and_not_the_run() {
     assert_eq!(report.findings[0].kind, FindingKind::Trap);
     assert_eq!((report.findings.len(), report.left_out, report.stopped), (20, 11, true));
     assert_eq!(out[..4], [0; 4]);
-    // Who asks only whether there is one stops there.
+    // A caller that asks only whether there is a finding stops at the first.
     let options = Options { max_findings: 1, stop_at_limit: true, ..Options::default() };
     let (report, out) = blackwell(1, &many("")).run(&options);
     assert_eq!((report.findings.len(), report.stopped), (1, true));

@@ -76,7 +76,7 @@ pub(crate) struct Pairs {
 }
 
 impl Pairs {
-    /// Of a cluster of `ctas` CTAs with `warps` warps each.
+    /// Pairs of a cluster of `ctas` CTAs with `warps` warps each; empty for a kernel without pairs.
     pub fn new(program: &Program, ctas: usize, warps: usize) -> Self {
         if !program.code.iter().any(|i| matches!(i.op, Op::TcAlloc { pair: true, .. })) {
             return Pairs::default();

@@ -296,7 +296,7 @@ pub(crate) struct Cta {
     pub mbars: Vec<Mbar>,
     /// Offsets between which all mbarriers lie.
     pub mbar_span: (u32, u32),
-    /// Of a pair, those of the even CTA.
+    /// What the collectors keep. A pair has those of its even CTA.
     pub collectors: Collectors,
     /// Tensor-core operations in order of issue.
     pub pipe: VecDeque<super::tensor::PipeOp>,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Who calls whom.
+/// The functions that each function calls.
 pub(crate) type Calls<'t> = BTreeMap<&'t str, BTreeSet<&'t str>>;
 
 /// A function that can call itself, if there is one. Takes time linear in the number of calls.

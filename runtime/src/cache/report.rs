@@ -23,7 +23,7 @@ pub enum Warning {
     Untrusted {
         /// The folder.
         folder: PathBuf,
-        /// Who can.
+        /// Which user or group can write to it.
         reason: String,
     },
     /// One kernel can't be kept.
