@@ -352,7 +352,7 @@ pub fn write(
     Ok(launch)
 }
 
-/// As [`write`], into a folder that other files may be added to before all are committed.
+/// As [`write()`], into a folder that other files may be added to before all are committed.
 ///
 /// # Errors
 ///

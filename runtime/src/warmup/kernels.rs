@@ -279,17 +279,24 @@ mod tests {
     #[test]
     fn what_is_outside_is_compiled_behind_the_back_and_once() {
         let kernels = warm(Outside::Background);
-        let Choice::Meanwhile(FallBack::Chunks { kernel, launches }) = kernels.choose(25, 64, 64).unwrap()
-        else {
-            panic!("nothing is ready at once")
-        };
-        assert_eq!((rows(kernel), launches), (12, 3));
+        match kernels.choose(25, 64, 64).unwrap() {
+            Choice::Meanwhile(FallBack::Chunks { kernel, launches }) => {
+                assert_eq!((rows(kernel), launches), (12, 3));
+            }
+            // On a busy machine the thread that compiles may be done before this one looks.
+            Choice::Ready(kernel) => assert_eq!(rows(kernel), 32),
+            Choice::Meanwhile(FallBack::Own) => panic!("there are kernels for these weights"),
+        }
         let late = wait(|| kernels.choose(25, 64, 64)).unwrap();
         assert_eq!(rows(late), 32);
         // All that it holds, it serves, to every handle.
         assert!(std::ptr::eq(kernels.clone().for_problem(17, 64, 64).unwrap(), late));
         // Weights that were not named have the caller's own way, then the bucket's kernel.
-        assert!(matches!(kernels.choose(6, 128, 64).unwrap(), Choice::Meanwhile(FallBack::Own)));
+        match kernels.choose(6, 128, 64).unwrap() {
+            Choice::Meanwhile(FallBack::Own) => {}
+            Choice::Ready(kernel) => assert_eq!(rows(kernel), 8),
+            Choice::Meanwhile(FallBack::Chunks { .. }) => panic!("there are no kernels for these weights"),
+        }
         assert_eq!(rows(wait(|| kernels.choose(6, 128, 64)).unwrap()), 8);
         // What can't be made says so, each time.
         let error = wait(|| kernels.choose(6, 64, 40)).unwrap_err();
