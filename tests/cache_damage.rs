@@ -323,7 +323,7 @@ fn a_folder_that_others_can_write_to_is_not_used() {
             }
             others => panic!("{others:?}"),
         }
-        // Who trusts the others says so.
+        // A program that trusts the other users opts in.
         let shared = setup.options().shared(true).open();
         assert_eq!(shared.cubin(&source("one"), &setup.compiler).unwrap().origin, Origin::Disk);
         assert_eq!(setup.told(), []);
