@@ -328,8 +328,8 @@ impl<'r> Cluster<'r> {
             let mut unwritten = None;
             let mut reads = Vec::new();
             let result = {
-                let read = super::tensor::reader(&self.ctas[c].smem, &mut unwritten);
-                let mut read = super::tensor::noting(read, &mut reads, self.tracker.is_some());
+                let read = super::pipe::reader(&self.ctas[c].smem, &mut unwritten);
+                let mut read = super::pipe::noting(read, &mut reads, self.tracker.is_some());
                 wgmma::execute(&instruction, self.run.options.mma_arithmetic, &mut d, &mut read)
             };
             if let Some(t) = &mut self.tracker {

@@ -11,7 +11,7 @@
 //! - `copy`: issue of bulk, tensor and small asynchronous copies; `transfer`: their completion
 //! - `matrix`: `wgmma`; `warp_matrix`: `mma.sync` and `wmma`
 //! - `results`: registers whose values arrive late
-//! - `tensor`: tensor memory and matrix products
+//! - `tensor`: tensor memory, the issue of matrix products; `pipe`: their completion
 //! - `pair`: tensor memory of pairs of CTAs
 //! - `order`: happens-before tracking
 //! - `resident`: clusters that run at a time, and such as wait for others for ever
@@ -29,6 +29,7 @@ mod matrix;
 mod mbarrier;
 mod order;
 mod pair;
+mod pipe;
 mod queue;
 mod report;
 mod resident;

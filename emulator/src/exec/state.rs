@@ -299,7 +299,7 @@ pub(crate) struct Cta {
     /// What the collectors keep. A pair has those of its even CTA.
     pub collectors: Collectors,
     /// Tensor-core operations in order of issue.
-    pub pipe: VecDeque<super::tensor::PipeOp>,
+    pub pipe: VecDeque<super::pipe::PipeOp>,
     /// Lanes that arrived at the cluster barrier, per warp.
     pub cluster_arrived: Vec<u32>,
 }
