@@ -136,6 +136,15 @@ pub fn command() -> Command {
             )
             .value_parser(value_parser!(u64)),
         )
+        .arg(
+            option(
+                "resident",
+                "N",
+                "clusters that run at a time: with fewer than the grid has, one that waits for another that has not \
+                 started hangs, as on a smaller or busy chip [default: as many as the chip may hold]",
+            )
+            .value_parser(value_parser!(u32).range(1..)),
+        )
 }
 
 /// A time above 0.
@@ -189,6 +198,7 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
             time: matches.get_one::<Duration>("time-limit").copied(),
             instructions: matches.get_one::<u64>("instruction-limit").copied(),
             memory: matches.get_one::<u64>("memory-limit").copied(),
+            resident: matches.get_one::<u32>("resident").copied(),
         },
         json,
     })

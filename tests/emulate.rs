@@ -4,7 +4,8 @@ use silumin::codegen::kernel::Kernel;
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::runtime::launch_file;
 use silumin::{Arch, Device, DeviceOperands, Distribution, DualGemm, Gate, Shape, Spec};
-use silumin_emulator::command::execute;
+use silumin_emulator::command::{Limits, Request, Schedules, execute};
+use silumin_emulator::{Reconvergence, Schedule, Tracking};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
@@ -248,9 +249,51 @@ fn limits_end_a_run_with_what_was_found() {
         ("--time-limit", "1e30"),
         ("--instruction-limit", "0"),
         ("--memory-limit", "-5"),
+        ("--resident", "0"),
+        ("--resident", "all"),
     ] {
         emulate(&[&launch, &format!("{flag}={value}")]).expect(2, &[flag]);
     }
+}
+
+/// Which CTA comes first raises a flag, and waits until the other one has raised it, too.
+const MEET: &str = "
+    atom.global.gpu.add.u32 %r2, [%rd1], 0;
+    setp.ne.u32 %p1, %r1, 0;
+    @%p1 bra DONE;
+    atom.global.gpu.add.u32 %r2, [%rd1], 1;
+SPIN:
+    ld.acquire.gpu.global.u32 %r3, [%rd1];
+    setp.lt.u32 %p1, %r3, 2;
+    @%p1 bra SPIN;
+DONE:";
+
+#[test]
+fn a_grid_that_needs_more_clusters_at_a_time_than_there_is_room_for_hangs() {
+    let (folder, launch) = kernel(MEET, "file = \"zero.bin\"");
+    fs::write(path(&folder, "zero.bin"), [0; 256]).unwrap();
+    for flags in [&[][..], &["--resident", "2"], &["--resident", "7", "--seeds", "2"]] {
+        emulate(&[&[launch.as_str()], flags].concat()).expect(0, &["no finding"]);
+    }
+    let said = emulate(&[&launch, "--resident", "1", "--time-limit", "60"]);
+    said.expect(1, &["GridDeadlock", "ld.acquire.gpu.global.u32 %r3", "1 more of the grid"]);
+    // A caller of the library has no flags that are checked before.
+    let matches = example::command().get_matches_from(["emulate", &launch]);
+    let Ok(Request::Run { limits, launch, .. }) = example::request(&matches) else { unreachable!() };
+    let request = Request::Run {
+        limits: Limits { resident: Some(0), ..limits },
+        launch,
+        out: None,
+        schedules: Schedules::One(Schedule::Early),
+        tracking: Tracking::Off,
+        reconvergence: Reconvergence::Eager,
+        trace: None,
+        threads: 1,
+        json: false,
+    };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    assert_eq!(execute(&request, &mut out, &mut err), 2);
+    assert!(String::from_utf8_lossy(&err).contains("must be at least 1"));
 }
 
 #[test]

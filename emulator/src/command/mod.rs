@@ -72,6 +72,8 @@ pub struct Limits {
     /// Bytes of host memory for buffers and resident clusters; `None` for seven eighths of what the machine has
     /// available. A launch that takes more is bad input, and nothing of it runs.
     pub memory: Option<u64>,
+    /// [`Options::resident`], at least 1; `None` for as many clusters as the chip may hold.
+    pub resident: Option<u32>,
 }
 
 impl Limits {
@@ -114,7 +116,7 @@ pub enum Request {
         trace: Option<TraceTarget>,
         /// Host threads; 0 is one a core.
         threads: usize,
-        /// Time, instructions and memory.
+        /// Time, instructions, memory, and clusters that run at a time.
         limits: Limits,
         /// One JSON document on stdout, and nothing else.
         json: bool,
@@ -194,6 +196,9 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
     if *threads > MAX_THREADS {
         return Err(format!("--threads {threads}: at most {MAX_THREADS}; 0 is one a core"));
     }
+    if limits.resident == Some(0) {
+        return Err("--resident 0: no cluster would ever start; it must be at least 1".to_owned());
+    }
     if let Schedules::Seeds(n) = *schedules
         && !(1..=MAX_SEEDS).contains(&n)
     {
@@ -223,6 +228,7 @@ fn run(request: &Request, err: &mut (dyn Write + Send)) -> Result<(u8, String), 
             instruction_limit: limits.instructions.unwrap_or(Options::default().instruction_limit),
             time_limit,
             memory_limit: Some(memory_limit),
+            resident: limits.resident,
             ..Options::default()
         };
         if many && target.is_some() {

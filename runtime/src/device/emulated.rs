@@ -7,6 +7,7 @@
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch, WorkspaceBuffer};
 use silumin_codegen::plan::{ElementType, Operand, Swizzle, TensorMapRecipe};
@@ -38,6 +39,9 @@ pub struct EmulatorOptions {
     /// PTX instructions that one cluster may execute, counted once a warp: where a kernel that spins
     /// for ever ends.
     pub instruction_limit: u64,
+    /// Wall-clock time of one call, all launches of its kernel together; `None` for no limit. What ends here is
+    /// [`FindingKind::TimeLimit`], beside what was found before.
+    pub time_limit: Option<Duration>,
     /// Called after each cluster, from any thread, with CTAs done and CTAs in all.
     pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
 }
@@ -50,6 +54,7 @@ impl Default for EmulatorOptions {
             max_findings,
             mma_arithmetic,
             instruction_limit,
+            time_limit,
             tracking,
             ..
         } = emulator::Options::default();
@@ -60,6 +65,7 @@ impl Default for EmulatorOptions {
             tracking,
             arithmetic: mma_arithmetic,
             instruction_limit,
+            time_limit,
             progress: None,
         }
     }
@@ -74,6 +80,7 @@ impl fmt::Debug for EmulatorOptions {
             .field("tracking", &self.tracking)
             .field("arithmetic", &self.arithmetic)
             .field("instruction_limit", &self.instruction_limit)
+            .field("time_limit", &self.time_limit)
             .field("progress", &self.progress.is_some())
             .finish()
     }
@@ -199,8 +206,10 @@ impl Emulated {
             tracking,
             arithmetic,
             instruction_limit,
+            time_limit,
             progress,
         } = &self.options;
+        let start = Instant::now();
         let report = |done, all| {
             if let Some(progress) = progress {
                 progress(done, all);
@@ -230,6 +239,8 @@ impl Emulated {
                     .map(|argument| encode(argument, &tensors))
                     .collect::<Result<_, _>>()?,
             };
+            let time_limit = time_limit.map(|limit| limit.saturating_sub(start.elapsed()));
+            let options = emulator::Options { time_limit, ..options };
             let report =
                 module.module.run(&facts.entry, &launch, &tensors.memory, &options).map_err(|error| {
                     let device = args.c.device().to_string();
@@ -398,7 +409,15 @@ mod tests {
     /// Launches a kernel with the parameters of ours whose one thread stores eight bytes each of
     /// C's sixteen and then runs `body`, where %c and %sfa are addresses.
     fn launch(body: &str, c: &dyn Fn(&Device) -> Buffer) -> (Result<LaunchReport, LaunchError>, Buffer) {
-        let device = Device::emulated(Arch::Sm100a);
+        launch_with(body, EmulatorOptions::default(), c)
+    }
+
+    fn launch_with(
+        body: &str,
+        options: EmulatorOptions,
+        c: &dyn Fn(&Device) -> Buffer,
+    ) -> (Result<LaunchReport, LaunchError>, Buffer) {
+        let device = Device::emulated_with(Arch::Sm100a, options);
         let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
         let mut kernel = spec.kernel(SHAPE, Arch::Sm100a).unwrap();
         let launch = &mut kernel.launches[0];
@@ -473,6 +492,21 @@ mod tests {
         let text = report.unwrap_err().to_string();
         assert!(text.contains("1 thing is wrong") && text.contains("OutOfBounds"), "{text}");
         assert!(text.contains("`c`") && text.contains("st.global.u64 [%c+16]"), "{text}");
+    }
+
+    #[test]
+    fn what_never_ends_ends_with_the_time_limit() {
+        let limited = |limit| EmulatorOptions { time_limit: Some(limit), ..EmulatorOptions::default() };
+        let alloc = |device: &Device| device.alloc(16).unwrap();
+        let start = Instant::now();
+        let spin = format!("{SECOND} SPIN: bra SPIN;");
+        let (report, c) = launch_with(&spin, limited(Duration::from_millis(300)), &alloc);
+        let text = report.unwrap_err().to_string();
+        assert!(text.contains("TimeLimit") && text.contains("bra SPIN"), "{text}");
+        assert!(c.download().is_err(), "C is left as it was");
+        assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
+        let (report, _) = launch_with(SECOND, limited(Duration::from_secs(600)), &alloc);
+        report.unwrap();
     }
 
     #[test]

@@ -99,6 +99,7 @@ impl Emulated {
             max_findings: self.options.max_findings,
             tracking: self.options.tracking,
             instruction_limit: self.options.instruction_limit,
+            time_limit: self.options.time_limit,
             ..emulator::Options::default()
         };
         let run = emulator::Launch {
