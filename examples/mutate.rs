@@ -17,12 +17,16 @@
 mod print;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use silumin::runtime::regular_file::read_text;
 use silumin_emulator::Reconvergence;
 use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, json, list, markdown, text};
 use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
+
+/// The longest file of `--reuse` and `--equivalents` that is read, in bytes.
+const LIST_LIMIT: u64 = 64 << 20;
 
 fn main() -> ExitCode {
     match run(&command().get_matches()) {
@@ -122,7 +126,7 @@ fn command() -> Command {
 }
 
 fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
-    let read = |path: &PathBuf| std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()));
+    let read = |path: &PathBuf| read_text(path, LIST_LIMIT);
     let mut earlier = Earlier::default();
     for path in matches.get_many::<PathBuf>("reuse").into_iter().flatten() {
         earlier.read(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))?;

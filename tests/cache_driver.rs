@@ -157,16 +157,50 @@ fn no_bytes_of_a_bundle_reach_the_driver_unchecked() {
         };
         let whole = image(&kernel.ptx, "sm_100a");
         right(&load(whole.clone()).unwrap());
-        // Text without its zero byte, images that are cut off, and headers that promise more than there is.
-        let mut longer = whole.clone();
-        longer[96..104].copy_from_slice(&(whole.len() as u64).to_le_bytes());
-        let text = kernel.ptx.clone().into_bytes();
-        let cut =
-            [0, 1, 16, 63, 64, 119, 120, 128, 1000].map(|length: usize| whole[..length.max(1)].to_vec());
-        for bytes in cut.into_iter().chain([text, longer, whole[..whole.len() - 1].to_vec()]) {
+        // Images that are cut off, text with its zero byte and without, and headers that promise more than there is.
+        let refused = |what: &str, bytes: Vec<u8>| {
             let LoadError::Module { reason, .. } = load(bytes).unwrap_err() else { panic!("no module") };
-            assert!(matches!(reason, ModuleError::Image { .. }), "{reason}");
+            assert!(matches!(reason, ModuleError::Image { .. }), "{what}: {reason}");
+            let text = reason.to_string();
+            for wanted in [&*kernel.name, what, "compile it anew, or export the bundle again"] {
+                assert!(text.contains(wanted), "no `{wanted}` in: {text}");
+            }
+        };
+        for length in [1, 16, 63] {
+            refused("its ELF header", whole[..length].to_vec());
         }
+        for length in [64, 119] {
+            refused("its program headers", whole[..length].to_vec());
+        }
+        for length in [120, 128, 1000, whole.len() - 1] {
+            refused(&format!("segment 0 does not lie within its {length} bytes"), whole[..length].to_vec());
+        }
+        refused("its ELF header", kernel.ptx.clone().into_bytes());
+        refused("its ELF header", [kernel.ptx.as_bytes(), &[0]].concat());
+        // Each field that the driver follows, with a number that leads out of the bytes (System V ABI, "ELF Header" and
+        // "Program Header"): e_phoff, e_shoff, e_phnum; p_offset, p_filesz.
+        let end = whole.len() as u64;
+        for (place, value, what) in [
+            (32, end, "its program headers"),
+            (32, u64::MAX - 8, "its program headers"),
+            (40, end, "its section headers"),
+            (40, u64::MAX, "its section headers"),
+            (72, end, "segment 0"),
+            (72, u64::MAX - 8, "segment 0"),
+            (96, end, "segment 0"),
+            (96, u64::MAX, "segment 0"),
+        ] {
+            let mut bytes = whole.clone();
+            bytes[place..place + 8].copy_from_slice(&value.to_le_bytes());
+            refused(what, bytes);
+        }
+        let mut bytes = whole.clone();
+        bytes[56..58].copy_from_slice(&u16::MAX.to_le_bytes());
+        refused("its program headers", bytes);
+        // More than any cubin has, though its headers are right.
+        let mut bytes = whole.clone();
+        bytes.resize((64 << 20) + 1, 0);
+        refused("it has 67108865 bytes, and at most 67108864 are taken", bytes);
         // Another kernel's machine code: the driver would read as many parameters as that one takes.
         let more = kernel.ptx.replacen("(\n", "(\n    .param .u64 one_more,\n", 1);
         assert_ne!(more, kernel.ptx);

@@ -37,6 +37,7 @@ use clap::Parser;
 use job::Job;
 use row::{Machine, Row, Status};
 use serde::Serialize;
+use silumin_runtime::regular_file::read_text;
 use std::io::Read;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -129,6 +130,9 @@ struct Flags {
     child: bool,
 }
 
+/// The longest file of `--sweep` that is read, in bytes: some hundred thousand kernels.
+const LIST_LIMIT: u64 = 16 << 20;
+
 /// The file of `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
@@ -203,7 +207,7 @@ fn run(flags: &Flags) -> Result<bool, String> {
             .map_or(1, |since| since.as_nanos() as u64 % 1_000_000_007)
     });
     let list = match &flags.sweep {
-        Some(path) => std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?,
+        Some(path) => read_text(path, LIST_LIMIT).map_err(|e| format!("--sweep: {e}"))?,
         None => String::new(),
     };
     let patience = Duration::from_secs(flags.patience.max(1));

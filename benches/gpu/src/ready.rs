@@ -14,6 +14,7 @@ use silumin_codegen::spec::Spec;
 use silumin_runtime::cache::Cache;
 use silumin_runtime::device::Device;
 use silumin_runtime::gemm::{Args, DualGemm};
+use silumin_runtime::regular_file::read_text;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -28,6 +29,9 @@ const ONE: Shape = Shape::new(16, 1024, 4096);
 const COMPILED: u32 = 15;
 /// Emissions of each of the many shapes.
 const EMISSIONS: usize = 5;
+
+/// The longest PTX of `--beside`, in bytes.
+const PTX_LIMIT: u64 = 64 << 20;
 
 /// What a child is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +194,9 @@ pub fn run(number: usize, reps: usize, json: Option<&Path>, beside: Option<&Path
     let reps = reps.clamp(1, 41);
     let few = reps.div_ceil(3);
     let fresh = || tempfile::tempdir().map_err(words);
+    // Before minutes of measurements: what can't be read ends the program at once.
+    let read = |path| read_text(path, PTX_LIMIT).map(|text| (path, text));
+    let beside = beside.map(read).transpose().map_err(|e| format!("--beside: {e}"))?;
     let mut rows = Vec::new();
     let (mut cold, mut opened, mut own) = (Vec::new(), Vec::new(), Vec::new());
     let mut device_name = String::new();
@@ -301,8 +308,7 @@ pub fn run(number: usize, reps: usize, json: Option<&Path>, beside: Option<&Path
         times_ms: compiled,
         how: format!("cuModuleLoadDataEx of {COMPILED} texts that the driver has never seen, one thread"),
     });
-    if let Some(path) = beside {
-        let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    if let Some((path, text)) = beside {
         let times: Result<Vec<f64>, String> =
             (0..few.max(3)).map(|_| raw::compile(cuda, &unique(&text))).collect();
         rows.push(Row {

@@ -258,6 +258,34 @@ fn launches_are_costed_and_stressed() {
 }
 
 #[test]
+fn lists_and_ptx_are_regular_files_of_a_sane_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let [pipe, long] = ["pipe", "long"].map(|name| folder.path().join(name).to_str().unwrap().to_owned());
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    std::fs::File::create(&long).unwrap().set_len(10 << 30).unwrap();
+    let directory = folder.path().to_str().unwrap();
+    for (flag, limit) in [("--sweep", "16777216"), ("--beside", "67108864")] {
+        for (path, what) in [
+            (&*pipe, "a pipe"),
+            ("/dev/zero", "a device"),
+            (directory, "a directory"),
+            (&*long, "10737418240 bytes"),
+        ] {
+            let start = std::time::Instant::now();
+            let more = if flag == "--beside" { &["--runtime-table"][..] } else { &[] };
+            let output = bench(folder.path(), &[&[flag, path], more].concat());
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{said}");
+            for wanted in [flag, path, what, limit] {
+                assert!(said.contains(wanted), "no `{wanted}` in: {said}");
+            }
+            assert!(start.elapsed() < std::time::Duration::from_secs(30), "{flag} {path}");
+            assert!(!folder.path().join("rows.json").exists());
+        }
+    }
+}
+
+#[test]
 fn the_table_of_starts_has_a_row_for_each_bar() {
     let folder = tempfile::tempdir().unwrap();
     let kernel = folder.path().join("other.ptx");

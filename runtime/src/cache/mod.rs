@@ -24,6 +24,7 @@ mod store;
 
 pub use bundle::{BUNDLE_LIMIT, Bundle, BundleError};
 pub use compile::{Compiled, Compiler, Identity, PtxasCompiler, Source};
+pub(crate) use entry::MOST_BYTES;
 pub use entry::{Entry, EntryError};
 pub use error::ModuleError;
 #[cfg(feature = "cuda")]

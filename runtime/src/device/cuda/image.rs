@@ -8,12 +8,18 @@ use object::LittleEndian;
 use object::elf::{EM_CUDA, FileHeader64, SHT_SYMTAB};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 
-/// Whether an image is a 64-bit ELF file for CUDA whose headers, segments, sections and names all lie within its bytes.
+use crate::cache::MOST_BYTES;
+
+/// Whether an image is a 64-bit ELF file for CUDA of a sane length whose headers, segments, sections and names all lie
+/// within its bytes.
 /// What its code does is not looked at.
 ///
 /// # Errors
 /// What lies outside, in words.
 pub(super) fn check(image: &[u8]) -> Result<(), String> {
+    if image.len() as u64 > MOST_BYTES {
+        return Err(format!("it has {} bytes, and at most {MOST_BYTES} are taken", image.len()));
+    }
     let in_words = |what: &'static str| move |error: object::Error| format!("{what}: {error}");
     let header = FileHeader64::<LittleEndian>::parse(image).map_err(in_words("its ELF header"))?;
     let endian = header.endian().map_err(in_words("its ELF header"))?;
@@ -78,6 +84,16 @@ mod tests {
         assert!(check(&other_machine).unwrap_err().contains("machine 62"));
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         assert!(check(&own).is_err());
+    }
+
+    #[test]
+    fn what_is_longer_than_any_entry_is_refused() {
+        let mut image = cubin().to_vec();
+        image.resize(MOST_BYTES as usize, 0);
+        check(&image).unwrap();
+        image.push(0);
+        let error = check(&image).unwrap_err();
+        assert!(error.contains("67108865 bytes") && error.contains("67108864"), "{error}");
     }
 
     /// Puts a number into a field of the ELF header (System V ABI, "ELF Header").
