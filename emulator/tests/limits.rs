@@ -4,11 +4,15 @@
 //! Bounds on time are several times what a slow machine takes in a debug build, and far below what superlinear code
 //! would.
 
+#[path = "common/cases.rs"]
+mod cases;
 mod common;
 
+use cases::blackwell;
 use common::{kernel, launch, parse, run};
 use silumin_emulator::{
-    Arg, FindingKind, GlobalMemory, Launch, LaunchError, Module, Options, Report, Tracking, max_smem,
+    Arg, FindingKind, GlobalMemory, Launch, LaunchError, Module, Options, Reconvergence, Report, Schedule,
+    Tracking, max_smem,
 };
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -315,4 +319,62 @@ fn shared_memory_of_a_cta_is_the_chip_s() {
         assert!(with(&module, 101_376).is_ok() == (most >= 101_376 || target == "sm_75"));
         assert!(with(&module, 101_377).is_err());
     }
+}
+
+/// Reads 30 registers that nothing wrote, in 30 lines, and then does `end`.
+fn many(end: &str) -> String {
+    let lines: Vec<String> = (1..=30).map(|i| format!("st.global.u32 [%out+{}], %r{i};", 4 * i)).collect();
+    format!("{}\nst.global.u32 [%out], %tid;\n{end}", lines.join("\n"))
+}
+
+#[test]
+fn the_limit_on_findings_ends_the_list_and_not_the_run() {
+    let (report, out) = blackwell(1, &many("")).run(&Options::default());
+    assert_eq!((report.findings.len(), report.left_out, report.stopped), (20, 10, false));
+    assert_eq!(out[..4], [0; 4]);
+    // What stops the run is told even so.
+    let (report, out) = blackwell(1, &many("trap;")).run(&Options::default());
+    assert_eq!(report.findings[0].kind, FindingKind::Trap);
+    assert_eq!((report.findings.len(), report.left_out, report.stopped), (20, 11, true));
+    assert_eq!(out[..4], [0; 4]);
+    // A caller that asks only whether there is a finding stops at the first.
+    let options = Options { max_findings: 1, stop_at_limit: true, ..Options::default() };
+    let (report, out) = blackwell(1, &many("")).run(&options);
+    assert_eq!((report.findings.len(), report.stopped), (1, true));
+    assert_eq!(out[..4], [1; 4]);
+}
+
+#[test]
+fn a_report_says_what_it_leaves_out_and_that_outputs_are_partial() {
+    use silumin_emulator::command::{FOUND, Request, Schedules, execute};
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("k.ptx"), cases::kernel("sm_100a", "", &many("trap;"))).unwrap();
+    let launch = folder.path().join("k.toml");
+    let text = "ptx = \"k.ptx\"\nkernel = \"k\"\ngrid = [1, 1, 1]\nblock = [1, 1, 1]\n[buffers.o]\nbytes = 4096\nfill = 0\n[[params]]\npointer = \"o\"\n";
+    std::fs::write(&launch, text).unwrap();
+    let report = |json| {
+        let request = Request::Run {
+            launch: launch.clone(),
+            out: Some(folder.path().join("out")),
+            schedules: Schedules::One(Schedule::Early),
+            tracking: Tracking::HappensBefore,
+            reconvergence: Reconvergence::Eager,
+            trace: None,
+            threads: 1,
+            limits: silumin_emulator::command::Limits::default(),
+            json,
+        };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(execute(&request, &mut out, &mut err), FOUND, "{}", String::from_utf8_lossy(&err));
+        String::from_utf8(out).unwrap()
+    };
+    let text = report(false);
+    assert!(text.contains("partial   a finding stopped the run"), "{text}");
+    assert!(text.contains("20 findings, and 11 of other kinds or lines"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&report(true)).unwrap();
+    assert_eq!((&json["partial"], &json["findings_left_out"]), (&true.into(), &11.into()));
+    assert_eq!(
+        (&json["runs"][0]["partial"], &json["runs"][0]["findings_left_out"]),
+        (&true.into(), &11.into())
+    );
 }

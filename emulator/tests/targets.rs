@@ -1,12 +1,13 @@
 //! What each target has: the emulator takes an instruction for a target exactly where the assembler does.
 //!
-//! The assembler is `SILUMIN_PTXAS`, else `.tools/bin/ptxas` of the repository, else the PATH's; without one the test fails.
+//! Without an assembler (`common/assembler.rs`) the test fails.
 
+#[path = "common/assembler.rs"]
+mod assembler;
+
+use assembler::assembler;
 use silumin_emulator::Module;
-use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::Path;
-use std::process::Command;
 
 /// Consumer and data centre chips, with what their families and all later chips have.
 const TARGETS: [&str; 11] = [
@@ -19,14 +20,6 @@ const VERSION: &str = "9.4";
 
 /// Where the two may differ: name, target, and why.
 const EXCEPTIONS: [(&str, &str, &str); 0] = [];
-
-fn ptxas() -> OsString {
-    if let Some(path) = std::env::var_os("SILUMIN_PTXAS") {
-        return path;
-    }
-    let own = Path::new(env!("CARGO_MANIFEST_DIR")).join("../.tools/bin/ptxas");
-    if own.exists() { own.into() } else { "ptxas".into() }
-}
 
 /// A module of kernels, one for each probe.
 fn module(target: &str, probes: &[(&str, &str)]) -> String {
@@ -42,21 +35,6 @@ fn module(target: &str, probes: &[(&str, &str)]) -> String {
         .unwrap();
     }
     text
-}
-
-/// What the assembler says against a module; `None` if it takes it.
-fn assembler(target: &str, text: &str) -> Option<String> {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("probe.ptx");
-    std::fs::write(&file, text).unwrap();
-    let out = Command::new(ptxas())
-        .args(["-arch", target, "-O0", "-o"])
-        .args([folder.path().join("out").as_os_str(), file.as_os_str()])
-        .output()
-        .unwrap_or_else(|e| panic!("{}: {e}; scripts/setup.sh fetches it", ptxas().display()));
-    let said = String::from_utf8_lossy(&out.stderr).into_owned() + &String::from_utf8_lossy(&out.stdout);
-    assert!(out.status.code().is_some(), "the assembler broke down at\n{text}\n{said}");
-    (!out.status.success()).then_some(said)
 }
 
 #[test]
