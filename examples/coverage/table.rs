@@ -249,8 +249,9 @@ once: most of those that `auto` chooses anyway.
 * **assembles**: ptxas takes the kernels for all three shapes below without a warning, spills or a stack; the most registers of a thread.
 * **even**, **ragged**: {even} and {ragged} on the emulator, all codes of the operands and the whole range of scales, every f16 element
   within 1e-3 + 1e-3 of an f64 reference, every bf16 one within what its rounding and fp32 sums allow; the relative error (Frobenius norm).
-* **schedules**: {} under so many schedules, with happens-before tracking that asks for every fence: all early, all late, each warp
-  starved, and random ones; nothing found and right under each.
+* **schedules**: {} under so many schedules,
+  with happens-before tracking that asks for every fence: all early, all late, each warp starved, and random ones; nothing found and right
+  under each.
 * **mutants**: of the same shape, evenly spaced among all that `mutate --list` shows: caught + explained of
   all, one random seed. The bar of a row is {:.0} %, for a sample is small; whole surveys are in [mutants.md](mutants.md).
 ",

@@ -302,7 +302,8 @@ fn document(whole: &Surveys, samples: &Surveys, every: usize) -> String {
 
 {which} {mutants} mutants, one random seed, of golden kernels with one launch: {caught} caught, {explained} explained, {} neither.{lowest}
 Shapes: those of `examples/shared/mutants.rs`. What survived there, and no rule explains for any size, got a second chance at two more: one of
-more than twice the K, which goes round the rings twice more, and one of 256 more rows and columns. Explained mutants of one reason are one row. Written by `cargo run --release --example mutants{flag}`.
+more than twice the K, which goes round the rings twice more, and one of 256 more rows and columns. Explained mutants of one reason are one
+row. Written by `cargo run --release --example mutants{flag}`.
 
 {}
 {neither}Kernels of several launches, each launch on what the one before left, and kernels with vectors in their gates; samples: every so many-eth mutant of a
