@@ -5,6 +5,7 @@ use crate::finding::Report;
 use crate::memory::GlobalMemory;
 use crate::module::Module;
 use crate::program::Program;
+use crate::time::{Prediction, TimeError, TimeOptions};
 use std::time::Duration;
 
 /// Largest shared memory of a CTA, static and dynamic, of any chip, in bytes.
@@ -471,5 +472,23 @@ impl Module {
     ) -> Result<Report, LaunchError> {
         let (program, params) = self.admit(entry, launch)?;
         crate::exec::run(self, program, launch, params, memory, options)
+    }
+
+    /// Predicts how long a launch takes on a chip. The instruction, time and memory limits of `options` hold.
+    ///
+    /// The kernel is executed: buffers of `memory` are written, with results if [`TimeOptions::values`] is set.
+    ///
+    /// # Errors
+    /// A launch that a device would refuse, a kernel for another chip, or one that does not end.
+    pub fn time(
+        &self,
+        entry: &str,
+        launch: &Launch,
+        memory: &GlobalMemory,
+        options: &Options<'_>,
+        timing: &TimeOptions,
+    ) -> Result<Prediction, TimeError> {
+        let (program, params) = self.admit(entry, launch)?;
+        crate::exec::timed::time(self, program, launch, params, memory, options, timing)
     }
 }

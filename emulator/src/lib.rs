@@ -44,6 +44,7 @@ mod module;
 pub mod mutate;
 mod parse;
 mod program;
+pub mod time;
 
 pub use engine::mma::Arithmetic;
 pub use engine::swizzle::SwizzleMode;

@@ -302,6 +302,9 @@ impl<'r> Cluster<'r> {
             if std::mem::replace(&mut p.done, true) {
                 continue;
             }
+            if self.time.as_ref().is_some_and(|h| !h.values) {
+                continue;
+            }
             let (op, line, a, b, scale_d) = (p.op.clone(), p.line, p.a, p.b, p.scale_d);
             let issue = p.issue.take();
             let at = Origin::of(c, w, None, line);

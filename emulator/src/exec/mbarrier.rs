@@ -114,6 +114,10 @@ impl<'r> Cluster<'r> {
             b.settle();
         }
         if b.phase != state >> 32 {
+            if let Some(h) = &mut self.time {
+                h.noted = true;
+                h.phases.push((cta, offset));
+            }
             self.pairs.mbar_complete((cta, offset));
             self.track_phase(cta, offset, at);
         }
@@ -284,6 +288,10 @@ impl<'r> Cluster<'r> {
         let at = Origin::of(x.c, w, Some(lane), x.line);
         match self.unit_operand(at, x.c, space, address) {
             Ok((cta, offset)) => {
+                if let Some(h) = &mut self.time {
+                    h.noted = true;
+                    h.remote |= cta != x.c;
+                }
                 // Arrivals release, but for relaxed ones; what counts bytes is relaxed, and releases what a fence before it has.
                 let relaxed = match op {
                     MbarOp::Arrive(..) => Some(x.order == Order::Relaxed),

@@ -39,6 +39,7 @@ mod schedule;
 mod state;
 mod step;
 mod tensor;
+pub(crate) mod timed;
 mod transfer;
 mod warp_matrix;
 

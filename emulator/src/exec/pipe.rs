@@ -81,7 +81,10 @@ impl Cluster<'_> {
     pub(super) fn submit_work(&mut self, c: usize, op: PipeOp) {
         self.progress += 1;
         self.ctas[c].pipe.push_back(op);
-        if self.run.options.schedule == Schedule::Early {
+        if let Some(h) = &mut self.time {
+            h.noted = true;
+            h.pipes.push(c);
+        } else if self.run.options.schedule == Schedule::Early {
             while !self.fatal && !self.ctas[c].pipe.is_empty() {
                 self.advance_pipe(c);
             }
@@ -154,6 +157,9 @@ impl Cluster<'_> {
         address: u32,
         descriptor: u64,
     ) {
+        if self.without_values() {
+            return;
+        }
         let mut unwritten = None;
         let mut reads = Vec::new();
         let tracked = self.tracker.is_some();
@@ -228,6 +234,9 @@ impl Cluster<'_> {
     }
 
     fn mma(&mut self, c: usize, at: Origin, m: &MmaInstruction) {
+        if self.without_values() {
+            return;
+        }
         let partners = self.partners(c, m.cta_group == CtaGroup::Two, at);
         if partners.is_empty() {
             return;

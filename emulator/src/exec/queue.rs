@@ -112,7 +112,10 @@ impl Cluster<'_> {
         self.sequence += 1;
         let issue = self.issue_copy(at, &copy);
         let mut p = Pending { sequence: self.sequence, at, copy, issue };
-        if self.run.options.schedule == Schedule::Early {
+        if let Some(h) = &mut self.time {
+            h.noted = true;
+            h.copies.push(p.sequence);
+        } else if self.run.options.schedule == Schedule::Early {
             while !self.fatal && !self.perform(&mut p) {}
             return;
         }

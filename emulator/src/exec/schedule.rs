@@ -169,7 +169,7 @@ impl Cluster<'_> {
 
     /// Merges groups of lanes that stand at the same instruction.
     /// Under [`Reconvergence::Forced`] only where one of them waits for the others.
-    fn merge(w: &mut Warp, eager: bool) {
+    pub(super) fn merge(w: &mut Warp, eager: bool) {
         let mut i = 0;
         while i < w.groups.len() {
             let mut j = i + 1;
@@ -332,7 +332,7 @@ impl Cluster<'_> {
         }
     }
 
-    fn exit_lanes(&mut self, c: usize, w: &mut Warp, m: u32) {
+    pub(super) fn exit_lanes(&mut self, c: usize, w: &mut Warp, m: u32) {
         w.exited |= m;
         self.ctas[c].exited[w.index as usize] = w.exited;
         self.progress += 1;

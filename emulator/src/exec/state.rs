@@ -340,6 +340,8 @@ pub(crate) struct Cluster<'r> {
     pub spin: Spin,
     /// Events of the grid when it was last seen to spin.
     pub spun_at: Option<u64>,
+    /// What a run with a clock wants to know.
+    pub time: Option<Box<super::timed::hooks::Hooks>>,
     /// Happens-before tracking, when it is on.
     pub tracker: Option<Box<Tracker>>,
 }
@@ -388,6 +390,7 @@ impl<'r> Cluster<'r> {
             spin: Spin::default(),
             spun_at: None,
             pairs: Pairs::new(run.program, count as usize, warps),
+            time: None,
             tracker,
         }
     }
@@ -395,6 +398,11 @@ impl<'r> Cluster<'r> {
     /// Whether the run asks for all that the ISA asks for.
     pub fn strict(&self) -> bool {
         self.run.options.tracking == Tracking::Strict
+    }
+
+    /// Whether products and the bytes of copies are left out.
+    pub fn without_values(&self) -> bool {
+        self.time.as_ref().is_some_and(|h| !h.values)
     }
 
     /// A random number below `n`.

@@ -452,11 +452,14 @@ impl<'r> Cluster<'r> {
                 w.set_pred(*d, m, truth(*table, a, b));
             }
             Op::ReadClock { d, what } => {
-                let ns = self.run.start.elapsed().as_nanos() as u64;
+                let (clocks, ns) = match &self.time {
+                    None => (self.executed, self.run.start.elapsed().as_nanos() as u64),
+                    Some(h) => (h.now as u64, (h.now * h.nanoseconds) as u64),
+                };
                 let v = match what {
-                    Clock::Low => self.executed & 0xffff_ffff,
-                    Clock::High => self.executed >> 32,
-                    Clock::Wide => self.executed,
+                    Clock::Low => clocks & 0xffff_ffff,
+                    Clock::High => clocks >> 32,
+                    Clock::Wide => clocks,
                     Clock::Globaltimer => ns,
                     Clock::GlobaltimerLo => ns & 0xffff_ffff,
                     Clock::GlobaltimerHi => ns >> 32,

@@ -201,6 +201,10 @@ impl<'r> Cluster<'r> {
                 let Some(transfer) = self.transfer(x, w, access, "the address of tcgen05.ld") else {
                     return Flow::Stop;
                 };
+                if self.without_values() {
+                    dst.iter().for_each(|&d| w.set(d, x.m, &[0; 32]));
+                    return Flow::Next;
+                }
                 let clock = self.track_transfer(x, w, &transfer, false);
                 let interlocked = self.run.options.tmem_loads == TmemLoads::Interlocked;
                 let mut values = None;
@@ -240,6 +244,9 @@ impl<'r> Cluster<'r> {
                 let Some(transfer) = self.transfer(x, w, access, "the address of tcgen05.st") else {
                     return Flow::Stop;
                 };
+                if self.without_values() {
+                    return Flow::Next;
+                }
                 self.track_transfer(x, w, &transfer, true);
                 let program = self.run.program;
                 let missing: Vec<u32> = src.iter().map(|&s| x.m & !self.known(x, w, s)).collect();

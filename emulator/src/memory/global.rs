@@ -244,6 +244,13 @@ impl GlobalMemory {
         }
     }
 
+    /// Address and bytes of all buffers.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> {
+        [(FAR, &self.far), (NEAR, &self.near)].into_iter().flat_map(move |(arena, regions)| {
+            (arena.first..).zip(regions).map(|(slot, r)| (self.start(slot), r.bytes)).filter(|r| r.1 > 0)
+        })
+    }
+
     /// The slot that an address lies in, how far, and how large the slot is. Addresses below all slots lie in none.
     fn place(&self, address: u64) -> (u32, u64, u64) {
         let from = address.wrapping_sub(self.base);

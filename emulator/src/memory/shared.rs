@@ -71,13 +71,19 @@ impl Smem {
     pub fn write(&mut self, at: u32, data: &[u8]) -> Result<(), Outside> {
         let r = self.range(at, data.len())?;
         self.data[r].copy_from_slice(data);
-        let (mut at, end) = (at, at + data.len() as u32);
+        self.mark(at, data.len() as u32);
+        Ok(())
+    }
+
+    /// Makes a range count as written, as far as there is such memory.
+    #[inline]
+    pub fn mark(&mut self, at: u32, n: u32) {
+        let (mut at, end) = (at, at.saturating_add(n).min(self.len()));
         while at < end {
             let len = (64 - at % 64).min(end - at);
             self.written[(at / 64) as usize] |= (u64::MAX >> (64 - len)) << (at % 64);
             at += len;
         }
-        Ok(())
     }
 }
 

@@ -48,6 +48,15 @@ impl Cluster<'_> {
         target: Target,
         touch: Touch<'_>,
     ) {
+        if let Some(h) = &mut self.time {
+            let (bytes, write, atomic) = match touch {
+                Touch::Read(n) => (n, false, false),
+                Touch::Update(n) => (n, true, true),
+                Touch::Write(data) | Touch::Address(data) => (data.len(), true, false),
+            };
+            h.noted = true;
+            h.accesses.push(crate::exec::timed::hooks::Access { target, bytes: bytes as u32, write, atomic });
+        }
         if self.tracker.is_some() {
             self.touched(x, w, lane, target, touch);
         }

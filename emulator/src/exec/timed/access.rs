@@ -1,0 +1,162 @@
+//! Loads, stores and atomics of warps: bank conflicts, lines, ports.
+
+use super::hooks::Access;
+use super::{Timed, World};
+use crate::exec::access::Target;
+use crate::exec::state::Warp;
+use crate::time::memory::LINE;
+use crate::time::record::{Cause, Moment};
+
+/// Clocks of stores that may be queued before a warp waits.
+const STORE_QUEUE: f64 = 64.0;
+
+impl<'r> World<'r> {
+    /// Charges the accesses of an instruction: its results, and when the warp goes on.
+    #[allow(clippy::too_many_arguments, reason = "they say which instruction of whom")]
+    pub(super) fn accessed(
+        &mut self,
+        t: &mut Timed<'r>,
+        c: usize,
+        w: &Warp,
+        pc: usize,
+        accesses: &[Access],
+        at: Moment,
+        next: Moment,
+    ) -> Moment {
+        let own = c;
+        let sm = t.ctas[c].sm;
+        let wi = w.index as usize;
+        let mut next = next;
+        let mut done = (at.time + self.chip.alu_latency.value, Cause::SharedMemory);
+        let mut later = |time: f64, cause: Cause| {
+            if time > done.0 {
+                done = (time, cause);
+            }
+        };
+        let shared = accesses.iter().any(|a| matches!(a.target, Target::Shared(to, _) if to == own));
+        if shared {
+            let clocks = wavefronts(accesses, own);
+            let unit = &mut self.sms[sm];
+            let bytes = clocks * self.chip.smem_rate.value;
+            unit.used.smem += clocks;
+            let served = unit.smem.take(at.time, bytes);
+            later(served + self.chip.smem_latency.value - 1.0, Cause::SharedMemory);
+            // The queue of an SM's shared memory is short.
+            next = next.until(served - 8.0, Cause::SharedMemory);
+        }
+        let far: f64 = accesses
+            .iter()
+            .filter(|a| matches!(a.target, Target::Shared(to, _) if to != own))
+            .map(|a| f64::from(a.bytes))
+            .sum();
+        if far > 0.0 {
+            let unit = &mut self.sms[sm];
+            unit.dsmem = unit.dsmem.max(at.time) + far / self.chip.dsmem_rate.value;
+            later(unit.dsmem + self.chip.dsmem_latency.value, Cause::Cluster);
+            next = next.until(unit.dsmem - STORE_QUEUE, Cause::Cluster);
+        }
+        if accesses.iter().any(|a| matches!(a.target, Target::Local(_))) {
+            later(at.time + self.chip.l1_latency.value, Cause::GlobalMemory);
+        }
+        let mut sectors: Vec<(u64, bool, bool)> = accesses
+            .iter()
+            .filter_map(|a| match a.target {
+                Target::Global(address) => Some((address, a)),
+                _ => None,
+            })
+            .flat_map(|(address, a)| {
+                (address / 32..(address + u64::from(a.bytes)).div_ceil(32)).map(|s| (s, a.write, a.atomic))
+            })
+            .collect();
+        if !sectors.is_empty() {
+            sectors.sort_unstable();
+            // Atomics on one sector follow each other; other accesses to it are one.
+            let atomics = sectors.iter().filter(|s| s.2).count();
+            sectors.dedup();
+            let write = sectors.iter().any(|s| s.1);
+            let mut rest = &sectors[..];
+            while let Some(&(first, _, atomic)) = rest.first() {
+                let line = first * 32 / LINE;
+                let n = rest.iter().take_while(|s| s.0 * 32 / LINE == line).count();
+                rest = &rest[n..];
+                let bytes = 32.0 * n as f64;
+                let unit = &mut self.sms[sm];
+                unit.lsu = unit.lsu.max(at.time) + 1.0 / self.chip.l1_lines.value;
+                let request = unit.lsu;
+                if atomic {
+                    let there = self.memory.update(line, request);
+                    later(there + self.chip.atomic_latency.value + 2.0 * atomics as f64, Cause::GlobalMemory);
+                } else if write {
+                    unit.port_out = unit.port_out.max(request) + bytes / self.chip.sm_write_rate.value;
+                    let sent = unit.port_out;
+                    unit.l1_holds(line);
+                    let arrived = self.memory.write(line, bytes, sent) + self.chip.store_latency.value;
+                    let clock = &mut t.ctas[c].warps[wi];
+                    clock.stored = clock.stored.max(arrived);
+                } else if unit.l1_holds(line) {
+                    later(request + self.chip.l1_latency.value, Cause::GlobalMemory);
+                } else {
+                    let read = self.memory.read(line, bytes, request, unit.half);
+                    let unit = &mut self.sms[sm];
+                    unit.port_in = unit.port_in.max(read.at) + bytes / self.chip.sm_rate.value;
+                    later(unit.port_in, Cause::GlobalMemory);
+                }
+            }
+            let unit = &self.sms[sm];
+            let (lsu, out) = (unit.lsu, unit.port_out);
+            next = next.until(lsu - 4.0, if write { Cause::Stores } else { Cause::GlobalMemory });
+            if write {
+                next = next.until(out - STORE_QUEUE, Cause::Stores);
+            }
+        }
+        for &d in &self.costs[pc].writes {
+            t.ctas[c].warps[wi].ready[d as usize] = done;
+        }
+        next
+    }
+}
+
+/// Clocks that shared memory takes: the most words that one of its 32 banks has to serve.
+fn wavefronts(accesses: &[Access], own: usize) -> f64 {
+    let mut words: Vec<u32> = Vec::with_capacity(128);
+    for a in accesses {
+        if let Target::Shared(to, offset) = a.target
+            && to == own
+        {
+            words.extend(offset / 4..(offset + a.bytes).div_ceil(4));
+        }
+    }
+    words.sort_unstable();
+    words.dedup();
+    let mut banks = [0u32; 32];
+    for w in words {
+        banks[w as usize % 32] += 1;
+    }
+    f64::from(banks.into_iter().max().unwrap_or(0).max(1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lanes(bytes: u32, stride: u32) -> Vec<Access> {
+        (0..32)
+            .map(|i| Access {
+                target: Target::Shared(0, 1024 + i * stride),
+                bytes,
+                write: false,
+                atomic: false,
+            })
+            .collect()
+    }
+
+    #[test]
+    fn banks_serve_a_word_each() {
+        assert_eq!(wavefronts(&lanes(4, 4), 0), 1.0);
+        assert_eq!(wavefronts(&lanes(4, 0), 0), 1.0);
+        assert_eq!(wavefronts(&lanes(4, 128), 0), 32.0);
+        assert_eq!(wavefronts(&lanes(4, 132), 0), 1.0);
+        assert_eq!(wavefronts(&lanes(16, 16), 0), 4.0);
+        assert_eq!(wavefronts(&lanes(2, 2), 0), 1.0);
+    }
+}

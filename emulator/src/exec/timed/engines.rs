@@ -1,0 +1,480 @@
+//! TMA, small asynchronous copies, tensor cores and `wgmma`: when they start, what they wait for, when they are done.
+
+use super::{Event, Timed, World};
+use crate::engine::collector::{Action, Buffer};
+use crate::engine::idesc::{CtaGroup, MmaKind};
+use crate::engine::mma::{MmaInstruction, OperandA};
+use crate::engine::tensor_map::{Chunk, TensorMapParams};
+use crate::engine::tmem::CpShape;
+use crate::exec::pipe::Work;
+use crate::exec::queue::{Copy, Pending, StoreTo};
+use crate::exec::state::Warp;
+use crate::program::WgmmaA;
+use crate::time::memory::{LINE, Source};
+use crate::time::record::{Bar, Cause, Moment, Track};
+
+/// A contiguous part of global memory, and rows of a box that the TMA works through for it.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    global: u64,
+    bytes: u64,
+}
+
+/// What a tensor copy moves: pieces, and rows of a box of at most 128 bytes.
+fn pieces(map: &TensorMapParams, coords: &[i32], im2col: bool) -> (Vec<Piece>, f64) {
+    let rows = f64::from(map.transaction_bytes().max(map.shared_bytes()));
+    let row = f64::from(map.shared_row_bytes().clamp(16, 128));
+    let gathered = if map.gathers(coords) { 4.0 } else { 1.0 };
+    let rows = (rows / row * gathered).max(1.0);
+    let mut list: Vec<Piece> = Vec::new();
+    let mut add = |global: u64, bytes: u64| match list.last_mut() {
+        Some(last) if last.global + last.bytes == global => last.bytes += bytes,
+        _ => list.push(Piece { global, bytes }),
+    };
+    let plain = !im2col && !map.gathers(coords) && map.element_strides.iter().all(|&s| s == 1);
+    if plain {
+        let bits = u64::from(map.data_type.bits());
+        let inside = |d: usize| {
+            let (from, size) = (i64::from(coords[d]), i64::from(map.box_dims[d]));
+            let (low, high) = (from.max(0), (from + size).min(map.global_dims[d] as i64));
+            (low, (high - low).max(0))
+        };
+        let (x, width) = inside(0);
+        if width == 0 {
+            return (list, rows);
+        }
+        let outer: Vec<(i64, i64)> = (1..map.rank()).map(inside).collect();
+        let count: i64 = outer.iter().map(|o| o.1).product();
+        for i in 0..count {
+            let mut rest = i;
+            let mut address = map.global_address + x as u64 * bits / 8;
+            for (&(low, n), &stride) in outer.iter().zip(&map.global_strides) {
+                address += (low + rest % n) as u64 * stride;
+                rest /= n;
+            }
+            add(address, width as u64 * bits / 8);
+        }
+    } else if !im2col {
+        // The walk hands out each piece; nothing here can fail.
+        let _ = map.load_box::<()>(coords, 0, &mut |chunk| {
+            if let Chunk::Copy { global, length, .. } = chunk {
+                add(global, u64::from(length));
+            }
+            Ok(())
+        });
+    }
+    (list, rows)
+}
+
+impl<'r> World<'r> {
+    /// Copies that an instruction has issued; when the warp goes on.
+    #[allow(clippy::too_many_arguments, reason = "they say which instruction of whom")]
+    pub(super) fn copies_issued(
+        &mut self,
+        k: usize,
+        t: &mut Timed<'r>,
+        c: usize,
+        w: &Warp,
+        copies: Vec<u64>,
+        at: Moment,
+        next: Moment,
+        line: u32,
+    ) -> Moment {
+        let mut next = next;
+        let mut small: Vec<u64> = Vec::new();
+        let mut small_done = at;
+        let sm = t.ctas[c].sm;
+        for sequence in copies {
+            let Some(i) = t.cluster.queue.iter().position(|p| p.sequence == sequence) else { continue };
+            let p: Pending = t.cluster.queue[i].clone();
+            match &p.copy {
+                Copy::TensorLoad { map, coords, pixels, to } => {
+                    next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
+                    let (list, rows) = match pixels {
+                        None => pieces(map, coords, false),
+                        Some(p) => {
+                            // Pixels lie row by row of the box.
+                            let bytes = u64::from(p.0.transaction_bytes());
+                            let list = vec![Piece { global: map.global_address, bytes }];
+                            (list, bytes as f64 / 128.0)
+                        }
+                    };
+                    let to: Vec<usize> = to.iter().map(|((cta, _), _)| t.ctas[*cta].sm).collect();
+                    let done = self.load(sm, &to, &list, rows, Some(map.global_address), next);
+                    self.copy_bar(t, c, "load", line, next.time, done.time);
+                    self.first_copy(t, c, next.time);
+                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                }
+                Copy::BulkLoad { src, bytes, to } => {
+                    next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
+                    let list = [Piece { global: *src, bytes: u64::from(*bytes) }];
+                    let rows = (f64::from(*bytes) / 128.0).max(1.0);
+                    let to: Vec<usize> = to.iter().map(|((cta, _), _)| t.ctas[*cta].sm).collect();
+                    let done = self.load(sm, &to, &list, rows, None, next);
+                    self.copy_bar(t, c, "load", line, next.time, done.time);
+                    self.first_copy(t, c, next.time);
+                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                }
+                Copy::Store { from, to, .. } => {
+                    next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
+                    let bytes = match to {
+                        StoreTo::Linear { bytes, .. } => f64::from(*bytes),
+                        StoreTo::Tensor { map, .. } => f64::from(map.transaction_bytes()),
+                    };
+                    let _ = from;
+                    let unit = &mut self.sms[sm];
+                    let start = next.max(unit.tma_store);
+                    let clocks = bytes / self.chip.tma_store_rate.value;
+                    unit.tma_store = start.after(clocks, Cause::TmaStore);
+                    let read = start.after(self.chip.tma_store_latency.value + clocks, Cause::TmaStore);
+                    self.copy_bar(t, c, "store", line, next.time, read.time);
+                    self.push(read.time, Event::Copies(k, vec![sequence], read));
+                }
+                Copy::BulkSmem { bytes, .. } => {
+                    next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
+                    let unit = &mut self.sms[sm];
+                    unit.dsmem = unit.dsmem.max(next.time) + f64::from(*bytes) / self.chip.dsmem_rate.value;
+                    let done = next.until(unit.dsmem + self.chip.dsmem_latency.value, Cause::Cluster);
+                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                }
+                Copy::Small { src, bytes, .. } => {
+                    // One line after the other; lanes of the warp are issued together.
+                    let unit = &mut self.sms[sm];
+                    let first = small.is_empty();
+                    unit.lsu =
+                        unit.lsu.max(at.time) + if first { 1.0 } else { f64::from(*bytes) / LINE as f64 };
+                    let request = unit.lsu;
+                    let read = self.memory.read(src / LINE, f64::from(*bytes), request, unit.half);
+                    let unit = &mut self.sms[sm];
+                    unit.port_in = unit.port_in.max(read.at) + f64::from(*bytes) / self.chip.sm_rate.value;
+                    small_done = small_done.max(at.until(unit.port_in + 20.0, Cause::GlobalMemory));
+                    small.push(sequence);
+                }
+                Copy::SmallArrive { .. } => {
+                    // After the copies of its thread that are still under way.
+                    let last = t.small_done.max(at).after(self.chip.mbarrier_arrive.value, Cause::Mbarrier);
+                    self.push(last.time, Event::Copies(k, vec![sequence], last));
+                }
+                Copy::Remote { data, .. } => {
+                    let unit = &mut self.sms[sm];
+                    unit.dsmem = unit.dsmem.max(at.time) + data.len() as f64 / self.chip.dsmem_rate.value;
+                    let done = at.until(unit.dsmem + self.chip.dsmem_latency.value, Cause::Cluster);
+                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                }
+                Copy::Answer { .. } => {
+                    let done = next.after(self.chip.launch_control.value, Cause::LaunchControl);
+                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                }
+            }
+        }
+        if !small.is_empty() {
+            t.small_done = t.small_done.max(small_done);
+            let unit = &self.sms[sm];
+            next = next.until(unit.lsu - 16.0, Cause::GlobalMemory);
+            self.push(small_done.time, Event::Copies(k, small, small_done));
+        }
+        let _ = w;
+        next
+    }
+
+    fn first_copy(&self, t: &mut Timed<'r>, c: usize, time: f64) {
+        t.ctas[c].times.first_copy.get_or_insert(time);
+    }
+
+    fn copy_bar(&mut self, t: &Timed<'r>, c: usize, name: &str, line: u32, start: f64, end: f64) {
+        self.bar(t, c, Track::Tma, name, line, start, end);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the fields of a bar")]
+    fn bar(&mut self, t: &Timed<'r>, c: usize, track: Track, name: &str, line: u32, start: f64, end: f64) {
+        if t.watched {
+            let ns = 1000.0 / self.chip.clock.value;
+            let cta = t.cluster.ctas[c].id;
+            let (start, length) = (start * ns, (end - start) * ns);
+            self.bars.push(Bar { cta, track, name: name.to_owned(), line, start, length });
+        }
+    }
+
+    /// A load of the TMA of an SM, to one or several SMs: when all bytes are there and their mbarriers know.
+    fn load(
+        &mut self,
+        sm: usize,
+        to: &[usize],
+        list: &[Piece],
+        rows: f64,
+        map: Option<u64>,
+        issued: Moment,
+    ) -> Moment {
+        let chip = self.chip;
+        let unit = &mut self.sms[sm];
+        let mut start = issued.max(unit.tma);
+        if let Some(map) = map
+            && !unit.maps.contains(&map)
+        {
+            unit.maps.push(map);
+            start = start.after(chip.tma_descriptor.value, Cause::ColdStart);
+        }
+        let working = rows * chip.tma_row.value;
+        unit.tma = start.after(working, Cause::TmaIssue);
+        unit.used.tma += working;
+        let half = unit.half;
+        let total: f64 = list.iter().map(|p| p.bytes as f64).sum::<f64>().max(1.0);
+        let rate = chip.tma_rate.value.min(chip.sm_rate.value);
+        let (mut sent, mut last) = (0.0, start.after(chip.tma_latency.value, Cause::TmaIssue));
+        for p in list {
+            let mut address = p.global;
+            let end = p.global + p.bytes;
+            while address < end {
+                let stop = ((address / LINE + 1) * LINE).min(end);
+                let bytes = (stop - address) as f64;
+                let request = start.time + working * sent / total + chip.tma_latency.value;
+                let read = self.memory.read(address / LINE, bytes, request, half);
+                sent += bytes;
+                let mut ready = read.at;
+                for &d in to {
+                    let port = &mut self.sms[d].tma_port;
+                    *port = port.max(read.at) + bytes / rate;
+                    ready = ready.max(*port);
+                }
+                if ready > last.time {
+                    let moment = start
+                        .until(request, Cause::TmaIssue)
+                        .after(read.latency, Cause::TmaLatency)
+                        .until(
+                            read.at - read.queued,
+                            if read.source == Source::L2 { Cause::MemoryQueue } else { Cause::Dram },
+                        )
+                        .until(read.at, Cause::MemoryQueue);
+                    last = moment.until(ready, Cause::TmaDelivery);
+                }
+                address = stop;
+            }
+        }
+        last.until(unit_end(start, working), Cause::TmaIssue).after(chip.tma_arrive.value, Cause::Mbarrier)
+    }
+
+    /// Copies that are complete, or stores that have read shared memory.
+    pub(super) fn copies_done(&mut self, k: usize, list: &[u64], moment: Moment) {
+        let Some(mut t) = self.clusters[k].take() else { return };
+        if let Some(h) = &mut t.cluster.time {
+            h.now = moment.time;
+        }
+        let mut line = 0;
+        for sequence in list {
+            let Some(i) = t.cluster.queue.iter().position(|p| p.sequence == *sequence) else { continue };
+            let mut p = t.cluster.queue.swap_remove(i);
+            line = p.at.line;
+            t.cluster.progress += 1;
+            if !t.cluster.perform(&mut p) {
+                // A store that has read: now it writes.
+                let sm = t.ctas[p.at.cta as usize].sm;
+                let done = self.written(sm, &p, moment);
+                t.cluster.queue.push(p);
+                self.push(done.time, Event::Copies(k, vec![*sequence], done));
+            }
+        }
+        self.completed(k, &mut t, moment, line);
+        self.clusters[k] = Some(t);
+    }
+
+    /// Notes phases that completed, and wakes who waits for them.
+    fn completed(&mut self, k: usize, t: &mut Timed<'r>, moment: Moment, line: u32) {
+        let done = t.cluster.time.as_mut().map(|h| {
+            h.accesses.clear();
+            h.noted = !h.copies.is_empty() || !h.pipes.is_empty();
+            std::mem::take(&mut h.phases)
+        });
+        for p in done.into_iter().flatten() {
+            t.phase_done(p, moment, line);
+        }
+        self.wake(k, t, moment, line);
+    }
+
+    /// When the bytes of a store are in L2.
+    fn written(&mut self, sm: usize, p: &Pending, read: Moment) -> Moment {
+        let Copy::Store { to, .. } = &p.copy else { return read };
+        let list = match to {
+            StoreTo::Linear { global, bytes, .. } => {
+                vec![Piece { global: *global, bytes: u64::from(*bytes) }]
+            }
+            StoreTo::Tensor { map, coords, pixels, .. } => pieces(map, coords, pixels.is_some()).0,
+        };
+        let mut last = read.time;
+        for p in list {
+            let mut address = p.global;
+            let end = p.global + p.bytes;
+            while address < end {
+                let stop = ((address / LINE + 1) * LINE).min(end);
+                let bytes = (stop - address) as f64;
+                let unit = &mut self.sms[sm];
+                unit.port_out = unit.port_out.max(read.time) + bytes / self.chip.sm_write_rate.value;
+                let sent = unit.port_out;
+                last = last.max(self.memory.write(address / LINE, bytes, sent));
+                address = stop;
+            }
+        }
+        read.until(last + self.chip.store_latency.value, Cause::TmaStore)
+    }
+
+    /// An operation that a tensor core was given; when the warp goes on.
+    #[allow(clippy::too_many_arguments, reason = "they say which instruction of whom")]
+    pub(super) fn pipe_issued(
+        &mut self,
+        k: usize,
+        t: &mut Timed<'r>,
+        c: usize,
+        owner: usize,
+        at: Moment,
+        next: Moment,
+        line: u32,
+    ) -> Moment {
+        let chip = self.chip;
+        let next = next.until(at.time + chip.tcgen05_warp.value, Cause::Instructions);
+        let Some(op) = t.cluster.ctas[owner].pipe.back() else { return next };
+        let issued = at.after(chip.tcgen05_issue.value, Cause::TensorLatency);
+        let mut sms = vec![t.ctas[owner].sm];
+        let pair = match &op.work {
+            Work::Mma(m, _) => m.cta_group != CtaGroup::One,
+            Work::Copy { pair, .. } | Work::Shift { pair, .. } => *pair,
+            Work::Commit { .. } => false,
+        };
+        if pair && let Some(peer) = t.ctas.get(owner ^ 1) {
+            sms.push(peer.sm);
+        }
+        let start = sms.iter().fold(issued, |m, &s| m.max(self.sms[s].tensor));
+        let mut name = "";
+        let (busy, cause, latency) = match &op.work {
+            Work::Mma(m, usage) => {
+                name = "mma";
+                let kept = usage.buffer == Buffer::A && matches!(usage.action, Action::Use | Action::LastUse);
+                let (math, operands, a) = product_clocks(m, kept, chip);
+                for &s in &sms {
+                    self.sms[s].used.tensor += math;
+                    self.sms[s].used.operands += operands;
+                }
+                t.ctas[c].times.first_product.get_or_insert(start.time);
+                let pair = if pair { chip.tcgen05_pair.value } else { 0.0 };
+                let cause = if operands > math { Cause::TensorOperands } else { Cause::TensorMath };
+                (math.max(operands), cause, a + chip.tcgen05_tail.value + pair)
+            }
+            Work::Copy { shape, .. } => {
+                name = "copy";
+                let clocks = match shape {
+                    CpShape::S32x128bWarpx4 => chip.tcgen05_copy_scales.value,
+                    s => f64::from(s.rows() * s.units() * 16) / chip.tcgen05_copy_rate.value,
+                };
+                for &s in &sms {
+                    self.sms[s].used.copies += clocks;
+                }
+                (clocks, Cause::TensorCopy, 0.0)
+            }
+            Work::Shift { .. } => (8.0, Cause::TensorCopy, 0.0),
+            Work::Commit { .. } => (0.0, Cause::TensorLatency, 0.0),
+        };
+        let free = start.after(busy, cause);
+        let commit = matches!(op.work, Work::Commit { .. });
+        if !commit {
+            for &s in &sms {
+                self.sms[s].tensor = free;
+            }
+        }
+        let last = t.ctas[owner].pipe.back().copied().unwrap_or_default();
+        let results = t.ctas[owner].results;
+        let done = if commit {
+            issued.max(results).after(chip.tcgen05_commit.value, Cause::TensorLatency).max(last)
+        } else {
+            let done = free.after(latency, Cause::TensorLatency);
+            t.ctas[owner].results = results.max(done);
+            let times = &mut t.ctas[c].times;
+            times.last_product = Some(times.last_product.unwrap_or(0.0).max(done.time));
+            done.max(last)
+        };
+        if !name.is_empty() {
+            self.bar(t, owner, Track::Tensor, name, line, start.time, free.time);
+        }
+        t.ctas[owner].pipe.push_back(done);
+        self.push(done.time, Event::Pipe(k, owner));
+        next
+    }
+
+    /// The oldest operation of a tensor core is done.
+    pub(super) fn pipe_done(&mut self, k: usize, c: usize) {
+        let Some(mut t) = self.clusters[k].take() else { return };
+        if let Some(moment) = t.ctas[c].pipe.pop_front() {
+            if let Some(h) = &mut t.cluster.time {
+                h.now = moment.time;
+            }
+            let line = t.cluster.ctas[c].pipe.front().map_or(0, |p| p.at.line);
+            t.cluster.progress += 1;
+            t.cluster.advance_pipe(c);
+            self.completed(k, &mut t, moment, line);
+        }
+        self.clusters[k] = Some(t);
+    }
+
+    /// A `wgmma` that a warp has issued; when the warp goes on.
+    pub(super) fn wgmma_issued(&mut self, t: &mut Timed<'r>, c: usize, w: &Warp, at: Moment) -> Moment {
+        let chip = self.chip;
+        let Some(last) = w.wgmma.last() else { return at };
+        let op = last.op.clone();
+        let wi = w.index as usize;
+        let group = w.wgmma_groups;
+        // A row of A has 32 bytes of K, 64 rows a warpgroup; B has N rows.
+        let n = op.n as f64;
+        let a = if matches!(op.a, WgmmaA::Smem(_)) { 64.0 * 32.0 } else { 0.0 };
+        let operands = (a + n * 32.0) / chip.smem_rate.value;
+        let math = (n * chip.wgmma_column.value).max(if a == 0.0 { 13.0 } else { 0.0 });
+        let busy = math.max(operands);
+        let cause = if operands > math { Cause::TensorOperands } else { Cause::TensorMath };
+        let unit = &mut self.sms[t.ctas[c].sm];
+        // The four warps of a warpgroup are one product: the first of them takes the tensor core.
+        let start = if wi.is_multiple_of(4) {
+            let start = at.max(unit.tensor);
+            unit.tensor = start.after(busy, cause);
+            unit.used.tensor += math;
+            unit.used.operands += operands;
+            let times = &mut t.ctas[c].times;
+            times.first_product.get_or_insert(start.time);
+            times.last_product = Some(start.time + busy);
+            self.bar(t, c, Track::Tensor, "wgmma", 0, start.time, start.time + busy);
+            start
+        } else {
+            let leader = t.ctas[c].warps[wi / 4 * 4].products.last();
+            let floor = leader.map_or(at, |(_, m)| {
+                let mut m = *m;
+                m.time -= busy + chip.wgmma_tail.value;
+                m
+            });
+            at.max(floor)
+        };
+        let done = start.after(busy, cause).after(chip.wgmma_tail.value, Cause::TensorLatency);
+        t.ctas[c].warps[wi].products.push((group, done));
+        at.after(4.0, Cause::Instructions)
+    }
+}
+
+/// The end of the TMA's work on a box.
+fn unit_end(start: Moment, working: f64) -> f64 {
+    start.time + working
+}
+
+/// Clocks of a product: math, operands from shared memory, and the wait for A before the first of them.
+fn product_clocks(m: &MmaInstruction, kept: bool, chip: &crate::time::Chip) -> (f64, f64, f64) {
+    let Ok(i) = m.descriptor() else { return (1.0, 0.0, 0.0) };
+    let (rows, n) = (f64::from(i.m), f64::from(i.n));
+    let pair = m.cta_group != CtaGroup::One;
+    let own_rows = if pair { rows / 2.0 } else { rows };
+    // 64 rows a CTA take as long as 128, but in a pair, whose halves of N they are.
+    let columns = if pair && rows <= 128.0 { n / 2.0 } else { n };
+    let ratio = match m.kind {
+        MmaKind::Mxf4 | MmaKind::Mxf4nvf4 => chip.tcgen05_fp4.value,
+        _ => 1.0,
+    };
+    let math = columns * chip.tcgen05_column.value * ratio;
+    // A row of an operand has 32 bytes, of a sparse A half as many for twice the K.
+    let from_smem = matches!(m.a, OperandA::Smem(_));
+    let a = if from_smem && !kept { own_rows * 32.0 / chip.smem_rate.value } else { 0.0 };
+    let b_rows = if pair { n / 2.0 } else { n };
+    let operands = a + b_rows * 32.0 / chip.smem_rate.value;
+    (math, operands, a)
+}

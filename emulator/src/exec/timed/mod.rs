@@ -1,0 +1,477 @@
+//! A run with a clock: all resident clusters at once, in the order of time.
+//!
+//! - this file: clusters on SMs, events, the end
+//! - `warp`: one instruction of a warp, and what it costs
+//! - `access`: loads, stores and atomics of warps
+//! - `engines`: TMA, tensor cores, `wgmma`
+//! - `sm`: the parts of an SM that are shared
+//! - `hooks`: what clusters note while they execute
+//! - `result`: the prediction
+//!
+//! Functional state changes at the event that changes it: a warp's instruction when it issues, a copy or product when it
+//! is complete. So warps see what they would see at that time. Times are in clk of the SMs from the first instruction of
+//! the grid's first CTA.
+
+mod access;
+mod engines;
+pub(crate) mod hooks;
+mod result;
+mod sm;
+mod warp;
+
+use super::state::Cluster;
+use super::{Run, room};
+use crate::launch::{Launch, Options, Schedule, Tracking, dynamic_base, product};
+use crate::lower::module::MODULE_BASE;
+use crate::memory::GlobalMemory;
+use crate::module::Module;
+use crate::program::Program;
+use crate::time::cost::{Cost, costs};
+use crate::time::memory::Memory;
+use crate::time::record::{Bar, Cause, CtaTimes, Moment, WarpTime};
+use crate::time::{Chip, Prediction, TimeError, TimeOptions};
+use hooks::Hooks;
+use sm::Sm;
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::time::Instant;
+
+/// Instructions of a line of code.
+const CODE_LINE: usize = 8;
+
+/// Something that happens.
+#[derive(Debug)]
+enum Event {
+    /// A warp may execute: cluster, CTA, warp.
+    Warp(usize, usize, usize),
+    /// Copies of one instruction are complete, or the first half of stores.
+    Copies(usize, Vec<u64>, Moment),
+    /// The oldest operation of a tensor core is done.
+    Pipe(usize, usize),
+    /// A cluster starts on these SMs.
+    Start(Vec<usize>, Moment),
+}
+
+/// An event in the order of time, and of its making.
+#[derive(Debug)]
+struct Due {
+    time: f64,
+    sequence: u64,
+    event: Event,
+}
+
+impl PartialEq for Due {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Due {}
+
+impl PartialOrd for Due {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Due {
+    /// The first is the greatest, as `BinaryHeap` wants it.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.time.total_cmp(&self.time).then(other.sequence.cmp(&self.sequence))
+    }
+}
+
+/// A warp and its clock.
+#[derive(Debug)]
+struct WarpClock {
+    /// Earliest issue of its next instruction.
+    at: Moment,
+    /// When registers and predicates have their values, and what they wait for.
+    ready: Vec<(f64, Cause)>,
+    /// Waits for others since then, at this line.
+    asleep: Option<(f64, u32)>,
+    /// Its loads and stores of Tensor Memory are done.
+    tmem_loaded: f64,
+    tmem_stored: f64,
+    /// Its global stores have arrived.
+    stored: f64,
+    /// `wgmma` by group: when it is done.
+    products: Vec<(u32, Moment)>,
+    started: f64,
+    done: bool,
+    /// An event is under way.
+    scheduled: bool,
+    /// Start of the bar that is drawn.
+    drawn: f64,
+}
+
+/// A CTA and its clocks.
+struct CtaClock {
+    sm: usize,
+    warps: Vec<WarpClock>,
+    times: CtaTimes,
+    /// When operations of its tensor core are done.
+    pipe: VecDeque<Moment>,
+    /// When the last result of them is there.
+    results: Moment,
+    gone: bool,
+}
+
+/// A cluster, its clocks, and what its mbarriers wait for.
+struct Timed<'r> {
+    cluster: Box<Cluster<'r>>,
+    ctas: Vec<CtaClock>,
+    /// When the last phase of an mbarrier completed, and the line that did it.
+    phases: Vec<((usize, u32), (Moment, u32))>,
+    /// When the last cluster barrier completed.
+    met: Moment,
+    /// Some arrival at the cluster barrier releases.
+    releases: bool,
+    progress: u64,
+    /// The last small copy that is under way is done.
+    small_done: Moment,
+    /// Cluster barriers that `met` knows of.
+    phase_seen: u64,
+    place: Vec<usize>,
+    /// Bars are kept.
+    watched: bool,
+}
+
+impl Timed<'_> {
+    /// A phase of an mbarrier completed.
+    fn phase_done(&mut self, place: (usize, u32), moment: Moment, line: u32) {
+        match self.phases.iter_mut().find(|p| p.0 == place) {
+            Some(p) => p.1 = (moment, line),
+            None => self.phases.push((place, (moment, line))),
+        }
+    }
+
+    /// When the last phase of an mbarrier completed.
+    fn phase(&self, place: (usize, u32)) -> Option<(Moment, u32)> {
+        self.phases.iter().find(|p| p.0 == place).map(|p| p.1)
+    }
+}
+
+/// A run with a clock.
+struct World<'r> {
+    run: &'r Run<'r>,
+    chip: &'r Chip,
+    options: &'r TimeOptions,
+    costs: Vec<Cost>,
+    clusters: Vec<Option<Box<Timed<'r>>>>,
+    sms: Vec<Sm>,
+    memory: Memory,
+    heap: BinaryHeap<Due>,
+    sequence: u64,
+    now: f64,
+    // What is kept.
+    warps: Vec<WarpTime>,
+    /// Clocks by line of the text.
+    lines: Vec<f64>,
+    cta_times: Vec<CtaTimes>,
+    bars: Vec<Bar>,
+    instructions: u64,
+    end: Moment,
+    resident: u64,
+}
+
+/// Times a checked launch.
+pub(crate) fn time(
+    module: &Module,
+    program: &Program,
+    launch: &Launch,
+    params: Vec<u8>,
+    memory: &GlobalMemory,
+    options: &Options<'_>,
+    timing: &TimeOptions,
+) -> Result<Prediction, TimeError> {
+    let start = Instant::now();
+    let chip = &timing.chip;
+    if !module.target().iter().any(|t| chip.runs(t)) {
+        return Err(TimeError::Target {
+            target: module.target().join(", "),
+            chip: chip.name.clone(),
+            runs: chip.targets.join(", "),
+        });
+    }
+    let mut statics = GlobalMemory::at(MODULE_BASE);
+    if !module.image.is_empty() {
+        statics.alloc_from("module variables", &module.image);
+    }
+    let dynamic = dynamic_base(program);
+    let smem_end = if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end };
+    let per_sm = ctas_of_an_sm(chip, launch, smem_end)?;
+    let resident = clusters_at_a_time(chip, launch, per_sm)?;
+    let options = Options {
+        schedule: Schedule::Early,
+        tracking: Tracking::Off,
+        trace: None,
+        progress: None,
+        ..*options
+    };
+    let total = product(launch.grid) / product(launch.cluster);
+    let wanted = resident.min(total);
+    let fit = room::fitting(program, launch, smem_end, &options, wanted)?;
+    let run = Run {
+        module,
+        program,
+        launch,
+        params,
+        memory,
+        statics,
+        options: &options,
+        dynamic_base: dynamic,
+        smem_end,
+        clusters: [0, 1, 2].map(|i| launch.grid[i] / launch.cluster[i]),
+        start,
+        deadline: options.time_limit.and_then(|limit| start.checked_add(limit)),
+        fitting: (fit < wanted).then_some(fit),
+        world: None,
+        resident,
+        watched: false,
+        next: AtomicU64::new(0),
+        idle: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+    };
+    let lines = program.code.len().div_ceil(CODE_LINE);
+    let count = chip.sms.value as usize;
+    let mut world = World {
+        run: &run,
+        chip,
+        options: timing,
+        costs: costs(module, program, chip),
+        clusters: Vec::new(),
+        sms: (0..count).map(|i| Sm::new(chip, i, lines)).collect(),
+        memory: Memory::new(chip),
+        heap: BinaryHeap::new(),
+        sequence: 0,
+        now: 0.0,
+        warps: vec![WarpTime::default(); (product(launch.block) as usize).div_ceil(32)],
+        lines: vec![0.0; 1 + program.code.iter().map(|i| i.line as usize).max().unwrap_or(0)],
+        cta_times: Vec::new(),
+        bars: Vec::new(),
+        instructions: 0,
+        end: Moment::default(),
+        resident,
+    };
+    if timing.warm {
+        for (address, bytes) in memory.ranges() {
+            world.memory.warm(address, bytes);
+        }
+    }
+    world.first_wave(wanted);
+    world.events()?;
+    Ok(world.prediction())
+}
+
+/// CTAs that an SM has room for.
+fn ctas_of_an_sm(chip: &Chip, launch: &Launch, smem: u32) -> Result<u32, TimeError> {
+    let room = |what, needed: u64, unit, limit: f64| {
+        let fit = limit as u64 / needed.max(1);
+        if fit == 0 {
+            let chip = chip.name.clone();
+            return Err(TimeError::Room { what, needed, unit, chip, limit: limit as u64 });
+        }
+        Ok(fit)
+    };
+    let threads = room("a CTA", product(launch.block).next_multiple_of(32), "threads", chip.threads.value)?;
+    let smem = room("a CTA", u64::from(smem.max(1024)), "bytes of shared memory", chip.smem.value)?;
+    Ok(threads.min(smem).min(32) as u32)
+}
+
+/// Clusters that the chip runs at a time.
+fn clusters_at_a_time(chip: &Chip, launch: &Launch, per_sm: u32) -> Result<u64, TimeError> {
+    let size = product(launch.cluster);
+    let places = match size {
+        1 => chip.sms.value,
+        2 => chip.clusters_of_2.value,
+        3..=4 => chip.clusters_of_4.value,
+        5..=8 => chip.clusters_of_8.value,
+        _ => chip.clusters_of_16.value,
+    };
+    if places < 1.0 {
+        let chip_name = chip.name.clone();
+        return Err(TimeError::Room {
+            what: "a cluster",
+            needed: size,
+            unit: "SMs of one GPC",
+            chip: chip_name,
+            limit: 0,
+        });
+    }
+    Ok(places as u64 * u64::from(per_sm))
+}
+
+impl<'r> World<'r> {
+    fn push(&mut self, time: f64, event: Event) {
+        self.sequence += 1;
+        self.heap.push(Due { time, sequence: self.sequence, event });
+    }
+
+    /// Time of the next event.
+    fn horizon(&self) -> f64 {
+        self.heap.peek().map_or(f64::MAX, |d| d.time)
+    }
+
+    /// Gives the first clusters their SMs: CTAs of a cluster side by side, clusters spread over the chip.
+    fn first_wave(&mut self, clusters: u64) {
+        let size = product(self.run.launch.cluster) as usize;
+        let count = self.sms.len();
+        let places = (count / size).max(1);
+        for i in 0..clusters as usize {
+            let first = i % places * size;
+            let place: Vec<usize> = (0..size).map(|k| (first + k) % count).collect();
+            let delay = (i * size) as f64 * self.chip.cta_interval.value;
+            self.push(delay, Event::Start(place, Moment::default().until(delay, Cause::Launch)));
+        }
+    }
+
+    fn events(&mut self) -> Result<(), TimeError> {
+        let limit = self.run.options.instruction_limit;
+        while let Some(Due { time, event, .. }) = self.heap.pop() {
+            self.now = time;
+            let cluster = match event {
+                Event::Warp(k, c, w) => {
+                    self.turn(k, c, w);
+                    k
+                }
+                Event::Copies(k, list, moment) => {
+                    self.copies_done(k, &list, moment);
+                    k
+                }
+                Event::Pipe(k, c) => {
+                    self.pipe_done(k, c);
+                    k
+                }
+                Event::Start(place, moment) => {
+                    self.start(place, moment);
+                    continue;
+                }
+            };
+            self.after(cluster)?;
+            if self.instructions > limit {
+                return Err(TimeError::Limit { limit, clocks: self.now });
+            }
+            if self.sequence.is_multiple_of(4096)
+                && self.run.deadline.is_some_and(|end| Instant::now() >= end)
+            {
+                return Err(TimeError::Deadline { clocks: self.now });
+            }
+        }
+        self.stuck()
+    }
+
+    /// After something happened in a cluster: was it the end?
+    fn after(&mut self, k: usize) -> Result<(), TimeError> {
+        let Some(t) = self.clusters[k].as_mut() else { return Ok(()) };
+        if t.cluster.fatal {
+            let finding = t.cluster.findings.iter().find(|f| f.kind.is_fatal()).cloned();
+            if let Some(f) = finding {
+                return Err(TimeError::Stopped { clocks: self.now, finding: Box::new(f) });
+            }
+        }
+        let over = t.ctas.iter().all(|c| c.gone && c.pipe.is_empty()) && t.cluster.queue.is_empty();
+        if !over {
+            return Ok(());
+        }
+        let Some(t) = self.clusters[k].take() else { return Ok(()) };
+        self.instructions_of(&t);
+        let mut last = Moment::default();
+        for c in &t.ctas {
+            self.cta_times.push(c.times);
+            for w in &c.warps {
+                last = last.max(w.at.until(w.stored, Cause::Stores));
+            }
+        }
+        let last = last.until(self.now, Cause::TmaStore);
+        self.end = self.end.max(last);
+        let gap = self.chip.cta_gap.value;
+        let next = last.after(gap, Cause::Launch);
+        self.push(next.time, Event::Start(t.place, next));
+        Ok(())
+    }
+
+    fn instructions_of(&mut self, t: &Timed<'_>) {
+        for (index, warp) in self.warps.iter_mut().enumerate() {
+            for c in &t.ctas {
+                warp.lived += c.warps[index].at.time - c.warps[index].started;
+            }
+        }
+    }
+
+    fn start(&mut self, place: Vec<usize>, moment: Moment) {
+        let Some(index) = self.run.take_cluster() else { return };
+        let mut cluster = Box::new(Cluster::new(self.run, index));
+        cluster.time = Some(Box::new(Hooks::new(1000.0 / self.chip.clock.value, self.options.values)));
+        let slots = (self.run.program.registers + self.run.program.predicates) as usize;
+        let ctas = (cluster.ctas.iter().zip(&place))
+            .map(|(cta, &sm)| CtaClock {
+                sm,
+                warps: (cta.warps.iter())
+                    .map(|_| WarpClock {
+                        at: moment,
+                        ready: vec![(0.0, Cause::Instructions); slots],
+                        asleep: None,
+                        tmem_loaded: 0.0,
+                        tmem_stored: 0.0,
+                        stored: 0.0,
+                        products: Vec::new(),
+                        started: moment.time,
+                        done: false,
+                        scheduled: true,
+                        drawn: moment.time,
+                    })
+                    .collect(),
+                times: CtaTimes { start: moment.time, ..CtaTimes::default() },
+                pipe: VecDeque::new(),
+                results: Moment::default(),
+                gone: false,
+            })
+            .collect::<Vec<_>>();
+        let k = self.clusters.iter().position(Option::is_none).unwrap_or(self.clusters.len());
+        if k == self.clusters.len() {
+            self.clusters.push(None);
+        }
+        let watched = self.options.timeline.is_some_and(|of| cluster.ctas.iter().any(|c| c.id == of));
+        let shape: Vec<usize> = ctas.iter().map(|c| c.warps.len()).collect();
+        for &sm in &place {
+            self.sms[sm].used.ran = true;
+        }
+        self.clusters[k] = Some(Box::new(Timed {
+            cluster,
+            ctas,
+            phases: Vec::new(),
+            met: Moment::default(),
+            releases: false,
+            progress: 0,
+            small_done: Moment::default(),
+            phase_seen: 0,
+            place,
+            watched,
+        }));
+        for (c, warps) in shape.into_iter().enumerate() {
+            for w in 0..warps {
+                self.push(moment.time, Event::Warp(k, c, w));
+            }
+        }
+    }
+
+    /// Nothing is left to happen: all clusters have run, or some wait for ever.
+    fn stuck(&mut self) -> Result<(), TimeError> {
+        let mut waiting = 0;
+        let mut first = None;
+        for t in self.clusters.iter().flatten() {
+            for (c, cta) in t.ctas.iter().enumerate() {
+                for (w, clock) in cta.warps.iter().enumerate().filter(|(_, w)| !w.done) {
+                    waiting += 1;
+                    let line = clock.asleep.map_or(0, |(_, line)| line);
+                    first.get_or_insert((t.cluster.ctas[c].id, w as u32, line));
+                }
+            }
+        }
+        let Some((cta, warp, line)) = first else { return Ok(()) };
+        let text = self.run.module.line(line).trim().to_owned();
+        Err(TimeError::Stuck { clocks: self.now, waiting, cta, warp, line, text })
+    }
+}

@@ -1,0 +1,97 @@
+//! The parts of one SM that warps and engines share.
+
+use crate::time::Chip;
+use crate::time::cost::UNITS;
+use crate::time::rate::Rate;
+use crate::time::record::Moment;
+
+/// Sub-cores of an SM.
+pub(super) const SUB_CORES: usize = 4;
+/// Lines of L1 that are tracked.
+const L1_LINES: usize = 256;
+
+/// A sub-core: issue, units, and its part of Tensor Memory.
+#[derive(Debug)]
+pub(super) struct SubCore {
+    pub issue: Rate,
+    pub units: [Rate; UNITS],
+    pub tmem_load: f64,
+    pub tmem_store: f64,
+}
+
+/// An SM.
+#[derive(Debug)]
+pub(super) struct Sm {
+    pub sub: Vec<SubCore>,
+    /// Shared memory's port, for threads and copies.
+    pub smem: Rate,
+    /// Global loads and stores of threads.
+    pub lsu: f64,
+    /// From L2, and to it.
+    pub port_in: f64,
+    pub port_out: f64,
+    pub dsmem: f64,
+    /// When the TMA can start on another copy, and another store.
+    pub tma: Moment,
+    pub tma_store: Moment,
+    /// When its bytes can enter shared memory.
+    pub tma_port: f64,
+    /// When the tensor core can start on another operation.
+    pub tensor: Moment,
+    /// Whether lines of code were fetched, by number.
+    pub code: Vec<bool>,
+    pub parameters: bool,
+    /// Tensor maps that were used.
+    pub maps: Vec<u64>,
+    pub l1: Vec<u64>,
+    /// Which half of L2 is near.
+    pub half: usize,
+    pub used: Used,
+}
+
+/// What an SM did.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Used {
+    pub ran: bool,
+    pub slots: f64,
+    pub smem: f64,
+    pub tensor: f64,
+    pub operands: f64,
+    pub copies: f64,
+    pub tma: f64,
+}
+
+impl Sm {
+    pub fn new(chip: &Chip, index: usize, lines: usize) -> Self {
+        let sub = || SubCore {
+            issue: Rate::small(1.0),
+            units: std::array::from_fn(|_| Rate::small(1.0)),
+            tmem_load: 0.0,
+            tmem_store: 0.0,
+        };
+        Sm {
+            sub: (0..SUB_CORES).map(|_| sub()).collect(),
+            smem: Rate::small(chip.smem_rate.value),
+            lsu: 0.0,
+            port_in: 0.0,
+            port_out: 0.0,
+            dsmem: 0.0,
+            tma: Moment::default(),
+            tma_store: Moment::default(),
+            tma_port: 0.0,
+            tensor: Moment::default(),
+            code: vec![false; lines],
+            parameters: false,
+            maps: Vec::new(),
+            l1: vec![u64::MAX; L1_LINES],
+            half: usize::from(index as f64 >= chip.sms.value / 2.0),
+            used: Used::default(),
+        }
+    }
+
+    /// Whether a line is in L1; it is afterwards.
+    pub fn l1_holds(&mut self, line: u64) -> bool {
+        let i = (line ^ line >> 8) as usize % L1_LINES;
+        std::mem::replace(&mut self.l1[i], line) == line
+    }
+}

@@ -1,0 +1,406 @@
+//! Chips as files of numbers: each with its unit, its source, and a range where it is not known exactly.
+
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// One number of a chip.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantity {
+    /// What the simulator takes.
+    pub value: f64,
+    /// Smallest value that published numbers allow.
+    pub low: f64,
+    /// Largest.
+    pub high: f64,
+}
+
+impl Quantity {
+    /// Whether sources differ, or there are none.
+    pub fn is_uncertain(self) -> bool {
+        self.low < self.value || self.value < self.high
+    }
+}
+
+/// A chip file that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ChipError {
+    /// There is no chip of this name in the emulator.
+    #[error("there is no chip `{name}`; there are {known}, and any file of the same form")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names there are.
+        known: String,
+    },
+    /// The file is no TOML of this form.
+    #[error("{file}: {message}")]
+    Form {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A number is missing.
+    #[error("{file}: there is no `{key}` ({unit}): {about}")]
+    Missing {
+        /// The file.
+        file: String,
+        /// The key.
+        key: &'static str,
+        /// Its unit.
+        unit: &'static str,
+        /// What it is.
+        about: &'static str,
+    },
+    /// A number that no chip has.
+    #[error("{file}: [{key}] {message}")]
+    Value {
+        /// The file.
+        file: String,
+        /// The key.
+        key: String,
+        /// What is wrong.
+        message: String,
+    },
+    /// A change that names no number of the chip.
+    #[error("`{key}` is no number of a chip; there are {known}")]
+    NoSuchNumber {
+        /// The name.
+        key: String,
+        /// The names there are.
+        known: String,
+    },
+}
+
+macro_rules! chip {
+    ($($(#[doc = $about:literal])+ $name:ident: $unit:literal,)+) => {
+        /// The numbers of a chip that times follow from. `clk` is a clock of its SMs.
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct Chip {
+            /// Name of the product.
+            pub name: String,
+            /// Targets whose kernels it runs.
+            pub targets: Vec<String>,
+            $($(#[doc = $about])+ #[doc = concat!("Unit: ", $unit, ".")] pub $name: Quantity,)+
+        }
+
+        impl Chip {
+            /// Name, unit and meaning of each number.
+            pub const NUMBERS: &'static [(&'static str, &'static str, &'static str)] =
+                &[$((stringify!($name), $unit, concat!($($about),+)),)+];
+
+            /// A number by its name.
+            pub fn number(&self, name: &str) -> Option<Quantity> {
+                match name {
+                    $(stringify!($name) => Some(self.$name),)+
+                    _ => None,
+                }
+            }
+
+            fn number_mut(&mut self, name: &str) -> Option<&mut Quantity> {
+                match name {
+                    $(stringify!($name) => Some(&mut self.$name),)+
+                    _ => None,
+                }
+            }
+
+            fn from_parts(name: String, targets: Vec<String>, mut get: impl FnMut(&'static str, &'static str, &'static str) -> Result<Quantity, ChipError>) -> Result<Chip, ChipError> {
+                Ok(Chip { name, targets, $($name: get(stringify!($name), $unit, concat!($($about),+))?,)+ })
+            }
+        }
+    };
+}
+
+chip! {
+    /// Streaming multiprocessors.
+    sms: "SMs",
+    /// Clusters of 2 CTAs that run at a time, one CTA an SM.
+    clusters_of_2: "clusters",
+    /// Clusters of 4 CTAs.
+    clusters_of_4: "clusters",
+    /// Clusters of 8 CTAs.
+    clusters_of_8: "clusters",
+    /// Clusters of 16 CTAs.
+    clusters_of_16: "clusters",
+    /// Shared memory of an SM, what the system keeps of it included.
+    smem: "bytes",
+    /// Threads of an SM.
+    threads: "threads",
+    /// Registers of an SM, of 32 bits.
+    registers: "registers",
+    /// Clock of the SMs.
+    clock: "MHz",
+    /// Latency of integer and logic instructions.
+    alu_latency: "clk",
+    /// Clocks a sub-core's integer unit is busy with one warp's instruction.
+    alu_interval: "clk",
+    /// Latency of multiply-adds in binary32 and of 32-bit integers.
+    fma_latency: "clk",
+    /// Clocks a sub-core's multiply-add unit is busy with one warp's instruction.
+    fma_interval: "clk",
+    /// Latency of exponentials, reciprocals and the like.
+    mufu_latency: "clk",
+    /// Clocks a sub-core's unit for them is busy with one warp's instruction.
+    mufu_interval: "clk",
+    /// Clocks a sub-core's conversion unit is busy with one warp's instruction.
+    convert_interval: "clk",
+    /// Latency of shuffles, votes and elections.
+    shuffle_latency: "clk",
+    /// Clocks from a branch to the next instruction of the warp.
+    branch: "clk",
+    /// Latency of `mma.sync` with 16 x 8 x 16 elements of 16 bits.
+    mma_sync_latency: "clk",
+    /// Clocks that a sub-core is busy with one.
+    mma_sync_interval: "clk",
+    /// Shared memory an SM reads or writes.
+    smem_rate: "bytes/clk",
+    /// Latency of a load from shared memory.
+    smem_latency: "clk",
+    /// Latency of a load that hits L1.
+    l1_latency: "clk",
+    /// Lines of 128 bytes an SM's L1 looks up.
+    l1_lines: "lines/clk",
+    /// Latency of a load that hits the near half of L2.
+    l2_latency: "clk",
+    /// What the far half adds.
+    l2_far: "clk",
+    /// Capacity of L2.
+    l2_bytes: "bytes",
+    /// What L2 delivers to all SMs together.
+    l2_rate: "bytes/clk",
+    /// What one SM takes from L2.
+    sm_rate: "bytes/clk",
+    /// What one SM sends to L2.
+    sm_write_rate: "bytes/clk",
+    /// What a miss of L2 adds to its latency.
+    dram_latency: "clk",
+    /// What DRAM delivers.
+    dram_rate: "GB/s",
+    /// Latency of an atomic operation in global memory.
+    atomic_latency: "clk",
+    /// From a store to its arrival in L2, which a fence waits for.
+    store_latency: "clk",
+    /// Clocks a warp is busy with issuing a copy of the TMA.
+    tma_issue: "clk",
+    /// From the issue of a TMA load to its first request to L2.
+    tma_latency: "clk",
+    /// The first use of a tensor map on an SM.
+    tma_descriptor: "clk",
+    /// Clocks the TMA takes for a row of a box, of at most 128 bytes.
+    tma_row: "clk",
+    /// What the TMA writes into an SM's shared memory.
+    tma_rate: "bytes/clk",
+    /// From the last byte of a load to its mbarrier.
+    tma_arrive: "clk",
+    /// From the issue of a TMA store to its first read of shared memory.
+    tma_store_latency: "clk",
+    /// Shared memory that a TMA store reads.
+    tma_store_rate: "bytes/clk",
+    /// Clocks of `tcgen05.mma` a column of N, for 128 rows an SM.
+    tcgen05_column: "clk",
+    /// What `kind::mxf4nvf4` and `kind::mxf4` take of that.
+    tcgen05_fp4: "ratio",
+    /// From the issue of a product to its start in an idle tensor core.
+    tcgen05_issue: "clk",
+    /// From the end of a product's interval to its results.
+    tcgen05_tail: "clk",
+    /// What a pair of CTAs adds to that.
+    tcgen05_pair: "clk",
+    /// Clocks a warp is busy with issuing a `tcgen05.mma`, `cp` or `commit`.
+    tcgen05_warp: "clk",
+    /// From the end of the products that it covers to a commit's arrival.
+    tcgen05_commit: "clk",
+    /// Clocks of a `tcgen05.cp.32x128b.warpx4`.
+    tcgen05_copy_scales: "clk",
+    /// Bytes of other `tcgen05.cp`.
+    tcgen05_copy_rate: "bytes/clk",
+    /// Bytes of Tensor Memory a sub-core loads.
+    tmem_load_rate: "bytes/clk",
+    /// From a load's last bytes to the registers.
+    tmem_load_latency: "clk",
+    /// Bytes of Tensor Memory a sub-core stores.
+    tmem_store_rate: "bytes/clk",
+    /// From a store's last bytes to Tensor Memory.
+    tmem_store_latency: "clk",
+    /// `tcgen05.alloc` in an empty Tensor Memory.
+    tmem_alloc: "clk",
+    /// Clocks of `wgmma` a column of N, for 64 rows.
+    wgmma_column: "clk",
+    /// From the end of a product's interval to the end of a wait for it.
+    wgmma_tail: "clk",
+    /// Arrival at an mbarrier, from its issue.
+    mbarrier_arrive: "clk",
+    /// From the completion of a phase to a waiting warp's next instruction.
+    mbarrier_wake: "clk",
+    /// A test of an mbarrier whose phase is complete.
+    mbarrier_test: "clk",
+    /// What an arrival in another CTA of the cluster adds.
+    mbarrier_remote: "clk",
+    /// `bar.sync` of one warp.
+    barrier: "clk",
+    /// What each warp more adds.
+    barrier_warp: "clk",
+    /// Cluster barrier with relaxed arrival.
+    cluster_relaxed: "clk",
+    /// Cluster barrier with releasing arrival.
+    cluster_release: "clk",
+    /// Load from another CTA's shared memory.
+    dsmem_latency: "clk",
+    /// Bytes of another CTA's shared memory that an SM reads or writes.
+    dsmem_rate: "bytes/clk",
+    /// `fence.cta` and proxy fences.
+    fence_cta: "clk",
+    /// `fence.gpu` and `fence.cluster` with nothing pending.
+    fence_gpu: "clk",
+    /// From the request for another work item to its answer.
+    launch_control: "clk",
+    /// From the start of a launch to the first instruction of its first CTAs, with nothing before it on the stream.
+    launch: "ns",
+    /// From the end of a kernel to the first instruction of the next one on the stream.
+    launch_gap: "ns",
+    /// The same where the next one is launched programmatically (PDL) and waits for the first.
+    launch_gap_pdl: "ns",
+    /// From the end of a kernel's last CTA to what waits for the kernel.
+    kernel_end: "ns",
+    /// From the end of a CTA to the first instruction of the next one on its SM.
+    cta_gap: "clk",
+    /// Between the starts of CTAs of one grid, chip-wide.
+    cta_interval: "clk",
+    /// The first fetch of 128 bytes of code by an SM.
+    code_miss: "clk",
+    /// The first read of kernel parameters by an SM.
+    param_miss: "clk",
+}
+
+/// As in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    value: f64,
+    unit: String,
+    #[serde(default)]
+    low: Option<f64>,
+    #[serde(default)]
+    high: Option<f64>,
+    source: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Head {
+    name: String,
+    targets: Vec<String>,
+}
+
+/// Chips that come with the emulator.
+const CHIPS: &[(&str, &str)] = &[
+    ("b200", include_str!("../../chips/b200.toml")),
+    ("b300", include_str!("../../chips/b300.toml")),
+    ("h100", include_str!("../../chips/h100.toml")),
+    ("h200", include_str!("../../chips/h200.toml")),
+];
+
+impl Chip {
+    /// Names of the chips that come with the emulator.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        CHIPS.iter().map(|(n, _)| *n)
+    }
+
+    /// A chip that comes with the emulator.
+    ///
+    /// # Errors
+    /// [`ChipError::Unknown`].
+    pub fn named(name: &str) -> Result<Chip, ChipError> {
+        let lower = name.to_ascii_lowercase();
+        match CHIPS.iter().find(|(n, _)| *n == lower) {
+            Some((n, text)) => Chip::parse(&format!("chips/{n}.toml"), text),
+            None => Err(ChipError::Unknown {
+                name: name.to_owned(),
+                known: Chip::names().collect::<Vec<_>>().join(", "),
+            }),
+        }
+    }
+
+    /// Reads a chip file: `[chip]` with `name` and `targets`, and a table for each of [`Chip::NUMBERS`] with `value`,
+    /// `unit`, `source`, and `low` and `high` where the number is not known exactly.
+    ///
+    /// # Errors
+    /// The first number that is missing, unknown or impossible.
+    pub fn parse(file: &str, text: &str) -> Result<Chip, ChipError> {
+        let form = |message: String| ChipError::Form { file: file.to_owned(), message };
+        let mut table: BTreeMap<String, toml::Value> =
+            toml::from_str(text).map_err(|e| form(e.to_string()))?;
+        let head = table.remove("chip").ok_or_else(|| form("there is no table [chip]".to_owned()))?;
+        let head: Head = head.try_into().map_err(|e| form(format!("[chip] {e}")))?;
+        let chip = Chip::from_parts(head.name, head.targets, |key, unit, about| {
+            let Some(entry) = table.remove(key) else {
+                let about = about.trim();
+                return Err(ChipError::Missing { file: file.to_owned(), key, unit, about });
+            };
+            let bad =
+                |message: String| ChipError::Value { file: file.to_owned(), key: key.to_owned(), message };
+            let e: Entry = entry.try_into().map_err(|e: toml::de::Error| bad(e.message().to_owned()))?;
+            let (low, high) = (e.low.unwrap_or(e.value), e.high.unwrap_or(e.value));
+            if e.unit != unit {
+                return Err(bad(format!("the unit is `{}`, and this number is in {unit}", e.unit)));
+            }
+            if e.source.trim().is_empty() {
+                return Err(bad(
+                    "there is no source: name a paper, a file or the probe that measured it".to_owned()
+                ));
+            }
+            if ![e.value, low, high].iter().all(|v| v.is_finite() && *v >= 0.0) {
+                return Err(bad(format!("{} ({low} to {high}) is no finite number from 0 up", e.value)));
+            }
+            if !(low <= e.value && e.value <= high) {
+                return Err(bad(format!("the value {} lies outside of its range, {low} to {high}", e.value)));
+            }
+            Ok(Quantity { value: e.value, low, high })
+        })?;
+        if let Some(key) = table.keys().next() {
+            let known = Chip::NUMBERS.iter().map(|n| n.0).collect::<Vec<_>>().join(", ");
+            let message = format!("this is no number of a chip; there are {known}");
+            return Err(ChipError::Value { file: file.to_owned(), key: key.clone(), message });
+        }
+        for (key, q) in chip.positive() {
+            if q.low <= 0.0 {
+                let message = "it must be greater than 0".to_owned();
+                return Err(ChipError::Value { file: file.to_owned(), key: key.to_owned(), message });
+            }
+        }
+        Ok(chip)
+    }
+
+    /// Numbers that something is divided by.
+    fn positive(&self) -> impl Iterator<Item = (&'static str, Quantity)> {
+        let rates = ["sms", "clock", "smem", "threads", "l1_lines"];
+        Chip::NUMBERS
+            .iter()
+            .filter(move |n| n.0.ends_with("_rate") || rates.contains(&n.0))
+            .filter_map(|n| Some((n.0, self.number(n.0)?)))
+    }
+
+    /// The chip with one number changed, and exact.
+    ///
+    /// # Errors
+    /// [`ChipError::NoSuchNumber`], or a value that no chip has.
+    pub fn with(&self, key: &str, value: f64) -> Result<Chip, ChipError> {
+        let mut chip = self.clone();
+        let known = || Chip::NUMBERS.iter().map(|n| n.0).collect::<Vec<_>>().join(", ");
+        let Some(q) = chip.number_mut(key) else {
+            return Err(ChipError::NoSuchNumber { key: key.to_owned(), known: known() });
+        };
+        *q = Quantity { value, low: value, high: value };
+        let divides = chip.positive().any(|(n, _)| n == key);
+        if !value.is_finite() || value < 0.0 || divides && value == 0.0 {
+            let message = format!("{value} is no value that it can have");
+            return Err(ChipError::Value { file: self.name.clone(), key: key.to_owned(), message });
+        }
+        Ok(chip)
+    }
+
+    /// Whether it runs kernels of a target.
+    pub fn runs(&self, target: &str) -> bool {
+        self.targets.iter().any(|t| t == target)
+    }
+}

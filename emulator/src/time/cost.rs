@@ -1,0 +1,599 @@
+//! What each instruction of a program asks of a warp, a sub-core and its units.
+
+use super::chip::Chip;
+use crate::module::Module;
+use crate::program::{CONSTANTS, Inst, MatrixA, Op, Pred, Program, SINK, Slot, Space, WgmmaA};
+
+/// The unit of a sub-core, or of the SM, that an instruction goes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// The assembler folds it into others: moves, conversions of addresses, parameters.
+    Folded,
+    Alu,
+    Fma,
+    Mufu,
+    Convert,
+    Shuffle,
+    Branch,
+    /// `mma.sync`.
+    Matrix,
+    /// Loads and stores; the accesses of a run say of what.
+    Memory,
+    /// Barriers, mbarriers, fences, asynchronous copies, tensor cores.
+    Engine,
+}
+
+/// Units of a sub-core that a warp's instruction occupies for a while.
+pub(crate) const UNITS: usize = 5;
+
+impl Unit {
+    /// Its place among the units that are occupied.
+    pub fn index(self) -> Option<usize> {
+        match self {
+            Unit::Alu => Some(0),
+            Unit::Fma => Some(1),
+            Unit::Mufu => Some(2),
+            Unit::Convert => Some(3),
+            Unit::Matrix => Some(4),
+            _ => None,
+        }
+    }
+}
+
+/// The cost of an instruction.
+#[derive(Clone, Debug)]
+pub(crate) struct Cost {
+    pub unit: Unit,
+    /// Issue slots of the sub-core, i.e. instructions of the machine.
+    pub slots: f64,
+    /// Clocks its unit is busy.
+    pub busy: f64,
+    /// Until its results can be used.
+    pub latency: f64,
+    /// Other warps, CTAs or engines can see it.
+    pub shared: bool,
+    /// Registers, then predicates from `Program::registers` on.
+    pub reads: Box<[u32]>,
+    pub writes: Box<[u32]>,
+}
+
+/// Kinds of arithmetic, by the opcode.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Arithmetic {
+    Folded,
+    Alu(f64),
+    Fma(f64),
+    Mufu(f64),
+    Convert(f64),
+    /// A subroutine: division and the like.
+    Long(f64),
+}
+
+/// The arithmetic of an opcode with its modifiers.
+fn arithmetic(opcode: &str) -> Arithmetic {
+    let mut parts = opcode.split('.');
+    let name = parts.next().unwrap_or("");
+    let has = |m: &str| opcode.split('.').skip(1).any(|p| p == m);
+    let wide = opcode.ends_with("64");
+    let float = has("f32") || has("f16") || has("bf16") || has("f16x2") || has("bf16x2") || has("f32x2");
+    match name {
+        "mov" | "cvta" | "mapa" | "getctarank" | "isspacep" => Arithmetic::Folded,
+        "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rcp" | "rsqrt" | "sqrt"
+            if has("approx") || name == "tanh" =>
+        {
+            // Without `.ftz` small arguments are scaled.
+            let scaled = matches!(name, "ex2" | "lg2" | "rsqrt" | "sqrt") && !has("ftz") && has("f32");
+            Arithmetic::Mufu(if scaled { 3.0 } else { 1.0 })
+        }
+        "div" if has("approx") || has("full") => Arithmetic::Mufu(3.0),
+        "div" | "rem" | "rcp" | "sqrt" | "rsqrt" => Arithmetic::Long(if wide { 60.0 } else { 16.0 }),
+        "fma" | "mul" | "add" | "sub" if has("f64") => Arithmetic::Fma(2.0),
+        "fma" | "mul" | "add" | "sub" | "neg" | "abs" if float => {
+            Arithmetic::Fma(if has("f32x2") { 2.0 } else { 1.0 })
+        }
+        "mad" | "mul" | "mul24" | "mad24" | "dp4a" | "dp2a" => {
+            Arithmetic::Fma(if wide && !has("wide") { 4.0 } else { 2.0 })
+        }
+        "cvt" => {
+            let of = |p: &str| {
+                p.starts_with('f') || p.starts_with("bf") || p.starts_with('e') || p.starts_with("ue")
+            };
+            let types: Vec<&str> =
+                opcode.split('.').skip(1).filter(|p| p.ends_with(|c: char| c.is_ascii_digit())).collect();
+            let packed = opcode.contains("x2") || opcode.contains("x4");
+            if types.iter().any(|t| of(t)) {
+                Arithmetic::Convert(if packed { 1.0 } else { 2.0 })
+            } else if types.iter().any(|t| t.ends_with("64")) {
+                Arithmetic::Folded
+            } else {
+                Arithmetic::Alu(1.0)
+            }
+        }
+        "popc" | "clz" | "brev" | "bfind" => Arithmetic::Convert(2.0),
+        _ => Arithmetic::Alu(if wide { 2.0 } else { 1.0 }),
+    }
+}
+
+/// Opcodes of a line of PTX, in order, without guards and labels.
+fn opcodes(line: &str) -> impl Iterator<Item = &str> {
+    let line = line.split("//").next().unwrap_or("");
+    line.split(';').filter_map(|part| {
+        let mut part = part.trim().trim_start_matches(['{', '}']).trim();
+        if let Some((label, rest)) = part.split_once(':')
+            && !label.contains(char::is_whitespace)
+            && !rest.starts_with(':')
+        {
+            part = rest.trim();
+        }
+        if part.starts_with('@') {
+            part = part.split_once(char::is_whitespace).map_or("", |(_, r)| r.trim());
+        }
+        let op = part.split(char::is_whitespace).next().unwrap_or("");
+        (!op.is_empty() && !op.starts_with('.') && !op.starts_with('/')).then_some(op)
+    })
+}
+
+/// Collects operands of an operation.
+struct Operands {
+    registers: u32,
+    reads: Vec<u32>,
+    writes: Vec<u32>,
+}
+
+impl Operands {
+    fn r(&mut self, s: Slot) {
+        if s < CONSTANTS && !self.reads.contains(&s) {
+            self.reads.push(s);
+        }
+    }
+    fn w(&mut self, s: Slot) {
+        if s < CONSTANTS {
+            self.writes.push(s);
+        }
+    }
+    fn rp(&mut self, p: Pred) {
+        if p.slot != SINK && p.slot != crate::program::TRUE {
+            self.reads.push(self.registers + p.slot);
+        }
+    }
+    fn wp(&mut self, p: u32) {
+        if p != SINK {
+            self.writes.push(self.registers + p);
+        }
+    }
+
+    fn of(&mut self, op: &Op) {
+        match op {
+            Op::Nop
+            | Op::Fence(_)
+            | Op::Bra { .. }
+            | Op::Call { .. }
+            | Op::Ret
+            | Op::Exit
+            | Op::Trap { .. } => {}
+            Op::Alu1 { d, a, .. } | Op::Mov { d, a } | Op::MovMatrix { d, a } | Op::GetCtaRank { d, a } => {
+                self.r(*a);
+                self.w(*d);
+            }
+            Op::Alu2 { d, a, b, .. } => {
+                self.r(*a);
+                self.r(*b);
+                self.w(*d);
+            }
+            Op::Alu3 { d, a, b, c, .. } => {
+                [a, b, c].into_iter().for_each(|s| self.r(*s));
+                self.w(*d);
+            }
+            Op::Permute { d, s } | Op::Pure { d, s, .. } => {
+                s.iter().for_each(|s| self.r(*s));
+                self.w(*d);
+            }
+            Op::Bfi { d, s, .. } => {
+                s.iter().for_each(|s| self.r(*s));
+                self.w(*d);
+            }
+            Op::Lop3 { d, s, p, combine, .. } => {
+                s.iter().for_each(|s| self.r(*s));
+                if let Some((_, q)) = combine {
+                    self.rp(*q);
+                }
+                self.w(*d);
+                self.wp(*p);
+            }
+            Op::Cvt { d, a, b, .. } => {
+                self.r(*a);
+                self.r(*b);
+                self.w(*d);
+            }
+            Op::Carry { d, a, b, use_carry, set_carry, .. } => {
+                self.r(*a);
+                self.r(*b);
+                if *use_carry {
+                    self.reads.push(self.registers + crate::program::CARRY);
+                }
+                self.w(*d);
+                if *set_carry {
+                    self.wp(crate::program::CARRY);
+                }
+            }
+            Op::Pack { d, s, .. } | Op::Unpack { d, s, .. } => {
+                s.iter().for_each(|s| self.r(*s));
+                d.iter().for_each(|d| self.w(*d));
+            }
+            Op::Setp { p, q, a, b, combine, .. } | Op::Setp2 { p, q, a, b, combine, .. } => {
+                self.r(*a);
+                self.r(*b);
+                if let Some((_, c)) = combine {
+                    self.rp(*c);
+                }
+                self.wp(*p);
+                self.wp(*q);
+            }
+            Op::Set { d, a, b, combine, .. } => {
+                self.r(*a);
+                self.r(*b);
+                if let Some((_, c)) = combine {
+                    self.rp(*c);
+                }
+                self.w(*d);
+            }
+            Op::Selp { d, a, b, p } => {
+                self.r(*a);
+                self.r(*b);
+                self.rp(*p);
+                self.w(*d);
+            }
+            Op::Truth { d, a, b, .. } => {
+                self.rp(*a);
+                self.rp(*b);
+                self.wp(*d);
+            }
+            Op::ReadClock { d, .. } | Op::Activemask { d } => self.w(*d),
+            Op::Load { at, dst, .. } | Op::LdMatrix { at, dst, .. } => {
+                self.r(at.base);
+                dst.iter().for_each(|d| self.w(*d));
+            }
+            Op::Store { at, src, .. } | Op::StMatrix { at, src, .. } => {
+                self.r(at.base);
+                src.iter().for_each(|s| self.r(*s));
+            }
+            Op::Atom { at, d, b, c, .. } => {
+                self.r(at.base);
+                b.iter().for_each(|s| self.r(*s));
+                self.r(*c);
+                d.iter().for_each(|d| self.w(*d));
+            }
+            Op::WideAtom { at, d, b, swap, .. } => {
+                self.r(at.base);
+                b.iter().for_each(|s| self.r(*s));
+                swap.iter().flatten().for_each(|s| self.r(*s));
+                d.iter().for_each(|d| self.w(*d));
+            }
+            Op::CopyLocal { .. } => {}
+            Op::Prefetch { at, .. } => self.r(at.base),
+            Op::ToGeneric { d, a, .. } | Op::FromGeneric { d, a, .. } => {
+                self.r(*a);
+                self.w(*d);
+            }
+            Op::IsSpace { p, a, .. } => {
+                self.r(*a);
+                self.wp(*p);
+            }
+            Op::Mapa { d, a, rank, .. } => {
+                self.r(*a);
+                self.r(*rank);
+                self.w(*d);
+            }
+            Op::Brx { index, .. } => self.r(*index),
+            Op::Bar { id, count, p, d, dp, .. } => {
+                self.r(*id);
+                self.r(*count);
+                self.rp(*p);
+                self.w(*d);
+                self.wp(*dp);
+            }
+            Op::BarWarpSync { mask } => self.r(*mask),
+            Op::ClusterArrive { .. } | Op::ClusterWait { .. } => {}
+            Op::Vote { d, p, src, mask, .. } => {
+                self.rp(*src);
+                self.r(*mask);
+                self.w(*d);
+                self.wp(*p);
+            }
+            Op::Shfl { d, p, a, b, c, mask, .. } => {
+                [a, b, c, mask].into_iter().for_each(|s| self.r(*s));
+                self.w(*d);
+                self.wp(*p);
+            }
+            Op::Match { d, p, a, mask, .. } => {
+                self.r(*a);
+                self.r(*mask);
+                self.w(*d);
+                self.wp(*p);
+            }
+            Op::Redux { d, a, mask, .. } => {
+                self.r(*a);
+                self.r(*mask);
+                self.w(*d);
+            }
+            Op::Elect { d, p, mask } => {
+                self.r(*mask);
+                self.w(*d);
+                self.wp(*p);
+            }
+            Op::MbarInit { at, count, .. } => {
+                self.r(at.base);
+                self.r(*count);
+            }
+            Op::MbarInval { at, .. } => self.r(at.base),
+            Op::MbarArrive { at, state, count, expect, .. } => {
+                [at.base, *count, *expect].into_iter().for_each(|s| self.r(s));
+                self.w(*state);
+            }
+            Op::MbarTx { at, bytes, .. } => {
+                self.r(at.base);
+                self.r(*bytes);
+            }
+            Op::MbarWait { at, p, token, .. } => {
+                self.r(at.base);
+                self.r(*token);
+                self.wp(*p);
+            }
+            Op::MbarPending { d, state } => {
+                self.r(*state);
+                self.w(*d);
+            }
+            Op::CpAsync { dst, src, valid, ignore, .. } => {
+                [dst.base, src.base, *valid].into_iter().for_each(|s| self.r(s));
+                if let Some(p) = ignore {
+                    self.rp(*p);
+                }
+            }
+            Op::CpAsyncCommit | Op::CpAsyncWait { .. } | Op::BulkCommit | Op::BulkWait { .. } => {}
+            Op::CpAsyncArrive { at, .. } => self.r(at.base),
+            Op::BulkLoad { dst, src, bytes, mbar, mask } => {
+                [dst.base, src.base, *bytes, mbar.base, *mask].into_iter().for_each(|s| self.r(s));
+            }
+            Op::BulkSmem { dst, src, bytes, mbar, .. } => {
+                [dst.base, src.base, *bytes, mbar.base].into_iter().for_each(|s| self.r(s));
+            }
+            Op::BulkStore { dst, src, bytes, mask, .. } => {
+                [dst.base, src.base, *bytes, *mask].into_iter().for_each(|s| self.r(s));
+            }
+            Op::TensorLoad(c) | Op::TensorPrefetch(c) | Op::TensorStore { copy: c, .. } => {
+                [c.smem.base, c.map.base, c.mbar.base, c.mask].into_iter().for_each(|s| self.r(s));
+                c.coords.iter().for_each(|s| self.r(*s));
+                c.im2col.iter().flatten().for_each(|s| self.r(*s));
+            }
+            Op::MapReplace { at, ordinal, value, .. } => {
+                [at.base, *ordinal, *value].into_iter().for_each(|s| self.r(s));
+            }
+            Op::Remote { at, mbar, src, .. } => {
+                self.r(at.base);
+                self.r(mbar.base);
+                src.iter().for_each(|s| self.r(*s));
+            }
+            Op::MapCopy { dst, src } => {
+                self.r(dst.base);
+                self.r(src.base);
+            }
+            Op::BulkFill { dst, bytes } => {
+                self.r(dst.base);
+                self.r(*bytes);
+            }
+            Op::TcAlloc { dst, columns, .. } => {
+                self.r(dst.base);
+                self.r(*columns);
+            }
+            Op::TcDealloc { at, columns, .. } => {
+                self.r(*at);
+                self.r(*columns);
+            }
+            Op::TcRelinquish { .. } | Op::TcWait { .. } | Op::SetMaxNreg => {}
+            Op::TcCopy { at, desc, .. } => {
+                self.r(at.base);
+                self.r(*desc);
+            }
+            Op::TcMma(m) => {
+                self.r(m.d.base);
+                match &m.a {
+                    MatrixA::Smem(s) => self.r(*s),
+                    MatrixA::Tmem(a) => self.r(a.base),
+                }
+                [m.b, m.idesc, m.scale_d, m.zero_columns].into_iter().for_each(|s| self.r(s));
+                if let Some((a, b, _)) = &m.scales {
+                    self.r(a.base);
+                    self.r(b.base);
+                }
+                m.lane_mask.iter().for_each(|s| self.r(*s));
+                self.rp(m.enable_d);
+            }
+            Op::TcShift { at, .. } => self.r(at.base),
+            Op::TcLoad { access, dst, .. } => {
+                self.r(access.at.base);
+                dst.iter().for_each(|d| self.w(*d));
+            }
+            Op::TcStore { access, src } => {
+                self.r(access.at.base);
+                src.iter().for_each(|s| self.r(*s));
+            }
+            Op::TcCommit { at, mask, .. } => {
+                self.r(at.base);
+                self.r(*mask);
+            }
+            Op::TryCancel { dst, mbar, .. } => {
+                self.r(dst.base);
+                self.r(mbar.base);
+            }
+            Op::QueryCanceled { p, lo } => {
+                self.r(*lo);
+                self.wp(*p);
+            }
+            Op::QueryCtaid { d, lo, hi, .. } => {
+                self.r(*lo);
+                self.r(*hi);
+                d.iter().for_each(|d| self.w(*d));
+            }
+            Op::WarpMma(m) | Op::WmmaMma(m) => {
+                m.a.iter().chain(&m.b).chain(&m.c).for_each(|s| self.r(*s));
+                m.d.iter().for_each(|d| self.w(*d));
+            }
+            Op::WmmaMove(m) => {
+                self.r(m.at.base);
+                for &s in &m.registers {
+                    if m.store { self.r(s) } else { self.w(s) }
+                }
+            }
+            Op::ByteMatrix { load, at, registers, .. } => {
+                self.r(at.base);
+                for &s in registers {
+                    if *load { self.w(s) } else { self.r(s) }
+                }
+            }
+            Op::WgmmaFence | Op::WgmmaCommit | Op::WgmmaWait { .. } => {}
+            // Accumulators are the tensor core's until the wait.
+            Op::Wgmma(m) => {
+                match &m.a {
+                    WgmmaA::Smem(s) => self.r(*s),
+                    WgmmaA::Registers(s) => s.iter().for_each(|s| self.r(*s)),
+                }
+                self.r(m.b);
+                self.rp(m.scale_d);
+            }
+        }
+    }
+}
+
+/// Costs of all instructions of a program.
+pub(crate) fn costs(module: &Module, program: &Program, chip: &Chip) -> Vec<Cost> {
+    let mut out = Vec::with_capacity(program.code.len());
+    // How many instructions of the line came before.
+    let (mut line, mut nth) = (0, 0);
+    for inst in &program.code {
+        (line, nth) = if inst.line == line { (line, nth + 1) } else { (inst.line, 0) };
+        let text = module.line(inst.line);
+        let opcode = opcodes(text).nth(nth).or_else(|| opcodes(text).last()).unwrap_or("");
+        out.push(cost(inst, opcode, program.registers, chip));
+    }
+    out
+}
+
+fn cost(inst: &Inst, opcode: &str, registers: u32, chip: &Chip) -> Cost {
+    let mut o = Operands { registers, reads: Vec::new(), writes: Vec::new() };
+    o.of(&inst.op);
+    if let Some(p) = inst.guard {
+        o.rp(p);
+    }
+    let alu = (chip.alu_interval.value, chip.alu_latency.value);
+    let fma = (chip.fma_interval.value, chip.fma_latency.value);
+    let (unit, slots, busy, latency) = match &inst.op {
+        Op::Nop | Op::SetMaxNreg => (Unit::Folded, 0.0, 0.0, 0.0),
+        Op::Mov { .. }
+        | Op::Pack { .. }
+        | Op::Unpack { .. }
+        | Op::ToGeneric { .. }
+        | Op::FromGeneric { .. } => (Unit::Folded, 0.0, 0.0, 0.0),
+        Op::Load { space: Space::Param | Space::Const, .. } => (Unit::Folded, 0.0, 0.0, 0.0),
+        Op::Alu1 { .. }
+        | Op::Alu2 { .. }
+        | Op::Alu3 { .. }
+        | Op::Pure { .. }
+        | Op::Cvt { .. }
+        | Op::Permute { .. }
+        | Op::Bfi { .. }
+        | Op::Lop3 { .. }
+        | Op::Carry { .. }
+        | Op::IsSpace { .. }
+        | Op::Mapa { .. }
+        | Op::GetCtaRank { .. }
+        | Op::MbarPending { .. }
+        | Op::QueryCanceled { .. }
+        | Op::QueryCtaid { .. } => match arithmetic(opcode) {
+            Arithmetic::Folded => (Unit::Folded, 0.0, 0.0, 0.0),
+            Arithmetic::Alu(n) => (Unit::Alu, n, n * alu.0, alu.1 + n - 1.0),
+            Arithmetic::Fma(n) => (Unit::Fma, 1.0, n * fma.0, fma.1),
+            Arithmetic::Mufu(n) => {
+                (Unit::Mufu, n, chip.mufu_interval.value, chip.mufu_latency.value + 4.0 * (n - 1.0))
+            }
+            Arithmetic::Convert(n) => (Unit::Convert, 1.0, n * chip.convert_interval.value, alu.1 + 2.0),
+            Arithmetic::Long(n) => (Unit::Fma, n, n * fma.0, n * fma.1),
+        },
+        Op::Setp { .. } | Op::Setp2 { .. } | Op::Set { .. } | Op::Selp { .. } | Op::Truth { .. } => {
+            let n = if opcode.ends_with("64") { 2.0 } else { 1.0 };
+            (Unit::Alu, n, n * alu.0, alu.1 + 1.0)
+        }
+        Op::ReadClock { .. } | Op::Activemask { .. } => (Unit::Alu, 1.0, alu.0, 8.0),
+        Op::Bra { .. } | Op::Brx { .. } | Op::Call { .. } | Op::Ret | Op::Exit | Op::Trap { .. } => {
+            (Unit::Branch, 1.0, 0.0, 0.0)
+        }
+        Op::Vote { .. } | Op::Shfl { .. } | Op::Match { .. } | Op::Redux { .. } | Op::Elect { .. } => {
+            (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value)
+        }
+        Op::BarWarpSync { .. } => (Unit::Shuffle, 1.0, 0.0, 0.0),
+        Op::WarpMma(m) | Op::WmmaMma(m) => {
+            // Relative to 16 x 8 x 16 of 16 bits.
+            let words = (m.a.len() + m.b.len()) as f64 / 6.0;
+            let n = words.max(0.5);
+            (
+                Unit::Matrix,
+                1.0,
+                n * chip.mma_sync_interval.value,
+                chip.mma_sync_latency.value + (n - 1.0) * chip.mma_sync_interval.value,
+            )
+        }
+        Op::MovMatrix { .. } => (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value),
+        Op::Load { .. }
+        | Op::Store { .. }
+        | Op::Atom { .. }
+        | Op::WideAtom { .. }
+        | Op::LdMatrix { .. }
+        | Op::StMatrix { .. }
+        | Op::CopyLocal { .. }
+        | Op::WmmaMove(_)
+        | Op::ByteMatrix { .. }
+        | Op::BulkFill { .. }
+        | Op::Prefetch { .. } => (Unit::Memory, 1.0, 0.0, 0.0),
+        _ => (Unit::Engine, 1.0, 0.0, 0.0),
+    };
+    let shared = matches!(unit, Unit::Memory | Unit::Engine | Unit::Branch)
+        && !matches!(inst.op, Op::Bra { .. } | Op::Brx { .. } | Op::Call { .. })
+        || matches!(inst.op, Op::ReadClock { .. });
+    Cost {
+        unit,
+        slots,
+        busy,
+        latency,
+        shared,
+        reads: o.reads.into_boxed_slice(),
+        writes: o.writes.into_boxed_slice(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn opcodes_are_found_behind_labels_and_guards() {
+        let all = |s| opcodes(s).collect::<Vec<_>>();
+        assert_eq!(all("L1: @!%p1 bra L2; // back"), ["bra"]);
+        assert_eq!(all("  add.u32 %r1, %r2, 1; mul.lo.u32 %r3, %r1, 4;"), ["add.u32", "mul.lo.u32"]);
+        assert_eq!(all("{ tcgen05.wait::ld.sync.aligned; }"), ["tcgen05.wait::ld.sync.aligned"]);
+        assert_eq!(
+            all("cp.async.bulk.tensor.2d.shared::cta.global.tile [%r1], [%rd1, {%r2, %r3}], [%r4];").len(),
+            1
+        );
+    }
+
+    #[test]
+    fn arithmetic_goes_to_its_unit() {
+        assert_eq!(arithmetic("ex2.approx.ftz.f32"), Arithmetic::Mufu(1.0));
+        assert_eq!(arithmetic("ex2.approx.f32"), Arithmetic::Mufu(3.0));
+        assert_eq!(arithmetic("fma.rn.f32"), Arithmetic::Fma(1.0));
+        assert_eq!(arithmetic("mad.lo.u32"), Arithmetic::Fma(2.0));
+        assert_eq!(arithmetic("cvt.rn.f16x2.f32"), Arithmetic::Convert(1.0));
+        assert_eq!(arithmetic("cvt.u64.u32"), Arithmetic::Folded);
+        assert_eq!(arithmetic("add.s64"), Arithmetic::Alu(2.0));
+        assert_eq!(arithmetic("xor.b32"), Arithmetic::Alu(1.0));
+    }
+}

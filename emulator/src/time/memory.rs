@@ -1,0 +1,216 @@
+//! L2 and DRAM, which all SMs share: lines that are there, lines under way, and queues for bytes.
+
+use super::chip::Chip;
+use super::rate::Rate;
+
+/// Bytes of a line.
+pub(crate) const LINE: u64 = 128;
+/// Ways of a set.
+const WAYS: usize = 16;
+
+/// A line of L2.
+#[derive(Clone, Copy, Debug)]
+struct Way {
+    /// Line number plus 1; 0 for none.
+    line: u64,
+    /// When its bytes are in L2, in clk.
+    ready: f64,
+    /// When it was last used.
+    used: u32,
+}
+
+/// Where a request found its line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    L2,
+    /// On its way from DRAM for somebody else.
+    Shared,
+    Dram,
+}
+
+/// When the bytes of a request leave L2 for its SM, and why not sooner.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Read {
+    pub at: f64,
+    pub source: Source,
+    /// Clocks behind other requests.
+    pub queued: f64,
+    /// Clocks of a hit.
+    pub latency: f64,
+}
+
+/// Bytes that went through, and the time that requests waited.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Traffic {
+    pub l2_bytes: f64,
+    pub dram_bytes: f64,
+    pub written: f64,
+    /// Clocks that requests waited behind others.
+    pub queued: f64,
+    pub requests: u64,
+}
+
+/// The memory behind the SMs.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    sets: Vec<[Way; WAYS]>,
+    mask: u64,
+    clock: u32,
+    /// The halves of L2, and DRAM.
+    l2: [Rate; 2],
+    dram_rate: Rate,
+    latency: f64,
+    far: f64,
+    dram: f64,
+    pub traffic: Traffic,
+}
+
+fn hash(line: u64) -> u64 {
+    let x = line ^ line >> 17;
+    let x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^ x >> 29
+}
+
+impl Memory {
+    pub fn new(chip: &Chip) -> Self {
+        let lines = (chip.l2_bytes.value as u64 / LINE).max(WAYS as u64);
+        let sets = (lines / WAYS as u64).next_power_of_two().max(2) / 2;
+        let sets = if sets * 2 * WAYS as u64 <= lines { sets * 2 } else { sets };
+        let empty = Way { line: 0, ready: 0.0, used: 0 };
+        Memory {
+            sets: vec![[empty; WAYS]; sets as usize],
+            mask: sets - 1,
+            clock: 0,
+            l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0)),
+            dram_rate: Rate::new(chip.dram_rate.value * 1000.0 / chip.clock.value),
+            latency: chip.l2_latency.value,
+            far: chip.l2_far.value,
+            dram: chip.dram_latency.value,
+            traffic: Traffic::default(),
+        }
+    }
+
+    /// The half of L2 that holds a line.
+    fn half(line: u64) -> usize {
+        (hash(line) >> 63) as usize
+    }
+
+    /// Makes lines count as in L2 at the start.
+    pub fn warm(&mut self, address: u64, bytes: u64) {
+        for line in address / LINE..(address + bytes).div_ceil(LINE) {
+            self.find(line, |w, _| w.ready = 0.0);
+        }
+    }
+
+    /// Finds a line, or gives it the place of the one used longest ago; `f` is told whether it is new.
+    fn find<T>(&mut self, line: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
+        self.clock = self.clock.wrapping_add(1);
+        let clock = self.clock;
+        let set = &mut self.sets[(hash(line) & self.mask) as usize];
+        let mut oldest = 0;
+        for i in 0..WAYS {
+            if set[i].line == line + 1 {
+                set[i].used = clock;
+                return f(&mut set[i], false);
+            }
+            // An empty place counts as used longest ago.
+            let age = |w: &Way| if w.line == 0 { u32::MAX } else { clock.wrapping_sub(w.used) };
+            if age(&set[i]) > age(&set[oldest]) {
+                oldest = i;
+            }
+        }
+        set[oldest] = Way { line: line + 1, ready: 0.0, used: clock };
+        f(&mut set[oldest], true)
+    }
+
+    /// A read of `bytes` of a line by an SM in `half`, requested at `now`.
+    pub fn read(&mut self, line: u64, bytes: f64, now: f64, half: usize) -> Read {
+        let home = Self::half(line);
+        let far = if home == half { 0.0 } else { self.far };
+        let mut queued = 0.0;
+        let (found, ready) = self.find(line, |w, new| (if new { None } else { Some(w.ready) }, w.ready));
+        let (source, ready) = match found {
+            None => {
+                let served = self.dram_rate.take(now, LINE as f64);
+                queued = (served - now - self.dram_rate.alone(LINE as f64)).max(0.0);
+                let ready = served + self.dram;
+                self.find(line, |w, _| w.ready = ready);
+                self.traffic.dram_bytes += LINE as f64;
+                (Source::Dram, ready)
+            }
+            Some(at) if at > now => (Source::Shared, ready),
+            Some(_) => (Source::L2, now),
+        };
+        let served = self.l2[home].take(ready.max(now), bytes);
+        queued += (served - ready.max(now) - self.l2[home].alone(bytes)).max(0.0);
+        let t = &mut self.traffic;
+        t.requests += 1;
+        t.l2_bytes += bytes;
+        t.queued += queued;
+        Read { at: served + self.latency + far, source, queued, latency: self.latency + far }
+    }
+
+    /// A write of `bytes` of a line: when L2 has taken it.
+    pub fn write(&mut self, line: u64, bytes: f64, now: f64) -> f64 {
+        let home = Self::half(line);
+        let served = self.l2[home].take(now, bytes);
+        self.traffic.l2_bytes += bytes;
+        self.traffic.written += bytes;
+        self.find(line, |w, new| {
+            if new {
+                w.ready = served;
+            }
+        });
+        served
+    }
+
+    /// An atomic operation: when the line is there for it.
+    pub fn update(&mut self, line: u64, now: f64) -> f64 {
+        self.read(line, 32.0, now, Self::half(line)).at - self.latency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> Memory {
+        Memory::new(&Chip::named("b200").unwrap())
+    }
+
+    #[test]
+    fn a_second_read_hits_and_one_under_way_is_shared() {
+        let mut m = memory();
+        let half = Memory::half(5);
+        let first = m.read(5, 128.0, 0.0, half);
+        assert_eq!(first.source, Source::Dram);
+        let merged = m.read(5, 128.0, 1.0, half);
+        assert_eq!(merged.source, Source::Shared);
+        assert!((merged.at - first.at).abs() < 32.0);
+        let hit = m.read(5, 128.0, 1e5, half);
+        assert_eq!(hit.source, Source::L2);
+        assert!(hit.at < 1e5 + m.latency + 32.0);
+        assert!(first.at - 0.0 > hit.at - 1e5 + m.dram - 32.0);
+    }
+
+    #[test]
+    fn bytes_beyond_the_rate_queue() {
+        let mut m = memory();
+        let n = 10_000u64;
+        let rate = 7150.0 * 1000.0 / 1965.0;
+        let last = (0..n).map(|l| m.read(l, 128.0, 0.0, 0).at).fold(0.0, f64::max);
+        let bound = (n * LINE) as f64 / rate;
+        assert!(last > bound && last < bound * 1.05 + m.dram + m.latency + m.far + 100.0, "{last} {bound}");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_read_again() {
+        let mut m = memory();
+        let lines = 4 * m.sets.len() as u64 * WAYS as u64;
+        for l in 0..lines {
+            m.read(l, 128.0, l as f64, 0);
+        }
+        assert_eq!(m.read(0, 128.0, 1e9, 0).source, Source::Dram);
+        assert_eq!(m.read(lines - 1, 128.0, 2e9, 0).source, Source::L2);
+    }
+}

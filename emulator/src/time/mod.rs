@@ -1,0 +1,122 @@
+//! Time: how long a kernel takes on a chip, and what bounds it, without the chip.
+//!
+//! A run with a clock executes the same warps, mbarriers, copies and products as a run for values, in the order of time. Each
+//! instruction, copy and product takes what a [`Chip`] says; all CTAs that are resident share L2 and DRAM.
+//!
+//! - `chip`: the numbers of a chip, from a file
+//! - `cost`: what each instruction asks of which unit
+//! - `memory`: L2 and DRAM
+//! - `rate`: bytes a clock, shared by requests in any order
+//! - `record`: where time went
+//! - `prediction`: the result
+//!
+//! The run itself is `exec::timed`.
+
+mod chip;
+pub(crate) mod cost;
+pub(crate) mod memory;
+mod prediction;
+pub(crate) mod rate;
+pub(crate) mod record;
+
+pub use chip::{Chip, ChipError, Quantity};
+pub use prediction::{Phase, Prediction, Share};
+pub use record::{Bar, Cause, Track, Wait, WarpTime};
+
+/// How to time a kernel.
+#[derive(Clone, Debug)]
+pub struct TimeOptions {
+    /// The chip.
+    pub chip: Chip,
+    /// Make the products and move the bytes of copies. Not needed where control does not depend on them.
+    pub values: bool,
+    /// All buffers are in L2 at the start, as far as they fit.
+    pub warm: bool,
+    /// The launch depends on the one before it programmatically (PDL).
+    pub programmatic: bool,
+    /// Keep bars of this CTA and the others of its cluster.
+    pub timeline: Option<[u32; 3]>,
+}
+
+impl TimeOptions {
+    /// Without values, with L2 cold.
+    pub fn new(chip: Chip) -> Self {
+        TimeOptions { chip, values: false, warm: false, programmatic: false, timeline: None }
+    }
+}
+
+/// A launch that has no time.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum TimeError {
+    /// The launch is illegal.
+    #[error("{0}")]
+    Launch(#[from] crate::LaunchError),
+    /// The chip runs other kernels.
+    #[error(
+        "the module is for {target}, and {chip} runs {runs}: name another chip, or compile for one of those"
+    )]
+    Target {
+        /// `.target` of the module.
+        target: String,
+        /// The chip.
+        chip: String,
+        /// What it runs.
+        runs: String,
+    },
+    /// A CTA or cluster that the chip has no room for.
+    #[error("{what} needs {needed} {unit}, and {chip} has {limit}")]
+    Room {
+        /// A CTA or a cluster.
+        what: &'static str,
+        /// How much.
+        needed: u64,
+        /// Of what.
+        unit: &'static str,
+        /// The chip.
+        chip: String,
+        /// What there is.
+        limit: u64,
+    },
+    /// The kernel is wrong, so that it does not end.
+    #[error("the kernel stopped at {clocks:.0} clk: {finding}")]
+    Stopped {
+        /// When.
+        clocks: f64,
+        /// Why.
+        finding: Box<crate::Finding>,
+    },
+    /// Clusters wait for something that never comes.
+    #[error(
+        "nothing can go on after {clocks:.0} clk; {waiting} warps wait, the first of them in CTA {cta:?}, warp {warp}, at line {line}: `{text}`"
+    )]
+    Stuck {
+        /// When.
+        clocks: f64,
+        /// Warps.
+        waiting: usize,
+        /// A CTA.
+        cta: [u32; 3],
+        /// A warp.
+        warp: u32,
+        /// Its line.
+        line: u32,
+        /// That line.
+        text: String,
+    },
+    /// The time limit.
+    #[error("the time limit is over at {clocks:.0} clk: raise it, or time a smaller problem")]
+    Deadline {
+        /// When.
+        clocks: f64,
+    },
+    /// The instruction limit.
+    #[error(
+        "the kernel executed {limit} instructions and is not done at {clocks:.0} clk: raise the limit, or time a smaller problem"
+    )]
+    Limit {
+        /// The limit.
+        limit: u64,
+        /// When.
+        clocks: f64,
+    },
+}

@@ -1,0 +1,95 @@
+//! A resource that serves so many bytes a clock. Requests may come in any order of time: each is served in the first
+//! clocks from its own on that are not taken.
+
+/// Clocks of a bin.
+const BIN: f64 = 16.0;
+/// Bins that are kept; what lies further back is over.
+const BINS: usize = 1 << 14;
+/// For units of an SM.
+const FEW: usize = 256;
+
+/// Bytes a clock, with a calendar of what is taken.
+#[derive(Debug)]
+pub(crate) struct Rate {
+    /// Bytes of a bin.
+    room: f64,
+    taken: Vec<f64>,
+    /// Number of the bin that each place stands for.
+    number: Vec<u64>,
+    /// All bins from `from` to here are full.
+    full: (u64, u64),
+}
+
+impl Rate {
+    /// For what all SMs share.
+    pub fn new(bytes_per_clock: f64) -> Self {
+        Self::with(bytes_per_clock, BINS)
+    }
+
+    /// For a unit of an SM, whose requests lie close together.
+    pub fn small(per_clock: f64) -> Self {
+        Self::with(per_clock, FEW)
+    }
+
+    fn with(per_clock: f64, bins: usize) -> Self {
+        Rate { room: per_clock * BIN, taken: vec![0.0; bins], number: vec![u64::MAX; bins], full: (0, 0) }
+    }
+
+    /// Takes `bytes` from `now` on; the time at which the last of them is served.
+    pub fn take(&mut self, now: f64, bytes: f64) -> f64 {
+        let mut bin = (now.max(0.0) / BIN) as u64;
+        if (self.full.0..self.full.1).contains(&bin) {
+            bin = self.full.1;
+        }
+        let first = bin;
+        let mut left = bytes;
+        loop {
+            let i = bin as usize % self.taken.len();
+            if self.number[i] != bin {
+                (self.number[i], self.taken[i]) = (bin, 0.0);
+            }
+            let free = self.room - self.taken[i];
+            if left <= free {
+                self.taken[i] += left;
+                // Within a bin bytes are served one after the other.
+                let at = bin as f64 * BIN + self.taken[i] / self.room * BIN;
+                return at.max(now + bytes / self.room * BIN);
+            }
+            self.taken[i] = self.room;
+            left -= free;
+            bin += 1;
+            if self.full.1 == first || (self.full.0..=self.full.1).contains(&first) {
+                self.full.1 = self.full.1.max(bin);
+            } else if bin - first > 4 {
+                self.full = (first, bin);
+            }
+        }
+    }
+
+    /// Clocks of a request that nobody is in the way of.
+    pub fn alone(&self, bytes: f64) -> f64 {
+        bytes / self.room * BIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_out_of_order_take_what_is_free() {
+        let mut r = Rate::new(100.0);
+        assert_eq!(r.take(1600.0, 1600.0), 1616.0);
+        // An earlier one is not behind it.
+        assert_eq!(r.take(0.0, 1600.0), 16.0);
+        assert_eq!(r.take(1600.0, 1600.0), 1632.0);
+    }
+
+    #[test]
+    fn a_queue_serves_its_rate() {
+        let mut r = Rate::new(128.0);
+        let last = (0..10_000).map(|i| r.take(f64::from(i) * 0.1, 128.0)).fold(0.0, f64::max);
+        assert!((9_990.0..10_040.0).contains(&last), "{last}");
+        assert!((r.take(5_000.0, 128.0) - last).abs() < 20.0);
+    }
+}
