@@ -3,7 +3,7 @@
 //! - this file: a run over the grid
 //! - `state`: clusters, CTAs, warps, groups of lanes
 //! - `schedule`: the scheduler of one cluster, stalls and deadlocks
-//! - `step`: one instruction
+//! - `step`: one instruction; `operands`: what it reads
 //! - `access`: loads and stores; `atomics`: `atom` and `red`
 //! - `collective`: operations across lanes, and barriers of threads
 //! - `mbarrier`: mbarrier objects
@@ -27,6 +27,7 @@ mod collective;
 mod copy;
 mod matrix;
 mod mbarrier;
+mod operands;
 mod order;
 mod pair;
 mod pipe;
