@@ -36,7 +36,8 @@ VERSION = ".".join(triton.__version__.split(".")[:2])
 LATEST = "3.9"
 # What earlier versions compile.
 EARLIER = {
-    "3.6": "mm_f16 tma_f16 tma_e4m3 tma_transposed tma_device tma_reduce persistent tma_bn256 mxfp4_tma row_gather softmax".split(),
+    "3.6": "mm_f16 tma_f16 tma_e4m3 tma_transposed tma_device tma_reduce persistent tma_bn256 mxfp4_tma row_gather softmax "
+           "mm_tf32 mxfp8 nvfp4 mxfp8_tma nvfp4_tma attention attention_128".split(),
     "3.7": "tma_f16 tma_transposed persistent persistent_ws mxfp8_tma nvfp4_tma row_gather softmax".split(),
     "3.8": "mm_s8 tma_f16 tma_e4m3 tma_device persistent persistent_ws nvfp4 mxfp4_tma nvfp4_tma row_gather".split(),
 }
