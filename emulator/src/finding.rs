@@ -96,19 +96,20 @@ pub enum FindingKind {
     /// The result of `cp.async` or of a bulk store is relied on without a wait for its group.
     MissingCopyWait,
     /// Accesses of tensor memory by two threads lack `tcgen05.fence::before_thread_sync` or
-    /// `::after_thread_sync` around the synchronisation between them.
+    /// `::after_thread_sync` around the synchronisation between them; behind a commit or `wait::ld` under strict tracking.
     MissingTcgen05Fence,
     /// Registers were written and used by `wgmma` without `wgmma.fence` in between.
     MissingWgmmaFence,
     /// Tensor memory that `tcgen05.ld` or `st` accesses is used again without `tcgen05.wait::ld` or `::st`.
     MissingTmemWait,
-    /// A write of the generic proxy and an access of the async proxy lack `fence.proxy.async`.
+    /// A write of the generic proxy and an access of the async proxy lack `fence.proxy.async`; between `cp.async` and a product
+    /// of tensor memory under strict tracking.
     MissingProxyFence,
     /// Memory is overwritten that a copy, the tensor core or another warp may still be reading.
     SlotOverwritten,
     /// An mbarrier is used by a thread that its initialisation does not come before.
     MbarrierNotVisible,
-    /// A phase of an mbarrier completes while a thread still waits for the one before.
+    /// A phase of an mbarrier completes while a thread still waits for the one before; under strict tracking.
     PhaseSkipped,
     /// The bytes that an mbarrier expects are not those that copies delivered.
     TransactionMismatch,

@@ -73,7 +73,8 @@ pub struct Launch {
 /// When queued asynchronous operations complete.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Schedule {
-    /// At once: the fastest.
+    /// At once: the fastest. A wait that is over in the turn that began what it waits for ends the turn, but under strict
+    /// tracking, so that warps come to the same waits.
     #[default]
     Early,
     /// Only when no thread of the cluster can go on without; the newest first.
@@ -119,14 +120,17 @@ pub enum Tracking {
     #[default]
     Off,
     /// Two accesses to the same bytes, of which one writes, must be ordered by program order and the
-    /// kernel's synchronisation, whatever the schedule. `tcgen05.fence` is asked for in kernels that
-    /// have any: Triton (3.9) emits none, and leaves that order to the assembler.
+    /// kernel's synchronisation, whatever the schedule. `tcgen05.fence` is asked for behind stores to tensor
+    /// memory, in kernels that have any: Triton (3.9) emits none, and leaves that order to the assembler.
     HappensBefore,
     /// The same, with `tcgen05.fence` asked for in all kernels, as the ISA says, and with everything else that the ISA asks
     /// for and published kernels leave out, although they run on hardware:
     ///
     /// - a generic address where an instruction names no state space, not a shared-memory one;
     /// - lanes of tensor memory below 128;
+    /// - `tcgen05.fence` behind `tcgen05.commit` and `tcgen05.wait::ld`;
+    /// - a proxy fence between `cp.async` and a product of the bytes that it has brought;
+    /// - phases of an mbarrier that do not complete while a thread waits for the one before;
     /// - `tcgen05.wait::ld` before the thread hands tensor memory on, also where it has used the registers;
     /// - `.cluster` scope in what orders threads of several CTAs through an mbarrier;
     /// - a proxy fence between `tcgen05.alloc`'s write of the address and a copy over it;

@@ -2,12 +2,13 @@
 
 use super::order::Strength;
 use super::report::Origin;
-use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
+use super::state::{Cluster, Group, Phase, PhaseTest, Suspended, Wait, Warp};
 use super::step::{Ctx, Flow, bits};
 use crate::finding::FindingKind;
-use crate::launch::Schedule;
+use crate::launch::{Schedule, Tracking};
 use crate::memory::Fault;
 use crate::program::{Op, Order, SINK};
+use std::sync::Arc;
 
 /// Largest counts of an mbarrier.
 const MAX_COUNT: u64 = (1 << 20) - 1;
@@ -22,6 +23,10 @@ pub(crate) struct Mbar {
     pub pending: u32,
     /// Bytes expected minus bytes arrived.
     pub tx: i64,
+    /// The current phase, if lanes are suspended for it.
+    pub awaited: Option<Arc<Phase>>,
+    /// Instructions of the cluster when the last phase completed.
+    pub completed: u64,
 }
 
 impl Mbar {
@@ -120,6 +125,7 @@ impl<'r> Cluster<'r> {
             }
             self.pairs.mbar_complete((cta, offset));
             self.track_phase(cta, offset, at);
+            self.wake(cta, offset);
         }
         if let Some(text) = wrong {
             self.report(kind, at, text);
@@ -128,13 +134,23 @@ impl<'r> Cluster<'r> {
         Some(state)
     }
 
-    pub(super) fn mbarrier_op(&mut self, x: Ctx, w: &mut Warp, g: &Group, op: &'r Op) -> Flow {
+    /// Lets lanes resume that are suspended for the phase that has just completed.
+    fn wake(&mut self, cta: usize, offset: u32) {
+        let Some(b) = self.ctas[cta].mbars.iter_mut().find(|b| b.offset == offset) else { return };
+        b.completed = self.executed;
+        if let Some(phase) = b.awaited.take().filter(|phase| Arc::strong_count(phase) > 1) {
+            phase.end(self.tracker.as_ref().and_then(|t| t.mbar_released((cta, offset))));
+        }
+    }
+
+    pub(super) fn mbarrier_op(&mut self, x: Ctx, w: &mut Warp, g: &mut Group, op: &'r Op) -> Flow {
         match op {
             Op::MbarWait { at, space, p, token, parity, blocking } => {
                 let a = self.addresses(x, w, *at, *space);
                 let t = self.read(x, w, *token);
                 let mut passed = 0u32;
                 let mut wait = None;
+                let over = g.suspended.take().filter(|s| s.phase.is_over());
                 for i in bits(x.m) {
                     let origin = Origin::of(x.c, w, Some(i), x.line);
                     let (cta, offset) = match self.unit_operand(origin, x.c, *space, a[i as usize]) {
@@ -155,22 +171,41 @@ impl<'r> Cluster<'r> {
                     let v = t[i as usize];
                     let test =
                         if *parity { PhaseTest::Parity(v as u32 & 1) } else { PhaseTest::Number(v >> 32) };
-                    let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else {
+                    let woken = over.as_ref().filter(|a| (a.offset, a.test) == (offset, test));
+                    let b = self.ctas[cta].mbars.iter_mut().find(|b| b.offset == offset);
+                    // Where it has ended, those that a phase of it has woken may go on.
+                    if b.is_none() && woken.is_none() {
                         self.report(
                             FindingKind::MbarrierMisuse,
                             origin,
                             format!("a wait on shared offset {offset:#x}, where no mbarrier was initialised"),
                         );
                         return Flow::Stop;
-                    };
-                    let passes = b.passes(test);
+                    }
+                    // What completes at once takes its time on hardware, in which others come to their own waits. Where time is
+                    // kept it does so by itself.
+                    if let Some(b) = &b
+                        && *blocking
+                        && self.time.is_none()
+                        && self.run.options.schedule == Schedule::Early
+                        && self.run.options.tracking != Tracking::Strict
+                        && woken.is_none()
+                        && b.passes(test)
+                        && b.completed > self.turn_start
+                    {
+                        self.makes_way = true;
+                        return Flow::Wait(Wait::Turn);
+                    }
+                    let phase = b
+                        .filter(|b| woken.is_none() && !b.passes(test))
+                        .map(|b| b.awaited.get_or_insert_default().clone());
                     // A boolean widened with its sign is fine. The SASS of a wait shifts all but the lowest bit away.
                     if *parity && v > 1 && v as u32 != u32::MAX {
                         let text =
                             format!("a phase parity of {v}: it is 0 or 1, and the lowest bit is what counts");
                         self.report(FindingKind::PhaseParity, origin, text);
                     }
-                    if passes {
+                    if phase.is_none() {
                         passed |= 1 << i;
                         self.pairs.mbar_wait((cta, offset), w.index);
                         if let Some(t) = &mut self.tracker {
@@ -180,10 +215,12 @@ impl<'r> Cluster<'r> {
                                 (cta, offset),
                                 x.line,
                                 Strength::new(x.order == Order::Relaxed, x.scope),
+                                woken.and_then(|a| a.phase.released()),
                             );
                         }
-                    } else {
-                        wait = Some(Wait::Mbar { offset, test });
+                    }
+                    if let Some(phase) = phase {
+                        wait = Some(Suspended { offset, test, phase });
                         self.polled(x, w);
                     }
                 }
@@ -202,7 +239,8 @@ impl<'r> Cluster<'r> {
                     && !g.timed_out
                     && !gives_up
                 {
-                    return Flow::Wait(wait);
+                    g.suspended = Some(wait.clone());
+                    return Flow::Wait(Wait::Mbar(wait));
                 }
                 w.set_pred(*p, x.m, passed);
             }
@@ -347,7 +385,7 @@ impl<'r> Cluster<'r> {
         }
         let n = count as u32;
         let k = &mut self.ctas[cta];
-        k.mbars.push(Mbar { offset, phase: 0, expected: n, pending: n, tx: 0 });
+        k.mbars.push(Mbar { offset, phase: 0, expected: n, pending: n, tx: 0, awaited: None, completed: 0 });
         k.mbar_span = (k.mbar_span.0.min(offset), k.mbar_span.1.max(offset + 8));
         if let Some(t) = &mut self.tracker {
             let agent = t.agent(at.cta as usize, at.warp);

@@ -9,7 +9,7 @@
 
 use super::report::Origin;
 use super::schedule::PATIENCE;
-use super::state::{Cluster, Wait, Warp};
+use super::state::{Cluster, Warp};
 use super::step::Ctx;
 use crate::finding::FindingKind;
 use crate::launch::{Launch, product};
@@ -126,7 +126,7 @@ impl Cluster<'_> {
             for w in cta.warps.iter().flatten().filter(|w| !w.finished()) {
                 match self.spin.watches.get(&(c, w.index)) {
                     Some(k) if k.spins => at = Some(Origin::of(c, w, None, k.line)),
-                    _ if w.groups.iter().all(|g| g.wait != Wait::No) => {}
+                    _ if w.groups.iter().all(|g| g.wait.is_some()) => {}
                     _ => return None,
                 }
             }

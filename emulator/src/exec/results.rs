@@ -81,6 +81,10 @@ impl<'r> Cluster<'r> {
         if matches!(op, Op::MbarArrive { .. }) && !self.strict() {
             for i in 0..w.loads.len() {
                 self.arrive(x, w, i);
+                if let Some(t) = &mut self.tracker {
+                    let agent = t.agent(x.c, w.index);
+                    t.announced_early(agent, w.loads[i].clock);
+                }
             }
             self.done_early(x, w);
         }

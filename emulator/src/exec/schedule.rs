@@ -1,7 +1,7 @@
 //! The scheduler of one cluster: turns of warps, choice among diverged lanes, stalls, deadlocks.
 
 use super::report::Origin;
-use super::state::{Cluster, Group, PhaseTest, Wait, Warp};
+use super::state::{Cluster, Group, PhaseTest, Suspended, Wait, Warp};
 use super::step::Flow;
 use crate::finding::FindingKind;
 use crate::launch::{Reconvergence, Schedule, Step};
@@ -153,8 +153,10 @@ impl Cluster<'_> {
         match &g.wait {
             Wait::No => true,
             Wait::Lanes { .. } => false,
-            Wait::Mbar { offset, test } => {
+            Wait::Turn => true,
+            Wait::Mbar(Suspended { offset, test, phase }) => {
                 g.timed_out
+                    || phase.is_over()
                     || self.ctas[c].mbars.iter().find(|m| m.offset == *offset).is_none_or(|m| m.passes(*test))
             }
             Wait::Bar { id, generation } => self.ctas[c].bars[*id as usize].generation > *generation,
@@ -194,7 +196,9 @@ impl Cluster<'_> {
     fn turn(&mut self, c: usize, w: &mut Warp, quantum: u64) -> bool {
         let end = self.executed + quantum;
         let start = self.executed;
-        while self.executed < end && !self.fatal && !w.finished() {
+        self.makes_way = false;
+        self.turn_start = start;
+        while self.executed < end && !self.fatal && !self.makes_way && !w.finished() {
             if w.groups.len() > 1 {
                 Self::merge(w, self.run.options.reconvergence == Reconvergence::Eager);
             }
@@ -213,7 +217,7 @@ impl Cluster<'_> {
             }
             let Some(i) = pick.or(second) else { break };
             let mut g = w.groups.swap_remove(i);
-            if g.wait != Wait::No {
+            if g.wait.is_some() {
                 g.wait = Wait::No;
                 g.resumed = true;
             }
@@ -378,7 +382,7 @@ impl Cluster<'_> {
         let mut at = Origin { cta: 0, warp: 0, lane: None, line: 0 };
         for (c, cta) in self.ctas.iter().enumerate() {
             for w in cta.warps.iter().flatten() {
-                let running = w.groups.iter().find(|g| g.wait == Wait::No);
+                let running = w.groups.iter().find(|g| !g.wait.is_some());
                 if let Some(g) = running.or(w.groups.first().filter(|_| at.line == 0)) {
                     let line = self.run.program.code.get(g.pc as usize).map_or(0, |i| i.line);
                     at = Origin { cta: c as u32, warp: w.index, lane: None, line };
@@ -450,7 +454,7 @@ impl Cluster<'_> {
         if !again && self.stall_rounds < 1000 {
             for w in self.ctas.iter_mut().flat_map(|c| &mut c.warps).flatten() {
                 for g in &mut w.groups {
-                    if matches!(g.wait, Wait::Mbar { .. }) {
+                    if matches!(g.wait, Wait::Mbar(_)) {
                         g.timed_out = true;
                         woken = true;
                     }
@@ -482,7 +486,7 @@ impl Cluster<'_> {
                         self.run.module.line(line)
                     ));
                     let at = Origin::of(c, w, Some(g.mask.trailing_zeros()), line);
-                    if let Wait::Mbar { offset, .. } = g.wait
+                    if let Wait::Mbar(Suspended { offset, .. }) = g.wait
                         && cta.mbars.iter().any(|b| b.offset == offset && b.pending == 0 && b.tx != 0)
                     {
                         mismatch = Some(at);
@@ -517,8 +521,8 @@ impl Cluster<'_> {
     fn describe_wait(&self, c: usize, w: &Warp, g: &Group) -> (u32, String) {
         let cta = &self.ctas[c];
         match &g.wait {
-            Wait::No => (0, "can run".to_owned()),
-            Wait::Mbar { offset, test } => {
+            Wait::No | Wait::Turn => (0, "can run".to_owned()),
+            Wait::Mbar(Suspended { offset, test, .. }) => {
                 let want = match test {
                     PhaseTest::Parity(p) => format!("waits for the phase of parity {p}"),
                     PhaseTest::Number(n) => format!("waits for phase {n}"),

@@ -2,7 +2,7 @@
 
 use super::Run;
 use super::mbarrier::Mbar;
-use super::order::{Tracker, world::Own};
+use super::order::{Released, Tracker, world::Own};
 use super::pair::Pairs;
 use super::queue::Pending;
 use super::resident::Spin;
@@ -14,14 +14,17 @@ use crate::launch::{Schedule, Tracking, product};
 use crate::memory::Smem;
 use crate::program::{CONSTANTS, Fence, Inst, Op, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
 
 /// What a group of lanes waits for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) enum Wait {
     /// Nothing.
     No,
-    /// A phase of an mbarrier of this CTA: `(offset, test)`.
-    Mbar { offset: u32, test: PhaseTest },
+    /// A phase of an mbarrier of this CTA.
+    Mbar(Suspended),
+    /// The next turn of the warp.
+    Turn,
     /// A generation of a named barrier.
     Bar { id: u32, generation: u64 },
     /// A phase of the cluster barrier.
@@ -40,6 +43,13 @@ pub(crate) enum Wait {
     Warpgroup { complete: u32 },
 }
 
+impl Wait {
+    /// Whether there is something to wait for.
+    pub fn is_some(&self) -> bool {
+        !matches!(self, Wait::No)
+    }
+}
+
 /// Which phase a wait asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PhaseTest {
@@ -47,6 +57,35 @@ pub(crate) enum PhaseTest {
     Parity(u32),
     /// The phase of this number has completed.
     Number(u64),
+}
+
+/// A phase of an mbarrier that lanes are suspended for. When it completes they resume, whatever comes after: their test is
+/// over, though its parity may fit a later phase again before it is their turn.
+#[derive(Debug, Default)]
+pub(crate) struct Phase(OnceLock<Option<Released>>);
+
+impl Phase {
+    /// The phase has completed; what it released, for the tracker.
+    pub fn end(&self, released: Option<Released>) {
+        // A phase completes once.
+        let _ = self.0.set(released);
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.0.get().is_some()
+    }
+
+    pub fn released(&self) -> Option<&Released> {
+        self.0.get()?.as_ref()
+    }
+}
+
+/// A wait for an mbarrier of this CTA that was not over.
+#[derive(Clone, Debug)]
+pub(crate) struct Suspended {
+    pub offset: u32,
+    pub test: PhaseTest,
+    pub phase: Arc<Phase>,
 }
 
 /// Lanes that run together.
@@ -59,11 +98,13 @@ pub(crate) struct Group {
     pub resumed: bool,
     /// A `try_wait` that must give up.
     pub timed_out: bool,
+    /// The wait for an mbarrier that it is at, until it looks again.
+    pub suspended: Option<Suspended>,
 }
 
 impl Group {
     pub fn new(pc: u32, mask: u32) -> Self {
-        Group { pc, mask, wait: Wait::No, resumed: false, timed_out: false }
+        Group { pc, mask, wait: Wait::No, resumed: false, timed_out: false, suspended: None }
     }
 }
 
@@ -328,6 +369,10 @@ pub(crate) struct Cluster<'r> {
     pub executed: u64,
     /// Counts events that can let another warp go on.
     pub progress: u64,
+    /// The turn of the warp that runs ends.
+    pub makes_way: bool,
+    /// `executed` when the turn began.
+    pub turn_start: u64,
     /// `progress` and `executed` when progress was last seen.
     pub last_progress: (u64, u64),
     /// Made way for others since nothing happened here.
@@ -382,6 +427,8 @@ impl<'r> Cluster<'r> {
             stats: Stats::default(),
             executed: 0,
             progress: 0,
+            makes_way: false,
+            turn_start: 0,
             last_progress: (0, 0),
             waited: false,
             cluster_phase: 0,

@@ -3,7 +3,7 @@
 use super::clock::{Clock, View};
 use super::shadow::{Cell, Past, SEVERAL, WHOLE};
 use super::world::{Act, World};
-use super::{Access, GRANULE, Issue, Thread, Tracker, Unit};
+use super::{Access, GRANULE, Issue, Thread, Tracker, Unit, unit};
 use crate::finding::FindingKind;
 
 /// Where a conflict is.
@@ -107,22 +107,35 @@ pub(super) fn whole(alone: &[(u8, u16)], clock: &Clock, component: u16, count: u
     clock.has(component, count) || alone.iter().any(|&(_, c)| clock.has(c, count))
 }
 
+/// How accesses to tensor memory are judged.
+#[derive(Clone, Copy)]
+struct Fences {
+    /// Whether fences of `tcgen05` are asked for.
+    asked: bool,
+    strict: bool,
+    /// Warps of the cluster.
+    warps: usize,
+    /// Whether the past access is a load that was published before its wait.
+    early: bool,
+}
+
 /// Order of accesses to tensor memory.
-fn tensor(
-    old: &Past,
-    a: &Access,
-    v: &View,
-    alone: &[(u8, u16)],
-    [fences, pipe]: [bool; 2],
-) -> Option<Missing> {
+fn tensor(old: &Past, a: &Access, v: &View, alone: &[(u8, u16)], fences: Fences) -> Option<Missing> {
+    let of_pipe = |component| unit(component, fences.warps) == Some(Unit::Pipe);
     // Operations of one thread on the tensor core are a pipeline.
-    if old.component == a.component && pipe {
+    if old.component == a.component && of_pipe(a.component) {
         return None;
     }
     if !whole(alone, &v.all, old.component, old.clock) {
         return Some(Missing::Order);
     }
-    if old.agent == a.agent || !fences || a.nature.free || v.tensor.has(old.component, old.clock) {
+    // What a commit or a wait::ld stands for is done: published kernels that run on hardware have no fence behind them.
+    // A store is asked for its fences, and so is a load that an arrival came before the wait of.
+    let done = of_pipe(old.component) || !old.nature.write && !fences.early;
+    if done && !fences.strict {
+        return None;
+    }
+    if old.agent == a.agent || !fences.asked || a.nature.free || v.tensor.has(old.component, old.clock) {
         return None;
     }
     Some(if v.heard.has(old.component, old.clock) { Missing::FenceAfter } else { Missing::FenceBefore })
@@ -143,6 +156,8 @@ impl Tracker {
             let granule = at / GRANULE;
             let stop = end.min((at | (GRANULE - 1)).saturating_add(1));
             let mask = span(at % GRANULE, stop - at);
+            // Kernels that run on hardware wait for cp.async, meet at a barrier and multiply, with no fence.
+            let lenient = !self.strict && self.unit(a.component) == Some(Unit::Pipe);
             let Tracker { smem, threads, lanes, strict, .. } = self;
             let v = view(a, threads);
             let of = |old: &Past| lanes_of(lanes, threads, old);
@@ -153,8 +168,9 @@ impl Tracker {
             cell.access(a.past(mask), |old| {
                 // The address of tensor memory has been read and is not needed when kernels copy over it.
                 let stale = old.mask & mask & !settled == 0 || old.nature.address && !*strict;
+                let copied = lenient && unit(old.component, threads.len()) == Some(Unit::Small);
                 if let Some(m) = bytes(old, a, v, of(old))
-                    && !(m == Missing::ProxyFence && stale)
+                    && !(m == Missing::ProxyFence && (stale || copied))
                 {
                     bad = Some((*old, m));
                 }
@@ -211,17 +227,19 @@ impl Tracker {
         if self.tmem[cta].is_empty() {
             self.tmem[cta] = vec![Cell::default(); 2048];
         }
-        let pipe = self.unit(a.component) == Some(Unit::Pipe);
+        let fences =
+            Fences { asked: self.fences, strict: self.strict, warps: self.threads.len(), early: false };
         for q in (0..4).filter(|q| quarters >> q & 1 == 1) {
             for column in columns.start..columns.end.min(512) {
-                let Tracker { tmem, threads, fences, lanes: alone, .. } = self;
+                let Tracker { tmem, threads, lanes: alone, .. } = self;
                 let v = view(a, threads);
                 let mut bad = None;
                 tmem[cta][(512 * q + column) as usize].access(a.past(lanes), |old| {
                     // Units other than the warp itself have no lanes.
                     let own = (old.component as usize) < threads.len();
                     let alone = if own { &alone[old.agent as usize][..] } else { &[] };
-                    if let Some(m) = tensor(old, a, v, alone, [*fences, pipe]) {
+                    let early = threads[old.agent as usize].early.contains(&old.clock);
+                    if let Some(m) = tensor(old, a, v, alone, Fences { early, ..fences }) {
                         bad = Some((*old, m));
                     }
                 });

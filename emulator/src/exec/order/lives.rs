@@ -72,10 +72,8 @@ impl Cluster<'_> {
             t.mbar_end(agent, (cta, offset), at.line);
         }
         let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else { return };
-        let waits = |g: &crate::exec::state::Group| match g.wait {
-            Wait::Mbar { offset: o, test } => o == offset && !b.passes(test),
-            _ => false,
-        };
+        // Nothing says that those whose phase has completed have resumed.
+        let waits = |g: &crate::exec::state::Group| matches!(&g.wait, Wait::Mbar(s) if s.offset == offset);
         let waiter = self.ctas[cta].warps.iter().flatten().find(|w| w.groups.iter().any(waits));
         let what = match waiter {
             Some(w) => format!("warp {} waits for it", w.index),

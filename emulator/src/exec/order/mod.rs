@@ -8,7 +8,7 @@
 //! - `clock`: vector clocks
 //! - `shadow`: past accesses by granule
 //! - `judge`: whether two accesses are ordered, and what is missing when they are not
-//! - `lives`: the ends of mbarriers
+//! - `phases`: what mbarriers carry; `lives`: their ends
 //! - `world`: races in global memory between clusters
 //! - `track`: where execution meets the tracker
 //!
@@ -35,6 +35,7 @@
 pub(super) mod clock;
 pub(super) mod judge;
 mod lives;
+mod phases;
 pub(super) mod shadow;
 pub(super) mod track;
 pub(super) mod world;
@@ -42,6 +43,7 @@ pub(super) mod world;
 use crate::program::Scope;
 use clock::View;
 use judge::Found;
+pub(super) use phases::Released;
 pub(super) use shadow::Nature;
 use shadow::{Cell, SEVERAL};
 use std::collections::{HashMap, HashSet};
@@ -65,6 +67,21 @@ pub(crate) enum Unit {
 }
 
 const UNITS: usize = 8;
+
+/// What a component counts in a cluster of so many warps; `None` for an mbarrier or a lane.
+fn unit(component: u16, warps: usize) -> Option<Unit> {
+    const ALL: [Unit; UNITS] = [
+        Unit::Warp,
+        Unit::Pipe,
+        Unit::Load,
+        Unit::Store,
+        Unit::BulkRead,
+        Unit::BulkWrite,
+        Unit::Small,
+        Unit::Wgmma,
+    ];
+    ALL.get(component as usize / warps).copied()
+}
 
 /// What an asynchronous operation takes from its issue.
 #[derive(Clone, Debug)]
@@ -106,6 +123,8 @@ struct Thread {
     issued: u32,
     loads: u32,
     stores: u32,
+    /// Loads of tensor memory that an arrival at an mbarrier announced before they were waited for, by their count.
+    early: HashSet<u32>,
 }
 
 /// An mbarrier, a named barrier or the cluster's.
@@ -251,18 +270,7 @@ impl Tracker {
 
     /// What a component counts; `None` for an mbarrier or a lane.
     fn unit(&self, component: u16) -> Option<Unit> {
-        let n = component as usize / self.threads.len();
-        const ALL: [Unit; UNITS] = [
-            Unit::Warp,
-            Unit::Pipe,
-            Unit::Load,
-            Unit::Store,
-            Unit::BulkRead,
-            Unit::BulkWrite,
-            Unit::Small,
-            Unit::Wgmma,
-        ];
-        ALL.get(n).copied()
+        unit(component, self.threads.len())
     }
 
     /// Ends an epoch of a warp, so that what it does next is not taken for what it did before.
@@ -380,6 +388,11 @@ impl Tracker {
         self.threads[agent as usize].view.all.raise(c, count);
     }
 
+    /// A load of tensor memory that nobody has waited for is announced.
+    pub fn announced_early(&mut self, agent: u16, load: u32) {
+        self.threads[agent as usize].early.insert(load);
+    }
+
     /// A wait for groups of asynchronous copies: all but the last `groups` of `committed` are done.
     pub fn group_wait(&mut self, agent: u16, unit: Unit, committed: u32, groups: u32) {
         let c = self.component(agent, unit);
@@ -426,114 +439,6 @@ impl Tracker {
             thread.view.inits.join(&from.inits);
         } else {
             thread.view.hear(from);
-        }
-    }
-
-    /// `mbarrier.init`.
-    pub fn mbar_init(&mut self, agent: u16, at: (usize, u32), line: u32) {
-        let next = match self.mbars.get(&at) {
-            Some(b) => b.component,
-            None => self.another(),
-        };
-        let c = self.component(agent, Unit::Warp);
-        let clock = self.threads[agent as usize].view.all.get(c);
-        let init = (agent, clock, line);
-        let fresh = MbarSync { component: next, init, ..MbarSync::default() };
-        let b = self.mbars.entry(at).or_insert(fresh);
-        // Phases of a new life start at 0: they count on from those of the last.
-        *b = MbarSync {
-            component: b.component,
-            init,
-            base: b.top,
-            top: b.top,
-            sync: Sync::default(),
-            remote: Sync::default(),
-        };
-    }
-
-    /// `mbarrier.arrive` and its like, of one lane `alone` or of all lanes of the warp.
-    pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength, alone: Option<u8>) {
-        self.check_init(agent, at, line, None, false);
-        self.mbar_used(at, agent, line);
-        let own = agent as usize / self.per_cta == at.0;
-        // Kernels that run on hardware arrive at a peer's barrier with .cta scope; strict tracking asks for .cluster.
-        if self.mbars.contains_key(&at) && (own || s.wide || !self.strict) {
-            let mut said = View::default();
-            let beyond = !own && self.strict;
-            let tensor = self.tensor_units();
-            Self::release_to(&self.threads[agent as usize], s.relaxed, beyond, &mut said, tensor);
-            if let Some(lane) = alone {
-                said = self.of_lane(agent, lane, said);
-            }
-            if let Some(b) = self.mbars.get_mut(&at) {
-                let to = if own { &mut b.sync } else { &mut b.remote };
-                to.current.hear(&said);
-            }
-        }
-        self.tick(agent);
-    }
-
-    /// A wait that was satisfied.
-    pub fn mbar_acquire(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength) {
-        self.check_init(agent, at, line, None, false);
-        self.mbar_used(at, agent, line);
-        let c = self.component(agent, Unit::Warp);
-        let tensor = self.tensor_units();
-        if let Some(b) = self.mbars.get(&at) {
-            let thread = &mut self.threads[agent as usize];
-            Self::acquire_from(thread, s.relaxed, false, &b.sync.done, tensor.clone());
-            if s.wide || !self.strict {
-                Self::acquire_from(thread, s.relaxed, self.strict, &b.remote.done, tensor);
-            }
-            // What all lanes had announced, all have heard.
-            let back = b.sync.done.all.get(c);
-            if back > thread.met {
-                thread.met = back;
-                thread.beat += 1;
-            }
-        }
-    }
-
-    /// Asynchronous work that arrives at an mbarrier: the bytes of a copy, counted by `phase`, or a commit.
-    pub fn mbar_deliver(
-        &mut self,
-        at: (usize, u32),
-        line: u32,
-        issue: &Issue,
-        unit: Option<Unit>,
-        phase: u64,
-    ) {
-        self.check_init(issue.agent, at, line, Some(issue), unit != Some(Unit::Small));
-        let own = unit.map(|u| self.component(issue.agent, u));
-        let Some(b) = self.mbars.get_mut(&at) else { return };
-        let to = &mut b.sync.current;
-        to.hear(&issue.view);
-        match own {
-            None => {
-                let clock = b.base + phase as u32 + 1;
-                b.top = b.top.max(clock);
-                to.all.raise(b.component, clock);
-                let event = (b.component, clock);
-                self.mbar_delivered(at, issue.agent, event, line);
-            }
-            Some(c) => {
-                to.all.raise(c, issue.clock);
-                // A commit implies tcgen05.fence::before_thread_sync.
-                to.heard.raise(c, issue.clock);
-                self.mbar_delivered(at, issue.agent, (c, issue.clock), line);
-            }
-        }
-    }
-
-    /// The epoch of copies that a phase of an mbarrier counts.
-    pub fn mbar_epoch(&self, at: (usize, u32), phase: u64) -> Option<(u16, u32)> {
-        self.mbars.get(&at).map(|b| (b.component, b.base + phase as u32 + 1))
-    }
-
-    pub fn mbar_complete(&mut self, at: (usize, u32)) {
-        if let Some(b) = self.mbars.get_mut(&at) {
-            b.sync.done = b.sync.current.clone();
-            b.remote.done = b.remote.current.clone();
         }
     }
 

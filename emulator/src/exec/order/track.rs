@@ -9,7 +9,7 @@ use crate::engine::tmem::{LdStShape, TmemAddress, transfer::Transfer};
 use crate::exec::access::Target;
 use crate::exec::queue::{Copy, Place};
 use crate::exec::report::Origin;
-use crate::exec::state::{Cluster, PhaseTest, Wait, Warp};
+use crate::exec::state::{Cluster, PhaseTest, Suspended, Wait, Warp};
 use crate::exec::step::{Ctx, bits};
 use crate::finding::FindingKind;
 use crate::program::{Fence, Order, Scope};
@@ -340,16 +340,23 @@ impl Cluster<'_> {
         }
     }
 
-    /// After a phase of an mbarrier has completed. A thread that still waits for the phase before has
-    /// been overtaken: it would wait for the wrong one.
+    /// After a phase of an mbarrier has completed. Under strict tracking: a thread that still waits for the phase before has
+    /// been overtaken. Hardware wakes it in time, as the emulator does; nothing says that it is in time.
     pub(in crate::exec) fn track_phase(&mut self, cta: usize, offset: u32, at: Origin) {
+        let strict = self.strict();
         let Some(t) = &mut self.tracker else { return };
         t.mbar_complete((cta, offset));
+        if !strict {
+            return;
+        }
         let Some(b) = self.ctas[cta].mbars.iter().find(|b| b.offset == offset) else { return };
         let mut late = None;
         for w in self.ctas[cta].warps.iter().flatten() {
             for g in &w.groups {
-                let Wait::Mbar { offset: o, test: test @ PhaseTest::Parity(_) } = g.wait else { continue };
+                let Wait::Mbar(Suspended { offset: o, test: test @ PhaseTest::Parity(_), .. }) = g.wait
+                else {
+                    continue;
+                };
                 // Before this phase completed the wait was satisfied; now it is not.
                 if o == offset && !b.passes(test) && b.phase >= 2 && !g.timed_out {
                     late = Some((w.index, g.pc));

@@ -1,7 +1,7 @@
 //! One instruction of a warp: when it issues, what it does, and when its results are there.
 
 use super::{CODE_LINE, CtaClock, Event, Timed, WarpClock, World};
-use crate::exec::state::{Cluster, Group, Wait, Warp};
+use crate::exec::state::{Cluster, Group, Suspended, Wait, Warp};
 use crate::exec::step::Flow;
 use crate::launch::{Reconvergence, product};
 use crate::program::{Fence, Op, Order, Scope, Space};
@@ -97,7 +97,7 @@ impl<'r> World<'r> {
             return Next::Sleep(line);
         };
         let mut g = w.groups.swap_remove(pick);
-        if g.wait != Wait::No {
+        if g.wait.is_some() {
             g.wait = Wait::No;
             g.resumed = true;
         }
@@ -365,7 +365,7 @@ impl<'r> World<'r> {
                 let Some(wait) = ready else { continue };
                 let own = t.ctas[c].warps[wi].at;
                 let (ends, by) = match wait {
-                    Wait::Mbar { offset, .. } => {
+                    Wait::Mbar(Suspended { offset, .. }) => {
                         let (seen, by) = t.phase((c, offset)).unwrap_or((moment, line));
                         (own.max(seen).after(self.chip.mbarrier_wake.value, Cause::Mbarrier), by)
                     }
