@@ -73,6 +73,15 @@ fn command() -> Command {
         )
         .arg(
             option(
+                "instruction-limit",
+                "N",
+                "PTX instructions of one cluster in one run: the kernel has to end within them, and a mutant that does \
+                 not is caught [default: 1000000000]",
+            )
+            .value_parser(value_parser!(u64).range(1..)),
+        )
+        .arg(
+            option(
                 "memory-limit",
                 "BYTES",
                 "host memory of one run [default: 7/8 of what the machine has available]",
@@ -141,6 +150,8 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
             .unwrap_or_default(),
         keep: matches.get_flag("keep"),
         time_limit: matches.get_one::<u32>("time-limit").map(|&s| Duration::from_secs(s.into())),
+        instruction_limit: (matches.get_one::<u64>("instruction-limit").copied())
+            .unwrap_or(Plan::default().instruction_limit),
         memory_limit: matches.get_one::<u64>("memory-limit").copied(),
         seeds: matches.get_one::<u64>("seeds").copied().unwrap_or_default(),
         threads: matches.get_one::<u16>("threads").map_or(0, |&n| n.into()),

@@ -134,6 +134,21 @@ fn a_kernel_that_is_not_right_is_not_mutated() {
 }
 
 #[test]
+fn the_instruction_limit_is_the_kernel_s_and_its_mutants() {
+    let folder = tempfile::tempdir().unwrap();
+    let subject = guards(8, folder.path());
+    let survey =
+        |instruction_limit| subject.survey(&Plan { instruction_limit, only: vec![Kind::Guard], ..plan() });
+    let error = survey(5).unwrap_err().to_string();
+    assert!(error.contains("not right") && error.contains("InstructionLimit"), "{error}");
+    assert!(error.contains("executed 5 instructions"), "{error}");
+    let tight = survey(20_000).unwrap();
+    let ended = |o: &&Outcome| matches!(&o.verdict, Verdict::Found { finding, .. } if finding.contains("executed 20000 instructions"));
+    let ended: Vec<&Outcome> = tight.outcomes.iter().filter(ended).collect();
+    assert!(!ended.is_empty(), "{:#?}", tight.outcomes);
+}
+
+#[test]
 fn hints_are_explained_and_counted_apart() {
     let folder = tempfile::tempdir().unwrap();
     let survey = subject("default", Shape::new(130, 136, 320), folder.path())

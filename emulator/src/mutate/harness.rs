@@ -251,6 +251,9 @@ pub struct Plan {
     pub reconvergence: Reconvergence,
     /// Wall-clock time of one run; a mutant that takes longer is caught. `None` for no limit but that of instructions.
     pub time_limit: Option<Duration>,
+    /// [`Options::instruction_limit`] of one run: the kernel itself has to end within it, and a mutant that does not is caught.
+    /// Mutants have no more than a multiple of what the kernel executed, whatever this says.
+    pub instruction_limit: u64,
     /// Bytes of host memory of one run, as of [`Options::memory_limit`].
     pub memory_limit: Option<u64>,
     /// Mutants that survived an earlier survey are not run again either; only the rules are applied anew.
@@ -268,6 +271,7 @@ impl Default for Plan {
             every: 1,
             reconvergence: Reconvergence::Eager,
             time_limit: None,
+            instruction_limit: Options::default().instruction_limit,
             memory_limit: None,
             keep: false,
             equivalents: Equivalents::default(),
@@ -387,6 +391,7 @@ pub(super) struct Runner<'a> {
     reconvergence: Reconvergence,
     limit: u64,
     time_limit: Option<Duration>,
+    instruction_limit: u64,
     memory_limit: Option<u64>,
     expected: Vec<Vec<u8>>,
     pub(super) walked: Walk,
@@ -468,6 +473,7 @@ impl<'a> Runner<'a> {
             reconvergence: plan.reconvergence,
             limit: u64::MAX,
             time_limit: plan.time_limit,
+            instruction_limit: plan.instruction_limit,
             memory_limit: plan.memory_limit,
             expected: Vec::new(),
             walked: Walk::default(),
@@ -525,7 +531,7 @@ impl<'a> Runner<'a> {
             stop_at_limit: true,
             tracking: self.tracking,
             reconvergence: self.reconvergence,
-            instruction_limit: self.limit.min(1_000_000_000),
+            instruction_limit: self.limit.min(self.instruction_limit),
             time_limit: self.time_limit,
             // What the kernel itself fitted into its mutants fit into.
             memory_limit: if self.limit == u64::MAX { self.memory_limit } else { Some(u64::MAX) },
