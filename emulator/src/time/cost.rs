@@ -27,16 +27,12 @@ pub(crate) enum Unit {
 pub(crate) const UNITS: usize = 5;
 
 impl Unit {
+    /// By place among the units that are occupied.
+    pub const ALL: [Unit; UNITS] = [Unit::Alu, Unit::Fma, Unit::Mufu, Unit::Convert, Unit::Matrix];
+
     /// Its place among the units that are occupied.
     pub fn index(self) -> Option<usize> {
-        match self {
-            Unit::Alu => Some(0),
-            Unit::Fma => Some(1),
-            Unit::Mufu => Some(2),
-            Unit::Convert => Some(3),
-            Unit::Matrix => Some(4),
-            _ => None,
-        }
+        Self::ALL.iter().position(|u| *u == self)
     }
 }
 
@@ -46,10 +42,14 @@ pub(crate) struct Cost {
     pub unit: Unit,
     /// Issue slots of the sub-core, i.e. instructions of the machine.
     pub slots: f64,
+    /// Clocks before the warp's next instruction can issue.
+    pub hold: f64,
     /// Clocks its unit is busy.
     pub busy: f64,
     /// Until its results can be used.
     pub latency: f64,
+    /// Waits for results of shared memory are part of what readers hold.
+    pub waited: bool,
     /// Other warps, CTAs or engines can see it.
     pub shared: bool,
     /// Registers, then predicates from `Program::registers` on.
@@ -561,8 +561,10 @@ fn cost(inst: &Inst, opcode: &str, registers: u32, chip: &Chip) -> Cost {
     Cost {
         unit,
         slots,
+        hold: if unit == Unit::Folded { 0.0 } else { slots.max(1.0) },
         busy,
         latency,
+        waited: false,
         shared,
         reads: o.reads.into_boxed_slice(),
         writes: o.writes.into_boxed_slice(),

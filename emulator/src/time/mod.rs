@@ -9,6 +9,7 @@
 //! - `rate`: bytes a clock, shared by requests in any order
 //! - `record`: where time went
 //! - `prediction`: the result
+//! - `sass`: issue costs from machine code, where there is some
 //!
 //! The run itself is `exec::timed`.
 
@@ -18,10 +19,12 @@ pub(crate) mod memory;
 mod prediction;
 pub(crate) mod rate;
 pub(crate) mod record;
+mod sass;
 
 pub use chip::{Chip, ChipError, Quantity};
 pub use prediction::{Phase, Prediction, Share};
 pub use record::{Bar, Cause, Track, Wait, WarpTime};
+pub use sass::{SassCosts, SassError};
 
 /// How to time a kernel.
 #[derive(Clone, Debug)]
@@ -36,13 +39,57 @@ pub struct TimeOptions {
     pub programmatic: bool,
     /// Keep bars of this CTA and the others of its cluster.
     pub timeline: Option<[u32; 3]>,
+    /// Issue costs from machine code. Without it a table says how instructions issue.
+    pub sass: Option<SassCosts>,
 }
 
 impl TimeOptions {
     /// Without values, with L2 cold.
     pub fn new(chip: Chip) -> Self {
-        TimeOptions { chip, values: false, warm: false, programmatic: false, timeline: None }
+        TimeOptions { chip, values: false, warm: false, programmatic: false, timeline: None, sass: None }
     }
+}
+
+/// What a line of PTX costs the warp that executes it, before any wait.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct IssueCost {
+    /// Line of the text, from 1.
+    pub line: u32,
+    /// Issue slots of a sub-core: machine instructions, where loops are unrolled their mean.
+    pub slots: f64,
+    /// Clocks until the warp's next line can issue.
+    pub clocks: f64,
+}
+
+/// Issue costs of the lines of a kernel that have instructions, in the order of its code: from machine code, or from the table.
+///
+/// # Errors
+/// [`TimeError::Launch`] where there is no such kernel, [`TimeError::Sass`] where the machine code is not its.
+pub fn issue_costs(
+    module: &crate::Module,
+    entry: &str,
+    chip: &Chip,
+    sass: Option<&SassCosts>,
+) -> Result<Vec<IssueCost>, TimeError> {
+    let program = module.program(entry).ok_or_else(|| crate::LaunchError::NoSuchEntry {
+        name: entry.to_owned(),
+        available: module.entries().map(str::to_owned).collect(),
+    })?;
+    let mut costs = cost::costs(module, program, chip);
+    if let Some(sass) = sass {
+        sass.apply(entry, program, chip, &mut costs)?;
+    }
+    let mut out: Vec<IssueCost> = Vec::new();
+    for (inst, cost) in program.code.iter().zip(&costs) {
+        match out.last_mut() {
+            Some(last) if last.line == inst.line => {
+                last.slots += cost.slots;
+                last.clocks += cost.hold;
+            }
+            _ => out.push(IssueCost { line: inst.line, slots: cost.slots, clocks: cost.hold }),
+        }
+    }
+    Ok(out)
 }
 
 /// A launch that has no time.
@@ -51,6 +98,9 @@ pub enum TimeError {
     /// The launch is illegal.
     #[error("{0}")]
     Launch(#[from] crate::LaunchError),
+    /// The machine code is not that of the kernel.
+    #[error("{0}")]
+    Sass(#[from] SassError),
     /// The chip runs other kernels.
     #[error(
         "the module is for {target}, and {chip} runs {runs}: name another chip, or compile for one of those"

@@ -27,7 +27,8 @@ impl<'r> World<'r> {
         let sm = t.ctas[c].sm;
         let wi = w.index as usize;
         let mut next = next;
-        let mut done = (at.time + self.chip.alu_latency.value, Cause::SharedMemory);
+        let least = if self.costs[pc].waited { 0.0 } else { self.chip.alu_latency.value };
+        let mut done = (at.time + least, Cause::SharedMemory);
         let mut later = |time: f64, cause: Cause| {
             if time > done.0 {
                 done = (time, cause);
@@ -40,7 +41,8 @@ impl<'r> World<'r> {
             let bytes = clocks * self.chip.smem_rate.value;
             unit.used.smem += clocks;
             let served = unit.smem.take(at.time, bytes);
-            later(served + self.chip.smem_latency.value - 1.0, Cause::SharedMemory);
+            let latency = if self.costs[pc].waited { 0.0 } else { self.chip.smem_latency.value - 1.0 };
+            later(served + latency, Cause::SharedMemory);
             // The queue of an SM's shared memory is short.
             next = next.until(served - 8.0, Cause::SharedMemory);
         }

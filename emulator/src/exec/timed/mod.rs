@@ -234,13 +234,18 @@ pub(crate) fn time(
         idle: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
+    let mut costs = costs(module, program, chip);
+    if let Some(sass) = &timing.sass {
+        let entry = module.kernels.iter().find(|(_, p)| std::ptr::eq(p, program)).map_or("", |(n, _)| n);
+        sass.apply(entry, program, chip, &mut costs)?;
+    }
     let lines = program.code.len().div_ceil(CODE_LINE);
     let count = chip.sms.value as usize;
     let mut world = World {
         run: &run,
         chip,
         options: timing,
-        costs: costs(module, program, chip),
+        costs,
         clusters: Vec::new(),
         sms: (0..count).map(|i| Sm::new(chip, i, lines)).collect(),
         memory: Memory::new(chip),

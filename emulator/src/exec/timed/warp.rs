@@ -176,8 +176,10 @@ impl<'r> World<'r> {
             let free = sub.units[unit].take(at.time, cost.busy);
             at = at.until(free - cost.busy, Cause::Instructions);
         }
-        let mut next =
-            at.after(if cost.unit == Unit::Folded { 0.0 } else { cost.slots.max(1.0) }, Cause::Instructions);
+        // What an engine takes to accept its instruction, and a branch, go on beside the stalls of the machine code.
+        let (hold, branch) = (cost.hold, self.chip.branch.value * cost.slots.min(1.0));
+        let beside = matches!(cost.unit, Unit::Engine | Unit::Branch);
+        let mut next = at.after(if beside { hold.min(1.0) } else { hold }, Cause::Instructions);
         let (latency, folded) = (cost.latency, cost.unit == Unit::Folded);
         if active != 0 {
             let cause = match cost.unit {
@@ -207,13 +209,14 @@ impl<'r> World<'r> {
             let flow = t.cluster.execute(c, w, &mut g, active, inst);
             let waits = matches!(flow, Flow::Wait(_));
             if matches!(flow, Flow::Jump(_) | Flow::Split(_)) {
-                next = next.after(self.chip.branch.value, Cause::Instructions);
+                next = next.after(branch, Cause::Instructions);
             }
             apply(&mut t.cluster, c, w, g, active, flow);
             if waits {
                 next = at;
             } else {
                 next = self.charge(k, t, c, w, pc, at, next, resumed);
+                next = next.until(at.time + hold, Cause::Instructions);
             }
         }
         let clock = &mut t.ctas[c].warps[wi];

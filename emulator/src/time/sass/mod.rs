@@ -1,0 +1,212 @@
+//! Issue costs from machine code: what `ptxas` makes of a kernel, charged to the lines of its PTX.
+//!
+//! The assembler decides how many instructions a line becomes, how long a warp waits before its next one (the stall
+//! counts that it writes into each instruction), and what it folds, hoists out of loops or unrolls. [`SassCosts`] is that,
+//! for one module. A run with a clock charges an executed line of PTX with its share of the machine code.
+//!
+//! - `listing`: reads what `nvdisasm` prints
+//! - `flow`: loops of PTX and of machine code
+//! - `charge`: which line pays for which instruction, and how often
+//! - `tool`: runs `ptxas` and `nvdisasm`
+
+mod charge;
+mod flow;
+mod listing;
+#[cfg(test)]
+mod tests;
+mod tool;
+
+use super::Chip;
+use super::cost::{Cost, UNITS, Unit};
+use crate::program::Program;
+use charge::{Latencies, LineCost};
+use listing::Section;
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+
+/// The machine code of a module, with the lines of PTX that it comes from.
+#[derive(Clone, Debug)]
+pub struct SassCosts {
+    sections: Vec<Section>,
+}
+
+/// Machine code that says nothing of a kernel.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SassError {
+    /// No code at all.
+    #[error("the listing has no section `.text.NAME`: print one with `nvdisasm -gp -hex -c CUBIN`")]
+    Empty,
+    /// No lines.
+    #[error(
+        "the listing of `{section}` has no lines of PTX: assemble with `ptxas --generate-line-info`, and print with `nvdisasm -gp -hex -c`"
+    )]
+    NoLines {
+        /// The kernel.
+        section: String,
+    },
+    /// A line that is no instruction.
+    #[error("`{text}` is not what `nvdisasm -gp -hex -c` prints of an instruction")]
+    Line {
+        /// The line.
+        text: String,
+    },
+    /// Another module's listing.
+    #[error("the listing has no code of the kernel `{entry}`, but of {of}: it belongs to another module")]
+    Entry {
+        /// The kernel.
+        entry: String,
+        /// What there is.
+        of: String,
+    },
+    /// Another version of the module.
+    #[error(
+        "the listing says that code of `{entry}` comes from line {line}, where the PTX has no instruction: it belongs to another text"
+    )]
+    Text {
+        /// The kernel.
+        entry: String,
+        /// The line.
+        line: u32,
+    },
+    /// A tool is missing.
+    #[error(
+        "`{name}` was not found: not in {variable}, not as .tools/bin/{name} in this folder or above it, not on the PATH; `./scripts/setup.sh` fetches it (a package of PyPI, no CUDA needed)"
+    )]
+    NotFound {
+        /// The tool.
+        name: &'static str,
+        /// The variable that may name it.
+        variable: &'static str,
+    },
+    /// The variable names something else than a file.
+    #[error("{variable} names {}, which is not a file; correct it, or unset it to search", path.display())]
+    NotAFile {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        path: PathBuf,
+    },
+    /// A tool did not run.
+    #[error("{}: {reason}", path.display())]
+    Io {
+        /// The tool.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
+    /// A tool refused its input.
+    #[error("{} failed ({status}):\n{log}", path.display())]
+    Refused {
+        /// The tool.
+        path: PathBuf,
+        /// How it ended.
+        status: String,
+        /// What it printed.
+        log: String,
+    },
+}
+
+impl SassCosts {
+    /// Reads what `nvdisasm -gp -hex -c` prints of a cubin that `ptxas --generate-line-info` made.
+    ///
+    /// # Errors
+    ///
+    /// [`SassError`] where it is something else.
+    pub fn from_listing(text: &str) -> Result<Self, SassError> {
+        Ok(SassCosts { sections: listing::read(text)? })
+    }
+
+    /// Assembles PTX for exactly `target` and disassembles the result: two processes, a second or less.
+    ///
+    /// The tools are those that `SILUMIN_PTXAS` and `SILUMIN_NVDISASM` name, or in `.tools/bin` of this folder or one above
+    /// it, or on the PATH.
+    ///
+    /// # Errors
+    ///
+    /// [`SassError`] where a tool is missing or refuses the module.
+    pub fn assemble(ptx: &str, target: &str) -> Result<Self, SassError> {
+        Self::from_listing(&tool::listing(ptx, target)?)
+    }
+
+    /// Machine instructions of a kernel, before any is charged.
+    pub fn instructions(&self, entry: &str) -> Option<usize> {
+        self.section(entry).map(|s| s.code.len())
+    }
+
+    fn section(&self, entry: &str) -> Option<&Section> {
+        self.sections.iter().find(|s| s.name == entry)
+    }
+
+    /// What each line of a kernel costs, by its number.
+    fn lines(
+        &self,
+        entry: &str,
+        program: &Program,
+        chip: &Chip,
+    ) -> Result<HashMap<u32, LineCost>, SassError> {
+        let section = self.section(entry).ok_or_else(|| SassError::Entry {
+            entry: entry.to_owned(),
+            of: self.sections.iter().map(|s| format!("`{}`", s.name)).collect::<Vec<_>>().join(", "),
+        })?;
+        charge::check(entry, section, program)?;
+        let latencies = Latencies {
+            mufu: chip.mufu_latency.value,
+            shuffle: chip.shuffle_latency.value,
+            shared: chip.smem_latency.value,
+        };
+        let mut out = charge::lines(&section.code, program, &latencies);
+        // Functions that are called stand in sections of their own.
+        for other in self.sections.iter().filter(|s| s.name != entry) {
+            for (line, cost) in charge::lines(&other.code, program, &latencies) {
+                out.entry(line).or_insert(cost);
+            }
+        }
+        Ok(out)
+    }
+
+    /// Puts the costs of the machine code in the place of the table's.
+    ///
+    /// The first operation of a line has all of the line's cost; others have none. Results are ready when the line has
+    /// issued, for the stall counts and the waits that are charged keep their readers apart.
+    pub(crate) fn apply(
+        &self,
+        entry: &str,
+        program: &Program,
+        chip: &Chip,
+        costs: &mut [Cost],
+    ) -> Result<(), SassError> {
+        let lines = self.lines(entry, program, chip)?;
+        let mut charged = HashSet::new();
+        for (inst, cost) in program.code.iter().zip(costs) {
+            let first = charged.insert(inst.line);
+            let line = lines.get(&inst.line).filter(|_| first).copied().unwrap_or_default();
+            let table = (cost.slots, cost.latency);
+            (cost.slots, cost.hold, cost.latency) = (line.slots, line.stalls, 0.0);
+            cost.waited = true;
+            if line.calls && table.0 > line.slots {
+                // The called code has no line of its own.
+                (cost.slots, cost.hold, cost.latency) = (table.0, table.0.max(line.stalls), table.1);
+            }
+            if matches!(cost.unit, Unit::Memory | Unit::Engine | Unit::Branch | Unit::Shuffle | Unit::Matrix)
+            {
+                continue;
+            }
+            let interval = [
+                chip.alu_interval.value,
+                chip.fma_interval.value,
+                chip.mufu_interval.value,
+                chip.convert_interval.value,
+                chip.mma_sync_interval.value,
+            ];
+            let clocks = |i: usize| line.units[i] * interval[i];
+            let most = (0..UNITS).max_by(|&a, &b| clocks(a).total_cmp(&clocks(b))).unwrap_or(0);
+            if line.slots == 0.0 {
+                (cost.unit, cost.busy) = (Unit::Folded, 0.0);
+            } else {
+                (cost.unit, cost.busy) = (Unit::ALL[most], clocks(most));
+            }
+        }
+        Ok(())
+    }
+}
