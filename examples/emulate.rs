@@ -3,6 +3,7 @@
 //! ```text
 //! cargo run --release --example emulate -- LAUNCH.toml --out results
 //! cargo run --release --example emulate -- LAUNCH.toml --seeds 64
+//! cargo run --release --example emulate -- LAUNCH.toml --time b200 --timeline kernel.svg
 //! cargo run --release --example emulate -- --check KERNEL.ptx OTHER.ptx
 //! ```
 //!
@@ -12,7 +13,7 @@
 
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
-use silumin_emulator::command::{Limits, Request, Schedules, TraceTarget, execute};
+use silumin_emulator::command::{Limits, Request, Schedules, Timing, TraceTarget, execute};
 use silumin_emulator::{Reconvergence, Schedule, Tracking};
 use std::io::{stderr, stdout};
 use std::path::PathBuf;
@@ -53,6 +54,7 @@ pub fn command() -> Command {
             option("out", "DIR", "write every buffer to DIR/NAME.bin (of the first schedule)")
                 .value_parser(value_parser!(PathBuf)),
         )
+        .args(time_flags())
         .arg(
             Arg::new("json")
                 .long("json")
@@ -147,6 +149,53 @@ pub fn command() -> Command {
         )
 }
 
+/// Flags of `--time`.
+fn time_flags() -> Vec<Arg> {
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let others = ["out", "seed", "seeds", "schedule", "starve", "trace", "check", "resident"];
+    let time = option(
+        "time",
+        "CHIP",
+        "predict how long the launch takes on b200, b300, h200, h100 or the chip of a file, and what bounds it",
+    );
+    let flags = vec![
+        option("clock", "MHZ", "clock of the SMs, if not the one of the chip's file")
+            .value_parser(value_parser!(f64)),
+        option(
+            "what-if",
+            "NAME=VALUE",
+            "change a number of the chip: a value, or a factor such as dram_rate=*2",
+        )
+        .action(ArgAction::Append),
+        option(
+            "values",
+            "WHETHER",
+            "make the products and move the bytes of copies, for kernels that branch on them",
+        )
+        .value_parser(["on", "off"]),
+        option(
+            "l2",
+            "STATE",
+            "what L2 holds at the start: nothing (cold, the default), or all buffers that fit (warm)",
+        )
+        .value_parser(["cold", "warm"]),
+        option("timeline", "FILE", "draw the first cluster: an .svg, or a .json for Perfetto")
+            .value_parser(value_parser!(PathBuf)),
+        Arg::new("pdl")
+            .long("pdl")
+            .action(ArgAction::SetTrue)
+            .help("the launch before it lets it start early (PDL)"),
+        Arg::new("no-range")
+            .long("no-range")
+            .action(ArgAction::SetTrue)
+            .help("leave out the runs with the ends of the chip's ranges"),
+    ];
+    let flags = flags.into_iter().map(|f| f.requires("time"));
+    std::iter::once(time.conflicts_with_all(others)).chain(flags).collect()
+}
+
 /// A time above 0.
 fn seconds(text: &str) -> Result<Duration, String> {
     let limit = text.parse().ok().and_then(|s: f64| Duration::try_from_secs_f64(s).ok());
@@ -181,6 +230,27 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
         Some("strict") => Tracking::Strict,
         _ => Tracking::HappensBefore,
     };
+    let limits = Limits {
+        time: matches.get_one::<Duration>("time-limit").copied(),
+        instructions: matches.get_one::<u64>("instruction-limit").copied(),
+        memory: matches.get_one::<u64>("memory-limit").copied(),
+        resident: matches.get_one::<u32>("resident").copied(),
+    };
+    let is = |flag: &str, value: &str| matches.get_one::<String>(flag).is_some_and(|v| v == value);
+    if let Some(chip) = matches.get_one::<String>("time") {
+        let timing = Timing {
+            chip: chip.clone(),
+            clock: matches.get_one::<f64>("clock").copied(),
+            what_if: matches.get_many::<String>("what-if").into_iter().flatten().cloned().collect(),
+            values: is("values", "on"),
+            warm: is("l2", "warm"),
+            programmatic: matches.get_flag("pdl"),
+            range: !matches.get_flag("no-range"),
+            timeline: matches.get_one::<PathBuf>("timeline").cloned(),
+        };
+        let launch = matches.get_one::<PathBuf>("launch").cloned().unwrap_or_default();
+        return Ok(Request::Time { launch, timing, limits, json });
+    }
     Ok(Request::Run {
         tracking,
         reconvergence: (matches.get_one::<String>("reconvergence"))
@@ -194,12 +264,7 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
         },
         trace: matches.get_one::<TraceTarget>("trace").copied(),
         threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
-        limits: Limits {
-            time: matches.get_one::<Duration>("time-limit").copied(),
-            instructions: matches.get_one::<u64>("instruction-limit").copied(),
-            memory: matches.get_one::<u64>("memory-limit").copied(),
-            resident: matches.get_one::<u32>("resident").copied(),
-        },
+        limits,
         json,
     })
 }

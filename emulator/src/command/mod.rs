@@ -7,14 +7,17 @@
 //! - `check`: listing what is malformed or not supported in PTX files
 //! - `output`: writing buffers
 //! - `text`, `json`: the two forms of a report
+//! - `time`: how long a launch takes
 //! - `trace`: following one warp
 
 mod check;
 mod json;
 mod output;
 mod text;
+mod time;
 mod trace;
 
+pub use time::Timing;
 pub use trace::{TraceTarget, TraceTargetError};
 
 use crate::exec::room;
@@ -98,7 +101,7 @@ impl Limits {
 }
 
 /// What is asked of the command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// Run a launch file.
     Run {
@@ -117,6 +120,17 @@ pub enum Request {
         /// Host threads; 0 is one a core.
         threads: usize,
         /// Time, instructions, memory, and clusters that run at a time.
+        limits: Limits,
+        /// One JSON document on stdout, and nothing else.
+        json: bool,
+    },
+    /// Predict how long a launch file takes.
+    Time {
+        /// The launch file.
+        launch: PathBuf,
+        /// On what, and what if.
+        timing: Timing,
+        /// Time, instructions and memory.
         limits: Limits,
         /// One JSON document on stdout, and nothing else.
         json: bool,
@@ -166,6 +180,7 @@ impl Runs<'_> {
 pub fn execute(request: &Request, out: &mut dyn Write, err: &mut (dyn Write + Send)) -> u8 {
     let (json, result) = match request {
         Request::Run { json, .. } => (*json, run(request, err)),
+        Request::Time { launch, timing, limits, json } => (*json, time::run(launch, timing, *limits, *json)),
         Request::Check { files, json } => (*json, check::check(files, *json)),
     };
     let (status, text) = match result {

@@ -160,6 +160,8 @@ chip! {
     l1_latency: "clk",
     /// Lines of 128 bytes an SM's L1 looks up.
     l1_lines: "lines/clk",
+    /// Lines of 128 bytes to which an SM's threads store.
+    store_lines: "lines/clk",
     /// Latency of a load that hits the near half of L2.
     l2_latency: "clk",
     /// What the far half adds.
@@ -168,6 +170,12 @@ chip! {
     l2_bytes: "bytes",
     /// What L2 delivers to all SMs together.
     l2_rate: "bytes/clk",
+    /// Clocks after a request for a line in which requests of other SMs for it cost L2 nothing more.
+    l2_merge: "clk",
+    /// What L2 and merged requests deliver to all SMs together.
+    crossbar_rate: "bytes/clk",
+    /// What L2 takes from all SMs together.
+    l2_write_rate: "bytes/clk",
     /// What one SM takes from L2.
     sm_rate: "bytes/clk",
     /// What one SM sends to L2.
@@ -266,7 +274,7 @@ chip! {
     cta_gap: "clk",
     /// Between the starts of CTAs of one grid, chip-wide.
     cta_interval: "clk",
-    /// The first fetch of 128 bytes of code by an SM.
+    /// The first fetch of code by an SM, at its start and where it branches to; what follows is fetched ahead.
     code_miss: "clk",
     /// The first read of kernel parameters by an SM.
     param_miss: "clk",
@@ -373,7 +381,7 @@ impl Chip {
 
     /// Numbers that something is divided by.
     fn positive(&self) -> impl Iterator<Item = (&'static str, Quantity)> {
-        let rates = ["sms", "clock", "smem", "threads", "l1_lines"];
+        let rates = ["sms", "clock", "smem", "threads", "l1_lines", "store_lines"];
         Chip::NUMBERS
             .iter()
             .filter(move |n| n.0.ends_with("_rate") || rates.contains(&n.0))
@@ -397,6 +405,28 @@ impl Chip {
             return Err(ChipError::Value { file: self.name.clone(), key: key.to_owned(), message });
         }
         Ok(chip)
+    }
+
+    /// The chip as fast, or as slow, as the ranges of its numbers allow; its clock stays.
+    #[must_use]
+    pub fn extreme(&self, slow: bool) -> Chip {
+        let mut chip = self.clone();
+        for (name, _, _) in Chip::NUMBERS.iter().filter(|n| n.0 != "clock") {
+            // Rates and counts are better the larger they are, all others the smaller.
+            let more_is_faster = name.ends_with("_rate")
+                || name.starts_with("clusters_of")
+                || ["sms", "l1_lines", "store_lines", "l2_bytes", "smem", "threads", "registers"].contains(name);
+            if let Some(q) = chip.number_mut(name) {
+                let value = if slow == more_is_faster { q.low } else { q.high };
+                *q = Quantity { value, low: value, high: value };
+            }
+        }
+        chip
+    }
+
+    /// Numbers that are not known exactly.
+    pub fn uncertain(&self) -> impl Iterator<Item = (&'static str, Quantity)> {
+        Chip::NUMBERS.iter().filter_map(|n| Some((n.0, self.number(n.0)?))).filter(|(_, q)| q.is_uncertain())
     }
 
     /// Whether it runs kernels of a target.

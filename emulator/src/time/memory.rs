@@ -5,8 +5,8 @@ use super::rate::Rate;
 
 /// Bytes of a line.
 pub(crate) const LINE: u64 = 128;
-/// Ways of a set.
-const WAYS: usize = 16;
+/// Places of a set. A line may be in either of two sets, so that few lines find both full before L2 is.
+const WAYS: usize = 8;
 
 /// A line of L2.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,8 @@ struct Way {
     line: u64,
     /// When its bytes are in L2, in clk.
     ready: f64,
+    /// When L2 last read it for an SM, in clk.
+    read: f64,
     /// When it was last used.
     used: u32,
 }
@@ -54,11 +56,13 @@ pub(crate) struct Traffic {
 #[derive(Debug)]
 pub(crate) struct Memory {
     sets: Vec<[Way; WAYS]>,
-    mask: u64,
     clock: u32,
     /// The halves of L2, and DRAM.
     l2: [Rate; 2],
+    crossbar: Rate,
+    writes: Rate,
     dram_rate: Rate,
+    merge: f64,
     latency: f64,
     far: f64,
     dram: f64,
@@ -68,20 +72,22 @@ pub(crate) struct Memory {
 fn hash(line: u64) -> u64 {
     let x = line ^ line >> 17;
     let x = x.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    x ^ x >> 29
+    let x = (x ^ x >> 32).wrapping_mul(0xd6e8_feb8_6659_fd93);
+    x ^ x >> 32
 }
 
 impl Memory {
     pub fn new(chip: &Chip) -> Self {
         let lines = (chip.l2_bytes.value as u64 / LINE).max(WAYS as u64);
-        let sets = (lines / WAYS as u64).next_power_of_two().max(2) / 2;
-        let sets = if sets * 2 * WAYS as u64 <= lines { sets * 2 } else { sets };
-        let empty = Way { line: 0, ready: 0.0, used: 0 };
+        let sets = lines / WAYS as u64;
+        let empty = Way { line: 0, ready: 0.0, read: f64::MIN, used: 0 };
         Memory {
             sets: vec![[empty; WAYS]; sets as usize],
-            mask: sets - 1,
             clock: 0,
             l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0)),
+            crossbar: Rate::new(chip.crossbar_rate.value),
+            writes: Rate::new(chip.l2_write_rate.value),
+            merge: chip.l2_merge.value,
             dram_rate: Rate::new(chip.dram_rate.value * 1000.0 / chip.clock.value),
             latency: chip.l2_latency.value,
             far: chip.l2_far.value,
@@ -92,7 +98,7 @@ impl Memory {
 
     /// The half of L2 that holds a line.
     fn half(line: u64) -> usize {
-        (hash(line) >> 63) as usize
+        (hash(line) & 1) as usize
     }
 
     /// Makes lines count as in L2 at the start.
@@ -106,21 +112,33 @@ impl Memory {
     fn find<T>(&mut self, line: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
         self.clock = self.clock.wrapping_add(1);
         let clock = self.clock;
-        let set = &mut self.sets[(hash(line) & self.mask) as usize];
-        let mut oldest = 0;
-        for i in 0..WAYS {
-            if set[i].line == line + 1 {
-                set[i].used = clock;
-                return f(&mut set[i], false);
+        // The high half of a product picks a set without a division.
+        let sets = self.sets.len() as u128;
+        let h = hash(line);
+        let choice = [h, h.rotate_left(32)].map(|h| (u128::from(h) * sets >> 64) as usize);
+        // The set with more empty places takes a new line; without any, the line goes that was used longest ago.
+        let (mut oldest, mut most) = ((choice[0], 0), 0);
+        for c in choice {
+            let (mut empty, mut age, mut at) = (0, 0, 0);
+            for i in 0..WAYS {
+                let w = &mut self.sets[c][i];
+                if w.line == line + 1 {
+                    w.used = clock;
+                    return f(w, false);
+                }
+                let a = if w.line == 0 { u64::from(u32::MAX) } else { u64::from(clock.wrapping_sub(w.used)) };
+                empty += u64::from(w.line == 0);
+                if a > age {
+                    (age, at) = (a, i);
+                }
             }
-            // An empty place counts as used longest ago.
-            let age = |w: &Way| if w.line == 0 { u32::MAX } else { clock.wrapping_sub(w.used) };
-            if age(&set[i]) > age(&set[oldest]) {
-                oldest = i;
+            if age + empty > most {
+                (oldest, most) = ((c, at), age + empty);
             }
         }
-        set[oldest] = Way { line: line + 1, ready: 0.0, used: clock };
-        f(&mut set[oldest], true)
+        let place = &mut self.sets[oldest.0][oldest.1];
+        *place = Way { line: line + 1, ready: 0.0, read: f64::MIN, used: clock };
+        f(place, true)
     }
 
     /// A read of `bytes` of a line by an SM in `half`, requested at `now`.
@@ -128,7 +146,15 @@ impl Memory {
         let home = Self::half(line);
         let far = if home == half { 0.0 } else { self.far };
         let mut queued = 0.0;
-        let (found, ready) = self.find(line, |w, new| (if new { None } else { Some(w.ready) }, w.ready));
+        let merge = self.merge;
+        let (found, ready, merged) = self.find(line, |w, new| {
+            // Requests may be simulated a little out of order.
+            let merged = !new && (now - w.read).abs() <= merge;
+            if !merged {
+                w.read = now;
+            }
+            (if new { None } else { Some(w.ready) }, w.ready, merged)
+        });
         let (source, ready) = match found {
             None => {
                 let served = self.dram_rate.take(now, LINE as f64);
@@ -141,8 +167,10 @@ impl Memory {
             Some(at) if at > now => (Source::Shared, ready),
             Some(_) => (Source::L2, now),
         };
-        let served = self.l2[home].take(ready.max(now), bytes);
-        queued += (served - ready.max(now) - self.l2[home].alone(bytes)).max(0.0);
+        let from = ready.max(now);
+        let crossed = self.crossbar.take(from, bytes);
+        let served = if merged { crossed } else { self.l2[home].take(from, bytes).max(crossed) };
+        queued += (served - from - self.l2[home].alone(bytes)).max(0.0);
         let t = &mut self.traffic;
         t.requests += 1;
         t.l2_bytes += bytes;
@@ -152,8 +180,7 @@ impl Memory {
 
     /// A write of `bytes` of a line: when L2 has taken it.
     pub fn write(&mut self, line: u64, bytes: f64, now: f64) -> f64 {
-        let home = Self::half(line);
-        let served = self.l2[home].take(now, bytes);
+        let served = self.writes.take(now, bytes);
         self.traffic.l2_bytes += bytes;
         self.traffic.written += bytes;
         self.find(line, |w, new| {

@@ -8,8 +8,8 @@
 //! - `memory`: L2 and DRAM
 //! - `rate`: bytes a clock, shared by requests in any order
 //! - `record`: where time went
-//! - `prediction`: the result
 //! - `sass`: issue costs from machine code, where there is some
+//! - `prediction`: the result; [`timeline`]: its forms for people
 //!
 //! The run itself is `exec::timed`.
 
@@ -20,6 +20,7 @@ mod prediction;
 pub(crate) mod rate;
 pub(crate) mod record;
 mod sass;
+pub mod timeline;
 
 pub use chip::{Chip, ChipError, Quantity};
 pub use prediction::{Phase, Prediction, Share};

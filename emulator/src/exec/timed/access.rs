@@ -83,7 +83,8 @@ impl<'r> World<'r> {
                 rest = &rest[n..];
                 let bytes = 32.0 * n as f64;
                 let unit = &mut self.sms[sm];
-                unit.lsu = unit.lsu.max(at.time) + 1.0 / self.chip.l1_lines.value;
+                let lines = if write { self.chip.store_lines.value } else { self.chip.l1_lines.value };
+                unit.lsu = unit.lsu.max(at.time) + 1.0 / lines;
                 let request = unit.lsu;
                 if atomic {
                     let there = self.memory.update(line, request);

@@ -37,8 +37,8 @@ use std::collections::{BinaryHeap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// Instructions of a line of code.
-const CODE_LINE: usize = 8;
+/// Instructions of the machine that are fetched at once: about a KiB.
+const CODE_LINE: usize = 64;
 
 /// Something that happens.
 #[derive(Debug)]

@@ -1,6 +1,6 @@
 //! One instruction of a warp: when it issues, what it does, and when its results are there.
 
-use super::{CODE_LINE, CtaClock, Event, Timed, WarpClock, World};
+use super::{CODE_LINE, Event, Timed, WarpClock, World};
 use crate::exec::state::{Cluster, Group, Suspended, Wait, Warp};
 use crate::exec::step::Flow;
 use crate::launch::{Reconvergence, product};
@@ -101,12 +101,13 @@ impl<'r> World<'r> {
             g.wait = Wait::No;
             g.resumed = true;
         }
-        let at = self.when(&t.ctas[c], w, &g);
+        let at = self.when(t, c, w, &g);
         Next::At(g, at)
     }
 
     /// When an instruction can issue.
-    fn when(&self, cta: &CtaClock, w: &Warp, g: &Group) -> Moment {
+    fn when(&self, t: &Timed<'r>, c: usize, w: &Warp, g: &Group) -> Moment {
+        let cta = &t.ctas[c];
         let clock = &cta.warps[w.index as usize];
         let sm = &self.sms[cta.sm];
         let pc = g.pc as usize;
@@ -120,13 +121,17 @@ impl<'r> World<'r> {
             }
         }
         at = at.until(late.0, late.1);
-        if !sm.code[pc / CODE_LINE] && cost.unit != Unit::Folded {
+        // Lines that follow the one before are fetched ahead.
+        let line = pc / CODE_LINE;
+        let ahead = pc % CODE_LINE == 0 && line > 0 && sm.code[line - 1];
+        if !sm.code[line] && !ahead && cost.unit != Unit::Folded {
             at = at.after(self.chip.code_miss.value, Cause::ColdStart);
         }
         match &self.run.program.code[pc].op {
             Op::Load { space: Space::Param, .. } if !sm.parameters => {
                 at = at.after(self.chip.param_miss.value, Cause::ColdStart);
             }
+            Op::ClusterWait { .. } => at = if t.met.time > at.time { t.met } else { at },
             Op::TcWait { load: true } => at = at.until(clock.tmem_loaded, Cause::TensorMemory),
             Op::TcWait { load: false } => at = at.until(clock.tmem_stored, Cause::TensorMemory),
             Op::WgmmaWait { groups } => {
@@ -162,9 +167,8 @@ impl<'r> World<'r> {
             None => g.mask,
             Some(p) => g.mask & w.pred(p),
         };
-        if cost.unit != Unit::Folded {
-            sm.code[pc / CODE_LINE] = true;
-        } else if matches!(inst.op, Op::Load { .. }) {
+        sm.code[pc / CODE_LINE] = true;
+        if matches!(inst.op, Op::Load { .. }) {
             sm.parameters = true;
         }
         if cost.slots > 0.0 {

@@ -1,0 +1,145 @@
+//! `emulate --time`: how long a launch takes on a chip.
+
+use super::{CLEAN, Limits, output};
+use crate::files::OutputFolder;
+use crate::launch::Options;
+use crate::launch_file::{LaunchFile, slurp};
+use crate::time::{Chip, Prediction, TimeOptions, timeline};
+use rayon::prelude::*;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+
+/// Largest chip file.
+const MAX_CHIP_FILE: u64 = 1 << 20;
+
+/// What is asked of a time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Timing {
+    /// Name of a chip, or a chip file.
+    pub chip: String,
+    /// Its clock in MHz, if not the one of the file.
+    pub clock: Option<f64>,
+    /// Numbers of the chip that are changed: name, and a value or (with `*`) a factor.
+    pub what_if: Vec<String>,
+    /// Products are made and copies move bytes.
+    pub values: bool,
+    /// Buffers are in L2 at the start.
+    pub warm: bool,
+    /// The launch depends on the one before it programmatically.
+    pub programmatic: bool,
+    /// Time the ends of the chip's ranges, too.
+    pub range: bool,
+    /// Where the timeline of the first CTA goes: `.svg` or, for Perfetto, `.json`.
+    pub timeline: Option<PathBuf>,
+}
+
+/// Reads a chip by its name or its file.
+fn chip(name: &str) -> Result<Chip, String> {
+    let path = Path::new(name);
+    if !name.contains('.') && !name.contains('/') {
+        return Chip::named(name).map_err(|e| e.to_string());
+    }
+    let bytes = slurp(path, MAX_CHIP_FILE).map_err(|e| format!("{name}: {e}"))?;
+    let text = String::from_utf8(bytes).map_err(|_| format!("{name}: it is not UTF-8"))?;
+    Chip::parse(name, &text).map_err(|e| e.to_string())
+}
+
+/// Applies `KEY=VALUE`, or `KEY=*FACTOR`.
+fn change(chip: &Chip, text: &str) -> Result<Chip, String> {
+    let bad = || format!("--what-if {text}: it is NAME=VALUE, or NAME=*FACTOR, such as dram_rate=*2");
+    let (key, value) = text.split_once('=').ok_or_else(bad)?;
+    let (factor, value) = match value.strip_prefix('*') {
+        Some(v) => (true, v),
+        None => (false, value),
+    };
+    let value: f64 = value.trim().parse().map_err(|_| bad())?;
+    let old = chip.number(key.trim()).map_or(1.0, |q| q.value);
+    chip.with(key.trim(), if factor { old * value } else { value })
+        .map_err(|e| format!("--what-if {text}: {e}"))
+}
+
+/// Forms of a timeline.
+#[derive(Clone, Copy)]
+enum Form {
+    Svg,
+    Perfetto,
+}
+
+/// What is drawn, its name, and its folder, which is looked at before anything runs.
+fn drawing(path: &Path, launch: &Path, file: &LaunchFile) -> Result<(Form, String, OutputFolder), String> {
+    let form = match path.extension().and_then(|e| e.to_str()) {
+        Some("svg") => Form::Svg,
+        Some("json") => Form::Perfetto,
+        _ => return Err(format!("{}: a timeline is a .svg, or a .json for Perfetto", path.display())),
+    };
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default().to_owned();
+    let folder = path.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok((form, name, output::prepare(folder, launch, file).map_err(|e| e.replacen("--out", "--timeline", 1))?))
+}
+
+/// Times a launch file; the exit status and the report.
+pub(super) fn run(
+    launch: &Path,
+    timing: &Timing,
+    limits: Limits,
+    as_json: bool,
+) -> Result<(u8, String), String> {
+    let base = chip(&timing.chip)?;
+    let base = match timing.clock {
+        Some(mhz) => base.with("clock", mhz).map_err(|e| e.to_string())?,
+        None => base,
+    };
+    let changed = timing.what_if.iter().try_fold(base.clone(), |c, text| change(&c, text))?;
+    let file = LaunchFile::read(launch).map_err(|e| e.to_string())?;
+    let drawing = timing.timeline.as_ref().map(|path| drawing(path, launch, &file)).transpose()?;
+    let memory_limit = limits.beside_buffers(&file, false)?;
+    let predict = |chip: Chip, watch: bool| -> Result<Prediction, String> {
+        let (memory, _) = file.allocate();
+        let options = Options {
+            instruction_limit: limits.instructions.unwrap_or(Options::default().instruction_limit),
+            time_limit: limits.time,
+            memory_limit: Some(memory_limit / 2),
+            ..Options::default()
+        };
+        let timing = TimeOptions {
+            values: timing.values,
+            warm: timing.warm,
+            programmatic: timing.programmatic,
+            timeline: watch.then_some([0; 3]),
+            ..TimeOptions::new(chip)
+        };
+        file.module.time(&file.kernel, &file.launch, &memory, &options, &timing).map_err(|e| e.to_string())
+    };
+    let mut jobs = vec![(changed.clone(), timing.timeline.is_some())];
+    if timing.range {
+        jobs.push((changed.extreme(false), false));
+        jobs.push((changed.extreme(true), false));
+    }
+    if !timing.what_if.is_empty() {
+        jobs.push((base, false));
+    }
+    let mut results =
+        jobs.into_par_iter().map(|(c, w)| predict(c, w)).collect::<Result<Vec<_>, _>>()?.into_iter();
+    let first = results.next().ok_or("nothing was timed")?;
+    let range = match (timing.range, results.next(), results.next()) {
+        (true, Some(a), Some(b)) => {
+            Some((a.time.min(b.time).min(first.time), a.time.max(b.time).max(first.time)))
+        }
+        _ => None,
+    };
+    let line = |n: u32| file.module.line(n).trim().to_owned();
+    if let Some((form, name, mut results)) = drawing {
+        let text = match form {
+            Form::Svg => timeline::svg(&first),
+            Form::Perfetto => timeline::perfetto(&first, &line),
+        };
+        results.add(&name, text.as_bytes()).map_err(|e| e.to_string())?;
+        results.commit().map_err(|e| e.to_string())?;
+    }
+    if as_json {
+        let range = range.map(|(low, high)| json!({ "low_ns": low, "high_ns": high }));
+        let document = json!({ "predicted": first, "range": range, "exit": CLEAN });
+        return Ok((CLEAN, format!("{document:#}\n")));
+    }
+    Ok((CLEAN, timeline::text(&first, range, &line)))
+}
