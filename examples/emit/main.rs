@@ -43,6 +43,7 @@ use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs, InputsError};
 use silumin::runtime::launch_file::{self, OutputFolder};
+use silumin::runtime::predict::{self, Chip, KernelPrediction, PredictError, TimeOptions};
 use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{Arch, Formats, GroupSizes, Problem, Shape};
@@ -122,6 +123,7 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("look for races that the run does not show; takes several times as long"),
         )
+        .arg(option("time", "CHIP", "the chip of the predicted time: b200, b300, h200 or h100; off predicts none [default: by --arch]"))
         .arg(Arg::new("no-verify").long("no-verify").action(ArgAction::SetTrue).help("do not run the kernel"))
         .arg(
             Arg::new("sweep")
@@ -208,6 +210,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     println!("emitted   {} lines of PTX in {:.2} ms", kernel.ptx.lines().count(), took.as_secs_f64() * 1e3);
     write_files(matches, &kernel, &plan, &sizes, seed, &scalars)?;
     assemble(&kernel);
+    predict(matches, &kernel, &sizes);
     if matches.get_flag("no-verify") {
         println!("not run: --no-verify");
         return Ok(true);
@@ -349,6 +352,41 @@ fn write_files(
     out.commit().map_err(|error| format!("--out {error}"))?;
     println!("written   {0}.{{ptx,plan,toml}}", launch.with_extension("").display());
     Ok(())
+}
+
+/// How long the kernel takes, as the emulator's clock says.
+fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
+    let name = matches.get_one::<String>("time").cloned();
+    let name = name.unwrap_or_else(|| predict::default_chip(&kernel.arch.to_string()).to_owned());
+    if name == "off" {
+        return;
+    }
+    let time = |chip: Chip| predict::predict(kernel, Some(sizes), &TimeOptions::new(chip));
+    let predicted = Chip::named(&name).map_err(PredictError::from).and_then(|chip| {
+        let nominal = time(chip.clone())?;
+        Ok((chip.clone(), nominal, time(chip.extreme(false))?, time(chip.extreme(true))?))
+    });
+    match predicted {
+        Err(error) => println!("predicted no time: {error}"),
+        Ok((chip, nominal, fast, slow)) => {
+            let us = |p: &KernelPrediction| p.time() / 1e3;
+            println!(
+                "predicted {:.2} us a launch on {} at {:.0} MHz, {:.2} to {:.2} by the ranges of its numbers; not measured",
+                us(&nominal),
+                chip.name,
+                chip.clock.value,
+                us(&fast).min(us(&nominal)),
+                us(&slow).max(us(&nominal))
+            );
+            let bound = nominal.launches.iter().max_by(|a, b| a.time.total_cmp(&b.time)).and_then(|p| {
+                let cause = p.bound()?;
+                Some((cause, p.path[&cause]))
+            });
+            if let Some((cause, ns)) = bound {
+                println!("          {:.2} us of the critical path: {}", ns / 1e3, cause.name());
+            }
+        }
+    }
 }
 
 /// What ptxas says, where there is one.

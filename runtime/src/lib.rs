@@ -60,6 +60,7 @@ pub mod inputs;
 pub mod launch_file;
 pub mod layout;
 pub mod output;
+pub mod predict;
 pub mod prepare;
 pub mod reference;
 pub mod regular_file;

@@ -234,6 +234,8 @@ chip! {
     tmem_alloc: "clk",
     /// Clocks of `wgmma` a column of N, for 64 rows.
     wgmma_column: "clk",
+    /// Clocks of a `wgmma` with A in registers, at least.
+    wgmma_registers: "clk",
     /// From the end of a product's interval to the end of a wait for it.
     wgmma_tail: "clk",
     /// Arrival at an mbarrier, from its issue.

@@ -131,12 +131,12 @@ impl Module {
 }
 
 /// The tensors of one launch in the emulator's memory.
-struct Tensors {
-    memory: GlobalMemory,
-    buffers: Vec<(Operand, emulator::Buffer)>,
+pub(crate) struct Tensors {
+    pub memory: GlobalMemory,
+    pub buffers: Vec<(Operand, emulator::Buffer)>,
     /// By the name of the gate's vector.
-    vectors: Vec<(String, emulator::Buffer)>,
-    workspace: Vec<(WorkspaceBuffer, emulator::Buffer)>,
+    pub vectors: Vec<(String, emulator::Buffer)>,
+    pub workspace: Vec<(WorkspaceBuffer, emulator::Buffer)>,
 }
 
 impl Tensors {
@@ -237,7 +237,11 @@ impl Emulated {
                 args: arguments
                     .iter()
                     .map(|argument| encode(argument, &tensors))
-                    .collect::<Result<_, _>>()?,
+                    .collect::<Result<_, _>>()
+                    .map_err(|(operand, error)| LaunchError::TensorMap {
+                    operand,
+                    reason: error.to_string(),
+                })?,
             };
             let time_limit = time_limit.map(|limit| limit.saturating_sub(start.elapsed()));
             let options = emulator::Options { time_limit, ..options };
@@ -341,18 +345,15 @@ impl Extent {
     }
 }
 
-fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, LaunchError> {
+/// An argument as the emulator takes it; an operand whose tensor map nothing can encode.
+pub(crate) fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, (Operand, TensorMapError)> {
     Ok(match argument {
         Argument::TensorMap(recipe) => {
             let address = match &recipe.workspace {
                 Some(buffer) => tensors.workspace(buffer),
                 None => tensors.address(recipe.operand),
             };
-            let map = tensor_map(recipe, address).map_err(|error| LaunchError::TensorMap {
-                operand: recipe.operand,
-                reason: error.to_string(),
-            })?;
-            Arg::TensorMap(map)
+            Arg::TensorMap(tensor_map(recipe, address).map_err(|error| (recipe.operand, error))?)
         }
         Argument::Pointer(operand) => Arg::Pointer(tensors.address(*operand)),
         Argument::Workspace(buffer) => Arg::Pointer(tensors.workspace(buffer)),

@@ -423,7 +423,7 @@ impl<'r> World<'r> {
         let n = op.n as f64;
         let a = if matches!(op.a, WgmmaA::Smem(_)) { 64.0 * 32.0 } else { 0.0 };
         let operands = (a + n * 32.0) / chip.smem_rate.value;
-        let math = (n * chip.wgmma_column.value).max(if a == 0.0 { 13.0 } else { 0.0 });
+        let math = (n * chip.wgmma_column.value).max(if a == 0.0 { chip.wgmma_registers.value } else { 0.0 });
         let busy = math.max(operands);
         let cause = if operands > math { Cause::TensorOperands } else { Cause::TensorMath };
         let unit = &mut self.sms[t.ctas[c].sm];

@@ -97,10 +97,19 @@ impl<'r> World<'r> {
             return Next::Sleep(line);
         };
         let mut g = w.groups.swap_remove(pick);
+// Lanes that waited while others of the warp did not.
+        let mut floor = Moment::default();
         if g.wait.is_some() {
+            if let Wait::Mbar(Suspended { offset, .. }) = g.wait
+                && let Some((seen, _)) = t.phase((c, offset))
+            {
+                floor = seen.after(self.chip.mbarrier_wake.value, Cause::Mbarrier);
+            }
             g.wait = Wait::No;
             g.resumed = true;
         }
+        let clock = &mut t.ctas[c].warps[w.index as usize];
+        clock.at = clock.at.max(floor);
         let at = self.when(t, c, w, &g);
         Next::At(g, at)
     }

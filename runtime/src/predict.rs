@@ -1,0 +1,137 @@
+//! Predicted times of kernels, without a chip: the emulator's run with a clock.
+//!
+//! Nothing here is measured. What is predicted depends on the chip's numbers, of which some are ranges
+//! ([`Chip`]).
+
+use silumin_codegen::kernel::{Kernel, Parameter};
+use silumin_codegen::plan::Operand;
+use silumin_emulator as emulator;
+pub use silumin_emulator::time::{Cause, Chip, Prediction, TimeOptions};
+use silumin_emulator::time::{ChipError, TimeError};
+use silumin_emulator::{GlobalMemory, Launch, Options, TensorMapError};
+
+use crate::device::emulated::{Tensors, encode};
+use crate::gemm::Argument;
+use crate::groups::GroupSizes;
+
+/// Why a kernel has no predicted time.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PredictError {
+    /// The emulator does not take the text.
+    #[error("{0}")]
+    Text(#[from] emulator::ParseErrors),
+    /// A tensor map that nothing can encode.
+    #[error("the tensor map of {operand}: {source}")]
+    TensorMap {
+        /// Of which operand.
+        operand: Operand,
+        /// Why.
+        source: TensorMapError,
+    },
+    /// The launch has no time.
+    #[error("launch `{entry}`: {source}")]
+    Time {
+        /// Its entry.
+        entry: String,
+        /// Why.
+        source: TimeError,
+    },
+    /// The chip.
+    #[error(transparent)]
+    Chip(#[from] ChipError),
+    /// A kernel for groups of rows takes as long as its groups say.
+    #[error("the kernel has groups of rows, and their sizes were not given")]
+    Groups,
+}
+
+/// What all launches of a kernel take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelPrediction {
+    /// Each launch, in order; L2 is cold at the start of each.
+    pub launches: Vec<Prediction>,
+}
+
+impl KernelPrediction {
+    /// Nanoseconds of all launches, with the gaps before them.
+    #[must_use]
+    pub fn time(&self) -> f64 {
+        self.launches.iter().map(|p| p.time).sum()
+    }
+}
+
+/// The chip that a target's kernels are timed on if nobody names one: B200, B300 or H200.
+#[must_use]
+pub fn default_chip(target: &str) -> &'static str {
+    match target {
+        "sm_90" | "sm_90a" => "h200",
+        "sm_103a" | "sm_103f" | "sm_103" => "b300",
+        _ => "b200",
+    }
+}
+
+/// Predicts the time of a kernel on operands of its full size, all scalars 1.
+///
+/// # Errors
+///
+/// A kernel for another chip, one with groups whose sizes are not given, or one that does not end.
+pub fn predict(
+    kernel: &Kernel,
+    sizes: Option<&GroupSizes>,
+    timing: &TimeOptions,
+) -> Result<KernelPrediction, PredictError> {
+    let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
+    let problem = &kernel.problem;
+    let mut memory = GlobalMemory::new();
+    let buffers: Vec<_> = Operand::ALL
+        .into_iter()
+        .filter(|operand| operand.present(problem))
+        .map(|operand| (operand, memory.alloc(operand.name(), operand.bytes(problem))))
+        .collect();
+    if let Some((_, offsets)) = buffers.iter().find(|(operand, _)| *operand == Operand::Offsets) {
+        let sizes = sizes.ok_or(PredictError::Groups)?;
+        memory.write(offsets, 0, &sizes.offset_bytes());
+    }
+    let parameters = || kernel.launches.iter().flat_map(|launch| &launch.parameters);
+    let mut vectors: Vec<(String, emulator::Buffer)> = Vec::new();
+    for parameter in parameters() {
+        if let Parameter::Vector(vector) = parameter
+            && !vectors.iter().any(|(name, _)| *name == vector.name)
+        {
+            let bytes = 4 * u64::from(vector.elements(problem.shape));
+            vectors.push((vector.name.clone(), memory.alloc(&vector.name, bytes)));
+        }
+    }
+    let workspace = (kernel.workspace.iter())
+        .map(|wanted| {
+            let buffer = memory.alloc(wanted.name, wanted.bytes);
+            memory.fill(&buffer, 0);
+            (*wanted, buffer)
+        })
+        .collect();
+    let tensors = Tensors { memory, buffers, vectors, workspace };
+    let mut launches = Vec::with_capacity(kernel.launches.len());
+    for facts in &kernel.launches {
+        let arguments = facts.parameters.iter().map(|parameter| match parameter {
+            Parameter::TensorMap(recipe) => Argument::TensorMap(*recipe),
+            Parameter::Pointer(operand) => Argument::Pointer(*operand),
+            Parameter::Workspace(buffer) => Argument::Workspace(buffer),
+            Parameter::Scalar(_) | Parameter::OutputScale => Argument::F32(1.0),
+            Parameter::Vector(vector) => Argument::Vector(&vector.name),
+        });
+        let args = arguments
+            .map(|argument| encode(&argument, &tensors))
+            .collect::<Result<_, _>>()
+            .map_err(|(operand, source)| PredictError::TensorMap { operand, source })?;
+        let launch = Launch {
+            grid: facts.grid,
+            block: facts.block,
+            cluster: facts.cluster,
+            dynamic_smem: facts.dynamic_smem,
+            args,
+        };
+        let timed = module.time(&facts.entry, &launch, &tensors.memory, &Options::default(), timing);
+        launches.push(timed.map_err(|source| PredictError::Time { entry: facts.entry.clone(), source })?);
+    }
+    Ok(KernelPrediction { launches })
+}
