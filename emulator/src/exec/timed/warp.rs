@@ -97,7 +97,7 @@ impl<'r> World<'r> {
             return Next::Sleep(line);
         };
         let mut g = w.groups.swap_remove(pick);
-// Lanes that waited while others of the warp did not.
+        // Lanes that waited while others of the warp did not.
         let mut floor = Moment::default();
         if g.wait.is_some() {
             if let Wait::Mbar(Suspended { offset, .. }) = g.wait
