@@ -417,7 +417,8 @@ impl Chip {
             // Rates and counts are better the larger they are, all others the smaller.
             let more_is_faster = name.ends_with("_rate")
                 || name.starts_with("clusters_of")
-                || ["sms", "l1_lines", "store_lines", "l2_bytes", "smem", "threads", "registers"].contains(name);
+                || ["sms", "l1_lines", "store_lines", "l2_bytes", "smem", "threads", "registers"]
+                    .contains(name);
             if let Some(q) = chip.number_mut(name) {
                 let value = if slow == more_is_faster { q.low } else { q.high };
                 *q = Quantity { value, low: value, high: value };
