@@ -115,7 +115,7 @@ impl Memory {
         // The high half of a product picks a set without a division.
         let sets = self.sets.len() as u128;
         let h = hash(line);
-        let choice = [h, h.rotate_left(32)].map(|h| (u128::from(h) * sets >> 64) as usize);
+        let choice = [h, h.rotate_left(32)].map(|h| ((u128::from(h) * sets) >> 64) as usize);
         // The set with more empty places takes a new line; without any, the line goes that was used longest ago.
         let (mut oldest, mut most) = ((choice[0], 0), 0);
         for c in choice {

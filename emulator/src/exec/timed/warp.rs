@@ -132,7 +132,7 @@ impl<'r> World<'r> {
         at = at.until(late.0, late.1);
         // Lines that follow the one before are fetched ahead.
         let line = pc / CODE_LINE;
-        let ahead = pc % CODE_LINE == 0 && line > 0 && sm.code[line - 1];
+        let ahead = pc.is_multiple_of(CODE_LINE) && line > 0 && sm.code[line - 1];
         if !sm.code[line] && !ahead && cost.unit != Unit::Folded {
             at = at.after(self.chip.code_miss.value, Cause::ColdStart);
         }

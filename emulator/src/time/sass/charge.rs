@@ -280,8 +280,9 @@ impl<'c> Code<'c> {
                 (0..count).filter(|&b| live(b) && !inside.contains(&b) && to(b).any(|t| inside.contains(&t)))
             {
                 // Shortest ways to (block, has seen what it is for).
-                let mut best: BTreeMap<(usize, bool), (usize, Option<(usize, bool)>)> = BTreeMap::new();
-                let mut work = BTreeSet::from([(0usize, source, !wanted, None::<(usize, bool)>)]);
+                type Visit = (usize, bool);
+                let mut best: BTreeMap<Visit, (usize, Option<Visit>)> = BTreeMap::new();
+                let mut work = BTreeSet::from([(0usize, source, !wanted, None::<Visit>)]);
                 let mut end = None;
                 while let Some((cost, b, seen, from)) = work.pop_first() {
                     if b != source && !inside.contains(&b) {
