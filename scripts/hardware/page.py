@@ -14,7 +14,10 @@ def reduce(how, rows):
         counts = how["counts"]
         out[how["each"]] = round((middle[len(counts) - 1] - middle[len(counts) - 2]) / (counts[-1] - counts[-2]), 3)
         out[how["first"]] = round(middle[0], 1)
-        if "bytes" in how:
+        if "ctas" in how:
+            # Bytes a nanosecond of all CTAs.
+            out["gb_per_s"] = round(how["ctas"] * how["bytes"] / out[how["each"]], 1) if out[how["each"]] else 0.0
+        elif "bytes" in how:
             out["bytes_per_clk"] = round(how["bytes"] / out[how["each"]], 2) if out[how["each"]] else 0.0
     elif kind == "spread":
         unit = how["unit"]
@@ -28,6 +31,29 @@ def reduce(how, rows):
             out[f"median_by_sm_{unit}"] = [statistics.median(g) for g in groups]
             halves = [statistics.median(sorted(g)[: len(g) // 2]) for g in groups], [statistics.median(sorted(g)[len(g) // 2 :]) for g in groups]
             out[f"near_half_{unit}"], out[f"far_half_{unit}"] = (statistics.median(h) for h in halves)
+    elif kind == "columns":
+        names = how["names"]
+        for i, name in enumerate(names):
+            values = [v for row in rows for v in row[i :: len(names)]]
+            out[name] = statistics.median(values)
+            if len(values) > len(rows):
+                at = sorted(values)
+                out["p10_" + name], out["p90_" + name] = at[len(at) // 10], at[len(at) * 9 // 10]
+    elif kind == "turnover":
+        gaps, starts = [], []
+        for row in rows:
+            ctas = [row[i : i + 4] for i in range(0, len(row), 4)]
+            sms = {}
+            for cta in ctas:
+                sms.setdefault(cta[0], []).append(cta)
+            for list_ in sms.values():
+                list_.sort(key=lambda cta: cta[1])
+                gaps += [b[1] - a[2] for a, b in zip(list_, list_[1:])]
+            first = [list_[0][3] for list_ in sms.values()]
+            starts.append(max(first) - min(first))
+        gaps = sorted(gaps) or [0]
+        out = {"end_to_start_clk": statistics.median(gaps), "min_clk": gaps[0], "p10_clk": gaps[len(gaps) // 10]}
+        out.update({"p90_clk": gaps[len(gaps) * 9 // 10], "max_clk": gaps[-1], "first_ctas_ns": statistics.median(starts)})
     elif kind == "clock":
         out["sm_clock_mhz"] = round(1000 * middle[0] / middle[1], 1) if middle[1] else 0.0
     elif kind == "gaps":

@@ -2,6 +2,15 @@
 //!
 //! The templates in `probes/` have `@NAME@` for what differs. A probe of the kind `line` runs once for each of several counts of
 //! the same work: the slope is the time of one, whatever starting and waiting take.
+//!
+//! * this file: tensor cores, clusters, L2's halves, launches.
+//! * `memory.rs`: TMA, L2, DRAM, stores.
+//! * `units.rs`: latencies and intervals of an SM's units.
+//! * `starts.rs`: what is slow the first time.
+
+mod memory;
+mod starts;
+mod units;
 
 use super::Size;
 use serde_json::{Map, Value, json};
@@ -10,6 +19,8 @@ use silumin::codegen::arch::TensorCore;
 
 /// Dynamic shared memory of the tensor-core probe: operands, scale factors, a barrier and an address.
 const TENSOR_CORE_SMEM: u32 = 86_144;
+/// Buffers above this are read as the driver leaves them: the host does not send gigabytes of zeros.
+const LARGE: u64 = 1 << 30;
 /// Bytes of a TMA box: 128 rows of 128 bytes.
 const BOX: u32 = 16_384;
 
@@ -22,7 +33,7 @@ pub struct Probe {
     pub about: String,
     /// Its text.
     pub ptx: String,
-    /// Name and bytes of the buffers, which start as zeros; `out` is read back.
+    /// Name and bytes of the buffers, which start as zeros up to [`LARGE`]; `out` is read back.
     pub buffers: Vec<(&'static str, u64)>,
     /// Launches as in a case.
     pub launches: Vec<Value>,
@@ -42,7 +53,13 @@ impl Probe {
     /// Its buffers and launches.
     pub fn case(&self, arch: &str) -> Value {
         let buffers: Map<String, Value> = (self.buffers.iter())
-            .map(|(name, bytes)| ((*name).to_owned(), json!({ "bytes": bytes, "fill": 0, "role": "probe" })))
+            .map(|(name, bytes)| {
+                let mut buffer = json!({ "bytes": bytes, "role": "probe" });
+                if *bytes <= LARGE {
+                    buffer["fill"] = 0.into();
+                }
+                ((*name).to_owned(), buffer)
+            })
             .collect();
         json!({
             "ptx": format!("{arch}/probe-{}.ptx", self.name), "buffers": buffers, "launches": self.launches,
@@ -96,6 +113,38 @@ impl Chip {
             ptx,
         }
     }
+
+    /// A probe whose rounds are all alike, each with `unroll` times the work; `data` adds a buffer of 64 KB.
+    #[allow(clippy::too_many_arguments, reason = "the fields of a probe")]
+    fn steady(
+        &self,
+        name: &str,
+        about: &str,
+        ptx: String,
+        unroll: u32,
+        each: &str,
+        launch: &Value,
+        data: bool,
+    ) -> Probe {
+        let rounds = [1, self.few(4, 64), self.few(8, 256)];
+        let launches = rounds.iter().enumerate().map(|(index, rounds)| {
+            let mut params = vec![json!({ "pointer": "out", "offset": 8 * index }), json!({ "u32": rounds })];
+            params.extend(data.then(|| json!({ "pointer": "data" })));
+            with(launch, &[("kernel", json!("probe")), ("params", params.into())])
+        });
+        let mut buffers = vec![("out", 24)];
+        buffers.extend(data.then_some(("data", 65_536)));
+        Probe {
+            name: name.to_owned(),
+            about: about.to_owned(),
+            ptx,
+            buffers,
+            launches: launches.collect(),
+            reduce: json!({
+                "kind": "line", "counts": rounds.map(|rounds| rounds * unroll), "each": each, "first": "one_clk",
+            }),
+        }
+    }
 }
 
 /// A launch with more keys.
@@ -121,7 +170,7 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
         }
         TensorCore::Wgmma => probes.extend(warpgroup(&chip)),
     }
-    probes.extend([tma(&chip, 1, 1), tma(&chip, 8, 1), tma(&chip, 8, chip.sms)]);
+    probes.extend(memory::all(&chip));
     probes.push(mbarrier(&chip));
     let sync = "    barrier.cluster.arrive.release.aligned;\n    barrier.cluster.wait.acquire.aligned;";
     let load = "    ld.shared::cluster.u32 %value, [%at];\n    add.u32 %at, %at, %value;";
@@ -140,6 +189,8 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
     ));
     probes.push(cluster(&chip, "dsmem_load", "a dependent load from the other CTA's shared memory", load));
     probes.push(l2(&chip));
+    probes.extend(units::all(&chip));
+    probes.extend(starts::all(&chip));
     probes.extend([gap(&chip, false), gap(&chip, true)]);
     probes
 }
@@ -290,102 +341,17 @@ fn warpgroup(chip: &Chip) -> Vec<Probe> {
     probes
 }
 
-/// Loads of boxes of 16 KB that lie in L2, `depth` at a time, by `ctas` CTAs at once.
-fn tma(chip: &Chip, depth: u32, ctas: u32) -> Probe {
-    let rows = chip.few(1024, 262_144);
-    let slot = |index: u32| {
-        let (place, barrier) = (index * BOX, depth * BOX + 8 * index);
-        format!(
-            "    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%smem + {barrier}], {BOX};\n    \
-             cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%smem + {place}], [%map, {{ 0, %row }}], [%smem + {barrier}];\n    \
-             add.u32 %row, %row, 128;\n    and.b32 %row, %row, {};\n",
-            rows - 1
-        )
-    };
-    let init: String = (0..depth)
-        .map(|index| format!("    mbarrier.init.shared::cta.b64 [%smem + {}], 1;\n", depth * BOX + 8 * index))
-        .collect();
-    let first: String = (0..depth).map(slot).collect();
-    let next: String = (0..depth)
-        .map(|index| {
-            let barrier = depth * BOX + 8 * index;
-            format!(
-                "WAIT{index}:\n    mbarrier.try_wait.parity.shared::cta.b64 %complete, [%smem + {barrier}], %phase;\n    \
-                 @!%complete bra WAIT{index};\n    @!%more bra WAITED{index};\n{}WAITED{index}:\n",
-                slot(index)
-            )
-        })
-        .collect();
-    let what = if depth == 1 { "one after the other" } else { "eight at a time" };
-    let about = format!("TMA loads of 16 KB from L2, {what}, by {ctas} CTA(s)");
-    let name = match (depth, ctas) {
-        (1, _) => "tma_load_latency".to_owned(),
-        (_, 1) => "tma_load_one_sm".to_owned(),
-        _ => "tma_load_all_sms".to_owned(),
-    };
-    let values = [
-        ("ABOUT", about.as_str()),
-        ("DEPTH", &depth.to_string()),
-        ("ROW_MASK", &(rows - 1).to_string()),
-        ("INIT", init.trim_end()),
-        ("FIRST", first.trim_end()),
-        ("NEXT", next.trim_end()),
-    ];
-    let ptx = chip.fill(include_str!("probes/tma.ptx"), &values);
-    // A CTA more than an SM has room for would wait for another's end.
-    let smem = (depth * BOX + 8 * depth).next_multiple_of(128).max(120_000);
-    let ctas = if ctas > 1 { chip.few(4, ctas) } else { 1 };
-    let rounds = [1, chip.few(2, 16), chip.few(3, 64)];
-    let map = json!({ "tensor_map": {
-        "buffer": "data", "data_type": "u8", "dims": [128, rows], "strides": [128], "box": [128, 128], "swizzle": "128b",
-    }});
-    let launches = rounds.iter().enumerate().map(|(index, rounds)| {
-        json!({
-            "kernel": "probe", "grid": [ctas, 1, 1], "block": [32, 1, 1], "dynamic_smem": smem,
-            "params": [map, { "pointer": "out", "offset": 8 * index }, { "u32": rounds }],
-        })
-    });
-    let counts: Vec<u32> = rounds.iter().map(|rounds| rounds * depth).collect();
-    Probe {
-        launches: launches.collect(),
-        buffers: vec![("out", 24), ("data", u64::from(rows) * 128)],
-        reduce: json!({
-            "kind": "line", "counts": counts, "each": "interval_clk", "first": "first_loads_clk", "bytes": BOX,
-        }),
-        name,
-        about,
-        ptx,
-    }
-}
-
-/// A probe whose rounds are all alike.
-fn plain(chip: &Chip, name: &str, about: &str, ptx: String, each: &str, launch: &Value) -> Probe {
-    let rounds = [1, chip.few(4, 64), chip.few(8, 256)];
-    let launches = rounds.iter().enumerate().map(|(index, rounds)| {
-        let params = json!([{ "pointer": "out", "offset": 8 * index }, { "u32": rounds }]);
-        with(launch, &[("kernel", json!("probe")), ("params", params)])
-    });
-    Probe {
-        name: name.to_owned(),
-        about: about.to_owned(),
-        ptx,
-        buffers: vec![("out", 24)],
-        launches: launches.collect(),
-        reduce: json!({ "kind": "line", "counts": rounds, "each": each, "first": "one_clk" }),
-    }
-}
-
 fn mbarrier(chip: &Chip) -> Probe {
     let ptx = chip.fill(include_str!("probes/mbarrier.ptx"), &[]);
     let about = "two warps of a CTA wake each other by mbarriers: arrival, wait, arrival, wait";
     let launch = json!({ "grid": [1, 1, 1], "block": [64, 1, 1], "dynamic_smem": 16 });
-    plain(chip, "mbarrier_wake_up", about, ptx, "round_trip_clk", &launch)
+    chip.steady("mbarrier_wake_up", about, ptx, 1, "round_trip_clk", &launch, false)
 }
 
 fn cluster(chip: &Chip, name: &str, about: &str, unit: &str) -> Probe {
     let ptx = chip.fill(include_str!("probes/cluster.ptx"), &[("ABOUT", about), ("UNIT", unit)]);
     let launch = json!({ "grid": [2, 1, 1], "cluster": [2, 1, 1], "block": [32, 1, 1], "dynamic_smem": 16 });
-    plain(chip, name, about, ptx, "interval_clk", &launch)
+    chip.steady(name, about, ptx, 1, "interval_clk", &launch, false)
 }
 
 /// Loads from L2 by line, from eight SMs, one after the other.

@@ -1,0 +1,459 @@
+//! Probes of what feeds an SM and what takes its results: TMA, L2, DRAM, stores.
+
+use super::{BOX, Chip, Probe, Size};
+use serde_json::{Value, json};
+
+/// Bytes that no L2 holds.
+const FLUSH: u64 = 256 << 20;
+
+/// Loads of boxes, `depth` at a time.
+pub(super) struct Loads {
+    pub name: String,
+    pub about: String,
+    /// Boxes under way in a CTA.
+    pub depth: u32,
+    /// Bytes of a box's row, and rows of a box.
+    pub box_shape: [u32; 2],
+    /// Bytes from a row of the tensor to the next.
+    pub pitch: u32,
+    /// Rows of the tensor, a power of two.
+    pub rows: u32,
+    /// SMs that read the same boxes: neighbours by number, or far from each other.
+    pub group: u32,
+    pub far: bool,
+    /// Rounds of the longer launches, of `depth` boxes each.
+    pub rounds: [u32; 2],
+    /// Rows from one group's first box to the next one's, and from a box to the next of its group.
+    pub apart: u32,
+    pub step: u32,
+    pub ctas: u32,
+    /// In the GPU's nanoseconds instead of the SM's clocks: what does not go by that clock.
+    pub nanoseconds: bool,
+    /// Rows between the first boxes of launches.
+    pub between: u32,
+}
+
+impl Loads {
+    /// Boxes of 16 KB that lie in L2.
+    pub fn new(name: &str, about: &str, depth: u32, ctas: u32, rows: u32) -> Self {
+        Loads {
+            name: name.to_owned(),
+            about: about.to_owned(),
+            depth,
+            box_shape: [128, 128],
+            pitch: 128,
+            rows,
+            group: 1,
+            far: false,
+            nanoseconds: false,
+            rounds: [16, 64],
+            apart: 1024,
+            step: 128,
+            ctas,
+            between: 0,
+        }
+    }
+
+    pub fn probe(self, chip: &Chip) -> Probe {
+        let Loads { depth, box_shape: [width, height], rows, .. } = self;
+        let bytes = width * height;
+        let mask = (rows - 1).to_string();
+        let slot = |index: u32| {
+            let (place, barrier) = (index * bytes, depth * bytes + 8 * index);
+            format!(
+                "    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%smem + {barrier}], {bytes};\n    \
+                 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%smem + {place}], [%map, {{ 0, %row }}], [%smem + {barrier}];\n    \
+                 add.u32 %row, %row, {};\n    and.b32 %row, %row, {mask};\n",
+                self.step
+            )
+        };
+        let init: String = (0..depth)
+            .map(|index| {
+                format!("    mbarrier.init.shared::cta.b64 [%smem + {}], 1;\n", depth * bytes + 8 * index)
+            })
+            .collect();
+        let first: String = (0..depth).map(slot).collect();
+        let next: String = (0..depth)
+            .map(|index| {
+                let barrier = depth * bytes + 8 * index;
+                format!(
+                    "WAIT{index}:\n    mbarrier.try_wait.parity.shared::cta.b64 %complete, [%smem + {barrier}], %phase;\n    \
+                     @!%complete bra WAIT{index};\n    @!%more bra WAITED{index};\n{}WAITED{index}:\n",
+                    slot(index)
+                )
+            })
+            .collect();
+        let index = match self.far {
+            false => format!("    div.u32 %cta, %cta, {};", self.group),
+            true => format!("    rem.u32 %cta, %cta, {};", chip.sms / self.group),
+        };
+        let values = [
+            ("ABOUT", self.about.as_str()),
+            ("DEPTH", &depth.to_string()),
+            ("BOX", &bytes.to_string()),
+            ("INDEX", index.as_str()),
+            ("CLOCK", if self.nanoseconds { "globaltimer" } else { "clock64" }),
+            ("APART", &self.apart.to_string()),
+            ("ROW_MASK", &mask),
+            ("INIT", init.trim_end()),
+            ("FIRST", first.trim_end()),
+            ("NEXT", next.trim_end()),
+        ];
+        let ptx = chip.fill(include_str!("tma.ptx"), &values);
+        // A CTA more than an SM has room for would wait for another's end.
+        let smem = (depth * bytes + 8 * depth).next_multiple_of(128).max(120_000);
+        let ctas = if self.ctas > 1 { chip.few(4, self.ctas) } else { 1 };
+        let rounds = [1, chip.few(2, self.rounds[0]), chip.few(3, self.rounds[1])];
+        let swizzle = if width == 16 { "none".to_owned() } else { format!("{width}b") };
+        let map = json!({ "tensor_map": {
+            "buffer": "data", "data_type": "u8", "dims": [width, rows], "strides": [self.pitch], "box": [width, height], "swizzle": swizzle,
+        }});
+        let launches = rounds.iter().enumerate().map(|(index, rounds)| {
+            json!({
+                "kernel": "probe", "grid": [ctas, 1, 1], "block": [32, 1, 1], "dynamic_smem": smem,
+                "params": [map, { "pointer": "out", "offset": 8 * index }, { "u32": rounds }, { "u32": self.between * index as u32 }],
+            })
+        });
+        let counts: Vec<u32> = rounds.iter().map(|rounds| rounds * depth).collect();
+        let reduce = match self.nanoseconds {
+            false => json!({
+                "kind": "line", "counts": counts, "each": "interval_clk", "first": "first_loads_clk", "bytes": bytes,
+            }),
+            true => json!({
+                "kind": "line", "counts": counts, "each": "interval_ns", "first": "first_loads_ns", "bytes": bytes, "ctas": ctas,
+            }),
+        };
+        Probe {
+            launches: launches.collect(),
+            buffers: vec![("out", 24), ("data", u64::from(rows) * u64::from(self.pitch))],
+            reduce,
+            name: self.name,
+            about: self.about,
+            ptx,
+        }
+    }
+}
+
+/// All of them.
+pub(super) fn all(chip: &Chip) -> Vec<Probe> {
+    let rows = chip.few(1024, 262_144);
+    let all = chip.sms;
+    let mut probes = vec![
+        Loads::new("tma_load_latency", "TMA loads of 16 KB from L2, one after the other", 1, 1, rows)
+            .probe(chip),
+        Loads::new("tma_load_one_sm", "TMA loads of 16 KB from L2, eight at a time, by one CTA", 8, 1, rows)
+            .probe(chip),
+        Loads::new(
+            "tma_load_all_sms",
+            "TMA loads of 16 KB from L2, eight at a time, by all SMs",
+            8,
+            all,
+            rows,
+        )
+        .probe(chip),
+    ];
+    let two = "TMA loads of 16 KB from L2, eight at a time, by two CTAs, which the chip places on SMs next to each other";
+    probes.push(Loads::new("tma_load_two_sms", two, 8, 2, rows).probe(chip));
+    for megabytes in [4, 16] {
+        let name = format!("tma_load_all_sms_of_{megabytes}_mb");
+        let about = format!(
+            "TMA loads of 16 KB from {megabytes} MB in L2, eight at a time, by all SMs, each from its own place on"
+        );
+        probes.push(Loads::new(&name, &about, 8, all, chip.few(1024, megabytes * 8192)).probe(chip));
+    }
+    for kilobytes in [2, 4, 8] {
+        let name = format!("tma_load_latency_of_{kilobytes}_kb");
+        let about = format!("TMA loads of {kilobytes} KB from L2, one after the other");
+        let loads = Loads::new(&name, &about, 1, 1, rows);
+        let height = 8 * kilobytes;
+        probes.push(Loads { box_shape: [128, height], step: height, ..loads }.probe(chip));
+    }
+    for (group, far) in [
+        (2, false),
+        (4, false),
+        (8, false),
+        (16, false),
+        (all / 2, false),
+        (all, false),
+        (2, true),
+        (4, true),
+        (16, true),
+    ] {
+        let (suffix, which) = if far { ("_far", "far from each other") } else { ("", "next to each other") };
+        let name = format!("tma_load_shared_by_{group}{suffix}");
+        let about =
+            format!("TMA loads of 16 KB from L2 by all SMs, the same boxes by {group} SMs {which} at once");
+        let loads = Loads::new(&name, &about, 8, all, rows);
+        probes.push(Loads { group, far, ..loads }.probe(chip));
+    }
+    for ctas in [2, 4] {
+        probes.push(multicast(chip, ctas));
+    }
+    for width in [32, 64, 128] {
+        let name = format!("tma_load_rows_of_{width}");
+        let about =
+            format!("TMA loads of 8 KB from L2 with rows of {width} bytes, 1024 bytes apart, by one CTA");
+        let rows = chip.few(1024, 16_384);
+        let height = 8192 / width;
+        let loads = Loads::new(&name, &about, 8, 1, rows);
+        probes.push(Loads { box_shape: [width, height], pitch: 1024, step: height, ..loads }.probe(chip));
+    }
+    for depth in [1, 2, 4, 8] {
+        let name = format!("dram_load_{}_kb", 16 * depth);
+        let about = format!("TMA loads of 16 KB from DRAM by all SMs, {} KB under way in each", 16 * depth);
+        // 8 GB, of which each launch reads another part: a small buffer read in turns has lines left in L2.
+        let rows = chip.few(4096, 1 << 26);
+        let loads = Loads::new(&name, &about, depth, all, rows);
+        let between = chip.few(1024, 1 << 24);
+        let (step, rounds) = (128 * chip.few(4, all), [512 / depth, 2048 / depth]);
+        probes.push(Loads { apart: 128, step, between, rounds, nanoseconds: true, ..loads }.probe(chip));
+    }
+    probes.push(cold(chip, true));
+    probes.push(cold(chip, false));
+    for lanes in [1, 2, 8, 32] {
+        for ctas in [1, all] {
+            probes.push(accesses(chip, true, lanes, ctas));
+        }
+    }
+    for ctas in [1, all] {
+        probes.push(accesses(chip, false, 32, ctas));
+    }
+    for kilobytes in [2, 16] {
+        probes.push(tma_store(chip, kilobytes));
+    }
+    for (depth, ctas) in [(1, 1), (4, 1), (1, all), (4, all)] {
+        probes.push(tma_stores(chip, depth, ctas));
+    }
+    probes
+}
+
+/// A launch that empties L2 of what a probe reads, and its buffer.
+pub(super) fn flush(chip: &Chip) -> (Value, (&'static str, u64)) {
+    let bytes = match chip.size {
+        Size::Small => 1 << 16,
+        Size::Full => FLUSH,
+    };
+    let params = json!([{ "pointer": "flushed" }, { "u64": bytes }]);
+    let ctas = chip.few(1, 4 * chip.sms);
+    (
+        json!({ "kernel": "flush", "grid": [ctas, 1, 1], "block": [256, 1, 1], "params": params }),
+        ("flushed", bytes),
+    )
+}
+
+/// The text of a probe with the kernel that empties L2.
+pub(super) fn with_flush(ptx: String) -> String {
+    ptx + include_str!("flush.ptx")
+}
+
+/// Loads that miss L2, one after the other: of a thread, or of 2 KB by TMA.
+fn cold(chip: &Chip, tma: bool) -> Probe {
+    // A prime number of 128-byte lines between two, so that they lie in all parts of L2 and DRAM.
+    const STRIDE: u32 = 131 * 128;
+    let lines = chip.few(8, 512);
+    let (flush, flushed) = flush(chip);
+    let (name, about, ptx, parameter) = if tma {
+        let ptx = chip.fill(include_str!("tma_cold.ptx"), &[]);
+        let map = json!({ "tensor_map": {
+            "buffer": "data", "data_type": "u8", "dims": [128, lines * 131], "strides": [128], "box": [128, 16], "swizzle": "128b",
+        }});
+        ("dram_tma_latency", "a TMA load of 2 KB that misses L2", ptx, map)
+    } else {
+        let values = [("STRIDE", STRIDE.to_string())];
+        let ptx = chip.fill(include_str!("l2.ptx"), &values.each_ref().map(|(n, v)| (*n, v.as_str())));
+        let (head, rest) = ptx.split_once("WARM:").unwrap_or((&ptx, ""));
+        let loop_ = rest.split_once("LOOP:").map_or("", |(_, rest)| rest);
+        let ptx = format!("{head}LOOP:{loop_}");
+        ("dram_latency", "a thread's load that misses L2", ptx, json!({ "pointer": "data" }))
+    };
+    Probe {
+        name: name.to_owned(),
+        about: about.to_owned(),
+        ptx: with_flush(ptx),
+        buffers: vec![("out", 8 * u64::from(lines)), ("data", u64::from(lines) * u64::from(STRIDE)), flushed],
+        launches: vec![
+            flush,
+            json!({
+                "kernel": "probe", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_smem": 4096,
+                "params": [{ "pointer": "out" }, parameter, { "u32": 0 }, { "u32": lines }],
+            }),
+        ],
+        reduce: json!({ "kind": "spread", "unit": "clk" }),
+    }
+}
+
+/// Boxes of 16 KB, of which each CTA of a cluster loads its part for all.
+fn multicast(chip: &Chip, ctas: u32) -> Probe {
+    let rows = chip.few(1024, 262_144);
+    let part = BOX / ctas;
+    let arrive: String = (0..ctas)
+        .map(|rank| {
+            format!(
+                "    mapa.shared::cluster.u32 %peer{rank}, %empty, {rank};\n    \
+                 mbarrier.arrive.shared::cluster.b64 _, [%peer{rank}];\n"
+            )
+        })
+        .collect();
+    let name = format!("tma_load_multicast_{ctas}");
+    let about = format!(
+        "boxes of 16 KB from L2 for all SMs, each CTA of {ctas} loading its part for all by multicast"
+    );
+    let values = [
+        ("ABOUT", about.as_str()),
+        ("CTAS", &ctas.to_string()),
+        ("MASK", &((1 << ctas) - 1).to_string()),
+        ("PART", &part.to_string()),
+        ("PART_ROWS", &(part / 128).to_string()),
+        ("ROW_MASK", &(rows - 1).to_string()),
+        ("ARRIVE", arrive.trim_end()),
+    ];
+    let ptx = chip.fill(include_str!("multicast.ptx"), &values);
+    let counts = [8, chip.few(16, 128), chip.few(24, 512)];
+    // The SMs that clusters of this size fill.
+    let grid = chip.few(2, if ctas == 2 { chip.sms / 2 } else { chip.sms / 4 - 1 }) * ctas;
+    let map = json!({ "tensor_map": {
+        "buffer": "data", "data_type": "u8", "dims": [128, rows], "strides": [128], "box": [128, part / 128], "swizzle": "128b",
+    }});
+    let launches = counts.iter().enumerate().map(|(index, boxes)| {
+        json!({
+            "kernel": "probe", "grid": [grid, 1, 1], "cluster": [ctas, 1, 1], "block": [64, 1, 1], "dynamic_smem": 131_200,
+            "params": [map, { "pointer": "out", "offset": 8 * index }, { "u32": boxes }],
+        })
+    });
+    Probe {
+        launches: launches.collect(),
+        buffers: vec![("out", 24), ("data", u64::from(rows) * 128)],
+        reduce: json!({
+            "kind": "line", "counts": counts, "each": "interval_clk", "first": "first_loads_clk", "bytes": BOX,
+        }),
+        name,
+        about,
+        ptx,
+    }
+}
+
+/// Stores by four warps, or loads by sixteen, of 16 bytes a lane; so many lanes of a warp follow each other in a row of 1024 bytes.
+fn accesses(chip: &Chip, store: bool, lanes: u32, ctas: u32) -> Probe {
+    const UNROLL: u32 = 8;
+    let (what, threads, region) = if store { ("store", 128, 32_768) } else { ("load", 512, 8192) };
+    let by = if ctas == 1 { "one_sm" } else { "all_sms" };
+    let rows = 32 / lanes;
+    let about = format!(
+        "{what}s of 16 bytes a lane by {} warps of {ctas} CTA(s), {lanes} lanes of a warp in each of {rows} rows",
+        threads / 32
+    );
+    // A round works through a part of the rows; the next one goes on, and begins anew behind the last.
+    let wide = 16 * lanes;
+    let span = if rows == 1 { region } else { 1024 };
+    let list: String = (0..UNROLL)
+        .map(|i| match store {
+            true => format!(
+                "    st.global.v4.b32 [%at + {}], {{ %thread, %thread, %thread, %thread }};\n",
+                i * wide
+            ),
+            false => format!(
+                "    ld.relaxed.gpu.global.v4.b32 {{ %x0, %x1, %x2, %x3 }}, [%at + {}];\n    \
+                 lop3.b32 %sum, %sum, %x0, %x1, 0x96;\n    lop3.b32 %sum, %sum, %x2, %x3, 0x96;\n",
+                i * wide
+            ),
+        })
+        .collect();
+    let numbers = [
+        ("THREADS", threads),
+        ("WARPS", threads / 32),
+        ("LANES", lanes),
+        ("REGION", region),
+        ("ROUND", UNROLL * wide % span),
+        ("MASK", span - 1),
+    ];
+    let numbers = numbers.map(|(name, value)| (name, value.to_string()));
+    let mut values: Vec<(&str, &str)> = numbers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    values.extend([("ABOUT", about.as_str()), ("WORK", list.trim_end())]);
+    let ptx = chip.fill(include_str!("accesses.ptx"), &values);
+    let ctas = if ctas > 1 { chip.few(2, ctas) } else { 1 };
+    let launch = json!({ "grid": [ctas, 1, 1], "block": [threads, 1, 1] });
+    let name = format!("{what}_of_{lanes}_lanes_{by}");
+    let mut probe = chip.steady(&name, &about, ptx, UNROLL, "interval_clk", &launch, true);
+    probe.buffers[1].1 = u64::from(ctas * (threads / 32) * region);
+    probe
+}
+
+const STORE: &str = "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%map, { 0, %row }]";
+
+fn store_map(ctas: u32, rows: u32) -> Value {
+    json!({ "tensor_map": {
+        "buffer": "data", "data_type": "u8", "dims": [128, 512 * ctas], "strides": [128], "box": [128, rows], "swizzle": "128b",
+    }})
+}
+
+/// One TMA store: its issue, the end of its reads, the end of its writes.
+fn tma_store(chip: &Chip, kilobytes: u32) -> Probe {
+    let work = format!(
+        "    {STORE}, [%smem];\n    cp.async.bulk.commit_group;\n    mov.u64 %issued, %clock64;\n    cp.async.bulk.wait_group.read 0;\n    \
+         mov.u64 %read, %clock64;\n    cp.async.bulk.wait_group 0;"
+    );
+    let result = "    sub.u64 %issued, %issued, %start;\n    sub.u64 %read, %read, %start;\n    sub.u64 %stop, %stop, %start;\n    \
+                  st.global.u64 [%out], %issued;\n    st.global.u64 [%out + 8], %read;\n    st.global.u64 [%out + 16], %stop;";
+    let about = format!(
+        "a TMA store of {kilobytes} KB: from its issue to the end of the issue, of its reads, of its writes"
+    );
+    let ptx =
+        chip.fill(include_str!("tma_store.ptx"), &[("ABOUT", &about), ("WORK", &work), ("RESULT", result)]);
+    Probe {
+        name: format!("tma_store_{kilobytes}_kb"),
+        about,
+        ptx,
+        buffers: vec![("out", 24), ("data", 65_536)],
+        launches: vec![json!({
+            "kernel": "probe", "grid": [1, 1, 1], "block": [32, 1, 1], "dynamic_smem": 65_536,
+            "params": [store_map(1, 8 * kilobytes), { "pointer": "out" }, { "u32": 1 }],
+        })],
+        reduce: json!({ "kind": "columns", "names": ["issue_clk", "read_clk", "written_clk"] }),
+    }
+}
+
+/// TMA stores one after the other, of which `depth` may be reading shared memory.
+fn tma_stores(chip: &Chip, depth: u32, ctas: u32) -> Probe {
+    let one: String = (0..4)
+        .map(|i| {
+            format!(
+                "    {STORE}, [%smem + {}];\n    cp.async.bulk.commit_group;\n    add.u32 %row, %row, {};\n    \
+                 cp.async.bulk.wait_group.read {};\n",
+                i * BOX,
+                if i == 3 { "-384" } else { "128" },
+                depth - 1
+            )
+        })
+        .collect();
+    let work = format!(
+        "LOOP:\n{one}    sub.u32 %rounds, %rounds, 1;\n    setp.ne.u32 %more, %rounds, 0;\n    @%more bra LOOP;\n    \
+         cp.async.bulk.wait_group 0;"
+    );
+    let result = "    sub.u64 %stop, %stop, %start;\n    atom.global.max.u64 %start, [%out], %stop;";
+    let by = if ctas == 1 { "one_sm" } else { "all_sms" };
+    let name = format!("tma_stores_{depth}_{by}");
+    let about = format!(
+        "TMA stores of 16 KB by {ctas} CTA(s), each waiting until at most {} before it read",
+        depth - 1
+    );
+    let ptx =
+        chip.fill(include_str!("tma_store.ptx"), &[("ABOUT", &about), ("WORK", &work), ("RESULT", result)]);
+    let ctas = if ctas > 1 { chip.few(2, ctas) } else { 1 };
+    let rounds = [1, chip.few(2, 16), chip.few(3, 64)];
+    let launches = rounds.iter().enumerate().map(|(index, rounds)| {
+        json!({
+            "kernel": "probe", "grid": [ctas, 1, 1], "block": [32, 1, 1], "dynamic_smem": 120_000,
+            "params": [store_map(ctas, 128), { "pointer": "out", "offset": 8 * index }, { "u32": rounds }],
+        })
+    });
+    Probe {
+        launches: launches.collect(),
+        buffers: vec![("out", 24), ("data", 65_536 * u64::from(ctas))],
+        reduce: json!({
+            "kind": "line", "counts": rounds.map(|r| 4 * r), "each": "interval_clk", "first": "four_and_wait_clk", "bytes": BOX,
+        }),
+        name,
+        about,
+        ptx,
+    }
+}
