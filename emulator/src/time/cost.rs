@@ -1,8 +1,9 @@
 //! What each instruction of a program asks of a warp, a sub-core and its units.
 
 use super::chip::Chip;
+use super::table;
 use crate::module::Module;
-use crate::program::{CONSTANTS, Inst, MatrixA, Op, Pred, Program, SINK, Slot, Space, WgmmaA};
+use crate::program::{CONSTANTS, MatrixA, Op, Pred, Program, SINK, Slot, WgmmaA};
 
 /// The unit of a sub-core, or of the SM, that an instruction goes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,63 +56,6 @@ pub(crate) struct Cost {
     /// Registers, then predicates from `Program::registers` on.
     pub reads: Box<[u32]>,
     pub writes: Box<[u32]>,
-}
-
-/// Kinds of arithmetic, by the opcode.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Arithmetic {
-    Folded,
-    Alu(f64),
-    Fma(f64),
-    Mufu(f64),
-    Convert(f64),
-    /// A subroutine: division and the like.
-    Long(f64),
-}
-
-/// The arithmetic of an opcode with its modifiers.
-fn arithmetic(opcode: &str) -> Arithmetic {
-    let mut parts = opcode.split('.');
-    let name = parts.next().unwrap_or("");
-    let has = |m: &str| opcode.split('.').skip(1).any(|p| p == m);
-    let wide = opcode.ends_with("64");
-    let float = has("f32") || has("f16") || has("bf16") || has("f16x2") || has("bf16x2") || has("f32x2");
-    match name {
-        "mov" | "cvta" | "mapa" | "getctarank" | "isspacep" => Arithmetic::Folded,
-        "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rcp" | "rsqrt" | "sqrt"
-            if has("approx") || name == "tanh" =>
-        {
-            // Without `.ftz` small arguments are scaled.
-            let scaled = matches!(name, "ex2" | "lg2" | "rsqrt" | "sqrt") && !has("ftz") && has("f32");
-            Arithmetic::Mufu(if scaled { 3.0 } else { 1.0 })
-        }
-        "div" if has("approx") || has("full") => Arithmetic::Mufu(3.0),
-        "div" | "rem" | "rcp" | "sqrt" | "rsqrt" => Arithmetic::Long(if wide { 60.0 } else { 16.0 }),
-        "fma" | "mul" | "add" | "sub" if has("f64") => Arithmetic::Fma(2.0),
-        "fma" | "mul" | "add" | "sub" | "neg" | "abs" if float => {
-            Arithmetic::Fma(if has("f32x2") { 2.0 } else { 1.0 })
-        }
-        "mad" | "mul" | "mul24" | "mad24" | "dp4a" | "dp2a" => {
-            Arithmetic::Fma(if wide && !has("wide") { 4.0 } else { 2.0 })
-        }
-        "cvt" => {
-            let of = |p: &str| {
-                p.starts_with('f') || p.starts_with("bf") || p.starts_with('e') || p.starts_with("ue")
-            };
-            let types: Vec<&str> =
-                opcode.split('.').skip(1).filter(|p| p.ends_with(|c: char| c.is_ascii_digit())).collect();
-            let packed = opcode.contains("x2") || opcode.contains("x4");
-            if types.iter().any(|t| of(t)) {
-                Arithmetic::Convert(if packed { 1.0 } else { 2.0 })
-            } else if types.iter().any(|t| t.ends_with("64")) {
-                Arithmetic::Folded
-            } else {
-                Arithmetic::Alu(1.0)
-            }
-        }
-        "popc" | "clz" | "brev" | "bfind" => Arithmetic::Convert(2.0),
-        _ => Arithmetic::Alu(if wide { 2.0 } else { 1.0 }),
-    }
 }
 
 /// Opcodes of a line of PTX, in order, without guards and labels.
@@ -473,102 +417,17 @@ pub(crate) fn costs(module: &Module, program: &Program, chip: &Chip) -> Vec<Cost
         (line, nth) = if inst.line == line { (line, nth + 1) } else { (inst.line, 0) };
         let text = module.line(inst.line);
         let opcode = opcodes(text).nth(nth).or_else(|| opcodes(text).last()).unwrap_or("");
-        out.push(cost(inst, opcode, program.registers, chip));
+        let mut o = Operands { registers: program.registers, reads: Vec::new(), writes: Vec::new() };
+        o.of(&inst.op);
+        if let Some(p) = inst.guard {
+            o.rp(p);
+        }
+        let special = matches!(inst.op, Op::Mov { a, .. } if program.specials.iter().any(|s| s.0 == a));
+        let mut cost = table::cost(inst, opcode, special, chip);
+        (cost.reads, cost.writes) = (o.reads.into_boxed_slice(), o.writes.into_boxed_slice());
+        out.push(cost);
     }
     out
-}
-
-fn cost(inst: &Inst, opcode: &str, registers: u32, chip: &Chip) -> Cost {
-    let mut o = Operands { registers, reads: Vec::new(), writes: Vec::new() };
-    o.of(&inst.op);
-    if let Some(p) = inst.guard {
-        o.rp(p);
-    }
-    let alu = (chip.alu_interval.value, chip.alu_latency.value);
-    let fma = (chip.fma_interval.value, chip.fma_latency.value);
-    let (unit, slots, busy, latency) = match &inst.op {
-        Op::Nop | Op::SetMaxNreg => (Unit::Folded, 0.0, 0.0, 0.0),
-        Op::Mov { .. }
-        | Op::Pack { .. }
-        | Op::Unpack { .. }
-        | Op::ToGeneric { .. }
-        | Op::FromGeneric { .. } => (Unit::Folded, 0.0, 0.0, 0.0),
-        Op::Load { space: Space::Param | Space::Const, .. } => (Unit::Folded, 0.0, 0.0, 0.0),
-        Op::Alu1 { .. }
-        | Op::Alu2 { .. }
-        | Op::Alu3 { .. }
-        | Op::Pure { .. }
-        | Op::Cvt { .. }
-        | Op::Permute { .. }
-        | Op::Bfi { .. }
-        | Op::Lop3 { .. }
-        | Op::Carry { .. }
-        | Op::IsSpace { .. }
-        | Op::Mapa { .. }
-        | Op::GetCtaRank { .. }
-        | Op::MbarPending { .. }
-        | Op::QueryCanceled { .. }
-        | Op::QueryCtaid { .. } => match arithmetic(opcode) {
-            Arithmetic::Folded => (Unit::Folded, 0.0, 0.0, 0.0),
-            Arithmetic::Alu(n) => (Unit::Alu, n, n * alu.0, alu.1 + n - 1.0),
-            Arithmetic::Fma(n) => (Unit::Fma, 1.0, n * fma.0, fma.1),
-            Arithmetic::Mufu(n) => {
-                (Unit::Mufu, n, chip.mufu_interval.value, chip.mufu_latency.value + 4.0 * (n - 1.0))
-            }
-            Arithmetic::Convert(n) => (Unit::Convert, 1.0, n * chip.convert_interval.value, alu.1 + 2.0),
-            Arithmetic::Long(n) => (Unit::Fma, n, n * fma.0, n * fma.1),
-        },
-        Op::Setp { .. } | Op::Setp2 { .. } | Op::Set { .. } | Op::Selp { .. } | Op::Truth { .. } => {
-            let n = if opcode.ends_with("64") { 2.0 } else { 1.0 };
-            (Unit::Alu, n, n * alu.0, alu.1 + 1.0)
-        }
-        Op::ReadClock { .. } | Op::Activemask { .. } => (Unit::Alu, 1.0, alu.0, 8.0),
-        Op::Bra { .. } | Op::Brx { .. } | Op::Call { .. } | Op::Ret | Op::Exit | Op::Trap { .. } => {
-            (Unit::Branch, 1.0, 0.0, 0.0)
-        }
-        Op::Vote { .. } | Op::Shfl { .. } | Op::Match { .. } | Op::Redux { .. } | Op::Elect { .. } => {
-            (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value)
-        }
-        Op::BarWarpSync { .. } => (Unit::Shuffle, 1.0, 0.0, 0.0),
-        Op::WarpMma(m) | Op::WmmaMma(m) => {
-            // Relative to 16 x 8 x 16 of 16 bits.
-            let words = (m.a.len() + m.b.len()) as f64 / 6.0;
-            let n = words.max(0.5);
-            (
-                Unit::Matrix,
-                1.0,
-                n * chip.mma_sync_interval.value,
-                chip.mma_sync_latency.value + (n - 1.0) * chip.mma_sync_interval.value,
-            )
-        }
-        Op::MovMatrix { .. } => (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value),
-        Op::Load { .. }
-        | Op::Store { .. }
-        | Op::Atom { .. }
-        | Op::WideAtom { .. }
-        | Op::LdMatrix { .. }
-        | Op::StMatrix { .. }
-        | Op::CopyLocal { .. }
-        | Op::WmmaMove(_)
-        | Op::ByteMatrix { .. }
-        | Op::BulkFill { .. }
-        | Op::Prefetch { .. } => (Unit::Memory, 1.0, 0.0, 0.0),
-        _ => (Unit::Engine, 1.0, 0.0, 0.0),
-    };
-    let shared = matches!(unit, Unit::Memory | Unit::Engine | Unit::Branch)
-        && !matches!(inst.op, Op::Bra { .. } | Op::Brx { .. } | Op::Call { .. })
-        || matches!(inst.op, Op::ReadClock { .. });
-    Cost {
-        unit,
-        slots,
-        hold: if unit == Unit::Folded { 0.0 } else { slots.max(1.0) },
-        busy,
-        latency,
-        waited: false,
-        shared,
-        reads: o.reads.into_boxed_slice(),
-        writes: o.writes.into_boxed_slice(),
-    }
 }
 
 #[cfg(test)]
@@ -585,17 +444,5 @@ mod tests {
             all("cp.async.bulk.tensor.2d.shared::cta.global.tile [%r1], [%rd1, {%r2, %r3}], [%r4];").len(),
             1
         );
-    }
-
-    #[test]
-    fn arithmetic_goes_to_its_unit() {
-        assert_eq!(arithmetic("ex2.approx.ftz.f32"), Arithmetic::Mufu(1.0));
-        assert_eq!(arithmetic("ex2.approx.f32"), Arithmetic::Mufu(3.0));
-        assert_eq!(arithmetic("fma.rn.f32"), Arithmetic::Fma(1.0));
-        assert_eq!(arithmetic("mad.lo.u32"), Arithmetic::Fma(2.0));
-        assert_eq!(arithmetic("cvt.rn.f16x2.f32"), Arithmetic::Convert(1.0));
-        assert_eq!(arithmetic("cvt.u64.u32"), Arithmetic::Folded);
-        assert_eq!(arithmetic("add.s64"), Arithmetic::Alu(2.0));
-        assert_eq!(arithmetic("xor.b32"), Arithmetic::Alu(1.0));
     }
 }

@@ -10,6 +10,7 @@
 //! - `record`: where time went
 //! - `sass`: issue costs from machine code, where there is some
 //! - `prediction`: the result; [`timeline`]: its forms for people
+//! - `table`: issue costs by opcode, where there is none
 //!
 //! The run itself is `exec::timed`.
 
@@ -20,6 +21,7 @@ mod prediction;
 pub(crate) mod rate;
 pub(crate) mod record;
 mod sass;
+mod table;
 pub mod timeline;
 
 pub use chip::{Chip, ChipError, Quantity};
