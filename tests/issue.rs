@@ -31,15 +31,6 @@ fn compare(name: &str) {
     let sass = TimeOptions { sass: Some(SassCosts::assemble(&kernel.ptx, target).unwrap()), ..table.clone() };
     let (table, sass) = (predict(&kernel, None, &table).unwrap(), predict(&kernel, None, &sass).unwrap());
     let (s, t) = (slots(&table) / slots(&sass) - 1.0, table.time() / sass.time() - 1.0);
-    println!(
-        "{name}: slots {:.0} by the table, {:.0} by machine code ({:+.1} %); {:.2} us, {:.2} us ({:+.1} %)",
-        slots(&table),
-        slots(&sass),
-        100.0 * s,
-        table.time() / 1e3,
-        sass.time() / 1e3,
-        100.0 * t
-    );
     assert!(s.abs() <= SLOTS, "{name}: {:+.1} % of slots", 100.0 * s);
     assert!(t.abs() <= TIME, "{name}: {:+.1} % of the time", 100.0 * t);
 }
