@@ -1,4 +1,4 @@
-//! The ladder from the least change to the fastest kernel: one dual GEMM, eight configurations, each one line of the DSL
+//! The ladder from the least change to the fastest kernel: one dual GEMM, eleven configurations, each one line of the DSL
 //! away from the one before.
 //!
 //! ```text
@@ -6,8 +6,8 @@
 //! cargo run --release --example ladder -- --shape 512,3072,7168
 //! ```
 //!
-//! Every rung runs on the emulated device, which counts bytes and MMAs, and is compared with an f64 reference. Floors
-//! are modelled. Exit status: 0 if every rung is right, 1 if one is not, 2 for bad input.
+//! Every rung runs on the emulated device, which counts bytes and MMAs, and is compared with an f64 reference. Times are
+//! predicted, for a B200; nothing is measured. Exit status: 0 if every rung is right, 1 if one is not, 2 for bad input.
 
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -19,7 +19,7 @@ mod print;
 mod measure;
 
 use clap::{Arg, Command, value_parser};
-use measure::{Bench, Counted, entries};
+use measure::{Bench, Counted, entries, predicted};
 use silumin::codegen::error::explain;
 use silumin::codegen::spec::SpecFile;
 use silumin::{Arch, Shape};
@@ -29,50 +29,70 @@ use std::process::ExitCode;
 type Knobs = &'static [(&'static str, &'static str)];
 
 /// The rungs: a name, all knobs that are set, and what is new in the line and in the kernel.
-const RUNGS: [(&str, Knobs, &str); 8] = [
+const RUNGS: [(&str, Knobs, &str); 11] = [
     (
         "two_pass",
-        &[("strategy", "two_pass"), ("cta_group", "1")],
+        &[("strategy", "two_pass"), ("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2")],
         "what two GEMMs and an activation kernel do: both fp32 products go through memory",
     ),
     (
         "second_fused",
-        &[("strategy", "second_fused"), ("cta_group", "1")],
+        &[("strategy", "second_fused"), ("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2")],
         "`strategy`: the second GEMM's epilogue applies the gate; one product goes through memory",
     ),
     (
         "sequential",
-        &[("strategy", "sequential"), ("cta_group", "1")],
+        &[("strategy", "sequential"), ("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2")],
         "`strategy`: one kernel, both accumulators in TMEM; A is loaded twice, nothing goes through memory",
     ),
     (
         "interleaved",
-        &[("strategy", "interleaved"), ("cta_group", "1"), ("k_order", "forward")],
+        &[("cta_group", "1"), ("tile", "[128, 128, 256]"), ("stages", "2"), ("k_order", "forward")],
         "`strategy`: one K loop; a K tile of A is loaded once and feeds both MMAs",
     ),
     (
+        "stages",
+        &[("cta_group", "1"), ("tile", "[128, 128, 256]"), ("k_order", "forward")],
+        "`stages`: as many K tiles in flight as shared memory holds",
+    ),
+    (
+        "tile",
+        &[("cta_group", "1"), ("tile", "[128, 64, 256]"), ("k_order", "forward")],
+        "`tile`: half the columns, so that twice as many SMs have work",
+    ),
+    (
         "split tail",
-        &[("strategy", "interleaved"), ("cta_group", "1"), ("k_order", "split_tail(2)")],
+        &[("cta_group", "1"), ("tile", "[128, 64, 256]"), ("k_order", "split_tail(2)")],
         "+ `k_order = split_tail(2)`: GEMM 1 ends two K tiles early, and the gate's work overlaps the rest of GEMM 2",
     ),
     (
         "two CTAs",
-        &[("strategy", "interleaved"), ("k_order", "split_tail(2)"), ("cta_group", "2")],
+        &[("cta_group", "2"), ("tile", "[256, 64, 256]"), ("k_order", "split_tail(2)")],
         "+ `cta_group = 2`: a pair of CTAs issues one MMA of 256 rows, and each loads half of B",
+    ),
+    (
+        "scale factors ahead",
+        &[
+            ("cta_group", "2"),
+            ("tile", "[256, 64, 256]"),
+            ("k_order", "split_tail(2)"),
+            ("sf_preload", "ahead(1)"),
+        ],
+        "+ `sf_preload = ahead(1)`: scale factors arrive a stage before their K tile, through slots of their own",
     ),
     (
         "persistent",
         &[
-            ("strategy", "interleaved"),
-            ("k_order", "split_tail(2)"),
             ("cta_group", "2"),
+            ("tile", "[256, 64, 256]"),
+            ("k_order", "split_tail(2)"),
             ("schedule", "persistent"),
         ],
-        "+ `schedule = persistent`: clusters stay; the next tile's loads and MMAs overlap this one's epilogue",
+        "`schedule = persistent`: clusters stay; the next tile's loads and MMAs overlap this one's epilogue",
     ),
     (
         "stream-K",
-        &[("strategy", "interleaved"), ("cta_group", "2"), ("schedule", "stream_k")],
+        &[("cta_group", "2"), ("tile", "[256, 64, 256]"), ("schedule", "stream_k")],
         "`schedule = stream_k`, no split tail: every SM has the same number of K tiles; partial sums go through memory",
     ),
 ];
@@ -85,13 +105,20 @@ pub struct Rung {
     pub text: String,
     /// Whether every element is right, and the emulator counted what the plan says.
     pub right: bool,
+    /// Microseconds of all launches, predicted.
+    pub predicted: f64,
 }
 
 /// Runs every rung.
-pub fn climb(shape: Shape, threads: usize) -> Result<Vec<Rung>, String> {
+pub fn climb(shape: Shape, threads: usize, chip: &str) -> Result<Vec<Rung>, String> {
     let (spec, arch) = SpecFile::new(shape).read().map_err(|e| e.to_string())?;
     let bench = Bench::new(&spec, arch, shape, 1111, &[], threads)?;
-    RUNGS.iter().map(|rung| step(rung, shape, arch, &bench)).collect()
+    let mut rungs: Vec<Rung> = Vec::new();
+    for rung in &RUNGS {
+        let before = rungs.last().map(|rung| rung.predicted);
+        rungs.push(step(rung, shape, arch, &bench, chip, before)?);
+    }
+    Ok(rungs)
 }
 
 fn step(
@@ -99,6 +126,8 @@ fn step(
     shape: Shape,
     arch: Arch,
     bench: &Bench,
+    chip: &str,
+    before: Option<f64>,
 ) -> Result<Rung, String> {
     let mut file = SpecFile::new(shape);
     for (knob, value) in *knobs {
@@ -107,12 +136,14 @@ fn step(
     let (spec, _) = file.read().map_err(|e| e.to_string())?;
     let plan = spec.plan(shape, arch).map_err(|errors| format!("{name}: {}", explain(&errors)))?;
     let kernel = spec.kernel(shape, arch).map_err(|e| e.to_string())?;
+    let us = predicted(&kernel, chip).map_err(|error| format!("{name}: {error}"))?.time() / 1e3;
+    let gain = before.map_or_else(String::new, |before| format!(" ({:+.1} %)", 100.0 * (us / before - 1.0)));
     let (check, report) = bench.run(&spec).map_err(|error| format!("{name}: {error}"))?;
     let modelled = Counted::modelled(&plan);
     let counted = Counted::of(&plan, &report).unwrap_or(modelled);
     let line: Vec<String> = knobs.iter().map(|(knob, value)| format!(", {knob} = {value}")).collect();
     let text = format!(
-        "{name}\n  dual_gemm!(<nvfp4 -> f16{}> silu(A @ B1) * (A @ B2))\n  {about}\n  {} kernel(s) in {} launch(es); {:.2} MB read, {:.2} MB written{}; {} MMAs of {}; {} bytes of SMEM in {} stages, {} columns of TMEM\n  {:.2} waves of {} clusters, {:.0} % busy; floor {:.2} us (modelled); {}, relative error {:.2e}\n",
+        "{name}\n  dual_gemm!(<nvfp4 -> f16{}> silu(A @ B1) * (A @ B2))\n  {about}\n  {} kernel(s) in {} launch(es); {:.2} MB read, {:.2} MB written{}; {} MMAs of {}; {} bytes of SMEM in {} stages, {} columns of TMEM\n  {:.2} waves of {} clusters, {:.0} % busy; predicted {us:.2} us{gain} on {chip}, not measured; {}, relative error {:.2e}\n",
         line.concat(),
         entries(&kernel),
         kernel.launches.len(),
@@ -127,16 +158,15 @@ fn step(
         plan.waves(),
         plan.balance().slots,
         plan.balance().efficiency * 100.0,
-        plan.schedule_floor_seconds() * 1e6,
         if check.pass { "PASS" } else { "FAIL" },
         check.rel_frobenius
     );
-    Ok(Rung { name, text, right: check.pass && counted == modelled })
+    Ok(Rung { name, text, right: check.pass && counted == modelled, predicted: us })
 }
 
 fn main() -> ExitCode {
     let matches = Command::new("ladder")
-        .about("Eight configurations of one dual GEMM, from two GEMMs and a gate to stream-K")
+        .about("Eleven configurations of one dual GEMM, from two GEMMs and a gate to stream-K")
         .arg(Arg::new("shape").long("shape").value_name("M,N,K").default_value("256,4096,7168"))
         .arg(
             Arg::new("threads")
@@ -146,6 +176,13 @@ fn main() -> ExitCode {
                 .default_value("0")
                 .value_parser(value_parser!(usize)),
         )
+        .arg(
+            Arg::new("time")
+                .long("time")
+                .value_name("CHIP")
+                .help("chip of the predicted times: b200 or b300")
+                .default_value("b200"),
+        )
         .get_matches();
     let text = matches.get_one::<String>("shape").map_or("", String::as_str);
     let sizes: Vec<u32> = text.split(',').filter_map(|size| size.trim().parse().ok()).collect();
@@ -153,7 +190,8 @@ fn main() -> ExitCode {
         eprintln!("error: --shape: `{text}` is not M,N,K, three positive numbers such as 256,4096,7168");
         return ExitCode::from(2);
     };
-    match climb(Shape::new(m, n, k), matches.get_one::<usize>("threads").copied().unwrap_or(0)) {
+    let chip = matches.get_one::<String>("time").map_or("b200", String::as_str);
+    match climb(Shape::new(m, n, k), matches.get_one::<usize>("threads").copied().unwrap_or(0), chip) {
         Ok(rungs) => {
             for (index, rung) in rungs.iter().enumerate() {
                 println!("{}. {}", index + 1, rung.text);

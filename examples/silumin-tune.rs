@@ -260,7 +260,9 @@ fn beside(base: &str) -> String {
 fn shown(entry: &TuningEntry) -> String {
     let knobs = if entry.knobs.is_empty() { "auto" } else { &entry.knobs };
     match entry.ranked {
-        Ranked::Modelled { ratio } => format!("{knobs} (modelled, {ratio:.3} of auto's cost)"),
+        Ranked::Predicted { us, auto_us, chip } => {
+            format!("{knobs} (predicted {us:.2} us on {chip}, {:.3} of auto)", us / auto_us)
+        }
         Ranked::Measured { us, ratio, .. } => {
             let beside = ratio.map(|ratio| format!(", {ratio:.3} of auto")).unwrap_or_default();
             format!("{knobs} ({us:.2} us{beside})")
@@ -392,10 +394,11 @@ fn show(tuned: &Tuned, top: usize, out: &mut dyn Write) -> io::Result<()> {
             Fate::Failed(why) => format!("FAILED: {why}"),
             _ => "not tried".to_owned(),
         };
-        let Candidate { cost, bytes, waves, .. } = candidate;
+        let Candidate { bound, predicted, bytes, waves, .. } = candidate;
+        let predicted = predicted.map_or_else(String::new, |us| format!("predicted {us:8.2} us, "));
         writeln!(
             out,
-            "    {what:<34} model {cost:8.2} us {:8.1} MB {waves:5.2} waves  {knobs}",
+            "    {what:<34} {predicted}bound {bound:8.2} us {:8.1} MB {waves:5.2} waves  {knobs}",
             *bytes as f64 / 1e6
         )
     };
@@ -429,7 +432,9 @@ fn row(tuned: &Tuned) -> String {
             };
             (figure(auto_us), figure(Some(us)), ratio, verdict)
         }
-        Ranked::Modelled { ratio } => ("-".to_owned(), "-".to_owned(), Some(ratio), "modelled"),
+        Ranked::Predicted { us, auto_us, .. } => {
+            (figure(Some(auto_us)), figure(Some(us)), Some(us / auto_us), "predicted")
+        }
         _ => ("-".to_owned(), "-".to_owned(), None, "-"),
     };
     let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));

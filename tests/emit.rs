@@ -26,6 +26,7 @@ fn sweep(shape: Shape, knobs: &[&str], verify_k: Option<u32>) -> Result<Value, S
         seed: 1,
         scalars: &[],
         threads: 1,
+        chip: "b200".to_owned(),
         fixed: vec!["cta_group"],
         chosen: knobs.iter().map(|knob| (*knob).to_owned()).collect(),
         verify_k,
@@ -149,6 +150,8 @@ fn a_sweep_that_verifies_less_of_k_says_so() {
     assert_eq!(document["verified_k"], 1024);
     let rows = document["configurations"].as_array().unwrap();
     assert!(rows.iter().all(|row| row["bytes"] == "modelled"));
+    // A time is predicted for all of K, and is no lower than the floor.
+    assert!(rows.iter().all(|row| row["predicted_us"].as_f64() > row["floor_us"].as_f64()), "{rows:?}");
     // Nine parts are legal for all of K, but not for the part that is verified: that is no verdict on the kernel.
     assert_eq!((&document["right"], &rows[0]["verdict"]["pass"]), (&true.into(), &true.into()));
     let error = rows[1]["verdict"]["skipped"].as_str().unwrap();

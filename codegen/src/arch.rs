@@ -38,12 +38,21 @@ pub struct Limits {
     pub tmem_columns: u32,
     /// Streaming multiprocessors of the product that users rent.
     pub sms: u32,
-    /// Dense FP4 tensor-core rate in operations a second (a multiply-add counts two), as marketed; 0 where there is none.
+    /// Dense FP4 tensor-core rate in operations a second (a multiply-add counts two) at the chip's highest clock; 0 where there
+    /// is none.
     pub fp4_ops_per_second: f64,
-    /// The same for FP8, marketed as well; 16-bit elements take twice as long.
+    /// The same for FP8; 16-bit elements take twice as long.
     pub fp8_ops_per_second: f64,
-    /// DRAM bandwidth in bytes a second, from bus width times measured memory clock.
+    /// What DRAM delivers in bytes a second.
     pub dram_bytes_per_second: f64,
+    /// Seconds from a load that misses L2 to its data.
+    pub dram_latency: f64,
+    /// What L2 delivers to all SMs together in bytes a second.
+    pub l2_bytes_per_second: f64,
+    /// What one SM takes from L2 in bytes a second.
+    pub sm_bytes_per_second: f64,
+    /// Seconds from the end of a kernel to the first instruction of the next one on the stream.
+    pub launch_gap: f64,
 }
 
 impl Arch {
@@ -85,37 +94,10 @@ impl Arch {
         }
     }
 
-    /// The chip's table of limits.
-    pub const fn limits(self) -> &'static Limits {
-        match self {
-            // H200 SXM: 6144 bits of HBM3e at 6.25 Gbit/s a pin.
-            Arch::Sm90a => &Limits {
-                smem_bytes: 232_448,
-                tmem_columns: 0,
-                sms: 132,
-                fp4_ops_per_second: 0.0,
-                fp8_ops_per_second: 1.979e15,
-                dram_bytes_per_second: 4.8e12,
-            },
-            // Of a family what its weakest has.
-            Arch::Sm100a | Arch::Sm100f => &Limits {
-                smem_bytes: 232_448,
-                tmem_columns: 512,
-                sms: 148,
-                fp4_ops_per_second: 9.0e15,
-                fp8_ops_per_second: 4.5e15,
-                dram_bytes_per_second: 7.67e12,
-            },
-            // Blackwell Ultra: the same memories and SMs; FP4 half as fast again as marketed, other kinds as before.
-            Arch::Sm103a => &Limits {
-                smem_bytes: 232_448,
-                tmem_columns: 512,
-                sms: 148,
-                fp4_ops_per_second: 13.5e15,
-                fp8_ops_per_second: 4.5e15,
-                dram_bytes_per_second: 7.67e12,
-            },
-        }
+    /// What the product that users of this chip rent can hold and do: of `chips/h200.toml`, `b200.toml` (a family's weaker
+    /// chip, too) or `b300.toml`.
+    pub fn limits(self) -> &'static Limits {
+        crate::chip::of(self)
     }
 }
 

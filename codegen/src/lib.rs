@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arch;
+mod chip;
 pub mod config;
 pub mod dsl;
 pub mod error;

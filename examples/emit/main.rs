@@ -177,7 +177,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     let (spec, arch) = file.read()?;
     let shape = file.shape();
     if matches.get_flag("explain") {
-        return Ok(explain::run(&spec, shape, arch));
+        return Ok(explain::run(&spec, shape, arch, &chip(matches, arch)));
     }
     if matches.get_flag("sweep") {
         let sweep = sweep::Sweep {
@@ -189,6 +189,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
             threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
             fixed: given(&spec.config),
             chosen: matches.get_many::<String>("sweep_knob").into_iter().flatten().cloned().collect(),
+            chip: chip(matches, arch),
             verify_k: matches.get_one::<u32>("verify_k").copied(),
         };
         return sweep::run(&sweep, matches.get_flag("json"));
@@ -354,10 +355,15 @@ fn write_files(
     Ok(())
 }
 
+/// The chip of predicted times, or `off`.
+fn chip(matches: &ArgMatches, arch: Arch) -> String {
+    let name = matches.get_one::<String>("time").cloned();
+    name.unwrap_or_else(|| predict::default_chip(arch.target()).to_owned())
+}
+
 /// How long the kernel takes, as the emulator's clock says.
 fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
-    let name = matches.get_one::<String>("time").cloned();
-    let name = name.unwrap_or_else(|| predict::default_chip(&kernel.arch.to_string()).to_owned());
+    let name = chip(matches, kernel.arch);
     if name == "off" {
         return;
     }

@@ -1,6 +1,6 @@
 //! `emit --sweep`: many configurations of one problem, a line each.
 
-use super::measure::{Assembled, Bench, Counted, assemble, entries};
+use super::measure::{Assembled, Bench, Counted, assemble, entries, predicted};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use silumin::codegen::arch::TensorCore;
@@ -49,6 +49,8 @@ pub struct Sweep<'a> {
     pub fixed: Vec<&'static str>,
     /// `NAME=V1;V2` of each `--sweep-knob`.
     pub chosen: Vec<String>,
+    /// The chip of predicted times; `off` predicts none.
+    pub chip: String,
     /// K of the verification; `None` is as far as the budget goes, 0 is no verification.
     pub verify_k: Option<u32>,
 }
@@ -65,6 +67,8 @@ struct Legal {
     entries: usize,
     launches: usize,
     assembled: Option<Result<Assembled, String>>,
+    /// Microseconds of all launches, predicted.
+    predicted: Result<f64, String>,
     verified: Option<Result<Verified, String>>,
     /// Why it was not verified, where others were.
     skipped: Option<String>,
@@ -180,7 +184,7 @@ impl Sweep<'_> {
             };
             all = all.iter().flat_map(longer).collect();
         }
-        all.into_iter().map(|values| self.row(axes, values)).collect()
+        all.into_par_iter().map(|values| self.row(axes, values)).collect()
     }
 
     fn row(&self, axes: &Axes, values: Vec<String>) -> Result<Row, String> {
@@ -192,6 +196,10 @@ impl Sweep<'_> {
                     plan,
                     entries: entries(&kernel),
                     launches: kernel.launches.len(),
+                    predicted: match self.chip.as_str() {
+                        "off" => Err("--time off".to_owned()),
+                        chip => predicted(&kernel, chip).map(|p| p.time() / 1e3),
+                    },
                     assembled: None,
                     verified: None,
                     skipped: None,
@@ -279,9 +287,16 @@ impl Table {
         if !*assembled {
             println!("ptxas was not found: no registers and spills.");
         }
-        println!(
-            "floor: modelled; the busiest SM's MMAs at its share of the marketed rate, or compulsory bytes over DRAM bandwidth."
-        );
+        match sweep.chip.as_str() {
+            "off" => return,
+            chip => println!("predicted us: all launches on chip {chip}, not measured."),
+        }
+        for (row, legal) in rows.iter().filter_map(|row| row.outcome.as_ref().ok().map(|legal| (row, legal)))
+        {
+            if let Err(reason) = &legal.predicted {
+                println!("  no time for {}: {}", row.values.join(" "), shortened(reason));
+            }
+        }
     }
 
     /// All of it as JSON.
@@ -313,7 +328,7 @@ const COLUMNS: [&str; 15] = [
     "TMEM",
     "regs",
     "spills",
-    "floor us",
+    "predicted us",
     "verdict",
     "rel. error",
 ];
@@ -362,7 +377,8 @@ impl Row {
             "stages": plan.stages, "bytes": if legal.is_counted(whole) { "counted" } else { "modelled" },
             "loaded_bytes": bytes.read, "stored_bytes": bytes.written, "mmas": bytes.mmas,
             "smem_bytes": plan.smem.total, "tmem_columns": plan.tmem.columns, "ptxas": assembled,
-            "floor_seconds": plan.schedule_floor_seconds(), "verdict": verdict,
+            "floor_us": plan.schedule_floor_seconds() * 1e6, "predicted_us": legal.predicted.as_ref().ok(),
+            "not_predicted": legal.predicted.as_ref().err(), "verdict": verdict,
         })
     }
 }
@@ -414,7 +430,7 @@ impl Legal {
             plan.tmem.columns.to_string(),
             registers,
             spills,
-            format!("{:.2}", plan.schedule_floor_seconds() * 1e6),
+            self.predicted.as_ref().map_or_else(|_| "-".to_owned(), |us| format!("{us:.2}")),
             verdict,
             error,
         ]

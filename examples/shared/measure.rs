@@ -10,13 +10,23 @@ use silumin::codegen::spec::Spec;
 use silumin::runtime::check::{CheckReport, check_output, check_products};
 use silumin::runtime::gemm::{DeviceOperands, expected, expected_products, output_scale};
 use silumin::runtime::inputs::DualGemmInputs;
+use silumin::runtime::predict::{Chip, KernelPrediction, TimeOptions, predict};
 use silumin::runtime::reference::Reference;
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{
     Arch, Args, Buffer, Device, DeviceError, Distribution, DualGemm, EmulatorOptions, GateVectors,
-    LaunchReport, Shape,
+    GroupSizes, LaunchReport, Shape,
 };
 use std::collections::BTreeSet;
+
+/// The predicted time of a kernel on a chip, with groups of rows as even as they can be.
+pub fn predicted(kernel: &Kernel, chip: &str) -> Result<KernelPrediction, String> {
+    let shape = kernel.problem.shape;
+    let chip = Chip::named(chip).map_err(|e| e.to_string())?;
+    let sizes = shape.groups.by_rows().then(|| GroupSizes::new(shape, &shape.even_sizes()));
+    let sizes = sizes.transpose().map_err(|e| e.to_string())?;
+    predict(kernel, sizes.as_ref(), &TimeOptions::new(chip)).map_err(|e| e.to_string())
+}
 
 /// Operands on an emulated device, and what has to come out.
 pub struct Bench {

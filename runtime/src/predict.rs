@@ -6,8 +6,8 @@
 use silumin_codegen::kernel::{Kernel, Parameter};
 use silumin_codegen::plan::Operand;
 use silumin_emulator as emulator;
-pub use silumin_emulator::time::{Cause, Chip, Prediction, TimeOptions};
-use silumin_emulator::time::{ChipError, TimeError};
+use silumin_emulator::time::TimeError;
+pub use silumin_emulator::time::{Cause, Chip, ChipError, Prediction, TimeOptions};
 use silumin_emulator::{GlobalMemory, Launch, Options, TensorMapError};
 
 use crate::device::emulated::{Tensors, encode};

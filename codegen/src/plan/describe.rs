@@ -134,7 +134,7 @@ impl fmt::Display for Plan {
         )?;
         writeln!(
             f,
-            "floor     {:.2} us, modelled: {:.2} us of math at {:.1} PFLOP/s (marketed dense rate), {:.2} us of DRAM at {:.2} TB/s",
+            "floor     {:.2} us, modelled: {:.2} us of math at {:.1} PFLOP/s, {:.2} us of DRAM at {:.2} TB/s",
             self.floor_seconds() * 1e6,
             operations / limits.ops_per_second(self.kind) * 1e6,
             limits.ops_per_second(self.kind) / 1e15,

@@ -9,9 +9,6 @@ use crate::error::ConfigError;
 use crate::problem::MmaKind;
 use std::fmt;
 
-/// Seconds from a load that misses all caches to its data: a round assumption on the safe side, not a measurement.
-pub const DRAM_LATENCY: f64 = 0.8e-6;
-
 /// All there is to say about a plan; [`Plan::explain`] makes it, `Display` prints it.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
@@ -69,6 +66,8 @@ pub struct Stage {
     pub in_flight: u64,
     /// Seconds of DRAM's rate that the pipelines of all SMs hold, each SM having an equal share; modelled.
     pub covers: f64,
+    /// Seconds from a load that misses L2 to its data; modelled.
+    pub latency: f64,
     /// Seconds that the SM's tensor core needs for a K tile at its share of the chip's rate; modelled.
     pub math: f64,
     /// Seconds that the SM's share of DRAM needs for it, if nothing of it is in L2; modelled.
@@ -175,6 +174,7 @@ impl Plan {
             depth: self.stages,
             in_flight,
             covers: in_flight as f64 / rate,
+            latency: limits.dram_latency,
             math: 2.0 * macs / (limits.ops_per_second(self.kind) / sms),
             load: f64::from(per_stage) / rate,
         }
@@ -440,7 +440,7 @@ impl fmt::Display for Explanation {
         for what_if in &self.what_ifs {
             what_if.fmt(f)?;
         }
-        let Stage { bytes: [a, b, scales], depth, in_flight, covers, math, load } = self.stage;
+        let Stage { bytes: [a, b, scales], depth, in_flight, covers, latency, math, load } = self.stage;
         let factors = if scales > 0 { format!(" + scale factors {scales}") } else { String::new() };
         writeln!(f, "K tile    A {a} + B {b}{factors} = {} bytes a CTA", a + b + scales)?;
         writeln!(
@@ -453,10 +453,10 @@ impl fmt::Display for Explanation {
         )?;
         writeln!(
             f,
-            "pipeline  {depth} stages, {in_flight} bytes in flight a CTA: {:.2} us of an SM's share of DRAM, {:.1} times the latency of {:.1} us (assumed)",
+            "pipeline  {depth} stages, {in_flight} bytes in flight a CTA: {:.2} us of an SM's share of DRAM, {:.1} times the latency of {:.2} us (modelled)",
             covers * 1e6,
-            covers / DRAM_LATENCY,
-            DRAM_LATENCY * 1e6
+            covers / latency,
+            latency * 1e6
         )?;
         let Balance { slots, k_tiles, busiest, waves, efficiency } = self.balance;
         writeln!(

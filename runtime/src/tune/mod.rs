@@ -2,14 +2,14 @@
 //!
 //! * `mod.rs`: what is asked for and what comes out.
 //! * `space.rs`: [`Space`], what may be tried.
-//! * `model.rs`: which of it is worth loading.
-//! * `run.rs`: what is tried, and how it is ranked where nothing can be timed; `timed.rs`: loading, checking and timing.
+//! * `bound.rs`: which of it is worth a closer look.
+//! * `run.rs`: what is tried; `predicted.rs`: ranking where nothing can be timed; `timed.rs`: loading, checking and timing.
 //! * `trial.rs`: kernels on a device.
 //! * `race.rs`: the statistics: which is the fastest, and how sure that is.
 //! * `table.rs`, `record.rs`: [`Table`], results as a file.
 //!
-//! On a GPU kernels are timed; the emulated device has no time, so that they are ranked by bytes and waves, and the result says
-//! so ([`Ranked::Modelled`]).
+//! On a GPU kernels are timed. On the emulated device they are ranked by the times that [`crate::predict`] gives them, and the
+//! result says so ([`Ranked::Predicted`]).
 //!
 //! ```
 //! use silumin_codegen::{arch::Arch, problem::Shape, spec::Spec};
@@ -21,7 +21,7 @@
 //! let swiglu = DualGemm::new(Spec::new("silu(A @ B1) * (A @ B2)".parse()?, &[Arch::Sm100a])?);
 //! let space: Space = "tile=128x64x256|128x128x256|128x72x256 schedule=one_tile|persistent".parse()?;
 //! let tuned = tune(&Device::emulated(Arch::Sm100a), &swiglu, Shape::new(128, 256, 256), &space)?;
-//! assert!(matches!(tuned.ranked, Ranked::Modelled { .. }));
+//! assert!(matches!(tuned.ranked, Ranked::Predicted { .. }));
 //! // Tiles of 72 columns do not go with scale factors: that is counted, and no error.
 //! assert_eq!(tuned.counts.illegal, 2);
 //! println!("{tuned}");
@@ -29,7 +29,8 @@
 //! # }
 //! ```
 
-mod model;
+mod bound;
+mod predicted;
 mod race;
 mod record;
 mod run;
@@ -68,6 +69,9 @@ pub enum TuneError {
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+    /// Predicted times have no chip of this name.
+    #[error(transparent)]
+    Chip(#[from] crate::predict::ChipError),
     /// Every kernel was refused, failed or was wrong.
     #[error("none of {tried} kernels for {problem} is right: {first}")]
     NoneRight {
@@ -107,9 +111,9 @@ pub enum Fate {
         /// Whether it was still in the race at its end.
         in_race: bool,
     },
-    /// Ranked by the model, and right on the emulated device.
+    /// Ranked by its predicted time, and right on the emulated device.
     Right,
-    /// Ranked by the model, and not run.
+    /// Ranked by its predicted time, and not run.
     Ranked,
     /// It computes something else. It is told to the listener, or on the standard error, and never chosen.
     Wrong(String),
@@ -117,7 +121,7 @@ pub enum Fate {
     Refused(String),
     /// It was launched and failed.
     Failed(String),
-    /// The time was out before its turn.
+    /// The time was out before its turn, or its bound was above the time of a better one.
     Untried,
 }
 
@@ -126,8 +130,10 @@ pub enum Fate {
 pub struct Candidate {
     /// As asked for: on top of what the user set.
     pub config: Config,
-    /// The model's cost in microseconds, to be compared with other costs and with nothing else.
-    pub cost: f64,
+    /// Microseconds below which it cannot be, by the numbers of the chip.
+    pub bound: f64,
+    /// Microseconds of a launch as predicted; `None` where it was timed, or its bound was enough to leave it out.
+    pub predicted: Option<f64>,
     /// Bytes between global memory and the SMs, exactly.
     pub bytes: u64,
     /// Waves of tiles.
@@ -140,10 +146,14 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Ranked {
-    /// By bytes and waves: no kernel was timed, and no time is in the result.
-    Modelled {
-        /// The winner's cost over that of `auto`.
-        ratio: f64,
+    /// By predicted times: nothing was measured.
+    Predicted {
+        /// Microseconds of a launch of the winner on the chip of that name, predicted.
+        us: f64,
+        /// The same of what `auto` makes.
+        auto_us: f64,
+        /// The chip: see [`crate::predict::default_chip`].
+        chip: &'static str,
     },
     /// By times on the device.
     Measured {
@@ -170,7 +180,7 @@ pub struct Counts {
     pub illegal: usize,
     /// Those that make the same kernel as others.
     pub same: usize,
-    /// Left out by the model.
+    /// Left out by their bounds.
     pub left_out: usize,
     /// Refused by the device.
     pub refused: usize,
@@ -195,7 +205,7 @@ pub struct Tuned {
     pub base: Config,
     /// How it was found.
     pub ranked: Ranked,
-    /// All that were tried, the winner first, then by times (or by the model's costs), then what did not run.
+    /// All that were tried, the winner first, then by times (measured or predicted), then what did not run.
     pub candidates: Vec<Candidate>,
     /// Counts.
     pub counts: Counts,
@@ -218,8 +228,12 @@ impl fmt::Display for Tuned {
         let knobs = Some(self.knobs()).filter(|knobs| !knobs.is_empty());
         write!(f, "{}: {}, ", self.problem, knobs.as_deref().unwrap_or("auto"))?;
         match self.ranked {
-            Ranked::Modelled { ratio } => {
-                write!(f, "modelled cost {ratio:.3} of auto's, no time was measured")?
+            Ranked::Predicted { us, auto_us, chip } => {
+                let ratio = us / auto_us;
+                write!(
+                    f,
+                    "predicted {us:.2} us on {chip}, auto {auto_us:.2} us, ratio {ratio:.3}; not measured"
+                )?
             }
             Ranked::Measured { us, auto_us, ratio, turns, verdict } => {
                 let sure = match verdict {
@@ -365,8 +379,8 @@ impl<'a> Tune<'a> {
         self
     }
 
-    /// How long it may take, on a GPU: half of it for loading and checking, the rest for timing. 20 seconds, if this is not
-    /// called. What has begun is finished.
+    /// How long it may take: on a GPU half of it for loading and checking, the rest for timing; on the emulated device all of it
+    /// for predicting. 20 seconds, if this is not called. What has begun is finished.
     pub fn budget(mut self, budget: Duration) -> Self {
         self.budget = budget;
         self

@@ -17,6 +17,7 @@ use thiserror::Error;
 use super::{Ranked, Tuned, Verdict, difference, knobs};
 use crate::device::{Device, DeviceFacts};
 use crate::gemm::{DualGemm, KernelError};
+use crate::predict::Chip;
 
 /// What a result is filed under.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -134,8 +135,10 @@ struct ProblemBody {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, tag = "ranked", rename_all = "snake_case")]
 enum Result {
-    Modelled {
-        ratio: f64,
+    Predicted {
+        us: f64,
+        auto_us: f64,
+        chip: String,
         tried: u32,
     },
     Measured {
@@ -196,7 +199,9 @@ impl TuningEntry {
         let device = DeviceBody { name, capability: [capability.0, capability.1], sms, driver };
         let tried = self.tried;
         let result = match self.ranked {
-            Ranked::Modelled { ratio } => Result::Modelled { ratio, tried },
+            Ranked::Predicted { us, auto_us, chip } => {
+                Result::Predicted { us, auto_us, chip: chip.to_owned(), tried }
+            }
             Ranked::Measured { us, auto_us, ratio, turns, verdict } => {
                 let name =
                     VERDICTS.iter().find(|(known, _)| *known == verdict).map_or("open", |(_, name)| name);
@@ -238,7 +243,10 @@ impl TuningEntry {
         let code = hexadecimal(&body.code).ok_or(contents("code"))?;
         let sound = |number: f64| number.is_finite() && number > 0.0;
         let (ranked, tried) = match body.result {
-            Result::Modelled { ratio, tried } => (Ranked::Modelled { ratio }, tried),
+            Result::Predicted { us, auto_us, chip, tried } => {
+                let chip = Chip::names().find(|name| *name == chip).ok_or(contents("chip"))?;
+                (Ranked::Predicted { us, auto_us, chip }, tried)
+            }
             Result::Measured { us, auto_us, ratio, turns, verdict, tried } => {
                 let verdict = VERDICTS.iter().find(|(_, name)| *name == verdict).map(|(verdict, _)| *verdict);
                 let verdict = verdict.ok_or(contents("verdict"))?;
@@ -246,7 +254,7 @@ impl TuningEntry {
             }
         };
         let sound = match ranked {
-            Ranked::Modelled { ratio } => sound(ratio),
+            Ranked::Predicted { us, auto_us, .. } => sound(us) && sound(auto_us),
             Ranked::Measured { us, auto_us, ratio, .. } => {
                 sound(us) && auto_us.is_none_or(sound) && ratio.is_none_or(sound)
             }
@@ -260,11 +268,11 @@ impl TuningEntry {
         Ok(Self { key, knobs: body.knobs, code, ranked, tried })
     }
 
-    /// Which of two results for one problem is the better one: the greater. Measured before modelled; settled before out of
+    /// Which of two results for one problem is the better one: the greater. Measured before predicted; settled before out of
     /// time; of more kernels; of more turns; the lower time; and then any order that is one.
     pub(super) fn rank(&self) -> (bool, bool, u32, usize, std::cmp::Reverse<u64>, String) {
         let (measured, settled, turns, us) = match self.ranked {
-            Ranked::Modelled { ratio } => (false, false, 0, ratio),
+            Ranked::Predicted { us, .. } => (false, false, 0, us),
             Ranked::Measured { us, turns, verdict, .. } => (true, verdict != Verdict::Open, turns, us),
         };
         // Positive numbers are ordered as their bits are.

@@ -1,33 +1,30 @@
-//! Tuning itself: what is drawn, what is kept, and what becomes of it. On the emulated device the model has the last word.
+//! Tuning itself: what is drawn, what is kept, and what becomes of it. See `predicted` and `timed` for how.
 
 use std::cmp::Ordering;
 use std::time::Instant;
 
 use silumin_codegen::problem::Problem;
 
-use super::model::{Modelled, draw, keep};
+use super::bound::{Bounded, draw, keep};
 #[cfg(feature = "cuda")]
 use super::timed::LastRace;
 use super::trial::Bench;
-use super::{Candidate, Counts, Fate, Ranked, Space, Step, Tune, TuneError, Tuned, difference, refused};
+use super::{Candidate, Counts, Fate, Space, Step, Tune, TuneError, Tuned, difference, refused};
 use crate::device::{Backend, Device};
 use crate::gemm::{LoadError, LoadedKernel};
 
-/// The share of a check's multiply-adds that the emulator may take: it is slower than the reference, and runs whole kernels.
-const EMULATED_SHARE: f64 = 0.125;
-/// What the model has to promise before `auto` is left, where nothing else is to be had.
-const MODELLED_GAIN: f64 = 0.98;
-
 /// A configuration on its way.
 pub(super) struct Entrant {
-    pub modelled: Modelled,
+    pub bounded: Bounded,
+    /// Seconds of a launch, predicted.
+    pub predicted: Option<f64>,
     pub kernel: Option<LoadedKernel>,
     pub fate: Fate,
 }
 
 impl Entrant {
-    pub fn new(modelled: Modelled) -> Self {
-        Entrant { modelled, kernel: None, fate: Fate::Untried }
+    pub fn new(bounded: Bounded) -> Self {
+        Entrant { bounded, predicted: None, kernel: None, fate: Fate::Untried }
     }
 }
 
@@ -36,7 +33,6 @@ pub(super) struct Run<'a> {
     pub tune: Tune<'a>,
     pub device: &'a Device,
     pub problem: Problem,
-    #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     pub start: Instant,
     pub counts: Counts,
     /// `auto` first.
@@ -81,14 +77,14 @@ pub(super) fn run(mut tune: Tune<'_>, device: &Device) -> Result<Tuned, TuneErro
         last: None,
     };
     let (winner, ranked) = match device.backend() {
-        Backend::Emulated(_) => run.by_model()?,
+        Backend::Emulated(_) => run.by_prediction()?,
         #[cfg(feature = "cuda")]
         Backend::Cuda(_) => run.by_times()?,
     };
     let candidates = run.ordered(winner);
     Ok(Tuned {
         problem,
-        config: run.entrants[winner].modelled.config,
+        config: run.entrants[winner].bounded.config,
         base,
         ranked,
         candidates,
@@ -104,55 +100,7 @@ impl Run<'_> {
     }
 
     pub fn knobs(&self, place: usize) -> String {
-        difference(&self.entrants[place].modelled.config, &self.tune.gemm.spec().config)
-    }
-
-    /// The cheapest by the model, the first of them that is right if the emulator can say so in good time.
-    fn by_model(&mut self) -> Result<(usize, Ranked), TuneError> {
-        let shape = self.problem.shape;
-        let macs = shape.operations() / 2.0;
-        let cost = |run: &Self, place: usize| run.entrants[place].modelled.cost;
-        let mut order: Vec<usize> = (0..self.entrants.len()).collect();
-        order.sort_by(|x, y| cost(self, *x).total_cmp(&cost(self, *y)));
-        if order.first().is_some_and(|best| cost(self, *best) > MODELLED_GAIN * cost(self, 0)) {
-            order.retain(|place| *place != 0);
-            order.insert(0, 0);
-        }
-        for entrant in &mut self.entrants {
-            entrant.fate = Fate::Ranked;
-        }
-        let mut winner = order.first().copied();
-        if macs <= EMULATED_SHARE * self.tune.macs {
-            let bench = Bench::new(
-                self.device,
-                self.tune.gemm,
-                shape,
-                &self.tune.scalars,
-                self.tune.seed,
-                self.tune.macs,
-            );
-            let mut bench = bench?;
-            winner = None;
-            for place in order {
-                self.cancelled()?;
-                match self
-                    .tune
-                    .gemm
-                    .with_config(self.entrants[place].modelled.config)
-                    .load(self.device, shape)
-                {
-                    Ok(kernel) => self.entrants[place].kernel = Some(kernel),
-                    Err(error) => self.refuse(place, &error),
-                }
-                if self.check(place, &mut bench)? {
-                    self.entrants[place].fate = Fate::Right;
-                    winner = Some(place);
-                    break;
-                }
-            }
-        }
-        let winner = winner.ok_or_else(|| self.none_right())?;
-        Ok((winner, Ranked::Modelled { ratio: cost(self, winner) / cost(self, 0) }))
+        difference(&self.entrants[place].bounded.config, &self.tune.gemm.spec().config)
     }
 
     pub fn refuse(&mut self, place: usize, error: &LoadError) {
@@ -217,15 +165,15 @@ impl Run<'_> {
         self.tune.tell(&Step::Wrong { problem: self.problem, knobs: self.knobs(place), report });
     }
 
-    /// All that were tried: the winner, what was timed by its time, what was ranked by its cost, the rest.
+    /// All that were tried: the winner, what was timed by its time, what was ranked by its prediction, the rest.
     fn ordered(&self, winner: usize) -> Vec<Candidate> {
         let key = |place: usize| match &self.entrants[place].fate {
             _ if place == winner => (0, 0.0),
             Fate::Timed { in_race: true, us, .. } => (1, *us),
             Fate::Timed { us, .. } => (2, *us),
-            Fate::Right | Fate::Ranked => (3, self.entrants[place].modelled.cost),
+            Fate::Right | Fate::Ranked => (3, self.entrants[place].predicted.unwrap_or(f64::MAX)),
             Fate::Wrong(_) => (4, 0.0),
-            _ => (5, self.entrants[place].modelled.cost),
+            _ => (5, self.entrants[place].bounded.order),
         };
         let mut order: Vec<usize> = (0..self.entrants.len()).collect();
         let compare = |x: &usize, y: &usize| -> Ordering {
@@ -234,9 +182,10 @@ impl Run<'_> {
         };
         order.sort_by(compare);
         let candidate = |place: usize| {
-            let Entrant { modelled, fate, .. } = &self.entrants[place];
-            let Modelled { config, cost, bytes, waves, .. } = *modelled;
-            Candidate { config, cost: cost * 1e6, bytes, waves, fate: fate.clone() }
+            let Entrant { bounded, predicted, fate, .. } = &self.entrants[place];
+            let Bounded { config, bound, bytes, waves, .. } = *bounded;
+            let (bound, predicted) = (bound * 1e6, predicted.map(|seconds| seconds * 1e6));
+            Candidate { config, bound, predicted, bytes, waves, fate: fate.clone() }
         };
         order.into_iter().map(candidate).collect()
     }

@@ -272,7 +272,7 @@ impl Table {
     }
 
     /// Adds another table's results. Of two for one problem, device, driver and user's knobs the better one stays: measured
-    /// before modelled, settled before out of time, of more kernels, of more turns, of the lower time. Tables merge to the
+    /// before predicted, settled before out of time, of more kernels, of more turns, of the lower time. Tables merge to the
     /// same in any order. Returns how many came or were replaced.
     pub fn merge(&mut self, other: &Table) -> usize {
         other.entries.values().filter(|entry| self.insert((*entry).clone())).count()

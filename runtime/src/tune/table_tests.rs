@@ -37,7 +37,7 @@ fn table(entries: impl IntoIterator<Item = TuningEntry>) -> Table {
 
 fn three() -> Table {
     table([
-        entry(1, "stages=2", Ranked::Modelled { ratio: 0.7 }, 8),
+        entry(1, "stages=2", Ranked::Predicted { us: 7.0, auto_us: 10.0, chip: "b200" }, 8),
         entry(130, "", measured(40.25, 30, Verdict::Tied), 20),
         entry(200, "stages=3 tile=128x64x128", measured(41.0 / 3.0, 60, Verdict::Clear), 40),
     ])
@@ -80,7 +80,7 @@ fn batches_groups_and_what_the_user_set_are_in_the_key() {
         key,
         knobs: String::new(),
         code: [7; 32],
-        ranked: Ranked::Modelled { ratio: 1.0 },
+        ranked: Ranked::Predicted { us: 10.0, auto_us: 10.0, chip: "b200" },
         tried: 1,
     });
     let all = table(entries);
@@ -124,7 +124,7 @@ fn a_result_holds_for_its_device_driver_code_and_user() {
 fn the_better_of_two_results_stays_in_any_order() {
     let of = |ranked, tried| entry(8, "stages=2", ranked, tried);
     let ascending = [
-        of(Ranked::Modelled { ratio: 0.9 }, 90),
+        of(Ranked::Predicted { us: 9.0, auto_us: 10.0, chip: "b200" }, 90),
         of(measured(9.0, 200, Verdict::Open), 90),
         of(measured(9.0, 30, Verdict::Tied), 20),
         of(measured(8.0, 30, Verdict::Clear), 20),
@@ -222,7 +222,12 @@ fn writers_at_the_same_time_lose_nothing() {
             let file = &file;
             scope.spawn(move || {
                 for step in 0..8 {
-                    let one = entry(1 + thread * 8 + step, "", Ranked::Modelled { ratio: 1.0 }, 1);
+                    let one = entry(
+                        1 + thread * 8 + step,
+                        "",
+                        Ranked::Predicted { us: 10.0, auto_us: 10.0, chip: "b200" },
+                        1,
+                    );
                     table([one]).save(file).unwrap();
                 }
             });

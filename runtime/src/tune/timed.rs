@@ -8,7 +8,7 @@ use std::time::Duration;
 use rayon::prelude::*;
 use silumin_codegen::config::Config;
 
-use super::model::{Modelled, draw, keep, neighbours};
+use super::bound::{Bounded, draw, keep, neighbours};
 use super::run::{Entrant, Run};
 use super::trial::Bench;
 use super::{Fate, Finish, Ranked, Rules, Step, TuneError};
@@ -49,17 +49,17 @@ impl Run<'_> {
         let mut winner = self.race(&field, &bench, &first, 0.6)?.ok_or_else(|| self.none_right())?;
         if !self.past(0.6) {
             let tried: HashSet<Config> =
-                self.entrants.iter().map(|entrant| entrant.modelled.settled).collect();
+                self.entrants.iter().map(|entrant| entrant.bounded.settled).collect();
             let known = self.entrants.len();
             let (best, base) = (self.by_time(&field), gemm.spec().config);
             let near = best.iter().take(PARENTS);
             let near: Vec<Config> =
-                near.flat_map(|place| neighbours(&self.entrants[*place].modelled, &base)).collect();
+                near.flat_map(|place| neighbours(&self.entrants[*place].bounded, &base)).collect();
             let drawn = draw(gemm.spec(), shape, self.device.arch(), self.device.facts().sms, &near);
-            let fresh: Vec<Modelled> =
+            let fresh: Vec<Bounded> =
                 drawn.legal.into_iter().filter(|one| !tried.contains(&one.settled)).collect();
-            // The best of them by the model; a kernel of the first race leads the list in the place of `auto`.
-            let mut legal = vec![self.entrants[winner].modelled.clone()];
+            // The best of them by their bounds; a kernel of the first race leads the list in the place of `auto`.
+            let mut legal = vec![self.entrants[winner].bounded.clone()];
             legal.extend(fresh);
             let (kept, _) = keep(legal, self.tune.keep + 1);
             self.entrants.extend(kept.into_iter().skip(1).map(Entrant::new));
@@ -89,7 +89,7 @@ impl Run<'_> {
             let loaded = self
                 .tune
                 .gemm
-                .with_config(self.entrants[place].modelled.config)
+                .with_config(self.entrants[place].bounded.config)
                 .load(self.device, self.problem.shape);
             self.tune.tell(&Step::Loaded { done: done.fetch_add(1, Ordering::Relaxed) + 1, of });
             (place, Some(loaded))

@@ -10,7 +10,7 @@ use crate::exec::pipe::Work;
 use crate::exec::queue::{Copy, Pending, StoreTo};
 use crate::exec::state::Warp;
 use crate::program::WgmmaA;
-use crate::time::memory::{LINE, Source};
+use crate::time::memory::{LINE, Read, Source};
 use crate::time::record::{Bar, Cause, Moment, Track};
 
 /// A contiguous part of global memory, and rows of a box that the TMA works through for it.
@@ -86,8 +86,10 @@ impl<'r> World<'r> {
         let sm = t.ctas[c].sm;
         for sequence in copies {
             let Some(i) = t.cluster.queue.iter().position(|p| p.sequence == sequence) else { continue };
-            let p: Pending = t.cluster.queue[i].clone();
-            match &p.copy {
+            // Lent from the queue, and given back below.
+            let lent = Copy::SmallArrive { mbar: (0, 0), group: 0 };
+            let copy = std::mem::replace(&mut t.cluster.queue[i].copy, lent);
+            match &copy {
                 Copy::TensorLoad { map, coords, pixels, to } => {
                     next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
                     let (list, rows) = match pixels {
@@ -166,6 +168,7 @@ impl<'r> World<'r> {
                     self.push(done.time, Event::Copies(k, vec![sequence], done));
                 }
             }
+            t.cluster.queue[i].copy = copy;
         }
         if !small.is_empty() {
             t.small_done = t.small_done.max(small_done);
@@ -220,7 +223,10 @@ impl<'r> World<'r> {
         let half = unit.half;
         let total: f64 = list.iter().map(|p| p.bytes as f64).sum::<f64>().max(1.0);
         let rate = chip.tma_rate.value.min(chip.sm_rate.value);
-        let (mut sent, mut last) = (0.0, start.after(chip.tma_latency.value, Cause::TmaIssue));
+        let mut sent = 0.0;
+        let mut last = start.after(chip.tma_latency.value, Cause::TmaIssue);
+        // The line that is there last: when it was asked for, what L2 said, and when it was there.
+        let mut slowest: Option<(f64, Read, f64)> = None;
         for p in list {
             let mut address = p.global;
             let end = p.global + p.bytes;
@@ -236,19 +242,18 @@ impl<'r> World<'r> {
                     *port = port.max(read.at) + bytes / rate;
                     ready = ready.max(*port);
                 }
-                if ready > last.time {
-                    let moment = start
-                        .until(request, Cause::TmaIssue)
-                        .after(read.latency, Cause::TmaLatency)
-                        .until(
-                            read.at - read.queued,
-                            if read.source == Source::L2 { Cause::MemoryQueue } else { Cause::Dram },
-                        )
-                        .until(read.at, Cause::MemoryQueue);
-                    last = moment.until(ready, Cause::TmaDelivery);
+                if ready > slowest.map_or(last.time, |(_, _, ready)| ready) {
+                    slowest = Some((request, read, ready));
                 }
                 address = stop;
             }
+        }
+        if let Some((request, read, ready)) = slowest {
+            let waited = if read.source == Source::L2 { Cause::MemoryQueue } else { Cause::Dram };
+            last = (start.until(request, Cause::TmaIssue).after(read.latency, Cause::TmaLatency))
+                .until(read.at - read.queued, waited)
+                .until(read.at, Cause::MemoryQueue)
+                .until(ready, Cause::TmaDelivery);
         }
         last.until(unit_end(start, working), Cause::TmaIssue).after(chip.tma_arrive.value, Cause::Mbarrier)
     }

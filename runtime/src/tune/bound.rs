@@ -1,4 +1,4 @@
-//! Which configurations are worth loading: the arithmetic of plans, bytes and waves, in the place of times.
+//! Which configurations are worth a closer look: a bound on the time of each, from the numbers of the chip.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,24 +8,20 @@ use silumin_codegen::plan::Plan;
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::Spec;
 
-/// Seconds from a load that misses all caches to its data, as `Plan::explain` assumes them.
-const LATENCY: f64 = 0.8e-6;
-/// Bytes that L2 hands to the SMs in the time that DRAM takes for one: a round figure of both chips.
-const L2_OVER_DRAM: f64 = 1.5;
-/// Seconds between a launch and the next in one stream, when it has to wait for it.
-const GAP: f64 = 1.5e-6;
-/// What is this much slower than the best, as modelled, is not kept for variety's sake.
+/// A kernel whose bound is so many times the lowest one is not kept for variety.
 const HOPELESS: f64 = 3.0;
 
-/// A configuration that is legal, and what the model says of it.
+/// A configuration that is legal, and the bound on its time.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Modelled {
+pub(super) struct Bounded {
     /// As asked for.
     pub config: Config,
     /// With every `auto` settled: two with one of these are one kernel.
     pub settled: Config,
-    /// Seconds, as modelled: to be compared with each other, and with nothing else.
-    pub cost: f64,
+    /// Seconds that the busiest part of the chip needs at least.
+    pub bound: f64,
+    /// The bound and a tenth of what the other parts need, which overlap only in part: an order among equals.
+    pub order: f64,
     /// Bytes between global memory and the SMs.
     pub bytes: u64,
     /// Waves of tiles.
@@ -40,7 +36,7 @@ type Family = (Strategy, bool, Schedule, bool, Option<Tile>);
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Drawn {
     /// Legal and different, `auto` first.
-    pub legal: Vec<Modelled>,
+    pub legal: Vec<Bounded>,
     /// How many there were.
     pub drawn: usize,
     /// Those that the generator refuses, by the knob that it blames, with one of its reasons.
@@ -62,7 +58,7 @@ pub(super) fn draw(spec: &Spec, shape: Shape, arch: Arch, sms: u32, configs: &[C
         drawn.drawn += 1;
         spec.config = config;
         match spec.plan(shape, arch) {
-            Ok(plan) if seen.insert(plan.config) => drawn.legal.push(modelled(config, &plan)),
+            Ok(plan) if seen.insert(plan.config) => drawn.legal.push(bounded(config, &plan)),
             Ok(_) => drawn.same += 1,
             Err(errors) => {
                 let knob = errors.first().map_or("shape", |error| error.knob());
@@ -74,53 +70,64 @@ pub(super) fn draw(spec: &Spec, shape: Shape, arch: Arch, sms: u32, configs: &[C
     drawn
 }
 
-/// The model: the longest of tensor cores, DRAM, L2 and the latency that the pipelines hide, and a tenth of the others, for
-/// they overlap only in part.
-fn modelled(config: Config, plan: &Plan) -> Modelled {
+/// The time of what takes longest: the MMAs of the busiest SM, the bytes through DRAM, through L2, and into the busiest SM, and
+/// that SM's loads at one latency for so many bytes as are in flight; and the gaps between launches.
+fn bounded(config: Config, plan: &Plan) -> Bounded {
     let limits = plan.arch.limits();
     let (read, written) = plan.moved_bytes();
     let balance = plan.balance();
     let dram = plan.dram_bytes() as f64 / limits.dram_bytes_per_second;
-    let l2 = (read + written) as f64 / (L2_OVER_DRAM * limits.dram_bytes_per_second);
-    // What one SM brings in, so many bytes in flight at a time.
+    let l2 = (read + written) as f64 / limits.l2_bytes_per_second;
     let active = plan.ctas().min(u64::from(balance.slots) * u64::from(plan.cluster_ctas())).max(1);
-    let in_flight =
-        u64::from(plan.stages) * plan.k_tile_bytes().iter().map(|(_, b)| u64::from(*b)).sum::<u64>();
-    let busiest = read as f64 / active as f64 / balance.efficiency.clamp(0.05, 1.0).sqrt();
-    let latency = LATENCY * (1.0 + busiest / in_flight.max(1) as f64);
-    let parts = [plan.schedule_floor_seconds(), dram, l2, latency];
-    let longest = parts.iter().fold(0.0, |most: f64, part| most.max(*part));
+    let sm = read as f64 / active as f64 / limits.sm_bytes_per_second;
     let launches = match plan.strategy {
         Strategy::TwoPass => 3.0,
         Strategy::SecondFused => 2.0,
         Strategy::Sequential | Strategy::Interleaved => 1.0,
     };
-    let cost = longest + 0.1 * (parts.iter().sum::<f64>() - longest) + GAP * (launches - 1.0);
+    let in_flight =
+        u64::from(plan.stages) * plan.k_tile_bytes().iter().map(|(_, b)| u64::from(*b)).sum::<u64>();
+    let busiest = read as f64 / active as f64 / balance.efficiency.clamp(0.05, 1.0).sqrt();
+    let rounds = limits.dram_latency * busiest / in_flight.max(1) as f64;
+    let parts = [plan.schedule_floor_seconds(), dram, l2, sm, rounds];
+    let longest = parts.iter().copied().fold(0.0, f64::max);
+    let beside = limits.dram_latency + limits.launch_gap * launches;
+    // Lines that L2 has come sooner than DRAM's, so that rounds order kernels and bound none.
+    let bound = beside + parts[..4].iter().copied().fold(0.0, f64::max);
+    let order = beside + longest + 0.1 * (parts.iter().sum::<f64>() - longest);
     let turns = plan.warpgroups.is_some_and(|warpgroups| warpgroups.ping_pong);
     let shared = plan.multicast != Multicast::None || plan.cta_group.ctas() > 1;
     let family = (plan.strategy, plan.swap_ab, plan.work.schedule, turns != shared, Some(plan.tile));
-    Modelled { config, settled: plan.config, cost, bytes: read + written, waves: balance.waves, family }
+    Bounded {
+        config,
+        settled: plan.config,
+        bound,
+        order,
+        bytes: read + written,
+        waves: balance.waves,
+        family,
+    }
 }
 
 /// The `most` to load: `auto` first, then the best of each kind that is not hopeless, as far as a third goes, and the best of
-/// all; in the order of their costs. The second number is how many were left out.
-pub(super) fn keep(mut legal: Vec<Modelled>, most: usize) -> (Vec<Modelled>, usize) {
+/// all; in that order. The second number is how many were left out.
+pub(super) fn keep(mut legal: Vec<Bounded>, most: usize) -> (Vec<Bounded>, usize) {
     if legal.len() <= most.max(1) {
         return (legal, 0);
     }
     let all = legal.len();
     let auto = legal.remove(0);
-    legal.sort_by(|x, y| x.cost.total_cmp(&y.cost));
-    let limit = HOPELESS * legal.first().map_or(0.0, |best| best.cost);
+    legal.sort_by(|x, y| x.order.total_cmp(&y.order));
+    let limit = HOPELESS * legal.first().map_or(0.0, |best| best.order);
     let room = most.max(1) - 1;
-    // First kinds without the tile, then those with it: both in the order of costs.
+    // First kinds without the tile, then those with it: in order.
     let (mut kinds, mut kept) = (HashSet::new(), Vec::new());
     for with_tile in [false, true] {
         let most = room / 3 * (1 + usize::from(with_tile));
         for (place, one) in legal.iter().enumerate() {
             let (strategy, swap, schedule, turns, tile) = one.family;
             let kind = (strategy, swap, schedule, turns, tile.filter(|_| with_tile));
-            if kept.len() < most && one.cost <= limit && !kept.contains(&place) && kinds.insert(kind) {
+            if kept.len() < most && one.order <= limit && !kept.contains(&place) && kinds.insert(kind) {
                 kept.push(place);
             }
         }
@@ -129,7 +136,7 @@ pub(super) fn keep(mut legal: Vec<Modelled>, most: usize) -> (Vec<Modelled>, usi
     let rest: Vec<usize> = rest.collect();
     kept.extend(rest);
     kept.sort_unstable();
-    let kept: Vec<Modelled> =
+    let kept: Vec<Bounded> =
         std::iter::once(auto).chain(kept.into_iter().map(|place| legal[place].clone())).collect();
     let left_out = all - kept.len();
     (kept, left_out)
@@ -137,7 +144,7 @@ pub(super) fn keep(mut legal: Vec<Modelled>, most: usize) -> (Vec<Modelled>, usi
 
 /// Configurations that differ from one that did well in one knob, which the user has left open in `base`.
 #[cfg(feature = "cuda")]
-pub(super) fn neighbours(one: &Modelled, base: &Config) -> Vec<Config> {
+pub(super) fn neighbours(one: &Bounded, base: &Config) -> Vec<Config> {
     let mut text = String::new();
     if let Setting::Fixed(Tile { m, n, k }) = one.settled.tile {
         let mut tiles =
@@ -198,7 +205,7 @@ mod tests {
         let (kept, left_out) = keep(found.legal, 24);
         assert_eq!((kept.len(), left_out), (24, all - 24));
         assert_eq!(kept[0].config, Config::default());
-        assert!(kept[1..].windows(2).all(|pair| pair[0].cost <= pair[1].cost));
+        assert!(kept[1..].windows(2).all(|pair| pair[0].order <= pair[1].order));
         let kinds: HashSet<_> = kept.iter().map(|one| (one.family.0, one.family.2)).collect();
         assert!(kinds.len() >= 4, "{kinds:?}");
     }
