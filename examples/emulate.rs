@@ -70,7 +70,7 @@ pub fn command() -> Command {
             option(
                 "seeds",
                 "N",
-                "run all early, all late, each warp starved and seeds 0 to N - 1; compare their outputs",
+                "run all early, all late, each warp starved with its work and alone, and seeds 0 to N - 1; compare their outputs",
             )
             .value_parser(value_parser!(u64)),
         )
@@ -83,6 +83,11 @@ pub fn command() -> Command {
             option("starve", "WARP", "random, but this warp of every CTA runs only when no other can")
                 .value_parser(value_parser!(u32))
                 .conflicts_with_all(["seeds", "schedule"]),
+        )
+        .arg(
+            option("delay", "WARP", "as --starve, but what the warp has issued completes as all else does")
+                .value_parser(value_parser!(u32))
+                .conflicts_with_all(["seeds", "schedule", "starve"]),
         )
         .arg(
             option(
@@ -154,7 +159,7 @@ fn time_flags() -> Vec<Arg> {
     let option = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name).value_name(value).help(help)
     };
-    let others = ["out", "seed", "seeds", "schedule", "starve", "trace", "check", "resident"];
+    let others = ["out", "seed", "seeds", "schedule", "starve", "delay", "trace", "check", "resident"];
     let time = option(
         "time",
         "CHIP",
@@ -211,7 +216,7 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
         return Ok(Request::Check { files: files.cloned().collect(), json });
     }
     let seed = matches.get_one::<u64>("seed").copied();
-    let starved = matches.get_one::<u32>("starve");
+    let [starved, delayed] = ["starve", "delay"].map(|name| matches.get_one::<u32>(name));
     let schedule = match (matches.get_one::<String>("schedule").map(String::as_str), seed) {
         (Some("random") | None, Some(seed)) => Schedule::Random(seed),
         (Some("random"), None) => Schedule::Random(0),
@@ -221,9 +226,10 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
             return Err(format!("--seed goes with `--schedule random` or alone; `{other}` has no seed"));
         }
     };
-    let schedule = match starved {
-        Some(&warp) => Schedule::Starve { warp, seed: seed.unwrap_or_default() },
-        None => schedule,
+    let schedule = match (starved, delayed) {
+        (Some(&warp), _) => Schedule::Starve { warp, seed: seed.unwrap_or_default() },
+        (None, Some(&warp)) => Schedule::Delay { warp, seed: seed.unwrap_or_default() },
+        (None, None) => schedule,
     };
     let tracking = match matches.get_one::<String>("track").map(String::as_str) {
         Some("off") => Tracking::Off,

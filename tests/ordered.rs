@@ -55,8 +55,9 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         let mut schedules = vec![Schedule::Early, Schedule::Late];
         // Those that finish tiles, or compute, are alike in fours; the last four or fewer have roles of their own.
         let alone = (warps - 1) / 4 * 4;
-        let starved = (0..warps).filter(|warp| every_warp || warp % 4 == 0 || *warp >= alone);
-        schedules.extend(starved.map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+        let starved = || (0..warps).filter(|warp| every_warp || warp % 4 == 0 || *warp >= alone);
+        schedules.extend(starved().map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+        schedules.extend(starved().map(|warp| Schedule::Delay { warp, seed: u64::from(warp) }));
         schedules.extend((0..seeds()).map(Schedule::Random));
         runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), arch, shape, s)));
     }

@@ -83,6 +83,9 @@ pub enum FindingKind {
     /// A CTA exits while a copy to its shared memory may be under way; under strict tracking also while a bulk store may
     /// still be reading from there.
     ExitDuringCopy,
+    /// A CTA exits while an arrival from another CTA at its mbarrier may be under way: nobody has waited for its phase, and no
+    /// release after it has come. Under strict tracking commits of `tcgen05` have to be waited for themselves.
+    ExitDuringArrival,
     /// The kernel executed `trap` or failed an assertion.
     Trap,
     /// Two warps access the same bytes of shared memory without an order, and one writes.
@@ -168,6 +171,7 @@ impl FindingKind {
         FindingKind::Divergent,
         FindingKind::PeerExited,
         FindingKind::ExitDuringCopy,
+        FindingKind::ExitDuringArrival,
         FindingKind::Trap,
         FindingKind::RaceShared,
         FindingKind::RaceTmem,
@@ -255,6 +259,7 @@ impl FindingKind {
             | K::PhaseSkipped
             | K::TmemAllocRace
             | K::ExitDuringCopy
+            | K::ExitDuringArrival
             | K::TmemLeak => false,
             // The ISA forbids it, and hardware is known to go on.
             K::MbarrierReinitialised

@@ -89,6 +89,33 @@ pub enum Schedule {
         /// Seed of the random order of the others.
         seed: u64,
     },
+    /// As `Starve`, but what the warp has issued completes as all else does: the warp alone is late.
+    Delay {
+        /// Index of the warp in its CTA.
+        warp: u32,
+        /// Seed of the random order of the others.
+        seed: u64,
+    },
+}
+
+impl Schedule {
+    /// The seed, where something is random.
+    pub fn seed(self) -> Option<u64> {
+        match self {
+            Schedule::Early | Schedule::Late => None,
+            Schedule::Random(seed) | Schedule::Starve { seed, .. } | Schedule::Delay { seed, .. } => {
+                Some(seed)
+            }
+        }
+    }
+
+    /// The warp that runs only when no other can.
+    pub fn starved(self) -> Option<u32> {
+        match self {
+            Schedule::Early | Schedule::Late | Schedule::Random(_) => None,
+            Schedule::Starve { warp, .. } | Schedule::Delay { warp, .. } => Some(warp),
+        }
+    }
 }
 
 /// When lanes of a warp that took different ways run together again.

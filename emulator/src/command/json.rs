@@ -3,7 +3,6 @@
 use super::check::Checked;
 use super::{BAD_INPUT, Run, Runs, text};
 use crate::finding::{Finding, Stats};
-use crate::launch::Schedule;
 use serde_json::{Value, json};
 
 fn print(value: &Value) -> String {
@@ -13,13 +12,6 @@ fn print(value: &Value) -> String {
 /// Bad input.
 pub(super) fn error(message: &str) -> String {
     print(&json!({ "exit": BAD_INPUT, "error": message, "findings": [] }))
-}
-
-fn seed(schedule: Schedule) -> Option<u64> {
-    match schedule {
-        Schedule::Random(seed) | Schedule::Starve { seed, .. } => Some(seed),
-        _ => None,
-    }
 }
 
 fn finding(file: &str, f: &Finding, run: &Run) -> Value {
@@ -34,7 +26,7 @@ fn finding(file: &str, f: &Finding, run: &Run) -> Value {
         "message": f.message,
         "count": f.count,
         "schedule": text::schedule(run.schedule),
-        "seed": seed(run.schedule),
+        "seed": run.schedule.seed(),
     })
 }
 
@@ -69,7 +61,7 @@ pub(super) fn runs(runs: &Runs<'_>, status: u8) -> String {
         .map(|run| {
             json!({
                 "schedule": text::schedule(run.schedule),
-                "seed": seed(run.schedule),
+                "seed": run.schedule.seed(),
                 "findings": of(run),
                 "findings_left_out": run.report.left_out,
                 "partial": run.report.stopped,

@@ -46,7 +46,7 @@ pub const MAX_THREADS: usize = 1024;
 pub enum Schedules {
     /// This one.
     One(Schedule),
-    /// All early, all late, each warp of a CTA starved, and random ones of the seeds from 0 to this,
+    /// All early, all late, each warp of a CTA starved with its work and alone, and random ones of the seeds from 0 to this,
     /// each on fresh buffers.
     Seeds(u64),
 }
@@ -57,8 +57,9 @@ impl Schedules {
             Schedules::One(schedule) => vec![schedule],
             Schedules::Seeds(n) => {
                 let starved = (0..warps).map(|warp| Schedule::Starve { warp, seed: 0 });
+                let delayed = (0..warps).map(|warp| Schedule::Delay { warp, seed: 0 });
                 let ends = [Schedule::Early, Schedule::Late].into_iter();
-                ends.chain(starved).chain((0..n).map(Schedule::Random)).collect()
+                ends.chain(starved).chain(delayed).chain((0..n).map(Schedule::Random)).collect()
             }
         }
     }

@@ -9,7 +9,9 @@ pub(super) fn schedule(schedule: Schedule) -> String {
     match schedule {
         Schedule::Random(seed) => format!("seed {seed}"),
         Schedule::Starve { warp, seed } => format!("starve {warp}, seed {seed}"),
-        other => format!("{other:?}").to_lowercase(),
+        Schedule::Delay { warp, seed } => format!("delay {warp}, seed {seed}"),
+        Schedule::Early => "early".to_owned(),
+        Schedule::Late => "late".to_owned(),
     }
 }
 

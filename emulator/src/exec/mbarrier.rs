@@ -230,7 +230,7 @@ impl<'r> Cluster<'r> {
                         Schedule::Early | Schedule::Late => false,
                         Schedule::Random(_) => self.random(8) == 0,
                         // What they wait for is far away where a warp is starved.
-                        Schedule::Starve { .. } => self.random(2) == 0,
+                        Schedule::Starve { .. } | Schedule::Delay { .. } => self.random(2) == 0,
                     };
                 // Only when no lane can go on is there nothing better to do than to wait.
                 if let Some(wait) = wait

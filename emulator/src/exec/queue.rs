@@ -151,12 +151,16 @@ impl Cluster<'_> {
             return false;
         }
         let pick = match self.run.options.schedule {
-            Schedule::Random(_) | Schedule::Starve { .. } => self.random(n as u64) as usize,
+            Schedule::Random(_) | Schedule::Starve { .. } | Schedule::Delay { .. } => {
+                self.random(n as u64) as usize
+            }
             // Late: the newest copy first; the tensor core, which is slow, after the copies.
-            _ => match eligible.iter().enumerate().max_by_key(|(_, i)| self.queue[**i].sequence) {
-                Some((k, _)) => k,
-                None => 0,
-            },
+            Schedule::Early | Schedule::Late => {
+                match eligible.iter().enumerate().max_by_key(|(_, i)| self.queue[**i].sequence) {
+                    Some((k, _)) => k,
+                    None => 0,
+                }
+            }
         };
         self.progress += 1;
         if let Some(&i) = eligible.get(pick) {

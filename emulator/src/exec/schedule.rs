@@ -30,8 +30,11 @@ impl Cluster<'_> {
     }
 
     fn turns(&mut self) -> bool {
-        let random = matches!(self.run.options.schedule, Schedule::Random(_) | Schedule::Starve { .. });
-        let starved = self.starved();
+        let schedule = self.run.options.schedule;
+        let random = schedule.seed().is_some();
+        let starved = schedule.starved();
+        // Whose work is held back, too.
+        let held = starved.filter(|_| matches!(schedule, Schedule::Starve { .. }));
         let order: Vec<(usize, usize)> = self
             .ctas
             .iter()
@@ -70,7 +73,7 @@ impl Cluster<'_> {
                     return true;
                 }
                 if random && self.random(4) == 0 {
-                    self.complete_some(starved);
+                    self.complete_some(held);
                 }
             }
             for cta in &self.ctas {
@@ -119,14 +122,6 @@ impl Cluster<'_> {
             if self.fatal {
                 return true;
             }
-        }
-    }
-
-    /// The warp that the schedule starves.
-    fn starved(&self) -> Option<u32> {
-        match self.run.options.schedule {
-            Schedule::Starve { warp, .. } => Some(warp),
-            _ => None,
         }
     }
 

@@ -10,7 +10,7 @@ use crate::engine::collector::Collectors;
 use crate::engine::tmem::{Tmem, transfer::Transfer};
 use crate::finding::{Finding, FindingKind, Stats};
 use crate::lanes::Lanes;
-use crate::launch::{Schedule, Tracking, product};
+use crate::launch::{Tracking, product};
 use crate::memory::Smem;
 use crate::program::{CONSTANTS, Fence, Inst, Op, Pred, Program, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::{BTreeSet, HashMap, VecDeque};
@@ -402,10 +402,7 @@ impl<'r> Cluster<'r> {
                 new_cta(run, rank, [0, 1, 2].map(|i| first[i] + within[i]), within)
             })
             .collect();
-        let seed = match run.options.schedule {
-            Schedule::Random(s) | Schedule::Starve { seed: s, .. } => s,
-            _ => 0,
-        };
+        let seed = run.options.schedule.seed().unwrap_or(0);
         let warps = (product(run.launch.block) as usize).div_ceil(32);
         let fences = |i: &Inst| matches!(i.op, Op::Fence(Fence::TensorBefore | Fence::TensorAfter));
         let tracker = match run.options.tracking {

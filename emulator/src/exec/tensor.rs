@@ -326,7 +326,7 @@ impl<'r> Cluster<'r> {
         match self.run.options.schedule {
             Schedule::Early => true,
             Schedule::Late => false,
-            Schedule::Random(_) | Schedule::Starve { .. } => self.random(2) == 0,
+            Schedule::Random(_) | Schedule::Starve { .. } | Schedule::Delay { .. } => self.random(2) == 0,
         }
     }
 

@@ -379,7 +379,9 @@ fn named(schedule: Schedule) -> String {
     match schedule {
         Schedule::Random(seed) => format!("seed {seed}"),
         Schedule::Starve { warp, seed } => format!("starve warp {warp}, seed {seed}"),
-        other => format!("{other:?}").to_lowercase(),
+        Schedule::Delay { warp, seed } => format!("delay warp {warp}, seed {seed}"),
+        Schedule::Early => "early".to_owned(),
+        Schedule::Late => "late".to_owned(),
     }
 }
 
@@ -447,10 +449,11 @@ impl Met {
 fn schedules(launch: &Launch, plan: &Plan) -> Vec<Schedule> {
     let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
     // A warp of every role: roles are given out in fours or one by one.
-    let starved = (0..warps).filter(|w| warps <= 8 || w % 4 == 0 || *w + 4 >= warps);
+    let starved = || (0..warps).filter(|w| warps <= 8 || w % 4 == 0 || *w + 4 >= warps);
     let mut schedules = vec![Schedule::Early, Schedule::Late];
     schedules.extend((0..plan.seeds).map(Schedule::Random));
-    schedules.extend(starved.map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+    schedules.extend(starved().map(|warp| Schedule::Starve { warp, seed: u64::from(warp) }));
+    schedules.extend(starved().map(|warp| Schedule::Delay { warp, seed: u64::from(warp) }));
     schedules
 }
 

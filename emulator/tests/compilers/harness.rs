@@ -73,7 +73,8 @@ fn schedules(threads: [u32; 3]) -> Vec<Schedule> {
     let seeds: u64 = text.parse().unwrap_or_else(|_| panic!("SILUMIN_SEEDS={text} is no number"));
     let warps = threads.iter().product::<u32>().div_ceil(32);
     let starved = (0..warps).map(|warp| Schedule::Starve { warp, seed: 0 });
-    ends.chain(starved).chain((0..seeds).map(Schedule::Random)).collect()
+    let delayed = (0..warps).map(|warp| Schedule::Delay { warp, seed: 0 });
+    ends.chain(starved).chain(delayed).chain((0..seeds).map(Schedule::Random)).collect()
 }
 
 /// Writes the launch file, its PTX and its inputs to a folder that can be carried to another machine.
@@ -145,7 +146,7 @@ fn run_file(
             Err(e) => panic!("{compiler}/{name}.{chip}: {e}"),
         };
         let kinds: Vec<FindingKind> = report.findings.iter().map(|f| f.kind).collect();
-        let random = matches!(schedule, Schedule::Random(_) | Schedule::Starve { .. });
+        let random = schedule.seed().is_some();
         let met = match mistake(compiler, name) {
             _ if kinds.is_empty() => true,
             Some(Mistake::Harmless(kind)) => kinds.iter().all(|&k| k == kind),

@@ -353,7 +353,7 @@ impl Tracker {
     }
 
     /// After the last thread: copies to shared memory that no thread of its CTA has waited for, and under strict tracking
-    /// stores from there. CUTLASS's epilogues leave their last ones under way, and are known to run.
+    /// stores from there. CUTLASS's epilogues leave their last ones under way, and are known to run. Then arrivals from peers.
     pub fn exit(&mut self) {
         for cta in 0..self.smem.len() {
             let mut heard = Clock::default();
@@ -384,6 +384,7 @@ impl Tracker {
                     },
                 });
             }
+            self.exit_with_arrivals(cta, &heard);
         }
     }
 

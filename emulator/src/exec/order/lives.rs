@@ -44,6 +44,7 @@ impl Tracker {
 
     /// The life of an mbarrier ends.
     pub fn mbar_end(&mut self, agent: u16, at: (usize, u32), line: u32) {
+        self.arrivals.remove(&at);
         for u in self.mbar_uses.remove(&at).unwrap_or_default() {
             let v = &self.threads[agent as usize].view;
             let own = u.component == self.component(agent, Unit::Warp);

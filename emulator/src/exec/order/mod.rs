@@ -8,7 +8,7 @@
 //! - `clock`: vector clocks
 //! - `shadow`: past accesses by granule
 //! - `judge`: whether two accesses are ordered, and what is missing when they are not
-//! - `phases`: what mbarriers carry; `lives`: their ends
+//! - `phases`: what mbarriers carry; `lives`: their ends; `peers`: arrivals at a CTA that exits
 //! - `world`: races in global memory between clusters
 //! - `track`: where execution meets the tracker
 //!
@@ -35,6 +35,7 @@
 pub(super) mod clock;
 pub(super) mod judge;
 mod lives;
+mod peers;
 mod phases;
 pub(super) mod shadow;
 pub(super) mod track;
@@ -175,6 +176,8 @@ pub(crate) struct Tracker {
     global: HashMap<u64, Cell>,
     mbars: HashMap<(usize, u32), MbarSync>,
     mbar_uses: HashMap<(usize, u32), Vec<lives::Use>>,
+    /// Arrivals from other CTAs that nobody has waited for.
+    arrivals: HashMap<(usize, u32), Vec<peers::Arrival>>,
     /// By warp: lanes that announced something alone, and their components.
     lanes: Vec<Vec<(u8, u16)>>,
     /// Components of mbarriers and of lanes.
@@ -218,6 +221,7 @@ impl Tracker {
             global: HashMap::new(),
             mbars: HashMap::new(),
             mbar_uses: HashMap::new(),
+            arrivals: HashMap::new(),
             lanes: vec![Vec::new(); ctas * per_cta],
             extra: 0,
             bars: HashMap::new(),

@@ -39,6 +39,9 @@ impl Tracker {
     pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength, alone: Option<u8>) {
         self.check_init(agent, at, line, None, false);
         self.mbar_used(at, agent, line);
+        let c = self.component(agent, Unit::Warp);
+        let clock = self.threads[agent as usize].view.all.get(c);
+        self.peer_arrives(at, agent, (c, clock), line);
         let own = agent as usize / self.per_cta == at.0;
         // Kernels that run on hardware arrive at a peer's barrier with .cta scope; strict tracking asks for .cluster.
         if self.mbars.contains_key(&at) && (own || s.wide || !self.strict) {
@@ -90,6 +93,7 @@ impl Tracker {
                 thread.beat += 1;
             }
         }
+        self.arrivals_waited_for(at);
     }
 
     /// Asynchronous work that arrives at an mbarrier: the bytes of a copy, counted by `phase`, or a commit.
@@ -119,6 +123,7 @@ impl Tracker {
                 // A commit implies tcgen05.fence::before_thread_sync.
                 to.heard.raise(c, issue.clock);
                 self.mbar_delivered(at, issue.agent, (c, issue.clock), line);
+                self.peer_arrives(at, issue.agent, (c, issue.clock), line);
             }
         }
     }
@@ -133,6 +138,7 @@ impl Tracker {
             b.sync.done = b.sync.current.clone();
             b.remote.done = b.remote.current.clone();
         }
+        self.arrivals_counted(at);
     }
 
     /// What the last phase that completed has released.
