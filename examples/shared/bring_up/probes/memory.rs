@@ -31,6 +31,9 @@ pub(super) struct Loads {
     pub nanoseconds: bool,
     /// Rows between the first boxes of launches.
     pub between: u32,
+    /// Boxes side by side in a row of the tensor, a power of two, which a CTA walks along before it goes on to other rows, as a
+    /// K loop does. Then `rows`, `step` and `between` count boxes. 0: the tensor is a box wide.
+    pub walk: u32,
 }
 
 impl Loads {
@@ -51,6 +54,7 @@ impl Loads {
             step: 128,
             ctas,
             between: 0,
+            walk: 0,
         }
     }
 
@@ -58,11 +62,27 @@ impl Loads {
         let Loads { depth, box_shape: [width, height], rows, .. } = self;
         let bytes = width * height;
         let mask = (rows - 1).to_string();
+        let (rank, place_of_box) = match self.walk {
+            0 => (2, "{ 0, %row }"),
+            _ => (3, "{ 0, %column, %height }"),
+        };
+        // Along the tensor's rows first; then the rows that lie behind those of all other CTAs.
+        let walk = match self.walk {
+            0 => String::new(),
+            boxes => format!(
+                "    and.b32 %column, %row, {};\n    shr.u32 %height, %row, {};\n    \
+                 mad.lo.u32 %height, %height, {}, %cta;\n    shl.b32 %height, %height, {};\n",
+                boxes - 1,
+                boxes.ilog2(),
+                chip.sms,
+                height.ilog2()
+            ),
+        };
         let slot = |index: u32| {
             let (place, barrier) = (index * bytes, depth * bytes + 8 * index);
             format!(
-                "    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%smem + {barrier}], {bytes};\n    \
-                 cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%smem + {place}], [%map, {{ 0, %row }}], [%smem + {barrier}];\n    \
+                "{walk}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%smem + {barrier}], {bytes};\n    \
+                 cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%smem + {place}], [%map, {place_of_box}], [%smem + {barrier}];\n    \
                  add.u32 %row, %row, {};\n    and.b32 %row, %row, {mask};\n",
                 self.step
             )
@@ -105,9 +125,19 @@ impl Loads {
         let ctas = if self.ctas > 1 { chip.few(4, self.ctas) } else { 1 };
         let rounds = [1, chip.few(2, self.rounds[0]), chip.few(3, self.rounds[1])];
         let swizzle = if width == 16 { "none".to_owned() } else { format!("{width}b") };
-        let map = json!({ "tensor_map": {
-            "buffer": "data", "data_type": "u8", "dims": [width, rows], "strides": [self.pitch], "box": [width, height], "swizzle": swizzle,
-        }});
+        let map = match self.walk {
+            0 => json!({ "tensor_map": {
+                "buffer": "data", "data_type": "u8", "dims": [width, rows], "strides": [self.pitch], "box": [width, height], "swizzle": swizzle,
+            }}),
+            boxes => json!({ "tensor_map": {
+                "buffer": "data", "data_type": "u8", "dims": [width, boxes, rows / boxes * height], "strides": [width, self.pitch],
+                "box": [width, 1, height], "swizzle": swizzle,
+            }}),
+        };
+        let data = match self.walk {
+            0 => u64::from(rows) * u64::from(self.pitch),
+            boxes => u64::from(rows / boxes * height) * u64::from(self.pitch),
+        };
         let launches = rounds.iter().enumerate().map(|(index, rounds)| {
             json!({
                 "kernel": "probe", "grid": [ctas, 1, 1], "block": [32, 1, 1], "dynamic_smem": smem,
@@ -125,7 +155,7 @@ impl Loads {
         };
         Probe {
             launches: launches.collect(),
-            buffers: vec![("out", 24), ("data", u64::from(rows) * u64::from(self.pitch))],
+            buffers: vec![("out", 24), ("data", data)],
             reduce,
             name: self.name,
             about: self.about,
@@ -207,6 +237,19 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
         let between = chip.few(1024, 1 << 24);
         let (step, rounds) = (128 * chip.few(4, all), [512 / depth, 2048 / depth]);
         probes.push(Loads { apart: 128, step, between, rounds, nanoseconds: true, ..loads }.probe(chip));
+    }
+    for depth in [2, 4, 8] {
+        let name = format!("dram_load_rows_{}_kb", 16 * depth);
+        let about = format!(
+            "TMA loads from DRAM of 128 rows of 128 bytes, 8 KB apart, by all SMs, {} KB under way in each; a CTA walks along its rows",
+            16 * depth
+        );
+        let rows = chip.few(64 * 8, 1 << 19);
+        let loads = Loads::new(&name, &about, depth, all, rows);
+        let rounds = [512 / depth, 2048 / depth];
+        let between = chip.few(64, 64 * 16);
+        let walks = Loads { walk: 64, pitch: 8192, apart: 0, step: 1, between, ..loads };
+        probes.push(Loads { rounds, nanoseconds: true, ..walks }.probe(chip));
     }
     probes.push(cold(chip, true));
     probes.push(cold(chip, false));
