@@ -1,0 +1,147 @@
+//! The prediction of one row.
+
+use super::rows::{Row, Set};
+use serde_json::Value;
+use silumin::codegen::spec::SpecFile;
+use silumin::runtime::predict::{Chip, TimeOptions, predict};
+use silumin_emulator::command::{Limits, Request, Timing, execute};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+/// How rows are predicted.
+#[derive(Clone, Copy, Debug)]
+pub struct Options<'a> {
+    /// Folder of launch files.
+    pub public: Option<&'a Path>,
+    /// Another clock than the set's.
+    pub clock: Option<f64>,
+    /// Also the ends of the chip's ranges.
+    pub range: bool,
+    /// Seconds for one launch of others.
+    pub limit: f64,
+}
+
+/// Microseconds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Estimate {
+    /// As the chip's file has it.
+    pub time: f64,
+    /// With all uncertain numbers at their fast ends.
+    pub low: f64,
+    /// At their slow ends.
+    pub high: f64,
+    /// MHz.
+    pub clock: f64,
+    /// What most of the critical path goes to, and its part.
+    pub bound: String,
+}
+
+/// Predicts a row; `None` where its launch files are not at hand.
+pub fn estimate(set: &Set, row: &Row, options: &Options) -> Result<Option<Estimate>, String> {
+    let clock = options.clock.unwrap_or(set.clock);
+    match (&row.formats, options.public) {
+        (Some(formats), _) => ours(set, row, formats, clock, options).map(Some),
+        (None, Some(folder)) => theirs(set, row, folder, clock, options),
+        (None, None) => Ok(None),
+    }
+}
+
+/// Knobs written as `name=value name=value`, or `auto`.
+fn spec(row: &Row, formats: &str, target: &str) -> Result<SpecFile, String> {
+    let [m, n, k] = row.shape;
+    let mut file = SpecFile::new(silumin::Shape::new(m, n, k));
+    file.arch = target.to_owned();
+    let names: Vec<&str> = formats.split(',').collect();
+    let [a, b, c] = names[..] else { return Err(format!("`{formats}` is not A,B,C")) };
+    (file.formats.a, file.formats.b, file.formats.c) = (a.to_owned(), b.to_owned(), c.to_owned());
+    for knob in row.kernel.split_whitespace().filter(|word| *word != "auto") {
+        let (name, value) = knob.split_once('=').ok_or_else(|| format!("`{knob}` is not NAME=VALUE"))?;
+        file.config.set(name, value).map_err(|e| e.to_string())?;
+    }
+    Ok(file)
+}
+
+fn ours(set: &Set, row: &Row, formats: &str, clock: f64, options: &Options) -> Result<Estimate, String> {
+    let chip = Chip::named(&set.chip).and_then(|c| c.with("clock", clock)).map_err(|e| e.to_string())?;
+    let target = match set.chip.as_str() {
+        "h100" | "h200" => "sm_90a",
+        "b300" => "sm_103a",
+        _ => "sm_100a",
+    };
+    let file = spec(row, formats, target)?;
+    let (spec, arch) = file.read().map_err(|e| e.to_string())?;
+    let kernel = spec.kernel(file.shape(), arch).map_err(|e| e.to_string())?;
+    let time = |chip: Chip| {
+        let timing = TimeOptions { warm: set.l2 == "warm", ..TimeOptions::new(chip) };
+        predict(&kernel, None, &timing).map_err(|e| e.to_string())
+    };
+    let first = time(chip.clone())?;
+    let us = first.time() / 1e3;
+    let (low, high) = match options.range {
+        true => (time(chip.extreme(false))?.time() / 1e3, time(chip.extreme(true))?.time() / 1e3),
+        false => (us, us),
+    };
+    let mut path: BTreeMap<String, f64> = BTreeMap::new();
+    for (cause, ns) in first.launches.iter().flat_map(|l| &l.path) {
+        *path.entry(cause_name(&serde_json::to_value(cause).unwrap_or_default())).or_default() += ns;
+    }
+    Ok(Estimate { time: us, low: low.min(us), high: high.max(us), clock, bound: bound(&path, us * 1e3) })
+}
+
+fn cause_name(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// The longest part of a path.
+fn bound(path: &BTreeMap<String, f64>, total: f64) -> String {
+    let longest = path.iter().max_by(|a, b| a.1.total_cmp(b.1));
+    longest.map_or_else(String::new, |(cause, ns)| format!("{cause} {:.0} %", 100.0 * ns / total))
+}
+
+fn theirs(
+    set: &Set,
+    row: &Row,
+    folder: &Path,
+    clock: f64,
+    options: &Options,
+) -> Result<Option<Estimate>, String> {
+    let files: Vec<_> = row.launch.iter().map(|name| folder.join(name)).collect();
+    if !files.iter().all(|file| file.is_file()) {
+        return Ok(None);
+    }
+    let (mut time, mut low, mut high) = (0.0, 0.0, 0.0);
+    let mut path: BTreeMap<String, f64> = BTreeMap::new();
+    for file in files {
+        let timing = Timing {
+            chip: set.chip.clone(),
+            clock: Some(clock),
+            what_if: Vec::new(),
+            values: false,
+            warm: set.l2 == "warm",
+            programmatic: false,
+            range: options.range,
+            timeline: None,
+        };
+        let limits = Limits { time: Some(Duration::from_secs_f64(options.limit)), ..Limits::default() };
+        let request = Request::Time { launch: file, timing, limits, json: true };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let status = execute(&request, &mut out, &mut err);
+        if status != 0 {
+            let text = [out, err].concat();
+            return Err(String::from_utf8_lossy(&text).trim().to_owned());
+        }
+        let document: Value = serde_json::from_slice(&out).map_err(|e| e.to_string())?;
+        let number = |pointer: &str| document.pointer(pointer).and_then(Value::as_f64);
+        let us = number("/predicted/time").ok_or("the prediction has no time")? / 1e3;
+        time += us;
+        low += number("/range/low_ns").map_or(us, |ns| ns / 1e3);
+        high += number("/range/high_ns").map_or(us, |ns| ns / 1e3);
+        for (cause, ns) in
+            document.pointer("/predicted/path").and_then(Value::as_object).into_iter().flatten()
+        {
+            *path.entry(cause.clone()).or_default() += ns.as_f64().unwrap_or(0.0);
+        }
+    }
+    Ok(Some(Estimate { time, low, high, clock, bound: bound(&path, time * 1e3) }))
+}
