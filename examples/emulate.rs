@@ -192,6 +192,15 @@ fn time_flags() -> Vec<Arg> {
             .long("pdl")
             .action(ArgAction::SetTrue)
             .help("the launch before it lets it start early (PDL)"),
+        Arg::new("sensitivity")
+            .long("sensitivity")
+            .value_name("N")
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("10")
+            .value_parser(value_parser!(usize))
+            .requires("time")
+            .help("the N uncertain numbers of the chip that matter most, 10 if N is left out: two runs each"),
         Arg::new("no-range")
             .long("no-range")
             .action(ArgAction::SetTrue)
@@ -252,6 +261,7 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
             warm: is("l2", "warm"),
             programmatic: matches.get_flag("pdl"),
             range: !matches.get_flag("no-range"),
+            sensitivity: matches.get_one::<usize>("sensitivity").copied(),
             timeline: matches.get_one::<PathBuf>("timeline").cloned(),
         };
         let launch = matches.get_one::<PathBuf>("launch").cloned().unwrap_or_default();

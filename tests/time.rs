@@ -13,6 +13,7 @@ use bring_up::probes::{Probe, all};
 use serde_json::Value;
 use silumin::runtime::predict::{Chip, TimeOptions, predict};
 use silumin::{Arch, Formats, Shape, Spec};
+use silumin_emulator::command::{Limits, Request, Timing, execute};
 use silumin_emulator::time::{ChipError, TimeError};
 use silumin_emulator::{
     Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode,
@@ -168,12 +169,12 @@ fn products_take_what_was_published_of_a_b200() {
     }
 }
 
-/// Rows of an H200 in docs/measurements.md, what `auto` makes: M, N, K, formats, microseconds.
-const H200: [([u32; 3], &str, f64); 4] = [
-    ([1, 14336, 4096], "bf16,bf16,bf16", 58.1),
-    ([64, 14336, 4096], "bf16,bf16,bf16", 57.4),
-    ([1, 14336, 4096], "e4m3,e4m3,bf16", 29.8),
-    ([64, 14336, 4096], "e4m3,e4m3,bf16", 31.7),
+/// Rows of `evidence/times/h200_auto_clocked.toml`: M, N, K, formats, microseconds, and the clock that the run read, in MHz.
+const H200: [([u32; 3], &str, f64, f64); 4] = [
+    ([1, 14336, 4096], "bf16,bf16,bf16", 56.28, 1975.0),
+    ([64, 14336, 4096], "bf16,bf16,bf16", 58.56, 1979.0),
+    ([256, 4096, 7168], "e4m3,e4m3,bf16", 26.24, 1454.0),
+    ([64, 14336, 4096], "e4m3,e4m3,bf16", 31.38, 1974.0),
 ];
 
 fn kernel(arch: Arch, [m, n, k]: [u32; 3], formats: &str) -> silumin::Kernel {
@@ -186,9 +187,9 @@ fn kernel(arch: Arch, [m, n, k]: [u32; 3], formats: &str) -> silumin::Kernel {
 
 #[test]
 fn whole_kernels_come_near_their_times_on_an_h200() {
-    for (shape, formats, measured) in H200 {
+    for (shape, formats, measured, clock) in H200 {
         let kernel = kernel(Arch::Sm90a, shape, formats);
-        let timing = TimeOptions::new(Chip::named("h200").unwrap());
+        let timing = TimeOptions::new(Chip::named("h200").unwrap().with("clock", clock).unwrap());
         let predicted = predict(&kernel, None, &timing).unwrap().time() / 1e3;
         let error = predicted / measured - 1.0;
         assert!(error.abs() < 0.1, "{shape:?} {formats}: {predicted:.1} us predicted, {measured} measured");
@@ -264,4 +265,45 @@ WAIT:
     let timing = TimeOptions::new(Chip::named("h200").unwrap());
     let error = module.time("hang", &launch, &GlobalMemory::new(), &Options::default(), &timing).unwrap_err();
     assert!(matches!(error, TimeError::Stuck { line: 11, waiting: 2, .. }), "{error}");
+}
+
+#[test]
+fn each_uncertain_number_is_tried_at_both_ends() {
+    let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/emulator/tests/corpus/cute/pair.sm100.toml");
+    let run = |json| {
+        let timing = Timing {
+            chip: "b200".to_owned(),
+            clock: None,
+            what_if: Vec::new(),
+            values: false,
+            warm: false,
+            programmatic: false,
+            range: true,
+            sensitivity: Some(5),
+            timeline: None,
+        };
+        let request = Request::Time { launch: launch.into(), timing, limits: Limits::default(), json };
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        assert_eq!(execute(&request, &mut out, &mut err), 0, "{}", String::from_utf8_lossy(&err));
+        String::from_utf8(out).unwrap()
+    };
+    let document: Value = serde_json::from_str(&run(true)).unwrap();
+    let time = document["predicted"]["time"].as_f64().unwrap();
+    let rows = document["sensitivity"].as_array().unwrap();
+    assert_eq!(rows.len(), Chip::named("b200").unwrap().uncertain().filter(|(n, _)| *n != "clock").count());
+    let widths: Vec<f64> = (rows.iter())
+        .map(|row| {
+            let [a, b] = [0, 1].map(|i| row["time_ns"][i].as_f64().unwrap());
+            a.max(b).max(time) - a.min(b).min(time)
+        })
+        .collect();
+    assert!(widths.is_sorted_by(|a, b| a >= b) && widths[0] > 0.0, "{widths:?}");
+    // All at once moves the time more than any one of them.
+    let [low, high] = ["low_ns", "high_ns"].map(|end| document["range"][end].as_f64().unwrap());
+    assert!(high - low > widths[0], "{low} {high} {widths:?}");
+    let text = run(false);
+    assert!(
+        text.contains("roots of sums of squares") && text.contains(rows[0]["number"].as_str().unwrap()),
+        "{text}"
+    );
 }

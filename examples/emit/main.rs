@@ -369,8 +369,9 @@ fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
     }
     let time = |chip: Chip| predict::predict(kernel, Some(sizes), &TimeOptions::new(chip));
     let predicted = Chip::named(&name).map_err(PredictError::from).and_then(|chip| {
-        let nominal = time(chip.clone())?;
-        Ok((chip.clone(), nominal, time(chip.extreme(false))?, time(chip.extreme(true))?))
+        let ends = || rayon::join(|| time(chip.extreme(false)), || time(chip.extreme(true)));
+        let (nominal, (fast, slow)) = rayon::join(|| time(chip.clone()), ends);
+        Ok((chip.clone(), nominal?, fast?, slow?))
     });
     match predicted {
         Err(error) => println!("predicted no time: {error}"),

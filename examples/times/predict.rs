@@ -39,7 +39,7 @@ pub struct Estimate {
 
 /// Predicts a row; `None` where its launch files are not at hand.
 pub fn estimate(set: &Set, row: &Row, options: &Options) -> Result<Option<Estimate>, String> {
-    let clock = options.clock.unwrap_or(set.clock);
+    let clock = options.clock.or(row.clock).unwrap_or(set.clock);
     match (&row.formats, options.public) {
         (Some(formats), _) => ours(set, row, formats, clock, options).map(Some),
         (None, Some(folder)) => theirs(set, row, folder, clock, options),
@@ -121,6 +121,7 @@ fn theirs(
             warm: set.l2 == "warm",
             programmatic: false,
             range: options.range,
+            sensitivity: None,
             timeline: None,
         };
         let limits = Limits { time: Some(Duration::from_secs_f64(options.limit)), ..Limits::default() };

@@ -48,6 +48,8 @@ pub struct Row {
     pub shape: [u32; 3],
     /// Microseconds.
     pub us: Option<f64>,
+    /// MHz of the SMs during the run, where it was read and is not the set's.
+    pub clock: Option<f64>,
     /// Takes minutes to simulate: predicted anew only when asked for.
     #[serde(default)]
     pub slow: bool,

@@ -4,7 +4,7 @@ use super::{CLEAN, Limits, output};
 use crate::files::OutputFolder;
 use crate::launch::Options;
 use crate::launch_file::{LaunchFile, slurp};
-use crate::time::{Chip, Prediction, TimeOptions, timeline};
+use crate::time::{Chip, Prediction, Quantity, TimeOptions, timeline};
 use rayon::prelude::*;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -29,6 +29,8 @@ pub struct Timing {
     pub programmatic: bool,
     /// Time the ends of the chip's ranges, too.
     pub range: bool,
+    /// Time each uncertain number of the chip at both ends, and print the so many that matter most.
+    pub sensitivity: Option<usize>,
     /// Where the timeline of the first CTA goes: `.svg` or, for Perfetto, `.json`.
     pub timeline: Option<PathBuf>,
 }
@@ -127,6 +129,10 @@ pub(super) fn run(
         }
         _ => None,
     };
+    let swings = match timing.sensitivity {
+        Some(_) => swings(&changed, &first, &|chip| predict(chip, false))?,
+        None => Vec::new(),
+    };
     let line = |n: u32| file.module.line(n).trim().to_owned();
     if let Some((form, name, mut results)) = drawing {
         let text = match form {
@@ -138,8 +144,76 @@ pub(super) fn run(
     }
     if as_json {
         let range = range.map(|(low, high)| json!({ "low_ns": low, "high_ns": high }));
-        let document = json!({ "predicted": first, "range": range, "exit": CLEAN });
+        let swings: Vec<_> = (swings.iter())
+            .map(|s| json!({ "number": s.name, "low": s.ends[0], "high": s.ends[1], "time_ns": s.times }))
+            .collect();
+        let mut document = json!({ "predicted": first, "range": range, "exit": CLEAN });
+        if timing.sensitivity.is_some() {
+            document["sensitivity"] = json!(swings);
+        }
         return Ok((CLEAN, format!("{document:#}\n")));
     }
-    Ok((CLEAN, timeline::text(&first, range, &line)))
+    let mut text = timeline::text(&first, range, &line);
+    if let Some(most) = timing.sensitivity {
+        text += &tornado(&swings, &first, most);
+    }
+    Ok((CLEAN, text))
+}
+
+/// What one uncertain number of the chip does to the time.
+struct Swing {
+    name: &'static str,
+    /// The ends of its range.
+    ends: [f64; 2],
+    /// The times at them in ns.
+    times: [f64; 2],
+}
+
+impl Swing {
+    /// Down and up from the time in ns, each 0 or more.
+    fn parts(&self, time: f64) -> [f64; 2] {
+        let [a, b] = self.times;
+        [time - time.min(a.min(b)), a.max(b).max(time) - time]
+    }
+}
+
+/// Times the chip with each of its uncertain numbers at both ends; what moves most comes first.
+fn swings(
+    chip: &Chip,
+    nominal: &Prediction,
+    predict: &(dyn Fn(Chip) -> Result<Prediction, String> + Sync),
+) -> Result<Vec<Swing>, String> {
+    let numbers: Vec<_> = chip.uncertain().filter(|(name, _)| *name != "clock").collect();
+    let swing = |(name, q): (&'static str, Quantity)| -> Result<Swing, String> {
+        let ends = [q.low, q.high];
+        let mut times = [nominal.time; 2];
+        for (time, end) in times.iter_mut().zip(ends) {
+            if end != q.value {
+                *time = predict(chip.with(name, end).map_err(|e| e.to_string())?)?.time;
+            }
+        }
+        Ok(Swing { name, ends, times })
+    };
+    let mut all = numbers.into_par_iter().map(swing).collect::<Result<Vec<_>, _>>()?;
+    let width = |s: &Swing| s.parts(nominal.time).iter().sum::<f64>();
+    all.sort_by(|a, b| width(b).total_cmp(&width(a)));
+    Ok(all)
+}
+
+/// The numbers that matter most, and the range if all of them are off independently of each other.
+fn tornado(swings: &[Swing], nominal: &Prediction, most: usize) -> String {
+    let time = nominal.time;
+    let both = |i: usize| swings.iter().map(|s| s.parts(time)[i].powi(2)).sum::<f64>().sqrt();
+    let mut out = format!(
+        "range     {:.2} to {:.2} us if the chip's numbers are off independently: roots of sums of squares\n",
+        (time - both(0)) / 1e3,
+        (time + both(1)) / 1e3
+    );
+    out += "numbers of the chip that matter most, at the ends of their ranges\n";
+    for s in swings.iter().take(most).filter(|s| s.times != [time; 2]) {
+        let [low, high] = s.ends;
+        let [a, b] = s.times.map(|t| t / 1e3);
+        out += &format!("    {:<22} {low:>8} {a:>9.2} us   {high:>8} {b:>9.2} us\n", s.name);
+    }
+    out
 }
