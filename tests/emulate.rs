@@ -228,12 +228,12 @@ fn limits_end_a_run_with_what_was_found() {
     let o = out.to_str().unwrap();
     let start = std::time::Instant::now();
     let said = emulate(&[&launch, "--time-limit", "0.5", "--seeds", "8", "--out", o]);
-    said.expect(1, &["TimeLimit", "the time limit of", "ended schedule 1 of 12; the others did not run"]);
+    said.expect(1, &["TimeLimit", "the time limit of", "ended schedule 1 of 14; the others did not run"]);
     emulate(&[&launch, "--instruction-limit", "10000"]).expect(1, &["InstructionLimit", "bra SPIN"]);
     assert!(start.elapsed() < std::time::Duration::from_secs(60));
     let said = emulate(&[&launch, "--time-limit", "0.2", "--seeds", "2", "--json"]);
     said.expect(1, &[]);
-    assert_eq!(said.json()["schedules_left_out"], 5);
+    assert_eq!(said.json()["schedules_left_out"], 7);
     assert_eq!(said.json()["findings"][0]["kind"], "TimeLimit");
     // Memory: of buffers and of clusters, refused before anything is written.
     let none = path(&folder, "none");
@@ -315,18 +315,20 @@ fn json_is_one_document_with_findings_and_statistics() {
     let json = emulate(&[&launch, "--json", "--seeds", "3"]).json();
     assert_eq!((&json["exit"], &json["outputs_equal"]), (&0.into(), &true.into()));
     let schedules: Vec<_> = json["runs"].as_array().unwrap().iter().map(|r| r["schedule"].clone()).collect();
-    // A CTA has two warps, and each is starved once.
-    let wanted = ["early", "late", "starve 0, seed 0", "starve 1, seed 0", "seed 0", "seed 1", "seed 2"];
+    // A CTA has two warps, and each is starved once with what it has issued, and delayed once alone.
+    let (starved, delayed) =
+        (["starve 0, seed 0", "starve 1, seed 0"], ["delay 0, seed 0", "delay 1, seed 0"]);
+    let wanted = [&["early", "late"][..], &starved, &delayed, &["seed 0", "seed 1", "seed 2"]].concat();
     assert_eq!(schedules, wanted);
-    assert_eq!(json["runs"][5]["seed"], 1);
-    assert_eq!(json["stats"]["global_written_bytes"], 7 * 2 * 64 * 4);
+    assert_eq!(json["runs"][7]["seed"], 1);
+    assert_eq!(json["stats"]["global_written_bytes"], 9 * 2 * 64 * 4);
 }
 
 #[test]
 fn seeds_compare_outputs_and_name_the_schedules_that_differ() {
     let (_folder, launch) = kernel(STORE, "bytes = 256");
     emulate(&[&launch, "--seeds", "4"])
-        .expect(0, &["all 8 schedules", "0 of 8 schedules found something", "bitwise equal"]);
+        .expect(0, &["all 10 schedules", "0 of 10 schedules found something", "bitwise equal"]);
     // Which of four warps is the last to write is not determined.
     let race = "    mov.u32 %r3, %warpid;\n    st.global.u32 [%rd1], %r3;";
     let (_folder, launch) = kernel(race, "bytes = 4");
@@ -339,7 +341,7 @@ fn seeds_compare_outputs_and_name_the_schedules_that_differ() {
     assert_eq!(json["outputs_equal"], false);
     let (_folder, launch) = kernel(LOAD, "bytes = 256");
     emulate(&[&launch, "--seeds", "2"])
-        .expect(1, &["6 of 6 schedules found something: early, late, starve 0, seed 0", "not compared"]);
+        .expect(1, &["8 of 8 schedules found something: early, late, starve 0, seed 0", "not compared"]);
 }
 
 #[test]

@@ -223,6 +223,33 @@ fn faster_parts_never_make_a_kernel_slower_and_halves_show() {
 }
 
 #[test]
+fn registers_bound_the_ctas_of_an_sm() {
+    let text = |directives: &str, body: &str| {
+        format!(
+            ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k()\n.reqntid 384, 1, 1\n{directives}\n{{\n{body}\n    ret;\n}}"
+        )
+    };
+    let resident = |directives: &str, body: &str| {
+        let module = Module::parse("k.ptx", &text(directives, body)).unwrap();
+        let launch = Launch {
+            grid: [1000, 1, 1],
+            block: [384, 1, 1],
+            cluster: [1, 1, 1],
+            dynamic_smem: 0,
+            args: Vec::new(),
+        };
+        let timing = TimeOptions::new(Chip::named("h200").unwrap());
+        module.time("k", &launch, &GlobalMemory::new(), &Options::default(), &timing).unwrap().resident
+    };
+    let hands_over = "    setmaxnreg.dec.sync.aligned.u32 24;";
+    // 2048 threads of an SM bound the first. 65,536 registers are 168 for each of 384 threads, and 80 for each of 768.
+    assert_eq!(resident("", ""), 5 * 132);
+    assert_eq!(resident("", hands_over), 132);
+    assert_eq!(resident(".minnctapersm 2", hands_over), 2 * 132);
+    assert_eq!(resident(".maxnreg 40", hands_over), 4 * 132);
+}
+
+#[test]
 fn what_has_no_time_is_refused_by_name() {
     let kernel = kernel(Arch::Sm100a, [128, 256, 256], "nvfp4,nvfp4,f16");
     let error = predict(&kernel, None, &TimeOptions::new(Chip::named("h200").unwrap())).unwrap_err();

@@ -125,6 +125,8 @@ pub(crate) struct FuncAst<'t> {
     pub reqntid: Option<[u32; 3]>,
     pub maxntid: Option<[u32; 3]>,
     pub reqnctapercluster: Option<[u32; 3]>,
+    pub minnctapersm: Option<u32>,
+    pub maxnreg: Option<u32>,
     /// `None` for a declaration.
     pub body: Option<Vec<Stmt<'t>>>,
 }

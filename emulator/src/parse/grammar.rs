@@ -343,6 +343,13 @@ fn dims3(c: &mut Cursor<'_>) -> Parsed<[u32; 3]> {
     Ok(out)
 }
 
+fn count(c: &mut Cursor<'_>) -> Parsed<u32> {
+    match c.number()? {
+        Number::Int(n) if n <= u64::from(u32::MAX) => Ok(n as u32),
+        _ => c.error("expected a count"),
+    }
+}
+
 fn function<'t>(c: &mut Cursor<'t>, entry: bool, line: u32, errors: &mut Vec<Syntax>) -> Parsed<FuncAst<'t>> {
     let returns = if entry { Vec::new() } else { formals(c)? };
     let name = c.word()?;
@@ -356,6 +363,8 @@ fn function<'t>(c: &mut Cursor<'t>, entry: bool, line: u32, errors: &mut Vec<Syn
         reqntid: None,
         maxntid: None,
         reqnctapercluster: None,
+        minnctapersm: None,
+        maxnreg: None,
         body: None,
     };
     while let Some(d) = c.directive() {
@@ -363,7 +372,9 @@ fn function<'t>(c: &mut Cursor<'t>, entry: bool, line: u32, errors: &mut Vec<Syn
             "reqntid" => f.reqntid = Some(dims3(c)?),
             "maxntid" => f.maxntid = Some(dims3(c)?),
             "reqnctapercluster" => f.reqnctapercluster = Some(dims3(c)?),
-            "minnctapersm" | "maxnctapersm" | "maxnreg" | "maxclusterrank" => {
+            "minnctapersm" => f.minnctapersm = Some(count(c)?),
+            "maxnreg" => f.maxnreg = Some(count(c)?),
+            "maxnctapersm" | "maxclusterrank" => {
                 c.number()?;
             }
             "explicitcluster" | "noreturn" | "unique" | "blocksareclusters" => {}

@@ -75,6 +75,12 @@ pub(crate) struct Program {
     pub reqntid: Option<[u32; 3]>,
     pub maxntid: Option<[u32; 3]>,
     pub reqcluster: Option<[u32; 3]>,
+    /// `.minnctapersm`.
+    pub min_ctas: Option<u32>,
+    /// `.maxnreg`.
+    pub max_registers: Option<u32>,
+    /// There is a `setmaxnreg` in it.
+    pub hands_registers_over: bool,
     /// Names of data registers by slot range, for messages: `(first slot, count, name)`.
     pub names: Vec<(Slot, u32, String)>,
 }

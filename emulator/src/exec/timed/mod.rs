@@ -201,7 +201,7 @@ pub(crate) fn time(
     }
     let dynamic = dynamic_base(program);
     let smem_end = if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end };
-    let per_sm = ctas_of_an_sm(chip, launch, smem_end)?;
+    let per_sm = ctas_of_an_sm(chip, program, launch, smem_end)?;
     let resident = clusters_at_a_time(chip, launch, per_sm)?;
     let options = Options {
         schedule: Schedule::Early,
@@ -270,8 +270,26 @@ pub(crate) fn time(
     Ok(world.prediction())
 }
 
+/// Registers of a thread are allocated by so many.
+const REGISTERS: u64 = 8;
+/// The most that a thread has.
+const MOST_REGISTERS: u64 = 255;
+
+/// CTAs that the registers of an SM are enough for, where the text says how many a thread has: a kernel with `setmaxnreg` is
+/// compiled for `.maxnreg`, or for all that `.minnctapersm` CTAs leave each thread (PTX ISA, setmaxnreg).
+fn ctas_by_registers(chip: &Chip, program: &Program, threads: u64) -> u64 {
+    if !program.hands_registers_over {
+        return u64::MAX;
+    }
+    let all = chip.registers.value as u64;
+    let least = u64::from(program.min_ctas.unwrap_or(1).max(1));
+    let shared = (all / (threads * least).max(1)).min(MOST_REGISTERS) / REGISTERS * REGISTERS;
+    let each = program.max_registers.map_or(shared, u64::from).next_multiple_of(REGISTERS).max(REGISTERS);
+    (all / (each * threads).max(1)).max(1)
+}
+
 /// CTAs that an SM has room for.
-fn ctas_of_an_sm(chip: &Chip, launch: &Launch, smem: u32) -> Result<u32, TimeError> {
+fn ctas_of_an_sm(chip: &Chip, program: &Program, launch: &Launch, smem: u32) -> Result<u32, TimeError> {
     let room = |what, needed: u64, unit, limit: f64| {
         let fit = limit as u64 / needed.max(1);
         if fit == 0 {
@@ -282,7 +300,8 @@ fn ctas_of_an_sm(chip: &Chip, launch: &Launch, smem: u32) -> Result<u32, TimeErr
     };
     let threads = room("a CTA", product(launch.block).next_multiple_of(32), "threads", chip.threads.value)?;
     let smem = room("a CTA", u64::from(smem.max(1024)), "bytes of shared memory", chip.smem.value)?;
-    Ok(threads.min(smem).min(32) as u32)
+    let warps = product(launch.block).next_multiple_of(32);
+    Ok(threads.min(smem).min(ctas_by_registers(chip, program, warps)).min(32) as u32)
 }
 
 /// Clusters that the chip runs at a time.
