@@ -103,7 +103,7 @@ pub struct Rung {
     pub name: &'static str,
     /// As printed.
     pub text: String,
-    /// Whether every element is right, and the emulator counted what the plan says.
+    /// Every element is right, and the emulator counted what the plan says.
     pub right: bool,
     /// Microseconds of all launches, predicted.
     pub predicted: f64,
@@ -161,7 +161,8 @@ fn step(
         if check.pass { "PASS" } else { "FAIL" },
         check.rel_frobenius
     );
-    Ok(Rung { name, text, right: check.pass && counted == modelled, predicted: us })
+    let right = check.pass && counted == modelled;
+    Ok(Rung { name, text, right, predicted: us })
 }
 
 fn main() -> ExitCode {

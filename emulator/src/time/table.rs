@@ -141,12 +141,23 @@ fn arithmetic(opcode: &str) -> Arithmetic {
         }
         "popc" | "clz" | "brev" | "bfind" => Arithmetic::Convert(2.0),
         "bfe" => Arithmetic::Alu(2.0),
-        // Of a bit field that addresses and descriptors are made of, half is known.
+        // Half the bits of an address or a descriptor are constants.
         "and" | "or" | "xor" | "not" | "shl" if wide => Arithmetic::Alu(0.4),
         // Sums and shifts with constants end in addresses, and in each other.
         "add" | "sub" if !wide => Arithmetic::Alu(0.7),
         "shl" => Arithmetic::Alu(0.6),
         _ => Arithmetic::Alu(if wide { 1.4 } else { 1.0 }),
+    }
+}
+
+/// Whether a thread's own loads, stores and atomics are meant, and no copy that goes on without it.
+fn accesses(opcode: &str) -> bool {
+    let mut parts = opcode.split('.');
+    match parts.next() {
+        Some("ld" | "ldu" | "st" | "atom" | "red") => !parts.any(|part| part == "async"),
+        Some("ldmatrix" | "stmatrix" | "prefetch" | "prefetchu") => true,
+        Some("wmma") => parts.next() != Some("mma"),
+        _ => false,
     }
 }
 
@@ -190,7 +201,7 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, chip: &Chip) -> Cos
             Arithmetic::Convert(n) => (Unit::Convert, 1.0, n * chip.convert_interval.value, alu.1 + 2.0),
             Arithmetic::Long(n) => (Unit::Fma, n, n * fma.0, n * fma.1),
         },
-        // Whoever makes or reads a predicate combines it.
+        // The instruction that makes or reads a predicate combines it.
         Op::Truth { .. } => (Unit::Folded, 0.0, 0.0, 0.0),
         Op::Setp { .. } | Op::Setp2 { .. } | Op::Set { .. } | Op::Selp { .. } => {
             let n = if opcode.ends_with("64") { 2.0 } else { 1.0 };
@@ -216,17 +227,7 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, chip: &Chip) -> Cos
             )
         }
         Op::MovMatrix { .. } => (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value),
-        Op::Load { .. }
-        | Op::Store { .. }
-        | Op::Atom { .. }
-        | Op::WideAtom { .. }
-        | Op::LdMatrix { .. }
-        | Op::StMatrix { .. }
-        | Op::CopyLocal { .. }
-        | Op::WmmaMove(_)
-        | Op::ByteMatrix { .. }
-        | Op::BulkFill { .. }
-        | Op::Prefetch { .. } => (Unit::Memory, 1.0, 0.0, 0.0),
+        _ if accesses(opcode) => (Unit::Memory, 1.0, 0.0, 0.0),
         _ => (Unit::Engine, 1.0, 0.0, 0.0),
     };
     let (slots, hold) = match unit {
@@ -266,6 +267,20 @@ mod tests {
         assert_eq!(arithmetic("mad.wide.u32"), Arithmetic::Long(2.5));
         assert_eq!(arithmetic("neg.f32"), Arithmetic::Folded);
         assert_eq!(arithmetic("xor.b32"), Arithmetic::Alu(1.0));
+    }
+
+    #[test]
+    fn copies_of_their_own_are_no_accesses() {
+        for opcode in
+            ["ld.shared.v4.b32", "st.bulk.weak.shared::cta", "wmma.load.a.sync", "prefetch.global.L2"]
+        {
+            assert!(accesses(opcode), "{opcode}");
+        }
+        for opcode in
+            ["red.async.relaxed.cluster", "wmma.mma.sync", "cp.async.bulk.prefetch.L2", "fence.sc.gpu"]
+        {
+            assert!(!accesses(opcode), "{opcode}");
+        }
     }
 
     #[test]

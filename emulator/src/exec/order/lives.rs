@@ -6,35 +6,27 @@ use crate::exec::report::Origin;
 use crate::exec::state::{Cluster, Wait};
 use crate::finding::FindingKind;
 
-/// The last use of an mbarrier by a thread, or by the copies and commits of one.
+/// A use of an mbarrier, by a thread or by the copies and commits of one: an event of `component` that counts `clock`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
-    agent: u16,
-    component: u16,
-    clock: u32,
-    line: u32,
+    pub agent: u16,
+    pub component: u16,
+    pub clock: u32,
+    pub line: u32,
 }
 
 impl Tracker {
-    /// A thread arrives at an mbarrier or sees that a phase has completed.
-    pub(super) fn mbar_used(&mut self, at: (usize, u32), agent: u16, line: u32) {
+    /// A thread arrives at an mbarrier or sees that a phase has completed. Returns the use.
+    pub(super) fn mbar_used(&mut self, at: (usize, u32), agent: u16, line: u32) -> Use {
         let component = self.component(agent, Unit::Warp);
         let clock = self.threads[agent as usize].view.all.get(component);
-        self.mbar_used_by(at, Use { agent, component, clock, line });
+        let new = Use { agent, component, clock, line };
+        self.mbar_used_by(at, new);
+        new
     }
 
-    /// Bytes of a copy, or a commit, arrive: an event of `component` that counts `clock`.
-    pub(super) fn mbar_delivered(
-        &mut self,
-        at: (usize, u32),
-        agent: u16,
-        (component, clock): (u16, u32),
-        line: u32,
-    ) {
-        self.mbar_used_by(at, Use { agent, component, clock, line });
-    }
-
-    fn mbar_used_by(&mut self, at: (usize, u32), new: Use) {
+    /// The same of bytes of a copy, or of a commit.
+    pub(super) fn mbar_used_by(&mut self, at: (usize, u32), new: Use) {
         let uses = self.mbar_uses.entry(at).or_default();
         match uses.iter_mut().find(|u| (u.agent, u.component) == (new.agent, new.component)) {
             Some(u) => *u = new,

@@ -6,37 +6,29 @@
 
 use super::clock::Clock;
 use super::judge::{Found, Region, whole};
+use super::lives::Use;
 use super::{Tracker, Unit};
 use crate::finding::FindingKind;
 
 /// An arrival that its CTA has not waited for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
-    agent: u16,
-    component: u16,
-    clock: u32,
-    line: u32,
-    /// Whether a phase that has completed counts it.
+    by: Use,
+    /// A phase that has completed counts it.
     counted: bool,
 }
 
 impl Tracker {
-    /// A warp arrives at an mbarrier, or a commit that it issued: an event of `component` that counts `clock`.
-    pub(super) fn peer_arrives(
-        &mut self,
-        at: (usize, u32),
-        agent: u16,
-        (component, clock): (u16, u32),
-        line: u32,
-    ) {
-        if agent as usize / self.per_cta == at.0 {
+    /// A warp arrives at an mbarrier, or a commit that it issued.
+    pub(super) fn peer_arrives(&mut self, at: (usize, u32), by: Use) {
+        if by.agent as usize / self.per_cta == at.0 {
             return;
         }
-        let new = Arrival { agent, component, clock, line, counted: false };
+        let new = Arrival { by, counted: false };
         let arrivals = self.arrivals.entry(at).or_default();
-        // The last of a line says it for those before.
-        let same =
-            |a: &&mut Arrival| (a.agent, a.component, a.line) == (agent, component, line) && !a.counted;
+        // The last of a line stands for those before.
+        let key = |by: &Use| (by.agent, by.component, by.line);
+        let same = |a: &&mut Arrival| key(&a.by) == key(&by) && !a.counted;
         match arrivals.iter_mut().find(same) {
             Some(a) => *a = new,
             None => arrivals.push(new),
@@ -58,25 +50,25 @@ impl Tracker {
     /// After the last thread, of a CTA whose threads have `heard` of so much.
     pub(super) fn exit_with_arrivals(&mut self, cta: usize, heard: &Clock) {
         let lanes = &self.lanes;
-        let under_way = |a: &Arrival| {
+        let under_way = |by: &Use| {
             // A later commit that is known to have arrived elsewhere says little of this one.
-            let commit = self.unit(a.component) == Some(Unit::Pipe);
-            self.strict && commit || !whole(&lanes[a.agent as usize], heard, a.component, a.clock)
+            let commit = self.unit(by.component) == Some(Unit::Pipe);
+            self.strict && commit || !whole(&lanes[by.agent as usize], heard, by.component, by.clock)
         };
-        let mut left: Vec<(u32, Arrival)> = (self.arrivals.iter())
+        let mut left: Vec<(u32, Use)> = (self.arrivals.iter())
             .filter(|((c, _), _)| *c == cta)
-            .flat_map(|((_, offset), list)| list.iter().map(|a| (*offset, *a)))
-            .filter(|(_, a)| under_way(a))
+            .flat_map(|((_, offset), list)| list.iter().map(|a| (*offset, a.by)))
+            .filter(|(_, by)| under_way(by))
             .collect();
-        left.sort_by_key(|(offset, a)| (*offset, a.agent, a.line));
-        for (offset, a) in left {
+        left.sort_by_key(|(offset, by)| (*offset, by.agent, by.line));
+        for (offset, by) in left {
             self.add(Found {
                 kind: FindingKind::ExitDuringArrival,
                 region: Region::Exit(cta, offset),
                 agent: (cta * self.per_cta) as u16,
-                line: a.line,
-                old_agent: a.agent,
-                old_line: a.line,
+                line: by.line,
+                old_agent: by.agent,
+                old_line: by.line,
                 text: "a wait of the CTA for the phase that counts the arrival comes before the exit, or a barrier of the cluster \
                        that releases",
             });

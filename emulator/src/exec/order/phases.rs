@@ -1,6 +1,7 @@
 //! What the phases of mbarriers carry from those that arrive to those that wait.
 
 use super::clock::View;
+use super::lives::Use;
 use super::{Issue, MbarSync, Strength, Sync, Tracker, Unit};
 
 /// What a phase of an mbarrier released: threads of its own CTA and what is asynchronous, and threads of others.
@@ -38,10 +39,8 @@ impl Tracker {
     /// `mbarrier.arrive` and its like, of one lane `alone` or of all lanes of the warp.
     pub fn mbar_release(&mut self, agent: u16, at: (usize, u32), line: u32, s: Strength, alone: Option<u8>) {
         self.check_init(agent, at, line, None, false);
-        self.mbar_used(at, agent, line);
-        let c = self.component(agent, Unit::Warp);
-        let clock = self.threads[agent as usize].view.all.get(c);
-        self.peer_arrives(at, agent, (c, clock), line);
+        let arrival = self.mbar_used(at, agent, line);
+        self.peer_arrives(at, arrival);
         let own = agent as usize / self.per_cta == at.0;
         // Kernels that run on hardware arrive at a peer's barrier with .cta scope; strict tracking asks for .cluster.
         if self.mbars.contains_key(&at) && (own || s.wide || !self.strict) {
@@ -115,15 +114,16 @@ impl Tracker {
                 let clock = b.base + phase as u32 + 1;
                 b.top = b.top.max(clock);
                 to.all.raise(b.component, clock);
-                let event = (b.component, clock);
-                self.mbar_delivered(at, issue.agent, event, line);
+                let new = Use { agent: issue.agent, component: b.component, clock, line };
+                self.mbar_used_by(at, new);
             }
             Some(c) => {
                 to.all.raise(c, issue.clock);
                 // A commit implies tcgen05.fence::before_thread_sync.
                 to.heard.raise(c, issue.clock);
-                self.mbar_delivered(at, issue.agent, (c, issue.clock), line);
-                self.peer_arrives(at, issue.agent, (c, issue.clock), line);
+                let new = Use { agent: issue.agent, component: c, clock: issue.clock, line };
+                self.mbar_used_by(at, new);
+                self.peer_arrives(at, new);
             }
         }
     }
