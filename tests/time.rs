@@ -29,14 +29,17 @@ fn triple(value: &Value) -> [u32; 3] {
     [0, 1, 2].map(|i| list.get(i).map_or(1, |v| *v as u32))
 }
 
-/// What a probe of the kind `line` reads off the chip's clock: the slope, and the first reading.
-fn measure(probe: &Probe, chip: &Chip) -> (f64, f64) {
+/// What a probe of the kind `line` reads off the chip's clock: the slope, and the first reading. `warm`: its buffers are in L2
+/// at the start.
+fn measure(probe: &Probe, chip: &Chip, warm: bool) -> (f64, f64) {
     let module = Module::parse(&probe.name, &probe.ptx).unwrap();
     let mut memory = GlobalMemory::new();
     let buffers: Vec<_> = (probe.buffers.iter())
         .map(|(name, bytes)| {
             let buffer = memory.alloc(name, *bytes);
-            memory.fill(&buffer, 0);
+            if warm {
+                memory.fill(&buffer, 0);
+            }
             (*name, buffer)
         })
         .collect();
@@ -72,7 +75,7 @@ fn measure(probe: &Probe, chip: &Chip) -> (f64, f64) {
             cluster: triple(&launch["cluster"]),
             dynamic_smem: launch["dynamic_smem"].as_u64().unwrap_or(0) as u32,
         };
-        let options = TimeOptions { warm: true, ..TimeOptions::new(chip.clone()) };
+        let options = TimeOptions { warm, ..TimeOptions::new(chip.clone()) };
         let kernel = launch["kernel"].as_str().unwrap();
         module.time(kernel, &timed, &memory, &Options::default(), &options).unwrap();
     }
@@ -80,6 +83,35 @@ fn measure(probe: &Probe, chip: &Chip) -> (f64, f64) {
     let read: Vec<f64> = bytes.as_chunks::<8>().0.iter().map(|b| u64::from_le_bytes(*b) as f64).collect();
     let counts = numbers(&probe.reduce["counts"]);
     ((read[2] - read[1]) / (counts[2] - counts[1]) as f64, read[0])
+}
+
+/// GB/s that all SMs take from DRAM with so many KB under way in each, and how far off a prediction may be: probes
+/// `dram_load_N_kb` and `dram_load_rows_N_kb` of bring-up on an H200, 2026-11-23 (evidence/bring-up/h200). With few loads under
+/// way the model is too quick, most with rows that lie 8 KB apart (docs/time.md).
+const STREAMS: [(&str, f64, f64); 5] = [
+    ("dram_load_16_kb", 3010.7, 0.17),
+    ("dram_load_32_kb", 4340.5, 0.03),
+    ("dram_load_64_kb", 4705.1, 0.03),
+    ("dram_load_rows_32_kb", 3909.0, 0.12),
+    ("dram_load_rows_64_kb", 4511.4, 0.04),
+];
+
+#[test]
+fn streams_from_dram_take_what_they_took_on_an_h200() {
+    let chip = Chip::named("h200").unwrap();
+    let all = probes(Arch::Sm90a);
+    for (name, want, bar) in STREAMS {
+        let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
+        let depth = u32::try_from(probe.reduce["counts"][0].as_u64().unwrap()).unwrap();
+        let rounds: [u32; 3] = [1, 24 / depth, 192 / depth];
+        for (launch, rounds) in probe.launches.iter_mut().zip(rounds) {
+            launch["params"][2] = serde_json::json!({ "u32": rounds });
+        }
+        probe.reduce["counts"] = rounds.map(|rounds| rounds * depth).to_vec().into();
+        let (each, _) = measure(&probe, &chip, false);
+        let got = 132.0 * 16384.0 / each;
+        assert!((got / want - 1.0).abs() < bar, "{name}: {got:.0} GB/s, measured {want:.0}");
+    }
 }
 
 fn probes(arch: Arch) -> Vec<Probe> {
@@ -132,7 +164,7 @@ fn single_instructions_take_what_they_took_on_an_h200() {
         {
             continue;
         }
-        let (got, _) = measure(probe, &chip);
+        let (got, _) = measure(probe, &chip, true);
         compared += 1;
         if (got - want).abs() > 0.05 * want {
             missed.push(format!("{}: {got:.1} clk, measured {want:.1}", probe.name));
@@ -159,7 +191,7 @@ fn products_take_what_was_published_of_a_b200() {
     let probes = probes(Arch::Sm100a);
     for (name, interval, latency) in PUBLISHED {
         let probe = probes.iter().find(|p| p.name == name).unwrap();
-        let (got, one) = measure(probe, &chip);
+        let (got, one) = measure(probe, &chip, true);
         assert!(
             (got - interval).abs() <= 0.08 * interval,
             "{name}: every {got:.1} clk, published {interval}"

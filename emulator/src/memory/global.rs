@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use zerocopy::FromZeros;
 
 /// Address of the first buffer of `GlobalMemory::new`.
 pub(crate) const USER_BASE: u64 = 0x1000_0000_0000;
@@ -111,10 +112,9 @@ impl Default for GlobalMemory {
     }
 }
 
-fn atomics(words: Vec<u64>) -> Box<[AtomicU64]> {
-    // The allocator hands out large zeroed blocks untouched; building atomics one by one keeps
-    // that only because the loop is a copy that the optimiser removes.
-    words.into_iter().map(AtomicU64::new).collect()
+/// Zeros that the system's pages back once they are written, or `None` where there is no memory left for them.
+fn zeros(words: u64) -> Option<Box<[AtomicU64]>> {
+    <[AtomicU64]>::new_box_zeroed_with_elems(usize::try_from(words).ok()?).ok()
 }
 
 impl GlobalMemory {
@@ -136,7 +136,7 @@ impl GlobalMemory {
         self.try_alloc(name, bytes.min(FAR.largest())).unwrap_or(nowhere)
     }
 
-    /// The same, or `None` where no addresses are left for so many bytes: see [`GlobalMemory`].
+    /// The same, or `None` where no addresses or no memory are left for so many bytes: see [`GlobalMemory`].
     pub fn try_alloc(&mut self, name: &str, bytes: u64) -> Option<Buffer> {
         // Addresses that no buffer has had yet come first, far from others before near; then those of freed buffers, of which the
         // longest freed is the one that a stale address is least likely to hit.
@@ -148,8 +148,8 @@ impl GlobalMemory {
             .or_else(|| if bytes <= FAR.largest() { self.free[0].pop_front() } else { None })
             .or_else(|| fresh(&NEAR, &self.near))
             .or_else(|| if bytes <= NEAR.largest() { self.free[1].pop_front() } else { None })?;
-        let words = atomics(vec![0; bytes.div_ceil(8) as usize]);
-        let written = atomics(vec![0; bytes.div_ceil(64) as usize]);
+        let words = zeros(bytes.div_ceil(8))?;
+        let written = zeros(bytes.div_ceil(64))?;
         let regions = if slot < NEAR.first { &mut self.far } else { &mut self.near };
         let place = if slot < NEAR.first { slot } else { slot - NEAR.first } as usize;
         let generation = regions.get(place).map_or(0, |region| region.generation);

@@ -182,8 +182,12 @@ chip! {
     sm_write_rate: "bytes/clk",
     /// What a miss of L2 adds to its latency.
     dram_latency: "clk",
-    /// What DRAM delivers.
+    /// What all channels of DRAM deliver together.
     dram_rate: "GB/s",
+    /// Channels of DRAM, each with a queue of its own.
+    dram_channels: "count",
+    /// Bytes that lie one after another in a channel.
+    dram_interleave: "bytes",
     /// Latency of an atomic operation in global memory.
     atomic_latency: "clk",
     /// From a store to its arrival in L2, which a fence waits for.

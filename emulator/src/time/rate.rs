@@ -3,14 +3,20 @@
 
 /// Clocks of a bin.
 const BIN: f64 = 16.0;
+/// Clocks of a bin of a channel of DRAM, which takes longer for each request.
+const CHANNEL_BIN: f64 = 64.0;
 /// Bins that are kept; what lies further back is over.
 const BINS: usize = 1 << 14;
 /// For units of an SM.
 const FEW: usize = 256;
+/// For a channel of DRAM.
+const CHANNEL_BINS: usize = 1024;
 
 /// Bytes a clock, with a calendar of what is taken.
 #[derive(Debug)]
 pub(crate) struct Rate {
+    /// Clocks of a bin.
+    bin: f64,
     /// Bytes of a bin.
     room: f64,
     taken: Vec<f64>,
@@ -23,21 +29,32 @@ pub(crate) struct Rate {
 impl Rate {
     /// For what all SMs share.
     pub fn new(bytes_per_clock: f64) -> Self {
-        Self::with(bytes_per_clock, BINS)
+        Self::with(bytes_per_clock, BIN, BINS)
     }
 
     /// For a unit of an SM, whose requests lie close together.
     pub fn small(per_clock: f64) -> Self {
-        Self::with(per_clock, FEW)
+        Self::with(per_clock, BIN, FEW)
     }
 
-    fn with(per_clock: f64, bins: usize) -> Self {
-        Rate { room: per_clock * BIN, taken: vec![0.0; bins], number: vec![u64::MAX; bins], full: (0, 0) }
+    /// For a channel of DRAM.
+    pub fn channel(bytes_per_clock: f64) -> Self {
+        Self::with(bytes_per_clock, CHANNEL_BIN, CHANNEL_BINS)
+    }
+
+    fn with(per_clock: f64, bin: f64, bins: usize) -> Self {
+        Rate {
+            bin,
+            room: per_clock * bin,
+            taken: vec![0.0; bins],
+            number: vec![u64::MAX; bins],
+            full: (0, 0),
+        }
     }
 
     /// Takes `bytes` from `now` on; the time at which the last of them is served.
     pub fn take(&mut self, now: f64, bytes: f64) -> f64 {
-        let mut bin = (now.max(0.0) / BIN) as u64;
+        let mut bin = (now.max(0.0) / self.bin) as u64;
         if (self.full.0..self.full.1).contains(&bin) {
             bin = self.full.1;
         }
@@ -52,8 +69,8 @@ impl Rate {
             if left <= free {
                 self.taken[i] += left;
                 // Within a bin bytes are served one after the other.
-                let at = bin as f64 * BIN + self.taken[i] / self.room * BIN;
-                return at.max(now + bytes / self.room * BIN);
+                let at = bin as f64 * self.bin + self.taken[i] / self.room * self.bin;
+                return at.max(now + bytes / self.room * self.bin);
             }
             self.taken[i] = self.room;
             left -= free;
@@ -68,7 +85,7 @@ impl Rate {
 
     /// Clocks of a request that nobody is in the way of.
     pub fn alone(&self, bytes: f64) -> f64 {
-        bytes / self.room * BIN
+        bytes / self.room * self.bin
     }
 }
 
