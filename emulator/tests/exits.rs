@@ -69,7 +69,7 @@ const RELEASED: &str = "
 #[test]
 fn an_arrival_of_a_peer_is_waited_for_before_the_exit() {
     for tracking in [Tracking::HappensBefore, Tracking::Strict] {
-        for found in kinds(&format!("{ARRIVE}{RELAXED}"), tracking) {
+        for found in kinds(ARRIVE, tracking) {
             assert_eq!(found, [FindingKind::ExitDuringArrival]);
         }
         // Either will do, and also an arrival that counts itself relaxed.
@@ -78,15 +78,41 @@ fn an_arrival_of_a_peer_is_waited_for_before_the_exit() {
         }
         let relaxed = ARRIVE.replace("arrive.shared", "arrive.relaxed.cluster.shared");
         assert!(kinds(&format!("{relaxed}{WAIT}{RELAXED}"), tracking).iter().all(Vec::is_empty));
-        for found in kinds(&format!("{relaxed}{RELAXED}"), tracking) {
+        for found in kinds(&relaxed, tracking) {
             assert_eq!(found, [FindingKind::ExitDuringArrival]);
         }
     }
 }
 
 #[test]
+fn an_arrival_before_a_relaxed_barrier_is_found_by_strict_tracking_only() {
+    let relaxed = ARRIVE.replace("arrive.shared", "arrive.relaxed.cluster.shared");
+    for body in [format!("{ARRIVE}{RELAXED}"), format!("{relaxed}{RELAXED}")] {
+        assert!(kinds(&body, Tracking::HappensBefore).iter().all(Vec::is_empty), "{body}");
+        for found in kinds(&body, Tracking::Strict) {
+            assert_eq!(found, [FindingKind::ExitDuringArrival]);
+        }
+    }
+    // The barrier has to come after the arrival, and the CTA has to wait at it.
+    let before = format!("{RELAXED}{ARRIVE}");
+    let unwaited = format!(
+        "{ARRIVE}
+    barrier.cluster.arrive.relaxed.aligned;
+    @!%p2 bra GONE;
+    barrier.cluster.wait.aligned;
+GONE:"
+    );
+    for found in kinds(&before, Tracking::HappensBefore) {
+        assert!(matches!(found[..], [FindingKind::ExitDuringArrival | FindingKind::PeerExited]), "{found:?}");
+    }
+    for found in kinds(&unwaited, Tracking::HappensBefore) {
+        assert_eq!(found, [FindingKind::ExitDuringArrival]);
+    }
+}
+
+#[test]
 fn the_finding_names_the_arrival() {
-    let report = pair(&format!("{ARRIVE}{RELAXED}"), Tracking::HappensBefore, Schedule::Early);
+    let report = pair(ARRIVE, Tracking::HappensBefore, Schedule::Early);
     let f = &report.findings[0];
     assert!(f.text.contains("mbarrier.arrive.shared::cluster.b64 _, [%r4]"), "{f}");
     assert!(
@@ -112,7 +138,7 @@ WAIT_OTHER:
 HEARD:
     bar.warp.sync 0xffffffff;";
     assert_ne!(twice, ARRIVE);
-    for found in kinds(&format!("{ARRIVE}{WAIT}{acknowledge}{second}{RELAXED}"), Tracking::HappensBefore) {
+    for found in kinds(&format!("{ARRIVE}{WAIT}{acknowledge}{second}{RELAXED}"), Tracking::Strict) {
         assert_eq!(found, [FindingKind::ExitDuringArrival]);
     }
 }

@@ -217,6 +217,50 @@ WAIT:
     assert!(lenient.is_clean(), "{}", lenient.findings[0]);
 }
 
+/// Warp 0 stores to shared memory, and warp 1 goes on with it behind a barrier of the cluster.
+const HANDED_OVER: &str = "
+    .shared .align 8 .b64 word;
+    mov.u32 %r1, word;
+    mov.u32 %r3, %tid.x;
+    mov.u32 %r4, %cluster_ctarank;
+    setp.eq.u32 %p1, %r3, 0;
+    setp.eq.u32 %p2, %r3, 32;
+    barrier.cluster.arrive.relaxed.aligned;
+    barrier.cluster.wait.aligned;
+    mapa.shared::cluster.u32 %r6, %r1, RANK;
+    @%p1 st.shared::cluster.u32 [%r6], %r3;
+    barrier.cluster.arrive.release.aligned;
+    barrier.cluster.wait.aligned;
+    @%p2 USE
+    barrier.cluster.arrive.aligned;
+    barrier.cluster.wait.aligned;
+";
+
+#[test]
+fn a_relaxed_barrier_of_the_cluster_hands_over_what_the_cta_itself_has_stored() {
+    let relaxed = ("arrive.release", "arrive.relaxed");
+    for access in ["ld.shared.u32 %r7, [%r1];", "st.shared.u32 [%r1], %r4;", "red.shared.add.u32 [%r1], %r4;"]
+    {
+        let own = HANDED_OVER.replace("RANK", "%r4").replace("USE", access);
+        twin(&own, (2, 2, 64), relaxed, FindingKind::RaceShared);
+        // What a peer has stored, or what is not behind the barrier, is not handed over.
+        let odd = HANDED_OVER.replace("    mapa", "    xor.b32 %r5, %r4, 1;\n    mapa");
+        let peer = odd.replace("RANK", "%r5").replace("USE", access);
+        let late = own.replace("    @%p1 st", "    barrier.cluster.arrive.relaxed.aligned;\n    @%p1 st");
+        let late = late.replace("    barrier.cluster.arrive.release.aligned;\n", "");
+        for schedule in SCHEDULES {
+            let options = Options { schedule, tracking: Tracking::HappensBefore, ..Options::default() };
+            let ordered = report(&own.replace(relaxed.0, relaxed.1), 2, 2, 64, &options);
+            assert!(ordered.is_clean(), "{}", ordered.findings[0]);
+            for body in [peer.replace(relaxed.0, relaxed.1), late.clone()] {
+                let kinds: Vec<_> =
+                    report(&body, 2, 2, 64, &options).findings.iter().map(|f| f.kind).collect();
+                assert!(kinds.contains(&FindingKind::RaceShared), "{schedule:?}: {kinds:?}\n{body}");
+            }
+        }
+    }
+}
+
 #[test]
 fn an_arrival_of_the_cta_does_not_release_to_the_peer() {
     let body = "

@@ -71,15 +71,16 @@ impl Lanes<'_> {
     }
 }
 
-/// Order of accesses to shared and global memory. `lanes`, where the past one was a warp's own.
-fn bytes(old: &Past, a: &Access, v: &View, lanes: Option<Lanes<'_>>) -> Option<Missing> {
+/// Order of accesses to shared and global memory. `lanes`, where the past one was a warp's own; `met`, what a barrier of the
+/// cluster has ordered that releases nothing, where that is enough.
+fn bytes(old: &Past, a: &Access, v: &View, lanes: Option<Lanes<'_>>, met: Option<&Clock>) -> Option<Missing> {
     let before = |clock: &Clock| {
         clock.has(old.component, old.clock) || lanes.is_some_and(|l| l.speak(clock, old.lane, old.clock))
     };
     // Within one instruction any lane may win.
     let own = old.agent == a.agent && lanes.is_some();
     let apart = old.lane <= SEVERAL && a.lane < SEVERAL && old.lane != a.lane && old.line != a.line;
-    if !before(&v.all) {
+    if !before(&v.all) && !met.is_some_and(before) {
         return match lanes {
             Some(_) if own && !apart => None,
             Some(_) if own => Some(Missing::Lanes),
@@ -158,9 +159,16 @@ impl Tracker {
             let mask = span(at % GRANULE, stop - at);
             // Kernels that run on hardware wait for cp.async, meet at a barrier and multiply, with no fence.
             let lenient = !self.strict && self.unit(a.component) == Some(Unit::Pipe);
-            let Tracker { smem, threads, lanes, strict, .. } = self;
+            let Tracker { smem, threads, lanes, strict, per_cta, .. } = self;
             let v = view(a, threads);
             let of = |old: &Past| lanes_of(lanes, threads, old);
+            let here = |agent: u16| agent as usize / *per_cta == cta;
+            let thread = !*strict && a.view.is_none() && !a.nature.proxy && here(a.agent);
+            // Kernels that run on hardware meet at a relaxed barrier of the cluster and go on with what their own CTA has stored.
+            let met = |old: &Past| {
+                let stored = old.nature.write && !old.nature.proxy && here(old.agent);
+                (thread && stored).then(|| &threads[a.agent as usize].met_here)
+            };
             let mut bad = None;
             let Some(cell) = smem.get_mut(cta).and_then(|s| s.get_mut(granule as usize)) else { return };
             // What the generic proxy has read back is in memory: a write of the async proxy comes after.
@@ -169,7 +177,7 @@ impl Tracker {
                 // The address of tensor memory has been read and is not needed when kernels copy over it.
                 let stale = old.mask & mask & !settled == 0 || old.nature.address && !*strict;
                 let copied = lenient && unit(old.component, threads.len()) == Some(Unit::Small);
-                if let Some(m) = bytes(old, a, v, of(old))
+                if let Some(m) = bytes(old, a, v, of(old), met(old))
                     && !(m == Missing::ProxyFence && (stale || copied))
                 {
                     bad = Some((*old, m));
@@ -199,7 +207,7 @@ impl Tracker {
             let v = view(a, threads);
             let mut bad = None;
             let check = |old: &Past| {
-                if let Some(m) = bytes(old, a, v, lanes_of(lanes, threads, old)) {
+                if let Some(m) = bytes(old, a, v, lanes_of(lanes, threads, old), None) {
                     bad = Some((*old, m));
                 }
             };

@@ -42,7 +42,7 @@ pub(super) mod track;
 pub(super) mod world;
 
 use crate::program::Scope;
-use clock::View;
+use clock::{Clock, View};
 use judge::Found;
 pub(super) use phases::Released;
 pub(super) use shadow::Nature;
@@ -118,6 +118,8 @@ struct Thread {
     fenced: [Option<Arc<View>>; 2],
     /// What relaxed acquires saw, until the next fence: within the CTA, and beyond.
     unacquired: [View; 2],
+    /// What the CTA had done when it met at the last barrier of the cluster, whether or not that released it.
+    met_here: Clock,
     /// Synchronisations of its lanes with each other, and the warp's count at the last one.
     beat: u32,
     met: u32,
@@ -184,6 +186,8 @@ pub(crate) struct Tracker {
     extra: u16,
     bars: HashMap<(usize, usize), Sync>,
     cluster: Sync,
+    /// By CTA: what its own warps have done that are at the barrier of the cluster, and were at the last.
+    here: Vec<[Clock; 2]>,
     /// Flags and semaphores, by address; shared ones by `rank << 24 | offset`. For each what was released
     /// beyond the CTA, and by CTA what its own threads released.
     flags: HashMap<u64, View>,
@@ -226,6 +230,7 @@ impl Tracker {
             extra: 0,
             bars: HashMap::new(),
             cluster: Sync::default(),
+            here: vec![<[Clock; 2]>::default(); ctas],
             flags: HashMap::new(),
             own_flags: HashMap::new(),
             strict,
@@ -469,16 +474,24 @@ impl Tracker {
     pub fn cluster_release(&mut self, agent: u16, relaxed: bool) {
         let tensor = self.tensor_units();
         Self::release_to(&self.threads[agent as usize], relaxed, true, &mut self.cluster.current, tensor);
+        self.here[agent as usize / self.per_cta][0].join(&self.threads[agent as usize].view.all);
+        self.arrivals_before_barrier(agent);
         self.tick(agent);
     }
 
     pub fn cluster_complete(&mut self) {
         self.cluster.done = std::mem::take(&mut self.cluster.current);
+        for [current, done] in &mut self.here {
+            *done = std::mem::take(current);
+        }
+        self.arrivals_barrier_complete();
     }
 
     pub fn cluster_acquire(&mut self, agent: u16) {
         let tensor = self.tensor_units();
         Self::acquire_from(&mut self.threads[agent as usize], false, true, &self.cluster.done, tensor);
+        self.threads[agent as usize].met_here.join(&self.here[agent as usize / self.per_cta][1]);
+        self.arrivals_passed_barrier(agent);
     }
 
     /// A strong access to a flag: what it releases and acquires.

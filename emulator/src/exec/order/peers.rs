@@ -2,7 +2,8 @@
 //!
 //! Shared memory lives as long as its CTA (PTX ISA, `mapa`, `barrier.cluster`). An arrival from a peer is under way until the
 //! CTA has waited for the phase that counts it, or a release that comes after it has reached the CTA. A relaxed barrier of
-//! the cluster is no such release: it orders execution, and not what has been sent.
+//! the cluster is no such release: it orders execution, and not what has been sent. Kernels that run on hardware end so after
+//! the arrivals of threads, and only strict tracking says it; a commit comes when its products are done, and needs a wait.
 
 use super::clock::Clock;
 use super::judge::{Found, Region, whole};
@@ -16,6 +17,15 @@ pub(super) struct Arrival {
     by: Use,
     /// A phase that has completed counts it.
     counted: bool,
+    barrier: Barrier,
+}
+
+/// How far a barrier of the cluster has come that follows an arrival in the order of execution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Barrier {
+    None,
+    Arrived,
+    Complete,
 }
 
 impl Tracker {
@@ -24,7 +34,7 @@ impl Tracker {
         if by.agent as usize / self.per_cta == at.0 {
             return;
         }
-        let new = Arrival { by, counted: false };
+        let new = Arrival { by, counted: false, barrier: Barrier::None };
         let arrivals = self.arrivals.entry(at).or_default();
         // The last of a line stands for those before.
         let key = |by: &Use| (by.agent, by.component, by.line);
@@ -44,6 +54,31 @@ impl Tracker {
     pub(super) fn arrivals_waited_for(&mut self, at: (usize, u32)) {
         if let Some(list) = self.arrivals.get_mut(&at) {
             list.retain(|a| !a.counted);
+        }
+    }
+
+    /// A thread that knows of arrivals arrives at the barrier of the cluster.
+    pub(super) fn arrivals_before_barrier(&mut self, agent: u16) {
+        let (lanes, known) = (&self.lanes, &self.threads[agent as usize].view.all);
+        for a in self.arrivals.values_mut().flatten().filter(|a| a.barrier == Barrier::None) {
+            if whole(&lanes[a.by.agent as usize], known, a.by.component, a.by.clock) {
+                a.barrier = Barrier::Arrived;
+            }
+        }
+    }
+
+    /// The barrier of the cluster completes.
+    pub(super) fn arrivals_barrier_complete(&mut self) {
+        let met = self.arrivals.values_mut().flatten().filter(|a| a.barrier == Barrier::Arrived);
+        met.for_each(|a| a.barrier = Barrier::Complete);
+    }
+
+    /// A thread of a CTA has waited at the barrier of the cluster.
+    pub(super) fn arrivals_passed_barrier(&mut self, agent: u16) {
+        let cta = agent as usize / self.per_cta;
+        if !self.strict {
+            let there = self.arrivals.iter_mut().filter(|((c, _), _)| *c == cta);
+            there.for_each(|(_, list)| list.retain(|a| a.barrier != Barrier::Complete));
         }
     }
 
