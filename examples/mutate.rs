@@ -94,6 +94,11 @@ fn command() -> Command {
                 .value_parser(|text: &str| text.parse::<Kind>()),
         )
         .arg(
+            option("line", "LINE", "mutants of this line of the PTX, 0 for tensor maps; may be repeated")
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(u32)),
+        )
+        .arg(
             option("every", "N", "run every n-th mutant")
                 .default_value("1")
                 .value_parser(value_parser!(u32).range(1..)),
@@ -156,7 +161,9 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
         seeds: matches.get_one::<u64>("seeds").copied().unwrap_or_default(),
         threads: matches.get_one::<u16>("threads").map_or(0, |&n| n.into()),
         only: matches.get_many::<Kind>("only").map(|k| k.copied().collect()).unwrap_or_default(),
+        lines: matches.get_many::<u32>("line").map(|l| l.copied().collect()).unwrap_or_default(),
         every: matches.get_one::<u32>("every").map_or(1, |&n| n as usize),
+        progress: None,
         equivalents: match matches.get_one::<PathBuf>("equivalents") {
             Some(path) => Equivalents::parse(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))?,
             None => Equivalents::default(),

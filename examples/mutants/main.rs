@@ -4,6 +4,7 @@
 //! cargo run --release --example mutants -- --every 4
 //! cargo run --release --example mutants -- --kernel scales_all --stdout
 //! cargo run --release --example mutants -- --kernel hopper --every 13 --stdout
+//! cargo run --release --example mutants -- --kernel dynamic_pair --line 588 --line 596
 //! cargo run --release --example mutants -- --left docs/mutants.md
 //! ```
 //!
@@ -29,7 +30,7 @@ use clap::{Arg, ArgAction, Command, value_parser};
 use mutants::KERNELS;
 use silumin::codegen::config::{Schedule, Setting};
 use silumin::{Kernel, Shape};
-use silumin_emulator::mutate::{Earlier, Plan, Subject, Survey, json, markdown};
+use silumin_emulator::mutate::{Earlier, Outcome, Plan, Subject, Survey, Verdict, json, markdown};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,27 @@ const SAMPLES: &[(&str, Shape, &[usize])] = &[
 const HEAD: &str = include_str!("head.md");
 const TAIL: &str = include_str!("tail.md");
 
+/// What to run of each kernel.
+struct Run {
+    /// Every so many-eth mutant.
+    every: usize,
+    /// Whether what survived an earlier run is left as it is.
+    keep: bool,
+    /// Mutants of these lines only, if any.
+    lines: Vec<u32>,
+}
+
+/// Says how far a survey is, and what survived.
+fn progress(outcome: &Outcome, done: usize, all: usize) {
+    let m = &outcome.mutant;
+    if outcome.verdict == Verdict::Survived {
+        eprintln!("  line {}: {}: {} ({}): neither caught nor explained", m.line, m.kind, m.was, m.change);
+    }
+    if done.is_multiple_of(20) || done == all {
+        eprintln!("  {done} of {all}");
+    }
+}
+
 /// Surveys with the names of their rows.
 type Surveys = Vec<(String, Survey)>;
 
@@ -108,6 +130,15 @@ fn main() -> ExitCode {
                 .value_parser(value_parser!(u32).range(1..))
                 .default_value("1")
                 .help("every n-th mutant only, of kernels that are no samples already"),
+        )
+        .arg(
+            Arg::new("line")
+                .long("line")
+                .value_name("LINE")
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(u32))
+                .requires("kernel")
+                .help("mutants of this line of the PTX only, 0 for tensor maps; may be repeated; no results are kept"),
         )
         .arg(
             Arg::new("stdout")
@@ -141,8 +172,12 @@ fn main() -> ExitCode {
             }
         };
     }
-    let every = matches.get_one::<u32>("every").map_or(1, |&every| every as usize);
-    let (whole, samples) = match survey(wanted, every, !matches.get_flag("again")) {
+    let run = Run {
+        every: matches.get_one::<u32>("every").map_or(1, |&every| every as usize),
+        keep: !matches.get_flag("again"),
+        lines: matches.get_many::<u32>("line").map(|l| l.copied().collect()).unwrap_or_default(),
+    };
+    let (whole, samples) = match survey(wanted, &run) {
         Ok(surveys) => surveys,
         Err(error) => {
             eprintln!("error: {error}");
@@ -153,7 +188,7 @@ fn main() -> ExitCode {
         eprintln!("error: no kernel's name starts with `{wanted}`");
         return ExitCode::from(2);
     }
-    let text = document(&whole, &samples, every);
+    let text = document(&whole, &samples, run.every);
     if !wanted.is_empty() || matches.get_flag("stdout") {
         print!("{text}");
     } else {
@@ -168,20 +203,20 @@ fn main() -> ExitCode {
 }
 
 /// Surveys the kernels whose names start with `wanted`: whole ones, and samples.
-fn survey(wanted: &str, every: usize, keep: bool) -> Result<(Surveys, Surveys), String> {
+fn survey(wanted: &str, run: &Run) -> Result<(Surveys, Surveys), String> {
     let (mut whole, mut samples) = (Vec::new(), Vec::new());
     let mut errors = Vec::new();
     // Kernels of sm_90a, whose products the emulator takes longest for, come last.
     let (hopper, others): (Vec<_>, Vec<_>) =
         KERNELS.iter().chain(MORE).copied().partition(|(name, _)| name.starts_with("hopper"));
     for (name, shape) in others.into_iter().chain(hopper).filter(|(name, _)| name.starts_with(wanted)) {
-        match launches_of(name, shape, &[every], keep) {
+        match launches_of(name, shape, &[run.every], run) {
             Ok(surveys) => whole.extend(surveys),
             Err(error) => errors.push(format!("{name}: {error}")),
         }
     }
     for &(name, shape, steps) in SAMPLES.iter().filter(|(name, ..)| name.starts_with(wanted)) {
-        match launches_of(name, shape, steps, keep) {
+        match launches_of(name, shape, steps, run) {
             Ok(surveys) => samples.extend(surveys),
             Err(error) => errors.push(format!("{name}: {error}")),
         }
@@ -191,7 +226,7 @@ fn survey(wanted: &str, every: usize, keep: bool) -> Result<(Surveys, Surveys), 
 }
 
 /// A survey of each launch of a kernel, every so many-eth mutant.
-fn launches_of(name: &str, shape: Shape, every: &[usize], keep: bool) -> Result<Surveys, String> {
+fn launches_of(name: &str, shape: Shape, every: &[usize], run: &Run) -> Result<Surveys, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let kernel = mutants::write(name, shape, folder.path(), &[])?;
     let files = launches::launches(&kernel, folder.path())?;
@@ -203,16 +238,28 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], keep: bool) -> Result<
         let hash = &kernel.hash_hex()[..16];
         let known = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("target/mutants/{row}.{hash}.json"));
         let mut earlier = Earlier::default();
-        if let Ok(text) = fs::read_to_string(&known) {
+        // Of single lines nothing is kept, and what is kept is of no use.
+        let whole = run.lines.is_empty();
+        if let (true, Ok(text)) = (whole, fs::read_to_string(&known)) {
             earlier.read(&text).map_err(|e| format!("{}: {e}", known.display()))?;
         }
-        let plan = Plan { every: *every, keep, ..mutants::plan()? };
+        let plan = Plan {
+            every: *every,
+            keep: run.keep,
+            lines: run.lines.clone(),
+            progress: Some(progress),
+            ..mutants::plan()?
+        };
+        eprintln!("{row}: the kernel itself, under all schedules");
         let started = std::time::Instant::now();
         let survey = read(file)?.survey_with(&plan, &others, &earlier).map_err(|e| format!("{row}: {e}"))?;
         eprintln!("{row}: {} mutants, {:.0} s", survey.outcomes.len(), started.elapsed().as_secs_f64());
-        let text = json(std::slice::from_ref(&survey));
-        let kept = known.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&known, text));
-        kept.map_err(|e| format!("{}: {e}", known.display()))?;
+        if whole {
+            let text = json(std::slice::from_ref(&survey));
+            let kept =
+                known.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&known, text));
+            kept.map_err(|e| format!("{}: {e}", known.display()))?;
+        }
         surveys.push((row, survey));
     }
     Ok(surveys)
@@ -287,7 +334,7 @@ fn document(whole: &Surveys, samples: &Surveys, every: usize) -> String {
     };
     let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
     for outcome in whole.iter().flat_map(|(_, survey)| &survey.outcomes) {
-        if outcome.verdict == silumin_emulator::mutate::Verdict::Survived {
+        if outcome.verdict == Verdict::Survived {
             *kinds.entry(outcome.mutant.kind.name()).or_default() += 1;
         }
     }

@@ -1,7 +1,8 @@
 //! Running mutants under every schedule until one is caught.
 
 use super::earlier::Earlier;
-use super::explain::{Equivalents, explain};
+use super::explain::explain;
+use super::plan::Plan;
 use super::source::Source;
 use super::{BAR, Edit, Kind, Mutant, in_text, maps};
 use crate::finding::{Finding, FindingKind};
@@ -111,12 +112,16 @@ impl Subject {
         earlier: &Earlier,
     ) -> Result<Survey, MutateError> {
         let mut mutants = self.mutants(&plan.only);
+        mutants.retain(|m| plan.lines.is_empty() || plan.lines.contains(&m.line));
         if plan.every > 1 {
             mutants = mutants.into_iter().step_by(plan.every).collect();
         }
         if mutants.is_empty() {
             let of: Vec<&str> = plan.only.iter().map(|k| k.name()).collect();
-            let of = if of.is_empty() { String::new() } else { format!(" of kind {}", of.join(", ")) };
+            let mut of = if of.is_empty() { String::new() } else { format!(" of kind {}", of.join(", ")) };
+            if !plan.lines.is_empty() {
+                of += &format!(" on the lines {:?}", plan.lines);
+            }
             return Err(MutateError::Nothing(of));
         }
         let known = |m: &Mutant| {
@@ -163,7 +168,11 @@ impl Subject {
                             runner.judge(mutant, schedules).or_else(always).or_else(twin).unwrap_or_else(here)
                         });
                         let outcome = Outcome { mutant: mutant.clone(), verdict };
-                        outcomes.lock().unwrap_or_else(PoisonError::into_inner).push(outcome);
+                        let mut outcomes = outcomes.lock().unwrap_or_else(PoisonError::into_inner);
+                        if let Some(progress) = plan.progress {
+                            progress(&outcome, outcomes.len() + 1, mutants.len());
+                        }
+                        outcomes.push(outcome);
                     }
                 });
             }
@@ -233,49 +242,6 @@ impl<'a> Other<'a> {
             return None;
         }
         self.runner.judge(twin, self.runner.schedules.len())
-    }
-}
-
-/// How to run mutants.
-#[derive(Clone, Debug)]
-pub struct Plan {
-    /// Random schedules besides all early, all late and those that starve a warp.
-    pub seeds: u64,
-    /// Mutants at a time; 0 is one a core.
-    pub threads: usize,
-    /// Kinds to run; all if empty.
-    pub only: Vec<Kind>,
-    /// Run every n-th mutant; 1 is all of them.
-    pub every: usize,
-    /// When lanes of a warp that took different ways run together again.
-    pub reconvergence: Reconvergence,
-    /// Wall-clock time of one run; a mutant that takes longer is caught. `None` for no limit but that of instructions.
-    pub time_limit: Option<Duration>,
-    /// [`Options::instruction_limit`] of one run: the kernel itself has to end within it, and a mutant that does not is caught.
-    /// Mutants have no more than a multiple of what the kernel executed, whatever this says.
-    pub instruction_limit: u64,
-    /// Bytes of host memory of one run, as of [`Options::memory_limit`].
-    pub memory_limit: Option<u64>,
-    /// Mutants that survived an earlier survey are not run again either; only the rules are applied anew.
-    pub keep: bool,
-    /// Survivors that are known to be no mistakes.
-    pub equivalents: Equivalents,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Plan {
-            seeds: 4,
-            threads: 0,
-            only: Vec::new(),
-            every: 1,
-            reconvergence: Reconvergence::Eager,
-            time_limit: None,
-            instruction_limit: Options::default().instruction_limit,
-            memory_limit: None,
-            keep: false,
-            equivalents: Equivalents::default(),
-        }
     }
 }
 

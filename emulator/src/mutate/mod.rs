@@ -12,7 +12,7 @@
 //! - this file: what a mutant is
 //! - `source`: instructions with their places, and where a register was computed
 //! - `removal`, `operands`, `pairs`, `values`: the kinds of mistakes in PTX; `maps`: those in tensor maps
-//! - `harness`: running mutants; `explain`: rules for survivors; `earlier`: results of another survey
+//! - `plan`: what to run; `harness`: running mutants; `explain`: rules for survivors; `earlier`: results of another survey
 //! - `report`: text, JSON and Markdown
 
 mod earlier;
@@ -22,6 +22,7 @@ mod idle;
 mod maps;
 mod operands;
 mod pairs;
+mod plan;
 mod removal;
 mod report;
 pub(crate) mod source;
@@ -29,7 +30,8 @@ mod values;
 
 pub use earlier::Earlier;
 pub use explain::{Equivalent, Equivalents};
-pub use harness::{MutateError, Outcome, Plan, Subject, Survey, Verdict};
+pub use harness::{MutateError, Outcome, Subject, Survey, Verdict};
+pub use plan::Plan;
 pub use report::{json, list, markdown, text};
 
 use source::Source;
