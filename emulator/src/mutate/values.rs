@@ -17,6 +17,7 @@ pub(super) fn mutate(out: &mut Collection<'_, '_>, at: usize) {
         && let [(_, Operand::Name(to)), (_, Operand::Name(from)), (range, Operand::Int(v))] =
             inst.operands.as_slice()
         && to == from
+        && *v != 0
     {
         let new = v.wrapping_mul(2);
         out.replace(Kind::Step, at, range.clone(), new.to_string(), format!("{v} to {new}"));
