@@ -120,7 +120,8 @@ pub enum FindingKind {
     ArrivalOverflow,
     /// Two warps allocate tensor memory without an order.
     TmemAllocRace,
-    /// `tcgen05.alloc.cta_group::2` while nothing shows that the other CTA of the pair runs. Found where order is tracked.
+    /// `tcgen05.alloc.cta_group::2` while nothing shows that the other CTA of the pair runs. A warning where order is tracked, a
+    /// finding under strict tracking.
     PairAllocBeforePeer,
     /// `tcgen05.alloc`, `relinquish_alloc_permit` or `dealloc` of a pair that only one of its CTAs executes, or the two
     /// with different operands.
@@ -199,6 +200,13 @@ impl FindingKind {
     /// The kind of this name, as `Debug` writes it.
     pub fn named(name: &str) -> Option<FindingKind> {
         FindingKind::ALL.iter().copied().find(|k| format!("{k:?}") == name)
+    }
+
+    /// Whether default tracking warns of this, and strict tracking alone makes it a finding.
+    ///
+    /// Published kernels do it and run, and the ISA says that they may hang.
+    pub fn is_warning(self) -> bool {
+        self == FindingKind::PairAllocBeforePeer
     }
 
     /// Whether the run stops here.
@@ -353,6 +361,9 @@ impl Stats {
 pub struct Report {
     /// What is wrong, at most as many as the options allow; empty for a run without fault.
     pub findings: Vec<Finding>,
+    /// What may go wrong on hardware though kernels that do it are known to run; see [`FindingKind::is_warning`]. Strict tracking
+    /// lists it among the findings. At most as many as the options allow of findings.
+    pub warnings: Vec<Finding>,
     /// Findings of other kinds or lines that the limit left out of the list.
     pub left_out: u64,
     /// Whether a finding stopped the run: buffers then hold what was written until there.
@@ -362,8 +373,13 @@ pub struct Report {
 }
 
 impl Report {
-    /// True when nothing was found.
+    /// True when nothing was found. Warnings do not count.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
+    }
+
+    /// Findings, then warnings: for those who take one for the other.
+    pub fn all(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter().chain(&self.warnings)
     }
 }

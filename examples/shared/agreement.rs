@@ -119,7 +119,7 @@ fn pack(launch: &Path, folder: &Path, left: &Path) -> Result<Vec<(String, String
     let (memory, buffers) = file.allocate();
     let options = Options { threads: 1, ..Options::default() };
     let report = file.module.run(&file.kernel, &file.launch, &memory, &options)?;
-    if let Some(finding) = report.findings.first() {
+    if let Some(finding) = report.all().next() {
         return Err(finding.to_string().into());
     }
     fs::create_dir_all(left)?;

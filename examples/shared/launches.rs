@@ -18,7 +18,7 @@ pub fn launches(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>, String> 
         let options = Options { threads: 1, ..Options::default() };
         let report =
             file.module.run(&file.kernel, &file.launch, &memory, &options).map_err(|e| e.to_string())?;
-        if let Some(finding) = report.findings.first() {
+        if let Some(finding) = report.all().next() {
             return Err(finding.to_string());
         }
         let out = folder.join(format!("{name}.{index}.out"));

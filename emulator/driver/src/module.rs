@@ -457,12 +457,11 @@ pub(crate) fn execute(function: usize, launch: &Launch) -> Code {
         None => {}
     }
     match module.run(&function.entry, launch, &contents.memory, &state().limits.options()) {
-        Ok(report) if report.findings.is_empty() => Code::Success,
         Ok(report) => {
-            for finding in &report.findings {
+            for finding in report.all() {
                 say(&finding.to_string());
             }
-            state().fail()
+            if report.is_clean() { Code::Success } else { state().fail() }
         }
         Err(error) => {
             say(&error.to_string());

@@ -50,8 +50,10 @@ fn stats(s: &Stats) -> Value {
 /// Runs of a launch file: findings and statistics of all, and of each.
 pub(super) fn runs(runs: &Runs<'_>, status: u8) -> String {
     let file = runs.file.module.file();
-    let of =
-        |run: &Run| -> Vec<Value> { run.report.findings.iter().map(|f| finding(file, f, run)).collect() };
+    let list =
+        |run: &Run, of: &[Finding]| -> Vec<Value> { of.iter().map(|f| finding(file, f, run)).collect() };
+    let findings = |run: &Run| list(run, &run.report.findings);
+    let warnings = |run: &Run| list(run, &run.report.warnings);
     let mut total = Stats::default();
     for run in &runs.runs {
         total.add(&run.report.stats);
@@ -62,7 +64,8 @@ pub(super) fn runs(runs: &Runs<'_>, status: u8) -> String {
             json!({
                 "schedule": text::schedule(run.schedule),
                 "seed": run.schedule.seed(),
-                "findings": of(run),
+                "findings": findings(run),
+                "warnings": warnings(run),
                 "findings_left_out": run.report.left_out,
                 "partial": run.report.stopped,
                 "stats": stats(&run.report.stats),
@@ -79,7 +82,8 @@ pub(super) fn runs(runs: &Runs<'_>, status: u8) -> String {
         "block": launch.block,
         "cluster": launch.cluster,
         "dynamic_smem": launch.dynamic_smem,
-        "findings": runs.runs.iter().flat_map(of).collect::<Vec<_>>(),
+        "findings": runs.runs.iter().flat_map(findings).collect::<Vec<_>>(),
+        "warnings": runs.runs.iter().flat_map(warnings).collect::<Vec<_>>(),
         "findings_left_out": runs.runs.iter().map(|run| run.report.left_out).max(),
         "partial": runs.runs.iter().any(|run| run.report.stopped),
         "stats": stats(&total),

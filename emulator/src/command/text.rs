@@ -1,7 +1,7 @@
 //! Reports as text.
 
 use super::Runs;
-use crate::finding::{Finding, Stats};
+use crate::finding::{Finding, Report, Stats};
 use crate::launch::Schedule;
 
 /// A schedule in the words of the flags.
@@ -22,16 +22,21 @@ pub(super) fn runs(runs: &Runs<'_>) -> String {
         return String::new();
     };
     let mut out = String::new();
-    let mut shown: Vec<&Finding> = Vec::new();
-    for run in &runs.runs {
-        for f in &run.report.findings {
-            // One of a kind at one line is enough to read; the summary says which schedules have it.
-            if !shown.iter().any(|s| s.kind == f.kind && s.line == f.line) {
-                shown.push(f);
-                out += &finding(shown.len(), file, f, &schedule(run.schedule));
+    let mut list = |what: &str, of: fn(&Report) -> &[Finding]| {
+        let mut shown: Vec<&Finding> = Vec::new();
+        for run in &runs.runs {
+            for f in of(&run.report) {
+                // One of a kind at one line is enough to read; the summary says which schedules have it.
+                if !shown.iter().any(|s| s.kind == f.kind && s.line == f.line) {
+                    shown.push(f);
+                    out += &finding(&format!("{what} {}", shown.len()), file, f, &schedule(run.schedule));
+                }
             }
         }
-    }
+        shown.len()
+    };
+    let shown = list("finding", |report| &report.findings);
+    let warnings = list("warning", |report| &report.warnings);
     out += &launched(runs);
     out += &stats("", &first.report.stats);
     if !rest.is_empty() {
@@ -56,7 +61,16 @@ pub(super) fn runs(runs: &Runs<'_>) -> String {
         );
     }
     let left_out = runs.runs.iter().map(|r| r.report.left_out).max().unwrap_or(0);
-    out += &match shown.len() {
+    out += &match warnings {
+        0 => String::new(),
+        1 => {
+            "1 warning: kernels that do this are known to run; --track strict makes it a finding\n".to_owned()
+        }
+        n => format!(
+            "{n} warnings: kernels that do this are known to run; --track strict makes them findings\n"
+        ),
+    };
+    out += &match shown {
         0 => "no finding\n".to_owned(),
         1 => "1 finding\n".to_owned(),
         n if left_out > 0 => format!(
@@ -68,9 +82,9 @@ pub(super) fn runs(runs: &Runs<'_>) -> String {
     out
 }
 
-fn finding(number: usize, file: &str, f: &Finding, schedule: &str) -> String {
+fn finding(title: &str, file: &str, f: &Finding, schedule: &str) -> String {
     let [x, y, z] = f.cta;
-    let mut out = format!("finding {number}: {:?}: {}\n", f.kind, f.message);
+    let mut out = format!("{title}: {:?}: {}\n", f.kind, f.message);
     if f.line > 0 {
         out += &format!("  {file}:{}: {}\n", f.line, f.text);
     }

@@ -106,6 +106,7 @@ impl Run<'_> {
 struct Shared<'r> {
     suspended: VecDeque<Box<Cluster<'r>>>,
     findings: Vec<Finding>,
+    warnings: Vec<Finding>,
     left_out: BTreeSet<(FindingKind, u32)>,
     stopped: bool,
     stats: Stats,
@@ -116,6 +117,20 @@ struct Shared<'r> {
     events: u64,
     spinning: u64,
     last_spun: u64,
+}
+
+impl Shared<'_> {
+    /// Takes over what was found in a cluster.
+    fn take(&mut self, cluster: &mut Cluster<'_>) {
+        for (all, own) in
+            [(&mut self.findings, &mut cluster.findings), (&mut self.warnings, &mut cluster.warnings)]
+        {
+            for f in std::mem::take(own) {
+                report::merge(all, f);
+            }
+        }
+        self.left_out.append(&mut cluster.left_out);
+    }
 }
 
 /// Runs a checked launch.
@@ -175,20 +190,20 @@ pub(crate) fn run(
     // After a stop: what was found in clusters that wait for others.
     for mut cluster in std::mem::take(&mut shared.suspended) {
         shared.stats.instructions += cluster.executed;
-        for f in std::mem::take(&mut cluster.findings) {
-            report::merge(&mut shared.findings, f);
-        }
-        shared.left_out.append(&mut cluster.left_out);
+        shared.take(&mut cluster);
     }
     shared.findings.sort_by_key(|f| (!f.kind.is_fatal(), f.line));
     let kept = options.max_findings.max(1).min(shared.findings.len());
     shared.left_out.extend(shared.findings[kept..].iter().map(|f| (f.kind, f.line)));
     shared.findings.truncate(kept);
+    shared.warnings.sort_by_key(|f| f.line);
+    shared.warnings.truncate(options.max_findings.max(1));
     // Another cluster may have had room for what one had left out.
     shared.left_out.retain(|&(kind, line)| !shared.findings.iter().any(|f| f.kind == kind && f.line == line));
     shared.stats.time = start.elapsed();
     Ok(Report {
         findings: shared.findings,
+        warnings: shared.warnings,
         left_out: shared.left_out.len() as u64,
         stopped: shared.stopped,
         stats: shared.stats,
@@ -247,10 +262,7 @@ fn worker<'r>(run: &'r Run<'r>, shared: &Mutex<Shared<'r>>) {
         run.idle.store(0, Ordering::Relaxed);
         s.stats.add(&cluster.stats);
         s.done += per_cluster;
-        for f in std::mem::take(&mut cluster.findings) {
-            report::merge(&mut s.findings, f);
-        }
-        s.left_out.append(&mut cluster.left_out);
+        s.take(&mut cluster);
         if cluster.fatal {
             s.stopped = true;
             run.stop.store(true, Ordering::Relaxed);

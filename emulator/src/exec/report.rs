@@ -32,18 +32,20 @@ impl Cluster<'_> {
     #[cold]
     pub fn report(&mut self, kind: FindingKind, at: Origin, message: impl Into<String>) {
         self.fatal |= kind.is_fatal();
-        if let Some(o) = self.findings.iter_mut().find(|o| o.kind == kind && o.line == at.line) {
+        let warns = kind.is_warning() && !self.strict();
+        let list = if warns { &mut self.warnings } else { &mut self.findings };
+        if let Some(o) = list.iter_mut().find(|o| o.kind == kind && o.line == at.line) {
             o.count += 1;
             return;
         }
         let options = self.run.options;
         // What stops the run is always told.
-        if self.findings.len() >= options.max_findings.max(1) && !kind.is_fatal() {
+        if list.len() >= options.max_findings.max(1) && !kind.is_fatal() {
             self.left_out.insert((kind, at.line));
             return;
         }
-        self.fatal |= options.stop_at_limit && self.findings.len() + 1 >= options.max_findings;
-        self.findings.push(Finding {
+        self.fatal |= options.stop_at_limit && !warns && list.len() + 1 >= options.max_findings;
+        list.push(Finding {
             kind,
             line: at.line,
             text: self.run.module.line(at.line).to_owned(),

@@ -360,6 +360,7 @@ pub(crate) struct Cluster<'r> {
     pub sequence: u64,
     pub rng: u64,
     pub findings: Vec<Finding>,
+    pub warnings: Vec<Finding>,
     /// Kinds and lines of findings beyond the limit.
     pub left_out: BTreeSet<(FindingKind, u32)>,
     pub fatal: bool,
@@ -418,6 +419,7 @@ impl<'r> Cluster<'r> {
             sequence: 0,
             rng: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ index.wrapping_mul(0xd134_2543_de82_ef95),
             findings: Vec::new(),
+            warnings: Vec::new(),
             left_out: BTreeSet::new(),
             fatal: false,
             clobbered: None,

@@ -296,7 +296,7 @@ fn run(folder: &Path, kernel: &Kernel) -> Result<Ran, Box<dyn Error>> {
         let options = EmulatorOptions { threads: 1, tracking: Tracking::Off, ..EmulatorOptions::default() };
         let before: Vec<Vec<u8>> = allocated.iter().map(|buffer| memory.read(buffer)).collect();
         let report = file.module.run(&file.kernel, &file.launch, &memory, &options)?;
-        if let Some(finding) = report.findings.first() {
+        if let Some(finding) = report.all().next() {
             return Err(finding.to_string().into());
         }
         for ((buffer, spec), before) in allocated.iter().zip(&file.buffers).zip(before) {
