@@ -403,6 +403,16 @@ impl<'r> Cluster<'r> {
         }
     }
 
+    /// Whether all lanes of a warp store one value at one address. Whichever wins, any of them can announce it, as kernels that
+    /// run on hardware let one lane do; strict tracking asks for `bar.warp.sync` before that.
+    fn stores_alike(&self, x: Ctx, w: &Warp, a: &Lanes, src: &[Slot]) -> bool {
+        if self.tracker.is_none() || self.strict() || self.time.is_some() || x.m != w.present() {
+            return false;
+        }
+        let equal = |v: &Lanes| bits(x.m).all(|i| v[i as usize] == v[x.m.trailing_zeros() as usize]);
+        equal(a) && src.iter().all(|&s| equal(w.lanes(self.run.program, s)))
+    }
+
     fn store(&mut self, x: Ctx, w: &mut Warp, space: Space, a: &Lanes, elem: u32, src: &[Slot]) -> Flow {
         let n = (elem as usize * src.len()).min(64);
         let mut known = [u32::MAX; 8];
@@ -410,6 +420,7 @@ impl<'r> Cluster<'r> {
             *k = self.known(x, w, s);
         }
         let program = self.run.program;
+        let alike = self.stores_alike(x, w, a, src);
         for i in bits(x.m) {
             let address = a[i as usize];
             let mut buffer = [0u8; 64];
@@ -426,7 +437,11 @@ impl<'r> Cluster<'r> {
                         self.stats.global_written += n as u64;
                         self.spin.changes += 1;
                     }
-                    self.touch(x, w, Some(i), t, Touch::Write(&buffer[..n]));
+                    if !alike {
+                        self.touch(x, w, Some(i), t, Touch::Write(&buffer[..n]));
+                    } else if i == x.m.trailing_zeros() {
+                        self.touch(x, w, None, t, Touch::Write(&buffer[..n]));
+                    }
                     self.store_bytes(w, i, t, &buffer[..n])?;
                     for (k, &s) in src.iter().enumerate().take(8).filter(|&(k, _)| known[k] >> i & 1 == 0) {
                         match t {

@@ -343,6 +343,11 @@ impl Cluster<'_> {
         }
         if w.finished() {
             self.flush_tmem(c, w);
+            // A barrier of the cluster waits for the exit of a warp that has not arrived: as a relaxed arrival.
+            let counted = self.ctas[c].cluster_arrived[w.index as usize] != 0;
+            if let Some(t) = self.tracker.as_mut().filter(|_| !counted) {
+                t.cluster_release(t.agent(c, w.index), true);
+            }
         }
         self.settle_barriers(c);
     }
