@@ -121,7 +121,7 @@ fn main() -> ExitCode {
                 .long("kernel")
                 .value_name("NAME")
                 .default_value("")
-                .help("kernels only whose names start so; nothing is written"),
+                .help("the kernel of this name only, or all whose names start so; nothing is written"),
         )
         .arg(
             Arg::new("every")
@@ -202,20 +202,23 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!whole.iter().all(|(_, survey)| survey.holds())))
 }
 
-/// Surveys the kernels whose names start with `wanted`: whole ones, and samples.
+/// Surveys the kernel of the name `wanted`, or all whose names start so: whole ones, and samples.
 fn survey(wanted: &str, run: &Run) -> Result<(Surveys, Surveys), String> {
     let (mut whole, mut samples) = (Vec::new(), Vec::new());
     let mut errors = Vec::new();
     // Kernels of sm_90a, whose products the emulator takes longest for, come last.
     let (hopper, others): (Vec<_>, Vec<_>) =
         KERNELS.iter().chain(MORE).copied().partition(|(name, _)| name.starts_with("hopper"));
-    for (name, shape) in others.into_iter().chain(hopper).filter(|(name, _)| name.starts_with(wanted)) {
+    let named: Vec<_> = others.into_iter().chain(hopper).collect();
+    let exact = named.iter().any(|(name, _)| *name == wanted);
+    let is_wanted = |name: &str| if exact { name == wanted } else { name.starts_with(wanted) };
+    for (name, shape) in named.into_iter().filter(|(name, _)| is_wanted(name)) {
         match launches_of(name, shape, &[run.every], run) {
             Ok(surveys) => whole.extend(surveys),
             Err(error) => errors.push(format!("{name}: {error}")),
         }
     }
-    for &(name, shape, steps) in SAMPLES.iter().filter(|(name, ..)| name.starts_with(wanted)) {
+    for &(name, shape, steps) in SAMPLES.iter().filter(|(name, ..)| is_wanted(name)) {
         match launches_of(name, shape, steps, run) {
             Ok(surveys) => samples.extend(surveys),
             Err(error) => errors.push(format!("{name}: {error}")),
