@@ -1,6 +1,7 @@
 //! A finished kernel: its PTX and everything a host needs to launch it.
 
 use crate::arch::Arch;
+use crate::error::NAME_LIMIT;
 use crate::gate::GateVector;
 use crate::plan::{Operand, TensorMapRecipe};
 use crate::problem::Problem;
@@ -129,7 +130,7 @@ impl fmt::Display for Parameter {
 impl Kernel {
     /// The hash as 64 hexadecimal digits.
     pub fn hash_hex(&self) -> String {
-        blake3::Hash::from_bytes(self.hash).to_hex().to_string()
+        self.hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// The launch of a kernel that has one only.
@@ -167,6 +168,7 @@ impl Kernel {
     }
 
     /// Works out the hash once everything else is in place.
+    #[cfg(feature = "render")]
     pub(crate) fn hashed(mut self) -> Kernel {
         let facts = format!("{} {} {:?} {:?}\n", self.name, self.arch, self.launches, self.workspace);
         let mut hasher = blake3::Hasher::new();
@@ -175,4 +177,12 @@ impl Kernel {
         self.hash = *hasher.finalize().as_bytes();
         self
     }
+}
+
+/// Whether a kernel can be called so, with what entries of its module add to their names.
+pub(crate) fn is_ptx_name(name: &str) -> bool {
+    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+    let continues = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$');
+    // `_` alone is PTX's sink.
+    starts && continues && name != "_" && name.len() <= NAME_LIMIT
 }

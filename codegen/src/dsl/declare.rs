@@ -5,10 +5,9 @@ use super::check::check;
 use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError};
 use crate::gate::parse::distance;
-use crate::gate::{Gate, GateError, gate_code};
+use crate::gate::{BUILTIN_WIDTH, Gate, GateError, gate_code};
 use crate::plan::GateNeeds;
 use crate::problem::{Formats, Groups, ProductFormat, Shape};
-use crate::render::GATE_WIDTH;
 use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
 use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
@@ -85,7 +84,7 @@ impl Declaration {
         }
         let gate = gate?;
         let code =
-            gate_targets(&knobs.arches).into_iter().map(|arch| gate_code(&gate.expr, arch, GATE_WIDTH));
+            gate_targets(&knobs.arches).into_iter().map(|arch| gate_code(&gate.expr, arch, BUILTIN_WIDTH));
         let code = code
             .collect::<std::result::Result<_, _>>()
             .map_err(|error| Error::new_spanned(source, no_code(error)))?;

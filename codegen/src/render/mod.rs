@@ -11,7 +11,7 @@ mod view;
 use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload, Strategy};
 use crate::error::NAME_LIMIT;
 use crate::gate::{Gate, GateCode, GateError, gate_code};
-use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
+use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer, is_ptx_name};
 use crate::plan::{GateNeeds, Operand, Plan};
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
@@ -131,14 +131,6 @@ fn roles(strategy: Strategy) -> &'static [(Role, &'static str)] {
 
 fn text(template: &impl Template) -> Result<String, RenderError> {
     template.render().map_err(|error| RenderError::Template(error.to_string()))
-}
-
-/// Whether a kernel can be called so, with what entries of its module add to their names.
-pub(crate) fn is_ptx_name(name: &str) -> bool {
-    let starts = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
-    let continues = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '$');
-    // `_` alone is PTX's sink.
-    starts && continues && name != "_" && name.len() <= NAME_LIMIT
 }
 
 fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: Vec<Parameter>) -> Launch {

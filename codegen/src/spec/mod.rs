@@ -10,11 +10,14 @@ pub use file::{FormatNames, SpecFile, SpecFileError};
 use crate::arch::Arch;
 use crate::config::Config;
 use crate::error::{ConfigError, explain};
-use crate::gate::{Gate, GateCode, GateError, gate_code};
+use crate::gate::{BUILTIN_WIDTH, Gate, GateCode, GateError, gate_code};
+#[cfg(feature = "render")]
 use crate::kernel::Kernel;
+use crate::kernel::is_ptx_name;
 use crate::plan::{GateNeeds, Plan, validate_gate};
 use crate::problem::{Formats, Groups, Problem, Shape};
-use crate::render::{GATE_WIDTH, RenderError, is_ptx_name, render_with};
+#[cfg(feature = "render")]
+use crate::render::{RenderError, render_with};
 use std::borrow::Cow;
 
 /// What kernels are called if nobody names them.
@@ -46,6 +49,7 @@ pub struct Spec {
 }
 
 /// Why a [`Spec`] and a shape make no kernel.
+#[cfg(feature = "render")]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EmitError {
@@ -80,7 +84,7 @@ impl Spec {
     /// # Errors
     /// The gate is neither built in nor can this build lower it.
     pub fn new(gate: Gate, arches: &[Arch]) -> Result<Self, GateError> {
-        let code = gate_targets(arches).into_iter().map(|arch| gate_code(&gate.expr, arch, GATE_WIDTH));
+        let code = gate_targets(arches).into_iter().map(|arch| gate_code(&gate.expr, arch, BUILTIN_WIDTH));
         Ok(Spec {
             name: Cow::Borrowed(DEFAULT_NAME),
             code: code.collect::<Result<_, _>>()?,
@@ -121,10 +125,11 @@ impl Spec {
         format!("{}_m{}_n{}_k{}{groups}", self.name, shape.m, shape.n, shape.k)
     }
 
-    /// The kernel for one shape and chip. Deterministic: the same input gives the same bytes.
+    /// The kernel for one shape and chip. With the feature `render`. Deterministic: the same input gives the same bytes.
     ///
     /// # Errors
     /// An illegal configuration, a chip the gate has no code for, or a name that is no identifier.
+    #[cfg(feature = "render")]
     pub fn kernel(&self, shape: Shape, arch: Arch) -> Result<Kernel, EmitError> {
         let plan = self.plan(shape, arch).map_err(EmitError::Config)?;
         let code = self.code.iter().find(|code| code.whole.arch == arch.gate_target()).ok_or_else(|| {
