@@ -130,6 +130,9 @@ chip! {
     registers: "registers",
     /// Clock of the SMs.
     clock: "MHz",
+    /// Clock of the SMs at which the numbers of L2, the crossbar and DRAM in `clk` were read. These have clocks of their own, which
+    /// stay as they are where that of the SMs falls.
+    memory_clock: "MHz",
     /// Latency of integer and logic instructions.
     alu_latency: "clk",
     /// Clocks a sub-core's integer unit is busy with one warp's instruction.
@@ -164,6 +167,8 @@ chip! {
     store_lines: "lines/clk",
     /// Latency of a load that hits the near half of L2.
     l2_latency: "clk",
+    /// What of that latency is clocks of the SM.
+    l2_latency_sm: "clk",
     /// What the far half adds.
     l2_far: "clk",
     /// Capacity of L2.
@@ -196,6 +201,8 @@ chip! {
     tma_issue: "clk",
     /// From the issue of a TMA load to its first request to L2.
     tma_latency: "clk",
+    /// Bytes that loads of an SM's TMA have under way, at most.
+    tma_under_way: "bytes",
     /// The first use of a tensor map on an SM.
     tma_descriptor: "clk",
     /// Clocks the TMA takes for a row of a box, of at most 128 bytes.
@@ -242,6 +249,12 @@ chip! {
     wgmma_registers: "clk",
     /// From the end of a product's interval to the end of a wait for it.
     wgmma_tail: "clk",
+    /// Clocks a warp is busy with issuing a `wgmma` of up to 64 columns.
+    wgmma_issue: "clk",
+    /// `wgmma` that an SM accepts before the first of them is done.
+    wgmma_queue: "products",
+    /// From the end of a product's interval until the queue has a place again.
+    wgmma_leave: "clk",
     /// Arrival at an mbarrier, from its issue.
     mbarrier_arrive: "clk",
     /// From the completion of a phase to a waiting warp's next instruction.
@@ -421,8 +434,19 @@ impl Chip {
             // Rates and counts are better the larger they are, all others the smaller.
             let more_is_faster = name.ends_with("_rate")
                 || name.starts_with("clusters_of")
-                || ["sms", "l1_lines", "store_lines", "l2_bytes", "smem", "threads", "registers"]
-                    .contains(name);
+                || [
+                    "sms",
+                    "l1_lines",
+                    "store_lines",
+                    "l2_bytes",
+                    "smem",
+                    "threads",
+                    "registers",
+                    "memory_clock",
+                    "tma_under_way",
+                    "wgmma_queue",
+                ]
+                .contains(name);
             if let Some(q) = chip.number_mut(name) {
                 let value = if slow == more_is_faster { q.low } else { q.high };
                 *q = Quantity { value, low: value, high: value };

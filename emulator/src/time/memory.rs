@@ -85,19 +85,22 @@ impl Memory {
         let channel = chip.dram_rate.value * 1000.0 / chip.clock.value / channels;
         let lines = (chip.l2_bytes.value as u64 / LINE).max(WAYS as u64);
         let sets = lines / WAYS as u64;
+        // Clocks of SMs in a clock of theirs when the numbers were read.
+        let scale = chip.clock.value / chip.memory_clock.value;
+        let own = chip.l2_latency_sm.value.min(chip.l2_latency.value);
         let empty = Way { line: 0, ready: 0.0, read: f64::MIN, used: 0 };
         Memory {
             sets: vec![[empty; WAYS]; sets as usize],
             clock: 0,
-            l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0)),
-            crossbar: Rate::new(chip.crossbar_rate.value),
-            writes: Rate::new(chip.l2_write_rate.value),
+            l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0 / scale)),
+            crossbar: Rate::new(chip.crossbar_rate.value / scale),
+            writes: Rate::new(chip.l2_write_rate.value / scale),
             merge: chip.l2_merge.value,
             channels: (0..channels as usize).map(|_| Rate::channel(channel)).collect(),
             interleave: (chip.dram_interleave.value as u64 / LINE).max(1),
-            latency: chip.l2_latency.value,
-            far: chip.l2_far.value,
-            dram: chip.dram_latency.value,
+            latency: own + (chip.l2_latency.value - own) * scale,
+            far: chip.l2_far.value * scale,
+            dram: chip.dram_latency.value * scale,
             traffic: Traffic::default(),
         }
     }
@@ -123,11 +126,15 @@ impl Memory {
 
     /// Finds a line, or gives it the place of the one used longest ago; `f` is told whether it is new.
     fn find<T>(&mut self, line: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
+        self.find_by(line, hash(line), f)
+    }
+
+    /// The same, with the hash of the line at hand.
+    fn find_by<T>(&mut self, line: u64, h: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
         self.clock = self.clock.wrapping_add(1);
         let clock = self.clock;
         // The high half of a product picks a set without a division.
         let sets = self.sets.len() as u128;
-        let h = hash(line);
         let choice = [h, h.rotate_left(32)].map(|h| ((u128::from(h) * sets) >> 64) as usize);
         // The set with more empty places takes a new line; without any, the line goes that was used longest ago.
         let (mut oldest, mut most) = ((choice[0], 0), 0);
@@ -156,11 +163,12 @@ impl Memory {
 
     /// A read of `bytes` of a line by an SM in `half`, requested at `now`.
     pub fn read(&mut self, line: u64, bytes: f64, now: f64, half: usize) -> Read {
-        let home = Self::half(line);
+        let h = hash(line);
+        let home = (h & 1) as usize;
         let far = if home == half { 0.0 } else { self.far };
         let mut queued = 0.0;
         let merge = self.merge;
-        let (found, ready, merged) = self.find(line, |w, new| {
+        let (found, ready, merged) = self.find_by(line, h, |w, new| {
             // Requests may be simulated a little out of order.
             let merged = !new && (now - w.read).abs() <= merge;
             if !merged {
@@ -177,7 +185,7 @@ impl Memory {
                 queued = (served - now - alone).max(0.0);
                 // The latency is that of a line that nobody is in the way of.
                 let ready = served - alone + self.dram;
-                self.find(line, |w, _| w.ready = ready);
+                self.find_by(line, h, |w, _| w.ready = ready);
                 self.traffic.dram_bytes += LINE as f64;
                 (Source::Dram, ready)
             }

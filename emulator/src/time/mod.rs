@@ -5,6 +5,7 @@
 //!
 //! - `chip`: the numbers of a chip, from a file
 //! - `cost`: what each instruction asks of which unit
+//! - `live`: registers that a thread holds at one time
 //! - `memory`: L2 and DRAM
 //! - `rate`: bytes a clock, shared by requests in any order
 //! - `record`: where time went
@@ -16,6 +17,7 @@
 
 mod chip;
 pub(crate) mod cost;
+pub(crate) mod live;
 pub(crate) mod memory;
 mod prediction;
 pub(crate) mod rate;

@@ -17,8 +17,9 @@ const CHANNEL_BINS: usize = 1024;
 pub(crate) struct Rate {
     /// Clocks of a bin.
     bin: f64,
-    /// Bytes of a bin.
+    /// Bytes of a bin, and clocks of a byte.
     room: f64,
+    clocks: f64,
     taken: Vec<f64>,
     /// Number of the bin that each place stands for.
     number: Vec<u64>,
@@ -46,6 +47,7 @@ impl Rate {
         Rate {
             bin,
             room: per_clock * bin,
+            clocks: per_clock.recip(),
             taken: vec![0.0; bins],
             number: vec![u64::MAX; bins],
             full: (0, 0),
@@ -54,14 +56,15 @@ impl Rate {
 
     /// Takes `bytes` from `now` on; the time at which the last of them is served.
     pub fn take(&mut self, now: f64, bytes: f64) -> f64 {
-        let mut bin = (now.max(0.0) / self.bin) as u64;
+        let mut bin = (now.max(0.0) * self.bin.recip()) as u64;
         if (self.full.0..self.full.1).contains(&bin) {
             bin = self.full.1;
         }
         let first = bin;
         let mut left = bytes;
         loop {
-            let i = bin as usize % self.taken.len();
+            // The number of bins is a power of two.
+            let i = bin as usize & (self.taken.len() - 1);
             if self.number[i] != bin {
                 (self.number[i], self.taken[i]) = (bin, 0.0);
             }
@@ -69,8 +72,8 @@ impl Rate {
             if left <= free {
                 self.taken[i] += left;
                 // Within a bin bytes are served one after the other.
-                let at = bin as f64 * self.bin + self.taken[i] / self.room * self.bin;
-                return at.max(now + bytes / self.room * self.bin);
+                let at = bin as f64 * self.bin + self.taken[i] * self.clocks;
+                return at.max(now + bytes * self.clocks);
             }
             self.taken[i] = self.room;
             left -= free;
@@ -85,7 +88,7 @@ impl Rate {
 
     /// Clocks of a request that nobody is in the way of.
     pub fn alone(&self, bytes: f64) -> f64 {
-        bytes / self.room * self.bin
+        bytes * self.clocks
     }
 }
 

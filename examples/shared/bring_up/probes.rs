@@ -9,6 +9,7 @@
 //! * `starts.rs`: what is slow the first time.
 
 mod memory;
+mod rings;
 mod starts;
 mod units;
 
@@ -168,7 +169,10 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
             probes.extend(tensor_core(&chip));
             probes.push(launch_control(&chip));
         }
-        TensorCore::Wgmma => probes.extend(warpgroup(&chip)),
+        TensorCore::Wgmma => {
+            probes.extend(warpgroup(&chip));
+            probes.extend(rings::all(&chip));
+        }
     }
     probes.extend(memory::all(&chip));
     probes.push(mbarrier(&chip));

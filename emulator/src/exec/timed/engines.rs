@@ -13,11 +13,39 @@ use crate::program::WgmmaA;
 use crate::time::memory::{LINE, Read, Source};
 use crate::time::record::{Bar, Cause, Moment, Track};
 
-/// A contiguous part of global memory, and rows of a box that the TMA works through for it.
+/// Requests to L2 that a load makes before other SMs make theirs.
+const REQUESTS: u32 = 32;
+
+/// A contiguous part of global memory.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
     global: u64,
     bytes: u64,
+}
+
+/// A load that the TMA of an SM works on.
+#[derive(Debug)]
+pub(super) struct Load {
+    pub cluster: usize,
+    cta: usize,
+    sm: usize,
+    /// SMs whose shared memory it fills.
+    to: Vec<usize>,
+    /// What it reads, and which of that is next.
+    pieces: Vec<Piece>,
+    next: usize,
+    /// When the TMA starts on it, and when a warp issued it.
+    start: Moment,
+    issued: f64,
+    /// Clocks that the TMA works on it.
+    working: f64,
+    /// Bytes in all, and those that were asked for.
+    total: f64,
+    sent: f64,
+    /// The line that is there last: when it was asked for, what L2 said, and when it was there.
+    slowest: Option<(f64, Read, f64)>,
+    sequence: u64,
+    line: u32,
 }
 
 /// What a tensor copy moves: pieces, and rows of a box of at most 128 bytes.
@@ -102,20 +130,15 @@ impl<'r> World<'r> {
                         }
                     };
                     let to: Vec<usize> = to.iter().map(|((cta, _), _)| t.ctas[*cta].sm).collect();
-                    let done = self.load(sm, &to, &list, rows, Some(map.global_address), next);
-                    self.copy_bar(t, c, "load", line, next.time, done.time);
-                    self.first_copy(t, c, next.time);
-                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                    let map = Some(map.global_address);
+                    self.load(k, t, c, to, (list, rows), map, next, sequence, line);
                 }
                 Copy::BulkLoad { src, bytes, to } => {
                     next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
-                    let list = [Piece { global: *src, bytes: u64::from(*bytes) }];
+                    let list = vec![Piece { global: *src, bytes: u64::from(*bytes) }];
                     let rows = (f64::from(*bytes) / 128.0).max(1.0);
                     let to: Vec<usize> = to.iter().map(|((cta, _), _)| t.ctas[*cta].sm).collect();
-                    let done = self.load(sm, &to, &list, rows, None, next);
-                    self.copy_bar(t, c, "load", line, next.time, done.time);
-                    self.first_copy(t, c, next.time);
-                    self.push(done.time, Event::Copies(k, vec![sequence], done));
+                    self.load(k, t, c, to, (list, rows), None, next, sequence, line);
                 }
                 Copy::Store { from, to, .. } => {
                     next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
@@ -198,17 +221,23 @@ impl<'r> World<'r> {
         }
     }
 
-    /// A load of the TMA of an SM, to one or several SMs: when all bytes are there and their mbarriers know.
+    /// Gives a load to the TMA of an SM. Its requests go out as the TMA works through the box, a few at an event, so that
+    /// those of several SMs reach L2 in the order of time.
+    #[allow(clippy::too_many_arguments, reason = "they say which load of whom")]
     fn load(
         &mut self,
-        sm: usize,
-        to: &[usize],
-        list: &[Piece],
-        rows: f64,
+        k: usize,
+        t: &mut Timed<'r>,
+        c: usize,
+        to: Vec<usize>,
+        (pieces, rows): (Vec<Piece>, f64),
         map: Option<u64>,
         issued: Moment,
-    ) -> Moment {
+        sequence: u64,
+        line: u32,
+    ) {
         let chip = self.chip;
+        let sm = t.ctas[c].sm;
         let unit = &mut self.sms[sm];
         let mut start = issued.max(unit.tma);
         if let Some(map) = map
@@ -220,42 +249,90 @@ impl<'r> World<'r> {
         let working = rows * chip.tma_row.value;
         unit.tma = start.after(working, Cause::TmaIssue);
         unit.used.tma += working;
-        let half = unit.half;
-        let total: f64 = list.iter().map(|p| p.bytes as f64).sum::<f64>().max(1.0);
+        let total = pieces.iter().map(|p| p.bytes as f64).sum::<f64>().max(1.0);
+        let first = start.time + chip.tma_latency.value;
+        self.first_copy(t, c, issued.time);
+        let load = Load {
+            cluster: k,
+            cta: c,
+            sm,
+            to,
+            pieces,
+            next: 0,
+            start,
+            issued: issued.time,
+            working,
+            total,
+            sent: 0.0,
+            slowest: None,
+            sequence,
+            line,
+        };
+        self.push(first, Event::Load(Box::new(load)));
+    }
+
+    /// Requests of a load, up to [`REQUESTS`]; with the last of them it is known when all bytes are there and their mbarriers
+    /// know.
+    pub(super) fn load_on(&mut self, mut load: Box<Load>) {
+        let chip = self.chip;
+        let half = self.sms[load.sm].half;
         let rate = chip.tma_rate.value.min(chip.sm_rate.value);
-        let mut sent = 0.0;
-        let mut last = start.after(chip.tma_latency.value, Cause::TmaIssue);
-        // The line that is there last: when it was asked for, what L2 said, and when it was there.
-        let mut slowest: Option<(f64, Read, f64)> = None;
-        for p in list {
-            let mut address = p.global;
-            let end = p.global + p.bytes;
-            while address < end {
-                let stop = ((address / LINE + 1) * LINE).min(end);
-                let bytes = (stop - address) as f64;
-                let request = start.time + working * sent / total + chip.tma_latency.value;
-                let read = self.memory.read(address / LINE, bytes, request, half);
-                sent += bytes;
-                let mut ready = read.at;
-                for &d in to {
-                    let port = &mut self.sms[d].tma_port;
-                    *port = port.max(read.at) + bytes / rate;
-                    ready = ready.max(*port);
-                }
-                if ready > slowest.map_or(last.time, |(_, _, ready)| ready) {
-                    slowest = Some((request, read, ready));
-                }
-                address = stop;
+        let begin = load.start.time + chip.tma_latency.value;
+        let mut left = REQUESTS;
+        while let Some(p) = load.pieces.get_mut(load.next) {
+            let unit = &mut self.sms[load.sm];
+            // The TMA goes on when one of the requests that are under way comes back.
+            let full = unit.under_way >= chip.tma_under_way.value;
+            let (back, returned) = unit.requests.front().copied().filter(|_| full).unwrap_or_default();
+            let request = (begin + load.working * load.sent / load.total).max(back);
+            if left == 0 || request > self.now + f64::from(REQUESTS) {
+                self.push(request, Event::Load(load));
+                return;
+            }
+            left -= 1;
+            if full {
+                unit.requests.pop_front();
+                unit.under_way -= returned;
+            }
+            let bytes = (LINE - p.global % LINE).min(p.bytes);
+            let read = self.memory.read(p.global / LINE, bytes as f64, request, half);
+            let unit = &mut self.sms[load.sm];
+            unit.requests.push_back((read.at, bytes as f64));
+            unit.under_way += bytes as f64;
+            // Those that have come back need no place.
+            while let Some(&(_, returned)) = unit.requests.front().filter(|(back, _)| *back <= request) {
+                unit.requests.pop_front();
+                unit.under_way -= returned;
+            }
+            load.sent += bytes as f64;
+            (p.global, p.bytes) = (p.global + bytes, p.bytes - bytes);
+            load.next += usize::from(p.bytes == 0);
+            let mut ready = read.at;
+            for &d in &load.to {
+                let port = &mut self.sms[d].tma_port;
+                *port = port.max(read.at) + bytes as f64 / rate;
+                ready = ready.max(*port);
+            }
+            if load.slowest.is_none_or(|(_, _, last)| ready > last) {
+                load.slowest = Some((request, read, ready));
             }
         }
-        if let Some((request, read, ready)) = slowest {
+        let start = load.start;
+        let mut last = start.after(chip.tma_latency.value, Cause::TmaIssue);
+        if let Some((request, read, ready)) = load.slowest.filter(|(_, _, ready)| *ready > last.time) {
             let waited = if read.source == Source::L2 { Cause::MemoryQueue } else { Cause::Dram };
             last = (start.until(request, Cause::TmaIssue).after(read.latency, Cause::TmaLatency))
                 .until(read.at - read.queued, waited)
                 .until(read.at, Cause::MemoryQueue)
                 .until(ready, Cause::TmaDelivery);
         }
-        last.until(unit_end(start, working), Cause::TmaIssue).after(chip.tma_arrive.value, Cause::Mbarrier)
+        let end = start.time + load.working;
+        let done = last.until(end, Cause::TmaIssue).after(chip.tma_arrive.value, Cause::Mbarrier);
+        if let Some(t) = self.clusters[load.cluster].take() {
+            self.bar(&t, load.cta, Track::Tma, "load", load.line, load.issued, done.time);
+            self.clusters[load.cluster] = Some(t);
+        }
+        self.push(done.time, Event::Copies(load.cluster, vec![load.sequence], done));
     }
 
     /// Copies that are complete, or stores that have read shared memory.
@@ -423,6 +500,7 @@ impl<'r> World<'r> {
         let Some(last) = w.wgmma.last() else { return at };
         let op = last.op.clone();
         let wi = w.index as usize;
+        let at = at.until(t.ctas[c].warps[wi].next_product, Cause::Instructions);
         let group = w.wgmma_groups;
         // A row of A has 32 bytes of K, 64 rows a warpgroup; B has N rows.
         let n = op.n as f64;
@@ -434,13 +512,24 @@ impl<'r> World<'r> {
         let unit = &mut self.sms[t.ctas[c].sm];
         // The four warps of a warpgroup are one product: the first of them takes the tensor core.
         let start = if wi.is_multiple_of(4) {
-            let start = at.max(unit.tensor);
+            // A product is accepted when one of those before it leaves the queue.
+            let places = chip.wgmma_queue.value as usize;
+            let accepted = match unit.products.len().checked_sub(places).and_then(|i| unit.products.get(i)) {
+                Some(first) => at.until(first.time + chip.wgmma_leave.value, cause),
+                None => at,
+            };
+            let start = accepted.max(unit.tensor);
             unit.tensor = start.after(busy, cause);
+            unit.products.push_back(unit.tensor);
+            if unit.products.len() > places {
+                unit.products.pop_front();
+            }
             unit.used.tensor += math;
             unit.used.operands += operands;
             let times = &mut t.ctas[c].times;
             times.first_product.get_or_insert(start.time);
             times.last_product = Some(start.time + busy);
+            t.ctas[c].accepted[wi / 4] = accepted;
             self.bar(t, c, Track::Tensor, "wgmma", 0, start.time, start.time + busy);
             start
         } else {
@@ -454,13 +543,12 @@ impl<'r> World<'r> {
         };
         let done = start.after(busy, cause).after(chip.wgmma_tail.value, Cause::TensorLatency);
         t.ctas[c].warps[wi].products.push((group, done));
-        at.after(4.0, Cause::Instructions)
+        // Beyond 64 columns the next one waits a clock more for 8 of them; other instructions do not.
+        let next = at.max(t.ctas[c].accepted[wi / 4]);
+        let issue = chip.wgmma_issue.value + (n - 64.0).max(0.0) / 8.0;
+        t.ctas[c].warps[wi].next_product = next.time + issue;
+        next.after(chip.wgmma_issue.value, Cause::Instructions)
     }
-}
-
-/// The end of the TMA's work on a box.
-fn unit_end(start: Moment, working: f64) -> f64 {
-    start.time + working
 }
 
 /// Clocks of a product: math, operands from shared memory, and the wait for A before the first of them.

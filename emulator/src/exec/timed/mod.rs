@@ -27,9 +27,11 @@ use crate::memory::GlobalMemory;
 use crate::module::Module;
 use crate::program::Program;
 use crate::time::cost::{Cost, costs};
+use crate::time::live::live_registers;
 use crate::time::memory::Memory;
 use crate::time::record::{Bar, Cause, CtaTimes, Moment, WarpTime};
 use crate::time::{Chip, Prediction, TimeError, TimeOptions};
+use engines::Load;
 use hooks::Hooks;
 use sm::Sm;
 use std::cmp::Ordering;
@@ -47,6 +49,8 @@ enum Event {
     Warp(usize, usize, usize),
     /// Copies of one instruction are complete, or the first half of stores.
     Copies(usize, Vec<u64>, Moment),
+    /// A load of the TMA asks for more lines.
+    Load(Box<Load>),
     /// The oldest operation of a tensor core is done.
     Pipe(usize, usize),
     /// A cluster starts on these SMs.
@@ -98,6 +102,8 @@ struct WarpClock {
     stored: f64,
     /// `wgmma` by group: when it is done.
     products: Vec<(u32, Moment)>,
+    /// When it can issue another.
+    next_product: f64,
     started: f64,
     done: bool,
     /// An event is under way.
@@ -115,6 +121,8 @@ struct CtaClock {
     pipe: VecDeque<Moment>,
     /// When the last result of them is there.
     results: Moment,
+    /// When the last `wgmma` of each warpgroup was accepted.
+    accepted: Vec<Moment>,
     gone: bool,
 }
 
@@ -201,7 +209,12 @@ pub(crate) fn time(
     }
     let dynamic = dynamic_base(program);
     let smem_end = if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end };
-    let per_sm = ctas_of_an_sm(chip, program, launch, smem_end)?;
+    let mut costs = costs(module, program, chip);
+    if let Some(sass) = &timing.sass {
+        let entry = module.kernels.iter().find(|(_, p)| std::ptr::eq(p, program)).map_or("", |(n, _)| n);
+        sass.apply(entry, program, chip, &mut costs)?;
+    }
+    let per_sm = ctas_of_an_sm(chip, program, &costs, launch, smem_end)?;
     let resident = clusters_at_a_time(chip, launch, per_sm)?;
     let options = Options {
         schedule: Schedule::Early,
@@ -234,11 +247,6 @@ pub(crate) fn time(
         idle: AtomicU64::new(0),
         stop: AtomicBool::new(false),
     };
-    let mut costs = costs(module, program, chip);
-    if let Some(sass) = &timing.sass {
-        let entry = module.kernels.iter().find(|(_, p)| std::ptr::eq(p, program)).map_or("", |(n, _)| n);
-        sass.apply(entry, program, chip, &mut costs)?;
-    }
     let lines = program.code.len().div_ceil(CODE_LINE);
     let count = chip.sms.value as usize;
     let mut world = World {
@@ -275,21 +283,33 @@ const REGISTERS: u64 = 8;
 /// The most that a thread has.
 const MOST_REGISTERS: u64 = 255;
 
-/// CTAs that the registers of an SM are enough for, where the text says how many a thread has: a kernel with `setmaxnreg` is
-/// compiled for `.maxnreg`, or for all that `.minnctapersm` CTAs leave each thread (PTX ISA, setmaxnreg).
-fn ctas_by_registers(chip: &Chip, program: &Program, threads: u64) -> u64 {
-    if !program.hands_registers_over {
-        return u64::MAX;
-    }
+/// Registers of a thread. A kernel with `setmaxnreg` is compiled for `.maxnreg`, or for all that `.minnctapersm` CTAs leave each
+/// thread (PTX ISA, setmaxnreg). Another one has at least those that it holds at one time.
+fn registers_of_a_thread(chip: &Chip, program: &Program, costs: &[Cost], threads: u64) -> u64 {
     let all = chip.registers.value as u64;
     let least = u64::from(program.min_ctas.unwrap_or(1).max(1));
     let shared = (all / (threads * least).max(1)).min(MOST_REGISTERS) / REGISTERS * REGISTERS;
-    let each = program.max_registers.map_or(shared, u64::from).next_multiple_of(REGISTERS).max(REGISTERS);
-    (all / (each * threads).max(1)).max(1)
+    let needed = match program.hands_registers_over {
+        true => program.max_registers.map_or(shared, u64::from),
+        false => live_registers(program, costs).min(shared),
+    };
+    needed.next_multiple_of(REGISTERS).max(REGISTERS)
+}
+
+/// CTAs that the registers of an SM are enough for.
+fn ctas_by_registers(chip: &Chip, program: &Program, costs: &[Cost], threads: u64) -> u64 {
+    let each = registers_of_a_thread(chip, program, costs, threads);
+    (chip.registers.value as u64 / (each * threads).max(1)).max(1)
 }
 
 /// CTAs that an SM has room for.
-fn ctas_of_an_sm(chip: &Chip, program: &Program, launch: &Launch, smem: u32) -> Result<u32, TimeError> {
+fn ctas_of_an_sm(
+    chip: &Chip,
+    program: &Program,
+    costs: &[Cost],
+    launch: &Launch,
+    smem: u32,
+) -> Result<u32, TimeError> {
     let room = |what, needed: u64, unit, limit: f64| {
         let fit = limit as u64 / needed.max(1);
         if fit == 0 {
@@ -301,7 +321,7 @@ fn ctas_of_an_sm(chip: &Chip, program: &Program, launch: &Launch, smem: u32) -> 
     let threads = room("a CTA", product(launch.block).next_multiple_of(32), "threads", chip.threads.value)?;
     let smem = room("a CTA", u64::from(smem.max(1024)), "bytes of shared memory", chip.smem.value)?;
     let warps = product(launch.block).next_multiple_of(32);
-    Ok(threads.min(smem).min(ctas_by_registers(chip, program, warps)).min(32) as u32)
+    Ok(threads.min(smem).min(ctas_by_registers(chip, program, costs, warps)).min(32) as u32)
 }
 
 /// Clusters that the chip runs at a time.
@@ -363,6 +383,10 @@ impl<'r> World<'r> {
                 Event::Copies(k, list, moment) => {
                     self.copies_done(k, &list, moment);
                     k
+                }
+                Event::Load(load) => {
+                    self.load_on(load);
+                    continue;
                 }
                 Event::Pipe(k, c) => {
                     self.pipe_done(k, c);
@@ -441,6 +465,7 @@ impl<'r> World<'r> {
                         tmem_stored: 0.0,
                         stored: 0.0,
                         products: Vec::new(),
+                        next_product: 0.0,
                         started: moment.time,
                         done: false,
                         scheduled: true,
@@ -450,6 +475,7 @@ impl<'r> World<'r> {
                 times: CtaTimes { start: moment.time, ..CtaTimes::default() },
                 pipe: VecDeque::new(),
                 results: Moment::default(),
+                accepted: vec![Moment::default(); cta.warps.len().div_ceil(4)],
                 gone: false,
             })
             .collect::<Vec<_>>();

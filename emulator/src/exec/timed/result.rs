@@ -24,6 +24,7 @@ impl World<'_> {
         let all = clocks.max(1.0) * chip.sms.value;
         let sum = |f: fn(&super::sm::Used) -> f64| self.sms.iter().map(|s| f(&s.used)).sum::<f64>();
         let traffic = self.memory.traffic;
+        let scale = chip.clock.value / chip.memory_clock.value;
         let shares = vec![
             Share { name: "SMs", used: f64::from(sms) / chip.sms.value },
             Share { name: "tensor cores", used: sum(|u| u.tensor) / all },
@@ -32,7 +33,7 @@ impl World<'_> {
             Share { name: "TMA", used: sum(|u| u.tma) / all },
             Share { name: "shared memory", used: sum(|u| u.smem) / all },
             Share { name: "issue slots", used: sum(|u| u.slots) / (4.0 * all) },
-            Share { name: "L2", used: traffic.l2_bytes / (clocks.max(1.0) * chip.l2_rate.value) },
+            Share { name: "L2", used: traffic.l2_bytes / (clocks.max(1.0) * chip.l2_rate.value / scale) },
             Share { name: "DRAM", used: traffic.dram_bytes / (clocks.max(1.0) * ns * chip.dram_rate.value) },
         ];
         Prediction {

@@ -4,6 +4,7 @@ use crate::time::Chip;
 use crate::time::cost::UNITS;
 use crate::time::rate::Rate;
 use crate::time::record::Moment;
+use std::collections::VecDeque;
 
 /// Sub-cores of an SM.
 pub(super) const SUB_CORES: usize = 4;
@@ -34,10 +35,15 @@ pub(super) struct Sm {
     /// When the TMA can start on another copy, and another store.
     pub tma: Moment,
     pub tma_store: Moment,
+    /// When requests of the TMA that are under way come back, and their bytes; all of these.
+    pub requests: VecDeque<(f64, f64)>,
+    pub under_way: f64,
     /// When its bytes can enter shared memory.
     pub tma_port: f64,
     /// When the tensor core can start on another operation.
     pub tensor: Moment,
+    /// When the last of its `wgmma` leave it.
+    pub products: VecDeque<Moment>,
     /// Whether lines of code were fetched, by number.
     pub code: Vec<bool>,
     pub parameters: bool,
@@ -78,8 +84,11 @@ impl Sm {
             dsmem: 0.0,
             tma: Moment::default(),
             tma_store: Moment::default(),
+            requests: VecDeque::new(),
+            under_way: 0.0,
             tma_port: 0.0,
             tensor: Moment::default(),
+            products: VecDeque::new(),
             code: vec![false; lines],
             parameters: false,
             maps: Vec::new(),

@@ -369,11 +369,9 @@ impl<'r> World<'r> {
         for c in 0..t.ctas.len() {
             for wi in 0..t.ctas[c].warps.len() {
                 let Some((since, waits_at)) = t.ctas[c].warps[wi].asleep else { continue };
-                let Some(w) = t.cluster.ctas[c].warps[wi].take() else { continue };
-                let ready = w.groups.iter().find(|g| t.cluster.ready(c, &w, g)).map(|g| g.wait.clone());
-                let over = w.finished();
-                t.cluster.ctas[c].warps[wi] = Some(w);
-                if over {
+                let Some(w) = t.cluster.ctas[c].warps[wi].as_ref() else { continue };
+                let ready = w.groups.iter().find(|g| t.cluster.ready(c, w, g)).map(|g| g.wait.clone());
+                if w.finished() {
                     t.ctas[c].warps[wi].done = true;
                     t.ctas[c].warps[wi].asleep = None;
                     continue;
