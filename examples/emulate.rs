@@ -14,6 +14,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use silumin_emulator::command::{Limits, Request, Schedules, Timing, TraceTarget, execute};
+use silumin_emulator::time::IssueSource;
 use silumin_emulator::{Reconvergence, Schedule, Tracking};
 use std::io::{stderr, stdout};
 use std::path::PathBuf;
@@ -186,6 +187,13 @@ fn time_flags() -> Vec<Arg> {
             "what L2 holds at the start: nothing (cold, the default), or all buffers that fit (warm)",
         )
         .value_parser(["cold", "warm"]),
+        option(
+            "issue",
+            "SOURCE",
+            "what instructions cost to issue: machine code where ptxas and nvdisasm are found, else a table (auto, the \
+             default), machine code or an error (sass), or the table, which is the same everywhere",
+        )
+        .value_parser(IssueSource::NAMES.map(|(name, _)| name)),
         option("timeline", "FILE", "draw the first cluster: an .svg, or a .json for Perfetto")
             .value_parser(value_parser!(PathBuf)),
         Arg::new("pdl")
@@ -262,6 +270,9 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
             programmatic: matches.get_flag("pdl"),
             range: !matches.get_flag("no-range"),
             sensitivity: matches.get_one::<usize>("sensitivity").copied(),
+            issue: (matches.get_one::<String>("issue"))
+                .and_then(|name| IssueSource::named(name))
+                .unwrap_or_default(),
             timeline: matches.get_one::<PathBuf>("timeline").cloned(),
         };
         let launch = matches.get_one::<PathBuf>("launch").cloned().unwrap_or_default();

@@ -1,8 +1,10 @@
 //! Issue costs from the table beside those from machine code. See docs/decisions/0080-issue-costs-from-sass.md.
 
+use serde_json::Value;
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::predict::{Chip, KernelPrediction, TimeOptions, default_chip, predict};
+use silumin::runtime::predict::{Chip, IssueSource, KernelPrediction, TimeOptions, default_chip, predict};
 use silumin_emulator::Module;
+use silumin_emulator::command::{Limits, Request, Timing, execute};
 use silumin_emulator::time::{SassCosts, SassError, TimeError, issue_costs};
 use std::fs;
 use std::path::Path;
@@ -67,4 +69,60 @@ fn machine_code_of_another_module_is_refused() {
 fn an_assembler_that_refuses_the_text_is_quoted() {
     let error = SassCosts::assemble(".version 8.0\n.target sm_90a\nnothing\n", "sm_90a").unwrap_err();
     assert!(matches!(&error, SassError::Refused { log, .. } if log.contains("line 3")), "{error}");
+}
+
+/// What `emulate --time` prints of a pair of CuTe's, and its exit status.
+fn emulated(issue: IssueSource, json: bool) -> String {
+    let timing = Timing {
+        chip: "b200".to_owned(),
+        clock: None,
+        what_if: Vec::new(),
+        values: false,
+        warm: false,
+        programmatic: false,
+        range: false,
+        sensitivity: None,
+        issue,
+        timeline: None,
+    };
+    let launch = concat!(env!("CARGO_MANIFEST_DIR"), "/emulator/tests/corpus/cute/pair.sm100.toml").into();
+    let request = Request::Time { launch, timing, limits: Limits::default(), json };
+    let (mut out, mut err) = (Vec::new(), Vec::new());
+    assert_eq!(execute(&request, &mut out, &mut err), 0, "{}", String::from_utf8_lossy(&err));
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn a_time_is_by_machine_code_where_there_is_some_and_says_so() {
+    let of = |issue| serde_json::from_str::<Value>(&emulated(issue, true)).unwrap();
+    let time = |document: &Value| document["predicted"]["time"].as_f64().unwrap();
+    let (auto, again) = (of(IssueSource::Auto), of(IssueSource::Auto));
+    let (sass, table) = (of(IssueSource::Sass), of(IssueSource::Table));
+    assert_eq!(auto, again);
+    assert_eq!(auto, sass);
+    assert_eq!(
+        (auto["issue"]["from"].as_str(), table["issue"]["from"].as_str()),
+        (Some("sass"), Some("table"))
+    );
+    assert!((time(&table) / time(&sass) - 1.0).abs() < 0.1 && time(&table) != time(&sass));
+    assert!(emulated(IssueSource::Auto, false).contains("\nissue     by machine code that ptxas made\n"));
+    assert!(emulated(IssueSource::Table, false).contains("\nissue     by a table by opcode\n"));
+}
+
+#[test]
+fn without_machine_code_the_table_serves_and_the_reason_is_said() {
+    let (kernel, target) = golden("hopper_split_k");
+    let chip = Chip::named(default_chip(target)).unwrap();
+    let module = Module::parse("k.ptx", &kernel.ptx).unwrap();
+    let found = IssueSource::Auto.find(&module, "nothing\n", &chip).unwrap();
+    assert_eq!((found.name(), found.sass.is_none()), ("table", true));
+    assert!(found.to_string().starts_with("a table by opcode: ") && found.to_string().contains("refused it"));
+    // Machine code of another text is none, too.
+    let (other, _) = golden("hopper_default");
+    let found = IssueSource::Auto.find(&module, &other.ptx, &chip).unwrap();
+    assert!(found.missing.unwrap().contains("another module"));
+    assert!(IssueSource::Sass.find(&module, "nothing\n", &chip).is_err());
+    let table = IssueSource::Table.find(&module, "nothing\n", &chip).unwrap();
+    assert_eq!((table.sass.is_none(), table.missing), (true, None));
+    assert!(IssueSource::NAMES.iter().all(|(name, source)| IssueSource::named(name) == Some(*source)));
 }

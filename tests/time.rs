@@ -14,7 +14,7 @@ use serde_json::Value;
 use silumin::runtime::predict::{Chip, TimeOptions, predict};
 use silumin::{Arch, Formats, Shape, Spec};
 use silumin_emulator::command::{Limits, Request, Timing, execute};
-use silumin_emulator::time::{ChipError, TimeError};
+use silumin_emulator::time::{ChipError, IssueSource, TimeError};
 use silumin_emulator::{
     Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode,
     TensorMapParams,
@@ -422,6 +422,7 @@ fn each_uncertain_number_is_tried_at_both_ends() {
             programmatic: false,
             range: true,
             sensitivity: Some(5),
+            issue: IssueSource::Table,
             timeline: None,
         };
         let request = Request::Time { launch: launch.into(), timing, limits: Limits::default(), json };

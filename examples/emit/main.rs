@@ -43,7 +43,7 @@ use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs, InputsError};
 use silumin::runtime::launch_file::{self, OutputFolder};
-use silumin::runtime::predict::{self, Chip, KernelPrediction, PredictError, TimeOptions};
+use silumin::runtime::predict::{self, Chip, IssueSource, KernelPrediction, PredictError, TimeOptions};
 use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{Arch, Formats, GroupSizes, Problem, Shape};
@@ -124,6 +124,15 @@ pub fn command() -> Command {
                 .help("look for races that the run does not show; takes several times as long"),
         )
         .arg(option("time", "CHIP", "the chip of the predicted time: b200, b300, h200 or h100; off predicts none [default: by --arch]"))
+        .arg(
+            option(
+                "issue",
+                "SOURCE",
+                "what instructions cost to issue in the predicted time: machine code where ptxas and nvdisasm are found, else a table (auto), machine code (sass) or the table; sweeps and --explain compare by the table",
+            )
+            .default_value("auto")
+            .value_parser(IssueSource::NAMES.map(|(name, _)| name)),
+        )
         .arg(Arg::new("no-verify").long("no-verify").action(ArgAction::SetTrue).help("do not run the kernel"))
         .arg(
             Arg::new("sweep")
@@ -367,15 +376,20 @@ fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
     if name == "off" {
         return;
     }
-    let time = |chip: Chip| predict::predict(kernel, Some(sizes), &TimeOptions::new(chip));
+    let source = matches.get_one::<String>("issue").and_then(|name| IssueSource::named(name));
     let predicted = Chip::named(&name).map_err(PredictError::from).and_then(|chip| {
+        let costs = predict::issue_costs(kernel, &chip, source.unwrap_or_default())?;
+        let time = |chip: Chip| {
+            let timing = TimeOptions { sass: costs.sass.clone(), ..TimeOptions::new(chip) };
+            predict::predict(kernel, Some(sizes), &timing)
+        };
         let ends = || rayon::join(|| time(chip.extreme(false)), || time(chip.extreme(true)));
         let (nominal, (fast, slow)) = rayon::join(|| time(chip.clone()), ends);
-        Ok((chip.clone(), nominal?, fast?, slow?))
+        Ok((chip.clone(), costs.clone(), nominal?, fast?, slow?))
     });
     match predicted {
         Err(error) => println!("predicted no time: {error}"),
-        Ok((chip, nominal, fast, slow)) => {
+        Ok((chip, costs, nominal, fast, slow)) => {
             let us = |p: &KernelPrediction| p.time() / 1e3;
             println!(
                 "predicted {:.2} us a launch on {} at {:.0} MHz, {:.2} to {:.2} by the ranges of its numbers; not measured",
@@ -392,6 +406,7 @@ fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
             if let Some((cause, ns)) = bound {
                 println!("          {:.2} us of the critical path: {}", ns / 1e3, cause.name());
             }
+            println!("          issue costs by {costs}");
         }
     }
 }

@@ -5,6 +5,7 @@ use serde_json::Value;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::predict::{Chip, TimeOptions, predict};
 use silumin_emulator::command::{Limits, Request, Timing, execute};
+use silumin_emulator::time::IssueSource;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -122,6 +123,8 @@ fn theirs(
             programmatic: false,
             range: options.range,
             sensitivity: None,
+            // Rows are the same wherever they are made anew.
+            issue: IssueSource::Table,
             timeline: None,
         };
         let limits = Limits { time: Some(Duration::from_secs_f64(options.limit)), ..Limits::default() };

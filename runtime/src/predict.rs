@@ -7,7 +7,7 @@ use silumin_codegen::kernel::{Kernel, Parameter};
 use silumin_codegen::plan::Operand;
 use silumin_emulator as emulator;
 use silumin_emulator::time::TimeError;
-pub use silumin_emulator::time::{Cause, Chip, ChipError, Prediction, TimeOptions};
+pub use silumin_emulator::time::{Cause, Chip, ChipError, FoundCosts, IssueSource, Prediction, TimeOptions};
 use silumin_emulator::{GlobalMemory, Launch, Options, TensorMapError};
 
 use crate::device::emulated::{Tensors, encode};
@@ -37,6 +37,9 @@ pub enum PredictError {
         /// Why.
         source: TimeError,
     },
+    /// Machine code was asked for, and there is none.
+    #[error("{0}")]
+    Issue(TimeError),
     /// The chip.
     #[error(transparent)]
     Chip(#[from] ChipError),
@@ -68,6 +71,16 @@ pub fn default_chip(target: &str) -> &'static str {
         "sm_103a" | "sm_103f" | "sm_103" => "b300",
         _ => "b200",
     }
+}
+
+/// Issue costs of a kernel's launches, for [`TimeOptions::sass`]; they serve any number of predictions of it.
+///
+/// # Errors
+///
+/// With [`IssueSource::Sass`] whatever keeps machine code from being made, and PTX that the emulator does not take.
+pub fn issue_costs(kernel: &Kernel, chip: &Chip, source: IssueSource) -> Result<FoundCosts, PredictError> {
+    let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
+    source.find(&module, &kernel.ptx, chip).map_err(PredictError::Issue)
 }
 
 /// Predicts the time of a kernel on operands of its full size, all scalars 1.

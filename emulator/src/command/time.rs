@@ -4,7 +4,7 @@ use super::{CLEAN, Limits, output};
 use crate::files::OutputFolder;
 use crate::launch::Options;
 use crate::launch_file::{LaunchFile, slurp};
-use crate::time::{Chip, Prediction, Quantity, TimeOptions, timeline};
+use crate::time::{Chip, IssueSource, Prediction, Quantity, TimeOptions, timeline};
 use rayon::prelude::*;
 use serde_json::json;
 use std::path::{Path, PathBuf};
@@ -31,6 +31,8 @@ pub struct Timing {
     pub range: bool,
     /// Time each uncertain number of the chip at both ends, and print the so many that matter most.
     pub sensitivity: Option<usize>,
+    /// Where issue costs come from.
+    pub issue: IssueSource,
     /// Where the timeline of the first CTA goes: `.svg` or, for Perfetto, `.json`.
     pub timeline: Option<PathBuf>,
 }
@@ -95,6 +97,8 @@ pub(super) fn run(
     let file = LaunchFile::read(launch).map_err(|e| e.to_string())?;
     let drawing = timing.timeline.as_ref().map(|path| drawing(path, launch, &file)).transpose()?;
     let memory_limit = limits.beside_buffers(&file, false)?;
+    // Once for all runs: no number of a chip changes what ptxas makes.
+    let costs = timing.issue.find(&file.module, &file.text, &base).map_err(|e| e.to_string())?;
     let predict = |chip: Chip, watch: bool| -> Result<Prediction, String> {
         let (memory, _) = file.allocate();
         let options = Options {
@@ -108,6 +112,7 @@ pub(super) fn run(
             warm: timing.warm,
             programmatic: timing.programmatic,
             timeline: watch.then_some([0; 3]),
+            sass: costs.sass.clone(),
             ..TimeOptions::new(chip)
         };
         file.module.time(&file.kernel, &file.launch, &memory, &options, &timing).map_err(|e| e.to_string())
@@ -147,13 +152,19 @@ pub(super) fn run(
         let swings: Vec<_> = (swings.iter())
             .map(|s| json!({ "number": s.name, "low": s.ends[0], "high": s.ends[1], "time_ns": s.times }))
             .collect();
-        let mut document = json!({ "predicted": first, "range": range, "exit": CLEAN });
+        let mut document = json!({
+            "predicted": first, "range": range, "exit": CLEAN,
+            "issue": { "from": costs.name(), "no_machine_code": costs.missing },
+        });
         if timing.sensitivity.is_some() {
             document["sensitivity"] = json!(swings);
         }
         return Ok((CLEAN, format!("{document:#}\n")));
     }
     let mut text = timeline::text(&first, range, &line);
+    // Beside the time that it is part of.
+    let head = text.find('\n').map_or(0, |end| end + 1);
+    text.insert_str(head, &format!("issue     by {costs}\n"));
     if let Some(most) = timing.sensitivity {
         text += &tornado(&swings, &first, most);
     }

@@ -69,6 +69,8 @@ pub(crate) const MAX_PTX_BYTES: u64 = 256 << 20;
 pub struct LaunchFile {
     /// The decoded PTX.
     pub module: Module,
+    /// Its text.
+    pub text: String,
     /// Name of the kernel.
     pub kernel: String,
     /// Grid, block, cluster, shared memory, and the bytes of each parameter. Pointers in them are
@@ -116,14 +118,14 @@ impl LaunchFile {
         };
         let buffers = buffers::read(&reader, folder, &file.buffers)?;
         let params = params::read(&reader, &params::Buffers::new(&buffers), &file.params)?;
-        let module = ptx(&reader, &folder.join(file.ptx.get_ref()), file.ptx.span())?;
+        let (module, ptx) = ptx(&reader, &folder.join(file.ptx.get_ref()), file.ptx.span())?;
         launch.args = params.iter().map(|(bytes, _)| Arg::Bytes(bytes.clone())).collect();
         let kernel = file.kernel.get_ref().clone();
         if let Err(error) = module.check(&kernel, &launch) {
             let (span, key) = blame(&error, &file, &params);
             return reader.bad(span, key, explain(&error, &module, &kernel, &params));
         }
-        Ok(LaunchFile { module, kernel, launch, buffers })
+        Ok(LaunchFile { module, text: ptx, kernel, launch, buffers })
     }
 
     /// A memory with fresh buffers, which are in the order of `self.buffers`.
@@ -134,11 +136,14 @@ impl LaunchFile {
     }
 }
 
-/// Reads and decodes the PTX. Comments of compilers are in all sorts of encodings, hence lossily.
-fn ptx(reader: &Reader<'_>, path: &Path, span: Range<usize>) -> Read<Module> {
+/// Reads and decodes the PTX; the module and its text. Comments of compilers are in all sorts of encodings, hence lossily.
+fn ptx(reader: &Reader<'_>, path: &Path, span: Range<usize>) -> Read<(Module, String)> {
     match slurp(path, MAX_PTX_BYTES) {
-        Ok(bytes) => Module::parse(&path.display().to_string(), &String::from_utf8_lossy(&bytes))
-            .map_err(LaunchFileError::Ptx),
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            let module = Module::parse(&path.display().to_string(), &text).map_err(LaunchFileError::Ptx)?;
+            Ok((module, text))
+        }
         Err(message) => {
             let message = format!("{}: {message}; paths are relative to the launch file", path.display());
             reader.bad(span, "ptx", message)

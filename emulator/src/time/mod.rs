@@ -9,7 +9,7 @@
 //! - `memory`: L2 and DRAM
 //! - `rate`: bytes a clock, shared by requests in any order
 //! - `record`: where time went
-//! - `sass`: issue costs from machine code, where there is some
+//! - `sass`: issue costs from machine code, where there is some; `source`: whether they come from it
 //! - `prediction`: the result; [`timeline`]: its forms for people
 //! - `table`: issue costs by opcode, where there is none
 //!
@@ -23,6 +23,7 @@ mod prediction;
 pub(crate) mod rate;
 pub(crate) mod record;
 mod sass;
+mod source;
 mod table;
 pub mod timeline;
 
@@ -30,6 +31,7 @@ pub use chip::{Chip, ChipError, Quantity};
 pub use prediction::{Phase, Prediction, Share};
 pub use record::{Bar, Cause, Track, Wait, WarpTime};
 pub use sass::{SassCosts, SassError};
+pub use source::{FoundCosts, IssueSource};
 
 /// How to time a kernel.
 #[derive(Clone, Debug)]
