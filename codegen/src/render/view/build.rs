@@ -393,6 +393,7 @@ impl<'a> View<'a> {
             scale_store: if chunk / scale_block == 2 { "b16" } else { "b8" },
             scale_pads: pads.collect(),
             partial_products: epilogue::partial_products(p, role),
+            addends: epilogue::addends(p, role),
             partial_bytes,
             partial_stride: partial_bytes * u64::from(cluster_ctas),
             partial_column_bytes: 4 * p.cta_rows,

@@ -126,6 +126,8 @@ pub(in crate::render) struct PartialSum {
     /// Bytes from the chunk's first column of product 1.
     pub offset: u32,
     pub register: String,
+    /// Where another part's sum of it is loaded.
+    pub addend: String,
 }
 
 /// Four columns of it.
@@ -133,11 +135,14 @@ pub(in crate::render) struct PartialVector {
     /// Bytes from the chunk's first column of product 1.
     pub offset: u32,
     pub registers: String,
+    /// Where another part's sums of them are loaded.
+    pub addends: String,
     pub adds: Vec<PartialAdd>,
 }
 
 pub(in crate::render) struct PartialAdd {
     pub to: String,
+    pub from: String,
 }
 
 /// Which rows and columns of a launch's tiles can lie outside the tensors.
@@ -306,13 +311,27 @@ pub(super) fn stores(staging: Staging, policy: &'static str) -> Vec<BoxStore> {
         .collect()
 }
 
-/// The products that go through the workspace where K is shared out.
-pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
-    let names: &[&str] = match (p.strategy, role) {
+/// Registers of the products that go through the workspace where K is shared out.
+fn partial_names(p: &Plan, role: Role) -> &'static [&'static str] {
+    match (p.strategy, role) {
         (Strategy::Interleaved | Strategy::Sequential, _) => &["first", "second"],
         (_, Role::Gated) => &["second"],
         _ => &["first"],
-    };
+    }
+}
+
+/// Registers for sums of another part: of a chunk of all products, so that all of its loads are on their way together.
+/// Where accumulators are in registers there is room for four.
+pub(super) fn addends(p: &Plan, role: Role) -> u32 {
+    match p.warpgroups {
+        Some(_) => 4,
+        None => partial_names(p, role).len() as u32 * p.epilogue.chunk,
+    }
+}
+
+/// The products that go through the workspace where K is shared out.
+pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
+    let names = partial_names(p, role);
     let chunk = p.epilogue.chunk;
     let product_bytes = p.mma_columns * p.cta_rows * 4;
     (0..)
@@ -324,13 +343,20 @@ pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
                 .map(|i| PartialSum {
                     offset: index * product_bytes + i * 4 * p.cta_rows,
                     register: registers(name, i, 1),
+                    addend: registers("addend", index * chunk + i, 1),
                 })
                 .collect(),
             vectors: (0..chunk / 4)
                 .map(|i| PartialVector {
                     offset: index * product_bytes + i * 16 * p.cta_rows,
                     registers: registers(name, 4 * i, 4),
-                    adds: (0..4).map(|j| PartialAdd { to: format!("%{name}{}", 4 * i + j) }).collect(),
+                    addends: registers("addend", index * chunk + 4 * i, 4),
+                    adds: (4 * i..4 * i + 4)
+                        .map(|column| PartialAdd {
+                            to: registers(name, column, 1),
+                            from: registers("addend", index * chunk + column, 1),
+                        })
+                        .collect(),
                 })
                 .collect(),
         })

@@ -271,6 +271,8 @@ pub(super) struct View<'a> {
     pub scale_pads: Vec<u32>,
     // Shares of K.
     pub partial_products: Vec<PartialProduct>,
+    /// Registers for sums of other parts.
+    pub addends: u32,
     /// Bytes of a CTA's slot.
     pub partial_bytes: u64,
     /// Bytes from one part's slot to the next one's.

@@ -1,7 +1,7 @@
 //! What warpgroups do that issue MMAs and hold their sums (`wgmma`).
 
 use super::decode::{self, DecodeView};
-use super::epilogue::{Packing, PartialAdd, PartialVector, Vector, operand, registers};
+use super::epilogue::{self, Packing, PartialAdd, PartialVector, Vector, operand, registers};
 use super::{Role, mma};
 use crate::config::{Accumulators, Strategy};
 use crate::plan::{Plan, Staging, WARPGROUP_ROWS, Warpgroups};
@@ -467,7 +467,11 @@ fn partials(products: &[u32], warpgroups: Warpgroups) -> Vec<PartialVector> {
             vectors.push(PartialVector {
                 offset: (place * of_product + i) * group_bytes,
                 registers: registers.join(", "),
-                adds: registers.into_iter().map(|to| PartialAdd { to }).collect(),
+                addends: epilogue::registers("addend", 0, 4),
+                adds: (0..)
+                    .zip(registers)
+                    .map(|(from, to)| PartialAdd { to, from: format!("%addend{from}") })
+                    .collect(),
             });
         }
     }
