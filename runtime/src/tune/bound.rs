@@ -143,7 +143,6 @@ pub(super) fn keep(mut legal: Vec<Bounded>, most: usize) -> (Vec<Bounded>, usize
 }
 
 /// Configurations that differ from one that did well in one knob, which the user has left open in `base`.
-#[cfg(feature = "cuda")]
 pub(super) fn neighbours(one: &Bounded, base: &Config) -> Vec<Config> {
     let mut text = String::new();
     if let Setting::Fixed(Tile { m, n, k }) = one.settled.tile {
@@ -162,13 +161,15 @@ pub(super) fn neighbours(one: &Bounded, base: &Config) -> Vec<Config> {
         let near: Vec<String> = near.iter().filter(|stages| **stages > 0).map(u32::to_string).collect();
         text += &format!("stages={}\n", near.join("|"));
     }
-    text += "schedule=one_tile|persistent|dynamic|stream_k|split_k(2)|split_k(3)|split_k(4)|split_k(5)|split_k(6)|split_k(8)
+    text += "schedule=one_tile|persistent|dynamic|stream_k|split_k(2)|split_k(3)|split_k(4)|split_k(5)|split_k(6)|split_k(8)|cluster_split_k(2)|cluster_split_k(4)|cluster_split_k(8)
+        cta_group=1|2
+        swap_ab=on|off
         raster=along_m|along_n|swizzled(2)|swizzled(4)|swizzled(8)|swizzled(16)
         multicast=none|a(2)|b(2)|a(4)|b(4)
         accumulators=separate|side_by_side
         accumulator_buffers=1|2|overlapped
         a_reuse=none|collector
-        k_order=forward|split_tail(1)|split_tail(2)|split_tail(3)
+        k_order=forward|split_tail(1)|split_tail(2)|split_tail(3)|split_tail(5)
         sf_preload=per_stage|ahead(1)|ahead(2)
         store=direct|tma|direct(16x256b)
         cache=none|[a: evict_last, b: evict_first]|[b: evict_first, c: evict_first]

@@ -3,6 +3,7 @@
 //! * `mod.rs`: what is asked for and what comes out.
 //! * `space.rs`: [`Space`], what may be tried.
 //! * `bound.rs`: which of it is worth a closer look.
+//! * `descent.rs`: [`Descent`], a search by predicted times, step by step.
 //! * `run.rs`: what is tried; `predicted.rs`: ranking where nothing can be timed; `timed.rs`: loading, checking and timing.
 //! * `trial.rs`: kernels on a device.
 //! * `race.rs`: the statistics: which is the fastest, and how sure that is.
@@ -30,6 +31,7 @@
 //! ```
 
 mod bound;
+mod descent;
 mod predicted;
 mod race;
 mod record;
@@ -40,6 +42,7 @@ mod table;
 mod timed;
 mod trial;
 
+pub use descent::{Depth, Descent, rules};
 pub use race::{Finish, Rules, Verdict, median, quantile, race, sign_test};
 pub use record::{RecordError, TuningEntry, TuningKey};
 pub use space::{Space, SpaceError, difference, knobs, words};

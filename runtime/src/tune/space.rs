@@ -196,7 +196,6 @@ impl Space {
     }
 
     /// `one` with each value of each knob, one at a time, but for knobs that `base` sets.
-    #[cfg(feature = "cuda")]
     pub(super) fn each(&self, one: &Config, base: &Config) -> Vec<Config> {
         let given = given(base);
         let mut all = Vec::new();
@@ -318,7 +317,7 @@ fn tensor_memory(problem: &Problem) -> String {
     if rows <= 256 {
         let swapped = tiles(&tokens(rows, 16, 256), &[128], &[k, 2 * k]);
         lines.push(format!(
-            "swap_ab=on cta_group=1 tile={swapped} schedule=auto|persistent|dynamic|split_k(2)|split_k(4)|cluster_split_k(2)|cluster_split_k(4)|stream_k k_order=auto|forward"
+            "swap_ab=on cta_group=1 tile={swapped} schedule=auto|persistent|dynamic|split_k(2)|split_k(4)|cluster_split_k(2)|cluster_split_k(4)|cluster_split_k(8)|stream_k k_order=auto|forward"
         ));
     }
     if rows > 32 {
@@ -339,6 +338,9 @@ fn tensor_memory(problem: &Problem) -> String {
             ));
         }
         let shared = tiles(&[128], &[64, 128], &[k]);
+        lines.push(format!(
+            "swap_ab=off cta_group=1 tile={shared} schedule=cluster_split_k(2)|cluster_split_k(4)|cluster_split_k(8)"
+        ));
         lines.push(format!(
             "swap_ab=off cta_group=1 multicast=a(2)|b(2) tile={shared} schedule=auto|persistent k_order=auto|forward"
         ));
