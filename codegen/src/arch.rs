@@ -51,6 +51,16 @@ pub struct Limits {
     pub l2_bytes_per_second: f64,
     /// What one SM takes from L2 in bytes a second.
     pub sm_bytes_per_second: f64,
+    /// What shared memory of an SM delivers in bytes a second.
+    pub smem_bytes_per_second: f64,
+    /// Seconds that the tensor core's queue takes for a copy of 512 bytes of scale factors.
+    pub scale_copy: f64,
+    /// Clusters of 2, 4 and 8 CTAs that run at once, with an SM for each CTA.
+    pub clusters: [u32; 3],
+    /// What one SM reads of another one's shared memory in bytes a second.
+    pub cluster_bytes_per_second: f64,
+    /// Seconds of a barrier of a cluster that releases what was written before it.
+    pub cluster_barrier: f64,
     /// Seconds from the end of a kernel to the first instruction of the next one on the stream.
     pub launch_gap: f64,
 }

@@ -53,6 +53,11 @@ fn limits(text: &str, tensor_core: TensorCore) -> Limits {
         dram_latency: (number("l2_latency") + number("l2_far") + number("dram_latency")) / hertz,
         l2_bytes_per_second: number("l2_rate") * hertz,
         sm_bytes_per_second: number("sm_rate") * hertz,
+        smem_bytes_per_second: number("smem_rate") * hertz,
+        scale_copy: number("tcgen05_copy_scales") / hertz,
+        clusters: ["clusters_of_2", "clusters_of_4", "clusters_of_8"].map(|name| number(name) as u32),
+        cluster_bytes_per_second: number("dsmem_rate") * hertz,
+        cluster_barrier: number("cluster_release") / hertz,
         launch_gap: number("launch_gap") * 1e-9,
     }
 }
@@ -74,6 +79,11 @@ mod tests {
                 dram_latency,
                 l2_bytes_per_second,
                 sm_bytes_per_second,
+                smem_bytes_per_second,
+                scale_copy,
+                clusters,
+                cluster_bytes_per_second,
+                cluster_barrier,
                 launch_gap,
             } = *of(arch);
             assert_eq!(smem_bytes, 232_448, "{arch}");
@@ -86,6 +96,11 @@ mod tests {
             assert!((2e-7..8e-7).contains(&dram_latency), "{arch}: {dram_latency}");
             assert!(l2_bytes_per_second > dram_bytes_per_second, "{arch}: {l2_bytes_per_second}");
             assert!((1e11..4e11).contains(&sm_bytes_per_second), "{arch}: {sm_bytes_per_second}");
+            assert!((2e11..3e11).contains(&smem_bytes_per_second), "{arch}: {smem_bytes_per_second}");
+            assert!((1e-9..2e-8).contains(&scale_copy), "{arch}: {scale_copy}");
+            assert!(clusters.is_sorted_by(|x, y| x > y) && clusters[0] <= sms / 2, "{arch}: {clusters:?}");
+            assert!((2e10..2e11).contains(&cluster_bytes_per_second), "{arch}: {cluster_bytes_per_second}");
+            assert!((5e-8..5e-7).contains(&cluster_barrier), "{arch}: {cluster_barrier}");
             assert!((5e-7..3e-6).contains(&launch_gap), "{arch}: {launch_gap}");
         }
         assert!(number(include_str!("../chips/b200.toml"), "no_such_number").is_nan());

@@ -225,6 +225,10 @@ impl Plan {
             "a_reuse" => "no two MMAs of a K block read the same A".into(),
             "tmem_columns" => format!("the least power of two that holds {} columns", self.tmem.used),
             "schedule" => match self.work.schedule {
+                Schedule::ClusterSplitK(parts) => format!(
+                    "{} tiles leave SMs idle: {} CTAs share each tile's K and add up through shared memory, which takes less than one CTA's loads (modelled; published kernels were not seen to: `schedule = one_tile` avoids it)",
+                    self.work.tiles, parts
+                ),
                 Schedule::OneTile => format!("{} tiles{} on room for {capacity} clusters: all run at once", self.work.tiles, self.at_most()),
                 _ => format!(
                     "{} tiles{} on room for {capacity} clusters, or two accumulator buffers asked for: clusters stay and take several",
@@ -247,6 +251,7 @@ impl Plan {
             "cta_group" if self.cta_group.ctas() == 2 => {
                 "M has rows for a pair: each CTA loads half of B".into()
             }
+            "cta_group" if self.work.cluster_parts > 1 => "the CTAs of a cluster share K".into(),
             "cta_group" => "one CTA's rows are enough, or another knob needs one CTA".into(),
             "k_order" => self.tail_rule(),
             "accumulators" => "an MMA a product: each can be done before the other".into(),

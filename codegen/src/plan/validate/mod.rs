@@ -7,6 +7,7 @@
 //! * `counts.rs`: launches beside the MMAs'.
 //! * `groups.rs`: what batches and groups of rows rule out.
 //! * `load.rs`: how the epilogue reads accumulators.
+//! * `shares.rs`: whether clusters share K where tiles are few.
 //! * `wgmma.rs`: what differs where warpgroups hold the accumulators.
 //! * `window.rs`: how often sums leave their tensor cores.
 //! * `build.rs`: the plan, once all of it does.
@@ -18,6 +19,7 @@ mod counts;
 mod draft;
 mod groups;
 mod load;
+mod shares;
 mod wgmma;
 mod window;
 
@@ -117,10 +119,42 @@ fn validate_products(problem: &Problem, config: &Config, arch: Arch) -> Result<P
         return Err(vec![ConfigError::FormatsOnChip { formats: problem.formats, arch, reason }]);
     }
     let asked = config;
-    let config = &Config { cta_group: Setting::Fixed(choose_group(problem.shape, asked)), ..*asked };
-    let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
-    let swap_ab = swaps(problem, config);
-    let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, swap_ab, arch));
+    let strategy = asked.strategy.unwrap_or_else(|| Strategy::Interleaved);
+    let sides = |group: CtaGroup| {
+        let config = Config { cta_group: Setting::Fixed(group), ..*asked };
+        let swap_ab = swaps(problem, &config);
+        let tile = config.tile.unwrap_or_else(|| choose_tile(problem, &config, swap_ab, arch));
+        let shares = shares::choose(problem, &config, strategy, tile, swap_ab, arch);
+        (config, Settled { strategy, tile, swap_ab, warpgroups: None }, shares)
+    };
+    let plan = |config: &Config, settled| {
+        settle(problem, config, arch, settled).map(|plan| Plan { asked: *asked, ..plan })
+    };
+    let group = choose_group(problem.shape, asked);
+    // Where pairs would leave SMs idle, CTAs that share K use them.
+    let alone = sides(CtaGroup::One);
+    let shared = asked.cta_group == Setting::Auto && asked.tile == Setting::Auto && alone.2.is_some();
+    let (config, settled, shares) = if group == CtaGroup::One || shared { alone } else { sides(group) };
+    if let Some(shares::Shares { parts, tile }) = shares {
+        let schedule = Setting::Fixed(Schedule::ClusterSplitK(parts));
+        // Another knob may leave no room for the sums: then the tile is one CTA's, or a pair's.
+        if let Ok(plan) = plan(&Config { schedule, ..config }, Settled { tile, ..settled }) {
+            return Ok(plan);
+        }
+    }
+    let (config, settled, _) = sides(group);
+    plan(&config, settled)
+}
+
+/// A plan of what was settled, if it is legal and fits.
+fn settle(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    settled: Settled,
+) -> Result<Plan, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let Settled { strategy, tile, swap_ab, .. } = settled;
     check_tile(problem, tile, config, swap_ab, &mut errors);
     check_accumulators(problem, tile, config.layout(), &mut errors);
     check_scales(problem, config, &mut errors);
@@ -144,9 +178,7 @@ fn validate_products(problem: &Problem, config: &Config, arch: Arch) -> Result<P
     if !errors.is_empty() {
         return Err(errors);
     }
-    Draft::new(problem, config, arch, Settled { strategy, tile, swap_ab, warpgroups: None }, &mut errors)?
-        .plan(errors)
-        .map(|plan| Plan { asked: *asked, ..plan })
+    Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
 }
 
 /// A pair where there are rows for one: each CTA then loads half of B, and the pipeline is the deeper
