@@ -84,7 +84,7 @@ impl Job {
     /// Begins the next round; false where there is none.
     fn begin(&mut self) -> bool {
         let next = match &mut self.work {
-            Work::Search(search) => search.next().unwrap_or_default(),
+            Work::Search(search) => search.ask().unwrap_or_default(),
             Work::Again { done: true, .. } => Vec::new(),
             Work::Again { best, done } => {
                 *done = true;
@@ -169,6 +169,9 @@ struct Sim {
 
 type Key = (String, String, String);
 
+/// Takes a row that is done.
+type Done<'a> = &'a mut (dyn FnMut(&Line) -> Result<(), String> + Send);
+
 /// All jobs.
 pub struct Board {
     chip: Chip,
@@ -221,11 +224,7 @@ impl Board {
     }
 
     /// Works on all jobs and hands over each row as it is done. Returns what has no row.
-    pub fn run(
-        self,
-        threads: usize,
-        done: &mut (dyn FnMut(&Line) -> Result<(), String> + Send),
-    ) -> Result<Vec<String>, String> {
+    pub fn run(self, threads: usize, done: Done<'_>) -> Result<Vec<String>, String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if threads == 0 { cores } else { threads };
         let (failed, done) = (Mutex::new(Vec::new()), Mutex::new(done));
@@ -237,11 +236,7 @@ impl Board {
         Ok(failed.into_inner().unwrap_or_default())
     }
 
-    fn work(
-        &self,
-        failed: &Mutex<Vec<String>>,
-        done: &Mutex<&mut (dyn FnMut(&Line) -> Result<(), String> + Send)>,
-    ) {
+    fn work(&self, failed: &Mutex<Vec<String>>, done: &Mutex<Done<'_>>) {
         let mut state = self.state.lock().expect("no thread panics with the lock held");
         loop {
             let Some((job, place)) = state.queue.pop_front() else {
@@ -286,13 +281,7 @@ impl Board {
     }
 
     /// Puts a job's next round first, so that what was begun is done first; or its row is done.
-    fn next_round(
-        &self,
-        state: &mut State,
-        job: usize,
-        failed: &Mutex<Vec<String>>,
-        done: &Mutex<&mut (dyn FnMut(&Line) -> Result<(), String> + Send)>,
-    ) {
+    fn next_round(&self, state: &mut State, job: usize, failed: &Mutex<Vec<String>>, done: &Mutex<Done<'_>>) {
         let last = std::mem::take(&mut state.jobs[job].round);
         if state.jobs[job].begin() {
             let places = state.jobs[job].round.len();

@@ -49,7 +49,7 @@ pub struct Descent {
     more: Vec<Config>,
     /// What is being predicted.
     open: Vec<Bounded>,
-    /// What was predicted, in the order of [`Descent::next`], with seconds.
+    /// What was predicted, in the order of [`Descent::ask`], with seconds.
     tried: Vec<(Bounded, f64)>,
     /// Seconds of the best before this round.
     before: f64,
@@ -76,7 +76,7 @@ impl Descent {
     ///
     /// # Errors
     /// There is no kernel for the problem.
-    pub fn next(&mut self) -> Result<Vec<Config>, Vec<ConfigError>> {
+    pub fn ask(&mut self) -> Result<Vec<Config>, Vec<ConfigError>> {
         let problem = self.spec.problem(self.shape);
         let base = self.spec.config;
         let best = self.best().map(|(one, seconds)| (one.clone(), seconds));
@@ -110,7 +110,7 @@ impl Descent {
         Ok(self.open.iter().map(|one| one.config).collect())
     }
 
-    /// Takes the seconds of what [`Descent::next`] gave out, in its order; `None` for kernels that have no time.
+    /// Takes the seconds of what [`Descent::ask`] gave out, in its order; `None` for kernels that have no time.
     pub fn told(&mut self, seconds: &[Option<f64>]) {
         let open = std::mem::take(&mut self.open);
         let with = |(one, seconds): (Bounded, &Option<f64>)| seconds.map(|seconds| (one, seconds));
@@ -178,15 +178,15 @@ mod tests {
         let shape = Shape::new(64, 4096, 7168);
         let depth = Depth { seeds: 4, rounds: 3, width: 5 };
         let mut search = Descent::new(&spec, shape, Arch::Sm100a, depth);
-        let first = search.next().unwrap();
+        let first = search.ask().unwrap();
         assert_eq!((first.len(), first[0]), (5, spec.config));
         // The third is the fastest, and nothing near it is faster.
         search.told(&[Some(9.0), Some(8.0), Some(5.0), None, Some(7.0)]);
         assert_eq!((search.auto(), search.predicted()), (Some(9.0), 4));
-        let near = search.next().unwrap();
+        let near = search.ask().unwrap();
         assert!(!near.is_empty() && near.len() <= 5 && !near.contains(&spec.config), "{near:?}");
         search.told(&vec![Some(6.0); near.len()]);
-        assert_eq!(search.next().unwrap(), []);
+        assert_eq!(search.ask().unwrap(), []);
         assert_eq!(search.fastest().map(|(config, _, seconds)| (config, seconds)), Some((first[2], 5.0)));
     }
 
@@ -194,6 +194,6 @@ mod tests {
     fn a_problem_without_a_kernel_has_no_search() {
         let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
         let mut search = Descent::new(&spec, Shape::new(64, 4096, 0), Arch::Sm100a, Depth::QUICK);
-        assert!(search.next().is_err());
+        assert!(search.ask().is_err());
     }
 }
