@@ -14,7 +14,7 @@
 use clap::error::ErrorKind;
 use clap::{Arg, ArgAction, ArgGroup, ArgMatches, Command, value_parser};
 use silumin_emulator::command::{Limits, Request, Schedules, Timing, TraceTarget, execute};
-use silumin_emulator::time::IssueSource;
+use silumin_emulator::time::{Clock, IssueSource};
 use silumin_emulator::{Reconvergence, Schedule, Tracking};
 use std::io::{stderr, stdout};
 use std::path::PathBuf;
@@ -167,8 +167,8 @@ fn time_flags() -> Vec<Arg> {
         "predict how long the launch takes on b200, b300, h200, h100 or the chip of a file, and what bounds it",
     );
     let flags = vec![
-        option("clock", "MHZ", "clock of the SMs, if not the one of the chip's file")
-            .value_parser(value_parser!(f64)),
+        option("clock", "MHZ", "clock of the SMs: maximum, sustained (what a load that lasts leaves of it), or MHz")
+            .value_parser(|text: &str| text.parse::<Clock>()),
         option(
             "what-if",
             "NAME=VALUE",
@@ -263,7 +263,7 @@ pub fn request(matches: &ArgMatches) -> Result<Request, String> {
     if let Some(chip) = matches.get_one::<String>("time") {
         let timing = Timing {
             chip: chip.clone(),
-            clock: matches.get_one::<f64>("clock").copied(),
+            clock: matches.get_one::<Clock>("clock").copied().unwrap_or_default(),
             what_if: matches.get_many::<String>("what-if").into_iter().flatten().cloned().collect(),
             values: is("values", "on"),
             warm: is("l2", "warm"),

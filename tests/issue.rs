@@ -5,7 +5,7 @@ use silumin::codegen::spec::SpecFile;
 use silumin::runtime::predict::{Chip, IssueSource, KernelPrediction, TimeOptions, default_chip, predict};
 use silumin_emulator::Module;
 use silumin_emulator::command::{Limits, Request, Timing, execute};
-use silumin_emulator::time::{SassCosts, SassError, TimeError, issue_costs};
+use silumin_emulator::time::{Clock, SassCosts, SassError, TimeError, issue_costs};
 use std::fs;
 use std::path::Path;
 
@@ -75,7 +75,7 @@ fn an_assembler_that_refuses_the_text_is_quoted() {
 fn emulated(issue: IssueSource, json: bool) -> String {
     let timing = Timing {
         chip: "b200".to_owned(),
-        clock: None,
+        clock: Clock::Maximum,
         what_if: Vec::new(),
         values: false,
         warm: false,

@@ -14,7 +14,7 @@ use serde_json::Value;
 use silumin::runtime::predict::{Chip, TimeOptions, predict};
 use silumin::{Arch, Formats, Shape, Spec};
 use silumin_emulator::command::{Limits, Request, Timing, execute};
-use silumin_emulator::time::{ChipError, IssueSource, TimeError};
+use silumin_emulator::time::{ChipError, Clock, IssueSource, TimeError};
 use silumin_emulator::{
     Arg, DataType, GlobalMemory, Interleave, L2Promotion, Launch, Module, OobFill, Options, SwizzleMode,
     TensorMapParams,
@@ -415,7 +415,7 @@ fn each_uncertain_number_is_tried_at_both_ends() {
     let run = |json| {
         let timing = Timing {
             chip: "b200".to_owned(),
-            clock: None,
+            clock: Clock::Maximum,
             what_if: Vec::new(),
             values: false,
             warm: false,

@@ -26,6 +26,7 @@ pub mod score;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use predict::{Estimate, Options, estimate};
 use rows::{Line, Set};
+use silumin_emulator::time::Clock;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -62,8 +63,8 @@ pub fn command() -> Command {
             Arg::new("clock")
                 .long("clock")
                 .value_name("MHZ")
-                .help("another clock than the sets'; writes nothing")
-                .value_parser(value_parser!(f64)),
+                .help("another clock than the sets': maximum, sustained, or MHz; writes nothing")
+                .value_parser(|text: &str| text.parse::<Clock>()),
         )
         .arg(
             Arg::new("slow")
@@ -113,7 +114,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
         let names: Vec<_> = sets.iter().map(|s| s.name.as_str()).collect();
         return Err(format!("there is no set `{name}`: there are {}", names.join(", ")));
     }
-    let clock = matches.get_one::<f64>("clock").copied();
+    let clock = matches.get_one::<Clock>("clock").copied();
     let dry = matches.get_flag("dry") || clock.is_some();
     let public = matches.get_one::<PathBuf>("public").map(PathBuf::as_path);
     let options = Options {

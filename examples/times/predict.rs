@@ -3,7 +3,7 @@
 use super::rows::{Row, Set};
 use serde_json::Value;
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::predict::{Chip, TimeOptions, predict};
+use silumin::runtime::predict::{Chip, Clock, KernelPrediction, TimeOptions, predict};
 use silumin_emulator::command::{Limits, Request, Timing, execute};
 use silumin_emulator::time::IssueSource;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub struct Options<'a> {
     /// Folder of launch files.
     pub public: Option<&'a Path>,
     /// Another clock than the set's.
-    pub clock: Option<f64>,
+    pub clock: Option<Clock>,
     /// Also the ends of the chip's ranges.
     pub range: bool,
     /// Seconds for one launch of others.
@@ -40,7 +40,13 @@ pub struct Estimate {
 
 /// Predicts a row; `None` where its launch files are not at hand.
 pub fn estimate(set: &Set, row: &Row, options: &Options) -> Result<Option<Estimate>, String> {
-    let clock = options.clock.or(row.clock).unwrap_or(set.clock);
+    // What a run read, else what the set says.
+    let clock = match (options.clock, row.clock, set.sustained) {
+        (Some(clock), ..) => clock,
+        (None, Some(mhz), _) => Clock::Mhz(mhz),
+        (None, None, true) => Clock::Sustained,
+        (None, None, false) => Clock::Mhz(set.clock),
+    };
     match (&row.formats, options.public) {
         (Some(formats), _) => ours(set, row, formats, clock, options).map(Some),
         (None, Some(folder)) => theirs(set, row, folder, clock, options),
@@ -63,8 +69,8 @@ fn spec(row: &Row, formats: &str, target: &str) -> Result<SpecFile, String> {
     Ok(file)
 }
 
-fn ours(set: &Set, row: &Row, formats: &str, clock: f64, options: &Options) -> Result<Estimate, String> {
-    let chip = Chip::named(&set.chip).and_then(|c| c.with("clock", clock)).map_err(|e| e.to_string())?;
+fn ours(set: &Set, row: &Row, formats: &str, clock: Clock, options: &Options) -> Result<Estimate, String> {
+    let chip = Chip::named(&set.chip).map_err(|e| e.to_string())?;
     let target = match set.chip.as_str() {
         "h100" | "h200" => "sm_90a",
         "b300" => "sm_103a",
@@ -75,10 +81,13 @@ fn ours(set: &Set, row: &Row, formats: &str, clock: f64, options: &Options) -> R
     let kernel = spec.kernel(file.shape(), arch).map_err(|e| e.to_string())?;
     let time = |chip: Chip| {
         let timing = TimeOptions { warm: set.l2 == "warm", ..TimeOptions::new(chip) };
-        predict(&kernel, None, &timing).map_err(|e| e.to_string())
+        predict(&kernel, None, &timing)
     };
+    let time =
+        |chip: Chip| clock.settle(&chip, time, KernelPrediction::tensor_use).map_err(|e| e.to_string());
     let first = time(chip.clone())?;
     let us = first.time() / 1e3;
+    let clock = first.launches.first().map_or(chip.clock.value, |launch| launch.clock);
     let (low, high) = match options.range {
         true => (time(chip.extreme(false))?.time() / 1e3, time(chip.extreme(true))?.time() / 1e3),
         false => (us, us),
@@ -104,19 +113,19 @@ fn theirs(
     set: &Set,
     row: &Row,
     folder: &Path,
-    clock: f64,
+    clock: Clock,
     options: &Options,
 ) -> Result<Option<Estimate>, String> {
     let files: Vec<_> = row.launch.iter().map(|name| folder.join(name)).collect();
     if !files.iter().all(|file| file.is_file()) {
         return Ok(None);
     }
-    let (mut time, mut low, mut high) = (0.0, 0.0, 0.0);
+    let (mut time, mut low, mut high, mut mhz) = (0.0, 0.0, 0.0, 0.0);
     let mut path: BTreeMap<String, f64> = BTreeMap::new();
     for file in files {
         let timing = Timing {
             chip: set.chip.clone(),
-            clock: Some(clock),
+            clock,
             what_if: Vec::new(),
             values: false,
             warm: set.l2 == "warm",
@@ -139,6 +148,7 @@ fn theirs(
         let number = |pointer: &str| document.pointer(pointer).and_then(Value::as_f64);
         let us = number("/predicted/time").ok_or("the prediction has no time")? / 1e3;
         time += us;
+        mhz = number("/predicted/clock").unwrap_or(0.0);
         low += number("/range/low_ns").map_or(us, |ns| ns / 1e3);
         high += number("/range/high_ns").map_or(us, |ns| ns / 1e3);
         for (cause, ns) in
@@ -147,5 +157,5 @@ fn theirs(
             *path.entry(cause.clone()).or_default() += ns.as_f64().unwrap_or(0.0);
         }
     }
-    Ok(Some(Estimate { time, low, high, clock, bound: bound(&path, time * 1e3) }))
+    Ok(Some(Estimate { time, low, high, clock: mhz, bound: bound(&path, time * 1e3) }))
 }

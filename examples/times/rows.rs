@@ -18,6 +18,9 @@ pub struct Set {
     pub chip: String,
     /// The clock of its SMs in MHz, as it is predicted at.
     pub clock: f64,
+    /// Its launches follow each other for so long that the power limit sets the clock, and no run read it; `clock` is the maximum.
+    #[serde(default)]
+    pub sustained: bool,
     /// Where that clock is from.
     pub clock_source: String,
     /// What the harness measures.

@@ -7,7 +7,9 @@ use silumin_codegen::kernel::{Kernel, Parameter};
 use silumin_codegen::plan::Operand;
 use silumin_emulator as emulator;
 use silumin_emulator::time::TimeError;
-pub use silumin_emulator::time::{Cause, Chip, ChipError, FoundCosts, IssueSource, Prediction, TimeOptions};
+pub use silumin_emulator::time::{
+    Cause, Chip, ChipError, Clock, FoundCosts, IssueSource, Prediction, TimeOptions,
+};
 use silumin_emulator::{GlobalMemory, Launch, Options, TensorMapError};
 
 use crate::device::emulated::{Tensors, encode};
@@ -60,6 +62,12 @@ impl KernelPrediction {
     #[must_use]
     pub fn time(&self) -> f64 {
         self.launches.iter().map(|p| p.time).sum()
+    }
+
+    /// Part of that time for which the tensor cores of all SMs are busy, 0 to 1.
+    #[must_use]
+    pub fn tensor_use(&self) -> f64 {
+        self.launches.iter().map(|p| p.tensor_use() * p.kernel).sum::<f64>() / self.time()
     }
 }
 

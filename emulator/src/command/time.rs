@@ -4,9 +4,10 @@ use super::{CLEAN, Limits, output};
 use crate::files::OutputFolder;
 use crate::launch::Options;
 use crate::launch_file::{LaunchFile, slurp};
-use crate::time::{Chip, IssueSource, Prediction, Quantity, TimeOptions, timeline};
+use crate::time::{Chip, Clock, IssueSource, Prediction, Quantity, TimeOptions, timeline};
 use rayon::prelude::*;
 use serde_json::json;
+use std::error::Error;
 use std::path::{Path, PathBuf};
 
 /// Largest chip file.
@@ -17,8 +18,8 @@ const MAX_CHIP_FILE: u64 = 1 << 20;
 pub struct Timing {
     /// Name of a chip, or a chip file.
     pub chip: String,
-    /// Its clock in MHz, if not the one of the file.
-    pub clock: Option<f64>,
+    /// The clock of its SMs.
+    pub clock: Clock,
     /// Numbers of the chip that are changed: name, and a value or (with `*`) a factor.
     pub what_if: Vec<String>,
     /// Products are made and copies move bytes.
@@ -89,17 +90,13 @@ pub(super) fn run(
     as_json: bool,
 ) -> Result<(u8, String), String> {
     let base = chip(&timing.chip)?;
-    let base = match timing.clock {
-        Some(mhz) => base.with("clock", mhz).map_err(|e| e.to_string())?,
-        None => base,
-    };
     let changed = timing.what_if.iter().try_fold(base.clone(), |c, text| change(&c, text))?;
     let file = LaunchFile::read(launch).map_err(|e| e.to_string())?;
     let drawing = timing.timeline.as_ref().map(|path| drawing(path, launch, &file)).transpose()?;
     let memory_limit = limits.beside_buffers(&file, false)?;
     // Once for all runs: no number of a chip changes what ptxas makes.
     let costs = timing.issue.find(&file.module, &file.text, &base).map_err(|e| e.to_string())?;
-    let predict = |chip: Chip, watch: bool| -> Result<Prediction, String> {
+    let at = |chip: Chip, watch: bool| -> Result<Prediction, Box<dyn Error + Send + Sync>> {
         let (memory, _) = file.allocate();
         let options = Options {
             instruction_limit: limits.instructions.unwrap_or(Options::default().instruction_limit),
@@ -115,7 +112,11 @@ pub(super) fn run(
             sass: costs.sass.clone(),
             ..TimeOptions::new(chip)
         };
-        file.module.time(&file.kernel, &file.launch, &memory, &options, &timing).map_err(|e| e.to_string())
+        Ok(file.module.time(&file.kernel, &file.launch, &memory, &options, &timing)?)
+    };
+    let predict = |chip: Chip, watch: bool| -> Result<Prediction, String> {
+        let settled = timing.clock.settle(&chip, |chip| at(chip, watch), Prediction::tensor_use);
+        settled.map_err(|e| e.to_string())
     };
     let mut jobs = vec![(changed.clone(), timing.timeline.is_some())];
     if timing.range {
@@ -164,11 +165,23 @@ pub(super) fn run(
     let mut text = timeline::text(&first, range, &line);
     // Beside the time that it is part of.
     let head = text.find('\n').map_or(0, |end| end + 1);
-    text.insert_str(head, &format!("issue     by {costs}\n"));
+    text.insert_str(head, &format!("issue     by {costs}\n{}", clock_note(&changed, &first, timing.clock)));
     if let Some(most) = timing.sensitivity {
         text += &tornado(&swings, &first, most);
     }
     Ok((CLEAN, text))
+}
+
+/// What a load that lasts does to the clock, where it would fall.
+fn clock_note(chip: &Chip, first: &Prediction, clock: Clock) -> String {
+    let sustained = chip.sustained_clock(first.tensor_use());
+    match clock {
+        Clock::Maximum if sustained < 0.98 * first.clock => format!(
+            "clock     {:.0} MHz, the maximum; a load that lasts lowers it to some {sustained:.0} MHz (--clock sustained)\n",
+            first.clock
+        ),
+        Clock::Maximum | Clock::Mhz(_) | Clock::Sustained => String::new(),
+    }
 }
 
 /// What one uncertain number of the chip does to the time.

@@ -133,6 +133,9 @@ chip! {
     /// Clock of the SMs at which the numbers of L2, the crossbar and DRAM in `clk` were read. These have clocks of their own, which
     /// stay as they are where that of the SMs falls.
     memory_clock: "MHz",
+    /// Part of the time that the tensor cores of all SMs may be busy at the maximum clock, under a load that lasts. Beyond it the
+    /// power limit lowers the clock; see [`Chip::sustained_clock`].
+    tensor_power: "1",
     /// Latency of integer and logic instructions.
     alu_latency: "clk",
     /// Clocks a sub-core's integer unit is busy with one warp's instruction.
@@ -400,7 +403,7 @@ impl Chip {
 
     /// Numbers that something is divided by.
     fn positive(&self) -> impl Iterator<Item = (&'static str, Quantity)> {
-        let rates = ["sms", "clock", "smem", "threads", "l1_lines", "store_lines"];
+        let rates = ["sms", "clock", "tensor_power", "smem", "threads", "l1_lines", "store_lines"];
         Chip::NUMBERS
             .iter()
             .filter(move |n| n.0.ends_with("_rate") || rates.contains(&n.0))
@@ -443,6 +446,7 @@ impl Chip {
                     "threads",
                     "registers",
                     "memory_clock",
+                    "tensor_power",
                     "tma_under_way",
                     "wgmma_queue",
                 ]
@@ -453,6 +457,15 @@ impl Chip {
             }
         }
         chip
+    }
+
+    /// Clock of the SMs in MHz under a load that lasts and keeps the tensor cores of all SMs busy for `tensor_use` of the time.
+    ///
+    /// The power of a chip grows with what is busy and with the cube of the clock, since the voltage follows the clock. The power
+    /// limit is met by `tensor_power` at the maximum clock.
+    #[must_use]
+    pub fn sustained_clock(&self, tensor_use: f64) -> f64 {
+        self.clock.value / (tensor_use / self.tensor_power.value).max(1.0).cbrt()
     }
 
     /// Numbers that are not known exactly.

@@ -4,6 +4,7 @@
 //! instruction, copy and product takes what a [`Chip`] says; all CTAs that are resident share L2 and DRAM.
 //!
 //! - `chip`: the numbers of a chip, from a file
+//! - `clock`: which clock the SMs have, under a load that lasts, too
 //! - `cost`: what each instruction asks of which unit
 //! - `live`: registers that a thread holds at one time
 //! - `memory`: L2 and DRAM
@@ -16,6 +17,7 @@
 //! The run itself is `exec::timed`.
 
 mod chip;
+mod clock;
 pub(crate) mod cost;
 pub(crate) mod live;
 pub(crate) mod memory;
@@ -28,6 +30,8 @@ mod table;
 pub mod timeline;
 
 pub use chip::{Chip, ChipError, Quantity};
+pub use clock::{Clock, ClockError};
+pub(crate) use prediction::TENSOR_CORES;
 pub use prediction::{Phase, Prediction, Share};
 pub use record::{Bar, Cause, Track, Wait, WarpTime};
 pub use sass::{SassCosts, SassError};

@@ -3,6 +3,9 @@
 use super::record::{Bar, Cause, WarpTime};
 use std::collections::BTreeMap;
 
+/// Name of the share that the tensor cores are busy for.
+pub(crate) const TENSOR_CORES: &str = "tensor cores";
+
 /// A part of a kernel's time.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 pub struct Phase {
@@ -64,6 +67,11 @@ pub struct Prediction {
 }
 
 impl Prediction {
+    /// Part of the time for which the tensor cores of all SMs were busy, 0 to 1.
+    pub fn tensor_use(&self) -> f64 {
+        self.shares.iter().find(|s| s.name == TENSOR_CORES).map_or(0.0, |s| s.used)
+    }
+
     /// What most of the critical path went to.
     pub fn bound(&self) -> Option<Cause> {
         self.path.iter().max_by(|a, b| a.1.total_cmp(b.1)).map(|(c, _)| *c)

@@ -3,7 +3,7 @@
 use super::World;
 use crate::launch::product;
 use crate::time::record::{Cause, CtaTimes};
-use crate::time::{Phase, Prediction, Share};
+use crate::time::{Phase, Prediction, Share, TENSOR_CORES};
 use std::collections::BTreeMap;
 
 impl World<'_> {
@@ -27,7 +27,7 @@ impl World<'_> {
         let scale = chip.clock.value / chip.memory_clock.value;
         let shares = vec![
             Share { name: "SMs", used: f64::from(sms) / chip.sms.value },
-            Share { name: "tensor cores", used: sum(|u| u.tensor) / all },
+            Share { name: TENSOR_CORES, used: sum(|u| u.tensor) / all },
             Share { name: "their operands", used: sum(|u| u.operands) / all },
             Share { name: "scale factor copies", used: sum(|u| u.copies) / all },
             Share { name: "TMA", used: sum(|u| u.tma) / all },
