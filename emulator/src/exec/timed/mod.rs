@@ -5,6 +5,7 @@
 //! - `access`: loads, stores and atomics of warps
 //! - `engines`: TMA, tensor cores, `wgmma`
 //! - `sm`: the parts of an SM that are shared
+//! - `queue`: events in the order of time
 //! - `hooks`: what clusters note while they execute
 //! - `result`: the prediction
 //!
@@ -15,6 +16,7 @@
 mod access;
 mod engines;
 pub(crate) mod hooks;
+mod queue;
 mod result;
 mod sm;
 mod warp;
@@ -33,9 +35,9 @@ use crate::time::record::{Bar, Cause, CtaTimes, Moment, WarpTime};
 use crate::time::{Chip, Prediction, TimeError, TimeOptions};
 use engines::Load;
 use hooks::Hooks;
+use queue::Queue;
 use sm::Sm;
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
@@ -55,35 +57,6 @@ enum Event {
     Pipe(usize, usize),
     /// A cluster starts on these SMs.
     Start(Vec<usize>, Moment),
-}
-
-/// An event in the order of time, and of its making.
-#[derive(Debug)]
-struct Due {
-    time: f64,
-    sequence: u64,
-    event: Event,
-}
-
-impl PartialEq for Due {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other).is_eq()
-    }
-}
-
-impl Eq for Due {}
-
-impl PartialOrd for Due {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Due {
-    /// The first is the greatest, as `BinaryHeap` wants it.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other.time.total_cmp(&self.time).then(other.sequence.cmp(&self.sequence))
-    }
 }
 
 /// A warp and its clock.
@@ -170,8 +143,7 @@ struct World<'r> {
     clusters: Vec<Option<Box<Timed<'r>>>>,
     sms: Vec<Sm>,
     memory: Memory,
-    heap: BinaryHeap<Due>,
-    sequence: u64,
+    queue: Queue<Event>,
     now: f64,
     // What is kept.
     warps: Vec<WarpTime>,
@@ -257,8 +229,7 @@ pub(crate) fn time(
         clusters: Vec::new(),
         sms: (0..count).map(|i| Sm::new(chip, i, lines)).collect(),
         memory: Memory::new(chip),
-        heap: BinaryHeap::new(),
-        sequence: 0,
+        queue: Queue::default(),
         now: 0.0,
         warps: vec![WarpTime::default(); (product(launch.block) as usize).div_ceil(32)],
         lines: vec![0.0; 1 + program.code.iter().map(|i| i.line as usize).max().unwrap_or(0)],
@@ -349,13 +320,12 @@ fn clusters_at_a_time(chip: &Chip, launch: &Launch, per_sm: u32) -> Result<u64, 
 
 impl<'r> World<'r> {
     fn push(&mut self, time: f64, event: Event) {
-        self.sequence += 1;
-        self.heap.push(Due { time, sequence: self.sequence, event });
+        self.queue.push(time, event);
     }
 
     /// Time of the next event.
     fn horizon(&self) -> f64 {
-        self.heap.peek().map_or(f64::MAX, |d| d.time)
+        self.queue.next_time().unwrap_or(f64::MAX)
     }
 
     /// Gives the first clusters their SMs: CTAs of a cluster side by side, clusters spread over the chip.
@@ -373,7 +343,7 @@ impl<'r> World<'r> {
 
     fn events(&mut self) -> Result<(), TimeError> {
         let limit = self.run.options.instruction_limit;
-        while let Some(Due { time, event, .. }) = self.heap.pop() {
+        while let Some((time, event)) = self.queue.pop() {
             self.now = time;
             let cluster = match event {
                 Event::Warp(k, c, w) => {
@@ -401,7 +371,7 @@ impl<'r> World<'r> {
             if self.instructions > limit {
                 return Err(TimeError::Limit { limit, clocks: self.now });
             }
-            if self.sequence.is_multiple_of(4096)
+            if self.queue.pushed().is_multiple_of(4096)
                 && self.run.deadline.is_some_and(|end| Instant::now() >= end)
             {
                 return Err(TimeError::Deadline { clocks: self.now });
