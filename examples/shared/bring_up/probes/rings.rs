@@ -1,7 +1,7 @@
 //! Probes of pipelines: how long a warp holds while products queue, and how long a round of a ring of stages takes.
 
 use super::memory::{flush, with_flush};
-use super::{Chip, LARGE, Probe};
+use super::{Chip, LARGE, Probe, Size};
 use serde_json::{Value, json};
 
 /// Bytes of a row of the tensors, 112 boxes of 128.
@@ -223,15 +223,19 @@ fn ring(chip: &Chip, shape: Shape, stages: u32, source: Source) -> Probe {
         ("KEEP", keep.trim_end()),
     ];
     let ptx = chip.fill(include_str!("ring.ptx"), &values);
-    let ctas = if source == Source::One { 1 } else { chip.few(4, chip.sms) };
-    let rows = u64::from(chip.sms * (a_rows + 2 * b_rows));
+    let sms = chip.few(4, chip.sms);
+    let ctas = if source == Source::One { 1 } else { sms };
+    let rows = u64::from(sms * (a_rows + 2 * b_rows));
     let map = |rows_of_box: u32| -> Value {
         json!({ "tensor_map": {
             "buffer": "data", "data_type": "u8", "dims": [PITCH, rows], "strides": [PITCH], "box": [128, rows_of_box], "swizzle": "128b",
         }})
     };
-    // Above what the host would send.
-    let data = (rows * PITCH).max(LARGE + 1);
+    let data = match chip.size {
+        Size::Small => rows * PITCH,
+        // Above what the host would send.
+        Size::Full => (rows * PITCH).max(LARGE + 1),
+    };
     let (mask, rounds) = match source {
         Source::Tiles => (127, WARM + COUNTED),
         _ => (3, WARM + COUNTED),
