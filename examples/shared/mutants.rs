@@ -1,6 +1,7 @@
 //! Kernels that mistakes are put into, for `tests/mutants.rs`, which takes a sample, and for the example `mutants`, which writes
 //! `docs/mutants.md`.
 
+use silumin::codegen::config::Setting;
 use silumin::codegen::problem::ScaleFormat;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::inputs::{Distribution, DualGemmInputs};
@@ -143,7 +144,16 @@ pub fn knobs(plan: &Plan) -> Vec<(&'static str, String)> {
 fn spec(name: &str) -> Result<SpecFile, String> {
     let input = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in").join(format!("{name}.toml"));
     let text = fs::read_to_string(&input).map_err(|e| format!("{}: {e}", input.display()))?;
-    toml::from_str(&text).map_err(|e| format!("{}: {e}", input.display()))
+    let mut file: SpecFile = toml::from_str(&text).map_err(|e| format!("{}: {e}", input.display()))?;
+    // As at the kernel's own shape: where tiles are few, `auto` has clusters share K, which other kernels here are about.
+    if file.config.schedule == Setting::Auto {
+        let (spec, arch) = file.read().map_err(|e| e.to_string())?;
+        let plan = spec.plan(file.shape(), arch).map_err(|errors| format!("{name}: {errors:?}"))?;
+        if plan.warpgroups.is_none() {
+            file.config.schedule = plan.config.schedule;
+        }
+    }
+    Ok(file)
 }
 
 /// One random schedule, and the survivors that are no mistakes.
