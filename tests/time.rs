@@ -333,7 +333,7 @@ fn faster_parts_never_make_a_kernel_slower_and_halves_show() {
     assert!(fast < nominal && nominal < slow, "{fast} {nominal} {slow}");
     let half = time(chip.with("clock", chip.clock.value / 2.0).unwrap());
     assert!(half > 1.4 * nominal, "{half} {nominal}");
-    let copies = time(chip.with("tcgen05_copy_scales", 100.0).unwrap());
+    let copies = time(chip.with("tcgen05_copy_scales", 200.0).unwrap());
     assert!(copies > 1.2 * nominal, "{copies} {nominal}");
 }
 

@@ -87,7 +87,7 @@ fn one_more_stage_than_auto_took_does_not_fit_or_is_of_no_use() {
 #[test]
 fn the_busiest_sm_sets_the_floor_where_the_grid_is_small() {
     // 64 tiles of 128 x 128 on 148 SMs: each SM that works has 128 x 128 x 7168 twice.
-    let plan = plan(SHAPES[0], &[("tile", "[128, 128, 256]")]);
+    let plan = plan(SHAPES[0], &[("tile", "[128, 128, 256]"), ("schedule", "one_tile")]);
     let seconds = 4.0 * 128.0 * 128.0 * 7168.0 / (plan.arch.limits().fp4_ops_per_second / 148.0);
     assert!((plan.schedule_floor_seconds() / seconds - 1.0).abs() < 1e-9);
     assert!(plan.floor_seconds() < seconds);

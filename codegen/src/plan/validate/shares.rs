@@ -39,7 +39,7 @@ impl Model {
     fn new(problem: &Problem, tile: Tile, columns: u32, arch: Arch) -> Model {
         let (limits, kind) = (arch.limits(), kind(problem));
         let row_bytes = f64::from(draft::row_bytes(kind, tile));
-        let loads = f64::from(tile.m + 2 * tile.n) * row_bytes / limits.sm_bytes_per_second;
+        let loads = (f64::from(tile.m) + 2.0 * f64::from(tile.n)) * row_bytes / limits.sm_bytes_per_second;
         // Both products: an MMA multiplies, or waits for its operands from shared memory.
         let [rows, columns] = [MMA_ROWS, columns].map(f64::from);
         let math =
@@ -96,7 +96,9 @@ pub(super) fn choose(
         // How many tiles there are only the device knows.
         Groups::Rows(_) => return None,
     };
-    if !free || tile.k == 0 || tile.m == 0 || tile.n == 0 {
+    // Tiles beyond any chip are refused elsewhere; no sum here is made for them.
+    let is_sane = |side: u32| (1..=4096).contains(&side);
+    if !free || ![tile.m, tile.n, tile.k].into_iter().all(is_sane) {
         return None;
     }
     let tiles = |tile: Tile| {
