@@ -30,8 +30,9 @@ fn lines() -> Vec<Line> {
     rows::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/auto.jsonl")).unwrap()
 }
 
-/// A search of a dozen kernels may find something so much faster: eight parts of K where the rule takes four, at most.
-const TOLERANCE: f64 = 1.06;
+/// A search of a dozen kernels may find something so much faster. The rules were made before the simulator had bytes under way (decision
+/// 0095): eight parts of K where they take four, and K tiles of half the length, gain up to 7 %.
+const TOLERANCE: f64 = 1.08;
 /// Two parts of K of 32 columns are faster than any number of 128: no rule takes tiles that narrow.
 const NARROW: f64 = 1.2;
 
