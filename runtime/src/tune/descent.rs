@@ -65,7 +65,7 @@ impl Descent {
         Descent { spec, shape, arch, depth, seen, more, open, tried, before: f64::MAX, round: 0 }
     }
 
-    /// Predicts these, too, where they are legal.
+    /// Adds these knobs to the search; what is illegal for a problem is left out.
     #[must_use]
     pub fn with(mut self, more: &[Config]) -> Self {
         self.more.extend(more);

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// An event's time, and its place among the events. Events are large and stay where they are; the heap moves these.
+/// Time and slot of an event. The heap moves these small entries; events are large and stay in their slots.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     time: f64,
