@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need: LLVM 22 (Debian packages) and NVIDIA's assembler and disassemblers
-# (PyPI wheels, unpacked into .tools/, which git ignores). Run it as often as you like: what is
+# (PyPI wheels, unpacked into .tools/, which git ignores), and mdbook (crates.io, into .tools/). Run it as often as you like: what is
 # already there is left alone. `emit` and a user's build need none of this.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -8,6 +8,7 @@ cd "$(dirname "$0")/.."
 # Pinned, so that "assembles without warnings" means the same thing on every machine.
 PTXAS_VERSION=13.5.37
 NVDISASM_VERSION=13.5.37
+MDBOOK_VERSION=0.5.4
 LLVM_PREFIX=/usr/lib/llvm-22
 LLVM_PACKAGES="llvm-22-dev libpolly-22-dev libzstd-dev zlib1g-dev libffi-dev libxml2-dev libtinfo-dev"
 TOOLS="$PWD/.tools"
@@ -60,4 +61,13 @@ fetch_wheel() { # package version file-inside target
 fetch_wheel nvidia-cuda-nvcc "$PTXAS_VERSION" '*/bin/ptxas' ptxas
 fetch_wheel nvidia-cuda-nvdisasm "$NVDISASM_VERSION" '*/bin/nvdisasm' nvdisasm
 
-say "LLVM $("$LLVM_PREFIX/bin/llvm-config" --version), ptxas $("$TOOLS/bin/ptxas" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'), nvdisasm $("$TOOLS/bin/nvdisasm" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"
+# Debian has no mdbook. A debug build takes half a minute and builds the book as well.
+if ! "$TOOLS/bin/mdbook" --version 2>/dev/null | grep -q "v$MDBOOK_VERSION\$"; then
+  say "building mdbook $MDBOOK_VERSION"
+  work=$(mktemp -d)
+  CARGO_TARGET_DIR="$work" cargo install mdbook --version "$MDBOOK_VERSION" --locked --no-default-features --debug --root "$TOOLS" --quiet ||
+    fail "could not install mdbook $MDBOOK_VERSION from crates.io"
+  rm -rf "$work"
+fi
+
+say "mdbook $MDBOOK_VERSION, LLVM $("$LLVM_PREFIX/bin/llvm-config" --version), ptxas $("$TOOLS/bin/ptxas" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p'), nvdisasm $("$TOOLS/bin/nvdisasm" --version | sed -n 's/.*release \([0-9.]*\).*/\1/p')"

@@ -28,6 +28,9 @@ cargo test --workspace --all-features --locked
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --all-features --locked
 
+step "book"
+.tools/bin/mdbook build book
+
 step "packages"
 # Each crate must build from what cargo would publish, templates and fragments included. Cargo's own
 # verification keeps what it unpacked of a version, and would judge an earlier state of it; so the

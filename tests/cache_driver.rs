@@ -373,7 +373,7 @@ fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
     run(NAME, "not kept", &[(FOLDER, &other), chip, ("CUDA_CACHE_DISABLE", "1")]);
 }
 
-/// What docs/cache.md says of the assembler: relocatable code has no `setmaxnreg`, whatever the text or the flags say of registers.
+/// What book/src/cache.md says of the assembler: relocatable code has no `setmaxnreg`, whatever the text or the flags say of registers.
 #[test]
 fn relocatable_code_ignores_setmaxnreg_in_every_spelling() {
     let folder = tempfile::tempdir().unwrap();

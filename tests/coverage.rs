@@ -1,4 +1,4 @@
-//! `docs/coverage.md` is about the values that the tests know, all of them, and a sample of it holds; with `SILUMIN_FULL=1` all
+//! `evidence/coverage.md` is about the values that the tests know, all of them, and a sample of it holds; with `SILUMIN_FULL=1` all
 //! of it, under a few schedules.
 
 mod common;
@@ -18,21 +18,21 @@ use table::{CHIPS, COLUMNS, Effort, Entry, Tools, heading, row, title};
 
 #[test]
 fn the_table_has_every_value_and_no_empty_cell() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/coverage.md");
     let text = std::fs::read_to_string(path).unwrap();
     let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
     let values: Vec<_> = CHIPS.iter().flat_map(|(_, values)| *values).collect();
     assert_eq!(
         rows.len(),
         values.len(),
-        "run `cargo run --release --example coverage`, which writes docs/coverage.md"
+        "run `cargo run --release --example coverage`, which writes evidence/coverage.md"
     );
     for (arch, _) in CHIPS {
         assert!(text.contains(&title(arch)), "{arch}");
     }
     for (row, value) in rows.iter().zip(values) {
         let cells = row.strip_prefix(&heading(value)).unwrap_or_else(|| {
-            panic!("docs/coverage.md has `{row}` where {value:?} should be: run the example `coverage`")
+            panic!("evidence/coverage.md has `{row}` where {value:?} should be: run the example `coverage`")
         });
         let cells: Vec<&str> = cells.trim().trim_end_matches('|').split('|').map(str::trim).collect();
         assert_eq!(cells.len(), COLUMNS.len(), "{row}");

@@ -1,4 +1,4 @@
-//! Issue costs from the table beside those from machine code. See docs/decisions/0080-issue-costs-from-sass.md.
+//! Issue costs from the table beside those from machine code. See book/src/decisions/0080-issue-costs-from-sass.md.
 
 use serde_json::Value;
 use silumin::codegen::spec::SpecFile;

@@ -1,6 +1,6 @@
 //! A sample of the mutants of every golden kernel: what the emulator must catch, it catches.
 //!
-//! All of them: `cargo run --release --example mutants`, which writes `docs/mutants.md`. `SILUMIN_MUTANTS=hopper` keeps to kernels whose
+//! All of them: `cargo run --release --example mutants`, which writes `evidence/mutants.md`. `SILUMIN_MUTANTS=hopper` keeps to kernels whose
 //! names start so.
 
 #[path = "../examples/shared/mutants.rs"]

@@ -135,7 +135,7 @@ fn a_k_loop_a_product_costs_less_an_iteration_but_more_an_mma() {
                 audit.load_loops[0].instructions < triton.load_loops[0].instructions,
                 "{knobs:?}: {audit:?}"
             );
-            // What docs/sass.md says of them: where this no longer holds, they belong to the test above.
+            // What book/src/sass.md says of them: where this no longer holds, they belong to the test above.
             assert!(audit.mma_role() > triton.mma_role(), "{knobs:?}: {audit:?}");
         }
     }

@@ -170,7 +170,7 @@ fn registers_of_accumulators_bound_the_ctas_of_an_sm() {
 
 /// GB/s that all SMs take from DRAM with so many KB under way in each, and how far off a prediction may be: probes
 /// `dram_load_N_kb` and `dram_load_rows_N_kb` of bring-up on an H200, 2026-11-23 (evidence/bring-up/h200). With few loads under
-/// way the model is too quick, most with rows that lie 8 KB apart (docs/time.md).
+/// way the model is too quick, most with rows that lie 8 KB apart (book/src/time.md).
 const STREAMS: [(&str, f64, f64); 5] = [
     ("dram_load_16_kb", 3010.7, 0.18),
     ("dram_load_32_kb", 4340.5, 0.03),

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Joins rows of the GPU harness with those of the peers' script into a table for docs/measurements.md.
+"""Joins rows of the GPU harness with those of the peers' script into a table for book/src/measurements.md.
 
     table.py OURS.json PEERS.json [OURS.json PEERS.json ...] [--against SUBSTRING] [--format FORMAT]
 

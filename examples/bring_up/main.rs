@@ -5,7 +5,7 @@
 //! scp -r PACK MACHINE: && ssh MACHINE python3 PACK/bring_up.py     # there: a driver and Python 3, nothing else
 //! ```
 //!
-//! `docs/bring-up.md` says what each step tests and how to read the report.
+//! `book/src/bring-up.md` says what each step tests and how to read the report.
 
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]

@@ -1,4 +1,4 @@
-//! Writes `docs/coverage.md`: every value of every knob, and what has been tried with it.
+//! Writes `evidence/coverage.md`: every value of every knob, and what has been tried with it.
 //!
 //! ```text
 //! cargo run --release --example coverage
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     let matches = Command::new("coverage")
-        .about("Tries every value of every knob, and writes docs/coverage.md")
+        .about("Tries every value of every knob, and writes evidence/coverage.md")
         .arg(
             Arg::new("knob")
                 .long("knob")
@@ -101,7 +101,7 @@ fn main() -> ExitCode {
     });
     let of = |index: usize| firsts.iter().position(|first| *first == first_of(index)).unwrap_or(0);
     let rows: Vec<_> = (0..wanted.len()).map(|index| tried[of(index)].of_value(wanted[index].1)).collect();
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/coverage.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/coverage.md");
     let print = quick || only.is_some() || matches.get_flag("stdout");
     let before = if print { String::new() } else { std::fs::read_to_string(&path).unwrap_or_default() };
     let mut text = head();

@@ -1,11 +1,11 @@
-//! Writes `docs/mutants.md`: mutants of every golden kernel, and what caught them.
+//! Writes `evidence/mutants.md`: mutants of every golden kernel, and what caught them.
 //!
 //! ```text
 //! cargo run --release --example mutants -- --every 4
 //! cargo run --release --example mutants -- --kernel scales_all --stdout
 //! cargo run --release --example mutants -- --kernel hopper --every 13 --stdout
 //! cargo run --release --example mutants -- --kernel dynamic_pair --line 588 --line 596
-//! cargo run --release --example mutants -- --left docs/mutants.md
+//! cargo run --release --example mutants -- --left evidence/mutants.md
 //! ```
 //!
 //! Every 4th mutant takes hours of two cores from nothing, and with what earlier runs have kept seconds. `--again` runs what survived
@@ -115,7 +115,7 @@ type Surveys = Vec<(String, Survey)>;
 
 fn main() -> ExitCode {
     let matches = Command::new("mutants")
-        .about("Surveys mutants of all golden kernels, and writes docs/mutants.md")
+        .about("Surveys mutants of all golden kernels, and writes evidence/mutants.md")
         .arg(
             Arg::new("kernel")
                 .long("kernel")
@@ -192,7 +192,7 @@ fn main() -> ExitCode {
     if !wanted.is_empty() || matches.get_flag("stdout") {
         print!("{text}");
     } else {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/mutants.md");
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/mutants.md");
         if let Err(error) = fs::write(&path, &text) {
             eprintln!("error: {}: {error}", path.display());
             return ExitCode::from(2);

@@ -1,5 +1,5 @@
 //! Kernels that mistakes are put into, for `tests/mutants.rs`, which takes a sample, and for the example `mutants`, which writes
-//! `docs/mutants.md`.
+//! `evidence/mutants.md`.
 
 use silumin::codegen::config::Setting;
 use silumin::codegen::problem::ScaleFormat;

@@ -377,7 +377,7 @@ def main():
     try:
         pack = json.loads((args.pack / "pack.json").read_text())
     except (OSError, ValueError) as e:
-        print(f"{args.pack / 'pack.json'}: {e}; run the bring_up.py that lies in a pack (docs/bring-up.md)", file=sys.stderr)
+        print(f"{args.pack / 'pack.json'}: {e}; run the bring_up.py that lies in a pack (book/src/bring-up.md)", file=sys.stderr)
         return 2
     if pack["format"] != FORMAT:
         print(f"the pack has form {pack['format']}, this program reads {FORMAT}: take the bring_up.py of the pack", file=sys.stderr)

@@ -1,6 +1,6 @@
 //! Issue costs without machine code: a table by opcode.
 //!
-//! Its numbers are means over what ptxas 13.5 made of the golden kernels and the corpora (docs/decisions/0080): the
+//! Its numbers are means over what ptxas 13.5 made of the golden kernels and the corpora (book/src/decisions/0080): the
 //! machine instructions that are charged to a line, and the clocks that the warp holds for them.
 
 use super::chip::Chip;

@@ -72,7 +72,7 @@ pub struct Case {
     pub racecheck: &'static str,
 }
 
-/// Knob values that avoid an assumption that few published kernels share, by its number in `docs/decisions/0003`.
+/// Knob values that avoid an assumption that few published kernels share, by its number in `book/src/decisions/0003`.
 const AVOID: [(&str, &str); 7] = [
     ("R2", "a_reuse = none"),
     ("R3", "multicast = none; for scale factors alone sf_load = tensor_map"),

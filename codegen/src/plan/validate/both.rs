@@ -2,7 +2,7 @@
 //!
 //! What is compared are estimates of an SM's time, in columns of C times tokens times K: those of its MMAs and of decoding what
 //! they meet, and what a schedule adds to them. All constants were fitted to sweeps on an H200, of 16 to 512 tokens by 1,024 to 28,672
-//! features (`benches/gpu --format nvfp4w --knobs ...`); docs/measurements.md has what the choices brought.
+//! features (`benches/gpu --format nvfp4w --knobs ...`); book/src/measurements.md has what the choices brought.
 
 use super::{CLUSTER_LIMIT, draft, groups, k_multiple};
 use crate::arch::Arch;

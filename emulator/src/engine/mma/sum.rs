@@ -2,7 +2,7 @@
 //! once. Written for clarity on 128-bit integers; the fast paths are tested against it bit for bit.
 //!
 //! Source: MMA-Sim (arXiv 2511.10909), a model checked against hardware, and what an H200 says otherwise about zeros
-//! (docs/hardware.md); PTX leaves the order and precision of accumulation unspecified.
+//! (book/src/hardware.md); PTX leaves the order and precision of accumulation unspecified.
 
 use crate::engine::format::Format;
 

@@ -3,7 +3,7 @@
 //! A function is a table of segments and a quadratic in the bits below the segment, whose square has lost its low partial
 //! products. The scheme is published (Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator",
 //! ARITH 2005), the tables were read out of the Tesla generation (envytools, `nvhw/sfu`), and an H200 gives the same on all
-//! inputs: see `docs/hardware.md`. Around the unit, PTX instructions scale subnormal numbers in and out as `ptxas` writes it;
+//! inputs: see `book/src/hardware.md`. Around the unit, PTX instructions scale subnormal numbers in and out as `ptxas` writes it;
 //! those are in [`full`].
 //!
 //! All take and give bits. Subnormal inputs count as zeros, subnormal results become zeros.
