@@ -56,7 +56,11 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
 fn fence<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let fence = match c.head2() {
         "mbarrier_init" => Fence::MbarInit,
+        // With no state space behind it, and not the fence between generic accesses and completions.
+        "proxy" if c.opcode.ends_with(".proxy.async") => Fence::ProxyAll,
         "proxy" if c.opcode.contains(".proxy.async") => Fence::Proxy,
+        "proxy" if c.opcode.contains(".tensormap::generic.acquire") => Fence::MapAcquire,
+        "proxy" if c.opcode.contains(".tensormap::generic") => Fence::MapRelease,
         "proxy" => Fence::None,
         _ => Fence::Thread,
     };

@@ -358,6 +358,12 @@ pub(crate) enum Fence {
     Thread,
     /// `fence.proxy.async`: the generic proxy and the async proxy.
     Proxy,
+    /// The same for all state spaces at once.
+    ProxyAll,
+    /// `fence.proxy.tensormap::generic.acquire`: an SM forgets tensor maps that it has read.
+    MapAcquire,
+    /// `fence.proxy.tensormap::generic.release`.
+    MapRelease,
     MbarInit,
     TensorBefore,
     TensorAfter,

@@ -208,6 +208,10 @@ chip! {
     tma_under_way: "bytes",
     /// The first use of a tensor map on an SM.
     tma_descriptor: "clk",
+    /// The first use of a tensor map behind a fence that acquires it.
+    tma_acquired: "clk",
+    /// From a `tensormap.cp_fenceproxy` to its arrival in L2.
+    tma_publish: "clk",
     /// Clocks the TMA takes for a row of a box, of at most 128 bytes.
     tma_row: "clk",
     /// What the TMA writes into an SM's shared memory.
@@ -278,10 +282,14 @@ chip! {
     dsmem_latency: "clk",
     /// Bytes of another CTA's shared memory that an SM reads or writes.
     dsmem_rate: "bytes/clk",
-    /// `fence.cta` and proxy fences.
+    /// `fence.cta` and proxy fences of one state space.
     fence_cta: "clk",
+    /// `fence.proxy.async` of all state spaces.
+    fence_proxy: "clk",
     /// `fence.gpu` and `fence.cluster` with nothing pending.
     fence_gpu: "clk",
+    /// What an acquire adds to a load or an atomic operation.
+    acquire: "clk",
     /// From the request for another work item to its answer.
     launch_control: "clk",
     /// From the start of a launch to the first instruction of its first CTAs, with nothing before it on the stream.

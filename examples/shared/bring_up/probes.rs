@@ -160,7 +160,7 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
     let core = arch.tensor_core();
     let (version, sms) = match core {
         TensorCore::Tcgen05 => ("8.8", 148),
-        TensorCore::Wgmma => ("8.0", 132),
+        TensorCore::Wgmma => ("8.3", 132),
     };
     let chip = Chip { version, target: arch.to_string(), sms, size };
     let mut probes = vec![clock(&chip)];

@@ -125,11 +125,11 @@ impl Cluster<'_> {
         let agent = t.agent(x.c, w.index);
         match fence {
             Fence::Thread => t.thread_fence(agent, x.scope),
-            Fence::Proxy => t.proxy_fence(agent),
+            Fence::Proxy | Fence::ProxyAll => t.proxy_fence(agent),
             Fence::MbarInit => t.init_fence(agent),
             Fence::TensorBefore => t.fence_before(agent),
             Fence::TensorAfter => t.fence_after(agent),
-            Fence::None => {}
+            Fence::MapAcquire | Fence::MapRelease | Fence::None => {}
         }
     }
 

@@ -4,6 +4,7 @@ use super::hooks::Access;
 use super::{Timed, World};
 use crate::exec::access::Target;
 use crate::exec::state::Warp;
+use crate::program::{Order, Scope};
 use crate::time::memory::LINE;
 use crate::time::record::{Cause, Moment};
 
@@ -60,6 +61,9 @@ impl<'r> World<'r> {
         if accesses.iter().any(|a| matches!(a.target, Target::Local(_))) {
             later(at.time + self.chip.l1_latency.value, Cause::GlobalMemory);
         }
+        // What other SMs may have written is read from L2.
+        let inst = &self.run.program.code[pc];
+        let strong = inst.order != Order::Default && inst.scope != Scope::Cta;
         let mut sectors: Vec<(u64, bool, bool)> = accesses
             .iter()
             .filter_map(|a| match a.target {
@@ -88,6 +92,8 @@ impl<'r> World<'r> {
                 let request = unit.lsu;
                 if atomic {
                     let there = self.memory.update(line, request);
+                    let clock = &mut t.ctas[c].warps[wi];
+                    clock.stored = clock.stored.max(there + self.chip.store_latency.value);
                     later(there + self.chip.atomic_latency.value + 2.0 * atomics as f64, Cause::GlobalMemory);
                 } else if write {
                     unit.port_out = unit.port_out.max(request) + bytes / self.chip.sm_write_rate.value;
@@ -96,7 +102,7 @@ impl<'r> World<'r> {
                     let arrived = self.memory.write(line, bytes, sent) + self.chip.store_latency.value;
                     let clock = &mut t.ctas[c].warps[wi];
                     clock.stored = clock.stored.max(arrived);
-                } else if unit.l1_holds(line) {
+                } else if !strong && unit.l1_holds(line) {
                     later(request + self.chip.l1_latency.value, Cause::GlobalMemory);
                 } else {
                     let read = self.memory.read(line, bytes, request, unit.half);

@@ -244,7 +244,8 @@ impl<'r> World<'r> {
             && !unit.maps.contains(&map)
         {
             unit.maps.push(map);
-            start = start.after(chip.tma_descriptor.value, Cause::ColdStart);
+            let fetch = if unit.maps_acquired { chip.tma_acquired } else { chip.tma_descriptor };
+            start = start.after(fetch.value, Cause::ColdStart);
         }
         let working = rows * chip.tma_row.value;
         unit.tma = start.after(working, Cause::TmaIssue);

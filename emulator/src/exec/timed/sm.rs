@@ -47,8 +47,9 @@ pub(super) struct Sm {
     /// Whether lines of code were fetched, by number.
     pub code: Vec<bool>,
     pub parameters: bool,
-    /// Tensor maps that were used.
+    /// Tensor maps that were used, and whether a fence has acquired some since.
     pub maps: Vec<u64>,
+    pub maps_acquired: bool,
     pub l1: Vec<u64>,
     /// Which half of L2 is near.
     pub half: usize,
@@ -92,6 +93,7 @@ impl Sm {
             code: vec![false; lines],
             parameters: false,
             maps: Vec::new(),
+            maps_acquired: false,
             l1: vec![u64::MAX; L1_LINES],
             half: usize::from(index as f64 >= chip.sms.value / 2.0),
             used: Used::default(),

@@ -1,10 +1,11 @@
 //! One instruction of a warp: when it issues, what it does, and when its results are there.
 
 use super::{CODE_LINE, Event, Timed, WarpClock, World};
+use crate::exec::access::Target;
 use crate::exec::state::{Cluster, Group, Suspended, Wait, Warp};
 use crate::exec::step::Flow;
 use crate::launch::{Reconvergence, product};
-use crate::program::{Fence, Op, Order, Scope, Space};
+use crate::program::{Fence, Inst, Op, Order, Scope, Space};
 use crate::time::cost::{Cost, Unit};
 use crate::time::record::{Bar, Cause, Moment, Track};
 
@@ -155,6 +156,7 @@ impl<'r> World<'r> {
             Op::Fence(Fence::Thread) if self.run.program.code[pc].scope != Scope::Cta => {
                 at = at.until(clock.stored, Cause::Stores);
             }
+            Op::Fence(Fence::MapAcquire | Fence::MapRelease) => at = at.until(clock.stored, Cause::Stores),
             _ => {}
         }
         at
@@ -177,6 +179,10 @@ impl<'r> World<'r> {
             Some(p) => g.mask & w.pred(p),
         };
         sm.code[pc / CODE_LINE] = true;
+        if active != 0 && releases(inst) {
+            let stored = t.ctas[c].warps[wi].stored;
+            at = at.until(stored, Cause::Stores).after(self.chip.fence_gpu.value, Cause::Fence);
+        }
         if matches!(inst.op, Op::Load { .. }) {
             sm.parameters = true;
         }
@@ -267,6 +273,12 @@ impl<'r> World<'r> {
         let (mut accesses, copies, pipes, phases, remote) = noted.unwrap_or_default();
         if !accesses.is_empty() {
             next = self.accessed(t, c, w, pc, &accesses, at, next);
+            let global = accesses.iter().any(|a| matches!(a.target, Target::Global(_)));
+            if global && inst.scope != Scope::Cta && matches!(inst.order, Order::Acquire | Order::Both) {
+                for &d in &self.costs[pc].writes {
+                    t.ctas[c].warps[wi].ready[d as usize].0 += chip.acquire.value;
+                }
+            }
             accesses.clear();
             if let Some(h) = &mut t.cluster.time {
                 h.accesses = accesses;
@@ -307,11 +319,23 @@ impl<'r> World<'r> {
                 let clocks = match f {
                     Fence::Thread if inst.scope == Scope::Cta => chip.fence_cta.value,
                     Fence::Thread => chip.fence_gpu.value,
-                    Fence::Proxy | Fence::MbarInit => chip.fence_cta.value,
+                    Fence::Proxy | Fence::MbarInit | Fence::MapAcquire => chip.fence_cta.value,
+                    Fence::ProxyAll => chip.fence_proxy.value,
+                    Fence::MapRelease => chip.fence_gpu.value,
                     Fence::TensorBefore | Fence::TensorAfter => 1.4,
                     Fence::None => 0.0,
                 };
                 next = at.after(clocks.max(1.0), Cause::Fence);
+                if *f == Fence::MapAcquire {
+                    let sm = &mut self.sms[t.ctas[c].sm];
+                    sm.maps.clear();
+                    sm.maps_acquired = true;
+                }
+            }
+            // Each lane's word goes to L2 by an exchange.
+            Op::MapCopy { .. } => {
+                let clock = &mut t.ctas[c].warps[wi];
+                clock.stored = clock.stored.max(at.time + chip.tma_publish.value);
             }
             Op::TcAlloc { .. } => next = at.after(chip.tmem_alloc.value, Cause::Allocation),
             Op::TcLoad { access: _, dst, .. } => {
@@ -423,6 +447,17 @@ impl<'r> World<'r> {
             self.bars.push(Bar { cta, track, name, line, start: start * ns, length: (end - start) * ns });
         }
     }
+}
+
+/// Whether an instruction waits until what the thread has written is seen by the GPU.
+fn releases(inst: &Inst) -> bool {
+    let wide = matches!(inst.scope, Scope::Cluster | Scope::Gpu);
+    let space = match &inst.op {
+        Op::Store { space, .. } | Op::Atom { space, .. } | Op::WideAtom { space, .. } => *space,
+        _ => return false,
+    };
+    wide && matches!(space, Space::Global | Space::Generic)
+        && matches!(inst.order, Order::Release | Order::Both)
 }
 
 /// Where lanes go after an instruction.

@@ -8,9 +8,9 @@ use serde_json::json;
 pub(super) fn all(chip: &Chip) -> Vec<Probe> {
     let mut probes = Vec::new();
     probes.push(issue(chip));
-    for tensor in [true, false] {
+    for by in [By::TensorMap, By::AcquiredMap, By::Bytes] {
         for cold in [false, true] {
-            probes.push(start(chip, tensor, cold));
+            probes.push(start(chip, by, cold));
         }
     }
     for cold in [false, true] {
@@ -65,12 +65,25 @@ fn once(
     probe
 }
 
-/// The first loads of a CTA, by tensor map or of contiguous bytes.
-fn start(chip: &Chip, tensor: bool, cold: bool) -> Probe {
+/// What loads name their source by.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum By {
+    TensorMap,
+    /// A tensor map of the CTA's own in global memory, acquired before each load, as behind a change of the map.
+    AcquiredMap,
+    Bytes,
+}
+
+/// The first loads of a CTA.
+fn start(chip: &Chip, by: By, cold: bool) -> Probe {
     let loads: String = (0..4)
         .map(|i| {
             let (place, barrier) = (2048 * i, 8192 + 8 * i);
-            let copy = if tensor {
+            let acquire = match by {
+                By::AcquiredMap => "    fence.proxy.tensormap::generic.acquire.gpu [%map], 128;\n",
+                By::TensorMap | By::Bytes => "",
+            };
+            let copy = if by != By::Bytes {
                 format!(
                     "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%smem + {place}], [%map, {{ 0, %row }}], [%smem + {barrier}];\n    \
                      add.u32 %row, %row, 16;"
@@ -82,19 +95,40 @@ fn start(chip: &Chip, tensor: bool, cold: bool) -> Probe {
                 )
             };
             format!(
-                "    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%smem + {barrier}], 2048;\n    {copy}\n\
+                "{acquire}    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%smem + {barrier}], 2048;\n    {copy}\n\
                  WAIT{i}:\n    mbarrier.try_wait.parity.shared::cta.b64 %complete, [%smem + {barrier}], 0;\n    \
                  @!%complete bra WAIT{i};\n    mov.u64 %t{}, %clock64;\n",
                 i + 1
             )
         })
         .collect();
-    let (name, how) =
-        if tensor { ("start_tensor_map", "by tensor map") } else { ("start_bulk", "of contiguous bytes") };
+    let (name, how) = match by {
+        By::TensorMap => ("start_tensor_map", "by tensor map"),
+        By::AcquiredMap => ("start_tensor_map_acquired", "by a tensor map of its own, acquired before each"),
+        By::Bytes => ("start_bulk", "of contiguous bytes"),
+    };
     let about = format!(
         "a CTA's start on all SMs: from its first instruction to its first load, and loads of 2 KB {how}"
     );
-    let ptx = chip.fill(include_str!("start.ptx"), &[("ABOUT", &about), ("LOADS", loads.trim_end())]);
+    // Over what the third load brings.
+    let before: String = match by {
+        By::AcquiredMap => (0..16)
+            .map(|i| {
+                let at = 8 * i;
+                format!(
+                    "    ld.u64 %word, [%map + {at}];\n    st.global.u64 [%data + {}], %word;\n",
+                    4096 + at
+                )
+            })
+            .chain(["    add.u64 %map, %data, 4096;\n    fence.proxy.tensormap::generic.release.gpu;\n"
+                .to_owned()])
+            .collect(),
+        By::TensorMap | By::Bytes => String::new(),
+    };
+    let ptx = chip.fill(
+        include_str!("start.ptx"),
+        &[("ABOUT", &about), ("BEFORE", &before), ("LOADS", loads.trim_end())],
+    );
     let ctas = chip.few(2, chip.sms);
     let map = json!({ "tensor_map": {
         "buffer": "data", "data_type": "u8", "dims": [128, 64 * ctas], "strides": [128], "box": [128, 16], "swizzle": "128b",

@@ -25,6 +25,15 @@ const OWN_WORD: &str =
 /// An address for each lane's row of 16 bytes, and a zero that the assembler does not know.
 const ROWS: &str =
     "shl.b32 %x13, %thread, 4; add.u32 %x13, %x13, %smem; ld.global.b32 %x14, [%data]; mov.b32 %x0, %x14;";
+/// A tensor map in shared memory; nothing uses it.
+const MAP: &str = "mov.b32 %x0, 0; st.shared.v4.b32 [%smem], { %x0, %x0, %x0, %x0 }; fence.proxy.async;";
+/// Zero, in the word that loads read.
+const ZERO: &str = "mov.b32 %x0, 0; st.global.u32 [%data], %x0; fence.acq_rel.gpu;";
+/// Each load's address depends on what the one before gave.
+const RELAXED_LOAD: &str =
+    "cvt.u64.u32 %y1, %x0; add.u64 %y1, %y1, %data; ld.relaxed.gpu.global.u32 %x0, [%y1];";
+const ACQUIRE_LOAD: &str =
+    "cvt.u64.u32 %y1, %x0; add.u64 %y1, %y1, %data; ld.acquire.gpu.global.u32 %x0, [%y1];";
 const BARRIER: &str = "mbarrier.init.shared::cta.b64 [%smem], 1;";
 
 const UNITS: &[Unit<'_>] = &[
@@ -137,6 +146,100 @@ const UNITS: &[Unit<'_>] = &[
     chain("fence_gpu", "fence.acq_rel.gpu with nothing before it", "fence.acq_rel.gpu;", 16),
     chain("fence_proxy_shared", "fence.proxy.async.shared::cta", "fence.proxy.async.shared::cta;", 16),
     chain("fence_proxy", "fence.proxy.async", "fence.proxy.async;", 16),
+    chain("fence_proxy_global", "fence.proxy.async.global", "fence.proxy.async.global;", 16),
+    Unit {
+        threads: 1,
+        before: MAP,
+        ..chain(
+            "tensormap_replace",
+            "tensormap.replace of the address, in shared memory",
+            "tensormap.replace.tile.global_address.shared::cta.b1024.b64 [%smem], %data;",
+            16,
+        )
+    },
+    Unit {
+        threads: 1,
+        before: MAP,
+        ..chain(
+            "tensormap_replace_global",
+            "tensormap.replace of the address, in global memory",
+            "tensormap.replace.tile.global_address.global.b1024.b64 [%data], %data;",
+            16,
+        )
+    },
+    Unit {
+        before: MAP,
+        ..chain(
+            "tensormap_publish",
+            "tensormap.cp_fenceproxy of 128 bytes from shared to global memory",
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%data], [%smem], 128;",
+            16,
+        )
+    },
+    Unit {
+        before: MAP,
+        ..chain(
+            "tensormap_acquire",
+            "fence.proxy.tensormap::generic.acquire.gpu of 128 bytes",
+            "fence.proxy.tensormap::generic.acquire.gpu [%data], 128;",
+            16,
+        )
+    },
+    Unit {
+        before: MAP,
+        ..chain(
+            "tensormap_publish_and_acquire",
+            "tensormap.cp_fenceproxy and then fence.proxy.tensormap of the same 128 bytes",
+            "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned [%data], [%smem], 128; \
+             fence.proxy.tensormap::generic.acquire.gpu [%data], 128;",
+            4,
+        )
+    },
+    Unit {
+        threads: 1,
+        before: ZERO,
+        ..chain("load_relaxed", "dependent ld.relaxed.gpu of one thread", RELAXED_LOAD, 4)
+    },
+    Unit {
+        threads: 1,
+        before: ZERO,
+        ..chain("load_acquire", "dependent ld.acquire.gpu of one thread", ACQUIRE_LOAD, 4)
+    },
+    Unit {
+        threads: 1,
+        ..chain("store_relaxed", "st.relaxed.gpu of one thread", "st.relaxed.gpu.global.u32 [%data], %x0;", 4)
+    },
+    Unit {
+        threads: 1,
+        ..chain("store_release", "st.release.gpu of one thread", "st.release.gpu.global.u32 [%data], %x0;", 4)
+    },
+    Unit {
+        threads: 1,
+        ..chain(
+            "red_release",
+            "red.release.gpu of one thread",
+            "red.release.gpu.global.add.u32 [%data], %x0;",
+            4,
+        )
+    },
+    Unit {
+        threads: 1,
+        ..chain(
+            "atom_acquire",
+            "dependent atom.acquire.gpu of one thread",
+            "atom.acquire.gpu.global.add.u32 %x0, [%data], %x0;",
+            1,
+        )
+    },
+    Unit {
+        threads: 1,
+        ..chain(
+            "atom_release",
+            "dependent atom.release.gpu of one thread",
+            "atom.release.gpu.global.add.u32 %x0, [%data], %x0;",
+            1,
+        )
+    },
     Unit {
         before: "mul.wide.u32 %y0, %thread, 16; add.u64 %y0, %y0, %data;",
         ..chain(
