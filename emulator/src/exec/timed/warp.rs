@@ -14,8 +14,8 @@ const AHEAD: f64 = 48.0;
 
 /// What a warp does next.
 enum Next {
-    /// Executes at this time.
-    At(Group, Moment),
+    /// These lanes go on.
+    Go(Group),
     /// Waits for others.
     Sleep(u32),
     Over,
@@ -47,8 +47,8 @@ impl<'r> World<'r> {
     fn run_warp(&mut self, k: usize, t: &mut Timed<'r>, c: usize, w: &mut Warp) {
         let wi = w.index as usize;
         loop {
-            let (g, at) = match self.next(t, c, w) {
-                Next::At(g, at) => (g, at),
+            let mut g = match self.next(t, c, w) {
+                Next::Go(g) => g,
                 Next::Sleep(line) => {
                     let clock = &mut t.ctas[c].warps[wi];
                     clock.asleep = Some((clock.at.time, line));
@@ -61,21 +61,32 @@ impl<'r> World<'r> {
                     return;
                 }
             };
-            let pc = g.pc as usize;
-            let shared = self.costs[pc].shared || w.groups.len() > 1;
-            let horizon = self.horizon();
-            if at.time > horizon + if shared { 0.0 } else { AHEAD } {
-                w.groups.push(g);
-                t.ctas[c].warps[wi].scheduled = true;
-                self.push(at.time, Event::Warp(k, c, wi));
-                return;
-            }
-            self.execute(k, t, c, w, g, at);
-            if t.cluster.fatal {
-                return;
-            }
-            if t.progress != t.cluster.progress {
-                self.wake(k, t, at, self.run.program.code[pc].line);
+            // Lanes that are alone stay in hand from one instruction to the next.
+            loop {
+                let at = self.when(t, c, w, &g);
+                let pc = g.pc as usize;
+                let shared = self.costs.get(pc).is_none_or(|cost| cost.shared) || w.groups.len() > 1;
+                let horizon = self.horizon();
+                if at.time > horizon + if shared { 0.0 } else { AHEAD } {
+                    w.groups.push(g);
+                    t.ctas[c].warps[wi].scheduled = true;
+                    self.push(at.time, Event::Warp(k, c, wi));
+                    return;
+                }
+                let goes_on = self.execute(k, t, c, w, &mut g, at);
+                let alone = w.groups.is_empty();
+                if goes_on && !alone {
+                    w.groups.push(std::mem::replace(&mut g, Group::new(0, 0)));
+                }
+                if t.cluster.fatal {
+                    return;
+                }
+                if t.progress != t.cluster.progress {
+                    self.wake(k, t, at, self.run.program.code[pc].line);
+                }
+                if !goes_on || !alone || w.finished() {
+                    break;
+                }
             }
         }
     }
@@ -111,8 +122,7 @@ impl<'r> World<'r> {
         }
         let clock = &mut t.ctas[c].warps[w.index as usize];
         clock.at = clock.at.max(floor);
-        let at = self.when(t, c, w, &g);
-        Next::At(g, at)
+        Next::Go(g)
     }
 
     /// When an instruction can issue.
@@ -162,13 +172,22 @@ impl<'r> World<'r> {
         at
     }
 
-    fn execute(&mut self, k: usize, t: &mut Timed<'r>, c: usize, w: &mut Warp, mut g: Group, mut at: Moment) {
+    /// Executes an instruction of the lanes `g`, and says whether they go on: if not, they are among `w.groups`, or have exited.
+    fn execute(
+        &mut self,
+        k: usize,
+        t: &mut Timed<'r>,
+        c: usize,
+        w: &mut Warp,
+        g: &mut Group,
+        mut at: Moment,
+    ) -> bool {
         let wi = w.index as usize;
         let pc = g.pc as usize;
         let program = self.run.program;
         let Some(inst) = program.code.get(pc) else {
             t.cluster.fatal = true;
-            return;
+            return false;
         };
         let before = t.ctas[c].warps[wi].at.time;
         let sm = &mut self.sms[t.ctas[c].sm];
@@ -219,28 +238,30 @@ impl<'r> World<'r> {
         if let Some(h) = &mut t.cluster.time {
             h.now = at.time;
         }
-        if active == 0 {
+        let goes_on = if active == 0 {
             g.pc += 1;
             (g.resumed, g.timed_out) = (false, false);
-            w.groups.push(g);
+            true
         } else {
             let resumed = g.resumed;
-            let flow = t.cluster.execute(c, w, &mut g, active, inst);
+            let flow = t.cluster.execute(c, w, g, active, inst);
             let waits = matches!(flow, Flow::Wait(_));
             if matches!(flow, Flow::Jump(_) | Flow::Split(_)) {
                 next = next.after(branch, Cause::Instructions);
             }
-            apply(&mut t.cluster, c, w, g, active, flow);
+            let goes_on = apply(&mut t.cluster, c, w, g, active, flow);
             if waits {
                 next = at;
             } else {
                 next = self.charge(k, t, c, w, pc, at, next, resumed);
                 next = next.until(at.time + hold, Cause::Instructions);
             }
-        }
+            goes_on
+        };
         let clock = &mut t.ctas[c].warps[wi];
         clock.at = next;
         self.lines[inst.line as usize] += next.time - before;
+        goes_on
     }
 
     /// What engines, barriers and memory make of an executed instruction; when the warp goes on.
@@ -460,8 +481,8 @@ fn releases(inst: &Inst) -> bool {
         && matches!(inst.order, Order::Release | Order::Both)
 }
 
-/// Where lanes go after an instruction.
-fn apply(cluster: &mut Cluster<'_>, c: usize, w: &mut Warp, mut g: Group, m: u32, flow: Flow) {
+/// Where lanes go after an instruction; whether `g` goes on.
+fn apply(cluster: &mut Cluster<'_>, c: usize, w: &mut Warp, g: &mut Group, m: u32, flow: Flow) -> bool {
     if let Flow::Wait(wait) = flow {
         if m != g.mask {
             w.groups.push(Group::new(g.pc + 1, g.mask & !m));
@@ -469,8 +490,8 @@ fn apply(cluster: &mut Cluster<'_>, c: usize, w: &mut Warp, mut g: Group, m: u32
         }
         g.wait = wait;
         (g.resumed, g.timed_out) = (false, false);
-        w.groups.push(g);
-        return;
+        w.groups.push(std::mem::replace(g, Group::new(0, 0)));
+        return false;
     }
     (g.resumed, g.timed_out) = (false, false);
     match flow {
@@ -495,7 +516,5 @@ fn apply(cluster: &mut Cluster<'_>, c: usize, w: &mut Warp, mut g: Group, m: u32
         }
         Flow::Wait(_) | Flow::Stop => {}
     }
-    if g.mask != 0 {
-        w.groups.push(g);
-    }
+    g.mask != 0
 }
