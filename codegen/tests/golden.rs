@@ -1,14 +1,16 @@
 //! Golden kernels: `tests/in/NAME.toml` must render to `tests/out/NAME.ptx` and `NAME.plan`, byte
 //! for byte, so that a change to a template is reviewed as a diff of real PTX.
 //!
-//! `SILUMIN_BLESS=1 cargo test --test golden` rewrites the outputs.
+//! `SILUMIN_BLESS=1 cargo test -p silumin-codegen --test golden` rewrites the outputs.
 
-use silumin::codegen::spec::SpecFile;
+#![cfg(feature = "render")]
+
+use silumin_codegen::spec::SpecFile;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 fn folder(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(name)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests").join(name)
 }
 
 fn inputs() -> Vec<PathBuf> {
@@ -49,7 +51,7 @@ fn kernels_and_plans_are_as_reviewed() {
     }
     assert!(
         changed.is_empty(),
-        "these differ from what was reviewed: {changed:#?}\nlook at the change, then run SILUMIN_BLESS=1 cargo test --test golden"
+        "these differ from what was reviewed: {changed:#?}\nlook at the change, then run SILUMIN_BLESS=1 cargo test -p silumin-codegen --test golden"
     );
 }
 
