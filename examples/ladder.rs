@@ -154,7 +154,7 @@ fn step(
         plan.mma_shape().map(|size| size.to_string()).join(" x "),
         plan.smem.total,
         plan.stages,
-        plan.tmem.columns,
+        plan.tmem_columns(),
         plan.waves(),
         plan.balance().slots,
         plan.balance().efficiency * 100.0,

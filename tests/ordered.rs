@@ -41,7 +41,7 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         let (spec, arch) = file.read().unwrap();
         let plan = spec.plan(whole, arch).unwrap();
         // As at the kernel's own shape: where tiles are few, `auto` has clusters share K.
-        if file.config.schedule == Setting::Auto && plan.warpgroups.is_none() {
+        if file.config.schedule == Setting::Auto && plan.tmem().is_some() {
             file.config.schedule = plan.config.schedule;
         }
         let (spec, arch) = file.read().unwrap();

@@ -104,10 +104,18 @@ impl Arch {
         }
     }
 
+    /// Whether it is a family target: features that several chips have.
+    pub const fn is_family(self) -> bool {
+        match self {
+            Arch::Sm90a | Arch::Sm100a | Arch::Sm103a => false,
+            Arch::Sm100f => true,
+        }
+    }
+
     /// What the product that users of this chip rent can hold and do: of `chips/h200.toml`, `b200.toml` (a family's weaker
     /// chip, too) or `b300.toml`.
     pub fn limits(self) -> &'static Limits {
-        crate::chip::of(self)
+        crate::target::chip::of(self)
     }
 }
 

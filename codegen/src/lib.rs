@@ -5,16 +5,19 @@
 #![cfg_attr(not(feature = "render"), allow(dead_code, unused_imports))]
 
 pub mod arch;
-mod chip;
 pub mod config;
 pub mod dsl;
 pub mod error;
 pub mod gate;
+mod heuristics;
 pub mod kernel;
+pub(crate) mod legalize;
 pub mod plan;
 #[cfg(feature = "render")]
 pub mod prepare;
 pub mod problem;
 #[cfg(feature = "render")]
 pub mod render;
+mod report;
 pub mod spec;
+pub mod target;

@@ -2,7 +2,7 @@
 
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::KNOBS;
-use silumin_codegen::plan::Plan;
+use silumin_codegen::plan::{Plan, Target};
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::SpecFile;
 
@@ -208,7 +208,7 @@ fn plans_of_warpgroups_add_up_and_name_registers_instead_of_tensor_memory() {
                 let rule = choice.rule.as_deref().unwrap_or_default();
                 assert!(!rule.contains("TMEM") && !rule.contains("leader"), "{choice:?}");
             }
-            let warpgroups = plan.warpgroups.unwrap();
+            let Target::Wgmma(warpgroups) = &plan.target else { panic!("{:?}", plan.target) };
             let text = plan.to_string();
             let held = if plan.strategy.is_fused() { 2 } else { 1 } * warpgroups.product_registers;
             assert!(text.contains(&format!("registers {held} of a thread")), "{text}");

@@ -9,7 +9,7 @@ use proptest::test_runner::TestRunner;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{Accumulators, Config, Consumers, Schedule, Setting, Store};
 use silumin_codegen::error::{ConfigError, explain};
-use silumin_codegen::plan::{Plan, Region, Swizzle, validate};
+use silumin_codegen::plan::{Plan, Region, Swizzle, Target, Tcgen05, validate};
 use silumin_codegen::problem::{Formats, Groups, OperandFormat, OutputFormat, Problem, Shape};
 use silumin_codegen::spec::SpecFile;
 use std::cell::Cell;
@@ -24,14 +24,22 @@ fn holds_together(plan: &Plan) {
     let limits = plan.arch.limits();
     assert!(plan.smem.total <= limits.smem_bytes);
     assert!(laid_out(&plan.smem.regions, plan.smem.total));
-    match plan.warpgroups {
-        None => {
-            assert!(laid_out(&plan.tmem.regions, plan.tmem.used));
-            assert!(plan.tmem.used <= plan.tmem.columns && plan.tmem.columns <= limits.tmem_columns);
-            assert!(plan.tmem.columns.is_power_of_two() && plan.tmem.columns >= 32);
+    match &plan.target {
+        Target::Tcgen05(Tcgen05 { tmem, buffers, .. }) => {
+            assert!(laid_out(&tmem.regions, tmem.used));
+            assert!(tmem.used <= tmem.columns && tmem.columns <= limits.tmem_columns);
+            assert!(tmem.columns.is_power_of_two() && tmem.columns >= 32);
+            // Buffers that share columns share whole chunks, and have some of their own.
+            if tmem.shared > 0 {
+                let width =
+                    if plan.accumulators == Accumulators::SideBySide { 2 } else { 1 } * plan.mma_columns;
+                assert!(*buffers == 2 && tmem.shared < plan.mma_columns);
+                assert!(tmem.shared.is_multiple_of(plan.epilogue.chunk));
+                assert_eq!(tmem.buffer_step + tmem.shared, width);
+                assert_eq!(tmem.buffer_step + tmem.second + plan.mma_columns, tmem.sfa);
+            }
         }
-        Some(warpgroups) => {
-            assert!(plan.tmem.regions.is_empty() && plan.tmem.columns == 0 && plan.buffers == 1);
+        Target::Wgmma(warpgroups) => {
             assert_eq!(warpgroups.tile_rows(), plan.cta_rows);
             assert_eq!(plan.threads, 128 * (warpgroups.count + 1));
             // Accumulators and the rest of a thread's registers, and all threads' those of an SM.
@@ -46,13 +54,6 @@ fn holds_together(plan: &Plan) {
             assert!(!warpgroups.ping_pong || plan.work.schedule == Schedule::Persistent);
         }
     }
-    // Buffers that share columns share whole chunks, and have some of their own.
-    let (t, chunk) = (&plan.tmem, plan.epilogue.chunk);
-    if t.shared > 0 {
-        let width = if plan.accumulators == Accumulators::SideBySide { 2 } else { 1 } * plan.mma_columns;
-        assert!(plan.buffers == 2 && t.shared < plan.mma_columns && t.shared.is_multiple_of(chunk));
-        assert_eq!((t.buffer_step + t.shared, t.buffer_step + t.second + plan.mma_columns), (width, t.sfa));
-    }
     // Swizzle patterns start on their boundary, bulk copies on 128 bytes, barriers on 8.
     let span = plan.k_loop.tile_bytes / plan.smem.boxes;
     assert!(plan.smem.a_bytes.is_multiple_of(8 * span) && plan.smem.b_box_bytes.is_multiple_of(8 * span));
@@ -65,7 +66,7 @@ fn holds_together(plan: &Plan) {
         assert_eq!(barrier.offset, end);
         end += 8 * barrier.count;
     }
-    assert!(end <= plan.smem.total && (plan.warpgroups.is_some() || end == plan.smem.tmem_address));
+    assert!(end <= plan.smem.total && (plan.tmem().is_none() || end == plan.smem.tmem_address));
     let work = &plan.work;
     let matrices = match plan.problem.shape.groups {
         Groups::Batch(matrices) => matrices,
@@ -101,7 +102,7 @@ fn holds_together(plan: &Plan) {
     assert!(k.last_blocks >= 1 && k.last_blocks <= k.blocks && k.tail_tiles <= plan.stages);
     let steps = (k.tiles - 1) * k.blocks + k.last_blocks;
     let of_k = plan.problem.shape.k.div_ceil(plan.kind.mma_k());
-    assert!(if plan.warpgroups.is_none() { steps == of_k } else { (of_k..of_k + k.blocks).contains(&steps) });
+    assert!(if plan.tmem().is_some() { steps == of_k } else { (of_k..of_k + k.blocks).contains(&steps) });
     assert_eq!(plan.epilogue.chunk * plan.epilogue.chunks * work.cluster_parts, plan.mma_columns);
     assert!(u64::from(plan.m_tiles) * u64::from(plan.tile.m) >= u64::from(plan.problem.shape.m));
     assert!(u64::from(plan.n_tiles) * u64::from(plan.tile.n) >= u64::from(plan.problem.shape.n));

@@ -37,7 +37,7 @@ pub fn run(kernel: &Kernel, plan: &Plan) -> Result<bool, Box<dyn Error>> {
         let launch = kernel.launches.iter().find(|launch| launch.entry == resources.entry);
         let smem = resources.static_smem + launch.map_or(0, |launch| launch.dynamic_smem);
         // A kernel that only applies the gate allocates no tensor memory.
-        let tmem = if audit.mma_loops.is_empty() { 0 } else { plan.tmem.columns };
+        let tmem = if audit.mma_loops.is_empty() { 0 } else { plan.tmem_columns() };
         lines.push(Line {
             blocks: plan.k_loop.blocks,
             passes: 2 / plan.smem.b_tiles,

@@ -376,7 +376,7 @@ impl Row {
             "waves": plan.waves(), "busy": plan.balance().efficiency, "clusters": plan.work.clusters,
             "stages": plan.stages, "bytes": if legal.is_counted(whole) { "counted" } else { "modelled" },
             "loaded_bytes": bytes.read, "stored_bytes": bytes.written, "mmas": bytes.mmas,
-            "smem_bytes": plan.smem.total, "tmem_columns": plan.tmem.columns, "ptxas": assembled,
+            "smem_bytes": plan.smem.total, "tmem_columns": plan.tmem_columns(), "ptxas": assembled,
             "floor_us": plan.schedule_floor_seconds() * 1e6, "predicted_us": legal.predicted.as_ref().ok(),
             "not_predicted": legal.predicted.as_ref().err(), "verdict": verdict,
         })
@@ -427,7 +427,7 @@ impl Legal {
             format!("{:.2}", bytes.written as f64 / 1e6),
             bytes.mmas.to_string(),
             plan.smem.total.to_string(),
-            plan.tmem.columns.to_string(),
+            plan.tmem_columns().to_string(),
             registers,
             spills,
             self.predicted.as_ref().map_or_else(|_| "-".to_owned(), |us| format!("{us:.2}")),

@@ -149,7 +149,7 @@ fn spec(name: &str) -> Result<SpecFile, String> {
     if file.config.schedule == Setting::Auto {
         let (spec, arch) = file.read().map_err(|e| e.to_string())?;
         let plan = spec.plan(file.shape(), arch).map_err(|errors| format!("{name}: {errors:?}"))?;
-        if plan.warpgroups.is_none() {
+        if plan.tmem().is_some() {
             file.config.schedule = plan.config.schedule;
         }
     }

@@ -6,7 +6,7 @@ use crate::reference::{self, Products};
 use crate::{inputs, raw};
 use cudarc::driver::CudaStream;
 use silumin_codegen::gate::{Expr, Product};
-use silumin_codegen::problem::{Formats, MmaKind, OutputFormat, Shape};
+use silumin_codegen::problem::{Formats, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::{Buffer, Device, Stream};
 use silumin_runtime::gemm::{Args, DeviceOperands, GateVectors, LoadedKernel};
@@ -175,8 +175,7 @@ impl Problem {
 fn narrow_error(kernel: &LoadedKernel) -> f64 {
     let silumin_codegen::kernel::Kernel { problem, arch, .. } = kernel.kernel();
     let Ok(plan) = kernel.dual_gemm().plan(problem.shape, *arch) else { return 0.0 };
-    let Some(warpgroups) = plan.warpgroups.filter(|_| plan.kind == MmaKind::F8f6f4) else { return 0.0 };
-    let k = warpgroups.window.map_or(problem.shape.k, |window| window.tiles * plan.tile.k);
+    let Some(k) = plan.narrow_sums() else { return 0.0 };
     compare::narrow_error(k.div_ceil(plan.kind.mma_k()))
 }
 

@@ -1,44 +1,43 @@
-//! Everything that is derived from a problem, a configuration and a chip.
+//! Everything that is derived from a problem, a configuration and a chip, and that all targets share.
 //!
 //! Templates see a [`Plan`] and do no arithmetic of their own.
 //!
 //! * `mod.rs`: the plan's types.
-//! * `validate/`: the one place that knows what is legal; makes plans.
-//! * `tail.rs`: how long a split tail pays.
+//! * `draft.rs`: what has to fit: stages, SMEM, the grid; and its refusals.
+//! * `lower.rs`: the plan, once all of it does.
 //! * `work.rs`: who computes which tiles of C and which part of K.
-//! * `memory.rs`: the maps of SMEM and TMEM.
-//! * `transfer.rs`: tensor maps, descriptors, barriers: what the asynchronous engines are told.
-//! * `groups.rs`: what groups of given sizes make of it.
-//! * `traffic.rs`: bytes that each launch moves, MMAs that it issues.
-//! * `describe.rs`: a plan as text for people.
-//! * `explain.rs`: why a plan is as it is, and what bounds it.
+//! * `memory.rs`: the map of SMEM.
+//! * `barriers.rs`: mbarriers.
+//! * `transfer.rs`: tensor maps and descriptors: what the asynchronous engines are told.
 
-mod describe;
-mod explain;
-mod groups;
+mod barriers;
+pub(crate) mod draft;
+mod lower;
 mod memory;
-mod tail;
-mod traffic;
 mod transfer;
-mod validate;
-mod work;
+pub(crate) mod work;
 
-pub use explain::{Balance, Choice, Explanation, Room, Stage, WhatIf};
-pub use memory::{Region, SmemMap, TmemMap};
-pub use traffic::Traffic;
-pub(crate) use transfer::with_scale_id;
-pub use transfer::{Barrier, Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
-pub(crate) use validate::SIZE_LIMIT;
-pub use validate::{GateNeeds, validate, validate_gate};
+pub(crate) use barriers::BarrierCount;
+pub use barriers::{Barrier, BarrierKind};
+pub(crate) use lower::EARLY_COLUMNS;
+pub use memory::{Region, SmemMap};
+pub use transfer::{Descriptors, ElementType, Operand, Swizzle, TensorMapRecipe};
 pub use work::Work;
+
+pub(crate) use crate::legalize::SIZE_LIMIT;
+pub use crate::legalize::{GateNeeds, validate, validate_gate};
+pub(crate) use crate::report::write_regions;
+pub use crate::report::{Balance, Choice, Explanation, Room, Stage, Traffic, WhatIf};
+pub use crate::target::{PromotionInterval, Target, Tcgen05, TmemMap, Wgmma};
 
 use crate::arch::Arch;
 use crate::config::{
-    Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, Schedule, SfPreload, Store, Strategy,
-    Tile, TmemShape,
+    Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, SfPreload, Store, Strategy, Tile,
+    TmemShape,
 };
 use crate::kernel::WorkspaceBuffer;
 use crate::problem::{MmaKind, Problem};
+use crate::target::Isa;
 
 /// A legal kernel, all numbers in place. Made by [`validate`] only.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,8 +65,8 @@ pub struct Plan {
     pub swap_ab: bool,
     /// Tiles that the CTAs, or pairs, of a cluster share.
     pub multicast: Multicast,
-    /// The warpgroups that hold accumulators in registers; `None` where tensor memory does.
-    pub warpgroups: Option<Warpgroups>,
+    /// How products are multiplied, and what only that way has.
+    pub target: Target,
     /// Columns of one accumulator: the tile's N, or, swapped, its M.
     pub mma_columns: u32,
     /// Rows of an accumulator in one CTA.
@@ -80,10 +79,6 @@ pub struct Plan {
     pub sf_preload: SfPreload,
     /// Accumulator layout.
     pub accumulators: Accumulators,
-    /// Tiles of C in flight in a CTA, each with its accumulators.
-    pub buffers: u32,
-    /// Whether the second MMA of a K block takes A from the collector.
-    pub collector: bool,
     /// L2 hints.
     pub cache: CacheHints,
     /// How C is stored.
@@ -105,8 +100,6 @@ pub struct Plan {
     pub scales: Scales,
     /// Shared memory.
     pub smem: SmemMap,
-    /// Tensor memory.
-    pub tmem: TmemMap,
     /// mbarriers, in the order of their addresses.
     pub barriers: Vec<Barrier>,
     /// Descriptor constants and steps.
@@ -121,97 +114,62 @@ pub struct Plan {
     pub ptx_version: (u32, u32),
 }
 
-/// Warpgroups that issue MMAs and hold their accumulators (`wgmma`). One more brings the operands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Warpgroups {
-    /// How many there are.
-    pub count: u32,
-    /// Whether each has tiles of its own.
-    pub ping_pong: bool,
-    /// MMAs of 64 rows that each has below each other.
-    pub blocks: u32,
-    /// Whether an MMA's rows are of both products, 8 of the first and 8 of the second by turns: it has 32 rows of each then.
-    pub both: bool,
-    /// Whether a launch before brings activations into the order of K in which a thread decodes weights fastest, where they are of both
-    /// products; else it decodes them in the order they lie in.
-    pub ordered: bool,
-    /// Registers that a thread holds one product in.
-    pub product_registers: u32,
-    /// How sums leave the tensor core before the end of the K loop, where they do.
-    pub window: Option<Window>,
-    /// Registers of a thread that issues MMAs, and of one that loads (`setmaxnreg`, PTX ISA 9.7.19.5).
-    pub registers: [u32; 2],
-}
-
-/// A stretch of K that the tensor core adds up by itself; its sums are added to fp32 registers then.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
-    /// K tiles of one.
-    pub tiles: u32,
-    /// Products that have registers for a window's sums: with two, sums of one are added while the other's MMAs run.
-    pub sets: u32,
-}
-
-/// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
-pub(crate) const WARPGROUP_ROWS: u32 = 64;
-
-/// Rows, and elements of K, that a CTA of a launch before the MMAs brings into the order of K in which weights are decoded.
-pub(crate) const ORDER_BLOCK: u32 = 64;
-
-/// Passes over so many activations of a stage, in rows of 64, that bring them into the order of K that weights are
-/// decoded in, and the rows of one.
-pub(crate) fn ordering_passes(elements: u32, decoded: bool) -> (u32, u32) {
-    let lines = elements / 64;
-    // Rows of operands come in eights, of which a warp decodes 64 columns at a time.
-    let rows = if lines.is_multiple_of(16) && !decoded { 16 } else { 8 };
-    (lines / rows, rows)
-}
-
-/// Warps that share the passes: the three beside the one that loads.
-pub(crate) fn ordering_warps(passes: u32) -> u32 {
-    passes.min(3)
-}
-
 impl Plan {
+    /// What the way to multiply answers.
+    pub(crate) fn isa(&self) -> &dyn Isa {
+        self.target.isa()
+    }
+
     /// Whether a launch of its own brings the activations into the order of K in which weights are decoded.
     pub fn orders_first(&self) -> bool {
-        self.warpgroups.is_some_and(|warpgroups| warpgroups.ordered)
+        self.isa().orders_first()
     }
 
     /// Whether two CTAs at most share a tile's K, one of which hands its sums over to the other: where each has as much to do as a
     /// whole tile, and a warp is free to see to it.
     pub fn hands_over(&self) -> bool {
-        self.warpgroups
-            .is_some_and(|warpgroups| warpgroups.hand_over(&self.work, self.k_loop.tiles, self.kind))
+        self.isa().fixup(&self.work, self.k_loop.tiles, self.kind)
     }
 
-    /// Whether weights are decoded to MMAs whose rows are of both products.
-    pub fn has_rows_of_both(&self) -> bool {
-        self.warpgroups.is_some_and(|warpgroups| warpgroups.both)
-    }
-}
-
-impl Warpgroups {
-    /// Registers of a thread that so many products take, with sums on their way there.
-    pub fn sum_registers(&self, products: u32) -> u32 {
-        let sets = self.window.map_or(0, |window| window.sets);
-        self.product_registers.saturating_mul(products + sets)
+    /// Whether an MMA's rows are of both products by turns.
+    pub fn interleaved_rows(&self) -> bool {
+        self.isa().interleaved_rows()
     }
 
-    /// See [`Plan::hands_over`].
-    pub(crate) fn hand_over(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool {
-        let free = self.both || kind != MmaKind::Decoded;
-        work.schedule == Schedule::StreamK && work.share >= k_tiles && free
+    /// Tensor memory, where the chip has it.
+    pub fn tmem(&self) -> Option<&TmemMap> {
+        match &self.target {
+            Target::Tcgen05(tcgen05) => Some(&tcgen05.tmem),
+            Target::Wgmma(_) => None,
+        }
     }
 
-    /// Rows of a tile that one of them has.
-    pub const fn rows(&self) -> u32 {
-        WARPGROUP_ROWS * self.blocks / if self.both { 2 } else { 1 }
+    /// Columns of tensor memory that are allocated; 0 where the chip has none.
+    pub fn tmem_columns(&self) -> u32 {
+        self.tmem().map_or(0, |tmem| tmem.columns)
     }
 
-    /// Rows of the tile that a CTA computes.
-    pub const fn tile_rows(&self) -> u32 {
-        if self.ping_pong { self.rows() } else { self.count * self.rows() }
+    /// Whether warpgroups take whole tiles by turns.
+    pub fn takes_turns(&self) -> bool {
+        match &self.target {
+            Target::Wgmma(wgmma) => wgmma.ping_pong,
+            Target::Tcgen05(_) => false,
+        }
+    }
+
+    /// K of the longest sums that the tensor core adds up with fewer bits than fp32 has; `None` where it adds up in fp32.
+    pub fn narrow_sums(&self) -> Option<u32> {
+        match &self.target {
+            Target::Wgmma(wgmma) if self.kind == MmaKind::F8f6f4 => {
+                Some(wgmma.promotion.map_or(self.problem.shape.k, |interval| interval.tiles * self.tile.k))
+            }
+            Target::Wgmma(_) | Target::Tcgen05(_) => None,
+        }
+    }
+
+    /// The barrier of a kind: bytes from the base of SMEM, where the plan has it.
+    pub fn barrier(&self, kind: BarrierKind) -> Option<u32> {
+        self.barriers.iter().find(|barrier| barrier.kind == kind).map(|barrier| barrier.offset)
     }
 }
 

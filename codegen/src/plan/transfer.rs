@@ -1,9 +1,9 @@
 //! What the asynchronous engines are told: tensor maps, matrix descriptors, barriers.
 
 use super::memory::SmemMap;
-use crate::arch::TensorCore;
 use crate::kernel::WorkspaceBuffer;
 use crate::problem::{ElementKind, Formats, MmaKind, Problem};
+use crate::target::Isa;
 use std::fmt;
 
 /// A tensor of the dual GEMM, named by its role.
@@ -162,26 +162,6 @@ impl Swizzle {
             Swizzle::B128 => "128b",
         }
     }
-
-    /// Bits 62..=63 of an sm_90 matrix descriptor (PTX ISA 9.7.15.5.1).
-    const fn wgmma_bits(self) -> u64 {
-        match self {
-            Swizzle::None => 0,
-            Swizzle::B128 => 1,
-            Swizzle::B64 => 2,
-            Swizzle::B32 => 3,
-        }
-    }
-
-    /// Bits 61..=63 of an sm_100 matrix descriptor (PTX ISA 9.7.16.4.1).
-    const fn descriptor_bits(self) -> u64 {
-        match self {
-            Swizzle::None => 0,
-            Swizzle::B128 => 2,
-            Swizzle::B64 => 4,
-            Swizzle::B32 => 6,
-        }
-    }
 }
 
 /// Element type of a tensor map (CUtensorMapDataType).
@@ -269,19 +249,6 @@ impl TensorMapRecipe {
     }
 }
 
-/// An mbarrier.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Barrier {
-    /// What completes it.
-    pub name: &'static str,
-    /// Bytes from the base of dynamic SMEM.
-    pub offset: u32,
-    /// How many there are, 8 bytes apart.
-    pub count: u32,
-    /// Arrivals that complete a phase.
-    pub arrivals: u32,
-}
-
 /// Constants of SMEM matrix descriptors and of the instruction descriptor. A descriptor's low word
 /// is the SMEM address in 16-byte units plus `operand_low`; steps are in the same units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -322,7 +289,7 @@ const MMA_ROW_BYTES: u32 = 32;
 
 /// `mma` is rows and columns of one MMA, `elements` the elements on those sides.
 pub(super) fn descriptors(
-    core: TensorCore,
+    isa: &dyn Isa,
     kind: MmaKind,
     elements: [ElementKind; 2],
     mma: [u32; 2],
@@ -331,14 +298,8 @@ pub(super) fn descriptors(
     sf_row_block: u32,
 ) -> Descriptors {
     let units = |bytes: u32| bytes / 16;
-    // Version 1 sits at bit 46; the stride between 8-row groups at bits 32..=45.
-    let high = |group_bytes: u32, swizzle: Swizzle| {
-        let bits = match core {
-            TensorCore::Tcgen05 => 1 << 46 | swizzle.descriptor_bits() << 61,
-            TensorCore::Wgmma => swizzle.wgmma_bits() << 62,
-        } | u64::from(units(group_bytes)) << 32;
-        (bits >> 32) as u32
-    };
+    // The stride between 8-row groups is at bits 32..=45.
+    let high = |group_bytes: u32, swizzle: Swizzle| isa.descriptor_bits(swizzle) | units(group_bytes);
     let mut a_blocks = [0; MAX_BLOCKS];
     let mut b_blocks = [0; MAX_BLOCKS];
     let per_box = span.span() / MMA_ROW_BYTES;
@@ -351,10 +312,7 @@ pub(super) fn descriptors(
         operand_high: high(8 * span.span(), span),
         operand_low: 1 << 16,
         scale_high: high(128, Swizzle::None),
-        instruction: match core {
-            TensorCore::Tcgen05 => instruction_descriptor(kind, elements, mma),
-            TensorCore::Wgmma => 0,
-        },
+        instruction: isa.instruction(kind, elements, mma),
         stage_step: units(smem.stage_bytes),
         slot_step: units(smem.slot_bytes),
         scale_step: units(512),
@@ -366,48 +324,9 @@ pub(super) fn descriptors(
     }
 }
 
-/// A dense K-major MMA to fp32 (PTX ISA 9.7.16.4.2). Bits 7..=9 and 10..=12 hold the elements' codes, 17..=22
-/// N/8, 24..=28 M/16; bits 4..=5 the fp32 of D where there are no scale factors, else bit 23 their type.
-fn instruction_descriptor(kind: MmaKind, elements: [ElementKind; 2], mma: [u32; 2]) -> u32 {
-    let code = |element| match (kind, element) {
-        (MmaKind::Mxf4Nvf4 | MmaKind::Mxf4, _) => 1,
-        (_, ElementKind::E4m3 | ElementKind::F16) => 0,
-        (_, ElementKind::E5m2 | ElementKind::Bf16) => 1,
-        (_, ElementKind::E2m1) => 5,
-    };
-    let kind_bits = match kind {
-        MmaKind::Mxf4Nvf4 => 0,
-        MmaKind::Mxf4 | MmaKind::Mxf8f6f4 => 1 << 23,
-        MmaKind::F8f6f4 | MmaKind::F16 | MmaKind::Decoded => 1 << 4,
-    };
-    kind_bits | code(elements[0]) << 7 | code(elements[1]) << 10 | (mma[1] >> 3) << 17 | (mma[0] >> 4) << 24
-}
-
-/// The same with other scale factors of a block of four: the first one's number is in bits 4..=5 for the
-/// column side and 29..=30 for the row side.
-pub(crate) fn with_scale_id(instruction: u32, id: u32) -> u32 {
-    instruction | id << 4 | id << 29
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn instruction_descriptors_match_published_ones() {
-        use ElementKind::{Bf16, E2m1, E4m3, F16};
-        let descriptor = |kind, element, mma| instruction_descriptor(kind, [element, element], mma);
-        assert_eq!(descriptor(MmaKind::Mxf4Nvf4, E2m1, [128, 128]), 0x0820_0480);
-        assert_eq!(descriptor(MmaKind::Mxf4Nvf4, E2m1, [128, 256]), 0x0840_0480);
-        assert_eq!(descriptor(MmaKind::Mxf4Nvf4, E2m1, [256, 256]), 0x1040_0480);
-        assert_eq!(descriptor(MmaKind::F16, Bf16, [128, 256]), 0x0840_0490);
-        assert_eq!(descriptor(MmaKind::F16, F16, [128, 128]), 0x0820_0010);
-        assert_eq!(descriptor(MmaKind::F8f6f4, E4m3, [128, 256]), 0x0840_0010);
-        let mxfp8 = descriptor(MmaKind::Mxf8f6f4, E4m3, [128, 128]);
-        assert_eq!((mxfp8, with_scale_id(mxfp8, 3)), (0x08A0_0000, 0x68A0_0030));
-        let mxfp4 = descriptor(MmaKind::Mxf4, E2m1, [128, 128]);
-        assert_eq!((mxfp4, with_scale_id(mxfp4, 2)), (0x08A0_0480, 0x48A0_04A0));
-    }
 
     #[test]
     fn the_widest_swizzle_divides_the_row() {

@@ -6,7 +6,7 @@ use crate::kernel::WorkspaceBuffer;
 /// Bytes of an answer of cluster launch control (PTX ISA, `clusterlaunchcontrol.try_cancel`).
 pub(super) const RESPONSE_BYTES: u32 = 16;
 /// Answers in flight: one that is being read, one that is on its way.
-pub(super) const RESPONSES: u32 = 2;
+pub(crate) const RESPONSES: u32 = 2;
 
 /// How the tiles of C are shared out. An item of work is a tile, or a part of a tile's K.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl Work {
 
     /// Works out the shares. `items` are those along M and N in each of so many `matrices`, `capacity` is how many
     /// clusters the chip runs at once.
-    pub(super) fn new(
+    pub(crate) fn new(
         schedule: Schedule,
         raster: Raster,
         items: [u32; 2],

@@ -5,17 +5,20 @@
 //!   that templates do no arithmetic.
 //! * `gate_text.rs`: the gate's fragments with the epilogue's registers in them.
 
-mod gate_text;
-mod view;
+pub(crate) mod gate_text;
+pub(crate) mod view;
 
-use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload, Strategy};
+use crate::config::Strategy;
 use crate::error::NAME_LIMIT;
 use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer, is_ptx_name};
-use crate::plan::{GateNeeds, Operand, Plan};
+use crate::legalize::GateNeeds;
+use crate::plan::{Operand, Plan};
+use crate::target;
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
-use view::{GATE_THREADS, OrderFirst, Role, View, WarpgroupView};
+pub(crate) use view::TargetView;
+use view::{GATE_THREADS, Role, View};
 
 /// Why a legal plan did not become PTX.
 #[derive(Debug, thiserror::Error)]
@@ -64,18 +67,15 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
     if !is_ptx_name(name) {
         return Err(RenderError::Name { name: name.to_owned() });
     }
-    let swapped = plan.swap_ab && plan.warpgroups.is_none();
+    let swapped = plan.swap_ab && !target::swaps_row_vectors(plan.arch.tensor_core());
     if let (true, Some(vector)) = (swapped, GateNeeds::from(&gate.expr).row_vector) {
         return Err(RenderError::OtherGate { vector });
     }
     let mut entries = Vec::new();
     let mut launches = Vec::new();
-    if plan.orders_first() {
-        let view = OrderFirst::new(plan);
-        let entry = format!("{name}_order");
-        let parameters = view.parameters(plan);
-        entries.push(text(&OrderTemplate { t: &view, name: &entry, parameters: &parameters })?);
-        launches.push(view.launch(entry, parameters));
+    for (ptx, launch) in plan.isa().render_before(plan, name)? {
+        entries.push(ptx);
+        launches.push(launch);
     }
     for (role, suffix) in roles(plan.strategy) {
         let view = View::new(plan, &gate.expr, code, *role)?;
@@ -83,11 +83,13 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
         let parameters = parameters(plan, code, *role);
         entries.push(match role {
             Role::Gate => text(&GateTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?,
-            _ if let Some(warpgroups) = plan.warpgroups => {
-                let w = &WarpgroupView::new(plan, *role, warpgroups, view.staging, view.packing);
-                text(&WarpgroupTemplate { p: plan, t: &view, w, name: &entry, parameters: &parameters })?
-            }
-            _ => text(&GemmTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?,
+            Role::Fused | Role::Product | Role::Gated => plan.isa().render(&Entry {
+                plan,
+                view: &view,
+                role: *role,
+                name: &entry,
+                parameters: &parameters,
+            })?,
         });
         let launch = launch(plan, &view, *role, entry, parameters);
         if plan.strategy == Strategy::TwoPass && *role == Role::Product {
@@ -120,6 +122,16 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
     Ok(kernel.hashed())
 }
 
+/// An entry of MMAs.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    pub plan: &'a Plan,
+    pub view: &'a View<'a>,
+    pub role: Role,
+    pub name: &'a str,
+    pub parameters: &'a [Parameter],
+}
+
 /// The entries of a strategy's module, each with what its name ends in.
 fn roles(strategy: Strategy) -> &'static [(Role, &'static str)] {
     match strategy {
@@ -129,7 +141,7 @@ fn roles(strategy: Strategy) -> &'static [(Role, &'static str)] {
     }
 }
 
-fn text(template: &impl Template) -> Result<String, RenderError> {
+pub(crate) fn text(template: &impl Template) -> Result<String, RenderError> {
     template.render().map_err(|error| RenderError::Template(error.to_string()))
 }
 
@@ -226,33 +238,6 @@ struct KernelTemplate<'a> {
     name: &'a str,
     version: &'static str,
     entries: &'a [String],
-}
-
-#[derive(Template)]
-#[template(path = "sm_100a/gemm.ptx")]
-struct GemmTemplate<'a> {
-    p: &'a Plan,
-    t: &'a View<'a>,
-    name: &'a str,
-    parameters: &'a [Parameter],
-}
-
-#[derive(Template)]
-#[template(path = "sm_90a/gemm.ptx")]
-struct WarpgroupTemplate<'a> {
-    p: &'a Plan,
-    t: &'a View<'a>,
-    w: &'a WarpgroupView,
-    name: &'a str,
-    parameters: &'a [Parameter],
-}
-
-#[derive(Template)]
-#[template(path = "sm_90a/order_first.ptx")]
-struct OrderTemplate<'a> {
-    t: &'a OrderFirst,
-    name: &'a str,
-    parameters: &'a [Parameter],
 }
 
 #[derive(Template)]

@@ -5,7 +5,7 @@ use half::f16;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::gate::{Axis, EvalError, Expr, Product};
 use silumin_codegen::kernel::Kernel;
-use silumin_codegen::problem::{MmaKind, OutputFormat, Problem, Shape};
+use silumin_codegen::problem::{OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
 use thiserror::Error;
 
@@ -407,7 +407,7 @@ impl LoadedKernel {
         let args = Args { vectors: &vectors, ..operands.args(scalars) };
         let launch = self.launch(&self.device().stream(), &args)?;
         let got = operands.output()?;
-        let narrow = self.narrow_sums(inputs);
+        let narrow = self.narrow_sums();
         let wide = tensor_core(inputs, self.kernel().arch)?;
         let reference = match (reference, narrow) {
             (Some(reference), _) => reference,
@@ -433,12 +433,10 @@ impl LoadedKernel {
     }
 
     /// How the kernel sums, where a tensor core keeps fewer bits than fp32 has.
-    pub(crate) fn narrow_sums(&self, inputs: &DualGemmInputs) -> Option<Accumulation> {
+    pub(crate) fn narrow_sums(&self) -> Option<Accumulation> {
         let Kernel { problem, arch, .. } = self.kernel();
         let plan = self.dual_gemm().plan(problem.shape, *arch).ok()?;
-        let warpgroups = plan.warpgroups.filter(|_| plan.kind == MmaKind::F8f6f4)?;
-        let k = warpgroups.window.map_or(inputs.a.k(), |window| (window.tiles * plan.tile.k) as usize);
-        Some(Accumulation::narrow(k))
+        plan.narrow_sums().map(|k| Accumulation::narrow(k as usize))
     }
 }
 

@@ -95,7 +95,7 @@ fn bounded(config: Config, plan: &Plan) -> Bounded {
     // Lines that L2 has come sooner than DRAM's, so that rounds order kernels and bound none.
     let bound = beside + parts[..4].iter().copied().fold(0.0, f64::max);
     let order = beside + longest + 0.1 * (parts.iter().sum::<f64>() - longest);
-    let turns = plan.warpgroups.is_some_and(|warpgroups| warpgroups.ping_pong);
+    let turns = plan.takes_turns();
     let shared = plan.multicast != Multicast::None || plan.cta_group.ctas() > 1;
     let family = (plan.strategy, plan.swap_ab, plan.work.schedule, turns != shared, Some(plan.tile));
     Bounded {

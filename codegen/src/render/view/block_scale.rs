@@ -11,7 +11,7 @@ use crate::problem::ScaleSpec;
 const WARP: u32 = 32;
 
 /// How lanes come by the scale factors of a chunk of rows.
-pub(in crate::render) struct TransposedScales {
+pub(crate) struct TransposedScales {
     /// Halvings: lanes of a block compare what they have until each has its own rows'.
     pub folds: Vec<Fold>,
     /// Rows that the lanes of a block have between them at a time.
@@ -35,7 +35,7 @@ pub(in crate::render) struct TransposedScales {
 }
 
 /// One halving.
-pub(in crate::render) struct Fold {
+pub(crate) struct Fold {
     /// How far apart the lanes are.
     pub lanes: u32,
     /// Rows that two lanes share out; none where they have one row left, the same.
@@ -43,14 +43,14 @@ pub(in crate::render) struct Fold {
 }
 
 /// Two rows, and the register of what becomes of them.
-pub(in crate::render) struct FoldPair {
+pub(crate) struct FoldPair {
     pub even: u32,
     pub odd: u32,
     pub to: u32,
 }
 
 /// A scale factor that a lane makes.
-pub(in crate::render) struct OwnFactor {
+pub(crate) struct OwnFactor {
     /// The register of the block's largest magnitude.
     pub largest: String,
     /// The row in the chunk, without the lane.
@@ -58,7 +58,7 @@ pub(in crate::render) struct OwnFactor {
 }
 
 /// Where the scale factor of a row is.
-pub(in crate::render) struct Share {
+pub(crate) struct Share {
     /// Which of the lane's.
     pub factor: u32,
     /// The lane in the block.
@@ -66,7 +66,7 @@ pub(in crate::render) struct Share {
 }
 
 /// Two rows of 4-bit elements, one for the even lanes and one for the odd ones.
-pub(in crate::render) struct Nibbles {
+pub(crate) struct Nibbles {
     /// The first row.
     pub row: u32,
     /// Bytes from the even lane's place in C, and in the staging.

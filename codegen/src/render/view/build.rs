@@ -4,10 +4,12 @@ use super::*;
 
 impl<'a> View<'a> {
     pub fn new(p: &'a Plan, gate: &Expr, code: &GateCode, role: Role) -> Result<Self, RenderError> {
-        let barrier = |name: &str| p.barriers.iter().find(|b| b.name == name).map_or(0, |b| b.offset);
-        let both = barrier("products_done");
-        let (product1_done, product2_done) = (barrier("product1_done").max(both), barrier("product2_done"));
-        let all_done = both.max(product2_done);
+        let target = p.isa().view(p);
+        let barrier = |kind| Place(p.barrier(kind));
+        let both = barrier(BarrierKind::ProductsDone);
+        let product2_done = barrier(BarrierKind::Product2Done);
+        let product1_done = barrier(BarrierKind::Product1Done).or(both);
+        let all_done = both.or(product2_done);
         let hint = |hint: Option<Eviction>, register: &'static str| hint.map_or("", |_| register);
         let policy_of = |operand, hint: Option<Eviction>| {
             hint.map(|hint| Policy { operand, bits: policy_bits(hint), hint })
@@ -47,13 +49,12 @@ impl<'a> View<'a> {
         };
         let held = match role {
             Role::Gate => Held::Row,
-            _ if p.warpgroups.is_some() => Held::warpgroup(chunk, p.swap_ab, p.has_rows_of_both()),
-            _ => Held::new(p.epilogue.load, chunk, p.swap_ab),
+            Role::Fused | Role::Product | Role::Gated => target.held,
         };
         // Registers that a thread has a chunk of one product in.
-        let count = match p.warpgroups {
-            Some(warpgroups) if role != Role::Gate => chunk / if warpgroups.both { 4 } else { 2 },
-            _ => chunk,
+        let count = match role {
+            Role::Gate => chunk,
+            Role::Fused | Role::Product | Role::Gated => target.registers,
         };
         let lanes = held.lanes();
         let padded_rows = p.problem.shape.m.next_multiple_of(128);
@@ -82,8 +83,15 @@ impl<'a> View<'a> {
         let several = shape.groups != Groups::One;
         let m_limit = if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
-        let kept =
-            KeptProducts::new(p, gate, code.whole.arch, [chunk, count], ragged, held, role != Role::Gate);
+        let kept = KeptProducts::new(
+            p,
+            gate,
+            code.whole.arch,
+            [chunk, count],
+            ragged,
+            held,
+            [role != Role::Gate, target.shared_columns > 0],
+        );
         let kept = Some(kept).filter(|_| gated && p.epilogue.kept.is_some());
         // A part of the gate, and what is kept of the products that it is the last to read.
         let steps = |part: Option<&Fragment>, mut texts: Vec<String>, base: u32, last: &[Product]| {
@@ -102,7 +110,7 @@ impl<'a> View<'a> {
             .map(|i| {
                 let column = i * chunk;
                 // Where buffers share columns, the pointers move along.
-                let base = if p.tmem.shared > 0 { 0 } else { column };
+                let base = if target.shared_columns > 0 { 0 } else { column };
                 let split = code.split.as_ref();
                 let early = gate_text::early(code, column, count, held)?;
                 let late = gate_text::late(code, column, count, held)?;
@@ -138,7 +146,7 @@ impl<'a> View<'a> {
         };
         let scale_tensors: Vec<&'static str> =
             scale_tensors.into_iter().filter(|name| *name != "sfa" || p.scales.a_row_blocks > 0).collect();
-        let passes = producer::passes(p, role, policies, [product1_done, all_done]);
+        let passes = producer::passes(p, role, policies, [product1_done, all_done], target.second_column);
         let k_count = if p.work.has_ranges() { "%k_count".to_owned() } else { p.k_loop.tiles.to_string() };
         Ok(View {
             p,
@@ -158,18 +166,17 @@ impl<'a> View<'a> {
             ranges: p.work.has_ranges(),
             // More than both parts that start.
             handed_over: if p.hands_over() { 4 } else { 0 },
-            part_known: barrier("part_known"),
+            part_known: barrier(BarrierKind::PartKnown),
             waits: producer::waits(p),
             cluster_parts: p.work.cluster_parts > 1,
-            leave: match p.work.cluster_parts > 1 && p.warpgroups.is_some() {
-                true => "MEETING",
-                false => "TEARDOWN",
-            },
-            row_block_above: p.has_rows_of_both() && p.scales.b_row_blocks > 1,
+            leave: target.leave,
+            places_staging: target.places_staging,
+            meets_in_producer: target.meets_in_producer,
+            row_block_above: p.interleaved_rows() && p.scales.b_row_blocks > 1,
             dynamic: p.work.schedule == Schedule::Dynamic,
-            buffered: p.buffers > 1,
-            overlapped: p.tmem.shared > 0,
-            shared_chunks: p.tmem.shared / p.epilogue.chunk,
+            buffered: p.isa().buffers() > 1,
+            overlapped: target.shared_columns > 0,
+            shared_chunks: target.shared_columns / p.epilogue.chunk,
             main_count: match p.k_loop.tail_tiles {
                 0 => k_count.clone(),
                 _ => p.k_loop.main_tiles.to_string(),
@@ -186,17 +193,17 @@ impl<'a> View<'a> {
                 .any(|load| load.sent.as_ref().is_some_and(|sent| sent.half)),
             sfb_step: p.smem.sfb2 - p.smem.sfb1,
             passes,
-            full: barrier("full"),
-            empty: barrier("empty"),
-            sf_full: barrier("sf_full"),
-            sf_empty: barrier("sf_empty"),
-            sf_ring: barrier("sf_empty") > 0,
+            full: barrier(BarrierKind::Full),
+            empty: barrier(BarrierKind::Empty),
+            sf_full: barrier(BarrierKind::SfFull),
+            sf_empty: barrier(BarrierKind::SfEmpty),
+            sf_ring: p.barrier(BarrierKind::SfEmpty).is_some(),
             product1_done,
             product2_done,
             all_done,
-            accumulators_free: barrier("accumulators_free").max(barrier("shared_free")),
-            answer_full: barrier("answer_full"),
-            answer_read: barrier("answer_read"),
+            accumulators_free: barrier(BarrierKind::AccumulatorsFree).or(barrier(BarrierKind::SharedFree)),
+            answer_full: barrier(BarrierKind::AnswerFull),
+            answer_read: barrier(BarrierKind::AnswerRead),
             barriers: barriers(p),
             maps: maps(p, role),
             load_policies: [("a", p.cache.a), ("b", p.cache.b), ("sf", p.cache.sf)]
@@ -224,10 +231,7 @@ impl<'a> View<'a> {
             group,
             pair: group == 2,
             pair_columns: p.mma_columns / 2,
-            producer: match p.warpgroups {
-                None => "warp 4".to_owned(),
-                Some(warpgroups) => format!("warp {}", 4 * warpgroups.count),
-            },
+            producer: format!("warp {}", target.producer_warp),
             sharers: shared,
             cluster: cluster_ctas,
             several: cluster_ctas > 1,
@@ -246,23 +250,9 @@ impl<'a> View<'a> {
             row_tile: if p.swap_ab { "%n_tile" } else { "%m_tile" },
             column_tile: if p.swap_ab { "%m_tile" } else { "%n_tile" },
             last_k_tile: p.k_loop.tiles - 1,
-            d: if p.buffers > 1 { "%d" } else { "%tmem" },
-            scales_units: p.smem.scales / 16,
-            scale_tile_step: p.scales.tile_bytes / 16,
             operand_high: format!("{:#010x}", p.descriptors.operand_high),
-            scale_high: format!("{:#010x}", p.descriptors.scale_high),
-            mma: match p.kind.scales_per_mma() {
-                0 => p.kind.to_string(),
-                // Family targets take the younger spelling only.
-                scales => match p.arch {
-                    Arch::Sm90a => String::new(),
-                    Arch::Sm100f => format!("{}.block_scale.block{}", p.kind, p.kind.mma_k() / scales),
-                    Arch::Sm100a | Arch::Sm103a => format!("{}.block_scale.scale_vec::{scales}X", p.kind),
-                },
-            },
             scaled: p.kind.scales_per_mma() > 0,
             scales_per_stage: p.kind.scales_per_mma() > 0 && p.sf_preload == SfPreload::PerStage,
-            blocks: (0..p.k_loop.blocks).map(|index| mma::block(p, index)).collect(),
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             c_policy: policy_of("c", p.cache.c).filter(|_| gated),
             chunk,
@@ -273,7 +263,7 @@ impl<'a> View<'a> {
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
-            packed_registers: if nibbles || packing.convert.is_empty() && p.warpgroups.is_some() {
+            packed_registers: if nibbles || packing.convert.is_empty() && !target.keeps_words {
                 0
             } else {
                 count / packing.per_word
@@ -392,8 +382,8 @@ impl<'a> View<'a> {
             },
             scale_store: if chunk / scale_block == 2 { "b16" } else { "b8" },
             scale_pads: pads.collect(),
-            partial_products: epilogue::partial_products(p, role),
-            addends: epilogue::addends(p, role),
+            partial_products: epilogue::partial_products(p, role, target.second_column),
+            addends: target.addends.unwrap_or_else(|| epilogue::addends(p, role)),
             partial_bytes,
             partial_stride: partial_bytes * u64::from(cluster_ctas),
             partial_column_bytes: 4 * p.cta_rows,
@@ -433,7 +423,7 @@ fn policy_bits(hint: Eviction) -> &'static str {
 
 fn barriers(p: &Plan) -> Vec<BarrierView> {
     let view = |b: &crate::plan::Barrier| BarrierView {
-        name: b.name,
+        kind: b.kind,
         offsets: (0..b.count).map(|i| b.offset + 8 * i).collect(),
         arrivals: b.arrivals,
     };

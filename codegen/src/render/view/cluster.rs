@@ -6,7 +6,7 @@ use crate::plan::Plan;
 
 /// How one CTA's load reaches several.
 #[derive(Clone)]
-pub(in crate::render) struct Sent {
+pub(crate) struct Sent {
     /// Nobody in particular where all of them send a box at once.
     pub by: Option<Sender>,
     /// Whether the leader of a pair sends B1's and the peer B2's.
@@ -24,7 +24,7 @@ impl Sent {
 
 /// The CTA that sends a box: the one whose `register`, its place among those that need it, is `place`.
 #[derive(Clone, PartialEq)]
-pub(in crate::render) struct Sender {
+pub(crate) struct Sender {
     pub register: &'static str,
     pub place: u32,
 }
@@ -38,7 +38,7 @@ impl Sender {
 
 /// The registers that say which CTA of a cluster this is, and the masks of those like it.
 #[derive(Clone, Copy)]
-pub(in crate::render) struct Places {
+pub(crate) struct Places {
     /// Whether several pairs make a cluster, so that these are registers of their own.
     pub pairs: bool,
     /// Place in the pair, and of the pair (or CTA) among its neighbours.

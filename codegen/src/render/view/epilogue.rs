@@ -10,7 +10,7 @@ const ROW: &str = "%row_in_range";
 
 /// How results become words of 32 bits.
 #[derive(Clone, Copy)]
-pub(in crate::render) struct Packing {
+pub(crate) struct Packing {
     /// The conversion of two results at a time, or nothing: the results are the words.
     pub convert: &'static str,
     /// Results of a word: 1, 2, 4 or 8.
@@ -48,20 +48,20 @@ impl Packing {
 }
 
 /// A word and the results in it.
-pub(in crate::render) struct Word {
+pub(crate) struct Word {
     pub index: u32,
     pub results: Vec<u32>,
 }
 
 /// Up to 16 bytes of a row on their way to the staging.
-pub(in crate::render) struct Unit {
+pub(crate) struct Unit {
     pub byte: u32,
     pub width: &'static str,
     pub registers: String,
 }
 
 /// One store to global memory, or, where lanes hold columns of C, to the staging.
-pub(in crate::render) struct Vector {
+pub(crate) struct Vector {
     /// Whether rows must be looked at too, where the first column must be compared with N.
     pub guard: Option<bool>,
     /// The predicate that says whether its row is in C.
@@ -78,7 +78,7 @@ pub(in crate::render) struct Vector {
 }
 
 /// Two bytes or one of a word.
-pub(in crate::render) struct Part {
+pub(crate) struct Part {
     /// The word's register.
     pub word: String,
     /// `b16` or `b8`.
@@ -88,7 +88,7 @@ pub(in crate::render) struct Part {
 }
 
 /// Four columns of an fp32 product, read back.
-pub(in crate::render) struct ProductVector {
+pub(crate) struct ProductVector {
     pub guard: Option<bool>,
     /// The predicate that says whether its row is in C.
     pub row: &'static str,
@@ -104,14 +104,14 @@ pub(in crate::render) struct ProductVector {
 }
 
 /// A TMA store of one box.
-pub(in crate::render) struct BoxStore {
+pub(crate) struct BoxStore {
     pub column: u32,
     pub offset: u32,
     pub policy: &'static str,
 }
 
 /// A chunk of one product on its way through the workspace.
-pub(in crate::render) struct PartialProduct {
+pub(crate) struct PartialProduct {
     /// What its registers are called, without the number.
     pub registers: String,
     /// The product's first column in TMEM.
@@ -122,7 +122,7 @@ pub(in crate::render) struct PartialProduct {
 }
 
 /// One column of a chunk in shared memory.
-pub(in crate::render) struct PartialSum {
+pub(crate) struct PartialSum {
     /// Bytes from the chunk's first column of product 1.
     pub offset: u32,
     pub register: String,
@@ -131,7 +131,7 @@ pub(in crate::render) struct PartialSum {
 }
 
 /// Four columns of it.
-pub(in crate::render) struct PartialVector {
+pub(crate) struct PartialVector {
     /// Bytes from the chunk's first column of product 1.
     pub offset: u32,
     pub registers: String,
@@ -140,7 +140,7 @@ pub(in crate::render) struct PartialVector {
     pub adds: Vec<PartialAdd>,
 }
 
-pub(in crate::render) struct PartialAdd {
+pub(crate) struct PartialAdd {
     pub to: String,
     pub from: String,
 }
@@ -167,7 +167,7 @@ impl Ragged {
 }
 
 /// `%packed4, %packed5, ...`
-pub(super) fn registers(name: &str, first: u32, count: u32) -> String {
+pub(crate) fn registers(name: &str, first: u32, count: u32) -> String {
     let names: Vec<String> = (first..first + count).map(|i| format!("%{name}{i}")).collect();
     names.join(", ")
 }
@@ -200,7 +200,7 @@ pub(super) fn units(packing: Packing, chunk: u32) -> Vec<Unit> {
 }
 
 /// `count` results from `first` on, as a store's operand: whole words, or a part of one.
-pub(super) fn operand(packing: Packing, first: u32, count: u32) -> (&'static str, String, Option<Part>) {
+pub(crate) fn operand(packing: Packing, first: u32, count: u32) -> (&'static str, String, Option<Part>) {
     let word = first / packing.per_word;
     if count >= packing.per_word {
         let words = count / packing.per_word;
@@ -321,16 +321,12 @@ fn partial_names(p: &Plan, role: Role) -> &'static [&'static str] {
 }
 
 /// Registers for sums of another part: of a chunk of all products, so that all of its loads are on their way together.
-/// Where accumulators are in registers there is room for four.
 pub(super) fn addends(p: &Plan, role: Role) -> u32 {
-    match p.warpgroups {
-        Some(_) => 4,
-        None => partial_names(p, role).len() as u32 * p.epilogue.chunk,
-    }
+    partial_names(p, role).len() as u32 * p.epilogue.chunk
 }
 
 /// The products that go through the workspace where K is shared out.
-pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
+pub(super) fn partial_products(p: &Plan, role: Role, second_column: u32) -> Vec<PartialProduct> {
     let names = partial_names(p, role);
     let chunk = p.epilogue.chunk;
     let product_bytes = p.mma_columns * p.cta_rows * 4;
@@ -338,7 +334,7 @@ pub(super) fn partial_products(p: &Plan, role: Role) -> Vec<PartialProduct> {
         .zip(names)
         .map(|(index, name)| PartialProduct {
             registers: format!("%{name}"),
-            column: index * p.tmem.second,
+            column: index * second_column,
             sums: (0..chunk)
                 .map(|i| PartialSum {
                     offset: index * product_bytes + i * 4 * p.cta_rows,

@@ -5,7 +5,7 @@ use crate::plan::Plan;
 use crate::problem::Groups;
 
 /// What the templates of several dual GEMMs in one launch print.
-pub(in crate::render) struct GroupsView {
+pub(crate) struct GroupsView {
     /// Whether there are several matrices of weights, which `%group` counts.
     pub several: bool,
     /// Whether it is a batch.

@@ -13,7 +13,7 @@ use crate::render::gate_text::{GATE_WIDTH, column_register};
 const GROUP: u32 = 8;
 
 /// The vectors of an entry's gate.
-pub(in crate::render) struct Inputs {
+pub(crate) struct Inputs {
     /// Names of those with an element a row.
     pub rows: Vec<String>,
     /// Names of those with an element a column.
@@ -34,20 +34,20 @@ impl Inputs {
 }
 
 /// A pair of columns: what has to be loaded before its gate, which is mostly nothing, and the gate.
-pub(in crate::render) struct GateStep {
+pub(crate) struct GateStep {
     pub loads: Vec<ColumnLoads>,
     pub text: String,
 }
 
 /// Loads of the same columns, one for each vector.
-pub(in crate::render) struct ColumnLoads {
+pub(crate) struct ColumnLoads {
     /// The first of the columns, to be compared with those that are left, where they can end.
     pub guard: Option<u32>,
     pub loads: Vec<ColumnLoad>,
 }
 
 /// Some elements of one vector.
-pub(in crate::render) struct ColumnLoad {
+pub(crate) struct ColumnLoad {
     pub name: String,
     /// Bytes from the item's or chunk's first column.
     pub byte: u32,

@@ -16,7 +16,7 @@ const PREDICATES: [&str; 4] =
 
 /// What a thread's registers of a chunk are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::render) enum Held {
+pub(crate) enum Held {
     /// Columns of a row of C.
     Row,
     /// Rows of a column of C: operands are swapped.
@@ -28,7 +28,7 @@ pub(in crate::render) enum Held {
 /// Registers of a chunk that two loads of 16 lanes bring, the second behind the first. Registers that the gate takes
 /// as a pair, an even one and the next, are in one row.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(in crate::render) struct Lanes {
+pub(crate) struct Lanes {
     pub shape: &'static str,
     /// Of a thread's number in its warp, the bits that say where its columns start, and how far apart those are.
     pub column_shift: u32,
@@ -49,7 +49,7 @@ pub(in crate::render) struct Lanes {
 }
 
 /// A row of those that a thread has parts of.
-pub(in crate::render) struct HeldRow {
+pub(crate) struct HeldRow {
     /// Rows from the thread's first.
     pub offset: u32,
     /// The predicate that says whether it is in C.

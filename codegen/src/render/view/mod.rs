@@ -3,36 +3,32 @@
 //! * `mod.rs`: [`View`], one for each entry of a module.
 //! * `build.rs`: how it is made from a plan.
 //! * `cluster.rs`: which CTA of a cluster does what.
-//! * `producer.rs`, `mma.rs`, `epilogue.rs`: the parts of it that a role needs.
+//! * `producer.rs`, `epilogue.rs`: the parts of it that a role needs.
+//! * `steps.rs`: where in a stage an MMA finds its operands.
 //! * `block_scale.rs`: scale factors of C across lanes.
 //! * `groups.rs`: batches and groups of rows.
 //! * `inputs.rs`: the gate's vectors, for the epilogue.
 //! * `lanes.rs`: which rows and columns a thread has, where threads share the lanes of accumulators.
-//! * `decode.rs`: NVFP4 and MXFP4 weights on their way to registers (sm_90a).
-//! * `order_first.rs`: activations on their way into the order of K of such weights.
-//! * `warpgroups.rs`: MMAs and sums of warpgroups (sm_90a).
 //! * `products.rs`: D1 and D2, what is kept of the products.
+//!
+//! What one way to multiply prints is in its folder of `target/`.
 
 mod block_scale;
 mod build;
 mod cluster;
-mod decode;
-mod epilogue;
+pub(crate) mod epilogue;
 mod groups;
 mod inputs;
-mod lanes;
-mod mma;
-mod order_first;
+pub(crate) mod lanes;
 mod producer;
 mod products;
-mod warpgroups;
+pub(crate) mod steps;
 
 use super::RenderError;
 use super::gate_text;
-use crate::arch::Arch;
 use crate::config::{Accumulators, Eviction, Raster, Schedule, SfPreload, Strategy};
 use crate::gate::{Expr, Fragment, GateCode, Product};
-use crate::plan::{Operand, Output, Plan, Staging, TensorMapRecipe};
+use crate::plan::{BarrierKind, Operand, Output, Plan, Staging, TensorMapRecipe};
 use crate::problem::{Groups, MmaKind};
 use block_scale::{Nibbles, TransposedScales};
 use cluster::{Places, Sender};
@@ -41,18 +37,16 @@ use groups::GroupsView;
 use inputs::{GateStep, Inputs};
 pub(super) use lanes::Held;
 use lanes::{HeldRow, Lanes};
-use mma::Block;
-pub(super) use order_first::OrderFirst;
 use producer::{OperandLoad, Policies, ScaleBox, ScaleLoad};
 use products::{Kept, KeptProducts};
-pub(super) use warpgroups::WarpgroupView;
+use std::fmt;
 
 /// Threads of a CTA of the gate's own kernel.
 pub(super) const GATE_THREADS: u32 = 256;
 
 /// What an entry computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// Both products and the gate.
     Fused,
     /// One product, to fp32.
@@ -63,8 +57,46 @@ pub(super) enum Role {
     Gate,
 }
 
+/// What the way to multiply has for [`View`].
+pub(crate) struct TargetView {
+    /// The warp that loads.
+    pub producer_warp: u32,
+    /// Where warps go on that neither compute nor finish tiles, once they are done.
+    pub leave: &'static str,
+    /// What a thread's registers of a chunk hold, and how many of one product there are.
+    pub held: Held,
+    pub registers: u32,
+    /// Registers for sums of another part, unless those of a chunk have room.
+    pub addends: Option<u32>,
+    /// Whether results that need no conversion have registers of their own as words.
+    pub keeps_words: bool,
+    /// See [`View`].
+    pub places_staging: bool,
+    pub meets_in_producer: bool,
+    /// Columns from the first product's accumulator to the second's, and those that two buffers share.
+    pub second_column: u32,
+    pub shared_columns: u32,
+}
+
+/// Where a barrier is, in bytes from the base of SMEM. Printing one that the plan does not have is an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Place(pub Option<u32>);
+
+impl Place {
+    /// This one, or the other where the plan does not have it.
+    fn or(self, other: Place) -> Place {
+        Place(self.0.or(other.0))
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.ok_or(fmt::Error)?.fmt(f)
+    }
+}
+
 /// The templates' second argument, beside the plan.
-pub(super) struct View<'a> {
+pub(crate) struct View<'a> {
     pub p: &'a Plan,
     // What the entry is, in words.
     pub about: &'static str,
@@ -79,7 +111,7 @@ pub(super) struct View<'a> {
     /// collected otherwise.
     pub handed_over: u32,
     /// The barrier behind which it is known which part that is.
-    pub part_known: u32,
+    pub part_known: Place,
     /// Whether loads of A wait for a launch of the kernel's own, and nothing else for the one before.
     pub waits: bool,
     pub dynamic: bool,
@@ -89,6 +121,10 @@ pub(super) struct View<'a> {
     pub leave: &'static str,
     /// Whether a tile's scale factors on the MMA's row side can be in two blocks.
     pub row_block_above: bool,
+    /// Whether threads find their place in the staging as a row, or a lane, each.
+    pub places_staging: bool,
+    /// Whether the warp that loads meets the epilogues of a cluster that shares K.
+    pub meets_in_producer: bool,
     /// Whether there are two buffers of accumulators.
     pub buffered: bool,
     /// Whether they share columns, and in how many of the epilogue's chunks those are.
@@ -105,21 +141,21 @@ pub(super) struct View<'a> {
     /// Tiles of a band of the swizzled raster.
     pub raster_band: u64,
     pub passes: Vec<Pass>,
-    // Barriers, in bytes from the base of SMEM; 0 where the plan has no such barrier.
-    pub full: u32,
-    pub empty: u32,
-    pub sf_full: u32,
-    pub sf_empty: u32,
+    // Barriers.
+    pub full: Place,
+    pub empty: Place,
+    pub sf_full: Place,
+    pub sf_empty: Place,
     /// Whether slots of scale factors are given back, on barriers of their own.
     pub sf_ring: bool,
     /// Done when product 1 is complete: both, where they end together.
-    pub product1_done: u32,
-    pub product2_done: u32,
+    pub product1_done: Place,
+    pub product2_done: Place,
     /// Done when both products are complete.
-    pub all_done: u32,
-    pub accumulators_free: u32,
-    pub answer_full: u32,
-    pub answer_read: u32,
+    pub all_done: Place,
+    pub accumulators_free: Place,
+    pub answer_full: Place,
+    pub answer_read: Place,
     pub barriers: Vec<BarrierView>,
     // TMA.
     pub maps: Vec<TensorMapRecipe>,
@@ -176,18 +212,10 @@ pub(super) struct View<'a> {
     pub row_tile: &'static str,
     pub column_tile: &'static str,
     // MMA.
-    /// The register of the accumulators' first column.
-    pub d: &'static str,
-    pub scales_units: u32,
-    pub scale_tile_step: u32,
     pub operand_high: String,
-    pub scale_high: String,
-    /// `.kind::...` with the size of its scale vectors.
-    pub mma: String,
     pub scaled: bool,
     /// Whether they come with each stage's operands: before A, where that waits for an earlier launch.
     pub scales_per_stage: bool,
-    pub blocks: Vec<Block>,
     // Epilogue.
     pub scalars: Vec<String>,
     pub inputs: Inputs,
@@ -291,33 +319,33 @@ pub(super) struct View<'a> {
 }
 
 /// A K loop of an item.
-pub(super) struct Pass {
+pub(crate) struct Pass {
     /// What labels end in.
     pub suffix: &'static str,
     /// The accumulator's first column.
     pub d: u32,
     /// The barrier on which the loop's end is announced.
-    pub done: u32,
+    pub done: Place,
     pub operand_loads: Vec<OperandLoad>,
     pub scale_loads: Vec<ScaleLoad>,
     pub scale_boxes: Vec<ScaleBox>,
 }
 
-pub(super) struct BarrierView {
-    pub name: &'static str,
+pub(crate) struct BarrierView {
+    pub kind: BarrierKind,
     pub offsets: Vec<u32>,
     pub arrivals: u32,
 }
 
 /// An L2 cache policy as the 64-bit operand of `.L2::cache_hint`.
-pub(super) struct Policy {
+pub(crate) struct Policy {
     pub operand: &'static str,
     pub bits: &'static str,
     pub hint: Eviction,
 }
 
 /// A chunk of columns whose first product is taken early.
-pub(super) struct EarlyChunk {
+pub(crate) struct EarlyChunk {
     pub column: u32,
     pub early: Vec<GateStep>,
     /// D1, which is done when the gate has read product 1.

@@ -2,13 +2,13 @@
 
 use super::cluster::{Places, Sender, Sent, sends_halves, shared_sides};
 use super::groups::GroupsView;
-use super::{Pass, Role};
+use super::{Pass, Place, Role};
 use crate::config::{Accumulators, CtaGroup, Strategy};
 use crate::plan::{Operand, Plan};
 use crate::problem::MmaKind;
 
 /// A box of A, B1 or B2.
-pub(in crate::render) struct OperandLoad {
+pub(crate) struct OperandLoad {
     /// Bytes from the stage's start.
     pub offset: u32,
     /// The tensor map's register.
@@ -28,7 +28,7 @@ pub(in crate::render) struct OperandLoad {
 }
 
 /// A row block of scale factors.
-pub(in crate::render) struct ScaleLoad {
+pub(crate) struct ScaleLoad {
     /// Bytes from the slot's start.
     pub offset: u32,
     /// The register of the row block's address.
@@ -37,7 +37,7 @@ pub(in crate::render) struct ScaleLoad {
 }
 
 /// A box of scale factors: some K blocks of one row block.
-pub(in crate::render) struct ScaleBox {
+pub(crate) struct ScaleBox {
     /// Bytes from the slot's start.
     pub offset: u32,
     /// The tensor map's register.
@@ -61,7 +61,13 @@ pub(super) struct Policies {
 }
 
 /// The K loops of an item, each with the tiles of B that a stage holds.
-pub(super) fn passes(p: &Plan, role: Role, policies: Policies, done: [u32; 2]) -> Vec<Pass> {
+pub(super) fn passes(
+    p: &Plan,
+    role: Role,
+    policies: Policies,
+    done: [Place; 2],
+    second_column: u32,
+) -> Vec<Pass> {
     let products: &[&[usize]] = match (p.strategy, role) {
         (Strategy::Interleaved, _) => &[&[0, 1]],
         (Strategy::Sequential, _) => &[&[0], &[1]],
@@ -75,7 +81,7 @@ pub(super) fn passes(p: &Plan, role: Role, policies: Policies, done: [u32; 2]) -
         .enumerate()
         .map(|(index, (products, suffix))| Pass {
             suffix,
-            d: if index == 1 { p.tmem.second } else { 0 },
+            d: if index == 1 { second_column } else { 0 },
             done: done[if products.len() > 1 { 1 } else { index }],
             operand_loads: operand_loads(p, products, policies),
             scale_loads: scale_loads(p, products, policies.sf),

@@ -7,7 +7,7 @@ use crate::plan::{Operand, Plan};
 use crate::render::{RenderError, gate_text};
 
 /// One of the two, on its way from a chunk's registers to global memory.
-pub(in crate::render) struct Kept {
+pub(crate) struct Kept {
     pub operand: Operand,
     /// What it is of the products.
     pub about: String,
@@ -37,6 +37,8 @@ pub(super) struct KeptProducts<'a> {
     held: Held,
     /// Whether chunks follow each other.
     looped: bool,
+    /// Whether two buffers of accumulators share columns.
+    overlapped: bool,
     /// What scales and shifts each product; `None` where the gate reads it as it is.
     code: [Option<Fragment>; 2],
 }
@@ -49,10 +51,10 @@ impl<'a> KeptProducts<'a> {
         [chunk, registers]: [u32; 2],
         ragged: Ragged,
         held: Held,
-        looped: bool,
+        [looped, overlapped]: [bool; 2],
     ) -> Self {
         let code = [Product::First, Product::Second].map(|product| pre_activation_code(gate, product, arch));
-        KeptProducts { gate, p, chunk, registers, ragged, held, looped, code }
+        KeptProducts { gate, p, chunk, registers, ragged, held, looped, overlapped, code }
     }
 
     fn code(&self, product: Product) -> Option<&Fragment> {
@@ -110,7 +112,7 @@ impl<'a> KeptProducts<'a> {
                 (true, Held::Column) => u64::from(self.chunk) * output.row_bytes,
                 (true, Held::Row | Held::Lanes(_)) => u64::from(self.chunk * output.element_bits / 8),
             },
-            both_ways: self.looped && self.p.tmem.shared > 0,
+            both_ways: self.looped && self.overlapped,
         })
     }
 }

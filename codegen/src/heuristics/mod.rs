@@ -1,0 +1,92 @@
+//! How `auto` is settled where all targets agree on it; each folder of `target/` has what only it decides.
+
+use crate::arch::Arch;
+use crate::config::{Buffers, CacheHints, Config, Consumers, Eviction, Raster, Schedule, Setting};
+use crate::error::ConfigError;
+use crate::legalize::COUNT_LIMIT;
+use crate::plan::Work;
+use crate::plan::draft::Draft;
+use crate::problem::{MmaKind, Shape};
+use crate::target::Isa;
+
+/// Tokens up to which weights take the row side of an MMA of 128 rows: half of what it has.
+pub(crate) const FEW_TOKENS: u32 = 64;
+
+/// SMs that the kernel is made for.
+pub(crate) fn sms(asked: &Config, arch: Arch) -> u32 {
+    asked.sms.unwrap_or_else(|| arch.limits().sms)
+}
+
+/// Tiles of `rows` rows that C has along M, over all matrices; of groups if they are of one size.
+pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
+    u64::from(shape.typical_rows().div_ceil(rows)) * u64::from(shape.groups.count())
+}
+
+/// Weights are read once a wave: they may go first while all tiles of C run at once, and, where they are decoded, wherever one tile
+/// along M is all there is. Where parts of tiles hand sums over that are to stay, C goes first, too, and what all tiles read last
+/// (1 % each of 128 tokens on an H200).
+pub(crate) fn choose_cache(draft: &Draft<'_>) -> CacheHints {
+    let ctas = u64::from(draft.cluster_ctas()) * u64::from(draft.work.tiles);
+    let one_wave = ctas <= u64::from(sms(draft.asked, draft.arch));
+    let once = draft.kind == MmaKind::Decoded && draft.m_tiles == 1;
+    let shared = once && draft.work.schedule == Schedule::StreamK;
+    CacheHints {
+        a: shared.then_some(Eviction::Last),
+        b: (one_wave || once).then_some(Eviction::First),
+        c: shared.then_some(Eviction::First),
+        ..CacheHints::default()
+    }
+}
+
+/// The schedule that was asked for, or persistent clusters where there are more tiles than run at once: where an MMA's rows are
+/// interleaved no more than it takes for each to have as many tiles as the busiest.
+pub(crate) fn settle_work(
+    asked: &Config,
+    arch: Arch,
+    isa: &dyn Isa,
+    items: [u32; 2],
+    matrices: u32,
+    k_tiles: u32,
+) -> Result<Work, ConfigError> {
+    let parts = match asked.schedule {
+        Setting::Fixed(Schedule::ClusterSplitK(parts)) => parts,
+        _ => 1,
+    };
+    let ctas = asked.group().ctas() * asked.multicast.ctas() * parts;
+    let tiles = u64::from(items[0]).saturating_mul(u64::from(items[1])).saturating_mul(matrices.into());
+    // One CTA an SM: SMEM and TMEM leave no room for two.
+    let capacity = sms(asked, arch) / ctas;
+    // Two buffers were asked for: there is something to overlap only where tiles follow each other.
+    let two = matches!(asked.accumulator_buffers, Setting::Fixed(Buffers::Overlapped | Buffers::Whole(2)));
+    let several =
+        tiles > u64::from(capacity) || two || asked.consumers == Setting::Fixed(Consumers::PingPong);
+    let schedule = asked.schedule.unwrap_or_else(|| match several {
+        true => Schedule::Persistent,
+        false => Schedule::OneTile,
+    });
+    let count = |what, count: u64| match count > COUNT_LIMIT {
+        true => Err(ConfigError::Count { knob: "tile", what, count, limit: COUNT_LIMIT }),
+        false => Ok(()),
+    };
+    count("CTAs of the grid", tiles.saturating_mul(ctas.into()))?;
+    match schedule {
+        Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts) if !(1..=k_tiles).contains(&parts) => {
+            return Err(ConfigError::SplitK { schedule, parts, k_tiles });
+        }
+        Schedule::SplitK(parts) => count("CTAs of the grid", tiles * u64::from(ctas) * u64::from(parts))?,
+        Schedule::StreamK => count("K tiles of all tiles of C", tiles * u64::from(k_tiles))?,
+        _ => {}
+    }
+    let capacity = match schedule {
+        // As soon done, and what they share, L2 and power, is for fewer (seen on an H200: 1 % of 224 tiles by 112 CTAs).
+        Schedule::Persistent if isa.interleaved_rows() && capacity > 0 => {
+            tiles.div_ceil(tiles.div_ceil(capacity.into()).max(1)) as u32
+        }
+        _ => capacity,
+    };
+    let work = Work::new(schedule, Raster::AlongM, items, matrices, k_tiles, capacity);
+    // Of several waves, a band of tiles has most of its operands in L2.
+    let banded = isa.bands() && work.is_looped();
+    let raster = asked.raster.unwrap_or_else(|| if banded { Raster::Swizzled(8) } else { Raster::AlongM });
+    Ok(Work { raster, ..work })
+}

@@ -1,0 +1,108 @@
+//! Numbers of `chips/*.toml`, the files that predicted times are made from, so that rules and floors use the same ones.
+//!
+//! The emulator reads these files whole and judges their form; a test holds the two readings together.
+
+use crate::arch::{Arch, Limits, TensorCore};
+use std::sync::LazyLock;
+
+/// What the system keeps of an SM's shared memory for each CTA, in bytes (CUDA C++ programming guide, technical specifications).
+const RESERVED_SMEM: f64 = 1024.0;
+/// Columns of Tensor Memory of an SM (PTX ISA 9.7.16.1).
+const TMEM_COLUMNS: u32 = 512;
+
+static H200: LazyLock<Limits> =
+    LazyLock::new(|| limits(include_str!("../../chips/h200.toml"), TensorCore::Wgmma));
+static B200: LazyLock<Limits> =
+    LazyLock::new(|| limits(include_str!("../../chips/b200.toml"), TensorCore::Tcgen05));
+static B300: LazyLock<Limits> =
+    LazyLock::new(|| limits(include_str!("../../chips/b300.toml"), TensorCore::Tcgen05));
+
+/// The limits of the product that users of an architecture rent.
+pub(crate) fn of(arch: Arch) -> &'static Limits {
+    match arch {
+        Arch::Sm90a => &H200,
+        // The weaker chip of the family.
+        Arch::Sm100a | Arch::Sm100f => &B200,
+        Arch::Sm103a => &B300,
+    }
+}
+
+/// The value of a number of a chip file, which is a table of its own with `value` first.
+fn number(text: &str, name: &str) -> f64 {
+    let table = text.split_once(&format!("\n[{name}]\n")).map_or("", |(_, table)| table);
+    let value = table.lines().find_map(|line| line.strip_prefix("value = "));
+    // The files are part of this crate, and a test reads every number of them.
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or(f64::NAN)
+}
+
+fn limits(text: &str, tensor_core: TensorCore) -> Limits {
+    let number = |name| number(text, name);
+    let (sms, hertz) = (number("sms"), number("clock") * 1e6);
+    // A multiply-add counts two; an MMA multiplies 32 bytes of K a row, 16 elements of 16 bits.
+    let (f16, fp4_ratio) = match tensor_core {
+        TensorCore::Wgmma => (2.0 * 64.0 * 16.0 / number("wgmma_column"), None),
+        TensorCore::Tcgen05 => (2.0 * 128.0 * 16.0 / number("tcgen05_column"), Some(number("tcgen05_fp4"))),
+    };
+    Limits {
+        smem_bytes: (number("smem") - RESERVED_SMEM) as u32,
+        tmem_columns: if fp4_ratio.is_some() { TMEM_COLUMNS } else { 0 },
+        sms: sms as u32,
+        fp4_ops_per_second: fp4_ratio.map_or(0.0, |ratio| 4.0 * f16 / ratio * sms * hertz),
+        fp8_ops_per_second: 2.0 * f16 * sms * hertz,
+        dram_bytes_per_second: number("dram_rate") * 1e9,
+        dram_latency: (number("l2_latency") + number("l2_far") + number("dram_latency")) / hertz,
+        l2_bytes_per_second: number("l2_rate") * hertz,
+        sm_bytes_per_second: number("sm_rate") * hertz,
+        smem_bytes_per_second: number("smem_rate") * hertz,
+        scale_copy: number("tcgen05_copy_scales") / hertz,
+        clusters: ["clusters_of_2", "clusters_of_4", "clusters_of_8"].map(|name| number(name) as u32),
+        cluster_bytes_per_second: number("dsmem_rate") * hertz,
+        cluster_barrier: number("cluster_release") / hertz,
+        launch_gap: number("launch_gap") * 1e-9,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_is_read() {
+        for arch in Arch::ALL {
+            let Limits {
+                smem_bytes,
+                tmem_columns,
+                sms,
+                fp4_ops_per_second,
+                fp8_ops_per_second,
+                dram_bytes_per_second,
+                dram_latency,
+                l2_bytes_per_second,
+                sm_bytes_per_second,
+                smem_bytes_per_second,
+                scale_copy,
+                clusters,
+                cluster_bytes_per_second,
+                cluster_barrier,
+                launch_gap,
+            } = *of(arch);
+            assert_eq!(smem_bytes, 232_448, "{arch}");
+            assert!((130..=160).contains(&sms), "{arch}: {sms}");
+            let blackwell = arch.tensor_core() == TensorCore::Tcgen05;
+            assert_eq!(tmem_columns > 0, blackwell, "{arch}");
+            assert_eq!(fp4_ops_per_second > 8e15, blackwell, "{arch}: {fp4_ops_per_second}");
+            assert!((1.9e15..6e15).contains(&fp8_ops_per_second), "{arch}: {fp8_ops_per_second}");
+            assert!((4e12..9e12).contains(&dram_bytes_per_second), "{arch}: {dram_bytes_per_second}");
+            assert!((2e-7..8e-7).contains(&dram_latency), "{arch}: {dram_latency}");
+            assert!(l2_bytes_per_second > dram_bytes_per_second, "{arch}: {l2_bytes_per_second}");
+            assert!((1e11..4e11).contains(&sm_bytes_per_second), "{arch}: {sm_bytes_per_second}");
+            assert!((2e11..3e11).contains(&smem_bytes_per_second), "{arch}: {smem_bytes_per_second}");
+            assert!((1e-9..2e-8).contains(&scale_copy), "{arch}: {scale_copy}");
+            assert!(clusters.is_sorted_by(|x, y| x > y) && clusters[0] <= sms / 2, "{arch}: {clusters:?}");
+            assert!((2e10..2e11).contains(&cluster_bytes_per_second), "{arch}: {cluster_bytes_per_second}");
+            assert!((5e-8..5e-7).contains(&cluster_barrier), "{arch}: {cluster_barrier}");
+            assert!((5e-7..3e-6).contains(&launch_gap), "{arch}: {launch_gap}");
+        }
+        assert!(number(include_str!("../../chips/b200.toml"), "no_such_number").is_nan());
+    }
+}

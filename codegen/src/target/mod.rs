@@ -1,0 +1,141 @@
+//! What differs from chip to chip: a folder for each way to multiply.
+//!
+//! Nothing outside this folder asks which chip a plan is for. What all chips share asks [`Target::isa`], and each
+//! folder answers it: `sm_90a/` for `wgmma`, `sm_100a/` for `tcgen05`.
+//!
+//! * `mod.rs`: [`Target`], and the questions that each folder answers ([`Isa`]).
+//! * `chip.rs`: one row of facts a chip, and the limits read from `chips/*.toml`.
+//!
+//! A folder has `legalize.rs` (what it refuses), `heuristics.rs` (how it settles `auto`), `plan.rs` (its part of a
+//! plan) and `view/` (its part of what templates print).
+
+pub(crate) mod chip;
+pub(crate) mod sm_100a;
+pub(crate) mod sm_90a;
+
+pub use sm_90a::{PromotionInterval, Wgmma};
+pub use sm_100a::{Tcgen05, TmemMap};
+
+use crate::arch::{Arch, TensorCore};
+use crate::config::{Config, TmemShape};
+use crate::error::ConfigError;
+use crate::plan::draft::Draft;
+use crate::plan::{BarrierCount, Plan, Staging, Swizzle, Work};
+use crate::problem::{ElementKind, MmaKind, Problem};
+use std::fmt;
+
+/// How a plan multiplies, with what only that way has.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Target {
+    /// Warpgroups issue MMAs and hold the accumulators in their registers (`wgmma`, sm_90a).
+    Wgmma(Wgmma),
+    /// One thread issues MMAs, and accumulators are in tensor memory (`tcgen05`, sm_100a and its relatives).
+    Tcgen05(Tcgen05),
+}
+
+impl Target {
+    /// What the way to multiply answers.
+    pub(crate) fn isa(&self) -> &dyn Isa {
+        match self {
+            Target::Wgmma(wgmma) => wgmma,
+            Target::Tcgen05(tcgen05) => tcgen05,
+        }
+    }
+}
+
+/// A plan for `problem`, every knob of `config` settled.
+pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
+    match arch.tensor_core() {
+        TensorCore::Wgmma => sm_90a::heuristics::plan(problem, config, arch),
+        TensorCore::Tcgen05 => sm_100a::heuristics::plan(problem, config, arch),
+    }
+}
+
+/// Whether a swapped plan can apply a gate that reads a vector with an element per row of C.
+pub(crate) fn swaps_row_vectors(core: TensorCore) -> bool {
+    match core {
+        TensorCore::Wgmma => true,
+        // A thread's pair of results is of two rows, and the gate's code takes one element for both.
+        TensorCore::Tcgen05 => false,
+    }
+}
+
+/// What the code that all chips share asks of the way to multiply.
+pub(crate) trait Isa {
+    /// Rows of a tile in one CTA.
+    fn cta_rows(&self) -> u32;
+    /// Rows of one MMA in one CTA.
+    fn mma_rows(&self) -> u32;
+    /// MMAs that cover a CTA's rows of one product.
+    fn mmas_of_rows(&self) -> u32;
+    /// Threads of a CTA.
+    fn threads(&self) -> u32;
+    /// Whether an MMA's rows are of both products by turns.
+    fn interleaved_rows(&self) -> bool;
+    /// Whether a launch of its own brings the activations into the order of K in which weights are decoded.
+    fn orders_first(&self) -> bool;
+    /// Whether one of two CTAs that share a tile's K hands its sums over to the other.
+    fn fixup(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool;
+    /// Whether MMAs are issued for all of the last K tile, wherever K ends in it.
+    fn multiplies_beyond_k(&self) -> bool;
+    /// Stages without which the K loop would wait for itself.
+    fn least_stages(&self, k_tiles: u32) -> u32;
+    /// Whether tiles of several waves are computed in bands, so that L2 holds most of a band's operands.
+    fn bands(&self) -> bool;
+    /// Whether shared memory has a word for the address of tensor memory.
+    fn has_address_word(&self) -> bool;
+    /// Tiles of C in flight in a CTA.
+    fn buffers(&self) -> u32;
+
+    /// 128-row blocks of scale factors that a tile of A, and one of B, touches in one CTA.
+    fn row_blocks(&self, draft: &Draft<'_>) -> [u32; 2];
+    /// Refuses sizes of launches beside the MMAs'.
+    fn check_launches(&self, problem: &Problem, errors: &mut Vec<ConfigError>);
+    /// Settles where accumulators are; `None` where they do not fit. The target returned has what could be settled.
+    fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>);
+    /// Adds what depends on the whole plan: `main_tiles` K tiles alternate between the products.
+    fn finish(&self, draft: &Draft<'_>, main_tiles: u32) -> Target;
+    /// `config` with the target's own knobs as they were settled.
+    fn settled_config(&self, draft: &Draft<'_>, config: Config) -> Config;
+    /// The length of the split tail that `auto` gives, 0 where there is none.
+    fn split_tail(&self, draft: &Draft<'_>) -> u32;
+    /// Columns that the epilogue finishes together, of `columns` that a CTA finishes.
+    fn chunk(&self, draft: &Draft<'_>, columns: u32) -> u32;
+    /// The shape of the loads that bring accumulators to registers.
+    fn load_shape(&self, draft: &Draft<'_>) -> TmemShape;
+    /// The staging of a TMA store of C.
+    fn staging(&self, draft: &Draft<'_>) -> Staging;
+    /// Warps that fill the staging.
+    fn epilogue_warps(&self) -> u32;
+    /// The mbarriers, in the order of their addresses.
+    fn barriers(&self, draft: &Draft<'_>, stages: u32) -> Vec<BarrierCount>;
+    /// The bits of a matrix descriptor's high word that say how it is swizzled, and its version.
+    fn descriptor_bits(&self, swizzle: Swizzle) -> u32;
+    /// The instruction descriptor of an MMA of `mma` rows and columns; 0 where the instruction has none.
+    fn instruction(&self, kind: MmaKind, elements: [ElementKind; 2], mma: [u32; 2]) -> u32;
+
+    /// Prints where accumulators are.
+    fn describe(&self, plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result;
+    /// Columns of C that one store of the epilogue writes, where it can write a whole vector of `vector`.
+    fn store_columns(&self, plan: &Plan, vector: u32) -> u32;
+    /// By which rule a knob was settled that was left to it, where the target has one of its own.
+    fn rule(&self, plan: &Plan, knob: &str) -> Option<String>;
+    /// Memory beside SMEM that a plan takes.
+    fn memory(&self, plan: &Plan) -> Option<crate::plan::Room>;
+    /// Values of the target's own knobs to try beside a plan's.
+    fn what_ifs(&self) -> Vec<(&'static str, String)>;
+
+    /// What the templates need of the target.
+    #[cfg(feature = "render")]
+    fn view(&self, plan: &Plan) -> crate::render::TargetView;
+    /// An entry of MMAs as PTX.
+    #[cfg(feature = "render")]
+    fn render(&self, entry: &crate::render::Entry<'_>) -> Result<String, crate::render::RenderError>;
+    /// Entries that run before those of the strategy, as PTX and as launches.
+    #[cfg(feature = "render")]
+    fn render_before(
+        &self,
+        plan: &Plan,
+        name: &str,
+    ) -> Result<Vec<(String, crate::kernel::Launch)>, crate::render::RenderError>;
+}

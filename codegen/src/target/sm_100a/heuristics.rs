@@ -1,0 +1,125 @@
+//! How `auto` is settled where accumulators are in tensor memory (`tcgen05`, sm_100a).
+
+use super::{MMA_ROWS, Tcgen05, legalize, load, neighbours, shares};
+use crate::arch::Arch;
+use crate::config::{
+    AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, Strategy, Switch, Tile,
+};
+use crate::error::ConfigError;
+use crate::heuristics::{FEW_TOKENS, sms, usual_tiles};
+use crate::legalize::{k_multiple, kind};
+use crate::plan::Plan;
+use crate::plan::draft::{Draft, Settled};
+use crate::problem::{Problem, Shape};
+use crate::target::Target;
+
+/// See [`crate::target::plan`].
+pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
+    legalize::check_formats(problem, arch)?;
+    let asked = config;
+    let strategy = asked.strategy.unwrap_or_else(|| Strategy::Interleaved);
+    let sides = |group: CtaGroup| {
+        let config = Config { cta_group: Setting::Fixed(group), ..*asked };
+        let swap_ab = swaps(problem, &config);
+        let tile = config.tile.unwrap_or_else(|| choose_tile(problem, &config, swap_ab, arch));
+        let shares = shares::choose(problem, &config, strategy, tile, swap_ab, arch);
+        (config, Settled { strategy, tile, swap_ab, target: Target::Tcgen05(Tcgen05::NEW) }, shares)
+    };
+    let plan = |config: &Config, settled| {
+        settle(problem, config, arch, settled).map(|plan| Plan { asked: *asked, ..plan })
+    };
+    let group = choose_group(problem.shape, asked);
+    // Where pairs would leave SMs idle, CTAs that share K use them.
+    let alone = sides(CtaGroup::One);
+    let shared = asked.cta_group == Setting::Auto && asked.tile == Setting::Auto && alone.2.is_some();
+    let (config, settled, shares) = if group == CtaGroup::One || shared { alone } else { sides(group) };
+    if let Some(shares::Shares { parts, tile }) = shares {
+        let schedule = Setting::Fixed(Schedule::ClusterSplitK(parts));
+        // Another knob may leave no room for the sums: then the tile is one CTA's, or a pair's.
+        if let Ok(plan) = plan(&Config { schedule, ..config }, Settled { tile, ..settled }) {
+            return Ok(plan);
+        }
+    }
+    let (config, settled, _) = sides(group);
+    plan(&config, settled)
+}
+
+/// A plan of what was settled, if it is legal and fits.
+fn settle(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    settled: Settled,
+) -> Result<Plan, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    legalize::check(problem, config, arch, &settled, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
+}
+
+/// A pair where there are rows for one: each CTA then loads half of B, and the pipeline is the deeper
+/// for it. A tile that was asked for says which it is.
+fn choose_group(shape: Shape, config: &Config) -> CtaGroup {
+    let rules_out = config.swap_ab == Setting::Fixed(Switch::On)
+        || matches!(config.schedule, Setting::Fixed(Schedule::ClusterSplitK(_)))
+        || config.multicast != Multicast::None
+        || config.sf_load == Setting::Fixed(SfLoad::Bulk)
+        || config.sms == Setting::Fixed(1);
+    config.cta_group.unwrap_or_else(|| match config.tile {
+        _ if rules_out => CtaGroup::One,
+        Setting::Fixed(tile) if tile.m == 2 * MMA_ROWS => CtaGroup::Two,
+        Setting::Auto if shape.typical_rows() > MMA_ROWS => CtaGroup::Two,
+        Setting::Fixed(_) | Setting::Auto => CtaGroup::One,
+    })
+}
+
+/// 128 x 128 x 256; N = 64 where that still leaves every SM at most one tile, so that a small grid
+/// spreads over more of the chip; K no longer than the problem's.
+///
+/// With few tokens on the MMA's column side, as many columns as there are tokens.
+fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) -> Tile {
+    let shape = problem.shape;
+    let ctas = config.group().ctas();
+    let kind = kind(problem);
+    let whole = 128 * 8 / kind.container_bits();
+    let k = shape.k.next_multiple_of(k_multiple(problem)).min(whole);
+    // Three quarters would leave half of a 128-byte swizzle span unused.
+    let k = if k * 4 == whole * 3 { whole } else { k };
+    if swap_ab {
+        let multiple = if neighbours(config, swap_ab) > 1 { 64 } else { 16 * ctas };
+        // Of groups, each has a tile of its own, which starts scale factors in the middle of a block at most.
+        let few = shape.groups.by_rows() && shape.typical_rows() <= 64 && shape.m > 64;
+        let m = match few {
+            true => 64,
+            false if shape.m > 128 => 128,
+            false => shape.m.next_multiple_of(multiple),
+        };
+        return Tile { m, n: MMA_ROWS * ctas, k };
+    }
+    let m = MMA_ROWS * ctas;
+    let grid = |n: u32| usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
+    let narrow = config.layout() == Accumulators::Separate
+        && grid(64) <= u64::from(sms(config, arch))
+        && load::takes_columns(config, 64);
+    Tile { m, n: if narrow { 64 } else { 128 }, k }
+}
+
+/// Whether weights take the MMA's row side: where it was asked for, or where it was not ruled out and
+/// there are few tokens.
+fn swaps(problem: &Problem, config: &Config) -> bool {
+    let shape = problem.shape;
+    let free = config.tile == Setting::Auto
+        && config.group() == CtaGroup::One
+        && config.layout() == Accumulators::Separate
+        && config.a_reuse != Setting::Fixed(AReuse::Collector)
+        && config.multicast == Multicast::None
+        // Pads of scale factors of groups of rows need rows in threads.
+        && !(shape.groups.by_rows() && problem.formats.c.scales().is_some())
+        && !load::shares_lanes(config);
+    config
+        .swap_ab
+        .unwrap_or_else(|| if free && shape.typical_rows() <= FEW_TOKENS { Switch::On } else { Switch::Off })
+        .is_on()
+}

@@ -1,0 +1,161 @@
+//! What `tcgen05` and tensor memory (sm_100a) rule out.
+
+use super::{MMA_ROWS, load, neighbours, shares_scales};
+use crate::arch::Arch;
+use crate::config::{AReuse, Accumulators, Config, CtaGroup, Multicast, Setting, SfLoad, Tile};
+use crate::error::ConfigError;
+use crate::legalize::{self as common, CLUSTER_LIMIT, COUNT_LIMIT, k_multiple};
+use crate::plan::draft::Settled;
+use crate::problem::{MmaKind, Problem, Shape};
+
+/// Formats that its MMAs do not take.
+pub(super) fn check_formats(problem: &Problem, arch: Arch) -> Result<(), Vec<ConfigError>> {
+    if problem.formats.check() == Ok(MmaKind::Decoded) {
+        let reason = "its MMAs take scale factors: quantise the activations, too";
+        return Err(vec![ConfigError::FormatsOnChip { formats: problem.formats, arch, reason }]);
+    }
+    Ok(())
+}
+
+/// What was settled, but for what has to fit.
+pub(super) fn check(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    settled: &Settled,
+    errors: &mut Vec<ConfigError>,
+) {
+    let Settled { strategy, tile, swap_ab, .. } = *settled;
+    check_tile(problem, tile, config, swap_ab, errors);
+    check_accumulators(problem, tile, config.layout(), errors);
+    common::check_scales(problem, config, errors);
+    check_output_scales(problem, tile, swap_ab, errors);
+    common::check_ranges(config, arch, errors);
+    common::check_strategy(config, strategy, errors);
+    common::check_shares(config, errors);
+    check_sides(problem.shape, config, swap_ab, errors);
+    check_multicast(tile, config, swap_ab, errors);
+    common::check_cluster_parts(problem, tile, config, swap_ab, 8, errors);
+    common::groups::check_knobs(problem, config, strategy, swap_ab, errors);
+    load::check(problem, tile, config, swap_ab, errors);
+    let mut refuse = |knob, value, reason| errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
+    if config.consumers.is_fixed() {
+        let reason = "accumulators are in tensor memory, and one warp issues all MMAs";
+        refuse("consumers", config.consumers.to_string(), reason);
+    }
+    if config.promotion.is_fixed() {
+        refuse("promotion", config.promotion.to_string(), "its tensor cores add up in fp32");
+    }
+}
+
+fn check_tile(problem: &Problem, tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    let (shape, ctas) = (problem.shape, config.group().ctas());
+    let scaled = problem.formats.a.spec().scales.is_some();
+    let (rows, columns, extent) = match swap_ab {
+        false => (("M", tile.m), ("N", tile.n), shape.n),
+        true => (("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m), shape.m),
+    };
+    if rows.1 != MMA_ROWS * ctas {
+        errors.push(ConfigError::TileM { side: rows.0, given: rows.1, ctas, wanted: MMA_ROWS * ctas });
+    }
+    // Each CTA of a pair holds half of the columns, in groups of 8 rows of their operand.
+    let multiple = if scaled { 8 * ctas } else { 16 };
+    let (side, given) = columns;
+    if !(multiple..=256).contains(&given) || !given.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileN { side, given, ctas, multiple });
+    } else {
+        let tiles = extent.div_ceil(given).max(neighbours(config, swap_ab));
+        if scaled && tiles > 1 && !given.is_multiple_of(64) {
+            errors.push(ConfigError::TileNStart { side, given, tiles });
+        }
+    }
+    let multiple = k_multiple(problem);
+    if tile.k == 0 || !tile.k.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileK { given: tile.k, multiple });
+    }
+}
+
+/// What needs A on the MMA's row side.
+fn check_sides(shape: Shape, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    if config.sf_load == Setting::Fixed(SfLoad::Bulk) && config.group() == CtaGroup::Two {
+        errors.push(ConfigError::SfLoadPair);
+    }
+    if config.sf_load == Setting::Fixed(SfLoad::Multicast) && !shares_scales(config) {
+        errors.push(ConfigError::SfLoadAlone);
+    }
+    if !swap_ab {
+        return;
+    }
+    if config.layout() == Accumulators::SideBySide {
+        errors.push(ConfigError::SwapAb {
+            knob: "accumulators",
+            value: "side_by_side",
+            reason: "the products would lie below each other, and one MMA has no rows for both",
+        });
+    }
+    if config.a_reuse == Setting::Fixed(AReuse::Collector) {
+        errors.push(ConfigError::NothingToReuse { reason: "with swap_ab they share the other operand" });
+    }
+    // Stores reach 32 rows of C, or of an fp32 product, with constant offsets.
+    let reach = 32 * 4 * u64::from(shape.n.next_multiple_of(4));
+    if reach > COUNT_LIMIT {
+        errors.push(ConfigError::Count {
+            knob: "swap_ab",
+            what: "bytes of 32 rows of C in fp32",
+            count: reach,
+            limit: COUNT_LIMIT,
+        });
+    }
+}
+
+fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    let multicast = config.multicast;
+    let mut refuse = |reason: String| errors.push(ConfigError::Multicast { multicast, reason });
+    let pair = config.group() == CtaGroup::Two;
+    let whole = if swap_ab { tile.m } else { tile.n };
+    // Of a pair, each CTA loads its half of the MMA's columns; side by side, B1 or B2 whole.
+    let columns = if pair && config.layout() == Accumulators::Separate { whole / 2 } else { whole };
+    let rows = match multicast {
+        Multicast::None => return,
+        Multicast::A(_) if swap_ab => columns,
+        Multicast::A(_) => MMA_ROWS,
+        Multicast::B(_) if swap_ab => MMA_ROWS,
+        Multicast::B(_) => columns,
+    };
+    let (tiles, limit) = (multicast.ctas(), CLUSTER_LIMIT / config.group().ctas());
+    if !(2..=limit).contains(&tiles) || !tiles.is_power_of_two() {
+        let several = if pair { "2 or 4 pairs" } else { "2, 4 or 8 CTAs" };
+        refuse(format!("a cluster has {several}: {CLUSTER_LIMIT} CTAs is the largest that every chip runs"));
+    } else if !rows.is_multiple_of(8 * tiles) {
+        refuse(format!(
+            "each CTA loads its part of {rows} rows, and swizzled rows come in groups of 8: {rows} / {tiles} is no multiple"
+        ));
+    }
+}
+
+/// C with scale factors: its blocks must be whole in a thread's registers, or, swapped, in a warp's lanes, as
+/// they always are.
+fn check_output_scales(problem: &Problem, tile: Tile, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    if problem.formats.c.scales().is_none() {
+        return;
+    }
+    if !swap_ab && !tile.n.is_multiple_of(32) {
+        let reason = format!("N = {} is no multiple of the 32 columns that are finished together", tile.n);
+        errors.push(ConfigError::OutputScales { knob: "tile", format: problem.formats.c, reason });
+    }
+}
+
+fn check_accumulators(
+    problem: &Problem,
+    tile: Tile,
+    accumulators: Accumulators,
+    errors: &mut Vec<ConfigError>,
+) {
+    if accumulators == Accumulators::SideBySide && tile.n <= 256 {
+        if tile.n > 128 {
+            errors.push(ConfigError::SideBySideWidth { tile_n: tile.n, doubled: 2 * tile.n });
+        } else if tile.n != 128 && problem.formats.a.spec().scales.is_some() {
+            errors.push(ConfigError::SideBySideScales { tile_n: tile.n });
+        }
+    }
+}

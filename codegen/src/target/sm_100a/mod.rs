@@ -1,0 +1,64 @@
+//! `tcgen05` (sm_100a, sm_100f, sm_103a): one thread issues MMAs, and accumulators are in tensor memory.
+//!
+//! * `mod.rs`: [`Tcgen05`], what a plan has of it.
+//! * `legalize.rs`: what it rules out.
+//! * `heuristics.rs`: how `auto` is settled.
+//! * `load.rs`: how the epilogue reads accumulators.
+//! * `shares.rs`: whether clusters share K where tiles are few.
+//! * `tail.rs`: how long a split tail pays.
+//! * `tmem.rs`: the map of tensor memory.
+//! * `descriptor.rs`: instruction descriptors.
+//! * `plan.rs`: its part of a plan.
+//! * `rules.rs`: by which rules `auto` was settled.
+//! * `view/`: its part of what templates print.
+
+mod descriptor;
+pub(crate) mod heuristics;
+mod legalize;
+mod load;
+mod plan;
+mod rules;
+mod shares;
+mod tail;
+mod tmem;
+#[cfg(feature = "render")]
+mod view;
+
+pub use tmem::TmemMap;
+
+use crate::config::{Config, CtaGroup, Multicast};
+
+/// Rows that a CTA contributes to a block-scaled MMA (PTX ISA 9.7.16.2.1).
+const MMA_ROWS: u32 = 128;
+/// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
+const THREADS: u32 = 6 * 32;
+
+/// Accumulators in tensor memory, and how MMAs feed them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tcgen05 {
+    /// Tensor memory.
+    pub tmem: TmemMap,
+    /// Tiles of C in flight in a CTA, each with its accumulators.
+    pub buffers: u32,
+    /// Whether the second MMA of a K block takes A from the collector.
+    pub collector: bool,
+}
+
+impl Tcgen05 {
+    /// Before anything is settled.
+    const NEW: Tcgen05 = Tcgen05 { tmem: TmemMap::EMPTY, buffers: 1, collector: false };
+}
+
+/// Whether several CTAs of a cluster need the same scale factors: those of B in a pair, those of a shared tile.
+fn shares_scales(config: &Config) -> bool {
+    config.group() == CtaGroup::Two || config.multicast != Multicast::None
+}
+
+/// Tiles of a cluster side by side along the MMA's columns.
+fn neighbours(config: &Config, swap_ab: bool) -> u32 {
+    match config.multicast {
+        Multicast::A(ctas) if !swap_ab => ctas,
+        Multicast::B(ctas) if swap_ab => ctas,
+        _ => 1,
+    }
+}

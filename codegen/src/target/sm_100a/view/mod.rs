@@ -1,0 +1,88 @@
+//! What the templates of sm_100a print.
+//!
+//! * `mma.rs`: what the MMA warp issues.
+
+mod mma;
+
+use super::Tcgen05;
+use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
+use crate::kernel::Parameter;
+use crate::plan::{Plan, TmemMap};
+use crate::render::view::View;
+use crate::render::view::lanes::Held;
+use crate::render::{Entry, RenderError, TargetView, text};
+use askama::Template;
+use mma::Block;
+
+#[derive(Template)]
+#[template(path = "sm_100a/gemm.ptx")]
+struct GemmTemplate<'a> {
+    p: &'a Plan,
+    t: &'a View<'a>,
+    m: &'a MmaView<'a>,
+    name: &'a str,
+    parameters: &'a [Parameter],
+}
+
+/// The third argument of the templates of sm_100a.
+struct MmaView<'a> {
+    tmem: &'a TmemMap,
+    buffers: u32,
+    collector: bool,
+    /// The register of the accumulators' first column.
+    d: &'static str,
+    /// From the base of SMEM to the scale factors, and from one K tile's to the next's, in 16-byte units.
+    scales_units: u32,
+    scale_tile_step: u32,
+    scale_high: String,
+    /// `.kind::...` with the size of its scale vectors.
+    kind: String,
+    blocks: Vec<Block>,
+}
+
+impl<'a> MmaView<'a> {
+    fn new(p: &Plan, tcgen05: &'a Tcgen05) -> Self {
+        let tmem = &tcgen05.tmem;
+        MmaView {
+            tmem,
+            buffers: tcgen05.buffers,
+            collector: tcgen05.collector,
+            d: if tcgen05.buffers > 1 { "%d" } else { "%tmem" },
+            scales_units: p.smem.scales / 16,
+            scale_tile_step: p.scales.tile_bytes / 16,
+            scale_high: format!("{:#010x}", p.descriptors.scale_high),
+            kind: match p.kind.scales_per_mma() {
+                0 => p.kind.to_string(),
+                // Family targets take the younger spelling only.
+                scales if p.arch.is_family() => {
+                    format!("{}.block_scale.block{}", p.kind, p.kind.mma_k() / scales)
+                }
+                scales => format!("{}.block_scale.scale_vec::{scales}X", p.kind),
+            },
+            blocks: (0..p.k_loop.blocks).map(|index| mma::block(p, tmem, index)).collect(),
+        }
+    }
+}
+
+/// See [`crate::target::Isa::view`].
+pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
+    let chunk = plan.epilogue.chunk;
+    TargetView {
+        producer_warp: 4,
+        leave: "TEARDOWN",
+        held: Held::new(plan.epilogue.load, chunk, plan.swap_ab),
+        registers: chunk,
+        addends: None,
+        keeps_words: true,
+        places_staging: true,
+        meets_in_producer: plan.work.cluster_parts > 1,
+        second_column: tcgen05.tmem.second,
+        shared_columns: tcgen05.tmem.shared,
+    }
+}
+
+/// See [`crate::target::Isa::render`].
+pub(super) fn render(tcgen05: &Tcgen05, entry: &Entry<'_>) -> Result<String, RenderError> {
+    let Entry { plan: p, view: t, name, parameters, .. } = *entry;
+    text(&GemmTemplate { p, t, m: &MmaView::new(p, tcgen05), name, parameters })
+}

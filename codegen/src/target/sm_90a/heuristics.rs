@@ -1,0 +1,234 @@
+//! How `auto` is settled where warpgroups issue the MMAs (`wgmma`, sm_90a).
+
+use super::legalize::{self, COLUMN_LIMIT, sum_limit};
+use super::promotion;
+use super::{STAGED_BITS, WARPGROUP_ROWS, Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
+use crate::arch::Arch;
+use crate::config::{
+    Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
+};
+use crate::error::ConfigError;
+use crate::heuristics::{FEW_TOKENS, sms, usual_tiles};
+use crate::legalize::k_multiple;
+use crate::plan::Plan;
+use crate::plan::draft::{Draft, Settled};
+use crate::problem::{Groups, MmaKind, Problem, Shape};
+use crate::target::Target;
+
+/// Columns of an MMA from which on decoding weights in the order they lie in can pay.
+const LEAST_NATURAL: u32 = 240;
+/// Tokens up to which threads with columns of C store them as they are.
+const LEAST_STAGED: u32 = 16;
+
+/// See [`crate::target::plan`].
+pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
+    legalize::check_asked(problem, asked, arch)?;
+    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..*asked };
+    let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
+    let swap_ab = swaps(problem, config);
+    let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
+    let both = has_interleaved_rows(problem, config, arch);
+    let accumulators = config.accumulators.unwrap_or_else(|| match both {
+        true => Accumulators::SideBySide,
+        false => choose_layout(problem, strategy, tile, swap_ab),
+    });
+    let store = config.store.unwrap_or_else(|| match config.schedule {
+        // Shared memory holds sums then.
+        Setting::Fixed(Schedule::ClusterSplitK(_)) => Store::Direct,
+        _ => choose_store(problem, strategy, tile, swap_ab),
+    });
+    let with = |store| {
+        let config = &Config {
+            accumulators: Setting::Fixed(accumulators),
+            store: Setting::Fixed(store),
+            schedule: choose_schedule(problem, config, tile, arch),
+            ..*config
+        };
+        settle(problem, config, arch, strategy, tile, swap_ab)
+    };
+    match with(store) {
+        // The staging must not cost what was asked for.
+        Err(_) if store != Store::Direct && !asked.store.is_fixed() => with(Store::Direct),
+        // Nor, where weights are the rows and loads matter most, a stage.
+        Ok(plan) if swap_ab && store != Store::Direct && !asked.store.is_fixed() && plan.work.is_looped() => {
+            with(Store::Direct).map(|direct| if direct.stages > plan.stages { direct } else { plan })
+        }
+        result => result,
+    }
+    .map(|plan| Plan { asked: *asked, ..plan })
+}
+
+/// The plan, once all is settled but what has to fit.
+fn settle(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    strategy: Strategy,
+    tile: Tile,
+    swap_ab: bool,
+) -> Result<Plan, Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    let mut warpgroups = share(tile, config, swap_ab, has_interleaved_rows(problem, config, arch));
+    warpgroups.ordered = warpgroups.interleaved_rows && orders_first(problem, tile, config, arch);
+    warpgroups.promotion = promotion::settle(problem, config, strategy, tile, warpgroups, &mut errors);
+    legalize::check(problem, config, arch, strategy, tile, swap_ab, warpgroups, &mut errors);
+    if !errors.is_empty() {
+        return Err(errors);
+    }
+    let settled = Settled { strategy, tile, swap_ab, target: Target::Wgmma(warpgroups) };
+    Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
+}
+
+/// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
+fn swaps(problem: &Problem, config: &Config) -> bool {
+    if decodes(problem) {
+        return config.swap_ab != Setting::Fixed(Switch::Off);
+    }
+    let free = config.tile == Setting::Auto
+        && config.accumulators != Setting::Fixed(Accumulators::SideBySide)
+        && (config.store != Setting::Fixed(Store::Tma) || problem.formats.c.bits() == STAGED_BITS)
+        && config.multicast == Multicast::None;
+    let few = free && problem.shape.typical_rows() <= FEW_TOKENS / 2;
+    config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on()
+}
+
+/// One MMA of both products where it takes their columns: it reads A once. Not of 8-bit elements, whose sums leave the
+/// tensor core product by product.
+fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Accumulators {
+    let together = strategy == Strategy::Interleaved
+        && !swap_ab
+        && tile.n <= COLUMN_LIMIT / 2
+        && problem.formats.check() == Ok(MmaKind::F16);
+    if together { Accumulators::SideBySide } else { Accumulators::Separate }
+}
+
+/// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four
+/// bytes at a time (seen on an H200: a tenth of the time of a prefill), or, with columns of C, two.
+fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Store {
+    let bits = problem.formats.c.bits();
+    let row_bits = u64::from(problem.shape.n) * u64::from(bits);
+    let boxed = strategy != Strategy::TwoPass
+        && !problem.shape.groups.by_rows()
+        && row_bits.is_multiple_of(128)
+        && match swap_ab {
+            true => bits == STAGED_BITS && tile.m > LEAST_STAGED,
+            false => (u64::from(tile.n) * u64::from(bits)).is_multiple_of(128),
+        };
+    if boxed { Store::Tma } else { Store::Direct }
+}
+
+/// Decoded weights keep SMs busy for long: where there are tiles for half of them at most, parts of K are for the others; where a
+/// quarter would have none, all share K; and where each has several, loads of the next go on under the epilogue (seen on an
+/// H200: 31, 3 and 2.5 % of the time).
+fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -> Setting<Schedule> {
+    if config.schedule.is_fixed()
+        || ping_pong(config)
+        || !decodes(problem)
+        || problem.shape.groups != Groups::One
+        || tile.m == 0
+        || tile.n == 0
+        || tile.k == 0
+    {
+        return config.schedule;
+    }
+    if has_interleaved_rows(problem, config, arch) {
+        return interleaved::schedule(problem, config, tile, arch);
+    }
+    let Shape { m, n, k, .. } = problem.shape;
+    let tiles = u64::from(m.div_ceil(tile.m))
+        .saturating_mul(u64::from(n.div_ceil(tile.n)))
+        .saturating_mul(u64::from(config.multicast.ctas()));
+    let sms = u64::from(sms(config, arch));
+    let parts = (sms / tiles.max(1)).min(4) as u32;
+    // A part is long enough for its loads to get going.
+    match parts {
+        0 if tiles >= 3 * sms => Setting::Fixed(Schedule::Persistent),
+        1 if 4 * tiles <= 3 * sms && k >= 4096 => Setting::Fixed(Schedule::StreamK),
+        2.. if k >= 1024 * parts => Setting::Fixed(Schedule::SplitK(parts)),
+        _ => Setting::Auto,
+    }
+}
+
+/// 128 rows for two warpgroups, or as few as there are for one, and as many columns as leave the SMs least to do; K one swizzle span of 128 bytes.
+fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: bool, arch: Arch) -> Tile {
+    let shape = problem.shape;
+    let span = 128 * 8 / problem.formats.check().map_or(16, MmaKind::container_bits);
+    let k = shape.k.next_multiple_of(k_multiple(problem)).min(span);
+    let k = if k * 4 == span * 3 { span } else { k };
+    if decodes(problem) {
+        if has_interleaved_rows(problem, config, arch) {
+            return interleaved::tile(problem, config, arch);
+        }
+        let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
+        // The more of K a tile has, the fewer steps wait for each other (seen on an H200); with many activations that
+        // leaves too few stages, with those that are decoded earlier.
+        let packed = problem.formats.decodes_a(Arch::Sm90a);
+        let longest = if columns <= if packed { 32 } else { 64 } { 256 } else { 128 };
+        let several = shape.m > columns || matches!(config.multicast, Multicast::B(_));
+        let columns = if packed && several { columns.next_power_of_two() } else { columns };
+        let block = k_multiple(problem);
+        let whole = |k: &u32| *k <= longest && shape.k.next_multiple_of(block).is_multiple_of(*k);
+        let k = [256, 128].into_iter().find(whole).unwrap_or(block);
+        return Tile { m: columns, n: 128, k };
+    }
+    if swap_ab {
+        let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
+        return Tile { m: columns, n: 128, k };
+    }
+    let m = if ping_pong(config) || shape.typical_rows() <= 64 { 64 } else { 128 };
+    let sms = u64::from(sms(config, arch));
+    let rows = usual_tiles(shape, m);
+    // Of the time of the busiest SM: its columns, and what a tile costs beside its MMAs.
+    let cost = |n: &u32| (rows * u64::from(shape.n.div_ceil(*n))).div_ceil(sms) * (u64::from(*n) + 8);
+    let widest = if strategy.is_fused() { 128 } else { 256 };
+    // Rows do not matter: with 64 in each warpgroup, columns are what registers are for.
+    let fits = |n: &u32| {
+        let tile = Tile { m, n: *n, k };
+        let mut warpgroups = share(tile, config, swap_ab, false);
+        warpgroups.promotion =
+            promotion::settle(problem, config, strategy, tile, warpgroups, &mut Vec::new());
+        let products = if strategy.is_fused() { 2 } else { 1 };
+        warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
+    };
+    let n = (2..=widest / 16).rev().map(|n| 16 * n).filter(fits).min_by_key(cost).unwrap_or(128);
+    Tile { m, n, k }
+}
+
+/// Whether a launch before pays that brings activations into the order of K in which weights of both products are decoded. It takes
+/// some 3 us and more, and its end is waited for; decoding without it takes 1.5 times as many instructions, which the widest MMAs
+/// hide but for 4 % of their time (seen on an H200, of the time with it: 0.96 with 256 columns and a tile an SM, 1.01 with many tiles, 1.035 with
+/// 192 columns, 1.07 with 160, 1.14 with 128).
+fn orders_first(problem: &Problem, tile: Tile, config: &Config, arch: Arch) -> bool {
+    let shape = problem.shape;
+    let tiles = usual_tiles(shape, tile.m).saturating_mul(shape.n.div_ceil(tile.n.max(1)).into());
+    // Code that shares K through memory, too, leaves too few registers.
+    let shares = matches!(config.schedule, Setting::Fixed(Schedule::StreamK | Schedule::SplitK(_)));
+    tile.m < LEAST_NATURAL || shares || tiles > u64::from(sms(config, arch))
+}
+
+/// How warpgroups share the tile's rows: 64 each, or, of 256, 128.
+fn share(tile: Tile, config: &Config, swap_ab: bool, interleaved_rows: bool) -> Wgmma {
+    let (rows, columns) = if swap_ab { (tile.n, tile.m) } else { (tile.m, tile.n) };
+    let (rows, columns) =
+        if interleaved_rows { (rows.saturating_mul(2), columns / 2) } else { (rows, columns) };
+    let ping_pong = ping_pong(config);
+    let (count, blocks) = match (ping_pong, rows / WARPGROUP_ROWS) {
+        (true, blocks) => (2, blocks),
+        (false, 4) => (2, 2),
+        (false, count) => (count, 1),
+    };
+    Wgmma {
+        count,
+        ping_pong,
+        blocks,
+        interleaved_rows,
+        ordered: false,
+        product_registers: blocks.saturating_mul(columns / 2),
+        promotion: None,
+        registers: match count {
+            3 => [160, 32],
+            // As CUTLASS has them.
+            _ => [232, 40],
+        },
+    }
+}

@@ -1,0 +1,141 @@
+//! Decoded weights whose MMAs have rows of both products (`wgmma`): whether, in which tiles, and who computes them.
+//!
+//! What is compared are estimates of an SM's time, in columns of C times tokens times K: those of its MMAs and of decoding what
+//! they meet, and what a schedule adds to them. All constants were fitted to sweeps on an H200, of 16 to 512 tokens by 1,024 to 28,672
+//! features (`benches/gpu --format nvfp4w --knobs ...`); book/src/measurements.md has what the choices brought.
+
+use crate::arch::Arch;
+use crate::config::{Config, Multicast, Schedule, Setting, Tile};
+use crate::heuristics::{sms, usual_tiles};
+use crate::legalize::{CLUSTER_LIMIT, k_multiple};
+use crate::problem::{Groups, Problem, Shape};
+
+/// Rows of a tile: 32 of each product in each of two or three warpgroups.
+pub(super) const ROWS: [u32; 2] = [64, 96];
+/// Elements of K of such a tile.
+const K: u32 = 128;
+/// Tokens of a tile at most, of two warpgroups and of three, which have fewer registers.
+const MOST: [u32; 2] = [256, 128];
+/// Tokens from which on separate MMAs are not looked at; of several matrices or groups, where less was tried.
+const TOKENS: u32 = 64;
+const TOKENS_OF_EACH: u32 = 129;
+/// Waves of tiles from which on sharing K does not pay for what it adds.
+const WAVES: u64 = 8;
+
+/// What a launch that brings activations into order costs.
+const ORDERING: u64 = 2_700_000;
+/// What sums on their way to another CTA cost, a token of their tile: handed over by one, collected by the last of several,
+/// sent within a cluster; of separate MMAs, by the parts of a tile.
+const HANDED_OVER: u64 = 100_000;
+const COLLECTED: u64 = 250_000;
+const SENT: u64 = 50_000;
+const SPLIT: u64 = 148_000;
+
+/// A tile, who computes such tiles, and how long that takes.
+struct Choice {
+    tile: Tile,
+    schedule: Setting<Schedule>,
+    cost: u64,
+}
+
+/// Whether rows of both products are worth a launch more, and nothing that was asked for is against it.
+pub(super) fn gains(problem: &Problem, config: &Config, arch: Arch) -> bool {
+    let shape = problem.shape;
+    let free = !problem.formats.decodes_a(Arch::Sm90a)
+        && !config.stages.is_fixed()
+        && config.multicast == Multicast::None
+        && matches!(
+            config.schedule,
+            Setting::Auto | Setting::Fixed(Schedule::OneTile | Schedule::Persistent | Schedule::StreamK)
+        )
+        && shape.k.next_multiple_of(k_multiple(problem)).is_multiple_of(K);
+    free && match shape.groups {
+        Groups::One if shape.m < TOKENS => {
+            let both = best(problem, config, arch).cost.saturating_add(ORDERING);
+            both.saturating_add(both / 32) < separate(shape, config, arch)
+        }
+        Groups::One => true,
+        Groups::Batch(_) | Groups::Rows(_) => shape.typical_rows() >= TOKENS_OF_EACH,
+    }
+}
+
+/// The tile that takes the least time.
+pub(super) fn tile(problem: &Problem, config: &Config, arch: Arch) -> Tile {
+    best(problem, config, arch).tile
+}
+
+/// Who computes such tiles: what was asked for, or what takes the least time.
+pub(super) fn schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -> Setting<Schedule> {
+    of_tile(problem.shape, config, tile, arch).schedule
+}
+
+fn best(problem: &Problem, config: &Config, arch: Arch) -> Choice {
+    let shape = problem.shape;
+    let rows = shape.typical_rows().max(1);
+    // What no cluster has is refused elsewhere.
+    let share = (8 * config.multicast.ctas().clamp(1, CLUSTER_LIMIT)).next_multiple_of(16);
+    let tiles = ROWS.into_iter().zip(MOST).flat_map(|(n, most)| {
+        (1..=rows.div_ceil(64).min(64))
+            .map(move |parts| rows.div_ceil(parts).min(most).next_multiple_of(share).clamp(share, most))
+            .map(move |m| Tile { m, n, k: K })
+    });
+    let choices = tiles.map(|tile| of_tile(shape, config, tile, arch));
+    let widest = || of_tile(shape, config, Tile { m: MOST[0], n: ROWS[0], k: K }, arch);
+    choices.min_by_key(|choice| choice.cost).unwrap_or_else(widest)
+}
+
+/// The schedule for a tile: whole tiles, shared K where waves would leave many SMs idle, or clusters of two, which every chip has
+/// room for, where there are tiles for half of the SMs at most.
+fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
+    let sms = u64::from(sms(config, arch)).max(1);
+    let (m, k) = (u64::from(tile.m), u64::from(shape.k));
+    let rows = usual_tiles(shape, tile.m.max(1));
+    let tiles = rows.saturating_mul(shape.n.div_ceil(tile.n.max(1)).into()).max(1);
+    let work = k.saturating_mul(rate(tile));
+    let whole = tiles.div_ceil(sms).saturating_mul(work);
+    // Shares are not equal to the last K tile, and loads start anew with each part.
+    let shared =
+        (u128::from(tiles) * u128::from(work) * 51 / 50 / u128::from(sms)).min(u64::MAX.into()) as u64;
+    // Three warpgroups' sums are half as many again as two's, and take a quarter longer.
+    let handed_over = if tile.n == ROWS[1] { HANDED_OVER * 5 / 4 } else { HANDED_OVER };
+    let stream = shared.saturating_add(m * if tiles >= sms { handed_over } else { COLLECTED });
+    let cluster = (work / 2).saturating_add(m * SENT);
+    let choice = |schedule, cost| Choice { tile, schedule, cost };
+    if config.schedule.is_fixed() || config.multicast != Multicast::None || shape.groups != Groups::One {
+        let stream_k = config.schedule == Setting::Fixed(Schedule::StreamK);
+        return choice(config.schedule, if stream_k { stream } else { whole });
+    }
+    let mut best = choice(Setting::Auto, whole);
+    // Of several parts a tile of more tokens would take registers that are not there.
+    let parts_fit = tiles >= sms || tile.m <= MOST[1];
+    if stream < best.cost && tiles < WAVES * sms && parts_fit {
+        best = choice(Setting::Fixed(Schedule::StreamK), stream);
+    }
+    // A part is long enough for its loads to get going.
+    if cluster < best.cost && 2 * tiles <= sms && m.is_multiple_of(32) && k >= 2048 {
+        best = choice(Setting::Fixed(Schedule::ClusterSplitK(2)), cluster);
+    }
+    best
+}
+
+/// Of an element of K: a tile's MMAs, and beside them what weights cost to decode and, of few tokens, to load. Of the most
+/// tokens three warpgroups hide more of it than two.
+fn rate(tile: Tile) -> u64 {
+    let (m, n) = (u64::from(tile.m), u64::from(tile.n));
+    let hidden = if tile.n == ROWS[1] && tile.m == MOST[1] { 4 } else { 0 };
+    n * (m + 80 - hidden).max(m / 2 + 107)
+}
+
+/// What separate MMAs of 128 rows take, with activations put in order in shared memory, as [`super::wgmma`] schedules them.
+fn separate(shape: Shape, config: &Config, arch: Arch) -> u64 {
+    let sms = u64::from(sms(config, arch)).max(1);
+    let (m, k) = (u64::from(shape.m.next_multiple_of(8)), u64::from(shape.k));
+    let work = k.saturating_mul(128 * (m + 86));
+    let tiles = u64::from(shape.n.div_ceil(128)).max(1);
+    let auto = config.schedule == Setting::Auto;
+    match (sms / tiles).min(4) {
+        parts @ 2.. if auto && k >= 1024 * parts => work / parts + 3_200_000 + m * SPLIT,
+        1 if auto && 4 * tiles <= 3 * sms && k >= 4096 => work / sms * tiles + 16_000_000 + m * HANDED_OVER,
+        _ => tiles.div_ceil(sms).saturating_mul(work),
+    }
+}

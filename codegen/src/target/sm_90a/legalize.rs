@@ -1,0 +1,306 @@
+//! What warpgroups (`wgmma`, sm_90a) rule out.
+
+use super::promotion;
+use super::{STAGED_BITS, WARPGROUP_LIMIT, Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
+use crate::arch::Arch;
+use crate::config::{
+    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload,
+    Store, Strategy, Tile,
+};
+use crate::error::ConfigError;
+use crate::legalize::{self as common, CLUSTER_LIMIT, k_multiple};
+use crate::problem::{MmaKind, Problem};
+
+/// Columns of a `wgmma` (PTX ISA 9.7.15.2).
+pub(super) const COLUMN_LIMIT: u32 = 256;
+
+/// What was asked for, before anything is settled.
+pub(super) fn check_asked(problem: &Problem, asked: &Config, arch: Arch) -> Result<(), Vec<ConfigError>> {
+    let mut errors = Vec::new();
+    check_formats(problem, arch, &mut errors);
+    check_knobs(asked, arch, &mut errors);
+    promotion::check_knob(problem, asked, arch, &mut errors);
+    if errors.is_empty() { Ok(()) } else { Err(errors) }
+}
+
+/// What was settled, but for what has to fit.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn check(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    strategy: Strategy,
+    tile: Tile,
+    swap_ab: bool,
+    warpgroups: Wgmma,
+    errors: &mut Vec<ConfigError>,
+) {
+    check_decoded(problem, tile, config, strategy, arch, swap_ab, errors);
+    check_tile(problem, tile, config, strategy, swap_ab, warpgroups, errors);
+    common::check_scales(problem, config, errors);
+    common::check_ranges(config, arch, errors);
+    // Registers go to other CTAs four at a time.
+    let least = if warpgroups.interleaved_rows { 16 } else { 8 };
+    common::check_cluster_parts(problem, tile, config, swap_ab, least, errors);
+    common::check_strategy(config, strategy, errors);
+    common::check_shares(config, errors);
+    check_multicast(tile, config, errors);
+    common::groups::check_knobs(problem, config, strategy, swap_ab, errors);
+}
+
+fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
+    let formats = problem.formats;
+    let mut refuse = |reason| errors.push(ConfigError::FormatsOnChip { formats, arch, reason });
+    match formats.kind(arch) {
+        Ok(MmaKind::F16 | MmaKind::Decoded | MmaKind::F8f6f4) => {}
+        Ok(MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 | MmaKind::Mxf8f6f4) => refuse("its MMAs take no scale factors"),
+        // Refused already.
+        Err(_) => {}
+    }
+    if formats.c.scales().is_some() {
+        refuse("C with scale factors is made for the MMAs that take them");
+    }
+}
+
+/// Knobs of tensor memory and of clusters that issue MMAs together.
+fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
+    let mut refuse = |knob, value: String, reason| {
+        errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
+    };
+    let no_tmem = "accumulators are in registers";
+    if config.cta_group == Setting::Fixed(CtaGroup::Two) {
+        refuse("cta_group", "2".into(), "an MMA is one warpgroup's");
+    }
+    if let Setting::Fixed(columns) = config.tmem_columns {
+        refuse("tmem_columns", columns.to_string(), no_tmem);
+    }
+    if let Setting::Fixed(buffers) = config.accumulator_buffers
+        && buffers != Buffers::Whole(1)
+    {
+        let reason =
+            "accumulators are in registers; with consumers = ping_pong an epilogue overlaps other MMAs";
+        refuse("accumulator_buffers", buffers.to_string(), reason);
+    }
+    if let Setting::Fixed(store @ Store::DirectBy(_)) = config.store {
+        refuse("store", store.to_string(), no_tmem);
+    }
+    if config.a_reuse == Setting::Fixed(AReuse::Collector) {
+        refuse(
+            "a_reuse",
+            "collector".into(),
+            "its tensor cores have no collector; side_by_side reads A once",
+        );
+    }
+    if let Setting::Fixed(order @ KOrder::SplitTail(_)) = config.k_order {
+        refuse(
+            "k_order",
+            order.to_string(),
+            "the warps that issue the tail's MMAs are those that would apply the gate",
+        );
+    }
+    if config.schedule == Setting::Fixed(Schedule::Dynamic) {
+        refuse("schedule", Schedule::Dynamic.to_string(), "it has no cluster launch control");
+    }
+    if let Setting::Fixed(
+        schedule @ (Schedule::OneTile | Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_)),
+    ) = config.schedule
+        && ping_pong(config)
+    {
+        errors.push(ConfigError::PingPong { schedule });
+    }
+}
+
+/// Registers of a thread that accumulators may take: the others hold addresses, the gate's values and C's. Of three
+/// warpgroups' 128, ptxas refuses to give one MMA 104 (C7602).
+pub(super) fn register_limit(warpgroups: u32) -> u32 {
+    if warpgroups == WARPGROUP_LIMIT { 96 } else { 192 }
+}
+
+/// The same of a problem: decoded weights need registers of their own, and where products are kept beside C, ptxas spills a
+/// few bytes of one kernel in forty with all 192 (13.0; windows are through by then, and leave theirs).
+pub(super) fn sum_limit(problem: &Problem, warpgroups: Wgmma) -> u32 {
+    let limit = register_limit(warpgroups.count);
+    match problem.formats.kind(Arch::Sm90a) {
+        Ok(MmaKind::Decoded) => limit.min(if warpgroups.count == WARPGROUP_LIMIT { 64 } else { 160 }),
+        _ if problem.formats.products.is_some() && warpgroups.promotion.is_none() => limit.min(184),
+        _ => limit,
+    }
+}
+
+fn check_tile(
+    problem: &Problem,
+    tile: Tile,
+    config: &Config,
+    strategy: Strategy,
+    swap_ab: bool,
+    warpgroups: Wgmma,
+    errors: &mut Vec<ConfigError>,
+) {
+    let [rows, columns] = match swap_ab {
+        false => [("M", tile.m), ("N", tile.n)],
+        true => [("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m)],
+    };
+    let mut refuse =
+        |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
+    let legal: &[u32] = if warpgroups.ping_pong { &[64, 128] } else { &[64, 128, 192, 256] };
+    // Of decoded weights `check_decoded` says which are.
+    if !decodes(problem) && !legal.contains(&rows.1) {
+        let rows_of = if warpgroups.ping_pong {
+            "a warpgroup has 64 or 128 rows"
+        } else {
+            "warpgroups have 64 rows each, or two of them 128: 64, 128, 192 or 256"
+        };
+        refuse(rows, rows_of.into());
+    }
+    let wide = config.layout() == Accumulators::SideBySide && !warpgroups.interleaved_rows;
+    let limit = if wide { COLUMN_LIMIT / 2 } else { COLUMN_LIMIT };
+    if !(8..=limit).contains(&columns.1) || !columns.1.is_multiple_of(8) {
+        refuse(
+            columns,
+            format!(
+                "one MMA has a multiple of 8 columns, 8 to {COLUMN_LIMIT}{}",
+                if limit < COLUMN_LIMIT { ", those of both products" } else { "" }
+            ),
+        );
+    }
+    if swap_ab && config.layout() == Accumulators::SideBySide && !decodes(problem) {
+        errors.push(ConfigError::SwapAb {
+            knob: "accumulators",
+            value: "side_by_side",
+            reason: "the products would lie below each other, and one MMA has no rows for both",
+        });
+    }
+    if swap_ab && config.store == Setting::Fixed(Store::Tma) && problem.formats.c.bits() != STAGED_BITS {
+        errors.push(ConfigError::SwapAb {
+            knob: "store",
+            value: "tma",
+            reason: "threads hold columns of C there, which become rows on their way to shared memory in elements of 16 bits only",
+        });
+    }
+    let products = if strategy.is_fused() { 2 } else { 1 };
+    let registers = warpgroups.sum_registers(products);
+    let limit = sum_limit(problem, warpgroups);
+    if registers > limit {
+        errors.push(ConfigError::Registers {
+            sums: promotion::name_sums(products, warpgroups),
+            rows: warpgroups.rows(),
+            columns: columns.1,
+            warpgroups: warpgroups.count,
+            registers,
+            limit,
+        });
+    }
+    let multiple = k_multiple(problem);
+    if tile.k == 0 || !tile.k.is_multiple_of(multiple) {
+        errors.push(ConfigError::TileK { given: tile.k, multiple });
+    }
+}
+
+/// What decoding rules out.
+fn check_decoded(
+    problem: &Problem,
+    tile: Tile,
+    config: &Config,
+    strategy: Strategy,
+    arch: Arch,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    if !decodes(problem) {
+        return;
+    }
+    let mut refuse = |knob, value: String, reason| {
+        errors.push(ConfigError::Decoded { knob, value, formats: problem.formats, reason });
+    };
+    if !swap_ab {
+        refuse(
+            "swap_ab",
+            "off".into(),
+            "decoded weights are in registers, from which an MMA takes its rows only",
+        );
+    }
+    if strategy != Strategy::Interleaved {
+        refuse(
+            "strategy",
+            strategy.to_string(),
+            "while one product's MMAs run, the other's weights are decoded",
+        );
+    }
+    if ping_pong(config) {
+        refuse(
+            "consumers",
+            "ping_pong".into(),
+            "a tile has the 128 rows of a block of scale factors, and a warpgroup decodes 64",
+        );
+    }
+    if config.sf_preload != SfPreload::PerStage {
+        refuse("sf_preload", config.sf_preload.to_string(), "scale factors come with their weights");
+    }
+    if matches!(config.sf_load, Setting::Fixed(load) if load != SfLoad::Bulk) {
+        refuse("sf_load", config.sf_load.to_string(), "each CTA reads those of its own weights");
+    }
+    let several = problem.shape.m > tile.m || matches!(config.multicast, Multicast::B(_));
+    if problem.formats.decodes_a(Arch::Sm90a)
+        && several
+        && !(tile.m > 0 && 128 % tile.m == 0 || tile.m.is_multiple_of(64))
+    {
+        refuse(
+            "tile",
+            tile.to_string(),
+            "of several tiles along M each has M that divides 128 or is a multiple of 64, so that it starts in the blocks of scale factors that it loads",
+        );
+    }
+    let both = has_interleaved_rows(problem, config, arch);
+    if both && problem.formats.decodes_a(Arch::Sm90a) {
+        refuse(
+            "accumulators",
+            "side_by_side".into(),
+            "activations are brought into order by a launch before, which decodes none",
+        );
+    }
+    if both && !interleaved::ROWS.contains(&tile.n) {
+        refuse(
+            "tile",
+            tile.to_string(),
+            "with accumulators = side_by_side N is 64 or 96: two or three warpgroups have 32 rows of each product",
+        );
+    } else if both && !tile.m.is_multiple_of(16) {
+        let reason =
+            "with accumulators = side_by_side M is a multiple of 16: sums of a thread go four at a time";
+        refuse("tile", tile.to_string(), reason);
+    } else if both && ![128, 256].contains(&tile.k) {
+        refuse("tile", tile.to_string(), "with accumulators = side_by_side K is 128 or 256");
+    } else if !both && tile.n != 128 {
+        refuse(
+            "tile",
+            tile.to_string(),
+            "N is 128, the rows of a block of scale factors, or, with accumulators = side_by_side, 64 or 96",
+        );
+    } else if ![64, 128, 256].contains(&tile.k) {
+        refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");
+    } else if !problem.shape.k.next_multiple_of(k_multiple(problem)).is_multiple_of(tile.k) {
+        let reason = match problem.formats.scale_vector() {
+            Some(32) => "K tiles are whole, for scale factors come in blocks of 128 and none are beyond K",
+            _ => "K tiles are whole, for scale factors come in blocks of 64 and none are beyond K",
+        };
+        refuse("tile", tile.to_string(), reason);
+    }
+}
+
+fn check_multicast(tile: Tile, config: &Config, errors: &mut Vec<ConfigError>) {
+    let multicast = config.multicast;
+    let mut refuse = |reason: String| errors.push(ConfigError::Multicast { multicast, reason });
+    let rows = match multicast {
+        Multicast::None => return,
+        Multicast::A(_) => tile.m,
+        Multicast::B(_) => tile.n,
+    };
+    let ctas = multicast.ctas();
+    if !(2..=CLUSTER_LIMIT).contains(&ctas) || !ctas.is_power_of_two() {
+        refuse(format!("a cluster has 2, 4 or {CLUSTER_LIMIT} CTAs, the largest that every chip runs"));
+    } else if !rows.is_multiple_of(8 * ctas) {
+        refuse(format!(
+            "each CTA loads its part of {rows} rows, and swizzled rows come in groups of 8: {rows} / {ctas} is no multiple"
+        ));
+    }
+}

@@ -1,0 +1,79 @@
+//! What the templates of sm_90a print.
+//!
+//! * `consumer.rs`: MMAs and sums of warpgroups.
+//! * `decode.rs`: NVFP4 and MXFP4 weights on their way to registers.
+//! * `order_first.rs`: activations on their way into the order of K of such weights.
+
+mod consumer;
+mod decode;
+mod order_first;
+
+use super::Wgmma;
+use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
+use crate::kernel::{Launch, Parameter};
+use crate::plan::Plan;
+use crate::render::view::View;
+use crate::render::view::lanes::Held;
+use crate::render::{Entry, RenderError, TargetView, text};
+use askama::Template;
+use consumer::WarpgroupView;
+use order_first::OrderFirst;
+
+#[derive(Template)]
+#[template(path = "sm_90a/gemm.ptx")]
+struct WarpgroupTemplate<'a> {
+    p: &'a Plan,
+    t: &'a View<'a>,
+    w: &'a WarpgroupView,
+    name: &'a str,
+    parameters: &'a [Parameter],
+}
+
+#[derive(Template)]
+#[template(path = "sm_90a/order_first.ptx")]
+struct OrderTemplate<'a> {
+    t: &'a OrderFirst,
+    name: &'a str,
+    parameters: &'a [Parameter],
+}
+
+/// See [`crate::target::Isa::view`].
+pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
+    let chunk = plan.epilogue.chunk;
+    TargetView {
+        producer_warp: 4 * warpgroups.count,
+        leave: if plan.work.cluster_parts > 1 { "MEETING" } else { "TEARDOWN" },
+        held: Held::warpgroup(chunk, plan.swap_ab, warpgroups.interleaved_rows),
+        registers: chunk / if warpgroups.interleaved_rows { 4 } else { 2 },
+        // Where accumulators are in registers there is room for four.
+        addends: Some(4),
+        keeps_words: false,
+        places_staging: false,
+        meets_in_producer: false,
+        second_column: 0,
+        shared_columns: 0,
+    }
+}
+
+/// See [`crate::target::Isa::render`].
+pub(super) fn render(warpgroups: &Wgmma, entry: &Entry<'_>) -> Result<String, RenderError> {
+    let Entry { plan: p, view: t, role, name, parameters } = *entry;
+    let w = &WarpgroupView::new(p, role, *warpgroups, t.staging, t.packing);
+    text(&WarpgroupTemplate { p, t, w, name, parameters })
+}
+
+/// See [`crate::target::Isa::render_before`].
+pub(super) fn render_before(
+    warpgroups: &Wgmma,
+    plan: &Plan,
+    name: &str,
+) -> Result<Vec<(String, Launch)>, RenderError> {
+    if !warpgroups.ordered {
+        return Ok(Vec::new());
+    }
+    let view = OrderFirst::new(plan);
+    let entry = format!("{name}_order");
+    let parameters = view.parameters(plan);
+    let ptx = text(&OrderTemplate { t: &view, name: &entry, parameters: &parameters })?;
+    Ok(vec![(ptx, view.launch(entry, parameters))])
+}

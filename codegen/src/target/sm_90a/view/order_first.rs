@@ -1,0 +1,117 @@
+//! The launch that brings activations into the order of K in which weights are decoded, before the one that multiplies
+//! them (sm_90a): see [`super::decode`].
+//!
+//! A CTA moves 64 elements of 64 rows, or 128 of 32 where weights are decoded in blocks of that. Of a row 64 elements that MMAs take
+//! one after the other are a matrix of 8 x 8 that is transposed: of each block of 16 elements the first four of both halves are a row
+//! of the matrix and the others the next, so that transposed it has pairs of elements four apart. Of 128 elements the first matrix has the even
+//! blocks and the second the odd ones. Lane `l` of a warp reads the word that `movmatrix` expects of it, and stores word `l`: 128 bytes
+//! of a row side by side. TMA brings the rows, for of a launch with fewer of them it fills in zeros.
+
+use super::decode::{WIDE, is_wide};
+use crate::kernel::{Launch, Parameter};
+use crate::plan::{ElementType, Operand, Plan, Swizzle, TensorMapRecipe};
+use crate::target::sm_90a::ORDER_BLOCK;
+
+/// Warps of a CTA.
+const WARPS: u32 = 4;
+/// Bytes of a matrix.
+const MATRIX: u32 = 2 * ORDER_BLOCK;
+
+/// What the template needs.
+pub(crate) struct OrderFirst {
+    pub threads: u32,
+    /// Rows and elements of K of a CTA, and rows of one of its warps.
+    pub rows: u32,
+    pub elements: u32,
+    pub warp_rows: u32,
+    /// Bytes of a row of the tile, from a block of one of its matrices to the next, of a warp's rows, and of the tile.
+    pub span: u32,
+    pub block_step: u32,
+    pub warp_bytes: u32,
+    pub tile_bytes: u32,
+    /// Rows that there are, and whether the last CTAs have others.
+    pub rows_total: u64,
+    pub ragged: bool,
+    /// CTAs along K.
+    pub k_tiles: u32,
+    /// Bytes of a row of the workspace.
+    pub row_bytes: u64,
+    /// What a warp moves.
+    pub moved: Vec<MovedMatrix>,
+}
+
+/// A row's matrix on its way to the workspace: its row among the warp's, and bytes from the first one's start, in the tile and there.
+pub(crate) struct MovedMatrix {
+    pub row: u32,
+    pub from: u32,
+    pub to: u64,
+}
+
+impl OrderFirst {
+    pub fn new(p: &Plan) -> Self {
+        let shape = p.problem.shape;
+        let elements = if is_wide(p) { WIDE } else { ORDER_BLOCK };
+        let matrices = elements / ORDER_BLOCK;
+        let rows = ORDER_BLOCK / matrices;
+        let warp_rows = rows / WARPS;
+        let span = 2 * elements;
+        let k_tiles = shape.k.div_ceil(elements);
+        let row_bytes = u64::from(span) * u64::from(k_tiles);
+        let moved = |i: u32| {
+            let (row, matrix) = (i / matrices, i % matrices);
+            MovedMatrix {
+                row,
+                // A block of 16 elements.
+                from: row * span + 32 * matrix,
+                to: u64::from(row) * row_bytes + u64::from(MATRIX * matrix),
+            }
+        };
+        OrderFirst {
+            threads: 32 * WARPS,
+            rows,
+            elements,
+            warp_rows,
+            span,
+            block_step: 32 * matrices,
+            warp_bytes: warp_rows * span,
+            tile_bytes: rows * span,
+            rows_total: shape.rows(),
+            ragged: !shape.rows().is_multiple_of(rows.into()),
+            k_tiles,
+            row_bytes,
+            moved: (0..matrices * warp_rows).map(moved).collect(),
+        }
+    }
+
+    /// The activations as they are, and where they are left in order.
+    pub fn parameters(&self, p: &Plan) -> Vec<Parameter> {
+        let map = TensorMapRecipe {
+            operand: Operand::A,
+            workspace: None,
+            element: ElementType::U8,
+            dims: [2 * u64::from(p.problem.shape.k), self.rows_total],
+            row_stride: 2 * u64::from(p.problem.shape.k),
+            matrices: None,
+            box_dims: [self.span, self.rows],
+            swizzle: Swizzle::None,
+            l2_promotion: 256,
+        };
+        let ordered = p.workspace.iter().find(|buffer| buffer.name == "ordered").copied();
+        std::iter::once(Parameter::TensorMap(map)).chain(ordered.map(Parameter::Workspace)).collect()
+    }
+
+    pub fn launch(&self, entry: String, parameters: Vec<Parameter>) -> Launch {
+        let ctas = self.rows_total.div_ceil(self.rows.into()) * u64::from(self.k_tiles);
+        Launch {
+            entry,
+            // `validate` keeps it within 31 bits.
+            grid: [ctas as u32, 1, 1],
+            cluster: [1, 1, 1],
+            block: [self.threads, 1, 1],
+            dynamic_smem: 0,
+            // It waits itself, and what it then lets in finds all that the kernel before has written.
+            programmatic: true,
+            parameters,
+        }
+    }
+}
