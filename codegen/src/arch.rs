@@ -1,7 +1,8 @@
-//! Chips: what each one can hold and how fast it is. A new chip is a row here, a folder of
-//! templates and its tests.
+//! Chips: what each one can hold and how fast it is. A new chip is a name here, its row in `target/chip.rs`, and, where it
+//! multiplies in a way of its own, a folder beside that.
 
 use crate::problem::MmaKind;
+use crate::target::chip::chip;
 use std::fmt;
 use std::str::FromStr;
 
@@ -71,51 +72,33 @@ impl Arch {
 
     /// The name that PTX's `.target` and ptxas' `-arch` take, `sm_100a` for example.
     pub const fn target(self) -> &'static str {
-        match self {
-            Arch::Sm90a => "sm_90a",
-            Arch::Sm100a => "sm_100a",
-            Arch::Sm100f => "sm_100f",
-            Arch::Sm103a => "sm_103a",
-        }
+        chip(self).name
     }
 
     /// The chip whose gate code it runs: gates use nothing that the chips of a family do not share.
     pub const fn gate_target(self) -> &'static str {
-        match self {
-            Arch::Sm90a => "sm_90a",
-            Arch::Sm100a | Arch::Sm100f | Arch::Sm103a => "sm_100a",
-        }
+        chip(self).gate_target
     }
 
     /// How it multiplies matrices.
     pub const fn tensor_core(self) -> TensorCore {
-        match self {
-            Arch::Sm90a => TensorCore::Wgmma,
-            Arch::Sm100a | Arch::Sm100f | Arch::Sm103a => TensorCore::Tcgen05,
-        }
+        chip(self).tensor_core
     }
 
     /// The lowest PTX ISA version that knows the target: major, minor.
     pub const fn ptx_version(self) -> (u32, u32) {
-        match self {
-            Arch::Sm90a => (8, 0),
-            Arch::Sm100a => (8, 6),
-            Arch::Sm100f | Arch::Sm103a => (8, 8),
-        }
+        chip(self).ptx_version
     }
 
-    /// Whether it is a family target: features that several chips have.
+    /// Whether it is a family target: what several chips have.
     pub const fn is_family(self) -> bool {
-        match self {
-            Arch::Sm90a | Arch::Sm100a | Arch::Sm103a => false,
-            Arch::Sm100f => true,
-        }
+        chip(self).family
     }
 
     /// What the product that users of this chip rent can hold and do: of `chips/h200.toml`, `b200.toml` (a family's weaker
     /// chip, too) or `b300.toml`.
     pub fn limits(self) -> &'static Limits {
-        crate::target::chip::of(self)
+        chip(self).limits
     }
 }
 

@@ -14,10 +14,11 @@
 //! # Ok::<(), silumin_codegen::render::RenderError>(())
 //! ```
 
-use crate::arch::{Arch, TensorCore};
+use crate::arch::Arch;
 use crate::kernel::{Kernel, Launch};
 use crate::problem::{Formats, Problem, Shape};
 use crate::render::RenderError;
+use crate::target::way_of;
 use askama::Template;
 use std::fmt;
 
@@ -170,7 +171,7 @@ impl View {
             source: if bf16 { "bf16" } else { "f16" },
             bf16,
             // Chips whose tensor cores multiply it (PTX ISA, cvt: `.e2m1x2`).
-            converts: arch.tensor_core() == TensorCore::Tcgen05,
+            converts: way_of(arch).converts_e2m1,
             pairs: (0..8).map(|word| Pair { word, low: 2 * word, high: 2 * word + 1 }).collect(),
             elements: (0..16)
                 .map(|value| Element { value, word: value / 8, shift: 4 * (value % 8) })

@@ -22,7 +22,7 @@ use crate::error::ConfigError;
 use crate::gate::{Axis, Expr};
 use crate::plan::Plan;
 use crate::problem::{MmaKind, Problem, Shape};
-use crate::target;
+use crate::target::way_of;
 
 /// Largest M, N and K: TMA coordinates are signed 32-bit and tiles round up.
 pub(crate) const SIZE_LIMIT: u32 = 1 << 30;
@@ -73,7 +73,7 @@ pub fn validate_gate(
     let asked = config;
     let mut config = *config;
     let mut errors = Vec::new();
-    if let (false, Some(vector)) = (target::swaps_row_vectors(arch.tensor_core()), &gate.row_vector) {
+    if let (false, Some(vector)) = (way_of(arch).swaps_row_vectors, &gate.row_vector) {
         if config.swap_ab == Setting::Fixed(Switch::On) {
             errors.push(ConfigError::SwapAbRows { vector: vector.clone() });
         }
@@ -96,7 +96,7 @@ fn validate_products(problem: &Problem, config: &Config, arch: Arch) -> Result<P
     if !errors.is_empty() {
         return Err(errors);
     }
-    target::plan(problem, config, arch)
+    (way_of(arch).plan)(problem, config, arch)
 }
 
 fn check_shape(problem: &Problem, errors: &mut Vec<ConfigError>) {

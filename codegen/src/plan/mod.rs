@@ -136,37 +136,6 @@ impl Plan {
         self.isa().interleaved_rows()
     }
 
-    /// Tensor memory, where the chip has it.
-    pub fn tmem(&self) -> Option<&TmemMap> {
-        match &self.target {
-            Target::Tcgen05(tcgen05) => Some(&tcgen05.tmem),
-            Target::Wgmma(_) => None,
-        }
-    }
-
-    /// Columns of tensor memory that are allocated; 0 where the chip has none.
-    pub fn tmem_columns(&self) -> u32 {
-        self.tmem().map_or(0, |tmem| tmem.columns)
-    }
-
-    /// Whether warpgroups take whole tiles by turns.
-    pub fn takes_turns(&self) -> bool {
-        match &self.target {
-            Target::Wgmma(wgmma) => wgmma.ping_pong,
-            Target::Tcgen05(_) => false,
-        }
-    }
-
-    /// K of the longest sums that the tensor core adds up with fewer bits than fp32 has; `None` where it adds up in fp32.
-    pub fn narrow_sums(&self) -> Option<u32> {
-        match &self.target {
-            Target::Wgmma(wgmma) if self.kind == MmaKind::F8f6f4 => {
-                Some(wgmma.promotion.map_or(self.problem.shape.k, |interval| interval.tiles * self.tile.k))
-            }
-            Target::Wgmma(_) | Target::Tcgen05(_) => None,
-        }
-    }
-
     /// The barrier of a kind: bytes from the base of SMEM, where the plan has it.
     pub fn barrier(&self, kind: BarrierKind) -> Option<u32> {
         self.barriers.iter().find(|barrier| barrier.kind == kind).map(|barrier| barrier.offset)

@@ -1,7 +1,8 @@
 //! Which formats go together, and the MMA that multiplies them.
 
 use super::{ElementKind, OperandFormat, OutputFormat, ProductFormat};
-use crate::arch::{Arch, TensorCore};
+use crate::arch::Arch;
+use crate::target::way_of;
 use std::fmt;
 
 /// The formats of one dual GEMM.
@@ -31,10 +32,7 @@ impl Formats {
 
     /// What a chip is usually fed: NVFP4 to f16 where MMAs take scale factors, bf16 to bf16 where none does.
     pub fn usual(arch: Arch) -> Self {
-        match arch.tensor_core() {
-            TensorCore::Tcgen05 => Formats::default(),
-            TensorCore::Wgmma => Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16),
-        }
+        way_of(arch).usual_formats
     }
 }
 
@@ -180,9 +178,9 @@ impl Formats {
     /// # Errors
     /// As [`Formats::check`].
     pub fn kind(self, arch: Arch) -> Result<MmaKind, FormatsError> {
-        Ok(match (arch.tensor_core(), self.check()?) {
-            (TensorCore::Wgmma, MmaKind::Mxf4Nvf4 | MmaKind::Mxf4) => MmaKind::Decoded,
-            (_, kind) => kind,
+        Ok(match self.check()? {
+            MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 if !way_of(arch).takes_scales => MmaKind::Decoded,
+            kind => kind,
         })
     }
 

@@ -14,7 +14,7 @@ use crate::gate::{Gate, GateCode, GateError, gate_code};
 use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer, is_ptx_name};
 use crate::legalize::GateNeeds;
 use crate::plan::{Operand, Plan};
-use crate::target;
+use crate::target::way_of;
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
 pub(crate) use view::TargetView;
@@ -67,7 +67,7 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
     if !is_ptx_name(name) {
         return Err(RenderError::Name { name: name.to_owned() });
     }
-    let swapped = plan.swap_ab && !target::swaps_row_vectors(plan.arch.tensor_core());
+    let swapped = plan.swap_ab && !way_of(plan.arch).swaps_row_vectors;
     if let (true, Some(vector)) = (swapped, GateNeeds::from(&gate.expr).row_vector) {
         return Err(RenderError::OtherGate { vector });
     }

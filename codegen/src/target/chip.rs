@@ -1,14 +1,40 @@
-//! Numbers of `chips/*.toml`, the files that predicted times are made from, so that rules and floors use the same ones.
+//! A row of facts for each chip, and the numbers of `chips/*.toml`, the files that predicted times are made from, so that
+//! rules and floors use the same ones.
 //!
 //! The emulator reads these files whole and judges their form; a test holds the two readings together.
 
+use super::way;
 use crate::arch::{Arch, Limits, TensorCore};
 use std::sync::LazyLock;
 
 /// What the system keeps of an SM's shared memory for each CTA, in bytes (CUDA C++ programming guide, technical specifications).
 const RESERVED_SMEM: f64 = 1024.0;
-/// Columns of Tensor Memory of an SM (PTX ISA 9.7.16.1).
-const TMEM_COLUMNS: u32 = 512;
+
+/// The facts of a chip.
+pub(crate) struct Chip {
+    /// The name in PTX's `.target`.
+    pub name: &'static str,
+    /// The chip whose gate code it runs.
+    pub gate_target: &'static str,
+    /// How it multiplies.
+    pub tensor_core: TensorCore,
+    /// The lowest PTX ISA version that knows the target.
+    pub ptx_version: (u32, u32),
+    /// Whether it is a family target.
+    pub family: bool,
+    /// The product that users rent.
+    pub limits: &'static LazyLock<Limits>,
+}
+
+/// The row of a chip.
+pub(crate) const fn chip(arch: Arch) -> &'static Chip {
+    match arch {
+        Arch::Sm90a => &SM_90A,
+        Arch::Sm100a => &SM_100A,
+        Arch::Sm100f => &SM_100F,
+        Arch::Sm103a => &SM_103A,
+    }
+}
 
 static H200: LazyLock<Limits> =
     LazyLock::new(|| limits(include_str!("../../chips/h200.toml"), TensorCore::Wgmma));
@@ -17,15 +43,25 @@ static B200: LazyLock<Limits> =
 static B300: LazyLock<Limits> =
     LazyLock::new(|| limits(include_str!("../../chips/b300.toml"), TensorCore::Tcgen05));
 
-/// The limits of the product that users of an architecture rent.
-pub(crate) fn of(arch: Arch) -> &'static Limits {
-    match arch {
-        Arch::Sm90a => &H200,
-        // The weaker chip of the family.
-        Arch::Sm100a | Arch::Sm100f => &B200,
-        Arch::Sm103a => &B300,
-    }
-}
+const SM_90A: Chip = Chip {
+    name: "sm_90a",
+    gate_target: "sm_90a",
+    tensor_core: TensorCore::Wgmma,
+    ptx_version: (8, 0),
+    family: false,
+    limits: &H200,
+};
+const SM_100A: Chip = Chip {
+    name: "sm_100a",
+    gate_target: "sm_100a",
+    tensor_core: TensorCore::Tcgen05,
+    ptx_version: (8, 6),
+    family: false,
+    limits: &B200,
+};
+// Its limits are those of the weaker chip of the family.
+const SM_100F: Chip = Chip { name: "sm_100f", ptx_version: (8, 8), family: true, ..SM_100A };
+const SM_103A: Chip = Chip { name: "sm_103a", ptx_version: (8, 8), limits: &B300, ..SM_100A };
 
 /// The value of a number of a chip file, which is a table of its own with `value` first.
 fn number(text: &str, name: &str) -> f64 {
@@ -36,16 +72,13 @@ fn number(text: &str, name: &str) -> f64 {
 }
 
 fn limits(text: &str, tensor_core: TensorCore) -> Limits {
-    let number = |name| number(text, name);
+    let number = |name: &str| number(text, name);
+    let way = way(tensor_core);
     let (sms, hertz) = (number("sms"), number("clock") * 1e6);
-    // A multiply-add counts two; an MMA multiplies 32 bytes of K a row, 16 elements of 16 bits.
-    let (f16, fp4_ratio) = match tensor_core {
-        TensorCore::Wgmma => (2.0 * 64.0 * 16.0 / number("wgmma_column"), None),
-        TensorCore::Tcgen05 => (2.0 * 128.0 * 16.0 / number("tcgen05_column"), Some(number("tcgen05_fp4"))),
-    };
+    let (f16, fp4_ratio) = (way.rates)(&number);
     Limits {
         smem_bytes: (number("smem") - RESERVED_SMEM) as u32,
-        tmem_columns: if fp4_ratio.is_some() { TMEM_COLUMNS } else { 0 },
+        tmem_columns: way.tmem_columns,
         sms: sms as u32,
         fp4_ops_per_second: fp4_ratio.map_or(0.0, |ratio| 4.0 * f16 / ratio * sms * hertz),
         fp8_ops_per_second: 2.0 * f16 * sms * hertz,
@@ -85,7 +118,7 @@ mod tests {
                 cluster_bytes_per_second,
                 cluster_barrier,
                 launch_gap,
-            } = *of(arch);
+            } = *arch.limits();
             assert_eq!(smem_bytes, 232_448, "{arch}");
             assert!((130..=160).contains(&sms), "{arch}: {sms}");
             let blackwell = arch.tensor_core() == TensorCore::Tcgen05;

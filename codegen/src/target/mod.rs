@@ -21,7 +21,7 @@ use crate::config::{Config, TmemShape};
 use crate::error::ConfigError;
 use crate::plan::draft::Draft;
 use crate::plan::{BarrierCount, Plan, Staging, Swizzle, Work};
-use crate::problem::{ElementKind, MmaKind, Problem};
+use crate::problem::{ElementKind, Formats, MmaKind, Problem};
 use std::fmt;
 
 /// How a plan multiplies, with what only that way has.
@@ -43,21 +43,72 @@ impl Target {
     }
 }
 
-/// A plan for `problem`, every knob of `config` settled.
-pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
-    match arch.tensor_core() {
-        TensorCore::Wgmma => sm_90a::heuristics::plan(problem, config, arch),
-        TensorCore::Tcgen05 => sm_100a::heuristics::plan(problem, config, arch),
+impl Plan {
+    /// Tensor memory, where the chip has it.
+    pub fn tmem(&self) -> Option<&TmemMap> {
+        match &self.target {
+            Target::Tcgen05(tcgen05) => Some(&tcgen05.tmem),
+            Target::Wgmma(_) => None,
+        }
+    }
+
+    /// Columns of tensor memory that are allocated; 0 where the chip has none.
+    pub fn tmem_columns(&self) -> u32 {
+        self.tmem().map_or(0, |tmem| tmem.columns)
+    }
+
+    /// Whether warpgroups take whole tiles by turns.
+    pub fn takes_turns(&self) -> bool {
+        match &self.target {
+            Target::Wgmma(wgmma) => wgmma.ping_pong,
+            Target::Tcgen05(_) => false,
+        }
+    }
+
+    /// K of the longest sums that the tensor core adds up with fewer bits than fp32 has; `None` where it adds up in fp32.
+    pub fn narrow_sums(&self) -> Option<u32> {
+        match &self.target {
+            Target::Wgmma(wgmma) if self.kind == MmaKind::F8f6f4 => {
+                Some(wgmma.promotion.map_or(self.problem.shape.k, |interval| interval.tiles * self.tile.k))
+            }
+            Target::Wgmma(_) | Target::Tcgen05(_) => None,
+        }
     }
 }
 
-/// Whether a swapped plan can apply a gate that reads a vector with an element per row of C.
-pub(crate) fn swaps_row_vectors(core: TensorCore) -> bool {
+/// The numbers of a chip's file, by name.
+pub(crate) type Numbers<'a> = dyn Fn(&str) -> f64 + 'a;
+
+/// What is known of a way to multiply before there is a plan.
+pub(crate) struct Way {
+    /// Settles every knob of a configuration, and makes the plan if it is legal.
+    pub plan: fn(&Problem, &Config, Arch) -> Result<Plan, Vec<ConfigError>>,
+    /// Whether a swapped plan can apply a gate that reads a vector with an element per row of C.
+    pub swaps_row_vectors: bool,
+    /// What such chips are usually fed.
+    pub usual_formats: Formats,
+    /// Whether MMAs take scale factors; where they do not, 4-bit operands that have them are decoded.
+    pub takes_scales: bool,
+    /// Whether `cvt` rounds to e2m1.
+    pub converts_e2m1: bool,
+    /// Columns of tensor memory of an SM.
+    pub tmem_columns: u32,
+    /// From the numbers of a chip's file: operations of a 16-bit MMA a cycle, and how many of them take as long as one of
+    /// an e2m1 MMA, where there is one.
+    pub rates: fn(&Numbers<'_>) -> (f64, Option<f64>),
+}
+
+/// The way to multiply of a tensor core.
+pub(crate) fn way(core: TensorCore) -> &'static Way {
     match core {
-        TensorCore::Wgmma => true,
-        // A thread's pair of results is of two rows, and the gate's code takes one element for both.
-        TensorCore::Tcgen05 => false,
+        TensorCore::Wgmma => &sm_90a::WAY,
+        TensorCore::Tcgen05 => &sm_100a::WAY,
     }
+}
+
+/// The way to multiply of a chip.
+pub(crate) fn way_of(arch: Arch) -> &'static Way {
+    way(arch.tensor_core())
 }
 
 /// What the code that all chips share asks of the way to multiply.

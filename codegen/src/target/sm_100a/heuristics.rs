@@ -13,7 +13,7 @@ use crate::plan::draft::{Draft, Settled};
 use crate::problem::{Problem, Shape};
 use crate::target::Target;
 
-/// See [`crate::target::plan`].
+/// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
     legalize::check_formats(problem, arch)?;
     let asked = config;

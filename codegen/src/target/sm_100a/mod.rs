@@ -27,11 +27,27 @@ mod view;
 pub use tmem::TmemMap;
 
 use crate::config::{Config, CtaGroup, Multicast};
+use crate::problem::{Formats, OperandFormat, OutputFormat};
+use crate::target::Way;
 
 /// Rows that a CTA contributes to a block-scaled MMA (PTX ISA 9.7.16.2.1).
 const MMA_ROWS: u32 = 128;
 /// Warps: 0..=3 epilogue, 4 TMA, 5 MMA.
 const THREADS: u32 = 6 * 32;
+
+/// What is known of it before there is a plan.
+pub(crate) const WAY: Way = Way {
+    plan: heuristics::plan,
+    // A thread's pair of results is of two rows then, and the gate's code takes one element for both.
+    swaps_row_vectors: false,
+    usual_formats: Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::F16),
+    takes_scales: true,
+    converts_e2m1: true,
+    // PTX ISA 9.7.16.1.
+    tmem_columns: 512,
+    // A multiply-add counts two; an MMA multiplies 32 bytes of K a row, 16 elements of 16 bits.
+    rates: |number| (2.0 * 128.0 * 16.0 / number("tcgen05_column"), Some(number("tcgen05_fp4"))),
+};
 
 /// Accumulators in tensor memory, and how MMAs feed them.
 #[derive(Clone, Debug, PartialEq, Eq)]

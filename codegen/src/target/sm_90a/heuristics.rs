@@ -20,7 +20,7 @@ const LEAST_NATURAL: u32 = 240;
 /// Tokens up to which threads with columns of C store them as they are.
 const LEAST_STAGED: u32 = 16;
 
-/// See [`crate::target::plan`].
+/// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
     legalize::check_asked(problem, asked, arch)?;
     let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..*asked };

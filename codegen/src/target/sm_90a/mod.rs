@@ -21,18 +21,31 @@ mod view;
 use crate::arch::Arch;
 use crate::config::{Accumulators, Config, Consumers, Schedule, Setting};
 use crate::plan::Work;
-use crate::problem::{MmaKind, Problem};
+use crate::problem::{Formats, MmaKind, OperandFormat, OutputFormat, Problem};
+use crate::target::Way;
 
 /// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
 const WARPGROUP_ROWS: u32 = 64;
-/// Wgmma that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
+/// Warpgroups that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
 const WARPGROUP_LIMIT: u32 = 3;
 /// Bits of the elements of C that threads with columns of it can turn into rows on their way to shared memory (`stmatrix.trans`).
 const STAGED_BITS: u32 = 16;
 /// Rows, and elements of K, that a CTA of a launch before the MMAs brings into the order of K in which weights are decoded.
 const ORDER_BLOCK: u32 = 64;
 
-/// Wgmma that issue MMAs and hold their accumulators. One more brings the operands.
+/// What is known of it before there is a plan.
+pub(crate) const WAY: Way = Way {
+    plan: heuristics::plan,
+    swaps_row_vectors: true,
+    usual_formats: Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16),
+    takes_scales: false,
+    converts_e2m1: false,
+    tmem_columns: 0,
+    // A multiply-add counts two; an MMA multiplies 32 bytes of K a row, 16 elements of 16 bits.
+    rates: |number| (2.0 * 64.0 * 16.0 / number("wgmma_column"), None),
+};
+
+/// Warpgroups that issue MMAs and hold their accumulators. One more brings the operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Wgmma {
     /// How many warpgroups there are.
