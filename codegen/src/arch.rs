@@ -8,7 +8,6 @@ use std::str::FromStr;
 
 /// A chip that silumin emits kernels for, named as PTX's `.target` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum Arch {
     /// Hopper H100 / H200, compute capability 9.0, architecture-specific features.
     Sm90a,

@@ -55,15 +55,64 @@ pub struct Launch {
     pub parameters: Vec<Parameter>,
 }
 
-/// A buffer that a kernel needs for itself. One launch at a time may use it.
+/// What a buffer of the workspace holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WorkspaceKind {
+    /// The first product in fp32, between launches.
+    Product1,
+    /// The second product in fp32, between launches.
+    Product2,
+    /// Activations in the order of K in which weights are decoded.
+    Ordered,
+    /// Sums of parts of a tile's K.
+    Partials,
+    /// How many parts of each tile have left theirs.
+    Counters,
+}
+
+impl WorkspaceKind {
+    /// The name in kernels, plans and launch files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WorkspaceKind::Product1 => "r1",
+            WorkspaceKind::Product2 => "r2",
+            WorkspaceKind::Ordered => "ordered",
+            WorkspaceKind::Partials => "partials",
+            WorkspaceKind::Counters => "counters",
+        }
+    }
+}
+
+/// A buffer that a kernel needs for itself. One launch at a time may use it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub struct WorkspaceBuffer {
-    /// What it holds: `r1`, `r2` (fp32 products), `ordered` (activations in another order), `partials`, `counters`.
+    /// What it holds.
+    pub kind: WorkspaceKind,
+    /// The name of that.
     pub name: &'static str,
     /// Bytes, to be 256-byte aligned.
     pub bytes: u64,
     /// Whether it must be zero before the first launch. The kernel leaves it zero.
     pub zeroed: bool,
+}
+
+impl WorkspaceBuffer {
+    pub(crate) const fn new(kind: WorkspaceKind, bytes: u64, zeroed: bool) -> Self {
+        WorkspaceBuffer { kind, name: kind.name(), bytes, zeroed }
+    }
+}
+
+/// Without the kind, which the name says: kernels' hashes are over this text.
+impl fmt::Debug for WorkspaceBuffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let WorkspaceBuffer { kind: _, name, bytes, zeroed } = self;
+        f.debug_struct("WorkspaceBuffer")
+            .field("name", name)
+            .field("bytes", bytes)
+            .field("zeroed", zeroed)
+            .finish()
+    }
 }
 
 /// A parameter of a kernel's entry.

@@ -17,6 +17,11 @@ pub(crate) fn sms(asked: &Config, arch: Arch) -> u32 {
     asked.sms.unwrap_or_else(|| arch.limits().sms)
 }
 
+/// CTAs of a cluster that share a tile's K, as asked for; 1 where none do.
+pub(crate) fn cluster_parts(asked: &Config) -> u32 {
+    if let Setting::Fixed(Schedule::ClusterSplitK(parts)) = asked.schedule { parts } else { 1 }
+}
+
 /// Tiles of `rows` rows that C has along M, over all matrices; of groups if they are of one size.
 pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
     u64::from(shape.typical_rows().div_ceil(rows)) * u64::from(shape.groups.count())
@@ -48,10 +53,7 @@ pub(crate) fn settle_work(
     matrices: u32,
     k_tiles: u32,
 ) -> Result<Work, ConfigError> {
-    let parts = match asked.schedule {
-        Setting::Fixed(Schedule::ClusterSplitK(parts)) => parts,
-        _ => 1,
-    };
+    let parts = cluster_parts(asked);
     let ctas = asked.group().ctas() * asked.multicast.ctas() * parts;
     let tiles = u64::from(items[0]).saturating_mul(u64::from(items[1])).saturating_mul(matrices.into());
     // One CTA an SM: SMEM and TMEM leave no room for two.
@@ -75,15 +77,12 @@ pub(crate) fn settle_work(
         }
         Schedule::SplitK(parts) => count("CTAs of the grid", tiles * u64::from(ctas) * u64::from(parts))?,
         Schedule::StreamK => count("K tiles of all tiles of C", tiles * u64::from(k_tiles))?,
-        _ => {}
+        Schedule::OneTile | Schedule::Persistent | Schedule::Dynamic | Schedule::ClusterSplitK(_) => {}
     }
-    let capacity = match schedule {
-        // As soon done, and what they share, L2 and power, is for fewer (seen on an H200: 1 % of 224 tiles by 112 CTAs).
-        Schedule::Persistent if isa.interleaved_rows() && capacity > 0 => {
-            tiles.div_ceil(tiles.div_ceil(capacity.into()).max(1)) as u32
-        }
-        _ => capacity,
-    };
+    // As soon done, and what they share, L2 and power, is for fewer (seen on an H200: 1 % of 224 tiles by 112 CTAs).
+    let even = schedule == Schedule::Persistent && isa.interleaved_rows() && capacity > 0;
+    let capacity =
+        if even { tiles.div_ceil(tiles.div_ceil(capacity.into()).max(1)) as u32 } else { capacity };
     let work = Work::new(schedule, Raster::AlongM, items, matrices, k_tiles, capacity);
     // Of several waves, a band of tiles has most of its operands in L2.
     let banded = isa.bands() && work.is_looped();

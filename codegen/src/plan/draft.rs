@@ -131,7 +131,7 @@ impl<'a> Draft<'a> {
                 0
             }
             KOrder::SplitTail(tail) => tail,
-            _ => 0,
+            KOrder::Forward | KOrder::Reverse | KOrder::PingPong => 0,
         };
         let all_tail = tail == self.k_tiles;
         if all_tail && self.asked.a_reuse == Setting::Fixed(AReuse::Collector) {
@@ -244,7 +244,7 @@ impl<'a> Draft<'a> {
     pub fn sf_row_block(&self) -> u64 {
         let blocks = match self.asked.sf_preload {
             SfPreload::All => self.problem.scale_columns().div_ceil(4),
-            _ => self.scale_blocks(),
+            SfPreload::PerStage | SfPreload::Ahead(_) => self.scale_blocks(),
         };
         u64::from(blocks) * 512
     }
@@ -397,7 +397,7 @@ impl<'a> Draft<'a> {
                 _ if one.groups > 0 && Sum::total(&one.sum()) - one.group_bytes() <= limit => "shape",
                 SfPreload::PerStage => "tile",
                 _ if without_scales > limit => "tile",
-                _ => "sf_preload",
+                SfPreload::Ahead(_) | SfPreload::All => "sf_preload",
             };
             errors.push(self.smem_error(knob, one));
         }

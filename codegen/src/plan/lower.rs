@@ -10,7 +10,7 @@ use crate::config::{
     AReuse, Accumulators, Buffers, Config, CtaGroup, Multicast, Setting, SfLoad, SfPreload, Strategy, Switch,
 };
 use crate::heuristics::{choose_cache, sms};
-use crate::kernel::WorkspaceBuffer;
+use crate::kernel::{WorkspaceBuffer, WorkspaceKind};
 use crate::legalize::GateNeeds;
 use crate::problem::{ElementKind, Groups, MmaKind, OutputFormat, Shape};
 
@@ -116,7 +116,7 @@ impl Draft<'_> {
             tail_tiles: tail,
             sf_prologue: match self.asked.sf_preload {
                 SfPreload::Ahead(ahead) => ahead.min(self.k_tiles),
-                _ => 0,
+                SfPreload::PerStage | SfPreload::All => 0,
             },
             sf_slots: self.sf_slots(stages),
         }
@@ -239,11 +239,8 @@ impl Draft<'_> {
                 true => (ElementType::U4Align16, k.into()),
                 false => (ElementType::U8, row_stride),
             };
-            let swizzle = match operand {
-                Operand::A if !self.decodes_a() => self.swizzle,
-                _ if self.kind == MmaKind::Decoded => Swizzle::of_row(self.b_row_bytes()),
-                _ => self.swizzle,
-            };
+            let decoded = self.kind == MmaKind::Decoded && (operand != Operand::A || self.decodes_a());
+            let swizzle = if decoded { Swizzle::of_row(self.b_row_bytes()) } else { self.swizzle };
             // In another order it has whole blocks of 64.
             let workspace = if operand == Operand::A { self.ordered() } else { None };
             let row_stride = if workspace.is_some() { self.ordered_row_bytes() } else { row_stride };
@@ -303,12 +300,7 @@ impl Draft<'_> {
             maps.push(TensorMapRecipe {
                 operand: Operand::C,
                 workspace: None,
-                element: match formats.c {
-                    OutputFormat::F32 => ElementType::F32,
-                    OutputFormat::Bf16 => ElementType::Bf16,
-                    OutputFormat::F16 => ElementType::F16,
-                    OutputFormat::E4m3 | OutputFormat::Nvfp4 | OutputFormat::Mxfp8 => ElementType::U8,
-                },
+                element: ElementType::of_output(formats.c.spec().element),
                 dims: [u64::from(n / per), u64::from(m)],
                 row_stride: u64::from(n) * u64::from(formats.c.bits()) / 8,
                 matrices: of_rows,
@@ -383,25 +375,19 @@ impl Draft<'_> {
 
     /// Where a launch of its own leaves the activations in that order.
     fn ordered(&self) -> Option<WorkspaceBuffer> {
-        self.isa().orders_first().then(|| WorkspaceBuffer {
-            name: "ordered",
-            bytes: self.problem.shape.rows().saturating_mul(self.ordered_row_bytes()),
-            zeroed: false,
-        })
+        let bytes = || self.problem.shape.rows().saturating_mul(self.ordered_row_bytes());
+        self.isa().orders_first().then(|| WorkspaceBuffer::new(WorkspaceKind::Ordered, bytes(), false))
     }
 
     /// What goes through global memory between launches, and between CTAs.
     fn workspace(&self) -> Vec<WorkspaceBuffer> {
         let Shape { n, .. } = self.problem.shape;
         let rows = self.problem.shape.rows();
-        let product = |name| WorkspaceBuffer {
-            name,
-            bytes: 4 * rows * u64::from(n.next_multiple_of(4)),
-            zeroed: false,
-        };
+        let bytes = 4 * rows * u64::from(n.next_multiple_of(4));
+        let product = |kind| WorkspaceBuffer::new(kind, bytes, false);
         let mut buffers = match self.strategy {
-            Strategy::TwoPass => vec![product("r1"), product("r2")],
-            Strategy::SecondFused => vec![product("r1")],
+            Strategy::TwoPass => vec![product(WorkspaceKind::Product1), product(WorkspaceKind::Product2)],
+            Strategy::SecondFused => vec![product(WorkspaceKind::Product1)],
             Strategy::Sequential | Strategy::Interleaved => Vec::new(),
         };
         buffers.extend(self.ordered());

@@ -35,7 +35,7 @@ use crate::config::{
     Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, SfPreload, Store, Strategy, Tile,
     TmemShape,
 };
-use crate::kernel::WorkspaceBuffer;
+use crate::kernel::{WorkspaceBuffer, WorkspaceKind};
 use crate::problem::{MmaKind, Problem};
 use crate::target::Isa;
 
@@ -134,6 +134,11 @@ impl Plan {
     /// Whether an MMA's rows are of both products by turns.
     pub fn interleaved_rows(&self) -> bool {
         self.isa().interleaved_rows()
+    }
+
+    /// The buffer of a kind, where the workspace has it.
+    pub fn buffer(&self, kind: WorkspaceKind) -> Option<WorkspaceBuffer> {
+        self.workspace.iter().find(|buffer| buffer.kind == kind).copied()
     }
 
     /// The barrier of a kind: bytes from the base of SMEM, where the plan has it.

@@ -2,7 +2,7 @@
 
 use super::memory::SmemMap;
 use crate::kernel::WorkspaceBuffer;
-use crate::problem::{ElementKind, Formats, MmaKind, Problem};
+use crate::problem::{ElementKind, Formats, MmaKind, OutputElement, Problem};
 use crate::target::Isa;
 use std::fmt;
 
@@ -71,6 +71,17 @@ impl Operand {
         matches!(self, Operand::C | Operand::Sfc | Operand::D1 | Operand::D2)
     }
 
+    /// The tensor that the second product has in its place.
+    #[cfg(feature = "render")]
+    pub(crate) const fn of_second_product(self) -> Operand {
+        match self {
+            Operand::B1 | Operand::B2 => Operand::B2,
+            Operand::Sfb1 | Operand::Sfb2 => Operand::Sfb2,
+            Operand::D1 | Operand::D2 => Operand::D2,
+            Operand::A | Operand::Sfa | Operand::C | Operand::Sfc | Operand::Offsets => self,
+        }
+    }
+
     /// Whether a kernel for `problem` has the tensor.
     pub fn present(self, problem: &Problem) -> bool {
         let formats = problem.formats;
@@ -92,8 +103,10 @@ impl Operand {
         match self {
             Operand::A if expanded(a.spec().element) => 32,
             Operand::B1 | Operand::B2 if expanded(b.spec().element) => 32,
+            Operand::A | Operand::B1 | Operand::B2 => 16,
+            Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 | Operand::C | Operand::Sfc => 16,
+            Operand::D1 | Operand::D2 => 16,
             Operand::Offsets => 4,
-            _ => 16,
         }
     }
 
@@ -183,6 +196,16 @@ pub enum ElementType {
 }
 
 impl ElementType {
+    /// What elements of C are mapped as; what is smaller than 16 bits as bytes.
+    pub(crate) const fn of_output(element: OutputElement) -> ElementType {
+        match element {
+            OutputElement::F32 => ElementType::F32,
+            OutputElement::Bf16 => ElementType::Bf16,
+            OutputElement::F16 => ElementType::F16,
+            OutputElement::E4m3 | OutputElement::E2m1 => ElementType::U8,
+        }
+    }
+
     /// The name in launch files.
     pub const fn name(self) -> &'static str {
         match self {

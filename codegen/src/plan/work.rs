@@ -1,7 +1,7 @@
 //! Who computes what: clusters, tiles of C, shares of K, and what they share them through.
 
 use crate::config::{Raster, Schedule};
-use crate::kernel::WorkspaceBuffer;
+use crate::kernel::{WorkspaceBuffer, WorkspaceKind};
 
 /// Bytes of an answer of cluster launch control (PTX ISA, `clusterlaunchcontrol.try_cancel`).
 pub(super) const RESPONSE_BYTES: u32 = 16;
@@ -108,12 +108,8 @@ impl Work {
         }
         let partials = u64::from(self.partials) * u64::from(ctas) * bytes;
         vec![
-            WorkspaceBuffer { name: "partials", bytes: partials, zeroed: false },
-            WorkspaceBuffer {
-                name: "counters",
-                bytes: 4 * u64::from(self.tiles) * u64::from(ctas),
-                zeroed: true,
-            },
+            WorkspaceBuffer::new(WorkspaceKind::Partials, partials, false),
+            WorkspaceBuffer::new(WorkspaceKind::Counters, 4 * u64::from(self.tiles) * u64::from(ctas), true),
         ]
     }
 }

@@ -89,7 +89,7 @@ impl Shape {
     pub const fn typical_rows(self) -> u32 {
         match self.groups {
             Groups::Rows(count) if count > 0 => self.m.div_ceil(count),
-            _ => self.m,
+            Groups::One | Groups::Batch(_) | Groups::Rows(_) => self.m,
         }
     }
 

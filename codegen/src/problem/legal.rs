@@ -178,19 +178,15 @@ impl Formats {
     /// # Errors
     /// As [`Formats::check`].
     pub fn kind(self, arch: Arch) -> Result<MmaKind, FormatsError> {
-        Ok(match self.check()? {
-            MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 if !way_of(arch).takes_scales => MmaKind::Decoded,
-            kind => kind,
-        })
+        let kind = self.check()?;
+        let decodes = matches!(kind, MmaKind::Mxf4Nvf4 | MmaKind::Mxf4) && !way_of(arch).takes_scales;
+        Ok(if decodes { MmaKind::Decoded } else { kind })
     }
 
     /// What elements are decoded to where the MMA is [`MmaKind::Decoded`]: those of A, or, where A is decoded too, f16 for NVFP4,
     /// which takes fewer instructions, and bf16 for MXFP4, whose scale factors f16 has no room for.
     pub const fn decoded(self) -> ElementKind {
-        match self.a {
-            OperandFormat::Bf16 | OperandFormat::Mxfp4 => ElementKind::Bf16,
-            _ => ElementKind::F16,
-        }
+        self.a.spec().decoded
     }
 
     /// Whether A is decoded as well as B, on its way to MMAs that take no scale factors.

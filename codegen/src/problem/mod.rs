@@ -28,7 +28,7 @@ pub(crate) use groups::GROUP_LIMIT;
 pub use groups::Groups;
 pub use legal::{Formats, FormatsError, MmaKind};
 pub use operand::{ElementKind, FormatSpec, OperandFormat, ScaleFormat, ScaleSpec};
-pub use output::OutputFormat;
+pub use output::{OutputElement, OutputFormat, OutputSpec};
 pub use products::ProductFormat;
 
 use crate::error::ConfigError;

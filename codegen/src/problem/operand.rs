@@ -81,7 +81,6 @@ impl ScaleSpec {
 
 /// How the elements of A and B are stored. A format is data: its row in [`OperandFormat::spec`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum OperandFormat {
     /// NVFP4: e2m1, one ue4m3 scale factor for every 16 along K.
     Nvfp4,
@@ -115,6 +114,9 @@ pub struct FormatSpec {
     /// Elements along K of one tcgen05 MMA of two operands of this format: 256 bits of a row (PTX
     /// ISA 9.7.16.2.1). For two formats see [`MmaKind::mma_k`](super::MmaKind::mma_k).
     pub mma_k: u32,
+    /// What MMAs of decoded elements get, where this is the format of A: its own elements where they have 16 bits, else the
+    /// elements of 16 bits that hold all values.
+    pub decoded: ElementKind,
     /// Elements of K that a row must be a multiple of: TMA wants row strides of 16 bytes, and scale
     /// factors whole blocks. For two formats see [`Formats::k_multiple`](super::Formats::k_multiple).
     pub k_multiple: u32,
@@ -124,10 +126,11 @@ const fn spec(
     name: &'static str,
     element: ElementKind,
     scales: Option<ScaleSpec>,
+    decoded: ElementKind,
     k_multiple: u32,
 ) -> FormatSpec {
     let element_bits = element.bits();
-    FormatSpec { name, element, element_bits, scales, mma_k: 256 / element_bits, k_multiple }
+    FormatSpec { name, element, element_bits, scales, mma_k: 256 / element_bits, decoded, k_multiple }
 }
 
 impl OperandFormat {
@@ -148,14 +151,14 @@ impl OperandFormat {
         use ElementKind as E;
         const MX: Option<ScaleSpec> = Some(ScaleSpec::MX);
         match self {
-            OperandFormat::Nvfp4 => const { &spec("nvfp4", E::E2m1, Some(ScaleSpec::NVFP4), 32) },
-            OperandFormat::Mxfp4 => const { &spec("mxfp4", E::E2m1, MX, 32) },
-            OperandFormat::Mxfp8 => const { &spec("mxfp8", E::E4m3, MX, 32) },
-            OperandFormat::Mxfp8E5m2 => const { &spec("mxfp8_e5m2", E::E5m2, MX, 32) },
-            OperandFormat::E4m3 => const { &spec("e4m3", E::E4m3, None, 16) },
-            OperandFormat::E5m2 => const { &spec("e5m2", E::E5m2, None, 16) },
-            OperandFormat::Bf16 => const { &spec("bf16", E::Bf16, None, 8) },
-            OperandFormat::F16 => const { &spec("f16", E::F16, None, 8) },
+            OperandFormat::Nvfp4 => const { &spec("nvfp4", E::E2m1, Some(ScaleSpec::NVFP4), E::F16, 32) },
+            OperandFormat::Mxfp4 => const { &spec("mxfp4", E::E2m1, MX, E::Bf16, 32) },
+            OperandFormat::Mxfp8 => const { &spec("mxfp8", E::E4m3, MX, E::F16, 32) },
+            OperandFormat::Mxfp8E5m2 => const { &spec("mxfp8_e5m2", E::E5m2, MX, E::F16, 32) },
+            OperandFormat::E4m3 => const { &spec("e4m3", E::E4m3, None, E::F16, 16) },
+            OperandFormat::E5m2 => const { &spec("e5m2", E::E5m2, None, E::F16, 16) },
+            OperandFormat::Bf16 => const { &spec("bf16", E::Bf16, None, E::Bf16, 8) },
+            OperandFormat::F16 => const { &spec("f16", E::F16, None, E::F16, 8) },
         }
     }
 

@@ -1,4 +1,4 @@
-//! Formats of C.
+//! Formats of C: a format is data, its row in [`OutputFormat::spec`].
 
 use super::{ScaleSpec, UnknownFormat};
 use std::fmt;
@@ -6,7 +6,6 @@ use std::str::FromStr;
 
 /// How the elements of C are stored. Each is rounded once, from fp32, to nearest even.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
 pub enum OutputFormat {
     /// IEEE binary16; what is too large becomes infinite.
     F16,
@@ -28,6 +27,46 @@ pub enum OutputFormat {
     Mxfp8,
 }
 
+/// How one element of C is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum OutputElement {
+    /// IEEE binary32.
+    F32,
+    /// bfloat16.
+    Bf16,
+    /// IEEE binary16.
+    F16,
+    /// e4m3.
+    E4m3,
+    /// e2m1, two in a byte.
+    E2m1,
+}
+
+impl OutputElement {
+    /// Bits of one element.
+    pub const fn bits(self) -> u32 {
+        match self {
+            OutputElement::F32 => 32,
+            OutputElement::Bf16 | OutputElement::F16 => 16,
+            OutputElement::E4m3 => 8,
+            OutputElement::E2m1 => 4,
+        }
+    }
+}
+
+/// The facts of a format of C that plans and kernels are derived from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutputSpec {
+    /// The name in the DSL.
+    pub name: &'static str,
+    /// How an element is encoded.
+    pub element: OutputElement,
+    /// The scale factors along N; `None` where there are none.
+    pub scales: Option<ScaleSpec>,
+    /// Whether the launch gives a scale of the whole tensor.
+    pub has_tensor_scale: bool,
+}
+
 impl OutputFormat {
     /// All formats.
     pub const ALL: [OutputFormat; 6] = [
@@ -39,26 +78,37 @@ impl OutputFormat {
         OutputFormat::Mxfp8,
     ];
 
+    /// The format's facts.
+    pub const fn spec(self) -> &'static OutputSpec {
+        use OutputElement as E;
+        const PLAIN: OutputSpec =
+            OutputSpec { name: "", element: E::F32, scales: None, has_tensor_scale: false };
+        const NVFP4: OutputSpec = OutputSpec {
+            name: "nvfp4",
+            element: E::E2m1,
+            scales: Some(ScaleSpec::NVFP4),
+            has_tensor_scale: true,
+        };
+        const MXFP8: OutputSpec =
+            OutputSpec { name: "mxfp8", element: E::E4m3, scales: Some(ScaleSpec::MX), ..PLAIN };
+        match self {
+            OutputFormat::F16 => &const { OutputSpec { name: "f16", element: E::F16, ..PLAIN } },
+            OutputFormat::Bf16 => &const { OutputSpec { name: "bf16", element: E::Bf16, ..PLAIN } },
+            OutputFormat::F32 => &const { OutputSpec { name: "f32", ..PLAIN } },
+            OutputFormat::E4m3 => &const { OutputSpec { name: "e4m3", element: E::E4m3, ..PLAIN } },
+            OutputFormat::Nvfp4 => &NVFP4,
+            OutputFormat::Mxfp8 => &MXFP8,
+        }
+    }
+
     /// The name in the DSL.
     pub const fn name(self) -> &'static str {
-        match self {
-            OutputFormat::F16 => "f16",
-            OutputFormat::Bf16 => "bf16",
-            OutputFormat::F32 => "f32",
-            OutputFormat::E4m3 => "e4m3",
-            OutputFormat::Nvfp4 => "nvfp4",
-            OutputFormat::Mxfp8 => "mxfp8",
-        }
+        self.spec().name
     }
 
     /// Bits of one element.
     pub const fn bits(self) -> u32 {
-        match self {
-            OutputFormat::F16 | OutputFormat::Bf16 => 16,
-            OutputFormat::F32 => 32,
-            OutputFormat::E4m3 | OutputFormat::Mxfp8 => 8,
-            OutputFormat::Nvfp4 => 4,
-        }
+        self.spec().element.bits()
     }
 
     /// Bytes of one element, or of the two that share one: see [`OutputFormat::bits`].
@@ -68,16 +118,12 @@ impl OutputFormat {
 
     /// The scale factors along N; `None` where there are none.
     pub const fn scales(self) -> Option<ScaleSpec> {
-        match self {
-            OutputFormat::F16 | OutputFormat::Bf16 | OutputFormat::F32 | OutputFormat::E4m3 => None,
-            OutputFormat::Nvfp4 => Some(ScaleSpec::NVFP4),
-            OutputFormat::Mxfp8 => Some(ScaleSpec::MX),
-        }
+        self.spec().scales
     }
 
     /// Whether the launch gives a scale of the whole tensor.
     pub const fn has_tensor_scale(self) -> bool {
-        matches!(self, OutputFormat::Nvfp4)
+        self.spec().has_tensor_scale
     }
 
     /// What N has to be a multiple of. C in a block-scaled format is the next GEMM's A, with N for its

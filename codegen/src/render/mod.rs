@@ -11,9 +11,10 @@ pub(crate) mod view;
 use crate::config::Strategy;
 use crate::error::NAME_LIMIT;
 use crate::gate::{Gate, GateCode, GateError, gate_code};
-use crate::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer, is_ptx_name};
+use crate::kernel::{Kernel, Launch, Parameter, WorkspaceKind, is_ptx_name};
 use crate::legalize::GateNeeds;
 use crate::plan::{Operand, Plan};
+use crate::problem::OutputElement;
 use crate::target::way_of;
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
@@ -166,8 +167,7 @@ fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: V
 }
 
 fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
-    let buffer =
-        |name: &str| plan.workspace.iter().find(|b| b.name == name).copied().map(Parameter::Workspace);
+    let buffer = |kind| plan.buffer(kind).map(Parameter::Workspace);
     let mut parameters: Vec<Parameter> =
         view::maps(plan, role).into_iter().map(Parameter::TensorMap).collect();
     let scaled = plan.kind.scales_per_mma() > 0;
@@ -186,10 +186,10 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         parameters.push(Parameter::Pointer(Operand::Offsets));
     }
     if role != Role::Fused {
-        parameters.extend(buffer("r1"));
+        parameters.extend(buffer(WorkspaceKind::Product1));
     }
     if role == Role::Gate {
-        parameters.extend(buffer("r2"));
+        parameters.extend(buffer(WorkspaceKind::Product2));
     }
     if role != Role::Product && (plan.epilogue.c.staging.is_none() || role == Role::Gate) {
         parameters.push(Parameter::Pointer(Operand::C));
@@ -204,7 +204,7 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         parameters.extend([Operand::D1, Operand::D2].map(Parameter::Pointer));
     }
     if role != Role::Gate {
-        parameters.extend(["partials", "counters"].into_iter().filter_map(buffer));
+        parameters.extend([WorkspaceKind::Partials, WorkspaceKind::Counters].into_iter().filter_map(buffer));
     }
     if role != Role::Product {
         parameters.extend(code.whole.scalars.iter().cloned().map(Parameter::Scalar));
@@ -216,16 +216,18 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
 /// The parameters of the product entry for the second product.
 fn second_product(parameters: &[Parameter], plan: &Plan) -> Vec<Parameter> {
     let map = |operand| plan.tensor_maps.iter().find(|map| map.operand == operand).copied();
-    let r2: Option<WorkspaceBuffer> = plan.workspace.iter().find(|buffer| buffer.name == "r2").copied();
-    let second = |parameter: &Parameter| match parameter {
-        Parameter::TensorMap(recipe) => Some(Parameter::TensorMap(map(match recipe.operand {
-            Operand::B1 => Operand::B2,
-            Operand::Sfb1 => Operand::Sfb2,
-            other => other,
-        })?)),
-        Parameter::Pointer(Operand::Sfb1) => Some(Parameter::Pointer(Operand::Sfb2)),
-        Parameter::Workspace(buffer) if buffer.name == "r1" => r2.map(Parameter::Workspace),
-        other => Some(other.clone()),
+    let second = |parameter: &Parameter| {
+        Some(match parameter {
+            Parameter::TensorMap(recipe) => Parameter::TensorMap(map(recipe.operand.of_second_product())?),
+            Parameter::Pointer(operand) => Parameter::Pointer(operand.of_second_product()),
+            Parameter::Workspace(buffer) if buffer.kind == WorkspaceKind::Product1 => {
+                Parameter::Workspace(plan.buffer(WorkspaceKind::Product2)?)
+            }
+            Parameter::Workspace(_)
+            | Parameter::Scalar(_)
+            | Parameter::OutputScale
+            | Parameter::Vector(_) => parameter.clone(),
+        })
     };
     parameters.iter().filter_map(second).collect()
 }

@@ -3,7 +3,7 @@
 //!
 //! Times are modelled from [`Limits`](crate::arch::Limits), never measured.
 
-use crate::config::{Config, Schedule, Setting};
+use crate::config::{Config, Schedule, Setting, SfPreload};
 use crate::error::ConfigError;
 use crate::legalize::validate_gate;
 use crate::plan::{Plan, Region};
@@ -149,8 +149,8 @@ impl Plan {
         let bytes = self.k_tile_bytes().map(|(_, bytes)| bytes);
         // With `all`, scale factors are no part of the pipeline.
         let per_stage = match self.sf_preload {
-            crate::config::SfPreload::All => bytes[0] + bytes[1],
-            _ => bytes.iter().sum(),
+            SfPreload::All => bytes[0] + bytes[1],
+            SfPreload::PerStage | SfPreload::Ahead(_) => bytes.iter().sum(),
         };
         let in_flight = u64::from(self.stages) * u64::from(per_stage);
         let sms = f64::from(limits.sms);
@@ -212,11 +212,13 @@ impl Plan {
                     self.work.tiles,
                     self.at_most()
                 ),
-                _ => format!(
-                    "{} tiles{} on room for {capacity} clusters, or two accumulator buffers asked for: clusters stay and take several",
-                    self.work.tiles,
-                    self.at_most()
-                ),
+                Schedule::Persistent | Schedule::Dynamic | Schedule::StreamK | Schedule::SplitK(_) => {
+                    format!(
+                        "{} tiles{} on room for {capacity} clusters, or two accumulator buffers asked for: clusters stay and take several",
+                        self.work.tiles,
+                        self.at_most()
+                    )
+                }
             },
             "sms" => "all of the chip".into(),
             "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's rows better".into(),
@@ -308,7 +310,11 @@ impl Plan {
         let items = tiles * u64::from(work.splits);
         let busiest = match work.schedule {
             Schedule::StreamK => longest,
-            _ => items.div_ceil(u64::from(slots)) * longest,
+            Schedule::OneTile
+            | Schedule::Persistent
+            | Schedule::Dynamic
+            | Schedule::SplitK(_)
+            | Schedule::ClusterSplitK(_) => items.div_ceil(u64::from(slots)) * longest,
         };
         Balance {
             slots,

@@ -45,7 +45,7 @@ impl<'a> View<'a> {
             Role::Gate if p.problem.formats.c.scales().is_some() => 32,
             Role::Gate if p.problem.shape.n.is_multiple_of(8) => 8,
             Role::Gate => 4,
-            _ => p.epilogue.chunk,
+            Role::Fused | Role::Product | Role::Gated => p.epilogue.chunk,
         };
         let held = match role {
             Role::Gate => Held::Row,
@@ -62,7 +62,9 @@ impl<'a> View<'a> {
         let gate_pads = p.problem.formats.c.scales().is_some() && padded_rows != p.problem.shape.m;
         let ragged = match role {
             Role::Gate => Ragged { rows: gate_pads, columns: !p.problem.shape.n.is_multiple_of(chunk) },
-            _ => Ragged { rows: p.epilogue.rows_ragged, columns: p.epilogue.columns_ragged },
+            Role::Fused | Role::Product | Role::Gated => {
+                Ragged { rows: p.epilogue.rows_ragged, columns: p.epilogue.columns_ragged }
+            }
         };
         let reads_product = role == Role::Gated;
         let gated = !raw;
@@ -242,9 +244,9 @@ impl<'a> View<'a> {
             shares: shared > 1,
             shared_rows: shared_rows / shared,
             shared_bytes: shared_rows / shared
-                * match p.kind {
-                    MmaKind::Decoded if rows_shared || p.decodes_a() => p.k_loop.b_tile_bytes,
-                    _ => p.k_loop.tile_bytes / p.smem.boxes,
+                * match p.kind == MmaKind::Decoded && (rows_shared || p.decodes_a()) {
+                    true => p.k_loop.b_tile_bytes,
+                    false => p.k_loop.tile_bytes / p.smem.boxes,
                 },
             shared_row: if rows_shared { "%row_r" } else { "%row_c" },
             row_tile: if p.swap_ab { "%n_tile" } else { "%m_tile" },
@@ -263,7 +265,7 @@ impl<'a> View<'a> {
             loads_first: !reads_product,
             loads_second: !raw,
             reads_product,
-            packed_registers: if nibbles || packing.convert.is_empty() && !target.keeps_words {
+            packed_registers: if nibbles || !packing.rounds() && !target.keeps_words {
                 0
             } else {
                 count / packing.per_word

@@ -3,7 +3,7 @@
 use super::Role;
 use crate::config::Strategy;
 use crate::plan::{Output, Plan, Staging};
-use crate::problem::OutputFormat;
+use crate::problem::{OutputElement, OutputFormat};
 
 /// Whether a thread's row is in C, where it has one.
 const ROW: &str = "%row_in_range";
@@ -11,8 +11,8 @@ const ROW: &str = "%row_in_range";
 /// How results become words of 32 bits.
 #[derive(Clone, Copy)]
 pub(crate) struct Packing {
-    /// The conversion of two results at a time, or nothing: the results are the words.
-    pub convert: &'static str,
+    /// What results are rounded to, two at a time (`common/round.ptx`); fp32 are the words themselves.
+    pub element: OutputElement,
     /// Results of a word: 1, 2, 4 or 8.
     pub per_word: u32,
     /// What the words' registers are called, without the number.
@@ -21,25 +21,22 @@ pub(crate) struct Packing {
 
 impl Packing {
     pub fn of(format: OutputFormat) -> Packing {
-        match format {
-            OutputFormat::F16 => Packing { convert: "cvt.rn.f16x2.f32", per_word: 2, word: "packed" },
-            OutputFormat::Bf16 => Packing { convert: "cvt.rn.bf16x2.f32", per_word: 2, word: "packed" },
-            OutputFormat::F32 => Packing { convert: "", per_word: 1, word: "result" },
-            OutputFormat::Nvfp4 => {
-                Packing { convert: "cvt.rn.satfinite.e2m1x2.f32", per_word: 8, word: "packed" }
-            }
-            OutputFormat::E4m3 | OutputFormat::Mxfp8 => {
-                Packing { convert: "cvt.rn.satfinite.e4m3x2.f32", per_word: 4, word: "packed" }
-            }
-        }
+        let element = format.spec().element;
+        let packing = Packing { element, per_word: 32 / element.bits(), word: "packed" };
+        if packing.rounds() { packing } else { Packing { word: "result", ..packing } }
     }
 
     /// An fp32 product as it comes from TMEM.
-    pub const PRODUCT: Packing = Packing { convert: "", per_word: 1, word: "first" };
+    pub const PRODUCT: Packing = Packing { element: OutputElement::F32, per_word: 1, word: "first" };
+
+    /// Whether results have to be rounded.
+    pub fn rounds(self) -> bool {
+        self.element != OutputElement::F32
+    }
 
     /// Words that `chunk` results pack into, each with its results, lowest first.
     pub fn words(self, chunk: u32) -> Vec<Word> {
-        if self.convert.is_empty() {
+        if !self.rounds() {
             return Vec::new();
         }
         let results = |index: u32| (index * self.per_word..(index + 1) * self.per_word).collect();

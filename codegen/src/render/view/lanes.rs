@@ -127,7 +127,7 @@ impl Lanes {
             _ if self.one_row => &[0],
             TmemShape::S16x64b => &[0, 16],
             _ if self.loads == 1 => &[0, 8],
-            _ => &[0, 8, 16, 24],
+            TmemShape::S32x32b | TmemShape::S16x256b | TmemShape::S16x128b => &[0, 8, 16, 24],
         }
     }
 
@@ -137,7 +137,7 @@ impl Lanes {
             .map(|r| match self.kind {
                 // By turns one of each row: rows after each other make pairs.
                 TmemShape::S16x128b => r % 2 * (self.half / 2) + r / 2,
-                _ => r,
+                TmemShape::S32x32b | TmemShape::S16x256b | TmemShape::S16x64b => r,
             })
             .map(|r| format!("{name}{}", load * self.half + r))
             .collect();
@@ -156,7 +156,7 @@ impl Lanes {
             _ if self.one_row => 0,
             TmemShape::S16x256b => 2 * load + r / 2 % 2,
             TmemShape::S16x128b => 2 * load + r / (self.half / 2),
-            _ => load,
+            TmemShape::S32x32b | TmemShape::S16x64b => load,
         };
         row as usize
     }
@@ -168,7 +168,7 @@ impl Lanes {
             _ if self.one_row => 8 * (r / 2) + r % 2,
             TmemShape::S16x256b => 8 * (r / 4) + r % 2,
             TmemShape::S16x128b => 4 * (r % (self.half / 2)),
-            _ => 2 * r,
+            TmemShape::S32x32b | TmemShape::S16x64b => 2 * r,
         }
     }
 

@@ -109,9 +109,9 @@ fn operand_loads(p: &Plan, products: &[usize], policies: Policies) -> Vec<Operan
     let load = |k_box: u32, offset, source, row, policy| OperandLoad {
         offset,
         source,
-        k_start: match p.kind {
-            MmaKind::Decoded if row == b_row || p.decodes_a() => "%weight_byte",
-            _ => "%k_byte",
+        k_start: match p.kind == MmaKind::Decoded && (row == b_row || p.decodes_a()) {
+            true => "%weight_byte",
+            false => "%k_byte",
         },
         k_byte: k_box * span,
         row: match (row, matrices(p, row == a_row)) {

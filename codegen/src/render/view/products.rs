@@ -4,6 +4,7 @@ use super::epilogue::{self, Packing, Ragged, Vector, Word};
 use super::lanes::Held;
 use crate::gate::{Expr, Fragment, Product, pre_activation_code};
 use crate::plan::{Operand, Plan};
+use crate::problem::OutputElement;
 use crate::render::{RenderError, gate_text};
 
 /// One of the two, on its way from a chunk's registers to global memory.
@@ -15,8 +16,8 @@ pub(crate) struct Kept {
     pub pointer: String,
     /// What the chunk's registers are called, without the number.
     pub source: &'static str,
-    /// The conversion of two elements to a word.
-    pub convert: &'static str,
+    /// What they are rounded to.
+    pub element: OutputElement,
     pub words: Vec<Word>,
     pub vectors: Vec<Vector>,
     /// Bytes to the next chunk; 0 where there is none.
@@ -88,7 +89,7 @@ impl<'a> KeptProducts<'a> {
             Product::Second => (Operand::D2, source(product)),
         };
         let packing = match Packing::of(format.as_output()) {
-            packing if packing.convert.is_empty() => Packing { word: source, ..packing },
+            packing if !packing.rounds() => Packing { word: source, ..packing },
             packing => Packing { word: "kept", ..packing },
         };
         let mut vectors = match self.held {
@@ -103,7 +104,7 @@ impl<'a> KeptProducts<'a> {
             about: about.display("A @ B1", "A @ B2").to_string(),
             pointer: format!("%{operand}"),
             source,
-            convert: packing.convert,
+            element: packing.element,
             words: packing.words(self.registers),
             vectors,
             step: match (self.looped, self.held) {

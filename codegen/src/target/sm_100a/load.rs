@@ -1,7 +1,8 @@
 //! How the epilogue reads accumulators: what goes with loads that were asked for.
 
-use crate::config::{Config, Schedule, Setting, Store, Tile, TmemLoad, TmemShape};
+use crate::config::{Config, Setting, Store, Tile, TmemLoad, TmemShape};
 use crate::error::ConfigError;
+use crate::heuristics::cluster_parts;
 use crate::legalize::COUNT_LIMIT;
 use crate::problem::Problem;
 
@@ -12,10 +13,7 @@ const CLUSTER_CHUNK: u32 = 16;
 
 /// The load that was asked for.
 pub(super) fn asked(config: &Config) -> Option<TmemLoad> {
-    match config.store {
-        Setting::Fixed(Store::DirectBy(load)) => Some(load),
-        _ => None,
-    }
+    if let Setting::Fixed(Store::DirectBy(load)) = config.store { Some(load) } else { None }
 }
 
 /// Whether threads of a warp share lanes, so that none has a row of the accumulators.
@@ -25,10 +23,7 @@ pub(super) fn shares_lanes(config: &Config) -> bool {
 
 /// Parts of a tile's columns that CTAs finish.
 fn parts(config: &Config) -> u32 {
-    match config.schedule {
-        Setting::Fixed(Schedule::ClusterSplitK(parts)) => parts.max(1),
-        _ => 1,
-    }
+    cluster_parts(config).max(1)
 }
 
 /// Whether the chunk that was asked for divides what a CTA finishes of a tile's columns.

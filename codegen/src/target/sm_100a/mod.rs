@@ -75,6 +75,6 @@ fn neighbours(config: &Config, swap_ab: bool) -> u32 {
     match config.multicast {
         Multicast::A(ctas) if !swap_ab => ctas,
         Multicast::B(ctas) if swap_ab => ctas,
-        _ => 1,
+        Multicast::None | Multicast::A(_) | Multicast::B(_) => 1,
     }
 }

@@ -44,10 +44,15 @@ fn tail_rule(plan: &Plan) -> String {
     let tail::Model { gate, tile } = tail_model(plan);
     let k_tiles = plan.k_loop.tiles;
     match plan.k_order {
-        KOrder::SplitTail(tail) => format!(
-            "the gate's first part takes {gate} cycles, GEMM 2 on a K tile {tile} (modelled): {tail} of {k_tiles} K tiles hide {} of them",
-            gate.min(tail * tile)
-        ),
+        KOrder::SplitTail(tail) => {
+            return format!(
+                "the gate's first part takes {gate} cycles, GEMM 2 on a K tile {tile} (modelled): {tail} of {k_tiles} K tiles hide {} of them",
+                gate.min(tail * tile)
+            );
+        }
+        KOrder::Forward | KOrder::Reverse | KOrder::PingPong => {}
+    }
+    match () {
         _ if plan.work.has_ranges() => "the products of a part of K are not the gate's".into(),
         _ if plan.work.is_looped() => "a CTA takes several tiles: other MMAs overlap its epilogue".into(),
         _ if plan.strategy != Strategy::Interleaved || plan.accumulators == Accumulators::SideBySide => {

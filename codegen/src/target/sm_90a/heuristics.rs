@@ -8,7 +8,7 @@ use crate::config::{
     Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::heuristics::{FEW_TOKENS, sms, usual_tiles};
+use crate::heuristics::{FEW_TOKENS, cluster_parts, sms, usual_tiles};
 use crate::legalize::k_multiple;
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
@@ -32,10 +32,10 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
         true => Accumulators::SideBySide,
         false => choose_layout(problem, strategy, tile, swap_ab),
     });
-    let store = config.store.unwrap_or_else(|| match config.schedule {
+    let store = config.store.unwrap_or_else(|| match cluster_parts(config) {
+        1 => choose_store(problem, strategy, tile, swap_ab),
         // Shared memory holds sums then.
-        Setting::Fixed(Schedule::ClusterSplitK(_)) => Store::Direct,
-        _ => choose_store(problem, strategy, tile, swap_ab),
+        _ => Store::Direct,
     });
     let with = |store| {
         let config = &Config {

@@ -8,6 +8,7 @@ use super::Tcgen05;
 use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
 use crate::kernel::Parameter;
 use crate::plan::{Plan, TmemMap};
+use crate::problem::OutputElement;
 use crate::render::view::View;
 use crate::render::view::lanes::Held;
 use crate::render::{Entry, RenderError, TargetView, text};

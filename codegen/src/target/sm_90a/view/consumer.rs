@@ -218,7 +218,7 @@ impl WarpgroupView {
         let side_by_side = p.accumulators == Accumulators::SideBySide && !warpgroups.interleaved_rows;
         let passes: Vec<Vec<u32>> = match p.strategy {
             Strategy::Sequential => products.iter().map(|product| vec![*product]).collect(),
-            _ => vec![products.clone()],
+            Strategy::TwoPass | Strategy::SecondFused | Strategy::Interleaved => vec![products.clone()],
         };
         // The registers that a product's sums of a window are in.
         let set = |product: u32| match warpgroups.promotion {
@@ -300,10 +300,8 @@ impl WarpgroupView {
         });
         let elements = p.problem.formats;
         let [a, b] = [elements.a, elements.b].map(|format| type_of(format.spec().element));
-        let (a, b) = match p.kind {
-            MmaKind::Decoded => [type_of(elements.decoded()); 2].into(),
-            _ => (a, b),
-        };
+        let decoded = type_of(elements.decoded());
+        let (a, b) = if p.kind == MmaKind::Decoded { (decoded, decoded) } else { (a, b) };
         let (a, b) = if p.swap_ab { (b, a) } else { (a, b) };
         WarpgroupView {
             count: warpgroups.count,
@@ -331,7 +329,7 @@ impl WarpgroupView {
                 MmaKind::F16 => ", 0, 0",
                 // One of them is in registers.
                 MmaKind::Decoded => ", 0",
-                _ => "",
+                MmaKind::F8f6f4 | MmaKind::Mxf8f6f4 | MmaKind::Mxf4 | MmaKind::Mxf4Nvf4 => "",
             },
             passes: passes
                 .iter()

@@ -12,6 +12,7 @@ use super::Wgmma;
 use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
 use crate::kernel::{Launch, Parameter};
 use crate::plan::Plan;
+use crate::problem::OutputElement;
 use crate::render::view::View;
 use crate::render::view::lanes::Held;
 use crate::render::{Entry, RenderError, TargetView, text};

@@ -8,7 +8,7 @@
 //! of a row side by side. TMA brings the rows, for of a launch with fewer of them it fills in zeros.
 
 use super::decode::{WIDE, is_wide};
-use crate::kernel::{Launch, Parameter};
+use crate::kernel::{Launch, Parameter, WorkspaceKind};
 use crate::plan::{ElementType, Operand, Plan, Swizzle, TensorMapRecipe};
 use crate::target::sm_90a::ORDER_BLOCK;
 
@@ -96,7 +96,7 @@ impl OrderFirst {
             swizzle: Swizzle::None,
             l2_promotion: 256,
         };
-        let ordered = p.workspace.iter().find(|buffer| buffer.name == "ordered").copied();
+        let ordered = p.buffer(WorkspaceKind::Ordered);
         std::iter::once(Parameter::TensorMap(map)).chain(ordered.map(Parameter::Workspace)).collect()
     }
 
