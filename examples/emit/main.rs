@@ -74,11 +74,8 @@ pub fn command() -> Command {
     let option = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name.replace('_', "-")).value_name(value).help(help)
     };
-    let knobs = KNOBS.map(|knob| {
-        option(knob.name, "VALUE", knob.about)
-            .long_help(format!("{}\n{}", knob.about, knob.values))
-            .help_heading("Knobs")
-    });
+    let knobs = KNOBS
+        .map(|knob| option(knob.name, "VALUE", knob.brief()).long_help(knob.help()).help_heading("Knobs"));
     Command::new("emit")
         .about("Emits a gated dual GEMM, prints its plan, and proves it on the emulated device")
         .arg(option("shape", "M,N,K", "sizes of C (M, N) and the summed dimension [default: 256,4096,7168]"))

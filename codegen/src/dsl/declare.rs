@@ -3,7 +3,7 @@
 use super::brackets::{Brackets, Errors, text};
 use super::check::check;
 use crate::arch::Arch;
-use crate::config::{Config, KNOBS, Knob, ParseKnobError};
+use crate::config::{Config, KNOBS, Knob, ParseKnobError, Samples, Value};
 use crate::gate::parse::distance;
 use crate::gate::{BUILTIN_WIDTH, Gate, GateError, gate_code};
 use crate::plan::GateNeeds;
@@ -18,32 +18,56 @@ use syn::{Error, Ident, Result, Token};
 
 /// What the angle brackets take beyond the knobs of [`KNOBS`].
 pub const DSL_KNOBS: [Knob; 5] = [
-    Knob {
-        name: "shape",
-        values: "[M, N, K]",
-        about: "the one shape, checked while compiling; left out, any shape at run time",
-    },
-    Knob {
-        name: "batch",
-        values: "L",
-        about: "beside shape: so many dual GEMMs of it, A [L, M, K], B1 and B2 [L, N, K], C [L, M, N]",
-    },
-    Knob {
-        name: "groups",
-        values: "G",
-        about: "beside shape: the M rows belong to groups, each with weights of its own, B1 and B2 [G, N, K]",
-    },
-    Knob {
-        name: "arch",
-        values: "sm_90a | sm_100a | sm_100f | sm_103a | [sm_90a, sm_100a, ...]",
-        about: "the chips; left out, all of them",
-    },
-    Knob {
-        name: "products",
-        values: "none | f32 | bf16 | f16",
-        about: "what the two products are kept in as the gate reads them, D1 and D2; left out, they are not kept",
-    },
+    entry(
+        "shape",
+        "The one shape, checked while compiling; left out, any shape at run time.",
+        &[word("[M, N, K]")],
+    ),
+    entry(
+        "batch",
+        "Beside shape: so many dual GEMMs of it, A [L, M, K], B1 and B2 [L, N, K], C [L, M, N].",
+        &[word("L")],
+    ),
+    entry(
+        "groups",
+        "Beside shape: the M rows belong to groups, each with weights of its own, B1 and B2 [G, N, K].",
+        &[word("G")],
+    ),
+    entry("arch", "The chips; left out, all of them.", &ARCHES),
+    entry(
+        "products",
+        "What the two products are kept in as the gate reads them, D1 and D2; left out, they are not kept.",
+        &PRODUCTS,
+    ),
 ];
+
+const ARCHES: [Value; Arch::ALL.len() + 1] = {
+    let mut values = [word("[sm_90a, sm_100a, ...]"); Arch::ALL.len() + 1];
+    let mut i = 0;
+    while i < Arch::ALL.len() {
+        values[i] = word(Arch::ALL[i].target());
+        i += 1;
+    }
+    values
+};
+
+const PRODUCTS: [Value; ProductFormat::ALL.len() + 1] = {
+    let mut values = [word(ProductFormat::setting_name(None)); ProductFormat::ALL.len() + 1];
+    let mut i = 0;
+    while i < ProductFormat::ALL.len() {
+        values[i + 1] = word(ProductFormat::setting_name(Some(ProductFormat::ALL[i])));
+        i += 1;
+    }
+    values
+};
+
+const fn entry(name: &'static str, about: &'static str, values: &'static [Value]) -> Knob {
+    Knob { name, about, has_auto: false, values, words: &[] }
+}
+
+const fn word(spelling: &'static str) -> Value {
+    Value::new(spelling, "", Samples::EVERYWHERE)
+}
 
 /// One dual GEMM: everything that `dual_gemm!` says about it, checked.
 #[derive(Clone, Debug, PartialEq)]
@@ -170,13 +194,11 @@ impl Knobs {
         let located = |error: &dyn Display| Error::new_spanned(value, error);
         match knob.name {
             "shape" => {
-                let refused =
-                    ParseKnobError::Value { knob: "shape", value: text.clone(), takes: knob.values };
+                let refused = ParseKnobError::no_value(knob, &text);
                 self.shape = Some(shape(&text).ok_or_else(|| located(&refused))?);
             }
             "batch" | "groups" => {
-                let refused =
-                    ParseKnobError::Value { knob: knob.name, value: text.clone(), takes: knob.values };
+                let refused = ParseKnobError::no_value(knob, &text);
                 let count = text.parse().map_err(|_| located(&refused))?;
                 self.groups = if knob.name == "batch" { Groups::Batch(count) } else { Groups::Rows(count) };
             }

@@ -2,23 +2,18 @@
 //! and nothing that can fail at run time. Paths start at `::silumin::codegen`, the facade's name
 //! for this crate.
 
-use crate::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, Consumers, CtaGroup, Eviction, KOrder, Multicast,
-    Promotion, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
-    TmemShape,
-};
 use crate::gate::{Expr, Fragment, Gate, GateCode, GateSource, GateVector, SplitCode};
 use crate::problem::{Formats, Groups, ProductFormat, Shape};
 use crate::spec::Spec;
 use proc_macro2::TokenStream;
-use quote::{ToTokens, format_ident, quote};
+use quote::{format_ident, quote};
 use std::fmt::Debug;
 
 /// The expression, of type `::silumin::codegen::spec::Spec`, whose value is `spec`.
 pub fn spec_tokens(spec: &Spec) -> TokenStream {
     // Patterns name every field, here and below, so that a new one cannot be forgotten.
-    let Spec { name, gate: mathematics, formats: stored, config: knobs, code } = spec;
-    let (gate, formats, config) = (gate(mathematics), formats(stored), config(knobs));
+    let Spec { name, gate: mathematics, formats: stored, config, code } = spec;
+    let (gate, formats) = (gate(mathematics), formats(stored));
     let code = code.iter().map(gate_code);
     quote! {
         ::silumin::codegen::spec::Spec {
@@ -60,181 +55,6 @@ fn formats(formats: &Formats) -> TokenStream {
         }
     };
     quote!(::silumin::codegen::problem::Formats { a: #a, b: #b, c: #c, products: #products })
-}
-
-fn config(config: &Config) -> TokenStream {
-    let Config {
-        strategy,
-        tile,
-        cta_group,
-        swap_ab,
-        multicast: sharing,
-        consumers,
-        stages,
-        k_order: order,
-        sf_preload: preload,
-        sf_load,
-        accumulators: layout,
-        accumulator_buffers,
-        a_reuse,
-        tmem_columns,
-        schedule: work,
-        raster: tiles,
-        sms,
-        cache,
-        store,
-        pdl,
-        promotion,
-    } = config;
-    let strategy = setting(strategy, |strategy| match strategy {
-        Strategy::TwoPass | Strategy::SecondFused | Strategy::Sequential | Strategy::Interleaved => {
-            variant("config", "Strategy", strategy)
-        }
-    });
-    let tile =
-        setting(tile, |Tile { m, n, k }| quote!(::silumin::codegen::config::Tile { m: #m, n: #n, k: #k }));
-    let cta_group = setting(cta_group, |group| match group {
-        CtaGroup::One | CtaGroup::Two => variant("config", "CtaGroup", group),
-    });
-    let [stages, tmem_columns, sms] =
-        [stages, tmem_columns, sms].map(|number| setting(number, u32::to_token_stream));
-    let accumulator_buffers = setting(accumulator_buffers, |buffers| match buffers {
-        Buffers::Whole(buffers) => quote!(::silumin::codegen::config::Buffers::Whole(#buffers)),
-        Buffers::Overlapped => variant("config", "Buffers", buffers),
-    });
-    let consumers = setting(consumers, |consumers| match consumers {
-        Consumers::Cooperative | Consumers::PingPong => variant("config", "Consumers", consumers),
-    });
-    let promotion = setting(promotion, |promotion| match promotion {
-        Promotion::Off => variant("config", "Promotion", promotion),
-        Promotion::Every(k) => quote!(::silumin::codegen::config::Promotion::Every(#k)),
-    });
-    let schedule = setting(work, schedule);
-    let multicast = multicast(sharing);
-    let swap_ab = setting(swap_ab, |switch| match switch {
-        Switch::Off | Switch::On => variant("config", "Switch", switch),
-    });
-    let sf_load = setting(sf_load, |load| match load {
-        SfLoad::Bulk | SfLoad::TensorMap | SfLoad::Multicast => variant("config", "SfLoad", load),
-    });
-    let raster = setting(tiles, raster);
-    let pdl = match pdl {
-        Switch::Off | Switch::On => variant("config", "Switch", pdl),
-    };
-    let k_order = setting(order, k_order);
-    let sf_preload = sf_preload(preload);
-    let accumulators = setting(layout, |layout| match layout {
-        Accumulators::Separate | Accumulators::SideBySide => variant("config", "Accumulators", layout),
-    });
-    let a_reuse = setting(a_reuse, |reuse| match reuse {
-        AReuse::None | AReuse::Collector => variant("config", "AReuse", reuse),
-    });
-    let cache = setting(cache, cache_hints);
-    let store = setting(store, |store| match store {
-        Store::Direct | Store::Tma => variant("config", "Store", store),
-        Store::DirectBy(TmemLoad {
-            shape:
-                shape @ (TmemShape::S32x32b | TmemShape::S16x256b | TmemShape::S16x128b | TmemShape::S16x64b),
-            chunk,
-        }) => {
-            let shape = variant("config", "TmemShape", shape);
-            let chunk = match chunk {
-                None => quote!(::std::option::Option::None),
-                Some(chunk) => quote!(::std::option::Option::Some(#chunk)),
-            };
-            quote! {
-                ::silumin::codegen::config::Store::DirectBy(
-                    ::silumin::codegen::config::TmemLoad { shape: #shape, chunk: #chunk }
-                )
-            }
-        }
-    });
-    quote! {
-        ::silumin::codegen::config::Config {
-            strategy: #strategy,
-            tile: #tile,
-            cta_group: #cta_group,
-            swap_ab: #swap_ab,
-            multicast: #multicast,
-            consumers: #consumers,
-            stages: #stages,
-            k_order: #k_order,
-            sf_preload: #sf_preload,
-            sf_load: #sf_load,
-            accumulators: #accumulators,
-            accumulator_buffers: #accumulator_buffers,
-            a_reuse: #a_reuse,
-            tmem_columns: #tmem_columns,
-            schedule: #schedule,
-            raster: #raster,
-            sms: #sms,
-            cache: #cache,
-            store: #store,
-            pdl: #pdl,
-            promotion: #promotion,
-        }
-    }
-}
-
-fn setting<T>(setting: &Setting<T>, value: impl FnOnce(&T) -> TokenStream) -> TokenStream {
-    match setting {
-        Setting::Auto => quote!(::silumin::codegen::config::Setting::Auto),
-        Setting::Fixed(fixed) => {
-            let value = value(fixed);
-            quote!(::silumin::codegen::config::Setting::Fixed(#value))
-        }
-    }
-}
-
-fn schedule(schedule: &Schedule) -> TokenStream {
-    match schedule {
-        Schedule::OneTile | Schedule::Persistent | Schedule::Dynamic | Schedule::StreamK => {
-            variant("config", "Schedule", schedule)
-        }
-        Schedule::SplitK(parts) => quote!(::silumin::codegen::config::Schedule::SplitK(#parts)),
-        Schedule::ClusterSplitK(parts) => quote!(::silumin::codegen::config::Schedule::ClusterSplitK(#parts)),
-    }
-}
-
-fn multicast(multicast: &Multicast) -> TokenStream {
-    match multicast {
-        Multicast::None => variant("config", "Multicast", multicast),
-        Multicast::A(ctas) => quote!(::silumin::codegen::config::Multicast::A(#ctas)),
-        Multicast::B(ctas) => quote!(::silumin::codegen::config::Multicast::B(#ctas)),
-    }
-}
-
-fn raster(raster: &Raster) -> TokenStream {
-    match raster {
-        Raster::AlongM | Raster::AlongN => variant("config", "Raster", raster),
-        Raster::Swizzled(group) => quote!(::silumin::codegen::config::Raster::Swizzled(#group)),
-    }
-}
-
-fn k_order(order: &KOrder) -> TokenStream {
-    match order {
-        KOrder::Forward | KOrder::Reverse | KOrder::PingPong => variant("config", "KOrder", order),
-        KOrder::SplitTail(tiles) => quote!(::silumin::codegen::config::KOrder::SplitTail(#tiles)),
-    }
-}
-
-fn sf_preload(preload: &SfPreload) -> TokenStream {
-    match preload {
-        SfPreload::PerStage | SfPreload::All => variant("config", "SfPreload", preload),
-        SfPreload::Ahead(tiles) => quote!(::silumin::codegen::config::SfPreload::Ahead(#tiles)),
-    }
-}
-
-fn cache_hints(hints: &CacheHints) -> TokenStream {
-    let CacheHints { a, b, sf, c } = hints;
-    let [a, b, sf, c] = [a, b, sf, c].map(|hint| match hint {
-        None => quote!(::std::option::Option::None),
-        Some(hint @ (Eviction::Normal | Eviction::First | Eviction::Last)) => {
-            let hint = variant("config", "Eviction", hint);
-            quote!(::std::option::Option::Some(#hint))
-        }
-    });
-    quote!(::silumin::codegen::config::CacheHints { a: #a, b: #b, sf: #sf, c: #c })
 }
 
 fn gate(gate: &Gate) -> TokenStream {
