@@ -3,6 +3,7 @@
 
 use crate::problem::MmaKind;
 use crate::target::chip::chip;
+use crate::suggest::did_you_mean;
 use std::fmt;
 use std::str::FromStr;
 
@@ -120,14 +121,14 @@ impl fmt::Display for Arch {
 
 /// The text names no chip that silumin emits kernels for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not a chip silumin emits for; it is one of: {}", names())]
+#[error("`{given}` is not a chip silumin emits for{}; it is one of: {}", did_you_mean(given, names()), names().join(", "))]
 pub struct UnknownArch {
     /// What was written.
     pub given: String,
 }
 
-fn names() -> String {
-    Arch::ALL.map(|arch| arch.target()).join(", ")
+fn names() -> [&'static str; Arch::ALL.len()] {
+    Arch::ALL.map(Arch::target)
 }
 
 impl FromStr for Arch {

@@ -24,4 +24,5 @@ pub mod problem;
 pub mod render;
 mod report;
 pub mod spec;
+mod suggest;
 pub mod target;

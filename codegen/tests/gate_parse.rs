@@ -184,7 +184,7 @@ fn functions_are_known_and_get_their_arguments() {
     refused("sliu(A @ B1) * (A @ B2)", "^^^^", "did you mean `silu`?");
     refused("swish(A @ B1) * (A @ B2)", "^^^^^", "did you mean `silu`?");
     refused("gelu_tan(A @ B1) * (A @ B2)", "^^^^^^^^", "did you mean `gelu_tanh`?");
-    refused("erfinv(A @ B1) * (A @ B2)", "^^^^^^", "unknown function `erfinv`. The functions are");
+    refused("erfinv(A @ B1) * (A @ B2)", "^^^^^^", "unknown function `erfinv`; the functions are");
     refused(
         "clamp(A @ B1, 7.0) * (A @ B2)",
         "^^^^^^^^^^^^^^^^^^",

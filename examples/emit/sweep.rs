@@ -4,7 +4,7 @@ use super::measure::{Assembled, Bench, Counted, assemble, entries, predicted};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use silumin::codegen::arch::TensorCore;
-use silumin::codegen::config::{Config, CtaGroup, KNOBS};
+use silumin::codegen::config::{Config, CtaGroup, Knob};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
 use silumin::runtime::check::CheckReport;
@@ -144,17 +144,14 @@ impl Sweep<'_> {
         };
         let mut axes: Axes = Vec::new();
         for (name, values) in texts {
-            let knob = KNOBS.iter().find(|knob| knob.name == name).ok_or_else(|| {
-                let names = KNOBS.map(|knob| knob.name).join(", ");
-                format!("--sweep-knob: there is no knob `{name}`; the knobs are: {names}")
-            })?;
             let values: Vec<String> = values.split(';').map(|value| value.trim().to_owned()).collect();
             for value in &values {
                 Config::default()
-                    .set(knob.name, &in_rows(value, 128))
+                    .set(&name, &in_rows(value, 128))
                     .map_err(|e| format!("--sweep-knob: {e}"))?;
             }
-            axes.push((knob.name, values));
+            // A name that was just set is known.
+            axes.extend(Knob::named(&name).map(|knob| (knob.name, values)));
         }
         Ok(axes)
     }

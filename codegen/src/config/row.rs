@@ -246,7 +246,7 @@ macro_rules! knobs {
             /// # Errors
             /// An unknown name, or a value the knob does not take; the message lists what it would take.
             pub fn set(&mut self, name: &str, value: &str) -> Result<(), ParseKnobError> {
-                let knob = Knob::named(name).ok_or_else(|| ParseKnobError::unknown_knob(name))?;
+                let knob = Knob::named(name).ok_or_else(|| ParseKnobError::unknown_knob(name, &KNOBS))?;
                 $(if knob.name == stringify!($field) {
                     self.$field = text::knob(knob, value)?;
                 })+

@@ -1,7 +1,7 @@
 //! Reading knob values. One reader a type, used by the DSL, the command line and TOML alike.
 
 use super::row::Knob;
-use super::table::KNOBS;
+use crate::suggest::did_you_mean;
 use serde::de::{self, SeqAccess, Visitor};
 use std::fmt;
 use std::marker::PhantomData;
@@ -11,54 +11,42 @@ use std::str::FromStr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseKnobError {
     /// No knob has this name.
-    #[error("there is no knob `{name}`{}; the knobs are: {}", near(name), knob_names())]
+    #[error("there is no knob `{name}`{}; the knobs are: {}", did_you_mean(name, known.iter().copied()), known.join(", "))]
     UnknownKnob {
         /// What was written.
         name: String,
+        /// The knobs that there are.
+        known: Vec<&'static str>,
     },
     /// The knob exists, the value does not.
-    #[error("`{value}` is not a value of `{knob}`; it takes {takes}")]
+    #[error("`{value}` is not a value of `{knob}`{near}; it takes {takes}")]
     Value {
         /// The knob's name.
         knob: &'static str,
         /// What was written.
         value: String,
+        /// The value that it is nearest to, as a question in brackets; empty if none is near.
+        near: String,
         /// The values it takes.
         takes: String,
     },
 }
 
 impl ParseKnobError {
-    pub(super) fn unknown_knob(name: &str) -> Self {
-        ParseKnobError::UnknownKnob { name: name.to_owned() }
+    /// `name` is none of the knobs.
+    pub(crate) fn unknown_knob<'a>(name: &str, knobs: impl IntoIterator<Item = &'a Knob>) -> Self {
+        let known = knobs.into_iter().map(|knob| knob.name).collect();
+        ParseKnobError::UnknownKnob { name: name.to_owned(), known }
     }
 
     /// `value` is no value of the knob.
     pub(crate) fn no_value(knob: &Knob, value: &str) -> Self {
-        ParseKnobError::Value { knob: knob.name, value: value.to_owned(), takes: knob.takes() }
+        let words = knob
+            .spellings()
+            .filter(|spelling| spelling.starts_with(|first: char| first.is_ascii_lowercase()));
+        let near = did_you_mean(value, words.chain(knob.has_auto.then_some("auto")));
+        ParseKnobError::Value { knob: knob.name, value: value.to_owned(), near, takes: knob.takes() }
     }
-}
-
-fn knob_names() -> String {
-    KNOBS.map(|knob| knob.name).join(", ")
-}
-
-/// " (did you mean `stages`?)" for a name that shares its letters with a knob's.
-fn near(name: &str) -> String {
-    let sorted = |text: &str| {
-        let mut letters: Vec<char> = text.chars().filter(|c| c.is_alphanumeric()).collect();
-        letters.sort_unstable();
-        letters
-    };
-    let given = sorted(name);
-    KNOBS
-        .iter()
-        .find(|knob| {
-            let letters = sorted(knob.name);
-            letters == given || knob.name.starts_with(name) && name.len() > 1 || name.starts_with(knob.name)
-        })
-        .map(|knob| format!(" (did you mean `{}`?)", knob.name))
-        .unwrap_or_default()
 }
 
 /// Reads a value of a knob.

@@ -4,7 +4,6 @@ use super::brackets::{Brackets, Errors, text};
 use super::check::check;
 use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError, Samples, Value};
-use crate::gate::parse::distance;
 use crate::gate::{BUILTIN_WIDTH, Gate, GateError, gate_code};
 use crate::plan::GateNeeds;
 use crate::problem::{Formats, Groups, ProductFormat, Shape};
@@ -184,7 +183,8 @@ impl Knobs {
     fn set(&mut self, name: &Ident, value: &TokenStream) -> Result<()> {
         let written = name.to_string();
         let Some(knob) = KNOBS.iter().chain(&DSL_KNOBS).find(|knob| knob.name == written) else {
-            return Err(Error::new(name.span(), unknown(&written)));
+            let known = KNOBS.iter().chain(&DSL_KNOBS);
+            return Err(Error::new(name.span(), ParseKnobError::unknown_knob(&written, known)));
         };
         if self.is_written(knob.name) {
             return Err(Error::new(name.span(), format!("`{written}` is given a value already")));
@@ -255,18 +255,6 @@ impl Knobs {
     pub(super) fn place(&self, knob: &str) -> &TokenStream {
         self.written.iter().find(|(name, _)| *name == knob).map_or(&self.ends, |(_, value)| value)
     }
-}
-
-fn unknown(name: &str) -> String {
-    let names = || KNOBS.iter().chain(&DSL_KNOBS).map(|knob| knob.name);
-    let near = names()
-        .map(|knob| (distance(name, knob), knob))
-        .min()
-        .filter(|(distance, knob)| *distance <= knob.len() / 4 + 1 && 2 * distance < name.len())
-        .map(|(_, knob)| knob)
-        .or_else(|| names().find(|knob| name.starts_with(knob) || name.len() > 1 && knob.starts_with(name)));
-    let near = near.map_or(String::new(), |near| format!(" (did you mean `{near}`?)"));
-    format!("there is no knob `{name}`{near}; the knobs are: {}", names().collect::<Vec<_>>().join(", "))
 }
 
 /// The items of `[a, b]`.

@@ -30,6 +30,7 @@ use syn::{Error, Ident, Lit, Result, Token, token};
 
 use super::expr::{Axis, BinaryOp, Expr, Gate, GateSource, MAX_NODES, MAX_VECTORS, Number, Product};
 use super::functions::{FUNCTIONS, Function};
+use crate::suggest::did_you_mean;
 
 /// How deep parentheses and signs may nest.
 const MAX_DEPTH: usize = 64;
@@ -610,31 +611,12 @@ const ALIASES: [(&str, &str); 7] = [
 ];
 
 fn unknown_function(name: &str) -> String {
-    let lower = name.to_lowercase();
-    let alias = ALIASES.iter().find(|(from, _)| *from == lower).map(|(_, to)| *to);
-    let near = alias.or_else(|| {
-        let distances = FUNCTIONS.iter().map(|f| (distance(&lower, f.name), f.name));
-        let (least, near) = distances.min()?;
-        (least <= 1 || (least == 2 && lower.len() > 3)).then_some(near)
-    });
-    let known: Vec<_> = FUNCTIONS.iter().map(|f| f.name).collect();
-    let hint = near.map_or(String::new(), |near| format!("; did you mean `{near}`?"));
-    format!("unknown function `{name}`{hint} The functions are: {}", known.join(", "))
-        .replace("` The", "`. The")
-}
-
-/// Levenshtein distance.
-pub(crate) fn distance(x: &str, y: &str) -> usize {
-    let y: Vec<char> = y.chars().collect();
-    let mut row: Vec<usize> = (0..=y.len()).collect();
-    for (i, a) in x.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, b) in y.iter().enumerate() {
-            let replaced = diagonal + usize::from(a != *b);
-            diagonal = row[j + 1];
-            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
-        }
-    }
-    row[y.len()]
+    let alias = ALIASES.iter().find(|(from, _)| *from == name.to_lowercase());
+    let near = match alias {
+        // An alias is near to nothing but what it stands for.
+        Some((_, to)) => did_you_mean(to, [*to]),
+        None => did_you_mean(name, FUNCTIONS.iter().map(|function| function.name)),
+    };
+    let known: Vec<_> = FUNCTIONS.iter().map(|function| function.name).collect();
+    format!("unknown function `{name}`{near}; the functions are: {}", known.join(", "))
 }

@@ -32,6 +32,7 @@ pub use output::{OutputElement, OutputFormat, OutputSpec};
 pub use products::ProductFormat;
 
 use crate::error::ConfigError;
+use crate::suggest::did_you_mean;
 use std::fmt;
 
 /// Rows and columns of the product: A is `m x k`, B1 and B2 are `n x k`, C is `m x n`.
@@ -68,7 +69,7 @@ impl fmt::Display for Shape {
 
 /// The text names no format.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{given}` is not {kind}; it is one of: {known}")]
+#[error("`{given}` is not {kind}{}; it is one of: {known}", did_you_mean(given, known.split(", ")))]
 pub struct UnknownFormat {
     /// What was written.
     pub given: String,
