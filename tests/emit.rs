@@ -8,6 +8,8 @@ use emit::print;
 use emit::sweep::Sweep;
 use serde_json::Value;
 use silumin::Shape;
+use silumin::codegen::arch::TensorCore;
+use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::spec::SpecFile;
 
 /// Runs `emit`, which prints; what it returns is its exit status.
@@ -166,6 +168,27 @@ fn the_usual_sweep_leaves_out_what_is_fixed() {
     let rows = document["configurations"].as_array().unwrap();
     assert_eq!(rows.len(), 4 * 5 * 3);
     assert!(rows.iter().all(|row| row["knobs"].get("cta_group").is_none()));
+}
+
+#[test]
+fn every_value_of_every_knob_is_a_flag_and_its_help_says_what_it_means() {
+    let help =
+        emit::command().render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
+    for knob in &KNOBS {
+        for core in [TensorCore::Tcgen05, TensorCore::Wgmma] {
+            let drawn = [knob.draws(core), knob.rare_draws(core), knob.foreign_draws(core)].concat();
+            for text in drawn {
+                let flag = format!("--{}={text}", knob.name.replace('_', "-"));
+                let matches = emit::command().try_get_matches_from(["emit", &flag]).unwrap();
+                let mut config = Config::default();
+                config.set(knob.name, text).unwrap();
+                assert_eq!(emit::spec_file(&matches).unwrap().config, config, "{flag}");
+            }
+        }
+        for value in knob.values {
+            assert!(help.contains(value.about.trim()), "{}: {}", knob.name, value.about);
+        }
+    }
 }
 
 #[test]

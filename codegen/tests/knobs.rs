@@ -1,5 +1,7 @@
 //! Each value of a knob makes a kernel of its own.
 
+use silumin_codegen::arch::Arch;
+use silumin_codegen::config::{Config, KNOBS, Knob};
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{FormatNames, SpecFile};
 
@@ -37,6 +39,9 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
         ("schedule", "stream_k"),
         ("schedule", "split_k(2)"),
         ("schedule", "split_k(3)"),
+        ("schedule", "cluster_split_k(2)"),
+        ("schedule", "cluster_split_k(4)"),
+        ("raster", "along_m"),
         ("raster", "along_n"),
         ("raster", "swizzled(2)"),
         ("sms", "9"),
@@ -48,6 +53,8 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
         _ => instructions(&[value]),
     });
     all_differ(&base, &values, &texts);
+    let config = settled("sm_90a", "bf16", &[("tile", "[128, 64, 64]"), ("sms", "8")]);
+    all_rows_are_tried(Arch::Sm90a, &config, &values);
     // Of 8-bit operands, how long the tensor core adds up by itself.
     let sums = ["off", "every(128)", "every(256)", "every(1024)"]
         .map(|value| instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]"), ("promotion", value)]));
@@ -64,6 +71,22 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
     // No word of what the chip has not.
     for text in texts.iter().chain([&base]) {
         assert!(!text.contains("tcgen05") && !text.contains("tmem"), "{text}");
+    }
+}
+
+/// Each row of the table that the chip honours with most formats is what `base` has, or one of `tried`.
+fn all_rows_are_tried(arch: Arch, base: &Config, tried: &[(&str, &str)]) {
+    for (knob, (_, settled)) in KNOBS.iter().zip(base.entries()) {
+        for value in knob.values {
+            let alone = Knob { values: std::slice::from_ref(value), has_auto: false, ..*knob };
+            let known = tried.iter().any(|(name, text)| *name == knob.name && value.covers(text));
+            assert!(
+                known || value.covers(&settled) || alone.draws(arch.tensor_core()).is_empty(),
+                "{arch}: {} = {} is not tried",
+                knob.name,
+                value.spelling
+            );
+        }
     }
 }
 
@@ -86,16 +109,28 @@ fn instructions(knobs: &[(&str, &str)]) -> String {
 
 /// The same on another chip, of operands in a format.
 fn instructions_of(arch: &str, operands: &str, knobs: &[(&str, &str)]) -> String {
+    let file = file(arch, operands, knobs);
+    let (spec, arch) = file.read().unwrap();
+    let ptx = spec.kernel(file.shape(), arch).unwrap().ptx;
+    let code: Vec<&str> = ptx.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
+    code.join("\n")
+}
+
+/// What a kernel settles on.
+fn settled(arch: &str, operands: &str, knobs: &[(&str, &str)]) -> Config {
+    let file = file(arch, operands, knobs);
+    let (spec, arch) = file.read().unwrap();
+    spec.plan(file.shape(), arch).unwrap().config
+}
+
+fn file(arch: &str, operands: &str, knobs: &[(&str, &str)]) -> SpecFile {
     let mut file = SpecFile::new(Shape::new(512, 1024, 2048));
     file.arch = arch.to_owned();
     file.formats = FormatNames { a: operands.into(), b: operands.into(), ..file.formats };
     for (knob, value) in knobs {
         file.config.set(knob, value).unwrap();
     }
-    let (spec, arch) = file.read().unwrap();
-    let ptx = spec.kernel(file.shape(), arch).unwrap().ptx;
-    let code: Vec<&str> = ptx.lines().filter(|line| !line.trim_start().starts_with("//")).collect();
-    code.join("\n")
+    file
 }
 
 #[test]
@@ -147,6 +182,16 @@ fn every_knob_value_changes_the_ptx() {
     ];
     let texts = values.map(|value| instructions(&[value]));
     all_differ(&base, &values, &texts);
+    // These are tried below.
+    let below = [
+        ("sms", "9"),
+        ("accumulator_buffers", "1"),
+        ("accumulator_buffers", "overlapped"),
+        ("cta_group", "2"),
+    ];
+    let below = [&below[..], &[("sf_load", "multicast"), ("tmem_columns", "512")]].concat();
+    let config = settled("sm_100a", "nvfp4", &[("tile", "[128, 128, 128]")]);
+    all_rows_are_tried(Arch::Sm100a, &config, &[&values[..], &below].concat());
     // SMs count where the grid is made for them; buffers where a tile leaves room for two.
     let persistent = ("schedule", "persistent");
     assert!(instructions(&[persistent, ("sms", "9")]) != instructions(&[persistent]));

@@ -16,8 +16,14 @@ fn values() -> Vec<(&'static Knob, &'static str)> {
     let mut all = Vec::new();
     for knob in &KNOBS {
         for core in CHIPS.map(Arch::tensor_core) {
-            let drawn = knob.draws(core).into_iter().chain(knob.foreign_draws(core));
-            all.extend(drawn.chain(knob.candidates(core)).map(|text| (knob, text)));
+            let rare = knob.rare_draws(core).into_iter().chain(knob.foreign_draws(core));
+            all.extend(
+                knob.draws(core)
+                    .into_iter()
+                    .chain(rare)
+                    .chain(knob.candidates(core))
+                    .map(|text| (knob, text)),
+            );
         }
         all.extend(knob.has_auto.then_some((knob, "auto")));
     }
@@ -42,8 +48,9 @@ fn every_row_says_what_it_means_and_draws_values_of_its_own() {
             assert!(!value.samples.on.is_empty(), "{}: {} works nowhere", knob.name, value.spelling);
             let alone = Knob { values: std::slice::from_ref(value), has_auto: false, ..*knob };
             for core in value.samples.on {
-                assert!(!alone.draws(*core).is_empty());
-                for text in alone.draws(*core) {
+                let drawn = [alone.draws(*core), alone.rare_draws(*core)].concat();
+                assert!(!drawn.is_empty());
+                for text in drawn {
                     let known = value.spelling.split('(').next().unwrap();
                     // Numbers and lists are spelt by example.
                     let word = known.starts_with(|first: char| first.is_ascii_lowercase());
@@ -171,7 +178,7 @@ fn values_work_on_the_chips_of_their_rows_and_are_refused_on_others() {
         for knob in &KNOBS {
             for value in knob.values {
                 let alone = Knob { values: std::slice::from_ref(value), has_auto: false, ..*knob };
-                let honoured = alone.draws(core);
+                let honoured = [alone.draws(core), alone.rare_draws(core)].concat();
                 let legal = honoured.iter().any(|text| answers(knob, text).iter().any(Result::is_ok));
                 assert!(
                     honoured.is_empty() || legal,

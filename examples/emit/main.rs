@@ -231,7 +231,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
 }
 
 /// The file of `--config`, or defaults, with the flags on top.
-fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
+pub fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
     let mut file = match matches.get_one::<String>("config") {
         Some(path) => {
             let text = read_text(Path::new(path), SETTINGS_LIMIT)?;

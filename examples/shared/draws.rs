@@ -6,7 +6,9 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use silumin::codegen::arch::TensorCore;
-use silumin::codegen::config::Config;
+use silumin::codegen::config::{
+    CacheHints, Config, CtaGroup, Eviction, KNOBS, Knob, KnobType, Setting, Switch,
+};
 use silumin::{Arch, Shape};
 
 /// A stream of draws for one chip.
@@ -100,168 +102,66 @@ impl Draws {
         self.pick(&["f16", "bf16", "f32", "e4m3", "nvfp4", "mxfp8"]).to_owned()
     }
 
-    /// Every knob, often auto, sometimes illegal beside the others.
+    /// Every knob as the table draws it, often auto, sometimes illegal beside the others. One in two has a value that the chip
+    /// refuses, or that goes with few formats.
     pub fn config(&mut self) -> Config {
-        let values = if self.is_hopper() { self.of_warpgroups() } else { self.of_tensor_memory() };
+        let core = self.arch.tensor_core();
         let mut config = Config::default();
-        for (knob, value) in values {
-            if let Err(error) = config.set(knob, &value) {
-                unreachable!("{knob} = {value}: {error}");
-            }
+        for knob in &KNOBS {
+            let values = knob.draws(core);
+            let value = match knob.name {
+                // Its rows depend on the others.
+                "tile" => continue,
+                "cache" => self.cache(),
+                _ if values.is_empty() => continue,
+                _ => self.pick(&values).to_owned(),
+            };
+            set(&mut config, knob.name, &value);
+        }
+        let tile = self.tile(&config);
+        set(&mut config, "tile", &tile);
+        if self.below(2) == 0 {
+            let rare = |knob: &'static Knob| {
+                let values = knob.rare_draws(core).into_iter().chain(knob.foreign_draws(core));
+                values.map(|value| (knob.name, value))
+            };
+            let rare: Vec<_> = KNOBS.iter().flat_map(rare).collect();
+            let (name, value) = rare[self.below(rare.len() as u32) as usize];
+            set(&mut config, name, value);
         }
         config
     }
 
-    fn of_tensor_memory(&mut self) -> Vec<(&'static str, String)> {
-        let tile_n = self.pick(&["64", "64", "128", "128", "192", "40", "96", "256"]).to_owned();
-        let tile_k = self.pick(&["64", "128", "192", "256", "256", "512", "320"]);
-        let group = self.pick(&["1", "1", "2"]);
-        let rows = if group == "2" { 256 } else { 128 };
-        let swap = self.pick(&["auto", "off", "on"]);
-        let tile = match swap {
-            "on" => format!("[{tile_n}, {rows}, {tile_k}]"),
-            _ => format!("[{rows}, {tile_n}, {tile_k}]"),
-        };
-        vec![
-            ("tile", self.pick(&["auto", &tile, &tile, &tile]).to_owned()),
-            ("cta_group", group.to_owned()),
-            ("swap_ab", swap.to_owned()),
-            ("multicast", self.pick(&["none", "none", "a(2)", "b(2)", "a(4)", "b(4)"]).to_owned()),
-            ("sf_load", self.pick(&["auto", "auto", "auto", "multicast", "tensor_map", "bulk"]).to_owned()),
-            ("stages", self.pick(&["auto", "auto", "1", "2", "3", "5", "8"]).to_owned()),
-            (
-                "k_order",
+    /// A tile whose rows are often what the chip's MMAs have.
+    fn tile(&mut self, config: &Config) -> String {
+        let (rows, columns, k) = match self.arch.tensor_core() {
+            TensorCore::Wgmma => (
+                self.pick(&["64", "64", "96", "128", "128", "128", "192", "256"]),
                 self.pick(&[
-                    "auto",
-                    "forward",
-                    "reverse",
-                    "ping_pong",
-                    "split_tail(1)",
-                    "split_tail(2)",
-                    "split_tail(3)",
-                ])
-                .to_owned(),
+                    "8", "16", "24", "32", "40", "56", "64", "64", "72", "96", "104", "128", "128", "160",
+                    "192", "256",
+                ]),
+                self.pick(&["16", "32", "64", "64", "64", "64", "128", "48", "256"]),
             ),
-            ("sf_preload", self.pick(&["per_stage", "ahead(1)", "ahead(3)", "all"]).to_owned()),
-            ("accumulators", self.pick(&["separate", "separate", "side_by_side"]).to_owned()),
-            ("a_reuse", self.pick(&["auto", "none", "collector"]).to_owned()),
-            ("tmem_columns", self.pick(&["auto", "auto", "128", "256", "512"]).to_owned()),
-            ("store", self.store()),
-            (
-                "strategy",
-                self.pick(&["auto", "interleaved", "interleaved", "sequential", "two_pass", "second_fused"])
-                    .to_owned(),
+            TensorCore::Tcgen05 => (
+                if config.cta_group == Setting::Fixed(CtaGroup::Two) { "256" } else { "128" },
+                self.pick(&["64", "64", "128", "128", "192", "40", "96", "256"]),
+                self.pick(&["64", "128", "192", "256", "256", "512", "320"]),
             ),
-            (
-                "accumulator_buffers",
-                self.pick(&["auto", "auto", "1", "2", "overlapped", "overlapped"]).to_owned(),
-            ),
-            (
-                "schedule",
-                self.pick(&[
-                    "auto",
-                    "one_tile",
-                    "persistent",
-                    "dynamic",
-                    "stream_k",
-                    "split_k(2)",
-                    "split_k(3)",
-                    "cluster_split_k(2)",
-                    "cluster_split_k(4)",
-                ])
-                .to_owned(),
-            ),
-            ("raster", self.pick(&["along_m", "along_n", "swizzled(2)", "swizzled(3)"]).to_owned()),
-            ("sms", self.pick(&["auto", "2", "3", "5", "8"]).to_owned()),
-            ("pdl", self.pick(&["off", "off", "on"]).to_owned()),
-            ("cache", self.cache()),
-        ]
-    }
-
-    fn of_warpgroups(&mut self) -> Vec<(&'static str, String)> {
-        let rows = self.pick(&["64", "64", "96", "128", "128", "128", "192", "256"]);
-        let columns = self.pick(&[
-            "8", "16", "24", "32", "40", "56", "64", "64", "72", "96", "104", "128", "128", "160", "192",
-            "256",
-        ]);
-        let k = self.pick(&["16", "32", "64", "64", "64", "64", "128", "48", "256"]);
-        let swap = self.pick(&["auto", "off", "off", "on"]);
-        let tile = match swap {
-            "on" => format!("[{columns}, {rows}, {k}]"),
-            _ => format!("[{rows}, {columns}, {k}]"),
         };
-        // What there is none of comes once in a while.
-        let rare = self.below(30);
-        let or =
-            |number: u32, odd: &'static str, usual: &'static str| if rare == number { odd } else { usual };
-        vec![
-            ("tile", self.pick(&["auto", &tile, &tile, &tile]).to_owned()),
-            ("cta_group", or(0, "2", self.pick(&["auto", "1"])).to_owned()),
-            ("swap_ab", swap.to_owned()),
-            (
-                "multicast",
-                self.pick(&["none", "none", "none", "a(2)", "b(2)", "a(4)", "b(4)", "a(8)", "b(8)"])
-                    .to_owned(),
-            ),
-            ("consumers", self.pick(&["auto", "cooperative", "ping_pong", "ping_pong"]).to_owned()),
-            ("sf_load", or(1, "tensor_map", "auto").to_owned()),
-            ("stages", self.pick(&["auto", "auto", "1", "2", "3", "5", "8"]).to_owned()),
-            (
-                "k_order",
-                or(2, "split_tail(2)", self.pick(&["auto", "forward", "reverse", "ping_pong"])).to_owned(),
-            ),
-            ("sf_preload", or(3, "all", "per_stage").to_owned()),
-            ("accumulators", self.pick(&["separate", "separate", "side_by_side"]).to_owned()),
-            ("a_reuse", or(4, "collector", self.pick(&["auto", "none"])).to_owned()),
-            ("tmem_columns", or(5, "128", "auto").to_owned()),
-            ("store", or(6, "direct(16x256b)", self.pick(&["auto", "direct", "tma", "tma"])).to_owned()),
-            (
-                "strategy",
-                self.pick(&["auto", "interleaved", "interleaved", "sequential", "two_pass", "second_fused"])
-                    .to_owned(),
-            ),
-            ("accumulator_buffers", or(7, "2", self.pick(&["auto", "1"])).to_owned()),
-            (
-                "schedule",
-                or(
-                    9,
-                    "dynamic",
-                    self.pick(&[
-                        "auto",
-                        "one_tile",
-                        "persistent",
-                        "persistent",
-                        "stream_k",
-                        "split_k(2)",
-                        "split_k(3)",
-                        "cluster_split_k(2)",
-                        "cluster_split_k(4)",
-                    ]),
-                )
-                .to_owned(),
-            ),
-            ("raster", self.pick(&["along_m", "along_n", "swizzled(2)", "swizzled(3)"]).to_owned()),
-            ("sms", self.pick(&["auto", "2", "3", "5", "8"]).to_owned()),
-            ("pdl", self.pick(&["off", "off", "on"]).to_owned()),
-            ("cache", self.cache()),
-            ("promotion", or(10, "off", or(11, "every(128)", or(12, "every(256)", "auto"))).to_owned()),
-        ]
-    }
-
-    fn store(&mut self) -> String {
-        let shape = self.pick(&["32x32b", "16x256b", "16x256b", "16x128b", "16x64b"]);
-        let chunk = self.pick(&["", ", 8", ", 16", ", 32"]);
-        match self.below(5) {
-            0 => "auto".to_owned(),
-            1 => "direct".to_owned(),
-            2 => "tma".to_owned(),
-            _ => format!("direct({shape}{chunk})"),
+        match (self.below(4), config.swap_ab) {
+            (0, _) => "auto".to_owned(),
+            (_, Setting::Fixed(Switch::On)) => format!("[{columns}, {rows}, {k}]"),
+            (_, Setting::Auto | Setting::Fixed(Switch::Off)) => format!("[{rows}, {columns}, {k}]"),
         }
     }
 
+    /// A hint for each operand, or none.
     fn cache(&mut self) -> String {
-        let hints = ["a", "b", "sf", "c"].map(|operand| {
-            let hint = self.pick(&["", "evict_normal", "evict_first", "evict_last"]);
+        let values: Vec<&str> =
+            [""].into_iter().chain(Eviction::VALUES.iter().map(|value| value.spelling)).collect();
+        let hints = CacheHints::default().entries().map(|(operand, _)| {
+            let hint = self.pick(&values);
             if hint.is_empty() { String::new() } else { format!("{operand}: {hint}") }
         });
         let hints: Vec<String> = hints.into_iter().filter(|hint| !hint.is_empty()).collect();
@@ -270,5 +170,11 @@ impl Draws {
             _ if hints.is_empty() => "none".to_owned(),
             _ => format!("[{}]", hints.join(", ")),
         }
+    }
+}
+
+fn set(config: &mut Config, knob: &str, value: &str) {
+    if let Err(error) = config.set(knob, value) {
+        unreachable!("{knob} = {value}: {error}");
     }
 }

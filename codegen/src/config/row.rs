@@ -58,10 +58,16 @@ impl Knob {
     /// Values for tests to draw on a chip that has this tensor core: those that the chip honours, each as often as its weight
     /// says, and `auto`. Empty if the chip has no use for the knob.
     pub fn draws(&self, core: TensorCore) -> Vec<&'static str> {
-        let honoured = self.values.iter().filter(|value| value.samples.is_on(core));
-        let drawn: Vec<&str> = honoured.flat_map(Value::draws).collect();
+        let usual = |value: &&Value| value.samples.is_on(core) && !value.samples.is_rare(core);
+        let drawn: Vec<&str> = self.values.iter().filter(usual).flat_map(Value::draws).collect();
         let auto = (self.has_auto && !drawn.is_empty()).then_some("auto");
         auto.into_iter().chain(drawn).collect()
+    }
+
+    /// Values for tests to draw now and then: a chip with this tensor core honours them with few formats only.
+    pub fn rare_draws(&self, core: TensorCore) -> Vec<&'static str> {
+        let rare = |value: &&Value| value.samples.is_on(core) && value.samples.is_rare(core);
+        self.values.iter().filter(rare).flat_map(Value::draws).collect()
     }
 
     /// Values for tests to draw that a chip with this tensor core refuses.
@@ -92,6 +98,12 @@ impl Value {
     /// A value that is written as `spelling`.
     pub const fn new(spelling: &'static str, about: &'static str, samples: Samples) -> Self {
         Value { spelling, about, samples }
+    }
+
+    /// Whether `text` is this value, or one of its family.
+    pub fn covers(&self, text: &str) -> bool {
+        let list = self.spelling.starts_with('[') && text.trim_start().starts_with('[');
+        list || self.is(text) || self.argument(text).is_some()
     }
 
     /// The word that the value starts with; empty if the value is a number.
@@ -146,6 +158,8 @@ impl Value {
 pub struct Samples {
     /// Tensor cores whose kernels honour the value.
     pub on: &'static [TensorCore],
+    /// Tensor cores whose kernels honour the value with few formats only.
+    pub rare_on: &'static [TensorCore],
     /// Values to draw; empty for the spelling itself.
     pub draw: &'static str,
     /// How many times as often as others each is drawn.
@@ -160,6 +174,7 @@ impl Samples {
     /// A value that all chips honour and that tests draw as it is written.
     pub const EVERYWHERE: Samples = Samples {
         on: &[TensorCore::Tcgen05, TensorCore::Wgmma],
+        rare_on: &[],
         draw: "",
         weight: 1,
         tune: &[],
@@ -169,6 +184,11 @@ impl Samples {
     pub const TCGEN05: Samples = Samples { on: &[TensorCore::Tcgen05], ..Samples::EVERYWHERE };
     /// A value that kernels for `wgmma` alone honour.
     pub const WGMMA: Samples = Samples { on: &[TensorCore::Wgmma], ..Samples::EVERYWHERE };
+
+    /// Kernels for these tensor cores honour it with few formats only.
+    pub const fn rare(self, rare_on: &'static [TensorCore]) -> Self {
+        Samples { rare_on, ..self }
+    }
 
     /// What tests draw, where the spelling has an argument.
     pub const fn draw(self, draw: &'static str) -> Self {
@@ -192,6 +212,10 @@ impl Samples {
 
     fn is_on(&self, core: TensorCore) -> bool {
         self.on.contains(&core)
+    }
+
+    fn is_rare(&self, core: TensorCore) -> bool {
+        self.rare_on.contains(&core)
     }
 }
 

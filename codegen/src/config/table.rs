@@ -126,7 +126,7 @@ knob_types! {
     /// How scale factors come to SMEM.
     SfLoad {
         /// A plain bulk copy per 128-row block: contiguous in global memory, no tensor map.
-        Bulk = "bulk": EVERYWHERE,
+        Bulk = "bulk": EVERYWHERE.rare(&[Wgmma]),
         /// Boxes of a tensor map, which can signal the barrier of a pair's leader.
         TensorMap = "tensor_map": TCGEN05,
         /// Boxes of a tensor map, each loaded by one CTA for all of a cluster that need it: those of B for both CTAs of a pair, and
@@ -204,9 +204,9 @@ knob_types! {
     /// How often sums leave a tensor core that adds up products of 8-bit elements with fewer bits than fp32 has.
     Promotion {
         /// At the end of the K loop: fastest, and with the tensor core's error.
-        Off = "off": WGMMA,
+        Off = "off": WGMMA.rare(&[Wgmma]),
         /// After N of K, a multiple of the K tile: the sums are added to fp32 registers, and the tensor core starts anew.
-        Every(k: u32) = "every(N)": WGMMA.draw("every(128)|every(256)"),
+        Every(k: u32) = "every(N)": WGMMA.rare(&[Wgmma]).draw("every(128)|every(256)"),
     }
 
     /// Accumulators that a CTA has in TMEM for tiles in flight.
