@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use silumin_codegen::arch::{Arch, TensorCore};
-use silumin_codegen::config::{Config, KNOBS};
+use silumin_codegen::config::{Config, Knob};
 use silumin_codegen::problem::{Groups, MmaKind, Problem};
 use thiserror::Error;
 
@@ -138,9 +138,8 @@ fn product(line: &str) -> Result<Product, SpaceError> {
             set.map_err(|error| SpaceError::Knob { reason: error.to_string() })?;
             texts.push(text);
         }
-        let name = name.replace('-', "_");
         // A name that was just set is known.
-        let Some(knob) = KNOBS.iter().find(|knob| knob.name == name) else { continue };
+        let Some(knob) = Knob::named(name) else { continue };
         if product.iter().any(|(other, _)| *other == knob.name) {
             return Err(SpaceError::Twice { knob: knob.name });
         }
@@ -274,19 +273,25 @@ fn span(problem: &Problem) -> u32 {
     1024 / bits.max(1)
 }
 
+/// What the table of knobs has tuning try, with `|` between values.
+fn tried(knob: &str, core: TensorCore) -> String {
+    Knob::named(knob).map_or(String::new(), |knob| knob.candidates(core).join("|"))
+}
+
 fn warpgroups(problem: &Problem) -> String {
     let rows = rows(problem);
+    let tried = |knob| tried(knob, TensorCore::Wgmma);
+    let (schedules, strategies, shared) = (tried("schedule"), tried("strategy"), tried("multicast"));
+    let (layouts, rasters, consumers) = (tried("accumulators"), tried("raster"), tried("consumers"));
     let decoded = problem.formats.kind(Arch::Sm90a) == Ok(MmaKind::Decoded);
     let k = if decoded { 64 } else { span(problem) };
     let mut lines = Vec::new();
     if rows <= 256 || decoded {
         let m = tokens(rows, 8, if decoded { 256 } else { 128 });
         let swapped = tiles(&m, &[64, 128, 192, 256], &[k, 2 * k, 4 * k]);
-        lines.push(format!(
-            "swap_ab=on tile={swapped} schedule=auto|persistent|split_k(2)|split_k(3)|split_k(4)|split_k(6)|stream_k"
-        ));
-        let shared = tiles(&m, &[64, 128, 192, 256], &[k, 2 * k]);
-        lines.push(format!("swap_ab=on tile={shared} multicast=a(2) schedule=auto|split_k(2)|split_k(4)"));
+        lines.push(format!("swap_ab=on tile={swapped} schedule=auto|{schedules}"));
+        let deep = tiles(&m, &[64, 128, 192, 256], &[k, 2 * k]);
+        lines.push(format!("swap_ab=on tile={deep} multicast=a(2) schedule=auto|split_k(2)|split_k(4)"));
     }
     if rows > 32 && !decoded {
         let wide = tiles(&[128], &[48, 64, 80, 96, 112, 128], &[k]);
@@ -294,18 +299,18 @@ fn warpgroups(problem: &Problem) -> String {
         let small = tiles(&[64], &[64, 96, 128], &[k, 2 * k]);
         let deep = tiles(&[128], &[48, 64, 96], &[2 * k]);
         lines.push(format!(
-            "swap_ab=off tile={wide}|{tall}|{small}|{deep} accumulators=auto|separate schedule=auto|persistent|stream_k|split_k(2) raster=auto|along_n|swizzled(4)"
+            "swap_ab=off tile={wide}|{tall}|{small}|{deep} accumulators=auto|{layouts} schedule=auto|persistent|stream_k|split_k(2) raster=auto|{rasters}"
         ));
         lines.push(format!(
-            "swap_ab=off tile={wide}|{tall} multicast=a(2)|b(2) schedule=auto|persistent raster=auto|along_n"
+            "swap_ab=off tile={wide}|{tall} multicast={shared} schedule=auto|persistent raster=auto|along_n"
         ));
         let turns = tiles(&[64, 128], &[64, 96, 128], &[k]);
         lines.push(format!(
-            "swap_ab=off consumers=ping_pong schedule=persistent tile={turns} multicast=none|b(2) raster=auto|along_n"
+            "swap_ab=off consumers={consumers} schedule=persistent tile={turns} multicast=none|b(2) raster=auto|along_n"
         ));
         let apart = tiles(&[128, 256], &[128, 192, 256], &[k]);
         lines.push(format!(
-            "swap_ab=off strategy=two_pass|second_fused tile={apart} schedule=auto|persistent|stream_k"
+            "swap_ab=off strategy={strategies} tile={apart} schedule=auto|persistent|stream_k"
         ));
     }
     lines.join("\n")
@@ -313,11 +318,17 @@ fn warpgroups(problem: &Problem) -> String {
 
 fn tensor_memory(problem: &Problem) -> String {
     let (k, rows) = (span(problem), rows(problem));
+    let tried = |knob| tried(knob, TensorCore::Tcgen05);
+    let (schedules, strategies, multicasts) = (tried("schedule"), tried("strategy"), tried("multicast"));
+    let (orders, stores, rasters) = (tried("k_order"), tried("store"), tried("raster"));
+    let (layouts, ahead) = (tried("accumulators"), tried("sf_preload"));
+    let clusters = schedules.split('|').filter(|schedule| schedule.starts_with("cluster_split_k"));
+    let clusters = clusters.collect::<Vec<_>>().join("|");
     let mut lines = Vec::new();
     if rows <= 256 {
         let swapped = tiles(&tokens(rows, 16, 256), &[128], &[k, 2 * k]);
         lines.push(format!(
-            "swap_ab=on cta_group=1 tile={swapped} schedule=auto|persistent|dynamic|split_k(2)|split_k(4)|cluster_split_k(2)|cluster_split_k(4)|cluster_split_k(8)|stream_k k_order=auto|forward"
+            "swap_ab=on cta_group=1 tile={swapped} schedule=auto|{schedules} k_order=auto|{orders}"
         ));
     }
     if rows > 32 {
@@ -325,24 +336,22 @@ fn tensor_memory(problem: &Problem) -> String {
             let plain = tiles(&[m], &[64, 128, 192, 256], &[k]);
             let deep = tiles(&[m], &[64, 128], &[2 * k]);
             lines.push(format!(
-                "swap_ab=off cta_group={group} tile={plain}|{deep} schedule=auto|persistent|dynamic|stream_k|split_k(2) k_order=auto|forward store=auto|tma raster=auto|along_n"
+                "swap_ab=off cta_group={group} tile={plain}|{deep} schedule=auto|persistent|dynamic|stream_k|split_k(2) k_order=auto|{orders} store=auto|{stores} raster=auto|{rasters}"
             ));
             lines.push(format!(
-                "swap_ab=off cta_group={group} tile={plain} accumulators=side_by_side schedule=auto|persistent store=auto|tma"
+                "swap_ab=off cta_group={group} tile={plain} accumulators={layouts} schedule=auto|persistent store=auto|{stores}"
             ));
             lines.push(format!(
-                "swap_ab=off cta_group={group} tile={plain} sf_preload=ahead(2) schedule=auto|persistent"
+                "swap_ab=off cta_group={group} tile={plain} sf_preload={ahead} schedule=auto|persistent"
             ));
             lines.push(format!(
-                "swap_ab=off cta_group={group} tile={plain} strategy=two_pass|second_fused|sequential schedule=auto|persistent"
+                "swap_ab=off cta_group={group} tile={plain} strategy={strategies} schedule=auto|persistent"
             ));
         }
         let shared = tiles(&[128], &[64, 128], &[k]);
+        lines.push(format!("swap_ab=off cta_group=1 tile={shared} schedule={clusters}"));
         lines.push(format!(
-            "swap_ab=off cta_group=1 tile={shared} schedule=cluster_split_k(2)|cluster_split_k(4)|cluster_split_k(8)"
-        ));
-        lines.push(format!(
-            "swap_ab=off cta_group=1 multicast=a(2)|b(2) tile={shared} schedule=auto|persistent k_order=auto|forward"
+            "swap_ab=off cta_group=1 multicast={multicasts} tile={shared} schedule=auto|persistent k_order=auto|{orders}"
         ));
     }
     lines.join("\n")
@@ -351,6 +360,7 @@ fn tensor_memory(problem: &Problem) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use silumin_codegen::config::KNOBS;
     use silumin_codegen::plan::validate;
     use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
 
@@ -383,6 +393,28 @@ mod tests {
         let many = (1..=32).map(|n| n.to_string()).collect::<Vec<_>>().join("|");
         let sms = (1..=9999).map(|n| n.to_string()).collect::<Vec<_>>().join("|");
         assert!(said(&format!("stages={many} sms={sms}")).contains("319968 combinations"));
+    }
+
+    #[test]
+    fn what_the_table_has_tuning_try_is_tried() {
+        use OperandFormat::{Bf16, Nvfp4};
+        for (arch, format) in [(Arch::Sm90a, Bf16), (Arch::Sm100a, Nvfp4)] {
+            let formats = Formats::new(format, format, OutputFormat::Bf16);
+            let spaces: Vec<Space> = [16, 512]
+                .map(|m| Space::usual(&Problem { shape: Shape::new(m, 4096, 7168), formats }, arch))
+                .into();
+            for knob in &KNOBS {
+                for value in knob.candidates(arch.tensor_core()) {
+                    let has = |product: &Product| {
+                        product
+                            .iter()
+                            .any(|(name, values)| *name == knob.name && values.iter().any(|v| v == value))
+                    };
+                    let tried = spaces.iter().any(|space| space.products.iter().any(has));
+                    assert!(tried, "{arch}: no usual space has {} = {value}", knob.name);
+                }
+            }
+        }
     }
 
     #[test]
