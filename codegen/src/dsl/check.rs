@@ -87,11 +87,14 @@ fn most_lenient(formats: Formats, config: &Config, long: bool) -> Shape {
         Setting::Fixed(KOrder::SplitTail(tail)) => {
             u64::from(tail) + u64::from(config.a_reuse == Setting::Fixed(AReuse::Collector))
         }
-        _ => 1,
+        Setting::Auto | Setting::Fixed(KOrder::Forward | KOrder::Reverse | KOrder::PingPong) => 1,
     };
     let k_tiles = match config.schedule {
         Setting::Fixed(Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts)) => k_tiles.max(parts.into()),
-        _ => k_tiles,
+        Setting::Auto
+        | Setting::Fixed(Schedule::OneTile | Schedule::Persistent | Schedule::Dynamic | Schedule::StreamK) => {
+            k_tiles
+        }
     };
     let free = long && matches!(config.tile, Setting::Fixed(_)) && config.sf_preload != SfPreload::All;
     let k_tiles = if free { k_tiles.max(64) } else { k_tiles.max(1) };
