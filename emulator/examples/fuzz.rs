@@ -9,10 +9,6 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
 
-#[macro_use]
-#[path = "shared/print.rs"]
-mod print;
-
 use silumin_emulator::{
     Arg, GlobalMemory, Launch, LaunchFile, Module, Options, Reconvergence, Schedule, Tracking,
 };

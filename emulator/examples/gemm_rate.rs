@@ -5,9 +5,6 @@
 
 #![allow(clippy::print_stdout, reason = "printing is what this example is for")]
 
-#[macro_use]
-#[path = "shared/print.rs"]
-mod print;
 #[path = "../tests/common/nvfp4_gemm.rs"]
 mod nvfp4_gemm;
 

@@ -1,8 +1,6 @@
 //! Arithmetic, logic, conversion and selection against values worked out by hand or by the host.
 
-mod common;
-
-use common::{Random, finding, kernel, launch, parse, run, words};
+use crate::common::{Random, finding, kernel, launch, parse, run, words};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options};
 
 /// Runs one-thread code that leaves results in `%r0` up to `%r{n-1}`.

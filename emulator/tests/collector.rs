@@ -1,8 +1,6 @@
 //! The collector of the tensor core: what `use` and `lastuse` take is what `fill` kept.
 
-mod common;
-
-use common::{kernel, launch, parse, run};
+use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Report, Schedule, Tracking};
 
 /// One warp: A of ones and of twos, B of ones and of twos, 128 x 64 x 16 in f16. `PRODUCTS` put their results into columns 0

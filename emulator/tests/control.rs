@@ -1,8 +1,6 @@
 //! Control flow, divergence, functions, and operations across lanes.
 
-mod common;
-
-use common::{finding, kernel, launch, parse, run, words};
+use crate::common::{finding, kernel, launch, parse, run, words};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Module, Options};
 
 const STORE: &str = "

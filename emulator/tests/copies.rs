@@ -1,8 +1,6 @@
 //! Loads, stores, atomics, and asynchronous copies.
 
-mod common;
-
-use common::{finding, kernel, launch, parse, run, words};
+use crate::common::{finding, kernel, launch, parse, run, words};
 use silumin_emulator::{
     Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options, Report,
     Schedule, SwizzleMode, TensorMapParams, Tracking,

@@ -2,10 +2,7 @@
 //!
 //! Without an assembler (`common/assembler.rs`) the tests fail.
 
-#[path = "common/assembler.rs"]
-mod assembler;
-
-use assembler::assembler;
+use crate::common::assembler::assembler;
 use silumin_emulator::Module;
 
 fn emulator(text: &str) -> Option<String> {

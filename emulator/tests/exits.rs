@@ -1,8 +1,6 @@
 //! CTAs that exit while something from a peer may be under way, and warps that come late to what is over.
 
-mod common;
-
-use common::{kernel, launch, parse, run};
+use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Options, Report, Schedule, Tracking};
 
 /// Two CTAs of one warp: CTA 0 has an mbarrier, and both know of it when the body begins.

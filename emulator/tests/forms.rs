@@ -1,8 +1,6 @@
 //! Forms of instructions that few compilers emit, against plain host code.
 
-mod common;
-
-use common::{Random, kernel, launch, parse, run, words};
+use crate::common::{Random, kernel, launch, parse, run, words};
 use silumin_emulator::{Arg, GlobalMemory, Launch, Options};
 
 /// Runs `code`, which makes `%r0` of the words `%r1` to `%r5`, on many words, and compares.

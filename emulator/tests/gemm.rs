@@ -1,11 +1,9 @@
 //! A warp-specialised NVFP4 GEMM with TMA, mbarriers and `tcgen05`, whole and damaged.
 
-mod common;
-#[path = "common/nvfp4_gemm.rs"]
-mod nvfp4_gemm;
+use crate::common::nvfp4_gemm;
 
-use common::{Random, parse, run};
-use nvfp4_gemm::{Codes, TEXT};
+use crate::common::nvfp4_gemm::{Codes, TEXT};
+use crate::common::{Random, parse, run};
 use silumin_emulator::{
     Arg, Arithmetic, Buffer, Finding, FindingKind, GlobalMemory, Launch, Options, Report, Schedule,
     TmemLoads, Tracking,

@@ -1,8 +1,6 @@
 //! Clusters that wait for each other in global memory: split-K whose sums are waited for by who runs first.
 
-mod common;
-
-use common::{kernel, launch, parse, run};
+use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Report, Schedule, Tracking};
 
 /// Words: a flag a tile, from 0; sums of the parts, from 64; results, from 192.

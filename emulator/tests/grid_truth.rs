@@ -1,9 +1,7 @@
 //! Tensor copies of every type and mode at coordinates on and off the grid of 16 bytes against what an H200 made of them:
 //! `corpus/hardware/tma_grid.txt`.
 
-#[path = "common/truth.rs"]
-#[allow(dead_code)]
-mod truth;
+use crate::common::truth;
 
 use silumin_emulator::launch_file::LaunchFile;
 use silumin_emulator::{FindingKind, Options, Tracking};

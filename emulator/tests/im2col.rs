@@ -1,8 +1,6 @@
 //! Tensor copies of im2col mode against a loop over the pixels of a small image.
 
-mod common;
-
-use common::{launch, parse, run};
+use crate::common::{launch, parse, run};
 use silumin_emulator::{
     Arg, DataType, FindingKind, GlobalMemory, Im2colParams, Interleave, L2Promotion, OobFill, Options,
     Schedule, SwizzleMode, TensorMapParams, Tracking,

@@ -1,8 +1,6 @@
 //! Mistakes that people met on hardware: accumulators of another tile, and mbarriers that are initialised while in use.
 
-mod common;
-
-use common::{kernel, launch, parse, run};
+use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Report, Schedule, Tracking};
 
 const SCHEDULES: [Schedule; 4] = [Schedule::Early, Schedule::Late, Schedule::Random(1), Schedule::Random(2)];

@@ -1,8 +1,6 @@
 //! What orders the accesses of a warp's lanes: that they execute an instruction together does not.
 
-mod common;
-
-use common::{kernel, launch, parse, run};
+use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Report, Schedule, Tracking};
 
 fn run_body(body: &str, threads: u32, schedule: Schedule) -> Report {

@@ -3,11 +3,7 @@
 //! Each kernel does one such thing. Under every schedule the default tracking finds what is named, or nothing, and so
 //! does strict tracking; the run reaches its end. What compilers write is in `spellings.rs`, the limit on findings in `limits.rs`.
 
-#[path = "common/cases.rs"]
-mod cases;
-mod common;
-
-use cases::{ALLOCATE, FREE, SCHEDULES, blackwell, geforce, pair};
+use crate::common::cases::{ALLOCATE, FREE, SCHEDULES, blackwell, geforce, pair};
 use silumin_emulator::{FindingKind, Options, Reconvergence, Schedule, Tracking};
 
 #[test]

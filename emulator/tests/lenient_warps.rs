@@ -1,11 +1,7 @@
 //! What hardware runs although a strict reading of the ISA forbids it, as `lenient.rs` has it: one lane that announces what
 //! all lanes have stored alike, and exits that a barrier of the cluster waits for.
 
-#[path = "common/cases.rs"]
-mod cases;
-mod common;
-
-use cases::{ALLOCATE, blackwell, pair};
+use crate::common::cases::{ALLOCATE, blackwell, pair};
 use silumin_emulator::{FindingKind, Options, Tracking};
 
 /// Warp 0 stores a word, one of its lanes arrives at an mbarrier, and warp 1 waits and reads the word.

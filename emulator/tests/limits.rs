@@ -4,12 +4,10 @@
 //! Bounds on time are several times what a slow machine takes in a debug build, and far below what superlinear code
 //! would.
 
-#[path = "common/cases.rs"]
-mod cases;
-mod common;
+use crate::common::cases;
 
-use cases::blackwell;
-use common::{kernel, launch, parse, run};
+use crate::common::cases::blackwell;
+use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{
     Arg, FindingKind, GlobalMemory, Launch, LaunchError, Module, Options, Reconvergence, Report, Schedule,
     Tracking, max_smem,

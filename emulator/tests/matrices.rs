@@ -1,9 +1,7 @@
 //! Matrix products of warps and warpgroups, and matrices of shared memory, against plain loops. The
 //! layouts of fragments are spelled out here for every shape, as the ISA does.
 
-mod common;
-
-use common::{Random, finding, kernel, launch, parse, run, words};
+use crate::common::{Random, finding, kernel, launch, parse, run, words};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Schedule, Tracking};
 
 /// Row and column of element `i` of a lane, from `g = lane / 4` and `t = lane % 4`.

@@ -4,9 +4,7 @@
 //! A probe draws its operands from tables, ten of them, one for each question ([`QUESTIONS`]); along K two kinds of places
 //! take turns, so that a huge factor can always meet a zero.
 
-#[path = "common/truth.rs"]
-#[allow(dead_code)]
-mod truth;
+use crate::common::truth;
 
 use silumin_emulator::{Arg, GlobalMemory, Launch, Module, Options};
 use std::fmt::Write;

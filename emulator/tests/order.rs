@@ -1,10 +1,6 @@
 //! Order that published kernels leave to the hardware: fences, and waiters that are overtaken.
 
-#[path = "common/cases.rs"]
-mod cases;
-mod common;
-
-use cases::{ALLOCATE, FREE, SCHEDULES, blackwell};
+use crate::common::cases::{ALLOCATE, FREE, SCHEDULES, blackwell};
 use silumin_emulator::{FindingKind, Options, Schedule, Tracking};
 
 #[test]

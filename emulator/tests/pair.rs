@@ -1,8 +1,6 @@
 //! A bf16 GEMM by a pair of CTAs: `cta_group::2`, TMA that signals the peer, multicast commit.
 
-mod common;
-
-use common::{Random, parse, run};
+use crate::common::{Random, parse, run};
 use silumin_emulator::{
     Arg, DataType, FindingKind, GlobalMemory, Interleave, L2Promotion, Launch, OobFill, Options, Report,
     Schedule, SwizzleMode, TensorMapParams, Tracking,

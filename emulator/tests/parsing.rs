@@ -1,8 +1,8 @@
 //! What the parser and the decoder accept and refuse.
 
-mod common;
+use crate::common;
 
-use common::{kernel, parse};
+use crate::common::{kernel, parse};
 use silumin_emulator::{Arg, GlobalMemory, Launch, LaunchError, Module, Options, Parameter};
 
 fn errors(text: &str) -> String {

@@ -1,9 +1,9 @@
 //! Small kernels that are ordered, and the same with one instruction less: happens-before tracking names
 //! what is missing, also when the schedule of the run did no harm.
 
-mod common;
+use crate::common;
 
-use common::{kernel, launch, parse, run};
+use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Report, Schedule, Tracking};
 
 fn run_body(body: &str, threads: u32, schedule: Schedule, tracking: Tracking) -> Report {

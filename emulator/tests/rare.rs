@@ -1,8 +1,6 @@
 //! Instructions that compilers seldom emit, against plain host code.
 
-mod common;
-
-use common::{Random, finding, kernel, launch, parse, run, words};
+use crate::common::{Random, finding, kernel, launch, parse, run, words};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Options, Schedule};
 
 /// Runs `code`, which makes `%r0` of the three words `%r1`, `%r2`, `%r3`, on many words, and compares.

@@ -1,9 +1,7 @@
 //! Kernels with one fault of scope, of order between clusters, of phases or of convergence, which must be
 //! found, and their right twins, which must be clean.
 
-mod common;
-
-use common::{kernel, parse, run};
+use crate::common::{kernel, parse, run};
 use silumin_emulator::{
     Arg, FindingKind, GlobalMemory, Launch, Options, Reconvergence, Report, Schedule, Tracking,
 };

@@ -1,10 +1,6 @@
 //! Forms that compilers write and a narrow reading of the grammar or of an instruction would refuse.
 
-#[path = "common/cases.rs"]
-mod cases;
-mod common;
-
-use cases::{blackwell, geforce, kernel};
+use crate::common::cases::{blackwell, geforce, kernel};
 use silumin_emulator::{FindingKind, Options, Tracking};
 
 #[test]

@@ -1,8 +1,6 @@
 //! Barriers of threads, mbarriers, clusters, and what goes wrong with them.
 
-mod common;
-
-use common::{finding, kernel, parse, run, words};
+use crate::common::{finding, kernel, parse, run, words};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Options, Report, Schedule};
 
 #[test]

@@ -2,10 +2,7 @@
 //!
 //! Without an assembler (`common/assembler.rs`) the test fails.
 
-#[path = "common/assembler.rs"]
-mod assembler;
-
-use assembler::assembler;
+use crate::common::assembler::assembler;
 use silumin_emulator::Module;
 use std::fmt::Write;
 

@@ -3,9 +3,7 @@
 
 #![allow(clippy::needless_range_loop, reason = "lanes and elements index registers, matrices and formulas")]
 
-mod common;
-
-use common::{Random, launch, parse, run};
+use crate::common::{Random, launch, parse, run};
 use silumin_emulator::{Arg, GlobalMemory, Options};
 
 /// The code of an integer from -2 to 2 in a format, as a register holds it.

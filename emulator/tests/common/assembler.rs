@@ -1,6 +1,6 @@
 //! The assembler, to ask it what the emulator is asked.
 //!
-//! A test file includes this: `#[path = "common/assembler.rs"] mod assembler;`. Without an assembler its tests fail.
+//! Without an assembler the tests that ask it fail.
 
 use std::ffi::OsString;
 use std::path::Path;

@@ -1,8 +1,4 @@
 //! Kernels of a few lines that run under every schedule and tracking: what each finds.
-//!
-//! A test file includes this beside `common`: `#[path = "common/cases.rs"] mod cases;`.
-
-#![allow(dead_code, reason = "every test file uses a part of this module")]
 
 use crate::common::{parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Options, Report, Schedule, Tracking};

@@ -1,6 +1,9 @@
 //! Helpers of the emulator's tests.
 
-#![allow(dead_code, reason = "every test file uses a part of this module")]
+pub mod assembler;
+pub mod cases;
+pub mod nvfp4_gemm;
+pub mod truth;
 
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Launch, Module, Options, Report};
 

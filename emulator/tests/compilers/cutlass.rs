@@ -1,9 +1,9 @@
 //! References of the kernels in `tests/corpus/cutlass`.
 
-use crate::harness::{self, Results};
-use crate::number::*;
-use crate::product::{F32_SUM, products};
-use crate::scaled::scaled_products;
+use crate::compilers::harness::{self, Results};
+use crate::compilers::number::*;
+use crate::compilers::product::{F32_SUM, products};
+use crate::compilers::scaled::scaled_products;
 
 fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
     harness::run("cutlass", name, inputs, check);

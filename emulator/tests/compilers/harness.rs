@@ -175,7 +175,7 @@ fn run_file(
         check(&results);
         // Sums may depend on the schedule; the list says where.
         if chip == "sm90"
-            && let Err(e) = super::truth::compare(&format!("{compiler}-{name}"), &results)
+            && let Err(e) = crate::common::truth::compare(&format!("{compiler}-{name}"), &results)
         {
             panic!("{e}, {schedule:?}");
         }

@@ -1,7 +1,7 @@
 //! Products of matrices, whatever compiler made them.
 
-use crate::harness::Results;
-use crate::number::*;
+use crate::compilers::harness::Results;
+use crate::compilers::number::*;
 
 /// How A and B lie in memory.
 #[derive(Clone, Copy, PartialEq)]
@@ -83,8 +83,8 @@ macro_rules! products {
         fn $name() {
             let name = stringify!($name);
             let (input, output) = ($input, $output);
-            let layout = $crate::product::$layout;
-            $crate::product::Product { name, m: $m, n: $n, k: $k, input, output, layout, step: $step }
+            let layout = $crate::compilers::product::$layout;
+            $crate::compilers::product::Product { name, m: $m, n: $n, k: $k, input, output, layout, step: $step }
                 .check(|name, inputs, check| $run(name, inputs, check));
         })*
     };

@@ -1,7 +1,7 @@
 //! Products with block scales, whatever compiler made them.
 
-use crate::number::*;
-use crate::product::Run;
+use crate::compilers::number::*;
+use crate::compilers::product::Run;
 
 /// Formats of elements.
 #[derive(Clone, Copy, PartialEq)]
@@ -107,9 +107,9 @@ macro_rules! scaled_products {
         $(#[test]
         fn $name() {
             #[allow(unused_imports, reason = "some lists use one of the formats")]
-            use $crate::{number::*, scaled::Element::*};
-            let (name, scale) = (stringify!($name), $crate::scaled::Scale::$scale);
-            let case = $crate::scaled::Case {
+            use $crate::compilers::{number::*, scaled::Element::*};
+            let (name, scale) = (stringify!($name), $crate::compilers::scaled::Scale::$scale);
+            let case = $crate::compilers::scaled::Case {
                 name, a: $a, b: $b, scale, block: $block, size: $size, blocked: $blocked, step: $step,
             };
             case.check(|name, inputs, check| $run(name, inputs, check));

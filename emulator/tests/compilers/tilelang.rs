@@ -1,9 +1,9 @@
 //! References of the kernels in `tests/corpus/tilelang`.
 
-use crate::harness::{self, Results, close};
-use crate::math;
-use crate::number::*;
-use crate::product::{F32_SUM, products};
+use crate::compilers::harness::{self, Results, close};
+use crate::compilers::math;
+use crate::compilers::number::*;
+use crate::compilers::product::{F32_SUM, products};
 
 fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
     harness::run("tilelang", name, inputs, check);

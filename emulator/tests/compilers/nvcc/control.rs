@@ -1,8 +1,8 @@
 //! References of `control.cu`.
 
 use super::run;
-use crate::harness::{close, equal};
-use crate::number::*;
+use crate::compilers::harness::{close, equal};
+use crate::compilers::number::*;
 
 #[test]
 fn tables() {

@@ -1,9 +1,9 @@
 //! References of `elementwise.cu`.
 
 use super::run;
-use crate::harness::{close, equal, long_words};
-use crate::math::{erf, erfinv, j0, lgamma, remainder};
-use crate::number::*;
+use crate::compilers::harness::{close, equal, long_words};
+use crate::compilers::math::{erf, erfinv, j0, lgamma, remainder};
+use crate::compilers::number::*;
 
 /// Rows of results of an array of functions.
 fn rows<const N: usize>(f: [&dyn Fn(usize) -> f64; N], n: usize) -> Vec<f64> {

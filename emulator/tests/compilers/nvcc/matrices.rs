@@ -1,10 +1,10 @@
 //! References of `matrices.cu`.
 
 use super::run;
-use crate::harness::close;
-use crate::number::*;
-use crate::product::{F32_SUM, products};
-use crate::scaled::scaled_products;
+use crate::compilers::harness::close;
+use crate::compilers::number::*;
+use crate::compilers::product::{F32_SUM, products};
+use crate::compilers::scaled::scaled_products;
 
 products! { run;
     mma_f16: 128 64 96, F16 -> F32, AlongK, F32_SUM;

@@ -6,7 +6,7 @@ mod elementwise;
 mod matrices;
 mod reductions;
 
-use crate::harness::{self, Results};
+use crate::compilers::harness::{self, Results};
 
 fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
     harness::run("nvcc", name, inputs, check);

@@ -1,8 +1,8 @@
 //! References of `reductions.cu`.
 
 use super::run;
-use crate::harness::{close, equal, long_words, words};
-use crate::number::*;
+use crate::compilers::harness::{close, equal, long_words, words};
+use crate::compilers::number::*;
 
 fn bytes_of(v: &[i32]) -> Vec<u8> {
     v.iter().flat_map(|v| v.to_le_bytes()).collect()

@@ -1,9 +1,9 @@
 //! References of `elementwise.py`.
 
 use super::run;
-use crate::harness::{Results, close, equal};
-use crate::math::{erf, lgamma};
-use crate::number::*;
+use crate::compilers::harness::{Results, close, equal};
+use crate::compilers::math::{erf, lgamma};
+use crate::compilers::number::*;
 
 #[test]
 fn add() {

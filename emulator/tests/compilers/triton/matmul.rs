@@ -1,9 +1,9 @@
 //! References of `matmul.py`, but for block scales.
 
 use super::run;
-use crate::harness::close;
-use crate::number::*;
-use crate::product::{F32_SUM, products};
+use crate::compilers::harness::close;
+use crate::compilers::number::*;
+use crate::compilers::product::{F32_SUM, products};
 
 products! { run;
     mm_f16: 200 136 96, F16 -> F32, Plain, F32_SUM;

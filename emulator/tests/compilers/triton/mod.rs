@@ -5,7 +5,7 @@ mod matmul;
 mod reductions;
 mod scaled;
 
-use crate::harness::{self, Results};
+use crate::compilers::harness::{self, Results};
 
 fn run(name: &str, inputs: &[(&str, &[u8])], check: impl Fn(&Results)) {
     harness::run("triton", name, inputs, check);

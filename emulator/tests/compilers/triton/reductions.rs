@@ -1,9 +1,9 @@
 //! References of `reductions.py`.
 
 use super::run;
-use crate::harness::{close, equal};
-use crate::math;
-use crate::number::*;
+use crate::compilers::harness::{close, equal};
+use crate::compilers::math;
+use crate::compilers::number::*;
 
 #[test]
 fn softmax() {

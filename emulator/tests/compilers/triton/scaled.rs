@@ -1,7 +1,7 @@
 //! References of `matmul.py`'s products with block scales.
 
 use super::run;
-use crate::scaled::scaled_products;
+use crate::compilers::scaled::scaled_products;
 
 scaled_products! { run;
     mxfp8: Eight(E4m3), Eight(E4m3), Ue8m0, 32, (128, 128, 256), false, 1e-6;

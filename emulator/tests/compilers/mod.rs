@@ -22,6 +22,3 @@ mod product;
 mod scaled;
 mod tilelang;
 mod triton;
-#[path = "../common/truth.rs"]
-#[allow(dead_code)] // the list of kernels is the probes'
-mod truth;
