@@ -11,10 +11,6 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-#[macro_use]
-#[path = "shared/print.rs"]
-mod print;
-
 use std::process::ExitCode;
 use std::time::Instant;
 

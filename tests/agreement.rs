@@ -1,15 +1,11 @@
 //! Kernels of ours against what an H200 made of them, bit for bit: `hardware/ours.jsonl`, a line for each kernel of
-//! `cargo run --release --example agreement` that a GPU has run.
+//! `cargo xtask agreement` that a GPU has run.
 //!
 //! The PTX is made anew. Where it is what the GPU ran, the emulator has to leave what the GPU left. Where it has changed since, it
 //! still has to, unless the kernel now sums in another order: then nobody knows what a GPU leaves, `SILUMIN_BLESS=1` takes the
 //! kernel off the list, and `scripts/hardware/prepare.sh` makes the pack for another run.
 
-#[path = "../examples/shared/agreement.rs"]
-mod agreement;
-mod common;
-
-use agreement::{Left, Point};
+use silumin_testkit::agreement::{Left, Point};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -24,7 +20,7 @@ fn kernels_leave_what_a_gpu_left() {
     let lines: Vec<(&str, (Point, Left))> =
         text.lines().map(|line| (line, serde_json::from_str(line).unwrap())).collect();
     let folder = tempfile::tempdir().unwrap();
-    let judged = common::parallel::map(&lines, |_, (_, (point, want))| {
+    let judged = silumin_testkit::parallel::map(&lines, |_, (_, (point, want))| {
         let got = point.write(folder.path()).unwrap_or_else(|error| panic!("{}: {error}", point.name));
         (got.buffers == want.buffers, got.ptx == want.ptx)
     });

@@ -1,21 +1,16 @@
 //! What `auto` chooses, held against searches by predicted times: small ones here, and those of `evidence/auto.jsonl`.
 
-#[path = "../examples/auto/main.rs"]
-#[allow(dead_code)]
-mod auto;
-#[path = "../examples/shared/parallel.rs"]
-mod parallel;
-
-use auto::arch;
-use auto::board::seconds;
-use auto::problems::{self, FORMATS, Problem};
-use auto::rows::{self, Line};
 use silumin::Arch;
 use silumin::codegen::config::{Config, Schedule};
 use silumin::codegen::plan::Plan;
 use silumin::runtime::predict::Chip;
 use silumin::runtime::tune::{Depth, Descent, difference};
+use silumin_testkit::parallel;
 use std::path::Path;
+use xtask::auto::arch;
+use xtask::auto::board::seconds;
+use xtask::auto::problems::{self, FORMATS, Problem};
+use xtask::auto::rows::{self, Line};
 
 fn problem(sizes: [u32; 3], formats: &'static str) -> Problem {
     Problem { sizes, groups: 0, formats }
@@ -110,7 +105,7 @@ fn what_was_given_rules_sharing_out() {
 fn every_row_is_of_what_auto_makes_and_no_slower_than_recorded() {
     let (lines, all) = (lines(), problems::all(&FORMATS.map(|(name, _)| name)));
     let of = |line: &Line| all.iter().find(|of| line.is_of(of, &line.chip)).cloned();
-    let again = "run `cargo run --release --example auto -- --again`";
+    let again = "run `cargo xtask auto --again`";
     for line in &lines {
         let of =
             of(line).unwrap_or_else(|| panic!("there is no problem {} in {}", line.problem, line.formats));

@@ -1,7 +1,7 @@
 //! The public NVFP4 dual-GEMM benchmark: its shapes, its inputs, its checker, with the default configuration,
 //! with every strategy under every schedule, and, for the shapes it times, with more knobs turned.
 //!
-//! The test suite runs the small shapes; `SILUMIN_FULL=1 cargo test --release --test benchmark -- --nocapture`
+//! The test suite runs the small shapes; `SILUMIN_FULL=1 cargo test --release --test all benchmark:: -- --nocapture`
 //! runs all fourteen at full size.
 
 // `--nocapture` shows how far off each shape is.

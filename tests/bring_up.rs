@@ -1,19 +1,11 @@
 //! The bring-up pack from start to end on the emulated driver: what it finds, what it says of it, and what it goes on after.
 
-#[path = "../examples/shared/bring_up/mod.rs"]
-#[allow(dead_code)]
-mod bring_up;
-#[path = "common/library.rs"]
-mod library;
-#[path = "../examples/shared/parallel.rs"]
-#[allow(dead_code)]
-mod parallel;
-
-use bring_up::pack::{Options, build};
-use bring_up::{Size, steps};
 use serde_json::Value;
 use silumin::Arch;
 use silumin::runtime::toolchain::Ptxas;
+use silumin_cli::bring_up;
+use silumin_cli::bring_up::pack::{Options, build};
+use silumin_cli::bring_up::{Size, steps};
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -46,7 +38,7 @@ impl Bench {
         };
         build(&options).unwrap();
         fs::create_dir(folder.path().join("driver")).unwrap();
-        fs::copy(library::library(), folder.path().join("driver/libcuda.so.1")).unwrap();
+        fs::copy(silumin_testkit::driver::library(), folder.path().join("driver/libcuda.so.1")).unwrap();
         Bench { folder }
     }
 
@@ -301,8 +293,7 @@ fn probes_assemble() {
         }
     }
     let check =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/shared/bring_up/check.ptx"))
-            .unwrap();
+        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src/bring_up/check.ptx")).unwrap();
     ptxas.assemble(&check, Arch::Sm100a).unwrap();
 }
 

@@ -1,15 +1,9 @@
 //! The cache's command, on folders that a compiler for tests has filled.
 
-#[path = "common/compiler.rs"]
-mod compiler;
-#[path = "../examples/silumin-cache.rs"]
-#[allow(dead_code)]
-mod silumin_cache;
-
 use clap::Parser;
-use compiler::{Counting, source};
 use silumin::{Bundle, Cache};
-use silumin_cache::{Options, execute};
+use silumin_cli::cache::{Options, execute};
+use silumin_testkit::compiler::{Counting, source};
 use std::path::Path;
 
 /// What the command prints, and whether all is well; or the error.

@@ -1,11 +1,8 @@
 //! Files of the cache that are not what was written there: whatever lies in an entry's place, the right kernel comes
 //! out, what is wrong is told once, and the next start finds a whole entry again.
 
-#[path = "common/compiler.rs"]
-mod compiler;
-
-use compiler::{Counting, source};
 use silumin::runtime::cache::{Cache, CacheOptions, Entry, Key, Origin, Warning};
+use silumin_testkit::compiler::{Counting, source};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};

@@ -1,10 +1,6 @@
 //! The cache under a device of the CUDA driver, here the emulated one: the same calls that a GPU gets, from PTX through the
 //! linker to a cubin, its file, and the module that is loaded from it.
 
-#[path = "common/driver.rs"]
-mod driver;
-
-use driver::{role, run};
 use silumin::runtime::cache::{
     Compiler, Entry, Identity, Key, ModuleError, Origin, PtxasCompiler, Source, SourceId, Stats, Warning,
 };
@@ -13,6 +9,7 @@ use silumin::{
     Arch, Buckets, Bundle, Cache, CacheOptions, Device, Distribution, DualGemm, Formats, LoadError,
     LoadedKernel, Shape, Spec, Warmup,
 };
+use silumin_testkit::driver::{role, run};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -75,10 +72,10 @@ fn the_second_start_compiles_nothing() {
     }
     let (_root, folder) = folder();
     for role in ["first", "second", "third"] {
-        run(NAME, role, &[(FOLDER, &folder)]);
+        run(module_path!(), NAME, role, &[(FOLDER, &folder)]);
     }
     // Another driver's cubins are others.
-    run(NAME, "first", &[(FOLDER, &folder), ("SILUMIN_EMULATED_CUDA", "12.9")]);
+    run(module_path!(), NAME, "first", &[(FOLDER, &folder), ("SILUMIN_EMULATED_CUDA", "12.9")]);
 }
 
 #[test]
@@ -103,7 +100,7 @@ fn many_threads_compile_each_kernel_once() {
         return;
     }
     let (_root, folder) = folder();
-    run(NAME, "threads", &[(FOLDER, &folder)]);
+    run(module_path!(), NAME, "threads", &[(FOLDER, &folder)]);
 }
 
 #[test]
@@ -135,7 +132,7 @@ fn a_cubin_that_the_driver_refuses_is_compiled_anew() {
         return;
     }
     let (_root, folder) = folder();
-    run(NAME, "only", &[(FOLDER, &folder)]);
+    run(module_path!(), NAME, "only", &[(FOLDER, &folder)]);
 }
 
 /// Entries and bundles are made in safe code from any bytes: none of them has the driver read beyond them.
@@ -211,7 +208,7 @@ fn no_bytes_of_a_bundle_reach_the_driver_unchecked() {
         return;
     }
     let (_root, folder) = folder();
-    run(NAME, "only", &[(FOLDER, &folder)]);
+    run(module_path!(), NAME, "only", &[(FOLDER, &folder)]);
 }
 
 #[test]
@@ -263,12 +260,12 @@ fn a_bundle_needs_no_compiler_and_no_newer_driver() {
     }
     let (_root, folder) = folder();
     let version = |cuda| [(FOLDER, folder.as_str()), ("SILUMIN_EMULATED_CUDA", cuda)];
-    run(NAME, "ship", &version("12.9"));
-    run(NAME, "same", &version("12.9"));
-    run(NAME, "newer", &version("13.0"));
+    run(module_path!(), NAME, "ship", &version("12.9"));
+    run(module_path!(), NAME, "same", &version("12.9"));
+    run(module_path!(), NAME, "newer", &version("13.0"));
     // The PTX is too new for these.
-    run(NAME, "older", &version("12.4"));
-    run(NAME, "much older", &version("11.8"));
+    run(module_path!(), NAME, "older", &version("12.4"));
+    run(module_path!(), NAME, "much older", &version("11.8"));
 }
 
 #[test]
@@ -367,10 +364,10 @@ fn kernels_that_the_linker_would_slow_down_are_left_to_the_driver() {
     }
     let (_root, folder) = folder();
     let chip = ("SILUMIN_EMULATED_CHIP", "sm_90a");
-    run(NAME, "first", &[(FOLDER, &folder), chip]);
-    run(NAME, "again", &[(FOLDER, &folder), chip]);
+    run(module_path!(), NAME, "first", &[(FOLDER, &folder), chip]);
+    run(module_path!(), NAME, "again", &[(FOLDER, &folder), chip]);
     let (_root, other) = self::folder();
-    run(NAME, "not kept", &[(FOLDER, &other), chip, ("CUDA_CACHE_DISABLE", "1")]);
+    run(module_path!(), NAME, "not kept", &[(FOLDER, &other), chip, ("CUDA_CACHE_DISABLE", "1")]);
 }
 
 /// What book/src/cache.md says of the assembler: relocatable code has no `setmaxnreg`, whatever the text or the flags say of registers.
@@ -433,7 +430,7 @@ fn a_warm_up_goes_through_the_cache_and_says_so() {
     }
     let (_root, folder) = folder();
     for role in ["cold", "warm"] {
-        run(NAME, role, &[(FOLDER, &folder)]);
+        run(module_path!(), NAME, role, &[(FOLDER, &folder)]);
     }
 }
 
@@ -454,7 +451,7 @@ fn without_a_cache_all_is_as_it_was() {
         return;
     }
     let (_root, folder) = folder();
-    run(NAME, "only", &[(FOLDER, &folder)]);
+    run(module_path!(), NAME, "only", &[(FOLDER, &folder)]);
     // The emulated device has nothing to compile.
     let emulated = Device::emulated(Arch::Sm100a).with_cache(Cache::open(PathBuf::from(&folder)));
     let kernel = gemm().load(&emulated, SHAPE).unwrap();

@@ -1,10 +1,7 @@
 //! Looking a kernel up while an engine serves: no allocation, whatever bucket it is, and no lock that a compile holds.
 
-#[path = "common/allocations.rs"]
-mod allocations;
-
-use allocations::allocations;
 use silumin::{Arch, Buckets, Choice, Device, DualGemm, Outside, Shape, Spec, Warmup};
+use silumin_testkit::allocations::allocations;
 #[test]
 fn a_lookup_allocates_nothing() {
     let gemm = DualGemm::new(Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap());

@@ -6,11 +6,8 @@
 //! the write fails.
 #![cfg(target_os = "linux")]
 
-#[path = "common/compiler.rs"]
-mod compiler;
-
-use compiler::{Counting, source};
 use silumin::runtime::cache::{Cache, CacheOptions, Compiler, Key, Origin, Warning};
+use silumin_testkit::compiler::{Counting, source};
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -42,7 +39,13 @@ fn again(name: &str, role: &str, folder: &Path, number: u64) -> Command {
 
 fn through(mut command: Command, name: &str, role: &str, folder: &Path, number: u64) -> Command {
     command
-        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .args([
+            "--exact",
+            &silumin_testkit::test_name(module_path!(), name),
+            "--nocapture",
+            "--test-threads",
+            "1",
+        ])
         .env(ROLE, role)
         .env(FOLDER, folder)
         .env(NUMBER, number.to_string())

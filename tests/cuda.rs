@@ -3,17 +3,14 @@
 //! A process looks for the driver's library once, at its start; so each test runs itself again in a process that
 //! finds the emulated one.
 
-#[path = "common/library.rs"]
-mod library;
-
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use library::library;
 use silumin::codegen::config::{Config, Setting, Switch};
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::{
     Arch, Args, Device, DeviceError, DeviceOperands, Distribution, DualGemm, GateVectors, LoadedKernel,
     Shape, Spec, Stream,
 };
+use silumin_testkit::driver::library;
 use std::process::{Command, Output};
 
 /// Set in the process that finds the emulated driver.
@@ -27,7 +24,13 @@ fn again(name: &str, driver: &[u8], variables: &[(&str, &str)]) -> Output {
         std::fs::write(folder.path().join(file), driver).unwrap();
     }
     Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", name, "--nocapture", "--test-threads", "1"])
+        .args([
+            "--exact",
+            &silumin_testkit::test_name(module_path!(), name),
+            "--nocapture",
+            "--test-threads",
+            "1",
+        ])
         .env(MARK, "1")
         .env("LD_LIBRARY_PATH", folder.path())
         .envs(variables.iter().copied())

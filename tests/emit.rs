@@ -1,16 +1,12 @@
-//! The commands of `examples/emit` beyond one kernel: `--sweep` and `--explain`.
+//! The verb `emit` beyond one kernel: `--sweep` and `--explain`.
 
-#[allow(dead_code)]
-#[path = "../examples/emit/main.rs"]
-mod emit;
-
-use emit::print;
-use emit::sweep::Sweep;
 use serde_json::Value;
 use silumin::Shape;
 use silumin::codegen::arch::TensorCore;
 use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::spec::SpecFile;
+use silumin_cli::emit::sweep::Sweep;
+use silumin_cli::{emit, print};
 
 /// Runs `emit`, which prints; what it returns is its exit status.
 fn emit(args: &[&str]) -> Result<bool, String> {
@@ -215,15 +211,17 @@ const PRINTER: &str = "SILUMIN_TEST_PRINTER";
 
 #[test]
 fn a_program_whose_reader_leaves_ends_without_a_word() {
+    const NAME: &str = "a_program_whose_reader_leaves_ends_without_a_word";
     use std::io::Read;
     use std::process::{Command, Stdio};
     if std::env::var_os(PRINTER).is_some() {
+        print::end_with_reader();
         // More than any pipe holds.
         (0..1_000_000).for_each(|line| print::print(format_args!("line {line}\n")));
         panic!("somebody has read all that");
     }
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "a_program_whose_reader_leaves_ends_without_a_word", "--nocapture"])
+        .args(["--exact", &silumin_testkit::test_name(module_path!(), NAME), "--nocapture"])
         .env(PRINTER, "1")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -237,23 +235,32 @@ fn a_program_whose_reader_leaves_ends_without_a_word() {
 }
 
 #[test]
-fn every_program_prints_through_the_macros_that_end_it() {
+fn every_program_ends_with_its_reader() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = ["examples", "emulator/examples", "codegen/examples", "candle/examples", "benches/gpu/src"];
-    let mut programs = 0;
-    for folder in folders {
-        for entry in std::fs::read_dir(root.join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            let path = if path.is_dir() { path.join("main.rs") } else { path };
-            let Ok(text) = std::fs::read_to_string(&path) else { continue };
-            if !text.contains("fn main()") {
-                continue;
-            }
-            programs += 1;
-            // `emulate` writes its report at once, and the command itself sees whether anybody reads it.
-            let ends = text.contains("shared/print.rs\"]") || path.ends_with("examples/emulate.rs");
-            assert!(ends, "{}: `mod print` is missing", path.display());
-        }
+    // What all verbs go through, what has verbs without them, and the thin examples.
+    let programs = ["cli/src/lib.rs", "benches/gpu/src/main.rs", "examples/emit.rs", "examples/ladder.rs"];
+    for program in programs {
+        let text = std::fs::read_to_string(root.join(program)).unwrap();
+        assert!(text.contains("print::end_with_reader();"), "{program} never calls `print::end_with_reader`");
     }
-    assert!(programs >= 15, "{programs}");
+    for program in ["cli/src/main.rs", "xtask/src/main.rs"] {
+        let text = std::fs::read_to_string(root.join(program)).unwrap();
+        assert!(text.contains("    dispatch("), "{program} does not go through `silumin_cli::dispatch`");
+    }
+}
+
+#[test]
+fn a_verb_of_its_own_does_what_the_flag_does() {
+    let run = |args: &[&str]| {
+        let program = silumin_cli::program("silumin", "", &silumin_cli::VERBS);
+        let matches = program.try_get_matches_from([&["silumin"], args].concat()).map_err(|e| e.to_string())?;
+        let (_, matches) = matches.subcommand().ok_or("no verb")?;
+        emit::run(matches).map_err(|e| e.to_string())
+    };
+    let small = ["--shape", "16,64,256", "--verify-k", "0", "--sweep-knob", "stages=2;3"];
+    assert_eq!(run(&[&["sweep"], &small[..]].concat()), Ok(true));
+    assert_eq!(run(&[&["emit", "--sweep"], &small[..]].concat()), Ok(true));
+    assert!(run(&[&["emit"], &small[..]].concat()).unwrap_err().contains("--sweep"));
+    assert_eq!(run(&["explain", "--tile", "128,128,256"]), Ok(true));
+    assert_eq!(run(&["explain", "--tile", "128,1000,256"]), Ok(false));
 }

@@ -4,15 +4,12 @@ use silumin::codegen::kernel::Kernel;
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::runtime::launch_file;
 use silumin::{Arch, Device, DeviceOperands, Distribution, DualGemm, Gate, Shape, Spec};
+use silumin_cli::emulate as verb;
 use silumin_emulator::command::{Limits, Request, Schedules, execute};
 use silumin_emulator::{Reconvergence, Schedule, Tracking};
 use std::fs;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
-
-#[path = "../examples/emulate.rs"]
-#[allow(dead_code, reason = "the example's main is of no use here")]
-mod example;
 
 /// What the command said, and its exit status.
 struct Said {
@@ -22,11 +19,11 @@ struct Said {
 }
 
 fn emulate(args: &[&str]) -> Said {
-    let matches = match example::command().try_get_matches_from([&["emulate"], args].concat()) {
+    let matches = match verb::command().try_get_matches_from([&["emulate"], args].concat()) {
         Ok(matches) => matches,
         Err(e) => return Said { status: e.exit_code() as u8, out: String::new(), err: e.to_string() },
     };
-    let request = match example::request(&matches) {
+    let request = match verb::request(&matches) {
         Ok(request) => request,
         Err(e) => return Said { status: 2, out: String::new(), err: e },
     };
@@ -278,8 +275,8 @@ fn a_grid_that_needs_more_clusters_at_a_time_than_there_is_room_for_hangs() {
     let said = emulate(&[&launch, "--resident", "1", "--time-limit", "60"]);
     said.expect(1, &["GridDeadlock", "ld.acquire.gpu.global.u32 %r3", "1 more of the grid"]);
     // A caller of the library has no flags that are checked before.
-    let matches = example::command().get_matches_from(["emulate", &launch]);
-    let Ok(Request::Run { limits, launch, .. }) = example::request(&matches) else { unreachable!() };
+    let matches = verb::command().get_matches_from(["emulate", &launch]);
+    let Ok(Request::Run { limits, launch, .. }) = verb::request(&matches) else { unreachable!() };
     let request = Request::Run {
         limits: Limits { resident: Some(0), ..limits },
         launch,
@@ -447,9 +444,9 @@ fn a_reader_who_leaves_changes_no_exit_status() {
     let ptx = Path::new(&launch).with_file_name("k.ptx");
     for (args, status) in [(vec![launch.as_str()], 1), (vec!["--check", ptx.to_str().unwrap()], 0)] {
         emulate(&args).expect(status, &[]);
-        let matches = example::command().get_matches_from([vec!["emulate"], args].concat());
+        let matches = verb::command().get_matches_from([vec!["emulate"], args].concat());
         let mut err = Vec::new();
-        assert_eq!(execute(&example::request(&matches).unwrap(), &mut Closed, &mut err), status);
+        assert_eq!(execute(&verb::request(&matches).unwrap(), &mut Closed, &mut err), status);
         assert_eq!(String::from_utf8(err).unwrap(), "");
     }
 }

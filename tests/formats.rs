@@ -1,8 +1,6 @@
 //! Every pair of operand formats that an MMA multiplies, with every format of C, on ragged shapes and
 //! under schedules that take turns: it assembles without spills, computes right, and orders what it does.
 
-mod common;
-
 use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
 use silumin::codegen::spec::Spec;
@@ -42,15 +40,15 @@ fn fault(
 ) -> Option<String> {
     let name = format!("{formats}, {shape}, {knobs:?}");
     let spec = spec(formats, knobs);
-    let plan = match common::clean_plan(&spec, shape, Arch::Sm100a, ptxas) {
+    let plan = match silumin_testkit::clean_plan(&spec, shape, Arch::Sm100a, ptxas) {
         Ok(plan) => plan,
         Err(fault) => return Some(format!("{name}: {fault}")),
     };
-    let device = common::strict(Arch::Sm100a, common::by_turns(index));
+    let device = silumin_testkit::strict(Arch::Sm100a, silumin_testkit::by_turns(index));
     let distribution = if index.is_multiple_of(3) { Distribution::Benchmark } else { Distribution::Full };
     match DualGemm::new(spec).verify(&device, shape, distribution, index as u64, &[]) {
         Ok(verification) if verification.check.pass => {
-            common::miscounted(&verification, &plan).map(|text| format!("{name}: {text}"))
+            silumin_testkit::miscounted(&verification, &plan).map(|text| format!("{name}: {text}"))
         }
         Ok(verification) => Some(format!("{name}: {}", verification.check)),
         Err(error) => Some(format!("{name}: {error}")),
@@ -73,7 +71,7 @@ fn every_pair_with_every_output_assembles_and_computes_right() {
         }
     }
     assert_eq!(cases.len(), 16 * 6);
-    let faults = common::faults(&cases, |index, (formats, knobs)| {
+    let faults = silumin_testkit::faults(&cases, |index, (formats, knobs)| {
         // Many tokens, or few; N ends inside a tile, K inside a K tile; rows of C are a multiple of 16 bytes.
         let m = if index.is_multiple_of(2) { 203 } else { 30 };
         let shape = Shape::new(m, 352, if formats.k_multiple() == 128 { 896 } else { 928 });
@@ -171,7 +169,7 @@ fn c_with_scale_factors_goes_with_every_side_store_and_strategy() {
         }
     }
     assert!(cases.len() > 120, "{} cases", cases.len());
-    let faults = common::faults(&cases, |index, (formats, shape, knobs)| {
+    let faults = silumin_testkit::faults(&cases, |index, (formats, shape, knobs)| {
         fault(index, *formats, *shape, knobs, &ptxas)
     });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));

@@ -1,8 +1,6 @@
 //! Vectors in the gate, biases and scales a row or a column: right under every strategy, schedule, store and
 //! ragged shape, free of races, and without spills.
 
-mod common;
-
 use silumin::codegen::gate::{BUILTINS, Expr, Gate};
 use silumin::codegen::spec::{Spec, SpecFile};
 use silumin::runtime::check::{Tolerance, check};
@@ -87,7 +85,8 @@ fn every_way_to_run_a_kernel_hands_the_gate_its_vectors() {
         }
     }
     assert!(runs.len() > 2 * CONFIGS.len(), "only {} kernels are legal", runs.len());
-    let faults = common::faults(&runs, |_, (spec, shape)| fault(spec, *shape, EmulatorOptions::default()));
+    let faults =
+        silumin_testkit::faults(&runs, |_, (spec, shape)| fault(spec, *shape, EmulatorOptions::default()));
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
 }
 
@@ -106,7 +105,7 @@ fn no_schedule_finds_a_race_in_what_vectors_add() {
     assert!(runs.len() > 40, "only {} runs", runs.len());
     let strict =
         |schedule| EmulatorOptions { schedule, tracking: Tracking::Strict, ..EmulatorOptions::default() };
-    let faults = common::faults(&runs, |_, (spec, schedule)| fault(spec, shape, strict(*schedule)));
+    let faults = silumin_testkit::faults(&runs, |_, (spec, schedule)| fault(spec, shape, strict(*schedule)));
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
 }
 
@@ -124,7 +123,8 @@ fn swapped_operands_take_vectors_along_n_and_refuse_those_along_m_where_asked_fo
     }
     // Left to itself, a gate with a vector along M keeps its rows in threads.
     runs.push((gemm(SCALES, &[], few).unwrap(), few));
-    let faults = common::faults(&runs, |_, (spec, shape)| fault(spec, *shape, EmulatorOptions::default()));
+    let faults =
+        silumin_testkit::faults(&runs, |_, (spec, shape)| fault(spec, *shape, EmulatorOptions::default()));
     assert!(faults.is_empty(), "{}", faults.join("\n"));
     let mut file = SpecFile::new(few);
     file.gate = SCALES.to_owned();
@@ -149,9 +149,9 @@ fn vectors_do_not_make_a_kernel_spill() {
         let specs = specs.into_iter().flatten();
         kernels.extend(specs.map(|spec| (spec.kernel(shape, Arch::Sm100a).unwrap(), spec)));
     }
-    let faults = common::faults(&kernels, |_, (kernel, spec)| {
+    let faults = silumin_testkit::faults(&kernels, |_, (kernel, spec)| {
         let place = format!("{}, {}, {}", kernel.problem.shape, spec.gate, spec.config);
-        common::unclean(&ptxas, kernel).map(|fault| format!("{place}: {fault}"))
+        silumin_testkit::unclean(&ptxas, kernel).map(|fault| format!("{place}: {fault}"))
     });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), kernels.len(), faults.join("\n"));
 }
@@ -159,7 +159,7 @@ fn vectors_do_not_make_a_kernel_spill() {
 #[test]
 fn every_builtin_gate_takes_scales_and_biases_without_llvm() {
     let shape = Shape::new(70, 72, 96);
-    let faults = common::faults(&BUILTINS, |_, builtin| {
+    let faults = silumin_testkit::faults(&BUILTINS, |_, builtin| {
         let source = builtin
             .source
             .replace("A @ B1", "(A @ B1) * (s[m] * w[n]) + b1[n]")

@@ -1,8 +1,6 @@
 //! Batches and groups of rows: right in every format and on both sides of the MMA, whatever the sizes are, and never outside
 //! of the groups' rows, whatever the offsets are.
 
-mod common;
-
 use silumin::codegen::config::Schedule;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
@@ -30,7 +28,7 @@ fn plan(spec: &Spec, shape: Shape) -> Plan {
 }
 
 fn device() -> Device {
-    common::strict(Arch::Sm100a, Default::default())
+    silumin_testkit::strict(Arch::Sm100a, Default::default())
 }
 
 const NVFP4: [&str; 3] = ["nvfp4", "nvfp4", "f16"];
@@ -167,7 +165,7 @@ fn legal(spec: &Spec, shape: Shape) -> bool {
 }
 
 fn judge(runs: &[Run]) {
-    let faults = common::faults(runs, |_, run| run.fault());
+    let faults = silumin_testkit::faults(runs, |_, run| run.fault());
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
 }
 
@@ -297,7 +295,7 @@ fn no_offsets_lead_out_of_the_tensors() {
         }
     }
     assert!(runs.len() >= 10 * garbage().len());
-    let faults = common::faults(&runs, |_, (spec, offsets)| {
+    let faults = silumin_testkit::faults(&runs, |_, (spec, offsets)| {
         let device = device();
         let inputs = DualGemmInputs::generate_for(shape, spec.formats, Distribution::Full, 5).unwrap();
         let operands = DeviceOperands::upload(&device, &inputs).unwrap();
@@ -412,8 +410,8 @@ fn grouped_kernels_do_not_spill() {
             }
         }
     }
-    let faults = common::faults(&kernels, |_, kernel| {
-        let fault = common::unclean(&ptxas, kernel)?;
+    let faults = silumin_testkit::faults(&kernels, |_, kernel| {
+        let fault = silumin_testkit::unclean(&ptxas, kernel)?;
         Some(format!("{}, {}: {fault}", kernel.problem, kernel.name))
     });
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), kernels.len(), faults.join("\n"));

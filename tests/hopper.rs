@@ -3,20 +3,10 @@
 //! Every value of every knob that the chip takes; configurations drawn from all knobs and ragged shapes, with happens-before
 //! tracking; a sample of those under several schedules. All assemble without spills or warnings.
 //!
-//! `SILUMIN_HOPPER=2000 cargo test --release --test hopper` draws more of them, `SILUMIN_LATTICE_SEED` others; with
+//! `SILUMIN_HOPPER=2000 cargo test --release --test all hopper::` draws more of them, `SILUMIN_LATTICE_SEED` others; with
 //! `SILUMIN_FULL=1` values of knobs are tried with four times the K, as on sm_100a, all decoded formats with all shapes, and twelve
 //! configurations under all schedules.
 
-mod common;
-#[path = "../examples/shared/draws.rs"]
-mod draws;
-#[path = "common/lattice.rs"]
-mod lattice;
-#[path = "../examples/shared/values.rs"]
-#[allow(dead_code)]
-mod values;
-
-use lattice::{environment, fault, points, run};
 use silumin::codegen::problem::OperandFormat;
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::device::{Schedule, Tracking};
@@ -25,7 +15,8 @@ use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected};
 use silumin::runtime::inputs::{Distribution, DualGemmInputs};
 use silumin::runtime::toolchain::Ptxas;
 use silumin::{Arch, Shape};
-use values::{HOPPER_VALUES, SHAPES};
+use silumin_testkit::lattice::{environment, fault, points, run};
+use silumin_testkit::values::{HOPPER_VALUES, SHAPES};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
 const LEGAL: usize = 48;
@@ -50,7 +41,7 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
     // 16-bit elements fill as many K tiles with a quarter of K.
     let shapes = SHAPES.map(|shape| Shape { k: if full() { shape.k } else { shape.k / 4 }, ..shape });
     let runs: Vec<_> = HOPPER_VALUES.iter().flat_map(|value| shapes.map(|shape| (value, shape))).collect();
-    let faults = common::faults(&runs, |_, &((knob, value, beside), shape)| {
+    let faults = silumin_testkit::faults(&runs, |_, &((knob, value, beside), shape)| {
         let mut file = SpecFile::new(shape);
         file.arch = Arch::Sm90a.to_string();
         for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
@@ -63,10 +54,10 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
             Err(errors) => return Some(format!("{about}: {}", errors[0])),
         };
         let kernel = spec.kernel(shape, arch).unwrap();
-        if let Some(fault) = common::unclean(&ptxas, &kernel) {
+        if let Some(fault) = silumin_testkit::unclean(&ptxas, &kernel) {
             return Some(format!("{about}: {fault}"));
         }
-        let device = common::strict(arch, Schedule::default());
+        let device = silumin_testkit::strict(arch, Schedule::default());
         let verification = match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
             Ok(verification) => verification,
             Err(error) => return Some(format!("{about}: {error}")),
@@ -76,7 +67,7 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
         if macs != modelled {
             return Some(format!("{about}: {macs} multiply-adds, the plan has {modelled}"));
         }
-        if let Some(fault) = common::miscounted(&verification, &plan) {
+        if let Some(fault) = silumin_testkit::miscounted(&verification, &plan) {
             return Some(format!("{about}: {fault}"));
         }
         (!verification.check.pass).then(|| format!("{about}: {}", verification.check))
@@ -90,7 +81,7 @@ fn legal_draws_assemble_and_compute_right_in_order_and_illegal_ones_say_why() {
     let wanted = environment("SILUMIN_HOPPER", LEGAL as u64) as usize;
     let (points, illegal) = points(Arch::Sm90a, &usual(), 50, wanted, environment("SILUMIN_LATTICE_SEED", 1));
     assert!(illegal > wanted / 10, "{illegal} illegal draws beside {wanted} legal ones: nothing was refused");
-    let faults = common::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
+    let faults = silumin_testkit::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
     assert!(faults.is_empty(), "{} of {wanted} points are wrong:\n{}", faults.len(), faults.join("\n"));
 }
 
@@ -103,7 +94,7 @@ fn draws_with_decoded_weights_compute_right_in_order() {
         let (points, illegal) =
             points(Arch::Sm90a, &usual, 0, wanted, environment("SILUMIN_LATTICE_SEED", 1));
         assert!(illegal > wanted, "{illegal} illegal draws of {a} x {b} beside {wanted} legal ones");
-        let faults = common::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
+        let faults = silumin_testkit::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
         assert!(
             faults.is_empty(),
             "{} of {wanted} points of {a} x {b} are wrong:\n{}",
@@ -160,7 +151,7 @@ fn decoded_formats_move_what_the_plan_says() {
             runs.extend(drawn.map(|(_, shape)| (formats, *shape, *knobs)));
         }
     }
-    let faults = common::faults(&runs, |index, &((a, b), shape, knobs)| {
+    let faults = silumin_testkit::faults(&runs, |index, &((a, b), shape, knobs)| {
         let mut file = SpecFile::new(shape);
         file.arch = Arch::Sm90a.to_string();
         file.formats = FormatNames { a: a.into(), b: b.into(), ..usual() };
@@ -176,14 +167,14 @@ fn decoded_formats_move_what_the_plan_says() {
             Err(_) if by_rows && knobs.contains(&("schedule", "stream_k")) => return None,
             Err(errors) => return Some(format!("{about}: {}", errors[0])),
         };
-        if let Some(fault) = common::unclean(&ptxas, &spec.kernel(shape, arch).unwrap()) {
+        if let Some(fault) = silumin_testkit::unclean(&ptxas, &spec.kernel(shape, arch).unwrap()) {
             return Some(format!("{about}: {fault}"));
         }
-        let device = common::strict(arch, common::by_turns(index));
+        let device = silumin_testkit::strict(arch, silumin_testkit::by_turns(index));
         match DualGemm::new(spec).verify(&device, shape, Distribution::Full, index as u64, &[]) {
             Ok(verification) if verification.check.pass => {
                 // Sizes of groups are drawn.
-                let counts = (!by_rows).then(|| common::miscounted(&verification, &plan)).flatten();
+                let counts = (!by_rows).then(|| silumin_testkit::miscounted(&verification, &plan)).flatten();
                 counts.map(|text| format!("{about}: {text}"))
             }
             Ok(verification) => Some(format!("{about}: {}", verification.check)),
@@ -223,7 +214,7 @@ fn every_scale_factor_of_mxfp4_weights_is_exact() {
         *matrix = Matrix::new(OperandFormat::Mxfp4, 128, k, codes, scales, 1.0).unwrap();
     }
     let reference = expected(&spec, &inputs, &[]).unwrap();
-    let device = common::strict(arch, Schedule::default());
+    let device = silumin_testkit::strict(arch, Schedule::default());
     let operands = DeviceOperands::upload(&device, &inputs).unwrap();
     let kernel = DualGemm::new(spec).load(&device, shape).unwrap();
     kernel.launch(&device.stream(), &operands.args(&[])).unwrap();
@@ -242,7 +233,7 @@ fn a_sample_is_right_whatever_is_late() {
     let mut schedules = vec![Schedule::Early, Schedule::Late];
     schedules.extend((0..17).step_by(4).map(|warp| Schedule::Starve { warp, seed: 3 }));
     schedules.extend((0..6).map(Schedule::Random));
-    let faults = common::faults(&points, |_, point| {
+    let faults = silumin_testkit::faults(&points, |_, point| {
         schedules.iter().find_map(|schedule| run(point, *schedule, Tracking::Strict))
     });
     assert!(faults.is_empty(), "{} of {sample} points are wrong:\n{}", faults.len(), faults.join("\n"));

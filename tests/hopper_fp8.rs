@@ -2,8 +2,6 @@
 //! format of C, under knobs that take turns, assembles without spills and serialisation and computes right; and sums
 //! that leave the tensor core every so much of K lose no more than C's rounding.
 
-mod common;
-
 use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
 use silumin::codegen::spec::Spec;
@@ -58,19 +56,19 @@ fn spec(formats: Formats, gate: &str, knobs: Knobs) -> Spec {
 const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
 
 fn hopper(index: usize) -> Device {
-    common::strict(Arch::Sm90a, common::by_turns(index))
+    silumin_testkit::strict(Arch::Sm90a, silumin_testkit::by_turns(index))
 }
 
 fn fault(index: usize, formats: Formats, shape: Shape, knobs: Knobs, ptxas: &Ptxas) -> Option<String> {
     let name = format!("{formats}, {shape}, {knobs:?}");
     let spec = spec(formats, SWIGLU, knobs);
-    let plan = match common::clean_plan(&spec, shape, Arch::Sm90a, ptxas) {
+    let plan = match silumin_testkit::clean_plan(&spec, shape, Arch::Sm90a, ptxas) {
         Ok(plan) => plan,
         Err(fault) => return Some(format!("{name}: {fault}")),
     };
     match DualGemm::new(spec).verify(&hopper(index), shape, Distribution::Full, index as u64, &[]) {
         Ok(verification) if verification.check.pass => {
-            common::miscounted(&verification, &plan).map(|text| format!("{name}: {text}"))
+            silumin_testkit::miscounted(&verification, &plan).map(|text| format!("{name}: {text}"))
         }
         Ok(verification) => Some(format!("{name}: {}", verification.check)),
         Err(error) => Some(format!("{name}: {error}")),
@@ -90,7 +88,7 @@ fn every_way_to_sum_assembles_and_computes_right() {
             cases.push((Formats::new(a, b, outputs[j / 4 % 4]), knobs));
         }
     }
-    let faults = common::faults(&cases, |index, (formats, knobs)| {
+    let faults = silumin_testkit::faults(&cases, |index, (formats, knobs)| {
         // N ends inside a tile, K inside a K tile and a window; rows of C are a multiple of 16 bytes.
         let m = if index.is_multiple_of(2) { 203 } else { 140 };
         let swapped = knobs.contains(&("swap_ab", "on"));
@@ -144,14 +142,14 @@ fn scales_of_tensors_rows_and_columns_reach_the_gate_on_either_side() {
         }
     }
     assert_eq!(cases.len(), 123);
-    let faults = common::faults(&cases, |index, (formats, gate, shape, knobs)| {
+    let faults = silumin_testkit::faults(&cases, |index, (formats, gate, shape, knobs)| {
         let name = format!("{gate}, {formats}, {shape}, {knobs:?}");
         let spec = spec(*formats, gate, knobs);
         let kernel = match spec.kernel(*shape, Arch::Sm90a) {
             Ok(kernel) => kernel,
             Err(error) => return Some(format!("{name}: {error}")),
         };
-        if let Some(fault) = common::unclean(&ptxas, &kernel) {
+        if let Some(fault) = silumin_testkit::unclean(&ptxas, &kernel) {
             return Some(format!("{name}: {fault}"));
         }
         let scalars: &[(&str, f32)] = match *gate {

@@ -1,16 +1,12 @@
 //! Every value of every knob, alone, on an even shape and on a ragged one, against the reference.
 
-mod common;
-#[path = "../examples/shared/values.rs"]
-mod values;
-
 use silumin::Arch;
 use silumin::codegen::config::{KNOBS, Knob};
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions};
 use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::inputs::Distribution;
-use values::{HOPPER_VALUES, SHAPES, VALUES};
+use silumin_testkit::values::{HOPPER_VALUES, SHAPES, VALUES};
 
 #[test]
 fn every_knob_and_every_row_of_its_values_is_tested() {
@@ -36,7 +32,7 @@ fn every_knob_and_every_row_of_its_values_is_tested() {
 #[test]
 fn every_value_computes_right_on_an_even_and_a_ragged_shape() {
     let runs: Vec<_> = VALUES.iter().flat_map(|value| SHAPES.map(|shape| (value, shape))).collect();
-    let faults = common::faults(&runs, |_, &((knob, value, beside), shape)| {
+    let faults = silumin_testkit::faults(&runs, |_, &((knob, value, beside), shape)| {
         let mut file = SpecFile::new(shape);
         for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
             file.config.set(knob, value).unwrap();

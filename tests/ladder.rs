@@ -1,10 +1,8 @@
 //! Every rung of `examples/ladder.rs` on a small shape.
 
-#[allow(dead_code)]
-#[path = "../examples/ladder.rs"]
-mod ladder;
-
 use silumin::Shape;
+#[allow(dead_code)]
+use silumin_cli::ladder;
 
 #[test]
 fn every_rung_is_right_and_moves_what_its_plan_says() {

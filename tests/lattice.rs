@@ -2,20 +2,14 @@
 //! without spills or warnings and computes right on the emulated device; every illegal one is
 //! refused with a reason.
 //!
-//! `SILUMIN_LATTICE=3000 cargo test --release --test lattice` draws more of them, `SILUMIN_LATTICE_SEED`
+//! `SILUMIN_LATTICE=3000 cargo test --release --test all lattice::` draws more of them, `SILUMIN_LATTICE_SEED`
 //! others.
 
-mod common;
-#[path = "../examples/shared/draws.rs"]
-mod draws;
-#[path = "common/lattice.rs"]
-mod lattice;
-
-use lattice::{environment, fault, points};
 use silumin::Arch;
 use silumin::codegen::spec::FormatNames;
 use silumin::runtime::device::Tracking;
 use silumin::runtime::toolchain::Ptxas;
+use silumin_testkit::lattice::{environment, fault, points};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
 const LEGAL: usize = 240;
@@ -27,6 +21,6 @@ fn legal_draws_assemble_and_compute_right_and_illegal_ones_say_why() {
     let seed = environment("SILUMIN_LATTICE_SEED", 1);
     let (points, illegal) = points(Arch::Sm100a, &FormatNames::default(), 33, wanted, seed);
     assert!(illegal > wanted / 10, "{illegal} illegal draws beside {wanted} legal ones: nothing was refused");
-    let faults = common::faults(&points, |_, point| fault(point, &ptxas, Tracking::Off));
+    let faults = silumin_testkit::faults(&points, |_, point| fault(point, &ptxas, Tracking::Off));
     assert!(faults.is_empty(), "{} of {wanted} points are wrong:\n{}", faults.len(), faults.join("\n"));
 }

@@ -1,20 +1,15 @@
 //! Launching through the CUDA back end, here on the emulated driver: what it allocates, in which order streams have buffers,
 //! and several devices in one process.
 
-#[path = "common/allocations.rs"]
-mod allocations;
-#[path = "common/driver.rs"]
-mod driver;
-
-use allocations::allocations;
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
-use driver::{role, run};
 use silumin::codegen::problem::Formats;
 use silumin::runtime::inputs::DualGemmInputs;
 use silumin::{
     Arch, Args, Buckets, Device, DeviceError, DeviceOperands, Distribution, DualGemm, GateVectors,
     LaunchError, LoadedKernel, Shape, Spec, Warmup,
 };
+use silumin_testkit::allocations::allocations;
+use silumin_testkit::driver::{role, run};
 
 const SHAPE: Shape = Shape::new(40, 64, 512);
 
@@ -44,7 +39,7 @@ fn result(kernel: &LoadedKernel, operands: &DeviceOperands) -> Vec<u8> {
 fn a_launch_allocates_nothing_once_its_buffers_are_known() {
     const NAME: &str = "a_launch_allocates_nothing_once_its_buffers_are_known";
     if role().is_none() {
-        run(NAME, "child", &[]);
+        run(module_path!(), NAME, "child", &[]);
         return;
     }
     let device = Device::cuda(0).unwrap();
@@ -91,7 +86,7 @@ fn a_launch_allocates_nothing_once_its_buffers_are_known() {
 fn buffers_are_used_in_the_order_of_the_calls() {
     const NAME: &str = "buffers_are_used_in_the_order_of_the_calls";
     if role().is_none() {
-        run(NAME, "child", &[]);
+        run(module_path!(), NAME, "child", &[]);
         return;
     }
     let device = Device::cuda(0).unwrap();
@@ -124,7 +119,7 @@ fn buffers_are_used_in_the_order_of_the_calls() {
 fn streams_come_and_go() {
     const NAME: &str = "streams_come_and_go";
     if role().is_none() {
-        run(NAME, "child", &[]);
+        run(module_path!(), NAME, "child", &[]);
         return;
     }
     let device = Device::cuda(0).unwrap();
@@ -150,7 +145,7 @@ fn streams_come_and_go() {
 fn two_devices_in_one_process_share_nothing() {
     const NAME: &str = "two_devices_in_one_process_share_nothing";
     if role().is_none() {
-        run(NAME, "child", &[("SILUMIN_EMULATED_DEVICES", "2")]);
+        run(module_path!(), NAME, "child", &[("SILUMIN_EMULATED_DEVICES", "2")]);
         return;
     }
     let devices = [Device::cuda(0).unwrap(), Device::cuda(1).unwrap()];
@@ -262,7 +257,7 @@ fn fewer_rows_come_out_as_they_do_with_the_others() {
         None => {
             for arch in [Arch::Sm90a, Arch::Sm100a] {
                 fewer_rows(&Device::emulated(arch));
-                run(NAME, "child", &[("SILUMIN_EMULATED_CHIP", arch.target())]);
+                run(module_path!(), NAME, "child", &[("SILUMIN_EMULATED_CHIP", arch.target())]);
             }
         }
         Some(_) => fewer_rows(&Device::cuda(0).unwrap()),
@@ -279,7 +274,7 @@ fn fewer_rows_come_out_as_they_do_with_the_others() {
 fn memory_of_others_is_used_where_it_is_and_not_freed() {
     const NAME: &str = "memory_of_others_is_used_where_it_is_and_not_freed";
     if role().is_none() {
-        run(NAME, "child", &[]);
+        run(module_path!(), NAME, "child", &[]);
         return;
     }
     use cudarc::driver::{DevicePtr, DevicePtrMut};

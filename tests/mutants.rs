@@ -1,15 +1,13 @@
 //! A sample of the mutants of every golden kernel: what the emulator must catch, it catches.
 //!
-//! All of them: `cargo run --release --example mutants`, which writes `evidence/mutants.md`. `SILUMIN_MUTANTS=hopper` keeps to kernels whose
+//! All of them: `cargo xtask mutants`, which writes `evidence/mutants.md`. `SILUMIN_MUTANTS=hopper` keeps to kernels whose
 //! names start so.
 
-#[path = "../examples/shared/mutants.rs"]
-mod mutants;
-
-use mutants::KERNELS;
 use silumin::Shape;
 use silumin_emulator::FindingKind;
 use silumin_emulator::mutate::{Earlier, Kind, Outcome, Plan, Subject, Verdict, json, text};
+use silumin_testkit::mutants;
+use silumin_testkit::mutants::KERNELS;
 use std::fs;
 use std::path::Path;
 

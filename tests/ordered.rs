@@ -2,10 +2,8 @@
 //! its synchronisation orders all that it does, whatever comes late.
 //!
 //! Of each kernel a warp of every role is starved, of four that are alike the first: `SILUMIN_FULL=1` starves all.
-//! `SILUMIN_SEEDS=64 SILUMIN_ORDERED=hopper_ping_pong cargo test --release --test ordered` runs more random schedules, of
+//! `SILUMIN_SEEDS=64 SILUMIN_ORDERED=hopper_ping_pong cargo test --release --test all ordered::` runs more random schedules, of
 //! kernels whose names start so.
-
-mod common;
 
 use silumin::Shape;
 use silumin::codegen::config::{CtaGroup, Multicast, Setting};
@@ -68,10 +66,10 @@ fn golden_kernels_are_ordered_under_every_schedule() {
         runs.extend(schedules.into_iter().map(|s| (name.clone(), spec.clone(), arch, shape, s)));
     }
     assert!(!runs.is_empty(), "no golden kernel's name starts with `{wanted}`");
-    let faults = common::faults(&runs, |_, (name, spec, arch, shape, schedule)| {
+    let faults = silumin_testkit::faults(&runs, |_, (name, spec, arch, shape, schedule)| {
         let scalars: &[(&str, f32)] =
             if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.5)] };
-        let device = common::strict(*arch, *schedule);
+        let device = silumin_testkit::strict(*arch, *schedule);
         match DualGemm::new(spec.clone()).verify(&device, *shape, Distribution::Full, 7, scalars) {
             Ok(v) if v.check.pass => None,
             Ok(v) => Some(format!("{name}, {schedule:?}: {}", v.check)),

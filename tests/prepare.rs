@@ -1,8 +1,6 @@
 //! Kernels that prepare operands: their text as reviewed, the assembler, and mistakes put into them.
 //!
-//! `SILUMIN_BLESS=1 cargo test --test prepare` rewrites `tests/prepared`.
-
-mod common;
+//! `SILUMIN_BLESS=1 cargo test --test all prepare::` rewrites `tests/prepared`.
 
 use std::fmt::Write;
 use std::fs;
@@ -31,7 +29,7 @@ fn kernels_are_as_reviewed() {
             let reviewed = fs::read_to_string(&path).ok();
             assert!(
                 reviewed.as_deref() == Some(&kernel.ptx),
-                "{} differs from what was reviewed: look at the change, then run SILUMIN_BLESS=1 cargo test --test prepare",
+                "{} differs from what was reviewed: look at the change, then run SILUMIN_BLESS=1 cargo test --test all prepare::",
                 path.display()
             );
         }
@@ -44,7 +42,7 @@ fn the_assembler_takes_them_for_every_chip() {
     for preparation in Preparation::ALL {
         for arch in Arch::ALL {
             let kernel = preparation.kernel(arch).unwrap();
-            assert_eq!(common::unclean(&ptxas, &kernel), None, "{preparation} for {arch}");
+            assert_eq!(silumin_testkit::unclean(&ptxas, &kernel), None, "{preparation} for {arch}");
         }
     }
 }

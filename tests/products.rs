@@ -1,8 +1,6 @@
 //! What a kernel keeps of its products, D1 and D2: right under every strategy, schedule, side and store, in
 //! every format, on even and ragged shapes, ordered, and without spills.
 
-mod common;
-
 use silumin::codegen::error::explain;
 use silumin::codegen::gate::Product;
 use silumin::codegen::problem::ProductFormat;
@@ -68,17 +66,17 @@ fn spec(knobs: &[(&str, &str)], gate: &str, c: &str, products: &str, shape: Shap
 /// Assembles and runs; what is wrong, if anything.
 fn fault(index: usize, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Option<String> {
     let name = format!("{shape}, {}, {}, {}", spec.formats, spec.config, spec.gate);
-    let plan = match common::clean_plan(spec, shape, Arch::Sm100a, ptxas) {
+    let plan = match silumin_testkit::clean_plan(spec, shape, Arch::Sm100a, ptxas) {
         Ok(plan) => plan,
         Err(fault) => return Some(format!("{name}: {fault}")),
     };
     let schedule = [Schedule::Early, Schedule::Late, Schedule::Random(index as u64)][index % 3];
-    let device = common::strict(Arch::Sm100a, schedule);
+    let device = silumin_testkit::strict(Arch::Sm100a, schedule);
     let scalars: &[(&str, f32)] = if spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.375)] };
     let distribution = if index.is_multiple_of(2) { Distribution::Full } else { Distribution::Benchmark };
     match DualGemm::new(spec.clone()).verify(&device, shape, distribution, index as u64, scalars) {
         Ok(v) if v.check.pass && v.check.products.len() == 2 => match spec.gate.expr.vectors().is_empty() {
-            true => common::miscounted(&v, &plan).map(|text| format!("{name}: {text}")),
+            true => silumin_testkit::miscounted(&v, &plan).map(|text| format!("{name}: {text}")),
             // Vectors are no part of the plan.
             false => None,
         },
@@ -112,7 +110,7 @@ fn products_are_kept_right_under_every_knob() {
         }
     }
     assert!(runs.len() > 3 * CASES.len(), "{} runs", runs.len());
-    let faults = common::faults(&runs, |index, (spec, shape)| fault(index, spec, *shape, &ptxas));
+    let faults = silumin_testkit::faults(&runs, |index, (spec, shape)| fault(index, spec, *shape, &ptxas));
     assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
 }
 

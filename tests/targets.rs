@@ -1,8 +1,6 @@
 //! Every golden kernel for every chip: ptxas takes it for that target without spills, and on the emulated
 //! device of that chip it computes right.
 
-mod common;
-
 use silumin::Arch;
 use silumin::Shape;
 use silumin::codegen::spec::{EmitError, SpecFile};
@@ -29,7 +27,7 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
         }));
     }
     assert!(cases.len() >= 27 * Arch::ALL.len());
-    let faults = common::faults(&cases, |_, (name, at_home, file)| {
+    let faults = silumin_testkit::faults(&cases, |_, (name, at_home, file)| {
         let (spec, arch) = file.read().unwrap();
         let whole = file.shape();
         let kernel = match spec.kernel(whole, arch) {
@@ -41,7 +39,7 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
             kernel => kernel.unwrap_or_else(|error| panic!("{name}, {arch}: {error}")),
         };
         assert!(kernel.ptx.contains(&format!(".target {arch}\n")), "{name}");
-        if let Some(fault) = common::unclean(&ptxas, &kernel) {
+        if let Some(fault) = silumin_testkit::unclean(&ptxas, &kernel) {
             return Some(format!("{name}, {arch}: {fault}"));
         }
         let shape = Shape { m: whole.m.min(256), n: whole.n.min(256), k: whole.k.min(1536), ..whole };

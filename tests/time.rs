@@ -1,18 +1,11 @@
 //! Predicted times: single instructions against what was measured or published of them, whole kernels against an H200, and what
 //! the simulator refuses.
 
-#[path = "../examples/shared/bring_up/mod.rs"]
-#[allow(dead_code)]
-mod bring_up;
-#[path = "../examples/shared/parallel.rs"]
-#[allow(dead_code)]
-mod parallel;
-
-use bring_up::Size;
-use bring_up::probes::{Probe, all};
 use serde_json::Value;
 use silumin::runtime::predict::{Chip, TimeOptions, predict};
 use silumin::{Arch, Formats, Shape, Spec};
+use silumin_cli::bring_up::Size;
+use silumin_cli::bring_up::probes::{Probe, all};
 use silumin_emulator::command::{Limits, Request, Timing, execute};
 use silumin_emulator::time::{ChipError, Clock, IssueSource, TimeError};
 use silumin_emulator::{

@@ -1,13 +1,9 @@
-//! Predicted against measured times: `evidence/times`, `evidence/time.jsonl`, and what `examples/times` makes of them.
-
-#[path = "../examples/times/main.rs"]
-#[allow(dead_code)]
-mod times;
+//! Predicted against measured times: `evidence/times`, `evidence/time.jsonl`, and what `xtask/src/times` makes of them.
 
 use std::path::{Path, PathBuf};
-use times::predict::{Options, estimate};
-use times::rows::{self, Line, Set};
-use times::{plot, score};
+use xtask::times::predict::{Options, estimate};
+use xtask::times::rows::{self, Line, Set};
+use xtask::times::{plot, score};
 
 fn evidence() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence")
@@ -82,7 +78,7 @@ fn predictions_are_those_of_today() {
         let off = got.time / line.predicted_us - 1.0;
         assert!(
             off.abs() <= STALE,
-            "{name}, {}: {:.2} us predicted, {:.2} in evidence/time.jsonl; if that is meant, run `cargo run --release --example times`",
+            "{name}, {}: {:.2} us predicted, {:.2} in evidence/time.jsonl; if that is meant, run `cargo xtask times`",
             row.name(),
             got.time,
             line.predicted_us
@@ -123,7 +119,7 @@ fn the_plot_has_each_line_and_each_set() {
     // Not `assert_eq`, which prints both.
     assert!(
         svg == drawn,
-        "evidence/time.svg is not drawn from evidence/time.jsonl: run `cargo run --release --example times -- --set NAME`"
+        "evidence/time.svg is not drawn from evidence/time.jsonl: run `cargo xtask times --set NAME`"
     );
 }
 

@@ -1,14 +1,8 @@
 //! The tuning command, on the emulated device and on the emulated driver.
 
-#[path = "common/driver.rs"]
-mod driver;
-
-#[path = "../examples/silumin-tune.rs"]
-#[allow(dead_code)]
-mod silumin_tune;
-
 use clap::Parser;
-use silumin_tune::{Flags, child, execute};
+use silumin_cli::tune::{Flags, child, execute};
+use silumin_testkit::driver;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -16,7 +10,13 @@ use std::process::Command;
 /// What the command starts its children with: this program, of which the test below is to be the child.
 fn own() -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
-    command.args(["--exact", CHILD, "--nocapture", "--test-threads=1", "--"]);
+    command.args([
+        "--exact",
+        &silumin_testkit::test_name(module_path!(), CHILD),
+        "--nocapture",
+        "--test-threads=1",
+        "--",
+    ]);
     Ok(command)
 }
 
@@ -39,7 +39,7 @@ fn a_kernel_that_takes_its_process_along_costs_only_itself() {
     if driver::role().is_none() {
         // A context that is lost, a process that ends, one that never ends, one after the other.
         let mishap = "fail:stages = 1,;abort:stages = 3,;hang:stages = 2,";
-        driver::run(NAME, "parent", &[("SILUMIN_EMULATED_MISHAP", mishap)]);
+        driver::run(module_path!(), NAME, "parent", &[("SILUMIN_EMULATED_MISHAP", mishap)]);
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,10 +1,6 @@
 //! Tuning: on the emulated device, where kernels are ranked, and on the emulated driver, where they are timed; and warm-ups that
 //! use what was found.
 
-#[path = "common/driver.rs"]
-mod driver;
-
-use driver::{role, run};
 use silumin::runtime::cache::Warning;
 use silumin::runtime::tune::{Fate, Found, Stale, Step, TuningEntry, Verdict, knobs};
 use silumin::runtime::warmup::TuningReport;
@@ -12,6 +8,8 @@ use silumin::{
     Arch, Cache, CacheOptions, Cancel, Config, Device, DualGemm, KnobsBy, Outside, Ranked, Shape, Space,
     Spec, Table, Tune, TuneError, Warmup, tune,
 };
+use silumin_testkit::driver::{role, run};
+use silumin_testkit::test_name;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -230,7 +228,7 @@ fn the_file_beside_the_cache_is_used_and_a_bad_one_is_one_warning() {
 fn on_a_gpu_kernels_are_timed_and_the_result_is_used() {
     const NAME: &str = "on_a_gpu_kernels_are_timed_and_the_result_is_used";
     if role().is_none() {
-        run(NAME, "child", &[]);
+        run(module_path!(), NAME, "child", &[]);
         return;
     }
     // K is short, so that the emulator behind the driver is done in a moment.
@@ -297,7 +295,7 @@ fn a_writer_that_is_killed_leaves_a_file_that_is_whole() {
     let mut most = 0;
     for round in 0..30u64 {
         let mut child = std::process::Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", NAME, "--nocapture", "--test-threads", "1"])
+            .args(["--exact", &test_name(module_path!(), NAME), "--nocapture", "--test-threads", "1"])
             .env("SILUMIN_TEST_DRIVER_ROLE", "child")
             .env(FILE, &file)
             .stdout(std::process::Stdio::null())

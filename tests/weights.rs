@@ -5,10 +5,8 @@
 #[path = "../examples/model_load/main.rs"]
 mod model_load;
 
-#[path = "common/driver.rs"]
-mod driver;
-
 use model_load::{device, given, made_up};
+use silumin_testkit::driver;
 use std::path::Path;
 
 #[test]
@@ -21,7 +19,7 @@ fn layers_of_both_conventions_are_right_on_emulated_devices() {
 fn on_the_driver(test: &str, chip: &str) {
     match driver::role() {
         Some(_) => assert!(made_up(&device("cuda:0").unwrap(), &[3]).unwrap()),
-        None => drop(driver::run(test, "load", &[("SILUMIN_EMULATED_CHIP", chip)])),
+        None => drop(driver::run(module_path!(), test, "load", &[("SILUMIN_EMULATED_CHIP", chip)])),
     }
 }
 

@@ -7,10 +7,6 @@
 //!
 //! Exit status: 0 if every element is within bf16's rounding of candle's, 1 if one is not, 2 for bad input.
 
-#[macro_use]
-#[path = "shared/print.rs"]
-mod print;
-
 use candle_core::{DType, Device, Tensor};
 use silumin::dual_gemm;
 use silumin_candle::GatedMlp;

@@ -3,10 +3,6 @@
 //!
 //! With expressions as arguments it prints their fragments instead.
 
-#[macro_use]
-#[path = "shared/print.rs"]
-mod print;
-
 use std::error::Error;
 use std::path::Path;
 

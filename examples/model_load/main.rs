@@ -14,9 +14,6 @@
 // An example talks to people on stdout.
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-#[macro_use]
-#[path = "../shared/print.rs"]
-mod print;
 mod write;
 
 use std::path::{Path, PathBuf};

@@ -5,28 +5,28 @@
 #     scp -r FOLDER scripts/hardware/run.py MACHINE: && ssh MACHINE python3 run.py FOLDER
 #
 # The kernels are those of other compilers (emulator/tests/corpus), the probes (emulator/tests/corpus/hardware) and ours, drawn
-# by family (examples/agreement.rs).
+# by family (xtask/src/agreement.rs).
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 folder=$(realpath -m "${1:?the folder to write}")
 mkdir -p "$folder"
-SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test compilers "${2:-}"
+SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test all "${2:-compilers::}"
 # A kernel with a mistake of its compiler may have left no expected buffers.
 for kernel in "$folder"/*/; do
     [ -n "$(ls -A "$kernel/expected")" ] || rm -r "$kernel"
 done
-cargo build --release --example emulate
+cargo build --release -p silumin-cli
 for launch in emulator/tests/corpus/hardware/*.toml; do
     name=$(basename "$launch" .toml)
     target=$folder/probe-$name
     mkdir -p "$target"
     cp "$launch" "$target/launch.toml"
     cp "${launch%.toml}.ptx" "$target/"
-    target/release/examples/emulate "$target/launch.toml" --out "$target/expected"
+    target/release/silumin emulate "$target/launch.toml" --out "$target/expected"
 done
-SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test scalar_truth --test grid_truth --test matrix_truth
+SILUMIN_EXPORT=$folder cargo test --release -p silumin-emulator --test all -- scalar_truth:: grid_truth:: matrix_truth::
 # Ours, without names to leave out.
-[ -n "${2:-}" ] || cargo run --release --example agreement -- --out "$folder"
+[ -n "${2:-}" ] || cargo xtask agreement --out "$folder"
 # Results of a megabyte tell nothing that their hash does not.
 python3 - "$folder" <<'PYTHON'
 import hashlib, pathlib, sys

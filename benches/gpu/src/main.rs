@@ -11,12 +11,10 @@
 //! * `machine.rs`, `read.ptx`, `clock.ptx`: how fast memory is, and the clock.
 //! * `raw.rs`: the driver's calls that the runtime has no need of.
 
-// A bench talks to people on stdout.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stderr, reason = "errors of a program go there")]
 
 #[macro_use]
-#[path = "shared/print.rs"]
-mod print;
+extern crate silumin_cli;
 
 mod child;
 mod compare;
@@ -142,6 +140,7 @@ struct Report<'a> {
 }
 
 fn main() -> ExitCode {
+    silumin_cli::print::end_with_reader();
     let flags = Flags::parse();
     if flags.child {
         return child();

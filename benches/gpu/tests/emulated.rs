@@ -1,10 +1,7 @@
 //! The whole program on the emulated driver: kernels checked, timed from graphs and reported, the wrong ones told.
 
-#[path = "../../../tests/common/library.rs"]
-mod library;
-
-use library::library;
 use serde_json::Value;
+use silumin_testkit::driver::library;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

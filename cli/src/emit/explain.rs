@@ -1,0 +1,85 @@
+//! `emit --explain`: why a configuration is legal and what bounds it, or everything that makes it illegal.
+
+use crate::measure::predicted;
+use rayon::prelude::*;
+use silumin::codegen::config::Setting;
+use silumin::codegen::plan::Plan;
+use silumin::codegen::spec::Spec;
+use silumin::{Arch, Shape};
+
+/// Prints the explanation; true where the configuration is legal. `chip` is that of predicted times, or `off`.
+pub fn run(spec: &Spec, shape: Shape, arch: Arch, chip: &str) -> bool {
+    match spec.plan(shape, arch) {
+        Ok(plan) => {
+            println!("problem   {} on {arch}, gate {}", plan.problem, spec.gate);
+            print!("{}", plan.explain());
+            println!(
+                "floor     {:.2} us for any kernel, {:.2} us with this schedule (by the chip's rates)",
+                plan.floor_seconds() * 1e6,
+                plan.schedule_floor_seconds() * 1e6
+            );
+            if chip != "off" {
+                times(spec, &plan, chip);
+            }
+            true
+        }
+        Err(errors) => {
+            println!("{shape} with {}: no such kernel, for {} reason(s)", spec.config, errors.len());
+            for error in &errors {
+                println!("  {:<20}{error}\n  {:<20}way out: {}", error.knob(), "", error.hint());
+            }
+            false
+        }
+    }
+}
+
+/// Prints the predicted time, what bounds it, and the times of the neighbours that fit.
+fn times(spec: &Spec, plan: &Plan, chip: &str) {
+    let (shape, arch) = (plan.problem.shape, plan.arch);
+    let time = |spec: &Spec| {
+        let kernel = spec.kernel(shape, arch).map_err(|error| error.to_string())?;
+        predicted(&kernel, chip)
+    };
+    let neighbours: Vec<(String, Spec)> = (plan.explain().what_ifs.into_iter())
+        .filter(|what_if| what_if.outcome.is_ok())
+        .filter_map(|what_if| {
+            let mut other = spec.clone();
+            // Stages follow from the other knobs, unless they are what changes.
+            other.config = silumin::codegen::config::Config { stages: spec.config.stages, ..plan.config };
+            other.config.tmem_columns = Setting::Auto;
+            (other.config.cache, other.config.k_order) = (spec.config.cache, spec.config.k_order);
+            other.config.accumulator_buffers = spec.config.accumulator_buffers;
+            if what_if.knob == "consumers" {
+                other.config.schedule = spec.config.schedule;
+            }
+            other.config.set(what_if.knob, &what_if.value).ok()?;
+            Some((format!("{} = {}", what_if.knob, what_if.value), other))
+        })
+        .collect();
+    let (own, others) = rayon::join(
+        || time(spec),
+        || neighbours.par_iter().map(|(name, other)| (name, time(other))).collect::<Vec<_>>(),
+    );
+    let own = match own {
+        Ok(own) => own,
+        Err(reason) => return println!("predicted no time: {reason}"),
+    };
+    println!("predicted {:.2} us on chip {chip}, not measured", own.time() / 1e3);
+    let longest = own.launches.iter().max_by(|a, b| a.time.total_cmp(&b.time));
+    let path = longest.map(|launch| &launch.path).into_iter().flatten();
+    let mut path: Vec<_> = path.map(|(cause, ns)| (cause.name(), *ns)).collect();
+    path.sort_by(|a, b| b.1.total_cmp(&a.1));
+    for (cause, ns) in path.iter().take(4) {
+        println!("  {:8.2} us of the critical path: {cause}", ns / 1e3);
+    }
+    for (name, other) in others {
+        match other {
+            Ok(other) => println!(
+                "  {:8.2} us with {name} ({:+.1} %)",
+                other.time() / 1e3,
+                100.0 * (other.time() / own.time() - 1.0)
+            ),
+            Err(reason) => println!("  no time with {name}: {reason}"),
+        }
+    }
+}

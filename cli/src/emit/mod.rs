@@ -1,0 +1,532 @@
+//! The main job: from a shape to a kernel that is shown to be right.
+//!
+//! ```text
+//! silumin emit
+//! silumin emit --shape 512,4096,7168 --k-order 'split_tail(2)' --store tma
+//! silumin emit --config tests/in/ragged.toml --out out/ragged --inputs
+//! silumin sweep
+//! silumin explain --tile 128,256,512
+//! silumin emit --groups 80,176,128,72,64,248,96,160
+//! silumin emit --batch 4 --shape 100,512,1024
+//! silumin emit --sass --k-order 'split_tail(2)'
+//! silumin emit --arch sm_90a
+//! ```
+//!
+//! Writes the PTX, the plan and a launch file; prints the plan; assembles the PTX where ptxas is found;
+//! runs the kernel on the emulated device and compares every element with an f64 reference.
+//! Exit status: 0 if it passed (or was not to be run), 1 if it did not, 2 for bad input.
+//!
+//! * `mod.rs`: the flags, and one kernel;
+//! * `sweep.rs`: many configurations side by side;
+//! * `explain.rs`: why one is legal, or not;
+//! * `sass.rs`: what its machine code issues.
+
+#![allow(clippy::print_stderr, reason = "errors of a program go there")]
+
+mod explain;
+mod sass;
+pub mod sweep;
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use silumin::codegen::config::{Config, KNOBS};
+use silumin::codegen::kernel::Kernel;
+use silumin::codegen::plan::Plan;
+use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
+use silumin::runtime::check;
+use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
+use silumin::runtime::gemm::{DualGemm, Verification};
+use silumin::runtime::inputs::{Distribution, DualGemmInputs, InputsError};
+use silumin::runtime::launch_file::{self, OutputFolder};
+use silumin::runtime::predict::{self, Chip, IssueSource, KernelPrediction, PredictError, TimeOptions};
+use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
+use silumin::runtime::toolchain::Ptxas;
+use silumin::{Arch, Formats, GroupSizes, Problem, Shape};
+use std::error::Error;
+use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The first shape of the public benchmark.
+const DEFAULT_SHAPE: Shape = Shape::new(256, 4096, 7168);
+
+/// Does what the flags say; the exit status.
+#[must_use]
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    crate::status(run(matches))
+}
+
+/// `emit --explain` as a verb of its own.
+#[must_use]
+pub fn explain_command() -> Command {
+    flags(false)
+        .name("explain")
+        .about("Says why a configuration is legal and what bounds it, or all that makes it illegal")
+        .mut_arg("explain", |flag| flag.default_value("true").hide(true))
+        .mut_args(|arg| if ["sweep", "sass"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg })
+}
+
+/// `emit --sweep` as a verb of its own.
+#[must_use]
+pub fn sweep_command() -> Command {
+    flags(true)
+        .name("sweep")
+        .about("Compares configurations, a line each; knobs that are given stay")
+        .mut_arg("sweep", |flag| flag.default_value("true").hide(true))
+        .mut_args(
+            |arg| if ["explain", "sass"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg },
+        )
+}
+
+/// The flags.
+#[must_use]
+pub fn command() -> Command {
+    flags(false)
+}
+
+/// The flags of `emit`, or those of `sweep`, where no other flag has to say that it is one.
+fn flags(sweeps: bool) -> Command {
+    let of_sweeps = |arg: Arg| if sweeps { arg } else { arg.requires("sweep") };
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name.replace('_', "-")).value_name(value).help(help)
+    };
+    let knobs = KNOBS
+        .map(|knob| option(knob.name, "VALUE", knob.brief()).long_help(knob.help()).help_heading("Knobs"));
+    Command::new("emit")
+        .about("Emits a gated dual GEMM, prints its plan, and proves it on the emulated device")
+        .arg(option("shape", "M,N,K", "sizes of C (M, N) and the summed dimension [default: 256,4096,7168]"))
+        .arg(
+            option("batch", "L", "matrices of a batch, each of the shape")
+                .value_parser(value_parser!(u32))
+                .conflicts_with("groups"),
+        )
+        .arg(option(
+            "groups",
+            "M1,M2,...",
+            "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over; a sweep takes groups that are as even as they can be",
+        ))
+        .arg(option(
+            "arch",
+            "ARCH",
+            "the chip: sm_90a, sm_100a, sm_100f or sm_103a; formats are NVFP4 to f16, on sm_90a bf16 to bf16, unless --formats or --config has others [default: sm_100a]",
+        ))
+        .arg(option("formats", "A,B,C", "formats of A, of B1 and B2, and of C, such as bf16,nvfp4,bf16"))
+        .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
+        .arg(option("config", "FILE", "a TOML file in the form of tests/in; flags override it"))
+        .arg(
+            option("scalar", "NAME=VALUE", "a run-time scalar of the gate [default: 1]")
+                .action(ArgAction::Append),
+        )
+        .arg(option("out", "DIR", "where files go").default_value("out").value_parser(value_parser!(PathBuf)))
+        .arg(option("seed", "N", "seed of the inputs").default_value("1111").value_parser(value_parser!(u64)))
+        .arg(
+            option("threads", "N", "host threads of the emulator; 0 is one a core")
+                .default_value("0")
+                .value_parser(value_parser!(usize)),
+        )
+        .arg(
+            Arg::new("inputs")
+                .long("inputs")
+                .action(ArgAction::SetTrue)
+                .help("write the operands beside the launch file"),
+        )
+        .arg(
+            Arg::new("track")
+                .long("track")
+                .action(ArgAction::SetTrue)
+                .help("look for races that the run does not show; takes several times as long"),
+        )
+        .arg(option("time", "CHIP", "the chip of the predicted time: b200, b300, h200 or h100; off predicts none [default: by --arch]"))
+        .arg(
+            option(
+                "issue",
+                "SOURCE",
+                "what instructions cost to issue in the predicted time: machine code where ptxas and nvdisasm are found, else a table (auto), machine code (sass) or the table; sweeps and --explain compare by the table",
+            )
+            .default_value("auto")
+            .value_parser(IssueSource::NAMES.map(|(name, _)| name)),
+        )
+        .arg(Arg::new("no-verify").long("no-verify").action(ArgAction::SetTrue).help("do not run the kernel"))
+        .arg(
+            Arg::new("sweep")
+                .long("sweep")
+                .action(ArgAction::SetTrue)
+                .help("compare configurations, a line each; knobs that are given stay")
+                .help_heading("Instead of one kernel"),
+        )
+        .arg(of_sweeps(
+            option("sweep_knob", "NAME=V1;V2", "a knob to sweep, instead of the usual ones; M in a tile is the CTA group's rows")
+                .action(ArgAction::Append)
+                .help_heading("Instead of one kernel"),
+        ))
+        .arg(of_sweeps(
+            option("verify_k", "K", "how much of K a sweep verifies; 0 runs nothing [default: what takes a minute]")
+                .value_parser(value_parser!(u32))
+                .help_heading("Instead of one kernel"),
+        ))
+        .arg(of_sweeps(
+            Arg::new("json")
+                .long("json")
+                .action(ArgAction::SetTrue)
+                .help("print a sweep as one JSON document")
+                .help_heading("Instead of one kernel"),
+        ))
+        .arg(
+            Arg::new("explain")
+                .long("explain")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["sweep", "sass"])
+                .help("say why the configuration is legal and what bounds it, or all that makes it illegal")
+                .help_heading("Instead of one kernel"),
+        )
+        .arg(
+            Arg::new("sass")
+                .long("sass")
+                .action(ArgAction::SetTrue)
+                .conflicts_with("sweep")
+                .help("count what the machine code issues for each MMA, beside Triton's (needs ptxas and nvdisasm)")
+                .help_heading("Instead of one kernel"),
+        )
+        .args(knobs)
+}
+
+/// Does what the flags ask for; false for a kernel that is illegal or not right.
+pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+    let file = spec_file(matches)?;
+    let (spec, arch) = file.read()?;
+    let shape = file.shape();
+    if matches.get_flag("explain") {
+        return Ok(explain::run(&spec, shape, arch, &chip(matches, arch)));
+    }
+    if matches.get_flag("sweep") {
+        let sweep = sweep::Sweep {
+            spec: &spec,
+            arch,
+            shape,
+            seed: matches.get_one::<u64>("seed").copied().unwrap_or_default(),
+            scalars: &scalars(matches, &spec.gate.expr.scalars())?,
+            threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
+            fixed: given(&spec.config),
+            chosen: matches.get_many::<String>("sweep_knob").into_iter().flatten().cloned().collect(),
+            chip: chip(matches, arch),
+            verify_k: matches.get_one::<u32>("verify_k").copied(),
+        };
+        return sweep::run(&sweep, matches.get_flag("json"));
+    }
+    let started = Instant::now();
+    let kernel = spec.kernel(shape, arch)?;
+    let took = started.elapsed();
+    let plan = spec.plan(shape, arch).map_err(|errors| silumin::codegen::error::explain(&errors))?;
+    if matches.get_flag("sass") {
+        return sass::run(&kernel, &plan);
+    }
+    let sizes = group_sizes(matches, shape)?;
+    let scalars = scalars(matches, &kernel.scalars())?;
+    let scalars: Vec<(&str, f32)> = scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let seed = matches.get_one::<u64>("seed").copied().unwrap_or_default();
+
+    println!("gate      {}", spec.gate);
+    print!("{plan}");
+    println!("emitted   {} lines of PTX in {:.2} ms", kernel.ptx.lines().count(), took.as_secs_f64() * 1e3);
+    write_files(matches, &kernel, &plan, &sizes, seed, &scalars)?;
+    assemble(&kernel);
+    predict(matches, &kernel, &sizes);
+    if matches.get_flag("no-verify") {
+        println!("not run: --no-verify");
+        return Ok(true);
+    }
+    let options = EmulatorOptions {
+        threads: matches.get_one::<usize>("threads").copied().unwrap_or_default(),
+        tracking: if matches.get_flag("track") { Tracking::Strict } else { Tracking::Off },
+        ..EmulatorOptions::default()
+    };
+    verify(spec, arch, shape, &sizes, seed, &scalars, options)
+}
+
+/// The file of `--config`, or defaults, with the flags on top.
+pub fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
+    let mut file = match matches.get_one::<String>("config") {
+        Some(path) => {
+            let text = read_text(Path::new(path), SETTINGS_LIMIT)?;
+            toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?
+        }
+        None => SpecFile::new(DEFAULT_SHAPE),
+    };
+    if let Some(text) = matches.get_one::<String>("shape") {
+        file.shape = parse_shape(text)?;
+    }
+    if let Some(count) = matches.get_one::<u32>("batch") {
+        (file.batch, file.groups) = (Some(*count), None);
+    }
+    if let Some(text) = matches.get_one::<String>("groups") {
+        let sizes = parse_sizes(text)?;
+        let rows = sizes.iter().try_fold(0u32, |rows, size| rows.checked_add(*size));
+        let rows = rows.ok_or("--groups: more rows together than 32 bits count")?;
+        if !matches.contains_id("shape") {
+            file.shape[0] = rows.max(1);
+        }
+        (file.batch, file.groups) = (None, Some(sizes.len() as u32));
+    }
+    if let Some(arch) = matches.get_one::<String>("arch") {
+        file.arch.clone_from(arch);
+    }
+    if let Some(text) = matches.get_one::<String>("formats") {
+        let [a, b, c] = <[&str; 3]>::try_from(text.split(',').map(str::trim).collect::<Vec<_>>())
+            .map_err(|_| format!("--formats: `{text}` is not A,B,C, such as bf16,nvfp4,bf16"))?;
+        file.formats = FormatNames { a: a.into(), b: b.into(), c: c.into(), ..file.formats };
+    }
+    if let Some(gate) = matches.get_one::<String>("gate") {
+        file.gate.clone_from(gate);
+    }
+    for knob in &KNOBS {
+        if let Some(value) = matches.get_one::<String>(knob.name) {
+            file.config.set(knob.name, value)?;
+        }
+    }
+    Ok(file)
+}
+
+fn parse_sizes(text: &str) -> Result<Vec<u32>, String> {
+    let sizes: Result<Vec<u32>, _> = text.split(',').map(|size| size.trim().parse()).collect();
+    sizes
+        .map_err(|_| format!("--groups: `{text}` is not M1,M2,..., the rows of each group, such as 80,0,128"))
+}
+
+/// The sizes of `--groups`, or, without it, sizes for the groups of the configuration file.
+fn group_sizes(matches: &ArgMatches, shape: Shape) -> Result<GroupSizes, Box<dyn Error>> {
+    match matches.get_one::<String>("groups") {
+        Some(text) => Ok(GroupSizes::new(shape, &parse_sizes(text)?)?),
+        None => Ok(GroupSizes::draw(shape, matches.get_one::<u64>("seed").copied().unwrap_or_default())),
+    }
+}
+
+/// Operands for a kernel.
+fn draw(
+    shape: Shape,
+    sizes: &GroupSizes,
+    formats: Formats,
+    distribution: Distribution,
+    seed: u64,
+) -> Result<DualGemmInputs, InputsError> {
+    match shape.groups.by_rows() {
+        true => DualGemmInputs::generate_grouped(shape, sizes.as_slice(), formats, distribution, seed),
+        false => DualGemmInputs::generate_for(shape, formats, distribution, seed),
+    }
+}
+
+/// Knobs that a flag or the file has set to something else than the default.
+fn given(config: &Config) -> Vec<&'static str> {
+    let usual = Config::default().entries();
+    let set = config.entries().into_iter().zip(usual).filter(|(given, usual)| given != usual);
+    set.map(|((knob, _), _)| knob).collect()
+}
+
+fn parse_shape(text: &str) -> Result<[u32; 3], String> {
+    let sizes: Result<Vec<u32>, _> = text.split([',', 'x']).map(|size| size.trim().parse()).collect();
+    sizes.ok().and_then(|sizes| <[u32; 3]>::try_from(sizes).ok()).ok_or_else(|| {
+        format!("--shape: `{text}` is not M,N,K, three positive numbers such as 256,4096,7168")
+    })
+}
+
+/// Values for the kernel's scalars: those given, else 1.
+fn scalars<N: AsRef<str> + std::fmt::Debug>(
+    matches: &ArgMatches,
+    names: &[N],
+) -> Result<Vec<(String, f32)>, String> {
+    let mut values: Vec<(String, f32)> = names.iter().map(|name| (name.as_ref().to_owned(), 1.0)).collect();
+    for text in matches.get_many::<String>("scalar").into_iter().flatten() {
+        let (name, value) = text
+            .split_once('=')
+            .and_then(|(name, value)| Some((name.trim(), value.trim().parse().ok()?)))
+            .ok_or_else(|| format!("--scalar: `{text}` is not NAME=NUMBER"))?;
+        let known = values.iter_mut().find(|(known, _)| known == name);
+        known.ok_or_else(|| format!("--scalar: the gate has no scalar `{name}`; it has {names:?}"))?.1 =
+            value;
+    }
+    Ok(values)
+}
+
+fn write_files(
+    matches: &ArgMatches,
+    kernel: &Kernel,
+    plan: &Plan,
+    sizes: &GroupSizes,
+    seed: u64,
+    scalars: &[(&str, f32)],
+) -> Result<(), Box<dyn Error>> {
+    let folder = matches.get_one::<PathBuf>("out").map_or(Path::new("out"), PathBuf::as_path);
+    let inputs = match matches.get_flag("inputs") {
+        true => {
+            let Problem { shape, formats } = kernel.problem;
+            Some(draw(shape, sizes, formats, Distribution::Benchmark, seed)?)
+        }
+        false => None,
+    };
+    // All files or none, and not over the configuration, whatever it is named.
+    let config = matches.get_one::<String>("config").map(Path::new);
+    let mut out = OutputFolder::open(folder, config).map_err(|error| format!("--out {error}"))?;
+    let launch = launch_file::add(&mut out, kernel, inputs.as_ref(), scalars)?;
+    let plan_file = launch.with_extension("plan");
+    let name = plan_file.file_name().and_then(|name| name.to_str()).unwrap_or("kernel.plan");
+    out.add(name, plan.to_string().as_bytes())?;
+    out.commit().map_err(|error| format!("--out {error}"))?;
+    println!("written   {0}.{{ptx,plan,toml}}", launch.with_extension("").display());
+    Ok(())
+}
+
+/// The chip of predicted times, or `off`.
+fn chip(matches: &ArgMatches, arch: Arch) -> String {
+    let name = matches.get_one::<String>("time").cloned();
+    name.unwrap_or_else(|| predict::default_chip(arch.target()).to_owned())
+}
+
+/// How long the kernel takes, as the emulator's clock says.
+fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
+    let name = chip(matches, kernel.arch);
+    if name == "off" {
+        return;
+    }
+    let source = matches.get_one::<String>("issue").and_then(|name| IssueSource::named(name));
+    let predicted = Chip::named(&name).map_err(PredictError::from).and_then(|chip| {
+        let costs = predict::issue_costs(kernel, &chip, source.unwrap_or_default())?;
+        let time = |chip: Chip| {
+            let timing = TimeOptions { sass: costs.sass.clone(), ..TimeOptions::new(chip) };
+            predict::predict(kernel, Some(sizes), &timing)
+        };
+        let ends = || rayon::join(|| time(chip.extreme(false)), || time(chip.extreme(true)));
+        let (nominal, (fast, slow)) = rayon::join(|| time(chip.clone()), ends);
+        Ok((chip.clone(), costs.clone(), nominal?, fast?, slow?))
+    });
+    match predicted {
+        Err(error) => println!("predicted no time: {error}"),
+        Ok((chip, costs, nominal, fast, slow)) => {
+            let us = |p: &KernelPrediction| p.time() / 1e3;
+            println!(
+                "predicted {:.2} us a launch on {} at {:.0} MHz, {:.2} to {:.2} by the ranges of its numbers; not measured",
+                us(&nominal),
+                chip.name,
+                chip.clock.value,
+                us(&fast).min(us(&nominal)),
+                us(&slow).max(us(&nominal))
+            );
+            let bound = nominal.launches.iter().max_by(|a, b| a.time.total_cmp(&b.time)).and_then(|p| {
+                let cause = p.bound()?;
+                Some((cause, p.path[&cause]))
+            });
+            if let Some((cause, ns)) = bound {
+                println!("          {:.2} us of the critical path: {}", ns / 1e3, cause.name());
+            }
+            println!("          issue costs by {costs}");
+        }
+    }
+}
+
+/// What ptxas says, where there is one.
+fn assemble(kernel: &Kernel) {
+    let assembled = Ptxas::find().and_then(|ptxas| ptxas.assemble(&kernel.ptx, kernel.arch));
+    match assembled {
+        Ok(assembled) => {
+            for warning in &assembled.warnings {
+                println!("ptxas     {warning}");
+            }
+            for launch in &kernel.launches {
+                let Some(entry) = assembled.entry(&launch.entry) else { continue };
+                println!(
+                    "ptxas     {}: {} registers a thread, {} bytes of spill stores, {} of spill loads, {} of stack; {} + {} bytes of SMEM",
+                    launch.entry,
+                    entry.registers,
+                    entry.spill_stores,
+                    entry.spill_loads,
+                    entry.stack_frame,
+                    entry.static_smem,
+                    launch.dynamic_smem
+                );
+            }
+        }
+        Err(error) => println!("ptxas     not assembled: {error}"),
+    }
+}
+
+/// Runs both distributions; true if both pass.
+fn verify(
+    spec: Spec,
+    arch: Arch,
+    shape: Shape,
+    sizes: &GroupSizes,
+    seed: u64,
+    scalars: &[(&str, f32)],
+    options: EmulatorOptions,
+) -> Result<bool, Box<dyn Error>> {
+    let progress = Arc::new(|done: u64, total: u64| show_progress(done, total));
+    let options = EmulatorOptions { progress: Some(progress), ..options };
+    let device = Device::emulated_with(arch, options);
+    let kernel = DualGemm::new(spec).load(&device, shape)?;
+    let mut passed = true;
+    let Formats { a, b, .. } = kernel.kernel().problem.formats;
+    let whole = match [a, b].iter().all(|format| format.spec().element_bits == 4) {
+        true => "all 16 e2m1 codes, the whole range of scales",
+        false => "the whole range of the operands' formats",
+    };
+    for (distribution, about) in
+        [(Distribution::Benchmark, "the public benchmark's inputs"), (Distribution::Full, whole)]
+    {
+        let started = Instant::now();
+        let inputs = draw(shape, sizes, kernel.kernel().problem.formats, distribution, seed)?;
+        let result = kernel.verify_on(&inputs, scalars);
+        clear_progress();
+        println!("\ninputs    {about}, seed {seed}");
+        if shape.groups.by_rows() {
+            let sizes: Vec<String> = sizes.as_slice().iter().map(u32::to_string).collect();
+            println!("groups    of {} rows", sizes.join(", "));
+        }
+        match result {
+            Ok(verification) => {
+                report(&verification, started.elapsed().as_secs_f64());
+                passed &= verification.check.pass;
+            }
+            // The kernel did something that no kernel may do: a verdict on it, not on the input.
+            Err(error) => {
+                println!("{error}");
+                passed = false;
+            }
+        }
+    }
+    println!("\n{}", if passed { "PASS" } else { "FAIL" });
+    Ok(passed)
+}
+
+fn report(verification: &Verification, seconds: f64) {
+    let check::CheckReport { max_abs, max_rel, rel_frobenius, .. } = &verification.check;
+    println!("result    {}", verification.check);
+    println!(
+        "errors    max absolute {max_abs:.3e}, max relative {max_rel:.3e}, relative Frobenius {rel_frobenius:.3e}"
+    );
+    if let Some(stats) = &verification.launch.emulator {
+        let macs: u64 = stats.mma_macs.values().sum();
+        println!(
+            "emulated  in {:.2} s ({seconds:.1} s with inputs and reference): {} PTX instructions, {:.2} GMAC, {:.2} MB loaded, {:.2} MB stored",
+            stats.time.as_secs_f64(),
+            stats.instructions,
+            macs as f64 / 1e9,
+            (stats.tma_read + stats.global_read) as f64 / 1e6,
+            (stats.tma_written + stats.global_written) as f64 / 1e6
+        );
+    }
+}
+
+fn show_progress(done: u64, total: u64) {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "\r{done} of {total} CTAs emulated");
+        let _ = out.flush();
+    }
+}
+
+fn clear_progress() {
+    let mut out = std::io::stderr();
+    if out.is_terminal() {
+        let _ = write!(out, "\r{:40}\r", "");
+        let _ = out.flush();
+    }
+}

@@ -1,0 +1,179 @@
+//! One problem, many configurations: operands and reference are made once, every configuration runs on them.
+
+use silumin::codegen::config::Schedule;
+use silumin::codegen::kernel::Kernel;
+use silumin::codegen::plan::Plan;
+use silumin::codegen::spec::Spec;
+use silumin::runtime::check::{CheckReport, check_output, check_products};
+use silumin::runtime::gemm::{DeviceOperands, expected, expected_products, output_scale};
+use silumin::runtime::inputs::DualGemmInputs;
+use silumin::runtime::predict::{Chip, KernelPrediction, TimeOptions, predict};
+use silumin::runtime::reference::Reference;
+use silumin::runtime::toolchain::Ptxas;
+use silumin::{
+    Arch, Args, Buffer, Device, DeviceError, Distribution, DualGemm, EmulatorOptions, GateVectors,
+    GroupSizes, LaunchReport, Shape,
+};
+use std::collections::BTreeSet;
+
+/// The predicted time of a kernel on a chip, with groups of rows as even as they can be.
+pub fn predicted(kernel: &Kernel, chip: &str) -> Result<KernelPrediction, String> {
+    let shape = kernel.problem.shape;
+    let chip = Chip::named(chip).map_err(|e| e.to_string())?;
+    let sizes = shape.groups.by_rows().then(|| GroupSizes::new(shape, &shape.even_sizes()));
+    let sizes = sizes.transpose().map_err(|e| e.to_string())?;
+    predict(kernel, sizes.as_ref(), &TimeOptions::new(chip)).map_err(|e| e.to_string())
+}
+
+/// Operands on an emulated device, and what has to come out.
+pub struct Bench {
+    device: Device,
+    shape: Shape,
+    operands: DeviceOperands,
+    /// The gate's vectors, by name.
+    vectors: Vec<(String, Buffer)>,
+    /// What outputs hold before a launch.
+    poison: Vec<(Buffer, Vec<u8>)>,
+    reference: Reference,
+    /// Of D1 and D2, where they are kept.
+    products: Option<[Reference; 2]>,
+    scalars: Vec<(String, f32)>,
+}
+
+impl Bench {
+    /// Draws operands in the formats of `spec` as the public benchmark does, and computes the reference for its gate. Groups of
+    /// rows are as even as they can be, which is what plans are modelled for.
+    pub fn new(
+        spec: &Spec,
+        arch: Arch,
+        shape: Shape,
+        seed: u64,
+        scalars: &[(String, f32)],
+        threads: usize,
+    ) -> Result<Self, String> {
+        let formats = spec.formats;
+        let inputs = match shape.groups.by_rows() {
+            false => DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, seed),
+            true => {
+                let sizes = shape.even_sizes();
+                DualGemmInputs::generate_grouped(shape, &sizes, formats, Distribution::Benchmark, seed)
+            }
+        };
+        let inputs = inputs.map_err(|e| e.to_string())?;
+        let device = Device::emulated_with(arch, EmulatorOptions { threads, ..EmulatorOptions::default() });
+        let mut operands = DeviceOperands::upload(&device, &inputs).map_err(|e| e.to_string())?;
+        let given = borrowed(scalars);
+        let reference = expected(spec, &inputs, &given).map_err(|e| e.to_string())?;
+        if formats.c.has_tensor_scale() {
+            operands.c_scale = Some(output_scale(&reference));
+        }
+        let products = formats.products.map(|_| expected_products(spec, &inputs, &given));
+        let products = products.transpose().map_err(|e| e.to_string())?;
+        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), shape, seed).upload(&device);
+        let outputs = [Some(&operands.c), operands.sfc.as_ref(), operands.d1.as_ref(), operands.d2.as_ref()];
+        let poison = outputs.into_iter().flatten().map(|output| Ok((output.clone(), output.download()?)));
+        let poison: Result<_, DeviceError> = poison.collect();
+        Ok(Bench {
+            device,
+            shape,
+            vectors: vectors.map_err(|e| e.to_string())?,
+            poison: poison.map_err(|e| e.to_string())?,
+            operands,
+            reference,
+            products,
+            scalars: scalars.to_vec(),
+        })
+    }
+
+    /// The problem's sizes.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Runs the kernels of `spec`, and compares every element with the reference.
+    pub fn run(&self, spec: &Spec) -> Result<(CheckReport, LaunchReport), String> {
+        let kernel = DualGemm::new(spec.clone()).load(&self.device, self.shape).map_err(|e| e.to_string())?;
+        for (output, poison) in &self.poison {
+            output.write(poison).map_err(|e| e.to_string())?;
+        }
+        let scalars = borrowed(&self.scalars);
+        let vectors: Vec<_> = self.vectors.iter().map(|(name, vector)| (name.as_str(), vector)).collect();
+        let args = Args { vectors: &vectors, ..self.operands.args(&scalars) };
+        let launch = kernel.launch(&self.device.stream(), &args).map_err(|e| e.to_string())?;
+        let got = self.operands.output().map_err(|e| e.to_string())?;
+        let mut report = check_output(&got, &self.reference).map_err(|e| e.to_string())?;
+        let kept = self.operands.products().map_err(|e| e.to_string())?;
+        if let (Some(kept), Some(references)) = (kept, &self.products) {
+            report = report.with_products(check_products(&kept, references).map_err(|e| e.to_string())?);
+        }
+        Ok((report, launch))
+    }
+}
+
+fn borrowed(scalars: &[(String, f32)]) -> Vec<(&str, f32)> {
+    scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect()
+}
+
+/// What the assembler says of all entries of a kernel: the most registers, and spilled bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Assembled {
+    /// Registers of a thread, the most of all entries.
+    pub registers: u32,
+    /// Bytes of spills and stack, of all entries.
+    pub spills: u32,
+}
+
+/// Assembles a kernel.
+pub fn assemble(ptxas: &Ptxas, kernel: &Kernel) -> Result<Assembled, String> {
+    let assembled = ptxas.assemble(&kernel.ptx, kernel.arch).map_err(|e| e.to_string())?;
+    Ok(Assembled {
+        registers: assembled.entries.iter().map(|entry| entry.registers).max().unwrap_or(0),
+        spills: assembled.entries.iter().map(|e| e.spill_stores + e.spill_loads + e.stack_frame).sum(),
+    })
+}
+
+/// What the emulator counted, beside what the plan says it must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counted {
+    /// Bytes read from global memory.
+    pub read: u64,
+    /// Bytes written to it.
+    pub written: u64,
+    /// MMAs issued; those of a pair of CTAs count once.
+    pub mmas: u64,
+}
+
+impl Counted {
+    /// The emulator's count of a run of `plan`'s kernels.
+    pub fn of(plan: &Plan, report: &LaunchReport) -> Option<Counted> {
+        let stats = report.emulator.as_ref()?;
+        Some(Counted {
+            read: stats.global_read + stats.tma_read,
+            written: stats.global_written + stats.tma_written,
+            mmas: stats.mma_macs.values().sum::<u64>() / plan.mma_macs(),
+        })
+    }
+
+    /// Whether it is what the plan says. How many clusters start under cluster launch control, and so read the row offsets
+    /// of groups, no plan knows.
+    pub fn agrees(&self, plan: &Plan) -> bool {
+        let modelled = Self::modelled(plan);
+        let unread: u64 = match plan.work.schedule {
+            Schedule::Dynamic => plan.traffic().iter().map(|traffic| traffic.offsets).sum(),
+            _ => 0,
+        };
+        (modelled.read - unread..=modelled.read).contains(&self.read)
+            && (self.written, self.mmas) == (modelled.written, modelled.mmas)
+    }
+
+    /// The plan's own figures.
+    pub fn modelled(plan: &Plan) -> Counted {
+        let (read, written) = plan.moved_bytes();
+        Counted { read, written, mmas: plan.mmas_issued() }
+    }
+}
+
+/// Entries of a kernel's module that are launched.
+pub fn entries(kernel: &Kernel) -> usize {
+    kernel.launches.iter().map(|launch| launch.entry.as_str()).collect::<BTreeSet<_>>().len()
+}

@@ -1,0 +1,189 @@
+//! Puts one mistake at a time into kernels that are right, and reports whether the emulator catches it.
+//!
+//! ```text
+//! silumin mutate LAUNCH.toml
+//! silumin mutate LAUNCH.toml --only fence --only wait --seeds 16
+//! silumin mutate A.toml B.toml --markdown
+//! ```
+//!
+//! Exit status: 0 if at least 95 % of the mutants of each kernel were caught or explained, 1 if not, 2 for
+//! bad input, which includes a kernel that has findings of its own.
+
+#![allow(clippy::print_stderr, reason = "errors of a program go there")]
+
+use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use silumin::runtime::regular_file::read_text;
+use silumin_emulator::Reconvergence;
+use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, json, list, markdown, text};
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// The longest file of `--reuse` and `--equivalents` that is read, in bytes.
+const LIST_LIMIT: u64 = 64 << 20;
+
+/// Does what the flags say; the exit status.
+#[must_use]
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    crate::status(run(matches))
+}
+
+/// The flags.
+#[must_use]
+pub fn command() -> Command {
+    let option = |name: &'static str, value: &'static str, help: &'static str| {
+        Arg::new(name).long(name).value_name(value).help(help)
+    };
+    let flag = |name: &'static str, help: &'static str| {
+        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
+    };
+    Command::new("mutate")
+        .about("Puts mistakes into kernels that are right, and reports which ones the emulator catches")
+        .after_help("Exit status: 0 at least 95 % caught or explained; 1 fewer; 2 bad input")
+        .arg(
+            Arg::new("launch")
+                .value_name("LAUNCH.toml")
+                .help("kernels with their grids, buffers and parameters")
+                .num_args(1..)
+                .required(true)
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            option("seeds", "N", "random schedules, besides early, late and one that starves each warp")
+                .default_value("4")
+                .value_parser(value_parser!(u64).range(..=1_000_000)),
+        )
+        .arg(
+            option("threads", "N", "mutants at a time; 0 is one a core")
+                .default_value("0")
+                .value_parser(value_parser!(u16).range(..=1024)),
+        )
+        .arg(
+            option("time-limit", "SECONDS", "time of one run; a mutant that takes longer is caught")
+                .value_parser(value_parser!(u32).range(1..)),
+        )
+        .arg(
+            option(
+                "instruction-limit",
+                "N",
+                "PTX instructions of one cluster in one run: the kernel has to end within them, and a mutant that does \
+                 not is caught [default: 1000000000]",
+            )
+            .value_parser(value_parser!(u64).range(1..)),
+        )
+        .arg(
+            option(
+                "memory-limit",
+                "BYTES",
+                "host memory of one run [default: 7/8 of what the machine has available]",
+            )
+            .value_parser(value_parser!(u64)),
+        )
+        .arg(
+            option("only", "KIND", "mutants of this kind; may be repeated")
+                .action(ArgAction::Append)
+                .value_parser(|text: &str| text.parse::<Kind>()),
+        )
+        .arg(
+            option("line", "LINE", "mutants of this line of the PTX, 0 for tensor maps; may be repeated")
+                .action(ArgAction::Append)
+                .value_parser(value_parser!(u32)),
+        )
+        .arg(
+            option("every", "N", "run every n-th mutant")
+                .default_value("1")
+                .value_parser(value_parser!(u32).range(1..)),
+        )
+        .arg(
+            option(
+                "also",
+                "LAUNCH.toml",
+                "the same kernel at another size, where survivors get a second chance",
+            )
+            .num_args(1..)
+            .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            option(
+                "reuse",
+                "FILE.json",
+                "what --json wrote before: mutants caught or explained then are not run again",
+            )
+            .num_args(1..)
+            .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(
+            flag("keep", "with --reuse: run nothing that ran before, and only apply --equivalents anew")
+                .requires("reuse"),
+        )
+        .arg(
+            option("reconvergence", "HOW", "when lanes of a warp run together again, as of `emulate`")
+                .value_parser(Reconvergence::NAMES.map(|(name, _)| name))
+                .default_value("eager"),
+        )
+        .arg(
+            option("equivalents", "FILE.toml", "survivors that are known to be no mistakes, with reasons")
+                .value_parser(value_parser!(PathBuf)),
+        )
+        .arg(flag("list", "list the mutants and run none"))
+        .arg(flag("json", "print one JSON document and nothing else").conflicts_with("markdown"))
+        .arg(flag("markdown", "print tables of numbers and survivors and nothing else"))
+}
+
+fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+    let read = |path: &PathBuf| read_text(path, LIST_LIMIT);
+    let mut earlier = Earlier::default();
+    for path in matches.get_many::<PathBuf>("reuse").into_iter().flatten() {
+        earlier.read(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))?;
+    }
+    let others = matches.get_many::<PathBuf>("also").into_iter().flatten();
+    let others: Vec<Subject> = others
+        .map(|path| Subject::read(path).map_err(|e| format!("{}: {e}", path.display())))
+        .collect::<Result<_, _>>()?;
+    let plan = Plan {
+        reconvergence: (matches.get_one::<String>("reconvergence"))
+            .and_then(|name| Reconvergence::named(name))
+            .unwrap_or_default(),
+        keep: matches.get_flag("keep"),
+        time_limit: matches.get_one::<u32>("time-limit").map(|&s| Duration::from_secs(s.into())),
+        instruction_limit: (matches.get_one::<u64>("instruction-limit").copied())
+            .unwrap_or(Plan::default().instruction_limit),
+        memory_limit: matches.get_one::<u64>("memory-limit").copied(),
+        seeds: matches.get_one::<u64>("seeds").copied().unwrap_or_default(),
+        threads: matches.get_one::<u16>("threads").map_or(0, |&n| n.into()),
+        only: matches.get_many::<Kind>("only").map(|k| k.copied().collect()).unwrap_or_default(),
+        lines: matches.get_many::<u32>("line").map(|l| l.copied().collect()).unwrap_or_default(),
+        every: matches.get_one::<u32>("every").map_or(1, |&n| n as usize),
+        progress: None,
+        equivalents: match matches.get_one::<PathBuf>("equivalents") {
+            Some(path) => Equivalents::parse(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))?,
+            None => Equivalents::default(),
+        },
+    };
+    let (as_json, as_markdown) = (matches.get_flag("json"), matches.get_flag("markdown"));
+    let mut surveys = Vec::new();
+    for path in matches.get_many::<PathBuf>("launch").into_iter().flatten() {
+        let at = |e: &dyn Error| format!("{}: {e}", path.display());
+        let subject = Subject::read(path).map_err(|e| at(&e))?;
+        if matches.get_flag("list") {
+            print!("{}", list(&subject.mutants(&plan.only)));
+            continue;
+        }
+        let survey = subject.survey_with(&plan, &others, &earlier).map_err(|e| at(&e))?;
+        if !as_json && !as_markdown {
+            println!("{}", text(&survey));
+        }
+        let name = path.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into_owned());
+        surveys.push((name, survey));
+    }
+    let holds = surveys.iter().all(|(_, s)| s.holds());
+    if as_markdown && !matches.get_flag("list") {
+        print!("{}", markdown(&surveys));
+    }
+    if as_json && !matches.get_flag("list") {
+        let surveys: Vec<_> = surveys.into_iter().map(|(_, s)| s).collect();
+        print!("{}", json(&surveys));
+    }
+    Ok(holds)
+}

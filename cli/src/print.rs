@@ -1,0 +1,69 @@
+//! Printing to a reader that may leave before the end, as in `silumin sweep | head -1`: the program ends there without a word, as
+//! those do that the signal ends. Rust ignores that signal, and the standard `println!` panics.
+//!
+//! The signal itself stays ignored: it would also end a program whose child, a ptxas or a trial, leaves before it has read all.
+//!
+//! A program calls [`end_with_reader`] first. Where none has, as in tests, output goes through the standard macros, which tests capture.
+
+use std::fmt::Arguments;
+use std::io::{self, ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The exit status that a shell reports for a program which that signal ended.
+const CLOSED: i32 = 128 + 13;
+
+/// Whether the process ends with its reader.
+static ENDS: AtomicBool = AtomicBool::new(false);
+
+/// From here on the process ends, with status 141, once nobody reads its standard output any more.
+pub fn end_with_reader() {
+    ENDS.store(true, Ordering::Relaxed);
+}
+
+/// `std::print!` for programs: see [`print`](mod@crate::print).
+#[macro_export]
+macro_rules! print {
+    ($($text:tt)*) => { $crate::print::print(::std::format_args!($($text)*)) };
+}
+
+/// `std::println!` for programs: see [`print`](mod@crate::print).
+#[macro_export]
+macro_rules! println {
+    () => { $crate::print!("\n") };
+    ($($text:tt)*) => { $crate::print!("{}\n", ::std::format_args!($($text)*)) };
+}
+
+/// What `print!` does.
+#[allow(clippy::print_stdout, reason = "tests capture what goes this way")]
+pub fn print(text: Arguments<'_>) {
+    if !ENDS.load(Ordering::Relaxed) {
+        std::print!("{text}");
+    } else if let Err(error) = Out.write_fmt(text) {
+        panic!("printing failed: {error}");
+    }
+}
+
+/// The standard output; a write to it ends the program where nobody reads any more.
+pub struct Out;
+
+impl Write for Out {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        open(io::stdout().write(bytes))
+    }
+
+    fn write_fmt(&mut self, text: Arguments<'_>) -> io::Result<()> {
+        open(io::stdout().write_fmt(text))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        open(io::stdout().flush())
+    }
+}
+
+/// Ends the program where nobody reads any more.
+fn open<T>(written: io::Result<T>) -> io::Result<T> {
+    match written {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(CLOSED),
+        written => written,
+    }
+}

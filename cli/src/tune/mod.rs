@@ -1,0 +1,450 @@
+//! Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
+//!
+//! ```text
+//! silumin tune --device cuda:0 --formats bf16,bf16,bf16 --shapes 256x4096x7168,16x14336x4096
+//! silumin tune --device emulated:sm_100a        # ranked by bytes and waves: no GPU, no times
+//! silumin tune --list
+//! silumin tune --out model.tuning --merge from-another-machine.tuning
+//! ```
+//!
+//! The file is that beside the cache, unless `--out` names another one. It is written after each shape, so that a run that is
+//! killed goes on where it was: shapes that have a result which holds are passed over (`--again` tunes them anew).
+//!
+//! On a GPU each shape is tuned in a process of its own. A kernel that takes the driver's context along, ends the process, or lets
+//! nothing be heard for `--patience` seconds is noted as failed, and another process tunes without it.
+
+#![allow(clippy::print_stderr, reason = "errors of a program go there")]
+
+mod trials;
+
+use crate::print;
+use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
+use silumin::runtime::tune::{Candidate, FILE, Fate, Found, Step, TuningEntry, Verdict, difference, knobs};
+use silumin::{Arch, Cache, Config, Device, DualGemm, Ranked, Shape, Space, Table, Tune, TuneError, Tuned};
+use std::error::Error;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+use trials::Message;
+
+/// Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
+#[derive(Parser)]
+pub struct Flags {
+    /// `cuda:0` or another number, or `emulated:sm_90a` or another chip.
+    #[arg(long, default_value = "emulated:sm_100a")]
+    device: String,
+    /// MxNxK, with :l4 behind it for a batch of four, :g8 for eight groups of rows; several with commas.
+    #[arg(long, default_value = "256x4096x7168")]
+    shapes: String,
+    /// Formats of A, of B and of C; left out, what the chip is usually fed.
+    #[arg(long)]
+    formats: Option<String>,
+    /// The gate.
+    #[arg(long, default_value = "silu(A @ B1) * (A @ B2)")]
+    gate: String,
+    /// Knobs that are not to be changed, `stages=3 pdl=on`.
+    #[arg(long, default_value = "")]
+    knobs: String,
+    /// A file of what may be tried, a line of knobs and their values each: `tile=128x64x64|128x128x64 stages=2|3`. Left out, what
+    /// is usually worth trying.
+    #[arg(long)]
+    space: Option<PathBuf>,
+    /// Seconds for each shape.
+    #[arg(long, default_value_t = 20.0)]
+    budget: f64,
+    /// Kernels that are loaded at first.
+    #[arg(long, default_value_t = 32)]
+    keep: usize,
+    /// Multiply-adds of a check: larger problems are judged by a sample, or, on an emulated device, not run.
+    #[arg(long, default_value_t = 2e9)]
+    check: f64,
+    /// The file of results.
+    #[arg(long)]
+    out: Option<PathBuf>,
+    /// Tunes shapes that have a result.
+    #[arg(long)]
+    again: bool,
+    /// Seconds without a word after which a process that tunes is ended, and the kernel that it was at is failed.
+    #[arg(long, default_value_t = 60.0)]
+    patience: f64,
+    /// For the program itself: one shape, of which all is said to the parent; kernels that are not launched come on the standard input.
+    #[arg(long, hide = true)]
+    child: bool,
+    /// Kernels of each shape that are shown.
+    #[arg(long, default_value_t = 5)]
+    top: usize,
+    /// Adds the results of another file, and tunes nothing; may be given several times.
+    #[arg(long)]
+    merge: Vec<PathBuf>,
+    /// Lists the results, those first that are not used on the device, and tunes nothing.
+    #[arg(long)]
+    list: bool,
+}
+
+/// The flags.
+#[must_use]
+pub fn command() -> clap::Command {
+    Flags::command().name("tune")
+}
+
+/// Does what the flags say; the exit status.
+#[must_use]
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    let flags = match Flags::from_arg_matches(matches) {
+        Ok(flags) => flags,
+        Err(error) => error.exit(),
+    };
+    if flags.child {
+        child(&flags);
+        return ExitCode::SUCCESS;
+    }
+    let own = || -> io::Result<Command> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("tune");
+        Ok(command)
+    };
+    crate::status(execute(&flags, &own, &mut print::Out).map(|()| true))
+}
+
+/// Starts this program again.
+pub type Own<'a> = &'a dyn Fn() -> io::Result<Command>;
+
+impl Flags {
+    /// The flags of a child for one shape.
+    fn child(&self, shape: &str, file: &Path) -> Vec<String> {
+        let Flags { device, gate, knobs, budget, keep, check, top, .. } = self;
+        let pairs = [
+            ("device", device.clone()),
+            ("shapes", shape.to_owned()),
+            ("gate", gate.clone()),
+            ("knobs", knobs.clone()),
+            ("budget", budget.to_string()),
+            ("keep", keep.to_string()),
+            ("check", check.to_string()),
+            ("top", top.to_string()),
+            ("out", file.display().to_string()),
+        ];
+        let optional = [
+            self.formats.as_ref().map(|formats| ("formats", formats.clone())),
+            self.space.as_ref().map(|space| ("space", space.display().to_string())),
+        ];
+        let flags = pairs.into_iter().chain(optional.into_iter().flatten());
+        flags.map(|(name, value)| format!("--{name}={value}")).chain(["--child".to_owned()]).collect()
+    }
+}
+
+/// Tunes one shape, and tells the parent.
+pub fn child(flags: &Flags) {
+    let tuned = || -> Result<Message, Box<dyn Error>> {
+        let lost = trials::heard()?;
+        let (device, file) = (device(&flags.device)?, flags.out.clone().ok_or("--child without --out")?);
+        let gemm = gemm(flags, &device, shape(flags.shapes.trim())?)?;
+        match tune_one(flags, &device, &gemm, shape(flags.shapes.trim())?, &lost, &file) {
+            Ok(tuned) => {
+                let mut said = Vec::new();
+                show(&tuned, flags.top, &mut said)?;
+                Ok(Message::Done(String::from_utf8(said)?, row(&tuned)))
+            }
+            Err(error) => match error.downcast::<TuneError>().map(|error| *error) {
+                Ok(TuneError::Lost { knobs, reason }) => Ok(Message::Lost(knobs, reason)),
+                Ok(error) => Err(error.into()),
+                Err(error) => Err(error),
+            },
+        }
+    };
+    trials::say(&tuned().unwrap_or_else(|error| Message::Failed(error.to_string())));
+}
+
+/// The device of that name.
+fn device(text: &str) -> Result<Device, Box<dyn Error>> {
+    match text.split_once(':') {
+        Some(("emulated", chip)) => Ok(Device::emulated(chip.parse::<Arch>()?)),
+        #[cfg(feature = "cuda")]
+        Some(("cuda", number)) => {
+            let number = number
+                .parse()
+                .map_err(|_| format!("--device: `{number}` is no GPU's number, such as cuda:0"))?;
+            // Without a cache: hundreds of kernels that lose are not worth a place in one.
+            Ok(Device::cuda(number)?)
+        }
+        _ => Err(format!("--device: `{text}` is neither cuda:NUMBER nor emulated:CHIP").into()),
+    }
+}
+
+fn shape(text: &str) -> Result<Shape, String> {
+    let bad = || {
+        format!("--shapes: `{text}` is not MxNxK, such as 256x4096x7168 (:l4 for a batch, :g8 for groups)")
+    };
+    let (sizes, groups) = text.split_once(':').map_or((text, None), |(sizes, groups)| (sizes, Some(groups)));
+    let sizes: Vec<u32> =
+        sizes.split('x').map(|size| size.trim().parse().map_err(|_| bad())).collect::<Result<_, _>>()?;
+    let [m, n, k] = sizes[..] else { return Err(bad()) };
+    let whole = Shape::new(m, n, k);
+    match groups.map(|text| (text.get(..1).unwrap_or(""), text.get(1..).unwrap_or("").parse::<u32>())) {
+        None => Ok(whole),
+        Some(("l", Ok(count))) => Ok(whole.batch(count)),
+        Some(("g", Ok(count))) => Ok(whole.grouped(count)),
+        Some(_) => Err(bad()),
+    }
+}
+
+/// Does what the flags say.
+pub fn execute(flags: &Flags, own: Own<'_>, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let file = match (&flags.out, Cache::default_folder()) {
+        (Some(file), _) => file.clone(),
+        (None, Some(folder)) => {
+            // The cache makes it for its owner alone.
+            drop(Cache::open(&folder));
+            folder.join(FILE)
+        }
+        (None, None) => return Err("there is no folder for caches: name a file with --out".into()),
+    };
+    let device = device(&flags.device)?;
+    if !flags.merge.is_empty() {
+        return merge(&file, &flags.merge, out);
+    }
+    if flags.list {
+        return list(&file, &device, out);
+    }
+    tune_all(flags, own, &file, &device, out)
+}
+
+/// The results of a file; none where there is no file.
+fn results(file: &Path) -> Result<Table, Box<dyn Error>> {
+    match file.try_exists()? {
+        true => {
+            let table = Table::read(file)?;
+            for damaged in table.damaged() {
+                eprintln!("{}:{}: left out: {}", file.display(), damaged.line, damaged.error);
+            }
+            Ok(table)
+        }
+        false => Ok(Table::new()),
+    }
+}
+
+fn merge(file: &Path, others: &[PathBuf], out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let before = results(file)?;
+    let mut all = before.clone();
+    for other in others {
+        let table = Table::read(other)?;
+        let came = all.merge(&table);
+        writeln!(out, "{}: {came} of {} results are new or better", other.display(), table.len())?;
+    }
+    let saved = all.save(file)?;
+    writeln!(out, "{}: {} results, {} before", file.display(), saved.len(), before.len())?;
+    Ok(())
+}
+
+fn list(file: &Path, device: &Device, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let table = results(file)?;
+    let stale = table.stale(&device.facts());
+    for (entry, why) in &stale {
+        writeln!(out, "not used on {device}: {}: {}\n    {why}", entry.problem(), shown(entry))?;
+    }
+    for entry in table.entries().filter(|entry| !stale.iter().any(|(other, _)| other.key == entry.key)) {
+        writeln!(out, "{}{}: {}", entry.problem(), beside(&entry.key.base), shown(entry))?;
+    }
+    writeln!(
+        out,
+        "{}: {} results, {} of them for {device}",
+        file.display(),
+        table.len(),
+        table.len() - stale.len()
+    )?;
+    Ok(())
+}
+
+fn beside(base: &str) -> String {
+    if base.is_empty() { String::new() } else { format!(", {base}") }
+}
+
+/// A result in words.
+fn shown(entry: &TuningEntry) -> String {
+    let knobs = if entry.knobs.is_empty() { "auto" } else { &entry.knobs };
+    match entry.ranked {
+        Ranked::Predicted { us, auto_us, chip } => {
+            format!("{knobs} (predicted {us:.2} us on {chip}, {:.3} of auto)", us / auto_us)
+        }
+        Ranked::Measured { us, ratio, .. } => {
+            let beside = ratio.map(|ratio| format!(", {ratio:.3} of auto")).unwrap_or_default();
+            format!("{knobs} ({us:.2} us{beside})")
+        }
+        _ => knobs.to_owned(),
+    }
+}
+
+/// What is tuned.
+fn gemm(flags: &Flags, device: &Device, shape: Shape) -> Result<DualGemm, Box<dyn Error>> {
+    let mut described = SpecFile::new(shape);
+    described.arch = device.arch().to_string();
+    described.gate.clone_from(&flags.gate);
+    if let Some(formats) = &flags.formats {
+        let [a, b, c] = <[&str; 3]>::try_from(formats.split(',').collect::<Vec<_>>())
+            .map_err(|_| format!("--formats: `{formats}` is not A,B,C, such as bf16,bf16,bf16"))?;
+        described.formats = FormatNames { a: a.into(), b: b.into(), c: c.into(), ..FormatNames::default() };
+    }
+    described.config = knobs(&flags.knobs, &Config::default())?;
+    Ok(DualGemm::new(described.read()?.0))
+}
+
+fn space(flags: &Flags) -> Result<Option<Space>, Box<dyn Error>> {
+    let Some(path) = &flags.space else { return Ok(None) };
+    Ok(Some(read_text(path, SETTINGS_LIMIT)?.parse()?))
+}
+
+/// Tunes one shape in this process, without launching what is lost, and adds the result to the file.
+fn tune_one(
+    flags: &Flags,
+    device: &Device,
+    gemm: &DualGemm,
+    shape: Shape,
+    lost: &trials::Lost,
+    file: &Path,
+) -> Result<Tuned, Box<dyn Error>> {
+    let mut tune = Tune::of(gemm, shape)
+        .budget(Duration::from_secs_f64(flags.budget.clamp(0.1, 1e6)))
+        .keep(flags.keep)
+        .check_up_to(flags.check)
+        .on_progress(|step| match step {
+            Step::Wrong { .. } => eprintln!("{step}"),
+            Step::Trying { knobs } if flags.child => trials::say(&Message::Trying(knobs.clone())),
+            _ => {}
+        });
+    for (knobs, reason) in lost {
+        tune = tune.lost(knobs, reason);
+    }
+    if let Some(space) = space(flags)? {
+        tune = tune.space(space);
+    }
+    let tuned = tune.run(device)?;
+    let mut found = Table::new();
+    found.add(device, gemm, &tuned)?;
+    found.save(file)?;
+    Ok(tuned)
+}
+
+fn tune_all(
+    flags: &Flags,
+    own: Own<'_>,
+    file: &Path,
+    device: &Device,
+    out: &mut dyn Write,
+) -> Result<(), Box<dyn Error>> {
+    let texts = flags.shapes.split(',').map(str::trim);
+    let shapes: Vec<(&str, Shape)> =
+        texts.map(|text| Ok((text, shape(text)?))).collect::<Result<_, String>>()?;
+    space(flags)?;
+    let gemm = gemm(flags, device, shapes[0].1)?;
+    writeln!(out, "{device}: {}", gemm.spec().formats)?;
+    let mut rows = Vec::new();
+    for (text, shape) in shapes {
+        let table = results(file)?;
+        if let (false, Found::Tuned(entry, _)) = (flags.again, table.find(device, gemm.spec(), shape)) {
+            writeln!(out, "{shape}: there is a result: {}", shown(entry))?;
+            continue;
+        }
+        if flags.device.starts_with("cuda") {
+            let patience = Duration::from_secs_f64(flags.patience.clamp(0.1, 1e6));
+            let mut started = Ok(());
+            let start = || {
+                let mut command = own().unwrap_or_else(|error| {
+                    started = Err(error);
+                    Command::new("")
+                });
+                command.args(flags.child(text, file));
+                command
+            };
+            let told = |knobs: &str, reason: &str| {
+                let knobs = if knobs.is_empty() { "auto" } else { knobs };
+                eprintln!(
+                    "{shape}: the kernel of `{knobs}` took its process along: {reason}; going on without it"
+                );
+            };
+            let outcome = trials::run(start, patience, told);
+            started?;
+            let (said, row, _) = outcome?;
+            write!(out, "{said}")?;
+            rows.push(row);
+        } else {
+            let tuned = tune_one(flags, device, &gemm, shape, &Vec::new(), file)?;
+            show(&tuned, flags.top, out)?;
+            rows.push(row(&tuned));
+        }
+    }
+    summary(&rows, out)?;
+    writeln!(out, "{}", file.display())?;
+    Ok(())
+}
+
+fn show(tuned: &Tuned, top: usize, out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "{tuned}; {:.1} s", tuned.took.as_secs_f64())?;
+    for (knob, count, reason) in tuned.illegal.iter().take(top) {
+        writeln!(out, "    illegal: {count} for {knob}: {reason}")?;
+    }
+    let mut line = |candidate: &Candidate| {
+        let knobs = difference(&candidate.config, &tuned.base);
+        let knobs = if knobs.is_empty() { "auto" } else { &knobs };
+        let what = match &candidate.fate {
+            Fate::Timed { us, turns, in_race } => {
+                let slower = if *in_race { "" } else { ", shown to be slower" };
+                format!("{us:9.2} us, {turns} turns{slower}")
+            }
+            Fate::Right => "right on the emulator".to_owned(),
+            Fate::Ranked => "not run".to_owned(),
+            Fate::Wrong(why) => format!("WRONG: {why}"),
+            Fate::Refused(why) => format!("refused: {}", why.lines().next().unwrap_or("")),
+            Fate::Failed(why) => format!("FAILED: {why}"),
+            _ => "not tried".to_owned(),
+        };
+        let Candidate { bound, predicted, bytes, waves, .. } = candidate;
+        let predicted = predicted.map_or_else(String::new, |us| format!("predicted {us:8.2} us, "));
+        writeln!(
+            out,
+            "    {what:<34} {predicted}bound {bound:8.2} us {:8.1} MB {waves:5.2} waves  {knobs}",
+            *bytes as f64 / 1e6
+        )
+    };
+    tuned.candidates.iter().take(top).try_for_each(&mut line)?;
+    let odd = |candidate: &&Candidate| {
+        matches!(candidate.fate, Fate::Wrong(_) | Fate::Failed(_) | Fate::Refused(_))
+    };
+    tuned.candidates.iter().skip(top).filter(odd).try_for_each(line)
+}
+
+/// A row for each shape, for a document.
+fn summary(rows: &[String], out: &mut dyn Write) -> io::Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "\n| shape | auto | tuned | ratio | verdict | timed | knobs |\n|---|---|---|---|---|---|---|"
+    )?;
+    rows.iter().try_for_each(|row| writeln!(out, "{row}"))
+}
+
+fn row(tuned: &Tuned) -> String {
+    let figure = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| format!("{value:.2}"));
+    let (auto, us, ratio, verdict) = match tuned.ranked {
+        Ranked::Measured { us, auto_us, ratio, verdict, .. } => {
+            let verdict = match verdict {
+                Verdict::Clear => "clear",
+                Verdict::Tied => "tied",
+                Verdict::Open => "open",
+            };
+            (figure(auto_us), figure(Some(us)), ratio, verdict)
+        }
+        Ranked::Predicted { us, auto_us, .. } => {
+            (figure(Some(auto_us)), figure(Some(us)), Some(us / auto_us), "predicted")
+        }
+        _ => ("-".to_owned(), "-".to_owned(), None, "-"),
+    };
+    let ratio = ratio.map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+    let knobs = Some(tuned.knobs()).filter(|knobs| !knobs.is_empty()).unwrap_or_else(|| "auto".to_owned());
+    let (shape, timed) = (tuned.problem.shape, tuned.counts.timed);
+    format!("| {shape} | {auto} | {us} | {ratio} | {verdict} | {timed} | `{knobs}` |")
+}

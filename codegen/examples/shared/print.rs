@@ -1,1 +1,0 @@
-../../../examples/shared/print.rs

@@ -1,0 +1,140 @@
+//! Legal points of the lattice of all knobs, and what is wrong with one.
+
+use crate::draws::Draws;
+use silumin::codegen::error::explain;
+use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
+use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
+use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::inputs::Distribution;
+use silumin::runtime::toolchain::Ptxas;
+use silumin::{Arch, Shape};
+use std::collections::HashSet;
+
+/// A number from the environment.
+pub fn environment(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
+}
+
+/// One legal point of the lattice.
+pub struct Point {
+    /// The chip.
+    pub arch: Arch,
+    /// Gate, formats and knobs.
+    pub spec: Spec,
+    /// Sizes.
+    pub shape: Shape,
+    /// How operands are drawn.
+    pub distribution: Distribution,
+    /// When asynchronous work completes.
+    pub schedule: Schedule,
+    /// Seed of the operands.
+    pub seed: u64,
+}
+
+impl std::fmt::Display for Point {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Point { arch, spec, shape, distribution, schedule, seed } = self;
+        let Spec { formats, config, gate, .. } = spec;
+        write!(
+            f,
+            "{arch}, {shape}, {formats}, {config}, gate {gate}, {distribution:?}, {schedule:?}, seed {seed}"
+        )
+    }
+}
+
+const GATES: [&str; 6] = [
+    "silu(A @ B1 + b1[n]) * (A @ B2 + b2[n])",
+    "silu(s[m] * (A @ B1)) * (s[m] * (A @ B2))",
+    "silu(A @ B1) * (A @ B2)",
+    "gelu(X @ Wg) * (X @ Wu)",
+    "silu(alpha * (A @ B1)) * (alpha * (A @ B2))",
+    "min(A @ B1, 7.0) * sigmoid(1.702 * min(A @ B1, 7.0)) * (clamp(A @ B2, -7.0, 7.0) + 1.0)",
+];
+
+/// Draws until there are `wanted` distinct legal points; illegal draws must say why. `odd_formats` of a hundred points have
+/// other formats than `usual`. Also how many draws were illegal.
+pub fn points(
+    arch: Arch,
+    usual: &FormatNames,
+    odd_formats: u32,
+    wanted: usize,
+    seed: u64,
+) -> (Vec<Point>, usize) {
+    let mut draws = Draws::new(arch, seed);
+    let mut seen = HashSet::new();
+    let (mut legal, mut illegal) = (Vec::new(), 0);
+    while legal.len() < wanted {
+        let (shape, config) = (draws.shape(), draws.config());
+        let mut file = SpecFile::new(shape);
+        file.arch = arch.to_string();
+        file.gate = draws.pick(&GATES).to_owned();
+        file.config = config;
+        file.formats = usual.clone();
+        if draws.below(100) < odd_formats {
+            let (a, b) = draws.pair();
+            let c = draws.output();
+            file.formats = FormatNames { a, b, c, ..FormatNames::default() };
+        }
+        file.formats.products = draws.pick(&["none", "none", "none", "bf16", "f16", "f32"]).to_owned();
+        let (spec, arch) = file.read().unwrap();
+        if let Err(errors) = spec.plan(shape, arch) {
+            assert!(!errors.is_empty() && errors.iter().all(|error| !error.hint().is_empty()));
+            assert!(explain(&errors).len() > 20);
+            illegal += 1;
+            continue;
+        }
+        if let Err(error) = spec.kernel(shape, arch) {
+            panic!("{shape} with {config}, gate {}: legal, and no kernel: {error}", spec.gate);
+        }
+        let index = legal.len() as u64;
+        if seen.insert((config, shape, spec.formats)) {
+            legal.push(Point {
+                arch,
+                spec,
+                shape,
+                distribution: if index.is_multiple_of(2) {
+                    Distribution::Full
+                } else {
+                    Distribution::Benchmark
+                },
+                schedule: [Schedule::Early, Schedule::Late, Schedule::Random(index)][index as usize % 3],
+                seed: seed + index,
+            });
+        }
+    }
+    (legal, illegal)
+}
+
+/// What is wrong with a point, if anything.
+pub fn fault(point: &Point, ptxas: &Ptxas, tracking: Tracking) -> Option<String> {
+    let kernel = match point.spec.kernel(point.shape, point.arch) {
+        Ok(kernel) => kernel,
+        Err(error) => return Some(format!("{point}\n  {error}")),
+    };
+    if let Some(fault) = crate::unclean(ptxas, &kernel) {
+        return Some(format!("{point}\n  {fault}"));
+    }
+    run(point, point.schedule, tracking)
+}
+
+/// What is wrong with a point's results under a schedule, if anything.
+pub fn run(point: &Point, schedule: Schedule, tracking: Tracking) -> Option<String> {
+    let options = EmulatorOptions { threads: 1, schedule, tracking, ..EmulatorOptions::default() };
+    let device = Device::emulated_with(point.arch, options);
+    let scalars: &[(&str, f32)] =
+        if point.spec.gate.expr.scalars().is_empty() { &[] } else { &[("alpha", 0.75)] };
+    match DualGemm::new(point.spec.clone()).verify(
+        &device,
+        point.shape,
+        point.distribution,
+        point.seed,
+        scalars,
+    ) {
+        Err(error) => Some(format!("{point}\n  {schedule:?}: {error}")),
+        Ok(verification) if !verification.check.pass => {
+            Some(format!("{point}\n  {schedule:?}: {}", verification.check))
+        }
+        Ok(_) => None,
+    }
+}
