@@ -107,6 +107,19 @@
 
 #![forbid(unsafe_code)]
 
+// The tutorials of the book are compiled and run as documentation tests.
+#[cfg(doctest)]
+mod book {
+    #[doc = include_str!("../book/src/guide/first-kernel.md")]
+    mod first_kernel {}
+    #[doc = include_str!("../book/src/guide/dsl.md")]
+    mod dsl {}
+    #[doc = include_str!("../book/src/guide/groups.md")]
+    mod groups {}
+    #[doc = include_str!("../book/src/guide/load.md")]
+    mod load {}
+}
+
 pub use silumin_codegen as codegen;
 pub use silumin_macros::dual_gemm;
 pub use silumin_runtime as runtime;
