@@ -1,0 +1,275 @@
+//! Documents: links lead somewhere, pages are in the summary, tutorials are run, lines are short.
+
+use pulldown_cmark::{CodeBlockKind, Event, Options, Parser, Tag, TagEnd};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+/// What an address of the project's own repository begins with, in pages that are published elsewhere.
+const REPOSITORY: &str = "https://github.com/silumin/silumin/";
+/// Characters of a line of prose.
+const LINE_LIMIT: usize = 160;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// A document, as far as these tests look at it.
+struct Document {
+    /// Lines and addresses of links and images.
+    links: Vec<(usize, String)>,
+    /// Identifiers of headings, as mdbook and GitHub make them.
+    anchors: HashSet<String>,
+    /// Lines of Rust code blocks that a reader may take for complete programs.
+    programs: Vec<usize>,
+    /// Lines of prose that are too long.
+    long: Vec<usize>,
+}
+
+/// The identifier of a heading: lower case, white space to dashes, no punctuation.
+fn slug(heading: &str) -> String {
+    let kept = heading.trim().chars().filter_map(|c| match c {
+        c if c.is_alphanumeric() || c == '_' || c == '-' => Some(c.to_lowercase().to_string()),
+        c if c.is_whitespace() => Some("-".to_owned()),
+        _ => None,
+    });
+    kept.collect()
+}
+
+fn read(text: &str) -> Document {
+    let line_of = |offset: usize| text[..offset].matches('\n').count() + 1;
+    let mut document =
+        Document { links: Vec::new(), anchors: HashSet::new(), programs: Vec::new(), long: Vec::new() };
+    // Lines of tables and code may be long.
+    let mut free = HashSet::new();
+    let mut heading: Option<String> = None;
+    let mut seen: HashMap<String, usize> = HashMap::new();
+    for (event, range) in Parser::new_ext(text, Options::ENABLE_TABLES).into_offset_iter() {
+        match event {
+            Event::Start(Tag::Link { dest_url, .. } | Tag::Image { dest_url, .. }) => {
+                document.links.push((line_of(range.start), dest_url.to_string()));
+            }
+            Event::Start(Tag::Heading { .. }) => heading = Some(String::new()),
+            Event::End(TagEnd::Heading(_)) => {
+                let id = slug(&heading.take().unwrap_or_default());
+                let count = seen.entry(id.clone()).or_default();
+                document.anchors.insert(if *count == 0 { id } else { format!("{id}-{count}") });
+                *count += 1;
+            }
+            Event::Text(part) | Event::Code(part) if heading.is_some() => {
+                heading.get_or_insert_default().push_str(&part);
+            }
+            Event::Start(Tag::CodeBlock(kind)) => {
+                free.extend(line_of(range.start)..=line_of(range.end));
+                if let CodeBlockKind::Fenced(language) = kind
+                    && language.split(',').next() == Some("rust")
+                    && !language.contains("ignore")
+                {
+                    document.programs.push(line_of(range.start));
+                }
+            }
+            Event::Start(Tag::Table(_)) => free.extend(line_of(range.start)..=line_of(range.end)),
+            _ => {}
+        }
+    }
+    let lines = text.lines().enumerate().map(|(index, line)| (index + 1, line));
+    document.long = lines
+        .filter(|(number, line)| line.chars().count() > LINE_LIMIT && !free.contains(number))
+        .map(|(number, _)| number)
+        .collect();
+    document
+}
+
+/// `base/relative` without `.` and `..`, or `None` where it leaves the base of all.
+fn resolve(base: &Path, relative: &str) -> Option<PathBuf> {
+    let mut path = base.to_path_buf();
+    for component in Path::new(relative).components() {
+        match component {
+            Component::Normal(name) => path.push(name),
+            Component::ParentDir => {
+                if !path.pop() {
+                    return None;
+                }
+            }
+            Component::CurDir => {}
+            Component::RootDir | Component::Prefix(_) => return None,
+        }
+    }
+    Some(path)
+}
+
+/// What is wrong with the links of the document at `path`, which are judged below `root`.
+fn dead_links(root: &Path, path: &Path, text: &str) -> Vec<String> {
+    let relative = path.strip_prefix(root).unwrap();
+    let book = Path::new("book/src");
+    let mut wrong = Vec::new();
+    let own = read(text);
+    for (line, url) in &own.links {
+        let mut refuse = |why: &str| wrong.push(format!("{}:{line}: {url}: {why}", relative.display()));
+        let (target, anchor) = match url.split_once('#') {
+            Some((target, anchor)) => (target, Some(anchor)),
+            None => (url.as_str(), None),
+        };
+        let file = match target.strip_prefix(REPOSITORY) {
+            Some(inside) => {
+                // Pages of the service itself, and addresses that mdbook completes.
+                let Some(file) =
+                    inside.strip_prefix("blob/main/").or_else(|| inside.strip_prefix("tree/main/"))
+                else {
+                    continue;
+                };
+                Some(PathBuf::from(file))
+            }
+            None if target.contains("://") || target.starts_with("mailto:") => continue,
+            None if target.is_empty() => {
+                if !anchor.is_some_and(|anchor| own.anchors.contains(anchor)) {
+                    refuse("no such heading");
+                }
+                continue;
+            }
+            None => {
+                let file = resolve(relative.parent().unwrap(), target);
+                if let Some(file) = &file
+                    && relative.starts_with(book)
+                    && !file.starts_with(book)
+                {
+                    refuse("leads out of the book, where nothing is published: use the repository's address");
+                    continue;
+                }
+                file
+            }
+        };
+        let Some(file) = file.map(|file| root.join(file)).filter(|file| file.exists()) else {
+            refuse("no such file");
+            continue;
+        };
+        if let Some(anchor) = anchor
+            && file.extension().is_some_and(|extension| extension == "md")
+            && !read(&fs::read_to_string(&file).unwrap()).anchors.contains(anchor)
+        {
+            refuse("no such heading");
+        }
+    }
+    wrong
+}
+
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(pages(&path));
+        } else if path.extension().is_some_and(|extension| extension == "md") {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+/// Every document that users read.
+fn documents() -> Vec<(PathBuf, String)> {
+    let root = root();
+    let mut paths = pages(&root.join("book/src"));
+    let others = [
+        "README.md",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+        "SECURITY.md",
+        "candle/README.md",
+        "benches/gpu/README.md",
+    ];
+    paths.extend(others.map(|name| root.join(name)));
+    paths.extend(pages(&root.join("evidence")));
+    let with_text = |path: PathBuf| {
+        let text = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        (path, text)
+    };
+    paths.into_iter().map(with_text).collect()
+}
+
+#[test]
+fn links_lead_to_files_and_headings() {
+    let documents = documents();
+    let wrong: Vec<String> =
+        documents.iter().flat_map(|(path, text)| dead_links(&root(), path, text)).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    // Links were found at all.
+    let links: usize = documents.iter().map(|(_, text)| read(text).links.len()).sum();
+    assert!(links > 200, "{links}");
+}
+
+#[test]
+fn dead_links_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    fs::create_dir_all(root.join("book/src/guide")).unwrap();
+    fs::write(root.join("README.md"), "# One `two`\n\n## Again\n\n## Again\n").unwrap();
+    fs::write(root.join("book/src/other.md"), "# Here, and there\n").unwrap();
+    let page = root.join("book/src/guide/page.md");
+    let judge = |text: &str| dead_links(root, &page, text);
+    let good = "# Page\n[a](../other.md) [b](../other.md#here-and-there) [c](#page) [d](https://example.org/none) \
+                [e](https://github.com/silumin/silumin/blob/main/README.md#one-two) \
+                [f](https://github.com/silumin/silumin/blob/main/README.md#again-1)\n";
+    assert_eq!(judge(good), [""; 0]);
+    for (bad, why) in [
+        ("[a](../nothing.md)", "no such file"),
+        ("![a](picture.svg)", "no such file"),
+        ("[a](../other.md#there)", "no such heading"),
+        ("[a](#nowhere)", "no such heading"),
+        ("[a](../../../README.md)", "leads out of the book"),
+        ("[a](../../../../../README.md)", "no such file"),
+        ("[a](https://github.com/silumin/silumin/blob/main/NONE.md)", "no such file"),
+        ("[a](https://github.com/silumin/silumin/blob/main/README.md#again-2)", "no such heading"),
+    ] {
+        let wrong = judge(bad);
+        assert!(wrong.len() == 1 && wrong[0].contains(why), "{bad}: {wrong:?}");
+        assert!(wrong[0].starts_with("book/src/guide/page.md:1: "), "{wrong:?}");
+    }
+}
+
+#[test]
+fn every_page_is_in_the_summary() {
+    let book = root().join("book/src");
+    let summary = read(&fs::read_to_string(book.join("SUMMARY.md")).unwrap());
+    let listed: HashSet<PathBuf> = summary.links.iter().map(|(_, url)| book.join(url)).collect();
+    let missing: Vec<PathBuf> = pages(&book)
+        .into_iter()
+        .filter(|page| !page.ends_with("SUMMARY.md") && !listed.contains(page))
+        .collect();
+    assert!(missing.is_empty(), "mdbook leaves out what SUMMARY.md does not list: {missing:?}");
+}
+
+#[test]
+fn programs_in_the_book_are_documentation_tests() {
+    let facade = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    let book = root().join("book/src");
+    let mut programs = 0;
+    for page in pages(&book) {
+        let found = read(&fs::read_to_string(&page).unwrap()).programs;
+        let name = page.strip_prefix(root()).unwrap().display().to_string();
+        let tested = facade.contains(&format!("include_str!(\"../{name}\")"));
+        assert!(
+            tested || found.is_empty(),
+            "{name}:{}: nothing runs this program: include the page in src/lib.rs, or mark the block `ignore`",
+            found[0]
+        );
+        programs += found.len();
+    }
+    assert!(programs >= 8, "{programs}");
+}
+
+#[test]
+fn lines_of_prose_are_short() {
+    let long: Vec<String> = documents()
+        .iter()
+        .filter(|(path, _)| !path.starts_with(root().join("evidence")))
+        .flat_map(|(path, text)| {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            read(text).long.into_iter().map(move |line| format!("{name}:{line}"))
+        })
+        .collect();
+    assert!(long.is_empty(), "longer than {LINE_LIMIT} characters:\n{}", long.join("\n"));
+    let sample = format!("{}\n\n| a |\n|---|\n| {} |\n", "x ".repeat(90), "y ".repeat(90));
+    assert_eq!(read(&sample).long, [1]);
+}
