@@ -1,4 +1,4 @@
-//! C on the host, in any of the output formats: what a kernel wrote, and what it means.
+//! C on the host, in any of the output formats.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -13,7 +13,7 @@ use crate::layout::{LayoutError, blocked_len, blocked_offset};
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// The elements have another length.
+    /// The elements have the wrong length.
     #[error("C of {m} x {n} in {format} takes {expected} bytes, but there are {got}: pass the whole of it")]
     Length {
         /// Rows.
@@ -22,12 +22,12 @@ pub enum OutputError {
         n: usize,
         /// The format.
         format: OutputFormat,
-        /// Bytes that shape and format ask for.
+        /// Required length in bytes.
         expected: usize,
         /// Bytes given.
         got: usize,
     },
-    /// The scale factors have another length.
+    /// The scale factors have the wrong length.
     #[error("the scale factors of C, {m} x {n} in {format}, take {expected} bytes, but there are {got}")]
     Scales {
         /// Rows.
@@ -36,29 +36,29 @@ pub enum OutputError {
         n: usize,
         /// The format.
         format: OutputFormat,
-        /// Bytes that shape and format ask for.
+        /// Required length in bytes.
         expected: usize,
         /// Bytes given.
         got: usize,
     },
-    /// N ends inside of a block.
+    /// N is not a multiple of the block.
     #[error("N = {n} is not a multiple of {block}, the elements of C that share a scale in {format}")]
     Block {
         /// Columns.
         n: usize,
-        /// Elements that share a scale.
+        /// Elements that share a scale factor.
         block: usize,
         /// The format.
         format: OutputFormat,
     },
-    /// The scale of the whole tensor has to be a positive finite number, and 1 for a format without.
+    /// The scale of the whole tensor is not a positive finite number, or not 1 for a format without one.
     #[error("the scale of C is {value}, but in {format} it has to be {wanted}")]
     TensorScale {
         /// As given.
         value: f32,
         /// The format.
         format: OutputFormat,
-        /// What it has to be.
+        /// The allowed values.
         wanted: &'static str,
     },
     /// The scale factors have no blocked layout.
@@ -66,7 +66,7 @@ pub enum OutputError {
     Layout(#[from] LayoutError),
 }
 
-/// C as a kernel writes it: elements, row-major `[M, N]`, and scale factors in blocked order.
+/// C as a kernel writes it: elements, row-major `[M, N]`, and scale factors in the blocked layout.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Output {
     m: usize,
@@ -75,7 +75,7 @@ pub struct Output {
     codes: Vec<u8>,
     scales: Vec<u8>,
     tensor_scale: f32,
-    /// Matrices or groups: their first rows, and the first rows of their scale factors. Nothing where there is one.
+    /// For several matrices or groups: their first rows, and the first rows of their scale factors. Empty for one.
     starts: Vec<[usize; 2]>,
 }
 
@@ -117,8 +117,8 @@ impl Output {
         Ok(Self { m, n, format, codes, scales, tensor_scale, starts: Vec::new() })
     }
 
-    /// The rows of all matrices of a batch, or of all groups, from their parts: as [`Output::new`], but the scale factors
-    /// of each are padded to whole blocks.
+    /// C of all matrices of a batch, or of all groups: as [`Output::new`], but the scale factors of each are padded
+    /// to whole blocks.
     ///
     /// # Errors
     ///
@@ -149,7 +149,7 @@ impl Output {
         Ok(Self { scales, starts, ..output })
     }
 
-    /// The row of the scale factors of a row: the same, but where others before it are padded.
+    /// The row in the scale factors of a row of C, which padding of earlier matrices may move.
     pub(crate) fn scale_row(&self, row: usize) -> usize {
         let behind = self.starts.partition_point(|[first, _]| *first <= row);
         match behind.checked_sub(1).map(|last| self.starts[last]) {
@@ -158,8 +158,8 @@ impl Output {
         }
     }
 
-    /// `values`, row-major `[m, n]`, as a kernel without any error writes them: every element rounded
-    /// once. The scale factors are those of [`OutputFormat`]'s rules, the pads are code 0.
+    /// The output that an exact kernel writes for `values`, row-major `[m, n]`: every element rounded once. Scale
+    /// factors follow the rules of [`OutputFormat`]; padding is code 0.
     ///
     /// # Errors
     ///
@@ -208,8 +208,8 @@ impl Output {
         Self::new(m, n, format, output.codes, output.scales, tensor_scale)
     }
 
-    /// The scale code of a block whose largest magnitude is `amax`, by the format's first rule; 0 for a
-    /// format without.
+    /// The scale code of a block whose largest magnitude is `amax`, by the format's first rule; 0 for formats without
+    /// scale factors.
     pub(crate) fn rule(&self, amax: f64) -> u8 {
         match self.format.scales().map(|scales| scales.format) {
             Some(ScaleFormat::Ue4m3) => block_scale::nvfp4(amax, f64::from(self.tensor_scale)),
@@ -218,7 +218,7 @@ impl Output {
         }
     }
 
-    /// Writes the code of an element, already divided by its scale.
+    /// Writes the code of an element that is already divided by its scale.
     fn put(&mut self, index: usize, value: f64) {
         match self.format {
             OutputFormat::F16 => self.put_bytes(index, f16_from_f64(value).to_le_bytes()),
@@ -256,13 +256,13 @@ impl Output {
         self.format
     }
 
-    /// The elements' bytes, row-major.
+    /// The bytes of the elements, row-major.
     #[must_use]
     pub fn codes(&self) -> &[u8] {
         &self.codes
     }
 
-    /// The scale factors in blocked order; empty for a format without.
+    /// The scale factors in the blocked layout; empty for formats without them.
     #[must_use]
     pub fn scales(&self) -> &[u8] {
         &self.scales
@@ -274,7 +274,7 @@ impl Output {
         self.tensor_scale
     }
 
-    /// The same with other bytes.
+    /// The same output with other bytes.
     ///
     /// # Errors
     ///
@@ -283,7 +283,7 @@ impl Output {
         Self::new(self.m, self.n, self.format, codes, scales, self.tensor_scale)
     }
 
-    /// Code of an element: see [`Output::codes`]. `None` outside.
+    /// The decoded code of an element (see [`Output::codes`]); `None` beyond the end.
     #[must_use]
     pub(crate) fn element(&self, index: usize) -> Option<f64> {
         let bytes = &self.codes;
@@ -296,8 +296,8 @@ impl Output {
         })
     }
 
-    /// Scale code of block `column` of a row, and the step that its elements are multiples of. 1 for a
-    /// format without.
+    /// The scale code of block `column` in a row, and its value, of which elements are multiples; 1 for formats
+    /// without scale factors.
     pub(crate) fn step(&self, row: usize, column: usize) -> (u8, f64) {
         let Some(spec) = self.format.scales() else { return (0, 1.0) };
         let offset = blocked_offset(self.scale_row(row), column, self.n / spec.block as usize);
@@ -305,7 +305,7 @@ impl Output {
         (code, element::decode_scale(spec.format, code) * f64::from(self.tensor_scale))
     }
 
-    /// What the elements stand for, row-major.
+    /// The values of the elements, row-major.
     #[must_use]
     pub fn decode(&self) -> Vec<f64> {
         let block = self.format.scales().map_or(self.n, |scales| scales.block as usize).max(1);
@@ -327,7 +327,7 @@ fn part<const N: usize>(bytes: &[u8], index: usize) -> Option<[u8; N]> {
     bytes.as_chunks::<N>().0.get(index).copied()
 }
 
-/// Whether a tensor scale fits a format.
+/// Whether a tensor scale is valid for a format.
 pub(crate) fn check_tensor_scale(format: OutputFormat, value: f32) -> Result<(), OutputError> {
     let (legal, wanted) = match format.has_tensor_scale() {
         true => (value.is_finite() && value > 0.0, "finite and above 0"),

@@ -1,7 +1,6 @@
-//! Predicted times of kernels, without a chip: the emulator's run with a clock.
+//! Predicted times of kernels, from the emulator's run with a clock.
 //!
-//! Nothing here is measured. What is predicted depends on the chip's numbers, of which some are ranges
-//! ([`Chip`]).
+//! Nothing here is measured. Predictions depend on the chip's numbers, some of which are ranges ([`Chip`]).
 
 use silumin_codegen::kernel::{Kernel, Parameter};
 use silumin_codegen::plan::Operand;
@@ -20,10 +19,10 @@ use crate::groups::GroupSizes;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PredictError {
-    /// The emulator does not take the text.
+    /// The emulator refuses the PTX.
     #[error("{0}")]
     Text(#[from] emulator::ParseErrors),
-    /// A tensor map that nothing can encode.
+    /// The tensor map of an operand cannot be encoded.
     #[error("the tensor map of {operand}: {source}")]
     TensorMap {
         /// Of which operand.
@@ -31,7 +30,7 @@ pub enum PredictError {
         /// Why.
         source: TensorMapError,
     },
-    /// The launch has no time.
+    /// A launch has no predicted time.
     #[error("launch `{entry}`: {source}")]
     Time {
         /// Its entry.
@@ -39,18 +38,18 @@ pub enum PredictError {
         /// Why.
         source: TimeError,
     },
-    /// Machine code was asked for, and there is none.
+    /// Machine code was requested, and there is none.
     #[error("{0}")]
     Issue(TimeError),
-    /// The chip.
+    /// The chip is not valid.
     #[error(transparent)]
     Chip(#[from] ChipError),
-    /// A kernel for groups of rows takes as long as its groups say.
+    /// The kernel has groups of rows, and their sizes were not given.
     #[error("the kernel has groups of rows, and their sizes were not given")]
     Groups,
 }
 
-/// What all launches of a kernel take.
+/// Predicted times of a kernel's launches.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KernelPrediction {
     /// Each launch, in order; L2 is cold at the start of each.
@@ -58,20 +57,20 @@ pub struct KernelPrediction {
 }
 
 impl KernelPrediction {
-    /// Nanoseconds of all launches, with the gaps before them.
+    /// Time of all launches with the gaps before them, in nanoseconds.
     #[must_use]
     pub fn time(&self) -> f64 {
         self.launches.iter().map(|p| p.time).sum()
     }
 
-    /// Part of that time for which the tensor cores of all SMs are busy, 0 to 1.
+    /// Fraction of that time for which the tensor cores of all SMs are busy, 0 to 1.
     #[must_use]
     pub fn tensor_use(&self) -> f64 {
         self.launches.iter().map(|p| p.tensor_use() * p.kernel).sum::<f64>() / self.time()
     }
 }
 
-/// The chip that a target's kernels are timed on if nobody names one: B200, B300 or H200.
+/// The default chip of a target: B200, B300 or H200.
 #[must_use]
 pub fn default_chip(target: &str) -> &'static str {
     match target {
@@ -81,7 +80,8 @@ pub fn default_chip(target: &str) -> &'static str {
     }
 }
 
-/// Issue costs of a kernel's launches, for [`TimeOptions::sass`]; they serve any number of predictions of it.
+/// Issue costs of a kernel's launches, for [`TimeOptions::sass`]. They can be used for any number of predictions of
+/// that kernel.
 ///
 /// # Errors
 ///
@@ -91,7 +91,7 @@ pub fn issue_costs(kernel: &Kernel, chip: &Chip, source: IssueSource) -> Result<
     source.find(&module, &kernel.ptx, chip).map_err(PredictError::Issue)
 }
 
-/// Predicts the time of a kernel on operands of its full size, all scalars 1.
+/// Predicts the time of a kernel on operands of its full size, with all scalars 1.
 ///
 /// # Errors
 ///

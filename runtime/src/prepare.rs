@@ -41,26 +41,26 @@ use crate::device::{Backend, Buffer, Device, DeviceError, Stream};
 use crate::gemm::{LoadError, Module, load_module};
 use crate::layout::{LayoutError, blocked_len};
 
-/// What addresses have to be multiples of, in bytes: vector loads and stores.
+/// Alignment of addresses in bytes, for vector loads and stores.
 const ALIGNMENT: usize = 16;
 
-/// Why operands were not prepared.
+/// Why operands could not be prepared.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum PrepareError {
-    /// No kernel.
+    /// The kernel could not be generated.
     #[error(transparent)]
     Kernel(#[from] RenderError),
-    /// The device does not take it.
+    /// The device refused the kernel.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// Rows that are not whole blocks.
+    /// K is not a multiple of the block.
     #[error("K = {k} is not a multiple of 16, the elements that share a scale in nvfp4: pad K with zeros")]
     KNotBlocked {
         /// K.
         k: u32,
     },
-    /// Nothing to prepare.
+    /// There are no rows or columns.
     #[error("{rows} x {columns} is empty: launch nothing")]
     Empty {
         /// Rows.
@@ -68,51 +68,51 @@ pub enum PrepareError {
         /// Columns.
         columns: u32,
     },
-    /// More than a kernel counts.
+    /// The size exceeds the kernel's counters.
     #[error("{rows} rows of {columns} scale factors, padded, are more than 2^32: split them by rows")]
     TooLarge {
         /// Rows.
         rows: u32,
-        /// Scale factors of a row.
+        /// Scale factors per row.
         columns: u32,
     },
-    /// A scale of the whole tensor that is none.
+    /// The scale of the tensor is not a positive finite number.
     #[error("the tensor scale is {value}, but it has to be finite and above 0: use 1 for none")]
     TensorScale {
         /// As given.
         value: f32,
     },
-    /// A buffer of another size.
+    /// A buffer has the wrong size.
     #[error(
         "`{tensor}` has {found} bytes, and {rows} x {columns} takes {expected}: slice a buffer that is longer"
     )]
     Length {
         /// The tensor.
         tensor: &'static str,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         found: usize,
-        /// Bytes that it has to have.
+        /// Required length in bytes.
         expected: usize,
         /// Rows.
         rows: u32,
-        /// Columns: K, or scale factors of a row.
+        /// Columns: K, or scale factors per row.
         columns: u32,
     },
-    /// A buffer at an address that vector loads do not take.
+    /// The address of a buffer has the wrong alignment.
     #[error("`{tensor}` starts at an address that is not a multiple of {ALIGNMENT}: slice at one that is")]
     Alignment {
         /// The tensor.
         tensor: &'static str,
     },
-    /// A buffer or a stream of another device.
+    /// A buffer or a stream belongs to another device.
     #[error("the {what} is of another device than {device}, where the kernel is: use one of that device")]
     Foreign {
         /// What it is.
         what: &'static str,
-        /// Where the kernel is.
+        /// The kernel's device.
         device: String,
     },
-    /// Two buffers that share memory, one of which is written.
+    /// An output overlaps another buffer.
     #[error("`{one}` and `{other}` share memory: give what is written memory of its own")]
     Aliasing {
         /// One of them.
@@ -123,10 +123,10 @@ pub enum PrepareError {
     /// The scale factors have no blocked layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// Memory of the device.
+    /// The device's memory failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The launch.
+    /// The launch failed.
     #[error("`{kernel}` on {device}: {reason}")]
     Run {
         /// The kernel.
@@ -164,7 +164,7 @@ impl Loaded {
         PrepareError::Foreign { what, device: self.device.to_string() }
     }
 
-    /// CTAs for so many scale factors.
+    /// CTAs for the given number of scale factors.
     fn ctas(&self, rows: u32, columns: u32) -> Result<u32, PrepareError> {
         match self.preparation.ctas(rows, columns) {
             Some(0) => Err(PrepareError::Empty { rows, columns }),
@@ -173,7 +173,7 @@ impl Loaded {
         }
     }
 
-    /// A tensor is on the device, as long as it has to be, and aligned.
+    /// Checks a tensor's device, length and alignment.
     fn check(
         &self,
         tensor: &'static str,
@@ -193,7 +193,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// Launches; lengths have been checked.
+    /// Launches the kernel; lengths have been checked.
     fn launch(&self, stream: &Stream, ctas: u32, args: &[Plain<'_>]) -> Result<(), PrepareError> {
         if *stream.device() != self.device {
             return Err(self.foreign("stream"));
@@ -238,14 +238,14 @@ impl Loaded {
     }
 }
 
-/// Activations on a device.
+/// Activations on a device, in bf16 or f16.
 #[derive(Clone, Copy, Debug)]
 pub struct Activations<'a> {
-    /// `[rows, k]`, row-major, in the format that the quantiser was loaded for.
+    /// The activations, `[rows, k]`, row-major, in the format that the quantiser was loaded for.
     pub x: &'a Buffer,
     /// Rows.
     pub rows: u32,
-    /// Elements of a row, a multiple of 16.
+    /// Elements per row, a multiple of 16.
     pub k: u32,
     /// The scale of the whole tensor, from calibration; 1 for none.
     pub tensor_scale: f32,
@@ -256,21 +256,21 @@ pub struct Activations<'a> {
 pub struct Quantized {
     /// Codes, `[rows, k]`.
     pub codes: Buffer,
-    /// Blocked scale factors.
+    /// Scale factors in the blocked layout.
     pub scales: Buffer,
 }
 
-/// Activations to NVFP4, on one device: a cheap handle.
+/// Quantises activations to NVFP4 on one device. Cloning it is cheap.
 ///
-/// The rules are those of the host's quantiser, but that NaN and infinity are no error: a block with one of them gets a scale
-/// factor NaN and elements 0, so that every product with it is NaN.
+/// The rules are those of the host's quantiser, except for NaN and infinity, which are no error: a block with one of
+/// them gets a scale factor NaN and elements 0, so every product with it is NaN.
 #[derive(Clone, Debug)]
 pub struct Quantizer {
     loaded: Loaded,
 }
 
 impl Quantizer {
-    /// Makes and loads the kernel for activations of one format.
+    /// Generates and loads the kernel for activations of one format.
     ///
     /// # Errors
     ///
@@ -285,7 +285,7 @@ impl Quantizer {
         &self.loaded.kernel
     }
 
-    /// Bytes of codes and of blocked scale factors of so many rows.
+    /// Lengths of codes and of blocked scale factors for `rows` rows, in bytes.
     ///
     /// # Errors
     ///
@@ -298,7 +298,8 @@ impl Quantizer {
         Ok([rows * (k / 2), blocked_len(rows, k / 16)?])
     }
 
-    /// Quantises into buffers of [`Quantizer::bytes`]: nothing is allocated, and on a GPU nothing is waited for.
+    /// Quantises into buffers of the lengths that [`Quantizer::bytes`] gives. It allocates nothing, and on a GPU it
+    /// waits for nothing.
     ///
     /// # Errors
     ///
@@ -348,15 +349,15 @@ impl Quantizer {
     }
 }
 
-/// Scale factors from row-major to blocked order, on one device: a cheap handle. For weights that are on the device already;
-/// [`to_blocked`](crate::layout::to_blocked) does it on the host.
+/// Converts scale factors from row-major to the blocked layout on one device, for weights that are there already;
+/// [`to_blocked`](crate::layout::to_blocked) does it on the host. Cloning it is cheap.
 #[derive(Clone, Debug)]
 pub struct ScaleBlocker {
     loaded: Loaded,
 }
 
 impl ScaleBlocker {
-    /// Makes and loads the kernel.
+    /// Generates and loads the kernel.
     ///
     /// # Errors
     ///
@@ -371,7 +372,7 @@ impl ScaleBlocker {
         &self.loaded.kernel
     }
 
-    /// Writes `linear`, `[rows, columns]` scale factors of a byte, to `blocked`, [`blocked_len`] bytes.
+    /// Converts `linear`, `[rows, columns]` scale factors of one byte, into `blocked`, [`blocked_len`] bytes.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
-//! Files that a user or another machine names: only regular files, only up to a limit.
+//! Reading files that a user or another machine names: only regular files, only up to a limit.
 //!
-//! A pipe would be waited for, `/dev/zero` never ends, and a file that is longer than anything it could hold takes all
-//! memory before its first byte is judged. [`open`], [`read`] and [`read_text`] refuse all of these at once.
+//! A pipe would block, `/dev/zero` never ends, and a huge file would fill memory before its first byte is checked.
+//! [`open`], [`read`] and [`read_text`] refuse all of these.
 
 use std::fs::{File, FileType, Metadata};
 use std::io::{self, Read};
@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// The longest file of settings that is read: a configuration, a space of knobs. They have a kilobyte.
+/// Longest settings file that is read: a configuration, a space of knobs. They usually have a kilobyte.
 pub const SETTINGS_LIMIT: u64 = 1 << 20;
 
-/// Why a file is not read.
+/// Why a file was not read.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ReadError {
-    /// The system does not hand it out.
+    /// The operating system reported an error.
     #[error("{}: {source}", .path.display())]
     Io {
         /// The file.
@@ -24,37 +24,37 @@ pub enum ReadError {
         /// The system's words.
         source: io::Error,
     },
-    /// A directory, a pipe, a device, a socket.
+    /// The path is a directory, a pipe, a device or a socket.
     #[error("{} is {kind}: name a regular file of at most {limit} bytes", .path.display())]
     NotRegular {
         /// The path.
         path: PathBuf,
         /// What it is, with its article.
         kind: &'static str,
-        /// The largest length that is read, in bytes.
+        /// Longest file that is read, in bytes.
         limit: u64,
     },
-    /// Longer than the limit.
+    /// The file exceeds the limit.
     #[error("{} has {found} bytes, and at most {limit} are read: is it the right file?", .path.display())]
     TooLong {
         /// The file.
         path: PathBuf,
         /// Its length in bytes.
         found: u64,
-        /// The largest length that is read, in bytes.
+        /// Longest file that is read, in bytes.
         limit: u64,
     },
-    /// Bytes that are no UTF-8, where text belongs.
+    /// The file is not UTF-8 text.
     #[error("{}: byte {position} is no UTF-8 text: is it the right file?", .path.display())]
     NotText {
         /// The file.
         path: PathBuf,
-        /// The first byte that is no part of a character.
+        /// Offset of the first invalid byte.
         position: usize,
     },
 }
 
-/// Opens a regular file of at most `limit` bytes. It never waits: a pipe is refused, whether or not somebody writes to it.
+/// Opens a regular file of at most `limit` bytes. It never blocks: a pipe is refused whether or not it has a writer.
 /// Links are followed.
 ///
 /// # Errors
@@ -84,7 +84,7 @@ pub fn open(path: &Path, limit: u64) -> Result<(File, Metadata), ReadError> {
     Ok((file, facts))
 }
 
-/// All of a regular file of at most `limit` bytes.
+/// Reads a regular file of at most `limit` bytes.
 ///
 /// # Errors
 ///
@@ -103,7 +103,7 @@ pub fn read(path: &Path, limit: u64) -> Result<Vec<u8>, ReadError> {
     }
 }
 
-/// All of a regular text file of at most `limit` bytes.
+/// Reads a regular text file of at most `limit` bytes.
 ///
 /// # Errors
 ///
@@ -115,8 +115,8 @@ pub fn read_text(path: &Path, limit: u64) -> Result<String, ReadError> {
     })
 }
 
-/// Opens a file of the program's own for locking, its times or its end, and makes it where it is not there. A link in its
-/// place is refused, so that nobody who may write to the folder has another file opened; so is all that is no regular file.
+/// Opens or creates a file of the program's own, for locking or for setting its times or length. A link in its place
+/// is refused, so no user with access to the folder can redirect it; so is everything but a regular file.
 ///
 /// # Errors
 ///

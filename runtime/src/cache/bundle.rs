@@ -1,4 +1,4 @@
-//! Compiled kernels in one file, to be shipped with a model: where it is loaded nothing has to be compiled.
+//! Bundles: compiled kernels in one file, to be shipped with a model.
 //!
 //! ```text
 //! bytes   what (numbers are little-endian)
@@ -23,14 +23,14 @@ use crate::regular_file::{self, ReadError};
 const MAGIC: [u8; 8] = *b"\x89SLMB\r\n\x1a";
 const HEAD: usize = 16;
 const CHECKSUM: usize = 32;
-/// The longest bundle that is read, in bytes: ten thousand kernels.
+/// Longest bundle that is read, in bytes: ten thousand kernels.
 pub const BUNDLE_LIMIT: u64 = 1 << 30;
 
-/// Why a file is no bundle.
+/// Why a file is not a valid bundle.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum BundleError {
-    /// The system does not take it.
+    /// The operating system reported an error.
     #[error("{}: {source}", path.display())]
     Io {
         /// The file.
@@ -38,10 +38,10 @@ pub enum BundleError {
         /// What the system says.
         source: io::Error,
     },
-    /// The table of entries.
+    /// The table of entries is invalid.
     #[error("the bundle is no good: {0}; export it again")]
     Table(EntryError),
-    /// One of the entries.
+    /// An entry is invalid.
     #[error("entry {index} of the bundle is no good: {reason}; export it again")]
     Entry {
         /// Counted from 0.
@@ -52,22 +52,22 @@ pub enum BundleError {
     /// The file is not read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Not the bundle that the program was built with.
+    /// The file is not the bundle that the program expects.
     #[error(
         "the bundle's blake3 hash is {found}, and {expected} is trusted: it is another file, or somebody changed it"
     )]
     Untrusted {
-        /// The hash that was given, in hexadecimal.
+        /// The expected hash, in hexadecimal.
         expected: String,
         /// The bytes' own.
         found: String,
     },
-    /// A text that is no hash.
+    /// A text is not a blake3 hash.
     #[error(
         "`{text}` is no blake3 hash: give 64 hexadecimal digits, as `b3sum` and `silumin-cache export` print them"
     )]
     NoHash {
-        /// The text, its beginning.
+        /// The start of the text.
         text: String,
     },
     /// Nothing to ship.
@@ -75,26 +75,26 @@ pub enum BundleError {
     Empty,
 }
 
-/// Compiled kernels by what they were made of, whatever compiled them.
+/// Compiled kernels by their PTX and target, whatever compiled them.
 ///
-/// A bundle's cubins are for exactly their chip, and run with the driver that they were made with and newer ones; a
-/// driver that does not take one has it compiled anew where that is allowed.
+/// A bundle's cubins are for exactly their chip. They run with the driver that made them and with newer ones. If a
+/// driver refuses one, it is compiled again if that is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Bundle {
     entries: HashMap<SourceId, Arc<Entry>>,
 }
 
 impl Bundle {
-    /// A bundle of entries; of several that were made of the same text for the same chip the last one counts. Entries
-    /// without a cubin are left out.
+    /// A bundle of entries. If several have the same PTX and target, the last one counts. Entries without a cubin are
+    /// left out.
     #[must_use]
     pub fn new(entries: impl IntoIterator<Item = Entry>) -> Self {
         let entries = entries.into_iter().filter(|entry| !entry.cubin.is_empty());
         Self { entries: entries.map(|entry| (entry.source, Arc::new(entry))).collect() }
     }
 
-    /// Reads a file of at most [`BUNDLE_LIMIT`] bytes. Its machine code runs on the GPU: for a file that others could have
-    /// changed there is [`open_trusted`](Bundle::open_trusted).
+    /// Reads a file of at most [`BUNDLE_LIMIT`] bytes. Its machine code runs on the GPU; if others could change the
+    /// file, use [`open_trusted`](Bundle::open_trusted).
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Bundle {
         Self::from_bytes(&regular_file::read(path.as_ref(), BUNDLE_LIMIT)?)
     }
 
-    /// Reads a file that was hashed where the program was built: other bytes are refused before any is looked at. The hash is
+    /// Reads a file whose hash the program knows; any other file is refused before its content is read. The hash is
     /// blake3 over the whole file, 64 hexadecimal digits; `silumin-cache export` and `b3sum` print it.
     ///
     /// # Errors
@@ -121,14 +121,14 @@ impl Bundle {
         Self::from_bytes(&bytes)
     }
 
-    /// What [`open_trusted`](Bundle::open_trusted) asks for: blake3 over the bytes that [`save`](Bundle::save) writes, in
-    /// hexadecimal.
+    /// The hash for [`open_trusted`](Bundle::open_trusted): blake3 over the bytes that [`save`](Bundle::save) writes,
+    /// in hexadecimal.
     #[must_use]
     pub fn hash(&self) -> String {
         blake3::hash(&self.to_bytes()).to_string()
     }
 
-    /// Reads a bundle that is in memory: `include_bytes!` ships it within the program.
+    /// Reads a bundle from memory, for example from `include_bytes!`.
     ///
     /// # Errors
     ///
@@ -177,7 +177,7 @@ impl Bundle {
         Ok(Self { entries })
     }
 
-    /// The bundle as bytes: the same for the same entries.
+    /// The bundle as bytes; equal entries give equal bytes.
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut sorted: Vec<_> = self.entries.values().collect();
@@ -195,7 +195,7 @@ impl Bundle {
         bytes
     }
 
-    /// Writes a file: all of it or nothing.
+    /// Writes a file atomically.
     ///
     /// # Errors
     ///
@@ -218,7 +218,7 @@ impl Bundle {
         write().map_err(|source| BundleError::Io { path: path.to_owned(), source })
     }
 
-    /// What was made of a text for a chip.
+    /// The entry for a PTX text and target.
     #[must_use]
     pub fn get(&self, source: SourceId) -> Option<&Arc<Entry>> {
         self.entries.get(&source)
@@ -229,13 +229,13 @@ impl Bundle {
         self.entries.values()
     }
 
-    /// How many there are.
+    /// Number of entries.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

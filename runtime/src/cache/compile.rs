@@ -1,7 +1,7 @@
-//! The step that the cache saves: PTX to a cubin.
+//! Compilers: PTX to a cubin.
 //!
-//! A [`Compiler`] is the driver's JIT on a GPU, NVIDIA's assembler where it is asked for, and anything else in
-//! tests: the cache knows of it what goes into the key, and calls it at most once for a key.
+//! A [`Compiler`] is the driver's JIT, or NVIDIA's assembler if it is asked for. The cache knows only what goes into
+//! the key, and calls a compiler at most once per key.
 
 use silumin_codegen::arch::Arch;
 use silumin_codegen::kernel::Kernel;
@@ -9,16 +9,16 @@ use silumin_codegen::kernel::Kernel;
 use super::error::{ModuleError, with_lines};
 use crate::toolchain::{Ptxas, ToolError};
 
-/// A kernel's text and what it asks for.
+/// A kernel's PTX with its requirements.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
-    /// The kernel's name, for people.
+    /// The kernel's name, for messages.
     pub name: &'a str,
     /// The module's text.
     pub ptx: &'a str,
-    /// The chip, to be matched exactly.
+    /// The chip; it must match exactly.
     pub arch: Arch,
-    /// The PTX ISA version it asks for: major, minor.
+    /// PTX ISA version of the text: major, minor.
     pub ptx_version: (u32, u32),
 }
 
@@ -28,33 +28,33 @@ impl<'a> From<&'a Kernel> for Source<'a> {
     }
 }
 
-/// What makes one compiler's cubins others than another's. All of it goes into the key.
+/// What distinguishes the output of compilers. All of it goes into the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// `driver` or `ptxas`.
     pub name: String,
-    /// Its version, as exactly as it is known.
+    /// The compiler's version, as exactly as it is known.
     pub version: String,
     /// Options that change the code.
     pub options: String,
 }
 
-/// What a compiler made.
+/// A compiler's output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compiled {
     /// The ELF image.
     pub cubin: Vec<u8>,
-    /// What it said meanwhile: registers, spills, warnings.
+    /// The compiler's log: registers, spills, warnings.
     pub log: String,
 }
 
-/// Makes cubins of PTX.
+/// A compiler of PTX to cubins.
 pub trait Compiler: Send + Sync {
     /// What goes into the key.
     fn identity(&self) -> &Identity;
 
-    /// Compiles for exactly the source's chip. It must not run rayon's jobs on the caller's thread: others wait for
-    /// the same key, and a worker that takes such a waiter up would wait for itself.
+    /// Compiles for exactly the source's chip. It must not run rayon jobs on the caller's thread: other threads wait
+    /// for the same key, and a worker that picks up such a waiter would wait for itself.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ pub trait Compiler: Send + Sync {
     fn compile(&self, source: &Source<'_>) -> Result<Compiled, ModuleError>;
 }
 
-/// NVIDIA's assembler as a compiler: a process a kernel.
+/// NVIDIA's assembler as a compiler, with one process per kernel.
 #[derive(Clone, Debug)]
 pub struct PtxasCompiler {
     ptxas: Ptxas,
@@ -70,7 +70,7 @@ pub struct PtxasCompiler {
 }
 
 impl PtxasCompiler {
-    /// The assembler, asked once for its version.
+    /// Uses this assembler; asks it once for its version.
     ///
     /// # Errors
     ///

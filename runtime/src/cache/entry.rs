@@ -22,11 +22,11 @@ use super::key::{Key, SourceId};
 
 /// How entries start.
 const MAGIC: [u8; 8] = *b"\x89SLMN\r\n\x1a";
-/// The version that is written, and the only one that is read.
+/// The format version: the only one that is written and read.
 pub(crate) const FORMAT: u32 = 1;
 const HEAD: usize = 88;
 const CHECKSUM: usize = 32;
-/// The longest entry that is written or read: cubins of ours have a hundred kilobytes.
+/// Longest entry that is written or read; our cubins have a hundred kilobytes.
 pub(crate) const MOST_BYTES: u64 = 64 << 20;
 /// Bytes of a compiler's log that are kept.
 const MOST_LOG: usize = 64 << 10;
@@ -34,54 +34,53 @@ const MOST_LOG: usize = 64 << 10;
 /// A compiled kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// What it is filed under.
+    /// The key of the entry.
     pub key: Key,
-    /// The part of that which is the kernel's own.
+    /// The part of the key that depends on the kernel alone.
     pub source: SourceId,
-    /// The chip: `sm_100a` for example.
+    /// The chip, for example `sm_100a`.
     pub target: String,
     /// What compiled it.
     pub compiler: Identity,
-    /// The kernel's name, for people.
+    /// The kernel's name, for messages.
     pub kernel: String,
-    /// What the compiler said.
+    /// The compiler's log.
     pub log: String,
-    /// The ELF image. Empty where there is nothing to keep: the driver compiles the kernel where it is loaded, for the reason
-    /// that the log gives.
+    /// The ELF image. It is empty if the driver is to compile the kernel when it loads it; the log says why.
     pub cubin: Vec<u8>,
 }
 
-/// Why bytes are no entry, or not the one that is looked for.
+/// Why bytes are not the expected entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum EntryError {
-    /// The file is no entry at all.
+    /// The bytes are not an entry.
     #[error("it is no compiled kernel of silumin's")]
     Foreign,
-    /// It was written by another version of silumin.
+    /// Another version of silumin wrote the entry.
     #[error("it has format {found}, and this version reads {FORMAT}")]
     Version {
         /// Its version.
         found: u32,
     },
-    /// A part is missing, or there is more than the entry says.
+    /// A part is missing, or there are more bytes than the entry says.
     #[error("it has {found} bytes where the entry has {expected}: it is cut off or torn")]
     Length {
         /// Bytes there are.
         found: u64,
-        /// Bytes there should be.
+        /// Expected length in bytes.
         expected: u64,
     },
     /// Bytes have changed.
     #[error("its checksum does not fit its bytes: they have changed")]
     Checksum,
-    /// A whole entry, in another's place.
+    /// The entry is valid, but for another key.
     #[error("it is another kernel's: a file was renamed")]
     OtherKey,
-    /// The checksum fits, and the contents do not: nothing of ours wrote it.
+    /// The checksum is right, but the contents are not valid.
     #[error("its facts cannot be read, although the checksum fits: nothing of silumin's wrote it")]
     Facts,
-    /// A folder, a pipe, a device.
+    /// The path is a folder, a pipe or a device.
     #[error("it is no file, but a folder, a pipe or the like: move it away")]
     NoFile,
 }
@@ -110,13 +109,13 @@ impl Entry {
         bytes
     }
 
-    /// In the order they are written in.
+    /// The text fields, in the order in which they are written.
     fn facts<'a>(&'a self, log: &'a str) -> [&'a str; 6] {
         let Identity { name, version, options } = &self.compiler;
         [&self.target, name, version, options, &self.kernel, log]
     }
 
-    /// Reads what [`encode`](Entry::encode) wrote; where a key is given it has to be that one's.
+    /// Reads what [`encode`](Entry::encode) wrote. If a key is given, the entry must have it.
     ///
     /// # Errors
     ///
@@ -175,7 +174,7 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// Takes bytes from the front; `None` where there are too few.
+/// Takes bytes from the front; `None` if there are too few.
 pub(super) struct Reader<'a>(pub &'a [u8]);
 
 impl Reader<'_> {

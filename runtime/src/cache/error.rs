@@ -1,4 +1,4 @@
-//! Why there is no module of a kernel: what the compiler, the driver or the cache says, and what helps.
+//! Why a kernel's module could not be made or loaded, and what helps.
 
 use thiserror::Error;
 
@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ModuleError {
-    /// A driver from before the kernel's PTX version.
+    /// The driver is too old for the kernel's PTX version.
     #[error(
         "the kernel is PTX {}.{}, and the driver is for CUDA {}.{}: it takes one for CUDA {}.{} or newer (branch {branch}), \
          or a bundle of kernels that are compiled already",
@@ -15,14 +15,14 @@ pub enum ModuleError {
     OldDriver {
         /// The kernel's PTX ISA version: major, minor.
         ptx: (u32, u32),
-        /// The CUDA version that the driver is for.
+        /// The driver's CUDA version.
         driver: (u32, u32),
-        /// The first CUDA version whose driver reads it.
+        /// The first CUDA version whose driver reads the PTX.
         needed: (u32, u32),
         /// That driver's branch.
         branch: u32,
     },
-    /// A driver that says so, where no table says from which one on it would do.
+    /// The driver refuses the PTX version, and the required driver is not known.
     #[error(
         "the driver, for CUDA {}.{}, does not read PTX {}.{} ({reason}): install a newer one, or use a bundle of \
          kernels that are compiled already",
@@ -31,12 +31,13 @@ pub enum ModuleError {
     UnknownPtx {
         /// The kernel's PTX ISA version: major, minor.
         ptx: (u32, u32),
-        /// The CUDA version that the driver is for.
+        /// The driver's CUDA version.
         driver: (u32, u32),
         /// The driver's words.
         reason: String,
     },
-    /// A kernel for another chip. Kernels with features of one chip run on no other, not even of its family.
+    /// The kernel is for another chip. A kernel with a chip's own features runs on no other chip, not even of the
+    /// same family.
     #[error(
         "the kernel is for {target}, and the device takes none of it ({reason}): make it for the device's own chip, \
          Device::arch"
@@ -47,7 +48,7 @@ pub enum ModuleError {
         /// The driver's words.
         reason: String,
     },
-    /// The module has no such entry.
+    /// The module lacks the entry.
     #[error("the module has no entry `{entry}` ({reason}): it is not this kernel's")]
     MissingEntry {
         /// The entry.
@@ -55,13 +56,13 @@ pub enum ModuleError {
         /// The driver's words.
         reason: String,
     },
-    /// The driver's library has no such function.
+    /// The driver's library lacks a function.
     #[error("the CUDA driver has no {symbol}: install a newer one, or use a device without a cache")]
     MissingSymbol {
         /// The function.
         symbol: String,
     },
-    /// Machine code of another kernel, under this one's name.
+    /// The machine code is of another kernel with this name.
     #[error(
         "`{entry}` of the machine code takes {found} parameters, and the kernel has {expected}: it was compiled from another \
          text; compile it anew, or export the bundle again"
@@ -69,18 +70,18 @@ pub enum ModuleError {
     Parameters {
         /// The entry.
         entry: String,
-        /// Number and lengths of the kernel's parameters.
+        /// Number and sizes of the kernel's parameters.
         expected: String,
-        /// Number and lengths of the machine code's parameters.
+        /// Number and sizes of the machine code's parameters.
         found: String,
     },
-    /// No memory for the module.
+    /// There is not enough memory for the module.
     #[error("{what} ran out of memory: free buffers or unload kernels")]
     OutOfMemory {
         /// The call.
         what: &'static str,
     },
-    /// More shared memory than a CTA may have.
+    /// The kernel needs more shared memory than a CTA may have.
     #[error("{bytes} bytes of shared memory for `{entry}`: {reason}")]
     SharedMemory {
         /// The entry.
@@ -90,15 +91,15 @@ pub enum ModuleError {
         /// The driver's words.
         reason: String,
     },
-    /// The compiler refuses the text.
+    /// The compiler refuses the PTX.
     #[error("{reason}\n{log}")]
     Refused {
         /// The error.
         reason: String,
-        /// The compiler's log, each message with the lines around the one it names.
+        /// The compiler's log; each message with the lines around the one that it names.
         log: String,
     },
-    /// The driver's linker takes every text for one of several, and makes slower code of this one than it could.
+    /// The driver's linker would make slower code than the driver's other compiler.
     #[error(
         "the driver's linker would make slower code of it: {reason}; load the PTX itself, or compile it with ptxas"
     )]
@@ -106,13 +107,13 @@ pub enum ModuleError {
         /// What would be lost.
         reason: String,
     },
-    /// NVIDIA's assembler did not do its work.
+    /// NVIDIA's assembler failed.
     #[error("{reason}")]
     Assembler {
-        /// Its words, and what helps.
+        /// Its message, and what helps.
         reason: String,
     },
-    /// Compiling is off, and the kernel is in no bundle and not on disk.
+    /// Compiling is off, and the kernel is neither in a bundle nor on disk.
     #[error(
         "`{kernel}` for {target} is not in the cache, and compiling is off: export a bundle where it was warmed up, or \
          allow compiling"
@@ -123,7 +124,7 @@ pub enum ModuleError {
         /// Its chip.
         target: String,
     },
-    /// Machine code that is not handed to the driver, which trusts what it is given.
+    /// The machine code is damaged and is not given to the driver, which does not check it.
     #[error(
         "the machine code of `{kernel}` is damaged: {reason}; compile it anew, or export the bundle again"
     )]
@@ -133,19 +134,19 @@ pub enum ModuleError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The text can't be handed to a compiler.
+    /// The PTX cannot be passed to a compiler.
     #[error("{reason}")]
     Text {
         /// Why not.
         reason: String,
     },
-    /// The emulated device does not take it.
+    /// The emulated device refuses the PTX.
     #[error("{reason}")]
     Emulator {
         /// The emulator's words.
         reason: String,
     },
-    /// Another call of the driver.
+    /// Another driver call failed.
     #[error("{call} failed: {reason}")]
     Driver {
         /// The call.
@@ -155,10 +156,10 @@ pub enum ModuleError {
     },
 }
 
-/// Lines of the text that are shown before and after the one that a message names.
+/// Lines that are shown before and after the one that a message names.
 const AROUND: usize = 2;
 
-/// A compiler's log, and after each message the lines of `text` around the one that it names.
+/// A compiler's log, with the lines of `text` around each message's line.
 pub(crate) fn with_lines(log: &str, text: &str) -> String {
     let mut out = String::new();
     for message in log.lines().filter(|line| !line.trim().is_empty()) {
@@ -180,7 +181,7 @@ pub(crate) fn with_lines(log: &str, text: &str) -> String {
     out
 }
 
-/// The number in `ptxas application ptx input, line 12; error ...`.
+/// The line number in `ptxas application ptx input, line 12; error ...`.
 fn named_line(message: &str) -> Option<usize> {
     let (_, rest) = message.split_once("line ")?;
     let digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());

@@ -1,26 +1,26 @@
-//! What a compiled kernel is filed under: a hash over everything that its code depends on.
+//! Keys of compiled kernels: a hash of everything that the machine code depends on.
 //!
-//! No path, no time and no name is in it, so that nothing goes stale and nothing is confused.
+//! It includes no path, time or name, so no entry goes stale and none is confused with another.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::compile::{Identity, Source};
 
-/// Domains of the two hashes; a change of what goes into them is a change here.
+/// Domains of the two hashes. Change them when the hashed fields change.
 const KEY_CONTEXT: &str = "silumin 2026-11-20 cubin of PTX, target, compiler, options; format 1";
 const SOURCE_CONTEXT: &str = "silumin 2026-11-20 PTX and target of a cubin; format 1";
 
-/// The address of a compiled kernel: blake3 over its PTX, its target, and the compiler's name, version and options.
+/// The key of a compiled kernel: blake3 over its PTX, its target, and the compiler's name, version and options.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key(pub(crate) [u8; 32]);
 
-/// The same without the compiler: what a bundle is searched by, for it is made where another driver may be.
+/// A key without the compiler. Bundles are searched by it, because they may have been made with another driver.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SourceId(pub(super) [u8; 32]);
 
 impl Key {
-    /// The key of what `compiler` makes of `source`.
+    /// The key of the cubin that `compiler` makes of `source`.
     #[must_use]
     pub fn of(source: &Source<'_>, compiler: &Identity) -> Self {
         let Identity { name, version, options } = compiler;
@@ -29,14 +29,14 @@ impl Key {
 }
 
 impl SourceId {
-    /// The part of the key that is the kernel's own.
+    /// The part of the key that depends on the kernel alone.
     #[must_use]
     pub fn of(source: &Source<'_>) -> Self {
         SourceId(hash(SOURCE_CONTEXT, &[source.ptx, source.arch.target()]))
     }
 }
 
-/// Lengths go in too: two lists of fields that read the same in a row are not the same.
+/// Hashes fields with their lengths: two lists that read the same when joined differ.
 fn hash(context: &str, fields: &[&str]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new_derive_key(context);
     for field in fields {
@@ -64,7 +64,7 @@ macro_rules! hexadecimal {
 hexadecimal!(Key);
 hexadecimal!(SourceId);
 
-/// A text that is no key.
+/// The text is not a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a key is 64 digits of 0-9 and a-f")]
 pub struct NoKey;

@@ -1,4 +1,5 @@
-//! Compiled kernels, kept: each is compiled once, by one thread of one process, and later starts read it from disk.
+//! The cache of compiled kernels: each is compiled once, by one thread of one process, and later starts read it from
+//! disk.
 //!
 //! * `mod.rs`: [`Cache`], which is what devices are given, and how it is opened.
 //! * `compile.rs`: [`Compiler`], the step that it saves.
@@ -46,11 +47,11 @@ use report::Reporter;
 use shared::Shared;
 use store::{ReadError, Store};
 
-/// The variable that names the folder.
+/// The environment variable that names the folder.
 pub const FOLDER_VARIABLE: &str = "SILUMIN_CACHE_DIR";
-/// Bytes that a folder may hold unless it is told otherwise: some thousand kernels.
+/// Default limit of the folder in bytes: some thousand kernels.
 pub const DEFAULT_LIMIT: u64 = 512 << 20;
-/// How long a process waits for another one that compiles the same.
+/// Default wait for another process that compiles the same kernel.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Where a cubin came from.
@@ -60,41 +61,41 @@ pub enum Origin {
     Bundle,
     /// The folder.
     Disk,
-    /// The compiler, just now.
+    /// It was compiled just now.
     Compiled,
 }
 
-/// A compiled kernel, and where it came from.
+/// A compiled kernel and its origin.
 #[derive(Clone, Debug)]
 pub struct Cubin {
     /// The kernel.
     pub entry: Arc<Entry>,
-    /// Where it came from when it was first asked for.
+    /// Where the cubin came from when it was first requested.
     pub origin: Origin,
 }
 
-/// What a cache has done since it was opened.
+/// Counts of a cache since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Stats {
-    /// Kernels from a bundle.
+    /// Kernels taken from a bundle.
     pub bundled: u64,
     /// Kernels read from disk.
     pub read: u64,
     /// Kernels compiled.
     pub compiled: u64,
-    /// Kernels that the driver compiled as it loaded them, or had in a cache of its own: those of which its linker would make
+    /// Kernels that the driver compiled when it loaded them, or had in its own cache, because its linker would make
     /// slower code.
     pub by_loading: u64,
     /// Kernels written to disk.
     pub written: u64,
-    /// Files that were not what was written there.
+    /// Damaged files found.
     pub damaged: u64,
-    /// Kernels evicted, for there was no room.
+    /// Kernels evicted to stay within the limit.
     pub evicted: u64,
 }
 
-/// Compiled kernels in memory, in bundles and on disk: a cheap handle, for all devices of a program.
+/// Compiled kernels in memory, in bundles and on disk, for all devices of a program. Cloning it is cheap.
 ///
 /// ```no_run
 /// use silumin_runtime::cache::Cache;
@@ -113,13 +114,13 @@ pub struct Cache {
 
 struct Inner {
     store: Option<Store>,
-    /// Whether the folder is written to; not any more after that failed.
+    /// Whether the folder is still written to; not after a failure.
     writes: AtomicBool,
     limit: u64,
     patience: Duration,
     bundles: Vec<Bundle>,
     compiling: bool,
-    /// Devices of the driver alone ask for it.
+    /// The assembler; only devices of the driver use it.
     #[cfg_attr(not(feature = "cuda"), allow(dead_code))]
     ptxas: Option<PtxasCompiler>,
     memory: Shared<Key, Cubin, ModuleError>,
@@ -142,7 +143,7 @@ fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// How a cache is opened.
+/// Options of a cache.
 ///
 /// ```
 /// use silumin_runtime::cache::{Cache, CacheOptions};
@@ -172,7 +173,7 @@ impl Default for CacheOptions {
 }
 
 impl CacheOptions {
-    /// In memory only, of [`DEFAULT_LIMIT`], compiling with the driver, warnings to standard error.
+    /// A cache in memory only, with [`DEFAULT_LIMIT`], the driver's compiler, and warnings on standard error.
     pub fn new() -> Self {
         Self {
             folder: None,
@@ -186,59 +187,60 @@ impl CacheOptions {
         }
     }
 
-    /// Keeps kernels in this folder, which is made where it is not there.
+    /// Keeps kernels in this folder, which is created if needed.
     pub fn folder(mut self, folder: impl Into<PathBuf>) -> Self {
         self.folder = Some(folder.into());
         self
     }
 
-    /// Whether the folder may be one that other users own or can write to. It may not, unless this says so: they could have
-    /// the GPU run their code in this program's place. On Unix; elsewhere access is not looked at.
+    /// Whether to use a folder that other users own or can write to. The default is no, because such users could make
+    /// the GPU run their code. On Unix only; elsewhere access is not checked.
     pub fn shared(mut self, shared: bool) -> Self {
         self.shared = shared;
         self
     }
 
-    /// Evicts the least recently used kernels where the folder has more bytes than that.
+    /// Evicts the least recently used kernels if the folder exceeds this many bytes.
     pub fn limit(mut self, bytes: u64) -> Self {
         self.limit = bytes;
         self
     }
 
-    /// Looks in this bundle first; several are searched in the order of the calls.
+    /// Adds a bundle to look in first. Several are searched in the order of the calls.
     pub fn bundle(mut self, bundle: Bundle) -> Self {
         self.bundles.push(bundle);
         self
     }
 
-    /// Whether what is not there is compiled (it is, unless this says no), or an error: for programs that ship their
-    /// kernels and must not stall.
+    /// Whether a missing kernel is compiled (the default) or is an error: for programs that ship their kernels and
+    /// must not stall.
     pub fn compiling(mut self, compiling: bool) -> Self {
         self.compiling = compiling;
         self
     }
 
-    /// Compiles with NVIDIA's assembler in the driver's place: for PTX that is too new for the driver, or to compile in
-    /// as many processes as there are cores.
+    /// Compiles with NVIDIA's assembler instead of the driver: for PTX that is too new for the driver, or to compile
+    /// in as many processes as there are cores.
     pub fn ptxas(mut self, ptxas: PtxasCompiler) -> Self {
         self.ptxas = Some(ptxas);
         self
     }
 
-    /// Hands warnings over, each once, in the place of printing them to standard error.
+    /// Passes each distinct warning to `sink` instead of printing it to standard error.
     pub fn on_warning(mut self, sink: impl Fn(&Warning) + Send + Sync + 'static) -> Self {
         self.sink = Some(Arc::new(sink));
         self
     }
 
-    /// How long to wait for another process that compiles the same kernel, 20 seconds if not set, before compiling it
-    /// here as well.
+    /// How long to wait for another process that compiles the same kernel before compiling it here as well. The
+    /// default is 20 seconds.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Opens it. A folder that can't be made, or that others can write to, is a warning, and the cache is in memory then.
+    /// Opens the cache. If the folder cannot be created, or others can write to it, there is a warning and the cache
+    /// is in memory only.
     #[must_use]
     pub fn open(self) -> Cache {
         let reporter = Reporter::new(self.sink);
@@ -279,8 +281,8 @@ impl CacheOptions {
 }
 
 impl Cache {
-    /// The folder that is used if none is named: that of `SILUMIN_CACHE_DIR`, or `silumin` in the platform's folder
-    /// for caches (`$XDG_CACHE_HOME` or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`). `None` where there is no home.
+    /// The default folder: `SILUMIN_CACHE_DIR`, or `silumin` in the platform's folder for caches (`$XDG_CACHE_HOME`
+    /// or `~/.cache`, `~/Library/Caches`, `%LOCALAPPDATA%`). `None` without a home folder.
     #[must_use]
     pub fn default_folder() -> Option<PathBuf> {
         match std::env::var_os(FOLDER_VARIABLE).filter(|folder| !folder.is_empty()) {
@@ -289,7 +291,7 @@ impl Cache {
         }
     }
 
-    /// The cache in [`default_folder`](Cache::default_folder), or in memory only where there is none.
+    /// A cache in [`default_folder`](Cache::default_folder), or in memory only if there is none.
     #[must_use]
     pub fn open_default() -> Self {
         let options = CacheOptions::new();
@@ -306,31 +308,31 @@ impl Cache {
         }
     }
 
-    /// The cache in `folder`; see [`CacheOptions`] for more to choose.
+    /// A cache in `folder`; [`CacheOptions`] has more to choose.
     #[must_use]
     pub fn open(folder: impl Into<PathBuf>) -> Self {
         CacheOptions::new().folder(folder).open()
     }
 
-    /// Where it keeps kernels; `None` in memory only, as for a folder that others can write to.
+    /// The folder; `None` for a cache in memory only, also if others can write to the folder.
     #[must_use]
     pub fn folder(&self) -> Option<&Path> {
         self.inner.store.as_ref().map(Store::folder)
     }
 
-    /// Whether what is not there is compiled.
+    /// Whether missing kernels are compiled.
     #[must_use]
     pub fn compiles(&self) -> bool {
         self.inner.compiling
     }
 
-    /// The assembler that it was given to compile with.
+    /// The assembler, if it compiles with one.
     #[cfg(feature = "cuda")]
     pub(crate) fn assembler(&self) -> Option<&PtxasCompiler> {
         self.inner.ptxas.as_ref()
     }
 
-    /// What it has done since it was opened.
+    /// Counts since the cache was opened.
     #[must_use]
     pub fn stats(&self) -> Stats {
         let Counts { bundled, read, compiled, by_loading, written, damaged, evicted } = &self.inner.counts;
@@ -346,8 +348,8 @@ impl Cache {
         }
     }
 
-    /// The compiled kernel: from memory while anybody has it, from a bundle, from disk, or compiled and kept. Of all
-    /// threads that ask at once one does the work and the others wait; so do other processes.
+    /// The compiled kernel: from memory while a handle lives, from a bundle, from disk, or compiled and kept. If
+    /// several threads or processes ask at once, one does the work and the others wait.
     ///
     /// # Errors
     ///
@@ -357,7 +359,7 @@ impl Cache {
         self.inner.memory.get_or_make(key, || self.inner.find_or_compile(key, source, compiler).map(Arc::new))
     }
 
-    /// Compiles a kernel anew that the device did not take, for `reason`, and replaces it.
+    /// Compiles a kernel again that the device refused for `reason`, and replaces the entry.
     ///
     /// # Errors
     ///
@@ -375,7 +377,7 @@ impl Cache {
         self.inner.memory.get_or_make(key, || self.inner.compile(key, source, compiler).map(Arc::new))
     }
 
-    /// Notes that the driver compiles a kernel itself, which it keeps unless it is told not to.
+    /// Records that the driver compiles a kernel itself and keeps it, unless its cache is off.
     #[cfg(feature = "cuda")]
     pub(crate) fn compiled_by_loading(&self) {
         count(&self.inner.counts.by_loading, 1);
@@ -384,12 +386,12 @@ impl Cache {
         }
     }
 
-    /// Tells a warning, once.
+    /// Emits a warning once.
     pub(crate) fn tell(&self, warning: Warning) {
         self.inner.reporter.tell(warning);
     }
 
-    /// All entries on disk, least recently used first; empty in memory only.
+    /// All entries on disk, least recently used first; empty for a cache in memory only.
     ///
     /// # Errors
     ///
@@ -421,8 +423,8 @@ impl Cache {
         self.inner.store.as_ref().map_or(Ok(()), |store| store.remove(key))
     }
 
-    /// Removes what dead processes left, and the least recently used entries until the rest has at most `limit` bytes.
-    /// Returns how many entries went.
+    /// Removes files of dead processes, and the least recently used entries until the rest has at most `limit` bytes.
+    /// Returns the number of removed entries.
     ///
     /// # Errors
     ///
@@ -548,7 +550,7 @@ impl Inner {
         }
     }
 
-    /// After the first failure the folder is only read: each try would cost time, and fail again.
+    /// Stops writing after the first failure: each further try would take time and fail again.
     fn stop_writing(&self, store: &Store, error: &io::Error) {
         if self.writes.swap(false, Ordering::Relaxed) {
             let (folder, reason) = (store.folder().to_owned(), error.to_string());

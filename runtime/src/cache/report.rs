@@ -1,4 +1,4 @@
-//! What the cache tells, each thing once: it never fails, it only helps less.
+//! Warnings of the cache, each emitted once.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,48 +8,48 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use super::entry::EntryError;
 
-/// Something that makes the cache less useful than it could be. The kernels are right all the same.
+/// A problem that makes the cache less useful. The kernels are right all the same.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Warning {
-    /// Nothing can be kept on disk: the folder can't be made or written to, or the disk is full.
+    /// Nothing can be kept on disk: the folder cannot be created or written to, or the disk is full.
     Off {
         /// The folder.
         folder: PathBuf,
         /// What the system says.
         reason: String,
     },
-    /// The folder is neither read nor written: others could put any code into it.
+    /// The folder is not used: other users could put code into it.
     Untrusted {
         /// The folder.
         folder: PathBuf,
         /// Which user or group can write to it.
         reason: String,
     },
-    /// One kernel can't be kept.
+    /// One kernel cannot be kept.
     NotKept {
         /// Its place.
         path: PathBuf,
         /// What the system says.
         reason: String,
     },
-    /// A file is not what was written there. It is compiled anew and replaced.
+    /// A file is damaged. Its kernel is compiled again and the file replaced.
     Damaged {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// Kernels are compiled at every start: those that are left to the driver only it can keep, and its own cache is off.
+    /// Some kernels are left to the driver, and its own cache is off, so they are compiled at every start.
     DriverCacheOff,
-    /// Results of tuning are not used, all or some.
+    /// Some or all tuning results are not used.
     Tuning {
         /// The file.
         path: PathBuf,
         /// What is wrong with it.
         reason: String,
     },
-    /// The driver does not take a cubin that is whole. It is compiled anew.
+    /// The driver refuses an undamaged cubin. Its kernel is compiled again.
     Rejected {
         /// The kernel's name.
         kernel: String,
@@ -103,13 +103,13 @@ impl fmt::Display for Warning {
 /// Where warnings go.
 pub type Sink = Arc<dyn Fn(&Warning) + Send + Sync>;
 
-/// Tells each warning once.
+/// Emits each warning once.
 pub(super) struct Reporter {
     sink: Sink,
     told: Mutex<HashSet<Warning>>,
 }
 
-/// Warnings that are remembered; after so many all has been said.
+/// Warnings that are remembered.
 const MOST: usize = 1000;
 
 impl Reporter {

@@ -1,19 +1,19 @@
-//! Values that many threads ask for and one makes.
+//! Values that many threads request and one makes.
 //!
-//! The map is papaya's: reads are lock-free, so that a look-up waits for nobody, where sharded locks (dashmap) stop a
-//! reader while a neighbour is put in and a copy on each write (arc-swap) is quadratic in the thousands of candidates
-//! of a tuning run. It holds a value only as long as somebody else does.
+//! The map is papaya's, whose reads are lock-free. Sharded locks (dashmap) stop a reader during an insertion nearby,
+//! and a copy per write (arc-swap) is quadratic in the thousands of candidates of a tuning run. The map keeps a value
+//! only as long as another handle does.
 
 use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Entries below which nobody looks for dead ones.
+/// Number of entries below which dead ones are not removed.
 const FEW: usize = 64;
 
-/// What values are shared through: [`Real`], or what explores every order of threads in a test.
+/// The primitives that values are shared through: [`Real`], or loom's, which explore every order of threads.
 pub(crate) trait Primitives {
-    /// A place for a value that one thread makes, and for which others wait.
+    /// A slot for a value that one thread makes and others wait for.
     type Once<T: Clone + Send + Sync>: Once<T> + Default + Send + Sync;
     /// A map that many threads change.
     type Map<K: Hash + Eq + Copy + Send + Sync, V: Clone + Send + Sync>: Map<K, V> + Default;
@@ -21,7 +21,7 @@ pub(crate) trait Primitives {
 
 /// See [`Primitives::Once`].
 pub(crate) trait Once<T> {
-    /// The value, made by the first who asks; if making it panics, by the next.
+    /// The value, made by the first caller; if that panics, by the next.
     fn get_or_make(&self, make: impl FnOnce() -> T) -> T;
     /// The value, if it is there.
     fn get(&self) -> Option<T>;
@@ -29,11 +29,11 @@ pub(crate) trait Once<T> {
 
 /// See [`Primitives::Map`].
 pub(crate) trait Map<K, V> {
-    /// The value of a key, which is put there if there is none.
+    /// The value of a key; inserts one if there is none.
     fn get_or_put(&self, key: K, value: impl FnOnce() -> V) -> V;
-    /// Takes a key out, if its value is such.
+    /// Removes a key if its value satisfies `such`.
     fn remove_if(&self, key: &K, such: impl Fn(&V) -> bool);
-    /// Leaves what is such.
+    /// Keeps the entries that satisfy `such`.
     fn retain(&self, such: impl Fn(&V) -> bool);
     /// Keys.
     fn len(&self) -> usize;
@@ -76,7 +76,7 @@ impl<K: Hash + Eq + Send + Sync, V: Clone + Send + Sync> Map<K, V> for papaya::H
     }
 }
 
-/// A value in the making, or made.
+/// A value that is being made or is complete.
 type Flight<V, E, P> = Arc<<P as Primitives>::Once<Result<Weak<V>, E>>>;
 
 pub(crate) struct Shared<K, V, E, P = Real>
@@ -87,7 +87,7 @@ where
     P: Primitives,
 {
     map: P::Map<K, Flight<V, E, P>>,
-    /// The size at which dead entries are looked for next.
+    /// Number of entries at which dead ones are removed next.
     sweep_at: AtomicUsize,
 }
 
@@ -102,8 +102,8 @@ where
         Self { map: P::Map::default(), sweep_at: AtomicUsize::new(FEW) }
     }
 
-    /// The value, made if nobody has it. Of all who ask at once one makes it, and the others wait for that; an error is
-    /// given to all of them, and those who ask later try again.
+    /// The value, made if it does not exist. Of several callers at once one makes it and the others wait. An error
+    /// goes to all of them; later callers try again.
     pub fn get_or_make(&self, key: K, make: impl Fn() -> Result<Arc<V>, E>) -> Result<Arc<V>, E> {
         loop {
             let flight = self.map.get_or_put(key, Flight::<V, E, P>::default);
@@ -134,7 +134,7 @@ where
         }
     }
 
-    /// Has the next one who asks make it anew.
+    /// Drops the value, so that the next caller makes it again.
     pub fn discard(&self, key: &K) {
         self.map.remove_if(key, |_| true);
     }

@@ -1,8 +1,8 @@
-//! The folder: one file a kernel, named by its key.
+//! The cache's folder: one file per kernel, named by its key.
 //!
-//! An entry is written to a file of another name, flushed to the disk, and renamed: whoever reads sees all of it or
-//! nothing, whenever the writer dies. Nothing depends on a file's existence but the entry itself, nor on times: those
-//! only say what is evicted first. Locks are the system's, which end with their process.
+//! An entry is written under another name, flushed and renamed, so a reader sees all of it or nothing, whenever the
+//! writer dies. Nothing but the entry itself depends on a file's existence, and times only decide what is evicted
+//! first. The operating system holds locks and releases them when their process ends.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
@@ -13,35 +13,35 @@ use super::entry::{Entry, EntryError, MOST_BYTES};
 use super::key::Key;
 use crate::regular_file;
 
-/// What entries' names end with.
+/// Suffix of entry files.
 const SUFFIX: &str = ".cubin.slmn";
-/// What the names of files start and end with that are being written.
+/// Prefix and suffix of files that are being written.
 const WRITING: &str = "silumin-";
 const UNFINISHED: &str = ".unfinished";
 const LOCK: &str = ".lock";
-/// How often a waiting process looks.
+/// Interval at which a waiting process looks again.
 const POLL: Duration = Duration::from_millis(2);
 
-/// Why an entry is not read.
+/// Why an entry could not be read.
 #[derive(Debug)]
 pub(super) enum ReadError {
-    /// It is there and no good.
+    /// It is damaged.
     Damaged(EntryError),
-    /// The system does not hand it out.
+    /// The operating system reported an error.
     Io(io::Error),
 }
 
-/// A file of the folder.
+/// An entry file of the folder.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {
     /// Where it is.
     pub path: PathBuf,
-    /// The key that its name says.
+    /// The key in its name.
     pub key: Key,
     /// Its length.
     pub bytes: u64,
-    /// When it was last used, as far as the clock was right.
+    /// Time of its last use, as far as the clock was right.
     pub used: SystemTime,
 }
 
@@ -50,7 +50,7 @@ pub(super) struct Store {
     folder: PathBuf,
 }
 
-/// Held while one process compiles what others wait for.
+/// Held while a process compiles a kernel that others wait for.
 pub(super) struct KeyLock {
     path: PathBuf,
     file: File,
@@ -77,7 +77,7 @@ impl Store {
         self.folder.join(format!("{key}{SUFFIX}"))
     }
 
-    /// Makes the folder, for its owner alone.
+    /// Creates the folder, for its owner alone.
     pub fn create(&self) -> io::Result<()> {
         let mut builder = fs::DirBuilder::new();
         builder.recursive(true);
@@ -86,7 +86,7 @@ impl Store {
         builder.create(&self.folder)
     }
 
-    /// Why others can put code into the folder, if they can. Who owns it or may write to it decides what runs.
+    /// Why other users can put code into the folder, or `None`.
     #[cfg(unix)]
     pub fn writable_by_others(&self) -> io::Result<Option<String>> {
         use std::os::unix::fs::MetadataExt;
@@ -99,13 +99,13 @@ impl Store {
         })
     }
 
-    /// Elsewhere than on Unix access is not looked at.
+    /// Outside Unix access is not checked.
     #[cfg(not(unix))]
     pub fn writable_by_others(&self) -> io::Result<Option<String>> {
         Ok(None)
     }
 
-    /// The entry, where there is one.
+    /// The entry of a key, if there is one.
     pub fn read(&self, key: Key) -> Result<Option<Entry>, ReadError> {
         match read_file(&self.path(key)) {
             Ok(bytes) => Entry::decode(&bytes, Some(key)).map(Some).map_err(ReadError::Damaged),
@@ -114,7 +114,7 @@ impl Store {
         }
     }
 
-    /// Notes that an entry was used. A folder that is read only keeps no notes.
+    /// Records the use of an entry, if the folder is writable.
     pub fn touch(&self, key: Key) {
         // On most systems times can be set through a file that is open for writing only.
         if let Ok(file) = regular_file::open_own(&self.path(key), false) {
@@ -122,7 +122,7 @@ impl Store {
         }
     }
 
-    /// Writes an entry: all of it or nothing.
+    /// Writes an entry atomically.
     pub fn write(&self, entry: &Entry) -> io::Result<()> {
         let bytes = entry.encode();
         if bytes.len() as u64 > MOST_BYTES {
@@ -163,8 +163,8 @@ impl Store {
         fs::remove_file(self.path(key))
     }
 
-    /// Waits until no other process compiles the same, at most so long: one that was stopped stops nobody else. Without
-    /// a lock the caller goes on all the same, and at worst two do the same work.
+    /// Waits up to `patience` until no other process compiles the same kernel; a stopped process blocks no other.
+    /// Without a lock the caller goes on, and at worst two processes do the same work.
     pub fn lock(&self, key: Key, patience: Duration) -> Option<KeyLock> {
         let path = self.folder.join(format!("{key}{LOCK}"));
         let start = Instant::now();
@@ -184,7 +184,7 @@ impl Store {
         }
     }
 
-    /// All entries by their names, least recently used first. Other files are passed over.
+    /// All entries, least recently used first. Other files are ignored.
     pub fn list(&self) -> io::Result<Vec<Found>> {
         let mut found = Vec::new();
         for item in fs::read_dir(&self.folder)? {
@@ -203,7 +203,7 @@ impl Store {
         Ok(found)
     }
 
-    /// Removes what dead processes left: files half written, and locks that nobody holds.
+    /// Removes files of dead processes: partial entries, and locks that no process holds.
     pub fn tidy(&self) -> io::Result<()> {
         for item in fs::read_dir(&self.folder)? {
             let path = item?.path();
@@ -220,8 +220,8 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the least recently used entries until all together have at most `limit` bytes; never `keep`. Returns
-    /// how many went.
+    /// Removes the least recently used entries until the rest has at most `limit` bytes, but never `keep`. Returns
+    /// the number of removed entries.
     pub fn evict(&self, limit: u64, keep: Option<Key>) -> io::Result<u64> {
         let mut found = self.list()?;
         let total: u64 = found.iter().map(|found| found.bytes).sum();
@@ -249,7 +249,7 @@ impl Store {
     }
 }
 
-/// Whether the open file is still the one of that name.
+/// Whether an open file is still the one at `path`.
 fn is_named(file: &File, path: &Path) -> bool {
     #[cfg(unix)]
     {
@@ -270,8 +270,8 @@ fn is_named(file: &File, path: &Path) -> bool {
     }
 }
 
-/// Entries from a future, where the clock has been set back: they would outlive all that is used from now on. They are
-/// taken for used just now, in their order.
+/// Sets entries with times in the future to now, in their order; after a clock was set back they would outlive all
+/// others.
 fn restamp(found: &mut [Found], now: SystemTime) {
     let future = found.iter().filter(|found| found.used > now).count() as u32;
     if future == 0 {
@@ -288,7 +288,7 @@ fn restamp(found: &mut [Found], now: SystemTime) {
     found.sort_by_key(|found| (found.used, found.key));
 }
 
-/// All of a file that is a file and not too long.
+/// Reads a regular file that is not too long.
 pub(super) fn read_file(path: &Path) -> Result<Vec<u8>, ReadError> {
     regular_file::read(path, MOST_BYTES).map_err(|error| match error {
         regular_file::ReadError::Io { source, .. } => ReadError::Io(source),

@@ -1,4 +1,4 @@
-//! Memory of a device: handles of allocations and of their parts.
+//! Device memory: handles of allocations and of their parts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::cuda;
 use super::memory::HostMemory;
 use super::{Device, DeviceError};
 
-/// Memory of a device, or a part of it: a cheap handle, which keeps the memory alive.
+/// A range of device memory. Cloning it is cheap; a handle keeps the memory alive.
 #[derive(Clone)]
 pub struct Buffer {
     allocation: Arc<Allocation>,
-    /// Bytes from the allocation's start.
+    /// Offset from the start of the allocation in bytes.
     offset: usize,
     len: usize,
 }
@@ -29,7 +29,7 @@ pub(super) enum Memory {
 }
 
 impl Buffer {
-    /// All of an allocation of `len` bytes on `device`.
+    /// A handle of a whole allocation of `len` bytes on `device`.
     pub(super) fn whole(device: Device, memory: Memory, len: usize) -> Self {
         Self { allocation: Arc::new(Allocation { device, memory }), offset: 0, len }
     }
@@ -40,20 +40,20 @@ impl Buffer {
         self.len
     }
 
-    /// Never: a buffer has at least one byte. (For those who have a `len`.)
+    /// Always false: a buffer has at least one byte. It exists because there is a `len`.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// The device that it belongs to.
+    /// The device that the memory belongs to.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.allocation.device
     }
 
-    /// `len` bytes from byte `offset` on, sharing the memory: for one tensor of several in one
-    /// allocation, or for the part of a buffer that a smaller problem uses.
+    /// The `len` bytes from byte `offset` on, sharing the memory. Use it for one of several tensors in an allocation,
+    /// or for the part of a buffer that a smaller problem needs.
     ///
     /// # Errors
     ///
@@ -68,7 +68,7 @@ impl Buffer {
         Ok(Self { allocation: self.allocation.clone(), offset: self.offset + offset, len })
     }
 
-    /// Copies `data` to the device.
+    /// Copies `data` from the host to the device.
     ///
     /// # Errors
     ///
@@ -85,7 +85,7 @@ impl Buffer {
         Ok(())
     }
 
-    /// Copies the bytes to the host, after all work before it.
+    /// Copies the bytes to the host, after all earlier work on them.
     ///
     /// # Errors
     ///
@@ -100,7 +100,7 @@ impl Buffer {
         }
     }
 
-    /// Whether a byte belongs to both.
+    /// Whether two ranges share a byte.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.allocation, &other.allocation)
@@ -108,7 +108,7 @@ impl Buffer {
             && other.offset < self.offset + self.len
     }
 
-    /// Whether the address is a multiple of `bytes`, a power of two of at most 256.
+    /// Whether the address is a multiple of `bytes`, which is a power of two of at most 256.
     #[must_use]
     pub fn is_aligned(&self, bytes: usize) -> bool {
         match &self.allocation.memory {
@@ -119,15 +119,15 @@ impl Buffer {
         }
     }
 
-    /// The address of the first byte on a GPU, for kernels of one's own; `None` on the emulated device. It is good for as
-    /// long as a handle of the buffer lives, and such kernels' work is ordered by who launches them.
+    /// The address of the first byte on a GPU, for kernels of your own; `None` on the emulated device. It is valid as
+    /// long as a handle of the buffer lives. The caller orders the work of such kernels.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn cuda_address(&self) -> Option<u64> {
         self.cuda_memory().map(|(memory, offset)| memory.address() + offset as u64)
     }
 
-    /// The memory of an emulated device's buffer, and where in it the buffer starts.
+    /// The memory of a buffer on the emulated device, and the offset in it.
     pub(crate) fn emulated_memory(&self) -> Option<(&HostMemory, usize)> {
         match &self.allocation.memory {
             Memory::Emulated(memory) => Some((memory, self.offset)),
@@ -136,7 +136,7 @@ impl Buffer {
         }
     }
 
-    /// The same of a GPU's buffer.
+    /// The memory of a buffer on a GPU, and the offset in it.
     #[cfg(feature = "cuda")]
     pub(crate) fn cuda_memory(&self) -> Option<(&cuda::CudaMemory, usize)> {
         match &self.allocation.memory {

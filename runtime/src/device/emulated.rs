@@ -1,8 +1,7 @@
-//! The device that runs PTX text on the CPU.
+//! The emulated device: it runs PTX text on the CPU.
 //!
-//! Each launch gets a global memory of its own that holds the launch's tensors, each under its
-//! name and far from the others, so that an access beyond the end of one is found and named; C and its
-//! scale factors are copied back when nothing was found.
+//! Each launch gets its own global memory. It holds the launch's tensors by name and far apart, so an access beyond
+//! the end of one is found and named. C and its scale factors are copied back if nothing was found.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,26 +22,25 @@ use crate::device::Buffer;
 use crate::gemm::{Args, Argument, LaunchError, LaunchReport, VectorError};
 use crate::groups::GroupSizes;
 
-/// How the emulated device runs kernels.
+/// Options of the emulated device.
 #[derive(Clone)]
 pub struct EmulatorOptions {
     /// When asynchronous operations complete.
     pub schedule: Schedule,
-    /// Threads of the host; 0 is one a core.
+    /// Host threads; 0 uses one per core.
     pub threads: usize,
-    /// Findings kept of one launch.
+    /// Findings that are kept per launch.
     pub max_findings: usize,
-    /// Whether races are looked for that the schedule did not show.
+    /// Whether order is tracked, to find races that the schedule did not show.
     pub tracking: Tracking,
-    /// How the tensor core sums.
+    /// How the tensor core rounds its sums.
     pub arithmetic: Arithmetic,
-    /// PTX instructions that one cluster may execute, counted once a warp: where a kernel that spins
-    /// for ever ends.
+    /// PTX instructions that one cluster may execute, counted once per warp. It ends kernels that spin for ever.
     pub instruction_limit: u64,
-    /// Wall-clock time of one call, all launches of its kernel together; `None` for no limit. What ends here is
-    /// [`FindingKind::TimeLimit`], beside what was found before.
+    /// Wall-clock time of one call, over all launches of its kernel; `None` sets no limit. Reaching it is a
+    /// [`FindingKind::TimeLimit`], beside earlier findings.
     pub time_limit: Option<Duration>,
-    /// Called after each cluster, from any thread, with CTAs done and CTAs in all.
+    /// Called after each cluster, from any thread, with the number of finished CTAs and of all CTAs.
     pub progress: Option<Arc<dyn Fn(u64, u64) + Send + Sync>>,
 }
 
@@ -86,13 +84,13 @@ impl fmt::Debug for EmulatorOptions {
     }
 }
 
-/// What the emulated device found wrong with a launch.
+/// Findings of the emulated device in one launch.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Findings {
-    /// At least one, at most [`EmulatorOptions::max_findings`].
+    /// At least one finding, at most [`EmulatorOptions::max_findings`].
     pub findings: Vec<Finding>,
-    /// What the kernel did up to there.
+    /// Counts up to the end of the run.
     pub stats: EmulatorStats,
 }
 
@@ -118,7 +116,7 @@ pub(crate) struct Module {
 }
 
 impl Module {
-    /// Decodes all of the kernel's PTX.
+    /// Decodes the kernel's PTX.
     ///
     /// # Errors
     ///
@@ -130,11 +128,11 @@ impl Module {
     }
 }
 
-/// The tensors of one launch in the emulator's memory.
+/// The tensors of one launch in emulated memory.
 pub(crate) struct Tensors {
     pub memory: GlobalMemory,
     pub buffers: Vec<(Operand, emulator::Buffer)>,
-    /// By the name of the gate's vector.
+    /// Vectors of the gate, by name.
     pub vectors: Vec<(String, emulator::Buffer)>,
     pub workspace: Vec<(WorkspaceBuffer, emulator::Buffer)>,
 }
@@ -178,7 +176,7 @@ impl Tensors {
         found.map_or(0, |(_, buffer)| self.memory.address(buffer))
     }
 
-    /// The address of a tensor; 0, which is no tensor's, where it is not given.
+    /// The address of a tensor; 0, which is no tensor's address, if it is not given.
     fn address(&self, operand: Operand) -> u64 {
         let found = self.buffers.iter().find(|(other, _)| *other == operand);
         found.map_or(0, |(_, buffer)| self.memory.address(buffer))
@@ -317,7 +315,7 @@ impl Emulated {
     }
 }
 
-/// The bytes of an output that a kernel writes: all of them, or, of groups of rows, those of the groups.
+/// The bytes of an output that a kernel writes: all of them, or those of the groups.
 struct Extent(Option<Range<usize>>);
 
 impl Extent {
@@ -347,7 +345,7 @@ impl Extent {
     }
 }
 
-/// An argument as the emulator takes it; an operand whose tensor map nothing can encode.
+/// Converts an argument for the emulator; an error names an operand whose tensor map cannot be encoded.
 pub(crate) fn encode(argument: &Argument<'_>, tensors: &Tensors) -> Result<Arg, (Operand, TensorMapError)> {
     Ok(match argument {
         Argument::TensorMap(recipe) => {

@@ -1,5 +1,5 @@
-//! Memory of the emulated device: bytes of the host, with a record of which have been written, so
-//! that reading the others is noticed.
+//! Memory of the emulated device: host bytes with a record of the written ones, so reads of unwritten bytes are
+//! noticed.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,12 +11,12 @@ pub(crate) struct HostMemory {
 
 struct Contents {
     bytes: Vec<u8>,
-    /// What has been written: ascending, apart from each other, none empty.
+    /// Written ranges: ascending, disjoint, not empty.
     written: Vec<Range<usize>>,
 }
 
 impl HostMemory {
-    /// `len` bytes that nothing has written; `None` where the host has no such memory.
+    /// `len` unwritten bytes; `None` if the host has not enough memory.
     pub(super) fn uninitialised(len: usize) -> Option<Self> {
         let mut bytes = Vec::new();
         bytes.try_reserve_exact(len).ok()?;
@@ -24,7 +24,7 @@ impl HostMemory {
         Some(Self { contents: Mutex::new(Contents { bytes, written: Vec::new() }) })
     }
 
-    /// A copy of `data`; `None` where the host has no such memory.
+    /// A copy of `data`; `None` if the host has not enough memory.
     pub(super) fn of(data: &[u8]) -> Option<Self> {
         let memory = Self::uninitialised(data.len())?;
         memory.write(0, data);
@@ -36,15 +36,14 @@ impl HostMemory {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes `data` at `offset`; the range lies inside.
+    /// Writes `data` at `offset`; the range is inside the memory.
     pub(super) fn write(&self, offset: usize, data: &[u8]) {
         let mut contents = self.contents();
         contents.bytes[offset..offset + data.len()].copy_from_slice(data);
         contents.mark(offset..offset + data.len());
     }
 
-    /// Hands over what has been written of a range that lies inside: each piece with its distance
-    /// from `offset`.
+    /// Calls a function for each written piece of a range, with its distance from `offset`.
     pub(super) fn for_written(&self, offset: usize, len: usize, mut f: impl FnMut(usize, &[u8])) {
         let contents = self.contents();
         for range in &contents.written {
@@ -55,14 +54,14 @@ impl HostMemory {
         }
     }
 
-    /// Whether everything that has been written of the range at `offset` is as in `bytes`.
+    /// Whether all written bytes of the range at `offset` equal `bytes`.
     pub(super) fn holds(&self, offset: usize, bytes: &[u8]) -> bool {
         let mut same = true;
         self.for_written(offset, bytes.len(), |at, piece| same &= bytes[at..at + piece.len()] == *piece);
         same
     }
 
-    /// The bytes of a range that lies inside.
+    /// The bytes of a range.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! Devices, their memory and their streams.
 //!
-//! A program is written once and takes its device as an argument: handles here are the same for
-//! every kind of device, and each kind is one private module that this one chooses from.
+//! A program takes its device as an argument. Handles are the same for every kind of device; each kind is a private
+//! module.
 //!
 //! * `mod.rs`: [`Device`], [`Stream`].
 //! * `buffer.rs`: [`Buffer`].
@@ -35,14 +35,14 @@ use crate::cache::Cache;
 use buffer::Memory;
 use memory::HostMemory;
 
-/// Why a device does not do as asked.
+/// Errors of a device.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A buffer of nothing.
+    /// A buffer of zero bytes was asked for.
     #[error("a buffer has at least 1 byte, not 0: allocate where there is something to hold")]
     Empty,
-    /// The memory is not there.
+    /// The device has not enough memory.
     #[error("{device} has no {bytes} bytes left: free buffers, or split the problem")]
     OutOfMemory {
         /// The device, in words.
@@ -50,25 +50,25 @@ pub enum DeviceError {
         /// Bytes asked for.
         bytes: usize,
     },
-    /// A range beyond the end of a buffer.
+    /// A range exceeds its buffer.
     #[error("{len} bytes from byte {offset} on do not lie in a buffer of {capacity} bytes")]
     OutOfBounds {
-        /// Where the range starts.
+        /// Start of the range.
         offset: usize,
         /// Its length.
         len: usize,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         capacity: usize,
     },
-    /// A copy between host and device of two lengths.
+    /// Host and device side of a copy differ in length.
     #[error("{given} bytes were given for a buffer of {capacity}: use Buffer::slice for a part of it")]
     Length {
-        /// Bytes of the host's side.
+        /// Length of the host side in bytes.
         given: usize,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         capacity: usize,
     },
-    /// Bytes that nothing has written. Only the emulated device can tell.
+    /// Bytes were read that nothing has written. Only the emulated device can tell.
     #[error(
         "byte {offset} of a buffer of {capacity} bytes was never written: upload data, or launch what \
          writes it, before reading"
@@ -76,24 +76,24 @@ pub enum DeviceError {
     Uninitialised {
         /// The first such byte.
         offset: usize,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         capacity: usize,
     },
-    /// No CUDA driver on this machine.
+    /// This machine has no CUDA driver.
     #[error(
         "no CUDA driver was found: neither {library} can be loaded; install the NVIDIA driver, or use Device::emulated"
     )]
     NoDriver {
-        /// What it would be called.
+        /// The name of the missing library.
         library: String,
     },
-    /// A CUDA driver from before clusters and tensor maps.
+    /// The CUDA driver is too old for clusters or tensor maps.
     #[error("the CUDA driver is too old: it has no {missing}; install one for CUDA 12.7 or newer")]
     OldDriver {
-        /// What it does not have.
+        /// What it lacks.
         missing: String,
     },
-    /// No GPU of that number.
+    /// There is no GPU with this number.
     #[error(
         "there is no GPU {ordinal}: the driver has {devices}, counted from 0 (see also CUDA_VISIBLE_DEVICES)"
     )]
@@ -103,7 +103,7 @@ pub enum DeviceError {
         /// How many there are.
         devices: usize,
     },
-    /// A GPU that silumin has no kernels for.
+    /// silumin has no kernels for this GPU.
     #[error(
         "{name} has compute capability {}.{}, and kernels are made for: {}; Device::emulated runs any of them",
         .capability.0, .capability.1, Arch::ALL.map(Arch::target).join(", ")
@@ -114,23 +114,23 @@ pub enum DeviceError {
         /// Its compute capability: major, minor.
         capability: (i32, i32),
     },
-    /// A context or a stream that belongs to another GPU.
+    /// A context or stream belongs to another GPU.
     #[error("the {what} belongs to another device than {device}: make it there")]
     Foreign {
-        /// What was handed over.
+        /// What was passed.
         what: &'static str,
         /// The device.
         device: String,
     },
-    /// More streams than a buffer can remember.
+    /// More streams are in use than a buffer can track.
     #[error(
         "{limit} streams of the GPU are in use, and buffers are used on no more: drop handles of streams, or share them"
     )]
     TooManyStreams {
-        /// How many there may be.
+        /// Largest number of streams.
         limit: usize,
     },
-    /// A call of the driver failed; an error of a kernel before may come out here.
+    /// A call of the driver failed. An error of an earlier kernel may be returned here.
     #[error("{call} failed: {reason}")]
     Driver {
         /// The call.
@@ -140,23 +140,23 @@ pub enum DeviceError {
     },
 }
 
-/// What a time that was measured on a device depends on, beside the kernel.
+/// Properties of a device on which measured times depend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct DeviceFacts {
-    /// What the driver calls it; of an emulated device `emulated` and the chip.
+    /// The driver's name of the device; for an emulated device `emulated` and the chip.
     pub name: String,
     /// Compute capability: major, minor.
     pub capability: (u32, u32),
-    /// Streaming multiprocessors; of an emulated device those of [`Limits`](silumin_codegen::arch::Limits).
+    /// Number of streaming multiprocessors; for an emulated device that of [`Limits`](silumin_codegen::arch::Limits).
     pub sms: u32,
-    /// The CUDA version that the driver is for and its build, as far as it is known; `none` of an emulated device.
+    /// The driver's CUDA version and build, as far as known; `none` for an emulated device.
     pub driver: String,
 }
 
-/// A device that kernels run on: a cheap handle, to be cloned and sent between threads.
+/// A device that kernels run on. Cloning it is cheap, and it can be sent between threads.
 ///
-/// Two handles are equal where buffers of one can be used on the other: those of one GPU, while an
-/// emulated device is equal to its clones alone.
+/// Two handles are equal if buffers of one can be used on the other: handles of one GPU are equal, and an emulated
+/// device equals only its clones.
 ///
 /// ```
 /// use silumin_runtime::device::Device;
@@ -180,7 +180,7 @@ struct Inner {
     backend: Backend,
 }
 
-/// What does the work.
+/// The implementation behind a device.
 pub(crate) enum Backend {
     Emulated(emulated::Emulated),
     #[cfg(feature = "cuda")]
@@ -188,20 +188,20 @@ pub(crate) enum Backend {
 }
 
 impl Device {
-    /// A device of one chip on the CPU: it runs PTX text, slowly, and reports what is wrong with it.
+    /// An emulated device of one chip: it runs PTX text on the CPU, slowly, and reports what is wrong with it.
     #[must_use]
     pub fn emulated(arch: Arch) -> Self {
         Self::emulated_with(arch, EmulatorOptions::default())
     }
 
-    /// The same with options: schedule, threads, arithmetic, limits, progress.
+    /// An emulated device with options: schedule, threads, arithmetic, limits, progress.
     #[must_use]
     pub fn emulated_with(arch: Arch, options: EmulatorOptions) -> Self {
         let backend = Backend::Emulated(emulated::Emulated::new(options));
         Self { inner: Arc::new(Inner { arch, backend }), cache: None, graphs: true }
     }
 
-    /// The GPU of that number, through the CUDA driver: B200 and GB200 are [`Arch::Sm100a`], B300 and GB300
+    /// The GPU with this number, through the CUDA driver: B200 and GB200 are [`Arch::Sm100a`], B300 and GB300
     /// [`Arch::Sm103a`].
     ///
     /// ```no_run
@@ -222,7 +222,7 @@ impl Device {
         Self::of_cuda(cuda::Cuda::open(ordinal)?)
     }
 
-    /// The GPU of a context of cudarc's: for programs that have one, to share memory and streams with.
+    /// The GPU of a cudarc context, for programs that have one, to share memory and streams with.
     ///
     /// # Errors
     ///
@@ -241,43 +241,43 @@ impl Device {
         })
     }
 
-    /// The same device, whose kernels are compiled through `cache`: once, and not again at the next start. Without
-    /// one the driver compiles each time. The emulated device reads PTX as it is and has no use for it.
+    /// The device with a cache: each kernel is compiled once and read from the cache at later starts. Without one the
+    /// driver compiles at each load. The emulated device reads PTX and does not use it.
     #[must_use]
     pub fn with_cache(self, cache: Cache) -> Self {
         Self { cache: Some(cache), ..self }
     }
 
-    /// The cache that its kernels are compiled through.
+    /// The cache that kernels are compiled through.
     #[must_use]
     pub fn cache(&self) -> Option<&Cache> {
         self.cache.as_ref()
     }
 
-    /// The same device, whose kernels launch CUDA graphs of launches that come again, as every device's do, or not: a
-    /// profiler then shows each kernel's launch by itself, and no launch after the first makes anything. It is a matter of the handle
-    /// that a kernel was loaded with. The emulated device has no graphs.
+    /// The device with CUDA graphs for repeated launches switched on (the default) or off. Without graphs a profiler
+    /// shows each launch by itself, and no launch after the first creates anything. Kernels keep the setting of the
+    /// handle that they were loaded with. The emulated device has no graphs.
     ///
-    /// A graph runs with the priority of the stream that it is launched in, and with none of the stream's other settings, such as
-    /// an L2 window or the SMs of a green context: launch without graphs where those matter.
+    /// A graph runs with the priority of its stream and with none of the stream's other settings, such as an L2
+    /// window or the SMs of a green context. Launch without graphs if those matter.
     #[must_use]
     pub fn with_graphs(self, graphs: bool) -> Self {
         Self { graphs, ..self }
     }
 
-    /// Whether kernels launch graphs: see [`Device::with_graphs`].
+    /// Whether repeated launches become CUDA graphs: see [`Device::with_graphs`].
     #[must_use]
     pub fn graphs(&self) -> bool {
         self.graphs
     }
 
-    /// The chip: kernels have to be made for exactly this one.
+    /// The chip. A kernel runs only on the chip that it was made for.
     #[must_use]
     pub fn arch(&self) -> Arch {
         self.inner.arch
     }
 
-    /// What a time that is measured on it depends on.
+    /// The properties on which measured times depend.
     #[must_use]
     pub fn facts(&self) -> DeviceFacts {
         match &self.inner.backend {
@@ -297,7 +297,7 @@ impl Device {
         }
     }
 
-    /// Allocates `bytes` bytes that hold nothing yet, at an address that is a multiple of 256.
+    /// Allocates `bytes` bytes with undefined content, at an address that is a multiple of 256.
     ///
     /// # Errors
     ///
@@ -310,7 +310,7 @@ impl Device {
         })
     }
 
-    /// Allocates as many bytes as `data` has and copies it there.
+    /// Allocates a buffer of the length of `data` and copies it there.
     ///
     /// # Errors
     ///
@@ -323,7 +323,7 @@ impl Device {
         })
     }
 
-    /// Memory of cudarc's as a buffer, which frees it: for tensors that another crate has made.
+    /// Wraps cudarc memory as a buffer, which then owns and frees it: for tensors that another crate has made.
     ///
     /// # Errors
     ///
@@ -352,7 +352,7 @@ impl Device {
         Ok(Buffer::whole(self.clone(), memory, len))
     }
 
-    /// The device's own stream. Work on it runs in the order of the calls.
+    /// The device's default stream. Work on it runs in the order of the calls.
     #[must_use]
     pub fn stream(&self) -> Stream {
         let order = match &self.inner.backend {
@@ -363,8 +363,8 @@ impl Device {
         Stream { device: self.clone(), order }
     }
 
-    /// A stream beside the device's own: work on it may overlap work on others. A buffer that several
-    /// streams use is used in the order of the calls; calls that threads make at the same time have none.
+    /// Creates another stream, whose work may overlap that of others. A buffer that several streams use is used in
+    /// the order of the calls. Calls made at the same time by several threads have no order.
     ///
     /// # Errors
     ///
@@ -378,7 +378,7 @@ impl Device {
         Ok(Stream { device: self.clone(), order })
     }
 
-    /// A stream of cudarc's: the one that an engine does its other work on.
+    /// Wraps a cudarc stream, for example the one on which an engine does its other work.
     ///
     /// # Errors
     ///
@@ -426,10 +426,9 @@ impl fmt::Debug for Device {
     }
 }
 
-/// An order of work on a device: a cheap handle.
+/// A queue of work on a device. Cloning it is cheap.
 ///
-/// On the emulated device a launch has run to its end when it returns; on a GPU it has been put in the
-/// stream.
+/// On the emulated device a launch has finished when it returns; on a GPU it is enqueued.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream {
     device: Device,
@@ -444,13 +443,13 @@ enum Order {
 }
 
 impl Stream {
-    /// The device that it belongs to.
+    /// The device that the stream belongs to.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Waits until all work in it is done.
+    /// Waits until all work on the stream is done.
     ///
     /// # Errors
     ///
@@ -463,7 +462,7 @@ impl Stream {
         }
     }
 
-    /// cudarc's stream; `None` on the emulated device.
+    /// The cudarc stream; `None` on the emulated device.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn cuda(&self) -> Option<&Arc<cudarc::driver::CudaStream>> {
@@ -473,10 +472,10 @@ impl Stream {
         }
     }
 
-    /// Memory of somebody else's as a buffer, which does not free it: for tensors that another crate keeps. `address` is that of
-    /// the first byte, `len` how many there are; whatever uses the memory does so in this stream, or has been waited for there.
+    /// Wraps memory that another crate owns as a buffer, which does not free it. `address` is the first byte, `len`
+    /// the number of bytes. All other use of the memory is on this stream, or has been waited for on it.
     ///
-    /// Launches on this stream wait for nothing because of it, and copies of the buffer are on this stream.
+    /// Launches on this stream do not wait because of the buffer, and its copies run on this stream.
     ///
     /// # Safety
     ///
@@ -496,7 +495,7 @@ impl Stream {
         }
     }
 
-    /// The stream as buffers know it; `None` on the emulated device.
+    /// The stream's record for ordering buffers; `None` on the emulated device.
     #[cfg(feature = "cuda")]
     pub(crate) fn lane(&self) -> Option<&Arc<cuda::Lane>> {
         match &self.order {

@@ -11,9 +11,9 @@ use super::{Buffer, EmulatorStats, Findings};
 /// One argument.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Plain<'a> {
-    /// The address of a buffer that the kernel reads, and what it is called.
+    /// The address of a buffer that the kernel reads, with a name for errors.
     Input(&'static str, &'a Buffer),
-    /// The address of a buffer that it writes all of.
+    /// The address of a buffer that the kernel writes completely, with a name for errors.
     Output(&'static str, &'a Buffer),
     /// A number.
     U32(u32),
@@ -36,22 +36,22 @@ impl<'a> Plain<'a> {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// The device did not take the launch.
+    /// The device refused the launch.
     #[error("{reason}")]
     Refused {
         /// In its words.
         reason: String,
     },
-    /// The emulated device ran it and found something wrong.
+    /// The emulated device found something wrong.
     #[error("{0}")]
     Findings(Box<Findings>),
-    /// An input is not what it was.
+    /// The kernel changed an input.
     #[error("it wrote to `{name}`, which is an input; please report this")]
     InputWritten {
         /// The input.
         name: &'static str,
     },
-    /// A part of an output is what it was.
+    /// The kernel left a part of an output unwritten.
     #[error("it left {bytes} bytes of `{name}` unwritten; please report this")]
     Unwritten {
         /// The output.

@@ -1,13 +1,12 @@
-//! What a launch is handed.
+//! The arguments of one launch.
 
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
 
 use crate::device::Buffer;
 
-/// The tensors and scalars of one launch. Layouts are those of
-/// [`problem`](silumin_codegen::problem); lengths are exactly [`Operand::bytes`], so slice a buffer
-/// that is longer. B1 and B2 may be two slices of one allocation. Which tensors there are is the
-/// formats' business: one that is missing or too many is an error of the launch that names it.
+/// The tensors and scalars of one launch. Layouts are those of [`problem`](silumin_codegen::problem). Lengths are
+/// exactly [`Operand::bytes`], so slice a buffer that is longer. B1 and B2 may be two slices of one allocation. The
+/// formats decide which tensors there are: a missing or superfluous one is an error that names it.
 ///
 /// ```
 /// use silumin_codegen::arch::Arch;
@@ -25,45 +24,46 @@ use crate::device::Buffer;
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Args<'a> {
-    /// Codes of A, `[M, K]`.
+    /// Codes of A, `[M, K]`, K contiguous.
     pub a: &'a Buffer,
-    /// Codes of B1, `[N, K]`.
+    /// Codes of B1, `[N, K]`, K contiguous.
     pub b1: &'a Buffer,
-    /// Codes of B2, `[N, K]`.
+    /// Codes of B2, `[N, K]`, K contiguous.
     pub b2: &'a Buffer,
-    /// Blocked scale factors of A, where its format has them.
+    /// Scale factors of A in the blocked layout, if its format has them.
     pub sfa: Option<&'a Buffer>,
-    /// Blocked scale factors of B1, where its format has them.
+    /// Scale factors of B1 in the blocked layout, if its format has them.
     pub sfb1: Option<&'a Buffer>,
-    /// Blocked scale factors of B2, where its format has them.
+    /// Scale factors of B2 in the blocked layout, if its format has them.
     pub sfb2: Option<&'a Buffer>,
-    /// C, `[M, N]`: written whole, never read.
+    /// C, `[M, N]`, row-major. The kernel writes all of it and reads none.
     pub c: &'a Buffer,
-    /// Blocked scale factors of C, where its format has them: written whole, pads included, never read.
+    /// Scale factors of C in the blocked layout, if its format has them. The kernel writes all of them, padding
+    /// included, and reads none.
     pub sfc: Option<&'a Buffer>,
-    /// The scale of the whole C, where its format has one: finite and above 0. An element of C stands
-    /// for its code times its scale factor times this.
+    /// The scale of the whole C, if its format has one: finite and above 0. An element of C is its code times its
+    /// scale factor times this.
     pub c_scale: Option<f32>,
-    /// D1 and D2, `[M, N]`, the products as the gate reads them, where they are kept
-    /// ([`ProductFormat`](silumin_codegen::problem::ProductFormat)): written whole, never read.
+    /// D1, `[M, N]`: product 1 as the gate reads it, if it is kept
+    /// ([`ProductFormat`](silumin_codegen::problem::ProductFormat)). The kernel writes all of it and reads none.
     pub d1: Option<&'a Buffer>,
-    /// See `d1`.
+    /// D2, `[M, N]`: product 2 as the gate reads it, if it is kept.
     pub d2: Option<&'a Buffer>,
-    /// A value for each scalar of the gate, by name.
+    /// The value of each scalar of the gate, by name.
     pub scalars: &'a [(&'a str, f32)],
-    /// Where each group's rows start, and where the last one's end: i32 `[G + 1]`, where there are groups of rows. Read
-    /// on the device.
+    /// Row offsets of groups, i32 `[G + 1]` in device memory: group g has the rows from `offsets[g]` up to `offsets[g
+    /// + 1]`. Only for groups of rows.
     pub offsets: Option<&'a Buffer>,
-    /// A buffer for each vector of the gate, by name: M or N elements of f32, as many as
-    /// [`Groups`](silumin_codegen::problem::Groups) says where there are several matrices.
+    /// The f32 buffer of each vector of the gate, by name. It has M or N elements;
+    /// [`Groups`](silumin_codegen::problem::Groups) says how many with several matrices.
     pub vectors: &'a [(&'a str, &'a Buffer)],
-    /// Rows that `a` has, where those are fewer than the kernel computes: the rows that are not there count as zeros, and
-    /// no byte of them is read. Everything else has the kernel's rows. See [`Args::rows`].
+    /// Rows of `a`, if fewer than the kernel computes. Missing rows count as zeros and are not read. All other
+    /// tensors have the kernel's rows. See [`Args::rows`].
     pub rows: Option<u32>,
 }
 
 impl<'a> Args<'a> {
-    /// Operands and C, without scale factors or scalars.
+    /// The arguments of a launch without scale factors, scalars or vectors.
     #[must_use]
     pub fn new(a: &'a Buffer, b1: &'a Buffer, b2: &'a Buffer, c: &'a Buffer) -> Self {
         Args {
@@ -85,51 +85,52 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The same with fewer rows in `a` than the kernel computes: a batch of 37 tokens goes through the kernel of the bucket for
-    /// 64 as it is, without a copy. C, its scale factors, kept products, A's scale factors and vectors that have an element a row
-    /// keep the kernel's size; what C holds from row `rows` on is of no use. For one matrix, not for batches or groups of rows.
+    /// Sets the number of rows in `a` to fewer than the kernel computes. So a batch of 37 tokens uses the kernel of
+    /// the bucket for 64 without a copy. C, its scale factors, kept products, A's scale factors and vectors along M
+    /// keep the kernel's size; C's content from row `rows` on is meaningless. Only for one matrix, not for batches or
+    /// groups of rows.
     #[must_use]
     pub fn rows(self, rows: u32) -> Self {
         Args { rows: Some(rows), ..self }
     }
 
-    /// The same with scale factors of the operands.
+    /// Sets the scale factors of A, B1 and B2.
     #[must_use]
     pub fn scales(self, sfa: &'a Buffer, sfb1: &'a Buffer, sfb2: &'a Buffer) -> Self {
         Args { sfa: Some(sfa), sfb1: Some(sfb1), sfb2: Some(sfb2), ..self }
     }
 
-    /// The same with scale factors of C.
+    /// Sets the scale factors of C.
     #[must_use]
     pub fn output_scales(self, sfc: &'a Buffer) -> Self {
         Args { sfc: Some(sfc), ..self }
     }
 
-    /// The same with a scale of the whole C.
+    /// Sets the scale of the whole C.
     #[must_use]
     pub fn output_scale(self, c_scale: f32) -> Self {
         Args { c_scale: Some(c_scale), ..self }
     }
 
-    /// The same with row offsets of groups.
+    /// Sets the row offsets of groups.
     #[must_use]
     pub fn offsets(self, offsets: &'a Buffer) -> Self {
         Args { offsets: Some(offsets), ..self }
     }
 
-    /// The same with what the gate reads of both products.
+    /// Sets the buffers of D1 and D2.
     #[must_use]
     pub fn products(self, d1: &'a Buffer, d2: &'a Buffer) -> Self {
         Args { d1: Some(d1), d2: Some(d2), ..self }
     }
 
-    /// The same with values for the gate's scalars.
+    /// Sets the values of the gate's scalars.
     #[must_use]
     pub fn scalars(self, scalars: &'a [(&'a str, f32)]) -> Self {
         Args { scalars, ..self }
     }
 
-    /// The tensor of one role, if it is given.
+    /// The tensor of an operand, if it is given.
     #[must_use]
     pub fn operand(&self, operand: Operand) -> Option<&'a Buffer> {
         match operand {
@@ -147,7 +148,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// A tensor map's recipe with the rows that there are.
+    /// The recipe of a tensor map for the rows that A has.
     pub(crate) fn in_rows(&self, recipe: &TensorMapRecipe) -> TensorMapRecipe {
         match self.rows {
             Some(rows) if recipe.operand == Operand::A && recipe.workspace.is_none() => {
@@ -157,7 +158,7 @@ impl<'a> Args<'a> {
         }
     }
 
-    /// The tensors that are given, by role.
+    /// The tensors that are given, by operand.
     pub(crate) fn given(&self) -> impl Iterator<Item = (Operand, &'a Buffer)> {
         Operand::ALL.into_iter().filter_map(|operand| Some((operand, self.operand(operand)?)))
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with a launch.
+//! Errors of a launch.
 
 use silumin_codegen::plan::Operand;
 use silumin_codegen::problem::{OutputFormat, Problem};
@@ -7,36 +7,36 @@ use thiserror::Error;
 use super::vectors::VectorError;
 use crate::device::{DeviceError, emulated};
 
-/// Why a launch did not happen, or what is wrong with it.
+/// Why a launch was refused, or what is wrong with its result.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchError {
-    /// A stream of another device.
+    /// The stream belongs to another device.
     #[error("`{kernel}` is loaded on another device ({device}) than the stream belongs to: load it there")]
     StreamDevice {
-        /// The kernel.
+        /// The kernel's name.
         kernel: String,
-        /// Where the kernel is.
+        /// The kernel's device.
         device: String,
     },
-    /// A tensor on another device.
+    /// A tensor is on another device.
     #[error("{operand} is on another device ({found}) than the kernel ({device}): upload it there")]
     OperandDevice {
         /// The tensor.
         operand: Operand,
-        /// Where the tensor is.
+        /// The tensor's device.
         found: String,
-        /// Where the kernel is.
+        /// The kernel's device.
         device: String,
     },
-    /// A tensor that the formats ask for is not given.
+    /// A tensor that the formats require is missing.
     #[error(
         "{operand} is missing: the problem {problem} has {expected} bytes of it; add it to the arguments"
     )]
     MissingOperand {
         /// The tensor.
         operand: Operand,
-        /// Bytes of the tensor.
+        /// Required length in bytes.
         expected: u64,
         /// The problem that the kernel computes.
         problem: Problem,
@@ -49,7 +49,7 @@ pub enum LaunchError {
         /// The problem that the kernel computes.
         problem: Problem,
     },
-    /// The scale of the whole C is missing, superfluous, or no positive finite number.
+    /// The scale of the whole C is missing, superfluous, or not a positive finite number.
     #[error("the scale of C is {}, and for C in {format} {}", in_words(.given), output_scale_help(*.format))]
     OutputScale {
         /// As given.
@@ -57,48 +57,48 @@ pub enum LaunchError {
         /// C's format.
         format: OutputFormat,
     },
-    /// A tensor that is not the problem's.
+    /// A tensor has the wrong length.
     #[error("{operand} has {found} bytes, but in the problem {problem} it has {expected}: {}", length_help(*.found as u64, *.expected))]
     Length {
         /// The tensor.
         operand: Operand,
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         found: usize,
-        /// Bytes of the tensor.
+        /// Length of the tensor in bytes.
         expected: u64,
         /// The problem that the kernel computes.
         problem: Problem,
     },
-    /// Rows of A that are none of the kernel's.
+    /// `Args::rows` is more than the kernel computes, or 0.
     #[error(
         "A was said to have {rows} rows, and the kernel computes {problem}: from 1 to M rows of one matrix can be there; take the \
          kernel of a larger bucket, or leave the rows out"
     )]
     Rows {
-        /// Rows, as given.
+        /// The given number of rows.
         rows: u32,
         /// The problem that the kernel computes.
         problem: Problem,
     },
-    /// A tensor at an address that TMA does not take.
+    /// The address of a tensor has the wrong alignment for TMA.
     #[error("{operand} starts at an address that is not a multiple of {alignment}: slice at one that is")]
     Alignment {
         /// The tensor.
         operand: Operand,
-        /// What its address has to be a multiple of, in bytes.
+        /// Required alignment in bytes.
         alignment: u32,
     },
-    /// What the kernel writes over another tensor.
+    /// An output overlaps another tensor in memory.
     #[error(
         "{output} shares memory with {operand}: the kernel still uses that while it writes {output}, so give {output} memory of its own"
     )]
     Aliasing {
-        /// What the kernel writes.
+        /// The output.
         output: Operand,
         /// The other tensor.
         operand: Operand,
     },
-    /// A scalar without a value.
+    /// A scalar of the gate has no value.
     #[error("the gate `{gate}` needs a value for `{name}`: add it to the scalars")]
     MissingScalar {
         /// The gate.
@@ -106,31 +106,31 @@ pub enum LaunchError {
         /// The scalar.
         name: String,
     },
-    /// A value for something else.
+    /// A value is given for a name that is no scalar of the gate.
     #[error("the gate `{gate}` has no scalar `{name}`; it has: {known}")]
     UnknownScalar {
         /// The gate.
         gate: String,
         /// As given.
         name: String,
-        /// Its scalars.
+        /// The gate's scalars.
         known: String,
     },
-    /// Two values for one scalar.
+    /// A scalar has two values.
     #[error("the scalar `{name}` has two values: give one")]
     DuplicateScalar {
         /// The scalar.
         name: String,
     },
-    /// A vector of the gate.
+    /// A vector of the gate is wrong.
     #[error(transparent)]
     Vector(#[from] VectorError),
-    /// The tensor map of an operand can't be encoded.
+    /// The tensor map of an operand cannot be encoded.
     #[error("the tensor map of {operand}: {reason}")]
     TensorMap {
         /// The tensor.
         operand: Operand,
-        /// The rule that it breaks.
+        /// The rule that it violates.
         reason: String,
     },
     /// The device refused the launch.
@@ -140,7 +140,7 @@ pub enum LaunchError {
         device: String,
         /// The kernel.
         kernel: String,
-        /// The device's words.
+        /// The device's message.
         reason: String,
     },
     /// The emulated device found something wrong with the kernel.
@@ -148,10 +148,10 @@ pub enum LaunchError {
     Emulator {
         /// The kernel.
         kernel: String,
-        /// What is wrong.
+        /// The findings.
         report: Box<emulated::Findings>,
     },
-    /// The kernel changed a tensor that it may only read.
+    /// The kernel changed an input.
     #[error("`{kernel}` wrote to {operand}, which is an input; please report this")]
     InputWritten {
         /// The kernel.
@@ -159,14 +159,14 @@ pub enum LaunchError {
         /// The input.
         operand: Operand,
     },
-    /// The kernel left a part of C as it was, which nothing else had written either.
+    /// The kernel left a part of C unwritten.
     #[error("`{kernel}` left {bytes} of the {of} bytes of {operand} unwritten; please report this")]
     Unwritten {
         /// The kernel.
         kernel: String,
         /// C or its scale factors.
         operand: Operand,
-        /// Bytes that nothing wrote.
+        /// Unwritten bytes.
         bytes: u64,
         /// Bytes of the tensor.
         of: u64,
@@ -179,15 +179,15 @@ pub enum LaunchError {
         /// C or its scale factors.
         operand: Operand,
     },
-    /// The kernel left something in the workspace that the next launch would trip over.
+    /// The kernel left its workspace in a state that breaks the next launch.
     #[error("`{kernel}` left `{buffer}` of its workspace other than zero; please report this")]
     WorkspaceLeft {
         /// The kernel.
         kernel: String,
-        /// The buffer.
+        /// The workspace's buffer.
         buffer: &'static str,
     },
-    /// Memory of the device.
+    /// The device's memory failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }

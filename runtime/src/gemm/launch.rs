@@ -1,4 +1,4 @@
-//! Launches: the checks before a kernel runs, and what it reports.
+//! Launching a kernel: checks of the arguments, and the report.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,17 +17,17 @@ use crate::cache::Cubin;
 use crate::device::cuda;
 use crate::device::{Backend, Buffer, Device, Stream, emulated};
 
-/// What is known of a launch when it returns.
+/// What a launch reports when it returns.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LaunchReport {
-    /// What the emulated device did; `None` on a device that does not count.
+    /// Totals that the emulated device counted over all launches of the kernel; `None` on a GPU.
     pub emulator: Option<emulated::EmulatorStats>,
-    /// The same of each launch, in order; empty on a device that does not count.
+    /// The counts of each launch of the kernel, in order; empty on a GPU.
     pub launches: Vec<emulated::EmulatorStats>,
 }
 
-/// A kernel, ready to launch on one device: a cheap handle.
+/// A kernel that is loaded on a device and ready to launch. Cloning it is cheap.
 #[derive(Clone)]
 pub struct LoadedKernel {
     device: Device,
@@ -37,20 +37,20 @@ pub struct LoadedKernel {
     names: Arc<Names>,
 }
 
-/// What the gate reads beside the products, worked out once.
+/// Names of scalars and vectors of the gate, computed once.
 struct Names {
     scalars: Vec<String>,
     vectors: Vec<GateVector>,
 }
 
-/// What a device made of a kernel.
+/// The loaded module of a kernel.
 pub(crate) enum Module {
     Emulated(emulated::Module),
     #[cfg(feature = "cuda")]
     Cuda(Arc<cuda::Module>),
 }
 
-/// One argument of a kernel, its tensors by role.
+/// One argument of a kernel, tensors by operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Argument<'a> {
     /// A tensor map.
@@ -78,20 +78,20 @@ impl LoadedKernel {
         &self.kernel
     }
 
-    /// The dual GEMM it was made of.
+    /// The dual GEMM of which this is the kernel for one shape.
     #[must_use]
     pub fn dual_gemm(&self) -> &DualGemm {
         &self.gemm
     }
 
-    /// Where it is loaded.
+    /// The device that the kernel is loaded on.
     #[must_use]
     pub fn device(&self) -> &Device {
         &self.device
     }
 
-    /// The driver's functions, one for each launch of the kernel, in order: to ask for registers and memory. Empty on the
-    /// emulated device. They are good for as long as a handle of the kernel lives.
+    /// The driver's function handles, one per launch of the kernel, in order; empty on the emulated device. Use them
+    /// to query registers and memory. They are valid as long as a handle of the kernel lives.
     #[cfg(feature = "cuda")]
     #[must_use]
     pub fn cuda_functions(&self) -> &[cudarc::driver::sys::CUfunction] {
@@ -101,8 +101,8 @@ impl LoadedKernel {
         }
     }
 
-    /// The machine code that it was loaded from, what the compiler said, and whether it was kept; `None` without a
-    /// cache, and on the emulated device.
+    /// The machine code of the kernel, the compiler's log, and where it came from; `None` without a cache and on the
+    /// emulated device.
     #[must_use]
     pub fn cubin(&self) -> Option<&Cubin> {
         match &*self.module {
@@ -112,20 +112,21 @@ impl LoadedKernel {
         }
     }
 
-    /// Checks the arguments and launches. On the emulated device the kernel has run when this
-    /// returns.
+    /// Checks the arguments and launches the kernel on `stream`. On the emulated device the kernel has finished when
+    /// this returns; on a GPU it is enqueued.
     ///
-    /// On a GPU a launch on buffers that are known allocates nothing and takes no lock: tensor maps are kept by the buffers'
-    /// addresses, and order with other streams is kept in a few words of each buffer.
+    /// On a GPU, a launch on known buffers allocates nothing and takes no lock: the module keeps tensor maps by the
+    /// buffers' addresses, and each buffer keeps its order with other streams in a few words.
     ///
-    /// From the fourth launch on with the same arguments on one stream it is a CUDA graph that is launched, which the driver takes less of
-    /// the host for: one call for all launches of the kernel, the same order, the same result. The third launch makes it and takes longer.
-    /// Arguments that differ in anything have a graph of their own; a kernel keeps 256. Kernels that start while the one
-    /// before ends (`pdl`) are launched as they are, and so is everything of a device [without graphs](Device::with_graphs).
+    /// From the fourth launch with the same arguments on one stream on, this launches a CUDA graph, which takes less
+    /// host time: one call for all launches of the kernel, in the same order, with the same result. The third launch
+    /// makes the graph and takes longer. Each set of arguments has its own graph; a kernel keeps 256. Kernels
+    /// that start while the one before ends (`pdl`) are launched directly: at the edge of a graph they would wait.
+    /// [`Device::with_graphs`] switches graphs off.
     ///
-    /// A stream of a GPU may be capturing a CUDA graph: the launch allocates nothing and waits for nothing. A kernel with a
-    /// workspace has to have run on that stream once before, and other streams' work on the same buffers is ordered by
-    /// who launches the graph.
+    /// If the stream is capturing a CUDA graph, the launch allocates nothing and waits for nothing. A kernel with a
+    /// workspace must have run on that stream before. The launcher of the captured graph orders it with other
+    /// streams' work on the same buffers.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl LoadedKernel {
         }
     }
 
-    /// Whether the arguments are the kernel's.
+    /// Checks the arguments against the kernel.
     fn check(&self, stream: &Stream, args: &Args<'_>) -> Result<(), LaunchError> {
         if *stream.device() != self.device {
             return Err(LaunchError::StreamDevice {
@@ -195,7 +196,7 @@ impl LoadedKernel {
         check_known_scalars(gate, &self.names.scalars, args.scalars)
     }
 
-    /// The arguments of one launch, in order; they have been checked.
+    /// The arguments of one launch, in order; already checked.
     fn arguments<'a>(
         &'a self,
         launch: &'a Launch,
@@ -247,7 +248,7 @@ impl fmt::Debug for LoadedKernel {
     }
 }
 
-/// The scale of the whole C: 1 for a format without.
+/// Checks the scale of the whole C; 1 for formats without one.
 fn check_output_scale(format: OutputFormat, given: Option<f32>) -> Result<f32, LaunchError> {
     match (given, format.has_tensor_scale()) {
         (None, false) => Ok(1.0),
@@ -256,7 +257,7 @@ fn check_output_scale(format: OutputFormat, given: Option<f32>) -> Result<f32, L
     }
 }
 
-/// Every scalar of the gate has one value, and nothing else has.
+/// Checks that every scalar of the gate has one value and that no other value is given.
 pub(super) fn check_scalars(gate: &Gate, given: &[(&str, f32)]) -> Result<(), LaunchError> {
     check_known_scalars(gate, &gate.expr.scalars(), given)
 }

@@ -1,4 +1,4 @@
-//! Gated dual GEMMs on a device: from what `dual_gemm!` makes to a launch.
+//! Gated dual GEMMs on a device: load, launch, verify.
 //!
 //! * `mod.rs`: [`DualGemm`], of which a [warm-up](crate::warmup) makes [`Kernels`].
 //! * `args.rs`: [`Args`].
@@ -42,8 +42,8 @@ use crate::device::cuda;
 use crate::device::{Backend, Device, emulated};
 use crate::warmup::Warmup;
 
-/// A gated dual GEMM, C = gate(A @ B1^T, A @ B2^T): what `dual_gemm!` expands to. It is the
-/// mathematics, the formats and the knobs; kernels are made of it for one shape and one chip each.
+/// A gated dual GEMM, `C = gate(A @ B1^T, A @ B2^T)`: mathematics, formats and knobs. `dual_gemm!` expands to one.
+/// Kernels are made from it for one shape and one chip each.
 ///
 /// ```
 /// use silumin_codegen::{arch::Arch, gate::Gate, problem::Shape, spec::Spec};
@@ -61,11 +61,11 @@ pub struct DualGemm {
     fixed: Option<Shape>,
 }
 
-/// Why there is no kernel for a shape.
+/// Why a shape has no kernel.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// The dual GEMM was written for another shape.
+    /// The dual GEMM has a fixed shape, and another was asked for.
     #[error("`{name}` is made for {fixed}, not for {given}: leave its shape out to make it for any")]
     FixedShape {
         /// The dual GEMM.
@@ -80,24 +80,24 @@ pub enum KernelError {
     Emit(#[from] EmitError),
 }
 
-/// Why a kernel is not ready to launch.
+/// Why a kernel could not be loaded.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LoadError {
-    /// There is no kernel.
+    /// The kernel could not be generated.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// The device does not take it.
+    /// The device refused the module.
     #[error("{device} does not take the kernel `{kernel}`:\n{reason}")]
     Module {
         /// The device, in words.
         device: String,
         /// The kernel's name.
         kernel: String,
-        /// Why not, and what would help.
+        /// The reason, and what would help.
         reason: ModuleError,
     },
-    /// A warm-up was cancelled before it.
+    /// The warm-up was cancelled before this kernel.
     #[error("the warm-up was cancelled before it was made")]
     Cancelled,
 }
@@ -109,13 +109,13 @@ impl DualGemm {
         Self { spec: Arc::new(spec), fixed: None }
     }
 
-    /// The same for one shape only.
+    /// Fixes the shape.
     #[must_use]
     pub fn with_shape(self, shape: Shape) -> Self {
         Self { fixed: Some(shape), ..self }
     }
 
-    /// The same with other knobs.
+    /// Replaces the knobs.
     #[must_use]
     pub fn with_config(&self, config: Config) -> Self {
         let spec = Spec { config, ..Spec::clone(&self.spec) };
@@ -128,13 +128,13 @@ impl DualGemm {
         &self.spec
     }
 
-    /// The only shape it is for, if there is one.
+    /// The fixed shape, if there is one.
     #[must_use]
     pub fn shape(&self) -> Option<Shape> {
         self.fixed
     }
 
-    /// Everything that is derived for a shape and a chip, before any PTX.
+    /// The plan for a shape and a chip: tile, stages, memory maps, barriers, before any PTX.
     ///
     /// # Errors
     ///
@@ -144,7 +144,7 @@ impl DualGemm {
         Ok(self.spec.plan(shape, arch).map_err(EmitError::Config)?)
     }
 
-    /// The kernel for a shape and a chip.
+    /// The kernel for a shape and a chip: PTX and launch facts.
     ///
     /// # Errors
     ///
@@ -163,7 +163,7 @@ impl DualGemm {
         }
     }
 
-    /// Makes the kernel for one shape and loads it.
+    /// Generates the kernel for one shape and loads it on a device.
     ///
     /// # Errors
     ///
@@ -174,9 +174,8 @@ impl DualGemm {
         Ok(LoadedKernel::new(device.clone(), self.clone(), kernel, module))
     }
 
-    /// Makes and loads the kernels for all `shapes`, on all cores; for no shapes, the one for the
-    /// shape that the dual GEMM is for. After that nothing is compiled any more: launches only look
-    /// up.
+    /// Generates and loads the kernels for all `shapes`, on all cores. With no shapes it loads the kernel for the
+    /// fixed shape. Afterwards nothing is compiled: a launch only looks its kernel up.
     ///
     /// # Errors
     ///
@@ -190,7 +189,7 @@ impl DualGemm {
     }
 }
 
-/// Loads a kernel's module, whatever it computes.
+/// Loads the module of any kernel.
 pub(crate) fn load_module(device: &Device, kernel: &Kernel) -> Result<Module, LoadError> {
     let module = match device.backend() {
         Backend::Emulated(_) => emulated::Module::load(kernel)

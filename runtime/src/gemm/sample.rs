@@ -1,7 +1,7 @@
-//! A part of C that stands for all of it: where every element would take the host longer than anybody waits.
+//! A sample of C, for shapes whose full reference would take the host too long.
 //!
-//! An element of each patch of so many rows by so many columns, at a place of its own, and the first and the last row and
-//! column: whatever a kernel computes by tiles, each tile is looked at.
+//! The sample has one element in each patch of rows by columns, at a random place, and the first and last row and
+//! column. So it covers every tile of a kernel.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -19,10 +19,10 @@ use crate::layout::{blocked_len, blocked_offset};
 use crate::output::Output;
 use crate::reference::{Accumulation, Operand, Reference, dual_gemm_at, dual_gemm_bounded};
 
-/// Columns that are taken together where C has scale factors: whole blocks of either size.
+/// Columns that are sampled together if C has scale factors: whole blocks of 16 or 32.
 const BLOCK: usize = 32;
 
-/// Rows and columns of C.
+/// Sampled rows and columns of C.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sample {
     rows: Vec<usize>,
@@ -49,7 +49,7 @@ impl Operand for Picked<'_> {
     }
 }
 
-/// One of each run of `patch`, the first and the last.
+/// One index in each run of `patch`, and the first and the last index.
 fn picks(of: usize, patch: usize, random: &mut ChaCha8Rng) -> Vec<usize> {
     if patch <= 1 {
         return (0..of).collect();
@@ -63,8 +63,8 @@ fn picks(of: usize, patch: usize, random: &mut ChaCha8Rng) -> Vec<usize> {
 }
 
 impl Sample {
-    /// As much of C as `macs` multiply-adds compute, of both products together; `None` where that is all of it, and for
-    /// batches and groups, which are judged whole.
+    /// A sample that takes `macs` multiply-adds over both products; `None` if all of C takes no more, and for batches
+    /// and groups, which are compared whole.
     pub fn of(problem: &Problem, macs: f64, seed: u64) -> Option<Self> {
         let shape = problem.shape;
         let all = 2.0 * f64::from(shape.m) * f64::from(shape.n) * f64::from(shape.k);
@@ -90,7 +90,7 @@ impl Sample {
         Some(Self { rows, columns })
     }
 
-    /// How many elements there are.
+    /// Number of sampled elements.
     pub fn len(&self) -> usize {
         self.rows.len() * self.columns.len()
     }
@@ -126,7 +126,7 @@ impl Sample {
         })
     }
 
-    /// The sample's elements of a C, or D1 or D2, of so many columns.
+    /// The sampled elements of C, D1 or D2 with the given number of columns.
     fn pick(
         &self,
         n: usize,
@@ -161,7 +161,7 @@ impl Sample {
     }
 }
 
-/// What kernels of one problem have to compute of one set of operands, all of it or a sample.
+/// Expected results of one set of operands, whole or sampled.
 pub(crate) struct Expectation {
     sample: Option<Sample>,
     accumulation: Option<Accumulation>,
@@ -170,7 +170,8 @@ pub(crate) struct Expectation {
 }
 
 impl Expectation {
-    /// Works it out; `narrow` is how a kernel sums, where its tensor core keeps fewer bits than fp32 has.
+    /// Computes the expected results; `narrow` says how the kernel sums if its tensor core keeps fewer bits than
+    /// fp32.
     pub fn new(
         spec: &Spec,
         inputs: &DualGemmInputs,
@@ -208,17 +209,17 @@ impl Expectation {
         Ok(Self { sample, accumulation: narrow, c, products })
     }
 
-    /// Whether it is for kernels that sum so.
+    /// Whether the results are for kernels that sum in this way.
     pub fn is_for(&self, narrow: Option<Accumulation>) -> bool {
         self.accumulation == narrow
     }
 
-    /// C in f64, all of it or the sample.
+    /// C in f64, whole or sampled.
     pub fn c(&self) -> &Reference {
         &self.c
     }
 
-    /// Compares what a kernel wrote.
+    /// Compares a kernel's outputs with the expected results.
     pub fn judge(&self, operands: &DeviceOperands) -> Result<CheckReport, VerifyError> {
         let (got, products) = match &self.sample {
             None => (operands.output()?, operands.products()?),

@@ -1,4 +1,4 @@
-//! The gate's vectors: drawn for verification, checked before a launch.
+//! Vectors of the gate: drawn for verification, checked before a launch.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -10,14 +10,14 @@ use thiserror::Error;
 use super::Args;
 use crate::device::{Buffer, Device, DeviceError};
 
-/// Alignment of a vector, in bytes: what vector loads need.
+/// Alignment of a vector in bytes, as vector loads need.
 const ALIGNMENT: usize = 16;
 
 /// What is wrong with a vector of the gate.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VectorError {
-    /// A vector without elements.
+    /// A vector is missing.
     #[error(
         "the gate `{gate}` reads the vector `{vector}`: add it to the vectors, {elements} elements of f32"
     )]
@@ -29,7 +29,7 @@ pub enum VectorError {
         /// Its elements.
         elements: u32,
     },
-    /// Elements of something else.
+    /// A vector is given that the gate does not read.
     #[error("the gate `{gate}` has no vector `{name}`; it has: {known}")]
     Unknown {
         /// The gate.
@@ -45,7 +45,7 @@ pub enum VectorError {
         /// The vector.
         name: String,
     },
-    /// Too few or too many elements.
+    /// A vector has the wrong length.
     #[error("`{vector}` has {found} bytes, but in the problem of {shape} it has {expected}: four for each of its {} elements", .expected / 4)]
     Length {
         /// The vector.
@@ -57,13 +57,13 @@ pub enum VectorError {
         /// The problem's shape.
         shape: Shape,
     },
-    /// An address that vector loads do not take.
+    /// The address of a vector has the wrong alignment.
     #[error("`{vector}` starts at an address that is not a multiple of {ALIGNMENT}: slice at one that is")]
     Alignment {
         /// The vector.
         vector: GateVector,
     },
-    /// A vector on another device.
+    /// A vector is on another device.
     #[error("`{vector}` is on another device ({found}) than the kernel ({device}): upload it there")]
     Device {
         /// The vector.
@@ -73,7 +73,7 @@ pub enum VectorError {
         /// Where the kernel is.
         device: String,
     },
-    /// What the kernel writes over a vector.
+    /// An output overlaps a vector in memory.
     #[error(
         "{output} shares memory with `{vector}`: the kernel still reads that while it writes {output}, so give {output} memory of its own"
     )]
@@ -93,7 +93,7 @@ pub enum VectorError {
     },
 }
 
-/// Every vector of the gate is given once, and nothing else is.
+/// Checks that every vector of the gate is given once and that no other is given.
 fn check_names<'a>(
     gate: &Expr,
     known: &[GateVector],
@@ -127,8 +127,7 @@ fn check_length(vector: &GateVector, shape: Shape, found: u64) -> Result<(), Vec
     Err(VectorError::Length { vector: vector.clone(), found, expected, shape })
 }
 
-/// The vectors of a launch are those of its gate: named once, as long as they have to be, aligned, on the
-/// kernel's device and apart from what it writes.
+/// Checks the vectors of a launch: names, lengths, alignment, device, and overlap with outputs.
 pub(super) fn check(
     gate: &Expr,
     known: &[GateVector],
@@ -155,14 +154,14 @@ pub(super) fn check(
     Ok(())
 }
 
-/// Elements of every vector of a gate, on the host.
+/// Elements of all vectors of a gate, on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GateVectors {
     values: Vec<(GateVector, Vec<f32>)>,
 }
 
 impl GateVectors {
-    /// The elements of each vector of `gate`, by name.
+    /// Takes the elements of each vector of `gate`, by name.
     ///
     /// # Errors
     ///
@@ -179,7 +178,7 @@ impl GateVectors {
         Ok(Self { values })
     }
 
-    /// Elements drawn for `vectors`: of both signs, their magnitudes uniform in [0.5, 1.5), so that they do as
+    /// Draws elements for `vectors`: of both signs, with magnitudes uniform in [0.5, 1.5), so they are usable as
     /// factors, terms and divisors. The same arguments give the same bytes.
     #[must_use]
     pub fn draw(vectors: &[GateVector], shape: Shape, seed: u64) -> Self {
@@ -202,14 +201,14 @@ impl GateVectors {
         self.values.iter().map(|(vector, elements)| (vector, elements.as_slice()))
     }
 
-    /// The bytes of each vector, as a kernel is handed them.
+    /// The bytes of each vector as the kernel reads them.
     pub(crate) fn bytes(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         self.iter().map(|(vector, elements)| {
             (vector.name.as_str(), elements.iter().flat_map(|element| element.to_le_bytes()).collect())
         })
     }
 
-    /// A buffer for each vector, by name, to be handed to [`Args::vectors`].
+    /// Uploads each vector and returns the buffers by name, for [`Args::vectors`].
     ///
     /// # Errors
     ///

@@ -1,5 +1,4 @@
-//! A kernel against the reference: seeded operands, a C that holds anything but the answer, one
-//! launch, every element compared.
+//! Verification of a kernel: seeded operands, a poisoned C, one launch, every element compared with the reference.
 
 use half::f16;
 use silumin_codegen::arch::Arch;
@@ -20,14 +19,14 @@ use crate::layout::{LayoutError, blocked_len};
 use crate::output::{Output, OutputError};
 use crate::reference::{Accumulation, Reference, ReferenceError, Rows, dual_gemm_at, dual_gemm_bounded};
 
-/// Why a kernel could not be judged. A wrong result is none of these: see [`Verification::check`].
+/// Why a kernel could not be verified. A wrong result is not an error: see [`Verification::check`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum VerifyError {
     /// There is no kernel.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// There are no operands.
+    /// The operands could not be drawn.
     #[error(transparent)]
     Inputs(#[from] InputsError),
     /// The scale factors have no blocked layout.
@@ -36,34 +35,34 @@ pub enum VerifyError {
     /// Memory of the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// The launch, and on the emulated device everything that is wrong with the run.
+    /// The launch failed, or the emulated device found something wrong.
     #[error(transparent)]
     Launch(#[from] LaunchError),
-    /// The gate has no value.
+    /// The gate could not be evaluated.
     #[error(transparent)]
     Gate(#[from] EvalError),
     /// The reference was not computed.
     #[error(transparent)]
     Reference(#[from] ReferenceError),
-    /// What the kernel wrote is no C of its format.
+    /// The kernel's output is not valid in C's format.
     #[error(transparent)]
     Output(#[from] OutputError),
-    /// The result was not compared.
+    /// The result could not be compared.
     #[error(transparent)]
     Check(#[from] CheckError),
 }
 
-/// A kernel's result against the reference.
+/// A kernel's result compared with the reference.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Verification {
-    /// How far off it is, and, where they are kept, how far the products are.
+    /// Deviation of C and, if they are kept, of the products.
     pub check: CheckReport,
-    /// What the launch said.
+    /// The launch's report.
     pub launch: LaunchReport,
 }
 
-/// The tensors of one dual GEMM on a device.
+/// The tensors of one dual GEMM, in device memory.
 #[derive(Clone, Debug)]
 pub struct DeviceOperands {
     /// Codes of A.
@@ -72,32 +71,31 @@ pub struct DeviceOperands {
     pub b1: Buffer,
     /// Codes of B2.
     pub b2: Buffer,
-    /// Blocked scale factors of A, where its format has them.
+    /// Scale factors of A in the blocked layout, if its format has them.
     pub sfa: Option<Buffer>,
-    /// Blocked scale factors of B1, where its format has them.
+    /// Scale factors of B1 in the blocked layout, if its format has them.
     pub sfb1: Option<Buffer>,
-    /// Blocked scale factors of B2, where its format has them.
+    /// Scale factors of B2 in the blocked layout, if its format has them.
     pub sfb2: Option<Buffer>,
     /// C.
     pub c: Buffer,
-    /// Blocked scale factors of C, where its format has them.
+    /// Scale factors of C in the blocked layout, if its format has them.
     pub sfc: Option<Buffer>,
-    /// The scale of the whole C, where its format has one.
+    /// The scale of the whole C, if its format has one.
     pub c_scale: Option<f32>,
-    /// Row offsets, where there are groups of rows.
+    /// Row offsets, if there are groups of rows.
     pub offsets: Option<Buffer>,
-    /// D1, where it is kept.
+    /// D1, if it is kept.
     pub d1: Option<Buffer>,
-    /// D2, where it is kept.
+    /// D2, if it is kept.
     pub d2: Option<Buffer>,
     problem: Problem,
     sizes: GroupSizes,
 }
 
 impl DeviceOperands {
-    /// Uploads operands, scale factors in blocked order, and a C of
-    /// [`initial_output_bytes`](DualGemmInputs::initial_output_bytes). Where C has a scale of the whole
-    /// tensor, it is 1.
+    /// Uploads operands, scale factors in the blocked layout, and a C that holds
+    /// [`initial_output_bytes`](DualGemmInputs::initial_output_bytes). If C has a scale of the whole tensor, it is 1.
     ///
     /// # Errors
     ///
@@ -129,8 +127,8 @@ impl DeviceOperands {
         })
     }
 
-    /// The arguments of a launch whose gate has no vectors; give it some as
-    /// `Args { vectors: &vectors, ..operands.args(&scalars) }`.
+    /// The arguments of a launch without vectors. For a gate with vectors write `Args { vectors: &vectors,
+    /// ..operands.args(&scalars) }`.
     #[must_use]
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
         let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, d1, d2, problem: _, sizes: _ } =
@@ -156,8 +154,8 @@ impl DeviceOperands {
         }
     }
 
-    /// An f16 C on the host, row-major `[M, N]`: of a batch all matrices below each other, of groups the rows of all of
-    /// them.
+    /// Downloads C as f16, row-major `[M, N]`: the matrices of a batch one after the other, or the rows of all
+    /// groups.
     ///
     /// # Errors
     ///
@@ -172,7 +170,7 @@ impl DeviceOperands {
         self.problem
     }
 
-    /// The elements of C, D1 or D2: of groups, those of their rows.
+    /// Downloads the elements of C, D1 or D2; with groups only those of their rows.
     fn used(&self, output: &Buffer, bits: u32) -> Result<Vec<u8>, DeviceError> {
         let shape = self.problem.shape;
         match self.sizes.rows() * shape.n as usize * bits as usize / 8 {
@@ -182,7 +180,7 @@ impl DeviceOperands {
         }
     }
 
-    /// C on the host in its format, with its scale factors: of groups, those of their rows.
+    /// Downloads C in its format, with its scale factors; with groups only their rows.
     ///
     /// # Errors
     ///
@@ -212,7 +210,7 @@ impl DeviceOperands {
         )?)
     }
 
-    /// D1 and D2 on the host in their format; `None` where they are not kept.
+    /// Downloads D1 and D2 in their format; `None` if they are not kept.
     ///
     /// # Errors
     ///
@@ -231,18 +229,16 @@ impl DeviceOperands {
     }
 }
 
-/// The scale of the whole C that makes the most of its format: the largest magnitude that fits, over 6
-/// * 448.
+/// The scale of the whole C that uses its format's range best: the largest magnitude that fits, divided by 6 * 448.
 pub fn output_scale(reference: &Reference) -> f32 {
     let amax = reference.exact().iter().fold(0.0f64, |most, value| most.max(value.abs()));
     let scale = (amax / (f64::from(e2m1::MAX) * f64::from(e4m3::MAX))) as f32;
     if scale.is_normal() { scale } else { 1.0 }
 }
 
-/// What a kernel of `spec` has to compute of `inputs`: the gate in f64 over products in f64, with the
-/// vectors of the gate that [`LoadedKernel::verify`] draws for the seed of `inputs`. With
-/// [`bounds`](Reference::bounds) on a right kernel's error, but for an f16 C, which is held to the
-/// benchmark's tolerance.
+/// The reference result of `spec` on `inputs`: the gate in f64 on products in f64, with the vectors that
+/// [`LoadedKernel::verify`] draws for the seed of `inputs`. It has [`bounds`](Reference::bounds) on the error of a
+/// right kernel, except for an f16 C, which has the benchmark's tolerance.
 ///
 /// # Errors
 ///
@@ -256,7 +252,7 @@ pub fn expected(
     expected_with(spec, inputs, scalars, &vectors)
 }
 
-/// The same with vectors of one's own.
+/// The reference result with given vectors: see [`expected`].
 ///
 /// # Errors
 ///
@@ -274,7 +270,7 @@ pub fn expected_with(
     expected_by(spec, inputs, scalars, vectors, accumulation)
 }
 
-/// With bounds for sums of that kind, or none.
+/// The reference result with bounds for a kind of summation, or without bounds.
 pub(super) fn expected_by(
     spec: &Spec,
     inputs: &DualGemmInputs,
@@ -290,8 +286,8 @@ pub(super) fn expected_by(
     evaluated(&gate.expr, inputs, scalars, &vectors, accumulation)
 }
 
-/// What a kernel of `spec` has to keep of the products of `inputs`, with bounds: see
-/// [`ProductFormat`](silumin_codegen::problem::ProductFormat). The vectors are those of [`expected`].
+/// The reference of D1 and D2, with bounds: see [`ProductFormat`](silumin_codegen::problem::ProductFormat). The
+/// vectors are those of [`expected`].
 ///
 /// # Errors
 ///
@@ -319,7 +315,7 @@ pub(super) fn expected_products_by(
     Ok([of(Product::First)?, of(Product::Second)?])
 }
 
-/// How tensor cores sum that lose no bits of fp32: with shorter steps where operands are decoded.
+/// How a tensor core sums that keeps all bits of fp32; in shorter steps where operands are decoded.
 pub(super) fn tensor_core(inputs: &DualGemmInputs, arch: Arch) -> Result<Accumulation, VerifyError> {
     let kind = inputs.formats().kind(arch).map_err(InputsError::from)?;
     Ok(Accumulation::tensor_core(kind, inputs.a.k()))
@@ -363,11 +359,11 @@ fn evaluated(
 }
 
 impl LoadedKernel {
-    /// Runs the kernel on seeded operands, and vectors of the gate from the same seed, and compares every
-    /// element of C with the reference: f16 with the tolerance of the public benchmark, other formats and
-    /// their scale factors as [`check_output`] says, and sums that lose bits in Hopper's tensor cores as [`check_bounded`] does; where the products are kept, every element of D1 and D2
-    /// too ([`check_products`]). What the kernel writes holds anything but the answer beforehand. Where C
-    /// has a scale of the whole tensor, it is the one that makes the most of the format.
+    /// Runs the kernel on seeded operands and vectors and compares every element of C with the reference: f16 with
+    /// the tolerance of the public benchmark, other formats by [`check_output`], and sums that lose bits in Hopper's
+    /// tensor cores by [`check_bounded`]. If the products are kept, D1 and D2 are compared too ([`check_products`]).
+    /// Outputs are poisoned before the launch. If C has a scale of the whole tensor, it is the one that uses the
+    /// format's range best.
     ///
     /// # Errors
     ///
@@ -382,7 +378,8 @@ impl LoadedKernel {
         self.verify_on(&DualGemmInputs::generate_for(shape, formats, distribution, seed)?, scalars)
     }
 
-    /// The same with operands of one's own, drawn for the kernel's shape and formats: for groups of sizes of one's own.
+    /// Runs the kernel on given operands of its shape and formats, for example with group sizes of your own, and
+    /// compares as [`LoadedKernel::verify`].
     ///
     /// # Errors
     ///
@@ -432,8 +429,8 @@ impl LoadedKernel {
         Ok(Verification { check, launch })
     }
 
-    /// How the kernel sums, where a tensor core keeps fewer bits than fp32 has.
-    pub(crate) fn narrow_sums(&self) -> Option<Accumulation> {
+    /// How the kernel sums if its tensor core keeps fewer bits than fp32.
+    pub(crate) fn narrow_sums(&self, inputs: &DualGemmInputs) -> Option<Accumulation> {
         let Kernel { problem, arch, .. } = self.kernel();
         let plan = self.dual_gemm().plan(problem.shape, *arch).ok()?;
         plan.narrow_sums().map(|k| Accumulation::narrow(k as usize))
@@ -441,7 +438,7 @@ impl LoadedKernel {
 }
 
 impl DualGemm {
-    /// Makes the kernel for a shape, loads it, and judges it: see [`LoadedKernel::verify`].
+    /// Generates the kernel for a shape, loads it, and verifies it: see [`LoadedKernel::verify`].
     ///
     /// # Errors
     ///

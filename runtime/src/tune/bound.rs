@@ -1,4 +1,4 @@
-//! Which configurations are worth a closer look: a bound on the time of each, from the numbers of the chip.
+//! A lower bound on each configuration's time, from the chip's numbers: it decides which configurations are tried.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -8,44 +8,44 @@ use silumin_codegen::plan::Plan;
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::Spec;
 
-/// A kernel whose bound is so many times the lowest one is not kept for variety.
+/// A kernel whose bound is this many times the lowest bound is not kept for variety.
 const HOPELESS: f64 = 3.0;
 
-/// A configuration that is legal, and the bound on its time.
+/// A legal configuration with a lower bound on its time.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Bounded {
     /// As asked for.
     pub config: Config,
-    /// With every `auto` settled: two with one of these are one kernel.
+    /// The configuration with every `auto` settled. Equal ones give one kernel.
     pub settled: Config,
-    /// Seconds that the busiest part of the chip needs at least.
+    /// Least time of the busiest part of the chip, in seconds.
     pub bound: f64,
-    /// The bound and a tenth of what the other parts need, which overlap only in part: an order among equals.
+    /// The bound plus a tenth of the other parts' times, which overlap only in part. It orders equal bounds.
     pub order: f64,
-    /// Bytes between global memory and the SMs.
+    /// Bytes moved between global memory and the SMs.
     pub bytes: u64,
     /// Waves of tiles.
     pub waves: f64,
     family: Family,
 }
 
-/// What makes kernels differ in kind: some of each are tried, whatever the model says.
+/// The kind of a kernel. Some of each kind are tried, whatever the bounds say.
 type Family = (Strategy, bool, Schedule, bool, Option<Tile>);
 
-/// What became of the configurations of a space.
+/// The configurations of a space after they were checked.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Drawn {
-    /// Legal and different, `auto` first.
+    /// Legal and distinct configurations, `auto` first.
     pub legal: Vec<Bounded>,
-    /// How many there were.
+    /// Number of configurations in the space.
     pub drawn: usize,
-    /// Those that the generator refuses, by the knob that it blames, with one of its reasons.
+    /// Refused configurations by knob, with one of the reasons.
     pub illegal: BTreeMap<&'static str, (usize, String)>,
-    /// Those that make a kernel that others make.
+    /// Configurations that give the same kernel as another.
     pub same: usize,
 }
 
-/// Asks the generator for every one of `configs`, and for what the spec says itself before them.
+/// Checks every configuration of `configs`, and the one that the spec gives, which comes first.
 pub(super) fn draw(spec: &Spec, shape: Shape, arch: Arch, sms: u32, configs: &[Config]) -> Drawn {
     let base = spec.config;
     let mut drawn = Drawn::default();
@@ -70,8 +70,8 @@ pub(super) fn draw(spec: &Spec, shape: Shape, arch: Arch, sms: u32, configs: &[C
     drawn
 }
 
-/// The time of what takes longest: the MMAs of the busiest SM, the bytes through DRAM, through L2, and into the busiest SM, and
-/// that SM's loads at one latency for so many bytes as are in flight; and the gaps between launches.
+/// The longest of these times, plus the gaps between launches: the MMAs of the busiest SM; bytes through DRAM,
+/// through L2, and into the busiest SM; and that SM's loads at one latency per bytes in flight.
 fn bounded(config: Config, plan: &Plan) -> Bounded {
     let limits = plan.arch.limits();
     let (read, written) = plan.moved_bytes();
@@ -109,8 +109,8 @@ fn bounded(config: Config, plan: &Plan) -> Bounded {
     }
 }
 
-/// The `most` to load: `auto` first, then the best of each kind that is not hopeless, as far as a third goes, and the best of
-/// all; in that order. The second number is how many were left out.
+/// The `most` configurations to load: `auto` first, then the best of each kind within `HOPELESS`, up to a third, then
+/// the best of all. The second number counts the rest.
 pub(super) fn keep(mut legal: Vec<Bounded>, most: usize) -> (Vec<Bounded>, usize) {
     if legal.len() <= most.max(1) {
         return (legal, 0);
@@ -142,7 +142,7 @@ pub(super) fn keep(mut legal: Vec<Bounded>, most: usize) -> (Vec<Bounded>, usize
     (kept, left_out)
 }
 
-/// Configurations that differ from one that did well in one knob, which the user has left open in `base`.
+/// Configurations that differ in one knob from a good one, among the knobs that `base` leaves open.
 pub(super) fn neighbours(one: &Bounded, base: &Config) -> Vec<Config> {
     let mut text = String::new();
     if let Setting::Fixed(Tile { m, n, k }) = one.settled.tile {

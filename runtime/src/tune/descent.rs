@@ -1,7 +1,7 @@
 //! A bounded search by predicted times: `auto`, a few configurations of every kind, then neighbours of the best.
 //!
-//! [`Descent`] says what to predict next and is told the times. It starts no thread and reads no clock, so that a search is the
-//! same however its predictions are made, and whatever the machine.
+//! [`Descent`] says what to predict next and is given the times. It starts no thread and reads no clock, so a search
+//! gives the same result on every machine.
 
 use std::collections::HashSet;
 
@@ -15,49 +15,49 @@ use silumin_codegen::spec::Spec;
 use super::bound::{Bounded, draw, keep, neighbours};
 use super::space::Space;
 
-/// How far a search goes.
+/// Limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Depth {
     /// Configurations of the usual space that are predicted beside `auto`, some of each kind.
     pub seeds: usize,
-    /// Times that neighbours of the best are predicted.
+    /// Rounds of neighbours of the best.
     pub rounds: usize,
-    /// Neighbours of a round, those first that the bound's model puts first.
+    /// Neighbours per round, in the order of their bounds.
     pub width: usize,
 }
 
 impl Depth {
-    /// Minutes of one core for a small problem.
+    /// A search of minutes on one core for a small problem.
     pub const QUICK: Depth = Depth { seeds: 20, rounds: 4, width: 28 };
-    /// As far as anything is found.
+    /// A search until no round gains.
     pub const FULL: Depth = Depth { seeds: 64, rounds: 10, width: 200 };
 }
 
-/// A round has to bring so much of the time, or it is the last.
+/// Least gain of a round, as a fraction of the time; otherwise the search ends.
 const GAIN: f64 = 0.003;
 
-/// A search under way.
+/// A running search.
 #[derive(Clone, Debug)]
 pub struct Descent {
     spec: Spec,
     shape: Shape,
     arch: Arch,
     depth: Depth,
-    /// Settled configurations that were given out, as the simulator sees them.
+    /// Settled configurations that were returned, as the simulator distinguishes them.
     seen: HashSet<Config>,
-    /// Configurations that are predicted beside the usual ones.
+    /// Extra configurations to predict.
     more: Vec<Config>,
-    /// What is being predicted.
+    /// Configurations whose times are awaited.
     open: Vec<Bounded>,
-    /// What was predicted, in the order of [`Descent::ask`], with seconds.
+    /// Predicted configurations in the order of [`Descent::ask`], with seconds.
     tried: Vec<(Bounded, f64)>,
-    /// Seconds of the best before this round.
+    /// Best time before this round, in seconds.
     before: f64,
     round: usize,
 }
 
 impl Descent {
-    /// A search for the kernels of `spec`, whose knobs stay where it sets them.
+    /// A search for the kernels of `spec`. Knobs that it sets stay.
     #[must_use]
     pub fn new(spec: &Spec, shape: Shape, arch: Arch, depth: Depth) -> Self {
         let spec = spec.clone();
@@ -65,14 +65,15 @@ impl Descent {
         Descent { spec, shape, arch, depth, seen, more, open, tried, before: f64::MAX, round: 0 }
     }
 
-    /// Adds these knobs to the search; what is illegal for a problem is left out.
+    /// Adds configurations to the search; illegal ones are skipped.
     #[must_use]
     pub fn with(mut self, more: &[Config]) -> Self {
         self.more.extend(more);
         self
     }
 
-    /// What to predict now, `auto` first of all; nothing when the search is over. Call [`Descent::told`] in between.
+    /// The configurations to predict next, `auto` first of all; empty when the search is over. Call [`Descent::told`]
+    /// between two calls.
     ///
     /// # Errors
     /// There is no kernel for the problem.
@@ -110,14 +111,15 @@ impl Descent {
         Ok(self.open.iter().map(|one| one.config).collect())
     }
 
-    /// Takes the seconds of what [`Descent::ask`] gave out, in its order; `None` for kernels that have no time.
+    /// Takes the predicted seconds of the configurations that [`Descent::ask`] returned, in their order; `None` for
+    /// kernels without a time.
     pub fn told(&mut self, seconds: &[Option<f64>]) {
         let open = std::mem::take(&mut self.open);
         let with = |(one, seconds): (Bounded, &Option<f64>)| seconds.map(|seconds| (one, seconds));
         self.tried.extend(open.into_iter().zip(seconds).filter_map(with));
     }
 
-    /// Configurations that were predicted.
+    /// Number of predicted configurations.
     #[must_use]
     pub fn predicted(&self) -> usize {
         self.tried.len()
@@ -129,13 +131,13 @@ impl Descent {
         least.map(|(one, seconds)| (one, *seconds))
     }
 
-    /// The best so far: as asked for, with every `auto` settled, and its seconds.
+    /// The best configuration so far: as asked for, with every `auto` settled, and its seconds.
     #[must_use]
     pub fn fastest(&self) -> Option<(Config, Config, f64)> {
         self.best().map(|(one, seconds)| (one.config, one.settled, seconds))
     }
 
-    /// Seconds of what the spec says itself.
+    /// Predicted seconds of the configuration that the spec gives.
     #[must_use]
     pub fn auto(&self) -> Option<f64> {
         let base = self.spec.config;
@@ -143,7 +145,7 @@ impl Descent {
     }
 }
 
-/// What the simulator makes a difference of: it knows no hints for L2, and tiles that all run at once have no order.
+/// A configuration without what the simulator ignores: L2 hints, and the order of tiles that all run at once.
 fn simulated(settled: &Config) -> Config {
     let looped = matches!(
         settled.schedule,
@@ -153,7 +155,7 @@ fn simulated(settled: &Config) -> Config {
     Config { cache: Setting::Fixed(CacheHints::default()), raster, ..*settled }
 }
 
-/// Knobs that differ between two plans, with the rule by which the first settled them.
+/// Knobs that differ between two plans, with the rules by which `auto` chose the first.
 #[must_use]
 pub fn rules(auto: &Plan, other: &Config) -> Vec<(String, String, String, String)> {
     let pairs = auto.config.entries().into_iter().zip(other.entries());

@@ -1,4 +1,4 @@
-//! The fastest configuration for a problem on a device: [`tune`], and [`Tune`] with more to choose.
+//! Tuning: finds the fastest configuration for a problem on a device. [`tune`] has defaults, [`Tune`] more to choose.
 //!
 //! * `mod.rs`: what is asked for and what comes out.
 //! * `space.rs`: [`Space`], what may be tried.
@@ -59,20 +59,20 @@ use crate::device::{Device, DeviceError};
 use crate::gemm::{DualGemm, KernelError, LoadError, VerifyError};
 use crate::warmup::Cancel;
 
-/// Why nothing was tuned. A configuration that is illegal, refused or wrong is none of these: it is a [`Fate`].
+/// Why tuning failed. An illegal, refused or wrong configuration is not an error but a [`Fate`].
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TuneError {
-    /// There is no kernel for the problem at all, or not with the knobs that the user has set.
+    /// There is no legal kernel for the problem and the user's knobs.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// Operands, their reference, or memory of the device.
+    /// Operands or reference could not be made, or device memory failed.
     #[error(transparent)]
     Verify(#[from] VerifyError),
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Predicted times have no chip of this name.
+    /// There is no chip of this name to predict times for.
     #[error(transparent)]
     Chip(#[from] crate::predict::ChipError),
     /// Every kernel was refused, failed or was wrong.
@@ -82,10 +82,10 @@ pub enum TuneError {
         problem: Problem,
         /// Kernels that were tried.
         tried: usize,
-        /// What is wrong with the first of them.
+        /// What is wrong with the first kernel.
         first: String,
     },
-    /// A kernel took the device's context along: nothing works in this process any more.
+    /// A kernel broke the device's context: no later call works in this process.
     #[error(
         "the kernel of `{knobs}` has left the device beyond use: {reason}; start another process, with Tune::lost for that \
          configuration"
@@ -101,47 +101,47 @@ pub enum TuneError {
     Cancelled,
 }
 
-/// What became of a configuration that was tried.
+/// Outcome of a configuration.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Fate {
     /// Right, and timed.
     Timed {
-        /// Microseconds of a launch, the median of all turns.
+        /// Median time per launch over all turns, in microseconds.
         us: f64,
-        /// Turns that it was in the race.
+        /// Turns in the race.
         turns: usize,
-        /// Whether it was still in the race at its end.
+        /// Whether it stayed until the end of the race.
         in_race: bool,
     },
-    /// Ranked by its predicted time, and right on the emulated device.
+    /// Ranked by its predicted time, and found right on the emulated device.
     Right,
     /// Ranked by its predicted time, and not run.
     Ranked,
-    /// It computes something else. It is told to the listener, or on the standard error, and never chosen.
+    /// Its result is wrong. It is reported to the listener or on standard error, and never chosen.
     Wrong(String),
-    /// The device does not take the kernel.
+    /// The device refused the kernel.
     Refused(String),
-    /// It was launched and failed.
+    /// The launch failed.
     Failed(String),
-    /// The time was out before its turn, or its bound was above the time of a better one.
+    /// Not tried: time was up, or its bound is above the time of a better one.
     Untried,
 }
 
-/// A configuration that was tried.
+/// A configuration that was considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// As asked for: on top of what the user set.
+    /// The configuration as asked for, on top of the user's knobs.
     pub config: Config,
-    /// Microseconds below which it cannot be, by the numbers of the chip.
+    /// Lower bound on the time of a launch, in microseconds, from the chip's numbers.
     pub bound: f64,
-    /// Microseconds of a launch as predicted; `None` where it was timed, or its bound was enough to leave it out.
+    /// Predicted time of a launch, in microseconds; `None` if it was timed, or excluded by its bound.
     pub predicted: Option<f64>,
-    /// Bytes between global memory and the SMs, exactly.
+    /// Bytes moved between global memory and the SMs, exactly.
     pub bytes: u64,
     /// Waves of tiles.
     pub waves: f64,
-    /// What became of it.
+    /// Its outcome.
     pub fate: Fate,
 }
 
@@ -149,41 +149,41 @@ pub struct Candidate {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Ranked {
-    /// By predicted times: nothing was measured.
+    /// By predicted times; nothing was measured.
     Predicted {
-        /// Microseconds of a launch of the winner on the chip of that name, predicted.
+        /// Predicted time of the winner per launch, in microseconds.
         us: f64,
-        /// The same of what `auto` makes.
+        /// Predicted time of `auto` per launch, in microseconds.
         auto_us: f64,
-        /// The chip: see [`crate::predict::default_chip`].
+        /// The chip of the prediction: see [`crate::predict::default_chip`].
         chip: &'static str,
     },
     /// By times on the device.
     Measured {
-        /// Microseconds of a launch of the winner, the median.
+        /// Median time of the winner per launch, in microseconds.
         us: f64,
-        /// The same of what `auto` makes; `None` where that does not run.
+        /// Median time of `auto` per launch, in microseconds; `None` if it does not run.
         auto_us: Option<f64>,
-        /// The median of the winner's time over that of `auto`, turn by turn.
+        /// Median over turns of the winner's time divided by that of `auto`.
         ratio: Option<f64>,
         /// Turns.
         turns: usize,
-        /// How sure it is.
+        /// Certainty of the result.
         verdict: Verdict,
     },
 }
 
-/// How many configurations there were, and what became of them.
+/// Numbers of configurations by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
-    /// In the space, `auto` among them.
+    /// Configurations in the space, `auto` included.
     pub drawn: usize,
-    /// Refused by the generator.
+    /// Refused by the code generator.
     pub illegal: usize,
-    /// Those that make the same kernel as others.
+    /// Same kernel as another configuration.
     pub same: usize,
-    /// Left out by their bounds.
+    /// Excluded by their bounds.
     pub left_out: usize,
     /// Refused by the device.
     pub refused: usize,
@@ -201,25 +201,25 @@ pub struct Counts {
 pub struct Tuned {
     /// The problem.
     pub problem: Problem,
-    /// The winner: what the user set, and what makes it the fastest. Where nothing was shown to be faster than what `auto`
-    /// makes, it is that.
+    /// The winner: the user's knobs and the fastest values for the others. If nothing was shown to be faster than
+    /// `auto`, it is `auto`.
     pub config: Config,
-    /// What the user had set.
+    /// The user's knobs.
     pub base: Config,
-    /// How it was found.
+    /// How the winner was found.
     pub ranked: Ranked,
-    /// All that were tried, the winner first, then by times (measured or predicted), then what did not run.
+    /// All considered configurations: the winner, then by measured or predicted time, then those that did not run.
     pub candidates: Vec<Candidate>,
     /// Counts.
     pub counts: Counts,
-    /// Why configurations are illegal: the knob, how many, and one of the reasons.
+    /// Illegal configurations by knob: how many, and one of the reasons.
     pub illegal: Vec<(&'static str, usize, String)>,
-    /// How long it took.
+    /// Duration of the tuning.
     pub took: Duration,
 }
 
 impl Tuned {
-    /// The winner's knobs beside what the user set, as [`knobs`] reads them; empty where `auto` won.
+    /// The winner's knobs beside the user's, as [`knobs`] reads them; empty if `auto` won.
     #[must_use]
     pub fn knobs(&self) -> String {
         difference(&self.config, &self.base)
@@ -260,46 +260,46 @@ impl fmt::Display for Tuned {
     }
 }
 
-/// How far it is.
+/// Progress of tuning.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Step {
-    /// The space has been looked at, and so many are to be tried.
+    /// The space was checked.
     Drawn {
         /// Configurations in the space.
         of: usize,
         /// Kept.
         kept: usize,
     },
-    /// So many kernels are loaded or refused.
+    /// Kernels loaded or refused so far.
     Loaded {
         /// Kernels done.
         done: usize,
         /// Of so many.
         of: usize,
     },
-    /// So many kernels are checked.
+    /// Kernels checked so far.
     Checked {
         /// Kernels done.
         done: usize,
         /// Of so many.
         of: usize,
     },
-    /// A kernel computes something else.
+    /// A kernel's result is wrong.
     Wrong {
         /// The kernel's problem.
         problem: Problem,
         /// Its knobs.
         knobs: String,
-        /// How wrong it is.
+        /// The deviation, as text.
         report: String,
     },
-    /// A kernel is about to be launched: what happens to the process from here to the next step, this kernel did.
+    /// A kernel is about to be launched. If the process ends before the next step, this kernel is the cause.
     Trying {
-        /// Its knobs beside what the user set; empty for `auto`.
+        /// The kernel's knobs beside the user's; empty for `auto`.
         knobs: String,
     },
-    /// A turn of the race begins.
+    /// A turn of the race starts.
     Turn {
         /// Turns before it.
         turn: usize,
@@ -327,7 +327,7 @@ impl fmt::Display for Step {
 
 type Listener<'a> = Box<dyn Fn(&Step) + Send + Sync + 'a>;
 
-/// What is to be tuned, and how long.
+/// A tuning run: the problem, the space, and limits.
 #[must_use]
 pub struct Tune<'a> {
     gemm: &'a DualGemm,
@@ -346,7 +346,7 @@ pub struct Tune<'a> {
     cancel: Cancel,
 }
 
-/// The fastest configuration in `space` for one problem on a device, in 20 seconds at most: see [`Tune`].
+/// Finds the fastest configuration in `space` for one problem on a device, within 20 seconds: see [`Tune`].
 ///
 /// # Errors
 ///
@@ -356,7 +356,7 @@ pub fn tune(device: &Device, gemm: &DualGemm, shape: Shape, space: &Space) -> Re
 }
 
 impl<'a> Tune<'a> {
-    /// Of a dual GEMM, for one shape. Knobs that it sets stay as they are.
+    /// A tuning run of a dual GEMM for one shape. Knobs that it sets stay.
     pub fn of(gemm: &'a DualGemm, shape: Shape) -> Self {
         Self {
             gemm,
@@ -376,84 +376,84 @@ impl<'a> Tune<'a> {
         }
     }
 
-    /// What may be tried; [`Space::usual`], if this is not called.
+    /// Sets the space; the default is [`Space::usual`].
     pub fn space(mut self, space: Space) -> Self {
         self.space = Some(space);
         self
     }
 
-    /// How long it may take: on a GPU half of it for loading and checking, the rest for timing; on the emulated device all of it
-    /// for predicting. 20 seconds, if this is not called. What has begun is finished.
+    /// Sets the time limit; the default is 20 seconds. On a GPU half of it is for loading and checking, the rest for
+    /// timing; on the emulated device all of it is for predicting. Steps that have started are finished.
     pub fn budget(mut self, budget: Duration) -> Self {
         self.budget = budget;
         self
     }
 
-    /// How many kernels are loaded at first; as many again may be when neighbours of the fastest are tried. 32, if this is
-    /// not called.
+    /// Sets how many kernels are loaded first; the default is 32. Up to as many more are loaded when neighbours of
+    /// the fastest are tried.
     pub fn keep(mut self, keep: usize) -> Self {
         self.keep = keep.max(1);
         self
     }
 
-    /// How the race is judged.
+    /// Sets the rules of the race.
     pub fn rules(mut self, rules: Rules) -> Self {
         self.rules = rules;
         self
     }
 
-    /// Values of the gate's scalars; 1 for each, if this is not called.
+    /// Sets the gate's scalars; the default is 1 for each.
     pub fn scalars(mut self, scalars: &[(&str, f32)]) -> Self {
         self.scalars = scalars.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect();
         self
     }
 
-    /// Seed of the operands.
+    /// Sets the seed of the operands.
     pub fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// How long one replay takes about: 2 ms, if this is not called.
+    /// Sets the approximate duration of one replay; the default is 2 ms.
     pub fn replay_length(mut self, length: Duration) -> Self {
         self.length = length;
         self
     }
 
-    /// Sets of operands at most, which launches take by turns so that none finds its own in L2: as many as have 256 MB
-    /// together, but no more than 64, if this is not called.
+    /// Sets the most operand sets. Launches use them in turn so that none finds its own in L2. The default is as many
+    /// as have 256 MB together, at most 64.
     pub fn sets(mut self, sets: usize) -> Self {
         self.sets = sets.max(1);
         self
     }
 
-    /// Multiply-adds of a check: of larger problems a sample of C is compared that takes about so many, an element of each
-    /// patch of C at the least; on the emulated device, what takes more than an eighth of it is not run. 2e9, if this is not called.
+    /// Sets the multiply-adds of a check; the default is 2e9. For larger problems a sample of C is compared, with at
+    /// least one element per patch of C. On the emulated device, kernels of more than an eighth of it are not run.
     pub fn check_up_to(mut self, macs: f64) -> Self {
         self.macs = macs;
         self
     }
 
-    /// Launches no kernel of these knobs, and has them among the results as failed, with a reason each: those that took an earlier
-    /// process along, by [`TuneError::Lost`] or by [`Step::Trying`]. May be called several times.
+    /// Excludes the kernel of these knobs and lists it as failed with the given reason: for kernels that ended an
+    /// earlier process, by [`TuneError::Lost`] or [`Step::Trying`]. May be called several times.
     pub fn lost(mut self, knobs: &str, reason: &str) -> Self {
         self.lost.push((knobs.to_owned(), reason.to_owned()));
         self
     }
 
-    /// Calls `listener` now and then, from any thread. Without one, what is wrong is printed to standard error.
+    /// Calls `listener` at each step, from any thread. Without one, wrong kernels are reported on standard error.
     pub fn on_progress(mut self, listener: impl Fn(&Step) + Send + Sync + 'a) -> Self {
         self.listener = Some(Box::new(listener));
         self
     }
 
-    /// Ends early when `cancel` says so, with [`TuneError::Cancelled`].
+    /// Ends early with [`TuneError::Cancelled`] when `cancel` is cancelled.
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
     }
 
-    /// Tries, checks and times.
+    /// Checks, times and ranks the configurations.
     ///
     /// # Errors
     ///
@@ -473,7 +473,7 @@ impl<'a> Tune<'a> {
     }
 }
 
-/// A kernel that is not there: [`LoadError`] in words.
+/// A [`LoadError`] as text.
 fn refused(error: &LoadError) -> String {
     error.to_string()
 }

@@ -1,4 +1,4 @@
-//! Ranking by predicted times, where nothing can be timed.
+//! Ranking by predicted times on a device without a clock.
 
 use rayon::prelude::*;
 
@@ -8,13 +8,14 @@ use super::{Fate, Ranked, TuneError};
 use crate::groups::GroupSizes;
 use crate::predict::{Chip, TimeOptions, default_chip, predict};
 
-/// The share of a check's multiply-adds that the emulator may take: it is slower than the reference, and runs whole kernels.
+/// Fraction of a check's multiply-adds that the emulator may take: it is slower than the reference, and runs whole
+/// kernels.
 const EMULATED_SHARE: f64 = 0.125;
-/// What a prediction has to promise before `auto` is left, where nothing else is to be had.
+/// Predicted time, as a fraction of that of `auto`, that a kernel must reach to replace it.
 const GAIN: f64 = 0.98;
 
 impl Run<'_> {
-    /// The fastest by prediction; the first of them that is right, if the emulator can say so in good time.
+    /// The fastest configuration by prediction that the emulator does not find wrong, if it can run it in time.
     pub(super) fn by_prediction(&mut self) -> Result<(usize, Ranked), TuneError> {
         let chip = default_chip(self.device.arch().target());
         self.predict_all(chip)?;
@@ -54,8 +55,8 @@ impl Run<'_> {
         Ok((winner, Ranked::Predicted { us: best, auto_us: us(self, 0).unwrap_or(best), chip }))
     }
 
-    /// Predicts `auto` and, in the order of their bounds, every kernel that could be faster than the fastest so far, until the time
-    /// is out.
+    /// Predicts `auto`, then in the order of their bounds all configurations that could be faster than the best,
+    /// until time is up.
     fn predict_all(&mut self, chip: &str) -> Result<(), TuneError> {
         let timing = TimeOptions::new(Chip::named(chip)?);
         let shape = self.problem.shape;

@@ -1,9 +1,10 @@
-//! Which of several things that are timed by turns is the fastest: the statistics of tuning, which know nothing of kernels.
+//! Which of several things timed by turns is the fastest: the statistics of tuning. This module knows nothing about
+//! kernels.
 //!
-//! Every turn times everything that is still in the race once, in an order that rotates. Two are compared turn by turn: what
-//! the clock or the temperature does to one turn it does to both, and the ratio of one turn is free of it. The test is the
-//! sign test: of so many turns, how likely is it that one is faster in as many as it was, were it no faster? It is exact for
-//! any distribution of times, with any outliers.
+//! Every turn times each remaining thing once, in an order that rotates. Two things are compared turn by turn: clock
+//! and temperature change both alike, and the ratio within one turn is free of them. The test is the sign test: in
+//! how many of the turns was one faster, and how likely is that if it is not faster? It is exact for any distribution
+//! of times, with any outliers.
 //!
 //! 1. After three turns whatever was slower in every turn than the leader in any, by [`Rules::cut`], leaves; an incumbent
 //!    stays.
@@ -15,14 +16,14 @@
 //!
 //! An incumbent that is in the race to the end wins: it is replaced by what was shown to be faster only.
 
-/// How a race is judged.
+/// Rules of a race.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
-    /// The chance, over a whole race, that something as fast as the winner is sent away.
+    /// Probability over a whole race that something as fast as the winner is excluded.
     pub alpha: f64,
-    /// The difference that does not matter, as a share.
+    /// Relative difference that does not matter.
     pub margin: f64,
-    /// What is this much slower in each of the first turns leaves at once, as a share.
+    /// A thing that is slower by this fraction in each of the first turns is dropped.
     pub cut: f64,
     /// Turns at most.
     pub turns: usize,
@@ -37,37 +38,37 @@ impl Default for Rules {
 
 /// Turns after which the first cut is made.
 const CUT_AT: usize = 3;
-/// The first look; later ones come after a third more turns each.
+/// Turn of the first comparison; each later one comes after a third more turns.
 const FIRST_LOOK: usize = 12;
 
 /// How a race ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// Everything else was shown to be slower.
+    /// All others were shown to be slower.
     Clear,
-    /// Others are in the race still, and the winner was shown to be no slower than any of them by more than the margin.
+    /// Others remain, and the winner was shown to be slower than none of them by more than the margin.
     Tied,
-    /// The time was out, or it was cancelled, with others still in the race.
+    /// Time was up, or the race was cancelled, with others remaining.
     Open,
 }
 
-/// A race that has ended.
+/// A finished race.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finish {
     /// The winner.
     pub winner: usize,
-    /// How clear it was.
+    /// Certainty of the result.
     pub verdict: Verdict,
-    /// Each one's times, turn by turn, until it left.
+    /// The times of each thing, turn by turn, until it was dropped.
     pub times: Vec<Vec<f64>>,
-    /// Whether each was in the race at the end.
+    /// Whether each thing remained at the end.
     pub in_race: Vec<bool>,
-    /// Turns that were run.
+    /// Number of turns.
     pub turns: usize,
 }
 
-/// Times `count` things by turns until the fastest is clear. `time` is handed a number below `count`; `stop` is asked before
-/// every turn.
+/// Times `count` things by turns until the fastest is clear. `time` gets an index below `count`; `stop` is called
+/// before every turn.
 ///
 /// # Errors
 ///
@@ -119,19 +120,19 @@ pub fn race<E>(
     Ok(Finish { winner, verdict, times, in_race, turns })
 }
 
-/// The turns after which everybody is compared, fixed before the first.
+/// The turns after which all are compared, fixed in advance.
 fn looks(turns: usize) -> Vec<usize> {
     let next = |look: &usize| Some(look + look / 3);
     std::iter::successors(Some(FIRST_LOOK), next).take_while(|look| *look <= turns).collect()
 }
 
-/// The one with the least median; the first of the field where nothing was timed.
+/// The thing with the least median; the first one if nothing was timed.
 fn leader(field: &[usize], times: &[Vec<f64>]) -> usize {
     let key = |one: &usize| Some(median(&times[*one])).filter(|time| !time.is_nan()).unwrap_or(f64::INFINITY);
     field.iter().copied().min_by(|x, y| key(x).total_cmp(&key(y))).unwrap_or(0)
 }
 
-/// Whether the sign test says, at that level, that `one` takes less than `room` times what `other` does.
+/// Whether the sign test shows at this level that `one` takes less than `room` times the time of `other`.
 fn is_faster(one: &[f64], other: &[f64], room: f64, level: f64) -> bool {
     let (mut wins, mut losses) = (0, 0);
     for (one, other) in one.iter().zip(other) {
@@ -145,7 +146,7 @@ fn is_faster(one: &[f64], other: &[f64], room: f64, level: f64) -> bool {
     sign_test(wins, wins + losses) <= level
 }
 
-/// The chance of at least so many wins of so many, if each is as likely as not.
+/// Probability of at least `wins` wins in `of` turns if each is equally likely.
 #[must_use]
 pub fn sign_test(wins: usize, of: usize) -> f64 {
     let (mut chance, mut term) = (0.0, 0.5f64.powi(of.min(1000) as i32));
@@ -157,7 +158,7 @@ pub fn sign_test(wins: usize, of: usize) -> f64 {
     chance.min(1.0)
 }
 
-/// The value that a share of all lie below, between neighbours by their distance; NaN of none.
+/// The quantile at `share`, linear between neighbours; NaN for no values.
 #[must_use]
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
@@ -168,7 +169,7 @@ pub fn quantile(values: &[f64], share: f64) -> f64 {
     sorted[low] + (sorted[high] - sorted[low]) * (place - low as f64)
 }
 
-/// The middle of all; NaN of none.
+/// The median; NaN for no values.
 #[must_use]
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)

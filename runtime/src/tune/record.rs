@@ -19,16 +19,16 @@ use crate::device::{Device, DeviceFacts};
 use crate::gemm::{DualGemm, KernelError};
 use crate::predict::Chip;
 
-/// What a result is filed under.
+/// What a tuning result is for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TuningKey {
-    /// The device that it was found on, and its driver.
+    /// The device and driver.
     pub device: DeviceFacts,
     /// The problem's shape.
     pub shape: Shape,
-    /// Formats of A, B and C, and of the products (`none` where they are not kept), by name.
+    /// Names of the formats of A, B and C, and of the kept products (`none` if not kept).
     pub formats: [String; 4],
-    /// The gate, with the operands' usual names.
+    /// The gate, with standard operand names.
     pub gate: String,
     /// Knobs that the user had set, as [`knobs`] reads them.
     pub base: String,
@@ -45,7 +45,7 @@ impl TuningKey {
         Self { device, shape, formats: names, gate: spec.gate.expr.to_string(), base }
     }
 
-    /// The same wherever it was found.
+    /// The key without the device.
     pub(super) fn without_device(&self) -> (Shape, &[String; 4], &str, &str) {
         (self.shape, &self.formats, &self.gate, &self.base)
     }
@@ -55,33 +55,33 @@ impl TuningKey {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TuningEntry {
-    /// What it is filed under.
+    /// What the result is for.
     pub key: TuningKey,
-    /// The winner's knobs beside what the user had set; empty where `auto` won.
+    /// The winner's knobs beside the user's; empty if `auto` won.
     pub knobs: String,
-    /// The winner's code: the hash of the kernel that the generator made of these knobs. A generator that makes another one
-    /// of them has not been tuned.
+    /// Hash of the kernel that the generator made of these knobs. If a later generator makes another kernel of them,
+    /// the result is stale.
     pub code: [u8; 32],
-    /// How it was found.
+    /// How the result was found.
     pub ranked: Ranked,
-    /// Kernels that were timed, or ranked.
+    /// Number of kernels that were timed or ranked.
     pub tried: u32,
 }
 
-/// Why a line is no result.
+/// Why a line is not a result.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum RecordError {
-    /// Cut off, or no line of ours.
+    /// The line is cut off or malformed.
     #[error("it is no entry: {reason}")]
     Syntax {
-        /// What the reader says.
+        /// The parser's message.
         reason: String,
     },
     /// Bytes have changed.
     #[error("its checksum does not fit its bytes: they have changed")]
     Checksum,
-    /// The checksum fits, and the contents do not.
+    /// The checksum is right, but the contents are not valid.
     #[error("its {what} cannot be read: another version of silumin wrote it")]
     Contents {
         /// The part.
@@ -156,7 +156,7 @@ enum Result {
 const VERDICTS: [(Verdict, &str); 3] =
     [(Verdict::Clear, "clear"), (Verdict::Tied, "tied"), (Verdict::Open, "open")];
 
-/// The hash of the kernel that knobs make, whatever the user calls it.
+/// The hash of the kernel for the given knobs, independent of the user's name for it.
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ pub(super) fn code_of(
 }
 
 impl TuningEntry {
-    /// What was found of a dual GEMM on a device.
+    /// A tuning result as an entry.
     ///
     /// # Errors
     ///
@@ -268,8 +268,8 @@ impl TuningEntry {
         Ok(Self { key, knobs: body.knobs, code, ranked, tried })
     }
 
-    /// Which of two results for one problem is the better one: the greater. Measured before predicted; settled before out of
-    /// time; of more kernels; of more turns; the lower time; and then any order that is one.
+    /// Orders two results for one problem; the greater one is better: measured before predicted, settled before out
+    /// of time, more kernels, more turns, lower time, then an arbitrary fixed order.
     pub(super) fn rank(&self) -> (bool, bool, u32, usize, std::cmp::Reverse<u64>, String) {
         let (measured, settled, turns, us) = match self.ranked {
             Ranked::Predicted { us, .. } => (false, false, 0, us),
@@ -279,7 +279,7 @@ impl TuningEntry {
         (measured, settled, self.tried, turns, std::cmp::Reverse(us.to_bits()), self.encode())
     }
 
-    /// The problem in words.
+    /// The problem as text.
     #[must_use]
     pub fn problem(&self) -> String {
         let [a, b, c, products] = &self.key.formats;
@@ -287,7 +287,7 @@ impl TuningEntry {
         format!("{}, {a} x {b} -> {c}{kept}, {}", self.key.shape, self.key.gate)
     }
 
-    /// Its problem, where the formats are known to this build.
+    /// The problem, if this build knows the formats.
     #[must_use]
     pub fn as_problem(&self) -> Option<Problem> {
         let [a, b, c, products] = &self.key.formats;

@@ -1,4 +1,4 @@
-//! Tuning itself: what is drawn, what is kept, and what becomes of it. See `predicted` and `timed` for how.
+//! A tuning run: draws configurations, keeps some, and collects outcomes.
 
 use std::cmp::Ordering;
 use std::time::Instant;
@@ -13,10 +13,10 @@ use super::{Candidate, Counts, Fate, Space, Step, Tune, TuneError, Tuned, differ
 use crate::device::{Backend, Device};
 use crate::gemm::{LoadError, LoadedKernel};
 
-/// A configuration on its way.
+/// A configuration in progress.
 pub(super) struct Entrant {
     pub bounded: Bounded,
-    /// Seconds of a launch, predicted.
+    /// Predicted seconds per launch.
     pub predicted: Option<f64>,
     pub kernel: Option<LoadedKernel>,
     pub fate: Fate,
@@ -121,7 +121,7 @@ impl Run<'_> {
         }
     }
 
-    /// Runs a kernel once; whether it is right. What it is otherwise is noted, and told.
+    /// Runs a kernel once and returns whether it is right; otherwise records and reports the outcome.
     pub fn check(&mut self, place: usize, bench: &mut Bench) -> Result<bool, TuneError> {
         let Some(kernel) = self.entrants[place].kernel.clone() else { return Ok(false) };
         if self.is_lost(place) {
@@ -143,7 +143,7 @@ impl Run<'_> {
         Ok(false)
     }
 
-    /// Whether the kernel took an earlier process along, which is noted.
+    /// Whether the kernel ended an earlier process, which is then recorded.
     fn is_lost(&mut self, place: usize) -> bool {
         let knobs = self.knobs(place);
         let Some((_, reason)) = self.tune.lost.iter().find(|(lost, _)| *lost == knobs) else { return false };
@@ -153,7 +153,7 @@ impl Run<'_> {
         true
     }
 
-    /// Says that a kernel is about to be launched.
+    /// Reports that a kernel is about to be launched.
     pub fn trying(&self, place: usize) {
         self.tune.tell(&Step::Trying { knobs: self.knobs(place) });
     }
@@ -165,7 +165,7 @@ impl Run<'_> {
         self.tune.tell(&Step::Wrong { problem: self.problem, knobs: self.knobs(place), report });
     }
 
-    /// All that were tried: the winner, what was timed by its time, what was ranked by its prediction, the rest.
+    /// All considered configurations: the winner, timed ones by time, ranked ones by prediction, the rest.
     fn ordered(&self, winner: usize) -> Vec<Candidate> {
         let key = |place: usize| match &self.entrants[place].fate {
             _ if place == winner => (0, 0.0),

@@ -1,4 +1,4 @@
-//! What may be tried: knobs and their values, as text.
+//! Spaces: knobs and their values to try, as text.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,44 +9,44 @@ use silumin_codegen::config::{Config, Knob};
 use silumin_codegen::problem::{Groups, MmaKind, Problem};
 use thiserror::Error;
 
-/// Combinations that a space may have.
+/// Most combinations of a space.
 const MOST: usize = 1 << 18;
 
 /// What is wrong with the text of a space.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SpaceError {
-    /// A word that sets nothing.
+    /// A word has no `knob=value` form.
     #[error("`{word}` is not NAME=VALUE, or NAME=VALUE|VALUE for several")]
     Word {
         /// As written.
         word: String,
     },
-    /// No knob of that name, or a value that it does not take.
+    /// The knob does not exist, or does not take the value.
     #[error("{reason}")]
     Knob {
-        /// What the knob takes.
+        /// Values that the knob takes.
         reason: String,
     },
-    /// A knob twice in one line.
+    /// A line names a knob twice.
     #[error("`{knob}` is written twice in a line: put its values together, `{knob}=ONE|OTHER`")]
     Twice {
         /// The knob.
         knob: &'static str,
     },
-    /// More combinations than anybody waits for.
+    /// The space has too many combinations.
     #[error("there are {count} combinations, and at most {MOST} are looked at: leave values out")]
     TooLarge {
-        /// How many there are, or more.
+        /// Number of combinations, or a lower bound.
         count: usize,
     },
 }
 
-/// Values of some knobs, every combination of which is tried.
+/// Values of some knobs; every combination is tried.
 type Product = Vec<(&'static str, Vec<String>)>;
 
-/// Configurations to try: for each line of the text every combination of the values in it. What a line does not name is left
-/// as it is, and what the generator refuses costs nothing but a count.
+/// Configurations to try: for each line of the text every combination of its values. Knobs that a line does not name
+/// stay. Illegal combinations are only counted.
 ///
 /// ```
 /// use silumin_runtime::tune::Space;
@@ -63,7 +63,7 @@ pub struct Space {
     products: Vec<Product>,
 }
 
-/// The words of a line of knobs: what white space outside of brackets is between.
+/// Splits a line of knobs at white space outside brackets.
 #[must_use]
 pub fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0usize);
@@ -83,7 +83,7 @@ pub fn words(text: &str) -> Vec<String> {
     words
 }
 
-/// A tile may be written `128x256x64`.
+/// The value of a knob; a tile may be written `128x256x64`.
 fn value_of(knob: &str, value: &str) -> String {
     if knob == "tile" && value.contains('x') {
         format!("[{}]", value.replace('x', ", "))
@@ -92,7 +92,7 @@ fn value_of(knob: &str, value: &str) -> String {
     }
 }
 
-/// The knobs that a text sets on `base`: `tile=128x256x64 stages=4`, one value each.
+/// Parses knobs onto `base`: `tile=128x256x64 stages=4`, one value each.
 ///
 /// ```
 /// use silumin_runtime::tune::knobs;
@@ -115,7 +115,7 @@ pub fn knobs(text: &str, base: &Config) -> Result<Config, SpaceError> {
     Ok(config)
 }
 
-/// The knobs that are not as in `base`, as [`knobs`] reads them; empty where all are.
+/// The knobs that differ from `base`, as [`knobs`] reads them; empty if none do.
 #[must_use]
 pub fn difference(config: &Config, base: &Config) -> String {
     let pairs = config.entries().into_iter().zip(base.entries());
@@ -151,7 +151,7 @@ fn product(line: &str) -> Result<Product, SpaceError> {
 impl FromStr for Space {
     type Err = SpaceError;
 
-    /// A line for each set of combinations; `#` starts a comment.
+    /// Parses a space: a line per set of combinations; `#` starts a comment.
     fn from_str(text: &str) -> Result<Self, SpaceError> {
         let lines = text.lines().map(|line| line.split('#').next().unwrap_or("").trim());
         let mut space = Space::default();
@@ -176,8 +176,8 @@ impl fmt::Display for Space {
 }
 
 impl Space {
-    /// What is worth trying for a problem on a chip: tiles, sides of the MMA, schedules, orders and stores, and the
-    /// strategies with more kernels, which win where registers bound the tile.
+    /// Values worth trying for a problem on a chip: tiles, sides of the MMA, schedules, orders and stores, and
+    /// strategies with more kernels, which win if registers bound the tile.
     #[must_use]
     pub fn usual(problem: &Problem, arch: Arch) -> Self {
         let text = match arch.tensor_core() {
@@ -187,14 +187,14 @@ impl Space {
         text.parse().unwrap_or_default()
     }
 
-    /// This space's configurations and those of another one.
+    /// Adds the configurations of another space.
     #[must_use]
     pub fn and(mut self, other: Space) -> Self {
         self.products.extend(other.products);
         self
     }
 
-    /// `one` with each value of each knob, one at a time, but for knobs that `base` sets.
+    /// `one` with each value of each knob, one knob at a time, except for knobs that `base` sets.
     pub(super) fn each(&self, one: &Config, base: &Config) -> Vec<Config> {
         let given = given(base);
         let mut all = Vec::new();
@@ -208,8 +208,7 @@ impl Space {
         all
     }
 
-    /// Every configuration, each once, in the order of the text, on top of `base`. A knob that `base` sets is the user's,
-    /// and stays as it is.
+    /// Every distinct configuration on top of `base`, in the order of the text. Knobs that `base` sets stay.
     #[must_use]
     pub fn configs(&self, base: &Config) -> Vec<Config> {
         let given = given(base);
@@ -234,14 +233,14 @@ impl Space {
     }
 }
 
-/// The knobs that a configuration sets.
+/// Names of the knobs that a configuration sets.
 fn given(base: &Config) -> Vec<&'static str> {
     let usual = Config::default().entries();
     let set = base.entries().into_iter().zip(usual).filter(|(given, usual)| given != usual);
     set.map(|((knob, _), _)| knob).collect()
 }
 
-/// Rows that a matrix or a group has, as `auto` counts them.
+/// Rows per matrix or group, as `auto` counts them.
 fn rows(problem: &Problem) -> u32 {
     match problem.shape.groups {
         Groups::One | Groups::Batch(_) => problem.shape.m,
@@ -249,7 +248,7 @@ fn rows(problem: &Problem) -> u32 {
     }
 }
 
-/// Columns of the MMA for a few tokens: all of them, and the sizes below.
+/// Columns of the MMA for few tokens: all tokens, and smaller sizes.
 fn tokens(rows: u32, multiple: u32, most: u32) -> Vec<u32> {
     let whole = rows.next_multiple_of(multiple).min(most);
     let mut sizes = vec![whole];
@@ -267,7 +266,7 @@ fn tiles(m: &[u32], n: &[u32], k: &[u32]) -> String {
     all.join("|")
 }
 
-/// Elements of a 128-byte swizzle span of the wider operand.
+/// Elements per 128-byte swizzle span of the wider operand.
 fn span(problem: &Problem) -> u32 {
     let bits = problem.formats.a.spec().element_bits.max(problem.formats.b.spec().element_bits);
     1024 / bits.max(1)

@@ -1,8 +1,8 @@
-//! Results as a file: beside the cache, shipped with a model, merged from several machines.
+//! Tuning results as a file: beside the cache, shipped with a model, merged from several machines.
 //!
-//! A line of text each, behind one that says what the file is; see `record.rs` for what is in a line. A file is written to
-//! another name, flushed and renamed, under a lock of the system's, and never without what it held before: runs that end, are
-//! killed, or write at the same time lose nothing that was whole.
+//! The first line identifies the file; each other line is a result (`record.rs`). A file is written under another
+//! name, flushed and renamed, under a lock of the operating system, and keeps what it held before. Runs that end, are
+//! killed, or write at the same time lose no complete result.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -22,22 +22,22 @@ use crate::device::{Device, DeviceFacts};
 use crate::gemm::{DualGemm, KernelError};
 use crate::regular_file::{self, ReadError};
 
-/// What the file beside a cache is called.
+/// File name beside a cache.
 pub const FILE: &str = "tuning.jsonl";
 /// The version that is written, and the only one that is read.
 const FORMAT: u32 = 1;
 /// What a file starts with, up to the version.
 const HEAD: &str = "{\"silumin_tuning\":";
-/// The longest file that is read: a result takes half a kilobyte.
+/// Longest file that is read; a result takes half a kilobyte.
 const MOST_BYTES: u64 = 64 << 20;
-/// How long to wait for another process that writes the same file.
+/// Longest wait for another process that writes the same file.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Why a file is not read, or not written.
+/// Why a file was not read or written.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum TableError {
-    /// The system does not hand it out, or does not take it.
+    /// The operating system reported an error.
     #[error("{}: {reason}", .path.display())]
     Io {
         /// The file.
@@ -45,13 +45,13 @@ pub enum TableError {
         /// The system's words.
         reason: io::Error,
     },
-    /// Another kind of file, a folder, a pipe.
+    /// The file is of another kind, or a folder or a pipe.
     #[error("{} is no tuning file of silumin's: move it away, or name another one", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,
     },
-    /// It was written by another version of silumin.
+    /// Another version of silumin wrote the file.
     #[error("{} has format {found}, and this version reads {FORMAT}: tune again, or move it away", .path.display())]
     Version {
         /// The file.
@@ -59,7 +59,7 @@ pub enum TableError {
         /// Its version.
         found: u32,
     },
-    /// Longer than any of ours.
+    /// The file is too long.
     #[error("{} has {found} bytes, and at most {MOST_BYTES} are read", .path.display())]
     TooLong {
         /// The file.
@@ -67,7 +67,7 @@ pub enum TableError {
         /// Its length.
         found: u64,
     },
-    /// Another process is writing it, and does not end.
+    /// Another process holds the lock for too long.
     #[error("{} is locked by another process for longer than {} s", .path.display(), PATIENCE.as_secs())]
     Locked {
         /// The file.
@@ -79,19 +79,19 @@ pub enum TableError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Stale {
-    /// It is another device's.
+    /// It is of another device.
     #[error("it was found on {} ({}.{}, {} SMs)", .found.name, .found.capability.0, .found.capability.1, .found.sms)]
     Device {
         /// That device.
         found: DeviceFacts,
     },
-    /// It is another driver's, whose compiler makes other code.
+    /// It is of another driver, whose compiler makes other code.
     #[error("it was found with driver {found}")]
     Driver {
         /// That driver.
         found: String,
     },
-    /// Its knobs make another kernel by now, or none.
+    /// Its knobs now make another kernel, or none.
     #[error("this version of silumin makes another kernel of its knobs")]
     Code,
 }
@@ -99,25 +99,25 @@ pub enum Stale {
 /// What a table has for a problem.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found<'a> {
-    /// A result that holds, and its configuration.
+    /// A valid result and its configuration.
     Tuned(&'a TuningEntry, Config),
-    /// Results that do not hold here.
+    /// A result that is not valid here, with the reason.
     Stale(&'a TuningEntry, Stale),
     /// None.
     Nothing,
 }
 
-/// A line that is no result.
+/// A line that is not a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Damaged {
-    /// The line, from 1.
+    /// Line number, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub error: RecordError,
 }
 
-/// Results of tuning, by problem, device, driver and what the user had set.
+/// Tuning results by problem, device, driver and the user's knobs.
 ///
 /// ```
 /// use silumin_codegen::{arch::Arch, problem::Shape, spec::Spec};
@@ -153,13 +153,13 @@ impl Table {
         Self::default()
     }
 
-    /// Where the file beside a cache is; `None` for a cache in memory only.
+    /// The path of the file beside a cache; `None` for a cache in memory only.
     #[must_use]
     pub fn beside(cache: &Cache) -> Option<PathBuf> {
         cache.folder().map(|folder| folder.join(FILE))
     }
 
-    /// Reads a file. Lines that are damaged are passed over, and listed in [`damaged`](Table::damaged).
+    /// Reads a file. Damaged lines are skipped and listed in [`damaged`](Table::damaged).
     ///
     /// # Errors
     ///
@@ -175,7 +175,7 @@ impl Table {
         Self::parse(&bytes, path)
     }
 
-    /// The table that is in these bytes; the path is for the error.
+    /// Parses a table from bytes; the path is for errors.
     ///
     /// # Errors
     ///
@@ -216,8 +216,8 @@ impl Table {
         text
     }
 
-    /// Writes all results to a file, beside those that are there: of two for one problem the better one stays, as
-    /// [`merge`](Table::merge) has it. Returns what the file holds then.
+    /// Merges all results into a file and returns the merged table. With two results for one problem the better one
+    /// stays, as in [`merge`](Table::merge).
     ///
     /// # Errors
     ///
@@ -246,7 +246,7 @@ impl Table {
         Ok(all)
     }
 
-    /// Adds a result; whether it was better than what was there, or nothing was.
+    /// Adds a result; returns whether it was better than an existing one or there was none.
     pub fn insert(&mut self, entry: TuningEntry) -> bool {
         match self.entries.get(&entry.key) {
             Some(known) if known.rank() >= entry.rank() => false,
@@ -257,12 +257,12 @@ impl Table {
         }
     }
 
-    /// Puts a result in the place of any other one: for one that was found anew.
+    /// Adds a result and replaces an existing one, for a problem that was tuned again.
     pub fn replace(&mut self, entry: TuningEntry) {
         self.entries.insert(entry.key.clone(), entry);
     }
 
-    /// Adds what was found of a dual GEMM on a device; whether it was better than what was there.
+    /// Adds a tuning result of a dual GEMM on a device; returns whether it was better than an existing one.
     ///
     /// # Errors
     ///
@@ -271,14 +271,14 @@ impl Table {
         Ok(self.insert(TuningEntry::of(device, gemm, tuned)?))
     }
 
-    /// Adds another table's results. Of two for one problem, device, driver and user's knobs the better one stays: measured
-    /// before predicted, settled before out of time, of more kernels, of more turns, of the lower time. Tables merge to the
-    /// same in any order. Returns how many came or were replaced.
+    /// Merges another table. With two results for one problem, device, driver and user's knobs the better one stays:
+    /// measured before predicted, settled before out of time, more kernels, more turns, lower time. The order of
+    /// merges does not matter. Returns how many results were added or replaced.
     pub fn merge(&mut self, other: &Table) -> usize {
         other.entries.values().filter(|entry| self.insert((*entry).clone())).count()
     }
 
-    /// What there is for a problem on a device.
+    /// The result for a problem on a device, if any.
     #[must_use]
     pub fn find(&self, device: &Device, spec: &Spec, shape: Shape) -> Found<'_> {
         let key = TuningKey::of(device.facts(), spec, shape);
@@ -307,8 +307,8 @@ impl Table {
         others.into_iter().next().map_or(Found::Nothing, |(entry, stale)| Found::Stale(entry, stale))
     }
 
-    /// Results that are not this device's and driver's, and why; those of other versions of the generator are told by
-    /// [`find`](Table::find).
+    /// Results of other devices and drivers, with the reasons. Results of other versions of the generator are found
+    /// by [`find`](Table::find).
     #[must_use]
     pub fn stale(&self, device: &DeviceFacts) -> Vec<(&TuningEntry, Stale)> {
         let others = self.entries.values().filter(|entry| entry.key.device != *device);
@@ -320,19 +320,19 @@ impl Table {
         self.entries.values()
     }
 
-    /// How many results there are.
+    /// Number of results.
     #[must_use]
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no results.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Lines of the file that were no results.
+    /// Lines of the file that are not results.
     #[must_use]
     pub fn damaged(&self) -> &[Damaged] {
         &self.damaged
@@ -347,7 +347,8 @@ fn foreign(found: &DeviceFacts, here: &DeviceFacts) -> Stale {
     }
 }
 
-/// A file beside the table's, locked by the system, which ends with its process; that it is there means nothing.
+/// A lock file beside the table's. The operating system holds the lock and releases it when its process ends; the
+/// file's existence means nothing.
 struct Lock(File);
 
 impl Lock {

@@ -1,5 +1,5 @@
-//! Tuning by times: what is drawn is loaded on all cores, checked one by one, and timed by turns; then the neighbours of the
-//! fastest.
+//! Tuning by measured times: kernels are loaded on all cores, checked one by one, and timed by turns, followed by the
+//! neighbours of the fastest.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,22 +15,22 @@ use super::{Fate, Finish, Ranked, Rules, Step, TuneError};
 use crate::device::{DeviceError, Replay};
 use crate::gemm::VerifyError;
 
-/// The race that was run last, and which entrants were in it.
+/// The last race, and the entrants in it.
 pub(super) struct LastRace {
     places: Vec<usize>,
     finish: Finish,
 }
 
-/// Turns of the first race, which picks whose neighbours are tried.
+/// Turns of the first race, which decides whose neighbours are tried.
 const FIRST_TURNS: usize = 16;
-/// Turns that are run whatever the time is.
+/// Turns that run even if time is up.
 const LEAST_TURNS: usize = 5;
-/// Kernels that go from the first race to the second, and those of which neighbours are tried.
+/// Kernels that enter the second race, and whose neighbours are tried.
 const FINALISTS: usize = 6;
 const PARENTS: usize = 2;
 
 impl Run<'_> {
-    /// The context is gone with this kernel.
+    /// Records that this kernel broke the context.
     fn lost(&self, place: usize, error: &DeviceError) -> TuneError {
         TuneError::Lost { knobs: self.knobs(place), reason: error.to_string() }
     }
@@ -39,7 +39,7 @@ impl Run<'_> {
         self.start.elapsed() > Duration::from_secs_f64(self.tune.budget.as_secs_f64() * share)
     }
 
-    /// A race among what is right of the space, and one among the best of it and their neighbours.
+    /// A race among the right kernels of the space, then one among the best of them and their neighbours.
     pub(super) fn by_times(&mut self) -> Result<(usize, Ranked), TuneError> {
         let (gemm, shape, seed, macs) = (self.tune.gemm, self.tune.shape, self.tune.seed, self.tune.macs);
         let mut bench = Bench::new(self.device, gemm, shape, &self.tune.scalars, seed, macs)?;
@@ -78,8 +78,8 @@ impl Run<'_> {
         self.confirm(winner, &field, &mut bench)
     }
 
-    /// Loads the entrants from `first` on, on all cores, and checks them; those that are right. What has not begun when that
-    /// share of the time is over is not tried, but for the first.
+    /// Loads the entrants from `first` on, on all cores, and checks them; returns the right ones. Entrants that have
+    /// not started when their share of the time is over are skipped, except for the first.
     fn admit(&mut self, first: usize, bench: &mut Bench, share: f64) -> Result<Vec<usize>, TuneError> {
         let (of, done) = (self.entrants.len() - first, AtomicUsize::new(0));
         let load = |place: usize| {
@@ -115,7 +115,7 @@ impl Run<'_> {
         Ok(right)
     }
 
-    /// Times kernels by turns, notes their times, and returns the winner; `None` where none could be timed.
+    /// Times kernels by turns, records their times, and returns the winner; `None` if none could be timed.
     fn race(
         &mut self,
         field: &[usize],
@@ -174,7 +174,7 @@ impl Run<'_> {
         Ok(Some(places[finish.winner]))
     }
 
-    /// Those that were timed, the fastest first.
+    /// The timed kernels, fastest first.
     fn by_time(&self, field: &[usize]) -> Vec<usize> {
         let time = |place: &usize| match self.entrants[*place].fate {
             Fate::Timed { us, in_race, .. } => Some((!in_race, us)),
@@ -188,8 +188,8 @@ impl Run<'_> {
         order
     }
 
-    /// Launches that follow each other closely may be wrong where a lone one is not: what the winner left in every set is
-    /// judged, and where that is wrong the next one's.
+    /// Checks the winner's outputs in every operand set after launches back to back, since those may fail where a
+    /// single launch does not; if they are wrong, checks the next one.
     fn confirm(
         &mut self,
         winner: usize,
@@ -231,7 +231,7 @@ impl Run<'_> {
         Err(self.none_right())
     }
 
-    /// The figures of the last race.
+    /// The result of the last race.
     fn ranked(&self, winner: usize) -> Option<Ranked> {
         let LastRace { places, finish } = self.last.as_ref()?;
         let times = |place: usize| {

@@ -1,4 +1,4 @@
-//! Kernels on a device: operands in several sets, whether a kernel is right, how long it takes.
+//! Kernels on a device: operand sets, correctness, times.
 
 use silumin_codegen::problem::Shape;
 
@@ -10,11 +10,11 @@ use crate::gemm::{
 };
 use crate::inputs::{Distribution, DualGemmInputs};
 
-/// Bytes of operands that no L2 holds.
+/// Bytes of operands that exceed every L2.
 #[cfg(feature = "cuda")]
 const SET_BYTES: u64 = 256 << 20;
 
-/// One problem on a device, for any number of kernels.
+/// One problem on a device, with operands, for any number of kernels.
 pub(super) struct Bench {
     device: Device,
     stream: Stream,
@@ -22,14 +22,14 @@ pub(super) struct Bench {
     scalars: Vec<(String, f32)>,
     vectors: Vec<(String, Buffer)>,
     sets: Vec<DeviceOperands>,
-    /// What C has to be: one for each way in which kernels sum.
+    /// Expected results, one for each way in which kernels sum.
     expected: Vec<Expectation>,
     /// Multiply-adds that the reference may take.
     macs: f64,
 }
 
 impl Bench {
-    /// Draws operands and uploads one set of them.
+    /// Draws operands and uploads one set.
     pub fn new(
         device: &Device,
         gemm: &DualGemm,
@@ -57,7 +57,7 @@ impl Bench {
         Ok(Self { device, stream, inputs, scalars, vectors, sets, expected: Vec::new(), macs })
     }
 
-    /// As many sets of operands as no L2 holds, or as there is memory for, and no more than `most`.
+    /// Allocates enough operand sets to exceed L2, as far as memory allows, at most `most`.
     #[cfg(feature = "cuda")]
     pub fn fill(&mut self, most: usize) -> Result<(), TuneError> {
         let bytes = self.inputs.problem().compulsory_bytes().max(1);
@@ -82,13 +82,13 @@ impl Bench {
         self.sets.len()
     }
 
-    /// The stream that kernels are launched on.
+    /// The stream for launches.
     #[cfg(feature = "cuda")]
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
 
-    /// Puts a launch in the stream, on one of the sets.
+    /// Enqueues a launch on one of the sets.
     pub fn launch(&self, kernel: &LoadedKernel, set: usize) -> Result<(), VerifyError> {
         let scalars: Vec<(&str, f32)> =
             self.scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
@@ -98,12 +98,12 @@ impl Bench {
         Ok(())
     }
 
-    /// Waits for what is in the stream.
+    /// Waits for the stream.
     pub fn wait(&self) -> Result<(), DeviceError> {
         self.stream.synchronize()
     }
 
-    /// What kernels that sum as this one does have to compute.
+    /// The expected results for kernels that sum as this one does.
     fn expectation(&mut self, kernel: &LoadedKernel) -> Result<usize, VerifyError> {
         let narrow = kernel.narrow_sums();
         if let Some(place) = self.expected.iter().position(|known| known.is_for(narrow)) {
@@ -121,7 +121,7 @@ impl Bench {
         Ok(self.expected.len() - 1)
     }
 
-    /// Has what the kernel writes hold anything but the answer, and launches it once.
+    /// Poisons the outputs and launches the kernel once.
     pub fn check(&mut self, kernel: &LoadedKernel) -> Result<CheckReport, VerifyError> {
         let expected = self.expectation(kernel)?;
         self.poison(0)?;
@@ -130,14 +130,14 @@ impl Bench {
         self.expected[expected].judge(&self.sets[0])
     }
 
-    /// Judges what a kernel has left in a set.
+    /// Compares the outputs in a set with the expected results.
     #[cfg(feature = "cuda")]
     pub fn judge(&mut self, kernel: &LoadedKernel, set: usize) -> Result<CheckReport, VerifyError> {
         let expected = self.expectation(kernel)?;
         self.expected[expected].judge(&self.sets[set])
     }
 
-    /// Has the outputs of a set hold anything but the answer.
+    /// Poisons the outputs of a set.
     pub fn poison(&self, set: usize) -> Result<(), VerifyError> {
         let set = &self.sets[set];
         set.c.write(&self.inputs.initial_output_bytes())?;

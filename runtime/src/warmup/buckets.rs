@@ -1,24 +1,24 @@
-//! Sizes of M that kernels are made for, and which of them serves an M.
+//! Buckets: the sizes of M that kernels are made for, and which bucket serves an M.
 
 use thiserror::Error;
 
-/// Cells of the table for each power of two, at most.
+/// Most cells of the table for each power of two.
 const CELLS: u32 = 1024;
 
-/// Why sizes are no buckets.
+/// Why sizes are not valid as buckets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum BucketError {
-    /// No sizes at all.
+    /// There are no sizes.
     #[error("there is no size: name at least one M, or Buckets::powers_of_two(most)")]
     Empty,
-    /// A kernel of no rows.
+    /// A size is 0.
     #[error("0 is no size: kernels have at least one row")]
     Zero,
 }
 
-/// Sizes of M, ascending. An M is served by the smallest size that holds it: what a request has more or less of tokens
-/// then picks one of a few kernels, all made at model load.
+/// Sizes of M, ascending. An M is served by the smallest size that holds it, so requests with any number of tokens
+/// use one of a few kernels, all made at model load.
 ///
 /// ```
 /// use silumin_runtime::warmup::Buckets;
@@ -32,14 +32,14 @@ pub enum BucketError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Buckets {
     sizes: Vec<u32>,
-    /// For M in (2^(o-1), 2^o]: where its cells start, and how many low bits of M - 1 a cell covers.
+    /// For M in (2^(o-1), 2^o]: the first cell, and how many low bits of M - 1 a cell covers.
     octaves: [(u32, u32); 33],
-    /// For each cell the first size that may serve an M of it; the number of sizes where none does.
+    /// For each cell the first size that may serve an M of it; the number of sizes if none does.
     cells: Vec<u32>,
 }
 
 impl Buckets {
-    /// Buckets of these sizes, in any order.
+    /// Buckets of the given sizes, in any order.
     ///
     /// # Errors
     ///
@@ -55,7 +55,7 @@ impl Buckets {
         }
     }
 
-    /// 1, 2, 4 and so on up to `most`, which is a size too, whatever it is; 0 counts as 1.
+    /// Sizes 1, 2, 4 and so on up to `most`, which is itself a size; 0 counts as 1.
     #[must_use]
     pub fn powers_of_two(most: u32) -> Self {
         let most = most.max(1);
@@ -64,7 +64,7 @@ impl Buckets {
         Self::of(sizes)
     }
 
-    /// The same and these sizes: those that the engine batches by.
+    /// Adds sizes, for example those of the engine's batches.
     ///
     /// # Errors
     ///
@@ -73,7 +73,7 @@ impl Buckets {
         Self::new(self.sizes.into_iter().chain(sizes))
     }
 
-    /// Without the sizes below `least`, which `least` serves then: for kernels that gain nothing from fewer rows.
+    /// Removes sizes below `least` and adds `least` if needed: for kernels that gain nothing from fewer rows.
     #[must_use]
     pub fn at_least(self, least: u32) -> Self {
         let least = least.max(1);
@@ -82,7 +82,7 @@ impl Buckets {
         Self::of(sizes)
     }
 
-    /// Of sizes that ascend, none 0.
+    /// Builds the table from ascending sizes without 0.
     fn of(sizes: Vec<u32>) -> Self {
         let mut octaves = [(0, 0); 33];
         let mut cells = Vec::new();
@@ -113,8 +113,8 @@ impl Buckets {
         &self.sizes
     }
 
-    /// Which of [`sizes`](Buckets::sizes) serves `m`: the first that is not less; `None` for 0, and beyond the last. Two
-    /// look-ups in tables; where two sizes share a cell, a comparison more.
+    /// The index in [`sizes`](Buckets::sizes) of the bucket for `m`; `None` for 0 and beyond the last size. It takes
+    /// two table look-ups, and a comparison if two sizes share a cell.
     #[must_use]
     pub fn index_for(&self, m: u32) -> Option<usize> {
         let below = m.checked_sub(1)?;
@@ -128,7 +128,7 @@ impl Buckets {
         Some(index)
     }
 
-    /// The size that serves `m`.
+    /// The size of the bucket for `m`.
     #[must_use]
     pub fn size_for(&self, m: u32) -> Option<u32> {
         self.index_for(m).map(|index| self.sizes[index])

@@ -1,4 +1,4 @@
-//! Loaded kernels, by problem.
+//! Loaded kernels by problem.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,10 +13,10 @@ use super::{Buckets, Outside, TuningReport};
 use crate::device::Device;
 use crate::gemm::LoadedKernel;
 
-/// Kernels of one dual GEMM, loaded on one device: a cheap handle.
+/// The kernels of one dual GEMM on one device. Cloning it is cheap.
 ///
-/// A look-up takes no lock, allocates nothing (but for the error that it may be) and compiles nothing. The last handle waits
-/// for what is still compiled in the background when it is dropped.
+/// A look-up takes no lock, compiles nothing, and allocates nothing unless it returns an error. Dropping the last
+/// handle waits for background compilations.
 #[derive(Clone)]
 pub struct Kernels {
     inner: Arc<Inner>,
@@ -25,16 +25,16 @@ pub struct Kernels {
 struct Inner {
     name: String,
     by_shape: HashMap<Shape, LoadedKernel>,
-    /// Whether there are shapes beside the buckets': with none, a problem is looked for among those alone.
+    /// Whether there are kernels for shapes beside the buckets'; if not, a look-up searches only the buckets.
     named: bool,
-    /// For each weights' N and K a kernel for each bucket, in their order.
+    /// For each pair of N and K the kernels of all buckets, in their order.
     by_weights: HashMap<(u32, u32), Vec<LoadedKernel>>,
     buckets: Option<Buckets>,
     late: Option<Arc<Late>>,
     chooser: Arc<Chooser>,
 }
 
-/// No kernel for a shape was warmed up.
+/// No kernel was warmed up for a shape.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[error(
     "`{name}` has no kernel for {shape}: {}; loaded: {}",
@@ -43,11 +43,11 @@ struct Inner {
 pub struct UnknownShape {
     /// The dual GEMM.
     pub name: String,
-    /// The shape asked for.
+    /// The requested shape.
     pub shape: Shape,
-    /// The shapes there are, ascending.
+    /// The shapes with kernels, ascending.
     pub loaded: Vec<Shape>,
-    /// Where kernels are compiled in the background: how that stands.
+    /// State of the background compilation, if it is on.
     pub background: Option<String>,
 }
 
@@ -58,26 +58,27 @@ fn listed(shapes: &[Shape]) -> String {
     }
 }
 
-/// A kernel for a problem, or what to do until there is one.
+/// A kernel for a problem, or what to do until it is compiled.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice<'a> {
-    /// Launch it. Its M may be more than the problem's: tensors have that many rows.
+    /// The kernel is ready. Its M may be larger than the problem's; the tensors then have that many rows.
     Ready(&'a LoadedKernel),
-    /// The kernel is in the making, and this serves meanwhile.
+    /// The kernel is being compiled. Use this until then.
     Meanwhile(FallBack<'a>),
 }
 
-/// What serves a problem whose kernel is in the making.
+/// What to do while a kernel is being compiled.
 #[derive(Clone, Copy, Debug)]
 pub enum FallBack<'a> {
-    /// More rows than the largest bucket has: so many launches of its kernel, each on the next rows of A and C.
+    /// The problem has more rows than the largest bucket: launch that bucket's kernel this many times, each on the
+    /// next rows of A and C.
     Chunks {
         /// The kernel of the largest bucket.
         kernel: &'a LoadedKernel,
         /// How many launches.
         launches: u32,
     },
-    /// Weights that no kernel was made for: the caller's own way, two GEMMs and the gate for example.
+    /// There are no kernels for these weights: use code of your own, two GEMMs and the gate for example.
     Own,
 }
 
@@ -104,9 +105,9 @@ impl Kernels {
         Self { inner: Arc::new(Inner { name, by_shape, named, by_weights, buckets, late, chooser }) }
     }
 
-    /// The kernel for C `[m, n]` with `k` summed elements: the shape's own if it was named, or the one of the smallest
-    /// bucket that holds `m` rows. In the latter case tensors have as many rows as the kernel's shape says; what A holds
-    /// beyond row `m` does not matter, and what C holds there is of no use.
+    /// The kernel for C `[m, n]` with K = `k`: that of the shape if it was named, else that of the smallest bucket
+    /// with at least `m` rows. With a bucket, tensors have the rows of the kernel's shape; the content of A beyond
+    /// row `m` does not matter, and that of C is meaningless.
     ///
     /// # Errors
     ///
@@ -122,8 +123,8 @@ impl Kernels {
         }
     }
 
-    /// The kernel for a problem, or what serves until it is compiled in the background. Costs what
-    /// [`for_problem`](Kernels::for_problem) costs, and the start of a thread the first time.
+    /// The kernel for a problem, or what to do until it is compiled in the background. It costs as much as
+    /// [`for_problem`](Kernels::for_problem), and the start of a thread the first time.
     ///
     /// # Errors
     ///
@@ -139,7 +140,7 @@ impl Kernels {
         }
     }
 
-    /// The kernel for exactly a shape, which may be a batch or have groups of rows.
+    /// The kernel for exactly this shape, which may be a batch or have groups of rows.
     ///
     /// # Errors
     ///
@@ -154,7 +155,8 @@ impl Kernels {
         own.or_else(|| by_weights.get(&(n, k))?.get(buckets.as_ref()?.index_for(m)?))
     }
 
-    /// The kernel that is made late: for the bucket that would serve M, or the next power of two beyond all.
+    /// The background kernel for a problem: for the bucket that would serve M, or for the next power of two beyond
+    /// all buckets.
     fn late(&self, m: u32, n: u32, k: u32) -> Option<State<'_>> {
         // No rows are no problem that a kernel is for.
         let late = self.inner.late.as_ref().filter(|_| m > 0)?;
@@ -184,24 +186,24 @@ impl Kernels {
         UnknownShape { name: self.inner.name.clone(), shape, loaded, background }
     }
 
-    /// Which kernels have tuned knobs, those that were made late among them, and which results were not used.
+    /// Which kernels use tuned knobs, background ones included, and which tuning results were not used.
     #[must_use]
     pub fn tuning(&self) -> TuningReport {
         self.inner.chooser.report()
     }
 
-    /// All kernels that were warmed up, in no particular order.
+    /// All warmed-up kernels, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &LoadedKernel> {
         self.inner.by_shape.values()
     }
 
-    /// How many there are.
+    /// Number of warmed-up kernels.
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.by_shape.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no kernels.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.inner.by_shape.is_empty()

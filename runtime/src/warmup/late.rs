@@ -1,6 +1,6 @@
-//! Kernels that are made while the engine runs, by threads of their own, where it allows that.
+//! Kernels that are compiled in the background while the engine runs.
 //!
-//! A fixed number of places, each set once: whoever looks one up takes no lock and allocates nothing.
+//! There is a fixed number of slots, each set once, so a look-up takes no lock and allocates nothing.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -11,7 +11,7 @@ use super::tuned::Chooser;
 use crate::device::Device;
 use crate::gemm::LoadedKernel;
 
-/// Kernels that are made late, at most: an engine that needs more has named the wrong buckets.
+/// Most kernels compiled in the background. An engine that needs more has named the wrong buckets.
 pub(super) const PLACES: usize = 64;
 
 pub(super) struct Late {
@@ -27,15 +27,15 @@ struct Place {
     result: OnceLock<Result<LoadedKernel, String>>,
 }
 
-/// How a late kernel stands.
+/// State of a background kernel.
 #[derive(Clone, Copy)]
 pub(super) enum State<'a> {
     Ready(&'a LoadedKernel),
-    /// It is in the making.
+    /// It is being compiled.
     Compiling,
-    /// It can't be made: why.
+    /// It cannot be made, with the reason.
     Failed(&'a str),
-    /// There are as many as there may be.
+    /// All slots are taken.
     Full,
 }
 
@@ -49,7 +49,7 @@ impl Late {
         })
     }
 
-    /// The kernel, which is begun if it is not.
+    /// The state of a shape's kernel; starts the compilation if needed.
     pub fn get(self: &Arc<Self>, shape: Shape) -> State<'_> {
         for (index, place) in self.places.iter().enumerate() {
             let mut mine = false;
@@ -87,7 +87,7 @@ impl Late {
         }
     }
 
-    /// Waits for what is in the making: a driver that compiles while the process ends may take it down.
+    /// Waits for running compilations: a driver that compiles while the process ends may crash it.
     pub fn finish(&self) {
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {

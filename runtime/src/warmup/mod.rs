@@ -1,4 +1,4 @@
-//! Kernels for all shapes of a model, made and loaded before the first request.
+//! Warm-up: generates, compiles and loads the kernels of a model before the first request.
 //!
 //! * `mod.rs`: [`Warmup`]: what is made, and how it goes on.
 //! * `buckets.rs`: [`Buckets`], sizes of M.
@@ -53,16 +53,16 @@ use crate::gemm::{DualGemm, LoadError};
 use crate::tune::Table;
 use tuned::{Chooser, Source};
 
-/// Shapes whose kernels are not ready.
+/// Shapes whose kernels could not be loaded.
 #[derive(Debug, Error)]
 #[error("{}", failed(.failures))]
 pub struct WarmupError {
-    /// Every one of them, in the order of the call.
+    /// The failed shapes with their errors, in the order of the call.
     pub failures: Vec<(Shape, LoadError)>,
 }
 
 impl WarmupError {
-    /// Whether nothing went wrong but that it was cancelled.
+    /// Whether cancellation is the only error.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.failures.iter().all(|(_, error)| matches!(error, LoadError::Cancelled))
@@ -74,23 +74,23 @@ fn failed(failures: &[(Shape, LoadError)]) -> String {
     lines.join("\n")
 }
 
-/// How far a warm-up has come, told after each kernel.
+/// Progress of a warm-up, reported after each kernel.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Progress {
-    /// Kernels done so far, this one among them.
+    /// Finished kernels, this one included.
     pub done: usize,
     /// Kernels in all.
     pub of: usize,
     /// This kernel's shape.
     pub shape: Shape,
-    /// Where its machine code came from; `None` without a cache, and where there is no kernel.
+    /// Where the machine code came from; `None` without a cache, and if the kernel failed.
     pub origin: Option<Origin>,
-    /// Whether there is a kernel.
+    /// Whether the kernel was loaded.
     pub loaded: bool,
-    /// Who chose its knobs.
+    /// Where the kernel's knobs came from.
     pub knobs: KnobsBy,
-    /// How long it took, from nothing to a loaded module.
+    /// Time from the start to the loaded module.
     pub took: Duration,
 }
 
@@ -109,43 +109,43 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Ends a warm-up early, from any thread: kernels in the making are finished, and others are not begun.
+/// Cancels a warm-up from any thread: running kernels are finished, and no others are started.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// One that is not cancelled.
+    /// A handle that is not cancelled.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Ends all warm-ups that have it.
+    /// Cancels all warm-ups with this handle.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    /// Whether they are to end.
+    /// Whether the handle is cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
-/// What is done with a problem that no kernel was made for.
+/// What to do with a problem that no kernel was made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outside {
-    /// It is an error, each time.
+    /// Return an error each time.
     #[default]
     Error,
-    /// Its kernel is compiled by a thread of its own, once; until that is there [`Kernels::choose`] says what to do
-    /// meanwhile. A launch never waits for it.
+    /// Compile its kernel once, in a thread of its own; [`Kernels::choose`] says what to do until then. A launch
+    /// never waits for it.
     Background,
 }
 
 type Listener<'a> = Box<dyn Fn(&Progress) + Send + Sync + 'a>;
 
-/// What is to be ready before the first request: shapes as they are, and weights with buckets of M.
+/// The kernels to make before the first request: exact shapes, and weights with buckets of M.
 #[must_use]
 pub struct Warmup<'a> {
     gemm: &'a DualGemm,
@@ -159,7 +159,7 @@ pub struct Warmup<'a> {
 }
 
 impl<'a> Warmup<'a> {
-    /// Of one dual GEMM; nothing yet.
+    /// An empty warm-up of one dual GEMM.
     pub fn of(gemm: &'a DualGemm) -> Self {
         Self {
             gemm,
@@ -173,38 +173,38 @@ impl<'a> Warmup<'a> {
         }
     }
 
-    /// Kernels for exactly these shapes, batches and groups of rows among them.
+    /// Adds kernels for exactly these shapes, which may be batches or have groups of rows.
     pub fn shapes(mut self, shapes: &[Shape]) -> Self {
         self.shapes.extend_from_slice(shapes);
         self
     }
 
-    /// Kernels for weights of `n` rows of `k` elements each, and every bucket of M.
+    /// Adds kernels for weights `[n, k]` and every bucket of M.
     pub fn weights(mut self, n: u32, k: u32) -> Self {
         self.weights.push((n, k));
         self
     }
 
-    /// The buckets of M for all weights; powers of two up to 1024 if there are weights and this is not called.
+    /// Sets the buckets of M for all weights. The default is powers of two up to 1024.
     pub fn buckets(mut self, buckets: Buckets) -> Self {
         self.buckets = Some(buckets);
         self
     }
 
-    /// What is done with a problem that no kernel was made for: an error, if this is not called.
+    /// Sets what to do with a problem that no kernel was made for. The default is an error.
     pub fn outside(mut self, outside: Outside) -> Self {
         self.outside = outside;
         self
     }
 
-    /// Takes results of tuning from this table. If this is not called, they are those of the file beside the device's cache,
-    /// where there is one. Knobs that the user has set come first in any case: a result is used for what it was found with.
+    /// Takes tuning results from this table. The default is the file beside the device's cache, if there is one.
+    /// Knobs that the user has set always come first: a result is used only with the knobs that it was found with.
     pub fn tuning(mut self, table: impl Into<Arc<Table>>) -> Self {
         self.tuning = Source::Given(table.into());
         self
     }
 
-    /// Uses no results of tuning.
+    /// Ignores tuning results.
     pub fn untuned(mut self) -> Self {
         self.tuning = Source::Off;
         self
@@ -216,7 +216,7 @@ impl<'a> Warmup<'a> {
         self
     }
 
-    /// Draws a bar on standard error where that is a terminal, in the place of any listener.
+    /// Draws a progress bar on standard error if it is a terminal. It replaces any listener.
     #[cfg(feature = "progress")]
     pub fn bar(self) -> Self {
         let bar = indicatif::ProgressBar::new(0);
@@ -234,13 +234,14 @@ impl<'a> Warmup<'a> {
         })
     }
 
-    /// Ends early when `cancel` says so.
+    /// Ends the warm-up early when `cancel` is cancelled.
     pub fn cancel(mut self, cancel: &Cancel) -> Self {
         self.cancel = cancel.clone();
         self
     }
 
-    /// Makes, compiles and loads all kernels, on all threads of rayon's pool. After that a launch only looks up.
+    /// Generates, compiles and loads all kernels on all threads of rayon's pool. Afterwards a launch only looks its
+    /// kernel up.
     ///
     /// # Errors
     ///

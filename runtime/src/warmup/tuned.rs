@@ -1,4 +1,4 @@
-//! Which knobs a kernel is made with: what the user set, then what was tuned, then `auto`.
+//! Which knobs a kernel is made with: the user's, then tuned ones, then `auto`.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,37 +11,37 @@ use crate::device::Device;
 use crate::gemm::{DualGemm, LoadError, LoadedKernel};
 use crate::tune::{Found, Stale, Table, TableError};
 
-/// Who chose the knobs of a kernel that the user has left open.
+/// Where a kernel's knobs come from, apart from those that the user has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KnobsBy {
-    /// The rules of `auto`.
+    /// All from the rules of `auto`.
     #[default]
     Auto,
-    /// A result of tuning, which holds for this device, driver and code, and for what the user has set.
+    /// From a tuning result that is valid for this device, driver, code and the user's knobs.
     Tuning,
-    /// Some knobs the user, the others the rules of `auto`.
+    /// Some from the user, the others from the rules of `auto`.
     User,
 }
 
-/// Results of tuning that a warm-up had, and what became of them.
+/// Tuning results of a warm-up, and whether they were used.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct TuningReport {
-    /// The file, where one was read.
+    /// The file that was read, if any.
     pub path: Option<PathBuf>,
-    /// Shapes whose kernels are made with tuned knobs.
+    /// Shapes whose kernels use tuned knobs.
     pub tuned: Vec<Shape>,
-    /// Shapes that have results which do not hold here, and why.
+    /// Shapes with results that are not valid here, with the reasons.
     pub stale: Vec<(Shape, Stale)>,
-    /// Shapes whose tuned kernel was not loaded, so that `auto`'s was, and why.
+    /// Shapes whose tuned kernel could not be loaded, so that `auto` is used, with the reasons.
     pub refused: Vec<(Shape, String)>,
-    /// Lines of the file that were damaged.
+    /// Damaged lines of the file.
     pub damaged: usize,
-    /// Why the file was not read at all.
+    /// Why the file was not read.
     pub unread: Option<String>,
 }
 
-/// Where results come from.
+/// Source of tuning results.
 #[derive(Clone, Debug, Default)]
 pub(super) enum Source {
     /// The file beside the device's cache, if there is one.
@@ -53,7 +53,7 @@ pub(super) enum Source {
     Off,
 }
 
-/// Makes kernels with the right knobs.
+/// Makes kernels with the chosen knobs.
 pub(super) struct Chooser {
     gemm: DualGemm,
     table: Option<Arc<Table>>,
@@ -61,7 +61,7 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    /// Reads the file, where it is to be read. One that is no good is told of once, by the cache.
+    /// Reads the file if there is one. The cache warns once about an unusable file.
     pub fn new(gemm: &DualGemm, device: &Device, source: &Source) -> Arc<Self> {
         let mut report = TuningReport::default();
         let table = match source {
@@ -106,7 +106,7 @@ impl Chooser {
         note(&mut self.report.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// What became of the results so far, by shape.
+    /// The use of the results so far, by shape.
     pub fn report(&self) -> TuningReport {
         let mut report = self.report.lock().unwrap_or_else(PoisonError::into_inner).clone();
         report.tuned.sort_unstable();
@@ -115,7 +115,7 @@ impl Chooser {
         report
     }
 
-    /// The kernel for a shape, made and loaded.
+    /// Generates and loads the kernel for a shape.
     pub fn load(&self, device: &Device, shape: Shape) -> Result<(LoadedKernel, KnobsBy), LoadError> {
         let spec = self.gemm.spec();
         match self.table.as_ref().map_or(Found::Nothing, |table| table.find(device, spec, shape)) {

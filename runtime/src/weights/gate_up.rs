@@ -1,4 +1,4 @@
-//! Gate and up of one layer, and both on a device.
+//! Gate and up weights of one layer, on the host and on a device.
 
 use silumin_codegen::problem::OperandFormat;
 
@@ -6,21 +6,21 @@ use super::{Weight, WeightError};
 use crate::device::{Buffer, Device};
 use crate::gemm::Args;
 
-/// Where the second of two tensors in one allocation starts: at a multiple of what the driver aligns allocations to,
-/// which is more than any operand needs.
+/// Alignment of the second of two tensors in one allocation: the driver's alignment of allocations, which exceeds
+/// every operand's.
 const ALIGNMENT: usize = 256;
 
-/// Which half of a stacked `[2N, K]` tensor is whose.
+/// Which half of a stacked `[2N, K]` tensor is the gate.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Order {
-    /// Rows 0..N are the gate's: `gate_up_proj` of models in Hugging Face's format (Phi-3 and others), `w13` of vLLM.
+    /// Rows 0..N are the gate: `gate_up_proj` of models in Hugging Face's format (Phi-3 and others), `w13` of vLLM.
     #[default]
     GateFirst,
-    /// Rows 0..N are up's: `w3_w1` of TensorRT-LLM, FlashInfer.
+    /// Rows 0..N are up: `w3_w1` of TensorRT-LLM, FlashInfer.
     UpFirst,
 }
 
-/// The weights of a gated MLP's first half: gate is B1, up is B2.
+/// The weights of a gated MLP's first half: the gate is B1, up is B2, each `[N, K]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GateUp<'a> {
     gate: Weight<'a>,
@@ -29,7 +29,7 @@ pub struct GateUp<'a> {
 }
 
 impl<'a> GateUp<'a> {
-    /// Two tensors of one shape and format. Their tensor scales may differ: each product has a scale of its own.
+    /// Gate and up of one shape and format. Their tensor scales may differ: each product has its own.
     ///
     /// # Errors
     ///
@@ -45,7 +45,7 @@ impl<'a> GateUp<'a> {
         }
     }
 
-    /// The halves of one tensor of 2N rows; no byte is copied.
+    /// Gate and up as the halves of one tensor of 2N rows, without a copy.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl<'a> GateUp<'a> {
         }
     }
 
-    /// The same with the scale that activations were calibrated for: what
+    /// Sets the scale of the activations' calibration, which
     /// [`TensorScale::Fixed`](crate::format::quantize::TensorScale::Fixed) takes.
     #[must_use]
     pub fn with_input_scale(self, input_scale: Option<f32>) -> Self {
@@ -75,13 +75,13 @@ impl<'a> GateUp<'a> {
         self.gate
     }
 
-    /// The weights of the up projection.
+    /// The up weights.
     #[must_use]
     pub fn up(&self) -> Weight<'a> {
         self.up
     }
 
-    /// N: rows of either.
+    /// N: rows of gate and of up.
     #[must_use]
     pub fn n(&self) -> usize {
         self.gate.rows()
@@ -93,21 +93,21 @@ impl<'a> GateUp<'a> {
         self.gate.k()
     }
 
-    /// The format of both.
+    /// The format of gate and up.
     #[must_use]
     pub fn format(&self) -> OperandFormat {
         self.gate.format()
     }
 
-    /// The scale of the whole tensor of activations that a checkpoint was calibrated for; `None` where it says nothing
-    /// (weights only).
+    /// The scale of the whole activation tensor for which the checkpoint was calibrated; `None` if it has none (only
+    /// weights are quantised).
     #[must_use]
     pub fn input_scale(&self) -> Option<f32> {
         self.input_scale
     }
 
-    /// Copies both to a device: codes as they are, scale factors in the blocked order. It is two allocations, or one for
-    /// formats without scale factors.
+    /// Copies gate and up to a device: codes unchanged, scale factors to the blocked layout. It makes two
+    /// allocations, or one for formats without scale factors.
     ///
     /// # Errors
     ///
@@ -138,7 +138,7 @@ impl<'a> GateUp<'a> {
     }
 }
 
-/// Two tensors of one length in one allocation.
+/// Uploads two tensors of one length into one allocation.
 fn upload_both(device: &Device, [first, second]: [&[u8]; 2]) -> Result<[Buffer; 2], WeightError> {
     let start = first.len().next_multiple_of(ALIGNMENT);
     let room = device.alloc(start + second.len())?;
@@ -148,22 +148,22 @@ fn upload_both(device: &Device, [first, second]: [&[u8]; 2]) -> Result<[Buffer; 
     Ok(buffers)
 }
 
-/// Gate and up on a device, as a kernel takes them.
+/// Gate and up weights on a device, as a kernel takes them.
 #[derive(Clone, Debug)]
 pub struct DeviceGateUp {
     /// Codes of the gate, `[N, K]`.
     pub b1: Buffer,
     /// Codes of up, `[N, K]`.
     pub b2: Buffer,
-    /// Blocked scale factors of the gate, where the format has them.
+    /// Scale factors of the gate in the blocked layout, if the format has them.
     pub sfb1: Option<Buffer>,
-    /// Blocked scale factors of up, where the format has them.
+    /// Scale factors of up in the blocked layout, if the format has them.
     pub sfb2: Option<Buffer>,
-    /// The scale of the gate's whole tensor.
+    /// The scale of the gate's tensor.
     pub gate_scale: f32,
-    /// The scale of up's whole tensor.
+    /// The scale of up's tensor.
     pub up_scale: f32,
-    /// The scale that activations were calibrated for.
+    /// The scale for which activations were calibrated.
     pub input_scale: Option<f32>,
     /// N.
     pub n: usize,
@@ -174,17 +174,17 @@ pub struct DeviceGateUp {
 }
 
 impl DeviceGateUp {
-    /// The arguments of a launch on activations `a`, with their scale factors where they have some, into `c`.
+    /// The arguments of a launch on activations `a`, with their scale factors if they have them, into `c`.
     #[must_use]
     pub fn args<'a>(&'a self, a: &'a Buffer, sfa: Option<&'a Buffer>, c: &'a Buffer) -> Args<'a> {
         let args = Args::new(a, &self.b1, &self.b2, c);
         Args { sfa, sfb1: self.sfb1.as_ref(), sfb2: self.sfb2.as_ref(), ..args }
     }
 
-    /// The scalars `gate_scale` and `up_scale` of a gate `silu(gate_scale * (x @ gate)) * (up_scale * (x @ up))`: the scales
-    /// of the weights' tensors, each times that of the activations' tensor.
+    /// The scalars `gate_scale` and `up_scale` for the gate `silu(gate_scale * (x @ gate)) * (up_scale * (x @ up))`:
+    /// the scale of each weight tensor times that of the activations.
     ///
-    /// The gate's has to be inside of silu, which is not linear; so there are two of them even where all four tensors
+    /// The gate's scale has to be inside silu, which is not linear, so there are two scalars even if all tensors
     /// share one scale.
     #[must_use]
     pub fn scalars(&self, activation_scale: f32) -> [(&'static str, f32); 2] {

@@ -8,9 +8,9 @@ use crate::device::DeviceError;
 /// Major, minor.
 type Version = (u32, u32);
 
-/// What the driver's library is called.
+/// File names of the driver's library.
 const NAMES: &[&str] = if cfg!(windows) { &["nvcuda.dll"] } else { &["libcuda.so", "libcuda.so.1"] };
-/// Functions beyond those of old drivers: clusters (CUDA 11.8), tensor maps (CUDA 12.0).
+/// Functions that old drivers lack: clusters (CUDA 11.8), tensor maps (CUDA 12.0).
 const NEEDED: [&str; 2] = ["cuLaunchKernelEx", "cuTensorMapEncodeTiled"];
 /// PTX ISA versions, the CUDA version whose driver reads them first, and that driver's branch (PTX ISA,
 /// "Release Notes"; CUDA toolkit release notes, table of drivers).
@@ -23,7 +23,7 @@ const PTX_VERSIONS: [(Version, Version, u32); 6] = [
     ((9, 1), (13, 1), 590),
 ];
 
-/// Whether there is a driver that has what launches need. (cudarc panics where it finds none.)
+/// Checks that there is a driver with the functions that launches need. (cudarc panics without one.)
 pub(super) fn probe() -> Result<(), DeviceError> {
     let Some(library) = library() else {
         return Err(DeviceError::NoDriver { library: NAMES.join(" nor ") });
@@ -34,7 +34,7 @@ pub(super) fn probe() -> Result<(), DeviceError> {
     missing.map_or(Ok(()), |missing| Err(DeviceError::OldDriver { missing }))
 }
 
-/// The first of these functions that the driver does not have.
+/// The first of these functions that the driver lacks.
 pub(super) fn missing(symbols: &[&'static str]) -> Option<&'static str> {
     first_missing(&library()?, symbols)
 }
@@ -49,8 +49,8 @@ fn first_missing(library: &libloading::Library, symbols: &[&'static str]) -> Opt
     symbols.iter().copied().find(|symbol| unsafe { library.get::<*const ()>(symbol.as_bytes()) }.is_err())
 }
 
-/// The driver's build, `580.159.03` for example: what the name of its loaded library ends with, or else what its kernel
-/// module says; empty where neither can be read. Its JIT compiler has the same.
+/// The driver's build, `580.159.03` for example: the suffix of its loaded library, or the version of its kernel
+/// module; empty if neither can be read. Its JIT compiler has the same build.
 pub(super) fn build() -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let module = || std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
@@ -81,7 +81,7 @@ pub(super) fn version() -> Result<Version, DeviceError> {
     Ok((version / 1000, version % 1000 / 10))
 }
 
-/// A failed call as an error of the device.
+/// Converts a failed driver call to a device error.
 pub(super) fn failed(call: &'static str, error: DriverError) -> DeviceError {
     DeviceError::Driver { call, reason: in_words(error) }
 }
@@ -90,7 +90,7 @@ pub(super) fn is_out_of_memory(error: DriverError) -> bool {
     error.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY
 }
 
-/// The driver's words: the error's name and what it means.
+/// The driver's name and description of an error.
 pub(super) fn in_words(error: DriverError) -> String {
     let name = error.error_name().map(|name| name.to_string_lossy().into_owned());
     let meaning = error.error_string().map(|text| text.to_string_lossy().into_owned());

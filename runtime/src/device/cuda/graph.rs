@@ -1,12 +1,13 @@
-//! Graphs of launches that come again: the driver takes less of the host for a graph than for a kernel, and one call for all
-//! launches of a kernel that has several.
+//! CUDA graphs of repeated launches: the driver needs less host time for a graph than for a kernel, and one call for
+//! all launches of a kernel.
 //!
-//! A graph has all its values in it, and so is for one set of arguments on one stream. A launch whose values are not, word for
-//! word, those that a graph was made with goes to the driver as it is. What is launched for the third time with the same values has its
-//! graph made, behind that launch, while the GPU is busy with it: twice is what a warm-up and an estimate take, and who launches
-//! no more is spared the making.
+//! A graph contains all its values, so it is for one set of arguments on one stream. A launch uses a graph only if
+//! its values are equal, word for word. The graph is made behind the third launch with the same values, while the GPU
+//! is busy with that launch: a warm-up and an estimate launch twice, and values that come no more often are not worth
+//! a graph.
 //!
-//! Nothing here is an error of a launch: where no graph can be made or launched, the module does without from then on.
+//! Failures here never fail a launch: if a graph cannot be made or launched, the module does without graphs from then
+//! on.
 
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -16,7 +17,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 
 use super::driver;
 
-/// Functions that it takes beyond those of launches (CUDA 11.4).
+/// Driver functions for graphs, beyond those of launches (CUDA 11.4).
 const NEEDED: [&str; 8] = [
     "cuThreadExchangeStreamCaptureMode",
     "cuStreamBeginCapture_v2",
@@ -27,23 +28,23 @@ const NEEDED: [&str; 8] = [
     "cuGraphDestroy",
     "cuGraphExecDestroy",
 ];
-/// Graphs that a kernel keeps: a model's layers, on a stream or two.
+/// Graphs that a kernel keeps: enough for a model's layers on a stream or two.
 const MOST_GRAPHS: usize = 256;
-/// Graphs of all kernels of a context: each takes some 100 KB of the GPU's memory (seen on an H200). Beyond so many, launches that have none
-/// go to the driver as they are.
+/// Graphs of all kernels of a context. Each takes about 100 KB of GPU memory (measured on an H200). Beyond this
+/// number, launches without a graph are direct.
 const MOST_ALIVE: usize = 1024;
-/// Once a kernel has made that many, it makes another one for so many launches at most: where more sets of arguments take turns
-/// than graphs are kept, making them must not take more than it gains.
+/// Launches between two new graphs once a kernel has made `MOST_GRAPHS`. If more sets of arguments take turns than
+/// graphs are kept, making them must not cost more than it gains.
 const WORTH: u64 = 256;
-/// Launches of the same values before their graph is made; two bits.
+/// Launches with the same values before their graph is made; two bits.
 const BEFORE: u64 = 2;
-/// Sets of values that a kernel remembers to have seen, in groups of which one is looked through.
+/// Sets of values that a kernel remembers, in groups of which one is searched.
 const SEEN: usize = 1024;
 const GROUP: usize = 4;
-/// Words that tell one launch of a kernel from another, at most; who has more gates' vectors and scalars has no graphs.
+/// Most words that identify a launch of a kernel. A gate with more vectors and scalars has no graphs.
 const WORDS: usize = 64;
 
-/// All that a launch's values follow from.
+/// Everything that determines a launch's values.
 pub(super) struct Values {
     words: [u64; WORDS],
     count: usize,
@@ -73,37 +74,37 @@ impl Values {
 
 /// A kernel's graphs.
 pub(super) struct Graphs {
-    /// By the hashes of their values.
+    /// Graphs by the hashes of their values.
     kept: papaya::HashMap<u64, Graph>,
-    /// Hashes of values that were launched, and in the lowest two bits how often.
+    /// Hashes of launched values, with a count in the lowest two bits.
     seen: Box<[AtomicU64]>,
     launches: AtomicU64,
     made: AtomicU64,
-    /// Whether one could not be made or launched.
+    /// Whether a graph could not be made or launched.
     failed: AtomicBool,
 }
 
-/// What became of a launch.
+/// Outcome of an attempt to launch a graph.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Launched {
-    /// It is in the stream.
+    /// The graph is in the stream.
     Yes,
-    /// It is not, and there is no use for a graph of it.
+    /// There is no graph, and none is to be made.
     No,
-    /// It is not, and a graph of it is to be made.
+    /// There is no graph, and one is to be made.
     Wanted,
 }
 
-/// What was instantiated of a graph.
+/// An instantiated graph.
 struct Graph {
     context: Arc<CudaContext>,
     instance: sys::CUgraphExec,
-    /// Graphs of the context, this one among them.
+    /// Count of the context's graphs, this one included.
     alive: Arc<AtomicUsize>,
     words: Box<[u64]>,
-    /// Held by the thread that launches it.
+    /// Set while a thread launches it.
     busy: AtomicBool,
-    /// Launches of the kernel before its own last one.
+    /// Number of launches of the kernel before the graph's latest launch.
     last: AtomicU64,
 }
 
@@ -166,7 +167,7 @@ impl Graphs {
         }
     }
 
-    /// Notes a launch that has no graph; whether it is worth one.
+    /// Records a launch without a graph; returns whether a graph is to be made.
     fn note(&self, hash: u64, launches: u64) -> Launched {
         const COUNT: u64 = 3;
         let start = (hash >> 32) as usize % (SEEN / GROUP) * GROUP;
@@ -206,7 +207,7 @@ impl Graphs {
 /// Makes the graphs of a context's kernels, one at a time.
 pub(super) struct Maker {
     context: Arc<CudaContext>,
-    /// What captures are on.
+    /// The stream for captures.
     stream: Mutex<Option<Private>>,
     able: OnceLock<bool>,
     alive: Arc<AtomicUsize>,
@@ -217,7 +218,7 @@ impl Maker {
         Self { context, stream: Mutex::new(None), able: OnceLock::new(), alive: Arc::default() }
     }
 
-    /// Makes a graph of what `submit` puts in a stream. The context is bound.
+    /// Makes a graph of the work that `submit` enqueues. The context is current.
     pub fn make(
         &self,
         graphs: &Graphs,
@@ -277,8 +278,8 @@ impl Maker {
     }
 }
 
-/// A stream that no work but captures is on. It is not one of cudarc's, which begins to keep events of all memory where a second
-/// stream comes, and waits for the device.
+/// A stream for captures only. It is not a cudarc stream: with a second stream cudarc starts to keep events of all
+/// memory, and waits for the device.
 struct Private {
     context: Arc<CudaContext>,
     stream: sys::CUstream,
@@ -319,8 +320,8 @@ impl Drop for Template {
 
 const RELAXED: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
-/// While it lives, calls of this thread that allocate break off nobody's capture, and are not forbidden because of one: who launches may be
-/// capturing another stream.
+/// While it lives, allocations of this thread do not invalidate a capture on another stream, and such a capture does
+/// not forbid them: the caller may be capturing another stream.
 struct Relaxed(sys::CUstreamCaptureMode);
 
 impl Relaxed {

@@ -1,8 +1,8 @@
-//! Machine code before the driver gets it.
+//! Checks of machine code before the driver gets it.
 //!
-//! The driver's loader takes an address and no length (CUDA driver API, `cuModuleLoadDataEx`): how far it reads follows
-//! from the image's own headers, or, for text, from where its zero byte is. An image from a file is anybody's bytes, so
-//! both are judged first.
+//! The driver's loader takes an address and no length (CUDA driver API, `cuModuleLoadDataEx`). How far it reads
+//! follows from the image's headers or, for text, from its zero byte. An image from a file may hold any bytes, so
+//! both are checked first.
 
 use object::LittleEndian;
 use object::elf::{EM_CUDA, FileHeader64, SHT_SYMTAB};
@@ -10,9 +10,8 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 
 use crate::cache::MOST_BYTES;
 
-/// Whether an image is a 64-bit ELF file for CUDA of a sane length whose headers, segments, sections and names all lie
-/// within its bytes.
-/// What its code does is not looked at.
+/// Checks that an image is a 64-bit ELF file for CUDA of plausible length whose headers, segments, sections and names
+/// lie within its bytes. The code itself is not checked.
 ///
 /// # Errors
 /// What lies outside, in words.

@@ -1,10 +1,10 @@
-//! The driver's compiler, through its linker: unlike a module that is loaded from PTX it hands the cubin out.
+//! The driver's compiler, used through its linker, because the linker returns a cubin.
 //!
-//! The linker treats what it is given as relocatable, as `nvcc -rdc=true` does (CUDA driver API, `cuLinkCreate`): how many
-//! registers a kernel has is not settled before all is linked, so that `setmaxnreg` is ignored (ptxas' C7504). Where all of
-//! a kernel's warps have registers enough without, its code is the same, instruction by instruction. Where they have not, code
-//! spills that would not; such a kernel is not kept but compiled where it is loaded, by the driver's other way, whose code is
-//! that of a whole program. The driver keeps it in a cache of its own.
+//! The linker treats its input as relocatable, as `nvcc -rdc=true` does (CUDA driver API, `cuLinkCreate`). A kernel's
+//! register count is settled only at the end of linking, so `setmaxnreg` is ignored (ptxas' C7504). If all warps have
+//! enough registers without it, the code is the same, instruction by instruction. Otherwise code spills that would
+//! not; such a kernel is not kept, and the driver compiles it as a whole program when it loads the PTX. The driver
+//! keeps that code in its own cache.
 
 use std::ffi::{CString, c_void};
 use std::ptr;
@@ -19,13 +19,13 @@ use crate::toolchain::{Resources, resources};
 
 /// Bytes of each of the compiler's logs.
 const LOG_BYTES: usize = 16 << 10;
-/// Functions that it takes beyond those of launches.
+/// Driver functions for linking, beyond those of launches.
 const NEEDED: [&str; 4] = ["cuLinkCreate_v2", "cuLinkAddData_v2", "cuLinkComplete", "cuLinkDestroy"];
 
-/// The compiler of one context, which is for the context's chip.
+/// The compiler of one context, for the context's chip.
 pub(super) struct Jit {
     context: Arc<CudaContext>,
-    /// The CUDA version that the driver is for: major, minor.
+    /// The driver's CUDA version: major, minor.
     driver: (u32, u32),
     identity: Identity,
 }
@@ -42,7 +42,7 @@ impl Log {
         self.0.as_mut_ptr().cast()
     }
 
-    /// Its length, which the driver takes in the place of an address.
+    /// Its length; the driver takes it in place of an address.
     pub fn room(&self) -> *mut c_void {
         ptr::without_provenance_mut(self.0.len())
     }
@@ -126,7 +126,7 @@ impl Compiler for Jit {
     }
 }
 
-/// What is lost by the code's being relocatable, by what the compiler says.
+/// What relocatable code loses for this kernel, by the compiler's log.
 fn loss(log: &str, ptx: &str) -> Option<String> {
     // C7509: wgmma is serialised for calls that may be linked.
     if log.contains("(C7509)") {
@@ -152,8 +152,9 @@ fn loss(log: &str, ptx: &str) -> Option<String> {
     }
 }
 
-/// Registers that each thread of a CTA may have if all have as many: a 64 Ki-register file by threads, in eights, at most
-/// 255; of the entry with the most threads. `None` where the text does not say how many.
+/// Most registers per thread if all threads of a CTA have equally many: a file of 64 Ki registers divided by threads,
+/// in eights, at most 255; for the entry with the most threads. `None` if the text does not give the number of
+/// threads.
 fn most_registers(ptx: &str) -> Option<u32> {
     let declared = |line: &str| {
         let line = line.trim();
@@ -194,7 +195,7 @@ fn add_and_complete(linker: &Linker, text: &CString) -> Result<Vec<u8>, (&'stati
     Ok(unsafe { slice::from_raw_parts(cubin.cast::<u8>(), size) }.to_vec())
 }
 
-/// Text as the driver takes it.
+/// PTX as a C string for the driver.
 pub(super) fn text_of(ptx: &str) -> Result<CString, ModuleError> {
     CString::new(ptx).map_err(|_| ModuleError::Text { reason: "the PTX holds a zero byte".to_owned() })
 }
@@ -206,7 +207,7 @@ fn failed(call: &'static str, error: DriverError) -> ModuleError {
     }
 }
 
-/// A refusal of the compiler or of the loader, with what helps.
+/// Converts a refusal of the compiler or loader to an error with advice.
 pub(super) fn explain(
     call: &'static str,
     error: DriverError,

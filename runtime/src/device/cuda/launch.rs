@@ -1,7 +1,7 @@
-//! Launches: addresses, tensor maps and parameters as the driver takes them.
+//! Launches on a GPU: addresses, tensor maps and parameters for the driver.
 //!
-//! A launch allocates nothing and takes no lock, but where something is made for the first time: the tensor maps of a set of
-//! buffers, which are kept by their addresses, a stream's workspace, and a graph of a launch that comes again.
+//! A launch allocates nothing and takes no lock, except for things made once: tensor maps of a set of buffers, which
+//! are kept by their addresses; a stream's workspace; a graph of a repeated launch.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -17,15 +17,14 @@ use super::{Cuda, Lane, driver};
 use crate::device::Buffer;
 use crate::gemm::{Args, LaunchError};
 
-/// Parameters of an entry that have a place on the stack: more than any kernel of ours has, unless its gate has very many
-/// scalars and vectors.
+/// Parameters of an entry that are kept on the stack; only kernels with very many scalars and vectors have more.
 const PLACES: usize = 48;
-/// Sets of buffers whose tensor maps a kernel keeps: beyond so many all are made anew, once.
+/// Sets of buffers whose tensor maps a kernel keeps. When it is exceeded, all are dropped and made again on demand.
 const MOST_SETS: usize = 1024;
 
 impl Cuda {
-    /// Puts the kernel's launches in the stream, as a graph if they have come before and `graphs` says so; the arguments have been
-    /// checked.
+    /// Enqueues the kernel's launches, as a graph if `graphs` is set and the launch is a repeated one; the arguments
+    /// have been checked.
     pub(crate) fn launch(
         &self,
         module: &Module,
@@ -114,8 +113,8 @@ impl Cuda {
     }
 }
 
-/// What the values of a launch's parameters follow from, and those of its tensor maps. The stream is among it: a graph that two
-/// streams launch would be done by the one before the other starts it.
+/// Everything that determines a launch's parameter values and tensor maps. The stream is part of it: a graph launched
+/// on two streams runs on one before it starts on the other.
 fn values(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses, own: u64, lane: &Lane) -> Values {
     let mut values = Values::new();
     addresses.iter().for_each(|address| values.push(*address));
@@ -139,7 +138,7 @@ fn values(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses, own: u64, lan
     values
 }
 
-/// Puts all launches in a stream.
+/// Enqueues all launches of a kernel.
 fn submit_all(
     module: &Module,
     kernel: &Kernel,
@@ -164,16 +163,16 @@ fn submit_all(
     })
 }
 
-/// What a parameter is copied from.
+/// The source of a parameter's value.
 #[derive(Clone, Copy)]
 enum Value {
-    /// A tensor map, which lies where it is kept.
+    /// A kept tensor map.
     Map(*const sys::CUtensorMap),
     /// An address, or the bits of an f32.
     Bits(u64),
 }
 
-/// Calls `submit` with the place of each parameter's value, all of them on the stack unless there are very many.
+/// Calls `submit` with a pointer to each parameter's value; all are on the stack unless there are very many.
 fn with_places(
     parameters: &[Parameter],
     mut value: impl FnMut(&Parameter) -> Value,
@@ -204,7 +203,7 @@ fn with_places(
     submit(places)
 }
 
-/// The workspace of a stream. The kernel leaves it as it found it.
+/// The workspace of a stream. A kernel leaves it as it found it.
 fn workspace(wanted: &[WorkspaceBuffer], stream: &Arc<CudaStream>) -> Result<Workspace, DriverError> {
     let mut buffers = Vec::with_capacity(wanted.len());
     for buffer in wanted {
@@ -220,7 +219,7 @@ fn workspace(wanted: &[WorkspaceBuffer], stream: &Arc<CudaStream>) -> Result<Wor
     Ok(Workspace { stream: stream.clone(), buffers })
 }
 
-/// The address of a tensor; 0 where it is not given, which the checks before have excluded.
+/// The address of a tensor; 0 if it is not given, which earlier checks exclude.
 fn operand(args: &Args<'_>, role: Operand) -> u64 {
     args.operand(role).map_or(0, address)
 }
@@ -286,7 +285,7 @@ fn address_in(workspace: Option<&Workspace>, buffer: &WorkspaceBuffer) -> u64 {
     of.map_or(0, |(_, address, _)| *address)
 }
 
-/// The tensor maps of all launches, in the order of their parameters.
+/// Tensor maps of all launches, in the order of their parameters.
 fn encode_all(
     kernel: &Kernel,
     args: &Args<'_>,

@@ -1,7 +1,7 @@
-//! The device that runs kernels on an NVIDIA GPU, through its driver.
+//! The GPU back end, through the CUDA driver.
 //!
-//! The driver's library is looked for when a device is asked for, so that programs build and run where
-//! there is none. A buffer remembers which streams read and wrote it last, and work on another stream waits for those.
+//! The driver's library is looked up when a device is asked for, so programs build and run without one. A buffer
+//! records which streams read and wrote it last, and work on another stream waits for those.
 //!
 //! * `mod.rs`: devices and their memory.
 //! * `driver.rs`: the driver's library, its version, its errors.
@@ -47,7 +47,7 @@ pub(crate) struct Cuda {
     /// The default stream.
     lane: Arc<Lane>,
     name: String,
-    /// The CUDA version that the driver is for: major, minor.
+    /// The driver's CUDA version: major, minor.
     driver: (u32, u32),
     jit: Jit,
     graphs: Maker,
@@ -56,7 +56,7 @@ pub(crate) struct Cuda {
 }
 
 impl Cuda {
-    /// The GPU of that number, and its chip.
+    /// The GPU with this number, and its chip.
     pub(super) fn open(ordinal: usize) -> Result<(Self, Arch), DeviceError> {
         driver::probe()?;
         let devices = CudaContext::device_count().map_err(|error| failed("cuDeviceGetCount", error))?;
@@ -67,7 +67,7 @@ impl Cuda {
         Self::of(context)
     }
 
-    /// The GPU of a context that somebody else made.
+    /// The GPU of an existing context.
     pub(super) fn of(context: Arc<CudaContext>) -> Result<(Self, Arch), DeviceError> {
         driver::probe()?;
         let name = context.name().map_err(|error| failed("cuDeviceGetName", error))?;
@@ -91,7 +91,7 @@ impl Cuda {
         self.context == other.context
     }
 
-    /// What the driver calls it.
+    /// The driver's name of the GPU.
     pub(super) fn name(&self) -> &str {
         &self.name
     }
@@ -110,7 +110,7 @@ impl Cuda {
         self.streams.lane(stream)
     }
 
-    /// What tells it from other GPUs and drivers.
+    /// Properties of the GPU and its driver.
     pub(super) fn facts(&self) -> DeviceFacts {
         use cudarc::driver::sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT;
         let capability = self.context.compute_capability().unwrap_or_default();
@@ -123,12 +123,12 @@ impl Cuda {
         }
     }
 
-    /// Whether a stream is of this GPU's context.
+    /// Whether a stream belongs to this GPU's context.
     pub(super) fn owns(&self, stream: &CudaStream) -> bool {
         *stream.context() == self.context
     }
 
-    /// Memory that holds nothing yet; `None` where there is not so much.
+    /// Memory with undefined content; `None` if there is not enough.
     pub(super) fn alloc(&self, bytes: usize) -> Result<Option<CudaMemory>, DeviceError> {
         // SAFETY: bytes of any value are bytes; that they mean nothing yet is what callers ask for.
         match unsafe { self.lane.stream.alloc::<u8>(bytes) } {
@@ -138,7 +138,7 @@ impl Cuda {
         }
     }
 
-    /// Memory that is used by us alone from here on, whoever made it.
+    /// Takes over memory that another crate allocated.
     pub(super) fn adopt(&self, mut slice: CudaSlice<u8>) -> Result<CudaMemory, DeviceError> {
         use cudarc::driver::DevicePtrMut;
         // The default stream waits for whatever cudarc has noted of it.
@@ -156,13 +156,13 @@ impl Cuda {
         Ok(CudaMemory { slice: Some(slice), address, streams, lane, uses: Uses::new(0) })
     }
 
-    /// Memory of somebody else's at `address`, whose last use is in that stream.
+    /// Wraps memory of another owner at `address`, last used on the given stream.
     pub(super) fn lend(&self, address: u64, lane: &Arc<Lane>) -> CudaMemory {
         let uses = Uses::new(lane.index());
         CudaMemory { slice: None, address, streams: self.streams.clone(), lane: lane.clone(), uses }
     }
 
-    /// A copy of `data`; `None` where there is not so much memory.
+    /// A copy of `data`; `None` if there is not enough memory.
     pub(super) fn upload(&self, data: &[u8]) -> Result<Option<CudaMemory>, DeviceError> {
         let memory = self.alloc(data.len())?;
         if let Some(memory) = &memory {
@@ -174,11 +174,11 @@ impl Cuda {
 
 /// Memory of a GPU.
 pub(crate) struct CudaMemory {
-    /// What frees it; nothing where it is somebody else's.
+    /// The owned allocation; `None` if another owner frees it.
     slice: Option<CudaSlice<u8>>,
     address: u64,
     streams: Arc<Streams>,
-    /// The stream that copies are on: the default stream, or, of somebody else's memory, theirs.
+    /// The stream for copies: the default stream, or for borrowed memory its owner's.
     lane: Arc<Lane>,
     uses: Uses,
 }
@@ -189,7 +189,7 @@ impl CudaMemory {
         self.address
     }
 
-    /// Has the stream wait for what others still do with the memory, and notes its own use.
+    /// Makes the stream wait for other streams' use of the memory, and records its own use.
     fn begin(&self, lane: &Lane, written: bool) -> Result<(), DriverError> {
         self.uses.begin(&self.streams, lane, written)
     }

@@ -1,4 +1,4 @@
-//! PTX or cubins to functions.
+//! Loads PTX or cubins as modules.
 
 use std::ffi::{CStr, CString};
 use std::ptr;
@@ -13,27 +13,27 @@ use super::jit::{Log, explain, text_of};
 use super::{Cuda, driver, image};
 use crate::cache::{Cache, Compiler, Cubin, ModuleError, Origin, Source};
 
-/// More parameters than any kernel has: 32,764 bytes of them (CUDA programming guide, "Kernel Parameters").
+/// More parameters than any kernel has: they may take 32,764 bytes (CUDA programming guide, "Kernel Parameters").
 const MOST_PARAMETERS: usize = 1 << 15;
 
 /// A kernel's module in a context.
 pub(crate) struct Module {
     context: Arc<CudaContext>,
     module: sys::CUmodule,
-    /// The function of each launch, in order.
+    /// The function handle of each launch, in order.
     functions: Vec<sys::CUfunction>,
-    /// Bytes of each of their parameters; `None` where the driver is too old to tell.
+    /// Parameter sizes of each launch in bytes; `None` if the driver is too old to tell.
     parameters: Vec<Option<Vec<usize>>>,
-    /// Memory that one launch at a time may use: each stream has its own (`Lane::workspace_key`).
+    /// Workspaces by stream (`Lane::workspace_key`): one launch at a time may use each.
     pub(super) workspaces: papaya::HashMap<(usize, u64), Workspace>,
     /// Held while a workspace is made.
     pub(super) making: Mutex<()>,
-    /// Tensor maps of all launches, in the order of their parameters, by the addresses of the tensors, the rows of A and
+    /// Tensor maps of all launches, in the order of their parameters, keyed by tensor addresses, the rows of A and
     /// the address of the stream's workspace.
     pub(super) maps: papaya::HashMap<(Addresses, u32, u64), Box<[Map]>>,
-    /// Graphs of launches that came again.
+    /// Graphs of repeated launches.
     pub(super) graphs: Graphs,
-    /// What it was loaded from, where there is a cache: others who load the same kernel share it.
+    /// The machine code, if there is a cache; kernels that are loaded again share it.
     cubin: Option<Arc<Cubin>>,
 }
 
@@ -53,15 +53,15 @@ pub(super) struct Map(pub sys::CUtensorMap);
 
 /// A stream's own workspace.
 pub(super) struct Workspace {
-    /// Kept, so that no other stream has its address.
+    /// The stream, kept so that no other stream gets its address.
     #[allow(dead_code)]
     pub stream: Arc<CudaStream>,
-    /// Each with its address.
+    /// The buffers with their addresses.
     pub buffers: Vec<(WorkspaceBuffer, u64, CudaSlice<u8>)>,
 }
 
 impl Module {
-    /// The kernel's module, compiled and loaded once for all who ask.
+    /// Compiles and loads the kernel's module once for all callers.
     ///
     /// # Errors
     /// What the cache, the compiler and the driver say, and what would help.
@@ -79,7 +79,7 @@ impl Module {
         })
     }
 
-    /// From a cubin of the cache; from a new one, if the driver does not take what was kept.
+    /// Loads a cubin from the cache; compiles again if the driver refuses it.
     fn through(cache: &Cache, cuda: &Cuda, kernel: &Kernel) -> Result<Self, ModuleError> {
         let source = Source::from(kernel);
         let compiler: &dyn Compiler = match cache.assembler() {
@@ -109,7 +109,7 @@ impl Module {
         }
     }
 
-    /// From a cubin, or by the driver from the kernel's PTX.
+    /// Loads a cubin, or lets the driver compile the kernel's PTX.
     fn of_image(cuda: &Cuda, kernel: &Kernel, cubin: Option<Arc<Cubin>>) -> Result<Self, ModuleError> {
         let context = cuda.context.clone();
         context.bind_to_thread().map_err(|error| ModuleError::Driver {
@@ -151,7 +151,7 @@ impl Module {
         Ok(loaded)
     }
 
-    /// What it was loaded from, where there is a cache.
+    /// The machine code, if there is a cache.
     pub(crate) fn cubin(&self) -> Option<&Cubin> {
         self.cubin.as_deref()
     }
@@ -176,8 +176,8 @@ impl Module {
         Ok(function)
     }
 
-    /// Whether the first function takes parameters of these lengths in bytes, as far as the driver can tell: it reads as many
-    /// as the machine code says, however many there are.
+    /// Whether the first function takes parameters of these sizes, as far as the driver can tell. The driver reads as
+    /// many as the machine code asks for.
     pub(super) fn takes(&self, lengths: &[usize]) -> bool {
         self.parameters.first().and_then(Option::as_ref).is_none_or(|found| found == lengths)
     }
@@ -200,7 +200,7 @@ impl Drop for Module {
     }
 }
 
-/// Bytes of each parameter of a function; `None` where the driver is from before CUDA 12.4 and can't tell.
+/// Parameter sizes of a function in bytes; `None` before CUDA 12.4, which cannot tell.
 fn parameter_bytes(function: sys::CUfunction) -> Result<Option<Vec<usize>>, ModuleError> {
     const CALL: &str = "cuFuncGetParamInfo";
     if driver::missing(&[CALL]).is_some() {
@@ -234,11 +234,11 @@ fn in_bytes(lengths: &[usize]) -> String {
     format!("{} ({} bytes)", lengths.len(), lengths.join(", "))
 }
 
-/// What the driver loads.
+/// What the driver is given to load.
 enum Image<'a> {
-    /// Machine code that [`image::check`] has taken.
+    /// Machine code that passed [`image::check`].
     Cubin(&'a [u8]),
-    /// PTX, whose only zero byte is its last.
+    /// PTX whose only zero byte is its last.
     Text(&'a CStr),
 }
 

@@ -1,13 +1,13 @@
-//! Order between streams: who waits for whom because of a buffer that both use.
+//! Order between streams that use the same buffers.
 //!
-//! Every stream of a context has a number below 64 and an event, which is recorded behind each of our launches and copies on it
-//! once there are several streams. A buffer remembers in three words which stream wrote it last, which streams are ordered
-//! behind that, and which have read it since. So a launch waits for another stream's event where the buffer says that it has
-//! to, and does nothing at all where it has been ordered before: weights that were uploaded once cost a stream one wait. There
-//! is no lock on that way and nothing is allocated.
+//! Every stream of a context has a number below 64 and an event, which is recorded after each of our launches and
+//! copies on it once there are several streams. A buffer keeps three words: which stream wrote it last, which streams
+//! are ordered behind that write, and which have read it since. A launch waits for another stream's event only if
+//! these words require it, and does nothing if the order is already established: weights that were uploaded once cost
+//! each stream one wait. This path takes no lock and allocates nothing.
 //!
-//! Waiting for a stream's event is waiting for all that was put in it so far, which may be more than the buffer needs, never less.
-//! Calls that are made at the same time by several threads have no order among each other.
+//! Waiting for a stream's event waits for all work enqueued on it so far, which may be more than the buffer needs but
+//! never less. Calls that several threads make at the same time have no order.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -17,7 +17,7 @@ use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, sys};
 use super::driver::failed;
 use crate::device::DeviceError;
 
-/// Streams of one context that can be in use at a time: bits of a word.
+/// Streams of a context that can be in use at a time: the bits of a word.
 const MOST: usize = 64;
 
 /// A stream with its number.
@@ -25,7 +25,7 @@ pub(crate) struct Lane {
     index: usize,
     /// cudarc's.
     pub stream: Arc<CudaStream>,
-    /// Recorded behind the last launch or copy.
+    /// Recorded after the last launch or copy.
     event: CudaEvent,
 }
 
@@ -53,8 +53,8 @@ impl Lane {
         self.index
     }
 
-    /// What a workspace of this stream is kept under: the stream's handle, and a number of the thread's where each thread has a
-    /// stream of its own under one handle (`CU_STREAM_PER_THREAD`).
+    /// The key of this stream's workspace: the stream's handle, and the thread's number if one handle names a stream
+    /// per thread (`CU_STREAM_PER_THREAD`).
     pub(super) fn workspace_key(&self) -> (usize, u64) {
         const PER_THREAD: usize = 2;
         static THREADS: AtomicU64 = AtomicU64::new(1);
@@ -71,26 +71,26 @@ impl Lane {
         }
     }
 
-    /// Whether what is put in it goes to a graph. The context's default stream cannot be captured.
+    /// Whether the stream is being captured to a graph. The context's default stream cannot be captured.
     pub fn is_captured(&self) -> Result<bool, DriverError> {
         Ok(self.index != 0
             && self.stream.capture_status()? != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 }
 
-/// All streams of a context that buffers of ours have been used on.
+/// All streams of a context that our buffers have been used on.
 pub(crate) struct Streams {
     lanes: papaya::HashMap<usize, Arc<Lane>>,
-    /// Whether there is more than the default stream: without, nothing has to be recorded.
+    /// Whether there are more streams than the default stream; without, no event has to be recorded.
     several: AtomicBool,
     making: Mutex<()>,
 }
 
-/// The streams of every context that is in use, by its address: two handles of one GPU share them, as they share buffers.
+/// The streams of every context in use, by its address: two handles of one GPU share them as they share buffers.
 static KNOWN: Mutex<Vec<(usize, Weak<Streams>)>> = Mutex::new(Vec::new());
 
 impl Streams {
-    /// Those of a context, and the lane of its default stream.
+    /// The streams of a context, and the lane of its default stream.
     pub fn of(context: &Arc<CudaContext>) -> Result<(Arc<Self>, Arc<Lane>), DeviceError> {
         let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(_, streams)| streams.strong_count() > 0);
@@ -109,7 +109,7 @@ impl Streams {
         Ok((streams, own))
     }
 
-    /// The lane of a stream, which is made at its first use. It is ordered behind everything that is in others by then.
+    /// The lane of a stream, made at its first use and ordered behind everything that is on other streams by then.
     pub fn lane(&self, stream: Arc<CudaStream>) -> Result<Arc<Lane>, DeviceError> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let lanes = self.lanes.pin();
@@ -138,7 +138,7 @@ impl Streams {
         Ok(lane)
     }
 
-    /// The number of a stream that nobody has any more, after its work.
+    /// Frees the number of a stream without handles, after its work.
     fn free(&self) -> Result<usize, DeviceError> {
         let lanes = self.lanes.pin();
         let unused = lanes.iter().find(|(index, lane)| **index > 0 && Arc::strong_count(lane) == 1);
@@ -147,7 +147,7 @@ impl Streams {
         Ok(*index)
     }
 
-    /// Has `lane` wait for what is in the streams of these bits.
+    /// Makes `lane` wait for the work on the streams of these bits.
     fn wait(&self, lane: &Lane, mut bits: u64) -> Result<(), DriverError> {
         bits &= !lane.bit();
         if bits == 0 {
@@ -164,7 +164,7 @@ impl Streams {
         Ok(())
     }
 
-    /// Notes that work was put in a stream.
+    /// Records that work was enqueued on a stream.
     pub fn done(&self, lane: &Lane) -> Result<(), DriverError> {
         match self.several.load(Ordering::Acquire) {
             true => lane.event.record(&lane.stream),
@@ -173,23 +173,23 @@ impl Streams {
     }
 }
 
-/// Who has used a buffer.
+/// Which streams have used a buffer.
 pub(super) struct Uses {
     writer: AtomicUsize,
     /// Streams that are ordered behind the last write.
     ordered: AtomicU64,
-    /// Streams that have read since.
+    /// Streams that have read since the last write.
     readers: AtomicU64,
 }
 
 impl Uses {
-    /// Of memory that was made, and may have been written, on the stream of that number; the default stream's is 0.
+    /// State of a buffer allocated on stream `index` (0 = default), which may have written it.
     pub fn new(index: usize) -> Self {
         let ordered = AtomicU64::new(1u64 << index);
         Self { writer: AtomicUsize::new(index), ordered, readers: AtomicU64::new(0) }
     }
 
-    /// Notes a use by the stream of that number, and returns the bits of the streams that it has to wait for.
+    /// Records a use by stream `index`, and returns the bits of the streams that it has to wait for.
     pub fn note(&self, index: usize, written: bool) -> u64 {
         let bit = 1u64 << index;
         let ordered = self.ordered.load(Ordering::Acquire) & bit != 0;
@@ -212,7 +212,7 @@ impl Uses {
         (writer | readers) & !bit
     }
 
-    /// Has the stream wait for what others still do with the buffer, and notes its own use.
+    /// Makes the stream wait for other streams' use of the buffer, and records its own use.
     pub fn begin(&self, streams: &Streams, lane: &Lane, written: bool) -> Result<(), DriverError> {
         streams.wait(lane, self.note(lane.index, written))
     }

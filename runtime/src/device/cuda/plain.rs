@@ -11,7 +11,7 @@ use crate::device::Buffer;
 use crate::device::plain::Plain;
 
 impl Cuda {
-    /// Puts the only launch of a kernel in the stream; its arguments have been checked.
+    /// Enqueues the only launch of a kernel; its arguments have been checked.
     pub(crate) fn launch_plain(
         &self,
         module: &Module,

@@ -1,4 +1,4 @@
-//! Launches that replay together as a CUDA graph, and the device's own time of a replay.
+//! Launches that replay as a CUDA graph, and their time on the device.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,11 @@ use crate::device::{DeviceError, Stream};
 /// Replays before any is timed.
 const WARM_UP: usize = 3;
 
-/// Launches captured from a stream, to be replayed and timed: what a kernel takes without the host's cost of launching it.
+/// Launches captured from a stream, to be replayed and timed: a kernel's time without the host's cost of launching
+/// it.
 ///
-/// The method is that of published comparisons: each set of operands once for an estimate; a graph of as many rounds over
-/// all sets as take about as long as is asked for; three replays to warm up. Then each replay lies between two events.
+/// The method is that of published comparisons: each set of operands once for an estimate; a graph of as many rounds
+/// over all sets as take the given time; three replays to warm up. Then each replay runs between two events.
 pub struct Replay {
     graph: CudaGraph,
     stream: Arc<CudaStream>,
@@ -27,7 +28,7 @@ fn events(stream: &Arc<CudaStream>) -> Result<[CudaEvent; 2], DriverError> {
     Ok([event()?, event()?])
 }
 
-/// Microseconds of the device between two events around `work`, which is waited for.
+/// Microseconds on the device between two events around `work`; waits for its end.
 fn between<E>(
     stream: &CudaStream,
     [start, end]: &[CudaEvent; 2],
@@ -43,8 +44,8 @@ fn between<E>(
 }
 
 impl Replay {
-    /// Captures rounds of `launch(0)` to `launch(sets - 1)` on the stream, as many as take about `length`. Every launch runs
-    /// before it is captured. `said` makes the caller's error of one of the device's.
+    /// Captures rounds of `launch(0)` to `launch(sets - 1)` on the stream, as many as take about `length`. Every
+    /// launch runs once before the capture. `said` converts a device error to the caller's error.
     ///
     /// # Errors
     ///
@@ -84,13 +85,13 @@ impl Replay {
         Ok(replay)
     }
 
-    /// Launches of one replay.
+    /// Launches per replay.
     #[must_use]
     pub fn launches(&self) -> usize {
         self.launches
     }
 
-    /// Puts all launches in the stream once more.
+    /// Enqueues all launches once more.
     ///
     /// # Errors
     ///
@@ -99,7 +100,7 @@ impl Replay {
         self.graph.launch().map_err(|error| failed("cuGraphLaunch", error))
     }
 
-    /// Microseconds of a launch, the mean over one replay, which is waited for.
+    /// Mean time per launch over one replay, in microseconds; waits for its end.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! What is wrong with a checkpoint.
+//! Errors of checkpoints.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use thiserror::Error;
 use super::super::WeightError;
 use super::file::MAX_HEADER;
 
-/// Why weights do not come out of a checkpoint.
+/// Why weights could not be read from a checkpoint.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum CheckpointError {
@@ -20,7 +20,7 @@ pub enum CheckpointError {
         /// Its words.
         source: io::Error,
     },
-    /// A folder without safetensors.
+    /// A folder has no safetensors files.
     #[error(
         "{}: there is no safetensors file, and no model.safetensors.index.json: name the folder of a checkpoint, or a file",
         .path.display()
@@ -29,13 +29,13 @@ pub enum CheckpointError {
         /// The folder.
         path: PathBuf,
     },
-    /// Something else than a file in the place of one.
+    /// The path is not a regular file.
     #[error("{}: this is no regular file: name a safetensors file", .path.display())]
     NoFile {
         /// What it is.
         path: PathBuf,
     },
-    /// An index that cannot be used.
+    /// An index is not valid.
     #[error("{}: this is no index of a checkpoint: {reason}; fetch it again", .path.display())]
     Index {
         /// The file.
@@ -43,17 +43,17 @@ pub enum CheckpointError {
         /// What is wrong.
         reason: String,
     },
-    /// A file that ends before its last tensor does.
+    /// A file ends before its last tensor does.
     #[error("{}: the file has {found} bytes, and by its header it has {needed}: it is cut short, fetch it again", .path.display())]
     Truncated {
         /// The file.
         path: PathBuf,
-        /// Bytes that it has to have; as many as a number can say where it is more.
+        /// Required length in bytes, saturating.
         needed: u64,
-        /// Bytes that it has.
+        /// Actual length in bytes.
         found: u64,
     },
-    /// A header that is too long to be one.
+    /// The header's length is implausible.
     #[error(
         "{}: by its first eight bytes its header has {bytes} bytes, of {MAX_HEADER} at most: this is no safetensors file",
         .path.display()
@@ -61,10 +61,10 @@ pub enum CheckpointError {
     HeaderTooLarge {
         /// The file.
         path: PathBuf,
-        /// Bytes of its header.
+        /// Length of the header in bytes.
         bytes: u64,
     },
-    /// A header that is none, or contradicts itself.
+    /// A header is not valid or contradicts itself.
     #[error("{}: the header is not that of a safetensors file: {reason}; fetch the file again", .path.display())]
     Header {
         /// The file.
@@ -72,17 +72,17 @@ pub enum CheckpointError {
         /// What is wrong.
         reason: String,
     },
-    /// A tensor that is not there.
+    /// A tensor is missing.
     #[error("{}: there is no tensor `{tensor}`{}", .path.display(), perhaps(.near))]
     Missing {
         /// The checkpoint.
         path: PathBuf,
         /// Its name.
         tensor: String,
-        /// Names that were perhaps meant, the likeliest first.
+        /// Similar names, the likeliest first.
         near: Vec<String>,
     },
-    /// A layer that is not there.
+    /// A layer is missing.
     #[error(
         "{}: `{layer}` has no gate and up weights: neither {} is there{}",
         .path.display(), listed(.tried), perhaps(.near)
@@ -92,22 +92,22 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The layer.
         layer: String,
-        /// Tensors that were looked for.
+        /// Tensors that were looked up.
         tried: Vec<String>,
         /// Layers that have such weights, the likeliest first.
         near: Vec<String>,
     },
-    /// An index that names another file.
+    /// An index names the wrong file for a tensor.
     #[error("{} lists `{tensor}` in {}, which does not have it: fetch both again", .index.display(), .shard.display())]
     NotInShard {
         /// The tensor.
         tensor: String,
-        /// Where it should be.
+        /// The file that it names.
         shard: PathBuf,
         /// What says so.
         index: PathBuf,
     },
-    /// A tensor in two files, and no index to say which one is meant.
+    /// Two files have the same tensor, and no index says which one to use.
     #[error(
         "`{tensor}` is in {} and in {}: open one of the files alone, or put a model.safetensors.index.json beside them",
         .first.display(), .second.display()
@@ -115,12 +115,12 @@ pub enum CheckpointError {
     Twice {
         /// The tensor.
         tensor: String,
-        /// One of the files.
+        /// The first file.
         first: PathBuf,
         /// The other.
         second: PathBuf,
     },
-    /// Elements of another type.
+    /// A tensor has the wrong element type.
     #[error("{}: `{tensor}` has elements of {found}, and {expected} is what it should have: {hint}", .path.display())]
     Dtype {
         /// The file.
@@ -129,12 +129,12 @@ pub enum CheckpointError {
         tensor: String,
         /// Its type, as the file names it.
         found: String,
-        /// What it should be.
+        /// The expected type.
         expected: &'static str,
-        /// What that may mean.
+        /// A possible reason.
         hint: &'static str,
     },
-    /// Dimensions that do not go together.
+    /// A tensor has the wrong shape.
     #[error("{}: `{tensor}` is {found:?}, and should be {expected}", .path.display())]
     Shape {
         /// The file.
@@ -143,10 +143,10 @@ pub enum CheckpointError {
         tensor: String,
         /// Its dimensions.
         found: Vec<usize>,
-        /// What they should be, and why.
+        /// The expected shape, with the reason.
         expected: String,
     },
-    /// A scale of a whole tensor that no tensor has.
+    /// A scale of a whole tensor is not a positive finite number.
     #[error(
         "{}: `{tensor}` is {value}, but a scale is finite and above 0, and so is its reciprocal: the weights were not \
          calibrated, or are damaged",
@@ -160,7 +160,7 @@ pub enum CheckpointError {
         /// Its value.
         value: f32,
     },
-    /// Weights that no kernel multiplies by.
+    /// No kernel multiplies by these weights.
     #[error("{}: `{tensor}`: {reason}", .path.display())]
     Weights {
         /// The file.

@@ -1,7 +1,7 @@
 //! One safetensors file, mapped into memory.
 //!
-//! The format: eight bytes, little-endian, of the length of a header; the header, JSON; and the tensors' bytes, each
-//! from where and to where the header says, without gaps (the format's description in its repository, "Format").
+//! The format: eight bytes, little-endian, with the length of the header; the header, JSON; and the tensors' bytes
+//! without gaps, at the offsets that the header gives (the format's description in its repository, "Format").
 
 use std::path::{Path, PathBuf};
 
@@ -12,10 +12,10 @@ use safetensors::tensor::Metadata;
 use super::CheckpointError;
 use crate::regular_file::{self, ReadError};
 
-/// Bytes of the length of the header.
+/// Bytes of the field with the header's length.
 const LENGTH: usize = 8;
 
-/// Bytes of a header at most, as the crate of the format has it: a file of random bytes is not read for gigabytes.
+/// Longest header in bytes, as in the format's crate: a file of random bytes is not read for gigabytes.
 pub(super) const MAX_HEADER: usize = 100_000_000;
 
 /// An open file.
@@ -24,7 +24,7 @@ pub(super) struct File {
     path: PathBuf,
     map: Mmap,
     metadata: Metadata,
-    /// Where the tensors' bytes start.
+    /// Offset of the tensors' bytes.
     data: usize,
 }
 
@@ -63,7 +63,7 @@ impl File {
         Ok(Self { path: path.to_owned(), map, metadata, data })
     }
 
-    /// The names of its tensors, in no particular order.
+    /// Names of its tensors, in no particular order.
     pub fn names(&self) -> Vec<String> {
         self.metadata.offset_keys()
     }
@@ -78,11 +78,11 @@ impl File {
     }
 }
 
-/// Where the tensors' bytes start, and what the header says of them.
+/// The offset of the tensors' bytes, and the parsed header.
 ///
-/// The header is read by the format's crate, which checks that tensors lie one behind the other and that each is as long
-/// as its shape and type. Lengths are compared here: the crate's own reader adds the last tensor's end, whatever it is, to
-/// the header's length, which overflows.
+/// The format's crate parses the header. It checks that tensors follow each other without gaps and that each is as
+/// long as its shape and type. Lengths are compared here, because the crate's own reader adds the last tensor's end
+/// to the header's length without a check, which can overflow.
 fn read_header(path: &Path, bytes: &[u8]) -> Result<(usize, Metadata), CheckpointError> {
     let found = bytes.len() as u64;
     let truncated = |needed: u64| CheckpointError::Truncated { path: path.to_owned(), needed, found };

@@ -24,7 +24,7 @@ use super::super::{GateUp, Order, Weight, WeightError};
 use super::file::Tensor;
 use super::{Checkpoint, CheckpointError, near};
 
-/// How a checkpoint names its tensors, and what its scales are.
+/// A convention for names of tensors and for scales.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Convention {
     /// NVIDIA's Model Optimizer: `weight`, `weight_scale`, `weight_scale_2`, `input_scale`.
@@ -37,7 +37,7 @@ pub enum Convention {
 impl Convention {
     const ALL: [Self; 2] = [Self::ModelOpt, Self::CompressedTensors];
 
-    /// The tensor of codes.
+    /// Name of the tensor of codes.
     fn codes(self) -> &'static str {
         match self {
             Self::ModelOpt => "weight",
@@ -45,7 +45,7 @@ impl Convention {
         }
     }
 
-    /// The scale of the whole tensor.
+    /// Name of the scale of the whole tensor.
     fn global(self) -> &'static str {
         match self {
             Self::ModelOpt => "weight_scale_2",
@@ -53,7 +53,7 @@ impl Convention {
         }
     }
 
-    /// The scale of the activations.
+    /// Name of the scale of the activations.
     fn input(self) -> &'static str {
         match self {
             Self::ModelOpt => "input_scale",
@@ -61,7 +61,7 @@ impl Convention {
         }
     }
 
-    /// What elements are multiplied by, of what the file holds.
+    /// The factor for elements, from the value in the file.
     fn factor(self, value: f32) -> f32 {
         match self {
             Self::ModelOpt => value,
@@ -70,40 +70,41 @@ impl Convention {
     }
 }
 
-/// What a model calls its projections.
+/// A model's names for its projections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Names {
     /// The gate's: B1.
     pub gate: String,
     /// The other: B2.
     pub up: String,
-    /// Both in one tensor of 2N rows.
+    /// Name of the fused projection of 2N rows.
     pub fused: String,
-    /// Which half of that is whose.
+    /// Which half of the fused tensor is the gate.
     pub order: Order,
 }
 
 impl Default for Names {
-    /// `gate_proj` and `up_proj`, or `gate_up_proj`, gate first: Llama, Qwen, Mistral, DeepSeek, Phi-3 and most others.
+    /// `gate_proj` and `up_proj`, or `gate_up_proj` with the gate first: Llama, Qwen, Mistral, DeepSeek, Phi-3 and
+    /// most others.
     fn default() -> Self {
         Self::new("gate_proj", "up_proj", "gate_up_proj", Order::GateFirst)
     }
 }
 
 impl Names {
-    /// Names of a model's own.
+    /// Names of your own.
     #[must_use]
     pub fn new(gate: &str, up: &str, fused: &str, order: Order) -> Self {
         Self { gate: gate.to_owned(), up: up.to_owned(), fused: fused.to_owned(), order }
     }
 
-    /// `w1` and `w3`, or `w13`: the experts of Mixtral and its like.
+    /// `w1` and `w3`, or `w13`: the experts of Mixtral and similar models.
     #[must_use]
     pub fn mixtral() -> Self {
         Self::new("w1", "w3", "w13", Order::GateFirst)
     }
 
-    /// What tensors' names end in that only an NVFP4 layer has: the scales of whole tensors.
+    /// Suffixes of tensor names that only an NVFP4 layer has: the scales of whole tensors.
     pub(super) fn suffixes(&self) -> Vec<String> {
         let projections = [&self.gate, &self.fused];
         let suffix = |name| Convention::ALL.map(|convention| format!(".{name}.{}", convention.global()));
@@ -111,15 +112,15 @@ impl Names {
     }
 }
 
-/// One projection of a layer as the file has it.
+/// One projection of a layer, as the file has it.
 struct Projection<'a> {
-    /// With a tensor scale of 1.
+    /// Codes and scale factors, with a tensor scale of 1.
     weight: Weight<'a>,
-    /// Factors of the whole tensor: one, or two of a fused projection's halves.
+    /// Factors of the whole tensor: one, or two for the halves of a fused projection.
     scales: Vec<f32>,
     /// Factor of the activations.
     input_scale: Option<f32>,
-    /// The tensor of codes.
+    /// Name of the tensor of codes.
     name: String,
     tensor: Tensor<'a>,
 }
@@ -135,7 +136,8 @@ fn weights(tensor: &Tensor<'_>, name: &str, reason: WeightError) -> CheckpointEr
 }
 
 impl Checkpoint {
-    /// Gate and up of a layer, such as `model.layers.0.mlp`: [`Checkpoint::gate_up_named`] with the names of most models.
+    /// Gate and up of a layer such as `model.layers.0.mlp`: [`Checkpoint::gate_up_named`] with the names of most
+    /// models.
     ///
     /// # Errors
     ///
@@ -144,11 +146,12 @@ impl Checkpoint {
         self.gate_up_named(layer, &Names::default())
     }
 
-    /// Gate and up of a layer by a model's own names: from two tensors or a fused one, in either convention. Codes and
-    /// scale factors are views of the files; every scale factor is looked at.
+    /// Gate and up of a layer by a model's own names, from two tensors or a fused one, in either convention. Codes
+    /// and scale factors are views of the files; every scale factor is checked.
     ///
-    /// Of two input scales the larger is taken, under which activations saturate for neither projection. Whichever
-    /// activations are quantised with, [`DeviceGateUp::scalars`](super::super::DeviceGateUp::scalars) makes up for it.
+    /// If two input scales differ, the larger one is used, with which activations saturate for neither projection.
+    /// [`DeviceGateUp::scalars`](super::super::DeviceGateUp::scalars) accounts for whichever scale the activations
+    /// are quantised with.
     ///
     /// # Errors
     ///
@@ -172,7 +175,7 @@ impl Checkpoint {
         })
     }
 
-    /// The convention of a layer by a model's own names; `None` where it has no weights.
+    /// The convention of a layer by a model's own names; `None` if it has no weights.
     #[must_use]
     pub fn convention(&self, layer: &str, names: &Names) -> Option<Convention> {
         let of = |name: &str| self.convention_of(&format!("{layer}.{name}"));
@@ -216,7 +219,7 @@ impl Checkpoint {
         Ok(GateUp::new(gate, up).map_err(error)?.with_input_scale(both.input_scale))
     }
 
-    /// Tensors of one projection, which hold `parts` matrices below each other.
+    /// Tensors of one projection, which holds `parts` matrices one after the other.
     fn projection(&self, projection: &str, parts: usize) -> Result<Projection<'_>, CheckpointError> {
         // Without codes it is their name in the first convention that is missing.
         let convention = self.convention_of(projection).unwrap_or(Convention::ModelOpt);
@@ -272,7 +275,7 @@ impl Checkpoint {
         Ok(Projection { weight, scales, input_scale, name, tensor: codes })
     }
 
-    /// Scales of whole tensors, as factors: one, or as many as there are parts.
+    /// Scales of whole tensors as factors: one, or one per part.
     fn factors(&self, name: &str, convention: Convention, parts: usize) -> Result<Vec<f32>, CheckpointError> {
         let tensor = self.tensor(name)?;
         expect_dtype(&tensor, name, Dtype::F32, "F32", "a scale of a whole tensor is a plain number")?;
@@ -321,7 +324,7 @@ fn expect_dtype(
     Err(CheckpointError::Dtype { path, tensor: name.to_owned(), found, expected, hint })
 }
 
-/// What weights of another type than packed codes are.
+/// What weights of another type than packed codes probably are.
 fn hint_of_codes(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::BF16 | Dtype::F16 | Dtype::F32 => {

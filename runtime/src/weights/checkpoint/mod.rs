@@ -1,4 +1,4 @@
-//! Layers of NVFP4 checkpoints: safetensors files, mapped into memory, in the two public conventions.
+//! NVFP4 checkpoints: safetensors files, mapped into memory, in two public conventions.
 //!
 //! * `mod.rs`: [`Checkpoint`]: which files there are, and which tensor is in which.
 //! * `file.rs`: one file, its header and its tensors.
@@ -27,20 +27,20 @@ use file::{File, Tensor};
 
 use crate::regular_file::{self, ReadError};
 
-/// The index of a checkpoint in several files.
+/// File name of the index of a checkpoint in several files.
 const INDEX: &str = "model.safetensors.index.json";
 
-/// The file of a checkpoint in one.
+/// File name of a checkpoint in one file.
 const SINGLE: &str = "model.safetensors";
 
-/// Bytes that an index may have: as many as a header.
+/// Longest index in bytes, as for a header.
 const MAX_INDEX: u64 = file::MAX_HEADER as u64;
 
 /// A checkpoint on disk: one safetensors file, or a folder of them.
 ///
-/// Files are mapped, not read: opening one costs its header, and bytes come from disk where something looks at them. As
-/// with every mapped file, none of them may be cut short or written to while the checkpoint is open: the operating system
-/// would end the process. (Replacing a file by another of its name is no harm.)
+/// Files are mapped: opening one reads its header, and other bytes are read from disk when they are used. While the
+/// checkpoint is open, no file may be shortened or written to: the operating system would end the process. (Replacing
+/// a file by another of the same name is safe.)
 ///
 /// ```
 /// use silumin_runtime::weights::Checkpoint;
@@ -61,16 +61,16 @@ const MAX_INDEX: u64 = file::MAX_HEADER as u64;
 /// ```
 #[derive(Debug)]
 pub struct Checkpoint {
-    /// As it was opened.
+    /// The path that was opened.
     path: PathBuf,
-    /// What says which tensor is in which file.
+    /// The index, if there is one.
     index: Option<PathBuf>,
     shards: Vec<Shard>,
-    /// The shard that each tensor is in.
+    /// The shard of each tensor.
     tensors: BTreeMap<String, usize>,
 }
 
-/// A file of a checkpoint. Of one with an index it is opened when a tensor of it is asked for.
+/// A file of a checkpoint. With an index, it is opened when one of its tensors is requested.
 #[derive(Debug)]
 struct Shard {
     path: PathBuf,
@@ -90,15 +90,15 @@ impl Shard {
     }
 }
 
-/// What is read of an index.
+/// The part of an index that is used.
 #[derive(Deserialize)]
 struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
 impl Checkpoint {
-    /// Opens a safetensors file, an index (`*.index.json`) and the files that it lists, or a folder: by its
-    /// `model.safetensors.index.json`, else its `model.safetensors`, else any `*.safetensors`, all of them.
+    /// Opens a safetensors file, an index (`*.index.json`) with the files that it lists, or a folder: its
+    /// `model.safetensors.index.json`, else its `model.safetensors`, else all `*.safetensors`.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Checkpoint {
         Self::of_files(path, files)
     }
 
-    /// Whose tensors the headers of the files name.
+    /// A checkpoint whose tensors are those in the files' headers.
     fn of_files(path: &Path, files: Vec<PathBuf>) -> Result<Self, CheckpointError> {
         let (mut shards, mut tensors) = (Vec::new(), BTreeMap::new());
         for path in files {
@@ -153,7 +153,7 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), index: None, shards, tensors })
     }
 
-    /// Whose tensors the index names.
+    /// A checkpoint whose tensors are those in the index.
     fn of_index(path: &Path, index: &Path) -> Result<Self, CheckpointError> {
         let malformed = |reason: String| CheckpointError::Index { path: index.to_owned(), reason };
         let text = regular_file::read(index, MAX_INDEX).map_err(|error| match error {
@@ -192,12 +192,12 @@ impl Checkpoint {
         Ok(Self { path: path.to_owned(), index: Some(index.to_owned()), shards, tensors })
     }
 
-    /// The names of all tensors, ascending.
+    /// Names of all tensors, ascending.
     pub fn tensors(&self) -> impl Iterator<Item = &str> {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Whether there is a tensor of that name.
+    /// Whether there is a tensor of this name.
     fn has(&self, tensor: &str) -> bool {
         self.tensors.contains_key(tensor)
     }
@@ -214,13 +214,14 @@ impl Checkpoint {
         })
     }
 
-    /// There is no tensor of that name; names like it there are.
+    /// The error for a missing tensor, with similar names.
     fn missing(&self, name: &str) -> CheckpointError {
         let near = near::nearest(name, self.tensors());
         CheckpointError::Missing { path: self.path.clone(), tensor: name.to_owned(), near }
     }
 
-    /// The layers that have weights by these names, in the order of their numbers: what [`Checkpoint::gate_up_named`] takes.
+    /// The layers that have weights by these names, in the order of their numbers; [`Checkpoint::gate_up_named`]
+    /// takes them.
     #[must_use]
     pub fn layers_named(&self, names: &Names) -> Vec<String> {
         let ends = names.suffixes();
@@ -233,7 +234,8 @@ impl Checkpoint {
         layers
     }
 
-    /// The layers that have `gate_proj` and the like: what [`Checkpoint::gate_up`] takes, such as `model.layers.0.mlp`.
+    /// The layers that have `gate_proj` and the like, such as `model.layers.0.mlp`; [`Checkpoint::gate_up`] takes
+    /// them.
     #[must_use]
     pub fn layers(&self) -> Vec<String> {
         self.layers_named(&Names::default())

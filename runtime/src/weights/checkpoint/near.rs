@@ -1,9 +1,9 @@
-//! Names that were perhaps meant.
+//! Suggestions for misspelt names.
 
-/// How many names an error offers.
+/// Number of names that an error suggests.
 const OFFERED: usize = 3;
 
-/// The names most like `wanted`, the likeliest first; none that has little in common with it.
+/// The names most similar to `wanted`, the likeliest first; none if all differ much.
 pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut near: Vec<(usize, &str)> = names
         .filter_map(|name| {
@@ -20,8 +20,8 @@ pub(super) fn nearest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) ->
     near.into_iter().take(OFFERED).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// Bytes that both start with, and that both end with: what differs in names of tensors is one part in the middle, or
-/// the last.
+/// Length of the common prefix plus that of the common suffix: names of tensors usually differ in one part in the
+/// middle or at the end.
 fn likeness(one: &[u8], other: &[u8]) -> usize {
     let equal = |pairs: &mut dyn Iterator<Item = (&u8, &u8)>| pairs.take_while(|(a, b)| a == b).count();
     let start = equal(&mut one.iter().zip(other));
@@ -29,7 +29,7 @@ fn likeness(one: &[u8], other: &[u8]) -> usize {
     start + end
 }
 
-/// A key by which `layers.10` is behind `layers.9`.
+/// A sort key by which `layers.10` follows `layers.9`.
 pub(super) fn by_number(name: &str) -> Vec<(String, u64)> {
     name.split('.')
         .map(|part| (part.trim_matches(|c: char| c.is_ascii_digit()).to_owned(), part.parse().unwrap_or(0)))
