@@ -1,15 +1,12 @@
-//! What documents say of knobs is what the table says: the page of the book, and the list in the README.
+//! What the book says of knobs is what the table says.
 //!
-//! `SILUMIN_BLESS=1 cargo test -p silumin-codegen --test knob_pages` writes both.
+//! `SILUMIN_BLESS=1 cargo test -p silumin-codegen --test knob_pages` writes the page.
 
 use silumin_codegen::arch::TensorCore;
 use silumin_codegen::config::{KNOBS, Knob, Value};
 use silumin_codegen::dsl::DSL_KNOBS;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-
-const BEGIN: &str = "<!-- knobs: written by codegen/tests/knob_pages.rs -->\n";
-const END: &str = "<!-- end of knobs -->\n";
 
 /// `text` is the file's, or with `SILUMIN_BLESS=1` becomes it.
 fn holds(path: &Path, text: &str) {
@@ -87,18 +84,4 @@ fn the_book_has_every_knob_and_every_value() {
         writeln!(page, "| `{}` | `{}` | {} |", entry.name, cell(&entry.takes()), cell(entry.about)).unwrap();
     }
     holds(&root().join("book/src/knobs.md"), &page);
-}
-
-#[test]
-fn the_readme_lists_every_knob() {
-    let path = root().join("README.md");
-    let readme = std::fs::read_to_string(&path).unwrap();
-    let (before, rest) = readme.split_once(BEGIN).unwrap();
-    let (_, after) = rest.split_once(END).unwrap();
-    let mut list = "\n| knob | values | what it does |\n|---|---|---|\n".to_owned();
-    for knob in KNOBS.iter().chain(&DSL_KNOBS) {
-        let (takes, brief) = (cell(&knob.takes()), cell(knob.brief()));
-        writeln!(list, "| `{}` | `{takes}` | {brief} |", knob.name).unwrap();
-    }
-    holds(&path, &format!("{before}{BEGIN}{list}\n{END}{after}"));
 }
