@@ -253,7 +253,8 @@ fn every_program_ends_with_its_reader() {
 fn a_verb_of_its_own_does_what_the_flag_does() {
     let run = |args: &[&str]| {
         let program = silumin_cli::program("silumin", "", &silumin_cli::VERBS);
-        let matches = program.try_get_matches_from([&["silumin"], args].concat()).map_err(|e| e.to_string())?;
+        let matches =
+            program.try_get_matches_from([&["silumin"], args].concat()).map_err(|e| e.to_string())?;
         let (_, matches) = matches.subcommand().ok_or("no verb")?;
         emit::run(matches).map_err(|e| e.to_string())
     };

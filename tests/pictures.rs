@@ -36,7 +36,7 @@ fn every_golden_kernel_can_be_drawn() {
         let starts = boxes.filter_map(|text| text.split('"').next()?.parse::<f64>().ok());
         assert!(starts.fold(0.0, f64::max) < 952.0, "{}", file.display());
         for barrier in &plan.barriers {
-            assert!(waits.contains(&barrier.name.to_string()), "{}: {}", file.display(), barrier.name);
+            assert!(waits.contains(&barrier.kind.to_string()), "{}: {}", file.display(), barrier.kind);
         }
         kernels += 1;
     }

@@ -4,6 +4,7 @@
 //! With expressions as arguments it prints their fragments instead.
 
 use std::error::Error;
+use std::io::Write as _;
 use std::path::Path;
 
 use silumin_codegen::gate::{
@@ -16,7 +17,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let gate: Gate = gate.parse()?;
         for (arch, _) in GATE_ARCHES {
             for (part, text) in parts(&lower_gate(&gate.expr, arch, BUILTIN_WIDTH)?) {
-                println!("{arch}, {part}\n{text}");
+                writeln!(std::io::stdout(), "{arch}, {part}\n{text}")?;
             }
         }
     }
@@ -33,7 +34,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let same = std::fs::read_to_string(&path).is_ok_and(|old| old == text);
                 if !same {
                     std::fs::write(&path, text)?;
-                    println!("wrote {}", path.display());
+                    writeln!(std::io::stdout(), "wrote {}", path.display())?;
                 }
             }
         }

@@ -2,8 +2,8 @@
 //! multiplies in a way of its own, a folder beside that.
 
 use crate::problem::MmaKind;
-use crate::target::chip::chip;
 use crate::suggest::did_you_mean;
+use crate::target::chip::chip;
 use std::fmt;
 use std::str::FromStr;
 

@@ -2,7 +2,7 @@
 
 use super::svg::{FILLS, FREE, Picture};
 use super::title;
-use silumin::codegen::plan::Plan;
+use silumin::codegen::plan::{Plan, Target};
 
 const WIDTH: f64 = 960.0;
 const LEFT: f64 = 8.0;
@@ -93,8 +93,7 @@ pub fn draw(plan: &Plan) -> String {
     y = bar(&mut picture, y, &heading, smem.stage_bytes, &parts, &legend);
 
     let limit = plan.arch.limits().tmem_columns;
-    if limit > 0 {
-        let tmem = &plan.tmem;
+    if let Some(tmem) = plan.tmem() {
         let mut parts = Vec::new();
         let mut legend = Vec::new();
         for (index, region) in tmem.regions.iter().enumerate() {
@@ -110,7 +109,7 @@ pub fn draw(plan: &Plan) -> String {
             tmem.used, tmem.columns
         );
         bar(&mut picture, y, &heading, limit, &parts, &legend);
-    } else if let Some(warpgroups) = plan.warpgroups {
+    } else if let Target::Wgmma(warpgroups) = &plan.target {
         let products = if plan.strategy.is_fused() { 2 } else { 1 };
         let text = format!(
             "Registers of a consumer thread: {} of {} hold sums; {} warpgroup(s) of 128 threads",

@@ -66,7 +66,7 @@ pub fn draw(plan: &Plan) -> Result<String, String> {
     const BOX: f64 = 240.0;
     const STEP: f64 = 56.0;
     let target = plan.arch.tensor_core();
-    let names: Vec<String> = plan.barriers.iter().map(|barrier| barrier.name.to_string()).collect();
+    let names: Vec<String> = plan.barriers.iter().map(|barrier| barrier.kind.to_string()).collect();
     let helper_reads = names.iter().any(|name| name == "ordered");
     let mut rows = Vec::new();
     for (barrier, name) in plan.barriers.iter().zip(&names) {

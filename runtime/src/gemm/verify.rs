@@ -430,7 +430,7 @@ impl LoadedKernel {
     }
 
     /// How the kernel sums if its tensor core keeps fewer bits than fp32.
-    pub(crate) fn narrow_sums(&self, inputs: &DualGemmInputs) -> Option<Accumulation> {
+    pub(crate) fn narrow_sums(&self) -> Option<Accumulation> {
         let Kernel { problem, arch, .. } = self.kernel();
         let plan = self.dual_gemm().plan(problem.shape, *arch).ok()?;
         plan.narrow_sums().map(|k| Accumulation::narrow(k as usize))
