@@ -5,7 +5,7 @@
 
 use criterion::{BenchmarkId, Criterion};
 use cudarc::driver::sys::{self, CUgraphInstantiate_flags, CUstreamCaptureMode};
-use silumin::runtime::inputs::DualGemmInputs;
+use silumin::verify::inputs::DualGemmInputs;
 use silumin::{Arch, Buckets, Device, DeviceOperands, Distribution, DualGemm, Shape, Spec, Stream, Warmup};
 use std::ffi::c_void;
 use std::hint::black_box;

@@ -15,9 +15,9 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser;
-use silumin::prepare::{Activations, Quantizer, ScaleBlocker, Source};
-use silumin::runtime::format::quantize::{TensorScale, quantize};
-use silumin::runtime::layout::to_blocked;
+use silumin::formats::layout::to_blocked;
+use silumin::formats::quantize::{TensorScale, quantize};
+use silumin::runtime::prepare::{Activations, Quantizer, ScaleBlocker, Source};
 use silumin::{Arch, Device, Stream};
 
 type Failure = Box<dyn std::error::Error>;

@@ -6,7 +6,7 @@
 //! and reports whatever is wrong with it.
 //!
 //! ```
-//! use silumin::runtime::format::quantize::{TensorScale, quantize};
+//! use silumin::formats::quantize::{TensorScale, quantize};
 //! use silumin::{Arch, Args, Device, Shape, dual_gemm};
 //!
 //! // At model load: the kernels for the shapes that will come.
@@ -38,7 +38,7 @@
 //! a row (a scale a token). They are f32 in device memory, handed over by name:
 //!
 //! ```
-//! use silumin::runtime::inputs::DualGemmInputs;
+//! use silumin::verify::inputs::DualGemmInputs;
 //! use silumin::{Arch, Args, Device, DeviceOperands, Distribution, Shape, dual_gemm};
 //!
 //! let biased = dual_gemm!(<nvfp4 -> f16> silu(s[m] * (x @ gate) + b1[n]) * (s[m] * (x @ up) + b2[n]));
@@ -62,7 +62,7 @@
 //! accumulation does elsewhere):
 //!
 //! ```
-//! # use silumin::runtime::inputs::DualGemmInputs;
+//! # use silumin::verify::inputs::DualGemmInputs;
 //! # use silumin::{Arch, Args, Device, DeviceOperands, Distribution, Shape, dual_gemm};
 //! # let (device, shape) = (Device::emulated(Arch::Sm90a), Shape::new(3, 8, 256));
 //! let fp8 = dual_gemm!(<e4m3 -> bf16> silu(s[m] * (x @ gate) * w1[n]) * (s[m] * (x @ up) * w2[n]));
@@ -81,7 +81,7 @@
 //! kernel reads on the device.
 //!
 //! ```
-//! use silumin::runtime::inputs::DualGemmInputs;
+//! use silumin::verify::inputs::DualGemmInputs;
 //! use silumin::{Arch, Device, DeviceOperands, Distribution, Shape, dual_gemm};
 //!
 //! let experts = dual_gemm!(<nvfp4 -> f16> silu(x @ gate) * (x @ up));
@@ -100,10 +100,11 @@
 //!
 //! * [`dual_gemm!`]: the line, checked while it compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
-//! * [`runtime`]: devices, launches, number formats, reference mathematics and the checker;
-//!   [`Device`], [`DualGemm`], [`LoadedKernel`].
-//! * [`weights`]: gate and up weights, out of checkpoints or of a loader of your own; [`prepare`]: activations to NVFP4 on the
-//!   device.
+//! * [`runtime`]: devices, launches, caches and tuning; [`Device`], [`DualGemm`], [`LoadedKernel`]. In it
+//!   [`weights`](runtime::weights): gate and up weights, out of checkpoints or of a loader of your own; and
+//!   [`prepare`](runtime::prepare): activations to NVFP4 on the device.
+//! * [`formats`]: number formats, quantisers and the layout of scale factors.
+//! * [`verify`]: seeded operands, reference mathematics and the checker.
 
 #![forbid(unsafe_code)]
 
@@ -121,26 +122,24 @@ mod book {
 }
 
 pub use silumin_codegen as codegen;
+pub use silumin_formats as formats;
 pub use silumin_macros::dual_gemm;
 pub use silumin_runtime as runtime;
+pub use silumin_verify as verify;
 
+// What a program that makes and launches kernels names. The rest is in its module, and named there only.
 pub use codegen::arch::Arch;
 pub use codegen::config::Config;
 pub use codegen::gate::Gate;
 pub use codegen::kernel::Kernel;
-pub use codegen::plan::{Operand, Plan};
-pub use codegen::problem::{Formats, Groups, OperandFormat, OutputFormat, Problem, Shape};
+pub use codegen::plan::Plan;
+pub use codegen::problem::{Formats, Groups, OperandFormat, OutputFormat, Shape};
 pub use codegen::spec::Spec;
+pub use formats::groups::GroupSizes;
 pub use runtime::cache::{Bundle, Cache, CacheOptions};
-pub use runtime::check::CheckReport;
-pub use runtime::device::{Buffer, Device, DeviceError, EmulatorOptions, Stream};
-pub use runtime::gemm::{
-    Args, DeviceOperands, DualGemm, GateVectors, Kernels, LaunchError, LaunchReport, LoadError, LoadedKernel,
-    UnknownShape, VectorError, Verification, VerifyError, WarmupError,
-};
-pub use runtime::groups::GroupSizes;
-pub use runtime::inputs::Distribution;
-pub use runtime::prepare;
-pub use runtime::tune::{Ranked, Space, Table, Tune, TuneError, Tuned, tune};
-pub use runtime::warmup::{Buckets, Cancel, Choice, FallBack, KnobsBy, Outside, Progress, Warmup};
-pub use runtime::weights;
+#[cfg(feature = "emulated")]
+pub use runtime::device::EmulatorOptions;
+pub use runtime::device::{Buffer, Device, DeviceError, Stream};
+pub use runtime::gemm::{Args, DeviceOperands, DualGemm, LaunchError, LoadError, LoadedKernel};
+pub use runtime::warmup::{Buckets, Kernels, Warmup, WarmupError};
+pub use verify::inputs::Distribution;

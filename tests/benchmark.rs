@@ -8,10 +8,10 @@
 #![allow(clippy::print_stdout)]
 
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::check::check_output;
 use silumin::runtime::device::Device;
 use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected};
-use silumin::runtime::inputs::{Distribution, DualGemmInputs};
+use silumin::verify::check::check_output;
+use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::{Arch, Shape};
 
 /// The benchmark's correctness shapes; the first is there twice.

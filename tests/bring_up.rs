@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use silumin::Arch;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::toolchain::Ptxas;
 use silumin_cli::bring_up;
 use silumin_cli::bring_up::pack::{Options, build};
 use silumin_cli::bring_up::{Size, steps};

@@ -10,7 +10,7 @@ use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions};
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
+use silumin::verify::inputs::Distribution;
 use silumin::{Arch, Shape};
 
 /// Bytes that one launch reads from global memory, and writes to it.

@@ -4,7 +4,7 @@
 use silumin::runtime::cache::{
     Compiler, Entry, Identity, Key, ModuleError, Origin, PtxasCompiler, Source, SourceId, Stats, Warning,
 };
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{
     Arch, Buckets, Bundle, Cache, CacheOptions, Device, Distribution, DualGemm, Formats, LoadError,
     LoadedKernel, Shape, Spec, Warmup,

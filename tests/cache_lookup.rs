@@ -1,6 +1,7 @@
 //! Looking a kernel up while an engine serves: no allocation, whatever bucket it is, and no lock that a compile holds.
 
-use silumin::{Arch, Buckets, Choice, Device, DualGemm, Outside, Shape, Spec, Warmup};
+use silumin::runtime::warmup::{Choice, Outside};
+use silumin::{Arch, Buckets, Device, DualGemm, Shape, Spec, Warmup};
 use silumin_testkit::allocations::allocations;
 #[test]
 fn a_lookup_allocates_nothing() {

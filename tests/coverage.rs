@@ -1,32 +1,30 @@
-//! `evidence/coverage.md` is about the values that the tests know, all of them, and a sample of it holds; with `SILUMIN_FULL=1` all
+//! `evidence/coverage.jsonl` is about the values that the tests know, all of them, and a sample of it holds; with `SILUMIN_FULL=1` all
 //! of it, under a few schedules.
 
 use silumin::Arch;
 use silumin::codegen::config::KNOBS;
-use silumin::runtime::toolchain::Ptxas;
-use std::path::Path;
-use xtask::coverage::table::{CHIPS, COLUMNS, Effort, Entry, Tools, heading, row, title};
+use silumin::verify::toolchain::Ptxas;
+use xtask::coverage::table::{CHIPS, Effort, Entry, Tools, read, row};
 
 #[test]
-fn the_table_has_every_value_and_no_empty_cell() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("evidence/coverage.md");
-    let text = std::fs::read_to_string(path).unwrap();
-    let rows: Vec<&str> = text.lines().filter(|line| line.starts_with("| `")).collect();
-    let values: Vec<_> = CHIPS.iter().flat_map(|(_, values)| *values).collect();
-    assert_eq!(rows.len(), values.len(), "run `cargo xtask coverage`, which writes evidence/coverage.md");
-    for (arch, _) in CHIPS {
-        assert!(text.contains(&title(arch)), "{arch}");
-    }
-    for (row, value) in rows.iter().zip(values) {
-        let cells = row.strip_prefix(&heading(value)).unwrap_or_else(|| {
-            panic!("evidence/coverage.md has `{row}` where {value:?} should be: run `cargo xtask coverage`")
-        });
-        let cells: Vec<&str> = cells.trim().trim_end_matches('|').split('|').map(str::trim).collect();
-        assert_eq!(cells.len(), COLUMNS.len(), "{row}");
-        assert!(cells.iter().all(|cell| !cell.is_empty() && !cell.contains("fails")), "{row}");
+fn the_table_has_every_value_and_all_of_it_holds() {
+    let rows = read(&silumin_testkit::root().join("evidence/coverage.jsonl")).unwrap();
+    let values: Vec<_> =
+        CHIPS.iter().flat_map(|(arch, values)| values.iter().map(move |value| (*arch, value))).collect();
+    let again = "run `cargo xtask coverage`, which writes evidence/coverage.jsonl";
+    assert_eq!(rows.len(), values.len(), "{again}");
+    for (row, (arch, value)) in rows.iter().zip(values) {
+        assert!(
+            row.is_of(arch, value),
+            "`{}` stands where {value:?} on {arch} should be: {again}",
+            row.name()
+        );
+        assert!(row.holds(), "{}: {:?}", row.name(), row.fails);
+        let mutants = row.mutants.unwrap();
+        assert!(mutants.caught + mutants.explained <= mutants.all && mutants.all > 0, "{}", row.name());
     }
     for knob in &KNOBS {
-        assert!(rows.iter().any(|row| row.starts_with(&format!("| `{}` |", knob.name))), "{}", knob.name);
+        assert!(rows.iter().any(|row| row.knob == knob.name), "{}", knob.name);
     }
 }
 

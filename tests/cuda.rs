@@ -5,10 +5,11 @@
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use silumin::codegen::config::{Config, Setting, Switch};
-use silumin::runtime::inputs::DualGemmInputs;
+use silumin::verify::inputs::DualGemmInputs;
+use silumin::verify::vectors::GateVectors;
 use silumin::{
-    Arch, Args, Device, DeviceError, DeviceOperands, Distribution, DualGemm, GateVectors, LoadedKernel,
-    Shape, Spec, Stream,
+    Arch, Args, Device, DeviceError, DeviceOperands, Distribution, DualGemm, LoadedKernel, Shape, Spec,
+    Stream,
 };
 use silumin_testkit::driver::library;
 use std::process::{Command, Output};
@@ -291,7 +292,7 @@ fn a_graph_runs_with_no_values_but_its_own() {
         let sets = [small(&device, 1), small(&device, 2)];
         let draw = |seed| {
             let drawn = GateVectors::draw(&gemm.spec().gate.expr.vectors(), SMALL, seed);
-            drawn.upload(&device).unwrap()
+            silumin::runtime::gemm::upload_vectors(&drawn, &device).unwrap()
         };
         let vectors = [draw(1), draw(2)];
         let vectors = vectors.each_ref().map(|all| -> Vec<(&str, &silumin::Buffer)> {

@@ -1,8 +1,8 @@
 //! The `emulate` command from its flags to its exit status: what it runs, reports, writes and refuses.
 
 use silumin::codegen::kernel::Kernel;
-use silumin::runtime::inputs::DualGemmInputs;
-use silumin::runtime::launch_file;
+use silumin::verify::inputs::DualGemmInputs;
+use silumin::verify::launch_file;
 use silumin::{Arch, Device, DeviceOperands, Distribution, DualGemm, Gate, Shape, Spec};
 use silumin_cli::emulate as verb;
 use silumin_emulator::command::{Limits, Request, Schedules, execute};

@@ -5,8 +5,8 @@ use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFormat};
 use silumin::codegen::spec::Spec;
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::Distribution;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 
 /// Knobs that take turns.

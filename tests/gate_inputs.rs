@@ -3,12 +3,14 @@
 
 use silumin::codegen::gate::{BUILTINS, Expr, Gate};
 use silumin::codegen::spec::{Spec, SpecFile};
-use silumin::runtime::check::{Tolerance, check};
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
-use silumin::runtime::gemm::{DeviceOperands, DualGemm, GateVectors, VectorError, expected, expected_with};
-use silumin::runtime::inputs::{Distribution, DualGemmInputs};
-use silumin::runtime::toolchain::Ptxas;
-use silumin::{Arch, Args, LaunchError, Shape, VerifyError, dual_gemm};
+use silumin::runtime::gemm::VerifyError;
+use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected, expected_with};
+use silumin::verify::check::{Tolerance, check};
+use silumin::verify::inputs::{Distribution, DualGemmInputs};
+use silumin::verify::toolchain::Ptxas;
+use silumin::verify::vectors::{GateVectors, VectorError};
+use silumin::{Arch, Args, LaunchError, Shape, dual_gemm};
 
 const BIAS: &str = "silu(A @ B1 + b1[n]) * (A @ B2 + b2[n])";
 const SCALES: &str = "silu(s[m] * (x @ gate) * w1[n] + b1[n]) * (s[m] * (x @ up) * w2[n] + b2[n])";
@@ -182,7 +184,7 @@ fn vectors_of_ones_own_reach_the_gate() {
     let scale: Vec<f32> = (0..5).map(|m| 1.0 + m as f32).collect();
     let given = [("s", &scale[..]), ("b1", &bias[..])];
     let vectors = GateVectors::new(&gemm.spec().gate.expr, shape, &given).unwrap();
-    let buffers = vectors.upload(&device).unwrap();
+    let buffers = silumin::runtime::gemm::upload_vectors(&vectors, &device).unwrap();
     let named: Vec<_> = buffers.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
     let args = Args { vectors: &named, ..operands.args(&[]) };
     kernel.launch(&device.stream(), &args).unwrap();
@@ -245,7 +247,7 @@ fn launch_files_hold_the_vectors_of_their_inputs() {
     let kernel = spec.kernel(shape, Arch::Sm100a).unwrap();
     let inputs = DualGemmInputs::generate(shape, Distribution::Full, 9).unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let path = silumin::runtime::launch_file::write(folder.path(), &kernel, Some(&inputs), &[]).unwrap();
+    let path = silumin::verify::launch_file::write(folder.path(), &kernel, Some(&inputs), &[]).unwrap();
     let text = std::fs::read_to_string(&path).unwrap();
     let names: Vec<String> = kernel.vectors().iter().map(|v| v.name.clone()).collect();
     assert_eq!(names, ["s", "w1", "b1", "w2", "b2"]);
@@ -255,6 +257,6 @@ fn launch_files_hold_the_vectors_of_their_inputs() {
         assert!(text.contains(&format!("[buffers.vector_{name}]")));
         assert!(text.contains(&format!("pointer = \"vector_{name}\"")));
     }
-    let path = silumin::runtime::launch_file::write(folder.path(), &kernel, None, &[]).unwrap();
+    let path = silumin::verify::launch_file::write(folder.path(), &kernel, None, &[]).unwrap();
     assert!(std::fs::read_to_string(&path).unwrap().contains("bytes = 160\nfill = 0x3F"));
 }

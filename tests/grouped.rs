@@ -6,8 +6,8 @@ use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::Device;
 use silumin::runtime::gemm::{DeviceOperands, DualGemm};
-use silumin::runtime::inputs::{Distribution, DualGemmInputs};
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::{Distribution, DualGemmInputs};
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Args, GroupSizes, Groups, LaunchError, Shape, dual_gemm};
 
 type Knobs = &'static [(&'static str, &'static str)];
@@ -343,7 +343,7 @@ fn rows_of_no_group_are_neither_read_for_a_result_nor_written() {
             kernel.launch(&device.stream(), &operands.args(&[])).unwrap();
             let reference = silumin::runtime::gemm::expected(&run.spec, &inputs, &[]).unwrap();
             let check =
-                silumin::runtime::check::check_output(&operands.output().unwrap(), &reference).unwrap();
+                silumin::verify::check::check_output(&operands.output().unwrap(), &reference).unwrap();
             assert!(check.pass, "{}: {check}", run.spec.config);
             let after = operands.c.download().unwrap();
             let end = 207 * after.len() / 400;

@@ -9,11 +9,11 @@
 
 use silumin::codegen::problem::OperandFormat;
 use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::formats::Matrix;
 use silumin::runtime::device::{Schedule, Tracking};
-use silumin::runtime::format::Matrix;
 use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected};
-use silumin::runtime::inputs::{Distribution, DualGemmInputs};
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::{Distribution, DualGemmInputs};
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use silumin_testkit::lattice::{environment, fault, points, run};
 use silumin_testkit::values::{HOPPER_VALUES, SHAPES};

@@ -7,8 +7,8 @@ use silumin::codegen::problem::{Formats, OperandFormat, OutputFormat, ProductFor
 use silumin::codegen::spec::Spec;
 use silumin::runtime::device::Device;
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::Distribution;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 
 use OperandFormat::{Bf16, E4m3, E5m2};

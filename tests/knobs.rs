@@ -5,7 +5,7 @@ use silumin::codegen::config::{KNOBS, Knob};
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::{Device, EmulatorOptions};
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
+use silumin::verify::inputs::Distribution;
 use silumin_testkit::values::{HOPPER_VALUES, SHAPES, VALUES};
 
 #[test]

@@ -8,7 +8,7 @@
 use silumin::Arch;
 use silumin::codegen::spec::FormatNames;
 use silumin::runtime::device::Tracking;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::toolchain::Ptxas;
 use silumin_testkit::lattice::{environment, fault, points};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.

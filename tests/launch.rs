@@ -3,10 +3,11 @@
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use silumin::codegen::problem::Formats;
-use silumin::runtime::inputs::DualGemmInputs;
+use silumin::verify::inputs::DualGemmInputs;
+use silumin::verify::vectors::GateVectors;
 use silumin::{
-    Arch, Args, Buckets, Device, DeviceError, DeviceOperands, Distribution, DualGemm, GateVectors,
-    LaunchError, LoadedKernel, Shape, Spec, Warmup,
+    Arch, Args, Buckets, Device, DeviceError, DeviceOperands, Distribution, DualGemm, LaunchError,
+    LoadedKernel, Shape, Spec, Warmup,
 };
 use silumin_testkit::allocations::allocations;
 use silumin_testkit::driver::{role, run};
@@ -55,7 +56,11 @@ fn a_launch_allocates_nothing_once_its_buffers_are_known() {
         let warmup = Warmup::of(&gemm).weights(SHAPE.n, SHAPE.k).buckets(Buckets::new([8, 40]).unwrap());
         let kernels = warmup.run(&device).unwrap();
         let sets = [operands(&device, SHAPE, 1), operands(&device, SHAPE, 2)];
-        let vectors = GateVectors::draw(&gemm.spec().gate.expr.vectors(), SHAPE, 1).upload(&device).unwrap();
+        let vectors = silumin::runtime::gemm::upload_vectors(
+            &GateVectors::draw(&gemm.spec().gate.expr.vectors(), SHAPE, 1),
+            &device,
+        )
+        .unwrap();
         let vectors: Vec<_> = vectors.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         let streams = [device.stream(), device.new_stream().unwrap(), device.new_stream().unwrap()];
         let launch = |stream: usize, set: usize| {

@@ -1,6 +1,6 @@
 //! A sample of the mutants of every golden kernel: what the emulator must catch, it catches.
 //!
-//! All of them: `cargo xtask mutants`, which writes `evidence/mutants.md`. `SILUMIN_MUTANTS=hopper` keeps to kernels whose
+//! All of them: `cargo xtask mutants`, which writes `evidence/mutants.jsonl`. `SILUMIN_MUTANTS=hopper` keeps to kernels whose
 //! names start so.
 
 use silumin::Shape;
@@ -297,4 +297,18 @@ fn a_guard_that_lets_no_lane_through_matters_where_it_is_left_out() {
     let Verdict::Explained(why) = verdict(&[]) else { panic!("it is the same for few") };
     assert!(why.contains("same lanes"), "{why}");
     assert!(matches!(verdict(&many), Verdict::Output { .. }));
+}
+
+#[test]
+fn the_table_adds_up_and_leaves_nothing_unexplained() {
+    let rows = xtask::mutants::row::read(&silumin_testkit::root().join("evidence/mutants.jsonl")).unwrap();
+    for row in &rows {
+        let listed: usize = row.survivors.iter().map(|survivor| survivor.lines.len()).sum();
+        assert_eq!(row.caught + listed, row.mutants, "{}", row.kernel);
+        assert_eq!(row.caught_by.values().sum::<usize>(), row.caught, "{}", row.kernel);
+        assert!(row.survivors.iter().all(|survivor| survivor.reason.is_some()), "{}", row.kernel);
+    }
+    for (name, _) in KERNELS {
+        assert!(rows.iter().any(|row| row.kernel == *name), "{name}: run `cargo xtask mutants --every 8`");
+    }
 }

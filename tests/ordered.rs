@@ -10,7 +10,7 @@ use silumin::codegen::config::{CtaGroup, Multicast, Setting};
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::device::Schedule;
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
+use silumin::verify::inputs::Distribution;
 use std::path::Path;
 
 /// Seeds of the random schedule, unless the environment says otherwise.

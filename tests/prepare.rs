@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use silumin::Arch;
 use silumin::codegen::prepare::{Preparation, Source};
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::toolchain::Ptxas;
 use silumin_emulator::mutate::{BAR, Earlier, Equivalents, Plan, Subject, text};
 use silumin_emulator::{LaunchFile, Options};
 

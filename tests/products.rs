@@ -7,8 +7,8 @@ use silumin::codegen::problem::ProductFormat;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::Schedule;
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::Distribution;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 
 /// Whole tiles; tiles that M, N and K all end inside of, rows of D1 of whole vectors; rows of odd length; few tokens.

@@ -2,7 +2,7 @@
 
 use silumin::Shape;
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::toolchain::{Nvdisasm, Ptxas};
+use silumin::verify::toolchain::{Nvdisasm, Ptxas};
 
 /// Counts of mnemonics in the kernel that `group` CTAs a tile make of the default problem.
 fn audit(group: &str, k_order: &str, counts: impl Fn(usize) -> Vec<(&'static str, usize)>) {

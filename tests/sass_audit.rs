@@ -5,8 +5,8 @@
 use silumin::codegen::config::Accumulators;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::sass::{Audit, audit, parse};
-use silumin::runtime::toolchain::{Nvdisasm, Ptxas};
+use silumin::verify::sass::{Audit, audit, parse};
+use silumin::verify::toolchain::{Nvdisasm, Ptxas};
 use silumin::{Arch, Shape};
 use std::path::Path;
 

@@ -6,8 +6,8 @@ use silumin::Shape;
 use silumin::codegen::spec::{EmitError, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions};
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::Distribution;
+use silumin::verify::toolchain::Ptxas;
 use std::path::Path;
 
 #[test]

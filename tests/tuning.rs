@@ -3,11 +3,10 @@
 
 use silumin::runtime::cache::Warning;
 use silumin::runtime::tune::{Fate, Found, Stale, Step, TuningEntry, Verdict, knobs};
+use silumin::runtime::tune::{Ranked, Space, Table, Tune, TuneError, tune};
 use silumin::runtime::warmup::TuningReport;
-use silumin::{
-    Arch, Cache, CacheOptions, Cancel, Config, Device, DualGemm, KnobsBy, Outside, Ranked, Shape, Space,
-    Spec, Table, Tune, TuneError, Warmup, tune,
-};
+use silumin::runtime::warmup::{Cancel, KnobsBy, Outside};
+use silumin::{Arch, Cache, CacheOptions, Config, Device, DualGemm, Shape, Spec, Warmup};
 use silumin_testkit::driver::{role, run};
 use silumin_testkit::test_name;
 use std::path::PathBuf;

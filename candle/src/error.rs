@@ -78,7 +78,7 @@ pub enum Error {
     /// Activations that candle has no tensors of.
     #[error(
         "the dual GEMM reads activations in {format}, and tensors have them in bf16 or f16: say `A: bf16` (weights may be nvfp4 on \
-         sm_90a), or quantise with silumin::prepare and launch the kernel yourself"
+         sm_90a), or quantise with silumin::runtime::prepare and launch the kernel yourself"
     )]
     Activations {
         /// The format of A.
@@ -129,7 +129,7 @@ pub enum Error {
     Memory(#[from] DeviceError),
     /// Weights that are none.
     #[error(transparent)]
-    Checkpoint(#[from] silumin::weights::WeightError),
+    Checkpoint(#[from] silumin::runtime::weights::WeightError),
     /// What candle says.
     #[error(transparent)]
     Candle(Box<candle_core::Error>),

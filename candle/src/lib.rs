@@ -45,7 +45,7 @@ pub use error::Error;
 
 use candle_core::{DType, Device, Module, Tensor};
 use op::Op;
-use silumin::weights::{DeviceGateUp, GateUp};
+use silumin::runtime::weights::{DeviceGateUp, GateUp};
 use silumin::{Arch, Buckets, Cache, DualGemm, Kernels, OperandFormat, OutputFormat, Stream, Warmup};
 use std::sync::Arc;
 

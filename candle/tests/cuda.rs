@@ -3,8 +3,8 @@
 #![cfg(feature = "cuda")]
 
 use candle_core::{DType, Device, Tensor};
-use silumin::runtime::format::quantize::{TensorScale, quantize};
-use silumin::weights::{GateUp, Weight};
+use silumin::formats::quantize::{TensorScale, quantize};
+use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Buckets, Cache, dual_gemm};
 use silumin_candle::{Error, GatedMlp};
 
@@ -115,7 +115,7 @@ fn quantised_weights_go_to_candle_s_device() {
         Err(error) => panic!("{error}"),
     };
     let x = tensor(3, K, 0.5);
-    let real = |weights: &silumin::runtime::format::Matrix| {
+    let real = |weights: &silumin::formats::Matrix| {
         let all = (0..N * K).map(|i| weights.value(i / K, i % K).unwrap() as f32).collect::<Vec<_>>();
         Tensor::from_vec(all, (N, K), &Device::Cpu).unwrap()
     };

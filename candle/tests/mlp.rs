@@ -1,8 +1,8 @@
 //! Gated MLPs over CPU tensors, on the emulator: right, for any view that is let in, and what is not let in is told.
 
 use candle_core::{DType, Device, Module, Tensor, Var};
-use silumin::runtime::format::quantize::{TensorScale, quantize};
-use silumin::weights::{GateUp, Weight};
+use silumin::formats::quantize::{TensorScale, quantize};
+use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Arch, Buckets, DualGemm, dual_gemm};
 use silumin_candle::{Error, GatedMlp};
 
@@ -111,7 +111,7 @@ fn quantised_weights_bring_their_scales() {
     let weights = GateUp::new(Weight::of(&gate).unwrap(), Weight::of(&up).unwrap()).unwrap();
     let mlp = GatedMlp::of(&gemm).weights(weights, &CPU).largest(8).build().unwrap();
     let x = tensor(3, K, 0.5, DType::BF16);
-    let real = |weights: &silumin::runtime::format::Matrix| {
+    let real = |weights: &silumin::formats::Matrix| {
         let all = (0..N * K).map(|i| weights.value(i / K, i % K).unwrap() as f32).collect::<Vec<_>>();
         Tensor::from_vec(all, (N, K), &CPU).unwrap()
     };

@@ -20,8 +20,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use silumin::runtime::cache::{Entry, PtxasCompiler};
-use silumin::runtime::inputs::DualGemmInputs;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::DualGemmInputs;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{
     Buckets, Bundle, Cache, CacheOptions, Device, DeviceOperands, Distribution, DualGemm, Shape, Spec, Warmup,
 };

@@ -4,15 +4,16 @@ use silumin::codegen::config::Schedule;
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
-use silumin::runtime::check::{CheckReport, check_output, check_products};
-use silumin::runtime::gemm::{DeviceOperands, expected, expected_products, output_scale};
-use silumin::runtime::inputs::DualGemmInputs;
+use silumin::runtime::gemm::LaunchReport;
+use silumin::runtime::gemm::{DeviceOperands, expected, expected_products, output_scale, upload_vectors};
 use silumin::runtime::predict::{Chip, KernelPrediction, TimeOptions, predict};
-use silumin::runtime::reference::Reference;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::check::{CheckReport, check_output, check_products};
+use silumin::verify::inputs::DualGemmInputs;
+use silumin::verify::reference::Reference;
+use silumin::verify::toolchain::Ptxas;
+use silumin::verify::vectors::GateVectors;
 use silumin::{
-    Arch, Args, Buffer, Device, DeviceError, Distribution, DualGemm, EmulatorOptions, GateVectors,
-    GroupSizes, LaunchReport, Shape,
+    Arch, Args, Buffer, Device, DeviceError, Distribution, DualGemm, EmulatorOptions, GroupSizes, Shape,
 };
 use std::collections::BTreeSet;
 
@@ -69,7 +70,7 @@ impl Bench {
         }
         let products = formats.products.map(|_| expected_products(spec, &inputs, &given));
         let products = products.transpose().map_err(|e| e.to_string())?;
-        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), shape, seed).upload(&device);
+        let vectors = upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), shape, seed), &device);
         let outputs = [Some(&operands.c), operands.sfc.as_ref(), operands.d1.as_ref(), operands.d2.as_ref()];
         let poison = outputs.into_iter().flatten().map(|output| Ok((output.clone(), output.download()?)));
         let poison: Result<_, DeviceError> = poison.collect();

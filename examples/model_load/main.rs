@@ -23,12 +23,12 @@ use std::time::Instant;
 use clap::Parser;
 use half::bf16;
 use silumin::codegen::arch::Arch;
-use silumin::prepare::{Activations, Quantizer, Source};
-use silumin::runtime::check::check_output;
-use silumin::runtime::format::quantize::{TensorScale, quantize, quantize_to};
-use silumin::runtime::output::Output;
-use silumin::runtime::reference::{dual_gemm as reference, silu};
-use silumin::weights::{Checkpoint, Convention, Names};
+use silumin::formats::quantize::{TensorScale, quantize, quantize_to};
+use silumin::runtime::prepare::{Activations, Quantizer, Source};
+use silumin::runtime::weights::{Checkpoint, Convention, Names};
+use silumin::verify::check::check_output;
+use silumin::verify::output::Output;
+use silumin::verify::reference::{dual_gemm as reference, silu};
 use silumin::{Buckets, Device, DualGemm, OperandFormat, OutputFormat, Warmup, dual_gemm};
 use write::Sizes;
 

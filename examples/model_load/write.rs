@@ -6,9 +6,9 @@ use std::path::Path;
 
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
-use silumin::runtime::format::Matrix;
-use silumin::runtime::format::quantize::{TensorScale, quantize};
-use silumin::weights::Convention;
+use silumin::formats::Matrix;
+use silumin::formats::quantize::{TensorScale, quantize};
+use silumin::runtime::weights::Convention;
 
 /// What a checkpoint is made of.
 #[derive(Clone, Copy)]

@@ -11,9 +11,9 @@ pub use silumin_emulator::time::{
 };
 use silumin_emulator::{GlobalMemory, Launch, Options, TensorMapError};
 
+use crate::device::Argument;
 use crate::device::emulated::{Tensors, encode};
-use crate::gemm::Argument;
-use crate::groups::GroupSizes;
+use silumin_formats::groups::GroupSizes;
 
 /// Why a kernel has no predicted time.
 #[derive(Debug, thiserror::Error)]

@@ -1,13 +1,13 @@
 //! Operands made on the device: activations to NVFP4, scale factors to the order that tensor cores read.
 //!
 //! One module a chip and source format serves every size; it is loaded once, with the model. What comes out is byte for
-//! byte what the host makes of the same numbers ([`quantize`](mod@crate::format::quantize), [`crate::layout`]).
+//! byte what the host makes of the same numbers ([`quantize`](mod@silumin_formats::quantize), [`silumin_formats::layout`]).
 //!
 //! ```
 //! use half::bf16;
 //! use silumin_codegen::arch::Arch;
 //! use silumin_runtime::device::Device;
-//! use silumin_runtime::format::quantize::{TensorScale, quantize};
+//! use silumin_formats::quantize::{TensorScale, quantize};
 //! use silumin_runtime::prepare::{Activations, Quantizer, Source};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -39,7 +39,7 @@ use crate::device::plain::Plain;
 pub use crate::device::plain::RunError;
 use crate::device::{Backend, Buffer, Device, DeviceError, Stream};
 use crate::gemm::{LoadError, Module, load_module};
-use crate::layout::{LayoutError, blocked_len};
+use silumin_formats::layout::{LayoutError, blocked_len};
 
 /// Alignment of addresses in bytes, for vector loads and stores.
 const ALIGNMENT: usize = 16;
@@ -349,8 +349,8 @@ impl Quantizer {
     }
 }
 
-/// Converts scale factors from row-major to the blocked layout on one device, for weights that are there already;
-/// [`to_blocked`](crate::layout::to_blocked) does it on the host. Cloning it is cheap.
+/// Scale factors from row-major to blocked order, on one device: a cheap handle. For weights that are on the device already;
+/// [`to_blocked`](silumin_formats::layout::to_blocked) does it on the host.
 #[derive(Clone, Debug)]
 pub struct ScaleBlocker {
     loaded: Loaded,

@@ -7,7 +7,6 @@ mod checkpoint;
 mod emulated;
 mod formats;
 mod prepare;
-mod quantizers;
 mod weights;
 
 use std::path::Path;

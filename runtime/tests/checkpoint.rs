@@ -9,8 +9,8 @@ use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use silumin_codegen::problem::OperandFormat;
-use silumin_runtime::format::Matrix;
-use silumin_runtime::format::quantize::{TensorScale, quantize};
+use silumin_formats::Matrix;
+use silumin_formats::quantize::{TensorScale, quantize};
 use silumin_runtime::weights::{Checkpoint, CheckpointError, Convention, GateUp, Names, Order, Weight};
 
 /// Name, type, shape and bytes of the tensors of a file.

@@ -5,10 +5,10 @@ use half::f16;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{Spec, SpecFile};
-use silumin_runtime::check::{Tolerance, check};
 use silumin_runtime::device::{Arithmetic, Device, EmulatorOptions, Schedule};
 use silumin_runtime::gemm::{DeviceOperands, DualGemm, expected};
-use silumin_runtime::inputs::{Distribution, DualGemmInputs};
+use silumin_verify::check::{Tolerance, check};
+use silumin_verify::inputs::{Distribution, DualGemmInputs};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 

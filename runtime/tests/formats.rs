@@ -6,12 +6,12 @@ use microfloat::{f4e2m1fn, f8e4m3fn, f8e5m2, f8e8m0fnu};
 use silumin_codegen::arch::Arch;
 use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
-use silumin_runtime::check::check_output;
+use silumin_formats::Matrix;
 use silumin_runtime::device::Device;
-use silumin_runtime::format::Matrix;
 use silumin_runtime::gemm::{DeviceOperands, expected};
-use silumin_runtime::inputs::{Distribution, DualGemmInputs};
-use silumin_runtime::output::Output;
+use silumin_verify::check::check_output;
+use silumin_verify::inputs::{Distribution, DualGemmInputs};
+use silumin_verify::output::Output;
 
 fn legal() -> Vec<(OperandFormat, OperandFormat)> {
     let all = OperandFormat::ALL;

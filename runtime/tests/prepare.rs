@@ -3,9 +3,9 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
+use silumin_formats::layout::to_blocked;
+use silumin_formats::quantize::{Real, TensorScale, quantize};
 use silumin_runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
-use silumin_runtime::format::quantize::{Real, TensorScale, quantize};
-use silumin_runtime::layout::to_blocked;
 use silumin_runtime::prepare::{Activations, PrepareError, Quantizer, ScaleBlocker, Source};
 
 const CHIPS: [Arch; 2] = [Arch::Sm90a, Arch::Sm100a];

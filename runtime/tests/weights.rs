@@ -3,12 +3,12 @@
 use silumin_codegen::arch::Arch;
 use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
+use silumin_formats::Matrix;
 use silumin_runtime::device::Device;
-use silumin_runtime::format::Matrix;
 use silumin_runtime::gemm::{Args, DeviceOperands, DualGemm};
-use silumin_runtime::inputs::{Distribution, DualGemmInputs};
 use silumin_runtime::prepare::ScaleBlocker;
 use silumin_runtime::weights::{GateUp, Order, Weight};
+use silumin_verify::inputs::{Distribution, DualGemmInputs};
 
 fn stacked(first: &Matrix, second: &Matrix) -> Matrix {
     let both = |part: fn(&Matrix) -> &[u8]| [part(first), part(second)].concat();

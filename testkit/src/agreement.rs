@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::inputs::{Distribution, DualGemmInputs};
-use silumin::runtime::launch_file;
+use silumin::verify::inputs::{Distribution, DualGemmInputs};
+use silumin::verify::launch_file;
 use silumin::{GroupSizes, Kernel};
 use silumin_emulator::{LaunchFile, Options};
 use std::collections::BTreeMap;

@@ -3,7 +3,7 @@
 use silumin::codegen::plan::Plan;
 use silumin::runtime::device::{Schedule, Tracking};
 use silumin::runtime::gemm::Verification;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Device, EmulatorOptions, Kernel, Shape, Spec};
 use silumin_cli::parallel;
 

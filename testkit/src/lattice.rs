@@ -5,8 +5,8 @@ use silumin::codegen::error::explain;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
-use silumin::runtime::inputs::Distribution;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::Distribution;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use std::collections::HashSet;
 

@@ -1,12 +1,15 @@
 //! Kernels that mistakes are put into, for `tests/mutants.rs`, which takes a sample, and for `cargo xtask mutants`, which writes
-//! `evidence/mutants.md`.
+//! `evidence/mutants.jsonl`.
 
 use silumin::codegen::config::Setting;
+use silumin::codegen::plan::Operand;
+use silumin::codegen::problem::Problem;
 use silumin::codegen::problem::ScaleFormat;
 use silumin::codegen::spec::SpecFile;
-use silumin::runtime::inputs::{Distribution, DualGemmInputs};
-use silumin::runtime::{launch_file, layout};
-use silumin::{Kernel, Operand, Plan, Problem, Shape};
+use silumin::formats::layout;
+use silumin::verify::inputs::{Distribution, DualGemmInputs};
+use silumin::verify::launch_file;
+use silumin::{Kernel, Plan, Shape};
 use silumin_emulator::mutate::{self, Equivalents};
 use std::fs;
 use std::path::Path;

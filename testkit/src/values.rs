@@ -1,4 +1,4 @@
-//! Every value of every knob, and the shapes that it is tried on: what `tests/knobs.rs` tests and `evidence/coverage.md` lists.
+//! Every value of every knob, and the shapes that it is tried on: what `tests/knobs.rs` tests and `evidence/coverage.jsonl` lists.
 
 use silumin::Shape;
 

@@ -11,7 +11,7 @@ use cudarc::driver::sys;
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::Device;
 use silumin_runtime::gemm::{DualGemm, LoadedKernel};
-use silumin_runtime::launch_file;
+use silumin_verify::launch_file;
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;

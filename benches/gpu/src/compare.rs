@@ -4,7 +4,7 @@ use half::{bf16, f16};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use silumin_codegen::problem::{ElementKind, Formats, OperandFormat, OutputFormat};
-use silumin_runtime::format::{e4m3, element};
+use silumin_formats::{e4m3, element};
 
 /// Elements that one thread compares at a time.
 const RUN: usize = 1 << 16;

@@ -2,8 +2,8 @@
 
 use rayon::prelude::*;
 use silumin_codegen::problem::{ElementKind, Formats, Shape};
-use silumin_runtime::format::{Matrix, element};
-use silumin_runtime::inputs::{Distribution, DualGemmInputs};
+use silumin_formats::{Matrix, element};
+use silumin_verify::inputs::{Distribution, DualGemmInputs};
 
 /// The deviation that [`Distribution::Benchmark`] gives elements without scales; those with are close to it.
 const DRAWN: f32 = 0.5;
@@ -62,7 +62,7 @@ mod tests {
     fn the_gate_s_input_is_about_standard_normal() {
         for format in ["bf16", "f16"] {
             let inputs = draw(Shape::new(64, 96, 2048), job::formats(format).unwrap(), "peers", 5).unwrap();
-            let sums = silumin_runtime::reference::gemm(&inputs.a, &inputs.b1).unwrap();
+            let sums = silumin_verify::reference::gemm(&inputs.a, &inputs.b1).unwrap();
             let variance = sums.iter().map(|sum| sum * sum).sum::<f64>() / sums.len() as f64;
             assert!((0.8..1.2).contains(&variance), "{format}: {variance}");
         }

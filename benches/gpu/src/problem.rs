@@ -9,7 +9,8 @@ use silumin_codegen::gate::{Expr, Product};
 use silumin_codegen::problem::{Formats, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
 use silumin_runtime::device::{Buffer, Device, Stream};
-use silumin_runtime::gemm::{Args, DeviceOperands, GateVectors, LoadedKernel};
+use silumin_runtime::gemm::{Args, DeviceOperands, LoadedKernel};
+use silumin_verify::vectors::GateVectors;
 use std::sync::Arc;
 
 /// The peers' script has as many sets of operands as take about this many bytes, and no less than 2, no more than 16.
@@ -89,7 +90,7 @@ impl Problem {
             operands.c_scale = Some(reference::output_scale(&outputs[0].want));
         }
         let drawn = GateVectors::draw(&expr.vectors(), shape, job.seed);
-        let vectors = drawn.upload(device).map_err(words)?;
+        let vectors = silumin_runtime::gemm::upload_vectors(&drawn, device).map_err(words)?;
         let bytes: usize = inputs_of(&operands).iter().map(|buffer| buffer.len()).sum();
         let count = if job.check_only { 1 } else { ((SET_BYTES / bytes as f64) as usize + 1).clamp(2, 16) };
         let mut sets = vec![operands];

@@ -5,10 +5,11 @@ use cudarc::driver::CudaStream;
 use rayon::prelude::*;
 use silumin_codegen::gate::{Axis, Expr};
 use silumin_codegen::problem::ElementKind;
+use silumin_formats::{Matrix, e2m1, e4m3};
 use silumin_runtime::device::{Buffer, Device};
-use silumin_runtime::format::{Matrix, e2m1, e4m3};
-use silumin_runtime::gemm::{DeviceOperands, GateVectors};
-use silumin_runtime::inputs::DualGemmInputs;
+use silumin_runtime::gemm::DeviceOperands;
+use silumin_verify::inputs::DualGemmInputs;
+use silumin_verify::vectors::GateVectors;
 use std::sync::Arc;
 
 const TEMPLATE: &str = include_str!("../reference.ptx");

@@ -5,8 +5,8 @@ use silumin::Arch;
 use silumin::codegen::arch::TensorCore;
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
-use silumin::runtime::sass::{Audit, Iteration, audit, parse};
-use silumin::runtime::toolchain::{Nvdisasm, Ptxas, Resources};
+use silumin::verify::sass::{Audit, Iteration, audit, parse};
+use silumin::verify::toolchain::{Nvdisasm, Ptxas, Resources};
 use std::error::Error;
 use std::path::Path;
 

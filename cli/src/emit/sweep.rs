@@ -7,8 +7,8 @@ use silumin::codegen::arch::TensorCore;
 use silumin::codegen::config::{Config, CtaGroup, Knob};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
-use silumin::runtime::check::CheckReport;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::check::CheckReport;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use std::error::Error;
 

@@ -7,7 +7,7 @@ use silumin_codegen::arch::Arch;
 use silumin_codegen::kernel::Kernel;
 
 use super::error::{ModuleError, with_lines};
-use crate::toolchain::{Ptxas, ToolError};
+use silumin_verify::toolchain::{Ptxas, ToolError};
 
 /// A kernel's PTX with its requirements.
 #[derive(Clone, Copy, Debug)]

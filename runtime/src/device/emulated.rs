@@ -3,6 +3,7 @@
 //! Each launch gets its own global memory. It holds the launch's tensors by name and far apart, so an access beyond
 //! the end of one is found and named. C and its scale factors are copied back if nothing was found.
 
+use silumin_verify::vectors::VectorError;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,9 +19,9 @@ use silumin_emulator::{
 };
 pub use silumin_emulator::{Arithmetic, Finding, FindingKind, Schedule, Stats as EmulatorStats, Tracking};
 
+use super::{Args, Argument, LaunchError, LaunchReport};
 use crate::device::Buffer;
-use crate::gemm::{Args, Argument, LaunchError, LaunchReport, VectorError};
-use crate::groups::GroupSizes;
+use silumin_formats::groups::GroupSizes;
 
 /// Options of the emulated device.
 #[derive(Clone)]

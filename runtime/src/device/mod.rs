@@ -5,22 +5,35 @@
 //!
 //! * `mod.rs`: [`Device`], [`Stream`].
 //! * `buffer.rs`: [`Buffer`].
-//! * `emulated.rs`: the device that runs PTX on the CPU.
+//! * `emulated.rs`: the device that runs PTX on the CPU, with the feature `emulated`; `emulated_off.rs` without.
 //! * `cuda/`: the device that runs it on a GPU, with the feature `cuda`.
+//! * `args.rs`, `launch.rs`, `launch_error.rs`: what a launch is handed, what it reports, what can be wrong with it.
 //! * `memory.rs`: memory of the emulated device, which knows what has been written.
 //! * `plain.rs`: launches of kernels with plain arguments, whatever they are for.
 
+mod args;
 mod buffer;
 #[cfg(feature = "cuda")]
 pub(crate) mod cuda;
+#[cfg(feature = "emulated")]
 pub(crate) mod emulated;
+#[cfg(not(feature = "emulated"))]
+#[path = "emulated_off.rs"]
+pub(crate) mod emulated;
+mod launch;
+mod launch_error;
 mod memory;
 pub(crate) mod plain;
 
+pub use args::Args;
 pub use buffer::Buffer;
-pub use emulated::{
-    Arithmetic, EmulatorOptions, EmulatorStats, Finding, FindingKind, Findings, Schedule, Tracking,
-};
+#[cfg(feature = "emulated")]
+pub use emulated::{Arithmetic, EmulatorOptions, Finding, FindingKind, Schedule, Tracking};
+pub use emulated::{EmulatorStats, Findings};
+
+pub(crate) use launch::Argument;
+pub use launch::LaunchReport;
+pub use launch_error::LaunchError;
 
 #[cfg(feature = "cuda")]
 pub use cuda::Replay;
@@ -188,13 +201,15 @@ pub(crate) enum Backend {
 }
 
 impl Device {
-    /// An emulated device of one chip: it runs PTX text on the CPU, slowly, and reports what is wrong with it.
+    /// A device of one chip on the CPU: it runs PTX text, slowly, and reports what is wrong with it.
+    #[cfg(feature = "emulated")]
     #[must_use]
     pub fn emulated(arch: Arch) -> Self {
         Self::emulated_with(arch, EmulatorOptions::default())
     }
 
-    /// An emulated device with options: schedule, threads, arithmetic, limits, progress.
+    /// The same with options: schedule, threads, arithmetic, limits, progress.
+    #[cfg(feature = "emulated")]
     #[must_use]
     pub fn emulated_with(arch: Arch, options: EmulatorOptions) -> Self {
         let backend = Backend::Emulated(emulated::Emulated::new(options));

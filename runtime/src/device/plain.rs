@@ -1,12 +1,18 @@
 //! Launches of kernels with plain arguments: addresses and numbers, no tensor maps.
 
+#[cfg(feature = "emulated")]
 use silumin_codegen::kernel::Launch;
+#[cfg(feature = "emulated")]
 use silumin_emulator as emulator;
+#[cfg(feature = "emulated")]
 use silumin_emulator::{Arg, GlobalMemory};
 use thiserror::Error;
 
+#[cfg(feature = "emulated")]
+use super::EmulatorStats;
+#[cfg(feature = "emulated")]
 use super::emulated::{Emulated, Module};
-use super::{Buffer, EmulatorStats, Findings};
+use super::{Buffer, Findings};
 
 /// One argument.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +67,7 @@ pub enum RunError {
     },
 }
 
+#[cfg(feature = "emulated")]
 impl Emulated {
     /// Runs the only launch of a kernel to its end; its arguments have been checked.
     pub(crate) fn launch_plain(

@@ -4,28 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use silumin_codegen::gate::{Gate, GateVector};
-use silumin_codegen::kernel::{Kernel, Launch, Parameter, WorkspaceBuffer};
-use silumin_codegen::plan::{Operand, TensorMapRecipe};
+use silumin_codegen::kernel::{Kernel, Launch, Parameter};
+use silumin_codegen::plan::Operand;
 use silumin_codegen::problem::{Groups, OutputFormat};
 
 use super::DualGemm;
-use super::args::Args;
-use super::error::LaunchError;
 use super::vectors;
 use crate::cache::Cubin;
 #[cfg(feature = "cuda")]
 use crate::device::cuda;
-use crate::device::{Backend, Buffer, Device, Stream, emulated};
-
-/// What a launch reports when it returns.
-#[derive(Clone, Debug, Default, PartialEq)]
-#[non_exhaustive]
-pub struct LaunchReport {
-    /// Totals that the emulated device counted over all launches of the kernel; `None` on a GPU.
-    pub emulator: Option<emulated::EmulatorStats>,
-    /// The counts of each launch of the kernel, in order; empty on a GPU.
-    pub launches: Vec<emulated::EmulatorStats>,
-}
+use crate::device::{Args, Argument, Backend, Buffer, Device, LaunchError, LaunchReport, Stream, emulated};
 
 /// A kernel that is loaded on a device and ready to launch. Cloning it is cheap.
 #[derive(Clone)]
@@ -48,21 +36,6 @@ pub(crate) enum Module {
     Emulated(emulated::Module),
     #[cfg(feature = "cuda")]
     Cuda(Arc<cuda::Module>),
-}
-
-/// One argument of a kernel, tensors by operand.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) enum Argument<'a> {
-    /// A tensor map.
-    TensorMap(TensorMapRecipe),
-    /// An address.
-    Pointer(Operand),
-    /// The address of a buffer of the workspace.
-    Workspace(&'a WorkspaceBuffer),
-    /// A scalar.
-    F32(f32),
-    /// The address of a vector of the gate, by its name.
-    Vector(&'a str),
 }
 
 impl LoadedKernel {

@@ -1,27 +1,21 @@
 //! Gated dual GEMMs on a device: load, launch, verify.
 //!
-//! * `mod.rs`: [`DualGemm`], of which a [warm-up](crate::warmup) makes [`Kernels`].
-//! * `args.rs`: [`Args`].
+//! * `mod.rs`: [`DualGemm`].
 //! * `launch.rs`: [`LoadedKernel::launch`], and the checks before it.
-//! * `error.rs`: what can be wrong with a launch.
-//! * `vectors.rs`: the gate's vectors, drawn and checked.
+//! * `vectors.rs`: the gate's vectors, uploaded and checked.
 //! * `sample.rs`: a part of C that stands for all of it.
 //! * `verify.rs`: a kernel against the reference, on seeded operands.
 
-mod args;
-mod error;
 mod launch;
 mod sample;
 mod vectors;
 mod verify;
 
-pub use crate::warmup::{Kernels, UnknownShape, WarmupError};
-pub use args::Args;
-pub use error::LaunchError;
-pub(crate) use launch::{Argument, Module};
-pub use launch::{LaunchReport, LoadedKernel};
+pub use crate::device::{Args, LaunchError, LaunchReport};
+pub use launch::LoadedKernel;
+pub(crate) use launch::Module;
 pub(crate) use sample::{Expectation, Sample};
-pub use vectors::{GateVectors, VectorError};
+pub use vectors::upload_vectors;
 pub use verify::{
     DeviceOperands, Verification, VerifyError, expected, expected_products, expected_with, output_scale,
 };
@@ -40,7 +34,6 @@ use crate::cache::ModuleError;
 #[cfg(feature = "cuda")]
 use crate::device::cuda;
 use crate::device::{Backend, Device, emulated};
-use crate::warmup::Warmup;
 
 /// A gated dual GEMM, `C = gate(A @ B1^T, A @ B2^T)`: mathematics, formats and knobs. `dual_gemm!` expands to one.
 /// Kernels are made from it for one shape and one chip each.
@@ -173,20 +166,6 @@ impl DualGemm {
         let module = load_module(device, &kernel)?;
         Ok(LoadedKernel::new(device.clone(), self.clone(), kernel, module))
     }
-
-    /// Generates and loads the kernels for all `shapes`, on all cores. With no shapes it loads the kernel for the
-    /// fixed shape. Afterwards nothing is compiled: a launch only looks its kernel up.
-    ///
-    /// # Errors
-    ///
-    /// [`WarmupError`] with every shape that has no kernel, and why.
-    pub fn warmup(&self, device: &Device, shapes: &[Shape]) -> Result<Kernels, WarmupError> {
-        let warmup = Warmup::of(self);
-        match (shapes, self.fixed) {
-            ([], Some(fixed)) => warmup.shapes(&[fixed]).run(device),
-            _ => warmup.shapes(shapes).run(device),
-        }
-    }
 }
 
 /// Loads the module of any kernel.
@@ -215,33 +194,6 @@ mod tests {
     }
 
     #[test]
-    fn warm_up_loads_each_shape_once_and_lists_what_it_has() {
-        let device = Device::emulated(Arch::Sm100a);
-        let (small, large) = (Shape::new(1, 64, 64), Shape::new(128, 64, 256));
-        let kernels = swiglu().warmup(&device, &[large, small, large]).unwrap();
-        assert_eq!((kernels.len(), kernels.is_empty()), (2, false));
-        let kernel = kernels.for_problem(128, 64, 256).unwrap();
-        assert_eq!((kernel.kernel().problem.shape, kernel.device()), (large, &device));
-        let error = kernels.for_problem(2, 64, 64).unwrap_err();
-        assert_eq!(error.loaded, [small, large]);
-        let text = error.to_string();
-        assert!(text.contains("2 x 64 x 64") && text.contains("1 x 64 x 64, 128 x 64 x 256"), "{text}");
-        let none = swiglu().warmup(&device, &[]).unwrap();
-        assert!(none.is_empty() && none.for_problem(1, 1, 1).unwrap_err().to_string().ends_with("none"));
-    }
-
-    #[test]
-    fn warm_up_names_every_shape_that_fails() {
-        let device = Device::emulated(Arch::Sm100a);
-        let shapes = [Shape::new(1, 64, 40), Shape::new(128, 64, 256), Shape::new(0, 64, 64)];
-        let error = swiglu().warmup(&device, &shapes).unwrap_err();
-        let failed: Vec<Shape> = error.failures.iter().map(|(shape, _)| *shape).collect();
-        assert_eq!(failed, [shapes[0], shapes[2]]);
-        let text = error.to_string();
-        assert!(text.contains("1 x 64 x 40: ") && text.contains("multiple of 32"), "{text}");
-    }
-
-    #[test]
     fn a_fixed_shape_is_the_only_one() {
         let shape = Shape::new(128, 64, 256);
         let gemm = swiglu().with_shape(shape);
@@ -251,7 +203,5 @@ mod tests {
         let error = gemm.kernel(other, Arch::Sm100a).unwrap_err();
         assert!(error.to_string().contains("made for 128 x 64 x 256, not for 128 x 64 x 512"), "{error}");
         assert!(matches!(gemm.plan(other, Arch::Sm100a), Err(KernelError::FixedShape { .. })));
-        let kernels = gemm.warmup(&Device::emulated(Arch::Sm100a), &[]).unwrap();
-        assert!(kernels.for_problem(128, 64, 256).is_ok());
     }
 }

@@ -9,15 +9,16 @@ use silumin_codegen::arch::Arch;
 use silumin_codegen::gate::{Axis, Expr, Product};
 use silumin_codegen::problem::{Groups, OutputFormat, Problem};
 use silumin_codegen::spec::Spec;
+use silumin_verify::vectors::GateVectors;
 
 use super::verify::{expected_by, expected_products_by, tensor_core};
-use super::{DeviceOperands, GateVectors, VerifyError};
-use crate::check::{CheckReport, check_bounded, check_output, check_products};
-use crate::format::Matrix;
-use crate::inputs::DualGemmInputs;
-use crate::layout::{blocked_len, blocked_offset};
-use crate::output::Output;
-use crate::reference::{Accumulation, Operand, Reference, dual_gemm_at, dual_gemm_bounded};
+use super::{DeviceOperands, VerifyError};
+use silumin_formats::Matrix;
+use silumin_formats::layout::{blocked_len, blocked_offset};
+use silumin_verify::check::{CheckReport, check_bounded, check_output, check_products};
+use silumin_verify::inputs::DualGemmInputs;
+use silumin_verify::output::Output;
+use silumin_verify::reference::{Accumulation, Operand, Reference, dual_gemm_at, dual_gemm_bounded};
 
 /// Columns that are sampled together if C has scale factors: whole blocks of 16 or 32.
 const BLOCK: usize = 32;
@@ -257,9 +258,9 @@ mod tests {
     use super::*;
     use crate::device::Device;
     use crate::gemm::DualGemm;
-    use crate::inputs::Distribution;
     use silumin_codegen::arch::Arch;
     use silumin_codegen::problem::{Formats, OperandFormat, ProductFormat, Shape};
+    use silumin_verify::inputs::Distribution;
 
     const SHAPE: Shape = Shape::new(150, 192, 256);
 
@@ -286,7 +287,9 @@ mod tests {
         if formats.c.has_tensor_scale() {
             operands.c_scale = Some(super::super::output_scale(expectation.c()));
         }
-        let drawn = GateVectors::draw(&spec.gate.expr.vectors(), SHAPE, 3).upload(&device).unwrap();
+        let drawn =
+            crate::gemm::upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), SHAPE, 3), &device)
+                .unwrap();
         let vectors: Vec<_> = drawn.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         kernel
             .launch(&device.stream(), &crate::gemm::Args { vectors: &vectors, ..operands.args(&[]) })

@@ -6,18 +6,22 @@ use silumin_codegen::gate::{Axis, EvalError, Expr, Product};
 use silumin_codegen::kernel::Kernel;
 use silumin_codegen::problem::{OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
+use silumin_verify::vectors::GateVectors;
 use thiserror::Error;
 
 use super::launch::check_scalars;
-use super::{Args, DualGemm, GateVectors, LaunchError, LaunchReport, LoadError, LoadedKernel};
-use crate::check::{CheckError, CheckReport, check_bounded, check_output, check_products};
+use super::upload_vectors;
+use super::{Args, DualGemm, LaunchError, LaunchReport, LoadError, LoadedKernel};
 use crate::device::{Buffer, Device, DeviceError};
-use crate::format::{e2m1, e4m3};
-use crate::groups::GroupSizes;
-use crate::inputs::{Distribution, DualGemmInputs, InputsError};
-use crate::layout::{LayoutError, blocked_len};
-use crate::output::{Output, OutputError};
-use crate::reference::{Accumulation, Reference, ReferenceError, Rows, dual_gemm_at, dual_gemm_bounded};
+use silumin_formats::groups::GroupSizes;
+use silumin_formats::layout::{LayoutError, blocked_len};
+use silumin_formats::{e2m1, e4m3};
+use silumin_verify::check::{CheckError, CheckReport, check_bounded, check_output, check_products};
+use silumin_verify::inputs::{Distribution, DualGemmInputs, InputsError};
+use silumin_verify::output::{Output, OutputError};
+use silumin_verify::reference::{
+    Accumulation, Reference, ReferenceError, Rows, dual_gemm_at, dual_gemm_bounded,
+};
 
 /// Why a kernel could not be verified. A wrong result is not an error: see [`Verification::check`].
 #[derive(Debug, Error)]
@@ -399,7 +403,7 @@ impl LoadedKernel {
             operands.c_scale = Some(output_scale(known));
         }
         let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
-        let uploaded = vectors.upload(self.device())?;
+        let uploaded = upload_vectors(&vectors, self.device())?;
         let vectors: Vec<_> = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         let args = Args { vectors: &vectors, ..operands.args(scalars) };
         let launch = self.launch(&self.device().stream(), &args)?;

@@ -12,8 +12,8 @@ use silumin_codegen::plan::Plan;
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::Spec;
 
+use super::Space;
 use super::bound::{Bounded, draw, keep, neighbours};
-use super::space::Space;
 
 /// Limits of a search.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -32,21 +32,20 @@
 
 mod bound;
 mod descent;
+#[cfg(feature = "emulated")]
 mod predicted;
 mod race;
-mod record;
 mod run;
-mod space;
-mod table;
 #[cfg(feature = "cuda")]
 mod timed;
 mod trial;
 
+pub use crate::tuned::{
+    Damaged, FILE, Found, Ranked, RecordError, Space, SpaceError, Stale, Table, TableError, TuningEntry,
+    TuningKey, Verdict, difference, knobs, words,
+};
 pub use descent::{Depth, Descent, rules};
-pub use race::{Finish, Rules, Verdict, median, quantile, race, sign_test};
-pub use record::{RecordError, TuningEntry, TuningKey};
-pub use space::{Space, SpaceError, difference, knobs, words};
-pub use table::{Damaged, FILE, Found, Stale, Table, TableError};
+pub use race::{Finish, Rules, median, quantile, race, sign_test};
 
 use std::fmt;
 use std::time::Duration;
@@ -57,6 +56,7 @@ use thiserror::Error;
 
 use crate::device::{Device, DeviceError};
 use crate::gemm::{DualGemm, KernelError, LoadError, VerifyError};
+use crate::tuned::code_of;
 use crate::warmup::Cancel;
 
 /// Why tuning failed. An illegal, refused or wrong configuration is not an error but a [`Fate`].
@@ -72,7 +72,8 @@ pub enum TuneError {
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// There is no chip of this name to predict times for.
+    /// Predicted times have no chip of this name.
+    #[cfg(feature = "emulated")]
     #[error(transparent)]
     Chip(#[from] crate::predict::ChipError),
     /// Every kernel was refused, failed or was wrong.
@@ -145,35 +146,7 @@ pub struct Candidate {
     pub fate: Fate,
 }
 
-/// How the winner was found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Ranked {
-    /// By predicted times; nothing was measured.
-    Predicted {
-        /// Predicted time of the winner per launch, in microseconds.
-        us: f64,
-        /// Predicted time of `auto` per launch, in microseconds.
-        auto_us: f64,
-        /// The chip of the prediction: see [`crate::predict::default_chip`].
-        chip: &'static str,
-    },
-    /// By times on the device.
-    Measured {
-        /// Median time of the winner per launch, in microseconds.
-        us: f64,
-        /// Median time of `auto` per launch, in microseconds; `None` if it does not run.
-        auto_us: Option<f64>,
-        /// Median over turns of the winner's time divided by that of `auto`.
-        ratio: Option<f64>,
-        /// Turns.
-        turns: usize,
-        /// Certainty of the result.
-        verdict: Verdict,
-    },
-}
-
-/// Numbers of configurations by outcome.
+/// How many configurations there were, and what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -223,6 +196,32 @@ impl Tuned {
     #[must_use]
     pub fn knobs(&self) -> String {
         difference(&self.config, &self.base)
+    }
+}
+
+impl TuningEntry {
+    /// What was found of a dual GEMM on a device.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError`] where the result is another dual GEMM's.
+    pub fn of(device: &Device, gemm: &DualGemm, tuned: &Tuned) -> Result<Self, KernelError> {
+        let shape = tuned.problem.shape;
+        let code = code_of(gemm.spec(), tuned.config, shape, device.arch())?;
+        let key = TuningKey::of(device.facts(), gemm.spec(), shape);
+        let tried = tuned.counts.timed.max(tuned.candidates.len()) as u32;
+        Ok(Self { key, knobs: tuned.knobs(), code, ranked: tuned.ranked, tried })
+    }
+}
+
+impl Table {
+    /// Adds what was found of a dual GEMM on a device; whether it was better than what was there.
+    ///
+    /// # Errors
+    ///
+    /// [`KernelError`] where the result is another dual GEMM's.
+    pub fn add(&mut self, device: &Device, gemm: &DualGemm, tuned: &Tuned) -> Result<bool, KernelError> {
+        Ok(self.insert(TuningEntry::of(device, gemm, tuned)?))
     }
 }
 

@@ -5,8 +5,8 @@ use rayon::prelude::*;
 use super::run::Run;
 use super::trial::Bench;
 use super::{Fate, Ranked, TuneError};
-use crate::groups::GroupSizes;
 use crate::predict::{Chip, TimeOptions, default_chip, predict};
+use silumin_formats::groups::GroupSizes;
 
 /// Fraction of a check's multiply-adds that the emulator may take: it is slower than the reference, and runs whole
 /// kernels.

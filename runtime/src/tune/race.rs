@@ -16,7 +16,9 @@
 //!
 //! An incumbent that is in the race to the end wins: it is replaced by what was shown to be faster only.
 
-/// Rules of a race.
+use crate::tuned::Verdict;
+
+/// How a race is judged.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rules {
     /// Probability over a whole race that something as fast as the winner is excluded.
@@ -41,18 +43,7 @@ const CUT_AT: usize = 3;
 /// Turn of the first comparison; each later one comes after a third more turns.
 const FIRST_LOOK: usize = 12;
 
-/// How a race ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Verdict {
-    /// All others were shown to be slower.
-    Clear,
-    /// Others remain, and the winner was shown to be slower than none of them by more than the margin.
-    Tied,
-    /// Time was up, or the race was cancelled, with others remaining.
-    Open,
-}
-
-/// A finished race.
+/// A race that has ended.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finish {
     /// The winner.

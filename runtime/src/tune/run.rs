@@ -77,7 +77,10 @@ pub(super) fn run(mut tune: Tune<'_>, device: &Device) -> Result<Tuned, TuneErro
         last: None,
     };
     let (winner, ranked) = match device.backend() {
+        #[cfg(feature = "emulated")]
         Backend::Emulated(_) => run.by_prediction()?,
+        #[cfg(not(feature = "emulated"))]
+        Backend::Emulated(none) => match *none {},
         #[cfg(feature = "cuda")]
         Backend::Cuda(_) => run.by_times()?,
     };

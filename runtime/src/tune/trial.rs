@@ -1,14 +1,16 @@
 //! Kernels on a device: operand sets, correctness, times.
 
 use silumin_codegen::problem::Shape;
+use silumin_verify::vectors::GateVectors;
 
 use super::TuneError;
-use crate::check::CheckReport;
 use crate::device::{Buffer, Device, DeviceError, Stream};
 use crate::gemm::{
-    Args, DeviceOperands, DualGemm, Expectation, GateVectors, LoadedKernel, Sample, VerifyError, output_scale,
+    Args, DeviceOperands, DualGemm, Expectation, LoadedKernel, Sample, VerifyError, output_scale,
+    upload_vectors,
 };
-use crate::inputs::{Distribution, DualGemmInputs};
+use silumin_verify::check::CheckReport;
+use silumin_verify::inputs::{Distribution, DualGemmInputs};
 
 /// Bytes of operands that exceed every L2.
 #[cfg(feature = "cuda")]
@@ -50,7 +52,7 @@ impl Bench {
             false => DualGemmInputs::generate_for(shape, spec.formats, Distribution::Benchmark, seed),
         };
         let inputs = drawn.map_err(VerifyError::from)?;
-        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), shape, seed).upload(device)?;
+        let vectors = upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), shape, seed), device)?;
         let sets = vec![DeviceOperands::upload(device, &inputs)?];
         let stream = device.new_stream()?;
         let (device, scalars) = (device.clone(), scalars.to_vec());

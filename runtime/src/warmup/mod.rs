@@ -50,7 +50,7 @@ use thiserror::Error;
 use crate::cache::Origin;
 use crate::device::Device;
 use crate::gemm::{DualGemm, LoadError};
-use crate::tune::Table;
+use crate::tuned::Table;
 use tuned::{Chooser, Source};
 
 /// Shapes whose kernels could not be loaded.
@@ -301,6 +301,23 @@ impl<'a> Warmup<'a> {
     }
 }
 
+impl DualGemm {
+    /// Makes and loads the kernels for all `shapes`, on all cores; for no shapes, the one for the
+    /// shape that the dual GEMM is for. After that nothing is compiled any more: launches only look
+    /// up.
+    ///
+    /// # Errors
+    ///
+    /// [`WarmupError`] with every shape that has no kernel, and why.
+    pub fn warmup(&self, device: &Device, shapes: &[Shape]) -> Result<Kernels, WarmupError> {
+        let warmup = Warmup::of(self);
+        match (shapes, self.shape()) {
+            ([], Some(fixed)) => warmup.shapes(&[fixed]).run(device),
+            _ => warmup.shapes(shapes).run(device),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -360,5 +377,39 @@ mod tests {
             Warmup::of(&gemm).weights(64, 40).buckets(Buckets::powers_of_two(2)).run(&device).unwrap_err();
         assert_eq!(error.failures.len(), 2);
         assert!(!error.is_cancelled() && error.to_string().contains("2 x 64 x 40: "), "{error}");
+    }
+
+    #[test]
+    fn warm_up_loads_each_shape_once_and_lists_what_it_has() {
+        let device = Device::emulated(Arch::Sm100a);
+        let (small, large) = (Shape::new(1, 64, 64), Shape::new(128, 64, 256));
+        let kernels = swiglu().warmup(&device, &[large, small, large]).unwrap();
+        assert_eq!((kernels.len(), kernels.is_empty()), (2, false));
+        let kernel = kernels.for_problem(128, 64, 256).unwrap();
+        assert_eq!((kernel.kernel().problem.shape, kernel.device()), (large, &device));
+        let error = kernels.for_problem(2, 64, 64).unwrap_err();
+        assert_eq!(error.loaded, [small, large]);
+        let text = error.to_string();
+        assert!(text.contains("2 x 64 x 64") && text.contains("1 x 64 x 64, 128 x 64 x 256"), "{text}");
+        let none = swiglu().warmup(&device, &[]).unwrap();
+        assert!(none.is_empty() && none.for_problem(1, 1, 1).unwrap_err().to_string().ends_with("none"));
+    }
+
+    #[test]
+    fn warm_up_names_every_shape_that_fails() {
+        let device = Device::emulated(Arch::Sm100a);
+        let shapes = [Shape::new(1, 64, 40), Shape::new(128, 64, 256), Shape::new(0, 64, 64)];
+        let error = swiglu().warmup(&device, &shapes).unwrap_err();
+        let failed: Vec<Shape> = error.failures.iter().map(|(shape, _)| *shape).collect();
+        assert_eq!(failed, [shapes[0], shapes[2]]);
+        let text = error.to_string();
+        assert!(text.contains("1 x 64 x 40: ") && text.contains("multiple of 32"), "{text}");
+    }
+
+    #[test]
+    fn a_fixed_shape_is_what_is_warmed_up_for_none() {
+        let gemm = swiglu().with_shape(Shape::new(128, 64, 256));
+        let kernels = gemm.warmup(&Device::emulated(Arch::Sm100a), &[]).unwrap();
+        assert!(kernels.for_problem(128, 64, 256).is_ok());
     }
 }

@@ -9,7 +9,7 @@ use silumin_codegen::problem::Shape;
 use crate::cache::Warning;
 use crate::device::Device;
 use crate::gemm::{DualGemm, LoadError, LoadedKernel};
-use crate::tune::{Found, Stale, Table, TableError};
+use crate::tuned::{Found, Stale, Table, TableError};
 
 /// Where a kernel's knobs come from, apart from those that the user has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -3,8 +3,8 @@
 use silumin_codegen::problem::OperandFormat;
 
 use super::{Weight, WeightError};
+use crate::device::Args;
 use crate::device::{Buffer, Device};
-use crate::gemm::Args;
 
 /// Alignment of the second of two tensors in one allocation: the driver's alignment of allocations, which exceeds
 /// every operand's.
@@ -62,8 +62,8 @@ impl<'a> GateUp<'a> {
         }
     }
 
-    /// Sets the scale of the activations' calibration, which
-    /// [`TensorScale::Fixed`](crate::format::quantize::TensorScale::Fixed) takes.
+    /// The same with the scale that activations were calibrated for: what
+    /// [`TensorScale::Fixed`](silumin_formats::quantize::TensorScale::Fixed) takes.
     #[must_use]
     pub fn with_input_scale(self, input_scale: Option<f32>) -> Self {
         Self { input_scale, ..self }
@@ -195,8 +195,8 @@ impl DeviceGateUp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::quantize::{TensorScale, quantize, quantize_to};
     use silumin_codegen::arch::Arch;
+    use silumin_formats::quantize::{TensorScale, quantize, quantize_to};
 
     fn numbers(count: usize) -> Vec<f32> {
         (0..count).map(|i| (i as f32 * 0.7).sin()).collect()

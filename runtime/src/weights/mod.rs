@@ -6,14 +6,14 @@
 //!   [`DeviceGateUp`], the same on a device.
 //! * `checkpoint/`: [`Checkpoint`], NVFP4 layers out of safetensors files, with the feature `safetensors`.
 //!
-//! Nothing is copied on the host but scale factors, which change their order on the way ([`crate::layout`]).
+//! Nothing is copied on the host but scale factors, which change their order on the way ([`silumin_formats::layout`]).
 //!
-//! Real numbers are first made weights by [`crate::format::quantize`]:
+//! Real numbers are first made weights by [`silumin_formats::quantize`]:
 //!
 //! ```
 //! use silumin_codegen::{arch::Arch, problem::{OperandFormat, Shape}, spec::Spec};
 //! use silumin_runtime::device::Device;
-//! use silumin_runtime::format::quantize::{TensorScale, quantize};
+//! use silumin_formats::quantize::{TensorScale, quantize};
 //! use silumin_runtime::gemm::DualGemm;
 //! use silumin_runtime::weights::{GateUp, Order, Weight};
 //!
@@ -53,8 +53,8 @@ use silumin_codegen::problem::OperandFormat;
 use thiserror::Error;
 
 use crate::device::DeviceError;
-use crate::format::FormatError;
-use crate::layout::LayoutError;
+use silumin_formats::FormatError;
+use silumin_formats::layout::LayoutError;
 
 /// What is wrong with weights.
 #[derive(Debug, Clone, PartialEq, Error)]

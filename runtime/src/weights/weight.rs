@@ -5,8 +5,8 @@ use std::ops::Range;
 use silumin_codegen::problem::{OperandFormat, ScaleFormat};
 
 use super::WeightError;
-use crate::format::{FormatError, Matrix, checked_elements, code_bytes, element};
-use crate::layout;
+use silumin_formats::layout;
+use silumin_formats::{FormatError, Matrix, checked_elements, code_bytes, element};
 
 /// A `[N, K]` matrix of weights, K contiguous, in one of the operand formats: bytes of somebody else's, a mapped file
 /// for example, in the order that checkpoints have.
@@ -27,7 +27,7 @@ impl<'a> Weight<'a> {
     ///
     /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; 16-bit elements
     ///   little-endian;
-    /// - `scales`: `[rows, k / block]` scale factors, row-major (not the blocked order of [`crate::layout`]); empty for a
+    /// - `scales`: `[rows, k / block]` scale factors, row-major (not the blocked order of [`silumin_formats::layout`]); empty for a
     ///   format without;
     /// - `tensor_scale`: multiplies every element; 1 for none.
     ///
@@ -198,8 +198,8 @@ fn check_scales(format: ScaleFormat, scales: &[u8], columns: usize) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::quantize::{TensorScale, quantize_to};
     use proptest::prelude::*;
+    use silumin_formats::quantize::{TensorScale, quantize_to};
 
     fn numbers(count: usize) -> Vec<f32> {
         (0..count).map(|i| (i as f32 * 0.7).sin() * (1.0 + (i % 37) as f32)).collect()

@@ -1,4 +1,4 @@
-//! Writes `evidence/coverage.md`: every value of every knob, and what has been tried with it.
+//! Writes `evidence/coverage.jsonl`: every value of every knob, and what has been tried with it.
 //!
 //! ```text
 //! cargo xtask coverage
@@ -7,18 +7,18 @@
 //! cargo xtask coverage --quick
 //! ```
 //!
-//! Needs ptxas. Exit status: 0 if every cell holds, 1 if one does not, 2 for bad input.
+//! Needs ptxas. Exit status: 0 if every row holds, 1 if one does not, 2 for bad input.
 
 #![allow(clippy::print_stderr, reason = "errors of a program go there")]
 
 pub mod table;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::toolchain::Ptxas;
 use silumin_testkit::parallel;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use table::{CHIPS, Effort, Tools, head, kernels, row, section, section_of};
+use table::{CHIPS, Effort, Tools, kernels, read, row};
 
 /// The flags.
 #[must_use]
@@ -27,7 +27,7 @@ pub fn command() -> Command {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     Command::new("coverage")
-        .about("Tries every value of every knob, and writes evidence/coverage.md")
+        .about("Tries every value of every knob, and writes evidence/coverage.jsonl")
         .arg(
             Arg::new("knob")
                 .long("knob")
@@ -38,7 +38,7 @@ pub fn command() -> Command {
             Arg::new("arch")
                 .long("arch")
                 .value_name("ARCH")
-                .help("values on this chip only; the document's other tables stay as they are"),
+                .help("values on this chip only; the file's other rows stay as they are"),
         )
         .arg(flag("quick", "a few schedules and mutants of every tenth value; nothing is written"))
         .arg(
@@ -48,7 +48,7 @@ pub fn command() -> Command {
                 .value_parser(clap::value_parser!(u64).range(1..=100_000))
                 .help("random schedules of a value, and at most so many mutants of each launch [default: 64, and 16]"),
         )
-        .arg(flag("stdout", "print the table and write nothing"))
+        .arg(flag("stdout", "print the rows and write nothing"))
 }
 
 /// Does what the flags say; the exit status.
@@ -96,24 +96,34 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     });
     let of = |index: usize| firsts.iter().position(|first| *first == first_of(index)).unwrap_or(0);
     let rows: Vec<_> = (0..wanted.len()).map(|index| tried[of(index)].of_value(wanted[index].1)).collect();
-    let path = silumin_testkit::root().join("evidence/coverage.md");
+    let path = silumin_testkit::root().join("evidence/coverage.jsonl");
     let print = quick || only.is_some() || matches.get_flag("stdout");
-    let before = if print { String::new() } else { std::fs::read_to_string(&path).unwrap_or_default() };
-    let mut text = head();
+    // Rows of a chip that was not asked for stay as they are.
+    let others = match print || chip.is_none() {
+        true => Vec::new(),
+        false => match read(&path) {
+            Ok(before) => before,
+            Err(error) => return silumin_cli::status(Err(error.into())),
+        },
+    };
+    let mut lines = String::new();
     for (arch, _) in CHIPS {
-        let rows: Vec<_> = rows.iter().filter(|row| row.arch() == arch).collect();
-        if !rows.is_empty() {
-            text += &section(arch, &rows, effort);
-        } else if let Some(section) = section_of(&before, arch) {
-            text += section;
+        let own = rows.iter().filter(|row| row.chip == arch.target());
+        let kept = others
+            .iter()
+            .filter(|row| row.chip == arch.target() && chip.is_some_and(|chip| chip != arch.target()));
+        for row in own.chain(kept) {
+            match serde_json::to_string(row) {
+                Ok(line) => lines += &(line + "\n"),
+                Err(error) => return silumin_cli::status(Err(error.into())),
+            }
         }
     }
     if print {
-        println!("{text}");
+        print!("{lines}");
     } else {
-        if let Err(error) = std::fs::write(&path, &text) {
-            eprintln!("error: {}: {error}", path.display());
-            return ExitCode::from(2);
+        if let Err(error) = std::fs::write(&path, &lines) {
+            return silumin_cli::status(Err(format!("{}: {error}", path.display()).into()));
         }
         println!("{} rows written to {}", rows.len(), path.display());
     }

@@ -1,16 +1,18 @@
 //! The rows of the table, and how each cell comes about.
 
+use serde::{Deserialize, Serialize};
 use silumin::codegen::arch::TensorCore;
 use silumin::codegen::spec::{Spec, SpecFile};
 use silumin::runtime::device::{Schedule, Tracking};
-use silumin::runtime::inputs::DualGemmInputs;
-use silumin::runtime::launch_file;
-use silumin::runtime::toolchain::Ptxas;
+use silumin::verify::inputs::DualGemmInputs;
+use silumin::verify::launch_file;
+use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, Shape};
 use silumin_emulator::mutate::{Equivalents, Plan, Subject, text};
 use silumin_testkit::launches::launches;
 use silumin_testkit::values::{HOPPER_VALUES, SHAPES, VALUES, Value};
-use std::fmt::Write;
+use std::collections::BTreeMap;
+use std::path::Path;
 
 /// Where schedules and mutants are tried: ragged in M, N and K, several tiles each way of most configurations, and K
 /// long enough for most rings to wrap. Elements of 16 bits fill as many K tiles with a quarter of K.
@@ -55,62 +57,109 @@ impl Tools {
     }
 }
 
-/// What was seen, or what is wrong.
-type Cell = Result<String, String>;
-
-/// The columns after the knob's.
-pub const COLUMNS: [&str; 5] = ["assembles", "even", "ragged", "schedules", "mutants"];
-
 /// A knob, its value, and what stands beside it.
 pub type Entry = (&'static str, &'static str, &'static [Value]);
 
 /// The chips that values are tried on, with the operands that each is usually fed, and the values of each.
 pub const CHIPS: [(Arch, &[Entry]); 2] = [(Arch::Sm100a, VALUES), (Arch::Sm90a, HOPPER_VALUES)];
 
-/// A knob's value and what became of it.
+/// Mutants of a value's kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mutants {
+    /// Caught.
+    pub caught: usize,
+    /// Explained.
+    pub explained: usize,
+    /// All that were run, evenly spaced among those that `silumin mutate --list` shows.
+    pub all: usize,
+}
+
+/// A line of `evidence/coverage.jsonl`: a knob's value, and what became of it. What is missing does not hold, and `fails` says why.
+///
+/// Values whose kernels are the same, byte for byte, are tried once: most of those that `auto` chooses anyway.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    arch: Arch,
-    knob: &'static str,
-    value: &'static str,
-    beside: &'static [Value],
-    cells: [Cell; COLUMNS.len()],
+    /// The chip.
+    pub chip: String,
+    /// Formats of the operands and of C.
+    pub formats: String,
+    /// The knob.
+    pub knob: String,
+    /// Its value.
+    pub value: String,
+    /// Other knobs that are set, because the value needs or is more telling with them. The rest is `auto` or the default.
+    pub beside: Vec<(String, String)>,
+    /// The most registers of a thread: ptxas takes the kernels for three shapes without a warning, spills or a stack.
+    pub registers: Option<u32>,
+    /// The relative error (Frobenius norm) at the even shape, where every element is right: all codes of the operands and the
+    /// whole range of scales, every f16 element within 1e-3 + 1e-3 of an f64 reference, every bf16 one within what its rounding
+    /// and fp32 sums allow.
+    pub even: Option<f64>,
+    /// The same at the ragged shape.
+    pub ragged: Option<f64>,
+    /// Schedules under which nothing is found and the result is right, tracked with all fences asked for, at a small shape: all
+    /// early, all late, each warp starved, and random ones.
+    pub schedules: Option<usize>,
+    /// Mutants at the small shape, one random seed.
+    pub mutants: Option<Mutants>,
+    /// What does not hold, by column.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fails: BTreeMap<String, String>,
 }
 
 impl Row {
-    /// The same cells for another value that has the same kernels.
-    pub fn of_value(&self, entry: &Entry) -> Row {
-        let (knob, value, beside) = *entry;
-        Row { knob, value, beside, cells: self.cells.clone(), ..*self }
-    }
-
-    /// The chip.
-    pub fn arch(&self) -> Arch {
-        self.arch
+    /// The same results for another value that has the same kernels.
+    #[must_use]
+    pub fn of_value(&self, (knob, value, beside): &Entry) -> Row {
+        Row { knob: (*knob).into(), value: (*value).into(), beside: owned(beside), ..self.clone() }
     }
 
     /// `knob = value`, and what stands beside it.
+    #[must_use]
     pub fn name(&self) -> String {
-        format!("{}: {} = {} ({})", self.arch, self.knob, self.value, beside(self.beside))
+        let beside: Vec<String> =
+            self.beside.iter().map(|(knob, value)| format!("{knob} = {value}")).collect();
+        format!("{}: {} = {} ({})", self.chip, self.knob, self.value, beside.join(", "))
     }
 
-    /// Every cell that does not hold.
+    /// Whether it is about this value.
+    #[must_use]
+    pub fn is_of(&self, chip: Arch, (knob, value, beside): &Entry) -> bool {
+        self.chip == chip.target()
+            && self.knob == *knob
+            && self.value == *value
+            && self.beside == owned(beside)
+    }
+
+    /// Whether every column holds.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        let there = self.registers.is_some() && self.even.is_some() && self.ragged.is_some();
+        there && self.schedules.is_some() && self.mutants.is_some() && self.fails.is_empty()
+    }
+
+    /// All that does not hold.
+    #[must_use]
     pub fn faults(&self) -> Vec<String> {
-        let cells = COLUMNS.iter().zip(&self.cells);
-        cells
-            .filter_map(|(column, cell)| Some(format!("{}: {column}: {}", self.name(), cell.as_ref().err()?)))
-            .collect()
+        self.fails.iter().map(|(column, why)| format!("{}: {column}: {why}", self.name())).collect()
     }
 }
 
-/// Knobs that stand beside the one of the row, as the DSL spells them.
-fn beside(values: &[Value]) -> String {
-    let values: Vec<String> = values.iter().map(|(knob, value)| format!("{knob} = {value}")).collect();
-    if values.is_empty() { "-".to_owned() } else { values.join(", ") }
+fn owned(values: &[Value]) -> Vec<(String, String)> {
+    values.iter().map(|(knob, value)| ((*knob).to_owned(), (*value).to_owned())).collect()
 }
 
-/// The first cells of a row: what tells it from the others.
-pub fn heading((knob, value, with): &Entry) -> String {
-    format!("| `{knob}` | `{value}` | {} |", beside(with))
+/// The lines of a file.
+///
+/// # Errors
+///
+/// A file that cannot be read, or a line that is no row.
+pub fn read(path: &Path) -> Result<Vec<Row>, String> {
+    let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    let rows = text.lines().enumerate().map(|(index, line)| {
+        serde_json::from_str(line).map_err(|e| format!("{}:{}: {e}", path.display(), index + 1))
+    });
+    rows.collect()
 }
 
 /// The kernels of one value, by their hashes: where two values have the same ones, they need be tried once.
@@ -132,25 +181,43 @@ fn spec(arch: Arch, (knob, value, beside): &Entry, shape: Shape) -> Result<Spec,
     Ok(file.read().map_err(|e| e.to_string())?.0)
 }
 
-/// Fills the cells of one value.
+/// Tries one value.
+#[must_use]
 pub fn row(arch: Arch, entry: &Entry, tools: &Tools, effort: Effort) -> Row {
-    let (knob, value, beside) = *entry;
     let spec = |shape: Shape| spec(arch, entry, shape);
     let right = |shape: Shape| spec(shape).and_then(|spec| judge(arch, &spec, shape));
     let assembled = || {
         let shapes = [SHAPES[0], SHAPES[1], small(arch)];
         let registers = shapes.map(|shape| assemble(arch, &spec(shape)?, shape, &tools.ptxas));
-        let most = registers.into_iter().try_fold(0, |most, one| one.map(|one| most.max(one)));
-        most.map(|most| format!("{most} registers"))
+        registers.into_iter().try_fold(0, |most, one| one.map(|one| most.max(one)))
     };
-    let cells = [
-        assembled(),
-        right(SHAPES[0]),
-        right(SHAPES[1]),
-        spec(small(arch)).and_then(|spec| schedules(arch, &spec, effort)),
-        spec(small(arch)).and_then(|spec| mutants(arch, &spec, tools, effort)),
-    ];
-    Row { arch, knob, value, beside, cells }
+    let mut fails = BTreeMap::new();
+    Row {
+        chip: arch.target().to_owned(),
+        formats: Formats::usual(arch).to_string(),
+        knob: entry.0.into(),
+        value: entry.1.into(),
+        beside: owned(entry.2),
+        registers: note(&mut fails, "registers", assembled()),
+        even: note(&mut fails, "even", right(SHAPES[0])),
+        ragged: note(&mut fails, "ragged", right(SHAPES[1])),
+        schedules: note(
+            &mut fails,
+            "schedules",
+            spec(small(arch)).and_then(|spec| schedules(arch, &spec, effort)),
+        ),
+        mutants: note(
+            &mut fails,
+            "mutants",
+            spec(small(arch)).and_then(|spec| mutants(arch, &spec, tools, effort)),
+        ),
+        fails,
+    }
+}
+
+/// The result, or `None` and a note of what is wrong.
+fn note<T>(fails: &mut BTreeMap<String, String>, column: &str, result: Result<T, String>) -> Option<T> {
+    result.map_err(|why| fails.insert(column.to_owned(), why)).ok()
 }
 
 /// Registers of the kernels, which must assemble without spills and warnings.
@@ -165,13 +232,14 @@ fn assemble(arch: Arch, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32,
 }
 
 /// One run on all e2m1 codes and the whole range of scales, against the reference.
-fn judge(arch: Arch, spec: &Spec, shape: Shape) -> Cell {
+fn judge(arch: Arch, spec: &Spec, shape: Shape) -> Result<f64, String> {
     let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
     let device = Device::emulated_with(arch, options);
     let verification = DualGemm::new(spec.clone()).verify(&device, shape, Distribution::Full, 7, &[]);
     let verification = verification.map_err(|e| format!("{shape}: {e}"))?;
     match verification.check.pass {
-        true => Ok(format!("{:.1e}", verification.check.rel_frobenius)),
+        // Two digits: the others differ from machine to machine.
+        true => Ok(format!("{:.1e}", verification.check.rel_frobenius).parse().unwrap_or(f64::NAN)),
         false => Err(format!("{shape}: {}", verification.check)),
     }
 }
@@ -187,7 +255,7 @@ fn track(arch: Arch, spec: &Spec, schedule: Schedule) -> Result<(), String> {
 }
 
 /// Runs under adversarial schedules.
-fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Cell {
+fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Result<usize, String> {
     let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
     let warps = kernel.launches.iter().map(|launch| launch.block.iter().product::<u32>().div_ceil(32)).max();
     let mut all = vec![Schedule::Early, Schedule::Late];
@@ -196,11 +264,11 @@ fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Cell {
     for schedule in &all {
         track(arch, spec, *schedule)?;
     }
-    Ok(format!("{}", all.len()))
+    Ok(all.len())
 }
 
 /// A sample of each launch's mutants.
-fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
+fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Result<Mutants, String> {
     let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let inputs = DualGemmInputs::generate_for(small(arch), spec.formats, Distribution::Benchmark, 1111);
@@ -223,62 +291,5 @@ fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Cell {
     if (good as f64) < BAR * all as f64 {
         return Err(format!("{good} of {all} caught or explained:\n{survivors}"));
     }
-    Ok(format!("{caught} + {explained} of {all}"))
-}
-
-/// The heading of a chip's table.
-pub fn title(arch: Arch) -> String {
-    format!("## {arch}, {}", Formats::usual(arch))
-}
-
-/// What all tables start with.
-const HEAD: &str = "| knob | value | beside | ";
-
-/// What goes before the tables.
-pub fn head() -> String {
-    let [even, ragged] = SHAPES;
-    format!(
-        "# Coverage
-
-Every value of every knob that the tests know (`testkit/src/values.rs`), and what was tried with it. Written by
-`cargo xtask coverage`, which fails if a cell does not hold. Values whose kernels are the same, byte for byte, are tried
-once: most of those that `auto` chooses anyway.
-
-* **beside**: other knobs that are set, because the value needs or is more telling with them. The rest is `auto` or the default.
-* **assembles**: ptxas takes the kernels for all three shapes below without a warning, spills or a stack; the most registers of a thread.
-* **even**, **ragged**: {even} and {ragged} on the emulator, all codes of the operands and the whole range of scales, every f16 element
-  within 1e-3 + 1e-3 of an f64 reference, every bf16 one within what its rounding and fp32 sums allow; the relative error (Frobenius norm).
-* **schedules**: {} under so many schedules,
-  with happens-before tracking that asks for every fence: all early, all late, each warp starved, and random ones; nothing found and right
-  under each.
-* **mutants**: of the same shape, evenly spaced among all that `silumin mutate --list` shows: caught + explained of
-  all, one random seed. The bar of a row is {:.0} %, for a sample is small; whole surveys are in [mutants.md](mutants.md).
-",
-        CHIPS.map(|(arch, _)| format!("{} on {arch}", small(arch))).join(", "),
-        BAR * 100.0
-    )
-}
-
-/// A chip's table under its heading, with a blank line before it.
-pub fn section(arch: Arch, rows: &[&Row], effort: Effort) -> String {
-    let Effort { seeds, mutants } = effort;
-    let mut out = format!(
-        "\n{}\n\nRandom schedules of each row: {seeds}. Mutants of each launch: about {mutants}.\n\n{HEAD}{} |\n|---|---|---|---|---|---|---|---|\n",
-        title(arch),
-        COLUMNS.join(" | ")
-    );
-    for row in rows {
-        let cell = |cell: &Cell| cell.clone().unwrap_or_else(|_| "**fails**".to_owned());
-        let cells: Vec<String> = row.cells.iter().map(cell).collect();
-        // Writing to a string does not fail.
-        let _ = writeln!(out, "{} {} |", heading(&(row.knob, row.value, row.beside)), cells.join(" | "));
-    }
-    out
-}
-
-/// The section of a chip in a document.
-pub fn section_of(document: &str, arch: Arch) -> Option<&str> {
-    let start = document.find(&format!("\n{}\n", title(arch)))?;
-    let rest = &document[start..];
-    Some(rest.get(1..)?.find("\n## ").map_or(rest, |end| &rest[..end + 1]))
+    Ok(Mutants { caught, explained, all })
 }

@@ -1,38 +1,34 @@
 //! What an earlier run left open, once more: after a change of the emulator, of the rules or of the sizes.
 
+use super::row::Row;
 use super::{KERNELS, MORE, mutants, read, twins};
 use silumin_emulator::mutate::{Earlier, Outcome, Plan, Survey, Verdict, json};
 use std::collections::BTreeMap;
 
-/// A row of the document: kind, instruction and change. Lines move when templates change.
-type Row = (String, String, String);
+/// Kind, instruction and change of a mutant. Lines move when templates change.
+type Listed = (String, String, String);
 
-/// The mutants that a document lists without an explanation, by kernel.
-fn listed(document: &str) -> BTreeMap<String, Vec<Row>> {
-    let mut rows: BTreeMap<String, Vec<Row>> = BTreeMap::new();
-    for line in document.lines() {
-        // `|` within an instruction is escaped.
-        let line = line.replace("\\|", "\u{1}");
-        let cells: Vec<String> = line.split('|').map(|c| c.trim().replace('\u{1}', "|")).collect();
-        let [_, kernel, lines, kind, was, change, reason, ..] = cells.as_slice() else { continue };
-        if reason == "none" {
-            let row = (kind.clone(), was.trim_matches('`').to_owned(), change.clone());
-            let rows = rows.entry(kernel.clone()).or_default();
-            rows.extend(lines.split(',').map(|_| row.clone()));
+/// The mutants that rows list without an explanation, by kernel.
+fn listed(rows: &[Row]) -> BTreeMap<String, Vec<Listed>> {
+    let mut open: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
+    for row in rows {
+        for survivor in row.survivors.iter().filter(|survivor| survivor.reason.is_none()) {
+            let one = (survivor.kind.clone(), survivor.was.clone(), survivor.change.clone());
+            open.entry(row.kernel.clone()).or_default().extend(survivor.lines.iter().map(|_| one.clone()));
         }
     }
-    rows
+    open
 }
 
-fn row_of(o: &Outcome) -> Row {
+fn row_of(o: &Outcome) -> Listed {
     let m = &o.mutant;
     (m.kind.name().to_owned(), m.was.clone(), m.change.clone())
 }
 
 /// Runs them, and prints what became of each.
-pub fn run(wanted: &str, document: &str) -> Result<(), String> {
+pub fn run(wanted: &str, before: &[Row]) -> Result<(), String> {
     let (mut all, mut gone, mut caught, mut explained) = (0, 0, 0, 0);
-    for (name, rows) in listed(document).iter().filter(|(name, _)| name.starts_with(wanted)) {
+    for (name, rows) in listed(before).iter().filter(|(name, _)| name.starts_with(wanted)) {
         let Some(&(_, shape)) = KERNELS.iter().chain(MORE).find(|(kernel, _)| kernel == name) else {
             eprintln!("{name}: a sample, {} mutants not run", rows.len());
             continue;

@@ -1,15 +1,15 @@
-//! Writes `evidence/mutants.md`: mutants of every golden kernel, and what caught them.
+//! Writes `evidence/mutants.jsonl`: mutants of every golden kernel, and what caught them.
 //!
 //! ```text
 //! cargo xtask mutants --every 4
 //! cargo xtask mutants --kernel scales_all --stdout
 //! cargo xtask mutants --kernel hopper --every 13 --stdout
 //! cargo xtask mutants --kernel dynamic_pair --line 588 --line 596
-//! cargo xtask mutants --left evidence/mutants.md
+//! cargo xtask mutants --left evidence/mutants.jsonl
 //! ```
 //!
 //! Every 4th mutant takes hours of two cores from nothing, and with what earlier runs have kept seconds. `--again` runs what survived
-//! once more, as does `--left` with what a document lists as open, without those results.
+//! once more, as does `--left` with what a file lists as open, without those results.
 //! What is known of a kernel is kept in `target/mutants`, under the kernel's hash, so that a run that was broken off goes on
 //! with the next kernel. Exit status: 0 if at least 95 % of the mutants of each kernel were
 //! caught or explained, 1 if not, 2 for bad input.
@@ -17,14 +17,15 @@
 #![allow(clippy::print_stderr, reason = "errors of a program go there")]
 
 mod left;
+pub mod row;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use row::Row;
 use silumin::codegen::config::{Schedule, Setting};
 use silumin::{Kernel, Shape};
-use silumin_emulator::mutate::{Earlier, Outcome, Plan, Subject, Survey, Verdict, json, markdown};
+use silumin_emulator::mutate::{Earlier, Outcome, Plan, Subject, Survey, Verdict, json};
 use silumin_testkit::launches;
 use silumin_testkit::mutants::{self, KERNELS};
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -78,10 +79,6 @@ const SAMPLES: &[(&str, Shape, &[usize])] = &[
     ("hopper_vectors", Shape::new(130, 136, 344), &[24]),
 ];
 
-/// What goes before and behind the tables.
-const HEAD: &str = include_str!("head.md");
-const TAIL: &str = include_str!("tail.md");
-
 /// What to run of each kernel.
 struct Run {
     /// Every so many-eth mutant.
@@ -103,14 +100,21 @@ fn progress(outcome: &Outcome, done: usize, all: usize) {
     }
 }
 
-/// Surveys with the names of their rows.
-type Surveys = Vec<(String, Survey)>;
+/// A launch's survey: its name in the list, every how many-eth mutant was run, what became of them.
+struct Found {
+    name: String,
+    every: usize,
+    survey: Survey,
+}
+
+/// Surveys of several launches.
+type Surveys = Vec<Found>;
 
 /// The flags.
 #[must_use]
 pub fn command() -> Command {
     Command::new("mutants")
-        .about("Surveys mutants of all golden kernels, and writes evidence/mutants.md")
+        .about("Surveys mutants of all golden kernels, and writes evidence/mutants.jsonl")
         .arg(
             Arg::new("kernel")
                 .long("kernel")
@@ -139,7 +143,7 @@ pub fn command() -> Command {
             Arg::new("stdout")
                 .long("stdout")
                 .action(ArgAction::SetTrue)
-                .help("print the document and write nothing"),
+                .help("print the lines and write nothing"),
         )
         .arg(
             Arg::new("again")
@@ -150,8 +154,8 @@ pub fn command() -> Command {
         .arg(
             Arg::new("left")
                 .long("left")
-                .value_name("DOCUMENT")
-                .help("run only what this document of an earlier run lists as neither caught nor explained, and print what became of it"),
+                .value_name("FILE")
+                .help("run only what this file of an earlier run lists as neither caught nor explained, and print what became of it"),
         )
 }
 
@@ -159,17 +163,9 @@ pub fn command() -> Command {
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let wanted = matches.get_one::<String>("kernel").map_or("", String::as_str);
-    if let Some(document) = matches.get_one::<String>("left") {
-        return match fs::read_to_string(document)
-            .map_err(|e| e.to_string())
-            .and_then(|t| left::run(wanted, &t))
-        {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("error: {document}: {error}");
-                ExitCode::from(2)
-            }
-        };
+    if let Some(file) = matches.get_one::<String>("left") {
+        let done = row::read(Path::new(file)).and_then(|before| left::run(wanted, &before));
+        return silumin_cli::status(done.map(|()| true).map_err(|error| format!("{file}: {error}").into()));
     }
     let run = Run {
         every: matches.get_one::<u32>("every").map_or(1, |&every| every as usize),
@@ -187,18 +183,21 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         eprintln!("error: no kernel's name starts with `{wanted}`");
         return ExitCode::from(2);
     }
-    let text = document(&whole, &samples, run.every);
+    let lines = whole.iter().chain(&samples).map(|found| serde_json::to_string(&Row::of(found)));
+    let text: String = match lines.collect::<Result<Vec<_>, _>>() {
+        Ok(lines) => lines.into_iter().map(|line| line + "\n").collect(),
+        Err(error) => return silumin_cli::status(Err(error.into())),
+    };
     if !wanted.is_empty() || matches.get_flag("stdout") {
         print!("{text}");
     } else {
-        let path = silumin_testkit::root().join("evidence/mutants.md");
+        let path = silumin_testkit::root().join("evidence/mutants.jsonl");
         if let Err(error) = fs::write(&path, &text) {
-            eprintln!("error: {}: {error}", path.display());
-            return ExitCode::from(2);
+            return silumin_cli::status(Err(format!("{}: {error}", path.display()).into()));
         }
-        println!("{} kernels written to {}", whole.len() + samples.len(), path.display());
+        println!("{} surveys written to {}", whole.len() + samples.len(), path.display());
     }
-    ExitCode::from(u8::from(!whole.iter().all(|(_, survey)| survey.holds())))
+    ExitCode::from(u8::from(!whole.iter().all(|found| found.survey.holds())))
 }
 
 /// Surveys the kernel of the name `wanted`, or all whose names start so: whole ones, and samples.
@@ -262,7 +261,7 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], run: &Run) -> Result<S
                 known.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&known, text));
             kept.map_err(|e| format!("{}: {e}", known.display()))?;
         }
-        surveys.push((row, survey));
+        surveys.push(Found { name: row, every: *every, survey });
     }
     Ok(surveys)
 }
@@ -318,66 +317,4 @@ fn twins(name: &str, shape: Shape, kernel: &Kernel, folder: &Path) -> Result<Vec
 
 fn read(path: &Path) -> Result<Subject, String> {
     Subject::read(path).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// The document.
-fn document(whole: &Surveys, samples: &Surveys, every: usize) -> String {
-    let all: Surveys = whole.iter().chain(samples).cloned().collect();
-    let counted = |of: fn(&Survey) -> usize| whole.iter().map(|(_, survey)| of(survey)).sum::<usize>();
-    let [mutants, caught, explained] =
-        [counted(|s| s.outcomes.len()), counted(Survey::caught), counted(Survey::explained)];
-    let lowest = whole.iter().min_by(|(_, a), (_, b)| a.share().total_cmp(&b.share()));
-    let lowest = lowest.filter(|(_, survey)| survey.share() < 1.0).map_or(String::new(), |(name, survey)| {
-        format!(" The lowest share is {:.1} % (`{name}`).", 100.0 * survey.share())
-    });
-    let (which, flag) = match every {
-        1 => ("All".to_owned(), String::new()),
-        n => (format!("Every {n}th:"), format!(" -- --every {n}")),
-    };
-    let mut kinds: BTreeMap<&str, usize> = BTreeMap::new();
-    for outcome in whole.iter().flat_map(|(_, survey)| &survey.outcomes) {
-        if outcome.verdict == Verdict::Survived {
-            *kinds.entry(outcome.mutant.kind.name()).or_default() += 1;
-        }
-    }
-    let mut neither = String::new();
-    if !kinds.is_empty() {
-        neither += "What is neither caught nor explained, by the kind of mistake.\n\n| kind | mutants |\n|---|---|\n";
-        kinds.iter().for_each(|(kind, count)| neither += &format!("| {kind} | {count} |\n"));
-        neither += "\n";
-    }
-    format!(
-        "{HEAD}## Golden kernels
-
-{which} {mutants} mutants, one random seed, of golden kernels with one launch: {caught} caught, {explained} explained, {} neither.{lowest}
-Shapes: those of `testkit/src/mutants.rs`. What survived there, and no rule explains for any size, got a second chance at two more: one of
-more than twice the K, which goes round the rings twice more, and one of 256 more rows and columns. Explained mutants of one reason are one
-row. Written by `cargo xtask mutants{flag}`.
-
-{}
-{neither}Kernels of several launches, each launch on what the one before left, and kernels with vectors in their gates; samples: every so many-eth mutant of a
-launch, 2nd to 24th, the fewer the longer a run takes.
-
-{}
-{}
-{TAIL}",
-        mutants - caught - explained,
-        numbers(whole),
-        numbers(samples),
-        survivors(&all),
-    )
-}
-
-/// Where the second of the two tables starts that [`markdown`] makes.
-const SECOND: &str = "\n| kernel | line |";
-
-fn numbers(surveys: &Surveys) -> String {
-    let tables = markdown(surveys);
-    tables.split_once(SECOND).map_or(tables.clone(), |(first, _)| first.to_owned())
-}
-
-fn survivors(surveys: &Surveys) -> String {
-    markdown(surveys)
-        .split_once(SECOND)
-        .map_or(String::new(), |(_, second)| format!("{}{second}", &SECOND[1..]))
 }

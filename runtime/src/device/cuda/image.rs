@@ -50,9 +50,9 @@ pub(super) fn check(image: &[u8]) -> Result<(), String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::toolchain::Ptxas;
     use proptest::prelude::*;
     use silumin_codegen::arch::Arch;
+    use silumin_verify::toolchain::Ptxas;
     use std::sync::OnceLock;
 
     const TEXT: &str = ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 k_0)\n{\n  .reg \

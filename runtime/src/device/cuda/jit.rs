@@ -15,7 +15,7 @@ use cudarc::driver::{CudaContext, DriverError, sys};
 
 use super::driver;
 use crate::cache::{Compiled, Compiler, Identity, ModuleError, Source, with_lines};
-use crate::toolchain::{Resources, resources};
+use silumin_verify::toolchain::{Resources, resources};
 
 /// Bytes of each of the compiler's logs.
 const LOG_BYTES: usize = 16 << 10;

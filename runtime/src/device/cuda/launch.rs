@@ -15,7 +15,7 @@ use super::graph::{Launched, Values};
 use super::module::{Addresses, Map, Module, Workspace};
 use super::{Cuda, Lane, driver};
 use crate::device::Buffer;
-use crate::gemm::{Args, LaunchError};
+use crate::device::{Args, LaunchError};
 
 /// Parameters of an entry that are kept on the stack; only kernels with very many scalars and vectors have more.
 const PLACES: usize = 48;

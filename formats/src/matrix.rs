@@ -1,0 +1,396 @@
+//! A K-major operand on the host, in any of the operand formats.
+
+use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleSpec};
+use thiserror::Error;
+
+use super::{e4m3, e5m2, element, fp4x2};
+use crate::layout::{self, LayoutError};
+
+/// What is wrong with the parts of a narrow-format matrix.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// K is not a whole number of scale blocks.
+    #[error(
+        "K = {k} is not a multiple of {block}, the elements that share a scale in {format}: pad K \
+         with zeros to the next one"
+    )]
+    KNotBlocked {
+        /// The K that was given, elements.
+        k: usize,
+        /// Elements that share a scale.
+        block: usize,
+        /// The format.
+        format: OperandFormat,
+    },
+    /// rows * K does not fit the address space.
+    #[error("a matrix of {rows} x {k} elements is larger than the address space: split it by rows")]
+    TooLarge {
+        /// Rows.
+        rows: usize,
+        /// Elements a row.
+        k: usize,
+    },
+    /// A buffer has another length than the shape asks for.
+    #[error(
+        "{what} of a {rows} x {k} matrix take {expected} {unit}, but the buffer holds {got}: pass \
+         exactly {expected}"
+    )]
+    Length {
+        /// What the buffer holds.
+        what: &'static str,
+        /// What one entry of the buffer is.
+        unit: &'static str,
+        /// Rows.
+        rows: usize,
+        /// Elements a row.
+        k: usize,
+        /// Entries that the shape asks for.
+        expected: usize,
+        /// Entries in the buffer.
+        got: usize,
+    },
+    /// The scale of a whole tensor has to be a positive finite number.
+    #[error("the tensor scale is {value}, but it has to be finite and above 0: use 1 for none")]
+    TensorScale {
+        /// The scale that was given.
+        value: f32,
+    },
+    /// A value that no finite scale can hold.
+    #[error(
+        "element ({row}, {column}) is {value}: no scale makes NaN or infinity fit; clean the input \
+         first"
+    )]
+    NotFinite {
+        /// Row of the element.
+        row: usize,
+        /// Position of the element along K.
+        column: usize,
+        /// Its value.
+        value: f32,
+    },
+}
+
+/// A K-major matrix in one of the operand formats: elements, a scale for every block of 16 or 32
+/// along K where the format has them, one f32 scale for the tensor. It is both A (`[M, K]`) and B
+/// (`[N, K]`, each row a column of the product).
+///
+/// The value of element (r, k) is `element(code) * scale[r][k / block] * tensor_scale`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Matrix {
+    format: OperandFormat,
+    rows: usize,
+    k: usize,
+    codes: Vec<u8>,
+    scales: Vec<u8>,
+    tensor_scale: f32,
+}
+
+impl Matrix {
+    /// A matrix from its parts.
+    ///
+    /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; 16-bit
+    ///   elements little-endian;
+    /// - `scales`: `rows * k / block` scale codes, row-major (not the blocked order of
+    ///   [`crate::layout`]); empty for a format without;
+    /// - `tensor_scale`: multiplies every element; 1 for none.
+    ///
+    /// # Errors
+    ///
+    /// When K is not a whole number of blocks, a buffer has another length, or the tensor scale is
+    /// not a positive finite number.
+    pub fn new(
+        format: OperandFormat,
+        rows: usize,
+        k: usize,
+        codes: Vec<u8>,
+        scales: Vec<u8>,
+        tensor_scale: f32,
+    ) -> Result<Self, FormatError> {
+        let elements = checked_elements(format, rows, k)?;
+        let scale_bytes = format.spec().scales.map_or(0, |scales| elements / scales.block as usize);
+        for (what, buffer, expected) in
+            [("the codes", &codes, code_bytes(format, elements)), ("the scales", &scales, scale_bytes)]
+        {
+            if buffer.len() != expected {
+                let got = buffer.len();
+                return Err(FormatError::Length { what, unit: "bytes", rows, k, expected, got });
+            }
+        }
+        if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
+            return Err(FormatError::TensorScale { value: tensor_scale });
+        }
+        Ok(Self { format, rows, k, codes, scales, tensor_scale })
+    }
+
+    /// The format.
+    #[must_use]
+    pub fn format(&self) -> OperandFormat {
+        self.format
+    }
+
+    /// Rows: M for A, N for B.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Elements a row.
+    #[must_use]
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
+    /// The elements' codes, row-major: see [`Matrix::new`].
+    #[must_use]
+    pub fn codes(&self) -> &[u8] {
+        &self.codes
+    }
+
+    /// Scale codes, `[rows, K / block]` row-major; empty for a format without.
+    #[must_use]
+    pub fn scales(&self) -> &[u8] {
+        &self.scales
+    }
+
+    /// The scales in the order that a kernel reads: see [`layout::to_blocked`]. Empty for a format
+    /// without.
+    ///
+    /// # Errors
+    ///
+    /// When the padded scales do not fit the address space.
+    pub fn blocked_scales(&self) -> Result<Vec<u8>, LayoutError> {
+        match self.format.spec().scales {
+            Some(scales) => layout::to_blocked(&self.scales, self.rows, self.k / scales.block as usize),
+            None => Ok(Vec::new()),
+        }
+    }
+
+    /// The scales of some rows in the order that a kernel reads, padded to whole blocks as if they were a matrix of their
+    /// own. Rows beyond the last do not count. Empty for a format without.
+    ///
+    /// # Errors
+    ///
+    /// When the padded scales do not fit the address space.
+    pub fn blocked_scales_of(&self, rows: std::ops::Range<usize>) -> Result<Vec<u8>, LayoutError> {
+        let Some(scales) = self.format.spec().scales else { return Ok(Vec::new()) };
+        let columns = self.k / scales.block as usize;
+        let rows = rows.start.min(self.rows)..rows.end.clamp(rows.start.min(self.rows), self.rows);
+        layout::to_blocked(&self.scales[rows.start * columns..rows.end * columns], rows.len(), columns)
+    }
+
+    /// The scale of the whole tensor; a kernel applies it in its epilogue.
+    #[must_use]
+    pub fn tensor_scale(&self) -> f32 {
+        self.tensor_scale
+    }
+
+    /// Value of element (`row`, `column`), or `None` outside the matrix.
+    #[must_use]
+    pub fn value(&self, row: usize, column: usize) -> Option<f64> {
+        if row >= self.rows || column >= self.k {
+            return None;
+        }
+        let mut out = [0.0];
+        self.decode_row(row, column, &mut out);
+        Some(out[0])
+    }
+
+    /// Writes the values of `row` from `k_start` on to `out`, exact in f64 but for the tensor
+    /// scale's product, which is rounded once. Positions outside the matrix give zero, as a TMA
+    /// load fills them.
+    pub fn decode_row(&self, row: usize, k_start: usize, out: &mut [f64]) {
+        let available = if row < self.rows { self.k.saturating_sub(k_start) } else { 0 };
+        let (mut inside, outside) = out.split_at_mut(available.min(out.len()));
+        outside.fill(0.0);
+        if inside.is_empty() {
+            return;
+        }
+        let spec = self.format.spec();
+        let row_bytes = code_bytes(self.format, self.k);
+        let codes = &self.codes[row * row_bytes..][..row_bytes];
+        let tensor_scale = f64::from(self.tensor_scale);
+        let Some(ScaleSpec { format, block }) = spec.scales else {
+            decode_run(spec.element, codes, k_start, tensor_scale, inside);
+            return;
+        };
+        let block = block as usize;
+        let scales = &self.scales[row * (self.k / block)..][..self.k / block];
+        let mut column = k_start;
+        while !inside.is_empty() {
+            // To the end of the block, or of what is asked for.
+            let run = (block - column % block).min(inside.len());
+            let (now, later) = inside.split_at_mut(run);
+            let scale = element::decode_scale(format, scales[column / block]) * tensor_scale;
+            decode_run(spec.element, codes, column, scale, now);
+            (inside, column) = (later, column + run);
+        }
+    }
+}
+
+/// Writes the values of a row's elements from `start` on, times `scale`, to `out`.
+fn decode_run(kind: ElementKind, codes: &[u8], start: usize, scale: f64, out: &mut [f64]) {
+    match kind {
+        ElementKind::E2m1 => {
+            // An odd element is in a byte that starts before it.
+            let (first, out) = out.split_at_mut((start % 2).min(out.len()));
+            if let [first] = first {
+                *first = fp4x2::PAIRS[usize::from(codes[start / 2])][1] * scale;
+            }
+            let start = start + first.len();
+            for (pair, &byte) in out.chunks_mut(2).zip(&codes[start / 2..]) {
+                let [even, odd] = fp4x2::PAIRS[usize::from(byte)];
+                pair[0] = even * scale;
+                if let Some(value) = pair.get_mut(1) {
+                    *value = odd * scale;
+                }
+            }
+        }
+        ElementKind::E4m3 | ElementKind::E5m2 => {
+            let values = if kind == ElementKind::E4m3 { &e4m3::VALUES } else { &e5m2::VALUES };
+            for (value, &code) in out.iter_mut().zip(&codes[start..]) {
+                *value = f64::from(values[usize::from(code)]) * scale;
+            }
+        }
+        ElementKind::Bf16 => {
+            for (value, &bytes) in out.iter_mut().zip(codes[2 * start..].as_chunks::<2>().0) {
+                *value = f64::from(f32::from_bits(u32::from(u16::from_le_bytes(bytes)) << 16)) * scale;
+            }
+        }
+        ElementKind::F16 => {
+            for (value, &bytes) in out.iter_mut().zip(codes[2 * start..].as_chunks::<2>().0) {
+                *value = f64::from(element::decode_f16(u16::from_le_bytes(bytes))) * scale;
+            }
+        }
+    }
+}
+
+/// Bytes of so many elements.
+pub fn code_bytes(format: OperandFormat, elements: usize) -> usize {
+    // Elements fit the address space eight times: see `checked_elements`.
+    elements * format.spec().element_bits as usize / 8
+}
+
+/// rows * K, when the format can hold such a matrix.
+pub fn checked_elements(format: OperandFormat, rows: usize, k: usize) -> Result<usize, FormatError> {
+    let block = format.spec().scales.map_or(1, |scales| scales.block as usize);
+    if !k.is_multiple_of(block) {
+        return Err(FormatError::KNotBlocked { k, block, format });
+    }
+    // Room for eight bytes an element, which a decoded copy takes.
+    match rows.checked_mul(k) {
+        Some(elements) if elements <= isize::MAX as usize / 8 => Ok(elements),
+        _ => Err(FormatError::TooLarge { rows, k }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rand_chacha::ChaCha8Rng;
+    use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+    fn random(format: OperandFormat, rows: usize, k: usize, tensor_scale: f32) -> Matrix {
+        let mut rng = ChaCha8Rng::seed_from_u64(6);
+        let mut codes = vec![0; code_bytes(format, rows * k)];
+        rng.fill_bytes(&mut codes);
+        let scales = format.spec().scales.map_or(0, |scales| rows * k / scales.block as usize);
+        let scales = (0..scales).map(|_| (rng.next_u32() % 0x7F) as u8).collect();
+        Matrix::new(format, rows, k, codes, scales, tensor_scale).unwrap()
+    }
+
+    /// The definition, by way of the crates that know each format.
+    fn expected(matrix: &Matrix, row: usize, column: usize) -> f64 {
+        let index = row * matrix.k + column;
+        let pair = || [matrix.codes[2 * index], matrix.codes[2 * index + 1]];
+        let value = match matrix.format.spec().element {
+            ElementKind::E2m1 => {
+                let code = fp4x2::get(&matrix.codes, index).unwrap();
+                f64::from(microfloat::f4e2m1fn::from_bits(code).to_f32())
+            }
+            ElementKind::E4m3 => f64::from(microfloat::f8e4m3fn::from_bits(matrix.codes[index]).to_f32()),
+            ElementKind::E5m2 => f64::from(microfloat::f8e5m2::from_bits(matrix.codes[index]).to_f32()),
+            ElementKind::Bf16 => half::bf16::from_le_bytes(pair()).to_f64(),
+            ElementKind::F16 => half::f16::from_le_bytes(pair()).to_f64(),
+        };
+        let scale = match matrix.format {
+            OperandFormat::Nvfp4 => {
+                f64::from(microfloat::f8e4m3fn::from_bits(matrix.scales[index / 16]).to_f32())
+            }
+            OperandFormat::Mxfp4 | OperandFormat::Mxfp8 | OperandFormat::Mxfp8E5m2 => {
+                f64::from(microfloat::f8e8m0fnu::from_bits(matrix.scales[index / 32]).to_f32())
+            }
+            _ => 1.0,
+        };
+        value * scale * f64::from(matrix.tensor_scale)
+    }
+
+    #[test]
+    fn every_window_decodes_as_the_definition_says() {
+        for format in OperandFormat::ALL {
+            let matrix = random(format, 3, 96, 0.25);
+            for row in 0..4 {
+                for start in (0..20).chain(28..36).chain(90..98) {
+                    for length in (0..40).chain([100]) {
+                        let mut out = vec![f64::NAN; length];
+                        matrix.decode_row(row, start, &mut out);
+                        for (offset, &value) in out.iter().enumerate() {
+                            let column = start + offset;
+                            let inside = row < 3 && column < 96;
+                            let expected = if inside { expected(&matrix, row, column) } else { 0.0 };
+                            let same = value == expected || value.is_nan() && expected.is_nan();
+                            assert!(same, "{format}, row {row}, column {column}: {value}, not {expected}");
+                        }
+                    }
+                }
+            }
+            let value = matrix.value(2, 95).unwrap();
+            assert!(value == expected(&matrix, 2, 95) || value.is_nan());
+            assert_eq!([matrix.value(3, 0), matrix.value(0, 96)], [None, None]);
+        }
+    }
+
+    #[test]
+    fn wrong_parts_are_refused() {
+        let new = |rows, k, codes, scales, tensor_scale| {
+            Matrix::new(OperandFormat::Nvfp4, rows, k, codes, scales, tensor_scale)
+        };
+        assert!(matches!(
+            new(1, 24, vec![0; 12], vec![0; 1], 1.0),
+            Err(FormatError::KNotBlocked { k: 24, block: 16, .. })
+        ));
+        assert!(matches!(
+            new(2, 32, vec![0; 31], vec![0; 4], 1.0),
+            Err(FormatError::Length { expected: 32, got: 31, .. })
+        ));
+        assert!(matches!(
+            new(2, 32, vec![0; 32], vec![0; 5], 1.0),
+            Err(FormatError::Length { expected: 4, got: 5, .. })
+        ));
+        assert!(matches!(new(usize::MAX, 32, vec![], vec![], 1.0), Err(FormatError::TooLarge { .. })));
+        for scale in [0.0, -1.0, f32::NAN, f32::INFINITY] {
+            assert!(matches!(
+                new(1, 16, vec![0; 8], vec![0; 1], scale),
+                Err(FormatError::TensorScale { .. })
+            ));
+        }
+        let text = new(1, 24, vec![], vec![], 1.0).unwrap_err().to_string();
+        assert!(text.contains("K = 24") && text.contains("16"), "{text}");
+        let plain = |k, codes, scales| Matrix::new(OperandFormat::Bf16, 2, k, codes, scales, 1.0);
+        assert!(plain(5, vec![0; 20], vec![]).is_ok());
+        assert!(matches!(plain(5, vec![0; 20], vec![0]), Err(FormatError::Length { expected: 0, .. })));
+        assert!(matches!(plain(5, vec![0; 10], vec![]), Err(FormatError::Length { expected: 20, .. })));
+    }
+
+    #[test]
+    fn empty_matrices_hold_nothing() {
+        for format in OperandFormat::ALL {
+            for (rows, k) in [(0, 0), (0, 32), (5, 0)] {
+                let matrix = Matrix::new(format, rows, k, vec![], vec![], 1.0).unwrap();
+                let mut out = [1.0; 4];
+                matrix.decode_row(0, 0, &mut out);
+                assert_eq!(out, [0.0; 4]);
+            }
+        }
+    }
+}

@@ -1,0 +1,606 @@
+//! Seeded operands for a gated dual GEMM.
+//!
+//! - [`Distribution::Benchmark`]: what the public NVFP4 dual-GEMM benchmark draws, and its like in
+//!   the other formats;
+//! - [`Distribution::Full`]: all codes of both formats, planned in the private module `full` over the
+//!   ladders of codes in `ladder`.
+//!
+//! Every row of every tensor has a random stream of its own, so that the bytes depend on shape,
+//! distribution and seed only, not on threads; and a row does not depend on how many rows there are
+//! in `Benchmark`. The generator is ChaCha8; bytes and floats are drawn from its words by formulas
+//! written here, so that no other library's release changes them.
+
+mod full;
+mod ladder;
+
+use std::fmt;
+
+use half::f16;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rayon::prelude::*;
+pub use silumin_codegen::problem::Shape;
+use silumin_codegen::problem::{
+    ElementKind, Formats, FormatsError, OperandFormat, OutputFormat, Problem, ProductFormat, ScaleFormat,
+};
+use thiserror::Error;
+
+use silumin_formats::groups::{GroupError, GroupSizes};
+use silumin_formats::layout::{LayoutError, blocked_len};
+use silumin_formats::{
+    FormatError, Matrix, checked_elements, code_bytes, e4m3, element, f16_from_f64, ue8m0,
+};
+
+/// What operands are drawn from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Distribution {
+    /// The public benchmark's: codes are bytes uniform in 0..=254 with bits 2 and 6 cleared, which
+    /// leaves the values 0, 0.5, 1 and 1.5 of both signs; scales are uniform in [0, 1) before they
+    /// are rounded to e4m3; C holds standard normal numbers before the kernel runs. The numbers
+    /// themselves differ from the benchmark's, which come from PyTorch's generator.
+    ///
+    /// Other formats have elements and scales of the same size: e2m1 as above; ue8m0 scales are uniform
+    /// in [0, 1) and rounded toward zero, with elements from a bell curve of deviation 3/2; elements
+    /// without scales have deviation 1/2. C of another format than f16 holds what no right result does.
+    Benchmark,
+    /// Everything the formats hold. In NVFP4: all 16 e2m1 codes with equal probability, and e4m3
+    /// scales over the whole finite range, 0 to 448 with the subnormals, drawn anew for every block of
+    /// every row. In the MX formats: all finite elements, and scales from 2^-100 to 2^100. Without
+    /// scales: elements over the whole finite range, subnormals included.
+    ///
+    /// Uniform scales would overflow f16 everywhere. Here scales (elements, without scales) are balanced
+    /// along K: in a block where rows of A draw from large ones, rows of B draw from ones as much
+    /// smaller, and the other way round, so that every block adds the same variance to every sum. Sums have a
+    /// standard deviation of about 24 at any K, which is that of `Benchmark` at K = 7168: f32
+    /// accumulation then keeps the benchmark's tolerance, and |C| stays in the range of f16.
+    ///
+    /// One row of A and up to three rows of B1 and B2 are aligned with each other, so that C holds
+    /// one +inf, one -inf and one result of a gate far below zero (N >= 3): with any seed from K =
+    /// 512 on, with nearly any from K = 256 on (of two unlike formats the aligned sums are as large, and C
+    /// as f16 overflows from about K = 2048 on). In NVFP4 from K = 32 on both A and B draw from the whole
+    /// range of scales; whether a matrix holds each of the 127 codes is a matter of its size (a 256
+    /// x 512 matrix does). An f16 C holds -62880, near which no answer but the rarest is, before the
+    /// kernel runs; another C what no right result does.
+    Full,
+}
+
+impl fmt::Display for Distribution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Benchmark => "benchmark",
+            Self::Full => "full",
+        })
+    }
+}
+
+/// What keeps operands from being drawn.
+#[derive(Debug, Clone, PartialEq, Error)]
+#[non_exhaustive]
+pub enum InputsError {
+    /// A dimension is zero.
+    #[error("the problem {0} is empty: M, N and K have to be at least 1")]
+    Empty(Shape),
+    /// The operands are not matrices of their formats.
+    #[error(transparent)]
+    Format(#[from] FormatError),
+    /// The operands' formats do not go together.
+    #[error(transparent)]
+    Formats(#[from] FormatsError),
+    /// The sizes of groups are not the shape's.
+    #[error(transparent)]
+    Groups(#[from] GroupError),
+    /// C does not fit the address space.
+    #[error("C of the problem {0} is larger than the address space: split it by rows")]
+    TooLarge(Shape),
+}
+
+/// The operands of one dual GEMM.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DualGemmInputs {
+    /// `[M, K]`; of a batch `[L * M, K]`.
+    pub a: Matrix,
+    /// `[N, K]`, the operand of the gate; of a batch or groups, all matrices below each other.
+    pub b1: Matrix,
+    /// `[N, K]`, the operand of the up projection; the same.
+    pub b2: Matrix,
+    shape: Shape,
+    sizes: GroupSizes,
+    output: OutputFormat,
+    products: Option<ProductFormat>,
+    distribution: Distribution,
+    seed: u64,
+}
+
+/// Sizes and formats of the operands.
+#[derive(Debug, Clone, Copy)]
+struct Operands {
+    m: usize,
+    n: usize,
+    k: usize,
+    a: OperandFormat,
+    b: OperandFormat,
+}
+
+/// The tensors, as numbers of random streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tensor {
+    A,
+    B1,
+    B2,
+    C,
+    Plan,
+}
+
+impl DualGemmInputs {
+    /// Draws NVFP4 operands for an f16 C; the same arguments give the same bytes.
+    ///
+    /// ```
+    /// use silumin_verify::inputs::{Distribution, DualGemmInputs, Shape};
+    /// # fn main() -> Result<(), silumin_verify::inputs::InputsError> {
+    /// let shape = Shape::new(5, 7, 64);
+    /// let inputs = DualGemmInputs::generate(shape, Distribution::Full, 1111)?;
+    /// assert_eq!((inputs.a.rows(), inputs.b1.rows(), inputs.b2.k()), (5, 7, 64));
+    /// assert_eq!(inputs.initial_output().len(), 35);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// When a dimension is zero, K is not a multiple of 16 or a matrix does not fit.
+    pub fn generate(shape: Shape, distribution: Distribution, seed: u64) -> Result<Self, InputsError> {
+        Self::generate_for(shape, Formats::default(), distribution, seed)
+    }
+
+    /// Draws operands of any formats that go together; the same arguments give the same bytes, whatever
+    /// C's format is.
+    ///
+    /// # Errors
+    ///
+    /// When the formats do not go together, a dimension is zero, K is not a whole number of scale
+    /// blocks, or a matrix does not fit. Groups of rows have sizes as [`GroupSizes::draw`] draws them.
+    pub fn generate_for(
+        shape: Shape,
+        formats: Formats,
+        distribution: Distribution,
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        Self::generate_sized(shape, GroupSizes::draw(shape, seed), formats, distribution, seed)
+    }
+
+    /// The same with groups of rows of these sizes. The operands' bytes do not depend on them.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate_for`](Self::generate_for), and sizes that are not the shape's.
+    pub fn generate_grouped(
+        shape: Shape,
+        group_sizes: &[u32],
+        formats: Formats,
+        distribution: Distribution,
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        let group_sizes = GroupSizes::new(shape, group_sizes)?;
+        Self::generate_sized(shape, group_sizes, formats, distribution, seed)
+    }
+
+    fn generate_sized(
+        shape: Shape,
+        group_sizes: GroupSizes,
+        formats: Formats,
+        distribution: Distribution,
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        formats.check()?;
+        let [m, n, k] = sizes(shape);
+        if m == 0 || n == 0 || k == 0 {
+            return Err(InputsError::Empty(shape));
+        }
+        let Formats { a, b, c: output, products } = formats;
+        checked_elements(a, m, k)?;
+        checked_elements(b, n, k)?;
+        if m.checked_mul(n).is_none_or(|area| area > isize::MAX as usize / 8) {
+            return Err(InputsError::TooLarge(shape));
+        }
+        let operands = Operands { m, n, k, a, b };
+        let parts = match distribution {
+            Distribution::Benchmark => {
+                [(Tensor::A, m, a), (Tensor::B1, n, b), (Tensor::B2, n, b)].map(|(tensor, rows, format)| {
+                    fill_rows(format, rows, k, |row, codes, scales| {
+                        benchmark_row(format, &mut stream(seed, tensor, row), codes, scales);
+                    })
+                })
+            }
+            Distribution::Full => full::generate(&operands, seed),
+        };
+        let [left, right1, right2] = parts;
+        let matrix = |format, rows, (codes, scales)| Matrix::new(format, rows, k, codes, scales, 1.0);
+        Ok(Self {
+            a: matrix(a, m, left)?,
+            b1: matrix(b, n, right1)?,
+            b2: matrix(b, n, right2)?,
+            shape,
+            sizes: group_sizes,
+            output,
+            products,
+            distribution,
+            seed,
+        })
+    }
+
+    /// The shape.
+    #[must_use]
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// The rows of each matrix of a batch, or of each group.
+    #[must_use]
+    pub fn group_sizes(&self) -> &GroupSizes {
+        &self.sizes
+    }
+
+    /// The scale factors of A as a kernel is handed them: each matrix or group padded to whole blocks, and, of groups,
+    /// behind them as many bytes of NaN as the least favourable sizes would take. Empty for a format without.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit the address space.
+    pub fn blocked_scales_of_a(&self) -> Result<Vec<u8>, LayoutError> {
+        let mut scales = Vec::new();
+        for segment in self.sizes.segments() {
+            scales.extend(self.a.blocked_scales_of(segment.rows)?);
+        }
+        if let Some(spec) = self.a.format().spec().scales {
+            let bytes = usize::try_from(self.problem().a_scale_bytes()).unwrap_or(usize::MAX);
+            scales.resize(bytes.max(scales.len()), element::nan_scale_code(spec.format));
+        }
+        Ok(scales)
+    }
+
+    /// The scale factors of B1 or B2 as a kernel is handed them: each matrix padded to whole blocks. Empty for a format
+    /// without.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit the address space.
+    pub fn blocked_scales_of_b(&self, b: &Matrix) -> Result<Vec<u8>, LayoutError> {
+        let n = self.shape.n as usize;
+        let mut scales = Vec::new();
+        for matrix in 0..self.shape.groups.count() as usize {
+            scales.extend(b.blocked_scales_of(matrix * n..(matrix + 1) * n)?);
+        }
+        Ok(scales)
+    }
+
+    /// The seed they were drawn from.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// The formats.
+    #[must_use]
+    pub fn formats(&self) -> Formats {
+        Formats { products: self.products, ..Formats::new(self.a.format(), self.b1.format(), self.output) }
+    }
+
+    /// Shape and formats.
+    #[must_use]
+    pub fn problem(&self) -> Problem {
+        Problem { shape: self.shape, formats: self.formats() }
+    }
+
+    /// What an f16 C holds before the kernel runs, row-major `[M, N]`: anything but the answer, so
+    /// that an element that no thread stores is a mismatch. See [`Distribution`].
+    #[must_use]
+    pub fn initial_output(&self) -> Vec<f16> {
+        let (m, n) = (self.shape.rows() as usize, self.shape.n as usize);
+        let mut c = vec![f16::ZERO; m * n];
+        c.par_chunks_mut(n).enumerate().for_each(|(row, values)| match self.distribution {
+            Distribution::Benchmark => {
+                let mut rng = stream(self.seed, Tensor::C, row);
+                values.fill_with(|| f16_from_f64(normal(&mut rng)));
+            }
+            Distribution::Full => values.fill(f16::from_bits(full::POISON)),
+        });
+        c
+    }
+
+    /// The bytes of C before the kernel runs: [`initial_output`](Self::initial_output) for f16; the
+    /// negative number of the largest magnitude for bf16 and f32, NaN for e4m3 and mxfp8, and for nvfp4
+    /// elements of largest magnitude and alternating sign.
+    #[must_use]
+    pub fn initial_output_bytes(&self) -> Vec<u8> {
+        let pattern: [u8; 4] = match self.output {
+            OutputFormat::Bf16 => [0x7F, 0xFF, 0x7F, 0xFF],
+            OutputFormat::F32 => f32::MIN.to_le_bytes(),
+            OutputFormat::E4m3 | OutputFormat::Mxfp8 => [e4m3::NAN; 4],
+            OutputFormat::Nvfp4 => [0x7F; 4],
+            _ => return self.initial_output().iter().flat_map(|value| value.to_le_bytes()).collect(),
+        };
+        let bytes = self.problem().output_bytes() as usize;
+        pattern.into_iter().cycle().take(bytes).collect()
+    }
+
+    /// The bytes of D1, and of D2, before the kernel runs: the negative number of the largest magnitude.
+    /// `None` where they are not kept.
+    #[must_use]
+    pub fn initial_product_bytes(&self) -> Option<Vec<u8>> {
+        let pattern: [u8; 4] = match self.products? {
+            ProductFormat::F32 => f32::MIN.to_le_bytes(),
+            ProductFormat::Bf16 => [0x7F, 0xFF, 0x7F, 0xFF],
+            ProductFormat::F16 => [0xFF, 0xFB, 0xFF, 0xFB],
+        };
+        let bytes = self.problem().product_bytes() as usize;
+        Some(pattern.into_iter().cycle().take(bytes).collect())
+    }
+
+    /// The bytes of C's scale factors before the kernel runs, in blocked order, pads included: NaN.
+    /// `None` for a C without.
+    ///
+    /// # Errors
+    ///
+    /// When they do not fit the address space.
+    pub fn initial_output_scales(&self) -> Result<Option<Vec<u8>>, LayoutError> {
+        let Some(scales) = self.output.scales() else { return Ok(None) };
+        // Checked, though the length of groups is known without.
+        blocked_len(self.shape.rows() as usize, scales.columns(self.shape.n) as usize)?;
+        let bytes = self.problem().output_scale_bytes() as usize;
+        Ok(Some(vec![element::nan_scale_code(scales.format); bytes]))
+    }
+}
+
+/// Rows of A, of B1 and B2, and K, as lengths.
+fn sizes(shape: Shape) -> [usize; 3] {
+    let weights = u64::from(shape.n) * u64::from(shape.groups.count());
+    [shape.rows(), weights, shape.k.into()].map(|size| size as usize)
+}
+
+/// Packed codes and scales of a matrix, row-major.
+type Parts = (Vec<u8>, Vec<u8>);
+
+/// Fills codes and scales, row by row.
+fn fill_rows(
+    format: OperandFormat,
+    rows: usize,
+    k: usize,
+    fill: impl Fn(usize, &mut [u8], &mut [u8]) + Sync,
+) -> Parts {
+    let row_bytes = code_bytes(format, k);
+    let columns = format.spec().scales.map_or(0, |scales| k / scales.block as usize);
+    let mut codes = vec![0; rows * row_bytes];
+    let mut scales = vec![0; rows * columns];
+    if columns == 0 {
+        codes.par_chunks_exact_mut(row_bytes).enumerate().for_each(|(row, codes)| fill(row, codes, &mut []));
+    } else {
+        codes
+            .par_chunks_exact_mut(row_bytes)
+            .zip(scales.par_chunks_exact_mut(columns))
+            .enumerate()
+            .for_each(|(row, (codes, scales))| fill(row, codes, scales));
+    }
+    (codes, scales)
+}
+
+/// The random stream of one row of one tensor.
+fn stream(seed: u64, tensor: Tensor, row: usize) -> ChaCha8Rng {
+    let mut rng = ChaCha8Rng::seed_from_u64(seed);
+    rng.set_stream(((tensor as u64) << 56) | row as u64);
+    rng
+}
+
+/// One row of the benchmark, or of its like.
+fn benchmark_row(format: OperandFormat, rng: &mut ChaCha8Rng, codes: &mut [u8], scales: &mut [u8]) {
+    let spec = format.spec();
+    let deviation = if spec.scales.is_some() { 1.5 } else { 0.5 };
+    match spec.element {
+        ElementKind::E2m1 => benchmark_codes(rng, codes),
+        kind @ (ElementKind::E4m3 | ElementKind::E5m2) => {
+            codes.fill_with(|| element::encode(kind, deviation * bell(rng)) as u8);
+        }
+        kind @ (ElementKind::Bf16 | ElementKind::F16) => {
+            for bytes in codes.as_chunks_mut::<2>().0 {
+                *bytes = element::encode(kind, deviation * bell(rng)).to_le_bytes();
+            }
+        }
+    }
+    match spec.scales.map(|scales| scales.format) {
+        Some(ScaleFormat::Ue4m3) => scales.fill_with(|| e4m3::encode(unit(rng))),
+        Some(ScaleFormat::Ue8m0) => scales.fill_with(|| ue8m0::encode_toward_zero(unit(rng))),
+        None => {}
+    }
+}
+
+/// Close to standard normal: the sum of four uniform numbers of 16 bits, much faster than [`normal`]
+/// where there are millions.
+fn bell(rng: &mut ChaCha8Rng) -> f32 {
+    let bits = rng.next_u64();
+    let sum = (0..4).map(|part| (bits >> (16 * part)) as i32 & 0xFFFF).sum::<i32>() - 2 * 0xFFFF;
+    // The variance of one is (2^32 - 1) / 12.
+    sum as f32 / 37_837.227
+}
+
+/// Bytes uniform in 0..=254, then without bits 2 and 6.
+fn benchmark_codes(rng: &mut ChaCha8Rng, codes: &mut [u8]) {
+    rng.fill_bytes(codes);
+    for byte in codes {
+        while *byte == 255 {
+            *byte = rng.next_u32() as u8;
+        }
+        *byte &= 0xBB;
+    }
+}
+
+/// Uniform in [0, 1), a multiple of 2^-24.
+fn unit(rng: &mut ChaCha8Rng) -> f32 {
+    (rng.next_u32() >> 8) as f32 / (1 << 24) as f32
+}
+
+/// Uniform in 0..bound for a small bound; the bias of a 64-bit product is far below what a test
+/// could see.
+fn below(rng: &mut ChaCha8Rng, bound: usize) -> usize {
+    ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
+}
+
+/// Standard normal, by the Box-Muller transform.
+fn normal(rng: &mut ChaCha8Rng) -> f64 {
+    // 1 - u is in (0, 1], so that the logarithm is finite.
+    let radius = (-2.0 * f64::from(1.0 - unit(rng)).ln()).sqrt();
+    radius * (std::f64::consts::TAU * f64::from(unit(rng))).cos()
+}
+
+/// The pairs of operand formats that go together.
+#[cfg(test)]
+pub(crate) fn legal_pairs() -> Vec<(OperandFormat, OperandFormat)> {
+    let all = OperandFormat::ALL;
+    let pairs = all.into_iter().flat_map(|a| all.into_iter().map(move |b| (a, b)));
+    pairs.filter(|&(a, b)| Formats::new(a, b, OutputFormat::F16).check().is_ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use silumin_formats::fp4x2;
+
+    const SHAPE: Shape = Shape::new(96, 128, 1024);
+
+    fn benchmark() -> DualGemmInputs {
+        DualGemmInputs::generate(SHAPE, Distribution::Benchmark, 1111).unwrap()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+        for distribution in [Distribution::Benchmark, Distribution::Full] {
+            let draw = |seed| DualGemmInputs::generate(SHAPE, distribution, seed).unwrap();
+            let first = draw(7);
+            assert_eq!(first, draw(7));
+            assert_eq!(first.initial_output(), draw(7).initial_output());
+            let other = draw(8);
+            assert_ne!(first.a, other.a);
+            assert_ne!(first.b1, other.b1);
+            assert_ne!(first.b1, first.b2);
+            assert_ne!(first.a.codes()[..512], first.b1.codes()[..512]);
+        }
+    }
+
+    #[test]
+    fn bytes_are_pinned() {
+        // A change here changes every recorded result that names a seed.
+        let inputs = benchmark();
+        assert_eq!(inputs.a.codes()[..8], [24, 147, 8, 144, 162, 152, 147, 162]);
+        assert_eq!(inputs.a.scales()[..8], [54, 44, 12, 46, 33, 40, 49, 46]);
+        let inputs = DualGemmInputs::generate(SHAPE, Distribution::Full, 1111).unwrap();
+        assert_eq!(inputs.b2.codes()[..8], [127, 61, 88, 16, 227, 12, 78, 52]);
+        assert_eq!(inputs.b2.scales()[..8], [76, 8, 1, 3, 22, 24, 123, 67]);
+    }
+
+    #[test]
+    fn benchmark_codes_are_the_eight_small_values_in_equal_parts() {
+        let inputs = benchmark();
+        let mut counts = [0usize; 16];
+        for &byte in inputs.b1.codes() {
+            let (even, odd) = fp4x2::unpack(byte);
+            counts[usize::from(even)] += 1;
+            counts[usize::from(odd)] += 1;
+        }
+        let total: usize = counts.iter().sum();
+        for (code, &count) in counts.iter().enumerate() {
+            let expected = if code & 4 == 0 { total / 8 } else { 0 };
+            assert!(count.abs_diff(expected) < total / 100, "code {code}: {count}");
+        }
+    }
+
+    #[test]
+    fn benchmark_scales_are_uniform_numbers_rounded_to_e4m3() {
+        let inputs = benchmark();
+        let scales: Vec<f64> = inputs.b1.scales().iter().map(|&s| f64::from(e4m3::decode(s))).collect();
+        let count = scales.len() as f64;
+        assert!(scales.iter().all(|s| (0.0..=1.0).contains(s)));
+        let mean = scales.iter().sum::<f64>() / count;
+        let square = scales.iter().map(|s| s * s).sum::<f64>() / count;
+        // Of [0, 1): mean 1/2, mean square 1/3, and 1/32 of it rounds to 1.
+        assert!((mean - 0.5).abs() < 0.02, "{mean}");
+        assert!((square - 1.0 / 3.0).abs() < 0.02, "{square}");
+        let ones = scales.iter().filter(|&&s| s == 1.0).count() as f64 / count;
+        assert!((ones - 1.0 / 32.0).abs() < 0.01, "{ones}");
+        assert!(scales.iter().any(|&s| s > 0.0 && s < 1.0 / 64.0), "subnormals");
+    }
+
+    #[test]
+    fn the_benchmark_poison_is_standard_normal() {
+        let values: Vec<f64> = benchmark().initial_output().iter().map(|v| v.to_f64()).collect();
+        let count = values.len() as f64;
+        let mean = values.iter().sum::<f64>() / count;
+        let variance = values.iter().map(|v| v * v).sum::<f64>() / count;
+        assert!(mean.abs() < 0.05 && (variance - 1.0).abs() < 0.05, "{mean} {variance}");
+        let beyond = values.iter().filter(|v| v.abs() > 2.0).count() as f64 / count;
+        assert!((beyond - 0.0455).abs() < 0.01, "{beyond}");
+    }
+
+    #[test]
+    fn shapes_without_operands_are_refused() {
+        let generate =
+            |m, n, k| DualGemmInputs::generate(Shape::new(m, n, k), Distribution::Full, 0).map(|_| ());
+        assert!(matches!(generate(0, 1, 16), Err(InputsError::Empty(_))));
+        assert!(matches!(generate(1, 0, 16), Err(InputsError::Empty(_))));
+        assert!(matches!(generate(1, 1, 0), Err(InputsError::Empty(_))));
+        assert_eq!(
+            generate(1, 1, 40),
+            Err(FormatError::KNotBlocked { k: 40, block: 16, format: OperandFormat::Nvfp4 }.into())
+        );
+        let wide = u32::MAX;
+        assert!(matches!(generate(wide, wide, 16), Err(InputsError::TooLarge(_))));
+        assert_eq!(generate(1, 1, 16), Ok(()));
+    }
+
+    #[test]
+    fn every_legal_pair_is_drawn_as_its_format_asks() {
+        for (a, b) in legal_pairs() {
+            for c in OutputFormat::ALL {
+                let kept =
+                    [None, Some(ProductFormat::F32), Some(ProductFormat::Bf16), Some(ProductFormat::F16)];
+                let formats = Formats { products: kept[c as usize % 4], ..Formats::new(a, b, c) };
+                let shape = Shape::new(40, 96, 384);
+                for distribution in [Distribution::Benchmark, Distribution::Full] {
+                    let draw =
+                        |seed| DualGemmInputs::generate_for(shape, formats, distribution, seed).unwrap();
+                    let inputs = draw(5);
+                    let problem = inputs.problem();
+                    assert_eq!(problem, Problem { shape, formats });
+                    assert_eq!(inputs, draw(5));
+                    assert_ne!(inputs.a, draw(6).a);
+                    assert_ne!(inputs.b1, inputs.b2);
+                    assert_eq!(inputs.a.codes().len() as u64, a.bytes(40, 384));
+                    assert_eq!(inputs.b2.codes().len() as u64, b.bytes(96, 384));
+                    let blocked = inputs.b1.blocked_scales().unwrap();
+                    assert_eq!(blocked.len() as u64, b.scale_bytes(96, 384));
+                    assert_eq!(inputs.initial_output_bytes().len() as u64, problem.output_bytes());
+                    let kept = inputs.initial_product_bytes().map(|bytes| bytes.len() as u64);
+                    assert_eq!(kept, formats.products.map(|_| problem.product_bytes()));
+                    let scales = inputs.initial_output_scales().unwrap().unwrap_or_default();
+                    assert_eq!(scales.len() as u64, problem.output_scale_bytes());
+                }
+            }
+        }
+        let formats = Formats::new(OperandFormat::Bf16, OperandFormat::F16, OutputFormat::F16);
+        let error = DualGemmInputs::generate_for(SHAPE, formats, Distribution::Full, 0).unwrap_err();
+        assert!(error.to_string().contains("bf16 goes with: nvfp4, mxfp4, bf16"), "{error}");
+    }
+
+    #[test]
+    fn the_benchmark_in_other_formats_has_sums_of_the_same_size() {
+        let size = |a, b| {
+            let formats = Formats::new(a, b, OutputFormat::F16);
+            let shape = Shape::new(128, 128, 2048);
+            let inputs = DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, 3).unwrap();
+            let sums = crate::reference::gemm(&inputs.a, &inputs.b1).unwrap();
+            (sums.iter().map(|sum| sum * sum).sum::<f64>() / sums.len() as f64).sqrt()
+        };
+        for (a, b) in legal_pairs() {
+            let expected = size(OperandFormat::Nvfp4, OperandFormat::Nvfp4);
+            let share = size(a, b) / expected;
+            assert!(share > 0.3 && share < 1.3, "{a} x {b}: {share}");
+        }
+    }
+}

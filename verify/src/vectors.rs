@@ -1,0 +1,189 @@
+//! The gate's vectors: their elements on the host, drawn for verification, and what can be wrong with them.
+
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use silumin_codegen::gate::{Expr, GateVector};
+use silumin_codegen::plan::Operand;
+use silumin_codegen::problem::Shape;
+use thiserror::Error;
+
+/// Alignment of a vector, in bytes: what vector loads need.
+pub const ALIGNMENT: usize = 16;
+
+/// What is wrong with a vector of the gate.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum VectorError {
+    /// A vector without elements.
+    #[error(
+        "the gate `{gate}` reads the vector `{vector}`: add it to the vectors, {elements} elements of f32"
+    )]
+    Missing {
+        /// The gate.
+        gate: String,
+        /// The vector.
+        vector: GateVector,
+        /// Its elements.
+        elements: u32,
+    },
+    /// Elements of something else.
+    #[error("the gate `{gate}` has no vector `{name}`; it has: {known}")]
+    Unknown {
+        /// The gate.
+        gate: String,
+        /// As given.
+        name: String,
+        /// Its vectors.
+        known: String,
+    },
+    /// One vector twice.
+    #[error("the vector `{name}` is given twice: give it once")]
+    Duplicate {
+        /// The vector.
+        name: String,
+    },
+    /// Too few or too many elements.
+    #[error("`{vector}` has {found} bytes, but in the problem of {shape} it has {expected}: four for each of its {} elements", .expected / 4)]
+    Length {
+        /// The vector.
+        vector: GateVector,
+        /// Bytes given.
+        found: u64,
+        /// Bytes that it has.
+        expected: u64,
+        /// The problem's shape.
+        shape: Shape,
+    },
+    /// An address that vector loads do not take.
+    #[error("`{vector}` starts at an address that is not a multiple of {ALIGNMENT}: slice at one that is")]
+    Alignment {
+        /// The vector.
+        vector: GateVector,
+    },
+    /// A vector on another device.
+    #[error("`{vector}` is on another device ({found}) than the kernel ({device}): upload it there")]
+    Device {
+        /// The vector.
+        vector: GateVector,
+        /// Where it is.
+        found: String,
+        /// Where the kernel is.
+        device: String,
+    },
+    /// What the kernel writes over a vector.
+    #[error(
+        "{output} shares memory with `{vector}`: the kernel still reads that while it writes {output}, so give {output} memory of its own"
+    )]
+    Aliasing {
+        /// What the kernel writes.
+        output: Operand,
+        /// The vector.
+        vector: GateVector,
+    },
+    /// The kernel changed a vector.
+    #[error("`{kernel}` wrote to the vector `{name}`, which is an input; please report this")]
+    Written {
+        /// The kernel.
+        kernel: String,
+        /// The vector.
+        name: String,
+    },
+}
+
+/// Checks that every vector of the gate is given once, and nothing else is.
+///
+/// # Errors
+///
+/// The first name that is missing, unknown or given twice.
+pub fn check_names<'a>(
+    gate: &Expr,
+    known: &[GateVector],
+    shape: Shape,
+    given: impl Iterator<Item = &'a str> + Clone,
+) -> Result<(), VectorError> {
+    for (position, name) in given.clone().enumerate() {
+        if !known.iter().any(|vector| vector.name == *name) {
+            let names: Vec<String> = known.iter().map(GateVector::to_string).collect();
+            let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            return Err(VectorError::Unknown { gate: gate.to_string(), name: name.to_owned(), known });
+        }
+        if given.clone().take(position).any(|other| other == name) {
+            return Err(VectorError::Duplicate { name: name.to_owned() });
+        }
+    }
+    match known.iter().find(|vector| !given.clone().any(|name| name == vector.name)) {
+        Some(vector) => {
+            let elements = vector.elements(shape);
+            Err(VectorError::Missing { gate: gate.to_string(), vector: vector.clone(), elements })
+        }
+        None => Ok(()),
+    }
+}
+
+/// Checks the bytes of a vector: four for each of its M or N elements.
+///
+/// # Errors
+///
+/// [`VectorError::Length`].
+pub fn check_length(vector: &GateVector, shape: Shape, found: u64) -> Result<(), VectorError> {
+    let expected = 4 * u64::from(vector.elements(shape));
+    if found == expected {
+        return Ok(());
+    }
+    Err(VectorError::Length { vector: vector.clone(), found, expected, shape })
+}
+
+/// Elements of every vector of a gate, on the host.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GateVectors {
+    values: Vec<(GateVector, Vec<f32>)>,
+}
+
+impl GateVectors {
+    /// The elements of each vector of `gate`, by name.
+    ///
+    /// # Errors
+    ///
+    /// A vector that is missing, unknown, given twice, or not M or N long.
+    pub fn new(gate: &Expr, shape: Shape, given: &[(&str, &[f32])]) -> Result<Self, VectorError> {
+        let known = gate.vectors();
+        check_names(gate, &known, shape, given.iter().map(|(name, _)| *name))?;
+        let mut values = Vec::new();
+        for vector in known {
+            let elements = given.iter().find(|(name, _)| *name == vector.name).map_or(&[][..], |(_, e)| *e);
+            check_length(&vector, shape, 4 * elements.len() as u64)?;
+            values.push((vector, elements.to_vec()));
+        }
+        Ok(Self { values })
+    }
+
+    /// Elements drawn for `vectors`: of both signs, their magnitudes uniform in [0.5, 1.5), so that they do as
+    /// factors, terms and divisors. The same arguments give the same bytes.
+    #[must_use]
+    pub fn draw(vectors: &[GateVector], shape: Shape, seed: u64) -> Self {
+        let draw = |(stream, vector): (u64, &GateVector)| {
+            let mut random = ChaCha8Rng::seed_from_u64(seed);
+            // Beside the streams of the operands' rows.
+            random.set_stream(u64::MAX - stream);
+            let elements = (0..vector.elements(shape)).map(|_| {
+                let word = random.next_u32();
+                let magnitude = 0.5 + (word >> 8) as f32 / (1 << 24) as f32;
+                if word & 1 == 0 { magnitude } else { -magnitude }
+            });
+            (vector.clone(), elements.collect())
+        };
+        Self { values: (0..).zip(vectors).map(draw).collect() }
+    }
+
+    /// Each vector with its elements, in the order of [`Expr::vectors`].
+    pub fn iter(&self) -> impl Iterator<Item = (&GateVector, &[f32])> {
+        self.values.iter().map(|(vector, elements)| (vector, elements.as_slice()))
+    }
+
+    /// The bytes of each vector, as a kernel is handed them.
+    pub fn bytes(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
+        self.iter().map(|(vector, elements)| {
+            (vector.name.as_str(), elements.iter().flat_map(|element| element.to_le_bytes()).collect())
+        })
+    }
+}
