@@ -291,7 +291,7 @@ fn entries_are_listed_read_and_removed() {
     let entries: Vec<Entry> = found.iter().map(|found| cache.read(found).unwrap()).collect();
     assert!(entries.iter().all(|entry| entry.log == "compiled" && entry.kernel == "kernel"));
     fs::write(&found[0].path, "no entry").unwrap();
-    assert!(cache.read(&found[0]).unwrap_err().contains("no compiled kernel"));
+    assert!(cache.read(&found[0]).unwrap_err().contains("not a compiled kernel"));
     cache.remove(found[0].key).unwrap();
     assert_eq!(cache.list().unwrap().len(), 1);
     assert_eq!(fs::read(setup.folder.join("notes.txt")).unwrap(), b"mine");

@@ -159,7 +159,7 @@ fn no_bytes_of_a_bundle_reach_the_driver_unchecked() {
             let LoadError::Module { reason, .. } = load(bytes).unwrap_err() else { panic!("no module") };
             assert!(matches!(reason, ModuleError::Image { .. }), "{what}: {reason}");
             let text = reason.to_string();
-            for wanted in [&*kernel.name, what, "compile it anew, or export the bundle again"] {
+            for wanted in [&*kernel.name, what, "compile it again, or export the bundle again"] {
                 assert!(text.contains(wanted), "no `{wanted}` in: {text}");
             }
         };

@@ -504,7 +504,7 @@ fn a_driver_too_old_for_the_ptx_says_which_would_do() {
     with_driver("a_driver_too_old_for_the_ptx_says_which_would_do", &version, || {
         let device = Device::cuda(0).unwrap();
         let error = gemm(SWIGLU, Arch::Sm100a, &[]).load(&device, SHAPE).unwrap_err().to_string();
-        assert!(error.contains("for CUDA 12.4: it takes one for CUDA 12.8 or newer (branch 570)"), "{error}");
+        assert!(error.contains("for CUDA 12.4: install one for CUDA 12.8 or newer (branch 570)"), "{error}");
     });
 }
 

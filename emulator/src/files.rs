@@ -1,15 +1,15 @@
-//! Folders that results are written to: never over an input, never through a link, all files or none.
+//! Folders of results, written all or nothing, never over an input and never through a link.
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Why a folder of results was not written. Nothing in it has changed then.
+/// Why a folder of results was not written. The folder is then unchanged.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutputError {
-    /// A result would take the place of an input.
+    /// A result would overwrite an input.
     #[error(
         "{path}: the result would overwrite an input, {input}, which has this name or is linked to it: name another \
          folder"
@@ -20,19 +20,19 @@ pub enum OutputError {
         /// The input, as it was named.
         input: String,
     },
-    /// A result would take the place of something that is no file.
+    /// A result would replace something that is not a file.
     #[error("{path}: there is a folder of that name: remove it, or name another folder")]
     Folder {
         /// The result.
         path: String,
     },
-    /// The name of a result leaves the folder.
-    #[error("`{name}` is no name of a file in a folder: it must have one part")]
+    /// The name of a result leads out of the folder.
+    #[error("`{name}` is not a file name: it must have one part")]
     Name {
         /// The name.
         name: String,
     },
-    /// The system refused something.
+    /// The operating system reported an error.
     #[error("{path}: {source}; no file of {folder} was changed")]
     Io {
         /// What it refused.
@@ -44,7 +44,7 @@ pub enum OutputError {
     },
 }
 
-/// Which file a path leads to, links followed.
+/// The identity of the file at a path, after following links.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Identity(#[cfg(unix)] (u64, u64), #[cfg(not(unix))] PathBuf);
 
@@ -60,8 +60,8 @@ impl Identity {
     }
 }
 
-/// Files on their way into a folder: they lie in a folder of their own inside it until [`OutputFolder::commit`], and
-/// are gone if that is never called.
+/// Files to be written to a folder together. Until [`OutputFolder::commit`] they are in a folder of their own inside
+/// it, which is deleted if commit is never called.
 ///
 /// # Example
 /// ```
@@ -84,7 +84,7 @@ pub struct OutputFolder {
 }
 
 impl OutputFolder {
-    /// Makes the folder if there is none. No file of `inputs` will be overwritten.
+    /// Opens the folder and creates it if needed. No file of `inputs` will be overwritten.
     ///
     /// # Errors
     /// [`OutputError::Io`].
@@ -101,7 +101,7 @@ impl OutputFolder {
         &self.folder
     }
 
-    /// Prepares a file. One that is an input with these bytes already is left alone.
+    /// Adds a file. A file that is an input and already has these bytes is skipped.
     ///
     /// # Errors
     /// [`OutputError`].
@@ -124,14 +124,14 @@ impl OutputFolder {
         Ok(())
     }
 
-    /// The error if a result is an input, whatever either is named.
+    /// The error if a result's path is an input, under any name.
     fn input(&self, target: &Path) -> Option<OutputError> {
         let identity = Identity::of(target)?;
         let (input, _) = self.inputs.iter().find(|(_, of)| *of == identity)?;
         Some(OutputError::Input { path: target.display().to_string(), input: input.display().to_string() })
     }
 
-    /// Puts all files in their places. What had their names is replaced: of a link the link itself, and not the file
+    /// Moves all files to their places and replaces files of the same names. A link is replaced itself, not the file
     /// that it leads to.
     ///
     /// # Errors
@@ -158,7 +158,7 @@ impl OutputFolder {
         Ok(())
     }
 
-    /// Moves what has the name aside, and the new file to its place.
+    /// Moves an existing file of the name aside, and the new file to its place.
     fn place(&self, name: &str, before: &Path) -> io::Result<()> {
         let (target, aside) = (self.folder.join(name), before.join(name));
         match fs::rename(&target, &aside) {
@@ -168,7 +168,7 @@ impl OutputFolder {
         fs::rename(self.staged.path().join(name), &target).inspect_err(|_| self.restore(name, before))
     }
 
-    /// Undoes [`Self::place`], as far as the system lets it.
+    /// Undoes [`Self::place`] as far as possible.
     fn restore(&self, name: &str, before: &Path) {
         let target = self.folder.join(name);
         if fs::rename(before.join(name), &target).is_err() {

@@ -1,4 +1,4 @@
-//! What a run reports: findings and statistics.
+//! Findings and statistics of a run.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,131 +8,132 @@ use std::time::Duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum FindingKind {
-    /// Nothing can run and nothing is pending.
+    /// No warp can run, and no operation is pending.
     Deadlock,
-    /// The instruction budget is spent.
+    /// A cluster reached the instruction limit.
     InstructionLimit,
-    /// The time that the run was given is over.
+    /// The run reached its time limit.
     TimeLimit,
-    /// A register that nothing wrote has an effect: it is stored to global memory, compared, used as an address, or
-    /// an operand of a matrix product. Moves, arithmetic, selections, shuffles and stores to shared or tensor memory pass
-    /// it on.
+    /// An undefined register has an effect: it is stored to global memory, compared, used as an address, or an
+    /// operand of a matrix product. Moves, arithmetic, selections, shuffles and stores to shared or tensor memory
+    /// pass it on.
     UninitialisedRegister,
     /// The result of `tcgen05.ld` was used before `tcgen05.wait::ld`.
     MissingWait,
-    /// A value of shared memory that nothing wrote has an effect: a copy or a matrix product reads it, or a thread that
-    /// loaded it stores it to global memory, compares it or uses it as an address.
+    /// Undefined shared memory has an effect: a copy or a matrix product reads it, or a thread that loaded it stores
+    /// it to global memory, compares it, or uses it as an address.
     UninitialisedShared,
-    /// A value of tensor memory that nothing wrote has an effect, as of [`FindingKind::UninitialisedShared`].
+    /// Undefined tensor memory has an effect, as for [`FindingKind::UninitialisedShared`].
     UninitialisedTmem,
-    /// Global memory was read that nothing wrote.
+    /// Undefined global memory was read.
     UninitialisedGlobal,
-    /// Local memory was read that nothing wrote.
+    /// Undefined local memory was read.
     UninitialisedLocal,
     /// An access outside every buffer or window.
     OutOfBounds,
-    /// A load or a copy reads past the end of its buffer, in the 2 MiB page that the buffer ends in. Drivers map whole
-    /// pages, so that hardware reads what happens to be there; the bytes count as never written.
+    /// A load or a copy reads past the end of its buffer, in the 2 MiB page where the buffer ends. Drivers map whole
+    /// pages, so hardware reads some bytes; here they count as undefined.
     ReadPastBuffer,
-    /// An address that is not a multiple of the access size.
+    /// An address is not a multiple of the access size.
     Misaligned,
-    /// A matrix descriptor that the hardware would not accept.
+    /// A matrix descriptor that hardware does not accept.
     IllegalDescriptor,
-    /// Sparsity metadata with an index that the ISA gives no meaning. Hardware takes the elements that its bits name, and
-    /// so does the run.
+    /// Sparsity metadata with an index that has no meaning in the ISA. Hardware uses the elements that its bits name,
+    /// and so does the run.
     UndefinedMetadata,
-    /// A tensor map, or a box of one, that the hardware would not accept.
+    /// A tensor map, or a box, that hardware does not accept.
     IllegalTensorMap,
-    /// An instruction descriptor that the hardware would not accept.
+    /// An instruction descriptor that hardware does not accept.
     IllegalInstructionDescriptor,
-    /// Tensor memory still allocated when the CTA exits.
+    /// A CTA exits with tensor memory still allocated.
     TmemLeak,
-    /// Tensor memory used after it was deallocated.
+    /// Tensor memory is used after it was deallocated.
     TmemUseAfterFree,
-    /// Tensor memory used without an allocation, or allocated wrongly.
+    /// Tensor memory is used without an allocation, or allocated wrongly.
     TmemUnallocated,
-    /// A warp used lanes of tensor memory that belong to another warp of its warpgroup.
+    /// A warp accesses lanes of tensor memory that belong to another warp of its warpgroup.
     TmemWrongWarp,
-    /// A `tcgen05.mma` reads scale factors, A or metadata where a `tcgen05.mma` put sums, or puts its own sums over them.
-    /// The run goes on with the words that are there.
+    /// A `tcgen05.mma` reads scale factors, A or metadata from words that a `tcgen05.mma` wrote as sums, or
+    /// overwrites them with its own sums. The run continues with the words as they are.
     TmemOperandOverwritten,
-    /// An address of tensor memory whose lane is beyond 127; under strict tracking only. Hardware takes it modulo 128.
+    /// A lane beyond 127 in an address of tensor memory; under strict tracking only. Hardware takes it modulo 128.
     TmemLaneWrapped,
     /// Another misuse of tensor memory.
     TmemMisuse,
-    /// A shared-memory address where an instruction without a state space takes a generic one; under strict tracking only.
-    /// Hardware takes its low 32 bits.
+    /// A shared-memory address in an instruction without a state space, which takes a generic address; under strict
+    /// tracking only. Hardware takes its low 32 bits.
     GenericAddress,
-    /// An mbarrier used without or after its life, or beyond its ranges.
+    /// An mbarrier is used before or after its life, or with a value out of range.
     MbarrierMisuse,
-    /// `mbarrier.init` where an mbarrier is alive. The ISA leaves it undefined; hardware starts the mbarrier anew, and so
+    /// `mbarrier.init` of a live mbarrier. The ISA leaves it undefined; hardware starts the mbarrier anew, and so
     /// does the run.
     MbarrierReinitialised,
-    /// A store or a copy writes over a live mbarrier. Hardware writes the bytes; the mbarrier ends there.
+    /// A store or a copy overwrites a live mbarrier. Hardware writes the bytes; the mbarrier ends.
     MbarrierOverwritten,
-    /// A wait for a phase parity that is neither 0 nor 1. Hardware looks at the lowest bit, and so does the run.
+    /// A wait for a phase parity other than 0 and 1. Hardware uses the lowest bit, and so does the run.
     PhaseParity,
     /// A named barrier used wrongly.
     BarrierMisuse,
-    /// An operand that must be the same in all lanes is not.
+    /// An operand that must be uniform differs between lanes.
     NonUniform,
-    /// A converged instruction reached by a part of its warp.
+    /// Only a part of a warp reaches a converged instruction.
     Divergent,
-    /// Shared memory of a CTA of the cluster that has exited.
+    /// An access to the shared memory of a CTA that has exited.
     PeerExited,
-    /// A CTA exits while a copy to its shared memory may be under way; under strict tracking also while a bulk store may
-    /// still be reading from there.
+    /// A CTA exits while a copy to its shared memory may be pending; under strict tracking also while a bulk store
+    /// may still read from it.
     ExitDuringCopy,
-    /// A CTA exits while an arrival from another CTA at its mbarrier may be under way: nobody has waited for its phase, and no
-    /// release after it has come. Under strict tracking commits of `tcgen05` have to be waited for themselves.
+    /// A CTA exits while an arrival from another CTA at its mbarrier may be pending: no thread waited for its phase,
+    /// and no release followed. Under strict tracking, commits of `tcgen05` must themselves be waited for.
     ExitDuringArrival,
     /// The kernel executed `trap` or failed an assertion.
     Trap,
-    /// Two warps access the same bytes of shared memory without an order, and one writes.
+    /// Two unordered accesses of different warps to the same bytes of shared memory, at least one a write.
     RaceShared,
-    /// Two warps access the same words of tensor memory without an order, and one writes.
+    /// Two unordered accesses of different warps to the same words of tensor memory, at least one a write.
     RaceTmem,
-    /// Two warps, or two clusters, access the same bytes of global memory without an order, and one writes.
+    /// Two unordered accesses of different warps or clusters to the same bytes of global memory, at least one a
+    /// write.
     RaceGlobal,
-    /// Data of a copy or of the tensor core is used without a wait for the mbarrier that says it is there.
+    /// Data of a copy or of the tensor core is used without a wait for the mbarrier that announces it.
     MissingMbarrierWait,
-    /// The result of `cp.async` or of a bulk store is relied on without a wait for its group.
+    /// The result of `cp.async` or of a bulk store is used without a wait for its group.
     MissingCopyWait,
-    /// Accesses of tensor memory by two threads lack `tcgen05.fence::before_thread_sync` or
-    /// `::after_thread_sync` around the synchronisation between them; behind a commit or `wait::ld` under strict tracking.
+    /// Accesses of two threads to tensor memory lack `tcgen05.fence::before_thread_sync` or `::after_thread_sync`
+    /// around the synchronisation between them; behind a commit or `wait::ld` under strict tracking only.
     MissingTcgen05Fence,
-    /// Registers were written and used by `wgmma` without `wgmma.fence` in between.
+    /// Registers are written and used by `wgmma` without a `wgmma.fence` in between.
     MissingWgmmaFence,
-    /// Tensor memory that `tcgen05.ld` or `st` accesses is used again without `tcgen05.wait::ld` or `::st`.
+    /// Tensor memory of a `tcgen05.ld` or `st` is used again without `tcgen05.wait::ld` or `::st`.
     MissingTmemWait,
-    /// A write of the generic proxy and an access of the async proxy lack `fence.proxy.async`; between `cp.async` and a product
-    /// of tensor memory under strict tracking.
+    /// A write of the generic proxy and an access of the async proxy lack `fence.proxy.async`; between `cp.async` and
+    /// a product of tensor memory under strict tracking only.
     MissingProxyFence,
-    /// Memory is overwritten that a copy, the tensor core or another warp may still be reading.
+    /// Memory is overwritten that a copy, the tensor core or another warp may still read.
     SlotOverwritten,
-    /// An mbarrier is used by a thread that its initialisation does not come before.
+    /// A thread uses an mbarrier whose initialisation is not ordered before the use.
     MbarrierNotVisible,
-    /// A phase of an mbarrier completes while a thread still waits for the one before; under strict tracking.
+    /// A phase of an mbarrier completes while a thread still waits for the phase before; under strict tracking only.
     PhaseSkipped,
-    /// The bytes that an mbarrier expects are not those that copies delivered.
+    /// Copies deliver another number of bytes than the mbarrier expects.
     TransactionMismatch,
     /// More arrivals at an mbarrier than its phase expects.
     ArrivalOverflow,
     /// Two warps allocate tensor memory without an order.
     TmemAllocRace,
-    /// `tcgen05.alloc.cta_group::2` while nothing shows that the other CTA of the pair runs. A warning where order is tracked, a
+    /// `tcgen05.alloc.cta_group::2` without evidence that the pair's other CTA runs. A warning with tracking, a
     /// finding under strict tracking.
     PairAllocBeforePeer,
-    /// `tcgen05.alloc`, `relinquish_alloc_permit` or `dealloc` of a pair that only one of its CTAs executes, or the two
-    /// with different operands.
+    /// Only one CTA of a pair executes `tcgen05.alloc`, `relinquish_alloc_permit` or `dealloc`, or the two use
+    /// different operands.
     TmemPairMismatch,
-    /// `tcgen05.mma` takes from the collector what was not filled, or another operand than was.
+    /// `tcgen05.mma` uses the collector without a fill, or for another operand than was filled.
     CollectorMisuse,
-    /// An mbarrier is invalidated, or initialised again, while a thread, a copy or a commit may still use it.
+    /// An mbarrier is invalidated or initialised again while a thread, a copy or a commit may still use it.
     MbarrierReused,
-    /// Clusters wait in global memory for what no cluster that runs will do.
+    /// Clusters wait in global memory for an event that no running cluster will cause.
     GridDeadlock,
-    /// A case the emulator does not model.
+    /// The emulator does not model this case.
     Unsupported,
 }
 
@@ -197,23 +198,23 @@ impl FindingKind {
         FindingKind::Unsupported,
     ];
 
-    /// The kind of this name, as `Debug` writes it.
+    /// The kind with this name, as `Debug` prints it.
     pub fn named(name: &str) -> Option<FindingKind> {
         FindingKind::ALL.iter().copied().find(|k| format!("{k:?}") == name)
     }
 
-    /// Whether default tracking warns of this, and strict tracking alone makes it a finding.
+    /// Whether default tracking only warns, and strict tracking makes it a finding.
     ///
-    /// Published kernels do it and run, and the ISA says that they may hang.
+    /// Published kernels do it and run; by the ISA they may hang.
     pub fn is_warning(self) -> bool {
         self == FindingKind::PairAllocBeforePeer
     }
 
-    /// Whether the run stops here.
+    /// Whether the run stops at this finding.
     ///
-    /// It stops where hardware does (a fault, a trap, threads that wait for ever), where the emulator cannot know what
-    /// hardware does next (an undefined descriptor, barriers used with different counts, a case that is not modelled), and
-    /// at its limits. Everything else is reported and the run goes on as hardware does.
+    /// It stops where hardware stops (a fault, a trap, threads that wait for ever), where the hardware's next action
+    /// is unknown (an undefined descriptor, barriers with different counts, a case that is not modelled), and at
+    /// limits. After all other findings the run continues as hardware does.
     pub fn is_fatal(self) -> bool {
         use FindingKind as K;
         match self {
@@ -283,24 +284,24 @@ impl FindingKind {
     }
 }
 
-/// One thing wrong with a kernel, and where.
+/// A finding: what is wrong with a kernel, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// What is wrong.
     pub kind: FindingKind,
-    /// Line of the PTX file, from 1; 0 when no instruction is to blame.
+    /// Line of the PTX file, from 1; 0 if no instruction is the cause.
     pub line: u32,
     /// That line.
     pub text: String,
-    /// CTA in the grid.
+    /// Index of the CTA in the grid.
     pub cta: [u32; 3],
-    /// Warp in the CTA.
+    /// Index of the warp in the CTA.
     pub warp: u32,
-    /// First lane concerned, where lanes differ.
+    /// First lane concerned, if lanes differ.
     pub lane: Option<u32>,
-    /// What happened, with the values involved.
+    /// What happened, with the values.
     pub message: String,
-    /// How often this kind was met at this line (in the clusters that ran to this point).
+    /// How often this kind occurred at this line, in the clusters that ran so far.
     pub count: u64,
 }
 
@@ -322,18 +323,18 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What a run did.
+/// Counts of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stats {
     /// PTX instructions executed, counted once per warp.
     pub instructions: u64,
-    /// Multiply-accumulates of the tensor cores: `tcgen05.mma` by its kind, `wgmma` and `mma.sync`.
+    /// Multiply-accumulates of the tensor cores by instruction: `tcgen05.mma` by its kind, `wgmma` and `mma.sync`.
     pub mma_macs: BTreeMap<&'static str, u64>,
     /// Bytes read from global memory by `ld`, `atom` and `cp.async`.
     pub global_read: u64,
     /// Bytes written to global memory by `st`, `atom` and `red`.
     pub global_written: u64,
-    /// Bytes that bulk and tensor copies read from global memory, zero fill not counted, a multicast once.
+    /// Bytes that bulk and tensor copies read from global memory. Zero fill does not count; a multicast counts once.
     pub tma_read: u64,
     /// Bytes that bulk and tensor copies wrote to global memory.
     pub tma_written: u64,
@@ -342,7 +343,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// Adds what another run did.
+    /// Adds the counts of another run.
     pub fn add(&mut self, other: &Stats) {
         self.instructions += other.instructions;
         for (k, v) in &other.mma_macs {
@@ -356,29 +357,30 @@ impl Stats {
     }
 }
 
-/// The outcome of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
-    /// What is wrong, at most as many as the options allow; empty for a run without fault.
+    /// Findings, at most as many as the options allow; empty for a run without fault.
     pub findings: Vec<Finding>,
-    /// What may go wrong on hardware though kernels that do it are known to run; see [`FindingKind::is_warning`]. Strict tracking
-    /// lists it among the findings. At most as many as the options allow of findings.
+    /// Warnings: behaviour that may fail on hardware, though published kernels do it and run
+    /// ([`FindingKind::is_warning`]). Under strict tracking they are findings. There are at most as many as the
+    /// options allow findings.
     pub warnings: Vec<Finding>,
-    /// Findings of other kinds or lines that the limit left out of the list.
+    /// Findings of other kinds or lines that exceeded the limit.
     pub left_out: u64,
-    /// Whether a finding stopped the run: buffers then hold what was written until there.
+    /// Whether a finding stopped the run. Buffers then hold what was written until then.
     pub stopped: bool,
     /// What was done.
     pub stats: Stats,
 }
 
 impl Report {
-    /// True when nothing was found. Warnings do not count.
+    /// Whether there are no findings. Warnings do not count.
     pub fn is_clean(&self) -> bool {
         self.findings.is_empty()
     }
 
-    /// Findings, then warnings: for those who take one for the other.
+    /// Findings, then warnings.
     pub fn all(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().chain(&self.warnings)
     }

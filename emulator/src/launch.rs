@@ -1,4 +1,4 @@
-//! Launching a kernel: arguments, options, and the checks before anything runs.
+//! Launches: arguments, options, and the checks before a run.
 
 use crate::engine::mma::Arithmetic;
 use crate::finding::Report;
@@ -8,11 +8,11 @@ use crate::program::Program;
 use crate::time::{Prediction, TimeError, TimeOptions};
 use std::time::Duration;
 
-/// Largest shared memory of a CTA, static and dynamic, of any chip, in bytes.
+/// Largest shared memory of a CTA on any chip, static and dynamic, in bytes.
 pub const MAX_SMEM: u32 = 227 * 1024;
 
-/// Largest shared memory of a CTA, static and dynamic, of a chip, in bytes: `maximum amount of shared memory per
-/// thread block` of the CUDA programming guide, table of compute capabilities. Chips that it does not list have
+/// Largest shared memory of a CTA on a chip, static and dynamic, in bytes (CUDA programming guide, table of compute
+/// capabilities, `maximum amount of shared memory per thread block`). Chips that are not listed there have
 /// [`MAX_SMEM`].
 pub fn max_smem(target: &str) -> u32 {
     let number = target.strip_prefix("sm_").map(|n| n.trim_end_matches(['a', 'f']));
@@ -23,13 +23,13 @@ pub fn max_smem(target: &str) -> u32 {
         _ => MAX_SMEM,
     }
 }
-/// Largest cluster, with the opt-in for non-portable sizes.
+/// Largest cluster in CTAs, with the opt-in for non-portable sizes.
 pub const MAX_CLUSTER: u32 = 16;
 
 /// A kernel argument.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arg {
-    /// Raw bytes, of exactly the parameter's size.
+    /// The raw bytes of a parameter; exactly its size.
     Bytes(Vec<u8>),
     /// 32-bit integer.
     U32(u32),
@@ -55,7 +55,7 @@ impl Arg {
     }
 }
 
-/// The shape of a launch, and its arguments.
+/// A launch: grid, block, cluster, shared memory and arguments.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// CTAs of the grid.
@@ -70,26 +70,26 @@ pub struct Launch {
     pub args: Vec<Arg>,
 }
 
-/// When queued asynchronous operations complete.
+/// When queued asynchronous operations complete, and in which order warps run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Schedule {
-    /// At once: the fastest. A wait that is over in the turn that began what it waits for ends the turn, but under strict
-    /// tracking, so that warps come to the same waits.
+    /// At once: the fastest. Except under strict tracking, a wait that an operation of the same turn satisfies ends
+    /// the turn, so that warps reach the same waits.
     #[default]
     Early,
-    /// Only when no thread of the cluster can go on without; the newest first.
+    /// Only when no thread of the cluster can continue without them; newest first.
     Late,
-    /// At random times, in a random order that the ISA allows; warps are switched at random too.
+    /// At random times, in a random order that the ISA allows. Warps are switched at random, too.
     Random(u64),
-    /// As `Random`, but this warp of every CTA runs only when no other can go on, and what it has
-    /// issued completes only when nothing else can.
+    /// As `Random`, but this warp of every CTA runs only if no other can continue, and its operations complete only
+    /// if nothing else can.
     Starve {
         /// Index of the warp in its CTA.
         warp: u32,
         /// Seed of the random order of the others.
         seed: u64,
     },
-    /// As `Starve`, but what the warp has issued completes as all else does: the warp alone is late.
+    /// As `Starve`, but the warp's operations complete like all others: only the warp is late.
     Delay {
         /// Index of the warp in its CTA.
         warp: u32,
@@ -99,7 +99,7 @@ pub enum Schedule {
 }
 
 impl Schedule {
-    /// The seed, where something is random.
+    /// The seed, if the schedule is random.
     pub fn seed(self) -> Option<u64> {
         match self {
             Schedule::Early | Schedule::Late => None,
@@ -109,7 +109,7 @@ impl Schedule {
         }
     }
 
-    /// The warp that runs only when no other can.
+    /// The warp that runs only if no other can.
     pub fn starved(self) -> Option<u32> {
         match self {
             Schedule::Early | Schedule::Late | Schedule::Random(_) => None,
@@ -118,23 +118,23 @@ impl Schedule {
     }
 }
 
-/// When lanes of a warp that took different ways run together again.
+/// When diverged lanes of a warp reconverge.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Reconvergence {
     /// As soon as they are at the same instruction, as hardware usually does.
     #[default]
     Eager,
-    /// Only where the program makes them wait for each other: `bar.warp.sync`, `.sync` and `.aligned`
-    /// instructions. PTX promises no more, and a kernel that is right needs no more.
+    /// Only where the program makes them wait for each other: at `bar.warp.sync`, `.sync` and `.aligned`
+    /// instructions. PTX promises no more, and a correct kernel needs no more.
     Forced,
 }
 
 impl Reconvergence {
-    /// Names in flags, and what they stand for.
+    /// Values by their names in flags.
     pub const NAMES: [(&str, Reconvergence); 2] =
         [("eager", Reconvergence::Eager), ("forced", Reconvergence::Forced)];
 
-    /// The one of this name.
+    /// The value with this name.
     pub fn named(name: &str) -> Option<Reconvergence> {
         Self::NAMES.iter().find(|(n, _)| *n == name).map(|(_, r)| *r)
     }
@@ -143,15 +143,15 @@ impl Reconvergence {
 /// Whether the order of accesses is tracked, to find races that this run's schedule did not show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Tracking {
-    /// Not tracked: the fastest.
+    /// No tracking: the fastest.
     #[default]
     Off,
-    /// Two accesses to the same bytes, of which one writes, must be ordered by program order and the
-    /// kernel's synchronisation, whatever the schedule. `tcgen05.fence` is asked for behind stores to tensor
-    /// memory, in kernels that have any: Triton (3.9) emits none, and leaves that order to the assembler.
+    /// Two accesses to the same bytes, at least one a write, must be ordered by program order and the kernel's
+    /// synchronisation, whatever the schedule. `tcgen05.fence` is required behind stores to tensor memory in kernels
+    /// that have any such fence: Triton (3.9) emits none and leaves that order to the assembler.
     HappensBefore,
-    /// The same, with `tcgen05.fence` asked for in all kernels, as the ISA says, and with everything else that the ISA asks
-    /// for and published kernels leave out, although they run on hardware:
+    /// As `HappensBefore`, with `tcgen05.fence` required in all kernels, as the ISA says, and with everything else
+    /// that the ISA requires but published kernels omit, although they run on hardware:
     ///
     /// - a generic address where an instruction names no state space, not a shared-memory one;
     /// - lanes of tensor memory below 128;
@@ -169,16 +169,16 @@ pub enum Tracking {
 /// When the registers of a `tcgen05.ld` may be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TmemLoads {
-    /// After `tcgen05.wait::ld`, as the ISA says. Arithmetic, moves and stores that compilers put before
-    /// the wait take the value, and are a finding unless the wait follows before the thread arrives at
-    /// an mbarrier, frees Tensor Memory or exits; any other early use is a finding.
+    /// After `tcgen05.wait::ld`, as the ISA says. Compilers put arithmetic, moves and stores before the wait; these
+    /// take the value, and are a finding only if no wait follows before the thread arrives at an mbarrier, frees
+    /// tensor memory or exits. Any other early use is a finding.
     #[default]
     Awaited,
     /// At once, as if the assembler tracked the registers.
     Interlocked,
 }
 
-/// Called from worker threads after a cluster has finished: CTAs done, CTAs in all.
+/// Called from worker threads after each cluster, with the number of finished CTAs and of all CTAs.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// One executed PTX instruction of a traced warp.
@@ -196,10 +196,10 @@ pub struct Step<'a> {
     pub active: u32,
 }
 
-/// A warp to follow, or all of them, and who is told of each of its instructions.
+/// Which warps to trace, and the receiver of their instructions.
 #[derive(Clone, Copy)]
 pub struct Trace<'a> {
-    /// CTA in the grid, and warp in the CTA; `None` follows all warps of all CTAs.
+    /// Index of the CTA and of the warp in it; `None` traces all warps.
     pub of: Option<([u32; 3], u32)>,
     /// Called from a worker thread, in each warp's program order.
     pub sink: &'a (dyn Fn(Step<'_>) + Sync),
@@ -208,40 +208,38 @@ pub struct Trace<'a> {
 /// How to run.
 #[derive(Clone, Copy)]
 pub struct Options<'a> {
-    /// Completion of asynchronous operations.
+    /// When asynchronous operations complete.
     pub schedule: Schedule,
-    /// Host threads; 0 is one per core.
+    /// Host threads; 0 uses one per core.
     pub threads: usize,
-    /// Findings kept. Further ones are counted in [`Report::left_out`]; the run goes on.
+    /// Findings that are kept. Further ones are counted in [`Report::left_out`], and the run continues.
     pub max_findings: usize,
-    /// Stop the run once `max_findings` are kept: for those who only ask whether there is one.
+    /// Whether to stop once `max_findings` are kept, for callers who only ask whether there are findings.
     pub stop_at_limit: bool,
     /// Progress callback.
     pub progress: Option<Progress<'a>>,
     /// Sums of `tcgen05.mma`.
     pub mma_arithmetic: Arithmetic,
-    /// When results of `tcgen05.ld` count as valid.
+    /// When registers of `tcgen05.ld` may be read.
     pub tmem_loads: TmemLoads,
     /// Happens-before tracking of shared, tensor and global memory.
     pub tracking: Tracking,
-    /// When diverged lanes run together again.
+    /// When diverged lanes reconverge.
     pub reconvergence: Reconvergence,
-    /// PTX instructions that one cluster may execute, counted per warp; a kernel that spins for ever
-    /// ends here, with [`FindingKind::InstructionLimit`](crate::FindingKind::InstructionLimit). Clusters that
-    /// wait for each other may execute eight times as many together in which none does what another could wait
-    /// for.
+    /// PTX instructions that one cluster may execute, counted once per warp; beyond it the run ends with
+    /// [`FindingKind::InstructionLimit`](crate::FindingKind::InstructionLimit). Clusters that wait for each other may
+    /// together execute eight times as many without an event that another could wait for.
     pub instruction_limit: u64,
-    /// Clusters that run at a time; by default as many as the chip may hold, by its SMs, threads and shared memory.
+    /// Clusters that run at a time; by default as many as the chip may hold by its SMs, threads and shared memory.
     pub resident: Option<u32>,
-    /// Wall-clock time of the run; `None` for no limit. What was found until then is reported, and
+    /// Wall-clock time of the run; `None` sets no limit. At the limit the report has the findings so far and
     /// [`FindingKind::TimeLimit`](crate::FindingKind::TimeLimit).
     pub time_limit: Option<Duration>,
-    /// Bytes of host memory that registers, shared, local and tensor memory of all resident clusters may take;
-    /// `None` for seven eighths of what the machine has available. It is estimated before anything is allocated:
-    /// fewer clusters are resident at a time where not all fit, and a cluster that does not fit alone is
-    /// [`LaunchError::Memory`].
+    /// Bytes of host memory for registers, shared, local and tensor memory of all resident clusters; `None` uses
+    /// seven eighths of the available memory. The need is estimated before anything is allocated. If not all clusters
+    /// fit, fewer are resident; if one does not fit alone, that is [`LaunchError::Memory`].
     pub memory_limit: Option<u64>,
-    /// A warp whose instructions are reported.
+    /// The warps to trace.
     pub trace: Option<Trace<'a>>,
 }
 
@@ -283,18 +281,18 @@ impl std::fmt::Debug for Options<'_> {
     }
 }
 
-/// Why a kernel was not launched.
+/// Why a launch was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LaunchError {
-    /// The module has no kernel of that name.
+    /// The module has no kernel with this name.
     #[error("there is no kernel `{name}`; the module has {}", .available.join(", "))]
     NoSuchEntry {
-        /// The name asked for.
+        /// The requested name.
         name: String,
-        /// The names there are.
+        /// The module's kernels.
         available: Vec<String>,
     },
-    /// Wrong number of arguments.
+    /// The number of arguments is wrong.
     #[error("the kernel has {expected} parameters, {found} arguments were given")]
     ArgumentCount {
         /// Parameters.
@@ -302,7 +300,7 @@ pub enum LaunchError {
         /// Arguments.
         found: usize,
     },
-    /// An argument of the wrong size.
+    /// An argument has the wrong size.
     #[error("argument {index} has {found} bytes, parameter `{name}` has {expected}")]
     ArgumentSize {
         /// Position, from 0.
@@ -314,17 +312,17 @@ pub enum LaunchError {
         /// Bytes of the argument.
         found: u32,
     },
-    /// A grid, block or cluster that no device accepts.
+    /// No device accepts this grid, block or cluster.
     #[error("{what} {dims:?}: {rule}")]
     Shape {
         /// Grid, block or cluster.
         what: &'static str,
         /// Its dimensions.
         dims: [u32; 3],
-        /// The rule that is broken.
+        /// The violated rule.
         rule: String,
     },
-    /// Too much shared memory.
+    /// The kernel needs more shared memory than a CTA may have.
     #[error(
         "{fixed} bytes of static and {dynamic} bytes of dynamic shared memory (which starts at a multiple of 1024) end at {end}; a CTA of {chip} has at most {limit}"
     )]
@@ -333,22 +331,22 @@ pub enum LaunchError {
         fixed: u32,
         /// Dynamic bytes.
         dynamic: u32,
-        /// End of the dynamic part.
+        /// End of the dynamic part, in bytes.
         end: u64,
         /// The chip.
         chip: String,
-        /// What a CTA of it has, in bytes.
+        /// Shared memory that a CTA may have, in bytes.
         limit: u32,
     },
-    /// A cluster takes more host memory than there is.
+    /// A cluster needs more host memory than the limit.
     #[error(
         "a cluster takes {needed} bytes of this machine's memory ({what}), and the run may take {limit}: raise the \
          memory limit, or launch smaller blocks or clusters, or declare fewer registers"
     )]
     Memory {
-        /// Bytes of one cluster.
+        /// Memory of one cluster in bytes.
         needed: u64,
-        /// Bytes that all clusters may take.
+        /// Limit for all clusters in bytes.
         limit: u64,
         /// What takes them.
         what: String,
@@ -362,7 +360,7 @@ pub(crate) fn product(d: [u32; 3]) -> u64 {
     d.iter().map(|&v| u64::from(v)).product()
 }
 
-/// Start of dynamic shared memory, given the end of the static variables.
+/// Start of dynamic shared memory for the module's static variables, in bytes.
 pub(crate) fn dynamic_base(program: &Program) -> u32 {
     program.static_end.next_multiple_of(1024)
 }
@@ -409,7 +407,7 @@ impl Module {
         self.admit(entry, launch).map(|_| ())
     }
 
-    /// The kernel of a legal launch, and the bytes of its parameters.
+    /// Checks a launch and returns its kernel and parameter bytes.
     fn admit(&self, entry: &str, launch: &Launch) -> Result<(&Program, Vec<u8>), LaunchError> {
         let Some(program) = self.program(entry) else {
             return Err(LaunchError::NoSuchEntry {
@@ -451,8 +449,7 @@ impl Module {
 
     /// Runs a kernel over a whole grid.
     ///
-    /// Buffers of `memory` hold its results afterwards. The kernel sees `.global` variables of the
-    /// module with their initial values.
+    /// Buffers of `memory` then hold its results. `.global` variables of the module start with their initial values.
     ///
     /// # Errors
     /// [`LaunchError`] for a launch that a device would refuse. What goes wrong inside the kernel is
@@ -505,7 +502,7 @@ impl Module {
         crate::exec::run(self, program, launch, params, memory, options)
     }
 
-    /// Predicts how long a launch takes on a chip. The instruction, time and memory limits of `options` hold.
+    /// Predicts how long a launch takes on a chip. The instruction, time and memory limits of `options` apply.
     ///
     /// The kernel is executed: buffers of `memory` are written, with results if [`TimeOptions::values`] is set.
     ///

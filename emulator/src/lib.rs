@@ -1,19 +1,18 @@
-//! Runs PTX text on the CPU: a functional model of one GPU with threads, warps and divergence,
-//! global, shared, distributed shared, local and tensor memory, mbarriers, TMA and `tcgen05`.
+//! Runs PTX text on the CPU: a model of one GPU with threads, warps and divergence, global, shared, distributed
+//! shared, local and tensor memory, mbarriers, TMA and `tcgen05`.
 //!
-//! [`Module::parse`] reads PTX of any compiler and decodes all of it; [`Module::run`] executes a kernel
-//! over a grid and returns a [`Report`] of everything that was wrong: deadlocks, reads of memory or
-//! registers that nothing wrote, accesses out of bounds, illegal descriptors, tensor memory that leaks.
-//! Nothing is assumed about how the PTX was made.
+//! [`Module::parse`] reads PTX of any compiler and decodes all of it. [`Module::run`] executes a kernel over a grid
+//! and returns a [`Report`] of what is wrong: deadlocks, uses of undefined memory or registers, accesses out of
+//! bounds, illegal descriptors, leaked tensor memory. Nothing is assumed about how the PTX was made.
 //!
-//! A run shows one order of events; [`Schedule`] chooses which. With [`Tracking`] on, accesses that the
-//! kernel's synchronisation does not order are reported also when this run's order did no harm: missing
-//! waits, fences and barriers, and slots that are refilled while they are read; races between clusters;
-//! and synchronisation whose scope is too narrow.
+//! A run shows one order of events; [`Schedule`] chooses which. With [`Tracking`] on, accesses that the kernel's
+//! synchronisation does not order are reported even if this run's order did no harm: missing waits, fences and
+//! barriers; slots that are refilled while they are read; races between clusters; synchronisation with too narrow a
+//! scope.
 //!
-//! Refused by [`Module::parse`] with file, line and instruction: textures and surfaces, and recursion. All other
-//! instructions of PTX ISA 9.1 run. When they run, `im2col::w` copies, descriptors of sm_103a alone (K = 96,
-//! absolute leading dimension) and interleaved tensor maps are findings.
+//! [`Module::parse`] refuses textures, surfaces and recursion, with file, line and instruction. All other
+//! instructions of PTX ISA 9.1 are decoded. `im2col::w` copies, descriptors that only sm_103a has (K = 96, absolute
+//! leading dimension) and interleaved tensor maps are findings when they run.
 //!
 //! | module | content |
 //! |---|---|

@@ -5,14 +5,14 @@ use crate::parse::{LineError, excerpt, parse, shortened};
 use crate::program::Program;
 use std::fmt;
 
-/// One error of a PTX file.
+/// An error in PTX text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
     /// Name of the file, as given to [`Module::parse`].
     pub file: String,
     /// Line, from 1.
     pub line: u32,
-    /// That line; of a long one, what is around the error.
+    /// The line's text, or the part around the error if it is long.
     pub text: String,
     /// What is wrong.
     pub message: String,
@@ -24,7 +24,7 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// All errors of a PTX file, in order of lines.
+/// All errors in PTX text, in the order of lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ParseErrors(pub Vec<ParseError>);
 
@@ -49,7 +49,7 @@ pub struct Parameter {
     pub bytes: u32,
 }
 
-/// A PTX module, every instruction decoded and every name resolved.
+/// A PTX module with every instruction decoded and every name resolved.
 #[derive(Debug)]
 pub struct Module {
     pub(crate) file: String,
@@ -58,14 +58,14 @@ pub struct Module {
     pub(crate) image: Vec<u8>,
     version: Option<(u32, u32)>,
     target: Vec<String>,
-    /// Where kernels run; the target if nobody said.
+    /// The chip that kernels run on; by default the target.
     chip: Option<String>,
 }
 
 impl Module {
-    /// Parses PTX text and decodes every instruction of every kernel in it.
+    /// Parses PTX text and decodes every instruction of every kernel.
     ///
-    /// `name` is the file name that errors and findings carry.
+    /// `name` is the file name in errors and findings.
     ///
     /// # Errors
     /// Every syntax error; or, for text without one, every instruction, modifier and operand that
@@ -88,11 +88,11 @@ impl Module {
         })
     }
 
-    /// Everything in PTX text that is malformed or not supported, in order of lines; empty if
-    /// [`Module::parse`] would take it.
+    /// Everything in PTX text that is malformed or not supported, in the order of lines; empty if [`Module::parse`]
+    /// accepts it.
     ///
-    /// Unlike [`Module::parse`], this looks at instructions even where the syntax of others is wrong, and
-    /// into device functions that no kernel calls.
+    /// Unlike [`Module::parse`] it checks instructions even if others are malformed, and device functions that no
+    /// kernel calls.
     pub fn problems(name: &str, text: &str) -> Vec<ParseError> {
         let (ast, syntax) = parse(text);
         let mut errors: Vec<LineError> = syntax.into_iter().map(LineError::from).collect();
@@ -102,7 +102,7 @@ impl Module {
         located(name, text, errors)
     }
 
-    /// Names of the kernels, in order of the text.
+    /// Names of the kernels, in the order of the text.
     pub fn entries(&self) -> impl Iterator<Item = &str> {
         self.kernels.iter().map(|(n, _)| n.as_str())
     }
@@ -123,14 +123,14 @@ impl Module {
         &self.target
     }
 
-    /// The same module on a chip that is not its target, such as `sm_120a` for PTX of `sm_90`: what differs is
-    /// how much shared memory a CTA has.
+    /// The module on a chip other than its target, such as `sm_120a` for PTX of `sm_90`. The chip decides how much
+    /// shared memory a CTA may have.
     #[must_use]
     pub fn on_chip(self, chip: &str) -> Module {
         Module { chip: Some(chip.to_owned()), ..self }
     }
 
-    /// Where kernels run: the chip of [`Module::on_chip`], else the target.
+    /// The chip that kernels run on: that of [`Module::on_chip`], else the target.
     pub fn chip(&self) -> &str {
         let target = || self.target.iter().find(|t| t.starts_with("sm_"));
         self.chip.as_ref().or_else(target).map_or("an unnamed chip", String::as_str)
@@ -150,7 +150,7 @@ impl Module {
     }
 }
 
-/// Errors with the lines they are about.
+/// Adds file name and line text to errors.
 fn located(name: &str, text: &str, errors: Vec<LineError>) -> Vec<ParseError> {
     let lines: Vec<&str> = if errors.is_empty() { Vec::new() } else { text.lines().collect() };
     let line_of = |e: &LineError| {

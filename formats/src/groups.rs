@@ -18,7 +18,7 @@ use crate::layout::ATOM_ROWS;
 pub enum GroupError {
     /// Sizes of another number of groups.
     #[error(
-        "{found} sizes are given, and {shape} has {expected}: give one for each group, 0 for an empty one"
+        "{found} sizes are given, and {shape} has {expected} groups: give one size per group, 0 for an empty one"
     )]
     Count {
         /// The shape.
@@ -29,7 +29,7 @@ pub enum GroupError {
         found: usize,
     },
     /// More rows than there are.
-    #[error("the groups have {rows} rows together, and {shape} has {} at most: give it more rows", .shape.m)]
+    #[error("the groups have {rows} rows together, and {shape} has room for {}: give it more rows", .shape.m)]
     Rows {
         /// The shape.
         shape: Shape,

@@ -61,7 +61,7 @@ pub enum PrepareError {
         k: u32,
     },
     /// There are no rows or columns.
-    #[error("{rows} x {columns} is empty: launch nothing")]
+    #[error("{rows} x {columns} is empty: there is nothing to launch")]
     Empty {
         /// Rows.
         rows: u32,
@@ -99,13 +99,13 @@ pub enum PrepareError {
         columns: u32,
     },
     /// The address of a buffer has the wrong alignment.
-    #[error("`{tensor}` starts at an address that is not a multiple of {ALIGNMENT}: slice at one that is")]
+    #[error("the address of `{tensor}` is not a multiple of {ALIGNMENT}: slice at an offset that is")]
     Alignment {
         /// The tensor.
         tensor: &'static str,
     },
     /// A buffer or a stream belongs to another device.
-    #[error("the {what} is of another device than {device}, where the kernel is: use one of that device")]
+    #[error("the {what} does not belong to {device}, where the kernel is: use one of that device")]
     Foreign {
         /// What it is.
         what: &'static str,
@@ -113,7 +113,7 @@ pub enum PrepareError {
         device: String,
     },
     /// An output overlaps another buffer.
-    #[error("`{one}` and `{other}` share memory: give what is written memory of its own")]
+    #[error("`{one}` and `{other}` overlap in memory: give the output memory of its own")]
     Aliasing {
         /// One of them.
         one: &'static str,

@@ -45,7 +45,7 @@ pub enum ReadError {
         limit: u64,
     },
     /// The file is not UTF-8 text.
-    #[error("{}: byte {position} is no UTF-8 text: is it the right file?", .path.display())]
+    #[error("{}: byte {position} is not UTF-8 text: is it the right file?", .path.display())]
     NotText {
         /// The file.
         path: PathBuf,

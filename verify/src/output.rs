@@ -14,7 +14,7 @@ use silumin_formats::{bf16_from_f64, block_scale, e2m1, e4m3, element, f16_from_
 #[non_exhaustive]
 pub enum OutputError {
     /// The elements have the wrong length.
-    #[error("C of {m} x {n} in {format} takes {expected} bytes, but there are {got}: pass the whole of it")]
+    #[error("C of {m} x {n} in {format} takes {expected} bytes, but {got} are given: pass all of them")]
     Length {
         /// Rows.
         m: usize,

@@ -45,7 +45,7 @@ pub(crate) struct Graphs {
 }
 
 impl Graphs {
-    /// Takes a launch, if the stream is being captured; else gives it back.
+    /// Records a launch if the stream is being captured; else returns it.
     pub fn take(&mut self, stream: *mut c_void, function: usize, launch: Launch) -> Option<Launch> {
         match self.capturing.get_mut(&stream.addr()) {
             Some(launches) => {
@@ -57,7 +57,7 @@ impl Graphs {
     }
 }
 
-/// What work on a stream that is no launch returns.
+/// The error of work other than launches on a captured stream.
 pub(crate) fn not_captured(stream: *mut c_void) -> Result<(), Code> {
     match state().graphs().capturing.contains_key(&stream.addr()) {
         true => Err(Code::StreamCaptureUnsupported),
@@ -73,28 +73,25 @@ fn unless_captured(stream: *mut c_void) -> c_int {
     }
 }
 
-/// Waits for nothing: what is in a stream has run.
+/// Does nothing: all work has already run.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> c_int {
     unless_captured(stream)
 }
 
-/// Everything in a stream has run.
+/// Success: all work has already run.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(stream: *mut c_void) -> c_int {
     unless_captured(stream)
 }
 
-/// Waits for nothing: events have happened. A captured stream does not wait for what is outside of its capture.
+/// Does nothing: events have occurred. A captured stream does not wait for what is outside its capture.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(
     stream: *mut c_void,
@@ -107,10 +104,9 @@ pub unsafe extern "C" fn cuStreamWaitEvent(
     }
 }
 
-/// Notes the time. In a capture the event becomes a part of the graph, where nobody looks at it.
+/// Records the time. In a capture the event becomes a part of the graph, which ignores it.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> c_int {
     if not_captured(stream).is_ok() {
@@ -119,20 +115,18 @@ pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) 
     state().sticky() as c_int
 }
 
-/// Forgets an event.
+/// Destroys an event.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> c_int {
     state().graphs().events.remove(&event.addr());
     state().sticky() as c_int
 }
 
-/// Milliseconds of the host's clock between two events.
+/// Milliseconds of host time between two events.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(ms: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
     let graphs = state().graphs();
@@ -152,10 +146,9 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(ms: *mut f32, start: *mut c_void,
     unsafe { cuEventElapsedTime(ms, start, end) }
 }
 
-/// Has a stream keep its launches from here on. The legacy stream is not captured, as on a GPU.
+/// Starts to record a stream's launches. The legacy stream cannot be captured, as on a GPU.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(stream: *mut c_void, _mode: c_uint) -> c_int {
     if stream.is_null() {
@@ -182,10 +175,9 @@ pub unsafe extern "C" fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c
     code(unsafe { put(status, now) })
 }
 
-/// A graph of what a stream was given since its capture began.
+/// Ends a capture and returns its graph.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) -> c_int {
     let number = state().number();
@@ -198,10 +190,9 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mu
     code(unsafe { put(graph, ptr::without_provenance_mut(number)) })
 }
 
-/// A graph that can be launched.
+/// Instantiates a graph for launches.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     instance: *mut *mut c_void,
@@ -221,11 +212,10 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     code(unsafe { put(instance, ptr::without_provenance_mut(number)) })
 }
 
-/// Runs all of a graph's launches. Two calls at a time with one graph are an error: graphs are not for several threads at once
-/// (CUDA driver API, "Graph object thread safety").
+/// Runs all launches of a graph. Two calls with one graph at the same time are an error: graph objects are not for
+/// several threads at once (CUDA driver API, "Graph object thread safety").
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, stream: *mut c_void) -> c_int {
     if not_captured(stream).is_err() {
@@ -253,10 +243,9 @@ pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, stream: *mut c_voi
     code(failed.unwrap_or_else(|| state().sticky()))
 }
 
-/// Sets the thread's mode of captures and hands out the one before. Calls that a mode forbids are none here.
+/// Sets the thread's capture mode and returns the previous one. It forbids no calls here.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> c_int {
     // SAFETY: the caller's place.
@@ -270,11 +259,9 @@ pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) ->
     }
 }
 
-/// What has happened, for tests, which no driver of a GPU tells: how many launches ran by a call of their own, how many launches of
-/// graphs there were, and how many graphs and instances of graphs there are.
+/// Counts for tests, which no GPU driver has: direct launches, graph launches, and graphs with their instances.
 ///
-/// # Safety
-/// `counts` is null or a place for the three.
+/// # Safety `counts` is null or a place for the three.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn silumin_emulated_counts(counts: *mut [u64; 3]) -> c_int {
     let alive = state().graphs().graphs.len() as u64;
@@ -283,20 +270,18 @@ pub unsafe extern "C" fn silumin_emulated_counts(counts: *mut [u64; 3]) -> c_int
     code(unsafe { put(counts, found) })
 }
 
-/// Forgets a graph.
+/// Destroys a graph.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroy(graph: *mut c_void) -> c_int {
     let found = state().graphs().graphs.remove(&graph.addr());
     code(if found.is_some() { Code::Success } else { Code::InvalidHandle })
 }
 
-/// Forgets what was instantiated of a graph.
+/// Destroys a graph's instance.
 ///
-/// # Safety
-/// As in the driver's API.
+/// # Safety As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(instance: *mut c_void) -> c_int {
     // SAFETY: the caller's.

@@ -44,13 +44,13 @@ use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::ptr;
 
-/// The context of a device.
+/// The context handle of a device.
 fn context(device: c_int) -> *mut c_void {
     ptr::without_provenance_mut(0x51 + 0x100 * device.max(0) as usize)
 }
 
 thread_local! {
-    /// The context that is bound to the thread; of the first device before any is.
+    /// The thread's current context; by default that of the first device.
     static CURRENT: Cell<*mut c_void> = Cell::new(context(0));
 }
 
@@ -70,10 +70,9 @@ pub(crate) unsafe fn put<T>(place: *mut T, value: T) -> Code {
 macro_rules! succeed {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {
         $(
-            /// Does nothing here.
+            /// Does nothing in this driver.
             ///
-            /// # Safety
-            /// As in the driver's API.
+            /// # Safety As in the driver's API.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
                 $(let _ = $arg;)*
@@ -94,7 +93,7 @@ succeed! {
     cuEventQuery(event: *mut c_void);
 }
 
-/// The CUDA version that the driver is for: 1000 major + 10 minor.
+/// The driver's CUDA version: 1000 major + 10 minor.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -104,7 +103,7 @@ pub unsafe extern "C" fn cuDriverGetVersion(version: *mut c_int) -> c_int {
     code(unsafe { put(version, state().cuda) })
 }
 
-/// As many devices as were asked for.
+/// The number of devices.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -114,7 +113,7 @@ pub unsafe extern "C" fn cuDeviceGetCount(count: *mut c_int) -> c_int {
     code(unsafe { put(count, state().devices) })
 }
 
-/// The device of that number.
+/// The device with this number.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -147,7 +146,7 @@ pub unsafe extern "C" fn cuDeviceGetName(name: *mut c_char, room: c_int, _device
     code(Code::Success)
 }
 
-/// A number for the device that is the same in every process.
+/// An identifier of the device that is the same in every process.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -157,7 +156,7 @@ pub unsafe extern "C" fn cuDeviceGetUuid_v2(uuid: *mut [u8; 16], _device: c_int)
     code(unsafe { put(uuid, *b"silumin emulated") })
 }
 
-/// Capability and sizes; 0 for what is not known.
+/// A device attribute: capabilities and sizes; 0 for unknown ones.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -179,7 +178,7 @@ pub unsafe extern "C" fn cuDeviceGetAttribute(value: *mut c_int, attribute: c_in
     code(unsafe { put(value, known) })
 }
 
-/// Memory that can be allocated in one piece stands for all.
+/// The memory of a device: what can be allocated in one piece.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -219,7 +218,7 @@ pub unsafe extern "C" fn cuCtxSetCurrent(context: *mut c_void) -> c_int {
     state().sticky() as c_int
 }
 
-/// A stream: another name for the only one.
+/// Creates a stream: another handle of the only one.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -230,7 +229,7 @@ pub unsafe extern "C" fn cuStreamCreate(stream: *mut *mut c_void, _flags: c_uint
     code(unsafe { put(stream, handle) })
 }
 
-/// An event, which has always happened.
+/// Creates an event, which counts as having occurred.
 ///
 /// # Safety
 /// As in the driver's API.

@@ -1,7 +1,7 @@
-//! The linker's API: PTX in, an image out that modules are loaded from.
+//! The linker's API: it takes PTX and returns an image that modules are loaded from.
 //!
-//! The image is no machine code but the PTX itself in an ELF file, which says what it is for, so that a program's path from
-//! text to kept image to module is the one that it takes on a GPU, checks of the image's headers included.
+//! The image is the PTX itself in an ELF file, not machine code. So a program takes the same path from text to kept
+//! image to module as on a GPU, including the checks of the image's headers.
 //!
 //! ```text
 //! bytes    what (numbers are little-endian)
@@ -80,7 +80,7 @@ fn image(text: &str) -> Vec<u8> {
     image
 }
 
-/// The PTX in the image at that address; `None` where it starts as no image does.
+/// The PTX in the image at an address; `None` if there is no image.
 ///
 /// # Safety
 /// At `image` is an image as long as it says, or a text that ends in a zero byte.
@@ -122,7 +122,7 @@ pub(crate) unsafe fn text_of(image: *const u8) -> Option<Result<String, Code>> {
     Some(text.ok_or(Code::InvalidImage))
 }
 
-/// A linker. Its options, the logs' buffers among them, live as long as it does.
+/// Creates a linker. Its options and log buffers must live as long as it does.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -140,7 +140,7 @@ pub unsafe extern "C" fn cuLinkCreate_v2(
     code(unsafe { put(link, ptr::without_provenance_mut(number)) })
 }
 
-/// Takes PTX, and compiles it; no other kind of input, and one only.
+/// Adds and compiles PTX; it accepts no other input, and only one.
 ///
 /// # Safety
 /// As in the driver's API: `bytes` bytes lie at `data`.
@@ -182,7 +182,7 @@ pub unsafe extern "C" fn cuLinkAddData_v2(
     }
 }
 
-/// The image of what was added.
+/// Returns the image of the added PTX.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn cuLinkComplete(
     code(unsafe { put(cubin, found.image.as_mut_ptr().cast()) })
 }
 
-/// Forgets a linker and its image.
+/// Destroys a linker and its image.
 ///
 /// # Safety
 /// As in the driver's API.

@@ -1,4 +1,4 @@
-//! Allocation and copies. All of it is done when the call returns.
+//! Allocation and copies. All of them have finished when the call returns.
 
 use crate::graph::not_captured;
 use crate::state::{Code, Contents, code, state};
@@ -45,7 +45,7 @@ fn done(result: Result<(), Code>) -> c_int {
     }
 }
 
-/// Does what a stream was given, at once; a stream that captures a graph takes none of it.
+/// Runs work at once; a stream that is being captured accepts none.
 fn at_once(stream: *mut c_void, work: impl FnOnce() -> c_int) -> c_int {
     match not_captured(stream) {
         Ok(()) => work(),

@@ -38,12 +38,12 @@ const PTX_OF_CUDA: [(c_int, (u32, u32)); 9] = [
     (13_010, (9, 1)),
 ];
 
-/// Tells the user; where standard error is gone, there is nobody to tell.
+/// Prints a message to the user; ignores a closed standard error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "emulated driver: {text}");
 }
 
-/// Reads PTX as the compiler does; the log takes what is wrong with it.
+/// Parses PTX as the compiler does; errors go to the log.
 pub(crate) fn load(text: &str) -> Result<Module, (Code, String)> {
     let module = parse(text)?;
     let known = PTX_OF_CUDA.iter().rev().find(|(cuda, _)| *cuda <= state().cuda).map(|(_, ptx)| *ptx);
@@ -77,7 +77,7 @@ fn parse(text: &str) -> Result<Module, (Code, String)> {
     })
 }
 
-/// Loads PTX text that ends in a zero byte, or an image of the linker. Options but the error log are not looked at.
+/// Loads PTX text that ends in a zero byte, or an image of the linker. All options but the error log are ignored.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -162,7 +162,7 @@ pub(crate) unsafe fn write_log(
     values[size] = ptr::without_provenance_mut(kept);
 }
 
-/// Forgets a module and its functions.
+/// Unloads a module and its functions.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn cuModuleUnload(module: *mut c_void) -> c_int {
     code(if contents.modules.remove(&number).is_some() { Code::Success } else { Code::InvalidHandle })
 }
 
-/// A kernel of a module, by its name.
+/// The kernel of a module with this name.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -230,7 +230,7 @@ pub unsafe extern "C" fn cuFuncGetParamInfo(
     code(Code::Success)
 }
 
-/// Limits that the emulator does not need to be told of.
+/// Accepts function attributes, which the emulator does not need.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn cuFuncSetAttribute(function: *mut c_void, attribute: c_
     code(if known { Code::Success } else { Code::InvalidHandle })
 }
 
-/// What is known of a function: registers and local memory are the compiler's business, and 0.
+/// A function attribute; registers and local memory are 0, since there is no compiler.
 ///
 /// # Safety
 /// As in the driver's API.
@@ -345,7 +345,7 @@ pub struct LaunchConfig {
     attribute_count: c_uint,
 }
 
-/// Launches: the kernel has run when this returns.
+/// Launches a kernel, which has finished when this returns.
 ///
 /// # Safety
 /// As in the driver's API: `parameters` has the address of a value for each of the kernel's parameters.
@@ -375,7 +375,7 @@ pub unsafe extern "C" fn cuLaunchKernelEx(
     code(unsafe { run(config.stream, launch, function, parameters) })
 }
 
-/// Launches without clusters.
+/// Launches a kernel without clusters.
 ///
 /// # Safety
 /// As in the driver's API.

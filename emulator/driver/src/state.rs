@@ -1,4 +1,4 @@
-//! What lies behind the handles: the chip, memory, modules, and the error that stays.
+//! The state behind the handles: chip, memory, modules, and the persistent error.
 
 use crate::graph::Graphs;
 use crate::link::Link;
@@ -182,14 +182,14 @@ pub(crate) struct Function {
 #[derive(Clone)]
 pub(crate) struct Loaded {
     pub module: Arc<Module>,
-    /// What its kernels do in the place of what they are for.
+    /// What launches of its kernels do instead of running.
     pub mishap: Option<Mishap>,
 }
 
-/// What goes wrong with a launch where `SILUMIN_EMULATED_MISHAP` asks for it: what a kernel on a GPU may do to its process.
+/// A failure that `SILUMIN_EMULATED_MISHAP` asks for: what a kernel on a GPU may do to its process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mishap {
-    /// The launch fails, and every call after it.
+    /// The launch and every later call fail.
     Fail,
     /// It never ends.
     Hang,
@@ -198,7 +198,7 @@ pub(crate) enum Mishap {
 }
 
 impl Mishap {
-    /// What `KIND:TEXT` says of a module with this text.
+    /// The failure that `KIND:TEXT` requests for a module with this text.
     fn of(variable: &str, ptx: &str) -> Option<Self> {
         let (kind, text) = variable.split_once(':')?;
         let mishap = match kind {
@@ -211,18 +211,18 @@ impl Mishap {
     }
 }
 
-/// What becomes of graphs, by `SILUMIN_EMULATED_GRAPHS`.
+/// How graph launches behave, by `SILUMIN_EMULATED_GRAPHS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replays {
     /// They run.
     All,
     /// None is instantiated.
     None,
-    /// They are launched and nothing of them runs.
+    /// Graph launches run nothing.
     Idle,
 }
 
-/// Memory and modules, one call at a time.
+/// Memory and modules; used by one call at a time.
 pub(crate) struct Contents {
     pub memory: GlobalMemory,
     /// By the first address.
@@ -234,7 +234,7 @@ pub(crate) struct Contents {
     pub links: HashMap<usize, Link>,
 }
 
-/// What a launch may take.
+/// Limits of a launch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
     pub time: Option<Duration>,
@@ -243,7 +243,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// As variables have them; one that is no number is said and left out.
+    /// Limits from environment variables; one that is not a number is reported and ignored.
     fn of(variable: impl Fn(&str) -> String) -> Self {
         fn number<T>(name: &str, text: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
             let value = read(text);
@@ -327,7 +327,7 @@ pub(crate) fn state() -> &'static State {
 }
 
 impl State {
-    /// What was asked for of kernels with this text.
+    /// The failure that is requested for kernels with this text.
     pub fn mishap(&self, ptx: &str) -> Option<Mishap> {
         self.mishap.split(';').find_map(|variable| Mishap::of(variable, ptx))
     }
@@ -349,7 +349,7 @@ impl State {
         ptr::without_provenance_mut(self.number())
     }
 
-    /// After a launch failed, nothing works any more.
+    /// Marks the driver as failed: after a failed launch every call fails.
     pub fn fail(&self) -> Code {
         self.failed.store(1, Ordering::Relaxed);
         Code::LaunchFailed

@@ -1,19 +1,19 @@
-//! Listing everything in PTX files that is malformed or not supported.
+//! Lists everything in PTX files that is malformed or not supported.
 
 use super::{BAD_INPUT, CLEAN, FOUND, json};
 use crate::launch_file::{MAX_PTX_BYTES, slurp};
 use crate::module::{Module, ParseError};
 use std::path::PathBuf;
 
-/// What is wrong with one file.
+/// The result for one file.
 pub(super) enum Checked {
     /// The file was not read.
     Unread(String),
-    /// Lines that are wrong, and names of the kernels if there are none.
+    /// Wrong lines, and the names of the kernels if there are none.
     Lines(Vec<ParseError>, Vec<String>),
 }
 
-/// Checks all files; the status is that of the worst.
+/// Checks all files; returns the worst status.
 pub(super) fn check(files: &[PathBuf], as_json: bool) -> Result<(u8, String), String> {
     if files.is_empty() {
         return Err("--check: name at least one PTX file".to_owned());

@@ -1,7 +1,7 @@
-//! The `emulate` command: runs a launch file, or checks PTX files, and reports as text or JSON.
+//! The `emulate` command: runs a launch file or checks PTX files, and reports as text or JSON.
 //!
-//! Everything but the reading of command-line flags is here, so that other programs and tests can do the
-//! same without starting a process.
+//! Everything but the parsing of command-line flags is here, so that other programs and tests can use it without
+//! starting a process.
 //!
 //! - this file: what may be asked for, and the run
 //! - `check`: listing what is malformed or not supported in PTX files
@@ -29,25 +29,25 @@ use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Exit status: nothing was found.
+/// Exit status: no findings.
 pub const CLEAN: u8 = 0;
-/// Exit status: there are findings, or PTX that is malformed or not supported.
+/// Exit status: findings, or PTX that is malformed or not supported.
 pub const FOUND: u8 = 1;
 /// Exit status: bad input; no file was written.
 pub const BAD_INPUT: u8 = 2;
 
-/// Seeds of one command.
+/// Most seeds of one command.
 pub const MAX_SEEDS: u64 = 1_000_000;
-/// Host threads of one command.
+/// Most host threads of one command.
 pub const MAX_THREADS: usize = 1024;
 
-/// Which schedules to run.
+/// The schedules to run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedules {
     /// This one.
     One(Schedule),
-    /// All early, all late, each warp of a CTA starved with its work and alone, and random ones of the seeds from 0 to this,
-    /// each on fresh buffers.
+    /// All early, all late, each warp of a CTA starved with its work and alone, and random ones with seeds from 0 up
+    /// to this number, each on fresh buffers.
     Seeds(u64),
 }
 
@@ -65,23 +65,23 @@ impl Schedules {
     }
 }
 
-/// What a command may take.
+/// Limits of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// Wall-clock time of all schedules together; `None` for no limit. What was found until then is reported, with
-    /// a finding [`TimeLimit`](crate::FindingKind::TimeLimit), and the exit status is [`FOUND`].
+    /// Wall-clock time of all schedules together; `None` sets no limit. At the limit the report has the findings so
+    /// far and a [`TimeLimit`](crate::FindingKind::TimeLimit), and the exit status is [`FOUND`].
     pub time: Option<Duration>,
     /// [`Options::instruction_limit`]; `None` for its default.
     pub instructions: Option<u64>,
-    /// Bytes of host memory for buffers and resident clusters; `None` for seven eighths of what the machine has
-    /// available. A launch that takes more is bad input, and nothing of it runs.
+    /// Bytes of host memory for buffers and resident clusters; `None` uses seven eighths of the available memory. A
+    /// launch that needs more is bad input and does not run.
     pub memory: Option<u64>,
-    /// [`Options::resident`], at least 1; `None` for as many clusters as the chip may hold.
+    /// [`Options::resident`], at least 1; `None` runs as many clusters at a time as the chip may hold.
     pub resident: Option<u32>,
 }
 
 impl Limits {
-    /// What is left for clusters, in bytes.
+    /// The memory that is left for clusters, in bytes.
     ///
     /// # Errors
     /// The buffers alone take more.
@@ -101,46 +101,46 @@ impl Limits {
     }
 }
 
-/// What is asked of the command.
+/// What the command is to do.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// Run a launch file.
     Run {
         /// The launch file.
         launch: PathBuf,
-        /// Where every buffer of the first schedule goes, as `NAME.bin`.
+        /// Folder for the buffers of the first schedule, as `NAME.bin`.
         out: Option<PathBuf>,
         /// The schedules.
         schedules: Schedules,
-        /// Whether races are looked for that a schedule does not show.
+        /// Whether order is tracked, to find races that a schedule does not show.
         tracking: Tracking,
-        /// When lanes of a warp that took different ways run together again.
+        /// When diverged lanes of a warp reconverge.
         reconvergence: Reconvergence,
-        /// A warp to follow on stderr.
+        /// A warp to trace on standard error.
         trace: Option<TraceTarget>,
-        /// Host threads; 0 is one a core.
+        /// Host threads; 0 uses one per core.
         threads: usize,
-        /// Time, instructions, memory, and clusters that run at a time.
+        /// Limits of time, instructions, memory, and resident clusters.
         limits: Limits,
-        /// One JSON document on stdout, and nothing else.
+        /// Whether to print one JSON document on standard output, and nothing else.
         json: bool,
     },
     /// Predict how long a launch file takes.
     Time {
         /// The launch file.
         launch: PathBuf,
-        /// On what, and what if.
+        /// The chip and the options of the prediction.
         timing: Timing,
-        /// Time, instructions and memory.
+        /// Limits of time, instructions and memory.
         limits: Limits,
-        /// One JSON document on stdout, and nothing else.
+        /// Whether to print one JSON document on standard output, and nothing else.
         json: bool,
     },
     /// Parse and decode PTX files, and list everything that is malformed or not supported.
     Check {
         /// The files.
         files: Vec<PathBuf>,
-        /// One JSON document on stdout, and nothing else.
+        /// Whether to print one JSON document on standard output, and nothing else.
         json: bool,
     },
 }
@@ -149,8 +149,7 @@ pub enum Request {
 pub(crate) struct Run {
     pub schedule: Schedule,
     pub report: Report,
-    /// Buffers whose bytes are not those of the first schedule without findings; `None` for a run that
-    /// was not compared.
+    /// Buffers that differ from those of the first schedule without findings; `None` for a run that was not compared.
     pub differing: Option<Vec<String>>,
 }
 
@@ -158,9 +157,9 @@ pub(crate) struct Run {
 pub(crate) struct Runs<'a> {
     pub file: &'a LaunchFile,
     pub runs: Vec<Run>,
-    /// Findings that one run lists at most.
+    /// Most findings that are listed per run.
     pub limit: usize,
-    /// Schedules that were asked for; the time limit may have left some out.
+    /// Number of requested schedules; the time limit may have left some out.
     pub planned: usize,
 }
 
@@ -176,8 +175,8 @@ impl Runs<'_> {
     }
 }
 
-/// Does what is asked; writes the report to `out` and errors to `err`. Returns the exit status:
-/// [`CLEAN`], [`FOUND`] or [`BAD_INPUT`].
+/// Executes a request, writes the report to `out` and errors to `err`, and returns the exit status: [`CLEAN`],
+/// [`FOUND`] or [`BAD_INPUT`].
 pub fn execute(request: &Request, out: &mut dyn Write, err: &mut (dyn Write + Send)) -> u8 {
     let (json, result) = match request {
         Request::Run { json, .. } => (*json, run(request, err)),

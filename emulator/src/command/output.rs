@@ -1,12 +1,11 @@
-//! Writing the buffers of a run to files.
+//! Writes the buffers of a run to files.
 
 use crate::files::OutputFolder;
 use crate::launch_file::LaunchFile;
 use crate::memory::{Buffer, GlobalMemory};
 use std::path::Path;
 
-/// Makes the folder, before anything runs. What the launch is read from is not overwritten: the launch file, the PTX
-/// and the files of buffers.
+/// Creates the output folder before the run. The launch file, its PTX and its buffer files will not be overwritten.
 pub(super) fn prepare(folder: &Path, launch: &Path, file: &LaunchFile) -> Result<OutputFolder, String> {
     let sources = file.buffers.iter().filter_map(|b| b.source.as_deref());
     let inputs = [launch, Path::new(file.module.file())].into_iter().chain(sources);
@@ -15,8 +14,8 @@ pub(super) fn prepare(folder: &Path, launch: &Path, file: &LaunchFile) -> Result
 
 /// Writes every buffer to `NAME.bin`.
 ///
-/// A file that a buffer was read from is left alone when its bytes would stay, and is an error when they
-/// would not: then nothing is written.
+/// A file that a buffer was read from is skipped if its bytes are unchanged; if they changed it is an error, and
+/// nothing is written.
 pub(super) fn write(
     mut out: OutputFolder,
     file: &LaunchFile,

@@ -4,7 +4,7 @@ use super::Runs;
 use crate::finding::{Finding, Report, Stats};
 use crate::launch::Schedule;
 
-/// A schedule in the words of the flags.
+/// A schedule as a flag.
 pub(super) fn schedule(schedule: Schedule) -> String {
     match schedule {
         Schedule::Random(seed) => format!("seed {seed}"),
@@ -129,7 +129,7 @@ fn stats(what: &str, stats: &Stats) -> String {
     out
 }
 
-/// Which schedules found something, and whether outputs agree.
+/// Which schedules had findings, and whether outputs agree.
 fn summary(runs: &Runs<'_>) -> String {
     let mut total = Stats::default();
     for run in &runs.runs {

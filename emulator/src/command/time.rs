@@ -1,4 +1,4 @@
-//! `emulate --time`: how long a launch takes on a chip.
+//! `emulate --time`: predicts how long a launch takes on a chip.
 
 use super::{CLEAN, Limits, output};
 use crate::files::OutputFolder;
@@ -13,32 +13,32 @@ use std::path::{Path, PathBuf};
 /// Largest chip file.
 const MAX_CHIP_FILE: u64 = 1 << 20;
 
-/// What is asked of a time.
+/// Options of a prediction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Timing {
-    /// Name of a chip, or a chip file.
+    /// Name of a chip, or path of a chip file.
     pub chip: String,
     /// The clock of its SMs.
     pub clock: Clock,
-    /// Numbers of the chip that are changed: name, and a value or (with `*`) a factor.
+    /// Changed numbers of the chip: a name with a value, or with `*` and a factor.
     pub what_if: Vec<String>,
-    /// Products are made and copies move bytes.
+    /// Whether products are made and copies move bytes.
     pub values: bool,
-    /// Buffers are in L2 at the start.
+    /// Whether buffers are in L2 at the start.
     pub warm: bool,
-    /// The launch depends on the one before it programmatically.
+    /// Whether the launch depends on the one before it programmatically (PDL).
     pub programmatic: bool,
-    /// Time the ends of the chip's ranges, too.
+    /// Whether to predict with the ends of the chip's ranges, too.
     pub range: bool,
-    /// Time each uncertain number of the chip at both ends, and print the so many that matter most.
+    /// Number of uncertain numbers of the chip to print, after predicting each at both ends of its range.
     pub sensitivity: Option<usize>,
-    /// Where issue costs come from.
+    /// Source of issue costs.
     pub issue: IssueSource,
-    /// Where the timeline of the first CTA goes: `.svg` or, for Perfetto, `.json`.
+    /// File for the timeline of the first CTA: `.svg` or, for Perfetto, `.json`.
     pub timeline: Option<PathBuf>,
 }
 
-/// Reads a chip by its name or its file.
+/// Reads a chip by name or from a file.
 fn chip(name: &str) -> Result<Chip, String> {
     let path = Path::new(name);
     if !name.contains('.') && !name.contains('/') {
@@ -70,7 +70,7 @@ enum Form {
     Perfetto,
 }
 
-/// What is drawn, its name, and its folder, which is looked at before anything runs.
+/// The form, name and folder of a timeline, checked before the run.
 fn drawing(path: &Path, launch: &Path, file: &LaunchFile) -> Result<(Form, String, OutputFolder), String> {
     let form = match path.extension().and_then(|e| e.to_str()) {
         Some("svg") => Form::Svg,
@@ -82,7 +82,7 @@ fn drawing(path: &Path, launch: &Path, file: &LaunchFile) -> Result<(Form, Strin
     Ok((form, name, output::prepare(folder, launch, file).map_err(|e| e.replacen("--out", "--timeline", 1))?))
 }
 
-/// Times a launch file; the exit status and the report.
+/// Predicts the time of a launch file; returns the exit status and the report.
 pub(super) fn run(
     launch: &Path,
     timing: &Timing,
@@ -172,7 +172,7 @@ pub(super) fn run(
     Ok((CLEAN, text))
 }
 
-/// What a load that lasts does to the clock, where it would fall.
+/// The clock that a load that lasts would fall to, as a note.
 fn clock_note(chip: &Chip, first: &Prediction, clock: Clock) -> String {
     let sustained = chip.sustained_clock(first.tensor_use());
     match clock {
@@ -184,24 +184,24 @@ fn clock_note(chip: &Chip, first: &Prediction, clock: Clock) -> String {
     }
 }
 
-/// What one uncertain number of the chip does to the time.
+/// The effect of one uncertain number of the chip on the time.
 struct Swing {
     name: &'static str,
     /// The ends of its range.
     ends: [f64; 2],
-    /// The times at them in ns.
+    /// Times at the two ends in ns.
     times: [f64; 2],
 }
 
 impl Swing {
-    /// Down and up from the time in ns, each 0 or more.
+    /// Decrease and increase from `time` in ns, each at least 0.
     fn parts(&self, time: f64) -> [f64; 2] {
         let [a, b] = self.times;
         [time - time.min(a.min(b)), a.max(b).max(time) - time]
     }
 }
 
-/// Times the chip with each of its uncertain numbers at both ends; what moves most comes first.
+/// Predicts the time with each uncertain number at both ends; largest effects first.
 fn swings(
     chip: &Chip,
     nominal: &Prediction,
@@ -224,7 +224,7 @@ fn swings(
     Ok(all)
 }
 
-/// The numbers that matter most, and the range if all of them are off independently of each other.
+/// The numbers that matter most, and the range if all are off independently.
 fn tornado(swings: &[Swing], nominal: &Prediction, most: usize) -> String {
     let time = nominal.time;
     let both = |i: usize| swings.iter().map(|s| s.parts(time)[i].powi(2)).sum::<f64>().sqrt();

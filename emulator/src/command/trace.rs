@@ -1,4 +1,4 @@
-//! Following the instructions of one warp.
+//! Tracing the instructions of a warp.
 
 use crate::launch::{Launch, Step, product};
 use std::io::Write;
@@ -19,11 +19,11 @@ enum Cta {
     At([u32; 3]),
 }
 
-/// A warp that cannot be followed.
+/// Why a warp cannot be traced.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceTargetError {
     /// The text names no warp.
-    #[error("`{text}` names no warp: write WARP, CTA:WARP or X,Y,Z:WARP, e.g. 4 or 0,1,0:4")]
+    #[error("`{text}` is not a warp: write WARP, CTA:WARP or X,Y,Z:WARP, e.g. 4 or 0,1,0:4")]
     Text {
         /// The text.
         text: String,
@@ -43,7 +43,7 @@ pub enum TraceTargetError {
     Warp {
         /// The warp asked for.
         warp: u32,
-        /// Warps of a CTA.
+        /// Number of warps in a CTA.
         warps: u64,
     },
 }
@@ -66,7 +66,7 @@ impl FromStr for TraceTarget {
 }
 
 impl TraceTarget {
-    /// CTA and warp, if the launch has them.
+    /// The CTA and warp, if the launch has them.
     pub(super) fn resolve(self, launch: &Launch) -> Result<([u32; 3], u32), TraceTargetError> {
         let grid = launch.grid;
         let last = grid.map(|n| n.saturating_sub(1));

@@ -1,4 +1,4 @@
-//! Buffers of a launch file: how large, and what they hold beforehand.
+//! Buffers of a launch file: sizes and initial contents.
 
 use super::params;
 use super::reader::{Read, Reader};
@@ -10,15 +10,15 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use toml::Spanned;
 
-/// All buffers of a launch file together, in bytes.
+/// Largest total size of all buffers, in bytes.
 pub const MAX_BUFFER_BYTES: u64 = 4 << 30;
 
-/// What a buffer holds before the kernel runs.
+/// Initial contents of a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
-    /// Nothing: reading it is reported.
+    /// Undefined: reading it is reported.
     Uninitialised,
-    /// One byte all over.
+    /// One byte value everywhere.
     Fill(u8),
     /// These bytes.
     Bytes(Vec<u8>),
@@ -27,18 +27,18 @@ pub enum Contents {
 /// A buffer of a launch file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferSpec {
-    /// Name: letters, digits, `_`, `-` and `.`.
+    /// The buffer's name: letters, digits, `_`, `-` and `.`.
     pub name: String,
     /// Size in bytes.
     pub bytes: u64,
-    /// What it holds beforehand.
+    /// Initial contents.
     pub contents: Contents,
-    /// The file that the contents came from.
+    /// The file of the contents, if there is one.
     pub source: Option<PathBuf>,
 }
 
 impl BufferSpec {
-    /// Makes the buffer in a memory.
+    /// Allocates the buffer in a memory.
     pub(super) fn allocate(&self, memory: &mut GlobalMemory) -> Buffer {
         match &self.contents {
             Contents::Uninitialised => memory.alloc(&self.name, self.bytes),
@@ -52,9 +52,9 @@ impl BufferSpec {
     }
 }
 
-/// A file's bytes, or what is wrong: it must be a plain file of at most `limit` bytes.
+/// Reads a regular file of at most `limit` bytes.
 ///
-/// Sizes are looked at before anything is read, and pipes and devices are never opened.
+/// Sizes are checked before reading, and pipes and devices are never opened.
 pub(crate) fn slurp(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     let about = std::fs::metadata(path).map_err(|e| e.to_string())?;
     if !about.is_file() {
@@ -73,7 +73,7 @@ pub(crate) fn slurp(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// Names become file names under `--out`, so that no path may hide in them.
+/// Checks a name: it becomes a file name under `--out`, so it must not contain a path.
 fn check_name(name: &str) -> Result<(), String> {
     let legal = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');
     if (1..=100).contains(&name.len()) && name.chars().all(legal) && !name.starts_with('.') {
@@ -84,7 +84,7 @@ fn check_name(name: &str) -> Result<(), String> {
         .to_owned())
 }
 
-/// Reads all buffers, files included.
+/// Reads all buffers and their files.
 pub(super) fn read(
     reader: &Reader<'_>,
     folder: &Path,

@@ -1,4 +1,4 @@
-//! What is wrong with a launch file, and where.
+//! Errors of launch files, with their places.
 
 use crate::module::ParseErrors;
 use std::fmt;
@@ -19,7 +19,7 @@ pub struct Place {
 }
 
 impl Place {
-    /// The place of a range of bytes of `text`.
+    /// The place of a byte range of `text`.
     pub(crate) fn of(file: &Path, text: &str, span: Option<Range<usize>>) -> Self {
         let at = span.map_or(0, |s| s.start).min(text.len());
         // A span may start inside a character only if the parser has a fault; it must not be ours.
@@ -44,7 +44,7 @@ impl fmt::Display for Place {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaunchFileError {
-    /// The launch file was not read.
+    /// The launch file could not be read.
     #[error("{}: {message}", path.display())]
     Read {
         /// The file.
@@ -57,10 +57,10 @@ pub enum LaunchFileError {
     Syntax {
         /// Where.
         place: Place,
-        /// What is wrong, and what is known instead.
+        /// What is wrong, and the allowed keys.
         message: String,
     },
-    /// A value that cannot be.
+    /// A value is not allowed.
     #[error("{place}: {key}: {message}\n    {}", place.text)]
     Value {
         /// Where.

@@ -59,12 +59,12 @@ use std::ops::Range;
 use std::path::Path;
 use toml::Spanned;
 
-/// Largest launch file, in bytes.
+/// Largest launch file in bytes.
 const MAX_TOML_BYTES: u64 = 16 << 20;
-/// Largest PTX file, in bytes.
+/// Largest PTX file in bytes.
 pub(crate) const MAX_PTX_BYTES: u64 = 256 << 20;
 
-/// A launch file that can be run: its PTX decoded, its buffers read, its parameters encoded.
+/// A launch file that is ready to run: PTX decoded, buffers read, parameters encoded.
 #[derive(Debug)]
 pub struct LaunchFile {
     /// The decoded PTX.
@@ -73,15 +73,15 @@ pub struct LaunchFile {
     pub text: String,
     /// Name of the kernel.
     pub kernel: String,
-    /// Grid, block, cluster, shared memory, and the bytes of each parameter. Pointers in them are
-    /// addresses of the buffers in a memory of [`LaunchFile::allocate`].
+    /// Grid, block, cluster, shared memory, and parameter bytes. Pointers in them are addresses in a memory that
+    /// [`LaunchFile::allocate`] returns.
     pub launch: Launch,
     /// The buffers, in order of their names.
     pub buffers: Vec<BufferSpec>,
 }
 
 impl LaunchFile {
-    /// Reads a launch file, its PTX and its buffers, and checks all of it.
+    /// Reads a launch file with its PTX and buffers, and checks all of it.
     ///
     /// # Errors
     /// [`LaunchFileError`]: the first thing wrong with the launch file, or everything wrong with the PTX.
@@ -93,8 +93,7 @@ impl LaunchFile {
         Self::parse(path, &text)
     }
 
-    /// As [`LaunchFile::read`], for a text that is already there. `path` is what errors call it and
-    /// what paths in it are relative to.
+    /// Parses a launch file from text. `path` is its name in errors, and relative paths start there.
     ///
     /// # Errors
     /// [`LaunchFileError`].
@@ -128,7 +127,7 @@ impl LaunchFile {
         Ok(LaunchFile { module, text: ptx, kernel, launch, buffers })
     }
 
-    /// A memory with fresh buffers, which are in the order of `self.buffers`.
+    /// A memory with fresh buffers; the handles are in the order of `self.buffers`.
     pub fn allocate(&self) -> (GlobalMemory, Vec<Buffer>) {
         let mut memory = GlobalMemory::new();
         let buffers = self.buffers.iter().map(|spec| spec.allocate(&mut memory)).collect();
@@ -136,7 +135,8 @@ impl LaunchFile {
     }
 }
 
-/// Reads and decodes the PTX; the module and its text. Comments of compilers are in all sorts of encodings, hence lossily.
+/// Reads and decodes the PTX; returns the module and its text. Comments may be in any encoding, so the conversion is
+/// lossy.
 fn ptx(reader: &Reader<'_>, path: &Path, span: Range<usize>) -> Read<(Module, String)> {
     match slurp(path, MAX_PTX_BYTES) {
         Ok(bytes) => {
@@ -151,7 +151,7 @@ fn ptx(reader: &Reader<'_>, path: &Path, span: Range<usize>) -> Read<(Module, St
     }
 }
 
-/// The key of a launch file that a launch error is about.
+/// The key of the launch file that a launch error is about.
 fn blame(
     error: &LaunchError,
     file: &schema::File,
@@ -176,7 +176,7 @@ fn blame(
     }
 }
 
-/// The error, and for parameters what the kernel takes and what it was given.
+/// The error as text; for parameters with what the kernel takes and what it was given.
 fn explain(error: &LaunchError, module: &Module, kernel: &str, params: &[(Vec<u8>, Range<usize>)]) -> String {
     let mut text = error.to_string();
     if matches!(error, LaunchError::ArgumentCount { .. } | LaunchError::ArgumentSize { .. }) {

@@ -1,4 +1,4 @@
-//! Parameters of a launch file, as the bytes that the kernel is handed.
+//! Parameters of a launch file as bytes for the kernel.
 
 use super::buffers::BufferSpec;
 use super::reader::{Read, Reader};
@@ -8,14 +8,13 @@ use crate::memory::GlobalMemory;
 use std::ops::Range;
 use toml::Spanned;
 
-/// Bytes of parameters that a kernel may have (PTX ISA, kernel function parameters).
+/// Most parameter bytes of a kernel (PTX ISA, kernel function parameters).
 const MAX_PARAMETER_BYTES: i128 = 32764;
-/// What a tensor map's address must be a multiple of (CUDA driver API, `CUtensorMap`).
+/// Alignment of a tensor map's address in bytes (CUDA driver API, `CUtensorMap`).
 const TENSOR_MAP_ALIGNMENT: usize = 64;
 const KINDS: &str = "pointer, null, u8, u16, u32, i32, u64, i64, f32, f64, hex, tensor_map, struct";
 
-/// Buffers by name, with their addresses: those of a fresh memory in which the buffers are
-/// allocated in order.
+/// Buffers by name with their addresses in a fresh memory that holds them in order.
 pub(super) struct Buffers<'a> {
     specs: &'a [BufferSpec],
     addresses: Vec<u64>,
@@ -34,7 +33,7 @@ impl<'a> Buffers<'a> {
         Buffers { specs, addresses }
     }
 
-    /// The address of a byte of a buffer. One past the end is allowed, as it is in C.
+    /// The address of a byte of a buffer. One past the end is allowed, as in C.
     pub fn address(
         &self,
         reader: &Reader<'_>,
@@ -64,7 +63,7 @@ impl<'a> Buffers<'a> {
     }
 }
 
-/// The bytes of each parameter, and where it is in the text.
+/// The bytes of each parameter, with its place in the text.
 pub(super) fn read(
     reader: &Reader<'_>,
     buffers: &Buffers<'_>,
@@ -197,7 +196,7 @@ fn value(
     }
 }
 
-/// Raw bytes. Spaces and underscores may part the digits.
+/// Raw bytes. Digits may be separated by spaces and underscores.
 fn hex(reader: &Reader<'_>, text: &Spanned<String>, key: &str) -> Read<Vec<u8>> {
     let digits: Vec<char> = text.get_ref().chars().filter(|c| !matches!(c, ' ' | '_')).collect();
     if let Some(c) = digits.iter().find(|c| !c.is_ascii_hexdigit()) {
@@ -214,7 +213,7 @@ fn hex(reader: &Reader<'_>, text: &Spanned<String>, key: &str) -> Read<Vec<u8>> 
     Ok(digits.chunks_exact(2).map(|pair| nibble(pair[0]) << 4 | nibble(pair[1])).collect())
 }
 
-/// A struct passed by value: zeros, and the fields at their offsets.
+/// A struct passed by value: zeros, with the fields at their offsets.
 fn structure(
     reader: &Reader<'_>,
     buffers: &Buffers<'_>,

@@ -1,6 +1,6 @@
-//! The keys of a launch file as TOML has them, before their values are looked at.
+//! The keys of a launch file as TOML has them, before their values are checked.
 //!
-//! Every value carries its place in the text. A key that is not here is an error that lists these.
+//! Every value has its place in the text. An unknown key is an error that lists the known ones.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub(crate) struct File {
     pub block: Spanned<Vec<Integer>>,
     pub cluster: Option<Spanned<Vec<Integer>>>,
     pub dynamic_smem: Option<Integer>,
-    /// Whether the launch may start before the one before it in the stream has ended: here each is alone.
+    /// Whether the launch may start before the one before it in the stream ends. The emulator runs each launch alone.
     #[allow(dead_code, reason = "read so that it may stand there")]
     pub programmatic: Option<bool>,
     #[serde(default)]
@@ -41,9 +41,9 @@ pub(crate) struct BufferTable {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Param {
-    /// Of a pointer: bytes into the buffer. Of a field: bytes into the struct.
+    /// For a pointer: offset in the buffer in bytes. For a field: offset in the struct in bytes.
     pub offset: Option<Integer>,
-    /// Of a field that is a pointer: bytes into the buffer.
+    /// For a field that is a pointer: offset in the buffer in bytes.
     pub pointer_offset: Option<Integer>,
     pub pointer: Option<Spanned<String>>,
     pub null: Option<Spanned<bool>>,

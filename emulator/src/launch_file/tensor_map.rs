@@ -57,7 +57,7 @@ const FILLS: [(&str, OobFill); 3] = [
     ("nan_request_zero_fma", OobFill::NanRequestZeroFma),
 ];
 
-/// The key whose value breaks a rule.
+/// The key whose value violates a rule.
 fn culprit(error: &TensorMapError) -> &'static str {
     match error {
         TensorMapError::Rank { .. } | TensorMapError::GlobalDim { .. } | TensorMapError::PackedDim { .. } => {
@@ -169,7 +169,7 @@ pub(super) fn encode(
     })
 }
 
-/// What an im2col map has instead of a box.
+/// The parts of an im2col map that replace the box.
 struct Column {
     lower: Vec<i32>,
     upper: Vec<i32>,

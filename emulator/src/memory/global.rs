@@ -9,15 +9,15 @@ use zerocopy::FromZeros;
 
 /// Address of the first buffer of `GlobalMemory::new`.
 pub(crate) const USER_BASE: u64 = 0x1000_0000_0000;
-/// Buffers that lie far apart: the first ones, however small, so that what runs past one's end reaches no other.
+/// The first buffers are far apart, however small they are, so an access past the end of one reaches no other.
 const FAR: Arena = Arena { first: 0, count: 768, spacing: 1 << 34 };
-/// Buffers beyond those: as far apart as is left of the addresses.
+/// Later buffers are as far apart as the remaining addresses allow.
 const NEAR: Arena = Arena { first: FAR.count, count: 1 << 15, spacing: 1 << 27 };
-/// What lies behind the end of a buffer at the least, without being any buffer's.
+/// Least distance between the end of a buffer and the next one.
 const GUARD: u64 = 1 << 20;
 /// Drivers map memory in pages of this size.
 const PAGE: u64 = 2 << 20;
-/// A slot that there is not.
+/// The number of no slot.
 const NOWHERE: u32 = u32::MAX;
 
 /// Slots of one size, one behind the other.
@@ -43,11 +43,12 @@ impl Arena {
 // Variables of modules come behind (`lower::module::MODULE_BASE`).
 const _: () = assert!(FAR.bytes() + NEAR.bytes() == USER_BASE);
 
-/// A buffer in a [`GlobalMemory`]. After it was freed it stands for nothing, also where another buffer has its addresses.
+/// A handle of a buffer in a [`GlobalMemory`]. After the buffer is freed it refers to nothing, even if another buffer
+/// has its addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Buffer {
     slot: u32,
-    /// Which of the buffers that have had the slot.
+    /// Number of the buffer among those that had the slot.
     generation: u32,
 }
 
@@ -56,7 +57,7 @@ struct Region {
     generation: u32,
     bytes: u64,
     words: Box<[AtomicU64]>,
-    /// One bit per byte, set once the byte was written.
+    /// One bit per byte: whether it was written.
     written: Box<[AtomicU64]>,
 }
 
@@ -83,8 +84,9 @@ impl std::fmt::Display for Fault {
 
 /// The global memory of a device: named buffers at made-up 64-bit addresses.
 ///
-/// The first 768 buffers start 16 GiB apart, so that an access past the end of one is not inside another; up to 32,768 more,
-/// which are less than 128 MiB each, start 128 MiB apart. Addresses of freed buffers are used again, those first that were freed first, once there are no others.
+/// The first 768 buffers start 16 GiB apart, so an access past the end of one is inside no other. Up to 32,768 more,
+/// each below 128 MiB, start 128 MiB apart. Addresses of freed buffers are reused, the oldest first, once there are
+/// no others.
 pub struct GlobalMemory {
     base: u64,
     /// By slot: those of `FAR` and those of `NEAR`.
@@ -112,7 +114,7 @@ impl Default for GlobalMemory {
     }
 }
 
-/// Zeros that the system's pages back once they are written, or `None` where there is no memory left for them.
+/// Zeros that take memory only where they are written, or `None` if there is no memory.
 fn zeros(words: u64) -> Option<Box<[AtomicU64]>> {
     <[AtomicU64]>::new_box_zeroed_with_elems(usize::try_from(words).ok()?).ok()
 }
@@ -127,16 +129,16 @@ impl GlobalMemory {
         GlobalMemory { base, far: Vec::new(), near: Vec::new(), free: Default::default() }
     }
 
-    /// Adds a buffer whose bytes count as never written: reading them is reported.
+    /// Adds a buffer with undefined bytes: reading them is reported.
     ///
-    /// `name` appears in findings. Buffers are 16 GiB at most; larger ones are cut to that. Where no addresses are left
+    /// `name` appears in findings. A buffer has at most 16 GiB; larger ones are cut. If there are no addresses left
     /// ([`GlobalMemory::try_alloc`]) it has no bytes.
     pub fn alloc(&mut self, name: &str, bytes: u64) -> Buffer {
         let nowhere = Buffer { slot: NOWHERE, generation: 0 };
         self.try_alloc(name, bytes.min(FAR.largest())).unwrap_or(nowhere)
     }
 
-    /// The same, or `None` where no addresses or no memory are left for so many bytes: see [`GlobalMemory`].
+    /// Adds a buffer, or returns `None` if there are no addresses or no memory for it: see [`GlobalMemory`].
     pub fn try_alloc(&mut self, name: &str, bytes: u64) -> Option<Buffer> {
         // Addresses that no buffer has had yet come first, far from others before near; then those of freed buffers, of which the
         // longest freed is the one that a stale address is least likely to hit.
@@ -161,14 +163,14 @@ impl GlobalMemory {
         Some(Buffer { slot, generation })
     }
 
-    /// Adds a buffer with these contents.
+    /// Adds a buffer with the given contents.
     pub fn alloc_from(&mut self, name: &str, data: &[u8]) -> Buffer {
         let b = self.alloc(name, data.len() as u64);
         self.write(&b, 0, data);
         b
     }
 
-    /// Fills a buffer with one byte value; all of it counts as written.
+    /// Fills a buffer with one byte value; all of it is then defined.
     pub fn fill(&self, buffer: &Buffer, value: u8) {
         let Some(r) = self.region(buffer) else {
             return;
@@ -181,7 +183,7 @@ impl GlobalMemory {
         }
     }
 
-    /// Writes `data` at a byte offset; what lies beyond the end is dropped.
+    /// Writes `data` at a byte offset; bytes beyond the end are dropped.
     pub fn write(&self, buffer: &Buffer, offset: u64, data: &[u8]) {
         let Some(r) = self.region(buffer) else {
             return;
@@ -190,7 +192,7 @@ impl GlobalMemory {
         r.write(offset, &data[..data.len().min(room)]);
     }
 
-    /// The bytes of a buffer (zeros where nothing was written).
+    /// The bytes of a buffer, with zeros where it is undefined.
     pub fn read(&self, buffer: &Buffer) -> Vec<u8> {
         let Some(r) = self.region(buffer) else {
             return Vec::new();
@@ -200,7 +202,7 @@ impl GlobalMemory {
         out
     }
 
-    /// `bytes` bytes of a buffer from a byte offset on; what lies beyond the end is left out.
+    /// `bytes` bytes of a buffer from a byte offset on; bytes beyond the end are left out.
     pub fn read_part(&self, buffer: &Buffer, offset: u64, bytes: u64) -> Vec<u8> {
         let Some(r) = self.region(buffer) else {
             return Vec::new();
@@ -211,8 +213,7 @@ impl GlobalMemory {
         out.skip(first as usize % 8).take((end - first) as usize).collect()
     }
 
-    /// Gives a buffer's memory back: from then on it has no bytes, and its addresses are nobody's until there are no
-    /// others for a new buffer.
+    /// Frees a buffer. It then has no bytes, and its addresses are unused until no others are left.
     pub fn free(&mut self, buffer: &Buffer) {
         let near = buffer.slot >= NEAR.first;
         let place = (buffer.slot - if near { NEAR.first } else { 0 }) as usize;
@@ -263,7 +264,7 @@ impl GlobalMemory {
         }
     }
 
-    /// Number of bytes of a buffer that nothing wrote.
+    /// Number of undefined bytes of a buffer.
     pub fn unwritten(&self, buffer: &Buffer) -> u64 {
         let Some(r) = self.region(buffer) else {
             return 0;
@@ -272,7 +273,7 @@ impl GlobalMemory {
             as u64
     }
 
-    /// Address of a buffer's first byte; a multiple of 2^27, and of 2^34 for the first 768 buffers.
+    /// Address of a buffer's first byte: a multiple of 2^27, and of 2^34 for the first 768 buffers.
     pub fn address(&self, buffer: &Buffer) -> u64 {
         if buffer.slot == NOWHERE { 0 } else { self.start(buffer.slot) }
     }
@@ -282,7 +283,7 @@ impl GlobalMemory {
         self.region(buffer).map_or(0, |r| r.bytes)
     }
 
-    /// True when there is no buffer.
+    /// Whether there are no buffers.
     pub fn is_empty(&self) -> bool {
         self.far.is_empty() && self.near.is_empty()
     }
@@ -295,7 +296,7 @@ impl GlobalMemory {
         }
     }
 
-    /// Where an address lies, in words.
+    /// A description of an address.
     pub(crate) fn describe(&self, address: u64, bytes: u64) -> String {
         let (slot, offset, spacing) = self.place(address);
         if let Some(r) = self.slot(slot) {
@@ -321,14 +322,14 @@ impl GlobalMemory {
         format!("{bytes} bytes at {address:#x}, where no buffer is")
     }
 
-    /// Reads bytes; the result says whether all of them were written before.
+    /// Reads bytes; returns whether all of them were defined.
     pub(crate) fn load(&self, address: u64, out: &mut [u8]) -> Result<bool, Fault> {
         let (r, offset) = self.locate(address, out.len() as u64)?;
         Ok(r.read(offset, out))
     }
 
-    /// Reads bytes that may lie past the end of a buffer, in the page that it ends in: how many are the buffer's. The others,
-    /// which a driver maps and nobody writes, come as zeros. `None` where nothing is mapped.
+    /// Reads bytes that may lie past the end of a buffer but in its last page; returns how many are the buffer's. The
+    /// others are zeros. `None` if nothing is mapped there.
     pub(crate) fn load_past(&self, address: u64, out: &mut [u8]) -> Option<usize> {
         let (slot, offset, _) = self.place(address);
         let r = self.slot(slot).filter(|r| r.bytes > 0)?;
@@ -347,8 +348,7 @@ impl GlobalMemory {
         Ok(())
     }
 
-    /// Replaces a value of 1 to 8 bytes, aligned to its size, atomically. Returns the old value, and
-    /// whether it was written before.
+    /// Replaces an aligned value of 1 to 8 bytes atomically; returns the old value, and whether it was defined.
     pub(crate) fn update(
         &self,
         address: u64,

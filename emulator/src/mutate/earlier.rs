@@ -1,15 +1,15 @@
-//! Results of an earlier survey, so that only what survived is run again.
+//! Results of an earlier survey, so that only survivors are run again.
 
 use super::{Mutant, Verdict};
 use crate::finding::FindingKind;
 use std::collections::HashMap;
 
-/// What became of mutants before, of an unchanged kernel.
+/// Verdicts of an earlier survey of an unchanged kernel.
 #[derive(Clone, Debug, Default)]
 pub struct Earlier(HashMap<(String, String, u64, String, String), Verdict>);
 
 impl Earlier {
-    /// Reads what [`super::json`] wrote, besides what was read before. The last word on a mutant counts.
+    /// Reads the output of [`super::json`] in addition to earlier ones. The latest verdict on a mutant counts.
     ///
     /// # Errors
     /// What is wrong with the text.
@@ -44,7 +44,7 @@ impl Earlier {
         Ok(())
     }
 
-    /// What became of a mutant of a kernel, if it was run.
+    /// The earlier verdict on a mutant of a kernel, if it was run.
     pub(super) fn verdict(&self, kernel: &str, m: &Mutant) -> Option<Verdict> {
         let key =
             (kernel.to_owned(), m.kind.name().to_owned(), u64::from(m.line), m.was.clone(), m.change.clone());

@@ -1,36 +1,36 @@
-//! Survivors that are no mistakes: edits that change nothing a program may rely on.
+//! Explanations of survivors: edits that change nothing a program may rely on.
 
 use super::{Kind, Mutant, pairs};
 use crate::launch::{Launch, product};
 use serde::Deserialize;
 
-/// Lines before and after an instruction that are near it.
+/// Lines before and after an instruction that `near` searches.
 const NEAR: usize = 8;
 
-/// A survivor that is known to be equivalent to the kernel.
+/// A mutant that is known to be equivalent to the kernel.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Equivalent {
-    /// Name of the kind of mutant; any if left out.
+    /// Kind of the mutant; any if absent.
     pub kind: Option<String>,
-    /// A part of the instruction.
+    /// A part of the instruction's text.
     pub text: String,
-    /// A part of the change; any if left out.
+    /// A part of the change's text; any if absent.
     pub change: Option<String>,
-    /// A part of one of the lines around the instruction; any if left out.
+    /// A part of a line near the instruction; any if absent.
     pub near: Option<String>,
-    /// The nearest label at the margin before the instruction, without its colon; any if left out.
+    /// The nearest unindented label before the instruction, without its colon; any if absent.
     pub under: Option<String>,
-    /// A part of the PTX; any if left out.
+    /// A part of the PTX; any if absent.
     pub with: Option<String>,
-    /// Whether the reason is one of the launch's sizes: then the kernel's other sizes are tried first.
+    /// Whether the reason depends on the launch's sizes; then the kernel's other sizes are tried first.
     #[serde(default)]
     pub here: bool,
-    /// Why it changes nothing.
+    /// Why the mutant changes nothing.
     pub reason: String,
 }
 
-/// Equivalents of a kernel, which its author has looked at: a TOML file of `[[equivalent]]` tables.
+/// Known equivalents of a kernel: a TOML file of `[[equivalent]]` tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Equivalents {
@@ -40,7 +40,7 @@ pub struct Equivalents {
 }
 
 impl Equivalents {
-    /// Reads a TOML text.
+    /// Parses a TOML text.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -54,7 +54,8 @@ impl Equivalents {
         Ok(list)
     }
 
-    /// The reason of the first that fits, of those for one size or of those for all. `lines` are those of the PTX.
+    /// The reason of the first equivalent that matches, among those for one size or for all sizes. `lines` are those
+    /// of the PTX.
     pub(super) fn reason(&self, mutant: &Mutant, lines: &[&str], here: bool) -> Option<String> {
         let line = mutant.line as usize;
         let around =
@@ -78,7 +79,7 @@ impl Equivalents {
     }
 }
 
-/// Why a survivor is no mistake, for reasons that hold in any kernel. `lines` are those of the PTX.
+/// Why a survivor is no mistake, by rules that hold for any kernel. `lines` are those of the PTX.
 pub(super) fn explain(mutant: &Mutant, lines: &[&str], launch: &Launch) -> Option<String> {
     let reason = match mutant.kind {
         Kind::Hint if mutant.was.contains("relinquish_alloc_permit") => {

@@ -1,4 +1,4 @@
-//! Running mutants under every schedule until one is caught.
+//! Runs mutants under every schedule until one catches them.
 
 use super::earlier::Earlier;
 use super::explain::explain;
@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-/// A mutant's share of instructions beyond what the kernel itself needs before it counts as endless.
+/// Factor on the kernel's own instructions beyond which a mutant counts as endless.
 const BUDGET: u64 = 8;
-/// Instructions added to it, for kernels of few.
+/// Instructions that are added to this limit, for short kernels.
 const BUDGET_FLOOR: u64 = 200_000;
 
-/// Why nothing was mutated.
+/// Why a kernel cannot be mutated.
 #[derive(Debug, thiserror::Error)]
 pub enum MutateError {
     /// The launch file, its PTX or its buffers.
@@ -37,9 +37,9 @@ pub enum MutateError {
     /// The kernel could not run.
     #[error(transparent)]
     Run(#[from] LaunchError),
-    /// The kernel has findings of its own.
+    /// The kernel itself has findings.
     #[error(
-        "the kernel itself is not right, so that its mutants say nothing. Under schedule {schedule}:\n{finding}"
+        "the kernel itself is not right, so its mutants say nothing. Under schedule {schedule}:\n{finding}"
     )]
     Unclean {
         /// The schedule.
@@ -53,8 +53,8 @@ pub enum MutateError {
         /// The schedule.
         schedule: String,
     },
-    /// There is nothing to mutate.
-    #[error("the PTX has no place for a mutant{0}")]
+    /// There are no mutants.
+    #[error("the PTX has no instruction to mutate{0}")]
     Nothing(String),
 }
 
@@ -66,7 +66,7 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// Reads a launch file and all that it names.
+    /// Reads a launch file with its PTX and buffers.
     ///
     /// # Errors
     /// [`MutateError::Launch`], [`MutateError::Read`].
@@ -83,7 +83,7 @@ impl Subject {
         &self.file.kernel
     }
 
-    /// All mutants of some kinds (of all for an empty list), in order of lines.
+    /// All mutants of the given kinds (of all kinds if empty), in the order of lines.
     pub fn mutants(&self, only: &[Kind]) -> Vec<Mutant> {
         let mut all = maps::mutate(&self.file.launch);
         all.extend(in_text(&Source::new(&self.text, &self.file.kernel)));
@@ -91,7 +91,7 @@ impl Subject {
         all
     }
 
-    /// Runs mutants, and says what became of each.
+    /// Runs mutants and returns their verdicts.
     ///
     /// # Errors
     /// [`MutateError`] if the kernel itself has findings, or there is nothing to mutate.
@@ -99,8 +99,8 @@ impl Subject {
         self.survey_with(plan, &[], &Earlier::default())
     }
 
-    /// As [`Subject::survey`]. What survives has its twin run in each of `others`, which are this kernel at other
-    /// sizes: an instruction that does not matter at one may matter at another. Mutants that `earlier` says were
+    /// As [`Subject::survey`], and runs each survivor's counterpart in `others`, which are this kernel at other
+    /// sizes: an instruction that does not matter at one size may matter at another. Mutants that `earlier` lists as
     /// caught or explained are not run again.
     ///
     /// # Errors
@@ -181,7 +181,7 @@ impl Subject {
         Ok(self.sorted(runner.schedules.len(), outcomes))
     }
 
-    /// A survey of verdicts that are known, but for the rules that explain survivors.
+    /// A survey with known verdicts; only the rules that explain survivors are applied.
     fn judged(&self, plan: &Plan, known: impl Iterator<Item = (Mutant, Verdict)>) -> Survey {
         let lines: Vec<&str> = self.text.lines().collect();
         let outcomes = known.map(|(mutant, verdict)| {
@@ -207,7 +207,7 @@ impl Subject {
     }
 }
 
-/// Where a mutant is in its kernel, whatever the sizes: its line and kind, and which of those there it is.
+/// The place of a mutant independent of sizes: line, kind, and its number among mutants of that line and kind.
 type At = (u32, Kind, usize);
 
 fn places(mutants: &[Mutant]) -> HashMap<&Mutant, At> {
@@ -233,7 +233,8 @@ impl<'a> Other<'a> {
         Ok(Other { runner: Runner::new(subject, plan)?, mutants })
     }
 
-    /// How the twin of a mutant was caught, if it was: the same place, and the same text but for its numbers.
+    /// How the counterpart of a mutant was caught, if it was: at the same place, with the same text apart from
+    /// numbers.
     fn caught(&self, mutant: &Mutant, at: &At) -> Option<Verdict> {
         let words = |m: &Mutant| [&m.was, &m.change].map(|t| t.replace(|c: char| c.is_ascii_hexdigit(), ""));
         let twin = self.mutants.get(at).filter(|t| words(t) == words(mutant))?;
@@ -245,12 +246,12 @@ impl<'a> Other<'a> {
     }
 }
 
-/// What became of a mutant.
+/// The verdict on a mutant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The parser or the launch refused it.
     Refused(String),
-    /// A run found something.
+    /// A run had a finding.
     Found {
         /// What it found.
         kind: FindingKind,
@@ -259,21 +260,21 @@ pub enum Verdict {
         /// The schedule that showed it.
         schedule: String,
     },
-    /// A buffer differs from that of the kernel without the mistake.
+    /// A buffer differs from the kernel's.
     Output {
         /// Its name.
         buffer: String,
         /// The schedule that showed it.
         schedule: String,
     },
-    /// Nothing showed it, and nothing should: why.
+    /// It survived, and an explanation says why it is no mistake.
     Explained(String),
     /// Nothing showed it.
     Survived,
 }
 
 impl Verdict {
-    /// How it was caught, in a word; `None` for survivors.
+    /// How it was caught, as a word; `None` for survivors.
     pub fn means(&self) -> Option<String> {
         match self {
             Verdict::Refused(_) => Some("refused".to_owned()),
@@ -288,7 +289,7 @@ impl Verdict {
     }
 }
 
-/// A mutant and what became of it.
+/// A mutant and its verdict.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The mutant.
@@ -297,39 +298,39 @@ pub struct Outcome {
     pub verdict: Verdict,
 }
 
-/// All mutants of a kernel.
+/// Verdicts on all mutants of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Survey {
     /// The kernel.
     pub kernel: String,
-    /// Schedules that a survivor went through.
+    /// Number of schedules that each survivor passed.
     pub schedules: usize,
     /// In order of lines.
     pub outcomes: Vec<Outcome>,
 }
 
 impl Survey {
-    /// Mutants that were caught.
+    /// Number of caught mutants.
     pub fn caught(&self) -> usize {
         self.outcomes.iter().filter(|o| o.verdict.means().is_some()).count()
     }
 
-    /// Survivors with an explanation.
+    /// Number of explained survivors.
     pub fn explained(&self) -> usize {
         self.outcomes.iter().filter(|o| matches!(o.verdict, Verdict::Explained(_))).count()
     }
 
-    /// Share of mutants that were caught or explained.
+    /// Fraction of mutants that were caught or explained.
     pub fn share(&self) -> f64 {
         (self.caught() + self.explained()) as f64 / self.outcomes.len().max(1) as f64
     }
 
-    /// Whether enough was caught.
+    /// Whether the fraction reaches [`BAR`](super::BAR).
     pub fn holds(&self) -> bool {
         self.share() >= BAR
     }
 
-    /// How many were caught by what, most first.
+    /// Numbers of caught mutants by how they were caught, most first.
     pub fn means(&self) -> Vec<(String, usize)> {
         let mut count = BTreeMap::new();
         for means in self.outcomes.iter().filter_map(|o| o.verdict.means()) {
@@ -351,7 +352,7 @@ fn named(schedule: Schedule) -> String {
     }
 }
 
-/// The kernel without a mistake: its outputs, and how much it takes to run.
+/// The kernel without a mistake: its outputs, and its cost.
 pub(super) struct Runner<'a> {
     pub(super) subject: &'a Subject,
     pub(super) schedules: Vec<Schedule>,
@@ -366,28 +367,28 @@ pub(super) struct Runner<'a> {
     pub(super) met: Met,
 }
 
-/// What all warps execute under the schedule that completes everything at once.
+/// Everything that all warps execute under the early schedule.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Walk {
-    /// Lines whose instruction some lane executed.
+    /// Lines with an instruction that some lane executed.
     lines: HashSet<u32>,
-    /// Of each warp of each CTA: a hash of its lines and the lanes that executed them, in order.
+    /// For each warp: a hash of its lines and active lanes, in order.
     warps: HashMap<([u32; 3], u32), u64>,
 }
 
 impl Walk {
-    /// Whether some lane executed what the mutant changes.
+    /// Whether some lane executed the instruction that the mutant changes.
     pub(super) fn executes(&self, mutant: &Mutant) -> bool {
         self.lines.contains(&mutant.line)
     }
 }
 
-/// What warps meet under any of the schedules. Some only come to what waits that gave up lead to.
+/// Lines that warps reach under any of the schedules.
 #[derive(Debug, Default)]
 pub(super) struct Met {
-    /// Lines that a warp came to, though its guard may have let no lane through.
+    /// Lines that a warp reached, even if its guard was false in all lanes.
     passed: HashSet<u32>,
-    /// Lines whose instruction some lane executed.
+    /// Lines with an instruction that some lane executed.
     executed: HashSet<u32>,
 }
 
@@ -399,19 +400,19 @@ impl Met {
         }
     }
 
-    /// Whether some lane executed what the mutant changes.
+    /// Whether some lane executed the instruction that the mutant changes.
     pub(super) fn executes(&self, mutant: &Mutant) -> bool {
         self.executed.contains(&mutant.line)
     }
 
-    /// Whether some lane executed what the mutant changes, or may execute it with another guard.
+    /// Whether some lane executed the instruction that the mutant changes, or may execute it with another guard.
     pub(super) fn reaches(&self, mutant: &Mutant) -> bool {
         let lines = if mutant.changes_guard() { &self.passed } else { &self.executed };
         mutant.line == 0 || lines.contains(&mutant.line)
     }
 }
 
-/// The schedules that a mutant goes through until it is caught.
+/// The schedules that a mutant passes until it is caught.
 fn schedules(launch: &Launch, plan: &Plan) -> Vec<Schedule> {
     let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
     // A warp of every role: roles are given out in fours or one by one.
@@ -508,7 +509,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    /// The PTX, where it is the PTX that has the mistake, and the launch; or who refuses them.
+    /// The PTX and launch with the mistake, or the refusal.
     pub(super) fn mutated(&self, mutant: &Mutant) -> Result<(Option<Module>, Launch), String> {
         let file = &self.subject.file;
         let mut launch = file.launch.clone();
@@ -533,7 +534,7 @@ impl<'a> Runner<'a> {
         Ok((None, launch))
     }
 
-    /// How a mutant was caught, by the first so many schedules; `None` for a survivor.
+    /// How one of the first `schedules` schedules caught a mutant; `None` for a survivor.
     pub(super) fn judge(&self, mutant: &Mutant, schedules: usize) -> Option<Verdict> {
         let file = &self.subject.file;
         let (mutated, launch) = match self.mutated(mutant) {

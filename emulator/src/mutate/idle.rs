@@ -1,4 +1,5 @@
-//! Survivors that could not have mattered in a launch: what it executes and reads says so, and is no word on others.
+//! Survivors that could not matter in a launch, by what it executes and reads. This says nothing about other
+//! launches.
 
 use super::harness::Runner;
 use super::source::{Inst, Source};
@@ -6,11 +7,11 @@ use super::{Edit, Kind, Mutant};
 use crate::parse::ast::Operand;
 use std::ops::Range;
 
-/// Ranges of the text, and what replaces each.
+/// Byte ranges of the text and their replacements.
 type Edits = Vec<(Range<usize>, String)>;
 
 impl Runner<'_> {
-    /// Why a survivor could not have mattered in this launch, which is no word on others.
+    /// Why a survivor could not matter in this launch.
     pub(super) fn idle(&self, mutant: &Mutant) -> Option<String> {
         if !self.met.reaches(mutant) {
             return Some("no lane executes it in this launch".to_owned());
@@ -44,7 +45,7 @@ impl Runner<'_> {
         Some(reason.to_owned())
     }
 
-    /// Whether an instruction with a mistake can be replaced by each of several others without effect.
+    /// Whether each of several other edits of the instruction has no effect either.
     fn is_same_with(&self, mutant: &Mutant, others: &dyn Fn(&Inst<'_>, &str) -> Edits) -> bool {
         let source = Source::new(&self.subject.text, self.subject.kernel());
         let Edit::Text(range, _) = &mutant.edit else { return false };
@@ -59,7 +60,7 @@ impl Runner<'_> {
     }
 }
 
-/// Arbitrary results in the place of an instruction's.
+/// Arbitrary results instead of an instruction's.
 fn results(inst: &Inst<'_>, text: &str) -> Edits {
     let Some((result, Operand::Name(_))) = inst.operands.first() else { return Vec::new() };
     let (result, whole) = (&text[result.clone()], inst.span.clone());
@@ -75,7 +76,7 @@ fn results(inst: &Inst<'_>, text: &str) -> Edits {
     ["5a", "a5"].map(|byte| (whole.clone(), number(byte))).into()
 }
 
-/// Arbitrary factors in the place of an instruction's.
+/// Arbitrary factors instead of an instruction's.
 fn factors(inst: &Inst<'_>, _: &str) -> Edits {
     match inst.operands.get(2) {
         Some((factor, Operand::Int(_))) if inst.is("mul") || inst.is("mad") => {

@@ -5,7 +5,7 @@ use crate::engine::swizzle::SwizzleMode;
 use crate::engine::tensor_map::{L2Promotion, TensorMapParams};
 use crate::launch::{Arg, Launch};
 
-/// What a tensor map's address is a multiple of (CUDA driver API, `CUtensorMap`).
+/// Alignment of a tensor map's address in bytes (CUDA driver API, `CUtensorMap`).
 const ALIGNMENT: usize = 64;
 const BYTES: usize = 128;
 

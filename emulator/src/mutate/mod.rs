@@ -1,13 +1,12 @@
-//! Mutants: a kernel that is right, with one mistake put into it, to see that the emulator catches it.
+//! Mutants: one mistake at a time in a correct kernel, to check that the emulator catches it.
 //!
-//! A mutant is an edit of the PTX text at the place of one instruction, or of one field of a tensor map
-//! of the launch. PTX of any compiler can be mutated: edits are found from the parsed instructions and
-//! from where their operands were computed, not from how one compiler writes them.
+//! A mutant is an edit of one instruction in the PTX text, or of one field of a tensor map of the launch. Edits are
+//! found from the parsed instructions and from where their operands were computed, so PTX of any compiler can be
+//! mutated.
 //!
-//! A mutant is caught by an error of the parser or the launch, by any finding under one of the schedules
-//! (deadlocks and spent instruction budgets among them), or by outputs that are not, bit for bit, those of
-//! the kernel without it. A survivor is either explained by a rule, because it changes nothing that a program may
-//! rely on, or it counts against [`BAR`].
+//! A mutant is caught if the parser or the launch refuses it, if a run has any finding under one of the schedules
+//! (deadlocks and spent instruction limits included), or if outputs differ bit for bit from the kernel's. A survivor
+//! is either explained by a rule, because it changes nothing that a program may rely on, or counts against [`BAR`].
 //!
 //! - this file: what a mutant is
 //! - `source`: instructions with their places, and where a register was computed
@@ -40,7 +39,7 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-/// Share of mutants that must be caught or explained.
+/// Fraction of mutants that must be caught or explained.
 pub const BAR: f64 = 0.95;
 
 macro_rules! kinds {
@@ -55,7 +54,7 @@ macro_rules! kinds {
             /// All kinds.
             pub const ALL: &[Kind] = &[$(Kind::$name,)*];
 
-            /// Its name in reports and flags.
+            /// The name in reports and flags.
             pub const fn name(self) -> &'static str {
                 match self { $(Kind::$name => $slug,)* }
             }
@@ -66,31 +65,31 @@ macro_rules! kinds {
 kinds! {
     /// A wait for an mbarrier does not wait.
     Wait = "wait",
-    /// An arrival, or one half of an arrival that also expects bytes, is left out.
+    /// An arrival is omitted, or one half of an arrival that also expects bytes.
     Arrive = "arrive",
-    /// The number of bytes that an mbarrier expects.
+    /// Another number of bytes is expected at an mbarrier.
     ExpectBytes = "expect-bytes",
-    /// The number of arrivals that an mbarrier expects; or no initialisation.
+    /// Another number of arrivals is expected at an mbarrier, or it is not initialised.
     InitCount = "init-count",
-    /// A fence is left out.
+    /// A fence is omitted.
     Fence = "fence",
-    /// A commit is left out.
+    /// A commit is omitted.
     Commit = "commit",
-    /// `wait_group`, `wait::ld` or `wait::st` is left out, or leaves one more group pending.
+    /// `wait_group`, `wait::ld` or `wait::st` is omitted, or leaves one more group pending.
     GroupWait = "group-wait",
-    /// A barrier of a CTA or of a cluster is left out, or that of a cluster is one of each CTA.
+    /// A barrier of a CTA or cluster is omitted, or a cluster's barrier joins only each CTA.
     Barrier = "barrier",
-    /// A barrier of a warp is left out.
+    /// A barrier of a warp is omitted.
     WarpBarrier = "warp-barrier",
-    /// The parity that is waited for: its first value, its flip, or its use.
+    /// Another parity is waited for: its first value, its flip, or its use.
     Parity = "parity",
-    /// Tensor memory: no allocation, no release, another size.
+    /// Tensor memory is not allocated, not released, or allocated with another size.
     Allocation = "allocation",
-    /// Tensor memory of a pair: one CTA does not allocate, free or relinquish, or allocates another size.
+    /// One CTA of a pair does not allocate, free or relinquish tensor memory, or allocates another size.
     Pair = "pair",
     /// A bound of a loop or of a ring of stages is one off.
     Bound = "bound",
-    /// The step of a counter is doubled, or left out.
+    /// The step of a counter is doubled or omitted.
     Step = "step",
     /// A field of a matrix descriptor.
     Descriptor = "descriptor",
@@ -108,19 +107,19 @@ kinds! {
     Coordinate = "coordinate",
     /// The address of an mbarrier.
     BarrierAddress = "barrier-address",
-    /// The CTAs that a multicast reaches.
+    /// A multicast reaches other CTAs.
     Multicast = "multicast",
-    /// A guard is negated or left out.
+    /// A guard is negated or omitted.
     Guard = "guard",
     /// Whether a product adds to its accumulator.
     Accumulate = "accumulate",
-    /// Two operands of a product change places.
+    /// Two operands of a product are swapped.
     Swap = "swap",
-    /// A product, a copy, a load or a store is left out.
+    /// A product, a copy, a load or a store is omitted.
     Work = "work",
-    /// What the collector keeps, or that something else is taken from it.
+    /// The collector keeps or gives something else.
     Collector = "collector",
-    /// Hints: prefetch, cache policies, register budgets, the permission to allocate.
+    /// Hints are omitted: prefetch, cache policies, register budgets, the permission to allocate.
     Hint = "hint",
 }
 
@@ -141,12 +140,12 @@ impl FromStr for Kind {
     }
 }
 
-/// Where the mistake is.
+/// The place of the mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Edit {
-    /// Bytes of the PTX and what replaces them.
+    /// A byte range of the PTX and its replacement.
     Text(Range<usize>, String),
-    /// Bytes of an argument of the launch; `None` where the driver would refuse the tensor map.
+    /// Bytes of an argument of the launch; `None` if the driver would refuse the tensor map.
     Argument { index: usize, offset: usize, bytes: Option<Vec<u8>> },
 }
 
@@ -155,29 +154,29 @@ pub(crate) enum Edit {
 pub struct Mutant {
     /// What sort of mistake.
     pub kind: Kind,
-    /// Line of the PTX from 1, or 0 for a mistake in the launch.
+    /// Line of the PTX, from 1, or 0 for a mistake in the launch.
     pub line: u32,
-    /// The instruction as it was, or the tensor map.
+    /// The original instruction or tensor map.
     pub was: String,
-    /// What was done to it.
+    /// The change.
     pub change: String,
     pub(crate) edit: Edit,
 }
 
 impl Mutant {
-    /// The PTX with the mistake.
+    /// The PTX with the mistake, if it is a mistake in the PTX.
     pub(crate) fn apply(&self, text: &str) -> Option<String> {
         let Edit::Text(range, new) = &self.edit else { return None };
         Some([text.get(..range.start)?, new, text.get(range.end..)?].concat())
     }
 
-    /// Whether lanes may execute the instruction that the kernel keeps from it.
+    /// Whether more lanes may execute the instruction than in the kernel.
     pub(crate) fn changes_guard(&self) -> bool {
         self.change == removal::NEGATED || self.change == removal::LEFT_OUT
     }
 }
 
-/// Mutants as they are found, each edit once.
+/// Collects mutants, each edit once.
 pub(crate) struct Collection<'s, 't> {
     pub source: &'s Source<'t>,
     pub mutants: Vec<Mutant>,
@@ -211,7 +210,7 @@ impl<'s, 't> Collection<'s, 't> {
         }
     }
 
-    /// Leaves an instruction out.
+    /// Adds the mutant without an instruction.
     pub fn remove(&mut self, kind: Kind, at: usize) {
         let range = self.source.insts[at].span.clone();
         let lines = self.source.text[range.clone()].matches('\n').count();
@@ -219,7 +218,7 @@ impl<'s, 't> Collection<'s, 't> {
     }
 }
 
-/// All mutants of the PTX of a kernel and the functions beside it, in order of lines.
+/// All mutants in the PTX of a kernel and its functions, in the order of lines.
 pub(crate) fn in_text(source: &Source<'_>) -> Vec<Mutant> {
     let mut out = Collection::new(source);
     for at in 0..source.insts.len() {

@@ -1,4 +1,4 @@
-//! What a survey runs, and how.
+//! Options of a survey.
 
 use super::Kind;
 use super::explain::Equivalents;
@@ -9,28 +9,28 @@ use std::time::Duration;
 /// How to run mutants.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Random schedules besides all early, all late and those that starve a warp.
+    /// Random schedules besides early, late, and those that starve a warp.
     pub seeds: u64,
-    /// Mutants at a time; 0 is one a core.
+    /// Mutants that run at a time; 0 uses one per core.
     pub threads: usize,
     /// Kinds to run; all if empty.
     pub only: Vec<Kind>,
-    /// Mutants of these lines only, 0 for the launch's; all if empty.
+    /// Lines whose mutants run (0 for the launch's); all if empty.
     pub lines: Vec<u32>,
     /// Run every n-th mutant; 1 is all of them.
     pub every: usize,
-    /// Called after each mutant: what became of it, how many are done, of how many.
+    /// Called after each mutant with its outcome, the number of finished mutants, and the number of all.
     pub progress: Option<fn(&Outcome, usize, usize)>,
-    /// When lanes of a warp that took different ways run together again.
+    /// When diverged lanes of a warp reconverge.
     pub reconvergence: Reconvergence,
-    /// Wall-clock time of one run; a mutant that takes longer is caught. `None` for no limit but that of instructions.
+    /// Wall-clock time of one run; a mutant that takes longer is caught. `None` sets no limit.
     pub time_limit: Option<Duration>,
-    /// [`Options::instruction_limit`] of one run: the kernel itself has to end within it, and a mutant that does not is caught.
-    /// Mutants have no more than a multiple of what the kernel executed, whatever this says.
+    /// [`Options::instruction_limit`] of one run. The kernel must end within it; a mutant that does not is caught. A
+    /// mutant's limit is also bounded by a multiple of the kernel's instructions.
     pub instruction_limit: u64,
-    /// Bytes of host memory of one run, as of [`Options::memory_limit`].
+    /// Host memory of one run in bytes, as [`Options::memory_limit`].
     pub memory_limit: Option<u64>,
-    /// Mutants that survived an earlier survey are not run again either; only the rules are applied anew.
+    /// Whether survivors of an earlier survey are kept without a run; only the rules are applied again.
     pub keep: bool,
     /// Survivors that are known to be no mistakes.
     pub equivalents: Equivalents,

@@ -1,4 +1,4 @@
-//! Chips as files of numbers: each with its unit, its source, and a range where it is not known exactly.
+//! Chips as files of numbers, each with its unit, its source, and a range if it is not known exactly.
 
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -6,33 +6,33 @@ use std::collections::BTreeMap;
 /// One number of a chip.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantity {
-    /// What the simulator takes.
+    /// The value that the simulator uses.
     pub value: f64,
-    /// Smallest value that published numbers allow.
+    /// Smallest plausible value.
     pub low: f64,
     /// Largest.
     pub high: f64,
 }
 
 impl Quantity {
-    /// Whether sources differ, or there are none.
+    /// Whether the value is not known exactly.
     pub fn is_uncertain(self) -> bool {
         self.low < self.value || self.value < self.high
     }
 }
 
-/// A chip file that cannot be used.
+/// Why a chip file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ChipError {
-    /// There is no chip of this name in the emulator.
-    #[error("there is no chip `{name}`; there are {known}, and any file of the same form")]
+    /// The emulator has no chip with this name.
+    #[error("there is no chip `{name}`; use {known}, or a file of the same form")]
     Unknown {
         /// The name.
         name: String,
         /// The names there are.
         known: String,
     },
-    /// The file is no TOML of this form.
+    /// The file does not have the form of a chip file.
     #[error("{file}: {message}")]
     Form {
         /// The file.
@@ -52,7 +52,7 @@ pub enum ChipError {
         /// What it is.
         about: &'static str,
     },
-    /// A number that no chip has.
+    /// A number has a value that no chip has.
     #[error("{file}: [{key}] {message}")]
     Value {
         /// The file.
@@ -62,8 +62,8 @@ pub enum ChipError {
         /// What is wrong.
         message: String,
     },
-    /// A change that names no number of the chip.
-    #[error("`{key}` is no number of a chip; there are {known}")]
+    /// A change names no number of the chip.
+    #[error("`{key}` is not a number of a chip; the numbers are {known}")]
     NoSuchNumber {
         /// The name.
         key: String,
@@ -74,7 +74,7 @@ pub enum ChipError {
 
 macro_rules! chip {
     ($($(#[doc = $about:literal])+ $name:ident: $unit:literal,)+) => {
-        /// The numbers of a chip that times follow from. `clk` is a clock of its SMs.
+        /// The numbers of a chip from which times follow. `clk` is a clock of its SMs.
         #[derive(Clone, Debug, PartialEq)]
         pub struct Chip {
             /// Name of the product.
@@ -112,43 +112,43 @@ macro_rules! chip {
 }
 
 chip! {
-    /// Streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     sms: "SMs",
-    /// Clusters of 2 CTAs that run at a time, one CTA an SM.
+    /// Clusters of 2 CTAs that run at a time with one CTA per SM.
     clusters_of_2: "clusters",
-    /// Clusters of 4 CTAs.
+    /// Clusters of 4 CTAs that run at a time with one CTA per SM.
     clusters_of_4: "clusters",
-    /// Clusters of 8 CTAs.
+    /// Clusters of 8 CTAs that run at a time with one CTA per SM.
     clusters_of_8: "clusters",
-    /// Clusters of 16 CTAs.
+    /// Clusters of 16 CTAs that run at a time with one CTA per SM.
     clusters_of_16: "clusters",
-    /// Shared memory of an SM, what the system keeps of it included.
+    /// Shared memory per SM, including the part that the system reserves.
     smem: "bytes",
-    /// Threads of an SM.
+    /// Threads per SM.
     threads: "threads",
-    /// Registers of an SM, of 32 bits.
+    /// 32-bit registers per SM.
     registers: "registers",
     /// Clock of the SMs.
     clock: "MHz",
-    /// Clock of the SMs at which the numbers of L2, the crossbar and DRAM in `clk` were read. These have clocks of their own, which
-    /// stay as they are where that of the SMs falls.
+    /// Clock of the SMs at which the numbers of L2, the crossbar and DRAM in `clk` were read. These parts have clocks
+    /// of their own, which do not fall with that of the SMs.
     memory_clock: "MHz",
-    /// Part of the time that the tensor cores of all SMs may be busy at the maximum clock, under a load that lasts. Beyond it the
-    /// power limit lowers the clock; see [`Chip::sustained_clock`].
+    /// Fraction of the time that the tensor cores of all SMs may be busy at the maximum clock under a load that
+    /// lasts. Beyond it the power limit lowers the clock; see [`Chip::sustained_clock`].
     tensor_power: "1",
     /// Latency of integer and logic instructions.
     alu_latency: "clk",
-    /// Clocks a sub-core's integer unit is busy with one warp's instruction.
+    /// Clocks for which one warp instruction occupies a sub-core's integer unit.
     alu_interval: "clk",
     /// Latency of multiply-adds in binary32 and of 32-bit integers.
     fma_latency: "clk",
-    /// Clocks a sub-core's multiply-add unit is busy with one warp's instruction.
+    /// Clocks for which one warp instruction occupies a sub-core's multiply-add unit.
     fma_interval: "clk",
     /// Latency of exponentials, reciprocals and the like.
     mufu_latency: "clk",
-    /// Clocks a sub-core's unit for them is busy with one warp's instruction.
+    /// Clocks for which one warp instruction occupies a sub-core's unit for them.
     mufu_interval: "clk",
-    /// Clocks a sub-core's conversion unit is busy with one warp's instruction.
+    /// Clocks for which one warp instruction occupies a sub-core's conversion unit.
     convert_interval: "clk",
     /// Latency of shuffles, votes and elections.
     shuffle_latency: "clk",
@@ -156,57 +156,57 @@ chip! {
     branch: "clk",
     /// Latency of `mma.sync` with 16 x 8 x 16 elements of 16 bits.
     mma_sync_latency: "clk",
-    /// Clocks that a sub-core is busy with one.
+    /// Clocks for which one of them occupies a sub-core.
     mma_sync_interval: "clk",
-    /// Shared memory an SM reads or writes.
+    /// Rate at which an SM reads or writes shared memory.
     smem_rate: "bytes/clk",
     /// Latency of a load from shared memory.
     smem_latency: "clk",
     /// Latency of a load that hits L1.
     l1_latency: "clk",
-    /// Lines of 128 bytes an SM's L1 looks up.
+    /// Lines of 128 bytes that an SM's L1 looks up per clock.
     l1_lines: "lines/clk",
-    /// Lines of 128 bytes to which an SM's threads store.
+    /// Lines of 128 bytes that an SM's threads store to per clock.
     store_lines: "lines/clk",
     /// Latency of a load that hits the near half of L2.
     l2_latency: "clk",
-    /// What of that latency is clocks of the SM.
+    /// The part of that latency that is in clocks of the SM.
     l2_latency_sm: "clk",
-    /// What the far half adds.
+    /// Additional latency of the far half of L2.
     l2_far: "clk",
     /// Capacity of L2.
     l2_bytes: "bytes",
-    /// What L2 delivers to all SMs together.
+    /// Rate at which L2 delivers to all SMs together.
     l2_rate: "bytes/clk",
-    /// Clocks after a request for a line in which requests of other SMs for it cost L2 nothing more.
+    /// Clocks after a request for a line within which other SMs' requests for it cost L2 nothing.
     l2_merge: "clk",
-    /// What L2 and merged requests deliver to all SMs together.
+    /// Rate at which L2, with merged requests, delivers to all SMs together.
     crossbar_rate: "bytes/clk",
-    /// What L2 takes from all SMs together.
+    /// Rate at which L2 accepts writes of all SMs together.
     l2_write_rate: "bytes/clk",
-    /// What one SM takes from L2.
+    /// Rate at which one SM reads from L2.
     sm_rate: "bytes/clk",
-    /// What one SM sends to L2.
+    /// Rate at which one SM writes to L2.
     sm_write_rate: "bytes/clk",
-    /// What a miss of L2 adds to its latency.
+    /// Additional latency of an L2 miss.
     dram_latency: "clk",
-    /// What all channels of DRAM deliver together.
+    /// Rate of all DRAM channels together.
     dram_rate: "GB/s",
     /// Channels of DRAM, each with a queue of its own.
     dram_channels: "count",
-    /// Bytes that lie one after another in a channel.
+    /// Contiguous bytes per channel.
     dram_interleave: "bytes",
     /// Latency of an atomic operation in global memory.
     atomic_latency: "clk",
     /// From a store to its arrival in L2, which a fence waits for.
     store_latency: "clk",
-    /// Clocks a warp is busy with issuing a copy of the TMA.
+    /// Clocks for which a warp is busy issuing a TMA copy.
     tma_issue: "clk",
     /// From the issue of a TMA load to its first request to L2.
     tma_latency: "clk",
-    /// Bytes that loads of an SM's TMA have under way, at most.
+    /// Most bytes that loads of an SM's TMA have under way.
     tma_under_way: "bytes",
-    /// The first use of a tensor map on an SM.
+    /// Clocks of the first use of a tensor map on an SM.
     tma_descriptor: "clk",
     /// The first use of a tensor map behind a fence that acquires it.
     tma_acquired: "clk",
@@ -214,53 +214,53 @@ chip! {
     tma_publish: "clk",
     /// Clocks the TMA takes for a row of a box, of at most 128 bytes.
     tma_row: "clk",
-    /// What the TMA writes into an SM's shared memory.
+    /// Rate at which TMA writes to an SM's shared memory.
     tma_rate: "bytes/clk",
     /// From the last byte of a load to its mbarrier.
     tma_arrive: "clk",
     /// From the issue of a TMA store to its first read of shared memory.
     tma_store_latency: "clk",
-    /// Shared memory that a TMA store reads.
+    /// Rate at which a TMA store reads shared memory.
     tma_store_rate: "bytes/clk",
-    /// Clocks of `tcgen05.mma` a column of N, for 128 rows an SM.
+    /// Clocks of `tcgen05.mma` per column of N, for 128 rows per SM.
     tcgen05_column: "clk",
-    /// What `kind::mxf4nvf4` and `kind::mxf4` take of that.
+    /// Fraction of that for `kind::mxf4nvf4` and `kind::mxf4`.
     tcgen05_fp4: "ratio",
     /// From the issue of a product to its start in an idle tensor core.
     tcgen05_issue: "clk",
     /// From the end of a product's interval to its results.
     tcgen05_tail: "clk",
-    /// What a pair of CTAs adds to that.
+    /// Additional clocks for a pair of CTAs.
     tcgen05_pair: "clk",
-    /// Clocks a warp is busy with issuing a `tcgen05.mma`, `cp` or `commit`.
+    /// Clocks for which a warp is busy issuing a `tcgen05.mma`, `cp` or `commit`.
     tcgen05_warp: "clk",
-    /// From the end of the products that it covers to a commit's arrival.
+    /// From the end of the covered products to a commit's arrival.
     tcgen05_commit: "clk",
     /// Clocks of a `tcgen05.cp.32x128b.warpx4`.
     tcgen05_copy_scales: "clk",
-    /// Bytes of other `tcgen05.cp`.
+    /// Rate of other `tcgen05.cp`.
     tcgen05_copy_rate: "bytes/clk",
-    /// Bytes of Tensor Memory a sub-core loads.
+    /// Rate at which a sub-core loads from tensor memory.
     tmem_load_rate: "bytes/clk",
     /// From a load's last bytes to the registers.
     tmem_load_latency: "clk",
-    /// Bytes of Tensor Memory a sub-core stores.
+    /// Rate at which a sub-core stores to tensor memory.
     tmem_store_rate: "bytes/clk",
-    /// From a store's last bytes to Tensor Memory.
+    /// From a store's last bytes to tensor memory.
     tmem_store_latency: "clk",
-    /// `tcgen05.alloc` in an empty Tensor Memory.
+    /// Clocks of `tcgen05.alloc` in an empty tensor memory.
     tmem_alloc: "clk",
-    /// Clocks of `wgmma` a column of N, for 64 rows.
+    /// Clocks of `wgmma` per column of N, for 64 rows.
     wgmma_column: "clk",
-    /// Clocks of a `wgmma` with A in registers, at least.
+    /// Least clocks of a `wgmma` with A in registers.
     wgmma_registers: "clk",
     /// From the end of a product's interval to the end of a wait for it.
     wgmma_tail: "clk",
-    /// Clocks a warp is busy with issuing a `wgmma` of up to 64 columns.
+    /// Clocks for which a warp is busy issuing a `wgmma` of up to 64 columns.
     wgmma_issue: "clk",
-    /// `wgmma` that an SM accepts before the first of them is done.
+    /// `wgmma` that an SM accepts before the first is done.
     wgmma_queue: "products",
-    /// From the end of a product's interval until the queue has a place again.
+    /// From the end of a product's interval until the queue has a free place.
     wgmma_leave: "clk",
     /// Arrival at an mbarrier, from its issue.
     mbarrier_arrive: "clk",
@@ -268,11 +268,11 @@ chip! {
     mbarrier_wake: "clk",
     /// A test of an mbarrier whose phase is complete.
     mbarrier_test: "clk",
-    /// What an arrival in another CTA of the cluster adds.
+    /// Additional clocks of an arrival in another CTA of the cluster.
     mbarrier_remote: "clk",
     /// `bar.sync` of one warp.
     barrier: "clk",
-    /// What each warp more adds.
+    /// Additional clocks per warp.
     barrier_warp: "clk",
     /// Cluster barrier with relaxed arrival.
     cluster_relaxed: "clk",
@@ -280,7 +280,7 @@ chip! {
     cluster_release: "clk",
     /// Load from another CTA's shared memory.
     dsmem_latency: "clk",
-    /// Bytes of another CTA's shared memory that an SM reads or writes.
+    /// Rate at which an SM accesses another CTA's shared memory.
     dsmem_rate: "bytes/clk",
     /// `fence.cta` and proxy fences of one state space.
     fence_cta: "clk",
@@ -296,17 +296,17 @@ chip! {
     launch: "ns",
     /// From the end of a kernel to the first instruction of the next one on the stream.
     launch_gap: "ns",
-    /// The same where the next one is launched programmatically (PDL) and waits for the first.
+    /// The same gap if the next kernel is launched programmatically (PDL) and waits for the first.
     launch_gap_pdl: "ns",
-    /// From the end of a kernel's last CTA to what waits for the kernel.
+    /// From the end of a kernel's last CTA to the release of waiters for the kernel.
     kernel_end: "ns",
     /// From the end of a CTA to the first instruction of the next one on its SM.
     cta_gap: "clk",
     /// Between the starts of CTAs of one grid, chip-wide.
     cta_interval: "clk",
-    /// The first fetch of code by an SM, at its start and where it branches to; what follows is fetched ahead.
+    /// Clocks of an SM's first fetch of code, at its start and at branch targets; following code is prefetched.
     code_miss: "clk",
-    /// The first read of kernel parameters by an SM.
+    /// Clocks of an SM's first read of kernel parameters.
     param_miss: "clk",
 }
 
@@ -330,7 +330,7 @@ struct Head {
     targets: Vec<String>,
 }
 
-/// Chips that come with the emulator.
+/// Chips that are part of the emulator.
 const CHIPS: &[(&str, &str)] = &[
     ("b200", include_str!("../../chips/b200.toml")),
     ("b300", include_str!("../../chips/b300.toml")),
@@ -339,12 +339,12 @@ const CHIPS: &[(&str, &str)] = &[
 ];
 
 impl Chip {
-    /// Names of the chips that come with the emulator.
+    /// Names of the chips that are part of the emulator.
     pub fn names() -> impl Iterator<Item = &'static str> {
         CHIPS.iter().map(|(n, _)| *n)
     }
 
-    /// A chip that comes with the emulator.
+    /// A chip that is part of the emulator, by name.
     ///
     /// # Errors
     /// [`ChipError::Unknown`].
@@ -359,8 +359,8 @@ impl Chip {
         }
     }
 
-    /// Reads a chip file: `[chip]` with `name` and `targets`, and a table for each of [`Chip::NUMBERS`] with `value`,
-    /// `unit`, `source`, and `low` and `high` where the number is not known exactly.
+    /// Parses a chip file: `[chip]` with `name` and `targets`, and a table for each of [`Chip::NUMBERS`] with
+    /// `value`, `unit`, `source`, and `low` and `high` if the number is not known exactly.
     ///
     /// # Errors
     /// The first number that is missing, unknown or impossible.
@@ -409,7 +409,7 @@ impl Chip {
         Ok(chip)
     }
 
-    /// Numbers that something is divided by.
+    /// Numbers that must not be 0.
     fn positive(&self) -> impl Iterator<Item = (&'static str, Quantity)> {
         let rates = ["sms", "clock", "tensor_power", "smem", "threads", "l1_lines", "store_lines"];
         Chip::NUMBERS
@@ -418,7 +418,7 @@ impl Chip {
             .filter_map(|n| Some((n.0, self.number(n.0)?)))
     }
 
-    /// The chip with one number changed, and exact.
+    /// The chip with one number changed to an exact value.
     ///
     /// # Errors
     /// [`ChipError::NoSuchNumber`], or a value that no chip has.
@@ -437,7 +437,7 @@ impl Chip {
         Ok(chip)
     }
 
-    /// The chip as fast, or as slow, as the ranges of its numbers allow; its clock stays.
+    /// The chip with all uncertain numbers at their fast or slow ends; its clock stays.
     #[must_use]
     pub fn extreme(&self, slow: bool) -> Chip {
         let mut chip = self.clone();
@@ -467,10 +467,11 @@ impl Chip {
         chip
     }
 
-    /// Clock of the SMs in MHz under a load that lasts and keeps the tensor cores of all SMs busy for `tensor_use` of the time.
+    /// Clock of the SMs in MHz under a load that lasts and keeps the tensor cores of all SMs busy for the fraction
+    /// `tensor_use` of the time.
     ///
-    /// The power of a chip grows with what is busy and with the cube of the clock, since the voltage follows the clock. The power
-    /// limit is met by `tensor_power` at the maximum clock.
+    /// Power grows with the busy fraction and with the cube of the clock, since the voltage follows the clock. At the
+    /// maximum clock the limit is reached at `tensor_power`.
     #[must_use]
     pub fn sustained_clock(&self, tensor_use: f64) -> f64 {
         self.clock.value / (tensor_use / self.tensor_power.value).max(1.0).cbrt()

@@ -4,26 +4,26 @@ use super::{Chip, ChipError};
 use std::fmt;
 use std::str::FromStr;
 
-/// Runs after the first one, at the clock that the one before leaves. The use of the tensor cores rises a little as the clock falls,
-/// since memory keeps its speed: the second correction is below 2 %.
+/// Runs after the first one, each at the clock that the run before gives. The tensor cores' use rises a little as the
+/// clock falls, since memory keeps its speed; the second correction is below 2 %.
 const CORRECTIONS: usize = 2;
 
-/// The clock that a kernel is timed at.
+/// The clock of the SMs for a prediction.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Clock {
-    /// The maximum, as in the chip's file: one launch, or a few.
+    /// The maximum, for one launch or a few.
     #[default]
     Maximum,
-    /// This one, in MHz.
+    /// A given clock in MHz.
     Mhz(f64),
-    /// What the power limit leaves under a load that lasts, such as the same launch again and again for seconds
+    /// The clock that the power limit leaves under a load that lasts, such as the same launch for seconds
     /// ([`Chip::sustained_clock`]).
     Sustained,
 }
 
-/// A text that names no clock.
+/// A text that is not a clock.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no clock: it is `maximum`, `sustained`, or MHz above 0, such as 1500")]
+#[error("`{text}` is not a clock: give `maximum`, `sustained`, or MHz above 0, such as 1500")]
 pub struct ClockError {
     /// The text.
     text: String,
@@ -55,8 +55,8 @@ impl fmt::Display for Clock {
 }
 
 impl Clock {
-    /// Times a launch at this clock. `run` times it on a chip, from the same state of memory each time; `tensor_use` says for
-    /// which part of that time the tensor cores of all SMs were busy.
+    /// Predicts a launch at this clock. `run` predicts it on a chip, from the same state of memory each time;
+    /// `tensor_use` returns the fraction of time for which the tensor cores of all SMs were busy.
     ///
     /// # Errors
     /// Those of `run`, and a clock that no chip has.

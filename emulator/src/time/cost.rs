@@ -1,14 +1,14 @@
-//! What each instruction of a program asks of a warp, a sub-core and its units.
+//! What each instruction of a program costs: issue slots, units, latencies.
 
 use super::chip::Chip;
 use super::table;
 use crate::module::Module;
 use crate::program::{CONSTANTS, MatrixA, Op, Pred, Program, SINK, Slot, WgmmaA};
 
-/// The unit of a sub-core, or of the SM, that an instruction goes to.
+/// The unit of a sub-core or SM that an instruction uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
-    /// The assembler folds it into others: moves, conversions of addresses, parameters.
+    /// None: the assembler folds it into others (moves, conversions of addresses, parameters).
     Folded,
     Alu,
     Fma,
@@ -24,7 +24,7 @@ pub(crate) enum Unit {
     Engine,
 }
 
-/// Units of a sub-core that a warp's instruction occupies for a while.
+/// Units of a sub-core that instructions occupy for an interval.
 pub(crate) const UNITS: usize = 5;
 
 impl Unit {
@@ -41,17 +41,17 @@ impl Unit {
 #[derive(Clone, Debug)]
 pub(crate) struct Cost {
     pub unit: Unit,
-    /// Issue slots of the sub-core, i.e. instructions of the machine.
+    /// Issue slots of the sub-core: machine instructions.
     pub slots: f64,
-    /// Clocks before the warp's next instruction can issue.
+    /// Clocks before the warp can issue its next instruction.
     pub hold: f64,
-    /// Clocks its unit is busy.
+    /// Clocks for which its unit is busy.
     pub busy: f64,
-    /// Until its results can be used.
+    /// Clocks until its results can be used.
     pub latency: f64,
-    /// Waits for results of shared memory are part of what readers hold.
+    /// Whether waits for results of shared memory are included in `hold` of readers.
     pub waited: bool,
-    /// Other warps, CTAs or engines can see it.
+    /// Whether other warps, CTAs or engines can observe it.
     pub shared: bool,
     /// Registers, then predicates from `Program::registers` on.
     pub reads: Box<[u32]>,

@@ -1,9 +1,9 @@
-//! Registers that a thread holds at one time: what a kernel needs at least, where no assembler says what it takes.
+//! Registers that a thread holds at one time: a lower bound on a kernel's registers without an assembler.
 
 use super::cost::Cost;
 use crate::program::{Op, Program};
 
-/// Where an instruction goes on.
+/// The instructions that may follow an instruction.
 fn successors(program: &Program, pc: usize) -> Vec<usize> {
     let inst = &program.code[pc];
     let mut out: Vec<usize> = match &inst.op {
@@ -20,8 +20,8 @@ fn successors(program: &Program, pc: usize) -> Vec<usize> {
     out
 }
 
-/// The most registers that hold values which are read later, by a backward walk until nothing changes. Names of 64 bits count as
-/// one: pointers are few where registers are scarce.
+/// The most registers that are live at one time, by backward data flow. Names of 64 bits count as one: pointers are
+/// few where registers are scarce.
 pub(crate) fn live_registers(program: &Program, costs: &[Cost]) -> u64 {
     let words = (program.registers as usize).div_ceil(64);
     let count = program.code.len();

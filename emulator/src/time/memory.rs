@@ -1,11 +1,11 @@
-//! L2 and DRAM, which all SMs share: lines that are there, lines under way, and queues for bytes.
+//! L2 and DRAM, which all SMs share: present lines, lines under way, and queues.
 
 use super::chip::Chip;
 use super::rate::Rate;
 
 /// Bytes of a line.
 pub(crate) const LINE: u64 = 128;
-/// Places of a set. A line may be in either of two sets, so that few lines find both full before L2 is.
+/// Ways of a set. A line may be in either of two sets, so that few lines find both full before L2 is.
 const WAYS: usize = 8;
 
 /// A line of L2.
@@ -13,9 +13,9 @@ const WAYS: usize = 8;
 struct Way {
     /// Line number plus 1; 0 for none.
     line: u64,
-    /// When its bytes are in L2, in clk.
+    /// Time at which its bytes are in L2, in clk.
     ready: f64,
-    /// When L2 last read it for an SM, in clk.
+    /// Time at which L2 last read it for an SM, in clk.
     read: f64,
     /// When it was last used.
     used: u32,
@@ -25,23 +25,23 @@ struct Way {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     L2,
-    /// On its way from DRAM for somebody else.
+    /// Under way from DRAM for another SM.
     Shared,
     Dram,
 }
 
-/// When the bytes of a request leave L2 for its SM, and why not sooner.
+/// When a request's bytes leave L2 for its SM, and the reasons for delays.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Read {
     pub at: f64,
     pub source: Source,
-    /// Clocks behind other requests.
+    /// Clocks of waiting behind other requests.
     pub queued: f64,
     /// Clocks of a hit.
     pub latency: f64,
 }
 
-/// Bytes that went through, and the time that requests waited.
+/// Bytes transferred, and waiting times of requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Traffic {
     pub l2_bytes: f64,
@@ -52,7 +52,7 @@ pub(crate) struct Traffic {
     pub requests: u64,
 }
 
-/// The memory behind the SMs.
+/// L2 and DRAM.
 #[derive(Debug)]
 pub(crate) struct Memory {
     sets: Vec<[Way; WAYS]>,
@@ -61,9 +61,9 @@ pub(crate) struct Memory {
     l2: [Rate; 2],
     crossbar: Rate,
     writes: Rate,
-    /// Channels of DRAM, which take lines by their addresses.
+    /// DRAM channels, chosen by address.
     channels: Vec<Rate>,
-    /// Lines that lie one after another in a channel.
+    /// Contiguous lines per channel.
     interleave: u64,
     merge: f64,
     latency: f64,
@@ -110,21 +110,21 @@ impl Memory {
         (hash(line) & 1) as usize
     }
 
-    /// The channel of DRAM that holds a line. Chips spread addresses over channels so that no stride meets one alone.
+    /// The DRAM channel of a line. Addresses are spread so that no stride uses one channel alone.
     fn channel(&self, line: u64) -> usize {
         // The halves of L2 take other bits of the hash.
         let h = u128::from(hash(line / self.interleave).rotate_left(24));
         ((h * self.channels.len() as u128) >> 64) as usize
     }
 
-    /// Makes lines count as in L2 at the start.
+    /// Marks lines as present in L2 at the start.
     pub fn warm(&mut self, address: u64, bytes: u64) {
         for line in address / LINE..(address + bytes).div_ceil(LINE) {
             self.find(line, |w, _| w.ready = 0.0);
         }
     }
 
-    /// Finds a line, or gives it the place of the one used longest ago; `f` is told whether it is new.
+    /// Finds a line, or replaces the least recently used one; `f` is told whether it is new.
     fn find<T>(&mut self, line: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
         self.find_by(line, hash(line), f)
     }
@@ -203,7 +203,7 @@ impl Memory {
         Read { at: served + self.latency + far, source, queued, latency: self.latency + far }
     }
 
-    /// A write of `bytes` of a line: when L2 has taken it.
+    /// A write of `bytes` of a line; returns when L2 has accepted it.
     pub fn write(&mut self, line: u64, bytes: f64, now: f64) -> f64 {
         let served = self.writes.take(now, bytes);
         self.traffic.l2_bytes += bytes;
@@ -216,7 +216,7 @@ impl Memory {
         served
     }
 
-    /// An atomic operation: when the line is there for it.
+    /// An atomic operation; returns when the line is available for it.
     pub fn update(&mut self, line: u64, now: f64) -> f64 {
         self.read(line, 32.0, now, Self::half(line)).at - self.latency
     }

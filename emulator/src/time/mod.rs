@@ -37,42 +37,42 @@ pub use record::{Bar, Cause, Track, Wait, WarpTime};
 pub use sass::{SassCosts, SassError};
 pub use source::{FoundCosts, IssueSource};
 
-/// How to time a kernel.
+/// Options of a prediction.
 #[derive(Clone, Debug)]
 pub struct TimeOptions {
     /// The chip.
     pub chip: Chip,
-    /// Make the products and move the bytes of copies. Not needed where control does not depend on them.
+    /// Whether to make products and move the bytes of copies. It is needed only if control flow depends on them.
     pub values: bool,
-    /// All buffers are in L2 at the start, as far as they fit.
+    /// Whether all buffers are in L2 at the start, as far as they fit.
     pub warm: bool,
-    /// The launch depends on the one before it programmatically (PDL).
+    /// Whether the launch depends on the one before it programmatically (PDL).
     pub programmatic: bool,
-    /// Keep bars of this CTA and the others of its cluster.
+    /// The CTA whose cluster gets a timeline.
     pub timeline: Option<[u32; 3]>,
-    /// Issue costs from machine code. Without it a table says how instructions issue.
+    /// Issue costs from machine code; without, a table is used.
     pub sass: Option<SassCosts>,
 }
 
 impl TimeOptions {
-    /// Without values, with L2 cold.
+    /// Options for a chip: without values, with L2 cold.
     pub fn new(chip: Chip) -> Self {
         TimeOptions { chip, values: false, warm: false, programmatic: false, timeline: None, sass: None }
     }
 }
 
-/// What a line of PTX costs the warp that executes it, before any wait.
+/// The cost of a PTX line for the warp that executes it, without waits.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct IssueCost {
     /// Line of the text, from 1.
     pub line: u32,
-    /// Issue slots of a sub-core: machine instructions, where loops are unrolled their mean.
+    /// Issue slots of a sub-core: machine instructions, averaged over unrolled copies.
     pub slots: f64,
-    /// Clocks until the warp's next line can issue.
+    /// Clocks until the warp can issue its next line.
     pub clocks: f64,
 }
 
-/// Issue costs of the lines of a kernel that have instructions, in the order of its code: from machine code, or from the table.
+/// Issue costs of a kernel's lines with instructions, in the order of its code, from machine code or from the table.
 ///
 /// # Errors
 /// [`TimeError::Launch`] where there is no such kernel, [`TimeError::Sass`] where the machine code is not its.
@@ -103,7 +103,7 @@ pub fn issue_costs(
     Ok(out)
 }
 
-/// A launch that has no time.
+/// Why a launch has no predicted time.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum TimeError {
     /// The launch is illegal.
@@ -112,7 +112,7 @@ pub enum TimeError {
     /// The machine code is not that of the kernel.
     #[error("{0}")]
     Sass(#[from] SassError),
-    /// The chip runs other kernels.
+    /// The chip does not run kernels of this target.
     #[error(
         "the module is for {target}, and {chip} runs {runs}: name another chip, or compile for one of those"
     )]
@@ -124,7 +124,7 @@ pub enum TimeError {
         /// What it runs.
         runs: String,
     },
-    /// A CTA or cluster that the chip has no room for.
+    /// A CTA or cluster does not fit the chip.
     #[error("{what} needs {needed} {unit}, and {chip} has {limit}")]
     Room {
         /// A CTA or a cluster.
@@ -138,7 +138,7 @@ pub enum TimeError {
         /// What there is.
         limit: u64,
     },
-    /// The kernel is wrong, so that it does not end.
+    /// The kernel is wrong and does not end.
     #[error("the kernel stopped at {clocks:.0} clk: {finding}")]
     Stopped {
         /// When.
@@ -146,9 +146,9 @@ pub enum TimeError {
         /// Why.
         finding: Box<crate::Finding>,
     },
-    /// Clusters wait for something that never comes.
+    /// Clusters wait for an event that never occurs.
     #[error(
-        "nothing can go on after {clocks:.0} clk; {waiting} warps wait, the first of them in CTA {cta:?}, warp {warp}, at line {line}: `{text}`"
+        "nothing can continue after {clocks:.0} clk; {waiting} warps wait, the first of them in CTA {cta:?}, warp {warp}, at line {line}: `{text}`"
     )]
     Stuck {
         /// When.
@@ -165,14 +165,14 @@ pub enum TimeError {
         text: String,
     },
     /// The time limit.
-    #[error("the time limit is over at {clocks:.0} clk: raise it, or time a smaller problem")]
+    #[error("the time limit was reached at {clocks:.0} clk: raise it, or predict a smaller problem")]
     Deadline {
         /// When.
         clocks: f64,
     },
     /// The instruction limit.
     #[error(
-        "the kernel executed {limit} instructions and is not done at {clocks:.0} clk: raise the limit, or time a smaller problem"
+        "the kernel executed {limit} instructions and has not ended at {clocks:.0} clk: raise the limit, or predict a smaller problem"
     )]
     Limit {
         /// The limit.

@@ -1,23 +1,23 @@
-//! A resource that serves so many bytes a clock. Requests may come in any order of time: each is served in the first
-//! clocks from its own on that are not taken.
+//! A resource with a rate in bytes per clock. Requests may come in any order of time; each is served in the first
+//! free clocks from its own time on.
 
 /// Clocks of a bin.
 const BIN: f64 = 16.0;
-/// Clocks of a bin of a channel of DRAM, which takes longer for each request.
+/// Clocks per bin for a DRAM channel, which takes longer per request.
 const CHANNEL_BIN: f64 = 64.0;
-/// Bins that are kept; what lies further back is over.
+/// Number of bins that are kept; earlier ones are dropped.
 const BINS: usize = 1 << 14;
 /// For units of an SM.
 const FEW: usize = 256;
 /// For a channel of DRAM.
 const CHANNEL_BINS: usize = 1024;
 
-/// Bytes a clock, with a calendar of what is taken.
+/// A rate in bytes per clock, with a calendar of the used part.
 #[derive(Debug)]
 pub(crate) struct Rate {
     /// Clocks of a bin.
     bin: f64,
-    /// Bytes of a bin, and clocks of a byte.
+    /// Bytes per bin, and clocks per byte.
     room: f64,
     clocks: f64,
     taken: Vec<f64>,
@@ -54,7 +54,7 @@ impl Rate {
         }
     }
 
-    /// Takes `bytes` from `now` on; the time at which the last of them is served.
+    /// Takes `bytes` from `now` on; returns when the last of them is served.
     pub fn take(&mut self, now: f64, bytes: f64) -> f64 {
         let mut bin = (now.max(0.0) * self.bin.recip()) as u64;
         if (self.full.0..self.full.1).contains(&bin) {
@@ -86,7 +86,7 @@ impl Rate {
         }
     }
 
-    /// Clocks of a request that nobody is in the way of.
+    /// Clocks of a request without competition.
     pub fn alone(&self, bytes: f64) -> f64 {
         bytes * self.clocks
     }

@@ -1,8 +1,8 @@
-//! What a simulation writes down: where time went along the critical path, by warp, by line, and what engines did.
+//! What a simulation records: time along the critical path, by warp, by line, and the work of engines.
 
 use std::collections::BTreeMap;
 
-/// What the critical path was spent on.
+/// What time on the critical path was spent on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -16,7 +16,7 @@ pub enum Cause {
     SharedMemory,
     /// Loads and atomics of warps in global memory.
     GlobalMemory,
-    /// Stores of warps on their way.
+    /// Stores of warps under way.
     Stores,
     /// Issue of TMA copies, and the TMA working through boxes.
     TmaIssue,
@@ -116,7 +116,7 @@ impl Cause {
     }
 }
 
-/// A moment, and how the time until then was spent along what it waited for.
+/// A time, with how it was spent along the critical path.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Moment {
     pub time: f64,
@@ -130,7 +130,7 @@ impl Default for Moment {
 }
 
 impl Moment {
-    /// This moment, and then something until `time`; nothing where that is past.
+    /// Extends the moment until `time` by a cause, unless that is past.
     #[must_use]
     pub fn until(mut self, time: f64, cause: Cause) -> Moment {
         if time > self.time {
@@ -140,21 +140,21 @@ impl Moment {
         self
     }
 
-    /// This moment, and then something for a while.
+    /// Extends the moment by a number of clocks.
     #[must_use]
     pub fn after(self, clocks: f64, cause: Cause) -> Moment {
         let time = self.time + clocks;
         self.until(time, cause)
     }
 
-    /// The later of two.
+    /// The later of two moments.
     #[must_use]
     pub fn max(self, other: Moment) -> Moment {
         if other.time > self.time { other } else { self }
     }
 }
 
-/// Time of warps with one index in their CTAs.
+/// Times of the warps with one index in their CTAs.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize)]
 pub struct WarpTime {
     /// PTX instructions.
@@ -163,7 +163,7 @@ pub struct WarpTime {
     pub slots: f64,
     /// Clocks from start to exit.
     pub lived: f64,
-    /// Clocks it waited, by the line of the wait.
+    /// Clocks of waiting, by the line of the wait.
     pub waits: BTreeMap<u32, Wait>,
 }
 
@@ -174,7 +174,7 @@ pub struct Wait {
     pub clocks: f64,
     /// How often.
     pub count: u64,
-    /// Clocks by the line of what ended the wait.
+    /// Clocks by the line that ended the wait.
     pub ended_by: BTreeMap<u32, f64>,
 }
 
@@ -183,13 +183,13 @@ pub struct Wait {
 pub struct Bar {
     /// CTA in the grid.
     pub cta: [u32; 3],
-    /// The row: a warp, or an engine.
+    /// The row: a warp or an engine.
     pub track: Track,
     /// What was done.
     pub name: String,
     /// Line of the PTX file.
     pub line: u32,
-    /// Start, in ns from the launch.
+    /// Start in ns from the launch.
     pub start: f64,
     /// Length, in ns.
     pub length: f64,
@@ -201,7 +201,7 @@ pub struct Bar {
 pub enum Track {
     /// A warp.
     Warp(u32),
-    /// TMA of the SM: from the issue to the arrival.
+    /// TMA of the SM: from issue to arrival.
     Tma,
     /// The tensor core.
     Tensor,

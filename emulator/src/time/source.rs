@@ -1,27 +1,27 @@
-//! Where issue costs come from: machine code where the tools are at hand, else the table.
+//! The source of issue costs: machine code if the tools are available, else the table.
 
 use super::{Chip, SassCosts, SassError, TimeError, issue_costs};
 use crate::Module;
 use std::fmt;
 
-/// Where the issue costs of a run with a clock come from.
+/// Where the issue costs of a prediction come from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum IssueSource {
-    /// Machine code where `ptxas` and `nvdisasm` are at hand and take the module, else the table.
+    /// Machine code if `ptxas` and `nvdisasm` are available and accept the module, else the table.
     #[default]
     Auto,
-    /// Machine code; an error without it.
+    /// Machine code; it is an error if there is none.
     Sass,
-    /// The table. It needs no tool and is the same everywhere.
+    /// The table, which needs no tool and is the same everywhere.
     Table,
 }
 
-/// Issue costs of one module, and where they come from. `Display` says it in a line.
+/// Issue costs of one module and their source, which `Display` prints in a line.
 #[derive(Clone, Debug)]
 pub struct FoundCosts {
     /// What [`TimeOptions::sass`](super::TimeOptions::sass) takes.
     pub sass: Option<SassCosts>,
-    /// Why machine code was wanted and is not there.
+    /// Why machine code is missing although it was wanted.
     pub missing: Option<String>,
 }
 
@@ -30,13 +30,13 @@ impl IssueSource {
     pub const NAMES: [(&str, IssueSource); 3] =
         [("auto", IssueSource::Auto), ("sass", IssueSource::Sass), ("table", IssueSource::Table)];
 
-    /// The source of that name.
+    /// The source with this name.
     #[must_use]
     pub fn named(name: &str) -> Option<IssueSource> {
         Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, source)| *source)
     }
 
-    /// Looks for issue costs of all kernels of a module, whose text is `ptx`, on a chip. Starts two processes, unless it is
+    /// Finds issue costs of all kernels of a module with text `ptx`, on a chip. It starts two processes, except with
     /// [`IssueSource::Table`].
     ///
     /// # Errors

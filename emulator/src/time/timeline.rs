@@ -5,7 +5,7 @@ use super::{Prediction, Wait};
 use serde_json::{Value, json};
 use std::fmt::Write;
 
-/// A row's name, and its place among the others of its CTA.
+/// The name of a row, and its position in its CTA.
 fn row(track: Track) -> (u32, String) {
     match track {
         Track::Warp(w) => (w, format!("warp {w}")),
@@ -14,8 +14,8 @@ fn row(track: Track) -> (u32, String) {
     }
 }
 
-/// The bars as a JSON document that <https://ui.perfetto.dev> opens: a process a CTA, a thread a warp or engine. Times are
-/// predicted, in microseconds.
+/// The bars as a JSON document for <https://ui.perfetto.dev>: one process per CTA, one thread per warp or engine.
+/// Times are predicted, in microseconds.
 pub fn perfetto(p: &Prediction, line: &dyn Fn(u32) -> String) -> String {
     let mut ctas: Vec<[u32; 3]> = p.bars.iter().map(|b| b.cta).collect();
     ctas.sort_unstable_by_key(|c| (c[2], c[1], c[0]));
@@ -66,7 +66,7 @@ fn colour(b: &Bar) -> &'static str {
     }
 }
 
-/// The bars as a picture: a row a warp and an engine, time from left to right.
+/// The bars as SVG: one row per warp and engine, time from left to right.
 pub fn svg(p: &Prediction) -> String {
     const WIDTH: f64 = 1200.0;
     const LEFT: f64 = 150.0;

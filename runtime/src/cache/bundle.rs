@@ -39,10 +39,10 @@ pub enum BundleError {
         source: io::Error,
     },
     /// The table of entries is invalid.
-    #[error("the bundle is no good: {0}; export it again")]
+    #[error("the bundle is not valid: {0}; export it again")]
     Table(EntryError),
     /// An entry is invalid.
-    #[error("entry {index} of the bundle is no good: {reason}; export it again")]
+    #[error("entry {index} of the bundle is not valid: {reason}; export it again")]
     Entry {
         /// Counted from 0.
         index: usize,
@@ -54,7 +54,7 @@ pub enum BundleError {
     Read(#[from] ReadError),
     /// The file is not the bundle that the program expects.
     #[error(
-        "the bundle's blake3 hash is {found}, and {expected} is trusted: it is another file, or somebody changed it"
+        "the bundle's blake3 hash is {found}, and {expected} is trusted: this is another file, or it was changed"
     )]
     Untrusted {
         /// The expected hash, in hexadecimal.
@@ -64,7 +64,7 @@ pub enum BundleError {
     },
     /// A text is not a blake3 hash.
     #[error(
-        "`{text}` is no blake3 hash: give 64 hexadecimal digits, as `b3sum` and `silumin-cache export` print them"
+        "`{text}` is not a blake3 hash: give 64 hexadecimal digits, as `b3sum` and `silumin-cache export` print them"
     )]
     NoHash {
         /// The start of the text.

@@ -55,7 +55,7 @@ pub struct Entry {
 #[non_exhaustive]
 pub enum EntryError {
     /// The bytes are not an entry.
-    #[error("it is no compiled kernel of silumin's")]
+    #[error("it is not a compiled kernel of silumin")]
     Foreign,
     /// Another version of silumin wrote the entry.
     #[error("it has format {found}, and this version reads {FORMAT}")]
@@ -64,7 +64,7 @@ pub enum EntryError {
         found: u32,
     },
     /// A part is missing, or there are more bytes than the entry says.
-    #[error("it has {found} bytes where the entry has {expected}: it is cut off or torn")]
+    #[error("it has {found} bytes, and the entry has {expected}: it is cut off or torn")]
     Length {
         /// Bytes there are.
         found: u64,
@@ -72,16 +72,16 @@ pub enum EntryError {
         expected: u64,
     },
     /// Bytes have changed.
-    #[error("its checksum does not fit its bytes: they have changed")]
+    #[error("its checksum does not match its bytes: they were changed")]
     Checksum,
     /// The entry is valid, but for another key.
-    #[error("it is another kernel's: a file was renamed")]
+    #[error("it belongs to another kernel: a file was renamed")]
     OtherKey,
     /// The checksum is right, but the contents are not valid.
-    #[error("its facts cannot be read, although the checksum fits: nothing of silumin's wrote it")]
+    #[error("its fields cannot be read, although the checksum is right: silumin did not write it")]
     Facts,
     /// The path is a folder, a pipe or a device.
-    #[error("it is no file, but a folder, a pipe or the like: move it away")]
+    #[error("it is not a file but a folder, a pipe or the like: move it away")]
     NoFile,
 }
 

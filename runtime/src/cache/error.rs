@@ -8,8 +8,7 @@ use thiserror::Error;
 pub enum ModuleError {
     /// The driver is too old for the kernel's PTX version.
     #[error(
-        "the kernel is PTX {}.{}, and the driver is for CUDA {}.{}: it takes one for CUDA {}.{} or newer (branch {branch}), \
-         or a bundle of kernels that are compiled already",
+        "the kernel is PTX {}.{}, and the driver is for CUDA {}.{}: install one for CUDA {}.{} or newer (branch {branch}), or use a bundle of compiled kernels",
         .ptx.0, .ptx.1, .driver.0, .driver.1, .needed.0, .needed.1
     )]
     OldDriver {
@@ -24,8 +23,7 @@ pub enum ModuleError {
     },
     /// The driver refuses the PTX version, and the required driver is not known.
     #[error(
-        "the driver, for CUDA {}.{}, does not read PTX {}.{} ({reason}): install a newer one, or use a bundle of \
-         kernels that are compiled already",
+        "the driver, for CUDA {}.{}, does not read PTX {}.{} ({reason}): install a newer one, or use a bundle of compiled kernels",
         .driver.0, .driver.1, .ptx.0, .ptx.1
     )]
     UnknownPtx {
@@ -39,8 +37,7 @@ pub enum ModuleError {
     /// The kernel is for another chip. A kernel with a chip's own features runs on no other chip, not even of the
     /// same family.
     #[error(
-        "the kernel is for {target}, and the device takes none of it ({reason}): make it for the device's own chip, \
-         Device::arch"
+        "the kernel is for {target}, and the device cannot run it ({reason}): make it for the device's own chip, Device::arch"
     )]
     WrongTarget {
         /// The kernel's chip.
@@ -65,7 +62,7 @@ pub enum ModuleError {
     /// The machine code is of another kernel with this name.
     #[error(
         "`{entry}` of the machine code takes {found} parameters, and the kernel has {expected}: it was compiled from another \
-         text; compile it anew, or export the bundle again"
+         text; compile it again, or export the bundle again"
     )]
     Parameters {
         /// The entry.
@@ -101,7 +98,7 @@ pub enum ModuleError {
     },
     /// The driver's linker would make slower code than the driver's other compiler.
     #[error(
-        "the driver's linker would make slower code of it: {reason}; load the PTX itself, or compile it with ptxas"
+        "the driver's linker would make slower code: {reason}; load the PTX itself, or compile it with ptxas"
     )]
     Relocatable {
         /// What would be lost.
@@ -126,7 +123,7 @@ pub enum ModuleError {
     },
     /// The machine code is damaged and is not given to the driver, which does not check it.
     #[error(
-        "the machine code of `{kernel}` is damaged: {reason}; compile it anew, or export the bundle again"
+        "the machine code of `{kernel}` is damaged: {reason}; compile it again, or export the bundle again"
     )]
     Image {
         /// The kernel's name.

@@ -12,7 +12,9 @@ use silumin_verify::vectors::VectorError;
 #[non_exhaustive]
 pub enum LaunchError {
     /// The stream belongs to another device.
-    #[error("`{kernel}` is loaded on another device ({device}) than the stream belongs to: load it there")]
+    #[error(
+        "`{kernel}` is loaded on {device}, and the stream belongs to another device: load the kernel there"
+    )]
     StreamDevice {
         /// The kernel's name.
         kernel: String,
@@ -20,7 +22,7 @@ pub enum LaunchError {
         device: String,
     },
     /// A tensor is on another device.
-    #[error("{operand} is on another device ({found}) than the kernel ({device}): upload it there")]
+    #[error("{operand} is on {found}, and the kernel is on {device}: upload it there")]
     OperandDevice {
         /// The tensor.
         operand: Operand,
@@ -71,8 +73,7 @@ pub enum LaunchError {
     },
     /// `Args::rows` is more than the kernel computes, or 0.
     #[error(
-        "A was said to have {rows} rows, and the kernel computes {problem}: from 1 to M rows of one matrix can be there; take the \
-         kernel of a larger bucket, or leave the rows out"
+        "Args::rows is {rows}, and the kernel computes {problem}: it can be 1 to M, for one matrix; use the kernel of a larger bucket, or leave it out"
     )]
     Rows {
         /// The given number of rows.
@@ -81,7 +82,7 @@ pub enum LaunchError {
         problem: Problem,
     },
     /// The address of a tensor has the wrong alignment for TMA.
-    #[error("{operand} starts at an address that is not a multiple of {alignment}: slice at one that is")]
+    #[error("the address of {operand} is not a multiple of {alignment}: slice at an offset that is")]
     Alignment {
         /// The tensor.
         operand: Operand,
@@ -90,7 +91,7 @@ pub enum LaunchError {
     },
     /// An output overlaps another tensor in memory.
     #[error(
-        "{output} shares memory with {operand}: the kernel still uses that while it writes {output}, so give {output} memory of its own"
+        "{output} overlaps {operand} in memory, and the kernel uses both at the same time: give {output} memory of its own"
     )]
     Aliasing {
         /// The output.
@@ -134,7 +135,7 @@ pub enum LaunchError {
         reason: String,
     },
     /// The device refused the launch.
-    #[error("{device} does not launch `{kernel}`: {reason}")]
+    #[error("{device} refused to launch `{kernel}`: {reason}")]
     Refused {
         /// The device, in words.
         device: String,
@@ -172,7 +173,7 @@ pub enum LaunchError {
         of: u64,
     },
     /// The kernel changed rows of C that belong to no group.
-    #[error("`{kernel}` wrote to {operand} outside of the rows of all groups; please report this")]
+    #[error("`{kernel}` wrote rows of {operand} that belong to no group; please report this")]
     OutsideGroups {
         /// The kernel.
         kernel: String,
@@ -180,7 +181,7 @@ pub enum LaunchError {
         operand: Operand,
     },
     /// The kernel left its workspace in a state that breaks the next launch.
-    #[error("`{kernel}` left `{buffer}` of its workspace other than zero; please report this")]
+    #[error("`{kernel}` did not reset `{buffer}` of its workspace to zero; please report this")]
     WorkspaceLeft {
         /// The kernel.
         kernel: String,

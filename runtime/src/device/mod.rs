@@ -53,10 +53,10 @@ use memory::HostMemory;
 #[non_exhaustive]
 pub enum DeviceError {
     /// A buffer of zero bytes was asked for.
-    #[error("a buffer has at least 1 byte, not 0: allocate where there is something to hold")]
+    #[error("a buffer of 0 bytes was requested: a buffer has at least 1 byte")]
     Empty,
     /// The device has not enough memory.
-    #[error("{device} has no {bytes} bytes left: free buffers, or split the problem")]
+    #[error("{device} cannot allocate {bytes} bytes: free buffers, or split the problem")]
     OutOfMemory {
         /// The device, in words.
         device: String,
@@ -64,7 +64,7 @@ pub enum DeviceError {
         bytes: usize,
     },
     /// A range exceeds its buffer.
-    #[error("{len} bytes from byte {offset} on do not lie in a buffer of {capacity} bytes")]
+    #[error("{len} bytes from byte {offset} on exceed a buffer of {capacity} bytes")]
     OutOfBounds {
         /// Start of the range.
         offset: usize,
@@ -83,8 +83,7 @@ pub enum DeviceError {
     },
     /// Bytes were read that nothing has written. Only the emulated device can tell.
     #[error(
-        "byte {offset} of a buffer of {capacity} bytes was never written: upload data, or launch what \
-         writes it, before reading"
+        "byte {offset} of a buffer of {capacity} bytes was never written: upload data or launch a kernel that writes it before reading"
     )]
     Uninitialised {
         /// The first such byte.
@@ -128,7 +127,7 @@ pub enum DeviceError {
         capability: (i32, i32),
     },
     /// A context or stream belongs to another GPU.
-    #[error("the {what} belongs to another device than {device}: make it there")]
+    #[error("the {what} does not belong to {device}: create it there")]
     Foreign {
         /// What was passed.
         what: &'static str,
@@ -137,7 +136,7 @@ pub enum DeviceError {
     },
     /// More streams are in use than a buffer can track.
     #[error(
-        "{limit} streams of the GPU are in use, and buffers are used on no more: drop handles of streams, or share them"
+        "{limit} streams of the GPU are in use, the most that buffers can track: drop handles of streams, or share them"
     )]
     TooManyStreams {
         /// Largest number of streams.

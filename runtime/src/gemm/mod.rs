@@ -59,7 +59,7 @@ pub struct DualGemm {
 #[non_exhaustive]
 pub enum KernelError {
     /// The dual GEMM has a fixed shape, and another was asked for.
-    #[error("`{name}` is made for {fixed}, not for {given}: leave its shape out to make it for any")]
+    #[error("`{name}` has the fixed shape {fixed}, not {given}: leave its shape out to allow any")]
     FixedShape {
         /// The dual GEMM.
         name: String,
@@ -81,7 +81,7 @@ pub enum LoadError {
     #[error(transparent)]
     Kernel(#[from] KernelError),
     /// The device refused the module.
-    #[error("{device} does not take the kernel `{kernel}`:\n{reason}")]
+    #[error("{device} refuses the kernel `{kernel}`:\n{reason}")]
     Module {
         /// The device, in words.
         device: String,
@@ -91,7 +91,7 @@ pub enum LoadError {
         reason: ModuleError,
     },
     /// The warm-up was cancelled before this kernel.
-    #[error("the warm-up was cancelled before it was made")]
+    #[error("the warm-up was cancelled before this kernel")]
     Cancelled,
 }
 
@@ -201,7 +201,7 @@ mod tests {
         assert!(gemm.plan(shape, Arch::Sm100a).is_ok());
         let other = Shape::new(128, 64, 512);
         let error = gemm.kernel(other, Arch::Sm100a).unwrap_err();
-        assert!(error.to_string().contains("made for 128 x 64 x 256, not for 128 x 64 x 512"), "{error}");
+        assert!(error.to_string().contains("fixed shape 128 x 64 x 256, not 128 x 64 x 512"), "{error}");
         assert!(matches!(gemm.plan(other, Arch::Sm100a), Err(KernelError::FixedShape { .. })));
     }
 }

@@ -88,8 +88,7 @@ pub enum TuneError {
     },
     /// A kernel broke the device's context: no later call works in this process.
     #[error(
-        "the kernel of `{knobs}` has left the device beyond use: {reason}; start another process, with Tune::lost for that \
-         configuration"
+        "the kernel of `{knobs}` has left the device beyond use: {reason}; start another process and exclude that configuration with Tune::lost"
     )]
     Lost {
         /// The configuration.

@@ -72,13 +72,13 @@ pub struct TuningEntry {
 #[non_exhaustive]
 pub enum RecordError {
     /// The line is cut off or malformed.
-    #[error("it is no entry: {reason}")]
+    #[error("it is not an entry: {reason}")]
     Syntax {
         /// The parser's message.
         reason: String,
     },
     /// Bytes have changed.
-    #[error("its checksum does not fit its bytes: they have changed")]
+    #[error("its checksum does not match its bytes: they were changed")]
     Checksum,
     /// The checksum is right, but the contents are not valid.
     #[error("its {what} cannot be read: another version of silumin wrote it")]

@@ -35,7 +35,7 @@ pub enum SpaceError {
         knob: &'static str,
     },
     /// The space has too many combinations.
-    #[error("there are {count} combinations, and at most {MOST} are looked at: leave values out")]
+    #[error("there are {count} combinations, and the limit is {MOST}: leave values out")]
     TooLarge {
         /// Number of combinations, or a lower bound.
         count: usize,

@@ -46,7 +46,7 @@ pub enum TableError {
         reason: io::Error,
     },
     /// The file is of another kind, or a folder or a pipe.
-    #[error("{} is no tuning file of silumin's: move it away, or name another one", .path.display())]
+    #[error("{} is not a tuning file of silumin: move it away, or name another file", .path.display())]
     Foreign {
         /// The file.
         path: PathBuf,

@@ -13,7 +13,7 @@ pub enum BucketError {
     #[error("there is no size: name at least one M, or Buckets::powers_of_two(most)")]
     Empty,
     /// A size is 0.
-    #[error("0 is no size: kernels have at least one row")]
+    #[error("0 is not a size: kernels have at least one row")]
     Zero,
 }
 

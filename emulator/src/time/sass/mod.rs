@@ -24,17 +24,17 @@ use listing::Section;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-/// The machine code of a module, with the lines of PTX that it comes from.
+/// The machine code of a module, with the PTX lines that it comes from.
 #[derive(Clone, Debug)]
 pub struct SassCosts {
     sections: Vec<Section>,
 }
 
-/// Machine code that says nothing of a kernel.
+/// Why machine code cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SassError {
-    /// No code at all.
+    /// There is no code.
     #[error("the listing has no section `.text.NAME`: print one with `nvdisasm -gp -hex -c CUBIN`")]
     Empty,
     /// No lines.
@@ -45,13 +45,13 @@ pub enum SassError {
         /// The kernel.
         section: String,
     },
-    /// A line that is no instruction.
+    /// A line of the listing is not an instruction.
     #[error("`{text}` is not what `nvdisasm -gp -hex -c` prints of an instruction")]
     Line {
         /// The line.
         text: String,
     },
-    /// Another module's listing.
+    /// The listing is of another module.
     #[error("the listing has no code of the kernel `{entry}`, but of {of}: it belongs to another module")]
     Entry {
         /// The kernel.
@@ -59,7 +59,7 @@ pub enum SassError {
         /// What there is.
         of: String,
     },
-    /// Another version of the module.
+    /// The listing is of another version of the module.
     #[error(
         "the listing says that code of `{entry}` comes from line {line}, where the PTX has no instruction: it belongs to another text"
     )]
@@ -79,7 +79,7 @@ pub enum SassError {
         /// The variable that may name it.
         variable: &'static str,
     },
-    /// The variable names something else than a file.
+    /// The variable does not name a file.
     #[error("{variable} names {}, which is not a file; correct it, or unset it to search", path.display())]
     NotAFile {
         /// The variable.
@@ -87,7 +87,7 @@ pub enum SassError {
         /// Its value.
         path: PathBuf,
     },
-    /// A tool did not run.
+    /// A tool could not be run.
     #[error("{}: {reason}", path.display())]
     Io {
         /// The tool.
@@ -108,7 +108,7 @@ pub enum SassError {
 }
 
 impl SassCosts {
-    /// Reads what `nvdisasm -gp -hex -c` prints of a cubin that `ptxas --generate-line-info` made.
+    /// Parses the output of `nvdisasm -gp -hex -c` for a cubin that `ptxas --generate-line-info` made.
     ///
     /// # Errors
     ///
@@ -117,10 +117,10 @@ impl SassCosts {
         Ok(SassCosts { sections: listing::read(text)? })
     }
 
-    /// Assembles PTX for exactly `target` and disassembles the result: two processes, a second or less.
+    /// Assembles PTX for exactly `target` and disassembles the result, in two processes that take a second or less.
     ///
-    /// The tools are those that `SILUMIN_PTXAS` and `SILUMIN_NVDISASM` name, or in `.tools/bin` of this folder or one above
-    /// it, or on the PATH.
+    /// It uses the tools that `SILUMIN_PTXAS` and `SILUMIN_NVDISASM` name, else those in `.tools/bin` of this folder
+    /// or one above it, else those on the PATH.
     ///
     /// # Errors
     ///
@@ -129,7 +129,7 @@ impl SassCosts {
         Self::from_listing(&tool::listing(ptx, target)?)
     }
 
-    /// Machine instructions of a kernel, before any is charged.
+    /// Number of machine instructions of a kernel.
     pub fn instructions(&self, entry: &str) -> Option<usize> {
         self.section(entry).map(|s| s.code.len())
     }
@@ -138,7 +138,7 @@ impl SassCosts {
         self.sections.iter().find(|s| s.name == entry)
     }
 
-    /// What each line of a kernel costs, by its number.
+    /// The cost of each line of a kernel.
     fn lines(
         &self,
         entry: &str,
@@ -165,10 +165,10 @@ impl SassCosts {
         Ok(out)
     }
 
-    /// Puts the costs of the machine code in the place of the table's.
+    /// Replaces the table's costs by those of the machine code.
     ///
-    /// The first operation of a line has all of the line's cost; others have none. Results are ready when the line has
-    /// issued, for the stall counts and the waits that are charged keep their readers apart.
+    /// The first operation of a line carries the line's cost, the others none. Results are ready when the line has
+    /// issued: stall counts and charged waits already keep readers apart.
     pub(crate) fn apply(
         &self,
         entry: &str,

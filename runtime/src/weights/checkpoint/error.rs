@@ -30,13 +30,13 @@ pub enum CheckpointError {
         path: PathBuf,
     },
     /// The path is not a regular file.
-    #[error("{}: this is no regular file: name a safetensors file", .path.display())]
+    #[error("{}: this is not a regular file: name a safetensors file", .path.display())]
     NoFile {
         /// What it is.
         path: PathBuf,
     },
     /// An index is not valid.
-    #[error("{}: this is no index of a checkpoint: {reason}; fetch it again", .path.display())]
+    #[error("{}: this is not an index of a checkpoint: {reason}; fetch it again", .path.display())]
     Index {
         /// The file.
         path: PathBuf,
@@ -55,7 +55,7 @@ pub enum CheckpointError {
     },
     /// The header's length is implausible.
     #[error(
-        "{}: by its first eight bytes its header has {bytes} bytes, of {MAX_HEADER} at most: this is no safetensors file",
+        "{}: by its first eight bytes its header has {bytes} bytes, of {MAX_HEADER} at most: this is not a safetensors file",
         .path.display()
     )]
     HeaderTooLarge {
@@ -121,7 +121,7 @@ pub enum CheckpointError {
         second: PathBuf,
     },
     /// A tensor has the wrong element type.
-    #[error("{}: `{tensor}` has elements of {found}, and {expected} is what it should have: {hint}", .path.display())]
+    #[error("{}: `{tensor}` has elements of type {found}, and {expected} is expected: {hint}", .path.display())]
     Dtype {
         /// The file.
         path: PathBuf,
