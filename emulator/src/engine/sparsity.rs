@@ -1,11 +1,13 @@
-//! Sparse A of `mma.sp` and `wgmma.mma_async.sp`: which elements it holds, from the registers of a warp.
+//! Sparse A of `mma.sp` and `wgmma.mma_async.sp`: which elements it holds, by the metadata in the registers of a
+//! warp.
 //!
-//! A thread's register holds four bits for each of eight chunks. For 16- and 32-bit elements four chunks
-//! are of row `lane / 4`, in the low half, and four of the row 8 further; a second block of K is in the
-//! next thread. For smaller elements all eight are of one row, that of the next thread being 8 further,
-//! and a second block of K is two threads on. The selector says which thread, or pair, of four it is.
-//! Sources: PTX ISA, "Sparse matrix storage" and the metadata figures; CUTLASS `ELayout_64x16`, `_64x32`,
-//! `_64x64`.
+//! A thread's register holds metadata of eight chunks, four bits each.
+//!
+//! For 16- and 32-bit elements, the low half has four chunks of row `lane / 4`, the high half four chunks of the row
+//! 8 further down; the next thread has the next block of K. For smaller elements, all eight chunks are of one row;
+//! the next thread has the row 8 further down, and the thread after that the next block of K. The selector names one
+//! of four threads, or one of two pairs of threads. Sources: PTX ISA, "Sparse matrix storage" and the metadata
+//! figures; CUTLASS `ELayout_64x16`, `_64x32`, `_64x64`.
 
 /// How elements are left out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

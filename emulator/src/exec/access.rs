@@ -13,7 +13,7 @@ use crate::lower::module::MODULE_BASE;
 use crate::memory::{Fault, GlobalMemory, LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
 use crate::program::{Op, Slot, Space};
 
-/// Where an address leads.
+/// The memory that an address refers to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Target {
     Global(u64),
@@ -23,7 +23,7 @@ pub(crate) enum Target {
     Param(u32),
 }
 
-/// Bytes of a row of 16 elements; what follows is padding, which nothing need have written.
+/// Bytes of a row of 16 elements, without padding, which may stay unwritten.
 pub(super) fn payload(slots: Packing) -> usize {
     match slots {
         Packing::Slot4 => 8,
@@ -90,8 +90,8 @@ impl<'r> Cluster<'r> {
     }
 
     /// The shared-memory operand of an instruction whose unit takes 32 bits: mbarriers, `tcgen05.commit` and `alloc`,
-    /// `ldmatrix` and `stmatrix` (their SASS is `SYNCS`, `UTCBAR`, `STS`, `LDSM` and `STSM`, which drop the upper half).
-    /// Without a state space the ISA means a generic address; Triton and others put a shared one there.
+    /// `ldmatrix` and `stmatrix` (their SASS is `SYNCS`, `UTCBAR`, `STS`, `LDSM` and `STSM`, which ignore the upper
+    /// half). By the ISA, an address without a state space is generic; Triton and others use a shared address there.
     pub fn unit_operand(
         &mut self,
         at: Origin,
@@ -120,7 +120,7 @@ impl<'r> Cluster<'r> {
         ))
     }
 
-    /// Reads bytes; says whether all were written, and what kind of finding it is if not.
+    /// Reads bytes; returns whether all were written, and the kind of finding if not.
     pub fn load_bytes(
         &self,
         w: &Warp,
@@ -190,7 +190,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Writes shared memory. A live mbarrier there ends, which [`Cluster::report_clobbered`] reports.
+    /// Writes shared memory. A live mbarrier there ends, and [`Cluster::report_clobbered`] reports it.
     pub fn store_shared(&mut self, cta: usize, offset: u32, data: &[u8]) -> Result<(), Fault> {
         let k = &mut self.ctas[cta];
         let end = offset.saturating_add(data.len() as u32);
@@ -206,7 +206,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Reports live mbarriers that were written over.
+    /// Reports live mbarriers that were overwritten.
     #[cold]
     pub(super) fn report_clobbered(&mut self, at: Origin) {
         if let Some((cta, offset)) = self.clobbered.take() {
@@ -279,7 +279,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// The addresses of `ldmatrix` and `stmatrix`, of whose lanes the first `rows` count, as shared ones.
+    /// The shared addresses of `ldmatrix` and `stmatrix`, of which the first `rows` lanes' are used.
     fn matrix_rows(
         &mut self,
         x: Ctx,
@@ -403,8 +403,8 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Whether all lanes of a warp store one value at one address. Whichever wins, any of them can announce it, as kernels that
-    /// run on hardware let one lane do; strict tracking asks for `bar.warp.sync` before that.
+    /// Whether all lanes of a warp store one value at one address. Then any of them may announce it, as kernels that
+    /// run on hardware let one lane do; strict tracking requires a `bar.warp.sync` before that.
     fn stores_alike(&self, x: Ctx, w: &Warp, a: &Lanes, src: &[Slot]) -> bool {
         if self.tracker.is_none() || self.strict() || self.time.is_some() || x.m != w.present() {
             return false;

@@ -8,7 +8,7 @@ use crate::lanes::Lanes;
 use crate::program::{BarKind, Op, Order, Pred, SINK, Shuffle, Slot, Vote};
 
 impl<'r> Cluster<'r> {
-    /// Lanes named by a member mask: `Err` until all of them are here.
+    /// Lanes of a member mask; `Err` until all of them have arrived.
     fn members(&mut self, x: Ctx, w: &Warp, mask: Slot) -> Result<u32, Flow> {
         let v = self.read(x, w, mask);
         let first = v[x.m.trailing_zeros() as usize & 31] as u32;
@@ -30,7 +30,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Lanes with different member masks are different meetings: each goes on when its own lanes are here.
+    /// Lanes with different member masks form different groups: each continues when its own lanes have arrived.
     pub(super) fn collective(&mut self, x: Ctx, w: &mut Warp, g: &mut Group, op: &'r Op) -> Flow {
         let mask = match op {
             Op::BarWarpSync { mask }
@@ -319,7 +319,7 @@ impl<'r> Cluster<'r> {
         Flow::Wait(Wait::Bar { id: id as u32, generation })
     }
 
-    /// What the others did before a barrier that has completed comes before what this warp does now.
+    /// Orders what others did before a completed barrier before what this warp does now.
     fn bar_heard(&mut self, x: Ctx, w: &Warp, id: usize) {
         self.pairs.bar_wait(x.c, w.index, id);
         if let Some(t) = &mut self.tracker {
@@ -329,7 +329,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// What lanes of a warp did before comes before what any of them does now.
+    /// Orders what lanes of a warp did before what any of them does now.
     fn lanes_met(&mut self, x: Ctx, w: &Warp) {
         if let Some(t) = &mut self.tracker {
             let agent = t.agent(x.c, w.index);

@@ -397,7 +397,7 @@ fn aligned(values: &[u64]) -> Result<(), Fault> {
     }
 }
 
-/// A copy larger than shared memory cannot be right, and must not cost the host its memory.
+/// Refuses a copy larger than shared memory, which cannot be right and would cost much host memory.
 fn bounded(bytes: u32) -> Result<(), Fault> {
     if bytes > crate::launch::MAX_SMEM {
         return Err(Fault::OutOfBounds(format!("{bytes} bytes are more than shared memory has")));

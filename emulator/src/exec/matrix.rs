@@ -20,7 +20,7 @@ use crate::memory::Fault;
 use crate::program::{Op, Slot, Space, Wgmma, WgmmaA};
 use std::sync::Arc;
 
-/// A `wgmma.mma_async` that no wait has covered.
+/// A `wgmma.mma_async` that no wait has completed.
 #[derive(Debug)]
 pub(crate) struct PendingWgmma {
     pub op: Arc<Wgmma>,
@@ -35,14 +35,14 @@ pub(crate) struct PendingWgmma {
     pub mask: u32,
     /// First use of a result before the wait.
     pub used: Option<super::results::EarlyUse>,
-    /// For the tracker: what it comes after.
+    /// For the tracker: the accesses that are ordered before it.
     issue: Option<Issue>,
-    /// The product has been made.
+    /// Whether the product was computed.
     done: bool,
 }
 
 impl Warp {
-    /// Whether a register is the result of a `wgmma` that no wait has covered.
+    /// Whether a register is the result of a `wgmma` without a wait so far.
     pub fn awaits_wgmma(&self, s: Slot) -> bool {
         self.wgmma.iter().any(|p| p.op.d.contains(&s))
     }
@@ -97,16 +97,16 @@ impl<'r> Cluster<'r> {
         if self.fatal { Flow::Stop } else { Flow::Next }
     }
 
-    /// Whether all warps of a warp's warpgroup have committed that many groups: a group is the
-    /// warpgroup's, and completes as a whole (ISA 9.7.15.7.2, 9.7.15.7.3).
+    /// Whether all warps of the warpgroup have committed this many groups: a group belongs to the warpgroup and
+    /// completes as a whole (ISA 9.7.15.7.2, 9.7.15.7.3).
     pub(super) fn warpgroup_committed(&self, c: usize, warp: u32, complete: u32) -> bool {
         let first = (warp / 4 * 4) as usize;
         let others = self.ctas[c].warps.iter().skip(first).take(4).flatten();
         others.filter(|o| !o.finished()).all(|o| o.index == warp || o.wgmma_groups >= complete)
     }
 
-    /// The first `complete` groups of a warpgroup are done. Only registers of the warp that waits are
-    /// valid; shared memory has been read by all four, so that any one thread may hand it back.
+    /// Completes the first `complete` groups of a warpgroup. Registers become valid only in the warp that waits.
+    /// Shared memory has been read by all four warps, so any thread may release it.
     fn wgmma_complete(&mut self, c: usize, w: &mut Warp, complete: u32, mask: u32) {
         let covered = |w: &Warp| w.wgmma.iter().take_while(|p| p.group < complete).count();
         let own = covered(w);
@@ -295,7 +295,7 @@ impl<'r> Cluster<'r> {
         if self.fatal { Flow::Stop } else { Flow::Next }
     }
 
-    /// Makes the first `count` products of a warp, those that have not been made.
+    /// Computes the first `count` products of a warp that are not yet computed.
     pub(super) fn wgmma_run(&mut self, c: usize, w: &mut Warp, count: usize) {
         for i in 0..count.min(w.wgmma.len()) {
             let p = &mut w.wgmma[i];

@@ -17,7 +17,7 @@ const MAX_COUNT: u64 = (1 << 20) - 1;
 #[derive(Clone, Debug)]
 pub(crate) struct Mbar {
     pub offset: u32,
-    /// Number of the current phase; its parity is what waits ask for.
+    /// Number of the current phase; waits name its parity.
     pub phase: u64,
     pub expected: u32,
     pub pending: u32,
@@ -25,12 +25,12 @@ pub(crate) struct Mbar {
     pub tx: i64,
     /// The current phase, if lanes are suspended for it.
     pub awaited: Option<Arc<Phase>>,
-    /// Instructions of the cluster when the last phase completed.
+    /// Instruction count of the cluster when the last phase completed.
     pub completed: u64,
 }
 
 impl Mbar {
-    /// Whether a wait is over.
+    /// Whether a wait is satisfied.
     pub fn passes(&self, test: PhaseTest) -> bool {
         match test {
             PhaseTest::Parity(p) => self.phase & 1 != u64::from(p & 1),
@@ -56,7 +56,7 @@ impl Mbar {
         }
     }
 
-    /// Opaque state as `mbarrier.arrive` returns it.
+    /// The opaque state that `mbarrier.arrive` returns.
     fn state(&self) -> u64 {
         self.phase << 32 | u64::from(self.pending)
     }
@@ -134,7 +134,7 @@ impl<'r> Cluster<'r> {
         Some(state)
     }
 
-    /// Lets lanes resume that are suspended for the phase that has just completed.
+    /// Resumes lanes that are suspended for the phase that has just completed.
     fn wake(&mut self, cta: usize, offset: u32) {
         let Some(b) = self.ctas[cta].mbars.iter_mut().find(|b| b.offset == offset) else { return };
         b.completed = self.executed;

@@ -56,14 +56,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// What all clusters of a run share.
+/// State that all clusters of a run share.
 pub(crate) struct Run<'r> {
     pub module: &'r Module,
     pub program: &'r Program,
     pub launch: &'r Launch,
     pub params: Vec<u8>,
     pub memory: &'r GlobalMemory,
-    /// `.global` and `.const` variables of the module.
+    /// Buffers of the module's `.global` and `.const` variables.
     pub statics: GlobalMemory,
     pub options: &'r Options<'r>,
     pub dynamic_base: u32,
@@ -71,24 +71,24 @@ pub(crate) struct Run<'r> {
     pub smem_end: u32,
     pub clusters: [u32; 3],
     pub start: Instant,
-    /// When the time limit is over.
+    /// The time limit as an instant.
     pub deadline: Option<Instant>,
     /// Clusters that fit into the memory limit at a time, if fewer than the chip runs.
     pub fitting: Option<u64>,
-    /// What clusters did to global memory, when that is tracked and there are several.
+    /// Accesses of all clusters to global memory, if they are tracked and there are several clusters.
     pub world: Option<order::world::World>,
     /// Clusters that run at a time.
     pub resident: u64,
-    /// Whether clusters that spin are looked for.
+    /// Whether to detect clusters that spin.
     pub watched: bool,
     next: AtomicU64,
-    /// Instructions of all clusters since the last that another could wait for.
+    /// Instructions of all clusters since the last event that another cluster could wait for.
     pub idle: AtomicU64,
     pub stop: AtomicBool,
 }
 
 impl Run<'_> {
-    /// Takes the next cluster that nobody has started.
+    /// Takes the next cluster that has not started.
     pub fn take_cluster(&self) -> Option<u64> {
         let total = product(self.clusters);
         self.next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < total).then_some(n + 1)).ok()
@@ -111,16 +111,16 @@ struct Shared<'r> {
     stopped: bool,
     stats: Stats,
     done: u64,
-    /// Clusters that have ended.
+    /// Number of finished clusters.
     ended: u64,
-    /// Counts what may let a cluster go on, and the clusters that were seen to spin since the last.
+    /// Counts events that may let a cluster continue, and clusters that were seen to spin since the last event.
     events: u64,
     spinning: u64,
     last_spun: u64,
 }
 
 impl Shared<'_> {
-    /// Takes over what was found in a cluster.
+    /// Adds the findings of a cluster.
     fn take(&mut self, cluster: &mut Cluster<'_>) {
         for (all, own) in
             [(&mut self.findings, &mut cluster.findings), (&mut self.warnings, &mut cluster.warnings)]

@@ -1,4 +1,4 @@
-//! Operands of instructions: values, and findings where nothing wrote them or lanes differ that must not.
+//! Operands of instructions: values, and findings for undefined or non-uniform ones.
 
 use super::report::Origin;
 use super::state::{Cluster, Source, Warp};
@@ -8,7 +8,7 @@ use crate::lanes::Lanes;
 use crate::program::{Addr, CONSTANTS, Pred, SINK, Slot, Space};
 
 impl Cluster<'_> {
-    /// Reports a read of a register that nothing wrote.
+    /// Reports a read of an undefined register.
     #[cold]
     fn unwritten(&mut self, x: Ctx, w: &Warp, s: Slot) {
         let lane = (x.m & !w.init[s as usize]).trailing_zeros();
@@ -32,7 +32,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Why a register counts as not written, for a finding at its use.
+    /// Why a register is undefined, for a finding at its use.
     pub(super) fn why_undefined(&self, w: &Warp, s: Slot) -> (FindingKind, String) {
         let name = |s| self.run.program.register_name(s);
         let Some(u) = w.undefined.get(&s) else {
@@ -71,9 +71,9 @@ impl Cluster<'_> {
         (kind, text + &what)
     }
 
-    /// Lanes in which a source of an arithmetic instruction was not written, and such a source. Compilers
-    /// compute ahead of the branch that discards the result: what counts is whether an undefined value
-    /// reaches memory, an address, a predicate, or another lane or unit.
+    /// Lanes in which a source of an arithmetic instruction is undefined, and such a source. Compilers compute ahead
+    /// of the branch that discards the result, so only an undefined value that reaches memory, an address, a
+    /// predicate, or another lane or unit counts.
     #[inline]
     pub(super) fn undefined(&mut self, x: Ctx, w: &Warp, sources: &[Slot]) -> Option<(u32, Slot)> {
         let mut found = None;
@@ -86,7 +86,7 @@ impl Cluster<'_> {
         found
     }
 
-    /// Checks that a source register was written.
+    /// Checks that a source register is defined.
     #[inline]
     pub fn check(&mut self, x: Ctx, w: &Warp, s: Slot) {
         if s < CONSTANTS && w.init[s as usize] & x.m != x.m {
@@ -94,8 +94,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// Lanes in which a register was written, for instructions that only copy it: compilers move
-    /// undefined values about, and what counts is whether anything is computed from them.
+    /// Lanes in which a register is defined, for instructions that only copy it: compilers move undefined values, and
+    /// only computing with them counts.
     pub(super) fn known(&mut self, x: Ctx, w: &Warp, s: Slot) -> u32 {
         if s >= CONSTANTS {
             return u32::MAX;
@@ -141,7 +141,7 @@ impl Cluster<'_> {
         a
     }
 
-    /// The one value that all active lanes must agree on; `None` after a finding.
+    /// The value that all active lanes must agree on; `None` after a finding.
     pub fn uniform(&mut self, x: Ctx, w: &Warp, v: &Lanes, what: &str) -> Option<u64> {
         let first = v[x.m.trailing_zeros() as usize & 31];
         for i in bits(x.m) {

@@ -30,7 +30,7 @@ use std::collections::HashMap;
 /// CTAs of the cluster, bit `i` for rank `i`.
 type Ranks = u16;
 
-/// What arrived so far, and what had arrived when the last phase completed.
+/// CTAs whose arrivals came so far, and those that had come when the last phase completed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Heard {
     now: Ranks,
@@ -54,7 +54,7 @@ struct Grant {
     slot: u32,
 }
 
-/// What one CTA has done.
+/// Operations that one CTA has executed.
 #[derive(Debug, Default)]
 struct Done {
     allocs: Vec<Alloc>,
@@ -161,7 +161,7 @@ impl Pairs {
         }
     }
 
-    /// What a warp waits for.
+    /// The description of what a warp waits for.
     pub fn describe(&self, cta: usize, index: usize) -> String {
         let peer = cta ^ 1;
         format!(
@@ -287,7 +287,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// After the last thread: reports what only one CTA of a pair did.
+    /// Checks after the last thread: reports operations that only one CTA of a pair executed.
     pub(super) fn pairs_finish(&mut self) {
         let mut alone = Vec::new();
         for (c, own) in self.pairs.ctas.iter().enumerate() {
@@ -321,7 +321,7 @@ impl Cluster<'_> {
         self.report(FindingKind::TmemPairMismatch, at, text);
     }
 
-    /// At a deadlock: reports each `alloc` that waits for the other CTA's.
+    /// At a deadlock: reports each `alloc` that waits for the other CTA.
     pub(super) fn pairs_stuck(&mut self) {
         let mut stuck = Vec::new();
         for (c, cta) in self.ctas.iter().enumerate() {

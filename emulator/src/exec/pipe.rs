@@ -28,7 +28,7 @@ pub(crate) enum Work {
 pub(crate) struct PipeOp {
     pub at: Origin,
     pub work: Work,
-    /// For the tracker: what the operation comes after.
+    /// For the tracker: the events ordered before the operation.
     pub issue: Option<Issue>,
 }
 
@@ -44,7 +44,7 @@ fn kind_name(k: MmaKind) -> &'static str {
     }
 }
 
-/// Reads shared memory for the tensor core; notes the first bytes that nothing wrote.
+/// Reads shared memory for the tensor core; records the first undefined bytes.
 pub(super) fn reader<'a>(
     smem: &'a Smem,
     unwritten: &'a mut Option<u32>,
@@ -63,7 +63,7 @@ pub(super) fn reader<'a>(
     }
 }
 
-/// Notes what a reader reads, for the tracker.
+/// Records what a reader reads, for the tracker.
 pub(super) fn noting<'a>(
     mut read: impl FnMut(u32, &mut [u8]) -> Result<(), Fault> + 'a,
     reads: &'a mut Vec<(u32, u32)>,
@@ -199,7 +199,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// What an MMA does with the collector; the MMA with the operand that is kept there, where it names another one.
+    /// The effect of an MMA on the collector; returns the MMA with the kept operand if it names another one.
     fn collect(
         &mut self,
         c: usize,

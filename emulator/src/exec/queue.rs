@@ -1,7 +1,7 @@
-//! Asynchronous operations in flight, and when they complete.
+//! Asynchronous operations in flight.
 //!
-//! Copies may complete in any order. Tensor-core operations of a CTA complete in the order of their
-//! issue (`Cta::pipe`). The schedule of the options decides when.
+//! Copies may complete in any order. Tensor-core operations of a CTA complete in the order of their issue
+//! (`Cta::pipe`). The schedule decides when.
 
 use super::mbarrier::MbarOp;
 use super::order::Issue;
@@ -17,13 +17,13 @@ use crate::program::Rmw;
 /// A place in the shared memory of the cluster: CTA and offset.
 pub(crate) type Place = (usize, u32);
 
-/// What im2col mode adds to a tensor copy: the map with its bounding box, and the offsets.
+/// The additions of im2col mode to a tensor copy: the map with its bounding box, and the offsets.
 pub(crate) type Pixels = Box<(Im2colParams, Vec<u16>)>;
 
 /// Where a store of the bulk engine writes.
 #[derive(Clone, Debug)]
 pub(crate) enum StoreTo {
-    /// `mask`: of every 16 bytes those whose bit is set are written.
+    /// `mask`: which of every 16 bytes are written.
     Linear {
         global: u64,
         bytes: u32,
@@ -84,7 +84,7 @@ pub(crate) enum Copy {
         mbar: Place,
         group: u32,
     },
-    /// Answer of `clusterlaunchcontrol.try_cancel`: bytes, and where they and their count go.
+    /// Answer of `clusterlaunchcontrol.try_cancel`: its bytes, and the places of the answer and of its mbarrier.
     Answer {
         bytes: [u8; 16],
         to: Vec<(Place, Place)>,
@@ -97,7 +97,7 @@ pub(crate) struct Pending {
     pub sequence: u64,
     pub at: Origin,
     pub copy: Copy,
-    /// For the tracker: what the copy comes after.
+    /// For the tracker: the events ordered before the copy.
     pub issue: Option<Issue>,
 }
 
@@ -106,7 +106,7 @@ fn same_thread(a: Origin, b: Origin) -> bool {
 }
 
 impl Cluster<'_> {
-    /// Starts a copy; with the early schedule it is done at once.
+    /// Starts a copy; with the early schedule it completes at once.
     pub fn submit(&mut self, at: Origin, copy: Copy) {
         self.progress += 1;
         self.sequence += 1;
@@ -127,7 +127,7 @@ impl Cluster<'_> {
         self.complete_some(None)
     }
 
-    /// Completes one operation in flight, if there is one that `except` has not issued.
+    /// Completes one operation in flight that `except` has not issued, if there is one.
     pub fn complete_some(&mut self, except: Option<u32>) -> bool {
         let eligible: Vec<usize> = (0..self.queue.len())
             .filter(|&i| {
@@ -174,7 +174,7 @@ impl Cluster<'_> {
         true
     }
 
-    /// Whether the bulk groups that a wait asks for are done.
+    /// Whether the bulk groups of a wait are complete.
     pub fn bulk_done(&self, c: usize, w: &Warp, mask: u32, groups: u32, read: bool) -> bool {
         !self.queue.iter().any(|p| {
             let Copy::Store { group, staged, .. } = &p.copy else {
@@ -189,7 +189,7 @@ impl Cluster<'_> {
         })
     }
 
-    /// Whether the `cp.async` groups that a wait asks for are done.
+    /// Whether the `cp.async` groups of a wait are complete.
     pub fn copies_done(&self, c: usize, w: &Warp, mask: u32, groups: u32) -> bool {
         !self.queue.iter().any(|p| {
             let Copy::Small { group, .. } = &p.copy else {

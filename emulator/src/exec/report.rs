@@ -4,7 +4,7 @@ use super::state::{Cluster, Warp};
 use crate::finding::{Finding, FindingKind};
 use crate::memory::Fault;
 
-/// Adds a finding to a list, or counts it when the same is there.
+/// Adds a finding to a list, or counts it if the same one is there.
 pub(crate) fn merge(list: &mut Vec<Finding>, f: Finding) {
     match list.iter_mut().find(|o| o.kind == f.kind && o.line == f.line) {
         Some(o) => o.count += f.count,
@@ -28,7 +28,7 @@ impl Origin {
 }
 
 impl Cluster<'_> {
-    /// Records a finding; a fatal one stops the cluster. The limit ends the list, not the run.
+    /// Records a finding; a fatal one stops the cluster. Reaching the limit ends the list, not the run.
     #[cold]
     pub fn report(&mut self, kind: FindingKind, at: Origin, message: impl Into<String>) {
         self.fatal |= kind.is_fatal();

@@ -1,11 +1,12 @@
-//! Which clusters of a grid run at a time, and clusters that wait in global memory for what never comes.
+//! Which clusters of a grid run at a time, and clusters that wait in global memory for ever.
 //!
-//! A GPU starts a cluster when there is room for it, and then no other in its place before it ends: clusters that wait for
-//! one that has not started wait for ever. How many run at a time follows from the chip's SMs, threads and shared memory;
-//! it is an upper bound, since registers and the places of clusters are not known here.
+//! A GPU starts a cluster when there is room for it, and starts no other in its place before it ends. So clusters
+//! that wait for one that has not started wait for ever. The number of resident clusters follows from the chip's SMs,
+//! threads and shared memory. It is an upper bound, since registers and the placement of clusters are not known here.
 //!
-//! A cluster spins if each of its warps either waits or comes back to the same load with the same registers while nothing
-//! happens. If all clusters that run spin, and none has changed memory since the first of them was seen to, the grid hangs.
+//! A cluster spins if each of its warps either waits or returns to the same load with the same registers while
+//! nothing happens. If all running clusters spin, and none has changed memory since the first of them was seen to
+//! spin, the grid hangs.
 
 use super::report::Origin;
 use super::schedule::PATIENCE;
@@ -19,10 +20,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// Instructions of the cluster between two looks at a warp's registers.
 const GAP: u64 = 4096;
-/// Instructions of the cluster over which they stay the same in a warp that spins.
+/// Instructions of the cluster for which the registers of a spinning warp stay the same.
 const SPAN: u64 = 16_384;
 
-/// SMs of the largest product of a target, threads and bytes of shared memory of one of them.
+/// SMs of the largest product of a target, and threads and shared-memory bytes per SM.
 fn chip(target: &[String]) -> (u64, u64, u64) {
     let number: String = target
         .iter()
@@ -39,7 +40,8 @@ fn chip(target: &[String]) -> (u64, u64, u64) {
     }
 }
 
-/// Clusters that run at a time, at most. `smem` is the end of a CTA's shared memory, with what the system has of it.
+/// Upper bound on clusters that run at a time. `smem` is the end of a CTA's shared memory, including the system's
+/// part.
 pub(super) fn resident(target: &[String], launch: &Launch, smem: u32) -> u64 {
     let (sms, threads, bytes) = chip(target);
     let by_threads = threads / product(launch.block).next_multiple_of(32);
@@ -53,13 +55,13 @@ pub(super) fn resident(target: &[String], launch: &Launch, smem: u32) -> u64 {
 struct Watch {
     line: u32,
     hash: u64,
-    /// Instructions of the cluster when this state was first seen, and last.
+    /// Instruction counts of the cluster when this state was first and last seen.
     first: u64,
     last: u64,
     spins: bool,
 }
 
-/// What a cluster does while nothing happens in it.
+/// The state of a cluster in which nothing happens.
 #[derive(Debug, Default)]
 pub(crate) struct Spin {
     /// Counts changes of global memory.
@@ -68,7 +70,7 @@ pub(crate) struct Spin {
 }
 
 impl Spin {
-    /// For programs whose threads look at a clock nothing is watched: they may wait for time to pass.
+    /// Whether to watch the program: not if its threads read a clock, since they may wait for time to pass.
     pub fn is_possible(program: &Program) -> bool {
         !program.code.iter().any(|i| matches!(i.op, Op::ReadClock { .. }))
     }
@@ -79,7 +81,7 @@ impl Spin {
 }
 
 impl Cluster<'_> {
-    /// A warp looks at global memory, or at an mbarrier whose phase has not completed.
+    /// Records that a warp reads global memory, or tests an mbarrier whose phase has not completed.
     #[inline]
     pub(super) fn polled(&mut self, x: Ctx, w: &Warp) {
         if self.executed - self.last_progress.1 > PATIENCE {
@@ -111,12 +113,12 @@ impl Cluster<'_> {
         }
     }
 
-    /// What must stay the same while a cluster does nothing.
+    /// The counters that stay the same while a cluster does nothing.
     pub fn mark(&self) -> (u64, u64) {
         (self.progress, self.spin.changes)
     }
 
-    /// Whether no warp can do anything but wait, and where one of those that spin is.
+    /// Whether all warps can only wait, with the place of one that spins.
     pub fn spinning(&self) -> Option<Origin> {
         if !self.run.watched {
             return None;
@@ -134,7 +136,7 @@ impl Cluster<'_> {
         at
     }
 
-    /// Reports that no cluster of `live` can go on.
+    /// Reports that no cluster of `live` can continue.
     pub fn report_hang(&mut self, at: Origin, live: u64, total: u64, started: u64) {
         let waiting = match total - started {
             0 => "all of the grid have started".to_owned(),

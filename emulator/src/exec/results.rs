@@ -48,7 +48,7 @@ fn operands(op: &Op, f: &mut impl FnMut(Slot)) {
     }
 }
 
-/// Whether Tensor Memory or shared memory may be reused because of this instruction.
+/// Whether tensor memory or shared memory may be reused because of this instruction.
 fn publishes(op: &Op) -> bool {
     matches!(op, Op::MbarArrive { .. } | Op::TcDealloc { .. })
 }
@@ -59,8 +59,8 @@ fn ends(op: &Op, w: &Warp) -> bool {
 }
 
 impl<'r> Cluster<'r> {
-    /// Before an instruction of a warp with results under way: makes those that it uses arrive, and
-    /// reports those that were used and not waited for.
+    /// Before an instruction of a warp with pending results: completes those that it uses, and reports those that
+    /// were used without a wait.
     pub(super) fn settle(&mut self, x: Ctx, w: &mut Warp, op: &'r Op) {
         let (publishes, ends) = (publishes(op), ends(op, w));
         if publishes || ends {
@@ -115,7 +115,8 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Loads that have arrived are done: what the warp does next comes after them. Strict tracking asks for the wait.
+    /// Completes loads whose results have arrived: later accesses of the warp are ordered after them. Strict tracking
+    /// requires the wait.
     fn done_early(&mut self, x: Ctx, w: &Warp) {
         let done = w.loads.iter().take_while(|l| l.arrived).last().map(|l| l.clock);
         let strict = self.strict();

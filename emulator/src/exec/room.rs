@@ -1,14 +1,14 @@
-//! How much host memory a cluster takes, and how many clusters fit.
+//! Host memory of a cluster, and how many clusters fit.
 
 use super::order::Tracker;
 use crate::engine::tmem::Tmem;
 use crate::launch::{Launch, LaunchError, Options, Tracking, product};
 use crate::program::{Program, SMEM_BASE};
 
-/// Bytes below which the machine is not asked what it has.
+/// Size below which available memory is not queried.
 const SMALL: u64 = 64 << 20;
 
-/// Bytes that a run may take on this machine: what is available, less an eighth for what grows while it runs.
+/// Host memory that a run may take: what is available, less an eighth for what grows during the run.
 pub(crate) fn available() -> u64 {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
@@ -25,7 +25,7 @@ fn tracked(len: u64) -> u64 {
     len + len.div_ceil(8)
 }
 
-/// Bytes of one cluster, and what takes the most of them.
+/// Bytes of one cluster, and the largest part of them.
 fn cluster(program: &Program, launch: &Launch, smem_end: u32, tracking: Tracking) -> (u64, String) {
     let ctas = product(launch.cluster);
     let warps = product(launch.block).div_ceil(32);
@@ -50,7 +50,7 @@ fn cluster(program: &Program, launch: &Launch, smem_end: u32, tracking: Tracking
     (bytes, what)
 }
 
-/// The clusters that fit at a time, at most `wanted` of them.
+/// The number of clusters that fit at a time, at most `wanted`.
 ///
 /// # Errors
 /// [`LaunchError::Memory`] if not even one does.

@@ -10,16 +10,16 @@ use std::time::Instant;
 
 /// Instructions a warp may execute in one turn.
 const QUANTUM: u64 = 512;
-/// Instructions without progress after which asynchronous work is pushed along.
+/// Instructions without progress after which asynchronous operations are completed.
 pub(super) const PATIENCE: u64 = 20_000;
-/// Instructions without progress after which the cluster makes way for others.
+/// Instructions without progress after which the cluster yields to others.
 const SLICE: u64 = 500_000;
-/// Instruction limits that all clusters together may spend without progress: one that computes for long shares its
+/// Factor on the instruction limit for all clusters together without progress: one that computes for long shares its
 /// thread with many that wait for it.
 const TOGETHER: u64 = 8;
 
 impl Cluster<'_> {
-    /// Runs until the cluster is done (true) or seems to wait for another one (false).
+    /// Runs until the cluster is done (true) or appears to wait for another one (false).
     pub fn advance(&mut self) -> bool {
         self.spin.forget();
         let done = self.turns();
@@ -187,7 +187,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// One turn of a warp. True when it executed something.
+    /// Runs one turn of a warp; true if it executed something.
     fn turn(&mut self, c: usize, w: &mut Warp, quantum: u64) -> bool {
         let end = self.executed + quantum;
         let start = self.executed;
@@ -352,7 +352,7 @@ impl Cluster<'_> {
         self.settle_barriers(c);
     }
 
-    /// After the last thread: asynchronous work ends, and what must be released is checked.
+    /// After the last thread: completes asynchronous operations and checks what must be released.
     fn finish(&mut self) {
         while !self.fatal && self.complete_one() {}
         if let Some(t) = &mut self.tracker {
@@ -392,7 +392,7 @@ impl Cluster<'_> {
         at
     }
 
-    /// Why clusters may wait for ever that would not on a device.
+    /// Why clusters may wait for ever here and not on a device.
     fn few(&self) -> String {
         self.run.fitting.map_or(String::new(), |n| {
             format!("; only {n} clusters fit into the memory limit at a time, and one that it waits for may not have started")
@@ -422,7 +422,7 @@ impl Cluster<'_> {
         );
     }
 
-    /// Clusters wait for each other and nothing comes of it.
+    /// Reports that clusters wait for each other without effect.
     fn report_idle(&mut self, together: u64) {
         self.report(
             FindingKind::InstructionLimit,
@@ -435,8 +435,8 @@ impl Cluster<'_> {
         );
     }
 
-    /// Nothing runs and nothing is pending: lets `try_wait` give up once, then reports a deadlock.
-    /// True when something may run again.
+    /// Handles a cluster in which nothing runs and nothing is pending: lets `try_wait` give up once, then reports a
+    /// deadlock. Returns true if something may run again.
     fn stall(&mut self) -> bool {
         let mut here = 0xcbf2_9ce4_8422_2325u64;
         let mut mix = |v: u64| here = (here ^ v).wrapping_mul(0x100_0000_01b3);

@@ -50,7 +50,7 @@ impl Wait {
     }
 }
 
-/// Which phase a wait asks for.
+/// The phase that a wait asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PhaseTest {
     /// The phase with this parity has completed.
@@ -59,13 +59,13 @@ pub(crate) enum PhaseTest {
     Number(u64),
 }
 
-/// A phase of an mbarrier that lanes are suspended for. When it completes they resume, whatever comes after: their test is
-/// over, though its parity may fit a later phase again before it is their turn.
+/// A phase of an mbarrier that lanes are suspended for. When it completes they resume, whatever happens later,
+/// although its parity may match a later phase again before their turn.
 #[derive(Debug, Default)]
 pub(crate) struct Phase(OnceLock<Option<Released>>);
 
 impl Phase {
-    /// The phase has completed; what it released, for the tracker.
+    /// Completes the phase, with what it released for the tracker.
     pub fn end(&self, released: Option<Released>) {
         // A phase completes once.
         let _ = self.0.set(released);
@@ -80,7 +80,7 @@ impl Phase {
     }
 }
 
-/// A wait for an mbarrier of this CTA that was not over.
+/// A wait for an mbarrier of this CTA that was not satisfied.
 #[derive(Clone, Debug)]
 pub(crate) struct Suspended {
     pub offset: u32,
@@ -94,11 +94,11 @@ pub(crate) struct Group {
     pub pc: u32,
     pub mask: u32,
     pub wait: Wait,
-    /// The instruction is executed again after its wait was satisfied.
+    /// Whether the instruction is executed again after its wait was satisfied.
     pub resumed: bool,
-    /// A `try_wait` that must give up.
+    /// Whether a `try_wait` must give up.
     pub timed_out: bool,
-    /// The wait for an mbarrier that it is at, until it looks again.
+    /// The pending wait for an mbarrier, until it is tested again.
     pub suspended: Option<Suspended>,
 }
 
@@ -115,16 +115,16 @@ pub(crate) struct TmemLoad {
     pub transfer: Transfer,
     /// Of `ld.red`.
     pub reduce: Option<crate::program::TcReduce>,
-    /// Values, when they were read at the issue.
+    /// The values, if they were read at the issue.
     pub values: Option<super::tensor::Loaded>,
     pub line: u32,
     /// Lanes that execute it.
     pub mask: u32,
-    /// The registers have their values.
+    /// Whether the registers have their values.
     pub arrived: bool,
     /// First use before the wait.
     pub used: Option<super::results::EarlyUse>,
-    /// For the tracker: its count among the loads of the warp.
+    /// For the tracker: its count among the warp's loads.
     pub clock: u32,
 }
 
@@ -133,12 +133,12 @@ pub(crate) struct TmemLoad {
 pub(crate) struct TmemStore {
     pub transfer: Transfer,
     pub values: Vec<[u32; 32]>,
-    /// By register: lanes whose values nothing wrote; empty for none.
+    /// By register: lanes with undefined values; empty for none.
     pub undefined: Vec<u32>,
     pub line: u32,
 }
 
-/// Where a value comes from that nothing wrote.
+/// The origin of an undefined value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source {
     /// A register.
@@ -152,8 +152,8 @@ pub(crate) enum Source {
 }
 
 impl Source {
-    /// Whether a part of such a value spoils the whole. Compilers pack undefined halves of registers and of local
-    /// arrays that nothing uses.
+    /// Whether an undefined part makes the whole value undefined. Compilers pack undefined halves of registers and of
+    /// local arrays that are never used.
     pub fn spreads(self) -> bool {
         match self {
             Source::Register | Source::Local => false,
@@ -162,13 +162,13 @@ impl Source {
     }
 }
 
-/// Why a register counts as not written.
+/// Why a register is undefined.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Undefined {
-    /// The register that first held the value, and the line that loaded it; 0 for a register that nothing wrote.
+    /// The register that first held the value, and the line that loaded it; 0 if the register was never written.
     pub root: Slot,
     pub loaded: u32,
-    /// The first line that computed something else from it; 0 for none.
+    /// The first line that computed something from it; 0 for none.
     pub computed: u32,
     pub source: Source,
 }
@@ -186,8 +186,8 @@ pub(crate) struct Warp {
     pub live: u32,
     pub exited: u32,
     pub local: Smem,
-    /// Registers that were loaded from memory that nothing had written, or computed from such, or from a register that
-    /// nothing had written. What counts is `init`: an entry may be of an earlier value.
+    /// Registers loaded from undefined memory, or computed from such or from undefined registers. `init` decides; an
+    /// entry may be of an earlier value.
     pub undefined: HashMap<Slot, Undefined>,
     pub returns: Vec<Vec<u32>>,
     pub loads: Vec<TmemLoad>,
@@ -202,7 +202,7 @@ pub(crate) struct Warp {
     pub bulk_groups: [u32; 32],
     /// Committed `cp.async` groups, per lane.
     pub copy_groups: [u32; 32],
-    /// Cluster barrier phase that this warp last arrived for.
+    /// The cluster-barrier phase that this warp last arrived for.
     pub cluster_phase: u64,
     /// Lanes that have arrived at the cluster barrier and have not waited since.
     pub cluster_arrived: u32,
@@ -246,7 +246,7 @@ impl Warp {
         }
     }
 
-    /// Marks lanes of a register as not written.
+    /// Marks lanes of a register as undefined.
     #[inline]
     pub fn forget(&mut self, d: Slot, m: u32) {
         if d != SINK && m != 0 {
@@ -254,7 +254,7 @@ impl Warp {
         }
     }
 
-    /// Marks a result as not written in the lanes where a source was not.
+    /// Marks a result as undefined in the lanes in which a source was.
     #[inline]
     pub fn spoil(&mut self, d: Slot, undefined: Option<(u32, Slot)>, line: u32) {
         if let Some((lanes, source)) = undefined {
@@ -273,7 +273,7 @@ impl Warp {
         self.undefined.insert(d, from);
     }
 
-    /// Marks lanes of a register as loaded from memory that nothing had written.
+    /// Marks lanes of a register as loaded from undefined memory.
     #[cold]
     pub fn loaded(&mut self, d: Slot, lanes: u32, source: Source, line: u32) {
         if d != SINK && lanes != 0 {
@@ -335,9 +335,9 @@ pub(crate) struct Cta {
     pub exited: Vec<u32>,
     pub bars: Vec<Bar>,
     pub mbars: Vec<Mbar>,
-    /// Offsets between which all mbarriers lie.
+    /// Offsets of the first and behind the last mbarrier.
     pub mbar_span: (u32, u32),
-    /// What the collectors keep. A pair has those of its even CTA.
+    /// The contents of the collectors. A pair uses those of its even CTA.
     pub collectors: Collectors,
     /// Tensor-core operations in order of issue.
     pub pipe: VecDeque<super::pipe::PipeOp>,
@@ -364,29 +364,29 @@ pub(crate) struct Cluster<'r> {
     /// Kinds and lines of findings beyond the limit.
     pub left_out: BTreeSet<(FindingKind, u32)>,
     pub fatal: bool,
-    /// CTA and offset of a live mbarrier that was written over, until that is reported.
+    /// CTA and offset of a live mbarrier that was overwritten, until it is reported.
     pub clobbered: Option<(usize, u32)>,
     pub stats: Stats,
     pub executed: u64,
-    /// Counts events that can let another warp go on.
+    /// Counts events that may let another warp continue.
     pub progress: u64,
-    /// The turn of the warp that runs ends.
+    /// Whether the turn of the running warp ends.
     pub makes_way: bool,
     /// `executed` when the turn began.
     pub turn_start: u64,
     /// `progress` and `executed` when progress was last seen.
     pub last_progress: (u64, u64),
-    /// Made way for others since nothing happened here.
+    /// Whether it has yielded to others since something last happened here.
     pub waited: bool,
     pub cluster_phase: u64,
-    /// State at the last stall: progress, and where everybody was.
+    /// State at the last stall: progress, and the places of all warps.
     pub last_stall: Option<(u64, u64)>,
     pub stall_rounds: u32,
     pub pairs: Pairs,
     pub spin: Spin,
-    /// Events of the grid when it was last seen to spin.
+    /// Event count of the grid when it was last seen to spin.
     pub spun_at: Option<u64>,
-    /// What a run with a clock wants to know.
+    /// Hooks of a run with a clock.
     pub time: Option<Box<super::timed::hooks::Hooks>>,
     /// Happens-before tracking, when it is on.
     pub tracker: Option<Box<Tracker>>,
@@ -441,7 +441,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Whether the run asks for all that the ISA asks for.
+    /// Whether strict tracking is on.
     pub fn strict(&self) -> bool {
         self.run.options.tracking == Tracking::Strict
     }
@@ -462,7 +462,7 @@ impl<'r> Cluster<'r> {
     }
 }
 
-/// The tracker of cluster `index`, of so many CTAs with so many warps each.
+/// The tracker of cluster `index`, with the given CTAs and warps.
 fn tracker_of(run: &Run<'_>, index: u64, (ctas, warps): (usize, usize), fences: bool) -> Box<Tracker> {
     let strict = run.options.tracking == Tracking::Strict;
     let mut t = Tracker::new(ctas, warps, run.smem_end, fences, strict);

@@ -7,12 +7,12 @@ use crate::lanes::{Lanes, int};
 use crate::memory::{LOCAL_WINDOW, PARAM_WINDOW, SHARED_WINDOW, WINDOW};
 use crate::program::{CARRY, Clock, Inst, Op, Order, Pred, SINK, Scope, Slot, Space};
 
-/// Where a group goes after an instruction.
+/// Where a group continues after an instruction.
 #[derive(Debug)]
 pub(crate) enum Flow {
     Next,
     Jump(u32),
-    /// Lanes leave to several places.
+    /// Lanes continue at several places.
     Split(Vec<(u32, u32)>),
     Wait(Wait),
     Exit,
@@ -43,7 +43,7 @@ pub(crate) struct Ctx {
 }
 
 impl<'r> Cluster<'r> {
-    /// For instructions that the whole warp executes together: `None` when it is together.
+    /// Checks that the whole warp executes an instruction together; `None` if it does.
     pub fn converge(&mut self, w: &Warp, m: u32, need: u32) -> Option<Flow> {
         let need = need & w.present();
         if m & need == need { None } else { Some(Flow::Wait(Wait::Lanes { need })) }

@@ -28,11 +28,11 @@ pub(super) fn tmem_kind(e: &TmemError) -> FindingKind {
     }
 }
 
-/// What a `tcgen05.ld` has read.
+/// The values that a `tcgen05.ld` has read.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
     values: Vec<[u32; 32]>,
-    /// By register the lanes whose values nothing wrote, and the first such word.
+    /// By register the lanes with undefined values, and the first undefined word.
     undefined: Option<(Vec<u32>, TmemAddress)>,
 }
 
@@ -55,7 +55,7 @@ fn load(
 }
 
 impl Warp {
-    /// Gives registers what a `tcgen05.ld` has read.
+    /// Gives registers the values of a `tcgen05.ld`.
     fn take(&mut self, dst: &[Slot], loaded: &Loaded, mask: u32, line: u32) {
         for (&d, v) in dst.iter().zip(&loaded.values) {
             self.set(d, mask, &v.map(u64::from));
@@ -279,7 +279,8 @@ impl<'r> Cluster<'r> {
         if self.fatal { Flow::Stop } else { Flow::Next }
     }
 
-    /// What a warp's `ld` or `st` reaches; nothing where its lanes have several addresses, which is a finding.
+    /// The words that a warp's `ld` or `st` accesses; `None` if its lanes have different addresses, which is a
+    /// finding.
     fn transfer(&mut self, x: Ctx, w: &mut Warp, access: &TcAccess, what: &str) -> Option<Transfer> {
         let &TcAccess { at, shape, repeat, packed, split } = access;
         let addresses = self.addresses(x, w, at, Space::SharedCta);
@@ -288,7 +289,8 @@ impl<'r> Cluster<'r> {
         Some(Transfer { shape, repeat, packed, half_split: split, address, warp: w.index })
     }
 
-    /// Under strict tracking: the lane field of an address of tensor memory is below 128, which hardware takes it modulo.
+    /// Under strict tracking: checks that the lane field of a tensor-memory address is below 128; hardware takes it
+    /// modulo 128.
     fn check_lane(&mut self, at: Origin, address: u32) {
         let lane = address >> 16;
         if lane >= LANES && self.strict() {
@@ -300,7 +302,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Gives the registers of a `tcgen05.ld` their values, if they have not got them.
+    /// Gives the registers of a `tcgen05.ld` their values, if it has not happened.
     pub(super) fn arrive(&mut self, x: Ctx, w: &mut Warp, index: usize) {
         let l = &mut w.loads[index];
         if std::mem::replace(&mut l.arrived, true) {
@@ -339,7 +341,7 @@ impl<'r> Cluster<'r> {
         }
     }
 
-    /// Performs the stores of a warp that are still under way.
+    /// Performs the pending tensor-memory stores of a warp.
     pub(super) fn flush_tmem(&mut self, c: usize, w: &mut Warp) {
         for s in std::mem::take(&mut w.stores) {
             self.store_tmem(c, w, &s);

@@ -1,4 +1,4 @@
-//! Performing asynchronous copies: what happens when a copy in flight completes.
+//! The completion of asynchronous copies.
 
 use super::mbarrier::MbarOp;
 use super::order::Unit;
@@ -13,7 +13,7 @@ use crate::memory::Fault;
 use crate::program::Rmw;
 
 impl Cluster<'_> {
-    /// Performs a copy, or its next part; true when it is complete.
+    /// Performs a copy or its next part; true when it is complete.
     pub(super) fn perform(&mut self, p: &mut Pending) -> bool {
         let at = p.at;
         if let Some(t) = &mut self.tracker {
@@ -78,7 +78,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// A load without its bytes.
+    /// Performs a load without its bytes.
     fn pretend(&mut self, at: Origin, copy: &Copy) {
         let (to, bytes) = match copy {
             Copy::TensorLoad { map, coords, pixels, to } => {
@@ -104,8 +104,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// Reads global memory for a copy: whether all of it was written, and how many of the bytes are a buffer's. Those past its
-    /// end are reported, and come as hardware would read them: mapped, and never written.
+    /// Reads global memory for a copy; returns whether all of it was defined, and how many bytes are the buffer's.
+    /// Bytes past the end are reported and treated as hardware does: mapped, and never written.
     fn read_global(&mut self, at: Origin, address: u64, out: &mut [u8]) -> Result<(bool, usize), Fault> {
         let memory = self.global(address);
         match memory.load(address, out) {
@@ -122,7 +122,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Writes what a copy has read, of which `own` bytes are a buffer's: the others count as never written.
+    /// Writes what a copy has read. The first `own` bytes are the buffer's; the others count as undefined.
     fn land(&mut self, to: Place, data: &[u8], own: usize) -> Result<(), Fault> {
         self.store_shared(to.0, to.1, data)?;
         if own < data.len() {

@@ -1,8 +1,8 @@
 //! `mma.sync` and `wmma` (ISA section 9.7.14).
 //!
-//! Which lane holds which element of a `wmma` fragment is not specified. Here element `i` of lane `l` is
-//! number `l n + i` of the matrix, row by row (of B column by column), and over again where a fragment has
-//! more room than the matrix.
+//! The ISA does not specify which lane holds which element of a `wmma` fragment. Here element `i` of lane `l` is
+//! element `l n + i` of the matrix, row by row (for B column by column), repeated if a fragment has more room than
+//! the matrix.
 
 use super::order::shadow::SEVERAL;
 use super::order::track::Touch;
@@ -53,7 +53,7 @@ impl Cluster<'_> {
         Ok(())
     }
 
-    /// Scale factors out of the threads and bytes that the selectors name (ISA section 9.7.14.3).
+    /// Scale factors from the threads and bytes that the selectors name (ISA section 9.7.14.3).
     fn scales(&mut self, x: Ctx, w: &Warp, s: &WarpScale) -> Result<Scales, String> {
         let mut side = |[data, byte, thread]: [Slot; 3], what: &str, threads: u64| {
             let values = self.read(x, w, data);

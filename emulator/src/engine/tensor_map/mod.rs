@@ -130,7 +130,7 @@ pub enum L2Promotion {
     B256 = 3,
 }
 
-/// `CUtensorMapFloatOOBfill`: what a load puts where the box leaves the tensor.
+/// `CUtensorMapFloatOOBfill`: the fill value of a load outside the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum OobFill {

@@ -1,4 +1,4 @@
-//! Vector clocks: what a thread, or an asynchronous operation, comes after.
+//! Vector clocks: which events are ordered before a thread or an asynchronous operation.
 
 use std::ops::Range;
 
@@ -28,7 +28,7 @@ impl Clock {
         }
     }
 
-    /// The later of both, component by component.
+    /// The component-wise maximum.
     pub fn join(&mut self, other: &Clock) {
         if self.0.len() < other.0.len() {
             self.0.resize(other.0.len(), 0);
@@ -38,7 +38,7 @@ impl Clock {
         }
     }
 
-    /// The later of both in some components.
+    /// The component-wise maximum over some components.
     pub fn join_part(&mut self, other: &Clock, part: Range<usize>) {
         let end = part.end.min(other.0.len());
         if self.0.len() < end {
@@ -55,10 +55,10 @@ impl Clock {
     }
 }
 
-/// What comes before a point of execution, by kind of access.
+/// The events that are ordered before a point of execution, by kind of access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct View {
-    /// All that is ordered before, for accesses of the generic proxy.
+    /// Events ordered before accesses of the generic proxy.
     pub all: Clock,
     /// Generic accesses that a proxy fence has made visible to the async proxy.
     pub proxied: Clock,
@@ -72,8 +72,8 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// What one lane of a warp announces by itself: of its warp's component `own` only what was there when all lanes met, at
-    /// count `met`, and what it did since in `lane`, its own component.
+    /// The view that one lane announces alone: of its warp's component `own` only the count `met` at which all lanes
+    /// last synchronised, and in `lane`, its own component, what it did since.
     pub fn of_lane(mut self, own: u16, met: u32, lane: u16) -> View {
         let View { all, proxied, tensor, heard, inits } = &mut self;
         for clock in [all, proxied, tensor, heard, inits] {
@@ -86,8 +86,8 @@ impl View {
         self
     }
 
-    /// What synchronisation carries from one thread to another. The tensor-memory part takes effect
-    /// with the receiver's fence only.
+    /// Joins what synchronisation carries from another thread. The tensor-memory part takes effect only with the
+    /// receiver's fence.
     pub fn hear(&mut self, other: &View) {
         self.all.join(&other.all);
         self.proxied.join(&other.proxied);

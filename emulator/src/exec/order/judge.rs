@@ -1,4 +1,4 @@
-//! Whether two accesses are ordered, and what is missing when they are not.
+//! Decides whether two accesses are ordered, and what is missing if not.
 
 use super::clock::{Clock, View};
 use super::shadow::{Cell, Past, SEVERAL, WHOLE};
@@ -6,7 +6,7 @@ use super::world::{Act, World};
 use super::{Access, GRANULE, Issue, Thread, Tracker, Unit, unit};
 use crate::finding::FindingKind;
 
-/// Where a conflict is.
+/// The memory of a conflict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Region {
     Shared(usize, u32),
@@ -20,7 +20,7 @@ pub(crate) enum Region {
     Exit(usize, u32),
 }
 
-/// Two accesses without an order.
+/// Two unordered accesses.
 #[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub kind: FindingKind,
@@ -36,7 +36,7 @@ pub(crate) struct Found {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Order,
-    /// The lane that announced it did not speak for the one that made it.
+    /// The lane that announced the access did not synchronise with the lane that made it.
     Unmet,
     Lanes,
     ProxyFence,
@@ -51,7 +51,8 @@ fn view<'a>(a: &'a Access, threads: &'a [Thread]) -> &'a View {
     }
 }
 
-/// Of the warp that made a past access: the lanes that announced something alone, and its count when all last met.
+/// For the warp of a past access: lanes that announced something alone, and its count when all lanes last
+/// synchronised.
 #[derive(Clone, Copy)]
 struct Lanes<'a> {
     alone: &'a [(u8, u16)],
@@ -59,20 +60,21 @@ struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// How many lanes have announced a count alone, of those that can speak for `lane`.
+    /// How many lanes that can speak for `lane` have announced a count alone.
     fn said(self, clock: &Clock, lane: u8, count: u32) -> usize {
         let speaks = |l: u8| l == lane || lane >= SEVERAL;
         self.alone.iter().filter(|&&(l, c)| speaks(l) && clock.has(c, count)).count()
     }
 
-    /// Whether lanes have announced what `lane` did: one for itself or for an instruction of all, several for several.
+    /// Whether lanes have announced what `lane` did: one lane for itself or for an instruction of all lanes, several
+    /// lanes for several.
     fn speak(self, clock: &Clock, lane: u8, count: u32) -> bool {
         self.said(clock, lane, count) > usize::from(lane == SEVERAL)
     }
 }
 
-/// Order of accesses to shared and global memory. `lanes`, where the past one was a warp's own; `met`, what a barrier of the
-/// cluster has ordered that releases nothing, where that is enough.
+/// Decides the order of accesses to shared and global memory. `lanes` is given if the past access was a warp's own;
+/// `met` is what a relaxed cluster barrier has ordered, if that is enough.
 fn bytes(old: &Past, a: &Access, v: &View, lanes: Option<Lanes<'_>>, met: Option<&Clock>) -> Option<Missing> {
     let before = |clock: &Clock| {
         clock.has(old.component, old.clock) || lanes.is_some_and(|l| l.speak(clock, old.lane, old.clock))
@@ -103,7 +105,7 @@ fn bytes(old: &Past, a: &Access, v: &View, lanes: Option<Lanes<'_>>, met: Option
     (crosses && !before(&v.proxied)).then_some(Missing::ProxyFence)
 }
 
-/// Whether something that a whole warp did comes before, or that one of its lanes did which may have announced it alone.
+/// Whether an access of a whole warp is ordered before, or one of its lanes may have announced it alone.
 pub(super) fn whole(alone: &[(u8, u16)], clock: &Clock, component: u16, count: u32) -> bool {
     clock.has(component, count) || alone.iter().any(|&(_, c)| clock.has(c, count))
 }
@@ -111,7 +113,7 @@ pub(super) fn whole(alone: &[(u8, u16)], clock: &Clock, component: u16, count: u
 /// How accesses to tensor memory are judged.
 #[derive(Clone, Copy)]
 struct Fences {
-    /// Whether fences of `tcgen05` are asked for.
+    /// Whether fences of `tcgen05` are required.
     asked: bool,
     strict: bool,
     /// Warps of the cluster.
@@ -120,7 +122,7 @@ struct Fences {
     early: bool,
 }
 
-/// Order of accesses to tensor memory.
+/// Decides the order of accesses to tensor memory.
 fn tensor(old: &Past, a: &Access, v: &View, alone: &[(u8, u16)], fences: Fences) -> Option<Missing> {
     let of_pipe = |component| unit(component, fences.warps) == Some(Unit::Pipe);
     // Operations of one thread on the tensor core are a pipeline.
@@ -190,8 +192,8 @@ impl Tracker {
         }
     }
 
-    /// An access to global memory. Reads of the async proxy are checked, not kept: there are many, and
-    /// what they read is seldom written in the same kernel.
+    /// Checks an access to global memory. Reads of the async proxy are not recorded: there are many, and their data
+    /// is seldom written in the same kernel.
     pub fn global(&mut self, address: u64, n: u32, a: &Access) {
         let keep = a.nature.write || !a.nature.proxy;
         if !keep && self.global.is_empty() {
@@ -274,7 +276,7 @@ impl Tracker {
         Access { agent, lane, beat: 0, component, clock, line, nature, view: None }
     }
 
-    /// `tcgen05.alloc`: two warps must not allocate without an order, and the columns start anew.
+    /// `tcgen05.alloc`: two warps must not allocate without an order, and the columns' history is cleared.
     pub fn alloc(&mut self, cta: usize, agent: u16, line: u32, columns: std::ops::Range<u32>) {
         let c = self.component(agent, Unit::Warp);
         let v = &self.threads[agent as usize].view;
@@ -305,7 +307,7 @@ impl Tracker {
         }
     }
 
-    /// Whether the initialisation of an mbarrier comes before its use.
+    /// Whether an mbarrier's initialisation is ordered before its use.
     pub(super) fn check_init(
         &mut self,
         agent: u16,
@@ -346,7 +348,7 @@ impl Tracker {
         });
     }
 
-    /// An access to global memory, among those of other clusters.
+    /// Checks an access to global memory against other clusters.
     pub(super) fn foreign(&mut self, world: &World, address: u64, n: usize, agent: u16, act: Act<'_>) {
         let Some((cluster, old_line, at)) = self.abroad(world, address, n as u64, act) else { return };
         self.add(Found {
@@ -360,8 +362,9 @@ impl Tracker {
         });
     }
 
-    /// After the last thread: copies to shared memory that no thread of its CTA has waited for, and under strict tracking
-    /// stores from there. CUTLASS's epilogues leave their last ones under way, and are known to run. Then arrivals from peers.
+    /// Checks after the last thread: copies to shared memory that no thread of its CTA waited for; under strict
+    /// tracking also stores from there, which CUTLASS's epilogues leave under way and which are known to run; then
+    /// arrivals from peers.
     pub fn exit(&mut self) {
         for cta in 0..self.smem.len() {
             let mut heard = Clock::default();
@@ -415,12 +418,12 @@ impl Tracker {
         }
     }
 
-    /// Takes what was found.
+    /// Takes the unordered pairs found so far.
     pub fn take_found(&mut self) -> Vec<Found> {
         std::mem::take(&mut self.found)
     }
 
-    /// Kind of finding, and what usually makes the missing order.
+    /// The kind of finding, and what usually provides the missing order.
     fn explain(&self, region: Region, old: &Past, a: &Access, m: Missing) -> (FindingKind, &'static str) {
         match m {
             Missing::Lanes => {

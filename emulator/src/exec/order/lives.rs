@@ -1,4 +1,4 @@
-//! The end of an mbarrier's life: `mbarrier.inval`, or an initialisation of one that is alive, comes after every use.
+//! The end of an mbarrier's life: every use must be ordered before `mbarrier.inval` or another initialisation.
 
 use super::judge::{Found, Region, whole};
 use super::{Tracker, Unit};
@@ -6,7 +6,7 @@ use crate::exec::report::Origin;
 use crate::exec::state::{Cluster, Wait};
 use crate::finding::FindingKind;
 
-/// A use of an mbarrier, by a thread or by the copies and commits of one: an event of `component` that counts `clock`.
+/// A use of an mbarrier by a thread, or by a thread's copies and commits: an event with count `clock` of `component`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Use {
     pub agent: u16,
@@ -16,7 +16,7 @@ pub(super) struct Use {
 }
 
 impl Tracker {
-    /// A thread arrives at an mbarrier or sees that a phase has completed. Returns the use.
+    /// Records that a thread arrives at an mbarrier or observes that a phase has completed; returns the use.
     pub(super) fn mbar_used(&mut self, at: (usize, u32), agent: u16, line: u32) -> Use {
         let component = self.component(agent, Unit::Warp);
         let clock = self.threads[agent as usize].view.all.get(component);
@@ -25,7 +25,7 @@ impl Tracker {
         new
     }
 
-    /// The same of bytes of a copy, or of a commit.
+    /// Records a use by bytes of a copy, or by a commit.
     pub(super) fn mbar_used_by(&mut self, at: (usize, u32), new: Use) {
         let uses = self.mbar_uses.entry(at).or_default();
         match uses.iter_mut().find(|u| (u.agent, u.component) == (new.agent, new.component)) {
@@ -34,7 +34,7 @@ impl Tracker {
         }
     }
 
-    /// The life of an mbarrier ends.
+    /// Ends the life of an mbarrier.
     pub fn mbar_end(&mut self, agent: u16, at: (usize, u32), line: u32) {
         self.arrivals.remove(&at);
         for u in self.mbar_uses.remove(&at).unwrap_or_default() {
@@ -58,7 +58,7 @@ impl Tracker {
 }
 
 impl Cluster<'_> {
-    /// The life of an mbarrier ends: reports whoever may still use it.
+    /// Ends the life of an mbarrier; reports threads and operations that may still use it.
     pub(in crate::exec) fn end_mbarrier(&mut self, (cta, offset): (usize, u32), at: Origin) {
         if let Some(t) = &mut self.tracker {
             let agent = t.agent(at.cta as usize, at.warp);

@@ -54,7 +54,7 @@ use std::sync::Arc;
 /// Bytes of a granule of shared and global memory.
 const GRANULE: u32 = 16;
 
-/// Kinds of components that a warp has.
+/// Kinds of components of a warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Warp = 0,
@@ -69,7 +69,7 @@ pub(crate) enum Unit {
 
 const UNITS: usize = 8;
 
-/// What a component counts in a cluster of so many warps; `None` for an mbarrier or a lane.
+/// The unit and warp of a component in a cluster of `warps` warps; `None` for an mbarrier or a lane.
 fn unit(component: u16, warps: usize) -> Option<Unit> {
     const ALL: [Unit; UNITS] = [
         Unit::Warp,
@@ -105,7 +105,7 @@ pub(crate) struct Access {
     pub clock: u32,
     pub line: u32,
     pub nature: Nature,
-    /// What it comes after; `None` is what its warp comes after now.
+    /// The events ordered before it; `None` stands for those ordered before its warp now.
     pub view: Option<Arc<View>>,
 }
 
@@ -113,39 +113,39 @@ pub(crate) struct Access {
 #[derive(Debug, Default)]
 struct Thread {
     view: View,
-    /// What a relaxed release publishes: the view at the last fence, and at the last one of a scope
-    /// wider than the CTA.
+    /// What a relaxed release publishes: the view at the last fence, and at the last fence with a scope wider than
+    /// the CTA.
     fenced: [Option<Arc<View>>; 2],
-    /// What relaxed acquires saw, until the next fence: within the CTA, and beyond.
+    /// What relaxed acquires observed, until the next fence: within the CTA, and beyond.
     unacquired: [View; 2],
-    /// What the CTA had done when it met at the last barrier of the cluster, whether or not that released it.
+    /// The CTA's events at the last cluster barrier, released or not.
     met_here: Clock,
-    /// Synchronisations of its lanes with each other, and the warp's count at the last one.
+    /// Number of synchronisations of its lanes, and the warp's count at the last one.
     beat: u32,
     met: u32,
     issued: u32,
     loads: u32,
     stores: u32,
-    /// Loads of tensor memory that an arrival at an mbarrier announced before they were waited for, by their count.
+    /// Counts of tensor-memory loads that an arrival at an mbarrier announced before their wait.
     early: HashSet<u32>,
 }
 
-/// An mbarrier, a named barrier or the cluster's.
+/// A synchronisation object: an mbarrier, a named barrier of a CTA, or the cluster barrier.
 #[derive(Debug, Default)]
 struct Sync {
     /// Released so far.
     current: View,
-    /// Released when the last phase completed.
+    /// The view released when the last phase completed.
     done: View,
 }
 
-/// What is kept of an mbarrier beyond its life.
+/// The part of an mbarrier's record that outlives it.
 #[derive(Debug, Default)]
 struct MbarSync {
     component: u16,
     /// Warp, count and line of its initialisation.
     init: (u16, u32, u32),
-    /// Phases of earlier lives of the same place, and of all lives.
+    /// Phases of earlier lives at the same place, and of all lives.
     base: u32,
     top: u32,
     sync: Sync,
@@ -178,21 +178,21 @@ pub(crate) struct Tracker {
     global: HashMap<u64, Cell>,
     mbars: HashMap<(usize, u32), MbarSync>,
     mbar_uses: HashMap<(usize, u32), Vec<lives::Use>>,
-    /// Arrivals from other CTAs that nobody has waited for.
+    /// Arrivals from other CTAs that no thread has waited for.
     arrivals: HashMap<(usize, u32), Vec<peers::Arrival>>,
-    /// By warp: lanes that announced something alone, and their components.
+    /// By warp: lanes that announced something alone, with their components.
     lanes: Vec<Vec<(u8, u16)>>,
     /// Components of mbarriers and of lanes.
     extra: u16,
     bars: HashMap<(usize, usize), Sync>,
     cluster: Sync,
-    /// By CTA: what its own warps have done that are at the barrier of the cluster, and were at the last.
+    /// By CTA: the events of its warps that are at the cluster barrier, now and at the last one.
     here: Vec<[Clock; 2]>,
-    /// Flags and semaphores, by address; shared ones by `rank << 24 | offset`. For each what was released
-    /// beyond the CTA, and by CTA what its own threads released.
+    /// Flags and semaphores by address; shared ones by `rank << 24 | offset`. For each the view released beyond the
+    /// CTA, and for each CTA the view that its own threads released.
     flags: HashMap<u64, View>,
     own_flags: HashMap<(u64, usize), View>,
-    /// Whether what only some kernels do is asked for.
+    /// Whether strict tracking is on.
     strict: bool,
     /// Among other clusters; `None` if there are none.
     pub own_world: Option<world::Own>,
@@ -207,7 +207,7 @@ pub(crate) struct Tracker {
 }
 
 impl Tracker {
-    /// Host memory that the tracker of such a cluster takes, in bytes: past accesses, and clocks that know of each other.
+    /// Host memory for the tracker of one cluster in bytes: past accesses, and clocks that refer to each other.
     pub fn bytes(ctas: u64, per_cta: u64, smem: u32) -> u64 {
         let cells = u64::from(smem.div_ceil(GRANULE)) + 4 * 512;
         let threads = ctas * per_cta;
@@ -260,13 +260,14 @@ impl Tracker {
         (unit as usize * self.threads.len()) as u16 + agent
     }
 
-    /// A new component, beyond those that warps have.
+    /// Creates a component beyond those of the warps.
     fn another(&mut self) -> u16 {
         self.extra += 1;
         (UNITS * self.threads.len()) as u16 + self.extra - 1
     }
 
-    /// `view`, of a warp, as one of its lanes announces it: of the other lanes only what they did before all met.
+    /// A warp's view as one of its lanes announces it: what the other lanes did only up to their last
+    /// synchronisation.
     fn of_lane(&mut self, agent: u16, lane: u8, view: View) -> View {
         let known = self.lanes[agent as usize].iter().find(|(l, _)| *l == lane).map(|&(_, c)| c);
         let component = known.unwrap_or_else(|| {
@@ -277,12 +278,12 @@ impl Tracker {
         view.of_lane(self.component(agent, Unit::Warp), self.threads[agent as usize].met, component)
     }
 
-    /// What a component counts; `None` for an mbarrier or a lane.
+    /// The unit of a component; `None` for an mbarrier or a lane.
     fn unit(&self, component: u16) -> Option<Unit> {
         unit(component, self.threads.len())
     }
 
-    /// Ends an epoch of a warp, so that what it does next is not taken for what it did before.
+    /// Ends an epoch of a warp, so that later events are distinct from earlier ones.
     fn tick(&mut self, agent: u16) {
         let c = self.component(agent, Unit::Warp);
         let all = &mut self.threads[agent as usize].view.all;
@@ -297,7 +298,7 @@ impl Tracker {
         Access { agent, lane, beat, component, clock, line, nature, view: None }
     }
 
-    /// Lanes of a warp have waited for each other.
+    /// Records that lanes of a warp have synchronised.
     pub fn lanes_met(&mut self, agent: u16) {
         let c = self.component(agent, Unit::Warp);
         let t = &mut self.threads[agent as usize];
@@ -306,7 +307,7 @@ impl Tracker {
         self.tick(agent);
     }
 
-    /// What an asynchronous operation comes after, of one lane of a warp or of the whole.
+    /// What is ordered before an asynchronous operation of one lane or of the whole warp.
     pub fn issue(&mut self, agent: u16, lane: u8, clock: u32) -> Issue {
         let beat = self.threads[agent as usize].beat;
         let view = self.threads[agent as usize].view.clone();
@@ -314,7 +315,7 @@ impl Tracker {
         self.issue_with(agent, (lane, beat), clock, view)
     }
 
-    /// As [`Tracker::issue`], for copies that every lane makes for itself.
+    /// As [`Tracker::issue`], for copies that every lane issues for itself.
     pub fn issue_own(&mut self, agent: u16, lane: u8, clock: u32) -> Issue {
         let Thread { beat, view, .. } = &self.threads[agent as usize];
         self.issue_with(agent, (lane, *beat), clock, view.clone())
@@ -391,24 +392,24 @@ impl Tracker {
         t.view.all.raise(c, if load { t.loads } else { t.stores });
     }
 
-    /// The first `count` loads of tensor memory of a warp are done.
+    /// Completes the first `count` tensor-memory loads of a warp.
     pub fn tensor_done(&mut self, agent: u16, count: u32) {
         let c = self.component(agent, Unit::Load);
         self.threads[agent as usize].view.all.raise(c, count);
     }
 
-    /// A load of tensor memory that nobody has waited for is announced.
+    /// Records that a tensor-memory load without a wait is announced.
     pub fn announced_early(&mut self, agent: u16, load: u32) {
         self.threads[agent as usize].early.insert(load);
     }
 
-    /// A wait for groups of asynchronous copies: all but the last `groups` of `committed` are done.
+    /// A wait for groups of asynchronous copies: all but the last `groups` of `committed` are complete.
     pub fn group_wait(&mut self, agent: u16, unit: Unit, committed: u32, groups: u32) {
         let c = self.component(agent, unit);
         self.threads[agent as usize].view.all.raise(c, committed.saturating_sub(groups));
     }
 
-    /// `wgmma.wait_group`: that many groups of the warpgroup are complete, in all of its warps.
+    /// `wgmma.wait_group`: this many groups of the warpgroup are complete, in all of its warps.
     pub fn warpgroup_wait(&mut self, agent: u16, complete: u32) {
         let warp = self.place(agent).1;
         let first = agent - (warp % 4) as u16;
@@ -425,8 +426,9 @@ impl Tracker {
         Unit::Pipe as usize * n..(Unit::Store as usize + 1) * n
     }
 
-    /// `beyond`: the threads that hear it are of other CTAs. Relaxed synchronisation orders execution, and with it what
-    /// is done in tensor memory (`tensor`), which has no caches that a release would have to reach past.
+    /// What a release publishes. `beyond` says that the receiving threads are in other CTAs. Relaxed synchronisation
+    /// orders execution, and with it accesses to tensor memory, which has no caches that a release would have to
+    /// pass.
     fn release_to(thread: &Thread, relaxed: bool, beyond: bool, to: &mut View, tensor: Range<usize>) {
         if !relaxed {
             to.hear(&thread.view);
@@ -494,7 +496,7 @@ impl Tracker {
         self.arrivals_passed_barrier(agent);
     }
 
-    /// A strong access to a flag: what it releases and acquires.
+    /// Records a strong access to a flag, with its release and acquire.
     pub fn flag(&mut self, agent: u16, at: u64, [write, read]: [bool; 2], relaxed: [bool; 2], wide: bool) {
         let cta = agent as usize / self.per_cta;
         let tensor = self.tensor_units();

@@ -1,9 +1,10 @@
-//! Arrivals of other CTAs of the cluster at the mbarriers of one that exits.
+//! Arrivals from other CTAs of the cluster at the mbarriers of a CTA that exits.
 //!
-//! Shared memory lives as long as its CTA (PTX ISA, `mapa`, `barrier.cluster`). An arrival from a peer is under way until the
-//! CTA has waited for the phase that counts it, or a release that comes after it has reached the CTA. A relaxed barrier of
-//! the cluster is no such release: it orders execution, and not what has been sent. Kernels that run on hardware end so after
-//! the arrivals of threads, and only strict tracking says it; a commit comes when its products are done, and needs a wait.
+//! Shared memory lives as long as its CTA (PTX ISA, `mapa`, `barrier.cluster`). An arrival from a peer is pending
+//! until the CTA has waited for the phase that counts it, or until a later release has reached the CTA. A relaxed
+//! cluster barrier is not such a release: it orders execution, not what was sent. Kernels that run on hardware end
+//! that way after arrivals of threads, so only strict tracking reports it. A commit arrives when its products are
+//! done, and needs a wait.
 
 use super::clock::Clock;
 use super::judge::{Found, Region, whole};
@@ -15,12 +16,12 @@ use crate::finding::FindingKind;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Arrival {
     by: Use,
-    /// A phase that has completed counts it.
+    /// Whether a completed phase counts it.
     counted: bool,
     barrier: Barrier,
 }
 
-/// How far a barrier of the cluster has come that follows an arrival in the order of execution.
+/// Progress of a cluster barrier that follows an arrival in the order of execution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Barrier {
     None,
@@ -82,7 +83,7 @@ impl Tracker {
         }
     }
 
-    /// After the last thread, of a CTA whose threads have `heard` of so much.
+    /// Checks after the last thread of a CTA, with what its threads have observed in `heard`.
     pub(super) fn exit_with_arrivals(&mut self, cta: usize, heard: &Clock) {
         let lanes = &self.lanes;
         let under_way = |by: &Use| {

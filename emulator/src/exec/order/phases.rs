@@ -1,15 +1,16 @@
-//! What the phases of mbarriers carry from those that arrive to those that wait.
+//! What a phase of an mbarrier carries from arriving threads to waiting threads.
 
 use super::clock::View;
 use super::lives::Use;
 use super::{Issue, MbarSync, Strength, Sync, Tracker, Unit};
 
-/// What a phase of an mbarrier released: threads of its own CTA and what is asynchronous, and threads of others.
+/// What a phase of an mbarrier released: by threads of its own CTA and asynchronous operations, and by threads of
+/// other CTAs.
 #[derive(Debug)]
 pub(crate) struct Released {
     own: View,
     remote: View,
-    /// Which life of the mbarrier it was: the warp, count and line that initialised it.
+    /// The mbarrier's life: the warp, count and line of its initialisation.
     init: (u16, u32, u32),
 }
 
@@ -95,7 +96,7 @@ impl Tracker {
         self.arrivals_waited_for(at);
     }
 
-    /// Asynchronous work that arrives at an mbarrier: the bytes of a copy, counted by `phase`, or a commit.
+    /// An asynchronous arrival at an mbarrier: the bytes of a copy, counted by `phase`, or a commit.
     pub fn mbar_deliver(
         &mut self,
         at: (usize, u32),
@@ -141,7 +142,7 @@ impl Tracker {
         self.arrivals_counted(at);
     }
 
-    /// What the last phase that completed has released.
+    /// What the last completed phase has released.
     pub fn mbar_released(&self, at: (usize, u32)) -> Option<Released> {
         let of =
             |b: &MbarSync| Released { own: b.sync.done.clone(), remote: b.remote.done.clone(), init: b.init };

@@ -1,6 +1,6 @@
-//! Shadow memory: for every granule the accesses that a later one must be ordered against.
+//! Shadow memory: the past accesses of every granule against which later ones are checked.
 
-/// What an access does.
+/// The kind of an access.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Nature {
     pub write: bool,
@@ -10,11 +10,11 @@ pub(crate) struct Nature {
     pub atomic: bool,
     /// `tcgen05.dealloc`.
     pub free: bool,
-    /// A write of the bytes that were there: compilers let several warps store one value.
+    /// Whether it writes the bytes that are there already: compilers let several warps store one value.
     pub same: bool,
-    /// An asynchronous write of the bytes that were there.
+    /// Whether it is an asynchronous write of the bytes that are there already.
     pub repeated: bool,
-    /// The address that `tcgen05.alloc` writes.
+    /// Whether it is `tcgen05.alloc`'s write of the address.
     pub address: bool,
 }
 
@@ -36,18 +36,18 @@ pub(crate) struct Past {
     /// The epoch: this component at this count.
     pub component: u16,
     pub clock: u32,
-    /// Warp of the cluster that made it or issued it.
+    /// The warp of the cluster that made or issued it.
     pub agent: u16,
     /// Lane of the warp, `SEVERAL` or `WHOLE`.
     pub lane: u8,
-    /// Synchronisations of the warp's own lanes before it.
+    /// Number of synchronisations of the warp's lanes before it.
     pub beat: u32,
     pub nature: Nature,
 }
 
 impl Past {
-    /// Whether a store of bytes that are there is the same instruction's, executed by another lane of the
-    /// warp at the same time: CUTLASS has a whole warp issue the stores of its epilogues, and `cp.async` of one word.
+    /// Whether two stores of equal bytes are the same instruction's in two lanes of a warp: CUTLASS lets a whole warp
+    /// issue the stores of its epilogues, and `cp.async` of one word.
     fn twin(&self, new: &Past) -> bool {
         let here = |p: &Past| (p.agent, p.line, p.beat, p.component, p.clock);
         new.nature.repeated && self.nature.write && here(self) == here(new)
@@ -56,7 +56,7 @@ impl Past {
 
 /// Several lanes, each for itself.
 pub(crate) const SEVERAL: u8 = 32;
-/// The warp as one, or no warp.
+/// The whole warp, or no warp.
 pub(crate) const WHOLE: u8 = 33;
 
 /// The accesses to one granule: 16 bytes, or a column of 32 lanes.
@@ -64,8 +64,7 @@ pub(crate) const WHOLE: u8 = 33;
 pub(crate) struct Cell(Vec<Past>);
 
 impl Cell {
-    /// Adds an access. `conflict` is called with every past one that meets it in a byte, of which at
-    /// least one is a write.
+    /// Adds an access. `conflict` is called with every past access that shares a byte, if one of the two is a write.
     #[inline]
     pub fn access(&mut self, new: Past, mut conflict: impl FnMut(&Past)) {
         let mut at = None;
@@ -97,7 +96,7 @@ impl Cell {
         self.0.push(new);
     }
 
-    /// The accesses that are remembered.
+    /// The recorded accesses.
     pub fn pasts(&self) -> &[Past] {
         &self.0
     }

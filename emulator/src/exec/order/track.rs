@@ -1,4 +1,4 @@
-//! Where execution meets the tracker: every hook does nothing when tracking is off.
+//! Hooks of execution into the tracker; they do nothing if tracking is off.
 
 use super::judge::Region;
 use super::shadow::{Nature, WHOLE};
@@ -107,7 +107,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// After a strong read of global memory: what the other clusters had released by then is heard.
+    /// After a strong read of global memory: joins what other clusters had released by then.
     #[inline]
     pub(in crate::exec) fn heard_abroad(&mut self, x: Ctx, w: &Warp, address: u64, atomic: bool) {
         let (Some(t), Some(world)) = (&mut self.tracker, &self.run.world) else { return };
@@ -340,8 +340,8 @@ impl Cluster<'_> {
         }
     }
 
-    /// After a phase of an mbarrier has completed. Under strict tracking: a thread that still waits for the phase before has
-    /// been overtaken. Hardware wakes it in time, as the emulator does; nothing says that it is in time.
+    /// Called after a phase of an mbarrier has completed. Under strict tracking, a thread that still waits for the
+    /// phase before is a finding: hardware wakes it in time, as the emulator does, but nothing guarantees that.
     pub(in crate::exec) fn track_phase(&mut self, cta: usize, offset: u32, at: Origin) {
         let strict = self.strict();
         let Some(t) = &mut self.tracker else { return };

@@ -1,9 +1,9 @@
 //! Order between the clusters of one launch, in global memory.
 //!
-//! A cluster is one unit here: what one of its threads has heard, all of them have. That misses some
-//! races and invents none. Pages of 4 KiB keep, for every cluster that touched them, which bytes it read
-//! or wrote in which epoch; an epoch ends when the cluster releases, with `.gpu` scope or wider. Clusters
-//! run on several host threads, so that pages and flags are behind locks, taken for one access each.
+//! A cluster is one unit here: what one of its threads has observed, all of them have. That misses some races and
+//! invents none. For every page of 4 KiB, the record has which bytes each cluster read or wrote in which epoch; an
+//! epoch ends when the cluster releases with `.gpu` scope or wider. Clusters run on several host threads, so pages
+//! and flags have locks, held for one access each.
 
 use super::Tracker;
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ const SHARDS: usize = 64;
 /// Entries of one page beyond which the oldest half is forgotten.
 const MOST: usize = 2048;
 
-/// The last epoch of other clusters that a point of execution comes after.
+/// The last epoch of each other cluster that is ordered before a point of execution.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen(HashMap<u32, u32>);
 
@@ -50,14 +50,14 @@ struct Page {
     values: Option<Box<Values>>,
 }
 
-/// The bytes that threads last stored in a page, and which of them are known. They are kept here and not
-/// looked up in memory: another cluster may have announced its store and not made it yet.
+/// The bytes that threads last stored in a page, and which of them are known. They are kept here because memory may
+/// lag behind: another cluster may have announced its store and not made it yet.
 struct Values {
     bytes: [u8; PAGE as usize],
     known: [u64; WORDS],
 }
 
-/// What all clusters of a launch have done to global memory.
+/// Accesses of all clusters of a launch to global memory.
 pub(crate) struct World {
     shards: Vec<Mutex<HashMap<u64, Page>>>,
     /// What flags carry, by address.
@@ -79,7 +79,7 @@ pub(crate) struct Act<'a> {
     pub line: u32,
 }
 
-/// A past access of another cluster that the new one is not ordered after: cluster, line, address.
+/// A past access of another cluster that is not ordered before the new one: cluster, line, address.
 pub(crate) type Conflict = (u32, u32, u64);
 
 impl World {
@@ -184,7 +184,7 @@ impl Values {
         Box::new(Values { bytes: [0; PAGE as usize], known: [0; WORDS] })
     }
 
-    /// Which of `bytes` of word `w` are known to hold what `data`, from byte `first` of the page, would store.
+    /// Which of `bytes` of word `w` are known to hold what `data`, starting at byte `first` of the page, would store.
     fn equal(&self, first: u64, data: &[u8], w: usize, bytes: u64) -> u64 {
         let mut left = bytes & self.known[w];
         let mut equal = 0;
@@ -215,7 +215,7 @@ impl Own {
         Own { cluster, epoch: 1, seen: Seen::default(), fenced: vec![None; warps], unacquired }
     }
 
-    /// All that the cluster did and heard; what follows is of a new epoch.
+    /// Everything that the cluster did and observed; later events belong to a new epoch.
     fn publish(&mut self) -> Seen {
         let mut all = self.seen.clone();
         all.0.insert(self.cluster, self.epoch);
@@ -248,7 +248,7 @@ impl Own {
 }
 
 impl Tracker {
-    /// An access to global memory, among those of other clusters.
+    /// Checks an access to global memory against other clusters.
     pub(super) fn abroad(&mut self, world: &World, address: u64, n: u64, act: Act<'_>) -> Option<Conflict> {
         let own = self.own_world.as_ref()?;
         if n == 0 {

@@ -12,7 +12,8 @@ use crate::time::record::{Cause, Moment};
 const STORE_QUEUE: f64 = 64.0;
 
 impl<'r> World<'r> {
-    /// Charges the accesses of an instruction: its results, and when the warp goes on.
+    /// Charges the accesses of an instruction: sets when its results are ready, and returns when the warp can
+    /// continue.
     #[allow(clippy::too_many_arguments, reason = "they say which instruction of whom")]
     pub(super) fn accessed(
         &mut self,
@@ -125,7 +126,7 @@ impl<'r> World<'r> {
     }
 }
 
-/// Clocks that shared memory takes: the most words that one of its 32 banks has to serve.
+/// Clocks of shared memory: the most words that one of its 32 banks has to serve.
 fn wavefronts(accesses: &[Access], own: usize) -> f64 {
     let mut words: Vec<u32> = Vec::with_capacity(128);
     for a in accesses {

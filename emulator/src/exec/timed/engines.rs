@@ -1,4 +1,5 @@
-//! TMA, small asynchronous copies, tensor cores and `wgmma`: when they start, what they wait for, when they are done.
+//! TMA, small asynchronous copies, tensor cores and `wgmma`: when operations start, what they wait for, when they are
+//! done.
 
 use super::{Event, Timed, World};
 use crate::engine::collector::{Action, Buffer};
@@ -13,7 +14,7 @@ use crate::program::WgmmaA;
 use crate::time::memory::{LINE, Read, Source};
 use crate::time::record::{Bar, Cause, Moment, Track};
 
-/// Requests to L2 that a load makes before other SMs make theirs.
+/// Requests to L2 that a load makes before other SMs get their turn.
 const REQUESTS: u32 = 32;
 
 /// A contiguous part of global memory.
@@ -23,7 +24,7 @@ struct Piece {
     bytes: u64,
 }
 
-/// A load that the TMA of an SM works on.
+/// A load that an SM's TMA works on.
 #[derive(Debug)]
 pub(super) struct Load {
     pub cluster: usize,
@@ -31,24 +32,24 @@ pub(super) struct Load {
     sm: usize,
     /// SMs whose shared memory it fills.
     to: Vec<usize>,
-    /// What it reads, and which of that is next.
+    /// The pieces that it reads, and the next one.
     pieces: Vec<Piece>,
     next: usize,
     /// When the TMA starts on it, and when a warp issued it.
     start: Moment,
     issued: f64,
-    /// Clocks that the TMA works on it.
+    /// Clocks of the TMA's work on it.
     working: f64,
-    /// Bytes in all, and those that were asked for.
+    /// Total bytes, and requested bytes.
     total: f64,
     sent: f64,
-    /// The line that is there last: when it was asked for, what L2 said, and when it was there.
+    /// The latest line: when it was requested, L2's answer, and when it arrived.
     slowest: Option<(f64, Read, f64)>,
     sequence: u64,
     line: u32,
 }
 
-/// What a tensor copy moves: pieces, and rows of a box of at most 128 bytes.
+/// The pieces of a tensor copy, and its rows of at most 128 bytes.
 fn pieces(map: &TensorMapParams, coords: &[i32], im2col: bool) -> (Vec<Piece>, f64) {
     let rows = f64::from(map.transaction_bytes().max(map.shared_bytes()));
     let row = f64::from(map.shared_row_bytes().clamp(16, 128));
@@ -95,7 +96,7 @@ fn pieces(map: &TensorMapParams, coords: &[i32], im2col: bool) -> (Vec<Piece>, f
 }
 
 impl<'r> World<'r> {
-    /// Copies that an instruction has issued; when the warp goes on.
+    /// Processes copies that an instruction has issued; returns when the warp can continue.
     #[allow(clippy::too_many_arguments, reason = "they say which instruction of whom")]
     pub(super) fn copies_issued(
         &mut self,
@@ -221,8 +222,8 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Gives a load to the TMA of an SM. Its requests go out as the TMA works through the box, a few at an event, so that
-    /// those of several SMs reach L2 in the order of time.
+    /// Gives a load to the TMA of an SM. Its requests go out as the TMA works through the box, a few per event, so
+    /// that those of several SMs reach L2 in the order of time.
     #[allow(clippy::too_many_arguments, reason = "they say which load of whom")]
     fn load(
         &mut self,
@@ -272,8 +273,8 @@ impl<'r> World<'r> {
         self.push(first, Event::Load(Box::new(load)));
     }
 
-    /// Requests of a load, up to [`REQUESTS`]; with the last of them it is known when all bytes are there and their mbarriers
-    /// know.
+    /// Makes up to [`REQUESTS`] requests of a load. With the last one it is known when all bytes have arrived and
+    /// their mbarriers are signalled.
     pub(super) fn load_on(&mut self, mut load: Box<Load>) {
         let chip = self.chip;
         let half = self.sms[load.sm].half;
@@ -336,7 +337,7 @@ impl<'r> World<'r> {
         self.push(done.time, Event::Copies(load.cluster, vec![load.sequence], done));
     }
 
-    /// Copies that are complete, or stores that have read shared memory.
+    /// Completes copies, or the reads of stores.
     pub(super) fn copies_done(&mut self, k: usize, list: &[u64], moment: Moment) {
         let Some(mut t) = self.clusters[k].take() else { return };
         if let Some(h) = &mut t.cluster.time {
@@ -360,7 +361,7 @@ impl<'r> World<'r> {
         self.clusters[k] = Some(t);
     }
 
-    /// Notes phases that completed, and wakes who waits for them.
+    /// Records completed phases and wakes waiting warps.
     fn completed(&mut self, k: usize, t: &mut Timed<'r>, moment: Moment, line: u32) {
         let done = t.cluster.time.as_mut().map(|h| {
             h.accesses.clear();
@@ -373,7 +374,7 @@ impl<'r> World<'r> {
         self.wake(k, t, moment, line);
     }
 
-    /// When the bytes of a store are in L2.
+    /// The time at which a store's bytes are in L2.
     fn written(&mut self, sm: usize, p: &Pending, read: Moment) -> Moment {
         let Copy::Store { to, .. } = &p.copy else { return read };
         let list = match to {
@@ -399,7 +400,7 @@ impl<'r> World<'r> {
         read.until(last + self.chip.store_latency.value, Cause::TmaStore)
     }
 
-    /// An operation that a tensor core was given; when the warp goes on.
+    /// Processes an operation for a tensor core; returns when the warp can continue.
     #[allow(clippy::too_many_arguments, reason = "they say which instruction of whom")]
     pub(super) fn pipe_issued(
         &mut self,
@@ -480,7 +481,7 @@ impl<'r> World<'r> {
         next
     }
 
-    /// The oldest operation of a tensor core is done.
+    /// Completes the oldest operation of a tensor core.
     pub(super) fn pipe_done(&mut self, k: usize, c: usize) {
         let Some(mut t) = self.clusters[k].take() else { return };
         if let Some(moment) = t.ctas[c].pipe.pop_front() {
@@ -495,7 +496,7 @@ impl<'r> World<'r> {
         self.clusters[k] = Some(t);
     }
 
-    /// A `wgmma` that a warp has issued; when the warp goes on.
+    /// Processes a `wgmma` that a warp has issued; returns when the warp can continue.
     pub(super) fn wgmma_issued(&mut self, t: &mut Timed<'r>, c: usize, w: &Warp, at: Moment) -> Moment {
         let chip = self.chip;
         let Some(last) = w.wgmma.last() else { return at };
@@ -552,7 +553,7 @@ impl<'r> World<'r> {
     }
 }
 
-/// Clocks of a product: math, operands from shared memory, and the wait for A before the first of them.
+/// Clocks of a product: math, operands from shared memory, and the wait for A before the first one.
 fn product_clocks(m: &MmaInstruction, kept: bool, chip: &crate::time::Chip) -> (f64, f64, f64) {
     let Ok(i) = m.descriptor() else { return (1.0, 0.0, 0.0) };
     let (rows, n) = (f64::from(i.m), f64::from(i.n));

@@ -1,4 +1,4 @@
-//! What a cluster notes for the clock while it executes.
+//! Records of a cluster for the run with a clock.
 
 use crate::exec::access::Target;
 
@@ -11,25 +11,25 @@ pub(crate) struct Access {
     pub atomic: bool,
 }
 
-/// Notes of one instruction, or of one operation that completes.
+/// Records of one instruction, or of one operation that completes.
 #[derive(Debug)]
 pub(crate) struct Hooks {
     /// clk since the launch.
     pub now: f64,
     /// ns a clk.
     pub nanoseconds: f64,
-    /// There is something below.
+    /// Whether there are records.
     pub noted: bool,
-    /// Products are made, and copies move bytes.
+    /// Whether products are made and copies move bytes.
     pub values: bool,
     pub accesses: Vec<Access>,
     /// Sequence numbers of copies that were issued.
     pub copies: Vec<u64>,
-    /// CTAs whose tensor core got an operation.
+    /// CTAs whose tensor core received an operation.
     pub pipes: Vec<usize>,
     /// mbarriers that completed a phase.
     pub phases: Vec<(usize, u32)>,
-    /// mbarriers of other CTAs that got an arrival of a thread.
+    /// Whether mbarriers of other CTAs received an arrival of a thread.
     pub remote: bool,
 }
 

@@ -41,7 +41,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Instant;
 
-/// Instructions of the machine that are fetched at once: about a KiB.
+/// Machine instructions that are fetched at once: about a KiB.
 const CODE_LINE: usize = 64;
 
 /// Something that happens.
@@ -51,7 +51,7 @@ enum Event {
     Warp(usize, usize, usize),
     /// Copies of one instruction are complete, or the first half of stores.
     Copies(usize, Vec<u64>, Moment),
-    /// A load of the TMA asks for more lines.
+    /// A TMA load requests more lines.
     Load(Box<Load>),
     /// The oldest operation of a tensor core is done.
     Pipe(usize, usize),
@@ -59,60 +59,60 @@ enum Event {
     Start(Vec<usize>, Moment),
 }
 
-/// A warp and its clock.
+/// A warp with its times.
 #[derive(Debug)]
 struct WarpClock {
     /// Earliest issue of its next instruction.
     at: Moment,
-    /// When registers and predicates have their values, and what they wait for.
+    /// When registers and predicates have their values, and the cause of the delay.
     ready: Vec<(f64, Cause)>,
-    /// Waits for others since then, at this line.
+    /// The start and line of a wait for others.
     asleep: Option<(f64, u32)>,
-    /// Its loads and stores of Tensor Memory are done.
+    /// When its tensor-memory loads and stores are done.
     tmem_loaded: f64,
     tmem_stored: f64,
-    /// Its global stores have arrived.
+    /// When its global stores have arrived.
     stored: f64,
-    /// `wgmma` by group: when it is done.
+    /// `wgmma` groups with their end times.
     products: Vec<(u32, Moment)>,
     /// When it can issue another.
     next_product: f64,
     started: f64,
     done: bool,
-    /// An event is under way.
+    /// Whether an event is scheduled.
     scheduled: bool,
-    /// Start of the bar that is drawn.
+    /// Start of the current bar.
     drawn: f64,
 }
 
-/// A CTA and its clocks.
+/// A CTA with its times.
 struct CtaClock {
     sm: usize,
     warps: Vec<WarpClock>,
     times: CtaTimes,
-    /// When operations of its tensor core are done.
+    /// End times of its tensor core's operations.
     pipe: VecDeque<Moment>,
-    /// When the last result of them is there.
+    /// When the last result of them is available.
     results: Moment,
     /// When the last `wgmma` of each warpgroup was accepted.
     accepted: Vec<Moment>,
     gone: bool,
 }
 
-/// A cluster, its clocks, and what its mbarriers wait for.
+/// A cluster with its times, and the times of its mbarriers.
 struct Timed<'r> {
     cluster: Box<Cluster<'r>>,
     ctas: Vec<CtaClock>,
-    /// When the last phase of an mbarrier completed, and the line that did it.
+    /// When the last phase of each mbarrier completed, and the line that completed it.
     phases: Vec<((usize, u32), (Moment, u32))>,
     /// When the last cluster barrier completed.
     met: Moment,
-    /// Some arrival at the cluster barrier releases.
+    /// Whether an arrival at the cluster barrier releases.
     releases: bool,
     progress: u64,
-    /// The last small copy that is under way is done.
+    /// When the last pending small copy is done.
     small_done: Moment,
-    /// Cluster barriers that `met` knows of.
+    /// Cluster barriers that are included in `met`.
     phase_seen: u64,
     place: Vec<usize>,
     /// Bars are kept.
@@ -249,13 +249,13 @@ pub(crate) fn time(
     Ok(world.prediction())
 }
 
-/// Registers of a thread are allocated by so many.
+/// Registers of a thread are allocated in multiples of this.
 const REGISTERS: u64 = 8;
-/// The most that a thread has.
+/// Most registers of a thread.
 const MOST_REGISTERS: u64 = 255;
 
-/// Registers of a thread. A kernel with `setmaxnreg` is compiled for `.maxnreg`, or for all that `.minnctapersm` CTAs leave each
-/// thread (PTX ISA, setmaxnreg). Another one has at least those that it holds at one time.
+/// Registers of a thread. A kernel with `setmaxnreg` is compiled for `.maxnreg`, or for what `.minnctapersm` CTAs
+/// leave each thread (PTX ISA, setmaxnreg). Other kernels have at least their live registers.
 fn registers_of_a_thread(chip: &Chip, program: &Program, costs: &[Cost], threads: u64) -> u64 {
     let all = chip.registers.value as u64;
     let least = u64::from(program.min_ctas.unwrap_or(1).max(1));
@@ -267,13 +267,13 @@ fn registers_of_a_thread(chip: &Chip, program: &Program, costs: &[Cost], threads
     needed.next_multiple_of(REGISTERS).max(REGISTERS)
 }
 
-/// CTAs that the registers of an SM are enough for.
+/// CTAs per SM by registers.
 fn ctas_by_registers(chip: &Chip, program: &Program, costs: &[Cost], threads: u64) -> u64 {
     let each = registers_of_a_thread(chip, program, costs, threads);
     (chip.registers.value as u64 / (each * threads).max(1)).max(1)
 }
 
-/// CTAs that an SM has room for.
+/// CTAs that fit on an SM.
 fn ctas_of_an_sm(
     chip: &Chip,
     program: &Program,
@@ -328,7 +328,7 @@ impl<'r> World<'r> {
         self.queue.next_time().unwrap_or(f64::MAX)
     }
 
-    /// Gives the first clusters their SMs: CTAs of a cluster side by side, clusters spread over the chip.
+    /// Places the first clusters: CTAs of a cluster side by side, clusters spread over the chip.
     fn first_wave(&mut self, clusters: u64) {
         let size = product(self.run.launch.cluster) as usize;
         let count = self.sms.len();
@@ -380,7 +380,7 @@ impl<'r> World<'r> {
         self.stuck()
     }
 
-    /// After something happened in a cluster: was it the end?
+    /// Processes the end of a cluster, if an event ended it.
     fn after(&mut self, k: usize) -> Result<(), TimeError> {
         let Some(t) = self.clusters[k].as_mut() else { return Ok(()) };
         if t.cluster.fatal {
@@ -477,7 +477,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Nothing is left to happen: all clusters have run, or some wait for ever.
+    /// Called when no event is left: all clusters have run, or some wait for ever.
     fn stuck(&mut self) -> Result<(), TimeError> {
         let mut waiting = 0;
         let mut first = None;

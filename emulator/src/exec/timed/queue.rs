@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Time and slot of an event. The heap moves these small entries; events are large and stay in their slots.
+/// Time and slot of an event. The heap moves these small entries; the events stay in their slots.
 #[derive(Clone, Copy, Debug)]
 struct Due {
     time: f64,
@@ -32,7 +32,7 @@ impl Ord for Due {
     }
 }
 
-/// Events in the order of time; those of one time in the order of their making.
+/// Events in the order of time; those of one time in the order in which they were added.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     heap: BinaryHeap<Due>,

@@ -1,4 +1,4 @@
-//! From what a run wrote down to a prediction.
+//! Converts the records of a run to a prediction.
 
 use super::World;
 use crate::launch::product;

@@ -1,4 +1,4 @@
-//! The parts of one SM that warps and engines share.
+//! The parts of an SM that warps and engines share.
 
 use crate::time::Chip;
 use crate::time::cost::UNITS;
@@ -11,7 +11,7 @@ pub(super) const SUB_CORES: usize = 4;
 /// Lines of L1 that are tracked.
 const L1_LINES: usize = 256;
 
-/// A sub-core: issue, units, and its part of Tensor Memory.
+/// A sub-core: issue, units, and its part of tensor memory.
 #[derive(Debug)]
 pub(super) struct SubCore {
     pub issue: Rate,
@@ -24,25 +24,25 @@ pub(super) struct SubCore {
 #[derive(Debug)]
 pub(super) struct Sm {
     pub sub: Vec<SubCore>,
-    /// Shared memory's port, for threads and copies.
+    /// The port of shared memory, for threads and copies.
     pub smem: Rate,
     /// Global loads and stores of threads.
     pub lsu: f64,
-    /// From L2, and to it.
+    /// The ports from and to L2.
     pub port_in: f64,
     pub port_out: f64,
     pub dsmem: f64,
-    /// When the TMA can start on another copy, and another store.
+    /// When the TMA can start another load, and another store.
     pub tma: Moment,
     pub tma_store: Moment,
-    /// When requests of the TMA that are under way come back, and their bytes; all of these.
+    /// Return times and bytes of pending TMA requests; and their total.
     pub requests: VecDeque<(f64, f64)>,
     pub under_way: f64,
-    /// When its bytes can enter shared memory.
+    /// When bytes of the TMA can enter shared memory.
     pub tma_port: f64,
-    /// When the tensor core can start on another operation.
+    /// When the tensor core can start another operation.
     pub tensor: Moment,
-    /// When the last of its `wgmma` leave it.
+    /// When the latest `wgmma` leave its queue.
     pub products: VecDeque<Moment>,
     /// Whether lines of code were fetched, by number.
     pub code: Vec<bool>,
@@ -51,12 +51,12 @@ pub(super) struct Sm {
     pub maps: Vec<u64>,
     pub maps_acquired: bool,
     pub l1: Vec<u64>,
-    /// Which half of L2 is near.
+    /// The near half of L2.
     pub half: usize,
     pub used: Used,
 }
 
-/// What an SM did.
+/// Use of an SM.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Used {
     pub ran: bool,
@@ -100,7 +100,7 @@ impl Sm {
         }
     }
 
-    /// Whether a line is in L1; it is afterwards.
+    /// Whether a line is in L1; afterwards it is.
     pub fn l1_holds(&mut self, line: u64) -> bool {
         let i = (line ^ line >> 8) as usize % L1_LINES;
         std::mem::replace(&mut self.l1[i], line) == line

@@ -1,4 +1,4 @@
-//! One instruction of a warp: when it issues, what it does, and when its results are there.
+//! One instruction of a warp: when it issues, what it does, and when its results are available.
 
 use super::{CODE_LINE, Event, Timed, WarpClock, World};
 use crate::exec::access::Target;
@@ -9,7 +9,7 @@ use crate::program::{Fence, Inst, Op, Order, Scope, Space};
 use crate::time::cost::{Cost, Unit};
 use crate::time::record::{Bar, Cause, Moment, Track};
 
-/// Clocks that a warp may run ahead of others in what they cannot see.
+/// Clocks by which a warp may run ahead of others in what they cannot observe.
 const AHEAD: f64 = 48.0;
 
 /// What a warp does next.
@@ -22,7 +22,7 @@ enum Next {
 }
 
 impl<'r> World<'r> {
-    /// Runs a warp until it waits, or others are before it.
+    /// Runs a warp until it waits, or until others come first.
     pub(super) fn turn(&mut self, k: usize, c: usize, wi: usize) {
         let Some(mut t) = self.clusters[k].take() else { return };
         if let Some(mut w) = t.cluster.ctas[c].warps[wi].take() {
@@ -34,7 +34,7 @@ impl<'r> World<'r> {
         self.clusters[k] = Some(t);
     }
 
-    /// After a turn: exits, and warps that others let go on.
+    /// After a turn: handles exits, and warps that can continue now.
     fn settle(&mut self, k: usize, t: &mut Timed<'r>, c: usize, wi: usize) {
         let moment = t.ctas[c].warps[wi].at;
         if !t.ctas[c].gone && t.cluster.ctas[c].gone() {
@@ -91,7 +91,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// The lanes that go on next, and the time at which they can.
+    /// The lanes that continue next, and the time at which they can.
     fn next(&mut self, t: &mut Timed<'r>, c: usize, w: &mut Warp) -> Next {
         if w.finished() {
             return Next::Over;
@@ -264,7 +264,7 @@ impl<'r> World<'r> {
         goes_on
     }
 
-    /// What engines, barriers and memory make of an executed instruction; when the warp goes on.
+    /// Adds the costs of engines, barriers and memory of an executed instruction; returns when the warp can continue.
     #[allow(clippy::too_many_arguments, reason = "they say which instruction of whom")]
     fn charge(
         &mut self,
@@ -397,7 +397,7 @@ impl<'r> World<'r> {
             + self.chip.barrier_warp.value * warps.min(product(self.run.launch.block) as f64)
     }
 
-    /// Lets warps go on that waited for what has happened. `line`: of what completed, where it was no thread.
+    /// Wakes warps whose wait is over. `line` is that of the completing operation, if it was no thread.
     pub(super) fn wake(&mut self, k: usize, t: &mut Timed<'r>, moment: Moment, line: u32) {
         if t.cluster.cluster_phase != t.phase_seen {
             let clocks =
@@ -450,7 +450,7 @@ impl<'r> World<'r> {
         }
     }
 
-    /// Ends the bar of a warp that ran until now, and draws the one of a wait.
+    /// Ends the bar of a running warp, and draws the bar of a wait.
     fn draw(&mut self, t: &mut Timed<'r>, c: usize, warp: u32, wait: Option<(f64, u32, f64)>) {
         if !t.watched {
             return;

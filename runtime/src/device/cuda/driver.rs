@@ -70,7 +70,7 @@ fn build_of_module(text: &str) -> Option<String> {
     line.split_whitespace().find(build).map(str::to_owned)
 }
 
-/// The CUDA version that the driver is for: major, minor.
+/// The driver's CUDA version: major, minor.
 pub(super) fn version() -> Result<Version, DeviceError> {
     let mut version = 0;
     // SAFETY: the argument is a place for an integer.
@@ -101,7 +101,7 @@ pub(super) fn in_words(error: DriverError) -> String {
     }
 }
 
-/// Whether a driver for CUDA `driver` reads PTX of `version`, and what would, if it does not.
+/// Checks that a driver for CUDA `driver` reads PTX of `version`; the error names a driver that does.
 pub(super) fn reads(version: Version, driver: Version) -> Result<(), ModuleError> {
     match PTX_VERSIONS.into_iter().find(|(ptx, ..)| *ptx >= version) {
         Some((_, needed, branch)) if driver < needed => {
