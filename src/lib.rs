@@ -1,9 +1,9 @@
-//! Gated dual GEMMs for LLM inference: `silu(A @ B1) * (A @ B2)`, one line, becomes a PTX kernel
-//! made for one shape, one chip and one set of tuning knobs.
+//! Gated dual GEMMs for LLM inference: one line, `silu(A @ B1) * (A @ B2)`, becomes a PTX kernel that is specialised
+//! for one shape, one chip and one set of knobs.
 //!
-//! A kernel is made and loaded per shape at model load, and launched with buffers of its device. The
-//! device is an argument: the emulated one runs the same PTX on the CPU, needs no GPU and no CUDA,
-//! and reports whatever is wrong with it.
+//! Kernels are generated and loaded per shape at model load, and launched with buffers of their device. The device is
+//! an argument. The emulated device runs the same PTX on the CPU, needs neither a GPU nor CUDA, and reports what is
+//! wrong with a kernel.
 //!
 //! ```
 //! use silumin::formats::quantize::{TensorScale, quantize};
@@ -34,8 +34,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A gate may read vectors: `b[n]` has an element a column of C (a bias, a scale an output feature), `s[m]` one
-//! a row (a scale a token). They are f32 in device memory, handed over by name:
+//! A gate may read vectors: `b[n]` has an element per column of C (a bias, a scale per output feature), `s[m]` one per
+//! row (a scale per token). They are f32 in device memory and passed by name:
 //!
 //! ```
 //! use silumin::verify::inputs::DualGemmInputs;
@@ -57,9 +57,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! So are the scales of FP8 checkpoints: one a tensor as a scalar, one a token and one an output feature as vectors. On
-//! Hopper sums of FP8 products leave the tensor core every 128 of K (`promotion = off` leaves them there, as fast
-//! accumulation does elsewhere):
+//! The scales of FP8 checkpoints are passed the same way: one per tensor as a scalar, one per token and one per output
+//! feature as vectors. On Hopper, sums of FP8 products leave the tensor core every 128 elements of K; with
+//! `promotion = off` they stay there, which others call fast accumulation:
 //!
 //! ```
 //! # use silumin::verify::inputs::DualGemmInputs;
@@ -77,8 +77,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The experts of a mixture are one launch too: rows of A sorted by expert, weights of their own, and row offsets that the
-//! kernel reads on the device.
+//! The experts of a mixture are one launch, too: rows of A are sorted by expert, each expert has its own weights, and
+//! the kernel reads the row offsets on the device.
 //!
 //! ```
 //! use silumin::verify::inputs::DualGemmInputs;
@@ -98,7 +98,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * [`dual_gemm!`]: the line, checked while it compiles.
+//! * [`dual_gemm!`]: declares a dual GEMM and checks it while your program compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`runtime`]: devices, launches, caches and tuning; [`Device`], [`DualGemm`], [`LoadedKernel`]. In it
 //!   [`weights`](runtime::weights): gate and up weights, out of checkpoints or of a loader of your own; and

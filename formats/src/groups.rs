@@ -1,7 +1,7 @@
-//! How the rows of a batch or of groups lie in A and C: sizes, offsets, and the blocks of their scale factors.
+//! Rows of a batch or of groups in A and C: sizes, offsets, and the blocks of their scale factors.
 //!
-//! A matrix of a batch has as many rows as every other; a group has as many as its offsets say. Either starts a block
-//! of 128 rows of scale factors of its own.
+//! All matrices of a batch have equally many rows; a group has as many as its offsets say. The scale factors of each
+//! matrix or group start a new block of 128 rows.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ use crate::layout::ATOM_ROWS;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// Sizes of another number of groups.
+    /// The number of sizes is wrong.
     #[error(
         "{found} sizes are given, and {shape} has {expected} groups: give one size per group, 0 for an empty one"
     )]
@@ -28,7 +28,7 @@ pub enum GroupError {
         /// Sizes given.
         found: usize,
     },
-    /// More rows than there are.
+    /// The groups have more rows than the shape.
     #[error("the groups have {rows} rows together, and {shape} has room for {}: give it more rows", .shape.m)]
     Rows {
         /// The shape.
@@ -36,7 +36,7 @@ pub enum GroupError {
         /// Rows of all groups.
         rows: u64,
     },
-    /// Sizes of what has none.
+    /// The shape has no groups.
     #[error("{shape} has no groups of rows: leave the sizes out")]
     NoGroups {
         /// The shape.
@@ -44,7 +44,7 @@ pub enum GroupError {
     },
 }
 
-/// The rows of each matrix of a batch, or of each group; of one dual GEMM its rows alone.
+/// The number of rows of each matrix of a batch, or of each group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupSizes {
     sizes: Vec<u32>,
@@ -53,11 +53,11 @@ pub struct GroupSizes {
 /// The rows of one matrix or group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Which matrix of B1 and B2 they are multiplied by.
+    /// Index of the matrix of B1 and B2 that its rows are multiplied by.
     pub weights: usize,
-    /// The rows, among all of A and C.
+    /// Its rows in A and C.
     pub rows: Range<usize>,
-    /// The first row of their scale factors, among all rows padded to blocks: a multiple of 128.
+    /// First row of its scale factors, counting rows padded to blocks: a multiple of 128.
     pub padded: usize,
 }
 
@@ -80,8 +80,8 @@ impl GroupSizes {
         Ok(Self { sizes: sizes.to_vec() })
     }
 
-    /// Sizes drawn for the groups of `shape`: uneven, a quarter of them none, their sum the rows of A or less. Without
-    /// groups, what the shape says. The same arguments give the same sizes.
+    /// Random sizes for the groups of `shape`: uneven, a quarter of them 0, with a sum of at most the rows of A.
+    /// Without groups, the shape's own sizes. The same arguments give the same sizes.
     #[must_use]
     pub fn draw(shape: Shape, seed: u64) -> Self {
         let count = match shape.groups {
@@ -111,8 +111,8 @@ impl GroupSizes {
         Self { sizes: vec![shape.m; count] }
     }
 
-    /// The sizes that a kernel reads from offsets, whatever they are: each is taken for no less than the one before it, and
-    /// for 0 to the rows of A. Rows of the first group may start behind 0.
+    /// The sizes that a kernel reads from any offsets: each offset is at least the one before it, and between 0 and
+    /// the rows of A. The first group may start behind row 0.
     #[must_use]
     pub fn read(shape: Shape, offsets: &[u8]) -> (usize, Self) {
         let limit = i32::try_from(shape.m).unwrap_or(i32::MAX);
@@ -136,19 +136,19 @@ impl GroupSizes {
         &self.sizes
     }
 
-    /// Rows of all of them.
+    /// Total number of rows.
     #[must_use]
     pub fn rows(&self) -> usize {
         self.sizes.iter().map(|size| *size as usize).sum()
     }
 
-    /// Rows of all of them, each padded to whole blocks of scale factors.
+    /// Total number of rows, each matrix or group padded to whole blocks of scale factors.
     #[must_use]
     pub fn padded_rows(&self) -> usize {
         self.sizes.iter().map(|size| (*size as usize).next_multiple_of(ATOM_ROWS)).sum()
     }
 
-    /// Where each group starts, and where the last one ends: what a kernel reads.
+    /// The row offsets that a kernel reads: the start of each group, and the end of the last one.
     #[must_use]
     pub fn offsets(&self) -> Vec<i32> {
         let ends = self.sizes.iter().scan(0i32, |end, size| {
@@ -164,7 +164,7 @@ impl GroupSizes {
         self.offsets().into_iter().flat_map(i32::to_le_bytes).collect()
     }
 
-    /// The matrices or groups, in order, empty ones too.
+    /// The matrices or groups in order, empty ones included.
     pub fn segments(&self) -> impl Iterator<Item = Segment> {
         self.sizes.iter().enumerate().scan((0, 0), |(row, padded), (weights, size)| {
             let size = *size as usize;

@@ -1,11 +1,11 @@
-//! Scale factors between row-major order and the blocked order that the tensor cores read.
+//! Scale-factor layouts: row-major, and the blocked layout that tensor cores read.
 //!
-//! The blocked order is made of atoms: 128 rows by 4 scales, 512 contiguous bytes. Inside an atom a
-//! row's four scales are contiguous, rows 32 apart follow each other, and the 32 groups of four
-//! rows follow: byte `(row % 32) * 16 + (row % 128 / 32) * 4 + column % 4`. Atoms run along K
-//! first. Rows are padded to 128 and scale columns to 4 with zeros. One atom is what one
-//! `tcgen05.cp.32x128b.warpx4` moves and one K = 64 step of an NVFP4 MMA consumes for 128 rows; the
-//! same order is what cuBLASLt documents as the 1D block-scaling layout and CUTLASS calls `SfAtom`.
+//! The blocked layout is made of atoms: 128 rows by 4 scale factors, 512 contiguous bytes. Inside an atom the four
+//! scale factors of a row are contiguous; rows 32 apart follow each other, and the 32 groups of four rows follow:
+//! byte `(row % 32) * 16 + (row % 128 / 32) * 4 + column % 4`. Atoms run along K first. Rows are padded to 128 and
+//! scale columns to 4, with zeros. One atom is what a `tcgen05.cp.32x128b.warpx4` moves, and what a K = 64 step of an
+//! NVFP4 MMA consumes for 128 rows. cuBLASLt documents the same order as its 1D block-scaling layout, and CUTLASS
+//! calls it `SfAtom`.
 //!
 //! A scale column is one scale factor of a row: K / 16 columns for NVFP4, K / 32 for the MX
 //! formats.
@@ -48,7 +48,7 @@ pub enum LayoutError {
         rows: usize,
         /// Scale columns.
         sf_cols: usize,
-        /// Bytes that the shape asks for.
+        /// Required length in bytes.
         expected: usize,
         /// Bytes in the buffer.
         got: usize,
@@ -63,7 +63,7 @@ pub enum LayoutError {
         rows: usize,
         /// Scale columns.
         sf_cols: usize,
-        /// Bytes that the shape asks for.
+        /// Required length in bytes.
         expected: usize,
         /// Bytes in the buffer.
         got: usize,
@@ -119,7 +119,7 @@ pub const fn blocked_offset(row: usize, column: usize, sf_cols: usize) -> usize 
     atom * ATOM_BYTES + row % 32 * 16 + row % ATOM_ROWS / 32 * 4 + column % ATOM_COLUMNS
 }
 
-/// Row-major `[rows, sf_cols]` scale factors in blocked order, padded with zeros.
+/// Converts row-major `[rows, sf_cols]` scale factors to the blocked layout, padded with zeros.
 ///
 /// # Errors
 ///
@@ -141,7 +141,7 @@ pub fn to_blocked(linear: &[u8], rows: usize, sf_cols: usize) -> Result<Vec<u8>,
     Ok(blocked)
 }
 
-/// Blocked scale factors in row-major `[rows, sf_cols]` order; what the padding holds is dropped.
+/// Converts blocked scale factors to row-major `[rows, sf_cols]` order; padding is dropped.
 ///
 /// # Errors
 ///
@@ -161,11 +161,11 @@ pub fn from_blocked(blocked: &[u8], rows: usize, sf_cols: usize) -> Result<Vec<u
     Ok(linear)
 }
 
-/// Blocked scale factors of two matrices of `rows` rows each, from those of the two below each other as one of 2 * `rows`
-/// (a stacked gate and up that somebody else has brought into blocked order).
+/// Splits the blocked scale factors of a stacked `[2 * rows, K]` tensor, gate above up, into those of two matrices of
+/// `rows` rows.
 ///
-/// Where `rows` is a multiple of 128 they are two parts of the same bytes; else blocks hold rows of both, and each gets
-/// blocks of its own.
+/// If `rows` is a multiple of 128 they are two parts of the same bytes. Otherwise blocks hold rows of both, and each
+/// matrix gets blocks of its own.
 ///
 /// ```
 /// # use silumin_formats::layout::{LayoutError, split_blocked, to_blocked};

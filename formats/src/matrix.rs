@@ -31,21 +31,21 @@ pub enum FormatError {
         /// Elements a row.
         k: usize,
     },
-    /// A buffer has another length than the shape asks for.
+    /// A buffer does not have the length that the shape requires.
     #[error(
         "{what} of a {rows} x {k} matrix take {expected} {unit}, but the buffer holds {got}: pass \
          exactly {expected}"
     )]
     Length {
-        /// What the buffer holds.
+        /// The buffer's content.
         what: &'static str,
-        /// What one entry of the buffer is.
+        /// The unit of the buffer's entries.
         unit: &'static str,
         /// Rows.
         rows: usize,
         /// Elements a row.
         k: usize,
-        /// Entries that the shape asks for.
+        /// Required entries.
         expected: usize,
         /// Entries in the buffer.
         got: usize,
@@ -56,7 +56,7 @@ pub enum FormatError {
         /// The scale that was given.
         value: f32,
     },
-    /// A value that no finite scale can hold.
+    /// An element is NaN or infinite.
     #[error(
         "element ({row}, {column}) is {value}: no scale makes NaN or infinity fit; clean the input \
          first"
@@ -166,8 +166,8 @@ impl Matrix {
         }
     }
 
-    /// The scales of some rows in the order that a kernel reads, padded to whole blocks as if they were a matrix of their
-    /// own. Rows beyond the last do not count. Empty for a format without.
+    /// The scales of a range of rows in the blocked layout, padded to whole blocks as if they were a matrix of their
+    /// own. Rows beyond the last are skipped. Empty for formats without scales.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
-//! Real numbers to NVFP4 and to every other operand format.
+//! Quantisers: real numbers to NVFP4 and to every other operand format.
 //!
-//! What is rounded, and how: a scale factor from the largest magnitude of its block, then each element divided by its
-//! scale. All of it is f32 arithmetic, rounded to nearest, ties to even, subnormals kept, so that a GPU that divides
-//! likewise (`div.rn.f32`) gets the same bytes.
+//! A scale factor follows from the largest magnitude of its block; then each element is divided by its scale. All
+//! arithmetic is f32, rounded to nearest, ties to even, with subnormals kept, so a GPU that divides likewise
+//! (`div.rn.f32`) gets the same bytes.
 //!
 //! | format | scale factor of a block | source |
 //! |---|---|---|
@@ -20,25 +20,25 @@ use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat};
 use super::matrix::code_bytes;
 use super::{FormatError, Matrix, block_scale, checked_elements, e2m1, e4m3, element, fp4x2};
 
-/// The scale of the whole tensor, on top of the scale of every block.
+/// The scale of the whole tensor, in addition to the scale of every block.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum TensorScale {
-    /// None: the factor is 1. In NVFP4 values above 6 * 448 = 2688 saturate, and blocks whose largest
-    /// magnitude is below about 2^-10 * 6 become zero.
+    /// No scale: the factor is 1. In NVFP4 values above 6 * 448 = 2688 saturate, and blocks whose largest magnitude
+    /// is below about 2^-10 * 6 become zero.
     #[default]
     One,
-    /// The largest magnitude of the tensor over the largest that the format holds (NVFP4: 6 * 448),
-    /// so that it lands on the largest code of the largest block scale. For the MX formats, whose
-    /// scales reach far enough, and for bf16 and f16 it is 1.
+    /// The largest magnitude of the tensor divided by the largest that the format holds (NVFP4: 6 * 448), so that it
+    /// becomes the largest code with the largest block scale. It is 1 for bf16, f16 and the MX formats, whose scales
+    /// have enough range.
     FromMax,
-    /// A factor known beforehand, from calibration; larger values saturate.
+    /// A given factor, from calibration; larger values saturate.
     Fixed(f32),
 }
 
 /// How scale factors of the MX formats are rounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MxRule {
-    /// Down, by the standard: elements between the largest of the format and the next power of two saturate.
+    /// Down, by the standard: elements above the format's largest value, scaled, saturate.
     #[default]
     Floor,
     /// Up, as cuBLAS and Transformer Engine do: nothing saturates, and a block may lose a bit.

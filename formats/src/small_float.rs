@@ -1,7 +1,7 @@
-//! What the FP8 formats share.
+//! Common parts of the FP8 formats.
 
-/// The code of a magnitude in a format with so many mantissa bits and this exponent bias: nearest, ties to the
-/// even mantissa. The magnitude is finite and rounds to no more than the format's largest.
+/// The code of a magnitude in a format with the given mantissa bits and exponent bias: nearest, ties to the even
+/// mantissa. The magnitude must be finite and round to at most the format's largest.
 pub(super) fn magnitude_code(magnitude: f32, mantissa: u32, bias: u32) -> u32 {
     let power = |exponent: u32| f32::from_bits(exponent << 23);
     if magnitude < power(128 - bias) {

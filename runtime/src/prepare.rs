@@ -1,4 +1,4 @@
-//! Operands made on the device: activations to NVFP4, scale factors to the order that tensor cores read.
+//! Preparing operands on the device: activations to NVFP4, scale factors to the blocked layout.
 //!
 //! One module a chip and source format serves every size; it is loaded once, with the model. What comes out is byte for
 //! byte what the host makes of the same numbers ([`quantize`](mod@silumin_formats::quantize), [`silumin_formats::layout`]).

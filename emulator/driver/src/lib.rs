@@ -1,37 +1,37 @@
-//! A CUDA driver library without a GPU: what programs call in `libcuda`, done by the emulator.
+//! A CUDA driver library without a GPU: it implements functions of `libcuda` with the emulator.
 //!
-//! Put the library where the loader finds it before any other, under the driver's name, and a program that
-//! uses the driver's API runs its PTX on the CPU, unchanged:
+//! Put the library under the driver's name where the loader finds it first. Then a program that uses the driver's API
+//! runs its PTX on the CPU, unchanged:
 //!
 //! ```text
 //! mkdir /tmp/driver && ln -s $PWD/target/release/libsilumin_emulated_driver.so /tmp/driver/libcuda.so.1
 //! LD_LIBRARY_PATH=/tmp/driver SILUMIN_EMULATED_CHIP=sm_100a ./program
 //! ```
 //!
-//! It has what loading and launching kernels takes: contexts, streams, events, memory, PTX modules, tensor maps,
-//! launches with clusters, and graphs of launches that are captured from a stream. All streams are one, and a launch has run when its call returns. A kernel that
-//! the emulator finds something wrong with fails with `CUDA_ERROR_LAUNCH_FAILED`, which stays, and the findings
-//! are on the standard error. The linker's images are the PTX itself in a container, which modules are loaded from as from
-//! cubins. Real cubins and managed memory are not there: programs see that the symbol is missing,
-//! or `CUDA_ERROR_NOT_SUPPORTED`.
+//! It has what is needed to load and launch kernels: contexts, streams, events, memory, PTX modules, tensor maps,
+//! launches with clusters, and graphs of launches that are captured from a stream. All streams are one, and a launch
+//! has finished when its call returns. If the emulator finds something wrong with a kernel, its launch and all later
+//! calls fail with `CUDA_ERROR_LAUNCH_FAILED`, and the findings are printed to standard error. The linker's images are
+//! the PTX itself in a container, which modules are loaded from as from cubins. Real cubins and managed memory are not
+//! supported: their symbols are missing, or their functions return `CUDA_ERROR_NOT_SUPPORTED`.
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (if not set), `sm_103a` or `sm_120a` |
-//! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it claims, `13.0` if not set |
-//! | `SILUMIN_EMULATED_DEVICES` | how many such devices there are, 1 if not set; each has a context, and all share one memory |
-//! | `SILUMIN_EMULATED_GRAPHS` | `none`: graphs are captured and not instantiated, as by a driver that can't; `idle`: their launches run nothing, to see what else a launch takes |
-//! | `SILUMIN_EMULATED_TIME_LIMIT` | seconds that a launch may take before it fails; not set, there is no limit |
-//! | `SILUMIN_EMULATED_INSTRUCTION_LIMIT` | PTX instructions that a cluster may execute before its launch fails: 1,000,000,000 if not set |
-//! | `SILUMIN_EMULATED_MEMORY_LIMIT` | bytes that registers, shared and local memory of a launch may take of the host's; 7/8 of what it has available if not set. A launch that takes more is `CUDA_ERROR_OUT_OF_MEMORY` |
-//! | `SILUMIN_EMULATED_MISHAP` | `fail:TEXT`, `hang:TEXT` or `abort:TEXT`, several with `;`: launches of kernels with TEXT in their PTX fail for good, never end, or end the process, for tests of those who have to live with such |
+//! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (the default), `sm_103a` or `sm_120a` |
+//! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it reports, `13.0` by default |
+//! | `SILUMIN_EMULATED_DEVICES` | number of devices, 1 by default; each has a context, and all share one memory |
+//! | `SILUMIN_EMULATED_GRAPHS` | `none`: graphs can be captured but not instantiated; `idle`: their launches run nothing, to measure the rest of a launch |
+//! | `SILUMIN_EMULATED_TIME_LIMIT` | seconds that a launch may take before it fails; no limit by default |
+//! | `SILUMIN_EMULATED_INSTRUCTION_LIMIT` | PTX instructions that a cluster may execute before its launch fails; 1,000,000,000 by default |
+//! | `SILUMIN_EMULATED_MEMORY_LIMIT` | bytes of host memory for registers, shared and local memory of a launch; 7/8 of the available memory by default. A launch that needs more returns `CUDA_ERROR_OUT_OF_MEMORY` |
+//! | `SILUMIN_EMULATED_MISHAP` | `fail:TEXT`, `hang:TEXT` or `abort:TEXT`, several with `;`: launches of kernels with TEXT in their PTX make all later calls fail, never end, or end the process; for tests of programs that have to cope with such kernels |
 //!
 //! * `lib.rs`: the device, contexts, streams, errors.
 //! * `graph.rs`: events, captures and graphs.
 //! * `link.rs`: the linker: PTX to images.
 //! * `memory.rs`: allocation and copies.
 //! * `module.rs`: modules, tensor maps, launches.
-//! * `state.rs`: what lies behind the handles.
+//! * `state.rs`: the state behind the handles.
 
 mod graph;
 mod link;

@@ -46,7 +46,7 @@ fn fnv(bytes: &[u8]) -> u64 {
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3))
 }
 
-/// The headers of an ELF file with one segment of so many bytes behind them.
+/// The headers of an ELF file with one segment of `segment` bytes.
 fn headers(segment: u64) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     // e_type (executable), e_machine, e_version, e_entry, e_phoff, e_shoff, e_flags.

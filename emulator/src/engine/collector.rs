@@ -1,11 +1,11 @@
-//! Collector buffers of the tensor core: what `.collector::a` and `.collector::bN` of a `tcgen05.mma` keep and take
+//! Collector buffers of the tensor core: what `.collector::a` and `.collector::bN` of a `tcgen05.mma` keep and use
 //! (PTX ISA 9.7.16.10.9.1 and 9.7.16.10.9.3).
 //!
-//! `fill` keeps the operand that the instruction reads. `use` and `lastuse` may take what is kept in place of what their
-//! own descriptor names, and need a fill that is still valid; `discard`, the default, and `lastuse` let go of it. Where
-//! an operand is kept and another one is named, the hardware may multiply with either, so that the kept one is taken
-//! here. Where nothing is kept, the one that is named is read: public kernels give every product `lastuse` without any
-//! `fill`, and are right on B200.
+//! `fill` keeps the operand that the instruction reads. `use` and `lastuse` may use the kept operand instead of the
+//! one that their own descriptor names, and need a fill that is still valid. `discard`, the default, and `lastuse`
+//! drop it. If another operand is named than is kept, hardware may multiply by either, so the kept one is used here.
+//! If nothing is kept, the named operand is read: public kernels give every product `lastuse` without any `fill`, and
+//! are right on B200.
 
 use super::idesc::{InstructionDescriptor, ScaleFactors};
 use super::mma::MmaInstruction;
@@ -19,16 +19,16 @@ pub enum Buffer {
     B(u8),
 }
 
-/// What an instruction does with its buffer.
+/// The effect of an instruction on its buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Keeps the operand.
     Fill,
-    /// Takes the kept operand.
+    /// Uses the kept operand.
     Use,
-    /// Takes the kept operand and lets go of it.
+    /// Uses the kept operand and drops it.
     LastUse,
-    /// Lets go of what is kept.
+    /// Drops the kept operand.
     Discard,
 }
 
@@ -41,18 +41,18 @@ pub struct Usage {
     pub action: Action,
 }
 
-/// An operand that does not come from where the instruction says.
+/// The collector is used wrongly.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Misuse {
     /// Nothing is kept.
     Empty,
-    /// What is kept is another operand, or was read otherwise.
+    /// The kept operand is another one, or was read differently.
     Other {
         /// Line of the fill.
         line: u32,
         /// What differs.
         what: &'static str,
-        /// The instruction with the kept operand in place of its own, where it can be read the same way.
+        /// The instruction with the kept operand instead of its own, if it can be read the same way.
         kept: Option<Box<MmaInstruction>>,
     },
 }
@@ -65,7 +65,7 @@ pub struct Collectors {
 }
 
 impl Collectors {
-    /// What an instruction on `line` does with its buffer.
+    /// Applies an instruction on `line` to its buffer.
     ///
     /// # Errors
     /// [`Misuse`], for `use` and `lastuse`.
@@ -102,8 +102,8 @@ fn reading(buffer: Buffer, i: &InstructionDescriptor) -> impl PartialEq {
     }
 }
 
-/// What makes the operand of `m` another one than that of `fill`, and `m` with the latter's. Instruction descriptors that
-/// are illegal are the product's to report.
+/// How the operand of `m` differs from that of `fill`, and `m` with the latter's operand. Illegal instruction
+/// descriptors are reported by the product.
 fn difference(
     buffer: Buffer,
     fill: &MmaInstruction,

@@ -160,7 +160,7 @@ impl Packing {
 pub struct OperandTile {
     /// How the bytes are to be read; the slot packings have become one byte an element.
     pub packing: Packing,
-    /// 32 bytes a row.
+    /// Rows of 32 bytes.
     pub rows: Vec<[u8; 32]>,
 }
 

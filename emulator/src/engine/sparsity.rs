@@ -66,8 +66,9 @@ impl Chunk {
     }
 }
 
-/// The metadata of the 16 rows of a warp for `k` elements, four bits a chunk, and a message if an index has no meaning in
-/// the ISA: hardware takes the elements that its bits name ([`Chunk::held`]). CUTLASS's compressor writes 0 for a chunk of zeros.
+/// The metadata of the 16 rows of a warp for `k` elements, four bits per chunk, and a message if an index has no
+/// meaning in the ISA: hardware uses the elements that its bits name ([`Chunk::held`]). CUTLASS's compressor writes 0
+/// for a chunk of zeros.
 ///
 /// # Errors
 /// A message for a selector that does not exist.

@@ -88,8 +88,8 @@ fn gather<E>(
     })
 }
 
-/// Adds A times B to the accumulators `d` (zeros where `scale-d` is false), one register an entry. Returns a message if
-/// sparsity metadata has an index without meaning in the ISA.
+/// Adds A times B to the accumulators `d` (zeros where `scale-d` is false), one register per entry. Returns a message
+/// if sparsity metadata has an index without meaning in the ISA.
 ///
 /// # Errors
 /// [`WgmmaError`]; `d` is unchanged then.

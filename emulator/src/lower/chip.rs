@@ -176,7 +176,7 @@ const FEATURES: &[(&str, Who, (u32, u32))] = &[
 ];
 
 impl Chip {
-    /// Of the directives of a module; `None` where there is none that says something.
+    /// The chip of a module's directives; `None` if they do not name one.
     pub fn of(version: Option<(u32, u32)>, target: &[&str]) -> Option<Chip> {
         let text = target.iter().find_map(|t| t.strip_prefix("sm_"))?;
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());

@@ -1,5 +1,5 @@
-//! CTAs of a cluster, and of a pair, that do not do the same, or too early; and products that take another A from the
-//! collector than was kept.
+//! Mistakes of clusters and pairs: CTAs that differ in what they do, or do it too early; and products that use
+//! another A than the collector keeps.
 
 use super::{Collection, Kind};
 use crate::parse::ast::Operand;

@@ -416,7 +416,7 @@ pub(crate) enum Op {
     },
     TcLoad {
         access: TcAccess,
-        /// Of `ld.red` the last is the reduction of the others.
+        /// Destinations; for `ld.red` the last is the reduction of the others.
         dst: Box<[Slot]>,
         reduce: Option<TcReduce>,
     },

@@ -57,7 +57,7 @@ pub(crate) enum Special {
     AggrSmemSize,
     /// Address of a shared variable: the CTA's rank in the upper byte, this offset below.
     Shared(u32),
-    /// The same within dynamic shared memory.
+    /// An offset in dynamic shared memory.
     Dynamic(u32),
     Zero,
     /// The stack pointer of `alloca`, which starts here in the local frame.

@@ -129,7 +129,7 @@ impl Memory {
         self.find_by(line, hash(line), f)
     }
 
-    /// The same, with the hash of the line at hand.
+    /// As [`Self::find`], with the line's hash.
     fn find_by<T>(&mut self, line: u64, h: u64, f: impl FnOnce(&mut Way, bool) -> T) -> T {
         self.clock = self.clock.wrapping_add(1);
         let clock = self.clock;

@@ -7,10 +7,10 @@ use super::chip::Chip;
 use super::cost::{Cost, Unit};
 use crate::program::{CONSTANTS, Inst, Op, Space};
 
-/// The part of the latency of ALU and FMA that is left where it is needed. PTX has readers right behind writers; the
-/// assembler puts other work between them.
+/// Fraction of the ALU and FMA latency that is left where a result is read. In PTX readers follow writers directly;
+/// the assembler schedules other work between them.
 const EXPOSED: f64 = 0.7;
-/// The same of MUFU, whose latency is longer, so that more is put there.
+/// Fraction of the MUFU latency that is left: it is longer, so more work is scheduled in it.
 const EXPOSED_MUFU: f64 = 0.5;
 
 /// Machine instructions of what is not arithmetic, and the clocks until the warp's next line, by how the opcode begins. The

@@ -1,4 +1,4 @@
-//! Weights of a gated MLP: from what a checkpoint holds to what a kernel is handed.
+//! Weights of a gated MLP, from a checkpoint to a kernel's arguments.
 //!
 //! * `weight.rs`: [`Weight`], one matrix of weights as a loader sees it: borrowed codes, borrowed scale factors in
 //!   row-major order, one scale of the tensor.
@@ -60,10 +60,10 @@ use silumin_formats::layout::LayoutError;
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WeightError {
-    /// Lengths, K or the scale of the tensor.
+    /// A length, K or the tensor's scale is wrong.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// A scale factor that no quantiser writes.
+    /// A scale factor is NaN or negative.
     #[error(
         "the scale factor of row {row}, block {column} is {code:#04x} ({value}): a kernel reads scale factors as \
          magnitudes, and NaN would spread over a row of the result; the weights are damaged or in another format"
@@ -71,14 +71,14 @@ pub enum WeightError {
     ScaleFactor {
         /// The row.
         row: usize,
-        /// Which block of the row.
+        /// Block of the row.
         column: usize,
         /// Its code.
         code: u8,
-        /// What the code stands for.
+        /// Value of the code.
         value: f64,
     },
-    /// A stacked tensor that cannot be cut in two.
+    /// A stacked tensor has an odd number of rows.
     #[error(
         "a stacked tensor has twice N rows, gate and up, but this one has {rows}: an odd number has no halves"
     )]
@@ -86,16 +86,16 @@ pub enum WeightError {
         /// Its rows.
         rows: usize,
     },
-    /// Gate and up are not two of a kind.
+    /// Gate and up differ in shape or format.
     #[error("gate is {} x {} in {}, up is {} x {} in {}: one kernel multiplies both, so they have one shape and one format",
         .gate.0, .gate.1, .gate.2, .up.0, .up.1, .up.2)]
     Unlike {
         /// Rows, K and format of the gate.
         gate: (usize, usize, OperandFormat),
-        /// The same of up.
+        /// Rows, K and format of the up projection.
         up: (usize, usize, OperandFormat),
     },
-    /// No weights at all.
+    /// There are no weights.
     #[error("the weights are empty ({rows} x {k}): there is nothing to multiply by")]
     Empty {
         /// Rows.
@@ -103,20 +103,20 @@ pub enum WeightError {
         /// Elements a row.
         k: usize,
     },
-    /// Rows that are not there.
+    /// The range of rows exceeds the matrix.
     #[error("rows {start}..{end} do not lie in a matrix of {rows}")]
     Rows {
-        /// The first row asked for.
+        /// First row of the range.
         start: usize,
-        /// The row behind the last.
+        /// End of the range.
         end: usize,
         /// Rows there are.
         rows: usize,
     },
-    /// Scale factors have no blocked layout.
+    /// The scale factors have no blocked layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// Memory of the device.
+    /// The device's memory failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
 }

@@ -8,8 +8,8 @@ use super::WeightError;
 use silumin_formats::layout;
 use silumin_formats::{FormatError, Matrix, checked_elements, code_bytes, element};
 
-/// A `[N, K]` matrix of weights, K contiguous, in one of the operand formats: bytes of somebody else's, a mapped file
-/// for example, in the order that checkpoints have.
+/// A `[N, K]` matrix of weights, K contiguous, in one of the operand formats. It borrows its bytes, from a mapped
+/// file for example, in the order that checkpoints have.
 ///
 /// The value of element (n, k) is `element(code) * scale[n][k / block] * tensor_scale`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +23,7 @@ pub struct Weight<'a> {
 }
 
 impl<'a> Weight<'a> {
-    /// Weights from their parts.
+    /// Weights from codes, scale factors and tensor scale:
     ///
     /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; 16-bit elements
     ///   little-endian;
@@ -102,13 +102,13 @@ impl<'a> Weight<'a> {
         self.k
     }
 
-    /// The elements' codes: see [`Weight::new`].
+    /// The codes of the elements: see [`Weight::new`].
     #[must_use]
     pub fn codes(&self) -> &'a [u8] {
         self.codes
     }
 
-    /// Scale factors, row-major; empty for a format without.
+    /// Scale factors, row-major; empty for formats without them.
     #[must_use]
     pub fn scales(&self) -> &'a [u8] {
         self.scales
@@ -120,7 +120,7 @@ impl<'a> Weight<'a> {
         self.tensor_scale
     }
 
-    /// The same weights under another scale of the whole tensor.
+    /// The same bytes with another scale of the whole tensor.
     ///
     /// # Errors
     ///
@@ -133,7 +133,7 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Some of the rows, of the same bytes.
+    /// A range of rows, without a copy.
     ///
     /// # Errors
     ///
@@ -153,7 +153,8 @@ impl<'a> Weight<'a> {
         })
     }
 
-    /// Scale factors in the order that a kernel reads: see [`layout::to_blocked`]. Empty for a format without.
+    /// Scale factors in the blocked layout that kernels read ([`layout::to_blocked`]); empty for formats without
+    /// them.
     ///
     /// # Errors
     ///
@@ -165,7 +166,7 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// A copy: for the reference, or to look at values.
+    /// Copies the weights to a [`Matrix`], for the reference or to look at values.
     ///
     /// # Errors
     ///
@@ -176,7 +177,7 @@ impl<'a> Weight<'a> {
     }
 }
 
-/// All scale factors are finite magnitudes.
+/// Checks that all scale factors are finite magnitudes.
 fn check_scales(format: ScaleFormat, scales: &[u8], columns: usize) -> Result<(), WeightError> {
     // Codes of finite magnitudes ascend from 0; NaN and whatever has a sign are behind them. A maximum is a matter of
     // vector instructions, a search is not.

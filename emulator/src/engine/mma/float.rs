@@ -49,7 +49,7 @@ pub struct FloatProduct {
     path: Path,
     mode: FloatMode,
     k: usize,
-    /// `k` elements a row.
+    /// `k` elements per row.
     a: Vec<Element>,
     /// `k` entries for every eight columns.
     b: Vec<Lanes>,

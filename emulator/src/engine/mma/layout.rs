@@ -110,7 +110,7 @@ pub(crate) const fn scale_columns_of_b(n: u32) -> u32 {
     2 * n.div_ceil(64)
 }
 
-/// Whether D lies over an operand of the same instruction in Tensor Memory, which nothing in the ISA allows.
+/// Checks that D does not overlap an operand of the same instruction in tensor memory, which the ISA does not allow.
 pub(super) fn check_overlap<E>(
     instruction: &MmaInstruction,
     idesc: &InstructionDescriptor,

@@ -33,10 +33,10 @@ use super::idesc::{CtaGroup, IdescError, InstructionDescriptor, MmaForm, MmaKind
 use super::tmem::{Tmem, TmemError};
 use thiserror::Error;
 
-/// How products are added up.
+/// How products are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Arithmetic {
-    /// As the hardware does, bit for bit as far as that is known (see [`sum`]).
+    /// As hardware does, bit for bit as far as that is known (see [`sum`]).
     #[default]
     Hardware,
     /// Plain f32: products and sums rounded to nearest, K in order. Integers are exact in both.
@@ -189,7 +189,7 @@ pub enum MmaError<E> {
         /// What is allowed.
         rule: &'static str,
     },
-    /// Copies that must agree do not.
+    /// Copies of an operand that must agree differ.
     #[error(
         "{operand} of tcgen05.mma: row {row} differs between lanes {first} and {second} \
          ({first_word:#010x} and {second_word:#010x}) at column {column}; every quarter of the \
@@ -202,7 +202,7 @@ pub enum MmaError<E> {
         row: u32,
         /// A lane.
         first: u32,
-        /// The lane that should hold the same.
+        /// The lane that should hold the same value.
         second: u32,
         /// Column.
         column: u32,
@@ -211,7 +211,7 @@ pub enum MmaError<E> {
         /// The bits of the second that count.
         second_word: u32,
     },
-    /// An operand in Tensor Memory is where the last writer was a `tcgen05.mma`: it is sums.
+    /// An operand in tensor memory was last written by a `tcgen05.mma`, as sums.
     #[error(
         "{operand} of tcgen05.mma: lane {lane}, column {column} holds sums of a tcgen05.mma, which was the last to write there; \
          tcgen05.cp or tcgen05.st of the operand comes between"
@@ -224,7 +224,7 @@ pub enum MmaError<E> {
         /// Column.
         column: u32,
     },
-    /// D lies over an operand of the same instruction.
+    /// D overlaps an operand of the same instruction.
     #[error(
         "D of tcgen05.mma, columns {first} to {last}, covers column {column} of {operand}, which the same instruction reads: \
          which comes first is not defined; N or an address is wrong"
@@ -239,7 +239,7 @@ pub enum MmaError<E> {
         /// The first common column.
         column: u32,
     },
-    /// The number of CTAs is not the group's.
+    /// The number of CTAs does not match the group.
     #[error("tcgen05.mma with {group:?} CTA was given the memories of {found}")]
     CtaCount {
         /// The group.
@@ -247,7 +247,7 @@ pub enum MmaError<E> {
         /// CTAs given.
         found: usize,
     },
-    /// `scale-input-d` where it does not exist, or too large.
+    /// `scale-input-d` does not exist for the kind, or is too large.
     #[error(
         "scale-input-d is {value}: it is 0 to 15, and exists for kinds f16 and tf32 only (kind is {kind:?})"
     )]
@@ -257,7 +257,7 @@ pub enum MmaError<E> {
         /// The kind.
         kind: MmaKind,
     },
-    /// Metadata without meaning.
+    /// Sparsity metadata has no meaning.
     #[error(
         "sparsity metadata of tcgen05.mma: index {index:#06b} for chunk {chunk} of row {row} has no meaning for {kind:?}"
     )]
@@ -271,7 +271,7 @@ pub enum MmaError<E> {
         /// The kind.
         kind: MmaKind,
     },
-    /// `.ashift` where it does not exist.
+    /// `.ashift` does not exist for the instruction.
     #[error("tcgen05.mma.ashift takes A from tensor memory, with M 128 or 256; M is {m}")]
     Shift {
         /// Rows.
@@ -295,16 +295,16 @@ pub enum MmaError<E> {
     },
 }
 
-/// What the ISA leaves undefined and hardware does all the same: never written words, sums and meaningless metadata
-/// as operands, and D over an operand.
+/// Cases that the ISA leaves undefined and hardware executes: unwritten words, sums or meaningless metadata as
+/// operands, and D over an operand.
 #[derive(Debug)]
 pub(crate) struct Notes<'a, E> {
-    /// Where such things are noted, one of a kind; without a list they are errors.
+    /// The list for such cases, one of a kind; without a list they are errors.
     list: Option<&'a mut Vec<MmaError<E>>>,
 }
 
 impl<E> Notes<'_, E> {
-    /// Notes it and goes on, or fails with it.
+    /// Records a case and continues, or fails with it.
     fn put(&mut self, error: MmaError<E>) -> Result<(), MmaError<E>> {
         let Some(list) = &mut self.list else { return Err(error) };
         let kind = std::mem::discriminant(&error);
@@ -349,7 +349,8 @@ pub fn execute<E>(
     execute_noting(instruction, ctas, arithmetic, &mut Notes { list: None })
 }
 
-/// As [`execute`], but goes on where hardware does: what the ISA leaves undefined is added to `notes`, one of a kind.
+/// Executes as [`execute`], but continues where hardware does: cases that the ISA leaves undefined are added to
+/// `notes`, one of a kind.
 ///
 /// # Errors
 /// [`MmaError`], as [`execute`], where it is not known what hardware does.
@@ -452,7 +453,7 @@ fn execute_noting<E>(
     Ok(())
 }
 
-/// What makes rows of D.
+/// What computes rows of D.
 enum Rows {
     Dense(product::Product),
     Sparse(sparse::SparseProduct),

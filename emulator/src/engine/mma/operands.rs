@@ -10,7 +10,7 @@ use crate::engine::descriptor::{GatherError, OperandTile, Packing, SmemDescripto
 use crate::engine::idesc::{InstructionDescriptor, MmaKind, ScaleFactors, ScaleVec};
 use crate::engine::tmem::{Tmem, TmemAddress};
 
-/// Scale factors of one instruction: up to 4 bytes a row, the first along K in the lowest byte.
+/// Scale factors of one instruction: up to 4 bytes per row, the first along K in the lowest byte.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Scales {
     /// Format and count.

@@ -41,7 +41,7 @@ pub struct SparseProduct {
     pub b: [OperandTile; 2],
     /// Scale factors.
     pub scales: Option<Scales>,
-    /// For every row, four bits a chunk.
+    /// Metadata of each row, four bits per chunk.
     pub metadata: Vec<u64>,
 }
 

@@ -60,7 +60,7 @@ pub enum TmemError {
         /// Columns asked for.
         columns: u32,
     },
-    /// An allocation larger than an earlier one of the same CTA.
+    /// The allocation is larger than an earlier one of the same CTA.
     #[error("TMEM allocation of {columns} columns after one of {earlier}: a CTA's allocations must not grow")]
     GrowingAllocation {
         /// Columns asked for.
@@ -163,9 +163,9 @@ pub enum TmemError {
 pub struct Tmem {
     /// Lane-major: word (lane, column) at `lane * 512 + column`.
     words: Box<[u32]>,
-    /// One bit a word, 8 x 64 a lane.
+    /// One bit per word, 8 x 64 per lane: whether it was written.
     written: Box<[u64]>,
-    /// The same: words that are accumulators, whose last writer was a `tcgen05.mma`.
+    /// One bit per word: whether a `tcgen05.mma` wrote it last.
     sums: Box<[u64]>,
     /// 512 bits: columns that belong to a live allocation.
     live: [u64; 8],
@@ -247,7 +247,7 @@ impl Tmem {
         Ok(Some(even.take(first, columns)))
     }
 
-    /// Whether this CTA may allocate so many columns.
+    /// Checks that this CTA may allocate `columns` columns.
     ///
     /// # Errors
     /// As [`Tmem::alloc`].
