@@ -153,7 +153,11 @@ fn launch(plan: &Plan, view: &View<'_>, role: Role, entry: String, parameters: V
         entry,
         // `validate` keeps both within 31 bits.
         grid: [
-            if gate { view.gate_items.div_ceil(GATE_THREADS.into()) as u32 } else { plan.ctas() as u32 },
+            if gate {
+                view.gate_kernel.gate_items.div_ceil(GATE_THREADS.into()) as u32
+            } else {
+                plan.ctas() as u32
+            },
             1,
             1,
         ],

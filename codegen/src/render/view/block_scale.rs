@@ -1,14 +1,69 @@
-//! C with scale factors where a lane holds a column of C: a block of a row lies across 16 or 32 lanes.
+//! C with scale factors. Where a lane holds a column of C, a block of a row lies across 16 or 32 lanes.
 
 use std::ops::Range;
 
+use super::Role;
 use super::epilogue::Ragged;
+use super::facts::Facts;
 use crate::config::Multicast;
 use crate::plan::{Output, Plan};
 use crate::problem::ScaleSpec;
 
 /// Lanes of a warp.
 const WARP: u32 = 32;
+
+/// Scale factors of C.
+pub(crate) struct OutputScalesView {
+    pub block_scaled: bool,
+    /// Whether the launch gives a scale of the whole C.
+    pub tensor_scale: bool,
+    /// Columns that share a scale factor, and the results of a chunk by those.
+    pub scale_block: u32,
+    pub scale_groups: Vec<Vec<u32>>,
+    /// How they come about where a lane holds a column of C.
+    pub scales_transposed: Option<TransposedScales>,
+    /// Whether rows beyond M, which have scale factors, are among those of a thread.
+    pub rows_padded: bool,
+    /// The register of the first column of an item; nothing where `%column` counts from C's own.
+    pub first_column: &'static str,
+    /// Bytes of the scale factors of 128 rows, and rows with their padding.
+    pub scale_row_bytes: u64,
+    pub padded_rows: String,
+    /// What a store of a chunk's scale factors is, and how far behind them pads follow.
+    pub scale_store: &'static str,
+    pub scale_pads: Vec<u32>,
+}
+
+impl OutputScalesView {
+    pub fn new(p: &Plan, facts: &Facts) -> Self {
+        let Facts { role, chunk, transposed, ragged, scales, scale_block, .. } = *facts;
+        let shape = p.problem.shape;
+        let pads = facts.scale_pads(p);
+        OutputScalesView {
+            block_scaled: scales.is_some(),
+            tensor_scale: scales.is_some() && p.problem.formats.c.has_tensor_scale(),
+            scale_block,
+            scale_groups: scale_groups(chunk, scale_block),
+            scales_transposed: scales
+                .filter(|_| transposed)
+                .map(|scales| TransposedScales::new(p, scales, chunk)),
+            rows_padded: ragged.rows,
+            first_column: if role == Role::Gate { "" } else { "%column0" },
+            scale_row_bytes: scales.map_or(0, |scales| scales.blocked_bytes(128, p.problem.shape.n)),
+            padded_rows: match shape.groups.by_rows() {
+                true => "%padded_rows".to_owned(),
+                false => shape.m.next_multiple_of(128).to_string(),
+            },
+            scale_store: if chunk / scale_block == 2 { "b16" } else { "b8" },
+            scale_pads: pads.collect(),
+        }
+    }
+}
+
+/// The results of a chunk, by the scale factor they share.
+fn scale_groups(chunk: u32, block: u32) -> Vec<Vec<u32>> {
+    (0..chunk / block).map(|group| (group * block..(group + 1) * block).collect()).collect()
+}
 
 /// How lanes come by the scale factors of a chunk of rows.
 pub(crate) struct TransposedScales {

@@ -1,6 +1,6 @@
 //! Which CTA of a cluster does what: who leads, who sends what to whom.
 
-use super::Pass;
+use super::producer::Pass;
 use crate::config::{CtaGroup, Multicast};
 use crate::plan::Plan;
 

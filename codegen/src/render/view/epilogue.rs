@@ -1,8 +1,6 @@
 //! What the epilogue's warps, and the gate's own kernel, store.
 
-use super::Role;
-use crate::config::Strategy;
-use crate::plan::{Output, Plan, Staging};
+use crate::plan::{Output, Staging};
 use crate::problem::{OutputElement, OutputFormat};
 
 /// Whether a thread's row is in C, where it has one.
@@ -107,44 +105,9 @@ pub(crate) struct BoxStore {
     pub policy: &'static str,
 }
 
-/// A chunk of one product on its way through the workspace.
-pub(crate) struct PartialProduct {
-    /// What its registers are called, without the number.
-    pub registers: String,
-    /// The product's first column in TMEM.
-    pub column: u32,
-    pub vectors: Vec<PartialVector>,
-    /// Column by column, for sums in shared memory.
-    pub sums: Vec<PartialSum>,
-}
-
-/// One column of a chunk in shared memory.
-pub(crate) struct PartialSum {
-    /// Bytes from the chunk's first column of product 1.
-    pub offset: u32,
-    pub register: String,
-    /// Where another part's sum of it is loaded.
-    pub addend: String,
-}
-
-/// Four columns of it.
-pub(crate) struct PartialVector {
-    /// Bytes from the chunk's first column of product 1.
-    pub offset: u32,
-    pub registers: String,
-    /// Where another part's sums of them are loaded.
-    pub addends: String,
-    pub adds: Vec<PartialAdd>,
-}
-
-pub(crate) struct PartialAdd {
-    pub to: String,
-    pub from: String,
-}
-
 /// Which rows and columns of a launch's tiles can lie outside the tensors.
 #[derive(Clone, Copy)]
-pub(super) struct Ragged {
+pub(crate) struct Ragged {
     pub rows: bool,
     pub columns: bool,
 }
@@ -305,53 +268,5 @@ pub(super) mod transposed {
 pub(super) fn stores(staging: Staging, policy: &'static str) -> Vec<BoxStore> {
     (0..staging.boxes)
         .map(|i| BoxStore { column: i * staging.columns, offset: i * staging.box_bytes, policy })
-        .collect()
-}
-
-/// Registers of the products that go through the workspace where K is shared out.
-fn partial_names(p: &Plan, role: Role) -> &'static [&'static str] {
-    match (p.strategy, role) {
-        (Strategy::Interleaved | Strategy::Sequential, _) => &["first", "second"],
-        (_, Role::Gated) => &["second"],
-        _ => &["first"],
-    }
-}
-
-/// Registers for sums of another part: of a chunk of all products, so that all of its loads are on their way together.
-pub(super) fn addends(p: &Plan, role: Role) -> u32 {
-    partial_names(p, role).len() as u32 * p.epilogue.chunk
-}
-
-/// The products that go through the workspace where K is shared out.
-pub(super) fn partial_products(p: &Plan, role: Role, second_column: u32) -> Vec<PartialProduct> {
-    let names = partial_names(p, role);
-    let chunk = p.epilogue.chunk;
-    let product_bytes = p.mma_columns * p.cta_rows * 4;
-    (0..)
-        .zip(names)
-        .map(|(index, name)| PartialProduct {
-            registers: format!("%{name}"),
-            column: index * second_column,
-            sums: (0..chunk)
-                .map(|i| PartialSum {
-                    offset: index * product_bytes + i * 4 * p.cta_rows,
-                    register: registers(name, i, 1),
-                    addend: registers("addend", index * chunk + i, 1),
-                })
-                .collect(),
-            vectors: (0..chunk / 4)
-                .map(|i| PartialVector {
-                    offset: index * product_bytes + i * 16 * p.cta_rows,
-                    registers: registers(name, 4 * i, 4),
-                    addends: registers("addend", index * chunk + 4 * i, 4),
-                    adds: (4 * i..4 * i + 4)
-                        .map(|column| PartialAdd {
-                            to: registers(name, column, 1),
-                            from: registers("addend", index * chunk + column, 1),
-                        })
-                        .collect(),
-                })
-                .collect(),
-        })
         .collect()
 }

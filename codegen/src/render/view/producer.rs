@@ -1,9 +1,11 @@
 //! What the TMA warp loads.
 
-use super::cluster::{Places, Sender, Sent, sends_halves, shared_sides};
+use super::cluster::{Places, Sender, Sent, senders, sends_halves, shared_sides};
 use super::groups::GroupsView;
-use super::{Pass, Place, Role};
-use crate::config::{Accumulators, CtaGroup, Strategy};
+use super::policy::Policy;
+use super::setup::{BarrierView, Place};
+use super::{Role, TargetView};
+use crate::config::{Accumulators, CtaGroup, Eviction, SfPreload, Strategy};
 use crate::plan::{Operand, Plan};
 use crate::problem::MmaKind;
 
@@ -52,22 +54,167 @@ pub(crate) struct ScaleBox {
     pub sent: Option<Sent>,
 }
 
+/// A K loop of an item.
+pub(crate) struct Pass {
+    /// What labels end in.
+    pub suffix: &'static str,
+    /// The accumulator's first column.
+    pub d: u32,
+    /// The barrier on which the loop's end is announced.
+    pub done: Place,
+    pub operand_loads: Vec<OperandLoad>,
+    pub scale_loads: Vec<ScaleLoad>,
+    pub scale_boxes: Vec<ScaleBox>,
+}
+
+/// What the TMA warp loads.
+pub(crate) struct ProducerView {
+    /// The warp that loads, in words.
+    pub producer: String,
+    pub b_names: &'static str,
+    /// Whether loads of A wait for a launch of the kernel's own, and nothing else for the one before.
+    pub waits: bool,
+    pub passes: Vec<Pass>,
+    pub load_policies: Vec<Policy>,
+    /// Bytes that one K tile of scale factors brings, as the barrier counts them.
+    pub slot_tx: u32,
+    pub last_slot_tx: u32,
+    /// Whether the last K tile's loads are shorter than the others'.
+    pub ragged_loads: bool,
+    /// Row blocks of scale factors on the MMA's column side.
+    pub column_blocks: Vec<u32>,
+    pub stage_tx: u32,
+    pub last_stage_tx: u32,
+    pub scale_tensors: Vec<&'static str>,
+    /// Those on the MMA's row side, and those on its column side.
+    pub row_tensors: Vec<&'static str>,
+    pub column_tensors: Vec<&'static str>,
+    /// Whether scale factors come by tensor map.
+    pub boxed: bool,
+    /// Eight-byte units of one K tile of a row block of scale factors.
+    pub scale_tile_units: u32,
+    /// Columns of the MMA that a CTA of a pair loads of each tensor it loads.
+    pub pair_columns: u32,
+    /// Who sends scale factors that several need, where they take turns.
+    pub senders: Vec<Sender>,
+    /// Whether the leader of a pair sends those of B1 and the peer those of B2, which lie so many bytes further on.
+    pub sends_halves: bool,
+    pub sfb_step: u32,
+    /// Whether those of a shared tile are, so that a slot is free when all that share have let go of it.
+    pub shares_scales: bool,
+    pub shared_rows: u32,
+    pub shared_bytes: u32,
+    pub shared_row: &'static str,
+    /// Whether a tile's scale factors on the MMA's row side can be in two blocks.
+    pub row_block_above: bool,
+    /// Whether they come with each stage's operands: before A, where that waits for an earlier launch.
+    pub scales_per_stage: bool,
+    /// Whether the warp that loads meets the epilogues of a cluster that shares K.
+    pub meets_in_producer: bool,
+}
+
+impl ProducerView {
+    pub fn new(p: &Plan, role: Role, barrier: &BarrierView, target: &TargetView) -> Self {
+        let BarrierView { product1_done, all_done, .. } = *barrier;
+        let shared = p.multicast.ctas();
+        let hint = |hint: Option<Eviction>, register: &'static str| hint.map_or("", |_| register);
+        let policies = Policies {
+            a: hint(p.cache.a, "%policy_a"),
+            b: hint(p.cache.b, "%policy_b"),
+            sf: hint(p.cache.sf, "%policy_sf"),
+        };
+        let scale_tx = match p.scales.slot_tx {
+            tx if p.sf_preload == SfPreload::PerStage => (tx, p.scales.last_slot_tx),
+            _ => (0, 0),
+        };
+        // The leader of a pair expects the loads of both.
+        let group = p.cta_group.ctas();
+        let rows_shared = shared_sides(p)[0];
+        let shared_rows = match (rows_shared, p.accumulators) {
+            (true, _) => p.cta_rows,
+            // Of a pair, each CTA loads its half of the columns; side by side, B1 or B2 whole.
+            (false, Accumulators::Separate) => p.mma_columns / group,
+            (false, Accumulators::SideBySide) => p.mma_columns,
+        };
+        let scale_tensors = scale_tensors(p, role);
+        let passes = passes(p, role, policies, [product1_done, all_done], target.second_column);
+        ProducerView {
+            producer: format!("warp {}", target.producer_warp),
+            b_names: match (p.strategy, role) {
+                (Strategy::Interleaved, _) => "B1, B2",
+                (Strategy::Sequential, _) => "B1, then B2",
+                _ => "B",
+            },
+            waits: waits(p),
+            load_policies: [("a", p.cache.a), ("b", p.cache.b), ("sf", p.cache.sf)]
+                .into_iter()
+                .filter_map(|(operand, hint)| Policy::of(operand, hint))
+                .collect(),
+            slot_tx: group * p.scales.slot_tx,
+            last_slot_tx: group * p.scales.last_slot_tx,
+            ragged_loads: p.scales.slot_tx != p.scales.last_slot_tx,
+            column_blocks: match p.kind.scales_per_mma() {
+                0 => Vec::new(),
+                _ => (0..p.mma_columns.div_ceil(128)).collect(),
+            },
+            stage_tx: group * (p.smem.stage_tx + scale_tx.0),
+            last_stage_tx: group * (p.smem.stage_tx + scale_tx.1),
+            row_tensors: scale_tensors.iter().copied().filter(|name| (*name == "sfa") != p.swap_ab).collect(),
+            column_tensors: scale_tensors
+                .iter()
+                .copied()
+                .filter(|name| (*name == "sfa") == p.swap_ab)
+                .collect(),
+            boxed: p.scales.box_blocks.is_some(),
+            scale_tile_units: p.scales.tile_bytes / 8,
+            pair_columns: p.mma_columns / 2,
+            senders: senders(&passes),
+            sends_halves: passes
+                .iter()
+                .flat_map(|pass| &pass.scale_boxes)
+                .any(|load| load.sent.as_ref().is_some_and(|sent| sent.half)),
+            sfb_step: p.smem.sfb2 - p.smem.sfb1,
+            shares_scales: p.scales.shared && shared > 1,
+            shared_rows: shared_rows / shared,
+            shared_bytes: shared_rows / shared
+                * match p.kind == MmaKind::Decoded && (rows_shared || p.decodes_a()) {
+                    true => p.k_loop.b_tile_bytes,
+                    false => p.k_loop.tile_bytes / p.smem.boxes,
+                },
+            shared_row: if rows_shared { "%row_r" } else { "%row_c" },
+            row_block_above: p.interleaved_rows() && p.scales.b_row_blocks > 1,
+            scales_per_stage: p.kind.scales_per_mma() > 0 && p.sf_preload == SfPreload::PerStage,
+            meets_in_producer: target.meets_in_producer,
+            scale_tensors,
+            passes,
+        }
+    }
+}
+
+/// Scale factors that come by bulk copies.
+fn scale_tensors(p: &Plan, role: Role) -> Vec<&'static str> {
+    let names: &[&str] = match (p.scales.box_blocks, p.strategy, role) {
+        _ if p.kind.scales_per_mma() == 0 => &[],
+        (Some(_), ..) => &[],
+        (None, Strategy::Interleaved | Strategy::Sequential, _) => &["sfa", "sfb1", "sfb2"],
+        (None, Strategy::TwoPass | Strategy::SecondFused, Role::Gated) => &["sfa", "sfb2"],
+        (None, Strategy::TwoPass | Strategy::SecondFused, Role::Fused | Role::Product | Role::Gate) => {
+            &["sfa", "sfb1"]
+        }
+    };
+    names.iter().copied().filter(|name| *name != "sfa" || p.scales.a_row_blocks > 0).collect()
+}
+
 /// L2 policy registers of the loads, or nothing.
 #[derive(Clone, Copy)]
-pub(super) struct Policies {
+struct Policies {
     pub a: &'static str,
     pub b: &'static str,
     pub sf: &'static str,
 }
 
 /// The K loops of an item, each with the tiles of B that a stage holds.
-pub(super) fn passes(
-    p: &Plan,
-    role: Role,
-    policies: Policies,
-    done: [Place; 2],
-    second_column: u32,
-) -> Vec<Pass> {
+fn passes(p: &Plan, role: Role, policies: Policies, done: [Place; 2], second_column: u32) -> Vec<Pass> {
     let products: &[&[usize]] = match (p.strategy, role) {
         (Strategy::Interleaved, _) => &[&[0, 1]],
         (Strategy::Sequential, _) => &[&[0], &[1]],
@@ -97,7 +244,7 @@ fn matrices(p: &Plan, of_a: bool) -> Option<u32> {
 }
 
 /// Whether loads of A wait for the launch that brings it into order. With `pdl` all wait, for that launch itself may start early.
-pub(super) fn waits(p: &Plan) -> bool {
+fn waits(p: &Plan) -> bool {
     p.orders_first() && !p.pdl
 }
 

@@ -5,7 +5,8 @@ use crate::config::{Accumulators, Strategy};
 use crate::plan::{Plan, Staging};
 use crate::problem::{ElementKind, MmaKind};
 use crate::render::view::Role;
-use crate::render::view::epilogue::{self, Packing, PartialAdd, PartialVector, Vector, operand, registers};
+use crate::render::view::epilogue::{self, Packing, Vector, operand, registers};
+use crate::render::view::parts::{PartialAdd, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
 use crate::target::sm_90a::{WARPGROUP_ROWS, Wgmma};
 

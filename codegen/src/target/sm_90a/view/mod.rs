@@ -59,7 +59,7 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
 /// See [`crate::target::Isa::render`].
 pub(super) fn render(warpgroups: &Wgmma, entry: &Entry<'_>) -> Result<String, RenderError> {
     let Entry { plan: p, view: t, role, name, parameters } = *entry;
-    let w = &WarpgroupView::new(p, role, *warpgroups, t.staging, t.packing);
+    let w = &WarpgroupView::new(p, role, *warpgroups, t.store.staging, t.store.packing);
     text(&WarpgroupTemplate { p, t, w, name, parameters })
 }
 

@@ -1,0 +1,126 @@
+//! Sums of parts of a tile's K on their way between CTAs.
+
+use super::epilogue::registers;
+use super::facts::Facts;
+use super::{Role, TargetView};
+use crate::config::Strategy;
+use crate::plan::Plan;
+
+/// A chunk of one product on its way through the workspace.
+pub(crate) struct PartialProduct {
+    /// What its registers are called, without the number.
+    pub registers: String,
+    /// The product's first column in TMEM.
+    pub column: u32,
+    pub vectors: Vec<PartialVector>,
+    /// Column by column, for sums in shared memory.
+    pub sums: Vec<PartialSum>,
+}
+
+/// One column of a chunk in shared memory.
+pub(crate) struct PartialSum {
+    /// Bytes from the chunk's first column of product 1.
+    pub offset: u32,
+    pub register: String,
+    /// Where another part's sum of it is loaded.
+    pub addend: String,
+}
+
+/// Four columns of it.
+pub(crate) struct PartialVector {
+    /// Bytes from the chunk's first column of product 1.
+    pub offset: u32,
+    pub registers: String,
+    /// Where another part's sums of them are loaded.
+    pub addends: String,
+    pub adds: Vec<PartialAdd>,
+}
+
+pub(crate) struct PartialAdd {
+    pub to: String,
+    pub from: String,
+}
+
+/// Sums of parts of a tile's K.
+pub(crate) struct PartsView {
+    pub partial_products: Vec<PartialProduct>,
+    /// Registers for sums of other parts.
+    pub addends: u32,
+    /// Bytes of a CTA's slot.
+    pub partial_bytes: u64,
+    /// Bytes from one part's slot to the next one's.
+    pub partial_stride: u64,
+    /// Bytes of one column of a product in a slot, of all rows.
+    pub partial_column_bytes: u32,
+    /// Bytes of a chunk, and of a CTA's part of the columns, of a product's sums in shared memory.
+    pub sum_chunk_bytes: u32,
+    pub sum_part_bytes: u32,
+}
+
+impl PartsView {
+    pub fn new(p: &Plan, facts: &Facts, target: &TargetView) -> Self {
+        let Facts { role, chunk, .. } = *facts;
+        let cluster_ctas = p.cluster_ctas();
+        let partial_bytes = 4
+            * u64::from(p.cta_rows)
+            * u64::from(p.mma_columns)
+            * u64::from(if p.strategy.is_fused() { 2u32 } else { 1 });
+        PartsView {
+            partial_products: partial_products(p, role, target.second_column),
+            addends: target.addends.unwrap_or_else(|| addends(p, role)),
+            partial_bytes,
+            partial_stride: partial_bytes * u64::from(cluster_ctas),
+            partial_column_bytes: 4 * p.cta_rows,
+            sum_chunk_bytes: 4 * p.cta_rows * chunk,
+            sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,
+        }
+    }
+}
+
+/// Registers of the products that go through the workspace where K is shared out.
+fn partial_names(p: &Plan, role: Role) -> &'static [&'static str] {
+    match (p.strategy, role) {
+        (Strategy::Interleaved | Strategy::Sequential, _) => &["first", "second"],
+        (_, Role::Gated) => &["second"],
+        _ => &["first"],
+    }
+}
+
+/// Registers for sums of another part: of a chunk of all products, so that all of its loads are on their way together.
+fn addends(p: &Plan, role: Role) -> u32 {
+    partial_names(p, role).len() as u32 * p.epilogue.chunk
+}
+
+/// The products that go through the workspace where K is shared out.
+fn partial_products(p: &Plan, role: Role, second_column: u32) -> Vec<PartialProduct> {
+    let names = partial_names(p, role);
+    let chunk = p.epilogue.chunk;
+    let product_bytes = p.mma_columns * p.cta_rows * 4;
+    (0..)
+        .zip(names)
+        .map(|(index, name)| PartialProduct {
+            registers: format!("%{name}"),
+            column: index * second_column,
+            sums: (0..chunk)
+                .map(|i| PartialSum {
+                    offset: index * product_bytes + i * 4 * p.cta_rows,
+                    register: registers(name, i, 1),
+                    addend: registers("addend", index * chunk + i, 1),
+                })
+                .collect(),
+            vectors: (0..chunk / 4)
+                .map(|i| PartialVector {
+                    offset: index * product_bytes + i * 16 * p.cta_rows,
+                    registers: registers(name, 4 * i, 4),
+                    addends: registers("addend", index * chunk + 4 * i, 4),
+                    adds: (4 * i..4 * i + 4)
+                        .map(|column| PartialAdd {
+                            to: registers(name, column, 1),
+                            from: registers("addend", index * chunk + column, 1),
+                        })
+                        .collect(),
+                })
+                .collect(),
+        })
+        .collect()
+}

@@ -1,0 +1,130 @@
+//! Which items of work a CTA computes, and what it does with the others of its cluster.
+
+use super::TargetView;
+use super::cluster::Places;
+use crate::config::{Raster, Schedule};
+use crate::plan::Plan;
+
+/// Which items of work a CTA computes.
+pub(crate) struct WorkView {
+    /// Whether a CTA may compute more than one item.
+    pub looped: bool,
+    /// Whether an item may be a part of a tile's K.
+    pub ranges: bool,
+    pub dynamic: bool,
+    /// K tiles of an item: a number or a register.
+    pub k_count: String,
+    /// The same without the split tail.
+    pub main_count: String,
+    /// Whether tiles are all in one row, where no raster matters and a division at each item's start is saved.
+    pub one_row_of_tiles: bool,
+    pub raster_group: u32,
+    /// Tiles of a band of the swizzled raster.
+    pub raster_band: u64,
+    /// The registers of the tile's place on the MMA's row side and column side.
+    pub row_tile: &'static str,
+    pub column_tile: &'static str,
+    /// K tiles of the clusters that have one more than the others.
+    pub longer_units: u32,
+    /// Whether the CTAs of a cluster share a tile's K.
+    pub cluster_parts: bool,
+    /// What is added to a tile's counter once the first of its two parts has left its sums in the workspace; 0 where parts are
+    /// collected otherwise.
+    pub handed_over: u32,
+    /// Where warps go on that neither compute nor finish tiles, once they are done.
+    pub leave: &'static str,
+    pub last_k_tile: u32,
+}
+
+impl WorkView {
+    pub fn new(p: &Plan, target: &TargetView) -> Self {
+        let k_count = if p.work.has_ranges() { "%k_count".to_owned() } else { p.k_loop.tiles.to_string() };
+        let shape = p.problem.shape;
+        WorkView {
+            looped: p.work.is_looped(),
+            ranges: p.work.has_ranges(),
+            dynamic: p.work.schedule == Schedule::Dynamic,
+            main_count: match p.k_loop.tail_tiles {
+                0 => k_count.clone(),
+                _ => p.k_loop.main_tiles.to_string(),
+            },
+            k_count,
+            one_row_of_tiles: p.work.m_items == 1 && !shape.groups.by_rows(),
+            raster_group: raster_group(p),
+            raster_band: u64::from(raster_group(p)) * u64::from(p.work.n_items),
+            row_tile: if p.swap_ab { "%n_tile" } else { "%m_tile" },
+            column_tile: if p.swap_ab { "%m_tile" } else { "%n_tile" },
+            longer_units: p.work.longer * (p.work.share + 1),
+            cluster_parts: p.work.cluster_parts > 1,
+            // More than both parts that start.
+            handed_over: if p.hands_over() { 4 } else { 0 },
+            leave: target.leave,
+            last_k_tile: p.k_loop.tiles - 1,
+        }
+    }
+}
+
+/// The CTAs of a cluster.
+pub(crate) struct ClusterView {
+    /// CTAs of an MMA: 1, or a pair.
+    pub group: u32,
+    pub pair: bool,
+    /// CTAs that send parts of each other's tiles.
+    pub sharers: u32,
+    /// CTAs of a cluster.
+    pub cluster: u32,
+    pub several: bool,
+    /// A bit for each CTA of a cluster, and for those at the same place of its pairs as the first.
+    pub all_ctas: u32,
+    pub even_ctas: u32,
+    /// Which CTA of a cluster this is.
+    pub places: Places,
+    /// Whether the cluster shares tiles, whose parts have so many rows and bytes, and the register of
+    /// the first row.
+    pub shares: bool,
+}
+
+impl ClusterView {
+    pub fn new(p: &Plan) -> Self {
+        let group = p.cta_group.ctas();
+        let (cluster_ctas, shared) = (p.cluster_ctas(), p.multicast.ctas());
+        ClusterView {
+            group,
+            pair: group == 2,
+            sharers: shared,
+            cluster: cluster_ctas,
+            several: cluster_ctas > 1,
+            all_ctas: (1 << cluster_ctas) - 1,
+            even_ctas: 0x5555 & ((1 << cluster_ctas) - 1),
+            places: Places::new(p),
+            shares: shared > 1,
+        }
+    }
+}
+
+/// Tiles of C in flight.
+pub(crate) struct BuffersView {
+    /// Whether there are two buffers of accumulators.
+    pub buffered: bool,
+    /// Whether they share columns, and in how many of the epilogue's chunks those are.
+    pub overlapped: bool,
+    pub shared_chunks: u32,
+}
+
+impl BuffersView {
+    pub fn new(p: &Plan, target: &TargetView) -> Self {
+        BuffersView {
+            buffered: p.isa().buffers() > 1,
+            overlapped: target.shared_columns > 0,
+            shared_chunks: target.shared_columns / p.epilogue.chunk,
+        }
+    }
+}
+
+/// Rows of tiles in a band of the swizzled raster: no more than there are.
+fn raster_group(p: &Plan) -> u32 {
+    match p.work.raster {
+        Raster::Swizzled(group) => group.min(p.work.m_items),
+        Raster::AlongM | Raster::AlongN => p.work.m_items,
+    }
+}
