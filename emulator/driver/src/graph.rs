@@ -75,7 +75,8 @@ fn unless_captured(stream: *mut c_void) -> c_int {
 
 /// Does nothing: all work has already run.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> c_int {
     unless_captured(stream)
@@ -83,7 +84,8 @@ pub unsafe extern "C" fn cuStreamSynchronize(stream: *mut c_void) -> c_int {
 
 /// Success: all work has already run.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamQuery(stream: *mut c_void) -> c_int {
     unless_captured(stream)
@@ -91,7 +93,8 @@ pub unsafe extern "C" fn cuStreamQuery(stream: *mut c_void) -> c_int {
 
 /// Does nothing: events have occurred. A captured stream does not wait for what is outside its capture.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamWaitEvent(
     stream: *mut c_void,
@@ -106,7 +109,8 @@ pub unsafe extern "C" fn cuStreamWaitEvent(
 
 /// Records the time. In a capture the event becomes a part of the graph, which ignores it.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) -> c_int {
     if not_captured(stream).is_ok() {
@@ -117,7 +121,8 @@ pub unsafe extern "C" fn cuEventRecord(event: *mut c_void, stream: *mut c_void) 
 
 /// Destroys an event.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> c_int {
     state().graphs().events.remove(&event.addr());
@@ -126,7 +131,8 @@ pub unsafe extern "C" fn cuEventDestroy_v2(event: *mut c_void) -> c_int {
 
 /// Milliseconds of host time between two events.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuEventElapsedTime(ms: *mut f32, start: *mut c_void, end: *mut c_void) -> c_int {
     let graphs = state().graphs();
@@ -148,7 +154,8 @@ pub unsafe extern "C" fn cuEventElapsedTime_v2(ms: *mut f32, start: *mut c_void,
 
 /// Starts to record a stream's launches. The legacy stream cannot be captured, as on a GPU.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamBeginCapture_v2(stream: *mut c_void, _mode: c_uint) -> c_int {
     if stream.is_null() {
@@ -177,7 +184,8 @@ pub unsafe extern "C" fn cuStreamIsCapturing(stream: *mut c_void, status: *mut c
 
 /// Ends a capture and returns its graph.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mut c_void) -> c_int {
     let number = state().number();
@@ -192,7 +200,8 @@ pub unsafe extern "C" fn cuStreamEndCapture(stream: *mut c_void, graph: *mut *mu
 
 /// Instantiates a graph for launches.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
     instance: *mut *mut c_void,
@@ -215,7 +224,8 @@ pub unsafe extern "C" fn cuGraphInstantiateWithFlags(
 /// Runs all launches of a graph. Two calls with one graph at the same time are an error: graph objects are not for
 /// several threads at once (CUDA driver API, "Graph object thread safety").
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, stream: *mut c_void) -> c_int {
     if not_captured(stream).is_err() {
@@ -245,7 +255,8 @@ pub unsafe extern "C" fn cuGraphLaunch(instance: *mut c_void, stream: *mut c_voi
 
 /// Sets the thread's capture mode and returns the previous one. It forbids no calls here.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) -> c_int {
     // SAFETY: the caller's place.
@@ -261,7 +272,8 @@ pub unsafe extern "C" fn cuThreadExchangeStreamCaptureMode(mode: *mut c_uint) ->
 
 /// Counts for tests, which no GPU driver has: direct launches, graph launches, and graphs with their instances.
 ///
-/// # Safety `counts` is null or a place for the three.
+/// # Safety
+/// `counts` is null or a place for the three.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn silumin_emulated_counts(counts: *mut [u64; 3]) -> c_int {
     let alive = state().graphs().graphs.len() as u64;
@@ -272,7 +284,8 @@ pub unsafe extern "C" fn silumin_emulated_counts(counts: *mut [u64; 3]) -> c_int
 
 /// Destroys a graph.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphDestroy(graph: *mut c_void) -> c_int {
     let found = state().graphs().graphs.remove(&graph.addr());
@@ -281,7 +294,8 @@ pub unsafe extern "C" fn cuGraphDestroy(graph: *mut c_void) -> c_int {
 
 /// Destroys a graph's instance.
 ///
-/// # Safety As in the driver's API.
+/// # Safety
+/// As in the driver's API.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cuGraphExecDestroy(instance: *mut c_void) -> c_int {
     // SAFETY: the caller's.

@@ -72,7 +72,8 @@ macro_rules! succeed {
         $(
             /// Does nothing in this driver.
             ///
-            /// # Safety As in the driver's API.
+            /// # Safety
+            /// As in the driver's API.
             #[unsafe(no_mangle)]
             pub unsafe extern "C" fn $name($($arg: $ty),*) -> c_int {
                 $(let _ = $arg;)*
