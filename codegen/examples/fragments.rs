@@ -1,4 +1,4 @@
-//! Lowers the built-in gates afresh and writes them to `codegen/src/gate/fragments`, where the crate
+//! Lowers the built-in gates afresh and writes them to `codegen/src/frontend/gate/fragments`, where the crate
 //! has them checked in: `cargo run -p silumin-codegen --features llvm --example fragments`.
 //!
 //! With expressions as arguments it prints their fragments instead.
@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     if !gates.is_empty() {
         return Ok(());
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/gate/fragments");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/frontend/gate/fragments");
     for (arch, _) in GATE_ARCHES {
         std::fs::create_dir_all(root.join(arch))?;
         for builtin in &BUILTINS {
