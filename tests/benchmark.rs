@@ -72,7 +72,7 @@ const TURNED: [&[(&str, &str)]; 17] = [
     &[("cta_group", "1"), ("tile", "[128, 128, 256]")],
     &[("k_order", "split_tail(3)")],
     &[("k_order", "split_tail(3)"), ("store", "tma")],
-    &[("k_order", "ping_pong"), ("sf_preload", "ahead(2)")],
+    &[("k_order", "serpentine"), ("sf_preload", "ahead(2)")],
     &[("k_order", "reverse"), ("stages", "3")],
     &[("accumulators", "side_by_side"), ("tile", "[256, 128, 256]")],
     &[("tile", "[256, 192, 256]"), ("schedule", "persistent"), ("sms", "64")],

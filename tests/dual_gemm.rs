@@ -89,7 +89,7 @@ fn every_knob_is_carried() {
     same!([cta_group = 1] silu(A @ B1) * (A @ B2));
     same!([cta_group = 2, tile = [256, 64, 256]] silu(A @ B1) * (A @ B2));
     same!([k_order = reverse] silu(A @ B1) * (A @ B2));
-    same!([k_order = ping_pong, store = direct] silu(A @ B1) * (A @ B2));
+    same!([k_order = serpentine, store = direct] silu(A @ B1) * (A @ B2));
     same!([k_order = split_tail(2), sf_preload = ahead(1)] silu(A @ B1) * (A @ B2));
     same!([sf_preload = all, a_reuse = none] silu(A @ B1) * (A @ B2));
     same!([accumulators = side_by_side, tile = [128, 128, 128]] silu(A @ B1) * (A @ B2));

@@ -27,7 +27,7 @@ const CONFIGS: [Knobs; 22] = [
     &[("store", "tma")],
     &[("k_order", "split_tail(2)")],
     &[("k_order", "split_tail(2)"), ("tile", "[128, 192, 128]"), ("store", "tma")],
-    &[("k_order", "ping_pong"), ("cta_group", "2")],
+    &[("k_order", "serpentine"), ("cta_group", "2")],
     &[("cta_group", "2"), ("tile", "[256, 192, 128]"), ("k_order", "split_tail(2)")],
     &[("accumulators", "side_by_side")],
     &[("schedule", "persistent"), ("sms", "2")],

@@ -67,7 +67,7 @@ const TURNED: [Knobs; 20] = [
     &[("raster", "along_n"), ("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2")],
     &[("raster", "swizzled(2)"), ("swap_ab", "off"), ("tile", "[128, 64, 128]")],
     &[("k_order", "split_tail(2)"), ("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2")],
-    &[("k_order", "ping_pong"), ("swap_ab", "off"), ("sf_load", "tensor_map")],
+    &[("k_order", "serpentine"), ("swap_ab", "off"), ("sf_load", "tensor_map")],
     &[("sf_preload", "all"), ("swap_ab", "off"), ("schedule", "persistent"), ("sms", "2")],
     &[("sf_preload", "ahead(2)"), ("cta_group", "2"), ("schedule", "persistent"), ("sms", "2")],
     &[("accumulators", "side_by_side"), ("cta_group", "2"), ("pdl", "on")],

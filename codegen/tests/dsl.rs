@@ -66,7 +66,7 @@ fn swiglu() -> Spec {
 
 #[test]
 fn everything_may_be_left_out() {
-    let expected = Declaration { spec: swiglu(), shape: None };
+    let expected = Declaration { spec: swiglu(), shape: None, notes: Vec::new() };
     for text in [
         "silu(A @ B1) * (A @ B2)",
         "<> silu(A @ B1) * (A @ B2)",
@@ -83,7 +83,7 @@ fn everything_may_be_left_out() {
         ["<arch = sm_100a> silu(A @ B1) * (A @ B2)", "<arch = [sm_100a, sm_100a]> silu(A @ B1) * (A @ B2)"]
     {
         let spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().unwrap(), &[Arch::Sm100a]).unwrap();
-        assert_eq!(declared(text), Declaration { spec, shape: None }, "{text}");
+        assert_eq!(declared(text), Declaration { spec, shape: None, notes: Vec::new() }, "{text}");
     }
     assert_eq!(expected.spec.name, DEFAULT_NAME);
     assert_eq!(expected.spec.formats, Formats::default());
@@ -253,6 +253,27 @@ fn what_knobs_print_is_what_the_brackets_take() {
     let config = declared(&format!("<{text}> silu(A @ B1) * (A @ B2)")).spec.config;
     let again = declared(&format!("<{config}> silu(A @ B1) * (A @ B2)")).spec.config;
     assert_eq!(config, again);
+}
+
+#[test]
+fn old_spellings_are_read_with_a_warning_under_the_value() {
+    for knob in &KNOBS {
+        for value in knob.values {
+            let Some(old) = value.samples.formerly else { continue };
+            let [old, new] = [old, value.spelling]
+                .map(|text| declared(&format!("<{} = {text}> silu(A @ B1) * (A @ B2)", knob.name)));
+            assert_eq!(old.spec, new.spec);
+            assert!(new.notes.is_empty());
+            assert_eq!(old.notes.len(), 1, "{}", knob.name);
+            assert!(old.notes[0].text.contains(&format!("is written `{}` now", value.spelling)));
+        }
+    }
+    let expression = "<k_order = ping_pong> silu(A @ B1) * (A @ B2)";
+    for text in [expression.to_owned(), "Old<k_order = ping_pong> = silu(A @ B1) * (A @ B2);".to_owned()] {
+        let expanded = expand(tokens(&text)).to_string();
+        assert!(expanded.contains("deprecated") && expanded.contains("`serpentine`"), "{expanded}");
+        assert!(!expand(tokens(&text.replace("ping_pong", "serpentine"))).to_string().contains("deprecated"));
+    }
 }
 
 #[test]

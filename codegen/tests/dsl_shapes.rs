@@ -23,7 +23,7 @@ fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let stages = (0u32..18).prop_map(|n| n.to_string());
     let k_order = prop_oneof![
         Just("reverse".to_owned()),
-        Just("ping_pong".to_owned()),
+        Just("serpentine".to_owned()),
         (0u32..12).prop_map(|n| format!("split_tail({n})"))
     ];
     let sf_preload = prop_oneof![Just("all".to_owned()), (0u32..20).prop_map(|n| format!("ahead({n})"))];

@@ -185,7 +185,7 @@ const OF_WARPGROUPS: [&[(&str, &str)]; 8] = [
     &[("multicast", "b(2)"), ("schedule", "stream_k")],
     &[("swap_ab", "on"), ("schedule", "split_k(2)")],
     &[("strategy", "two_pass"), ("tile", "[64, 192, 128]")],
-    &[("strategy", "sequential"), ("k_order", "ping_pong")],
+    &[("strategy", "sequential"), ("k_order", "serpentine")],
 ];
 
 #[test]

@@ -109,6 +109,25 @@ fn squeezed(tokens: &TokenStream) -> String {
 }
 
 #[test]
+fn old_spellings_are_read_and_the_new_ones_printed() {
+    let mut old = 0;
+    for knob in &KNOBS {
+        for value in knob.values {
+            assert_eq!(knob.note(value.spelling), None);
+            let Some(formerly) = value.samples.formerly else { continue };
+            assert_eq!(with(knob, formerly), with(knob, value.spelling));
+            assert!(knob.note(formerly).is_some_and(|note| note.contains(value.spelling)));
+            let toml = format!("{} = {formerly:?}", knob.name);
+            assert_eq!(toml::from_str::<Config>(&toml).unwrap(), with(knob, value.spelling));
+            old += 1;
+        }
+    }
+    assert!(old > 0);
+    assert_eq!(with(&KNOBS[7], "ping_pong").entries()[7].1, "serpentine");
+    assert_eq!(with(Knob::named("consumers").unwrap(), "ping_pong").entries()[5].1, "ping_pong");
+}
+
+#[test]
 fn every_value_is_read_in_the_brackets() {
     for knob in &KNOBS {
         let mut taken = 0;

@@ -28,7 +28,7 @@ mod sass;
 pub mod sweep;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use silumin::codegen::config::{Config, KNOBS};
+use silumin::codegen::config::{Config, KNOBS, Knob};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::problem::Problem;
@@ -250,7 +250,13 @@ pub fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
     let mut file = match matches.get_one::<String>("config") {
         Some(path) => {
             let text = read_text(Path::new(path), SETTINGS_LIMIT)?;
-            toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?
+            let file = toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
+            // Text that is a file of knobs is a table, too.
+            let table: toml::Table = text.parse().map_err(|error| format!("{path}: {error}"))?;
+            for (name, value) in table.get("config").and_then(toml::Value::as_table).into_iter().flatten() {
+                note(name, value.as_str().unwrap_or_default());
+            }
+            file
         }
         None => SpecFile::new(DEFAULT_SHAPE),
     };
@@ -283,9 +289,17 @@ pub fn spec_file(matches: &ArgMatches) -> Result<SpecFile, Box<dyn Error>> {
     for knob in &KNOBS {
         if let Some(value) = matches.get_one::<String>(knob.name) {
             file.config.set(knob.name, value)?;
+            note(knob.name, value);
         }
     }
     Ok(file)
+}
+
+/// Tells of a spelling of an earlier version.
+fn note(knob: &str, value: &str) {
+    if let Some(note) = Knob::named(knob).and_then(|knob| knob.note(value)) {
+        eprintln!("note: {note}");
+    }
 }
 
 fn parse_sizes(text: &str) -> Result<Vec<u32>, String> {

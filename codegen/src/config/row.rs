@@ -32,6 +32,13 @@ impl Knob {
         text.split_once(". ").map_or(text, |(first, _)| first).trim_end_matches('.')
     }
 
+    /// What to tell someone who writes `value` as earlier versions spelt it: the spelling of today.
+    pub fn note(&self, value: &str) -> Option<String> {
+        let old = |row: &&Value| row.samples.formerly.is_some_and(|formerly| formerly == value.trim());
+        let now = self.values.iter().find(old)?.spelling;
+        Some(format!("`{} = {}` is written `{now}` now", self.name, value.trim()))
+    }
+
     /// What it takes, as help texts print it: `auto | direct(SHAPE) | tma, SHAPE = 32x32b | 16x256b`.
     pub fn takes(&self) -> String {
         let auto = self.has_auto.then_some("auto");

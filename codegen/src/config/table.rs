@@ -169,7 +169,7 @@ knob_types! {
         Reverse = "reverse": EVERYWHERE,
         /// Up in even tiles of C, down in odd ones (tiles counted as the grid counts them, M first), so that a walk over C leaves K
         /// where the next tile picks it up.
-        PingPong = "ping_pong": EVERYWHERE,
+        Serpentine = "serpentine": EVERYWHERE.formerly("ping_pong"),
         /// Up; but the last T K tiles run GEMM 1 through first, then GEMM 2, so that the epilogue's work on the first product
         /// overlaps the second one's last MMAs.
         SplitTail(tiles: u32) = "split_tail(T)": TCGEN05.draw("split_tail(1)|split_tail(2)|split_tail(3)"),

@@ -8,11 +8,12 @@ use crate::gate::{BUILTIN_WIDTH, Gate, GateError, gate_code};
 use crate::plan::GateNeeds;
 use crate::problem::{Formats, Groups, ProductFormat, Shape};
 use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use std::fmt::Display;
 use std::str::FromStr;
 use syn::parse::ParseStream;
+use syn::spanned::Spanned;
 use syn::{Error, Ident, Result, Token};
 
 /// What the angle brackets take beyond the knobs of [`KNOBS`].
@@ -75,6 +76,23 @@ pub struct Declaration {
     pub spec: Spec,
     /// The shape, if it is fixed.
     pub shape: Option<Shape>,
+    /// What the compiler is to warn of.
+    pub notes: Vec<Note>,
+}
+
+/// A spelling of an earlier version, which is still read.
+#[derive(Clone, Debug)]
+pub struct Note {
+    /// What it is called now.
+    pub text: String,
+    /// Where it is written.
+    pub(super) span: Span,
+}
+
+impl PartialEq for Note {
+    fn eq(&self, other: &Note) -> bool {
+        self.text == other.text
+    }
 }
 
 impl Declaration {
@@ -113,7 +131,7 @@ impl Declaration {
             .map_err(|error| Error::new_spanned(source, no_code(error)))?;
         let name = name.map_or(DEFAULT_NAME.into(), |name| name.to_string().into());
         let spec = Spec { name, gate, formats, config: knobs.config, code };
-        Ok(Declaration { spec, shape: knobs.shape })
+        Ok(Declaration { spec, shape: knobs.shape, notes: knobs.notes })
     }
 }
 
@@ -149,6 +167,7 @@ pub(super) struct Knobs {
     groups: Groups,
     pub(super) arches: Vec<Arch>,
     products: Option<ProductFormat>,
+    notes: Vec<Note>,
     /// Each written knob and its value; as `formats` those that were named.
     written: Vec<(&'static str, TokenStream)>,
     /// `<` and `>`.
@@ -163,6 +182,7 @@ impl Knobs {
             groups: Groups::One,
             arches: Arch::ALL.to_vec(),
             products: None,
+            notes: Vec::new(),
             written: Vec::new(),
             ends: brackets.ends.clone(),
         };
@@ -191,6 +211,8 @@ impl Knobs {
         }
         self.written.push((knob.name, value.clone()));
         let text = text(value);
+        let note = knob.note(&text).map(|text| Note { text, span: value.span() });
+        self.notes.extend(note);
         let located = |error: &dyn Display| Error::new_spanned(value, error);
         match knob.name {
             "shape" => {

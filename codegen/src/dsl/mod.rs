@@ -37,11 +37,11 @@ mod check;
 mod declare;
 mod tokens;
 
-pub use declare::{DSL_KNOBS, Declaration};
+pub use declare::{DSL_KNOBS, Declaration, Note};
 pub use tokens::spec_tokens;
 
 use proc_macro2::TokenStream;
-use quote::{ToTokens, quote};
+use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::{Attribute, Error, Ident, Result, Token, Visibility};
@@ -86,7 +86,20 @@ fn dual_gemm(declaration: &Declaration) -> TokenStream {
         let shape = tokens::shape(shape);
         quote!(.with_shape(#shape))
     });
-    quote!(::silumin::DualGemm::new(#spec)#shape)
+    let value = quote!(::silumin::DualGemm::new(#spec)#shape);
+    if declaration.notes.is_empty() {
+        return value;
+    }
+    // Macros warn by using something that is deprecated.
+    let notes = declaration.notes.iter().map(|Note { text, span }| {
+        let old = Ident::new("OLD_SPELLING", *span);
+        quote_spanned!(*span=> {
+            #[deprecated(note = #text)]
+            const #old: () = ();
+            #old
+        };)
+    });
+    quote!({ #(#notes)* #value })
 }
 
 fn item(item: &Item) -> TokenStream {

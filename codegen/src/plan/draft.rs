@@ -131,7 +131,7 @@ impl<'a> Draft<'a> {
                 0
             }
             KOrder::SplitTail(tail) => tail,
-            KOrder::Forward | KOrder::Reverse | KOrder::PingPong => 0,
+            KOrder::Forward | KOrder::Reverse | KOrder::Serpentine => 0,
         };
         let all_tail = tail == self.k_tiles;
         if all_tail && self.asked.a_reuse == Setting::Fixed(AReuse::Collector) {

@@ -50,7 +50,7 @@ fn tail_rule(plan: &Plan) -> String {
                 gate.min(tail * tile)
             );
         }
-        KOrder::Forward | KOrder::Reverse | KOrder::PingPong => {}
+        KOrder::Forward | KOrder::Reverse | KOrder::Serpentine => {}
     }
     match () {
         _ if plan.work.has_ranges() => "the products of a part of K are not the gate's".into(),
