@@ -5,7 +5,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-step() { printf '\n== %s\n' "$*"; }
+# Prints the name of a step, and what the one before took.
+current= started=$SECONDS
+step() {
+  [ -z "$current" ] || printf '\n-- %s: %d s\n' "$current" "$((SECONDS - started))"
+  current=$* started=$SECONDS
+  [ -z "$current" ] || printf '\n== %s\n' "$current"
+}
 
 step "tools"
 ./scripts/setup.sh
@@ -53,4 +59,5 @@ cargo check --manifest-path target/packaged/Cargo.toml --workspace --lib --bins 
 step "a user's crate: path dependency, default features, no LLVM"
 ./tests/user_crate/check.sh
 
-printf '\nall checks passed\n'
+step
+printf '\nall checks passed in %d s\n' "$SECONDS"
