@@ -1,5 +1,9 @@
 //! How `auto` is settled where all targets agree on it; each folder of `target/` has what only it decides.
 
+mod rules;
+
+pub(crate) use rules::{Rule, Rules};
+
 use crate::arch::Arch;
 use crate::config::{Buffers, CacheHints, Config, Consumers, Eviction, Raster, Schedule, Setting};
 use crate::error::ConfigError;
@@ -30,17 +34,18 @@ pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
 /// Weights are read once a wave: they may go first while all tiles of C run at once, and, where they are decoded, wherever one tile
 /// along M is all there is. Where parts of tiles hand sums over that are to stay, C goes first, too, and what all tiles read last
 /// (1 % each of 128 tokens on an H200).
-pub(crate) fn choose_cache(draft: &Draft<'_>) -> CacheHints {
+pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
     let ctas = u64::from(draft.cluster_ctas()) * u64::from(draft.work.tiles);
     let one_wave = ctas <= u64::from(sms(draft.asked, draft.arch));
     let once = draft.kind == MmaKind::Decoded && draft.m_tiles == 1;
     let shared = once && draft.work.schedule == Schedule::StreamK;
-    CacheHints {
+    let hints = CacheHints {
         a: shared.then_some(Eviction::Last),
         b: (one_wave || once).then_some(Eviction::First),
         c: shared.then_some(Eviction::First),
         ..CacheHints::default()
-    }
+    };
+    (hints, if hints == CacheHints::default() { Rule::MoreWaves } else { Rule::OneWave })
 }
 
 /// The schedule that was asked for, or persistent clusters where there are more tiles than run at once: where an MMA's rows are
@@ -52,6 +57,7 @@ pub(crate) fn settle_work(
     items: [u32; 2],
     matrices: u32,
     k_tiles: u32,
+    rules: &mut Rules,
 ) -> Result<Work, ConfigError> {
     let parts = cluster_parts(asked);
     let ctas = asked.group().ctas() * asked.multicast.ctas() * parts;
@@ -60,11 +66,15 @@ pub(crate) fn settle_work(
     let capacity = sms(asked, arch) / ctas;
     // Two buffers were asked for: there is something to overlap only where tiles follow each other.
     let two = matches!(asked.accumulator_buffers, Setting::Fixed(Buffers::Overlapped | Buffers::Whole(2)));
-    let several =
-        tiles > u64::from(capacity) || two || asked.consumers == Setting::Fixed(Consumers::PingPong);
-    let schedule = asked.schedule.unwrap_or_else(|| match several {
-        true => Schedule::Persistent,
-        false => Schedule::OneTile,
+    let by_turns = asked.consumers == Setting::Fixed(Consumers::PingPong);
+    let schedule = asked.schedule.unwrap_or_else(|| {
+        let (schedule, rule) = match tiles > u64::from(capacity) || two || by_turns {
+            true if by_turns => (Schedule::Persistent, Rule::ByTurns),
+            true => (Schedule::Persistent, Rule::SeveralTiles),
+            false => (Schedule::OneTile, Rule::AllAtOnce),
+        };
+        rules.note("schedule", rule);
+        schedule
     });
     let count = |what, count: u64| match count > COUNT_LIMIT {
         true => Err(ConfigError::Count { knob: "tile", what, count, limit: COUNT_LIMIT }),
@@ -85,7 +95,11 @@ pub(crate) fn settle_work(
         if even { tiles.div_ceil(tiles.div_ceil(capacity.into()).max(1)) as u32 } else { capacity };
     let work = Work::new(schedule, Raster::AlongM, items, matrices, k_tiles, capacity);
     // Of several waves, a band of tiles has most of its operands in L2.
-    let banded = isa.bands() && work.is_looped();
-    let raster = asked.raster.unwrap_or_else(|| if banded { Raster::Swizzled(8) } else { Raster::AlongM });
+    let (auto, rule) = match isa.bands() && work.is_looped() {
+        true => (Raster::Swizzled(8), Rule::Bands),
+        false => (Raster::AlongM, Rule::DownColumns),
+    };
+    rules.note_all([("raster", rule), ("sms", Rule::AllOfChip)]);
+    let raster = asked.raster.unwrap_or_else(|| auto);
     Ok(Work { raster, ..work })
 }

@@ -9,7 +9,7 @@ use crate::config::{
     AReuse, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Tile,
 };
 use crate::error::{ConfigError, Sum};
-use crate::heuristics::settle_work;
+use crate::heuristics::{Rule, Rules, settle_work};
 use crate::legalize::{STAGE_LIMIT, counts};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 use crate::target::{Isa, Target};
@@ -25,6 +25,8 @@ pub(crate) struct Draft<'a> {
     pub swap_ab: bool,
     /// How products are multiplied.
     pub target: Target,
+    /// By which rules knobs were settled.
+    pub rules: Rules,
     pub m_tiles: u32,
     pub n_tiles: u32,
     pub k_tiles: u32,
@@ -49,6 +51,8 @@ pub(crate) struct Settled {
     pub swap_ab: bool,
     /// How products are multiplied.
     pub target: Target,
+    /// By which rules that was settled.
+    pub rules: Rules,
 }
 
 impl<'a> Draft<'a> {
@@ -60,7 +64,7 @@ impl<'a> Draft<'a> {
         settled: Settled,
         errors: &mut Vec<ConfigError>,
     ) -> Result<Self, Vec<ConfigError>> {
-        let Settled { strategy, tile, swap_ab, target } = settled;
+        let Settled { strategy, tile, swap_ab, target, mut rules } = settled;
         let shape = problem.shape;
         let kind = problem.formats.kind(arch).unwrap_or(MmaKind::Mxf4Nvf4);
         let row_bytes = row_bytes(kind, tile);
@@ -78,7 +82,7 @@ impl<'a> Draft<'a> {
         };
         counts::check(problem, strategy, errors);
         target.isa().check_launches(problem, errors);
-        let work = settle_work(asked, arch, target.isa(), items, matrices(shape), k_tiles);
+        let work = settle_work(asked, arch, target.isa(), items, matrices(shape), k_tiles, &mut rules);
         let work = work.map_err(|error| {
             errors.push(error);
             std::mem::take(errors)
@@ -91,6 +95,7 @@ impl<'a> Draft<'a> {
             tile,
             swap_ab,
             target,
+            rules,
             m_tiles: m_tiles(tile.m),
             n_tiles,
             k_tiles,
@@ -110,8 +115,9 @@ impl<'a> Draft<'a> {
             // Such a tile's first stage alone is beyond any SMEM; say it with the sum.
             return Err(vec![self.smem_error("tile", self.smem_parts(1))]);
         }
-        let (target, accumulators) = self.isa().settle(&self, &mut errors);
+        let (target, accumulators, rules) = self.isa().settle(&self, &mut errors);
         self.target = target;
+        self.rules.note_all(rules);
         let row_bytes = u64::from(self.problem.shape.n) * u64::from(self.problem.formats.c.bits()) / 8;
         if self.store == Store::Tma && !row_bytes.is_multiple_of(16) {
             errors.push(ConfigError::StoreTma { n: self.problem.shape.n, row_bytes });
@@ -123,7 +129,9 @@ impl<'a> Draft<'a> {
             errors.push(ConfigError::StoreTmaTile { tile_n: self.tile.n, bytes: self.tile.n * bits / 8 });
         }
         if self.asked.k_order == Setting::Auto {
-            self.k_order = self.choose_k_order();
+            let (k_order, rule) = self.choose_k_order();
+            self.k_order = k_order;
+            self.rules.note("k_order", rule);
         }
         let tail = match self.k_order {
             KOrder::SplitTail(tail) if !(1..=self.k_tiles).contains(&tail) => {
@@ -249,14 +257,20 @@ impl<'a> Draft<'a> {
         u64::from(blocks) * 512
     }
 
-    /// Each scale factor once a cluster; a plain bulk copy where no other CTA needs it.
+    /// How scale factors come: as asked for, or by the rule.
     pub fn sf_load(&self) -> SfLoad {
-        self.asked.sf_load.unwrap_or_else(|| match self.shares_scales() {
+        self.asked.sf_load.unwrap_or_else(|| self.choose_sf_load().0)
+    }
+
+    /// Each scale factor once a cluster; a plain bulk copy where no other CTA needs it.
+    pub fn choose_sf_load(&self) -> (SfLoad, Rule) {
+        match self.shares_scales() {
             // Each CTA reads those of its own weights.
-            _ if self.kind == MmaKind::Decoded => SfLoad::Bulk,
-            false => SfLoad::Bulk,
-            true => SfLoad::Multicast,
-        })
+            _ if self.kind == MmaKind::Decoded => (SfLoad::Bulk, Rule::BulkCopies),
+            false if self.scale_blocks() > 0 => (SfLoad::Bulk, Rule::BulkCopies),
+            true if self.scale_blocks() > 0 => (SfLoad::Multicast, Rule::OneLoadsForAll),
+            shares => (if shares { SfLoad::Multicast } else { SfLoad::Bulk }, Rule::NoScales),
+        }
     }
 
     /// Whether several CTAs of a cluster need the same scale factors: those of B in a pair, those of a shared tile.
@@ -349,16 +363,16 @@ impl<'a> Draft<'a> {
 
     /// Up; with a split tail of the length that the target gives, as long as its second barrier costs no stage, and no longer
     /// than the pipeline.
-    fn choose_k_order(&mut self) -> KOrder {
-        let tail = self.isa().split_tail(self);
+    fn choose_k_order(&mut self) -> (KOrder, Rule) {
+        let (tail, rule) = self.isa().split_tail(self);
         if tail == 0 {
-            return KOrder::Forward;
+            return (KOrder::Forward, rule);
         }
         let whole = self.stages(&mut Vec::new());
         self.k_order = KOrder::SplitTail(tail);
         match (whole, self.stages(&mut Vec::new())) {
-            (Some(whole), Some(stages)) if stages == whole => KOrder::SplitTail(tail.min(stages)),
-            _ => KOrder::Forward,
+            (Some(whole), Some(stages)) if stages == whole => (KOrder::SplitTail(tail.min(stages)), rule),
+            _ => (KOrder::Forward, Rule::TailCostsStage),
         }
     }
 

@@ -9,7 +9,7 @@ use super::{
 use crate::config::{
     AReuse, Accumulators, Buffers, Config, CtaGroup, Multicast, Setting, SfLoad, SfPreload, Strategy, Switch,
 };
-use crate::heuristics::{choose_cache, sms};
+use crate::heuristics::{Rule, choose_cache, sms};
 use crate::kernel::{WorkspaceBuffer, WorkspaceKind};
 use crate::legalize::GateNeeds;
 use crate::problem::{ElementKind, Groups, MmaKind, OutputFormat, Shape};
@@ -25,13 +25,20 @@ const MANY_TOKENS: u32 = 96;
 
 impl Draft<'_> {
     /// Everything, now that it is known to fit.
-    pub(super) fn lower_plan(self, stages: u32, tail: u32) -> Plan {
+    pub(super) fn lower_plan(mut self, stages: u32, tail: u32) -> Plan {
         let asked = self.asked;
         let parts = self.smem_parts(stages);
         let smem = parts.map();
         let k_loop = self.k_loop(stages, tail);
-        let target = self.isa().finish(&self, k_loop.main_tiles);
-        let cache = asked.cache.unwrap_or_else(|| choose_cache(&self));
+        let (target, rules) = self.isa().finish(&self, k_loop.main_tiles);
+        self.rules.note_all(rules);
+        let (auto_cache, rule) = choose_cache(&self);
+        let cache = asked.cache.unwrap_or_else(|| auto_cache);
+        self.rules.note_all([
+            ("cache", rule),
+            ("stages", Rule::Deepest),
+            ("sf_load", self.choose_sf_load().1),
+        ]);
         let config = Config {
             strategy: Setting::Fixed(self.strategy),
             tile: Setting::Fixed(self.tile),
@@ -59,6 +66,7 @@ impl Draft<'_> {
             gate: GateNeeds::default(),
             asked: *asked,
             config,
+            rules: self.rules.clone(),
             strategy: self.strategy,
             tile: self.tile,
             cta_group: asked.group(),

@@ -35,6 +35,7 @@ use crate::config::{
     Accumulators, CacheHints, Config, CtaGroup, KOrder, Multicast, SfPreload, Store, Strategy, Tile,
     TmemShape,
 };
+use crate::heuristics::Rules;
 use crate::kernel::{WorkspaceBuffer, WorkspaceKind};
 use crate::problem::{MmaKind, Problem};
 use crate::target::Isa;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub asked: Config,
     /// The configuration with every `auto` settled.
     pub config: Config,
+    /// By which rules `auto`s were settled.
+    pub(crate) rules: Rules,
     /// Which kernels compute C.
     pub strategy: Strategy,
     /// The tile of a CTA, or of a pair.

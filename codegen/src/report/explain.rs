@@ -173,87 +173,9 @@ impl Plan {
         let choice = |((knob, value), (_, asked)): (&(&'static str, String), (&str, String))| Choice {
             knob,
             value: value.clone(),
-            rule: (asked == "auto").then(|| self.rule(knob)),
+            rule: if asked == "auto" { self.rules.of(knob).map(|rule| rule.text(self)) } else { None },
         };
         settled.iter().zip(self.asked.entries()).map(choice).collect()
-    }
-
-    /// By which rule `validate` settled a knob that was left to it.
-    fn rule(&self, knob: &str) -> String {
-        let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
-        let capacity = sms / self.cluster_ctas();
-        if let Some(rule) = self.isa().rule(self, knob) {
-            return rule;
-        }
-        match knob {
-            "strategy" => {
-                "one kernel and one K loop: A is loaded once, nothing goes through global memory".into()
-            }
-            "tile" if self.swap_ab => {
-                format!(
-                    "weights fill the MMA's {} rows; tokens are its columns, as many as there are",
-                    self.mma_shape()[0]
-                )
-            }
-            "tile" if self.tile.n == 64 => {
-                format!("N = 64 leaves no SM with two tiles: {} CTAs on {sms} SMs", self.ctas())
-            }
-            "tile" => format!(
-                "N = 128: with 64 there would be more CTAs than {sms} SMs, or MMAs of 2N; K is one 128-byte swizzle span of a row, or the problem's"
-            ),
-            "stages" => "as many as SMEM holds and the K loop can use".into(),
-            "schedule" => match self.work.schedule {
-                Schedule::ClusterSplitK(parts) => format!(
-                    "{} tiles leave SMs idle: {} CTAs share each tile's K and add up through shared memory, which takes less than one CTA's loads (modelled; published kernels were not seen to: `schedule = one_tile` avoids it)",
-                    self.work.tiles, parts
-                ),
-                Schedule::OneTile => format!(
-                    "{} tiles{} on room for {capacity} clusters: all run at once",
-                    self.work.tiles,
-                    self.at_most()
-                ),
-                Schedule::Persistent | Schedule::Dynamic | Schedule::StreamK | Schedule::SplitK(_) => {
-                    format!(
-                        "{} tiles{} on room for {capacity} clusters, or two accumulator buffers asked for: clusters stay and take several",
-                        self.work.tiles,
-                        self.at_most()
-                    )
-                }
-            },
-            "sms" => "all of the chip".into(),
-            "swap_ab" if self.swap_ab => "few tokens: weights fill the MMA's rows better".into(),
-            "swap_ab" => "enough tokens to fill the MMA's rows, or another knob needs them there".into(),
-            "promotion" => "sums of these operands' products have the bits of fp32".into(),
-            "sf_load" if self.problem.formats.b.spec().scales.is_none() => {
-                "the operands have no scale factors".into()
-            }
-            "sf_load" if self.scales.shared => {
-                "CTAs of a cluster need the same ones: one loads them for all".into()
-            }
-            "sf_load" if self.scales.box_blocks.is_some() => {
-                "a bulk copy cannot signal the leader's barrier of a pair".into()
-            }
-            "sf_load" => "bulk copies of contiguous blocks: no tensor map to fetch".into(),
-            "cache" if self.cache == Default::default() => {
-                "weights are read in more than one wave: L2 keeps what it likes".into()
-            }
-            "cache" => "all tiles run in one wave: weights may leave L2 first".into(),
-            "store" => "from registers: takes any N and no SMEM".into(),
-            "cta_group" if self.cta_group.ctas() == 2 => {
-                "M has rows for a pair: each CTA loads half of B".into()
-            }
-            "cta_group" if self.work.cluster_parts > 1 => "the CTAs of a cluster share K".into(),
-            "cta_group" => "one CTA's rows are enough, or another knob needs one CTA".into(),
-            "accumulators" => "an MMA a product: each can be done before the other".into(),
-            "raster" => "down the columns of C: neighbours share weights".into(),
-            // A knob whose rule nobody has written down yet.
-            _ => "settled by validate".into(),
-        }
-    }
-
-    /// Words behind a number of tiles that only the device knows.
-    fn at_most(&self) -> &'static str {
-        if self.problem.shape.groups.by_rows() { " at most" } else { "" }
     }
 
     /// What the next larger value of a knob would take.

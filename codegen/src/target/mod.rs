@@ -19,6 +19,7 @@ pub use sm_100a::{Tcgen05, TmemMap};
 use crate::arch::{Arch, TensorCore};
 use crate::config::{Config, TmemShape};
 use crate::error::ConfigError;
+use crate::heuristics::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::{BarrierCount, Plan, Staging, Swizzle, Work};
 use crate::problem::{ElementKind, Formats, MmaKind, Problem};
@@ -111,6 +112,9 @@ pub(crate) fn way_of(arch: Arch) -> &'static Way {
     way(arch.tensor_core())
 }
 
+/// Knobs, and by which rules they were settled.
+pub(crate) type RuleList = Vec<(&'static str, Rule)>;
+
 /// What the code that all chips share asks of the way to multiply.
 pub(crate) trait Isa {
     /// Rows of a tile in one CTA.
@@ -143,13 +147,13 @@ pub(crate) trait Isa {
     /// Refuses sizes of launches beside the MMAs'.
     fn check_launches(&self, problem: &Problem, errors: &mut Vec<ConfigError>);
     /// Settles where accumulators are; `None` where they do not fit. The target returned has what could be settled.
-    fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>);
+    fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>, RuleList);
     /// Adds what depends on the whole plan: `main_tiles` K tiles alternate between the products.
-    fn finish(&self, draft: &Draft<'_>, main_tiles: u32) -> Target;
+    fn finish(&self, draft: &Draft<'_>, main_tiles: u32) -> (Target, RuleList);
     /// `config` with the target's own knobs as they were settled.
     fn settled_config(&self, draft: &Draft<'_>, config: Config) -> Config;
-    /// The length of the split tail that `auto` gives, 0 where there is none.
-    fn split_tail(&self, draft: &Draft<'_>) -> u32;
+    /// The length of the split tail that `auto` gives, 0 where there is none, and by which rule.
+    fn split_tail(&self, draft: &Draft<'_>) -> (u32, Rule);
     /// Columns that the epilogue finishes together, of `columns` that a CTA finishes.
     fn chunk(&self, draft: &Draft<'_>, columns: u32) -> u32;
     /// The shape of the loads that bring accumulators to registers.
@@ -169,8 +173,6 @@ pub(crate) trait Isa {
     fn describe(&self, plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     /// Columns of C that one store of the epilogue writes, where it can write a whole vector of `vector`.
     fn store_columns(&self, plan: &Plan, vector: u32) -> u32;
-    /// By which rule a knob was settled that was left to it, where the target has one of its own.
-    fn rule(&self, plan: &Plan, knob: &str) -> Option<String>;
     /// Memory beside SMEM that a plan takes.
     fn memory(&self, plan: &Plan) -> Option<crate::plan::Room>;
     /// Values of the target's own knobs to try beside a plan's.

@@ -6,7 +6,7 @@ use crate::config::{
     AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::heuristics::{FEW_TOKENS, sms, usual_tiles};
+use crate::heuristics::{FEW_TOKENS, Rule, Rules, cluster_parts, sms, usual_tiles};
 use crate::legalize::{k_multiple, kind};
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
@@ -17,18 +17,24 @@ use crate::target::Target;
 pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
     legalize::check_formats(problem, arch)?;
     let asked = config;
-    let strategy = asked.strategy.unwrap_or_else(|| Strategy::Interleaved);
+    let mut rules = Rules::default();
+    let strategy = rules.settle("strategy", asked.strategy, || (Strategy::Interleaved, Rule::OneKernel));
+    rules.note("accumulators", Rule::MmaOfEach);
+    rules.note("store", Rule::FromRegisters);
+    let (group, group_rule) = choose_group(problem.shape, asked);
+    rules.note("cta_group", group_rule);
     let sides = |group: CtaGroup| {
+        let mut rules = rules.clone();
         let config = Config { cta_group: Setting::Fixed(group), ..*asked };
-        let swap_ab = swaps(problem, &config);
-        let tile = config.tile.unwrap_or_else(|| choose_tile(problem, &config, swap_ab, arch));
+        let (swap_ab, rule) = swaps(problem, &config);
+        rules.note("swap_ab", rule);
+        let tile = rules.settle("tile", config.tile, || choose_tile(problem, &config, swap_ab, arch));
         let shares = shares::choose(problem, &config, strategy, tile, swap_ab, arch);
-        (config, Settled { strategy, tile, swap_ab, target: Target::Tcgen05(Tcgen05::NEW) }, shares)
+        (config, Settled { strategy, tile, swap_ab, target: Target::Tcgen05(Tcgen05::NEW), rules }, shares)
     };
     let plan = |config: &Config, settled| {
         settle(problem, config, arch, settled).map(|plan| Plan { asked: *asked, ..plan })
     };
-    let group = choose_group(problem.shape, asked);
     // Where pairs would leave SMs idle, CTAs that share K use them.
     let alone = sides(CtaGroup::One);
     let shared = asked.cta_group == Setting::Auto && asked.tile == Setting::Auto && alone.2.is_some();
@@ -36,7 +42,9 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
     if let Some(shares::Shares { parts, tile }) = shares {
         let schedule = Setting::Fixed(Schedule::ClusterSplitK(parts));
         // Another knob may leave no room for the sums: then the tile is one CTA's, or a pair's.
-        if let Ok(plan) = plan(&Config { schedule, ..config }, Settled { tile, ..settled }) {
+        let mut settled = Settled { tile, ..settled };
+        settled.rules.note_all([("cta_group", Rule::CtasShareK), ("schedule", Rule::ClusterSharesK)]);
+        if let Ok(plan) = plan(&Config { schedule, ..config }, settled) {
             return Ok(plan);
         }
     }
@@ -61,25 +69,31 @@ fn settle(
 
 /// A pair where there are rows for one: each CTA then loads half of B, and the pipeline is the deeper
 /// for it. A tile that was asked for says which it is.
-fn choose_group(shape: Shape, config: &Config) -> CtaGroup {
+fn choose_group(shape: Shape, config: &Config) -> (CtaGroup, Rule) {
     let rules_out = config.swap_ab == Setting::Fixed(Switch::On)
         || matches!(config.schedule, Setting::Fixed(Schedule::ClusterSplitK(_)))
         || config.multicast != Multicast::None
         || config.sf_load == Setting::Fixed(SfLoad::Bulk)
         || config.sms == Setting::Fixed(1);
-    config.cta_group.unwrap_or_else(|| match config.tile {
+    let group = config.cta_group.unwrap_or_else(|| match config.tile {
         _ if rules_out => CtaGroup::One,
         Setting::Fixed(tile) if tile.m == 2 * MMA_ROWS => CtaGroup::Two,
         Setting::Auto if shape.typical_rows() > MMA_ROWS => CtaGroup::Two,
         Setting::Fixed(_) | Setting::Auto => CtaGroup::One,
-    })
+    });
+    let rule = match group {
+        CtaGroup::Two => Rule::RowsForPair,
+        CtaGroup::One if cluster_parts(config) > 1 => Rule::CtasShareK,
+        CtaGroup::One => Rule::OneCta,
+    };
+    (group, rule)
 }
 
 /// 128 x 128 x 256; N = 64 where that still leaves every SM at most one tile, so that a small grid
 /// spreads over more of the chip; K no longer than the problem's.
 ///
 /// With few tokens on the MMA's column side, as many columns as there are tokens.
-fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) -> Tile {
+fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) -> (Tile, Rule) {
     let shape = problem.shape;
     let ctas = config.group().ctas();
     let kind = kind(problem);
@@ -96,19 +110,22 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
             false if shape.m > 128 => 128,
             false => shape.m.next_multiple_of(multiple),
         };
-        return Tile { m, n: MMA_ROWS * ctas, k };
+        return (Tile { m, n: MMA_ROWS * ctas, k }, Rule::TokensAreColumns);
     }
     let m = MMA_ROWS * ctas;
     let grid = |n: u32| usual_tiles(shape, m) * u64::from(ctas) * u64::from(shape.n.div_ceil(n));
     let narrow = config.layout() == Accumulators::Separate
         && grid(64) <= u64::from(sms(config, arch))
         && load::takes_columns(config, 64);
-    Tile { m, n: if narrow { 64 } else { 128 }, k }
+    match narrow {
+        true => (Tile { m, n: 64, k }, Rule::NarrowTile),
+        false => (Tile { m, n: 128, k }, Rule::WideTile),
+    }
 }
 
 /// Whether weights take the MMA's row side: where it was asked for, or where it was not ruled out and
 /// there are few tokens.
-fn swaps(problem: &Problem, config: &Config) -> bool {
+fn swaps(problem: &Problem, config: &Config) -> (bool, Rule) {
     let shape = problem.shape;
     let free = config.tile == Setting::Auto
         && config.group() == CtaGroup::One
@@ -118,8 +135,7 @@ fn swaps(problem: &Problem, config: &Config) -> bool {
         // Pads of scale factors of groups of rows need rows in threads.
         && !(shape.groups.by_rows() && problem.formats.c.scales().is_some())
         && !load::shares_lanes(config);
-    config
-        .swap_ab
-        .unwrap_or_else(|| if free && shape.typical_rows() <= FEW_TOKENS { Switch::On } else { Switch::Off })
-        .is_on()
+    let few = free && shape.typical_rows() <= FEW_TOKENS;
+    let swaps = config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on();
+    (swaps, if swaps { Rule::FewTokens { rows: MMA_ROWS } } else { Rule::EnoughTokens })
 }

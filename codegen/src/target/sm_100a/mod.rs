@@ -9,7 +9,6 @@
 //! * `tmem.rs`: the map of tensor memory.
 //! * `descriptor.rs`: instruction descriptors.
 //! * `plan.rs`: its part of a plan.
-//! * `rules.rs`: by which rules `auto` was settled.
 //! * `view/`: its part of what templates print.
 
 mod descriptor;
@@ -17,7 +16,6 @@ pub(crate) mod heuristics;
 mod legalize;
 mod load;
 mod plan;
-mod rules;
 mod shares;
 mod tail;
 mod tmem;

@@ -8,11 +8,12 @@ use crate::config::{
     TmemShape,
 };
 use crate::error::ConfigError;
+use crate::heuristics::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::work::RESPONSES;
 use crate::plan::{BarrierCount, BarrierKind, Plan, Room, Staging, Swizzle, Work, write_regions};
 use crate::problem::{ElementKind, MmaKind, Problem};
-use crate::target::{Isa, Target};
+use crate::target::{Isa, RuleList, Target};
 use std::fmt;
 
 impl Isa for Tcgen05 {
@@ -70,18 +71,25 @@ impl Isa for Tcgen05 {
 
     fn check_launches(&self, _: &Problem, _: &mut Vec<ConfigError>) {}
 
-    fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>) {
-        let (buffers, shared) = settle_buffers(draft, errors);
+    fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>, RuleList) {
+        let ((buffers, shared), rule) = settle_buffers(draft, errors);
         let parts = TmemParts { shared, ..tmem_parts(draft, buffers) };
         let (tmem, fits) = match tmem_columns(draft, parts, errors) {
             Some(columns) => (parts.map(columns), Some(())),
             None => (TmemMap { shared, ..TmemMap::EMPTY }, None),
         };
-        (Target::Tcgen05(Tcgen05 { tmem, buffers, collector: false }), fits)
+        let rules = vec![
+            ("accumulator_buffers", rule),
+            ("tmem_columns", Rule::LeastColumns),
+            ("consumers", Rule::OneWarpIssues),
+            ("promotion", Rule::SumsAreWhole),
+        ];
+        (Target::Tcgen05(Tcgen05 { tmem, buffers, collector: false }), fits, rules)
     }
 
-    fn finish(&self, draft: &Draft<'_>, main_tiles: u32) -> Target {
-        Target::Tcgen05(Tcgen05 { collector: collector(draft, main_tiles), ..self.clone() })
+    fn finish(&self, draft: &Draft<'_>, main_tiles: u32) -> (Target, RuleList) {
+        let (collector, rule) = collector(draft, main_tiles);
+        (Target::Tcgen05(Tcgen05 { collector, ..self.clone() }), vec![("a_reuse", rule)])
     }
 
     fn settled_config(&self, _: &Draft<'_>, config: Config) -> Config {
@@ -97,16 +105,24 @@ impl Isa for Tcgen05 {
     }
 
     /// Where a CTA has one tile, whose epilogue has nothing else to overlap with.
-    fn split_tail(&self, draft: &Draft<'_>) -> u32 {
-        let cannot = draft.strategy != Strategy::Interleaved
-            || draft.asked.layout() == Accumulators::SideBySide
-            || draft.work.has_ranges()
-            || draft.work.is_looped();
-        if cannot {
-            return 0;
+    fn split_tail(&self, draft: &Draft<'_>) -> (u32, Rule) {
+        if draft.work.has_ranges() {
+            return (0, Rule::TailOfPart);
+        }
+        if draft.work.is_looped() {
+            return (0, Rule::OtherMmasOverlap);
+        }
+        if draft.strategy != Strategy::Interleaved || draft.asked.layout() == Accumulators::SideBySide {
+            return (0, Rule::NoMmaOfEach);
         }
         let ctas = draft.asked.group().ctas();
-        tail::Model::new(draft.mma_columns(), ctas, draft.blocks, draft.scale_blocks()).tail(draft.k_tiles)
+        let model = tail::Model::new(draft.mma_columns(), ctas, draft.blocks, draft.scale_blocks());
+        let tail::Model { gate, tile } = model;
+        match model.tail(draft.k_tiles) {
+            0 if gate < tile => (0, Rule::GateIsShorter { gate, tile }),
+            0 => (0, Rule::KIsShort),
+            tail => (tail, Rule::TailHides { gate, tile }),
+        }
     }
 
     fn chunk(&self, draft: &Draft<'_>, columns: u32) -> u32 {
@@ -230,10 +246,6 @@ impl Isa for Tcgen05 {
         }
     }
 
-    fn rule(&self, plan: &Plan, knob: &str) -> Option<String> {
-        self.rule_of(plan, knob)
-    }
-
     fn memory(&self, plan: &Plan) -> Option<Room> {
         Some(Room {
             name: "TMEM",
@@ -289,11 +301,11 @@ fn tmem_parts(draft: &Draft<'_>, buffers: u32) -> TmemParts {
 }
 
 /// Tiles of C in flight, and columns of C that they share: what was asked for, or two where that helps and fits.
-fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (u32, u32) {
+fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> ((u32, u32), Rule) {
     let looped = draft.work.is_looped();
     let limit = draft.asked.tmem_columns.unwrap_or_else(|| draft.arch.limits().tmem_columns);
     let columns = draft.mma_columns();
-    match draft.asked.accumulator_buffers {
+    let settled = match draft.asked.accumulator_buffers {
         Setting::Fixed(buffers) if !looped && buffers != Buffers::Whole(1) => {
             errors.push(ConfigError::NothingToOverlap { buffers, schedule: draft.work.schedule });
             (1, 0)
@@ -303,7 +315,7 @@ fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (u32, u32
             let (two, chunk) = (tmem_parts(draft, 2), draft.chunk().0);
             let shared = two.missing(limit, chunk);
             if shared < u64::from(columns) {
-                return (2, shared as u32);
+                return ((2, shared as u32), Rule::BuffersShare);
             }
             // One buffer may be too much, too: the tile is to blame then.
             if tmem_parts(draft, 1).total() <= u64::from(limit) {
@@ -316,7 +328,14 @@ fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (u32, u32
             shared if looped && shared < u64::from(columns) => (2, shared as u32),
             _ => (1, 0),
         },
-    }
+    };
+    let rule = match settled {
+        (_, 1..) => Rule::BuffersShare,
+        (2, 0) => Rule::TwoBuffers,
+        (_, 0) if looped => Rule::NoRoomForTwo,
+        (_, 0) => Rule::NothingToOverlap,
+    };
+    (settled, rule)
 }
 
 /// Columns to allocate, if they fit.
@@ -342,14 +361,18 @@ fn tmem_columns(draft: &Draft<'_>, parts: TmemParts, errors: &mut Vec<ConfigErro
 
 /// Whether A stays in the collector between the two MMAs of a K block. Left to `auto`, pairs use it for NVFP4
 /// alone: published kernels that ran on a B200 do so, and none was found for pairs of the other kinds.
-fn collector(draft: &Draft<'_>, main_tiles: u32) -> bool {
+fn collector(draft: &Draft<'_>, main_tiles: u32) -> (bool, Rule) {
     let auto = match (draft.asked.group(), draft.kind) {
         (CtaGroup::One, _) | (CtaGroup::Two, MmaKind::Mxf4Nvf4) => AReuse::Collector,
         (CtaGroup::Two, _) => AReuse::None,
     };
-    draft.strategy == Strategy::Interleaved
+    let twice = draft.strategy == Strategy::Interleaved
         && !draft.swap_ab
         && draft.asked.layout() == Accumulators::Separate
-        && main_tiles > 0
-        && draft.asked.a_reuse.unwrap_or_else(|| auto) == AReuse::Collector
+        && main_tiles > 0;
+    match twice && draft.asked.a_reuse.unwrap_or_else(|| auto) == AReuse::Collector {
+        true => (true, Rule::SameA),
+        false if twice => (false, Rule::PairsOfNvfp4),
+        false => (false, Rule::NoSameA),
+    }
 }

@@ -8,7 +8,7 @@ use crate::config::{
     Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::heuristics::{FEW_TOKENS, cluster_parts, sms, usual_tiles};
+use crate::heuristics::{FEW_TOKENS, Rule, Rules, cluster_parts, sms, usual_tiles};
 use crate::legalize::k_multiple;
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
@@ -24,27 +24,44 @@ const LEAST_STAGED: u32 = 16;
 pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
     legalize::check_asked(problem, asked, arch)?;
     let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..*asked };
-    let strategy = config.strategy.unwrap_or_else(|| Strategy::Interleaved);
-    let swap_ab = swaps(problem, config);
-    let tile = config.tile.unwrap_or_else(|| choose_tile(problem, config, strategy, swap_ab, arch));
-    let both = has_interleaved_rows(problem, config, arch);
-    let accumulators = config.accumulators.unwrap_or_else(|| match both {
-        true => Accumulators::SideBySide,
-        false => choose_layout(problem, strategy, tile, swap_ab),
+    let mut rules = Rules::default();
+    let strategy = rules.settle("strategy", config.strategy, || (Strategy::Interleaved, Rule::OneKernel));
+    let (swap_ab, rule) = swaps(problem, config);
+    rules.note("swap_ab", rule);
+    let tile = rules.settle("tile", config.tile, || {
+        let rule = if swap_ab { Rule::WarpgroupColumns } else { Rule::WarpgroupRows };
+        (choose_tile(problem, config, strategy, swap_ab, arch), rule)
+    });
+    let accumulators = rules.settle("accumulators", config.accumulators, || {
+        match has_interleaved_rows(problem, config, arch) {
+            true => (Accumulators::SideBySide, Rule::InterleavedRows),
+            false => choose_layout(problem, strategy, tile, swap_ab),
+        }
     });
     let store = config.store.unwrap_or_else(|| match cluster_parts(config) {
         1 => choose_store(problem, strategy, tile, swap_ab),
         // Shared memory holds sums then.
         _ => Store::Direct,
     });
+    let (schedule, schedule_rule) = choose_schedule(problem, config, tile, arch);
+    rules.note_all(schedule_rule.map(|rule| ("schedule", rule)));
     let with = |store| {
         let config = &Config {
             accumulators: Setting::Fixed(accumulators),
             store: Setting::Fixed(store),
-            schedule: choose_schedule(problem, config, tile, arch),
+            schedule,
             ..*config
         };
-        settle(problem, config, arch, strategy, tile, swap_ab)
+        let mut rules = rules.clone();
+        rules.note(
+            "store",
+            match store {
+                Store::Tma if swap_ab => Rule::TurnedInSmem,
+                Store::Tma => Rule::RowsLeaveWhole,
+                Store::Direct | Store::DirectBy(_) => Rule::FromRegisters,
+            },
+        );
+        settle(problem, config, arch, strategy, tile, swap_ab, rules)
     };
     match with(store) {
         // The staging must not cost what was asked for.
@@ -66,6 +83,7 @@ fn settle(
     strategy: Strategy,
     tile: Tile,
     swap_ab: bool,
+    rules: Rules,
 ) -> Result<Plan, Vec<ConfigError>> {
     let mut errors = Vec::new();
     let mut warpgroups = share(tile, config, swap_ab, has_interleaved_rows(problem, config, arch));
@@ -75,31 +93,35 @@ fn settle(
     if !errors.is_empty() {
         return Err(errors);
     }
-    let settled = Settled { strategy, tile, swap_ab, target: Target::Wgmma(warpgroups) };
+    let settled = Settled { strategy, tile, swap_ab, target: Target::Wgmma(warpgroups), rules };
     Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
 }
 
 /// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows.
-fn swaps(problem: &Problem, config: &Config) -> bool {
+fn swaps(problem: &Problem, config: &Config) -> (bool, Rule) {
     if decodes(problem) {
-        return config.swap_ab != Setting::Fixed(Switch::Off);
+        return (config.swap_ab != Setting::Fixed(Switch::Off), Rule::DecodedInRegisters);
     }
     let free = config.tile == Setting::Auto
         && config.accumulators != Setting::Fixed(Accumulators::SideBySide)
         && (config.store != Setting::Fixed(Store::Tma) || problem.formats.c.bits() == STAGED_BITS)
         && config.multicast == Multicast::None;
     let few = free && problem.shape.typical_rows() <= FEW_TOKENS / 2;
-    config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on()
+    let swaps = config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on();
+    (swaps, if swaps { Rule::FewTokens { rows: WARPGROUP_ROWS } } else { Rule::EnoughTokens })
 }
 
 /// One MMA of both products where it takes their columns: it reads A once. Not of 8-bit elements, whose sums leave the
 /// tensor core product by product.
-fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Accumulators {
+fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> (Accumulators, Rule) {
     let together = strategy == Strategy::Interleaved
         && !swap_ab
         && tile.n <= COLUMN_LIMIT / 2
         && problem.formats.check() == Ok(MmaKind::F16);
-    if together { Accumulators::SideBySide } else { Accumulators::Separate }
+    match together {
+        true => (Accumulators::SideBySide, Rule::ReadsAOnce),
+        false => (Accumulators::Separate, Rule::MmaOfEach),
+    }
 }
 
 /// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four
@@ -120,7 +142,12 @@ fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool
 /// Decoded weights keep SMs busy for long: where there are tiles for half of them at most, parts of K are for the others; where a
 /// quarter would have none, all share K; and where each has several, loads of the next go on under the epilogue (seen on an
 /// H200: 31, 3 and 2.5 % of the time).
-fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -> Setting<Schedule> {
+fn choose_schedule(
+    problem: &Problem,
+    config: &Config,
+    tile: Tile,
+    arch: Arch,
+) -> (Setting<Schedule>, Option<Rule>) {
     if config.schedule.is_fixed()
         || ping_pong(config)
         || !decodes(problem)
@@ -129,10 +156,16 @@ fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -
         || tile.n == 0
         || tile.k == 0
     {
-        return config.schedule;
+        return (config.schedule, None);
     }
     if has_interleaved_rows(problem, config, arch) {
-        return interleaved::schedule(problem, config, tile, arch);
+        let schedule = interleaved::schedule(problem, config, tile, arch);
+        let rule = match schedule {
+            Setting::Fixed(Schedule::ClusterSplitK(_)) => Some(Rule::ClusterSharesK),
+            Setting::Fixed(_) => Some(Rule::EqualShares),
+            Setting::Auto => None,
+        };
+        return (schedule, rule);
     }
     let Shape { m, n, k, .. } = problem.shape;
     let tiles = u64::from(m.div_ceil(tile.m))
@@ -142,10 +175,12 @@ fn choose_schedule(problem: &Problem, config: &Config, tile: Tile, arch: Arch) -
     let parts = (sms / tiles.max(1)).min(4) as u32;
     // A part is long enough for its loads to get going.
     match parts {
-        0 if tiles >= 3 * sms => Setting::Fixed(Schedule::Persistent),
-        1 if 4 * tiles <= 3 * sms && k >= 4096 => Setting::Fixed(Schedule::StreamK),
-        2.. if k >= 1024 * parts => Setting::Fixed(Schedule::SplitK(parts)),
-        _ => Setting::Auto,
+        0 if tiles >= 3 * sms => (Setting::Fixed(Schedule::Persistent), Some(Rule::SeveralTiles)),
+        1 if 4 * tiles <= 3 * sms && k >= 4096 => {
+            (Setting::Fixed(Schedule::StreamK), Some(Rule::EqualShares))
+        }
+        2.. if k >= 1024 * parts => (Setting::Fixed(Schedule::SplitK(parts)), Some(Rule::PartsOfK)),
+        _ => (Setting::Auto, None),
     }
 }
 

@@ -6,7 +6,6 @@
 //! * `interleaved.rs`: MMAs whose rows are of both products, where weights are decoded: whether, in which tiles, by whom.
 //! * `promotion.rs`: how often sums leave their tensor cores.
 //! * `plan.rs`: its part of a plan.
-//! * `rules.rs`: by which rules `auto` was settled.
 //! * `view/`: its part of what templates print.
 
 pub(crate) mod heuristics;
@@ -14,7 +13,6 @@ mod interleaved;
 mod legalize;
 mod plan;
 mod promotion;
-mod rules;
 #[cfg(feature = "render")]
 mod view;
 

@@ -3,11 +3,12 @@
 use super::{ORDER_BLOCK, WARPGROUP_ROWS, Wgmma, ordering_passes, ordering_warps};
 use crate::config::{Config, Consumers, Promotion, Setting, TmemShape};
 use crate::error::ConfigError;
+use crate::heuristics::Rule;
 use crate::legalize::COUNT_LIMIT;
 use crate::plan::draft::Draft;
 use crate::plan::{BarrierCount, BarrierKind, Plan, Room, Staging, Swizzle, Work};
 use crate::problem::{ElementKind, MmaKind, Problem};
-use crate::target::{Isa, Target};
+use crate::target::{Isa, RuleList, Target};
 use std::fmt;
 
 impl Isa for Wgmma {
@@ -87,12 +88,25 @@ impl Isa for Wgmma {
         check("bytes of 16 rows of activations in order", reach, COUNT_LIMIT);
     }
 
-    fn settle(&self, _: &Draft<'_>, _: &mut Vec<ConfigError>) -> (Target, Option<()>) {
-        (Target::Wgmma(*self), Some(()))
+    fn settle(&self, _: &Draft<'_>, _: &mut Vec<ConfigError>) -> (Target, Option<()>, RuleList) {
+        (Target::Wgmma(*self), Some(()), Vec::new())
     }
 
-    fn finish(&self, _: &Draft<'_>, _: u32) -> Target {
-        Target::Wgmma(*self)
+    fn finish(&self, draft: &Draft<'_>, _: u32) -> (Target, RuleList) {
+        let promotion = match self.promotion {
+            Some(_) => Rule::SumsLeave,
+            None if draft.kind == MmaKind::F8f6f4 => Rule::KEndsBefore,
+            None => Rule::SumsAreWhole,
+        };
+        let rules = vec![
+            ("promotion", promotion),
+            ("consumers", Rule::TogetherOnTile),
+            ("cta_group", Rule::WarpgroupMma),
+            ("accumulator_buffers", Rule::RegistersAreFull),
+            ("a_reuse", Rule::NoCollector),
+            ("tmem_columns", Rule::NoTensorMemory),
+        ];
+        (Target::Wgmma(*self), rules)
     }
 
     fn settled_config(&self, draft: &Draft<'_>, config: Config) -> Config {
@@ -112,8 +126,8 @@ impl Isa for Wgmma {
         }
     }
 
-    fn split_tail(&self, _: &Draft<'_>) -> u32 {
-        0
+    fn split_tail(&self, _: &Draft<'_>) -> (u32, Rule) {
+        (0, Rule::WarpsIssueTail)
     }
 
     fn chunk(&self, _: &Draft<'_>, columns: u32) -> u32 {
@@ -219,10 +233,6 @@ impl Isa for Wgmma {
     fn store_columns(&self, plan: &Plan, vector: u32) -> u32 {
         // Two columns of an accumulator, or, swapped, one of C that has neighbours in other lanes.
         vector.min(if plan.swap_ab { 1 } else { 2 })
-    }
-
-    fn rule(&self, plan: &Plan, knob: &str) -> Option<String> {
-        self.rule_of(plan, knob)
     }
 
     fn memory(&self, _: &Plan) -> Option<Room> {
