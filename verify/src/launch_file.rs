@@ -39,11 +39,11 @@ use crate::vectors::GateVectors;
 use silumin_formats::groups::GroupSizes;
 use silumin_formats::layout::LayoutError;
 
-/// Why there is no launch file.
+/// Why a launch file cannot be made.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum LaunchFileError {
-    /// A scalar without a value.
+    /// A scalar parameter has no value.
     #[error("the kernel `{kernel}` takes the scalar `{name}`: give it a value")]
     MissingScalar {
         /// The kernel.
@@ -51,7 +51,7 @@ pub enum LaunchFileError {
         /// The scalar.
         name: String,
     },
-    /// Operands of another problem.
+    /// The operands have the sizes of another problem.
     #[error(
         "the kernel `{kernel}` takes {expected} bytes of {operand}, and these operands have {found}: draw them for its shape"
     )]
@@ -60,12 +60,12 @@ pub enum LaunchFileError {
         kernel: String,
         /// The tensor.
         operand: Operand,
-        /// Bytes that the kernel takes.
+        /// Bytes that the kernel reads.
         expected: u64,
         /// Bytes given.
         found: u64,
     },
-    /// Operands in other formats.
+    /// The operands have other formats than the kernel's.
     #[error(
         "the kernel `{kernel}` computes {expected}, and these operands are for {found}: draw them in its formats"
     )]
@@ -80,21 +80,21 @@ pub enum LaunchFileError {
     /// The scale factors have no blocked layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The files were not written.
+    /// The files could not be written.
     #[error(transparent)]
     Output(#[from] OutputError),
 }
 
-/// What a buffer of a launch file holds beforehand.
+/// Contents of a buffer before the launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Contents {
     /// The bytes of a file, named relative to the launch file.
     File(String),
-    /// One byte all over.
+    /// Every byte has this value.
     Fill(u8),
 }
 
-/// One launch of a kernel, to be written as a file.
+/// One launch of a kernel, in the form that is written as a file.
 #[derive(Clone, Debug)]
 pub struct LaunchFile<'a> {
     kernel: &'a Kernel,
@@ -104,16 +104,18 @@ pub struct LaunchFile<'a> {
     written_before: Vec<(&'static str, String)>,
     scalars: &'a [(&'a str, f32)],
     c_scale: f32,
-    /// Files of vectors, by the vectors' names.
+    /// Vector name and file name, for vectors that are read from files.
     vectors: Vec<(String, String)>,
 }
 
 impl<'a> LaunchFile<'a> {
-    /// A launch of `kernel`, whose text is in the file called `ptx` and whose scalars are
-    /// `scalars`. Operands hold 1.0 (bf16: 0.74609375, f16: 1.05859375, which have both bytes the
-    /// same), scale factors 0.125, so that both products are K / 64 everywhere, or without scale
-    /// factors K; vectors of the gate hold one number near 0.75; what the kernel writes is poisoned; the
-    /// scale of the whole C is 1; the workspace is zero where it has to be, else uninitialised.
+    /// A launch of `kernel` with default contents. `ptx` is the name of the file with the kernel's text, `scalars`
+    /// the values of its scalar parameters.
+    ///
+    /// Operands hold 1.0 (bf16 0.74609375, f16 1.05859375, whose two bytes are equal) and scale factors 0.125, so
+    /// that all elements of both products are K / 64, or K without scale factors. Vectors of the gate hold one number
+    /// near 0.75, outputs a poison byte, and C's tensor scale is 1. The workspace is zero where the kernel requires
+    /// it and uninitialised elsewhere.
     #[must_use]
     pub fn new(kernel: &'a Kernel, launch: &'a Launch, ptx: &str, scalars: &'a [(&'a str, f32)]) -> Self {
         let present = Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem));
@@ -131,21 +133,21 @@ impl<'a> LaunchFile<'a> {
         }
     }
 
-    /// The same with a buffer of the workspace that an earlier launch has left in a file.
+    /// Reads a workspace buffer from a file that an earlier launch has written.
     #[must_use]
     pub fn after(mut self, buffer: &WorkspaceBuffer, file: &str) -> Self {
         self.written_before.push((buffer.name, file.to_owned()));
         self
     }
 
-    /// The same with another scale of the whole C, for a C that has one.
+    /// Sets the tensor scale of C, for formats that have one.
     #[must_use]
     pub fn with_output_scale(mut self, c_scale: f32) -> Self {
         self.c_scale = c_scale;
         self
     }
 
-    /// The same with the elements of a vector of the gate in a file.
+    /// Reads the elements of a gate vector from a file.
     #[must_use]
     pub fn with_vector(mut self, name: &str, file: &str) -> Self {
         self.vectors.retain(|(other, _)| other != name);
@@ -153,7 +155,7 @@ impl<'a> LaunchFile<'a> {
         self
     }
 
-    /// The same with other contents of one buffer.
+    /// Sets the contents of one buffer.
     #[must_use]
     pub fn with(mut self, operand: Operand, contents: Contents) -> Self {
         self.contents.retain(|(other, _)| *other != operand);
@@ -162,7 +164,7 @@ impl<'a> LaunchFile<'a> {
         self
     }
 
-    /// The file's text.
+    /// The launch file as TOML text.
     ///
     /// # Errors
     ///
@@ -240,7 +242,7 @@ impl<'a> LaunchFile<'a> {
     }
 }
 
-/// Whether a launch is handed a tensor.
+/// Whether a launch takes a tensor as a parameter.
 fn takes(launch: &Launch, operand: Operand) -> bool {
     launch.parameters.iter().any(|parameter| match parameter {
         Parameter::TensorMap(recipe) => recipe.workspace.is_none() && recipe.operand == operand,
@@ -251,12 +253,13 @@ fn takes(launch: &Launch, operand: Operand) -> bool {
     })
 }
 
-/// An f32 as TOML's float: widened, which is exact, since readers go through f64; NaN in lower case.
+/// Formats an f32 as a TOML float, widened to f64 (exact, because readers parse f64); NaN is in lower case.
 fn number(value: f32) -> String {
     if value.is_nan() { "nan".to_owned() } else { format!("{:?}", f64::from(value)) }
 }
 
-/// About 1.0, 0.125, and a byte that no result has twice.
+/// The fill byte of a tensor: about 1.0 for elements, 0.125 for scale factors, and for outputs a byte that no result
+/// repeats.
 fn fill(operand: Operand, formats: Formats) -> u8 {
     let format = if operand == Operand::A || operand == Operand::Sfa { formats.a } else { formats.b };
     let spec = format.spec();
@@ -280,7 +283,7 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
     }
 }
 
-/// Every byte of a vector's elements: 0.747, a scale or bias as good as any.
+/// Fill byte of vectors: as f32 elements they are 0.747.
 const VECTOR_FILL: u8 = 0x3F;
 
 fn push(text: &mut String, key: &str, value: &str) {
@@ -293,7 +296,7 @@ fn list<T: std::fmt::Display>(values: &[T]) -> String {
     format!("[{}]", values.join(", "))
 }
 
-/// A basic string (TOML 1.0): quotes, backslashes and control characters escaped.
+/// A TOML 1.0 basic string, with quotes, backslashes and control characters escaped.
 fn string(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -329,13 +332,13 @@ fn tensor_map(recipe: &TensorMapRecipe) -> String {
     format!("{{ {} }}", fields.join(", "))
 }
 
-/// Writes `NAME.ptx` and `NAME.toml` to `folder`, NAME being the kernel's, and with `inputs` also the
-/// bytes of every tensor, as `NAME.a.bin` and so on, and vectors of the gate drawn from the same seed. Groups of rows are those of the inputs, or, without, as even as they can be. Returns
-/// the path of the launch file.
+/// Writes `NAME.ptx` and `NAME.toml` to `folder`, where NAME is the kernel's name, and returns the path of the launch
+/// file. With `inputs` it also writes the bytes of every tensor, as `NAME.a.bin` and so on, and gate vectors drawn
+/// from the same seed. Group sizes are those of `inputs`, or as even as possible without them.
 ///
-/// A kernel of several launches has `NAME.1.toml` and so on, to be run in order: what one leaves in the
-/// workspace, the next expects in `NAME.1.out`, where `emulate NAME.1.toml --out NAME.1.out` puts it.
-/// The path returned is then that of the first.
+/// A kernel of several launches gets `NAME.1.toml`, `NAME.2.toml` and so on, to be run in this order; the path of the
+/// first is returned. Each reads the workspace that the one before left: `NAME.2.toml` expects it in `NAME.1.out`,
+/// which `emulate NAME.1.toml --out NAME.1.out` writes.
 ///
 /// # Errors
 ///
@@ -352,7 +355,7 @@ pub fn write(
     Ok(launch)
 }
 
-/// As [`write()`], into a folder that other files may be added to before all are committed.
+/// As [`write()`], but adds the files to a folder that commits them together with others.
 ///
 /// # Errors
 ///
@@ -432,7 +435,7 @@ pub fn add(
     Ok(first.unwrap_or_else(|| folder.join(ptx)))
 }
 
-/// What a kernel is handed of one tensor.
+/// The bytes of one tensor that a kernel reads.
 fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, LayoutError> {
     Ok(match operand {
         Operand::A => inputs.a.codes().to_vec(),

@@ -1,14 +1,16 @@
-//! Whether a kernel is right: seeded operands, the answer in f64, the verdict on a result; and readers of what NVIDIA's tools say.
+//! Verifies kernels: draws seeded operands, computes the answer in f64, and compares a result with it. It also reads
+//! the output of NVIDIA's assembler and disassembler.
 //!
-//! - [`inputs`]: seeded operands, as the public benchmark draws them and over the whole format; [`vectors`]: the gate's vectors;
+//! - [`inputs`]: seeded operands, distributed as in the public benchmark or over the whole format;
+//! - [`vectors`]: vectors of a gate;
 //! - [`reference`](mod@reference): the answer, in f64 on decoded values;
 //! - [`output`]: C in any of its formats, scale factors included;
-//! - [`check`]: the verdict on a result: the benchmark's for f16, error bounds for the others;
-//! - `launch_file` (feature `launch-files`, on by default): a kernel's launch as a file, to be run again by any tool;
-//! - [`toolchain`]: NVIDIA's assembler and disassembler, where they are installed;
-//! - [`sass`]: what their machine code does in its loops.
+//! - [`check`]: compares a result with the answer: f16 by the benchmark's tolerance, other formats by error bounds;
+//! - `launch_file` (feature `launch-files`, on by default): a kernel's launch as a file that any tool can run;
+//! - [`toolchain`]: runs NVIDIA's assembler and disassembler, where they are installed;
+//! - [`sass`]: counts the instructions of loops in machine code.
 //!
-//! None of it needs a GPU, and none of it knows how a kernel computes: of the code generator it uses shape and formats alone.
+//! Nothing here needs a GPU or depends on how a kernel computes: of the code generator it uses shapes and formats only.
 //!
 //! ```
 //! use silumin_verify::check::{Tolerance, check};
@@ -20,12 +22,12 @@
 //! let shape = Shape::new(72, 40, 256);
 //! let inputs = DualGemmInputs::generate(shape, Distribution::Benchmark, 1111)?;
 //!
-//! // What a kernel is handed: packed codes, and scales in the order the hardware reads.
+//! // What a kernel reads: packed codes, and scale factors in the order that the hardware reads.
 //! let sfa = inputs.a.blocked_scales()?;
 //! assert_eq!(inputs.a.codes().len(), 72 * 256 / 2);
 //! assert_eq!(sfa.len(), 128 * 16);
 //!
-//! // What it has to return.
+//! // What it must compute.
 //! let expected = dual_gemm(&inputs.a, &inputs.b1, &inputs.b2, |gate, up| silu(gate) * up)?;
 //! let report = check(expected.rounded(), &expected, Tolerance::default())?;
 //! assert!(report.pass, "{report}");

@@ -1,4 +1,4 @@
-//! C on the host, in any of the output formats.
+//! C on the host, in any output format.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -9,7 +9,7 @@ use silumin_formats::groups::GroupSizes;
 use silumin_formats::layout::{LayoutError, blocked_len, blocked_offset};
 use silumin_formats::{bf16_from_f64, block_scale, e2m1, e4m3, element, f16_from_f64, f32_to_odd, fp4x2};
 
-/// What is wrong with the parts of an output.
+/// Why bytes cannot be an output.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum OutputError {
@@ -51,7 +51,7 @@ pub enum OutputError {
         /// The format.
         format: OutputFormat,
     },
-    /// The scale of the whole tensor is not a positive finite number, or not 1 for a format without one.
+    /// The tensor scale is not a positive finite number, or is not 1 for a format without one.
     #[error("the scale of C is {value}, but in {format} it has to be {wanted}")]
     TensorScale {
         /// As given.
@@ -80,7 +80,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// C from its parts.
+    /// Makes C from its parts.
     ///
     /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; wider ones
     ///   little-endian;
@@ -149,7 +149,7 @@ impl Output {
         Ok(Self { scales, starts, ..output })
     }
 
-    /// The row in the scale factors of a row of C, which padding of earlier matrices may move.
+    /// The row of the scale-factor matrix for a row of C; padding between matrices shifts it.
     pub(crate) fn scale_row(&self, row: usize) -> usize {
         let behind = self.starts.partition_point(|[first, _]| *first <= row);
         match behind.checked_sub(1).map(|last| self.starts[last]) {
@@ -158,8 +158,8 @@ impl Output {
         }
     }
 
-    /// The output that an exact kernel writes for `values`, row-major `[m, n]`: every element rounded once. Scale
-    /// factors follow the rules of [`OutputFormat`]; padding is code 0.
+    /// The output of an exact kernel for `values`, row-major `[m, n]`: every element is rounded once. Scale factors
+    /// follow the rules of [`OutputFormat`]; padding is code 0.
     ///
     /// # Errors
     ///
@@ -208,7 +208,7 @@ impl Output {
         Self::new(m, n, format, output.codes, output.scales, tensor_scale)
     }
 
-    /// The scale code of a block whose largest magnitude is `amax`, by the format's first rule; 0 for formats without
+    /// The scale code of a block with the largest magnitude `amax`, by the format's first rule; 0 for formats without
     /// scale factors.
     pub(crate) fn rule(&self, amax: f64) -> u8 {
         match self.format.scales().map(|scales| scales.format) {
@@ -218,7 +218,7 @@ impl Output {
         }
     }
 
-    /// Writes the code of an element that is already divided by its scale.
+    /// Writes the code of an element that has been divided by its scale.
     fn put(&mut self, index: usize, value: f64) {
         match self.format {
             OutputFormat::F16 => self.put_bytes(index, f16_from_f64(value).to_le_bytes()),
@@ -268,7 +268,7 @@ impl Output {
         &self.scales
     }
 
-    /// The scale of the whole tensor.
+    /// The scale of the whole tensor, 1 for formats without one.
     #[must_use]
     pub fn tensor_scale(&self) -> f32 {
         self.tensor_scale
@@ -283,7 +283,7 @@ impl Output {
         Self::new(self.m, self.n, self.format, codes, scales, self.tensor_scale)
     }
 
-    /// The decoded code of an element (see [`Output::codes`]); `None` beyond the end.
+    /// The decoded code of the element at `index`, without its scale (see [`Output::codes`]); `None` beyond the end.
     #[must_use]
     pub(crate) fn element(&self, index: usize) -> Option<f64> {
         let bytes = &self.codes;
@@ -296,8 +296,8 @@ impl Output {
         })
     }
 
-    /// The scale code of block `column` in a row, and its value, of which elements are multiples; 1 for formats
-    /// without scale factors.
+    /// The scale code of block `column` in a row, and the step that it stands for: the row's elements in that block
+    /// are multiples of it. The step is 1 for formats without scale factors.
     pub(crate) fn step(&self, row: usize, column: usize) -> (u8, f64) {
         let Some(spec) = self.format.scales() else { return (0, 1.0) };
         let offset = blocked_offset(self.scale_row(row), column, self.n / spec.block as usize);
@@ -327,7 +327,7 @@ fn part<const N: usize>(bytes: &[u8], index: usize) -> Option<[u8; N]> {
     bytes.as_chunks::<N>().0.get(index).copied()
 }
 
-/// Whether a tensor scale is valid for a format.
+/// Checks a tensor scale against a format.
 pub(crate) fn check_tensor_scale(format: OutputFormat, value: f32) -> Result<(), OutputError> {
     let (legal, wanted) = match format.has_tensor_scale() {
         true => (value.is_finite() && value > 0.0, "finite and above 0"),

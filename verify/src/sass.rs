@@ -1,9 +1,10 @@
-//! What machine code does in its loops: a reader of `nvdisasm`'s text that finds the loops which issue MMAs and the
-//! loops which issue loads, and counts what an iteration of each costs.
+//! Reads `nvdisasm` listings: finds the loops that issue MMAs and the loops that issue loads, and counts the
+//! instructions of an iteration.
 //!
-//! A loop is a natural loop of the control flow: a branch back to a block that dominates it, and all that can reach
-//! the branch without leaving. An iteration is the path through it that issues the most of its MMAs (or loads) with the
-//! fewest instructions: every wait finds its barrier ready. Instructions under a predicate count, as they are issued.
+//! A loop is a natural loop of the control flow: a branch back to a block that dominates it, and all blocks that can
+//! reach the branch without leaving the loop. An iteration is the path through it that issues most of its MMAs (or
+//! loads) with the fewest instructions, so that every wait finds its barrier ready. Predicated instructions count,
+//! because they are issued.
 //!
 //! Names are those of `nvdisasm`: `UTCOMMA`, `UTCQMMA`, `UTCHMMA` and `UTCIMMA` are `tcgen05.mma` of the various kinds,
 //! `UTCCP` is `tcgen05.cp`, `UTMALDG` and `UBLKCP` are loads by tensor map and by bulk copy.
@@ -13,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// The predicate in front, as `@P0` or `@!UP1`.
+    /// The predicate before the instruction, as `@P0` or `@!UP1`.
     pub guard: Option<String>,
     /// Mnemonic and modifiers.
     pub opcode: String,
@@ -21,21 +22,21 @@ pub struct Instruction {
     pub operands: String,
 }
 
-/// A section of code: an entry, and the functions that came with it.
+/// A code section: a kernel and the functions assembled with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
     /// The entry's name.
     pub name: String,
     /// Its instructions, in order.
     pub instructions: Vec<Instruction>,
-    /// Index of the instruction that each label stands before.
+    /// Index of the instruction that follows each label.
     labels: HashMap<String, usize>,
 }
 
-/// What an iteration of a loop issues.
+/// Instruction counts of one loop iteration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Iteration {
-    /// MMAs of the tensor cores.
+    /// Tensor-core MMAs.
     pub mmas: u32,
     /// Loads by tensor map and by bulk copy.
     pub loads: u32,
@@ -45,36 +46,36 @@ pub struct Iteration {
     pub instructions: u32,
 }
 
-/// What a kernel's machine code holds.
+/// Instruction counts of a kernel's loops.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Audit {
-    /// The innermost loops that issue MMAs, most MMAs first.
+    /// The innermost loops that issue MMAs, the one with most MMAs first.
     pub mma_loops: Vec<Iteration>,
-    /// The innermost loops that issue loads, most loads first. A loop that does both is in both lists.
+    /// The innermost loops that issue loads, the one with most loads first. A loop that issues both is in both lists.
     pub load_loops: Vec<Iteration>,
-    /// Loads from and stores to local memory.
+    /// Loads and stores of local memory.
     pub local: usize,
     /// All instructions.
     pub instructions: usize,
 }
 
 impl Audit {
-    /// Instructions that the loop with most MMAs issues for each of them.
+    /// Instructions per MMA in the loop with most MMAs.
     #[must_use]
     pub fn mma_role(&self) -> Option<f64> {
         let main = self.mma_loops.first()?;
         Some(f64::from(main.instructions) / f64::from(main.mmas))
     }
 
-    /// Instructions that the loop with most loads issues for each MMA, one iteration of it feeding one of the MMA loop.
+    /// Instructions of the loop with most loads per MMA, where one iteration of it feeds one of the MMA loop.
     #[must_use]
     pub fn load_role(&self) -> Option<f64> {
         let (loads, main) = (self.load_loops.first()?, self.mma_loops.first()?);
         Some(f64::from(loads.instructions) / f64::from(main.mmas))
     }
 
-    /// Whether one loop issues both, so that one warp is held up by the other's waits.
+    /// Whether one loop issues both loads and MMAs, so that waits for one delay the other.
     #[must_use]
     pub fn one_loop(&self) -> bool {
         self.mma_loops.first().is_some_and(|main| main.loads > 0)
@@ -105,7 +106,7 @@ impl Instruction {
         }
     }
 
-    /// Labels it may go to, and whether it may also fall through.
+    /// The labels that an instruction may jump to, and whether it may also fall through.
     fn targets(&self) -> (Vec<&str>, bool) {
         let name = self.opcode.split('.').next().unwrap_or_default();
         match name {
@@ -126,7 +127,7 @@ impl Instruction {
     }
 }
 
-/// Reads what `nvdisasm` printed: one function for each section of code, in order.
+/// Parses `nvdisasm` output into functions, one for each code section, in order.
 #[must_use]
 pub fn parse(text: &str) -> Vec<Function> {
     let mut functions: Vec<Function> = Vec::new();
@@ -172,7 +173,7 @@ fn instruction(line: &str) -> Option<Instruction> {
     })
 }
 
-/// Counts what a function's loops issue.
+/// Counts the instructions of a function's loops.
 #[must_use]
 pub fn audit(function: &Function) -> Audit {
     let graph = Graph::new(function);
@@ -197,11 +198,11 @@ pub fn audit(function: &Function) -> Audit {
     }
 }
 
-/// Basic blocks and the ways between them.
+/// Basic blocks and the edges between them.
 struct Graph {
     costs: Vec<Iteration>,
     next: Vec<Vec<usize>>,
-    /// Blocks that every way to a block leads through, itself included; `None` where there is no way.
+    /// Dominators of each block, itself included; `None` for an unreachable block.
     dominators: Vec<Option<BTreeSet<usize>>>,
 }
 
@@ -262,7 +263,8 @@ impl Graph {
         loops
     }
 
-    /// The way from the header back to it that has most of what is wanted, and among those fewest instructions.
+    /// The path from the header back to it with most of the wanted instructions and, among those, the fewest
+    /// instructions.
     fn iteration(
         &self,
         header: usize,
@@ -293,7 +295,7 @@ impl Graph {
         round
     }
 
-    /// A loop's blocks, each after all that lead to it, branches back left out.
+    /// A loop's blocks in topological order, back edges left out.
     fn forward_order(&self, header: usize, body: &BTreeSet<usize>) -> Vec<usize> {
         let forward = |block: usize| {
             let ways = self.next[block].iter().copied();

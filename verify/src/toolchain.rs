@@ -1,5 +1,5 @@
-//! NVIDIA's assembler and disassembler, where they are installed: does a kernel assemble, what does
-//! it cost, what does the machine code look like. Nothing that runs a kernel needs them.
+//! Runs NVIDIA's assembler and disassembler, where they are installed: whether a kernel assembles, what resources it
+//! takes, and its machine code. Running kernels does not need them.
 //!
 //! A tool is looked for in the variable `SILUMIN_PTXAS` or `SILUMIN_NVDISASM`, then as
 //! `.tools/bin/NAME` in the current folder and in those above it (where `scripts/setup.sh` puts it),
@@ -14,11 +14,11 @@ use std::process::{Command, Stdio};
 use silumin_codegen::arch::Arch;
 use thiserror::Error;
 
-/// What keeps a tool from being found or from doing its work.
+/// Why a tool cannot be found or fails.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum ToolError {
-    /// No such tool here.
+    /// The tool is not installed.
     #[error(
         "`{name}` was not found: not in {variable}, not as .tools/bin/{name} in {} or a folder above \
          it, not on the PATH; `./scripts/setup.sh` fetches it (a package of PyPI, no CUDA needed)",
@@ -27,12 +27,12 @@ pub enum ToolError {
     NotFound {
         /// The tool.
         name: &'static str,
-        /// The variable that may name it.
+        /// The environment variable that can name it.
         variable: &'static str,
-        /// Where the search began.
+        /// Folder where the search began.
         from: PathBuf,
     },
-    /// The variable names something else than a file.
+    /// The environment variable names something that is not a file.
     #[error("{variable} names {}, which is not a file; correct it, or unset it to search", path.display())]
     NotAFile {
         /// The variable.
@@ -40,12 +40,12 @@ pub enum ToolError {
         /// Its value.
         path: PathBuf,
     },
-    /// The tool did not run, or files for it could not be written or read.
+    /// The tool did not start, or files for it could not be written or read.
     #[error("{}: {source}", path.display())]
     Io {
         /// The tool.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The tool refused its input.
@@ -53,14 +53,14 @@ pub enum ToolError {
     Refused {
         /// The tool.
         path: PathBuf,
-        /// Its exit status, in words.
+        /// Its exit status, as text.
         status: String,
-        /// All that it printed.
+        /// Everything that it printed.
         log: String,
     },
 }
 
-/// How a tool is found.
+/// Where a tool is looked for.
 struct Tool {
     name: &'static str,
     variable: &'static str,
@@ -95,7 +95,7 @@ impl Tool {
     }
 }
 
-/// Runs `command`, feeds it `input`, and returns what it printed: standard output, standard error.
+/// Runs `command` with `input` and returns what it printed to standard output and to standard error.
 fn run(path: &Path, command: &mut Command, input: &[u8]) -> Result<(Vec<u8>, String), ToolError> {
     let io_error = |source| ToolError::Io { path: path.to_owned(), source };
     let mut child = command
@@ -127,23 +127,23 @@ pub struct Ptxas {
     path: PathBuf,
 }
 
-/// What the assembler says of one entry.
+/// Resources of one kernel, as the assembler reports them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Resources {
     /// The entry's name.
     pub entry: String,
-    /// Registers of a thread.
+    /// Registers per thread.
     pub registers: u32,
-    /// Bytes of local memory of a thread.
+    /// Bytes of local memory per thread.
     pub stack_frame: u32,
-    /// Bytes that a thread spills, stores counted.
+    /// Bytes of spill stores per thread.
     pub spill_stores: u32,
-    /// Bytes that a thread spills, loads counted.
+    /// Bytes of spill loads per thread.
     pub spill_loads: u32,
-    /// Bytes of static shared memory of a CTA.
+    /// Bytes of static shared memory per CTA.
     pub static_smem: u32,
-    /// Named barriers of a CTA.
+    /// Named barriers per CTA.
     pub barriers: u32,
 }
 
@@ -153,11 +153,11 @@ pub struct Resources {
 pub struct Assembled {
     /// The ELF image.
     pub cubin: Vec<u8>,
-    /// One for each entry.
+    /// Resources of each kernel.
     pub entries: Vec<Resources>,
-    /// Lines that are warnings, as printed.
+    /// Warnings, one line each, as printed.
     pub warnings: Vec<String>,
-    /// All that was printed.
+    /// Everything that the assembler printed.
     pub log: String,
 }
 
@@ -187,7 +187,7 @@ impl Ptxas {
         &self.path
     }
 
-    /// Its version as it prints it: the last line, which names the build.
+    /// The assembler's version: the last line of `--version`, which names the build.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl Ptxas {
         Ok(printed.lines().rfind(|line| !line.trim().is_empty()).unwrap_or_default().trim().to_owned())
     }
 
-    /// Assembles a module for exactly `arch`.
+    /// Assembles a PTX module for exactly `arch`.
     ///
     /// # Errors
     ///
@@ -220,7 +220,7 @@ fn warnings(log: &str) -> Vec<String> {
     log.lines().filter(|line| line.to_ascii_lowercase().contains("warning")).map(str::to_owned).collect()
 }
 
-/// Reads what `--verbose` prints: for each entry its name, then its properties, then its usage.
+/// Parses the output of `--verbose`: for each kernel its name, then its properties, then its resources.
 pub fn resources(log: &str) -> Vec<Resources> {
     let mut entries: Vec<Resources> = Vec::new();
     for line in log.lines() {
@@ -244,7 +244,7 @@ pub fn resources(log: &str) -> Vec<Resources> {
     entries
 }
 
-/// The number that stands right before `text`.
+/// The number right before `text` in the line.
 fn number_before(line: &str, text: &str) -> Option<u32> {
     let head = &line[..line.find(text)?];
     let digits = head.len() - head.bytes().rev().take_while(u8::is_ascii_digit).count();
@@ -275,7 +275,7 @@ impl Nvdisasm {
         &self.path
     }
 
-    /// The machine code of a cubin as text, as `nvdisasm` prints it.
+    /// Disassembles a cubin, as `nvdisasm` prints it.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The gate's vectors: their elements on the host, drawn for verification, and what can be wrong with them.
+//! Vectors of a gate: their elements on the host, drawn for verification, and the checks of what a caller gives.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -10,11 +10,11 @@ use thiserror::Error;
 /// Alignment of a vector, in bytes: what vector loads need.
 pub const ALIGNMENT: usize = 16;
 
-/// What is wrong with a vector of the gate.
+/// Why a vector of a gate is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum VectorError {
-    /// A vector without elements.
+    /// A vector was not given.
     #[error(
         "the gate `{gate}` reads the vector `{vector}`: add it to the vectors, {elements} elements of f32"
     )]
@@ -26,7 +26,7 @@ pub enum VectorError {
         /// Its elements.
         elements: u32,
     },
-    /// Elements of something else.
+    /// A given vector is not in the gate.
     #[error("the gate `{gate}` has no vector `{name}`; it has: {known}")]
     Unknown {
         /// The gate.
@@ -54,28 +54,28 @@ pub enum VectorError {
         /// The problem's shape.
         shape: Shape,
     },
-    /// An address that vector loads do not take.
+    /// The address is not aligned for vector loads.
     #[error("`{vector}` starts at an address that is not a multiple of {ALIGNMENT}: slice at one that is")]
     Alignment {
         /// The vector.
         vector: GateVector,
     },
-    /// A vector on another device.
+    /// The vector is on another device.
     #[error("`{vector}` is on another device ({found}) than the kernel ({device}): upload it there")]
     Device {
         /// The vector.
         vector: GateVector,
         /// Where it is.
         found: String,
-        /// Where the kernel is.
+        /// The kernel's device.
         device: String,
     },
-    /// What the kernel writes over a vector.
+    /// An output of the kernel overlaps the vector.
     #[error(
         "{output} shares memory with `{vector}`: the kernel still reads that while it writes {output}, so give {output} memory of its own"
     )]
     Aliasing {
-        /// What the kernel writes.
+        /// The output.
         output: Operand,
         /// The vector.
         vector: GateVector,
@@ -90,7 +90,7 @@ pub enum VectorError {
     },
 }
 
-/// Checks that every vector of the gate is given once, and nothing else is.
+/// Checks that each vector of the gate is given exactly once, and nothing else.
 ///
 /// # Errors
 ///
@@ -120,7 +120,7 @@ pub fn check_names<'a>(
     }
 }
 
-/// Checks the bytes of a vector: four for each of its M or N elements.
+/// Checks the size of a vector: four bytes for each of its M or N elements.
 ///
 /// # Errors
 ///
@@ -133,14 +133,14 @@ pub fn check_length(vector: &GateVector, shape: Shape, found: u64) -> Result<(),
     Err(VectorError::Length { vector: vector.clone(), found, expected, shape })
 }
 
-/// Elements of every vector of a gate, on the host.
+/// Elements of all vectors of a gate, on the host.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GateVectors {
     values: Vec<(GateVector, Vec<f32>)>,
 }
 
 impl GateVectors {
-    /// The elements of each vector of `gate`, by name.
+    /// The vectors of `gate` with the given elements, by name.
     ///
     /// # Errors
     ///
@@ -157,8 +157,8 @@ impl GateVectors {
         Ok(Self { values })
     }
 
-    /// Elements drawn for `vectors`: of both signs, their magnitudes uniform in [0.5, 1.5), so that they do as
-    /// factors, terms and divisors. The same arguments give the same bytes.
+    /// Draws elements for `vectors`: of both signs, magnitudes uniform in [0.5, 1.5), so that they suit as factors,
+    /// terms and divisors. The same arguments give the same bytes.
     #[must_use]
     pub fn draw(vectors: &[GateVector], shape: Shape, seed: u64) -> Self {
         let draw = |(stream, vector): (u64, &GateVector)| {
@@ -180,7 +180,7 @@ impl GateVectors {
         self.values.iter().map(|(vector, elements)| (vector, elements.as_slice()))
     }
 
-    /// The bytes of each vector, as a kernel is handed them.
+    /// The bytes of each vector, as a kernel reads them.
     pub fn bytes(&self) -> impl Iterator<Item = (&str, Vec<u8>)> {
         self.iter().map(|(vector, elements)| {
             (vector.name.as_str(), elements.iter().flat_map(|element| element.to_le_bytes()).collect())

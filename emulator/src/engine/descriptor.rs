@@ -73,7 +73,8 @@ pub enum DescriptorError {
         /// The whole descriptor.
         descriptor: u64,
     },
-    /// The 32-byte-atom swizzle with a K-major operand, or another swizzle where only it works.
+    /// The descriptor's swizzle does not suit the operand: 128-byte swizzle with 32-byte atoms is for MN-major
+    /// operands of 4-byte elements, which allow no other.
     #[error(
         "swizzle {swizzle:?} does not go with a {major:?}-major operand of {element_bytes}-byte \
          elements: 128B with 32B atoms is for MN-major 4-byte elements, and for them the only one"

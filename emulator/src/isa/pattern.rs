@@ -3,7 +3,7 @@
 use super::Ty;
 use std::collections::HashMap;
 
-/// Modifier classes that forms name.
+/// The modifier classes that forms name, with their members.
 const CLASSES: &[(&str, &[&str])] = &[
     ("sem", &["weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "sc"]),
     ("scope", &["cta", "cluster", "gpu", "sys"]),
@@ -163,7 +163,7 @@ const CLASSES: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// How many times a modifier slot may match.
+/// How often a modifier slot may match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Count {
     One,
@@ -178,13 +178,13 @@ struct Slot {
     count: Count,
 }
 
-/// One row of the instruction table: a form, the ISA section it is from, and its lowering.
+/// A row of the instruction table: a form, its ISA section, and the function that lowers it.
 pub(crate) struct Form<L: 'static> {
-    /// Opcode head and modifier slots; see the folder's documentation.
+    /// Opcode head and modifier slots, as the folder's documentation describes them.
     pub form: &'static str,
     /// Sections of the PTX ISA manual, release 9.1.
     pub section: &'static str,
-    /// Turns a matched instruction into its executable form.
+    /// Lowers a matched instruction.
     pub lower: L,
 }
 
@@ -206,7 +206,7 @@ impl Mods {
         self.found.iter().filter(|(c, _)| *c == class).nth(n).map(|(_, v)| *v)
     }
 
-    /// Notes what a form implies.
+    /// Adds a modifier that the form implies.
     pub fn add(&mut self, class: &'static str, value: &'static str) {
         self.found.push((class, value));
     }
@@ -216,7 +216,7 @@ impl Mods {
         self.nth(class, 0)
     }
 
-    /// True when a modifier of this exact text was written.
+    /// Whether this exact modifier was written.
     pub fn has(&self, text: &str) -> bool {
         self.found.iter().any(|(_, v)| *v == text)
     }
@@ -254,7 +254,7 @@ impl<L> Table<L> {
         self.rows.values().flatten().map(|r| r.form)
     }
 
-    /// Finds the form of an opcode, or says which part of it is unknown.
+    /// The form of an opcode, or which part of the opcode is unknown.
     pub fn find(&self, opcode: &str) -> Result<(&'static Form<L>, Mods), String> {
         let parts: Vec<&str> = opcode.split('.').collect();
         let Some(rows) = self.rows.get(parts[0]) else {
@@ -282,7 +282,7 @@ impl<L> Table<L> {
     }
 }
 
-/// Whether a part of an opcode is a choice; `#` in the choice stands for a number.
+/// Whether a part of an opcode is one of the choices; `#` in a choice stands for a number.
 fn fits(choice: &str, part: &str) -> bool {
     match choice.split_once('#') {
         None => choice == part,

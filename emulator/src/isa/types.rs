@@ -7,7 +7,7 @@ macro_rules! types {
         #[allow(missing_docs, reason = "the variants are the ISA's type names")]
         pub(crate) enum Ty { $($name,)* }
         impl Ty {
-            /// The type written `.text`.
+            /// The type named `text`, without its dot.
             pub(crate) fn parse(text: &str) -> Option<Ty> {
                 match text { $($text => Some(Ty::$name),)* _ => None }
             }
@@ -15,7 +15,7 @@ macro_rules! types {
             pub(crate) const fn bits(self) -> u32 {
                 match self { $(Ty::$name => $bits,)* }
             }
-            /// The name without its dot.
+            /// The name without the dot.
             pub(crate) const fn text(self) -> &'static str {
                 match self { $(Ty::$name => $text,)* }
             }
@@ -41,7 +41,7 @@ impl Ty {
         matches!(self, Ty::S8 | Ty::S16 | Ty::S32 | Ty::S64)
     }
 
-    /// Whether it is bits without a meaning.
+    /// Whether the type is untyped bits (`.b8` to `.b128`).
     pub(crate) const fn bit(self) -> bool {
         matches!(self, Ty::B8 | Ty::B16 | Ty::B32 | Ty::B64 | Ty::B128)
     }

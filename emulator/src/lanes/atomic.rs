@@ -1,4 +1,4 @@
-//! The arithmetic of read-modify-write operations (`atom`, `red`, bulk reductions), one value at a time.
+//! Arithmetic of read-modify-write operations (`atom`, `red`, bulk reductions) on one value.
 
 use super::float::half::{bf16_of, f16_of};
 use super::float::passed;
@@ -62,8 +62,9 @@ fn half(op: Rmw, bf: bool, a: u64, b: u64) -> u64 {
     u64::from(encode(r, format, Rounding::NearestEven, Overflow::Ieee))
 }
 
-/// As [`combine`], in global memory: a NaN of binary64 stays as it is, a signalling one too. `flush` is for `atom` and
-/// `red`, whose sums of binary32 take subnormal numbers for zeros there (ISA section 9.7.13.6); bulk reductions do not.
+/// As [`combine`], for global memory, where a binary64 NaN is kept unchanged, a signalling one too. `flush` selects
+/// the behaviour of `atom` and `red`, whose binary32 sums take subnormal numbers as zero (ISA section 9.7.13.6); bulk
+/// reductions do not.
 pub(crate) fn combine_global(op: Rmw, ty: Ty, old: u64, b: u64, c: u64, flush: bool) -> u64 {
     let flushed = |v: u64| if v & 0x7f80_0000 == 0 { v & 0x8000_0000 } else { v };
     match (op, ty) {
@@ -74,7 +75,7 @@ pub(crate) fn combine_global(op: Rmw, ty: Ty, old: u64, b: u64, c: u64, flush: b
     }
 }
 
-/// The value that `op` leaves in memory: `old` was there, `b` and `c` are the operands.
+/// The value that `op` writes, where memory holds `old` and the operands are `b` and `c`.
 pub(crate) fn combine(op: Rmw, ty: Ty, old: u64, b: u64, c: u64) -> u64 {
     match ty {
         Ty::F16 => return half(op, false, old, b),

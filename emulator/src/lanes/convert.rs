@@ -10,10 +10,10 @@ use crate::isa::Ty;
 pub(crate) struct Convert {
     pub dst: Ty,
     pub src: Ty,
-    /// Width of the destination register: signed results are extended to it.
+    /// Width of the destination register in bits; signed results are sign-extended to it.
     pub reg_bits: u32,
     pub rounding: Rounding,
-    /// `.rni` and its like: round to an integral value.
+    /// `.rni`, `.rzi` and so on: round to an integral value.
     pub integral: bool,
     pub ftz: bool,
     pub sat: bool,
@@ -114,7 +114,7 @@ impl Convert {
         }
     }
 
-    /// One element of a small format. Without `.satfinite`, overflow is IEEE's.
+    /// Converts to one element of a small format. Without `.satfinite` it overflows as IEEE 754 does.
     fn small(&self, v: f64, format: Format) -> u32 {
         let v = if self.relu && v <= 0.0 { 0.0 } else { v };
         let overflow = if self.satfinite { Overflow::Satfinite } else { Overflow::Ieee };
@@ -154,7 +154,8 @@ impl Convert {
         }
     }
 
-    /// What becomes of a NaN: between binary64, binary32 and bf16 its sign and upper bits stay, elsewhere it is canonical.
+    /// Converts a NaN. Between binary64, binary32 and bf16 its sign and upper bits are kept; elsewhere the result is
+    /// the canonical NaN.
     fn nan(&self, x: u64) -> u64 {
         let wide = |v: u64| (v >> 31 & 1) << 63 | 0x7ff8_0000_0000_0000 | (v & 0x7f_ffff) << 29;
         let narrow = |v: u64| (v >> 63) << 31 | 0x7fc0_0000 | v >> 29 & 0x3f_ffff;

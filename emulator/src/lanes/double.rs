@@ -1,12 +1,13 @@
-//! Binary64 under every rounding: sums, products, quotients, roots and fused products, by integers.
+//! Binary64 sums, products, quotients, roots and fused products in every rounding mode, by integer arithmetic,
+//! because host arithmetic only rounds to nearest.
 //!
-//! A number is `significand * 2^exponent` with a significand of up to 126 bits whose lowest bit also
-//! stands for everything below it. Host arithmetic rounds to nearest only, hence all this.
+//! A number is `significand * 2^exponent` with a significand of up to 126 bits, whose lowest bit is sticky: it is set
+//! if any lower bit would be.
 
 use super::float::passed;
 use crate::engine::format::Rounding;
 
-/// A finite number that is not zero.
+/// A finite, nonzero number.
 #[derive(Clone, Copy, Debug)]
 struct Number {
     negative: bool,
@@ -25,7 +26,7 @@ impl Number {
         Self { negative: x.is_sign_negative(), significand: u128::from(significand), exponent }
     }
 
-    /// The same number with its highest bit at bit 124 (what does not fit is nothing: 106 bits do).
+    /// The same number, shifted left until its highest bit is bit 124.
     fn high(self) -> Self {
         let shift = self.significand.leading_zeros() as i32 - 3;
         let significand = self.significand << shift.max(0);
@@ -98,7 +99,7 @@ impl Number {
     }
 }
 
-/// `value / 2^shift`, the lowest bit set if anything was lost.
+/// `value / 2^shift`, with the lowest bit set if any bit was lost.
 fn jam(value: u128, shift: u32) -> u128 {
     match shift {
         0 => value,
@@ -107,7 +108,7 @@ fn jam(value: u128, shift: u32) -> u128 {
     }
 }
 
-/// A result of sources that are not all usual numbers.
+/// The result for sources that are not all finite and nonzero.
 fn special<const N: usize>(x: f64, sources: [f64; N]) -> u64 {
     let mut bits = [0; 3];
     for (bits, source) in bits.iter_mut().zip(sources) {
@@ -218,7 +219,7 @@ mod tests {
 
     const NEAREST: Rounding = Rounding::NearestEven;
 
-    /// The directed results bracket the exact one, whose nearest the host knows.
+    /// Checks that the directed results bracket the exact one, given the host's result to nearest.
     fn bracket(nearest: u64, f: impl Fn(Rounding) -> u64) -> Result<(), TestCaseError> {
         prop_assert_eq!(f(NEAREST), nearest);
         let [down, up, zero] =

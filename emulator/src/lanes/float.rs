@@ -17,7 +17,7 @@ pub(crate) struct Mode {
     pub rounding: Rounding,
     pub ftz: bool,
     pub sat: bool,
-    /// `.NaN` of min and max, or `.relu` where it applies.
+    /// `.NaN` of min and max, or `.relu` on instructions that have it.
     pub nan: bool,
     pub relu: bool,
 }
@@ -147,7 +147,7 @@ fn fma32x2<const R: u8, const FTZ: bool, const SAT: bool>(x: &Lanes, y: &Lanes, 
     }
 }
 
-/// Picks the instance of `$f` for a mode.
+/// Picks the instance of `$f` for a set of modifiers.
 macro_rules! instance {
     ($f:ident, $m:expr, $t:ty) => {{
         macro_rules! flags {
@@ -169,11 +169,11 @@ macro_rules! instance {
     }};
 }
 
-/// The bit that makes a binary64 NaN a quiet one.
+/// The bit that makes a binary64 NaN quiet.
 const QUIET: u64 = 1 << 51;
 
-/// The bits of a result of the given sources: of the first that is a NaN its payload and sign,
-/// else the machine's own NaN. Fused products look at the second factor, the addend and the first factor, in this order.
+/// The bits of a result. If a source is a NaN, the result has the payload and sign of the first such source, else of
+/// the machine's default NaN. Fused products look at the second factor, then the addend, then the first factor.
 pub(crate) fn passed(r: f64, sources: [u64; 3]) -> u64 {
     if !r.is_nan() {
         return r.to_bits();
@@ -245,7 +245,7 @@ fn minmax<const MIN: bool, const NAN: bool, const FTZ: bool>(a: u64, b: u64) -> 
     u64::from(r.to_bits())
 }
 
-/// Of two NaNs the second is passed on, quiet: an H200.
+/// Minimum or maximum of binary64. Of two NaNs the second is passed on, made quiet, as an H200 does.
 fn minmax64<const MIN: bool>(a: u64, b: u64) -> u64 {
     let (x, y) = (f64_of(a), f64_of(b));
     let r = if x.is_nan() {
@@ -274,14 +274,14 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
     }
 }
 
-/// A function of bits on every lane.
+/// Lifts a function of bits to every lane.
 macro_rules! unit {
     ($f:path) => {
         l1!(|a| u64::from($f(a as u32)))
     };
 }
 
-/// The approximate functions of f32.
+/// The approximate functions of f32 (`ex2`, `lg2`, `sin` and so on).
 fn approximate(op: &str, ftz: bool) -> Option<F1> {
     Some(match (op, ftz) {
         ("rcp.approx", true) => unit!(mufu::rcp),
@@ -311,7 +311,7 @@ pub(crate) fn divide(whole: bool, ftz: bool) -> F2 {
     }
 }
 
-/// The one-source operation `op` on `ty`. Approximate functions are `rcp.approx` and so on.
+/// The one-source operation `op` on `ty`. Approximate functions are named `rcp.approx` and so on.
 pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
     match (op, ty) {
         ("neg", Ty::F32) if m.ftz => Some(l1!(|a| finish::<true, false>(-f32_of(a)))),
@@ -332,7 +332,7 @@ pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
     }
 }
 
-/// Floating-point comparison; `.ftz` flushes the sources.
+/// Floating-point comparison `op`; `.ftz` flushes the sources.
 pub(crate) fn compare(op: &str, ty: Ty, ftz: bool) -> Option<Cmp> {
     macro_rules! ops {
         ($of:expr) => {

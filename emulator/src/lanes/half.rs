@@ -11,7 +11,7 @@ use crate::lanes::{F1, F2, F3, l1, l2, l3};
 pub(crate) fn f16_of(x: u64) -> f32 {
     half::f16::from_bits(x as u16).to_f32()
 }
-/// f16 bits to f32, subnormal numbers to zeros.
+/// f16 bits to f32, with subnormal numbers flushed to zero.
 pub(crate) fn f16_flushed(x: u64) -> f32 {
     let v = f16_of(x);
     if v.abs() < 6.103_515_6e-5 { 0f32.copysign(v) } else { v }
@@ -30,7 +30,7 @@ fn to<const BF: bool>(x: f64) -> u64 {
     u64::from(encode(x, format, Rounding::NearestEven, Overflow::Ieee))
 }
 
-/// Flush (f16 only), then `.sat` or `.relu`, on a result.
+/// Applies flushing (f16 only), then `.sat` or `.relu`, to a result.
 fn finish<const BF: bool>(code: u64, m: u8) -> u64 {
     let (ftz, sat, relu) = (m & 1 != 0, m & 2 != 0, m & 4 != 0);
     let v = of::<BF>(code);
@@ -68,7 +68,7 @@ fn mul<const BF: bool, const M: u8>(a: u64, b: u64) -> u64 {
 fn fma<const BF: bool, const M: u8>(a: u64, b: u64, c: u64) -> u64 {
     finish::<BF>(to::<BF>(fma_odd(src::<BF>(a, M), src::<BF>(b, M), src::<BF>(c, M))), M)
 }
-/// M: bit 0 ftz, bit 1 `.NaN`, bit 2 maximum.
+/// Minimum or maximum. Bits of `M`: 0 for `.ftz`, 1 for `.NaN`, 2 for maximum.
 fn minmax<const BF: bool, const M: u8>(a: u64, b: u64) -> u64 {
     let (a, b) = (a & 0xffff, b & 0xffff);
     let (x, y) = (src::<BF>(a, M & 1), src::<BF>(b, M & 1));
@@ -86,7 +86,7 @@ fn both2(f: impl Fn(u64, u64) -> u64, a: u64, b: u64) -> u64 {
     f(a & 0xffff, b & 0xffff) | f(a >> 16 & 0xffff, b >> 16 & 0xffff) << 16
 }
 
-/// Instances over the flag byte of a two-source scalar function, single or packed.
+/// Instances of a two-source function, scalar or packed, for each value of the flag byte.
 macro_rules! flags2 {
     ($f:ident, $bf:literal, $packed:expr, $m:expr) => {{
         macro_rules! arm {
@@ -171,7 +171,7 @@ pub(crate) fn three(op: &str, ty: Ty, m: Mode) -> Option<F3> {
     })
 }
 
-/// f32 to f16 toward zero, but beyond the largest to infinity.
+/// f32 to f16 toward zero; values beyond the largest f16 become infinity.
 fn cut(x: f32) -> u64 {
     if x.abs() >= 65536.0 {
         return if x < 0.0 { 0xfc00 } else { 0x7c00 };
@@ -185,7 +185,7 @@ fn both1(f: impl Fn(u64) -> u64, a: u64) -> u64 {
 
 /// One-source operations.
 pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
-    /// The negative, or the magnitude; a NaN is the canonical one.
+    /// The negated value or the magnitude; a NaN becomes the canonical one.
     fn sign<const BF: bool, const FTZ: bool>(a: u64, negate: bool) -> u64 {
         let v = of::<BF>(a);
         if v.is_nan() {
@@ -194,7 +194,7 @@ pub(crate) fn one(op: &str, ty: Ty, m: Mode) -> Option<F1> {
         let a = if FTZ && v.abs() < 6.103_515_6e-5 { a & 0x8000 } else { a };
         if negate { a ^ 0x8000 } else { a & 0x7fff }
     }
-    /// The unit's f32 function of the number, cut.
+    /// `ex2`: the unit's f32 function, truncated to the type.
     fn ex2<const BF: bool>(a: u64) -> u64 {
         let x = f32::from_bits(mufu::ex2(of::<BF>(a).to_bits()));
         if BF { u64::from(x.to_bits() >> 16) } else { cut(x) }

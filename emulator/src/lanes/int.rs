@@ -3,7 +3,7 @@
 use super::{Cmp, F1, F2, F3, l1, l2, l3, lc};
 use crate::isa::Ty;
 
-/// Two-source integer operation with `$t` the computing type and `$u` its unsigned width.
+/// A two-source integer operation. `$t` is the type it computes in, `$u` the unsigned type of the same width.
 macro_rules! i2 {
     ($t:ty, $u:ty, |$a:ident, $b:ident| $e:expr) => {
         l2!(|x, y| {
@@ -28,7 +28,7 @@ macro_rules! i3 {
         })
     };
 }
-/// Chooses among the six 16/32/64-bit integer types.
+/// Picks among the six integer types of 16, 32 and 64 bits.
 macro_rules! by_int {
     ($ty:expr, $m:ident, $($args:tt)*) => {
         match $ty {
@@ -270,7 +270,7 @@ fn dp4a(a: u64, b: u64, c: u64, sa: bool, sb: bool) -> u64 {
     (0..4).fold(c as u32, |acc, i| acc.wrapping_add((byte(a, i, sa) * byte(b, i, sb)) as u32)) as u64
 }
 
-/// A position or length of a bit field: its low 8 bits; for 64 bits all count, and too many are 255.
+/// Position or length of a bit field: the low 8 bits of `v`, or for 64-bit operands all of `v`, limited to 255.
 fn eight(v: u64, width: u32) -> u32 {
     if width == 64 { (v as u32).min(255) } else { v as u32 & 0xff }
 }
@@ -300,7 +300,7 @@ pub(crate) fn bfi(a: u64, b: u64, pos: u64, len: u64, width: u32) -> u64 {
     d
 }
 
-/// `prmt`: bytes of `a` (0 to 3) and `b` (4 to 7), or their signs, by four selectors.
+/// `prmt`: picks four bytes of `a` (0 to 3) and `b` (4 to 7), or copies of their signs, by four selectors.
 pub(crate) fn prmt(a: u64, b: u64, c: u64) -> u64 {
     let bytes = (a as u32 as u64) | b << 32;
     let mut d = 0u64;

@@ -1,8 +1,8 @@
 //! Arithmetic on the 32 lanes of a warp: one function per operation and type.
 //!
-//! A register is `[u64; 32]`, zero-extended to 64 bits whatever its type. The functions compute all
-//! lanes, also inactive ones, so that the loops vectorise; the caller merges under the active mask.
-//! Nothing here may panic on any input.
+//! A register is `[u64; 32]`, zero-extended to 64 bits for every type. The functions compute all lanes, inactive ones
+//! too, so that the loops vectorise; the caller stores results under the active mask. No function here may panic,
+//! whatever its input.
 
 pub(crate) mod atomic;
 pub(crate) mod convert;
@@ -15,7 +15,7 @@ pub(crate) mod round;
 pub(crate) mod simd;
 pub(crate) mod video;
 
-/// The values of one register in the 32 lanes.
+/// One register's values in the 32 lanes.
 pub(crate) type Lanes = [u64; 32];
 /// One-source operation.
 pub(crate) type F1 = fn(&Lanes, &mut Lanes);
@@ -23,10 +23,10 @@ pub(crate) type F1 = fn(&Lanes, &mut Lanes);
 pub(crate) type F2 = fn(&Lanes, &Lanes, &mut Lanes);
 /// Three-source operation.
 pub(crate) type F3 = fn(&Lanes, &Lanes, &Lanes, &mut Lanes);
-/// Comparison, one result bit per lane.
+/// A comparison, with one result bit per lane.
 pub(crate) type Cmp = fn(&Lanes, &Lanes) -> u32;
 
-/// A function of at most three words, for operations too rare to have code of their own for 32 lanes.
+/// A function of up to three words, applied lane by lane, for operations too rare to need vectorised code.
 #[derive(Clone)]
 pub(crate) struct Pure(std::sync::Arc<dyn Fn(u64, u64, u64) -> u64 + Send + Sync>);
 

@@ -2,8 +2,8 @@
 
 use crate::engine::format::{Format, Overflow, Rounding};
 
-/// Rounds by adding `bits` random bits below the last place kept and cutting. Without `satfinite`
-/// overflow is to infinity.
+/// Rounds stochastically: adds `bits` random bits below the last place kept and truncates. Without `satfinite` it
+/// overflows to infinity.
 pub(crate) fn stochastic(
     value: f32,
     format: Format,
@@ -27,17 +27,17 @@ pub(crate) fn stochastic(
     format.encode((rounded as f32).copysign(value), Rounding::NearestEven, overflow)
 }
 
-/// Random bits of the first and second of two values of `format` out of a 32-bit word: its halves for
-/// 16-bit formats, of which binary16 takes 13 bits (figures 38 and 39).
+/// Random bits of the first and second of two values of `format`, from a 32-bit word: its halves for 16-bit formats,
+/// of which binary16 uses 13 bits (figures 38 and 39).
 pub(crate) fn halves(format: Format, word: u32) -> [(u32, u32); 2] {
     let bits = if format == Format::F16 { 13 } else { 16 };
     [word >> 16, word & 0xffff].map(|half| (half & ((1 << bits) - 1), bits))
 }
 
-/// Random bits that a pair of values of a smaller format shares: of four values the upper half of the
-/// word for the first two, the lower for the others (figure 41). For e2m1 the upper bytes of both
-/// halves for the first two, the lower ones for the others (figure 40). How the two of a pair share
-/// their 16 bits is not in the text of the manual: both take all of them here.
+/// Random bits shared by a pair of the four values of a smaller format (figures 40 and 41). The first pair takes the
+/// word's upper half, the second its lower half; for e2m1 the first pair takes the upper bytes of both halves, the
+/// second the lower bytes. The manual does not say how the two values of a pair share their 16 bits; here both use
+/// all of them.
 pub(crate) fn quarter(format: Format, word: u32, first: bool) -> (u32, u32) {
     let bits = match (format, first) {
         (Format::E2m1, true) => word >> 16 & 0xff00 | word >> 8 & 0xff,
@@ -48,12 +48,13 @@ pub(crate) fn quarter(format: Format, word: u32, first: bool) -> (u32, u32) {
     (bits, 16)
 }
 
-/// A ue8m0 scale factor.
+/// The value of a ue8m0 scale factor.
 fn scale(code: u64) -> f32 {
     Format::Ue8m0.decode(code as u32 & 0xff)
 }
 
-/// `value / scale` as s2f6: two's complement in units of 1/64, nearest even, saturated; NaN is the largest.
+/// `value / scale` in s2f6: two's complement in units of 1/64, rounded to nearest even, saturated. NaN gives the
+/// largest value.
 pub(crate) fn to_s2f6(value: f32, factor: u64, relu: bool) -> u64 {
     let v = f64::from(value) / f64::from(scale(factor));
     let v = if relu && v <= 0.0 { 0.0 } else { v };
@@ -63,7 +64,7 @@ pub(crate) fn to_s2f6(value: f32, factor: u64, relu: bool) -> u64 {
     ((v * 64.0).round_ties_even().clamp(-128.0, 127.0) as i64 as u64) & 0xff
 }
 
-/// s2f6 times `scale` as bf16.
+/// s2f6 times `scale`, in bf16.
 pub(crate) fn from_s2f6(code: u64, factor: u64, satfinite: bool, relu: bool) -> u64 {
     let v = f32::from(code as u8 as i8) / 64.0;
     let v = if relu && v <= 0.0 { 0.0 } else { v };

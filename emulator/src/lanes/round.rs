@@ -1,11 +1,11 @@
-//! Correct rounding in every direction, by way of f64 values rounded to odd.
+//! Correct rounding in every direction, through f64 values rounded to odd.
 //!
-//! Rounding to odd keeps a sticky bit in the last place: an f64 rounded to odd, rounded again to a
-//! format with at least two bits less, gives the same result as one rounding of the exact value.
+//! Rounding to odd makes the last place sticky. An f64 rounded to odd and then rounded to a format with at least two
+//! bits fewer is the exact value rounded once.
 
 use crate::engine::format::{Format, Overflow, Rounding};
 
-/// Next f64 away from or towards zero when `x` is even and not exact: rounding to odd.
+/// Rounds to odd: the next f64 away from or toward zero, if `x` is even and not exact.
 fn to_odd(x: f64, residual: f64) -> f64 {
     if residual == 0.0 || !x.is_finite() || x.to_bits() & 1 == 1 {
         return x;
@@ -49,7 +49,7 @@ pub(crate) fn sqrt_odd(a: f64) -> f64 {
     if !r.is_finite() { r } else { to_odd(r, (-r).mul_add(r, a)) }
 }
 
-/// f64 to f32 under `rounding`, with overflow to infinity or the largest number as IEEE 754 says.
+/// f64 to f32 under `rounding`; overflow gives infinity or the largest number, as in IEEE 754.
 pub(crate) fn to_f32(x: f64, rounding: Rounding) -> f32 {
     let r = x as f32;
     let back = f64::from(r);
@@ -86,7 +86,7 @@ fn toward_zero(r: f32) -> f32 {
     f32::from_bits(r.to_bits().wrapping_sub(1))
 }
 
-/// f64 to f32 rounded to odd, for a further rounding to a smaller format.
+/// f64 to f32, rounded to odd, so that it can be rounded once more to a smaller format.
 pub(crate) fn to_f32_odd(x: f64) -> f32 {
     let t = to_f32(x, Rounding::TowardZero);
     if f64::from(t) == x || !x.is_finite() {
@@ -95,7 +95,7 @@ pub(crate) fn to_f32_odd(x: f64) -> f32 {
     f32::from_bits(t.to_bits() | 1)
 }
 
-/// An f64 value (rounded to odd or exact) as a code of a small format.
+/// Encodes an f64, exact or rounded to odd, in a small format.
 pub(crate) fn encode(x: f64, format: Format, rounding: Rounding, overflow: Overflow) -> u32 {
     format.encode(to_f32_odd(x), rounding, overflow)
 }

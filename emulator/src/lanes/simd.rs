@@ -1,6 +1,6 @@
 //! Operations on the 16-bit or 8-bit parts of 32-bit words, and other rare integer functions.
 
-/// What a SIMD video instruction does with a pair of parts (ISA section 9.7.18.2).
+/// Operation of a SIMD video instruction on a pair of parts (ISA section 9.7.18.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Add,
@@ -9,7 +9,7 @@ pub(crate) enum Part {
     Difference,
     Min,
     Max,
-    /// One where the comparison holds: equal, unequal, less, at most, greater, at least.
+    /// 1 if the comparison holds, else 0: ==, !=, <, <=, >, >=, in this order.
     Set(u8),
 }
 
@@ -22,13 +22,13 @@ pub(crate) struct Simd {
     pub a_signed: bool,
     pub b_signed: bool,
     pub d_signed: bool,
-    /// Results stop at the limits of the part.
+    /// Saturates results to the range of a part.
     pub saturate: bool,
-    /// Results are added to `c` instead of packed.
+    /// Adds results to `c` instead of packing them.
     pub accumulate: bool,
-    /// Parts of the result that are written; the others are `c`'s.
+    /// Which parts of the result are written; the others are taken from `c`.
     pub mask: u8,
-    /// For every part, which part of `b:a` is taken.
+    /// For each part of the result, which part of `b:a` is the source.
     pub a_picks: [u8; 4],
     pub b_picks: [u8; 4],
 }
@@ -128,7 +128,7 @@ pub(crate) fn dp2a(a: u64, b: u64, c: u64, high: bool, a_signed: bool, b_signed:
     u64::from(sum)
 }
 
-/// The 48-bit product of 24-bit values, its low or high 32 bits (ISA section 9.7.1.5).
+/// The low or high 32 bits of the 48-bit product of two 24-bit values (ISA section 9.7.1.5).
 pub(crate) fn mul24(a: u64, b: u64, high: bool, signed: bool) -> u32 {
     let value = |v: u64| match signed {
         true => i64::from((v as i32) << 8 >> 8),
@@ -138,8 +138,8 @@ pub(crate) fn mul24(a: u64, b: u64, high: bool, signed: bool) -> u32 {
     (product >> if high { 16 } else { 0 }) as u32
 }
 
-/// `cvt.pack`: two saturated values of `bits` bits in the low part of the word, above them what was
-/// in the low part of `c` (ISA section 9.7.9.22).
+/// `cvt.pack`: two values, saturated to `bits` bits, in the low part of the word, and the low part of `c` above them
+/// (ISA section 9.7.9.22).
 pub(crate) fn pack(a: u64, b: u64, c: u64, bits: u32, signed: bool) -> u64 {
     let (low, high) = match signed {
         true => (-(1i64 << (bits - 1)), (1i64 << (bits - 1)) - 1),

@@ -25,11 +25,11 @@ pub(crate) enum Verb {
     Max,
     Left,
     Right,
-    /// One where the comparison holds: equal, unequal, less, at most, greater, at least.
+    /// 1 if the comparison holds, else 0: ==, !=, <, <=, >, >=, in this order.
     Set(u8),
 }
 
-/// The second operation, with `c`.
+/// The second operation, which combines the result with `c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Second {
     Add,
@@ -42,14 +42,14 @@ pub(crate) enum Second {
 pub(crate) struct Scalar {
     pub verb: Verb,
     pub d_signed: bool,
-    /// Parts, and whether they are signed.
+    /// The part of the operand, and whether it is signed.
     pub a: (Select, bool),
     pub b: (Select, bool),
     pub saturate: bool,
-    /// Shifts count modulo 32; else by 32 at most.
+    /// Whether shift amounts wrap modulo 32 or are limited to 32.
     pub wrap: bool,
     pub second: Option<Second>,
-    /// Where the result goes in `c`.
+    /// The part of `c` that the result replaces.
     pub merge: Option<Select>,
 }
 
@@ -103,7 +103,7 @@ impl Scalar {
 pub(crate) struct Mad {
     pub a: (Select, bool),
     pub b: (Select, bool),
-    /// The product, or `c`, is negated.
+    /// Negates the product; `addend` negates `c`.
     pub product: bool,
     pub addend: bool,
     pub plus_one: bool,

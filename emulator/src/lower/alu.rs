@@ -75,7 +75,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "tanh approx type", section: "9.7.3.22, 9.7.4.9", lower: one },
 ];
 
-/// The rounding of a modifier; none is to nearest even.
+/// The rounding that a modifier names; nearest even without one.
 pub(super) fn rounding(text: Option<&str>) -> Result<Rounding, String> {
     Ok(match text {
         None | Some("rn" | "rni") => Rounding::NearestEven,
@@ -113,7 +113,8 @@ fn emit1<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>, op: &str, ty: Ty, dty: Ty) -
     Ok(())
 }
 
-/// `d` and `c` may have types of their own (wide products, shift amounts).
+/// Lowers a two-source instruction. `d` and the second source may have types of their own (wide products, shift
+/// amounts).
 fn emit2<'t>(
     lw: &mut Lw<'_, 't>,
     c: &Call<'_, 't>,
@@ -299,7 +300,8 @@ fn fma<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     emit3(lw, c, "fma", ty, [ty; 4])
 }
 
-/// `fma.oob`: zero where a factor is the NaN that tensor copies fill with, 0x7ff7, of either sign.
+/// `fma.oob`: the result is zero where a factor is 0x7ff7 of either sign, the NaN with which tensor copies fill
+/// out-of-bounds elements.
 fn fma_oob<'t>(lw: &mut Lw<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let ty = c.ty()?;
     let packed = matches!(ty, Ty::F16x2 | Ty::Bf16x2);

@@ -197,7 +197,7 @@ fn cp_async_arrive<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
     done(lw, Op::CpAsyncArrive { at, space, noinc: c.mods.has("noinc") })
 }
 
-/// A 16-bit multicast mask operand.
+/// A 16-bit multicast mask.
 fn mask<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<Slot, String> {
     if !c.mods.has("multicast::cluster") {
         return Ok(SINK);
@@ -231,7 +231,7 @@ fn bulk_smem<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String>
     done(lw, Op::BulkSmem { dst, src, bytes, mbar, reduce })
 }
 
-/// Operations that the bulk reductions have.
+/// The operation of a bulk reduction.
 fn reduction(c: &Call<'_, '_>) -> Result<Rmw, String> {
     let op = rmw(c.mods.get("atomop"))?;
     match op {
@@ -286,12 +286,13 @@ fn map<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Addr, 
     Ok((at, coords.into()))
 }
 
-/// `.im2col::w` and `.im2col::w::128`, which decode and are [`FindingKind::Unsupported`](crate::FindingKind) when they run.
+/// `.im2col::w` and `.im2col::w::128`. They decode; running one is an
+/// [`FindingKind::Unsupported`](crate::FindingKind) finding.
 fn wide(c: &Call<'_, '_>) -> bool {
     c.mods.has("im2col::w") || c.mods.has("im2col::w::128")
 }
 
-/// The offsets of `.im2col`, one for each of the dimensions but the first and last.
+/// The offsets of `.im2col`, one for each dimension except the first and the last.
 fn offsets<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<Option<Box<[Slot]>>, String> {
     let rank: usize = c.mods.get("dim").and_then(|d| d[..1].parse().ok()).unwrap_or(0);
     let (with, without) = (c.mods.has("im2col"), c.mods.has("im2col_no_offs"));
@@ -375,7 +376,7 @@ fn remote<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     done(lw, Op::Remote { at, mbar, space, ty, src: src.into(), reduce })
 }
 
-/// The operations of `red.async`: those of the bulk reductions on integers.
+/// The operation of `red.async`: those of bulk reductions on integers.
 fn reduction_or_step(c: &Call<'_, '_>, ty: Ty) -> Result<Rmw, String> {
     let op = reduction(c)?;
     if !ty.integer() || !crate::lanes::atomic::supported(op, ty) {

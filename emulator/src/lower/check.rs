@@ -1,7 +1,7 @@
-//! What the assembler refuses besides names and widths: modifiers and operands that do not go together.
+//! Checks that modifiers and operands fit together, beyond names and widths, as the assembler does.
 //!
-//! Lowering only looks at what it needs. A kernel that means nothing would run here as one of its readings,
-//! so what ptxas refuses is refused too; `tests/damages.rs` compares the two on damaged instructions.
+//! Lowering reads only what it needs, so it would give an inconsistent instruction one of its possible meanings. What
+//! ptxas refuses is therefore refused here too; `tests/damages.rs` compares the two on damaged instructions.
 
 use super::scope::{Lower, Symbol};
 use crate::isa::{Mods, Ty};
@@ -50,7 +50,7 @@ impl<'a> Parts<'a> {
 
 const SCOPES: [&str; 4] = ["cta", "cluster", "gpu", "sys"];
 
-/// An order comes with a scope, and a scope with an order (ISA 9.7.9.8, 9.7.9.12, 9.7.13.16).
+/// Checks that a memory order comes with a scope, and a scope with an order (ISA 9.7.9.8, 9.7.9.12, 9.7.13.16).
 fn order(head: &str, parts: Parts<'_>) -> Result<(), String> {
     if matches!(head, "atom" | "red") {
         return match parts.first(&["volatile", "weak"]) {
@@ -75,7 +75,7 @@ fn order(head: &str, parts: Parts<'_>) -> Result<(), String> {
     }
 }
 
-/// How many operands there are, where lowering looks at the first ones only.
+/// Checks the number of operands, for instructions of which lowering reads only the first ones.
 fn arity(head: &str, parts: Parts<'_>, mods: &Mods, operands: &[Operand<'_>]) -> Result<(), String> {
     let (found, last) = (operands.len(), operands.last());
     let hint = usize::from(parts.has("L2::cache_hint"));
@@ -98,7 +98,7 @@ fn arity(head: &str, parts: Parts<'_>, mods: &Mods, operands: &[Operand<'_>]) ->
     Err(format!("{wanted} operands are needed{why}, found {found}"))
 }
 
-/// Where a list of registers has to be, that they are alike, and where nothing may be thrown away.
+/// Checks register lists: where one is required, that its registers have the same type, and that `_` is allowed.
 fn vectors<'t>(
     lw: &mut Lower<'_, 't>,
     head: &str,
@@ -156,7 +156,7 @@ fn small(t: Ty) -> bool {
     matches!(t, Ty::F16 | Ty::Bf16)
 }
 
-/// Conversions between plain numbers (ISA 9.7.9.21): whether they are rounded, and how.
+/// Checks the rounding of conversions between plain numbers (ISA 9.7.9.21): whether there has to be one, and which.
 fn conversion(parts: Parts<'_>, to: Ty, from: Ty) -> Result<(), String> {
     let plain = |t: Ty| t.integer() || small(t) || matches!(t, Ty::F32 | Ty::F64);
     let relu = parts.first(&["relu", "satfinite"]);
@@ -220,7 +220,7 @@ fn conversion(parts: Parts<'_>, to: Ty, from: Ty) -> Result<(), String> {
     Ok(())
 }
 
-/// What a conversion has to say about rounding.
+/// Which rounding a conversion requires.
 enum Rounding {
     None,
     Needed,
@@ -229,7 +229,7 @@ enum Rounding {
     Maybe,
 }
 
-/// Modifiers of floating point on integers, and the other way round.
+/// Checks that floating-point modifiers are not on integers, nor integer modifiers on floating point.
 fn arithmetic(head: &str, parts: Parts<'_>, mods: &Mods) -> Result<(), String> {
     let types: Vec<Ty> = (0..).map_while(|n| mods.ty(n)).collect();
     if types.is_empty() || head.starts_with("tcgen05") || head.contains("mma") {
@@ -259,7 +259,7 @@ fn arithmetic(head: &str, parts: Parts<'_>, mods: &Mods) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a variable that an address names lies in the space that the instruction is about.
+/// Checks that a variable named in an address is in the instruction's state space.
 fn spaces<'t>(
     lw: &mut Lower<'_, 't>,
     head: &str,
@@ -305,7 +305,7 @@ fn spaces<'t>(
     Ok(())
 }
 
-/// Variables and functions that are defined twice; declarations may come again.
+/// Reports variables and functions that are defined twice; a declaration may be repeated.
 pub(super) fn duplicates(ast: &ModuleAst<'_>, errors: &mut Vec<LineError>) {
     let mut seen: HashMap<&str, (u32, bool)> = HashMap::new();
     let vars = ast.vars.iter().map(|v| (v.name, v.line, v.external, true));

@@ -1,9 +1,10 @@
-//! What a `.target` and a `.version` have: the "Target ISA notes" and "PTX ISA notes" of the manual, release 9.1.
+//! Which instructions a `.target` and a `.version` have, from the "Target ISA notes" and "PTX ISA notes" of the
+//! manual, release 9.1.
 //!
-//! Only features that came with sm_80 or later are listed, and whole instructions or modifiers, not every
-//! combination. `tests/targets.rs` and `tests/damages.rs` compare the list with the assembler.
+//! The list has only features introduced with sm_80 or later, and whole instructions or modifiers, not every
+//! combination. `tests/targets.rs` and `tests/damages.rs` compare it with the assembler.
 
-/// A target and a version of the language.
+/// A target and a PTX version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chip {
     number: u32,
@@ -11,18 +12,18 @@ pub(super) struct Chip {
     version: (u32, u32),
 }
 
-/// What follows the number of a target.
+/// Suffix of a target's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Suffix {
-    /// Nothing: what all later chips have.
+    /// None: features of all later chips too.
     None,
-    /// `f`: what the chips of a family have.
+    /// `f`: features of the chip's family.
     Family,
-    /// `a`: what this chip alone has.
+    /// `a`: features of this chip only.
     Arch,
 }
 
-/// Who has a feature.
+/// Targets that have a feature.
 #[derive(Clone, Copy, Debug)]
 enum Who {
     /// Every chip from this number on.
@@ -31,13 +32,13 @@ enum Who {
     Hopper,
     /// The `a` and `f` targets of chips with tensor memory: sm_100 to sm_119.
     Tensor,
-    /// Only the `a` targets of these.
+    /// Only the `a` targets among `Tensor`.
     TensorArch,
-    /// As `Tensor`, but for those of the sm_100 itself.
+    /// As `Tensor`, without those of sm_100 itself.
     TensorLater,
     /// The `a` and `f` targets of the sm_100 family: sm_100 to sm_109.
     Family100,
-    /// Only the `a` targets of it.
+    /// Only the `a` targets among `Family100`.
     Family100Arch,
     /// `sm_100a`, `sm_101a` and `sm_110a`.
     Integer,
@@ -45,13 +46,13 @@ enum Who {
     Blackwell,
     /// The `a` and `f` targets of sm_120 and sm_121.
     Consumer,
-    /// Only the `a` targets of these.
+    /// Only the `a` targets among `Consumer`.
     ConsumerArch,
-    /// Only the `a` targets of `Blackwell`.
+    /// Only the `a` targets among `Blackwell`.
     BlackwellArch,
     /// `Tensor` and `ConsumerArch`.
     TensorOrConsumerArch,
-    /// `sm_90a`, and all of `Blackwell`.
+    /// `sm_90a`, and everything in `Blackwell`.
     Registers,
 }
 
@@ -60,8 +61,8 @@ use Who::{
     Registers, Tensor, TensorArch, TensorLater, TensorOrConsumerArch,
 };
 
-/// How an opcode starts, or modifiers that it has, or both; who has it; from which version of the language on. All
-/// that fit count.
+/// Features: how the opcode begins, or a modifier that it contains, or both; the targets that have it; the PTX
+/// version that introduced it. Every entry that matches an opcode must hold.
 const FEATURES: &[(&str, Who, (u32, u32))] = &[
     ("tcgen05", Tensor, (8, 6)),
     ("wgmma", Hopper, (8, 0)),
@@ -176,7 +177,7 @@ const FEATURES: &[(&str, Who, (u32, u32))] = &[
 ];
 
 impl Chip {
-    /// The chip of a module's directives; `None` if they do not name one.
+    /// The chip that a module's directives name; `None` if they name none.
     pub fn of(version: Option<(u32, u32)>, target: &[&str]) -> Option<Chip> {
         let text = target.iter().find_map(|t| t.strip_prefix("sm_"))?;
         let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
@@ -218,7 +219,7 @@ impl Chip {
         }
     }
 
-    /// Whether this chip and version have an instruction.
+    /// Checks that this target and version have an instruction.
     pub fn check(self, opcode: &str) -> Result<(), String> {
         let modifier = |m: &str| opcode.split('.').skip(1).any(|p| p == m);
         let start = |words: &str| {
@@ -236,12 +237,12 @@ impl Chip {
         })
     }
 
-    /// Whether this chip and version have a minimum or maximum of three values.
+    /// Checks that this target and version have minimum and maximum of three values.
     pub fn three_inputs(self) -> Result<(), String> {
         self.feature("a third operand of min or max", From(100), (8, 8))
     }
 
-    /// Whether this chip and version have the `scale-input-d` of `tcgen05.mma`.
+    /// Checks that this target and version have `scale-input-d` of `tcgen05.mma`.
     pub fn scale_input_d(self) -> Result<(), String> {
         self.feature("scale-input-d", Family100, (8, 6))
     }

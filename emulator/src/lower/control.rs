@@ -1,4 +1,4 @@
-//! Branches, calls, barriers of threads, and other control (ISA sections 9.7.12, 9.7.13, 9.7.19).
+//! Branches, calls, thread barriers and other control flow (ISA sections 9.7.12, 9.7.13, 9.7.19).
 
 use super::{Call, Form, Lower, LowerFn};
 use crate::isa::Ty;
@@ -86,7 +86,7 @@ fn brx<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
-/// `call (ret), name, (args);` is finished by `module`, which knows the functions.
+/// `call (ret), name, (args);`. `module` completes it, because it knows the functions.
 fn call<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let empty = Operand::List(Vec::new());
     let (ret, rest) = match c.operands {

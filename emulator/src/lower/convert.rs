@@ -1,4 +1,4 @@
-//! `cvt`, `mov`, and the packing of registers.
+//! `cvt`, `mov`, and packing of registers.
 
 use super::alu::{rounding, unsupported};
 use super::{Call, Form, Lower, LowerFn};
@@ -75,7 +75,7 @@ fn cvt<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
-/// Rounding by random bits, of two values or of four.
+/// Stochastic rounding of two or four values.
 fn stochastic<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let (satfinite, relu) = (c.mods.has("satfinite"), c.mods.has("relu"));
     let (format, bits, four) = match c.ty()? {
@@ -124,14 +124,14 @@ fn stochastic<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String
     Ok(())
 }
 
-/// The packed scale factors, or ones.
+/// The packed scale factors, or ones where there are none.
 fn factors<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<u32, String> {
     let scaled = c.mods.has("scaled::n2::ue8m0");
     c.arity(n + usize::from(scaled)..=n + usize::from(scaled))?;
     if scaled { lw.src(c.op(n)?, Ty::B16) } else { Ok(lw.constant(0x7f7f)) }
 }
 
-/// To or from s2f6: the type that is written first is the destination.
+/// Conversions to and from s2f6. The first type is the destination's.
 fn fixed<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     match (c.opcode.ends_with(".s2f6x2"), c.ty()?) {
         (true, Ty::Bf16x2) => from_fixed(lw, c),

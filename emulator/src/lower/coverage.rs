@@ -1,8 +1,8 @@
-//! The instruction set line by line: every form of the ISA decodes, or is on the list of the refused.
+//! Tests that every form of the ISA decodes or is on the list of refused instructions.
 //!
-//! `tests/isa/*.txt` go through the manual's chapter 9.7. A line is an instruction; `<a,b>` stands for
-//! each of its alternatives, `%r{4}` for a list of four registers. Files say `target` and PTX version,
-//! so that an assembler can check the same lines.
+//! `tests/isa/*.txt` cover chapter 9.7 of the manual, one instruction a line. `<a,b>` stands for each of its
+//! alternatives, `%r{4}` for a list of four registers. The files name target and PTX version, so that an assembler
+//! can check the same lines.
 
 use crate::Module;
 use std::collections::BTreeSet;
@@ -16,7 +16,7 @@ const FILES: [(&str, &str); 6] = [
     ("texture", include_str!("../../tests/isa/texture.txt")),
 ];
 
-/// What the emulator refuses, by how an instruction starts or by a modifier, and why.
+/// What the emulator refuses, by the beginning of the instruction or by a modifier, with the reason.
 const REFUSED: &[(&str, &str)] = &[
     ("tex.", "textures are not modelled"),
     ("tld4.", "textures are not modelled"),
@@ -28,7 +28,7 @@ const REFUSED: &[(&str, &str)] = &[
     ("suq.", "surfaces are not modelled"),
 ];
 
-/// The alternatives between brackets, split at commas outside of braces.
+/// The alternatives between angle brackets, split at commas outside braces.
 fn alternatives(text: &str) -> Vec<&str> {
     let (mut out, mut depth, mut from) = (Vec::new(), 0, 0);
     for (i, c) in text.char_indices() {
@@ -61,7 +61,7 @@ fn expand(line: &str) -> Vec<String> {
     }
 }
 
-/// `%r{4}` as the list of four registers.
+/// Expands `%r{4}` to a list of four registers.
 fn lists(line: &str) -> String {
     let mut out = line.to_owned();
     while let Some(at) = out.find(['r', 'd']).and_then(|_| {

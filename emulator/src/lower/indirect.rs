@@ -1,4 +1,4 @@
-//! Calls through a pointer (ISA section 9.7.12.5): one guarded call for each function it can be.
+//! Calls through a pointer (ISA section 9.7.12.5), lowered to one guarded call for each possible function.
 
 use super::scope::Symbol;
 use super::{Lower, module::Functions};
@@ -55,7 +55,7 @@ pub(super) fn call<'t>(
     Ok(())
 }
 
-/// Functions whose address is taken somewhere in the module, by name.
+/// Functions whose address the module takes, by name.
 fn taken<'t>(functions: &Functions<'_, 't>) -> BTreeSet<&'t str> {
     let mut found = functions.in_tables.clone();
     let mut note = |op: &Operand<'t>| {

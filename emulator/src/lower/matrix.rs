@@ -76,7 +76,7 @@ fn done(lw: &mut Lower<'_, '_>, op: Op) -> Result<(), String> {
     Ok(())
 }
 
-/// The numbers of `m16n8k16`.
+/// M, N and K of `m16n8k16`.
 pub(super) fn shape(text: &str) -> Option<Shape> {
     let (m, rest) = text.strip_prefix('m')?.split_once('n')?;
     let (n, k) = rest.split_once('k')?;
@@ -97,7 +97,7 @@ pub(super) fn format(text: &str) -> Option<Format> {
     })
 }
 
-/// What elements of these types make; `d` is the accumulator's.
+/// The MMA kind for these element types; `d` is the accumulator's.
 pub(super) fn kind(c: &Call<'_, '_>, d: &str, a: &str, b: &str) -> Result<Kind, String> {
     let bad = || Err(format!("there is no product of .{a} and .{b} that makes .{d}"));
     if let (Some(fa), Some(fb)) = (format(a), format(b)) {
@@ -139,7 +139,7 @@ pub(super) fn kind(c: &Call<'_, '_>, d: &str, a: &str, b: &str) -> Result<Kind, 
     }
 }
 
-/// Whether the ISA has this shape for these elements.
+/// Whether the ISA has this shape for this kind.
 fn exists(s: Shape, kind: Kind, sparse: bool) -> bool {
     if sparse {
         let list: &[usize] = match kind {
@@ -179,7 +179,7 @@ pub(super) fn slots<'t>(
     items.iter().map(|o| if dst { lw.dst(o, ty) } else { lw.src(o, ty) }).collect()
 }
 
-/// Kind and scale factors of a block-scaled product, whose scale operands start at `next`.
+/// Kind and scale factors of a block-scaled product; its scale operands start at operand `next`.
 fn scaled<'t>(
     lw: &mut Lower<'_, 't>,
     c: &Call<'_, 't>,
@@ -225,7 +225,8 @@ fn scaled<'t>(
     Ok((kind, WarpScale { format: factor, vec, a, b }))
 }
 
-/// The element of a vector of one, as CUTLASS writes scale factors and metadata, or the operand itself.
+/// The element of a one-element vector, the form in which CUTLASS writes scale factors and metadata; else the operand
+/// itself.
 fn only<'o, 't>(op: &'o Operand<'t>) -> &'o Operand<'t> {
     match op {
         Operand::Vector(items) if items.len() == 1 => &items[0],
@@ -233,7 +234,7 @@ fn only<'o, 't>(op: &'o Operand<'t>) -> &'o Operand<'t> {
     }
 }
 
-/// Checks a selector that is an immediate. One in a register is checked when it runs.
+/// Checks a selector given as an immediate. One in a register is checked when the instruction runs.
 fn immediate(op: &Operand<'_>, what: &str, allowed: &[u64]) -> Result<(), String> {
     match op {
         Operand::Int(v) if !allowed.contains(v) => {
@@ -244,7 +245,7 @@ fn immediate(op: &Operand<'_>, what: &str, allowed: &[u64]) -> Result<(), String
     }
 }
 
-/// Metadata and selector of a sparse product.
+/// Metadata and selector operands of a sparse product.
 fn metadata<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Result<(Slot, u32), String> {
     let slot = lw.src(only(c.op(n)?), Ty::B32)?;
     match c.op(n + 1)? {
@@ -329,7 +330,7 @@ fn wait<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     done(lw, Op::WgmmaWait { groups: *groups as u32 })
 }
 
-/// An immediate of -1 or 1.
+/// An immediate that is -1 or 1.
 fn sign(op: &Operand<'_>) -> Result<bool, String> {
     match op {
         Operand::Int(1) => Ok(false),

@@ -66,7 +66,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
 ];
 
-/// The space of a memory instruction; parameters of device functions are local memory.
+/// The state space of a memory instruction. Parameters of device functions are in local memory.
 pub(super) fn space(mods: &Mods, symbol: Option<Symbol>) -> Space {
     match mods.get("space").or_else(|| mods.get("shared")).or_else(|| mods.get(".global")) {
         Some("global") => Space::Global,
@@ -305,7 +305,7 @@ pub(super) fn atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), S
     Ok(())
 }
 
-/// Exchange, or compare and swap, of 128 bits.
+/// `atom.exch.b128` and `atom.cas.b128`.
 fn wide_atom<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, cas: bool) -> Result<(), String> {
     let n = if cas { 4 } else { 3 };
     c.arity(n..=n + usize::from(!cas && c.mods.get("hint").is_some()))?;
@@ -334,7 +334,7 @@ fn matrix_address<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, n: usize) -> Res
     Ok((space(c.mods, symbol), lw.addr(c.op(n)?)?))
 }
 
-/// How the rows of a matrix load are to be widened.
+/// How a matrix load widens its elements.
 fn slots(c: &Call<'_, '_>) -> Packing {
     match () {
         () if c.mods.has("b6x16_p32") => Packing::Slot6,

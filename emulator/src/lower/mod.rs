@@ -1,11 +1,12 @@
-//! From the syntax tree to executable form: names become slots, opcodes go through the table.
+//! Lowers the syntax tree to executable form: resolves names to slots and opcodes by the instruction table.
 //!
 //! - this file: the instruction table and the lowering of whole functions
 //! - `scope`: names, registers, constants, operands; `special`: registers of the machine
 //! - `module`: variables, parameters, functions and calls
 //! - `recursion`: functions that call themselves
-//! - `check`: what does not go together; `chip`: what a `.target` and a `.version` have
-//! - the rest: one file per chapter of the instruction set, each with its part of the table
+//! - `check`: refuses modifiers and operands that do not fit together
+//! - `chip`: the instructions that a `.target` and a `.version` have
+//! - other files: one for each chapter of the instruction set, with its part of the table
 
 mod alu;
 mod asynchronous;
@@ -42,7 +43,7 @@ use std::sync::OnceLock;
 /// Emits the executable operations of one matched instruction.
 pub(crate) type LowerFn = for<'t> fn(&mut Lower<'_, 't>, &Call<'_, 't>) -> Result<(), String>;
 
-/// A matched instruction: modifiers and operands.
+/// An instruction that matched a form, with its modifiers and operands.
 pub(crate) struct Call<'a, 't> {
     /// First part of the opcode.
     pub head: &'a str,
@@ -58,7 +59,7 @@ impl<'t> Call<'_, 't> {
         self.opcode.split('.').nth(1).unwrap_or("")
     }
 
-    /// Operand `n`, or a message that says it is missing.
+    /// Operand `n`, or an error that it is missing.
     pub fn op(&self, n: usize) -> Result<&Operand<'t>, String> {
         self.operands.get(n).ok_or_else(|| format!("operand {} is missing", n + 1))
     }
@@ -72,7 +73,7 @@ impl<'t> Call<'_, 't> {
         Err(format!("expected {} to {} operands, found {n}", range.start(), range.end()))
     }
 
-    /// The type modifier, which must be there.
+    /// The type modifier, or an error that it is missing.
     pub fn ty(&self) -> Result<crate::isa::Ty, String> {
         self.mods.ty(0).ok_or_else(|| "the type is missing".to_owned())
     }
@@ -102,22 +103,22 @@ fn table() -> &'static Table<LowerFn> {
     })
 }
 
-/// The form of an opcode and its modifiers, or what is wrong with it.
+/// The form that matches an opcode with its modifiers, or why none does.
 type Match = Result<(&'static Form<LowerFn>, Mods), String>;
 
-/// Opcodes already matched: a kernel uses few distinct ones, many times.
+/// Opcodes matched so far. A kernel uses few distinct opcodes, each many times.
 #[derive(Default)]
 pub(crate) struct Matched<'t> {
     seen: HashMap<Cow<'t, str>, Match>,
     chip: Option<chip::Chip>,
-    /// Operations that one kernel may still have.
+    /// Operations that the kernel may still add before the limit.
     pub budget: usize,
     /// One had more.
     pub exhausted: bool,
 }
 
 impl<'t> Matched<'t> {
-    /// For a module of this `.version` and `.target`.
+    /// For a module with this `.version` and `.target`.
     pub fn new(version: Option<(u32, u32)>, target: &[&str]) -> Self {
         Matched {
             seen: HashMap::new(),

@@ -1,4 +1,4 @@
-//! Whole modules: variables, kernels, device functions and calls.
+//! Lowers whole modules: variables, kernels, device functions and calls.
 
 use super::scope::{Lower, Symbol, describe};
 use super::{Matched, check, recursion};
@@ -11,21 +11,21 @@ use std::collections::{BTreeSet, HashMap};
 
 /// First address of module variables.
 pub(crate) const MODULE_BASE: u64 = 0x2000_0000_0000;
-/// Addresses of functions, for calls through pointers. Nothing can be read there.
+/// Base of function addresses, for calls through pointers. No memory is there.
 const FUNCTION_BASE: u64 = 0x3000_0000_0000;
-/// Operations of all kernels of a module together: a function counts for each kernel that calls it.
+/// Limit on the operations of all kernels of a module together. A function counts once for each kernel that calls it.
 pub(super) const MAX_OPERATIONS: usize = 1 << 23;
-/// Size limit of module variables, local frames and parameters, in bytes.
+/// Limit on module variables, local frames and parameters, in bytes each.
 const LIMIT: u64 = 1 << 30;
 
-/// Kernels and initial values of module variables.
+/// A lowered module: its kernels and the initial values of its variables.
 pub(crate) struct Lowered {
     pub kernels: Vec<(String, Program)>,
     /// Bytes of module variables, from `MODULE_BASE` on.
     pub image: Vec<u8>,
 }
 
-/// Where a formal parameter of a device function lives.
+/// Where a device function's formal parameter lives.
 #[derive(Clone, Copy, Debug)]
 enum Place {
     Local { offset: u32, bytes: u32 },
@@ -40,12 +40,12 @@ struct Callee {
     pc: Option<u32>,
 }
 
-/// Device functions met while a kernel is lowered.
+/// Device functions called by the kernel being lowered.
 #[derive(Default)]
 pub(crate) struct Callees<'t> {
     known: HashMap<&'t str, Callee>,
     waiting: Vec<&'t str>,
-    /// Function being lowered, and the calls it makes.
+    /// The function being lowered, and the functions it calls.
     current: &'t str,
     edges: recursion::Calls<'t>,
 }
@@ -54,9 +54,9 @@ pub(crate) struct Callees<'t> {
 #[derive(Default)]
 pub(crate) struct Functions<'m, 't> {
     pub by_name: HashMap<&'t str, &'m FuncAst<'t>>,
-    /// Those whose address is an initial value of a variable.
+    /// Functions whose address initialises a variable.
     pub in_tables: BTreeSet<&'t str>,
-    /// Those whose address is taken anywhere, once somebody has asked.
+    /// Functions whose address is taken anywhere; computed on first use.
     pub taken: OnceCell<BTreeSet<&'t str>>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) fn lower(ast: &ModuleAst<'_>) -> Result<Lowered, Vec<LineError>> {
     if errors.is_empty() { Ok(lowered) } else { Err(errors) }
 }
 
-/// What is wrong with a module, device functions that no kernel calls included.
+/// All errors of a module, also in device functions that no kernel calls.
 pub(crate) fn problems(ast: &ModuleAst<'_>) -> Vec<LineError> {
     lower_with(ast, true).1
 }
@@ -178,7 +178,7 @@ fn lower_with(ast: &ModuleAst<'_>, uncalled: bool) -> (Lowered, Vec<LineError>) 
     (Lowered { kernels, image }, errors)
 }
 
-/// Names in initial values.
+/// Calls `note` with every name in an initial value.
 fn named<'t>(init: &Init<'t>, note: &mut impl FnMut(&'t str)) {
     match init {
         Init::List(items) => items.iter().for_each(|i| named(i, note)),
@@ -499,7 +499,7 @@ impl<'t> Lower<'_, 't> {
         at
     }
 
-    /// Emits a call: arguments into their places, the jump, results out of theirs.
+    /// Lowers a call: copies arguments to the parameters, jumps, and copies results back.
     pub fn call(&mut self, name: &'t str, ret: &Operand<'t>, args: &Operand<'t>) -> Result<(), String> {
         let (Operand::List(ret), Operand::List(args)) = (ret, args) else {
             return Err("results and arguments are lists in parentheses".to_owned());
@@ -593,7 +593,7 @@ impl<'t> Lower<'_, 't> {
         }
     }
 
-    /// The few functions that the driver provides.
+    /// Lowers a call of a function that the driver provides (`__assertfail`, `vprintf` and a few more).
     fn external(&mut self, name: &str, ret: &[Operand<'t>]) -> Result<(), String> {
         match name {
             "__assertfail" => {

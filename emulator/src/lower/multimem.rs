@@ -34,7 +34,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     },
 ];
 
-/// Bits of an element.
+/// The type of an element, by its width.
 fn width(c: &Call<'_, '_>) -> Result<Ty, String> {
     let bits = match c.mods.get("small_float") {
         Some("e4m3" | "e5m2") => 8,
@@ -92,7 +92,7 @@ fn store<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
-/// `multimem.red`, and `red.async` on global memory, as `red`.
+/// `multimem.red`, and `red.async` in global memory, lowered as `red`.
 pub(super) fn red<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(2..=2)?;
     let mut mods = c.mods.clone();

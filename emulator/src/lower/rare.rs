@@ -1,4 +1,4 @@
-//! Instructions that compilers seldom emit: each is a function of at most three words.
+//! Instructions that compilers seldom emit, each lowered to a function of up to three words.
 
 use super::alu::{rounding, unsupported};
 use super::{Call, Form, Lower, LowerFn};
@@ -16,7 +16,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
     Form { form: "cvt.pack sat small .s32 .b32?", section: "9.7.9.22", lower: pack },
 ];
 
-/// Emits `d = f(a, b, c)` for the operands after the first; missing ones are zero.
+/// Emits `d = f(a, b, c)` for the operands after the first; missing operands are zero.
 fn emit<'t>(
     lw: &mut Lower<'_, 't>,
     c: &Call<'_, 't>,
@@ -91,7 +91,7 @@ fn pack<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     emit(lw, c, if bits == 16 { 2 } else { 3 }, Ty::B32, move |a, b, c| simd::pack(a, b, c, bits, signed))
 }
 
-/// Directed roundings of binary64, which the host does not have (ISA sections 9.7.3.3 to 9.7.3.15).
+/// Binary64 arithmetic with directed rounding, which the host does not have (ISA sections 9.7.3.3 to 9.7.3.15).
 pub(super) fn doubles<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     let r = rounding(c.mods.get("rnd"))?;
     let f = f64::from_bits;
@@ -114,8 +114,8 @@ pub(super) fn is_directed_double(c: &Call<'_, '_>) -> bool {
         && matches!(c.mods.get("rnd"), Some("rz" | "rm" | "rp"))
 }
 
-/// `.xorsign.abs` of min and max, given the minimum or maximum `m` of the magnitudes: the sign is that
-/// of the product; a NaN stays as it is (ISA sections 9.7.3.11 and 9.7.4.7).
+/// `.xorsign.abs` of min and max: `m` is the minimum or maximum of the magnitudes, and the result gets the sign of
+/// the product; a NaN is unchanged (ISA sections 9.7.3.11 and 9.7.4.7).
 pub(super) fn xorsign(ty: Ty) -> Option<Pure> {
     fn part(m: u64, a: u64, b: u64, sign: u64, nan: bool) -> u64 {
         if nan { m } else { m & !sign | (a ^ b) & sign }

@@ -1,11 +1,11 @@
-//! Functions that call themselves, directly or through others.
+//! Finds functions that call themselves, directly or through others.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The functions that each function calls.
+/// For each function, the functions that it calls.
 pub(crate) type Calls<'t> = BTreeMap<&'t str, BTreeSet<&'t str>>;
 
-/// A function that can call itself, if there is one. Takes time linear in the number of calls.
+/// A function that can call itself, if there is one. Linear in the number of calls.
 pub(crate) fn find<'t>(calls: &Calls<'t>) -> Option<&'t str> {
     let none = BTreeSet::new();
     let callees = |name: &str| calls.get(name).unwrap_or(&none).iter().copied();

@@ -8,18 +8,18 @@ use crate::parse::ast::{Operand, RegDecl};
 use crate::program::{Addr, CONSTANTS, Inst, Op, Pred, SINK, SMEM_BASE, Slot, Special, TRUE};
 use std::collections::{BTreeMap, HashMap};
 
-/// What a name stands for, other than a register.
+/// What a name other than a register's refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Symbol {
-    /// Global or constant variable, by its address.
+    /// A global or constant variable, by address.
     Global(u64),
-    /// Shared variable, by its offset.
+    /// A shared variable, by offset.
     Shared(u32),
-    /// Shared variable of the module, placed when a kernel first names it: (index, bytes, alignment).
+    /// A shared variable of the module as (index, bytes, alignment). It gets its offset when a kernel first names it.
     ModuleShared(u32, u32, u32),
     /// Start of dynamic shared memory.
     Dynamic,
-    /// Local variable or function parameter in the thread's local frame.
+    /// A local variable or function parameter, by offset in the thread's local frame.
     Local(u32),
     /// Kernel parameter.
     Param(u32),
@@ -32,22 +32,22 @@ pub(crate) struct Register {
     pub ty: Ty,
 }
 
-/// Declarations of one `{ }`.
+/// The declarations of one block `{ }`.
 #[derive(Default)]
 pub(crate) struct Scope<'t> {
     registers: HashMap<&'t str, Register>,
     /// `%r<10>` as prefix -> (first, count).
     families: HashMap<&'t str, (Register, u32)>,
-    /// Lines of registers, variables, parameters and labels.
+    /// Source lines of registers, variables, parameters and labels.
     lines: HashMap<&'t str, u32>,
-    /// Those whose name ends in a number, by what comes before it: number and line.
+    /// Names that end in a number, by their prefix: number and source line.
     numbers: HashMap<&'t str, BTreeMap<u32, u32>>,
     family_lines: HashMap<&'t str, u32>,
     pub symbols: HashMap<&'t str, Symbol>,
     pub id: u32,
 }
 
-/// State of the lowering of one kernel with the functions that it calls.
+/// State while a kernel and the functions that it calls are lowered.
 pub(crate) struct Lower<'m, 't> {
     pub globals: &'m HashMap<&'t str, Symbol>,
     pub functions: &'m Functions<'m, 't>,
@@ -61,34 +61,34 @@ pub(crate) struct Lower<'m, 't> {
     pub specials: Vec<(Slot, Special)>,
     special_of: HashMap<Special, Slot>,
     pub names: Vec<(Slot, u32, String)>,
-    /// Bytes of the local frame so far.
+    /// Size of the local frame so far, in bytes.
     pub local_bytes: u32,
-    /// Bottom of the stack of `alloca` in the local frame, once there is one.
+    /// Start of the `alloca` stack in the local frame, once there is one.
     pub stack: Option<u32>,
-    /// End of shared variables so far.
+    /// End of the shared variables placed so far.
     pub shared_end: u32,
-    /// Places given to shared variables of the module.
+    /// Offsets given to shared variables of the module.
     module_shared: HashMap<u32, u32>,
-    /// Whether tcgen05 instructions seen so far are of a CTA pair.
+    /// Whether the tcgen05 instructions so far belong to a CTA pair; `None` before the first.
     pub cta_pair: Option<bool>,
     /// Guard and line of the instruction being lowered.
     pub guard: Option<Pred>,
     pub line: u32,
-    /// First word of that instruction.
+    /// First part of that instruction's opcode.
     pub head: &'t str,
     pub order: crate::program::Order,
     pub scope: crate::program::Scope,
     /// Number of the `.target`; 0 if it has none.
     pub chip: u32,
-    /// The `.target`, if it has one that says something.
+    /// The `.target`, where it restricts instructions.
     pub(super) target: Option<super::chip::Chip>,
-    /// Parent of each scope id, and labels by scope.
+    /// The enclosing scope of each scope, and the labels of each scope.
     pub parents: Vec<u32>,
     pub labels: HashMap<(u32, &'t str), u32>,
     pub branch_tables: HashMap<(u32, &'t str), Vec<&'t str>>,
-    /// Operations that jump to labels: (index in code, which target, scope, label, line).
+    /// Jumps whose target is not known yet: (index in the code, which target, scope, label, line).
     pub fixups: Vec<(usize, usize, u32, &'t str, u32)>,
-    /// Calls: (index in code, function, line).
+    /// Calls: (index in the code, function, line).
     pub calls: Vec<(usize, &'t str, u32)>,
 }
 
@@ -216,21 +216,21 @@ impl<'m, 't> Lower<'m, 't> {
         Ok(())
     }
 
-    /// Names an existing slot.
+    /// Gives a name to an existing slot.
     pub fn bind(&mut self, name: &'t str, slot: Slot, ty: Ty) {
         if let Some(s) = self.scopes.last_mut() {
             s.registers.insert(name, Register { slot, ty });
         }
     }
 
-    /// A fresh data register for lowered sequences.
+    /// A new data register for a lowered sequence.
     pub fn temporary(&mut self) -> Slot {
         self.registers += 1;
         self.names.push((self.registers - 1, 1, "(temporary)".to_owned()));
         self.registers - 1
     }
 
-    /// The `.branchtargets`, `.calltargets` or (empty) `.callprototype` of a name.
+    /// The `.branchtargets`, `.calltargets` or (empty) `.callprototype` list of a name.
     pub fn targets(&self, name: &'t str) -> Option<Vec<&'t str>> {
         let mut scope = self.scope_id();
         loop {
@@ -282,7 +282,7 @@ impl<'m, 't> Lower<'m, 't> {
         Some(found)
     }
 
-    /// Gives a static shared variable its offset.
+    /// Assigns an offset to a static shared variable.
     pub fn place_shared(&mut self, bytes: u32, align: u32) -> u32 {
         // Far beyond what a launch accepts, and far from overflow.
         let at = self.shared_end.min(1 << 28).next_multiple_of(align.max(1));
@@ -319,7 +319,7 @@ impl<'m, 't> Lower<'m, 't> {
         })
     }
 
-    /// A source operand of type `ty`. `loose` allows a wider register (ld, st, cvt).
+    /// A source operand of type `ty`. `loose` allows a wider register, as ld, st and cvt do.
     fn source_sized(&mut self, op: &Operand<'t>, ty: Ty, loose: bool) -> Result<Slot, String> {
         let bits = ty.bits();
         let mask = if bits >= 64 { u64::MAX } else { (1 << bits) - 1 };
@@ -375,12 +375,12 @@ impl<'m, 't> Lower<'m, 't> {
         self.source_sized(op, ty, false)
     }
 
-    /// A source that may sit in a register wider than its type.
+    /// A source operand whose register may be wider than its type.
     pub fn src_loose(&mut self, op: &Operand<'t>, ty: Ty) -> Result<Slot, String> {
         self.source_sized(op, ty, true)
     }
 
-    /// The address of a variable as an operand, which few instructions take.
+    /// A variable's address as an operand, which only few instructions take.
     fn address_of(&mut self, s: Symbol, name: &str, offset: i64) -> Result<Slot, String> {
         if matches!(self.head, "mov" | "cvta" | "mapa" | "getctarank" | "call" | "isspacep") {
             return Ok(self.symbol_slot(s, offset));
@@ -403,7 +403,7 @@ impl<'m, 't> Lower<'m, 't> {
         self.dst_loose(op, ty, false).map(|r| r.map_or(SINK, |r| r.slot))
     }
 
-    /// A destination that may be wider than its type; `None` is the sink.
+    /// A destination register that may be wider than its type; `None` for the sink `_`.
     pub fn dst_loose(&mut self, op: &Operand<'t>, ty: Ty, loose: bool) -> Result<Option<Register>, String> {
         match op {
             Operand::Sink => Ok(None),
@@ -487,7 +487,7 @@ impl<'m, 't> Lower<'m, 't> {
         }
     }
 
-    /// The symbol that an address operand names, if it names one.
+    /// The variable that an address operand names, if any.
     pub fn addr_symbol(&mut self, op: &Operand<'t>) -> Option<Symbol> {
         let Operand::Address(items) = op else {
             return None;
@@ -500,7 +500,7 @@ impl<'m, 't> Lower<'m, 't> {
         }
     }
 
-    /// The elements of a vector, or the operand alone.
+    /// The elements of a vector operand, or the operand itself.
     pub fn elements<'a>(&self, op: &'a Operand<'t>) -> &'a [Operand<'t>] {
         match op {
             Operand::Vector(items) => items,
@@ -508,7 +508,7 @@ impl<'m, 't> Lower<'m, 't> {
         }
     }
 
-    /// A special register that is constant for a warp, or a clock.
+    /// Reads a special register that is constant for a warp, or a clock.
     fn special_register(&mut self, name: &str) -> Result<Option<Slot>, String> {
         if !name.starts_with('%') {
             return Ok(None);
@@ -525,10 +525,10 @@ impl<'m, 't> Lower<'m, 't> {
     }
 }
 
-/// Declared registers of a kernel, and as many predicates: each takes memory for every thread.
+/// Limit on declared registers of a kernel, and on its predicates: each takes memory in every thread.
 const MAX_REGISTERS: u32 = 500_000;
 
-/// The number of registers after `count` more.
+/// The number of registers with `count` more, or an error above the limit.
 fn room_for(before: u32, count: u32, what: &str) -> Result<u32, String> {
     before.checked_add(count).filter(|&n| n < MAX_REGISTERS).ok_or_else(|| {
         format!(
@@ -538,7 +538,7 @@ fn room_for(before: u32, count: u32, what: &str) -> Result<u32, String> {
     })
 }
 
-/// The name as a member of a family of registers: its prefix, and its number if it has one.
+/// Splits a name into prefix and number, as in a family `%r<10>`.
 fn numbered(name: &str) -> (&str, Option<u32>) {
     let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
     let (prefix, number) = name.split_at(digits);
@@ -546,9 +546,9 @@ fn numbered(name: &str) -> (&str, Option<u32>) {
     (prefix, if plain { number.parse().ok() } else { None })
 }
 
-/// Whether a register may be an operand of a type (ISA 9.4.1, and what its assembler makes of the packed types):
-/// bits go with everything of their size, integers with integers, and floating point with its own type only.
-/// `loose` is a load, a store or a conversion, whose register may be wider.
+/// Checks that a register can be an operand of a type (ISA 9.4.1; for packed types, as the assembler does). Untyped
+/// bits go with every type of their size, integers with integers, floating-point types only with themselves. `loose`
+/// is for loads, stores and conversions, whose registers may be wider.
 fn check_type(name: &str, have: Ty, want: Ty, loose: bool) -> Result<(), String> {
     if have == Ty::Pred || want == Ty::Pred {
         return match (have, want) {
@@ -574,7 +574,7 @@ fn check_type(name: &str, have: Ty, want: Ty, loose: bool) -> Result<(), String>
     Err(format!("`{name}` is a .{} register where a .{} is needed", have.text(), want.text()))
 }
 
-/// An operand, in words.
+/// Describes an operand, for messages.
 pub(crate) fn describe(op: &Operand<'_>) -> String {
     match op {
         Operand::Name(n) => format!("`{n}`"),

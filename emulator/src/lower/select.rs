@@ -103,7 +103,7 @@ fn set<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
-/// `set` on packed halves: each half of the destination is the outcome of one.
+/// `set` on packed halves: each half of the destination gets one comparison's result.
 fn set_halves<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>, dty: Ty, ty: Ty) -> Result<(), String> {
     let yes = match dty {
         Ty::F16x2 if ty == Ty::F16 => 0x3c00,

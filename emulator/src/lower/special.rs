@@ -2,7 +2,7 @@
 
 use crate::program::{Clock, Special};
 
-/// A register that counts.
+/// A special register that counts.
 pub(super) fn clock(name: &str) -> Option<Clock> {
     Some(match name {
         "%clock" => Clock::Low,
@@ -15,7 +15,7 @@ pub(super) fn clock(name: &str) -> Option<Clock> {
     })
 }
 
-/// A register that is constant for a thread of a launch.
+/// A special register that is constant for a thread during a launch.
 pub(super) fn special(name: &str) -> Option<Special> {
     let (stem, axis) = match name.rsplit_once('.') {
         Some((stem, "x")) => (stem, Some(0)),

@@ -1,7 +1,7 @@
-//! `alloca` and its like (ISA section 9.7.17): a stack in the thread's local memory.
+//! `alloca`, `stacksave` and `stackrestore` (ISA section 9.7.17): a stack in the thread's local memory.
 //!
-//! The stack pointer is a register that starts at the end of a part of the local frame. What a
-//! function takes with `alloca` is given back by `stackrestore`, or when the kernel ends.
+//! The stack pointer is a register that starts at the end of a part of the local frame. `stackrestore`, or the end of
+//! the kernel, frees what a function took with `alloca`.
 
 use super::{Call, Form, Lower, LowerFn};
 use crate::isa::Ty;
@@ -17,7 +17,7 @@ pub(super) const FORMS: &[Form<LowerFn>] = &[
 
 /// Bytes of stack a thread has.
 const STACK: u32 = 16 << 10;
-/// The least alignment, which the ISA guarantees.
+/// Least alignment, as the ISA guarantees it.
 const ALIGN: u64 = 8;
 
 fn pointer(lw: &mut Lower<'_, '_>) -> Slot {

@@ -75,7 +75,7 @@ fn done(lw: &mut Lower<'_, '_>, op: Op) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the instruction is of a CTA pair. All of a kernel must agree.
+/// Whether the instruction is for a CTA pair. All of a kernel's must agree.
 fn pair(lw: &mut Lower<'_, '_>, c: &Call<'_, '_>) -> Result<bool, String> {
     let pair = c.mods.has("cta_group::2");
     match lw.cta_pair.replace(pair) {
@@ -152,7 +152,7 @@ fn ld<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     )
 }
 
-/// A load whose threads also reduce what they get. It exists on sm_103a and sm_110a.
+/// A load that also reduces the values that each thread gets, for sm_103a and sm_110a.
 fn ld_red<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     c.arity(3..=4)?;
     let shape = if c.mods.has("32x32b") { LdStShape::S32x32b } else { LdStShape::S16x32bx2 };
@@ -248,7 +248,8 @@ fn scale_vec(kind: MmaKind, text: Option<&str>) -> Result<ScaleVec, String> {
     })
 }
 
-/// What an instruction does with a collector buffer: by default it lets go of that of A, or of the first of B with `.ws`.
+/// How an instruction uses a collector buffer. By default it discards the buffer of A, or with `.ws` the first buffer
+/// of B.
 fn collector(c: &Call<'_, '_>, shift_a: bool, stationary: bool, in_tmem: bool) -> Result<Usage, String> {
     let text = c.mods.get("collector").unwrap_or("");
     let of_a = text.starts_with("collector::a");

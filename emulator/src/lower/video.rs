@@ -9,7 +9,7 @@ use crate::lanes::video::{Mad, Scalar, Second, Select, Verb};
 use crate::parse::ast::Operand;
 use crate::program::{Op, Slot};
 
-/// Rows that differ in their opcode only: `vadd2 .. vmax2`.
+/// Table rows that differ only in the opcode: `vadd2 .. vmax2`.
 macro_rules! rows {
     ($lower:ident, $form:literal, $section:literal: $($op:literal $what:expr;)*) => {
         &[$(Form {
@@ -75,7 +75,7 @@ fn comparison(c: &Call<'_, '_>) -> Result<u8, String> {
         .ok_or_else(|| "this comparison does not exist".to_owned())
 }
 
-/// The register of an operand and the selector behind it, `%r1.h0`.
+/// The register of an operand and the selector after it, as in `%r1.h0`.
 fn selected<'t>(lw: &Lower<'_, 't>, op: &Operand<'t>) -> (Operand<'t>, Option<&'t str>) {
     if let Operand::Name(name) = op
         && lw.find_register(name).is_none()
@@ -99,7 +99,7 @@ fn scalar_part(selector: Option<&str>) -> Result<Select, String> {
     })
 }
 
-/// A source with its part.
+/// A source operand and its selected part.
 fn source<'t>(lw: &mut Lower<'_, 't>, op: &Operand<'t>) -> Result<(Slot, Select), String> {
     let (op, selector) = selected(lw, op);
     Ok((lw.src(&op, Ty::B32)?, scalar_part(selector)?))
@@ -180,7 +180,7 @@ fn mad<'t>(lw: &mut Lower<'_, 't>, c: &Call<'_, 't>) -> Result<(), String> {
     Ok(())
 }
 
-/// `.h32` or `.b7654`: which part of `b:a` every part of the result takes, the lowest first.
+/// `.h32` or `.b7654`: for each part of the result, lowest first, the part of `b:a` that it takes.
 fn picks(selector: Option<&str>, bits: u32, upper: bool) -> Result<[u8; 4], String> {
     let count = 32 / bits as usize;
     let Some(text) = selector else {

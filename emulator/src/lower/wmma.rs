@@ -1,4 +1,4 @@
-//! `wmma` (ISA section 9.7.14.4): fragments are loaded, multiplied and stored.
+//! `wmma` (ISA section 9.7.14.4): loads, multiplies and stores fragments.
 
 use super::matrix::{kind, shape, slots};
 use super::memory::space;
@@ -43,7 +43,7 @@ fn bits(element: &str) -> Option<u32> {
     })
 }
 
-/// Whether the shape exists for multiplicands of this type.
+/// Whether the ISA has the shape for multiplicands of this type.
 fn exists(s: Shape, element: &str) -> bool {
     match element {
         "f16" | "bf16" | "s8" | "u8" => s.k == 16 && matches!((s.m, s.n), (16, 16) | (8, 32) | (32, 8)),
@@ -55,8 +55,8 @@ fn exists(s: Shape, element: &str) -> bool {
     }
 }
 
-/// Registers of a fragment of `elements`: binary16 multiplicands have 8 whatever the shape, as the first
-/// chips wanted.
+/// Registers of a fragment of `elements`. Multiplicands in binary16 have 8 registers for every shape, as on the first
+/// chips.
 fn registers(element: &str, elements: usize, multiplicand: bool) -> usize {
     match element {
         "f16" if multiplicand => 8,

@@ -1,4 +1,4 @@
-//! The syntax tree of a PTX module, borrowing from the text.
+//! Syntax tree of a PTX module, which borrows from the text.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -21,17 +21,17 @@ pub(crate) enum Init<'t> {
     List(Vec<Init<'t>>),
 }
 
-/// A variable outside the register space, or a parameter.
+/// A variable in any state space but registers, or a parameter.
 #[derive(Clone, Debug)]
 pub(crate) struct Var<'t> {
     pub line: u32,
     pub space: DeclSpace,
     pub external: bool,
-    /// Explicit `.align`, in bytes.
+    /// Alignment in bytes, where `.align` gives one.
     pub align: Option<u32>,
     /// Element type text without the dot, e.g. `b8`.
     pub ty: &'t str,
-    /// Elements per `.v2`/`.v4` unit (1 without).
+    /// Elements per vector, as in `.v2` and `.v4`; 1 without.
     pub vector: u32,
     pub name: &'t str,
     /// Array dimensions; `None` is an open `[]`.
@@ -56,7 +56,7 @@ pub(crate) enum Operand<'t> {
     Name(&'t str),
     /// `name + offset` or `name - offset`.
     Offset(&'t str, i64),
-    /// Integer constant as 64-bit two's complement.
+    /// An integer constant, as 64-bit two's complement.
     Int(u64),
     /// Decimal floating-point constant.
     Float(f64),
@@ -76,7 +76,7 @@ pub(crate) enum Operand<'t> {
     Pair(Box<Operand<'t>>, Box<Operand<'t>>),
     /// `_`.
     Sink,
-    /// `(a, b)` in calls.
+    /// `(a, b)`, as in calls.
     List(Vec<Operand<'t>>),
 }
 
@@ -84,7 +84,7 @@ pub(crate) enum Operand<'t> {
 #[derive(Clone, Debug)]
 pub(crate) struct InstAst<'t> {
     pub line: u32,
-    /// Bytes of the text, from the guard through the semicolon.
+    /// Range of the text in bytes, from the guard to the semicolon.
     pub span: Range<usize>,
     /// `(negated, predicate)`.
     pub guard: Option<(bool, &'t str)>,
@@ -94,7 +94,7 @@ pub(crate) struct InstAst<'t> {
     pub operands: Vec<Operand<'t>>,
 }
 
-/// A statement of a function body, with scopes as brackets in a flat list.
+/// A statement of a function body. Blocks are a flat list with opening and closing statements.
 #[derive(Clone, Debug)]
 pub(crate) enum Stmt<'t> {
     Open,
@@ -127,7 +127,7 @@ pub(crate) struct FuncAst<'t> {
     pub reqnctapercluster: Option<[u32; 3]>,
     pub minnctapersm: Option<u32>,
     pub maxnreg: Option<u32>,
-    /// `None` for a declaration.
+    /// The body; `None` for a declaration.
     pub body: Option<Vec<Stmt<'t>>>,
 }
 

@@ -1,18 +1,18 @@
-//! Statements and operands of function bodies.
+//! Parses statements and operands of function bodies.
 
 use super::ast::{InstAst, Operand, Stmt};
 use super::cursor::{Cursor, Number, Parsed, is_word};
 use super::grammar;
 use std::borrow::Cow;
 
-/// Nesting of parentheses, brackets and vectors in an operand that the parser accepts.
+/// Limit on nested parentheses, brackets and vectors in an operand.
 const MAX_DEPTH: u32 = 64;
-/// Nesting of blocks in a body. A name may be declared in any block around it, so that each level costs time.
+/// Limit on nested blocks in a body. A name may be declared in any enclosing block, so that each level costs time.
 const MAX_BLOCKS: u32 = 256;
-/// Characters of an opcode; the longest one of the ISA has about 150.
+/// Limit on the length of an opcode; the longest in the ISA has about 150 characters.
 const MAX_OPCODE: usize = 512;
 
-/// Parses a body after its opening brace, through the closing one.
+/// Parses a body from after its opening brace through the closing one.
 ///
 /// Errors are collected; parsing resumes after the next `;`.
 pub(super) fn body<'t>(c: &mut Cursor<'t>, errors: &mut Vec<super::cursor::Syntax>) -> Vec<Stmt<'t>> {
@@ -59,7 +59,7 @@ pub(super) fn body<'t>(c: &mut Cursor<'t>, errors: &mut Vec<super::cursor::Synta
     }
 }
 
-/// Moves past the block that starts here.
+/// Skips the block that starts here.
 fn skip_block(c: &mut Cursor<'_>) {
     let mut depth = 0u64;
     loop {
@@ -76,7 +76,7 @@ fn skip_block(c: &mut Cursor<'_>) {
     }
 }
 
-/// Moves past the next `;`, or stops before a brace.
+/// Skips past the next `;`, or to the next brace.
 fn resync(c: &mut Cursor<'_>) {
     loop {
         match c.peek() {
@@ -183,7 +183,7 @@ fn too_deep<T>(c: &Cursor<'_>) -> Parsed<T> {
     c.error(format!("this is nested too deeply: at most {MAX_DEPTH} levels are allowed in an operand"))
 }
 
-/// One operand, including `p|q` pairs.
+/// Parses one operand, including pairs `p|q`.
 pub(super) fn operand<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
     let first = simple(c, depth)?;
     if c.peek() == b'|' && c.at(1) != b'|' && matches!(first, Operand::Name(_) | Operand::Sink) {
@@ -280,7 +280,7 @@ fn simple<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
     }
 }
 
-/// The name of `%tid .x`, with white space before the dot.
+/// Parses the component of `%tid .x`, with white space before the dot.
 fn component<'t>(c: &mut Cursor<'t>, name: &'t str) -> Parsed<&'t str> {
     const NAMES: [&str; 24] = [
         "%tid.x",
@@ -315,7 +315,7 @@ fn component<'t>(c: &mut Cursor<'t>, name: &'t str) -> Parsed<&'t str> {
     }
 }
 
-/// `name + constant` or `name - constant`, if an offset follows.
+/// Parses an offset after a name, if one follows: `name + constant` or `name - constant`.
 fn offset<'t>(c: &mut Cursor<'t>, base: Operand<'t>, depth: u32) -> Parsed<Operand<'t>> {
     let negative = match c.peek() {
         b'+' => false,
@@ -332,7 +332,7 @@ fn offset<'t>(c: &mut Cursor<'t>, base: Operand<'t>, depth: u32) -> Parsed<Opera
     }
 }
 
-/// A constant expression: unary `- + ~`, parentheses, and binary operators with C's precedence.
+/// Parses a constant expression: unary `- + ~`, parentheses, and binary operators with C's precedence.
 pub(super) fn constant<'t>(c: &mut Cursor<'t>, depth: u32) -> Parsed<Operand<'t>> {
     binary(c, 0, depth)
 }

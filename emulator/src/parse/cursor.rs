@@ -1,10 +1,10 @@
-//! Characters of the PTX text: white space, comments, words, numbers, and the current line.
+//! Reads characters of PTX text: white space, comments, words, numbers, and the current line number.
 
-/// A syntax error at a line, before the file name and line text are added.
+/// A syntax error and its line, without the file name and the line's text.
 #[derive(Debug)]
 pub(crate) struct Syntax {
     pub line: u32,
-    /// Where in the text, in bytes.
+    /// Position in the text, in bytes.
     pub pos: usize,
     pub message: String,
 }
@@ -67,7 +67,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Moves to the end of the current line.
+    /// Moves to the end of the line.
     pub fn skip_line(&mut self) {
         while let Some(&c) = self.bytes.get(self.pos) {
             if c == b'\n' {
@@ -77,7 +77,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Moves to the start of the next line that can only begin a function, or to the end.
+    /// Moves to the start of the next line that must begin a function, or to the end.
     pub fn skip_to_function(&mut self) {
         const STARTS: [&str; 5] = [".visible", ".entry", ".func", ".weak", ".extern"];
         loop {
@@ -94,13 +94,13 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// The next significant character, or 0 at the end.
+    /// The next character that is not white space or in a comment; 0 at the end.
     pub fn peek(&mut self) -> u8 {
         self.skip();
         self.bytes.get(self.pos).copied().unwrap_or(0)
     }
 
-    /// The character `n` after the position, without skipping white space.
+    /// The character `n` positions ahead, without skipping white space.
     pub fn at(&self, n: usize) -> u8 {
         self.bytes.get(self.pos + n).copied().unwrap_or(0)
     }
@@ -164,8 +164,8 @@ impl<'t> Cursor<'t> {
         Ok(&self.text[start..self.pos])
     }
 
-    /// Consumes a directive `.name` and returns `name`, if one is next. It ends at the next dot: the
-    /// fp16 headers of CUDA write `.reg.b32`.
+    /// Consumes a directive `.name`, if one is next, and returns `name`. It ends at the next dot: CUDA's fp16 headers
+    /// write `.reg.b32`.
     pub fn directive(&mut self) -> Option<&'t str> {
         if self.peek() != b'.' || !is_word(self.at(1)) {
             return None;

@@ -1,25 +1,25 @@
-//! Errors at places of a text, and how much of it they show.
+//! Errors with their place in the text, and the excerpts that messages show.
 
 use super::cursor::Syntax;
 
-/// Bytes of a line that a message shows.
+/// Bytes of a line shown in a message.
 const MAX_LINE: usize = 240;
-/// Bytes of a message: names in it come from the text and may have any length.
+/// Limit on a message, in bytes: it contains names from the text, which may have any length.
 const MAX_MESSAGE: usize = 2048;
 
-/// An error at a line.
+/// An error at a line of the text.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LineError {
     /// From 1.
     pub line: u32,
-    /// Where in the text, in bytes, if it is known.
+    /// Position in the text in bytes, if known.
     pub pos: Option<usize>,
     /// What is wrong.
     pub message: String,
 }
 
 impl LineError {
-    /// Somewhere in a line.
+    /// An error at a line, without a position in it.
     pub fn new(line: u32, message: impl Into<String>) -> Self {
         LineError { line, pos: None, message: message.into() }
     }
@@ -31,7 +31,7 @@ impl From<Syntax> for LineError {
     }
 }
 
-/// A line without the white space around it; of a long one, what is around byte `column`.
+/// A line trimmed of white space; of a long line, the part around byte `column`.
 pub(crate) fn excerpt(line: &str, column: usize) -> String {
     let line_end = line.trim_end().len();
     let line_start = line_end - line[..line_end].trim_start().len();
@@ -46,7 +46,7 @@ pub(crate) fn excerpt(line: &str, column: usize) -> String {
     format!("{left}{}{right}", &line[from..to])
 }
 
-/// A message without its middle, if it is a long one.
+/// Shortens a long message by cutting out its middle.
 pub(crate) fn shortened(message: String) -> String {
     if message.len() <= MAX_MESSAGE {
         return message;
@@ -56,7 +56,7 @@ pub(crate) fn shortened(message: String) -> String {
     format!("{} ... ({} bytes left out) ... {}", &message[..head], tail - head, &message[tail..])
 }
 
-/// The last boundary of characters at or before `at`.
+/// The last character boundary at or before `at`.
 fn boundary(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|&i| text.is_char_boundary(i)).unwrap_or(0)
 }

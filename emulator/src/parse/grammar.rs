@@ -1,10 +1,10 @@
-//! Module-level syntax: directives, variables and functions.
+//! Parses the module level: directives, variables and functions.
 
 use super::ast::{DeclSpace, Formal, FuncAst, Init, ModuleAst, RegDecl, Stmt, Var};
 use super::body::{self, operand, utf8_len};
 use super::cursor::{Cursor, Number, Parsed, Syntax};
 
-/// Parses a module; errors are collected, so that one run shows all of them.
+/// Parses a module. Errors are collected, so that one run shows all of them.
 pub(crate) fn parse(text: &str) -> (ModuleAst<'_>, Vec<Syntax>) {
     let mut c = Cursor::new(text);
     let mut module = ModuleAst::default();
@@ -131,7 +131,7 @@ fn pragma(c: &mut Cursor<'_>) -> Parsed<()> {
     c.expect(b';')
 }
 
-/// A directive inside a body.
+/// Parses a directive inside a body.
 pub(super) fn local_directive<'t>(c: &mut Cursor<'t>, out: &mut Vec<Stmt<'t>>) -> Parsed<()> {
     let line = c.line;
     let Some(d) = c.directive() else {
@@ -169,7 +169,7 @@ fn vector_of(d: &str) -> Option<u32> {
     }
 }
 
-/// `.reg` declarations after the keyword, without the `;`.
+/// Parses `.reg` declarations after the keyword, without the `;`.
 fn registers<'t>(c: &mut Cursor<'t>, line: u32, out: &mut Vec<RegDecl<'t>>) -> Parsed<()> {
     let mut vector = 1;
     let mut ty = None;
@@ -222,7 +222,7 @@ fn variables<'t>(
     c.expect(b';')
 }
 
-/// Qualifiers and type, before the name.
+/// Parses the qualifiers and the type before a variable's name.
 fn var_head<'t>(c: &mut Cursor<'t>, space: DeclSpace, external: bool, line: u32) -> Parsed<Var<'t>> {
     let mut var =
         Var { line, space, external, align: None, ty: "", vector: 1, name: "", dims: Vec::new(), init: None };

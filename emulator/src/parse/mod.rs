@@ -1,7 +1,7 @@
-//! From PTX text to a syntax tree: names are unresolved, opcodes are uninterpreted text.
+//! Parses PTX text into a syntax tree, with names unresolved and opcodes as text.
 //!
-//! `ast` holds the tree, `cursor` the characters (white space, comments, words, numbers), `grammar`
-//! module-level syntax, `body` statements and operands, and `error` what messages show of a text. Only `lower` reads the tree.
+//! `ast` is the tree; `cursor` reads characters (white space, comments, words, numbers), `grammar` the module level,
+//! `body` statements and operands; `error` makes the excerpts that messages show. Only `lower` reads the tree.
 
 pub(crate) mod ast;
 mod body;

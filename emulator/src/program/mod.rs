@@ -1,7 +1,7 @@
 //! The executable form of a kernel: every name resolved to a slot, every modifier to a value.
 //!
 //! * `mod.rs`: slots and predicates, instructions and programs.
-//! * `operands.rs`: what operations say of memory, barriers, lanes and matrices.
+//! * `operands.rs`: operands of memory, barriers, lanes and matrices.
 //! * `op.rs`: the operations.
 
 mod op;
@@ -12,17 +12,17 @@ pub(crate) use operands::*;
 
 use crate::lanes::Lanes;
 
-/// Index of a data register, or of a constant from `CONSTANTS` up.
+/// Index of a data register, or from `CONSTANTS` on of a constant.
 pub(crate) type Slot = u32;
-/// "No operand", and the destination `_`.
+/// No operand; as a destination, `_`.
 pub(crate) const SINK: Slot = u32::MAX;
-/// Slots from here on are constants of the program.
+/// First slot that stands for a constant of the program.
 pub(crate) const CONSTANTS: Slot = 1 << 30;
 /// The predicate register that is always true.
 pub(crate) const TRUE: u32 = 0;
 /// The predicate register that holds the carry flag `CC.CF`.
 pub(crate) const CARRY: u32 = 1;
-/// First shared-memory offset that programs get: the hardware keeps the first KiB for itself.
+/// Offset of a program's first shared variable: the hardware keeps the first KiB for itself.
 pub(crate) const SMEM_BASE: u32 = 1024;
 
 /// A predicate source.
@@ -58,7 +58,7 @@ pub(crate) struct ParamInfo {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub code: Vec<Inst>,
-    /// The return that ends the kernel's own body.
+    /// Index of the return that ends the kernel's own body.
     pub exit_pc: u32,
     pub registers: u32,
     pub predicates: u32,
@@ -66,9 +66,9 @@ pub(crate) struct Program {
     pub specials: Vec<(Slot, Special)>,
     pub params: Vec<ParamInfo>,
     pub param_bytes: u32,
-    /// There is a `wgmma` in it.
+    /// Whether the kernel has a `wgmma`.
     pub wgmma: bool,
-    /// End of the static shared variables, counted from offset 0.
+    /// End of the static shared variables, as an offset from 0.
     pub static_end: u32,
     /// Bytes of local memory per thread.
     pub local_bytes: u32,
@@ -79,9 +79,9 @@ pub(crate) struct Program {
     pub min_ctas: Option<u32>,
     /// `.maxnreg`.
     pub max_registers: Option<u32>,
-    /// There is a `setmaxnreg` in it.
+    /// Whether the kernel has a `setmaxnreg`.
     pub hands_registers_over: bool,
-    /// Names of data registers by slot range, for messages: `(first slot, count, name)`.
+    /// Names of data registers, for messages: `(first slot, count, name)`.
     pub names: Vec<(Slot, u32, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! The operations that a decoded kernel is made of.
+//! The operations of an executable kernel.
 
 use crate::engine::descriptor::Packing;
 use crate::engine::tmem::{CpDecompress, CpShape};
@@ -32,7 +32,7 @@ pub(crate) enum Op {
         b: Slot,
         c: Slot,
     },
-    /// `prmt` in its general form: bytes of `s0` and `s1` by the selectors of `s2`.
+    /// `prmt` without a mode: picks bytes of `s0` and `s1` by the selectors in `s2`.
     Permute {
         d: Slot,
         s: [Slot; 3],
@@ -117,7 +117,7 @@ pub(crate) enum Op {
         b: Slot,
         p: Pred,
     },
-    /// Truth table on two predicates, bit `2a + b`.
+    /// `d` is the entry `2a + b` of a truth table for two predicates.
     Truth {
         d: u32,
         a: Pred,
@@ -151,7 +151,7 @@ pub(crate) enum Op {
         b: Box<[Slot]>,
         c: Slot,
     },
-    /// `atom.exch.b128`, and with `swap` `atom.cas.b128`.
+    /// `atom.exch.b128`, or with `swap` `atom.cas.b128`.
     WideAtom {
         space: Space,
         at: Addr,
@@ -163,7 +163,7 @@ pub(crate) enum Op {
         space: Space,
         at: Addr,
         trans: bool,
-        /// Elements of 4 or 6 bits become bytes.
+        /// How elements of 4 or 6 bits are widened to bytes.
         slots: Packing,
         dst: Box<[Slot]>,
     },
@@ -173,7 +173,7 @@ pub(crate) enum Op {
         trans: bool,
         src: Box<[Slot]>,
     },
-    /// Copy within the thread's local frame, as calls need.
+    /// Copies within the thread's local frame, as calls need it.
     CopyLocal {
         dst: u32,
         src: u32,
@@ -347,7 +347,7 @@ pub(crate) enum Op {
         dst: Addr,
         src: Addr,
         bytes: Slot,
-        /// `.cp_mask`: bit i for byte i of every 16; or `SINK`.
+        /// `.cp_mask`: bit i is for byte i of every 16 bytes; or `SINK`.
         mask: Slot,
         reduce: Option<(Rmw, Ty)>,
     },
@@ -416,7 +416,7 @@ pub(crate) enum Op {
     },
     TcLoad {
         access: TcAccess,
-        /// Destinations; for `ld.red` the last is the reduction of the others.
+        /// Destinations; for `ld.red` the last one gets the reduction of the others.
         dst: Box<[Slot]>,
         reduce: Option<TcReduce>,
     },
@@ -449,7 +449,7 @@ pub(crate) enum Op {
     },
     SetMaxNreg,
     WarpMma(Box<WarpMma>),
-    /// Fragments of `wmma`, whose layout is the emulator's own.
+    /// Moves fragments of `wmma`, whose register layout is the emulator's own.
     WmmaMove(Box<WmmaMove>),
     WmmaMma(Box<WarpMma>),
     /// `ldmatrix.m16n16.trans.b8` and `stmatrix.m16n8.trans.b8`.

@@ -1,4 +1,4 @@
-//! What operations say of memory, barriers, lanes and matrices.
+//! Operands of operations: memory, barriers, lanes and matrices.
 
 use crate::engine::collector::Usage;
 use crate::engine::descriptor::Major;
@@ -55,16 +55,16 @@ pub(crate) enum Special {
     DynamicSmemSize,
     TotalSmemSize,
     AggrSmemSize,
-    /// Address of a shared variable: the CTA's rank in the upper byte, this offset below.
+    /// Address of a shared variable: this offset, with the CTA's rank in the upper byte.
     Shared(u32),
     /// An offset in dynamic shared memory.
     Dynamic(u32),
     Zero,
-    /// The stack pointer of `alloca`, which starts here in the local frame.
+    /// Start of the `alloca` stack in the local frame.
     StackTop(u32),
 }
 
-/// Special registers that change while a warp runs.
+/// A special register that changes while a warp runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clock {
     Low,
@@ -75,7 +75,7 @@ pub(crate) enum Clock {
     GlobaltimerHi,
 }
 
-/// Read-modify-write operations of `atom`, `red` and the bulk reductions.
+/// A read-modify-write operation of `atom`, `red` and the bulk reductions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rmw {
     And,
@@ -118,13 +118,13 @@ pub(crate) enum BarKind {
 /// Operand A of a matrix product.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum MatrixA {
-    /// Shared-memory descriptor.
+    /// A shared-memory descriptor.
     Smem(Slot),
     /// Tensor-memory address.
     Tmem(Addr),
 }
 
-/// What `tcgen05.ld` and `tcgen05.st` reach.
+/// The part of tensor memory that `tcgen05.ld` and `tcgen05.st` access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TcAccess {
     pub at: Addr,
@@ -135,16 +135,16 @@ pub(crate) struct TcAccess {
     pub split: u32,
 }
 
-/// What `tcgen05.ld.red` makes of the words of a thread.
+/// How `tcgen05.ld.red` reduces the words of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TcReduce {
     pub f: crate::lanes::F2,
-    /// Magnitudes are compared, and one is the result.
+    /// Whether magnitudes are compared; the result then is a magnitude.
     pub abs: bool,
 }
 
 impl TcReduce {
-    /// The reduction of all registers of every lane.
+    /// Reduces all registers of each lane.
     pub fn of(self, values: &[[u32; 32]]) -> [u32; 32] {
         let word = |v: &[u32; 32]| v.map(|w| u64::from(if self.abs { w & 0x7fff_ffff } else { w }));
         let mut words = values.iter().map(word);
@@ -171,13 +171,13 @@ pub(crate) struct Mma {
     pub scales: Option<(Addr, Addr, ScaleVec)>,
     pub lane_mask: Box<[Slot]>,
     pub enable_d: Pred,
-    /// `scale-input-d` exponent.
+    /// The exponent of `scale-input-d`.
     pub scale_d: Slot,
     /// `.sp`: the address of the metadata.
     pub metadata: Option<Addr>,
     /// `.ws`.
     pub stationary: bool,
-    /// Zero-column mask descriptor, or `SINK`.
+    /// The zero-column mask descriptor, or `SINK`.
     pub zero_columns: Slot,
     /// `.ashift`.
     pub shift_a: bool,
@@ -196,12 +196,12 @@ pub(crate) struct WarpMma {
     pub c_half: bool,
     /// Of binary64.
     pub rounding: crate::engine::format::Rounding,
-    /// `m8n8k4` of binary16: A column-major, B row-major.
+    /// `m8n8k4` of binary16: whether A is column-major and whether B is row-major.
     pub quads: Option<(bool, bool)>,
     /// Metadata of a sparse A, and its selector.
     pub sparse: Option<(Slot, u32)>,
     pub scale: Option<WarpScale>,
-    /// FP8 without a unit of its own: two products of binary16.
+    /// FP8 on chips without an FP8 unit: computed as two products in binary16.
     pub widened: bool,
 }
 
@@ -210,7 +210,7 @@ pub(crate) struct WarpMma {
 pub(crate) struct WarpScale {
     pub format: crate::engine::format::Format,
     pub vec: ScaleVec,
-    /// Data, byte and thread selectors of A's and B's.
+    /// Data, byte selector and thread selector of A and of B.
     pub a: [Slot; 3],
     pub b: [Slot; 3],
 }
@@ -220,13 +220,13 @@ pub(crate) struct WarpScale {
 pub(crate) struct WmmaMove {
     pub space: Space,
     pub at: Addr,
-    /// In elements; `SINK` for a dense matrix.
+    /// Stride in elements; `SINK` for a dense matrix.
     pub stride: Slot,
-    /// Lines in memory, elements of a line, bits of an element.
+    /// Number of lines in memory, elements of a line, and bits of an element.
     pub lines: usize,
     pub length: usize,
     pub bits: u32,
-    /// Lines are rows of the fragment's matrix (of B its columns).
+    /// Whether lines are rows of the fragment's matrix (for B, columns).
     pub along: bool,
     pub registers: Box<[Slot]>,
     pub store: bool,
@@ -235,7 +235,7 @@ pub(crate) struct WmmaMove {
 /// Operand A of `wgmma.mma_async`.
 #[derive(Clone, Debug)]
 pub(crate) enum WgmmaA {
-    /// Shared-memory descriptor.
+    /// A shared-memory descriptor.
     Smem(Slot),
     Registers(Box<[Slot]>),
 }
@@ -263,14 +263,14 @@ pub(crate) struct TensorCopy {
     pub map: Addr,
     pub coords: Box<[Slot]>,
     pub mbar: Addr,
-    /// Multicast mask, or `SINK`.
+    /// The multicast mask, or `SINK`.
     pub mask: Slot,
     pub pair: bool,
-    /// `.tile::gather4` or `.tile::scatter4`: a column and four rows.
+    /// Whether it is `.tile::gather4` or `.tile::scatter4`, with a column and four rows as coordinates.
     pub gather: bool,
-    /// `.im2col` with its offsets, of which `.im2col_no_offs` has none.
+    /// `.im2col` with its offsets; none for `.im2col_no_offs`.
     pub im2col: Option<Box<[Slot]>>,
-    /// `.im2col::w` or `.im2col::w::128`.
+    /// Whether it is `.im2col::w` or `.im2col::w::128`.
     pub wide: bool,
 }
 
@@ -290,10 +290,10 @@ pub(crate) enum MapField {
     Fill,
 }
 
-/// Memory order that an instruction names.
+/// The memory order that an instruction names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// None is named: weak for loads and stores, the instruction's own default elsewhere.
+    /// None: weak for loads and stores, the instruction's own default elsewhere.
     #[default]
     Default,
     Relaxed,
@@ -318,10 +318,10 @@ impl Order {
     }
 }
 
-/// Which threads a synchronisation names.
+/// The scope that an instruction names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Scope {
-    /// None is named: taken to be wide enough. Published kernels signal mbarriers of other CTAs so,
+    /// None. It is taken to be wide enough: published kernels signal mbarriers of other CTAs without a scope,
     /// although the ISA's default is `.cta`.
     #[default]
     Unnamed,
@@ -345,7 +345,7 @@ impl Scope {
         Scope::Unnamed
     }
 
-    /// Whether threads of other clusters are meant.
+    /// Whether the scope includes threads of other clusters.
     pub fn abroad(self) -> bool {
         matches!(self, Scope::Unnamed | Scope::Gpu)
     }
@@ -354,19 +354,19 @@ impl Scope {
 /// What a fence orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fence {
-    /// `fence`, `membar`: accesses of the thread.
+    /// `fence`, `membar`: the thread's accesses.
     Thread,
-    /// `fence.proxy.async`: the generic proxy and the async proxy.
+    /// `fence.proxy.async`: accesses by the generic proxy and the async proxy.
     Proxy,
-    /// The same for all state spaces at once.
+    /// The same, for all state spaces.
     ProxyAll,
-    /// `fence.proxy.tensormap::generic.acquire`: an SM forgets tensor maps that it has read.
+    /// `fence.proxy.tensormap::generic.acquire`: the SM discards tensor maps that it has read.
     MapAcquire,
     /// `fence.proxy.tensormap::generic.release`.
     MapRelease,
     MbarInit,
     TensorBefore,
     TensorAfter,
-    /// Others, which order nothing that is modelled.
+    /// Other fences, which order nothing in the model.
     None,
 }

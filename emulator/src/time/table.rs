@@ -13,8 +13,8 @@ const EXPOSED: f64 = 0.7;
 /// Fraction of the MUFU latency that is left: it is longer, so more work is scheduled in it.
 const EXPOSED_MUFU: f64 = 0.5;
 
-/// Machine instructions of what is not arithmetic, and the clocks until the warp's next line, by how the opcode begins. The
-/// first that fits counts.
+/// Cost of an instruction that is not arithmetic, by the first entry whose text begins its opcode: machine
+/// instructions, and clocks until the warp's next instruction.
 const ISSUE: &[(&str, f64, f64)] = &[
     ("cp.async.bulk.commit", 1.0, 2.0),
     ("cp.async.bulk.wait", 2.0, 6.0),

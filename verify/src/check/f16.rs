@@ -1,4 +1,4 @@
-//! f16 results, as the public NVFP4 benchmark judges them.
+//! Compares f16 results by the tolerance of the public NVFP4 benchmark.
 //!
 //! |got - expected| <= atol + rtol * |expected|, with difference and tolerance themselves rounded to
 //! f16, as f16 tensor arithmetic does; NaN and both infinities have to stand in the same places.
@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use super::{CHUNK, CheckError, CheckReport, Partial, Rule};
 use crate::reference::Reference;
 
-/// How far an element may be off: `atol + rtol * |expected|`.
+/// Tolerance of an element: `atol + rtol * |expected|`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Tolerance {
     /// Relative part.
@@ -19,7 +19,7 @@ pub struct Tolerance {
 }
 
 impl Default for Tolerance {
-    /// The benchmark's: 1e-3 both.
+    /// The public benchmark's tolerance: `atol` and `rtol` are both 1e-3.
     fn default() -> Self {
         Self { rtol: 1e-3, atol: 1e-3 }
     }
@@ -112,7 +112,7 @@ fn part_of(got: &[f16], expected: &[f16], exact: &[f64], tolerance: Tolerance) -
     part
 }
 
-/// Counts one element and returns the share of its tolerance that it uses.
+/// Counts one element and returns its error as a share of the tolerance.
 fn judge(part: &mut Partial, got: f16, expected: f16, tolerance: Tolerance) -> f64 {
     let same_special = if expected.is_nan() || got.is_nan() {
         expected.is_nan() && got.is_nan()

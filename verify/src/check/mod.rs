@@ -1,16 +1,15 @@
-//! The verdict on a result, and how far off it is.
+//! Compares a kernel's result with the reference, and reports how far off it is.
 //!
 //! * `mod.rs`: the report, and [`check_output`] for results in any format.
 //! * `f16.rs`: f16 results, element by element, as the public NVFP4 benchmark judges them.
-//! * `rounded.rs`: all others. A right kernel computes what is within the reference's bounds
-//!   ([`crate::reference::dual_gemm_bounded`]) and rounds it once. Since rounding keeps order, a right
-//!   element lies between the two ends of the bound, each rounded to the format; nothing else is taken.
-//!   In block-scaled formats the scale factors are judged first, then the elements under the scale
-//!   factors that the kernel wrote.
+//! * `rounded.rs`: results in all other formats. The reference has bounds on the error of a right kernel
+//!   ([`crate::reference::dual_gemm_bounded`]), which rounds its result once. Rounding keeps order, so a right
+//!   element lies between the two ends of the bound, each rounded to the format. In block-scaled formats
+//!   the scale factors are checked first, then the elements with the scale factors that the kernel wrote.
 //!
-//! D1 and D2 are judged as `rounded.rs` judges results, f16 included: rounded sums have tight bounds of their own.
+//! D1 and D2 are compared by `rounded.rs` in every format, f16 included: rounded sums have tight bounds of their own.
 //!
-//! One bad element, scale factor or pad fails a result.
+//! One wrong element, scale factor or padding byte fails a result.
 
 mod f16;
 mod rounded;
@@ -25,14 +24,14 @@ use thiserror::Error;
 use crate::output::Output;
 use crate::reference::Reference;
 
-/// Elements that one task judges; fixed, so that sums do not depend on the number of threads.
+/// Elements judged by one task. It is fixed, so that sums do not depend on the number of threads.
 const CHUNK: usize = 1 << 15;
 
-/// What keeps a result from being judged.
+/// Why a result cannot be judged.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum CheckError {
-    /// The result has another size than the reference.
+    /// The result and the reference differ in size.
     #[error(
         "the result has {got} elements but the reference is {m} x {n} = {expected}: pass the whole \
          row-major result, without padding between rows"
@@ -47,7 +46,7 @@ pub enum CheckError {
         /// Elements of the result.
         got: usize,
     },
-    /// A tolerance that nothing or everything would meet.
+    /// A tolerance that is negative, or not finite.
     #[error("the tolerance {name} = {value} has to be finite and not negative")]
     Tolerance {
         /// `rtol` or `atol`.
@@ -57,7 +56,7 @@ pub enum CheckError {
     },
 }
 
-/// What elements are held to.
+/// How elements are compared with the reference.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Rule {
     /// The public benchmark's comparison of f16 results.
@@ -75,7 +74,7 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The element that uses most of its tolerance.
+/// The element with the largest error relative to its tolerance.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Worst {
     /// Row.
@@ -84,58 +83,56 @@ pub struct Worst {
     pub column: usize,
     /// What the kernel wrote.
     pub got: f64,
-    /// What it had to write.
+    /// The reference value.
     pub expected: f64,
-    /// Difference over tolerance; infinite where NaN or infinity stands in the wrong place.
+    /// Error divided by the tolerance; infinite where only one of the two values is NaN or infinite.
     pub of_tolerance: f64,
 }
 
-/// The verdict on the scale factors of C.
+/// Result of checking the scale factors of C.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct ScaleReport {
-    /// Scale factors judged, pads not counted.
+    /// Scale factors checked, without padding.
     pub scales: usize,
-    /// Scale factors that no right kernel writes.
+    /// Scale factors outside the accepted range.
     pub mismatches: usize,
-    /// Scale factors that differ from the rule's for the exact values, within what is allowed.
+    /// Accepted scale factors that differ from the one that the format's rule gives for the exact values.
     pub off_rule: usize,
-    /// Pads that are NaN; the next GEMM would read them.
+    /// Padding bytes that are NaN; a next GEMM would read them.
     pub bad_pads: usize,
-    /// The first mismatch: row, column (in scale factors), the code written and the rule's.
+    /// The first mismatch: row, column (in scale factors), code written, code by the rule.
     pub first: Option<(usize, usize, u8, u8)>,
 }
 
-/// How a result compares with its reference.
+/// Result of comparing an output with its reference.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CheckReport {
-    /// Whether every element is within tolerance, every scale factor, and all that was kept of the products.
+    /// Whether all elements, all scale factors, and D1 and D2 where they were kept, are accepted.
     pub pass: bool,
     /// Elements judged.
     pub elements: usize,
     /// Elements out of tolerance.
     pub mismatches: usize,
-    /// Elements that are NaN or infinite on one side only, or on both with different values; part
-    /// of `mismatches`.
+    /// Elements that are NaN or infinite on one side only, or differently on the two sides; included in `mismatches`.
     pub special_mismatches: usize,
-    /// Elements that the reference has as infinite or NaN in C's format.
+    /// Elements whose reference value is NaN or infinite in C's format.
     pub non_finite: usize,
-    /// The element that uses most of its tolerance; `None` for an empty result.
+    /// The element with the largest error relative to its tolerance; `None` for an empty result.
     pub worst: Option<Worst>,
     /// Largest |got - expected| in rounded values, over elements finite on both sides.
     pub max_abs: f64,
-    /// Largest |got - expected| / |expected| over those with |expected| >= atol / rtol (1 where bounds
-    /// rule); smaller ones would show rounding alone.
+    /// Largest |got - expected| / |expected| over elements with |expected| >= atol / rtol (>= 1 under
+    /// [`Rule::Rounded`]). Smaller elements would show the rounding only.
     pub max_rel: f64,
-    /// Norm of got - exact over the norm of exact, against the f64 reference, over elements whose
-    /// expected value is finite; infinite where one of those is not finite in the result. Where C's
-    /// format saturates, exact is the largest value that it holds. A right kernel's is that of
-    /// rounding: about 2e-4 for f16.
+    /// Relative Frobenius norm of the error against the f64 reference: norm(got - exact) / norm(exact), over elements
+    /// with a finite expected value. It is infinite where the result is not finite at one of them. Where C's format
+    /// saturates, `exact` is clamped to the format's largest value. Rounding alone gives about 2e-4 for f16.
     pub rel_frobenius: f64,
-    /// What elements were held to.
+    /// How elements were compared.
     pub rule: Rule,
-    /// The verdict on the scale factors; `None` for a C without.
+    /// Result for the scale factors; `None` for a C without scale factors.
     pub scales: Option<ScaleReport>,
-    /// The verdicts on D1 and D2, in this order; empty where they were not kept.
+    /// Results for D1 and D2, in this order; empty where they were not kept.
     pub products: Vec<CheckReport>,
 }
 
@@ -186,8 +183,8 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// Compares C in any format with the reference: f16 with the benchmark's tolerance, other formats by
-/// the reference's bounds, or where it has none, as if it were right to 2^-19.
+/// Compares C, in any format, with the reference. f16 is compared by the benchmark's tolerance, other formats by the
+/// reference's error bounds; a reference without bounds is taken as exact to 2^-19.
 ///
 /// ```
 /// use silumin_codegen::problem::OutputFormat;
@@ -223,7 +220,7 @@ pub fn check_output(got: &Output, reference: &Reference) -> Result<CheckReport, 
     Ok(rounded::check(got, reference))
 }
 
-/// Compares D1 and D2 with their references by the references' bounds, f16 as all other formats.
+/// Compares D1 and D2 with their references by the references' error bounds, in f16 too.
 ///
 /// # Errors
 ///
@@ -235,7 +232,7 @@ pub fn check_products(
     Ok([check_bounded(&got[0], &references[0])?, check_bounded(&got[1], &references[1])?])
 }
 
-/// Compares a result with its reference by the reference's bounds, f16 as all other formats.
+/// Compares a result with its reference by the reference's error bounds, in f16 too.
 ///
 /// # Errors
 ///
@@ -250,7 +247,7 @@ pub fn check_bounded(got: &Output, reference: &Reference) -> Result<CheckReport,
 }
 
 impl CheckReport {
-    /// The verdict on C with those on D1 and D2: all have to pass.
+    /// Adds the reports on D1 and D2: the whole passes only if all three do.
     #[must_use]
     pub fn with_products(mut self, products: [CheckReport; 2]) -> Self {
         self.pass &= products.iter().all(|product| product.pass);
@@ -258,8 +255,7 @@ impl CheckReport {
         self
     }
 
-    /// The sum of what was found in runs of `run` elements; `values` are those of an element, got and
-    /// expected.
+    /// Sums the findings over runs of `run` elements; `values` gives an element's actual and expected value.
     fn of(
         parts: &[Partial],
         run: usize,
@@ -298,7 +294,7 @@ impl CheckReport {
     }
 }
 
-/// The verdict on a run of elements.
+/// Findings in one run of elements.
 #[derive(Default)]
 struct Partial {
     mismatches: usize,

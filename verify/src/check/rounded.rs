@@ -1,18 +1,18 @@
-//! Results in bf16, f32, e4m3 and the block-scaled formats: between the ends of the reference's
-//! bounds, each rounded to the format.
+//! Compares results in bf16, f32, e4m3 and the block-scaled formats: each must lie between the two ends of the
+//! reference's bounds, both rounded to the format.
 //!
-//! The rules in numbers, for an element whose reference is x and whose bound is t:
+//! The rules for an element whose reference is x and whose bound is t:
 //!
-//! - without scale factors: round(x - t) <= got <= round(x + t), where round is to nearest even, and
-//!   saturates for e4m3;
-//! - scale factors, of a block whose largest |x| lies in [lo, hi] when every x moves by its t and by
-//!   2^-16 of itself (approximate reciprocals): NVFP4 within one code of the rule's for lo and for hi;
-//!   MX from the floor rule's for lo to the round-up rule's for hi, which are one code apart or equal.
-//!   Pads are any number, not NaN;
-//! - elements of a block, under the step s = scale factor * tensor scale that the kernel wrote: as
-//!   without, of x / s and (t + 2^-20 |x|) / s. What is beyond the largest element saturates.
+//! - Elements without scale factors: round(x - t) <= got <= round(x + t). round is to nearest even; for
+//!   e4m3 it saturates.
+//! - Scale factors. Let [lo, hi] be the range of the block's largest |x| when every x moves by its t and by
+//!   2^-16 of itself (kernels use approximate reciprocals). NVFP4: within one code of those that the
+//!   rule gives for lo and hi. MX: from the floor rule's code for lo to the round-up rule's code for hi;
+//!   for one value the two are equal or one code apart. Padding is any number, not NaN.
+//! - Elements of a block, for the step s = scale factor * tensor scale that the kernel wrote: as without
+//!   scale factors, for x / s and (t + 2^-20 |x|) / s. Values beyond the largest element saturate.
 //!
-//! Where the reference is NaN, so is an element that can be; an e2m1 then is +6, as `cvt` has it.
+//! Where the reference is NaN, an element of a format with NaN is NaN, and an e2m1 is +6, as `cvt` gives.
 
 use rayon::prelude::*;
 use silumin_codegen::problem::{OutputFormat, ScaleFormat, ScaleSpec};
@@ -23,10 +23,10 @@ use crate::reference::Reference;
 use silumin_formats::layout::{ATOM_COLUMNS, blocked_offset};
 use silumin_formats::{bf16_from_f64, block_scale, e2m1, e4m3, element, f32_to_odd};
 
-/// Room for approximate arithmetic in a scale factor.
+/// Relative room for approximate arithmetic in a scale factor: 2^-16.
 const SCALE_ROOM: f64 = 1.0 / 65_536.0;
 
-/// Room for approximate arithmetic in the division by a step.
+/// Relative room for approximate arithmetic in the division by a step: 2^-20.
 const DIVISION_ROOM: f64 = 1.0 / 1_048_576.0;
 
 pub(super) fn check(got: &Output, reference: &Reference) -> CheckReport {
@@ -96,7 +96,7 @@ fn judge_row(got: &Output, reference: &Reference, row: usize) -> (Partial, Scale
     (part, scales)
 }
 
-/// Counts one element and returns the share of its tolerance that it uses.
+/// Counts one element and returns its error as a share of the tolerance.
 fn judge(part: &mut Partial, format: OutputFormat, got: f64, exact: f64, tolerance: f64, step: f64) -> f64 {
     let expected = round(format, exact, step);
     // NaN rounds to NaN at both ends.
@@ -134,7 +134,7 @@ fn judge(part: &mut Partial, format: OutputFormat, got: f64, exact: f64, toleran
     if share.is_finite() { share } else { f64::INFINITY }
 }
 
-/// The value nearest to `value` that an element holds under a step.
+/// Rounds `value` to the nearest value of the format under the block's step.
 fn round(format: OutputFormat, value: f64, step: f64) -> f64 {
     match format {
         OutputFormat::F32 => f64::from(value as f32),
@@ -148,7 +148,7 @@ fn round(format: OutputFormat, value: f64, step: f64) -> f64 {
     }
 }
 
-/// The largest element, where rounding saturates.
+/// The format's largest element, at which rounding saturates.
 fn largest(format: OutputFormat) -> f64 {
     match format {
         OutputFormat::Nvfp4 => f64::from(e2m1::MAX),
@@ -157,7 +157,7 @@ fn largest(format: OutputFormat) -> f64 {
     }
 }
 
-/// Counts one scale factor.
+/// Checks and counts one scale factor.
 fn judge_scale(
     got: &Output,
     spec: ScaleSpec,
@@ -189,7 +189,7 @@ fn judge_scale(
     }
 }
 
-/// Pads that are NaN.
+/// Number of padding bytes that are NaN.
 fn bad_pads(got: &Output, spec: ScaleSpec) -> usize {
     let columns = got.n() / spec.block as usize;
     let all_columns = columns.next_multiple_of(ATOM_COLUMNS);

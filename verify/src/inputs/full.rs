@@ -1,11 +1,11 @@
-//! Operands over the whole range of their formats whose products still fit f16.
+//! Draws operands over the whole range of their formats whose products still fit f16.
 //!
-//! Along K, each block has a pair of ranges, one for the rows of A and one for the rows of both B: of
-//! scale factors where the format has them, of elements where it does not. One side leads: its caps
-//! are spread evenly over the whole ladder of the format's codes (see [`ladder`](super::ladder)). The
-//! other side follows: its range is the widest whose mean square, times the leader's, times the mean
-//! square of a block's products of elements, stays within the share of a block in the variance of a
-//! sum. Where even the smallest value is too much for that, most of the follower's are zero.
+//! Each block along K has two ranges, one for the rows of A and one for the rows of both B: ranges of scale factors
+//! where the format has them, else of elements. One side leads and one follows. The caps of the leader's ranges are
+//! spread evenly over all codes of the format (see [`ladder`](super::ladder)). The follower's range is the widest
+//! that keeps the block's contribution to the variance of a sum within its share: mean square of the leader, times
+//! that of the follower, times that of a block's products of elements. Where even the smallest value exceeds the
+//! share, most of the follower's values are zero.
 
 use silumin_codegen::problem::{ElementKind, FormatSpec};
 
@@ -13,21 +13,22 @@ use super::ladder::{Ladder, Range, element_mean_square, fill_elements, put};
 use super::{ChaCha8Rng, Operands, Parts, Tensor, below, fill_rows, stream};
 use silumin_formats::element;
 
-/// f16 bits of what C holds beforehand: -62880.
+/// Bits of -62880 in f16, which fills C before the kernel runs.
 pub(super) const POISON: u16 = 0xFBAD;
 
-/// Standard deviation of a sum over K.
+/// Target standard deviation of a sum over K.
 const DEVIATION: f64 = 24.0;
 
 /// Elements of a block in formats without scales.
 const PLAIN_BLOCK: usize = 16;
 
-/// Elements along K that share a range: a block of whichever side has scale factors.
+/// Elements along K that share a range: the scale block of an operand with scale factors, or [`PLAIN_BLOCK`].
 fn block(specs: [&FormatSpec; 2]) -> usize {
     specs.iter().find_map(|spec| spec.scales).map_or(PLAIN_BLOCK, |scales| scales.block as usize)
 }
 
-/// What is left to chance within a range: the elements of a scaled format.
+/// Mean square of the elements of a format with scale factors; 1 for others, whose elements are drawn from the ladder
+/// itself.
 fn inner_mean_square(spec: &FormatSpec) -> f64 {
     if spec.scales.is_some() { element_mean_square(spec.element) } else { 1.0 }
 }
@@ -57,8 +58,8 @@ fn plan(specs: [&FormatSpec; 2], ladders: &[Ladder; 2], k: usize, rng: &mut ChaC
     plan
 }
 
-/// Rows that are aligned so that C overflows: one row of A, and of both B those whose result is
-/// +inf, -inf and that of a gate far below zero, as many as there are.
+/// Rows aligned so that C overflows: one row of A, and up to three rows of both B, whose results are +inf, -inf and
+/// that of a gate far below zero.
 struct Aligned {
     a: usize,
     b: Vec<usize>,
@@ -141,7 +142,7 @@ pub(super) fn generate(operands: &Operands, seed: u64) -> [Parts; 3] {
     })
 }
 
-/// Turns the signs of all elements.
+/// Flips the sign of all elements.
 fn negate(kind: ElementKind, codes: &mut [u8], negated: bool) {
     let bytes: [u8; 2] = match kind {
         ElementKind::E2m1 => [0x88; 2],
@@ -245,8 +246,8 @@ mod tests {
         }
     }
 
-    /// A kernel's arithmetic: K steps of 64 added to an f32 accumulator that truncates, and the
-    /// gate in f32. `scales_of` says which block's scale a block uses.
+    /// Models a kernel's arithmetic: K in steps of 64 added to a truncating f32 accumulator, and the gate in f32.
+    /// `scales_of` maps each block to the block whose scale it uses.
     fn accumulate_f32(a: &Matrix, b: &Matrix, scale_of: impl Fn(usize) -> usize) -> Vec<f32> {
         let blocks = a.k() / SCALE_BLOCK;
         let decoded = |matrix: &Matrix| -> Vec<f64> {

@@ -1,4 +1,4 @@
-//! The positive codes of a format in ascending order, and ranges of them to draw from.
+//! The positive codes of a format in ascending order (a ladder of rungs), and ranges of rungs to draw from.
 //!
 //! What the distribution [`Full`](super::Distribution::Full) spreads over a whole format is the scale
 //! factor where there is one, and the element itself where there is none: both are a ladder of codes
@@ -11,22 +11,22 @@ use silumin_codegen::problem::{ElementKind, FormatSpec, ScaleFormat};
 use super::{ChaCha8Rng, below, unit};
 use silumin_formats::element;
 
-/// The codes of one format that inputs are drawn from.
+/// The positive codes of one format, smallest value first.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Ladder {
     /// Code of the first rung.
     base: u16,
-    /// Squares of the values, the first rung (the least magnitude) first.
+    /// Squares of the values, smallest first.
     squares: Vec<f64>,
-    /// Sums of the squares before each rung, and of all.
+    /// Prefix sums of the squares: `sums[i]` is the sum before rung `i`; the last is the total.
     sums: Vec<f64>,
-    /// Least cap of a leader.
+    /// Smallest cap of a leader's range.
     least_leader: usize,
-    /// Share of a leader's draws that are not the first rung.
+    /// Probability that a leader draws a rung other than the first.
     leader_density: f64,
-    /// Rungs of the window below a cap, and the share of draws that come from there: of a leader, so
-    /// that large values are not rare; of a follower, so that on steep ladders its mean square is not
-    /// that of a few rungs among very many.
+    /// Size of the window, which is the rungs just below a cap, and the share of draws that come from it. A leader
+    /// has one so that large values are not rare, a follower so that on steep ladders its mean square does not depend
+    /// on a few rungs among many.
     window: usize,
     leader_window: f64,
     follower_window: f64,
@@ -63,7 +63,7 @@ impl Ladder {
         }
     }
 
-    /// A steep ladder: most draws are from the window.
+    /// A steep ladder, which draws mostly from the window below the cap.
     fn new(base: u16, squares: Vec<f64>, window: usize) -> Self {
         let mut sums = vec![0.0];
         for square in &squares {
@@ -92,14 +92,14 @@ impl Ladder {
         self.base + rung as u16
     }
 
-    /// The range of a leader, `step` of `steps` from the cap `most` on.
+    /// The range of a leader at `step` of `steps`; caps go down evenly from `most`.
     pub(super) fn leader(&self, step: usize, steps: usize, most: usize) -> Range {
         let span = most - self.least_leader + 1;
         Range { cap: most - step * span / steps, density: self.leader_density, window: self.leader_window }
     }
 
-    /// The largest cap of a leader whose follower, on the ladder `other`, can still be small enough for
-    /// `budget`. Any, where the other ladder has a zero.
+    /// The largest cap of a leader for which a follower on the ladder `other` can keep within `budget`. No limit
+    /// where the other ladder has a zero.
     pub(super) fn most_leader(&self, other: &Ladder, budget: f64) -> usize {
         let least = 16.0 * other.squares[0];
         let fits = |&cap: &usize| self.mean_square(self.leader(0, 1, cap)) * least <= budget;
@@ -121,7 +121,7 @@ impl Ladder {
         widest
     }
 
-    /// Mean square of what is drawn from a range.
+    /// Mean square of a draw from a range.
     pub(super) fn mean_square(&self, range: Range) -> f64 {
         let mean = |from: usize| (self.sums[range.cap + 1] - self.sums[from]) / (range.cap - from + 1) as f64;
         let within = (1.0 - range.window) * mean(1) + range.window * mean(self.top(range));
@@ -133,7 +133,7 @@ impl Ladder {
         (range.cap + 1).saturating_sub(self.window).max(1)
     }
 
-    /// A rung of a range.
+    /// Draws a rung of a range.
     pub(super) fn draw(&self, range: Range, rng: &mut ChaCha8Rng) -> usize {
         if f64::from(unit(rng)) >= range.density {
             0
@@ -143,8 +143,8 @@ impl Ladder {
         }
     }
 
-    /// The rung whose square is nearest to the mean square of a range: a row of them has about the
-    /// energy of a row of drawn ones.
+    /// The rung whose square is nearest to the mean square of a range, so that a row of it has about the energy of a
+    /// drawn row.
     pub(super) fn typical(&self, range: Range) -> usize {
         self.nearest(self.mean_square(range))
     }
@@ -167,25 +167,25 @@ fn per_octave(kind: ElementKind) -> usize {
     }
 }
 
-/// How the values of one block along K are drawn on one side: the first rung, or one uniform in
-/// 1..=cap or in the window below the cap.
+/// How one side draws the values of a block along K: the first rung, a rung uniform in 1..=cap, or one uniform in the
+/// window below the cap.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Range {
     cap: usize,
-    /// Probability of a rung other than the first.
+    /// Probability of drawing a rung other than the first.
     density: f64,
-    /// Probability of the window, of a rung that is not the first.
+    /// Of those draws, the probability of the window.
     window: f64,
 }
 
-/// Mean square of the finite codes of an element, each as probable as any other.
+/// Mean square of an element drawn uniformly from its finite codes.
 pub(super) fn element_mean_square(kind: ElementKind) -> f64 {
     let codes = 0..=element::max_code(kind);
     let count = codes.len() as f64;
     codes.map(|code| f64::from(element::decode(kind, code)).powi(2)).sum::<f64>() / count
 }
 
-/// Fills packed codes with finite elements, each as probable as any other.
+/// Fills packed codes with finite elements, all codes equally likely.
 pub(super) fn fill_elements(kind: ElementKind, rng: &mut ChaCha8Rng, codes: &mut [u8]) {
     rng.fill_bytes(codes);
     match kind {

@@ -1,14 +1,14 @@
 //! Seeded operands for a gated dual GEMM.
 //!
-//! - [`Distribution::Benchmark`]: what the public NVFP4 dual-GEMM benchmark draws, and its like in
-//!   the other formats;
-//! - [`Distribution::Full`]: all codes of both formats, planned in the private module `full` over the
+//! - [`Distribution::Benchmark`]: the distribution of the public NVFP4 dual-GEMM benchmark, and similar
+//!   ones for the other formats;
+//! - [`Distribution::Full`]: all codes of both formats, planned in the private module `full` with the
 //!   ladders of codes in `ladder`.
 //!
-//! Every row of every tensor has a random stream of its own, so that the bytes depend on shape,
-//! distribution and seed only, not on threads; and a row does not depend on how many rows there are
-//! in `Benchmark`. The generator is ChaCha8; bytes and floats are drawn from its words by formulas
-//! written here, so that no other library's release changes them.
+//! Every row of every tensor has its own random stream, so that the bytes depend on shape, distribution
+//! and seed only, not on threads. In `Benchmark` a row does not depend on the number of rows either.
+//! The generator is ChaCha8. Bytes and floats are made from its words by formulas in this module, so that no
+//! release of another library changes them.
 
 mod full;
 mod ladder;
@@ -31,36 +31,36 @@ use silumin_formats::{
     FormatError, Matrix, checked_elements, code_bytes, e4m3, element, f16_from_f64, ue8m0,
 };
 
-/// What operands are drawn from.
+/// Distribution that operands are drawn from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Distribution {
-    /// The public benchmark's: codes are bytes uniform in 0..=254 with bits 2 and 6 cleared, which
-    /// leaves the values 0, 0.5, 1 and 1.5 of both signs; scales are uniform in [0, 1) before they
-    /// are rounded to e4m3; C holds standard normal numbers before the kernel runs. The numbers
-    /// themselves differ from the benchmark's, which come from PyTorch's generator.
+    /// The distribution of the public benchmark. NVFP4: codes are bytes uniform in 0..=254 with bits 2 and 6 cleared,
+    /// which gives the values 0, 0.5, 1 and 1.5 of both signs; scale factors are uniform in [0, 1), rounded to e4m3;
+    /// C holds standard normal numbers before the kernel runs. The benchmark itself draws with PyTorch's generator,
+    /// so its numbers differ.
     ///
-    /// Other formats have elements and scales of the same size: e2m1 as above; ue8m0 scales are uniform
-    /// in [0, 1) and rounded toward zero, with elements from a bell curve of deviation 3/2; elements
-    /// without scales have deviation 1/2. C of another format than f16 holds what no right result does.
+    /// Other formats have elements and scale factors of similar size. e2m1 is drawn as above; ue8m0 scale factors are
+    /// uniform in [0, 1), rounded toward zero, with elements from a normal distribution of deviation 3/2; elements
+    /// without scale factors have deviation 1/2. A C in another format than f16 is filled with values that no right
+    /// result has.
     Benchmark,
-    /// Everything the formats hold. In NVFP4: all 16 e2m1 codes with equal probability, and e4m3
-    /// scales over the whole finite range, 0 to 448 with the subnormals, drawn anew for every block of
-    /// every row. In the MX formats: all finite elements, and scales from 2^-100 to 2^100. Without
-    /// scales: elements over the whole finite range, subnormals included.
+    /// All values that the formats can hold. NVFP4: all 16 e2m1 codes, equally likely, and e4m3 scale factors over
+    /// the whole finite range, 0 to 448 with subnormals, drawn anew for every block of every row. MX formats: all
+    /// finite elements, and scale factors from 2^-100 to 2^100. Formats without scale factors: elements over the
+    /// whole finite range with subnormals.
     ///
-    /// Uniform scales would overflow f16 everywhere. Here scales (elements, without scales) are balanced
-    /// along K: in a block where rows of A draw from large ones, rows of B draw from ones as much
-    /// smaller, and the other way round, so that every block adds the same variance to every sum. Sums have a
-    /// standard deviation of about 24 at any K, which is that of `Benchmark` at K = 7168: f32
-    /// accumulation then keeps the benchmark's tolerance, and |C| stays in the range of f16.
+    /// Uniformly drawn scale factors would overflow f16 everywhere, so scale factors (or elements, without scale
+    /// factors) are balanced along K. Where rows of A draw large ones in a block, rows of B draw ones as much
+    /// smaller, and the other way round; so every block adds the same variance to every sum. Sums have a standard
+    /// deviation of about 24 at any K, as those of `Benchmark` have at K = 7168. With this, f32 accumulation keeps
+    /// the benchmark's tolerance, and |C| stays in the range of f16.
     ///
-    /// One row of A and up to three rows of B1 and B2 are aligned with each other, so that C holds
-    /// one +inf, one -inf and one result of a gate far below zero (N >= 3): with any seed from K =
-    /// 512 on, with nearly any from K = 256 on (of two unlike formats the aligned sums are as large, and C
-    /// as f16 overflows from about K = 2048 on). In NVFP4 from K = 32 on both A and B draw from the whole
-    /// range of scales; whether a matrix holds each of the 127 codes is a matter of its size (a 256
-    /// x 512 matrix does). An f16 C holds -62880, near which no answer but the rarest is, before the
-    /// kernel runs; another C what no right result does.
+    /// One row of A is aligned with up to three rows of B1 and B2, so that C holds one +inf, one -inf and one result
+    /// of a gate far below zero (N >= 3). This works with any seed from K = 512 on and with nearly any from K = 256
+    /// on; for two unlike formats, whose aligned sums are as large, an f16 C overflows from about K = 2048 on. In
+    /// NVFP4 both A and B draw from the whole range of scale factors from K = 32 on; whether a matrix contains each
+    /// of the 127 codes depends on its size (a 256 x 512 matrix does). Before the kernel runs, an f16 C holds -62880,
+    /// close to which only the rarest results lie; other formats hold values that no right result has.
     Full,
 }
 
@@ -73,20 +73,20 @@ impl fmt::Display for Distribution {
     }
 }
 
-/// What keeps operands from being drawn.
+/// Why operands cannot be drawn.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum InputsError {
     /// A dimension is zero.
     #[error("the problem {0} is empty: M, N and K have to be at least 1")]
     Empty(Shape),
-    /// The operands are not matrices of their formats.
+    /// An operand's matrix cannot have its format.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The operands' formats do not go together.
+    /// The operands' formats cannot be combined.
     #[error(transparent)]
     Formats(#[from] FormatsError),
-    /// The sizes of groups are not the shape's.
+    /// The group sizes do not fit the shape.
     #[error(transparent)]
     Groups(#[from] GroupError),
     /// C does not fit the address space.
@@ -94,14 +94,14 @@ pub enum InputsError {
     TooLarge(Shape),
 }
 
-/// The operands of one dual GEMM.
+/// Operands of one dual GEMM, with the seed and distribution they come from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DualGemmInputs {
     /// `[M, K]`; of a batch `[L * M, K]`.
     pub a: Matrix,
-    /// `[N, K]`, the operand of the gate; of a batch or groups, all matrices below each other.
+    /// `[N, K]`, weights of the gate projection; matrices of a batch or of groups are stacked along N.
     pub b1: Matrix,
-    /// `[N, K]`, the operand of the up projection; the same.
+    /// `[N, K]`, weights of the up projection, stacked likewise.
     pub b2: Matrix,
     shape: Shape,
     sizes: GroupSizes,
@@ -121,7 +121,7 @@ struct Operands {
     b: OperandFormat,
 }
 
-/// The tensors, as numbers of random streams.
+/// The tensors, numbered as random streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tensor {
     A,
@@ -132,7 +132,7 @@ enum Tensor {
 }
 
 impl DualGemmInputs {
-    /// Draws NVFP4 operands for an f16 C; the same arguments give the same bytes.
+    /// Draws NVFP4 operands for a kernel with f16 C. The same arguments give the same bytes.
     ///
     /// ```
     /// use silumin_verify::inputs::{Distribution, DualGemmInputs, Shape};
@@ -152,8 +152,7 @@ impl DualGemmInputs {
         Self::generate_for(shape, Formats::default(), distribution, seed)
     }
 
-    /// Draws operands of any formats that go together; the same arguments give the same bytes, whatever
-    /// C's format is.
+    /// Draws operands of any legal formats. The same arguments give the same bytes, whatever C's format is.
     ///
     /// # Errors
     ///
@@ -168,7 +167,8 @@ impl DualGemmInputs {
         Self::generate_sized(shape, GroupSizes::draw(shape, seed), formats, distribution, seed)
     }
 
-    /// The same with groups of rows of these sizes. The operands' bytes do not depend on them.
+    /// Draws operands as [`generate_for`](Self::generate_for) does, with the given group sizes; the operands' bytes
+    /// do not depend on the sizes.
     ///
     /// # Errors
     ///
@@ -234,14 +234,15 @@ impl DualGemmInputs {
         self.shape
     }
 
-    /// The rows of each matrix of a batch, or of each group.
+    /// Rows of each matrix of a batch, or of each group.
     #[must_use]
     pub fn group_sizes(&self) -> &GroupSizes {
         &self.sizes
     }
 
-    /// The scale factors of A as a kernel is handed them: each matrix or group padded to whole blocks, and, of groups,
-    /// behind them as many bytes of NaN as the least favourable sizes would take. Empty for a format without.
+    /// Scale factors of A in the blocked layout that a kernel reads, each matrix or group padded to whole blocks. For
+    /// groups, NaN bytes follow, up to the size that the least favourable group sizes would need. Empty for a format
+    /// without scale factors.
     ///
     /// # Errors
     ///
@@ -258,8 +259,8 @@ impl DualGemmInputs {
         Ok(scales)
     }
 
-    /// The scale factors of B1 or B2 as a kernel is handed them: each matrix padded to whole blocks. Empty for a format
-    /// without.
+    /// Scale factors of B1 or B2 in the blocked layout that a kernel reads, each matrix padded to whole blocks. Empty
+    /// for a format without scale factors.
     ///
     /// # Errors
     ///
@@ -273,7 +274,7 @@ impl DualGemmInputs {
         Ok(scales)
     }
 
-    /// The seed they were drawn from.
+    /// The seed that the operands were drawn from.
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
@@ -291,8 +292,8 @@ impl DualGemmInputs {
         Problem { shape: self.shape, formats: self.formats() }
     }
 
-    /// What an f16 C holds before the kernel runs, row-major `[M, N]`: anything but the answer, so
-    /// that an element that no thread stores is a mismatch. See [`Distribution`].
+    /// Contents of an f16 C before the kernel runs, row-major `[M, N]`: values that no right result has there, so
+    /// that an element that is never stored shows as a mismatch. See [`Distribution`].
     #[must_use]
     pub fn initial_output(&self) -> Vec<f16> {
         let (m, n) = (self.shape.rows() as usize, self.shape.n as usize);
@@ -307,9 +308,8 @@ impl DualGemmInputs {
         c
     }
 
-    /// The bytes of C before the kernel runs: [`initial_output`](Self::initial_output) for f16; the
-    /// negative number of the largest magnitude for bf16 and f32, NaN for e4m3 and mxfp8, and for nvfp4
-    /// elements of largest magnitude and alternating sign.
+    /// Bytes of C before the kernel runs. f16: [`initial_output`](Self::initial_output); bf16 and f32: the most
+    /// negative number; e4m3 and mxfp8: NaN; nvfp4: the largest magnitude with alternating signs.
     #[must_use]
     pub fn initial_output_bytes(&self) -> Vec<u8> {
         let pattern: [u8; 4] = match self.output {
@@ -323,8 +323,8 @@ impl DualGemmInputs {
         pattern.into_iter().cycle().take(bytes).collect()
     }
 
-    /// The bytes of D1, and of D2, before the kernel runs: the negative number of the largest magnitude.
-    /// `None` where they are not kept.
+    /// Bytes of D1, and likewise of D2, before the kernel runs: the most negative number. `None` where the kernel
+    /// does not keep them.
     #[must_use]
     pub fn initial_product_bytes(&self) -> Option<Vec<u8>> {
         let pattern: [u8; 4] = match self.products? {
@@ -336,8 +336,8 @@ impl DualGemmInputs {
         Some(pattern.into_iter().cycle().take(bytes).collect())
     }
 
-    /// The bytes of C's scale factors before the kernel runs, in blocked order, pads included: NaN.
-    /// `None` for a C without.
+    /// Bytes of C's scale factors before the kernel runs: NaN, in the blocked layout with padding. `None` for a C
+    /// without scale factors.
     ///
     /// # Errors
     ///
@@ -351,7 +351,7 @@ impl DualGemmInputs {
     }
 }
 
-/// Rows of A, of B1 and B2, and K, as lengths.
+/// Rows of A, rows of B1 and B2, and K, as `usize`.
 fn sizes(shape: Shape) -> [usize; 3] {
     let weights = u64::from(shape.n) * u64::from(shape.groups.count());
     [shape.rows(), weights, shape.k.into()].map(|size| size as usize)
@@ -390,7 +390,7 @@ fn stream(seed: u64, tensor: Tensor, row: usize) -> ChaCha8Rng {
     rng
 }
 
-/// One row of the benchmark, or of its like.
+/// Draws one row of [`Distribution::Benchmark`].
 fn benchmark_row(format: OperandFormat, rng: &mut ChaCha8Rng, codes: &mut [u8], scales: &mut [u8]) {
     let spec = format.spec();
     let deviation = if spec.scales.is_some() { 1.5 } else { 0.5 };
@@ -412,8 +412,8 @@ fn benchmark_row(format: OperandFormat, rng: &mut ChaCha8Rng, codes: &mut [u8], 
     }
 }
 
-/// Close to standard normal: the sum of four uniform numbers of 16 bits, much faster than [`normal`]
-/// where there are millions.
+/// An approximately standard normal number, the sum of four uniform 16-bit numbers; much faster than [`normal`] for
+/// millions of draws.
 fn bell(rng: &mut ChaCha8Rng) -> f32 {
     let bits = rng.next_u64();
     let sum = (0..4).map(|part| (bits >> (16 * part)) as i32 & 0xFFFF).sum::<i32>() - 2 * 0xFFFF;
@@ -421,7 +421,7 @@ fn bell(rng: &mut ChaCha8Rng) -> f32 {
     sum as f32 / 37_837.227
 }
 
-/// Bytes uniform in 0..=254, then without bits 2 and 6.
+/// Draws bytes uniform in 0..=254 and clears bits 2 and 6.
 fn benchmark_codes(rng: &mut ChaCha8Rng, codes: &mut [u8]) {
     rng.fill_bytes(codes);
     for byte in codes {
@@ -432,25 +432,24 @@ fn benchmark_codes(rng: &mut ChaCha8Rng, codes: &mut [u8]) {
     }
 }
 
-/// Uniform in [0, 1), a multiple of 2^-24.
+/// A uniform number in [0, 1), a multiple of 2^-24.
 fn unit(rng: &mut ChaCha8Rng) -> f32 {
     (rng.next_u32() >> 8) as f32 / (1 << 24) as f32
 }
 
-/// Uniform in 0..bound for a small bound; the bias of a 64-bit product is far below what a test
-/// could see.
+/// A uniform integer in 0..bound for a small bound. The 64-bit product's bias is far below what a test could detect.
 fn below(rng: &mut ChaCha8Rng, bound: usize) -> usize {
     ((u128::from(rng.next_u64()) * bound as u128) >> 64) as usize
 }
 
-/// Standard normal, by the Box-Muller transform.
+/// A standard normal number, by the Box-Muller transform.
 fn normal(rng: &mut ChaCha8Rng) -> f64 {
     // 1 - u is in (0, 1], so that the logarithm is finite.
     let radius = (-2.0 * f64::from(1.0 - unit(rng)).ln()).sqrt();
     radius * (std::f64::consts::TAU * f64::from(unit(rng))).cos()
 }
 
-/// The pairs of operand formats that go together.
+/// All pairs of operand formats that can be combined.
 #[cfg(test)]
 pub(crate) fn legal_pairs() -> Vec<(OperandFormat, OperandFormat)> {
     let all = OperandFormat::ALL;

@@ -1,4 +1,4 @@
-//! How far a right kernel may be from the reference: bounds on the error of its sums and its gate.
+//! Bounds on how far a right kernel's sums and gate may be from the reference.
 //!
 //! A kernel sums in fp32 on tensor cores and evaluates the gate in fp32. Per product,
 //!
@@ -7,31 +7,32 @@
 //! ```
 //!
 //! where a step is one MMA instruction, |a| and |b| are the norms of 16 elements of a row along K, and
-//! the last term stands for the gate's own rounding. In a step the terms and the accumulator are
-//! aligned to the largest of them, cut off 25 bits below, and the sum is cut off to fp32: 2^-23 of the
-//! bracket covers the latter whole and some terms cut off in one direction. No term is larger than |a| |b| of its
-//! block, and the accumulator stays within the bracket unless the blocks of a sum conspire: the root
-//! is the standard deviation of sums of those block norms under random signs. (Higham and Mary, "A
-//! new approach to probabilistic rounding error analysis", 2019, on why bounds of worst cases are of
-//! no use at this depth.)
+//! the last term covers the gate's own rounding.
 //!
-//! The bound of a result is what these do to the gate, evaluated at both ends of either product, plus
-//! 2^-19 of the result, plus 2^-120 times both products for what is flushed to zero.
+//! A step aligns the terms and the accumulator to the largest of them, truncates them 25 bits below it,
+//! and truncates the sum to fp32. 2^-23 of the bracket covers the truncation of the sum, and some terms
+//! truncated in one direction. No term is larger than |a| |b| of its block. The accumulator stays within
+//! the bracket except for sums whose blocks add up systematically: the root is the standard deviation
+//! of a sum of the block norms with random signs. Worst-case bounds are useless at this depth (Higham
+//! and Mary, "A new approach to probabilistic rounding error analysis", 2019).
+//!
+//! The bound of a result is the effect of these errors on the gate, evaluated at both ends of each
+//! product's range, plus 2^-19 of the result, plus 2^-120 times both products for values flushed to zero.
 
 use rayon::prelude::*;
 use silumin_codegen::problem::MmaKind;
 
 use super::Operand;
 
-/// Elements along K whose norms are taken together.
+/// Elements along K per block norm.
 const BLOCK: usize = 16;
 
-/// How a kernel sums over K.
+/// Error model of how a kernel sums over K.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Accumulation {
-    /// Additions to an accumulator, one after the other.
+    /// Number of successive additions to an accumulator.
     pub steps: f64,
-    /// Error of one, relative to the largest magnitude in it.
+    /// Error of one addition, relative to the largest magnitude in it.
     pub step_error: f64,
 }
 
@@ -43,10 +44,11 @@ impl Accumulation {
         Self { steps: k.div_ceil(kind.mma_k() as usize) as f64 + 8.0, step_error: 2f64.powi(-23) }
     }
 
-    /// Hopper's tensor core with 8-bit operands, whose sums are added to fp32 registers every `window` of K: a step for
-    /// each MMA of a window. In a step 32 products and the accumulator are cut off 13 bits below the largest of them, and so
-    /// is their sum: 2^-13 of it in one direction, and the root of 32 such errors of either sign. Errors of windows are of
-    /// either sign, too, and together no more than that of one of all the energy.
+    /// Hopper's tensor core with 8-bit operands, whose sums are added to fp32 registers after every `window` of K. A
+    /// window takes a step for each of its MMAs. A step truncates 32 products and the accumulator 13 bits below the
+    /// largest of them, and their sum likewise: an error of 2^-13 of the largest in one direction, plus the root of
+    /// 32 such errors of either sign. Errors of different windows have either sign; together they are at most the
+    /// error of one window with all the energy.
     #[must_use]
     pub fn narrow(window: usize) -> Self {
         Self {
@@ -55,12 +57,12 @@ impl Accumulation {
         }
     }
 
-    /// Bound on the error of one sum, `energy` being the sum over blocks of |a|^2 |b|^2.
+    /// Bound on the error of one sum. `energy` is the sum over blocks of |a|^2 |b|^2.
     fn bound(self, sum: f64, energy: f64) -> f64 {
         self.steps * self.step_error * (sum.abs() + 2.0 * energy.sqrt()) + 2f64.powi(-20) * sum.abs()
     }
 
-    /// The bound of gate(first, second), whose value is `center`.
+    /// Bound on the error of gate(first, second), whose exact value is `center`.
     pub(super) fn of_gate(
         self,
         gate: &impl Fn(f64, f64) -> f64,
@@ -80,7 +82,7 @@ impl Accumulation {
     }
 }
 
-/// Squared norms of an operand's rows, by blocks of 16 along K: an operand again.
+/// Squared norms of an operand's rows by blocks of 16 along K, presented as an operand.
 pub(super) struct Energies {
     rows: usize,
     blocks: usize,
@@ -126,14 +128,15 @@ mod tests {
     use crate::reference::{dual_gemm_bounded, silu};
     use silumin_codegen::problem::{Formats, OutputFormat};
 
-    /// To f32 by cutting off.
+    /// Truncates to f32.
     fn cut(value: f64) -> f64 {
         let nearest = value as f32;
         let beyond = f64::from(nearest).abs() > value.abs();
         f64::from(f32::from_bits(nearest.to_bits() - u32::from(beyond)))
     }
 
-    /// A tensor core: terms and accumulator cut off 25 bits below the largest exponent, then to f32.
+    /// Model of a tensor core: terms and accumulator are truncated 25 bits below the largest exponent, the sum to
+    /// f32.
     fn sum(a: &[f64], b: &[f64], mma_k: usize) -> f64 {
         let mut accumulator = 0.0f64;
         for (a, b) in a.chunks(mma_k).zip(b.chunks(mma_k)) {
@@ -148,7 +151,7 @@ mod tests {
         accumulator
     }
 
-    /// A right kernel stays within the bounds, and they leave little room for wrong ones.
+    /// A modelled tensor core stays within the bounds, and the bounds leave little room for wrong sums.
     #[test]
     fn a_modelled_tensor_core_stays_within_the_bounds_and_near_them() {
         let shape = Shape::new(24, 20, 4096);

@@ -1,13 +1,12 @@
-//! The answer: GEMM and gated dual GEMM in f64 on decoded values.
+//! The reference: GEMM and gated dual GEMM in f64 on decoded values.
 //!
-//! Operands are decoded to f64, which is exact, and summed in f64; the gate is evaluated in f64 and
-//! the result is rounded to f16 once. For NVFP4 without a tensor scale every product is a multiple
-//! of 2^-20 below 2^23, so that sums are exact up to K = 1024 whatever the values are, and carry a
-//! relative error around 2^-52 beyond; so do those of other formats at any K. Nothing here knows of
-//! tiles of a kernel, of layouts or of the order in which hardware sums; how far a right kernel may be
-//! off is asked for apart, of `bounds.rs`.
+//! Operands are decoded to f64, which is exact, and summed in f64; the gate is evaluated in f64, and the result is
+//! rounded to f16 once. For NVFP4 without a tensor scale every product is a multiple of 2^-20 below 2^23, so sums are
+//! exact up to K = 1024 for any values, and have a relative error around 2^-52 beyond. Other formats have that error
+//! at any K. The module does not depend on a kernel's tiles, layouts or order of summation; `bounds.rs` says how far
+//! a right kernel may be off.
 //!
-//! Memory beyond operands and results is a few MiB a thread: the operands are decoded tile by tile.
+//! Operands are decoded tile by tile, so that a thread needs a few MiB beside operands and results.
 
 mod bounds;
 
@@ -22,9 +21,9 @@ use thiserror::Error;
 use bounds::Energies;
 use silumin_formats::{Matrix, f16_from_f64};
 
-/// Rows, columns and depth of a tile. A thread holds one tile of each product and one panel of each
-/// operand, in f64: 7 MiB for a dual GEMM. The tile is large enough that decoding, which is done
-/// once a tile, is a small part of the work, and small enough to keep many threads busy.
+/// Rows, columns and depth of a tile. A thread holds one tile of each product and one panel of each operand in f64: 7
+/// MiB for a dual GEMM. Tiles are large enough that decoding (once a tile) costs little, and small enough to occupy
+/// many threads.
 const TILE_M: usize = 512;
 const TILE_N: usize = 256;
 const TILE_K: usize = 512;
@@ -37,8 +36,8 @@ pub trait Operand: Sync {
     /// Elements a row.
     fn k(&self) -> usize;
 
-    /// Writes the values of `row` from `k_start` on to all of `out`. The reference asks for
-    /// positions inside the matrix only.
+    /// Decodes `row` from position `k_start` on into `out`, which it fills. The reference asks only for positions
+    /// inside the matrix.
     fn decode_row(&self, row: usize, k_start: usize, out: &mut [f64]);
 }
 
@@ -56,7 +55,7 @@ impl Operand for Matrix {
     }
 }
 
-/// Some rows of a matrix as an operand.
+/// A range of a matrix's rows, as an operand.
 #[derive(Clone, Debug)]
 pub struct Rows<'a> {
     matrix: &'a Matrix,
@@ -64,7 +63,7 @@ pub struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// Rows of `matrix`, of which it has all.
+    /// The rows `rows` of `matrix`, which must contain them.
     #[must_use]
     pub fn new(matrix: &'a Matrix, rows: Range<usize>) -> Self {
         Rows { matrix, rows }
@@ -85,7 +84,7 @@ impl Operand for Rows<'_> {
     }
 }
 
-/// Operands that do not make a product, or a result of the wrong size.
+/// Why operands have no product, or values are no reference.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ReferenceError {
@@ -115,21 +114,21 @@ pub enum ReferenceError {
         /// Columns.
         n: usize,
     },
-    /// Values of a result of another size.
+    /// The number of values does not fit the size.
     #[error("a result of {m} x {n} has {expected} elements, but the buffer holds {got}")]
     Length {
         /// Rows.
         m: usize,
         /// Columns.
         n: usize,
-        /// Elements that the shape asks for.
+        /// Elements expected by the shape.
         expected: usize,
         /// Elements in the buffer.
         got: usize,
     },
 }
 
-/// A reference result, row-major `[m, n]`, in f64 and rounded once to f16.
+/// A reference result, row-major `[m, n]`: f64 values, and the same rounded once to f16.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reference {
     m: usize,
@@ -140,7 +139,7 @@ pub struct Reference {
 }
 
 impl Reference {
-    /// A reference from values of another source, row-major `[m, n]`.
+    /// A reference with given values, row-major `[m, n]`.
     ///
     /// # Errors
     ///
@@ -154,8 +153,8 @@ impl Reference {
         Ok(Self { m, n, exact, rounded, bounds: None })
     }
 
-    /// The same with a bound for each element: how far a right result may be from it before it is
-    /// rounded to C's format.
+    /// Adds an error bound for each element: how far a right result may be from it before it is rounded to C's
+    /// format.
     ///
     /// # Errors
     ///
@@ -169,7 +168,7 @@ impl Reference {
         Ok(Self { bounds: Some(bounds), ..self })
     }
 
-    /// References of `n` columns below each other. Bounds are there where all parts have them.
+    /// Stacks references of `n` columns along rows. The result has bounds where all parts have them.
     ///
     /// # Errors
     ///
@@ -196,7 +195,8 @@ impl Reference {
         Ok(all)
     }
 
-    /// Bounds of a right result's error before rounding, row-major: those of [`dual_gemm_bounded`].
+    /// Error bound of each element before rounding, row-major, as [`dual_gemm_bounded`] computes them; `None` where
+    /// there are none.
     #[must_use]
     pub fn bounds(&self) -> Option<&[f64]> {
         self.bounds.as_deref()
@@ -227,13 +227,13 @@ impl Reference {
     }
 }
 
-/// x * sigmoid(x). Negative zero, not NaN, where exp(-x) overflows.
+/// silu(x) = x * sigmoid(x). Where exp(-x) overflows it is negative zero, not NaN.
 #[must_use]
 pub fn silu(x: f64) -> f64 {
     x / (1.0 + (-x).exp())
 }
 
-/// A @ B^T in f64, row-major `[M, N]`, of A `[M, K]` and B `[N, K]`.
+/// A @ B^T in f64, row-major `[M, N]`, for A `[M, K]` and B `[N, K]`.
 ///
 /// # Errors
 ///
@@ -254,7 +254,7 @@ pub fn gemm(a: &dyn Operand, b: &dyn Operand) -> Result<Vec<f64>, ReferenceError
     Ok(result)
 }
 
-/// gate(A @ B1^T, A @ B2^T) element by element, `[M, N]`, of A `[M, K]` and B1, B2 `[N, K]`.
+/// gate(A @ B1^T, A @ B2^T) element by element, row-major `[M, N]`, for A `[M, K]` and B1, B2 `[N, K]`.
 ///
 /// ```
 /// use silumin_formats::quantize::{TensorScale, quantize};
@@ -280,7 +280,7 @@ pub fn dual_gemm(
     dual_gemm_at(a, b1, b2, |_, first, second| gate(first, second))
 }
 
-/// [`dual_gemm`] with a gate that also depends on the place, `[row, column]`: for vectors.
+/// [`dual_gemm`] with a gate that also gets the position `[row, column]`, as gates with vectors need.
 ///
 /// # Errors
 ///
@@ -295,8 +295,8 @@ pub fn dual_gemm_at(
     Reference::new(a.rows(), b1.rows(), result)
 }
 
-/// [`dual_gemm_at`] with [`bounds`](Reference::bounds) on what a kernel that sums so may be off. Costs
-/// an eighth of the products more, and evaluates the gate five times.
+/// [`dual_gemm_at`] with error [`bounds`](Reference::bounds) for a kernel that sums as `accumulation` says. Costs an
+/// eighth more products and five evaluations of the gate per element.
 ///
 /// # Errors
 ///
@@ -312,7 +312,7 @@ pub fn dual_gemm_bounded(
     Reference::new(a.rows(), b1.rows(), result)?.with_bounds(bounds)
 }
 
-/// Results and, where asked for, their bounds.
+/// Computes results and, if asked for, their error bounds.
 fn dual(
     a: &dyn Operand,
     b1: &dyn Operand,
@@ -376,7 +376,7 @@ fn checked_area(m: usize, n: usize) -> Result<usize, ReferenceError> {
     }
 }
 
-/// The `index`th run of `step` positions, clipped to `end`.
+/// The `index`th range of `step` positions, clipped to `end`.
 fn tile(index: usize, step: usize, end: usize) -> Range<usize> {
     index * step..((index + 1) * step).min(end)
 }
@@ -385,8 +385,7 @@ fn column_tiles(n: usize) -> impl IndexedParallelIterator<Item = Range<usize>> {
     (0..n.div_ceil(TILE_N)).into_par_iter().map(move |index| tile(index, TILE_N, n))
 }
 
-/// Puts the tiles of one band of rows side by side into the band, which is row-major with `n`
-/// columns.
+/// Copies the tiles of one band of rows side by side into the band, row-major with `n` columns.
 fn scatter(tiles: &[Vec<f64>], n: usize, band: &mut [f64]) {
     band.par_chunks_mut(n.max(1)).enumerate().for_each(|(row, out)| {
         for (columns, values) in out.chunks_mut(TILE_N).zip(tiles) {
@@ -396,7 +395,7 @@ fn scatter(tiles: &[Vec<f64>], n: usize, band: &mut [f64]) {
     });
 }
 
-/// A[rows] @ B[columns]^T for each B, row-major. A panel of A is decoded once for all of them.
+/// A[rows] @ B[columns]^T for each B, row-major. Each panel of A is decoded once for all B.
 fn products<const COUNT: usize>(
     a: &dyn Operand,
     bs: [&dyn Operand; COUNT],
@@ -419,15 +418,14 @@ fn products<const COUNT: usize>(
     results
 }
 
-/// Decodes `rows` x `ks` to the start of `panel`, row-major without gaps.
+/// Decodes `rows` x `ks` into `panel`, row-major without gaps, from its start.
 fn decode_panel(operand: &dyn Operand, rows: Range<usize>, ks: Range<usize>, panel: &mut [f64]) {
     for (row, out) in rows.zip(panel.chunks_exact_mut(ks.len().max(1))) {
         operand.decode_row(row, ks.start, out);
     }
 }
 
-/// c += a @ b^T with a `[m, k]`, b `[n, k]`, c `[m, n]`, all row-major without gaps at the start of
-/// their slices.
+/// c += a @ b^T for a `[m, k]`, b `[n, k]`, c `[m, n]`, each row-major without gaps from the start of its slice.
 fn accumulate(a: &[f64], b: &[f64], [m, n, k]: [usize; 3], c: &mut [f64]) {
     assert!(a.len() >= m * k && b.len() >= n * k && c.len() >= m * n);
     let (k_stride, n_stride) = (k as isize, n as isize);
@@ -459,7 +457,7 @@ mod tests {
     use super::*;
     use crate::inputs::{Distribution, DualGemmInputs, Shape};
 
-    /// An operand whose values are given, so that no decoder takes part.
+    /// An operand with given values, so that no decoder takes part.
     struct Plain {
         rows: usize,
         k: usize,

@@ -186,7 +186,7 @@ pub enum TensorMapError {
         /// The length it should have.
         expected: usize,
     },
-    /// Interleaved layouts.
+    /// An interleaved layout, which is not modelled.
     #[error("interleave is {interleave:?}: interleaved tensor maps are not modelled, use None")]
     Interleave {
         /// The mode.

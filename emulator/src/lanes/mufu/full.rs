@@ -1,6 +1,8 @@
-//! `.approx` instructions of PTX as `ptxas` makes them of the unit's functions and of products.
+//! The `.approx` instructions of PTX, composed of the multifunction unit's functions and products as `ptxas` composes
+//! them.
 //!
-//! Without `.ftz` a subnormal argument is scaled to a normal one and the result back; with it the unit's own function is all.
+//! Without `.ftz`, a subnormal argument is scaled to a normal one and the result is scaled back. With `.ftz`, the
+//! unit's function is the whole instruction.
 
 use super::{NAN, cos, ex2, lg2, rcp, rcp64, rsqrt, rsqrt64, sin, sqrt};
 
@@ -20,7 +22,7 @@ fn bits(x: f32) -> u32 {
     if x.is_nan() { NAN } else { x.to_bits() }
 }
 
-/// A product; `ftz` flushes both ends.
+/// A product; `ftz` flushes the factors and the result.
 fn times(a: u32, b: u32, ftz: bool) -> u32 {
     let flush = |x: f32| if ftz && x.abs() < SMALLEST { 0f32.copysign(x) } else { x };
     bits(flush(flush(f(a)) * flush(f(b))))
@@ -30,7 +32,7 @@ fn small(x: u32) -> bool {
     f(x).abs() < SMALLEST
 }
 
-/// `of` on an argument scaled up by 2^24 if it is subnormal, the result then times `back`.
+/// Applies `of` to `x`, scaled up by 2^24 if it is subnormal, and then multiplies the result by `back`.
 fn scaled(x: u32, back: f32, of: fn(u32) -> u32) -> u32 {
     if small(x) { bits(f(of(bits(f(x) * UP))) * back) } else { of(x) }
 }
@@ -120,7 +122,7 @@ pub(crate) fn rsqrt_double_ftz(x: u64) -> u64 {
     u64::from(rsqrt64((x >> 32) as u32)) << 32
 }
 
-/// `rsqrt.approx.f64`: one step of third order from the unit's.
+/// `rsqrt.approx.f64`: one third-order step from the unit's value.
 pub(crate) fn rsqrt_double(x: u64) -> u64 {
     let v = f64::from_bits(x);
     let step = |v: f64| {

@@ -1,12 +1,12 @@
-//! The multifunction unit of the SM: what `.approx` instructions are made of, bit for bit.
+//! Bit-exact model of the SM's multifunction unit, which computes the `.approx` instructions.
 //!
-//! A function is a table of segments and a quadratic in the bits below the segment, whose square has lost its low partial
-//! products. The scheme is published (Oberman and Siu, "A High-Performance Area-Efficient Multifunction Interpolator",
-//! ARITH 2005), the tables were read out of the Tesla generation (envytools, `nvhw/sfu`), and an H200 gives the same on all
-//! inputs: see `book/src/hardware.md`. Around the unit, PTX instructions scale subnormal numbers in and out as `ptxas` writes it;
-//! those are in [`full`].
+//! A function is a table of segments and, within a segment, a quadratic in the lower bits of the argument; the square
+//! is computed without its low partial products. The scheme is published (Oberman and Siu, "A High-Performance
+//! Area-Efficient Multifunction Interpolator", ARITH 2005). The tables were read out of the Tesla generation
+//! (envytools, `nvhw/sfu`), and an H200 gives the same results on all inputs: see `book/src/hardware.md`. PTX
+//! instructions also scale subnormal numbers before and after the unit, as `ptxas` writes it; see [`full`].
 //!
-//! All take and give bits. Subnormal inputs count as zeros, subnormal results become zeros.
+//! Functions take and return bits. Subnormal inputs count as zero, subnormal results become zero.
 
 mod tables;
 #[cfg(test)]
@@ -19,25 +19,26 @@ const NAN: u32 = 0x7fff_ffff;
 const ONE: u32 = 0x3f80_0000;
 const SIGN: u32 = 0x8000_0000;
 
-/// The square of the 17 bits of `x` in units of 2^19, without the partial products below.
+/// The square of the 17-bit `x` in units of 2^19, without the partial products below that.
 fn square(x: u32) -> i64 {
     let sum: u32 = (0..17).filter(|i| x >> i & 1 == 1).map(|i| x >> (18 - i)).sum();
     i64::from(sum >> 1)
 }
 
-/// Value, slope times `x` and curvature times its square, of segment `index`. `x` has 17 bits.
+/// Three terms of segment `index`: the value, slope times `x`, and curvature times the square of `x`. `x` has 17
+/// bits.
 fn parts(table: &[u64], index: u32, x: u32, square: i64) -> [i64; 3] {
     let entry = table[index as usize];
     let field = |from: u32, bits: u32| (entry >> from & ((1 << bits) - 1)) as i64;
     [field(0, 26), field(26, 16) * i64::from(x), field(42, 11) * square]
 }
 
-/// Sign, exponent with its bias, and fraction.
+/// Sign, biased exponent and fraction.
 fn fields(x: u32) -> (u32, i32, u32) {
     (x & SIGN, (x >> 23 & 0xff) as i32, x & 0x7f_ffff)
 }
 
-/// A number of a significand in [2^23, 2^24] and an exponent with its bias.
+/// A number with a significand in [2^23, 2^24] and a biased exponent.
 fn pack(sign: u32, exponent: i32, significand: i64) -> u32 {
     let (exponent, fraction) = match significand >> 24 {
         0 => (exponent, significand as u32 & 0x7f_ffff),
@@ -64,7 +65,8 @@ pub(crate) fn rcp(x: u32) -> u32 {
     pack(sign, 253 - exponent, ((value << 13) - slope + curve + 0x47e7) >> 15)
 }
 
-/// The significand of a root's argument, of the even exponent below: 2^23 times [1, 4), less 2^23; and half that exponent.
+/// Prepares a root's argument for its table: the fraction, with bit 23 set if the exponent is odd; and half the
+/// exponent, rounded down.
 fn halved(exponent: i32, fraction: u32) -> (u32, i32) {
     let e = exponent - 127;
     (fraction | ((e & 1) as u32) << 23, e >> 1)
@@ -89,7 +91,7 @@ pub(crate) fn rsqrt(x: u32) -> u32 {
     pack(0, 126 - half, ((value << 14) - slope + (curve << 2) + 0x7fff) >> 16)
 }
 
-/// `MUFU.EX2`: 2^x. The argument is cut to 23 fraction bits; a negative one is complemented, not negated.
+/// `MUFU.EX2`: 2^x. The argument is truncated to 23 fraction bits; a negative one is complemented, not negated.
 pub(crate) fn ex2(x: u32) -> u32 {
     let (sign, exponent, fraction) = fields(x);
     let shift = exponent - 127;
@@ -113,7 +115,7 @@ pub(crate) fn ex2(x: u32) -> u32 {
     pack(0, whole + 127, ((value << 13) + slope + curve + 0x77e2) >> 15)
 }
 
-/// `significand * 2^-scale` cut to 24 bits, with its sign.
+/// `significand * 2^-scale` truncated to 24 bits, with its sign.
 fn normalised(sign: u32, significand: i64, scale: i32) -> u32 {
     if significand == 0 {
         return sign;
@@ -140,7 +142,7 @@ pub(crate) fn lg2(x: u32) -> u32 {
     if sum < 0 { normalised(SIGN, !sum, 36) } else { normalised(0, sum, 36) }
 }
 
-/// `MUFU.SIN` and `MUFU.COS` of `x` turns. The argument is cut to 25 fraction bits.
+/// `MUFU.SIN` and `MUFU.COS` of `x` turns. The argument is truncated to 25 fraction bits.
 fn turn(x: u32, cosine: bool) -> u32 {
     let (sign, exponent, fraction) = fields(x);
     if exponent == 255 {
@@ -190,10 +192,10 @@ pub(crate) fn sqrt(x: u32) -> u32 {
     pack(0, 127 + half, ((value << (place - 2)) + slope - curve + bias) >> place)
 }
 
-/// Segments of every exponent of [`tables::TANH`], from 2^-8 on, as a power of two.
+/// Log2 of the number of segments of each exponent of [`tables::TANH`], from 2^-8 on.
 const TANH_SEGMENTS: [u32; 11] = [0, 0, 0, 1, 1, 2, 2, 2, 3, 4, 3];
 
-/// `MUFU.TANH`: of small arguments the argument, from 8 on one.
+/// `MUFU.TANH`: tanh(x). Small arguments are returned as they are; from 8 on the result is one.
 pub(crate) fn tanh(x: u32) -> u32 {
     let (sign, exponent, fraction) = fields(x);
     match exponent {
@@ -249,12 +251,12 @@ pub(crate) fn rsqrt64(x: u32) -> u32 {
 
 const INFINITY64: u32 = 0x7ff0_0000;
 
-/// Sign, exponent with its bias, and fraction of the upper word of a binary64.
+/// Sign, biased exponent and fraction of a binary64, from its upper word.
 fn fields64(x: u32) -> (u32, i32, u32) {
     (x & SIGN, (x >> 20 & 0x7ff) as i32, x & 0xf_ffff)
 }
 
-/// The upper word of a number of a significand in [2^20, 2^21].
+/// The upper word of a binary64 with a significand in [2^20, 2^21].
 fn pack64(sign: u32, exponent: i32, significand: i64) -> u32 {
     let (exponent, fraction) = match significand >> 21 {
         0 => (exponent, significand as u32 & 0xf_ffff),

@@ -1,5 +1,5 @@
-//! Contents of the interpolation tables, an entry a segment: 26 bits of value, above them 16 of slope and 11 of curvature,
-//! all magnitudes. Signs, places and segments are in [`super`].
+//! Interpolation tables. An entry is one segment: 26 bits of value, 16 bits of slope above them, 11 bits of curvature
+//! above those, all magnitudes. [`super`] says how signs, scales and segments are applied.
 
 /// 1/x on [1, 2): 128 segments; falling.
 #[rustfmt::skip]
@@ -130,7 +130,7 @@ pub(super) const SQRT: [u64; 128] = [
     0x416040ff7f7f0, 0x40e0207fbfdfe,
 ];
 
-/// tanh(x) on [2^-8, 8), first exponents first, see [`super::tanh`]: value, slope and curvature; rising, concave.
+/// tanh(x) on [2^-8, 8), smallest exponents first (see [`super::tanh`]): value, slope and curvature; rising, concave.
 pub(super) const TANH: [[u32; 3]; 51] = [
     [16777216, 16777216, 512],
     [16776960, 16776192, 1536],

@@ -1,4 +1,4 @@
-//! Every approximation against what an H200 computed.
+//! Compares every approximate function with what an H200 computed.
 
 use super::full::*;
 use super::*;
@@ -56,12 +56,13 @@ fn function(name: &str) -> Box<dyn Fn(u32) -> u32 + Sync> {
     }
 }
 
-/// The sum over the words whose upper half is `upper`.
+/// Checksum of `f` over the words whose upper half is `upper`.
 fn sum(f: &dyn Fn(u32) -> u32, from: u32, upper: u32) -> u32 {
     (0..=0xffff).fold(from, |h: u32, low| h.wrapping_mul(0x0100_0193).wrapping_add(f(upper << 16 | low)))
 }
 
-/// `SILUMIN_FULL` asks for all 2^32 words of every function, which takes minutes, else it is a 512th of them.
+/// Compares checksums with an H200's: of a 512th of the inputs, or of all 2^32 words of every function if
+/// `SILUMIN_FULL` is set, which takes minutes.
 #[test]
 fn approximations_are_those_of_an_h200() {
     let all = std::env::var_os("SILUMIN_FULL").is_some();

@@ -1,16 +1,17 @@
-//! Which line of PTX pays for which machine instruction, and how often.
+//! Decides which PTX line pays for which machine instruction, and how often.
 //!
-//! An instruction is charged to its own line where it is executed as often as that line. It is not in four cases:
-//! - The assembler moved it out of a loop, or into one: a neighbour that stayed in place pays.
-//! - It made copies: unrolled loops, tails that several paths share, functions that it inlined. Instructions that are never
-//!   made or removed (copies, products, barriers, accesses) count them, and each copy is charged with its part.
-//! - It waits: a try of an mbarrier that failed is repeated by code of its own. The warp waits meanwhile anyway.
-//! - Code that it made of one line has branches of its own (allocations, divisions, loops over lanes): the shortest way
-//!   through is charged, loops once.
+//! An instruction is charged to its own line where both are executed equally often. Four cases differ:
+//! - The assembler moved the instruction into or out of a loop: a neighbour that stayed in place pays.
+//! - The assembler copied code (unrolled loops, tails shared by several paths, inlined functions). Instructions that
+//!   it never makes or removes (copies, products, barriers, memory accesses) tell how many copies there are, and each
+//!   copy is charged with its share.
+//! - The code repeats a failed try of an mbarrier. It costs nothing, because the warp waits at that time anyway.
+//! - The code of one line has branches of its own (allocations, divisions, loops over lanes): the shortest path is
+//!   charged, with loops executed once.
 //!
-//! Waits for results of `MUFU`, `SHFL`, conversions and shared memory are found in the order of the machine code, which the
-//! assembler chose to hide them, and charged to the instruction that waits. Other memory, Tensor Memory and mbarriers take
-//! as long as the run says.
+//! Waits for results of `MUFU`, `SHFL`, conversions and shared memory follow from the order of the machine code, in
+//! which the assembler hides them, and are charged to the instruction that waits. Other memory, Tensor Memory and
+//! mbarriers take as long as the run determines.
 
 use super::SassError;
 use super::flow::{Loops, blocks, loops};
@@ -19,20 +20,21 @@ use crate::program::{Op, Program};
 use crate::time::cost::Unit;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-/// What one execution of a line by a warp costs.
+/// The cost of one execution of a PTX line by a warp.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct LineCost {
     /// Issue slots.
     pub slots: f64,
-    /// Clocks from its first issue to that of the next line: stall counts, and waits for results.
+    /// Clocks from the line's first issue to the next line's: stall counts and waits for results.
     pub stalls: f64,
-    /// Slots by unit, as `Unit::index` counts them.
+    /// Issue slots per unit, indexed by `Unit::index`.
     pub units: [f64; crate::time::cost::UNITS],
-    /// It calls code that is not the kernel's, and is not charged: a division, say.
+    /// Whether the line calls code outside the kernel (a division, say), which is not charged.
     pub calls: bool,
 }
 
-/// Never made, removed or joined by the assembler, so that it counts copies. Twice as sure: one for one instruction of PTX.
+/// How well an instruction counts copies of its line: 0 if the assembler can make, remove or merge it, 1 if not, 2 if
+/// it also stands for exactly one PTX instruction.
 fn anchor(i: &Instruction) -> u32 {
     match i.name() {
         "UTMALDG" | "UTMASTG" | "UTMAREDG" | "UTMAPF" | "UBLKCP" | "UBLKRED" | "UTCCP" | "UTCBAR"
@@ -81,14 +83,14 @@ fn branches(op: &Op) -> bool {
 /// The PTX side: loops and blocks of its lines.
 struct Lines {
     loops: Loops,
-    /// Loops that do nothing but wait for an mbarrier.
+    /// Whether a loop only waits for an mbarrier.
     spins: Vec<bool>,
-    /// First instruction by line.
+    /// The first instruction of each line.
     first: HashMap<u32, usize>,
     blocks: Vec<usize>,
-    /// Lines with a branch of PTX's own.
+    /// Lines with a branch of their own in PTX.
     branching: BTreeSet<u32>,
-    /// Lines whose instruction becomes several accesses, and counts no copies.
+    /// Lines whose instruction becomes several memory accesses, and so counts no copies.
     several: BTreeSet<u32>,
 }
 
@@ -148,7 +150,7 @@ impl Lines {
         Lines { blocks: blocks(&next), loops, spins, first, branching, several }
     }
 
-    /// The innermost loop of a line that is not just a wait. `None`: no instruction is there.
+    /// The innermost loop of a line, without loops that only wait; `None` where the line has no instruction.
     fn of(&self, line: u32) -> Option<Option<usize>> {
         let pc = *self.first.get(&line)?;
         Some(self.loops.chain(self.loops.innermost[pc]).find(|&l| !self.spins[l]))
@@ -159,7 +161,7 @@ impl Lines {
     }
 }
 
-/// A wait does not count its rounds: what its branches test comes from the mbarrier.
+/// Whether a loop only waits: what its branches test comes from an mbarrier.
 fn counts_nothing(l: &super::flow::Loop, code: &[crate::program::Inst]) -> bool {
     let waits: Vec<u32> = (l.nodes.iter())
         .filter_map(|&n| if let Op::MbarWait { p, .. } = &code[n].op { Some(*p) } else { None })
@@ -172,13 +174,13 @@ fn counts_nothing(l: &super::flow::Loop, code: &[crate::program::Inst]) -> bool 
     })
 }
 
-/// The machine code's side.
+/// The machine-code side.
 struct Code<'c> {
     code: &'c [Instruction],
     next: Vec<Vec<usize>>,
     loops: Loops,
     blocks: Vec<usize>,
-    /// Executed as often as the kernel's own text is.
+    /// Whether an instruction is executed as often as the kernel's own text.
     live: Vec<bool>,
 }
 
@@ -205,7 +207,7 @@ impl<'c> Code<'c> {
         of
     }
 
-    /// Keeps what the kernel, and functions of the text that it calls, can reach.
+    /// Keeps the code that is reachable from the kernel, including functions in the text that it calls.
     fn reach(&mut self, lines: &Lines) {
         let mut seen = vec![false; self.code.len()];
         let mut work = vec![0];
@@ -221,7 +223,7 @@ impl<'c> Code<'c> {
         self.live = seen;
     }
 
-    /// Drops the rounds of waits that failed, where the first try is elsewhere.
+    /// Drops the code that repeats a failed wait, where the first try is elsewhere.
     fn drop_retries(&mut self, lines: &Lines) {
         let test = |i: &Instruction| i.opcode.starts_with("SYNCS.PHASECHK");
         for l in &self.loops.list {
@@ -246,7 +248,7 @@ impl<'c> Code<'c> {
         }
     }
 
-    /// Code of one line that branches by itself: the shortest way through stays.
+    /// Of one line's code with branches of its own, keeps the shortest path.
     fn drop_detours(&mut self, lines: &Lines) {
         let count = self.blocks.last().map_or(0, |b| b + 1);
         let mut starts = vec![(usize::MAX, 0); count];
@@ -327,11 +329,11 @@ impl<'c> Code<'c> {
     }
 }
 
-/// Loops of the machine code that are loops of PTX.
+/// Which loops of the machine code are which loops of PTX.
 struct Matched {
-    /// By loop of the machine code: the loop of PTX that its rounds are of.
+    /// For each loop of the machine code, the PTX loop whose iterations it runs.
     to: Vec<Option<usize>>,
-    /// By loop of PTX: the innermost loop around it, or itself, that the machine code has.
+    /// For each PTX loop, the innermost enclosing loop (or itself) that exists in the machine code.
     of: Vec<Option<usize>>,
 }
 
@@ -367,13 +369,13 @@ impl Matched {
         Matched { to, of }
     }
 
-    /// Where the rounds of a line's loop are.
+    /// The loop in which the iterations of a line's loop are executed.
     fn line(&self, lines: &Lines, line: u32) -> Option<Option<usize>> {
         lines.of(line).map(|p| p.and_then(|p| self.of[p]))
     }
 }
 
-/// Refuses a listing of another text.
+/// Refuses a listing that was made of another text.
 pub(super) fn check(entry: &str, section: &Section, program: &Program) -> Result<(), SassError> {
     let lines: BTreeSet<u32> = program.code.iter().map(|i| i.line).collect();
     // The assembler puts some of its own on the line of the kernel's name.
@@ -387,7 +389,7 @@ pub(super) fn check(entry: &str, section: &Section, program: &Program) -> Result
     }
 }
 
-/// Clocks until results of these are there, when nothing is in their way.
+/// Clocks until each kind of result is ready, without contention.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Latencies {
     pub mufu: f64,
@@ -396,7 +398,7 @@ pub(super) struct Latencies {
 }
 
 impl Latencies {
-    /// `None`: only the run can say.
+    /// The latency of an instruction's result; `None` where only the run knows it.
     fn of(&self, i: &Instruction) -> Option<f64> {
         match i.name() {
             // Conversions that take a scoreboard are done by the unit of MUFU.
@@ -408,7 +410,7 @@ impl Latencies {
     }
 }
 
-/// Clocks that each instruction waits for scoreboards whose latency is known.
+/// Clocks that each instruction waits for scoreboards with a known latency.
 fn waits(code: &Code<'_>, latencies: &Latencies) -> Vec<f64> {
     let mut out = vec![0.0; code.code.len()];
     let (mut now, mut boards, mut last) = (0.0_f64, [0.0_f64; SCOREBOARDS as usize], None);
@@ -433,7 +435,7 @@ fn waits(code: &Code<'_>, latencies: &Latencies) -> Vec<f64> {
     out
 }
 
-/// What each line costs.
+/// The cost of each line.
 pub(super) fn lines(
     code: &[Instruction],
     program: &Program,
@@ -463,7 +465,7 @@ pub(super) fn lines(
     out
 }
 
-/// The line that pays for each instruction, and whether the instruction is in its place.
+/// For each instruction, the line that pays for it, and whether the instruction is where its line is.
 fn payers(code: &Code<'_>, lines: &Lines, matched: &Matched) -> Vec<(u32, bool)> {
     let here = |i: usize| code.loops.innermost[i].and_then(|s| matched.to[s]);
     // Loops of PTX that a block has anchors of.
@@ -510,7 +512,7 @@ fn payers(code: &Code<'_>, lines: &Lines, matched: &Matched) -> Vec<(u32, bool)>
     payers
 }
 
-/// Copies of each block of PTX that the machine code has.
+/// Number of copies of each PTX block in the machine code.
 fn copies(code: &Code<'_>, lines: &Lines, payers: &[(u32, bool)]) -> Vec<u32> {
     let count = lines.blocks.last().map_or(0, |b| b + 1);
     // By line: how often each opcode is there that counts, and the others.

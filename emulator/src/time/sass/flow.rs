@@ -1,6 +1,6 @@
-//! Loops of a graph of instructions.
+//! Finds the loops in a graph of instructions.
 
-/// A loop: instructions from each of which all others can be reached. Loops inside of it lie behind it in the list.
+/// A loop: a set of instructions that can all reach each other. Loops inside it come later in the list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loop {
     pub parent: Option<usize>,
@@ -8,25 +8,25 @@ pub(super) struct Loop {
     pub nodes: Vec<usize>,
 }
 
-/// All loops of a graph, and the innermost one of each node.
+/// All loops of a graph, and the innermost loop of each node.
 pub(super) struct Loops {
     pub list: Vec<Loop>,
     pub innermost: Vec<Option<usize>>,
 }
 
 impl Loops {
-    /// A loop and those around it, from the inside.
+    /// A loop and the loops around it, innermost first.
     pub fn chain(&self, of: Option<usize>) -> impl Iterator<Item = usize> {
         std::iter::successors(of, |&l| self.list[l].parent)
     }
 
-    /// The innermost loop around two.
+    /// The innermost loop that contains two loops.
     pub fn common(&self, a: Option<usize>, b: Option<usize>) -> Option<usize> {
         self.chain(a).find(|l| self.chain(b).any(|m| m == *l))
     }
 }
 
-/// Finds the loops of a graph whose node `i` goes on at `next[i]`.
+/// The loops of a graph in which `next[i]` are the successors of node `i`.
 pub(super) fn loops(next: &[Vec<usize>]) -> Loops {
     let mut out = Loops { list: Vec::new(), innermost: vec![None; next.len()] };
     // Nodes of a part of the graph, the node that ends its rounds, the loop it is of.
@@ -61,7 +61,7 @@ pub(super) fn loops(next: &[Vec<usize>]) -> Loops {
     out
 }
 
-/// Strongly connected parts of `nodes` without the edges to `header`, by Tarjan's algorithm.
+/// Strongly connected components of `nodes` without the edges to `header` (Tarjan's algorithm).
 fn components(
     nodes: &[usize],
     next: &[Vec<usize>],
@@ -110,7 +110,7 @@ fn components(
     out
 }
 
-/// Starts of blocks: the block of each node, counted from 0. A block is entered at its start and left at its end alone.
+/// The basic block of each node, counted from 0. A block is entered only at its start and left only at its end.
 pub(super) fn blocks(next: &[Vec<usize>]) -> Vec<usize> {
     let mut starts = vec![false; next.len() + 1];
     for (i, to) in next.iter().enumerate() {

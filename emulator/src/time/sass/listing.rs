@@ -1,32 +1,32 @@
-//! Reads what `nvdisasm -gp -hex -c` prints of a cubin that was assembled with line information.
+//! Parses the output of `nvdisasm -gp -hex -c` for a cubin that was assembled with line information.
 //!
-//! `ptxas --generate-line-info` writes the lines of the PTX text itself, beside those of `.loc`, into the section
-//! `.nv_debug_line_sass`, and leaves the code as it is. `-gp` prints them before the instructions they are about.
+//! `ptxas --generate-line-info` records the lines of the PTX text, beside those of `.loc`, in the section
+//! `.nv_debug_line_sass`, and does not change the code. `-gp` prints these lines before their instructions.
 
 use super::SassError;
 use std::collections::HashMap;
 
-/// Bits 41 to 61 of the upper word of an instruction: its control fields.
+/// First of the control bits, 41 to 61, in the upper word of an instruction.
 const CONTROL: u32 = 41;
-/// Scoreboards of a warp; the number 7 says none.
+/// Scoreboards per warp; the number 7 stands for none.
 pub(super) const SCOREBOARDS: u8 = 6;
 
-/// An instruction of the machine.
+/// A machine instruction.
 #[derive(Clone, Debug)]
 pub(crate) struct Instruction {
     /// Line of the PTX text, from 1.
     pub line: u32,
     /// With modifiers.
     pub opcode: String,
-    /// Behind a predicate, as a guard or, for branches, as an operand.
+    /// Whether it has a predicate, as a guard or, for branches, as an operand.
     pub conditional: bool,
-    /// Where it may jump to: instructions of the same section.
+    /// Possible jump targets: instructions of the same section.
     pub targets: Vec<usize>,
-    /// Clocks before the warp issues its next instruction.
+    /// Clocks until the warp issues its next instruction.
     pub stall: u8,
-    /// Scoreboard that its result releases.
+    /// The scoreboard that its result releases.
     pub write_barrier: Option<u8>,
-    /// Scoreboards that it waits for, a bit each.
+    /// Scoreboards that it waits for, one bit each.
     pub waits: u8,
 }
 
@@ -36,18 +36,18 @@ impl Instruction {
         self.opcode.split('.').next().unwrap_or("")
     }
 
-    /// It may go on elsewhere than behind itself.
+    /// Whether execution can continue elsewhere than at the next instruction.
     pub fn jumps(&self) -> bool {
         matches!(self.name(), "BRA" | "BRX" | "BRXU" | "JMP" | "JMX" | "JMXU")
     }
 
-    /// Execution never goes on behind it.
+    /// Whether execution never continues at the next instruction.
     pub fn ends(&self) -> bool {
         !self.conditional && (self.jumps() || matches!(self.name(), "EXIT" | "RET" | "BPT" | "KILL"))
     }
 }
 
-/// A section of code: a kernel with the functions it calls.
+/// A code section: a kernel and the functions that it calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     /// Behind `.text.`.
@@ -55,7 +55,7 @@ pub(crate) struct Section {
     pub code: Vec<Instruction>,
 }
 
-/// Reads all sections of code.
+/// Parses all code sections.
 pub(super) fn read(text: &str) -> Result<Vec<Section>, SassError> {
     let mut reader = Reader::default();
     for line in text.lines() {
@@ -74,13 +74,13 @@ pub(super) fn read(text: &str) -> Result<Vec<Section>, SassError> {
 #[derive(Default)]
 struct Reader {
     sections: Vec<Section>,
-    /// Of the current section: instructions that a label stands before.
+    /// Labels of the current section, with the index of the instruction after each.
     labels: HashMap<String, usize>,
-    /// Labels that instructions jump to.
+    /// Labels that instructions jump to, with the index of the instruction.
     wanted: Vec<(usize, String)>,
-    /// Line of the PTX text.
+    /// The current line of the PTX text.
     at: u32,
-    /// An instruction whose upper word is still to come.
+    /// An instruction whose upper word has not been read yet.
     half: Option<Instruction>,
 }
 
@@ -122,7 +122,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Ends a section: labels become places.
+    /// Ends a section and resolves its labels to instructions.
     fn close(&mut self) {
         if let Some(section) = self.sections.last_mut() {
             for (from, label) in self.wanted.drain(..) {
@@ -137,7 +137,8 @@ impl Reader {
     }
 }
 
-/// `0af0*/  @!P0 BRA `(.L_x_18) ;  /* 0x... */`: the instruction, without its control fields, and the labels it names.
+/// Parses `0af0*/  @!P0 BRA `(.L_x_18) ;  /* 0x... */`: the instruction, without its control fields, and the labels
+/// that it names.
 fn instruction(text: &str, line: u32) -> Option<(Instruction, Vec<String>)> {
     let (address, rest) = text.split_once("*/")?;
     u32::from_str_radix(address.trim(), 16).ok()?;
@@ -180,7 +181,7 @@ fn instruction(text: &str, line: u32) -> Option<(Instruction, Vec<String>)> {
     Some((i, labels))
 }
 
-/// ` 0x000fea0003800000 */`: the upper word.
+/// Parses ` 0x000fea0003800000 */`, the upper word, into the control fields.
 fn control(i: &mut Instruction, text: &str) -> Option<()> {
     let word = text.trim().trim_end_matches("*/").trim().strip_prefix("0x")?;
     let bits = (u64::from_str_radix(word, 16).ok()? >> CONTROL) as u32;

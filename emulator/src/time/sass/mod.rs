@@ -1,8 +1,8 @@
-//! Issue costs from machine code: what `ptxas` makes of a kernel, charged to the lines of its PTX.
+//! Issue costs from machine code: the instructions that `ptxas` makes of a kernel, charged to its PTX lines.
 //!
 //! The assembler decides how many instructions a line becomes, how long a warp waits before its next one (the stall
-//! counts that it writes into each instruction), and what it folds, hoists out of loops or unrolls. [`SassCosts`] is that,
-//! for one module. A run with a clock charges an executed line of PTX with its share of the machine code.
+//! count in each instruction), and what is folded, hoisted out of loops or unrolled. [`SassCosts`] has these costs
+//! for one module. A run with a clock charges each executed PTX line its share of the machine code.
 //!
 //! - `listing`: reads what `nvdisasm` prints
 //! - `flow`: loops of PTX and of machine code
@@ -24,7 +24,7 @@ use listing::Section;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
 
-/// The machine code of a module, with the PTX lines that it comes from.
+/// The machine code of a module, mapped to its PTX lines.
 #[derive(Clone, Debug)]
 pub struct SassCosts {
     sections: Vec<Section>,
@@ -34,7 +34,7 @@ pub struct SassCosts {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SassError {
-    /// There is no code.
+    /// The listing has no code.
     #[error("the listing has no section `.text.NAME`: print one with `nvdisasm -gp -hex -c CUBIN`")]
     Empty,
     /// No lines.
@@ -76,10 +76,10 @@ pub enum SassError {
     NotFound {
         /// The tool.
         name: &'static str,
-        /// The variable that may name it.
+        /// The environment variable that can name it.
         variable: &'static str,
     },
-    /// The variable does not name a file.
+    /// The environment variable names something that is not a file.
     #[error("{variable} names {}, which is not a file; correct it, or unset it to search", path.display())]
     NotAFile {
         /// The variable.
@@ -87,12 +87,12 @@ pub enum SassError {
         /// Its value.
         path: PathBuf,
     },
-    /// A tool could not be run.
+    /// A tool could not be started.
     #[error("{}: {reason}", path.display())]
     Io {
         /// The tool.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
     /// A tool refused its input.
@@ -108,7 +108,7 @@ pub enum SassError {
 }
 
 impl SassCosts {
-    /// Parses the output of `nvdisasm -gp -hex -c` for a cubin that `ptxas --generate-line-info` made.
+    /// Parses the output of `nvdisasm -gp -hex -c` for a cubin assembled with `ptxas --generate-line-info`.
     ///
     /// # Errors
     ///
@@ -117,10 +117,10 @@ impl SassCosts {
         Ok(SassCosts { sections: listing::read(text)? })
     }
 
-    /// Assembles PTX for exactly `target` and disassembles the result, in two processes that take a second or less.
+    /// Assembles PTX for exactly `target` and disassembles the result, in two processes that take up to a second.
     ///
-    /// It uses the tools that `SILUMIN_PTXAS` and `SILUMIN_NVDISASM` name, else those in `.tools/bin` of this folder
-    /// or one above it, else those on the PATH.
+    /// The tools are those that `SILUMIN_PTXAS` and `SILUMIN_NVDISASM` name, else those in `.tools/bin` of this
+    /// folder or of one above it, else those on the PATH.
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl SassCosts {
 
     /// Replaces the table's costs by those of the machine code.
     ///
-    /// The first operation of a line carries the line's cost, the others none. Results are ready when the line has
-    /// issued: stall counts and charged waits already keep readers apart.
+    /// A line's first operation carries the line's whole cost, its other operations none. Results are ready once the
+    /// line has issued, because stall counts and charged waits already keep readers apart.
     pub(crate) fn apply(
         &self,
         entry: &str,

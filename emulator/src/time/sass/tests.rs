@@ -1,4 +1,4 @@
-//! Charging of small listings to small kernels.
+//! Tests charges for small listings of small kernels.
 
 use super::SassError;
 use super::charge::{Latencies, LineCost, check, lines};
@@ -6,7 +6,7 @@ use super::listing;
 use crate::Module;
 use std::collections::HashMap;
 
-/// Instructions as `(line, text, stall, write barrier, waits)`; a label stands alone.
+/// The line number that marks a label. Instructions are `(line, text, stall, write barrier, waits)`.
 const LABEL: u32 = 0;
 
 fn costs(ptx: &str, code: &[(u32, &str, u64, u64, u64)]) -> HashMap<u32, LineCost> {

@@ -5,7 +5,8 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Looks for a tool in its variable, then in `.tools/bin` of this folder and those above it, then on the PATH.
+/// Finds a tool: in its environment variable, then in `.tools/bin` of this folder and of those above it, then on the
+/// PATH.
 fn find(name: &'static str, variable: &'static str) -> Result<PathBuf, SassError> {
     if let Some(named) = env::var_os(variable).filter(|v| !v.is_empty()) {
         let path = PathBuf::from(named);
