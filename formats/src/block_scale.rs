@@ -1,11 +1,11 @@
-//! From the largest magnitude of a block to its scale factor: the rules of the formats, in f64.
+//! Scale factor of a block from its largest magnitude (`amax`), by the rules of the formats, in f64.
 
 use super::{e2m1, e4m3, f32_to_odd};
 
 /// NVFP4: the ue4m3 nearest to `amax / 6 / tensor_scale`, saturating at 448.
 ///
-/// The largest element then lands on the largest e2m1, 6, but for the rounding of the scale factor
-/// (NVIDIA, "Introducing NVFP4", and Transformer Engine's NVFP4 recipe).
+/// The block's largest element then becomes 6, the largest e2m1, apart from the rounding of the scale factor (NVIDIA,
+/// "Introducing NVFP4", and Transformer Engine's NVFP4 recipe).
 #[must_use]
 pub fn nvfp4(amax: f64, tensor_scale: f64) -> u8 {
     e4m3::encode(f32_to_odd(amax / f64::from(e2m1::MAX) / tensor_scale)) & 0x7F
@@ -19,8 +19,8 @@ pub fn mx(amax: f64, max_exponent: i32) -> u8 {
     biased(floor_log2(amax) - max_exponent)
 }
 
-/// The MX formats without saturation: the code of the least power of two that is not below
-/// `amax / max` (`cvt.rp.satfinite.ue8m0x2.f32`; cuBLAS and Transformer Engine quantise so).
+/// MX formats without saturation of elements: the code of the least power of two that is at least `amax / max`
+/// (`cvt.rp.satfinite.ue8m0x2.f32`; cuBLAS and Transformer Engine quantise this way).
 #[must_use]
 pub fn mx_up(amax: f64, max: f64) -> u8 {
     let wanted = amax / max;
@@ -33,8 +33,8 @@ fn biased(exponent: i32) -> u8 {
     exponent.saturating_add(127).clamp(0, 254) as u8
 }
 
-/// floor(log2(|value|)); far below any scale factor for zero and the subnormals of f64, far above
-/// for infinity and NaN.
+/// floor(log2(|value|)). Zero and subnormals of f64 give a value far below any scale factor, infinity and NaN one far
+/// above.
 fn floor_log2(value: f64) -> i32 {
     ((value.to_bits() >> 52) & 0x7FF) as i32 - 1023
 }

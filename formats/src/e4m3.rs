@@ -1,8 +1,8 @@
-//! e4m3, the scale of NVFP4 and the element of FP8: one sign bit, four exponent bits of bias 7,
-//! three mantissa bits. No infinity; 0x7F and 0xFF are NaN (OCP FP8 1.0, the "fn" variant).
+//! e4m3, the scale factor of NVFP4 and an element of FP8: one sign bit, four exponent bits of bias 7, three mantissa
+//! bits. No infinity; 0x7F and 0xFF are NaN (OCP FP8 1.0, the "fn" variant).
 //!
-//! As an NVFP4 scale the tensor cores read it as ue4m3: the sign bit is ignored. [`decode`] does
-//! not ignore it, so that a negative scale, which no quantiser writes, is seen by the reference.
+//! Tensor cores read an NVFP4 scale factor as ue4m3, which ignores the sign bit. [`decode`] does not ignore it, so
+//! that the reference shows a negative scale factor, which no quantiser writes.
 
 use super::small_float::magnitude_code;
 

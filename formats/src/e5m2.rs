@@ -12,7 +12,7 @@ pub const NAN: u8 = 0x7F;
 /// Smallest positive value, 2^-16, code 1.
 pub const MIN_POSITIVE: f32 = 1.0 / 65536.0;
 
-/// Value of each of the 256 codes. 0x7C and 0xFC are infinite, three codes above each are NaN.
+/// Value of each of the 256 codes. 0x7C and 0xFC are infinite; the three codes above each are NaN.
 pub const VALUES: [f32; 256] = {
     let mut values = [0.0; 256];
     let mut code = 0;

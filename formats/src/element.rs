@@ -1,5 +1,5 @@
-//! Elements and scale factors of every operand format, by [`ElementKind`] and [`ScaleFormat`]: what
-//! the modules of the formats do, behind one interface.
+//! Elements and scale factors of every operand format, selected by [`ElementKind`] and [`ScaleFormat`]: one interface
+//! to the modules of the formats.
 
 use half::{bf16, f16};
 use silumin_codegen::problem::{ElementKind, ScaleFormat};
@@ -18,7 +18,7 @@ pub const fn max(kind: ElementKind) -> f32 {
     }
 }
 
-/// Exponent of the largest power of two: emax of OCP Microscaling Formats 1.0, section 6.3.
+/// Exponent of the largest power of two in the format (emax in OCP Microscaling Formats 1.0, section 6.3).
 #[must_use]
 pub const fn max_exponent(kind: ElementKind) -> i32 {
     match kind {
@@ -29,7 +29,7 @@ pub const fn max_exponent(kind: ElementKind) -> i32 {
     }
 }
 
-/// The code of the largest finite magnitude; all codes from 0 to it are its smaller ones, in order.
+/// Code of the largest finite magnitude. The codes from 0 to it are all nonnegative magnitudes, in ascending order.
 #[must_use]
 pub const fn max_code(kind: ElementKind) -> u16 {
     match kind {
@@ -47,7 +47,7 @@ pub const fn sign_bit(kind: ElementKind) -> u16 {
     1 << (kind.bits() - 1)
 }
 
-/// Value of `code`, in its low bits.
+/// Value of the element `code`, which is in the low bits.
 #[must_use]
 pub fn decode(kind: ElementKind, code: u16) -> f32 {
     match kind {
@@ -59,8 +59,8 @@ pub fn decode(kind: ElementKind, code: u16) -> f32 {
     }
 }
 
-/// The code nearest to `value`, ties to even, as the hardware's `cvt.rn` gives it: e2m1, e4m3 and
-/// e5m2 saturate (`.satfinite`), bf16 and f16 overflow to infinity.
+/// The code nearest to `value`, ties to even, as the hardware's `cvt.rn` rounds: e2m1, e4m3 and e5m2 saturate
+/// (`.satfinite`), bf16 and f16 overflow to infinity.
 #[must_use]
 pub fn encode(kind: ElementKind, value: f32) -> u16 {
     match kind {
@@ -72,13 +72,13 @@ pub fn encode(kind: ElementKind, value: f32) -> u16 {
     }
 }
 
-/// [`encode`] of an f64, in a single rounding.
+/// As [`encode`], from f64 with a single rounding.
 #[must_use]
 pub fn encode_f64(kind: ElementKind, value: f64) -> u16 {
     encode(kind, f32_to_odd(value))
 }
 
-/// Value of an f16 by integer arithmetic, which compilers make vectors of.
+/// Value of an f16, by integer arithmetic that compilers vectorise.
 #[inline]
 #[must_use]
 pub fn decode_f16(code: u16) -> f32 {
@@ -94,8 +94,7 @@ pub fn decode_f16(code: u16) -> f32 {
     f32::from_bits(magnitude.to_bits() | (u32::from(code & 0x8000) << 16))
 }
 
-/// Value of a scale factor. The sign bit of ue4m3 is not ignored: no quantiser writes it, and a
-/// reference has to see it.
+/// Value of a scale factor. The sign bit of ue4m3 counts, so that a reference shows it; no quantiser sets it.
 #[must_use]
 pub fn decode_scale(format: ScaleFormat, code: u8) -> f64 {
     match format {
@@ -104,7 +103,7 @@ pub fn decode_scale(format: ScaleFormat, code: u8) -> f64 {
     }
 }
 
-/// The code of the largest finite scale factor; all codes from 0 to it are smaller ones, in order.
+/// Code of the largest finite scale factor. The codes from 0 to it are all smaller ones, in ascending order.
 #[must_use]
 pub const fn max_scale_code(format: ScaleFormat) -> u8 {
     match format {
@@ -113,7 +112,7 @@ pub const fn max_scale_code(format: ScaleFormat) -> u8 {
     }
 }
 
-/// A NaN among scale factors.
+/// Code of a NaN scale factor.
 #[must_use]
 pub const fn nan_scale_code(format: ScaleFormat) -> u8 {
     match format {

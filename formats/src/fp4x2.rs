@@ -1,25 +1,23 @@
 //! Two e2m1 codes in one byte, the storage of every FP4 operand.
 //!
-//! The element with the EVEN index is in the LOW nibble. That is what the tensor cores read with
-//! packed FP4 in shared memory, what `torch.float4_e2m1fn_x2` stores, and what
-//! `cvt.rn.satfinite.e2m1x2.f32 d, hi, lo` writes for the pair (lo, hi).
+//! The element with the EVEN index is in the LOW nibble. Tensor cores read packed FP4 in shared memory in this order;
+//! `torch.float4_e2m1fn_x2` stores it, and `cvt.rn.satfinite.e2m1x2.f32 d, hi, lo` writes it for the pair (lo, hi).
 
 use super::e2m1;
 
-/// The byte that holds `even` in its low nibble and `odd` in its high one. The high four bits of
-/// both arguments are ignored.
+/// Packs `even` into the low nibble and `odd` into the high one. The high four bits of both arguments are ignored.
 #[must_use]
 pub const fn pack(even: u8, odd: u8) -> u8 {
     (even & 0xF) | (odd << 4)
 }
 
-/// The codes (even, odd) that `byte` holds.
+/// The codes (even, odd) in `byte`.
 #[must_use]
 pub const fn unpack(byte: u8) -> (u8, u8) {
     (byte & 0xF, byte >> 4)
 }
 
-/// The code of element `index` of a packed run, or `None` past its end.
+/// Code of element `index` of packed elements, or `None` past the end.
 #[must_use]
 pub fn get(packed: &[u8], index: usize) -> Option<u8> {
     let (even, odd) = unpack(*packed.get(index / 2)?);

@@ -1,7 +1,7 @@
-//! Rows of a batch or of groups in A and C: sizes, offsets, and the blocks of their scale factors.
+//! Rows of a batch or of groups in A and C: sizes, offsets, and blocks of scale factors.
 //!
-//! All matrices of a batch have equally many rows; a group has as many as its offsets say. The scale factors of each
-//! matrix or group start a new block of 128 rows.
+//! All matrices of a batch have the same number of rows; the rows of a group follow from its offsets. The scale
+//! factors of each matrix or group start a new block of 128 rows.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use thiserror::Error;
 
 use crate::layout::ATOM_ROWS;
 
-/// What is wrong with the sizes of groups.
+/// Why group sizes do not fit a shape.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum GroupError {
-    /// The number of sizes is wrong.
+    /// The number of sizes is not the number of groups.
     #[error(
         "{found} sizes are given, and {shape} has {expected} groups: give one size per group, 0 for an empty one"
     )]
@@ -28,12 +28,12 @@ pub enum GroupError {
         /// Sizes given.
         found: usize,
     },
-    /// The groups have more rows than the shape.
+    /// The groups together have more rows than the shape.
     #[error("the groups have {rows} rows together, and {shape} has room for {}: give it more rows", .shape.m)]
     Rows {
         /// The shape.
         shape: Shape,
-        /// Rows of all groups.
+        /// Rows of all groups together.
         rows: u64,
     },
     /// The shape has no groups.
@@ -50,19 +50,19 @@ pub struct GroupSizes {
     sizes: Vec<u32>,
 }
 
-/// The rows of one matrix or group.
+/// Rows of one matrix of a batch, or of one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Index of the matrix of B1 and B2 that its rows are multiplied by.
+    /// Index of the matrix in B1 and B2 that multiplies its rows.
     pub weights: usize,
-    /// Its rows in A and C.
+    /// Its rows in A and in C.
     pub rows: Range<usize>,
-    /// First row of its scale factors, counting rows padded to blocks: a multiple of 128.
+    /// First row of its scale factors, where rows are padded to blocks: a multiple of 128.
     pub padded: usize,
 }
 
 impl GroupSizes {
-    /// Sizes of the groups of `shape`.
+    /// Group sizes for `shape`.
     ///
     /// # Errors
     ///
@@ -80,8 +80,8 @@ impl GroupSizes {
         Ok(Self { sizes: sizes.to_vec() })
     }
 
-    /// Random sizes for the groups of `shape`: uneven, a quarter of them 0, with a sum of at most the rows of A.
-    /// Without groups, the shape's own sizes. The same arguments give the same sizes.
+    /// Random group sizes for `shape`: uneven, a quarter of them 0, with at most A's rows in total. For a shape
+    /// without groups, its own sizes. The same arguments give the same sizes.
     #[must_use]
     pub fn draw(shape: Shape, seed: u64) -> Self {
         let count = match shape.groups {
@@ -111,8 +111,8 @@ impl GroupSizes {
         Self { sizes: vec![shape.m; count] }
     }
 
-    /// The sizes that a kernel reads from any offsets: each offset is at least the one before it, and between 0 and
-    /// the rows of A. The first group may start behind row 0.
+    /// The sizes that a kernel derives from any offsets: each offset is raised to the one before it and limited to 0
+    /// ..= rows of A. The first group may start after row 0.
     #[must_use]
     pub fn read(shape: Shape, offsets: &[u8]) -> (usize, Self) {
         let limit = i32::try_from(shape.m).unwrap_or(i32::MAX);
@@ -142,13 +142,13 @@ impl GroupSizes {
         self.sizes.iter().map(|size| *size as usize).sum()
     }
 
-    /// Total number of rows, each matrix or group padded to whole blocks of scale factors.
+    /// Total number of rows, with each matrix or group padded to whole blocks of scale factors.
     #[must_use]
     pub fn padded_rows(&self) -> usize {
         self.sizes.iter().map(|size| (*size as usize).next_multiple_of(ATOM_ROWS)).sum()
     }
 
-    /// The row offsets that a kernel reads: the start of each group, and the end of the last one.
+    /// Row offsets as a kernel reads them: the start of each group, then the end of the last one.
     #[must_use]
     pub fn offsets(&self) -> Vec<i32> {
         let ends = self.sizes.iter().scan(0i32, |end, size| {

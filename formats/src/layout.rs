@@ -1,14 +1,12 @@
-//! Scale-factor layouts: row-major, and the blocked layout that tensor cores read.
+//! Layouts of scale factors: row-major, and the blocked layout that tensor cores read.
 //!
-//! The blocked layout is made of atoms: 128 rows by 4 scale factors, 512 contiguous bytes. Inside an atom the four
-//! scale factors of a row are contiguous; rows 32 apart follow each other, and the 32 groups of four rows follow:
-//! byte `(row % 32) * 16 + (row % 128 / 32) * 4 + column % 4`. Atoms run along K first. Rows are padded to 128 and
-//! scale columns to 4, with zeros. One atom is what a `tcgen05.cp.32x128b.warpx4` moves, and what a K = 64 step of an
-//! NVFP4 MMA consumes for 128 rows. cuBLASLt documents the same order as its 1D block-scaling layout, and CUTLASS
-//! calls it `SfAtom`.
+//! The blocked layout consists of atoms of 128 rows by 4 scale columns, 512 contiguous bytes each. In an atom the
+//! four scale factors of a row are contiguous, followed by those of the rows 32, 64 and 96 further down: byte `(row %
+//! 32) * 16 + (row % 128 / 32) * 4 + column % 4`. Atoms run along K first. Rows are padded to 128 and scale columns
+//! to 4, with zeros. One atom is what `tcgen05.cp.32x128b.warpx4` copies, and what an NVFP4 MMA reads for 128 rows in
+//! a step of K = 64. cuBLASLt documents this order as its 1D block-scaling layout; CUTLASS calls it `SfAtom`.
 //!
-//! A scale column is one scale factor of a row: K / 16 columns for NVFP4, K / 32 for the MX
-//! formats.
+//! A scale column is one scale factor of each row: a row has K / 16 of them in NVFP4, K / 32 in the MX formats.
 
 use std::borrow::Cow;
 
@@ -23,7 +21,7 @@ pub const ATOM_COLUMNS: usize = 4;
 /// Bytes of an atom.
 pub const ATOM_BYTES: usize = ATOM_ROWS * ATOM_COLUMNS;
 
-/// What is wrong with a buffer of scale factors.
+/// Why a buffer cannot hold the scale factors.
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -35,10 +33,10 @@ pub enum LayoutError {
     KNotBlocked {
         /// K, elements.
         k: usize,
-        /// Elements that share a scale.
+        /// Elements that share a scale factor.
         block: usize,
     },
-    /// The linear buffer is not rows * columns long.
+    /// The row-major buffer is not rows * columns bytes long.
     #[error(
         "{rows} x {sf_cols} row-major scale factors take {expected} bytes, but the buffer holds \
          {got}: pass one byte a scale, without padding"
@@ -53,7 +51,7 @@ pub enum LayoutError {
         /// Bytes in the buffer.
         got: usize,
     },
-    /// The blocked buffer is not a whole set of atoms.
+    /// The blocked buffer is not a whole number of atoms.
     #[error(
         "{rows} x {sf_cols} blocked scale factors take {expected} bytes, rows padded to \
          {ATOM_ROWS} and columns to {ATOM_COLUMNS}, but the buffer holds {got}: see `blocked_len`"
@@ -78,8 +76,7 @@ pub enum LayoutError {
     },
 }
 
-/// Scale columns of a row of `k` elements, `block` of which share a scale: 16 for NVFP4, 32 for the
-/// MX formats.
+/// Scale columns of a row of `k` elements, of which `block` share a scale factor: 16 in NVFP4, 32 in the MX formats.
 ///
 /// # Errors
 ///
@@ -91,7 +88,7 @@ pub fn sf_columns(k: usize, block: usize) -> Result<usize, LayoutError> {
     Ok(k / block)
 }
 
-/// Bytes of `rows` x `sf_cols` scale factors in blocked order, padding included.
+/// Bytes of `rows` x `sf_cols` scale factors in the blocked layout, padding included.
 ///
 /// ```
 /// # use silumin_formats::layout::blocked_len;
@@ -110,9 +107,8 @@ pub fn blocked_len(rows: usize, sf_cols: usize) -> Result<usize, LayoutError> {
         .ok_or(LayoutError::TooLarge { rows, sf_cols })
 }
 
-/// Byte offset of the scale of (`row`, `column`) in blocked order, in a matrix of `sf_cols` scale
-/// columns. Padding positions have offsets too: any row, any column below `sf_cols` rounded up to
-/// 4.
+/// Byte offset of the scale factor (`row`, `column`) in the blocked layout of a matrix with `sf_cols` scale columns.
+/// It is defined for padding too: any row, any column below `sf_cols` rounded up to 4.
 #[must_use]
 pub const fn blocked_offset(row: usize, column: usize, sf_cols: usize) -> usize {
     let atom = row / ATOM_ROWS * sf_cols.div_ceil(ATOM_COLUMNS) + column / ATOM_COLUMNS;
@@ -141,7 +137,7 @@ pub fn to_blocked(linear: &[u8], rows: usize, sf_cols: usize) -> Result<Vec<u8>,
     Ok(blocked)
 }
 
-/// Converts blocked scale factors to row-major `[rows, sf_cols]` order; padding is dropped.
+/// Converts blocked scale factors to row-major `[rows, sf_cols]` and drops the padding.
 ///
 /// # Errors
 ///
@@ -161,11 +157,11 @@ pub fn from_blocked(blocked: &[u8], rows: usize, sf_cols: usize) -> Result<Vec<u
     Ok(linear)
 }
 
-/// Splits the blocked scale factors of a stacked `[2 * rows, K]` tensor, gate above up, into those of two matrices of
+/// Splits the blocked scale factors of a stacked tensor `[2 * rows, K]`, gate above up, into those of two matrices of
 /// `rows` rows.
 ///
-/// If `rows` is a multiple of 128 they are two parts of the same bytes. Otherwise blocks hold rows of both, and each
-/// matrix gets blocks of its own.
+/// If `rows` is a multiple of 128, the two are parts of the same bytes. Otherwise some blocks hold rows of both, and
+/// each matrix gets blocks of its own.
 ///
 /// ```
 /// # use silumin_formats::layout::{LayoutError, split_blocked, to_blocked};
@@ -198,9 +194,9 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The benchmark's view of the same buffer: a tensor `[32, 4, rest_rows, 4, rest_k, 1]` with
-    /// strides (16, 4, rest_k * 512, 1, 512, rest_rows * rest_k * 512), indexed by
-    /// `[row % 32, row % 128 / 32, row / 128, column % 4, column / 4, 0]`.
+    /// Offset by the benchmark's view of the buffer: a tensor `[32, 4, rest_rows, 4, rest_k, 1]` with strides (16, 4,
+    /// rest_k * 512, 1, 512, rest_rows * rest_k * 512), indexed by `[row % 32, row % 128 / 32, row / 128, column % 4,
+    /// column / 4, 0]`.
     fn six_dimensional_offset(row: usize, column: usize, rows: usize, sf_cols: usize) -> usize {
         let (rest_rows, rest_k) = (rows.div_ceil(128), sf_cols.div_ceil(4));
         let strides = [16, 4, rest_k * 512, 1, 512, rest_rows * rest_k * 512];

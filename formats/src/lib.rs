@@ -1,4 +1,4 @@
-//! Number formats of silumin's operands on the host: bytes, and where they lie.
+//! Number formats of silumin's operands on the host: encodings and memory layouts.
 //!
 //! - [`e2m1`], [`e4m3`], [`e5m2`], [`ue8m0`]: one module a format, each with its table of values,
 //!   `decode` and the encoders that the hardware's `cvt` instructions implement;

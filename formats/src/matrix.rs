@@ -1,4 +1,4 @@
-//! A K-major operand on the host, in any of the operand formats.
+//! A K-major operand on the host, in any operand format.
 
 use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleSpec};
 use thiserror::Error;
@@ -6,7 +6,7 @@ use thiserror::Error;
 use super::{e4m3, e5m2, element, fp4x2};
 use crate::layout::{self, LayoutError};
 
-/// What is wrong with the parts of a narrow-format matrix.
+/// Why parts do not make a matrix of their format.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum FormatError {
@@ -16,9 +16,9 @@ pub enum FormatError {
          with zeros to the next one"
     )]
     KNotBlocked {
-        /// The K that was given, elements.
+        /// K as given, in elements.
         k: usize,
-        /// Elements that share a scale.
+        /// Elements that share a scale factor.
         block: usize,
         /// The format.
         format: OperandFormat,
@@ -39,7 +39,7 @@ pub enum FormatError {
     Length {
         /// The buffer's content.
         what: &'static str,
-        /// The unit of the buffer's entries.
+        /// Unit in which the buffer's length is counted.
         unit: &'static str,
         /// Rows.
         rows: usize,
@@ -50,10 +50,10 @@ pub enum FormatError {
         /// Entries in the buffer.
         got: usize,
     },
-    /// The scale of a whole tensor has to be a positive finite number.
+    /// The tensor scale is not a positive finite number.
     #[error("the tensor scale is {value}, but it has to be finite and above 0: use 1 for none")]
     TensorScale {
-        /// The scale that was given.
+        /// The tensor scale as given.
         value: f32,
     },
     /// An element is NaN or infinite.
@@ -71,9 +71,9 @@ pub enum FormatError {
     },
 }
 
-/// A K-major matrix in one of the operand formats: elements, a scale for every block of 16 or 32
-/// along K where the format has them, one f32 scale for the tensor. It is both A (`[M, K]`) and B
-/// (`[N, K]`, each row a column of the product).
+/// A K-major matrix in an operand format: elements, a scale factor for every 16 or 32 elements along K in formats
+/// that have them, and one f32 tensor scale. It can be A (`[M, K]`) or B (`[N, K]`, where each row is a column of the
+/// product's right factor).
 ///
 /// The value of element (r, k) is `element(code) * scale[r][k / block] * tensor_scale`.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +87,7 @@ pub struct Matrix {
 }
 
 impl Matrix {
-    /// A matrix from its parts.
+    /// Makes a matrix from its parts.
     ///
     /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; 16-bit
     ///   elements little-endian;
@@ -141,20 +141,20 @@ impl Matrix {
         self.k
     }
 
-    /// The elements' codes, row-major: see [`Matrix::new`].
+    /// Codes of the elements, row-major; see [`Matrix::new`].
     #[must_use]
     pub fn codes(&self) -> &[u8] {
         &self.codes
     }
 
-    /// Scale codes, `[rows, K / block]` row-major; empty for a format without.
+    /// Scale codes, row-major `[rows, K / block]`; empty for formats without scale factors.
     #[must_use]
     pub fn scales(&self) -> &[u8] {
         &self.scales
     }
 
-    /// The scales in the order that a kernel reads: see [`layout::to_blocked`]. Empty for a format
-    /// without.
+    /// The scale factors in the blocked layout that a kernel reads; see [`layout::to_blocked`]. Empty for formats
+    /// without scale factors.
     ///
     /// # Errors
     ///
@@ -166,8 +166,8 @@ impl Matrix {
         }
     }
 
-    /// The scales of a range of rows in the blocked layout, padded to whole blocks as if they were a matrix of their
-    /// own. Rows beyond the last are skipped. Empty for formats without scales.
+    /// The scale factors of a range of rows in the blocked layout, padded to whole blocks as for a matrix of these
+    /// rows only. Rows beyond the last are skipped. Empty for formats without scale factors.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Matrix {
         layout::to_blocked(&self.scales[rows.start * columns..rows.end * columns], rows.len(), columns)
     }
 
-    /// The scale of the whole tensor; a kernel applies it in its epilogue.
+    /// The scale of the whole tensor, which a kernel applies in its epilogue.
     #[must_use]
     pub fn tensor_scale(&self) -> f32 {
         self.tensor_scale
@@ -196,9 +196,8 @@ impl Matrix {
         Some(out[0])
     }
 
-    /// Writes the values of `row` from `k_start` on to `out`, exact in f64 but for the tensor
-    /// scale's product, which is rounded once. Positions outside the matrix give zero, as a TMA
-    /// load fills them.
+    /// Writes the values of `row` from `k_start` on to `out`. They are exact in f64, apart from one rounding of the
+    /// product with the tensor scale. Positions outside the matrix give zero, as in a TMA load.
     pub fn decode_row(&self, row: usize, k_start: usize, out: &mut [f64]) {
         let available = if row < self.rows { self.k.saturating_sub(k_start) } else { 0 };
         let (mut inside, outside) = out.split_at_mut(available.min(out.len()));
@@ -265,13 +264,13 @@ fn decode_run(kind: ElementKind, codes: &[u8], start: usize, scale: f64, out: &m
     }
 }
 
-/// Bytes of so many elements.
+/// Bytes that `elements` take in the format.
 pub fn code_bytes(format: OperandFormat, elements: usize) -> usize {
     // Elements fit the address space eight times: see `checked_elements`.
     elements * format.spec().element_bits as usize / 8
 }
 
-/// rows * K, when the format can hold such a matrix.
+/// rows * K, or an error if the format cannot hold such a matrix.
 pub fn checked_elements(format: OperandFormat, rows: usize, k: usize) -> Result<usize, FormatError> {
     let block = format.spec().scales.map_or(1, |scales| scales.block as usize);
     if !k.is_multiple_of(block) {

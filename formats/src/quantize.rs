@@ -20,39 +20,39 @@ use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat};
 use super::matrix::code_bytes;
 use super::{FormatError, Matrix, block_scale, checked_elements, e2m1, e4m3, element, fp4x2};
 
-/// The scale of the whole tensor, in addition to the scale of every block.
+/// The scale of the whole tensor, which multiplies every element beside its block's scale factor.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum TensorScale {
-    /// No scale: the factor is 1. In NVFP4 values above 6 * 448 = 2688 saturate, and blocks whose largest magnitude
-    /// is below about 2^-10 * 6 become zero.
+    /// A scale of 1. In NVFP4 values above 6 * 448 = 2688 saturate, and blocks whose largest magnitude is below about
+    /// 2^-10 * 6 become zero.
     #[default]
     One,
-    /// The largest magnitude of the tensor divided by the largest that the format holds (NVFP4: 6 * 448), so that it
-    /// becomes the largest code with the largest block scale. It is 1 for bf16, f16 and the MX formats, whose scales
-    /// have enough range.
+    /// The tensor's largest magnitude divided by the largest value of the format (NVFP4: 6 * 448), so that it becomes
+    /// the largest element with the largest scale factor. It is 1 for bf16, f16 and the MX formats, which have enough
+    /// range.
     FromMax,
-    /// A given factor, from calibration; larger values saturate.
+    /// A given scale, from calibration; larger values saturate.
     Fixed(f32),
 }
 
-/// How scale factors of the MX formats are rounded.
+/// How scale factors of the MX formats are rounded to powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum MxRule {
-    /// Down, by the standard: elements above the format's largest value, scaled, saturate.
+    /// Down, by the standard: elements that exceed the format's largest value after scaling saturate.
     #[default]
     Floor,
-    /// Up, as cuBLAS and Transformer Engine do: nothing saturates, and a block may lose a bit.
+    /// Up, as cuBLAS and Transformer Engine round: nothing saturates, but a block may lose a bit of precision.
     Up,
 }
 
-/// A number that the quantiser reads; each is exact in f32.
+/// A source number type of the quantisers; every value is exact in f32.
 pub trait Real: Copy + Sync + sealed::Sealed {
     /// The number as f32.
     fn as_f32(self) -> f32;
 }
 
 mod sealed {
-    /// Keeps the list of sources closed: a wider type would round twice.
+    /// Keeps the list of source types closed: a wider type would be rounded twice.
     pub trait Sealed {}
     impl Sealed for f32 {}
     impl Sealed for half::f16 {}
@@ -236,7 +236,7 @@ pub fn quantize_with<T: Real>(
     Matrix::new(format, rows, k, codes, scales, tensor_scale)
 }
 
-/// The largest value of a format with a tensor scale; `None` where one makes no sense.
+/// The largest value of a format that takes a tensor scale; `None` for others.
 fn largest(format: OperandFormat) -> Option<f32> {
     match format {
         OperandFormat::Nvfp4 => Some(e2m1::MAX * e4m3::MAX),
@@ -272,7 +272,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// The distance from `value` to the nearest that a block of scale `step` holds.
+    /// The distance from `value` to the nearest value of a block with step `step`.
     fn least_error(value: f64, step: f64) -> f64 {
         e2m1::VALUES.iter().map(|&code| (f64::from(code) * step - value).abs()).fold(f64::INFINITY, f64::min)
     }

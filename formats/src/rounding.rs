@@ -1,8 +1,8 @@
-//! f64 to narrower formats in one rounding.
+//! Rounds f64 to narrower formats in a single rounding.
 //!
-//! `half::f16::from_f64` goes through f32 where the CPU converts f32 to f16, which rounds twice,
-//! and drops the low 32 bits of the mantissa where it does not: in both cases a value just beside a
-//! tie can come out one unit off. A reference must not.
+//! `half::f16::from_f64` goes through f32 where the CPU converts f32 to f16, which rounds twice, and drops the low 32
+//! bits of the mantissa where it does not. In both cases a value close to a tie can come out one unit off, which a
+//! reference must not.
 
 use half::{bf16, f16};
 
@@ -50,9 +50,9 @@ pub fn bf16_from_f64(value: f64) -> bf16 {
     bf16::from_f32(f32_to_odd(value))
 }
 
-/// `value` rounded to odd: where f32 does not hold it, the one of the two f32 beside it whose last bit
-/// is 1. Rounding that to nearest even in a format of at least two bits less gives what rounding
-/// `value` itself does (Boldo and Melquiond, "When double rounding is odd", 2005).
+/// `value` rounded to odd: if it is not an f32, the one of its two f32 neighbours whose last bit is 1. Rounding the
+/// result to nearest even in a format with at least two bits fewer equals rounding `value` itself (Boldo and
+/// Melquiond, "When double rounding is odd", 2005).
 #[must_use]
 pub fn f32_to_odd(value: f64) -> f32 {
     let nearest = value as f32;

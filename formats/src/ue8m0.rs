@@ -1,5 +1,5 @@
-//! ue8m0, the scale of the MX formats: eight exponent bits of bias 127, no sign, no mantissa, no
-//! zero; 0xFF is NaN (OCP Microscaling Formats 1.0, section 5.4.1).
+//! ue8m0, the scale factor of the MX formats: eight exponent bits of bias 127, no sign, no mantissa, no zero; 0xFF is
+//! NaN (OCP Microscaling Formats 1.0, section 5.4.1).
 
 /// The only NaN code.
 pub const NAN: u8 = 0xFF;
@@ -14,11 +14,11 @@ pub const fn decode(code: u8) -> f32 {
     }
 }
 
-/// The greatest power of two that is not above `|value|`, saturating.
+/// The greatest power of two that is at most `|value|`, saturating.
 ///
-/// The rounding of `cvt.rz.satfinite.ue8m0x2.f32`, and what the MX conversion of OCP Microscaling
-/// section 6.3 asks for. Zero and magnitudes below 2^-127 give code 0 (there is no zero), infinity
-/// gives 254 and NaN gives 0xFF. A scale is a magnitude: the sign of `value` is ignored.
+/// It rounds as `cvt.rz.satfinite.ue8m0x2.f32`, and as the MX conversion of OCP Microscaling section 6.3. Zero and
+/// magnitudes below 2^-127 give code 0 (there is no zero), infinity gives 254, NaN gives 0xFF. The sign of `value` is
+/// ignored, because a scale factor is a magnitude.
 #[must_use]
 pub fn encode_toward_zero(value: f32) -> u8 {
     if value.is_nan() {
@@ -30,10 +30,10 @@ pub fn encode_toward_zero(value: f32) -> u8 {
     exponent.min(254) as u8
 }
 
-/// The least power of two that is not below `|value|`, saturating.
+/// The least power of two that is at least `|value|`, saturating.
 ///
-/// The rounding of `cvt.rp.satfinite.ue8m0x2.f32`; a block scaled by it never overflows its
-/// element format. Specials as in [`encode_toward_zero`].
+/// It rounds as `cvt.rp.satfinite.ue8m0x2.f32`; a block scaled by it never overflows its element format. Special
+/// values are as in [`encode_toward_zero`].
 #[must_use]
 pub fn encode_up(value: f32) -> u8 {
     if value.is_nan() {

@@ -1,4 +1,5 @@
-//! The quantisers, byte by byte, against rules written down a second time over other crates' number formats.
+//! Compares the quantisers, byte by byte, with a second implementation of their rules over other crates' number
+//! formats.
 
 use float4::{E8M0, F4E2M1};
 use float8::{F8E4M3, F8E5M2};
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 use silumin_codegen::problem::OperandFormat;
 use silumin_formats::quantize::{MxRule, Real, TensorScale, quantize_with};
 
-/// The code of an element, by two crates.
+/// The code of an element, by the other crates.
 fn element(format: OperandFormat, value: f32) -> u8 {
     use OperandFormat as F;
     let (one, other) = match format {
