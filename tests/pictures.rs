@@ -1,20 +1,18 @@
 //! Pictures of kernels: the committed ones are what the command draws, and every golden kernel can be drawn.
 
-#[path = "../examples/pictures/draw/mod.rs"]
-mod draw;
-
+use silumin_cli::view;
 use std::fs;
 use std::path::Path;
 
 #[test]
 fn the_pictures_of_the_book_are_what_the_command_draws() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let pictures = draw::of_the_book(root).unwrap();
+    let pictures = xtask::pictures::of_the_book().unwrap();
     assert_eq!(pictures.len(), 12);
     for (name, svg) in pictures {
         let path = root.join("book/src/pictures").join(&name);
         let drawn = fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-        assert!(svg == drawn, "{name} is not drawn from today's plan: run `cargo run --example pictures`");
+        assert!(svg == drawn, "{name} is not drawn from today's plan: run `cargo xtask pictures`");
     }
 }
 
@@ -24,8 +22,8 @@ fn every_golden_kernel_can_be_drawn() {
     let mut kernels = 0;
     for entry in fs::read_dir(folder).unwrap() {
         let file = entry.unwrap().path();
-        let plan = draw::plan(&file).unwrap();
-        let pictures = draw::pictures("kernel", &plan).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        let plan = view::plan(&file).unwrap();
+        let pictures = view::pictures("kernel", &plan).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let [memory, pipeline, waits] = [0, 1, 2].map(|index| pictures[index].1.as_str());
         for region in &plan.smem.regions {
             assert!(memory.contains(&region.name.to_string()), "{}: {}", file.display(), region.name);

@@ -9,6 +9,7 @@
 //! silumin tune --device cuda:0                the fastest knobs for shapes, kept in a file
 //! silumin cache list                          compiled kernels that are kept
 //! silumin bring-up --out PACK                 a folder for the first hour on a GPU
+//! silumin view --arch sm_90a --out DIR       pictures of a kernel: memory, pipeline, waits
 //! ```
 //!
 //! Programs beside it take the parts that they share from here: [`print`](mod@print), [`parallel`], [`measure`], [`ladder`].
@@ -25,6 +26,7 @@ pub mod measure;
 pub mod mutate;
 pub mod parallel;
 pub mod tune;
+pub mod view;
 
 use clap::{ArgMatches, Command};
 use std::error::Error;
@@ -39,7 +41,7 @@ pub struct Verb {
 }
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 8] = [
+pub const VERBS: [Verb; 9] = [
     Verb { command: emit::command, main: emit::main },
     Verb { command: emit::explain_command, main: emit::main },
     Verb { command: emit::sweep_command, main: emit::main },
@@ -48,6 +50,7 @@ pub const VERBS: [Verb; 8] = [
     Verb { command: tune::command, main: tune::main },
     Verb { command: cache::command, main: cache::main },
     Verb { command: bring_up::command::command, main: bring_up::command::main },
+    Verb { command: view::command, main: view::main },
 ];
 
 /// A program of several verbs.

@@ -12,11 +12,13 @@ use silumin_testkit::root;
 use std::process::ExitCode;
 
 /// A set of files: its name, the tests that compare with them, and the variable that has those rewrite them.
-const SETS: [(&str, &[&str], &str); 4] = [
-    ("golden", &["--test", "all", "golden::"], "SILUMIN_BLESS"),
+const SETS: [(&str, &[&str], &str); 6] = [
+    ("golden", &["-p", "silumin-codegen", "--test", "golden"], "SILUMIN_BLESS"),
+    ("knobs", &["-p", "silumin-codegen", "--test", "knob_pages"], "SILUMIN_BLESS"),
     ("prepared", &["--test", "all", "prepare::"], "SILUMIN_BLESS"),
     ("agreement", &["--test", "all", "agreement::"], "SILUMIN_BLESS"),
     ("messages", &["--test", "all", "ui::"], "TRYBUILD"),
+    ("pictures", &[], ""),
 ];
 
 /// The flags.
@@ -27,7 +29,7 @@ pub fn command() -> Command {
             .value_name("SET")
             .num_args(0..)
             .value_parser(SETS.map(|(name, ..)| name))
-            .help("golden kernels, kernels that prepare operands, kernels that a GPU has run, messages of the macro [default: all]"),
+            .help("golden kernels, the page of knobs, kernels that prepare operands, kernels that a GPU has run, messages of the macro, pictures of the book [default: all]"),
     )
 }
 
@@ -37,6 +39,13 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let wanted: Vec<&String> = matches.get_many("set").into_iter().flatten().collect();
     for (name, tests, variable) in SETS {
         if !wanted.is_empty() && !wanted.iter().any(|set| *set == name) {
+            continue;
+        }
+        if tests.is_empty() {
+            let done = crate::pictures::main(matches);
+            if done != ExitCode::SUCCESS {
+                return done;
+            }
             continue;
         }
         println!("{name}: {variable} cargo test {}", tests.join(" "));

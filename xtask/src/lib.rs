@@ -11,13 +11,14 @@ pub mod bless;
 pub mod coverage;
 pub mod lattice;
 pub mod mutants;
+pub mod pictures;
 pub mod times;
 pub mod tornado;
 
 use silumin_cli::Verb;
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 8] = [
+pub const VERBS: [Verb; 9] = [
     Verb { command: mutants::command, main: mutants::main },
     Verb { command: coverage::command, main: coverage::main },
     Verb { command: lattice::command, main: lattice::main },
@@ -25,5 +26,6 @@ pub const VERBS: [Verb; 8] = [
     Verb { command: auto::command, main: auto::main },
     Verb { command: times::command, main: times::main },
     Verb { command: tornado::command, main: tornado::main },
+    Verb { command: pictures::command, main: pictures::main },
     Verb { command: bless::command, main: bless::main },
 ];

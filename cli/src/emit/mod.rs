@@ -49,6 +49,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// The heading of the flags that set knobs.
+pub(crate) const KNOBS_HEADING: &str = "Knobs";
 /// The first shape of the public benchmark.
 const DEFAULT_SHAPE: Shape = Shape::new(256, 4096, 7168);
 
@@ -92,8 +94,9 @@ fn flags(sweeps: bool) -> Command {
     let option = |name: &'static str, value: &'static str, help: &'static str| {
         Arg::new(name).long(name.replace('_', "-")).value_name(value).help(help)
     };
-    let knobs = KNOBS
-        .map(|knob| option(knob.name, "VALUE", knob.brief()).long_help(knob.help()).help_heading("Knobs"));
+    let knobs = KNOBS.map(|knob| {
+        option(knob.name, "VALUE", knob.brief()).long_help(knob.help()).help_heading(KNOBS_HEADING)
+    });
     Command::new("emit")
         .about("Emits a gated dual GEMM, prints its plan, and proves it on the emulated device")
         .arg(option("shape", "M,N,K", "sizes of C (M, N) and the summed dimension [default: 256,4096,7168]"))

@@ -1,6 +1,6 @@
-//! Pictures of a plan, as SVG.
+//! The verb `view`: pictures of a plan, as SVG.
 //!
-//! * `mod.rs`: which pictures there are.
+//! * `mod.rs`: the flags, and which pictures there are.
 //! * `svg.rs`: shapes and text.
 //! * `memory.rs`: maps of shared memory and tensor memory.
 //! * `pipeline.rs`: the ring of stages over time.
@@ -11,18 +11,47 @@ mod pipeline;
 mod svg;
 mod waits;
 
+use crate::emit;
+use clap::{Arg, ArgMatches, Command};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::SpecFile;
+use std::error::Error;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
-/// Kernels that the book draws: the name of their pictures, and their golden configuration.
-const BOOK: [(&str, &str); 4] = [
-    ("blackwell_pair", "tests/in/default.toml"),
-    ("blackwell_overlapped", "tests/in/overlapped.toml"),
-    ("hopper", "tests/in/hopper_default.toml"),
-    ("hopper_weights", "tests/in/hopper_weights.toml"),
-];
+/// The flags: what `emit` has for a kernel's description.
+#[must_use]
+pub fn command() -> Command {
+    let shown = ["shape", "batch", "groups", "arch", "formats", "gate", "config", "out"];
+    let is_shown = move |arg: &Arg| {
+        shown.contains(&arg.get_id().as_str()) || arg.get_help_heading() == Some(emit::KNOBS_HEADING)
+    };
+    emit::command()
+        .name("view")
+        .about("Draws a kernel from its plan as SVG: memory, the ring of stages, which warps wait for which")
+        .mut_args(move |arg| if is_shown(&arg) { arg } else { arg.hide(true) })
+}
+
+/// Does what the flags say; the exit status.
+#[must_use]
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    crate::status(run(matches).map(|()| true))
+}
+
+fn run(matches: &ArgMatches) -> Result<(), Box<dyn Error>> {
+    let file = emit::spec_file(matches)?;
+    let (spec, arch) = file.read()?;
+    let plan = spec.plan(file.shape(), arch).map_err(|errors| silumin::codegen::error::explain(&errors))?;
+    let out = matches.get_one::<PathBuf>("out").ok_or("--out has a default")?;
+    fs::create_dir_all(out).map_err(|e| format!("{}: {e}", out.display()))?;
+    for (name, svg) in pictures(&spec.kernel(file.shape(), arch)?.name, &plan)? {
+        let path = out.join(name);
+        fs::write(&path, svg).map_err(|e| format!("{}: {e}", path.display()))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
 
 /// The plan of a dual GEMM that is written as TOML.
 ///
@@ -49,18 +78,6 @@ pub fn pictures(name: &str, plan: &Plan) -> Result<Vec<(String, String)>, String
         (format!("{name}_pipeline.svg"), pipeline::draw(plan)),
         (format!("{name}_waits.svg"), waits::draw(plan)?),
     ])
-}
-
-/// The pictures that `book/src/pictures` holds.
-///
-/// # Errors
-/// As [`plan`] and [`pictures`].
-pub fn of_the_book(root: &Path) -> Result<Vec<(String, String)>, String> {
-    let mut all = Vec::new();
-    for (name, file) in BOOK {
-        all.extend(pictures(name, &plan(&root.join(file))?)?);
-    }
-    Ok(all)
 }
 
 /// One line on what a picture shows.
