@@ -265,7 +265,7 @@ fn a_launch_that_starts_while_one_of_its_own_kernel_ends_is_in_the_graph() {
         spec.formats.a = "bf16".parse().unwrap();
         spec.formats.b = "nvfp4".parse().unwrap();
         spec.formats.c = "bf16".parse().unwrap();
-        spec.config.set("accumulators", "side_by_side").unwrap();
+        spec.config.set("accumulators", "interleaved_rows").unwrap();
         let inputs = DualGemmInputs::generate_for(SMALL, spec.formats, Distribution::Benchmark, 1);
         let set = DeviceOperands::upload(&device, &inputs.unwrap()).unwrap();
         let kernel = DualGemm::new(spec).load(&device, SMALL).unwrap();

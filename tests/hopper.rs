@@ -122,7 +122,7 @@ const BOTH_KNOBS: [&[(&str, &str)]; 12] = [
     &[("tile", "[240, 64, 128]")],
     &[("tile", "[256, 64, 128]"), ("schedule", "cluster_split_k(2)")],
     &[("tile", "[256, 64, 128]"), ("schedule", "persistent"), ("pdl", "on")],
-    &[("accumulators", "side_by_side")],
+    &[("accumulators", "interleaved_rows")],
     &[("tile", "[64, 64, 128]"), ("schedule", "persistent"), ("sms", "3")],
     &[("tile", "[48, 96, 128]"), ("schedule", "persistent"), ("sms", "2"), ("raster", "along_n")],
     &[("tile", "[96, 96, 128]"), ("multicast", "a(2)")],

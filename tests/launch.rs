@@ -200,7 +200,7 @@ fn fewer_rows(device: &Device) {
             ),
             ("bf16 bf16 f32", &[("schedule", "split_k(2)"), ("store", "direct")]),
             ("bf16 nvfp4 bf16", &[]),
-            ("bf16 nvfp4 bf16", &[("accumulators", "side_by_side")]),
+            ("bf16 nvfp4 bf16", &[("accumulators", "interleaved_rows")]),
             ("e4m3 e4m3 bf16", &[("swap_ab", "off")]),
         ],
         _ => &[

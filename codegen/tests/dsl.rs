@@ -277,6 +277,33 @@ fn old_spellings_are_read_with_a_warning_under_the_value() {
 }
 
 #[test]
+fn side_by_side_stands_for_interleaved_rows_where_weights_are_decoded() {
+    let declared = |formats: &str, value: &str| {
+        declared(&format!("<{formats}, accumulators = {value}> silu(A @ B1) * (A @ B2)"))
+    };
+    let decoded = "A: bf16, B: nvfp4, C: bf16, arch = sm_90a";
+    let (old, new) = (declared(decoded, "side_by_side"), declared(decoded, "interleaved_rows"));
+    assert!(old.notes.len() == 1 && old.notes[0].text.contains("`interleaved_rows`"), "{:?}", old.notes);
+    assert!(new.notes.is_empty());
+    assert!(declared("bf16 -> bf16", "side_by_side").notes.is_empty());
+    assert!(declared("nvfp4 -> f16", "side_by_side").notes.is_empty());
+    // The same kernel, but for what was asked.
+    let shape = Shape::new(128, 1024, 2048);
+    let [old, new] = [old, new].map(|declaration| declaration.spec.kernel(shape, Arch::Sm90a).unwrap());
+    assert!(old.ptx == new.ptx && old.ptx.contains("accumulators = interleaved_rows"));
+    // Nothing else has such rows.
+    for (formats, says) in [
+        ("bf16 -> bf16, arch = sm_90a", "weights that are decoded"),
+        ("nvfp4 -> f16, arch = sm_100a", "not on sm_100a"),
+    ] {
+        brackets_refused(
+            &format!("<{formats}, accumulators = interleaved_rows>"),
+            &[("interleaved_rows", &[says])],
+        );
+    }
+}
+
+#[test]
 fn items_are_named_and_keep_their_attributes() {
     let items = items(
         "/// Doc.

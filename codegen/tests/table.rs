@@ -147,10 +147,16 @@ fn every_value_is_read_in_the_brackets() {
     }
 }
 
+/// Whether the chip multiplies the formats, with all knobs left to it.
+fn legal(formats: Formats, arch: Arch) -> bool {
+    validate(&Problem { shape: Shape::new(1024, 2048, 4096), formats }, &Config::default(), arch).is_ok()
+}
+
 /// Problems and what stands beside a knob, one of which any value that a chip honours goes with.
 fn surroundings(arch: Arch) -> Vec<(Problem, Config)> {
     use OperandFormat::{Bf16, E4m3, Nvfp4};
-    let formats = [(Nvfp4, Nvfp4), (Bf16, Bf16), (E4m3, E4m3)];
+    let formats = [(Nvfp4, Nvfp4), (Bf16, Bf16), (E4m3, E4m3), (Bf16, Nvfp4)]
+        .map(|(a, b)| Formats::new(a, b, OutputFormat::Bf16));
     let beside = match arch.tensor_core() {
         TensorCore::Tcgen05 => [
             "",
@@ -162,7 +168,7 @@ fn surroundings(arch: Arch) -> Vec<(Problem, Config)> {
         TensorCore::Wgmma => ["", "tile=[128, 64, 64]", "tile=[64, 64, 64]", "tile=[128, 64, 128]", "sms=2"],
     };
     let mut all = Vec::new();
-    for (a, b) in formats {
+    for formats in formats.into_iter().filter(|formats| legal(*formats, arch)) {
         for shape in [Shape::new(1024, 2048, 4096), Shape::new(64, 2048, 4096)] {
             for knobs in beside {
                 let mut config = Config::default();
@@ -170,7 +176,7 @@ fn surroundings(arch: Arch) -> Vec<(Problem, Config)> {
                     let (name, value) = pair.split_once('=').unwrap();
                     config.set(name, value).unwrap();
                 }
-                all.push((Problem { shape, formats: Formats::new(a, b, OutputFormat::Bf16) }, config));
+                all.push((Problem { shape, formats }, config));
             }
         }
     }

@@ -65,7 +65,7 @@ const E4M3: Option<[&str; 3]> = Some(["e4m3", "e4m3", "bf16"]);
 const NVFP4: Option<[&str; 3]> = Some(["bf16", "nvfp4", "bf16"]);
 const MXFP4: Option<[&str; 3]> = Some(["bf16", "mxfp4", "bf16"]);
 /// MMAs with rows of both products.
-const BOTH: (&str, &[&str]) = ("accumulators", &["side_by_side"]);
+const BOTH: (&str, &[&str]) = ("accumulators", &["interleaved_rows"]);
 
 const FAMILIES: &[Family] = &[
     family("bf16", BF16),

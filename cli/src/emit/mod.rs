@@ -199,6 +199,9 @@ fn flags(sweeps: bool) -> Command {
 pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     let file = spec_file(matches)?;
     let (spec, arch) = file.read()?;
+    if let Some(note) = spec.config.note(spec.formats) {
+        eprintln!("note: {note}");
+    }
     let shape = file.shape();
     if matches.get_flag("explain") {
         return Ok(explain::run(&spec, shape, arch, &chip(matches, arch)));

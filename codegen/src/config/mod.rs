@@ -22,12 +22,39 @@ pub use table::{
 };
 pub use text::{NotAValue, ParseKnobError};
 
+use crate::arch::Arch;
+use crate::problem::{Formats, MmaKind};
 use std::fmt;
 
 impl Config {
     /// CTAs that issue one MMA together, once that is settled.
     pub(crate) fn group(&self) -> CtaGroup {
         self.cta_group.unwrap_or_else(|| CtaGroup::One)
+    }
+
+    /// Whether `accumulators = side_by_side` stands for `interleaved_rows`, as it did before that had a word of its own: weights are
+    /// decoded on their way to the tensor core.
+    fn means_rows(&self, formats: Formats) -> bool {
+        self.accumulators == Setting::Fixed(Accumulators::SideBySide)
+            && formats.kind(Arch::Sm90a) == Ok(MmaKind::Decoded)
+    }
+
+    /// The configuration with `interleaved_rows` written as it is today.
+    pub(crate) fn with_rows_for(self, formats: Formats) -> Config {
+        if self.means_rows(formats) {
+            Config { accumulators: Setting::Fixed(Accumulators::InterleavedRows), ..self }
+        } else {
+            self
+        }
+    }
+
+    /// What to tell someone whose configuration is written as for an earlier version, with these formats.
+    pub fn note(&self, formats: Formats) -> Option<String> {
+        // Both operands in 4 bits have MMAs that take them side by side on other chips.
+        let old = self.means_rows(formats) && !formats.decodes_a(Arch::Sm90a);
+        old.then(|| {
+            format!("`accumulators = side_by_side` is written `interleaved_rows` now where weights are decoded, as with {formats}")
+        })
     }
 
     /// The accumulators' layout, once that is settled.

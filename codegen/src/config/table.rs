@@ -46,8 +46,7 @@ knobs! {
     /// How scale factors come to SMEM. Auto: `multicast` if CTAs of a cluster need the same ones, else `bulk`.
     sf_load: Setting<SfLoad>,
     /// Where the two accumulators are, and how many MMAs feed them. Auto: `separate`; on sm_90a `side_by_side` if one MMA of 2N
-    /// takes 16-bit operands of both products, and if more than 128 tokens meet weights that are decoded: an MMA's 64 rows are then
-    /// 32 of each product.
+    /// takes 16-bit operands of both products, and `interleaved_rows` if more than 128 tokens meet weights that are decoded.
     accumulators: Setting<Accumulators>,
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile overlaps the MMAs of the
     /// next. Auto: 2 if a CTA computes several tiles and TMEM holds them, or `overlapped` if they need not share all columns.
@@ -191,6 +190,9 @@ knob_types! {
         Separate = "separate": EVERYWHERE.weight(2).tune(&[(Wgmma, "separate")]),
         /// One MMA of 2N columns per K block; the B1 and B2 tiles are adjacent in SMEM.
         SideBySide = "side_by_side": EVERYWHERE.tune(&[(Tcgen05, "side_by_side")]),
+        /// One MMA whose 64 rows are 32 of each product, for weights that are decoded on their way to the tensor core: each weight
+        /// then meets twice the tokens. A launch before it may bring the activations into order.
+        InterleavedRows = "interleaved_rows": WGMMA.rare(&[Wgmma]),
     }
 
     /// How the warpgroups that hold accumulators in their registers share tiles of C.

@@ -21,6 +21,8 @@ pub(super) fn check(formats: Formats, knobs: &Knobs, gate: &GateNeeds, errors: &
     let shape = knobs.shape.unwrap_or_else(|| most_lenient(formats, &knobs.config, true));
     let short = most_lenient(formats, &knobs.config, false);
     let narrow = Shape { n: formats.c.n_multiple(), ..short };
+    // Weights that are decoded have whole tiles of K, whose size auto chooses.
+    let deep = Shape { k: short.k.max(4096), ..short };
     let result = |shape: Shape, arch| validate_gate(&Problem { shape, formats }, &knobs.config, arch, gate);
     let results = knobs.arches.iter().map(|arch| {
         let result = match result(shape, *arch) {
@@ -30,7 +32,7 @@ pub(super) fn check(formats: Formats, knobs: &Knobs, gate: &GateNeeds, errors: &
             Err(_)
                 if knobs.shape.is_none()
                     && [short.m].iter().chain(&MORE_TOKENS).any(|m| {
-                        [shape, short, narrow]
+                        [shape, short, narrow, deep]
                             .iter()
                             .any(|shape| result(Shape { m: *m, ..*shape }, *arch).is_ok())
                     }) =>

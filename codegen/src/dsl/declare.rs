@@ -117,6 +117,10 @@ impl Declaration {
         let mut knobs = Knobs::read(&brackets, errors);
         knobs.settle_groups(errors);
         let formats = Formats { products: knobs.products, ..formats };
+        if let Some(text) = knobs.config.note(formats) {
+            let span = knobs.place("accumulators").span();
+            knobs.notes.push(Note { text, span });
+        }
         // What could not be read counts as left out, which would make errors of its own.
         if errors.is_empty() {
             let needs =

@@ -203,13 +203,16 @@ pub(crate) fn check_strategy(config: &Config, strategy: Strategy, errors: &mut V
     if strategy == Strategy::Interleaved {
         return;
     }
-    if config.layout() == Accumulators::SideBySide {
-        errors.push(ConfigError::NotInterleaved {
-            knob: "accumulators",
-            value: "side_by_side",
-            strategy,
-            reason: "one MMA computes both products",
-        });
+    match config.layout() {
+        Accumulators::Separate => {}
+        layout @ (Accumulators::SideBySide | Accumulators::InterleavedRows) => {
+            errors.push(ConfigError::NotInterleaved {
+                knob: "accumulators",
+                value: layout.row().spelling,
+                strategy,
+                reason: "one MMA computes both products",
+            });
+        }
     }
     if matches!(config.k_order, Setting::Fixed(KOrder::SplitTail(_))) {
         errors.push(ConfigError::NotInterleaved {

@@ -139,7 +139,7 @@ impl Draft<'_> {
     /// Rows and columns of one MMA.
     fn mma(&self) -> [u32; 2] {
         let columns = match self.asked.layout() {
-            Accumulators::Separate => self.mma_columns(),
+            Accumulators::Separate | Accumulators::InterleavedRows => self.mma_columns(),
             Accumulators::SideBySide => 2 * self.mma_columns(),
         };
         [self.isa().mma_rows() * self.asked.group().ctas(), columns]

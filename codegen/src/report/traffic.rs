@@ -213,8 +213,7 @@ impl Plan {
     /// M, N and K of one MMA instruction.
     pub fn mma_shape(&self) -> [u32; 3] {
         let n = match self.accumulators {
-            _ if self.interleaved_rows() => self.mma_columns,
-            Accumulators::Separate => self.mma_columns,
+            Accumulators::Separate | Accumulators::InterleavedRows => self.mma_columns,
             Accumulators::SideBySide => 2 * self.mma_columns,
         };
         [self.isa().mma_rows() * self.cta_group.ctas(), n, self.kind.mma_k()]
@@ -240,7 +239,10 @@ impl Plan {
     pub fn mmas_issued_for(&self, sizes: &[u32]) -> u64 {
         let k = &self.k_loop;
         let steps = u64::from(k.tiles - 1) * u64::from(k.blocks) + u64::from(self.last_steps());
-        let products = if self.accumulators == Accumulators::SideBySide { 1 } else { 2 };
+        let products = match self.accumulators {
+            Accumulators::Separate => 2,
+            Accumulators::SideBySide | Accumulators::InterleavedRows => 1,
+        };
         let blocks = u64::from(self.isa().mmas_of_rows());
         self.items_of(sizes) * u64::from(self.multicast.ctas()) * steps * products * blocks
     }

@@ -133,7 +133,7 @@ impl ProducerView {
         let shared_rows = match (rows_shared, p.accumulators) {
             (true, _) => p.cta_rows,
             // Of a pair, each CTA loads its half of the columns; side by side, B1 or B2 whole.
-            (false, Accumulators::Separate) => p.mma_columns / group,
+            (false, Accumulators::Separate | Accumulators::InterleavedRows) => p.mma_columns / group,
             (false, Accumulators::SideBySide) => p.mma_columns,
         };
         let scale_tensors = scale_tensors(p, role);

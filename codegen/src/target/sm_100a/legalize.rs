@@ -43,6 +43,9 @@ pub(super) fn check(
         let reason = "accumulators are in tensor memory, and one warp issues all MMAs";
         refuse("consumers", config.consumers.to_string(), reason);
     }
+    if config.accumulators == Setting::Fixed(Accumulators::InterleavedRows) {
+        refuse("accumulators", "interleaved_rows".into(), "its MMAs take weights of 4 bits as they are");
+    }
     if config.promotion.is_fixed() {
         refuse("promotion", config.promotion.to_string(), "its tensor cores add up in fp32");
     }

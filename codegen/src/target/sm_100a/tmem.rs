@@ -169,7 +169,8 @@ impl TmemParts {
         // One MMA of 2N finds SFB2 right behind SFB1 of the same K block.
         let (sfb2, sfb_step) = match (self.layout, self.b_tiles) {
             (_, 1) => (sfb1, half),
-            (Accumulators::Separate, _) => (sfb1 + half * blocks, half),
+            // These kernels have no interleaved rows.
+            (Accumulators::Separate | Accumulators::InterleavedRows, _) => (sfb1 + half * blocks, half),
             (Accumulators::SideBySide, _) => (sfb1 + half, 2 * half),
         };
         let used = sfb1 + self.b_tiles * half * blocks;
@@ -192,7 +193,7 @@ impl TmemParts {
         regions.push(Region { name: "SFA", offset: sfa, size: sfa_step * blocks });
         match (self.layout, self.b_tiles) {
             (_, 1) => regions.push(Region { name: "SFB", offset: sfb1, size: half * blocks }),
-            (Accumulators::Separate, _) => regions.extend([
+            (Accumulators::Separate | Accumulators::InterleavedRows, _) => regions.extend([
                 Region { name: "SFB1", offset: sfb1, size: half * blocks },
                 Region { name: "SFB2", offset: sfb2, size: half * blocks },
             ]),

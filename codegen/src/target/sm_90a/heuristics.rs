@@ -23,7 +23,7 @@ const LEAST_STAGED: u32 = 16;
 /// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
     legalize::check_asked(problem, asked, arch)?;
-    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..*asked };
+    let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..asked.with_rows_for(problem.formats) };
     let mut rules = Rules::default();
     let strategy = rules.settle("strategy", config.strategy, || (Strategy::Interleaved, Rule::OneKernel));
     let (swap_ab, rule) = swaps(problem, config);
@@ -34,7 +34,7 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     });
     let accumulators = rules.settle("accumulators", config.accumulators, || {
         match has_interleaved_rows(problem, config, arch) {
-            true => (Accumulators::SideBySide, Rule::InterleavedRows),
+            true => (Accumulators::InterleavedRows, Rule::InterleavedRows),
             false => choose_layout(problem, strategy, tile, swap_ab),
         }
     });

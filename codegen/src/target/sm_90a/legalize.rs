@@ -152,7 +152,7 @@ fn check_tile(
         };
         refuse(rows, rows_of.into());
     }
-    let wide = config.layout() == Accumulators::SideBySide && !warpgroups.interleaved_rows;
+    let wide = config.layout() == Accumulators::SideBySide;
     let limit = if wide { COLUMN_LIMIT / 2 } else { COLUMN_LIMIT };
     if !(8..=limit).contains(&columns.1) || !columns.1.is_multiple_of(8) {
         refuse(
@@ -163,7 +163,15 @@ fn check_tile(
             ),
         );
     }
-    if swap_ab && config.layout() == Accumulators::SideBySide && !decodes(problem) {
+    if config.layout() == Accumulators::InterleavedRows && !decodes(problem) {
+        errors.push(ConfigError::Decoded {
+            knob: "accumulators",
+            value: "interleaved_rows".into(),
+            formats: problem.formats,
+            reason: "an MMA's rows are of both products for weights that are decoded",
+        });
+    }
+    if swap_ab && config.layout() == Accumulators::SideBySide {
         errors.push(ConfigError::SwapAb {
             knob: "accumulators",
             value: "side_by_side",
@@ -254,7 +262,7 @@ fn check_decoded(
     if both && problem.formats.decodes_a(Arch::Sm90a) {
         refuse(
             "accumulators",
-            "side_by_side".into(),
+            "interleaved_rows".into(),
             "activations are brought into order by a launch before, which decodes none",
         );
     }
@@ -262,19 +270,19 @@ fn check_decoded(
         refuse(
             "tile",
             tile.to_string(),
-            "with accumulators = side_by_side N is 64 or 96: two or three warpgroups have 32 rows of each product",
+            "with accumulators = interleaved_rows N is 64 or 96: two or three warpgroups have 32 rows of each product",
         );
     } else if both && !tile.m.is_multiple_of(16) {
         let reason =
-            "with accumulators = side_by_side M is a multiple of 16: sums of a thread go four at a time";
+            "with accumulators = interleaved_rows M is a multiple of 16: sums of a thread go four at a time";
         refuse("tile", tile.to_string(), reason);
     } else if both && ![128, 256].contains(&tile.k) {
-        refuse("tile", tile.to_string(), "with accumulators = side_by_side K is 128 or 256");
+        refuse("tile", tile.to_string(), "with accumulators = interleaved_rows K is 128 or 256");
     } else if !both && tile.n != 128 {
         refuse(
             "tile",
             tile.to_string(),
-            "N is 128, the rows of a block of scale factors, or, with accumulators = side_by_side, 64 or 96",
+            "N is 128, the rows of a block of scale factors, or, with accumulators = interleaved_rows, 64 or 96",
         );
     } else if ![64, 128, 256].contains(&tile.k) {
         refuse("tile", tile.to_string(), "K is 64, 128 or 256: one swizzle span of packed weights");

@@ -110,7 +110,7 @@ fn decodes(problem: &Problem) -> bool {
 fn has_interleaved_rows(problem: &Problem, config: &Config, arch: Arch) -> bool {
     decodes(problem)
         && match (config.accumulators, config.tile) {
-            (Setting::Fixed(accumulators), _) => accumulators == Accumulators::SideBySide,
+            (Setting::Fixed(accumulators), _) => accumulators == Accumulators::InterleavedRows,
             (Setting::Auto, Setting::Fixed(tile)) => {
                 interleaved::ROWS.contains(&tile.n) && !problem.formats.decodes_a(Arch::Sm90a)
             }

@@ -216,7 +216,7 @@ impl WarpgroupView {
         let span = p.k_loop.tile_bytes / p.smem.boxes;
         let block_registers = p.mma_columns / 2;
         let row_step = WARPGROUP_ROWS * span / 16;
-        let side_by_side = p.accumulators == Accumulators::SideBySide && !warpgroups.interleaved_rows;
+        let side_by_side = p.accumulators == Accumulators::SideBySide;
         let passes: Vec<Vec<u32>> = match p.strategy {
             Strategy::Sequential => products.iter().map(|product| vec![*product]).collect(),
             Strategy::TwoPass | Strategy::SecondFused | Strategy::Interleaved => vec![products.clone()],
