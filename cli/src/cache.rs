@@ -1,4 +1,4 @@
-//! The cache of compiled kernels from the command line: what is in it, whether it is whole, what goes, and what is shipped.
+//! The verb `cache`: lists, verifies, prunes and exports the cache of compiled kernels.
 //!
 //! ```text
 //! silumin cache list
@@ -9,7 +9,8 @@
 //! silumin cache time --shapes 64          (needs a GPU)
 //! ```
 //!
-//! A bundle is one file: `CacheOptions::bundle(Bundle::open(file)?)` has a program load its kernels without compiling any.
+//! An export is one file, a bundle. With `CacheOptions::bundle(Bundle::open(file)?)` a program loads its kernels without
+//! compiling.
 
 use crate::print;
 use std::error::Error;
@@ -28,73 +29,73 @@ use silumin::{
 
 /// The command line.
 #[derive(Parser)]
-#[command(about = "The cache of compiled kernels: list, verify, prune, export, time")]
+#[command(about = "Lists, verifies, prunes and exports the cache of compiled kernels, and times its use")]
 pub struct Options {
-    /// The cache's folder; if not given, that of SILUMIN_CACHE_DIR or the platform's.
+    /// The cache's folder; by default SILUMIN_CACHE_DIR, or else the platform's cache folder.
     #[arg(long, global = true)]
     folder: Option<PathBuf>,
     #[command(subcommand)]
     command: Task,
 }
 
-/// What is done.
+/// What the verb does.
 #[derive(Subcommand)]
 pub enum Task {
     /// Lists kernels, least recently used first.
     List {
-        /// Lists a bundle in the folder's place.
+        /// List this bundle instead of the folder.
         #[arg(long)]
         bundle: Option<PathBuf>,
-        /// Prints what the compiler said of each, too.
+        /// Also print the compiler's log of each kernel.
         #[arg(long)]
         logs: bool,
     },
-    /// Reads all of each entry; fails if one is not what was written.
+    /// Reads every entry completely, and fails if one is damaged.
     Verify {
-        /// Removes those.
+        /// Remove damaged entries.
         #[arg(long)]
         remove: bool,
     },
-    /// Removes what dead processes left, and the least recently used kernels until the rest has at most LIMIT bytes.
+    /// Removes leftovers of dead processes, and the least recently used kernels until at most LIMIT bytes are left.
     Prune {
-        /// Bytes; K, M and G stand for powers of 1024.
+        /// Limit in bytes; K, M and G stand for powers of 1024.
         #[arg(value_parser = bytes)]
         limit: u64,
     },
-    /// Writes kernels to one file, to ship with a model.
+    /// Writes kernels to one file, a bundle, to ship with a model.
     Export {
-        /// The file.
+        /// The bundle to write.
         file: PathBuf,
-        /// Only those of one chip, sm_90a for example.
+        /// Only kernels for this target, such as sm_90a.
         #[arg(long)]
         target: Option<String>,
-        /// Only those whose names hold this.
+        /// Only kernels whose names contain this text.
         #[arg(long)]
         kernel: Option<String>,
     },
-    /// Times cold and warm starts on a GPU, in a new folder in the cache's.
+    /// Times cold and warm starts on a GPU, in a new folder inside the cache's folder.
     Time(Time),
 }
 
-/// What is timed.
+/// Flags of `cache time`.
 #[derive(Args)]
 pub struct Time {
-    /// The GPU.
+    /// Number of the GPU.
     #[arg(long, default_value_t = 0)]
     device: usize,
-    /// How many shapes: M of 16, 32, 48 and so on.
+    /// Number of shapes; their M is 16, 32, 48 and so on.
     #[arg(long, default_value_t = 16)]
     shapes: u32,
-    /// N and K of all.
+    /// N and K of all shapes.
     #[arg(long, value_delimiter = ',', num_args = 2, default_values_t = [4096, 7168])]
     weights: Vec<u32>,
-    /// Formats as in `dual_gemm!`.
+    /// Formats, written as in `dual_gemm!`.
     #[arg(long, default_value = "bf16 -> bf16")]
     formats: String,
-    /// Compiles with ptxas in the driver's place.
+    /// Compile with ptxas instead of the driver.
     #[arg(long)]
     ptxas: bool,
-    /// Threads that compile; all cores if not given.
+    /// Threads that compile; 0 is one per core.
     #[arg(long, default_value_t = 0)]
     threads: usize,
 }
@@ -116,7 +117,7 @@ fn bytes(text: &str) -> Result<u64, String> {
     number.checked_mul(1 << shift).ok_or_else(|| format!("{text} is more than any folder has"))
 }
 
-/// Errors of any kind, for people.
+/// A result whose error is only shown to the user.
 pub type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// The flags.
@@ -125,7 +126,7 @@ pub fn command() -> clap::Command {
     Options::command().name("cache")
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     match Options::from_arg_matches(matches) {
@@ -134,7 +135,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     }
 }
 
-/// Whether all is well.
+/// Runs the task; `false` if it found damage.
 pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Outcome<bool> {
     let folder =
         folder.or_else(Cache::default_folder).ok_or("there is no home folder: name one with --folder")?;
@@ -194,7 +195,7 @@ pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Ou
     Ok(true)
 }
 
-/// The cache of a folder that is there: these commands make none.
+/// Opens the cache in an existing folder; these commands create none.
 fn existing(folder: &Path) -> Outcome<Cache> {
     match folder.is_dir() {
         true => Ok(Cache::open(folder)),
@@ -340,7 +341,7 @@ fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Outcome<()> {
     Ok(())
 }
 
-/// `a, b -> c`, or `a -> c` with the same for both.
+/// Parses `a, b -> c`, or `a -> c` for equal formats of A and B.
 fn formats(text: &str) -> Outcome<silumin::Formats> {
     let (operands, output) = text.split_once("->").ok_or("formats are like `bf16 -> bf16`")?;
     let (a, b) = operands.split_once(',').unwrap_or((operands, operands));

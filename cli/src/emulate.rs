@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     match request(matches) {
@@ -39,8 +39,8 @@ pub fn command() -> Command {
     Command::new("emulate")
         .about("Runs PTX of any compiler on the emulated GPU, and reports what is wrong with it")
         .after_help(
-            "Exit status: 0 no finding; 1 findings, an ended limit of time or instructions among them, or PTX that cannot \
-             run; 2 bad input, a launch beyond the memory limit among it, no file written",
+            "Exit status: 0 without findings; 1 with findings (reaching the time or instruction limit is one), or if the PTX \
+             cannot run; 2 for bad input (also a launch beyond the memory limit), and then no file is written",
         )
         .arg(
             Arg::new("launch")
@@ -49,7 +49,7 @@ pub fn command() -> Command {
                 .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            option("check", "FILE.ptx", "only list what in these files is malformed or not supported")
+            option("check", "FILE.ptx", "only list what is malformed or not supported in these files")
                 .num_args(1..)
                 .value_parser(value_parser!(PathBuf)),
         )
@@ -66,7 +66,7 @@ pub fn command() -> Command {
                 .help("print one JSON document with findings and statistics, and nothing else"),
         )
         .arg(
-            option("seed", "N", "run the random schedule of this seed, as --seeds reported it")
+            option("seed", "N", "run the random schedule with this seed, as reported by --seeds")
                 .value_parser(value_parser!(u64))
                 .conflicts_with("seeds"),
         )
@@ -74,7 +74,7 @@ pub fn command() -> Command {
             option(
                 "seeds",
                 "N",
-                "run all early, all late, each warp starved with its work and alone, and seeds 0 to N - 1; compare their outputs",
+                "run many schedules and compare their outputs: early, late, --starve and --delay of each warp, and random seeds 0 to N - 1",
             )
             .value_parser(value_parser!(u64)),
         )
@@ -84,12 +84,12 @@ pub fn command() -> Command {
                 .conflicts_with("seeds"),
         )
         .arg(
-            option("starve", "WARP", "random, but this warp of every CTA runs only when no other can")
+            option("starve", "WARP", "random schedule in which this warp of every CTA runs only when no other warp can")
                 .value_parser(value_parser!(u32))
                 .conflicts_with_all(["seeds", "schedule"]),
         )
         .arg(
-            option("delay", "WARP", "as --starve, but what the warp has issued completes as all else does")
+            option("delay", "WARP", "as --starve, but asynchronous work that the warp has issued is not held back")
                 .value_parser(value_parser!(u32))
                 .conflicts_with_all(["seeds", "schedule", "starve"]),
         )
@@ -97,7 +97,7 @@ pub fn command() -> Command {
             option(
                 "track",
                 "WHAT",
-                "races that a schedule does not show; strict: also what the ISA asks for and published kernels leave out",
+                "report races that this schedule does not show; strict: also missing fences that the ISA requires and published kernels omit",
             )
             .value_parser(["off", "on", "strict"])
             .default_value("on"),
@@ -106,9 +106,9 @@ pub fn command() -> Command {
             option(
                 "reconvergence",
                 "HOW",
-                "lanes of a warp that took different ways run together again as soon as they can, as hardware \
-                 usually does (eager), or only where a .sync or .aligned instruction makes them, which is all that \
-                 PTX promises (forced)",
+                "when diverged lanes of a warp run together again: as soon as they can, as hardware usually \
+                 does (eager), or only where a .sync or .aligned instruction requires it, which is all that PTX \
+                 guarantees (forced)",
             )
             .value_parser(Reconvergence::NAMES.map(|(name, _)| name))
             .default_value("eager"),
@@ -117,25 +117,25 @@ pub fn command() -> Command {
             option(
                 "trace",
                 "WARP",
-                "print what a warp executes to stderr: WARP of CTA 0, CTA:WARP or X,Y,Z:WARP",
+                "print each instruction that a warp executes to stderr; WARP (of CTA 0), CTA:WARP or X,Y,Z:WARP",
             )
             .value_parser(|text: &str| text.parse::<TraceTarget>()),
         )
         .arg(
-            option("threads", "N", "host threads; 0 is one a core")
+            option("threads", "N", "host threads; 0 is one per core")
                 .default_value("0")
                 .value_parser(value_parser!(usize)),
         )
         .arg(
-            option("time-limit", "SECONDS", "end after this time, of all schedules together, with what was found")
+            option("time-limit", "SECONDS", "stop after this time, for all schedules together, and report the findings so far")
                 .value_parser(seconds),
         )
         .arg(
             option(
                 "instruction-limit",
                 "N",
-                "PTX instructions of one cluster, counted once a warp; clusters that wait for each other may take \
-                 eight times as many together without progress [default: 1000000000]",
+                "limit on the PTX instructions of one cluster, counted once per warp; clusters that wait for each other \
+                 may execute eight times as many together without progress [default: 1000000000]",
             )
             .value_parser(value_parser!(u64).range(1..)),
         )
@@ -143,7 +143,7 @@ pub fn command() -> Command {
             option(
                 "memory-limit",
                 "BYTES",
-                "host memory for buffers and clusters [default: 7/8 of what the machine has available]",
+                "limit on host memory for buffers and clusters [default: 7/8 of what the machine has available]",
             )
             .value_parser(value_parser!(u64)),
         )
@@ -151,8 +151,8 @@ pub fn command() -> Command {
             option(
                 "resident",
                 "N",
-                "clusters that run at a time: with fewer than the grid has, one that waits for another that has not \
-                 started hangs, as on a smaller or busy chip [default: as many as the chip may hold]",
+                "clusters that run at a time; with fewer than the grid has, a cluster that waits for one that has not \
+                 started hangs, as on a smaller or busy chip [default: as many as the chip can hold]",
             )
             .value_parser(value_parser!(u32).range(1..)),
         )
@@ -167,42 +167,42 @@ fn time_flags() -> Vec<Arg> {
     let time = option(
         "time",
         "CHIP",
-        "predict how long the launch takes on b200, b300, h200, h100 or the chip of a file, and what bounds it",
+        "predict how long the launch takes on b200, b300, h200, h100 or a chip described in a file, and what bounds it",
     );
     let flags = vec![
-        option("clock", "MHZ", "clock of the SMs: maximum, sustained (what a load that lasts leaves of it), or MHz")
+        option("clock", "MHZ", "clock of the SMs: maximum, sustained (under a lasting load), or a number of MHz")
             .value_parser(|text: &str| text.parse::<Clock>()),
         option(
             "what-if",
             "NAME=VALUE",
-            "change a number of the chip: a value, or a factor such as dram_rate=*2",
+            "change a number of the chip, to a value or by a factor, such as dram_rate=*2",
         )
         .action(ArgAction::Append),
         option(
             "values",
             "WHETHER",
-            "make the products and move the bytes of copies, for kernels that branch on them",
+            "whether products are computed and copied bytes moved, for kernels that branch on them [default: off]",
         )
         .value_parser(["on", "off"]),
         option(
             "l2",
             "STATE",
-            "what L2 holds at the start: nothing (cold, the default), or all buffers that fit (warm)",
+            "contents of L2 at the start: nothing (cold, the default), or all buffers that fit (warm)",
         )
         .value_parser(["cold", "warm"]),
         option(
             "issue",
             "SOURCE",
-            "what instructions cost to issue: machine code where ptxas and nvdisasm are found, else a table (auto, the \
-             default), machine code or an error (sass), or the table, which is the same everywhere",
+            "where issue costs come from: machine code if ptxas and nvdisasm are found, else a table (auto, the \
+             default); machine code, or an error without the tools (sass); the table, which is the same everywhere (table)",
         )
         .value_parser(IssueSource::NAMES.map(|(name, _)| name)),
-        option("timeline", "FILE", "draw the first cluster: an .svg, or a .json for Perfetto")
+        option("timeline", "FILE", "draw the first cluster's timeline to an .svg, or to a .json for Perfetto")
             .value_parser(value_parser!(PathBuf)),
         Arg::new("pdl")
             .long("pdl")
             .action(ArgAction::SetTrue)
-            .help("the launch before it lets it start early (PDL)"),
+            .help("assume that the previous launch lets this one start early (PDL)"),
         Arg::new("sensitivity")
             .long("sensitivity")
             .value_name("N")
@@ -211,11 +211,11 @@ fn time_flags() -> Vec<Arg> {
             .default_missing_value("10")
             .value_parser(value_parser!(usize))
             .requires("time")
-            .help("the N uncertain numbers of the chip that matter most, 10 if N is left out: two runs each"),
+            .help("list the N uncertain numbers of the chip that matter most (10 without N), with two runs for each"),
         Arg::new("no-range")
             .long("no-range")
             .action(ArgAction::SetTrue)
-            .help("leave out the runs with the ends of the chip's ranges"),
+            .help("skip the runs at the ends of the chip's ranges"),
     ];
     let flags = flags.into_iter().map(|f| f.requires("time"));
     std::iter::once(time.conflicts_with_all(others)).chain(flags).collect()

@@ -1,5 +1,5 @@
-//! The ladder from the least change to the fastest kernel: one dual GEMM, eleven configurations, each one line of the DSL
-//! away from the one before.
+//! The ladder to the fastest kernel: eleven configurations of one dual GEMM, each one line of the DSL away from the one
+//! before.
 //!
 //! ```text
 //! cargo run --release --example ladder
@@ -162,13 +162,13 @@ fn step(
 #[must_use]
 pub fn command() -> Command {
     Command::new("ladder")
-        .about("Eleven configurations of one dual GEMM, from two GEMMs and a gate to stream-K")
+        .about("Runs eleven configurations of one dual GEMM, from two GEMMs and a gate to stream-K")
         .arg(Arg::new("shape").long("shape").value_name("M,N,K").default_value("256,4096,7168"))
         .arg(
             Arg::new("threads")
                 .long("threads")
                 .value_name("N")
-                .help("host threads of the emulator; 0 is one a core")
+                .help("host threads of the emulator; 0 is one per core")
                 .default_value("0")
                 .value_parser(value_parser!(usize)),
         )
@@ -176,7 +176,7 @@ pub fn command() -> Command {
             Arg::new("time")
                 .long("time")
                 .value_name("CHIP")
-                .help("chip of the predicted times: b200 or b300")
+                .help("chip for the predicted times: b200 or b300")
                 .default_value("b200"),
         )
 }

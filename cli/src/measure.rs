@@ -1,4 +1,4 @@
-//! One problem, many configurations: operands and reference are made once, every configuration runs on them.
+//! Measures many configurations of one problem on the same operands, with the reference computed once.
 
 use silumin::codegen::config::Schedule;
 use silumin::codegen::kernel::Kernel;
@@ -17,7 +17,7 @@ use silumin::{
 };
 use std::collections::BTreeSet;
 
-/// The predicted time of a kernel on a chip, with groups of rows as even as they can be.
+/// Predicted time of a kernel on a chip, with groups as even as possible.
 pub fn predicted(kernel: &Kernel, chip: &str) -> Result<KernelPrediction, String> {
     let shape = kernel.problem.shape;
     let chip = Chip::named(chip).map_err(|e| e.to_string())?;
@@ -26,17 +26,17 @@ pub fn predicted(kernel: &Kernel, chip: &str) -> Result<KernelPrediction, String
     predict(kernel, sizes.as_ref(), &TimeOptions::new(chip)).map_err(|e| e.to_string())
 }
 
-/// Operands on an emulated device, and what has to come out.
+/// Operands on an emulated device, and the expected results.
 pub struct Bench {
     device: Device,
     shape: Shape,
     operands: DeviceOperands,
     /// The gate's vectors, by name.
     vectors: Vec<(String, Buffer)>,
-    /// What outputs hold before a launch.
+    /// Contents of the outputs before a launch.
     poison: Vec<(Buffer, Vec<u8>)>,
     reference: Reference,
-    /// Of D1 and D2, where they are kept.
+    /// References of D1 and D2, where they are kept.
     products: Option<[Reference; 2]>,
     scalars: Vec<(String, f32)>,
 }
@@ -115,12 +115,12 @@ fn borrowed(scalars: &[(String, f32)]) -> Vec<(&str, f32)> {
     scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect()
 }
 
-/// What the assembler says of all entries of a kernel: the most registers, and spilled bytes.
+/// The assembler's figures for all entries of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct Assembled {
-    /// Registers of a thread, the most of all entries.
+    /// Registers per thread, the maximum over the entries.
     pub registers: u32,
-    /// Bytes of spills and stack, of all entries.
+    /// Bytes of spills and stack, over all entries.
     pub spills: u32,
 }
 
@@ -133,14 +133,14 @@ pub fn assemble(ptxas: &Ptxas, kernel: &Kernel) -> Result<Assembled, String> {
     })
 }
 
-/// What the emulator counted, beside what the plan says it must be.
+/// Bytes and MMAs, as counted by the emulator or computed by the plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counted {
     /// Bytes read from global memory.
     pub read: u64,
     /// Bytes written to it.
     pub written: u64,
-    /// MMAs issued; those of a pair of CTAs count once.
+    /// MMAs issued; one of a CTA pair counts once.
     pub mmas: u64,
 }
 
@@ -155,8 +155,8 @@ impl Counted {
         })
     }
 
-    /// Whether it is what the plan says. How many clusters start under cluster launch control, and so read the row offsets
-    /// of groups, no plan knows.
+    /// Whether the counts equal the plan's. With cluster launch control the plan cannot know how many clusters start,
+    /// and so how often the row offsets of groups are read.
     pub fn agrees(&self, plan: &Plan) -> bool {
         let modelled = Self::modelled(plan);
         let unread: u64 = match plan.work.schedule {
@@ -167,14 +167,14 @@ impl Counted {
             && (self.written, self.mmas) == (modelled.written, modelled.mmas)
     }
 
-    /// The plan's own figures.
+    /// The plan's figures.
     pub fn modelled(plan: &Plan) -> Counted {
         let (read, written) = plan.moved_bytes();
         Counted { read, written, mmas: plan.mmas_issued() }
     }
 }
 
-/// Entries of a kernel's module that are launched.
+/// Number of entries of a kernel's module that are launched.
 pub fn entries(kernel: &Kernel) -> usize {
     kernel.launches.iter().map(|launch| launch.entry.as_str()).collect::<BTreeSet<_>>().len()
 }

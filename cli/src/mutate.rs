@@ -1,4 +1,4 @@
-//! Puts one mistake at a time into kernels that are right, and reports whether the emulator catches it.
+//! The verb `mutate`: puts one mistake at a time into correct kernels, and reports whether the emulator catches it.
 //!
 //! ```text
 //! silumin mutate LAUNCH.toml
@@ -20,10 +20,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// The longest file of `--reuse` and `--equivalents` that is read, in bytes.
+/// Size limit of files given to `--reuse` and `--equivalents`, in bytes.
 const LIST_LIMIT: u64 = 64 << 20;
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     crate::status(run(matches))
@@ -39,36 +39,36 @@ pub fn command() -> Command {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help)
     };
     Command::new("mutate")
-        .about("Puts mistakes into kernels that are right, and reports which ones the emulator catches")
-        .after_help("Exit status: 0 at least 95 % caught or explained; 1 fewer; 2 bad input")
+        .about("Puts mistakes into correct kernels, one at a time, and reports which ones the emulator catches")
+        .after_help("Exit status: 0 if at least 95 % of each kernel's mutants were caught or explained; 1 if fewer; 2 for bad input")
         .arg(
             Arg::new("launch")
                 .value_name("LAUNCH.toml")
-                .help("kernels with their grids, buffers and parameters")
+                .help("launch files: kernels with their grids, buffers and parameters")
                 .num_args(1..)
                 .required(true)
                 .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            option("seeds", "N", "random schedules, besides early, late and one that starves each warp")
+            option("seeds", "N", "random schedules for each mutant, beside early, late and one that starves each warp")
                 .default_value("4")
                 .value_parser(value_parser!(u64).range(..=1_000_000)),
         )
         .arg(
-            option("threads", "N", "mutants at a time; 0 is one a core")
+            option("threads", "N", "mutants that run at a time; 0 is one per core")
                 .default_value("0")
                 .value_parser(value_parser!(u16).range(..=1024)),
         )
         .arg(
-            option("time-limit", "SECONDS", "time of one run; a mutant that takes longer is caught")
+            option("time-limit", "SECONDS", "time limit of one run; a mutant that takes longer counts as caught")
                 .value_parser(value_parser!(u32).range(1..)),
         )
         .arg(
             option(
                 "instruction-limit",
                 "N",
-                "PTX instructions of one cluster in one run: the kernel has to end within them, and a mutant that does \
-                 not is caught [default: 1000000000]",
+                "limit on the PTX instructions of one cluster in one run; the kernel must end within it, and a mutant \
+                 that does not counts as caught [default: 1000000000]",
             )
             .value_parser(value_parser!(u64).range(1..)),
         )
@@ -76,17 +76,17 @@ pub fn command() -> Command {
             option(
                 "memory-limit",
                 "BYTES",
-                "host memory of one run [default: 7/8 of what the machine has available]",
+                "limit on host memory of one run [default: 7/8 of what the machine has available]",
             )
             .value_parser(value_parser!(u64)),
         )
         .arg(
-            option("only", "KIND", "mutants of this kind; may be repeated")
+            option("only", "KIND", "only mutants of this kind; may be repeated")
                 .action(ArgAction::Append)
                 .value_parser(|text: &str| text.parse::<Kind>()),
         )
         .arg(
-            option("line", "LINE", "mutants of this line of the PTX, 0 for tensor maps; may be repeated")
+            option("line", "LINE", "only mutants of this PTX line, 0 for tensor maps; may be repeated")
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(u32)),
         )
@@ -99,7 +99,7 @@ pub fn command() -> Command {
             option(
                 "also",
                 "LAUNCH.toml",
-                "the same kernel at another size, where survivors get a second chance",
+                "launch file of the same kernel at another size, in which survivors are tried again",
             )
             .num_args(1..)
             .value_parser(value_parser!(PathBuf)),
@@ -108,27 +108,27 @@ pub fn command() -> Command {
             option(
                 "reuse",
                 "FILE.json",
-                "what --json wrote before: mutants caught or explained then are not run again",
+                "output of an earlier --json: mutants that it lists as caught or explained are not run again",
             )
             .num_args(1..)
             .value_parser(value_parser!(PathBuf)),
         )
         .arg(
-            flag("keep", "with --reuse: run nothing that ran before, and only apply --equivalents anew")
+            flag("keep", "with --reuse: run no mutant again, only apply --equivalents anew")
                 .requires("reuse"),
         )
         .arg(
-            option("reconvergence", "HOW", "when lanes of a warp run together again, as of `emulate`")
+            option("reconvergence", "HOW", "when diverged lanes of a warp run together again, as for `emulate`")
                 .value_parser(Reconvergence::NAMES.map(|(name, _)| name))
                 .default_value("eager"),
         )
         .arg(
-            option("equivalents", "FILE.toml", "survivors that are known to be no mistakes, with reasons")
+            option("equivalents", "FILE.toml", "survivors known to be equivalent to the kernel, with reasons")
                 .value_parser(value_parser!(PathBuf)),
         )
         .arg(flag("list", "list the mutants and run none"))
-        .arg(flag("json", "print one JSON document and nothing else").conflicts_with("markdown"))
-        .arg(flag("markdown", "print tables of numbers and survivors and nothing else"))
+        .arg(flag("json", "print only one JSON document").conflicts_with("markdown"))
+        .arg(flag("markdown", "print only tables of the numbers and of the survivors"))
 }
 
 fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {

@@ -1,11 +1,10 @@
-//! Work on all cores, on threads of its own and not rayon's: a runtime call inside waits for rayon's pool, and
-//! a thread of that pool that waits takes up the next item meanwhile, one inside the other, until its
-//! stack is full.
+//! Runs work on all cores, on its own threads. On rayon's threads, a runtime call inside an item would wait for
+//! rayon's pool; the waiting thread would take up the next item inside the first, and so on until its stack is full.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What `work` makes of each item, in the items' order.
+/// Applies `work` to each item; results are in the items' order.
 pub fn map<T: Sync, R: Send>(items: &[T], work: impl Fn(usize, &T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let done = Mutex::new(Vec::with_capacity(items.len()));

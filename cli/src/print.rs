@@ -1,5 +1,5 @@
-//! Printing to a reader that may leave before the end, as in `silumin sweep | head -1`: the program ends there without a word, as
-//! those do that the signal ends. Rust ignores that signal, and the standard `println!` panics.
+//! Prints to a reader that may close the pipe early, as in `silumin sweep | head -1`. The program then ends silently,
+//! as programs do that SIGPIPE ends. Rust ignores that signal, and the standard `println!` panics.
 //!
 //! The signal itself stays ignored: it would also end a program whose child, a ptxas or a trial, leaves before it has read all.
 //!
@@ -9,13 +9,13 @@ use std::fmt::Arguments;
 use std::io::{self, ErrorKind, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The exit status that a shell reports for a program which that signal ended.
+/// The exit status that a shell reports for a program ended by SIGPIPE.
 const CLOSED: i32 = 128 + 13;
 
-/// Whether the process ends with its reader.
+/// Whether the process ends when its reader is gone.
 static ENDS: AtomicBool = AtomicBool::new(false);
 
-/// From here on the process ends, with status 141, once nobody reads its standard output any more.
+/// From now on the process ends, with status 141, once nobody reads its standard output.
 pub fn end_with_reader() {
     ENDS.store(true, Ordering::Relaxed);
 }
@@ -43,7 +43,7 @@ pub fn print(text: Arguments<'_>) {
     }
 }
 
-/// The standard output; a write to it ends the program where nobody reads any more.
+/// Standard output; a write to it ends the program if nobody reads any more.
 pub struct Out;
 
 impl Write for Out {
@@ -60,7 +60,7 @@ impl Write for Out {
     }
 }
 
-/// Ends the program where nobody reads any more.
+/// Ends the program if the write failed because nobody reads any more.
 fn open<T>(written: io::Result<T>) -> io::Result<T> {
     match written {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(CLOSED),

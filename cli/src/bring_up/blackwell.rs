@@ -1,12 +1,12 @@
-//! The steps for chips with tensor memory: each adds one thing that no step before it relies on.
+//! The steps for chips with tensor memory. Each adds one thing that no earlier step relies on.
 
 use super::{Case, Size, Step, case};
 use silumin::Shape;
 
-/// One CTA, nothing optional.
+/// Knobs of the plainest kernel: one CTA, nothing optional.
 const PLAIN: &str =
     "cta_group = 1; swap_ab = off; schedule = one_tile; k_order = forward; a_reuse = none; store = direct";
-/// The same for a pair of CTAs.
+/// Knobs of the plainest kernel for a CTA pair.
 const PAIR: &str =
     "cta_group = 2; swap_ab = off; schedule = one_tile; k_order = forward; a_reuse = none; store = direct";
 
@@ -18,7 +18,7 @@ fn pair(shape: Shape, more: &str) -> Case {
     case(shape, &format!("{PAIR}; {more}"))
 }
 
-/// The same configuration without and with A kept in the collector.
+/// Two cases that differ only in whether A is kept in the collector.
 fn reuse(formats: &'static str, tile: &str) -> [Case; 2] {
     let shape = Shape::new(512, 256, 512);
     ["none", "collector"].map(|reuse| {

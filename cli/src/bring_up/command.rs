@@ -17,22 +17,22 @@ use silumin::Arch;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Builds the pack for the first hour on a GPU.
+/// Builds the bring-up pack: kernels for the first hour on a GPU, with operands, expected results and probes.
 #[derive(Parser)]
 struct Flags {
-    /// A chip that the pack is for; may be given several times.
+    /// A target of the pack; may be given several times.
     #[arg(long, default_values = ["sm_100a", "sm_90a"])]
     arch: Vec<Arch>,
     /// The folder to write, which must be new or empty.
     #[arg(long)]
     out: PathBuf,
-    /// Small shapes everywhere: for tests of the pack on the emulated driver.
+    /// Use small shapes only, to test the pack on the emulated driver.
     #[arg(long)]
     small: bool,
-    /// Numbers of the steps to build, with commas; without it all.
+    /// Numbers of the steps to build, separated by commas; by default all.
     #[arg(long, value_delimiter = ',')]
     only: Vec<u32>,
-    /// Damage one kernel, as `5a` (some results wrong) or `5a:hang`, to see that the report names it.
+    /// Damage one kernel, to test that the report names it: `5a` makes some of its results wrong, `5a:hang` makes it hang.
     #[arg(long)]
     plant: Option<Plant>,
 }
@@ -43,7 +43,7 @@ pub fn command() -> Command {
     Flags::command().name("bring-up")
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let flags = match Flags::from_arg_matches(matches) {

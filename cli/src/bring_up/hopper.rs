@@ -3,10 +3,10 @@
 use super::{Case, Size, Step, case};
 use silumin::Shape;
 
-/// Seen on an H200: none with the same PTX in which all 32 lanes arrive.
+/// Why racecheck reports hazards: an H200 showed none with the same PTX in which all 32 lanes arrive.
 const ONE_LANE: &str = "one lane says for its warp that scale factors have been read, and racecheck knows of no order between the other lanes and whoever waits";
 
-/// One warpgroup's worth of everything, nothing optional.
+/// Knobs of the plainest kernel: one warpgroup, nothing optional.
 const PLAIN: &str =
     "swap_ab = off; schedule = one_tile; consumers = cooperative; store = direct; k_order = forward";
 

@@ -19,17 +19,17 @@ use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::{Arch, Shape};
 use std::error::Error;
 
-/// How large the large shapes are.
+/// Size of the large shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Size {
-    /// A second or less per kernel on the emulator: for tests of the pack itself.
+    /// Takes a second or less per kernel on the emulator, to test the pack itself.
     Small,
     /// The benchmark's shapes.
     Full,
 }
 
 impl Size {
-    /// `small` on the emulator, `full` on a GPU.
+    /// `small` for the emulator, `full` for a GPU.
     fn pick(self, small: Shape, full: Shape) -> Shape {
         match self {
             Size::Small => small,
@@ -38,10 +38,10 @@ impl Size {
     }
 }
 
-/// What a group of kernels has in common, and what it says if one of them fails.
+/// A group of kernels that test one assumption, and what to conclude if one fails.
 #[derive(Clone, Debug)]
 pub struct Step {
-    /// Its number in the order of risk, from 1.
+    /// Number in the order of risk, from 1.
     pub number: u32,
     /// A few words.
     pub title: &'static str,
@@ -49,7 +49,7 @@ pub struct Step {
     pub assumption: &'static str,
     /// Where to look first if a single launch fails.
     pub look: &'static str,
-    /// Where to look first if only launches back to back fail.
+    /// Where to look first if only back-to-back launches fail.
     pub look_loop: &'static str,
     /// The kernels.
     pub cases: Vec<Case>,
@@ -58,23 +58,24 @@ pub struct Step {
 /// One kernel of a step.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// The step's number and a letter.
+    /// Id: the step's number and a letter.
     pub id: String,
     /// M, N, K and groups.
     pub shape: Shape,
-    /// Formats of A, B and C, with spaces; empty leaves them to the chip.
+    /// Formats of A, B and C, separated by spaces; empty for the chip's usual ones.
     pub formats: &'static str,
     /// The gate.
     pub gate: &'static str,
     /// Knobs as `NAME = VALUE; NAME = VALUE`.
     pub knobs: String,
-    /// What this kernel adds to the step's assumption; empty if nothing.
+    /// What this kernel adds to the step's assumption, or empty.
     pub adds: &'static str,
-    /// Why `compute-sanitizer --tool racecheck` reports hazards that are none; empty where it should find nothing.
+    /// Why `compute-sanitizer --tool racecheck` reports hazards that are none; empty where it should report nothing.
     pub racecheck: &'static str,
 }
 
-/// Knob values that avoid an assumption that few published kernels share, by its number in `book/src/decisions/0003`.
+/// For each assumption that few published kernels share (numbered in `book/src/decisions/0003`), knob values that
+/// avoid it.
 const AVOID: [(&str, &str); 7] = [
     ("R2", "a_reuse = none"),
     ("R3", "multicast = none; for scale factors alone sf_load = tensor_map"),
@@ -88,7 +89,7 @@ const AVOID: [(&str, &str); 7] = [
 /// The gate of most cases.
 const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
 
-/// A kernel with the chip's usual formats. `steps` gives it its id.
+/// A kernel with the chip's usual formats. `steps` sets its id.
 fn case(shape: Shape, knobs: &str) -> Case {
     let knobs = knobs.to_owned();
     Case { id: String::new(), shape, formats: "", gate: SWIGLU, knobs, adds: "", racecheck: "" }
@@ -115,13 +116,13 @@ impl Case {
         self
     }
 
-    /// Knob values that avoid what this kernel adds; empty if none is known.
+    /// Knob values that avoid what this kernel adds; empty if none are known.
     pub fn avoid(&self) -> String {
         let known = AVOID.iter().filter(|(risk, _)| self.adds.contains(risk));
         known.map(|(_, knobs)| *knobs).collect::<Vec<_>>().join("; ")
     }
 
-    /// The problem and its knobs as a document.
+    /// The problem and its knobs as a configuration document.
     ///
     /// # Errors
     /// A knob or a value that does not exist.

@@ -27,11 +27,11 @@ use std::process::Command;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The values of scalars that a gate may have.
+/// Values of the scalars that the gates of cases use.
 const SCALARS: [(&str, f32); 1] = [("alpha", 0.75)];
-/// The form of the pack; `bring_up.py` refuses others.
+/// Version of the pack's format; `bring_up.py` refuses others.
 const FORMAT: u32 = 1;
-/// What runs on the machine with the GPU.
+/// Programs that run on the machine with the GPU.
 const PROGRAMS: [(&str, &str); 4] = [
     ("bring_up.py", include_str!("../../hardware/bring_up.py")),
     ("on_gpu.py", include_str!("../../hardware/on_gpu.py")),
@@ -45,33 +45,33 @@ const CHECK: &str = include_str!("check.ptx");
 pub struct Options {
     /// The chips.
     pub arches: Vec<Arch>,
-    /// How large the large shapes are.
+    /// Size of the large shapes.
     pub size: Size,
-    /// Steps to leave out all others for; empty for all.
+    /// The steps to build; empty for all.
     pub only: Vec<u32>,
     /// A kernel to damage.
     pub plant: Option<Plant>,
-    /// The folder; it must not exist or be empty.
+    /// The folder to write; it must be new or empty.
     pub out: PathBuf,
 }
 
 /// What was built.
 #[derive(Debug)]
 pub struct Summary {
-    /// Kernels of all chips.
+    /// Number of kernels, for all chips.
     pub kernels: usize,
-    /// Probes of all chips.
+    /// Number of probes, for all chips.
     pub probes: usize,
-    /// Bytes of all files.
+    /// Size of all files in bytes.
     pub bytes: u64,
 }
 
-/// Files of a pack as they are written.
+/// The files of a pack while it is written.
 struct Writer {
     root: PathBuf,
-    /// Name below the root to CRC-32 and size.
+    /// For each file, by name below the root, its CRC-32 and size.
     files: Mutex<BTreeMap<String, (u32, u64)>>,
-    /// Names of contents that are there.
+    /// Names of the contents written so far.
     data: Mutex<HashSet<String>>,
 }
 
@@ -87,7 +87,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes contents once, whoever has them, and returns their name.
+    /// Writes contents, once for all that share them, and returns the file's name.
     fn data(&self, bytes: &[u8]) -> Result<String, Box<dyn Error>> {
         let name = format!("data/{}.bin", &blake3::hash(bytes).to_hex()[..20]);
         let new = self.data.lock().map_err(|_| "another thread failed")?.insert(name.clone());
@@ -174,7 +174,7 @@ pub fn build(options: &Options) -> Result<Summary, Box<dyn Error>> {
     Ok(Summary { kernels, probes: probe_count, bytes })
 }
 
-/// The commit that this was built from, with `-dirty` behind it where files differ; `unknown` without git.
+/// The commit that the program was built from, with `-dirty` if files differ; `unknown` without git.
 fn commit() -> String {
     let git = |args: &[&str]| {
         let output =
@@ -186,7 +186,7 @@ fn commit() -> String {
     if dirty { format!("{commit}-dirty") } else { commit }
 }
 
-/// Bytes of a buffer before the first launch and after the last one.
+/// Bytes of a buffer before the first launch and after the last.
 struct Contents {
     file: bool,
     fill: u8,
@@ -194,10 +194,10 @@ struct Contents {
     after: Vec<u8>,
 }
 
-/// Buffers by name, and the launches as documents.
+/// Buffers by name, and the launches as JSON documents.
 type Ran = (BTreeMap<String, Contents>, Vec<Value>);
 
-/// Writes a kernel with its buffers and results. Returns what `pack.json` says of it, and whether it was damaged.
+/// Writes a kernel with its buffers and results. Returns its entry for `pack.json`, and whether it was damaged.
 fn write_case(
     writer: &Writer,
     arch: Arch,
@@ -254,7 +254,7 @@ fn write_case(
     Ok((value, damaged.is_some()))
 }
 
-/// Operands over the whole range of their formats.
+/// Draws operands over the whole range of their formats.
 fn draw(kernel: &Kernel) -> Result<DualGemmInputs, Box<dyn Error>> {
     let (shape, formats) = (kernel.problem.shape, kernel.problem.formats);
     if !shape.groups.by_rows() {
@@ -264,7 +264,7 @@ fn draw(kernel: &Kernel) -> Result<DualGemmInputs, Box<dyn Error>> {
     Ok(DualGemmInputs::generate_grouped(shape, sizes.as_slice(), formats, Distribution::Full, 1)?)
 }
 
-/// Runs the launches of a kernel one after the other: its buffers, and the launches as documents.
+/// Runs a kernel's launches in order. Returns its buffers, and the launches as JSON documents.
 fn run(folder: &Path, kernel: &Kernel) -> Result<Ran, Box<dyn Error>> {
     let name = &kernel.name;
     let mut buffers: BTreeMap<String, Contents> = BTreeMap::new();
@@ -317,7 +317,7 @@ fn run(folder: &Path, kernel: &Kernel) -> Result<Ran, Box<dyn Error>> {
     Ok((buffers, launches))
 }
 
-/// What a case says of a buffer. Outputs have a place of their own in each of several launches back to back; the workspace is shared.
+/// A buffer's entry in a case. In back-to-back launches each launch has its own outputs, and all share the workspace.
 fn buffer(
     writer: &Writer,
     kernel: &Kernel,

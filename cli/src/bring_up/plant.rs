@@ -1,14 +1,14 @@
-//! One mistake in one kernel of a pack, to see that the pack names it.
+//! Plants one mistake in a kernel of a pack, to test that the report names it.
 
 use std::error::Error;
 use std::str::FromStr;
 
-/// What the mistake does.
+/// The kind of mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mistake {
-    /// One approximation of the gate becomes another: some of C's elements are wrong.
+    /// One approximation in the gate is replaced by another, so that some elements of C are wrong.
     Wrong,
-    /// A barrier never gets one of its arrivals: the kernel never ends.
+    /// A barrier misses one of its arrivals, so that the kernel never ends.
     Hang,
 }
 
@@ -36,7 +36,7 @@ impl FromStr for Plant {
 }
 
 impl Plant {
-    /// The same PTX with the mistake.
+    /// The PTX with the mistake.
     ///
     /// # Errors
     /// Nothing in the text can be damaged so.

@@ -18,9 +18,9 @@ use serde_json::{Map, Value, json};
 use silumin::Arch;
 use silumin::codegen::arch::TensorCore;
 
-/// Dynamic shared memory of the tensor-core probe: operands, scale factors, a barrier and an address.
+/// Dynamic shared memory of the tensor-core probe in bytes: operands, scale factors, a barrier and an address.
 const TENSOR_CORE_SMEM: u32 = 86_144;
-/// Buffers above this are read as the driver leaves them: the host does not send gigabytes of zeros.
+/// Size in bytes above which a buffer is not initialised, because the host would have to send gigabytes of zeros.
 const LARGE: u64 = 1 << 30;
 /// Bytes of a TMA box: 128 rows of 128 bytes.
 const BOX: u32 = 16_384;
@@ -28,22 +28,22 @@ const BOX: u32 = 16_384;
 /// A probe.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// A name for files and for the chip file.
+    /// Name, for files and for the chip file.
     pub name: String,
     /// What it measures.
     pub about: String,
     /// Its text.
     pub ptx: String,
-    /// Name and bytes of the buffers, which start as zeros up to [`LARGE`]; `out` is read back.
+    /// Buffers: name and bytes. They start as zeros up to [`LARGE`]; `out` is read back.
     pub buffers: Vec<(&'static str, u64)>,
-    /// Launches as in a case.
+    /// Launches, as in a case.
     pub launches: Vec<Value>,
-    /// How the numbers in `out` are reduced (`reduce` in `bring_up.py`).
+    /// How `bring_up.py` reduces the numbers in `out` (its `reduce`).
     pub reduce: Value,
 }
 
 impl Probe {
-    /// What `pack.json` says of it.
+    /// The probe's entry in `pack.json`.
     pub fn document(&self, arch: &str) -> Value {
         json!({
             "name": self.name, "about": self.about, "reduce": self.reduce,
@@ -51,7 +51,7 @@ impl Probe {
         })
     }
 
-    /// Its buffers and launches.
+    /// The probe's buffers and launches.
     pub fn case(&self, arch: &str) -> Value {
         let buffers: Map<String, Value> = (self.buffers.iter())
             .map(|(name, bytes)| {
@@ -68,7 +68,7 @@ impl Probe {
     }
 }
 
-/// What depends on the chip and on the size of the pack.
+/// What depends on the chip and on the pack's size.
 struct Chip {
     version: &'static str,
     target: String,
@@ -89,7 +89,8 @@ impl Chip {
         }
     }
 
-    /// A probe of one launch for each number of rounds, with `unroll` times the work a round; none means one time the work.
+    /// A probe with one launch for each number of rounds; a round has `unroll` copies of the work, or one if it is
+    /// `None`.
     fn line(
         &self,
         name: String,
@@ -115,7 +116,7 @@ impl Chip {
         }
     }
 
-    /// A probe whose rounds are all alike, each with `unroll` times the work; `data` adds a buffer of 64 KB.
+    /// A probe whose rounds are all alike, each with `unroll` copies of the work; `data` adds a buffer of 64 KB.
     #[allow(clippy::too_many_arguments, reason = "the fields of a probe")]
     fn steady(
         &self,
@@ -148,7 +149,7 @@ impl Chip {
     }
 }
 
-/// A launch with more keys.
+/// A launch with additional keys.
 fn with(launch: &Value, more: &[(&str, Value)]) -> Value {
     let mut table = launch.as_object().cloned().unwrap_or_default();
     table.extend(more.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
@@ -199,7 +200,8 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
     probes
 }
 
-/// Kinds of MMA: name, kind, the instruction descriptor without M and N, and whether it has scale factors (PTX ISA 9.7.16.4.2).
+/// Kinds of MMA: name, PTX kind, instruction descriptor without M and N, and whether it has scale factors (PTX ISA
+/// 9.7.16.4.2).
 const KINDS: [(&str, &str, u32, bool); 3] = [
     ("bf16", "kind::f16", 1 << 4 | 1 << 7 | 1 << 10, false),
     ("mxf8", "kind::mxf8f6f4.block_scale.scale_vec::1X", 1 << 23, true),
@@ -217,7 +219,7 @@ fn copy(group: u32, column: u32) -> String {
     )
 }
 
-/// One MMA into the first accumulators or the second.
+/// One MMA into the first or the second accumulators.
 fn mma(group: u32, kind: usize, n: u32, second: bool, collector: &str) -> String {
     let (_, kind, instruction, scaled) = KINDS[kind];
     let instruction = instruction | (n >> 3) << 17 | (8 * group) << 24;
@@ -358,7 +360,7 @@ fn cluster(chip: &Chip, name: &str, about: &str, unit: &str) -> Probe {
     chip.steady(name, about, ptx, 1, "interval_clk", &launch, false)
 }
 
-/// Loads from L2 by line, from eight SMs, one after the other.
+/// L2 loads line by line, from eight SMs, one after the other.
 fn l2(chip: &Chip) -> Probe {
     const TURNS: u32 = 8;
     // A prime number of 128-byte lines between two, so that they lie in all parts of L2.

@@ -1,4 +1,4 @@
-//! `emit --explain`: why a configuration is legal and what bounds it, or everything that makes it illegal.
+//! `emit --explain`: why a configuration is legal and what bounds its time, or everything that makes it illegal.
 
 use crate::measure::predicted;
 use rayon::prelude::*;
@@ -7,7 +7,7 @@ use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
 use silumin::{Arch, Shape};
 
-/// Prints the explanation; true where the configuration is legal. `chip` is that of predicted times, or `off`.
+/// Prints the explanation; `true` if the configuration is legal. `chip` is the one for predicted times, or `off`.
 pub fn run(spec: &Spec, shape: Shape, arch: Arch, chip: &str) -> bool {
     match spec.plan(shape, arch) {
         Ok(plan) => {
@@ -33,7 +33,7 @@ pub fn run(spec: &Spec, shape: Shape, arch: Arch, chip: &str) -> bool {
     }
 }
 
-/// Prints the predicted time, what bounds it, and the times of the neighbours that fit.
+/// Prints the predicted time, what bounds it, and the times of neighbouring configurations.
 fn times(spec: &Spec, plan: &Plan, chip: &str) {
     let (shape, arch) = (plan.problem.shape, plan.arch);
     let time = |spec: &Spec| {

@@ -54,28 +54,28 @@ pub(crate) const KNOBS_HEADING: &str = "Knobs";
 /// The first shape of the public benchmark.
 const DEFAULT_SHAPE: Shape = Shape::new(256, 4096, 7168);
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     crate::status(run(matches))
 }
 
-/// `emit --explain` as a verb of its own.
+/// `emit --explain` as its own verb.
 #[must_use]
 pub fn explain_command() -> Command {
     flags(false)
         .name("explain")
-        .about("Says why a configuration is legal and what bounds it, or all that makes it illegal")
+        .about("Explains why a configuration is legal and what bounds its time, or lists everything that makes it illegal")
         .mut_arg("explain", |flag| flag.default_value("true").hide(true))
         .mut_args(|arg| if ["sweep", "sass"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg })
 }
 
-/// `emit --sweep` as a verb of its own.
+/// `emit --sweep` as its own verb.
 #[must_use]
 pub fn sweep_command() -> Command {
     flags(true)
         .name("sweep")
-        .about("Compares configurations, a line each; knobs that are given stay")
+        .about("Compares configurations, one per line; knobs that are given keep their values")
         .mut_arg("sweep", |flag| flag.default_value("true").hide(true))
         .mut_args(
             |arg| if ["explain", "sass"].contains(&arg.get_id().as_str()) { arg.hide(true) } else { arg },
@@ -98,34 +98,34 @@ fn flags(sweeps: bool) -> Command {
         option(knob.name, "VALUE", knob.brief()).long_help(knob.help()).help_heading(KNOBS_HEADING)
     });
     Command::new("emit")
-        .about("Emits a gated dual GEMM, prints its plan, and proves it on the emulated device")
+        .about("Emits a gated dual GEMM, prints its plan, and verifies it on the emulated device")
         .arg(option("shape", "M,N,K", "sizes of C (M, N) and the summed dimension [default: 256,4096,7168]"))
         .arg(
-            option("batch", "L", "matrices of a batch, each of the shape")
+            option("batch", "L", "number of matrices in a batch, each of the shape")
                 .value_parser(value_parser!(u32))
                 .conflicts_with("groups"),
         )
         .arg(option(
             "groups",
             "M1,M2,...",
-            "rows of each group: M is their sum, or the shape's where one is given, of which they may leave some over; a sweep takes groups that are as even as they can be",
+            "rows of each group; without --shape M is their sum, with it they may have fewer rows than M; a sweep uses groups as even as possible",
         ))
         .arg(option(
             "arch",
             "ARCH",
-            "the chip: sm_90a, sm_100a, sm_100f or sm_103a; formats are NVFP4 to f16, on sm_90a bf16 to bf16, unless --formats or --config has others [default: sm_100a]",
+            "target: sm_90a, sm_100a, sm_100f or sm_103a; without --formats or --config operands are NVFP4 and C is f16, on sm_90a all are bf16 [default: sm_100a]",
         ))
         .arg(option("formats", "A,B,C", "formats of A, of B1 and B2, and of C, such as bf16,nvfp4,bf16"))
         .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
-        .arg(option("config", "FILE", "a TOML file in the form of tests/in; flags override it"))
+        .arg(option("config", "FILE", "a TOML file like those in tests/in; flags override it"))
         .arg(
             option("scalar", "NAME=VALUE", "a run-time scalar of the gate [default: 1]")
                 .action(ArgAction::Append),
         )
-        .arg(option("out", "DIR", "where files go").default_value("out").value_parser(value_parser!(PathBuf)))
+        .arg(option("out", "DIR", "folder for the files").default_value("out").value_parser(value_parser!(PathBuf)))
         .arg(option("seed", "N", "seed of the inputs").default_value("1111").value_parser(value_parser!(u64)))
         .arg(
-            option("threads", "N", "host threads of the emulator; 0 is one a core")
+            option("threads", "N", "host threads of the emulator; 0 is one per core")
                 .default_value("0")
                 .value_parser(value_parser!(usize)),
         )
@@ -139,14 +139,14 @@ fn flags(sweeps: bool) -> Command {
             Arg::new("track")
                 .long("track")
                 .action(ArgAction::SetTrue)
-                .help("look for races that the run does not show; takes several times as long"),
+                .help("also report races that the run does not show; takes several times as long"),
         )
-        .arg(option("time", "CHIP", "the chip of the predicted time: b200, b300, h200 or h100; off predicts none [default: by --arch]"))
+        .arg(option("time", "CHIP", "chip for the predicted time: b200, b300, h200 or h100; off for no prediction [default: by --arch]"))
         .arg(
             option(
                 "issue",
                 "SOURCE",
-                "what instructions cost to issue in the predicted time: machine code where ptxas and nvdisasm are found, else a table (auto), machine code (sass) or the table; sweeps and --explain compare by the table",
+                "where the predicted time takes issue costs from: machine code if ptxas and nvdisasm are found, else a table (auto); machine code (sass); the table (table), which sweeps and --explain always use",
             )
             .default_value("auto")
             .value_parser(IssueSource::NAMES.map(|(name, _)| name)),
@@ -156,16 +156,16 @@ fn flags(sweeps: bool) -> Command {
             Arg::new("sweep")
                 .long("sweep")
                 .action(ArgAction::SetTrue)
-                .help("compare configurations, a line each; knobs that are given stay")
+                .help("compare configurations, one per line; knobs that are given keep their values")
                 .help_heading("Instead of one kernel"),
         )
         .arg(of_sweeps(
-            option("sweep_knob", "NAME=V1;V2", "a knob to sweep, instead of the usual ones; M in a tile is the CTA group's rows")
+            option("sweep_knob", "NAME=V1;V2", "a knob to sweep instead of the usual ones; M in a tile stands for the CTA group's rows")
                 .action(ArgAction::Append)
                 .help_heading("Instead of one kernel"),
         ))
         .arg(of_sweeps(
-            option("verify_k", "K", "how much of K a sweep verifies; 0 runs nothing [default: what takes a minute]")
+            option("verify_k", "K", "verify a sweep at this K; 0 verifies nothing [default: a K that takes about a minute]")
                 .value_parser(value_parser!(u32))
                 .help_heading("Instead of one kernel"),
         ))
@@ -181,7 +181,7 @@ fn flags(sweeps: bool) -> Command {
                 .long("explain")
                 .action(ArgAction::SetTrue)
                 .conflicts_with_all(["sweep", "sass"])
-                .help("say why the configuration is legal and what bounds it, or all that makes it illegal")
+                .help("explain why the configuration is legal and what bounds its time, or list everything that makes it illegal")
                 .help_heading("Instead of one kernel"),
         )
         .arg(
@@ -189,7 +189,7 @@ fn flags(sweeps: bool) -> Command {
                 .long("sass")
                 .action(ArgAction::SetTrue)
                 .conflicts_with("sweep")
-                .help("count what the machine code issues for each MMA, beside Triton's (needs ptxas and nvdisasm)")
+                .help("count the machine instructions per MMA, and compare with Triton's kernel (needs ptxas and nvdisasm)")
                 .help_heading("Instead of one kernel"),
         )
         .args(knobs)
@@ -322,7 +322,7 @@ fn group_sizes(matches: &ArgMatches, shape: Shape) -> Result<GroupSizes, Box<dyn
     }
 }
 
-/// Operands for a kernel.
+/// Draws operands for a kernel.
 fn draw(
     shape: Shape,
     sizes: &GroupSizes,
@@ -336,7 +336,7 @@ fn draw(
     }
 }
 
-/// Knobs that a flag or the file has set to something else than the default.
+/// Knobs that flags or the file set to other values than the default.
 fn given(config: &Config) -> Vec<&'static str> {
     let usual = Config::default().entries();
     let set = config.entries().into_iter().zip(usual).filter(|(given, usual)| given != usual);
@@ -350,7 +350,7 @@ fn parse_shape(text: &str) -> Result<[u32; 3], String> {
     })
 }
 
-/// Values for the kernel's scalars: those given, else 1.
+/// Values of the kernel's scalars: those given, otherwise 1.
 fn scalars<N: AsRef<str> + std::fmt::Debug>(
     matches: &ArgMatches,
     names: &[N],
@@ -396,13 +396,13 @@ fn write_files(
     Ok(())
 }
 
-/// The chip of predicted times, or `off`.
+/// The chip for predicted times, or `off`.
 fn chip(matches: &ArgMatches, arch: Arch) -> String {
     let name = matches.get_one::<String>("time").cloned();
     name.unwrap_or_else(|| predict::default_chip(arch.target()).to_owned())
 }
 
-/// How long the kernel takes, as the emulator's clock says.
+/// Prints the time that the emulator predicts for the kernel.
 fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
     let name = chip(matches, kernel.arch);
     if name == "off" {
@@ -443,7 +443,7 @@ fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
     }
 }
 
-/// What ptxas says, where there is one.
+/// Prints what ptxas reports, if it is installed.
 fn assemble(kernel: &Kernel) {
     let assembled = Ptxas::find().and_then(|ptxas| ptxas.assemble(&kernel.ptx, kernel.arch));
     match assembled {
@@ -469,7 +469,7 @@ fn assemble(kernel: &Kernel) {
     }
 }
 
-/// Runs both distributions; true if both pass.
+/// Runs the kernel on both distributions; `true` if both pass.
 fn verify(
     spec: Spec,
     arch: Arch,

@@ -1,5 +1,5 @@
-//! `emit --sass`: what the machine code of a kernel issues for each MMA, beside a dual GEMM of Triton's that the same
-//! assembler has assembled.
+//! `emit --sass`: machine instructions per MMA of a kernel, compared with a dual GEMM of Triton's, assembled by the
+//! same assembler.
 
 use silumin::Arch;
 use silumin::codegen::arch::TensorCore;
@@ -10,16 +10,16 @@ use silumin::verify::toolchain::{Nvdisasm, Ptxas, Resources};
 use std::error::Error;
 use std::path::Path;
 
-/// Triton's kernels, checked in as PTX; their tiles have K = 256, four MMAs of each product.
+/// Triton's kernels, stored as PTX. Their tiles have K = 256: four MMAs of each product.
 const TRITON: [(&str, &str); 2] =
     [("Triton 3.9", "triton_dual_gemm.ptx"), ("Triton 3.9, warp-specialised", "triton_dual_gemm_ws.ptx")];
 
-/// K blocks (64 of K) of an iteration of theirs.
+/// K blocks (64 of K) in an iteration of Triton's kernels.
 const TRITON_BLOCKS: u32 = 4;
 
 /// One entry's figures.
 struct Line {
-    /// K blocks of one iteration, and iterations that bring both products a K block on.
+    /// K blocks of an iteration, and number of iterations that advance both products by a K block.
     blocks: u32,
     passes: u32,
     name: String,
@@ -29,7 +29,7 @@ struct Line {
     tmem: String,
 }
 
-/// Prints the audit; false where one of the kernel's own entries uses local memory.
+/// Prints the counts; `false` if one of the kernel's own entries uses local memory.
 pub fn run(kernel: &Kernel, plan: &Plan) -> Result<bool, Box<dyn Error>> {
     let (ptxas, nvdisasm) = (Ptxas::find()?, Nvdisasm::find()?);
     let mut lines = Vec::new();
@@ -72,7 +72,7 @@ pub fn run(kernel: &Kernel, plan: &Plan) -> Result<bool, Box<dyn Error>> {
     Ok(clean)
 }
 
-/// Every entry of a module, assembled and counted.
+/// Assembles a module and counts every entry.
 fn audits(
     ptxas: &Ptxas,
     nvdisasm: &Nvdisasm,
@@ -85,7 +85,7 @@ fn audits(
     Ok(assembled.entries.iter().filter_map(|entry| Some((entry.clone(), of(entry)?))).collect())
 }
 
-/// The word that ends before `text`.
+/// The word that ends right before `text`.
 fn before(line: &str, text: &str) -> String {
     line.split(text).next().and_then(|head| head.split(' ').next_back()).unwrap_or("?").to_owned()
 }
@@ -126,7 +126,7 @@ fn print(lines: &[Line]) {
     }
 }
 
-/// The other loops of a role: a split tail's, or those of the second product.
+/// Other loops of a role: those of a split tail or of the second product.
 fn others(loops: &[Iteration], wanted: fn(&Iteration) -> u32) -> String {
     let rest = loops.iter().skip(1).map(|one| format!("{} for {}", one.instructions, wanted(one)));
     let rest: Vec<String> = rest.collect();

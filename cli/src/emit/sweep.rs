@@ -1,4 +1,4 @@
-//! `emit --sweep`: many configurations of one problem, a line each.
+//! `emit --sweep`: many configurations of one problem, one per line.
 
 use crate::measure::{Assembled, Bench, Counted, assemble, entries, predicted};
 use rayon::prelude::*;
@@ -12,7 +12,7 @@ use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use std::error::Error;
 
-/// What sweeps unless `--sweep-knob` says otherwise. M in a tile stands for the rows that the CTA group has.
+/// Knobs and values that are swept without `--sweep-knob`. M in a tile stands for the rows of the CTA group.
 const USUAL: &[(&str, &str)] = &[
     ("strategy", "two_pass;second_fused;sequential;interleaved"),
     ("schedule", "one_tile;persistent;dynamic;stream_k;split_k(2)"),
@@ -20,7 +20,7 @@ const USUAL: &[(&str, &str)] = &[
     ("tile", "[M, 64, 256];[M, 128, 256];[M, 192, 128]"),
 ];
 
-/// The same where warpgroups hold the accumulators.
+/// The same, for chips whose warpgroups hold the accumulators.
 const USUAL_OF_WARPGROUPS: &[(&str, &str)] = &[
     ("strategy", "two_pass;second_fused;sequential;interleaved"),
     ("schedule", "one_tile;persistent;stream_k;split_k(2)"),
@@ -28,12 +28,12 @@ const USUAL_OF_WARPGROUPS: &[(&str, &str)] = &[
     ("tile", "[M, 64, 64];[M, 128, 64];[64, 128, 64];[256, 96, 64]"),
 ];
 
-/// Multiply-adds that all verifications together spend, unless `--verify-k` says how far to go.
+/// Multiply-adds that all verifications may take together, unless `--verify-k` is given.
 const BUDGET: f64 = 300e9;
 
 /// What to sweep.
 pub struct Sweep<'a> {
-    /// What all configurations start from.
+    /// The configuration that all others start from.
     pub spec: &'a Spec,
     /// The chip.
     pub arch: Arch,
@@ -43,15 +43,15 @@ pub struct Sweep<'a> {
     pub seed: u64,
     /// The gate's scalars.
     pub scalars: &'a [(String, f32)],
-    /// Host threads of the emulator; 0 is one a core.
+    /// Host threads of the emulator; 0 is one per core.
     pub threads: usize,
-    /// Knobs that a flag has fixed.
+    /// Knobs fixed by flags.
     pub fixed: Vec<&'static str>,
     /// `NAME=V1;V2` of each `--sweep-knob`.
     pub chosen: Vec<String>,
-    /// The chip of predicted times; `off` predicts none.
+    /// The chip for predicted times; `off` for none.
     pub chip: String,
-    /// K of the verification; `None` is as far as the budget goes, 0 is no verification.
+    /// K of the verification. `None`: as large as the budget allows; 0: no verification.
     pub verify_k: Option<u32>,
 }
 
@@ -67,22 +67,22 @@ struct Legal {
     entries: usize,
     launches: usize,
     assembled: Option<Result<Assembled, String>>,
-    /// Microseconds of all launches, predicted.
+    /// Predicted time of all launches, in microseconds.
     predicted: Result<f64, String>,
     verified: Option<Result<Verified, String>>,
-    /// Why it was not verified, where others were.
+    /// Why it was not verified, if others were.
     skipped: Option<String>,
 }
 
-/// What the emulator said.
+/// Result of a verification on the emulator.
 struct Verified {
     check: CheckReport,
     counted: Option<Counted>,
-    /// Whether it is what the plan says, as far as that says it all.
+    /// Whether the emulator's counts equal the plan's, as far as the plan determines them.
     as_modelled: bool,
 }
 
-/// Knobs and the values that each of them takes.
+/// Knobs, with the values that each takes.
 type Axes = Vec<(&'static str, Vec<String>)>;
 
 /// All lines of a sweep.
@@ -94,7 +94,7 @@ pub struct Table {
     assembled: bool,
 }
 
-/// Runs the sweep and prints it; false where something legal is not right.
+/// Runs and prints the sweep; `false` if a legal configuration gives a wrong result.
 pub fn run(sweep: &Sweep<'_>, json: bool) -> Result<bool, Box<dyn Error>> {
     let table = sweep.measure()?;
     if json {
@@ -125,7 +125,7 @@ impl Sweep<'_> {
         Ok(Table { axes, rows, verified, assembled: ptxas.is_some() })
     }
 
-    /// What sweeps: the chosen knobs, or the usual ones that no flag has fixed.
+    /// The knobs to sweep: those chosen, or the usual ones that no flag fixes.
     fn axes(&self) -> Result<Axes, String> {
         let texts: Vec<(String, String)> = if self.chosen.is_empty() {
             let usual = match self.arch.tensor_core() {
@@ -156,7 +156,7 @@ impl Sweep<'_> {
         Ok(axes)
     }
 
-    /// The spec with one row's values.
+    /// The configuration with one row's values.
     fn spec_of(&self, axes: &Axes, values: &[String]) -> Result<Spec, String> {
         let mut spec = self.spec.clone();
         let mut set = |tiles: bool, rows: u32| {
@@ -215,7 +215,7 @@ impl Sweep<'_> {
         legal.assembled = Some(kernel.and_then(|kernel| assemble(ptxas, &kernel)));
     }
 
-    /// The problem that is verified: all of it, or less K where there are many configurations.
+    /// The problem to verify: the whole one, or one of less K if there are many configurations.
     fn verified_shape(&self, configurations: usize) -> Option<Shape> {
         let Shape { m, n, k, .. } = self.shape;
         let affordable = BUDGET / configurations.max(1) as f64 / (2.0 * f64::from(m.max(128)) * f64::from(n));
@@ -247,7 +247,7 @@ impl Sweep<'_> {
 }
 
 impl Table {
-    /// Whether everything legal is right.
+    /// Whether every legal configuration is right.
     pub fn is_right(&self) -> bool {
         self.rows.iter().all(Row::is_right)
     }
@@ -296,7 +296,7 @@ impl Table {
         }
     }
 
-    /// All of it as JSON.
+    /// The table as a JSON document.
     pub fn document(&self, sweep: &Sweep<'_>) -> Value {
         let Table { axes, rows, verified, .. } = self;
         let rows: Vec<Value> =
@@ -331,7 +331,7 @@ const COLUMNS: [&str; 15] = [
 ];
 
 impl Row {
-    /// Whether it is illegal, not run, or right.
+    /// Whether the configuration is illegal, was not run, or is right.
     fn is_right(&self) -> bool {
         self.outcome.as_ref().map_or(true, |legal| match &legal.verified {
             Some(Ok(verified)) => verified.check.pass && verified.as_modelled,
@@ -385,7 +385,7 @@ impl Legal {
         whole && matches!(&self.verified, Some(Ok(Verified { counted: Some(_), .. })))
     }
 
-    /// The emulator's count where it ran all of the problem, else the plan's figures.
+    /// The emulator's counts if it ran the whole problem, otherwise the plan's.
     fn bytes(&self, whole: bool) -> Counted {
         match &self.verified {
             Some(Ok(Verified { counted: Some(counted), .. })) if whole => *counted,
@@ -434,12 +434,12 @@ impl Legal {
     }
 }
 
-/// `[M, 64, 256]` with rows in the place of M.
+/// `[M, 64, 256]` with the number of rows for M.
 fn in_rows(value: &str, rows: u32) -> String {
     value.replacen("[M,", &format!("[{rows},"), 1)
 }
 
-/// The first line, and no more of it than a line of a table bears.
+/// The first line, shortened to fit a table.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 110;
     let line = text.lines().next().unwrap_or_default();
@@ -449,7 +449,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Columns as wide as they need to be, numbers to the right.
+/// Prints columns as wide as needed, numbers right-aligned.
 fn table(lines: &[Vec<String>]) {
     let columns = lines.first().map_or(0, Vec::len);
     let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
+//! The verb `tune`: finds the fastest knobs for shapes on a device, and stores them in a file that warm-ups read.
 //!
 //! ```text
 //! silumin tune --device cuda:0 --formats bf16,bf16,bf16 --shapes 256x4096x7168,16x14336x4096
@@ -7,11 +7,11 @@
 //! silumin tune --out model.tuning --merge from-another-machine.tuning
 //! ```
 //!
-//! The file is that beside the cache, unless `--out` names another one. It is written after each shape, so that a run that is
-//! killed goes on where it was: shapes that have a result which holds are passed over (`--again` tunes them anew).
+//! The file lies beside the cache, unless `--out` names another one. It is written after each shape, so that a killed run
+//! can be continued: shapes with a valid result are skipped (`--again` tunes them again).
 //!
-//! On a GPU each shape is tuned in a process of its own. A kernel that takes the driver's context along, ends the process, or lets
-//! nothing be heard for `--patience` seconds is noted as failed, and another process tunes without it.
+//! On a GPU each shape is tuned in its own process. A kernel that destroys the driver's context, ends the process, or gives no
+//! output for `--patience` seconds is recorded as failed, and another process continues without it.
 
 #![allow(clippy::print_stderr, reason = "errors of a program go there")]
 
@@ -31,56 +31,56 @@ use std::process::{Command, ExitCode};
 use std::time::Duration;
 use trials::Message;
 
-/// Finds the fastest knobs for shapes on a device, and keeps them in a file that warm-ups use.
+/// Finds the fastest knobs for shapes on a device, and stores them in a file that warm-ups read.
 #[derive(Parser)]
 pub struct Flags {
-    /// `cuda:0` or another number, or `emulated:sm_90a` or another chip.
+    /// The device: `cuda:N`, or an emulated chip such as `emulated:sm_90a`.
     #[arg(long, default_value = "emulated:sm_100a")]
     device: String,
-    /// MxNxK, with :l4 behind it for a batch of four, :g8 for eight groups of rows; several with commas.
+    /// Shapes MxNxK, separated by commas; `:l4` after a shape is a batch of four, `:g8` eight groups of rows.
     #[arg(long, default_value = "256x4096x7168")]
     shapes: String,
-    /// Formats of A, of B and of C; left out, what the chip is usually fed.
+    /// Formats of A, B and C; by default the chip's usual ones.
     #[arg(long)]
     formats: Option<String>,
     /// The gate.
     #[arg(long, default_value = "silu(A @ B1) * (A @ B2)")]
     gate: String,
-    /// Knobs that are not to be changed, `stages=3 pdl=on`.
+    /// Knobs with fixed values, such as `stages=3 pdl=on`.
     #[arg(long, default_value = "")]
     knobs: String,
-    /// A file of what may be tried, a line of knobs and their values each: `tile=128x64x64|128x128x64 stages=2|3`. Left out, what
-    /// is usually worth trying.
+    /// A file with the search space: each line has knobs and values to combine, `tile=128x64x64|128x128x64 stages=2|3`. By default
+    /// the values that are usually worth trying.
     #[arg(long)]
     space: Option<PathBuf>,
-    /// Seconds for each shape.
+    /// Time for each shape, in seconds.
     #[arg(long, default_value_t = 20.0)]
     budget: f64,
-    /// Kernels that are loaded at first.
+    /// Number of kernels to load: `auto` and those with the best predictions.
     #[arg(long, default_value_t = 32)]
     keep: usize,
-    /// Multiply-adds of a check: larger problems are judged by a sample, or, on an emulated device, not run.
+    /// Multiply-adds that a check may take; larger problems are checked on a sample, or not run on an emulated device.
     #[arg(long, default_value_t = 2e9)]
     check: f64,
-    /// The file of results.
+    /// The file of results; by default the one beside the cache.
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Tunes shapes that have a result.
+    /// Also tune shapes that already have a valid result.
     #[arg(long)]
     again: bool,
-    /// Seconds without a word after which a process that tunes is ended, and the kernel that it was at is failed.
+    /// Seconds without output after which a tuning process is ended; the kernel that it was running counts as failed.
     #[arg(long, default_value_t = 60.0)]
     patience: f64,
-    /// For the program itself: one shape, of which all is said to the parent; kernels that are not launched come on the standard input.
+    /// Internal: tunes one shape and reports to the parent; standard input lists kernels not to launch.
     #[arg(long, hide = true)]
     child: bool,
-    /// Kernels of each shape that are shown.
+    /// Number of kernels shown for each shape.
     #[arg(long, default_value_t = 5)]
     top: usize,
-    /// Adds the results of another file, and tunes nothing; may be given several times.
+    /// Add the results of another file, without tuning; may be given several times.
     #[arg(long)]
     merge: Vec<PathBuf>,
-    /// Lists the results, those first that are not used on the device, and tunes nothing.
+    /// List the results, without tuning; those that this device does not use come first.
     #[arg(long)]
     list: bool,
 }
@@ -91,7 +91,7 @@ pub fn command() -> clap::Command {
     Flags::command().name("tune")
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let flags = match Flags::from_arg_matches(matches) {
@@ -110,7 +110,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     crate::status(execute(&flags, &own, &mut print::Out).map(|()| true))
 }
 
-/// Starts this program again.
+/// Makes a command that starts this program again.
 pub type Own<'a> = &'a dyn Fn() -> io::Result<Command>;
 
 impl Flags {
@@ -137,7 +137,7 @@ impl Flags {
     }
 }
 
-/// Tunes one shape, and tells the parent.
+/// Tunes one shape, and reports to the parent process.
 pub fn child(flags: &Flags) {
     let tuned = || -> Result<Message, Box<dyn Error>> {
         let lost = trials::heard()?;
@@ -159,7 +159,7 @@ pub fn child(flags: &Flags) {
     trials::say(&tuned().unwrap_or_else(|error| Message::Failed(error.to_string())));
 }
 
-/// The device of that name.
+/// The device that a name stands for.
 fn device(text: &str) -> Result<Device, Box<dyn Error>> {
     match text.split_once(':') {
         Some(("emulated", chip)) => Ok(Device::emulated(chip.parse::<Arch>()?)),
@@ -192,7 +192,7 @@ fn shape(text: &str) -> Result<Shape, String> {
     }
 }
 
-/// Does what the flags say.
+/// Runs the verb.
 pub fn execute(flags: &Flags, own: Own<'_>, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let file = match (&flags.out, Cache::default_folder()) {
         (Some(file), _) => file.clone(),
@@ -213,7 +213,7 @@ pub fn execute(flags: &Flags, own: Own<'_>, out: &mut dyn Write) -> Result<(), B
     tune_all(flags, own, &file, &device, out)
 }
 
-/// The results of a file; none where there is no file.
+/// Reads a file of results; an empty table if there is no file.
 fn results(file: &Path) -> Result<Table, Box<dyn Error>> {
     match file.try_exists()? {
         true => {
@@ -263,7 +263,7 @@ fn beside(base: &str) -> String {
     if base.is_empty() { String::new() } else { format!(", {base}") }
 }
 
-/// A result in words.
+/// Describes a result.
 fn shown(entry: &TuningEntry) -> String {
     let knobs = if entry.knobs.is_empty() { "auto" } else { &entry.knobs };
     match entry.ranked {
@@ -297,7 +297,7 @@ fn space(flags: &Flags) -> Result<Option<Space>, Box<dyn Error>> {
     Ok(Some(read_text(path, SETTINGS_LIMIT)?.parse()?))
 }
 
-/// Tunes one shape in this process, without launching what is lost, and adds the result to the file.
+/// Tunes one shape in this process, without launching the kernels in `lost`, and adds the result to the file.
 fn tune_one(
     flags: &Flags,
     device: &Device,

@@ -1,5 +1,5 @@
-//! Tuning runs in processes of their own: a kernel that takes the driver's context along, ends its process or never ends
-//! costs that process, and the next one goes on without it.
+//! Runs tuning in child processes. A kernel that destroys the driver's context, ends the process or never ends costs only
+//! that process; the next one continues without that kernel.
 
 use serde::{Deserialize, Serialize};
 use std::io::{BufRead, BufReader, Write};
@@ -7,23 +7,23 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::Duration;
 
-/// Kernels of one shape that may take a process along before the driver, and not a kernel, is to blame.
+/// Limit on the kernels of one shape that cost a process; beyond it the driver is at fault, not a kernel.
 const MOST_LOST: usize = 16;
 
-/// A line that a child says to its parent. Other lines of its standard output are nobody's.
+/// A line from a child to its parent. The parent ignores other lines of its standard output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// It is about to launch the kernel of these knobs.
+    /// The child is about to launch the kernel with these knobs.
     Trying(String),
-    /// That kernel took the context along: its knobs, the reason.
+    /// A kernel destroyed the context: its knobs, and the reason.
     Lost(String, String),
-    /// The run is over: what people are to read, and the row of the summary.
+    /// The run is over: the text to print, and the row of the summary.
     Done(String, String),
-    /// There is nothing to tune, or something that no other kernel mends.
+    /// There is nothing to tune, or a failure that does not come from a kernel.
     Failed(String),
 }
 
-/// Says something to the parent; one that is gone hears nothing, and the child ends with its run.
+/// Sends a message to the parent. If the parent is gone, the message is dropped and the child ends after its run.
 pub fn say(message: &Message) {
     if let Ok(text) = serde_json::to_string(message) {
         let mut out = std::io::stdout().lock();
@@ -32,17 +32,17 @@ pub fn say(message: &Message) {
     }
 }
 
-/// What is known of kernels that took a process along: their knobs, and why.
+/// Kernels that cost a process: their knobs, and the reason.
 pub type Lost = Vec<(String, String)>;
 
-/// The same, as the child reads it from its standard input.
+/// Reads [`Lost`] from the child's standard input.
 pub fn heard() -> Result<Lost, String> {
     let text = std::io::read_to_string(std::io::stdin()).map_err(|error| error.to_string())?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
-/// Runs children until one is done: each without the kernels that took those before it along. What it had to say and its row,
-/// and those kernels.
+/// Runs children until one finishes, each without the kernels that cost the earlier ones their process. Returns its text
+/// and its row, and those kernels.
 pub fn run(
     mut child: impl FnMut() -> Command,
     patience: Duration,
@@ -67,7 +67,7 @@ pub fn run(
 
 type Finished = Result<(String, String), (String, String)>;
 
-/// One child: what it said, or the kernel that it was lost with.
+/// Runs one child and returns its messages, or the kernel that ended it.
 fn once(mut command: Command, lost: &Lost, patience: Duration) -> Result<Finished, String> {
     let words = |error: std::io::Error| format!("a process to tune in: {error}");
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().map_err(words)?;

@@ -1,43 +1,44 @@
-//! Probes of what feeds an SM and what takes its results: TMA, L2, DRAM, stores.
+//! Probes of the paths to and from an SM: TMA, L2, DRAM, stores.
 
 use super::{BOX, Chip, Probe, Size};
 use serde_json::{Value, json};
 
-/// Bytes that no L2 holds.
+/// More bytes than any L2 holds.
 const FLUSH: u64 = 256 << 20;
 
-/// Loads of boxes, `depth` at a time.
+/// A probe that loads boxes, `depth` at a time.
 pub(super) struct Loads {
     pub name: String,
     pub about: String,
-    /// Boxes under way in a CTA.
+    /// Boxes in flight per CTA.
     pub depth: u32,
-    /// Bytes of a box's row, and rows of a box.
+    /// Bytes of a box's row, and number of rows.
     pub box_shape: [u32; 2],
-    /// Bytes from a row of the tensor to the next.
+    /// Bytes between the starts of successive rows of the tensor.
     pub pitch: u32,
     /// Rows of the tensor, a power of two.
     pub rows: u32,
-    /// SMs that read the same boxes: neighbours by number, or far from each other.
+    /// SMs that read the same boxes: neighbours by number, or SMs far from each other.
     pub group: u32,
     pub far: bool,
-    /// Rounds of the longer launches, of `depth` boxes each.
+    /// Rounds of the two longer launches, of `depth` boxes each.
     pub rounds: [u32; 2],
-    /// Rows from one group's first box to the next one's, and from a box to the next of its group.
+    /// Rows between the first boxes of two groups, and between successive boxes of a group.
     pub apart: u32,
     pub step: u32,
     pub ctas: u32,
-    /// In the GPU's nanoseconds instead of the SM's clocks: what does not go by that clock.
+    /// Whether time is in the GPU's nanoseconds instead of the SM's clocks, for what does not depend on the SM's
+    /// clock.
     pub nanoseconds: bool,
-    /// Rows between the first boxes of launches.
+    /// Rows between the first boxes of two launches.
     pub between: u32,
-    /// Boxes side by side in a row of the tensor, a power of two, which a CTA walks along before it goes on to other rows, as a
-    /// K loop does. Then `rows`, `step` and `between` count boxes. 0: the tensor is a box wide.
+    /// Boxes side by side in a row of the tensor, a power of two. A CTA reads along them before it moves to other
+    /// rows, as a K loop does; `rows`, `step` and `between` then count boxes. 0: the tensor is one box wide.
     pub walk: u32,
 }
 
 impl Loads {
-    /// Boxes of 16 KB that lie in L2.
+    /// Boxes of 16 KB that are in L2.
     pub fn new(name: &str, about: &str, depth: u32, ctas: u32, rows: u32) -> Self {
         Loads {
             name: name.to_owned(),
@@ -270,7 +271,7 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
     probes
 }
 
-/// A launch that empties L2 of what a probe reads, and its buffer.
+/// A launch that removes from L2 what a probe reads, and its buffer.
 pub(super) fn flush(chip: &Chip) -> (Value, (&'static str, u64)) {
     let bytes = match chip.size {
         Size::Small => 1 << 16,
@@ -284,12 +285,12 @@ pub(super) fn flush(chip: &Chip) -> (Value, (&'static str, u64)) {
     )
 }
 
-/// The text of a probe with the kernel that empties L2.
+/// The PTX of a probe together with the kernel that empties L2.
 pub(super) fn with_flush(ptx: String) -> String {
     ptx + include_str!("flush.ptx")
 }
 
-/// Loads that miss L2, one after the other: of a thread, or of 2 KB by TMA.
+/// Loads that miss L2, one after the other: by a thread, or 2 KB at a time by TMA.
 fn cold(chip: &Chip, tma: bool) -> Probe {
     // A prime number of 128-byte lines between two, so that they lie in all parts of L2 and DRAM.
     const STRIDE: u32 = 131 * 128;
@@ -325,7 +326,7 @@ fn cold(chip: &Chip, tma: bool) -> Probe {
     }
 }
 
-/// Boxes of 16 KB, of which each CTA of a cluster loads its part for all.
+/// Boxes of 16 KB; each CTA of a cluster loads its part for all.
 fn multicast(chip: &Chip, ctas: u32) -> Probe {
     let rows = chip.few(1024, 262_144);
     let part = BOX / ctas;
@@ -375,7 +376,8 @@ fn multicast(chip: &Chip, ctas: u32) -> Probe {
     }
 }
 
-/// Stores by four warps, or loads by sixteen, of 16 bytes a lane; so many lanes of a warp follow each other in a row of 1024 bytes.
+/// Stores by four warps, or loads by sixteen, of 16 bytes per lane; `lanes` lanes of a warp are consecutive in a row
+/// of 1024 bytes.
 fn accesses(chip: &Chip, store: bool, lanes: u32, ctas: u32) -> Probe {
     const UNROLL: u32 = 8;
     let (what, threads, region) = if store { ("store", 128, 32_768) } else { ("load", 512, 8192) };
@@ -429,7 +431,7 @@ fn store_map(ctas: u32, rows: u32) -> Value {
     }})
 }
 
-/// One TMA store: its issue, the end of its reads, the end of its writes.
+/// One TMA store: times of its issue, of the end of its reads, of the end of its writes.
 fn tma_store(chip: &Chip, kilobytes: u32) -> Probe {
     let work = format!(
         "    {STORE}, [%smem];\n    cp.async.bulk.commit_group;\n    mov.u64 %issued, %clock64;\n    cp.async.bulk.wait_group.read 0;\n    \
@@ -455,7 +457,7 @@ fn tma_store(chip: &Chip, kilobytes: u32) -> Probe {
     }
 }
 
-/// TMA stores one after the other, of which `depth` may be reading shared memory.
+/// TMA stores one after the other, of which up to `depth` read shared memory at a time.
 fn tma_stores(chip: &Chip, depth: u32, ctas: u32) -> Probe {
     let one: String = (0..4)
         .map(|i| {

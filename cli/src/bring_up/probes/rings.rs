@@ -1,24 +1,25 @@
-//! Probes of pipelines: how long a warp holds while products queue, and how long a round of a ring of stages takes.
+//! Probes of pipelines: how long a warp is held while products queue, and how long one round of a ring of stages
+//! takes.
 
 use super::memory::{flush, with_flush};
 use super::{Chip, LARGE, Probe, Size};
 use serde_json::{Value, json};
 
-/// Bytes of a row of the tensors, 112 boxes of 128.
+/// Bytes of a row of the tensors: 112 boxes of 128.
 const PITCH: u64 = 14_336;
-/// Rounds before those that count, and those that count.
+/// Rounds before counting starts, and rounds that count.
 const WARM: u32 = 16;
 const COUNTED: u32 = 80;
 
-/// What a stage has, and which products read it.
+/// The contents of a stage, and the products that read it.
 #[derive(Clone, Copy)]
 struct Shape {
     name: &'static str,
     groups: u32,
-    /// Columns of a product, and products of a step of K, each with accumulators of its own.
+    /// Columns of a product, and number of products per K step, each with its own accumulators.
     n: u32,
     units: u32,
-    /// Whether these products have rows of their own, or columns.
+    /// Whether each product has its own rows; otherwise its own columns.
     rows_apart: bool,
     a_rows: u32,
     /// Rows of each of two boxes of B.
@@ -41,14 +42,14 @@ const SHAPES: [Shape; 5] = [
     },
 ];
 
-/// Where a ring's operands come from.
+/// Where a ring's operands are read from.
 #[derive(Clone, Copy, PartialEq)]
 enum Source {
     /// One CTA, from L2.
     One,
-    /// All SMs, each with operands of its own, from L2.
+    /// All SMs, each its own operands, from L2.
     All,
-    /// All SMs, from DRAM, as a product of four tiles of rows reads them: SMs share A and B.
+    /// All SMs, from DRAM, like a product of four row tiles: SMs share A and B.
     Tiles,
 }
 
@@ -75,7 +76,7 @@ fn accumulators(unit: u32, n: u32) -> String {
     list.join(", ")
 }
 
-/// Lines that clear a register where a sum is what sums hardly ever are, so that no product can be left out.
+/// Lines that clear a register if a sum has a rare value, so that no product can be optimised away.
 fn keep(units: u32, n: u32, bits: u32, register: &str) -> String {
     (0..units)
         .map(|unit| {
@@ -87,7 +88,7 @@ fn keep(units: u32, n: u32, bits: u32, register: &str) -> String {
         .collect()
 }
 
-/// Eight products one after the other: when the warp has issued each of them.
+/// Eight products one after the other: the time at which the warp has issued each.
 fn hold(chip: &Chip, groups: u32, n: u32, units: u32) -> Probe {
     let kinds = if units == 1 { "the same accumulators" } else { "two sets of accumulators by turns" };
     let about = format!(
@@ -139,8 +140,8 @@ fn hold(chip: &Chip, groups: u32, n: u32, units: u32) -> Probe {
     }
 }
 
-/// A ring of stages between a warp that loads and warpgroups that multiply: clocks of a round, and what of them the
-/// warpgroup waits for a stage, issues its products, and waits for those of the round before.
+/// A ring of stages between a loading warp and multiplying warpgroups: clocks per round, and within them the
+/// warpgroup's wait for a stage, its issue of products, and its wait for the products of the round before.
 fn ring(chip: &Chip, shape: Shape, stages: u32, source: Source) -> Probe {
     let Shape { groups, n, units, rows_apart, a_rows, b_rows, .. } = shape;
     let stage = (a_rows + 2 * b_rows) * 128;

@@ -31,7 +31,7 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
     probes
 }
 
-/// A probe of one launch, with L2 emptied before it or not. `columns` are the numbers of a CTA.
+/// A probe of one launch, with or without L2 emptied before it. `columns` are the numbers that a CTA writes.
 fn once(
     chip: &Chip,
     name: &str,
@@ -65,11 +65,11 @@ fn once(
     probe
 }
 
-/// What loads name their source by.
+/// How loads name their source.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum By {
     TensorMap,
-    /// A tensor map of the CTA's own in global memory, acquired before each load, as behind a change of the map.
+    /// By a tensor map of the CTA's own in global memory, acquired before each load, as after a change of the map.
     AcquiredMap,
     Bytes,
 }
@@ -150,7 +150,7 @@ fn parameters(chip: &Chip, cold: bool) -> Probe {
     once(chip, "parameters", about, ptx, cold, &["first_clk", "second_clk", "far_clk"], launch)
 }
 
-/// Four loads issued one after the other, without a wait.
+/// Four loads issued one after the other without a wait.
 fn issue(chip: &Chip) -> Probe {
     let loads: String = (0..4)
         .map(|i| {
@@ -187,18 +187,18 @@ fn issue(chip: &Chip) -> Probe {
     probe
 }
 
-/// What ran before straight code.
+/// What runs before the straight-line code.
 #[derive(Clone, Copy, PartialEq)]
 enum Before {
     /// The same launch.
     Same,
-    /// More of other code than an SM keeps.
+    /// Other code, more than an SM's instruction caches hold.
     OtherCode,
-    /// That, and reads of more than L2 holds.
+    /// The same, and reads of more than L2 holds.
     Cold,
 }
 
-/// Straight code, run twice.
+/// Straight-line code, run twice.
 fn code(chip: &Chip, count: u32, before: Before) -> Probe {
     let full = count;
     let count = chip.few(count / 16, count);
@@ -230,7 +230,7 @@ fn code(chip: &Chip, count: u32, before: Before) -> Probe {
     probe
 }
 
-/// CTAs of which an SM holds one: from the end of one to the start of the next.
+/// CTAs of which an SM holds one at a time: time from the end of one to the start of the next.
 fn turnover(chip: &Chip, name: &str, threads: u32, spread: u32) -> Probe {
     let ctas = chip.few(2, chip.sms) * 4;
     Probe {

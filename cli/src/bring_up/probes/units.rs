@@ -1,35 +1,35 @@
-//! Probes of an SM's units: latencies by chains, intervals by streams of four warps.
+//! Probes of an SM's units: latencies by dependent chains, intervals by streams of four warps.
 
 use super::{Chip, Probe};
 use serde_json::json;
 
-/// What a chain or a stream repeats.
+/// The work that a chain or a stream repeats.
 struct Unit<'a> {
     name: &'a str,
     about: &'a str,
     threads: u32,
-    /// Times that a round has it.
+    /// Copies of the work in a round.
     unroll: u32,
     /// Lines before the loop.
     before: &'a str,
-    /// The work; `#` is the number of its copy within a round, `@8`, `@3` that number modulo 8, 3 and so on.
+    /// One copy of the work; `#` is its number in the round, `@8`, `@3` that number modulo 8, 3 and so on.
     work: &'a str,
-    /// Registers whose values keep the work.
+    /// Registers whose use keeps the work from being optimised away.
     keep: &'a [&'a str],
 }
 
 const X: [&str; 8] = ["%x0", "%x1", "%x2", "%x3", "%x4", "%x5", "%x6", "%x7"];
-/// A word of shared memory for each thread, which holds its own address.
+/// Code that gives each thread a word of shared memory which holds its own address.
 const OWN_WORD: &str =
     "shl.b32 %x1, %thread, 2; add.u32 %x1, %x1, %smem; mov.b32 %x0, %x1; st.shared.b32 [%x0], %x0;";
-/// An address for each lane's row of 16 bytes, and a zero that the assembler does not know.
+/// Code that gives each lane the address of its 16-byte row, and a zero that the assembler does not know.
 const ROWS: &str =
     "shl.b32 %x13, %thread, 4; add.u32 %x13, %x13, %smem; ld.global.b32 %x14, [%data]; mov.b32 %x0, %x14;";
-/// A tensor map in shared memory; nothing uses it.
+/// Code that makes a tensor map in shared memory, which nothing uses.
 const MAP: &str = "mov.b32 %x0, 0; st.shared.v4.b32 [%smem], { %x0, %x0, %x0, %x0 }; fence.proxy.async;";
-/// Zero, in the word that loads read.
+/// Code that stores zero in the word that loads read.
 const ZERO: &str = "mov.b32 %x0, 0; st.global.u32 [%data], %x0; fence.acq_rel.gpu;";
-/// Each load's address depends on what the one before gave.
+/// Loads in which each address depends on the previous value.
 const RELAXED_LOAD: &str =
     "cvt.u64.u32 %y1, %x0; add.u64 %y1, %y1, %data; ld.relaxed.gpu.global.u32 %x0, [%y1];";
 const ACQUIRE_LOAD: &str =
@@ -276,12 +276,12 @@ const UNITS: &[Unit<'_>] = &[
     },
 ];
 
-/// One warp, each piece of work behind the one before.
+/// A probe of one warp in which each copy of the work depends on the one before.
 const fn chain<'a>(name: &'a str, about: &'a str, work: &'a str, unroll: u32) -> Unit<'a> {
     Unit { name, about, threads: 32, unroll, before: "", work, keep: &["%x0"] }
 }
 
-/// Four warps, one on each sub-core, with eight chains each.
+/// A probe of four warps, one per sub-core, with eight chains each.
 const fn stream<'a>(name: &'a str, about: &'a str, work: &'a str) -> Unit<'a> {
     Unit { name, about, threads: 128, unroll: 96, before: "", work, keep: &X }
 }
