@@ -20,7 +20,7 @@ use super::bound::{Bounded, draw, keep, neighbours};
 pub struct Depth {
     /// Configurations of the usual space that are predicted beside `auto`, some of each kind.
     pub seeds: usize,
-    /// Rounds of neighbours of the best.
+    /// Rounds, each of which tries neighbours of the best configuration so far.
     pub rounds: usize,
     /// Neighbours per round, in the order of their bounds.
     pub width: usize,

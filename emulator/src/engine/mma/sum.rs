@@ -152,8 +152,8 @@ impl Term {
 impl SumRule {
     /// Adds finite terms. Returns the bits of the accumulator: f32, or f16 in the low half.
     ///
-    /// `terms` must not be empty; no term may reach 2^64 in magnitude of its significand's value
-    /// (real ones stay below 2^10).
+    /// `terms` must not be empty, and |significand| * 2^-point of each must be below 2^64 (for products of operands it
+    /// is below 2^10).
     pub fn add(&self, terms: &[Term]) -> u32 {
         let largest = terms.iter().map(|t| t.exponent).max().unwrap_or(-126);
         let sum: i128 = terms
