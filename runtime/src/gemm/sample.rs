@@ -264,8 +264,8 @@ mod tests {
 
     const SHAPE: Shape = Shape::new(150, 192, 256);
 
-    /// A kernel's run on the emulator, and what a sample of so many multiply-adds says of it; then of the same with one
-    /// byte of C changed in the given element.
+    /// Runs a kernel on the emulator and judges it by a sample of `macs` multiply-adds: as it is, and with one byte of C
+    /// changed in the element that `damage` picks.
     fn judged(
         formats: Formats,
         macs: f64,
