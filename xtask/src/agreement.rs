@@ -23,35 +23,35 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Writes kernels with operands and the emulator's results for a comparison on a GPU.
+/// Writes kernels with operands and the emulator's results, to be compared with a GPU's.
 #[derive(Parser)]
 struct Flags {
     /// The chip.
     #[arg(long, default_value = "sm_90a")]
     arch: String,
-    /// How many kernels of each family.
+    /// Number of kernels of each family.
     #[arg(long, default_value_t = 10)]
     each: usize,
-    /// Families whose name has this text.
+    /// Only families whose name contains this text.
     #[arg(long, default_value = "")]
     only: String,
-    /// Operands and results of one kernel take at most this many bytes.
+    /// Limit on the operands and results of one kernel, in bytes.
     #[arg(long, default_value_t = 300_000)]
     bytes: u64,
-    /// The seed of the draws.
+    /// Seed of the draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the folders go.
+    /// Folder to write.
     #[arg(long, default_value = "agreement")]
     out: PathBuf,
 }
 
-/// Kernels that have something in common.
+/// A family of kernels that share formats and knobs.
 struct Family {
     name: &'static str,
-    /// Formats of A, B and C; drawn where there are none.
+    /// Formats of A, B and C; `None` to draw them.
     formats: Option<[&'static str; 3]>,
-    /// Knobs with the values that take turns.
+    /// Knobs of the family; their values rotate.
     knobs: &'static [(&'static str, &'static [&'static str])],
     groups: fn(Groups) -> bool,
 }
@@ -64,7 +64,7 @@ const BF16: Option<[&str; 3]> = Some(["bf16", "bf16", "bf16"]);
 const E4M3: Option<[&str; 3]> = Some(["e4m3", "e4m3", "bf16"]);
 const NVFP4: Option<[&str; 3]> = Some(["bf16", "nvfp4", "bf16"]);
 const MXFP4: Option<[&str; 3]> = Some(["bf16", "mxfp4", "bf16"]);
-/// MMAs with rows of both products.
+/// Knob values of MMAs with rows of both products.
 const BOTH: (&str, &[&str]) = ("accumulators", &["interleaved_rows"]);
 
 const FAMILIES: &[Family] = &[
@@ -105,7 +105,7 @@ pub fn command() -> Command {
     Flags::command().name("agreement")
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let done = Flags::from_arg_matches(matches).map_err(Into::into).and_then(|flags| run(&flags));
@@ -134,7 +134,7 @@ fn run(flags: &Flags) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Distinct legal points of a family.
+/// Draws distinct legal configurations of a family.
 fn draw(family: &Family, arch: Arch, flags: &Flags, seed: u64) -> Result<Vec<Point>, Box<dyn Error>> {
     let mut draws = Draws::new(arch, seed);
     let mut points: Vec<Point> = Vec::new();
@@ -193,7 +193,7 @@ fn draw(family: &Family, arch: Arch, flags: &Flags, seed: u64) -> Result<Vec<Poi
     Ok(points)
 }
 
-/// Bytes of all tensors and of the workspace.
+/// Bytes of all tensors and of the workspace together.
 fn bytes(kernel: &Kernel) -> u64 {
     let tensors = Operand::ALL.into_iter().filter(|operand| operand.present(&kernel.problem));
     let workspace: u64 = kernel.workspace.iter().map(|buffer| buffer.bytes).sum();

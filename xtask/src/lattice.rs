@@ -1,4 +1,5 @@
-//! Writes drawn configurations for a GPU: legal ones of every knob, on ragged shapes, in the form of `benches/gpu --sweep`.
+//! Writes drawn configurations for a GPU: legal values of every knob on ragged shapes, in the form that `benches/gpu
+//! --sweep` reads.
 //!
 //! ```text
 //! cargo xtask lattice --arch sm_90a --out lattice
@@ -18,13 +19,13 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Writes drawn configurations, one a line, for the GPU bench.
+/// Writes drawn configurations for the GPU bench, one per line.
 #[derive(Parser)]
 struct Flags {
     /// The chip.
     #[arg(long, default_value = "sm_90a")]
     arch: String,
-    /// Formats of the operands and of C, as in `tests/in`.
+    /// Formats of the operands and of C, named as in `tests/in`.
     #[arg(long, default_value = "bf16,bf16,bf16")]
     formats: String,
     /// The gate.
@@ -33,16 +34,16 @@ struct Flags {
     /// How many shapes.
     #[arg(long, default_value_t = 40)]
     shapes: usize,
-    /// How many configurations of each.
+    /// Number of configurations for each shape.
     #[arg(long, default_value_t = 16)]
     each: usize,
-    /// Times that each drawn size is taken, at most; 1 suits the emulator.
+    /// Largest factor by which drawn sizes are multiplied; 1 suits the emulator.
     #[arg(long, default_value_t = 2)]
     scale: u32,
-    /// The seed of the draws.
+    /// Seed of the draws.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the files go, without their extensions.
+    /// Path of the files, without extensions.
     #[arg(long, default_value = "lattice")]
     out: PathBuf,
 }
@@ -53,14 +54,14 @@ pub fn command() -> Command {
     Flags::command().name("lattice")
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let done = Flags::from_arg_matches(matches).map_err(Into::into).and_then(|flags| run(&flags));
     silumin_cli::status(done.map(|()| true))
 }
 
-/// How the bench writes a shape.
+/// A shape as the bench writes it.
 fn name(shape: Shape) -> String {
     let sizes = format!("{}x{}x{}", shape.m, shape.n, shape.k);
     match shape.groups {
@@ -70,7 +71,7 @@ fn name(shape: Shape) -> String {
     }
 }
 
-/// The knobs that are not the default.
+/// The knobs with other values than the default.
 fn knobs(config: &Config) -> String {
     let usual = Config::default().entries();
     let set = config.entries().into_iter().zip(usual).filter(|(given, usual)| given != usual);

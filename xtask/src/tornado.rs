@@ -1,4 +1,5 @@
-//! The numbers of a chip that matter most for the benchmark's four shapes: each uncertain one at both ends of its range.
+//! Finds the chip numbers that matter most for the benchmark's four shapes: predicts with each uncertain number at
+//! both ends of its range.
 //!
 //! ```text
 //! cargo xtask tornado
@@ -18,9 +19,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The shapes by which the benchmark ranks.
+/// The shapes that rank the benchmark.
 const SHAPES: [[u32; 3]; 4] = [[256, 4096, 7168], [512, 4096, 7168], [256, 3072, 4096], [512, 3072, 7168]];
-/// Rows of a shape.
+/// Number of rows for each shape.
 const MOST: usize = 10;
 
 /// The flags.
@@ -32,18 +33,18 @@ pub fn command() -> Command {
             Arg::new("shape")
                 .value_name("MxNxK")
                 .num_args(0..)
-                .help("of the benchmark's four [default: all]"),
+                .help("one of the benchmark's four shapes [default: all]"),
         )
         .arg(
             Arg::new("out")
                 .long("out")
                 .value_name("FILE")
                 .value_parser(value_parser!(PathBuf))
-                .help("rows [default: evidence/tornado.jsonl]"),
+                .help("file of rows [default: evidence/tornado.jsonl]"),
         )
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     silumin_cli::status(run(matches).map(|()| true))

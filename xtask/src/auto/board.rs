@@ -1,6 +1,7 @@
-//! Searches side by side: threads take the next kernel of the first search that has one.
+//! Runs searches side by side: a thread takes the next kernel of the first search that has one.
 //!
-//! A round of a search is predicted whole before the next one begins, so that rows do not depend on how many threads there are.
+//! A round of a search is predicted completely before the next one begins, so that rows do not depend on the number
+//! of threads.
 
 use super::problems::Problem;
 use super::rows::{Difference, Kernel, Line};
@@ -16,7 +17,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Condvar, Mutex};
 
-/// Predicts a configuration, in seconds.
+/// Predicts the time of a configuration, in seconds.
 pub fn seconds(spec: &Spec, shape: Shape, arch: Arch, config: Config, chip: &Chip) -> Result<f64, String> {
     let mut spec = spec.clone();
     spec.config = config;
@@ -29,10 +30,10 @@ pub fn seconds(spec: &Spec, shape: Shape, arch: Arch, config: Config, chip: &Chi
     Ok(time.time() * 1e-9)
 }
 
-/// What a problem's row is made from.
+/// How a problem's row is made.
 enum Work {
     Search(Box<Descent>),
-    /// `auto` and this configuration.
+    /// By predicting `auto` and this configuration again.
     Again {
         best: Config,
         done: bool,
@@ -47,14 +48,14 @@ pub struct Job {
     shape: Shape,
     space: String,
     work: Work,
-    /// What is being predicted, and what came out.
+    /// Configurations being predicted, with their results so far.
     round: Vec<(Config, Option<Option<f64>>)>,
-    /// Kernels that rows of before predicted.
+    /// Number of kernels predicted in earlier rounds.
     before: usize,
 }
 
 impl Job {
-    /// A search. The error says why there is none.
+    /// Starts a search, or says why there is none.
     pub fn search(
         problem: Problem,
         arch: Arch,
@@ -72,7 +73,7 @@ impl Job {
         Ok(Job { problem, arch, spec, shape, space, work, round, before: 0 })
     }
 
-    /// A row of before, without a search.
+    /// Makes a row from an earlier one, without a search.
     pub fn again(problem: Problem, arch: Arch, row: &Line) -> Result<Job, String> {
         let (spec, shape) = problem.spec(arch)?;
         let best = knobs(&row.best.knobs, &spec.config).map_err(|e| e.to_string())?;
@@ -81,7 +82,7 @@ impl Job {
         Ok(Job { problem, arch, spec, shape, space, work, round, before: row.predicted })
     }
 
-    /// Begins the next round; false where there is none.
+    /// Begins the next round; `false` if there is none.
     fn begin(&mut self) -> bool {
         let next = match &mut self.work {
             Work::Search(search) => search.ask().unwrap_or_default(),
@@ -107,7 +108,7 @@ impl Job {
         }
     }
 
-    /// `auto`'s seconds, and the best with its seconds.
+    /// Time of `auto` in seconds, and the best configuration with its time.
     fn result(&self) -> Option<(f64, Config, f64, usize)> {
         match &self.work {
             Work::Search(search) => {
@@ -156,7 +157,7 @@ impl Job {
     }
 }
 
-/// A prediction, as it is kept for a run that goes on.
+/// A prediction, stored so that an ended run can continue.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Sim {
     problem: String,
@@ -169,7 +170,7 @@ struct Sim {
 
 type Key = (String, String, String);
 
-/// Takes a row that is done.
+/// Called with each finished row.
 type Done<'a> = &'a mut (dyn FnMut(&Line) -> Result<(), String> + Send);
 
 /// All jobs.
@@ -183,9 +184,9 @@ pub struct Board {
 
 struct State {
     jobs: Vec<Job>,
-    /// Jobs that have not begun.
+    /// Jobs that have not started.
     waiting: VecDeque<usize>,
-    /// Job and place in its round.
+    /// Kernels to predict: job, and place in its round.
     queue: VecDeque<(usize, usize)>,
     running: usize,
     known: HashMap<Key, Option<f64>>,
@@ -193,7 +194,7 @@ struct State {
 }
 
 impl Board {
-    /// Jobs on a chip. `kept` is a file of predictions, which this run reads and adds to.
+    /// Jobs on a chip. `kept` is a file of predictions that this run reads and extends.
     pub fn new(
         jobs: Vec<Job>,
         chip: Chip,
@@ -223,7 +224,7 @@ impl Board {
         })
     }
 
-    /// Works on all jobs and hands over each row as it is done. Returns what has no row.
+    /// Works on all jobs and passes on each row when it is finished. Returns the problems without a row.
     pub fn run(self, threads: usize, done: Done<'_>) -> Result<Vec<String>, String> {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let threads = if threads == 0 { cores } else { threads };
@@ -280,7 +281,7 @@ impl Board {
         }
     }
 
-    /// Puts a job's next round first, so that what was begun is done first; or its row is done.
+    /// Queues a job's next round before others, so that started jobs finish first; or finishes its row.
     fn next_round(&self, state: &mut State, job: usize, failed: &Mutex<Vec<String>>, done: &Mutex<Done<'_>>) {
         let last = std::mem::take(&mut state.jobs[job].round);
         if state.jobs[job].begin() {

@@ -1,4 +1,4 @@
-//! Holds what `auto` chooses against a search by predicted times, problem by problem.
+//! Compares what `auto` chooses with the best of a search by predicted times, problem by problem.
 //!
 //! ```text
 //! cargo xtask auto
@@ -42,7 +42,7 @@ pub fn command() -> Command {
         .arg(option("formats", "NAME,...", "nvfp4, mxfp4, mxfp8, mxfp8_mxfp4, e4m3, bf16 [default: all]"))
         .arg(option("shapes", "MxNxK,...", "these shapes instead of the models'"))
         .arg(
-            option("largest", "N", "leave out problems of more than N billion multiply-adds a product")
+            option("largest", "N", "skip problems of more than N billion multiply-adds per product")
                 .value_parser(value_parser!(u64)),
         )
         .arg(
@@ -51,27 +51,29 @@ pub fn command() -> Command {
                 .value_parser(["quick", "full"]),
         )
         .arg(
-            option("try", "KNOBS", "predict these knobs, too, such as 'swap_ab=off tile=128x64x256'")
+            option("try", "KNOBS", "also predict these knobs, such as 'swap_ab=off tile=128x64x256'")
                 .action(ArgAction::Append),
         )
         .arg(
-            Arg::new("again").long("again").action(ArgAction::SetTrue).help(
-                "search nothing: predict `auto` and the best of the file anew, for rows that the file has",
-            ),
+            Arg::new("again")
+                .long("again")
+                .action(ArgAction::SetTrue)
+                .help("do not search: predict `auto` and the file's best again, for the rows in the file"),
         )
         .arg(
-            option("threads", "N", "threads; 0 is one a core")
+            option("threads", "N", "threads; 0 is one per core")
                 .default_value("0")
                 .value_parser(value_parser!(usize)),
         )
-        .arg(option("commit", "NAME", "the commit that rows name, where git does not know it"))
+        .arg(option("commit", "NAME", "the commit recorded in rows, if git does not know it"))
         .arg(
-            option("out", "FILE", "rows [default: evidence/auto.jsonl]").value_parser(value_parser!(PathBuf)),
+            option("out", "FILE", "file of rows [default: evidence/auto.jsonl]")
+                .value_parser(value_parser!(PathBuf)),
         )
         .arg(Arg::new("dry").long("dry").action(ArgAction::SetTrue).help("write nothing"))
 }
 
-/// The commit that is checked out, where this is run in a checkout.
+/// The commit that is checked out, or the one that a flag names.
 fn commit(matches: &ArgMatches) -> String {
     if let Some(given) = matches.get_one::<String>("commit") {
         return given.clone();
@@ -81,7 +83,7 @@ fn commit(matches: &ArgMatches) -> String {
     head.map_or("unknown".into(), |out| String::from_utf8_lossy(&out.stdout).trim().to_owned())
 }
 
-/// The target whose kernels a chip runs.
+/// The target for a chip.
 pub fn arch(chip: &str) -> Arch {
     let of = |arch: &Arch| default_chip(arch.target()) == chip;
     Arch::ALL.into_iter().find(of).unwrap_or(Arch::Sm100a)
@@ -164,7 +166,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
     Ok(ExitCode::from(u8::from(!failed.is_empty())))
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     run(matches).unwrap_or_else(|error| silumin_cli::status(Err(error.into())))

@@ -1,12 +1,12 @@
-//! Problems that `auto` is judged on: gate and up projections of models that are run, by tokens and formats.
+//! The problems on which `auto` is judged: gate and up projections of current models, by tokens and formats.
 
 use silumin::codegen::spec::{Spec, SpecFile};
 use silumin::{Arch, Shape};
 
-/// Widths of a layer (N: gate or up, K: hidden) and numbers of tokens.
+/// A layer: name, widths (N: gate or up, K: hidden) and numbers of tokens.
 type Layer = (&'static str, [u32; 2], &'static [u32]);
 
-/// Dense layers, and one expert alone.
+/// Dense layers, and single experts.
 const LAYERS: [Layer; 8] = [
     ("Llama 3 8B", [14336, 4096], &[1, 16, 64, 256, 1024, 4096]),
     ("Llama 3 70B, one of 8", [3584, 8192], &[1, 16, 64, 256, 1024, 4096]),
@@ -21,7 +21,7 @@ const LAYERS: [Layer; 8] = [
 /// The other two shapes of the benchmark.
 const MORE: [[u32; 3]; 2] = [[256, 3072, 4096], [512, 3072, 7168]];
 
-/// Groups, rows of all of them together, N, K: experts in one launch.
+/// Experts in one launch: number of groups, rows of all groups together, N, K.
 const EXPERTS: [(u32, [u32; 3]); 4] =
     [(32, [64, 2048, 7168]), (32, [1024, 2048, 7168]), (32, [512, 2880, 2880]), (128, [2048, 768, 2048])];
 
@@ -35,12 +35,12 @@ pub const FORMATS: [(&str, [&str; 3]); 6] = [
     ("bf16", ["bf16", "bf16", "bf16"]),
 ];
 
-/// One row of the table.
+/// One problem: a row of the table.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Problem {
     /// M, N, K.
     pub sizes: [u32; 3],
-    /// Groups of rows; 0 where it is one problem.
+    /// Number of groups; 0 for a single problem.
     pub groups: u32,
     /// Name in [`FORMATS`].
     pub formats: &'static str,
@@ -56,7 +56,7 @@ impl Problem {
         }
     }
 
-    /// What a kernel of it is made from, without any knob.
+    /// The spec and shape of its kernels, with default knobs.
     pub fn spec(&self, arch: Arch) -> Result<(Spec, Shape), String> {
         let [m, n, k] = self.sizes;
         let mut file = SpecFile::new(Shape::new(m, n, k));
@@ -70,13 +70,13 @@ impl Problem {
         Ok((spec, file.shape()))
     }
 
-    /// What a simulation of it takes, for the order in which problems are taken: those first that are done soon.
+    /// Estimated cost of a simulation. Problems are taken in ascending order.
     pub fn size(&self) -> u64 {
         self.sizes.iter().map(|size| u64::from((*size).max(128))).product()
     }
 }
 
-/// All problems of some formats, those first that are done soon.
+/// All problems of the given formats, cheapest simulation first.
 pub fn all(formats: &[&'static str]) -> Vec<Problem> {
     let layers = LAYERS.iter().flat_map(|(_, [n, k], tokens)| tokens.iter().map(|m| (0, [*m, *n, *k])));
     let shapes = layers.chain(MORE.map(|sizes| (0, sizes))).chain(EXPERTS);

@@ -1,4 +1,4 @@
-//! `evidence/auto.jsonl`: a line for each problem, and the table by formats.
+//! Rows of `evidence/auto.jsonl`, one for each problem, and the table by formats.
 
 use super::problems::{FORMATS, Problem};
 use serde::{Deserialize, Serialize};
@@ -8,22 +8,22 @@ use std::path::Path;
 /// A kernel and its predicted time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// Knobs, as `silumin-tune` and `emit` read them.
+    /// Knobs, in the form that `silumin tune` and `emit` read.
     pub knobs: String,
-    /// Microseconds, predicted.
+    /// Predicted time in microseconds.
     pub us: f64,
 }
 
-/// A knob that `auto` and the search settle differently.
+/// A knob that `auto` and the search set differently.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
     /// The knob.
     pub knob: String,
     /// What `auto` chose.
     pub auto: String,
-    /// What the best of the search has.
+    /// Its value in the best configuration.
     pub best: String,
-    /// The rule that chose.
+    /// The rule by which `auto` chose.
     pub rule: String,
 }
 
@@ -38,29 +38,29 @@ pub struct Line {
     pub chip: String,
     /// MHz.
     pub clock: f64,
-    /// What `auto` makes: its main knobs, settled.
+    /// The kernel of `auto`, with its main knobs.
     pub auto: Kernel,
-    /// The best of the search: the knobs that it sets beside `auto`.
+    /// The best kernel of the search, with the knobs that differ from `auto`.
     pub best: Kernel,
-    /// The time of `auto` in the time of the best, 1 or more.
+    /// Time of `auto` divided by the best time, at least 1.
     pub ratio: f64,
     /// Where they differ, and by which rule.
     pub differences: Vec<Difference>,
     /// `quick` or `full`.
     pub space: String,
-    /// Kernels that were predicted.
+    /// Number of kernels predicted.
     pub predicted: usize,
     /// The commit that made the row.
     pub commit: String,
 }
 
 impl Line {
-    /// Whether it is of a problem on a chip.
+    /// Whether the row is for this problem on this chip.
     pub fn is_of(&self, problem: &Problem, chip: &str) -> bool {
         self.problem == problem.name() && self.formats == problem.formats && self.chip == chip
     }
 
-    /// A line for people.
+    /// The row as text.
     pub fn text(&self) -> String {
         format!(
             "{:<12} {:<32} {:>9.2} us {:>9.2} best  {:>6.1} %  {}",
@@ -74,7 +74,7 @@ impl Line {
     }
 }
 
-/// Reads the lines of a file; none where there is no file.
+/// Reads the lines of a file; empty if there is no file.
 pub fn read(path: &Path) -> Result<Vec<Line>, String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -87,7 +87,7 @@ pub fn read(path: &Path) -> Result<Vec<Line>, String> {
     text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()).map(line).collect()
 }
 
-/// Writes lines in an order that does not depend on who was done first.
+/// Writes lines in a fixed order, independent of which finished first.
 pub fn write(path: &Path, lines: &[Line]) -> Result<(), String> {
     let mut sorted: Vec<&Line> = lines.iter().collect();
     let place = |line: &Line| FORMATS.iter().position(|(name, _)| *name == line.formats);

@@ -32,26 +32,26 @@ pub fn command() -> Command {
             Arg::new("knob")
                 .long("knob")
                 .value_name("NAME")
-                .help("values of this knob only; nothing is written"),
+                .help("try only values of this knob, and write nothing"),
         )
         .arg(
             Arg::new("arch")
                 .long("arch")
                 .value_name("ARCH")
-                .help("values on this chip only; the file's other rows stay as they are"),
+                .help("try values only on this chip, and keep the file's other rows"),
         )
-        .arg(flag("quick", "a few schedules and mutants of every tenth value; nothing is written"))
+        .arg(flag("quick", "try every tenth value with a few schedules and mutants, and write nothing"))
         .arg(
             Arg::new("seeds")
                 .long("seeds")
                 .value_name("N")
                 .value_parser(clap::value_parser!(u64).range(1..=100_000))
-                .help("random schedules of a value, and at most so many mutants of each launch [default: 64, and 16]"),
+                .help("random schedules for each value, and limit on the mutants of each launch [default: 64, and 16]"),
         )
         .arg(flag("stdout", "print the rows and write nothing"))
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let tools = match Ptxas::find().map_err(|e| e.to_string()).and_then(Tools::new) {

@@ -1,4 +1,4 @@
-//! The rows of the table, and how each cell comes about.
+//! Rows of the coverage table, and how each cell is computed.
 
 use serde::{Deserialize, Serialize};
 use silumin::codegen::arch::TensorCore;
@@ -14,8 +14,9 @@ use silumin_testkit::values::{HOPPER_VALUES, SHAPES, VALUES, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Where schedules and mutants are tried: ragged in M, N and K, several tiles each way of most configurations, and K
-/// long enough for most rings to wrap. Elements of 16 bits fill as many K tiles with a quarter of K.
+/// Shape at which schedules and mutants are tried: ragged in M, N and K, several tiles in each direction for most
+/// configurations, and K long enough for most rings to wrap. 16-bit elements fill the same number of K tiles with a
+/// quarter of K.
 fn small(arch: Arch) -> Shape {
     match arch.tensor_core() {
         TensorCore::Tcgen05 => Shape::new(130, 136, 1440),
@@ -26,30 +27,30 @@ fn small(arch: Arch) -> Shape {
 /// Share of a row's mutants that must be caught or explained: a sample is too small for the bar of one kernel.
 const BAR: f64 = 0.85;
 
-/// How much is tried.
+/// How much is tried for each row.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
-    /// Random schedules, besides all early, all late and one that starves each warp.
+    /// Random schedules, beside early, late and one that starves each warp.
     pub seeds: u64,
-    /// Mutants of each launch, about.
+    /// Approximate number of mutants of each launch.
     pub mutants: usize,
 }
 
 impl Effort {
-    /// What the document is made with.
+    /// Effort for the document.
     pub const FULL: Effort = Effort { seeds: 64, mutants: 16 };
-    /// What the tests spend.
+    /// Effort in tests.
     pub const QUICK: Effort = Effort { seeds: 2, mutants: 3 };
 }
 
-/// What all rows share.
+/// Tools shared by all rows.
 pub struct Tools {
     ptxas: Ptxas,
     equivalents: Equivalents,
 }
 
 impl Tools {
-    /// Reads the list of survivors that are no mistakes.
+    /// Reads the list of survivors that are known to be equivalent.
     pub fn new(ptxas: Ptxas) -> Result<Tools, String> {
         let path = silumin_testkit::root().join("tests/mutants.toml");
         let text = std::fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
@@ -57,20 +58,20 @@ impl Tools {
     }
 }
 
-/// A knob, its value, and what stands beside it.
+/// A knob, its value, and the knobs set beside it.
 pub type Entry = (&'static str, &'static str, &'static [Value]);
 
-/// The chips that values are tried on, with the operands that each is usually fed, and the values of each.
+/// Chips on which values are tried, with their usual operands and the values for each.
 pub const CHIPS: [(Arch, &[Entry]); 2] = [(Arch::Sm100a, VALUES), (Arch::Sm90a, HOPPER_VALUES)];
 
-/// Mutants of a value's kernels.
+/// What became of the mutants of a value's kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mutants {
     /// Caught.
     pub caught: usize,
     /// Explained.
     pub explained: usize,
-    /// All that were run, evenly spaced among those that `silumin mutate --list` shows.
+    /// Number of mutants run, evenly spaced among those that `silumin mutate --list` shows.
     pub all: usize,
 }
 
@@ -87,34 +88,36 @@ pub struct Row {
     pub knob: String,
     /// Its value.
     pub value: String,
-    /// Other knobs that are set, because the value needs or is more telling with them. The rest is `auto` or the default.
+    /// Other knobs that are set, because the value needs them or shows more with them. All others are `auto` or the
+    /// default.
     pub beside: Vec<(String, String)>,
-    /// The most registers of a thread: ptxas takes the kernels for three shapes without a warning, spills or a stack.
+    /// The most registers per thread, if ptxas assembles the kernels of three shapes without a warning, spills or a
+    /// stack.
     pub registers: Option<u32>,
-    /// The relative error (Frobenius norm) at the even shape, where every element is right: all codes of the operands and the
-    /// whole range of scales, every f16 element within 1e-3 + 1e-3 of an f64 reference, every bf16 one within what its rounding
-    /// and fp32 sums allow.
+    /// Relative error (Frobenius norm) at the even shape, if every element is right. Operands have all codes and the
+    /// whole range of scale factors. An f16 element is right within 1e-3 + 1e-3 of an f64 reference, a bf16 one
+    /// within what its rounding and fp32 sums allow.
     pub even: Option<f64>,
-    /// The same at the ragged shape.
+    /// Relative error at the ragged shape.
     pub ragged: Option<f64>,
-    /// Schedules under which nothing is found and the result is right, tracked with all fences asked for, at a small shape: all
-    /// early, all late, each warp starved, and random ones.
+    /// Number of schedules without a finding and with a right result at a small shape: early, late, each warp
+    /// starved, and random ones, with tracking that requires all fences.
     pub schedules: Option<usize>,
-    /// Mutants at the small shape, one random seed.
+    /// Mutants at the small shape, with one random seed.
     pub mutants: Option<Mutants>,
-    /// What does not hold, by column.
+    /// Failures by column.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fails: BTreeMap<String, String>,
 }
 
 impl Row {
-    /// The same results for another value that has the same kernels.
+    /// The same results for another value with the same kernels.
     #[must_use]
     pub fn of_value(&self, (knob, value, beside): &Entry) -> Row {
         Row { knob: (*knob).into(), value: (*value).into(), beside: owned(beside), ..self.clone() }
     }
 
-    /// `knob = value`, and what stands beside it.
+    /// `knob = value`, and the knobs set beside it.
     #[must_use]
     pub fn name(&self) -> String {
         let beside: Vec<String> =
@@ -122,7 +125,7 @@ impl Row {
         format!("{}: {} = {} ({})", self.chip, self.knob, self.value, beside.join(", "))
     }
 
-    /// Whether it is about this value.
+    /// Whether the row is for this value.
     #[must_use]
     pub fn is_of(&self, chip: Arch, (knob, value, beside): &Entry) -> bool {
         self.chip == chip.target()
@@ -138,7 +141,7 @@ impl Row {
         there && self.schedules.is_some() && self.mutants.is_some() && self.fails.is_empty()
     }
 
-    /// All that does not hold.
+    /// All failures.
     #[must_use]
     pub fn faults(&self) -> Vec<String> {
         self.fails.iter().map(|(column, why)| format!("{}: {column}: {why}", self.name())).collect()
@@ -162,7 +165,7 @@ pub fn read(path: &Path) -> Result<Vec<Row>, String> {
     rows.collect()
 }
 
-/// The kernels of one value, by their hashes: where two values have the same ones, they need be tried once.
+/// Hashes of a value's kernels. Values with equal kernels are tried once.
 pub fn kernels(arch: Arch, entry: &Entry) -> Result<Vec<[u8; 32]>, String> {
     let hash = |shape: Shape| {
         let kernel = spec(arch, entry, shape)?.kernel(shape, arch);
@@ -171,7 +174,7 @@ pub fn kernels(arch: Arch, entry: &Entry) -> Result<Vec<[u8; 32]>, String> {
     [SHAPES[0], SHAPES[1], small(arch)].into_iter().map(hash).collect()
 }
 
-/// The dual GEMM with one value set.
+/// The dual GEMM with one knob value set.
 fn spec(arch: Arch, (knob, value, beside): &Entry, shape: Shape) -> Result<Spec, String> {
     let mut file = SpecFile::new(shape);
     file.arch = arch.to_string();
@@ -215,12 +218,12 @@ pub fn row(arch: Arch, entry: &Entry, tools: &Tools, effort: Effort) -> Row {
     }
 }
 
-/// The result, or `None` and a note of what is wrong.
+/// The value, or `None` after noting the error.
 fn note<T>(fails: &mut BTreeMap<String, String>, column: &str, result: Result<T, String>) -> Option<T> {
     result.map_err(|why| fails.insert(column.to_owned(), why)).ok()
 }
 
-/// Registers of the kernels, which must assemble without spills and warnings.
+/// Registers of the kernels, which must assemble without spills or warnings.
 fn assemble(arch: Arch, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32, String> {
     let kernel = spec.kernel(shape, arch).map_err(|e| e.to_string())?;
     let assembled = ptxas.assemble(&kernel.ptx, kernel.arch).map_err(|e| e.to_string())?;
@@ -231,7 +234,7 @@ fn assemble(arch: Arch, spec: &Spec, shape: Shape, ptxas: &Ptxas) -> Result<u32,
     Ok(assembled.entries.iter().map(|entry| entry.registers).max().unwrap_or(0))
 }
 
-/// One run on all e2m1 codes and the whole range of scales, against the reference.
+/// Runs the kernels on all e2m1 codes and the whole range of scale factors, and compares with the reference.
 fn judge(arch: Arch, spec: &Spec, shape: Shape) -> Result<f64, String> {
     let options = EmulatorOptions { threads: 1, ..EmulatorOptions::default() };
     let device = Device::emulated_with(arch, options);
@@ -244,7 +247,7 @@ fn judge(arch: Arch, spec: &Spec, shape: Shape) -> Result<f64, String> {
     }
 }
 
-/// The same of the small shape under one schedule, with happens-before tracking that asks for every fence.
+/// Runs the small shape under one schedule, with happens-before tracking that requires every fence.
 fn track(arch: Arch, spec: &Spec, schedule: Schedule) -> Result<(), String> {
     let options =
         EmulatorOptions { threads: 1, schedule, tracking: Tracking::Strict, ..EmulatorOptions::default() };
@@ -254,7 +257,7 @@ fn track(arch: Arch, spec: &Spec, schedule: Schedule) -> Result<(), String> {
     if report.pass { Ok(()) } else { Err(format!("{}, {schedule:?}: {report}", small(arch))) }
 }
 
-/// Runs under adversarial schedules.
+/// Runs the small shape under adversarial schedules.
 fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Result<usize, String> {
     let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
     let warps = kernel.launches.iter().map(|launch| launch.block.iter().product::<u32>().div_ceil(32)).max();
@@ -267,7 +270,7 @@ fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Result<usize, String> {
     Ok(all.len())
 }
 
-/// A sample of each launch's mutants.
+/// Runs a sample of each launch's mutants.
 fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Result<Mutants, String> {
     let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;

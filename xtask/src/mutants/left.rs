@@ -1,14 +1,14 @@
-//! What an earlier run left open, once more: after a change of the emulator, of the rules or of the sizes.
+//! Runs again the mutants that an earlier run left open, after a change of the emulator, the rules or the sizes.
 
 use super::row::Row;
 use super::{KERNELS, MORE, mutants, read, twins};
 use silumin_emulator::mutate::{Earlier, Outcome, Plan, Survey, Verdict, json};
 use std::collections::BTreeMap;
 
-/// Kind, instruction and change of a mutant. Lines move when templates change.
+/// A mutant's kind, instruction and change, which identify it even if template changes move its line.
 type Listed = (String, String, String);
 
-/// The mutants that rows list without an explanation, by kernel.
+/// The unexplained survivors that rows list, by kernel.
 fn listed(rows: &[Row]) -> BTreeMap<String, Vec<Listed>> {
     let mut open: BTreeMap<String, Vec<Listed>> = BTreeMap::new();
     for row in rows {

@@ -51,7 +51,7 @@ fn others(shape: Shape, plan: &silumin::Plan) -> [Vec<Shape>; 2] {
     [vec![deep], vec![Shape { m: high.m, ..wide }, high, wide]]
 }
 
-/// Golden kernels beyond those of the test.
+/// Golden kernels beside those of the test.
 const MORE: &[(&str, Shape)] = &[
     ("grouped", Shape::new(400, 160, 800).grouped(3)),
     ("grouped_decode", Shape::new(60, 136, 544).grouped(40)),
@@ -66,8 +66,8 @@ const MORE: &[(&str, Shape)] = &[
     ("hopper_mxfp4", Shape::new(150, 136, 1056)),
 ];
 
-/// Kernels of which a sample will do: those of several launches, each on what the one before left, and those whose gate has
-/// vectors. Every so many-eth mutant of each launch.
+/// Kernels that are only sampled: those of several launches (each launch runs on what the one before left), and those
+/// with vectors in the gate. The numbers are the steps between mutants of each launch.
 const SAMPLES: &[(&str, Shape, &[usize])] = &[
     ("two_pass", Shape::new(130, 136, 5536), &[8, 8, 2]),
     ("second_fused", Shape::new(130, 136, 5536), &[8, 8]),
@@ -79,17 +79,17 @@ const SAMPLES: &[(&str, Shape, &[usize])] = &[
     ("hopper_vectors", Shape::new(130, 136, 344), &[24]),
 ];
 
-/// What to run of each kernel.
+/// Which mutants of each kernel to run.
 struct Run {
-    /// Every so many-eth mutant.
+    /// Step between mutants: 1 runs all.
     every: usize,
-    /// Whether what survived an earlier run is left as it is.
+    /// Whether survivors of an earlier run are kept without running them again.
     keep: bool,
-    /// Mutants of these lines only, if any.
+    /// Only mutants of these PTX lines, if there are any.
     lines: Vec<u32>,
 }
 
-/// Says how far a survey is, and what survived.
+/// Prints the progress of a survey, and its survivors.
 fn progress(outcome: &Outcome, done: usize, all: usize) {
     let m = &outcome.mutant;
     if outcome.verdict == Verdict::Survived {
@@ -100,7 +100,7 @@ fn progress(outcome: &Outcome, done: usize, all: usize) {
     }
 }
 
-/// A launch's survey: its name in the list, every how many-eth mutant was run, what became of them.
+/// Survey of a launch: its name, the step between mutants, and the results.
 struct Found {
     name: String,
     every: usize,
@@ -120,7 +120,7 @@ pub fn command() -> Command {
                 .long("kernel")
                 .value_name("NAME")
                 .default_value("")
-                .help("the kernel of this name only, or all whose names start so; nothing is written"),
+                .help("run only the kernel of this name, or all whose names start with it, and write nothing"),
         )
         .arg(
             Arg::new("every")
@@ -128,7 +128,7 @@ pub fn command() -> Command {
                 .value_name("N")
                 .value_parser(value_parser!(u32).range(1..))
                 .default_value("1")
-                .help("every n-th mutant only, of kernels that are no samples already"),
+                .help("run only every n-th mutant, of kernels that are not sampled already"),
         )
         .arg(
             Arg::new("line")
@@ -137,7 +137,7 @@ pub fn command() -> Command {
                 .action(ArgAction::Append)
                 .value_parser(value_parser!(u32))
                 .requires("kernel")
-                .help("mutants of this line of the PTX only, 0 for tensor maps; may be repeated; no results are kept"),
+                .help("run only mutants of this PTX line, 0 for tensor maps, and keep no results; may be repeated"),
         )
         .arg(
             Arg::new("stdout")
@@ -149,17 +149,17 @@ pub fn command() -> Command {
             Arg::new("again")
                 .long("again")
                 .action(ArgAction::SetTrue)
-                .help("run what survived an earlier run once more, as after a change of the emulator"),
+                .help("run survivors of an earlier run again, for example after a change of the emulator"),
         )
         .arg(
             Arg::new("left")
                 .long("left")
                 .value_name("FILE")
-                .help("run only what this file of an earlier run lists as neither caught nor explained, and print what became of it"),
+                .help("run only the mutants that this file of an earlier run lists as neither caught nor explained, and print the results"),
         )
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     let wanted = matches.get_one::<String>("kernel").map_or("", String::as_str);
@@ -200,7 +200,7 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     ExitCode::from(u8::from(!whole.iter().all(|found| found.survey.holds())))
 }
 
-/// Surveys the kernel of the name `wanted`, or all whose names start so: whole ones, and samples.
+/// Surveys the kernel named `wanted`, or all kernels whose names start with it.
 fn survey(wanted: &str, run: &Run) -> Result<(Surveys, Surveys), String> {
     let (mut whole, mut samples) = (Vec::new(), Vec::new());
     let mut errors = Vec::new();
@@ -226,7 +226,7 @@ fn survey(wanted: &str, run: &Run) -> Result<(Surveys, Surveys), String> {
     if errors.is_empty() { Ok((whole, samples)) } else { Err(errors.join("\n")) }
 }
 
-/// A survey of each launch of a kernel, every so many-eth mutant.
+/// Surveys each launch of a kernel, running every `every`th mutant.
 fn launches_of(name: &str, shape: Shape, every: &[usize], run: &Run) -> Result<Surveys, String> {
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let kernel = mutants::write(name, shape, folder.path(), &[])?;
@@ -266,7 +266,7 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], run: &Run) -> Result<S
     Ok(surveys)
 }
 
-/// A kernel at its other sizes, with all knobs as they were settled at the first one.
+/// A kernel at its other sizes, with all knobs as chosen for the first size.
 fn twins(name: &str, shape: Shape, kernel: &Kernel, folder: &Path) -> Result<Vec<Subject>, String> {
     let plan = mutants::settled(name, shape)?;
     let knobs = mutants::knobs(&plan);

@@ -1,4 +1,4 @@
-//! Lines of `evidence/mutants.jsonl`.
+//! Rows of `evidence/mutants.jsonl`.
 
 use super::Found;
 use serde::{Deserialize, Serialize};
@@ -6,39 +6,39 @@ use silumin_emulator::mutate::Verdict;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// Mutants of one launch of a golden kernel, and what became of them.
+/// Mutants of one launch of a golden kernel, and the results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// The kernel; of several launches `KERNEL_1` and so on, each on what the one before left.
+    /// Name of the kernel; for several launches `KERNEL_1` and so on, each run on what the one before left.
     pub kernel: String,
-    /// Every how many-eth mutant was run.
+    /// Step between the mutants that were run.
     pub every: usize,
-    /// Mutants that were run, with one random seed.
+    /// Number of mutants run, with one random seed.
     pub mutants: usize,
     /// Caught.
     pub caught: usize,
-    /// Not caught, and explained.
+    /// Number of mutants not caught but explained.
     pub explained: usize,
-    /// How many were caught by what.
+    /// Number of mutants caught, by what caught them.
     pub caught_by: BTreeMap<String, usize>,
-    /// What was not caught.
+    /// Mutants that were not caught.
     pub survivors: Vec<Survivor>,
 }
 
 /// Mutants that were not caught: explained ones of one kind and reason together, others one by one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Survivor {
-    /// Lines of the PTX; 0 is a tensor map.
+    /// Their PTX lines; 0 is a tensor map.
     pub lines: Vec<u32>,
     /// The kind of mistake.
     pub kind: String,
-    /// The instruction, where nothing explains it.
+    /// The instruction, if nothing explains the survivor.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub was: String,
-    /// The change, where nothing explains it.
+    /// The change, if nothing explains the survivor.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub change: String,
-    /// Why it is no mistake; `None` counts against the bar.
+    /// Why the mutant is equivalent; `None` counts against the bar.
     pub reason: Option<String>,
 }
 

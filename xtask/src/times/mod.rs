@@ -35,7 +35,7 @@ pub fn command() -> Command {
             Arg::new("public")
                 .long("public")
                 .value_name("FOLDER")
-                .help("launch files of kernels of others, by the names in evidence/times")
+                .help("folder of launch files of other kernels, named as in evidence/times")
                 .value_parser(value_parser!(PathBuf)),
         )
         .arg(
@@ -43,34 +43,34 @@ pub fn command() -> Command {
                 .long("set")
                 .value_name("NAME")
                 .action(ArgAction::Append)
-                .help("only predict this set anew; may be given several times"),
+                .help("predict only this set again; may be given several times"),
         )
         .arg(
             Arg::new("limit")
                 .long("limit")
                 .value_name("SECONDS")
                 .default_value("300")
-                .help("for one simulation; a row that takes longer is kept as it is")
+                .help("time limit of one simulation; a row that takes longer is not changed")
                 .value_parser(value_parser!(f64)),
         )
         .arg(
             Arg::new("clock")
                 .long("clock")
                 .value_name("MHZ")
-                .help("another clock than the sets': maximum, sustained, or MHz; writes nothing")
+                .help("clock that replaces the sets': maximum, sustained, or MHz; writes nothing")
                 .value_parser(|text: &str| text.parse::<Clock>()),
         )
         .arg(
             Arg::new("slow")
                 .long("slow")
                 .action(ArgAction::SetTrue)
-                .help("also predict rows anew that take minutes to simulate"),
+                .help("also predict rows again that take minutes to simulate"),
         )
         .arg(
             Arg::new("dry")
                 .long("dry")
                 .action(ArgAction::SetTrue)
-                .help("write nothing, and leave out the ends of ranges"),
+                .help("write nothing, and skip the ends of ranges"),
         )
 }
 
@@ -89,12 +89,12 @@ fn commit(root: &Path) -> Result<String, String> {
     Ok(if git(&sources)?.is_empty() { head } else { format!("{head}+") })
 }
 
-/// What was made of one row.
+/// What became of a row.
 enum Outcome {
     New(Line),
     Kept(Line),
     Failed(String),
-    /// Not asked for or without its launch files, and no row of before.
+    /// Not asked for, or without its launch files, and without an earlier row.
     Missing,
 }
 
@@ -192,7 +192,7 @@ fn progress(set: &Set, index: usize, got: &Estimate, seconds: f64) -> String {
     )
 }
 
-/// Does what the flags say; the exit status.
+/// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
     run(matches).unwrap_or_else(|error| silumin_cli::status(Err(error.into())))

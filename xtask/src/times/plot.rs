@@ -1,4 +1,4 @@
-//! Predicted against measured times, both axes logarithmic.
+//! Plots predicted against measured times on logarithmic axes.
 
 use super::rows::{Line, Set};
 use std::fmt::Write;
@@ -10,7 +10,7 @@ const SIDE: f64 = 560.0;
 /// A legend's line.
 const STEP: f64 = 20.0;
 
-/// Colours that those who see few colours tell apart (Okabe and Ito), and marks for when they are used up.
+/// Colours that are distinct with colour blindness (Okabe and Ito), and marks for further sets.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"];
 
 fn mark(index: usize, x: f64, y: f64) -> String {
@@ -27,7 +27,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// The picture of all lines, by set.
+/// The plot of all lines, coloured by set, as SVG.
 pub fn svg(sets: &[Set], lines: &[Line]) -> String {
     let times = || lines.iter().flat_map(|l| [l.measured_us, l.predicted_us]);
     let low = times().fold(f64::INFINITY, f64::min).log10();

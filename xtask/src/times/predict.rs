@@ -1,4 +1,4 @@
-//! The prediction of one row.
+//! Predicts the time of one row.
 
 use super::rows::{Row, Set};
 use serde_json::Value;
@@ -10,35 +10,35 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-/// How rows are predicted.
+/// Options of predictions.
 #[derive(Clone, Copy, Debug)]
 pub struct Options<'a> {
     /// Folder of launch files.
     pub public: Option<&'a Path>,
-    /// Another clock than the set's.
+    /// A clock that replaces the set's.
     pub clock: Option<Clock>,
-    /// Also the ends of the chip's ranges.
+    /// Whether to predict at the ends of the chip's ranges too.
     pub range: bool,
-    /// Seconds for one launch of others.
+    /// Time limit for the simulation of one launch from a launch file, in seconds.
     pub limit: f64,
 }
 
 /// Microseconds.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Estimate {
-    /// As the chip's file has it.
+    /// Predicted with the chip file's values.
     pub time: f64,
-    /// With all uncertain numbers at their fast ends.
+    /// Predicted with all uncertain numbers at their fast ends.
     pub low: f64,
-    /// At their slow ends.
+    /// Predicted with all uncertain numbers at their slow ends.
     pub high: f64,
     /// MHz.
     pub clock: f64,
-    /// What most of the critical path goes to, and its part.
+    /// What takes most of the critical path, and its share.
     pub bound: String,
 }
 
-/// Predicts a row; `None` where its launch files are not at hand.
+/// Predicts a row; `None` if its launch files are missing.
 pub fn estimate(set: &Set, row: &Row, options: &Options) -> Result<Option<Estimate>, String> {
     // What a run read, else what the set says.
     let clock = match (options.clock, row.clock, set.sustained) {
@@ -54,7 +54,7 @@ pub fn estimate(set: &Set, row: &Row, options: &Options) -> Result<Option<Estima
     }
 }
 
-/// Knobs written as `name=value name=value`, or `auto`.
+/// Parses knobs written as `name=value name=value`, or `auto`.
 fn spec(row: &Row, formats: &str, target: &str) -> Result<SpecFile, String> {
     let [m, n, k] = row.shape;
     let mut file = SpecFile::new(silumin::Shape::new(m, n, k));
@@ -103,7 +103,7 @@ fn cause_name(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
-/// The longest part of a path.
+/// The largest part of a critical path.
 fn bound(path: &BTreeMap<String, f64>, total: f64) -> String {
     let longest = path.iter().max_by(|a, b| a.1.total_cmp(b.1));
     longest.map_or_else(String::new, |(cause, ns)| format!("{cause} {:.0} %", 100.0 * ns / total))

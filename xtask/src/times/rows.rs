@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::fs;
 use std::path::Path;
 
-/// Kernels whose times one harness took on one chip.
+/// Kernels measured by one harness on one chip.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Set {
@@ -16,18 +16,19 @@ pub struct Set {
     pub title: String,
     /// The chip's file.
     pub chip: String,
-    /// The clock of its SMs in MHz, as it is predicted at.
+    /// SM clock in MHz for the predictions.
     pub clock: f64,
-    /// Its launches follow each other for so long that the power limit sets the clock, and no run read it; `clock` is the maximum.
+    /// Whether launches follow each other for so long that the power limit sets the clock, and no run recorded it;
+    /// `clock` then is the maximum.
     #[serde(default)]
     pub sustained: bool,
-    /// Where that clock is from.
+    /// Where the clock is from.
     pub clock_source: String,
     /// What the harness measures.
     pub harness: String,
-    /// What L2 holds at the start of a launch: `cold` or `warm`.
+    /// Contents of L2 when a launch starts: `cold` or `warm`.
     pub l2: String,
-    /// The harness rounds up to steps of so many us.
+    /// Resolution of the harness: it rounds up to multiples of this many us.
     #[serde(default)]
     pub steps: f64,
     /// Where the times were published or recorded.
@@ -40,23 +41,23 @@ pub struct Set {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Row {
-    /// Its name within the source; a kernel of ours is what these knobs make.
+    /// The kernel's name in the source; for our kernels, the knobs.
     pub kernel: String,
-    /// Formats of a kernel of ours: A, B, C.
+    /// Formats of A, B and C, for our kernels.
     pub formats: Option<String>,
-    /// The launch files of a kernel of others, in order.
+    /// Launch files in order, for other kernels.
     #[serde(default)]
     pub launch: Vec<String>,
     /// M, N, K.
     pub shape: [u32; 3],
     /// Microseconds.
     pub us: Option<f64>,
-    /// MHz of the SMs during the run, where it was read and is not the set's.
+    /// SM clock in MHz during the run, if it was recorded and differs from the set's.
     pub clock: Option<f64>,
-    /// Takes minutes to simulate: predicted anew only when asked for.
+    /// Whether the simulation takes minutes; such rows are predicted again only on request.
     #[serde(default)]
     pub slow: bool,
-    /// Or TFLOP/s of 2 M N K.
+    /// Measured rate instead of a time: TFLOP/s of 2 M N K.
     pub tflops: Option<f64>,
 }
 
@@ -120,10 +121,10 @@ fn set(path: &Path) -> Result<Set, String> {
     Ok(set)
 }
 
-/// A prediction beside its measured time.
+/// A prediction, with the measured time.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Line {
-    /// Name of the set.
+    /// The set's name.
     pub set: String,
     /// The kernel.
     pub kernel: String,
@@ -141,18 +142,18 @@ pub struct Line {
     pub source: String,
     /// Microseconds.
     pub predicted_us: f64,
-    /// All uncertain numbers of the chip at their fast ends.
+    /// Predicted with all uncertain numbers of the chip at their fast ends.
     pub low_us: f64,
-    /// At their slow ends.
+    /// Predicted with all uncertain numbers at their slow ends.
     pub high_us: f64,
-    /// What most of the critical path goes to.
+    /// What takes most of the critical path.
     pub bound: String,
-    /// Commit of the simulator; with `+` where it was changed since.
+    /// Commit of the simulator, with `+` if files had changed.
     pub commit: String,
 }
 
 impl Line {
-    /// What was predicted now.
+    /// A line for a new prediction.
     pub fn new(set: &Set, row: &Row, got: &Estimate, commit: &str) -> Self {
         let round = |us: f64| (us * 1000.0).round() / 1000.0;
         Line {
@@ -172,12 +173,12 @@ impl Line {
         }
     }
 
-    /// Whether this line is that row's.
+    /// Whether this line is for that row.
     pub fn same(&self, set: &Set, row: &Row) -> bool {
         self.set == set.name && self.kernel == row.kernel && self.problem == row.problem()
     }
 
-    /// The prediction as it was, beside what the set says today.
+    /// The earlier prediction, with the set's current measured time.
     pub fn measured_anew(&self, set: &Set, row: &Row) -> Self {
         let got = Estimate {
             time: self.predicted_us,
@@ -197,7 +198,7 @@ impl Line {
     }
 }
 
-/// Lines of a file; none where there is no file.
+/// Reads the lines of a file; empty if there is no file.
 pub fn lines(path: &Path) -> Result<Vec<Line>, String> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,

@@ -1,42 +1,42 @@
-//! How well a set was predicted.
+//! Scores the predictions of a set.
 
 use super::rows::{Line, Set};
 use std::collections::BTreeMap;
 
-/// Figures of a set.
+/// Scores of a set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Score {
     /// Lines.
     pub rows: usize,
-    /// Spearman's rank correlation over all of them; none of fewer than three.
+    /// Spearman's rank correlation over all lines; `None` for fewer than three.
     pub rank: Option<f64>,
-    /// The same of the versions of one problem, mean over problems with at least four.
+    /// Spearman's rank correlation over the versions of one problem, averaged over problems with at least four.
     pub ladder: Option<f64>,
-    /// Mean of absolute errors, in parts of the measured times, beyond the timer's steps.
+    /// Mean of the absolute relative errors, beyond the timer's resolution.
     pub mean: f64,
     /// Mean of errors.
     pub bias: f64,
-    /// The largest in size, and whose it is.
+    /// The largest relative error, and its kernel.
     pub worst: (f64, String),
-    /// Lines whose measured time lies within the predicted range.
+    /// Number of lines whose measured time is within the predicted range.
     pub covered: usize,
 }
 
-/// Error of a prediction in parts of the measured time. A timer that rounds up to steps may have seen any time of its step.
+/// Relative error of a prediction. With a timer that rounds up to steps, any time in the step counts as measured.
 pub fn error(line: &Line, steps: f64) -> f64 {
     let (low, high) = (line.measured_us - steps, line.measured_us);
     let beyond = (line.predicted_us - high).max(0.0) + (line.predicted_us - low).min(0.0);
     beyond / line.measured_us
 }
 
-/// Ranks from 1; equal values share the mean of theirs.
+/// Ranks from 1; equal values get the mean of their ranks.
 fn ranks(values: &[f64]) -> Vec<f64> {
     let less = |v: f64| values.iter().filter(|o| **o < v).count() as f64;
     let equal = |v: f64| values.iter().filter(|o| **o == v).count() as f64;
     values.iter().map(|v| less(*v) + (equal(*v) + 1.0) / 2.0).collect()
 }
 
-/// Spearman's rank correlation; none of fewer than three values, or where all are equal.
+/// Spearman's rank correlation; `None` for fewer than three values or if all are equal.
 pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() || a.len() < 3 {
         return None;
@@ -54,7 +54,7 @@ fn rank(lines: &[&Line]) -> Option<f64> {
     spearman(&measured, &predicted)
 }
 
-/// Figures of a set; none without a line.
+/// Scores of a set; `None` without lines.
 pub fn score(set: &Set, all: &[Line]) -> Option<Score> {
     let lines: Vec<&Line> = all.iter().filter(|l| l.set == set.name).collect();
     let errors: Vec<f64> = lines.iter().map(|l| error(l, set.steps)).collect();
@@ -79,7 +79,7 @@ pub fn score(set: &Set, all: &[Line]) -> Option<Score> {
     })
 }
 
-/// One line for people.
+/// The scores as one line of text.
 pub fn text(set: &Set, all: &[Line]) -> String {
     let Some(score) = score(set, all) else {
         return format!("{:<24} no row of {} is predicted", set.name, set.row.len());
