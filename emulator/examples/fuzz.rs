@@ -153,7 +153,7 @@ fn mutate(text: &str, other: &str, r: &mut Random) -> String {
     }
 }
 
-/// One of the instructions that a line of `tests/isa` stands for.
+/// Picks one of the instructions that a line of `tests/isa` stands for.
 fn instruction(line: &str, r: &mut Random) -> String {
     let mut out = String::new();
     let mut rest = line;

@@ -299,7 +299,7 @@ pub struct Finding {
     pub warp: u32,
     /// First lane concerned, if lanes differ.
     pub lane: Option<u32>,
-    /// What happened, with the values.
+    /// The event, with its values.
     pub message: String,
     /// How often this kind occurred at this line, in the clusters that ran so far.
     pub count: u64,

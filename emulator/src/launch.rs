@@ -66,7 +66,7 @@ pub struct Launch {
     pub cluster: [u32; 3],
     /// Bytes of dynamic shared memory; it starts at a multiple of 1024.
     pub dynamic_smem: u32,
-    /// One per parameter of the kernel.
+    /// Arguments, one per parameter of the kernel.
     pub args: Vec<Arg>,
 }
 
@@ -181,7 +181,7 @@ pub enum TmemLoads {
 /// Called from worker threads after each cluster, with the number of finished CTAs and of all CTAs.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// One executed PTX instruction of a traced warp.
+/// An executed PTX instruction of a traced warp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Step<'a> {
     /// CTA in the grid.

@@ -24,7 +24,7 @@ impl fmt::Display for ParseError {
     }
 }
 
-/// All errors in PTX text, in the order of lines.
+/// All errors in a PTX text, in the order of lines.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub struct ParseErrors(pub Vec<ParseError>);
 

@@ -21,7 +21,7 @@ struct Case {
     mode: &'static str,
     ty: &'static str,
     coordinates: Vec<i32>,
-    /// Of the innermost dimensions; the others have 1.
+    /// Element strides of the innermost dimensions; the others have 1.
     steps: Vec<u32>,
     /// A swizzle or an interleave, or `-`.
     extra: &'static str,
@@ -136,7 +136,7 @@ fn write(case: &Case, root: &Path) -> PathBuf {
     folder
 }
 
-/// What the emulator makes of it: `stopped`, or the hash of both buffers; `refused` for a tensor map that it has no model of.
+/// The emulator's result: the hash of both buffers, `stopped`, or `refused` for a tensor map that is not modelled.
 fn run(folder: &Path) -> Result<String, String> {
     let file = match LaunchFile::read(&folder.join("launch.toml")) {
         Ok(file) => file,

@@ -1,4 +1,4 @@
-//! What orders the accesses of a warp's lanes: that they execute an instruction together does not.
+//! Tests what orders the accesses of a warp's lanes. Executing an instruction together does not.
 
 use crate::common::{kernel, launch, parse, run};
 use silumin_emulator::{Arg, FindingKind, GlobalMemory, Options, Report, Schedule, Tracking};

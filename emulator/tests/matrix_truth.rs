@@ -15,7 +15,7 @@ const BLOCKS: u32 = 32;
 /// Words of each kind of place in a table of A or B, and of the one of C.
 const WORDS: usize = 256;
 
-/// What the tables are about, in their order.
+/// Subjects of the tables, in their order.
 const QUESTIONS: [&str; 10] = [
     "zero_a: whether zeros of A meeting large numbers align other products",
     "zero_a_c: the same, with nothing but C to align",
@@ -47,7 +47,7 @@ const F64: Float = Float { exponent: 11, fraction: 52, bits: 64, infinite: true 
 const E4M3: Float = Float { exponent: 4, fraction: 3, bits: 8, infinite: false };
 const E5M2: Float = Float { exponent: 5, fraction: 2, bits: 8, infinite: true };
 
-/// What an element is drawn from.
+/// Values that an element is drawn from.
 #[derive(Clone, Copy)]
 enum Pick {
     Zero,
@@ -187,7 +187,7 @@ fn word(question: usize, operand: usize, second: bool, format: Float, random: &m
 struct Form {
     line: &'static str,
     opcode: &'static str,
-    /// What follows the operands: scales of `wgmma`, transposition.
+    /// Text after the operands: scales of `wgmma`, transposition.
     tail: &'static str,
     /// `mma.sync` and registers of A, B and C; `wgmma` with A in registers or in shared memory.
     kind: Kind,

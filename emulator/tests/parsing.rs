@@ -1,4 +1,4 @@
-//! What the parser and the decoder accept and refuse.
+//! Tests what the parser and the decoder accept and refuse.
 
 use crate::common;
 

@@ -7,7 +7,7 @@ const OPERANDS: &[u8] = include_bytes!("corpus/hardware/operands.bin");
 const LANES: usize = 256;
 /// Six words of 32 bits and four of 64.
 const OPERAND_BYTES: usize = 56;
-/// What stands instead of a hash where the assembler is known to write something else.
+/// Markers in place of a hash where the assembler is known to emit other code.
 const EXPLAINED: [&str; 3] = ["video", "merged", "fns"];
 
 /// An instruction with what gives it a carry and what brings its result to `%r0` or `%d0`.

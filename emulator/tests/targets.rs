@@ -1,4 +1,5 @@
-//! What each target has: the emulator takes an instruction for a target exactly where the assembler does.
+//! Tests which instructions each target has: the emulator accepts an instruction for a target exactly if the
+//! assembler does.
 //!
 //! Without an assembler (`common/assembler.rs`) the test fails.
 

@@ -29,7 +29,7 @@ pub enum ReadError {
     NotRegular {
         /// The path.
         path: PathBuf,
-        /// What it is, with its article.
+        /// The kind of file, with its article.
         kind: &'static str,
         /// Longest file that is read, in bytes.
         limit: u64,

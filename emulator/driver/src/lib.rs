@@ -251,7 +251,7 @@ pub unsafe extern "C" fn cuGetErrorName(error: c_int, text: *mut *const c_char) 
     unsafe { named(error, text, |known| known.name()) }
 }
 
-/// What an error means.
+/// Description of an error.
 ///
 /// # Safety
 /// As in the driver's API.

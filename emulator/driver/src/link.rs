@@ -31,7 +31,7 @@ const MACHINE: u16 = 190;
 /// `CU_JIT_INPUT_PTX`.
 const INPUT_PTX: c_uint = 1;
 
-/// What lies behind a `CUlinkState`.
+/// State behind a `CUlinkState`.
 pub(crate) struct Link {
     /// The caller's options, which it keeps until the linker is destroyed: how many, their addresses.
     options: (usize, usize, usize),

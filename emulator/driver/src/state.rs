@@ -88,7 +88,7 @@ impl Code {
     }
 }
 
-/// What a call returns.
+/// Return value of a call.
 pub(crate) fn code(code: Code) -> c_int {
     code as c_int
 }
@@ -182,7 +182,7 @@ pub(crate) struct Function {
 #[derive(Clone)]
 pub(crate) struct Loaded {
     pub module: Arc<Module>,
-    /// What launches of its kernels do instead of running.
+    /// The mishap that launches of its kernels suffer instead of running.
     pub mishap: Option<Mishap>,
 }
 

@@ -101,7 +101,7 @@ impl Limits {
     }
 }
 
-/// What the command is to do.
+/// A request to the command.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Request {
     /// Run a launch file.
@@ -153,7 +153,7 @@ pub(crate) struct Run {
     pub differing: Option<Vec<String>>,
 }
 
-/// All runs of a command.
+/// The runs of a command.
 pub(crate) struct Runs<'a> {
     pub file: &'a LaunchFile,
     pub runs: Vec<Run>,

@@ -37,7 +37,7 @@ pub enum Action {
 pub struct Usage {
     /// Which buffer.
     pub buffer: Buffer,
-    /// What is done with it.
+    /// The action on the buffer.
     pub action: Action,
 }
 

@@ -45,7 +45,7 @@ pub enum Rounding {
     Up,
 }
 
-/// What [`Format::encode`] does with a value beyond the largest finite code.
+/// How [`Format::encode`] handles values beyond the largest finite code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Overflow {
     /// IEEE: infinity (or NaN where the format has none), or the largest finite value if the

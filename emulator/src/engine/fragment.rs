@@ -24,7 +24,7 @@ mod quads;
 /// Values of one register in the 32 lanes of a warp.
 pub type Lanes = [u64; 32];
 
-/// What the elements of A and B are, and what D is.
+/// Element types of A, B and D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Floating point of at most 32 bits; `half` accumulators are binary16, else binary32.
@@ -197,7 +197,7 @@ pub fn tile(codes: &[u64], k: usize, from: usize, count: usize, bits: u32) -> Op
     OperandTile { packing, rows }
 }
 
-/// What some forms of `mma.sync` add.
+/// Optional operands of `mma.sync`.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {
     /// C is binary16.

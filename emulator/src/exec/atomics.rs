@@ -12,7 +12,7 @@ use crate::memory::Fault;
 use crate::program::{Rmw, SINK, Slot, Space};
 
 impl Cluster<'_> {
-    /// One read-modify-write; returns the old value.
+    /// Performs a read-modify-write and returns the old value.
     fn update(
         &mut self,
         target: Target,

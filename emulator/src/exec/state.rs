@@ -16,7 +16,7 @@ use crate::program::{CONSTANTS, Fence, Inst, Op, Pred, Program, SINK, SMEM_BASE,
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, OnceLock};
 
-/// What a group of lanes waits for.
+/// The event that a group of lanes waits for.
 #[derive(Clone, Debug)]
 pub(crate) enum Wait {
     /// Nothing.

@@ -1,4 +1,4 @@
-//! One instruction of a group of lanes.
+//! Executes one instruction of a group of lanes.
 
 use super::report::Origin;
 use super::state::{Cluster, Group, Wait, Warp};
@@ -32,7 +32,7 @@ pub(crate) fn bits(mut m: u32) -> impl Iterator<Item = u32> {
     })
 }
 
-/// What an instruction runs on: CTA, active lanes, line.
+/// Where an instruction runs: CTA, active lanes, source line.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ctx {
     pub c: usize,

@@ -18,7 +18,7 @@ pub const MAX_BUFFER_BYTES: u64 = 4 << 30;
 pub enum Contents {
     /// Undefined: reading it is reported.
     Uninitialised,
-    /// One byte value everywhere.
+    /// The same byte everywhere.
     Fill(u8),
     /// These bytes.
     Bytes(Vec<u8>),

@@ -49,7 +49,7 @@ pub enum LaunchFileError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         message: String,
     },
     /// The text is not TOML, or a key is unknown, missing or of the wrong type.
@@ -57,7 +57,7 @@ pub enum LaunchFileError {
     Syntax {
         /// Where.
         place: Place,
-        /// What is wrong, and the allowed keys.
+        /// The error, and the allowed keys.
         message: String,
     },
     /// A value is not allowed.

@@ -225,7 +225,7 @@ impl GlobalMemory {
         }
     }
 
-    /// What a slot has.
+    /// The region in a slot.
     fn slot(&self, slot: u32) -> Option<&Region> {
         match slot.checked_sub(NEAR.first) {
             None => self.far.get(slot as usize),

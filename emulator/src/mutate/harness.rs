@@ -267,7 +267,7 @@ pub enum Verdict {
         /// The schedule that showed it.
         schedule: String,
     },
-    /// It survived, and an explanation says why it is no mistake.
+    /// It survived, and an explanation says why it is not a mistake.
     Explained(String),
     /// Nothing showed it.
     Survived,
@@ -294,7 +294,7 @@ impl Verdict {
 pub struct Outcome {
     /// The mutant.
     pub mutant: Mutant,
-    /// What became of it.
+    /// Whether it was caught, explained or neither.
     pub verdict: Verdict,
 }
 

@@ -152,7 +152,7 @@ pub(crate) enum Edit {
 /// A kernel with one mistake.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Mutant {
-    /// What sort of mistake.
+    /// The kind of mistake.
     pub kind: Kind,
     /// Line of the PTX, from 1, or 0 for a mistake in the launch.
     pub line: u32,

@@ -4,7 +4,7 @@
 use super::{Collection, Kind};
 use crate::parse::ast::Operand;
 
-/// What is done to a product.
+/// Description of a change to a product.
 pub(super) const ANOTHER_A: &str = "another A than is kept";
 
 pub(super) fn mutate(out: &mut Collection<'_, '_>, at: usize) {
@@ -21,7 +21,7 @@ pub(super) fn mutate(out: &mut Collection<'_, '_>, at: usize) {
     }
 }
 
-/// One CTA of each pair leaves it out; or the odd one allocates half the columns.
+/// One CTA of each pair omits the instruction, or the odd one allocates half the columns.
 fn one_cta(out: &mut Collection<'_, '_>, at: usize) {
     let source = out.source;
     let inst = &source.insts[at];

@@ -53,9 +53,9 @@ const REMOVED: &[(&str, Kind)] = &[
     ("atom", Kind::Work),
 ];
 
-/// What was done to a guard.
+/// Description of a change to a guard.
 pub(super) const NEGATED: &str = "guard negated";
-/// What was done to a guard.
+/// Description of a change to a guard.
 pub(super) const LEFT_OUT: &str = "guard left out";
 
 pub(super) fn mutate(out: &mut Collection<'_, '_>, at: usize) {

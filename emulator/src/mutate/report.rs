@@ -73,7 +73,7 @@ pub fn text(survey: &Survey) -> String {
     out
 }
 
-/// One JSON document of all surveys.
+/// All surveys as a JSON document.
 pub fn json(surveys: &[Survey]) -> String {
     let outcome = |o: &Outcome| {
         let m = &o.mutant;

@@ -1,4 +1,4 @@
-//! What each instruction of a program costs: issue slots, units, latencies.
+//! Cost of each instruction of a program: issue slots, units, latencies.
 
 use super::chip::Chip;
 use super::table;

@@ -37,7 +37,7 @@ pub struct Prediction {
     pub time: f64,
     /// Time from the first instruction to the end of the last CTA, in ns.
     pub kernel: f64,
-    /// The same time in clk.
+    /// The time in SM clocks.
     pub clocks: f64,
     /// SMs that ran a CTA.
     pub sms: u32,

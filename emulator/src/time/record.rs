@@ -1,8 +1,8 @@
-//! What a simulation records: time along the critical path, by warp, by line, and the work of engines.
+//! Records a simulation: time along the critical path, by warp and by line, and the work of engines.
 
 use std::collections::BTreeMap;
 
-/// What time on the critical path was spent on.
+/// Why time passed on the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -85,7 +85,7 @@ impl Cause {
         Cause::Exit,
     ];
 
-    /// As reports name it.
+    /// The name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Cause::Launch => "launch",

@@ -19,7 +19,7 @@ pub enum IssueSource {
 /// Issue costs of one module and their source, which `Display` prints in a line.
 #[derive(Clone, Debug)]
 pub struct FoundCosts {
-    /// What [`TimeOptions::sass`](super::TimeOptions::sass) takes.
+    /// Machine code, in the form that [`TimeOptions::sass`](super::TimeOptions::sass) takes.
     pub sass: Option<SassCosts>,
     /// Why machine code is missing although it was wanted.
     pub missing: Option<String>,

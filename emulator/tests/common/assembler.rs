@@ -15,7 +15,7 @@ fn ptxas() -> OsString {
     if own.exists() { own.into() } else { "ptxas".into() }
 }
 
-/// What the assembler says against a text; `None` if it takes it.
+/// The assembler's error for a text; `None` if it accepts it.
 ///
 /// # Panics
 /// There is no assembler, or it breaks down.

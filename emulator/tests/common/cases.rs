@@ -95,7 +95,7 @@ impl Case<'_> {
     }
 }
 
-/// One CTA on `sm_100a`.
+/// A case of one CTA on `sm_100a`.
 pub fn blackwell(threads: u32, body: &str) -> Case<'_> {
     Case { chip: "sm_100a", cluster: 1, threads, body }
 }
@@ -105,7 +105,7 @@ pub fn pair(body: &str) -> Case<'_> {
     Case { chip: "sm_100a", cluster: 2, threads: 128, body }
 }
 
-/// One CTA on `sm_120a`.
+/// A case of one CTA on `sm_120a`.
 pub fn geforce(threads: u32, body: &str) -> Case<'_> {
     Case { chip: "sm_120a", cluster: 1, threads, body }
 }

@@ -1,4 +1,4 @@
-//! What a GPU left in the buffers of the kernels of the corpus: `corpus/hardware/h200.txt`.
+//! Buffers as a GPU left them after the corpus's kernels: `corpus/hardware/h200.txt`.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn float(word: u32) -> f64 {
     f64::from(f32::from_bits(word))
 }
 
-/// What is wrong with words that the order of atomic operations decides.
+/// Checks words whose values depend on the order of atomic operations.
 fn words(rule: &[&str], bytes: &[u8]) -> Result<(), String> {
     let got: Vec<u32> = bytes.as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b)).collect();
     let (units, want) = match rule.split_first() {

@@ -38,7 +38,7 @@ pub fn j0(x: f64) -> f64 {
     sum
 }
 
-/// What is left of `x` by the nearest multiple of `y`.
+/// Remainder of `x` by the nearest multiple of `y`.
 pub fn remainder(x: f64, y: f64) -> f64 {
     x - y * (x / y).round_ties_even()
 }

@@ -35,7 +35,7 @@ pub enum BundleError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The table of entries is invalid.
@@ -46,7 +46,7 @@ pub enum BundleError {
     Entry {
         /// Counted from 0.
         index: usize,
-        /// What is wrong with it.
+        /// The error.
         reason: EntryError,
     },
     /// The file is not read.

@@ -28,7 +28,7 @@ impl<'a> From<&'a Kernel> for Source<'a> {
     }
 }
 
-/// What distinguishes the output of compilers. All of it goes into the key.
+/// Properties of a compiler that its output depends on. All of them are part of the key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Identity {
     /// `driver` or `ptxas`.
@@ -50,7 +50,7 @@ pub struct Compiled {
 
 /// A compiler of PTX to cubins.
 pub trait Compiler: Send + Sync {
-    /// What goes into the key.
+    /// The identity that is part of the key.
     fn identity(&self) -> &Identity;
 
     /// Compiles for exactly the source's chip. It must not run rayon jobs on the caller's thread: other threads wait

@@ -101,7 +101,7 @@ pub enum ModuleError {
         "the driver's linker would make slower code: {reason}; load the PTX itself, or compile it with ptxas"
     )]
     Relocatable {
-        /// What would be lost.
+        /// The loss that the kernel would have.
         reason: String,
     },
     /// NVIDIA's assembler failed.
@@ -128,7 +128,7 @@ pub enum ModuleError {
     Image {
         /// The kernel's name.
         kernel: String,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// The PTX cannot be passed to a compiler.

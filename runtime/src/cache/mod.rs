@@ -61,7 +61,7 @@ pub enum Origin {
     Bundle,
     /// The folder.
     Disk,
-    /// It was compiled just now.
+    /// It was compiled for this call.
     Compiled,
 }
 

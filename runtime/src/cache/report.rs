@@ -16,7 +16,7 @@ pub enum Warning {
     Off {
         /// The folder.
         folder: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
     /// The folder is not used: other users could put code into it.
@@ -26,18 +26,18 @@ pub enum Warning {
         /// Which user or group can write to it.
         reason: String,
     },
-    /// One kernel cannot be kept.
+    /// A kernel cannot be stored.
     NotKept {
         /// Its place.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         reason: String,
     },
     /// A file is damaged. Its kernel is compiled again and the file replaced.
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// Some kernels are left to the driver, and its own cache is off, so they are compiled at every start.
@@ -46,7 +46,7 @@ pub enum Warning {
     Tuning {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error.
         reason: String,
     },
     /// The driver refuses an undamaged cubin. Its kernel is compiled again.

@@ -7,11 +7,11 @@ use silumin_codegen::kernel::{Kernel, Launch as KernelLaunch};
 use super::plain::{Plain, RunError};
 use super::{Args, Argument, LaunchError, LaunchReport};
 
-/// What an emulated device counts: without the feature `emulated` there is none.
+/// Counts of an emulated device. Without the feature `emulated` there are none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EmulatorStats {}
 
-/// What an emulated device finds: without the feature `emulated` there is none.
+/// Findings of an emulated device. Without the feature `emulated` there are none.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Findings {}
 

@@ -1,21 +1,21 @@
-//! What a device is handed for a launch, and what it says of it.
+//! Arguments of a launch, and its report.
 
 use silumin_codegen::kernel::WorkspaceBuffer;
 use silumin_codegen::plan::{Operand, TensorMapRecipe};
 
 use super::emulated;
 
-/// What is known of a launch when it returns.
+/// What a launch reports when it returns.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct LaunchReport {
-    /// What the emulated device did; `None` on a device that does not count.
+    /// Counts of the emulated device, summed over the launches; `None` on other devices.
     pub emulator: Option<emulated::EmulatorStats>,
-    /// The same of each launch, in order; empty on a device that does not count.
+    /// Counts of each launch, in order; empty on other devices.
     pub launches: Vec<emulated::EmulatorStats>,
 }
 
-/// One argument of a kernel, its tensors by role.
+/// An argument of a kernel; tensors are given by role.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Argument<'a> {
     /// A tensor map.

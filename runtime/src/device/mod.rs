@@ -91,7 +91,7 @@ pub enum DeviceError {
         /// Length of the buffer in bytes.
         capacity: usize,
     },
-    /// This machine has no CUDA driver.
+    /// No CUDA driver was found.
     #[error(
         "no CUDA driver was found: neither {library} can be loaded; install the NVIDIA driver, or use Device::emulated"
     )]
@@ -207,7 +207,7 @@ impl Device {
         Self::emulated_with(arch, EmulatorOptions::default())
     }
 
-    /// The same with options: schedule, threads, arithmetic, limits, progress.
+    /// Opens an emulated device with options: schedule, threads, arithmetic, limits, progress.
     #[cfg(feature = "emulated")]
     #[must_use]
     pub fn emulated_with(arch: Arch, options: EmulatorOptions) -> Self {

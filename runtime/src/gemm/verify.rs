@@ -169,7 +169,7 @@ impl DeviceOperands {
         Ok(bytes.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)).collect())
     }
 
-    /// What the tensors are for.
+    /// The problem that the tensors belong to.
     pub(super) fn problem(&self) -> Problem {
         self.problem
     }

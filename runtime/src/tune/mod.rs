@@ -83,7 +83,7 @@ pub enum TuneError {
         problem: Problem,
         /// Kernels that were tried.
         tried: usize,
-        /// What is wrong with the first kernel.
+        /// The error of the first kernel.
         first: String,
     },
     /// A kernel broke the device's context: no later call works in this process.
@@ -199,7 +199,7 @@ impl Tuned {
 }
 
 impl TuningEntry {
-    /// What was found of a dual GEMM on a device.
+    /// The tuning result for a dual GEMM on a device.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ use silumin_verify::inputs::{Distribution, DualGemmInputs};
 #[cfg(feature = "cuda")]
 const SET_BYTES: u64 = 256 << 20;
 
-/// One problem on a device, with operands, for any number of kernels.
+/// A problem on a device with its operands, on which any number of kernels can run.
 pub(super) struct Bench {
     device: Device,
     stream: Stream,

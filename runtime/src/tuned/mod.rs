@@ -31,7 +31,7 @@ pub enum Ranked {
     Predicted {
         /// Microseconds of a launch of the winner on the chip of that name, predicted.
         us: f64,
-        /// The same of what `auto` makes.
+        /// Predicted microseconds of a launch of `auto`'s kernel.
         auto_us: f64,
         /// The chip: see [`crate::predict::default_chip`].
         chip: &'static str,
@@ -40,7 +40,7 @@ pub enum Ranked {
     Measured {
         /// Microseconds of a launch of the winner, the median.
         us: f64,
-        /// The same of what `auto` makes; `None` where that does not run.
+        /// Median microseconds of a launch of `auto`'s kernel; `None` if it does not run.
         auto_us: Option<f64>,
         /// The median of the winner's time over that of `auto`, turn by turn.
         ratio: Option<f64>,

@@ -18,7 +18,7 @@ use super::{Ranked, Verdict, difference, knobs};
 use crate::device::DeviceFacts;
 use crate::gemm::KernelError;
 
-/// What a tuning result is for.
+/// Key of a tuning result.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TuningKey {
     /// The device and driver.
@@ -54,7 +54,7 @@ impl TuningKey {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct TuningEntry {
-    /// What the result is for.
+    /// The key.
     pub key: TuningKey,
     /// The winner's knobs beside the user's; empty if `auto` won.
     pub knobs: String,

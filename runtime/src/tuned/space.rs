@@ -12,7 +12,7 @@ use thiserror::Error;
 /// Most combinations of a space.
 const MOST: usize = 1 << 18;
 
-/// What is wrong with the text of a space.
+/// Why the text of a search space is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SpaceError {
@@ -272,7 +272,7 @@ fn span(problem: &Problem) -> u32 {
     1024 / bits.max(1)
 }
 
-/// What the table of knobs has tuning try, with `|` between values.
+/// The values that tuning tries for a knob, by the table of knobs, separated by `|`.
 fn tried(knob: &str, core: TensorCore) -> String {
     Knob::named(knob).map_or(String::new(), |knob| knob.candidates(core).join("|"))
 }

@@ -26,7 +26,7 @@ use crate::regular_file::{self, ReadError};
 pub const FILE: &str = "tuning.jsonl";
 /// The version that is written, and the only one that is read.
 const FORMAT: u32 = 1;
-/// What a file starts with, up to the version.
+/// Beginning of a file, up to the version.
 const HEAD: &str = "{\"silumin_tuning\":";
 /// Longest file that is read; a result takes half a kilobyte.
 const MOST_BYTES: u64 = 64 << 20;
@@ -79,13 +79,13 @@ pub enum TableError {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Stale {
-    /// It is of another device.
+    /// The result is from another device.
     #[error("it was found on {} ({}.{}, {} SMs)", .found.name, .found.capability.0, .found.capability.1, .found.sms)]
     Device {
         /// That device.
         found: DeviceFacts,
     },
-    /// It is of another driver, whose compiler makes other code.
+    /// The result is from another driver, whose compiler generates other code.
     #[error("it was found with driver {found}")]
     Driver {
         /// That driver.
@@ -113,7 +113,7 @@ pub enum Found<'a> {
 pub struct Damaged {
     /// Line number, from 1.
     pub line: usize,
-    /// What is wrong with it.
+    /// The error.
     pub error: RecordError,
 }
 

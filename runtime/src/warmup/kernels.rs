@@ -67,7 +67,7 @@ pub enum Choice<'a> {
     Meanwhile(FallBack<'a>),
 }
 
-/// What to do while a kernel is being compiled.
+/// How to serve a problem while its kernel is being compiled.
 #[derive(Clone, Copy, Debug)]
 pub enum FallBack<'a> {
     /// The problem has more rows than the largest bucket: launch that bucket's kernel this many times, each on the

@@ -31,9 +31,9 @@ struct Place {
 #[derive(Clone, Copy)]
 pub(super) enum State<'a> {
     Ready(&'a LoadedKernel),
-    /// It is being compiled.
+    /// The kernel is being compiled.
     Compiling,
-    /// It cannot be made, with the reason.
+    /// The kernel cannot be made, for this reason.
     Failed(&'a str),
     /// All slots are taken.
     Full,

@@ -132,7 +132,7 @@ impl Cancel {
     }
 }
 
-/// What to do with a problem that no kernel was made for.
+/// How to serve a problem that no kernel was made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outside {
     /// Return an error each time.

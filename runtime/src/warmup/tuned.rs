@@ -14,7 +14,7 @@ use crate::tuned::{Found, Stale, Table, TableError};
 /// Where a kernel's knobs come from, apart from those that the user has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum KnobsBy {
-    /// All from the rules of `auto`.
+    /// All knobs come from the rules of `auto`.
     #[default]
     Auto,
     /// From a tuning result that is valid for this device, driver, code and the user's knobs.

@@ -62,8 +62,8 @@ impl<'a> GateUp<'a> {
         }
     }
 
-    /// The same with the scale that activations were calibrated for: what
-    /// [`TensorScale::Fixed`](silumin_formats::quantize::TensorScale::Fixed) takes.
+    /// Sets the scale that activations were calibrated for, to be used as
+    /// [`TensorScale::Fixed`](silumin_formats::quantize::TensorScale::Fixed).
     #[must_use]
     pub fn with_input_scale(self, input_scale: Option<f32>) -> Self {
         Self { input_scale, ..self }

@@ -56,7 +56,7 @@ use crate::device::DeviceError;
 use silumin_formats::FormatError;
 use silumin_formats::layout::LayoutError;
 
-/// What is wrong with weights.
+/// Why weights cannot be used.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum WeightError {

@@ -1,4 +1,4 @@
-//! One matrix of weights, borrowed.
+//! A borrowed matrix of weights.
 
 use std::ops::Range;
 
@@ -120,7 +120,7 @@ impl<'a> Weight<'a> {
         self.tensor_scale
     }
 
-    /// The same bytes with another scale of the whole tensor.
+    /// The same weight with another tensor scale.
     ///
     /// # Errors
     ///

@@ -36,7 +36,7 @@ use thiserror::Error;
 /// How products are summed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Arithmetic {
-    /// As hardware does, bit for bit as far as that is known (see [`sum`]).
+    /// Hardware's arithmetic, bit for bit as far as it is known (see [`sum`]).
     #[default]
     Hardware,
     /// Plain f32: products and sums rounded to nearest, K in order. Integers are exact in both.
@@ -52,7 +52,7 @@ pub enum OperandA {
     Tmem(u32),
 }
 
-/// What `.sp`, `.ws` and `.ashift` add to a `tcgen05.mma`.
+/// Modifiers `.sp`, `.ws` and `.ashift` of a `tcgen05.mma`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Variant {
     /// `.sp`: Tensor Memory address of the metadata.
@@ -65,7 +65,7 @@ pub struct Variant {
     pub shift_a: bool,
 }
 
-/// One `tcgen05.mma` with the values of its operands.
+/// A `tcgen05.mma` with the values of its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MmaInstruction {
     /// `.kind::`.
@@ -94,7 +94,7 @@ pub struct MmaInstruction {
     /// Bit i of word i / 32: lane i of D is not written. Words 0..4 are the even CTA's lanes, 4..8
     /// the odd one's. Zeros if absent.
     pub disabled_lanes: [u32; 8],
-    /// What makes it sparse or weight stationary.
+    /// Whether it is sparse or weight stationary, with the operands of that.
     pub variant: Variant,
 }
 
@@ -147,7 +147,7 @@ impl std::fmt::Display for Operand {
     }
 }
 
-/// What went wrong in a `tcgen05.mma`.
+/// Why a `tcgen05.mma` failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum MmaError<E> {
     /// The instruction descriptor is illegal.
@@ -453,7 +453,7 @@ fn execute_noting<E>(
     Ok(())
 }
 
-/// What computes rows of D.
+/// The implementation that computes rows of D.
 enum Rows {
     Dense(product::Product),
     Sparse(sparse::SparseProduct),

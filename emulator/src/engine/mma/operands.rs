@@ -35,8 +35,8 @@ fn gather_error<E>(operand: Operand) -> impl Fn(GatherError<E>) -> MmaError<E> {
     }
 }
 
-/// All N columns of B: each CTA's part, the even CTA's first; of a sparse product's two steps of K the
-/// `step`-th. With `.ws` the columns start at `shift`.
+/// Gathers all N columns of B: each CTA's part, the even CTA's first. A sparse product has two steps of K, of which
+/// this is the `step`-th. With `.ws` the columns start at `shift`.
 pub(super) fn gather_b<E>(
     instruction: &MmaInstruction,
     idesc: &InstructionDescriptor,
@@ -60,7 +60,7 @@ pub(super) fn gather_b<E>(
     Ok(all.unwrap_or(OperandTile { packing, rows: Vec::new() }))
 }
 
-/// One CTA's rows of A.
+/// Gathers one CTA's rows of A.
 pub(super) fn gather_a<E>(
     instruction: &MmaInstruction,
     idesc: &InstructionDescriptor,

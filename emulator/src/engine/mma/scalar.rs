@@ -1,10 +1,10 @@
-//! One element of D, computed the plain way: the reference of the fast paths, and the path taken
-//! where infinities or NaNs are about.
+//! Computes one element of D directly: the reference for the fast paths, and the path for elements with infinities or
+//! NaNs.
 
 use super::sum::{Number, SumRule, Term};
 use crate::engine::format::Format;
 
-/// What one element of D is made of.
+/// Inputs of one element of D.
 #[derive(Clone, Copy, Debug)]
 pub struct Cell<'a> {
     /// Format of A and its codes along K.

@@ -35,7 +35,7 @@ pub struct SparseProduct {
     pub arithmetic: Arithmetic,
     /// Host instructions.
     pub path: Path,
-    /// What is held of A.
+    /// The stored elements of A.
     pub a: OperandTile,
     /// The first and second 32 bytes of K of B.
     pub b: [OperandTile; 2],

@@ -22,7 +22,7 @@ pub enum Chunk {
         shared: u32,
         /// Bytes.
         length: u32,
-        /// What to fill with.
+        /// Bytes to fill with.
         pattern: [u8; 8],
     },
 }
@@ -57,7 +57,7 @@ pub enum BoxError<E> {
     PackedCoordinate {
         /// The coordinate.
         coordinate: i32,
-        /// What it must be a multiple of.
+        /// The required divisor.
         multiple: i32,
         /// The element type.
         data_type: DataType,
@@ -155,7 +155,7 @@ impl TensorMapParams {
         self.check_coordinates(coordinates)
     }
 
-    /// What is asked of the coordinates of any copy, a prefetch included.
+    /// Checks the coordinates of any copy, prefetches included.
     ///
     /// # Errors
     /// [`BoxError`]: their number, or an inner one off the grid.
@@ -236,7 +236,7 @@ impl TensorMapParams {
     }
 }
 
-/// What all rows of one box share; positions in payload bytes from the row's start.
+/// Values shared by all rows of a box. Positions are payload bytes from the row's start.
 struct Row<'a> {
     map: &'a TensorMapParams,
     pattern: Option<[u8; 8]>,

@@ -115,7 +115,7 @@ pub enum ForeignTensorMap {
     Checksum {
         /// The stored checksum.
         found: u32,
-        /// That of the bytes.
+        /// The checksum that the bytes should have.
         expected: u32,
     },
     /// A field holds a number without meaning.

@@ -34,7 +34,7 @@ pub struct Im2colParams {
 /// A rule of `cuTensorMapEncodeIm2col` that the arguments break.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Im2colError {
-    /// What both modes ask for.
+    /// A requirement of both modes is not met.
     #[error(transparent)]
     Tensor(#[from] TensorMapError),
     /// Rank outside 3..=5.

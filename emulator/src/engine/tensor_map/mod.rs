@@ -215,7 +215,7 @@ pub enum TensorMapError {
     PackedDim {
         /// Its value.
         value: u64,
-        /// What it must be a multiple of.
+        /// The required divisor.
         multiple: u64,
         /// The element type.
         data_type: DataType,
@@ -227,7 +227,7 @@ pub enum TensorMapError {
         index: usize,
         /// Its value.
         value: u64,
-        /// What it must be a multiple of.
+        /// The required divisor.
         multiple: u64,
         /// The element type.
         data_type: DataType,

@@ -187,7 +187,7 @@ fn global_bit(i: u64) -> bool {
     i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61 & 1 == 1
 }
 
-/// What an element of a box is: inside, with the bit position of its element, or outside.
+/// An element of a box: inside the tensor, with the bit position of its element, or outside.
 fn element(map: &TensorMapParams, bits: u64, start: &[i32], index: &[u32]) -> Option<u64> {
     let mut position = 0;
     for d in 0..map.rank() {

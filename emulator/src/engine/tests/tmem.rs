@@ -6,7 +6,7 @@ use crate::engine::tmem::transfer::Transfer;
 use crate::engine::tmem::{CpDecompress, CpShape, LdStShape, Tmem, TmemError};
 use proptest::prelude::*;
 
-/// All columns allocated, every word holding its own address.
+/// Tensor Memory with all columns allocated, in which each word holds its own address.
 fn labelled() -> Tmem {
     let mut tmem = Tmem::new();
     assert_eq!(tmem.alloc(512), Ok(Some(0)));

@@ -68,7 +68,7 @@ pub enum CpDecompress {
     B6x16P32,
 }
 
-/// What went wrong in a `tcgen05.cp`.
+/// Why a `tcgen05.cp` failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum CpError<E> {
     /// The descriptor is illegal.

@@ -45,7 +45,7 @@ impl TmemAddress {
     }
 }
 
-/// What went wrong in Tensor Memory.
+/// Why an access to Tensor Memory failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum TmemError {
     /// The allocation size is not a power of two from 32 to 512.
@@ -135,7 +135,7 @@ pub enum TmemError {
         address: u32,
         /// Its lane field.
         lane: u32,
-        /// What it must be a multiple of.
+        /// The required divisor.
         multiple: u32,
         /// The shape or instruction.
         what: &'static str,
@@ -158,7 +158,7 @@ pub enum TmemError {
     },
 }
 
-/// One CTA's Tensor Memory.
+/// Tensor Memory of one CTA.
 #[derive(Clone, Debug)]
 pub struct Tmem {
     /// Lane-major: word (lane, column) at `lane * 512 + column`.
@@ -408,7 +408,7 @@ impl Tmem {
         })
     }
 
-    /// One word.
+    /// Reads one word.
     ///
     /// # Errors
     /// As [`Tmem::row`].

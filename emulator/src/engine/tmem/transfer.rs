@@ -49,7 +49,7 @@ impl LdStShape {
     }
 }
 
-/// One `ld` or `st` of a warp, all but its registers.
+/// An `ld` or `st` of a warp, without its registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Transfer {
     /// The shape.

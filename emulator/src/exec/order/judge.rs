@@ -32,7 +32,7 @@ pub(crate) struct Found {
     pub text: &'static str,
 }
 
-/// What is missing between two accesses.
+/// The kind of order that is missing between two accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Missing {
     Order,
@@ -523,7 +523,7 @@ impl Tracker {
     }
 }
 
-/// What two accesses of threads are that nothing orders.
+/// The kind of race between two unordered accesses of threads.
 fn race(region: Region, old: &Past, a: &Access) -> FindingKind {
     match region {
         Region::Global(_) => FindingKind::RaceGlobal,

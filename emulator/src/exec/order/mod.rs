@@ -84,7 +84,7 @@ fn unit(component: u16, warps: usize) -> Option<Unit> {
     ALL.get(component as usize / warps).copied()
 }
 
-/// What an asynchronous operation takes from its issue.
+/// State that an asynchronous operation takes from its issuing thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Issue {
     pub agent: u16,
@@ -307,7 +307,7 @@ impl Tracker {
         self.tick(agent);
     }
 
-    /// What is ordered before an asynchronous operation of one lane or of the whole warp.
+    /// The order of an asynchronous operation that one lane or the whole warp issues.
     pub fn issue(&mut self, agent: u16, lane: u8, clock: u32) -> Issue {
         let beat = self.threads[agent as usize].beat;
         let view = self.threads[agent as usize].view.clone();
@@ -426,9 +426,9 @@ impl Tracker {
         Unit::Pipe as usize * n..(Unit::Store as usize + 1) * n
     }
 
-    /// What a release publishes. `beyond` says that the receiving threads are in other CTAs. Relaxed synchronisation
-    /// orders execution, and with it accesses to tensor memory, which has no caches that a release would have to
-    /// pass.
+    /// The view that a release publishes. `beyond` says that the receiving threads are in other CTAs. Relaxed
+    /// synchronisation orders execution, and with it accesses to tensor memory, which has no caches that a release
+    /// would have to pass.
     fn release_to(thread: &Thread, relaxed: bool, beyond: bool, to: &mut View, tensor: Range<usize>) {
         if !relaxed {
             to.hear(&thread.view);

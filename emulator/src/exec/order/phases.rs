@@ -1,11 +1,11 @@
-//! What a phase of an mbarrier carries from arriving threads to waiting threads.
+//! The views that a phase of an mbarrier passes from arriving threads to waiting threads.
 
 use super::clock::View;
 use super::lives::Use;
 use super::{Issue, MbarSync, Strength, Sync, Tracker, Unit};
 
-/// What a phase of an mbarrier released: by threads of its own CTA and asynchronous operations, and by threads of
-/// other CTAs.
+/// The views that a phase of an mbarrier released: by threads of its own CTA and asynchronous operations, and by
+/// threads of other CTAs.
 #[derive(Debug)]
 pub(crate) struct Released {
     own: View,
@@ -142,7 +142,7 @@ impl Tracker {
         self.arrivals_counted(at);
     }
 
-    /// What the last completed phase has released.
+    /// The views that the last completed phase has released.
     pub fn mbar_released(&self, at: (usize, u32)) -> Option<Released> {
         let of =
             |b: &MbarSync| Released { own: b.sync.done.clone(), remote: b.remote.done.clone(), init: b.init };

@@ -133,7 +133,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// What a copy takes from its issue.
+    /// State that a copy takes from its issue.
     pub(in crate::exec) fn issue_copy(&mut self, at: Origin, copy: &Copy) -> Option<Issue> {
         let t = self.tracker.as_mut()?;
         let agent = t.agent(at.cta as usize, at.warp);

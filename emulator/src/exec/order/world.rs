@@ -33,7 +33,7 @@ impl Seen {
     }
 }
 
-/// What one cluster did to a page in one epoch.
+/// Accesses of one cluster to a page in one epoch.
 struct Entry {
     cluster: u32,
     epoch: u32,
@@ -60,7 +60,7 @@ struct Values {
 /// Accesses of all clusters of a launch to global memory.
 pub(crate) struct World {
     shards: Vec<Mutex<HashMap<u64, Page>>>,
-    /// What flags carry, by address.
+    /// Views published through flags, by address.
     flags: Mutex<HashMap<u64, Seen>>,
 }
 
@@ -74,7 +74,7 @@ pub(crate) struct Act<'a> {
     pub write: bool,
     /// Strong, of `.gpu` scope or wider.
     pub atomic: bool,
-    /// What a thread stores: clusters that store equal bytes do not race.
+    /// The bytes that a thread stores: clusters that store equal bytes do not race.
     pub data: Option<&'a [u8]>,
     pub line: u32,
 }

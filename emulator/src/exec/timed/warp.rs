@@ -12,9 +12,9 @@ use crate::time::record::{Bar, Cause, Moment, Track};
 /// Clocks by which a warp may run ahead of others in what they cannot observe.
 const AHEAD: f64 = 48.0;
 
-/// What a warp does next.
+/// The next step of a warp.
 enum Next {
-    /// These lanes go on.
+    /// These lanes continue.
     Go(Group),
     /// Waits for others.
     Sleep(u32),

@@ -67,7 +67,7 @@ fn calls() {
     run("calls", &[("x", &F32.encode_all(&points))], |out| close(out, "out", F32, &want, 0.0, 0.0));
 }
 
-/// What the byte code computes.
+/// Interprets the byte code.
 fn interpret(code: &[u8], x: i32) -> i32 {
     let (mut stack, mut pc) = (Vec::new(), 0);
     while pc < code.len() {

@@ -47,7 +47,7 @@ impl Log {
         ptr::without_provenance_mut(self.0.len())
     }
 
-    /// What the driver wrote, up to the zero byte.
+    /// The driver's text, up to the zero byte.
     pub fn text(&self) -> String {
         let end = self.0.iter().position(|byte| *byte == 0).unwrap_or(self.0.len());
         String::from_utf8_lossy(&self.0[..end]).trim_end().to_owned()
@@ -126,7 +126,7 @@ impl Compiler for Jit {
     }
 }
 
-/// What relocatable code loses for this kernel, by the compiler's log.
+/// The loss of a kernel as relocatable code, read from the compiler's log.
 fn loss(log: &str, ptx: &str) -> Option<String> {
     // C7509: wgmma is serialised for calls that may be linked.
     if log.contains("(C7509)") {
@@ -237,7 +237,7 @@ pub(super) fn explain(
 mod tests {
     use super::*;
 
-    /// As the driver 580.159 logs it.
+    /// A log as driver 580.159 writes it.
     fn log(registers: u32, spills: u32) -> String {
         format!(
             "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain compatibility across \

@@ -234,7 +234,7 @@ fn in_bytes(lengths: &[usize]) -> String {
     format!("{} ({} bytes)", lengths.len(), lengths.join(", "))
 }
 
-/// What the driver is given to load.
+/// The image that the driver loads.
 enum Image<'a> {
     /// Machine code that passed [`image::check`].
     Cubin(&'a [u8]),

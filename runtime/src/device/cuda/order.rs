@@ -232,9 +232,9 @@ mod tests {
     /// A GPU whose streams do nothing but wait for each other's events.
     #[derive(Default)]
     struct Model {
-        /// What a stream's next work is behind.
+        /// Clocks that a stream's next work comes after.
         behind: [Clock; LANES],
-        /// What a stream's event stands for.
+        /// Clocks that a stream's event stands for.
         events: [Clock; LANES],
         /// Work that was put in each stream.
         put: Clock,

@@ -167,7 +167,7 @@ pub enum CheckpointError {
         path: PathBuf,
         /// The tensor, or the layer.
         tensor: String,
-        /// What is wrong with them.
+        /// The error.
         reason: WeightError,
     },
 }

@@ -324,7 +324,7 @@ fn expect_dtype(
     Err(CheckpointError::Dtype { path, tensor: name.to_owned(), found, expected, hint })
 }
 
-/// What weights of another type than packed codes probably are.
+/// A guess at the layout of weights whose type is not packed codes.
 fn hint_of_codes(dtype: Dtype) -> &'static str {
     match dtype {
         Dtype::BF16 | Dtype::F16 | Dtype::F32 => {

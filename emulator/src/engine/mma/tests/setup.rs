@@ -16,7 +16,7 @@ const META: u32 = 420;
 const A_SMEM: u32 = 1024;
 const B_SMEM: u32 = 96 << 10;
 pub const SMEM: usize = 192 << 10;
-/// What D's columns hold before, away from accumulators.
+/// Initial value of D's columns outside accumulators.
 const SENTINEL: u32 = 0xdead_beef;
 
 #[derive(Clone, Copy, Debug)]
