@@ -1,5 +1,5 @@
-//! Kernels of ours as folders that `scripts/hardware/run.py` takes, with operands and what the emulator makes of them: what the
-//! example `agreement` writes for a GPU, and what `tests/agreement.rs` holds to what one has left.
+//! Writes kernels with operands and the emulator's results as folders that `scripts/hardware/run.py` runs on a GPU,
+//! for `cargo xtask agreement`; and the GPU's results, for `tests/agreement.rs`.
 
 use serde::{Deserialize, Serialize};
 use silumin::codegen::spec::SpecFile;
@@ -12,7 +12,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-/// The values of scalars that a gate may have.
+/// Values of the scalars that gates may have.
 pub const SCALARS: [(&str, f32); 1] = [("alpha", 0.75)];
 
 /// A kernel and its operands.
@@ -20,7 +20,7 @@ pub const SCALARS: [(&str, f32); 1] = [("alpha", 0.75)];
 pub struct Point {
     /// `ours-FAMILY-NUMBER`.
     pub name: String,
-    /// Operands over the whole range of their formats, rather than the benchmark's.
+    /// Whether operands are drawn over the whole range of their formats, not as in the benchmark.
     pub full: bool,
     /// The seed of the operands, and of the groups' sizes.
     pub seed: u64,
@@ -28,7 +28,7 @@ pub struct Point {
     pub spec: SpecFile,
 }
 
-/// What a kernel is and leaves.
+/// A kernel's hash and the hashes of its results.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Left {
     /// The hash of its PTX.
@@ -64,8 +64,8 @@ impl Point {
         Ok(DualGemmInputs::generate_grouped(shape, sizes.as_slice(), formats, distribution, self.seed)?)
     }
 
-    /// Runs the launches on the emulator and writes each to a folder below `root`, the folder's name being the point's and, of
-    /// several launches, `.1` and so on.
+    /// Runs the launches on the emulator and writes each to a folder below `root`. The folder has the point's name,
+    /// followed by `.1` and so on if there are several launches.
     pub fn write(&self, root: &Path) -> Result<Left, Box<dyn Error>> {
         let kernel = self.kernel()?;
         let inputs = self.inputs(&kernel)?;
@@ -89,8 +89,8 @@ impl Point {
     }
 }
 
-/// Copies a launch with its files to a folder of its own and runs it there; what it leaves goes to `expected` and to `left`.
-/// Hashes of the buffers that it changed.
+/// Copies a launch with its files to a folder of its own and runs it there. The results are written to `expected` and
+/// to `left`. Returns hashes of the buffers that it changed.
 fn pack(launch: &Path, folder: &Path, left: &Path) -> Result<Vec<(String, String)>, Box<dyn Error>> {
     let expected = folder.join("expected");
     fs::create_dir_all(&expected)?;

@@ -1,9 +1,9 @@
-//! Counts a thread's allocations, in a program whose global allocator this is.
+//! Counts a thread's allocations, in programs that use this global allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts.
+/// The system's allocator, with a counter.
 pub struct Counting;
 
 thread_local! {

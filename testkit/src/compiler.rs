@@ -1,4 +1,4 @@
-//! A compiler for tests of the cache: its cubins follow from the text, and it counts its calls in a file, across
+//! A compiler for tests of the cache. Its cubins are derived from the text, and it counts its calls in a file, across
 //! processes.
 
 use silumin::Arch;
@@ -10,29 +10,29 @@ use std::time::Duration;
 
 /// A compiler that counts its calls.
 pub struct Counting {
-    /// Who it says it is.
+    /// The identity that it reports.
     pub identity: Identity,
-    /// The file that has a byte for each call.
+    /// A file with one byte for each call.
     pub calls: PathBuf,
-    /// How long a call takes.
+    /// Duration of a call.
     pub takes: Duration,
     /// Bytes of a cubin.
     pub bytes: usize,
 }
 
 impl Counting {
-    /// One that counts beside `folder`.
+    /// A compiler that counts its calls in a file beside `folder`.
     pub fn new(folder: &Path) -> Self {
         let identity = Identity { name: "test".into(), version: "1".into(), options: String::new() };
         Self { identity, calls: folder.with_extension("calls"), takes: Duration::ZERO, bytes: 64 }
     }
 
-    /// Calls so far, of all processes.
+    /// Calls so far, in all processes.
     pub fn calls(&self) -> u64 {
         self.calls.metadata().map_or(0, |facts| facts.len())
     }
 
-    /// What it makes of a text.
+    /// The cubin for a text.
     pub fn cubin(&self, ptx: &str) -> Vec<u8> {
         ptx.bytes()
             .cycle()
@@ -57,7 +57,7 @@ impl Compiler for Counting {
     }
 }
 
-/// A text that is one kernel's.
+/// A text with one kernel, as a source.
 pub fn source<'a>(ptx: &'a str) -> Source<'a> {
     Source { name: "kernel", ptx, arch: Arch::Sm100a, ptx_version: (8, 6) }
 }

@@ -1,7 +1,7 @@
-//! Configurations and ragged shapes drawn from all knobs: what `tests/lattice.rs` and `tests/hopper.rs` run on the emulated
-//! device, and what `cargo xtask lattice` writes for a GPU.
+//! Draws configurations and ragged shapes from all knobs, for `tests/lattice.rs` and `tests/hopper.rs` on the
+//! emulated device, and for `cargo xtask lattice`, which writes them for a GPU.
 //!
-//! A draw may be illegal: then `validate` has to say why.
+//! A draw can be illegal; then `validate` has to say why.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -11,14 +11,14 @@ use silumin::codegen::config::{
 };
 use silumin::{Arch, Shape};
 
-/// A stream of draws for one chip.
+/// Random draws for one chip.
 pub struct Draws {
     random: ChaCha8Rng,
     arch: Arch,
 }
 
 impl Draws {
-    /// Draws that the seed repeats.
+    /// Draws that the seed determines.
     pub fn new(arch: Arch, seed: u64) -> Self {
         Draws { random: ChaCha8Rng::seed_from_u64(seed), arch }
     }
@@ -27,7 +27,7 @@ impl Draws {
         self.arch.tensor_core() == TensorCore::Wgmma
     }
 
-    /// A number from 0 up to the limit, which is not drawn.
+    /// A number below the limit.
     pub fn below(&mut self, limit: u32) -> u32 {
         self.random.next_u32() % limit
     }
@@ -37,7 +37,7 @@ impl Draws {
         values[self.below(values.len() as u32) as usize]
     }
 
-    /// A shape that the emulator runs in a moment.
+    /// A shape that the emulator runs quickly.
     pub fn shape(&mut self) -> Shape {
         let m = match self.below(4) {
             0 => 1 + self.below(70),
@@ -64,7 +64,7 @@ impl Draws {
         }
     }
 
-    /// Operand formats that go together.
+    /// A legal pair of operand formats.
     pub fn pair(&mut self) -> (String, String) {
         let pairs: &[&str] = match self.is_hopper() {
             true => &[
@@ -102,8 +102,8 @@ impl Draws {
         self.pick(&["f16", "bf16", "f32", "e4m3", "nvfp4", "mxfp8"]).to_owned()
     }
 
-    /// Every knob as the table draws it, often auto, sometimes illegal beside the others. One in two has a value that the chip
-    /// refuses, or that goes with few formats.
+    /// A value for every knob, as the table of knobs draws it: often auto, sometimes illegal together. Every second
+    /// configuration has a value that the chip refuses, or that few formats allow.
     pub fn config(&mut self) -> Config {
         let core = self.arch.tensor_core();
         let mut config = Config::default();
@@ -132,7 +132,7 @@ impl Draws {
         config
     }
 
-    /// A tile whose rows are often what the chip's MMAs have.
+    /// A tile, often with the rows of the chip's MMAs.
     fn tile(&mut self, config: &Config) -> String {
         let (rows, columns, k) = match self.arch.tensor_core() {
             TensorCore::Wgmma => (
@@ -156,7 +156,7 @@ impl Draws {
         }
     }
 
-    /// A hint for each operand, or none.
+    /// A cache hint for each operand, or none.
     fn cache(&mut self) -> String {
         let values: Vec<&str> =
             [""].into_iter().chain(Eviction::VALUES.iter().map(|value| value.spelling)).collect();

@@ -1,20 +1,20 @@
-//! Processes that find the emulated driver. A process looks for the driver's library once, at its start; so a test runs
-//! itself again in one.
+//! Runs tests in processes that find the emulated driver. A process looks for the driver's library once, at its
+//! start, so a test starts itself again.
 
 use crate::test_name;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
-/// Set in the process that finds the driver, to what it is to do.
+/// Set in a process that finds the driver, to its role.
 const ROLE: &str = "SILUMIN_TEST_DRIVER_ROLE";
 
-/// What this process is to do, if a test started it.
+/// The role of this process, if a test started it.
 pub fn role() -> Option<String> {
     std::env::var(ROLE).ok()
 }
 
-/// Runs the test called `name` of `module` (`module_path!()`) in a process of its own that finds the driver, in that role; what it
-/// said, if all went well.
+/// Runs the test `name` of `module` (`module_path!()`) in a process that finds the driver, with a role. Returns its
+/// output if it passes.
 pub fn run(module: &str, name: &str, role: &str, variables: &[(&str, &str)]) -> String {
     let folder = tempfile::tempdir().unwrap();
     for file in ["libcuda.so", "libcuda.so.1"] {
@@ -32,7 +32,7 @@ pub fn run(module: &str, name: &str, role: &str, variables: &[(&str, &str)]) -> 
     said.into_owned()
 }
 
-/// The emulated driver's library, which is built with the tests.
+/// Path of the emulated driver's library, which is built with the tests.
 pub fn library() -> PathBuf {
     // The crate is named so that it is linked, and so built.
     let _ = silumin_emulated_driver::cuInit;

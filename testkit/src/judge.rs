@@ -1,4 +1,4 @@
-//! What the assembler and the emulator have against a kernel.
+//! Checks kernels with the assembler and the emulator.
 
 use silumin::codegen::plan::Plan;
 use silumin::runtime::device::{Schedule, Tracking};
@@ -7,14 +7,14 @@ use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Device, EmulatorOptions, Kernel, Shape, Spec};
 use silumin_cli::parallel;
 
-/// What `judge` has against each item, on all cores, in the items' order.
+/// The faults that `judge` finds in each item, on all cores, in the items' order.
 #[must_use]
 pub fn faults<T: Sync>(items: &[T], judge: impl Fn(usize, &T) -> Option<String> + Sync) -> Vec<String> {
     parallel::map(items, judge).into_iter().flatten().collect()
 }
 
-/// What the assembler has against a kernel: errors, warnings, spills, a stack, MMAs of warpgroups that it makes wait for
-/// each other (C7510 and the like).
+/// What the assembler reports against a kernel: errors, warnings, spills, a stack, or warpgroup MMAs that it
+/// serialises (C7510 and the like).
 #[must_use]
 pub fn unclean(ptxas: &Ptxas, kernel: &Kernel) -> Option<String> {
     let assembled = match ptxas.assemble(&kernel.ptx, kernel.arch) {
@@ -30,14 +30,14 @@ pub fn unclean(ptxas: &Ptxas, kernel: &Kernel) -> Option<String> {
         .then(|| format!("spills or warnings:\n{}", assembled.log))
 }
 
-/// The plan of a kernel that assembles cleanly, or what is wrong with it.
+/// The plan of a kernel that assembles cleanly, or its faults.
 pub fn clean_plan(spec: &Spec, shape: Shape, arch: Arch, ptxas: &Ptxas) -> Result<Plan, String> {
     let kernel = spec.kernel(shape, arch).map_err(|error| error.to_string())?;
     let plan = spec.plan(shape, arch).map_err(|errors| format!("{errors:?}"))?;
     unclean(ptxas, &kernel).map_or(Ok(plan), Err)
 }
 
-/// A device that asks what orders every access, on one core.
+/// A device that requires an order for every access, on one core.
 #[must_use]
 pub fn strict(arch: Arch, schedule: Schedule) -> Device {
     let tracking = Tracking::Strict;
@@ -45,14 +45,14 @@ pub fn strict(arch: Arch, schedule: Schedule) -> Device {
     Device::emulated_with(arch, options)
 }
 
-/// Schedules that take turns.
+/// A schedule for an index; the schedules rotate.
 #[must_use]
 pub fn by_turns(index: usize) -> Schedule {
     use Schedule::{Early, Late, Random, Starve};
     [Early, Late, Random(index as u64), Starve { warp: 4, seed: 1 }][index % 4]
 }
 
-/// Where the emulator counted other bytes than the plan has, those of a gate without vectors.
+/// Differences between the bytes that the emulator counted and the plan's, for gates without vectors.
 #[must_use]
 pub fn miscounted(verification: &Verification, plan: &Plan) -> Option<String> {
     let stats = verification.launch.emulator.as_ref()?;

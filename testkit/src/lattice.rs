@@ -1,4 +1,4 @@
-//! Legal points of the lattice of all knobs, and what is wrong with one.
+//! Legal points of the lattice of all knobs, and the faults of a point.
 
 use crate::draws::Draws;
 use silumin::codegen::error::explain;
@@ -10,7 +10,7 @@ use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use std::collections::HashSet;
 
-/// A number from the environment.
+/// A number from an environment variable.
 pub fn environment(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
@@ -52,8 +52,8 @@ const GATES: [&str; 6] = [
     "min(A @ B1, 7.0) * sigmoid(1.702 * min(A @ B1, 7.0)) * (clamp(A @ B2, -7.0, 7.0) + 1.0)",
 ];
 
-/// Draws until there are `wanted` distinct legal points; illegal draws must say why. `odd_formats` of a hundred points have
-/// other formats than `usual`. Also how many draws were illegal.
+/// Draws until there are `wanted` distinct legal points; illegal draws must say why. `odd_formats` of a hundred
+/// points have other formats than `usual`. Also returns the number of illegal draws.
 pub fn points(
     arch: Arch,
     usual: &FormatNames,
@@ -106,7 +106,7 @@ pub fn points(
     (legal, illegal)
 }
 
-/// What is wrong with a point, if anything.
+/// The fault of a point, if it has one.
 pub fn fault(point: &Point, ptxas: &Ptxas, tracking: Tracking) -> Option<String> {
     let kernel = match point.spec.kernel(point.shape, point.arch) {
         Ok(kernel) => kernel,
@@ -118,7 +118,7 @@ pub fn fault(point: &Point, ptxas: &Ptxas, tracking: Tracking) -> Option<String>
     run(point, point.schedule, tracking)
 }
 
-/// What is wrong with a point's results under a schedule, if anything.
+/// The fault of a point's results under a schedule, if there is one.
 pub fn run(point: &Point, schedule: Schedule, tracking: Tracking) -> Option<String> {
     let options = EmulatorOptions { threads: 1, schedule, tracking, ..EmulatorOptions::default() };
     let device = Device::emulated_with(point.arch, options);

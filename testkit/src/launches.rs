@@ -1,10 +1,10 @@
-//! Kernels of several launches as launch files, each on what the one before left.
+//! Writes kernels of several launches as launch files, each of which runs on what the one before left.
 
 use silumin::codegen::kernel::Kernel;
 use silumin_emulator::{LaunchFile, Options};
 use std::path::{Path, PathBuf};
 
-/// The launch files of a kernel, with what each needs of the ones before it.
+/// The launch files of a kernel, with the files that each needs from earlier ones.
 pub fn launches(kernel: &Kernel, folder: &Path) -> Result<Vec<PathBuf>, String> {
     let name = &kernel.name;
     if kernel.launches.len() == 1 {

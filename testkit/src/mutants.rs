@@ -1,4 +1,4 @@
-//! Kernels that mistakes are put into, for `tests/mutants.rs`, which takes a sample, and for `cargo xtask mutants`, which writes
+//! Kernels for mutation: `tests/mutants.rs` runs a sample of their mutants, `cargo xtask mutants` writes
 //! `evidence/mutants.jsonl`.
 
 use silumin::codegen::config::Setting;
@@ -14,7 +14,7 @@ use silumin_emulator::mutate::{self, Equivalents};
 use std::fs;
 use std::path::Path;
 
-/// Golden kernels, at sizes that go round their rings of stages and are ragged in M, N and K.
+/// Golden kernels, at sizes that wrap around their rings of stages and are ragged in M, N and K.
 pub const KERNELS: &[(&str, Shape)] = &[
     ("default", Shape::new(130, 136, 2400)),
     ("one_token", Shape::new(130, 40, 1952)),
@@ -62,7 +62,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("hopper_hand_over", Shape::new(300, 392, 520)),
 ];
 
-/// Writes a golden kernel with inputs and knobs of its own as launch files in `folder`.
+/// Writes a golden kernel with inputs and its own knobs as launch files to `folder`.
 ///
 /// # Errors
 /// What cannot be read, made or written.
@@ -81,7 +81,7 @@ pub fn write(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)]) ->
     Ok(kernel)
 }
 
-/// Puts ones where scale factors are padded: zeros there would hide what an MMA takes of them that it should not.
+/// Fills the padding of scale factors with ones: zeros would hide an MMA that reads padding.
 fn fill_pads(kernel: &Kernel, inputs: &DualGemmInputs, folder: &Path) -> Result<(), String> {
     let Problem { shape, formats } = kernel.problem;
     let rows_of_a: Vec<usize> = inputs.group_sizes().segments().map(|segment| segment.rows.len()).collect();
@@ -122,7 +122,7 @@ pub fn settled(name: &str, shape: Shape) -> Result<Plan, String> {
     spec.plan(shape, arch).map_err(|errors| format!("{name} at {shape}: {errors:?}"))
 }
 
-/// The knobs of a plan that would be settled otherwise at other sizes.
+/// The knobs of a plan that would be chosen differently at other sizes.
 pub fn knobs(plan: &Plan) -> Vec<(&'static str, String)> {
     let pinned = [
         "tile",
@@ -157,7 +157,7 @@ fn spec(name: &str) -> Result<SpecFile, String> {
     Ok(file)
 }
 
-/// One random schedule, and the survivors that are no mistakes.
+/// A plan with one random schedule and the list of known equivalent mutants.
 ///
 /// # Errors
 /// What is wrong with their list.

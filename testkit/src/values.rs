@@ -1,11 +1,12 @@
-//! Every value of every knob, and the shapes that it is tried on: what `tests/knobs.rs` tests and `evidence/coverage.jsonl` lists.
+//! Every value of every knob, and the shapes on which it is tried, for `tests/knobs.rs` and
+//! `evidence/coverage.jsonl`.
 
 use silumin::Shape;
 
 /// A knob and a value of it.
 pub type Value = (&'static str, &'static str);
 
-/// A knob, its value, and what must stand beside it for it to be legal.
+/// A knob, its value, and the knobs that must be set beside it for it to be legal.
 pub const VALUES: &[(&str, &str, &[Value])] = &[
     ("strategy", "auto", &[]),
     ("strategy", "two_pass", &[]),
@@ -187,10 +188,10 @@ pub const VALUES: &[(&str, &str, &[Value])] = &[
     ("store", "tma", &[]),
 ];
 
-/// Whole tiles, and tiles that M, N and K all end inside of. N is a multiple of 8 for TMA stores.
+/// A shape of whole tiles, and a ragged one in M, N and K. N is a multiple of 8 for TMA stores.
 pub const SHAPES: [Shape; 2] = [Shape::new(256, 384, 1024), Shape::new(203, 328, 928)];
 
-/// The same for bf16 on sm_90a: every knob that warpgroups take, and its values.
+/// As `VALUES`, for bf16 on sm_90a.
 pub const HOPPER_VALUES: &[(&str, &str, &[Value])] = &[
     ("strategy", "auto", &[]),
     ("strategy", "two_pass", &[]),

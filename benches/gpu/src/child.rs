@@ -1,5 +1,5 @@
-//! A child process: one problem, its kernels, one context of the driver. What it finds goes line by line to its parent,
-//! which starts another one with what is left when this one dies of a kernel.
+//! A child process: one problem, its kernels, one driver context. It reports results line by line to its parent. If a
+//! kernel kills it, the parent starts another child with the remaining kernels.
 
 use crate::job::{self, Job};
 use crate::machine::{self, Clock};
@@ -16,10 +16,10 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
-/// Replays behind which the clock is looked at.
+/// Number of replays before the clock is read.
 const CLOCK_REPLAYS: usize = 3;
 
-/// Says something to the parent.
+/// Sends a message to the parent.
 pub fn say(message: &Message) {
     // A parent that is gone hears nothing, and the child ends with its job.
     if let Ok(text) = serde_json::to_string(message) {
@@ -29,24 +29,24 @@ pub fn say(message: &Message) {
     }
 }
 
-/// Says what it is doing with a kernel, which is to blame if nothing more is heard.
+/// Reports the current step with a kernel. If the child ends here, that kernel is to blame.
 fn at(number: usize, step: &str) {
     say(&Message::At(number, step.to_owned()));
 }
 
-/// Text of any error.
+/// Formats any error.
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// A kernel on its way.
+/// A kernel that is being prepared.
 struct Candidate {
     number: usize,
     row: Row,
     spec: Spec,
 }
 
-/// A kernel that is loaded.
+/// A loaded kernel.
 struct Ready {
     number: usize,
     row: Row,
@@ -54,13 +54,13 @@ struct Ready {
 }
 
 impl Ready {
-    /// The row is done.
+    /// Reports the finished row.
     fn report(self) {
         say(&Message::Row(self.number, Box::new(self.row)));
     }
 }
 
-/// Does a job; an error is one of the whole job.
+/// Runs a job. An error concerns the whole job.
 pub fn run(job: &Job) -> Result<(), String> {
     let device = Device::cuda(job.device).map_err(words)?;
     let stream = problem::open(&device)?;
@@ -108,7 +108,7 @@ pub fn run(job: &Job) -> Result<(), String> {
     Ok(())
 }
 
-/// Has the generator make a kernel; `None` where there is none to run, which has been reported.
+/// Generates a kernel; `None` if there is nothing to run, which has been reported.
 fn emit(
     job: &Job,
     problem: &Problem,
@@ -162,7 +162,7 @@ fn emit(
     None
 }
 
-/// Has the driver compile kernels, each on a thread; those that it refuses have been reported.
+/// Compiles and loads kernels, one per thread; refused ones have been reported.
 fn load(problem: &Problem, candidates: Vec<Candidate>) -> Vec<Ready> {
     let one = |candidate: Candidate| {
         let Candidate { number, mut row, spec } = candidate;
@@ -191,7 +191,7 @@ fn load(problem: &Problem, candidates: Vec<Candidate>) -> Vec<Ready> {
     })
 }
 
-/// Runs a kernel once; whether it is right.
+/// Runs a kernel once and returns whether its result is right.
 fn check(problem: &Problem, ready: &mut Ready) -> Result<bool, String> {
     at(ready.number, "checking");
     problem.poison()?;
@@ -205,7 +205,7 @@ fn check(problem: &Problem, ready: &mut Ready) -> Result<bool, String> {
     Ok(pass)
 }
 
-/// Writes a kernel's launch file to a folder of its own, and returns its path.
+/// Writes a kernel's launch file to its own folder, and returns the path.
 fn write(job: &Job, folder: &Path, ready: &Ready) -> Result<String, String> {
     let name: String = format!("{}-{}-{}", job.formats, job.shape, ready.number)
         .chars()
@@ -217,7 +217,7 @@ fn write(job: &Job, folder: &Path, ready: &Ready) -> Result<String, String> {
     Ok(file.display().to_string())
 }
 
-/// Times kernels in turns, looks at what they left behind, and reports them.
+/// Times kernels in turns, checks their results, and reports them.
 fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) -> Result<(), String> {
     let cuda = &problem.cuda;
     // What goes wrong from here on may have taken the context along, so that it ends this child.

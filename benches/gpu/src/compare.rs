@@ -1,4 +1,4 @@
-//! How far C is from what it should be.
+//! Compares C with the reference.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
@@ -6,33 +6,33 @@ use serde::{Deserialize, Serialize};
 use silumin_codegen::problem::{ElementKind, Formats, OperandFormat, OutputFormat};
 use silumin_formats::{e4m3, element};
 
-/// Elements that one thread compares at a time.
+/// Elements that a thread compares at a time.
 const RUN: usize = 1 << 16;
-/// From here on f16 rounds to infinity.
+/// Smallest magnitude that f16 rounds to infinity.
 const F16_OVERFLOW: f64 = 65520.0;
-/// What C holds before a launch: no kernel writes it, and in all float formats it is NaN.
+/// Fill byte of C before a launch. No kernel writes it, and it is NaN in all float formats.
 pub const POISON: u8 = 0xFF;
 
-/// What a comparison of every element found.
+/// Errors over all elements.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Errors {
-    /// sqrt(sum (got - want)^2 / sum want^2), over the elements that are finite.
+    /// Relative Frobenius error: sqrt(sum (got - want)^2 / sum want^2), over the elements that are finite.
     pub frobenius: f64,
-    /// The most that `frobenius` may be.
+    /// Limit of `frobenius`.
     pub limit: f64,
     /// The largest |got - want|.
     pub max_abs: f64,
-    /// Elements off by more than rtol * |want| + atol, those that are not finite where they should be included.
+    /// Elements with |got - want| > rtol * |want| + atol, including those that are wrongly not finite.
     pub outside: u64,
-    /// The tolerance of `outside`, relative.
+    /// Relative tolerance for `outside`.
     pub rtol: f64,
-    /// And absolute: a share of the root mean square of C.
+    /// Absolute tolerance for `outside`, as a share of C's root mean square.
     pub atol: f64,
-    /// Elements (of nvfp4 and mxfp8: scale factors) that still hold what was there before the launch.
+    /// Elements that still hold the fill byte; for nvfp4 and mxfp8, scale factors.
     pub unwritten: u64,
-    /// Elements that were compared.
+    /// Elements compared.
     pub elements: u64,
-    /// The worst element, in words: its index in C, what it is, what it should be.
+    /// The worst element as text: index in C, actual and expected value.
     pub worst: Option<String>,
 }
 
@@ -43,15 +43,15 @@ impl Errors {
     }
 }
 
-/// What a right kernel may add to the error of rounding the answer: sums in f32, an approximate exponential. FP8 operands on
-/// Hopper are summed with 14 bits between promotions to f32.
+/// Error that a right kernel may add to the rounding of the result: f32 sums and an approximate exponential. On
+/// Hopper, FP8 operands are summed with 14 bits between promotions to f32.
 fn slack(formats: &Formats) -> f64 {
     let narrow = |format| matches!(format, OperandFormat::E4m3 | OperandFormat::E5m2);
     if narrow(formats.a) || narrow(formats.b) { 1e-3 } else { 3e-5 }
 }
 
-/// The relative Frobenius error that is still right: a little more than rounding each element of `want` once costs (about
-/// 1.66e-3 in bf16, 2.07e-4 in f16, 2.6e-2 in e4m3), and [`slack`]. C with scale factors has a limit of its own.
+/// Limit of the relative Frobenius error: slightly more than the error of rounding each element of `want` once (about
+/// 1.66e-3 in bf16, 2.07e-4 in f16, 2.6e-2 in e4m3), plus [`slack`]. A C with scale factors has its own limit.
 pub fn limit(formats: &Formats, want: &[f64]) -> f64 {
     let kind = match formats.c {
         OutputFormat::F32 => return slack(formats),
@@ -74,13 +74,13 @@ pub fn limit(formats: &Formats, want: &[f64]) -> f64 {
     1.02 * if all > 0.0 { (off / all).sqrt() } else { 0.0 } + slack(formats)
 }
 
-/// What the sums of FP8 products may be off on Hopper, relative to a sum of usual size: each of `steps` MMAs between two
-/// promotions to f32 cuts the sum off 13 bits below its largest part, in one direction, and an element of C has two such sums.
+/// Error bound of FP8 sums on Hopper, relative to a sum of usual size. Each of `steps` MMAs between two promotions to
+/// f32 truncates the sum 13 bits below its largest part, in one direction, and an element of C has two such sums.
 pub fn narrow_error(steps: u32) -> f64 {
     2.0 * f64::from(steps) * f64::exp2(-13.0)
 }
 
-/// The tolerance of an element, relative.
+/// Relative tolerance of an element.
 fn rtol(formats: &Formats, narrow: f64) -> f64 {
     let rounding = match formats.c {
         OutputFormat::F32 => 1e-4,
@@ -93,7 +93,7 @@ fn rtol(formats: &Formats, narrow: f64) -> f64 {
     rounding + narrow.max(4.0 * (slack(formats) - 3e-5))
 }
 
-/// The absolute tolerance as a share of the root mean square of C.
+/// Absolute tolerance, as a share of C's root mean square.
 fn atol_share(format: OutputFormat) -> f64 {
     match format {
         OutputFormat::F32 => 1e-4,
@@ -103,7 +103,7 @@ fn atol_share(format: OutputFormat) -> f64 {
     }
 }
 
-/// What a format makes of a value beyond its range: e4m3 saturates, f16 overflows.
+/// The value that a format gives beyond its range: e4m3 saturates, f16 overflows.
 fn settled(format: OutputFormat, value: f64) -> f64 {
     match format {
         OutputFormat::E4m3 => value.clamp(-448.0, 448.0),
@@ -112,7 +112,7 @@ fn settled(format: OutputFormat, value: f64) -> f64 {
     }
 }
 
-/// How far off an element is. Close to where f16 overflows, both infinity and the largest number are right.
+/// Error of an element. Close to f16's overflow both infinity and the largest number are right.
 fn off(format: OutputFormat, rtol: f64, got: f64, value: f64) -> f64 {
     let want = settled(format, value);
     if got == want || got.is_nan() && want.is_nan() {
@@ -123,12 +123,12 @@ fn off(format: OutputFormat, rtol: f64, got: f64, value: f64) -> f64 {
     if near { (most - value).abs() } else { (got - want).abs() }
 }
 
-/// An element: its error over its tolerance, its index, what it is, what it should be.
+/// An element: error divided by tolerance, index, actual value, expected value.
 type Worst = (f64, usize, f64, f64);
 
-/// Compares a C in bytes (f16, bf16, f32 or e4m3) or, of the other formats, in decoded `values`, with `want`, row-major,
-/// under a [`limit`]. `narrow` is the [`narrow_error`] of a kernel that has one, else 0: of an element close to 0 it is an
-/// error, too, as it is one of the sums.
+/// Compares C, as bytes (f16, bf16, f32 or e4m3) or for other formats as decoded `values`, with `want`, row-major,
+/// under a [`limit`]. `narrow` is the kernel's [`narrow_error`], or 0; it applies to elements close to 0 too, because
+/// it is an error of the sums.
 pub fn compare(
     formats: &Formats,
     narrow: f64,
@@ -185,7 +185,7 @@ pub fn compare(
     Errors { limit, rtol, atol, ..found }
 }
 
-/// The value of a plain float of a format; 0 for a format that is none.
+/// Decodes an element of a plain float format; 0 for other formats.
 fn decode(format: OutputFormat, raw: &[u8]) -> f64 {
     match (format, raw) {
         (OutputFormat::F16, [x, y]) => f16::from_le_bytes([*x, *y]).to_f64(),
@@ -215,7 +215,7 @@ mod tests {
         values.iter().flat_map(|value| bf16::from_f64(*value).to_le_bytes()).collect()
     }
 
-    /// Numbers in -1..1 that are spread evenly.
+    /// Numbers evenly spaced in -1..1.
     fn values(count: usize) -> Vec<f64> {
         (0..count).map(|i| ((i * 2_654_435_761) % 100_003) as f64 / 5e4 - 1.0).collect()
     }

@@ -5,12 +5,13 @@ use silumin_codegen::problem::{ElementKind, Formats, Shape};
 use silumin_formats::{Matrix, element};
 use silumin_verify::inputs::{Distribution, DualGemmInputs};
 
-/// The deviation that [`Distribution::Benchmark`] gives elements without scales; those with are close to it.
+/// Standard deviation of elements without scale factors in [`Distribution::Benchmark`]; those with scale factors are
+/// close to it.
 const DRAWN: f32 = 0.5;
 
-/// Draws operands. `benchmark` and `full` are those of [`Distribution`]. `peers` is what the peers' script draws where an
-/// operand is of 16 bits: A has a deviation of 1 and B one of 1 / sqrt(K), so that the gate's input is about standard normal;
-/// an operand of another format is that of `benchmark`, and what it is too large by is taken from the other one.
+/// Draws operands. `benchmark` and `full` are the variants of [`Distribution`]. `peers` is the distribution of the
+/// peers' script for 16-bit operands: A has deviation 1 and B 1 / sqrt(K), so that the gate's input is about standard
+/// normal. An operand of another format is drawn as in `benchmark`, and the other operand is scaled to compensate.
 pub fn draw(shape: Shape, formats: Formats, name: &str, seed: u64) -> Result<DualGemmInputs, String> {
     let distribution = match name {
         "full" => Distribution::Full,
@@ -39,7 +40,7 @@ pub fn draw(shape: Shape, formats: Formats, name: &str, seed: u64) -> Result<Dua
     Ok(inputs)
 }
 
-/// A matrix of 16-bit floats times a number, rounded.
+/// A matrix of 16-bit floats multiplied by a number, rounded.
 fn scaled(matrix: &Matrix, factor: f32) -> Result<Matrix, String> {
     let kind = matrix.format().spec().element;
     let table: Vec<u16> =

@@ -1,4 +1,4 @@
-//! What is asked for, as text: formats, shapes, knobs, lists of knobs; and the job that a child process gets.
+//! Parses formats, shapes, knobs and lists of knobs; and the job for a child process.
 
 use serde::{Deserialize, Serialize};
 use silumin_codegen::config::Config;
@@ -6,7 +6,7 @@ use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ProductForm
 use silumin_runtime::tune::{knobs, words};
 use std::path::PathBuf;
 
-/// The shapes that the peers are timed on, by their names: M, N of one of both weights, K.
+/// Shapes on which the peers are timed, by name: M, N of each weight matrix, K.
 pub const PEER_SHAPES: [(&str, [u32; 3]); 10] = [
     ("gpumode-1", [256, 4096, 7168]),
     ("gpumode-2", [512, 4096, 7168]),
@@ -20,7 +20,7 @@ pub const PEER_SHAPES: [(&str, [u32; 3]); 10] = [
     ("llama8b-m128", [128, 14336, 4096]),
 ];
 
-/// Short names of formats that are asked for often.
+/// Short names of common formats.
 const ALIASES: [(&str, &str); 9] = [
     ("bf16", "bf16*bf16->bf16"),
     ("f16", "f16*f16->f16"),
@@ -33,7 +33,7 @@ const ALIASES: [(&str, &str); 9] = [
     ("mxfp8", "mxfp8*mxfp8->bf16"),
 ];
 
-/// One child's work: kernels of one problem.
+/// Work of one child: kernels of one problem.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// The GPU's number.
@@ -46,32 +46,32 @@ pub struct Job {
     pub gate: String,
     /// A value for each scalar of the gate.
     pub scalars: Vec<(String, f32)>,
-    /// The kernels: numbers for the reports, and knobs.
+    /// The kernels: number in the reports, and knobs.
     pub kernels: Vec<(usize, String)>,
-    /// What operands are drawn from: see [`crate::inputs::draw`].
+    /// Distribution of the operands: see [`crate::inputs::draw`].
     pub inputs: String,
     /// Seed of the operands.
     pub seed: u64,
     /// Timed replays of each graph.
     pub reps: usize,
-    /// How long a graph should take, in ms.
+    /// Target duration of a graph in ms.
     pub graph_ms: f64,
     /// Whether kernels are timed in turns.
     pub interleave: bool,
-    /// Whether nothing is timed.
+    /// Whether kernels are only checked.
     pub check_only: bool,
-    /// The relative Frobenius error that is still right, instead of the formats'.
+    /// Limit of the relative Frobenius error that replaces the formats' limits.
     pub limit: Option<f64>,
-    /// Kernels that the driver compiles at a time.
+    /// Number of kernels that the driver compiles at a time.
     pub load_threads: usize,
-    /// Where launch files of kernels that are right go.
+    /// Folder for launch files of right kernels.
     pub emit: Option<PathBuf>,
     /// Whether read bandwidth is measured first.
     pub bandwidth: bool,
 }
 
-/// Formats from `bf16` or another short name, or `A*B->C` such as `bf16*nvfp4->bf16`; B is A's where it is left out. `+f32` behind
-/// either keeps the products, in f32.
+/// Parses formats: `bf16` or another short name, or `A*B->C` such as `bf16*nvfp4->bf16`; without B it is A's. A
+/// suffix `+f32` keeps the products in f32.
 pub fn formats(text: &str) -> Result<Formats, String> {
     let (text, kept) = text.trim().split_once('+').unwrap_or((text.trim(), "none"));
     let whole = ALIASES.iter().find(|(name, _)| *name == text).map_or(text, |(_, whole)| whole);
@@ -86,7 +86,7 @@ pub fn formats(text: &str) -> Result<Formats, String> {
     Ok(Formats { products, ..Formats::new(operand(a)?, operand(b)?, c) })
 }
 
-/// A shape from a peer's name or `MxNxK`, with `:l4` for a batch of four or `:g8` for eight groups behind it.
+/// Parses a shape: a peer's name, or `MxNxK`; a suffix `:l4` makes it a batch of four, `:g8` eight groups.
 pub fn shape(text: &str) -> Result<Shape, String> {
     let text = text.trim();
     let bad = || {
@@ -116,7 +116,7 @@ pub fn shape(text: &str) -> Result<Shape, String> {
     }
 }
 
-/// Shapes from a list with commas; `peers` is all of the peers'.
+/// Parses a list of shapes separated by commas; `peers` stands for all shapes of the peers.
 pub fn shapes(text: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
@@ -130,7 +130,7 @@ pub fn shapes(text: &str) -> Result<Vec<String>, String> {
     if all.is_empty() { Err("--shapes: no shape".to_owned()) } else { Ok(all) }
 }
 
-/// Every combination of the alternatives in `tile=128x128x64|128x256x64 stages=3|4`, in the order of the text.
+/// Expands alternatives as in `tile=128x128x64|128x256x64 stages=3|4` to every combination, in the order of the text.
 pub fn expand(text: &str) -> Result<Vec<String>, String> {
     let mut all = vec![String::new()];
     for word in words(text) {
@@ -147,12 +147,13 @@ pub fn expand(text: &str) -> Result<Vec<String>, String> {
     Ok(all)
 }
 
-/// The knobs that a text sets on the defaults. A tile may be written `128x256x64`.
+/// The default knobs with those in a text. A tile may be written `128x256x64`.
 pub fn config(text: &str) -> Result<Config, String> {
     knobs(text, &Config::default()).map_err(|e| format!("knobs: {e}"))
 }
 
-/// A list of knobs: a line each, alternatives expanded; `#` starts a comment, `SHAPE:` in front keeps a line to one shape.
+/// Parses a list of knobs, one configuration per line. Alternatives are expanded; `#` starts a comment; a prefix
+/// `SHAPE:` limits a line to one shape.
 pub fn sweep(text: &str, shape: &str) -> Result<Vec<String>, String> {
     let mut all = Vec::new();
     for line in text.lines() {

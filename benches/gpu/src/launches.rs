@@ -1,4 +1,5 @@
-//! What a launch costs the host: the time from one call to the next, while the GPU keeps up or its queue has room.
+//! Measures the host's cost of a launch: the time from one call to the next, while the GPU keeps up or its queue has
+//! room.
 
 use crate::raw::{Raw, Value, said};
 use crate::timing::{median, quantile};
@@ -15,19 +16,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A kernel that does nothing: what the driver itself takes for a launch.
+/// An empty kernel, for the driver's own cost of a launch.
 const NOTHING: &str = ".version 8.0\n.target sm_90\n.address_size 64\n\
     .visible .entry nothing(.param .u64 unused)\n{\n    ret;\n}\n";
-/// A problem that a GPU does in a few microseconds.
+/// A problem that takes a GPU a few microseconds.
 const SHAPE: Shape = Shape::new(16, 512, 512);
-/// Sets of buffers that take turns.
+/// Sets of buffers, used in turn.
 const SETS: usize = 16;
-/// Batches that make a row.
+/// Batches in a row.
 const ROW: usize = 10;
-/// Graphs that are made to be measured, at most.
+/// Limit on the graphs made for measuring.
 const MADE: usize = 250;
 
-/// Nanoseconds of a call.
+/// Time of a call in nanoseconds.
 #[derive(Serialize)]
 struct Cost {
     what: &'static str,
@@ -36,12 +37,12 @@ struct Cost {
     high_ns: f64,
 }
 
-/// Text of any error.
+/// Formats any error.
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Nanoseconds of a call in each of so many batches of `calls` calls, the stream idle before every batch.
+/// Nanoseconds per call in each of `batches` batches of `calls` calls; the stream is idle before each batch.
 fn batches(
     stream: &Stream,
     [batches, calls]: [usize; 2],
@@ -64,7 +65,7 @@ fn batches(
     Ok(times)
 }
 
-/// Times of one kind, printed.
+/// Prints times of one kind.
 fn summed(what: &'static str, times: &[f64]) -> Cost {
     let [low_ns, high_ns] = [0.1, 0.9].map(|share| quantile(times, share));
     let cost = Cost { what, median_ns: median(times), low_ns, high_ns };
@@ -72,7 +73,7 @@ fn summed(what: &'static str, times: &[f64]) -> Cost {
     cost
 }
 
-/// [`batches`], summed up and printed.
+/// Measures [`batches`] and prints the result.
 fn cost(
     what: &'static str,
     stream: &Stream,
@@ -82,7 +83,7 @@ fn cost(
     Ok(summed(what, &batches(stream, reps, call)?))
 }
 
-/// The same of rows whose time ends when the GPU has done all of it: what starts later on the GPU shows, too.
+/// Measures rows that end when the GPU has finished them, which shows work that starts later on the GPU too.
 fn row(
     what: &'static str,
     stream: &Stream,
@@ -102,16 +103,16 @@ fn row(
     Ok(summed(what, &times))
 }
 
-/// What a look-up and a launch cost, and an empty kernel beside them.
+/// Cost of a look-up with a launch, and of an empty kernel.
 pub struct Launch {
-    /// Nanoseconds of a look-up and a launch, of each batch.
+    /// Nanoseconds of a look-up and a launch, for each batch.
     pub batches_ns: Vec<f64>,
-    /// Nanoseconds of a launch of an empty kernel by the driver's own call, the median.
+    /// Median nanoseconds of launching an empty kernel by the driver's own call.
     pub empty_ns: f64,
 }
 
-/// Measures a look-up and a launch on one stream, in so many batches of `calls`. With `captured` each batch goes into a graph that is
-/// thrown away: for the emulated driver, whose launches return when the kernel has run.
+/// Measures a look-up and a launch on one stream, in batches of `calls`. With `captured` each batch is captured into
+/// a graph that is dropped: on the emulated driver a launch returns only after the kernel has run.
 pub fn look_up_and_launch(
     device: &Device,
     calls: usize,
@@ -157,7 +158,7 @@ pub fn look_up_and_launch(
     Ok(Launch { batches_ns, empty_ns: median(&empty) })
 }
 
-/// Kernels of a gate for the problem, loaded with graphs or without.
+/// Loads kernels of a gate for the problem, with or without graphs.
 fn kernels(device: &Device, knobs: &[(&str, &str)], graphs: bool) -> Result<(DualGemm, Kernels), String> {
     let arch = device.arch();
     let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse().map_err(words)?, &[arch]).map_err(words)?;
@@ -183,8 +184,8 @@ fn graph_of(nothing: &Raw, stream: &Arc<CudaStream>) -> Result<CudaGraph, String
     graph.map_err(|error| said("cuStreamEndCapture", error))?.ok_or_else(|| "no graph".to_owned())
 }
 
-/// Nanoseconds of each of so many calls with arguments of their own, round by round. The second number is bytes of the device that
-/// the rounds took.
+/// Nanoseconds of calls that each have their own arguments, round by round, and the device memory in bytes that the
+/// rounds took.
 fn rounds(
     stream: &Stream,
     rounds: usize,
@@ -208,7 +209,7 @@ fn rounds(
     Ok((times, before.saturating_sub(free()?.0) as u64))
 }
 
-/// Measures and prints all of it.
+/// Runs and prints all measurements.
 pub fn run(device: usize, calls: usize, reps: usize, json: Option<&Path>) -> Result<bool, String> {
     let device = Device::cuda(device).map_err(words)?;
     let (gemm, with) = kernels(&device, &[], true)?;

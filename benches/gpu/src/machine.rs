@@ -1,4 +1,4 @@
-//! What the machine gives: bandwidth, and the clock that it runs at.
+//! Measures the machine: bandwidth, and the clock at which it runs.
 
 use crate::raw::{self, Raw, Value};
 use crate::row::Machine;
@@ -8,14 +8,14 @@ use silumin_runtime::device::{Buffer, Device, Stream};
 use std::sync::Arc;
 
 const READ: &str = include_str!("../read.ptx");
-/// Bytes that are read to measure bandwidth; an emulated device gets less.
+/// Bytes read to measure bandwidth; fewer on an emulated device.
 const READ_BYTES: usize = 4 << 30;
 const READ_THREADS: usize = 512;
 const CLOCK: &str = include_str!("../clock.ptx");
-/// How long the clock is looked at.
+/// Duration of a clock measurement in nanoseconds.
 const CLOCK_NANOSECONDS: u64 = 100_000;
 
-/// Measures how fast the device reads.
+/// Measures the device's read bandwidth.
 pub fn measure(device: &Device, stream: &Stream) -> Result<Machine, String> {
     use sys::CUdevice_attribute as Attribute;
     let cuda = stream.cuda().ok_or("the device is no GPU")?;
@@ -49,21 +49,21 @@ pub fn measure(device: &Device, stream: &Stream) -> Result<Machine, String> {
     })
 }
 
-/// A look at the SMs' clock.
+/// Measures the SMs' clock.
 pub struct Clock {
     kernel: Raw,
     result: Buffer,
 }
 
 impl Clock {
-    /// Loads what it takes.
+    /// Loads the kernel and buffers for it.
     pub fn new(device: &Device, cuda: &Arc<CudaStream>) -> Result<Self, String> {
         let result = device.alloc(16).map_err(|e| e.to_string())?;
         Ok(Self { kernel: Raw::load(cuda, CLOCK, "clock")?, result })
     }
 
-    /// MHz right after what is in the stream: power and temperature set it under load, and it takes longer to change than to
-    /// look.
+    /// Clock in MHz right after the work in the stream. Power and temperature set it under load, and it changes more
+    /// slowly than a measurement takes.
     pub fn look(&self, cuda: &CudaStream) -> Result<f64, String> {
         let address = self.result.cuda_address().unwrap_or(0);
         let mut values = [Value::U64(address), Value::U64(CLOCK_NANOSECONDS)];

@@ -44,16 +44,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Checks and times silumin's kernels on a GPU.
 #[derive(Parser)]
 struct Flags {
-    /// Formats: bf16, f16, e4m3, nvfp4, mxfp4, nvfp4w (bf16 x nvfp4), mxfp4w or A*B->C; several with commas.
+    /// Formats, separated by commas: bf16, f16, e4m3, nvfp4, mxfp4, nvfp4w (bf16 x nvfp4), mxfp4w, or A*B->C.
     #[arg(long, default_value = "bf16")]
     format: String,
-    /// Shapes: MxNxK (:l4 for a batch, :g8 for groups), peers' names, or `peers` for all of them; several with commas.
+    /// Shapes, separated by commas: MxNxK (with :l4 for a batch, :g8 for groups), names of peers' shapes, or `peers`
+    /// for all of them.
     #[arg(long, default_value = "gpumode-1")]
     shapes: String,
-    /// Knobs of a kernel, `tile=128x256x64 stages=4`; `stages=3|4` is a kernel for each. May be given several times.
+    /// Knobs of a kernel, such as `tile=128x256x64 stages=4`; alternatives as in `stages=3|4` give a kernel each. May
+    /// be given several times.
     #[arg(long)]
     knobs: Vec<String>,
-    /// A file of knobs, a line each.
+    /// A file of knobs, one configuration per line.
     #[arg(long)]
     sweep: Option<PathBuf>,
     /// The gate.
@@ -62,76 +64,76 @@ struct Flags {
     /// A run-time scalar of the gate, NAME=VALUE.
     #[arg(long)]
     scalar: Vec<String>,
-    /// What operands are drawn from: peers, benchmark or full.
+    /// Distribution of the operands: peers, benchmark or full.
     #[arg(long, default_value = "peers")]
     inputs: String,
-    /// Seed of the operands; left out, another one each time.
+    /// Seed of the operands; by default a new one each time.
     #[arg(long)]
     seed: Option<u64>,
     /// The GPU's number.
     #[arg(long, default_value_t = 0)]
     device: usize,
-    /// Check, and time nothing.
+    /// Check the kernels without timing them.
     #[arg(long)]
     check_only: bool,
-    /// Time all kernels of a shape in turns, and tell their ratios to the first.
+    /// Time all kernels of a shape in turns, and report their ratios to the first.
     #[arg(long)]
     interleave: bool,
-    /// After all kernels of a shape, time so many of the fastest in turns.
+    /// After all kernels of a shape, time this many of the fastest in turns.
     #[arg(long, default_value_t = 0)]
     top: usize,
     /// Timed replays.
     #[arg(long, default_value_t = 21)]
     reps: usize,
-    /// Milliseconds of a graph.
+    /// Target duration of a graph in milliseconds.
     #[arg(long, default_value_t = 2.0)]
     graph_ms: f64,
-    /// The relative Frobenius error that is still right, instead of the format's.
+    /// Limit of the relative Frobenius error, instead of the format's.
     #[arg(long)]
     limit: Option<f64>,
-    /// 10^12 operations a second that the chip could do, for the floor; left out, what is marketed for an H200.
+    /// Peak rate for the floor, in 10^12 operations per second; by default the one marketed for an H200.
     #[arg(long)]
     peak: Option<f64>,
-    /// Kernels that the driver compiles at a time; more than 1 makes each one's `load` longer.
+    /// Number of kernels that the driver compiles at a time; more than 1 makes the `load` time of each longer.
     #[arg(long, default_value_t = 1)]
     load_threads: usize,
-    /// Where launch files of kernels that are right go, a folder each.
+    /// Folder for launch files of right kernels, a subfolder for each.
     #[arg(long)]
     emit: Option<PathBuf>,
-    /// Do not measure how fast memory is read.
+    /// Do not measure read bandwidth.
     #[arg(long)]
     no_bandwidth: bool,
-    /// Seconds without a word after which a child is ended.
+    /// Seconds without output after which a child is ended.
     #[arg(long, default_value_t = 60)]
     patience: u64,
-    /// Where rows go as JSON.
+    /// File for the rows as JSON.
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Measure what a launch costs the host, in the place of kernels' times: so many launches a batch.
+    /// Instead of timing kernels, measure the host's cost of a launch, with this many launches per batch.
     #[arg(long, value_name = "LAUNCHES", num_args = 0..=1, default_missing_value = "200")]
     launch_cost: Option<usize>,
-    /// Measure how soon kernels are ready, in the place of their times: a markdown table of what a start and a launch take. `--reps`
-    /// is how many processes start.
+    /// Instead of timing kernels, measure how soon they are ready, and print the times of starts and launches as a
+    /// Markdown table. `--reps` is the number of processes started.
     #[arg(long)]
     runtime_table: bool,
-    /// PTX that the driver compiles for a row of that table: another compiler's, of the same work.
+    /// PTX for one more row of that table: another compiler's kernel for the same work.
     #[arg(long, value_name = "PTX")]
     beside: Option<PathBuf>,
-    /// Launch 64 kernels from 8 threads on 4 streams each for so many seconds, and compare all results.
+    /// Launch 64 kernels from 8 threads on 4 streams each for this many seconds, and compare all results.
     #[arg(long, value_name = "SECONDS")]
     stress: Option<f64>,
-    /// For the program itself: a start to be measured.
+    /// Internal: a start to be measured.
     #[arg(long, hide = true)]
     ready_part: Option<String>,
-    /// For the program itself: a job comes on the standard input.
+    /// Internal: read a job from standard input.
     #[arg(long, hide = true)]
     child: bool,
 }
 
-/// The longest file of `--sweep` that is read, in bytes: some hundred thousand kernels.
+/// Size limit of a `--sweep` file in bytes: some hundred thousand kernels.
 const LIST_LIMIT: u64 = 16 << 20;
 
-/// The file of `--json`.
+/// The file for `--json`.
 #[derive(Serialize)]
 struct Report<'a> {
     machine: &'a Machine,
@@ -178,8 +180,8 @@ fn child() -> ExitCode {
     }
 }
 
-/// 10^12 operations a second that are marketed for an H200 without sparsity, by the widest operand; what it has no MMAs for
-/// meets in 16 bits.
+/// Marketed peak of an H200 without sparsity, in 10^12 operations per second, for the widest operand. Formats without
+/// MMAs of their own are multiplied in 16 bits.
 fn marketed_peak(format: &str) -> Option<f64> {
     let formats = job::formats(format).ok()?;
     match formats.a.spec().element_bits.max(formats.b.spec().element_bits) {
@@ -198,7 +200,7 @@ fn scalars(flags: &Flags) -> Result<Vec<(String, f32)>, String> {
     flags.scalar.iter().map(read).collect()
 }
 
-/// Does all jobs; whether every kernel that there is was right.
+/// Runs all jobs; `true` if every kernel was right.
 fn run(flags: &Flags) -> Result<bool, String> {
     let seed = flags.seed.unwrap_or_else(|| {
         SystemTime::now()
@@ -284,7 +286,7 @@ fn run(flags: &Flags) -> Result<bool, String> {
     Ok(wrong == 0 && right > 0)
 }
 
-/// Numbers and knobs of the fastest kernels, the fastest first.
+/// Numbers and knobs of the fastest kernels, fastest first.
 fn fastest(rows: &[(usize, Row)], count: usize) -> Vec<(usize, String)> {
     let mut timed: Vec<_> = rows
         .iter()
@@ -295,7 +297,7 @@ fn fastest(rows: &[(usize, Row)], count: usize) -> Vec<(usize, String)> {
     timed.into_iter().take(count).map(|(_, number, knobs)| (number, knobs)).collect()
 }
 
-/// Microseconds that no kernel can be faster than.
+/// Lower bound of a kernel's time, in microseconds.
 fn floor(row: &Row, machine: &Machine, peak: Option<f64>) -> Option<f64> {
     let bytes = row.gbytes? * row.us?;
     let operations = row.tflops? * row.us?;
@@ -303,7 +305,7 @@ fn floor(row: &Row, machine: &Machine, peak: Option<f64>) -> Option<f64> {
     Some(memory.max(operations / peak?))
 }
 
-/// Prints a kernel's line.
+/// Prints a kernel's row.
 fn show(row: &Row) {
     let knobs = if row.knobs.is_empty() { "(all auto)" } else { &row.knobs };
     let mut line = match row.status {
@@ -351,7 +353,7 @@ fn show(row: &Row) {
     }
 }
 
-/// Prints the fastest of a shape.
+/// Prints the fastest kernels of a shape.
 fn summary(rows: &[Row], format: &str, shape: &str) {
     let timed =
         rows.iter().filter(|row| row.format == format && row.shape == shape && row.status == Status::Ok);

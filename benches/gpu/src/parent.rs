@@ -1,5 +1,6 @@
-//! The parent process: children that do the work, one problem each, under a time limit; and a new one for the rest where a
-//! kernel takes a child with it. An error of a kernel stays in the driver's context for good, and so in its process.
+//! The parent process: runs children, one problem each, under a time limit, and starts a new one for the remaining
+//! kernels if a kernel kills a child. A kernel's error stays in the driver's context, and so in its process, for
+//! good.
 
 use crate::job::Job;
 use crate::row::{Machine, Message, Row, Status};
@@ -10,21 +11,21 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// Lines of a child's standard error that are kept.
+/// Number of lines of a child's standard error that are kept.
 const LAST_LINES: usize = 12;
 
-/// How a job went.
+/// Result of a job.
 #[derive(Default)]
 pub struct Outcome {
     /// A row for each kernel, by its number.
     pub rows: Vec<(usize, Row)>,
-    /// What was measured of the machine.
+    /// Measurements of the machine.
     pub machine: Option<Machine>,
-    /// Why the job could not be done at all.
+    /// Why the whole job failed.
     pub error: Option<String>,
 }
 
-/// What a kernel's row says where a child was not there to say it.
+/// The row of a kernel whose child could not report it.
 fn failed(job: &Job, knobs: &str, why: &str) -> Row {
     let shape = crate::job::shape(&job.shape).ok();
     Row {
@@ -42,7 +43,7 @@ fn failed(job: &Job, knobs: &str, why: &str) -> Row {
     }
 }
 
-/// Does a job in children; `show` gets each row when it is there. A child that says nothing for `patience` is ended.
+/// Runs a job in children. `show` gets each row when it arrives. A child without output for `patience` is ended.
 pub fn run(job: &Job, patience: Duration, show: &mut dyn FnMut(&Row)) -> Outcome {
     let own = || {
         let mut command = Command::new(std::env::current_exe()?);
@@ -52,7 +53,7 @@ pub fn run(job: &Job, patience: Duration, show: &mut dyn FnMut(&Row)) -> Outcome
     run_with(&own, job, patience, show)
 }
 
-/// The same with a program that does a child's work.
+/// As [`run`], with a given program as child.
 fn run_with(
     program: &dyn Fn() -> std::io::Result<Command>,
     job: &Job,
@@ -115,7 +116,7 @@ fn run_with(
     outcome
 }
 
-/// Runs one child to its end, whichever that is: where it was last, and why it ended, if not because all was done.
+/// Runs one child until it ends. Returns its last step, and why it ended unless it finished.
 fn attend(
     program: &dyn Fn() -> std::io::Result<Command>,
     job: &Job,
@@ -165,7 +166,7 @@ fn attend(
     (at, end.map(|why| if words.is_empty() { why } else { format!("{why}\n{words}") }))
 }
 
-/// The last lines of the child's standard error, once it has ended.
+/// The last lines of a child's standard error, after it has ended.
 fn last_words(child: &mut Child) -> Option<JoinHandle<String>> {
     let errors = child.stderr.take()?;
     Some(std::thread::spawn(move || {
@@ -194,7 +195,7 @@ fn start(mut command: Command, job: &Job) -> std::io::Result<Child> {
     Ok(child)
 }
 
-/// The child's lines, as they come.
+/// The child's lines as they arrive.
 fn listen(child: &mut Child) -> Receiver<String> {
     let (sender, lines) = channel();
     if let Some(output) = child.stdout.take() {
@@ -238,7 +239,7 @@ mod tests {
         }
     }
 
-    /// Runs a job of two kernels with a shell for a child: `first` is what it does at first, `then` from then on.
+    /// Runs a job of two kernels with a shell script as child: `first` for the first start, `then` for later ones.
     fn with_shell(first: &str, then: &str) -> Vec<Row> {
         let folder = tempfile::tempdir().unwrap();
         let again = folder.path().join("again");

@@ -1,4 +1,4 @@
-//! A problem on the device: operands in several sets, what should come out, and how a kernel's launch is judged.
+//! A problem on the device: several sets of operands, the expected results, and the check of a launch.
 
 use crate::compare::{self, Errors};
 use crate::job::Job;
@@ -13,13 +13,13 @@ use silumin_runtime::gemm::{Args, DeviceOperands, LoadedKernel};
 use silumin_verify::vectors::GateVectors;
 use std::sync::Arc;
 
-/// The peers' script has as many sets of operands as take about this many bytes, and no less than 2, no more than 16.
+/// The peers' script has as many sets of operands as take about this many bytes, at least 2 and at most 16.
 const SET_BYTES: f64 = 200e6;
 
-/// A tensor that a kernel writes, and what should be in it.
+/// A tensor that a kernel writes, and its expected values.
 struct Output {
     name: &'static str,
-    /// The operands' formats, and its own in the place of C's.
+    /// The operands' formats, with the tensor's own format as C's.
     formats: Formats,
     want: Vec<f64>,
     limit: f64,
@@ -29,7 +29,7 @@ struct Output {
 pub struct Problem {
     /// Where it is.
     pub device: Device,
-    /// Where kernels are launched.
+    /// The stream for launches.
     stream: Stream,
     /// The same, cudarc's.
     pub cuda: Arc<CudaStream>,
@@ -44,13 +44,13 @@ pub struct Problem {
     outputs: Vec<Output>,
 }
 
-/// Text of any error.
+/// Formats any error.
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// A stream to capture from. cudarc's own order between streams is by events, of which this program has no need: there is one
-/// stream for kernels, and whoever copies waits for it.
+/// Opens a stream for capturing. cudarc's order between streams uses events, which this program does not need: there
+/// is one stream for kernels, and copies wait for it.
 pub fn open(device: &Device) -> Result<Stream, String> {
     let own = device.stream();
     let cuda = own.cuda().ok_or("the device is no GPU")?;
@@ -60,7 +60,7 @@ pub fn open(device: &Device) -> Result<Stream, String> {
 }
 
 impl Problem {
-    /// Draws operands, and works out what should come out of `spec`'s gate.
+    /// Draws operands, and computes the expected results of `spec`'s gate.
     pub fn new(
         job: &Job,
         device: &Device,
@@ -104,7 +104,7 @@ impl Problem {
         Ok(Problem { device, stream, cuda, shape, formats, sets, vectors, scalars, outputs })
     }
 
-    /// Where kernels are launched.
+    /// The stream for launches.
     pub fn stream(&self) -> &Stream {
         &self.stream
     }
@@ -114,7 +114,7 @@ impl Problem {
         self.sets.len()
     }
 
-    /// Puts a launch in the stream, on one of the sets.
+    /// Launches a kernel on one of the sets.
     pub fn launch(&self, kernel: &LoadedKernel, set: usize) -> Result<(), String> {
         let scalars: Vec<(&str, f32)> =
             self.scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
@@ -123,7 +123,7 @@ impl Problem {
         kernel.launch(&self.stream, &args).map(drop).map_err(words)
     }
 
-    /// Has what kernels write hold what no kernel writes.
+    /// Fills the outputs with the poison byte.
     pub fn poison(&self) -> Result<(), String> {
         for buffer in self.sets.iter().flat_map(outputs_of) {
             let address = buffer.cuda_address().unwrap_or(0);
@@ -133,12 +133,13 @@ impl Problem {
         Ok(())
     }
 
-    /// Waits for what is in the stream.
+    /// Waits for the work in the stream.
     pub fn synchronize(&self) -> Result<(), String> {
         self.cuda.synchronize().map_err(|e| raw::said("the launch", e))
     }
 
-    /// Compares everything that a kernel wrote to a set: the worst tensor's name (C, or the first that is wrong) and errors.
+    /// Compares everything that a kernel wrote to a set. Returns the worst tensor's name (C, or the first that is
+    /// wrong) and its errors.
     pub fn judge(&self, kernel: &LoadedKernel, set: usize) -> Result<(&'static str, Errors), String> {
         let narrow = narrow_error(kernel);
         let mut of_c = None;
@@ -172,7 +173,7 @@ impl Problem {
     }
 }
 
-/// What a kernel's sums may be off because the tensor core keeps fewer bits of them than f32 has.
+/// Error bound of a kernel's sums for tensor cores that keep fewer bits of them than f32.
 fn narrow_error(kernel: &LoadedKernel) -> f64 {
     let silumin_codegen::kernel::Kernel { problem, arch, .. } = kernel.kernel();
     let Ok(plan) = kernel.dual_gemm().plan(problem.shape, *arch) else { return 0.0 };
@@ -192,7 +193,7 @@ fn outputs_of(operands: &DeviceOperands) -> Vec<&Buffer> {
     std::iter::once(&operands.c).chain(optional.into_iter().flatten()).collect()
 }
 
-/// Another set of operands with the same contents, in memory of its own.
+/// Copies a set of operands to memory of its own.
 fn copied(cuda: &CudaStream, from: &DeviceOperands) -> Result<DeviceOperands, String> {
     let copy = |buffer: &Buffer| -> Result<Buffer, String> {
         let made = buffer.device().alloc(buffer.len()).map_err(words)?;

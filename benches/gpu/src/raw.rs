@@ -1,4 +1,4 @@
-//! Kernels that are not the generator's, through the driver's own calls.
+//! Launches kernels from other sources through the driver API.
 
 use cudarc::driver::{CudaStream, DriverError, sys};
 use std::ffi::{CString, c_void};
@@ -6,19 +6,19 @@ use std::ptr;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// A module of one kernel.
+/// A module with one kernel.
 pub struct Raw {
     stream: Arc<CudaStream>,
     module: sys::CUmodule,
     function: sys::CUfunction,
 }
 
-/// A parameter of a kernel.
+/// An argument of a kernel.
 #[derive(Clone, Copy)]
 pub enum Value {
     /// 32 bits.
     U32(u32),
-    /// 64 bits, an address for example.
+    /// 64 bits, such as an address.
     U64(u64),
 }
 
@@ -31,7 +31,7 @@ impl Value {
     }
 }
 
-/// A failed call in words.
+/// Describes a failed call.
 pub fn said(call: &str, error: DriverError) -> String {
     match error.error_name() {
         Ok(name) => format!("{call}: {}", name.to_string_lossy()),
@@ -40,7 +40,7 @@ pub fn said(call: &str, error: DriverError) -> String {
 }
 
 impl Raw {
-    /// Has the driver compile `ptx` and takes its `entry`.
+    /// Compiles `ptx` with the driver and looks up `entry`.
     pub fn load(stream: &Arc<CudaStream>, ptx: &str, entry: &str) -> Result<Raw, String> {
         stream.context().bind_to_thread().map_err(|e| said("cuCtxSetCurrent", e))?;
         let text = CString::new(ptx).map_err(|e| e.to_string())?;
@@ -86,7 +86,7 @@ impl Raw {
     }
 }
 
-/// Has the driver compile PTX and hand out its first kernel; milliseconds from the text to the function.
+/// Compiles PTX with the driver and looks up its first kernel. Returns the milliseconds that it took.
 pub fn compile(stream: &Arc<CudaStream>, ptx: &str) -> Result<f64, String> {
     let entry = ptx.split_once(".entry").and_then(|(_, rest)| rest.split(['(', '\n', '{']).next());
     let entry = entry.map(str::trim).filter(|name| !name.is_empty()).ok_or("the PTX has no kernel")?;
@@ -109,7 +109,7 @@ impl Drop for Raw {
     }
 }
 
-/// An attribute of a function; `None` where the driver does not say.
+/// An attribute of a function; `None` if the driver does not provide it.
 pub fn attribute(function: sys::CUfunction, attribute: sys::CUfunction_attribute) -> Option<i32> {
     let mut value = 0;
     // SAFETY: the function is of a loaded module, the result has a place.

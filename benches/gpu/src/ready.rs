@@ -1,9 +1,9 @@
-//! How soon kernels are ready: from the line to PTX, to machine code, from disk, to a launch. One markdown table, a row for each
-//! bar that the runtime was given.
+//! Measures how soon kernels are ready: from the DSL to PTX, to machine code, from disk, to a launch. Prints a
+//! Markdown table with a row for each bar of the runtime.
 //!
-//! What depends on caches is measured in processes of their own: each starts with a folder for our cache and a folder for the
-//! driver's (`CUDA_CACHE_PATH`) that are empty, or that the process before it has filled. The program itself opens the device only after
-//! that, for what is left. On the emulated driver the same rows show that all of it works; their times are of a driver that is none.
+//! What depends on caches is measured in separate processes. Each starts with a folder for our cache and one for the
+//! driver's (`CUDA_CACHE_PATH`), which are empty or filled by an earlier process. The program itself opens the device
+//! only afterwards, for the other rows. On the emulated driver the rows only show that everything works.
 
 use crate::launches;
 use crate::raw;
@@ -20,32 +20,32 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-/// The shapes of the rows about many: M of 16, 32 and so on to 1024.
+/// Number of shapes in the rows about many: M of 16, 32 and so on to 1024.
 const MANY: u32 = 64;
 const WEIGHTS: [u32; 2] = [4096, 7168];
-/// The kernel of the rows about one, and what its C is when every element of A is 2^-6 and every weight is 1: silu(64) * 64.
+/// The shape in the rows about one kernel. Every element of A is 2^-6 and every weight 1, so C is silu(64) * 64.
 const ONE: Shape = Shape::new(16, 1024, 4096);
-/// Kernels that the driver compiles, one after the other.
+/// Kernels that the driver compiles one after the other.
 const COMPILED: u32 = 15;
 /// Emissions of each of the many shapes.
 const EMISSIONS: usize = 5;
 
-/// The longest PTX of `--beside`, in bytes.
+/// Size limit of the PTX for `--beside`, in bytes.
 const PTX_LIMIT: u64 = 64 << 20;
 
-/// What a child is asked for.
+/// The measurement that a child makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// One kernel: made, compiled, launched, its result read.
+    /// One kernel: generated, compiled, launched, result read.
     First,
-    /// Many kernels: made and loaded by a warm-up.
+    /// Many kernels: generated and loaded by a warm-up.
     Many,
 }
 
 impl Part {
     const ALL: [(Part, &'static str); 2] = [(Part::First, "first"), (Part::Many, "many")];
 
-    /// As the command line has it.
+    /// Parses the name on the command line.
     pub fn read(text: &str) -> Result<Self, String> {
         let found = Self::ALL.into_iter().find(|(_, name)| *name == text);
         found.map(|(part, _)| part).ok_or_else(|| format!("`{text}` is no part of the table"))
@@ -56,16 +56,16 @@ impl Part {
     }
 }
 
-/// What a child found.
+/// A child's result.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 struct Found {
-    /// The device, in words.
+    /// Description of the device.
     device: String,
-    /// Milliseconds until the driver and its context were there.
+    /// Milliseconds until the driver and its context were ready.
     opened_ms: f64,
-    /// Of the part itself.
+    /// Milliseconds of the measurement itself.
     took_ms: f64,
-    /// Whether every element of C was what it had to be; true where nothing was launched.
+    /// Whether every element of C was right; `true` if nothing was launched.
     right: bool,
     compiled: u64,
     by_loading: u64,
@@ -77,13 +77,13 @@ struct Found {
 #[derive(Clone, Debug, Serialize)]
 struct Row {
     what: String,
-    /// What was to be reached: the bar and the aim, in milliseconds; `None` where none was given.
+    /// Bar and aim in milliseconds, if they exist.
     bar_ms: Option<[f64; 2]>,
     times_ms: Vec<f64>,
     how: String,
 }
 
-/// Text of any error.
+/// Formats any error.
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
@@ -133,7 +133,7 @@ pub fn child(number: usize, part: Part) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes, loads and launches a kernel, and reads C; whether each of its elements is right.
+/// Generates, loads and launches a kernel, reads C, and returns whether every element is right.
 fn first(device: &Device, gemm: &DualGemm) -> Result<bool, String> {
     let kernel = gemm.load(device, ONE).map_err(words)?;
     let elements = |rows: u32| rows as usize * ONE.k as usize;
@@ -163,7 +163,7 @@ fn first(device: &Device, gemm: &DualGemm) -> Result<bool, String> {
     Ok(result.chunks_exact(2).all(|element| element == [0x80, 0x45]))
 }
 
-/// Starts a child on these folders; what it found, and milliseconds from its start to its answer.
+/// Starts a child with these folders. Returns its result, and the milliseconds from its start to its answer.
 fn ask(number: usize, part: Part, folder: &Path) -> Result<(Found, f64), String> {
     let program = std::env::current_exe().map_err(words)?;
     let start = Instant::now();
@@ -189,7 +189,7 @@ fn ask(number: usize, part: Part, folder: &Path) -> Result<(Found, f64), String>
     }
 }
 
-/// Measures all of it, prints the table, and writes the times.
+/// Measures all rows, prints the table, and writes the times.
 pub fn run(number: usize, reps: usize, json: Option<&Path>, beside: Option<&Path>) -> Result<bool, String> {
     let reps = reps.clamp(1, 41);
     let few = reps.div_ceil(3);
@@ -337,13 +337,13 @@ pub fn run(number: usize, reps: usize, json: Option<&Path>, beside: Option<&Path
     Ok(true)
 }
 
-/// Another text with the same meaning, which no cache has.
+/// Changes a text without changing its meaning, so that it is in no cache.
 fn unique(ptx: &str) -> String {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     format!("{ptx}\n// {} {}\n", std::process::id(), now.map_or(0, |now| now.as_nanos()))
 }
 
-/// Milliseconds in a fitting unit.
+/// Milliseconds, in a suitable unit.
 fn time(ms: f64) -> String {
     match ms {
         ms if ms < 0.1 => format!("{:.2} us", ms * 1e3),

@@ -1,4 +1,4 @@
-//! What C should be: products on the GPU, summed in f64; the gate on the host, in f64.
+//! Computes the expected C: products on the GPU with f64 sums, the gate on the host in f64.
 
 use crate::raw::{Raw, Value};
 use cudarc::driver::CudaStream;
@@ -14,19 +14,19 @@ use std::sync::Arc;
 
 const TEMPLATE: &str = include_str!("../reference.ptx");
 
-/// How the reference kernel reads an operand.
+/// Type in which the reference kernel reads an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
     /// As it is.
     Bf16,
     /// As it is.
     F16,
-    /// Decoded on the host.
+    /// f32, decoded on the host.
     F32,
 }
 
 impl Element {
-    /// What a matrix is read as: 16-bit floats as they are, anything else decoded.
+    /// The type for a matrix: 16-bit floats are read as they are, other formats decoded.
     pub fn of(matrix: &Matrix) -> Self {
         match matrix.format().spec().element {
             ElementKind::Bf16 => Element::Bf16,
@@ -39,7 +39,8 @@ impl Element {
         if self == Element::F32 { 4 } else { 2 }
     }
 
-    /// Loads four elements at `source` where `inside`, else zeros, and widens them to `value0` to `value3`.
+    /// Code that loads four elements at `source` if `inside` holds, else zeros, and widens them to `value0` to
+    /// `value3`.
     fn load_four(self, inside: &str) -> String {
         let mut text = String::new();
         for i in 0..4 {
@@ -66,7 +67,7 @@ impl Element {
     }
 }
 
-/// The reference kernel for operands that are read like this.
+/// The reference kernel for these operand types.
 pub fn ptx(a: Element, b: Element) -> String {
     let mut text = String::new();
     for line in TEMPLATE.lines() {
@@ -84,7 +85,8 @@ pub fn ptx(a: Element, b: Element) -> String {
     text
 }
 
-/// A matrix as the reference kernel reads it: the operand itself, or decoded to f32, which is exact for all formats.
+/// A matrix in device memory as the reference kernel reads it: the operand itself, or decoded to f32, which is exact
+/// for all formats.
 fn readable(device: &Device, matrix: &Matrix, operand: &Buffer) -> Result<Buffer, String> {
     if Element::of(matrix) != Element::F32 {
         return Ok(operand.clone());
@@ -103,7 +105,7 @@ fn readable(device: &Device, matrix: &Matrix, operand: &Buffer) -> Result<Buffer
     device.upload(&bytes).map_err(|e| e.to_string())
 }
 
-/// Both products on the device, f64, row-major `[rows of A, N]`. Rows of no group are NaN.
+/// Both products on the device in f64, row-major `[rows of A, N]`. Rows outside all groups are NaN.
 pub struct Products([Buffer; 2]);
 
 impl Products {
@@ -157,8 +159,8 @@ impl Products {
         Ok(Self(products))
     }
 
-    /// Every element of an expression over both products, such as a gate, in f64, with these scalars and the vectors that
-    /// [`GateVectors::draw`] draws for the inputs' seed.
+    /// Evaluates an expression over both products, such as a gate, for every element in f64, with the given scalars
+    /// and the vectors that [`GateVectors::draw`] draws for the inputs' seed.
     pub fn through(
         &self,
         expr: &Expr,
@@ -199,7 +201,7 @@ impl Products {
     }
 }
 
-/// The scale of the whole C that makes the most of nvfp4.
+/// The tensor scale of C that uses nvfp4's range best.
 pub fn output_scale(want: &[f64]) -> f32 {
     let finite = want.iter().filter(|value| value.is_finite());
     let most = finite.fold(0.0f64, |most, value| most.max(value.abs()));

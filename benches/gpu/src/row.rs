@@ -1,85 +1,85 @@
-//! What is reported: a row for each kernel, and the messages from a child to its parent.
+//! Reports: a row for each kernel, and messages from a child to its parent.
 
 use crate::compare::Errors;
 use serde::{Deserialize, Serialize};
 
-/// What became of a kernel.
+/// Result of a kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
-    /// Right, and timed where that was asked for.
+    /// Right, and timed if that was requested.
     Ok,
-    /// It ran, and C is not what it should be.
+    /// It ran, and C is wrong.
     Wrong,
-    /// The generator has no such kernel.
+    /// The generator refuses the configuration.
     Illegal,
-    /// The same kernel, to the byte, as that of other knobs.
+    /// The kernel equals, byte for byte, one with other knobs.
     Duplicate,
-    /// It was not loaded, did not run, or did not end in time.
+    /// It did not load, did not run, or did not end in time.
     #[default]
     Failed,
 }
 
-/// A kernel: what it is, how it did.
+/// A kernel with its results.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Row {
     /// The shape's name, or `MxNxK`.
     pub shape: String,
     /// Rows of C.
     pub m: u32,
-    /// Columns of C: of one of B1 and B2.
+    /// Columns of C, and of each of B1 and B2.
     pub n: u32,
     /// The summed dimension.
     pub k: u32,
-    /// The formats, as asked for.
+    /// The formats, as given.
     pub format: String,
     /// The gate expression.
     pub gate: String,
-    /// The device, in words.
+    /// Description of the device.
     pub device: String,
-    /// The knobs, as asked for.
+    /// The knobs, as given.
     pub knobs: String,
-    /// What was made of them: the tile, the stages and the like.
+    /// The resulting configuration: tile, stages and so on.
     pub plan: String,
-    /// What became of it.
+    /// Whether it was right.
     pub status: Status,
-    /// Why, where it is not right.
+    /// The reason, if it is not right.
     pub why: Option<String>,
-    /// Microseconds of a launch: median, least and most of the replays.
+    /// Microseconds of a launch: median, minimum and maximum over the replays.
     pub us: Option<f64>,
     /// The least.
     pub us_min: Option<f64>,
     /// The most.
     pub us_max: Option<f64>,
-    /// 10^12 operations a second, 4 M N K of them.
+    /// Rate in 10^12 operations per second, counting 4 M N K operations.
     pub tflops: Option<f64>,
-    /// 10^9 compulsory bytes a second.
+    /// Compulsory bytes in 10^9 per second.
     pub gbytes: Option<f64>,
-    /// The floor in microseconds: compulsory bytes over measured bandwidth or operations over the peak.
+    /// Lower bound in microseconds: compulsory bytes at the measured bandwidth, or operations at the peak rate.
     pub floor_us: Option<f64>,
-    /// In turns with others: the median of this one's time over the first one's, of each turn.
+    /// When timed in turns: median over the turns of this kernel's time divided by the first one's.
     pub ratio: Option<f64>,
-    /// And the ratios' 10th and 90th percentile.
+    /// 10th and 90th percentile of these ratios.
     pub ratio_spread: Option<[f64; 2]>,
-    /// The SMs' clock right after its replays, in MHz.
+    /// SM clock in MHz right after the replays.
     pub mhz: Option<f64>,
-    /// How far off C is.
+    /// Errors of C.
     pub error: Option<Errors>,
-    /// Registers of a thread, the most of all entries.
+    /// Registers per thread, the maximum over the entries.
     pub registers: Option<i32>,
-    /// Bytes of local memory of a thread, the most of all entries.
+    /// Bytes of local memory per thread, the maximum over the entries.
     pub local_bytes: Option<i32>,
-    /// Dynamic shared memory in bytes, the most of all launches.
+    /// Dynamic shared memory in bytes, the maximum over the launches.
     pub smem_bytes: u32,
-    /// Launches of one dual GEMM.
+    /// Launches per dual GEMM.
     pub launches: usize,
     /// CTAs of the first launch.
     pub ctas: u32,
-    /// Milliseconds that the driver took to compile and load the module.
+    /// Milliseconds in which the driver compiled and loaded the module.
     pub load_ms: Option<f64>,
-    /// Milliseconds that the generator took.
+    /// Milliseconds in which the generator made the kernel.
     pub emit_ms: Option<f64>,
-    /// Sets of operands, and launches in a graph, and timed replays.
+    /// Sets of operands.
     pub sets: usize,
     /// Launches in a graph.
     pub calls: usize,
@@ -93,10 +93,10 @@ pub struct Row {
     pub hash: String,
 }
 
-/// What the machine gave while nothing else ran.
+/// Measurements of the machine while nothing else ran.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Machine {
-    /// The device, in words.
+    /// Description of the device.
     pub device: String,
     /// Its chip.
     pub arch: String,
@@ -104,21 +104,21 @@ pub struct Machine {
     pub sms: i32,
     /// Bytes of L2.
     pub l2_bytes: i32,
-    /// 10^9 bytes a second that a kernel reads which does nothing else.
+    /// Read bandwidth in 10^9 bytes per second, of a kernel that does nothing else.
     pub read_gbytes: f64,
 }
 
-/// A line from a child.
+/// A message from a child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Message {
     /// The child is at this step with the kernel of this number.
     At(usize, String),
-    /// A kernel is done.
+    /// A kernel is finished.
     Row(usize, Box<Row>),
-    /// What was measured of the machine.
+    /// Measurements of the machine.
     Machine(Machine),
     /// For the reader.
     Note(String),
-    /// Nothing is left to do.
+    /// All work is finished.
     Done,
 }

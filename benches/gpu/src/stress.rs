@@ -1,9 +1,11 @@
-//! Many threads, streams and kernels at once, every result compared: what an engine does, without its pauses.
+//! Stress test: many threads, streams and kernels at once, with every result compared, like an inference engine
+//! without pauses.
 //!
-//! Each kernel is held against the f64 reference once, alone; from then on its C has to be that to the byte, whatever else runs.
-//! A round of a thread: on each of its streams some launches of drawn kernels, on operands that all threads share, into memory
-//! of its own that was poisoned before; one in four has two streams write the same C one behind the other, on different
-//! operands, without a wait of the host's, so that the order between streams is tried too. Then it waits and compares.
+//! Each kernel is first compared alone with the f64 reference. After that its C must not change in any byte, whatever
+//! else runs. In a round a thread launches drawn kernels on each of its streams, on operands that all threads share,
+//! into its own poisoned memory. In one of four rounds two streams write the same C one after the other, from
+//! different operands and without a wait on the host, to test the order between streams. Then the thread waits and
+//! compares.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -23,9 +25,9 @@ use std::time::{Duration, Instant};
 const THREADS: usize = 8;
 const STREAMS: usize = 4;
 const KERNELS: usize = 64;
-/// Launches on a stream in a round.
+/// Launches per stream in a round.
 const LAUNCHES: usize = 4;
-/// Ways to compute a shape, of which those that are legal are used.
+/// Configurations for each shape; illegal ones are skipped.
 const WAYS: [&str; 5] = [
     "",
     "schedule=persistent sms=24",
@@ -33,22 +35,22 @@ const WAYS: [&str; 5] = [
     "schedule=split_k(2)",
     "strategy=two_pass",
 ];
-/// What C holds where nothing has written it.
+/// Fill byte of C before a launch.
 const POISON: u8 = 0xFF;
 
-/// A kernel, and what it makes of either of two sets of operands.
+/// A kernel, and its C for each of two sets of operands.
 struct Job {
     kernel: LoadedKernel,
     shape: Shape,
     expected: [Vec<u8>; 2],
 }
 
-/// Text of any error.
+/// Formats any error.
 fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
 
-/// Shapes of several sizes, ragged ones among them.
+/// Shapes of several sizes, some ragged.
 fn shapes() -> Vec<Shape> {
     let mut shapes = Vec::new();
     for (n, k) in [(256, 256), (384, 512), (200, 384), (512, 256)] {
@@ -57,7 +59,7 @@ fn shapes() -> Vec<Shape> {
     shapes
 }
 
-/// Operands of a shape, and what has to come out.
+/// Operands of a shape, and the expected results.
 struct Problem {
     operands: DeviceOperands,
     unwritten: Vec<u8>,
@@ -110,7 +112,7 @@ fn prepare(device: &Device) -> Result<(Vec<Job>, Problems), String> {
     Ok((jobs, problems))
 }
 
-/// What all threads have and count.
+/// State shared by all threads, with counts.
 struct Shared<'a> {
     device: &'a Device,
     jobs: &'a [Job],
@@ -121,7 +123,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    /// Puts a launch of a job in a stream, on one of its sets of operands, into `c`.
+    /// Launches a job on a stream, on one of its sets of operands, into `c`.
     fn launch(&self, job: &Job, set: usize, c: &Buffer, stream: &Stream) -> Result<(), String> {
         let operands = &self.problems[&job.shape][set].operands;
         let args = Args { c, ..operands.args(&[]) };
@@ -129,7 +131,7 @@ impl Shared<'_> {
         job.kernel.launch(stream, &args).map(drop).map_err(words)
     }
 
-    /// Rounds of one thread until it is time.
+    /// Runs rounds of one thread until the time is over.
     fn work(&self, thread: usize) -> Result<(), String> {
         let streams: Result<Vec<Stream>, _> = (0..STREAMS).map(|_| self.device.new_stream()).collect();
         let streams = streams.map_err(words)?;
@@ -173,7 +175,7 @@ impl Shared<'_> {
     }
 }
 
-/// Runs it for so many seconds; whether everything was right.
+/// Runs the test for `seconds`; `true` if everything was right.
 pub fn run(device: usize, seconds: f64) -> Result<bool, String> {
     let device = Device::cuda(device).map_err(words)?;
     let started = Instant::now();

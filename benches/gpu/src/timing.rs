@@ -1,4 +1,4 @@
-//! Times of launches: graphs that are replayed between two events (`Replay`), and what is made of the times.
+//! Times launches by graphs that are replayed between two events (`Replay`), and summarises the times.
 
 use silumin_runtime::device::{Replay, Stream};
 use std::time::Duration;

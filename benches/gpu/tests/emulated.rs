@@ -1,16 +1,17 @@
-//! The whole program on the emulated driver: kernels checked, timed from graphs and reported, the wrong ones told.
+//! Tests the whole program on the emulated driver: kernels are checked, timed from graphs and reported, wrong ones
+//! too.
 
 use serde_json::Value;
 use silumin_testkit::driver::library;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// Runs the program with the emulated driver of an sm_100a; rows go to `rows.json` in `folder`.
+/// Runs the program with the emulated driver of an sm_100a; rows are written to `rows.json` in `folder`.
 fn bench(folder: &Path, flags: &[&str]) -> Output {
     bench_on("sm_100a", folder, flags)
 }
 
-/// The same of another chip.
+/// As [`bench`], for another target.
 fn bench_on(chip: &str, folder: &Path, flags: &[&str]) -> Output {
     for file in ["libcuda.so", "libcuda.so.1"] {
         std::fs::copy(library(), folder.join(file)).unwrap();
@@ -25,7 +26,7 @@ fn bench_on(chip: &str, folder: &Path, flags: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The report that was written.
+/// The report that the program wrote.
 fn report(folder: &Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(folder.join("rows.json")).unwrap()).unwrap()
 }
