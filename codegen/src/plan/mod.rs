@@ -253,6 +253,44 @@ pub struct Output {
     pub staging: Option<Staging>,
 }
 
+impl Scales {
+    /// The last 128-row block on the MMA's row side.
+    pub(crate) fn last_row_block(&self) -> u32 {
+        self.rows_total.saturating_sub(1)
+    }
+
+    /// The last 128-row block on the MMA's column side.
+    pub(crate) fn last_column_block(&self) -> u32 {
+        self.columns_total.saturating_sub(1)
+    }
+}
+
+impl Epilogue {
+    /// The number of the last chunk.
+    pub(crate) fn last_chunk(&self) -> u32 {
+        self.chunks.saturating_sub(1)
+    }
+}
+
+impl Output {
+    /// Bytes of an element that has whole ones.
+    pub(crate) fn element_bytes(&self) -> u32 {
+        self.element_bits / 8
+    }
+
+    /// The same as a shift.
+    pub(crate) fn byte_shift(&self) -> u32 {
+        self.element_bytes().trailing_zeros()
+    }
+}
+
+impl Staging {
+    /// The bits of a byte's place in a row of a box.
+    pub(crate) fn span_mask(&self) -> u32 {
+        self.span.saturating_sub(1)
+    }
+}
+
 /// SMEM staging of a TMA store: for each epilogue warp, boxes of 32 rows one after the other; for a warpgroup whose threads hold
 /// columns of C, boxes of all of the tile's rows. Where a CTA computes one tile, it lies over the operand stages, which nobody
 /// reads any more by then.

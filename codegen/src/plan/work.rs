@@ -42,6 +42,11 @@ impl Work {
         matches!(self.schedule, Schedule::Persistent | Schedule::Dynamic | Schedule::StreamK)
     }
 
+    /// K tiles of the first [`longer`](Work::longer) items.
+    pub(crate) fn longer_share(&self) -> u32 {
+        self.share + 1
+    }
+
     /// Whether an item may be a part of a tile's K.
     pub fn has_ranges(&self) -> bool {
         matches!(self.schedule, Schedule::StreamK | Schedule::SplitK(_) | Schedule::ClusterSplitK(_))

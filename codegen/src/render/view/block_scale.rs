@@ -35,6 +35,11 @@ pub(crate) struct OutputScalesView {
 }
 
 impl OutputScalesView {
+    /// The bits of a column's place in its block.
+    pub fn block_mask(&self) -> u32 {
+        self.scale_block - 1
+    }
+
     pub fn new(p: &Plan, facts: &Facts) -> Self {
         let Facts { role, chunk, transposed, ragged, scales, scale_block, .. } = *facts;
         let shape = p.problem.shape;
@@ -130,7 +135,19 @@ pub(crate) struct Nibbles {
     pub predicate: &'static str,
 }
 
+impl Nibbles {
+    /// The row below the first.
+    pub fn next_row(&self) -> u32 {
+        self.row + 1
+    }
+}
+
 impl TransposedScales {
+    /// The bits of a lane's number among those of a block's rows.
+    pub fn row_lane_mask(&self) -> u32 {
+        self.row_lanes - 1
+    }
+
     pub(super) fn new(p: &Plan, scales: ScaleSpec, chunk: u32) -> Self {
         let block = scales.block;
         let mut rows = chunk;

@@ -48,6 +48,13 @@ pub(crate) struct Word {
     pub results: Vec<u32>,
 }
 
+impl Word {
+    /// The results, two at a time, lowest first.
+    pub fn pairs(&self) -> Vec<[u32; 2]> {
+        self.results.chunks_exact(2).map(|pair| [pair[0], pair[1]]).collect()
+    }
+}
+
 /// Up to 16 bytes of a row on their way to the staging.
 pub(crate) struct Unit {
     pub byte: u32,

@@ -22,10 +22,14 @@ pub(crate) struct GroupsView {
     pub columns: u32,
     /// Rows of an item of work.
     pub item_rows: u32,
+    /// What rounds rows up to whole items.
+    pub round_up: u32,
     /// Items along N.
     pub n_items: u32,
     /// Where the table of groups is in SMEM, where in it the next group's entry is, and the number of all items.
     pub table: u32,
+    /// Where its rows are in a group's entry.
+    pub rows_at: u32,
     pub next: u32,
     pub total: u32,
     /// Whether one warp's lanes do not hold all groups at once.
@@ -78,8 +82,10 @@ impl GroupsView {
             rows: shape.m,
             columns: shape.n,
             item_rows,
+            round_up: item_rows.saturating_sub(1),
             n_items: p.work.n_items,
             table: p.smem.groups,
+            rows_at: p.smem.groups + 8,
             next: p.smem.groups + 16,
             total,
             rounds: count + 1 > 32,

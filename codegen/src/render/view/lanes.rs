@@ -8,6 +8,7 @@ use super::inputs::{ColumnLoad, ColumnLoads};
 use crate::config::TmemShape;
 use crate::plan::Output;
 use crate::render::gate_text::column_register;
+use std::borrow::Borrow;
 
 /// Predicates that say of a thread's rows whether they are in C, and what guards an instruction with them.
 const ROWS: [&str; 4] = ["%row_in_range0", "%row_in_range1", "%row_in_range2", "%row_in_range3"];
@@ -120,6 +121,13 @@ impl Held {
     }
 }
 
+impl HeldRow {
+    /// Bytes from the first row's element of a vector to this one's.
+    pub fn vector_byte(&self) -> u32 {
+        4 * self.offset
+    }
+}
+
 impl Lanes {
     /// Rows from the thread's first.
     fn rows(self) -> &'static [u32] {
@@ -142,6 +150,11 @@ impl Lanes {
             .map(|r| format!("{name}{}", load * self.half + r))
             .collect();
         names.join(", ")
+    }
+
+    /// The address of a column of the lower 16 lanes: lanes are in its upper half.
+    pub fn lower_half(self, column: impl Borrow<u32>) -> u32 {
+        column.borrow() + 16 * 65536
     }
 
     /// Whether rows of the accumulators are columns of C.

@@ -50,6 +50,8 @@ pub(crate) struct PartsView {
     pub partial_bytes: u64,
     /// Bytes from one part's slot to the next one's.
     pub partial_stride: u64,
+    /// Twice that.
+    pub two_strides: u64,
     /// Bytes of one column of a product in a slot, of all rows.
     pub partial_column_bytes: u32,
     /// Bytes of a chunk, and of a CTA's part of the columns, of a product's sums in shared memory.
@@ -70,6 +72,7 @@ impl PartsView {
             addends: target.addends.unwrap_or_else(|| addends(p, role)),
             partial_bytes,
             partial_stride: partial_bytes * u64::from(cluster_ctas),
+            two_strides: 2 * partial_bytes * u64::from(cluster_ctas),
             partial_column_bytes: 4 * p.cta_rows,
             sum_chunk_bytes: 4 * p.cta_rows * chunk,
             sum_part_bytes: 4 * p.cta_rows * p.epilogue.columns,

@@ -40,6 +40,11 @@ pub(crate) struct PlaceView {
 }
 
 impl PlaceView {
+    /// Bytes of a chunk's elements of a vector.
+    pub fn vector_bytes(&self) -> u32 {
+        4 * self.chunk
+    }
+
     pub fn new(p: &Plan, facts: &Facts) -> Self {
         let Facts {
             role,

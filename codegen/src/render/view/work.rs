@@ -112,6 +112,11 @@ pub(crate) struct BuffersView {
 }
 
 impl BuffersView {
+    /// The number of the last chunk that is shared.
+    pub fn last_shared(&self) -> u32 {
+        self.shared_chunks.saturating_sub(1)
+    }
+
     pub fn new(p: &Plan, target: &TargetView) -> Self {
         BuffersView {
             buffered: p.isa().buffers() > 1,

@@ -5,7 +5,7 @@ use crate::config::{Accumulators, Strategy};
 use crate::plan::{Plan, Staging};
 use crate::problem::{ElementKind, MmaKind};
 use crate::render::view::Role;
-use crate::render::view::epilogue::{self, Packing, Vector, operand, registers};
+use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, registers};
 use crate::render::view::parts::{PartialAdd, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
 use crate::target::sm_90a::{WARPGROUP_ROWS, Wgmma};
@@ -19,10 +19,15 @@ pub(crate) struct WarpgroupView {
     /// Rows of the tile that a warpgroup has, and rows of the tile.
     pub rows: u32,
     pub tile_rows: u32,
-    /// The warp that loads.
+    /// The last warp that computes, the one that loads, and the one that sees to sums between two parts.
+    pub last_warp: u32,
     pub producer_warp: u32,
-    /// Threads that compute.
+    pub fixup_warp: u32,
+    /// Threads that compute, and those that sums between two parts are made known to.
     pub threads: u32,
+    pub fixup_threads: u32,
+    /// From a warpgroup's tile to its next one, where they take turns.
+    pub own_tiles_apart: u32,
     /// Registers of a thread that computes, and of one that loads; whether they are moved.
     pub registers: [u32; 2],
     pub moves_registers: bool,
@@ -71,6 +76,8 @@ pub(crate) struct WarpgroupPass {
 
 /// MMAs of a K tile.
 pub(crate) struct WarpgroupMmas {
+    /// Groups of the K tile that are issued after it.
+    pub pending: usize,
     pub mmas: Vec<WarpgroupMma>,
     /// The accumulators, and what of a window is added to them.
     pub adds: Vec<(String, String)>,
@@ -107,6 +114,13 @@ pub(crate) struct WarpgroupBlock {
     /// Bytes from the warp's staging to that of these rows.
     pub staging_byte: u32,
     pub chunks: Vec<WarpgroupChunk>,
+}
+
+impl WarpgroupBlock {
+    /// Bytes from the warp's staging to a box of these rows.
+    pub fn staged(&self, store: &BoxStore) -> u32 {
+        self.staging_byte + store.offset
+    }
 }
 
 /// Columns that are finished together.
@@ -157,6 +171,13 @@ pub(crate) struct ClusterAdd {
 pub(crate) struct ClusterSlot {
     pub offset: u32,
     pub first: bool,
+}
+
+impl ClusterSlot {
+    /// Bytes to four registers' sums in what the other CTA sent.
+    pub fn byte(&self, vector: &ClusterVector) -> u32 {
+        self.offset + vector.offset
+    }
 }
 
 /// Bytes of the sums that one CTA sends another.
@@ -271,9 +292,12 @@ impl WarpgroupView {
         let apart = warpgroups.promotion.is_some() && !side_by_side;
         let groups = |products: &[u32]| -> Vec<WarpgroupMmas> {
             let together = if apart { 1 } else { products.len() };
+            let count = products.len() / together;
             products
                 .chunks(together)
-                .map(|products| WarpgroupMmas {
+                .zip(1..)
+                .map(|(products, done)| WarpgroupMmas {
+                    pending: count - done,
                     mmas: mmas(products),
                     adds: products
                         .iter()
@@ -310,8 +334,12 @@ impl WarpgroupView {
             both: warpgroups.interleaved_rows,
             rows: warpgroups.rows(),
             tile_rows: warpgroups.tile_rows(),
+            last_warp: (4 * warpgroups.count).saturating_sub(1),
             producer_warp: 4 * warpgroups.count,
+            fixup_warp: 4 * warpgroups.count + 1,
             threads: 128 * warpgroups.count,
+            fixup_threads: 128 * warpgroups.count + 32,
+            own_tiles_apart: p.work.clusters.saturating_mul(2),
             registers: warpgroups.registers,
             moves_registers: warpgroups.count > 1,
             operand_low: p.descriptors.operand_low,

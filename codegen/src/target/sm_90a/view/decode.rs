@@ -66,11 +66,8 @@ pub(super) fn is_wide(p: &Plan) -> bool {
 
 /// What the templates need to decode weights.
 pub(crate) struct DecodeView {
-    /// Bytes of a row of weights in a stage, and of the rows from a thread's first to its second.
+    /// Bytes of a row of weights in a stage.
     pub row_bytes: u32,
-    pub second_row: u32,
-    /// The same of its scale factors.
-    pub second_scales: u32,
     /// Whether a thread's two rows are one of each product.
     pub both: bool,
     /// Whether a thread decodes them in the order of K they lie in.
@@ -87,9 +84,8 @@ pub(crate) struct DecodeView {
     pub block_bytes: u32,
     /// Rows of a warpgroup.
     pub warpgroup_rows: u32,
-    /// Bytes of a stage, and to its weights.
+    /// Bytes of a stage.
     pub stage_bytes: u32,
-    pub weights: u32,
     /// Bytes to the slots of scale factors, and of a slot.
     pub scales: u32,
     pub slot_bytes: u32,
@@ -156,9 +152,12 @@ impl Selectors {
 
 /// The warps that bring activations into the order of K that weights are decoded in.
 pub(crate) struct OrderView {
-    /// The first of them, and how many.
+    /// The first of them, the last, and how many.
     pub warp: u32,
+    pub last_warp: u32,
     pub warps: u32,
+    /// Registers of a pass.
+    pub units: u32,
     /// A warp's passes over a stage all told, bytes of one, and from a warp's pass to its next.
     pub passes: u32,
     pub pass_bytes: u32,
@@ -171,6 +170,13 @@ pub(crate) struct OrderView {
     pub packed: Option<PackedView>,
 }
 
+impl PackedView {
+    /// Where the unit of a pair is in a row of 128 bytes whose unit 0 is at 0.
+    pub fn unit_byte(&self, pair: &usize) -> usize {
+        16 * pair
+    }
+}
+
 /// Activations that are decoded, 8 rows of 64 elements a pass.
 pub(crate) struct PackedView {
     /// A pass's number is that of 8 rows times those of 64 of K of a tile, and of the latter: the shift and the mask.
@@ -179,6 +185,8 @@ pub(crate) struct PackedView {
     /// Bytes from 64 of K to the next, decoded, and of a row as it arrives.
     pub box_bytes: u32,
     pub row_bytes: u32,
+    /// Bytes of eight such rows.
+    pub rows_bytes: u32,
     /// Bytes to packed activations in a stage.
     pub from: u32,
     /// Bytes from 128 rows' scale factors to the next's.
@@ -209,9 +217,9 @@ pub(crate) struct DecodeGroup {
     pub makes_scales: bool,
     /// Whether weights are loaded for it, and the next, just before it is decoded.
     pub loads: bool,
-    /// Bytes to its weights among those of its stage, and to its scale factors in the slot.
-    pub weights: u32,
-    pub scales: u32,
+    /// Bytes from a stage's start to the weights of both rows, and from the first slot's word to their scale factors.
+    pub rows: [u32; 2],
+    pub scale_words: [u32; 2],
     /// The register of the selector of its scale factor.
     pub selector: &'static str,
     /// Its place along K.
@@ -276,10 +284,15 @@ impl DecodeView {
         let mut groups = Vec::new();
         let both = p.interleaved_rows();
         let natural = both && !p.orders_first();
+        let second_row = if both { p.smem.b_box_bytes } else { 8 * row_bytes };
+        let second_scales = if both { p.smem.sfb2 - p.smem.sfb1 } else { 128 };
         // The products of an MMA's rows; or the sets of registers for weights that take turns.
         let products: &[u32] = if both { &[1] } else { &[1, 2] };
         for block in 0..p.tile.k / 64 {
             for product in products.iter().copied() {
+                let first_scales = p.smem.sfb1
+                    + (product - 1) * p.scales.smem_row_block_bytes
+                    + if wide { block & !1 } else { block } / per_block * block_bytes;
                 let index = groups.len() as u32;
                 let set = index % 2;
                 let weights = if both { 1 + set } else { product };
@@ -290,10 +303,9 @@ impl DecodeView {
                     scale_set: if wide { 0 } else { set },
                     makes_scales: !wide || !powers || set == 0,
                     loads: wide && set == 0 && index > 0,
-                    weights: (product - 1) * p.smem.b_box_bytes,
-                    scales: p.smem.sfb1
-                        + (product - 1) * p.scales.smem_row_block_bytes
-                        + if wide { block & !1 } else { block } / per_block * block_bytes,
+                    rows: [0, second_row]
+                        .map(|row| p.smem.a_bytes + (product - 1) * p.smem.b_box_bytes + row),
+                    scale_words: [0, second_scales].map(|row| p.smem.scales + first_scales + row),
                     selector: selectors.registers[block as usize % selectors.registers.len()],
                     block: if wide { block / 2 } else { block },
                     d: (0..p.mma_columns / 2)
@@ -328,8 +340,6 @@ impl DecodeView {
         }
         DecodeView {
             row_bytes,
-            second_row: if both { p.smem.b_box_bytes } else { 8 * row_bytes },
-            second_scales: if both { p.smem.sfb2 - p.smem.sfb1 } else { 128 },
             both,
             natural,
             wide,
@@ -340,7 +350,6 @@ impl DecodeView {
             block_bytes: if wide { 64 } else { 32 },
             warpgroup_rows: warpgroups.rows(),
             stage_bytes: p.smem.stage_bytes,
-            weights: p.smem.a_bytes,
             scales: p.smem.scales,
             slot_bytes: p.smem.slot_bytes,
             pair: if bf16 { "bf16x2" } else { "f16x2" },
@@ -366,6 +375,16 @@ impl DecodeView {
 }
 
 impl DecodeView {
+    /// The byte of a row, before the swizzle, at which what is loaded at a time starts.
+    pub fn block_byte(&self, block: &u32) -> u32 {
+        self.block_bytes * block
+    }
+
+    /// The words of both rows.
+    pub fn row_words(&self) -> [[u32; 2]; 2] {
+        [[0, 1], [2, 3]]
+    }
+
     /// What is loaded while `group` is decoded.
     pub fn after(&self, group: &DecodeGroup) -> Option<&DecodeGroup> {
         self.groups.get(group.index as usize + 1).filter(|_| !self.wide)
@@ -386,7 +405,9 @@ impl OrderView {
         let warps = ordering_warps(passes);
         OrderView {
             warp: 4 * warpgroups.count + 1,
+            last_warp: 4 * warpgroups.count + warps,
             warps,
+            units: rows / 4 * 4,
             passes,
             pass_bytes: 128 * rows,
             pass_step: 128 * rows * warps,
@@ -407,6 +428,7 @@ impl OrderView {
                 box_mask: p.smem.boxes - 1,
                 box_bytes: p.smem.a_box_bytes,
                 row_bytes: p.k_loop.b_tile_bytes,
+                rows_bytes: 8 * p.k_loop.b_tile_bytes,
                 from: p.smem.packed_a,
                 row_block_bytes: p.scales.smem_row_block_bytes,
                 shared_bits: u32::from(powers_of_two(p)),
