@@ -3,6 +3,7 @@
 use super::RenderError;
 use super::view::Held;
 use crate::gate::{Axis, Fragment, GateCode, GateVector};
+use askama::Template;
 
 /// Elements a splice: a pair, which one `cvt` packs, and which sm_100's packed arithmetic takes.
 pub const GATE_WIDTH: usize = crate::gate::BUILTIN_WIDTH;
@@ -52,17 +53,17 @@ fn splice(
     held: Held,
 ) -> Result<String, RenderError> {
     let scalars: Vec<String> = fragment.scalars.iter().map(|name| format!("%scalar_{name}")).collect();
-    let scope = |one: usize, outputs: &[String], declared: &str| {
+    let scope = |one: usize, outputs: &[String], drops: bool| {
         let inputs = [products, &elements(&fragment.vectors, i, one, held)].concat();
         let text = fragment
             .render(&strs(&inputs), &strs(outputs), &strs(&scalars))
             .map_err(|error| RenderError::Template(error.to_string()))?;
-        let lines: Vec<String> = text.lines().map(|line| format!("        {line}")).collect();
-        Ok(format!("    {{\n{declared}{}\n    }}", lines.join("\n")))
+        let lines: Vec<&str> = text.lines().collect();
+        super::text(&ScopeTemplate { drops, lines: &lines })
     };
     let rows_apart = held.lanes().is_some_and(|lanes| lanes.transposed());
     if !(rows_apart && fragment.vectors.iter().any(|vector| vector.axis == Axis::M)) {
-        return scope(0, outputs, "");
+        return scope(0, outputs, false);
     }
     let scopes = (0..outputs.len()).map(|one| {
         let kept = |(other, register): (usize, &String)| match other == one {
@@ -70,7 +71,7 @@ fn splice(
             false => "%dropped".to_owned(),
         };
         let outputs: Vec<String> = outputs.iter().enumerate().map(kept).collect();
-        scope(one, &outputs, "        .reg .f32 %dropped;\n")
+        scope(one, &outputs, true)
     });
     Ok(scopes.collect::<Result<Vec<_>, RenderError>>()?.join("\n"))
 }
@@ -94,7 +95,7 @@ pub(super) fn early(
     starts(columns)
         .map(|i| match &code.split {
             Some(split) => splice(&split.early, i, &pair("first", i), &pair("early", base + i), held),
-            None => Ok(copy(i, base)),
+            None => copy(i, base),
         })
         .collect()
 }
@@ -130,11 +131,23 @@ pub(super) fn in_place(
 }
 
 /// Without a split, product 1 itself is what is carried.
-fn copy(i: u32, base: u32) -> String {
-    let moves: Vec<String> = pair("early", base + i)
-        .iter()
-        .zip(pair("first", i))
-        .map(|(to, from)| format!("    mov.f32 {to}, {from};"))
-        .collect();
-    moves.join("\n")
+fn copy(i: u32, base: u32) -> Result<String, RenderError> {
+    let moves: Vec<(String, String)> = pair("early", base + i).into_iter().zip(pair("first", i)).collect();
+    super::text(&CarryTemplate { moves: &moves })
+}
+
+/// A fragment in a scope of its own.
+#[derive(Template)]
+#[template(path = "common/scope.ptx")]
+struct ScopeTemplate<'a> {
+    /// Whether one of its results is dropped.
+    drops: bool,
+    lines: &'a [&'a str],
+}
+
+/// Registers to be copied.
+#[derive(Template)]
+#[template(path = "common/carry.ptx")]
+struct CarryTemplate<'a> {
+    moves: &'a [(String, String)],
 }

@@ -119,8 +119,9 @@ pub(crate) struct Selectors {
     /// The registers of the selectors, one or two, and what makes the second of the first.
     pub registers: &'static [&'static str],
     pub step: &'static str,
-    /// What makes the first, as instructions on a lane's place among four.
-    pub of_lane: &'static [&'static str],
+    /// Whether two lanes' blocks have one scale factor, or a lane's two blocks have one each.
+    pub lanes_share: bool,
+    pub lane_has_two: bool,
     /// Whether the upper two of four lanes have theirs in the next block of scale factors.
     pub by_lane: bool,
 }
@@ -135,16 +136,8 @@ impl Selectors {
                 &["%scale_selector"]
             },
             step: if wide { "0x1111" } else { "0x2020" },
-            of_lane: match (powers, wide) {
-                (false, false) | (true, true) => &[],
-                (true, false) => &[
-                    "shr.u32 %scale_selector, %scale_selector, 1;                // two lanes' blocks have one",
-                ],
-                (false, true) => &[
-                    "and.b32 %scale_selector, %scale_selector, 1;                // a lane's two blocks have one each",
-                    "shl.b32 %scale_selector, %scale_selector, 1;",
-                ],
-            },
+            lanes_share: powers && !wide,
+            lane_has_two: wide && !powers,
             by_lane: wide && !powers,
         }
     }
@@ -249,8 +242,8 @@ pub(crate) struct DecodePair {
     pub scale: String,
     /// The word that holds their codes.
     pub codes: String,
-    /// The shift that brings exponents and mantissas to their places, and by how much; and signs to theirs.
-    pub magnitudes: &'static str,
+    /// Whether exponents and mantissas are shifted right to their places, and by how much; and signs left to theirs.
+    pub magnitudes_right: bool,
     pub magnitude_shift: u32,
     pub sign_shift: u32,
     /// Where one multiplication does both: the word that holds the codes in lower bytes of its halves, the mask of the codes, and
@@ -451,7 +444,7 @@ fn pair(words: &str, product: u32, j: u32, row: u32, place: u32) -> DecodePair {
     DecodePair {
         scale: format!("%scale{row}"),
         codes: format!("{words}{word}"),
-        magnitudes: if from > place { "shr.u32" } else { "shl.b32" },
+        magnitudes_right: from > place,
         magnitude_shift: from.abs_diff(place),
         sign_shift: 12 - from,
         lower: if from < 8 { format!("{words}{word}") } else { format!("%upper{word}") },
