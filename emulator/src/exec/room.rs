@@ -10,14 +10,33 @@ const SMALL: u64 = 64 << 20;
 
 /// Host memory that a run may take: what is available, less an eighth for what grows during the run.
 pub(crate) fn available() -> u64 {
+    // Where nothing is known nothing is refused.
+    match free() {
+        0 => u64::MAX,
+        free => free - free / 8,
+    }
+}
+
+/// Bytes of memory that are available; 0 if nothing is known.
+#[cfg(feature = "sysinfo")]
+fn free() -> u64 {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
-    // A container may have less than the machine. Where nothing is known nothing is refused.
-    let free = match system.cgroup_limits() {
+    // A container may have less than the machine.
+    match system.cgroup_limits() {
         Some(limits) => system.available_memory().min(limits.free_memory),
         None => system.available_memory(),
-    };
-    if free == 0 { u64::MAX } else { free - free / 8 }
+    }
+}
+
+/// The same by Linux's own count, which knows of no container.
+#[cfg(not(feature = "sysinfo"))]
+fn free() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kilobytes = text.lines().find_map(|line| {
+        line.strip_prefix("MemAvailable:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
+    });
+    kilobytes.unwrap_or(0).saturating_mul(1024)
 }
 
 /// Bytes of memory of `len` bytes, with a bit for each that says whether it was written.
@@ -71,5 +90,16 @@ pub(super) fn fitting(
     match limit / needed.max(1) {
         0 => Err(LaunchError::Memory { needed, limit, what }),
         fit => Ok(fit.min(wanted)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(any(feature = "sysinfo", target_os = "linux"))]
+    fn a_machine_that_runs_tests_has_memory() {
+        assert!((1 << 20..u64::MAX).contains(&available()), "{}", available());
     }
 }
