@@ -31,7 +31,7 @@ pub enum Error {
         /// What it has to be, in words.
         expected: String,
     },
-    /// A view whose elements do not lie one behind the other.
+    /// A view whose elements are not contiguous.
     #[error(
         "`{tensor}` is a view of {shape:?} with strides {stride:?}, and a kernel reads rows of K that lie one behind the other: \
          use `contiguous()` once, at model load for weights"

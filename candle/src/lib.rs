@@ -345,7 +345,7 @@ fn check_device(name: &'static str, tensor: &Tensor, expected: &Device) -> Resul
     }
 }
 
-/// Elements one behind the other, from an address that tensor maps take.
+/// Checks that elements are contiguous, from an address that tensor maps accept.
 fn check_layout(name: &'static str, tensor: &Tensor) -> Result<(), Error> {
     /// Of a tensor map's address (CUDA driver API, `cuTensorMapEncodeTiled`).
     const ALIGNMENT: usize = 16;

@@ -65,8 +65,8 @@ pub enum FindingKind {
     GenericAddress,
     /// An mbarrier is used before or after its life, or with a value out of range.
     MbarrierMisuse,
-    /// `mbarrier.init` of a live mbarrier. The ISA leaves it undefined; hardware starts the mbarrier anew, and so
-    /// does the run.
+    /// `mbarrier.init` of a live mbarrier. The ISA leaves it undefined; hardware and the run start the mbarrier
+    /// again.
     MbarrierReinitialised,
     /// A store or a copy overwrites a live mbarrier. Hardware writes the bytes; the mbarrier ends.
     MbarrierOverwritten,

@@ -281,7 +281,7 @@ fn what_is_no_checkpoint_is_said_to_be_none() {
     assert!(matches!(open_error(folder.path()), CheckpointError::Twice { .. }));
 }
 
-/// A file of this header and so many bytes behind it.
+/// Writes a file with this header, followed by `data` bytes.
 fn with_header(path: &Path, header: &str, data: usize) {
     let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
     bytes.extend(header.as_bytes());
@@ -471,7 +471,7 @@ fn layers_that_are_not_there_are_told_from_those_that_are() {
     assert!(!error.contains("there is"), "{error}");
 }
 
-/// Everything that a caller can ask of a file, with whatever is in it.
+/// Reads everything that a caller can request of a file, whatever it contains.
 fn read_all(path: &Path) -> usize {
     let Ok(checkpoint) = Checkpoint::open(path) else { return 0 };
     let mut layers = checkpoint.layers();

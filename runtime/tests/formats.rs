@@ -26,7 +26,7 @@ fn blocked(row: usize, column: usize, columns: usize) -> usize {
     strides.iter().zip(index).map(|(stride, i)| stride * i).sum()
 }
 
-/// What a kernel is handed, decoded one element at a time by other crates.
+/// The operand that a kernel reads, decoded one element at a time by other crates.
 fn decoded(matrix: &Matrix, block_shift: usize) -> Vec<Vec<f64>> {
     let (k, codes, scales) = (matrix.k(), matrix.codes(), matrix.blocked_scales().unwrap());
     let value = |row: usize, column: usize| {

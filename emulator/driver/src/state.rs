@@ -1,4 +1,4 @@
-//! The state behind the handles: chip, memory, modules, and the persistent error.
+//! State shared by all handles: chip, memory, modules, and the persistent error.
 
 use crate::graph::Graphs;
 use crate::link::Link;

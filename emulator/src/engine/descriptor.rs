@@ -165,7 +165,7 @@ pub struct OperandTile {
     pub rows: Vec<[u8; 32]>,
 }
 
-/// Either the descriptor is wrong or the memory behind it cannot be read.
+/// Either the descriptor is wrong, or the memory that it points to cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum GatherError<E> {
     /// The descriptor is illegal for this operand.

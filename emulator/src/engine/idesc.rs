@@ -242,7 +242,7 @@ pub enum IdescError {
         /// Scale factors per row.
         vec: ScaleVec,
     },
-    /// A scale vector size the kind does not have, or none where one is needed.
+    /// The kind does not have this scale vector size, or needs one and has none.
     #[error("{kind:?} does not go with scale vector size {vec:?}")]
     ScaleVec {
         /// The kind.

@@ -123,7 +123,7 @@ impl Pairs {
         }
     }
 
-    /// A warp goes on after a barrier of its CTA.
+    /// A warp continues after a barrier of its CTA.
     pub fn bar_wait(&mut self, cta: usize, warp: u32, id: usize) {
         if let Some(heard) = self.bars.get(&(cta, id)).copied() {
             self.learn(cta, warp, heard.done);
@@ -173,7 +173,7 @@ impl Pairs {
 }
 
 impl Cluster<'_> {
-    /// The other CTA of the pair; a finding where there is none.
+    /// The other CTA of the pair; a finding if there is none.
     pub(super) fn peer(&mut self, c: usize, at: Origin) -> Option<usize> {
         if self.ctas.len() > c ^ 1 {
             return Some(c ^ 1);

@@ -35,7 +35,7 @@ pub(crate) enum Wait {
     Pair { index: usize },
     /// Room in tensor memory: the count of deallocations seen.
     Tmem { frees: u64 },
-    /// Bulk groups of these lanes: at most so many still pending, or still reading.
+    /// Bulk groups of these lanes: at most this many still pending, or still reading.
     Bulk { groups: u32, read: bool },
     /// `cp.async` groups.
     Copies { groups: u32 },
@@ -335,7 +335,7 @@ pub(crate) struct Cta {
     pub exited: Vec<u32>,
     pub bars: Vec<Bar>,
     pub mbars: Vec<Mbar>,
-    /// Offsets of the first and behind the last mbarrier.
+    /// Offsets of the start of the first mbarrier and of the end of the last one.
     pub mbar_span: (u32, u32),
     /// The contents of the collectors. A pair uses those of its even CTA.
     pub collectors: Collectors,

@@ -20,7 +20,7 @@ const PAGE: u64 = 2 << 20;
 /// The number of no slot.
 const NOWHERE: u32 = u32::MAX;
 
-/// Slots of one size, one behind the other.
+/// Slots of one size, stored contiguously.
 struct Arena {
     /// The number of its first slot.
     first: u32,

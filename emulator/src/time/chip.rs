@@ -208,7 +208,7 @@ chip! {
     tma_under_way: "bytes",
     /// Clocks of the first use of a tensor map on an SM.
     tma_descriptor: "clk",
-    /// The first use of a tensor map behind a fence that acquires it.
+    /// The first use of a tensor map after a fence that acquires it.
     tma_acquired: "clk",
     /// From a `tensormap.cp_fenceproxy` to its arrival in L2.
     tma_publish: "clk",

@@ -35,7 +35,7 @@ pub(crate) enum Source {
 pub(crate) struct Read {
     pub at: f64,
     pub source: Source,
-    /// Clocks of waiting behind other requests.
+    /// Clocks that it waited for other requests.
     pub queued: f64,
     /// Clocks of a hit.
     pub latency: f64,
@@ -47,7 +47,7 @@ pub(crate) struct Traffic {
     pub l2_bytes: f64,
     pub dram_bytes: f64,
     pub written: f64,
-    /// Clocks that requests waited behind others.
+    /// Clocks that requests waited for other requests.
     pub queued: f64,
     pub requests: u64,
 }

@@ -24,7 +24,7 @@ pub enum Cause {
     TmaLatency,
     /// Waiting for lines from DRAM.
     Dram,
-    /// Waiting behind other requests to L2 and DRAM.
+    /// Waiting for other requests to L2 and DRAM.
     MemoryQueue,
     /// TMA writing into shared memory.
     TmaDelivery,

@@ -150,7 +150,7 @@ fn arithmetic(opcode: &str) -> Arithmetic {
     }
 }
 
-/// Whether a thread's own loads, stores and atomics are meant, and no copy that goes on without it.
+/// Whether it is a load, store or atomic of the thread itself, not a copy that continues without it.
 fn accesses(opcode: &str) -> bool {
     let mut parts = opcode.split('.');
     match parts.next() {

@@ -1,7 +1,7 @@
-//! Compilers: PTX to a cubin.
+//! Compilers from PTX to a cubin.
 //!
-//! A [`Compiler`] is the driver's JIT, or NVIDIA's assembler if it is asked for. The cache knows only what goes into
-//! the key, and calls a compiler at most once per key.
+//! A [`Compiler`] is the driver's JIT, or NVIDIA's assembler on request. The cache knows only what is part of the
+//! key, and calls a compiler at most once per key.
 
 use silumin_codegen::arch::Arch;
 use silumin_codegen::kernel::Kernel;

@@ -74,7 +74,7 @@ pub enum EntryError {
     /// Bytes have changed.
     #[error("its checksum does not match its bytes: they were changed")]
     Checksum,
-    /// The entry is valid, but for another key.
+    /// The entry is valid, but its key is another one.
     #[error("it belongs to another kernel: a file was renamed")]
     OtherKey,
     /// The checksum is right, but the contents are not valid.

@@ -164,7 +164,7 @@ impl Store {
     }
 
     /// Waits up to `patience` until no other process compiles the same kernel; a stopped process blocks no other.
-    /// Without a lock the caller goes on, and at worst two processes do the same work.
+    /// Without the lock the caller continues, and at worst two processes do the same work.
     pub fn lock(&self, key: Key, patience: Duration) -> Option<KeyLock> {
         let path = self.folder.join(format!("{key}{LOCK}"));
         let start = Instant::now();

@@ -52,7 +52,7 @@ use memory::HostMemory;
 #[derive(Debug, Clone, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// A buffer of zero bytes was asked for.
+    /// A buffer of zero bytes was requested.
     #[error("a buffer of 0 bytes was requested: a buffer has at least 1 byte")]
     Empty,
     /// The device has not enough memory.
@@ -110,7 +110,7 @@ pub enum DeviceError {
         "there is no GPU {ordinal}: the driver has {devices}, counted from 0 (see also CUDA_VISIBLE_DEVICES)"
     )]
     NoDevice {
-        /// The number asked for.
+        /// The requested number.
         ordinal: usize,
         /// How many there are.
         devices: usize,
@@ -192,7 +192,7 @@ struct Inner {
     backend: Backend,
 }
 
-/// The implementation behind a device.
+/// The implementation of a device.
 pub(crate) enum Backend {
     Emulated(emulated::Emulated),
     #[cfg(feature = "cuda")]

@@ -58,14 +58,14 @@ pub struct DualGemm {
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum KernelError {
-    /// The dual GEMM has a fixed shape, and another was asked for.
+    /// The dual GEMM has a fixed shape, and another was requested.
     #[error("`{name}` has the fixed shape {fixed}, not {given}: leave its shape out to allow any")]
     FixedShape {
         /// The dual GEMM.
         name: String,
         /// Its shape.
         fixed: Shape,
-        /// The shape asked for.
+        /// The requested shape.
         given: Shape,
     },
     /// The knobs do not fit the shape, or the gate has no code for the chip.

@@ -29,7 +29,7 @@ pub(super) struct Bounded {
     family: Family,
 }
 
-/// The kind of a kernel. Some of each kind are tried, whatever the bounds say.
+/// The kind of a kernel. Some of each kind are tried, whatever their bounds.
 type Family = (Strategy, bool, Schedule, bool, Option<Tile>);
 
 /// The configurations of a space after they were checked.

@@ -131,7 +131,7 @@ pub enum Fate {
 /// A configuration that was considered.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Candidate {
-    /// The configuration as asked for, on top of the user's knobs.
+    /// The configuration as requested, on top of the user's knobs.
     pub config: Config,
     /// Lower bound on the time of a launch, in microseconds, from the chip's numbers.
     pub bound: f64,
@@ -145,7 +145,7 @@ pub struct Candidate {
     pub fate: Fate,
 }
 
-/// How many configurations there were, and what became of them.
+/// Number of configurations, by what became of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {

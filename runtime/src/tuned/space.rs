@@ -194,7 +194,7 @@ impl Space {
         self
     }
 
-    /// `one` with each value of each knob, one at a time, but for knobs that `base` sets.
+    /// Configurations that differ from `one` in one knob, for each value of each knob that `base` does not set.
     pub(crate) fn each(&self, one: &Config, base: &Config) -> Vec<Config> {
         let given = given(base);
         let mut all = Vec::new();

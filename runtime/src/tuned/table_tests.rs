@@ -15,7 +15,7 @@ fn device() -> Device {
     Device::emulated(Arch::Sm100a)
 }
 
-/// A result for `m` rows with these knobs, of so many kernels.
+/// A result for `m` rows with these knobs.
 fn entry(m: u32, text: &str, ranked: Ranked, tried: u32) -> TuningEntry {
     let (gemm, shape) = (gemm(), Shape::new(m, 64, 256));
     let config = knobs(text, &gemm.spec().config).unwrap();

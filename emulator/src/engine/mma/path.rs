@@ -7,7 +7,7 @@ pub enum Path {
     Avx512,
     /// AVX2.
     Avx2,
-    /// Whatever the compiler makes of plain code for the crate's target.
+    /// Plain code, vectorised by the compiler for the crate's target.
     Portable,
 }
 

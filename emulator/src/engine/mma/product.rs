@@ -1,4 +1,4 @@
-//! Rows of D from gathered operands, whatever the kind.
+//! Computes rows of D from gathered operands, for every kind.
 
 use super::Arithmetic;
 use super::float::{FloatMode, FloatProduct};

@@ -54,13 +54,14 @@ pub struct Term {
     pub exponent: i32,
 }
 
-/// What stands for the exponent of a zero factor: so little that no product with it is ever the largest. It aligns nothing, however
-/// large the other factor: seen on an H200 with every format (`tests/corpus/hardware/matrices.txt`).
+/// Exponent that stands in for that of a zero factor, so small that no product with it is the largest. A zero factor
+/// thus aligns nothing, however large the other factor: observed on an H200 with every format
+/// (`tests/corpus/hardware/matrices.txt`).
 pub(super) const ZERO_EXPONENT: i32 = -400;
 
-/// What stands for the exponent of an accumulator that is zero: below 2^-133 nothing is aligned any finer. Seen on an H200 with bf16
-/// and tf32, whose products go down there, in `wgmma` and `mma.sync`: of the floors from -126 to -145 this is the one that leaves
-/// no difference.
+/// Exponent that stands in for that of a zero accumulator: below 2^-133 nothing is aligned more finely. Observed on
+/// an H200 in `wgmma` and `mma.sync` with bf16 and tf32, whose products reach that range: of the floors from -126 to
+/// -145 only this one leaves no difference.
 pub(super) const ZERO_ACCUMULATOR: i32 = -133;
 
 /// A decoded number.

@@ -120,8 +120,8 @@ impl Tmem {
         Ok(())
     }
 
-    /// After a `tcgen05.cp` that read bytes which nothing wrote: the words that hold them count as never written. `written`
-    /// says of an offset and a number of bytes of shared memory whether all were written.
+    /// Marks words of Tensor Memory as never written where a `tcgen05.cp` copied bytes that nothing had written.
+    /// `written` says of an offset and a number of bytes of shared memory whether all were written.
     pub fn forget_copied(
         &mut self,
         shape: CpShape,

@@ -198,7 +198,7 @@ pub(crate) struct Tracker {
     pub own_world: Option<world::Own>,
     /// Warp and count of the last `tcgen05.alloc` of a CTA, and its line.
     allocs: Vec<Option<(u16, u32, u32)>>,
-    /// Whether fences of `tcgen05` are asked for.
+    /// Whether fences of `tcgen05` are required.
     fences: bool,
     /// The copy that is being performed.
     pub performing: Option<Issue>,

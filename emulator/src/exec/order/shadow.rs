@@ -10,9 +10,9 @@ pub(crate) struct Nature {
     pub atomic: bool,
     /// `tcgen05.dealloc`.
     pub free: bool,
-    /// Whether it writes the bytes that are there already: compilers let several warps store one value.
+    /// Whether the write leaves the bytes unchanged: compilers let several warps store one value.
     pub same: bool,
-    /// Whether it is an asynchronous write of the bytes that are there already.
+    /// Whether it is an asynchronous write that leaves the bytes unchanged.
     pub repeated: bool,
     /// Whether it is `tcgen05.alloc`'s write of the address.
     pub address: bool,

@@ -481,7 +481,7 @@ fn releases(inst: &Inst) -> bool {
         && matches!(inst.order, Order::Release | Order::Both)
 }
 
-/// Where lanes go after an instruction; whether `g` goes on.
+/// Moves lanes to their next instruction; `true` if `g` continues there.
 fn apply(cluster: &mut Cluster<'_>, c: usize, w: &mut Warp, g: &mut Group, m: u32, flow: Flow) -> bool {
     if let Flow::Wait(wait) = flow {
         if m != g.mask {

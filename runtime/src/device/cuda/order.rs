@@ -109,7 +109,8 @@ impl Streams {
         Ok((streams, own))
     }
 
-    /// The lane of a stream, made at its first use and ordered behind everything that is on other streams by then.
+    /// The lane of a stream. It is made at its first use, and is ordered after everything on other streams at that
+    /// time.
     pub fn lane(&self, stream: Arc<CudaStream>) -> Result<Arc<Lane>, DeviceError> {
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         let lanes = self.lanes.pin();
@@ -176,7 +177,7 @@ impl Streams {
 /// Which streams have used a buffer.
 pub(super) struct Uses {
     writer: AtomicUsize,
-    /// Streams that are ordered behind the last write.
+    /// Streams that are ordered after the last write.
     ordered: AtomicU64,
     /// Streams that have read since the last write.
     readers: AtomicU64,
@@ -263,7 +264,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Calls one after the other: what writes is behind all that came before it, what reads behind all that wrote.
+        /// Calls one after the other: a write comes after all that came before it, a read after all writes.
         #[test]
         fn every_use_is_behind_those_that_it_must_be(
             calls in proptest::collection::vec((0..LANES, proptest::collection::vec((0..BUFFERS, any::<bool>()), 1..4)), 1..60),
