@@ -147,21 +147,21 @@ pub enum Tracking {
     #[default]
     Off,
     /// Two accesses to the same bytes, at least one a write, must be ordered by program order and the kernel's
-    /// synchronisation, whatever the schedule. `tcgen05.fence` is required behind stores to tensor memory in kernels
-    /// that have any such fence: Triton (3.9) emits none and leaves that order to the assembler.
+    /// synchronisation, whatever the schedule. `tcgen05.fence` is required after stores to tensor memory, but only in
+    /// kernels that have such a fence: Triton (3.9) emits none and leaves that order to the assembler.
     HappensBefore,
-    /// As `HappensBefore`, with `tcgen05.fence` required in all kernels, as the ISA says, and with everything else
-    /// that the ISA requires but published kernels omit, although they run on hardware:
+    /// As `HappensBefore`, with everything that the ISA requires, even what published kernels omit although they run
+    /// on hardware:
     ///
-    /// - a generic address where an instruction names no state space, not a shared-memory one;
-    /// - lanes of tensor memory below 128;
-    /// - `tcgen05.fence` behind `tcgen05.commit` and `tcgen05.wait::ld`;
-    /// - a proxy fence between `cp.async` and a product of the bytes that it has brought;
-    /// - phases of an mbarrier that do not complete while a thread waits for the one before;
-    /// - `tcgen05.wait::ld` before the thread hands tensor memory on, also where it has used the registers;
-    /// - `.cluster` scope in what orders threads of several CTAs through an mbarrier;
+    /// - `tcgen05.fence` in all kernels, and also after `tcgen05.commit` and `tcgen05.wait::ld`;
+    /// - generic addresses for instructions that name no state space, where some kernels use shared-memory addresses;
+    /// - lane numbers of tensor memory below 128;
+    /// - a proxy fence between `cp.async` and a product that reads the copied bytes;
+    /// - no phase of an mbarrier that completes while a thread still waits for the phase before;
+    /// - `tcgen05.wait::ld` before the thread signals that tensor memory is free, even if it has used the registers;
+    /// - `.cluster` scope for mbarrier operations that order threads of several CTAs;
     /// - a proxy fence between `tcgen05.alloc`'s write of the address and a copy over it;
-    /// - `fence.mbarrier_init` or `fence.proxy.async` before the async proxy uses a fresh mbarrier;
+    /// - `fence.mbarrier_init` or `fence.proxy.async` before the async proxy uses a new mbarrier;
     /// - `cp.async.bulk.wait_group.read` before the CTA exits.
     Strict,
 }

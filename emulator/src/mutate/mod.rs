@@ -69,7 +69,7 @@ kinds! {
     Arrive = "arrive",
     /// Another number of bytes is expected at an mbarrier.
     ExpectBytes = "expect-bytes",
-    /// Another number of arrivals is expected at an mbarrier, or it is not initialised.
+    /// An mbarrier is initialised with another number of arrivals, or not at all.
     InitCount = "init-count",
     /// A fence is omitted.
     Fence = "fence",
@@ -77,7 +77,7 @@ kinds! {
     Commit = "commit",
     /// `wait_group`, `wait::ld` or `wait::st` is omitted, or leaves one more group pending.
     GroupWait = "group-wait",
-    /// A barrier of a CTA or cluster is omitted, or a cluster's barrier joins only each CTA.
+    /// A barrier of a CTA or cluster is omitted, or a cluster barrier is replaced by a barrier in each CTA.
     Barrier = "barrier",
     /// A barrier of a warp is omitted.
     WarpBarrier = "warp-barrier",

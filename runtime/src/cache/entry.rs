@@ -13,7 +13,7 @@
 //! ..      blake3 over all before it
 //! ```
 //!
-//! The reader takes any bytes whatever and returns the entry that was written, or says why it does not.
+//! The reader accepts any bytes. It returns the entry that was written, or an error.
 
 use thiserror::Error;
 

@@ -109,8 +109,8 @@ fn bounded(config: Config, plan: &Plan) -> Bounded {
     }
 }
 
-/// The `most` configurations to load: `auto` first, then the best of each kind within `HOPELESS`, up to a third, then
-/// the best of all. The second number counts the rest.
+/// Selects at most `most` configurations to load: `auto` first; then, up to a third of them, the best of each kind whose
+/// bound is within `HOPELESS`; then the best of all. Also returns the number of configurations left out.
 pub(super) fn keep(mut legal: Vec<Bounded>, most: usize) -> (Vec<Bounded>, usize) {
     if legal.len() <= most.max(1) {
         return (legal, 0);

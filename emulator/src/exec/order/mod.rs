@@ -398,7 +398,7 @@ impl Tracker {
         self.threads[agent as usize].view.all.raise(c, count);
     }
 
-    /// Records that a tensor-memory load without a wait is announced.
+    /// Records that a thread arrives at an mbarrier after a tensor-memory load that it has not waited for.
     pub fn announced_early(&mut self, agent: u16, load: u32) {
         self.threads[agent as usize].early.insert(load);
     }
