@@ -247,7 +247,7 @@ fn fewer_rows(device: &Device) {
             }
             let wrong = kernel.launch(&device.stream(), &Args { a: &a, ..operands.args(&[]) }.rows(rows + 1));
             let error = wrong.unwrap_err();
-            let named = if rows == SHAPE.m { "from 1 to M rows" } else { "bytes" };
+            let named = if rows == SHAPE.m { "1 to M" } else { "bytes" };
             assert!(error.to_string().contains(named), "{error}");
         }
         let error = kernel.launch(&device.stream(), &operands.args(&[]).rows(0)).unwrap_err();
