@@ -34,7 +34,7 @@ pub struct Probe {
     pub about: String,
     /// Its text.
     pub ptx: String,
-    /// Buffers: name and bytes. They start as zeros up to [`LARGE`]; `out` is read back.
+    /// Buffers: name and bytes. They start as zeros up to `LARGE`; `out` is read back.
     pub buffers: Vec<(&'static str, u64)>,
     /// Launches, as in a case.
     pub launches: Vec<Value>,

@@ -270,7 +270,7 @@ impl Cluster<'_> {
         self.report(FindingKind::PairAllocBeforePeer, at, text);
     }
 
-    /// `tcgen05.dealloc.cta_group::2` of one CTA, done.
+    /// Records that one CTA has executed `tcgen05.dealloc.cta_group::2`.
     pub(super) fn pair_freed(&mut self, c: usize, at: Origin, address: u32, columns: u32) {
         if let Some(done) = self.pairs.ctas.get_mut(c) {
             done.frees.push((at, address, columns));

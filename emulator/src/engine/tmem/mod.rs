@@ -264,7 +264,7 @@ impl Tmem {
         Ok(())
     }
 
-    /// The first of the lowest free columns, given the words of the set of those that are taken.
+    /// The lowest start of `columns` free columns; `live` gives the words of the bit set of taken columns.
     fn room(columns: u32, live: impl Fn(usize) -> u64) -> Option<u32> {
         let taken = |first: u32| {
             let end = first + columns;
