@@ -1,9 +1,9 @@
 //! What differs from chip to chip: a folder for each way to multiply.
 //!
-//! Nothing outside this folder asks which chip a plan is for. What all chips share asks [`Target::isa`], and each
+//! Nothing outside this folder asks which chip a plan is for. What all chips share asks `Target::isa`, and each
 //! folder answers it: `sm_90a/` for `wgmma`, `sm_100a/` for `tcgen05`.
 //!
-//! * `mod.rs`: [`Target`], and the questions that each folder answers ([`Isa`]).
+//! * `mod.rs`: [`Target`], and the questions that each folder answers (`Isa`).
 //! * `chip.rs`: one row of facts a chip, and the limits read from `chips/*.toml`.
 //!
 //! A folder has `legalize.rs` (what it refuses), `heuristics.rs` (how it settles `auto`), `plan.rs` (its part of a
