@@ -237,7 +237,7 @@ fn a_bundle_needs_no_compiler_and_no_newer_driver() {
                 panic!("{refused}")
             };
             assert_eq!((*needed, *branch), ((12, 8), 570));
-            assert!(refused.to_string().contains("or a bundle"), "{refused}");
+            assert!(refused.to_string().contains("or use a bundle"), "{refused}");
         }
         if role == "much older" {
             let refused = gemm().load(&device, SHAPE).unwrap_err();

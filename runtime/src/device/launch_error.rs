@@ -22,7 +22,7 @@ pub enum LaunchError {
         device: String,
     },
     /// A tensor is on another device.
-    #[error("{operand} is on {found}, and the kernel is on {device}: upload it there")]
+    #[error("{operand} is on another device ({found}) than the kernel ({device}): upload it there")]
     OperandDevice {
         /// The tensor.
         operand: Operand,

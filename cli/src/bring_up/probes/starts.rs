@@ -172,7 +172,8 @@ fn issue(chip: &Chip) -> Probe {
         .collect();
     let about =
         "a CTA's first four TMA loads, issued one after the other on all SMs, each with its expected bytes";
-    let ptx = chip.fill(include_str!("start.ptx"), &[("ABOUT", about), ("LOADS", loads.trim_end())]);
+    let ptx = chip
+        .fill(include_str!("start.ptx"), &[("ABOUT", about), ("BEFORE", ""), ("LOADS", loads.trim_end())]);
     let ctas = chip.few(2, chip.sms);
     let map = json!({ "tensor_map": {
         "buffer": "data", "data_type": "u8", "dims": [128, 64 * ctas], "strides": [128], "box": [128, 16], "swizzle": "128b",
