@@ -46,6 +46,8 @@ pub struct SmemMap {
     pub made_bytes: u32,
     /// Bytes of B1 (and of B2) in one K box of a stage.
     pub b_box_bytes: u32,
+    /// K boxes of B1 (and of B2) in a stage: 1 for weights that are decoded in the kernel, else as many as A has.
+    pub b_boxes: u32,
     /// Bytes of A in one K box of a stage.
     pub a_box_bytes: u32,
     /// K boxes (swizzle spans) of a stage.
@@ -236,6 +238,7 @@ impl SmemParts {
             made_bytes,
             a_box_bytes,
             b_box_bytes,
+            b_boxes: if self.b_row_bytes == self.row_bytes { boxes } else { 1 },
             boxes,
             b_tiles: self.b_tiles,
             staging,

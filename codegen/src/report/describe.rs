@@ -51,7 +51,7 @@ impl fmt::Display for Plan {
             f,
             "  a stage: A {} | {}{} bytes in {} K box(es){}",
             self.smem.a_bytes,
-            match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.boxes) {
+            match (self.smem.b_tiles, self.smem.b_box_bytes * self.smem.b_boxes) {
                 (1, bytes) => format!("B {bytes}"),
                 (_, bytes) => format!("B1 {bytes} | B2 {bytes}"),
             },
