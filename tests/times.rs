@@ -34,9 +34,9 @@ fn each_prediction_is_of_a_row_as_it_was_measured() {
 const BARS: [(&str, f64, f64); 15] = [
     ("h200_auto_clocked", 0.95, 0.09),
     ("h200_knobs_decode", 0.7, 0.07),
-    ("h200_knobs_prefill", 0.92, 0.09),
+    ("h200_knobs_prefill", 0.95, 0.08),
     ("h200_knobs_prefill_e4m3", 0.74, 0.105),
-    ("h200_four_bits", 0.9, 0.15),
+    ("h200_four_bits", 0.92, 0.12),
     ("h200_nvfp4_weights", 0.88, 0.085),
     ("h200_nvfp4_weights_more", 0.97, 0.055),
     ("h200_bf16", 0.88, 0.09),
