@@ -36,7 +36,7 @@ pub struct Bench {
     /// Contents of the outputs before a launch.
     poison: Vec<(Buffer, Vec<u8>)>,
     reference: Reference,
-    /// References of D1 and D2, where they are kept.
+    /// References of D1 and D2, if the kernel stores them.
     products: Option<[Reference; 2]>,
     scalars: Vec<(String, f32)>,
 }

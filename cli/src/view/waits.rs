@@ -17,7 +17,7 @@ enum Role {
 
 use Role::{Epilogue, Helper, Load, Mma};
 
-/// Who arrives at a barrier, who waits there, and what the end of a phase says.
+/// The role that arrives at a barrier, the roles that wait for it, and what a completed phase means.
 type Wait = (Role, &'static [Role], &'static str);
 
 fn wait(name: &str, target: TensorCore, helper_reads: bool) -> Option<Wait> {

@@ -94,11 +94,11 @@ knob_types! {
     Schedule {
         /// One cluster per tile.
         OneTile = "one_tile": EVERYWHERE,
-        /// As many clusters as the chip runs at once; with P of them, each takes every P-th tile.
+        /// The grid fills the chip once. With P clusters, each computes every P-th tile.
         Persistent = "persistent": EVERYWHERE.tune(&[(Tcgen05, "persistent"), (Wgmma, "persistent")]),
         /// One cluster per tile at launch; a running one takes over tiles whose clusters have not started (cluster launch control).
         Dynamic = "dynamic": TCGEN05.tune(&[(Tcgen05, "dynamic")]),
-        /// As many clusters as the chip runs at once; each takes an equal share of all K tiles of all tiles of C.
+        /// The grid fills the chip once. Each cluster computes an equal share of the K tiles of all tiles.
         StreamK = "stream_k": EVERYWHERE.tune(&[(Tcgen05, "stream_k"), (Wgmma, "stream_k")]),
         /// N clusters per tile, each with an equal share of its K tiles; their sums meet in global memory.
         SplitK(parts: u32) = "split_k(N)": EVERYWHERE.draw("split_k(2)|split_k(3)").tune(&[

@@ -31,9 +31,9 @@ pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
     u64::from(shape.typical_rows().div_ceil(rows)) * u64::from(shape.groups.count())
 }
 
-/// Weights are read once a wave: they may go first while all tiles of C run at once, and, where they are decoded, wherever one tile
-/// along M is all there is. Where parts of tiles hand sums over that are to stay, C goes first, too, and what all tiles read last
-/// (1 % each of 128 tokens on an H200).
+/// Chooses L2 eviction hints. Weights get `evict_first` if each is read once: all tiles run in one wave, or decoded weights
+/// have one tile along M. Under stream-K such decoded weights leave L2 to partial sums: C gets `evict_first`, and A, which all
+/// tiles read, `evict_last` (1 % each at 128 tokens on an H200).
 pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
     let ctas = u64::from(draft.cluster_ctas()) * u64::from(draft.work.tiles);
     let one_wave = ctas <= u64::from(sms(draft.asked, draft.arch));
@@ -48,8 +48,8 @@ pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
     (hints, if hints == CacheHints::default() { Rule::MoreWaves } else { Rule::OneWave })
 }
 
-/// The schedule that was asked for, or persistent clusters where there are more tiles than run at once: where an MMA's rows are
-/// interleaved no more than it takes for each to have as many tiles as the busiest.
+/// Settles the schedule and the number of clusters. `auto` is persistent if there are more tiles than run at once. With
+/// interleaved rows the grid has only as many clusters as keep the largest number of tiles per cluster.
 pub(crate) fn settle_work(
     asked: &Config,
     arch: Arch,
@@ -94,7 +94,7 @@ pub(crate) fn settle_work(
     let capacity =
         if even { tiles.div_ceil(tiles.div_ceil(capacity.into()).max(1)) as u32 } else { capacity };
     let work = Work::new(schedule, Raster::AlongM, items, matrices, k_tiles, capacity);
-    // Of several waves, a band of tiles has most of its operands in L2.
+    // With several waves, the operands of a band of tiles stay in L2.
     let (auto, rule) = match isa.bands() && work.is_looped() {
         true => (Raster::Swizzled(8), Rule::Bands),
         false => (Raster::AlongM, Rule::DownColumns),

@@ -68,7 +68,7 @@ impl<'a> Draft<'a> {
         let shape = problem.shape;
         let kind = problem.formats.kind(arch).unwrap_or(MmaKind::Mxf4Nvf4);
         let row_bytes = row_bytes(kind, tile);
-        // Of a batch, those of one matrix; over all groups of rows, as many as there can be.
+        // A batch counts the tiles of one matrix. Groups of rows count the most tiles that they can need.
         let m_tiles = |rows: u32| match shape.groups {
             Groups::Rows(_) => shape.row_blocks(rows) as u32,
             Groups::One | Groups::Batch(_) => shape.m.div_ceil(rows),
