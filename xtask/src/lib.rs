@@ -9,6 +9,7 @@ pub mod agreement;
 pub mod auto;
 pub mod bless;
 pub mod coverage;
+pub mod drawn;
 pub mod lattice;
 pub mod mutants;
 pub mod pictures;
@@ -18,13 +19,14 @@ pub mod tornado;
 use silumin_cli::Verb;
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 9] = [
+pub const VERBS: [Verb; 10] = [
     Verb { command: mutants::command, main: mutants::main },
     Verb { command: coverage::command, main: coverage::main },
     Verb { command: lattice::command, main: lattice::main },
     Verb { command: agreement::command, main: agreement::main },
     Verb { command: auto::command, main: auto::main },
     Verb { command: times::command, main: times::main },
+    Verb { command: drawn::command, main: drawn::main },
     Verb { command: tornado::command, main: tornado::main },
     Verb { command: pictures::command, main: pictures::main },
     Verb { command: bless::command, main: bless::main },

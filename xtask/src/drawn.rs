@@ -1,0 +1,235 @@
+//! The measured set that judges predicted times: configurations drawn by a seed, timed on a GPU, and written as a set for `cargo xtask times`.
+//!
+//! ```text
+//! cargo xtask drawn --out FOLDER
+//! silumin-bench-gpu --format bf16 --shapes "$(cat FOLDER/shapes)" --sweep FOLDER/bf16.txt --inputs peers --no-bandwidth --reps 61 --json FOLDER/bf16.json
+//! cargo xtask drawn --read FOLDER --machine "one H200, driver 580.159, 2026-11-25"
+//! cargo xtask times --set h200_drawn
+//! ```
+//!
+//! The first line writes `shapes` and a list of knobs for each format; the second times one of the lists on the GPU; the third writes
+//! `evidence/times/h200_drawn.toml` from all reports. The seed stands in this file, and stood here before anything was timed.
+
+use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+use serde::Deserialize;
+use silumin::Shape;
+use silumin::codegen::arch::TensorCore;
+use silumin::codegen::config::{Config, KNOBS};
+use silumin::codegen::spec::{FormatNames, SpecFile};
+use std::collections::HashSet;
+use std::error::Error;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Seed of the set, chosen before it was measured.
+const SEED: u64 = 20_261_125;
+/// Configurations for each pair of formats and shape.
+const EACH: usize = 5;
+/// Name of the set.
+const SET: &str = "h200_drawn";
+
+/// M, N, K: tokens by widths of Llama, Qwen, DeepSeek and gpt-oss.
+const SHAPES: [[u32; 3]; 10] = [
+    [1, 14336, 4096],
+    [8, 4096, 7168],
+    [16, 14336, 4096],
+    [64, 9728, 2560],
+    [96, 2880, 2880],
+    [128, 14336, 4096],
+    [256, 4096, 7168],
+    [512, 7168, 2048],
+    [1024, 9728, 2560],
+    [4096, 11008, 4096],
+];
+
+/// Name in `silumin-bench-gpu --format`, and formats of A, B and C.
+const FORMATS: [(&str, [&str; 3]); 4] = [
+    ("bf16", ["bf16", "bf16", "bf16"]),
+    ("e4m3", ["e4m3", "e4m3", "bf16"]),
+    ("nvfp4w", ["bf16", "nvfp4", "bf16"]),
+    ("nvfp4", ["nvfp4", "nvfp4", "bf16"]),
+];
+
+/// Draws the configurations that judge predicted times, or reads their measured times.
+#[derive(Parser)]
+struct Flags {
+    /// Folder for the lists.
+    #[arg(long, required_unless_present = "read", conflicts_with = "read")]
+    out: Option<PathBuf>,
+    /// Folder of the bench's reports, FORMAT.json.
+    #[arg(long, requires = "machine")]
+    read: Option<PathBuf>,
+    /// GPU, driver and date of the measurement.
+    #[arg(long)]
+    machine: Option<String>,
+    /// Seed of the draws.
+    #[arg(long, default_value_t = SEED)]
+    seed: u64,
+}
+
+/// The flags.
+#[must_use]
+pub fn command() -> Command {
+    Flags::command().name("drawn")
+}
+
+/// Runs the verb and returns its exit status.
+#[must_use]
+pub fn main(matches: &ArgMatches) -> ExitCode {
+    let done = Flags::from_arg_matches(matches).map_err(Into::into).and_then(|flags| {
+        match (&flags.out, &flags.read, &flags.machine) {
+            (Some(folder), ..) => write_lists(folder, flags.seed),
+            (_, Some(folder), Some(machine)) => read_reports(folder, machine),
+            _ => Err("give --out FOLDER, or --read FOLDER with --machine TEXT".into()),
+        }
+    });
+    silumin_cli::status(done.map(|()| true))
+}
+
+/// Draws knobs of kernels that people would try: a tile or the chosen one, and up to three other knobs.
+struct Knobs(ChaCha8Rng);
+
+impl Knobs {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0.next_u32() as usize % limit
+    }
+
+    fn pick<'a>(&mut self, values: &[&'a str]) -> &'a str {
+        values[self.below(values.len())]
+    }
+
+    /// A configuration as a line of `NAME=VALUE`, never an empty one. It can be illegal.
+    fn draw(&mut self) -> String {
+        let mut set = Vec::new();
+        if self.below(4) > 0 {
+            let rows = self.pick(&["64", "64", "128", "128", "192", "256"]);
+            let columns = self.pick(&["8", "16", "32", "64", "96", "128", "128", "192", "256"]);
+            let k = self.pick(&["64", "64", "128"]);
+            match self.below(2) {
+                0 => set.push(format!("tile=[{rows},{columns},{k}]")),
+                _ => set.extend(["swap_ab=on".to_owned(), format!("tile=[{columns},{rows},{k}]")]),
+            }
+        }
+        // Few SMs take milliseconds, and one launch alone shows nothing of programmatic dependent launch.
+        let other = ["tile", "cache", "swap_ab", "sms", "pdl"];
+        let names: Vec<_> = KNOBS.iter().filter(|knob| !other.contains(&knob.name)).collect();
+        for _ in 0..=self.below(3) {
+            let knob = names[self.below(names.len())];
+            let values = knob.draws(TensorCore::Wgmma);
+            let values: Vec<_> = values.iter().filter(|value| **value != "auto").map(AsRef::as_ref).collect();
+            if !values.is_empty() && !set.iter().any(|text| text.starts_with(&format!("{}=", knob.name))) {
+                let value = self.pick(&values).replace(' ', "");
+                set.push(format!("{}={value}", knob.name));
+            }
+        }
+        if set.is_empty() { self.draw() } else { set.join(" ") }
+    }
+}
+
+fn write_lists(folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
+    let save = |name: &str, text: &str| {
+        let path = folder.join(name);
+        std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
+    };
+    std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+    let mut knobs = Knobs(ChaCha8Rng::seed_from_u64(seed));
+    let (mut drawn, mut legal) = (0, 0);
+    for (name, [a, b, c]) in FORMATS {
+        let mut text = format!("# seed {seed}\n");
+        for [m, n, k] in SHAPES {
+            let mut file = SpecFile::new(Shape::new(m, n, k));
+            "sm_90a".clone_into(&mut file.arch);
+            file.formats = FormatNames { a: a.into(), b: b.into(), c: c.into(), ..FormatNames::default() };
+            let (mut spec, arch) = file.read()?;
+            let mut seen = HashSet::new();
+            for _ in 0..20_000 {
+                if seen.len() == EACH {
+                    break;
+                }
+                drawn += 1;
+                let line = knobs.draw();
+                let mut config = Config::default();
+                if line.split_whitespace().any(|word| {
+                    word.split_once('=').is_none_or(|(name, value)| config.set(name, value).is_err())
+                }) {
+                    continue;
+                }
+                spec.config = config;
+                if let Ok(kernel) = spec.kernel(file.shape(), arch)
+                    && seen.insert(kernel.ptx)
+                {
+                    legal += 1;
+                    writeln!(text, "{m}x{n}x{k}: {line}")?;
+                }
+            }
+            if seen.len() < EACH {
+                return Err(
+                    format!("{name} {m}x{n}x{k}: only {} configurations are legal", seen.len()).into()
+                );
+            }
+        }
+        save(&format!("{name}.txt"), &text)?;
+    }
+    save("shapes", &SHAPES.map(|[m, n, k]| format!("{m}x{n}x{k}")).join(","))?;
+    println!("{legal} configurations of {drawn} drawn, in {}", folder.display());
+    Ok(())
+}
+
+/// What the bench's report has that a set needs.
+#[derive(Deserialize)]
+struct Report {
+    rows: Vec<Timed>,
+}
+
+#[derive(Deserialize)]
+struct Timed {
+    m: u32,
+    n: u32,
+    k: u32,
+    knobs: String,
+    status: String,
+    us: Option<f64>,
+    mhz: Option<f64>,
+}
+
+fn read_reports(folder: &Path, machine: &str) -> Result<(), Box<dyn Error>> {
+    let mut text = format!(
+        "# Drawn by `cargo xtask drawn`, seed {SEED}; timed by `silumin-bench-gpu --inputs peers --no-bandwidth --reps 61`.\n\
+         title = \"H200, drawn configurations\"\n\
+         chip = \"h200\"\n\
+         clock = 1980\n\
+         clock_source = \"read on the SMs in each run\"\n\
+         harness = \"median of graphs of 2 ms of launches, each of other operands than L2 holds, by GPU events\"\n\
+         l2 = \"cold\"\n\
+         source = \"silumin-bench-gpu, {machine}\"\n"
+    );
+    let (mut right, mut other) = (0, Vec::new());
+    for (name, formats) in FORMATS {
+        let path = folder.join(format!("{name}.json"));
+        let at = |error: &dyn std::fmt::Display| format!("{}: {error}", path.display());
+        let report = std::fs::read_to_string(&path).map_err(|error| at(&error))?;
+        let report: Report = serde_json::from_str(&report).map_err(|error| at(&error))?;
+        for Timed { m, n, k, knobs, status, us, mhz } in report.rows {
+            let (Some(us), Some(mhz), "ok") = (us, mhz, status.as_str()) else {
+                other.push(format!("{name} {m}x{n}x{k} {knobs}: {status}"));
+                continue;
+            };
+            right += 1;
+            write!(
+                text,
+                "\n[[row]]\nkernel = \"{knobs}\"\nformats = \"{}\"\nshape = [{m}, {n}, {k}]\nus = {us:.2}\nclock = {mhz:.0}\n",
+                formats.join(",")
+            )?;
+        }
+    }
+    let path = silumin_testkit::root().join("evidence/times").join(format!("{SET}.toml"));
+    std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+    println!("{right} rows in {}", path.display());
+    match other.is_empty() {
+        true => Ok(()),
+        false => Err(format!("not timed:\n{}", other.join("\n")).into()),
+    }
+}
