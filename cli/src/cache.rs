@@ -232,12 +232,23 @@ fn list(out: &mut impl Write, entry: &Entry, used: Option<SystemTime>, logs: boo
     Ok(())
 }
 
+#[cfg(feature = "cuda")]
+fn gpu(number: usize) -> Outcome<Device> {
+    Ok(Device::cuda(number)?)
+}
+
+/// This build has none.
+#[cfg(not(feature = "cuda"))]
+fn gpu(number: usize) -> Outcome<Device> {
+    Err(format!("GPU {number}: this program was built without the feature `cuda`").into())
+}
+
 fn time(out: &mut impl Write, folder: &Path, options: &Time) -> Outcome<()> {
     let process = Instant::now();
     if options.threads > 0 {
         rayon::ThreadPoolBuilder::new().num_threads(options.threads).build_global()?;
     }
-    let device = Device::cuda(options.device)?;
+    let device = gpu(options.device)?;
     writeln!(out, "{device}, {} threads", rayon::current_num_threads())?;
     writeln!(out, "{:44} {:9.2} ms", "driver and context", ms(process.elapsed()))?;
     let mut spec = Spec::new("silu(A @ B1) * (A @ B2)".parse()?, &[device.arch()])?;

@@ -25,6 +25,7 @@ mod store;
 
 pub use bundle::{BUNDLE_LIMIT, Bundle, BundleError};
 pub use compile::{Compiled, Compiler, Identity, PtxasCompiler, Source};
+#[cfg(feature = "cuda")]
 pub(crate) use entry::MOST_BYTES;
 pub use entry::{Entry, EntryError};
 pub use error::ModuleError;

@@ -35,6 +35,8 @@ pub(super) struct Loads {
     /// Boxes side by side in a row of the tensor, a power of two. A CTA reads along them before it moves to other
     /// rows, as a K loop does; `rows`, `step` and `between` then count boxes. 0: the tensor is one box wide.
     pub walk: u32,
+    /// Rows of the tensor that a walk reads, if boxes reach over its end.
+    pub inside: Option<u32>,
 }
 
 impl Loads {
@@ -56,6 +58,7 @@ impl Loads {
             ctas,
             between: 0,
             walk: 0,
+            inside: None,
         }
     }
 
@@ -131,7 +134,7 @@ impl Loads {
                 "buffer": "data", "data_type": "u8", "dims": [width, rows], "strides": [self.pitch], "box": [width, height], "swizzle": swizzle,
             }}),
             boxes => json!({ "tensor_map": {
-                "buffer": "data", "data_type": "u8", "dims": [width, boxes, rows / boxes * height], "strides": [width, self.pitch],
+                "buffer": "data", "data_type": "u8", "dims": [width, boxes, self.inside.unwrap_or(rows / boxes * height)], "strides": [width, self.pitch],
                 "box": [width, 1, height], "swizzle": swizzle,
             }}),
         };
@@ -228,6 +231,45 @@ pub(super) fn all(chip: &Chip) -> Vec<Probe> {
         let height = 8192 / width;
         let loads = Loads::new(&name, &about, 8, 1, rows);
         probes.push(Loads { box_shape: [width, height], pitch: 1024, step: height, ..loads }.probe(chip));
+    }
+    // Boxes that a ragged M or N leaves partly outside of the tensor: the TMA fills the rest with zeros.
+    for (inside, height, width, ctas) in [
+        (8, 128, 128, 1),
+        (1, 16, 128, 1),
+        (8, 128, 128, 16),
+        (8, 128, 128, 64),
+        (128, 128, 128, all),
+        (120, 128, 128, all),
+        (64, 128, 128, all),
+        (8, 128, 128, all),
+        (1, 128, 128, all),
+        (8, 64, 128, all),
+        (1, 16, 128, all),
+        (1, 8, 128, all),
+        (8, 128, 64, all),
+        (8, 256, 64, all),
+    ] {
+        let (by, suffix) = match ctas {
+            1 => ("one CTA".to_owned(), String::new()),
+            _ if ctas == all => ("all SMs".to_owned(), "_all_sms".to_owned()),
+            _ => (format!("{ctas} CTAs"), format!("_{ctas}_sms")),
+        };
+        let name = format!("tma_load_{inside}_of_{height}_rows_of_{width}{suffix}");
+        let about = format!(
+            "TMA loads of {height} rows of {width} bytes, of which {inside} lie inside of the tensor, by {by} that walk along the same rows"
+        );
+        let loads = Loads::new(&name, &about, 8, ctas, 64);
+        let walks = Loads { box_shape: [width, height], group: all, walk: 64, pitch: 64 * width, ..loads };
+        probes.push(Loads { apart: 0, step: 1, inside: Some(inside), ..walks }.probe(chip));
+    }
+    for ctas in [16, 32, 64] {
+        let name = format!("dram_load_128_kb_by_{ctas}");
+        let about = format!("TMA loads of 16 KB from DRAM by {ctas} CTAs, 128 KB under way in each");
+        let rows = chip.few(4096, 1 << 26);
+        let loads = Loads::new(&name, &about, 8, ctas, rows);
+        let (step, between) = (128 * chip.few(4, all), chip.few(1024, 1 << 24));
+        let rounds = [64, 256];
+        probes.push(Loads { apart: 128, step, between, rounds, nanoseconds: true, ..loads }.probe(chip));
     }
     for depth in [1, 2, 4, 8] {
         let name = format!("dram_load_{}_kb", 16 * depth);
