@@ -214,6 +214,8 @@ chip! {
     tma_publish: "clk",
     /// Clocks the TMA takes for a row of a box, of at most 128 bytes.
     tma_row: "clk",
+    /// Rate at which all SMs together load rows of boxes outside of their tensor, over the square root of the number of SMs.
+    tma_outside_rate: "rows/clk",
     /// Rate at which TMA writes to an SM's shared memory.
     tma_rate: "bytes/clk",
     /// From the last byte of a load to its mbarrier.

@@ -61,6 +61,12 @@ pub(crate) struct Memory {
     l2: [Rate; 2],
     crossbar: Rate,
     writes: Rate,
+    /// Rows outside of tensors, and the SMs that have asked for one.
+    outside: Rate,
+    asked: Vec<bool>,
+    asking: f64,
+    /// What one of their rows takes of the rate for one SM.
+    share: f64,
     /// DRAM channels, chosen by address.
     channels: Vec<Rate>,
     /// Contiguous lines per channel.
@@ -95,6 +101,10 @@ impl Memory {
             l2: [0, 1].map(|_| Rate::new(chip.l2_rate.value / 2.0 / scale)),
             crossbar: Rate::new(chip.crossbar_rate.value / scale),
             writes: Rate::new(chip.l2_write_rate.value / scale),
+            outside: Rate::new(chip.tma_outside_rate.value / scale),
+            asked: vec![false; chip.sms.value as usize],
+            asking: 0.0,
+            share: 1.0,
             merge: chip.l2_merge.value,
             channels: (0..channels as usize).map(|_| Rate::channel(channel)).collect(),
             interleave: (chip.dram_interleave.value as u64 / LINE).max(1),
@@ -201,6 +211,24 @@ impl Memory {
         t.l2_bytes += bytes;
         t.queued += queued;
         Read { at: served + self.latency + far, source, queued, latency: self.latency + far }
+    }
+
+    /// A read by `sm` of a row that lies outside of its tensor. L2 answers it like any other, but from one place, so that all SMs
+    /// wait for each other; the more of them ask, the more requests it answers at a time.
+    pub fn outside(&mut self, sm: usize, bytes: f64, now: f64) -> Read {
+        if let Some(asked) = self.asked.get_mut(sm).filter(|asked| !**asked) {
+            *asked = true;
+            self.asking += 1.0;
+            self.share = self.asking.sqrt().recip();
+        }
+        let share = self.share;
+        let crossed = self.crossbar.take(now, bytes);
+        let served = self.outside.take(now, share).max(crossed);
+        let queued = (served - now - self.outside.alone(share)).max(0.0);
+        let t = &mut self.traffic;
+        t.requests += 1;
+        t.queued += queued;
+        Read { at: served + self.latency, source: Source::L2, queued, latency: self.latency }
     }
 
     /// A write of `bytes` of a line; returns when L2 has accepted it.

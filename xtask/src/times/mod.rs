@@ -60,6 +60,9 @@ pub fn command() -> Command {
                 .help("clock that replaces the sets': maximum, sustained, or MHz; writes nothing")
                 .value_parser(|text: &str| text.parse::<Clock>()),
         )
+        .arg(Arg::new("no-range").long("no-range").action(ArgAction::SetTrue).help(
+            "predict with the chip file's values alone, a third of the work; the rows then have no range",
+        ))
         .arg(
             Arg::new("slow")
                 .long("slow")
@@ -114,7 +117,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
     let options = Options {
         public,
         clock,
-        range: !dry,
+        range: !dry && !matches.get_flag("no-range"),
         limit: *matches.get_one::<f64>("limit").ok_or("--limit has a default")?,
     };
     let commit = commit(root)?;

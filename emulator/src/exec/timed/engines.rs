@@ -17,11 +17,26 @@ use crate::time::record::{Bar, Cause, Moment, Track};
 /// Requests to L2 that a load makes before other SMs get their turn.
 const REQUESTS: u32 = 32;
 
-/// A contiguous part of global memory.
+/// A contiguous part of global memory, or of a box's rows that lie outside of the tensor.
 #[derive(Clone, Copy, Debug)]
 struct Piece {
-    global: u64,
+    /// Address of the next byte, or `None` for rows outside.
+    global: Option<u64>,
+    /// Bytes that are left.
     bytes: u64,
+    /// Most bytes of a request.
+    request: u64,
+}
+
+impl Piece {
+    fn global(address: u64, bytes: u64) -> Self {
+        Piece { global: Some(address), bytes, request: LINE }
+    }
+
+    /// Bytes of the next request, which ends with a line.
+    fn next(&self) -> u64 {
+        self.global.map_or(self.request, |address| LINE - address % LINE).min(self.bytes)
+    }
 }
 
 /// A load that an SM's TMA works on.
@@ -57,8 +72,8 @@ fn pieces(map: &TensorMapParams, coords: &[i32], im2col: bool) -> (Vec<Piece>, f
     let rows = (rows / row * gathered).max(1.0);
     let mut list: Vec<Piece> = Vec::new();
     let mut add = |global: u64, bytes: u64| match list.last_mut() {
-        Some(last) if last.global + last.bytes == global => last.bytes += bytes,
-        _ => list.push(Piece { global, bytes }),
+        Some(last) if last.global.is_some_and(|from| from + last.bytes == global) => last.bytes += bytes,
+        _ => list.push(Piece::global(global, bytes)),
     };
     let plain = !im2col && !map.gathers(coords) && map.element_strides.iter().all(|&s| s == 1);
     if plain {
@@ -69,11 +84,8 @@ fn pieces(map: &TensorMapParams, coords: &[i32], im2col: bool) -> (Vec<Piece>, f
             (low, (high - low).max(0))
         };
         let (x, width) = inside(0);
-        if width == 0 {
-            return (list, rows);
-        }
         let outer: Vec<(i64, i64)> = (1..map.rank()).map(inside).collect();
-        let count: i64 = outer.iter().map(|o| o.1).product();
+        let count = if width == 0 { 0 } else { outer.iter().map(|o| o.1).product() };
         for i in 0..count {
             let mut rest = i;
             let mut address = map.global_address + x as u64 * bits / 8;
@@ -82,6 +94,12 @@ fn pieces(map: &TensorMapParams, coords: &[i32], im2col: bool) -> (Vec<Piece>, f
                 rest /= n;
             }
             add(address, width as u64 * bits / 8);
+        }
+        let all: u64 = map.box_dims[1..map.rank()].iter().map(|&size| u64::from(size)).product();
+        let outside = all - (count as u64).min(all);
+        if outside > 0 {
+            let request = (u64::from(map.box_dims[0]) * bits / 8).clamp(1, LINE);
+            list.push(Piece { global: None, bytes: outside * request, request });
         }
     } else if !im2col {
         // The walk hands out each piece; nothing here can fail.
@@ -126,7 +144,7 @@ impl<'r> World<'r> {
                         Some(p) => {
                             // Pixels lie row by row of the box.
                             let bytes = u64::from(p.0.transaction_bytes());
-                            let list = vec![Piece { global: map.global_address, bytes }];
+                            let list = vec![Piece::global(map.global_address, bytes)];
                             (list, bytes as f64 / 128.0)
                         }
                     };
@@ -136,7 +154,7 @@ impl<'r> World<'r> {
                 }
                 Copy::BulkLoad { src, bytes, to } => {
                     next = next.after(self.chip.tma_issue.value, Cause::TmaIssue);
-                    let list = vec![Piece { global: *src, bytes: u64::from(*bytes) }];
+                    let list = vec![Piece::global(*src, u64::from(*bytes))];
                     let rows = (f64::from(*bytes) / 128.0).max(1.0);
                     let to: Vec<usize> = to.iter().map(|((cta, _), _)| t.ctas[*cta].sm).collect();
                     self.load(k, t, c, to, (list, rows), None, next, sequence, line);
@@ -296,8 +314,11 @@ impl<'r> World<'r> {
                 unit.requests.pop_front();
                 unit.under_way -= returned;
             }
-            let bytes = (LINE - p.global % LINE).min(p.bytes);
-            let read = self.memory.read(p.global / LINE, bytes as f64, request, half);
+            let bytes = p.next();
+            let read = match p.global {
+                Some(address) => self.memory.read(address / LINE, bytes as f64, request, half),
+                None => self.memory.outside(load.sm, bytes as f64, request),
+            };
             let unit = &mut self.sms[load.sm];
             unit.requests.push_back((read.at, bytes as f64));
             unit.under_way += bytes as f64;
@@ -307,7 +328,7 @@ impl<'r> World<'r> {
                 unit.under_way -= returned;
             }
             load.sent += bytes as f64;
-            (p.global, p.bytes) = (p.global + bytes, p.bytes - bytes);
+            (p.global, p.bytes) = (p.global.map(|address| address + bytes), p.bytes - bytes);
             load.next += usize::from(p.bytes == 0);
             let mut ready = read.at;
             for &d in &load.to {
@@ -379,14 +400,15 @@ impl<'r> World<'r> {
         let Copy::Store { to, .. } = &p.copy else { return read };
         let list = match to {
             StoreTo::Linear { global, bytes, .. } => {
-                vec![Piece { global: *global, bytes: u64::from(*bytes) }]
+                vec![Piece::global(*global, u64::from(*bytes))]
             }
             StoreTo::Tensor { map, coords, pixels, .. } => pieces(map, coords, pixels.is_some()).0,
         };
         let mut last = read.time;
         for p in list {
-            let mut address = p.global;
-            let end = p.global + p.bytes;
+            // Nothing is written outside of a tensor.
+            let Some(mut address) = p.global else { continue };
+            let end = address + p.bytes;
             while address < end {
                 let stop = ((address / LINE + 1) * LINE).min(end);
                 let bytes = (stop - address) as f64;
