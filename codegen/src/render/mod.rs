@@ -3,9 +3,11 @@
 //! * `mod.rs`: [`render`], the only entry.
 //! * `view/`: the numbers and register lists that templates print, worked out from the plan, so
 //!   that templates do no arithmetic.
+//! * `producer.rs`: the template of the producer's role.
 //! * `gate_text.rs`: the gate's fragments with the epilogue's registers in them.
 
 pub(crate) mod gate_text;
+mod producer;
 pub(crate) mod view;
 
 use crate::config::Strategy;
@@ -18,6 +20,7 @@ use crate::problem::OutputElement;
 use crate::target::way_of;
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
+pub(crate) use producer::Producer;
 pub(crate) use view::TargetView;
 use view::{GATE_THREADS, Role, View};
 

@@ -1,19 +1,20 @@
 //! What the templates of sm_100a print.
 //!
 //! * `mma.rs`: what the MMA warp issues.
+//! * `roles.rs`: the templates of a kernel's roles.
 
 mod mma;
+mod roles;
 
 use super::Tcgen05;
-use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
 use crate::kernel::Parameter;
 use crate::plan::{Plan, TmemMap};
-use crate::problem::OutputElement;
 use crate::render::view::View;
 use crate::render::view::lanes::Held;
-use crate::render::{Entry, RenderError, TargetView, text};
+use crate::render::{Entry, Producer, RenderError, TargetView, text};
 use askama::Template;
 use mma::Block;
+use roles::{Epilogue, Mma, Setup, Teardown};
 
 #[derive(Template)]
 #[template(path = "sm_100a/gemm.ptx")]
@@ -23,6 +24,11 @@ struct GemmTemplate<'a> {
     m: &'a MmaView<'a>,
     name: &'a str,
     parameters: &'a [Parameter],
+    setup: Setup<'a>,
+    producer: Producer<'a>,
+    mma: Mma<'a>,
+    epilogue: Epilogue<'a>,
+    teardown: Teardown<'a>,
 }
 
 /// The third argument of the templates of sm_100a.
@@ -85,5 +91,17 @@ pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
 /// See [`crate::target::Isa::render`].
 pub(super) fn render(tcgen05: &Tcgen05, entry: &Entry<'_>) -> Result<String, RenderError> {
     let Entry { plan: p, view: t, name, parameters, .. } = *entry;
-    text(&GemmTemplate { p, t, m: &MmaView::new(p, tcgen05), name, parameters })
+    let m = &MmaView::new(p, tcgen05);
+    text(&GemmTemplate {
+        p,
+        t,
+        m,
+        name,
+        parameters,
+        setup: Setup { p, t, m },
+        producer: Producer { p, t },
+        mma: Mma { p, t, m },
+        epilogue: Epilogue { p, t, m },
+        teardown: Teardown { t, m },
+    })
 }

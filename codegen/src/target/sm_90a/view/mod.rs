@@ -3,22 +3,23 @@
 //! * `consumer.rs`: MMAs and sums of warpgroups.
 //! * `decode.rs`: NVFP4 and MXFP4 weights on their way to registers.
 //! * `order_first.rs`: activations on their way into the order of K of such weights.
+//! * `roles.rs`: the templates of a kernel's roles.
 
 mod consumer;
 mod decode;
 mod order_first;
+mod roles;
 
 use super::Wgmma;
-use crate::config::{Accumulators, KOrder, Multicast, Raster, Schedule, SfPreload};
 use crate::kernel::{Launch, Parameter};
 use crate::plan::Plan;
-use crate::problem::OutputElement;
 use crate::render::view::View;
 use crate::render::view::lanes::Held;
-use crate::render::{Entry, RenderError, TargetView, text};
+use crate::render::{Entry, Producer, RenderError, TargetView, text};
 use askama::Template;
 use consumer::WarpgroupView;
 use order_first::OrderFirst;
+use roles::{Consumer, Epilogue, HandOver, Order, Setup, Teardown, Unpack};
 
 #[derive(Template)]
 #[template(path = "sm_90a/gemm.ptx")]
@@ -28,6 +29,14 @@ struct WarpgroupTemplate<'a> {
     w: &'a WarpgroupView,
     name: &'a str,
     parameters: &'a [Parameter],
+    setup: Setup<'a>,
+    producer: Producer<'a>,
+    unpack: Option<Unpack<'a>>,
+    order: Option<Order<'a>>,
+    hand_over: Option<HandOver<'a>>,
+    consumer: Consumer<'a>,
+    epilogue: Epilogue<'a>,
+    teardown: Teardown<'a>,
 }
 
 #[derive(Template)]
@@ -60,7 +69,24 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
 pub(super) fn render(warpgroups: &Wgmma, entry: &Entry<'_>) -> Result<String, RenderError> {
     let Entry { plan: p, view: t, role, name, parameters } = *entry;
     let w = &WarpgroupView::new(p, role, *warpgroups, t.store.staging, t.store.packing);
-    text(&WarpgroupTemplate { p, t, w, name, parameters })
+    // MMAs with rows of both products read activations that an earlier launch has brought into order.
+    let decode = w.decode.as_ref().filter(|_| !w.both);
+    let packed = decode.and_then(|d| d.order.packed.as_ref().map(|packed| (d, packed)));
+    text(&WarpgroupTemplate {
+        p,
+        t,
+        w,
+        name,
+        parameters,
+        setup: Setup { p, t, w },
+        producer: Producer { p, t },
+        unpack: packed.map(|(d, packed)| Unpack { p, t, d, packed }),
+        order: decode.filter(|_| packed.is_none()).map(|d| Order { p, t, d }),
+        hand_over: (t.work.handed_over > 0).then_some(HandOver { p, t, w }),
+        consumer: Consumer { p, t, w },
+        epilogue: Epilogue { p, t, w },
+        teardown: Teardown { t },
+    })
 }
 
 /// See [`crate::target::Isa::render_before`].

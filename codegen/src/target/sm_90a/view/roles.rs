@@ -1,0 +1,71 @@
+//! The roles of a kernel, a template each. Why they are not one: see [`crate::render::Producer`].
+
+use super::consumer::WarpgroupView;
+use super::decode::{DecodeView, PackedView};
+use crate::config::{KOrder, Multicast, Raster, Schedule};
+use crate::plan::Plan;
+use crate::problem::OutputElement;
+use crate::render::view::View;
+use askama::Template;
+
+/// Registers, barriers and what all warps start with.
+#[derive(Template)]
+#[template(path = "sm_90a/setup.ptx")]
+pub(super) struct Setup<'a> {
+    pub p: &'a Plan,
+    pub t: &'a View<'a>,
+    pub w: &'a WarpgroupView,
+}
+
+/// Warps that decode A into the order of K of decoded weights.
+#[derive(Template)]
+#[template(path = "sm_90a/unpack.ptx")]
+pub(super) struct Unpack<'a> {
+    pub p: &'a Plan,
+    pub t: &'a View<'a>,
+    pub d: &'a DecodeView,
+    pub packed: &'a PackedView,
+}
+
+/// Warps that bring A into the order of K of decoded weights.
+#[derive(Template)]
+#[template(path = "sm_90a/order.ptx")]
+pub(super) struct Order<'a> {
+    pub p: &'a Plan,
+    pub t: &'a View<'a>,
+    pub d: &'a DecodeView,
+}
+
+/// The warp that sees to the fixup of two parts of a tile.
+#[derive(Template)]
+#[template(path = "sm_90a/hand_over.ptx")]
+pub(super) struct HandOver<'a> {
+    pub p: &'a Plan,
+    pub t: &'a View<'a>,
+    pub w: &'a WarpgroupView,
+}
+
+/// Warpgroups that issue MMAs.
+#[derive(Template)]
+#[template(path = "sm_90a/consumer.ptx")]
+pub(super) struct Consumer<'a> {
+    pub p: &'a Plan,
+    pub t: &'a View<'a>,
+    pub w: &'a WarpgroupView,
+}
+
+/// Sums to results.
+#[derive(Template)]
+#[template(path = "sm_90a/epilogue.ptx")]
+pub(super) struct Epilogue<'a> {
+    pub p: &'a Plan,
+    pub t: &'a View<'a>,
+    pub w: &'a WarpgroupView,
+}
+
+/// How all warps end.
+#[derive(Template)]
+#[template(path = "sm_90a/teardown.ptx")]
+pub(super) struct Teardown<'a> {
+    pub t: &'a View<'a>,
+}
