@@ -45,7 +45,6 @@ mod time;
 mod times;
 mod tune_command;
 mod tuning;
-mod ui;
 #[cfg(feature = "safetensors")]
 mod weights;
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A user's crate, as a user would build it: with Rust and nothing else it runs; a gate of one's own
-# is refused with words that help; and with the feature `llvm` such a gate compiles, while the
-# program itself holds no LLVM.
+# is refused with words that help, and an old spelling is noted; and with the feature `llvm` such a
+# gate compiles, while the program itself holds no LLVM.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -10,13 +10,20 @@ fail() { printf 'user_crate: %s\n' "$*" >&2; exit 1; }
 # Nothing of LLVM may be needed: this prefix has none.
 LLVM_SYS_221_PREFIX=/nonexistent cargo run --locked
 
-if messages=$(LLVM_SYS_221_PREFIX=/nonexistent cargo build --locked --features own_gate --bin own_gate 2>&1); then
-  fail "a gate that is not built in compiled without LLVM"
-fi
-for part in 'the gate `tanh(A @ B1) * (A @ B2)` is not built in' 'enable the feature `llvm` of silumin' \
-  'own_gate.rs:6:42'; do
-  grep -qF -- "$part" <<<"$messages" || fail "the message lacks '$part':"$'\n'"$messages"
-done
+# Builds the program of a name, which must not compile, and looks for parts of what the compiler says.
+refused() {
+  local name=$1 messages part
+  shift
+  if messages=$(LLVM_SYS_221_PREFIX=/nonexistent cargo build --locked --features "$name" --bin "$name" 2>&1); then
+    fail "$name compiled"
+  fi
+  for part; do
+    grep -qF -- "$part" <<<"$messages" || fail "the message on $name lacks '$part':"$'\n'"$messages"
+  done
+}
+
+refused own_gate 'the gate `tanh(A @ B1) * (A @ B2)` is not built in' 'enable the feature `llvm` of silumin' 'own_gate.rs:6:42'
+refused old_spelling '`k_order = ping_pong` is written `serpentine` now' 'old_spelling.rs:8:33' 'old_spelling.rs:12:61'
 
 cargo run --locked --features own_gate,llvm --bin own_gate
 binary=${CARGO_TARGET_DIR:-target}/debug/own_gate
