@@ -1,11 +1,12 @@
 //! Kernels for sm_90a, whose warpgroups hold both accumulators in registers: what the other tests are for tensor memory.
 //!
 //! Every value of every knob that the chip takes; configurations drawn from all knobs and ragged shapes, with happens-before
-//! tracking; a sample of those under several schedules. All assemble without spills or warnings.
+//! tracking; a few of those under several schedules. All assemble without spills or warnings. A commit judges a part of each:
+//! every value on one of two shapes, and a third of all else.
 //!
 //! `SILUMIN_HOPPER=2000 cargo test --release --test all hopper::` draws more of them, `SILUMIN_LATTICE_SEED` others; with
-//! `SILUMIN_FULL=1` values of knobs are tried with four times the K, as on sm_100a, all decoded formats with all shapes, and twelve
-//! configurations under all schedules.
+//! `SILUMIN_FULL=1` all are judged, values of knobs are tried with four times the K, as on sm_100a, all decoded formats with all
+//! shapes, and twelve configurations under all schedules.
 
 use silumin::codegen::problem::OperandFormat;
 use silumin::codegen::spec::{FormatNames, SpecFile};
@@ -16,6 +17,7 @@ use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
 use silumin_testkit::lattice::{environment, fault, points, run};
+use silumin_testkit::sample;
 use silumin_testkit::values::{HOPPER_VALUES, SHAPES};
 
 /// Legal configurations that the test holds to, unless the environment says otherwise.
@@ -24,11 +26,14 @@ const LEGAL: usize = 48;
 const DECODED: [(&str, &str); 4] =
     [("bf16", "nvfp4"), ("bf16", "mxfp4"), ("nvfp4", "nvfp4"), ("mxfp4", "mxfp4")];
 /// Configurations that are run under several schedules; those of `SILUMIN_FULL=1`.
-const SAMPLE: [usize; 2] = [4, 12];
+const FEW: [usize; 2] = [4, 12];
 
-/// Whether to take the time for all there is.
-fn full() -> bool {
-    std::env::var_os("SILUMIN_FULL").is_some()
+/// A commit judges one draw, or one run, in so many.
+const PARTS: usize = 3;
+
+/// The parts of which one is judged: who asks for a number of draws gets all of them.
+fn parts() -> usize {
+    if std::env::var_os("SILUMIN_HOPPER").is_some() { 1 } else { PARTS }
 }
 
 fn usual() -> FormatNames {
@@ -39,9 +44,10 @@ fn usual() -> FormatNames {
 fn every_value_is_clean_right_and_moves_what_the_plan_says() {
     let ptxas = Ptxas::find().unwrap();
     // 16-bit elements fill as many K tiles with a quarter of K.
-    let shapes = SHAPES.map(|shape| Shape { k: if full() { shape.k } else { shape.k / 4 }, ..shape });
+    let shapes = SHAPES.map(|shape| Shape { k: if sample::full() { shape.k } else { shape.k / 4 }, ..shape });
     let runs: Vec<_> = HOPPER_VALUES.iter().flat_map(|value| shapes.map(|shape| (value, shape))).collect();
-    let faults = silumin_testkit::faults(&runs, |_, &((knob, value, beside), shape)| {
+    let runs = sample::of(runs, SHAPES.len());
+    let faults = silumin_testkit::faults(&runs, |_, &(_, ((knob, value, beside), shape))| {
         let mut file = SpecFile::new(shape);
         file.arch = Arch::Sm90a.to_string();
         for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
@@ -72,7 +78,7 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
         }
         (!verification.check.pass).then(|| format!("{about}: {}", verification.check))
     });
-    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
+    sample::assert_none(&faults, runs.len());
 }
 
 #[test]
@@ -81,8 +87,9 @@ fn legal_draws_assemble_and_compute_right_in_order_and_illegal_ones_say_why() {
     let wanted = environment("SILUMIN_HOPPER", LEGAL as u64) as usize;
     let (points, illegal) = points(Arch::Sm90a, &usual(), 50, wanted, environment("SILUMIN_LATTICE_SEED", 1));
     assert!(illegal > wanted / 10, "{illegal} illegal draws beside {wanted} legal ones: nothing was refused");
-    let faults = silumin_testkit::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
-    assert!(faults.is_empty(), "{} of {wanted} points are wrong:\n{}", faults.len(), faults.join("\n"));
+    let points = sample::of(points, parts());
+    let faults = silumin_testkit::faults(&points, |_, (_, point)| fault(point, &ptxas, Tracking::Strict));
+    sample::assert_none(&faults, points.len());
 }
 
 #[test]
@@ -94,13 +101,9 @@ fn draws_with_decoded_weights_compute_right_in_order() {
         let (points, illegal) =
             points(Arch::Sm90a, &usual, 0, wanted, environment("SILUMIN_LATTICE_SEED", 1));
         assert!(illegal > wanted, "{illegal} illegal draws of {a} x {b} beside {wanted} legal ones");
-        let faults = silumin_testkit::faults(&points, |_, point| fault(point, &ptxas, Tracking::Strict));
-        assert!(
-            faults.is_empty(),
-            "{} of {wanted} points of {a} x {b} are wrong:\n{}",
-            faults.len(),
-            faults.join("\n")
-        );
+        let points = sample::of(points, parts());
+        let faults = silumin_testkit::faults(&points, |_, (_, point)| fault(point, &ptxas, Tracking::Strict));
+        sample::assert_none(&faults, points.len());
     }
 }
 
@@ -146,12 +149,13 @@ fn decoded_formats_move_what_the_plan_says() {
         let both = if a == "bf16" { &BOTH_KNOBS[..] } else { &[] };
         for (turn, knobs) in DECODED_KNOBS.iter().chain(both).enumerate() {
             // Each of the first format's kernels of each shape; of the others', which share all but the decoding, by turns.
-            let whole = full() || formats == DECODED[0];
+            let whole = sample::full() || formats == DECODED[0];
             let drawn = shapes.iter().enumerate().filter(|(index, _)| whole || *index == turn % shapes.len());
             runs.extend(drawn.map(|(_, shape)| (formats, *shape, *knobs)));
         }
     }
-    let faults = silumin_testkit::faults(&runs, |index, &((a, b), shape, knobs)| {
+    let runs = sample::of(runs, PARTS);
+    let faults = silumin_testkit::faults(&runs, |_, &(index, ((a, b), shape, knobs))| {
         let mut file = SpecFile::new(shape);
         file.arch = Arch::Sm90a.to_string();
         file.formats = FormatNames { a: a.into(), b: b.into(), ..usual() };
@@ -181,7 +185,7 @@ fn decoded_formats_move_what_the_plan_says() {
             Err(error) => Some(format!("{about}: {error}")),
         }
     });
-    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), runs.len(), faults.join("\n"));
+    sample::assert_none(&faults, runs.len());
 }
 
 /// From 2^-127, which has no exponent's bits in bf16, to 2^127, with activations that make up for it.
@@ -227,14 +231,15 @@ fn every_scale_factor_of_mxfp4_weights_is_exact() {
 
 #[test]
 fn a_sample_is_right_whatever_is_late() {
-    let sample = SAMPLE[usize::from(full())];
+    let wanted = FEW[usize::from(sample::full())];
     let (points, _) =
-        points(Arch::Sm90a, &usual(), 50, sample, 1000 + environment("SILUMIN_LATTICE_SEED", 1));
+        points(Arch::Sm90a, &usual(), 50, wanted, 1000 + environment("SILUMIN_LATTICE_SEED", 1));
     let mut schedules = vec![Schedule::Early, Schedule::Late];
     schedules.extend((0..17).step_by(4).map(|warp| Schedule::Starve { warp, seed: 3 }));
     schedules.extend((0..6).map(Schedule::Random));
-    let faults = silumin_testkit::faults(&points, |_, point| {
-        schedules.iter().find_map(|schedule| run(point, *schedule, Tracking::Strict))
-    });
-    assert!(faults.is_empty(), "{} of {sample} points are wrong:\n{}", faults.len(), faults.join("\n"));
+    let runs = points.iter().flat_map(|point| schedules.iter().map(move |schedule| (point, *schedule)));
+    let runs = sample::of(runs.collect(), parts());
+    let faults =
+        silumin_testkit::faults(&runs, |_, (_, (point, schedule))| run(point, *schedule, Tracking::Strict));
+    sample::assert_none(&faults, runs.len());
 }

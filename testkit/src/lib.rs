@@ -8,6 +8,7 @@
 //! * [`judge`]: what the assembler and the emulator have against a kernel.
 //! * [`launches`]: launch files of kernels of several launches.
 //! * [`mutants`]: golden kernels that mistakes are put into.
+//! * [`sample`]: the part of the cases that this commit judges.
 //! * [`values`]: every value of every knob.
 
 pub mod agreement;
@@ -19,6 +20,7 @@ pub mod judge;
 pub mod lattice;
 pub mod launches;
 pub mod mutants;
+pub mod sample;
 pub mod values;
 
 pub use judge::{by_turns, clean_plan, faults, miscounted, strict, unclean};
