@@ -5,9 +5,11 @@
 //!   that templates do no arithmetic.
 //! * `producer.rs`: the template of the producer's role.
 //! * `gate_text.rs`: the gate's fragments with the epilogue's registers in them.
+//! * `tidy.rs`: takes unused registers, sums with 0 and products with 1 out of the text.
 
 pub(crate) mod gate_text;
 mod producer;
+mod tidy;
 pub(crate) mod view;
 
 use crate::config::Strategy;
@@ -111,8 +113,7 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
         version: env!("CARGO_PKG_VERSION"),
         entries: &entries,
     };
-    let mut ptx = text(&module)?;
-    ptx.push('\n');
+    let ptx = tidy::tidy(&text(&module)?);
     let kernel = Kernel {
         name: name.to_owned(),
         arch: plan.arch,
