@@ -1,6 +1,7 @@
 //! The gate's fragments with the epilogue's registers in them.
 
 use super::RenderError;
+use super::tidy::{names, renamed};
 use super::view::Held;
 use crate::gate::{Axis, Fragment, GateCode, GateVector};
 use askama::Template;
@@ -58,8 +59,8 @@ fn splice(
         let text = fragment
             .render(&strs(&inputs), &strs(outputs), &strs(&scalars))
             .map_err(|error| RenderError::Template(error.to_string()))?;
-        let lines: Vec<&str> = text.lines().collect();
-        super::text(&ScopeTemplate { drops, lines: &lines })
+        let lines = without_copies(text.lines().map(str::to_owned).collect());
+        super::text(&ScopeTemplate { drops, compact: i > 0, lines: &lines })
     };
     let rows_apart = held.lanes().is_some_and(|lanes| lanes.transposed());
     if !(rows_apart && fragment.vectors.iter().any(|vector| vector.axis == Axis::M)) {
@@ -74,6 +75,43 @@ fn splice(
         scope(one, &outputs, true)
     });
     Ok(scopes.collect::<Result<Vec<_>, RenderError>>()?.join("\n"))
+}
+
+/// A fragment that reads its inputs and writes its outputs where they are, and not through copies.
+fn without_copies(mut lines: Vec<String>) -> Vec<String> {
+    let is_own = |register: &str| register.starts_with("%gate_");
+    let copy = |line: &str| {
+        let (to, from) = line.strip_prefix("mov.b32 ")?.strip_suffix(';')?.split_once(", ")?;
+        (to.starts_with('%') && from.starts_with('%')).then(|| (to.to_owned(), from.to_owned()))
+    };
+    let mut at = 0;
+    while at < lines.len() {
+        let Some((to, from)) = copy(&lines[at]) else {
+            at += 1;
+            continue;
+        };
+        // The one other line that names the copied register, if there is only one.
+        let source = |lines: &[String]| {
+            let mut naming = (0..lines.len()).filter(|i| *i != at && names(&lines[*i], &from));
+            naming.next().filter(|_| naming.next().is_none())
+        };
+        match (is_own(&to), is_own(&from)) {
+            (true, false) => {
+                lines.remove(at);
+                lines.iter_mut().for_each(|line| *line = renamed(line, &to, &from));
+            }
+            (false, true) => match source(&lines) {
+                // An output can be an input's register: what comes behind must not read it.
+                Some(made) if !(made + 1..lines.len()).any(|i| i != at && names(&lines[i], &to)) => {
+                    lines[made] = renamed(&lines[made], &from, &to);
+                    lines.remove(at);
+                }
+                Some(_) | None => at += 1,
+            },
+            (true, true) | (false, false) => at += 1,
+        }
+    }
+    lines
 }
 
 fn strs(names: &[String]) -> Vec<&str> {
@@ -142,7 +180,9 @@ fn copy(i: u32, base: u32) -> Result<String, RenderError> {
 struct ScopeTemplate<'a> {
     /// Whether one of its results is dropped.
     drops: bool,
-    lines: &'a [&'a str],
+    /// Whether it stands on one line.
+    compact: bool,
+    lines: &'a [String],
 }
 
 /// Registers to be copied.

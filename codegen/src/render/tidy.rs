@@ -126,10 +126,11 @@ fn writes(line: &str, register: &str) -> bool {
         Some('{') => operands.split('}').next().unwrap_or_default(),
         Some(_) => operands.split(',').next().unwrap_or_default(),
     };
-    registers(written).any(|name| name == register)
+    names(written, register)
 }
 
-fn renamed(code: &str, from: &str, to: &str) -> String {
+/// The code with one register in the place of another.
+pub(super) fn renamed(code: &str, from: &str, to: &str) -> String {
     let mut text = String::new();
     let mut end = 0;
     for (at, _) in code.match_indices(from) {
@@ -143,6 +144,11 @@ fn renamed(code: &str, from: &str, to: &str) -> String {
 
 fn is_name(c: char) -> bool {
     c.is_ascii_alphanumeric() || c == '_'
+}
+
+/// Whether the code names the register.
+pub(super) fn names(code: &str, register: &str) -> bool {
+    registers(code).any(|name| name == register)
 }
 
 /// The registers that a text names, in order.
@@ -201,14 +207,27 @@ fn mark_used(scopes: &mut [HashMap<String, Option<usize>>], name: &str) {
     }
 }
 
-/// A declaration without some of its names; `None` if it has no others.
+/// A line with declarations, without some of the names; `None` if nothing else is on it.
 fn without_names(line: &str, names: &[String]) -> Option<String> {
-    let (statement, rest) = line.split_once(';')?;
-    let first = statement.find('%')?;
+    let (code, comment) = line.split_at(line.find("//").unwrap_or(line.len()));
     let is_kept =
         |declared: &&str| !registers(declared).any(|name| names.iter().any(|unused| unused == name));
-    let kept: Vec<&str> = statement[first..].split(", ").filter(is_kept).collect();
-    (!kept.is_empty()).then(|| format!("{}{};{rest}", &statement[..first], kept.join(", ")))
+    let mut kept_code = String::new();
+    for statement in code.split_inclusive(';') {
+        match (statement.find(".reg "), statement.find('%')) {
+            (Some(start), Some(first)) => {
+                let declared = statement[first..].trim_end_matches(';');
+                let kept: Vec<&str> = declared.split(", ").filter(is_kept).collect();
+                match kept.is_empty() {
+                    // A scope may open before it.
+                    true => kept_code.push_str(statement[..start].trim_end()),
+                    false => kept_code.push_str(&format!("{}{};", &statement[..first], kept.join(", "))),
+                }
+            }
+            (Some(_), None) | (None, _) => kept_code.push_str(statement),
+        }
+    }
+    (!kept_code.trim().is_empty()).then(|| kept_code + comment)
 }
 
 #[cfg(test)]
@@ -239,6 +258,13 @@ mod tests {
             );
             assert!(tidy(&text).contains("mov.b32 %word, %a;"), "{between}: {}", tidy(&text));
         }
+    }
+
+    #[test]
+    fn a_scope_on_one_line_keeps_its_instructions() {
+        let text = "{\n    .reg .f32 %x;\n    { .reg .b32 %a<3>; .reg .b64 %b<2>, %c; mov.b64 %b1, {%x, %x}; mov.b64 {%x, %x}, %b1; }\n}\n";
+        let tidied = "{\n    .reg .f32 %x;\n    { .reg .b64 %b<2>; mov.b64 %b1, {%x, %x}; mov.b64 {%x, %x}, %b1; }\n}\n";
+        assert_eq!(tidy(text), tidied);
     }
 
     #[test]
