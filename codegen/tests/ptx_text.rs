@@ -176,3 +176,20 @@ fn nothing_is_declared_or_computed_for_nothing() {
     let shown = told.iter().take(40).map(String::as_str).collect::<Vec<_>>().join("\n");
     assert!(told.is_empty(), "{} times:\n{shown}", told.len());
 }
+
+#[test]
+fn places_in_shared_memory_have_their_names_behind_them() {
+    let mut told = Vec::new();
+    for (name, ptx) in kernels() {
+        for (number, line) in ptx.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default().trim();
+            let adds = code.starts_with("add.u32") && code.contains(", %smem, ");
+            let is_place = adds || code.starts_with("add.u32 %barrier,") || code.contains("[%smem + ");
+            // Those that are initialised stand below their name.
+            if is_place && !line.contains("//") && !code.starts_with("mbarrier.init") {
+                told.push(format!("{name}: line {}: {line}", number + 1));
+            }
+        }
+    }
+    assert!(told.is_empty(), "{}", told.join("\n"));
+}

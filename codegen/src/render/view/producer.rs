@@ -60,6 +60,8 @@ pub(crate) struct Pass {
     pub suffix: &'static str,
     /// The accumulator's first column.
     pub d: u32,
+    /// What it adds to, in words.
+    pub products: &'static str,
     /// The barrier on which the loop's end is announced.
     pub done: Place,
     pub operand_loads: Vec<OperandLoad>,
@@ -229,6 +231,11 @@ fn passes(p: &Plan, role: Role, policies: Policies, done: [Place; 2], second_col
         .map(|(index, (products, suffix))| Pass {
             suffix,
             d: if index == 1 { second_column } else { 0 },
+            products: match products {
+                [0] => "product 1",
+                [1] => "product 2",
+                _ => "both products",
+            },
             done: done[if products.len() > 1 { 1 } else { index }],
             operand_loads: operand_loads(p, products, policies),
             scale_loads: scale_loads(p, products, policies.sf),

@@ -4,11 +4,21 @@ use super::Role;
 use crate::plan::{BarrierKind, Operand, Plan, TensorMapRecipe};
 use std::fmt;
 
-/// Where a barrier is, in bytes from the base of SMEM. Printing one that the plan does not have is an error.
+/// Where barriers of a kind are, in bytes from the base of SMEM. Printing one that the plan does not have is an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place(pub Option<u32>);
+pub(crate) struct Place(Option<(u32, BarrierKind)>);
 
 impl Place {
+    /// Where the plan has them.
+    pub fn new(p: &Plan, kind: BarrierKind) -> Place {
+        Place(p.barrier(kind).map(|offset| (offset, kind)))
+    }
+
+    /// What they are called.
+    pub fn name(&self) -> &'static str {
+        self.0.map_or("", |(_, kind)| kind.name())
+    }
+
     /// This one, or the other where the plan does not have it.
     fn or(self, other: Place) -> Place {
         Place(self.0.or(other.0))
@@ -17,7 +27,7 @@ impl Place {
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.ok_or(fmt::Error)?.fmt(f)
+        self.0.ok_or(fmt::Error)?.0.fmt(f)
     }
 }
 
@@ -43,7 +53,7 @@ pub(crate) struct BarrierView {
 
 impl BarrierView {
     pub fn new(p: &Plan) -> Self {
-        let barrier = |kind| Place(p.barrier(kind));
+        let barrier = |kind| Place::new(p, kind);
         let both = barrier(BarrierKind::ProductsDone);
         let product2_done = barrier(BarrierKind::Product2Done);
         let product1_done = barrier(BarrierKind::Product1Done).or(both);

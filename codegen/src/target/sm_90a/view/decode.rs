@@ -415,7 +415,7 @@ impl OrderView {
                         .join(", "),
                 })
                 .collect(),
-            ordered: Place(p.barrier(BarrierKind::Ordered)),
+            ordered: Place::new(p, BarrierKind::Ordered),
             packed: p.decodes_a().then(|| PackedView {
                 box_shift: p.smem.boxes.trailing_zeros(),
                 box_mask: p.smem.boxes - 1,
