@@ -1,6 +1,6 @@
 //! What warpgroups do that issue MMAs and hold their sums (`wgmma`).
 
-use super::decode::{self, DecodeView};
+use super::decode::{self, DecodeLayout, DecodeView};
 use crate::config::{Accumulators, Strategy};
 use crate::plan::{Plan, Staging};
 use crate::problem::{ElementKind, MmaKind};
@@ -15,7 +15,7 @@ pub(crate) struct WarpgroupView {
     pub count: u32,
     pub ping_pong: bool,
     /// Whether an MMA's rows are of both products.
-    pub both: bool,
+    pub interleaved_rows: bool,
     /// Rows of the tile that a warpgroup has, and rows of the tile.
     pub rows: u32,
     pub tile_rows: u32,
@@ -228,6 +228,11 @@ fn window_sum(set: u32, index: u32) -> String {
 }
 
 impl WarpgroupView {
+    /// Whether warps beside the one that loads bring activations into the order of K in which weights are decoded.
+    pub fn orders_beside(&self) -> bool {
+        self.decode.as_ref().is_some_and(|decode| decode.layout == DecodeLayout::TwoRows)
+    }
+
     pub fn new(p: &Plan, role: Role, warpgroups: Wgmma, staging: Option<Staging>, packing: Packing) -> Self {
         let products: Vec<u32> = match role {
             Role::Fused => vec![1, 2],
@@ -331,7 +336,7 @@ impl WarpgroupView {
         WarpgroupView {
             count: warpgroups.count,
             ping_pong: warpgroups.ping_pong,
-            both: warpgroups.interleaved_rows,
+            interleaved_rows: warpgroups.interleaved_rows,
             rows: warpgroups.rows(),
             tile_rows: warpgroups.tile_rows(),
             last_warp: (4 * warpgroups.count).saturating_sub(1),

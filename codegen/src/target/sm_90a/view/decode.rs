@@ -64,14 +64,32 @@ pub(super) fn is_wide(p: &Plan) -> bool {
     p.orders_first() && p.tile.k.is_multiple_of(WIDE) && p.problem.shape.k.is_multiple_of(WIDE)
 }
 
+/// Which rows a thread decodes, and in which order of K: a template each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DecodeLayout {
+    /// Two rows of one product, in an order of K into which warps beside it bring activations.
+    TwoRows,
+    /// The same row of both products, in an order of K into which a launch of its own brings activations.
+    Permuted,
+    /// The same row of both products, in the order of K they lie in.
+    Natural,
+}
+
+impl DecodeLayout {
+    fn of(p: &Plan) -> Self {
+        match (p.interleaved_rows(), p.orders_first()) {
+            (false, _) => DecodeLayout::TwoRows,
+            (true, true) => DecodeLayout::Permuted,
+            (true, false) => DecodeLayout::Natural,
+        }
+    }
+}
+
 /// What the templates need to decode weights.
 pub(crate) struct DecodeView {
     /// Bytes of a row of weights in a stage.
     pub row_bytes: u32,
-    /// Whether a thread's two rows are one of each product.
-    pub both: bool,
-    /// Whether a thread decodes them in the order of K they lie in.
-    pub natural: bool,
+    pub layout: DecodeLayout,
     /// Whether it loads 32 elements of a row at a time, and takes half of them for 64 of K and half for the next.
     pub wide: bool,
     /// Rows of such a tile, in quarters of a block of scale factors, and bytes from one block's to the next's in a slot.
@@ -275,12 +293,12 @@ impl DecodeView {
         let selectors = Selectors::new(powers, wide);
         let per_block = if powers { 2 } else { 1 };
         let mut groups = Vec::new();
-        let both = p.interleaved_rows();
-        let natural = both && !p.orders_first();
-        let second_row = if both { p.smem.b_box_bytes } else { 8 * row_bytes };
-        let second_scales = if both { p.smem.sfb2 - p.smem.sfb1 } else { 128 };
+        let layout = DecodeLayout::of(p);
+        let interleaved = p.interleaved_rows();
+        let second_row = if interleaved { p.smem.b_box_bytes } else { 8 * row_bytes };
+        let second_scales = if interleaved { p.smem.sfb2 - p.smem.sfb1 } else { 128 };
         // The products of an MMA's rows; or the sets of registers for weights that take turns.
-        let products: &[u32] = if both { &[1] } else { &[1, 2] };
+        let products: &[u32] = if interleaved { &[1] } else { &[1, 2] };
         for block in 0..p.tile.k / 64 {
             for product in products.iter().copied() {
                 let first_scales = p.smem.sfb1
@@ -288,7 +306,7 @@ impl DecodeView {
                     + if wide { block & !1 } else { block } / per_block * block_bytes;
                 let index = groups.len() as u32;
                 let set = index % 2;
-                let weights = if both { 1 + set } else { product };
+                let weights = if interleaved { 1 + set } else { product };
                 groups.push(DecodeGroup {
                     product,
                     index,
@@ -302,7 +320,7 @@ impl DecodeView {
                     selector: selectors.registers[block as usize % selectors.registers.len()],
                     block: if wide { block / 2 } else { block },
                     d: (0..p.mma_columns / 2)
-                        .map(|i| match both {
+                        .map(|i| match interleaved {
                             // Of four registers two are of a row, and two of that 8 below it.
                             true => accumulator(1 + i / 2 % 2, i / 4 * 2 + i % 2),
                             false => accumulator(product, i),
@@ -310,14 +328,19 @@ impl DecodeView {
                         .collect::<Vec<_>>()
                         .join(", "),
                     pairs: (0..16)
-                        .map(|i| match natural {
-                            true => natural_pair(weights, i / 2, i % 2, place, powers),
+                        .map(|i| match layout {
+                            DecodeLayout::Natural => natural_pair(weights, i / 2, i % 2, place, powers),
                             // A word's two halves are four elements apart.
-                            false if both => pair(&format!("%codes{set}_"), weights, i / 2, i % 2, place),
-                            false => pair(PAIRED, weights, i / 2, i % 2, place),
+                            DecodeLayout::Permuted => {
+                                pair(&format!("%codes{set}_"), weights, i / 2, i % 2, place)
+                            }
+                            DecodeLayout::TwoRows => pair(PAIRED, weights, i / 2, i % 2, place),
                         })
                         .collect(),
-                    scale_pairs: if natural { scale_pairs(block, powers) } else { Vec::new() },
+                    scale_pairs: match layout {
+                        DecodeLayout::Natural => scale_pairs(block, powers),
+                        DecodeLayout::Permuted | DecodeLayout::TwoRows => Vec::new(),
+                    },
                     steps: (0..4)
                         .map(|s| DecodeStep {
                             columns_step: p.descriptors.a_blocks[(4 * block + s) as usize],
@@ -333,8 +356,7 @@ impl DecodeView {
         }
         DecodeView {
             row_bytes,
-            both,
-            natural,
+            layout,
             wide,
             row_quarters: p.scales.row_quarters,
             row_block_bytes: p.scales.smem_row_block_bytes,
