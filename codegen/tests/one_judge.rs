@@ -127,7 +127,10 @@ fn a_plan_of_another_gate_is_refused() {
     assert!(plan.swap_ab);
     render(&plan, &plain, "k").unwrap();
     let refused = render(&plan, &per_row, "k").unwrap_err();
-    assert!(matches!(&refused, RenderError::OtherGate { vector } if vector == "s[m]"), "{refused}");
+    assert!(
+        matches!(&refused, RenderError::Config(ConfigError::SwapAbRows { vector }) if vector == "s[m]"),
+        "{refused}"
+    );
     let needs = GateNeeds::from(&per_row.expr);
     let plan = validate_gate(&problem, &Config::default(), Arch::Sm100a, &needs).unwrap();
     render(&plan, &per_row, "k").unwrap();

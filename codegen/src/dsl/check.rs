@@ -2,11 +2,11 @@
 
 use super::brackets::Errors;
 use super::declare::Knobs;
-use crate::arch::TensorCore;
 use crate::config::{AReuse, Config, KOrder, Schedule, Setting, SfPreload};
 use crate::error::ConfigError;
 use crate::plan::{GateNeeds, SIZE_LIMIT, validate_gate};
 use crate::problem::{Formats, Problem, Shape};
+use crate::target::way_of;
 use syn::Error;
 
 /// The columns that an epilogue finishes together at most; one warpgroup's rows; one CTA's, more tokens than operands
@@ -54,7 +54,7 @@ pub(super) fn check(formats: Formats, knobs: &Knobs, gate: &GateNeeds, errors: &
             matches!(error, ConfigError::FormatsOnChip { .. } | ConfigError::NotOnChip { .. })
         };
         failures.sort_by_key(|(arch, reasons)| {
-            (reasons.iter().filter(|error| foreign(error)).count(), arch.tensor_core() == TensorCore::Wgmma)
+            (reasons.iter().filter(|error| foreign(error)).count(), way_of(**arch).error_rank)
         });
     }
     let named = if knobs.is_written("arch") { failures.len() } else { 1 };

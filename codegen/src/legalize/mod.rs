@@ -20,6 +20,7 @@ use crate::config::{
 };
 use crate::error::ConfigError;
 use crate::gate::{Axis, Expr};
+use crate::kernel::is_ptx_name;
 use crate::plan::Plan;
 use crate::problem::{MmaKind, Problem, Shape};
 use crate::target::way_of;
@@ -59,6 +60,21 @@ impl From<&Expr> for GateNeeds {
     }
 }
 
+/// Refuses a gate that a plan with swapped operands cannot apply.
+pub(crate) fn check_gate(arch: Arch, swap_ab: bool, gate: &GateNeeds) -> Result<(), ConfigError> {
+    match &gate.row_vector {
+        Some(vector) if swap_ab && !way_of(arch).swaps_row_vectors => {
+            Err(ConfigError::SwapAbRows { vector: vector.clone() })
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Refuses a kernel's name, the shape behind it, that PTX does not take.
+pub(crate) fn check_name(name: &str) -> Result<(), ConfigError> {
+    if is_ptx_name(name) { Ok(()) } else { Err(ConfigError::Name { name: name.to_owned() }) }
+}
+
 /// [`validate`] for a gate: the same, and what the gate's vectors rule out. Rendering takes every plan that this made for
 /// its gate.
 ///
@@ -73,10 +89,8 @@ pub fn validate_gate(
     let asked = config;
     let mut config = *config;
     let mut errors = Vec::new();
-    if let (false, Some(vector)) = (way_of(arch).swaps_row_vectors, &gate.row_vector) {
-        if config.swap_ab == Setting::Fixed(Switch::On) {
-            errors.push(ConfigError::SwapAbRows { vector: vector.clone() });
-        }
+    errors.extend(check_gate(arch, config.swap_ab == Setting::Fixed(Switch::On), gate).err());
+    if check_gate(arch, true, gate).is_err() {
         config.swap_ab = Setting::Fixed(config.swap_ab.unwrap_or_else(|| Switch::Off));
     }
     match validate_products(problem, &config, arch) {

@@ -156,24 +156,6 @@ impl Parameter {
             }
         }
     }
-
-    /// The parameter's declaration in the PTX.
-    pub fn declaration(&self) -> String {
-        let name = self.name();
-        match self {
-            Parameter::TensorMap(_) => format!(".param .align 64 .b8 {name}[128]"),
-            Parameter::Pointer(_) | Parameter::Workspace(_) | Parameter::Vector(_) => {
-                format!(".param .u64 {name}")
-            }
-            Parameter::Scalar(_) | Parameter::OutputScale => format!(".param .f32 {name}"),
-        }
-    }
-}
-
-impl fmt::Display for Parameter {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.declaration())
-    }
 }
 
 impl Kernel {

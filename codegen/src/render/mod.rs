@@ -13,13 +13,12 @@ mod tidy;
 pub(crate) mod view;
 
 use crate::config::Strategy;
-use crate::error::NAME_LIMIT;
+use crate::error::ConfigError;
 use crate::gate::{Gate, GateCode, GateError, gate_code};
-use crate::kernel::{Kernel, Launch, Parameter, WorkspaceKind, is_ptx_name};
-use crate::legalize::GateNeeds;
+use crate::kernel::{Kernel, Launch, Parameter, WorkspaceKind};
+use crate::legalize::{self, GateNeeds};
 use crate::plan::{Operand, Plan};
 use crate::problem::OutputElement;
-use crate::target::way_of;
 use askama::Template;
 pub use gate_text::GATE_WIDTH;
 pub(crate) use producer::Producer;
@@ -33,23 +32,10 @@ pub enum RenderError {
     /// The gate has no code for this chip.
     #[error(transparent)]
     Gate(#[from] GateError),
-    /// A kernel name that PTX does not take.
-    #[error(
-        "`{name}` is not a PTX identifier: use letters, digits, `_` and `$`, not a digit first, at most {NAME_LIMIT} characters"
-    )]
-    Name {
-        /// As given.
-        name: String,
-    },
-    /// A plan that was made without its gate, or for another one.
-    #[error(
-        "the plan has swap_ab = on, and the gate reads `{vector}`: the plan was made for another gate, so make it with \
-         `Spec::plan` or `validate_gate`"
-    )]
-    OtherGate {
-        /// The vector that the plan does not know of.
-        vector: String,
-    },
+    /// What `legalize` says of a kernel's name, or of a plan that was made without its gate or for another one: make the plan with
+    /// [`Spec::plan`](crate::spec::Spec::plan) or [`validate_gate`](crate::plan::validate_gate).
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// A template failed; a bug of this crate.
     #[error("template: {0}; please report this")]
     Template(String),
@@ -70,13 +56,8 @@ pub fn render(plan: &Plan, gate: &Gate, name: &str) -> Result<Kernel, RenderErro
 /// # Errors
 /// `name` is no identifier, or the plan was made for another gate.
 pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Result<Kernel, RenderError> {
-    if !is_ptx_name(name) {
-        return Err(RenderError::Name { name: name.to_owned() });
-    }
-    let swapped = plan.swap_ab && !way_of(plan.arch).swaps_row_vectors;
-    if let (true, Some(vector)) = (swapped, GateNeeds::from(&gate.expr).row_vector) {
-        return Err(RenderError::OtherGate { vector });
-    }
+    legalize::check_name(name)?;
+    legalize::check_gate(plan.arch, plan.swap_ab, &GateNeeds::from(&gate.expr))?;
     let mut entries = Vec::new();
     let mut launches = Vec::new();
     for (ptx, launch) in plan.isa().render_before(plan, name)? {

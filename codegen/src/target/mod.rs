@@ -84,6 +84,8 @@ pub(crate) type Numbers<'a> = dyn Fn(&str) -> f64 + 'a;
 pub(crate) struct Way {
     /// Settles every knob of a configuration, and makes the plan if it is legal.
     pub plan: fn(&Problem, &Config, Arch) -> Result<Plan, Vec<ConfigError>>,
+    /// Its place among chips that nobody named: the first one's errors stand for those of all that are as near.
+    pub error_rank: u32,
     /// Whether a swapped plan can apply a gate that reads a vector with an element per row of C.
     pub swaps_row_vectors: bool,
     /// What such chips are usually fed.

@@ -13,7 +13,7 @@ use crate::error::{ConfigError, explain};
 use crate::gate::{BUILTIN_WIDTH, Gate, GateCode, GateError, gate_code};
 #[cfg(feature = "render")]
 use crate::kernel::Kernel;
-use crate::kernel::is_ptx_name;
+use crate::legalize::check_name;
 use crate::plan::{GateNeeds, Plan, validate_gate};
 use crate::problem::{Formats, Groups, Problem, Shape};
 #[cfg(feature = "render")]
@@ -106,12 +106,9 @@ impl Spec {
     /// chips that the gate has no code for.
     pub fn plan(&self, shape: Shape, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
         let plan = validate_gate(&self.problem(shape), &self.config, arch, &GateNeeds::from(&self.gate.expr));
-        let name = self.kernel_name(shape);
-        if is_ptx_name(&name) {
-            return plan;
-        }
+        let Err(error) = check_name(&self.kernel_name(shape)) else { return plan };
         let mut errors = plan.err().unwrap_or_default();
-        errors.push(ConfigError::Name { name });
+        errors.push(error);
         Err(errors)
     }
 

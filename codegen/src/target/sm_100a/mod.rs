@@ -37,6 +37,7 @@ const THREADS: u32 = 6 * 32;
 pub(crate) const WAY: Way = Way {
     plan: heuristics::plan,
     // A thread's pair of results is of two rows then, and the gate's code takes one element for both.
+    error_rank: 0,
     swaps_row_vectors: false,
     usual_formats: Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::F16),
     takes_scales: true,

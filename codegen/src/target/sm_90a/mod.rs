@@ -34,6 +34,7 @@ const ORDER_BLOCK: u32 = 64;
 /// What is known of it before there is a plan.
 pub(crate) const WAY: Way = Way {
     plan: heuristics::plan,
+    error_rank: 1,
     swaps_row_vectors: true,
     usual_formats: Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16),
     takes_scales: false,
