@@ -27,7 +27,7 @@ pub use work::Work;
 pub(crate) use crate::legalize::SIZE_LIMIT;
 pub use crate::legalize::{GateNeeds, validate, validate_gate};
 pub(crate) use crate::report::write_regions;
-pub use crate::report::{Balance, Choice, Explanation, Room, Stage, Traffic, WhatIf};
+pub use crate::report::{Balance, Choice, Explanation, MemoryBudget, Stage, Traffic, WhatIf};
 pub use crate::target::{PromotionInterval, Target, Tcgen05, TmemMap, Wgmma};
 
 use crate::arch::Arch;
@@ -130,7 +130,7 @@ impl Plan {
 
     /// Whether two CTAs at most share a tile's K, one of which hands its sums over to the other: where each has as much to do as a
     /// whole tile, and a warp is free to see to it.
-    pub fn hands_over(&self) -> bool {
+    pub fn has_fixup(&self) -> bool {
         self.isa().fixup(&self.work, self.k_loop.tiles, self.kind)
     }
 

@@ -2,7 +2,7 @@
 
 use super::RenderError;
 use super::tidy::{names, renamed};
-use super::view::Held;
+use super::view::FragmentLayout;
 use crate::gate::{Axis, Fragment, GateCode, GateVector};
 use askama::Template;
 
@@ -22,20 +22,20 @@ pub(super) fn column_register(vector: &str, column: u32) -> String {
 
 /// Registers of the elements of a fragment's vectors, for the pair that starts at register `i`. Where a
 /// thread holds a column of C, a column's element is the same for the pair, and a row's is that of `one` of it.
-fn elements(vectors: &[GateVector], i: u32, one: usize, held: Held) -> Vec<String> {
+fn elements(vectors: &[GateVector], i: u32, one: usize, held: FragmentLayout) -> Vec<String> {
     let pair = i..i + GATE_WIDTH as u32;
     let elements = |vector: &GateVector| match (vector.axis, held) {
-        (Axis::M, Held::Lanes(lanes)) if lanes.transposed() => {
+        (Axis::M, FragmentLayout::Lanes(lanes)) if lanes.transposed() => {
             vec![column_register(&vector.name, lanes.column_index(i + one as u32))]
         }
-        (Axis::M, Held::Lanes(lanes)) => vec![format!("%per_row_{}_{}", vector.name, lanes.row(i))],
+        (Axis::M, FragmentLayout::Lanes(lanes)) => vec![format!("%per_row_{}_{}", vector.name, lanes.row(i))],
         (Axis::M, _) => vec![format!("%per_row_{}", vector.name)],
-        (Axis::N, Held::Lanes(lanes)) if lanes.transposed() => {
+        (Axis::N, FragmentLayout::Lanes(lanes)) if lanes.transposed() => {
             vec![format!("%per_row_{}_{}", vector.name, lanes.row(i)); GATE_WIDTH]
         }
-        (Axis::N, Held::Column) => vec![format!("%per_row_{}", vector.name); GATE_WIDTH],
-        (Axis::N, Held::Row) => pair.clone().map(|c| column_register(&vector.name, c)).collect(),
-        (Axis::N, Held::Lanes(lanes)) => {
+        (Axis::N, FragmentLayout::Column) => vec![format!("%per_row_{}", vector.name); GATE_WIDTH],
+        (Axis::N, FragmentLayout::Row) => pair.clone().map(|c| column_register(&vector.name, c)).collect(),
+        (Axis::N, FragmentLayout::Lanes(lanes)) => {
             pair.clone().map(|i| column_register(&vector.name, lanes.column_index(i))).collect()
         }
     };
@@ -51,7 +51,7 @@ fn splice(
     i: u32,
     products: &[String],
     outputs: &[String],
-    held: Held,
+    held: FragmentLayout,
 ) -> Result<String, RenderError> {
     let scalars: Vec<String> = fragment.scalars.iter().map(|name| format!("%scalar_{name}")).collect();
     let scope = |one: usize, outputs: &[String], drops: bool| {
@@ -119,7 +119,7 @@ fn strs(names: &[String]) -> Vec<&str> {
 }
 
 /// A chunk of `columns` columns, both products in `%first*` and `%second*`, to `%result*`.
-pub(super) fn whole(code: &GateCode, columns: u32, held: Held) -> Result<Vec<String>, RenderError> {
+pub(super) fn whole(code: &GateCode, columns: u32, held: FragmentLayout) -> Result<Vec<String>, RenderError> {
     starts(columns).map(|i| two_inputs(&code.whole, pair("first", i), i, held)).collect()
 }
 
@@ -128,7 +128,7 @@ pub(super) fn early(
     code: &GateCode,
     base: u32,
     columns: u32,
-    held: Held,
+    held: FragmentLayout,
 ) -> Result<Vec<String>, RenderError> {
     starts(columns)
         .map(|i| match &code.split {
@@ -139,7 +139,12 @@ pub(super) fn early(
 }
 
 /// The rest, from `%early*` and `%second*` to `%result*`.
-pub(super) fn late(code: &GateCode, base: u32, columns: u32, held: Held) -> Result<Vec<String>, RenderError> {
+pub(super) fn late(
+    code: &GateCode,
+    base: u32,
+    columns: u32,
+    held: FragmentLayout,
+) -> Result<Vec<String>, RenderError> {
     let fragment = code.split.as_ref().map_or(&code.whole, |split| &split.late);
     starts(columns).map(|i| two_inputs(fragment, pair("early", base + i), i, held)).collect()
 }
@@ -152,7 +157,7 @@ fn two_inputs(
     fragment: &Fragment,
     first: [String; GATE_WIDTH],
     i: u32,
-    held: Held,
+    held: FragmentLayout,
 ) -> Result<String, RenderError> {
     let inputs: Vec<String> = first.into_iter().chain(pair("second", i)).collect();
     splice(fragment, i, &inputs, &pair("result", i), held)
@@ -163,7 +168,7 @@ pub(super) fn in_place(
     fragment: &Fragment,
     name: &str,
     columns: u32,
-    held: Held,
+    held: FragmentLayout,
 ) -> Result<Vec<String>, RenderError> {
     starts(columns).map(|i| splice(fragment, i, &pair(name, i), &pair(name, i), held)).collect()
 }

@@ -14,7 +14,7 @@ use std::fmt;
 #[non_exhaustive]
 pub struct Explanation {
     /// SMEM, and TMEM where the chip has it.
-    pub rooms: Vec<Room>,
+    pub rooms: Vec<MemoryBudget>,
     /// What a stage holds and how far ahead the pipeline reads.
     pub stage: Stage,
     /// Every knob, in the order of [`KNOBS`](crate::config::KNOBS).
@@ -33,7 +33,7 @@ pub struct Explanation {
 
 /// A memory, its parts, and what is left.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Room {
+pub struct MemoryBudget {
     /// `SMEM` or `TMEM`.
     pub name: &'static str,
     /// What it is counted in.
@@ -48,7 +48,7 @@ pub struct Room {
     pub padding: u32,
 }
 
-impl Room {
+impl MemoryBudget {
     /// What is left.
     pub fn slack(&self) -> u32 {
         self.limit.saturating_sub(self.used)
@@ -129,11 +129,11 @@ impl Plan {
         }
     }
 
-    fn rooms(&self) -> Vec<Room> {
+    fn rooms(&self) -> Vec<MemoryBudget> {
         let limits = self.arch.limits();
         let smem = &self.smem;
         let held: u32 = smem.regions.iter().map(|region| region.size).sum();
-        let smem = Room {
+        let smem = MemoryBudget {
             name: "SMEM",
             unit: "bytes",
             limit: limits.smem_bytes,
@@ -300,9 +300,9 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl fmt::Display for Room {
+impl fmt::Display for MemoryBudget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Room { name, unit, limit, used, parts, padding } = self;
+        let MemoryBudget { name, unit, limit, used, parts, padding } = self;
         writeln!(f, "{name:<10}{used} of {limit} {unit}, {} left", self.slack())?;
         for part in parts {
             writeln!(f, "  {:>8}  {}", part.size, part.name)?;

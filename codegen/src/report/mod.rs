@@ -11,5 +11,5 @@ mod groups;
 mod traffic;
 
 pub(crate) use describe::write_regions;
-pub use explain::{Balance, Choice, Explanation, Room, Stage, WhatIf};
+pub use explain::{Balance, Choice, Explanation, MemoryBudget, Stage, WhatIf};
 pub use traffic::Traffic;

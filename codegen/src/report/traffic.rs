@@ -138,7 +138,7 @@ impl Plan {
         let ctas = u64::from(self.cluster_ctas());
         let sums = u64::from(self.cta_rows) * u64::from(self.mma_columns) * 4 * products;
         // Of two parts one leaves its sums, and the counter is counted up by both and when they are there, looked at once and set back.
-        let counter = if self.hands_over() { 4 * COUNTER_BYTES } else { COUNTER_BYTES };
+        let counter = if self.has_fixup() { 4 * COUNTER_BYTES } else { COUNTER_BYTES };
         product([self.shared_parts(tiles), ctas, sums + counter])
     }
 
@@ -202,7 +202,7 @@ impl Plan {
                 let mut shared = 0;
                 let mut last_tile = None;
                 for tile in borders.filter(|unit| !unit.is_multiple_of(k_tiles)).map(|unit| unit / k_tiles) {
-                    shared += if last_tile == Some(tile) || self.hands_over() { 1 } else { 2 };
+                    shared += if last_tile == Some(tile) || self.has_fixup() { 1 } else { 2 };
                     last_tile = Some(tile);
                 }
                 shared

@@ -176,7 +176,7 @@ pub(crate) trait Isa {
     /// Columns of C that one store of the epilogue writes, where it can write a whole vector of `vector`.
     fn store_columns(&self, plan: &Plan, vector: u32) -> u32;
     /// Memory beside SMEM that a plan takes.
-    fn memory(&self, plan: &Plan) -> Option<crate::plan::Room>;
+    fn memory(&self, plan: &Plan) -> Option<crate::plan::MemoryBudget>;
     /// Values of the target's own knobs to try beside a plan's.
     fn what_ifs(&self) -> Vec<(&'static str, String)>;
 

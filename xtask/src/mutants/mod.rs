@@ -278,7 +278,7 @@ fn twins(name: &str, shape: Shape, kernel: &Kernel, folder: &Path) -> Result<Vec
         let chips = shapes.into_iter().flat_map(|shape| {
             // A chip of few SMs, whose CTAs have several tiles, or more than one step of K; or of as many that none has a tile's.
             let tiles = shape.m.div_ceil(plan.tile.m) * shape.n.div_ceil(plan.tile.n);
-            let counts = [few.then_some(4), (shares && !plan.hands_over()).then_some(tiles + 2)];
+            let counts = [few.then_some(4), (shares && !plan.has_fixup()).then_some(tiles + 2)];
             let counts: Vec<Option<u32>> =
                 if few { counts.into_iter().filter(Option::is_some).collect() } else { vec![None] };
             counts.into_iter().map(move |sms| (shape, sms.map(|sms| sms.to_string())))

@@ -1,7 +1,7 @@
 //! What the views of an epilogue have in common.
 
 use super::epilogue::{Packing, Ragged};
-use super::lanes::{Held, Lanes};
+use super::lanes::{FragmentLayout, Lanes};
 use super::{Role, TargetView};
 use crate::plan::{Output, Plan, Staging};
 use crate::problem::{Groups, ScaleSpec};
@@ -17,7 +17,7 @@ pub(crate) struct Facts {
     pub chunk: u32,
     pub count: u32,
     /// What of the accumulators a thread has.
-    pub held: Held,
+    pub held: FragmentLayout,
     pub lanes: Option<Lanes>,
     /// Whether rows of the accumulators are columns of C.
     pub transposed: bool,
@@ -59,7 +59,7 @@ impl Facts {
             Role::Fused | Role::Product | Role::Gated => p.epilogue.chunk,
         };
         let held = match role {
-            Role::Gate => Held::Row,
+            Role::Gate => FragmentLayout::Row,
             Role::Fused | Role::Product | Role::Gated => target.held,
         };
         // Registers that a thread has a chunk of one product in.

@@ -3,8 +3,8 @@
 use super::epilogue::{self, ProductVector};
 use super::facts::Facts;
 use super::inputs::{self, GateStep, Inputs};
-use super::lanes::Held;
-use super::products::{Kept, KeptProducts};
+use super::lanes::FragmentLayout;
+use super::products::{SavedProduct, SavedProducts};
 use super::{Role, TargetView};
 use crate::gate::{Expr, Fragment, GateCode, Product};
 use crate::plan::Plan;
@@ -15,10 +15,10 @@ pub(crate) struct EarlyChunk {
     pub column: u32,
     pub early: Vec<GateStep>,
     /// D1, which is done when the gate has read product 1.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<SavedProduct>,
     pub late: Vec<GateStep>,
     /// D2.
-    pub late_kept: Vec<Kept>,
+    pub late_kept: Vec<SavedProduct>,
 }
 
 /// What becomes of the accumulators: the gate, and the products that are kept.
@@ -34,7 +34,7 @@ pub(crate) struct GateView {
     pub loop_chunks: bool,
     pub whole: Vec<GateStep>,
     /// D1 and D2 of a chunk, where they are kept.
-    pub kept: Vec<Kept>,
+    pub kept: Vec<SavedProduct>,
     pub product_vectors: Vec<ProductVector>,
     pub product_row_bytes: u64,
     pub product_chunk_bytes: u64,
@@ -51,7 +51,7 @@ impl GateView {
         let Facts { role, raw, gated, chunk, count, held, transposed, ragged, reads_product, .. } = *facts;
         let shape = p.problem.shape;
         let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed, held);
-        let kept = KeptProducts::new(
+        let kept = SavedProducts::new(
             p,
             gate,
             code.whole.arch,
@@ -71,7 +71,7 @@ impl GateView {
             fragments.retain(|_| !transposed || held.lanes().is_some());
             Ok::<_, RenderError>(inputs::steps(&fragments, texts, base, ragged, shape, held))
         };
-        let stores = |product: Product, base: u32| -> Vec<Kept> {
+        let stores = |product: Product, base: u32| -> Vec<SavedProduct> {
             kept.as_ref().and_then(|kept| kept.stores(product, base)).into_iter().collect()
         };
         let early_chunks: Result<Vec<EarlyChunk>, RenderError> = (0..p.epilogue.early_chunks)
@@ -98,7 +98,7 @@ impl GateView {
             true => steps(Some(&code.whole), gate_text::whole(code, count, held)?, 0, &both)?,
             false => Vec::new(),
         };
-        let kept_chunk: Vec<Kept> = both.into_iter().flat_map(|product| stores(product, 0)).collect();
+        let kept_chunk: Vec<SavedProduct> = both.into_iter().flat_map(|product| stores(product, 0)).collect();
         Ok(GateView {
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             inputs,
@@ -111,8 +111,10 @@ impl GateView {
             whole,
             kept: kept_chunk,
             product_vectors: match (held, p.epilogue.product) {
-                (Held::Column, Some(product)) => epilogue::transposed::product_loads(&product, chunk, ragged),
-                (Held::Lanes(lanes), Some(product)) => lanes.product_loads(&product, ragged),
+                (FragmentLayout::Column, Some(product)) => {
+                    epilogue::transposed::product_loads(&product, chunk, ragged)
+                }
+                (FragmentLayout::Lanes(lanes), Some(product)) => lanes.product_loads(&product, ragged),
                 _ => epilogue::product_loads(chunk, ragged),
             },
             product_row_bytes: p.epilogue.product.map_or(0, |product| product.row_bytes),

@@ -4,7 +4,7 @@
 //! the gate's splices that read them, so that they do not all occupy registers at once.
 
 use super::epilogue::Ragged;
-use super::lanes::Held;
+use super::lanes::FragmentLayout;
 use crate::gate::{Axis, Fragment, GateVector};
 use crate::problem::Shape;
 use crate::render::gate_text::{GATE_WIDTH, column_register};
@@ -23,7 +23,7 @@ pub(crate) struct Inputs {
 impl Inputs {
     /// Where a thread holds a column of C (`transposed`), columns' elements are those of its lane; where it holds parts of
     /// some, rows' are those of its registers.
-    pub(super) fn new(vectors: &[GateVector], transposed: bool, held: Held) -> Self {
+    pub(super) fn new(vectors: &[GateVector], transposed: bool, held: FragmentLayout) -> Self {
         let along = |axis| vectors.iter().filter(move |v| v.axis == axis).map(|v| v.name.clone()).collect();
         match transposed {
             false => Inputs { rows: along(Axis::M), columns: along(Axis::N) },
@@ -66,7 +66,7 @@ pub(super) fn steps(
     base: u32,
     ragged: Ragged,
     shape: Shape,
-    held: Held,
+    held: FragmentLayout,
 ) -> Vec<GateStep> {
     let mut columns: Vec<&str> = Vec::new();
     let transposed = held.lanes().is_some_and(|lanes| lanes.transposed());

@@ -17,7 +17,7 @@ const PREDICATES: [&str; 4] =
 
 /// What a thread's registers of a chunk are.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Held {
+pub(crate) enum FragmentLayout {
     /// Columns of a row of C.
     Row,
     /// Rows of a column of C: operands are swapped.
@@ -59,10 +59,10 @@ pub(crate) struct HeldRow {
     pub suffix: &'static str,
 }
 
-impl Held {
-    pub fn new(shape: TmemShape, chunk: u32, transposed: bool) -> Held {
+impl FragmentLayout {
+    pub fn new(shape: TmemShape, chunk: u32, transposed: bool) -> FragmentLayout {
         let lanes = |column_shift, column_bits, column_step, repeat| {
-            Held::Lanes(Lanes {
+            FragmentLayout::Lanes(Lanes {
                 shape: shape.name(),
                 column_shift,
                 column_bits,
@@ -77,8 +77,8 @@ impl Held {
             })
         };
         match shape {
-            _ if transposed => Held::Column,
-            TmemShape::S32x32b => Held::Row,
+            _ if transposed => FragmentLayout::Column,
+            TmemShape::S32x32b => FragmentLayout::Row,
             TmemShape::S16x256b => lanes(0, 2, 2, chunk / 8),
             TmemShape::S16x128b => lanes(0, 2, 1, chunk / 4),
             TmemShape::S16x64b => lanes(1, 1, 1, chunk / 2),
@@ -88,8 +88,8 @@ impl Held {
     /// A chunk of the accumulators of a warpgroup's MMA, which has half as many registers as columns: they lie as a
     /// load of 16 lanes by `.16x256b` brings them (PTX ISA 9.7.15.5.2.1, "Register Fragments"). Of an MMA whose rows are of both
     /// products each thread has one row of a product, and half as many registers of it.
-    pub fn warpgroup(chunk: u32, transposed: bool, both: bool) -> Held {
-        Held::Lanes(Lanes {
+    pub fn warpgroup(chunk: u32, transposed: bool, both: bool) -> FragmentLayout {
+        FragmentLayout::Lanes(Lanes {
             shape: "",
             column_shift: 0,
             column_bits: 2,
@@ -106,14 +106,14 @@ impl Held {
 
     pub fn lanes(self) -> Option<Lanes> {
         match self {
-            Held::Lanes(lanes) => Some(lanes),
-            Held::Row | Held::Column => None,
+            FragmentLayout::Lanes(lanes) => Some(lanes),
+            FragmentLayout::Row | FragmentLayout::Column => None,
         }
     }
 
     /// The rows that a thread has parts of.
     pub fn rows(self) -> Vec<HeldRow> {
-        let Held::Lanes(lanes) = self else {
+        let FragmentLayout::Lanes(lanes) = self else {
             return vec![HeldRow { offset: 0, in_range: "%row_in_range", suffix: "" }];
         };
         let rows = lanes.rows().iter().zip(ROWS).zip(["_0", "_1", "_2", "_3"]);

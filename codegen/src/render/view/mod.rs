@@ -45,7 +45,7 @@ use block_scale::OutputScalesView;
 use facts::Facts;
 use gate::GateView;
 use groups::GroupsView;
-pub(crate) use lanes::Held;
+pub(crate) use lanes::FragmentLayout;
 use parts::PartsView;
 use place::PlaceView;
 use producer::ProducerView;
@@ -76,7 +76,7 @@ pub(crate) struct TargetView {
     /// Where warps go on that neither compute nor finish tiles, once they are done.
     pub leave: &'static str,
     /// What a thread's registers of a chunk hold, and how many of one product there are.
-    pub held: Held,
+    pub held: FragmentLayout,
     pub registers: u32,
     /// Registers for sums of another part, unless those of a chunk have room.
     pub addends: Option<u32>,

@@ -1,14 +1,14 @@
 //! D1 and D2: the products as the gate reads them, which a launch with the gate stores beside C.
 
 use super::epilogue::{self, Packing, Ragged, Vector, Word};
-use super::lanes::Held;
+use super::lanes::FragmentLayout;
 use crate::gate::{Expr, Fragment, Product, pre_activation_code};
 use crate::plan::{Operand, Plan};
 use crate::problem::OutputElement;
 use crate::render::{RenderError, gate_text};
 
 /// One of the two, on its way from a chunk's registers to global memory.
-pub(crate) struct Kept {
+pub(crate) struct SavedProduct {
     pub operand: Operand,
     /// What it is of the products.
     pub about: String,
@@ -27,7 +27,7 @@ pub(crate) struct Kept {
 }
 
 /// What a launch keeps of the products, and how it comes by it.
-pub(super) struct KeptProducts<'a> {
+pub(super) struct SavedProducts<'a> {
     gate: &'a Expr,
     p: &'a Plan,
     /// Columns of a chunk, and registers that a thread has it in.
@@ -35,7 +35,7 @@ pub(super) struct KeptProducts<'a> {
     registers: u32,
     ragged: Ragged,
     /// What of the accumulators a thread has.
-    held: Held,
+    held: FragmentLayout,
     /// Whether chunks follow each other.
     looped: bool,
     /// Whether two buffers of accumulators share columns.
@@ -44,18 +44,18 @@ pub(super) struct KeptProducts<'a> {
     code: [Option<Fragment>; 2],
 }
 
-impl<'a> KeptProducts<'a> {
+impl<'a> SavedProducts<'a> {
     pub fn new(
         p: &'a Plan,
         gate: &'a Expr,
         arch: &'static str,
         [chunk, registers]: [u32; 2],
         ragged: Ragged,
-        held: Held,
+        held: FragmentLayout,
         [looped, overlapped]: [bool; 2],
     ) -> Self {
         let code = [Product::First, Product::Second].map(|product| pre_activation_code(gate, product, arch));
-        KeptProducts { gate, p, chunk, registers, ragged, held, looped, overlapped, code }
+        SavedProducts { gate, p, chunk, registers, ragged, held, looped, overlapped, code }
     }
 
     fn code(&self, product: Product) -> Option<&Fragment> {
@@ -82,7 +82,7 @@ impl<'a> KeptProducts<'a> {
 
     /// The stores of a chunk of `product` that starts `base` columns behind those that
     /// `%columns_left` counts.
-    pub fn stores(&self, product: Product, base: u32) -> Option<Kept> {
+    pub fn stores(&self, product: Product, base: u32) -> Option<SavedProduct> {
         let (output, format) = (self.p.epilogue.kept?, self.p.problem.formats.products?);
         let (operand, source) = match product {
             Product::First => (Operand::D1, source(product)),
@@ -93,13 +93,15 @@ impl<'a> KeptProducts<'a> {
             packing => Packing { word: "kept", ..packing },
         };
         let mut vectors = match self.held {
-            Held::Row => epilogue::vectors(packing, &output, self.chunk, self.ragged),
-            Held::Lanes(lanes) => lanes.vectors(packing, &output, self.ragged),
-            Held::Column => epilogue::transposed::vectors(packing, &output, self.chunk, self.ragged, 0),
+            FragmentLayout::Row => epilogue::vectors(packing, &output, self.chunk, self.ragged),
+            FragmentLayout::Lanes(lanes) => lanes.vectors(packing, &output, self.ragged),
+            FragmentLayout::Column => {
+                epilogue::transposed::vectors(packing, &output, self.chunk, self.ragged, 0)
+            }
         };
         vectors.iter_mut().for_each(|vector| vector.column += base);
         let about = self.gate.pre_activation(product);
-        Some(Kept {
+        Some(SavedProduct {
             operand,
             about: about.display("A @ B1", "A @ B2").to_string(),
             pointer: format!("%{operand}"),
@@ -109,9 +111,13 @@ impl<'a> KeptProducts<'a> {
             vectors,
             step: match (self.looped, self.held) {
                 (false, _) => 0,
-                (true, Held::Lanes(lanes)) if lanes.transposed() => u64::from(self.chunk) * output.row_bytes,
-                (true, Held::Column) => u64::from(self.chunk) * output.row_bytes,
-                (true, Held::Row | Held::Lanes(_)) => u64::from(self.chunk * output.element_bits / 8),
+                (true, FragmentLayout::Lanes(lanes)) if lanes.transposed() => {
+                    u64::from(self.chunk) * output.row_bytes
+                }
+                (true, FragmentLayout::Column) => u64::from(self.chunk) * output.row_bytes,
+                (true, FragmentLayout::Row | FragmentLayout::Lanes(_)) => {
+                    u64::from(self.chunk * output.element_bits / 8)
+                }
             },
             both_ways: self.looped && self.overlapped,
         })

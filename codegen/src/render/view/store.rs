@@ -4,7 +4,7 @@ use super::TargetView;
 use super::block_scale::{self, Nibbles};
 use super::epilogue::{self, BoxStore, Packing, Unit, Vector, Word};
 use super::facts::Facts;
-use super::lanes::Held;
+use super::lanes::FragmentLayout;
 use super::policy::Policy;
 use crate::config::Eviction;
 use crate::plan::{Output, Plan, Staging};
@@ -65,10 +65,10 @@ impl StoreView {
             words: if nibbles { Vec::new() } else { packing.words(count) },
             units: epilogue::units(packing, chunk),
             vectors: match held {
-                Held::Row => epilogue::vectors(packing, &output, chunk, ragged),
-                Held::Lanes(lanes) => lanes.vectors(packing, &output, ragged),
-                Held::Column if nibbles => Vec::new(),
-                Held::Column => {
+                FragmentLayout::Row => epilogue::vectors(packing, &output, chunk, ragged),
+                FragmentLayout::Lanes(lanes) => lanes.vectors(packing, &output, ragged),
+                FragmentLayout::Column if nibbles => Vec::new(),
+                FragmentLayout::Column => {
                     let span = staging.map_or(0, |staging| staging.span);
                     epilogue::transposed::vectors(packing, &output, chunk, ragged, span)
                 }

@@ -30,7 +30,7 @@ pub(crate) struct WorkView {
     pub cluster_parts: bool,
     /// What is added to a tile's counter once the first of its two parts has left its sums in the workspace; 0 where parts are
     /// collected otherwise.
-    pub handed_over: u32,
+    pub fixup_count: u32,
     /// Where warps go on that neither compute nor finish tiles, once they are done.
     pub leave: &'static str,
     pub last_k_tile: u32,
@@ -57,7 +57,7 @@ impl WorkView {
             longer_units: p.work.longer * (p.work.share + 1),
             cluster_parts: p.work.cluster_parts > 1,
             // More than both parts that start.
-            handed_over: if p.hands_over() { 4 } else { 0 },
+            fixup_count: if p.has_fixup() { 4 } else { 0 },
             leave: target.leave,
             last_k_tile: p.k_loop.tiles - 1,
         }

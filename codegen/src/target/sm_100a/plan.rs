@@ -11,7 +11,7 @@ use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::work::RESPONSES;
-use crate::plan::{BarrierCount, BarrierKind, Plan, Room, Staging, Swizzle, Work, write_regions};
+use crate::plan::{BarrierCount, BarrierKind, MemoryBudget, Plan, Staging, Swizzle, Work, write_regions};
 use crate::problem::{ElementKind, MmaKind, Problem};
 use crate::target::{Isa, RuleList, Target};
 use std::fmt;
@@ -246,8 +246,8 @@ impl Isa for Tcgen05 {
         }
     }
 
-    fn memory(&self, plan: &Plan) -> Option<Room> {
-        Some(Room {
+    fn memory(&self, plan: &Plan) -> Option<MemoryBudget> {
+        Some(MemoryBudget {
             name: "TMEM",
             unit: "columns",
             limit: plan.arch.limits().tmem_columns,

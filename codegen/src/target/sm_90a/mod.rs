@@ -84,7 +84,7 @@ impl Wgmma {
 
     /// Whether two CTAs at most share a tile's K, one of which hands its sums over to the other: where each has as much to
     /// do as a whole tile, and a warp is free to see to it.
-    fn hands_over(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool {
+    fn has_fixup(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool {
         let free = self.interleaved_rows || kind != MmaKind::Decoded;
         work.schedule == Schedule::StreamK && work.share >= k_tiles && free
     }

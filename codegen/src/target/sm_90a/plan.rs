@@ -6,7 +6,7 @@ use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::legalize::COUNT_LIMIT;
 use crate::plan::draft::Draft;
-use crate::plan::{BarrierCount, BarrierKind, Plan, Room, Staging, Swizzle, Work};
+use crate::plan::{BarrierCount, BarrierKind, MemoryBudget, Plan, Staging, Swizzle, Work};
 use crate::problem::{ElementKind, MmaKind, Problem};
 use crate::target::{Isa, RuleList, Target};
 use std::fmt;
@@ -37,7 +37,7 @@ impl Isa for Wgmma {
     }
 
     fn fixup(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool {
-        self.hands_over(work, k_tiles, kind)
+        self.has_fixup(work, k_tiles, kind)
     }
 
     fn multiplies_beyond_k(&self) -> bool {
@@ -180,7 +180,7 @@ impl Isa for Wgmma {
             let (passes, _) = ordering_passes(draft.tile.m * draft.tile.k, draft.decodes_a());
             wanted.push((BarrierKind::Ordered, stages, ordering_warps(passes)));
         }
-        if self.hands_over(&draft.work, draft.k_tiles, draft.kind) {
+        if self.has_fixup(&draft.work, draft.k_tiles, draft.kind) {
             wanted.push((BarrierKind::PartKnown, 1, 1));
         }
         wanted
@@ -235,7 +235,7 @@ impl Isa for Wgmma {
         vector.min(if plan.swap_ab { 1 } else { 2 })
     }
 
-    fn memory(&self, _: &Plan) -> Option<Room> {
+    fn memory(&self, _: &Plan) -> Option<MemoryBudget> {
         None
     }
 

@@ -10,7 +10,7 @@ use super::Tcgen05;
 use crate::kernel::Parameter;
 use crate::plan::{Plan, TmemMap};
 use crate::render::view::View;
-use crate::render::view::lanes::Held;
+use crate::render::view::lanes::FragmentLayout;
 use crate::render::{Entry, Producer, RenderError, TargetView, text};
 use askama::Template;
 use mma::Block;
@@ -77,7 +77,7 @@ pub(super) fn target_view(tcgen05: &Tcgen05, plan: &Plan) -> TargetView {
     TargetView {
         producer_warp: 4,
         leave: "TEARDOWN",
-        held: Held::new(plan.epilogue.load, chunk, plan.swap_ab),
+        held: FragmentLayout::new(plan.epilogue.load, chunk, plan.swap_ab),
         registers: chunk,
         addends: None,
         keeps_words: true,

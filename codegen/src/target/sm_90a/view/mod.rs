@@ -14,7 +14,7 @@ use super::Wgmma;
 use crate::kernel::{Launch, Parameter};
 use crate::plan::Plan;
 use crate::render::view::View;
-use crate::render::view::lanes::Held;
+use crate::render::view::lanes::FragmentLayout;
 use crate::render::{Entry, Producer, RenderError, TargetView, text};
 use askama::Template;
 use consumer::WarpgroupView;
@@ -54,7 +54,7 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
     TargetView {
         producer_warp: 4 * warpgroups.count,
         leave: if plan.work.cluster_parts > 1 { "MEETING" } else { "TEARDOWN" },
-        held: Held::warpgroup(chunk, plan.swap_ab, warpgroups.interleaved_rows),
+        held: FragmentLayout::warpgroup(chunk, plan.swap_ab, warpgroups.interleaved_rows),
         registers: chunk / if warpgroups.interleaved_rows { 4 } else { 2 },
         // Where accumulators are in registers there is room for four.
         addends: Some(4),
@@ -71,7 +71,7 @@ pub(super) fn render(warpgroups: &Wgmma, entry: &Entry<'_>) -> Result<String, Re
     let Entry { plan: p, view: t, role, name, parameters } = *entry;
     let w = &WarpgroupView::new(p, role, *warpgroups, t.store.staging, t.store.packing);
     // MMAs with rows of both products read activations that an earlier launch has brought into order.
-    let decode = w.decode.as_ref().filter(|_| !w.both);
+    let decode = w.decode.as_ref().filter(|_| w.orders_beside());
     let packed = decode.and_then(|d| d.order.packed.as_ref().map(|packed| (d, packed)));
     text(&WarpgroupTemplate {
         p,
@@ -83,7 +83,7 @@ pub(super) fn render(warpgroups: &Wgmma, entry: &Entry<'_>) -> Result<String, Re
         producer: Producer { p, t },
         unpack: packed.map(|(d, packed)| Unpack { p, t, d, packed }),
         order: decode.filter(|_| packed.is_none()).map(|d| Order { p, t, d }),
-        hand_over: (t.work.handed_over > 0).then_some(HandOver { p, t, w }),
+        hand_over: (t.work.fixup_count > 0).then_some(HandOver { p, t, w }),
         consumer: Consumer { p, t, w },
         epilogue: Epilogue { p, t, w },
         teardown: Teardown { t },
