@@ -346,6 +346,8 @@ fn statements<'t>(
                 Ok(())
             }
             Stmt::Inst(inst) => {
+                let before = if inst.line == lw.placed.0 { lw.placed.1 + 1 } else { 0 };
+                lw.placed = (inst.line, before);
                 lw.line = inst.line;
                 let guard = match inst.guard {
                     None => Ok(None),

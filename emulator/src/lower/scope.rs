@@ -74,6 +74,8 @@ pub(crate) struct Lower<'m, 't> {
     /// Guard and line of the instruction being lowered.
     pub guard: Option<Pred>,
     pub line: u32,
+    /// The line of that instruction, or of the last one, and how many stand before it on the line.
+    pub placed: (u32, u32),
     /// First part of that instruction's opcode.
     pub head: &'t str,
     pub order: crate::program::Order,
@@ -118,6 +120,7 @@ impl<'m, 't> Lower<'m, 't> {
             target: None,
             guard: None,
             line: 0,
+            placed: (0, 0),
             head: "",
             parents: Vec::new(),
             labels: HashMap::new(),
@@ -128,7 +131,8 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn emit(&mut self, op: Op) {
-        self.code.push(Inst { guard: self.guard, op, line: self.line, order: self.order, scope: self.scope });
+        let (guard, line, place) = (self.guard, self.line, self.placed.1);
+        self.code.push(Inst { guard, op, line, place, order: self.order, scope: self.scope });
     }
 
     pub fn open_scope(&mut self) {

@@ -42,6 +42,8 @@ pub(crate) struct Inst {
     pub guard: Option<Pred>,
     pub op: Op,
     pub line: u32,
+    /// How many instructions stand before it on its line.
+    pub place: u32,
     pub order: Order,
     pub scope: Scope,
 }

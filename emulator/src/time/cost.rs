@@ -411,12 +411,11 @@ impl Operands {
 /// Costs of all instructions of a program.
 pub(crate) fn costs(module: &Module, program: &Program, chip: &Chip) -> Vec<Cost> {
     let mut out = Vec::with_capacity(program.code.len());
-    // How many instructions of the line came before.
-    let (mut line, mut nth) = (0, 0);
     for inst in &program.code {
-        (line, nth) = if inst.line == line { (line, nth + 1) } else { (inst.line, 0) };
         let text = module.line(inst.line);
-        let opcode = opcodes(text).nth(nth).or_else(|| opcodes(text).last()).unwrap_or("");
+        // An instruction can be several operations, or none.
+        let place = inst.place as usize;
+        let opcode = opcodes(text).nth(place).or_else(|| opcodes(text).last()).unwrap_or("");
         let mut o = Operands { registers: program.registers, reads: Vec::new(), writes: Vec::new() };
         o.of(&inst.op);
         if let Some(p) = inst.guard {
