@@ -4,8 +4,9 @@ use silumin_codegen::arch::Arch;
 use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
 use silumin_formats::Matrix;
+use silumin_formats::quantize::{TensorScale, quantize};
 use silumin_runtime::device::Device;
-use silumin_runtime::gemm::{Args, DeviceOperands, DualGemm};
+use silumin_runtime::gemm::{Args, DeviceOperands, DualGemm, LaunchError};
 use silumin_runtime::prepare::ScaleBlocker;
 use silumin_runtime::weights::{GateUp, Order, Weight};
 use silumin_verify::inputs::{Distribution, DualGemmInputs};
@@ -75,4 +76,59 @@ fn a_kernel_computes_the_same_of_either_and_of_scale_factors_blocked_on_the_devi
         .launch(&stream, &Args { c: &c, sfb1: Some(&blocked[0]), sfb2: Some(&blocked[1]), ..args })
         .unwrap();
     assert_eq!(c.download().unwrap(), expected);
+}
+
+/// Weights quantised with `TensorScale::FromMax` have the largest codes there are, so C overflows f16 if the gate leaves
+/// the tensors' scales out.
+#[test]
+fn scales_of_weight_tensors_cannot_be_forgotten_in_silence() {
+    let device = Device::emulated(Arch::Sm100a);
+    let shape = Shape::new(3, 8, 64);
+    let (m, n, k) = (3, 8, 64);
+    let weight = |value: f32, scale| quantize(&vec![value; n * k], n, k, scale).unwrap();
+    let upload = |scale| {
+        let (gate, up) = (weight(0.75, scale), weight(0.375, scale));
+        let pair = GateUp::new(Weight::of(&gate).unwrap(), Weight::of(&up).unwrap()).unwrap();
+        pair.upload(&device).unwrap()
+    };
+    let load = |gate: &str| {
+        let spec = Spec::new(gate.parse().unwrap(), &[Arch::Sm100a]).unwrap();
+        DualGemm::new(spec).load(&device, shape).unwrap()
+    };
+    let x = quantize(&vec![0.375f32; m * k], m, k, TensorScale::One).unwrap();
+    let a = device.upload(x.codes()).unwrap();
+    let sfa = device.upload(&x.blocked_scales().unwrap()).unwrap();
+    let c = device.alloc(m * n * 2).unwrap();
+    let stream = device.stream();
+    let result = || {
+        let bytes = c.download().unwrap();
+        let halves = bytes.as_chunks::<2>().0.iter();
+        halves.map(|half| f64::from(half::f16::from_le_bytes(*half))).collect::<Vec<_>>()
+    };
+    // The products are 64 * 0.375 * 0.75 and 64 * 0.375 * 0.375. Values of 6 * 2^n are exact in NVFP4.
+    let expected = 18.0 / (1.0 + (-18f64).exp()) * 9.0;
+    let is_right = |values: &[f64]| values.iter().all(|value| (value / expected - 1.0).abs() < 1e-3);
+
+    let weights = upload(TensorScale::FromMax);
+    let args = weights.args(&a, Some(&sfa), &c);
+    let plain = load("silu(A @ B1) * (A @ B2)");
+    let error = plain.launch(&stream, &args).unwrap_err();
+    assert!(matches!(error, LaunchError::UnappliedScales { .. }), "{error}");
+    let text = error.to_string();
+    assert!(text.contains("silu(gate_scale * (A @ B1)) * (up_scale * (A @ B2))"), "{text}");
+
+    // What the refusal saves from: the same launch, unchecked.
+    plain.launch(&stream, &Args { weight_scales: None, ..args }).unwrap();
+    assert!(result().iter().all(|value| value.is_infinite()), "{:?}", result());
+
+    // The way out that the message names.
+    let scalars = weights.scalars(x.tensor_scale());
+    let scaled = load("silu(gate_scale * (A @ B1)) * (up_scale * (A @ B2))");
+    scaled.launch(&stream, &args.scalars(&scalars)).unwrap();
+    assert!(is_right(&result()), "{:?} and not {expected}", result());
+
+    // Weights without a scale need none of it.
+    let weights = upload(TensorScale::One);
+    plain.launch(&stream, &weights.args(&a, Some(&sfa), &c)).unwrap();
+    assert!(is_right(&result()), "{:?} and not {expected}", result());
 }

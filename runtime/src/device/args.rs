@@ -60,6 +60,10 @@ pub struct Args<'a> {
     /// Rows of `a`, if fewer than the kernel computes. Missing rows count as zeros and are not read. All other
     /// tensors have the kernel's rows. See [`Args::rows`].
     pub rows: Option<u32>,
+    /// The scales of the whole B1 and B2, if whoever made the arguments knows them. Kernels do not read them: the gate
+    /// applies them through its scalars. A launch refuses scales other than 1 if the gate has no scalar. Set it to
+    /// `None` if something else applies them, as a vector of the gate.
+    pub weight_scales: Option<[f32; 2]>,
 }
 
 impl<'a> Args<'a> {
@@ -82,6 +86,7 @@ impl<'a> Args<'a> {
             scalars: &[],
             vectors: &[],
             rows: None,
+            weight_scales: None,
         }
     }
 

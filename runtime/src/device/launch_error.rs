@@ -99,6 +99,18 @@ pub enum LaunchError {
         /// The other tensor.
         operand: Operand,
     },
+    /// The weights have scales of their whole tensors, and the gate has no scalar to apply them.
+    #[error(
+        "the weights have tensor scales, {gate_scale} and {up_scale}, and the gate `{gate}` has no scalar to apply them: C would be wrong, and often infinite. Write the gate as `silu(gate_scale * (A @ B1)) * (up_scale * (A @ B2))` and pass DeviceGateUp::scalars; or quantise with TensorScale::One; or set Args::weight_scales to None if a vector applies them"
+    )]
+    UnappliedScales {
+        /// The gate.
+        gate: String,
+        /// Scale of the whole B1.
+        gate_scale: f32,
+        /// Scale of the whole B2.
+        up_scale: f32,
+    },
     /// A scalar of the gate has no value.
     #[error("the gate `{gate}` needs a value for `{name}`: add it to the scalars")]
     MissingScalar {

@@ -166,7 +166,16 @@ impl LoadedKernel {
         check_output_scale(problem.formats.c, args.c_scale)?;
         let gate = &self.gemm.spec().gate;
         vectors::check(&gate.expr, &self.names.vectors, &self.kernel.problem, &self.device, args)?;
-        check_known_scalars(gate, &self.names.scalars, args.scalars)
+        check_known_scalars(gate, &self.names.scalars, args.scalars)?;
+        match args.weight_scales {
+            // The result would be off by the scales' product, without a word.
+            Some([gate_scale, up_scale])
+                if self.names.scalars.is_empty() && [gate_scale, up_scale] != [1.0; 2] =>
+            {
+                Err(LaunchError::UnappliedScales { gate: gate.to_string(), gate_scale, up_scale })
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The arguments of one launch, in order; already checked.
@@ -348,6 +357,7 @@ mod tests {
                 scalars,
                 vectors: &[],
                 rows: None,
+                weight_scales: None,
             }
         }
 

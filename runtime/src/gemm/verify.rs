@@ -155,6 +155,7 @@ impl DeviceOperands {
             scalars,
             vectors: &[],
             rows: None,
+            weight_scales: None,
         }
     }
 

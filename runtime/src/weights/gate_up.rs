@@ -174,11 +174,13 @@ pub struct DeviceGateUp {
 }
 
 impl DeviceGateUp {
-    /// The arguments of a launch on activations `a`, with their scale factors if they have them, into `c`.
+    /// The arguments of a launch on activations `a`, with their scale factors if they have them, into `c`. The launch
+    /// is refused if a weight tensor has a scale other than 1 and the gate has no scalar: see [`Self::scalars`].
     #[must_use]
     pub fn args<'a>(&'a self, a: &'a Buffer, sfa: Option<&'a Buffer>, c: &'a Buffer) -> Args<'a> {
         let args = Args::new(a, &self.b1, &self.b2, c);
-        Args { sfa, sfb1: self.sfb1.as_ref(), sfb2: self.sfb2.as_ref(), ..args }
+        let weight_scales = Some([self.gate_scale, self.up_scale]);
+        Args { sfa, sfb1: self.sfb1.as_ref(), sfb2: self.sfb2.as_ref(), weight_scales, ..args }
     }
 
     /// The scalars `gate_scale` and `up_scale` for the gate `silu(gate_scale * (x @ gate)) * (up_scale * (x @ up))`:

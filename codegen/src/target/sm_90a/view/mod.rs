@@ -18,7 +18,6 @@ use crate::render::view::lanes::FragmentLayout;
 use crate::render::{Entry, Producer, RenderError, TargetView, text};
 use askama::Template;
 use consumer::WarpgroupView;
-use decode::DecodeLayout;
 use order_first::OrderFirst;
 use roles::{Consumer, Epilogue, HandOver, Order, Setup, Teardown, Unpack};
 

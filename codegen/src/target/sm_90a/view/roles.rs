@@ -1,7 +1,7 @@
 //! The roles of a kernel, a template each. Why they are not one: see [`crate::render::Producer`].
 
 use super::consumer::WarpgroupView;
-use super::decode::{DecodeView, PackedView};
+use super::decode::{DecodeLayout, DecodeView, PackedView};
 use crate::config::{KOrder, Multicast, Raster, Schedule};
 use crate::plan::Plan;
 use crate::problem::OutputElement;
