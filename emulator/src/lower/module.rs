@@ -304,6 +304,7 @@ fn kernel<'m, 't>(
         names: lw.names,
         constants: lw.constants,
         code: lw.code,
+        opcodes: lw.opcodes,
     }
 }
 
@@ -346,8 +347,7 @@ fn statements<'t>(
                 Ok(())
             }
             Stmt::Inst(inst) => {
-                let before = if inst.line == lw.placed.0 { lw.placed.1 + 1 } else { 0 };
-                lw.placed = (inst.line, before);
+                lw.opcode = lw.opcode_number(&inst.opcode);
                 lw.line = inst.line;
                 let guard = match inst.guard {
                     None => Ok(None),

@@ -74,8 +74,10 @@ pub(crate) struct Lower<'m, 't> {
     /// Guard and line of the instruction being lowered.
     pub guard: Option<Pred>,
     pub line: u32,
-    /// The line of that instruction, or of the last one, and how many stand before it on the line.
-    pub placed: (u32, u32),
+    /// All opcodes with their modifiers, and the number of that instruction's.
+    pub opcodes: Vec<String>,
+    opcode_numbers: HashMap<String, u32>,
+    pub opcode: u32,
     /// First part of that instruction's opcode.
     pub head: &'t str,
     pub order: crate::program::Order,
@@ -120,7 +122,9 @@ impl<'m, 't> Lower<'m, 't> {
             target: None,
             guard: None,
             line: 0,
-            placed: (0, 0),
+            opcodes: vec![String::new()],
+            opcode_numbers: HashMap::new(),
+            opcode: 0,
             head: "",
             parents: Vec::new(),
             labels: HashMap::new(),
@@ -131,8 +135,19 @@ impl<'m, 't> Lower<'m, 't> {
     }
 
     pub fn emit(&mut self, op: Op) {
-        let (guard, line, place) = (self.guard, self.line, self.placed.1);
-        self.code.push(Inst { guard, op, line, place, order: self.order, scope: self.scope });
+        let (guard, line, opcode) = (self.guard, self.line, self.opcode);
+        self.code.push(Inst { guard, op, line, opcode, order: self.order, scope: self.scope });
+    }
+
+    /// The number of an opcode.
+    pub fn opcode_number(&mut self, opcode: &str) -> u32 {
+        if let Some(&number) = self.opcode_numbers.get(opcode) {
+            return number;
+        }
+        let number = self.opcodes.len() as u32;
+        self.opcodes.push(opcode.to_owned());
+        self.opcode_numbers.insert(opcode.to_owned(), number);
+        number
     }
 
     pub fn open_scope(&mut self) {

@@ -42,8 +42,8 @@ pub(crate) struct Inst {
     pub guard: Option<Pred>,
     pub op: Op,
     pub line: u32,
-    /// How many instructions stand before it on its line.
-    pub place: u32,
+    /// The instruction's opcode, by its number in [`Program::opcodes`].
+    pub opcode: u32,
     pub order: Order,
     pub scope: Scope,
 }
@@ -60,6 +60,8 @@ pub(crate) struct ParamInfo {
 #[derive(Debug)]
 pub(crate) struct Program {
     pub code: Vec<Inst>,
+    /// Opcodes with their modifiers; the first is empty.
+    pub opcodes: Vec<String>,
     /// Index of the return that ends the kernel's own body.
     pub exit_pc: u32,
     pub registers: u32,

@@ -58,25 +58,6 @@ pub(crate) struct Cost {
     pub writes: Box<[u32]>,
 }
 
-/// Opcodes of a line of PTX, in order, without guards and labels.
-fn opcodes(line: &str) -> impl Iterator<Item = &str> {
-    let line = line.split("//").next().unwrap_or("");
-    line.split(';').filter_map(|part| {
-        let mut part = part.trim().trim_start_matches(['{', '}']).trim();
-        if let Some((label, rest)) = part.split_once(':')
-            && !label.contains(char::is_whitespace)
-            && !rest.starts_with(':')
-        {
-            part = rest.trim();
-        }
-        if part.starts_with('@') {
-            part = part.split_once(char::is_whitespace).map_or("", |(_, r)| r.trim());
-        }
-        let op = part.split(char::is_whitespace).next().unwrap_or("");
-        (!op.is_empty() && !op.starts_with('.') && !op.starts_with('/')).then_some(op)
-    })
-}
-
 /// Collects operands of an operation.
 struct Operands {
     registers: u32,
@@ -409,13 +390,10 @@ impl Operands {
 }
 
 /// Costs of all instructions of a program.
-pub(crate) fn costs(module: &Module, program: &Program, chip: &Chip) -> Vec<Cost> {
+pub(crate) fn costs(program: &Program, chip: &Chip) -> Vec<Cost> {
     let mut out = Vec::with_capacity(program.code.len());
     for inst in &program.code {
-        let text = module.line(inst.line);
-        // An instruction can be several operations, or none.
-        let place = inst.place as usize;
-        let opcode = opcodes(text).nth(place).or_else(|| opcodes(text).last()).unwrap_or("");
+        let opcode = program.opcodes.get(inst.opcode as usize).map_or("", String::as_str);
         let mut o = Operands { registers: program.registers, reads: Vec::new(), writes: Vec::new() };
         o.of(&inst.op);
         if let Some(p) = inst.guard {
@@ -433,15 +411,44 @@ pub(crate) fn costs(module: &Module, program: &Program, chip: &Chip) -> Vec<Cost
 mod tests {
     use super::*;
 
+    /// Slots and clocks of all operations of a kernel with that body.
+    fn sums(body: &str) -> Vec<(f64, f64, f64)> {
+        let text = format!(
+            ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .entry k()\n{{\n{body}\nret;\n}}\n"
+        );
+        let module = Module::parse("k.ptx", &text).unwrap();
+        let program = &module.program("k").unwrap();
+        costs(program, &Chip::named("b200").unwrap()).iter().map(|c| (c.slots, c.hold, c.busy)).collect()
+    }
+
     #[test]
-    fn opcodes_are_found_behind_labels_and_guards() {
-        let all = |s| opcodes(s).collect::<Vec<_>>();
-        assert_eq!(all("L1: @!%p1 bra L2; // back"), ["bra"]);
-        assert_eq!(all("  add.u32 %r1, %r2, 1; mul.lo.u32 %r3, %r1, 4;"), ["add.u32", "mul.lo.u32"]);
-        assert_eq!(all("{ tcgen05.wait::ld.sync.aligned; }"), ["tcgen05.wait::ld.sync.aligned"]);
+    fn a_line_of_several_instructions_costs_what_they_cost() {
+        let lines = [
+            ".reg .b32 %first<6>, %early<6>;",
+            ".reg .b32 %gate_r<15>;",
+            ".reg .b64 %gate_rd<9>;",
+            "mov.b64 %gate_rd1, {%first2, %first3};",
+            "mov.b32 %gate_r5, 0fBFB8AA3B;",
+            "mov.b64 %gate_rd2, {%gate_r5, %gate_r5};",
+            "mul.rn.f32x2 %gate_rd3, %gate_rd1, %gate_rd2;",
+            "mov.b64 {%gate_r6, %gate_r7}, %gate_rd3;",
+            "ex2.approx.ftz.f32 %gate_r8, %gate_r6;",
+            "ex2.approx.ftz.f32 %gate_r9, %gate_r7;",
+            "mov.b64 %gate_rd4, {%gate_r8, %gate_r9};",
+            "mov.b32 %gate_r10, 0f3F800000;",
+            "mov.b64 %gate_rd5, {%gate_r10, %gate_r10};",
+            "add.rn.f32x2 %gate_rd6, %gate_rd4, %gate_rd5;",
+            "mov.b64 {%gate_r11, %gate_r12}, %gate_rd6;",
+            "rcp.approx.ftz.f32 %gate_r13, %gate_r11;",
+            "rcp.approx.ftz.f32 %gate_r14, %gate_r12;",
+            "mov.b64 %gate_rd7, {%gate_r13, %gate_r14};",
+            "mul.rn.f32x2 %gate_rd8, %gate_rd1, %gate_rd7;",
+            "mov.b64 {%early2, %early3}, %gate_rd8;",
+        ];
+        assert_eq!(sums(&lines.join(" ")), sums(&lines.join("\n")));
         assert_eq!(
-            all("cp.async.bulk.tensor.2d.shared::cta.global.tile [%r1], [%rd1, {%r2, %r3}], [%r4];").len(),
-            1
+            sums(&format!("{{ {} }}", lines.join(" "))),
+            sums(&format!("{{\n{}\n}}", lines.join("\n")))
         );
     }
 }

@@ -86,7 +86,7 @@ pub fn issue_costs(
         name: entry.to_owned(),
         available: module.entries().map(str::to_owned).collect(),
     })?;
-    let mut costs = cost::costs(module, program, chip);
+    let mut costs = cost::costs(program, chip);
     if let Some(sass) = sass {
         sass.apply(entry, program, chip, &mut costs)?;
     }

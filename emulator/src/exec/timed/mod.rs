@@ -181,7 +181,7 @@ pub(crate) fn time(
     }
     let dynamic = dynamic_base(program);
     let smem_end = if launch.dynamic_smem > 0 { dynamic + launch.dynamic_smem } else { program.static_end };
-    let mut costs = costs(module, program, chip);
+    let mut costs = costs(program, chip);
     if let Some(sass) = &timing.sass {
         let entry = module.kernels.iter().find(|(_, p)| std::ptr::eq(p, program)).map_or("", |(n, _)| n);
         sass.apply(entry, program, chip, &mut costs)?;
