@@ -2,7 +2,6 @@
 
 use super::chip::Chip;
 use super::table;
-use crate::module::Module;
 use crate::program::{CONSTANTS, MatrixA, Op, Pred, Program, SINK, Slot, WgmmaA};
 
 /// The unit of a sub-core or SM that an instruction uses.
@@ -410,6 +409,7 @@ pub(crate) fn costs(program: &Program, chip: &Chip) -> Vec<Cost> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::module::Module;
 
     /// Slots and clocks of all operations of a kernel with that body.
     fn sums(body: &str) -> Vec<(f64, f64, f64)> {
