@@ -31,7 +31,7 @@ fn the_table_has_every_value_and_all_of_it_holds() {
 #[test]
 fn a_sample_of_the_table_holds() {
     let tools = Tools::new(Ptxas::find().unwrap()).unwrap();
-    let full = std::env::var_os("SILUMIN_FULL").is_some();
+    let full = silumin_testkit::sample::full();
     // Every value of sm_90a runs on even and ragged shapes in `tests/hopper.rs`, where the emulator takes its time.
     let step = |arch| match arch {
         _ if full => 1,

@@ -33,7 +33,7 @@ fn a_sample_of_the_mutants_is_caught() {
     let (mut all, mut good) = (0, 0);
     let mut below = String::new();
     let wanted = std::env::var("SILUMIN_MUTANTS").unwrap_or_default();
-    // Who names kernels means all of them.
+    // If kernels are named, mutate all of them.
     let parts = if wanted.is_empty() { PARTS } else { 1 };
     let kernels = KERNELS.iter().filter(|(name, _)| name.starts_with(&wanted)).collect();
     for (_, &(name, shape)) in sample::of(kernels, parts) {

@@ -130,7 +130,7 @@ fn idle(ptx: &str) -> Vec<String> {
                 scope.extend(registers(statement).into_iter().map(|name| (name.to_owned(), false)));
             } else {
                 for name in registers(statement) {
-                    // Of `%sum<4>` any of `%sum0` and on is a use.
+                    // `%sum<4>` declares `%sum0` to `%sum3`: a use of one of them counts.
                     let family = name.trim_end_matches(|c: char| c.is_ascii_digit());
                     let in_scope = |scope: &&mut HashMap<String, bool>| {
                         scope.contains_key(name) || scope.contains_key(family)

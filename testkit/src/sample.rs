@@ -6,7 +6,7 @@
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// Of the environment, else of the commit, else 1.
+/// The seed: `SILUMIN_SAMPLE_SEED` if it is set, else from the commit, or 1 without git.
 static SEED: LazyLock<u64> = LazyLock::new(|| {
     std::env::var("SILUMIN_SAMPLE_SEED").map_or_else(
         |_| commit().unwrap_or(1),

@@ -11,13 +11,13 @@
 //! `evidence/times/h200_drawn.toml` from all reports. The seed stands in this file, and stood here before anything was timed.
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::Deserialize;
-use silumin::Shape;
 use silumin::codegen::arch::TensorCore;
 use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::runtime::tune::knobs;
+use silumin::{Arch, Shape};
+use silumin_testkit::draws::Draws;
 use std::collections::HashSet;
 use std::error::Error;
 use std::fmt::Write;
@@ -82,51 +82,39 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
     let done = Flags::from_arg_matches(matches).map_err(Into::into).and_then(|flags| {
         match (&flags.out, &flags.read, &flags.machine) {
             (Some(folder), ..) => write_lists(folder, flags.seed),
-            (_, Some(folder), Some(machine)) => read_reports(folder, machine),
+            (_, Some(folder), Some(machine)) => read_reports(folder, machine, flags.seed),
             _ => Err("give --out FOLDER, or --read FOLDER with --machine TEXT".into()),
         }
     });
     silumin_cli::status(done.map(|()| true))
 }
 
-/// Draws knobs of kernels that people would try: a tile or the chosen one, and up to three other knobs.
-struct Knobs(ChaCha8Rng);
-
-impl Knobs {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0.next_u32() as usize % limit
-    }
-
-    fn pick<'a>(&mut self, values: &[&'a str]) -> &'a str {
-        values[self.below(values.len())]
-    }
-
-    /// A configuration as a line of `NAME=VALUE`, never an empty one. It can be illegal.
-    fn draw(&mut self) -> String {
-        let mut set = Vec::new();
-        if self.below(4) > 0 {
-            let rows = self.pick(&["64", "64", "128", "128", "192", "256"]);
-            let columns = self.pick(&["8", "16", "32", "64", "96", "128", "128", "192", "256"]);
-            let k = self.pick(&["64", "64", "128"]);
-            match self.below(2) {
-                0 => set.push(format!("tile=[{rows},{columns},{k}]")),
-                _ => set.extend(["swap_ab=on".to_owned(), format!("tile=[{columns},{rows},{k}]")]),
-            }
+/// Draws knobs that people would try: a tile or the chosen one, and up to three other knobs. Returns `NAME=VALUE` with spaces between,
+/// never nothing. The configuration can be illegal.
+fn draw(draws: &mut Draws) -> String {
+    let mut set = Vec::new();
+    if draws.below(4) > 0 {
+        let rows = draws.pick(&["64", "64", "128", "128", "192", "256"]);
+        let columns = draws.pick(&["8", "16", "32", "64", "96", "128", "128", "192", "256"]);
+        let k = draws.pick(&["64", "64", "128"]);
+        match draws.below(2) {
+            0 => set.push(format!("tile=[{rows},{columns},{k}]")),
+            _ => set.extend(["swap_ab=on".to_owned(), format!("tile=[{columns},{rows},{k}]")]),
         }
-        // Few SMs take milliseconds, and one launch alone shows nothing of programmatic dependent launch.
-        let other = ["tile", "cache", "swap_ab", "sms", "pdl"];
-        let names: Vec<_> = KNOBS.iter().filter(|knob| !other.contains(&knob.name)).collect();
-        for _ in 0..=self.below(3) {
-            let knob = names[self.below(names.len())];
-            let values = knob.draws(TensorCore::Wgmma);
-            let values: Vec<_> = values.iter().filter(|value| **value != "auto").map(AsRef::as_ref).collect();
-            if !values.is_empty() && !set.iter().any(|text| text.starts_with(&format!("{}=", knob.name))) {
-                let value = self.pick(&values).replace(' ', "");
-                set.push(format!("{}={value}", knob.name));
-            }
-        }
-        if set.is_empty() { self.draw() } else { set.join(" ") }
     }
+    // Few SMs take milliseconds, and one launch alone shows nothing of programmatic dependent launch.
+    let other = ["tile", "cache", "swap_ab", "sms", "pdl"];
+    let names: Vec<_> = KNOBS.iter().filter(|knob| !other.contains(&knob.name)).collect();
+    for _ in 0..=draws.below(3) {
+        let knob = names[draws.below(names.len() as u32) as usize];
+        let values: Vec<_> =
+            knob.draws(TensorCore::Wgmma).into_iter().filter(|value| *value != "auto").collect();
+        if !values.is_empty() && !set.iter().any(|text| text.starts_with(&format!("{}=", knob.name))) {
+            let value = draws.pick(&values).replace(' ', "");
+            set.push(format!("{}={value}", knob.name));
+        }
+    }
+    if set.is_empty() { draw(draws) } else { set.join(" ") }
 }
 
 fn write_lists(folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
@@ -135,7 +123,7 @@ fn write_lists(folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
         std::fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))
     };
     std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    let mut knobs = Knobs(ChaCha8Rng::seed_from_u64(seed));
+    let mut draws = Draws::new(Arch::Sm90a, seed);
     let (mut drawn, mut legal) = (0, 0);
     for (name, [a, b, c]) in FORMATS {
         let mut text = format!("# seed {seed}\n");
@@ -150,13 +138,8 @@ fn write_lists(folder: &Path, seed: u64) -> Result<(), Box<dyn Error>> {
                     break;
                 }
                 drawn += 1;
-                let line = knobs.draw();
-                let mut config = Config::default();
-                if line.split_whitespace().any(|word| {
-                    word.split_once('=').is_none_or(|(name, value)| config.set(name, value).is_err())
-                }) {
-                    continue;
-                }
+                let line = draw(&mut draws);
+                let Ok(config) = knobs(&line, &Config::default()) else { continue };
                 spec.config = config;
                 if let Ok(kernel) = spec.kernel(file.shape(), arch)
                     && seen.insert(kernel.ptx)
@@ -195,9 +178,9 @@ struct Timed {
     mhz: Option<f64>,
 }
 
-fn read_reports(folder: &Path, machine: &str) -> Result<(), Box<dyn Error>> {
+fn read_reports(folder: &Path, machine: &str, seed: u64) -> Result<(), Box<dyn Error>> {
     let mut text = format!(
-        "# Drawn by `cargo xtask drawn`, seed {SEED}; timed by `silumin-bench-gpu --inputs peers --no-bandwidth --reps 61`.\n\
+        "# Drawn by `cargo xtask drawn`, seed {seed}; timed by `silumin-bench-gpu --inputs peers --no-bandwidth --reps 61`.\n\
          title = \"H200, drawn configurations\"\n\
          chip = \"h200\"\n\
          clock = 1980\n\

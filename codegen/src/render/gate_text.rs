@@ -77,7 +77,7 @@ fn splice(
     Ok(scopes.collect::<Result<Vec<_>, RenderError>>()?.join("\n"))
 }
 
-/// A fragment that reads its inputs and writes its outputs where they are, and not through copies.
+/// Removes copies: the fragment reads the input registers and writes the output registers itself.
 fn without_copies(mut lines: Vec<String>) -> Vec<String> {
     let is_own = |register: &str| register.starts_with("%gate_");
     let copy = |line: &str| {

@@ -161,7 +161,7 @@ fn registers(code: &str) -> impl Iterator<Item = &str> {
 
 /// The same without declarations of registers that nothing names.
 fn without_unused(lines: Vec<String>) -> Vec<String> {
-    // Of each open scope: its declared names, each with its declaration's line, until something names it.
+    // A map for each open scope: from a declared register to the line of its declaration, or to nothing once it is used.
     let mut scopes: Vec<HashMap<String, Option<usize>>> = Vec::new();
     let mut unused: HashMap<usize, Vec<String>> = HashMap::new();
     for (index, line) in lines.iter().enumerate() {
