@@ -77,6 +77,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! [`gemm!`] has one product, as a down projection. A matrix, `r[m, n]`, has the shape of C: a residual is added before the
+//! result is rounded.
+//!
+//! ```
+//! use silumin::{Args, Arch, Device, Shape, gemm};
+//!
+//! let down = gemm!(<bf16 -> bf16> A @ B + residual[m, n]);
+//! let (m, n, k) = (3, 8, 64);
+//! let device = Device::emulated(Arch::Sm90a);
+//! // bf16: 0x3F80 is 1, 0x4000 is 2. Each sum is 64 * 1 * 1, and the residual adds 2.
+//! let filled = |value: u16, count: u32| device.upload(&value.to_le_bytes().repeat(count as usize));
+//! let [a, b, residual, c] = [filled(0x3F80, m * k)?, filled(0x3F80, n * k)?, filled(0x4000, m * n)?, filled(0, m * n)?];
+//!
+//! let matrices = [("residual", &residual)];
+//! let args = Args::gemm(&a, &b, &c).vectors(&matrices);
+//! down.load(&device, Shape::new(m, n, k))?.launch(&device.stream(), &args)?;
+//! assert_eq!(c.download()?, 0x4284u16.to_le_bytes().repeat(24)); // 66
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
 //! The experts of a mixture are one launch, too: rows of A are sorted by expert, each expert has its own weights, and
 //! the kernel reads the row offsets on the device.
 //!
@@ -98,7 +118,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! * [`dual_gemm!`]: declares a dual GEMM and checks it while your program compiles.
+//! * [`dual_gemm!`], [`gemm!`]: declare a dual GEMM or a GEMM, and check it while your program compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`runtime`]: devices, launches, caches and tuning; [`Device`], [`DualGemm`], [`LoadedKernel`]. In it
 //!   [`weights`](runtime::weights): gate and up weights, out of checkpoints or of a loader of your own; and
@@ -123,7 +143,7 @@ mod book {
 
 pub use silumin_codegen as codegen;
 pub use silumin_formats as formats;
-pub use silumin_macros::dual_gemm;
+pub use silumin_macros::{dual_gemm, gemm};
 pub use silumin_runtime as runtime;
 pub use silumin_verify as verify;
 
@@ -140,6 +160,6 @@ pub use runtime::cache::{Bundle, Cache, CacheOptions};
 #[cfg(feature = "emulated")]
 pub use runtime::device::EmulatorOptions;
 pub use runtime::device::{Buffer, Device, DeviceError, Stream};
-pub use runtime::gemm::{Args, DeviceOperands, DualGemm, LaunchError, LoadError, LoadedKernel};
+pub use runtime::gemm::{Args, DeviceOperands, DualGemm, Gemm, LaunchError, LoadError, LoadedKernel};
 pub use runtime::warmup::{Buckets, Kernels, Warmup, WarmupError};
 pub use verify::inputs::Distribution;

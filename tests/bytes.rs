@@ -143,6 +143,7 @@ fn expected(plan: &Plan) -> Vec<Moved> {
         Strategy::Sequential => {
             vec![writes(reads(twice, loop_reads(plan, 1)), c)]
         }
+        Strategy::Single => vec![writes(one, c)],
         Strategy::SecondFused => vec![writes(one, product), writes(reads(one, product), c)],
         Strategy::TwoPass => {
             vec![writes(one, product), writes(one, product), Moved { read: 2 * product, written: c }]

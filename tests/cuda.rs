@@ -291,7 +291,8 @@ fn a_graph_runs_with_no_values_but_its_own() {
             [false, true].map(|on| gemm.load(&device.clone().with_graphs(on), SMALL).unwrap());
         let sets = [small(&device, 1), small(&device, 2)];
         let draw = |seed| {
-            let drawn = GateVectors::draw(&gemm.spec().gate.expr.vectors(), SMALL, seed);
+            let drawn =
+                GateVectors::draw(&gemm.spec().gate.expr.vectors(), &gemm.spec().problem(SMALL), seed);
             silumin::runtime::gemm::upload_vectors(&drawn, &device).unwrap()
         };
         let vectors = [draw(1), draw(2)];

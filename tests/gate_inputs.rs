@@ -183,7 +183,7 @@ fn vectors_of_ones_own_reach_the_gate() {
     let bias: Vec<f32> = (0..40).map(|n| n as f32 / 8.0 - 2.0).collect();
     let scale: Vec<f32> = (0..5).map(|m| 1.0 + m as f32).collect();
     let given = [("s", &scale[..]), ("b1", &bias[..])];
-    let vectors = GateVectors::new(&gemm.spec().gate.expr, shape, &given).unwrap();
+    let vectors = GateVectors::new(&gemm.spec().gate.expr, &gemm.spec().problem(shape), &given).unwrap();
     let buffers = silumin::runtime::gemm::upload_vectors(&vectors, &device).unwrap();
     let named: Vec<_> = buffers.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
     let args = Args { vectors: &named, ..operands.args(&[]) };
@@ -230,9 +230,12 @@ fn vectors_are_checked_like_operands() {
     assert!(matches!(refused(&[("b", &aliased), ("s", &s)]), VectorError::Aliasing { .. }));
 
     let gate: Gate = BIAS.parse().unwrap();
-    let short = GateVectors::new(&gate.expr, shape, &[("b1", &[0.0; 40]), ("b2", &[0.0; 39])]);
+    let short =
+        GateVectors::new(&gate.expr, &gemm.spec().problem(shape), &[("b1", &[0.0; 40]), ("b2", &[0.0; 39])]);
     assert!(matches!(short, Err(VectorError::Length { found: 156, expected: 160, .. })), "{short:?}");
-    let other = GateVectors::new(&gate.expr, shape, &[("b1", &[0.0; 40]), ("b2", &[0.0; 40])]).unwrap();
+    let other =
+        GateVectors::new(&gate.expr, &gemm.spec().problem(shape), &[("b1", &[0.0; 40]), ("b2", &[0.0; 40])])
+            .unwrap();
     let error = expected_with(gemm.spec(), &inputs, &[], &other).unwrap_err();
     assert!(
         matches!(error, VerifyError::Launch(LaunchError::Vector(VectorError::Unknown { .. }))),

@@ -105,17 +105,8 @@ impl Run {
     }
 
     fn inputs(&self, seed: u64) -> DualGemmInputs {
-        let inputs = match &self.sizes {
-            Some(sizes) => DualGemmInputs::generate_grouped(
-                self.shape,
-                sizes,
-                self.spec.formats,
-                Distribution::Full,
-                seed,
-            ),
-            None => DualGemmInputs::generate_for(self.shape, self.spec.formats, Distribution::Full, seed),
-        };
-        inputs.unwrap()
+        let problem = self.spec.problem(self.shape);
+        DualGemmInputs::generate_problem(&problem, self.sizes.as_deref(), Distribution::Full, seed).unwrap()
     }
 
     /// What is wrong, if anything: results, bytes, MMAs.

@@ -57,7 +57,7 @@ fn a_launch_allocates_nothing_once_its_buffers_are_known() {
         let kernels = warmup.run(&device).unwrap();
         let sets = [operands(&device, SHAPE, 1), operands(&device, SHAPE, 2)];
         let vectors = silumin::runtime::gemm::upload_vectors(
-            &GateVectors::draw(&gemm.spec().gate.expr.vectors(), SHAPE, 1),
+            &GateVectors::draw(&gemm.spec().gate.expr.vectors(), &gemm.spec().problem(SHAPE), 1),
             &device,
         )
         .unwrap();

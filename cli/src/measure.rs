@@ -37,7 +37,7 @@ pub struct Bench {
     poison: Vec<(Buffer, Vec<u8>)>,
     reference: Reference,
     /// References of D1 and D2, if the kernel stores them.
-    products: Option<[Reference; 2]>,
+    products: Option<Vec<Reference>>,
     scalars: Vec<(String, f32)>,
 }
 
@@ -53,13 +53,8 @@ impl Bench {
         threads: usize,
     ) -> Result<Self, String> {
         let formats = spec.formats;
-        let inputs = match shape.groups.by_rows() {
-            false => DualGemmInputs::generate_for(shape, formats, Distribution::Benchmark, seed),
-            true => {
-                let sizes = shape.even_sizes();
-                DualGemmInputs::generate_grouped(shape, &sizes, formats, Distribution::Benchmark, seed)
-            }
-        };
+        let (problem, sizes) = (spec.problem(shape), shape.even_sizes());
+        let inputs = DualGemmInputs::generate_problem(&problem, Some(&sizes), Distribution::Benchmark, seed);
         let inputs = inputs.map_err(|e| e.to_string())?;
         let device = Device::emulated_with(arch, EmulatorOptions { threads, ..EmulatorOptions::default() });
         let mut operands = DeviceOperands::upload(&device, &inputs).map_err(|e| e.to_string())?;
@@ -70,7 +65,7 @@ impl Bench {
         }
         let products = formats.products.map(|_| expected_products(spec, &inputs, &given));
         let products = products.transpose().map_err(|e| e.to_string())?;
-        let vectors = upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), shape, seed), &device);
+        let vectors = upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), &problem, seed), &device);
         let outputs = [Some(&operands.c), operands.sfc.as_ref(), operands.d1.as_ref(), operands.d2.as_ref()];
         let poison = outputs.into_iter().flatten().map(|output| Ok((output.clone(), output.download()?)));
         let poison: Result<_, DeviceError> = poison.collect();

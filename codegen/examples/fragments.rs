@@ -8,7 +8,7 @@ use std::io::Write as _;
 use std::path::Path;
 
 use silumin_codegen::gate::{
-    BUILTIN_WIDTH, BUILTINS, GATE_ARCHES, Gate, GateCode, SplitCode, lower::lower_gate,
+    BUILTIN_WIDTH, BUILTINS, GATE_ARCHES, GEMM_BUILTINS, Gate, GateCode, SplitCode, lower::lower_gate,
 };
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/frontend/gate/fragments");
     for (arch, _) in GATE_ARCHES {
         std::fs::create_dir_all(root.join(arch))?;
-        for builtin in &BUILTINS {
+        for builtin in BUILTINS.iter().chain(&GEMM_BUILTINS) {
             let gate: Gate = builtin.source.parse()?;
             for (part, text) in parts(&lower_gate(&gate.expr, arch, BUILTIN_WIDTH)?) {
                 let path = root.join(arch).join(format!("{}.{part}.ptx", builtin.name));

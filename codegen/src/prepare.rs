@@ -107,7 +107,7 @@ impl Preparation {
             name: self.name().to_owned(),
             arch,
             ptx,
-            problem: Problem { shape: Shape::new(0, 0, 0), formats: Formats::default() },
+            problem: Problem::dual(Shape::new(0, 0, 0), Formats::default()),
             launches: vec![launch],
             workspace: Vec::new(),
             ptx_version: arch.ptx_version(),

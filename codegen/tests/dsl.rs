@@ -6,17 +6,25 @@ use silumin_codegen::config::{
     AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster,
     Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
 };
-use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, expand, parse};
-use silumin_codegen::problem::{Formats, ProductFormat, Shape};
-use silumin_codegen::spec::{DEFAULT_NAME, Spec};
-use syn::parse::Parser;
+use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, parse};
+use silumin_codegen::problem::{Formats, Operation, ProductFormat, Shape};
+use silumin_codegen::spec::{DEFAULT_GEMM_NAME, DEFAULT_NAME, Spec};
+use syn::parse::{ParseStream, Parser};
 
 fn tokens(text: &str) -> TokenStream {
     text.parse().unwrap_or_else(|error| panic!("{text}: {error}"))
 }
 
+fn input_of(operation: Operation, text: &str) -> syn::Result<Input> {
+    (|input: ParseStream| parse(operation, input)).parse2(tokens(text))
+}
+
 fn input(text: &str) -> syn::Result<Input> {
-    parse.parse2(tokens(text))
+    input_of(Operation::DualGemm, text)
+}
+
+fn expand(tokens: TokenStream) -> TokenStream {
+    silumin_codegen::dsl::expand(Operation::DualGemm, tokens)
 }
 
 fn declared(text: &str) -> Declaration {
@@ -554,10 +562,36 @@ fn a_vector_per_row_and_swapped_sides_are_refused_while_compiling() {
 #[test]
 fn gates_are_checked_where_they_stand() {
     refused("<nvfp4 -> f16>", &[("", &["expected an operand"])]);
-    refused("<> silu(A @ B1)", &[("A @ B1", &["one product"])]);
+    refused("<> silu(A @ B1)", &[("silu(A @ B1)", &["one product", "use `gemm!`"])]);
     refused("<> silu(A @ B1) * (A @ B2) extra", &[("extra", &["expected `+`"])]);
     refused("<> silu(A @ B1) * (A @ B2), extra", &[("extra", &["expected the end"])]);
     refused("<> silu(A @ B1) * (B1 @ B2)", &[("B1", &["both sides"])]);
+}
+
+#[test]
+fn gemms_have_one_product_and_a_macro_of_their_own() {
+    let of = |text: &str| input_of(Operation::Gemm, text);
+    let Ok(Input::Expression(gemm)) = of("<nvfp4 -> bf16> alpha * (A @ B) + bias[n] + residual[m, n]") else {
+        panic!("a GEMM is read");
+    };
+    assert_eq!(gemm.spec.operation(), Operation::Gemm);
+    assert_eq!(gemm.spec.name, DEFAULT_GEMM_NAME);
+    let Ok(Input::Items(items)) = of("pub Down<A: bf16, w: nvfp4, C: bf16> = A @ w + r[m, n];") else {
+        panic!("an item is read");
+    };
+    assert_eq!(items[0].declaration.spec.name, "Down");
+    let refused = |text: &str, part: &str| {
+        let told = messages(of(text).err().unwrap_or_else(|| panic!("{text}: taken")));
+        assert!(told.iter().any(|message| message.contains(part)), "{text}: {told:?}");
+    };
+    refused("silu(A @ B1) * (A @ B2)", "use `dual_gemm!`");
+    refused("<strategy = interleaved> A @ B", "computes two products, and the gate has one product");
+    refused("<k_order = split_tail(2)> A @ B", "this strategy computes one product at a time");
+    refused("<A: bf16, r: bf16> A @ B + r[m, n]", "is a matrix that the gate reads");
+    refused("A @ B + r[n, m]", "`r[m, n]` for one for each of C");
+    refused("A @ B + r[m] + r[m, n]", "a vector or matrix has one index");
+    let dual = input("<strategy = single> silu(A @ B1) * (A @ B2)").err().map(messages);
+    assert!(dual.is_some_and(|told| told[0].contains("computes one product, and the gate has two products")));
 }
 
 #[test]

@@ -7,9 +7,9 @@ use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{Config, KNOBS};
 use silumin_codegen::dsl::parse;
 use silumin_codegen::plan::validate;
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Problem, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, Operation, OutputFormat, Problem, Shape};
 use std::cell::Cell;
-use syn::parse::Parser;
+use syn::parse::{ParseStream, Parser};
 
 /// A value of every knob, or nothing, often such that there is a shape for them.
 fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
@@ -82,7 +82,7 @@ fn size() -> impl Strategy<Value = u32> {
 
 fn taken(brackets: &str) -> bool {
     let text = format!("<{}> silu(A @ B1) * (A @ B2)", brackets.trim_end_matches([',', ' ']));
-    parse.parse2(text.parse().expect("tokens")).is_ok()
+    (|input: ParseStream| parse(Operation::DualGemm, input)).parse2(text.parse().expect("tokens")).is_ok()
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn brackets_are_taken_where_validate_takes_them() {
 #[test]
 fn brackets_for_warpgroups_are_taken_where_validate_takes_them() {
     let formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
-    compare(Arch::Sm90a, "bf16 -> bf16, arch = sm_90a, ", |shape| Problem { shape, formats }, 4000);
+    compare(Arch::Sm90a, "bf16 -> bf16, arch = sm_90a, ", |shape| Problem::dual(shape, formats), 4000);
 }
 
 /// The brackets of drawn knobs, behind what is `always` there.

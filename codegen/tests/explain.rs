@@ -210,7 +210,7 @@ fn plans_of_warpgroups_add_up_and_name_registers_instead_of_tensor_memory() {
             }
             let Target::Wgmma(warpgroups) = &plan.target else { panic!("{:?}", plan.target) };
             let text = plan.to_string();
-            let held = if plan.strategy.is_fused() { 2 } else { 1 } * warpgroups.product_registers;
+            let held = plan.strategy.products() * warpgroups.product_registers;
             assert!(text.contains(&format!("registers {held} of a thread")), "{text}");
             assert!(text.contains("one more warpgroup loads"), "{text}");
             for absent in ["TMEM", "scale factors", "columns used"] {

@@ -5,8 +5,8 @@ mod kernels;
 
 use kernels::{assemble, parts};
 use silumin_codegen::gate::{
-    BUILTIN_WIDTH, BUILTINS, Fragment, GATE_ARCHES, Gate, GateCode, GateError, builtin, builtin_gate,
-    gate_code,
+    BUILTIN_WIDTH, BUILTINS, Fragment, GATE_ARCHES, GEMM_BUILTINS, Gate, GateCode, GateError, builtin,
+    builtin_gate, gate_code,
 };
 
 fn parse(text: &str) -> Gate {
@@ -20,8 +20,7 @@ fn code(text: &str) -> Option<GateCode> {
 #[test]
 fn every_builtin_gate_assembles_on_every_architecture() {
     for (arch, version) in GATE_ARCHES {
-        let codes: Vec<(&str, GateCode)> = BUILTINS
-            .iter()
+        let codes: Vec<(&str, GateCode)> = (BUILTINS.iter().chain(&GEMM_BUILTINS))
             .map(|b| (b.name, builtin(&parse(b.source).expr, arch).expect("it is built in")))
             .collect();
         let fragments: Vec<(String, &Fragment)> = codes
@@ -30,7 +29,7 @@ fn every_builtin_gate_assembles_on_every_architecture() {
                 parts(code).into_iter().map(move |(part, f)| (format!("{name}_{part}"), f))
             })
             .collect();
-        assert_eq!(fragments.len(), 3 * BUILTINS.len());
+        assert_eq!(fragments.len(), 3 * BUILTINS.len() + GEMM_BUILTINS.len());
         let version = format!("{}.{}", version / 10, version % 10);
         assemble(arch, &version, &fragments);
     }
@@ -39,7 +38,7 @@ fn every_builtin_gate_assembles_on_every_architecture() {
 #[test]
 fn fragments_read_first_write_last_and_do_not_branch() {
     for (arch, _) in GATE_ARCHES {
-        for b in &BUILTINS {
+        for b in BUILTINS.iter().chain(&GEMM_BUILTINS) {
             let code = builtin(&parse(b.source).expr, arch).expect("it is built in");
             for (part, fragment) in parts(&code) {
                 let text = &fragment.text;

@@ -4,9 +4,9 @@ use silumin_codegen::arch::Arch;
 use silumin_codegen::config::Config;
 use silumin_codegen::dsl::{Input, parse};
 use silumin_codegen::plan::{Operand, Plan, validate};
-use silumin_codegen::problem::{Formats, Groups, OutputFormat, Problem, Shape};
+use silumin_codegen::problem::{Formats, Groups, Operation, OutputFormat, Problem, Shape};
 use silumin_codegen::spec::{SpecFile, SpecFileError};
-use syn::parse::Parser;
+use syn::parse::{ParseStream, Parser};
 
 const SHAPE: Shape = Shape::new(300, 200, 416);
 
@@ -24,9 +24,8 @@ fn plan(shape: Shape, knobs: &[(&str, &str)]) -> Result<Plan, String> {
 #[test]
 fn tensors_are_those_of_all_matrices() {
     let formats = Formats { c: OutputFormat::Nvfp4, ..Formats::default() };
-    let bytes = |groups, operand: Operand| {
-        operand.bytes(&Problem { shape: Shape { n: 224, groups, ..SHAPE }, formats })
-    };
+    let bytes =
+        |groups, operand: Operand| operand.bytes(&Problem::dual(Shape { n: 224, groups, ..SHAPE }, formats));
     for operand in Operand::ALL.into_iter().filter(|operand| *operand != Operand::Offsets) {
         assert_eq!(bytes(Groups::Batch(3), operand), 3 * bytes(Groups::One, operand), "{operand}");
         assert_eq!(bytes(Groups::Rows(1), operand), bytes(Groups::One, operand), "{operand}");
@@ -140,7 +139,8 @@ fn files_hold_what_shapes_say() {
 fn brackets_take_them_beside_a_shape() {
     let shape = |knobs: &str| {
         let text = format!("<nvfp4 -> f16, {knobs}> silu(A @ B1) * (A @ B2)");
-        let declared = match parse.parse_str(&text) {
+        let read = |input: ParseStream| parse(Operation::DualGemm, input);
+        let declared = match read.parse_str(&text) {
             Ok(Input::Expression(declared)) => Ok(declared.shape),
             Ok(Input::Items(_)) => panic!("{text}: an item"),
             Err(error) => Err(error),

@@ -3,11 +3,11 @@
 use proc_macro2::TokenStream;
 use quote::ToTokens;
 use silumin_codegen::arch::{Arch, TensorCore};
-use silumin_codegen::config::{Config, KNOBS, Knob};
+use silumin_codegen::config::{Config, KNOBS, Knob, Strategy};
 use silumin_codegen::dsl::{Input, parse};
 use silumin_codegen::plan::validate;
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Problem, Shape};
-use syn::parse::Parser;
+use silumin_codegen::problem::{Formats, OperandFormat, Operation, OutputFormat, Problem, Shape};
+use syn::parse::{ParseStream, Parser};
 
 const CHIPS: [Arch; 2] = [Arch::Sm90a, Arch::Sm100a];
 
@@ -45,7 +45,13 @@ fn every_row_says_what_it_means_and_draws_values_of_its_own() {
         for value in knob.values {
             assert!(value.about.trim().ends_with('.'), "{}: {}", knob.name, value.spelling);
             assert!(knob.help().contains(value.about.trim()), "{}", knob.name);
-            assert!(!value.samples.on.is_empty(), "{}: {} works nowhere", knob.name, value.spelling);
+            let of_gemms = value.spelling == Strategy::Single.to_string();
+            assert!(
+                of_gemms || !value.samples.on.is_empty(),
+                "{}: {} works nowhere",
+                knob.name,
+                value.spelling
+            );
             let alone = Knob { values: std::slice::from_ref(value), has_auto: false, ..*knob };
             for core in value.samples.on {
                 let drawn = [alone.draws(*core), alone.rare_draws(*core)].concat();
@@ -133,7 +139,8 @@ fn every_value_is_read_in_the_brackets() {
         let mut taken = 0;
         for (_, text) in values().into_iter().filter(|(other, _)| *other == knob) {
             let declared = format!("<{} = {text}> silu(A @ B1) * (A @ B2)", knob.name);
-            match parse.parse2(declared.parse().unwrap()) {
+            let read = |input: ParseStream| parse(Operation::DualGemm, input);
+            match read.parse2(declared.parse().unwrap()) {
                 Ok(Input::Expression(declaration)) => {
                     assert_eq!(declaration.spec.config, with(knob, text), "{declared}");
                     taken += 1;
@@ -149,7 +156,7 @@ fn every_value_is_read_in_the_brackets() {
 
 /// Whether the chip multiplies the formats, with all knobs left to it.
 fn legal(formats: Formats, arch: Arch) -> bool {
-    validate(&Problem { shape: Shape::new(1024, 2048, 4096), formats }, &Config::default(), arch).is_ok()
+    validate(&Problem::dual(Shape::new(1024, 2048, 4096), formats), &Config::default(), arch).is_ok()
 }
 
 /// Problems and what stands beside a knob, one of which any value that a chip honours goes with.
@@ -176,7 +183,7 @@ fn surroundings(arch: Arch) -> Vec<(Problem, Config)> {
                     let (name, value) = pair.split_once('=').unwrap();
                     config.set(name, value).unwrap();
                 }
-                all.push((Problem { shape, formats }, config));
+                all.push((Problem::dual(shape, formats), config));
             }
         }
     }

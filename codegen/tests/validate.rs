@@ -43,7 +43,7 @@ fn holds_together(plan: &Plan) {
             assert_eq!(warpgroups.tile_rows(), plan.cta_rows);
             assert_eq!(plan.threads, 128 * (warpgroups.count + 1));
             // Accumulators and the rest of a thread's registers, and all threads' those of an SM.
-            let products = if plan.strategy.is_fused() { 2 } else { 1 };
+            let products = plan.strategy.products();
             let held = warpgroups.sum_registers(products);
             assert_eq!(128 * warpgroups.product_registers, warpgroups.rows() * plan.mma_columns);
             assert!(held + 32 <= warpgroups.registers[0]);
@@ -141,7 +141,7 @@ fn judge(problem: &Problem, config: &Config, arch: Arch) -> Result<bool, TestCas
 /// What warpgroups multiply.
 fn bf16(shape: Shape) -> Problem {
     let formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
-    Problem { shape, formats }
+    Problem::dual(shape, formats)
 }
 
 /// Knobs that sm_90a has no use for, back at what they are without.
@@ -180,7 +180,7 @@ fn a_draw_for_warpgroups_is_a_sound_plan_or_a_clear_error() {
         let config = if whole == 0 { config } else { without_tensor_memory(config) };
         let k = if whole % 2 == 0 { k } else { k.checked_next_multiple_of(32).unwrap_or(32) };
         let formats = Formats::new(a.parse().unwrap(), b.parse().unwrap(), OutputFormat::Bf16);
-        let taken = judge(&Problem { shape: Shape::new(m, n, k), formats }, &config, Arch::Sm90a)?;
+        let taken = judge(&Problem::dual(Shape::new(m, n, k), formats), &config, Arch::Sm90a)?;
         legal.set(legal.get() + u32::from(taken));
         Ok(())
     });
@@ -248,7 +248,7 @@ fn auto_decodes_any_number_of_tokens() {
             for k in [32, 992, 2880, 7168] {
                 let shape = Shape::new(m, 328, k);
                 for shape in [shape, shape.batch(3), shape.grouped(5)] {
-                    let plan = validate(&Problem { shape, formats }, &Config::default(), Arch::Sm90a);
+                    let plan = validate(&Problem::dual(shape, formats), &Config::default(), Arch::Sm90a);
                     let plan =
                         plan.unwrap_or_else(|errors| panic!("{formats}, {shape}: {}", explain(&errors)));
                     holds_together(&plan);
@@ -508,7 +508,7 @@ fn each_limit_of_warpgroups_is_told() {
         for (knob, value) in knobs {
             config.set(knob, value).unwrap();
         }
-        let problem = Problem { shape: Shape::new(m, n, k), formats };
+        let problem = Problem::dual(Shape::new(m, n, k), formats);
         let errors = validate(&problem, &config, Arch::Sm90a).err().unwrap_or_default();
         let told = errors.iter().find(|error| error.knob() == knob && error.to_string().contains(says));
         let Some(told) = told else { panic!("{knobs:?} should say `{says}`: {}", explain(&errors)) };
@@ -519,7 +519,7 @@ fn each_limit_of_warpgroups_is_told() {
     assert!(errors[0].to_string().contains("consumers = ping_pong: not on sm_100a"), "{}", explain(&errors));
     // Of one K tile nothing is in flight beside it.
     let config = Config { stages: Setting::Fixed(1), ..Config::default() };
-    let one = Problem { shape: Shape::new(512, 4096, 64), formats: bf16 };
+    let one = Problem::dual(Shape::new(512, 4096, 64), bf16);
     assert_eq!(validate(&one, &config, Arch::Sm90a).unwrap().stages, 1);
     // Turns are taken where tiles follow each other, if nobody says otherwise.
     let config = Config { consumers: Setting::Fixed(Consumers::PingPong), ..Config::default() };

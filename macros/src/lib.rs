@@ -1,9 +1,10 @@
-//! The `dual_gemm!` macro of silumin. Use it through the facade crate `silumin`: what it expands to
+//! The `dual_gemm!` and `gemm!` macros of silumin. Use it through the facade crate `silumin`: what it expands to
 //! names that crate.
 
 #![forbid(unsafe_code)]
 
 use proc_macro::TokenStream;
+use silumin_codegen::problem::Operation;
 
 /// A gated dual GEMM: an expression of type `silumin::DualGemm`, or items of it.
 ///
@@ -20,7 +21,7 @@ use proc_macro::TokenStream;
 /// The mathematics is an elementwise expression over two products that share their left operand:
 /// `+`, `-`, `*`, `/`, numbers, the functions of `silumin::codegen::gate::functions`, and scalars, by any name,
 /// that are arguments of each launch. So are vectors: `b[n]` has an element a column of the result, `s[m]` one a
-/// row. `A` is M x K; `B1` and `B2` are N x K, a row for each output
+/// row. A matrix, `r[m, n]`, has the shape of the result, in its format, or in bf16 if that has 4 or 8 bits. `A` is M x K; `B1` and `B2` are N x K, a row for each output
 /// feature, as checkpoints have them; the result is M x N.
 ///
 /// In the angle brackets, in any order, each once, all optional, the brackets included:
@@ -43,5 +44,22 @@ use proc_macro::TokenStream;
 /// macro expands, with silumin's feature `llvm`. The program that uses the macro links none of it.
 #[proc_macro]
 pub fn dual_gemm(input: TokenStream) -> TokenStream {
-    silumin_codegen::dsl::expand(input.into()).into()
+    silumin_codegen::dsl::expand(Operation::DualGemm, input.into()).into()
+}
+
+/// A GEMM with an elementwise epilogue: an expression of type `silumin::Gemm`, or items of it.
+///
+/// ```text
+/// let down = gemm!(<nvfp4 -> bf16> alpha * (A @ B) + bias[n] + residual[m, n]);
+/// ```
+///
+/// The language is that of [`dual_gemm!`](macro@dual_gemm), with one product. `A` is M x K, `B` is N x K, the result is
+/// M x N. What is affine in the product needs no LLVM, nor do the activations of
+/// `silumin::codegen::gate::GEMM_BUILTINS` over it.
+///
+/// # Errors
+/// As [`dual_gemm!`](macro@dual_gemm); two products are an error that names `dual_gemm!`.
+#[proc_macro]
+pub fn gemm(input: TokenStream) -> TokenStream {
+    silumin_codegen::dsl::expand(Operation::Gemm, input.into()).into()
 }

@@ -119,7 +119,7 @@ pub fn predict(
         if let Parameter::Vector(vector) = parameter
             && !vectors.iter().any(|(name, _)| *name == vector.name)
         {
-            let bytes = 4 * u64::from(vector.elements(problem.shape));
+            let bytes = vector.bytes(problem);
             vectors.push((vector.name.clone(), memory.alloc(&vector.name, bytes)));
         }
     }

@@ -138,7 +138,7 @@ fn slices_of_one_allocation_serve_as_b1_b2_and_c() {
     let room = device.alloc(stacked.len() + operands.c.len() + 64).unwrap();
     room.slice(0, stacked.len()).unwrap().write(&stacked).unwrap();
     operands.b1 = room.slice(0, half).unwrap();
-    operands.b2 = room.slice(half, half).unwrap();
+    operands.b2 = Some(room.slice(half, half).unwrap());
     operands.c = room.slice(stacked.len() + 32, operands.c.len()).unwrap();
     kernel.launch(&device.stream(), &operands.args(&[])).unwrap();
     assert_eq!(operands.result().unwrap(), whole);

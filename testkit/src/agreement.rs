@@ -2,10 +2,10 @@
 //! for `cargo xtask agreement`; and the GPU's results, for `tests/agreement.rs`.
 
 use serde::{Deserialize, Serialize};
+use silumin::Kernel;
 use silumin::codegen::spec::SpecFile;
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::launch_file;
-use silumin::{GroupSizes, Kernel};
 use silumin_emulator::{LaunchFile, Options};
 use std::collections::BTreeMap;
 use std::error::Error;
@@ -55,13 +55,8 @@ impl Point {
     }
 
     fn inputs(&self, kernel: &Kernel) -> Result<DualGemmInputs, Box<dyn Error>> {
-        let (shape, formats) = (kernel.problem.shape, kernel.problem.formats);
         let distribution = if self.full { Distribution::Full } else { Distribution::Benchmark };
-        if !shape.groups.by_rows() {
-            return Ok(DualGemmInputs::generate_for(shape, formats, distribution, self.seed)?);
-        }
-        let sizes = GroupSizes::draw(shape, self.seed);
-        Ok(DualGemmInputs::generate_grouped(shape, sizes.as_slice(), formats, distribution, self.seed)?)
+        Ok(DualGemmInputs::generate_problem(&kernel.problem, None, distribution, self.seed)?)
     }
 
     /// Runs the launches on the emulator and writes each to a folder below `root`. The folder has the point's name,

@@ -2,6 +2,8 @@
 
 use crate::draws::Draws;
 use silumin::codegen::error::explain;
+use silumin::codegen::gate::Gate;
+use silumin::codegen::problem::Operation;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::DualGemm;
@@ -43,12 +45,17 @@ impl std::fmt::Display for Point {
     }
 }
 
-const GATES: [&str; 6] = [
+const GATES: [&str; 11] = [
     "silu(A @ B1 + b1[n]) * (A @ B2 + b2[n])",
     "silu(s[m] * (A @ B1)) * (s[m] * (A @ B2))",
     "silu(A @ B1) * (A @ B2)",
     "gelu(X @ Wg) * (X @ Wu)",
     "silu(alpha * (A @ B1)) * (alpha * (A @ B2))",
+    "silu(A @ B1 + r[m, n]) * (A @ B2)",
+    "A @ B",
+    "alpha * (A @ B) + b1[n] + r[m, n]",
+    "gelu(s[m] * (A @ B) + b1[n])",
+    "r[m, n] - alpha * (A @ B)",
     "min(A @ B1, 7.0) * sigmoid(1.702 * min(A @ B1, 7.0)) * (clamp(A @ B2, -7.0, 7.0) + 1.0)",
 ];
 
@@ -70,6 +77,11 @@ pub fn points(
         file.arch = arch.to_string();
         file.gate = draws.pick(&GATES).to_owned();
         file.config = config;
+        let gate: Gate = file.gate.parse().unwrap();
+        // A GEMM has a strategy of its own.
+        if gate.expr.operation() == Operation::Gemm {
+            file.config.set("strategy", draws.pick(&["auto", "single"])).unwrap();
+        }
         file.formats = usual.clone();
         if draws.below(100) < odd_formats {
             let (a, b) = draws.pair();
@@ -88,7 +100,7 @@ pub fn points(
             panic!("{shape} with {config}, gate {}: legal, and no kernel: {error}", spec.gate);
         }
         let index = legal.len() as u64;
-        if seen.insert((config, shape, spec.formats)) {
+        if seen.insert((spec.config, shape, spec.formats, spec.operation())) {
             legal.push(Point {
                 arch,
                 spec,

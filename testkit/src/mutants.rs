@@ -73,7 +73,7 @@ pub fn write(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)]) ->
     }
     let (spec, arch) = file.read().map_err(|e| e.to_string())?;
     let kernel = spec.kernel(shape, arch).map_err(|e| e.to_string())?;
-    let inputs = DualGemmInputs::generate_for(shape, spec.formats, Distribution::Benchmark, 1111)
+    let inputs = DualGemmInputs::generate_problem(&kernel.problem, None, Distribution::Benchmark, 1111)
         .map_err(|e| e.to_string())?;
     let scalars = &[("alpha", 1.0)][..spec.gate.expr.scalars().len()];
     launch_file::write(folder, &kernel, Some(&inputs), scalars).map_err(|e| e.to_string())?;
@@ -83,7 +83,7 @@ pub fn write(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)]) ->
 
 /// Fills the padding of scale factors with ones: zeros would hide an MMA that reads padding.
 fn fill_pads(kernel: &Kernel, inputs: &DualGemmInputs, folder: &Path) -> Result<(), String> {
-    let Problem { shape, formats } = kernel.problem;
+    let Problem { shape, formats, .. } = kernel.problem;
     let rows_of_a: Vec<usize> = inputs.group_sizes().segments().map(|segment| segment.rows.len()).collect();
     let rows_of_b = vec![shape.n as usize; shape.groups.count() as usize];
     let operands = [

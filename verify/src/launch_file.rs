@@ -212,7 +212,7 @@ impl<'a> LaunchFile<'a> {
             match self.vectors.iter().find(|(name, _)| *name == vector.name) {
                 Some((_, file)) => push(&mut text, "file", &string(file)),
                 None => {
-                    let bytes = 4 * u64::from(vector.elements(kernel.problem.shape));
+                    let bytes = vector.bytes(&kernel.problem);
                     push(&mut text, "bytes", &bytes.to_string());
                     push(&mut text, "fill", &format!("0x{VECTOR_FILL:02X}"));
                 }
@@ -283,7 +283,7 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
     }
 }
 
-/// Fill byte of vectors: as f32 elements they are 0.747.
+/// Fill byte of vectors and matrices: elements are 0.747 in f32 and bf16, 1.81 in f16.
 const VECTOR_FILL: u8 = 0x3F;
 
 fn push(text: &mut String, key: &str, value: &str) {
@@ -416,7 +416,7 @@ pub fn add(
     }
     if let Some(inputs) = inputs {
         let vectors: Vec<GateVector> = kernel.vectors().into_iter().cloned().collect();
-        let vectors = GateVectors::draw(&vectors, kernel.problem.shape, inputs.seed());
+        let vectors = GateVectors::draw(&vectors, &kernel.problem, inputs.seed());
         for (vector, bytes) in vectors.bytes() {
             let bin = format!("{name}.vector_{vector}.bin");
             save(&bin, &bytes)?;

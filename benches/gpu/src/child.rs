@@ -250,10 +250,10 @@ fn time(problem: &Problem, job: &Job, clock: &Clock, mut kernels: Vec<Ready>) ->
     for (mut ready, (graph, times)) in kernels.into_iter().zip(&graphs) {
         let row = &mut ready.row;
         let us = median(times);
-        let whole = silumin_codegen::problem::Problem { shape: problem.shape, formats: problem.formats };
+        let whole = silumin_codegen::problem::Problem::dual(problem.shape, problem.formats);
         row.us = Some(us);
         (row.us_min, row.us_max) = (Some(quantile(times, 0.0)), Some(quantile(times, 1.0)));
-        row.tflops = Some(problem.shape.operations() / us / 1e6);
+        row.tflops = Some(whole.operations() / us / 1e6);
         row.gbytes = Some(whole.compulsory_bytes() as f64 / us / 1e3);
         if several {
             let ratios: Vec<f64> = times.iter().zip(&first).map(|(time, first)| time / first).collect();

@@ -89,7 +89,11 @@ impl Problem {
         if formats.c.has_tensor_scale() {
             operands.c_scale = Some(reference::output_scale(&outputs[0].want));
         }
-        let drawn = GateVectors::draw(&expr.vectors(), shape, job.seed);
+        let drawn = GateVectors::draw(
+            &expr.vectors(),
+            &silumin_codegen::problem::Problem::dual(shape, formats),
+            job.seed,
+        );
         let vectors = silumin_runtime::gemm::upload_vectors(&drawn, device).map_err(words)?;
         let bytes: usize = inputs_of(&operands).iter().map(|buffer| buffer.len()).sum();
         let count = if job.check_only { 1 } else { ((SET_BYTES / bytes as f64) as usize + 1).clamp(2, 16) };
@@ -183,8 +187,8 @@ fn narrow_error(kernel: &LoadedKernel) -> f64 {
 
 /// Tensors that a kernel reads.
 fn inputs_of(operands: &DeviceOperands) -> Vec<&Buffer> {
-    let scales = [&operands.sfa, &operands.sfb1, &operands.sfb2];
-    [&operands.a, &operands.b1, &operands.b2].into_iter().chain(scales.into_iter().flatten()).collect()
+    let optional = [&operands.b2, &operands.sfa, &operands.sfb1, &operands.sfb2];
+    [&operands.a, &operands.b1].into_iter().chain(optional.into_iter().flatten()).collect()
 }
 
 /// Tensors that a kernel writes.
@@ -205,7 +209,7 @@ fn copied(cuda: &CudaStream, from: &DeviceOperands) -> Result<DeviceOperands, St
     };
     let each = |buffer: &Option<Buffer>| buffer.as_ref().map(copy).transpose();
     let mut made = from.clone();
-    (made.a, made.b1, made.b2, made.c) = (copy(&from.a)?, copy(&from.b1)?, copy(&from.b2)?, copy(&from.c)?);
+    (made.a, made.b1, made.b2, made.c) = (copy(&from.a)?, copy(&from.b1)?, each(&from.b2)?, copy(&from.c)?);
     (made.sfa, made.sfb1, made.sfb2) = (each(&from.sfa)?, each(&from.sfb1)?, each(&from.sfb2)?);
     (made.sfc, made.d1, made.d2) = (each(&from.sfc)?, each(&from.d1)?, each(&from.d2)?);
     Ok(made)

@@ -126,7 +126,7 @@ impl Products {
         let kernel = Raw::load(stream, &ptx(element_a, element_b), "reference")?;
         let a = readable(device, &inputs.a, &operands.a)?;
         let b1 = readable(device, &inputs.b1, &operands.b1)?;
-        let b2 = readable(device, &inputs.b2, &operands.b2)?;
+        let b2 = readable(device, &inputs.b2, operands.b2.as_ref().ok_or("the reference takes dual GEMMs")?)?;
         let products =
             [device.alloc(rows * n * 8).map_err(words)?, device.alloc(rows * n * 8).map_err(words)?];
         // The buffers were filled on the device's own stream.
@@ -172,7 +172,7 @@ impl Products {
         let scalars: Vec<(&str, f64)> =
             scalars.iter().map(|(name, value)| (name.as_str(), f64::from(*value))).collect();
         let evaluator = expr.evaluator(&scalars).map_err(|e| e.to_string())?;
-        let drawn = GateVectors::draw(&expr.vectors(), inputs.shape(), inputs.seed());
+        let drawn = GateVectors::draw(&expr.vectors(), &inputs.problem(), inputs.seed());
         let vectors: Vec<(Axis, &[f32])> =
             drawn.iter().map(|(vector, elements)| (vector.axis, elements)).collect();
         let mut weights = vec![0; inputs.a.rows()];
@@ -192,6 +192,7 @@ impl Products {
                     f64::from(match vectors[vector] {
                         (Axis::M, elements) => elements[row],
                         (Axis::N, elements) => elements[weights[row] * n + column],
+                        (Axis::MN, elements) => elements[row * n + column],
                     })
                 });
             }

@@ -12,12 +12,12 @@
 use super::plant::Plant;
 use super::{Case, Size, Step, probes, steps};
 use serde_json::{Map, Value, json};
+use silumin::Arch;
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Operand;
 use silumin::codegen::problem::ProductFormat;
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::launch_file;
-use silumin::{Arch, GroupSizes};
 use silumin_emulator::{LaunchFile, Options as EmulatorOptions, Tracking};
 use std::collections::{BTreeMap, HashSet};
 use std::error::Error;
@@ -256,12 +256,7 @@ fn write_case(
 
 /// Draws operands over the whole range of their formats.
 fn draw(kernel: &Kernel) -> Result<DualGemmInputs, Box<dyn Error>> {
-    let (shape, formats) = (kernel.problem.shape, kernel.problem.formats);
-    if !shape.groups.by_rows() {
-        return Ok(DualGemmInputs::generate_for(shape, formats, Distribution::Full, 1)?);
-    }
-    let sizes = GroupSizes::draw(shape, 1);
-    Ok(DualGemmInputs::generate_grouped(shape, sizes.as_slice(), formats, Distribution::Full, 1)?)
+    Ok(DualGemmInputs::generate_problem(&kernel.problem, None, Distribution::Full, 1)?)
 }
 
 /// Runs a kernel's launches in order. Returns its buffers, and the launches as JSON documents.

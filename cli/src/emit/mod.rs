@@ -31,7 +31,6 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin::codegen::config::{Config, KNOBS, Knob};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
-use silumin::codegen::problem::Problem;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Tracking};
 use silumin::runtime::gemm::{DualGemm, Verification};
@@ -324,16 +323,12 @@ fn group_sizes(matches: &ArgMatches, shape: Shape) -> Result<GroupSizes, Box<dyn
 
 /// Draws operands for a kernel.
 fn draw(
-    shape: Shape,
+    kernel: &Kernel,
     sizes: &GroupSizes,
-    formats: Formats,
     distribution: Distribution,
     seed: u64,
 ) -> Result<DualGemmInputs, InputsError> {
-    match shape.groups.by_rows() {
-        true => DualGemmInputs::generate_grouped(shape, sizes.as_slice(), formats, distribution, seed),
-        false => DualGemmInputs::generate_for(shape, formats, distribution, seed),
-    }
+    DualGemmInputs::generate_problem(&kernel.problem, Some(sizes.as_slice()), distribution, seed)
 }
 
 /// Knobs that flags or the file set to other values than the default.
@@ -378,10 +373,7 @@ fn write_files(
 ) -> Result<(), Box<dyn Error>> {
     let folder = matches.get_one::<PathBuf>("out").map_or(Path::new("out"), PathBuf::as_path);
     let inputs = match matches.get_flag("inputs") {
-        true => {
-            let Problem { shape, formats } = kernel.problem;
-            Some(draw(shape, sizes, formats, Distribution::Benchmark, seed)?)
-        }
+        true => Some(draw(kernel, sizes, Distribution::Benchmark, seed)?),
         false => None,
     };
     // All files or none, and not over the configuration, whatever it is named.
@@ -493,7 +485,7 @@ fn verify(
         [(Distribution::Benchmark, "the public benchmark's inputs"), (Distribution::Full, whole)]
     {
         let started = Instant::now();
-        let inputs = draw(shape, sizes, kernel.kernel().problem.formats, distribution, seed)?;
+        let inputs = draw(kernel.kernel(), sizes, distribution, seed)?;
         let result = kernel.verify_on(&inputs, scalars);
         clear_progress();
         println!("\ninputs    {about}, seed {seed}");

@@ -110,7 +110,7 @@ pub fn draw(plan: &Plan) -> String {
         );
         bar(&mut picture, y, &heading, limit, &parts, &legend);
     } else if let Target::Wgmma(warpgroups) = &plan.target {
-        let products = if plan.strategy.is_fused() { 2 } else { 1 };
+        let products = plan.strategy.products();
         let text = format!(
             "Registers of a consumer thread: {} of {} hold sums; {} warpgroup(s) of 128 threads",
             warpgroups.sum_registers(products),

@@ -3,6 +3,7 @@
 use super::row::{KnobType, Samples, Value};
 use super::table::{CtaGroup, Eviction, Multicast, Strategy, Switch, TmemShape};
 use super::text::{self, NotAValue, list};
+use crate::problem::Operation;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use std::fmt;
@@ -235,9 +236,30 @@ fn option<T: ToTokens>(option: &Option<T>) -> TokenStream {
 }
 
 impl Strategy {
-    /// Whether both products of a tile are accumulated in one kernel.
-    pub const fn is_fused(self) -> bool {
-        matches!(self, Strategy::Sequential | Strategy::Interleaved)
+    /// Products of a tile that one kernel accumulates.
+    pub const fn products(self) -> u32 {
+        match self {
+            Strategy::Sequential | Strategy::Interleaved => 2,
+            Strategy::TwoPass | Strategy::SecondFused | Strategy::Single => 1,
+        }
+    }
+
+    /// Whether products go from one kernel to the next through global memory.
+    pub const fn stores_products(self) -> bool {
+        match self {
+            Strategy::TwoPass | Strategy::SecondFused => true,
+            Strategy::Sequential | Strategy::Interleaved | Strategy::Single => false,
+        }
+    }
+
+    /// What it computes.
+    pub const fn operation(self) -> Operation {
+        match self {
+            Strategy::TwoPass | Strategy::SecondFused | Strategy::Sequential | Strategy::Interleaved => {
+                Operation::DualGemm
+            }
+            Strategy::Single => Operation::Gemm,
+        }
     }
 }
 

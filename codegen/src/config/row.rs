@@ -187,6 +187,8 @@ impl Samples {
         tune: &[],
         formerly: None,
     };
+    /// A value that no kernel of a dual GEMM honours.
+    pub const NOWHERE: Samples = Samples { on: &[], ..Samples::EVERYWHERE };
     /// A value that kernels for `tcgen05` alone honour.
     pub const TCGEN05: Samples = Samples { on: &[TensorCore::Tcgen05], ..Samples::EVERYWHERE };
     /// A value that kernels for `wgmma` alone honour.

@@ -15,6 +15,8 @@ use std::fmt;
 use std::str::FromStr;
 
 const EVERYWHERE: Samples = Samples::EVERYWHERE;
+/// For GEMMs alone, so that draws of dual GEMMs leave it out.
+const NOWHERE: Samples = Samples::NOWHERE;
 const TCGEN05: Samples = Samples::TCGEN05;
 const WGMMA: Samples = Samples::WGMMA;
 
@@ -88,6 +90,8 @@ knob_types! {
         Sequential = "sequential": EVERYWHERE.tune(&[(Tcgen05, "sequential")]),
         /// One kernel, one K loop: each K tile of A is loaded once and feeds both products.
         Interleaved = "interleaved": EVERYWHERE.weight(2),
+        /// One kernel, one product: the strategy of `gemm!`, and of it alone.
+        Single = "single": NOWHERE,
     }
 
     /// Which cluster computes which tiles of C, and which part of K.

@@ -5,7 +5,7 @@ use super::declare::Knobs;
 use crate::config::{AReuse, Config, KOrder, Schedule, Setting, SfPreload};
 use crate::error::ConfigError;
 use crate::plan::{GateNeeds, SIZE_LIMIT, validate_gate};
-use crate::problem::{Formats, Problem, Shape};
+use crate::problem::{Formats, Operation, Problem, Shape};
 use crate::target::way_of;
 use syn::Error;
 
@@ -17,13 +17,20 @@ const MORE_TOKENS: [u32; 4] = [32, 64, 128, 256];
 ///
 /// Chips that were named must all take it; of the default's, one is enough: which one a program
 /// runs on is known at run time only.
-pub(super) fn check(formats: Formats, knobs: &Knobs, gate: &GateNeeds, errors: &mut Errors) {
+pub(super) fn check(
+    operation: Operation,
+    formats: Formats,
+    knobs: &Knobs,
+    gate: &GateNeeds,
+    errors: &mut Errors,
+) {
     let shape = knobs.shape.unwrap_or_else(|| most_lenient(formats, &knobs.config, true));
     let short = most_lenient(formats, &knobs.config, false);
     let narrow = Shape { n: formats.c.n_multiple(), ..short };
     // Weights that are decoded have whole tiles of K, whose size auto chooses.
     let deep = Shape { k: short.k.max(4096), ..short };
-    let result = |shape: Shape, arch| validate_gate(&Problem { shape, formats }, &knobs.config, arch, gate);
+    let result =
+        |shape: Shape, arch| validate_gate(&Problem { shape, formats, operation }, &knobs.config, arch, gate);
     let results = knobs.arches.iter().map(|arch| {
         let result = match result(shape, *arch) {
             // What auto settles depends on the tokens: with few of them operands may be swapped, which takes

@@ -6,8 +6,8 @@ use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError, Samples, Value};
 use crate::gate::{BUILTIN_WIDTH, Gate, GateError, gate_code};
 use crate::plan::GateNeeds;
-use crate::problem::{Formats, Groups, ProductFormat, Shape};
-use crate::spec::{DEFAULT_NAME, Spec, gate_targets};
+use crate::problem::{Formats, Groups, Operation, ProductFormat, Shape};
+use crate::spec::{Spec, default_name, gate_targets};
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use std::fmt::Display;
@@ -100,19 +100,29 @@ impl Declaration {
     ///
     /// # Errors
     /// Everything that is wrong, as far as it can be told apart, each with its place.
-    pub(super) fn parse(input: ParseStream, name: Option<&Ident>) -> Result<Self> {
+    pub(super) fn parse(operation: Operation, input: ParseStream, name: Option<&Ident>) -> Result<Self> {
         let mut errors = Errors::default();
-        let declaration = Self::read(input, name, &mut errors);
+        let declaration = Self::read(operation, input, name, &mut errors);
         errors.finish(declaration)
     }
 
-    fn read(input: ParseStream, name: Option<&Ident>, errors: &mut Errors) -> Result<Self> {
+    fn read(
+        operation: Operation,
+        input: ParseStream,
+        name: Option<&Ident>,
+        errors: &mut Errors,
+    ) -> Result<Self> {
         let brackets = Brackets::parse(input, errors)?;
         if name.is_some() {
             input.parse::<Token![=]>()?;
         }
         let source = upcoming(input);
         let gate = input.parse::<Gate>();
+        if let Ok(gate) = &gate
+            && gate.expr.operation() != operation
+        {
+            errors.push(Error::new_spanned(&source, wrong_macro(operation, gate)));
+        }
         let formats = formats(&brackets, gate.as_ref().ok(), errors);
         let mut knobs = Knobs::read(&brackets, errors);
         knobs.settle_groups(errors);
@@ -125,7 +135,7 @@ impl Declaration {
         if errors.is_empty() {
             let needs =
                 gate.as_ref().map_or_else(|_| GateNeeds::default(), |gate| GateNeeds::from(&gate.expr));
-            check(formats, &knobs, &needs, errors);
+            check(operation, formats, &knobs, &needs, errors);
         }
         let gate = gate?;
         let code =
@@ -133,7 +143,7 @@ impl Declaration {
         let code = code
             .collect::<std::result::Result<_, _>>()
             .map_err(|error| Error::new_spanned(source, no_code(error)))?;
-        let name = name.map_or(DEFAULT_NAME.into(), |name| name.to_string().into());
+        let name = name.map_or(default_name(operation).into(), |name| name.to_string().into());
         let spec = Spec { name, gate, formats, config: knobs.config, code };
         Ok(Declaration { spec, shape: knobs.shape, notes: knobs.notes })
     }
@@ -148,6 +158,27 @@ fn upcoming(input: ParseStream) -> TokenStream {
         tokens.extend([token]);
     }
     tokens
+}
+
+/// Why a gate is not one of this macro.
+fn wrong_macro(operation: Operation, gate: &Gate) -> String {
+    let source = &gate.source;
+    match (operation, &source.b2) {
+        (Operation::DualGemm, None) => {
+            let (a, b) = (&source.a, &source.b1);
+            format!(
+                "the gate has one product, `{a} @ {b}`, and `dual_gemm!` has two, with the same left operand\n\
+                 help: use `gemm!` for one product, or write a second, as in `silu({a} @ {b}) * ({a} @ B2)`"
+            )
+        }
+        (_, second) => {
+            let (a, b1, b2) = (&source.a, &source.b1, second.as_deref().unwrap_or("B2"));
+            format!(
+                "the gate has two products, `{a} @ {b1}` and `{a} @ {b2}`, and `gemm!` has one\n\
+                 help: use `dual_gemm!` for two products of one left operand"
+            )
+        }
+    }
 }
 
 fn no_code(error: GateError) -> String {
@@ -334,7 +365,8 @@ enum Role {
 
 fn named_formats(named: &[(Ident, Ident)], gate: &Gate, formats: &mut Formats, errors: &mut Errors) {
     let source = &gate.source;
-    let rights = [source.b1.as_str(), source.b2.as_str()];
+    // A GEMM has one right operand.
+    let rights = [source.b1.as_str(), source.b2.as_deref().unwrap_or(&source.b1)];
     let (scalars, vectors) = (gate.expr.scalars(), gate.expr.vectors());
     let mut seen: Vec<(Role, String)> = Vec::new();
     for (name, format) in named {
@@ -345,6 +377,13 @@ fn named_formats(named: &[(Ident, Ident)], gate: &Gate, formats: &mut Formats, e
             known if scalars.iter().any(|scalar| scalar == known) => {
                 let message =
                     format!("`{known}` is a scalar of the gate, always f32; only matrices have formats");
+                errors.push(Error::new(name.span(), message));
+                continue;
+            }
+            known if vectors.iter().any(|vector| vector.name == known && vector.is_matrix()) => {
+                let message = format!(
+                    "`{known}` is a matrix that the gate reads, in the format of C, or in bf16 if C has 4 or 8 bits"
+                );
                 errors.push(Error::new(name.span(), message));
                 continue;
             }
@@ -377,11 +416,15 @@ fn named_formats(named: &[(Ident, Ident)], gate: &Gate, formats: &mut Formats, e
                 Role::Right => {
                     format!("the right operands' format is given already, as that of `{previous}`")
                 }
-                Role::Output => format!(
-                    "the output's format is given already, as that of `{previous}`; the operands are `{}`, \
-                     `{}` and `{}`",
-                    source.a, source.b1, source.b2
-                ),
+                Role::Output => {
+                    let operands = match &source.b2 {
+                        Some(b2) => format!("`{}`, `{}` and `{b2}`", source.a, source.b1),
+                        None => format!("`{}` and `{}`", source.a, source.b1),
+                    };
+                    format!(
+                        "the output's format is given already, as that of `{previous}`; the operands are {operands}"
+                    )
+                }
             };
             errors.push(Error::new(name.span(), whose));
             continue;

@@ -1,7 +1,8 @@
-//! The language of `dual_gemm!`: mathematics with formats and knobs in angle brackets.
+//! The language of `dual_gemm!` and `gemm!`: mathematics with formats and knobs in angle brackets.
 //!
 //! ```text
 //! dual_gemm!(<nvfp4 -> f16> silu(A @ B1) * (A @ B2))
+//! gemm!(<nvfp4 -> bf16> alpha * (A @ B) + bias[n] + residual[m, n])
 //!
 //! dual_gemm! {
 //!     /// The MLP's gate.
@@ -40,13 +41,14 @@ mod tokens;
 pub use declare::{DSL_KNOBS, Declaration, Note};
 pub use tokens::spec_tokens;
 
+use crate::problem::Operation;
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::parse::{Parse, ParseStream, Parser};
+use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Error, Ident, Result, Token, Visibility};
 
-/// A whole invocation of `dual_gemm!`.
+/// A whole invocation of `dual_gemm!` or `gemm!`.
 pub enum Input {
     /// `dual_gemm!(<...> gate)`
     Expression(Box<Declaration>),
@@ -54,7 +56,7 @@ pub enum Input {
     Items(Vec<Item>),
 }
 
-/// A named dual GEMM.
+/// A named dual GEMM or GEMM.
 pub struct Item {
     /// Documentation and other attributes, passed through.
     pub attributes: Vec<Attribute>,
@@ -66,9 +68,10 @@ pub struct Item {
     pub declaration: Declaration,
 }
 
-/// Expands `dual_gemm!`: an expression of type `::silumin::DualGemm`, or for each item a static
+/// Expands `dual_gemm!` or `gemm!`: an expression of type `::silumin::DualGemm`, or for each item a static
 /// `LazyLock` of one. Errors become `compile_error!`s with the caret under what is wrong.
-pub fn expand(tokens: TokenStream) -> TokenStream {
+pub fn expand(operation: Operation, tokens: TokenStream) -> TokenStream {
+    let parse = |input: ParseStream| parse(operation, input);
     match parse.parse2(tokens.clone()) {
         Ok(Input::Expression(declaration)) => dual_gemm(&declaration),
         Ok(Input::Items(items)) => items.iter().map(item).collect(),
@@ -117,9 +120,9 @@ fn item(item: &Item) -> TokenStream {
 ///
 /// # Errors
 /// Everything that is wrong with it, each with its place.
-pub fn parse(input: ParseStream) -> Result<Input> {
+pub fn parse(operation: Operation, input: ParseStream) -> Result<Input> {
     if !starts_item(input) {
-        let declaration = Declaration::parse(input, None)?;
+        let declaration = Declaration::parse(operation, input, None)?;
         input.parse::<Option<Token![,]>>()?;
         if !input.is_empty() {
             return Err(input.error("expected the end: in parentheses there is one gate"));
@@ -128,7 +131,7 @@ pub fn parse(input: ParseStream) -> Result<Input> {
     }
     let mut items = Vec::new();
     while !input.is_empty() {
-        items.push(input.parse()?);
+        items.push(Item::parse(operation, input)?);
     }
     Ok(Input::Items(items))
 }
@@ -149,8 +152,8 @@ fn is_items(input: ParseStream) -> Result<bool> {
 /// Longest name of an item: PTX names here have at most 200 characters, and the shape follows.
 const NAME_LIMIT: usize = 160;
 
-impl Parse for Item {
-    fn parse(input: ParseStream) -> Result<Self> {
+impl Item {
+    fn parse(operation: Operation, input: ParseStream) -> Result<Self> {
         let attributes = input.call(Attribute::parse_outer)?;
         let visibility = input.parse()?;
         let name = Ident::parse_any(input)?;
@@ -158,7 +161,7 @@ impl Parse for Item {
         if let Err(error) = check_name(&name) {
             errors.push(error);
         }
-        let declaration = errors.finish(Declaration::parse(input, Some(&name)))?;
+        let declaration = errors.finish(Declaration::parse(operation, input, Some(&name)))?;
         if input.is_empty() {
             return Err(Error::new_spanned(name.to_token_stream(), "this item has no `;` at its end"));
         }

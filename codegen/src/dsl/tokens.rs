@@ -60,12 +60,16 @@ fn formats(formats: &Formats) -> TokenStream {
 fn gate(gate: &Gate) -> TokenStream {
     let Gate { source: GateSource { a, b1, b2 }, expr: mathematics } = gate;
     let expr = expr(mathematics);
+    let b2 = match b2 {
+        None => quote!(::std::option::Option::None),
+        Some(b2) => quote!(::std::option::Option::Some(::std::string::String::from(#b2))),
+    };
     quote! {
         ::silumin::codegen::gate::Gate {
             source: ::silumin::codegen::gate::GateSource {
                 a: ::std::string::String::from(#a),
                 b1: ::std::string::String::from(#b1),
-                b2: ::std::string::String::from(#b2),
+                b2: #b2,
             },
             expr: #expr,
         }

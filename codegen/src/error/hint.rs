@@ -1,6 +1,7 @@
 //! What to write instead of what is refused.
 
 use super::ConfigError;
+use crate::config::Strategy;
 
 impl ConfigError {
     /// A way out.
@@ -23,6 +24,8 @@ impl ConfigError {
                 format!("pad K with zeros to {}", u64::from(*k).next_multiple_of(u64::from(*multiple)))
             }
             Count { .. } => "use a larger tile, or several launches".into(),
+            NotInterleaved { strategy: Strategy::Single, .. } => "leave the knob out".into(),
+            StrategyProducts { .. } => "leave the strategy out".into(),
             NotInterleaved { .. } => "use strategy = interleaved, or leave the knob out".into(),
             WholeTiles { .. } => "use schedule = persistent, or another value".into(),
             ClusterSplitK { .. } => "use cluster_split_k(2) with tile N = 64 or 128, or split_k".into(),

@@ -8,7 +8,7 @@ pub use sum::Sum;
 
 use crate::arch::Arch;
 use crate::config::{Buffers, Multicast, Promotion, Schedule, Store, Strategy};
-use crate::problem::{Formats, FormatsError, OutputFormat};
+use crate::problem::{Formats, FormatsError, Operation, OutputFormat};
 
 /// Characters of a kernel's name.
 pub(crate) const NAME_LIMIT: usize = 200;
@@ -148,6 +148,14 @@ pub enum ConfigError {
         strategy: Strategy,
         /// Why the two do not go together.
         reason: &'static str,
+    },
+    /// A strategy for another number of products.
+    #[error("strategy = {strategy} computes {}, and the gate has {}", products(strategy.operation()), products(*.operation))]
+    StrategyProducts {
+        /// The strategy.
+        strategy: Strategy,
+        /// What the gate computes.
+        operation: Operation,
     },
     /// A knob's value that needs all of a tile's K in one place.
     #[error("{knob}: {value} with schedule = {schedule}: {reason}, and this schedule shares a tile's K out")]
@@ -514,6 +522,7 @@ impl ConfigError {
             | NotOnChip { knob, .. }
             | Decoded { knob, .. }
             | WholeTiles { knob, .. } => knob,
+            StrategyProducts { .. } => "strategy",
             SplitK { .. } | ClusterSplitK { .. } => "schedule",
             AccumulatorBuffers { .. } | NothingToOverlap { .. } | OverlapAll { .. } => "accumulator_buffers",
             Sms { .. } => "sms",
@@ -531,6 +540,14 @@ impl ConfigError {
             NothingToReuse { .. } => "a_reuse",
             StoreTma { .. } | StoreTmaTile { .. } | StoreLoad { .. } => "store",
         }
+    }
+}
+
+/// So many products, in words.
+fn products(operation: Operation) -> &'static str {
+    match operation {
+        Operation::DualGemm => "two products",
+        Operation::Gemm => "one product",
     }
 }
 

@@ -5,12 +5,12 @@ mod rules;
 pub(crate) use rules::{Rule, Rules};
 
 use crate::arch::Arch;
-use crate::config::{Buffers, CacheHints, Config, Consumers, Eviction, Raster, Schedule, Setting};
+use crate::config::{Buffers, CacheHints, Config, Consumers, Eviction, Raster, Schedule, Setting, Strategy};
 use crate::error::ConfigError;
 use crate::legalize::COUNT_LIMIT;
 use crate::plan::Work;
 use crate::plan::draft::Draft;
-use crate::problem::{MmaKind, Shape};
+use crate::problem::{MmaKind, Operation, Problem, Shape};
 use crate::target::Isa;
 
 /// Tokens up to which weights take the row side of an MMA of 128 rows: half of what it has.
@@ -19,6 +19,14 @@ pub(crate) const FEW_TOKENS: u32 = 64;
 /// SMs that the kernel is made for.
 pub(crate) fn sms(asked: &Config, arch: Arch) -> u32 {
     asked.sms.unwrap_or_else(|| arch.limits().sms)
+}
+
+/// The strategy of as many products as there are.
+pub(crate) fn choose_strategy(problem: &Problem) -> (Strategy, Rule) {
+    match problem.operation {
+        Operation::DualGemm => (Strategy::Interleaved, Rule::OneKernel),
+        Operation::Gemm => (Strategy::Single, Rule::OneProduct),
+    }
 }
 
 /// CTAs of a cluster that share a tile's K, as asked for; 1 where none do.

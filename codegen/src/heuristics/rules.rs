@@ -8,6 +8,7 @@ use crate::plan::Plan;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Rule {
     OneKernel,
+    OneProduct,
     // Sides and tiles.
     FewTokens { rows: u32 },
     EnoughTokens,
@@ -87,6 +88,7 @@ impl Rule {
             Rule::OneKernel => {
                 "one kernel and one K loop: A is loaded once, nothing goes through global memory"
             }
+            Rule::OneProduct => "one product: one kernel, one K loop",
             Rule::FewTokens { rows: 128 } => "few tokens: weights fill the MMA's rows better",
             Rule::FewTokens { rows } => {
                 return format!("few tokens: weights fill the MMA's {rows} rows better");

@@ -213,7 +213,16 @@ pub(crate) fn check_ranges(config: &Config, arch: Arch, errors: &mut Vec<ConfigE
 }
 
 /// What only the interleaved K loop has.
-pub(crate) fn check_strategy(config: &Config, strategy: Strategy, errors: &mut Vec<ConfigError>) {
+pub(crate) fn check_strategy(
+    problem: &Problem,
+    config: &Config,
+    strategy: Strategy,
+    errors: &mut Vec<ConfigError>,
+) {
+    if strategy.operation() != problem.operation {
+        errors.push(ConfigError::StrategyProducts { strategy, operation: problem.operation });
+        return;
+    }
     if strategy == Strategy::Interleaved {
         return;
     }

@@ -129,7 +129,8 @@ pub enum Parameter {
     /// The f32 scale of the whole C, positive and finite: the value of an element of C is its code times
     /// its scale factor times this.
     OutputScale,
-    /// The address of a vector of the gate, M or N f32, 16-byte aligned.
+    /// The address of a vector of the gate, M or N f32, or of a matrix, M x N in the format that
+    /// [`Formats::matrix`](crate::problem::Formats::matrix) says; 16-byte aligned.
     Vector(GateVector),
 }
 
@@ -142,6 +143,7 @@ impl Parameter {
             Parameter::Workspace(buffer) => buffer.name.to_owned(),
             Parameter::Scalar(name) => format!("scalar_{name}"),
             Parameter::OutputScale => "c_scale".to_owned(),
+            Parameter::Vector(vector) if vector.is_matrix() => format!("matrix_{}", vector.name),
             Parameter::Vector(vector) => format!("vector_{}", vector.name),
         }
     }
@@ -185,7 +187,7 @@ impl Kernel {
         names
     }
 
-    /// The gate's vectors, each once.
+    /// The gate's vectors and matrices, each once.
     pub fn vectors(&self) -> Vec<&GateVector> {
         let mut vectors = Vec::new();
         for parameter in self.launches.iter().flat_map(|launch| &launch.parameters) {

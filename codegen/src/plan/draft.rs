@@ -195,7 +195,7 @@ impl<'a> Draft<'a> {
 
     /// Products that a tile accumulates in TMEM.
     pub fn products(&self) -> u32 {
-        if self.strategy.is_fused() { 2 } else { 1 }
+        self.strategy.products()
     }
 
     /// Whether the epilogue hears of product 1 before product 2 is done.

@@ -278,8 +278,11 @@ impl Draft<'_> {
             Multicast::A(ctas) => a_rows /= ctas,
             Multicast::B(ctas) => b_rows /= ctas,
         }
-        let mut maps =
-            vec![load(Operand::A, m, a_rows), load(Operand::B1, n, b_rows), load(Operand::B2, n, b_rows)];
+        let there = |operand: &Operand| operand.present(self.problem);
+        let operands = [(Operand::A, m, a_rows), (Operand::B1, n, b_rows), (Operand::B2, n, b_rows)];
+        let operands = operands.into_iter().filter(|(operand, ..)| there(operand));
+        let mut maps: Vec<TensorMapRecipe> =
+            operands.map(|(operand, rows, box_rows)| load(operand, rows, box_rows)).collect();
         if let Some(blocks) = self.sf_box_blocks() {
             let row_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
             let a_blocks =
@@ -296,11 +299,13 @@ impl Draft<'_> {
                 l2_promotion: 256,
             };
             let b_blocks = n.div_ceil(128).into();
-            maps.extend([
-                scales(Operand::Sfa, a_blocks, of_rows),
-                scales(Operand::Sfb1, b_blocks, of_weights),
-                scales(Operand::Sfb2, b_blocks, of_weights),
-            ]);
+            let operands = [
+                (Operand::Sfa, a_blocks, of_rows),
+                (Operand::Sfb1, b_blocks, of_weights),
+                (Operand::Sfb2, b_blocks, of_weights),
+            ];
+            let operands = operands.into_iter().filter(|(operand, ..)| there(operand));
+            maps.extend(operands.map(|(operand, blocks, matrices)| scales(operand, blocks, matrices)));
         }
         if let Some(staging) = self.staging() {
             // Elements of the map: two of C where a byte has two.
@@ -351,9 +356,10 @@ impl Draft<'_> {
             rows_ragged,
             columns_ragged,
             c: Output { staging: self.staging(), ..rows(self.problem.formats.c) },
+            matrix: rows(self.problem.formats.matrix()),
             kept: self.problem.formats.products.map(|format| rows(format.as_output())),
             // Rows are padded to whole vectors, so that one that starts inside a row is written whole.
-            product: (!self.strategy.is_fused()).then(|| Output {
+            product: self.strategy.stores_products().then(|| Output {
                 element_bits: 32,
                 vector: 4,
                 row_bytes: 4 * u64::from(n.next_multiple_of(4)),
@@ -396,7 +402,7 @@ impl Draft<'_> {
         let mut buffers = match self.strategy {
             Strategy::TwoPass => vec![product(WorkspaceKind::Product1), product(WorkspaceKind::Product2)],
             Strategy::SecondFused => vec![product(WorkspaceKind::Product1)],
-            Strategy::Sequential | Strategy::Interleaved => Vec::new(),
+            Strategy::Sequential | Strategy::Interleaved | Strategy::Single => Vec::new(),
         };
         buffers.extend(self.ordered());
         let accumulators =

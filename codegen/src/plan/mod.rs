@@ -238,6 +238,8 @@ pub struct Epilogue {
     pub product: Option<Output>,
     /// How D1 and D2 are written, where they are kept.
     pub kept: Option<Output>,
+    /// How matrices that the gate reads lie.
+    pub matrix: Output,
 }
 
 /// How rows of results go to global memory.
@@ -371,7 +373,7 @@ impl Plan {
     /// Modelled, never measured.
     pub fn floor_seconds(&self) -> f64 {
         let limits = self.arch.limits();
-        let math = self.problem.shape.operations() / limits.ops_per_second(self.kind);
+        let math = self.problem.operations() / limits.ops_per_second(self.kind);
         let memory = self.problem.compulsory_bytes() as f64 / limits.dram_bytes_per_second;
         math.max(memory)
     }

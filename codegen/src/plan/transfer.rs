@@ -6,12 +6,12 @@ use crate::problem::{ElementKind, Formats, MmaKind, OutputElement, Problem};
 use crate::target::Isa;
 use std::fmt;
 
-/// A tensor of the dual GEMM, named by its role.
+/// A tensor of a dual GEMM or GEMM, named by its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Operand {
     /// The left operand of both products.
     A,
-    /// The right operand of the first product.
+    /// The right operand of the first product, or of the only one.
     B1,
     /// The right operand of the second product.
     B2,
@@ -34,7 +34,7 @@ pub enum Operand {
 }
 
 impl Operand {
-    /// Every tensor that a dual GEMM can have; which of them one has, [`Operand::present`] says.
+    /// Every tensor that a problem can have; which of them one has, [`Operand::present`] says.
     pub const ALL: [Operand; 11] = [
         Operand::A,
         Operand::B1,
@@ -85,13 +85,17 @@ impl Operand {
     /// Whether a kernel for `problem` has the tensor.
     pub fn present(self, problem: &Problem) -> bool {
         let formats = problem.formats;
+        let second = problem.operation.products() == 2;
         match self {
-            Operand::A | Operand::B1 | Operand::B2 | Operand::C => true,
+            Operand::A | Operand::B1 | Operand::C => true,
+            Operand::B2 => second,
             Operand::Sfa => formats.a.spec().scales.is_some(),
-            Operand::Sfb1 | Operand::Sfb2 => formats.b.spec().scales.is_some(),
+            Operand::Sfb1 => formats.b.spec().scales.is_some(),
+            Operand::Sfb2 => second && formats.b.spec().scales.is_some(),
             Operand::Sfc => formats.c.scales().is_some(),
             Operand::Offsets => problem.shape.groups.by_rows(),
-            Operand::D1 | Operand::D2 => formats.products.is_some(),
+            Operand::D1 => formats.products.is_some(),
+            Operand::D2 => second && formats.products.is_some(),
         }
     }
 

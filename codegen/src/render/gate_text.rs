@@ -20,11 +20,17 @@ pub(super) fn column_register(vector: &str, column: u32) -> String {
     format!("%per_column_{vector}_{column}")
 }
 
+/// The register of an element of a matrix, by the register of the accumulator that it goes with.
+pub(super) fn matrix_register(matrix: &str, register: u32) -> String {
+    format!("%at_{matrix}_{register}")
+}
+
 /// Registers of the elements of a fragment's vectors, for the pair that starts at register `i`. Where a
 /// thread holds a column of C, a column's element is the same for the pair, and a row's is that of `one` of it.
 fn elements(vectors: &[GateVector], i: u32, one: usize, held: FragmentLayout) -> Vec<String> {
     let pair = i..i + GATE_WIDTH as u32;
     let elements = |vector: &GateVector| match (vector.axis, held) {
+        (Axis::MN, _) => pair.clone().map(|i| matrix_register(&vector.name, i)).collect(),
         (Axis::M, FragmentLayout::Lanes(lanes)) if lanes.transposed() => {
             vec![column_register(&vector.name, lanes.column_index(i + one as u32))]
         }

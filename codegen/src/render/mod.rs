@@ -70,7 +70,7 @@ pub fn render_with(plan: &Plan, gate: &Gate, code: &GateCode, name: &str) -> Res
         let parameters = parameters(plan, code, *role);
         entries.push(match role {
             Role::Gate => text(&GateTemplate { p: plan, t: &view, name: &entry, parameters: &parameters })?,
-            Role::Fused | Role::Product | Role::Gated => plan.isa().render(&Entry {
+            Role::Fused | Role::Product | Role::Gated | Role::Single => plan.isa().render(&Entry {
                 plan,
                 view: &view,
                 role: *role,
@@ -124,6 +124,7 @@ fn roles(strategy: Strategy) -> &'static [(Role, &'static str)] {
         Strategy::TwoPass => &[(Role::Product, "_product"), (Role::Gate, "_gate")],
         Strategy::SecondFused => &[(Role::Product, "_product"), (Role::Gated, "_gated")],
         Strategy::Sequential | Strategy::Interleaved => &[(Role::Fused, "")],
+        Strategy::Single => &[(Role::Single, "")],
     }
 }
 
@@ -167,7 +168,7 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         if role != Role::Gated {
             parameters.push(Parameter::Pointer(Operand::Sfb1));
         }
-        if role != Role::Product {
+        if !matches!(role, Role::Product | Role::Single) {
             parameters.push(Parameter::Pointer(Operand::Sfb2));
         }
     }
@@ -190,7 +191,8 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
         }
     }
     if role != Role::Product && plan.epilogue.kept.is_some() {
-        parameters.extend([Operand::D1, Operand::D2].map(Parameter::Pointer));
+        let kept = [Operand::D1, Operand::D2].into_iter().filter(|operand| operand.present(&plan.problem));
+        parameters.extend(kept.map(Parameter::Pointer));
     }
     if role != Role::Gate {
         parameters.extend([WorkspaceKind::Partials, WorkspaceKind::Counters].into_iter().filter_map(buffer));

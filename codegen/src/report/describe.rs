@@ -43,6 +43,7 @@ impl fmt::Display for Plan {
                     format!("{} interleaved, {} in the split tail", k.main_tiles, k.tail_tiles),
                 Strategy::Sequential => "once for each product, in one kernel".to_owned(),
                 Strategy::TwoPass | Strategy::SecondFused => "a kernel for each product".to_owned(),
+                Strategy::Single => "one product".to_owned(),
             }
         )?;
         writeln!(f, "SMEM      {} of {} bytes, {} stages", self.smem.total, limits.smem_bytes, self.stages)?;
@@ -92,7 +93,7 @@ impl fmt::Display for Plan {
         // Columns that a thread has side by side; the gate's own kernel has whole vectors.
         let columns = match self.strategy {
             Strategy::TwoPass => e.c.vector,
-            Strategy::SecondFused | Strategy::Sequential | Strategy::Interleaved => {
+            Strategy::SecondFused | Strategy::Sequential | Strategy::Interleaved | Strategy::Single => {
                 self.isa().store_columns(self, e.c.vector)
             }
         };
@@ -112,7 +113,7 @@ impl fmt::Display for Plan {
                 if self.swap_ab { kept.element_bits / 8 } else { kept.vector * kept.element_bits / 8 }
             )?;
         }
-        let operations = self.problem.shape.operations();
+        let operations = self.problem.operations();
         let bytes = self.problem.compulsory_bytes();
         writeln!(
             f,

@@ -115,7 +115,7 @@ impl Plan {
     /// Why the plan is as it is, and what bounds it.
     pub fn explain(&self) -> Explanation {
         let limits = self.arch.limits();
-        let operations = self.problem.shape.operations();
+        let operations = self.problem.operations();
         let (read, written) = self.moved_bytes();
         Explanation {
             rooms: self.rooms(),

@@ -77,7 +77,8 @@ impl Plan {
             return self.traffic_of(&self.problem.shape.even_sizes());
         }
         let c = Operand::C.bytes(&self.problem) + Operand::Sfc.bytes(&self.problem);
-        let kept_products = self.problem.product_bytes().saturating_mul(2);
+        let kept_products =
+            self.problem.product_bytes().saturating_mul(self.problem.operation.products().into());
         let product = 4 * self.problem.shape.rows() * u64::from(n.next_multiple_of(4));
         match self.strategy {
             _ if self.orders_first() => {
@@ -85,6 +86,7 @@ impl Plan {
             }
             Strategy::Interleaved => vec![Traffic { c, kept_products, ..self.operands(1, 2, 2) }],
             Strategy::Sequential => vec![Traffic { c, kept_products, ..self.operands(2, 1, 2) }],
+            Strategy::Single => vec![Traffic { c, kept_products, ..self.operands(1, 1, 1) }],
             Strategy::SecondFused => {
                 let gemm = self.operands(1, 1, 1);
                 vec![

@@ -28,8 +28,8 @@ pub struct Args<'a> {
     pub a: &'a Buffer,
     /// Codes of B1, `[N, K]`, K contiguous.
     pub b1: &'a Buffer,
-    /// Codes of B2, `[N, K]`, K contiguous.
-    pub b2: &'a Buffer,
+    /// Codes of B2, `[N, K]`, K contiguous; `None` for a GEMM.
+    pub b2: Option<&'a Buffer>,
     /// Scale factors of A in the blocked layout, if its format has them.
     pub sfa: Option<&'a Buffer>,
     /// Scale factors of B1 in the blocked layout, if its format has them.
@@ -54,8 +54,9 @@ pub struct Args<'a> {
     /// Row offsets of groups, i32 `[G + 1]` in device memory: group g has the rows from `offsets[g]` up to `offsets[g
     /// + 1]`. Only for groups of rows.
     pub offsets: Option<&'a Buffer>,
-    /// The f32 buffer of each vector of the gate, by name. It has M or N elements;
-    /// [`Groups`](silumin_codegen::problem::Groups) says how many with several matrices.
+    /// The buffer of each vector and matrix of the gate, by name. A vector is f32 and has M or N elements, a matrix has
+    /// C's shape, in the format that [`Formats::matrix`](silumin_codegen::problem::Formats::matrix) says.
+    /// [`Groups`](silumin_codegen::problem::Groups) says how many elements there are with several matrices.
     pub vectors: &'a [(&'a str, &'a Buffer)],
     /// Rows of `a`, if fewer than the kernel computes. Missing rows count as zeros and are not read. All other
     /// tensors have the kernel's rows. See [`Args::rows`].
@@ -73,7 +74,7 @@ impl<'a> Args<'a> {
         Args {
             a,
             b1,
-            b2,
+            b2: Some(b2),
             sfa: None,
             sfb1: None,
             sfb2: None,
@@ -88,6 +89,24 @@ impl<'a> Args<'a> {
             rows: None,
             weight_scales: None,
         }
+    }
+
+    /// The arguments of a GEMM without scale factors, scalars or vectors.
+    #[must_use]
+    pub fn gemm(a: &'a Buffer, b: &'a Buffer, c: &'a Buffer) -> Self {
+        Args { b2: None, ..Args::new(a, b, b, c) }
+    }
+
+    /// Sets the scale factors of a GEMM's A and B.
+    #[must_use]
+    pub fn gemm_scales(self, sfa: &'a Buffer, sfb: &'a Buffer) -> Self {
+        Args { sfa: Some(sfa), sfb1: Some(sfb), sfb2: None, ..self }
+    }
+
+    /// Sets the buffers of the gate's vectors and matrices, by name.
+    #[must_use]
+    pub fn vectors(self, vectors: &'a [(&'a str, &'a Buffer)]) -> Self {
+        Args { vectors, ..self }
     }
 
     /// Sets the number of rows in `a` to fewer than the kernel computes. So a batch of 37 tokens uses the kernel of
@@ -141,7 +160,7 @@ impl<'a> Args<'a> {
         match operand {
             Operand::A => Some(self.a),
             Operand::B1 => Some(self.b1),
-            Operand::B2 => Some(self.b2),
+            Operand::B2 => self.b2,
             Operand::Sfa => self.sfa,
             Operand::Sfb1 => self.sfb1,
             Operand::Sfb2 => self.sfb2,

@@ -108,6 +108,13 @@ impl Buffer {
             && other.offset < self.offset + self.len
     }
 
+    /// Whether two handles are of the same range.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.allocation, &other.allocation)
+            && (self.offset, self.len) == (other.offset, other.len)
+    }
+
     /// Whether the address is a multiple of `bytes`, which is a power of two of at most 256.
     #[must_use]
     pub fn is_aligned(&self, bytes: usize) -> bool {

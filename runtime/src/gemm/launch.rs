@@ -297,7 +297,7 @@ mod tests {
         fn in_formats(formats: Formats) -> Self {
             let mut setup = Self::new(SWIGLU);
             let mut kernel = setup.kernel.kernel().clone();
-            kernel.problem = Problem { shape: Shape::new(130, 1024, 1056), formats };
+            kernel.problem = Problem::dual(Shape::new(130, 1024, 1056), formats);
             if formats.c.has_tensor_scale() {
                 kernel.launches[0].parameters.push(Parameter::OutputScale);
             }
@@ -344,7 +344,7 @@ mod tests {
             Args {
                 a,
                 b1,
-                b2,
+                b2: Some(b2),
                 sfa,
                 sfb1,
                 sfb2,
@@ -516,7 +516,7 @@ mod tests {
     fn args_are_built_of_what_there_is() {
         let setup = Setup::in_formats(BLOCK_SCALED);
         let args = setup.args(&[("x", 1.0)]);
-        let built = Args::new(args.a, args.b1, args.b2, args.c)
+        let built = Args::new(args.a, args.b1, args.b2.unwrap(), args.c)
             .scales(args.sfa.unwrap(), args.sfb1.unwrap(), args.sfb2.unwrap())
             .output_scales(args.sfc.unwrap())
             .output_scale(0.5)
@@ -524,7 +524,7 @@ mod tests {
             .scalars(&[("x", 1.0)]);
         assert_eq!(format!("{built:?}"), format!("{args:?}"));
         assert_eq!(args.given().map(|(operand, _)| operand).collect::<Vec<_>>(), setup.present());
-        let plain = Args::new(args.a, args.b1, args.b2, args.c);
+        let plain = Args::new(args.a, args.b1, args.b2.unwrap(), args.c);
         let given: Vec<_> = plain.given().map(|(operand, _)| operand).collect();
         assert_eq!(given, [Operand::A, Operand::B1, Operand::B2, Operand::C]);
     }

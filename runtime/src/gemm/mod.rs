@@ -54,6 +54,10 @@ pub struct DualGemm {
     fixed: Option<Shape>,
 }
 
+/// A GEMM, `C = gate(A @ B^T)`: what `gemm!` expands to. It is a [`DualGemm`] whose gate has one product; launch it with
+/// [`Args::gemm`].
+pub type Gemm = DualGemm;
+
 /// Why a shape has no kernel.
 #[derive(Debug, Error)]
 #[non_exhaustive]

@@ -6,19 +6,19 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use silumin_codegen::arch::Arch;
-use silumin_codegen::gate::{Axis, Expr, Product};
+use silumin_codegen::gate::{Axis, Expr};
 use silumin_codegen::problem::{Groups, OutputFormat, Problem};
 use silumin_codegen::spec::Spec;
 use silumin_verify::vectors::GateVectors;
 
-use super::verify::{expected_by, expected_products_by, tensor_core};
+use super::verify::{expected_by, expected_products_by, kept_products, tensor_core};
 use super::{DeviceOperands, VerifyError};
 use silumin_formats::Matrix;
 use silumin_formats::layout::{blocked_len, blocked_offset};
 use silumin_verify::check::{CheckReport, check_bounded, check_output, check_products};
 use silumin_verify::inputs::DualGemmInputs;
 use silumin_verify::output::Output;
-use silumin_verify::reference::{Accumulation, Operand, Reference, dual_gemm_at, dual_gemm_bounded};
+use silumin_verify::reference::{Accumulation, Operand, Reference, gated};
 
 /// Columns that are sampled together if C has scale factors: whole blocks of 16 or 32.
 const BLOCK: usize = 32;
@@ -115,16 +115,19 @@ impl Sample {
         let value = |[row, column]: [usize; 2], first, second| {
             evaluator.eval_at(first, second, |vector| {
                 let (axis, elements) = vectors[vector];
-                let place = if axis == Axis::M { self.rows[row] } else { self.columns[column] };
+                let place = match axis {
+                    Axis::M => self.rows[row],
+                    Axis::N => self.columns[column],
+                    Axis::MN => self.rows[row] * inputs.shape().n as usize + self.columns[column],
+                };
                 f64::from(elements.get(place).copied().unwrap_or(f32::NAN))
             })
         };
         let a = Picked { matrix: &inputs.a, rows: &self.rows };
         let [b1, b2] = [&inputs.b1, &inputs.b2].map(|matrix| Picked { matrix, rows: &self.columns });
-        Ok(match accumulation {
-            None => dual_gemm_at(&a, &b1, &b2, value)?,
-            Some(accumulation) => dual_gemm_bounded(&a, &b1, &b2, value, accumulation)?,
-        })
+        let second = silumin_codegen::plan::Operand::B2.present(&inputs.problem());
+        let b2 = second.then_some(&b2 as &dyn Operand);
+        Ok(gated(&a, &b1, b2, value, accumulation)?)
     }
 
     /// The sampled elements of C, D1 or D2 with the given number of columns.
@@ -167,7 +170,7 @@ pub(crate) struct Expectation {
     sample: Option<Sample>,
     accumulation: Option<Accumulation>,
     c: Reference,
-    products: Option<[Reference; 2]>,
+    products: Option<Vec<Reference>>,
 }
 
 impl Expectation {
@@ -190,7 +193,7 @@ impl Expectation {
         let of_products = narrow.unwrap_or(wide);
         let kept = inputs.formats().products.is_some();
         let expr = &spec.gate.expr;
-        let drawn = GateVectors::draw(&expr.vectors(), inputs.shape(), inputs.seed());
+        let drawn = GateVectors::draw(&expr.vectors(), &inputs.problem(), inputs.seed());
         let (c, products) = match &sample {
             None => {
                 let c = expected_by(spec, inputs, scalars, &drawn, of_c)?;
@@ -201,7 +204,10 @@ impl Expectation {
                 let of = |expr: &Expr, sums| sample.evaluate(expr, inputs, scalars, sums, &drawn);
                 let product = |which| of(&expr.pre_activation(which), Some(of_products));
                 let products = match kept {
-                    true => Some([product(Product::First)?, product(Product::Second)?]),
+                    true => {
+                        let kept = kept_products(inputs.problem().operation).iter();
+                        Some(kept.map(|which| product(*which)).collect::<Result<_, _>>()?)
+                    }
                     false => None,
                 };
                 (of(expr, of_c)?, products)
@@ -225,7 +231,7 @@ impl Expectation {
         let (got, products) = match &self.sample {
             None => (operands.output()?, operands.products()?),
             Some(sample) => {
-                let Problem { shape, formats } = operands.problem();
+                let Problem { shape, formats, operation: _ } = operands.problem();
                 let n = shape.n as usize;
                 let scales = operands.sfc.as_ref().map(|sfc| sfc.download()).transpose()?.unwrap_or_default();
                 let c_scale = operands.c_scale.unwrap_or(1.0);
@@ -233,11 +239,12 @@ impl Expectation {
                 let product = |buffer: &crate::device::Buffer, format: OutputFormat| {
                     sample.pick(n, format, &buffer.download()?, &[], 1.0)
                 };
-                let products = match (formats.products, &operands.d1, &operands.d2) {
-                    (Some(kept), Some(d1), Some(d2)) => {
-                        Some([product(d1, kept.as_output())?, product(d2, kept.as_output())?])
+                let kept = [&operands.d1, &operands.d2].into_iter().flatten();
+                let products: Option<Vec<Output>> = match formats.products {
+                    Some(format) => {
+                        Some(kept.map(|d| product(d, format.as_output())).collect::<Result<_, _>>()?)
                     }
-                    _ => None,
+                    None => None,
                 };
                 (c, products)
             }
@@ -281,15 +288,17 @@ mod tests {
         let device = Device::emulated(Arch::Sm100a);
         let kernel = DualGemm::new(spec.clone()).load(&device, SHAPE).unwrap();
         let inputs = DualGemmInputs::generate_for(SHAPE, formats, Distribution::Benchmark, 3).unwrap();
-        let sample = Sample::of(&Problem { shape: SHAPE, formats }, macs, 3);
+        let sample = Sample::of(&Problem::dual(SHAPE, formats), macs, 3);
         let expectation = Expectation::new(&spec, &inputs, &[], sample.clone(), None, Arch::Sm100a).unwrap();
         let mut operands = DeviceOperands::upload(&device, &inputs).unwrap();
         if formats.c.has_tensor_scale() {
             operands.c_scale = Some(super::super::output_scale(expectation.c()));
         }
-        let drawn =
-            crate::gemm::upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), SHAPE, 3), &device)
-                .unwrap();
+        let drawn = crate::gemm::upload_vectors(
+            &GateVectors::draw(&spec.gate.expr.vectors(), &spec.problem(SHAPE), 3),
+            &device,
+        )
+        .unwrap();
         let vectors: Vec<_> = drawn.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         kernel
             .launch(&device.stream(), &crate::gemm::Args { vectors: &vectors, ..operands.args(&[]) })

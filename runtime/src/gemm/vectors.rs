@@ -1,6 +1,7 @@
 //! The gate's vectors on a device: uploaded, and checked before a launch.
 
 use silumin_codegen::gate::{Expr, GateVector};
+use silumin_codegen::plan::Operand;
 use silumin_codegen::problem::Problem;
 use silumin_verify::vectors::{ALIGNMENT, GateVectors, VectorError, check_length, check_names};
 
@@ -24,19 +25,27 @@ pub(super) fn check(
     device: &Device,
     args: &Args<'_>,
 ) -> Result<(), VectorError> {
-    check_names(gate, known, problem.shape, args.vectors.iter().map(|(name, _)| *name))?;
+    check_names(gate, known, problem, args.vectors.iter().map(|(name, _)| *name))?;
     for vector in known {
         let Some((_, buffer)) = args.vectors.iter().find(|(name, _)| *name == vector.name) else { continue };
         if buffer.device() != device {
             let (found, device) = (buffer.device().to_string(), device.to_string());
             return Err(VectorError::Device { vector: vector.clone(), found, device });
         }
-        check_length(vector, problem.shape, buffer.len() as u64)?;
+        check_length(vector, problem, buffer.len() as u64)?;
         if !buffer.is_aligned(ALIGNMENT) {
             return Err(VectorError::Alignment { vector: vector.clone() });
         }
         let mut outputs = args.given().filter(|(operand, _)| operand.is_output());
-        if let Some((output, _)) = outputs.find(|(_, output)| output.overlaps(buffer)) {
+        // A thread reads the elements of a matrix whose places in C it writes, and reads them first.
+        let in_place = |operand: Operand, output: &Buffer| {
+            operand == Operand::C
+                && vector.is_matrix()
+                && problem.formats.matrix() == problem.formats.c
+                && output.is_same(buffer)
+        };
+        let apart = |operand: Operand, output: &Buffer| !output.overlaps(buffer) || in_place(operand, output);
+        if let Some((output, _)) = outputs.find(|(operand, output)| !apart(*operand, output)) {
             return Err(VectorError::Aliasing { output, vector: vector.clone() });
         }
     }

@@ -4,7 +4,8 @@ use half::f16;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::gate::{Axis, EvalError, Expr, Product};
 use silumin_codegen::kernel::Kernel;
-use silumin_codegen::problem::{OutputFormat, Problem, Shape};
+use silumin_codegen::plan::Operand;
+use silumin_codegen::problem::{Operation, OutputFormat, Problem, Shape};
 use silumin_codegen::spec::Spec;
 use silumin_verify::vectors::GateVectors;
 use thiserror::Error;
@@ -19,9 +20,7 @@ use silumin_formats::{e2m1, e4m3};
 use silumin_verify::check::{CheckError, CheckReport, check_bounded, check_output, check_products};
 use silumin_verify::inputs::{Distribution, DualGemmInputs, InputsError};
 use silumin_verify::output::{Output, OutputError};
-use silumin_verify::reference::{
-    Accumulation, Reference, ReferenceError, Rows, dual_gemm_at, dual_gemm_bounded,
-};
+use silumin_verify::reference::{Accumulation, Reference, ReferenceError, Rows, gated};
 
 /// Why a kernel could not be verified. A wrong result is not an error: see [`Verification::check`].
 #[derive(Debug, Error)]
@@ -73,8 +72,8 @@ pub struct DeviceOperands {
     pub a: Buffer,
     /// Codes of B1.
     pub b1: Buffer,
-    /// Codes of B2.
-    pub b2: Buffer,
+    /// Codes of B2; `None` for a GEMM.
+    pub b2: Option<Buffer>,
     /// Scale factors of A in the blocked layout, if its format has them.
     pub sfa: Option<Buffer>,
     /// Scale factors of B1 in the blocked layout, if its format has them.
@@ -111,21 +110,22 @@ impl DeviceOperands {
         };
         let sizes = inputs.group_sizes().clone();
         let offsets = problem.shape.groups.by_rows().then(|| device.upload(&sizes.offset_bytes()));
+        let second = Operand::B2.present(&problem);
         let sfc = inputs.initial_output_scales()?.map(|scales| device.upload(&scales)).transpose()?;
         let product = || inputs.initial_product_bytes().map(|bytes| device.upload(&bytes)).transpose();
         Ok(Self {
             a: device.upload(inputs.a.codes())?,
             b1: device.upload(inputs.b1.codes())?,
-            b2: device.upload(inputs.b2.codes())?,
+            b2: second.then(|| device.upload(inputs.b2.codes())).transpose()?,
             sfa: scales(inputs.blocked_scales_of_a()?)?,
             sfb1: scales(inputs.blocked_scales_of_b(&inputs.b1)?)?,
-            sfb2: scales(inputs.blocked_scales_of_b(&inputs.b2)?)?,
+            sfb2: if second { scales(inputs.blocked_scales_of_b(&inputs.b2)?)? } else { None },
             c: device.upload(&inputs.initial_output_bytes())?,
             sfc,
             c_scale: problem.formats.c.has_tensor_scale().then_some(1.0),
             offsets: offsets.transpose()?,
             d1: product()?,
-            d2: product()?,
+            d2: if second { product()? } else { None },
             problem,
             sizes,
         })
@@ -137,8 +137,8 @@ impl DeviceOperands {
     pub fn args<'a>(&'a self, scalars: &'a [(&'a str, f32)]) -> Args<'a> {
         let Self { a, b1, b2, sfa, sfb1, sfb2, c, sfc, c_scale, offsets, d1, d2, problem: _, sizes: _ } =
             self;
-        let [sfa, sfb1, sfb2, sfc, offsets, d1, d2] =
-            [sfa, sfb1, sfb2, sfc, offsets, d1, d2].map(Option::as_ref);
+        let [b2, sfa, sfb1, sfb2, sfc, offsets, d1, d2] =
+            [b2, sfa, sfb1, sfb2, sfc, offsets, d1, d2].map(Option::as_ref);
         Args {
             a,
             b1,
@@ -192,7 +192,7 @@ impl DeviceOperands {
     /// [`VerifyError::Device`] where nothing wrote it, on the emulated device; [`VerifyError::Output`]
     /// where the fields have been given buffers of other lengths.
     pub fn output(&self) -> Result<Output, VerifyError> {
-        let Problem { shape, formats } = self.problem;
+        let Problem { shape, formats, operation: _ } = self.problem;
         let n = shape.n as usize;
         let scales = match (&self.sfc, formats.c.scales()) {
             (Some(sfc), Some(spec)) if shape.groups.by_rows() => {
@@ -215,22 +215,20 @@ impl DeviceOperands {
         )?)
     }
 
-    /// Downloads D1 and D2 in their format; `None` if they are not kept.
+    /// Downloads D1, and D2 unless it is a GEMM, in their format; `None` if they are not kept.
     ///
     /// # Errors
     ///
     /// As [`DeviceOperands::output`].
-    pub fn products(&self) -> Result<Option<[Output; 2]>, VerifyError> {
-        let Problem { shape, formats } = self.problem;
-        let (Some(format), Some(d1), Some(d2)) = (formats.products, &self.d1, &self.d2) else {
-            return Ok(None);
-        };
+    pub fn products(&self) -> Result<Option<Vec<Output>>, VerifyError> {
+        let Problem { shape, formats, operation: _ } = self.problem;
+        let Some(format) = formats.products else { return Ok(None) };
         let product = |buffer: &Buffer| -> Result<Output, VerifyError> {
             let (n, format) = (shape.n as usize, format.as_output());
             let codes = self.used(buffer, format.bits())?;
             Ok(Output::grouped(&self.sizes, n, format, codes, Vec::new(), 1.0)?)
         };
-        Ok(Some([product(d1)?, product(d2)?]))
+        Ok(Some([&self.d1, &self.d2].into_iter().flatten().map(product).collect::<Result<_, _>>()?))
     }
 }
 
@@ -253,7 +251,7 @@ pub fn expected(
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
 ) -> Result<Reference, VerifyError> {
-    let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
+    let vectors = GateVectors::draw(&spec.gate.expr.vectors(), &inputs.problem(), inputs.seed());
     expected_with(spec, inputs, scalars, &vectors)
 }
 
@@ -287,11 +285,11 @@ pub(super) fn expected_by(
     check_scalars(gate, scalars)?;
     let given: Vec<(&str, &[f32])> =
         vectors.iter().map(|(v, elements)| (v.name.as_str(), elements)).collect();
-    let vectors = GateVectors::new(&gate.expr, inputs.shape(), &given).map_err(LaunchError::from)?;
+    let vectors = GateVectors::new(&gate.expr, &inputs.problem(), &given).map_err(LaunchError::from)?;
     evaluated(&gate.expr, inputs, scalars, &vectors, accumulation)
 }
 
-/// The reference of D1 and D2, with bounds: see [`ProductFormat`](silumin_codegen::problem::ProductFormat). The
+/// The reference of D1, and of D2 unless it is a GEMM, with bounds: see [`ProductFormat`](silumin_codegen::problem::ProductFormat). The
 /// vectors are those of [`expected`].
 ///
 /// # Errors
@@ -301,7 +299,7 @@ pub fn expected_products(
     spec: &Spec,
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
-) -> Result<[Reference; 2], VerifyError> {
+) -> Result<Vec<Reference>, VerifyError> {
     expected_products_by(spec, inputs, scalars, tensor_core(inputs, Arch::Sm100a)?)
 }
 
@@ -310,14 +308,22 @@ pub(super) fn expected_products_by(
     inputs: &DualGemmInputs,
     scalars: &[(&str, f32)],
     accumulation: Accumulation,
-) -> Result<[Reference; 2], VerifyError> {
+) -> Result<Vec<Reference>, VerifyError> {
     let gate = &spec.gate;
     check_scalars(gate, scalars)?;
-    let vectors = GateVectors::draw(&gate.expr.vectors(), inputs.shape(), inputs.seed());
+    let vectors = GateVectors::draw(&gate.expr.vectors(), &inputs.problem(), inputs.seed());
     let of = |product| {
         evaluated(&gate.expr.pre_activation(product), inputs, scalars, &vectors, Some(accumulation))
     };
-    Ok([of(Product::First)?, of(Product::Second)?])
+    kept_products(inputs.problem().operation).iter().map(|product| of(*product)).collect()
+}
+
+/// The products that a kernel can keep.
+pub(super) const fn kept_products(operation: Operation) -> &'static [Product] {
+    match operation {
+        Operation::DualGemm => &[Product::First, Product::Second],
+        Operation::Gemm => &[Product::First],
+    }
 }
 
 /// How a tensor core sums that keeps all bits of fp32; in shorter steps where operands are decoded.
@@ -342,22 +348,22 @@ fn evaluated(
     let vectors: Vec<(Axis, &[f32])> = expr.vectors().into_iter().map(elements).collect();
     let expr = expr.evaluator(&scalars)?;
     let n = inputs.shape().n as usize;
+    let second = Operand::B2.present(&inputs.problem());
     let parts = inputs.group_sizes().segments().filter(|segment| !segment.rows.is_empty()).map(|segment| {
         let columns = segment.weights * n..(segment.weights + 1) * n;
         let a = Rows::new(&inputs.a, segment.rows.clone());
         let [b1, b2] = [&inputs.b1, &inputs.b2].map(|b| Rows::new(b, columns.clone()));
+        let b2 = second.then_some(&b2 as &dyn silumin_verify::reference::Operand);
         let value = |[row, column]: [usize; 2], first, second| {
             expr.eval_at(first, second, |vector| {
                 f64::from(match vectors[vector] {
                     (Axis::M, elements) => elements[segment.rows.start + row],
                     (Axis::N, elements) => elements[columns.start + column],
+                    (Axis::MN, elements) => elements[(segment.rows.start + row) * n + column],
                 })
             })
         };
-        match accumulation {
-            None => dual_gemm_at(&a, &b1, &b2, value),
-            Some(accumulation) => dual_gemm_bounded(&a, &b1, &b2, value, accumulation),
-        }
+        gated(&a, &b1, b2, value, accumulation)
     });
     let parts: Vec<Reference> = parts.collect::<Result<_, _>>()?;
     Ok(Reference::stacked(n, parts)?)
@@ -379,8 +385,8 @@ impl LoadedKernel {
         seed: u64,
         scalars: &[(&str, f32)],
     ) -> Result<Verification, VerifyError> {
-        let Problem { shape, formats } = self.kernel().problem;
-        self.verify_on(&DualGemmInputs::generate_for(shape, formats, distribution, seed)?, scalars)
+        let problem = self.kernel().problem;
+        self.verify_on(&DualGemmInputs::generate_problem(&problem, None, distribution, seed)?, scalars)
     }
 
     /// Runs the kernel on given operands of its shape and formats, for example with group sizes of your own, and
@@ -403,7 +409,7 @@ impl LoadedKernel {
             let known = reference.insert(expected(spec, inputs, scalars)?);
             operands.c_scale = Some(output_scale(known));
         }
-        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
+        let vectors = GateVectors::draw(&spec.gate.expr.vectors(), &inputs.problem(), inputs.seed());
         let uploaded = upload_vectors(&vectors, self.device())?;
         let vectors: Vec<_> = uploaded.iter().map(|(name, buffer)| (name.as_str(), buffer)).collect();
         let args = Args { vectors: &vectors, ..operands.args(scalars) };
@@ -414,7 +420,7 @@ impl LoadedKernel {
         let reference = match (reference, narrow) {
             (Some(reference), _) => reference,
             (None, _) => {
-                let vectors = GateVectors::draw(&spec.gate.expr.vectors(), inputs.shape(), inputs.seed());
+                let vectors = GateVectors::draw(&spec.gate.expr.vectors(), &inputs.problem(), inputs.seed());
                 let accumulation = match (narrow, formats.c) {
                     // The convention of the public benchmark has no bounds.
                     (None, OutputFormat::F16) => None,

@@ -83,7 +83,7 @@ fn bounded(config: Config, plan: &Plan) -> Bounded {
     let launches = match plan.strategy {
         Strategy::TwoPass => 3.0,
         Strategy::SecondFused => 2.0,
-        Strategy::Sequential | Strategy::Interleaved => 1.0,
+        Strategy::Sequential | Strategy::Interleaved | Strategy::Single => 1.0,
     };
     let in_flight =
         u64::from(plan.stages) * plan.k_tile_bytes().iter().map(|(_, b)| u64::from(*b)).sum::<u64>();
@@ -190,7 +190,7 @@ mod tests {
     }
 
     fn drawn(arch: Arch, formats: Formats, shape: Shape) -> Drawn {
-        let space = Space::usual(&Problem { shape, formats }, arch);
+        let space = Space::usual(&Problem::dual(shape, formats), arch);
         draw(&spec(arch, formats), shape, arch, arch.limits().sms, &space.configs(&Config::default()))
     }
 

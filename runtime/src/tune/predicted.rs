@@ -33,7 +33,7 @@ impl Run<'_> {
         }
         let mut winner = order.first().copied();
         let (shape, tune) = (self.problem.shape, &self.tune);
-        if shape.operations() / 2.0 <= EMULATED_SHARE * tune.macs {
+        if self.problem.operations() / 2.0 <= EMULATED_SHARE * tune.macs {
             let mut bench = Bench::new(self.device, tune.gemm, shape, &tune.scalars, tune.seed, tune.macs)?;
             winner = None;
             for place in order {

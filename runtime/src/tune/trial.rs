@@ -41,18 +41,10 @@ impl Bench {
         macs: f64,
     ) -> Result<Self, TuneError> {
         let spec = gemm.spec();
-        let drawn = match shape.groups.by_rows() {
-            true => DualGemmInputs::generate_grouped(
-                shape,
-                &shape.even_sizes(),
-                spec.formats,
-                Distribution::Benchmark,
-                seed,
-            ),
-            false => DualGemmInputs::generate_for(shape, spec.formats, Distribution::Benchmark, seed),
-        };
+        let (problem, sizes) = (spec.problem(shape), shape.even_sizes());
+        let drawn = DualGemmInputs::generate_problem(&problem, Some(&sizes), Distribution::Benchmark, seed);
         let inputs = drawn.map_err(VerifyError::from)?;
-        let vectors = upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), shape, seed), device)?;
+        let vectors = upload_vectors(&GateVectors::draw(&spec.gate.expr.vectors(), &problem, seed), device)?;
         let sets = vec![DeviceOperands::upload(device, &inputs)?];
         let stream = device.new_stream()?;
         let (device, scalars) = (device.clone(), scalars.to_vec());

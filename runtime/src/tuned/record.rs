@@ -10,6 +10,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use silumin_codegen::config::Config;
+use silumin_codegen::gate::Gate;
 use silumin_codegen::problem::{Formats, Groups, Problem, ProductFormat, Shape};
 use silumin_codegen::spec::{DEFAULT_NAME, Spec};
 use thiserror::Error;
@@ -276,13 +277,14 @@ impl TuningEntry {
         format!("{}, {a} x {b} -> {c}{kept}, {}", self.key.shape, self.key.gate)
     }
 
-    /// The problem, if this build knows the formats.
+    /// The problem, if this build knows the formats and the gate.
     #[must_use]
     pub fn as_problem(&self) -> Option<Problem> {
         let [a, b, c, products] = &self.key.formats;
         let products = ProductFormat::parse_setting(products).ok()?;
         let formats = Formats { products, ..Formats::new(a.parse().ok()?, b.parse().ok()?, c.parse().ok()?) };
-        Some(Problem { shape: self.key.shape, formats })
+        let gate: Gate = self.key.gate.parse().ok()?;
+        Some(Problem { shape: self.key.shape, formats, operation: gate.expr.operation() })
     }
 }
 

@@ -5,8 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use silumin_codegen::arch::{Arch, TensorCore};
-use silumin_codegen::config::{Config, Knob};
-use silumin_codegen::problem::{Groups, MmaKind, Problem};
+use silumin_codegen::config::{Config, Knob, Strategy};
+use silumin_codegen::problem::{Groups, MmaKind, Operation, Problem};
 use thiserror::Error;
 
 /// Most combinations of a space.
@@ -277,10 +277,19 @@ fn tried(knob: &str, core: TensorCore) -> String {
     Knob::named(knob).map_or(String::new(), |knob| knob.candidates(core).join("|"))
 }
 
+/// Strategies that tuning tries: a GEMM has one.
+fn strategies(problem: &Problem, core: TensorCore) -> String {
+    match problem.operation {
+        Operation::DualGemm => tried("strategy", core),
+        Operation::Gemm => Strategy::Single.to_string(),
+    }
+}
+
 fn warpgroups(problem: &Problem) -> String {
     let rows = rows(problem);
     let tried = |knob| tried(knob, TensorCore::Wgmma);
-    let (schedules, strategies, shared) = (tried("schedule"), tried("strategy"), tried("multicast"));
+    let (schedules, strategies, shared) =
+        (tried("schedule"), strategies(problem, TensorCore::Wgmma), tried("multicast"));
     let (layouts, rasters, consumers) = (tried("accumulators"), tried("raster"), tried("consumers"));
     let decoded = problem.formats.kind(Arch::Sm90a) == Ok(MmaKind::Decoded);
     let k = if decoded { 64 } else { span(problem) };
@@ -318,7 +327,8 @@ fn warpgroups(problem: &Problem) -> String {
 fn tensor_memory(problem: &Problem) -> String {
     let (k, rows) = (span(problem), rows(problem));
     let tried = |knob| tried(knob, TensorCore::Tcgen05);
-    let (schedules, strategies, multicasts) = (tried("schedule"), tried("strategy"), tried("multicast"));
+    let (schedules, strategies, multicasts) =
+        (tried("schedule"), strategies(problem, TensorCore::Tcgen05), tried("multicast"));
     let (orders, stores, rasters) = (tried("k_order"), tried("store"), tried("raster"));
     let (layouts, ahead) = (tried("accumulators"), tried("sf_preload"));
     let clusters = schedules.split('|').filter(|schedule| schedule.starts_with("cluster_split_k"));
@@ -400,7 +410,7 @@ mod tests {
         for (arch, format) in [(Arch::Sm90a, Bf16), (Arch::Sm100a, Nvfp4)] {
             let formats = Formats::new(format, format, OutputFormat::Bf16);
             let spaces: Vec<Space> = [16, 512]
-                .map(|m| Space::usual(&Problem { shape: Shape::new(m, 4096, 7168), formats }, arch))
+                .map(|m| Space::usual(&Problem::dual(Shape::new(m, 4096, 7168), formats), arch))
                 .into();
             for knob in &KNOBS {
                 for value in knob.candidates(arch.tensor_core()) {
@@ -436,7 +446,7 @@ mod tests {
             }
             for m in [1, 16, 64, 128, 512, 4096] {
                 let shape = Shape::new(m, 4096, 7168);
-                let problem = Problem { shape, formats };
+                let problem = Problem::dual(shape, formats);
                 let configs = Space::usual(&problem, arch).configs(&Config::default());
                 let plans: Vec<_> =
                     configs.iter().filter_map(|config| validate(&problem, config, arch).ok()).collect();

@@ -220,16 +220,13 @@ pub fn check_output(got: &Output, reference: &Reference) -> Result<CheckReport, 
     Ok(rounded::check(got, reference))
 }
 
-/// Compares D1 and D2 with their references by the references' error bounds, in f16 too.
+/// Compares D1, and D2 if there is one, with their references by the references' error bounds, in f16 too.
 ///
 /// # Errors
 ///
 /// When one of them has another size than its reference.
-pub fn check_products(
-    got: &[Output; 2],
-    references: &[Reference; 2],
-) -> Result<[CheckReport; 2], CheckError> {
-    Ok([check_bounded(&got[0], &references[0])?, check_bounded(&got[1], &references[1])?])
+pub fn check_products(got: &[Output], references: &[Reference]) -> Result<Vec<CheckReport>, CheckError> {
+    got.iter().zip(references).map(|(got, reference)| check_bounded(got, reference)).collect()
 }
 
 /// Compares a result with its reference by the reference's error bounds, in f16 too.
@@ -247,11 +244,11 @@ pub fn check_bounded(got: &Output, reference: &Reference) -> Result<CheckReport,
 }
 
 impl CheckReport {
-    /// Adds the reports on D1 and D2: the whole passes only if all three do.
+    /// Adds the reports on D1 and D2: the whole passes only if all of them do.
     #[must_use]
-    pub fn with_products(mut self, products: [CheckReport; 2]) -> Self {
+    pub fn with_products(mut self, products: Vec<CheckReport>) -> Self {
         self.pass &= products.iter().all(|product| product.pass);
-        self.products = products.into();
+        self.products = products;
         self
     }
 

@@ -21,7 +21,8 @@ use rand_chacha::rand_core::{RngCore, SeedableRng};
 use rayon::prelude::*;
 pub use silumin_codegen::problem::Shape;
 use silumin_codegen::problem::{
-    ElementKind, Formats, FormatsError, OperandFormat, OutputFormat, Problem, ProductFormat, ScaleFormat,
+    ElementKind, Formats, FormatsError, OperandFormat, Operation, OutputFormat, Problem, ProductFormat,
+    ScaleFormat,
 };
 use thiserror::Error;
 
@@ -101,9 +102,10 @@ pub struct DualGemmInputs {
     pub a: Matrix,
     /// `[N, K]`, weights of the gate projection; matrices of a batch or of groups are stacked along N.
     pub b1: Matrix,
-    /// `[N, K]`, weights of the up projection, stacked likewise.
+    /// `[N, K]`, weights of the up projection, stacked likewise; `[0, K]` for a GEMM.
     pub b2: Matrix,
     shape: Shape,
+    operation: Operation,
     sizes: GroupSizes,
     output: OutputFormat,
     products: Option<ProductFormat>,
@@ -220,12 +222,46 @@ impl DualGemmInputs {
             b1: matrix(b, n, right1)?,
             b2: matrix(b, n, right2)?,
             shape,
+            operation: Operation::DualGemm,
             sizes: group_sizes,
             output,
             products,
             distribution,
             seed,
         })
+    }
+
+    /// Draws operands for a problem, with the given sizes of groups of rows, or drawn ones. Those of a GEMM are A and B1 of
+    /// the dual GEMM with the same sizes and formats.
+    ///
+    /// # Errors
+    ///
+    /// As [`generate_for`](Self::generate_for), and sizes that are not the shape's.
+    pub fn generate_problem(
+        problem: &Problem,
+        group_sizes: Option<&[u32]>,
+        distribution: Distribution,
+        seed: u64,
+    ) -> Result<Self, InputsError> {
+        let Problem { shape, formats, operation } = *problem;
+        let inputs = match group_sizes.filter(|_| shape.groups.by_rows()) {
+            Some(sizes) => Self::generate_grouped(shape, sizes, formats, distribution, seed),
+            None => Self::generate_for(shape, formats, distribution, seed),
+        };
+        inputs?.of_operation(operation)
+    }
+
+    /// The same operands for a kernel of so many products: a GEMM has no B2.
+    ///
+    /// # Errors
+    ///
+    /// None for operands that were drawn.
+    pub fn of_operation(self, operation: Operation) -> Result<Self, InputsError> {
+        let b2 = match operation {
+            Operation::DualGemm => self.b2,
+            Operation::Gemm => Matrix::new(self.b1.format(), 0, self.b1.k(), Vec::new(), Vec::new(), 1.0)?,
+        };
+        Ok(Self { b2, operation, ..self })
     }
 
     /// The shape.
@@ -289,7 +325,7 @@ impl DualGemmInputs {
     /// Shape and formats.
     #[must_use]
     pub fn problem(&self) -> Problem {
-        Problem { shape: self.shape, formats: self.formats() }
+        Problem { shape: self.shape, formats: self.formats(), operation: self.operation }
     }
 
     /// Contents of an f16 C before the kernel runs, row-major `[M, N]`: values that no right result has there, so
@@ -566,7 +602,7 @@ mod tests {
                         |seed| DualGemmInputs::generate_for(shape, formats, distribution, seed).unwrap();
                     let inputs = draw(5);
                     let problem = inputs.problem();
-                    assert_eq!(problem, Problem { shape, formats });
+                    assert_eq!(problem, Problem::dual(shape, formats));
                     assert_eq!(inputs, draw(5));
                     assert_ne!(inputs.a, draw(6).a);
                     assert_ne!(inputs.b1, inputs.b2);

@@ -291,8 +291,7 @@ pub fn dual_gemm_at(
     b2: &dyn Operand,
     gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
 ) -> Result<Reference, ReferenceError> {
-    let [result, _] = dual(a, b1, b2, gate, None)?;
-    Reference::new(a.rows(), b1.rows(), result)
+    gated(a, b1, Some(b2), gate, None)
 }
 
 /// [`dual_gemm_at`] with error [`bounds`](Reference::bounds) for a kernel that sums as `accumulation` says. Costs an
@@ -308,27 +307,47 @@ pub fn dual_gemm_bounded(
     gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
     accumulation: Accumulation,
 ) -> Result<Reference, ReferenceError> {
-    let [result, bounds] = dual(a, b1, b2, gate, Some(accumulation))?;
-    Reference::new(a.rows(), b1.rows(), result)?.with_bounds(bounds)
+    gated(a, b1, Some(b2), gate, Some(accumulation))
+}
+
+/// gate(A @ B1^T, A @ B2^T), or gate(A @ B1^T, 0) without a B2: [`dual_gemm_at`], or [`dual_gemm_bounded`] if it is said how
+/// the kernel sums.
+///
+/// # Errors
+///
+/// As [`dual_gemm`].
+pub fn gated(
+    a: &dyn Operand,
+    b1: &dyn Operand,
+    b2: Option<&dyn Operand>,
+    gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
+    accumulation: Option<Accumulation>,
+) -> Result<Reference, ReferenceError> {
+    let [result, bounds] = values(a, b1, b2, gate, accumulation)?;
+    let reference = Reference::new(a.rows(), b1.rows(), result)?;
+    if accumulation.is_some() { reference.with_bounds(bounds) } else { Ok(reference) }
 }
 
 /// Computes results and, if asked for, their error bounds.
-fn dual(
+fn values(
     a: &dyn Operand,
     b1: &dyn Operand,
-    b2: &dyn Operand,
+    b2: Option<&dyn Operand>,
     gate: impl Fn([usize; 2], f64, f64) -> f64 + Sync,
     accumulation: Option<Accumulation>,
 ) -> Result<[Vec<f64>; 2], ReferenceError> {
     same_k(a, b1, "B1")?;
-    same_k(a, b2, "B2")?;
-    if b1.rows() != b2.rows() {
-        return Err(ReferenceError::Columns { b1: b1.rows(), b2: b2.rows() });
+    if let Some(b2) = b2 {
+        same_k(a, b2, "B2")?;
+        if b1.rows() != b2.rows() {
+            return Err(ReferenceError::Columns { b1: b1.rows(), b2: b2.rows() });
+        }
     }
     let (m, n) = (a.rows(), b1.rows());
     let area = checked_area(m, n)?;
     let mut result = vec![0.0; area];
-    let energies = accumulation.map(|accumulation| (accumulation, [a, b1, b2].map(Energies::of)));
+    let energies =
+        accumulation.map(|accumulation| (accumulation, [a, b1].map(Energies::of), b2.map(Energies::of)));
     // One element a band where no bounds are asked for, so that both have as many bands.
     let band = (TILE_M * n).max(1);
     let (mut bounds, bound_band) = match energies {
@@ -340,9 +359,10 @@ fn dual(
         let rows = tile(band, TILE_M, m);
         let tiles = column_tiles(n).map(|columns| {
             let (left, width) = (columns.start, columns.len());
-            let [mut gates, mut ups] = products(a, [b1, b2], rows.clone(), columns.clone());
-            let energies = energies.as_ref().map(|(accumulation, [a, b1, b2])| {
-                (*accumulation, products(a, [b1 as &dyn Operand, b2], rows.clone(), columns))
+            let [mut gates, mut ups] = pair(a, b1, b2, rows.clone(), columns.clone());
+            let energies = energies.as_ref().map(|(accumulation, [a, b1], b2)| {
+                let b2 = b2.as_ref().map(|b2| b2 as &dyn Operand);
+                (*accumulation, pair(a, b1, b2, rows.clone(), columns))
             });
             for (index, (first, second)) in gates.iter_mut().zip(&mut ups).enumerate() {
                 let place = [rows.start + index / width, left + index % width];
@@ -393,6 +413,24 @@ fn scatter(tiles: &[Vec<f64>], n: usize, band: &mut [f64]) {
             columns.copy_from_slice(&values[start..start + columns.len()]);
         }
     });
+}
+
+/// A[rows] @ B[columns]^T for B1 and B2, row-major; zeros without a B2.
+fn pair(
+    a: &dyn Operand,
+    b1: &dyn Operand,
+    b2: Option<&dyn Operand>,
+    rows: Range<usize>,
+    columns: Range<usize>,
+) -> [Vec<f64>; 2] {
+    match b2 {
+        Some(b2) => products(a, [b1, b2], rows, columns),
+        None => {
+            let [first] = products(a, [b1], rows, columns);
+            let second = vec![0.0; first.len()];
+            [first, second]
+        }
+    }
 }
 
 /// A[rows] @ B[columns]^T for each B, row-major. Each panel of A is decoded once for all B.

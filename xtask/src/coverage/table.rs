@@ -274,7 +274,7 @@ fn schedules(arch: Arch, spec: &Spec, effort: Effort) -> Result<usize, String> {
 fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Result<Mutants, String> {
     let kernel = spec.kernel(small(arch), arch).map_err(|e| e.to_string())?;
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
-    let inputs = DualGemmInputs::generate_for(small(arch), spec.formats, Distribution::Benchmark, 1111);
+    let inputs = DualGemmInputs::generate_problem(&kernel.problem, None, Distribution::Benchmark, 1111);
     let inputs = inputs.map_err(|e| e.to_string())?;
     launch_file::write(folder.path(), &kernel, Some(&inputs), &[]).map_err(|e| e.to_string())?;
     let (mut caught, mut explained, mut all) = (0, 0, 0);

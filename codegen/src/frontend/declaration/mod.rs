@@ -1,4 +1,4 @@
-//! A dual GEMM as its author wrote it: all but the shape. What `dual_gemm!` expands to.
+//! A dual GEMM or GEMM as its author wrote it: all but the shape. What `dual_gemm!` and `gemm!` expand to.
 //!
 //! * `mod.rs`: [`Spec`], from which kernels are made shape by shape.
 //! * `file.rs`: the same as a document, for files.
@@ -15,15 +15,25 @@ use crate::gate::{BUILTIN_WIDTH, Gate, GateCode, GateError, gate_code};
 use crate::kernel::Kernel;
 use crate::legalize::check_name;
 use crate::plan::{GateNeeds, Plan, validate_gate};
-use crate::problem::{Formats, Groups, Problem, Shape};
+use crate::problem::{Formats, Groups, Operation, Problem, Shape};
 #[cfg(feature = "render")]
 use crate::render::{RenderError, render_with};
 use std::borrow::Cow;
 
-/// What kernels are called if nobody names them.
+/// What kernels of dual GEMMs are called if nobody names them.
 pub const DEFAULT_NAME: &str = "silumin_dual_gemm";
+/// What kernels of GEMMs are called if nobody names them.
+pub const DEFAULT_GEMM_NAME: &str = "silumin_gemm";
 
-/// Name, formats, knobs and gate of a dual GEMM, with the gate's code for each chip it is meant for.
+/// What kernels are called if nobody names them.
+pub const fn default_name(operation: Operation) -> &'static str {
+    match operation {
+        Operation::DualGemm => DEFAULT_NAME,
+        Operation::Gemm => DEFAULT_GEMM_NAME,
+    }
+}
+
+/// Name, formats, knobs and gate of a dual GEMM or GEMM, with the gate's code for each chip it is meant for.
 ///
 /// ```
 /// use silumin_codegen::{arch::Arch, gate::Gate, problem::Shape, spec::Spec};
@@ -86,7 +96,7 @@ impl Spec {
     pub fn new(gate: Gate, arches: &[Arch]) -> Result<Self, GateError> {
         let code = gate_targets(arches).into_iter().map(|arch| gate_code(&gate.expr, arch, BUILTIN_WIDTH));
         Ok(Spec {
-            name: Cow::Borrowed(DEFAULT_NAME),
+            name: Cow::Borrowed(default_name(gate.expr.operation())),
             code: code.collect::<Result<_, _>>()?,
             gate,
             formats: Formats::default(),
@@ -94,9 +104,14 @@ impl Spec {
         })
     }
 
+    /// How many products there are: those of the gate.
+    pub fn operation(&self) -> Operation {
+        self.gate.expr.operation()
+    }
+
     /// The problem for one shape.
     pub fn problem(&self, shape: Shape) -> Problem {
-        Problem { shape, formats: self.formats }
+        Problem { shape, formats: self.formats, operation: self.operation() }
     }
 
     /// The plan for one shape and chip.

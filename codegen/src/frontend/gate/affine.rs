@@ -21,7 +21,10 @@ use super::{GateCode, SplitCode, shape};
 pub(super) fn affine_builtin(expr: &Expr, arch: &str) -> Option<GateCode> {
     let gathered = expr.gather_free();
     let first = gathered.affine_part(Product::First)?;
-    let second = gathered.affine_part(Product::Second)?;
+    let second = match expr.uses(Product::Second) {
+        true => gathered.affine_part(Product::Second)?,
+        false => Expr::Product(Product::Second),
+    };
     let inner = gathered
         .replace(&first, &Expr::Product(Product::First))
         .replace(&second, &Expr::Product(Product::Second));
@@ -309,7 +312,7 @@ impl Writer<'_> {
                     let place = self.vectors.iter().position(|v| v == vector)?;
                     match vector.axis {
                         Axis::M => Value::uniform(format!("<v.{place}>")),
-                        Axis::N => Value {
+                        Axis::N | Axis::MN => Value {
                             elements: std::array::from_fn(|i| format!("<v.{place}.{i}>")),
                             uniform: false,
                         },

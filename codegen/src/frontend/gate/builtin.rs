@@ -36,17 +36,32 @@ pub static BUILTINS: [Builtin; 8] = [
     Builtin { name: "swiglu_scaled", source: "silu(alpha * (A @ B1)) * (alpha * (A @ B2))" },
 ];
 
-/// The checked-in text of every built-in gate for one architecture, in the order of [`BUILTINS`]:
-/// whole, early, late.
+/// The built-in gates of one product. Whatever is affine in the product, `alpha * (A @ B) + bias[n] + residual[m, n]`, is
+/// `linear`. `relu_squared` is that of Primer, arXiv 2109.08668.
+pub static GEMM_BUILTINS: [Builtin; 7] = [
+    Builtin { name: "linear", source: "A @ B" },
+    Builtin { name: "silu", source: "silu(A @ B)" },
+    Builtin { name: "gelu", source: "gelu(A @ B)" },
+    Builtin { name: "gelu_tanh", source: "gelu_tanh(A @ B)" },
+    Builtin { name: "relu", source: "relu(A @ B)" },
+    Builtin { name: "relu_squared", source: "relu(A @ B) * relu(A @ B)" },
+    Builtin { name: "sigmoid", source: "sigmoid(A @ B)" },
+];
+
+/// The checked-in text of every built-in gate for one architecture.
 struct Texts {
     arch: &'static str,
+    /// In the order of [`BUILTINS`]: whole, early, late.
     texts: [[&'static str; 3]; BUILTINS.len()],
+    /// In the order of [`GEMM_BUILTINS`]: whole.
+    gemms: [&'static str; GEMM_BUILTINS.len()],
 }
 
 macro_rules! texts {
-    ($arch:literal: $($name:literal),+) => {
+    ($arch:literal: $($name:literal),+; $($gemm:literal),+) => {
         Texts {
             arch: $arch,
+            gemms: [$(include_str!(concat!("fragments/", $arch, "/", $gemm, ".whole.ptx"))),+],
             texts: [$([
                 include_str!(concat!("fragments/", $arch, "/", $name, ".whole.ptx")),
                 include_str!(concat!("fragments/", $arch, "/", $name, ".early.ptx")),
@@ -58,9 +73,9 @@ macro_rules! texts {
 
 static TEXTS: [Texts; 2] = [
     texts!("sm_100a": "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "bilinear", "swiglu_oai",
-        "swiglu_scaled"),
+        "swiglu_scaled"; "linear", "silu", "gelu", "gelu_tanh", "relu", "relu_squared", "sigmoid"),
     texts!("sm_90a": "swiglu", "geglu", "geglu_tanh", "reglu", "glu", "bilinear", "swiglu_oai",
-        "swiglu_scaled"),
+        "swiglu_scaled"; "linear", "silu", "gelu", "gelu_tanh", "relu", "relu_squared", "sigmoid"),
 ];
 
 /// A built-in gate, parsed.
@@ -72,14 +87,14 @@ struct Known {
 fn known() -> &'static [Known] {
     static KNOWN: OnceLock<Vec<Known>> = OnceLock::new();
     KNOWN.get_or_init(|| {
-        let parsed = BUILTINS.iter().filter_map(|b| b.source.parse::<Gate>().ok());
+        let parsed = BUILTINS.iter().chain(&GEMM_BUILTINS).filter_map(|b| b.source.parse::<Gate>().ok());
         parsed.map(|g| Known { canonical: g.expr.canonical(), expr: g.expr }).collect()
     })
 }
 
-/// The gate of that name (`swiglu`, ...), with operands `A`, `B1`, `B2`.
+/// The gate of that name (`swiglu`, ...), with operands `A`, `B1`, `B2`, or `A`, `B`.
 pub fn builtin_gate(name: &str) -> Option<Gate> {
-    BUILTINS.iter().find(|b| b.name == name)?.source.parse().ok()
+    BUILTINS.iter().chain(&GEMM_BUILTINS).find(|b| b.name == name)?.source.parse().ok()
 }
 
 /// The checked-in code of `expr`, where it means the same as a built-in gate: up to the order of
@@ -110,7 +125,10 @@ fn code(texts: &Texts, index: usize, names: &[String], swapped: bool) -> GateCod
         vectors: Vec::new(),
         text: Cow::Borrowed(text),
     };
-    let [whole, early, late] = texts.texts[index];
+    let [whole, early, late] = match texts.texts.get(index) {
+        Some(texts) => *texts,
+        None => [texts.gemms[index - BUILTINS.len()], "", ""],
+    };
     let mut whole = fragment(expr, shape::Role::Whole, whole);
     if swapped {
         // The same text, reading the products the other way round.

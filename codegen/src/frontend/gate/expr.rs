@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use super::functions::Function;
-use crate::problem::Shape;
+use crate::problem::{Operation, Problem, Shape};
 
 /// One of the two products of a dual GEMM. `First` is the one the user wrote first, reading from
 /// left to right; its accumulator is the one the kernel can finish early.
@@ -33,6 +33,8 @@ pub enum Axis {
     M,
     /// `name[n]`: an element a column, N in all (a bias, a scale an output feature).
     N,
+    /// `name[m, n]`: an element for each of C, M x N in all (a residual).
+    MN,
 }
 
 impl Axis {
@@ -41,11 +43,13 @@ impl Axis {
         match self {
             Axis::M => "m",
             Axis::N => "n",
+            Axis::MN => "m, n",
         }
     }
 }
 
-/// A vector that a gate reads: f32, one element a row or a column of C.
+/// A vector or a matrix that a gate reads. A vector is f32, one element per row or per column of C. A matrix has C's
+/// shape and layout, in the format that [`Formats::matrix`](crate::problem::Formats::matrix) says.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GateVector {
     /// The user's name for it.
@@ -55,12 +59,26 @@ pub struct GateVector {
 }
 
 impl GateVector {
-    /// Elements of it: M or N of `shape`.
-    pub fn elements(&self, shape: Shape) -> u32 {
+    /// Elements of it: M, N or M x N of `shape`, over all matrices of a batch; one N per group.
+    pub fn elements(&self, shape: Shape) -> u64 {
         match self.axis {
-            Axis::M => shape.rows().min(u32::MAX.into()) as u32,
-            Axis::N => shape.n.saturating_mul(shape.groups.count()),
+            Axis::M => shape.rows(),
+            Axis::N => u64::from(shape.n) * u64::from(shape.groups.count()),
+            Axis::MN => shape.rows().saturating_mul(shape.n.into()),
         }
+    }
+
+    /// Bytes of it: elements of 4 bytes, or, of a matrix, in [`Formats::matrix`](crate::problem::Formats::matrix).
+    pub fn bytes(&self, problem: &Problem) -> u64 {
+        match self.axis {
+            Axis::M | Axis::N => self.elements(problem.shape).saturating_mul(4),
+            Axis::MN => problem.matrix_bytes(),
+        }
+    }
+
+    /// Whether it has an element for each of C.
+    pub fn is_matrix(&self) -> bool {
+        self.axis == Axis::MN
     }
 }
 
@@ -169,7 +187,7 @@ pub enum Expr {
     Product(Product),
     /// A run-time f32 argument of the kernel, by name.
     Scalar(String),
-    /// An element of a run-time vector of f32: that of the row or of the column.
+    /// An element of a run-time vector or matrix: that of the row, of the column, or of both.
     Vector(GateVector),
     /// A constant.
     Literal(Number),
@@ -188,14 +206,14 @@ pub struct GateSource {
     pub a: String,
     /// The right operand of the product that comes first in reading order.
     pub b1: String,
-    /// The right operand of the other product.
-    pub b2: String,
+    /// The right operand of the other product; `None` if the gate has one product, that of a GEMM.
+    pub b2: Option<String>,
 }
 
 impl Default for GateSource {
     /// `A`, `B1`, `B2`.
     fn default() -> Self {
-        GateSource { a: "A".into(), b1: "B1".into(), b2: "B2".into() }
+        GateSource { a: "A".into(), b1: "B1".into(), b2: Some("B2".into()) }
     }
 }
 
@@ -267,6 +285,14 @@ impl Expr {
         }
     }
 
+    /// What computes the products that occur: one GEMM if there is only one of them.
+    pub fn operation(&self) -> Operation {
+        match (self.uses(Product::First), self.uses(Product::Second)) {
+            (true, true) => Operation::DualGemm,
+            (true, false) | (false, _) => Operation::Gemm,
+        }
+    }
+
     /// The names of the scalar arguments, each once, in order of first appearance. This is the
     /// order in which fragments and evaluators take them.
     pub fn scalars(&self) -> Vec<String> {
@@ -323,17 +349,21 @@ impl Expr {
 }
 
 impl fmt::Display for Expr {
-    /// With the operand names `A`, `B1`, `B2`. Parses back to an equal expression where the first
+    /// With the operand names `A`, `B1`, `B2`, or `A` and `B` if there is one product. Parses back to an equal expression where the first
     /// product in reading order is [`Product::First`], as in every parsed one.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.display("A @ B1", "A @ B2").fmt(f)
+        match self.operation() {
+            Operation::DualGemm => self.display("A @ B1", "A @ B2").fmt(f),
+            Operation::Gemm => self.display("A @ B", "A @ B").fmt(f),
+        }
     }
 }
 
 impl fmt::Display for Gate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let GateSource { a, b1, b2 } = &self.source;
-        self.expr.display(&format!("{a} @ {b1}"), &format!("{a} @ {b2}")).fmt(f)
+        let second = b2.as_ref().map_or_else(String::new, |b2| format!("{a} @ {b2}"));
+        self.expr.display(&format!("{a} @ {b1}"), &second).fmt(f)
     }
 }
 

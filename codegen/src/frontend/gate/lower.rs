@@ -163,7 +163,7 @@ impl<'c, 'm> Emitter<'c, 'm> {
         for vector in graph.vectors().iter().enumerate().map(|(i, v)| (format!("v.{i}"), v.axis)) {
             let elements: Vec<FloatValue<'c>> = match vector {
                 (name, Axis::M) => vec![self.read(&name)?; self.width],
-                (name, Axis::N) => {
+                (name, Axis::N | Axis::MN) => {
                     (0..self.width).map(|i| self.read(&format!("{name}.{i}"))).collect::<Result<_, _>>()?
                 }
             };

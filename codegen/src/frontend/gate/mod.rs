@@ -1,4 +1,4 @@
-//! The gate: any elementwise expression over the two products, from the user's text to PTX.
+//! The gate: any elementwise expression over one or two products, from the user's text to PTX.
 //!
 //! `silu(A @ B1) * (A @ B2)` is parsed ([`parse`](mod@parse), spans kept) into an [`Expr`], computed in f64
 //! for the reference (`eval`), cut where the first accumulator is ready (`split`), taken to f32
@@ -21,8 +21,10 @@ pub mod parse;
 mod shape;
 mod split;
 
+#[cfg(not(feature = "llvm"))]
+use crate::problem::Operation;
 pub(crate) use affine::pre_activation_code;
-pub use builtin::{BUILTIN_WIDTH, BUILTINS, Builtin, builtin, builtin_gate};
+pub use builtin::{BUILTIN_WIDTH, BUILTINS, Builtin, GEMM_BUILTINS, builtin, builtin_gate};
 pub use eval::{EvalError, Evaluator};
 pub use expr::{Axis, BinaryOp, Expr, Gate, GateSource, GateVector, MAX_NODES, MAX_VECTORS, Number, Product};
 pub use fragment::{Fragment, FragmentError};
@@ -100,9 +102,9 @@ pub enum GateError {
         /// The width asked for.
         width: usize,
     },
-    /// The expression does not use both products.
-    #[error("the gate `{gate}` does not use both products; that is one GEMM, not two")]
-    OneProduct {
+    /// The expression has no product, or the second alone.
+    #[error("the gate `{gate}` has no first product")]
+    NoProduct {
         /// The gate.
         gate: String,
     },
@@ -131,8 +133,8 @@ pub fn gate_code(expr: &Expr, arch: &str, width: usize) -> Result<GateCode, Gate
     if !GATE_WIDTHS.contains(&width) {
         return Err(GateError::Width { width });
     }
-    if !expr.uses(Product::First) || !expr.uses(Product::Second) {
-        return Err(GateError::OneProduct { gate: expr.to_string() });
+    if !expr.uses(Product::First) {
+        return Err(GateError::NoProduct { gate: expr.to_string() });
     }
     let known = builtin(expr, arch).or_else(|| affine::affine_builtin(expr, arch));
     match known {
@@ -152,6 +154,10 @@ fn fresh(expr: &Expr, _: &'static str, width: usize, is_builtin: bool) -> Result
     if is_builtin {
         return Err(GateError::BuiltinWidth { gate, width });
     }
-    let known: Vec<_> = BUILTINS.iter().map(|b| format!("{} = {}", b.name, b.source)).collect();
+    let known: &[Builtin] = match expr.operation() {
+        Operation::DualGemm => &BUILTINS,
+        Operation::Gemm => &GEMM_BUILTINS,
+    };
+    let known: Vec<_> = known.iter().map(|b| format!("{} = {}", b.name, b.source)).collect();
     Err(GateError::NeedsLlvm { gate, known: known.join("; ") })
 }

@@ -7,14 +7,14 @@
 //! term    := unary (('*' | '/') unary)*
 //! unary   := '-' unary | atom
 //! atom    := NAME '@' NAME | NUMBER | NAME '(' expr (',' expr)* ')' | NAME | NAME '[' axis ']' | '(' expr ')'
-//! axis    := 'n' | 'm'
+//! axis    := 'n' | 'm' | 'm' ',' 'n'
 //! ```
 //!
 //! A `NAME` is an ASCII identifier that is no keyword: beside `@` a matrix, before parentheses a
-//! function, before brackets a run-time vector of f32 (`[n]`: an element a column; `[m]`: one a row), and
-//! otherwise a run-time scalar (f32). Both products have the same left operand; the
-//! right operand that comes first in reading order makes [`Product::First`]. Each product may be
-//! written any number of times.
+//! function, before brackets a run-time vector of f32 (`[n]`: an element a column; `[m]`: one a row) or a run-time
+//! matrix (`[m, n]`: an element for each of C), and otherwise a run-time scalar (f32). There are one or two products. Both
+//! have the same left operand; the right operand that comes first in reading order makes [`Product::First`]. Each product
+//! may be written any number of times.
 //!
 //! As a [`syn::parse::Parse`] the expression ends before the first token that cannot continue it,
 //! which has to be `,`, `;` or the end.
@@ -136,7 +136,8 @@ impl std::str::FromStr for Gate {
     }
 }
 
-const EXAMPLE: &str = "a gate is written like `silu(A @ B1) * (A @ B2)`";
+const EXAMPLE: &str =
+    "a gate is written like `silu(A @ B1) * (A @ B2)`, that of one GEMM like `A @ B + bias[n]`";
 
 fn too_deep() -> String {
     format!("the gate nests deeper than {MAX_DEPTH} levels; simplify it")
@@ -156,6 +157,7 @@ fn side(axis: Axis) -> &'static str {
     match axis {
         Axis::M => "row",
         Axis::N => "column",
+        Axis::MN => "row and column",
     }
 }
 
@@ -319,13 +321,15 @@ impl Parser {
         let brackets = syn::bracketed!(content in input);
         let text = name.to_string();
         let index: TokenStream = content.parse()?;
-        let axis = match index.to_string().as_str() {
+        // Without the spaces, which depend on who prints tokens.
+        let axis = match index.to_string().replace(' ', "").as_str() {
             "n" => Axis::N,
             "m" => Axis::M,
+            "m,n" => Axis::MN,
             other => {
                 let message = format!(
-                    "`{text}[{other}]` is no vector of the gate: write `{text}[n]` for an element a column, \
-                     or `{text}[m]` for one a row"
+                    "`{text}[{other}]` is no vector or matrix of the gate: write `{text}[n]` for an element a column, \
+                     `{text}[m]` for one a row, or `{text}[m, n]` for one for each of C"
                 );
                 let empty = Error::new(brackets.span.join(), &message);
                 return Err(if index.is_empty() { empty } else { Error::new_spanned(index, message) });
@@ -389,8 +393,8 @@ impl Parser {
                 )
             } else {
                 format!(
-                    "the left operand is `{a}` in the first product and `{left}` here; a dual \
-                     GEMM shares it"
+                    "the left operand is `{a}` in the first product and `{left}` here; both products \
+                     share it"
                 )
             };
             return Err(Error::new(written.left.span(), message));
@@ -483,7 +487,7 @@ impl Parser {
             match seen.iter().find(|(other, _)| *other == name) {
                 Some((_, other)) if other != axis => {
                     return fail(format!(
-                        "`{name}` has an element a {} in `{name}[{}]`, and here one a {}: a vector has one axis",
+                        "`{name}` has an element a {} in `{name}[{}]`, and here one a {}: a vector or matrix has one index",
                         side(*other),
                         other.index(),
                         side(*axis)
@@ -531,31 +535,17 @@ impl Parser {
         let Some(first) = self.products.first() else {
             let vector = self.vectors.first().map(|(name, _)| name);
             let span = self.scalars.first().or(vector).map_or(start, Ident::span);
-            let message = format!("the gate has no product `A @ B1`; {EXAMPLE}");
+            let message = format!("the gate has no product, such as `A @ B`; {EXAMPLE}");
             return Err(Error::new(span, message));
         };
         let Some(a) = self.a else {
             return Err(first.error("this product has no operands"));
         };
         let mut rights = self.rights.into_iter();
-        match (rights.next(), rights.next()) {
-            (Some(b1), Some(b2)) => Ok(GateSource { a, b1, b2 }),
-            (b1, _) => {
-                let b1 = b1.unwrap_or_default();
-                if let Some(again) = self.products.get(1) {
-                    let message = format!(
-                        "`{a} @ {b1}` is the only product, written twice: a dual GEMM has two, \
-                         with the same left operand and different right ones"
-                    );
-                    return Err(Error::new(again.right.span(), message));
-                }
-                let message = format!(
-                    "the gate has one product, `{a} @ {b1}`; a dual GEMM has a second with the \
-                     same left operand, as in `silu({a} @ {b1}) * ({a} @ B2)`"
-                );
-                Err(first.error(message))
-            }
-        }
+        let Some(b1) = rights.next() else {
+            return Err(first.error("this product has no right operand"));
+        };
+        Ok(GateSource { a, b1, b2: rights.next() })
     }
 }
 

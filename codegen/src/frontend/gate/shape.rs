@@ -35,11 +35,11 @@ pub(super) fn inputs(role: Role, width: usize) -> Vec<String> {
     }
 }
 
-/// The inputs that vectors are, in order: an element for each of a fragment's where they run along N,
-/// one for all of them where along M.
+/// The inputs that vectors and matrices are, in order: an element for each of a fragment's if they run along N,
+/// one for all of them if along M.
 pub(super) fn vector_inputs(vectors: &[GateVector], width: usize) -> Vec<String> {
     let holes = vectors.iter().enumerate().flat_map(|(i, vector)| match vector.axis {
-        Axis::N => elements(&format!("v.{i}"), width).collect(),
+        Axis::N | Axis::MN => elements(&format!("v.{i}"), width).collect(),
         Axis::M => vec![format!("v.{i}")],
     });
     holes.collect()

@@ -30,6 +30,14 @@ impl Formats {
         Formats { a, b, c, products: None }
     }
 
+    /// The elements of matrices that a gate reads, `r[m, n]`: those of C if C is f32, bf16 or f16, else bf16.
+    pub const fn matrix(self) -> OutputFormat {
+        match self.c {
+            OutputFormat::F32 | OutputFormat::Bf16 | OutputFormat::F16 => self.c,
+            OutputFormat::E4m3 | OutputFormat::Nvfp4 | OutputFormat::Mxfp8 => OutputFormat::Bf16,
+        }
+    }
+
     /// What a chip is usually fed: NVFP4 to f16 where MMAs take scale factors, bf16 to bf16 where none does.
     pub fn usual(arch: Arch) -> Self {
         way_of(arch).usual_formats

@@ -1,4 +1,6 @@
-//! What is computed: `C = gate(A @ B1, A @ B2)` for one shape and one set of formats.
+//! What is computed: `C = gate(A @ B1, A @ B2)`, or `C = gate(A @ B)`, for one shape and one set of formats.
+//!
+//! The weights of a GEMM, B, are called B1 wherever both operations are spoken of.
 //!
 //! Layouts, all of them the ones checkpoints and the public NVFP4 benchmark use:
 //!
@@ -11,7 +13,7 @@
 //! | scale factors of C | M x N/16 or N/32 | as those of A: the next GEMM's, with N for its K; the kernel writes the pads too, finite |
 //! | D1, D2 | M x N | row-major, f32, bf16 or f16: what the gate reads, where it is kept ([`ProductFormat`]) |
 //!
-//! * `mod.rs`: [`Shape`] and [`Problem`].
+//! * `mod.rs`: [`Operation`], [`Shape`] and [`Problem`].
 //! * `groups.rs`: [`Groups`], several dual GEMMs in one launch, and where their tensors lie.
 //! * `operand.rs`: the formats of A and B, as data.
 //! * `output.rs`: the formats of C.
@@ -54,16 +56,47 @@ impl Shape {
         Shape { m, n, k, groups: Groups::One }
     }
 
-    /// Operations of both products, a multiply-add counted as two: `4 m n k`, of a batch as often as it has matrices. Of
-    /// groups M is their capacity.
-    pub fn operations(self) -> f64 {
-        4.0 * self.rows() as f64 * f64::from(self.n) * f64::from(self.k)
+    /// Operations of one product, a multiply-add counted as two: `2 m n k` for each matrix of a batch. The M of groups is
+    /// their capacity.
+    fn product_operations(self) -> f64 {
+        2.0 * self.rows() as f64 * f64::from(self.n) * f64::from(self.k)
     }
 }
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} x {} x {}{}", self.m, self.n, self.k, self.groups)
+    }
+}
+
+/// How many products are computed, each with weights of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Operation {
+    /// Two products of one A: `C = gate(A @ B1, A @ B2)`. What [`dual_gemm!`](crate::dsl) declares.
+    #[default]
+    DualGemm,
+    /// One product: `C = gate(A @ B)`. What `gemm!` declares.
+    Gemm,
+}
+
+impl Operation {
+    /// Both.
+    pub const ALL: [Operation; 2] = [Operation::DualGemm, Operation::Gemm];
+
+    /// Products: 2 or 1.
+    pub const fn products(self) -> u32 {
+        match self {
+            Operation::DualGemm => 2,
+            Operation::Gemm => 1,
+        }
+    }
+
+    /// The macro that declares it, without the `!`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Operation::DualGemm => "dual_gemm",
+            Operation::Gemm => "gemm",
+        }
     }
 }
 
@@ -77,19 +110,50 @@ pub struct UnknownFormat {
     known: String,
 }
 
-/// One dual GEMM, all but its gate: the gate is an expression and travels beside it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// One dual GEMM or GEMM, all but its gate: the gate is an expression and travels beside it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Problem {
     /// Sizes.
     pub shape: Shape,
     /// Formats.
     pub formats: Formats,
+    /// How many products there are.
+    pub operation: Operation,
+}
+
+/// A dual GEMM without its operation: kernels' hashes are over this text.
+impl fmt::Debug for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Problem { shape, formats, operation } = self;
+        let mut text = f.debug_struct("Problem");
+        text.field("shape", shape).field("formats", formats);
+        match operation {
+            Operation::DualGemm => text.finish(),
+            Operation::Gemm => text.field("operation", operation).finish(),
+        }
+    }
 }
 
 impl Problem {
-    /// NVFP4 in, f16 out: the problem of the public benchmark.
+    /// Two products and a gate.
+    pub const fn dual(shape: Shape, formats: Formats) -> Self {
+        Problem { shape, formats, operation: Operation::DualGemm }
+    }
+
+    /// One product.
+    pub const fn gemm(shape: Shape, formats: Formats) -> Self {
+        Problem { shape, formats, operation: Operation::Gemm }
+    }
+
+    /// A dual GEMM with NVFP4 in, f16 out: the problem of the public benchmark.
     pub fn nvfp4(shape: Shape) -> Self {
-        Problem { shape, formats: Formats::default() }
+        Problem::dual(shape, Formats::default())
+    }
+
+    /// Operations of all products, a multiply-add counted as two: `4 m n k` for a dual GEMM, `2 m n k` for a GEMM, for
+    /// each matrix of a batch. The M of groups is their capacity.
+    pub fn operations(&self) -> f64 {
+        f64::from(self.operation.products()) * self.shape.product_operations()
     }
 
     /// Scale factors of a row of A, B1 or B2 along K, before padding: `k / 16` for NVFP4 and `k / 32`
@@ -134,6 +198,13 @@ impl Problem {
         self.formats.b.scale_bytes(n, k).saturating_mul(groups.count().into())
     }
 
+    /// Bytes of a matrix that the gate reads, over all matrices of a batch.
+    pub fn matrix_bytes(&self) -> u64 {
+        (u128::from(self.shape.rows()) * u128::from(self.shape.n) * u128::from(self.formats.matrix().bits())
+            / 8)
+        .min(u64::MAX.into()) as u64
+    }
+
     /// Bytes of D1, and of D2: 0 where they are not kept.
     pub fn product_bytes(&self) -> u64 {
         let bytes = self.formats.products.map_or(0, |format| format.as_output().bytes());
@@ -145,8 +216,9 @@ impl Problem {
     /// scale factors. Of groups: if none is empty, and they fill A.
     pub fn compulsory_bytes(&self) -> u64 {
         let b = self.b_bytes().saturating_add(self.b_scale_bytes());
-        let d = self.product_bytes();
-        [self.a_bytes(), self.a_scale_bytes(), b, b, self.output_bytes(), self.output_scale_bytes(), d, d]
+        let products =
+            b.saturating_add(self.product_bytes()).saturating_mul(self.operation.products().into());
+        [self.a_bytes(), self.a_scale_bytes(), products, self.output_bytes(), self.output_scale_bytes()]
             .into_iter()
             .fold(0, u64::saturating_add)
     }
@@ -172,7 +244,10 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}, {}", self.shape, self.formats)
+        match self.operation {
+            Operation::DualGemm => write!(f, "{}, {}", self.shape, self.formats),
+            Operation::Gemm => write!(f, "{}, {}, one product", self.shape, self.formats),
+        }
     }
 }
 
@@ -257,7 +332,7 @@ mod tests {
     fn bytes_follow_the_formats() {
         use OperandFormat::*;
         let shape = Shape::new(130, 200, 416);
-        let bytes = |a, b, c| Problem { shape, formats: Formats::new(a, b, c) }.compulsory_bytes();
+        let bytes = |a, b, c| Problem::dual(shape, Formats::new(a, b, c)).compulsory_bytes();
         let (m, n, k) = (130, 200, 416);
         // Two blocks of 128 rows each; 26 scale factors of 16 make 7 groups of four, 13 of 32 make 4.
         let nvfp4 = (m + 2 * n) * k / 2 + 3 * 2 * 7 * 512;
@@ -267,7 +342,7 @@ mod tests {
         // N / 16 = 12.5 scale factors a row of C, in 4 groups; N / 32 = 6.25 in 2.
         assert_eq!(bytes(Nvfp4, Nvfp4, OutputFormat::Nvfp4), nvfp4 + m * n / 2 + 2 * 4 * 512);
         assert_eq!(bytes(Nvfp4, Nvfp4, OutputFormat::Mxfp8), nvfp4 + m * n + 2 * 2 * 512);
-        let wide = Problem { shape: Shape::new(u32::MAX, u32::MAX, 32), formats: Formats::default() };
+        let wide = Problem::nvfp4(Shape::new(u32::MAX, u32::MAX, 32));
         assert_eq!(wide.output_bytes(), (u128::from(u32::MAX).pow(2) * 2) as u64);
     }
 
@@ -275,7 +350,7 @@ mod tests {
     fn pairs_without_an_mma_and_shapes_that_do_not_fit_are_refused_by_name() {
         let errors = |a, b, c, n, k| {
             let mut errors = Vec::new();
-            Problem { shape: Shape::new(8, n, k), formats: Formats::new(a, b, c) }.check_formats(&mut errors);
+            Problem::dual(Shape::new(8, n, k), Formats::new(a, b, c)).check_formats(&mut errors);
             errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
         };
         use OperandFormat::*;

@@ -40,6 +40,8 @@ pub(crate) struct Facts {
     /// Whether the gate reads vectors along the accumulators' rows, and along their columns.
     pub row_inputs: bool,
     pub column_inputs: bool,
+    /// Whether the gate reads matrices.
+    pub matrix_inputs: bool,
 }
 
 impl Facts {
@@ -56,23 +58,23 @@ impl Facts {
             Role::Gate if p.problem.formats.c.scales().is_some() => 32,
             Role::Gate if p.problem.shape.n.is_multiple_of(8) => 8,
             Role::Gate => 4,
-            Role::Fused | Role::Product | Role::Gated => p.epilogue.chunk,
+            Role::Fused | Role::Product | Role::Gated | Role::Single => p.epilogue.chunk,
         };
         let held = match role {
             Role::Gate => FragmentLayout::Row,
-            Role::Fused | Role::Product | Role::Gated => target.held,
+            Role::Fused | Role::Product | Role::Gated | Role::Single => target.held,
         };
         // Registers that a thread has a chunk of one product in.
         let count = match role {
             Role::Gate => chunk,
-            Role::Fused | Role::Product | Role::Gated => target.registers,
+            Role::Fused | Role::Product | Role::Gated | Role::Single => target.registers,
         };
         let lanes = held.lanes();
         let padded = !p.problem.shape.m.is_multiple_of(128);
         let gate_pads = p.problem.formats.c.scales().is_some() && padded;
         let ragged = match role {
             Role::Gate => Ragged { rows: gate_pads, columns: !p.problem.shape.n.is_multiple_of(chunk) },
-            Role::Fused | Role::Product | Role::Gated => {
+            Role::Fused | Role::Product | Role::Gated | Role::Single => {
                 Ragged { rows: p.epilogue.rows_ragged, columns: p.epilogue.columns_ragged }
             }
         };
@@ -83,7 +85,9 @@ impl Facts {
         let nibbles = transposed && output.element_bits == 4;
         let staging = output.staging.filter(|_| gated);
         let several = p.problem.shape.groups != Groups::One;
-        let inputs = super::inputs::Inputs::new(if gated { vectors } else { &[] }, transposed, held);
+        let vectors = if gated { vectors } else { &[] };
+        let matrix_inputs = vectors.iter().any(crate::gate::GateVector::is_matrix);
+        let inputs = super::inputs::Inputs::new(vectors, transposed, held);
         let (row_inputs, column_inputs) = (!inputs.rows.is_empty(), !inputs.columns.is_empty());
         Facts {
             role,
@@ -107,6 +111,7 @@ impl Facts {
             several,
             row_inputs,
             column_inputs,
+            matrix_inputs,
         }
     }
 

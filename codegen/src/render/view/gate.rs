@@ -4,9 +4,10 @@ use super::epilogue::{self, ProductVector};
 use super::facts::Facts;
 use super::inputs::{self, GateStep, Inputs};
 use super::lanes::FragmentLayout;
+use super::matrices::Matrices;
 use super::products::{SavedProduct, SavedProducts};
 use super::{Role, TargetView};
-use crate::gate::{Expr, Fragment, GateCode, Product};
+use crate::gate::{Expr, Fragment, GateCode, GateVector, Product};
 use crate::plan::Plan;
 use crate::render::{RenderError, gate_text};
 
@@ -38,6 +39,10 @@ pub(crate) struct GateView {
     pub product_vectors: Vec<ProductVector>,
     pub product_row_bytes: u64,
     pub product_chunk_bytes: u64,
+    /// Bytes from a chunk of a matrix to the next, and of an element.
+    pub matrix_chunk_bytes: u64,
+    pub matrix_element_bytes: u32,
+    pub matrix_row_bytes: u64,
 }
 
 impl GateView {
@@ -48,9 +53,12 @@ impl GateView {
         facts: &Facts,
         target: &TargetView,
     ) -> Result<Self, RenderError> {
-        let Facts { role, raw, gated, chunk, count, held, transposed, ragged, reads_product, .. } = *facts;
+        let Facts { role, gated, chunk, count, held, transposed, ragged, reads_product, .. } = *facts;
         let shape = p.problem.shape;
-        let inputs = Inputs::new(if gated { &code.whole.vectors } else { &[] }, transposed, held);
+        let vectors: &[GateVector] = if gated { &code.whole.vectors } else { &[] };
+        let format = p.problem.formats.matrix().spec().element;
+        let matrices = Matrices::new(p.epilogue.matrix, format, [chunk, count], ragged, held);
+        let inputs = Inputs { matrices: matrices.of(vectors), ..Inputs::new(vectors, transposed, held) };
         let kept = SavedProducts::new(
             p,
             gate,
@@ -68,8 +76,13 @@ impl GateView {
                 kept.scale(&mut texts, last)?;
                 fragments.extend(kept.fragments(last));
             }
+            let elements = matrices.chunk(&fragments, base);
             fragments.retain(|_| !transposed || held.lanes().is_some());
-            Ok::<_, RenderError>(inputs::steps(&fragments, texts, base, ragged, shape, held))
+            let mut steps = inputs::steps(&fragments, texts, base, ragged, shape, held);
+            if let Some(first) = steps.first_mut() {
+                first.matrices = elements;
+            }
+            Ok::<_, RenderError>(steps)
         };
         let stores = |product: Product, base: u32| -> Vec<SavedProduct> {
             kept.as_ref().and_then(|kept| kept.stores(product, base)).into_iter().collect()
@@ -93,23 +106,29 @@ impl GateView {
                 })
             })
             .collect();
-        let both = [Product::First, Product::Second];
+        let both: &[Product] = match role {
+            Role::Single => &[Product::First],
+            Role::Fused | Role::Product | Role::Gated | Role::Gate => &[Product::First, Product::Second],
+        };
         let whole = match gated {
-            true => steps(Some(&code.whole), gate_text::whole(code, count, held)?, 0, &both)?,
+            true => steps(Some(&code.whole), gate_text::whole(code, count, held)?, 0, both)?,
             false => Vec::new(),
         };
-        let kept_chunk: Vec<SavedProduct> = both.into_iter().flat_map(|product| stores(product, 0)).collect();
+        let kept_chunk: Vec<SavedProduct> = both.iter().flat_map(|product| stores(*product, 0)).collect();
         Ok(GateView {
             scalars: if gated { code.whole.scalars.clone() } else { Vec::new() },
             inputs,
             loads_first: !reads_product,
-            loads_second: !raw,
+            loads_second: matches!(role, Role::Fused | Role::Gated),
             reads_product,
             early_registers: p.epilogue.early_chunks * chunk,
             early_chunks: early_chunks?,
             loop_chunks: p.epilogue.early_chunks < p.epilogue.chunks,
             whole,
             kept: kept_chunk,
+            matrix_chunk_bytes: matrices.step(),
+            matrix_element_bytes: p.epilogue.matrix.element_bytes(),
+            matrix_row_bytes: p.epilogue.matrix.row_bytes,
             product_vectors: match (held, p.epilogue.product) {
                 (FragmentLayout::Column, Some(product)) => {
                     epilogue::transposed::product_loads(&product, chunk, ragged)

@@ -5,6 +5,7 @@
 
 use super::epilogue::Ragged;
 use super::lanes::FragmentLayout;
+use super::matrices::{Matrix, MatrixChunk};
 use crate::gate::{Axis, Fragment, GateVector};
 use crate::problem::Shape;
 use crate::render::gate_text::{GATE_WIDTH, column_register};
@@ -18,6 +19,8 @@ pub(crate) struct Inputs {
     pub rows: Vec<String>,
     /// Names of those with an element a column.
     pub columns: Vec<String>,
+    /// Those with an element for each of C.
+    pub matrices: Vec<Matrix>,
 }
 
 impl Inputs {
@@ -25,16 +28,19 @@ impl Inputs {
     /// some, rows' are those of its registers.
     pub(super) fn new(vectors: &[GateVector], transposed: bool, held: FragmentLayout) -> Self {
         let along = |axis| vectors.iter().filter(move |v| v.axis == axis).map(|v| v.name.clone()).collect();
-        match transposed {
-            false => Inputs { rows: along(Axis::M), columns: along(Axis::N) },
-            true if held.lanes().is_some() => Inputs { rows: along(Axis::N), columns: along(Axis::M) },
-            true => Inputs { rows: along(Axis::N), columns: Vec::new() },
-        }
+        let (rows, columns) = match transposed {
+            false => (along(Axis::M), along(Axis::N)),
+            true if held.lanes().is_some() => (along(Axis::N), along(Axis::M)),
+            true => (along(Axis::N), Vec::new()),
+        };
+        Inputs { rows, columns, matrices: Vec::new() }
     }
 }
 
 /// A pair of columns: what has to be loaded before its gate, which is mostly nothing, and the gate.
 pub(crate) struct GateStep {
+    /// Elements of matrices, for the whole chunk: before its first pair.
+    pub matrices: Vec<MatrixChunk>,
     pub loads: Vec<ColumnLoads>,
     pub text: String,
 }
@@ -96,7 +102,7 @@ pub(super) fn steps(
                 },
                 false => Vec::new(),
             };
-            GateStep { loads, text }
+            GateStep { matrices: Vec::new(), loads, text }
         })
         .collect()
 }

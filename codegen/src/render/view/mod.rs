@@ -10,7 +10,7 @@
 //! * `cluster.rs`: which CTA of a cluster does what.
 //! * `groups.rs`: batches and groups of rows.
 //! * `epilogue.rs`: vectors of results.
-//! * `inputs.rs`: the gate's vectors.
+//! * `inputs.rs`: the gate's vectors; `matrices.rs`: its matrices.
 //! * `lanes.rs`: which rows and columns a thread has.
 //! * `products.rs`: D1 and D2, what is kept of the products.
 //! * `steps.rs`: where in a stage an MMA finds its operands.
@@ -25,6 +25,7 @@ mod gate;
 mod groups;
 mod inputs;
 pub(crate) mod lanes;
+mod matrices;
 pub(crate) mod parts;
 mod place;
 mod policy;
@@ -67,6 +68,8 @@ pub(crate) enum Role {
     Gated,
     /// The gate alone.
     Gate,
+    /// The only product and the gate.
+    Single,
 }
 
 /// What the way to multiply has for [`View`].
@@ -127,6 +130,7 @@ impl<'a> View<'a> {
                 Role::Product => "One product, to fp32.",
                 Role::Gated => "The second product, and the gate with the first one read back.",
                 Role::Gate => "The gate.",
+                Role::Single => "One product and the gate.",
             },
             epilogue_does: if role == Role::Product { "store" } else { "gate, round, store" },
             scaled: p.kind.scales_per_mma() > 0,

@@ -3,7 +3,6 @@
 use super::epilogue::registers;
 use super::facts::Facts;
 use super::{Role, TargetView};
-use crate::config::Strategy;
 use crate::plan::Plan;
 
 /// A chunk of one product on its way through the workspace.
@@ -63,10 +62,8 @@ impl PartsView {
     pub fn new(p: &Plan, facts: &Facts, target: &TargetView) -> Self {
         let Facts { role, chunk, .. } = *facts;
         let cluster_ctas = p.cluster_ctas();
-        let partial_bytes = 4
-            * u64::from(p.cta_rows)
-            * u64::from(p.mma_columns)
-            * u64::from(if p.strategy.is_fused() { 2u32 } else { 1 });
+        let partial_bytes =
+            4 * u64::from(p.cta_rows) * u64::from(p.mma_columns) * u64::from(p.strategy.products());
         PartsView {
             partial_products: partial_products(p, role, target.second_column),
             addends: target.addends.unwrap_or_else(|| addends(p, role)),
@@ -81,22 +78,22 @@ impl PartsView {
 }
 
 /// Registers of the products that go through the workspace where K is shared out.
-fn partial_names(p: &Plan, role: Role) -> &'static [&'static str] {
-    match (p.strategy, role) {
-        (Strategy::Interleaved | Strategy::Sequential, _) => &["first", "second"],
-        (_, Role::Gated) => &["second"],
-        _ => &["first"],
+fn partial_names(role: Role) -> &'static [&'static str] {
+    match role {
+        Role::Fused => &["first", "second"],
+        Role::Gated => &["second"],
+        Role::Product | Role::Single | Role::Gate => &["first"],
     }
 }
 
 /// Registers for sums of another part: of a chunk of all products, so that all of its loads are on their way together.
 fn addends(p: &Plan, role: Role) -> u32 {
-    partial_names(p, role).len() as u32 * p.epilogue.chunk
+    partial_names(role).len() as u32 * p.epilogue.chunk
 }
 
 /// The products that go through the workspace where K is shared out.
 fn partial_products(p: &Plan, role: Role, second_column: u32) -> Vec<PartialProduct> {
-    let names = partial_names(p, role);
+    let names = partial_names(role);
     let chunk = p.epilogue.chunk;
     let product_bytes = p.mma_columns * p.cta_rows * 4;
     (0..)

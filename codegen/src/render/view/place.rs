@@ -60,10 +60,12 @@ impl PlaceView {
             several,
             row_inputs,
             column_inputs,
+            matrix_inputs,
             ..
         } = *facts;
         let shape = p.problem.shape;
-        let keeps = facts.keeps(p);
+        // Elements at the thread's own place in C are stored or read beside C.
+        let keeps = facts.keeps(p) || matrix_inputs;
         let pads = facts.scale_pads(p);
         let m_limit = if shape.groups.by_rows() { "%group_rows".to_owned() } else { shape.m.to_string() };
         PlaceView {

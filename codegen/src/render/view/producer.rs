@@ -200,9 +200,12 @@ fn scale_tensors(p: &Plan, role: Role) -> Vec<&'static str> {
         (Some(_), ..) => &[],
         (None, Strategy::Interleaved | Strategy::Sequential, _) => &["sfa", "sfb1", "sfb2"],
         (None, Strategy::TwoPass | Strategy::SecondFused, Role::Gated) => &["sfa", "sfb2"],
-        (None, Strategy::TwoPass | Strategy::SecondFused, Role::Fused | Role::Product | Role::Gate) => {
-            &["sfa", "sfb1"]
-        }
+        (
+            None,
+            Strategy::TwoPass | Strategy::SecondFused,
+            Role::Fused | Role::Product | Role::Gate | Role::Single,
+        )
+        | (None, Strategy::Single, _) => &["sfa", "sfb1"],
     };
     names.iter().copied().filter(|name| *name != "sfa" || p.scales.a_row_blocks > 0).collect()
 }

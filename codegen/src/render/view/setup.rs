@@ -106,7 +106,7 @@ fn barriers(p: &Plan) -> Vec<SetupBarrier> {
 /// The tensor maps that an entry takes.
 pub(crate) fn maps(p: &Plan, role: Role) -> Vec<TensorMapRecipe> {
     let needed = |operand| match role {
-        Role::Fused => true,
+        Role::Fused | Role::Single => true,
         Role::Product => !matches!(operand, Operand::B2 | Operand::Sfb2 | Operand::C),
         Role::Gated => !matches!(operand, Operand::B1 | Operand::Sfb1),
         Role::Gate => false,

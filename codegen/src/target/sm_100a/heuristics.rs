@@ -3,10 +3,10 @@
 use super::{MMA_ROWS, Tcgen05, legalize, load, neighbours, shares};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, Strategy, Switch, Tile,
+    AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::heuristics::{FEW_TOKENS, Rule, Rules, cluster_parts, sms, usual_tiles};
+use crate::heuristics::{FEW_TOKENS, Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
 use crate::legalize::{k_multiple, kind};
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
@@ -18,7 +18,7 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
     legalize::check_formats(problem, arch)?;
     let asked = config;
     let mut rules = Rules::default();
-    let strategy = rules.settle("strategy", asked.strategy, || (Strategy::Interleaved, Rule::OneKernel));
+    let strategy = rules.settle("strategy", asked.strategy, || choose_strategy(problem));
     rules.note("accumulators", Rule::MmaOfEach);
     rules.note("store", Rule::FromRegisters);
     let (group, group_rule) = choose_group(problem.shape, asked);

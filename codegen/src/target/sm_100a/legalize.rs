@@ -31,7 +31,7 @@ pub(super) fn check(
     common::check_scales(problem, config, errors);
     check_output_scales(problem, tile, swap_ab, errors);
     common::check_ranges(config, arch, errors);
-    common::check_strategy(config, strategy, errors);
+    common::check_strategy(problem, config, strategy, errors);
     common::check_shares(config, errors);
     check_sides(problem.shape, config, swap_ab, errors);
     check_multicast(tile, config, swap_ab, errors);

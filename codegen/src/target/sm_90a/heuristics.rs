@@ -8,7 +8,7 @@ use crate::config::{
     Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::heuristics::{FEW_TOKENS, Rule, Rules, cluster_parts, sms, usual_tiles};
+use crate::heuristics::{FEW_TOKENS, Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
 use crate::legalize::k_multiple;
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
@@ -25,7 +25,7 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     legalize::check_asked(problem, asked, arch)?;
     let config = &Config { cta_group: Setting::Fixed(CtaGroup::One), ..asked.with_rows_for(problem.formats) };
     let mut rules = Rules::default();
-    let strategy = rules.settle("strategy", config.strategy, || (Strategy::Interleaved, Rule::OneKernel));
+    let strategy = rules.settle("strategy", config.strategy, || choose_strategy(problem));
     let (swap_ab, rule) = swaps(problem, config);
     rules.note("swap_ab", rule);
     let tile = rules.settle("tile", config.tile, || {
@@ -215,15 +215,14 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     let rows = usual_tiles(shape, m);
     // Of the time of the busiest SM: its columns, and what a tile costs beside its MMAs.
     let cost = |n: &u32| (rows * u64::from(shape.n.div_ceil(*n))).div_ceil(sms) * (u64::from(*n) + 8);
-    let widest = if strategy.is_fused() { 128 } else { 256 };
+    let widest = if strategy.products() == 2 { 128 } else { 256 };
     // Rows do not matter: with 64 in each warpgroup, columns are what registers are for.
     let fits = |n: &u32| {
         let tile = Tile { m, n: *n, k };
         let mut warpgroups = share(tile, config, swap_ab, false);
         warpgroups.promotion =
             promotion::settle(problem, config, strategy, tile, warpgroups, &mut Vec::new());
-        let products = if strategy.is_fused() { 2 } else { 1 };
-        warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
+        warpgroups.sum_registers(strategy.products()) <= sum_limit(problem, warpgroups)
     };
     let n = (2..=widest / 16).rev().map(|n| 16 * n).filter(fits).min_by_key(cost).unwrap_or(128);
     Tile { m, n, k }

@@ -42,7 +42,7 @@ pub(super) fn check(
     // Registers go to other CTAs four at a time.
     let least = if warpgroups.interleaved_rows { 16 } else { 8 };
     common::check_cluster_parts(problem, tile, config, swap_ab, least, errors);
-    common::check_strategy(config, strategy, errors);
+    common::check_strategy(problem, config, strategy, errors);
     common::check_shares(config, errors);
     check_multicast(tile, config, errors);
     common::groups::check_knobs(problem, config, strategy, swap_ab, errors);
@@ -185,7 +185,7 @@ fn check_tile(
             reason: "threads hold columns of C there, which become rows on their way to shared memory in elements of 16 bits only",
         });
     }
-    let products = if strategy.is_fused() { 2 } else { 1 };
+    let products = strategy.products();
     let registers = warpgroups.sum_registers(products);
     let limit = sum_limit(problem, warpgroups);
     if registers > limit {
@@ -227,7 +227,7 @@ fn check_decoded(
             "decoded weights are in registers, from which an MMA takes its rows only",
         );
     }
-    if strategy != Strategy::Interleaved {
+    if !matches!(strategy, Strategy::Interleaved | Strategy::Single) {
         refuse(
             "strategy",
             strategy.to_string(),

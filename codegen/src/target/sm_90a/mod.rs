@@ -19,7 +19,7 @@ mod view;
 use crate::arch::Arch;
 use crate::config::{Accumulators, Config, Consumers, Schedule, Setting};
 use crate::plan::Work;
-use crate::problem::{Formats, MmaKind, OperandFormat, OutputFormat, Problem};
+use crate::problem::{Formats, MmaKind, OperandFormat, Operation, OutputFormat, Problem};
 use crate::target::Way;
 
 /// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
@@ -112,6 +112,7 @@ fn has_interleaved_rows(problem: &Problem, config: &Config, arch: Arch) -> bool 
     decodes(problem)
         && match (config.accumulators, config.tile) {
             (Setting::Fixed(accumulators), _) => accumulators == Accumulators::InterleavedRows,
+            (Setting::Auto, _) if problem.operation == Operation::Gemm => false,
             (Setting::Auto, Setting::Fixed(tile)) => {
                 interleaved::ROWS.contains(&tile.n) && !problem.formats.decodes_a(Arch::Sm90a)
             }

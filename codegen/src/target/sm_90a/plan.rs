@@ -212,7 +212,7 @@ impl Isa for Wgmma {
                 (count, false) => format!("{count} warpgroups, {rows} rows of a tile each"),
             }
         )?;
-        let products = if plan.strategy.is_fused() { 2 } else { 1 };
+        let products = plan.strategy.products();
         write!(
             f,
             "registers {} of a thread for accumulators: {products} x {rows} x {} fp32 in 128 threads",

@@ -236,7 +236,7 @@ impl WarpgroupView {
     pub fn new(p: &Plan, role: Role, warpgroups: Wgmma, staging: Option<Staging>, packing: Packing) -> Self {
         let products: Vec<u32> = match role {
             Role::Fused => vec![1, 2],
-            Role::Product => vec![1],
+            Role::Product | Role::Single => vec![1],
             Role::Gated | Role::Gate => vec![2],
         };
         let span = p.k_loop.tile_bytes / p.smem.boxes;
@@ -245,7 +245,9 @@ impl WarpgroupView {
         let side_by_side = p.accumulators == Accumulators::SideBySide;
         let passes: Vec<Vec<u32>> = match p.strategy {
             Strategy::Sequential => products.iter().map(|product| vec![*product]).collect(),
-            Strategy::TwoPass | Strategy::SecondFused | Strategy::Interleaved => vec![products.clone()],
+            Strategy::TwoPass | Strategy::SecondFused | Strategy::Interleaved | Strategy::Single => {
+                vec![products.clone()]
+            }
         };
         // The registers that a product's sums of a window are in.
         let set = |product: u32| match warpgroups.promotion {

@@ -18,6 +18,9 @@
 //! its rows, four lanes the same 32 bytes, and of each word takes the byte that an MMA wants from it. Then activations
 //! stay as they are. A byte's two codes get into the lowest bits of two halves; the four scale factors of a row are made two at a time.
 //!
+//! **One product.** A GEMM's weights are decoded as those of one of two products: 64 elements of K after 64, by turns in two
+//! sets of registers, one of which MMAs read meanwhile.
+//!
 //! **The value.** Sign, exponent and mantissa of two elements are shifted to where they are in two 16-bit numbers;
 //! these are then 2^-14 (f16) or 2^-126 (bf16) of what they should be, which the scale factor makes up for but for
 //! 2^7: so no step rounds or overflows, subnormal elements and scale factors included, and the sums are multiplied by
@@ -67,7 +70,7 @@ pub(super) fn is_wide(p: &Plan) -> bool {
 /// Which rows a thread decodes, and in which order of K: a template each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodeLayout {
-    /// Two rows of one product, in an order of K into which warps beside it bring activations.
+    /// Two rows of one product, or of the only one, in an order of K into which warps beside it bring activations.
     TwoRows,
     /// The same row of both products, in an order of K into which a launch of its own brings activations.
     Permuted,
@@ -228,6 +231,9 @@ pub(crate) struct DecodeGroup {
     pub makes_scales: bool,
     /// Whether weights are loaded for it, and the next, just before it is decoded.
     pub loads: bool,
+    /// MMAs of other groups that may still run when it is decoded, and whether the K tile before is done by then.
+    pub pending: u32,
+    pub releases: bool,
     /// Bytes from a stage's start to the weights of both rows, and from the first slot's word to their scale factors.
     pub rows: [u32; 2],
     pub scale_words: [u32; 2],
@@ -298,7 +304,8 @@ impl DecodeView {
         let second_row = if interleaved { p.smem.b_box_bytes } else { 8 * row_bytes };
         let second_scales = if interleaved { p.smem.sfb2 - p.smem.sfb1 } else { 128 };
         // The products of an MMA's rows; or the sets of registers for weights that take turns.
-        let products: &[u32] = if interleaved { &[1] } else { &[1, 2] };
+        let products: &[u32] = if interleaved || p.strategy.products() == 1 { &[1] } else { &[1, 2] };
+        let alone = products.len() as u32 * p.tile.k == 64;
         for block in 0..p.tile.k / 64 {
             for product in products.iter().copied() {
                 let first_scales = p.smem.sfb1
@@ -306,7 +313,7 @@ impl DecodeView {
                     + if wide { block & !1 } else { block } / per_block * block_bytes;
                 let index = groups.len() as u32;
                 let set = index % 2;
-                let weights = if interleaved { 1 + set } else { product };
+                let weights = if products.len() == 1 { 1 + set } else { product };
                 groups.push(DecodeGroup {
                     product,
                     index,
@@ -314,6 +321,8 @@ impl DecodeView {
                     scale_set: if wide { 0 } else { set },
                     makes_scales: !wide || !powers || set == 0,
                     loads: wide && set == 0 && index > 0,
+                    pending: if alone { 0 } else { 1 },
+                    releases: alone || index == 1,
                     rows: [0, second_row]
                         .map(|row| p.smem.a_bytes + (product - 1) * p.smem.b_box_bytes + row),
                     scale_words: [0, second_scales].map(|row| p.smem.scales + first_scales + row),
