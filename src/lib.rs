@@ -120,6 +120,7 @@
 //!
 //! * [`dual_gemm!`], [`gemm!`]: declare a dual GEMM or a GEMM, and check it while your program compiles.
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
+//! * [`Mlp`](runtime::mlp::Mlp): the gated MLP of a layer, from weights to one call.
 //! * [`runtime`]: devices, launches, caches and tuning; [`Device`], [`DualGemm`], [`LoadedKernel`]. In it
 //!   [`weights`](runtime::weights): gate and up weights, out of checkpoints or of a loader of your own; and
 //!   [`prepare`](runtime::prepare): activations to NVFP4 on the device.
@@ -139,6 +140,8 @@ mod book {
     mod groups {}
     #[doc = include_str!("../book/src/guide/load.md")]
     mod load {}
+    #[doc = include_str!("../book/src/guide/mlp.md")]
+    mod mlp {}
 }
 
 pub use silumin_codegen as codegen;

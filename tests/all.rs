@@ -33,6 +33,7 @@ mod knobs;
 mod ladder;
 mod lattice;
 mod launch;
+mod mlp;
 mod mutants;
 mod ordered;
 mod pictures;

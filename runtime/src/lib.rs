@@ -9,6 +9,7 @@
 //! - [`tune`](mod@tune): the fastest knobs for a problem on a device, found and kept in a file;
 //! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
 //! - [`weights`]: gate and up weights, out of checkpoints or of one's own loader, on their way to a device;
+//! - [`mlp`]: the gated MLP of a layer, from weights to one call;
 //! - [`prepare`]: activations and scale factors made on the device what kernels read;
 //! - [`predict`]: predicted times, without a chip;
 //! - [`regular_file`]: files that users name, read up to a limit.
@@ -27,6 +28,7 @@
 pub mod cache;
 pub mod device;
 pub mod gemm;
+pub mod mlp;
 #[cfg(feature = "emulated")]
 pub mod predict;
 pub mod prepare;

@@ -1,0 +1,111 @@
+//! Why a block cannot be loaded or run.
+
+use silumin_codegen::arch::Arch;
+use silumin_codegen::error::{ConfigError, explain};
+use silumin_codegen::gate::{GateError, GateParseError};
+use silumin_codegen::problem::OperandFormat;
+use thiserror::Error;
+
+use crate::device::{DeviceError, LaunchError};
+use crate::prepare::PrepareError;
+use crate::warmup::{UnknownShape, WarmupError};
+use crate::weights::WeightError;
+
+/// Why a gated MLP cannot be loaded or run.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum MlpError {
+    /// The down projection has another shape or format than gate and up imply.
+    #[error(
+        "down is {} x {} in {}, but gate and up are {} x {} in {}: down has their K rows of their N elements, in their format",
+        .found[0], .found[1], .formats[1], .expected[1], .expected[0], .formats[0]
+    )]
+    Down {
+        /// Rows and K that down has to have.
+        expected: [usize; 2],
+        /// Rows and K that it has.
+        found: [usize; 2],
+        /// Formats of gate and up, and of down.
+        formats: [OperandFormat; 2],
+    },
+    /// The scale of the middle tensor is not a positive finite number.
+    #[error(
+        "the scale of the middle tensor is {value}, but it has to be finite and above 0: leave it out for 1/16"
+    )]
+    MiddleScale {
+        /// As given.
+        value: f32,
+    },
+    /// The chip has no kernel for these weights.
+    #[error("no kernels of a block with {weights} weights on {arch}:\n{}", explain(.reasons))]
+    Formats {
+        /// The format of the weights.
+        weights: OperandFormat,
+        /// The chip.
+        arch: Arch,
+        /// What is against 16-bit activations.
+        reasons: Vec<ConfigError>,
+    },
+    /// The number of tokens has no bucket.
+    #[error(
+        "{tokens} tokens: the block has buckets for 1 to {most}; load it with a larger one, or call it for parts"
+    )]
+    Tokens {
+        /// As asked for.
+        tokens: u32,
+        /// Tokens of the largest bucket.
+        most: u32,
+    },
+    /// A residual was given to a block that adds none, or left out.
+    #[error(
+        "{}",
+        match .given {
+            true => "a residual was given, but the block was loaded without one: load it with `residual = true`",
+            false => "the block adds a residual, and none was given: pass one, or load it `without_residual`",
+        }
+    )]
+    Residual {
+        /// Whether one was given.
+        given: bool,
+    },
+    /// A buffer has another length.
+    #[error(
+        "`{tensor}` has {found} bytes, and {rows} x {hidden} of 16 bits are {expected}: slice a buffer that is longer"
+    )]
+    Length {
+        /// The tensor.
+        tensor: &'static str,
+        /// Its bytes.
+        found: usize,
+        /// The bytes that it has to have.
+        expected: usize,
+        /// Its rows.
+        rows: u32,
+        /// Elements of a row.
+        hidden: usize,
+    },
+    /// The gate's text; a bug of this crate.
+    #[error(transparent)]
+    Gate(#[from] GateParseError),
+    /// The gate's code; a bug of this crate.
+    #[error(transparent)]
+    Code(#[from] GateError),
+    /// The weights.
+    #[error(transparent)]
+    Weights(#[from] WeightError),
+    /// Kernels could not be made or loaded.
+    #[error(transparent)]
+    Warmup(#[from] WarmupError),
+    /// A bucket without a kernel; a bug of this crate.
+    #[error(transparent)]
+    Shape(#[from] Box<UnknownShape>),
+    /// Activations could not be quantised.
+    #[error(transparent)]
+    Prepare(#[from] PrepareError),
+    /// A launch was refused or failed.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Memory of the device.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+}

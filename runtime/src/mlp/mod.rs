@@ -1,0 +1,428 @@
+//! The gated MLP of a layer: `down(act(gate(x)) * up(x)) + residual`, from weights to one call.
+//!
+//! * `mod.rs`: [`Mlp`]: load it with the model, call [`Mlp::forward`] for any number of tokens.
+//! * `parts.rs`: how activations travel between the kernels, by chip and format of the weights.
+//! * `error.rs`: [`MlpError`].
+//!
+//! Where MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
+//! computes gate and up and quantises what is between the projections in its epilogue, the third computes down and adds
+//! the residual. Elsewhere (Hopper), and for weights of 16 bits, activations stay in 16 bits and there are two kernels.
+//!
+//! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
+//! apply them, and nobody has to pass them on.
+//!
+//! ```
+//! use silumin_codegen::arch::Arch;
+//! use silumin_formats::quantize::{TensorScale, quantize};
+//! use silumin_runtime::device::Device;
+//! use silumin_runtime::mlp::{Mlp, MlpOptions, MlpWeights};
+//! use silumin_runtime::warmup::Buckets;
+//! use silumin_runtime::weights::{GateUp, Weight};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let (hidden, features) = (64, 128);
+//! let ones = |rows: usize, k: usize| quantize(&vec![0.125f32; rows * k], rows, k, TensorScale::FromMax);
+//! let (gate, up, down) = (ones(features, hidden)?, ones(features, hidden)?, ones(hidden, features)?);
+//! let gate_up = GateUp::new(Weight::of(&gate)?, Weight::of(&up)?)?;
+//! let weights = MlpWeights::new(gate_up, Weight::of(&down)?)?;
+//!
+//! let device = Device::emulated(Arch::Sm100a);
+//! let options = MlpOptions::new(Buckets::new([4])?);
+//! let mlp = Mlp::load(&device, &weights, &options)?;
+//!
+//! // Three tokens; what is read and written beside x has the rows of the bucket, four.
+//! let tokens = 3;
+//! let rows = mlp.rows(tokens)?;
+//! let bf16 = |value: u16, rows: u32| device.upload(&value.to_le_bytes().repeat(rows as usize * hidden));
+//! let (x, residual, out) = (bf16(0x3F80, tokens)?, bf16(0x4000, rows)?, bf16(0, rows)?);
+//! mlp.forward(&device.stream(), tokens, &x, Some(&residual), &out)?;
+//! // gate and up are 64 * 1 * 0.125 = 8, silu(8) * 8 is 64 as good as in NVFP4, and down is 128 * 64 * 0.125 + 2.
+//! let first = f32::from_bits(u32::from(u16::from_le_bytes(out.download()?[..2].try_into()?)) << 16);
+//! assert!((first - 1026.0).abs() < 20.0, "{first}");
+//! # Ok(())
+//! # }
+//! ```
+
+mod error;
+mod parts;
+
+pub use error::MlpError;
+pub use silumin_codegen::prepare::Source;
+
+use silumin_codegen::gate::Gate;
+use silumin_codegen::problem::{OperandFormat, OutputFormat, Shape};
+use silumin_codegen::spec::Spec;
+
+use crate::device::{Args, Buffer, Device, Stream};
+use crate::gemm::DualGemm;
+use crate::prepare::Activations;
+use crate::warmup::{Buckets, Kernels, Warmup};
+use crate::weights::{DeviceGateUp, GateUp, Weight};
+use parts::{Middle, Quantised};
+
+/// The scale of the whole middle tensor if the checkpoint has none: elements up to 168 keep their size, and blocks whose
+/// largest element is 0.006 or more have scale factors of full precision.
+const MIDDLE_SCALE: f32 = 1.0 / 16.0;
+
+/// What gate is multiplied with up after.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Activation {
+    /// `silu(gate) * up`: Llama, Qwen, DeepSeek, Mistral.
+    #[default]
+    Silu,
+    /// `gelu(gate) * up`, with the error function.
+    Gelu,
+    /// `gelu_tanh(gate) * up`: Gemma.
+    GeluTanh,
+    /// `relu(gate) * up`.
+    Relu,
+}
+
+impl Activation {
+    /// All of them.
+    pub const ALL: [Activation; 4] =
+        [Activation::Silu, Activation::Gelu, Activation::GeluTanh, Activation::Relu];
+
+    /// The function in the gate language.
+    #[must_use]
+    pub const fn function(self) -> &'static str {
+        match self {
+            Activation::Silu => "silu",
+            Activation::Gelu => "gelu",
+            Activation::GeluTanh => "gelu_tanh",
+            Activation::Relu => "relu",
+        }
+    }
+}
+
+/// The weights of a block, on the host: gate and up `[features, hidden]`, down `[hidden, features]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MlpWeights<'a> {
+    gate_up: GateUp<'a>,
+    down: Weight<'a>,
+    middle_scale: f32,
+}
+
+impl<'a> MlpWeights<'a> {
+    /// The weights of one layer.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Down`] where down does not fit gate and up.
+    pub fn new(gate_up: GateUp<'a>, down: Weight<'a>) -> Result<Self, MlpError> {
+        let (expected, found) = ([gate_up.k(), gate_up.n()], [down.rows(), down.k()]);
+        if expected != found || down.format() != gate_up.format() {
+            let formats = [gate_up.format(), down.format()];
+            return Err(MlpError::Down { expected, found, formats });
+        }
+        Ok(MlpWeights { gate_up, down, middle_scale: MIDDLE_SCALE })
+    }
+
+    /// Sets the scale of the whole tensor between the projections, which is used where it is quantised: what the
+    /// checkpoint calls the input scale of the down projection. 1/16 if it is not set.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::MiddleScale`] for a scale that is not finite and above 0.
+    pub fn with_middle_scale(self, middle_scale: f32) -> Result<Self, MlpError> {
+        match middle_scale.is_finite() && middle_scale > 0.0 {
+            true => Ok(MlpWeights { middle_scale, ..self }),
+            false => Err(MlpError::MiddleScale { value: middle_scale }),
+        }
+    }
+
+    /// Width of x and of the result.
+    #[must_use]
+    pub fn hidden(&self) -> usize {
+        self.gate_up.k()
+    }
+
+    /// Width between the projections.
+    #[must_use]
+    pub fn features(&self) -> usize {
+        self.gate_up.n()
+    }
+}
+
+/// How a block is loaded.
+#[derive(Clone, Debug)]
+pub struct MlpOptions {
+    /// Numbers of tokens that kernels are made for; a call with fewer uses the next larger one.
+    pub buckets: Buckets,
+    /// The activation.
+    pub activation: Activation,
+    /// The format of x, of the residual and of the result.
+    pub source: Source,
+    /// Whether a residual is added.
+    pub residual: bool,
+}
+
+impl MlpOptions {
+    /// SiLU, bf16, with a residual.
+    #[must_use]
+    pub fn new(buckets: Buckets) -> Self {
+        MlpOptions { buckets, activation: Activation::Silu, source: Source::Bf16, residual: true }
+    }
+
+    /// Sets the activation.
+    #[must_use]
+    pub fn activation(self, activation: Activation) -> Self {
+        MlpOptions { activation, ..self }
+    }
+
+    /// Sets the format of x, of the residual and of the result.
+    #[must_use]
+    pub fn source(self, source: Source) -> Self {
+        MlpOptions { source, ..self }
+    }
+
+    /// Leaves the residual out: the result is that of the down projection.
+    #[must_use]
+    pub fn without_residual(self) -> Self {
+        MlpOptions { residual: false, ..self }
+    }
+}
+
+/// A loaded block: weights, kernels for all buckets, and memory between the kernels.
+///
+/// One call at a time: the memory between the kernels is the block's own. Give each stream that runs at the same time a
+/// block of its own.
+#[derive(Clone)]
+pub struct Mlp {
+    device: Device,
+    options: MlpOptions,
+    hidden: usize,
+    features: usize,
+    gate_up: DeviceGateUp,
+    down: Buffer,
+    sfdown: Option<Buffer>,
+    up_kernels: Kernels,
+    down_kernels: Kernels,
+    /// Where activations are in 4 bits.
+    quantised: Option<Quantised>,
+    middle: Middle,
+    scalars: [(&'static str, f32); 2],
+    down_scalars: [(&'static str, f32); 1],
+}
+
+impl std::fmt::Debug for Mlp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Mlp { device, hidden, features, gate_up, .. } = self;
+        write!(f, "Mlp({hidden} -> {features} -> {hidden} in {} on {device})", gate_up.format)
+    }
+}
+
+/// The format of 16-bit activations, as an operand and as a result.
+const fn formats_of(source: Source) -> (OperandFormat, OutputFormat) {
+    match source {
+        Source::Bf16 => (OperandFormat::Bf16, OutputFormat::Bf16),
+        Source::F16 => (OperandFormat::F16, OutputFormat::F16),
+    }
+}
+
+fn spec(gate: &str, device: &Device, formats: silumin_codegen::problem::Formats) -> Result<Spec, MlpError> {
+    let gate: Gate = gate.parse()?;
+    let spec = Spec::new(gate, &[device.arch()])?;
+    Ok(Spec { formats, ..spec })
+}
+
+impl Mlp {
+    /// Uploads the weights, makes and loads the kernels of all buckets, and allocates what [`Mlp::forward`] needs.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Formats`] where the chip multiplies 16-bit activations neither by the weights' format nor after
+    /// quantising them; sizes or buckets that have no kernel; memory of the device.
+    pub fn load(device: &Device, weights: &MlpWeights<'_>, options: &MlpOptions) -> Result<Self, MlpError> {
+        let (hidden, features) = (weights.hidden(), weights.features());
+        let most = options.buckets.sizes().last().copied().unwrap_or(1);
+        let (n, k) = (features as u32, hidden as u32);
+        let format = weights.gate_up.format();
+        let (operand, output) = formats_of(options.source);
+        let function = options.activation.function();
+        let gate = format!("{function}(gate_scale * (x @ gate)) * (up_scale * (x @ up))");
+        let down = match options.residual {
+            true => "down_scale * (h @ down) + residual[m, n]",
+            false => "down_scale * (h @ down)",
+        };
+        // Activations of 16 bits if the chip multiplies them by the weights, else NVFP4 if it multiplies that.
+        let formats = |a, c| silumin_codegen::problem::Formats::new(a, format, c);
+        let legal = |a, c| {
+            let spec = spec(&gate, device, formats(a, c))?;
+            Ok::<_, MlpError>(spec.plan(Shape::new(most, n, k), device.arch()).err())
+        };
+        let wide = legal(operand, output)?;
+        let quantises = match wide {
+            None => false,
+            Some(reasons) => {
+                let narrow = format == OperandFormat::Nvfp4
+                    && legal(OperandFormat::Nvfp4, OutputFormat::Nvfp4)?.is_none();
+                if !narrow {
+                    return Err(MlpError::Formats { weights: format, arch: device.arch(), reasons });
+                }
+                true
+            }
+        };
+        let (first, second) = match quantises {
+            true => {
+                (formats(OperandFormat::Nvfp4, OutputFormat::Nvfp4), formats(OperandFormat::Nvfp4, output))
+            }
+            false => (formats(operand, output), formats(operand, output)),
+        };
+        let warmed = |gate: &str, formats, n: u32, k: u32| -> Result<Kernels, MlpError> {
+            let gemm = DualGemm::new(spec(gate, device, formats)?);
+            Ok(Warmup::of(&gemm).weights(n, k).buckets(options.buckets.clone()).run(device)?)
+        };
+        let up_kernels = warmed(&gate, first, n, k)?;
+        let down_kernels = warmed(down, second, k, n)?;
+        let quantised = match quantises {
+            true => Some(Quantised::new(device, options.source, most, k, weights.gate_up.input_scale())?),
+            false => None,
+        };
+        let middle_scale = if quantises { weights.middle_scale } else { 1.0 };
+        let middle = Middle::new(device, most, n, quantises.then_some(middle_scale), output)?;
+        let gate_up = weights.gate_up.upload(device)?;
+        let x_scale = quantised.as_ref().map_or(1.0, |quantised| quantised.scale);
+        let blocked = weights.down.blocked_scales()?;
+        Ok(Mlp {
+            hidden,
+            features,
+            down: device.upload(weights.down.codes())?,
+            sfdown: if blocked.is_empty() { None } else { Some(device.upload(&blocked)?) },
+            scalars: gate_up.scalars(x_scale),
+            down_scalars: [("down_scale", middle_scale * weights.down.tensor_scale())],
+            middle,
+            gate_up,
+            up_kernels,
+            down_kernels,
+            quantised,
+            device: device.clone(),
+            options: options.clone(),
+        })
+    }
+
+    /// Width of x and of the result.
+    #[must_use]
+    pub fn hidden(&self) -> usize {
+        self.hidden
+    }
+
+    /// Width between the projections.
+    #[must_use]
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
+    /// Whether activations are quantised to NVFP4 on their way.
+    #[must_use]
+    pub fn quantises(&self) -> bool {
+        self.quantised.is_some()
+    }
+
+    /// The scale of the whole tensor x and of the middle one; 1 where they are not quantised.
+    #[must_use]
+    pub fn activation_scales(&self) -> [f32; 2] {
+        [self.quantised.as_ref().map_or(1.0, |quantised| quantised.scale), self.middle.scale]
+    }
+
+    /// The kernels of gate and up, and of down, for all buckets.
+    #[must_use]
+    pub fn kernels(&self) -> [&Kernels; 2] {
+        [&self.up_kernels, &self.down_kernels]
+    }
+
+    /// Rows that residual and result have in a call with so many tokens: those of the bucket.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Tokens`] for no tokens, and for more than the largest bucket.
+    pub fn rows(&self, tokens: u32) -> Result<u32, MlpError> {
+        let sizes = self.options.buckets.sizes();
+        let most = sizes.last().copied().unwrap_or(0);
+        self.options.buckets.size_for(tokens).ok_or(MlpError::Tokens { tokens, most })
+    }
+
+    /// Bytes of a row of x, residual and result.
+    #[must_use]
+    pub fn row_bytes(&self) -> usize {
+        2 * self.hidden
+    }
+
+    /// Computes `out = down(act(gate(x)) * up(x)) + residual` for `tokens` rows of x.
+    ///
+    /// `x` is `[tokens, hidden]`; `residual` and `out` are `[rows, hidden]` with the rows of [`Mlp::rows`], all
+    /// row-major in the format of the options. What `out` holds beyond row `tokens` is meaningless. `residual` may be
+    /// `out` itself. Nothing is allocated, and on a GPU nothing is waited for, so that a stream that captures a CUDA
+    /// graph can take it.
+    ///
+    /// # Errors
+    ///
+    /// A number of tokens beyond the buckets, buffers of other lengths or devices, a residual where there is none or none
+    /// where there is one; what the device says.
+    pub fn forward(
+        &self,
+        stream: &Stream,
+        tokens: u32,
+        x: &Buffer,
+        residual: Option<&Buffer>,
+        out: &Buffer,
+    ) -> Result<(), MlpError> {
+        let rows = self.rows(tokens)?;
+        if residual.is_some() != self.options.residual {
+            return Err(MlpError::Residual { given: residual.is_some() });
+        }
+        let check = |tensor: &'static str, buffer: &Buffer, rows: u32| {
+            let expected = rows as usize * self.row_bytes();
+            match buffer.len() == expected {
+                true => Ok(()),
+                false => {
+                    Err(MlpError::Length { tensor, found: buffer.len(), expected, rows, hidden: self.hidden })
+                }
+            }
+        };
+        check("x", x, tokens)?;
+        check("out", out, rows)?;
+        if let Some(residual) = residual {
+            check("residual", residual, rows)?;
+        }
+        let (n, k) = (self.features as u32, self.hidden as u32);
+        let [up, down] = [
+            self.up_kernels.for_problem(rows, n, k).map_err(Box::new)?,
+            self.down_kernels.for_problem(rows, k, n).map_err(Box::new)?,
+        ];
+        // What is between the kernels, in this bucket's rows.
+        let middle = self.middle.of(rows)?;
+        let a = match &self.quantised {
+            None => None,
+            Some(quantised) => {
+                let (written, read) = quantised.of(tokens, rows)?;
+                let from = Activations { x, rows: tokens, k, tensor_scale: quantised.scale };
+                quantised.quantizer.launch(stream, &from, &written.codes, &written.scales)?;
+                Some(read)
+            }
+        };
+        let (codes, sfa) = match &a {
+            Some(quantised) => (&quantised.codes, Some(&quantised.scales)),
+            None => (x, None),
+        };
+        let c_scale = middle.scales.is_some().then_some(self.middle.scale);
+        let args = Args {
+            sfc: middle.scales.as_ref(),
+            c_scale,
+            ..self.gate_up.args(codes, sfa, &middle.codes).scalars(&self.scalars)
+        };
+        up.launch(stream, &if tokens < rows { args.rows(tokens) } else { args })?;
+        let matrices: Vec<(&str, &Buffer)> =
+            residual.into_iter().map(|residual| ("residual", residual)).collect();
+        let args = Args::gemm(&middle.codes, &self.down, out).scalars(&self.down_scalars).vectors(&matrices);
+        let args = Args { sfa: middle.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
+        down.launch(stream, &args)?;
+        Ok(())
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+}

@@ -1,0 +1,217 @@
+//! The gated MLP of a layer on the emulated device against f64 on decoded values, with the quantisation of the middle in the
+//! reference: both ways for activations to travel, weights of both checkpoint conventions' scales, all activations, any number of
+//! tokens.
+
+use half::{bf16, f16};
+use silumin::codegen::gate::Gate;
+use silumin::codegen::problem::OperandFormat;
+use silumin::formats::Matrix;
+use silumin::formats::quantize::{TensorScale, quantize, quantize_to};
+use silumin::runtime::mlp::{Activation, Mlp, MlpError, MlpOptions, MlpWeights, Source};
+use silumin::runtime::warmup::Buckets;
+use silumin::runtime::weights::{GateUp, Weight};
+use silumin::verify::reference::gemm;
+use silumin::{Arch, Buffer, Device};
+
+const HIDDEN: usize = 192;
+const FEATURES: usize = 320;
+const BUCKETS: [u32; 2] = [8, 40];
+
+/// Numbers of about standard normal size, times `size`.
+fn numbers(count: usize, seed: u64, size: f64) -> Vec<f32> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut unit = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 11) as f64 / (1u64 << 53) as f64 - 0.5
+    };
+    (0..count).map(|_| ((0..4).map(|_| unit()).sum::<f64>() * 1.7 * size) as f32).collect()
+}
+
+/// A layer's weights; tensor scales differ and are not 1 where the format has them.
+struct Layer {
+    gate: Matrix,
+    up: Matrix,
+    down: Matrix,
+}
+
+impl Layer {
+    fn new(format: OperandFormat) -> Layer {
+        let of = |rows: usize, k: usize, seed, size| {
+            let values = numbers(rows * k, seed, size / (k as f64).sqrt());
+            quantize_to(format, &values, rows, k, TensorScale::FromMax).unwrap()
+        };
+        Layer {
+            gate: of(FEATURES, HIDDEN, 1, 1.5),
+            up: of(FEATURES, HIDDEN, 2, 0.7),
+            down: of(HIDDEN, FEATURES, 3, 2.0),
+        }
+    }
+
+    fn weights(&self) -> MlpWeights<'_> {
+        let [gate, up, down] = [&self.gate, &self.up, &self.down].map(|matrix| Weight::of(matrix).unwrap());
+        MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap()
+    }
+}
+
+/// Values rounded to the format of activations, and their bytes.
+fn rounded(source: Source, values: &[f32]) -> (Vec<f32>, Vec<u8>) {
+    let round = |value: &f32| match source {
+        Source::Bf16 => (bf16::from_f32(*value).to_f32(), bf16::from_f32(*value).to_bits()),
+        Source::F16 => (f16::from_f32(*value).to_f32(), f16::from_f32(*value).to_bits()),
+    };
+    let (values, bits): (Vec<f32>, Vec<u16>) = values.iter().map(round).unzip();
+    (values, bits.into_iter().flat_map(u16::to_le_bytes).collect())
+}
+
+fn read(source: Source, buffer: &Buffer) -> Vec<f64> {
+    let bytes = buffer.download().unwrap();
+    let value = |pair: &[u8; 2]| match source {
+        Source::Bf16 => bf16::from_le_bytes(*pair).to_f64(),
+        Source::F16 => f16::from_le_bytes(*pair).to_f64(),
+    };
+    bytes.as_chunks::<2>().0.iter().map(value).collect()
+}
+
+/// The block in f64 on decoded values, with the quantisation or rounding of x and of the middle.
+fn reference(
+    mlp: &Mlp,
+    layer: &Layer,
+    activation: Activation,
+    source: Source,
+    x: &[f32],
+    residual: Option<&[f32]>,
+) -> Vec<f64> {
+    let tokens = x.len() / HIDDEN;
+    let [x_scale, middle_scale] = mlp.activation_scales();
+    let sixteen = match source {
+        Source::Bf16 => OperandFormat::Bf16,
+        Source::F16 => OperandFormat::F16,
+    };
+    let matrix = |values: &[f32], k, scale| match mlp.quantises() {
+        true => quantize(values, tokens, k, TensorScale::Fixed(scale)).unwrap(),
+        false => quantize_to(sixteen, values, tokens, k, TensorScale::One).unwrap(),
+    };
+    let x = matrix(x, HIDDEN, x_scale);
+    let (gates, ups) = (gemm(&x, &layer.gate).unwrap(), gemm(&x, &layer.up).unwrap());
+    let gate: Gate = format!("{}(A @ B1) * (A @ B2)", activation.function()).parse().unwrap();
+    let gate = gate.expr.evaluator(&[]).unwrap();
+    let middle: Vec<f32> =
+        gates.iter().zip(&ups).map(|(gate_x, up)| gate.eval(*gate_x, *up) as f32).collect();
+    let middle = matrix(&middle, FEATURES, middle_scale);
+    let down = gemm(&middle, &layer.down).unwrap();
+    match residual {
+        Some(residual) => down.iter().zip(residual).map(|(down, x)| down + f64::from(*x)).collect(),
+        None => down,
+    }
+}
+
+/// Norm of the difference over the norm of what is expected.
+fn relative(got: &[f64], expected: &[f64]) -> f64 {
+    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
+    let off = norm(&mut got.iter().zip(expected).map(|(got, expected)| got - expected));
+    off / norm(&mut expected.iter().copied())
+}
+
+struct Case {
+    arch: Arch,
+    weights: OperandFormat,
+    source: Source,
+    activation: Activation,
+    residual: bool,
+}
+
+impl Case {
+    fn new(arch: Arch, weights: OperandFormat, source: Source) -> Case {
+        Case { arch, weights, source, activation: Activation::Silu, residual: true }
+    }
+
+    /// Runs numbers of tokens; returns whether activations are quantised and the largest relative error.
+    fn run(&self, tokens: &[u32]) -> (bool, f64) {
+        let Case { arch, weights, source, activation, residual } = *self;
+        let device = Device::emulated(arch);
+        let layer = Layer::new(weights);
+        let options = MlpOptions { residual, ..MlpOptions::new(Buckets::new(BUCKETS).unwrap()) };
+        let options = options.activation(activation).source(source);
+        let mlp = Mlp::load(&device, &layer.weights(), &options).unwrap();
+        let mut worst = 0.0f64;
+        for tokens in tokens.iter().copied() {
+            let rows = mlp.rows(tokens).unwrap() as usize;
+            let (x, x_bytes) =
+                rounded(source, &numbers(tokens as usize * HIDDEN, 7 + u64::from(tokens), 1.0));
+            let (added, added_bytes) = rounded(source, &numbers(rows * HIDDEN, 11, 3.0));
+            let x_there = device.upload(&x_bytes).unwrap();
+            // In place: the residual stream becomes the result.
+            let out = device.upload(&added_bytes).unwrap();
+            let given = residual.then_some(&out);
+            mlp.forward(&device.stream(), tokens, &x_there, given, &out).unwrap();
+            let count = tokens as usize * HIDDEN;
+            let expected =
+                reference(&mlp, &layer, activation, source, &x, residual.then_some(&added[..count]));
+            let got = read(source, &out);
+            assert!(got[..count].iter().all(|value| value.is_finite()));
+            worst = worst.max(relative(&got[..count], &expected));
+        }
+        (mlp.quantises(), worst)
+    }
+}
+
+#[test]
+fn a_block_is_right_on_each_chip_with_each_format() {
+    use OperandFormat::{Bf16, F16, Mxfp4, Nvfp4};
+    for (arch, weights, source, quantises) in [
+        (Arch::Sm100a, Nvfp4, Source::Bf16, true),
+        (Arch::Sm100a, Nvfp4, Source::F16, true),
+        (Arch::Sm100a, Bf16, Source::Bf16, false),
+        (Arch::Sm90a, Nvfp4, Source::Bf16, false),
+        (Arch::Sm90a, Mxfp4, Source::Bf16, false),
+        (Arch::Sm90a, F16, Source::F16, false),
+    ] {
+        let (found, error) = Case::new(arch, weights, source).run(&[1, 8, 9, 40]);
+        assert_eq!(found, quantises, "{arch}, {weights}");
+        // Rounding of the result alone is 2^-9 in bf16. Where the middle is quantised, sums that lie next to a boundary between
+        // two codes may go either way.
+        assert!(error < 6e-3, "{arch}, {weights}, {source:?}: {error:.2e}");
+    }
+}
+
+#[test]
+fn every_activation_and_no_residual() {
+    for activation in Activation::ALL {
+        for residual in [true, false] {
+            let case = Case::new(Arch::Sm100a, OperandFormat::Nvfp4, Source::Bf16);
+            let (_, error) = Case { activation, residual, ..case }.run(&[5]);
+            assert!(error < 6e-3, "{activation:?}, residual {residual}: {error:.2e}");
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_an_error_that_names_it() {
+    let layer = Layer::new(OperandFormat::Nvfp4);
+    let device = Device::emulated(Arch::Sm100a);
+    let options = MlpOptions::new(Buckets::new(BUCKETS).unwrap());
+    let gate_up = GateUp::new(Weight::of(&layer.gate).unwrap(), Weight::of(&layer.up).unwrap()).unwrap();
+    let error = MlpWeights::new(gate_up, Weight::of(&layer.up).unwrap()).unwrap_err();
+    assert!(error.to_string().contains("down is 320 x 192 in nvfp4"), "{error}");
+    let error = layer.weights().with_middle_scale(f32::NAN).unwrap_err();
+    assert!(matches!(error, MlpError::MiddleScale { .. }), "{error}");
+    let mxfp8 = Layer::new(OperandFormat::Mxfp8);
+    let error = Mlp::load(&device, &mxfp8.weights(), &options).unwrap_err();
+    assert!(error.to_string().contains("block with mxfp8 weights on sm_100a"), "{error}");
+
+    let mlp = Mlp::load(&device, &layer.weights(), &options).unwrap();
+    let buffer = |rows: usize| device.upload(&vec![0; rows * mlp.row_bytes()]).unwrap();
+    let (x, out) = (buffer(3), buffer(8));
+    let stream = device.stream();
+    let error = mlp.forward(&stream, 41, &x, Some(&out), &out).unwrap_err();
+    assert!(error.to_string().contains("41 tokens: the block has buckets for 1 to 40"), "{error}");
+    let error = mlp.forward(&stream, 0, &x, Some(&out), &out).unwrap_err();
+    assert!(matches!(error, MlpError::Tokens { tokens: 0, .. }), "{error}");
+    let error = mlp.forward(&stream, 3, &x, None, &out).unwrap_err();
+    assert!(error.to_string().contains("none was given"), "{error}");
+    let error = mlp.forward(&stream, 3, &x, Some(&x), &out).unwrap_err();
+    assert!(matches!(error, MlpError::Length { tensor: "residual", .. }), "{error}");
+    mlp.forward(&stream, 3, &x, Some(&out), &out).unwrap();
+}
