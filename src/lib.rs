@@ -129,9 +129,11 @@
 
 #![forbid(unsafe_code)]
 
-// The tutorials of the book are compiled and run as documentation tests.
+// The README's program and the tutorials of the book are compiled and run as documentation tests.
 #[cfg(doctest)]
 mod book {
+    #[doc = include_str!("../README.md")]
+    mod readme {}
     #[doc = include_str!("../book/src/guide/first-kernel.md")]
     mod first_kernel {}
     #[doc = include_str!("../book/src/guide/dsl.md")]

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-/// What an address of the project's own repository begins with, in pages that are published elsewhere.
-const REPOSITORY: &str = "https://github.com/silumin/silumin/";
+/// An address that does not exist: the repository has none yet (decision 0190).
+const REPOSITORY: &str = concat!("github.com/", "silumin");
 /// Characters of a line of prose.
 const LINE_LIMIT: usize = 160;
 
@@ -110,30 +110,25 @@ fn dead_links(root: &Path, path: &Path, text: &str) -> Vec<String> {
             Some((target, anchor)) => (target, Some(anchor)),
             None => (url.as_str(), None),
         };
-        let file = match target.strip_prefix(REPOSITORY) {
-            Some(inside) => {
-                // Pages of the service itself, and addresses that mdbook completes.
-                let Some(file) =
-                    inside.strip_prefix("blob/main/").or_else(|| inside.strip_prefix("tree/main/"))
-                else {
-                    continue;
-                };
-                Some(PathBuf::from(file))
-            }
-            None if target.contains("://") || target.starts_with("mailto:") => continue,
-            None if target.is_empty() => {
+        if target.contains(REPOSITORY) {
+            refuse("the repository has no address: name the file in code (decision 0190)");
+            continue;
+        }
+        let file = match target {
+            _ if target.contains("://") || target.starts_with("mailto:") => continue,
+            "" => {
                 if !anchor.is_some_and(|anchor| own.anchors.contains(anchor)) {
                     refuse("no such heading");
                 }
                 continue;
             }
-            None => {
+            _ => {
                 let file = resolve(relative.parent().unwrap(), target);
                 if let Some(file) = &file
                     && relative.starts_with(book)
                     && !file.starts_with(book)
                 {
-                    refuse("leads out of the book, where nothing is published: use the repository's address");
+                    refuse("leads out of the book, where nothing is published: name the file in code");
                     continue;
                 }
                 file
@@ -175,6 +170,7 @@ fn documents() -> Vec<(PathBuf, String)> {
         "README.md",
         "ARCHITECTURE.md",
         "CHANGELOG.md",
+        "CONTRIBUTING.md",
         "SECURITY.md",
         "candle/README.md",
         "benches/gpu/README.md",
@@ -208,9 +204,8 @@ fn dead_links_are_found() {
     fs::write(root.join("book/src/other.md"), "# Here, and there\n").unwrap();
     let page = root.join("book/src/guide/page.md");
     let judge = |text: &str| dead_links(root, &page, text);
-    let good = "# Page\n[a](../other.md) [b](../other.md#here-and-there) [c](#page) [d](https://example.org/none) \
-                [e](https://github.com/silumin/silumin/blob/main/README.md#one-two) \
-                [f](https://github.com/silumin/silumin/blob/main/README.md#again-1)\n";
+    let good =
+        "# Page\n[a](../other.md) [b](../other.md#here-and-there) [c](#page) [d](https://example.org/none)\n";
     assert_eq!(judge(good), [""; 0]);
     for (bad, why) in [
         ("[a](../nothing.md)", "no such file"),
@@ -219,8 +214,7 @@ fn dead_links_are_found() {
         ("[a](#nowhere)", "no such heading"),
         ("[a](../../../README.md)", "leads out of the book"),
         ("[a](../../../../../README.md)", "no such file"),
-        ("[a](https://github.com/silumin/silumin/blob/main/NONE.md)", "no such file"),
-        ("[a](https://github.com/silumin/silumin/blob/main/README.md#again-2)", "no such heading"),
+        ("[a](https://github.com/silumin/silumin/blob/main/README.md)", "the repository has no address"),
     ] {
         let wrong = judge(bad);
         assert!(wrong.len() == 1 && wrong[0].contains(why), "{bad}: {wrong:?}");
@@ -257,6 +251,42 @@ fn programs_in_the_book_are_documentation_tests() {
         programs += found.len();
     }
     assert!(programs >= 8, "{programs}");
+}
+
+/// What the issue templates, scripts and manifests say of the repository's address.
+#[test]
+fn nothing_names_a_repository_that_does_not_exist() {
+    let mut files = vec![root().join("book/book.toml")];
+    let mut folders = vec![root()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_str().unwrap().to_owned();
+            if path.is_dir() && !path.is_symlink() {
+                if !["target", ".git", ".tools", "corpus", "out"].contains(&name.as_str()) {
+                    folders.push(path);
+                }
+            } else if name == "Cargo.toml" || ["md", "sh", "yml"].iter().any(|e| name.ends_with(e)) {
+                files.push(path);
+            }
+        }
+    }
+    assert!(files.len() > 100, "{}", files.len());
+    let named: Vec<_> =
+        files.iter().filter(|file| fs::read_to_string(file).unwrap().contains(REPOSITORY)).collect();
+    assert!(named.is_empty(), "decision 0190: {named:?}");
+}
+
+/// The README can be read in a sitting, and its dependency is this version.
+#[test]
+fn the_readme_is_short_and_names_this_version() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.lines().count() <= 120, "{} lines", readme.lines().count());
+    let version = env!("CARGO_PKG_VERSION").rsplit_once('.').unwrap().0;
+    assert!(readme.contains(&format!("silumin = \"{version}\"")), "{version}");
+    let programs = read(&readme).programs.len();
+    let facade = fs::read_to_string(root().join("src/lib.rs")).unwrap();
+    assert!(programs == 1 && facade.contains("include_str!(\"../README.md\")"), "{programs} programs");
 }
 
 #[test]

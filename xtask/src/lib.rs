@@ -13,6 +13,7 @@ pub mod drawn;
 pub mod lattice;
 pub mod mutants;
 pub mod pictures;
+pub mod plots;
 pub mod times;
 pub mod tornado;
 

@@ -48,6 +48,12 @@ fn bar(
 /// The maps of a plan.
 pub fn draw(plan: &Plan) -> String {
     let mut picture = Picture::new(WIDTH, &title(plan, "Memory"));
+    maps(&mut picture, 32.0, plan);
+    picture.finish()
+}
+
+/// The maps of a plan, from `y` on in a picture that is 960 wide.
+pub fn maps(picture: &mut Picture, y: f64, plan: &Plan) {
     let smem = &plan.smem;
     let limit = plan.arch.limits().smem_bytes;
     let mut parts = Vec::new();
@@ -68,7 +74,7 @@ pub fn draw(plan: &Plan) -> String {
     legend.push((FREE, format!("not used: {} bytes", limit.saturating_sub(smem.total))));
     let whose = if plan.cta_group.ctas() > 1 { "each CTA of the pair" } else { "a CTA" };
     let heading = format!("Shared memory of {whose}: {} of {limit} bytes", smem.total);
-    let mut y = bar(&mut picture, 32.0, &heading, limit, &parts, &legend);
+    let mut y = bar(picture, y, &heading, limit, &parts, &legend);
 
     let tiles = ["A", "B1", "B2"];
     // What loads bring beside A: a tile of B, or one for each product.
@@ -90,7 +96,7 @@ pub fn draw(plan: &Plan) -> String {
     let legend: Vec<(&str, String)> =
         parts.iter().map(|part| (part.fill, format!("{}: {} bytes", part.name, part.size))).collect();
     let heading = format!("One stage: {} bytes", smem.stage_bytes);
-    y = bar(&mut picture, y, &heading, smem.stage_bytes, &parts, &legend);
+    y = bar(picture, y, &heading, smem.stage_bytes, &parts, &legend);
 
     let limit = plan.arch.limits().tmem_columns;
     if let Some(tmem) = plan.tmem() {
@@ -108,7 +114,7 @@ pub fn draw(plan: &Plan) -> String {
             "Tensor memory: {} columns used, {} allocated, of {limit}; a column is 128 lanes of 32 bits",
             tmem.used, tmem.columns
         );
-        bar(&mut picture, y, &heading, limit, &parts, &legend);
+        bar(picture, y, &heading, limit, &parts, &legend);
     } else if let Target::Wgmma(warpgroups) = &plan.target {
         let products = plan.strategy.products();
         let text = format!(
@@ -119,5 +125,4 @@ pub fn draw(plan: &Plan) -> String {
         );
         picture.text(LEFT, y + 12.0, &text);
     }
-    picture.finish()
 }

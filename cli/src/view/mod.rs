@@ -4,17 +4,20 @@
 //! * `svg.rs`: shapes and text.
 //! * `memory.rs`: maps of shared memory and tensor memory.
 //! * `pipeline.rs`: the ring of stages over time.
+//! * `timeline.rs`: what warps and engines do over predicted time.
 //! * `waits.rs`: which role waits for which, and at which barrier.
 
 mod memory;
 mod pipeline;
-mod svg;
+pub mod svg;
+mod timeline;
 mod waits;
 
 use crate::emit;
 use clap::{Arg, ArgMatches, Command};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::SpecFile;
+use silumin::runtime::predict::Prediction;
 use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -78,6 +81,17 @@ pub fn pictures(name: &str, plan: &Plan) -> Result<Vec<(String, String)>, String
         (format!("{name}_pipeline.svg"), pipeline::draw(plan)),
         (format!("{name}_waits.svg"), waits::draw(plan)?),
     ])
+}
+
+/// A kernel at a glance: the predicted timeline of a CTA, above maps of its memory.
+///
+/// `prediction` has bars for `cta` ([`TimeOptions::timeline`](silumin::runtime::predict::TimeOptions)).
+#[must_use]
+pub fn overview(plan: &Plan, prediction: &Prediction, cta: [u32; 3]) -> String {
+    let mut picture = svg::Picture::new(960.0, &title(plan, "A kernel at a glance"));
+    let y = timeline::rows(&mut picture, 30.0, prediction, cta, &|warp| waits::warp(warp, plan));
+    memory::maps(&mut picture, y + 6.0, plan);
+    picture.finish()
 }
 
 /// One line on what a picture shows.

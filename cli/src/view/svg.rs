@@ -72,6 +72,37 @@ impl Picture {
         );
     }
 
+    /// A filled box without a rim, with what a pointer over it shows.
+    pub fn bare(&mut self, [x, y, width, height]: [f64; 4], fill: &str, tip: &str) {
+        self.grow(y + height);
+        let _ = writeln!(
+            self.body,
+            "<rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"><title>{}</title></rect>",
+            escape(tip)
+        );
+    }
+
+    /// A dot, with what a pointer over it shows.
+    pub fn dot(&mut self, [x, y]: [f64; 2], radius: f64, fill: &str, tip: &str) {
+        self.grow(y + radius);
+        let _ = writeln!(
+            self.body,
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"{radius:.1}\" fill=\"{fill}\" stroke=\"#333\" \
+             stroke-width=\"0.5\"><title>{}</title></circle>",
+            escape(tip)
+        );
+    }
+
+    /// Text that ends at `x`.
+    pub fn right(&mut self, x: f64, y: f64, text: &str) {
+        self.grow(y);
+        let _ = writeln!(
+            self.body,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>",
+            escape(text)
+        );
+    }
+
     /// A level arrow.
     pub fn arrow(&mut self, from: f64, to: f64, y: f64) {
         self.line([from, y, to, y], false);

@@ -44,6 +44,16 @@ fn wait(name: &str, target: TensorCore, helper_reads: bool) -> Option<Wait> {
     })
 }
 
+/// What the warp with an index in its CTA does, for plans whose warps have fixed roles.
+pub fn warp(index: u32, plan: &Plan) -> Option<&'static str> {
+    (plan.arch.tensor_core() == TensorCore::Tcgen05).then_some(match index {
+        0..=3 => "epilogue",
+        4 => "loads",
+        5 => "MMAs",
+        _ => "helper",
+    })
+}
+
 fn named(role: Role, plan: &Plan) -> String {
     let blackwell = plan.arch.tensor_core() == TensorCore::Tcgen05;
     let pair = if plan.cta_group.ctas() > 1 { " of the leader" } else { "" };
