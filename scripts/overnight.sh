@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What `test.sh` only samples, whole: all values, all schedules, all mutants of the sample's kernels, the benchmark at full size, and
-# thousands of drawn configurations, optimised. It takes hours. A step that fails does not stop the others; the end lists them.
+# thousands of drawn configurations, optimised; and the oldest Rust. It takes hours. A step that fails does not stop the others; the end lists them.
 #
 #   ./scripts/overnight.sh                 all steps, draws chosen by today's date
 #   SILUMIN_LATTICE_SEED=7 ./scripts/overnight.sh draws
@@ -24,11 +24,12 @@ step() {
   printf -- '-- %s: %d s\n' "$name" "$((SECONDS - started))"
 }
 wanted=("$@")
-steps=(whole draws schedules compilers mutants)
+steps=(msrv whole draws schedules compilers mutants)
 for name in ${wanted[@]+"${wanted[@]}"}; do
   [[ " ${steps[*]} " == *" $name "* ]] || { printf 'no step `%s`; there are: %s\n' "$name" "${steps[*]}" >&2; exit 2; }
 done
 
+step msrv ./scripts/msrv.sh
 # Fixed draws here: those of the date come next.
 step whole -u SILUMIN_LATTICE_SEED SILUMIN_FULL=1 cargo test --release --workspace --all-features --locked --no-fail-fast
 step draws SILUMIN_LATTICE=3000 SILUMIN_HOPPER=2000 cargo test --release --test all --locked --no-fail-fast -- lattice:: hopper::

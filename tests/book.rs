@@ -174,6 +174,14 @@ fn documents() -> Vec<(PathBuf, String)> {
         "SECURITY.md",
         "candle/README.md",
         "benches/gpu/README.md",
+        "cli/README.md",
+        "codegen/README.md",
+        "emulator/README.md",
+        "emulator/driver/README.md",
+        "formats/README.md",
+        "macros/README.md",
+        "runtime/README.md",
+        "verify/README.md",
     ];
     paths.extend(others.map(|name| root.join(name)));
     paths.extend(pages(&root.join("evidence")));

@@ -12,6 +12,10 @@
 // What only rendering uses stays in without it: the macro's build is judged by its time, and this one by its lints.
 #![cfg_attr(not(feature = "render"), allow(dead_code, unused_imports))]
 
+#[cfg(all(doctest, feature = "render"))]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 pub mod config;
 #[allow(clippy::wildcard_enum_match_arm)] // tokens, of which most are treated alike
 pub mod dsl;

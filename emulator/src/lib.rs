@@ -28,6 +28,10 @@
 //! | [`files`] | folders of results |
 //! | [`mutate`] | kernels with one mistake put in, and whether they are caught |
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 pub mod command;
 pub mod engine;
 mod exec;

@@ -12,6 +12,10 @@
 //! - [`layout`]: scale factors between row-major order and the 128x4 blocked order that the tensor cores read;
 //! - [`groups`]: how the rows of batches and groups lie.
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+mod readme {}
+
 pub mod block_scale;
 pub mod e2m1;
 pub mod e4m3;

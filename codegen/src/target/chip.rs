@@ -43,7 +43,7 @@ static B200: LazyLock<Limits> =
 static B300: LazyLock<Limits> =
     LazyLock::new(|| limits(include_str!("../../chips/b300.toml"), TensorCore::Tcgen05));
 
-const SM_90A: Chip = Chip {
+static SM_90A: Chip = Chip {
     name: "sm_90a",
     gate_target: "sm_90a",
     tensor_core: TensorCore::Wgmma,
@@ -51,7 +51,7 @@ const SM_90A: Chip = Chip {
     family: false,
     limits: &H200,
 };
-const SM_100A: Chip = Chip {
+static SM_100A: Chip = Chip {
     name: "sm_100a",
     gate_target: "sm_100a",
     tensor_core: TensorCore::Tcgen05,
@@ -60,8 +60,8 @@ const SM_100A: Chip = Chip {
     limits: &B200,
 };
 // Its limits are those of the weaker chip of the family.
-const SM_100F: Chip = Chip { name: "sm_100f", ptx_version: (8, 8), family: true, ..SM_100A };
-const SM_103A: Chip = Chip { name: "sm_103a", ptx_version: (8, 8), limits: &B300, ..SM_100A };
+static SM_100F: Chip = Chip { name: "sm_100f", ptx_version: (8, 8), family: true, ..SM_100A };
+static SM_103A: Chip = Chip { name: "sm_103a", ptx_version: (8, 8), limits: &B300, ..SM_100A };
 
 /// The value of a number of a chip file, which is a table of its own with `value` first.
 fn number(text: &str, name: &str) -> f64 {
