@@ -140,7 +140,7 @@ fn chips_that_are_named_must_all_take_it_and_of_others_one() {
     // No chip takes it: what is told is told of one that has the formats and the knobs.
     refused(
         &format!("<tile = [128, 100, 256]> {gate}"),
-        &[("[128, 100, 256]", &["N = 100 is not a multiple of 8"])],
+        &[("[128, 100, 256]", &["is a multiple of 8, from 8 to 256"])],
     );
     refused(
         &format!("<bf16 -> bf16, consumers = cooperative, tile = [100, 128, 64]> {gate}"),
@@ -513,7 +513,7 @@ fn without_a_shape_what_fits_none_is_an_error() {
         "<tile = [128, 128, 512], stages = 4>",
         &[("4", &["shared memory holds 232448 bytes", "4 x", "help: write stages = auto"])],
     );
-    brackets_refused("<stages = 33>", &[("33", &["outside 1..=32"])]);
+    brackets_refused("<stages = 33>", &[("33", &["not between 1 and 32"])]);
     brackets_refused("<sf_preload = ahead(0)>", &[("ahead(0)", &["ahead(0)"])]);
     brackets_refused("<tmem_columns = 96>", &[("96", &["not a power of two"])]);
     brackets_refused("<tmem_columns = 32>", &[("32", &["32 allocated, but this needs"])]);

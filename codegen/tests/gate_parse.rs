@@ -221,7 +221,7 @@ fn literals_are_numbers_of_f32() {
 #[test]
 fn syntax_errors_point_at_the_token() {
     refused("", "", "the gate is empty");
-    refused("silu(A @ B1) *", "              ", "expected an operand");
+    refused("silu(A @ B1) *", "             ^", "expected an operand");
     refused("silu(A @ B1) (A @ B2)", "             ^", "expected `+`, `-`, `*`, `/`");
     refused("silu(A @ B1 + ) * (A @ B2)", "              ^", "expected an operand");
     refused("silu(A @ B1) ** (A @ B2)", "              ^", "expected a product");

@@ -63,9 +63,9 @@ fn what_only_the_device_knows_rules_knobs_out() {
 #[test]
 fn counts_are_limited() {
     for (shape, said) in [
-        (SHAPE.batch(0), "batch = 0 is outside"),
-        (SHAPE.grouped(0), "groups = 0 is outside"),
-        (SHAPE.grouped(1 << 17), "groups = 131072 is outside"),
+        (SHAPE.batch(0), "batch = 0 is not between"),
+        (SHAPE.grouped(0), "groups = 0 is not between"),
+        (SHAPE.grouped(1 << 17), "groups = 131072 is not between"),
         (Shape::new(1 << 20, 200, 416).batch(1 << 12), "rows of all matrices of A"),
         (Shape::new(300, 1 << 20, 416).grouped(1 << 12), "rows of all matrices of B1"),
         (Shape::new(1 << 20, 128, 1 << 21).batch(2), "bytes of a matrix of A"),
@@ -158,6 +158,6 @@ fn brackets_take_them_beside_a_shape() {
     refused("batch = 5", "Shape::new(m, n, k).batch(...)");
     refused("shape = [300, 200, 416], groups = 5, batch = 5", "leave one out");
     refused("shape = [300, 200, 416], groups = many", "groups");
-    refused("shape = [300, 200, 416], groups = 0", "groups = 0 is outside");
+    refused("shape = [300, 200, 416], groups = 0", "groups = 0 is not between");
     refused("shape = [300, 200, 416], groups = 4, store = tma", "with groups of rows");
 }

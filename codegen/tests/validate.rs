@@ -264,7 +264,7 @@ fn each_limit_is_told_with_its_sum() {
     let side = ("accumulators", "side_by_side");
     let tmem = "2 x 256 (accumulators) + 4 x 4 (SFA) + 8 x 8 (SFB1, SFB2) = 592";
     for (shape, knobs, knob, says) in [
-        ([0, 64, 64], &[][..], "shape", "M = 0 is outside 1..="),
+        ([0, 64, 64], &[][..], "shape", "M = 0 is not between 1 and"),
         ([64, 64, 40], &[], "shape", "K = 40 is not a multiple of 32"),
         ([1 << 30, 1 << 30, 32], &[("tile", "[128, 64, 64]")], "tile", "140737488355328"),
         (
@@ -278,8 +278,8 @@ fn each_limit_is_told_with_its_sum() {
         (large, &[("schedule", "cluster_split_k(8)"), ("tile", "[128, 32, 256]")], "schedule", "32 / 8"),
         (large, &[("schedule", "cluster_split_k(2)"), ("store", "tma")], "schedule", "stored from registers"),
         (large, &[("schedule", "split_k(29)")], "schedule", "split_k(29) with 28 K tiles"),
-        (large, &[("sms", "149")], "sms", "149 is outside 2..=148"),
-        (large, &[("sms", "1"), ("cta_group", "2")], "sms", "1 is outside 2..=148"),
+        (large, &[("sms", "149")], "sms", "149 is not between 2 and 148"),
+        (large, &[("sms", "1"), ("cta_group", "2")], "sms", "1 is not between 2 and 148"),
         (large, &[("raster", "swizzled(0)")], "raster", "groups of no tiles"),
         (large, &[("accumulator_buffers", "3")], "accumulator_buffers", "3 is neither 1 nor 2"),
         (
@@ -312,14 +312,19 @@ fn each_limit_is_told_with_its_sum() {
         (large, &[("tile", "[64, 128, 256]")], "tile", "M = 64"),
         (large, &[("tile", "[256, 128, 256]"), ("cta_group", "1")], "tile", "MMA of 1 CTA(s) has 128 rows"),
         (large, &[("cta_group", "2"), ("tile", "[128, 128, 256]")], "tile", "MMA of 2 CTA(s) has 256 rows"),
-        (large, &[("cta_group", "2"), ("tile", "[256, 72, 256]")], "tile", "not a multiple of 16"),
-        (large, &[("tile", "[128, 100, 256]")], "tile", "N = 100 is not a multiple of 8"),
+        (
+            large,
+            &[("cta_group", "2"), ("tile", "[256, 72, 256]")],
+            "tile",
+            "is a multiple of 16, from 16 to 256",
+        ),
+        (large, &[("tile", "[128, 100, 256]")], "tile", "N = 100, but the N of"),
         (large, &[("tile", "[128, 96, 256]")], "tile", "starts at row 96"),
         (large, &[("tile", "[128, 128, 100]")], "tile", "K = 100"),
         (large, &[("tile", "[128, 256, 256]")], "tile", tmem),
         (large, &[("tile", "[128, 128, 4096]")], "tile", "786432 (stages of A, B1, B2)"),
         (large, &[("stages", "9"), ("cta_group", "1")], "stages", "9 x 49152 (stages of A, B1, B2)"),
-        (large, &[("stages", "33")], "stages", "33 is outside 1..=32"),
+        (large, &[("stages", "33")], "stages", "33 is not between 1 and 32"),
         ([512, 4096, 16384], &[("sf_preload", "all")], "sf_preload", "(slots of scale factors)"),
         (large, &[("sf_preload", "ahead(0)")], "sf_preload", "ahead(0)"),
         (large, &[("tmem_columns", "100")], "tmem_columns", "100 is not a power of two"),
@@ -479,7 +484,7 @@ fn each_limit_of_warpgroups_is_told() {
         (large, bf16, &[("tile", "[128, 128, 512]")], "tile", "2 x 393216 (stages of A, B1, B2)"),
         (large, bf16, &[("multicast", "a(3)")], "multicast", "2, 4 or 8 CTAs"),
         (large, bf16, &[("multicast", "b(8)"), ("tile", "[128, 32, 64]")], "multicast", "32 / 8"),
-        (large, bf16, &[("sms", "133")], "sms", "133 is outside 1..=132"),
+        (large, bf16, &[("sms", "133")], "sms", "133 is not between 1 and 132"),
         ([64, 77, 64], bf16, &[("store", "tma")], "store", "154 bytes"),
         (
             large,

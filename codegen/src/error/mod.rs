@@ -19,7 +19,7 @@ pub(crate) const NAME_LIMIT: usize = 200;
 #[non_exhaustive]
 pub enum ConfigError {
     /// A size of the problem is zero or beyond what TMA coordinates reach.
-    #[error("shape: {dimension} = {value} is outside 1..={limit}")]
+    #[error("shape: {dimension} = {value} is not between 1 and {limit}")]
     Size {
         /// `M`, `N` or `K`.
         dimension: &'static str,
@@ -170,7 +170,7 @@ pub enum ConfigError {
         reason: &'static str,
     },
     /// More parts than K has tiles.
-    #[error("schedule: {schedule} with {k_tiles} K tiles; the parts are 1..={k_tiles}")]
+    #[error("schedule: {schedule} with {k_tiles} K tiles; there are from 1 to {k_tiles} parts")]
     SplitK {
         /// The schedule.
         schedule: Schedule,
@@ -220,7 +220,7 @@ pub enum ConfigError {
         chunk: u32,
     },
     /// More SMs than the chip has, or none.
-    #[error("sms: {given} is outside {least}..={limit}")]
+    #[error("sms: {given} is not between {least} and {limit}")]
     Sms {
         /// As given.
         given: u32,
@@ -320,7 +320,7 @@ pub enum ConfigError {
     },
     /// The tile's N is not one that the MMA has.
     #[error(
-        "tile: {side} = {given} is not a multiple of {multiple} in {multiple}..=256, the N of a block-scaled MMA of {ctas} CTA(s)"
+        "tile: {side} = {given}, but the N of a block-scaled MMA of {ctas} CTA(s) is a multiple of {multiple}, from {multiple} to 256"
     )]
     TileN {
         /// `N`, or M in words where operands are swapped.
@@ -356,7 +356,7 @@ pub enum ConfigError {
         multiple: u32,
     },
     /// A pipeline depth outside what the barrier ring is made for.
-    #[error("stages: {given} is outside 1..=32")]
+    #[error("stages: {given} is not between 1 and 32")]
     Stages {
         /// As given.
         given: u32,
@@ -402,7 +402,7 @@ pub enum ConfigError {
         sum: Sum,
     },
     /// An allocation that the instruction does not have.
-    #[error("tmem_columns: {given} is not a power of two in 32..={limit}")]
+    #[error("tmem_columns: {given} is not a power of two from 32 to {limit}")]
     TmemColumns {
         /// As given.
         given: u32,
@@ -418,7 +418,7 @@ pub enum ConfigError {
         sum: Sum,
     },
     /// A split tail of nothing, or of more than there is.
-    #[error("k_order: split_tail({tail}) with {k_tiles} K tiles; the tail is 1..={k_tiles} tiles")]
+    #[error("k_order: split_tail({tail}) with {k_tiles} K tiles; the tail has from 1 to {k_tiles} tiles")]
     SplitTailLength {
         /// As given.
         tail: u32,
@@ -441,7 +441,7 @@ pub enum ConfigError {
     )]
     SplitTailSideBySide,
     /// `ahead(0)`, or further ahead than the ring goes.
-    #[error("sf_preload: ahead({given}) is outside 1..=32")]
+    #[error("sf_preload: ahead({given}) is not between 1 and 32")]
     Ahead {
         /// As given.
         given: u32,

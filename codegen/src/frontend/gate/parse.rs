@@ -189,6 +189,8 @@ struct Parser {
     rights: Vec<String>,
     depth: usize,
     nodes: usize,
+    /// The operator that was read last.
+    operator: Option<Span>,
 }
 
 impl Parse for Gate {
@@ -227,6 +229,7 @@ impl Parser {
             } else {
                 return Ok(sum);
             };
+            self.operator = Some(span);
             let term = self.term(input)?;
             sum = self.node(span, sum.binary(op, term))?;
         }
@@ -245,6 +248,7 @@ impl Parser {
             } else {
                 return Ok(product);
             };
+            self.operator = Some(span);
             let factor = self.unary(input)?;
             product = self.node(span, product.binary(op, factor))?;
         }
@@ -257,6 +261,7 @@ impl Parser {
         }
         let expr = if input.peek(Token![-]) {
             let minus: Token![-] = input.parse()?;
+            self.operator = Some(minus.span);
             if input.peek(Lit) {
                 let (number, span) = number(input)?;
                 let negative = Number::new(-number.get()).unwrap_or(number);
@@ -279,7 +284,9 @@ impl Parser {
     fn atom(&mut self, input: ParseStream) -> Result<Expr> {
         let span = input.span();
         if input.is_empty() {
-            return Err(input.error(format!("expected an operand; {EXAMPLE}")));
+            // A macro knows no place behind its last token, except for a closing bracket.
+            let at = self.operator.filter(|_| self.depth == 1).unwrap_or(span);
+            return Err(Error::new(at, format!("expected an operand; {EXAMPLE}")));
         }
         if input.peek(Lit) {
             let (number, span) = number(input)?;
