@@ -46,6 +46,7 @@ mod time;
 mod times;
 mod tune_command;
 mod tuning;
+mod view;
 #[cfg(feature = "safetensors")]
 mod weights;
 

@@ -9,8 +9,12 @@
 //! silumin tune --device cuda:0                the fastest knobs for shapes, kept in a file
 //! silumin cache list                          compiled kernels that are kept
 //! silumin bring-up --out PACK                 a folder for the first hour on a GPU
-//! silumin view --arch sm_90a --out DIR       pictures of a kernel: memory, pipeline, waits
+//! silumin view --arch sm_90a --out DIR        a page on a kernel: memory, time, waits, findings, SASS
+//! silumin completions bash                    completions of verbs and flags
+//! silumin man --out DIR                       manual pages
 //! ```
+//!
+//! Exit status of all verbs: [`EXIT_STATUS`].
 //!
 //! Programs beside it take the parts that they share from here: [`print`](mod@print), [`parallel`], [`measure`], [`ladder`].
 
@@ -25,6 +29,8 @@ pub mod ladder;
 pub mod measure;
 pub mod mutate;
 pub mod parallel;
+pub mod progress;
+pub mod shell;
 pub mod tune;
 pub mod view;
 
@@ -41,7 +47,7 @@ pub struct Verb {
 }
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 9] = [
+pub const VERBS: [Verb; 11] = [
     Verb { command: emit::command, main: emit::main },
     Verb { command: emit::explain_command, main: emit::main },
     Verb { command: emit::sweep_command, main: emit::main },
@@ -51,13 +57,30 @@ pub const VERBS: [Verb; 9] = [
     Verb { command: cache::command, main: cache::main },
     Verb { command: bring_up::command::command, main: bring_up::command::main },
     Verb { command: view::command, main: view::main },
+    Verb { command: shell::completions_command, main: shell::completions },
+    Verb { command: shell::man_command, main: shell::man },
 ];
+
+/// What the exit status of every verb means.
+pub const EXIT_STATUS: &str = "Exit status: 0 if all is well; 1 if something is wrong with a kernel (a finding, a wrong result, an illegal \
+    configuration, a damaged cache); 2 for bad input, and then no file is written; 141 if nobody reads the output any more";
+
+/// What the program `silumin` is, in a line.
+#[must_use]
+pub fn about() -> &'static str {
+    "Gated dual GEMMs: kernels, what they do, how long they take, and whether they are right"
+}
 
 /// A program of several verbs.
 #[must_use]
 pub fn program(name: &'static str, about: &'static str, verbs: &[Verb]) -> Command {
     let verbs = verbs.iter().map(|verb| (verb.command)());
-    Command::new(name).about(about).subcommand_required(true).arg_required_else_help(true).subcommands(verbs)
+    Command::new(name)
+        .about(about)
+        .after_help(EXIT_STATUS)
+        .subcommand_required(true)
+        .arg_required_else_help(true)
+        .subcommands(verbs)
 }
 
 /// Does what the matches of [`program`] say.

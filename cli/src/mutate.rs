@@ -11,13 +11,16 @@
 
 #![allow(clippy::print_stderr, reason = "errors of a program go there")]
 
+use crate::progress::{Progress, note_slow_build};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin::runtime::regular_file::read_text;
 use silumin_emulator::Reconvergence;
 use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, json, list, markdown, text};
 use std::error::Error;
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Size limit of files given to `--reuse` and `--equivalents`, in bytes.
@@ -26,6 +29,7 @@ const LIST_LIMIT: u64 = 64 << 20;
 /// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
+    note_slow_build();
     crate::status(run(matches))
 }
 
@@ -131,6 +135,18 @@ pub fn command() -> Command {
         .arg(flag("markdown", "print only tables of the numbers and of the survivors"))
 }
 
+/// The bar of the kernel whose mutants run.
+static BAR: Mutex<Option<Progress>> = Mutex::new(None);
+
+/// Shows that so many mutants of so many have run.
+fn show(done: usize, all: usize) {
+    let mut bar = BAR.lock().unwrap_or_else(PoisonError::into_inner);
+    bar.get_or_insert_with(|| Progress::new(all as u64, "mutants")).set(done as u64, all as u64);
+    if done == all {
+        *bar = None;
+    }
+}
+
 fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     let read = |path: &PathBuf| read_text(path, LIST_LIMIT);
     let mut earlier = Earlier::default();
@@ -155,7 +171,7 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
         only: matches.get_many::<Kind>("only").map(|k| k.copied().collect()).unwrap_or_default(),
         lines: matches.get_many::<u32>("line").map(|l| l.copied().collect()).unwrap_or_default(),
         every: matches.get_one::<u32>("every").map_or(1, |&n| n as usize),
-        progress: None,
+        progress: std::io::stderr().is_terminal().then_some(|_, done, all| show(done, all)),
         equivalents: match matches.get_one::<PathBuf>("equivalents") {
             Some(path) => Equivalents::parse(&read(path)?).map_err(|e| format!("{}: {e}", path.display()))?,
             None => Equivalents::default(),

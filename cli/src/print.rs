@@ -6,7 +6,7 @@
 //! A program calls [`end_with_reader`] first. Where none has, as in tests, output goes through the standard macros, which tests capture.
 
 use std::fmt::Arguments;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The exit status that a shell reports for a program ended by SIGPIPE.
@@ -40,6 +40,25 @@ pub fn print(text: Arguments<'_>) {
         std::print!("{text}");
     } else if let Err(error) = Out.write_fmt(text) {
         panic!("printing failed: {error}");
+    }
+}
+
+/// Whether standard output is a terminal that shows colours, and nobody asked for none (`NO_COLOR`).
+fn coloured() -> bool {
+    let set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    io::stdout().is_terminal()
+        && !set("NO_COLOR")
+        && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// `PASS` in green or `FAIL` in red, without colours where the terminal has none.
+#[must_use]
+pub fn verdict(passed: bool) -> &'static str {
+    match (passed, coloured()) {
+        (true, false) => "PASS",
+        (false, false) => "FAIL",
+        (true, true) => "\x1b[1;32mPASS\x1b[0m",
+        (false, true) => "\x1b[1;31mFAIL\x1b[0m",
     }
 }
 

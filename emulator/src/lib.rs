@@ -49,6 +49,11 @@ mod parse;
 mod program;
 pub mod time;
 
+/// Whether the emulator was built without optimisation, in which case kernels run some 40 times slower. [`FAST_BUILD`] changes that.
+pub const IS_SLOW_BUILD: bool = matches!(env!("SILUMIN_EMULATOR_OPT_LEVEL").as_bytes(), b"0");
+/// The lines for Cargo.toml that optimise the emulator in a debug build.
+pub const FAST_BUILD: &str = "[profile.dev.package.silumin-emulator]\nopt-level = 3";
+
 pub use engine::mma::Arithmetic;
 pub use engine::swizzle::SwizzleMode;
 pub use engine::tensor_map::im2col::{Im2colError, Im2colParams};

@@ -27,6 +27,8 @@ mod explain;
 mod sass;
 pub mod sweep;
 
+use crate::print::verdict;
+use crate::progress::{Progress, note_slow_build};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin::codegen::config::{Config, KNOBS, Knob};
 use silumin::codegen::kernel::Kernel;
@@ -42,7 +44,6 @@ use silumin::verify::launch_file::{self, OutputFolder};
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Formats, GroupSizes, Shape};
 use std::error::Error;
-use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -471,8 +472,11 @@ fn verify(
     scalars: &[(&str, f32)],
     options: EmulatorOptions,
 ) -> Result<bool, Box<dyn Error>> {
-    let progress = Arc::new(|done: u64, total: u64| show_progress(done, total));
-    let options = EmulatorOptions { progress: Some(progress), ..options };
+    note_slow_build();
+    let progress = Arc::new(Progress::new(0, "CTAs emulated"));
+    let shown = Arc::clone(&progress);
+    let options =
+        EmulatorOptions { progress: Some(Arc::new(move |done, total| shown.set(done, total))), ..options };
     let device = Device::emulated_with(arch, options);
     let kernel = DualGemm::new(spec).load(&device, shape)?;
     let mut passed = true;
@@ -487,7 +491,7 @@ fn verify(
         let started = Instant::now();
         let inputs = draw(kernel.kernel(), sizes, distribution, seed)?;
         let result = kernel.verify_on(&inputs, scalars);
-        clear_progress();
+        progress.clear();
         println!("\ninputs    {about}, seed {seed}");
         if shape.groups.by_rows() {
             let sizes: Vec<String> = sizes.as_slice().iter().map(u32::to_string).collect();
@@ -505,7 +509,7 @@ fn verify(
             }
         }
     }
-    println!("\n{}", if passed { "PASS" } else { "FAIL" });
+    println!("\n{}", verdict(passed));
     Ok(passed)
 }
 
@@ -525,21 +529,5 @@ fn report(verification: &Verification, seconds: f64) {
             (stats.tma_read + stats.global_read) as f64 / 1e6,
             (stats.tma_written + stats.global_written) as f64 / 1e6
         );
-    }
-}
-
-fn show_progress(done: u64, total: u64) {
-    let mut out = std::io::stderr();
-    if out.is_terminal() {
-        let _ = write!(out, "\r{done} of {total} CTAs emulated");
-        let _ = out.flush();
-    }
-}
-
-fn clear_progress() {
-    let mut out = std::io::stderr();
-    if out.is_terminal() {
-        let _ = write!(out, "\r{:40}\r", "");
-        let _ = out.flush();
     }
 }

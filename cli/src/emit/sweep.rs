@@ -1,6 +1,8 @@
 //! `emit --sweep`: many configurations of one problem, one per line.
 
 use crate::measure::{Assembled, Bench, Counted, assemble, entries, predicted};
+use crate::progress::Progress;
+use comfy_table::{Attribute, Cell, CellAlignment};
 use rayon::prelude::*;
 use serde_json::{Value, json};
 use silumin::codegen::arch::TensorCore;
@@ -112,14 +114,20 @@ impl Sweep<'_> {
         let mut rows = self.rows(&axes)?;
         let ptxas = Ptxas::find().ok();
         if let Some(ptxas) = &ptxas {
-            rows.par_iter_mut().for_each(|row| self.assemble(&axes, row, ptxas));
+            let progress = Progress::new(rows.len() as u64, "kernels assembled");
+            rows.par_iter_mut().for_each(|row| {
+                self.assemble(&axes, row, ptxas);
+                progress.step();
+            });
         }
         let legal = rows.iter().filter(|row| row.outcome.is_ok()).count();
         let verified = self.verified_shape(legal);
         if let Some(shape) = verified {
             let bench = Bench::new(self.spec, self.arch, shape, self.seed, self.scalars, self.threads)?;
+            let progress = Progress::new(rows.len() as u64, "kernels verified");
             for row in &mut rows {
                 self.verify(&axes, row, &bench);
+                progress.step();
             }
         }
         Ok(Table { axes, rows, verified, assembled: ptxas.is_some() })
@@ -181,7 +189,13 @@ impl Sweep<'_> {
             };
             all = all.iter().flat_map(longer).collect();
         }
-        all.into_par_iter().map(|values| self.row(axes, values)).collect()
+        let progress = Progress::new(all.len() as u64, "kernels predicted");
+        let row = |values| {
+            let row = self.row(axes, values);
+            progress.step();
+            row
+        };
+        all.into_par_iter().map(row).collect()
     }
 
     fn row(&self, axes: &Axes, values: Vec<String>) -> Result<Row, String> {
@@ -259,9 +273,19 @@ impl Table {
         head.extend(COLUMNS.map(str::to_owned));
         let legal = rows.iter().filter_map(|row| row.outcome.as_ref().ok().map(|legal| (row, legal)));
         let whole = *verified == Some(sweep.shape);
-        let lines = legal
-            .map(|(row, legal)| row.values.iter().cloned().chain(legal.cells(whole)).collect::<Vec<_>>());
-        table(&[head].into_iter().chain(lines).collect::<Vec<_>>());
+        let mut legal: Vec<_> = legal.collect();
+        // The fastest first; those without a time stay in the order of the sweep, behind all others.
+        let us = |legal: &Legal| legal.predicted.as_ref().copied().unwrap_or(f64::INFINITY);
+        legal.sort_by(|(_, a), (_, b)| us(a).total_cmp(&us(b)));
+        let best = legal.iter().position(|(row, legal)| row.is_right() && us(legal).is_finite());
+        head.insert(0, String::new());
+        let lines: Vec<Vec<String>> = (legal.iter().enumerate())
+            .map(|(index, (row, legal))| {
+                let mark = if best == Some(index) { "*" } else { "" }.to_owned();
+                [mark].into_iter().chain(row.values.iter().cloned()).chain(legal.cells(whole)).collect()
+            })
+            .collect();
+        table(&head, &lines, best);
         let illegal: Vec<&Row> = rows.iter().filter(|row| row.outcome.is_err()).collect();
         if !illegal.is_empty() {
             println!("\nillegal: {} of {}", illegal.len(), rows.len());
@@ -286,7 +310,9 @@ impl Table {
         }
         match sweep.chip.as_str() {
             "off" => return,
-            chip => println!("predicted us: all launches on chip {chip}, not measured."),
+            chip => println!(
+                "predicted us: all launches on chip {chip}, not measured; the fastest first, `*` is the fastest that is not wrong."
+            ),
         }
         for (row, legal) in rows.iter().filter_map(|row| row.outcome.as_ref().ok().map(|legal| (row, legal)))
         {
@@ -449,18 +475,21 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// Prints columns as wide as needed, numbers right-aligned.
-fn table(lines: &[Vec<String>]) {
-    let columns = lines.first().map_or(0, Vec::len);
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    for line in lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| {
-            match cell.starts_with(|c: char| c.is_ascii_digit()) {
-                true => format!("{cell:>width$}"),
-                false => format!("{cell:<width$}"),
-            }
-        });
-        println!("{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+/// Prints a table, numbers to the right; the line of `best` stands out.
+fn table(head: &[String], lines: &[Vec<String>], best: Option<usize>) {
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_header(head);
+    for (index, line) in lines.iter().enumerate() {
+        // Attributes are left out where nobody looks at a terminal.
+        table.add_row(line.iter().map(|cell| match best == Some(index) {
+            true => Cell::new(cell).add_attribute(Attribute::Bold),
+            false => Cell::new(cell),
+        }));
     }
+    for (index, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        let number = lines.iter().any(|line| line[index].starts_with(|c: char| c.is_ascii_digit()));
+        column.set_cell_alignment(if number { CellAlignment::Right } else { CellAlignment::Left });
+    }
+    table.lines().for_each(|line| println!("{}", line.trim_end()));
 }

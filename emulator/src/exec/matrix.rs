@@ -30,7 +30,7 @@ pub(crate) struct PendingWgmma {
     a: u64,
     b: u64,
     scale_d: bool,
-    line: u32,
+    pub line: u32,
     /// Lanes that execute it.
     pub mask: u32,
     /// First use of a result before the wait.

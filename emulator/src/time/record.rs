@@ -189,6 +189,8 @@ pub struct Bar {
     pub name: String,
     /// Line of the PTX file.
     pub line: u32,
+    /// For a wait, the line that ended it; 0 for other bars, and where no instruction did.
+    pub ended_by: u32,
     /// Start in ns from the launch.
     pub start: f64,
     /// Length, in ns.

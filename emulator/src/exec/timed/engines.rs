@@ -236,7 +236,7 @@ impl<'r> World<'r> {
             let ns = 1000.0 / self.chip.clock.value;
             let cta = t.cluster.ctas[c].id;
             let (start, length) = (start * ns, (end - start) * ns);
-            self.bars.push(Bar { cta, track, name: name.to_owned(), line, start, length });
+            self.bars.push(Bar { cta, track, name: name.to_owned(), line, ended_by: 0, start, length });
         }
     }
 
@@ -522,7 +522,7 @@ impl<'r> World<'r> {
     pub(super) fn wgmma_issued(&mut self, t: &mut Timed<'r>, c: usize, w: &Warp, at: Moment) -> Moment {
         let chip = self.chip;
         let Some(last) = w.wgmma.last() else { return at };
-        let op = last.op.clone();
+        let (op, line) = (last.op.clone(), last.line);
         let wi = w.index as usize;
         let at = at.until(t.ctas[c].warps[wi].next_product, Cause::Instructions);
         let group = w.wgmma_groups;
@@ -554,7 +554,7 @@ impl<'r> World<'r> {
             times.first_product.get_or_insert(start.time);
             times.last_product = Some(start.time + busy);
             t.ctas[c].accepted[wi / 4] = accepted;
-            self.bar(t, c, Track::Tensor, "wgmma", 0, start.time, start.time + busy);
+            self.bar(t, c, Track::Tensor, "wgmma", line, start.time, start.time + busy);
             start
         } else {
             let leader = t.ctas[c].warps[wi / 4 * 4].products.last();

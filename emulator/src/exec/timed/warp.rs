@@ -444,28 +444,29 @@ impl<'r> World<'r> {
                 clock.at = ends;
                 clock.asleep = None;
                 clock.scheduled = true;
-                self.draw(t, c, wi as u32, Some((since, waits_at, ends.time)));
+                self.draw(t, c, wi as u32, Some((since, waits_at, by, ends.time)));
                 self.push(ends.time, Event::Warp(k, c, wi));
             }
         }
     }
 
     /// Ends the bar of a running warp, and draws the bar of a wait.
-    fn draw(&mut self, t: &mut Timed<'r>, c: usize, warp: u32, wait: Option<(f64, u32, f64)>) {
+    fn draw(&mut self, t: &mut Timed<'r>, c: usize, warp: u32, wait: Option<(f64, u32, u32, f64)>) {
         if !t.watched {
             return;
         }
         let ns = 1000.0 / self.chip.clock.value;
         let cta = t.cluster.ctas[c].id;
         let clock: &mut WarpClock = &mut t.ctas[c].warps[warp as usize];
-        let (name, line, start, end) = match wait {
-            None => ("run".to_owned(), 0, clock.drawn, clock.at.time),
-            Some((since, line, end)) => ("wait".to_owned(), line, since, end),
+        let (name, line, ended_by, start, end) = match wait {
+            None => ("run".to_owned(), 0, 0, clock.drawn, clock.at.time),
+            Some((since, line, by, end)) => ("wait".to_owned(), line, by, since, end),
         };
         clock.drawn = end;
         if end > start {
             let track = Track::Warp(warp);
-            self.bars.push(Bar { cta, track, name, line, start: start * ns, length: (end - start) * ns });
+            let (start, length) = (start * ns, (end - start) * ns);
+            self.bars.push(Bar { cta, track, name, line, ended_by, start, length });
         }
     }
 }

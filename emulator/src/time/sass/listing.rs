@@ -16,6 +16,8 @@ pub(super) const SCOREBOARDS: u8 = 6;
 pub(crate) struct Instruction {
     /// Line of the PTX text, from 1.
     pub line: u32,
+    /// As printed, with its guard and operands.
+    pub text: String,
     /// With modifiers.
     pub opcode: String,
     /// Whether it has a predicate, as a guard or, for branches, as an operand.
@@ -144,6 +146,7 @@ fn instruction(text: &str, line: u32) -> Option<(Instruction, Vec<String>)> {
     u32::from_str_radix(address.trim(), 16).ok()?;
     let (code, _) = rest.split_once(';')?;
     let code = code.trim().trim_start_matches('{').trim();
+    let text = code.split_whitespace().collect::<Vec<_>>().join(" ");
     let (guard, code) = match code.strip_prefix('@') {
         Some(c) => c.split_once(char::is_whitespace).map(|(g, c)| (Some(g), c.trim()))?,
         None => (None, code),
@@ -151,6 +154,7 @@ fn instruction(text: &str, line: u32) -> Option<(Instruction, Vec<String>)> {
     let (opcode, operands) = code.split_once(char::is_whitespace).unwrap_or((code, ""));
     let mut i = Instruction {
         line,
+        text,
         opcode: opcode.to_owned(),
         conditional: guard.is_some_and(|g| g != "PT" && g != "UPT"),
         targets: Vec::new(),

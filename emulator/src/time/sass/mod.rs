@@ -134,6 +134,13 @@ impl SassCosts {
         self.section(entry).map(|s| s.code.len())
     }
 
+    /// Machine instructions of a kernel in the order of its code: the line of the PTX that each comes from (0 for none), the
+    /// instruction as `nvdisasm` prints it, and the clocks until the warp issues its next one.
+    pub fn code(&self, entry: &str) -> impl Iterator<Item = (u32, &str, u8)> {
+        let code = self.section(entry).map_or(&[][..], |section| &section.code);
+        code.iter().map(|i| (i.line, i.text.as_str(), i.stall))
+    }
+
     fn section(&self, entry: &str) -> Option<&Section> {
         self.sections.iter().find(|s| s.name == entry)
     }

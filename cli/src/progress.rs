@@ -1,0 +1,79 @@
+//! Bars of work that takes longer than a second: how much is done, how fast, and the time left. They go to standard error, and nowhere if that
+//! is no terminal.
+
+use indicatif::{ProgressBar, ProgressStyle};
+use std::sync::Once;
+use std::time::Duration;
+
+/// A bar over `total` pieces of work, such as `kernels verified`; dropping it leaves nothing on the terminal.
+pub struct Progress {
+    bar: ProgressBar,
+}
+
+impl Progress {
+    /// A bar that shows up once a second has passed.
+    #[must_use]
+    pub fn new(total: u64, what: &'static str) -> Self {
+        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} {msg}, {per_sec}, {eta} left");
+        let bar = ProgressBar::new(total).with_message(what);
+        // The template is a constant, which the tests parse.
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        Progress { bar }
+    }
+
+    /// So many pieces are done, of so many.
+    pub fn set(&self, done: u64, total: u64) {
+        self.bar.set_length(total);
+        if self.bar.elapsed() >= Duration::from_secs(1) {
+            self.bar.set_position(done);
+        }
+    }
+
+    /// Takes the bar off the terminal until it moves again.
+    pub fn clear(&self) {
+        self.bar.set_position(0);
+        self.bar.finish_and_clear();
+        self.bar.reset();
+    }
+
+    /// One piece more is done.
+    pub fn step(&self) {
+        self.bar.inc(1);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+/// Says once, on standard error, that kernels run slowly because the emulator was built without optimisation.
+#[allow(clippy::print_stderr, reason = "a note of a program goes there")]
+pub fn note_slow_build() {
+    static SAID: Once = Once::new();
+    if silumin_emulator::IS_SLOW_BUILD {
+        SAID.call_once(|| {
+            eprintln!(
+                "note: the emulator was built without optimisation and is some 40 times slower; build with --release, or put into Cargo.toml:\n{}",
+                silumin_emulator::FAST_BUILD
+            );
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_template_is_one() {
+        assert!(
+            ProgressStyle::with_template("{wide_bar} {pos} of {len} {msg}, {per_sec}, {eta} left").is_ok()
+        );
+        let progress = Progress::new(4, "kernels");
+        progress.step();
+        progress.set(3, 8);
+        assert_eq!((progress.bar.position(), progress.bar.length()), (1, Some(8)));
+    }
+}
