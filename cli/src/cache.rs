@@ -20,6 +20,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use serde_json::{Value, json};
 use silumin::runtime::cache::{Entry, PtxasCompiler};
 use silumin::verify::inputs::DualGemmInputs;
 use silumin::verify::toolchain::Ptxas;
@@ -34,6 +35,9 @@ pub struct Options {
     /// The cache's folder; by default SILUMIN_CACHE_DIR, or else the platform's cache folder.
     #[arg(long, global = true)]
     folder: Option<PathBuf>,
+    /// Print one JSON document instead of lines; `time` has none.
+    #[arg(long, global = true)]
+    json: bool,
     #[command(subcommand)]
     command: Task,
 }
@@ -136,9 +140,14 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
 }
 
 /// Runs the task; `false` if it found damage.
-pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Outcome<bool> {
+pub fn execute(Options { folder, json, command }: Options, out: &mut impl Write) -> Outcome<bool> {
     let folder =
         folder.or_else(Cache::default_folder).ok_or("there is no home folder: name one with --folder")?;
+    if json {
+        let (document, well) = document(&folder, command)?;
+        writeln!(out, "{document:#}")?;
+        return Ok(well);
+    }
     match command {
         Task::List { bundle: Some(bundle), logs } => {
             for entry in Bundle::open(bundle)?.iter() {
@@ -177,22 +186,79 @@ pub fn execute(Options { folder, command }: Options, out: &mut impl Write) -> Ou
             writeln!(out, "{gone} entries removed")?;
         }
         Task::Export { file, target, kernel } => {
-            let cache = existing(&folder)?;
-            let wanted = |entry: &Entry| {
-                target.as_ref().is_none_or(|target| *target == entry.target)
-                    && kernel.as_ref().is_none_or(|kernel| entry.kernel.contains(kernel))
-            };
-            // A damaged entry is left out: the program would compile that one.
-            let entries =
-                cache.list()?.into_iter().filter_map(|found| cache.read(&found).ok()).filter(wanted);
-            let bundle = Bundle::new(entries);
-            bundle.save(&file)?;
+            let bundle = export(&folder, &file, target.as_deref(), kernel.as_deref())?;
             writeln!(out, "{} kernels, {} bytes: {}", bundle.len(), file.metadata()?.len(), file.display())?;
             writeln!(out, "for Bundle::open_trusted: {}", bundle.hash())?;
         }
         Task::Time(options) => time(out, &folder, &options)?,
     }
     Ok(true)
+}
+
+/// Runs the task; what it found and did as a document, and whether it found no damage.
+fn document(folder: &Path, command: Task) -> Outcome<(Value, bool)> {
+    let entry = |entry: &Entry, used: Option<SystemTime>| {
+        let age = used.and_then(|used| used.elapsed().ok()).map(|age| age.as_secs());
+        json!({
+            "key": entry.key.to_string(), "bytes": entry.cubin.len(), "target": entry.target, "kernel": entry.kernel,
+            "compiler": entry.compiler.name, "compiler_version": entry.compiler.version, "unused_for_seconds": age,
+        })
+    };
+    Ok(match command {
+        Task::List { bundle: Some(bundle), .. } => {
+            let kernels: Vec<Value> = Bundle::open(bundle)?.iter().map(|of| entry(of, None)).collect();
+            (json!({ "kernels": kernels }), true)
+        }
+        Task::List { bundle: None, .. } | Task::Verify { .. } => {
+            let remove = matches!(command, Task::Verify { remove: true });
+            let cache = existing(folder)?;
+            let (mut kernels, mut damaged, mut bytes) = (Vec::new(), Vec::new(), 0);
+            for found in cache.list()? {
+                bytes += found.bytes;
+                match cache.read(&found) {
+                    Ok(of) => kernels.push(entry(&of, Some(found.used))),
+                    Err(reason) => {
+                        damaged.push(
+                            json!({ "file": found.path.display().to_string(), "reason": reason.to_string() }),
+                        );
+                        if remove {
+                            cache.remove(found.key)?;
+                        }
+                    }
+                }
+            }
+            let well = damaged.is_empty() || remove || matches!(command, Task::List { .. });
+            let folder = folder.display().to_string();
+            (
+                json!({ "folder": folder, "bytes": bytes, "kernels": kernels, "damaged": damaged, "removed": remove }),
+                well,
+            )
+        }
+        Task::Prune { limit } => (json!({ "removed": existing(folder)?.prune(limit)? }), true),
+        Task::Export { file, target, kernel } => {
+            let bundle = export(folder, &file, target.as_deref(), kernel.as_deref())?;
+            let (bytes, hash) = (file.metadata()?.len(), bundle.hash().to_string());
+            (
+                json!({ "file": file.display().to_string(), "kernels": bundle.len(), "bytes": bytes, "hash": hash }),
+                true,
+            )
+        }
+        Task::Time(_) => return Err("--json: `cache time` prints a log of times and has no document".into()),
+    })
+}
+
+/// Writes the kernels of a target, and of names that contain a text, to a bundle.
+fn export(folder: &Path, file: &Path, target: Option<&str>, kernel: Option<&str>) -> Outcome<Bundle> {
+    let cache = existing(folder)?;
+    let wanted = |entry: &Entry| {
+        target.is_none_or(|target| *target == *entry.target)
+            && kernel.is_none_or(|kernel| entry.kernel.contains(kernel))
+    };
+    // A damaged entry is left out: the program would compile that one.
+    let entries = cache.list()?.into_iter().filter_map(|found| cache.read(&found).ok()).filter(wanted);
+    let bundle = Bundle::new(entries);
+    bundle.save(file)?;
+    Ok(bundle)
 }
 
 /// Opens the cache in an existing folder; these commands create none.

@@ -5,6 +5,7 @@
 //!
 //! A program calls [`end_with_reader`] first. Where none has, as in tests, output goes through the standard macros, which tests capture.
 
+use clap::{Arg, ArgAction};
 use std::fmt::Arguments;
 use std::io::{self, ErrorKind, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,31 @@ static ENDS: AtomicBool = AtomicBool::new(false);
 /// From now on the process ends, with status 141, once nobody reads its standard output.
 pub fn end_with_reader() {
     ENDS.store(true, Ordering::Relaxed);
+}
+
+/// Whether text for people goes to standard error, because standard output is for a document.
+static DOCUMENT: AtomicBool = AtomicBool::new(false);
+
+/// The flag of verbs that print a JSON document.
+#[must_use]
+pub fn json_flag() -> Arg {
+    Arg::new("json")
+        .long("json")
+        .action(ArgAction::SetTrue)
+        .help("print one JSON document to standard output; what people read goes to standard error")
+}
+
+/// From now on what `print!` writes goes to standard error, so that [`document`] has standard output for itself.
+pub fn expect_document() {
+    DOCUMENT.store(true, Ordering::Relaxed);
+}
+
+/// Prints a JSON document to standard output.
+///
+/// # Errors
+/// It cannot be written.
+pub fn document(document: &serde_json::Value) -> io::Result<()> {
+    writeln!(Out, "{document:#}")
 }
 
 /// `std::print!` for programs: see [`print`](mod@crate::print).
@@ -34,9 +60,11 @@ macro_rules! println {
 }
 
 /// What `print!` does.
-#[allow(clippy::print_stdout, reason = "tests capture what goes this way")]
+#[allow(clippy::print_stdout, clippy::print_stderr, reason = "tests capture what goes this way")]
 pub fn print(text: Arguments<'_>) {
-    if !ENDS.load(Ordering::Relaxed) {
+    if DOCUMENT.load(Ordering::Relaxed) {
+        std::eprint!("{text}");
+    } else if !ENDS.load(Ordering::Relaxed) {
         std::print!("{text}");
     } else if let Err(error) = Out.write_fmt(text) {
         panic!("printing failed: {error}");

@@ -40,7 +40,7 @@ struct Flags {
 /// The flags.
 #[must_use]
 pub fn command() -> Command {
-    Flags::command().name("bring-up")
+    Flags::command().name("bring-up").arg(crate::print::json_flag())
 }
 
 /// Runs the verb and returns its exit status.
@@ -57,7 +57,14 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         plant: flags.plant,
         out: flags.out,
     };
+    let as_json = matches.get_flag("json");
     match build(&options) {
+        Ok(summary) if as_json => {
+            let document = serde_json::json!({
+                "folder": options.out.display().to_string(), "kernels": summary.kernels, "probes": summary.probes, "bytes": summary.bytes,
+            });
+            crate::status(crate::print::document(&document).map(|()| true).map_err(Into::into))
+        }
         Ok(summary) => {
             println!(
                 "{} kernels and {} probes, {:.1} MB in {}",

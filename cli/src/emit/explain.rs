@@ -2,6 +2,7 @@
 
 use crate::measure::predicted;
 use rayon::prelude::*;
+use serde_json::{Value, json};
 use silumin::codegen::config::Setting;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
@@ -31,6 +32,53 @@ pub fn run(spec: &Spec, shape: Shape, arch: Arch, chip: &str) -> bool {
             false
         }
     }
+}
+
+/// The explanation as a JSON document: why a configuration is legal, or all that makes it illegal. `chip` is as for [`run`].
+pub fn document(spec: &Spec, shape: Shape, arch: Arch, chip: &str) -> Value {
+    let plan = match spec.plan(shape, arch) {
+        Ok(plan) => plan,
+        Err(errors) => {
+            let reasons: Vec<Value> = (errors.iter())
+                .map(|e| json!({ "knob": e.knob(), "reason": e.to_string(), "way_out": e.hint() }))
+                .collect();
+            return json!({ "legal": false, "shape": shape.to_string(), "arch": arch.to_string(), "reasons": reasons });
+        }
+    };
+    let why = plan.explain();
+    let knobs: Vec<Value> = (why.choices.iter())
+        .map(|choice| json!({ "knob": choice.knob, "value": choice.value, "rule": choice.rule }))
+        .collect();
+    let memories: Vec<Value> = (why.rooms.iter())
+        .map(|room| {
+            let parts: Vec<Value> =
+                room.parts.iter().map(|part| json!({ "name": part.name.to_string(), "size": part.size })).collect();
+            json!({ "memory": room.name, "unit": room.unit, "limit": room.limit, "used": room.used, "parts": parts })
+        })
+        .collect();
+    let what_ifs: Vec<Value> = (why.what_ifs.iter())
+        .map(|what_if| match &what_if.outcome {
+            Ok([smem, tmem, stages]) => json!({
+                "knob": what_if.knob, "value": what_if.value, "legal": true, "smem_bytes": smem, "tmem_columns": tmem, "stages": stages,
+            }),
+            Err(errors) => {
+                let reasons: Vec<String> = errors.iter().map(ToString::to_string).collect();
+                json!({ "knob": what_if.knob, "value": what_if.value, "legal": false, "reasons": reasons })
+            }
+        })
+        .collect();
+    let time = (chip != "off").then(|| {
+        let kernel = spec.kernel(shape, arch).map_err(|error| error.to_string());
+        match kernel.and_then(|kernel| predicted(&kernel, chip)) {
+            Ok(time) => json!({ "chip": chip, "us": time.time() / 1e3 }),
+            Err(reason) => json!({ "error": reason }),
+        }
+    });
+    json!({
+        "legal": true, "problem": plan.problem.to_string(), "arch": arch.to_string(), "gate": spec.gate.to_string(), "knobs": knobs,
+        "memories": memories, "what_ifs": what_ifs, "waves": why.balance.waves, "busy": why.balance.efficiency,
+        "floor_us": plan.floor_seconds() * 1e6, "schedule_floor_us": plan.schedule_floor_seconds() * 1e6, "predicted": time,
+    })
 }
 
 /// Prints the predicted time, what bounds it, and the times of neighbouring configurations.

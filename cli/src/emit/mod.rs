@@ -30,6 +30,7 @@ pub mod sweep;
 use crate::print::verdict;
 use crate::progress::{Progress, note_slow_build};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
+use serde_json::{Value, json};
 use silumin::codegen::config::{Config, KNOBS, Knob};
 use silumin::codegen::kernel::Kernel;
 use silumin::codegen::plan::Plan;
@@ -169,13 +170,7 @@ fn flags(sweeps: bool) -> Command {
                 .value_parser(value_parser!(u32))
                 .help_heading("Instead of one kernel"),
         ))
-        .arg(of_sweeps(
-            Arg::new("json")
-                .long("json")
-                .action(ArgAction::SetTrue)
-                .help("print a sweep as one JSON document")
-                .help_heading("Instead of one kernel"),
-        ))
+        .arg(crate::print::json_flag())
         .arg(
             Arg::new("explain")
                 .long("explain")
@@ -197,6 +192,10 @@ fn flags(sweeps: bool) -> Command {
 
 /// Does what the flags ask for; false for a kernel that is illegal or not right.
 pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
+    let as_json = matches.get_flag("json");
+    if as_json {
+        crate::print::expect_document();
+    }
     let file = spec_file(matches)?;
     let (spec, arch) = file.read()?;
     if let Some(note) = spec.config.note(spec.formats) {
@@ -204,6 +203,11 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     }
     let shape = file.shape();
     if matches.get_flag("explain") {
+        if as_json {
+            let document = explain::document(&spec, shape, arch, &chip(matches, arch));
+            crate::print::document(&document)?;
+            return Ok(document["legal"] == true);
+        }
         return Ok(explain::run(&spec, shape, arch, &chip(matches, arch)));
     }
     if matches.get_flag("sweep") {
@@ -219,7 +223,7 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
             chip: chip(matches, arch),
             verify_k: matches.get_one::<u32>("verify_k").copied(),
         };
-        return sweep::run(&sweep, matches.get_flag("json"));
+        return sweep::run(&sweep, as_json);
     }
     let started = Instant::now();
     let kernel = spec.kernel(shape, arch)?;
@@ -236,11 +240,19 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     println!("gate      {}", spec.gate);
     print!("{plan}");
     println!("emitted   {} lines of PTX in {:.2} ms", kernel.ptx.lines().count(), took.as_secs_f64() * 1e3);
-    write_files(matches, &kernel, &plan, &sizes, seed, &scalars)?;
+    let launch = write_files(matches, &kernel, &plan, &sizes, seed, &scalars)?;
     assemble(&kernel);
-    predict(matches, &kernel, &sizes);
+    let mut document = json!({
+        "kernel": kernel.name, "problem": plan.problem.to_string(), "arch": arch.to_string(), "gate": spec.gate.to_string(),
+        "knobs": plan.config.entries().into_iter().map(|(knob, value)| (knob.to_owned(), json!(value.to_string())))
+            .collect::<serde_json::Map<_, _>>(),
+        "launch_file": launch.display().to_string(), "ptx_lines": kernel.ptx.lines().count(),
+        "predicted": predict(matches, &kernel, &sizes), "checks": null, "pass": null,
+    });
+    let finish = |document: &Value| if as_json { crate::print::document(document) } else { Ok(()) };
     if matches.get_flag("no-verify") {
         println!("not run: --no-verify");
+        finish(&document)?;
         return Ok(true);
     }
     let options = EmulatorOptions {
@@ -248,7 +260,10 @@ pub fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
         tracking: if matches.get_flag("track") { Tracking::Strict } else { Tracking::Off },
         ..EmulatorOptions::default()
     };
-    verify(spec, arch, shape, &sizes, seed, &scalars, options)
+    let (passed, checks) = verify(spec, arch, shape, &sizes, seed, &scalars, options)?;
+    (document["checks"], document["pass"]) = (json!(checks), json!(passed));
+    finish(&document)?;
+    Ok(passed)
 }
 
 /// The file of `--config`, or defaults, with the flags on top.
@@ -371,7 +386,7 @@ fn write_files(
     sizes: &GroupSizes,
     seed: u64,
     scalars: &[(&str, f32)],
-) -> Result<(), Box<dyn Error>> {
+) -> Result<PathBuf, Box<dyn Error>> {
     let folder = matches.get_one::<PathBuf>("out").map_or(Path::new("out"), PathBuf::as_path);
     let inputs = match matches.get_flag("inputs") {
         true => Some(draw(kernel, sizes, Distribution::Benchmark, seed)?),
@@ -386,7 +401,7 @@ fn write_files(
     out.add(name, plan.to_string().as_bytes())?;
     out.commit().map_err(|error| format!("--out {error}"))?;
     println!("written   {0}.{{ptx,plan,toml}}", launch.with_extension("").display());
-    Ok(())
+    Ok(launch)
 }
 
 /// The chip for predicted times, or `off`.
@@ -395,11 +410,11 @@ fn chip(matches: &ArgMatches, arch: Arch) -> String {
     name.unwrap_or_else(|| predict::default_chip(arch.target()).to_owned())
 }
 
-/// Prints the time that the emulator predicts for the kernel.
-fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
+/// Prints the time that the emulator predicts for the kernel; as JSON, too.
+fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) -> Value {
     let name = chip(matches, kernel.arch);
     if name == "off" {
-        return;
+        return Value::Null;
     }
     let source = matches.get_one::<String>("issue").and_then(|name| IssueSource::named(name));
     let predicted = Chip::named(&name).map_err(PredictError::from).and_then(|chip| {
@@ -413,7 +428,10 @@ fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
         Ok((chip.clone(), costs.clone(), nominal?, fast?, slow?))
     });
     match predicted {
-        Err(error) => println!("predicted no time: {error}"),
+        Err(error) => {
+            println!("predicted no time: {error}");
+            json!({ "error": error.to_string() })
+        }
         Ok((chip, costs, nominal, fast, slow)) => {
             let us = |p: &KernelPrediction| p.time() / 1e3;
             println!(
@@ -432,6 +450,10 @@ fn predict(matches: &ArgMatches, kernel: &Kernel, sizes: &GroupSizes) {
                 println!("          {:.2} us of the critical path: {}", ns / 1e3, cause.name());
             }
             println!("          issue costs by {costs}");
+            json!({
+                "chip": chip.name, "clock_mhz": chip.clock.value, "us": us(&nominal), "low_us": us(&fast).min(us(&nominal)),
+                "high_us": us(&slow).max(us(&nominal)), "bound": bound.map(|(cause, _)| cause.name()), "issue": costs.name(),
+            })
         }
     }
 }
@@ -462,7 +484,7 @@ fn assemble(kernel: &Kernel) {
     }
 }
 
-/// Runs the kernel on both distributions; `true` if both pass.
+/// Runs the kernel on both distributions; whether both pass, and what each showed.
 fn verify(
     spec: Spec,
     arch: Arch,
@@ -471,7 +493,7 @@ fn verify(
     seed: u64,
     scalars: &[(&str, f32)],
     options: EmulatorOptions,
-) -> Result<bool, Box<dyn Error>> {
+) -> Result<(bool, Vec<Value>), Box<dyn Error>> {
     note_slow_build();
     let progress = Arc::new(Progress::new(0, "CTAs emulated"));
     let shown = Arc::clone(&progress);
@@ -479,7 +501,7 @@ fn verify(
         EmulatorOptions { progress: Some(Arc::new(move |done, total| shown.set(done, total))), ..options };
     let device = Device::emulated_with(arch, options);
     let kernel = DualGemm::new(spec).load(&device, shape)?;
-    let mut passed = true;
+    let (mut passed, mut checks) = (true, Vec::new());
     let Formats { a, b, .. } = kernel.kernel().problem.formats;
     let whole = match [a, b].iter().all(|format| format.spec().element_bits == 4) {
         true => "all 16 e2m1 codes, the whole range of scales",
@@ -500,17 +522,25 @@ fn verify(
         match result {
             Ok(verification) => {
                 report(&verification, started.elapsed().as_secs_f64());
+                let check = &verification.check;
+                checks.push(json!({
+                    "inputs": about, "seed": seed, "pass": check.pass, "max_abs": check.max_abs, "max_rel": check.max_rel,
+                    "rel_frobenius": check.rel_frobenius,
+                }));
                 passed &= verification.check.pass;
             }
             // The kernel did something that no kernel may do: a verdict on it, not on the input.
             Err(error) => {
                 println!("{error}");
+                checks.push(
+                    json!({ "inputs": about, "seed": seed, "pass": false, "error": error.to_string() }),
+                );
                 passed = false;
             }
         }
     }
     println!("\n{}", verdict(passed));
-    Ok(passed)
+    Ok((passed, checks))
 }
 
 fn report(verification: &Verification, seconds: f64) {

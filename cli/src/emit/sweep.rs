@@ -100,7 +100,7 @@ pub struct Table {
 pub fn run(sweep: &Sweep<'_>, json: bool) -> Result<bool, Box<dyn Error>> {
     let table = sweep.measure()?;
     if json {
-        println!("{}", serde_json::to_string_pretty(&table.document(sweep))?);
+        crate::print::document(&table.document(sweep))?;
     } else {
         table.print(sweep);
     }

@@ -19,6 +19,7 @@ mod trials;
 
 use crate::print;
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser};
+use serde_json::{Value, json};
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::regular_file::{SETTINGS_LIMIT, read_text};
 use silumin::runtime::tune::{Candidate, FILE, Fate, Found, Step, TuningEntry, Verdict, difference, knobs};
@@ -83,6 +84,9 @@ pub struct Flags {
     /// List the results, without tuning; those that this device does not use come first.
     #[arg(long)]
     list: bool,
+    /// Print the results as one JSON document to standard output; what people read goes to standard error.
+    #[arg(long)]
+    json: bool,
 }
 
 /// The flags.
@@ -107,7 +111,12 @@ pub fn main(matches: &ArgMatches) -> ExitCode {
         command.arg("tune");
         Ok(command)
     };
-    crate::status(execute(&flags, &own, &mut print::Out).map(|()| true))
+    if !flags.json {
+        return crate::status(execute(&flags, &own, &mut print::Out).map(|()| true));
+    }
+    let said =
+        execute(&flags, &own, &mut io::stderr()).and_then(|()| Ok(print::document(&document(&flags)?)?));
+    crate::status(said.map(|()| true))
 }
 
 /// Makes a command that starts this program again.
@@ -192,17 +201,47 @@ fn shape(text: &str) -> Result<Shape, String> {
     }
 }
 
-/// Runs the verb.
-pub fn execute(flags: &Flags, own: Own<'_>, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
-    let file = match (&flags.out, Cache::default_folder()) {
-        (Some(file), _) => file.clone(),
+/// The file of results.
+fn file(flags: &Flags) -> Result<PathBuf, Box<dyn Error>> {
+    match (&flags.out, Cache::default_folder()) {
+        (Some(file), _) => Ok(file.clone()),
         (None, Some(folder)) => {
             // The cache makes it for its owner alone.
             drop(Cache::open(&folder));
-            folder.join(FILE)
+            Ok(folder.join(FILE))
         }
-        (None, None) => return Err("there is no folder for caches: name a file with --out".into()),
-    };
+        (None, None) => Err("there is no folder for caches: name a file with --out".into()),
+    }
+}
+
+/// All results of the file as a JSON document, with whether this device uses them.
+///
+/// # Errors
+/// The file cannot be read, or there is no such device.
+pub fn document(flags: &Flags) -> Result<Value, Box<dyn Error>> {
+    let (file, device) = (file(flags)?, device(&flags.device)?);
+    let table = results(&file)?;
+    let stale = table.stale(&device.facts());
+    let rows: Vec<Value> = (table.entries())
+        .map(|entry| {
+            let why = stale.iter().find(|(other, _)| other.key == entry.key).map(|(_, why)| why.to_string());
+            let (us, auto_us, source) = match entry.ranked {
+                Ranked::Predicted { us, auto_us, chip } => (Some(us), Some(auto_us), format!("predicted on {chip}")),
+                Ranked::Measured { us, auto_us, .. } => (Some(us), auto_us, "measured".to_owned()),
+                _ => (None, None, "unknown".to_owned()),
+            };
+            json!({
+                "problem": entry.problem(), "knobs": entry.knobs, "us": us, "auto_us": auto_us, "source": source, "tried": entry.tried,
+                "not_used": why,
+            })
+        })
+        .collect();
+    Ok(json!({ "file": file.display().to_string(), "device": device.to_string(), "results": rows }))
+}
+
+/// Runs the verb.
+pub fn execute(flags: &Flags, own: Own<'_>, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
+    let file = file(flags)?;
     let device = device(&flags.device)?;
     if !flags.merge.is_empty() {
         return merge(&file, &flags.merge, out);

@@ -45,6 +45,7 @@ pub fn command() -> Command {
         "time",
         "issue",
         "no-verify",
+        "json",
     ];
     let is_shown = move |arg: &Arg| {
         shown.contains(&arg.get_id().as_str()) || arg.get_help_heading() == Some(emit::KNOBS_HEADING)
@@ -78,11 +79,16 @@ pub fn command() -> Command {
 /// Does what the flags say; the exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
-    let written = run(matches).map(|written| {
-        written.iter().for_each(|path| println!("{}", path.display()));
-        true
+    let as_json = matches.get_flag("json");
+    let said = run(matches).and_then(|written| {
+        let written: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
+        match as_json {
+            true => crate::print::document(&serde_json::json!({ "written": written }))?,
+            false => written.iter().for_each(|path| println!("{path}")),
+        }
+        Ok(true)
     });
-    crate::status(written)
+    crate::status(said)
 }
 
 /// Whether a file is a launch file. Its text is a table with the kernel's PTX; a configuration has none.
