@@ -14,6 +14,7 @@ use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected};
 use silumin::verify::check::check_output;
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::{Arch, Shape};
+use silumin_testkit::sample;
 
 /// The benchmark's correctness shapes; the first is there twice.
 const TESTS: [Shape; 10] = [
@@ -109,7 +110,8 @@ fn every_strategy_and_schedule_passes_its_checker() {
         if TIMED.contains(&shape) {
             turned.extend(TURNED.map(<[_]>::to_vec));
         }
-        for knobs in turned {
+        // A third of the kernels of each shape, which the commit chooses.
+        for (_, knobs) in sample::of(turned, 3) {
             // One K tile has no two parts.
             if shape.k <= 256 && knobs.contains(&("schedule", "split_k(2)")) {
                 continue;
@@ -121,14 +123,14 @@ fn every_strategy_and_schedule_passes_its_checker() {
             let kernel = DualGemm::new(spec).load(&device, shape).unwrap();
             let operands = DeviceOperands::upload(&device, &inputs).unwrap();
             let launched = kernel.launch(&device.stream(), &operands.args(&[]));
-            launched.unwrap_or_else(|error| panic!("{shape}, {knobs:?}: {error}"));
+            launched.unwrap_or_else(|error| panic!("{shape}, {knobs:?}: {error}; {}", sample::again()));
             let check = check_output(&operands.output().unwrap(), &reference).unwrap();
-            assert!(check.pass, "{shape}, {knobs:?}: {check}");
+            assert!(check.pass, "{shape}, {knobs:?}: {check}; {}", sample::again());
             checked += 1;
         }
         println!("{shape}: {checked} kernels so far");
     }
-    assert!(checked >= if full { 13 * 18 + 4 * TURNED.len() } else { 40 }, "{checked}");
+    assert!(checked >= if full { 13 * 18 + 4 * TURNED.len() } else { 12 }, "{checked}");
 }
 
 /// The group benchmark's problems: rows of each group, N and K. Its groups may differ in N and K, which is a launch for each

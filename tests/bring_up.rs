@@ -1,4 +1,6 @@
 //! The bring-up pack from start to end on the emulated driver: what it finds, what it says of it, and what it goes on after.
+//!
+//! A commit takes the whole pack of one of two chips, and the step with the damaged kernel of the other's; `SILUMIN_FULL=1` takes both.
 
 use serde_json::Value;
 use silumin::Arch;
@@ -6,6 +8,7 @@ use silumin::verify::toolchain::Ptxas;
 use silumin_cli::bring_up;
 use silumin_cli::bring_up::pack::{Options, build};
 use silumin_cli::bring_up::{Size, steps};
+use silumin_testkit::sample;
 use std::collections::HashSet;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -95,13 +98,19 @@ fn case<'a>(report: &'a Value, id: &str) -> &'a Value {
     steps.iter().flat_map(|step| step["cases"].as_array().unwrap()).find(|case| case["id"] == id).unwrap()
 }
 
-/// All steps and probes of a chip, with one kernel damaged.
-fn from_start_to_end(arch: Arch, planted: &str, assumption: &str, avoid: Option<&str>) {
-    let bench = Bench::new(&[arch], &[], Some(planted));
-    let run = bench.run(arch, &["--no-tools"], &[]);
+/// A chip's pack with one kernel damaged: all steps and probes if the commit chooses the chip's turn, else the kernel's step.
+fn from_start_to_end(arch: Arch, turn: usize, planted: &str, assumption: &str, avoid: Option<&str>) {
+    let whole = sample::full() || sample::turn(2) == turn;
+    let step = planted.trim_end_matches(char::is_alphabetic).parse().unwrap();
+    let only = if whole { &[][..] } else { &[step] };
+    let bench = Bench::new(&[arch], only, Some(planted));
+    let flags = if whole { &["--no-tools"][..] } else { &["--no-tools", "--no-probes"] };
+    let run = bench.run(arch, flags, &[]);
     let failed: Vec<_> = verdicts(&run.report).into_iter().filter(|(_, verdict)| *verdict != "ok").collect();
     assert_eq!(failed, [(planted, "failed")], "{}", run.said);
-    let all: usize = steps(arch, Size::Small).iter().map(|step| step.cases.len()).sum();
+    let steps =
+        steps(arch, Size::Small).into_iter().filter(|step| only.is_empty() || only.contains(&step.number));
+    let all: usize = steps.map(|step| step.cases.len()).sum();
     assert_eq!(verdicts(&run.report).len(), all);
     assert_eq!(run.status, 1, "{}", run.said);
     // What is wrong, and what that tells.
@@ -127,6 +136,9 @@ fn from_start_to_end(arch: Arch, planted: &str, assumption: &str, avoid: Option<
         );
         assert_eq!(case(&run.report, id)["racecheck"]["result"], "not asked for");
     }
+    if !whole {
+        return;
+    }
     let probes = run.report["probes"].as_array().unwrap();
     let bad: Vec<_> = probes.iter().filter(|probe| probe["verdict"] != "ok").collect();
     assert!(bad.is_empty() && probes.len() > 20, "{} probes, {bad:?}", probes.len());
@@ -143,6 +155,7 @@ fn from_start_to_end(arch: Arch, planted: &str, assumption: &str, avoid: Option<
 fn blackwell_s_pack_names_the_wrong_kernel() {
     from_start_to_end(
         Arch::Sm100a,
+        0,
         "10h",
         "R3: clusters of two pairs, scale-factor multicast mask 15",
         Some("multicast = none"),
@@ -151,7 +164,7 @@ fn blackwell_s_pack_names_the_wrong_kernel() {
 
 #[test]
 fn hopper_s_pack_names_the_wrong_kernel() {
-    from_start_to_end(Arch::Sm90a, "8c", "one CTA hands its sums over to another that waits", None);
+    from_start_to_end(Arch::Sm90a, 1, "8c", "one CTA hands its sums over to another that waits", None);
 }
 
 #[test]
@@ -159,8 +172,11 @@ fn what_hangs_or_crashes_or_fails_costs_only_itself() {
     let bench = Bench::new(&[Arch::Sm90a], &[2, 4], None);
     // Three kernels of the pack, told by what their first lines say.
     let mishaps = "hang:tile = [64, 64, 64];abort:tile = [192, 96, 64];fail:promotion = every(128)";
-    let run =
-        bench.run(Arch::Sm90a, &["--no-tools", "--seconds", "20"], &[("SILUMIN_EMULATED_MISHAP", mishaps)]);
+    let run = bench.run(
+        Arch::Sm90a,
+        &["--no-tools", "--no-probes", "--seconds", "20"],
+        &[("SILUMIN_EMULATED_MISHAP", mishaps)],
+    );
     let failed: Vec<_> = verdicts(&run.report).into_iter().filter(|(_, verdict)| *verdict != "ok").collect();
     assert_eq!(failed, [("2a", "failed"), ("2c", "failed"), ("4b", "failed")], "{}", run.said);
     let result = |id: &str| case(&run.report, id)["once"]["result"].as_str().unwrap().to_owned();

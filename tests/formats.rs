@@ -8,6 +8,7 @@ use silumin::runtime::gemm::DualGemm;
 use silumin::verify::inputs::Distribution;
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
+use silumin_testkit::sample;
 
 /// Knobs that take turns.
 const KNOBS: [&[(&str, &str)]; 8] = [
@@ -71,13 +72,15 @@ fn every_pair_with_every_output_assembles_and_computes_right() {
         }
     }
     assert_eq!(cases.len(), 16 * 6);
-    let faults = silumin_testkit::faults(&cases, |index, (formats, knobs)| {
+    // Prime to the numbers of operands and outputs, so that a part has all of both.
+    let cases = sample::of(cases, 5);
+    let faults = silumin_testkit::faults(&cases, |_, (index, (formats, knobs))| {
         // Many tokens, or few; N ends inside a tile, K inside a K tile; rows of C are a multiple of 16 bytes.
         let m = if index.is_multiple_of(2) { 203 } else { 30 };
         let shape = Shape::new(m, 352, if formats.k_multiple() == 128 { 896 } else { 928 });
-        fault(index, *formats, shape, knobs, &ptxas)
+        fault(*index, *formats, shape, knobs, &ptxas)
     });
-    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
+    sample::assert_none(&faults, cases.len());
 }
 
 #[test]
@@ -169,8 +172,10 @@ fn c_with_scale_factors_goes_with_every_side_store_and_strategy() {
         }
     }
     assert!(cases.len() > 120, "{} cases", cases.len());
-    let faults = silumin_testkit::faults(&cases, |index, (formats, shape, knobs)| {
-        fault(index, *formats, *shape, knobs, &ptxas)
+    // An odd number, so that a part has both formats of C.
+    let cases = sample::of(cases, 3);
+    let faults = silumin_testkit::faults(&cases, |_, (index, (formats, shape, knobs))| {
+        fault(*index, *formats, *shape, knobs, &ptxas)
     });
-    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), cases.len(), faults.join("\n"));
+    sample::assert_none(&faults, cases.len());
 }

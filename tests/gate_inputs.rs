@@ -11,6 +11,7 @@ use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::toolchain::Ptxas;
 use silumin::verify::vectors::{GateVectors, VectorError};
 use silumin::{Arch, Args, LaunchError, Shape, dual_gemm};
+use silumin_testkit::sample;
 
 const BIAS: &str = "silu(A @ B1 + b1[n]) * (A @ B2 + b2[n])";
 const SCALES: &str = "silu(s[m] * (x @ gate) * w1[n] + b1[n]) * (s[m] * (x @ up) * w2[n] + b2[n])";
@@ -151,11 +152,13 @@ fn vectors_do_not_make_a_kernel_spill() {
         let specs = specs.into_iter().flatten();
         kernels.extend(specs.map(|spec| (spec.kernel(shape, Arch::Sm100a).unwrap(), spec)));
     }
-    let faults = silumin_testkit::faults(&kernels, |_, (kernel, spec)| {
+    // Prime to the numbers of gates and shapes, so that a part has each gate on each shape.
+    let kernels = sample::of(kernels, 5);
+    let faults = silumin_testkit::faults(&kernels, |_, (_, (kernel, spec))| {
         let place = format!("{}, {}, {}", kernel.problem.shape, spec.gate, spec.config);
         silumin_testkit::unclean(&ptxas, kernel).map(|fault| format!("{place}: {fault}"))
     });
-    assert!(faults.is_empty(), "{} of {}:\n{}", faults.len(), kernels.len(), faults.join("\n"));
+    sample::assert_none(&faults, kernels.len());
 }
 
 #[test]
