@@ -1,6 +1,6 @@
 //! The steps for chips with tensor memory. Each adds one thing that no earlier step relies on.
 
-use super::{Case, Size, Step, case};
+use super::{Case, RESIDUAL, Size, Step, case};
 use silumin::Shape;
 
 /// Knobs of the plainest kernel: one CTA, nothing optional.
@@ -204,6 +204,21 @@ pub fn steps(size: Size) -> Vec<Step> {
                 case(square, "cta_group = 2; tile = [256, 64, 256]; pdl = on").adds("programmatic dependent launch"),
                 case(Shape::new(512, 256, 512).grouped(4), "cta_group = 2; tile = [256, 64, 256]; schedule = dynamic; pdl = on")
                     .adds("R4: launch control, programmatic launch and groups in one kernel"),
+            ],
+        ),
+        step(
+            "one product",
+            "GEMMs: MMAs of one product, and matrices that the epilogue reads beside C",
+            "the residual's place in C",
+            "a residual that is read behind the store to its place",
+            vec![
+                plain(Shape::new(128, 256, 512), "").gate(RESIDUAL),
+                pair(Shape::new(300, 392, 576), "").gate(RESIDUAL),
+                case(Shape::new(64, 512, 512), "swap_ab = on; cta_group = 1").gate(RESIDUAL),
+                case(square, "cta_group = 1; tile = [128, 256, 256]; schedule = persistent; sms = 2; store = tma")
+                    .gate(RESIDUAL),
+                case(Shape::new(256, 256, 2048), "cta_group = 1; schedule = split_k(2)").gate(RESIDUAL),
+                case(square, "cta_group = 1; tile = [128, 64, 256]").gate("silu(x @ gate + r[m, n]) * (x @ up)"),
             ],
         ),
     ]

@@ -1,6 +1,6 @@
 //! The steps for `sm_90a`: from one warpgroup and one K tile to everything at once.
 
-use super::{Case, Size, Step, case};
+use super::{Case, RESIDUAL, Size, Step, case};
 use silumin::Shape;
 
 /// Why racecheck reports hazards: an H200 showed none with the same PTX in which all 32 lanes arrive.
@@ -181,6 +181,35 @@ pub fn steps(size: Size) -> Vec<Step> {
                 case(square, "tile = [128, 64, 64]")
                     .gate("silu(s[m] * (x @ gate) * w1[n] + b1[n]) * (s[m] * (x @ up) * w2[n] + b2[n])")
                     .adds("vectors of the gate"),
+            ],
+        ),
+        step(
+            "one product",
+            "GEMMs: MMAs of one product, and matrices that the epilogue reads beside C",
+            "the residual's place in C; of decoded weights the two sets of registers that take turns",
+            "a residual that is read behind the store to its place",
+            vec![
+                case(square, "").gate(RESIDUAL),
+                case(Shape::new(300, 392, 520), "tile = [128, 256, 64]; schedule = persistent; sms = 4")
+                    .gate(RESIDUAL),
+                case(few, "").gate(RESIDUAL),
+                case(few, "")
+                    .formats("bf16 nvfp4 bf16")
+                    .gate(RESIDUAL)
+                    .adds("one product of decoded weights"),
+                case(Shape::new(150, 328, 1056), "tile = [80, 128, 64]; schedule = persistent; sms = 4")
+                    .formats("bf16 mxfp4 bf16")
+                    .gate(RESIDUAL)
+                    .adds("K tiles of one group of MMAs"),
+                case(Shape::new(40, 256, 2048), "schedule = stream_k; sms = 7")
+                    .formats("bf16 nvfp4 bf16")
+                    .gate(RESIDUAL),
+                case(Shape::new(128, 256, 1024), "")
+                    .formats("nvfp4 nvfp4 f16")
+                    .racecheck(ONE_LANE)
+                    .gate(RESIDUAL),
+                case(Shape::new(300, 256, 512).grouped(5), "").gate(RESIDUAL),
+                case(square, "tile = [128, 64, 64]").gate("silu(x @ gate + r[m, n]) * (x @ up)"),
             ],
         ),
     ]

@@ -88,6 +88,8 @@ const AVOID: [(&str, &str); 7] = [
 
 /// The gate of most cases.
 const SWIGLU: &str = "silu(A @ B1) * (A @ B2)";
+/// That of a GEMM with what a down projection adds.
+const RESIDUAL: &str = "alpha * (A @ B) + bias[n] + residual[m, n]";
 
 /// A kernel with the chip's usual formats. `steps` sets its id.
 fn case(shape: Shape, knobs: &str) -> Case {
