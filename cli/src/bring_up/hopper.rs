@@ -198,7 +198,7 @@ pub fn steps(size: Size) -> Vec<Step> {
                     .gate(RESIDUAL)
                     .adds("one product of decoded weights"),
                 case(Shape::new(150, 328, 1056), "tile = [80, 128, 64]; schedule = persistent; sms = 4")
-                    .formats("bf16 mxfp4 bf16")
+                    .formats("bf16 nvfp4 bf16")
                     .gate(RESIDUAL)
                     .adds("K tiles of one group of MMAs"),
                 case(Shape::new(40, 256, 2048), "schedule = stream_k; sms = 7")
