@@ -70,7 +70,7 @@ pub fn glance() -> Result<String, Box<dyn Error>> {
 pub fn of_the_book() -> Result<Vec<(String, String)>, String> {
     let mut all = plots::all(&root())?;
     for (name, file) in BOOK {
-        all.extend(pictures(name, &plan(&root().join(file))?)?);
+        all.extend(pictures(name, &plan(&root().join(file))?));
     }
     Ok(all)
 }

@@ -5,7 +5,6 @@ use crate::progress::Progress;
 use comfy_table::{Attribute, Cell, CellAlignment};
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use silumin::codegen::arch::TensorCore;
 use silumin::codegen::config::{Config, CtaGroup, Knob};
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
@@ -136,10 +135,9 @@ impl Sweep<'_> {
     /// The knobs to sweep: those chosen, or the usual ones that no flag fixes.
     fn axes(&self) -> Result<Axes, String> {
         let texts: Vec<(String, String)> = if self.chosen.is_empty() {
-            let usual = match self.arch.tensor_core() {
-                TensorCore::Tcgen05 => USUAL,
-                TensorCore::Wgmma => USUAL_OF_WARPGROUPS,
-            };
+            // Chips without tensor memory hold the accumulators in registers of warpgroups.
+            let in_registers = self.arch.limits().tmem_columns == 0;
+            let usual = if in_registers { USUAL_OF_WARPGROUPS } else { USUAL };
             let free = usual.iter().filter(|(knob, _)| !self.fixed.contains(knob));
             free.map(|(knob, values)| ((*knob).to_owned(), (*values).to_owned())).collect()
         } else {

@@ -137,7 +137,7 @@ pub fn run(matches: &ArgMatches) -> Result<Vec<PathBuf>, Box<dyn Error>> {
     let mut svgs: Vec<(String, String)> = Vec::new();
     let mut own = |file: &SpecFile| -> Result<Shown, Box<dyn Error>> {
         let (plan, shown) = shown::of_spec(file, &look)?;
-        svgs.extend(pictures(&shown.name, &plan)?);
+        svgs.extend(pictures(&shown.name, &plan));
         Ok(shown)
     };
     let mut described: Option<SpecFile> = None;
@@ -204,15 +204,12 @@ pub fn plan(file: &Path) -> Result<Plan, String> {
 }
 
 /// File names and texts of all pictures of a plan.
-///
-/// # Errors
-/// The plan has a barrier that the picture of waits knows nothing of.
-pub fn pictures(name: &str, plan: &Plan) -> Result<Vec<(String, String)>, String> {
-    Ok(vec![
+pub fn pictures(name: &str, plan: &Plan) -> Vec<(String, String)> {
+    vec![
         (format!("{name}_memory.svg"), memory::draw(plan)),
         (format!("{name}_pipeline.svg"), pipeline::draw(plan)),
-        (format!("{name}_waits.svg"), waits::draw(plan)?),
-    ])
+        (format!("{name}_waits.svg"), waits::draw(plan)),
+    ]
 }
 
 /// A kernel at a glance: the predicted timeline of a CTA, above maps of its memory.
