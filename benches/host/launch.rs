@@ -1,4 +1,4 @@
-//! What a launch costs the host, on the emulated driver: `cargo bench --bench launch`.
+//! What a launch costs the host, on the emulated driver: `cargo bench -p silumin-bench-host --bench launch`.
 //!
 //! Launches go into a capture, or are those of a graph that runs nothing. Times are of this machine and of a driver that is none: what they say is
 //! how much of a launch is ours, beside the same call made by hand. On a GPU: `silumin-bench-gpu --launch-cost`.

@@ -1,4 +1,4 @@
-//! How long it takes from a problem to PTX: `cargo bench --bench emission`.
+//! How long it takes from a problem to PTX: `cargo bench -p silumin-bench-host --bench emission`.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use silumin::codegen::arch::Arch;

@@ -1,0 +1,1 @@
+//! Nothing: the benches are all there is, and a package needs a library or a program.
