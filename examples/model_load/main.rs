@@ -51,7 +51,7 @@ struct Options {
     tokens: Vec<u32>,
 }
 
-/// The gate, with the scales of both products' tensors where they belong: the gate's inside of silu.
+/// SwiGLU for checkpoints with one scale per weight tensor: `gate_scale` and `up_scale` multiply the products before silu is applied.
 fn swiglu(arch: Arch) -> DualGemm {
     match arch {
         Arch::Sm90a => {

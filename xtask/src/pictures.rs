@@ -21,7 +21,7 @@ const BOOK: [(&str, &str); 4] = [
     ("hopper_weights", "tests/in/hopper_weights.toml"),
 ];
 
-/// The flags: none.
+/// The command line, which takes no flags.
 #[must_use]
 pub fn command() -> Command {
     Command::new("pictures")

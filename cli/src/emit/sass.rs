@@ -125,7 +125,7 @@ fn print(lines: &[Line]) {
     }
 }
 
-/// Other loops of a role: those of a split tail or of the second product.
+/// Instructions of a role's loops after the first (a split tail, the second product), with the operations that one iteration issues.
 fn others(loops: &[Iteration], wanted: fn(&Iteration) -> u32) -> String {
     let rest = loops.iter().skip(1).map(|one| format!("{} for {}", one.instructions, wanted(one)));
     let rest: Vec<String> = rest.collect();

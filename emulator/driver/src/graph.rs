@@ -19,7 +19,7 @@ use std::time::Instant;
 const NOT_CAPTURING: c_int = 0;
 const CAPTURING: c_int = 1;
 
-/// Launches that ran by a call of their own.
+/// Launches that a call of `cuLaunchKernel` made, outside of graphs.
 pub(crate) static DIRECT: AtomicU64 = AtomicU64::new(0);
 /// Launches of graphs.
 static REPLAYED: AtomicU64 = AtomicU64::new(0);

@@ -76,7 +76,7 @@ pub struct Limits {
     /// Bytes of host memory for buffers and resident clusters; `None` uses seven eighths of the available memory. A
     /// launch that needs more is bad input and does not run.
     pub memory: Option<u64>,
-    /// [`Options::resident`], at least 1; `None` runs as many clusters at a time as the chip may hold.
+    /// Clusters that run at a time, at least 1 ([`Options::resident`]); `None` runs as many as the chip may hold.
     pub resident: Option<u32>,
 }
 

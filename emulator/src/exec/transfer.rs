@@ -78,7 +78,7 @@ impl Cluster<'_> {
         }
     }
 
-    /// Performs a load without its bytes.
+    /// Marks the bytes of a load as written and counts them on its mbarrier, without moving any.
     fn pretend(&mut self, at: Origin, copy: &Copy) {
         let (to, bytes) = match copy {
             Copy::TensorLoad { map, coords, pixels, to } => {

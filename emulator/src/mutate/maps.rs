@@ -9,7 +9,7 @@ use crate::launch::{Arg, Launch};
 const ALIGNMENT: usize = 64;
 const BYTES: usize = 128;
 
-/// Mutants of every tensor map that is an argument, or in one.
+/// Mutants of every tensor map of a launch: arguments of that type, and maps inside of byte arrays that are arguments.
 pub(super) fn mutate(launch: &Launch) -> Vec<Mutant> {
     let mut out = Vec::new();
     for (index, arg) in launch.args.iter().enumerate() {

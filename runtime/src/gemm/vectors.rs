@@ -12,7 +12,7 @@ use crate::device::{Buffer, Device, DeviceError};
 ///
 /// # Errors
 ///
-/// Memory of the device.
+/// The device has too little memory, or refuses a copy.
 pub fn upload_vectors(vectors: &GateVectors, device: &Device) -> Result<Vec<(String, Buffer)>, DeviceError> {
     vectors.bytes().map(|(name, bytes)| Ok((name.to_owned(), device.upload(&bytes)?))).collect()
 }

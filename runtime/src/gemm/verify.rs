@@ -159,12 +159,12 @@ impl DeviceOperands {
         }
     }
 
-    /// Downloads C as f16, row-major `[M, N]`: the matrices of a batch one after the other, or the rows of all
-    /// groups.
+    /// Downloads C as f16, row-major `[M, N]`. A batch has one such matrix after the other; groups have the rows of
+    /// all groups.
     ///
     /// # Errors
     ///
-    /// [`DeviceError::Uninitialised`] where nothing wrote it, on the emulated device.
+    /// On the emulated device, [`DeviceError::Uninitialised`] if a byte of C was never written.
     pub fn result(&self) -> Result<Vec<f16>, DeviceError> {
         let bytes = self.used(&self.c, self.problem.formats.c.bits())?;
         Ok(bytes.as_chunks::<2>().0.iter().map(|pair| f16::from_le_bytes(*pair)).collect())

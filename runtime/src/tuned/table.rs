@@ -103,7 +103,7 @@ pub enum Found<'a> {
     Tuned(&'a TuningEntry, Config),
     /// A result that is not valid here, with the reason.
     Stale(&'a TuningEntry, Stale),
-    /// None.
+    /// The table has no result for the problem.
     Nothing,
 }
 

@@ -132,14 +132,14 @@ impl Cancel {
     }
 }
 
-/// How to serve a problem that no kernel was made for.
+/// What to do with a problem for which the warm-up made no kernel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outside {
     /// Return an error each time.
     #[default]
     Error,
-    /// Compile its kernel once, in a thread of its own; [`Kernels::choose`] says what to do until then. A launch
-    /// never waits for it.
+    /// Compile its kernel once, in a background thread. No launch waits for it: [`Kernels::choose`] says what to launch
+    /// until it is ready.
     Background,
 }
 

@@ -82,7 +82,7 @@ impl Ladder {
         }
     }
 
-    /// The last rung.
+    /// Index of the last rung.
     pub(super) fn last(&self) -> usize {
         self.squares.len() - 1
     }

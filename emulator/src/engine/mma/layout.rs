@@ -86,7 +86,7 @@ impl DLayout {
     }
 }
 
-/// Whether rows come in groups of 16, one in each quarter of the lanes.
+/// Whether each group of 16 rows of D occupies the first 16 lanes of another quarter (32 lanes) of tensor memory.
 pub(crate) fn spreads_rows(idesc: &InstructionDescriptor) -> bool {
     match idesc.cta_group {
         CtaGroup::One => idesc.m == 64 && !idesc.form.stationary,

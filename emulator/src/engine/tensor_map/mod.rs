@@ -205,7 +205,7 @@ pub enum TensorMapError {
     /// A dimension outside 1..=2^32.
     #[error("globalDim[{dimension}] is {value}: it must be from 1 to 2^32 elements")]
     GlobalDim {
-        /// Which.
+        /// The dimension, 0 for the innermost.
         dimension: usize,
         /// Its value.
         value: u64,
@@ -223,7 +223,7 @@ pub enum TensorMapError {
     /// Stride alignment.
     #[error("globalStrides[{index}] is {value} bytes: it must be a multiple of {multiple} for {data_type:?}")]
     StrideAlignment {
-        /// Which.
+        /// Index of the stride.
         index: usize,
         /// Its value.
         value: u64,
@@ -235,7 +235,7 @@ pub enum TensorMapError {
     /// Stride too large.
     #[error("globalStrides[{index}] is {value} bytes: it must be less than 2^40")]
     StrideRange {
-        /// Which.
+        /// Index of the stride.
         index: usize,
         /// Its value.
         value: u64,
@@ -243,7 +243,7 @@ pub enum TensorMapError {
     /// A box dimension outside 1..=256.
     #[error("boxDim[{dimension}] is {value}: it must be from 1 to 256 elements")]
     BoxDim {
-        /// Which.
+        /// The dimension, 0 for the innermost.
         dimension: usize,
         /// Its value.
         value: u32,
@@ -271,13 +271,13 @@ pub enum TensorMapError {
         bytes: u32,
         /// The swizzle.
         swizzle: SwizzleMode,
-        /// Its span.
+        /// Bytes that the swizzle permutes, which a box row must fit into.
         span: u32,
     },
     /// Element stride outside 1..=8.
     #[error("elementStrides[{dimension}] is {value}: it must be from 1 to 8")]
     ElementStride {
-        /// Which.
+        /// The dimension, 0 for the innermost.
         dimension: usize,
         /// Its value.
         value: u32,

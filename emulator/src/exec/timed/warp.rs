@@ -9,7 +9,7 @@ use crate::program::{Fence, Inst, Op, Order, Scope, Space};
 use crate::time::cost::{Cost, Unit};
 use crate::time::record::{Bar, Cause, Moment, Track};
 
-/// Clocks by which a warp may run ahead of others in what they cannot observe.
+/// Clocks by which a warp may run ahead of other warps, as long as it executes nothing that they can observe.
 const AHEAD: f64 = 48.0;
 
 /// The next step of a warp.

@@ -82,7 +82,7 @@ pub enum SassError {
     /// The environment variable names something that is not a file.
     #[error("{variable} names {}, which is not a file; correct it, or unset it to search", path.display())]
     NotAFile {
-        /// The variable.
+        /// Name of the environment variable.
         variable: &'static str,
         /// Its value.
         path: PathBuf,

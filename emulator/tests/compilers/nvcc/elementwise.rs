@@ -303,7 +303,7 @@ fn wide() {
     });
 }
 
-/// The nearest number with a few bits of exponent and mantissa, which all stand for numbers.
+/// `x` rounded to a small float format without infinities or NaNs, given the bits of its exponent and of its mantissa.
 fn small(exponent: i32, mantissa: i32, x: f64) -> f64 {
     let bias = (1 << (exponent - 1)) - 1;
     let top = (1 << exponent) - 1 - bias;

@@ -56,7 +56,7 @@ fn term(row: &Row, block: &Block, first: usize, run: usize, dot: __m512d) -> __m
     _mm512_mul_pd(dot, scale)
 }
 
-/// Eight columns by the hardware's rule; see [`super::super::exact`].
+/// Adds the dot products of eight columns to the accumulators, rounded as the hardware rounds ([`super::super::exact`]).
 #[inline]
 #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
 fn add(row: &Row, block: &Block, first: usize, dots: [__m512d; 4], words: &mut [u32]) {

@@ -343,7 +343,7 @@ impl Setup {
         }
     }
 
-    /// Random chunks for every row, where the figures of CUTLASS's layouts have them.
+    /// Fills the metadata of sparse A with random chunks for every row, at the places that CUTLASS's layouts give them.
     fn fill_metadata(&mut self, noise: &mut Noise) {
         let case = self.case;
         let rows = case.m / case.group;
