@@ -216,7 +216,7 @@ fn vectors_are_checked_like_operands() {
         }
     };
     let text = refused(&[("b", &b)]).to_string();
-    assert!(text.contains("reads the vector `s[m]`") && text.contains("5 elements"), "{text}");
+    assert!(text.contains("reads `s[m]`") && text.contains("5 elements"), "{text}");
     let text = refused(&[("b", &b), ("s", &s), ("t", &s)]).to_string();
     assert!(text.contains("no vector `t`; it has: b[n], s[m]"), "{text}");
     assert!(matches!(refused(&[("b", &b), ("s", &s), ("b", &b)]), VectorError::Duplicate { .. }));

@@ -130,7 +130,7 @@ fn a_pre_activation_is_the_largest_affine_part_of_one_product() {
         ("silu(exp(alpha) * (A @ B1)) * (A @ B2)", "(A @ B1)", "(A @ B2)"),
     ] {
         let gate: silumin::codegen::gate::Gate = gate.parse().unwrap();
-        let shown = |product| gate.expr.pre_activation(product).to_string();
+        let shown = |product| gate.expr.pre_activation(product).display("A @ B1", "A @ B2").to_string();
         assert_eq!([shown(Product::First), shown(Product::Second)], [first, second], "{gate}");
     }
 }
