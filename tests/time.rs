@@ -105,7 +105,7 @@ fn number(value: &toml::Value) -> f64 {
 /// Rings of stages, and how far off a prediction of a round may be. With operands in L2, apart for each SM, two stages come out 15
 /// to 30 % too quick: those are not here (decision 0095).
 const RINGS: [(&str, f64); 6] = [
-    ("ring_2_n128_2_stages_one", 0.06),
+    ("ring_2_n128_2_stages_one", 0.05),
     ("ring_2_n128_rows_2_stages_one", 0.06),
     ("ring_2_n192_columns_2_stages_one", 0.05),
     ("ring_2_n128_rows_3_stages_one", 0.03),
@@ -141,47 +141,6 @@ fn a_full_queue_of_products_holds_a_warp_as_on_an_h200() {
         let got = columns(probe, &chip, true)["issued_8_clk"];
         let want = number(&measured[name]["issued_8_clk"]);
         assert!((got / want - 1.0).abs() < 0.1, "{name}: issued after {got} clk, measured {want}");
-    }
-}
-
-/// Rounds of work and products by turns, and how far off a prediction may be. Without machine code one warpgroup alone comes out too
-/// slow, because nothing hides its latencies: it is not here (decision 0103).
-const BESIDE: [(&str, f64); 12] = [
-    ("beside_2_n64_decode_16", 0.08),
-    ("beside_3_n8_decode_16", 0.08),
-    ("beside_3_n16_decode_16", 0.08),
-    ("beside_3_n32_decode_16", 0.12),
-    ("beside_3_n64_decode_12", 0.13),
-    ("beside_3_n64_decode_16", 0.08),
-    ("beside_3_n96_decode_16", 0.14),
-    ("beside_3_n128_decode_16", 0.05),
-    ("beside_3_n64_logic_128", 0.13),
-    ("beside_3_n128_logic_128", 0.12),
-    ("beside_3_n64_fma_128", 0.08),
-    ("beside_3_n128_smem_fma_128", 0.12),
-];
-
-#[test]
-fn products_take_issue_slots_as_on_hopper() {
-    let text = include_str!("../evidence/bring-up/h200/sm_90a.measured.toml");
-    let measured: toml::Table = toml::from_str(text).unwrap();
-    let chip = Chip::named("h200").unwrap();
-    let free = chip.with("wgmma_slots", 0.0).unwrap().with("wgmma_slots_a", 0.0).unwrap();
-    let all = probes(Arch::Sm90a);
-    for (name, bar) in BESIDE {
-        let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
-        let rounds = [1, 8, 40];
-        for (launch, rounds) in probe.launches.iter_mut().zip(rounds) {
-            launch["params"][1] = serde_json::json!({ "u32": rounds });
-        }
-        probe.reduce["counts"] = rounds.to_vec().into();
-        let want = number(&measured[name]["round_clk"]);
-        let (got, _) = measure(&probe, &chip, true);
-        assert!((got / want - 1.0).abs() < bar, "{name}: a round of {got:.0} clk, measured {want}");
-        if name == "beside_3_n64_decode_16" {
-            let (got, _) = measure(&probe, &free, true);
-            assert!(got < 0.8 * want, "{name}: {got:.0} clk without such slots, measured {want}");
-        }
     }
 }
 
@@ -346,7 +305,7 @@ fn whole_kernels_come_near_their_times_on_an_h200() {
         let timing = TimeOptions::new(Chip::named("h200").unwrap().with("clock", clock).unwrap());
         let predicted = predict(&kernel, None, &timing).unwrap().time() / 1e3;
         let error = predicted / measured - 1.0;
-        assert!(error.abs() < 0.18, "{shape:?} {formats}: {predicted:.1} us predicted, {measured} measured");
+        assert!(error.abs() < 0.1, "{shape:?} {formats}: {predicted:.1} us predicted, {measured} measured");
     }
 }
 
