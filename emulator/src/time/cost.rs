@@ -10,7 +10,12 @@ pub(crate) enum Unit {
     /// None: the assembler folds it into others (moves, conversions of addresses, parameters).
     Folded,
     Alu,
+    /// Multiply-adds in binary32: the halves of the unit take them by turns.
     Fma,
+    /// The half of that unit that also multiplies integers.
+    Heavy,
+    /// The other half.
+    Lite,
     Mufu,
     Convert,
     Shuffle,
@@ -24,15 +29,48 @@ pub(crate) enum Unit {
 }
 
 /// Units of a sub-core that instructions occupy for an interval.
-pub(crate) const UNITS: usize = 5;
+pub(crate) const UNITS: usize = 6;
+
+/// Clocks for which each of those units is busy, by [`Unit::index`].
+pub(crate) type Busy = [f64; UNITS];
 
 impl Unit {
     /// By place among the units that are occupied.
-    pub const ALL: [Unit; UNITS] = [Unit::Alu, Unit::Fma, Unit::Mufu, Unit::Convert, Unit::Matrix];
+    const ALL: [Unit; UNITS] = [Unit::Alu, Unit::Heavy, Unit::Lite, Unit::Mufu, Unit::Convert, Unit::Matrix];
 
-    /// Its place among the units that are occupied.
-    pub fn index(self) -> Option<usize> {
+    /// Its place among the units that are occupied. [`Unit::Fma`] is two of them.
+    fn index(self) -> Option<usize> {
         Self::ALL.iter().position(|u| *u == self)
+    }
+
+    /// Whether its instructions calculate, and so take a slot of the ports of registers.
+    pub fn calculates(self) -> bool {
+        match self {
+            Unit::Alu | Unit::Fma | Unit::Heavy | Unit::Lite | Unit::Mufu | Unit::Convert => true,
+            Unit::Folded | Unit::Shuffle | Unit::Branch | Unit::Matrix | Unit::Memory | Unit::Engine => false,
+        }
+    }
+
+    /// Adds the clocks that `count` instructions of this unit take.
+    pub fn occupy(self, busy: &mut Busy, count: f64, chip: &Chip) {
+        let mut add = |unit: Unit, clocks: f64| {
+            if let Some(i) = unit.index() {
+                busy[i] += clocks;
+            }
+        };
+        match self {
+            Unit::Alu => add(self, count * chip.alu_interval.value),
+            Unit::Fma => {
+                add(Unit::Heavy, count * chip.fma_interval.value);
+                add(Unit::Lite, count * chip.fma_interval.value);
+            }
+            Unit::Heavy => add(self, count * chip.imad_interval.value),
+            Unit::Lite => add(self, count * chip.half_interval.value),
+            Unit::Mufu => add(self, count * chip.mufu_interval.value),
+            Unit::Convert => add(self, count * chip.convert_interval.value),
+            Unit::Matrix => add(self, count * chip.mma_sync_interval.value),
+            Unit::Folded | Unit::Shuffle | Unit::Branch | Unit::Memory | Unit::Engine => {}
+        }
     }
 }
 
@@ -44,8 +82,10 @@ pub(crate) struct Cost {
     pub slots: f64,
     /// Clocks before the warp can issue its next instruction.
     pub hold: f64,
-    /// Clocks for which its unit is busy.
-    pub busy: f64,
+    /// Slots of the ports of registers: machine instructions that calculate.
+    pub ports: f64,
+    /// Clocks for which units are busy.
+    pub busy: Busy,
     /// Clocks until its results can be used.
     pub latency: f64,
     /// Whether waits for results of shared memory are included in `hold` of readers.
@@ -391,6 +431,7 @@ impl Operands {
 /// Costs of all instructions of a program.
 pub(crate) fn costs(program: &Program, chip: &Chip) -> Vec<Cost> {
     let mut out = Vec::with_capacity(program.code.len());
+    let wgmma = program.code.iter().any(|inst| matches!(inst.op, Op::Wgmma(_)));
     for inst in &program.code {
         let opcode = program.opcodes.get(inst.opcode as usize).map_or("", String::as_str);
         let mut o = Operands { registers: program.registers, reads: Vec::new(), writes: Vec::new() };
@@ -399,7 +440,7 @@ pub(crate) fn costs(program: &Program, chip: &Chip) -> Vec<Cost> {
             o.rp(p);
         }
         let special = matches!(inst.op, Op::Mov { a, .. } if program.specials.iter().any(|s| s.0 == a));
-        let mut cost = table::cost(inst, opcode, special, chip);
+        let mut cost = table::cost(inst, opcode, special, wgmma, chip);
         (cost.reads, cost.writes) = (o.reads.into_boxed_slice(), o.writes.into_boxed_slice());
         out.push(cost);
     }
@@ -412,7 +453,7 @@ mod tests {
     use crate::module::Module;
 
     /// Slots and clocks of all operations of a kernel with that body.
-    fn sums(body: &str) -> Vec<(f64, f64, f64)> {
+    fn sums(body: &str) -> Vec<(f64, f64, Busy)> {
         let text = format!(
             ".version 8.7\n.target sm_100a\n.address_size 64\n.visible .entry k()\n{{\n{body}\nret;\n}}\n"
         );

@@ -9,7 +9,9 @@ const CHANNEL_BIN: f64 = 64.0;
 const BINS: usize = 1 << 14;
 /// For units of an SM.
 const FEW: usize = 256;
-/// For a channel of DRAM.
+/// Clocks per bin for the ports of registers: between products a slot is free about as often.
+const PORT_BIN: f64 = 4.0;
+/// For a channel of DRAM, and for ports.
 const CHANNEL_BINS: usize = 1024;
 
 /// A rate in bytes per clock, with a calendar of the used part.
@@ -36,6 +38,11 @@ impl Rate {
     /// For a unit of an SM, whose requests lie close together.
     pub fn small(per_clock: f64) -> Self {
         Self::with(per_clock, BIN, FEW)
+    }
+
+    /// For the ports of a sub-core's registers, one slot per clock.
+    pub fn ports() -> Self {
+        Self::with(1.0, PORT_BIN, CHANNEL_BINS)
     }
 
     /// For a channel of DRAM.
@@ -86,6 +93,43 @@ impl Rate {
         }
     }
 
+    /// Takes `bytes` from `now` on, and returns from when on: `now`, or the first bin that has room for the last of them. Unlike
+    /// [`Rate::take`] it knows no order within a bin.
+    pub fn claim(&mut self, now: f64, bytes: f64) -> f64 {
+        let mut bin = (now.max(0.0) * self.bin.recip()) as u64;
+        let mut left = bytes;
+        loop {
+            let i = bin as usize & (self.taken.len() - 1);
+            if self.number[i] != bin {
+                (self.number[i], self.taken[i]) = (bin, 0.0);
+            }
+            let part = left.min(self.room - self.taken[i]);
+            self.taken[i] += part;
+            left -= part;
+            if left <= 0.0 {
+                return now.max(bin as f64 * self.bin);
+            }
+            bin += 1;
+        }
+    }
+
+    /// Takes `bytes` spread evenly over the `clocks` from `now` on. What a bin has no room for is left out: whoever
+    /// came first has it.
+    pub fn spread(&mut self, now: f64, clocks: f64, bytes: f64) {
+        let (from, to) = (now.max(0.0), now.max(0.0) + clocks);
+        let mut bin = (from * self.bin.recip()) as u64;
+        while (bin as f64) * self.bin < to {
+            let start = (bin as f64 * self.bin).max(from);
+            let end = ((bin + 1) as f64 * self.bin).min(to);
+            let i = bin as usize & (self.taken.len() - 1);
+            if self.number[i] != bin {
+                (self.number[i], self.taken[i]) = (bin, 0.0);
+            }
+            self.taken[i] = (self.taken[i] + bytes * (end - start) / clocks).min(self.room);
+            bin += 1;
+        }
+    }
+
     /// Clocks of a request without competition.
     pub fn alone(&self, bytes: f64) -> f64 {
         bytes * self.clocks
@@ -103,6 +147,20 @@ mod tests {
         // An earlier one is not behind it.
         assert_eq!(r.take(0.0, 1600.0), 16.0);
         assert_eq!(r.take(1600.0, 1600.0), 1632.0);
+    }
+
+    #[test]
+    fn what_is_spread_leaves_the_rest_to_others() {
+        let mut r = Rate::small(1.0);
+        r.spread(8.0, 32.0, 24.0);
+        // Each clock from 8 to 40 has a quarter left.
+        assert_eq!(r.take(16.0, 4.0), 32.0);
+        assert_eq!(r.take(16.0, 6.0), 44.0);
+        // A claim does not wait for what else is in its bin.
+        assert_eq!(r.claim(8.0, 10.0), 8.0);
+        assert_eq!(r.claim(8.0, 1.0), 32.0);
+        r.spread(64.0, 16.0, 100.0);
+        assert_eq!(r.take(64.0, 1.0), 81.0);
     }
 
     #[test]

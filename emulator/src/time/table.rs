@@ -4,7 +4,7 @@
 //! machine instructions that are charged to a line, and the clocks that the warp holds for them.
 
 use super::chip::Chip;
-use super::cost::{Cost, Unit};
+use super::cost::{Busy, Cost, Unit};
 use crate::program::{CONSTANTS, Inst, Op, Space};
 
 /// Fraction of the ALU and FMA latency that is left where a result is read. In PTX readers follow writers directly;
@@ -84,6 +84,10 @@ enum Arithmetic {
     Folded,
     Alu(f64),
     Fma(f64),
+    /// Of integers.
+    Imad(f64),
+    /// Of two numbers of 16 bits.
+    Half(f64),
     Mufu(f64),
     Convert(f64),
     /// A subroutine: division and the like.
@@ -96,7 +100,8 @@ fn arithmetic(opcode: &str) -> Arithmetic {
     let name = parts.next().unwrap_or("");
     let has = |m: &str| opcode.split('.').skip(1).any(|p| p == m);
     let wide = opcode.ends_with("64");
-    let float = has("f32") || has("f16") || has("bf16") || has("f16x2") || has("bf16x2") || has("f32x2");
+    let half = has("f16") || has("bf16") || has("f16x2") || has("bf16x2");
+    let float = has("f32") || has("f32x2") || half;
     match name {
         "mov" | "cvta" | "mapa" | "getctarank" | "isspacep" => Arithmetic::Folded,
         "ex2" | "lg2" | "sin" | "cos" | "tanh" | "rcp" | "rsqrt" | "sqrt"
@@ -116,6 +121,7 @@ fn arithmetic(opcode: &str) -> Arithmetic {
             18.0
         }),
         "fma" | "mul" | "add" | "sub" if has("f64") => Arithmetic::Fma(2.0),
+        "fma" | "mul" | "add" | "sub" if half && !has("f32") => Arithmetic::Half(1.0),
         "fma" | "mul" | "add" | "sub" if float => Arithmetic::Fma(if has("f32x2") { 2.0 } else { 1.0 }),
         // Operands are negated by those who read them.
         "neg" | "abs" if float || has("f64") => Arithmetic::Folded,
@@ -123,7 +129,7 @@ fn arithmetic(opcode: &str) -> Arithmetic {
         "mul" if has("wide") => Arithmetic::Folded,
         "mul" if has("hi") && wide => Arithmetic::Long(6.0),
         "mad" if has("wide") => Arithmetic::Long(2.5),
-        "mad" | "mul" | "mul24" | "mad24" | "dp4a" | "dp2a" => Arithmetic::Fma(if wide { 4.0 } else { 2.0 }),
+        "mad" | "mul" | "mul24" | "mad24" | "dp4a" | "dp2a" => Arithmetic::Imad(if wide { 2.0 } else { 1.0 }),
         "cvt" => {
             let of = |p: &str| {
                 p.starts_with('f') || p.starts_with("bf") || p.starts_with('e') || p.starts_with("ue")
@@ -132,7 +138,7 @@ fn arithmetic(opcode: &str) -> Arithmetic {
                 opcode.split('.').skip(1).filter(|p| p.ends_with(|c: char| c.is_ascii_digit())).collect();
             let packed = opcode.contains("x2") || opcode.contains("x4");
             if types.iter().any(|t| of(t)) {
-                Arithmetic::Convert(if packed { 1.0 } else { 2.0 })
+                if packed { Arithmetic::Alu(1.0) } else { Arithmetic::Convert(2.0) }
             } else if types.iter().any(|t| t.ends_with("64")) {
                 if types.contains(&"s64") { Arithmetic::Alu(0.7) } else { Arithmetic::Folded }
             } else {
@@ -161,17 +167,18 @@ fn accesses(opcode: &str) -> bool {
     }
 }
 
-/// The cost of an instruction, without its operands. `special`: it reads a special register.
-pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, chip: &Chip) -> Cost {
-    let alu = (chip.alu_interval.value, chip.alu_latency.value * EXPOSED);
-    let fma = (chip.fma_interval.value, chip.fma_latency.value * EXPOSED);
+/// The cost of an instruction, without its operands. `special`: it reads a special register. `wgmma`: its program has
+/// such products.
+pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, wgmma: bool, chip: &Chip) -> Cost {
+    let alu = chip.alu_latency.value * EXPOSED;
+    let fma = chip.fma_latency.value * EXPOSED;
     let mufu = chip.mufu_latency.value * EXPOSED_MUFU;
-    let (unit, slots, busy, latency) = match &inst.op {
+    let (unit, slots, count, latency) = match &inst.op {
         Op::Nop => (Unit::Folded, 0.0, 0.0, 0.0),
-        Op::Mov { .. } if special => (Unit::Alu, 1.0, alu.0, alu.1),
+        Op::Mov { .. } if special => (Unit::Alu, 1.0, 1.0, alu),
         // A descriptor: its constant half is moved anew each time. Uniform registers have a unit of their own.
         Op::Pack { s, .. } if s.iter().any(|s| *s >= CONSTANTS) && s.iter().any(|s| *s < CONSTANTS) => {
-            (Unit::Alu, 1.0, 0.0, alu.1)
+            (Unit::Alu, 1.0, 0.0, alu)
         }
         Op::Mov { .. }
         | Op::Pack { .. }
@@ -195,19 +202,22 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, chip: &Chip) -> Cos
         | Op::QueryCanceled { .. }
         | Op::QueryCtaid { .. } => match arithmetic(opcode) {
             Arithmetic::Folded => (Unit::Folded, 0.0, 0.0, 0.0),
-            Arithmetic::Alu(n) => (Unit::Alu, n, n * alu.0, alu.1 + (n - 1.0).max(0.0)),
-            Arithmetic::Fma(n) => (Unit::Fma, 1.0, n * fma.0, fma.1),
-            Arithmetic::Mufu(n) => (Unit::Mufu, n, chip.mufu_interval.value, mufu + 4.0 * (n - 1.0)),
-            Arithmetic::Convert(n) => (Unit::Convert, 1.0, n * chip.convert_interval.value, alu.1 + 2.0),
-            Arithmetic::Long(n) => (Unit::Fma, n, n * fma.0, n * fma.1),
+            Arithmetic::Alu(n) => (Unit::Alu, n, n, alu + (n - 1.0).max(0.0)),
+            Arithmetic::Fma(n) => (Unit::Fma, 1.0, n, fma),
+            Arithmetic::Imad(n) => (Unit::Heavy, 1.0, n, fma),
+            // The assembler gives every second one to the other half, but not beside `wgmma`.
+            Arithmetic::Half(n) => (if wgmma { Unit::Lite } else { Unit::Fma }, 1.0, n, fma),
+            Arithmetic::Mufu(n) => (Unit::Mufu, n, 1.0, mufu + 4.0 * (n - 1.0)),
+            Arithmetic::Convert(n) => (Unit::Convert, 1.0, n, alu + 2.0),
+            Arithmetic::Long(n) => (Unit::Fma, n, n, n * fma),
         },
         // The instruction that makes or reads a predicate combines it.
         Op::Truth { .. } => (Unit::Folded, 0.0, 0.0, 0.0),
         Op::Setp { .. } | Op::Setp2 { .. } | Op::Set { .. } | Op::Selp { .. } => {
             let n = if opcode.ends_with("64") { 2.0 } else { 1.0 };
-            (Unit::Alu, n, n * alu.0, alu.1 + 1.0)
+            (Unit::Alu, n, n, alu + 1.0)
         }
-        Op::ReadClock { .. } | Op::Activemask { .. } => (Unit::Alu, 1.0, alu.0, 8.0),
+        Op::ReadClock { .. } | Op::Activemask { .. } => (Unit::Alu, 1.0, 1.0, 8.0),
         Op::Bra { .. } | Op::Brx { .. } | Op::Call { .. } | Op::Ret | Op::Exit | Op::Trap { .. } => {
             (Unit::Branch, 1.0, 0.0, 0.0)
         }
@@ -219,12 +229,7 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, chip: &Chip) -> Cos
             // Relative to 16 x 8 x 16 of 16 bits.
             let words = (m.a.len() + m.b.len()) as f64 / 6.0;
             let n = words.max(0.5);
-            (
-                Unit::Matrix,
-                1.0,
-                n * chip.mma_sync_interval.value,
-                chip.mma_sync_latency.value + (n - 1.0) * chip.mma_sync_interval.value,
-            )
+            (Unit::Matrix, 1.0, n, chip.mma_sync_latency.value + (n - 1.0) * chip.mma_sync_interval.value)
         }
         Op::MovMatrix { .. } => (Unit::Shuffle, 1.0, 0.0, chip.shuffle_latency.value),
         _ if accesses(opcode) => (Unit::Memory, 1.0, 0.0, 0.0),
@@ -234,6 +239,8 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, chip: &Chip) -> Cos
         Unit::Memory | Unit::Engine | Unit::Branch | Unit::Shuffle => issue(opcode),
         _ => (slots, slots),
     };
+    let mut busy = Busy::default();
+    unit.occupy(&mut busy, count, chip);
     let shared = matches!(unit, Unit::Memory | Unit::Engine | Unit::Branch)
         && !matches!(inst.op, Op::Bra { .. } | Op::Brx { .. } | Op::Call { .. })
         || matches!(inst.op, Op::ReadClock { .. });
@@ -241,6 +248,7 @@ pub(super) fn cost(inst: &Inst, opcode: &str, special: bool, chip: &Chip) -> Cos
         unit,
         slots,
         hold,
+        ports: if unit.calculates() { slots } else { 0.0 },
         busy,
         latency,
         waited: false,
@@ -259,8 +267,10 @@ mod tests {
         assert_eq!(arithmetic("ex2.approx.ftz.f32"), Arithmetic::Mufu(1.0));
         assert_eq!(arithmetic("ex2.approx.f32"), Arithmetic::Mufu(3.0));
         assert_eq!(arithmetic("fma.rn.f32"), Arithmetic::Fma(1.0));
-        assert_eq!(arithmetic("mad.lo.u32"), Arithmetic::Fma(2.0));
-        assert_eq!(arithmetic("cvt.rn.f16x2.f32"), Arithmetic::Convert(1.0));
+        assert_eq!(arithmetic("mad.lo.u32"), Arithmetic::Imad(1.0));
+        assert_eq!(arithmetic("mul.rn.bf16x2"), Arithmetic::Half(1.0));
+        assert_eq!(arithmetic("cvt.rn.f16x2.f32"), Arithmetic::Alu(1.0));
+        assert_eq!(arithmetic("cvt.f32.f16"), Arithmetic::Convert(2.0));
         assert_eq!(arithmetic("cvt.u64.u32"), Arithmetic::Folded);
         assert_eq!(arithmetic("add.s64"), Arithmetic::Alu(1.4));
         assert_eq!(arithmetic("mul.wide.u32"), Arithmetic::Folded);

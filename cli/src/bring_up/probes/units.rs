@@ -47,6 +47,22 @@ const UNITS: &[Unit<'_>] = &[
     stream("fma_interval", "fma.rn.f32 of four warps", "fma.rn.f32 %x@8, %x@8, %x8, %x9;"),
     chain("alu_latency", "dependent prmt.b32", "prmt.b32 %x0, %x0, %x1, %x2;", 64),
     stream("alu_interval", "prmt.b32 of four warps", "prmt.b32 %x@8, %x@8, %x8, %x9;"),
+    stream("imad_interval", "mad.lo.u32 of four warps", "mad.lo.u32 %x@8, %x@8, 0x1041, %x8;"),
+    stream(
+        "alu_and_imad_interval",
+        "lop3.b32 and mad.lo.u32 of four warps by turns, both",
+        "lop3.b32 %x@8, %x@8, 0x0f0f1f0f, %x8, 0x6a; mad.lo.u32 %x@8, %x@8, 0x1041, %x8;",
+    ),
+    stream(
+        "alu_and_convert_interval",
+        "lop3.b32 and cvt.rn.bf16x2.f32 of four warps by turns, both",
+        "lop3.b32 %x@8, %x@8, 0x0f0f1f0f, %x8, 0x6a; cvt.rn.bf16x2.f32 %x@8, %x@8, %x9;",
+    ),
+    stream(
+        "imad_and_fma_interval",
+        "mad.lo.u32 and fma.rn.f32 of four warps by turns, both",
+        "mad.lo.u32 %x@8, %x@8, 0x1041, %x8; fma.rn.f32 %x@8, %x@8, %x9, %x10;",
+    ),
     chain("exponential_latency", "dependent ex2.approx.ftz.f32", "ex2.approx.ftz.f32 %x0, %x0;", 64),
     stream("exponential_interval", "ex2.approx.ftz.f32 of four warps", "ex2.approx.ftz.f32 %x@8, %x@8;"),
     chain("convert_f16_latency", "dependent cvt.rn.f16x2.f32", "cvt.rn.f16x2.f32 %x0, %x0, %x1;", 64),

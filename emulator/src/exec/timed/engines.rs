@@ -528,9 +528,10 @@ impl<'r> World<'r> {
         let group = w.wgmma_groups;
         // A row of A has 32 bytes of K, 64 rows a warpgroup; B has N rows.
         let n = op.n as f64;
-        let a = if matches!(op.a, WgmmaA::Smem(_)) { 64.0 * 32.0 } else { 0.0 };
-        let operands = (a + n * 32.0) / chip.smem_rate.value;
-        let math = (n * chip.wgmma_column.value).max(if a == 0.0 { chip.wgmma_registers.value } else { 0.0 });
+        let registers = matches!(op.a, WgmmaA::Registers(_));
+        let a = if registers { chip.wgmma_registers.value } else { 64.0 * 32.0 / chip.smem_rate.value };
+        let operands = a + n * 32.0 / chip.smem_rate.value;
+        let math = n * chip.wgmma_column.value;
         let busy = math.max(operands);
         let cause = if operands > math { Cause::TensorOperands } else { Cause::TensorMath };
         let unit = &mut self.sms[t.ctas[c].sm];
@@ -550,6 +551,12 @@ impl<'r> World<'r> {
             }
             unit.used.tensor += math;
             unit.used.operands += operands;
+            // Sums, and A, are in the registers that other instructions read, too.
+            let of_a = if registers { chip.wgmma_slots_a.value } else { 0.0 };
+            let slots = n * chip.wgmma_slots.value + of_a;
+            for sub in &mut unit.sub {
+                sub.ports.spread(start.time, busy, slots);
+            }
             let times = &mut t.ctas[c].times;
             times.first_product.get_or_insert(start.time);
             times.last_product = Some(start.time + busy);

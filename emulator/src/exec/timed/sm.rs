@@ -15,6 +15,8 @@ const L1_LINES: usize = 256;
 #[derive(Debug)]
 pub(super) struct SubCore {
     pub issue: Rate,
+    /// The ports of its registers, which products of the tensor core share with instructions that calculate.
+    pub ports: Rate,
     pub units: [Rate; UNITS],
     pub tmem_load: f64,
     pub tmem_store: f64,
@@ -72,6 +74,7 @@ impl Sm {
     pub fn new(chip: &Chip, index: usize, lines: usize) -> Self {
         let sub = || SubCore {
             issue: Rate::small(1.0),
+            ports: Rate::ports(),
             units: std::array::from_fn(|_| Rate::small(1.0)),
             tmem_load: 0.0,
             tmem_store: 0.0,

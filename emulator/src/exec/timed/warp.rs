@@ -210,9 +210,14 @@ impl<'r> World<'r> {
             at = at.until(issued - cost.slots, Cause::Instructions);
             sm.used.slots += cost.slots;
         }
-        if let (Some(unit), true) = (cost.unit.index(), active != 0) {
-            let free = sub.units[unit].take(at.time, cost.busy);
-            at = at.until(free - cost.busy, Cause::Instructions);
+        if active != 0 && cost.ports > 0.0 {
+            at = at.until(sub.ports.claim(at.time, cost.ports), Cause::Instructions);
+        }
+        if active != 0 {
+            for (unit, &busy) in sub.units.iter_mut().zip(&cost.busy).filter(|(_, busy)| **busy > 0.0) {
+                let free = unit.take(at.time, busy);
+                at = at.until(free - busy, Cause::Instructions);
+            }
         }
         // What an engine takes to accept its instruction, and a branch, go on beside the stalls of the machine code.
         let (hold, branch) = (cost.hold, self.chip.branch.value * cost.slots.min(1.0));

@@ -17,7 +17,8 @@ use super::SassError;
 use super::flow::{Loops, blocks, loops};
 use super::listing::{Instruction, SCOREBOARDS, Section};
 use crate::program::{Op, Program};
-use crate::time::cost::Unit;
+use crate::time::Chip;
+use crate::time::cost::{Busy, Unit};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The cost of one execution of a PTX line by a warp.
@@ -27,8 +28,10 @@ pub(crate) struct LineCost {
     pub slots: f64,
     /// Clocks from the line's first issue to the next line's: stall counts and waits for results.
     pub stalls: f64,
-    /// Issue slots per unit, indexed by `Unit::index`.
-    pub units: [f64; crate::time::cost::UNITS],
+    /// Slots of the ports of registers.
+    pub ports: f64,
+    /// Clocks for which units are busy.
+    pub busy: Busy,
     /// Whether the line calls code outside the kernel (a division, say), which is not charged.
     pub calls: bool,
 }
@@ -52,9 +55,13 @@ fn anchor(i: &Instruction) -> u32 {
 pub(super) fn unit(i: &Instruction) -> Unit {
     match i.name() {
         "MUFU" => Unit::Mufu,
-        "FFMA" | "FMUL" | "FADD" | "FFMA2" | "FMUL2" | "FADD2" | "IMAD" | "HFMA2" | "HADD2" | "HMUL2"
-        | "DFMA" | "DADD" | "DMUL" | "IDP" | "FSWZADD" => Unit::Fma,
-        "F2F" | "F2I" | "I2F" | "I2FP" | "F2IP" | "F2FP" | "FRND" | "POPC" | "FLO" | "BREV" => Unit::Convert,
+        "FFMA" | "FMUL" | "FADD" | "FFMA2" | "FMUL2" | "FADD2" | "DFMA" | "DADD" | "DMUL" | "FSWZADD" => {
+            Unit::Fma
+        }
+        // `HFMA2.MMA` and the like are those that the assembler gives to the other half.
+        "HFMA2" | "HADD2" | "HMUL2" if !i.opcode.contains(".MMA") => Unit::Lite,
+        "IMAD" | "IDP" | "HFMA2" | "HADD2" | "HMUL2" => Unit::Heavy,
+        "F2F" | "F2I" | "I2F" | "I2FP" | "F2IP" | "FRND" | "POPC" | "FLO" | "BREV" => Unit::Convert,
         "HMMA" | "QMMA" | "IMMA" | "OMMA" | "BMMA" | "DMMA" => Unit::Matrix,
         "SHFL" | "VOTE" | "VOTEU" | "MATCH" | "REDUX" | "CREDUX" => Unit::Shuffle,
         "BRA" | "BRX" | "BRXU" | "JMP" | "CALL" | "RET" | "EXIT" | "BSSY" | "BSYNC" | "WARPSYNC" => {
@@ -389,29 +396,19 @@ pub(super) fn check(entry: &str, section: &Section, program: &Program) -> Result
     }
 }
 
-/// Clocks until each kind of result is ready, without contention.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Latencies {
-    pub mufu: f64,
-    pub shuffle: f64,
-    pub shared: f64,
-}
-
-impl Latencies {
-    /// The latency of an instruction's result; `None` where only the run knows it.
-    fn of(&self, i: &Instruction) -> Option<f64> {
-        match i.name() {
-            // Conversions that take a scoreboard are done by the unit of MUFU.
-            "MUFU" | "F2F" | "F2I" | "I2F" | "FRND" | "POPC" | "FLO" | "BREV" => Some(self.mufu),
-            "SHFL" => Some(self.shuffle),
-            "LDS" | "LDSM" => Some(self.shared),
-            _ => None,
-        }
+/// Clocks until the result of an instruction is ready, without contention; `None` where only the run knows it.
+fn latency(i: &Instruction, chip: &Chip) -> Option<f64> {
+    match i.name() {
+        // Conversions that take a scoreboard are done by the unit of MUFU.
+        "MUFU" | "F2F" | "F2I" | "I2F" | "FRND" | "POPC" | "FLO" | "BREV" => Some(chip.mufu_latency.value),
+        "SHFL" => Some(chip.shuffle_latency.value),
+        "LDS" | "LDSM" => Some(chip.smem_latency.value),
+        _ => None,
     }
 }
 
 /// Clocks that each instruction waits for scoreboards with a known latency.
-fn waits(code: &Code<'_>, latencies: &Latencies) -> Vec<f64> {
+fn waits(code: &Code<'_>, chip: &Chip) -> Vec<f64> {
     let mut out = vec![0.0; code.code.len()];
     let (mut now, mut boards, mut last) = (0.0_f64, [0.0_f64; SCOREBOARDS as usize], None);
     for i in code.alive() {
@@ -426,7 +423,7 @@ fn waits(code: &Code<'_>, latencies: &Latencies) -> Vec<f64> {
             .fold(now, f64::max);
         out[i] = until - now;
         if let Some(b) = inst.write_barrier {
-            let done = latencies.of(inst).map_or(0.0, |l| until + l);
+            let done = latency(inst, chip).map_or(0.0, |l| until + l);
             let board = &mut boards[usize::from(b)];
             *board = board.max(done);
         }
@@ -436,17 +433,13 @@ fn waits(code: &Code<'_>, latencies: &Latencies) -> Vec<f64> {
 }
 
 /// The cost of each line.
-pub(super) fn lines(
-    code: &[Instruction],
-    program: &Program,
-    latencies: &Latencies,
-) -> HashMap<u32, LineCost> {
+pub(super) fn lines(code: &[Instruction], program: &Program, chip: &Chip) -> HashMap<u32, LineCost> {
     let lines = Lines::new(program);
     let code = Code::new(code, &lines);
     let matched = Matched::new(&code, &lines);
     let payers = payers(&code, &lines, &matched);
-    let copies = copies(&code, &lines, &payers);
-    let waits = waits(&code, latencies);
+    let copies = copies(&code, &lines, &payers, program);
+    let waits = waits(&code, chip);
     let mut out: HashMap<u32, LineCost> = HashMap::new();
     for i in code.alive() {
         let inst = &code.code[i];
@@ -455,8 +448,10 @@ pub(super) fn lines(
         let cost = out.entry(payer).or_default();
         cost.slots += part;
         cost.stalls += part * (f64::from(inst.stall) + waits[i]);
-        if let Some(u) = unit(inst).index() {
-            cost.units[u] += part;
+        let unit = unit(inst);
+        unit.occupy(&mut cost.busy, part, chip);
+        if unit.calculates() {
+            cost.ports += part;
         }
         if payer == inst.line {
             cost.calls |= inst.name() == "CALL" && !lines.branching.contains(&payer);
@@ -513,12 +508,23 @@ fn payers(code: &Code<'_>, lines: &Lines, matched: &Matched) -> Vec<(u32, bool)>
 }
 
 /// Number of copies of each PTX block in the machine code.
-fn copies(code: &Code<'_>, lines: &Lines, payers: &[(u32, bool)]) -> Vec<u32> {
+fn copies(code: &Code<'_>, lines: &Lines, payers: &[(u32, bool)], program: &Program) -> Vec<u32> {
     let count = lines.blocks.last().map_or(0, |b| b + 1);
     // By line: how often each opcode is there that counts, and the others.
     let mut by_line: BTreeMap<u32, BTreeMap<&str, (u32, u32)>> = BTreeMap::new();
+    // By block: products of the machine code, which have the line of an instruction before them, and those of PTX.
+    let mut products = vec![(0, 0); count];
+    for (pc, _) in program.code.iter().enumerate().filter(|(_, inst)| matches!(inst.op, Op::Wgmma(_))) {
+        products[lines.blocks[pc]].1 += 1;
+    }
     for i in code.alive().filter(|&i| payers[i].1) {
         let inst = &code.code[i];
+        if inst.name().ends_with("GMMA") {
+            if let Some(&pc) = lines.first.get(&inst.line) {
+                products[lines.blocks[pc]].0 += 1;
+            }
+            continue;
+        }
         let of = by_line.entry(inst.line).or_default().entry(inst.name()).or_insert((0, anchor(inst)));
         of.0 += 1;
     }
@@ -538,6 +544,11 @@ fn copies(code: &Code<'_>, lines: &Lines, payers: &[(u32, bool)]) -> Vec<u32> {
                 }
             }
             None => {}
+        }
+    }
+    for (block, &(machine, ptx)) in products.iter().enumerate() {
+        if ptx > 0 && machine > 0 && machine % ptx == 0 {
+            *votes[block].entry(machine / ptx).or_default() += 2 * ptx;
         }
     }
     let looped: BTreeSet<usize> = (0..lines.blocks.len())

@@ -17,9 +17,9 @@ mod tests;
 mod tool;
 
 use super::Chip;
-use super::cost::{Cost, UNITS, Unit};
+use super::cost::{Cost, Unit};
 use crate::program::Program;
-use charge::{Latencies, LineCost};
+use charge::LineCost;
 use listing::Section;
 use std::collections::{HashMap, HashSet};
 use std::path::PathBuf;
@@ -157,15 +157,10 @@ impl SassCosts {
             of: self.sections.iter().map(|s| format!("`{}`", s.name)).collect::<Vec<_>>().join(", "),
         })?;
         charge::check(entry, section, program)?;
-        let latencies = Latencies {
-            mufu: chip.mufu_latency.value,
-            shuffle: chip.shuffle_latency.value,
-            shared: chip.smem_latency.value,
-        };
-        let mut out = charge::lines(&section.code, program, &latencies);
+        let mut out = charge::lines(&section.code, program, chip);
         // Functions that are called stand in sections of their own.
         for other in self.sections.iter().filter(|s| s.name != entry) {
-            for (line, cost) in charge::lines(&other.code, program, &latencies) {
+            for (line, cost) in charge::lines(&other.code, program, chip) {
                 out.entry(line).or_insert(cost);
             }
         }
@@ -195,23 +190,13 @@ impl SassCosts {
                 // The called code has no line of its own.
                 (cost.slots, cost.hold, cost.latency) = (table.0, table.0.max(line.stalls), table.1);
             }
-            if matches!(cost.unit, Unit::Memory | Unit::Engine | Unit::Branch | Unit::Shuffle | Unit::Matrix)
-            {
-                continue;
-            }
-            let interval = [
-                chip.alu_interval.value,
-                chip.fma_interval.value,
-                chip.mufu_interval.value,
-                chip.convert_interval.value,
-                chip.mma_sync_interval.value,
-            ];
-            let clocks = |i: usize| line.units[i] * interval[i];
-            let most = (0..UNITS).max_by(|&a, &b| clocks(a).total_cmp(&clocks(b))).unwrap_or(0);
-            if line.slots == 0.0 {
-                (cost.unit, cost.busy) = (Unit::Folded, 0.0);
-            } else {
-                (cost.unit, cost.busy) = (Unit::ALL[most], clocks(most));
+            (cost.ports, cost.busy) = (line.ports, line.busy);
+            let own = matches!(
+                cost.unit,
+                Unit::Memory | Unit::Engine | Unit::Branch | Unit::Shuffle | Unit::Matrix
+            );
+            if !own {
+                cost.unit = if line.slots == 0.0 { Unit::Folded } else { Unit::Alu };
             }
         }
         Ok(())

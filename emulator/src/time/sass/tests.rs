@@ -1,9 +1,10 @@
 //! Tests charges for small listings of small kernels.
 
 use super::SassError;
-use super::charge::{Latencies, LineCost, check, lines};
+use super::charge::{LineCost, check, lines};
 use super::listing;
 use crate::Module;
+use crate::time::Chip;
 use std::collections::HashMap;
 
 /// The line number that marks a label. Instructions are `(line, text, stall, write barrier, waits)`.
@@ -26,7 +27,10 @@ fn costs(ptx: &str, code: &[(u32, &str, u64, u64, u64)]) -> HashMap<u32, LineCos
     let module = Module::parse("k.ptx", ptx).unwrap_or_else(|e| panic!("{e}"));
     let program = module.program("k").expect("the kernel");
     check("k", &sections[0], program).expect("the kernel's listing");
-    lines(&sections[0].code, program, &Latencies { mufu: 18.0, shuffle: 24.0, shared: 29.0 })
+    let chip = [("mufu_latency", 18.0), ("shuffle_latency", 24.0), ("smem_latency", 29.0)]
+        .iter()
+        .fold(Chip::named("h200").unwrap(), |chip, (name, value)| chip.with(name, *value).unwrap());
+    lines(&sections[0].code, program, &chip)
 }
 
 fn cost(all: &HashMap<u32, LineCost>, line: u32) -> (f64, f64) {
@@ -165,4 +169,57 @@ fn another_text_is_refused() {
     let sections = listing::read(text).expect("a listing");
     let found = check("k", &sections[0], module.program("k").expect("the kernel"));
     assert!(matches!(found, Err(SassError::Text { line: 3, .. })), "{found:?}");
+}
+
+#[test]
+fn a_line_occupies_all_units_that_it_uses() {
+    let all = costs(
+        LOOP,
+        &[
+            (6, "LDC.64 R2, c[0x0][0x380]", 1, 0, 0),
+            (LABEL, ".L", 0, 0, 0),
+            (9, "IMAD R4, R0, 0x3, RZ", 4, 7, 0),
+            (9, "LOP3.LUT R4, R4, 0xf, RZ, 0xc0, !PT", 1, 7, 0),
+            (9, "F2FP.BF16.F32.PACK_AB R4, R4, R4", 1, 7, 0),
+            (9, "HMUL2.BF16_V2 R4, R4, R4", 1, 7, 0),
+            (9, "HFMA2.MMA.BF16_V2 R4, R4, R4, -RZ", 1, 7, 0),
+            (9, "FFMA R4, R4, R4, R4", 1, 7, 0),
+            (10, "STG.E desc[UR4][R2.64], R4", 1, 7, 0),
+            (12, "ISETP.GE.AND P0, PT, R4, 0xc, PT", 4, 7, 0),
+            (13, "@!P0 BRA `(.L)", 5, 7, 0),
+            (14, "EXIT", 5, 7, 0),
+        ],
+    );
+    // Integers, the half that multiplies them, the other half. `FFMA` takes a clock of both halves.
+    assert_eq!(all[&9].busy, [4.0, 5.0, 3.0, 0.0, 0.0, 0.0]);
+}
+
+#[test]
+fn products_on_one_line_are_no_copies() {
+    let product =
+        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {%d0, %d1, %d2, %d3}, %a, %b, 1, 1, 1, 0, 0;";
+    let ptx = format!(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 p) {{\n\
+         .reg .pred %p; .reg .b32 %i; .reg .f32 %d<4>; .reg .b64 %a, %b;\n  mov.b64 %a, 0; mov.b64 %b, 0; mov.u32 %i, 0;\n\
+         LOOP:\n  add.u32 %i, %i, 1;\n  {product}\n  {product}\n  setp.lt.u32 %p, %i, 12;\n  @%p bra LOOP;\n  ret;\n}}\n"
+    );
+    let body = |copies: usize| {
+        let mut code = vec![(6, "UMOV UR4, URZ", 1, 7, 0), (LABEL, ".L", 0, 0, 0)];
+        for _ in 0..copies {
+            code.extend([
+                (8, "VIADD R0, R0, 0x1", 1, 7, 0),
+                // The line of the instruction before them.
+                (8, "HGMMA.64x8x16.F32.BF16 R24, gdesc[UR4], R24", 1, 7, 0),
+                (8, "HGMMA.64x8x16.F32.BF16 R24, gdesc[UR4], R24", 1, 7, 0),
+            ]);
+        }
+        code.extend([
+            (11, "ISETP.GE.AND P0, PT, R0, 0xc, PT", 4, 7, 0),
+            (12, "@!P0 BRA `(.L)", 5, 7, 0),
+            (13, "EXIT", 5, 7, 0),
+        ]);
+        costs(&ptx, &code)
+    };
+    assert_eq!(cost(&body(1), 8), (3.0, 3.0));
+    assert_eq!(cost(&body(2), 8), (3.0, 3.0));
 }
