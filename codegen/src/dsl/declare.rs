@@ -118,11 +118,6 @@ impl Declaration {
         }
         let source = upcoming(input);
         let gate = input.parse::<Gate>();
-        if let Ok(gate) = &gate
-            && gate.expr.operation() != operation
-        {
-            errors.push(Error::new_spanned(&source, wrong_macro(operation, gate)));
-        }
         let formats = formats(&brackets, gate.as_ref().ok(), errors);
         let mut knobs = Knobs::read(&brackets, errors);
         knobs.settle_groups(errors);
@@ -138,6 +133,9 @@ impl Declaration {
             check(operation, formats, &knobs, &needs, errors);
         }
         let gate = gate?;
+        if gate.expr.operation() != operation {
+            return Err(Error::new_spanned(source, wrong_macro(operation, &gate)));
+        }
         let code =
             gate_targets(&knobs.arches).into_iter().map(|arch| gate_code(&gate.expr, arch, BUILTIN_WIDTH));
         let code = code
