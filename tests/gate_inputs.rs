@@ -2,7 +2,7 @@
 //! ragged shape, free of races, and without spills.
 
 use silumin::codegen::gate::{BUILTINS, Expr, Gate};
-use silumin::codegen::spec::{Spec, SpecFile};
+use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
 use silumin::runtime::gemm::VerifyError;
 use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected, expected_with};
@@ -10,7 +10,7 @@ use silumin::verify::check::{Tolerance, check};
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::toolchain::Ptxas;
 use silumin::verify::vectors::{GateVectors, VectorError};
-use silumin::{Arch, Args, LaunchError, Shape, dual_gemm};
+use silumin::{Arch, Args, Buffer, LaunchError, Shape, dual_gemm};
 use silumin_testkit::sample;
 
 const BIAS: &str = "silu(A @ B1 + b1[n]) * (A @ B2 + b2[n])";
@@ -265,4 +265,71 @@ fn launch_files_hold_the_vectors_of_their_inputs() {
     }
     let path = silumin::verify::launch_file::write(folder.path(), &kernel, None, &[]).unwrap();
     assert!(std::fs::read_to_string(&path).unwrap().contains("bytes = 160\nfill = 0x3F"));
+}
+
+/// Chip, formats, shape and knobs of GEMMs that add C to their product.
+const IN_PLACE: [(Arch, [&str; 3], [u32; 3], &[(&str, &str)]); 8] = [
+    (Arch::Sm100a, ["nvfp4", "nvfp4", "bf16"], [200, 136, 512], &[]),
+    (
+        Arch::Sm100a,
+        ["nvfp4", "nvfp4", "f16"],
+        [200, 136, 512],
+        &[("store", "tma"), ("schedule", "persistent"), ("sms", "2")],
+    ),
+    (Arch::Sm100a, ["bf16", "bf16", "f32"], [20, 256, 256], &[("swap_ab", "on")]),
+    (
+        Arch::Sm100a,
+        ["nvfp4", "nvfp4", "bf16"],
+        [130, 256, 2048],
+        &[("cta_group", "1"), ("schedule", "split_k(2)")],
+    ),
+    (Arch::Sm90a, ["bf16", "bf16", "bf16"], [200, 136, 256], &[("store", "tma")]),
+    (Arch::Sm90a, ["bf16", "bf16", "bf16"], [40, 136, 256], &[("swap_ab", "on"), ("store", "tma")]),
+    (Arch::Sm90a, ["bf16", "nvfp4", "bf16"], [40, 256, 1024], &[("schedule", "stream_k"), ("sms", "3")]),
+    (
+        Arch::Sm90a,
+        ["bf16", "bf16", "bf16"],
+        [200, 136, 256],
+        &[("schedule", "cluster_split_k(2)"), ("tile", "[64, 64, 64]")],
+    ),
+];
+
+#[test]
+fn c_as_a_matrix_is_updated_in_place_without_a_race() {
+    let faults = silumin_testkit::faults(&IN_PLACE, |_, (arch, [a, b, c], [m, n, k], knobs)| {
+        let mut file = SpecFile::new(Shape::new(*m, *n, *k));
+        file.arch = arch.to_string();
+        file.gate = "A @ B + r[m, n]".to_owned();
+        let [a, b, c] = [a, b, c].map(|name| (*name).to_owned());
+        file.formats = FormatNames { a, b, c, ..FormatNames::default() };
+        for (knob, value) in *knobs {
+            file.config.set(knob, value).unwrap();
+        }
+        let (spec, arch) = file.read().unwrap();
+        let problem = spec.problem(file.shape());
+        let options = EmulatorOptions { tracking: Tracking::Strict, ..EmulatorOptions::default() };
+        let device = Device::emulated_with(arch, options);
+        let kernel = DualGemm::new(spec.clone()).load(&device, file.shape()).unwrap();
+        let inputs = DualGemmInputs::generate_problem(&problem, None, Distribution::Benchmark, 3).unwrap();
+        let operands = DeviceOperands::upload(&device, &inputs).unwrap();
+        let drawn = GateVectors::draw(&spec.gate.expr.vectors(), &problem, 3);
+        let bytes = drawn.bytes().next().unwrap().1;
+        let apart = device.upload(&bytes).unwrap();
+        let run = |matrix: &Buffer| {
+            let vectors = [("r", matrix)];
+            let args = Args { vectors: &vectors, ..operands.args(&[]) };
+            kernel.launch(&device.stream(), &args).map(|_| operands.c.download().unwrap())
+        };
+        let expected = match run(&apart) {
+            Ok(expected) => expected,
+            Err(error) => return Some(format!("{problem}, {knobs:?}: apart: {error}")),
+        };
+        operands.c.write(&bytes).unwrap();
+        match run(&operands.c) {
+            Ok(got) if got == expected => None,
+            Ok(_) => Some(format!("{problem}, {knobs:?}: C in place is another than apart")),
+            Err(error) => Some(format!("{problem}, {knobs:?}: in place: {error}")),
+        }
+    });
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
 }

@@ -21,7 +21,7 @@ impl Progress {
         Progress { bar }
     }
 
-    /// So many pieces are done, of so many.
+    /// Sets how many pieces are done, and how many there are.
     pub fn set(&self, done: u64, total: u64) {
         self.bar.set_length(total);
         if self.bar.elapsed() >= Duration::from_secs(1) {

@@ -7,7 +7,7 @@
 //! - [`output`]: C in any of its formats, scale factors included;
 //! - [`check`]: compares a result with the answer: f16 by the benchmark's tolerance, other formats by error bounds;
 //! - `launch_file` (feature `launch-files`, on by default): a kernel's launch as a file that any tool can run;
-//! - [`toolchain`]: runs NVIDIA's assembler and disassembler, where they are installed;
+//! - [`toolchain`]: runs NVIDIA's assembler and disassembler, if they are installed;
 //! - [`sass`]: counts the instructions of loops in machine code.
 //!
 //! Nothing here needs a GPU or depends on how a kernel computes: of the code generator it uses shapes and formats only.

@@ -80,9 +80,9 @@ pub struct FindingShown {
 pub struct TimeShown {
     chip: String,
     clock: f64,
-    /// Of a launch in a stream of launches.
+    /// Time of one launch if launches follow each other in a stream.
     time: f64,
-    /// From the first instruction to the end.
+    /// Time from the first instruction to the end.
     kernel: f64,
     /// Causes on the critical path and their times, the longest first.
     path: Vec<(&'static str, f64)>,

@@ -543,7 +543,7 @@ impl ConfigError {
     }
 }
 
-/// So many products, in words.
+/// The number of products, in words.
 fn products(operation: Operation) -> &'static str {
     match operation {
         Operation::DualGemm => "two products",

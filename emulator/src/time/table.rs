@@ -84,9 +84,9 @@ enum Arithmetic {
     Folded,
     Alu(f64),
     Fma(f64),
-    /// Of integers.
+    /// A multiply-add of integers.
     Imad(f64),
-    /// Of two numbers of 16 bits.
+    /// Arithmetic on two numbers of 16 bits each.
     Half(f64),
     Mufu(f64),
     Convert(f64),

@@ -168,11 +168,13 @@ impl Tensors {
         };
         let buffers: Vec<_> =
             args.given().map(|(operand, buffer)| (operand, copied(operand.name(), buffer))).collect();
-        let vectors: Vec<_> = args
-            .vectors
-            .iter()
-            .map(|(name, buffer)| ((*name).to_owned(), copied(&format!("vector_{name}"), buffer)))
-            .collect();
+        // A matrix that is C itself has C's memory here, too, so that the emulator sees who reads what is written.
+        let c = buffers.iter().find(|(operand, _)| *operand == Operand::C).map(|(_, target)| *target);
+        let mut vector = |(name, buffer): &(&str, &Buffer)| {
+            let own = || copied(&format!("vector_{name}"), buffer);
+            ((*name).to_owned(), c.filter(|_| args.c.is_same(buffer)).unwrap_or_else(own))
+        };
+        let vectors: Vec<_> = args.vectors.iter().map(&mut vector).collect();
         let workspace = workspace.iter().map(|wanted| {
             let buffer = memory.alloc(wanted.name, wanted.bytes);
             if wanted.zeroed {
@@ -296,7 +298,8 @@ impl Emulated {
                 return Err(LaunchError::InputWritten { kernel: name(), operand });
             }
         }
-        for ((name, given), (_, buffer)) in args.vectors.iter().zip(&tensors.vectors) {
+        let vectors = args.vectors.iter().zip(&tensors.vectors);
+        for ((name, given), (_, buffer)) in vectors.filter(|((_, given), _)| !args.c.is_same(given)) {
             let Some((host, offset)) = given.emulated_memory() else { continue };
             if !host.holds(offset, &tensors.memory.read(buffer)) {
                 return Err(

@@ -15,7 +15,7 @@ use crate::weights::WeightError;
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum MlpError {
-    /// The down projection has another shape or format than gate and up imply.
+    /// The shape or format of down does not fit gate and up.
     #[error(
         "down is {} x {} in {}, but gate and up are {} x {} in {}: down has their K rows of their N elements, in their format",
         .found[0], .found[1], .formats[1], .expected[1], .expected[0], .formats[0]
@@ -60,7 +60,7 @@ pub enum MlpError {
     #[error(
         "{}",
         match .given {
-            true => "a residual was given, but the block was loaded without one: load it with `residual = true`",
+            true => "a residual was given, but the block adds none: pass `None`, or load it without `without_residual`",
             false => "the block adds a residual, and none was given: pass one, or load it `without_residual`",
         }
     )]

@@ -4,9 +4,9 @@
 //! * `parts.rs`: how activations travel between the kernels, by chip and format of the weights.
 //! * `error.rs`: [`MlpError`].
 //!
-//! Where MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
+//! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
 //! computes gate and up and quantises what is between the projections in its epilogue, the third computes down and adds
-//! the residual. Elsewhere (Hopper), and for weights of 16 bits, activations stay in 16 bits and there are two kernels.
+//! the residual. On other chips (Hopper), and for weights of 16 bits, activations stay in 16 bits and there are two kernels.
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
 //! apply them, and nobody has to pass them on.
@@ -65,7 +65,7 @@ use parts::{Middle, Quantised};
 /// largest element is 0.006 or more have scale factors of full precision.
 const MIDDLE_SCALE: f32 = 1.0 / 16.0;
 
-/// What gate is multiplied with up after.
+/// The function that is applied to the gate projection before it is multiplied by up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Activation {
     /// `silu(gate) * up`: Llama, Qwen, DeepSeek, Mistral.
@@ -199,7 +199,7 @@ pub struct Mlp {
     sfdown: Option<Buffer>,
     up_kernels: Kernels,
     down_kernels: Kernels,
-    /// Where activations are in 4 bits.
+    /// x in NVFP4; `None` if activations stay in 16 bits.
     quantised: Option<Quantised>,
     middle: Middle,
     scalars: [(&'static str, f32); 2],
@@ -320,7 +320,7 @@ impl Mlp {
         self.quantised.is_some()
     }
 
-    /// The scale of the whole tensor x and of the middle one; 1 where they are not quantised.
+    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
         [self.quantised.as_ref().map_or(1.0, |quantised| quantised.scale), self.middle.scale]
@@ -353,8 +353,8 @@ impl Mlp {
     ///
     /// `x` is `[tokens, hidden]`; `residual` and `out` are `[rows, hidden]` with the rows of [`Mlp::rows`], all
     /// row-major in the format of the options. What `out` holds beyond row `tokens` is meaningless. `residual` may be
-    /// `out` itself. Nothing is allocated, and on a GPU nothing is waited for, so that a stream that captures a CUDA
-    /// graph can take it.
+    /// `out` itself. No device memory is allocated, and on a GPU nothing is waited for, so that a stream that captures a
+    /// CUDA graph can take it.
     ///
     /// # Errors
     ///
@@ -413,9 +413,9 @@ impl Mlp {
             ..self.gate_up.args(codes, sfa, &middle.codes).scalars(&self.scalars)
         };
         up.launch(stream, &if tokens < rows { args.rows(tokens) } else { args })?;
-        let matrices: Vec<(&str, &Buffer)> =
-            residual.into_iter().map(|residual| ("residual", residual)).collect();
-        let args = Args::gemm(&middle.codes, &self.down, out).scalars(&self.down_scalars).vectors(&matrices);
+        let matrix = residual.map(|residual| [("residual", residual)]);
+        let matrices = matrix.as_ref().map_or(&[][..], |matrix| matrix);
+        let args = Args::gemm(&middle.codes, &self.down, out).scalars(&self.down_scalars).vectors(matrices);
         let args = Args { sfa: middle.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
         down.launch(stream, &args)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! Runs NVIDIA's assembler and disassembler, where they are installed.
+//! Runs NVIDIA's assembler and disassembler, if they are installed.
 
 use super::SassError;
 use std::env;
