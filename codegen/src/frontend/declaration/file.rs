@@ -43,9 +43,9 @@ pub struct SpecFile {
     /// The gate expression.
     #[serde(default = "default_gate")]
     pub gate: String,
-    /// The kernel's name, before its shape.
-    #[serde(default = "default_name")]
-    pub name: String,
+    /// The kernel's name, before its shape; left out, `silumin_dual_gemm` or `silumin_gemm`, as the gate has two products or one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Operand and output formats, by name.
     #[serde(default)]
     pub formats: FormatNames,
@@ -101,10 +101,6 @@ fn default_gate() -> String {
     crate::gate::BUILTINS[0].source.to_owned()
 }
 
-fn default_name() -> String {
-    super::DEFAULT_NAME.to_owned()
-}
-
 /// Why a [`SpecFile`] describes no kernel.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -135,7 +131,7 @@ impl SpecFile {
             groups: if let Groups::Rows(count) = shape.groups { Some(count) } else { None },
             arch: default_arch(),
             gate: default_gate(),
-            name: default_name(),
+            name: None,
             formats: FormatNames::default(),
             config: Config::default(),
         }
@@ -164,7 +160,9 @@ impl SpecFile {
         let gate: Gate = self.gate.parse()?;
         let mut spec = Spec::new(gate, &[arch])?;
         spec.formats = self.formats.on(arch)?;
-        spec.name = self.name.clone().into();
+        if let Some(name) = &self.name {
+            spec.name = name.clone().into();
+        }
         spec.config = self.config;
         Ok((spec, arch))
     }
