@@ -268,7 +268,7 @@ fn launch_files_hold_the_vectors_of_their_inputs() {
 }
 
 /// Chip, formats, shape and knobs of GEMMs that add C to their product.
-const IN_PLACE: [(Arch, [&str; 3], [u32; 3], &[(&str, &str)]); 8] = [
+const IN_PLACE: [(Arch, [&str; 3], [u32; 3], Knobs); 8] = [
     (Arch::Sm100a, ["nvfp4", "nvfp4", "bf16"], [200, 136, 512], &[]),
     (
         Arch::Sm100a,
