@@ -24,7 +24,7 @@ use std::time::Duration;
 /// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
-    crate::progress::note_slow_build();
+    silumin_emulator::note_slow_build();
     match request(matches) {
         // The command itself sees whether anybody reads what it writes.
         Ok(request) => ExitCode::from(execute(&request, &mut stdout().lock(), &mut stderr())),

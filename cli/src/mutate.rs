@@ -11,7 +11,7 @@
 
 #![allow(clippy::print_stderr, reason = "errors of a program go there")]
 
-use crate::progress::{Progress, note_slow_build};
+use crate::progress::Progress;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin::runtime::regular_file::read_text;
 use silumin_emulator::Reconvergence;
@@ -29,7 +29,7 @@ const LIST_LIMIT: u64 = 64 << 20;
 /// Runs the verb and returns its exit status.
 #[must_use]
 pub fn main(matches: &ArgMatches) -> ExitCode {
-    note_slow_build();
+    silumin_emulator::note_slow_build();
     crate::status(run(matches))
 }
 

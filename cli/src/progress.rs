@@ -2,8 +2,10 @@
 //! is no terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
-use std::sync::Once;
 use std::time::Duration;
+
+/// What a bar shows: how much is done, how fast, and the time left.
+const TEMPLATE: &str = "{wide_bar} {pos} of {len} {msg}, {per_sec}, {eta} left";
 
 /// A bar over `total` pieces of work, such as `kernels verified`; dropping it leaves nothing on the terminal.
 pub struct Progress {
@@ -14,7 +16,7 @@ impl Progress {
     /// A bar that shows up once a second has passed.
     #[must_use]
     pub fn new(total: u64, what: &'static str) -> Self {
-        let style = ProgressStyle::with_template("{wide_bar} {pos} of {len} {msg}, {per_sec}, {eta} left");
+        let style = ProgressStyle::with_template(TEMPLATE);
         let bar = ProgressBar::new(total).with_message(what);
         // The template is a constant, which the tests parse.
         bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
@@ -48,29 +50,13 @@ impl Drop for Progress {
     }
 }
 
-/// Says once, on standard error, that kernels run slowly because the emulator was built without optimisation.
-#[allow(clippy::print_stderr, reason = "a note of a program goes there")]
-pub fn note_slow_build() {
-    static SAID: Once = Once::new();
-    if silumin_emulator::IS_SLOW_BUILD {
-        SAID.call_once(|| {
-            eprintln!(
-                "note: the emulator was built without optimisation and is some 40 times slower; build with --release, or put into Cargo.toml:\n{}",
-                silumin_emulator::FAST_BUILD
-            );
-        });
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_template_is_one() {
-        assert!(
-            ProgressStyle::with_template("{wide_bar} {pos} of {len} {msg}, {per_sec}, {eta} left").is_ok()
-        );
+        assert!(ProgressStyle::with_template(TEMPLATE).is_ok());
         let progress = Progress::new(4, "kernels");
         progress.step();
         progress.set(3, 8);

@@ -98,7 +98,7 @@ fn names_with_an_index_are_vectors_in_order_of_appearance() {
 fn vectors_have_one_axis_and_a_name_of_their_own() {
     refused("silu(A @ B1 + b[k]) * (A @ B2)", "                ^", "`b[n]` for an element a column");
     refused("silu(A @ B1 + b[]) * (A @ B2)", "               ^^", "`b[m]` for one a row");
-    refused("silu(A @ B1 + b[n, m]) * (A @ B2)", "                ^^^^", "`b[n , m]` is no vector or matrix");
+    refused("silu(A @ B1 + b[n, m]) * (A @ B2)", "                ^^^^", "`b[n, m]` is no vector or matrix");
     refused("silu(A @ B1 + b[0]) * (A @ B2)", "                ^", "`b[0]` is no vector");
     refused("silu(A @ B1 + B1[n]) * (A @ B2)", "              ^^", "is a matrix, in `A @ B1`");
     refused("silu(A[m] @ B1) * (A @ B2)", "          ^", "names of matrices");

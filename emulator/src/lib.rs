@@ -54,6 +54,19 @@ pub const IS_SLOW_BUILD: bool = matches!(env!("SILUMIN_EMULATOR_OPT_LEVEL").as_b
 /// The lines for Cargo.toml that optimise the emulator in a debug build.
 pub const FAST_BUILD: &str = "[profile.dev.package.silumin-emulator]\nopt-level = 3";
 
+/// Says on standard error, once in a process, that the emulator was built without optimisation, and what changes that.
+#[allow(clippy::print_stderr, reason = "a note for whoever builds the program; nothing reads it")]
+pub fn note_slow_build() {
+    static SAID: std::sync::Once = std::sync::Once::new();
+    if IS_SLOW_BUILD {
+        SAID.call_once(|| {
+            eprintln!(
+                "note: silumin's emulator was built without optimisation and is some 40 times slower; build with --release, or put into Cargo.toml:\n{FAST_BUILD}"
+            );
+        });
+    }
+}
+
 pub use engine::mma::Arithmetic;
 pub use engine::swizzle::SwizzleMode;
 pub use engine::tensor_map::im2col::{Im2colError, Im2colParams};

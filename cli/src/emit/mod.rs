@@ -28,7 +28,7 @@ mod sass;
 pub mod sweep;
 
 use crate::print::verdict;
-use crate::progress::{Progress, note_slow_build};
+use crate::progress::Progress;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use serde_json::{Value, json};
 use silumin::codegen::config::{Config, KNOBS, Knob};
@@ -99,7 +99,7 @@ fn flags(sweeps: bool) -> Command {
         option(knob.name, "VALUE", knob.brief()).long_help(knob.help()).help_heading(KNOBS_HEADING)
     });
     Command::new("emit")
-        .about("Emits a gated dual GEMM, prints its plan, and verifies it on the emulated device")
+        .about("Emits a gated dual GEMM or a GEMM, prints its plan, and verifies it on the emulated device")
         .arg(option("shape", "M,N,K", "sizes of C (M, N) and the summed dimension [default: 256,4096,7168]"))
         .arg(
             option("batch", "L", "number of matrices in a batch, each of the shape")
@@ -494,7 +494,7 @@ fn verify(
     scalars: &[(&str, f32)],
     options: EmulatorOptions,
 ) -> Result<(bool, Vec<Value>), Box<dyn Error>> {
-    note_slow_build();
+    silumin_emulator::note_slow_build();
     let progress = Arc::new(Progress::new(0, "CTAs emulated"));
     let shown = Arc::clone(&progress);
     let options =

@@ -26,20 +26,6 @@ use silumin_formats::groups::GroupSizes;
 /// A launch that takes longer in a build without optimisation is worth a note.
 const SLOW_SECONDS: u64 = 2;
 
-/// Says once, on standard error, how a debug build is made fast.
-#[allow(clippy::print_stderr, reason = "a note for whoever builds the program; nothing reads it")]
-fn note_slow_build() {
-    static SAID: std::sync::Once = std::sync::Once::new();
-    if emulator::IS_SLOW_BUILD {
-        SAID.call_once(|| {
-            eprintln!(
-                "note: silumin's emulator was built without optimisation and is some 40 times slower; put into Cargo.toml:\n{}",
-                emulator::FAST_BUILD
-            );
-        });
-    }
-}
-
 /// Options of the emulated device.
 #[derive(Clone)]
 pub struct EmulatorOptions {
@@ -269,7 +255,7 @@ impl Emulated {
                     LaunchError::Refused { device, kernel: facts.entry.clone(), reason: error.to_string() }
                 })?;
             if start.elapsed().as_secs() >= SLOW_SECONDS {
-                note_slow_build();
+                emulator::note_slow_build();
             }
             stats.add(&report.stats);
             each.push(report.stats.clone());

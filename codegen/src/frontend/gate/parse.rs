@@ -334,8 +334,9 @@ impl Parser {
             "m" => Axis::M,
             "m,n" => Axis::MN,
             other => {
+                let written = other.replace(',', ", ");
                 let message = format!(
-                    "`{text}[{other}]` is no vector or matrix of the gate: write `{text}[n]` for an element a column, \
+                    "`{text}[{written}]` is no vector or matrix of the gate: write `{text}[n]` for an element a column, \
                      `{text}[m]` for one a row, or `{text}[m, n]` for one for each of C"
                 );
                 let empty = Error::new(brackets.span.join(), &message);
