@@ -5,11 +5,15 @@
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use silumin::codegen::config::{Config, Setting, Switch};
+use silumin::formats::quantize::{TensorScale, quantize};
+use silumin::runtime::communicator::Communicator;
+use silumin::runtime::mlp::{Mlp, MlpOptions, MlpWeights};
+use silumin::runtime::weights::{GateUp, Weight};
 use silumin::verify::inputs::DualGemmInputs;
 use silumin::verify::vectors::GateVectors;
 use silumin::{
-    Arch, Args, Device, DeviceError, DeviceOperands, Distribution, DualGemm, LoadedKernel, Shape, Spec,
-    Stream,
+    Arch, Args, Buckets, Buffer, Device, DeviceError, DeviceOperands, Distribution, DualGemm, LoadedKernel,
+    Shape, Spec, Stream,
 };
 use silumin_testkit::driver::library;
 use std::process::{Command, Output};
@@ -564,5 +568,50 @@ fn allocations_come_and_go_in_any_number() {
                 .check
                 .pass
         );
+    });
+}
+
+#[test]
+fn a_call_of_a_block_is_one_graph() {
+    with_driver("a_call_of_a_block_is_one_graph", &[("SILUMIN_NCCL", "/nowhere/nccl.so")], || {
+        let (hidden, features, tokens) = (64, 128, 3);
+        let sines = |rows: usize, k: usize, step: f32| {
+            let values: Vec<f32> = (0..rows * k).map(|i| (step * i as f32).sin() / 8.0).collect();
+            quantize(&values, rows, k, TensorScale::FromMax).unwrap()
+        };
+        let matrices =
+            [sines(features, hidden, 0.3), sines(features, hidden, 0.7), sines(hidden, features, 0.9)];
+        let [gate, up, down] = [0, 1, 2].map(|matrix| Weight::of(&matrices[matrix]).unwrap());
+        let weights = MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap();
+        let options = MlpOptions::new(Buckets::new([8]).unwrap());
+        let device = Device::cuda(0).unwrap();
+        let mlp = Mlp::load(&device, &weights, &options).unwrap();
+        let (bf16, stream) = (
+            |value: u16, rows: usize| value.to_le_bytes().repeat(rows * hidden),
+            device.new_stream().unwrap(),
+        );
+        let x = device.upload(&bf16(0x3F80, tokens)).unwrap();
+        let residual = device.upload(&bf16(0x4000, 8)).unwrap();
+        let out = device.upload(&bf16(0, 8)).unwrap();
+        let first = |buffer: &Buffer| buffer.slice(0, tokens * mlp.row_bytes()).unwrap().download().unwrap();
+
+        // Recorded before anything has run: nothing is written until the launch.
+        let call = mlp.record(&stream, tokens as u32, &x, Some(&residual), &out).unwrap();
+        assert_eq!(first(&out), bf16(0, tokens));
+        call.launch().unwrap();
+        let ones = first(&out);
+        mlp.forward(&device.stream(), tokens as u32, &x, Some(&residual), &out).unwrap();
+        assert_eq!(first(&out), ones);
+        assert_ne!(ones, bf16(0, tokens));
+        // What is in x at the time of the launch counts.
+        x.write(&bf16(0, tokens)).unwrap();
+        call.launch().unwrap();
+        assert_eq!(first(&out), bf16(0x4000, tokens));
+        drop(mlp.clone());
+
+        let error = mlp.record(&device.stream(), tokens as u32, &x, Some(&residual), &out).unwrap_err();
+        assert!(error.to_string().contains("the default stream cannot be captured"), "{error}");
+        let error = Communicator::all(&[device]).unwrap_err().to_string();
+        assert!(error.contains("NCCL was not found (tried /nowhere/nccl.so)"), "{error}");
     });
 }

@@ -7,6 +7,7 @@ use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::OperandFormat;
 use silumin::formats::Matrix;
 use silumin::formats::quantize::{TensorScale, quantize, quantize_to};
+use silumin::runtime::communicator::{Communicator, CommunicatorError};
 use silumin::runtime::mlp::{Activation, Mlp, MlpError, MlpOptions, MlpWeights, Source};
 use silumin::runtime::warmup::Buckets;
 use silumin::runtime::weights::{GateUp, Weight};
@@ -185,6 +186,108 @@ fn every_activation_and_no_residual() {
             assert!(error < 6e-3, "{activation:?}, residual {residual}: {error:.2e}");
         }
     }
+}
+
+/// Results of all ranks, each computed twice: by `forward` and by a recorded call.
+fn on_ranks(
+    ranks: &[Communicator],
+    layer: &Layer,
+    options: &MlpOptions,
+    tokens: u32,
+    x: &[u8],
+    residual: &[u8],
+) -> Vec<Vec<f64>> {
+    let one = |rank: &Communicator| {
+        let mlp = Mlp::load_shard(rank, &layer.weights(), options).unwrap();
+        assert_eq!((mlp.hidden(), mlp.features()), (HIDDEN, FEATURES / rank.ranks()));
+        let device = rank.device();
+        let stream = device.new_stream().unwrap();
+        let (x, out) = (device.upload(x).unwrap(), device.upload(residual).unwrap());
+        mlp.forward(&stream, tokens, &x, Some(&out), &out).unwrap();
+        rank.wait(&stream).unwrap();
+        let first = read(options.source, &out);
+        out.write(residual).unwrap();
+        let call = mlp.record(&stream, tokens, &x, Some(&out), &out).unwrap();
+        call.launch().unwrap();
+        rank.wait(&stream).unwrap();
+        assert_eq!(read(options.source, &out), first);
+        first[..tokens as usize * HIDDEN].to_vec()
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = ranks.iter().map(|rank| scope.spawn(move || one(rank))).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn ranks_have_the_result_of_the_whole_block() {
+    use OperandFormat::{Bf16, Nvfp4};
+    for (arch, weights, ranks) in
+        [(Arch::Sm100a, Nvfp4, 2), (Arch::Sm100a, Nvfp4, 5), (Arch::Sm90a, Nvfp4, 2), (Arch::Sm90a, Bf16, 4)]
+    {
+        let (layer, source) = (Layer::new(weights), Source::Bf16);
+        let options = MlpOptions::new(Buckets::new(BUCKETS).unwrap());
+        let devices: Vec<Device> = (0..ranks).map(|_| Device::emulated(arch)).collect();
+        for tokens in [3u32, 40] {
+            let rows = if tokens > 8 { 40 } else { 8 };
+            let (x, x_bytes) = rounded(source, &numbers(tokens as usize * HIDDEN, 7, 1.0));
+            let (added, added_bytes) = rounded(source, &numbers(rows * HIDDEN, 11, 3.0));
+            let group = Communicator::all(&devices).unwrap();
+            let results = on_ranks(&group, &layer, &options, tokens, &x_bytes, &added_bytes);
+            assert!(results.iter().all(|result| *result == results[0]), "all ranks have the same");
+
+            let whole = Mlp::load(&devices[0], &layer.weights(), &options).unwrap();
+            let count = tokens as usize * HIDDEN;
+            let expected = reference(&whole, &layer, Activation::Silu, source, &x, Some(&added[..count]));
+            let error = relative(&results[0], &expected);
+            // Each part is rounded to bf16 before it is added.
+            assert!(error < 8e-3, "{arch}, {weights}, {ranks} ranks, {tokens} tokens: {error:.2e}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_does_not_come_is_named() {
+    let layer = Layer::new(OperandFormat::Bf16);
+    let options = MlpOptions::new(Buckets::new([8]).unwrap()).without_residual();
+    let devices = [Device::emulated(Arch::Sm90a), Device::emulated(Arch::Sm90a)];
+    let forward = |rank: &Communicator| {
+        let mlp = Mlp::load_shard(rank, &layer.weights(), &options).unwrap();
+        let buffer = |rows: usize| devices[rank.rank()].upload(&vec![0; rows * mlp.row_bytes()]).unwrap();
+        mlp.forward(&rank.device().stream(), 8, &buffer(8), None, &buffer(8)).unwrap_err()
+    };
+    let mut group = Communicator::all_within(&devices, std::time::Duration::from_millis(100)).unwrap();
+    let error = forward(&group[0]).to_string();
+    assert!(error.contains("rank 1 (emulated sm_90a) is late: it has asked for 0 sums"), "{error}");
+    let error = forward(&group[1]).to_string();
+    assert!(error.contains("the group failed before: rank 1"), "{error}");
+
+    group = Communicator::all(&devices).unwrap();
+    drop(group.pop());
+    let error = forward(&group[0]);
+    let left = matches!(&error, MlpError::Communicator(CommunicatorError::Left { rank: 1, its: 0, .. }));
+    assert!(left, "{error}");
+
+    let same = [devices[0].clone(), devices[0].clone()];
+    let error = Communicator::all(&same).unwrap_err().to_string();
+    assert!(error.contains("ranks 0 and 1 are the same device"), "{error}");
+    assert_eq!(Communicator::all(&[]).unwrap_err(), CommunicatorError::NoDevices);
+}
+
+#[test]
+fn widths_that_do_not_divide_name_those_that_do() {
+    // 320 features in blocks of 32.
+    let nvfp4 = Layer::new(OperandFormat::Nvfp4);
+    let error = nvfp4.weights().shard(0, 4).unwrap_err().to_string();
+    assert!(
+        error.contains("320 features cannot be divided among 4 ranks, for each has a multiple of 32"),
+        "{error}"
+    );
+    assert!(error.contains("numbers of ranks are 2 and 5") && error.contains("are 256 and 384"), "{error}");
+    let error = nvfp4.weights().shard(2, 2).unwrap_err().to_string();
+    assert!(error.contains("rank 2 of 2"), "{error}");
+    // 8 of 16 bits are 16 bytes.
+    assert!(Layer::new(OperandFormat::Bf16).weights().shard(39, 40).is_ok());
 }
 
 #[test]

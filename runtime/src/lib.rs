@@ -10,6 +10,7 @@
 //! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
 //! - [`weights`]: gate and up weights, out of checkpoints or of one's own loader, on their way to a device;
 //! - [`mlp`]: the gated MLP of a layer, from weights to one call;
+//! - [`communicator`]: devices that compute parts of one result and add them up;
 //! - [`prepare`]: activations and scale factors made on the device what kernels read;
 //! - [`predict`]: predicted times, without a chip;
 //! - [`regular_file`]: files that users name, read up to a limit.
@@ -26,6 +27,7 @@
 )]
 
 pub mod cache;
+pub mod communicator;
 pub mod device;
 pub mod gemm;
 pub mod mlp;

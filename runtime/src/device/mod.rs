@@ -407,6 +407,22 @@ impl Device {
         }
     }
 
+    /// Whether this is a device that runs PTX on the CPU.
+    #[must_use]
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.inner.backend, Backend::Emulated(_))
+    }
+
+    /// The driver's number of a GPU; `None` for an emulated device.
+    #[must_use]
+    pub fn ordinal(&self) -> Option<usize> {
+        match &self.inner.backend {
+            Backend::Emulated(_) => None,
+            #[cfg(feature = "cuda")]
+            Backend::Cuda(device) => Some(device.ordinal()),
+        }
+    }
+
     pub(crate) fn backend(&self) -> &Backend {
         &self.inner.backend
     }

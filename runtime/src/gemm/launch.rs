@@ -132,6 +132,17 @@ impl LoadedKernel {
         }
     }
 
+    /// Makes what the kernel needs on a stream beside its arguments, so that a capture can take its first launch there.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn reserve(&self, stream: &Stream) -> Result<(), LaunchError> {
+        let (Module::Cuda(module), Some(lane)) = (&*self.module, stream.lane()) else { return Ok(()) };
+        cuda::Cuda::reserve(module, &self.kernel, lane).map_err(|error| LaunchError::Refused {
+            device: self.device.to_string(),
+            kernel: self.kernel.name.clone(),
+            reason: cuda::in_words(error),
+        })
+    }
+
     /// Checks the arguments against the kernel.
     fn check(&self, stream: &Stream, args: &Args<'_>) -> Result<(), LaunchError> {
         if *stream.device() != self.device {

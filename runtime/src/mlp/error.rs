@@ -6,6 +6,7 @@ use silumin_codegen::gate::{GateError, GateParseError};
 use silumin_codegen::problem::OperandFormat;
 use thiserror::Error;
 
+use crate::communicator::CommunicatorError;
 use crate::device::{DeviceError, LaunchError};
 use crate::prepare::PrepareError;
 use crate::warmup::{UnknownShape, WarmupError};
@@ -36,6 +37,38 @@ pub enum MlpError {
         /// As given.
         value: f32,
     },
+    /// The features of a block cannot be divided among so many ranks.
+    #[error("{}", divided(*.features, *.ranks, *.multiple))]
+    Ranks {
+        /// Width between the projections.
+        features: usize,
+        /// Number of ranks.
+        ranks: usize,
+        /// Each rank's features have to be a multiple of this.
+        multiple: usize,
+    },
+    /// There is no rank of this number.
+    #[error("rank {rank} of {ranks}: ranks are numbered from 0 to one below their number")]
+    Rank {
+        /// As asked for.
+        rank: usize,
+        /// Number of ranks.
+        ranks: usize,
+    },
+    /// A graph was to be recorded on a stream that cannot be captured.
+    #[error(
+        "the default stream cannot be captured: record the block on one of `Device::new_stream` or `Device::stream_of`"
+    )]
+    DefaultStream,
+    /// The stream is another device's.
+    #[error("the stream does not belong to {device}, the device of the block")]
+    Stream {
+        /// The device.
+        device: String,
+    },
+    /// Ranks could not add up.
+    #[error(transparent)]
+    Communicator(#[from] CommunicatorError),
     /// The chip has no kernel for these weights.
     #[error("no kernels of a block with {weights} weights on {arch}:\n{}", explain(.reasons))]
     Formats {
@@ -108,4 +141,26 @@ pub enum MlpError {
     /// Memory of the device.
     #[error(transparent)]
     Device(#[from] DeviceError),
+}
+
+/// What is wrong with a division of features among ranks, and the nearest that do divide.
+fn divided(features: usize, ranks: usize, multiple: usize) -> String {
+    let step = ranks * multiple;
+    let below = features / step * step;
+    let widths = match below {
+        0 => format!("{step}"),
+        below => format!("{below} and {}", below + step),
+    };
+    let divides = |ranks: &usize| features.is_multiple_of(*ranks * multiple);
+    let fewer = (1..ranks).rev().find(divides);
+    let more = (ranks + 1..=features / multiple).find(divides);
+    let numbers: Vec<String> = fewer.into_iter().chain(more).map(|ranks| ranks.to_string()).collect();
+    let numbers = match numbers.is_empty() {
+        true => "no number of ranks divides it".to_owned(),
+        false => format!("the nearest numbers of ranks are {}", numbers.join(" and ")),
+    };
+    format!(
+        "{features} features cannot be divided among {ranks} ranks, for each has a multiple of {multiple}: {numbers}; the nearest \
+         numbers of features for {ranks} ranks are {widths} (pad gate, up and down with zeros)"
+    )
 }

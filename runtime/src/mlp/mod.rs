@@ -2,6 +2,8 @@
 //!
 //! * `mod.rs`: [`Mlp`]: load it with the model, call [`Mlp::forward`] for any number of tokens.
 //! * `parts.rs`: how activations travel between the kernels, by chip and format of the weights.
+//! * `shard.rs`: the part of a block's weights that a rank has, where several devices compute one block.
+//! * `graph.rs`: [`MlpGraph`], a call that is recorded once and launched with one call of the driver.
 //! * `error.rs`: [`MlpError`].
 //!
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
@@ -45,17 +47,23 @@
 //! ```
 
 mod error;
+mod graph;
 mod parts;
+mod shard;
 
 pub use error::MlpError;
+pub use graph::MlpGraph;
+pub use shard::MlpShard;
 pub use silumin_codegen::prepare::Source;
 
+use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
-use silumin_codegen::problem::{OperandFormat, OutputFormat, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
 use silumin_codegen::spec::Spec;
 
+use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
-use crate::gemm::DualGemm;
+use crate::gemm::{DualGemm, LoadedKernel};
 use crate::prepare::Activations;
 use crate::warmup::{Buckets, Kernels, Warmup};
 use crate::weights::{DeviceGateUp, GateUp, Weight};
@@ -204,6 +212,8 @@ pub struct Mlp {
     middle: Middle,
     scalars: [(&'static str, f32); 2],
     down_scalars: [(&'static str, f32); 1],
+    /// The rank of several that compute the block; `None` if this device computes it alone.
+    communicator: Option<Communicator>,
 }
 
 impl std::fmt::Debug for Mlp {
@@ -221,10 +231,15 @@ const fn formats_of(source: Source) -> (OperandFormat, OutputFormat) {
     }
 }
 
-fn spec(gate: &str, device: &Device, formats: silumin_codegen::problem::Formats) -> Result<Spec, MlpError> {
+fn spec(gate: &str, device: &Device, formats: Formats) -> Result<Spec, MlpError> {
     let gate: Gate = gate.parse()?;
     let spec = Spec::new(gate, &[device.arch()])?;
     Ok(Spec { formats, ..spec })
+}
+
+/// The same spec for a kernel whose setup overlaps the end of the kernel before it in the stream.
+fn behind_another(spec: Spec) -> Spec {
+    Spec { config: Config { pdl: Switch::On, ..spec.config }, ..spec }
 }
 
 impl Mlp {
@@ -235,6 +250,34 @@ impl Mlp {
     /// [`MlpError::Formats`] where the chip multiplies 16-bit activations neither by the weights' format nor after
     /// quantising them; sizes or buckets that have no kernel; memory of the device.
     pub fn load(device: &Device, weights: &MlpWeights<'_>, options: &MlpOptions) -> Result<Self, MlpError> {
+        Self::of(device, weights, options, None)
+    }
+
+    /// Loads a rank's part of a block that several devices compute: its share of gate's and up's columns and of down's rows
+    /// ([`MlpWeights::shard`]). `weights` are those of the whole block, on every rank.
+    ///
+    /// All ranks call [`Mlp::forward`] with the same tokens and residual, each from a thread of its own, and each has the
+    /// whole result: partial results, rounded to the format of the options, are summed over the ranks
+    /// ([`Communicator::all_reduce`]). The residual is added once, by rank 0.
+    ///
+    /// # Errors
+    ///
+    /// As [`Mlp::load`]; [`MlpError::Ranks`] for features that cannot be divided.
+    pub fn load_shard(
+        communicator: &Communicator,
+        weights: &MlpWeights<'_>,
+        options: &MlpOptions,
+    ) -> Result<Self, MlpError> {
+        let shard = weights.shard(communicator.rank(), communicator.ranks())?;
+        Self::of(communicator.device(), &shard.weights()?, options, Some(communicator.clone()))
+    }
+
+    fn of(
+        device: &Device,
+        weights: &MlpWeights<'_>,
+        options: &MlpOptions,
+        communicator: Option<Communicator>,
+    ) -> Result<Self, MlpError> {
         let (hidden, features) = (weights.hidden(), weights.features());
         let most = options.buckets.sizes().last().copied().unwrap_or(1);
         let (n, k) = (features as u32, hidden as u32);
@@ -242,12 +285,14 @@ impl Mlp {
         let (operand, output) = formats_of(options.source);
         let function = options.activation.function();
         let gate = format!("{function}(gate_scale * (x @ gate)) * (up_scale * (x @ up))");
-        let down = match options.residual {
+        // One rank adds the residual.
+        let adds = options.residual && communicator.as_ref().is_none_or(|rank| rank.rank() == 0);
+        let down = match adds {
             true => "down_scale * (h @ down) + residual[m, n]",
             false => "down_scale * (h @ down)",
         };
         // Activations of 16 bits if the chip multiplies them by the weights, else NVFP4 if it multiplies that.
-        let formats = |a, c| silumin_codegen::problem::Formats::new(a, format, c);
+        let formats = |a, c| Formats::new(a, format, c);
         let legal = |a, c| {
             let spec = spec(&gate, device, formats(a, c))?;
             Ok::<_, MlpError>(spec.plan(Shape::new(most, n, k), device.arch()).err())
@@ -270,12 +315,13 @@ impl Mlp {
             }
             false => (formats(operand, output), formats(operand, output)),
         };
-        let warmed = |gate: &str, formats, n: u32, k: u32| -> Result<Kernels, MlpError> {
-            let gemm = DualGemm::new(spec(gate, device, formats)?);
+        let warmed = |spec: Spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
+            let gemm = DualGemm::new(spec);
             Ok(Warmup::of(&gemm).weights(n, k).buckets(options.buckets.clone()).run(device)?)
         };
-        let up_kernels = warmed(&gate, first, n, k)?;
-        let down_kernels = warmed(down, second, k, n)?;
+        let up = spec(&gate, device, first)?;
+        let up_kernels = warmed(if quantises { behind_another(up) } else { up }, n, k)?;
+        let down_kernels = warmed(behind_another(spec(down, device, second)?), k, n)?;
         let quantised = match quantises {
             true => Some(Quantised::new(device, options.source, most, k, weights.gate_up.input_scale())?),
             false => None,
@@ -299,6 +345,7 @@ impl Mlp {
             quantised,
             device: device.clone(),
             options: options.clone(),
+            communicator,
         })
     }
 
@@ -308,10 +355,16 @@ impl Mlp {
         self.hidden
     }
 
-    /// Width between the projections.
+    /// Width between the projections: of a rank's part, if several devices compute the block.
     #[must_use]
     pub fn features(&self) -> usize {
         self.features
+    }
+
+    /// The rank of several that compute the block; `None` if its device computes it alone.
+    #[must_use]
+    pub fn communicator(&self) -> Option<&Communicator> {
+        self.communicator.as_ref()
     }
 
     /// Whether activations are quantised to NVFP4 on their way.
@@ -368,6 +421,63 @@ impl Mlp {
         residual: Option<&Buffer>,
         out: &Buffer,
     ) -> Result<(), MlpError> {
+        let rows = self.check(tokens, x, residual, out)?;
+        let [up, down] = self.kernels_for(rows)?;
+        // What is between the kernels, in this bucket's rows.
+        let middle = self.middle.of(rows)?;
+        let a = match &self.quantised {
+            None => None,
+            Some(quantised) => {
+                let (written, read) = quantised.of(tokens, rows)?;
+                let k = self.hidden as u32;
+                let from = Activations { x, rows: tokens, k, tensor_scale: quantised.scale };
+                quantised.quantizer.launch(stream, &from, &written.codes, &written.scales)?;
+                Some(read)
+            }
+        };
+        let (codes, sfa) = match &a {
+            Some(quantised) => (&quantised.codes, Some(&quantised.scales)),
+            None => (x, None),
+        };
+        let c_scale = middle.scales.is_some().then_some(self.middle.scale);
+        let args = Args {
+            sfc: middle.scales.as_ref(),
+            c_scale,
+            ..self.gate_up.args(codes, sfa, &middle.codes).scalars(&self.scalars)
+        };
+        up.launch(stream, &if tokens < rows { args.rows(tokens) } else { args })?;
+        let matrix = residual.filter(|_| self.adds()).map(|residual| [("residual", residual)]);
+        let matrices = matrix.as_ref().map_or(&[][..], |matrix| matrix);
+        let args = Args::gemm(&middle.codes, &self.down, out).scalars(&self.down_scalars).vectors(matrices);
+        let args = Args { sfa: middle.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
+        down.launch(stream, &args)?;
+        if let Some(communicator) = &self.communicator {
+            let sums = out.slice(0, tokens as usize * self.row_bytes())?;
+            communicator.all_reduce(stream, &sums, self.options.source)?;
+        }
+        Ok(())
+    }
+
+    /// Whether this device's kernel adds the residual: with several ranks, rank 0's does.
+    fn adds(&self) -> bool {
+        self.communicator.as_ref().is_none_or(|rank| rank.rank() == 0)
+    }
+
+    /// The kernels of a bucket: of gate and up, and of down.
+    fn kernels_for(&self, rows: u32) -> Result<[&LoadedKernel; 2], MlpError> {
+        let (n, k) = (self.features as u32, self.hidden as u32);
+        let up = self.up_kernels.for_problem(rows, n, k).map_err(Box::new)?;
+        Ok([up, self.down_kernels.for_problem(rows, k, n).map_err(Box::new)?])
+    }
+
+    /// Checks the arguments of a call, and returns the rows of its bucket.
+    fn check(
+        &self,
+        tokens: u32,
+        x: &Buffer,
+        residual: Option<&Buffer>,
+        out: &Buffer,
+    ) -> Result<u32, MlpError> {
         let rows = self.rows(tokens)?;
         if residual.is_some() != self.options.residual {
             return Err(MlpError::Residual { given: residual.is_some() });
@@ -386,39 +496,7 @@ impl Mlp {
         if let Some(residual) = residual {
             check("residual", residual, rows)?;
         }
-        let (n, k) = (self.features as u32, self.hidden as u32);
-        let [up, down] = [
-            self.up_kernels.for_problem(rows, n, k).map_err(Box::new)?,
-            self.down_kernels.for_problem(rows, k, n).map_err(Box::new)?,
-        ];
-        // What is between the kernels, in this bucket's rows.
-        let middle = self.middle.of(rows)?;
-        let a = match &self.quantised {
-            None => None,
-            Some(quantised) => {
-                let (written, read) = quantised.of(tokens, rows)?;
-                let from = Activations { x, rows: tokens, k, tensor_scale: quantised.scale };
-                quantised.quantizer.launch(stream, &from, &written.codes, &written.scales)?;
-                Some(read)
-            }
-        };
-        let (codes, sfa) = match &a {
-            Some(quantised) => (&quantised.codes, Some(&quantised.scales)),
-            None => (x, None),
-        };
-        let c_scale = middle.scales.is_some().then_some(self.middle.scale);
-        let args = Args {
-            sfc: middle.scales.as_ref(),
-            c_scale,
-            ..self.gate_up.args(codes, sfa, &middle.codes).scalars(&self.scalars)
-        };
-        up.launch(stream, &if tokens < rows { args.rows(tokens) } else { args })?;
-        let matrix = residual.map(|residual| [("residual", residual)]);
-        let matrices = matrix.as_ref().map_or(&[][..], |matrix| matrix);
-        let args = Args::gemm(&middle.codes, &self.down, out).scalars(&self.down_scalars).vectors(matrices);
-        let args = Args { sfa: middle.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
-        down.launch(stream, &args)?;
-        Ok(())
+        Ok(rows)
     }
 
     /// The device.

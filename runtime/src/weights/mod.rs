@@ -113,6 +113,20 @@ pub enum WeightError {
         /// Rows there are.
         rows: usize,
     },
+    /// The range of columns exceeds the matrix, or cuts a block of scale factors or a byte.
+    #[error(
+        "columns {start} to {end} of {k}: a part of a matrix has whole blocks, from and to multiples of {multiple} up to {k}"
+    )]
+    Columns {
+        /// First column of the range.
+        start: usize,
+        /// End of the range.
+        end: usize,
+        /// Elements of a row.
+        k: usize,
+        /// Both have to be multiples of this.
+        multiple: usize,
+    },
     /// The scale factors have no blocked layout.
     #[error(transparent)]
     Layout(#[from] LayoutError),

@@ -153,6 +153,32 @@ impl<'a> Weight<'a> {
         })
     }
 
+    /// A range of columns, elements of K, copied.
+    ///
+    /// # Errors
+    ///
+    /// [`WeightError::Columns`] for a range that exceeds K or cuts a block of scale factors or a byte.
+    pub fn columns(&self, columns: Range<usize>) -> Result<Matrix, WeightError> {
+        let Range { start, end } = columns;
+        let spec = self.format.spec();
+        let block = spec.scales.map_or(0, |scales| scales.block as usize);
+        // Without scale factors, whole bytes.
+        let multiple = if block > 0 { block } else { (8 / spec.element_bits as usize).max(1) };
+        let whole = |column: usize| column.is_multiple_of(multiple);
+        if start > end || end > self.k || !whole(start) || !whole(end) {
+            return Err(WeightError::Columns { start, end, k: self.k, multiple });
+        }
+        let cut = |bytes: &[u8], of: &dyn Fn(usize) -> usize| -> Vec<u8> {
+            match of(self.k) {
+                0 => Vec::new(),
+                row => bytes.chunks_exact(row).flat_map(|row| &row[of(start)..of(end)]).copied().collect(),
+            }
+        };
+        let codes = cut(self.codes, &|elements| code_bytes(self.format, elements));
+        let scales = cut(self.scales, &|elements| elements.checked_div(block).unwrap_or(0));
+        Ok(Matrix::new(self.format, self.rows, end - start, codes, scales, self.tensor_scale)?)
+    }
+
     /// Scale factors in the blocked layout that kernels read ([`layout::to_blocked`]); empty for formats without
     /// them.
     ///
@@ -223,6 +249,30 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn columns_are_those_of_the_whole() {
+        for format in OperandFormat::ALL {
+            let (rows, k) = (5, 128);
+            let matrix = quantize_to(format, &numbers(rows * k), rows, k, TensorScale::FromMax).unwrap();
+            let whole = Weight::of(&matrix).unwrap();
+            let part = whole.columns(32..96).unwrap();
+            assert_eq!((part.rows(), part.k(), part.tensor_scale()), (rows, 64, matrix.tensor_scale()));
+            for (row, column) in (0..rows).flat_map(|row| (0..64).map(move |column| (row, column))) {
+                assert_eq!(part.value(row, column), matrix.value(row, 32 + column), "{format}");
+            }
+            for columns in [64..160, 0..129] {
+                assert!(
+                    matches!(whole.columns(columns), Err(WeightError::Columns { k: 128, .. })),
+                    "{format}"
+                );
+            }
+        }
+        let codes = [0; 32];
+        let weight = Weight::new(OperandFormat::Nvfp4, 1, 64, &codes, &[0; 4], 1.0).unwrap();
+        let error = weight.columns(8..40).unwrap_err().to_string();
+        assert!(error.contains("columns 8 to 40 of 64") && error.contains("multiples of 16"), "{error}");
     }
 
     #[test]

@@ -91,7 +91,7 @@ pub(super) fn is_out_of_memory(error: DriverError) -> bool {
 }
 
 /// The driver's name and description of an error.
-pub(super) fn in_words(error: DriverError) -> String {
+pub(crate) fn in_words(error: DriverError) -> String {
     let name = error.error_name().map(|name| name.to_string_lossy().into_owned());
     let meaning = error.error_string().map(|text| text.to_string_lossy().into_owned());
     match (name, meaning) {

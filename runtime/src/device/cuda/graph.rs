@@ -18,7 +18,7 @@ use cudarc::driver::{CudaContext, DriverError, result, sys};
 use super::driver;
 
 /// Driver functions for graphs, beyond those of launches (CUDA 11.4).
-const NEEDED: [&str; 8] = [
+pub(super) const NEEDED: [&str; 8] = [
     "cuThreadExchangeStreamCaptureMode",
     "cuStreamBeginCapture_v2",
     "cuStreamEndCapture",
@@ -306,7 +306,7 @@ impl Drop for Private {
 }
 
 /// A captured graph, destroyed when it is dropped.
-struct Template(sys::CUgraph);
+pub(super) struct Template(pub sys::CUgraph);
 
 impl Drop for Template {
     fn drop(&mut self) {
@@ -318,14 +318,15 @@ impl Drop for Template {
     }
 }
 
-const RELAXED: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+/// Other threads, and libraries in this one, may allocate while a stream is captured in this mode.
+pub(super) const RELAXED: sys::CUstreamCaptureMode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
 
 /// While it lives, allocations of this thread do not invalidate a capture on another stream, and such a capture does
 /// not forbid them: the caller may be capturing another stream.
-struct Relaxed(sys::CUstreamCaptureMode);
+pub(super) struct Relaxed(sys::CUstreamCaptureMode);
 
 impl Relaxed {
-    fn begin() -> Result<Self, DriverError> {
+    pub(super) fn begin() -> Result<Self, DriverError> {
         let mut mode = RELAXED;
         // SAFETY: the argument is a place for a mode, and holds one.
         unsafe { sys::cuThreadExchangeStreamCaptureMode(ptr::from_mut(&mut mode)) }.result()?;

@@ -56,20 +56,14 @@ impl Cuda {
             true => None,
             false => {
                 let key = lane.workspace_key();
-                let advice = "launch the kernel once on this stream before the capture, so that it has its workspace there";
-                match workspaces.get(&key) {
-                    None if captured => return Err(refused(advice.to_owned())),
-                    None => {
-                        // Two threads may launch on one stream: one makes it.
-                        let _making = module.making.lock().unwrap_or_else(PoisonError::into_inner);
-                        if !workspaces.contains_key(&key) {
-                            workspaces
-                                .insert(key, workspace(&kernel.workspace, &lane.stream).map_err(refuse)?);
-                        }
-                        workspaces.get(&key)
+                if !workspaces.contains_key(&key) {
+                    if captured {
+                        let advice = "launch the kernel once on this stream before the capture, so that it has its workspace there";
+                        return Err(refused(advice.to_owned()));
                     }
-                    found => found,
+                    Self::reserve(module, kernel, lane).map_err(refuse)?;
                 }
+                workspaces.get(&key)
             }
         };
         let addresses: Addresses = Operand::ALL.map(|role| operand(args, role));
@@ -108,6 +102,22 @@ impl Cuda {
         }
         if let (Some(values), Launched::Wanted) = (values, launched) {
             self.graphs.make(&module.graphs, &values, submit_all);
+        }
+        Ok(())
+    }
+}
+
+impl Cuda {
+    /// Makes the workspace of a kernel on a stream, unless it is there.
+    pub(crate) fn reserve(module: &Module, kernel: &Kernel, lane: &Lane) -> Result<(), DriverError> {
+        if kernel.workspace.is_empty() {
+            return Ok(());
+        }
+        let (workspaces, key) = (module.workspaces.pin(), lane.workspace_key());
+        // Two threads may launch on one stream: one makes it.
+        let _making = module.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if !workspaces.contains_key(&key) {
+            workspaces.insert(key, workspace(&kernel.workspace, &lane.stream)?);
         }
         Ok(())
     }

@@ -12,8 +12,10 @@
 //! * `launch.rs`: tensor maps, parameters, launches.
 //! * `graph.rs`: graphs of launches that come again.
 //! * `plain.rs`: launches with plain arguments.
+//! * `capture.rs`: work of several kernels as one graph, and work of other libraries between ours.
 //! * `replay.rs`: many launches as one graph, and how long they take.
 
+mod capture;
 mod driver;
 mod graph;
 mod image;
@@ -32,7 +34,9 @@ use silumin_codegen::arch::Arch;
 use super::{DeviceError, DeviceFacts};
 use crate::cache::ModuleError;
 use crate::cache::shared::Shared;
+pub(crate) use capture::Recorded;
 use driver::failed;
+pub(crate) use driver::in_words;
 use graph::Maker;
 use jit::Jit;
 pub(crate) use module::Module;
@@ -89,6 +93,11 @@ impl Cuda {
 
     pub(super) fn is(&self, other: &Self) -> bool {
         self.context == other.context
+    }
+
+    /// The driver's number of the GPU.
+    pub(super) fn ordinal(&self) -> usize {
+        self.context.ordinal()
     }
 
     /// The driver's name of the GPU.

@@ -71,9 +71,14 @@ impl Lane {
         }
     }
 
-    /// Whether the stream is being captured to a graph. The context's default stream cannot be captured.
+    /// Whether the stream can be captured to a graph: the context's default stream cannot.
+    pub fn can_be_captured(&self) -> bool {
+        self.index != 0
+    }
+
+    /// Whether the stream is being captured to a graph.
     pub fn is_captured(&self) -> Result<bool, DriverError> {
-        Ok(self.index != 0
+        Ok(self.can_be_captured()
             && self.stream.capture_status()? != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
     }
 }
