@@ -8,6 +8,7 @@
 //! * `inputs.rs`, `reference.rs` and `reference.ptx`, `compare.rs`: whether a kernel is right.
 //! * `timing.rs`: how fast it is.
 //! * `ready.rs`: how soon kernels are ready, cold and warm; `launches.rs`: what a launch costs the host; `stress.rs`: many threads, streams and kernels at once.
+//! * `mlp.rs`: the MLP block on one GPU, and on several.
 //! * `machine.rs`, `read.ptx`, `clock.ptx`: how fast memory is, and the clock.
 //! * `raw.rs`: the driver's calls that the runtime has no need of.
 
@@ -22,6 +23,7 @@ mod inputs;
 mod job;
 mod launches;
 mod machine;
+mod mlp;
 mod parent;
 mod problem;
 mod raw;
@@ -122,6 +124,19 @@ struct Flags {
     /// Launch 64 kernels from 8 threads on 4 streams each for this many seconds, and compare all results.
     #[arg(long, value_name = "SECONDS")]
     stress: Option<f64>,
+    /// Instead of timing kernels, time the MLP block of these widths, HIDDENxFEATURES, separated by commas, with weights in
+    /// the formats of `--format`.
+    #[arg(long, value_name = "BLOCKS")]
+    mlp: Option<String>,
+    /// GPUs that share a block's weights, with `--mlp`.
+    #[arg(long, default_value_t = 1)]
+    ranks: usize,
+    /// Numbers of tokens, separated by commas, with `--mlp`.
+    #[arg(long, default_value = "1,16,128,1024,8192")]
+    tokens: String,
+    /// Calls on several GPUs that are compared with the first, with `--mlp`.
+    #[arg(long, default_value_t = 10_000)]
+    forwards: u64,
     /// Internal: a start to be measured.
     #[arg(long, hide = true)]
     ready_part: Option<String>,
@@ -148,7 +163,11 @@ fn main() -> ExitCode {
         return child();
     }
     let json = flags.json.as_deref();
-    let done = match (&flags.ready_part, flags.runtime_table, flags.launch_cost, flags.stress) {
+    if let Some(blocks) = &flags.mlp {
+        let (ranks, formats, tokens, forwards) = (flags.ranks, &flags.format, &flags.tokens, flags.forwards);
+        return ended(mlp::run(&mlp::Request { ranks, blocks, formats, tokens, forwards, json }));
+    }
+    ended(match (&flags.ready_part, flags.runtime_table, flags.launch_cost, flags.stress) {
         (Some(part), ..) => {
             ready::Part::read(part).and_then(|part| ready::child(flags.device, part)).map(|()| true)
         }
@@ -156,7 +175,10 @@ fn main() -> ExitCode {
         (_, _, Some(launches), _) => launches::run(flags.device, launches.max(1), flags.reps.max(1), json),
         (.., Some(seconds)) => stress::run(flags.device, seconds),
         _ => run(&flags),
-    };
+    })
+}
+
+fn ended(done: Result<bool, String>) -> ExitCode {
     match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),

@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cudarc::driver::{CudaStream, DriverError, sys};
@@ -22,6 +23,8 @@ const NAMES: [&str; 2] = ["libnccl.so.2", "libnccl.so"];
 /// How long a wait looks without a pause, and how long its pauses are then.
 const SPIN: Duration = Duration::from_millis(1);
 const PAUSE: Duration = Duration::from_micros(50);
+/// How long the end of a communicator is waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// `ncclComm_t`.
 type Comm = *mut c_void;
@@ -118,6 +121,8 @@ struct State {
     comm: Option<Comm>,
     /// The streams that had sums.
     streams: Vec<Arc<CudaStream>>,
+    /// Ends the communicator.
+    ending: Option<JoinHandle<()>>,
 }
 
 // SAFETY: a communicator may be used by any thread, by one at a time, which the lock sees to.
@@ -133,7 +138,7 @@ pub(super) fn join(devices: &[Device], group: &Arc<Group>) -> Result<Vec<Rank>, 
     let code = unsafe { (nccl.init_all)(comms.as_mut_ptr(), ordinals.len() as c_int, ordinals.as_ptr()) };
     nccl.check("ncclCommInitAll", code)?;
     let rank = |(number, (comm, device)): (usize, (Comm, &Device))| {
-        let state = Mutex::new(State { comm: Some(comm), streams: Vec::new() });
+        let state = Mutex::new(State { comm: Some(comm), streams: Vec::new(), ending: None });
         Rank { nccl, device: device.clone(), group: group.clone(), number, state }
     };
     let ranks: Vec<Rank> = comms.into_iter().zip(devices).enumerate().map(rank).collect();
@@ -212,7 +217,7 @@ impl Rank {
             let failed = || group.check().err();
             if let Some(error) = group.gone(self.number).or_else(failed).or_else(noticed).or_else(late) {
                 let error = group.fail(error);
-                self.abort();
+                self.abort(stream);
                 return Err(error);
             }
             match waited < SPIN {
@@ -233,14 +238,35 @@ impl Rank {
         self.nccl.check("a sum of NCCL", code)
     }
 
-    /// Ends all sums under way.
-    fn abort(&self) {
-        if let Some(comm) = self.state().comm.take() {
-            // SAFETY: the communicator lives, and nobody uses it behind this. That it fails changes nothing.
-            let _ = unsafe { (self.nccl.abort)(comm) };
+    /// Gives up the sums under way, and waits until the stream has seen that.
+    fn abort(&self, stream: &CudaStream) {
+        self.end(self.nccl.abort);
+        let start = Instant::now();
+        while matches!(is_done(stream), Ok(false)) && start.elapsed() < PATIENCE {
+            std::thread::sleep(PAUSE);
         }
     }
+
+    /// Ends the communicator, in a thread: NCCL gives up sums under way at once, and then waits for graphs that have sums of
+    /// it, which their owners may drop later.
+    fn end(&self, call: unsafe extern "C" fn(Comm) -> Code) {
+        let mut state = self.state();
+        let Some(comm) = state.comm.take().map(Owned) else { return };
+        let device = self.device.clone();
+        state.ending = Some(std::thread::spawn(move || {
+            let comm = comm;
+            // SAFETY: the communicator lives, and nobody uses it behind this. That it fails changes nothing.
+            let _ = unsafe { call(comm.0) };
+            drop(device);
+        }));
+    }
 }
+
+/// A communicator on its way to a thread.
+struct Owned(Comm);
+
+// SAFETY: a communicator may be used by any thread, and nobody else uses this one.
+unsafe impl Send for Owned {}
 
 /// Whether all work on a stream has ended.
 fn is_done(stream: &CudaStream) -> Result<bool, CommunicatorError> {
@@ -261,14 +287,13 @@ impl Drop for Rank {
         // Other ranks need this one's part of sums under way. Where it does not end, they are given up.
         let streams = std::mem::take(&mut self.state().streams);
         let ended = !std::thread::panicking() && streams.iter().all(|stream| self.wait_for(stream).is_ok());
-        if let Some(comm) = self.state().comm.take() {
-            // SAFETY: the communicator lives, and nobody uses it behind this. That it fails changes nothing.
-            let _ = unsafe {
-                match ended {
-                    true => (self.nccl.destroy)(comm),
-                    false => (self.nccl.abort)(comm),
-                }
-            };
+        self.end(if ended { self.nccl.destroy } else { self.nccl.abort });
+        // A program that ends while NCCL is at work crashes; one that keeps a graph of its own is not waited for.
+        let (ending, start) = (self.state().ending.take(), Instant::now());
+        if let Some(thread) = ending {
+            while !thread.is_finished() && start.elapsed() < PATIENCE {
+                std::thread::sleep(PAUSE);
+            }
         }
     }
 }

@@ -12,14 +12,15 @@ use crate::device::{Buffer, Stream};
 ///
 /// On the emulated device a launch is a call of `forward`.
 pub struct MlpGraph {
+    /// Dropped before the block: NCCL waits for graphs before it ends a communicator.
+    #[cfg(feature = "cuda")]
+    recorded: Option<Recorded>,
     mlp: Mlp,
     stream: Stream,
     tokens: u32,
     x: Buffer,
     residual: Option<Buffer>,
     out: Buffer,
-    #[cfg(feature = "cuda")]
-    recorded: Option<Recorded>,
     /// Memory between the kernels.
     #[cfg(feature = "cuda")]
     between: Vec<Buffer>,
@@ -77,14 +78,14 @@ impl Mlp {
         #[cfg(not(feature = "cuda"))]
         let _ = rows;
         Ok(MlpGraph {
+            #[cfg(feature = "cuda")]
+            recorded,
             mlp: self.clone(),
             stream: stream.clone(),
             tokens,
             x: x.clone(),
             residual: residual.cloned(),
             out: out.clone(),
-            #[cfg(feature = "cuda")]
-            recorded,
             #[cfg(feature = "cuda")]
             between,
         })
