@@ -144,6 +144,8 @@ mod book {
     mod load {}
     #[doc = include_str!("../book/src/guide/mlp.md")]
     mod mlp {}
+    #[doc = include_str!("../book/src/guide/ranks.md")]
+    mod ranks {}
 }
 
 pub use silumin_codegen as codegen;

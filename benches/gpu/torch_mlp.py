@@ -1,6 +1,6 @@
-"""Times PyTorch's gated MLP block in bf16 on one GPU and on several, beside rows of `gpu --mlp`.
+"""Times PyTorch's gated MLP block in bf16 on one GPU and on several; `mlp_table.py` shows it beside ours.
 
-    python3 torch_mlp.py --ranks 2 --mlp 4096x14336,8192x28672 --tokens 1,16,128,1024,8192 --ours ours.json --json torch.json
+    python3 torch_mlp.py --ranks 2 --mlp 4096x14336,8192x28672 --tokens 1,16,128,1024,8192 --json torch.json
 
 The block is one cuBLAS GEMM for gate and up, one Triton kernel for silu(gate) * up, one cuBLAS GEMM for down with the
 residual, and NCCL's all-reduce: gate and up divided by columns, down by rows. Calls on four copies of the weights are one
@@ -127,7 +127,6 @@ def main():
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--mlp", default="4096x14336,8192x28672")
     parser.add_argument("--tokens", default="1,16,128,1024,8192")
-    parser.add_argument("--ours", help="the file that `gpu --mlp --json` wrote")
     parser.add_argument("--json", help="file for the rows")
     flags = parser.parse_args()
     blocks = [tuple(int(size) for size in text.split("x")) for text in flags.mlp.split(",")]
@@ -138,21 +137,14 @@ def main():
         {"hidden": key[0], "features": key[1], "tokens": key[2], "one_us": one[key], "all_us": several.get(key)}
         for key in one
     ]
-    ours = json.load(open(flags.ours))["rows"] if flags.ours else []
-    print(f"| block | tokens | weights | PyTorch 1 GPU | ours | PyTorch {flags.ranks} GPUs | ours | ours / PyTorch |")
-    print("|---|---|---|---|---|---|---|---|")
     for row in rows:
-        key = (row["hidden"], row["features"], row["tokens"])
-        for other in [other for other in ours if (other["hidden"], other["features"], other["tokens"]) == key]:
-            both = [(other["one_us"], row["one_us"]), (other["all_us"], row["all_us"])]
-            ratios = " and ".join(f"{mine / theirs:.2f}" for mine, theirs in both if mine and theirs)
-            cell = lambda us: f"{us:.1f}" if us else "-"
-            cells = [cell(row["one_us"]), cell(other["one_us"]), cell(row["all_us"]), cell(other["all_us"]), ratios]
-            print(f"| {key[0]} x {key[1]} | {key[2]} | {other['weights']} | " + " | ".join(cells) + " |")
+        all_us = "" if row["all_us"] is None else f", {flags.ranks} GPUs {row['all_us']:.1f} us"
+        print(f"{row['hidden']} x {row['features']}, {row['tokens']} tokens: {row['one_us']:.1f} us{all_us}")
     if flags.json:
         machine = {"device": torch.cuda.get_device_name(0), "torch": torch.__version__, "triton": triton.__version__}
         machine["nccl"] = ".".join(str(part) for part in torch.cuda.nccl.version())
-        json.dump({"machine": machine, "rows": rows}, open(flags.json, "w"), indent=1)
+        with open(flags.json, "w") as file:
+            json.dump({"machine": machine, "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":

@@ -306,3 +306,26 @@ fn the_table_of_starts_has_a_row_for_each_bar() {
         assert!(said.contains("64 read") || said.contains("by loading"), "{said}");
     }
 }
+
+#[test]
+fn a_block_is_timed_and_written_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--mlp", "64x128", "--format", "nvfp4,bf16", "--tokens", "3"];
+    let output = bench(folder.path(), &flags);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let report = report(folder.path());
+    assert_eq!(texts(&report, "weights"), ["nvfp4", "bf16"]);
+    for row in report["rows"].as_array().unwrap() {
+        assert!(row["one_us"].as_f64().unwrap() > 0.0 && row["all_us"].is_null(), "{row}");
+    }
+    for (flags, error) in [
+        (["--mlp", "64", "--tokens", "3"], "--mlp: `64` is not HIDDENxFEATURES"),
+        (["--mlp", "64x128", "--tokens", "few"], "--tokens: `few` is no number"),
+        (["--mlp", "64x128", "--ranks", "2"], "there is no GPU 1"),
+    ] {
+        let output = bench(folder.path(), &flags);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(error), "{said}");
+    }
+}
