@@ -343,13 +343,16 @@ fn measure(
     let barrier = Barrier::new(group.len());
     let measured = on_ranks(&group, |rank| {
         let layers = layers(&|| Mlp::load_shard(rank, &weights, &options).map_err(words))?;
+        let meet = || {
+            barrier.wait();
+        };
         let one = |tokens: &u32| {
             let calls = Calls::new(&layers, *tokens)?;
             let result = calls.once()?;
             // All ranks make the same number of calls.
             let turn = (2 * LAYERS as u64).max(MOST / (*tokens as u64).clamp(4, 250));
             calls.time(turn)?;
-            Ok(Measured { all: calls.turns(turn, || drop(barrier.wait()))?, result })
+            Ok(Measured { all: calls.turns(turn, meet)?, result })
         };
         tokens.iter().map(one).collect::<Result<Vec<Measured>, String>>()
     })?;
