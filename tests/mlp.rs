@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::OperandFormat;
 use silumin::formats::Matrix;
-use silumin::formats::quantize::{TensorScale, quantize, quantize_to};
+use silumin::formats::quantize::{TensorScale, quantize_to};
 use silumin::runtime::communicator::{Communicator, CommunicatorError};
 use silumin::runtime::mlp::{Activation, Mlp, MlpError, MlpOptions, MlpWeights, Source};
 use silumin::runtime::warmup::Buckets;
@@ -91,7 +91,7 @@ fn reference(
         Source::F16 => OperandFormat::F16,
     };
     let matrix = |values: &[f32], k, scale| match mlp.quantises() {
-        true => quantize(values, tokens, k, TensorScale::Fixed(scale)).unwrap(),
+        true => quantize_to(layer.gate.format(), values, tokens, k, TensorScale::Fixed(scale)).unwrap(),
         false => quantize_to(sixteen, values, tokens, k, TensorScale::One).unwrap(),
     };
     let x = matrix(x, HIDDEN, x_scale);
@@ -160,7 +160,7 @@ impl Case {
 
 #[test]
 fn a_block_is_right_on_each_chip_with_each_format() {
-    use OperandFormat::{Bf16, F16, Mxfp4, Nvfp4};
+    use OperandFormat::{Bf16, E4m3, F16, Mxfp4, Nvfp4};
     for (arch, weights, source, quantises) in [
         (Arch::Sm100a, Nvfp4, Source::Bf16, true),
         (Arch::Sm100a, Nvfp4, Source::F16, true),
@@ -168,6 +168,8 @@ fn a_block_is_right_on_each_chip_with_each_format() {
         (Arch::Sm90a, Nvfp4, Source::Bf16, false),
         (Arch::Sm90a, Mxfp4, Source::Bf16, false),
         (Arch::Sm90a, F16, Source::F16, false),
+        (Arch::Sm90a, E4m3, Source::Bf16, true),
+        (Arch::Sm100a, E4m3, Source::F16, true),
     ] {
         let (found, error) = Case::new(arch, weights, source).run(&[1, 8, 9, 40]);
         assert_eq!(found, quantises, "{arch}, {weights}");

@@ -55,7 +55,7 @@ fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) 
     fs::write(folder.join("kernel.ptx"), &kernel.ptx).unwrap();
     let inputs: Vec<u8> = match preparation {
         // bf16 of all sizes from 2^-10 to 2^6, or subnormal, one of them infinite and one NaN.
-        Preparation::Quantize(_) => (0..rows * columns * 16)
+        Preparation::Quantize(_) | Preparation::QuantizeE4m3(_) => (0..rows * columns * 16)
             .flat_map(|i| {
                 let hash = i.wrapping_mul(2_654_435_761);
                 let magnitude = if tiny { (hash >> 25) as u16 } else { 0x3A80 + (hash >> 21) as u16 };
@@ -76,17 +76,25 @@ fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) 
     );
     let mut buffer =
         |name: &str, bytes: u32| write!(file, "[buffers.{name}]\nbytes = {bytes}\nfill = 0xA5\n").unwrap();
-    if preparation != Preparation::Block {
-        buffer("codes", rows * columns * 8);
+    match preparation {
+        Preparation::Quantize(_) => buffer("codes", rows * columns * 8),
+        Preparation::QuantizeE4m3(_) => buffer("codes", rows * columns * 16),
+        Preparation::Block => {}
     }
-    buffer("scales", 128 * 8);
+    if !matches!(preparation, Preparation::QuantizeE4m3(_)) {
+        buffer("scales", 128 * 8);
+    }
     let params = match preparation {
         Preparation::Quantize(_) => {
             ["pointer = \"input\"", "pointer = \"codes\"", "pointer = \"scales\""].as_slice()
         }
+        Preparation::QuantizeE4m3(_) => &["pointer = \"input\"", "pointer = \"codes\""],
         Preparation::Block => &["pointer = \"input\"", "pointer = \"scales\""],
     };
-    let sizes = [format!("u32 = {rows}"), format!("u32 = {columns}")];
+    let sizes = match preparation {
+        Preparation::QuantizeE4m3(_) => vec![format!("u32 = {}", rows * columns)],
+        _ => vec![format!("u32 = {rows}"), format!("u32 = {columns}")],
+    };
     let params = params.iter().map(|param| (*param).to_owned()).chain(sizes);
     for param in params.chain(
         (preparation != Preparation::Block)
@@ -138,6 +146,15 @@ const ON_HOPPER: [(&str, &str); 5] = [
     ("shr.u32 %sign, %sign, 28", "shr.u32 %sign, %sign, 29"),
 ];
 
+const E4M3: [(&str, &str); 6] = [
+    ("setp.ge.u32 %outside", "setp.gt.u32 %outside"),
+    ("mul.wide.u32 %offset, %item, 32", "mul.wide.u32 %offset, %item, 16"),
+    ("0xffff0000", "0xffffffff"),
+    ("0f7FFFFFFF, %finite", "0f00000000, %finite"),
+    ("%v1, %v0;", "%v0, %v1;"),
+    ("div.rn.f32 %v5, %v5, %tensor_scale", "mul.rn.f32 %v5, %v5, %tensor_scale"),
+];
+
 const BLOCK: [(&str, &str); 6] = [
     ("shl.b32 %items, %items, 7", "shl.b32 %items, %items, 6"),
     ("shr.u32 %atom, %item, 7", "shr.u32 %atom, %item, 6"),
@@ -157,6 +174,7 @@ fn mistakes_in_them_are_caught() {
     for (preparation, arch, own) in [
         (quantize, Arch::Sm90a, [&QUANTIZE[..], &ON_HOPPER].concat()),
         (quantize, Arch::Sm100a, QUANTIZE.to_vec()),
+        (Preparation::QuantizeE4m3(Source::Bf16), Arch::Sm90a, E4M3.to_vec()),
         (Preparation::Block, Arch::Sm100a, BLOCK.to_vec()),
     ] {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Kernels that prepare operands on a device: activations to NVFP4, scale factors to the blocked order.
+//! Kernels that prepare operands on a device: activations to NVFP4 and e4m3, scale factors to the blocked order.
 //!
 //! They are for any number of rows and columns, which are arguments: one module a chip serves a whole model.
 //!
@@ -46,6 +46,12 @@ pub enum Preparation {
     /// factor is 0, or too small for f32 with the tensor scale, has elements 0. A block with NaN or infinity in it has
     /// scale factor NaN and elements 0, so that products show it.
     Quantize(Source),
+    /// Activations to e4m3, a byte each. Parameters of the entry: addresses of the activations and the codes (u64, multiples of
+    /// 16); their number over 16 (u32); the scale of the whole tensor (f32, finite and above 0).
+    ///
+    /// An element is the e4m3 nearest to x / tensor scale in f32, ties to even, saturating at 448. NaN and infinity become
+    /// NaN, so that products show them.
+    QuantizeE4m3(Source),
     /// Scale factors of any 8-bit format, row-major `[rows, columns]`, to the 128 x 4 blocked order. Parameters of the
     /// entry: addresses of both (u64, multiples of 16); rows, columns (u32).
     Block,
@@ -53,28 +59,40 @@ pub enum Preparation {
 
 impl Preparation {
     /// All of them.
-    pub const ALL: [Preparation; 3] =
-        [Preparation::Quantize(Source::Bf16), Preparation::Quantize(Source::F16), Preparation::Block];
+    pub const ALL: [Preparation; 5] = [
+        Preparation::Quantize(Source::Bf16),
+        Preparation::Quantize(Source::F16),
+        Preparation::QuantizeE4m3(Source::Bf16),
+        Preparation::QuantizeE4m3(Source::F16),
+        Preparation::Block,
+    ];
 
     /// The entry's name.
     pub const fn name(self) -> &'static str {
         match self {
             Preparation::Quantize(Source::Bf16) => "silumin_quantize_nvfp4_bf16",
             Preparation::Quantize(Source::F16) => "silumin_quantize_nvfp4_f16",
+            Preparation::QuantizeE4m3(Source::Bf16) => "silumin_quantize_e4m3_bf16",
+            Preparation::QuantizeE4m3(Source::F16) => "silumin_quantize_e4m3_f16",
             Preparation::Block => "silumin_block_scales",
         }
     }
 
-    /// CTAs of a launch along x, for rows of so many scale factors; `None` beyond 2^32 scale factors, pads counted, which
-    /// are more than an index has bits for.
+    /// CTAs of a launch along x, for rows of so many scale factors (e4m3: of so many 16 elements); `None` beyond 2^32 of them,
+    /// pads counted, which are more than an index has bits for.
     pub fn ctas(self, rows: u32, columns: u32) -> Option<u32> {
-        let columns = u64::from(columns).next_multiple_of(4);
-        let items = u64::from(rows).next_multiple_of(128).saturating_mul(columns);
+        let items = match self {
+            Preparation::QuantizeE4m3(_) => u64::from(rows) * u64::from(columns),
+            Preparation::Quantize(_) | Preparation::Block => {
+                let columns = u64::from(columns).next_multiple_of(4);
+                u64::from(rows).next_multiple_of(128).saturating_mul(columns)
+            }
+        };
         if items > u64::from(u32::MAX) {
             return None;
         }
         let items = match self {
-            Preparation::Quantize(_) => items,
+            Preparation::Quantize(_) | Preparation::QuantizeE4m3(_) => items,
             Preparation::Block => items / 4,
         };
         u32::try_from(items.div_ceil(THREADS.into())).ok()
@@ -90,6 +108,7 @@ impl Preparation {
         let view = View::new(self, arch);
         let text = match self {
             Preparation::Quantize(_) => QuantizeTemplate { t: &view }.render(),
+            Preparation::QuantizeE4m3(_) => E4m3Template { t: &view }.render(),
             Preparation::Block => BlockTemplate { t: &view }.render(),
         };
         let mut ptx = text.map_err(|error| RenderError::Template(error.to_string()))?;
@@ -161,7 +180,10 @@ struct Place {
 
 impl View {
     fn new(preparation: Preparation, arch: Arch) -> Self {
-        let bf16 = preparation == Preparation::Quantize(Source::Bf16);
+        let bf16 = match preparation {
+            Preparation::Quantize(source) | Preparation::QuantizeE4m3(source) => source == Source::Bf16,
+            Preparation::Block => false,
+        };
         Self {
             name: preparation.name(),
             version: env!("CARGO_PKG_VERSION"),
@@ -188,6 +210,12 @@ struct QuantizeTemplate<'a> {
 }
 
 #[derive(Template)]
+#[template(path = "prepare/e4m3.ptx")]
+struct E4m3Template<'a> {
+    t: &'a View,
+}
+
+#[derive(Template)]
 #[template(path = "prepare/block.ptx")]
 struct BlockTemplate<'a> {
     t: &'a View,
@@ -207,7 +235,8 @@ mod tests {
                 assert!(kernel.ptx.contains(&format!(".target {arch}\n")), "{arch}");
                 assert!(kernel.ptx.contains(&format!(".entry {preparation}(")));
                 let converts = kernel.ptx.contains("cvt.rn.satfinite.e2m1x2.f32");
-                assert_eq!(converts, preparation != Preparation::Block && arch != Arch::Sm90a);
+                let nvfp4 = matches!(preparation, Preparation::Quantize(_));
+                assert_eq!(converts, nvfp4 && arch != Arch::Sm90a);
             }
         }
     }
@@ -217,6 +246,8 @@ mod tests {
         let quantize = Preparation::Quantize(Source::F16);
         assert_eq!(quantize.ctas(1, 1), Some(2));
         assert_eq!(quantize.ctas(129, 5), Some(8));
+        assert_eq!(Preparation::QuantizeE4m3(Source::Bf16).ctas(129, 5), Some(3));
+        assert_eq!(Preparation::QuantizeE4m3(Source::Bf16).ctas(1 << 16, 1 << 16), None);
         assert_eq!(Preparation::Block.ctas(1, 1), Some(1));
         assert_eq!(Preparation::Block.ctas(129, 12), Some(3));
         assert_eq!((quantize.ctas(0, 7), quantize.ctas(7, 0)), (Some(0), Some(0)));

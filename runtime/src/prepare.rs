@@ -1,4 +1,4 @@
-//! Preparing operands on the device: activations to NVFP4, scale factors to the blocked layout.
+//! Preparing operands on the device: activations to NVFP4 and e4m3, scale factors to the blocked layout.
 //!
 //! One module a chip and source format serves every size; it is loaded once, with the model. What comes out is byte for
 //! byte what the host makes of the same numbers ([`quantize`](mod@silumin_formats::quantize), [`silumin_formats::layout`]).
@@ -55,7 +55,9 @@ pub enum PrepareError {
     #[error(transparent)]
     Load(#[from] LoadError),
     /// K is not a multiple of the block.
-    #[error("K = {k} is not a multiple of 16, the elements that share a scale in nvfp4: pad K with zeros")]
+    #[error(
+        "K = {k} is not a multiple of 16, the elements that share a scale in nvfp4 or a load in e4m3: pad K with zeros"
+    )]
     KNotBlocked {
         /// K.
         k: u32,
@@ -346,6 +348,63 @@ impl Quantizer {
         let to = Quantized { codes: device.alloc(codes)?, scales: device.alloc(scales)? };
         self.launch(stream, from, &to.codes, &to.scales)?;
         Ok(to)
+    }
+}
+
+/// Quantises activations to e4m3 with a scale of the whole tensor, on one device: a cheap handle.
+///
+/// An element is the e4m3 nearest to `x / tensor_scale`, saturating at 448; NaN and infinity become NaN.
+#[derive(Clone, Debug)]
+pub struct E4m3Quantizer {
+    loaded: Loaded,
+}
+
+impl E4m3Quantizer {
+    /// Generates and loads the kernel for activations of one format.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError::Load`].
+    pub fn load(device: &Device, source: Source) -> Result<Self, PrepareError> {
+        Ok(Self { loaded: Loaded::new(device, Preparation::QuantizeE4m3(source))? })
+    }
+
+    /// The PTX and its launch facts; its grid is [`Preparation::ctas`].
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.loaded.kernel
+    }
+
+    /// Quantises into `codes`, `rows * k` bytes. It allocates nothing, and on a GPU it waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError`]: buffers of other sizes or devices, K that is not a multiple of 16, a tensor scale that is none; what
+    /// the device says.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        from: &Activations<'_>,
+        codes: &Buffer,
+    ) -> Result<(), PrepareError> {
+        let Activations { x, rows, k, tensor_scale } = *from;
+        if !k.is_multiple_of(16) {
+            return Err(PrepareError::KNotBlocked { k });
+        }
+        let ctas = self.loaded.ctas(rows, k / 16)?;
+        if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
+            return Err(PrepareError::TensorScale { value: tensor_scale });
+        }
+        let (sizes, bytes) = ([rows, k], rows as usize * k as usize);
+        self.loaded.check("x", x, 2 * bytes, sizes)?;
+        self.loaded.check("codes", codes, bytes, sizes)?;
+        let args = [
+            Plain::Input("x", x),
+            Plain::Output("codes", codes),
+            Plain::U32(rows * (k / 16)),
+            Plain::F32(tensor_scale),
+        ];
+        self.loaded.launch(stream, ctas, &args)
     }
 }
 

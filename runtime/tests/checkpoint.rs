@@ -10,7 +10,8 @@ use safetensors::Dtype;
 use safetensors::tensor::TensorView;
 use silumin_codegen::problem::OperandFormat;
 use silumin_formats::Matrix;
-use silumin_formats::quantize::{TensorScale, quantize};
+use silumin_formats::quantize::{TensorScale, quantize, quantize_to};
+use silumin_runtime::mlp::MlpWeights;
 use silumin_runtime::weights::{Checkpoint, CheckpointError, Convention, GateUp, Names, Order, Weight};
 
 /// Name, type, shape and bytes of the tensors of a file.
@@ -134,6 +135,47 @@ fn layers_of_both_conventions_apart_and_fused_come_back() {
 }
 
 #[test]
+fn layers_in_bf16_f16_and_fp8_come_back_with_down() {
+    let (n, k) = (40, 96);
+    for (format, dtype) in [
+        (OperandFormat::Bf16, Dtype::BF16),
+        (OperandFormat::F16, Dtype::F16),
+        (OperandFormat::E4m3, Dtype::F8_E4M3),
+    ] {
+        let folder = scratch();
+        let mut tensors = Tensors::new();
+        let mut matrices = Vec::new();
+        let shapes = [("gate_proj", n, k), ("up_proj", n, k), ("down_proj", k, n)];
+        for (seed, (name, rows, k)) in shapes.into_iter().enumerate() {
+            let values: Vec<f32> = (0..rows * k).map(|i| ((i + seed) as f32 * 0.7).sin()).collect();
+            let matrix = quantize_to(format, &values, rows, k, TensorScale::FromMax).unwrap();
+            let name = format!("{LAYER}.{name}");
+            tensors.insert(format!("{name}.weight"), (dtype, vec![rows, k], matrix.codes().to_vec()));
+            if format == OperandFormat::E4m3 {
+                // A factor in F32, of the activations in BF16: both are found.
+                let scale = matrix.tensor_scale().to_le_bytes().to_vec();
+                tensors.insert(format!("{name}.weight_scale"), (Dtype::F32, vec![], scale));
+                let input = half::bf16::from_f32(0.25).to_le_bytes().to_vec();
+                tensors.insert(format!("{name}.input_scale"), (Dtype::BF16, vec![1], input));
+            }
+            matrices.push(matrix);
+        }
+        write(&folder.path().join("model.safetensors"), &tensors);
+        let checkpoint = Checkpoint::open(folder.path()).unwrap();
+        assert_eq!(checkpoint.layers(), [LAYER], "{format}");
+        let input = (format == OperandFormat::E4m3).then_some(0.25);
+        let pair = checkpoint.gate_up(LAYER).unwrap();
+        let (down, down_input) = checkpoint.down_named(LAYER, &Names::default()).unwrap();
+        assert_eq!((pair.input_scale(), down_input), (input, input));
+        for (found, expected) in [pair.gate(), pair.up(), down].into_iter().zip(&matrices) {
+            assert_eq!(found, Weight::of(expected).unwrap(), "{format}");
+        }
+        let weights = MlpWeights::of_layer(&checkpoint, LAYER).unwrap();
+        assert_eq!((weights.hidden(), weights.features()), (k, n));
+    }
+}
+
+#[test]
 fn names_orders_and_numbers_of_a_models_own() {
     let folder = scratch();
     let mut tensors = Tensors::new();
@@ -154,7 +196,7 @@ fn names_orders_and_numbers_of_a_models_own() {
     let pair = checkpoint.gate_up_named("layers.0.experts.10", &names).unwrap();
     assert_eq!((pair.up().codes(), pair.input_scale()), (matrix(8, 32, 3.0).codes(), None));
     // Rows of up come first, and so does its scale.
-    let names = Names::new("w1", "w3", "w31", Order::UpFirst);
+    let names = Names::new("w1", "w3", "w2", "w31", Order::UpFirst);
     let pair = checkpoint.gate_up_named("dense", &names).unwrap();
     assert_eq!((pair.up().tensor_scale(), pair.gate().tensor_scale()), (4.0, 2.0));
     assert_eq!(pair.up().codes(), &stacked.codes()[..8 * 16]);
@@ -369,12 +411,34 @@ fn damaged_layers_are_named_with_what_is_wrong() {
     damaged(
         ModelOpt,
         |tensors| retype(tensors, "gate_proj.weight", Dtype::BF16, &[40, 96]),
-        &["BF16", "not quantised"],
+        &["gate is 40 x 96 in bf16, up is 40 x 96 in nvfp4"],
     );
     damaged(
         ModelOpt,
         |tensors| retype(tensors, "gate_proj.weight", Dtype::F8_E4M3, &[40, 96]),
-        &["F8_E4M3", "FP8 layer"],
+        &["gate_proj.weight_scale` has elements of type F8_E4M3", "F32 or BF16 is expected"],
+    );
+    damaged(
+        ModelOpt,
+        |tensors| retype(tensors, "gate_proj.weight", Dtype::F32, &[40, 96]),
+        &["F32", "not quantised"],
+    );
+    damaged(
+        ModelOpt,
+        |tensors| {
+            retype(tensors, "gate_proj.weight", Dtype::F8_E4M3, &[40, 96]);
+            tensors.remove(&name("gate_proj.weight_scale"));
+            retype(tensors, "gate_proj.weight_scale_inv", Dtype::F32, &[1, 1]);
+        },
+        &["gate_proj.weight_scale_inv` has a scale for each 128 x 128 elements"],
+    );
+    damaged(
+        ModelOpt,
+        |tensors| {
+            retype(tensors, "gate_proj.weight", Dtype::F8_E4M3, &[40, 96]);
+            retype(tensors, "gate_proj.weight_scale", Dtype::F32, &[40, 1]);
+        },
+        &["is [40, 1]", "scales of rows are vectors of a gate"],
     );
     damaged(
         CompressedTensors,

@@ -3,10 +3,12 @@
 use half::{bf16, f16};
 use proptest::prelude::*;
 use silumin_codegen::arch::Arch;
+use silumin_codegen::problem::ElementKind;
+use silumin_formats::element::encode;
 use silumin_formats::layout::to_blocked;
 use silumin_formats::quantize::{Real, TensorScale, quantize};
 use silumin_runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
-use silumin_runtime::prepare::{Activations, PrepareError, Quantizer, ScaleBlocker, Source};
+use silumin_runtime::prepare::{Activations, E4m3Quantizer, PrepareError, Quantizer, ScaleBlocker, Source};
 
 const CHIPS: [Arch; 2] = [Arch::Sm90a, Arch::Sm100a];
 
@@ -90,6 +92,43 @@ fn every_pattern_of_sixteen_bits_on_every_chip() {
             }
         }
     }
+}
+
+#[test]
+fn every_pattern_of_sixteen_bits_in_e4m3() {
+    fn compare<T: Number>(device: &Device, values: &[T], tensor_scale: f32) {
+        let bytes: Vec<u8> = values.iter().flat_map(|value| value.bits().to_le_bytes()).collect();
+        let (x, codes) = (device.upload(&bytes).unwrap(), device.alloc(values.len()).unwrap());
+        let (rows, k) = (values.len() as u32 / 512, 512);
+        let quantizer = E4m3Quantizer::load(device, T::SOURCE).unwrap();
+        quantizer.launch(&device.stream(), &Activations { x: &x, rows, k, tensor_scale }, &codes).unwrap();
+        for (value, found) in values.iter().zip(codes.download().unwrap()) {
+            let wanted = match value.as_f32().is_finite() {
+                true => encode(ElementKind::E4m3, value.as_f32() / tensor_scale) as u8,
+                false => 0x7F,
+            };
+            assert_eq!(found, wanted, "{device}, scale {tensor_scale:e}: {}", value.as_f32());
+        }
+    }
+    for arch in CHIPS {
+        let device = device(arch);
+        for tensor_scale in [1.0, 0.37, 1e-4, 3e38] {
+            let brains: Vec<bf16> = (0..=u16::MAX).map(bf16::from_bits).collect();
+            compare(&device, &brains, tensor_scale);
+            let halves: Vec<f16> = (0..=u16::MAX).map(f16::from_bits).collect();
+            compare(&device, &halves, tensor_scale);
+        }
+    }
+    let device = device(Arch::Sm90a);
+    let quantizer = E4m3Quantizer::load(&device, Source::F16).unwrap();
+    let (x, codes) = (device.upload(&[0; 64]).unwrap(), device.alloc(32).unwrap());
+    let launch = |k: u32, tensor_scale: f32, codes| {
+        let from = Activations { x: &x, rows: 1, k, tensor_scale };
+        quantizer.launch(&device.stream(), &from, codes).unwrap_err()
+    };
+    assert!(matches!(launch(24, 1.0, &codes), PrepareError::KNotBlocked { k: 24 }));
+    assert!(matches!(launch(32, 0.0, &codes), PrepareError::TensorScale { .. }));
+    assert!(matches!(launch(32, 1.0, &x), PrepareError::Length { tensor: "codes", expected: 32, .. }));
 }
 
 #[test]

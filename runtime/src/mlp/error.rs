@@ -10,6 +10,8 @@ use crate::communicator::CommunicatorError;
 use crate::device::{DeviceError, LaunchError};
 use crate::prepare::PrepareError;
 use crate::warmup::{UnknownShape, WarmupError};
+#[cfg(feature = "safetensors")]
+use crate::weights::CheckpointError;
 use crate::weights::WeightError;
 
 /// Why a gated MLP cannot be loaded or run.
@@ -31,7 +33,7 @@ pub enum MlpError {
     },
     /// The scale of the middle tensor is not a positive finite number.
     #[error(
-        "the scale of the middle tensor is {value}, but it has to be finite and above 0: leave it out for 1/16"
+        "the scale of the middle tensor is {value}, but it has to be finite and above 0: leave it out for the format's own"
     )]
     MiddleScale {
         /// As given.
@@ -123,6 +125,10 @@ pub enum MlpError {
     /// The gate's code; a bug of this crate.
     #[error(transparent)]
     Code(#[from] GateError),
+    /// The checkpoint.
+    #[cfg(feature = "safetensors")]
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
     /// The weights.
     #[error(transparent)]
     Weights(#[from] WeightError),

@@ -64,12 +64,9 @@ impl Mlp {
                 // Weights were copied on the default stream, and a graph waits for no other.
                 self.device.stream().synchronize()?;
                 let recorded = cuda.record(lane, || self.forward(stream, tokens, x, residual, out))?;
-                let middle = self.middle.of(rows)?;
-                let mut between = vec![middle.codes];
-                between.extend(middle.scales);
+                let mut between: Vec<Buffer> = self.middle.of(rows)?.buffers().collect();
                 if let Some(quantised) = &self.quantised {
-                    let (_, read) = quantised.of(tokens, rows)?;
-                    between.extend([read.codes, read.scales]);
+                    between.extend(quantised.of(tokens, rows)?.buffers());
                 }
                 (Some(recorded), between)
             }

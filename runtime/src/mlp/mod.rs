@@ -8,7 +8,8 @@
 //!
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
 //! computes gate and up and quantises what is between the projections in its epilogue, the third computes down and adds
-//! the residual. On other chips (Hopper), and for weights of 16 bits, activations stay in 16 bits and there are two kernels.
+//! the residual. FP8 weights (e4m3) meet FP8 activations in the same way on all chips. On other chips (Hopper), and for
+//! weights of 16 bits, activations stay in 16 bits and there are two kernels.
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
 //! apply them, and nobody has to pass them on.
@@ -58,20 +59,17 @@ pub use silumin_codegen::prepare::Source;
 
 use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
-use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, Shape};
+use silumin_codegen::problem::{Formats, Shape};
 use silumin_codegen::spec::Spec;
 
 use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
 use crate::gemm::{DualGemm, LoadedKernel};
-use crate::prepare::Activations;
 use crate::warmup::{Buckets, Kernels, Warmup};
+#[cfg(feature = "safetensors")]
+use crate::weights::{Checkpoint, Names};
 use crate::weights::{DeviceGateUp, GateUp, Weight};
-use parts::{Middle, Quantised};
-
-/// The scale of the whole middle tensor if the checkpoint has none: elements up to 168 keep their size, and blocks whose
-/// largest element is 0.006 or more have scale factors of full precision.
-const MIDDLE_SCALE: f32 = 1.0 / 16.0;
+use parts::{Middle, Quantised, Travel};
 
 /// The function that is applied to the gate projection before it is multiplied by up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -109,7 +107,7 @@ impl Activation {
 pub struct MlpWeights<'a> {
     gate_up: GateUp<'a>,
     down: Weight<'a>,
-    middle_scale: f32,
+    middle_scale: Option<f32>,
 }
 
 impl<'a> MlpWeights<'a> {
@@ -124,18 +122,41 @@ impl<'a> MlpWeights<'a> {
             let formats = [gate_up.format(), down.format()];
             return Err(MlpError::Down { expected, found, formats });
         }
-        Ok(MlpWeights { gate_up, down, middle_scale: MIDDLE_SCALE })
+        Ok(MlpWeights { gate_up, down, middle_scale: None })
+    }
+
+    /// The weights of a layer such as `model.layers.0.mlp`, by the names of most models: [`MlpWeights::of_layer_named`].
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Checkpoint`], [`MlpError::Down`].
+    #[cfg(feature = "safetensors")]
+    pub fn of_layer(checkpoint: &'a Checkpoint, layer: &str) -> Result<Self, MlpError> {
+        Self::of_layer_named(checkpoint, layer, &Names::default())
+    }
+
+    /// The weights of a layer by a model's own names, as views of the files. The middle has the scale that down's
+    /// activations were calibrated for, if the checkpoint says one.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Checkpoint`], [`MlpError::Down`].
+    #[cfg(feature = "safetensors")]
+    pub fn of_layer_named(checkpoint: &'a Checkpoint, layer: &str, names: &Names) -> Result<Self, MlpError> {
+        let gate_up = checkpoint.gate_up_named(layer, names)?;
+        let (down, middle_scale) = checkpoint.down_named(layer, names)?;
+        Ok(MlpWeights { middle_scale, ..Self::new(gate_up, down)? })
     }
 
     /// Sets the scale of the whole tensor between the projections, which is used where it is quantised: what the
-    /// checkpoint calls the input scale of the down projection. 1/16 if it is not set.
+    /// checkpoint calls the input scale of the down projection. If it is not set, 1/16 in NVFP4 and 1 in e4m3.
     ///
     /// # Errors
     ///
     /// [`MlpError::MiddleScale`] for a scale that is not finite and above 0.
     pub fn with_middle_scale(self, middle_scale: f32) -> Result<Self, MlpError> {
         match middle_scale.is_finite() && middle_scale > 0.0 {
-            true => Ok(MlpWeights { middle_scale, ..self }),
+            true => Ok(MlpWeights { middle_scale: Some(middle_scale), ..self }),
             false => Err(MlpError::MiddleScale { value: middle_scale }),
         }
     }
@@ -207,7 +228,7 @@ pub struct Mlp {
     sfdown: Option<Buffer>,
     up_kernels: Kernels,
     down_kernels: Kernels,
-    /// x in NVFP4; `None` if activations stay in 16 bits.
+    /// x in the format of the kernels; `None` if activations stay in 16 bits.
     quantised: Option<Quantised>,
     middle: Middle,
     scalars: [(&'static str, f32); 2],
@@ -220,14 +241,6 @@ impl std::fmt::Debug for Mlp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Mlp { device, hidden, features, gate_up, .. } = self;
         write!(f, "Mlp({hidden} -> {features} -> {hidden} in {} on {device})", gate_up.format)
-    }
-}
-
-/// The format of 16-bit activations, as an operand and as a result.
-const fn formats_of(source: Source) -> (OperandFormat, OutputFormat) {
-    match source {
-        Source::Bf16 => (OperandFormat::Bf16, OutputFormat::Bf16),
-        Source::F16 => (OperandFormat::F16, OutputFormat::F16),
     }
 }
 
@@ -282,7 +295,6 @@ impl Mlp {
         let most = options.buckets.sizes().last().copied().unwrap_or(1);
         let (n, k) = (features as u32, hidden as u32);
         let format = weights.gate_up.format();
-        let (operand, output) = formats_of(options.source);
         let function = options.activation.function();
         let gate = format!("{function}(gate_scale * (x @ gate)) * (up_scale * (x @ up))");
         // One rank adds the residual.
@@ -291,53 +303,46 @@ impl Mlp {
             true => "down_scale * (h @ down) + residual[m, n]",
             false => "down_scale * (h @ down)",
         };
-        // Activations of 16 bits if the chip multiplies them by the weights, else NVFP4 if it multiplies that.
-        let formats = |a, c| Formats::new(a, format, c);
-        let legal = |a, c| {
-            let spec = spec(&gate, device, formats(a, c))?;
+        // Activations of 16 bits if the chip multiplies them by the weights, else quantised if it multiplies that.
+        let formats = |travel: Travel, c| Formats::new(travel.operand(), format, c);
+        let legal = |travel: Travel| {
+            let spec = spec(&gate, device, formats(travel, travel.output()))?;
             Ok::<_, MlpError>(spec.plan(Shape::new(most, n, k), device.arch()).err())
         };
-        let wide = legal(operand, output)?;
-        let quantises = match wide {
-            None => false,
-            Some(reasons) => {
-                let narrow = format == OperandFormat::Nvfp4
-                    && legal(OperandFormat::Nvfp4, OutputFormat::Nvfp4)?.is_none();
-                if !narrow {
-                    return Err(MlpError::Formats { weights: format, arch: device.arch(), reasons });
-                }
-                true
-            }
+        let sixteen = Travel::Sixteen(options.source);
+        let travel = match legal(sixteen)? {
+            None => sixteen,
+            Some(reasons) => match Travel::quantised(format) {
+                Some(travel) if legal(travel)?.is_none() => travel,
+                _ => return Err(MlpError::Formats { weights: format, arch: device.arch(), reasons }),
+            },
         };
-        let (first, second) = match quantises {
-            true => {
-                (formats(OperandFormat::Nvfp4, OutputFormat::Nvfp4), formats(OperandFormat::Nvfp4, output))
-            }
-            false => (formats(operand, output), formats(operand, output)),
-        };
+        let (first, second) = (formats(travel, travel.output()), formats(travel, sixteen.output()));
         let warmed = |spec: Spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
             let gemm = DualGemm::new(spec);
             Ok(Warmup::of(&gemm).weights(n, k).buckets(options.buckets.clone()).run(device)?)
         };
+        let quantised =
+            Quantised::new(device, travel, options.source, most, k, weights.gate_up.input_scale())?;
         let up = spec(&gate, device, first)?;
-        let up_kernels = warmed(if quantises { behind_another(up) } else { up }, n, k)?;
+        let up_kernels = warmed(if quantised.is_some() { behind_another(up) } else { up }, n, k)?;
         let down_kernels = warmed(behind_another(spec(down, device, second)?), k, n)?;
-        let quantised = match quantises {
-            true => Some(Quantised::new(device, options.source, most, k, weights.gate_up.input_scale())?),
-            false => None,
-        };
-        let middle_scale = if quantises { weights.middle_scale } else { 1.0 };
-        let middle = Middle::new(device, most, n, quantises.then_some(middle_scale), output)?;
+        let middle = Middle::new(device, travel, most, n, weights.middle_scale)?;
         let gate_up = weights.gate_up.upload(device)?;
         let x_scale = quantised.as_ref().map_or(1.0, |quantised| quantised.scale);
+        let mut scalars = gate_up.scalars(x_scale);
+        if travel == Travel::E4m3 {
+            // The kernel rounds what it writes to e4m3 and knows of no scale; the middle is linear in up.
+            scalars[1].1 /= middle.scale;
+        }
         let blocked = weights.down.blocked_scales()?;
         Ok(Mlp {
             hidden,
             features,
             down: device.upload(weights.down.codes())?,
             sfdown: if blocked.is_empty() { None } else { Some(device.upload(&blocked)?) },
-            scalars: gate_up.scalars(x_scale),
-            down_scalars: [("down_scale", middle_scale * weights.down.tensor_scale())],
+            scalars,
+            down_scalars: [("down_scale", middle.scale * weights.down.tensor_scale())],
             middle,
             gate_up,
             up_kernels,
@@ -367,7 +372,7 @@ impl Mlp {
         self.communicator.as_ref()
     }
 
-    /// Whether activations are quantised to NVFP4 on their way.
+    /// Whether activations are quantised on their way, to NVFP4 or e4m3.
     #[must_use]
     pub fn quantises(&self) -> bool {
         self.quantised.is_some()
@@ -427,16 +432,10 @@ impl Mlp {
         let middle = self.middle.of(rows)?;
         let a = match &self.quantised {
             None => None,
-            Some(quantised) => {
-                let (written, read) = quantised.of(tokens, rows)?;
-                let k = self.hidden as u32;
-                let from = Activations { x, rows: tokens, k, tensor_scale: quantised.scale };
-                quantised.quantizer.launch(stream, &from, &written.codes, &written.scales)?;
-                Some(read)
-            }
+            Some(quantised) => Some(quantised.run(stream, x, tokens, rows)?),
         };
         let (codes, sfa) = match &a {
-            Some(quantised) => (&quantised.codes, Some(&quantised.scales)),
+            Some(part) => (&part.codes, part.scales.as_ref()),
             None => (x, None),
         };
         let c_scale = middle.scales.is_some().then_some(self.middle.scale);

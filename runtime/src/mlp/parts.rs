@@ -1,56 +1,151 @@
 //! How activations travel between the kernels of a block: memory for the largest bucket, sliced for each call.
 
-use silumin_codegen::problem::{OutputFormat, ScaleSpec};
+use silumin_codegen::problem::{OperandFormat, OutputFormat, ScaleSpec};
 
 use super::{MlpError, Source};
-use crate::device::{Buffer, Device, DeviceError};
-use crate::prepare::{Quantized, Quantizer};
+use crate::device::{Buffer, Device, DeviceError, Stream};
+use crate::prepare::{Activations, E4m3Quantizer, Quantizer};
 
-/// x in NVFP4.
+/// The format of activations on their way through a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Travel {
+    /// That of x.
+    Sixteen(Source),
+    /// x is quantised, and the first kernel's epilogue quantises the middle.
+    Nvfp4,
+    /// The same in e4m3, with scales of whole tensors alone.
+    E4m3,
+}
+
+impl Travel {
+    /// The way for weights of a format where the chip multiplies them by no 16-bit activations.
+    pub fn quantised(weights: OperandFormat) -> Option<Travel> {
+        match weights {
+            OperandFormat::Nvfp4 => Some(Travel::Nvfp4),
+            OperandFormat::E4m3 => Some(Travel::E4m3),
+            _ => None,
+        }
+    }
+
+    /// The format that kernels read.
+    pub fn operand(self) -> OperandFormat {
+        match self {
+            Travel::Sixteen(Source::Bf16) => OperandFormat::Bf16,
+            Travel::Sixteen(Source::F16) => OperandFormat::F16,
+            Travel::Nvfp4 => OperandFormat::Nvfp4,
+            Travel::E4m3 => OperandFormat::E4m3,
+        }
+    }
+
+    /// The format that the first kernel writes.
+    pub fn output(self) -> OutputFormat {
+        match self {
+            Travel::Sixteen(Source::Bf16) => OutputFormat::Bf16,
+            Travel::Sixteen(Source::F16) => OutputFormat::F16,
+            Travel::Nvfp4 => OutputFormat::Nvfp4,
+            Travel::E4m3 => OutputFormat::E4m3,
+        }
+    }
+
+    /// The scale of the whole middle tensor if the checkpoint has none. NVFP4: elements up to 168 keep their size, and blocks
+    /// whose largest element is 0.006 or more have scale factors of full precision. e4m3: elements up to 448 keep their
+    /// size, and those of 0.016 or more their precision.
+    pub fn middle_scale(self) -> f32 {
+        match self {
+            Travel::Nvfp4 => 1.0 / 16.0,
+            Travel::Sixteen(_) | Travel::E4m3 => 1.0,
+        }
+    }
+}
+
+/// x in the format that the first kernel reads.
 #[derive(Clone)]
 pub(super) struct Quantised {
-    pub quantizer: Quantizer,
+    quantizer: Kind,
     codes: Buffer,
-    scales: Buffer,
+    scales: Option<Buffer>,
     k: u32,
     /// The scale of the whole tensor.
     pub scale: f32,
 }
 
+#[derive(Clone)]
+enum Kind {
+    Nvfp4(Quantizer),
+    E4m3(E4m3Quantizer),
+}
+
+/// Codes and scale factors, for a call.
+pub(super) struct Part {
+    pub codes: Buffer,
+    pub scales: Option<Buffer>,
+}
+
+impl Part {
+    /// Both.
+    pub fn buffers(self) -> impl Iterator<Item = Buffer> {
+        [self.codes].into_iter().chain(self.scales)
+    }
+}
+
 impl Quantised {
+    /// `None` where x stays as it is.
     pub fn new(
         device: &Device,
+        travel: Travel,
         source: Source,
         most: u32,
         k: u32,
         scale: Option<f32>,
-    ) -> Result<Self, MlpError> {
-        let [codes, scales] = Quantizer::bytes(most, k)?;
-        Ok(Quantised {
-            quantizer: Quantizer::load(device, source)?,
-            codes: device.alloc(codes)?,
-            // Blocks that no call has written are read with rows of zeros, and have to be finite.
-            scales: device.upload(&vec![0; scales])?,
-            k,
-            scale: scale.unwrap_or(1.0),
-        })
+    ) -> Result<Option<Self>, MlpError> {
+        let scale = scale.unwrap_or(1.0);
+        let (quantizer, codes, scales) = match travel {
+            Travel::Sixteen(_) => return Ok(None),
+            Travel::Nvfp4 => {
+                let [codes, scales] = Quantizer::bytes(most, k)?;
+                // Blocks that no call has written are read with rows of zeros, and have to be finite.
+                let scales = device.upload(&vec![0; scales])?;
+                (Kind::Nvfp4(Quantizer::load(device, source)?), codes, Some(scales))
+            }
+            Travel::E4m3 => {
+                (Kind::E4m3(E4m3Quantizer::load(device, source)?), most as usize * k as usize, None)
+            }
+        };
+        Ok(Some(Quantised { quantizer, codes: device.alloc(codes)?, scales, k, scale }))
     }
 
-    /// What the quantiser writes for so many tokens, and what a kernel of `rows` rows reads: codes of the tokens, scale
-    /// factors of all rows.
-    pub fn of(&self, tokens: u32, rows: u32) -> Result<(Quantized, Quantized), MlpError> {
-        let [codes, written] = Quantizer::bytes(tokens, self.k)?;
-        let [_, read] = Quantizer::bytes(rows, self.k)?;
-        let codes = self.codes.slice(0, codes)?;
-        let scales = |bytes| self.scales.slice(0, bytes);
-        Ok((
-            Quantized { codes: codes.clone(), scales: scales(written)? },
-            Quantized { codes, scales: scales(read)? },
-        ))
+    /// Quantises the tokens of a call. Returns what a kernel of `rows` rows reads: codes of the tokens, scale factors of all
+    /// rows.
+    pub fn run(&self, stream: &Stream, x: &Buffer, tokens: u32, rows: u32) -> Result<Part, MlpError> {
+        let from = Activations { x, rows: tokens, k: self.k, tensor_scale: self.scale };
+        let part = self.of(tokens, rows)?;
+        match (&self.quantizer, &self.scales) {
+            (Kind::Nvfp4(quantizer), Some(scales)) => {
+                let [_, written] = Quantizer::bytes(tokens, self.k)?;
+                quantizer.launch(stream, &from, &part.codes, &scales.slice(0, written)?)?;
+            }
+            (Kind::E4m3(quantizer), _) => quantizer.launch(stream, &from, &part.codes)?,
+            // NVFP4 has scale factors.
+            (Kind::Nvfp4(_), None) => {}
+        }
+        Ok(part)
+    }
+
+    /// What a kernel of `rows` rows reads of so many tokens.
+    pub fn of(&self, tokens: u32, rows: u32) -> Result<Part, MlpError> {
+        let (codes, scales) = match &self.scales {
+            Some(scales) => {
+                let [codes, _] = Quantizer::bytes(tokens, self.k)?;
+                let [_, read] = Quantizer::bytes(rows, self.k)?;
+                (codes, Some(scales.slice(0, read)?))
+            }
+            None => (tokens as usize * self.k as usize, None),
+        };
+        Ok(Part { codes: self.codes.slice(0, codes)?, scales })
     }
 }
 
-/// `act(gate(x)) * up(x)`: in NVFP4 with its scale factors, or in 16 bits.
+/// `act(gate(x)) * up(x)`, with its scale factors where the format has them.
 #[derive(Clone)]
 pub(super) struct Middle {
     codes: Buffer,
@@ -61,31 +156,31 @@ pub(super) struct Middle {
     pub scale: f32,
 }
 
-/// A bucket's part of it.
-pub(super) struct MiddleOf {
-    pub codes: Buffer,
-    pub scales: Option<Buffer>,
-}
-
 impl Middle {
-    /// Memory for `most` rows: NVFP4 with that scale of the whole tensor, or 16 bits.
+    /// Memory for `most` rows.
     pub fn new(
         device: &Device,
+        travel: Travel,
         most: u32,
         features: u32,
         scale: Option<f32>,
-        output: OutputFormat,
     ) -> Result<Self, MlpError> {
-        let bits = if scale.is_some() { OutputFormat::Nvfp4.bits() } else { output.bits() };
-        let bytes = codes(most, features, bits);
-        let scales = scale.map(|_| device.alloc(scales(most, features))).transpose()?;
-        Ok(Middle { codes: device.alloc(bytes)?, scales, features, bits, scale: scale.unwrap_or(1.0) })
+        let bits = travel.output().bits();
+        let scales = match travel {
+            Travel::Nvfp4 => Some(device.alloc(scales(most, features))?),
+            Travel::Sixteen(_) | Travel::E4m3 => None,
+        };
+        let scale = match travel {
+            Travel::Sixteen(_) => 1.0,
+            Travel::Nvfp4 | Travel::E4m3 => scale.unwrap_or(travel.middle_scale()),
+        };
+        Ok(Middle { codes: device.alloc(codes(most, features, bits))?, scales, features, bits, scale })
     }
 
     /// The part of a bucket of `rows` rows.
-    pub fn of(&self, rows: u32) -> Result<MiddleOf, DeviceError> {
+    pub fn of(&self, rows: u32) -> Result<Part, DeviceError> {
         let of = |scales_of: &Buffer| scales_of.slice(0, scales(rows, self.features));
-        Ok(MiddleOf {
+        Ok(Part {
             codes: self.codes.slice(0, codes(rows, self.features, self.bits))?,
             scales: self.scales.as_ref().map(of).transpose()?,
         })

@@ -15,7 +15,7 @@ const ROW_BYTES: usize = 16;
 pub struct MlpShard<'a> {
     gate_up: GateUp<'a>,
     down: Matrix,
-    middle_scale: f32,
+    middle_scale: Option<f32>,
 }
 
 /// The features of a rank are a multiple of this: whole blocks of scale factors, and rows of whole 16 bytes.
@@ -77,6 +77,7 @@ impl MlpShard<'_> {
     ///
     /// None that [`MlpWeights::shard`] has not had.
     pub fn weights(&self) -> Result<MlpWeights<'_>, MlpError> {
-        MlpWeights::new(self.gate_up, Weight::of(&self.down)?)?.with_middle_scale(self.middle_scale)
+        let weights = MlpWeights::new(self.gate_up, Weight::of(&self.down)?)?;
+        Ok(MlpWeights { middle_scale: self.middle_scale, ..weights })
     }
 }

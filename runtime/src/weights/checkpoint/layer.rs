@@ -1,6 +1,9 @@
-//! Gate and up of one layer.
+//! Projections of one layer: gate and up, and down.
 //!
-//! Both conventions pack two e2m1 codes a byte, the even one in the low nibble, and keep scale factors as e4m3, one for 16
+//! The type of the tensor `weight` tells the format: BF16 and F16 as they are; F8_E4M3 with a scale of the whole tensor
+//! (`weight_scale`, and `input_scale` of the activations, both factors, in both conventions); U8 is NVFP4.
+//!
+//! For NVFP4 both conventions pack two e2m1 codes a byte, the even one in the low nibble, and keep scale factors as e4m3, one for 16
 //! of K, row-major `[N, K / 16]`, not in the order that tensor cores read. They differ in names and in what the scale of the
 //! whole tensor is:
 //!
@@ -77,6 +80,8 @@ pub struct Names {
     pub gate: String,
     /// The other: B2.
     pub up: String,
+    /// The projection back.
+    pub down: String,
     /// Name of the fused projection of 2N rows.
     pub fused: String,
     /// Which half of the fused tensor is the gate.
@@ -84,30 +89,31 @@ pub struct Names {
 }
 
 impl Default for Names {
-    /// `gate_proj` and `up_proj`, or `gate_up_proj` with the gate first: Llama, Qwen, Mistral, DeepSeek, Phi-3 and
-    /// most others.
+    /// `gate_proj` and `up_proj`, or `gate_up_proj` with the gate first, and `down_proj`: Llama, Qwen, Mistral, DeepSeek,
+    /// Phi-3 and most others.
     fn default() -> Self {
-        Self::new("gate_proj", "up_proj", "gate_up_proj", Order::GateFirst)
+        Self::new("gate_proj", "up_proj", "down_proj", "gate_up_proj", Order::GateFirst)
     }
 }
 
 impl Names {
     /// Names of your own.
     #[must_use]
-    pub fn new(gate: &str, up: &str, fused: &str, order: Order) -> Self {
-        Self { gate: gate.to_owned(), up: up.to_owned(), fused: fused.to_owned(), order }
+    pub fn new(gate: &str, up: &str, down: &str, fused: &str, order: Order) -> Self {
+        let [gate, up, down, fused] = [gate, up, down, fused].map(str::to_owned);
+        Self { gate, up, down, fused, order }
     }
 
-    /// `w1` and `w3`, or `w13`: the experts of Mixtral and similar models.
+    /// `w1` and `w3`, or `w13`, and `w2`: the experts of Mixtral and similar models.
     #[must_use]
     pub fn mixtral() -> Self {
-        Self::new("w1", "w3", "w13", Order::GateFirst)
+        Self::new("w1", "w3", "w2", "w13", Order::GateFirst)
     }
 
-    /// Suffixes of tensor names that only an NVFP4 layer has: the scales of whole tensors.
+    /// Suffixes of tensor names that a layer with such projections has: their codes or elements.
     pub(super) fn suffixes(&self) -> Vec<String> {
         let projections = [&self.gate, &self.fused];
-        let suffix = |name| Convention::ALL.map(|convention| format!(".{name}.{}", convention.global()));
+        let suffix = |name| Convention::ALL.map(|convention| format!(".{name}.{}", convention.codes()));
         projections.into_iter().flat_map(suffix).collect()
     }
 }
@@ -175,6 +181,23 @@ impl Checkpoint {
         })
     }
 
+    /// Down of a layer by a model's own names, and the scale that its activations were calibrated for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Checkpoint::gate_up_named`].
+    pub fn down_named(
+        &self,
+        layer: &str,
+        names: &Names,
+    ) -> Result<(Weight<'_>, Option<f32>), CheckpointError> {
+        let name = if layer.is_empty() { names.down.clone() } else { format!("{layer}.{}", names.down) };
+        let down = self.projection(&name, 1)?;
+        let scale = down.scales.first().copied().unwrap_or(1.0);
+        let weight = down.weight.with_tensor_scale(scale).map_err(|reason| down.error(reason))?;
+        Ok((weight, down.input_scale))
+    }
+
     /// The convention of a layer by a model's own names; `None` if it has no weights.
     #[must_use]
     pub fn convention(&self, layer: &str, names: &Names) -> Option<Convention> {
@@ -225,6 +248,12 @@ impl Checkpoint {
         let convention = self.convention_of(projection).unwrap_or(Convention::ModelOpt);
         let name = format!("{projection}.{}", convention.codes());
         let codes = self.tensor(&name)?;
+        match (convention, codes.dtype) {
+            (Convention::ModelOpt, Dtype::BF16) => return self.plain(name, codes, OperandFormat::Bf16),
+            (Convention::ModelOpt, Dtype::F16) => return self.plain(name, codes, OperandFormat::F16),
+            (Convention::ModelOpt, Dtype::F8_E4M3) => return self.e4m3(projection, name, codes, parts),
+            _ => {}
+        }
         expect_dtype(&codes, &name, Dtype::U8, "U8, two codes a byte", hint_of_codes(codes.dtype))?;
         let shape = |expected: String| CheckpointError::Shape {
             path: codes.path.to_owned(),
@@ -275,10 +304,63 @@ impl Checkpoint {
         Ok(Projection { weight, scales, input_scale, name, tensor: codes })
     }
 
+    /// A projection without scales.
+    fn plain<'a>(
+        &'a self,
+        name: String,
+        tensor: Tensor<'a>,
+        format: OperandFormat,
+    ) -> Result<Projection<'a>, CheckpointError> {
+        let &[rows, k] = tensor.shape else {
+            return Err(CheckpointError::Shape {
+                path: tensor.path.to_owned(),
+                tensor: name,
+                found: tensor.shape.to_vec(),
+                expected: "[N, K]: one matrix; experts are loaded one by one".to_owned(),
+            });
+        };
+        let weight = Weight::new(format, rows, k, tensor.data, &[], 1.0);
+        let weight = weight.map_err(|reason| weights(&tensor, &name, reason))?;
+        Ok(Projection { weight, scales: vec![1.0], input_scale: None, name, tensor })
+    }
+
+    /// A projection in FP8 with scales of whole tensors.
+    fn e4m3<'a>(
+        &'a self,
+        projection: &str,
+        name: String,
+        tensor: Tensor<'a>,
+        parts: usize,
+    ) -> Result<Projection<'a>, CheckpointError> {
+        let (scale, blocks, input) = (
+            format!("{projection}.weight_scale"),
+            format!("{projection}.weight_scale_inv"),
+            format!("{projection}.input_scale"),
+        );
+        if !self.has(&scale) && self.has(&blocks) {
+            return Err(CheckpointError::BlockScales { path: tensor.path.to_owned(), tensor: blocks });
+        }
+        let scales = self.factors(&scale, Convention::ModelOpt, parts)?;
+        let input_scale = match self.has(&input) {
+            true => self.factors(&input, Convention::ModelOpt, parts)?.into_iter().reduce(f32::max),
+            false => None,
+        };
+        Ok(Projection { scales, input_scale, ..self.plain(name, tensor, OperandFormat::E4m3)? })
+    }
+
     /// Scales of whole tensors as factors: one, or one per part.
     fn factors(&self, name: &str, convention: Convention, parts: usize) -> Result<Vec<f32>, CheckpointError> {
         let tensor = self.tensor(name)?;
-        expect_dtype(&tensor, name, Dtype::F32, "F32", "a scale of a whole tensor is a plain number")?;
+        let brain = tensor.dtype == Dtype::BF16;
+        if !brain {
+            expect_dtype(
+                &tensor,
+                name,
+                Dtype::F32,
+                "F32 or BF16",
+                "a scale of a whole tensor is a plain number",
+            )?;
+        }
         let fits = match *tensor.shape {
             [] => true,
             [count] => count == 1 || count == parts,
@@ -290,13 +372,12 @@ impl Checkpoint {
                 tensor: name.to_owned(),
                 found: tensor.shape.to_vec(),
                 expected: match parts {
-                    1 => "one number, [] or [1]".to_owned(),
+                    1 => "one number, [] or [1]; scales of rows are vectors of a gate, `s[n]`".to_owned(),
                     _ => format!("one number, [] or [1], or one for each part, [{parts}]"),
                 },
             });
         }
-        let scale = |bytes: &[u8; 4]| {
-            let value = f32::from_le_bytes(*bytes);
+        let scale = |value: f32| {
             let (factor, divisor) = (convention.factor(value), 1.0 / value);
             match value.is_finite() && value > 0.0 && divisor.is_finite() {
                 true => Ok(factor),
@@ -306,7 +387,15 @@ impl Checkpoint {
                 }
             }
         };
-        tensor.data.as_chunks::<4>().0.iter().map(scale).collect()
+        match brain {
+            true => {
+                let values = tensor.data.as_chunks::<2>().0.iter();
+                values.map(|bytes| scale(half::bf16::from_le_bytes(*bytes).to_f32())).collect()
+            }
+            false => {
+                tensor.data.as_chunks::<4>().0.iter().map(|bytes| scale(f32::from_le_bytes(*bytes))).collect()
+            }
+        }
     }
 }
 
@@ -327,10 +416,8 @@ fn expect_dtype(
 /// A guess at the layout of weights whose type is not packed codes.
 fn hint_of_codes(dtype: Dtype) -> &'static str {
     match dtype {
-        Dtype::BF16 | Dtype::F16 | Dtype::F32 => {
-            "this layer is not quantised; format::quantize makes NVFP4 of such weights"
-        }
-        Dtype::F8_E4M3 | Dtype::F8_E5M2 => "this is an FP8 layer; Weight::new takes its bytes as they are",
-        _ => "this is no NVFP4 layer",
+        Dtype::F32 => "this layer is not quantised; format::quantize makes NVFP4 of such weights",
+        Dtype::F8_E5M2 => "weights in e5m2 have no kernels; round them to e4m3 or NVFP4",
+        _ => "weights are BF16, F16, F8_E4M3, or NVFP4 in U8",
     }
 }

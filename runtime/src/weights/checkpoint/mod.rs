@@ -1,8 +1,8 @@
-//! NVFP4 checkpoints: safetensors files, mapped into memory, in two public conventions.
+//! Checkpoints: safetensors files, mapped into memory. NVFP4 in two public conventions, FP8, bf16 and f16.
 //!
 //! * `mod.rs`: [`Checkpoint`]: which files there are, and which tensor is in which.
 //! * `file.rs`: one file, its header and its tensors.
-//! * `layer.rs`: gate and up of one layer, by the names and numbers of a [`Convention`].
+//! * `layer.rs`: gate, up and down of one layer, by the names and numbers of a [`Convention`].
 //! * `near.rs`: names that were perhaps meant.
 //! * `error.rs`: [`CheckpointError`].
 //!
