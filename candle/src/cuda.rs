@@ -4,7 +4,7 @@ use crate::op::Call;
 use crate::{Error, Inner};
 use candle_core::cuda_backend::{CudaDType, CudaStorageSlice, WrapErr};
 use candle_core::{CudaDevice, CudaStorage, DType, Layout, Shape};
-use cudarc::driver::{CudaStream, DevicePtr, DevicePtrMut, DeviceRepr};
+use cudarc::driver::{CudaStream, CudaView, DevicePtr, DevicePtrMut, DeviceRepr};
 use half::{bf16, f16};
 use silumin::{Buffer, Cache, Device, Stream};
 use std::sync::Arc;
@@ -21,8 +21,23 @@ pub(crate) fn open(cuda: &CudaDevice, cache: Option<Cache>) -> Result<(Device, S
     Ok((device, stream))
 }
 
+/// Elements of 16 bits that blocks read and write.
+pub(crate) trait CudaElements: CudaDType + DeviceRepr {}
+
+impl CudaElements for bf16 {}
+impl CudaElements for f16 {}
+
+/// The elements of a contiguous view.
+pub(crate) fn elements<'a, T: CudaElements>(
+    storage: &'a CudaStorage,
+    layout: &Layout,
+) -> Result<CudaView<'a, T>, Error> {
+    let start = layout.start_offset();
+    Ok(storage.as_cuda_slice::<T>()?.slice(start..start + layout.shape().elem_count()))
+}
+
 /// Calls `f` with the address of a tensor's first element, while cudarc knows that the stream reads it.
-fn read<T>(
+pub(crate) fn read<T>(
     stream: &Arc<CudaStream>,
     storage: &CudaStorage,
     layout: &Layout,

@@ -109,6 +109,21 @@ pub enum Error {
     /// Kept products.
     #[error("the dual GEMM keeps its products, which no tensor takes: leave them out of its formats")]
     Products,
+    /// A residual was given to a block that adds none, or left out.
+    #[error(
+        "{}",
+        match .given {
+            true => "the block adds no residual: call `run`, or load it with `MlpOptions` that have one",
+            false => "the block adds a residual: call `run_adding`, or load it with `MlpOptions::without_residual`",
+        }
+    )]
+    Residual {
+        /// Whether one was given.
+        given: bool,
+    },
+    /// A block that could not be loaded or run.
+    #[error(transparent)]
+    Block(Box<silumin::runtime::mlp::MlpError>),
     /// No weights.
     #[error("no weights: call `tensors` or `weights` before `build`")]
     NoWeights,
@@ -133,6 +148,12 @@ pub enum Error {
     /// What candle says.
     #[error(transparent)]
     Candle(Box<candle_core::Error>),
+}
+
+impl From<silumin::runtime::mlp::MlpError> for Error {
+    fn from(error: silumin::runtime::mlp::MlpError) -> Self {
+        Error::Block(Box::new(error))
+    }
 }
 
 /// The variant that carries an error of any type, and shows it as it is; its name is candle's.

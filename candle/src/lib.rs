@@ -30,17 +30,21 @@
 //! **On the CPU** the same kernel runs on silumin's emulator, instruction by instruction, and everything that is wrong with it is an
 //! error: for tests on machines without a GPU, not for serving. There tensors are copied to the emulated device and back.
 //!
+//! [`Mlp`] is the whole block, down projection and residual included.
+//!
 //! There is no backward pass: `backward` through the result is an error of candle's.
 
 // The one thing that takes it: addresses of candle's tensors on a GPU.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 
+mod block;
 mod error;
 mod op;
 
 #[cfg(feature = "cuda")]
 mod cuda;
 
+pub use block::{Mlp, MlpBuilder};
 pub use error::Error;
 
 use candle_core::{DType, Device, Module, Tensor};
@@ -248,22 +252,7 @@ impl<'a> Builder<'a> {
                 (*device).clone()
             }
         };
-        let (device, stream) = match &candle {
-            Device::Cpu => {
-                let device = silumin::Device::emulated(self.emulating);
-                let stream = device.stream();
-                (device, stream)
-            }
-            #[cfg(feature = "cuda")]
-            Device::Cuda(cuda) => cuda::open(cuda, self.cache)?,
-            other => {
-                let advice = match other.is_cuda() {
-                    true => "turn on the feature `cuda` of silumin-candle",
-                    false => "silumin's kernels run on NVIDIA GPUs, and on the CPU's emulator",
-                };
-                return Err(Error::Unsupported { found: other.location(), advice });
-            }
-        };
+        let (device, stream) = open(&candle, self.emulating, self.cache)?;
         let (weights, tensors) = match &self.weights {
             Source::Tensors(gate, up) => {
                 let [b1, b2] = [*gate, *up].map(|weight| op::lent(&device, &stream, weight));
@@ -311,6 +300,30 @@ impl<'a> Builder<'a> {
         let dtypes = [x, result];
         let inner = Inner { kernels, device, stream, candle, weights, _tensors: tensors, scalars, dtypes };
         Ok(GatedMlp { inner: Arc::new(inner) })
+    }
+}
+
+/// The device of ours, and the stream, for tensors on a device of candle's.
+fn open(
+    candle: &Device,
+    emulating: Arch,
+    #[cfg_attr(not(feature = "cuda"), allow(unused_variables))] cache: Option<Cache>,
+) -> Result<(silumin::Device, Stream), Error> {
+    match candle {
+        Device::Cpu => {
+            let device = silumin::Device::emulated(emulating);
+            let stream = device.stream();
+            Ok((device, stream))
+        }
+        #[cfg(feature = "cuda")]
+        Device::Cuda(cuda) => cuda::open(cuda, cache),
+        other => {
+            let advice = match other.is_cuda() {
+                true => "turn on the feature `cuda` of silumin-candle",
+                false => "silumin's kernels run on NVIDIA GPUs, and on the CPU's emulator",
+            };
+            Err(Error::Unsupported { found: other.location(), advice })
+        }
     }
 }
 

@@ -86,7 +86,7 @@ impl CustomOp1 for Op {
 }
 
 /// The bytes of a contiguous view.
-fn bytes_of(storage: &CpuStorage, layout: &Layout) -> Result<Vec<u8>, Error> {
+pub(crate) fn bytes_of(storage: &CpuStorage, layout: &Layout) -> Result<Vec<u8>, Error> {
     let range = layout.start_offset()..layout.start_offset() + layout.shape().elem_count();
     let bits: Vec<u16> = match storage {
         CpuStorage::BF16(values) => values[range].iter().map(|value| value.to_bits()).collect(),

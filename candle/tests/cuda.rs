@@ -4,9 +4,10 @@
 
 use candle_core::{DType, Device, Tensor};
 use silumin::formats::quantize::{TensorScale, quantize};
+use silumin::runtime::mlp::MlpOptions;
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Buckets, Cache, dual_gemm};
-use silumin_candle::{Error, GatedMlp};
+use silumin_candle::{Error, GatedMlp, Mlp};
 
 const N: usize = 72;
 const K: usize = 128;
@@ -120,4 +121,27 @@ fn quantised_weights_go_to_candle_s_device() {
         Tensor::from_vec(all, (N, K), &Device::Cpu).unwrap()
     };
     same(&mlp.run(&x.to_device(&device).unwrap()).unwrap(), &candle(&x, &real(&gate), &real(&up)));
+}
+
+#[test]
+fn a_block_runs_where_tensors_are() {
+    for device in devices() {
+        let (gate, up, down) = (tensor(N, K, 1.0), tensor(N, K, 2.0), tensor(K, N, 3.0));
+        let small = |tensor: &Tensor| (tensor * 0.1).unwrap();
+        let (gate, up, down) = (small(&gate), small(&up), small(&down));
+        let options = MlpOptions::new(Buckets::new([4, 16]).unwrap());
+        let mlp = Mlp::of_tensors(&gate, &up, &down).options(options).load(&device).unwrap();
+        for rows in [1, 5, 16] {
+            // Rows out of the middle of longer tensors.
+            let [x, residual] = [4.0, 5.0].map(|seed| tensor(rows + 2, K, seed));
+            let there = |tensor: &Tensor| tensor.to_device(&device).unwrap().narrow(0, 1, rows).unwrap();
+            let y = mlp.run_adding(&there(&x), &there(&residual)).unwrap();
+            let here = |tensor: &Tensor| tensor.narrow(0, 1, rows).unwrap();
+            let middle = candle(&here(&x), &gate, &up).to_dtype(DType::BF16).unwrap();
+            let [middle, down, residual] =
+                [&middle, &down, &here(&residual)].map(|tensor| tensor.to_dtype(DType::F32).unwrap());
+            let want = (middle.matmul(&down.t().unwrap()).unwrap() + residual).unwrap();
+            same(&y, &want);
+        }
+    }
 }

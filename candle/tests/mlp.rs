@@ -2,9 +2,10 @@
 
 use candle_core::{DType, Device, Module, Tensor, Var};
 use silumin::formats::quantize::{TensorScale, quantize};
+use silumin::runtime::mlp::{MlpOptions, MlpWeights};
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Arch, Buckets, DualGemm, dual_gemm};
-use silumin_candle::{Error, GatedMlp};
+use silumin_candle::{Error, GatedMlp, Mlp};
 
 const CPU: Device = Device::Cpu;
 const N: usize = 72;
@@ -171,4 +172,91 @@ fn a_backward_pass_is_refused_and_not_left_out() {
     let y = mlp.run(x.as_tensor()).unwrap().sum_all().unwrap();
     let error = y.backward().unwrap_err().to_string();
     assert!(error.contains("silumin-gated-mlp"), "{error}");
+}
+
+/// The block by candle's own operations, in f32, with what is between the projections rounded to bf16.
+fn block(x: &Tensor, [gate, up, down]: [&Tensor; 3]) -> Tensor {
+    let middle = candle(x, gate, up).to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+    middle.matmul(&down.to_dtype(DType::F32).unwrap().t().unwrap()).unwrap()
+}
+
+/// Whether the norm of the difference is small beside that of the result.
+fn close(got: &Tensor, want: &Tensor) {
+    let norm = |tensor: &Tensor| tensor.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
+    let got = got.to_dtype(DType::F32).unwrap().reshape(want.shape()).unwrap();
+    let off = norm(&(got - want).unwrap()) / norm(want);
+    assert!(off < 6e-3, "{off}");
+}
+
+#[test]
+fn a_block_is_right_with_and_without_a_residual() {
+    let small = |rows, k, seed| (tensor(rows, k, seed, DType::BF16) * 0.1).unwrap();
+    let (gate, up, down) = (small(N, K, 1.0), small(N, K, 2.0), small(K, N, 3.0));
+    let buckets = || Buckets::new([4, 16]).unwrap();
+    for arch in [Arch::Sm90a, Arch::Sm100a] {
+        let options = MlpOptions::new(buckets()).without_residual();
+        let mlp = Mlp::of_tensors(&gate, &up, &down).options(options).emulating(arch).load(&CPU).unwrap();
+        let adding = Mlp::of_tensors(&gate, &up, &down).options(MlpOptions::new(buckets())).emulating(arch);
+        let adding = adding.load(&CPU).unwrap();
+        for rows in [1, 3, 4, 5] {
+            let x = tensor(rows, K, rows as f32, DType::BF16);
+            let want = block(&x, [&gate, &up, &down]);
+            let y = mlp.forward(&x.unsqueeze(0).unwrap()).unwrap();
+            assert_eq!((y.dims(), y.dtype()), (&[1, rows, K][..], DType::BF16));
+            close(&y, &want);
+            let residual = tensor(rows, K, 7.0, DType::BF16);
+            let want = (want + residual.to_dtype(DType::F32).unwrap()).unwrap();
+            close(&adding.run_adding(&x, &residual).unwrap(), &want);
+        }
+    }
+}
+
+#[test]
+fn a_block_in_nvfp4_is_right_on_blackwell() {
+    let quantised = |rows, k, seed| {
+        let small: Vec<f32> = values(rows, k, seed).iter().map(|value| value * 0.1).collect();
+        quantize(&small, rows, k, TensorScale::FromMax).unwrap()
+    };
+    let (n, k) = (64, 128);
+    let matrices = [quantised(n, k, 1.0), quantised(n, k, 2.0), quantised(k, n, 3.0)];
+    let [gate, up, down] = [0, 1, 2].map(|matrix| Weight::of(&matrices[matrix]).unwrap());
+    let weights = MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap();
+    let options = MlpOptions::new(Buckets::new([4]).unwrap()).without_residual();
+    let mlp = Mlp::of(&weights).options(options).emulating(Arch::Sm100a).load(&CPU).unwrap();
+    assert!(mlp.loaded().quantises());
+    let x = tensor(3, k, 0.5, DType::BF16);
+    let real = |matrix: &silumin::formats::Matrix| {
+        let (rows, k) = (matrix.rows(), matrix.k());
+        let all: Vec<f32> = (0..rows * k).map(|i| matrix.value(i / k, i % k).unwrap() as f32).collect();
+        Tensor::from_vec(all, (rows, k), &CPU).unwrap()
+    };
+    let [gate, up, down] = [0, 1, 2].map(|matrix| real(&matrices[matrix]));
+    let (got, want) = (mlp.run(&x).unwrap(), block(&x, [&gate, &up, &down]));
+    // x and the middle are quantised to 4 bits.
+    let norm = |tensor: &Tensor| tensor.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
+    let off = norm(&(got.to_dtype(DType::F32).unwrap() - &want).unwrap()) / norm(&want);
+    assert!(off < 0.25, "{off}");
+}
+
+#[test]
+fn what_a_block_does_not_take_is_told() {
+    let (gate, down) = (tensor(N, K, 1.0, DType::BF16), tensor(K, N, 3.0, DType::BF16));
+    let options = MlpOptions::new(Buckets::new([4]).unwrap());
+    let mlp = Mlp::of_tensors(&gate, &gate, &down).options(options.clone()).load(&CPU).unwrap();
+    let x = tensor(4, K, 0.0, DType::BF16);
+    let said = |error: Error| error.to_string();
+    assert!(said(mlp.run(&x).unwrap_err()).contains("call `run_adding`"));
+    let error = mlp.run_adding(&x, &x.narrow(0, 0, 2).unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Shape { tensor: "residual", .. }), "{error}");
+    let long = tensor(5, K, 0.0, DType::BF16);
+    assert!(
+        said(mlp.run_adding(&long, &long).unwrap_err())
+            .contains("5 tokens: the block has buckets for 1 to 4")
+    );
+    let error =
+        Mlp::of_tensors(&gate, &gate, &gate).options(options.clone()).load(&CPU).map(drop).unwrap_err();
+    assert!(said(error).contains("down is 72 x 128 in bf16"));
+    let wide = gate.to_dtype(DType::F32).unwrap();
+    let error = Mlp::of_tensors(&wide, &gate, &down).options(options).load(&CPU).map(drop).unwrap_err();
+    assert!(matches!(error, Error::DType { tensor: "gate", found: DType::F32, .. }), "{error}");
 }

@@ -83,6 +83,7 @@ pub(super) struct Part {
 
 impl Part {
     /// Both.
+    #[cfg(feature = "cuda")]
     pub fn buffers(self) -> impl Iterator<Item = Buffer> {
         [self.codes].into_iter().chain(self.scales)
     }
