@@ -70,7 +70,7 @@ enum Weights<'a> {
 }
 
 impl Mlp {
-    /// Of weights out of a checkpoint ([`MlpWeights::of_layer`]) or a loader of one's own, in any format. They are copied to the
+    /// Of weights out of a checkpoint (`MlpWeights::of_layer`) or a loader of one's own, in any format. They are copied to the
     /// device.
     pub fn of<'a>(weights: &MlpWeights<'a>) -> MlpBuilder<'a> {
         MlpBuilder::new(Weights::Host(*weights))
@@ -355,12 +355,15 @@ mod cuda {
             let device = &x.device;
             let stream = device.cuda_stream();
             let (hidden, count) = (self.loaded.hidden(), layout.shape().elem_count());
-            // SAFETY: kernels write every element, those behind the tokens' rows too. Of those rows the residual's are read, and
-            // whatever they are, they stay in their rows.
+            // SAFETY: kernels write every element, those behind the tokens' rows too. A residual is read from all rows, and is
+            // written there below.
             let mut out = unsafe { device.alloc::<T>(rows * hidden) }?;
             if let Some((residual, layout)) = residual {
                 let from = elements::<T>(residual, layout)?;
                 stream.memcpy_dtod(&from, &mut out.slice_mut(0..count)).w()?;
+                if count < rows * hidden {
+                    stream.memset_zeros(&mut out.slice_mut(count..)).w()?;
+                }
             }
             read(&stream, x, layout, |address| {
                 let (target, _writing) = out.device_ptr_mut(&stream);

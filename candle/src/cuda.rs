@@ -4,7 +4,7 @@ use crate::op::Call;
 use crate::{Error, Inner};
 use candle_core::cuda_backend::{CudaDType, CudaStorageSlice, WrapErr};
 use candle_core::{CudaDevice, CudaStorage, DType, Layout, Shape};
-use cudarc::driver::{CudaStream, CudaView, DevicePtr, DevicePtrMut, DeviceRepr};
+use cudarc::driver::{CudaStream, CudaView, DevicePtr, DevicePtrMut, DeviceRepr, ValidAsZeroBits};
 use half::{bf16, f16};
 use silumin::{Buffer, Cache, Device, Stream};
 use std::sync::Arc;
@@ -22,7 +22,7 @@ pub(crate) fn open(cuda: &CudaDevice, cache: Option<Cache>) -> Result<(Device, S
 }
 
 /// Elements of 16 bits that blocks read and write.
-pub(crate) trait CudaElements: CudaDType + DeviceRepr {}
+pub(crate) trait CudaElements: CudaDType + DeviceRepr + ValidAsZeroBits {}
 
 impl CudaElements for bf16 {}
 impl CudaElements for f16 {}
