@@ -10,7 +10,7 @@ use askama::Template;
 
 /// Registers, barriers and what all warps start with.
 #[derive(Template)]
-#[template(path = "sm_90a/setup.ptx")]
+#[template(path = "common/fragments/setup.ptx")]
 pub(super) struct Setup<'a> {
     pub p: &'a Plan,
     pub t: &'a View<'a>,
@@ -38,7 +38,7 @@ pub(super) struct Order<'a> {
 
 /// The warp that sees to the fixup of two parts of a tile.
 #[derive(Template)]
-#[template(path = "sm_90a/hand_over.ptx")]
+#[template(path = "common/fragments/hand_over.ptx")]
 pub(super) struct HandOver<'a> {
     pub p: &'a Plan,
     pub t: &'a View<'a>,
@@ -56,7 +56,7 @@ pub(super) struct Consumer<'a> {
 
 /// Sums to results.
 #[derive(Template)]
-#[template(path = "sm_90a/epilogue.ptx")]
+#[template(path = "common/fragments/epilogue.ptx")]
 pub(super) struct Epilogue<'a> {
     pub p: &'a Plan,
     pub t: &'a View<'a>,
@@ -65,7 +65,7 @@ pub(super) struct Epilogue<'a> {
 
 /// How all warps end.
 #[derive(Template)]
-#[template(path = "sm_90a/teardown.ptx")]
+#[template(path = "common/fragments/teardown.ptx")]
 pub(super) struct Teardown<'a> {
     pub t: &'a View<'a>,
 }
