@@ -25,6 +25,7 @@ mod emulate;
 mod formats;
 mod forms;
 mod gate_inputs;
+mod geforce;
 mod grouped;
 mod hopper;
 mod hopper_fp8;

@@ -296,7 +296,7 @@ fn other_chips_and_damaged_packs_are_refused() {
 #[test]
 fn probes_assemble() {
     let ptxas = Ptxas::find().unwrap();
-    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a] {
+    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a, Arch::Sm120a, Arch::Sm121a] {
         for size in [Size::Small, Size::Full] {
             let probes = bring_up::probes::all(arch, size);
             let names: HashSet<&str> = probes.iter().map(|probe| probe.name.as_str()).collect();
@@ -316,7 +316,7 @@ fn probes_assemble() {
 /// Every step's configurations are legal for the chips of its kind.
 #[test]
 fn every_step_makes_kernels_at_full_size() {
-    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a] {
+    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a, Arch::Sm120a, Arch::Sm121a] {
         for step in steps(arch, Size::Full) {
             for case in step.cases {
                 let (spec, arch) = case.spec(arch).unwrap().read().unwrap();

@@ -467,12 +467,14 @@ fn a_gpu_that_is_not_there_is_an_error() {
 }
 
 #[test]
-fn a_chip_without_kernels_is_an_error() {
+fn geforce_takes_its_own_kernels() {
     let chip = [("SILUMIN_EMULATED_CHIP", "sm_120a")];
-    with_driver("a_chip_without_kernels_is_an_error", &chip, || {
-        let error = Device::cuda(0).unwrap_err().to_string();
-        assert!(error.contains("emulated sm_120a has compute capability 12.0"), "{error}");
-        assert!(error.contains("sm_100a") && error.contains("Device::emulated"), "{error}");
+    with_driver("geforce_takes_its_own_kernels", &chip, || {
+        let device = Device::cuda(0).unwrap();
+        assert_eq!(device.arch(), Arch::Sm120a);
+        let found =
+            gemm(SWIGLU, Arch::Sm120a, &[]).verify(&device, SHAPE, Distribution::Full, 1, &[]).unwrap();
+        assert!(found.check.pass, "{}", found.check);
     });
 }
 

@@ -171,7 +171,7 @@ fn every_value_of_every_knob_is_a_flag_and_its_help_says_what_it_means() {
     let help =
         emit::command().render_long_help().to_string().split_whitespace().collect::<Vec<_>>().join(" ");
     for knob in &KNOBS {
-        for core in [TensorCore::Tcgen05, TensorCore::Wgmma] {
+        for core in [TensorCore::Tcgen05, TensorCore::Wgmma, TensorCore::Mma] {
             let drawn = [knob.draws(core), knob.rare_draws(core), knob.foreign_draws(core)].concat();
             for text in drawn {
                 let flag = format!("--{}={text}", knob.name.replace('_', "-"));

@@ -7,11 +7,13 @@ use silumin::runtime::device::{Device, EmulatorOptions};
 use silumin::runtime::gemm::DualGemm;
 use silumin::verify::inputs::Distribution;
 use silumin_testkit::sample;
-use silumin_testkit::values::{HOPPER_VALUES, SHAPES, VALUES};
+use silumin_testkit::values::{GEFORCE_VALUES, HOPPER_VALUES, SHAPES, VALUES};
 
 #[test]
 fn every_knob_and_every_row_of_its_values_is_tested() {
-    for (arch, values) in [(Arch::Sm100a, VALUES), (Arch::Sm90a, HOPPER_VALUES)] {
+    for (arch, values) in
+        [(Arch::Sm100a, VALUES), (Arch::Sm90a, HOPPER_VALUES), (Arch::Sm120a, GEFORCE_VALUES)]
+    {
         for knob in &KNOBS {
             let named = values.iter().any(|(name, ..)| *name == knob.name);
             assert!(

@@ -19,7 +19,11 @@ fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let tile = (prop_oneof![20 => Just(128u32), 10 => Just(256u32), 1 => 0u32..300], tile_n, 1u32..10)
         .prop_map(move |(m, n, k)| format!("[{m}, {n}, {}]", step * k));
     // What a chip has none of is refused whatever stands beside it.
-    let (of_tmem, of_warpgroups) = if arch == Arch::Sm90a { (0.02, 0.4) } else { (0.3, 0.02) };
+    let (of_tmem, of_warpgroups) = match arch {
+        Arch::Sm90a => (0.02, 0.4),
+        Arch::Sm120a => (0.02, 0.02),
+        _ => (0.3, 0.02),
+    };
     let stages = (0u32..18).prop_map(|n| n.to_string());
     let k_order = prop_oneof![
         Just("reverse".to_owned()),
@@ -42,14 +46,22 @@ fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
         named("tile", 0.5, tile.boxed()),
         named("cta_group", of_tmem, one_of(&["1", "2"]).boxed()),
         named("swap_ab", 0.3, one_of(&["off", "on"]).boxed()),
-        named("multicast", 0.2, one_of(&["a(2)", "b(4)", "a(3)"]).boxed()),
+        named(
+            "multicast",
+            if arch == Arch::Sm120a { 0.02 } else { 0.2 },
+            one_of(&["a(2)", "b(4)", "a(3)"]).boxed(),
+        ),
         named("consumers", of_warpgroups, one_of(&["cooperative", "ping_pong"]).boxed()),
         named("promotion", 0.01, one_of(&["off", "every(128)"]).boxed()),
         named("stages", 0.5, stages.boxed()),
         named("k_order", 0.5, k_order.boxed()),
         named("sf_preload", 1.6 * of_tmem, sf_preload.boxed()),
         named("sf_load", 0.6 * of_tmem, one_of(&["bulk", "tensor_map", "multicast"]).boxed()),
-        named("accumulators", 0.3, one_of(&["separate", "side_by_side"]).boxed()),
+        named(
+            "accumulators",
+            if arch == Arch::Sm120a { 0.03 } else { 0.3 },
+            one_of(&["separate", "side_by_side"]).boxed(),
+        ),
         named("accumulator_buffers", 0.6 * of_tmem, one_of(&["1", "2", "3", "overlapped"]).boxed()),
         named("a_reuse", of_tmem, one_of(&["none", "collector"]).boxed()),
         named("tmem_columns", of_tmem, columns.boxed()),
@@ -95,6 +107,11 @@ fn brackets_are_taken_where_validate_takes_them() {
 fn brackets_for_warpgroups_are_taken_where_validate_takes_them() {
     let formats = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
     compare(Arch::Sm90a, "bf16 -> bf16, arch = sm_90a, ", |shape| Problem::dual(shape, formats), 4000);
+}
+
+#[test]
+fn brackets_for_warps_are_taken_where_validate_takes_them() {
+    compare(Arch::Sm120a, "arch = sm_120a, ", Problem::nvfp4, 5000);
 }
 
 /// The brackets of drawn knobs, behind what is `always` there.

@@ -6,6 +6,51 @@ use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{FormatNames, SpecFile};
 
 #[test]
+fn every_knob_value_of_warps_changes_the_ptx() {
+    let instructions = |knobs: &[(&str, &str)]| {
+        let tile = ("tile", "[128, 64, 128]");
+        instructions_of("sm_120a", "nvfp4", &[&[tile, ("sms", "8")], knobs].concat())
+    };
+    let base = instructions(&[]);
+    let values = [
+        ("tile", "[128, 32, 128]"),
+        ("tile", "[128, 128, 128]"),
+        ("tile", "[64, 64, 128]"),
+        ("tile", "[128, 64, 64]"),
+        ("tile", "[128, 64, 256]"),
+        ("stages", "2"),
+        ("k_order", "reverse"),
+        ("k_order", "serpentine"),
+        ("cache", "[a: evict_first]"),
+        ("cache", "[b: evict_last]"),
+        ("cache", "[sf: evict_last]"),
+        ("cache", "[c: evict_first]"),
+        ("store", "direct"),
+        ("strategy", "two_pass"),
+        ("strategy", "second_fused"),
+        ("strategy", "sequential"),
+        ("swap_ab", "on"),
+        ("schedule", "one_tile"),
+        ("schedule", "stream_k"),
+        ("schedule", "split_k(2)"),
+        ("schedule", "split_k(3)"),
+        ("raster", "along_m"),
+        ("raster", "along_n"),
+        ("raster", "swizzled(2)"),
+        ("sms", "9"),
+        ("pdl", "on"),
+    ];
+    let texts = values.map(|value| match value {
+        // Weights in 128 rows, tokens in 64 columns.
+        ("swap_ab", _) => instructions(&[value, ("tile", "[64, 128, 128]")]),
+        _ => instructions(&[value]),
+    });
+    all_differ(&base, &values, &texts);
+    let config = settled("sm_120a", "nvfp4", &[("tile", "[128, 64, 128]"), ("sms", "8")]);
+    all_rows_are_tried(Arch::Sm120a, &config, &values);
+}
+
+#[test]
 fn every_knob_value_of_warpgroups_changes_the_ptx() {
     let instructions = |knobs: &[(&str, &str)]| {
         let tile = ("tile", "[128, 64, 64]");

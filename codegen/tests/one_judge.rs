@@ -100,6 +100,12 @@ fn what_is_legal_for_warpgroups_renders() {
 }
 
 #[test]
+fn what_is_legal_for_warps_renders() {
+    let bf16 = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
+    judged(Arch::Sm120a, &[Formats::default(), bf16], 1500, 100);
+}
+
+#[test]
 fn a_vector_per_row_rules_swapped_sides_out_before_rendering() {
     let shape = Shape::new(16, 4096, 7168);
     let swapped = Config { swap_ab: Setting::Fixed(Switch::On), ..Config::default() };

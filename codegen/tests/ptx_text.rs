@@ -88,7 +88,7 @@ fn golden() -> Vec<(String, String)> {
 }
 
 fn kernels() -> Vec<(String, String)> {
-    let drawn: Vec<_> = [Arch::Sm100a, Arch::Sm90a].into_iter().flat_map(drawn).collect();
+    let drawn: Vec<_> = [Arch::Sm100a, Arch::Sm90a, Arch::Sm120a].into_iter().flat_map(drawn).collect();
     if let Some(folder) = std::env::var_os("SILUMIN_DRAWN_PTX") {
         for (name, ptx) in &drawn {
             fs::write(Path::new(&folder).join(name).with_extension("ptx"), ptx).unwrap();

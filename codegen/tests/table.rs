@@ -9,7 +9,7 @@ use silumin_codegen::plan::validate;
 use silumin_codegen::problem::{Formats, OperandFormat, Operation, OutputFormat, Problem, Shape};
 use syn::parse::{ParseStream, Parser};
 
-const CHIPS: [Arch; 2] = [Arch::Sm90a, Arch::Sm100a];
+const CHIPS: [Arch; 3] = [Arch::Sm90a, Arch::Sm100a, Arch::Sm120a];
 
 /// Every value that the table draws, each once.
 fn values() -> Vec<(&'static Knob, &'static str)> {
@@ -173,6 +173,7 @@ fn surroundings(arch: Arch) -> Vec<(Problem, Config)> {
             "sms=2;tile=[128, 128, 256]",
         ],
         TensorCore::Wgmma => ["", "tile=[128, 64, 64]", "tile=[64, 64, 64]", "tile=[128, 64, 128]", "sms=2"],
+        TensorCore::Mma => ["", "tile=[128, 64, 64]", "tile=[64, 64, 64]", "tile=[64, 32, 128]", "sms=2"],
     };
     let mut all = Vec::new();
     for formats in formats.into_iter().filter(|formats| legal(*formats, arch)) {

@@ -53,6 +53,21 @@ fn holds_together(plan: &Plan) {
             assert!(plan.stages >= 2 || plan.k_loop.tiles == 1);
             assert!(!warpgroups.ping_pong || plan.work.schedule == Schedule::Persistent);
         }
+        Target::Mma(mma) => {
+            let groups = mma.groups;
+            assert_eq!((groups.tile_rows(), 128 * (groups.count + 1)), (plan.cta_rows, plan.threads));
+            assert!(plan.cta_rows <= 128 || plan.kind.scales_per_mma() == 0);
+            // Accumulators, an MMA's operands and the rest of a thread's registers, and all threads' those of an SM.
+            let held = mma.sum_registers(plan.strategy.products());
+            assert_eq!(128 * groups.product_registers, groups.rows() * plan.mma_columns);
+            let [computes, loads] = groups.registers;
+            assert!(held + 64 <= computes && 128 * (groups.count * computes + loads) <= 1 << 16);
+            // Where a tile's columns start, no block of scale factors ends inside it.
+            let several = if plan.swap_ab { plan.m_tiles } else { plan.n_tiles } > 1;
+            let inside = 128u32.is_multiple_of(plan.mma_columns);
+            assert!(inside || !several || plan.kind.scales_per_mma() == 0);
+            assert_eq!(plan.cluster_ctas(), 1);
+        }
     }
     // Swizzle patterns start on their boundary, bulk copies on 128 bytes, barriers on 8.
     let span = plan.k_loop.tile_bytes / plan.smem.boxes;
@@ -186,6 +201,115 @@ fn a_draw_for_warpgroups_is_a_sound_plan_or_a_clear_error() {
     });
     outcome.unwrap_or_else(|error| panic!("{error}"));
     assert!(legal.get() > 150, "{} of 10000 draws are legal", legal.get());
+}
+
+#[test]
+fn a_draw_for_warps_is_a_sound_plan_or_a_clear_error() {
+    let legal = Cell::new(0);
+    let mut runner = TestRunner::new(ProptestConfig { cases: 10_000, ..ProptestConfig::default() });
+    let pairs = [
+        ("nvfp4", "nvfp4"),
+        ("mxfp4", "mxfp4"),
+        ("mxfp8", "mxfp4"),
+        ("bf16", "bf16"),
+        ("e4m3", "e5m2"),
+        ("bf16", "nvfp4"),
+    ];
+    let chips = prop::sample::select(vec![Arch::Sm120a, Arch::Sm121a]);
+    let draws =
+        (size(), size(), size(), config(Arch::Sm120a), 0u32..8, prop::sample::select(pairs.to_vec()), chips);
+    let outcome = runner.run(&draws, |(m, n, k, config, whole, (a, b), arch)| {
+        let config = if whole == 0 { config } else { without_tensor_memory(config) };
+        let k = if whole % 2 == 0 { k } else { k.checked_next_multiple_of(128).unwrap_or(128) };
+        let formats = Formats::new(a.parse().unwrap(), b.parse().unwrap(), OutputFormat::Bf16);
+        let taken = judge(&Problem::dual(Shape::new(m, n, k), formats), &config, arch)?;
+        legal.set(legal.get() + u32::from(taken));
+        Ok(())
+    });
+    outcome.unwrap_or_else(|error| panic!("{error}"));
+    assert!(legal.get() > 150, "{} of 10000 draws are legal", legal.get());
+}
+
+#[test]
+fn auto_multiplies_any_shape_on_small_chips() {
+    let names = [
+        ("nvfp4", "nvfp4"),
+        ("mxfp4", "mxfp4"),
+        ("mxfp8", "mxfp8"),
+        ("mxfp8", "mxfp4"),
+        ("e4m3", "e4m3"),
+        ("bf16", "bf16"),
+    ];
+    for (a, b) in names {
+        let formats = Formats::new(a.parse().unwrap(), b.parse().unwrap(), OutputFormat::F16);
+        for m in (1..=300).step_by(7).chain([511, 512, 1000, 4096]) {
+            for (n, k) in [(328, 128), (328, 2944), (4096, 7168), (14336, 4096)] {
+                let shape = Shape::new(m, n, k);
+                for shape in [shape, shape.batch(3), shape.grouped(5)] {
+                    for problem in [Problem::dual(shape, formats), Problem::gemm(shape, formats)] {
+                        for arch in [Arch::Sm120a, Arch::Sm121a] {
+                            let plan = validate(&problem, &Config::default(), arch);
+                            let plan =
+                                plan.unwrap_or_else(|errors| panic!("{problem:?}: {}", explain(&errors)));
+                            holds_together(&plan);
+                            assert!(plan.stages >= 2 || plan.k_loop.tiles == 1, "{problem:?}: one stage");
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn small_chips_refuse_what_they_have_none_of_by_name() {
+    let refused = [
+        ("cta_group", "2", "one warp's"),
+        ("multicast", "a(2)", "a cluster has one CTA"),
+        ("schedule", "cluster_split_k(2)", "a cluster has one CTA"),
+        ("schedule", "dynamic", "do not ask for tiles"),
+        ("sf_load", "multicast", "bulk copies bring them"),
+        ("sf_preload", "ahead(2)", "where they read their operands"),
+        ("accumulators", "side_by_side", "16 rows and 8 columns"),
+        ("consumers", "ping_pong", "on one tile"),
+        ("promotion", "off", "add up in fp32"),
+        ("tmem_columns", "128", "in registers"),
+        ("accumulator_buffers", "2", "in registers"),
+        ("store", "direct(16x256b)", "in registers"),
+        ("a_reuse", "collector", "A is in registers"),
+        ("k_order", "split_tail(2)", "would apply the gate"),
+        ("tile", "[256, 64, 128]", "blocks of 128 rows"),
+        ("tile", "[96, 64, 128]", "64, 128, 192 or 256"),
+        ("tile", "[128, 96, 128]", "inside one block"),
+        ("tile", "[128, 256, 128]", "up to 128"),
+        ("tile", "[128, 128, 512]", "101376 bytes"),
+    ];
+    for (knob, value, words) in refused {
+        let mut config = Config::default();
+        config.set(knob, value).unwrap();
+        let problem = Problem::nvfp4(Shape::new(512, 4096, 7168));
+        let errors = validate(&problem, &config, Arch::Sm120a).err().unwrap_or_default();
+        let text = errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        assert!(text.contains(words) && text.contains(knob), "{knob} = {value}: {text}");
+        assert!(errors.iter().all(|error| !error.hint().is_empty()), "{knob} = {value}");
+    }
+    // Without scale factors tiles are larger, and start anywhere.
+    let bf16 = Formats::new(OperandFormat::Bf16, OperandFormat::Bf16, OutputFormat::Bf16);
+    for tile in ["[256, 64, 32]", "[192, 64, 32]", "[128, 96, 64]"] {
+        let mut config = Config::default();
+        config.set("tile", tile).unwrap();
+        holds_together(
+            &validate(&Problem::dual(Shape::new(512, 4096, 7168), bf16), &config, Arch::Sm120a).unwrap(),
+        );
+    }
+    let weights = Formats::new(OperandFormat::Bf16, OperandFormat::Nvfp4, OutputFormat::Bf16);
+    let scaled = Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::Nvfp4);
+    for (formats, words) in [(weights, "quantise the activations"), (scaled, "two columns of a row")] {
+        let problem = Problem::dual(Shape::new(512, 4096, 7168), formats);
+        let errors = validate(&problem, &Config::default(), Arch::Sm121a).unwrap_err();
+        assert!(errors[0].to_string().contains(words), "{}", explain(&errors));
+        assert!(errors[0].to_string().contains("not on sm_121a"), "{}", explain(&errors));
+    }
 }
 
 /// The errors that `knobs` get for a shape.

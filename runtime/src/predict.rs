@@ -2,6 +2,7 @@
 //!
 //! Nothing here is measured. Predictions depend on the chip's numbers, some of which are ranges ([`Chip`]).
 
+use silumin_codegen::arch::{Arch, TensorCore};
 use silumin_codegen::kernel::{Kernel, Parameter};
 use silumin_codegen::plan::Operand;
 use silumin_emulator as emulator;
@@ -44,6 +45,11 @@ pub enum PredictError {
     /// The chip is not valid.
     #[error(transparent)]
     Chip(#[from] ChipError),
+    /// The emulator's clock has no numbers of such a chip.
+    #[error(
+        "no time is predicted for {0}: no file of chips/ has the numbers of such a chip; values and orders are emulated as for any other"
+    )]
+    NoChip(Arch),
     /// The kernel has groups of rows, and their sizes were not given.
     #[error("the kernel has groups of rows, and their sizes were not given")]
     Groups,
@@ -80,6 +86,14 @@ pub fn default_chip(target: &str) -> &'static str {
     }
 }
 
+/// Refuses kernels for chips that no file of numbers is for.
+fn check_arch(kernel: &Kernel) -> Result<(), PredictError> {
+    match kernel.arch.tensor_core() {
+        TensorCore::Wgmma | TensorCore::Tcgen05 => Ok(()),
+        TensorCore::Mma => Err(PredictError::NoChip(kernel.arch)),
+    }
+}
+
 /// Issue costs of a kernel's launches, for [`TimeOptions::sass`]. They can be used for any number of predictions of
 /// that kernel.
 ///
@@ -87,6 +101,7 @@ pub fn default_chip(target: &str) -> &'static str {
 ///
 /// With [`IssueSource::Sass`] whatever keeps machine code from being made, and PTX that the emulator does not take.
 pub fn issue_costs(kernel: &Kernel, chip: &Chip, source: IssueSource) -> Result<FoundCosts, PredictError> {
+    check_arch(kernel)?;
     let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
     source.find(&module, &kernel.ptx, chip).map_err(PredictError::Issue)
 }
@@ -101,6 +116,7 @@ pub fn predict(
     sizes: Option<&GroupSizes>,
     timing: &TimeOptions,
 ) -> Result<KernelPrediction, PredictError> {
+    check_arch(kernel)?;
     let module = emulator::Module::parse(&format!("{}.ptx", kernel.name), &kernel.ptx)?;
     let problem = &kernel.problem;
     let mut memory = GlobalMemory::new();

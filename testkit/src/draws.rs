@@ -1,4 +1,4 @@
-//! Draws configurations and ragged shapes from all knobs, for `tests/lattice.rs` and `tests/hopper.rs` on the
+//! Draws configurations and ragged shapes from all knobs, for `tests/lattice.rs`, `tests/hopper.rs` and `tests/geforce.rs` on the
 //! emulated device, and for `cargo xtask lattice`, which writes them for a GPU.
 //!
 //! A draw can be illegal; then `validate` has to say why.
@@ -142,6 +142,11 @@ impl Draws {
                     "192", "256",
                 ]),
                 self.pick(&["16", "32", "64", "64", "64", "64", "128", "48", "256"]),
+            ),
+            TensorCore::Mma => (
+                self.pick(&["64", "64", "128", "128", "128", "192", "256"]),
+                self.pick(&["8", "16", "24", "32", "32", "40", "64", "64", "72", "128", "128", "256"]),
+                self.pick(&["32", "64", "64", "128", "128", "256"]),
             ),
             TensorCore::Tcgen05 => (
                 if config.cta_group == Setting::Fixed(CtaGroup::Two) { "256" } else { "128" },

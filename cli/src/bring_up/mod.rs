@@ -1,7 +1,8 @@
 //! The bring-up pack: kernels for the first hour on a GPU, with operands, the emulator's results and probes.
 //!
 //! * `mod.rs`: what a step is.
-//! * `blackwell.rs`, `hopper.rs`: the steps of `sm_100a`, `sm_103a` and of `sm_90a`, in order of risk.
+//! * `blackwell.rs`, `hopper.rs`, `geforce.rs`: the steps of `sm_100a` and `sm_103a`, of `sm_90a`, and of `sm_120a` and `sm_121a`, in
+//!   order of risk.
 //! * `probes.rs`: kernels that measure what nobody has published, one PTX template each in `probes/`.
 //! * `pack.rs`: builds the folder that `bring_up.py` runs.
 //! * `plant.rs`: damages one kernel, to see that the pack names it.
@@ -9,6 +10,7 @@
 
 pub mod blackwell;
 pub mod command;
+pub mod geforce;
 pub mod hopper;
 pub mod pack;
 pub mod plant;
@@ -150,6 +152,7 @@ pub fn steps(arch: Arch, size: Size) -> Vec<Step> {
     let mut steps = match arch.tensor_core() {
         TensorCore::Tcgen05 => blackwell::steps(size),
         TensorCore::Wgmma => hopper::steps(size),
+        TensorCore::Mma => geforce::steps(size),
     };
     for (index, step) in steps.iter_mut().enumerate() {
         step.number = index as u32 + 1;

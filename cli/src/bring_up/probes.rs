@@ -164,6 +164,7 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
     let (version, sms) = match core {
         TensorCore::Tcgen05 => ("8.8", 148),
         TensorCore::Wgmma => ("8.3", 132),
+        TensorCore::Mma => ("8.8", 170),
     };
     let chip = Chip { version, target: arch.to_string(), sms, size };
     let mut probes = vec![clock(&chip)];
@@ -176,6 +177,12 @@ pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
             probes.extend(warpgroup(&chip));
             probes.extend(rings::all(&chip));
             probes.extend(beside::all(&chip));
+        }
+        // What it has no clusters and no tensor memory for is left out.
+        TensorCore::Mma => {
+            probes.push(mbarrier(&chip));
+            probes.extend([gap(&chip, false), gap(&chip, true)]);
+            return probes;
         }
     }
     probes.extend(memory::all(&chip));

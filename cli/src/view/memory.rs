@@ -115,14 +115,23 @@ pub fn maps(picture: &mut Picture, y: f64, plan: &Plan) {
             tmem.used, tmem.columns
         );
         bar(picture, y, &heading, limit, &parts, &legend);
-    } else if let Target::Wgmma(warpgroups) = &plan.target {
-        let products = plan.strategy.products();
-        let text = format!(
+        return;
+    }
+    let products = plan.strategy.products();
+    let text = match &plan.target {
+        Target::Wgmma(warpgroups) => format!(
             "Registers of a consumer thread: {} of {} hold sums; {} warpgroup(s) of 128 threads",
             warpgroups.sum_registers(products),
             warpgroups.registers[0],
             warpgroups.count
-        );
-        picture.text(LEFT, y + 12.0, &text);
-    }
+        ),
+        Target::Mma(mma) => format!(
+            "Registers of a consumer thread: {} of {} hold sums; {} warps",
+            mma.sum_registers(products),
+            mma.groups.registers[0],
+            4 * mma.groups.count
+        ),
+        Target::Tcgen05(_) => return,
+    };
+    picture.text(LEFT, y + 12.0, &text);
 }

@@ -180,7 +180,7 @@ pub struct Samples {
 impl Samples {
     /// A value that all chips honour and that tests draw as it is written.
     pub const EVERYWHERE: Samples = Samples {
-        on: &[TensorCore::Tcgen05, TensorCore::Wgmma],
+        on: &[TensorCore::Tcgen05, TensorCore::Wgmma, TensorCore::Mma],
         rare_on: &[],
         draw: "",
         weight: 1,
@@ -191,6 +191,9 @@ impl Samples {
     pub const NOWHERE: Samples = Samples { on: &[], ..Samples::EVERYWHERE };
     /// A value that kernels for `tcgen05` alone honour.
     pub const TCGEN05: Samples = Samples { on: &[TensorCore::Tcgen05], ..Samples::EVERYWHERE };
+    /// A value of clusters, or of MMAs with columns for both products, which kernels for `mma.sync` do not honour.
+    pub const NOT_MMA: Samples =
+        Samples { on: &[TensorCore::Tcgen05, TensorCore::Wgmma], ..Samples::EVERYWHERE };
     /// A value that kernels for `wgmma` alone honour.
     pub const WGMMA: Samples = Samples { on: &[TensorCore::Wgmma], ..Samples::EVERYWHERE };
 

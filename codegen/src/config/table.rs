@@ -7,7 +7,7 @@
 use super::knobs::{CacheHints, Setting, Tile, TmemLoad};
 use super::row::{self, Knob, KnobType, Samples, Value, knob_types, knobs};
 use super::text::{self, NotAValue, ParseKnobError};
-use crate::arch::TensorCore::{Tcgen05, Wgmma};
+use crate::arch::TensorCore::{Mma, Tcgen05, Wgmma};
 use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
 use serde::{Deserialize, Serialize};
@@ -17,6 +17,7 @@ use std::str::FromStr;
 const EVERYWHERE: Samples = Samples::EVERYWHERE;
 /// For GEMMs alone, so that draws of dual GEMMs leave it out.
 const NOWHERE: Samples = Samples::NOWHERE;
+const NOT_MMA: Samples = Samples::NOT_MMA;
 const TCGEN05: Samples = Samples::TCGEN05;
 const WGMMA: Samples = Samples::WGMMA;
 
@@ -83,9 +84,13 @@ knob_types! {
     /// How many kernels compute C, and what each of them multiplies.
     Strategy {
         /// Three launches: GEMM 1 to fp32, GEMM 2 to fp32, then the gate, element by element.
-        TwoPass = "two_pass": EVERYWHERE.tune(&[(Tcgen05, "two_pass"), (Wgmma, "two_pass")]),
+        TwoPass = "two_pass": EVERYWHERE.tune(&[(Tcgen05, "two_pass"), (Wgmma, "two_pass"), (Mma, "two_pass")]),
         /// Two launches: GEMM 1 to fp32; GEMM 2, whose epilogue reads that and applies the gate.
-        SecondFused = "second_fused": EVERYWHERE.tune(&[(Tcgen05, "second_fused"), (Wgmma, "second_fused")]),
+        SecondFused = "second_fused": EVERYWHERE.tune(&[
+            (Tcgen05, "second_fused"),
+            (Wgmma, "second_fused"),
+            (Mma, "second_fused"),
+        ]),
         /// One kernel; each tile runs all of GEMM 1, then all of GEMM 2, and loads A twice.
         Sequential = "sequential": EVERYWHERE.tune(&[(Tcgen05, "sequential")]),
         /// One kernel, one K loop: each K tile of A is loaded once and feeds both products.
@@ -99,19 +104,24 @@ knob_types! {
         /// One cluster per tile.
         OneTile = "one_tile": EVERYWHERE,
         /// The grid fills the chip once. With P clusters, each computes every P-th tile.
-        Persistent = "persistent": EVERYWHERE.tune(&[(Tcgen05, "persistent"), (Wgmma, "persistent")]),
+        Persistent = "persistent": EVERYWHERE.tune(&[
+            (Tcgen05, "persistent"),
+            (Wgmma, "persistent"),
+            (Mma, "persistent"),
+        ]),
         /// One cluster per tile at launch; a running one takes over tiles whose clusters have not started (cluster launch control).
         Dynamic = "dynamic": TCGEN05.tune(&[(Tcgen05, "dynamic")]),
         /// The grid fills the chip once. Each cluster computes an equal share of the K tiles of all tiles.
-        StreamK = "stream_k": EVERYWHERE.tune(&[(Tcgen05, "stream_k"), (Wgmma, "stream_k")]),
+        StreamK = "stream_k": EVERYWHERE.tune(&[(Tcgen05, "stream_k"), (Wgmma, "stream_k"), (Mma, "stream_k")]),
         /// N clusters per tile, each with an equal share of its K tiles; their sums meet in global memory.
         SplitK(parts: u32) = "split_k(N)": EVERYWHERE.draw("split_k(2)|split_k(3)").tune(&[
             (Tcgen05, "split_k(2)|split_k(4)"),
             (Wgmma, "split_k(2)|split_k(3)|split_k(4)|split_k(6)"),
+            (Mma, "split_k(2)|split_k(4)"),
         ]),
         /// A cluster of N CTAs per tile, each with an equal share of its K tiles; their sums meet in distributed shared memory, and
         /// each CTA finishes its part of the columns.
-        ClusterSplitK(parts: u32) = "cluster_split_k(N)": EVERYWHERE.draw("cluster_split_k(2)|cluster_split_k(4)").tune(&[
+        ClusterSplitK(parts: u32) = "cluster_split_k(N)": NOT_MMA.draw("cluster_split_k(2)|cluster_split_k(4)").tune(&[
             (Tcgen05, "cluster_split_k(2)|cluster_split_k(4)|cluster_split_k(8)"),
         ]),
     }
@@ -121,15 +131,15 @@ knob_types! {
         /// Every CTA, or pair, loads its own.
         None = "none": EVERYWHERE.weight(4),
         /// N CTAs, or pairs, along a row of tiles share A.
-        A(ctas: u32) = "a(N)": EVERYWHERE.draw("a(2)|a(4)|a(8)").tune(&[(Tcgen05, "a(2)"), (Wgmma, "a(2)")]),
+        A(ctas: u32) = "a(N)": NOT_MMA.draw("a(2)|a(4)|a(8)").tune(&[(Tcgen05, "a(2)"), (Wgmma, "a(2)")]),
         /// N CTAs, or pairs, down a column of tiles share B1 and B2.
-        B(ctas: u32) = "b(N)": EVERYWHERE.draw("b(2)|b(4)|b(8)").tune(&[(Tcgen05, "b(2)"), (Wgmma, "b(2)")]),
+        B(ctas: u32) = "b(N)": NOT_MMA.draw("b(2)|b(4)|b(8)").tune(&[(Tcgen05, "b(2)"), (Wgmma, "b(2)")]),
     }
 
     /// How scale factors come to SMEM.
     SfLoad {
         /// A plain bulk copy per 128-row block: contiguous in global memory, no tensor map.
-        Bulk = "bulk": EVERYWHERE.rare(&[Wgmma]),
+        Bulk = "bulk": EVERYWHERE.rare(&[Wgmma, Mma]),
         /// Boxes of a tensor map, which can signal the barrier of a pair's leader.
         TensorMap = "tensor_map": TCGEN05,
         /// Boxes of a tensor map, each loaded by one CTA for all of a cluster that need it: those of B for both CTAs of a pair, and
@@ -142,7 +152,7 @@ knob_types! {
         /// Down a column of tiles first: neighbours share B.
         AlongM = "along_m": EVERYWHERE,
         /// Along a row of tiles first: neighbours share A.
-        AlongN = "along_n": EVERYWHERE.tune(&[(Tcgen05, "along_n"), (Wgmma, "along_n")]),
+        AlongN = "along_n": EVERYWHERE.tune(&[(Tcgen05, "along_n"), (Wgmma, "along_n"), (Mma, "along_n")]),
         /// Down G tiles, then on to the next column, so that a wave covers a block of tiles.
         Swizzled(group: u32) = "swizzled(G)": EVERYWHERE.draw("swizzled(2)|swizzled(3)").tune(&[(Wgmma, "swizzled(4)")]),
     }
@@ -193,7 +203,7 @@ knob_types! {
         /// Two MMAs of N columns per K block, one for each product.
         Separate = "separate": EVERYWHERE.weight(2).tune(&[(Wgmma, "separate")]),
         /// One MMA of 2N columns per K block; the B1 and B2 tiles are adjacent in SMEM.
-        SideBySide = "side_by_side": EVERYWHERE.tune(&[(Tcgen05, "side_by_side")]),
+        SideBySide = "side_by_side": NOT_MMA.tune(&[(Tcgen05, "side_by_side")]),
         /// One MMA whose 64 rows are 32 of each product, for weights that are decoded on their way to the tensor core: each weight
         /// then meets twice the tokens. A launch before it may bring the activations into order.
         InterleavedRows = "interleaved_rows": WGMMA.rare(&[Wgmma]),

@@ -18,11 +18,14 @@ pub(crate) enum Rule {
     WideTile,
     WarpgroupColumns,
     WarpgroupRows,
+    WarpColumns { shortened: bool },
+    WarpRows { shortened: bool },
     // CTAs.
     RowsForPair,
     CtasShareK,
     OneCta,
     WarpgroupMma,
+    WarpMma,
     // Work.
     AllAtOnce,
     SeveralTiles,
@@ -67,6 +70,7 @@ pub(crate) enum Rule {
     // Warpgroups.
     OneWarpIssues,
     TogetherOnTile,
+    WarpsOnTile,
     SumsLeave,
     KEndsBefore,
     SumsAreWhole,
@@ -121,10 +125,27 @@ impl Rule {
                     plan.cta_rows, plan.tile.n
                 );
             }
+            Rule::WarpColumns { shortened } => {
+                return format!(
+                    "weights are the rows of {} warps; tokens are columns, as many as there are up to 128; {}",
+                    plan.threads / 32 - 4,
+                    span_rule(shortened)
+                );
+            }
+            Rule::WarpRows { shortened } => {
+                return format!(
+                    "{} rows, 16 for each warp; of all N, {} leaves the busiest of {sms} SMs least to do; {}",
+                    plan.cta_rows,
+                    plan.tile.n,
+                    span_rule(shortened)
+                );
+            }
             Rule::RowsForPair => "M has rows for a pair: each CTA loads half of B",
             Rule::CtasShareK => "the CTAs of a cluster share K",
             Rule::OneCta => "one CTA's rows are enough, or another knob needs one CTA",
             Rule::WarpgroupMma => "an MMA is one warpgroup's",
+            Rule::WarpMma => "an MMA is one warp's",
+            Rule::WarpsOnTile => "all warps that compute work on one tile",
             Rule::AllAtOnce => {
                 return format!("{tiles} tiles{at_most} on room for {capacity} clusters: all run at once");
             }
@@ -227,6 +248,14 @@ impl Rule {
             Rule::RowsLeaveWhole => "a thread has two columns side by side: through SMEM, rows leave whole",
         };
         text.to_owned()
+    }
+}
+
+/// How K of a tile is chosen where shared memory is small.
+fn span_rule(shortened: bool) -> &'static str {
+    match shortened {
+        true => "K is half a 128-byte swizzle span of a row, for three stages of whole ones do not fit SMEM",
+        false => "K is one 128-byte swizzle span of a row, or the problem's",
     }
 }
 

@@ -19,6 +19,10 @@ pub enum Arch {
     Sm100f,
     /// Blackwell Ultra B300 / GB300, compute capability 10.3, architecture-specific features.
     Sm103a,
+    /// Blackwell GeForce RTX 50 and RTX PRO, compute capability 12.0, architecture-specific features.
+    Sm120a,
+    /// Blackwell DGX Spark (GB10), compute capability 12.1, architecture-specific features.
+    Sm121a,
 }
 
 /// How a chip multiplies matrices.
@@ -28,6 +32,8 @@ pub enum TensorCore {
     Wgmma,
     /// A thread issues MMAs, and accumulators are in tensor memory (`tcgen05`, PTX ISA 9.7.16).
     Tcgen05,
+    /// Each warp issues MMAs whose operands and accumulators are in its registers (`mma.sync`, PTX ISA 9.7.14).
+    Mma,
 }
 
 /// What bounds a kernel on one chip. Sizes are per CTA unless the name says otherwise.
@@ -68,7 +74,8 @@ pub struct Limits {
 
 impl Arch {
     /// All chips, in order of age.
-    pub const ALL: [Arch; 4] = [Arch::Sm90a, Arch::Sm100a, Arch::Sm100f, Arch::Sm103a];
+    pub const ALL: [Arch; 6] =
+        [Arch::Sm90a, Arch::Sm100a, Arch::Sm100f, Arch::Sm103a, Arch::Sm120a, Arch::Sm121a];
 
     /// The name that PTX's `.target` and ptxas' `-arch` take, `sm_100a` for example.
     pub const fn target(self) -> &'static str {
@@ -95,8 +102,8 @@ impl Arch {
         chip(self).family
     }
 
-    /// What the product that users of this chip rent can hold and do: of `chips/h200.toml`, `b200.toml` (a family's weaker
-    /// chip, too) or `b300.toml`.
+    /// What the product that users of this chip rent or own can hold and do: of `chips/h200.toml`, `b200.toml` (a family's weaker
+    /// chip, too) or `b300.toml`; of chips without such a file what is published (`target/sm_120a/limits.rs`).
     pub fn limits(self) -> &'static Limits {
         chip(self).limits
     }

@@ -161,7 +161,7 @@ impl Draft<'_> {
         let [[rows_wide, columns_wide], [rows_total, columns_total]] =
             [wide, total].map(|[m, n]| if self.swap_ab { [n, m] } else { [m, n] });
         // Of two neighbouring tiles of 64 rows, one has the upper half of a block of 128.
-        let row_quarters = if self.isa().interleaved_rows() { self.tile.n / 32 } else { 4 };
+        let row_quarters = if self.scale_blocks() == 0 { 4 } else { self.cta_rows() / 32 };
         let rows_wide = ((u64::from(rows_wide) * u64::from(row_quarters)).div_ceil(4)) as u32;
         // Which tile of a group is in its last blocks, only the device knows: one that is not in a block alone can reach
         // beyond them.

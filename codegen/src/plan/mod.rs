@@ -28,7 +28,7 @@ pub(crate) use crate::legalize::SIZE_LIMIT;
 pub use crate::legalize::{GateNeeds, validate, validate_gate};
 pub(crate) use crate::report::write_regions;
 pub use crate::report::{Balance, Choice, Explanation, MemoryBudget, Stage, Traffic, WhatIf};
-pub use crate::target::{PromotionInterval, Target, Tcgen05, TmemMap, Wgmma};
+pub use crate::target::{Mma, PromotionInterval, Target, Tcgen05, TmemMap, Wgmma};
 
 use crate::arch::Arch;
 use crate::config::{

@@ -218,7 +218,7 @@ impl Plan {
             Accumulators::Separate | Accumulators::InterleavedRows => self.mma_columns,
             Accumulators::SideBySide => 2 * self.mma_columns,
         };
-        [self.isa().mma_rows() * self.cta_group.ctas(), n, self.kind.mma_k()]
+        [self.isa().mma_rows() * self.cta_group.ctas(), n / self.isa().mmas_of_columns(n), self.kind.mma_k()]
     }
 
     /// MMA steps of the last K tile. Warpgroups issue the same MMAs for every one: beyond K they add zeros.
@@ -245,7 +245,7 @@ impl Plan {
             Accumulators::Separate => 2,
             Accumulators::SideBySide | Accumulators::InterleavedRows => 1,
         };
-        let blocks = u64::from(self.isa().mmas_of_rows());
+        let blocks = u64::from(self.isa().mmas_of_rows() * self.isa().mmas_of_columns(self.mma_columns));
         self.items_of(sizes) * u64::from(self.multicast.ctas()) * steps * products * blocks
     }
 

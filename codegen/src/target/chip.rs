@@ -3,7 +3,7 @@
 //!
 //! The emulator reads these files whole and judges their form; a test holds the two readings together.
 
-use super::way;
+use super::{sm_120a, way};
 use crate::arch::{Arch, Limits, TensorCore};
 use std::sync::LazyLock;
 
@@ -33,6 +33,8 @@ pub(crate) const fn chip(arch: Arch) -> &'static Chip {
         Arch::Sm100a => &SM_100A,
         Arch::Sm100f => &SM_100F,
         Arch::Sm103a => &SM_103A,
+        Arch::Sm120a => &SM_120A,
+        Arch::Sm121a => &SM_121A,
     }
 }
 
@@ -62,6 +64,16 @@ static SM_100A: Chip = Chip {
 // Its limits are those of the weaker chip of the family.
 static SM_100F: Chip = Chip { name: "sm_100f", ptx_version: (8, 8), family: true, ..SM_100A };
 static SM_103A: Chip = Chip { name: "sm_103a", ptx_version: (8, 8), limits: &B300, ..SM_100A };
+static SM_120A: Chip = Chip {
+    name: "sm_120a",
+    // Its threads hold what those of sm_90a hold, and the code uses nothing that is that chip's alone.
+    gate_target: "sm_90a",
+    tensor_core: TensorCore::Mma,
+    ptx_version: (8, 7),
+    family: false,
+    limits: &sm_120a::RTX_5090,
+};
+static SM_121A: Chip = Chip { name: "sm_121a", ptx_version: (8, 8), limits: &sm_120a::DGX_SPARK, ..SM_120A };
 
 /// The value of a number of a chip file, which is a table of its own with `value` first.
 fn number(text: &str, name: &str) -> f64 {
@@ -119,6 +131,12 @@ mod tests {
                 cluster_barrier,
                 launch_gap,
             } = *arch.limits();
+            // Those of small chips are not of a file: `sm_120a/limits.rs`.
+            if arch.tensor_core() == TensorCore::Mma {
+                assert_eq!((smem_bytes, tmem_columns), (101_376, 0), "{arch}");
+                assert!(sms < 200 && fp4_ops_per_second < 2e15 && dram_bytes_per_second < 2e12, "{arch}");
+                continue;
+            }
             assert_eq!(smem_bytes, 232_448, "{arch}");
             assert!((130..=160).contains(&sms), "{arch}: {sms}");
             let blackwell = arch.tensor_core() == TensorCore::Tcgen05;

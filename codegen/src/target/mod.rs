@@ -1,7 +1,7 @@
 //! What differs from chip to chip: a folder for each way to multiply.
 //!
 //! Nothing outside this folder asks which chip a plan is for. What all chips share asks `Target::isa`, and each
-//! folder answers it: `sm_90a/` for `wgmma`, `sm_100a/` for `tcgen05`.
+//! folder answers it: `sm_90a/` for `wgmma`, `sm_100a/` for `tcgen05`, `sm_120a/` for `mma.sync`.
 //!
 //! * `mod.rs`: [`Target`], and the questions that each folder answers (`Isa`).
 //! * `chip.rs`: one row of facts a chip, and the limits read from `chips/*.toml`.
@@ -11,10 +11,12 @@
 
 pub(crate) mod chip;
 pub(crate) mod sm_100a;
+pub(crate) mod sm_120a;
 pub(crate) mod sm_90a;
 
 pub use sm_90a::{PromotionInterval, Wgmma};
 pub use sm_100a::{Tcgen05, TmemMap};
+pub use sm_120a::Mma;
 
 use crate::arch::{Arch, TensorCore};
 use crate::config::{Config, TmemShape};
@@ -32,6 +34,8 @@ pub enum Target {
     Wgmma(Wgmma),
     /// One thread issues MMAs, and accumulators are in tensor memory (`tcgen05`, sm_100a and its relatives).
     Tcgen05(Tcgen05),
+    /// Warps issue MMAs and hold operands and accumulators in their registers (`mma.sync`, sm_120a and sm_121a).
+    Mma(Mma),
 }
 
 impl Target {
@@ -40,6 +44,7 @@ impl Target {
         match self {
             Target::Wgmma(wgmma) => wgmma,
             Target::Tcgen05(tcgen05) => tcgen05,
+            Target::Mma(mma) => mma,
         }
     }
 }
@@ -49,7 +54,7 @@ impl Plan {
     pub fn tmem(&self) -> Option<&TmemMap> {
         match &self.target {
             Target::Tcgen05(tcgen05) => Some(&tcgen05.tmem),
-            Target::Wgmma(_) => None,
+            Target::Wgmma(_) | Target::Mma(_) => None,
         }
     }
 
@@ -62,7 +67,7 @@ impl Plan {
     pub fn takes_turns(&self) -> bool {
         match &self.target {
             Target::Wgmma(wgmma) => wgmma.ping_pong,
-            Target::Tcgen05(_) => false,
+            Target::Tcgen05(_) | Target::Mma(_) => false,
         }
     }
 
@@ -72,7 +77,7 @@ impl Plan {
             Target::Wgmma(wgmma) if self.kind == MmaKind::F8f6f4 => {
                 Some(wgmma.promotion.map_or(self.problem.shape.k, |interval| interval.tiles * self.tile.k))
             }
-            Target::Wgmma(_) | Target::Tcgen05(_) => None,
+            Target::Wgmma(_) | Target::Tcgen05(_) | Target::Mma(_) => None,
         }
     }
 }
@@ -106,6 +111,7 @@ pub(crate) fn way(core: TensorCore) -> &'static Way {
     match core {
         TensorCore::Wgmma => &sm_90a::WAY,
         TensorCore::Tcgen05 => &sm_100a::WAY,
+        TensorCore::Mma => &sm_120a::WAY,
     }
 }
 
@@ -125,6 +131,8 @@ pub(crate) trait Isa {
     fn mma_rows(&self) -> u32;
     /// MMAs that cover a CTA's rows of one product.
     fn mmas_of_rows(&self) -> u32;
+    /// MMAs side by side that cover so many columns.
+    fn mmas_of_columns(&self, columns: u32) -> u32;
     /// Threads of a CTA.
     fn threads(&self) -> u32;
     /// Whether an MMA's rows are of both products by turns.

@@ -25,6 +25,7 @@ fn tile(core: TensorCore) -> impl Strategy<Value = Tile> {
     let (usual_m, k_step) = match core {
         TensorCore::Wgmma => (vec![64u32, 128, 128, 192, 256], 16),
         TensorCore::Tcgen05 => (vec![128, 256], 64),
+        TensorCore::Mma => (vec![64, 128, 128, 192, 256], 32),
     };
     let tile_k = prop_oneof![6 => (1u32..9).prop_map(move |n| k_step * n), 1 => any::<u32>()];
     let tile_m = prop_oneof![9 => prop::sample::select(usual_m), 1 => any::<u32>()];

@@ -183,6 +183,7 @@ impl Space {
         let text = match arch.tensor_core() {
             TensorCore::Wgmma => warpgroups(problem),
             TensorCore::Tcgen05 => tensor_memory(problem),
+            TensorCore::Mma => warps(problem),
         };
         text.parse().unwrap_or_default()
     }
@@ -317,6 +318,30 @@ fn warpgroups(problem: &Problem) -> String {
             "swap_ab=off consumers={consumers} schedule=persistent tile={turns} multicast=none|b(2) raster=auto|along_n"
         ));
         let apart = tiles(&[128, 256], &[128, 192, 256], &[k]);
+        lines.push(format!(
+            "swap_ab=off strategy={strategies} tile={apart} schedule=auto|persistent|stream_k"
+        ));
+    }
+    lines.join("\n")
+}
+
+fn warps(problem: &Problem) -> String {
+    let (k, rows) = (span(problem), rows(problem));
+    let tried = |knob| tried(knob, TensorCore::Mma);
+    let (schedules, strategies, rasters) =
+        (tried("schedule"), strategies(problem, TensorCore::Mma), tried("raster"));
+    let mut lines = Vec::new();
+    if rows <= 256 {
+        let swapped = tiles(&tokens(rows, 8, 128), &[64, 128], &[k / 2, k, 2 * k]);
+        lines.push(format!("swap_ab=on tile={swapped} schedule=auto|{schedules}"));
+    }
+    if rows > 32 {
+        let plain = tiles(&[64, 128], &[32, 64, 128], &[k / 2, k]);
+        let tall = tiles(&[192, 256], &[48, 64], &[k / 2, k]);
+        lines.push(format!(
+            "swap_ab=off tile={plain}|{tall} schedule=auto|persistent|stream_k|split_k(2) store=auto|direct raster=auto|{rasters}"
+        ));
+        let apart = tiles(&[128], &[128, 256], &[k / 2, k]);
         lines.push(format!(
             "swap_ab=off strategy={strategies} tile={apart} schedule=auto|persistent|stream_k"
         ));

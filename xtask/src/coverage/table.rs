@@ -21,6 +21,7 @@ fn small(arch: Arch) -> Shape {
     match arch.tensor_core() {
         TensorCore::Tcgen05 => Shape::new(130, 136, 1440),
         TensorCore::Wgmma => Shape::new(130, 136, 360),
+        TensorCore::Mma => Shape::new(130, 136, 1440),
     }
 }
 

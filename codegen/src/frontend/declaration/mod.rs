@@ -83,8 +83,12 @@ pub enum EmitError {
 
 /// The chips whose gate code `arches` run, each once.
 pub(crate) fn gate_targets(arches: &[Arch]) -> Vec<&'static str> {
-    let mut targets: Vec<&'static str> = arches.iter().map(|arch| arch.gate_target()).collect();
-    targets.dedup();
+    let mut targets = Vec::new();
+    for arch in arches {
+        if !targets.contains(&arch.gate_target()) {
+            targets.push(arch.gate_target());
+        }
+    }
     targets
 }
 

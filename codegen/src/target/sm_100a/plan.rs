@@ -29,6 +29,10 @@ impl Isa for Tcgen05 {
         1
     }
 
+    fn mmas_of_columns(&self, _: u32) -> u32 {
+        1
+    }
+
     fn threads(&self) -> u32 {
         THREADS
     }

@@ -24,6 +24,10 @@ impl Isa for Wgmma {
         self.tile_rows() / self.rows() * self.blocks
     }
 
+    fn mmas_of_columns(&self, _: u32) -> u32 {
+        1
+    }
+
     fn threads(&self) -> u32 {
         128 * (self.count + 1)
     }

@@ -78,11 +78,8 @@ impl Cuda {
         let capability =
             context.compute_capability().map_err(|error| failed("cuDeviceGetAttribute", error))?;
         // Chips with features of their own are matched exactly: a kernel for one runs on no other.
-        let arch = match capability {
-            (9, 0) => Arch::Sm90a,
-            (10, 0) => Arch::Sm100a,
-            (10, 3) => Arch::Sm103a,
-            _ => return Err(DeviceError::UnsupportedChip { name, capability }),
+        let Some(arch) = arch_of(capability) else {
+            return Err(DeviceError::UnsupportedChip { name, capability });
         };
         let (streams, lane) = Streams::of(&context)?;
         let driver = driver::version()?;
@@ -249,4 +246,37 @@ impl Drop for CudaMemory {
 /// Waits for all work of a stream.
 pub(super) fn synchronize(stream: &CudaStream) -> Result<(), DeviceError> {
     stream.synchronize().map_err(|error| failed("cuStreamSynchronize", error))
+}
+
+/// The chip of a compute capability, where there are kernels for it.
+fn arch_of(capability: (i32, i32)) -> Option<Arch> {
+    match capability {
+        (9, 0) => Some(Arch::Sm90a),
+        (10, 0) => Some(Arch::Sm100a),
+        (10, 3) => Some(Arch::Sm103a),
+        (12, 0) => Some(Arch::Sm120a),
+        (12, 1) => Some(Arch::Sm121a),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chip_without_kernels_is_an_error() {
+        assert_eq!(arch_of((12, 1)), Some(Arch::Sm121a));
+        for capability in [(8, 9), (9, 1), (11, 0), (12, 2)] {
+            assert_eq!(arch_of(capability), None, "{capability:?}");
+            let error =
+                DeviceError::UnsupportedChip { name: "another GPU".to_owned(), capability }.to_string();
+            let (major, minor) = capability;
+            assert!(
+                error.contains(&format!("another GPU has compute capability {major}.{minor}")),
+                "{error}"
+            );
+            assert!(error.contains("sm_120a") && error.contains("Device::emulated"), "{error}");
+        }
+    }
 }

@@ -16,6 +16,10 @@ pub(crate) struct WarpgroupView {
     pub ping_pong: bool,
     /// Whether an MMA's rows are of both products.
     pub interleaved_rows: bool,
+    /// Whether warps issue their MMAs by themselves, so that one may be done long before another.
+    pub warps_apart: bool,
+    /// Rows of the tile that a warp has.
+    pub warp_rows: u32,
     /// Rows of the tile that a warpgroup has, and rows of the tile.
     pub rows: u32,
     pub tile_rows: u32,
@@ -218,7 +222,7 @@ impl ClusterPart {
 }
 
 /// The register of an accumulator.
-pub(super) fn accumulator(product: u32, index: u32) -> String {
+pub(in crate::target) fn accumulator(product: u32, index: u32) -> String {
     format!("%product{product}_{index}")
 }
 
@@ -339,6 +343,8 @@ impl WarpgroupView {
             count: warpgroups.count,
             ping_pong: warpgroups.ping_pong,
             interleaved_rows: warpgroups.interleaved_rows,
+            warps_apart: false,
+            warp_rows: warpgroups.rows() / 4,
             rows: warpgroups.rows(),
             tile_rows: warpgroups.tile_rows(),
             last_warp: (4 * warpgroups.count).saturating_sub(1),

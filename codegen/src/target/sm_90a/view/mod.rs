@@ -5,10 +5,10 @@
 //! * `order_first.rs`: activations on their way into the order of K of such weights.
 //! * `roles.rs`: the templates of a kernel's roles.
 
-mod consumer;
+pub(in crate::target) mod consumer;
 mod decode;
 mod order_first;
-mod roles;
+pub(in crate::target) mod roles;
 
 use super::Wgmma;
 use crate::kernel::{Launch, Parameter};
@@ -60,6 +60,7 @@ pub(super) fn target_view(warpgroups: &Wgmma, plan: &Plan) -> TargetView {
         keeps_words: false,
         places_staging: false,
         meets_in_producer: false,
+        space: "cluster",
         second_column: 0,
         shared_columns: 0,
     }

@@ -11,7 +11,7 @@ use askama::Template;
 /// Registers, barriers and what all warps start with.
 #[derive(Template)]
 #[template(path = "common/fragments/setup.ptx")]
-pub(super) struct Setup<'a> {
+pub(in crate::target) struct Setup<'a> {
     pub p: &'a Plan,
     pub t: &'a View<'a>,
     pub w: &'a WarpgroupView,
@@ -39,7 +39,7 @@ pub(super) struct Order<'a> {
 /// The warp that sees to the fixup of two parts of a tile.
 #[derive(Template)]
 #[template(path = "common/fragments/hand_over.ptx")]
-pub(super) struct HandOver<'a> {
+pub(in crate::target) struct HandOver<'a> {
     pub p: &'a Plan,
     pub t: &'a View<'a>,
     pub w: &'a WarpgroupView,
@@ -57,7 +57,7 @@ pub(super) struct Consumer<'a> {
 /// Sums to results.
 #[derive(Template)]
 #[template(path = "common/fragments/epilogue.ptx")]
-pub(super) struct Epilogue<'a> {
+pub(in crate::target) struct Epilogue<'a> {
     pub p: &'a Plan,
     pub t: &'a View<'a>,
     pub w: &'a WarpgroupView,
@@ -66,6 +66,6 @@ pub(super) struct Epilogue<'a> {
 /// How all warps end.
 #[derive(Template)]
 #[template(path = "common/fragments/teardown.ptx")]
-pub(super) struct Teardown<'a> {
+pub(in crate::target) struct Teardown<'a> {
     pub t: &'a View<'a>,
 }

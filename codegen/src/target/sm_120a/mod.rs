@@ -1,0 +1,78 @@
+//! `mma.sync` (sm_120a, sm_121a): warps issue MMAs and hold operands and accumulators in their registers.
+//!
+//! * `mod.rs`: [`Mma`], what a plan has of it.
+//! * `legalize.rs`: what it rules out.
+//! * `heuristics.rs`: how `auto` is settled.
+//! * `limits.rs`: what the chips hold and do.
+//! * `plan.rs`: its part of a plan.
+//! * `view/`: its part of what templates print.
+
+pub(crate) mod heuristics;
+mod legalize;
+mod limits;
+mod plan;
+#[cfg(feature = "render")]
+mod view;
+
+pub(crate) use limits::{DGX_SPARK, RTX_5090};
+
+use super::sm_90a::{WARPGROUP_ROWS, Wgmma};
+use crate::config::Tile;
+use crate::problem::{Formats, OperandFormat, OutputFormat};
+use crate::target::Way;
+
+/// Rows and columns of an MMA (PTX ISA 9.7.14.5).
+const MMA_ROWS: u32 = 16;
+const MMA_COLUMNS: u32 = 8;
+
+/// What is known of it before there is a plan.
+pub(crate) const WAY: Way = Way {
+    plan: heuristics::plan,
+    error_rank: 2,
+    swaps_row_vectors: true,
+    usual_formats: Formats::new(OperandFormat::Nvfp4, OperandFormat::Nvfp4, OutputFormat::F16),
+    takes_scales: true,
+    converts_e2m1: true,
+    tmem_columns: 0,
+    // No file of `chips/` is for such a chip: see `limits.rs`.
+    rates: |_| (f64::NAN, None),
+};
+
+/// Warps that issue MMAs and hold their operands and accumulators. Four more bring the operands, of which one does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mma {
+    /// How warps share a tile: in groups of four, each with 64 rows, and each warp with 16 of these. A warpgroup of sm_90a shares
+    /// its rows so, and its threads hold the same accumulators.
+    pub groups: Wgmma,
+}
+
+impl Mma {
+    /// How warps share a tile's rows: 64 for each four of them, or, of 256, 128.
+    fn of(tile: Tile, swap_ab: bool) -> Mma {
+        let (rows, columns) = if swap_ab { (tile.n, tile.m) } else { (tile.m, tile.n) };
+        let (count, blocks) = match rows / WARPGROUP_ROWS {
+            4 => (2, 2),
+            count => (count, 1),
+        };
+        Mma {
+            groups: Wgmma {
+                count,
+                ping_pong: false,
+                blocks,
+                interleaved_rows: false,
+                ordered: false,
+                product_registers: blocks.saturating_mul(columns / 2),
+                promotion: None,
+                registers: match count {
+                    3 => [160, 32],
+                    _ => [232, 40],
+                },
+            },
+        }
+    }
+
+    /// Registers of a thread that so many products take.
+    pub fn sum_registers(&self, products: u32) -> u32 {
+        self.groups.sum_registers(products)
+    }
+}

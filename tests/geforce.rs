@@ -1,0 +1,173 @@
+//! Kernels for sm_120a and sm_121a, whose warps hold operands and accumulators in registers: what the other tests are for tensor
+//! memory.
+//!
+//! Every value of every knob that the chips take, every pair of formats, and configurations drawn from all knobs and ragged shapes,
+//! with happens-before tracking; a few of those under several schedules. All assemble without spills or warnings. A commit
+//! judges a part of each: every value on one of two shapes, and a third of all else.
+//!
+//! `SILUMIN_GEFORCE=2000 cargo test --release --test all geforce::` draws more, `SILUMIN_LATTICE_SEED` others; with `SILUMIN_FULL=1`
+//! all are judged.
+
+use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::runtime::device::{Schedule, Tracking};
+use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::predict::{PredictError, TimeOptions, default_chip, predict};
+use silumin::verify::inputs::Distribution;
+use silumin::verify::toolchain::Ptxas;
+use silumin::{Arch, Shape};
+use silumin_testkit::lattice::{environment, fault, points, run};
+use silumin_testkit::sample;
+use silumin_testkit::values::{GEFORCE_VALUES, SHAPES};
+
+/// Legal configurations that the test holds to, unless the environment says otherwise.
+const LEGAL: usize = 36;
+/// Configurations that are run under several schedules; those of `SILUMIN_FULL=1`.
+const FEW: [usize; 2] = [3, 12];
+/// A commit judges one draw, or one run, in so many.
+const PARTS: usize = 3;
+
+/// The parts of which one is judged: who asks for a number of draws gets all of them.
+fn parts() -> usize {
+    if std::env::var_os("SILUMIN_GEFORCE").is_some() { 1 } else { PARTS }
+}
+
+/// What is wrong with a kernel: what ptxas says of it, what it computes and in which order, and how much of it.
+fn judge(ptxas: &Ptxas, file: &SpecFile, about: &str, schedule: Schedule) -> Option<String> {
+    let (spec, arch) = file.read().unwrap();
+    let shape = file.shape();
+    let plan = match spec.plan(shape, arch) {
+        Ok(plan) => plan,
+        Err(errors) => return Some(format!("{about}: {}", errors[0])),
+    };
+    if let Some(fault) = silumin_testkit::unclean(ptxas, &spec.kernel(shape, arch).unwrap()) {
+        return Some(format!("{about}: {fault}"));
+    }
+    let device = silumin_testkit::strict(arch, schedule);
+    match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
+        Ok(verification) if verification.check.pass => {
+            // Sizes of groups are drawn.
+            let counts = (!shape.groups.by_rows())
+                .then(|| silumin_testkit::miscounted(&verification, &plan))
+                .flatten();
+            let macs: u64 = verification.launch.launches.iter().flat_map(|s| s.mma_macs.values()).sum();
+            let modelled = plan.mmas_issued() * plan.mma_macs();
+            let macs = (!shape.groups.by_rows() && macs != modelled)
+                .then(|| format!("{macs} multiply-adds, the plan has {modelled}"));
+            counts.or(macs).map(|text| format!("{about}: {text}"))
+        }
+        Ok(verification) => Some(format!("{about}: {}", verification.check)),
+        Err(error) => Some(format!("{about}: {error}")),
+    }
+}
+
+#[test]
+fn every_value_is_clean_right_and_moves_what_the_plan_says() {
+    let ptxas = Ptxas::find().unwrap();
+    let shapes = SHAPES.map(|shape| Shape { k: if sample::full() { shape.k } else { shape.k / 2 }, ..shape });
+    let runs: Vec<_> = GEFORCE_VALUES.iter().flat_map(|value| shapes.map(|shape| (value, shape))).collect();
+    let runs = sample::of(runs, SHAPES.len());
+    let faults = silumin_testkit::faults(&runs, |_, &(_, ((knob, value, beside), shape))| {
+        let mut file = SpecFile::new(shape);
+        file.arch = Arch::Sm120a.to_string();
+        for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
+            file.config.set(knob, value).unwrap();
+        }
+        let about = format!("{knob} = {value} beside {beside:?}, {shape}");
+        judge(&ptxas, &file, &about, Schedule::default())
+    });
+    sample::assert_none(&faults, runs.len());
+}
+
+/// Pairs of formats: each kind of MMA, and elements of 4 bits beside those of 8 on either side.
+const PAIRS: [(&str, &str); 10] = [
+    ("nvfp4", "nvfp4"),
+    ("mxfp4", "mxfp4"),
+    ("mxfp8", "mxfp8"),
+    ("mxfp8_e5m2", "mxfp8"),
+    ("mxfp8", "mxfp4"),
+    ("mxfp4", "mxfp8_e5m2"),
+    ("e4m3", "e4m3"),
+    ("e5m2", "e4m3"),
+    ("bf16", "bf16"),
+    ("f16", "f16"),
+];
+
+/// Rows of half a block of scale factors and of a whole one, columns inside of a block, tokens as columns.
+const KNOBS: [&[(&str, &str)]; 4] = [
+    &[],
+    &[("tile", "[64, 32, 128]"), ("schedule", "persistent"), ("sms", "3")],
+    &[("tile", "[128, 64, 128]"), ("strategy", "sequential")],
+    &[("swap_ab", "on"), ("tile", "[32, 128, 128]"), ("schedule", "stream_k"), ("sms", "3")],
+];
+
+#[test]
+fn every_format_is_clean_right_and_moves_what_the_plan_says() {
+    let ptxas = Ptxas::find().unwrap();
+    // K ends with a tile; and inside of one, where TMA does not widen elements.
+    let shape = Shape::new(139, 200, 384);
+    let mut runs = Vec::new();
+    for (a, b) in PAIRS {
+        let widens = a == "mxfp4" && b != a || b == "mxfp4" && a != b;
+        for (turn, knobs) in KNOBS.iter().enumerate() {
+            let ragged = Shape { k: if widens { 256 } else { 416 }, ..shape };
+            let groups = [ragged, ragged.batch(2), ragged.grouped(3), Shape { m: 20, ..shape }];
+            // Groups of rows have whole blocks, and shares of K that are constants.
+            let whole = if turn == 0 { 2 } else { 0 };
+            let shape = groups[if turn == 1 { 1 } else { whole }];
+            runs.push((a, b, *knobs, shape));
+            runs.push((a, b, *knobs, groups[3]));
+        }
+    }
+    let runs = sample::of(runs, PARTS);
+    let faults = silumin_testkit::faults(&runs, |_, &(index, (a, b, knobs, shape))| {
+        let mut file = SpecFile::new(shape);
+        file.arch = if index % 2 == 0 { Arch::Sm120a } else { Arch::Sm121a }.to_string();
+        file.formats = FormatNames { a: a.into(), b: b.into(), c: "bf16".into(), ..FormatNames::default() };
+        for (knob, value) in knobs {
+            file.config.set(knob, value).unwrap();
+        }
+        let about = format!("{a} x {b}, {shape}, {knobs:?}");
+        judge(&ptxas, &file, &about, silumin_testkit::by_turns(index))
+    });
+    sample::assert_none(&faults, runs.len());
+}
+
+#[test]
+fn legal_draws_assemble_and_compute_right_in_order_and_illegal_ones_say_why() {
+    let ptxas = Ptxas::find().unwrap();
+    let wanted = environment("SILUMIN_GEFORCE", LEGAL as u64) as usize;
+    let usual = FormatNames::default();
+    let (points, illegal) = points(Arch::Sm120a, &usual, 50, wanted, environment("SILUMIN_LATTICE_SEED", 1));
+    assert!(illegal > wanted / 10, "{illegal} illegal draws beside {wanted} legal ones: nothing was refused");
+    let points = sample::of(points, parts());
+    let faults = silumin_testkit::faults(&points, |_, (_, point)| fault(point, &ptxas, Tracking::Strict));
+    sample::assert_none(&faults, points.len());
+}
+
+#[test]
+fn a_sample_is_right_whatever_is_late() {
+    let wanted = FEW[usize::from(sample::full())];
+    let seed = 1000 + environment("SILUMIN_LATTICE_SEED", 1);
+    let (points, _) = points(Arch::Sm121a, &FormatNames::default(), 50, wanted, seed);
+    let mut schedules = vec![Schedule::Early, Schedule::Late];
+    schedules.extend((0..12).step_by(3).map(|warp| Schedule::Starve { warp, seed: 3 }));
+    schedules.extend((0..6).map(Schedule::Random));
+    let runs = points.iter().flat_map(|point| schedules.iter().map(move |schedule| (point, *schedule)));
+    let runs = sample::of(runs.collect(), parts());
+    let faults =
+        silumin_testkit::faults(&runs, |_, (_, (point, schedule))| run(point, *schedule, Tracking::Strict));
+    sample::assert_none(&faults, runs.len());
+}
+
+#[test]
+fn no_time_is_predicted() {
+    for arch in [Arch::Sm120a, Arch::Sm121a] {
+        let mut file = SpecFile::new(Shape::new(64, 64, 128));
+        file.arch = arch.to_string();
+        let kernel = file.read().unwrap().0.kernel(file.shape(), arch).unwrap();
+        let chip = silumin::runtime::predict::Chip::named(default_chip(arch.target())).unwrap();
+        let error = predict(&kernel, None, &TimeOptions::new(chip)).unwrap_err();
+        assert!(matches!(error, PredictError::NoChip(its) if its == arch), "{error}");
+        assert!(error.to_string().contains(&format!("no time is predicted for {arch}")), "{error}");
+    }
+}
