@@ -10,12 +10,10 @@
 
 use silumin::codegen::spec::{FormatNames, SpecFile};
 use silumin::runtime::device::{Schedule, Tracking};
-use silumin::runtime::gemm::DualGemm;
 use silumin::runtime::predict::{PredictError, TimeOptions, default_chip, predict};
-use silumin::verify::inputs::Distribution;
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
-use silumin_testkit::lattice::{environment, fault, points, run};
+use silumin_testkit::lattice::{Point, environment, fault, fault_beside_plan, points, run};
 use silumin_testkit::sample;
 use silumin_testkit::values::{GEFORCE_VALUES, SHAPES};
 
@@ -29,35 +27,6 @@ const PARTS: usize = 3;
 /// The parts of which one is judged: who asks for a number of draws gets all of them.
 fn parts() -> usize {
     if std::env::var_os("SILUMIN_GEFORCE").is_some() { 1 } else { PARTS }
-}
-
-/// What is wrong with a kernel: what ptxas says of it, what it computes and in which order, and how much of it.
-fn judge(ptxas: &Ptxas, file: &SpecFile, about: &str, schedule: Schedule) -> Option<String> {
-    let (spec, arch) = file.read().unwrap();
-    let shape = file.shape();
-    let plan = match spec.plan(shape, arch) {
-        Ok(plan) => plan,
-        Err(errors) => return Some(format!("{about}: {}", errors[0])),
-    };
-    if let Some(fault) = silumin_testkit::unclean(ptxas, &spec.kernel(shape, arch).unwrap()) {
-        return Some(format!("{about}: {fault}"));
-    }
-    let device = silumin_testkit::strict(arch, schedule);
-    match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
-        Ok(verification) if verification.check.pass => {
-            // Sizes of groups are drawn.
-            let counts = (!shape.groups.by_rows())
-                .then(|| silumin_testkit::miscounted(&verification, &plan))
-                .flatten();
-            let macs: u64 = verification.launch.launches.iter().flat_map(|s| s.mma_macs.values()).sum();
-            let modelled = plan.mmas_issued() * plan.mma_macs();
-            let macs = (!shape.groups.by_rows() && macs != modelled)
-                .then(|| format!("{macs} multiply-adds, the plan has {modelled}"));
-            counts.or(macs).map(|text| format!("{about}: {text}"))
-        }
-        Ok(verification) => Some(format!("{about}: {}", verification.check)),
-        Err(error) => Some(format!("{about}: {error}")),
-    }
 }
 
 #[test]
@@ -74,8 +43,7 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
         for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
             file.config.set(knob, value).unwrap();
         }
-        let about = format!("{knob} = {value} beside {beside:?}, {shape}");
-        judge(&ptxas, &file, &about, Schedule::default())
+        fault_beside_plan(&Point::of(&file, Schedule::default(), 7), &ptxas)
     });
     sample::assert_none(&faults, runs.len());
 }
@@ -128,8 +96,7 @@ fn every_format_is_clean_right_and_moves_what_the_plan_says() {
         for (knob, value) in knobs {
             file.config.set(knob, value).unwrap();
         }
-        let about = format!("{a} x {b}, {shape}, {knobs:?}");
-        judge(&ptxas, &file, &about, silumin_testkit::by_turns(index))
+        fault_beside_plan(&Point::of(&file, silumin_testkit::by_turns(index), 7), &ptxas)
     });
     sample::assert_none(&faults, runs.len());
 }

@@ -16,7 +16,7 @@ use silumin::runtime::gemm::{DeviceOperands, DualGemm, expected};
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
-use silumin_testkit::lattice::{environment, fault, points, run};
+use silumin_testkit::lattice::{Point, environment, fault, fault_beside_plan, points, run};
 use silumin_testkit::sample;
 use silumin_testkit::values::{HOPPER_VALUES, SHAPES};
 
@@ -53,30 +53,7 @@ fn every_value_is_clean_right_and_moves_what_the_plan_says() {
         for (knob, value) in beside.iter().chain(&[(*knob, *value)]) {
             file.config.set(knob, value).unwrap();
         }
-        let (spec, arch) = file.read().unwrap();
-        let about = format!("{knob} = {value} beside {beside:?}, {shape}");
-        let plan = match spec.plan(shape, arch) {
-            Ok(plan) => plan,
-            Err(errors) => return Some(format!("{about}: {}", errors[0])),
-        };
-        let kernel = spec.kernel(shape, arch).unwrap();
-        if let Some(fault) = silumin_testkit::unclean(&ptxas, &kernel) {
-            return Some(format!("{about}: {fault}"));
-        }
-        let device = silumin_testkit::strict(arch, Schedule::default());
-        let verification = match DualGemm::new(spec).verify(&device, shape, Distribution::Full, 7, &[]) {
-            Ok(verification) => verification,
-            Err(error) => return Some(format!("{about}: {error}")),
-        };
-        let macs: u64 = verification.launch.launches.iter().flat_map(|s| s.mma_macs.values()).sum();
-        let modelled = plan.mmas_issued() * plan.mma_macs();
-        if macs != modelled {
-            return Some(format!("{about}: {macs} multiply-adds, the plan has {modelled}"));
-        }
-        if let Some(fault) = silumin_testkit::miscounted(&verification, &plan) {
-            return Some(format!("{about}: {fault}"));
-        }
-        (!verification.check.pass).then(|| format!("{about}: {}", verification.check))
+        fault_beside_plan(&Point::of(&file, Schedule::default(), 7), &ptxas)
     });
     sample::assert_none(&faults, runs.len());
 }
@@ -162,28 +139,13 @@ fn decoded_formats_move_what_the_plan_says() {
         for (knob, value) in knobs {
             file.config.set(knob, value).unwrap();
         }
-        let (spec, arch) = file.read().unwrap();
-        let about = format!("{a} x {b}, {shape}, {knobs:?}");
-        let by_rows = shape.groups.by_rows();
-        let plan = match spec.plan(shape, arch) {
-            Ok(plan) => plan,
-            // Its shares of K are constants.
-            Err(_) if by_rows && knobs.contains(&("schedule", "stream_k")) => return None,
-            Err(errors) => return Some(format!("{about}: {}", errors[0])),
-        };
-        if let Some(fault) = silumin_testkit::unclean(&ptxas, &spec.kernel(shape, arch).unwrap()) {
-            return Some(format!("{about}: {fault}"));
+        let point = Point::of(&file, silumin_testkit::by_turns(index), index as u64);
+        // Its shares of K are constants.
+        let illegal = shape.groups.by_rows() && knobs.contains(&("schedule", "stream_k"));
+        if illegal && point.spec.plan(shape, point.arch).is_err() {
+            return None;
         }
-        let device = silumin_testkit::strict(arch, silumin_testkit::by_turns(index));
-        match DualGemm::new(spec).verify(&device, shape, Distribution::Full, index as u64, &[]) {
-            Ok(verification) if verification.check.pass => {
-                // Sizes of groups are drawn.
-                let counts = (!by_rows).then(|| silumin_testkit::miscounted(&verification, &plan)).flatten();
-                counts.map(|text| format!("{about}: {text}"))
-            }
-            Ok(verification) => Some(format!("{about}: {}", verification.check)),
-            Err(error) => Some(format!("{about}: {error}")),
-        }
+        fault_beside_plan(&point, &ptxas)
     });
     sample::assert_none(&faults, runs.len());
 }

@@ -5,6 +5,28 @@ use silumin_codegen::config::{Config, KNOBS, Knob};
 use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{FormatNames, SpecFile};
 
+/// Values that make a kernel of their own on every chip.
+const EVERYWHERE: [(&str, &str); 15] = [
+    ("stages", "2"),
+    ("k_order", "reverse"),
+    ("k_order", "serpentine"),
+    ("cache", "[a: evict_first]"),
+    ("cache", "[b: evict_last]"),
+    ("cache", "[c: evict_first]"),
+    ("strategy", "two_pass"),
+    ("strategy", "second_fused"),
+    ("strategy", "sequential"),
+    ("schedule", "stream_k"),
+    ("schedule", "split_k(2)"),
+    ("schedule", "split_k(3)"),
+    ("raster", "along_n"),
+    ("raster", "swizzled(2)"),
+    ("pdl", "on"),
+];
+/// Values that do so where accumulators are in registers.
+const IN_REGISTERS: [(&str, &str); 5] =
+    [("store", "direct"), ("swap_ab", "on"), ("schedule", "one_tile"), ("raster", "along_m"), ("sms", "9")];
+
 #[test]
 fn every_knob_value_of_warps_changes_the_ptx() {
     let instructions = |knobs: &[(&str, &str)]| {
@@ -12,39 +34,16 @@ fn every_knob_value_of_warps_changes_the_ptx() {
         instructions_of("sm_120a", "nvfp4", &[&[tile, ("sms", "8")], knobs].concat())
     };
     let base = instructions(&[]);
-    let values = [
+    let own = [
         ("tile", "[128, 32, 128]"),
         ("tile", "[128, 128, 128]"),
         ("tile", "[64, 64, 128]"),
         ("tile", "[128, 64, 64]"),
         ("tile", "[128, 64, 256]"),
-        ("stages", "2"),
-        ("k_order", "reverse"),
-        ("k_order", "serpentine"),
-        ("cache", "[a: evict_first]"),
-        ("cache", "[b: evict_last]"),
         ("cache", "[sf: evict_last]"),
-        ("cache", "[c: evict_first]"),
-        ("store", "direct"),
-        ("strategy", "two_pass"),
-        ("strategy", "second_fused"),
-        ("strategy", "sequential"),
-        ("swap_ab", "on"),
-        ("schedule", "one_tile"),
-        ("schedule", "stream_k"),
-        ("schedule", "split_k(2)"),
-        ("schedule", "split_k(3)"),
-        ("raster", "along_m"),
-        ("raster", "along_n"),
-        ("raster", "swizzled(2)"),
-        ("sms", "9"),
-        ("pdl", "on"),
     ];
-    let texts = values.map(|value| match value {
-        // Weights in 128 rows, tokens in 64 columns.
-        ("swap_ab", _) => instructions(&[value, ("tile", "[64, 128, 128]")]),
-        _ => instructions(&[value]),
-    });
+    let values = [&EVERYWHERE[..], &IN_REGISTERS, &own].concat();
+    let texts = texts(&values, "[64, 128, 128]", instructions);
     all_differ(&base, &values, &texts);
     let config = settled("sm_120a", "nvfp4", &[("tile", "[128, 64, 128]"), ("sms", "8")]);
     all_rows_are_tried(Arch::Sm120a, &config, &values);
@@ -57,46 +56,23 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
         instructions_of("sm_90a", "bf16", &[&[tile, ("sms", "8")], knobs].concat())
     };
     let base = instructions(&[]);
-    let values = [
+    let own = [
         ("tile", "[128, 96, 64]"),
         ("tile", "[64, 64, 64]"),
         ("tile", "[192, 64, 64]"),
         ("tile", "[256, 64, 64]"),
         ("tile", "[128, 64, 32]"),
         ("tile", "[128, 64, 128]"),
-        ("stages", "2"),
         ("consumers", "ping_pong"),
-        ("k_order", "reverse"),
-        ("k_order", "serpentine"),
         ("accumulators", "separate"),
-        ("cache", "[a: evict_first]"),
-        ("cache", "[b: evict_last]"),
-        ("cache", "[c: evict_first]"),
-        ("store", "direct"),
-        ("strategy", "two_pass"),
-        ("strategy", "second_fused"),
-        ("strategy", "sequential"),
-        ("swap_ab", "on"),
         ("multicast", "a(2)"),
         ("multicast", "a(4)"),
         ("multicast", "b(2)"),
-        ("schedule", "one_tile"),
-        ("schedule", "stream_k"),
-        ("schedule", "split_k(2)"),
-        ("schedule", "split_k(3)"),
         ("schedule", "cluster_split_k(2)"),
         ("schedule", "cluster_split_k(4)"),
-        ("raster", "along_m"),
-        ("raster", "along_n"),
-        ("raster", "swizzled(2)"),
-        ("sms", "9"),
-        ("pdl", "on"),
     ];
-    let texts = values.map(|value| match value {
-        // Weights in 128 rows, tokens in 64 columns.
-        ("swap_ab", _) => instructions(&[value, ("tile", "[64, 128, 64]")]),
-        _ => instructions(&[value]),
-    });
+    let values = [&EVERYWHERE[..], &IN_REGISTERS, &own].concat();
+    let texts = texts(&values, "[64, 128, 64]", instructions);
     all_differ(&base, &values, &texts);
     let config = settled("sm_90a", "bf16", &[("tile", "[128, 64, 64]"), ("sms", "8")]);
     all_rows_are_tried(Arch::Sm90a, &config, &values);
@@ -133,6 +109,19 @@ fn all_rows_are_tried(arch: Arch, base: &Config, tried: &[(&str, &str)]) {
             );
         }
     }
+}
+
+/// The kernel of each value; where weights take 128 rows and tokens 64 columns, with the tile `swapped`.
+fn texts(
+    values: &[(&str, &str)],
+    swapped: &str,
+    instructions: impl Fn(&[(&str, &str)]) -> String,
+) -> Vec<String> {
+    let text = |value: &(&str, &str)| match *value {
+        ("swap_ab", _) => instructions(&[*value, ("tile", swapped)]),
+        _ => instructions(&[*value]),
+    };
+    values.iter().map(text).collect()
 }
 
 /// No value of a knob makes the kernel `base`, no two make the same.
@@ -181,11 +170,8 @@ fn file(arch: &str, operands: &str, knobs: &[(&str, &str)]) -> SpecFile {
 #[test]
 fn every_knob_value_changes_the_ptx() {
     let base = instructions(&[]);
-    let values = [
+    let own = [
         ("tile", "[128, 64, 256]"),
-        ("stages", "2"),
-        ("k_order", "reverse"),
-        ("k_order", "serpentine"),
         ("k_order", "forward"),
         ("k_order", "split_tail(1)"),
         ("k_order", "split_tail(3)"),
@@ -195,14 +181,8 @@ fn every_knob_value_changes_the_ptx() {
         ("accumulators", "side_by_side"),
         ("a_reuse", "none"),
         ("cache", "none"),
-        ("cache", "[a: evict_first]"),
-        ("cache", "[b: evict_last]"),
         ("cache", "[sf: evict_normal]"),
-        ("cache", "[c: evict_first]"),
         ("store", "tma"),
-        ("strategy", "two_pass"),
-        ("strategy", "second_fused"),
-        ("strategy", "sequential"),
         ("swap_ab", "on"),
         ("multicast", "a(2)"),
         ("multicast", "a(4)"),
@@ -210,14 +190,8 @@ fn every_knob_value_changes_the_ptx() {
         ("sf_load", "tensor_map"),
         ("schedule", "persistent"),
         ("schedule", "dynamic"),
-        ("schedule", "stream_k"),
-        ("schedule", "split_k(2)"),
-        ("schedule", "split_k(3)"),
         ("schedule", "cluster_split_k(2)"),
         ("schedule", "cluster_split_k(4)"),
-        ("raster", "along_n"),
-        ("raster", "swizzled(2)"),
-        ("pdl", "on"),
         ("store", "direct(32x32b, 8)"),
         ("store", "direct(32x32b, 16)"),
         ("store", "direct(16x256b)"),
@@ -225,7 +199,8 @@ fn every_knob_value_changes_the_ptx() {
         ("store", "direct(16x128b)"),
         ("store", "direct(16x64b)"),
     ];
-    let texts = values.map(|value| instructions(&[value]));
+    let values = [&EVERYWHERE[..], &own].concat();
+    let texts: Vec<String> = values.iter().map(|value| instructions(&[*value])).collect();
     all_differ(&base, &values, &texts);
     // These are tried below.
     let below = [

@@ -6,7 +6,7 @@ use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::Operation;
 use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
 use silumin::runtime::device::{Device, EmulatorOptions, Schedule, Tracking};
-use silumin::runtime::gemm::DualGemm;
+use silumin::runtime::gemm::{DualGemm, Verification};
 use silumin::verify::inputs::Distribution;
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Shape};
@@ -18,7 +18,7 @@ pub fn environment(name: &str, default: u64) -> u64 {
         .map_or(default, |text| text.parse().unwrap_or_else(|_| panic!("{name}={text} is no number")))
 }
 
-/// One legal point of the lattice.
+/// One point of the lattice, and how it is run.
 pub struct Point {
     /// The chip.
     pub arch: Arch,
@@ -32,6 +32,14 @@ pub struct Point {
     pub schedule: Schedule,
     /// Seed of the operands.
     pub seed: u64,
+}
+
+impl Point {
+    /// A configuration file's kernel with operands of all values.
+    pub fn of(file: &SpecFile, schedule: Schedule, seed: u64) -> Point {
+        let (spec, arch) = file.read().unwrap();
+        Point { arch, spec, shape: file.shape(), distribution: Distribution::Full, schedule, seed }
+    }
 }
 
 impl std::fmt::Display for Point {
@@ -132,6 +140,32 @@ pub fn fault(point: &Point, ptxas: &Ptxas, tracking: Tracking) -> Option<String>
 
 /// The fault of a point's results under a schedule, if there is one.
 pub fn run(point: &Point, schedule: Schedule, tracking: Tracking) -> Option<String> {
+    verify(point, schedule, tracking).err()
+}
+
+/// The fault of a point whose gate has no vectors, if it has one: as [`fault`] with strict tracking, and the multiply-adds and bytes
+/// that the emulator counts are those of the plan.
+pub fn fault_beside_plan(point: &Point, ptxas: &Ptxas) -> Option<String> {
+    let plan = match crate::clean_plan(&point.spec, point.shape, point.arch, ptxas) {
+        Ok(plan) => plan,
+        Err(fault) => return Some(format!("{point}\n  {fault}")),
+    };
+    let verification = match verify(point, point.schedule, Tracking::Strict) {
+        Ok(verification) => verification,
+        Err(fault) => return Some(fault),
+    };
+    // Sizes of groups are drawn.
+    if point.shape.groups.by_rows() {
+        return None;
+    }
+    let macs: u64 = verification.launch.launches.iter().flat_map(|launch| launch.mma_macs.values()).sum();
+    let modelled = plan.mmas_issued() * plan.mma_macs();
+    let macs = (macs != modelled).then(|| format!("{macs} multiply-adds, the plan has {modelled}"));
+    crate::miscounted(&verification, &plan).or(macs).map(|text| format!("{point}\n  {text}"))
+}
+
+/// A point's results, if they are right.
+fn verify(point: &Point, schedule: Schedule, tracking: Tracking) -> Result<Verification, String> {
     let options = EmulatorOptions { threads: 1, schedule, tracking, ..EmulatorOptions::default() };
     let device = Device::emulated_with(point.arch, options);
     let scalars: &[(&str, f32)] =
@@ -143,10 +177,8 @@ pub fn run(point: &Point, schedule: Schedule, tracking: Tracking) -> Option<Stri
         point.seed,
         scalars,
     ) {
-        Err(error) => Some(format!("{point}\n  {schedule:?}: {error}")),
-        Ok(verification) if !verification.check.pass => {
-            Some(format!("{point}\n  {schedule:?}: {}", verification.check))
-        }
-        Ok(_) => None,
+        Err(error) => Err(format!("{point}\n  {schedule:?}: {error}")),
+        Ok(verification) if verification.check.pass => Ok(verification),
+        Ok(verification) => Err(format!("{point}\n  {schedule:?}: {}", verification.check)),
     }
 }

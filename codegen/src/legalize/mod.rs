@@ -36,6 +36,14 @@ pub(crate) const COUNT_LIMIT: u64 = (1 << 31) - 1;
 /// Threads of the gate's own kernel, which number themselves in 32 bits: all but a CTA's 256.
 const GATE_THREAD_LIMIT: u64 = (1 << 32) - 256;
 
+/// The sides of a tile, its MMAs' rows first, with the names that an error gives them.
+pub(crate) fn sides(tile: Tile, swap_ab: bool) -> [(&'static str, u32); 2] {
+    match swap_ab {
+        false => [("M", tile.m), ("N", tile.n)],
+        true => [("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m)],
+    }
+}
+
 /// Decides whether `config` can compute `problem` on `arch`, and if so, everything about the kernel.
 ///
 /// # Errors

@@ -5,11 +5,13 @@
 //!
 //! * `mod.rs`: [`Target`], and the questions that each folder answers (`Isa`).
 //! * `chip.rs`: one row of facts a chip, and the limits read from `chips/*.toml`.
+//! * `fragments.rs`: what `wgmma` and `mma.sync` share, whose accumulators are in registers.
 //!
 //! A folder has `legalize.rs` (what it refuses), `heuristics.rs` (how it settles `auto`), `plan.rs` (its part of a
 //! plan) and `view/` (its part of what templates print).
 
 pub(crate) mod chip;
+mod fragments;
 pub(crate) mod sm_100a;
 pub(crate) mod sm_120a;
 pub(crate) mod sm_90a;
@@ -123,7 +125,8 @@ pub(crate) fn way_of(arch: Arch) -> &'static Way {
 /// Knobs, and by which rules they were settled.
 pub(crate) type RuleList = Vec<(&'static str, Rule)>;
 
-/// What the code that all chips share asks of the way to multiply.
+/// What the code that all chips share asks of the way to multiply. An answer that is given here is that of a target without the
+/// feature in question.
 pub(crate) trait Isa {
     /// Rows of a tile in one CTA.
     fn cta_rows(&self) -> u32;
@@ -132,30 +135,46 @@ pub(crate) trait Isa {
     /// MMAs that cover a CTA's rows of one product.
     fn mmas_of_rows(&self) -> u32;
     /// MMAs side by side that cover so many columns.
-    fn mmas_of_columns(&self, columns: u32) -> u32;
+    fn mmas_of_columns(&self, _columns: u32) -> u32 {
+        1
+    }
     /// Threads of a CTA.
     fn threads(&self) -> u32;
     /// Whether an MMA's rows are of both products by turns.
-    fn interleaved_rows(&self) -> bool;
+    fn interleaved_rows(&self) -> bool {
+        false
+    }
     /// Whether a launch of its own brings the activations into the order of K in which weights are decoded.
-    fn orders_first(&self) -> bool;
+    fn orders_first(&self) -> bool {
+        false
+    }
     /// Whether one of two CTAs that share a tile's K hands its sums over to the other.
-    fn fixup(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool;
+    fn fixup(&self, _work: &Work, _k_tiles: u32, _kind: MmaKind) -> bool {
+        false
+    }
     /// Whether MMAs are issued for all of the last K tile, wherever K ends in it.
-    fn multiplies_beyond_k(&self) -> bool;
+    fn multiplies_beyond_k(&self) -> bool {
+        false
+    }
     /// Stages without which the K loop would wait for itself.
     fn least_stages(&self, k_tiles: u32) -> u32;
     /// Whether tiles of several waves are computed in bands, so that L2 holds most of a band's operands.
     fn bands(&self) -> bool;
     /// Whether shared memory has a word for the address of tensor memory.
-    fn has_address_word(&self) -> bool;
+    fn has_address_word(&self) -> bool {
+        false
+    }
     /// Tiles of C in flight in a CTA.
-    fn buffers(&self) -> u32;
+    fn buffers(&self) -> u32 {
+        1
+    }
 
     /// 128-row blocks of scale factors that a tile of A, and one of B, touches in one CTA.
-    fn row_blocks(&self, draft: &Draft<'_>) -> [u32; 2];
+    fn row_blocks(&self, draft: &Draft<'_>) -> [u32; 2] {
+        draft.whole_row_blocks()
+    }
     /// Refuses sizes of launches beside the MMAs'.
-    fn check_launches(&self, problem: &Problem, errors: &mut Vec<ConfigError>);
+    fn check_launches(&self, _problem: &Problem, _errors: &mut Vec<ConfigError>) {}
     /// Settles where accumulators are; `None` where they do not fit. The target returned has what could be settled.
     fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>, RuleList);
     /// Adds what depends on the whole plan: `main_tiles` K tiles alternate between the products.
@@ -163,11 +182,15 @@ pub(crate) trait Isa {
     /// `config` with the target's own knobs as they were settled.
     fn settled_config(&self, draft: &Draft<'_>, config: Config) -> Config;
     /// The length of the split tail that `auto` gives, 0 where there is none, and by which rule.
-    fn split_tail(&self, draft: &Draft<'_>) -> (u32, Rule);
+    fn split_tail(&self, _draft: &Draft<'_>) -> (u32, Rule) {
+        (0, Rule::WarpsIssueTail)
+    }
     /// Columns that the epilogue finishes together, of `columns` that a CTA finishes.
     fn chunk(&self, draft: &Draft<'_>, columns: u32) -> u32;
     /// The shape of the loads that bring accumulators to registers.
-    fn load_shape(&self, draft: &Draft<'_>) -> TmemShape;
+    fn load_shape(&self, _draft: &Draft<'_>) -> TmemShape {
+        TmemShape::S32x32b
+    }
     /// The staging of a TMA store of C.
     fn staging(&self, draft: &Draft<'_>) -> Staging;
     /// Warps that fill the staging.
@@ -175,18 +198,26 @@ pub(crate) trait Isa {
     /// The mbarriers, in the order of their addresses.
     fn barriers(&self, draft: &Draft<'_>, stages: u32) -> Vec<BarrierCount>;
     /// The bits of a matrix descriptor's high word that say how it is swizzled, and its version.
-    fn descriptor_bits(&self, swizzle: Swizzle) -> u32;
+    fn descriptor_bits(&self, _swizzle: Swizzle) -> u32 {
+        0
+    }
     /// The instruction descriptor of an MMA of `mma` rows and columns; 0 where the instruction has none.
-    fn instruction(&self, kind: MmaKind, elements: [ElementKind; 2], mma: [u32; 2]) -> u32;
+    fn instruction(&self, _kind: MmaKind, _elements: [ElementKind; 2], _mma: [u32; 2]) -> u32 {
+        0
+    }
 
     /// Prints where accumulators are.
     fn describe(&self, plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result;
     /// Columns of C that one store of the epilogue writes, where it can write a whole vector of `vector`.
     fn store_columns(&self, plan: &Plan, vector: u32) -> u32;
     /// Memory beside SMEM that a plan takes.
-    fn memory(&self, plan: &Plan) -> Option<crate::plan::MemoryBudget>;
+    fn memory(&self, _plan: &Plan) -> Option<crate::plan::MemoryBudget> {
+        None
+    }
     /// Values of the target's own knobs to try beside a plan's.
-    fn what_ifs(&self) -> Vec<(&'static str, String)>;
+    fn what_ifs(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 
     /// What the templates need of the target.
     #[cfg(feature = "render")]
@@ -198,7 +229,9 @@ pub(crate) trait Isa {
     #[cfg(feature = "render")]
     fn render_before(
         &self,
-        plan: &Plan,
-        name: &str,
-    ) -> Result<Vec<(String, crate::kernel::Launch)>, crate::render::RenderError>;
+        _plan: &Plan,
+        _name: &str,
+    ) -> Result<Vec<(String, crate::kernel::Launch)>, crate::render::RenderError> {
+        Ok(Vec::new())
+    }
 }

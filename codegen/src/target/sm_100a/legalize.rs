@@ -4,7 +4,7 @@ use super::{MMA_ROWS, load, neighbours, shares_scales};
 use crate::arch::Arch;
 use crate::config::{AReuse, Accumulators, Config, CtaGroup, Multicast, Setting, SfLoad, Tile};
 use crate::error::ConfigError;
-use crate::legalize::{self as common, CLUSTER_LIMIT, COUNT_LIMIT, k_multiple};
+use crate::legalize::{self as common, CLUSTER_LIMIT, COUNT_LIMIT, k_multiple, sides};
 use crate::plan::draft::Settled;
 use crate::problem::{MmaKind, Problem, Shape};
 
@@ -54,10 +54,8 @@ pub(super) fn check(
 fn check_tile(problem: &Problem, tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
     let (shape, ctas) = (problem.shape, config.group().ctas());
     let scaled = problem.formats.a.spec().scales.is_some();
-    let (rows, columns, extent) = match swap_ab {
-        false => (("M", tile.m), ("N", tile.n), shape.n),
-        true => (("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m), shape.m),
-    };
+    let [rows, columns] = sides(tile, swap_ab);
+    let extent = if swap_ab { shape.m } else { shape.n };
     if rows.1 != MMA_ROWS * ctas {
         errors.push(ConfigError::TileM { side: rows.0, given: rows.1, ctas, wanted: MMA_ROWS * ctas });
     }

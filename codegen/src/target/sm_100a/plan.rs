@@ -11,8 +11,8 @@ use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::plan::draft::Draft;
 use crate::plan::work::RESPONSES;
-use crate::plan::{BarrierCount, BarrierKind, MemoryBudget, Plan, Staging, Swizzle, Work, write_regions};
-use crate::problem::{ElementKind, MmaKind, Problem};
+use crate::plan::{BarrierCount, BarrierKind, MemoryBudget, Plan, Staging, Swizzle, write_regions};
+use crate::problem::{ElementKind, MmaKind};
 use crate::target::{Isa, RuleList, Target};
 use std::fmt;
 
@@ -29,28 +29,8 @@ impl Isa for Tcgen05 {
         1
     }
 
-    fn mmas_of_columns(&self, _: u32) -> u32 {
-        1
-    }
-
     fn threads(&self) -> u32 {
         THREADS
-    }
-
-    fn interleaved_rows(&self) -> bool {
-        false
-    }
-
-    fn orders_first(&self) -> bool {
-        false
-    }
-
-    fn fixup(&self, _: &Work, _: u32, _: MmaKind) -> bool {
-        false
-    }
-
-    fn multiplies_beyond_k(&self) -> bool {
-        false
     }
 
     fn least_stages(&self, _: u32) -> u32 {
@@ -68,12 +48,6 @@ impl Isa for Tcgen05 {
     fn buffers(&self) -> u32 {
         self.buffers
     }
-
-    fn row_blocks(&self, draft: &Draft<'_>) -> [u32; 2] {
-        draft.whole_row_blocks()
-    }
-
-    fn check_launches(&self, _: &Problem, _: &mut Vec<ConfigError>) {}
 
     fn settle(&self, draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> (Target, Option<()>, RuleList) {
         let ((buffers, shared), rule) = settle_buffers(draft, errors);
@@ -276,15 +250,6 @@ impl Isa for Tcgen05 {
     #[cfg(feature = "render")]
     fn render(&self, entry: &crate::render::Entry<'_>) -> Result<String, crate::render::RenderError> {
         super::view::render(self, entry)
-    }
-
-    #[cfg(feature = "render")]
-    fn render_before(
-        &self,
-        _: &Plan,
-        _: &str,
-    ) -> Result<Vec<(String, crate::kernel::Launch)>, crate::render::RenderError> {
-        Ok(Vec::new())
     }
 }
 

@@ -4,18 +4,16 @@
 use super::Mma;
 use super::legalize::{self, register_limit};
 use crate::arch::Arch;
-use crate::config::{Accumulators, Config, CtaGroup, Setting, Store, Strategy, Switch, Tile};
+use crate::config::{Accumulators, Config, CtaGroup, Setting, Strategy, Tile};
 use crate::error::ConfigError;
-use crate::heuristics::{FEW_TOKENS, Rule, Rules, choose_strategy, sms, usual_tiles};
+use crate::heuristics::{Rule, Rules, choose_strategy};
 use crate::legalize::k_multiple;
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled, row_bytes};
 use crate::problem::{MmaKind, Problem};
 use crate::target::Target;
-use crate::target::sm_90a::{STAGED_BITS, WARPGROUP_ROWS};
+use crate::target::fragments::{choose_store, least_busy, settle_store, store_rule, swaps};
 
-/// Tokens up to which threads with columns of C store them as they are.
-const LEAST_STAGED: u32 = 16;
 /// Stages that are worth shorter ones.
 const STAGES: u32 = 3;
 /// Rows of a tile, at most; scale factors come in blocks of as many.
@@ -33,39 +31,28 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     };
     let mut rules = Rules::default();
     let strategy = rules.settle("strategy", config.strategy, || choose_strategy(problem));
-    let (swap_ab, rule) = swaps(problem, config);
+    let (swap_ab, rule) = swaps(problem, config, true);
     rules.note("swap_ab", rule);
     rules.note("accumulators", Rule::MmaOfEach);
     let tile = rules.settle("tile", config.tile, || choose_tile(problem, config, strategy, swap_ab, arch));
-    let with = |store| {
-        let config = &Config { store: Setting::Fixed(store), ..*config };
-        let mut rules = rules.clone();
-        rules.note(
-            "store",
-            match store {
-                Store::Tma if swap_ab => Rule::TurnedInSmem,
-                Store::Tma => Rule::RowsLeaveWhole,
-                Store::Direct | Store::DirectBy(_) => Rule::FromRegisters,
-            },
-        );
-        settle(problem, config, arch, strategy, tile, swap_ab, rules)
-    };
     let store = config.store.unwrap_or_else(|| choose_store(problem, strategy, tile, swap_ab));
-    match with(store) {
-        // The staging must not cost what was asked for.
-        Err(_) if store != Store::Direct && !asked.store.is_fixed() => with(Store::Direct),
-        // Nor a stage, where there are few.
-        Ok(plan)
-            if store != Store::Direct
-                && !asked.store.is_fixed()
-                && plan.work.is_looped()
-                && plan.stages < STAGES =>
-        {
-            with(Store::Direct).map(|direct| if direct.stages > plan.stages { direct } else { plan })
-        }
-        result => result,
-    }
-    .map(|plan| Plan { asked: *asked, ..plan })
+    // A stage counts where there are few.
+    settle_store(
+        asked,
+        store,
+        |plan| plan.stages < STAGES,
+        |store| {
+            let config = &Config { store: Setting::Fixed(store), ..*config };
+            let mut rules = rules.clone();
+            rules.note("store", store_rule(store, swap_ab));
+            settle(
+                problem,
+                config,
+                arch,
+                Settled { strategy, tile, swap_ab, target: Target::Mma(Mma::of(tile, swap_ab)), rules },
+            )
+        },
+    )
 }
 
 /// The plan, once all is settled but what has to fit.
@@ -73,28 +60,14 @@ fn settle(
     problem: &Problem,
     config: &Config,
     arch: Arch,
-    strategy: Strategy,
-    tile: Tile,
-    swap_ab: bool,
-    rules: Rules,
+    settled: Settled,
 ) -> Result<Plan, Vec<ConfigError>> {
     let mut errors = Vec::new();
-    let mma = Mma::of(tile, swap_ab);
-    legalize::check(problem, config, arch, strategy, tile, swap_ab, mma, &mut errors);
+    legalize::check(problem, config, arch, &settled, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
-    let settled = Settled { strategy, tile, swap_ab, target: Target::Mma(mma), rules };
     Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
-}
-
-/// Whether weights take the MMA's row side: where there are too few tokens for 64 rows.
-fn swaps(problem: &Problem, config: &Config) -> (bool, Rule) {
-    let free = config.tile == Setting::Auto
-        && (config.store != Setting::Fixed(Store::Tma) || problem.formats.c.bits() == STAGED_BITS);
-    let few = free && problem.shape.typical_rows() <= FEW_TOKENS / 2;
-    let swaps = config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on();
-    (swaps, if swaps { Rule::FewTokens { rows: WARPGROUP_ROWS } } else { Rule::EnoughTokens })
 }
 
 /// 128 rows, or as few as there are, and as many columns as leave the SMs least to do; K one swizzle span of 128 bytes, or half of
@@ -110,7 +83,7 @@ fn choose_tile(
     let scaled = problem.formats.b.spec().scales.is_some();
     if swap_ab {
         let tokens = shape.typical_rows().next_multiple_of(8).clamp(8, ROWS);
-        // Of several tiles, each starts where warps find its scale factors.
+        // Each of several tiles starts where warps find its scale factors.
         let several = scaled && shape.m > tokens;
         let m = if several { tokens.next_power_of_two() } else { tokens };
         let (k, shortened) = choose_k(problem, strategy, [m, ROWS], swap_ab, arch);
@@ -118,10 +91,6 @@ fn choose_tile(
     }
     let grouped = scaled && shape.groups.by_rows();
     let m = if shape.typical_rows() <= ROWS / 2 && !grouped { ROWS / 2 } else { ROWS };
-    let rows = usual_tiles(shape, m);
-    let sms = u64::from(sms(config, arch));
-    // Of the time of the busiest SM: its columns, and what a tile costs beside its MMAs.
-    let cost = |n: &u32| (rows * u64::from(shape.n.div_ceil(*n))).div_ceil(sms) * (u64::from(*n) + 8);
     let fits = |n: &u32| {
         let mma = Mma::of(Tile { m, n: *n, k: 0 }, false);
         let (k, _) = choose_k(problem, strategy, [m, *n], swap_ab, arch);
@@ -129,7 +98,8 @@ fn choose_tile(
             && 2 * stage_bytes(problem, strategy, Tile { m, n: *n, k }, swap_ab) <= smem(arch)
     };
     let starts = |n: &u32| !scaled || ROWS.is_multiple_of(*n);
-    let n = (2..=16).rev().map(|n| 16 * n).filter(starts).filter(fits).min_by_key(cost).unwrap_or(64);
+    let columns = (2..=16).rev().map(|n| 16 * n).filter(starts).filter(fits);
+    let n = least_busy(problem, config, arch, m, columns).unwrap_or(64);
     let (k, shortened) = choose_k(problem, strategy, [m, n], swap_ab, arch);
     (Tile { m, n, k }, Rule::WarpRows { shortened })
 }
@@ -168,19 +138,4 @@ fn container_bits(problem: &Problem) -> u32 {
 /// Bytes of shared memory for stages: barriers take the rest.
 fn smem(arch: Arch) -> u64 {
     u64::from(arch.limits().smem_bytes - BARRIERS)
-}
-
-/// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four bytes at a
-/// time, or, with columns of C, two.
-fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Store {
-    let bits = problem.formats.c.bits();
-    let row_bits = u64::from(problem.shape.n) * u64::from(bits);
-    let boxed = strategy != Strategy::TwoPass
-        && !problem.shape.groups.by_rows()
-        && row_bits.is_multiple_of(128)
-        && match swap_ab {
-            true => bits == STAGED_BITS && tile.m > LEAST_STAGED,
-            false => (u64::from(tile.n) * u64::from(bits)).is_multiple_of(128),
-        };
-    if boxed { Store::Tma } else { Store::Direct }
 }

@@ -3,40 +3,36 @@
 use super::Mma;
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload,
-    Store, Strategy, Tile,
+    AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, SfPreload, Strategy, Tile,
 };
 use crate::error::ConfigError;
-use crate::legalize::{self as common, k_multiple};
+use crate::legalize::{self as common, k_multiple, sides};
+use crate::plan::draft::Settled;
 use crate::problem::{Groups, MmaKind, Problem};
-use crate::target::sm_90a::{STAGED_BITS, WARPGROUP_LIMIT};
+use crate::target::fragments::{self, COLUMN_LIMIT, WARPGROUP_LIMIT, check_store};
 
 /// Rows that share blocks of scale factors.
 const BLOCK_ROWS: u32 = 128;
-/// Columns of C that a tile has at most: TMA loads boxes of so many rows.
-pub(super) const COLUMN_LIMIT: u32 = 256;
 
 /// What was asked for, before anything is settled.
 pub(super) fn check_asked(problem: &Problem, asked: &Config, arch: Arch) -> Result<(), Vec<ConfigError>> {
     let mut errors = Vec::new();
     check_formats(problem, arch, &mut errors);
     check_knobs(asked, arch, &mut errors);
+    fragments::check_knobs(asked, arch, "accumulators are in registers", &mut errors);
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 /// What was settled, but for what has to fit.
-#[allow(clippy::too_many_arguments)]
 pub(super) fn check(
     problem: &Problem,
     config: &Config,
     arch: Arch,
-    strategy: Strategy,
-    tile: Tile,
-    swap_ab: bool,
-    mma: Mma,
+    settled: &Settled,
     errors: &mut Vec<ConfigError>,
 ) {
-    check_tile(problem, tile, config, strategy, swap_ab, mma, errors);
+    let Settled { strategy, tile, swap_ab, .. } = *settled;
+    check_tile(problem, tile, config, strategy, swap_ab, errors);
     check_scaled(problem, tile, swap_ab, errors);
     common::check_scales(problem, config, errors);
     common::check_ranges(config, arch, errors);
@@ -66,7 +62,6 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     let mut refuse = |knob, value: String, reason| {
         errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
     };
-    let in_registers = "accumulators are in registers";
     let alone = "a cluster has one CTA";
     if config.cta_group == Setting::Fixed(CtaGroup::Two) {
         refuse("cta_group", "2".into(), "an MMA is one warp's");
@@ -97,23 +92,8 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     if config.promotion.is_fixed() {
         refuse("promotion", config.promotion.to_string(), "its tensor cores add up in fp32");
     }
-    if let Setting::Fixed(columns) = config.tmem_columns {
-        refuse("tmem_columns", columns.to_string(), in_registers);
-    }
-    if let Setting::Fixed(buffers) = config.accumulator_buffers
-        && buffers != Buffers::Whole(1)
-    {
-        refuse("accumulator_buffers", buffers.to_string(), in_registers);
-    }
-    if let Setting::Fixed(store @ Store::DirectBy(_)) = config.store {
-        refuse("store", store.to_string(), in_registers);
-    }
     if config.a_reuse == Setting::Fixed(AReuse::Collector) {
         refuse("a_reuse", "collector".into(), "A is in registers, where both products' MMAs find it");
-    }
-    if let Setting::Fixed(order @ KOrder::SplitTail(_)) = config.k_order {
-        let reason = "the warps that issue the tail's MMAs are those that would apply the gate";
-        refuse("k_order", order.to_string(), reason);
     }
     match config.schedule {
         Setting::Fixed(schedule @ Schedule::ClusterSplitK(_)) => {
@@ -141,13 +121,10 @@ fn check_tile(
     config: &Config,
     strategy: Strategy,
     swap_ab: bool,
-    mma: Mma,
     errors: &mut Vec<ConfigError>,
 ) {
-    let [rows, columns] = match swap_ab {
-        false => [("M", tile.m), ("N", tile.n)],
-        true => [("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m)],
-    };
+    let [rows, columns] = sides(tile, swap_ab);
+    let mma = Mma::of(tile, swap_ab);
     let mut refuse =
         |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
     if ![64, 128, 192, 256].contains(&rows.1) {
@@ -157,13 +134,7 @@ fn check_tile(
         let reason = format!("an MMA has 8 columns, and a tile 8 to {COLUMN_LIMIT}, a multiple of that");
         refuse(columns, reason);
     }
-    if swap_ab && config.store == Setting::Fixed(Store::Tma) && problem.formats.c.bits() != STAGED_BITS {
-        errors.push(ConfigError::SwapAb {
-            knob: "store",
-            value: "tma",
-            reason: "threads hold columns of C there, which become rows on their way to shared memory in elements of 16 bits only",
-        });
-    }
+    check_store(problem, config, swap_ab, errors);
     let products = strategy.products();
     let registers = mma.sum_registers(products);
     let limit = register_limit(mma.groups.count);
@@ -189,10 +160,8 @@ fn check_scaled(problem: &Problem, tile: Tile, swap_ab: bool, errors: &mut Vec<C
         return;
     }
     let shape = problem.shape;
-    let (rows, columns, extent) = match swap_ab {
-        false => (("M", tile.m), ("N", tile.n), shape.n),
-        true => (("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m), shape.m),
-    };
+    let [rows, columns] = sides(tile, swap_ab);
+    let extent = if swap_ab { shape.m } else { shape.n };
     let mut refuse =
         |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
     let grouped = matches!(shape.groups, Groups::Rows(_)) && !swap_ab;
@@ -211,7 +180,7 @@ fn check_scaled(problem: &Problem, tile: Tile, swap_ab: bool, errors: &mut Vec<C
         refuse(columns, reason);
     } else if columns.1 > 0 && !BLOCK_ROWS.is_multiple_of(columns.1) && extent > columns.1 {
         let reason = format!(
-            "of several tiles each lies inside one block of {BLOCK_ROWS} scale factors: 8, 16, 32, 64 or 128"
+            "each of several tiles lies inside one block of {BLOCK_ROWS} scale factors: 8, 16, 32, 64 or 128"
         );
         refuse(columns, reason);
     }

@@ -16,7 +16,8 @@ mod view;
 
 pub(crate) use limits::{DGX_SPARK, RTX_5090};
 
-use super::sm_90a::{WARPGROUP_ROWS, Wgmma};
+use super::Wgmma;
+use super::fragments::share_rows;
 use crate::config::Tile;
 use crate::problem::{Formats, OperandFormat, OutputFormat};
 use crate::target::Way;
@@ -50,25 +51,8 @@ impl Mma {
     /// How warps share a tile's rows: 64 for each four of them, or, of 256, 128.
     fn of(tile: Tile, swap_ab: bool) -> Mma {
         let (rows, columns) = if swap_ab { (tile.n, tile.m) } else { (tile.m, tile.n) };
-        let (count, blocks) = match rows / WARPGROUP_ROWS {
-            4 => (2, 2),
-            count => (count, 1),
-        };
-        Mma {
-            groups: Wgmma {
-                count,
-                ping_pong: false,
-                blocks,
-                interleaved_rows: false,
-                ordered: false,
-                product_registers: blocks.saturating_mul(columns / 2),
-                promotion: None,
-                registers: match count {
-                    3 => [160, 32],
-                    _ => [232, 40],
-                },
-            },
-        }
+        let (count, blocks) = share_rows(rows);
+        Mma { groups: Wgmma::together(count, blocks, columns) }
     }
 
     /// Registers of a thread that so many products take.

@@ -1,12 +1,12 @@
 //! What of a plan is `mma.sync`'s own (sm_120a). How warps share a tile is as on sm_90a.
 
 use super::{MMA_COLUMNS, MMA_ROWS, Mma};
-use crate::config::{Config, Setting, TmemShape};
+use crate::config::{Config, Setting};
 use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::plan::draft::Draft;
-use crate::plan::{BarrierCount, BarrierKind, MemoryBudget, Plan, Staging, Swizzle, Work};
-use crate::problem::{ElementKind, MmaKind, Problem};
+use crate::plan::{BarrierCount, BarrierKind, Plan, Staging, Work};
+use crate::problem::MmaKind;
 use crate::target::{Isa, RuleList, Target};
 use std::fmt;
 
@@ -31,20 +31,8 @@ impl Isa for Mma {
         self.groups.threads()
     }
 
-    fn interleaved_rows(&self) -> bool {
-        false
-    }
-
-    fn orders_first(&self) -> bool {
-        false
-    }
-
     fn fixup(&self, work: &Work, k_tiles: u32, kind: MmaKind) -> bool {
         self.groups.fixup(work, k_tiles, kind)
-    }
-
-    fn multiplies_beyond_k(&self) -> bool {
-        false
     }
 
     fn least_stages(&self, _: u32) -> u32 {
@@ -55,20 +43,6 @@ impl Isa for Mma {
     fn bands(&self) -> bool {
         true
     }
-
-    fn has_address_word(&self) -> bool {
-        false
-    }
-
-    fn buffers(&self) -> u32 {
-        1
-    }
-
-    fn row_blocks(&self, draft: &Draft<'_>) -> [u32; 2] {
-        draft.whole_row_blocks()
-    }
-
-    fn check_launches(&self, _: &Problem, _: &mut Vec<ConfigError>) {}
 
     fn settle(&self, _: &Draft<'_>, _: &mut Vec<ConfigError>) -> (Target, Option<()>, RuleList) {
         (Target::Mma(*self), Some(()), Vec::new())
@@ -94,16 +68,8 @@ impl Isa for Mma {
         }
     }
 
-    fn split_tail(&self, _: &Draft<'_>) -> (u32, Rule) {
-        (0, Rule::WarpsIssueTail)
-    }
-
     fn chunk(&self, draft: &Draft<'_>, columns: u32) -> u32 {
         self.groups.chunk(draft, columns)
-    }
-
-    fn load_shape(&self, _: &Draft<'_>) -> TmemShape {
-        TmemShape::S32x32b
     }
 
     fn epilogue_warps(&self) -> u32 {
@@ -122,14 +88,6 @@ impl Isa for Mma {
             wanted.push((BarrierKind::PartKnown, 1, 1));
         }
         wanted
-    }
-
-    fn descriptor_bits(&self, _: Swizzle) -> u32 {
-        0
-    }
-
-    fn instruction(&self, _: MmaKind, _: [ElementKind; 2], _: [u32; 2]) -> u32 {
-        0
     }
 
     fn describe(&self, plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -159,14 +117,6 @@ impl Isa for Mma {
         self.groups.store_columns(plan, vector)
     }
 
-    fn memory(&self, _: &Plan) -> Option<MemoryBudget> {
-        None
-    }
-
-    fn what_ifs(&self) -> Vec<(&'static str, String)> {
-        Vec::new()
-    }
-
     #[cfg(feature = "render")]
     fn view(&self, plan: &Plan) -> crate::render::TargetView {
         // Clusters have one CTA.
@@ -176,14 +126,5 @@ impl Isa for Mma {
     #[cfg(feature = "render")]
     fn render(&self, entry: &crate::render::Entry<'_>) -> Result<String, crate::render::RenderError> {
         super::view::render(self, entry)
-    }
-
-    #[cfg(feature = "render")]
-    fn render_before(
-        &self,
-        _: &Plan,
-        _: &str,
-    ) -> Result<Vec<(String, crate::kernel::Launch)>, crate::render::RenderError> {
-        Ok(Vec::new())
     }
 }

@@ -1,24 +1,25 @@
 //! How `auto` is settled where warpgroups issue the MMAs (`wgmma`, sm_90a).
 
-use super::legalize::{self, COLUMN_LIMIT, sum_limit};
+use super::legalize::{self, sum_limit};
 use super::promotion;
-use super::{STAGED_BITS, WARPGROUP_ROWS, Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
+use super::{Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
 use crate::arch::Arch;
 use crate::config::{
     Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, Store, Strategy, Switch, Tile,
 };
 use crate::error::ConfigError;
-use crate::heuristics::{FEW_TOKENS, Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
+use crate::heuristics::{Rule, Rules, choose_strategy, cluster_parts, sms, usual_tiles};
 use crate::legalize::k_multiple;
 use crate::plan::Plan;
 use crate::plan::draft::{Draft, Settled};
 use crate::problem::{Groups, MmaKind, Problem, Shape};
 use crate::target::Target;
+use crate::target::fragments::{
+    self, COLUMN_LIMIT, WARPGROUP_ROWS, choose_store, least_busy, settle_store, share_rows, store_rule,
+};
 
 /// Columns of an MMA from which on decoding weights in the order they lie in can pay.
 const LEAST_NATURAL: u32 = 240;
-/// Tokens up to which threads with columns of C store them as they are.
-const LEAST_STAGED: u32 = 16;
 
 /// See [`Way::plan`](crate::target::Way).
 pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan, Vec<ConfigError>> {
@@ -45,34 +46,23 @@ pub(crate) fn plan(problem: &Problem, asked: &Config, arch: Arch) -> Result<Plan
     });
     let (schedule, schedule_rule) = choose_schedule(problem, config, tile, arch);
     rules.note_all(schedule_rule.map(|rule| ("schedule", rule)));
-    let with = |store| {
-        let config = &Config {
-            accumulators: Setting::Fixed(accumulators),
-            store: Setting::Fixed(store),
-            schedule,
-            ..*config
-        };
-        let mut rules = rules.clone();
-        rules.note(
-            "store",
-            match store {
-                Store::Tma if swap_ab => Rule::TurnedInSmem,
-                Store::Tma => Rule::RowsLeaveWhole,
-                Store::Direct | Store::DirectBy(_) => Rule::FromRegisters,
-            },
-        );
-        settle(problem, config, arch, strategy, tile, swap_ab, rules)
-    };
-    match with(store) {
-        // The staging must not cost what was asked for.
-        Err(_) if store != Store::Direct && !asked.store.is_fixed() => with(Store::Direct),
-        // Nor, where weights are the rows and loads matter most, a stage.
-        Ok(plan) if swap_ab && store != Store::Direct && !asked.store.is_fixed() && plan.work.is_looped() => {
-            with(Store::Direct).map(|direct| if direct.stages > plan.stages { direct } else { plan })
-        }
-        result => result,
-    }
-    .map(|plan| Plan { asked: *asked, ..plan })
+    // A stage counts where weights are the rows: loads matter most there.
+    settle_store(
+        asked,
+        store,
+        |_| swap_ab,
+        |store| {
+            let config = &Config {
+                accumulators: Setting::Fixed(accumulators),
+                store: Setting::Fixed(store),
+                schedule,
+                ..*config
+            };
+            let mut rules = rules.clone();
+            rules.note("store", store_rule(store, swap_ab));
+            settle(problem, config, arch, strategy, tile, swap_ab, rules)
+        },
+    )
 }
 
 /// The plan, once all is settled but what has to fit.
@@ -89,11 +79,11 @@ fn settle(
     let mut warpgroups = share(tile, config, swap_ab, has_interleaved_rows(problem, config, arch));
     warpgroups.ordered = warpgroups.interleaved_rows && orders_first(problem, tile, config, arch);
     warpgroups.promotion = promotion::settle(problem, config, strategy, tile, warpgroups, &mut errors);
-    legalize::check(problem, config, arch, strategy, tile, swap_ab, warpgroups, &mut errors);
+    let settled = Settled { strategy, tile, swap_ab, target: Target::Wgmma(warpgroups), rules };
+    legalize::check(problem, config, arch, &settled, warpgroups, &mut errors);
     if !errors.is_empty() {
         return Err(errors);
     }
-    let settled = Settled { strategy, tile, swap_ab, target: Target::Wgmma(warpgroups), rules };
     Draft::new(problem, config, arch, settled, &mut errors)?.plan(errors)
 }
 
@@ -102,13 +92,9 @@ fn swaps(problem: &Problem, config: &Config) -> (bool, Rule) {
     if decodes(problem) {
         return (config.swap_ab != Setting::Fixed(Switch::Off), Rule::DecodedInRegisters);
     }
-    let free = config.tile == Setting::Auto
-        && config.accumulators != Setting::Fixed(Accumulators::SideBySide)
-        && (config.store != Setting::Fixed(Store::Tma) || problem.formats.c.bits() == STAGED_BITS)
+    let free = config.accumulators != Setting::Fixed(Accumulators::SideBySide)
         && config.multicast == Multicast::None;
-    let few = free && problem.shape.typical_rows() <= FEW_TOKENS / 2;
-    let swaps = config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on();
-    (swaps, if swaps { Rule::FewTokens { rows: WARPGROUP_ROWS } } else { Rule::EnoughTokens })
+    fragments::swaps(problem, config, free)
 }
 
 /// One MMA of both products where it takes their columns: it reads A once. Not of 8-bit elements, whose sums leave the
@@ -122,21 +108,6 @@ fn choose_layout(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: boo
         true => (Accumulators::SideBySide, Rule::ReadsAOnce),
         false => (Accumulators::Separate, Rule::MmaOfEach),
     }
-}
-
-/// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four
-/// bytes at a time (seen on an H200: a tenth of the time of a prefill), or, with columns of C, two.
-fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Store {
-    let bits = problem.formats.c.bits();
-    let row_bits = u64::from(problem.shape.n) * u64::from(bits);
-    let boxed = strategy != Strategy::TwoPass
-        && !problem.shape.groups.by_rows()
-        && row_bits.is_multiple_of(128)
-        && match swap_ab {
-            true => bits == STAGED_BITS && tile.m > LEAST_STAGED,
-            false => (u64::from(tile.n) * u64::from(bits)).is_multiple_of(128),
-        };
-    if boxed { Store::Tma } else { Store::Direct }
 }
 
 /// Decoded weights keep SMs busy for long: where there are tiles for half of them at most, parts of K are for the others; where a
@@ -211,10 +182,6 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         return Tile { m: columns, n: 128, k };
     }
     let m = if ping_pong(config) || shape.typical_rows() <= 64 { 64 } else { 128 };
-    let sms = u64::from(sms(config, arch));
-    let rows = usual_tiles(shape, m);
-    // Of the time of the busiest SM: its columns, and what a tile costs beside its MMAs.
-    let cost = |n: &u32| (rows * u64::from(shape.n.div_ceil(*n))).div_ceil(sms) * (u64::from(*n) + 8);
     let widest = if strategy.products() == 2 { 128 } else { 256 };
     // Rows do not matter: with 64 in each warpgroup, columns are what registers are for.
     let fits = |n: &u32| {
@@ -224,7 +191,8 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
             promotion::settle(problem, config, strategy, tile, warpgroups, &mut Vec::new());
         warpgroups.sum_registers(strategy.products()) <= sum_limit(problem, warpgroups)
     };
-    let n = (2..=widest / 16).rev().map(|n| 16 * n).filter(fits).min_by_key(cost).unwrap_or(128);
+    let columns = (2..=widest / 16).rev().map(|n| 16 * n).filter(fits);
+    let n = least_busy(problem, config, arch, m, columns).unwrap_or(128);
     Tile { m, n, k }
 }
 
@@ -245,24 +213,9 @@ fn share(tile: Tile, config: &Config, swap_ab: bool, interleaved_rows: bool) -> 
     let (rows, columns) = if swap_ab { (tile.n, tile.m) } else { (tile.m, tile.n) };
     let (rows, columns) =
         if interleaved_rows { (rows.saturating_mul(2), columns / 2) } else { (rows, columns) };
-    let ping_pong = ping_pong(config);
-    let (count, blocks) = match (ping_pong, rows / WARPGROUP_ROWS) {
-        (true, blocks) => (2, blocks),
-        (false, 4) => (2, 2),
-        (false, count) => (count, 1),
+    let (count, blocks) = match ping_pong(config) {
+        true => (2, rows / WARPGROUP_ROWS),
+        false => share_rows(rows),
     };
-    Wgmma {
-        count,
-        ping_pong,
-        blocks,
-        interleaved_rows,
-        ordered: false,
-        product_registers: blocks.saturating_mul(columns / 2),
-        promotion: None,
-        registers: match count {
-            3 => [160, 32],
-            // As CUTLASS has them.
-            _ => [232, 40],
-        },
-    }
+    Wgmma { ping_pong: ping_pong(config), interleaved_rows, ..Wgmma::together(count, blocks, columns) }
 }

@@ -1,40 +1,39 @@
 //! What warpgroups (`wgmma`, sm_90a) rule out.
 
 use super::promotion;
-use super::{STAGED_BITS, WARPGROUP_LIMIT, Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
+use super::{Wgmma, decodes, has_interleaved_rows, interleaved, ping_pong};
 use crate::arch::Arch;
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, KOrder, Multicast, Schedule, Setting, SfLoad, SfPreload,
-    Store, Strategy, Tile,
+    AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, SfPreload, Strategy, Tile,
 };
 use crate::error::ConfigError;
-use crate::legalize::{self as common, CLUSTER_LIMIT, k_multiple};
+use crate::legalize::{self as common, CLUSTER_LIMIT, k_multiple, sides};
+use crate::plan::draft::Settled;
 use crate::problem::{MmaKind, Problem};
-
-/// Columns of a `wgmma` (PTX ISA 9.7.15.2).
-pub(super) const COLUMN_LIMIT: u32 = 256;
+use crate::target::fragments::{self, COLUMN_LIMIT, WARPGROUP_LIMIT, check_store};
 
 /// What was asked for, before anything is settled.
 pub(super) fn check_asked(problem: &Problem, asked: &Config, arch: Arch) -> Result<(), Vec<ConfigError>> {
     let mut errors = Vec::new();
     check_formats(problem, arch, &mut errors);
     check_knobs(asked, arch, &mut errors);
+    let one_buffer =
+        "accumulators are in registers; with consumers = ping_pong an epilogue overlaps other MMAs";
+    fragments::check_knobs(asked, arch, one_buffer, &mut errors);
     promotion::check_knob(problem, asked, arch, &mut errors);
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
 /// What was settled, but for what has to fit.
-#[allow(clippy::too_many_arguments)]
 pub(super) fn check(
     problem: &Problem,
     config: &Config,
     arch: Arch,
-    strategy: Strategy,
-    tile: Tile,
-    swap_ab: bool,
+    settled: &Settled,
     warpgroups: Wgmma,
     errors: &mut Vec<ConfigError>,
 ) {
+    let Settled { strategy, tile, swap_ab, .. } = *settled;
     check_decoded(problem, tile, config, strategy, arch, swap_ab, errors);
     check_tile(problem, tile, config, strategy, swap_ab, warpgroups, errors);
     common::check_scales(problem, config, errors);
@@ -67,35 +66,14 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     let mut refuse = |knob, value: String, reason| {
         errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
     };
-    let no_tmem = "accumulators are in registers";
     if config.cta_group == Setting::Fixed(CtaGroup::Two) {
         refuse("cta_group", "2".into(), "an MMA is one warpgroup's");
-    }
-    if let Setting::Fixed(columns) = config.tmem_columns {
-        refuse("tmem_columns", columns.to_string(), no_tmem);
-    }
-    if let Setting::Fixed(buffers) = config.accumulator_buffers
-        && buffers != Buffers::Whole(1)
-    {
-        let reason =
-            "accumulators are in registers; with consumers = ping_pong an epilogue overlaps other MMAs";
-        refuse("accumulator_buffers", buffers.to_string(), reason);
-    }
-    if let Setting::Fixed(store @ Store::DirectBy(_)) = config.store {
-        refuse("store", store.to_string(), no_tmem);
     }
     if config.a_reuse == Setting::Fixed(AReuse::Collector) {
         refuse(
             "a_reuse",
             "collector".into(),
             "its tensor cores have no collector; side_by_side reads A once",
-        );
-    }
-    if let Setting::Fixed(order @ KOrder::SplitTail(_)) = config.k_order {
-        refuse(
-            "k_order",
-            order.to_string(),
-            "the warps that issue the tail's MMAs are those that would apply the gate",
         );
     }
     if config.schedule == Setting::Fixed(Schedule::Dynamic) {
@@ -136,10 +114,7 @@ fn check_tile(
     warpgroups: Wgmma,
     errors: &mut Vec<ConfigError>,
 ) {
-    let [rows, columns] = match swap_ab {
-        false => [("M", tile.m), ("N", tile.n)],
-        true => [("with swap_ab, N", tile.n), ("with swap_ab, M", tile.m)],
-    };
+    let [rows, columns] = sides(tile, swap_ab);
     let mut refuse =
         |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
     let legal: &[u32] = if warpgroups.ping_pong { &[64, 128] } else { &[64, 128, 192, 256] };
@@ -178,13 +153,7 @@ fn check_tile(
             reason: "the products would lie below each other, and one MMA has no rows for both",
         });
     }
-    if swap_ab && config.store == Setting::Fixed(Store::Tma) && problem.formats.c.bits() != STAGED_BITS {
-        errors.push(ConfigError::SwapAb {
-            knob: "store",
-            value: "tma",
-            reason: "threads hold columns of C there, which become rows on their way to shared memory in elements of 16 bits only",
-        });
-    }
+    check_store(problem, config, swap_ab, errors);
     let products = strategy.products();
     let registers = warpgroups.sum_registers(products);
     let limit = sum_limit(problem, warpgroups);

@@ -21,13 +21,8 @@ use crate::config::{Accumulators, Config, Consumers, Schedule, Setting};
 use crate::plan::Work;
 use crate::problem::{Formats, MmaKind, OperandFormat, Operation, OutputFormat, Problem};
 use crate::target::Way;
+use crate::target::fragments::WARPGROUP_ROWS;
 
-/// Rows of an MMA of a warpgroup (PTX ISA 9.7.15.2).
-pub(in crate::target) const WARPGROUP_ROWS: u32 = 64;
-/// Warpgroups that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
-pub(in crate::target) const WARPGROUP_LIMIT: u32 = 3;
-/// Bits of the elements of C that threads with columns of it can turn into rows on their way to shared memory (`stmatrix.trans`).
-pub(in crate::target) const STAGED_BITS: u32 = 16;
 /// Rows, and elements of K, that a CTA of a launch before the MMAs brings into the order of K in which weights are decoded.
 const ORDER_BLOCK: u32 = 64;
 

@@ -1,13 +1,14 @@
 //! What of a plan is warpgroups' own (`wgmma`, sm_90a).
 
-use super::{ORDER_BLOCK, WARPGROUP_ROWS, Wgmma, ordering_passes, ordering_warps};
-use crate::config::{Config, Consumers, Promotion, Setting, TmemShape};
+use super::{ORDER_BLOCK, Wgmma, ordering_passes, ordering_warps};
+use crate::config::{Config, Consumers, Promotion, Setting};
 use crate::error::ConfigError;
 use crate::heuristics::Rule;
 use crate::legalize::COUNT_LIMIT;
 use crate::plan::draft::Draft;
-use crate::plan::{BarrierCount, BarrierKind, MemoryBudget, Plan, Staging, Swizzle, Work};
-use crate::problem::{ElementKind, MmaKind, Problem};
+use crate::plan::{BarrierCount, BarrierKind, Plan, Staging, Swizzle, Work};
+use crate::problem::{MmaKind, Problem};
+use crate::target::fragments::WARPGROUP_ROWS;
 use crate::target::{Isa, RuleList, Target};
 use std::fmt;
 
@@ -22,10 +23,6 @@ impl Isa for Wgmma {
 
     fn mmas_of_rows(&self) -> u32 {
         self.tile_rows() / self.rows() * self.blocks
-    }
-
-    fn mmas_of_columns(&self, _: u32) -> u32 {
-        1
     }
 
     fn threads(&self) -> u32 {
@@ -56,14 +53,6 @@ impl Isa for Wgmma {
     fn bands(&self) -> bool {
         // Seen on an H200, up to 5 % of the time.
         true
-    }
-
-    fn has_address_word(&self) -> bool {
-        false
-    }
-
-    fn buffers(&self) -> u32 {
-        1
     }
 
     fn row_blocks(&self, draft: &Draft<'_>) -> [u32; 2] {
@@ -130,18 +119,10 @@ impl Isa for Wgmma {
         }
     }
 
-    fn split_tail(&self, _: &Draft<'_>) -> (u32, Rule) {
-        (0, Rule::WarpsIssueTail)
-    }
-
     fn chunk(&self, _: &Draft<'_>, columns: u32) -> u32 {
         // A pair of 8 x 8 blocks of a warp's 16 rows: what one `stmatrix` takes.
         let widest = if self.interleaved_rows { 32 } else { 16 };
         [32, 16].into_iter().find(|c| *c <= widest && columns.is_multiple_of(*c)).unwrap_or(8)
-    }
-
-    fn load_shape(&self, _: &Draft<'_>) -> TmemShape {
-        TmemShape::S32x32b
     }
 
     fn epilogue_warps(&self) -> u32 {
@@ -201,10 +182,6 @@ impl Isa for Wgmma {
         bits << 30
     }
 
-    fn instruction(&self, _: MmaKind, _: [ElementKind; 2], _: [u32; 2]) -> u32 {
-        0
-    }
-
     fn describe(&self, plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let rows = self.rows();
         writeln!(
@@ -237,10 +214,6 @@ impl Isa for Wgmma {
     fn store_columns(&self, plan: &Plan, vector: u32) -> u32 {
         // Two columns of an accumulator, or, swapped, one of C that has neighbours in other lanes.
         vector.min(if plan.swap_ab { 1 } else { 2 })
-    }
-
-    fn memory(&self, _: &Plan) -> Option<MemoryBudget> {
-        None
     }
 
     fn what_ifs(&self) -> Vec<(&'static str, String)> {

@@ -14,7 +14,7 @@ use crate::config::Strategy;
 use crate::plan::Plan;
 use crate::problem::{ElementKind, MmaKind};
 use crate::render::view::epilogue::registers;
-use crate::target::sm_90a::WARPGROUP_ROWS;
+use crate::target::fragments::WARPGROUP_ROWS;
 use crate::target::sm_90a::view::consumer::accumulator;
 
 /// Bytes of K of an MMA.

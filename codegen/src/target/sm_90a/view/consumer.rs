@@ -8,7 +8,8 @@ use crate::render::view::Role;
 use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, registers};
 use crate::render::view::parts::{PartialAdd, PartialVector};
 use crate::render::view::steps::{self, MmaOperands};
-use crate::target::sm_90a::{WARPGROUP_ROWS, Wgmma};
+use crate::target::fragments::WARPGROUP_ROWS;
+use crate::target::sm_90a::Wgmma;
 
 /// The third argument of the templates of sm_90a.
 pub(crate) struct WarpgroupView {

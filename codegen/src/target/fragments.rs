@@ -1,0 +1,158 @@
+//! What `wgmma` and `mma.sync` share: warps hold the accumulators in their registers, as fragments, and share a tile's rows in
+//! warpgroups of four.
+
+use super::Wgmma;
+use crate::arch::Arch;
+use crate::config::{Buffers, Config, KOrder, Setting, Store, Strategy, Switch, Tile};
+use crate::error::ConfigError;
+use crate::heuristics::{FEW_TOKENS, Rule, sms, usual_tiles};
+use crate::plan::Plan;
+use crate::problem::Problem;
+
+/// Rows of a warpgroup's fragment: 16 of each warp (PTX ISA 9.7.15.2).
+pub(super) const WARPGROUP_ROWS: u32 = 64;
+/// Warpgroups that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
+pub(super) const WARPGROUP_LIMIT: u32 = 3;
+/// Bits of the elements of C that threads with columns of it can turn into rows on their way to shared memory (`stmatrix.trans`).
+pub(super) const STAGED_BITS: u32 = 16;
+/// Columns of a tile, at most: those of a `wgmma` (PTX ISA 9.7.15.2), and rows of a box that TMA loads.
+pub(super) const COLUMN_LIMIT: u32 = 256;
+/// Tokens up to which threads with columns of C store them as they are.
+const LEAST_STAGED: u32 = 16;
+
+/// How many warpgroups share so many rows, and how many MMAs of 64 rows each has: one, or two where there are 256 rows.
+pub(super) fn share_rows(rows: u32) -> (u32, u32) {
+    match rows / WARPGROUP_ROWS {
+        4 => (2, 2),
+        count => (count, 1),
+    }
+}
+
+impl Wgmma {
+    /// Warpgroups that work on one tile, each with `blocks` MMAs of 64 rows and so many columns; sums stay where they are.
+    pub(super) fn together(count: u32, blocks: u32, columns: u32) -> Wgmma {
+        Wgmma {
+            count,
+            ping_pong: false,
+            blocks,
+            interleaved_rows: false,
+            ordered: false,
+            product_registers: blocks.saturating_mul(columns / 2),
+            promotion: None,
+            registers: match count {
+                WARPGROUP_LIMIT => [160, 32],
+                // As CUTLASS has them.
+                _ => [232, 40],
+            },
+        }
+    }
+}
+
+/// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows, and nothing that was asked for needs
+/// tokens there (`free`).
+pub(super) fn swaps(problem: &Problem, config: &Config, free: bool) -> (bool, Rule) {
+    let free = free
+        && config.tile == Setting::Auto
+        && (config.store != Setting::Fixed(Store::Tma) || problem.formats.c.bits() == STAGED_BITS);
+    let few = free && problem.shape.typical_rows() <= FEW_TOKENS / 2;
+    let swaps = config.swap_ab.unwrap_or_else(|| if few { Switch::On } else { Switch::Off }).is_on();
+    (swaps, if swaps { Rule::FewTokens { rows: WARPGROUP_ROWS } } else { Rule::EnoughTokens })
+}
+
+/// The columns out of `candidates` that leave the busiest SM least to do, with tiles of `m` rows; of equals the first. An SM's
+/// time is the columns of its tiles, and what each tile costs beside its MMAs.
+pub(super) fn least_busy(
+    problem: &Problem,
+    config: &Config,
+    arch: Arch,
+    m: u32,
+    candidates: impl Iterator<Item = u32>,
+) -> Option<u32> {
+    let rows = usual_tiles(problem.shape, m);
+    let sms = u64::from(sms(config, arch));
+    let tiles = |n: u32| rows * u64::from(problem.shape.n.div_ceil(n));
+    candidates.min_by_key(|n| tiles(*n).div_ceil(sms) * (u64::from(*n) + 8))
+}
+
+/// Through shared memory and TMA wherever TMA can: a thread has two columns of a row side by side, and would store four
+/// bytes at a time (seen on an H200: a tenth of the time of a prefill), or, with columns of C, two.
+pub(super) fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, swap_ab: bool) -> Store {
+    let bits = problem.formats.c.bits();
+    let row_bits = u64::from(problem.shape.n) * u64::from(bits);
+    let boxed = strategy != Strategy::TwoPass
+        && !problem.shape.groups.by_rows()
+        && row_bits.is_multiple_of(128)
+        && match swap_ab {
+            true => bits == STAGED_BITS && tile.m > LEAST_STAGED,
+            false => (u64::from(tile.n) * u64::from(bits)).is_multiple_of(128),
+        };
+    if boxed { Store::Tma } else { Store::Direct }
+}
+
+/// The plan with `store`; or with stores from registers, where nobody asked for the staging of a TMA store and it costs what was
+/// asked for, or a stage of a plan that `counts_stages`.
+pub(super) fn settle_store(
+    asked: &Config,
+    store: Store,
+    counts_stages: impl Fn(&Plan) -> bool,
+    plan: impl Fn(Store) -> Result<Plan, Vec<ConfigError>>,
+) -> Result<Plan, Vec<ConfigError>> {
+    let free = store != Store::Direct && !asked.store.is_fixed();
+    match plan(store) {
+        Err(_) if free => plan(Store::Direct),
+        Ok(staged) if free && staged.work.is_looped() && counts_stages(&staged) => {
+            plan(Store::Direct).map(|direct| if direct.stages > staged.stages { direct } else { staged })
+        }
+        result => result,
+    }
+    .map(|plan| Plan { asked: *asked, ..plan })
+}
+
+/// Why C leaves so.
+pub(super) fn store_rule(store: Store, swap_ab: bool) -> Rule {
+    match store {
+        Store::Tma if swap_ab => Rule::TurnedInSmem,
+        Store::Tma => Rule::RowsLeaveWhole,
+        Store::Direct | Store::DirectBy(_) => Rule::FromRegisters,
+    }
+}
+
+/// Knobs of tensor memory, and of warps that apply the gate while others issue MMAs. `one_buffer` says why there is one buffer of
+/// accumulators.
+pub(super) fn check_knobs(
+    config: &Config,
+    arch: Arch,
+    one_buffer: &'static str,
+    errors: &mut Vec<ConfigError>,
+) {
+    let mut refuse = |knob, value: String, reason| {
+        errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
+    };
+    let no_tmem = "accumulators are in registers";
+    if let Setting::Fixed(columns) = config.tmem_columns {
+        refuse("tmem_columns", columns.to_string(), no_tmem);
+    }
+    if let Setting::Fixed(buffers) = config.accumulator_buffers
+        && buffers != Buffers::Whole(1)
+    {
+        refuse("accumulator_buffers", buffers.to_string(), one_buffer);
+    }
+    if let Setting::Fixed(store @ Store::DirectBy(_)) = config.store {
+        refuse("store", store.to_string(), no_tmem);
+    }
+    if let Setting::Fixed(order @ KOrder::SplitTail(_)) = config.k_order {
+        let reason = "the warps that issue the tail's MMAs are those that would apply the gate";
+        refuse("k_order", order.to_string(), reason);
+    }
+}
+
+/// A TMA store of columns of C, whose elements threads cannot turn into rows.
+pub(super) fn check_store(problem: &Problem, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
+    if swap_ab && config.store == Setting::Fixed(Store::Tma) && problem.formats.c.bits() != STAGED_BITS {
+        errors.push(ConfigError::SwapAb {
+            knob: "store",
+            value: "tma",
+            reason: "threads hold columns of C there, which become rows on their way to shared memory in elements of 16 bits only",
+        });
+    }
+}
