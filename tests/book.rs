@@ -9,6 +9,8 @@ use std::path::{Component, Path, PathBuf};
 const REPOSITORY: &str = concat!("github.com/", "silumin");
 /// Characters of a line of prose.
 const LINE_LIMIT: usize = 160;
+/// The word that no sentence begins with.
+const FRONTED: &str = "Of";
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))
@@ -261,24 +263,35 @@ fn programs_in_the_book_are_documentation_tests() {
     assert!(programs >= 8, "{programs}");
 }
 
-/// What the issue templates, scripts and manifests say of the repository's address.
-#[test]
-fn nothing_names_a_repository_that_does_not_exist() {
-    let mut files = vec![root().join("book/book.toml")];
+/// Files of the repository that `is_wanted` takes by their names. Build outputs and golden files are left out.
+fn files(is_wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
+    let mut files = Vec::new();
     let mut folders = vec![root()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder).unwrap() {
             let path = entry.unwrap().path();
             let name = path.file_name().unwrap().to_str().unwrap().to_owned();
             if path.is_dir() && !path.is_symlink() {
-                if !["target", ".git", ".tools", "corpus", "out"].contains(&name.as_str()) {
+                // `codegen/src/target` is source.
+                let is_built = name == "target" && !folder.ends_with("src");
+                if !is_built && ![".git", ".tools", "out"].contains(&name.as_str()) {
                     folders.push(path);
                 }
-            } else if name == "Cargo.toml" || ["md", "sh", "yml"].iter().any(|e| name.ends_with(e)) {
+            } else if is_wanted(&name) {
                 files.push(path);
             }
         }
     }
+    files.sort();
+    files
+}
+
+/// What the issue templates, scripts and manifests say of the repository's address.
+#[test]
+fn nothing_names_a_repository_that_does_not_exist() {
+    let mut files =
+        files(|name| name == "Cargo.toml" || ["md", "sh", "yml"].iter().any(|end| name.ends_with(end)));
+    files.push(root().join("book/book.toml"));
     assert!(files.len() > 100, "{}", files.len());
     let named: Vec<_> =
         files.iter().filter(|file| fs::read_to_string(file).unwrap().contains(REPOSITORY)).collect();
@@ -310,4 +323,58 @@ fn lines_of_prose_are_short() {
     assert!(long.is_empty(), "longer than {LINE_LIMIT} characters:\n{}", long.join("\n"));
     let sample = format!("{}\n\n| a |\n|---|\n| {} |\n", "x ".repeat(90), "y ".repeat(90));
     assert_eq!(read(&sample).long, [1]);
+}
+
+/// Lines in which a sentence begins with "of": the word has a capital nowhere else. In Rust only what follows `//` is prose.
+/// PTX is searched whole, since lines of template comments (`{#- ... -#}`) have no mark of their own.
+fn fronted(name: &str, text: &str) -> Vec<usize> {
+    let prose = |line: &str| match name.ends_with(".rs") {
+        true => line.split_once("//").map_or(String::new(), |(_, comment)| comment.to_owned()),
+        false => line.to_owned(),
+    };
+    let begins = |line: &str| {
+        prose(line)
+            .split_whitespace()
+            .any(|word| word.trim_start_matches(|c: char| !c.is_alphanumeric()) == FRONTED)
+    };
+    text.lines().enumerate().filter(|(_, line)| begins(line)).map(|(index, _)| index + 1).collect()
+}
+
+/// Readers take such a sentence for part of the one before, and meet its subject too late.
+#[test]
+fn no_sentence_begins_with_of() {
+    let ends = [".rs", ".ptx", ".md", ".py", ".sh", ".toml"];
+    let files = files(|name| ends.iter().any(|end| name.ends_with(end)));
+    assert!(files.len() > 1000, "{}", files.len());
+    let found: Vec<String> = files
+        .iter()
+        .flat_map(|path| {
+            let name = path.strip_prefix(root()).unwrap().display().to_string();
+            let text = fs::read_to_string(path).unwrap_or_else(|e| panic!("{name}: {e}"));
+            fronted(&name, &text).into_iter().map(move |line| format!("{name}:{line}"))
+        })
+        .collect();
+    assert!(found.is_empty(), "say the subject first:\n{}", found.join("\n"));
+}
+
+#[test]
+fn sentences_that_begin_with_of_are_found() {
+    for (name, bad) in [
+        ("a.rs", "    /// @ A.\n"),
+        ("a.rs", "let a = 1; // One. @ two rows, one is odd.\n"),
+        ("a.ptx", "    // @ two rows, one is odd.\n"),
+        ("a.ptx", "{#- Two rows:\n    @ each, one is odd. -#}\n"),
+        ("a.md", "- **@ a pair**, each has half.\n"),
+        ("a.py", "\"\"\"@ A and of B.\"\"\"\n"),
+        ("a.toml", "a = 1 # (@ two.)\n"),
+    ] {
+        let found = fronted(name, &bad.replace('@', FRONTED));
+        assert_eq!(found, [bad.matches('\n').count()], "{name}: {bad}");
+    }
+    for (name, good) in [
+        ("a.rs", "use T::@ as B;\nlet b = \"@ two\"; // of these\n"),
+        ("a.md", "Half of it. One, @fice, @-by-one\n"),
+    ] {
+        assert_eq!(fronted(name, &good.replace('@', FRONTED)), [0; 0], "{name}: {good}");
+    }
 }

@@ -35,8 +35,8 @@ fn loop_reads(plan: &Plan, b: u64) -> u64 {
         Multicast::A(neighbours) => (1, neighbours),
         Multicast::B(neighbours) => (neighbours, 1),
     };
-    // 512 bytes for every 128 rows and 64 of K, K rounded up. Of a row of blocks, all is loaded or nothing: by tensor
-    // map nothing where there are no rows, by bulk copies another one in its place.
+    // 512 bytes for every 128 rows and 64 of K, K rounded up. A row of blocks is loaded whole or not at all. Where it has
+    // no rows, a tensor map loads nothing, and bulk copies load another one in its place.
     let row_block = u64::from(k.div_ceil(64)) * 512;
     let there = |block: u32, rows: u32| u64::from(plan.scales.box_blocks.is_none() || block * 128 < rows);
     // Each CTA loads what it needs, or one of those that need the same does for all: a shared tile's, and the columns'
@@ -296,7 +296,7 @@ fn sharing_reads_less_and_computes_the_same() {
     // Bytes of K of 128 rows of codes, and of their scale factors.
     let (codes, scales) = (128 * k / 2, 128 * k / 16);
     let alone = read(&[("sf_load", "tensor_map")]);
-    // Of four tiles, each has four row blocks: two of A, one of B1, one of B2; and both CTAs have B's scale factors.
+    // Each of the four tiles has four row blocks: two of A, one of B1, one of B2; and both CTAs have B's scale factors.
     assert_eq!(alone, 4 * (4 * codes + 6 * scales));
     assert_eq!(read(&[]), 4 * (4 * codes + 4 * scales));
     // A once for two tiles beside each other.

@@ -117,12 +117,12 @@ const BOTH_KNOBS: [&[(&str, &str)]; 12] = [
 #[test]
 fn decoded_formats_move_what_the_plan_says() {
     let ptxas = Ptxas::find().unwrap();
-    // K ends with a block of scale factors, and inside of one; of 128 multiples have an order of their own.
+    // K ends with a block of scale factors, and inside of one; multiples of 128 have an order of their own.
     let shape = Shape::new(139, 200, 480);
     let shapes = [Shape::new(5, 328, 512), shape, Shape { k: 512, ..shape }.batch(2), shape.grouped(3)];
     let mut runs = Vec::new();
     for formats @ (a, _) in DECODED {
-        // Of weights only: activations that are decoded are brought into order on the way.
+        // Only with plain activations: those that are decoded are brought into order on the way.
         let both = if a == "bf16" { &BOTH_KNOBS[..] } else { &[] };
         for (turn, knobs) in DECODED_KNOBS.iter().chain(both).enumerate() {
             // Each of the first format's kernels of each shape; of the others', which share all but the decoding, by turns.

@@ -1,8 +1,8 @@
 //! Every golden kernel on a small shape, under adversarial schedules and with happens-before tracking:
 //! its synchronisation orders all that it does, whatever comes late.
 //!
-//! A commit tries a third of each kernel's schedules, and other commits the others. Of four warps that are alike the first is
-//! starved. `SILUMIN_FULL=1` tries all schedules and starves all warps.
+//! A commit tries a third of each kernel's schedules, and other commits the others. It starves the first of four warps that are
+//! alike. `SILUMIN_FULL=1` tries all schedules and starves all warps.
 //! `SILUMIN_FULL=1 SILUMIN_SEEDS=64 SILUMIN_ORDERED=hopper_ping_pong cargo test --release --test all ordered::` runs more random
 //! schedules, of kernels whose names start so.
 

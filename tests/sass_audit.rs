@@ -102,7 +102,7 @@ fn the_loops_issue_fewer_instructions_for_an_mma_than_triton_s() {
 
 #[test]
 fn one_mma_for_both_products_costs_fewer_instructions_a_k_block() {
-    // Of Triton's, two MMAs are a K block.
+    // Two of Triton's MMAs are a K block.
     let (mma, load) = fewest();
     for knobs in SIDE_BY_SIDE {
         for audit in gemms(knobs).1 {

@@ -4,9 +4,9 @@
     silumin-bench-gpu --shapes ... --emit kernels --json ours.json        # launch files, and which is the fastest
     beside.py ours.json [--others torch,triton,quack] [--configs peers.json] [--shapes a,b] [--rounds 21] [--warm 1] [--json OUT]
 
-Of each shape in OURS the fastest right row of the format with a launch file is taken. Every contender runs over the same
-rotating sets of operands, in a CUDA graph of about 2 ms; a round replays each graph once, each round starting with another one. Shown are medians, and the
-median and the 10th and 90th percentile of our time over theirs, formed round by round.
+The kernel of ours for a shape is the fastest right row of OURS that has the format and a launch file. Every contender runs over the
+same rotating sets of operands, in a CUDA graph of about 2 ms; a round replays each graph once, each round starting with another one.
+The output has the medians, and the median and the 10th and 90th percentile of our time over theirs, formed round by round.
 
   torch    cuBLAS: two GEMMs, silu and multiplication; and one GEMM over [B1; B2] with one elementwise kernel behind it
   triton   a fused kernel, the best of a few tiles

@@ -3,8 +3,8 @@
 
     launch.py KERNEL.toml [--out DIR]      # runs it once and writes what its buffers hold then to DIR/BUFFER.bin
 
-A launch file (`emit --out DIR`, `silumin-bench-gpu --emit DIR`) names the PTX, the grid, the buffers and the parameters. Of a kernel with
-several launches (KERNEL.1.toml, KERNEL.2.toml, ...) the first file stands for all. In a program with a context of its own, such as
+A launch file (`emit --out DIR`, `silumin-bench-gpu --emit DIR`) names the PTX, the grid, the buffers and the parameters. Where a kernel
+has several launches (KERNEL.1.toml, KERNEL.2.toml, ...), the first file stands for all. In a program with a context of its own, such as
 one that uses PyTorch:
 
     kernel = launch.Kernel("kernel.toml")

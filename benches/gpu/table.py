@@ -3,8 +3,8 @@
 
     table.py OURS.json PEERS.json [OURS.json PEERS.json ...] [--against SUBSTRING] [--format FORMAT]
 
-Each pair of files is of one call, one after the other on the same GPU. Of several pairs the ratio is formed within each, and
-their median is shown. OURS is what `--json` wrote: the fastest right row of each shape counts. PEERS is
+Each pair of files is of one call, one after the other on the same GPU. The ratio is formed within each pair, and the
+table has the median over the pairs. OURS is what `--json` wrote: the fastest right row of each shape counts. PEERS is
 {name: {M, N, K, rows: {peer: {us, tflops, err, cfg}}}}; peers whose name says `alone` do less than the problem and do
 not count as the best. A ratio is ours over theirs: under 1 is faster. Only peers that compute what the format does are compared:
 see SAME. --best writes the fastest knobs of each shape as a list for `--sweep`. --against keeps peers whose name has the text; --format keeps rows of one format where OURS has several.

@@ -30,7 +30,7 @@ SCALES = {"nvfp4": (0x28, 0x48), "mxfp4": (0x7B, 0x81)}
 
 
 def formats_of(kernel):
-    """Of A and of B."""
+    """Formats of A and of B."""
     first = kernel.files[0].read_text().split("\n", 1)[0]
     if not (found := FORMATS.match(first)):
         raise SystemExit(f"{kernel.files[0]}: the first line has no formats, such as `bf16 x nvfp4 -> bf16`: {first!r}")

@@ -70,14 +70,14 @@ enum Weights<'a> {
 }
 
 impl Mlp {
-    /// Of weights out of a checkpoint (`MlpWeights::of_layer`) or a loader of one's own, in any format. They are copied to the
-    /// device.
+    /// A block from weights out of a checkpoint (`MlpWeights::of_layer`) or a loader of one's own, in any format. They are
+    /// copied to the device.
     pub fn of<'a>(weights: &MlpWeights<'a>) -> MlpBuilder<'a> {
         MlpBuilder::new(Weights::Host(*weights))
     }
 
-    /// Of weights in tensors: gate and up `[features, hidden]`, down `[hidden, features]`, all in bf16 or all in f16. They are
-    /// copied, so the tensors may go.
+    /// A builder for weights in tensors: gate and up `[features, hidden]`, down `[hidden, features]`, all in bf16 or all in
+    /// f16. They are copied, so the tensors may go.
     pub fn of_tensors<'a>(gate: &'a Tensor, up: &'a Tensor, down: &'a Tensor) -> MlpBuilder<'a> {
         MlpBuilder::new(Weights::Tensors([gate, up, down]))
     }

@@ -73,7 +73,7 @@ struct Inner {
     /// Keeps candle's memory, where weights are lent from tensors.
     _tensors: Option<[Tensor; 2]>,
     scalars: Vec<(String, f32)>,
-    /// Of x and of the result.
+    /// Types of x and of the result.
     dtypes: [DType; 2],
 }
 
@@ -97,8 +97,8 @@ enum Source<'a> {
 }
 
 impl GatedMlp {
-    /// Of a dual GEMM, whose formats say what x, the weights and the result are: `<bf16 -> bf16>`, `<f16 -> f32>`, or
-    /// `<A: bf16, B: nvfp4, C: bf16>` with quantised weights.
+    /// A builder for a dual GEMM, whose formats say what x, the weights and the result are: `<bf16 -> bf16>`,
+    /// `<f16 -> f32>`, or `<A: bf16, B: nvfp4, C: bf16>` with quantised weights.
     pub fn of(gemm: &DualGemm) -> Builder<'_> {
         Builder {
             gemm,
@@ -360,7 +360,7 @@ fn check_device(name: &'static str, tensor: &Tensor, expected: &Device) -> Resul
 
 /// Checks that elements are contiguous, from an address that tensor maps accept.
 fn check_layout(name: &'static str, tensor: &Tensor) -> Result<(), Error> {
-    /// Of a tensor map's address (CUDA driver API, `cuTensorMapEncodeTiled`).
+    /// Alignment of a tensor map's address (CUDA driver API, `cuTensorMapEncodeTiled`).
     const ALIGNMENT: usize = 16;
     let layout = tensor.layout();
     if !layout.is_contiguous() {

@@ -99,7 +99,7 @@ fn taken(brackets: &str) -> bool {
 
 #[test]
 fn brackets_are_taken_where_validate_takes_them() {
-    // Of the default's chips one would be enough.
+    // The chip is named: otherwise it would be enough that one of the default's takes them.
     compare(Arch::Sm100a, "arch = sm_100a, ", Problem::nvfp4, 6000);
 }
 

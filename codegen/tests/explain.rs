@@ -61,7 +61,7 @@ fn every_knob_is_named_and_what_auto_chose_has_its_rule() {
             for (choice, (knob, asked)) in explanation.choices.iter().zip(plan.asked.entries()) {
                 assert_eq!(choice.knob, knob);
                 assert_eq!(choice.rule.is_some(), asked == "auto", "{choice:?}");
-                // Of warpgroups there are none here.
+                // Warpgroups have knobs too, but there are no warpgroups here.
                 assert!(
                     text.contains(knob)
                         && (choice.value != "auto" || ["consumers", "promotion"].contains(&knob)),

@@ -76,7 +76,7 @@ fn every_knob_value_of_warpgroups_changes_the_ptx() {
     all_differ(&base, &values, &texts);
     let config = settled("sm_90a", "bf16", &[("tile", "[128, 64, 64]"), ("sms", "8")]);
     all_rows_are_tried(Arch::Sm90a, &config, &values);
-    // Of 8-bit operands, how long the tensor core adds up by itself.
+    // How long the tensor core adds up 8-bit operands by itself.
     let sums = ["off", "every(128)", "every(256)", "every(1024)"]
         .map(|value| instructions_of("sm_90a", "e4m3", &[("tile", "[128, 64, 128]"), ("promotion", value)]));
     for (i, text) in sums.iter().enumerate() {

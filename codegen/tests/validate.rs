@@ -646,7 +646,7 @@ fn each_limit_of_warpgroups_is_told() {
     let config = Config { consumers: Setting::Fixed(Consumers::PingPong), ..Config::default() };
     let errors = validate(&Problem::nvfp4(Shape::new(512, 4096, 7168)), &config, Arch::Sm100a).unwrap_err();
     assert!(errors[0].to_string().contains("consumers = ping_pong: not on sm_100a"), "{}", explain(&errors));
-    // Of one K tile nothing is in flight beside it.
+    // One K tile takes one stage: nothing is in flight beside it.
     let config = Config { stages: Setting::Fixed(1), ..Config::default() };
     let one = Problem::dual(Shape::new(512, 4096, 64), bf16);
     assert_eq!(validate(&one, &config, Arch::Sm90a).unwrap().stages, 1);

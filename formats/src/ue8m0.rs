@@ -24,8 +24,8 @@ pub fn encode_toward_zero(value: f32) -> u8 {
     if value.is_nan() {
         return NAN;
     }
-    // The exponent field is the code. Of the f32 subnormals, those from 2^-127 on belong to code 0
-    // and the ones below saturate to it.
+    // The exponent field is the code. The f32 subnormals from 2^-127 on belong to code 0, and those
+    // below saturate to it.
     let exponent = (value.to_bits() >> 23) & 0xFF;
     exponent.min(254) as u8
 }

@@ -26,7 +26,7 @@ pub enum PredictError {
     /// The tensor map of an operand cannot be encoded.
     #[error("the tensor map of {operand}: {source}")]
     TensorMap {
-        /// Of which operand.
+        /// The operand.
         operand: Operand,
         /// Why.
         source: TensorMapError,

@@ -278,7 +278,7 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
         Operand::D1 => 0xA6,
         Operand::D2 => 0xA9,
         Operand::Sfc => 0xFF,
-        // Of no rows: `write` has others in a file.
+        // Groups without rows: `write` puts other offsets into a file.
         Operand::Offsets => 0,
     }
 }

@@ -138,7 +138,7 @@ impl Shared<'_> {
         let mut random = ChaCha8Rng::seed_from_u64(thread as u64);
         let largest = self.jobs.iter().map(|job| job.expected[0].len()).max().unwrap_or(1);
         let poison = vec![POISON; largest];
-        // Of one allocation for each stream: what shares one is ordered as one, and streams are not to wait for each other.
+        // Each stream has an allocation of its own: what shares one is ordered as one, and streams must not wait for each other.
         let room = largest.next_multiple_of(256);
         let all: Result<Vec<Buffer>, _> = (0..STREAMS).map(|_| self.device.alloc(room * LAUNCHES)).collect();
         let all = all.map_err(words)?;

@@ -56,7 +56,7 @@ pub(super) fn check(
         return;
     }
     if !knobs.is_written("arch") {
-        // Of chips that nobody named, one stands for all: that which is asked for least of what it does not have at all.
+        // Where nobody named a chip, one stands for all: the one that is asked for the fewest things that it lacks altogether.
         let foreign = |error: &ConfigError| {
             matches!(error, ConfigError::FormatsOnChip { .. } | ConfigError::NotOnChip { .. })
         };

@@ -160,7 +160,7 @@ impl Draft<'_> {
         // What the MMA has along its rows and along its columns.
         let [[rows_wide, columns_wide], [rows_total, columns_total]] =
             [wide, total].map(|[m, n]| if self.swap_ab { [n, m] } else { [m, n] });
-        // Of two neighbouring tiles of 64 rows, one has the upper half of a block of 128.
+        // One of two neighbouring tiles of 64 rows has the upper half of a block of 128.
         let row_quarters = if self.scale_blocks() == 0 { 4 } else { self.cta_rows() / 32 };
         let rows_wide = ((u64::from(rows_wide) * u64::from(row_quarters)).div_ceil(4)) as u32;
         // Which tile of a group is in its last blocks, only the device knows: one that is not in a block alone can reach
@@ -266,8 +266,8 @@ impl Draft<'_> {
             }
         };
         let rows = self.cta_rows();
-        // Of a pair, each CTA loads half the MMA's columns, or, side by side, B1 or B2 whole; of a cluster
-        // that shares a tile, each CTA its part.
+        // Each CTA of a pair loads half the MMA's columns, or, side by side, B1 or B2 whole; each CTA of a cluster
+        // that shares a tile loads its part.
         let (mut a_rows, mut b_rows) = match (self.swap_ab, self.asked.group(), self.asked.layout()) {
             (false, CtaGroup::Two, Accumulators::Separate) => (rows, self.tile.n / 2),
             (false, ..) => (rows, self.tile.n),
@@ -374,9 +374,9 @@ impl Draft<'_> {
         u64::from(self.problem.shape.k.next_multiple_of(64)) * u64::from(bits) / 8
     }
 
-    /// Bytes that L2 fetches together of an operand. Of weights that are decoded it is a line, where a row of a box is one, or where
-    /// tiles have many tokens: 256 take 1.03 of the time for 1 and 16 x 14336 x 4096, 1.01 for 128, but 0.99 for 64 whose rows of
-    /// a box are half a line; of bf16 weights they take 0.99 (seen on an H200).
+    /// Bytes of an operand that L2 fetches together. Decoded weights are fetched by the line where a row of a box is one, or
+    /// where tiles have many tokens. Fetching 256 bytes takes 1.03 of the time for 1 and 16 x 14336 x 4096, 1.01 for 128, but
+    /// 0.99 for 64, where a row of a box is half a line, and 0.99 for bf16 weights (seen on an H200).
     fn l2_promotion(&self, operand: Operand) -> u32 {
         let tokens = if self.swap_ab { self.tile.m } else { self.tile.n };
         let decoded = self.kind == MmaKind::Decoded && operand != Operand::A;

@@ -23,7 +23,7 @@ pub struct Region {
 
 /// Shared memory, in bytes from the 1024-byte aligned base of dynamic SMEM.
 ///
-/// Of a pair, both CTAs have the same map, each with 128 rows of A and half of B: half the rows of
+/// Both CTAs of a pair have the same map, each with 128 rows of A and half of B: half the rows of
 /// B1 and of B2, or, side by side, one of the two whole.
 ///
 /// Operand tiles come first, so that each starts on its swizzle pattern's boundary: a stage is

@@ -15,7 +15,7 @@ pub struct Work {
     pub schedule: Schedule,
     /// The order of tiles.
     pub raster: Raster,
-    /// Items of one K each: tiles of C, or as many neighbours at once as a cluster has. Of groups of rows, as many as
+    /// Items of one K each: tiles of C, or as many neighbours at once as a cluster has. With groups of rows, as many as
     /// the least favourable sizes make.
     pub tiles: u32,
     /// How many of them there are along M, in one matrix of a batch; over all groups of rows.
@@ -97,7 +97,7 @@ impl Work {
                     clusters: clusters as u32,
                     share: (units / clusters) as u32,
                     longer: (units % clusters) as u32,
-                    // Of a cluster, the end of one tile and the start of another.
+                    // A cluster can have the end of one tile and the start of another.
                     partials: 2 * clusters as u32,
                     ..whole
                 }

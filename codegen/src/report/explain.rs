@@ -225,7 +225,7 @@ impl Plan {
         let work = &self.work;
         let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
         let slots = (sms / self.cluster_ctas()).max(1);
-        // Of groups of rows, if they differ as little as they can.
+        // Groups of rows are taken to differ as little as they can.
         let tiles = self.items_of(&self.problem.shape.even_sizes());
         let k_tiles = tiles * u64::from(self.k_loop.tiles);
         let longest = u64::from(work.share) + u64::from(work.longer > 0);

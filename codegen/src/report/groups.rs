@@ -104,7 +104,7 @@ impl Plan {
         };
         let (a_total, b_total) = (u64::from(a_total), u64::from(b_total));
         let wide_blocks = u64::from(self.column_row_blocks());
-        // Of blocks from `first` on, those that are loaded: bulk copies bring another in the place of one that is not there.
+        // How many blocks from `first` on are loaded: bulk copies bring another in the place of one that is not there.
         let there = |first: u64, count: u64, total: u64| match boxed {
             true => count.min(total.saturating_sub(first)),
             false => count,

@@ -139,7 +139,7 @@ impl Plan {
     pub(super) fn partial_bytes(&self, tiles: u64, products: u64) -> u64 {
         let ctas = u64::from(self.cluster_ctas());
         let sums = u64::from(self.cta_rows) * u64::from(self.mma_columns) * 4 * products;
-        // Of two parts one leaves its sums, and the counter is counted up by both and when they are there, looked at once and set back.
+        // One of two parts leaves its sums. The counter is counted up by both and again when the sums are there, read, and set back.
         let counter = if self.has_fixup() { 4 * COUNTER_BYTES } else { COUNTER_BYTES };
         product([self.shared_parts(tiles), ctas, sums + counter])
     }
@@ -231,8 +231,8 @@ impl Plan {
         self.mma_shape().into_iter().map(u64::from).product()
     }
 
-    /// MMA instructions that all launches issue together; those of a pair of CTAs count once. Of groups of rows, if they
-    /// differ as little as they can ([`Plan::mmas_issued_for`] for others).
+    /// MMA instructions that all launches issue together; those of a pair of CTAs count once. Groups of rows are
+    /// taken to differ as little as they can ([`Plan::mmas_issued_for`] for others).
     pub fn mmas_issued(&self) -> u64 {
         self.mmas_issued_for(&self.problem.shape.even_sizes())
     }

@@ -202,7 +202,7 @@ pub fn tile(codes: &[u64], k: usize, from: usize, count: usize, bits: u32) -> Op
 pub struct Extras {
     /// C is binary16.
     pub c_half: bool,
-    /// Of binary64.
+    /// Rounding of binary64.
     pub rounding: Rounding,
     /// Metadata of a sparse A and its selector.
     pub sparse: Option<(Lanes, u32)>,

@@ -113,7 +113,7 @@ impl Group {
 pub(crate) struct TmemLoad {
     pub dst: Box<[Slot]>,
     pub transfer: Transfer,
-    /// Of `ld.red`.
+    /// The reduction of an `ld.red`.
     pub reduce: Option<crate::program::TcReduce>,
     /// The values, if they were read at the issue.
     pub values: Option<super::tensor::Loaded>,

@@ -75,7 +75,7 @@ impl Cluster<'_> {
         let (b, thread) = side(s.b, "B", 4)?;
         Ok(Scales {
             factors: ScaleFactors { format: s.format, vec: s.vec, a_id: 0, b_id: 0 },
-            // Of a pair of threads the first has row `lane / 4`, the second the row 8 further.
+            // The first of a pair of threads has row `lane / 4`, the second the row 8 further.
             a: (0..16).map(|row| a[4 * (row % 8) + 2 * pair + row / 8]).collect(),
             b: (0..8).map(|column| b[4 * column + thread]).collect(),
         })

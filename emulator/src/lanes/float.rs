@@ -245,7 +245,7 @@ fn minmax<const MIN: bool, const NAN: bool, const FTZ: bool>(a: u64, b: u64) -> 
     u64::from(r.to_bits())
 }
 
-/// Minimum or maximum of binary64. Of two NaNs the second is passed on, made quiet, as an H200 does.
+/// Minimum or maximum of binary64. The second of two NaNs is passed on, made quiet, as an H200 does.
 fn minmax64<const MIN: bool>(a: u64, b: u64) -> u64 {
     let (x, y) = (f64_of(a), f64_of(b));
     let r = if x.is_nan() {

@@ -194,7 +194,7 @@ pub(crate) struct WarpMma {
     pub b: Box<[Slot]>,
     pub c: Box<[Slot]>,
     pub c_half: bool,
-    /// Of binary64.
+    /// Rounding of binary64.
     pub rounding: crate::engine::format::Rounding,
     /// `m8n8k4` of binary16: whether A is column-major and whether B is row-major.
     pub quads: Option<(bool, bool)>,

@@ -129,9 +129,9 @@ pub enum TimeError {
     Room {
         /// A CTA or a cluster.
         what: &'static str,
-        /// How much.
+        /// How much it needs.
         needed: u64,
-        /// Of what.
+        /// What `needed` and `limit` count.
         unit: &'static str,
         /// The chip.
         chip: String,

@@ -102,7 +102,7 @@ where
         Self { map: P::Map::default(), sweep_at: AtomicUsize::new(FEW) }
     }
 
-    /// The value, made if it does not exist. Of several callers at once one makes it and the others wait. An error
+    /// The value, made if it does not exist. If several callers ask at once, one makes it and the others wait. An error
     /// goes to all of them; later callers try again.
     pub fn get_or_make(&self, key: K, make: impl Fn() -> Result<Arc<V>, E>) -> Result<Arc<V>, E> {
         loop {

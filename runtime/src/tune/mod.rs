@@ -273,14 +273,14 @@ pub enum Step {
     Loaded {
         /// Kernels done.
         done: usize,
-        /// Of so many.
+        /// Kernels in all.
         of: usize,
     },
     /// Kernels checked so far.
     Checked {
         /// Kernels done.
         done: usize,
-        /// Of so many.
+        /// Kernels in all.
         of: usize,
     },
     /// A kernel's result is wrong.

@@ -262,9 +262,9 @@ impl Table {
         self.entries.insert(entry.key.clone(), entry);
     }
 
-    /// Adds another table's results. Of two for one problem, device, driver and user's knobs the better one stays: measured
-    /// before predicted, settled before out of time, of more kernels, of more turns, of the lower time. Tables merge to the
-    /// same in any order. Returns how many came or were replaced.
+    /// Adds another table's results. The better of two for one problem, device, driver and user's knobs stays: measured
+    /// before predicted, then settled before out of time, then more kernels, more turns and the lower time. Tables merge to
+    /// the same in any order. Returns how many came or were replaced.
     pub fn merge(&mut self, other: &Table) -> usize {
         other.entries.values().filter(|entry| self.insert((*entry).clone())).count()
     }

@@ -37,7 +37,7 @@ fn inner_mean_square(spec: &FormatSpec) -> f64 {
 fn plan(specs: [&FormatSpec; 2], ladders: &[Ladder; 2], k: usize, rng: &mut ChaCha8Rng) -> Vec<[Range; 2]> {
     let block = block(specs);
     let blocks = k.div_ceil(block);
-    // Of the product of the two mean squares.
+    // What the product of the two mean squares may be.
     let budget = DEVIATION.powi(2)
         / blocks as f64
         / (block as f64 * inner_mean_square(specs[0]) * inner_mean_square(specs[1]));

@@ -174,7 +174,7 @@ pub(super) struct Range {
     cap: usize,
     /// Probability of drawing a rung other than the first.
     density: f64,
-    /// Of those draws, the probability of the window.
+    /// Probability that such a draw is from the window.
     window: f64,
 }
 

@@ -554,7 +554,7 @@ mod tests {
         assert!(scales.iter().all(|s| (0.0..=1.0).contains(s)));
         let mean = scales.iter().sum::<f64>() / count;
         let square = scales.iter().map(|s| s * s).sum::<f64>() / count;
-        // Of [0, 1): mean 1/2, mean square 1/3, and 1/32 of it rounds to 1.
+        // Uniform in [0, 1): mean 1/2, mean square 1/3, and 1/32 of it rounds to 1.
         assert!((mean - 0.5).abs() < 0.02, "{mean}");
         assert!((square - 1.0 / 3.0).abs() < 0.02, "{square}");
         let ones = scales.iter().filter(|&&s| s == 1.0).count() as f64 / count;

@@ -231,7 +231,7 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], run: &Run) -> Result<S
     let folder = tempfile::tempdir().map_err(|e| e.to_string())?;
     let kernel = mutants::write(name, shape, folder.path(), &[])?;
     let files = launches::launches(&kernel, folder.path())?;
-    // Of kernels of several launches a sample will do.
+    // A kernel of several launches has no twins: only a sample of its mutants is run.
     let others = if files.len() == 1 { twins(name, shape, &kernel, folder.path())? } else { Vec::new() };
     let mut surveys = Vec::new();
     for (index, (file, every)) in files.iter().zip(every).enumerate() {
@@ -239,7 +239,7 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], run: &Run) -> Result<S
         let hash = &kernel.hash_hex()[..16];
         let known = silumin_testkit::root().join(format!("target/mutants/{row}.{hash}.json"));
         let mut earlier = Earlier::default();
-        // Of single lines nothing is kept, and what is kept is of no use.
+        // A survey of single lines keeps nothing, and has no use for what was kept.
         let whole = run.lines.is_empty();
         if let (true, Ok(text)) = (whole, fs::read_to_string(&known)) {
             earlier.read(&text).map_err(|e| format!("{}: {e}", known.display()))?;

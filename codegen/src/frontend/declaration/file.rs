@@ -58,13 +58,13 @@ pub struct SpecFile {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct FormatNames {
-    /// Of A.
+    /// Format of A.
     pub a: String,
-    /// Of B1 and B2.
+    /// Format of B1 and B2.
     pub b: String,
-    /// Of C.
+    /// Format of C.
     pub c: String,
-    /// Of D1 and D2, `none` where they are not kept.
+    /// Format of D1 and D2, `none` where they are not kept.
     pub products: String,
 }
 

@@ -19,7 +19,7 @@ pub(crate) const GROUP_LIMIT: u32 = 1 << 16;
 /// | vectors of the gate along M | `[L, M]` | `[M]` |
 /// | vectors of the gate along N | `[L, N]` | `[G, N]` |
 ///
-/// Of groups M is the capacity: how many rows A and C have. Groups may be empty, and the last offset may be lower; rows of
+/// With groups, M is the capacity: how many rows A and C have. Groups may be empty, and the last offset may be lower; rows of
 /// no group are neither computed nor stored. Where the blocks of a group's scale factors start follows from the offsets:
 /// behind those of the groups before it, each rounded up to 128 rows (vLLM's `blockscale_offsets`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]

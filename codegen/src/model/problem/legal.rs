@@ -8,13 +8,13 @@ use std::fmt;
 /// The formats of one dual GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Formats {
-    /// Of A.
+    /// Format of A.
     pub a: OperandFormat,
-    /// Of B1 and B2.
+    /// Format of B1 and B2.
     pub b: OperandFormat,
-    /// Of C.
+    /// Format of C.
     pub c: OutputFormat,
-    /// Of D1 and D2, what the gate reads, where it is kept.
+    /// Format of D1 and D2, what the gate reads, where they are kept.
     pub products: Option<ProductFormat>,
 }
 
@@ -109,8 +109,9 @@ impl MmaKind {
         }
     }
 
-    /// Elements along K that share a scale factor: 16 (`.block16`), 32 (`.block32`) or none. Of decoded weights the
-    /// formats say it ([`Formats::scale_vector`]), and 16 are what a thread decodes together.
+    /// Elements along K that share a scale factor: 16 (`.block16`), 32 (`.block32`) or none. For decoded
+    /// weights it is the 16 that a thread decodes together; the formats say how many share a factor
+    /// ([`Formats::scale_vector`]).
     pub const fn scale_vector(self) -> Option<u32> {
         match self {
             MmaKind::Mxf4Nvf4 | MmaKind::Decoded => Some(16),
@@ -144,11 +145,11 @@ impl fmt::Display for MmaKind {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("formats: no MMA multiplies {a} by {b}{}; {a} goes with: {}", why(*.a, *.b), names(.partners))]
 pub struct FormatsError {
-    /// Of A.
+    /// Format of A.
     pub a: OperandFormat,
-    /// Of B1 and B2.
+    /// Format of B1 and B2.
     pub b: OperandFormat,
-    /// What goes with A's.
+    /// Formats that go with A's.
     pub partners: Vec<OperandFormat>,
 }
 

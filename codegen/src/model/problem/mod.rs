@@ -213,7 +213,7 @@ impl Problem {
     }
 
     /// Bytes that must cross DRAM at least once: both operands, C, what is kept of the products, and all
-    /// scale factors. Of groups: if none is empty, and they fill A.
+    /// scale factors. Groups are taken to fill A, with none of them empty.
     pub fn compulsory_bytes(&self) -> u64 {
         let b = self.b_bytes().saturating_add(self.b_scale_bytes());
         let products =

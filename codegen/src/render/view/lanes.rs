@@ -31,9 +31,10 @@ pub(crate) enum FragmentLayout {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Lanes {
     pub shape: &'static str,
-    /// Of a thread's number in its warp, the bits that say where its columns start, and how far apart those are.
+    /// The bits of a thread's number in its warp that say where its columns start: the lowest one, and how many.
     pub column_shift: u32,
     pub column_bits: u32,
+    /// Columns between the starts of one thread and the next.
     pub column_step: u32,
     /// Whether odd threads are eight lanes below even ones.
     pub odd_below: bool,
@@ -86,8 +87,8 @@ impl FragmentLayout {
     }
 
     /// A chunk of the accumulators of a warpgroup's MMA, which has half as many registers as columns: they lie as a
-    /// load of 16 lanes by `.16x256b` brings them (PTX ISA 9.7.15.5.2.1, "Register Fragments"). Of an MMA whose rows are of both
-    /// products each thread has one row of a product, and half as many registers of it.
+    /// load of 16 lanes by `.16x256b` brings them (PTX ISA 9.7.15.5.2.1, "Register Fragments"). Where an MMA's rows are of
+    /// both products, each thread has one row of a product, and half as many registers of it.
     pub fn warpgroup(chunk: u32, transposed: bool, both: bool) -> FragmentLayout {
         FragmentLayout::Lanes(Lanes {
             shape: "",

@@ -136,7 +136,7 @@ impl ProducerView {
         let rows_shared = shared_sides(p)[0];
         let shared_rows = match (rows_shared, p.accumulators) {
             (true, _) => p.cta_rows,
-            // Of a pair, each CTA loads its half of the columns; side by side, B1 or B2 whole.
+            // Each CTA of a pair loads its half of the columns; side by side, B1 or B2 whole.
             (false, Accumulators::Separate | Accumulators::InterleavedRows) => p.mma_columns / group,
             (false, Accumulators::SideBySide) => p.mma_columns,
         };

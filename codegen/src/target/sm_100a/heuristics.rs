@@ -103,7 +103,7 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
     let k = if k * 4 == whole * 3 { whole } else { k };
     if swap_ab {
         let multiple = if neighbours(config, swap_ab) > 1 { 64 } else { 16 * ctas };
-        // Of groups, each has a tile of its own, which starts scale factors in the middle of a block at most.
+        // Groups have tiles of their own, whose scale factors start in the middle of a block at worst.
         let few = shape.groups.by_rows() && shape.typical_rows() <= 64 && shape.m > 64;
         let m = match few {
             true => 64,

@@ -114,7 +114,7 @@ fn check_multicast(tile: Tile, config: &Config, swap_ab: bool, errors: &mut Vec<
     let mut refuse = |reason: String| errors.push(ConfigError::Multicast { multicast, reason });
     let pair = config.group() == CtaGroup::Two;
     let whole = if swap_ab { tile.m } else { tile.n };
-    // Of a pair, each CTA loads its half of the MMA's columns; side by side, B1 or B2 whole.
+    // Each CTA of a pair loads its half of the MMA's columns; side by side, B1 or B2 whole.
     let columns = if pair && config.layout() == Accumulators::Separate { whole / 2 } else { whole };
     let rows = match multicast {
         Multicast::None => return,

@@ -8,7 +8,7 @@ use crate::problem::Problem;
 
 /// Columns that the epilogue can finish together: as many registers a product.
 pub(super) const CHUNKS: [u32; 3] = [32, 16, 8];
-/// Of those, where other CTAs' sums take registers beside a chunk's.
+/// The most columns where other CTAs' sums take registers beside a chunk's.
 const CLUSTER_CHUNK: u32 = 16;
 
 /// The load that was asked for.

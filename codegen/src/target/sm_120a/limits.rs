@@ -14,8 +14,8 @@ const SM_BYTES: f64 = 64.0;
 const BANK_BYTES: f64 = 128.0;
 
 /// GeForce RTX 5090: 170 SMs, 2407 MHz, 1792 GB/s; 1676 TFLOP/s of FP4 without sparsity (NVIDIA RTX Blackwell GPU architecture, 2025,
-/// appendix A). Of 8-bit elements half as much: what MMAs with scale factors reach (QuACK: 728), and sums in f16. A GeForce adds up
-/// 16-bit and plain 8-bit products in fp32 at half the rate, which floors leave out, as an RTX PRO does not.
+/// appendix A). 8-bit elements reach half of it, with scale factors (QuACK: 728) or with sums in f16. A GeForce adds up 16-bit and
+/// plain 8-bit products in fp32 at half the rate. Floors leave that out, since an RTX PRO does not.
 pub(crate) static RTX_5090: LazyLock<Limits> = LazyLock::new(|| limits(170, 2407.0, 1676e12, 1792e9));
 
 /// DGX Spark (GB10): 48 SMs, 1 PFLOP/s of FP4 with sparsity, 273 GB/s of LPDDR5X (NVIDIA DGX Spark data sheet, 2025). Its clock is that

@@ -106,7 +106,7 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
         return choice(config.schedule, if stream_k { stream } else { whole });
     }
     let mut best = choice(Setting::Auto, whole);
-    // Of several parts a tile of more tokens would take registers that are not there.
+    // A tile of more tokens in several parts would take registers that are not there.
     let parts_fit = tiles >= sms || tile.m <= MOST[1];
     if stream < best.cost && tiles < WAVES * sms && parts_fit {
         best = choice(Setting::Fixed(Schedule::StreamK), stream);
@@ -118,8 +118,8 @@ fn of_tile(shape: Shape, config: &Config, tile: Tile, arch: Arch) -> Choice {
     best
 }
 
-/// Of an element of K: a tile's MMAs, and beside them what weights cost to decode and, of few tokens, to load. Of the most
-/// tokens three warpgroups hide more of it than two.
+/// Cost of an element of K: a tile's MMAs, and beside them what weights cost to decode and, with few tokens, to load. With
+/// the most tokens three warpgroups hide more of that than two.
 fn rate(tile: Tile) -> u64 {
     let (m, n) = (u64::from(tile.m), u64::from(tile.n));
     let hidden = if tile.n == ROWS[1] && tile.m == MOST[1] { 4 } else { 0 };

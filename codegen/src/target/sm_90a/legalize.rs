@@ -88,8 +88,8 @@ fn check_knobs(config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// Registers of a thread that accumulators may take: the others hold addresses, the gate's values and C's. Of three
-/// warpgroups' 128, ptxas refuses to give one MMA 104 (C7602).
+/// Registers of a thread that accumulators may take: the others hold addresses, the gate's values and C's. A thread
+/// of three warpgroups has 128, and ptxas refuses to give one MMA 104 of them (C7602).
 pub(super) fn register_limit(warpgroups: u32) -> u32 {
     if warpgroups == WARPGROUP_LIMIT { 96 } else { 192 }
 }
@@ -118,7 +118,7 @@ fn check_tile(
     let mut refuse =
         |(side, given), reason: String| errors.push(ConfigError::WarpgroupTile { side, given, reason });
     let legal: &[u32] = if warpgroups.ping_pong { &[64, 128] } else { &[64, 128, 192, 256] };
-    // Of decoded weights `check_decoded` says which are.
+    // `check_decoded` says which rows decoded weights may have.
     if !decodes(problem) && !legal.contains(&rows.1) {
         let rows_of = if warpgroups.ping_pong {
             "a warpgroup has 64 or 128 rows"

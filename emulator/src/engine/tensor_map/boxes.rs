@@ -206,7 +206,7 @@ impl TensorMapParams {
         let mut index = [0u32; 5];
         for line in 0..self.rows() {
             let mut inside = true;
-            // Of the box's first element; only ever read where the row is inside.
+            // Address of the row's first element; only read where the row is inside.
             let mut global = (self.global_address as i64).wrapping_add(start * bits / 8);
             for d in 1..self.rank() {
                 let at = i64::from(coordinates[d]) + i64::from(index[d] * self.element_strides[d]);

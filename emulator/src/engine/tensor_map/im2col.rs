@@ -20,7 +20,7 @@ pub(super) const FLAG: usize = 122;
 /// The arguments of `cuTensorMapEncodeIm2col`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Im2colParams {
-    /// The tensor, of rank 3 to 5. Of its box only the first dimension counts: the channels of a pixel.
+    /// The tensor, of rank 3 to 5. Only the first dimension of its box counts: the channels of a pixel.
     /// Its element strides are the traversal strides.
     pub tensor: TensorMapParams,
     /// `pixelBoxLowerCorner`: W, H, D.

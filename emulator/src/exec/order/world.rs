@@ -92,7 +92,7 @@ impl World {
         let end = address.saturating_add(n);
         let mut at = address;
         while at < end {
-            // Of the last page there is no end.
+            // The end of the last page does not fit a u64.
             let stop = end.min((at | (PAGE - 1)).saturating_add(1));
             let page = at / PAGE;
             let mut shard = lock(&self.shards[page as usize % SHARDS]);

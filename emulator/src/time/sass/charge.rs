@@ -255,7 +255,7 @@ impl<'c> Code<'c> {
         }
     }
 
-    /// Of one line's code with branches of its own, keeps the shortest path.
+    /// Keeps the shortest path through one line's code, where that has branches of its own.
     fn drop_detours(&mut self, lines: &Lines) {
         let count = self.blocks.last().map_or(0, |b| b + 1);
         let mut starts = vec![(usize::MAX, 0); count];

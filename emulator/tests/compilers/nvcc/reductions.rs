@@ -22,7 +22,7 @@ fn reduce() {
 fn warp_votes() {
     let n = 128;
     let (bytes, mut x) = Numbers(122).words(n, 0, 100);
-    // Of one warp, all are equal in their upper halves; of another, no lane is divisible by three.
+    // One warp has a 3, one has no number that three divides, and one has a lane whose upper half is not as the others'.
     x[40] = 3;
     x[64..96].iter_mut().for_each(|v| *v += i32::from(*v % 3 == 0));
     x[100] += 1 << 16;

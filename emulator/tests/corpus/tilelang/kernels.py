@@ -194,7 +194,7 @@ def attention(length, heads, dim, bm, bn):
 
 
 def gemm_roles(m, n, k, bm, bn, bk, stages, pair):
-    """C = A B^T with barriers of our own: warp 0 loads, warp 1 multiplies, all store. Of a pair, each CTA holds half of B."""
+    """C = A B^T with barriers of our own: warp 0 loads, warp 1 multiplies, all store. Each CTA of a pair holds half of B."""
     ctas = 2 if pair else 1
 
     @T.prim_func

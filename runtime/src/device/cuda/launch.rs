@@ -138,7 +138,7 @@ fn values(kernel: &Kernel, args: &Args<'_>, addresses: &Addresses, own: u64, lan
         match parameter {
             Parameter::Scalar(name) => values.push(scalar(args, name)),
             Parameter::Vector(vector) => values.push(self::vector(args, &vector.name)),
-            // Of what is there already.
+            // These follow from what is there already.
             Parameter::TensorMap(_)
             | Parameter::Pointer(_)
             | Parameter::Workspace(_)

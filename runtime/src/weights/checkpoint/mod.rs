@@ -83,7 +83,7 @@ impl Shard {
             Some(file) => Ok(file),
             None => {
                 let file = File::open(&self.path)?;
-                // Of two threads that open it at once one is the first.
+                // Two threads may open it at once: the first one's stays.
                 Ok(self.file.get_or_init(|| file))
             }
         }

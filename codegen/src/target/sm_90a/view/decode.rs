@@ -1,9 +1,9 @@
 //! NVFP4 and MXFP4 weights on their way from shared memory to the registers of an MMA's rows, and activations in the
 //! same formats on their way to where MMAs read them in shared memory (sm_90a).
 //!
-//! **The order of K.** Of 16 elements of K an MMA takes from a thread two pairs (PTX ISA 9.7.15.5.1, "Register
+//! **The order of K.** For 16 elements of K an MMA takes two pairs from a thread (PTX ISA 9.7.15.5.1, "Register
 //! Fragments", A), which lie in two bytes of packed weights that other threads' bytes surround. But a sum over K has no
-//! order of its own, so long as both operands agree: here, of each 64 elements, lane `4 r + q` of a warp takes block
+//! order of its own, so long as both operands agree: here lane `4 r + q` of a warp takes, from each 64 elements, block
 //! `q` of 16: eight adjacent bytes with one scale factor. Pair `j` of the block's eight is elements `j` and `j + 8`,
 //! which are at the same place of two halves of a word once the block's two words are halved and joined. MMA `s` takes
 //! pairs `2 s` and `2 s + 1`, so the 16-byte unit `j` of an activation's 64 elements has to hold elements `j` and `j + 8`
@@ -28,14 +28,14 @@
 //! runs beside the pipe for shifts and logic, which is what most of the decoding waits for (seen on an H200: 3 to 5 % of a kernel).
 //! In an f16 the two would overlap, and are shifted apart.
 //!
-//! Of MXFP4 two neighbouring lanes share a scale factor, a power of two that may be anything a bf16 can be: made up for in
-//! it, 2^126 would overflow. So the numbers of the elements are multiplied first, and are then 1/4 of the elements;
+//! Two neighbouring lanes share a scale factor of MXFP4, a power of two that may be anything a bf16 can be: a scale factor
+//! times 2^126 would overflow. So the numbers of the elements are multiplied first, and are then 1/4 of the elements;
 //! their products with any scale factor but NaN are bf16 numbers, from 2^-130 to 1.5 2^127, and sums are multiplied by 4.
 //!
 //! **Packed activations** arrive beside the place that MMAs read. A lane of the warps beside the one that loads decodes a
 //! block of 16 of a row, with the same instructions: pair `j` of block `q` is the word `q` of unit `j`, so that the order
-//! costs nothing. Of 8 rows and 4 blocks a warp's 32 words lie in as many banks, for the swizzle permutes the units of
-//! 8 rows differently. Both operands are smaller by the same power of two then.
+//! costs nothing. A warp's 32 words, from 8 rows and 4 blocks, lie in as many banks, for the swizzle permutes the units of
+//! each of the 8 rows differently. Both operands are smaller by the same power of two then.
 
 use super::consumer::accumulator;
 use crate::plan::{BarrierKind, Plan};
@@ -330,7 +330,7 @@ impl DecodeView {
                     block: if wide { block / 2 } else { block },
                     d: (0..p.mma_columns / 2)
                         .map(|i| match interleaved {
-                            // Of four registers two are of a row, and two of that 8 below it.
+                            // Two of four registers are of a row, and two of that 8 below it.
                             true => accumulator(1 + i / 2 % 2, i / 4 * 2 + i % 2),
                             false => accumulator(product, i),
                         })

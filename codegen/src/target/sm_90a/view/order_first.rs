@@ -1,11 +1,11 @@
 //! The launch that brings activations into the order of K in which weights are decoded, before the one that multiplies
 //! them (sm_90a): see [`super::decode`].
 //!
-//! A CTA moves 64 elements of 64 rows, or 128 of 32 where weights are decoded in blocks of that. Of a row 64 elements that MMAs take
-//! one after the other are a matrix of 8 x 8 that is transposed: of each block of 16 elements the first four of both halves are a row
-//! of the matrix and the others the next, so that transposed it has pairs of elements four apart. Of 128 elements the first matrix has the even
-//! blocks and the second the odd ones. Lane `l` of a warp reads the word that `movmatrix` expects of it, and stores word `l`: 128 bytes
-//! of a row side by side. TMA brings the rows, for of a launch with fewer of them it fills in zeros.
+//! A CTA moves 64 elements of 64 rows, or 128 elements of 32 rows where weights are decoded in blocks of 128. A row's 64 elements that
+//! MMAs take one after the other are a matrix of 8 x 8 that is transposed. The first four elements of both halves of a block of 16 are
+//! a row of the matrix, and the others the next row, so that the transposed matrix has pairs of elements four apart. 128 elements are
+//! two matrices: the first has the even blocks and the second the odd ones. Lane `l` of a warp reads the word that `movmatrix` expects
+//! of it, and stores word `l`: 128 bytes of a row side by side. TMA brings the rows, and zeros for those that a launch does not have.
 
 use super::decode::{WIDE, is_wide};
 use crate::kernel::{Launch, Parameter, WorkspaceKind};
