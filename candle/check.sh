@@ -46,9 +46,13 @@ cd "$work/crate"
 export CARGO_TARGET_DIR=$target CUDARC_CUDA_VERSION=13000
 # Lazily bound, so that what is not called need not be there.
 export RUSTFLAGS="-L native=$work/lib -C relro-level=partial -C link-arg=-Wl,-z,lazy -C link-arg=-Wl,--unresolved-symbols=ignore-all"
-cargo build --features cuda --offline
+built=$(cargo build --features cuda --offline --message-format json)
 # Every function that cudarc and candle's kernels name, in libraries of the names that the toolkit's have.
-rlibs=$(find "$target/debug/deps" -name 'libcudarc-*.rlib' -newer Cargo.toml -o -name 'libcandle_kernels-*.rlib' -newer Cargo.toml)
+rlibs=$(python3 -c 'import json, sys
+for message in map(json.loads, sys.stdin):
+    if message.get("target", {}).get("name", "").replace("-", "_") in ("cudarc", "candle_kernels"):
+        print(*(name for name in message.get("filenames", []) if name.endswith(".rlib")), sep="\n")' <<<"$built")
+[ -n "$rlibs" ] || { echo "cargo names no library of cudarc and of candle-kernels" >&2; exit 1; }
 names=$(for rlib in $rlibs; do nm -u "$rlib" 2>/dev/null; done | awk '{print $2}' | grep -E '^(cu|nvrtc|moe_|launch_)' | sort -u)
 library() { # name soname pattern [own code]
   {

@@ -16,20 +16,23 @@ def main():
     ours, torch = (json.load(open(path)) for path in sys.argv[1:3])
     key = lambda row: (row["hidden"], row["features"], row["tokens"])
     theirs = {key(row): row for row in torch["rows"]}
-    ratios = {}
-    print("| block | weights | tokens | one GPU: PyTorch | ours | ratio | two GPUs: PyTorch | ours | ratio | share of the sum |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    ranks, ratios = ours["rows"][0]["ranks"], {}
+    columns = [("one GPU", "one_us")] + ([(f"{ranks} GPUs", "all_us")] if ranks > 1 else [])
+    titles = [title for gpus, _ in columns for title in (f"{gpus}: PyTorch", "ours", "ratio")]
+    titles += ["share of the sum"] if ranks > 1 else []
+    print("| " + " | ".join(["block", "weights", "tokens"] + titles) + " |")
+    print("|---" * (3 + len(titles)) + "|")
     for row in ours["rows"]:
         other = theirs[key(row)]
         cells = [f"{row['hidden']} x {row['features']}", row["weights"], str(row["tokens"])]
-        for which in ("one_us", "all_us"):
+        for gpus, which in columns:
             ratio = row[which] / other[which]
-            ratios.setdefault((row["weights"], which), []).append(ratio)
+            ratios.setdefault((row["weights"], gpus), []).append(ratio)
             cells += [f"{other[which]:.1f}", f"{row[which]:.1f}", f"{ratio:.2f}"]
-        share = 1 - row["without_sum_us"] / row["all_us"]
-        print("| " + " | ".join(cells + [f"{100 * share:.0f} %"]) + " |")
-    for (weights, which), of in ratios.items():
-        gpus = "one GPU" if which == "one_us" else f"{ours['rows'][0]['ranks']} GPUs"
+        if ranks > 1:
+            cells.append(f"{100 * (1 - row['without_sum_us'] / row['all_us']):.0f} %")
+        print("| " + " | ".join(cells) + " |")
+    for (weights, gpus), of in ratios.items():
         print(f"\n{weights} weights on {gpus}: geometric mean {mean(of):.2f}, from {min(of):.2f} to {max(of):.2f}")
 
 
