@@ -1,6 +1,6 @@
 //! Looking a kernel up while an engine serves: no allocation, whatever bucket it is, and no lock that a compile holds.
 
-use silumin::runtime::warmup::{Choice, Outside};
+use silumin::runtime::warmup::{Availability, Outside};
 use silumin::{Arch, Buckets, Device, DualGemm, Shape, Spec, Warmup};
 use silumin_testkit::allocations::allocations;
 #[test]
@@ -26,10 +26,10 @@ fn a_lookup_allocates_nothing() {
     assert_eq!(count, 0);
     assert!(rows > 2 * 33 * 16);
     // A kernel in the making: the first to ask starts a thread; who asks again allocates nothing, before and after.
-    assert!(matches!(kernels.choose(40, 64, 64), Ok(Choice::Meanwhile(_))));
+    assert!(matches!(kernels.choose(40, 64, 64), Ok(Availability::Meanwhile(_))));
     let mut ready = false;
     while !ready {
-        let count = allocations(|| ready = matches!(kernels.choose(40, 64, 64), Ok(Choice::Ready(_))));
+        let count = allocations(|| ready = matches!(kernels.choose(40, 64, 64), Ok(Availability::Ready(_))));
         assert_eq!(count, 0);
         std::thread::yield_now();
     }

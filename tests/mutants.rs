@@ -6,7 +6,7 @@
 
 use silumin::Shape;
 use silumin_emulator::FindingKind;
-use silumin_emulator::mutate::{Earlier, Kind, Outcome, Plan, Subject, Verdict, json, text};
+use silumin_emulator::mutate::{Earlier, Kind, Outcome, Subject, SurveyOptions, Verdict, json, text};
 use silumin_testkit::mutants::KERNELS;
 use silumin_testkit::{mutants, sample};
 use std::fs;
@@ -24,7 +24,7 @@ fn subject_with(name: &str, shape: Shape, folder: &Path, knobs: &[(&str, &str)])
     Subject::read(&folder.join(format!("{}.toml", kernel.name))).unwrap()
 }
 
-fn plan() -> Plan {
+fn plan() -> SurveyOptions {
     mutants::plan().unwrap()
 }
 
@@ -40,7 +40,7 @@ fn a_sample_of_the_mutants_is_caught() {
         let folder = tempfile::tempdir().unwrap();
         // Kernels of warpgroups have fewer places for mistakes: one warp loads, and the others issue few instructions.
         let every = if name.starts_with("hopper") { 43 } else { 97 };
-        let survey = subject(name, shape, folder.path()).survey(&Plan { every, ..plan() }).unwrap();
+        let survey = subject(name, shape, folder.path()).survey(&SurveyOptions { every, ..plan() }).unwrap();
         assert!(survey.outcomes.len() >= 5, "{name}: {} mutants", survey.outcomes.len());
         all += survey.outcomes.len();
         good += survey.caught() + survey.explained();
@@ -61,7 +61,7 @@ fn all_lost_synchronisation_is_caught() {
     // Under a split tail a `wait::ld` that is left out may be covered by the next one, before the value has an effect.
     let forward = [("k_order", "forward")];
     let survey = subject_with("default", Shape::new(130, 136, 2400), folder.path(), &forward)
-        .survey(&Plan { only, ..plan() })
+        .survey(&SurveyOptions { only, ..plan() })
         .unwrap();
     assert!(survey.caught() >= 10, "{}", text(&survey));
     // Two are explained. Pairs wait at the producer's end for arrivals that the last barrier of the cluster waits for, too;
@@ -75,7 +75,7 @@ fn one_lane_does_not_let_decoded_weights_go_for_a_warp_that_has_not_met() {
     let folder = tempfile::tempdir().unwrap();
     // Enough of K to go round the ring: a slot that nobody fills again may be let go at any time.
     let survey = subject("hopper_weights", Shape::new(10, 136, 2912), folder.path())
-        .survey(&Plan { only: vec![Kind::WarpBarrier], ..plan() })
+        .survey(&SurveyOptions { only: vec![Kind::WarpBarrier], ..plan() })
         .unwrap();
     let ptx = fs::read_dir(folder.path()).unwrap().map(|f| f.unwrap().path());
     let ptx = ptx.into_iter().find(|f| f.extension().is_some_and(|e| e == "ptx")).unwrap();
@@ -100,7 +100,7 @@ fn mistakes_of_pairs_are_caught_by_what_looks_for_them() {
     let folder = tempfile::tempdir().unwrap();
     let subject = subject("default", Shape::new(256, 128, 1024), folder.path());
     let only = vec![Kind::Pair, Kind::Collector, Kind::Barrier];
-    let survey = subject.survey(&Plan { only, ..plan() }).unwrap();
+    let survey = subject.survey(&SurveyOptions { only, ..plan() }).unwrap();
     let kinds = |kind: Kind, change: &str| -> Vec<Option<FindingKind>> {
         let of = survey.outcomes.iter().filter(|o| o.mutant.kind == kind && o.mutant.change.contains(change));
         let kinds = of.map(|o| match &o.verdict {
@@ -142,8 +142,9 @@ fn a_kernel_that_is_not_right_is_not_mutated() {
 fn the_instruction_limit_is_the_kernel_s_and_its_mutants() {
     let folder = tempfile::tempdir().unwrap();
     let subject = guards(8, folder.path());
-    let survey =
-        |instruction_limit| subject.survey(&Plan { instruction_limit, only: vec![Kind::Guard], ..plan() });
+    let survey = |instruction_limit| {
+        subject.survey(&SurveyOptions { instruction_limit, only: vec![Kind::Guard], ..plan() })
+    };
     let error = survey(5).unwrap_err().to_string();
     assert!(error.contains("not right") && error.contains("InstructionLimit"), "{error}");
     assert!(error.contains("executed 5 instructions"), "{error}");
@@ -157,7 +158,7 @@ fn the_instruction_limit_is_the_kernel_s_and_its_mutants() {
 fn hints_are_explained_and_counted_apart() {
     let folder = tempfile::tempdir().unwrap();
     let survey = subject("default", Shape::new(130, 136, 320), folder.path())
-        .survey(&Plan { only: vec![Kind::Hint], ..plan() })
+        .survey(&SurveyOptions { only: vec![Kind::Hint], ..plan() })
         .unwrap();
     assert_eq!((survey.caught(), survey.explained()), (0, survey.outcomes.len()), "{}", text(&survey));
     assert!(survey.outcomes.iter().all(|o| matches!(&o.verdict, Verdict::Explained(why) if !why.is_empty())));
@@ -199,7 +200,7 @@ pointer = \"out\"
     fs::write(folder.path().join("steps.toml"), launch).unwrap();
     let survey = Subject::read(&folder.path().join("steps.toml"))
         .unwrap()
-        .survey(&Plan { only: vec![Kind::Step], ..plan() })
+        .survey(&SurveyOptions { only: vec![Kind::Step], ..plan() })
         .unwrap();
     let of = |line: u32| survey.outcomes.iter().filter(move |o| o.mutant.line == line);
     assert_eq!([11, 13, 14].map(|line| of(line).count()), [2, 2, 2], "{}", text(&survey));
@@ -215,7 +216,7 @@ fn what_survives_at_one_size_is_caught_at_another() {
     let knobs = [("cta_group", "1"), ("stages", "4")];
     let small = subject_with("default", Shape::new(130, 136, 1184), folders[0].path(), &knobs);
     let large = [subject_with("default", Shape::new(130, 136, 4960), folders[1].path(), &knobs)];
-    let plan = Plan { only: vec![Kind::InitCount], ..plan() };
+    let plan = SurveyOptions { only: vec![Kind::InitCount], ..plan() };
     // Stages that are used once: nobody waits for them to be free again.
     let alone = small.survey(&plan).unwrap();
     assert!(!alone.outcomes.iter().all(|o| o.verdict.means().is_some()), "{}", text(&alone));
@@ -224,7 +225,7 @@ fn what_survives_at_one_size_is_caught_at_another() {
     let both = small.survey_with(&plan, &large, &earlier).unwrap();
     assert!(both.outcomes.iter().all(|o| o.verdict.means().is_some()), "{}", text(&both));
     // What is known is not run again.
-    let kept = small.survey_with(&Plan { keep: true, ..plan }, &large, &earlier).unwrap();
+    let kept = small.survey_with(&SurveyOptions { keep: true, ..plan }, &large, &earlier).unwrap();
     assert_eq!(kept, alone);
 }
 
@@ -282,7 +283,7 @@ fn guards(n: u32, folder: &Path) -> Subject {
 #[test]
 fn a_way_that_only_waits_that_give_up_take_is_no_way_that_nobody_takes() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = Plan { only: vec![Kind::Guard], seeds: 64, ..plan() };
+    let plan = SurveyOptions { only: vec![Kind::Guard], seeds: 64, ..plan() };
     let survey = guards(3, folder.path()).survey(&plan).unwrap();
     let wait = |o: &&Outcome| o.mutant.was.ends_with("bra WAIT;") && o.mutant.change == "removed";
     let all: Vec<&Outcome> = survey.outcomes.iter().filter(wait).collect();
@@ -294,7 +295,7 @@ fn a_way_that_only_waits_that_give_up_take_is_no_way_that_nobody_takes() {
 #[test]
 fn a_guard_that_lets_no_lane_through_matters_where_it_is_left_out() {
     let folder = tempfile::tempdir().unwrap();
-    let plan = Plan { only: vec![Kind::Guard], ..plan() };
+    let plan = SurveyOptions { only: vec![Kind::Guard], ..plan() };
     let (few, many) = (guards(3, folder.path()), [guards(9, folder.path())]);
     let verdict = |others: &[Subject]| {
         let survey = few.survey_with(&plan, others, &Earlier::default()).unwrap();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use silumin::Arch;
 use silumin::codegen::prepare::{Preparation, Source};
 use silumin::verify::toolchain::Ptxas;
-use silumin_emulator::mutate::{BAR, Earlier, Equivalents, Plan, Subject, text};
+use silumin_emulator::mutate::{BAR, Earlier, Equivalents, Subject, SurveyOptions, text};
 use silumin_emulator::{LaunchFile, Options};
 
 fn golden(preparation: Preparation, arch: Arch) -> PathBuf {
@@ -168,7 +168,7 @@ const BLOCK: [(&str, &str); 6] = [
 fn mistakes_in_them_are_caught() {
     let equivalents = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
     let equivalents = Equivalents::parse(&fs::read_to_string(equivalents).unwrap()).unwrap();
-    let plan = Plan { seeds: 1, equivalents, ..Plan::default() };
+    let plan = SurveyOptions { seeds: 1, equivalents, ..SurveyOptions::default() };
     let quantize = Preparation::Quantize(Source::Bf16);
     let mut missed = Vec::new();
     for (preparation, arch, own) in [

@@ -15,7 +15,9 @@ use crate::progress::Progress;
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use silumin::runtime::regular_file::read_text;
 use silumin_emulator::Reconvergence;
-use silumin_emulator::mutate::{Earlier, Equivalents, Kind, Plan, Subject, json, list, markdown, text};
+use silumin_emulator::mutate::{
+    Earlier, Equivalents, Kind, Subject, SurveyOptions, json, list, markdown, text,
+};
 use std::error::Error;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -157,14 +159,14 @@ fn run(matches: &ArgMatches) -> Result<bool, Box<dyn Error>> {
     let others: Vec<Subject> = others
         .map(|path| Subject::read(path).map_err(|e| format!("{}: {e}", path.display())))
         .collect::<Result<_, _>>()?;
-    let plan = Plan {
+    let plan = SurveyOptions {
         reconvergence: (matches.get_one::<String>("reconvergence"))
             .and_then(|name| Reconvergence::named(name))
             .unwrap_or_default(),
         keep: matches.get_flag("keep"),
         time_limit: matches.get_one::<u32>("time-limit").map(|&s| Duration::from_secs(s.into())),
         instruction_limit: (matches.get_one::<u64>("instruction-limit").copied())
-            .unwrap_or(Plan::default().instruction_limit),
+            .unwrap_or(SurveyOptions::default().instruction_limit),
         memory_limit: matches.get_one::<u64>("memory-limit").copied(),
         seeds: matches.get_one::<u64>("seeds").copied().unwrap_or_default(),
         threads: matches.get_one::<u16>("threads").map_or(0, |&n| n.into()),

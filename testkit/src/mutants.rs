@@ -161,8 +161,12 @@ fn spec(name: &str) -> Result<SpecFile, String> {
 ///
 /// # Errors
 /// What is wrong with their list.
-pub fn plan() -> Result<mutate::Plan, String> {
+pub fn plan() -> Result<mutate::SurveyOptions, String> {
     let path = crate::root().join("tests/mutants.toml");
     let text = fs::read_to_string(&path).map_err(|e| format!("{}: {e}", path.display()))?;
-    Ok(mutate::Plan { seeds: 1, equivalents: Equivalents::parse(&text)?, ..mutate::Plan::default() })
+    Ok(mutate::SurveyOptions {
+        seeds: 1,
+        equivalents: Equivalents::parse(&text)?,
+        ..mutate::SurveyOptions::default()
+    })
 }

@@ -25,7 +25,7 @@ fn wait(kind: BarrierKind, ordered: bool) -> Wait {
         BarrierKind::Full if ordered => (Load, &[Helper, Mma], "a K tile has arrived"),
         BarrierKind::Full => (Load, &[Mma], "a K tile has arrived"),
         BarrierKind::Empty => (Mma, &[Load], "the stage has been read"),
-        BarrierKind::Ordered => (Helper, &[Mma], "activations are in the order of the weights"),
+        BarrierKind::Permuted => (Helper, &[Mma], "activations are in the order of the weights"),
         BarrierKind::PartKnown => (Helper, &[Mma], "it is known which of a tile's two CTAs started first"),
         BarrierKind::SfFull => (Load, &[Mma], "scale factors have arrived"),
         BarrierKind::SfEmpty => (Mma, &[Load], "the copies that read the slot are done"),
@@ -68,7 +68,7 @@ pub fn draw(plan: &Plan) -> String {
     const LANE: f64 = 300.0;
     const BOX: f64 = 240.0;
     const STEP: f64 = 56.0;
-    let ordered = plan.barriers.iter().any(|barrier| barrier.kind == BarrierKind::Ordered);
+    let ordered = plan.barriers.iter().any(|barrier| barrier.kind == BarrierKind::Permuted);
     let rows: Vec<_> = plan.barriers.iter().map(|barrier| (barrier, wait(barrier.kind, ordered))).collect();
     let used = |role: Role| rows.iter().any(|(_, (from, to, _))| *from == role || to.contains(&role));
     let lanes: Vec<Role> = [Load, Helper, Mma, Epilogue].into_iter().filter(|role| used(*role)).collect();

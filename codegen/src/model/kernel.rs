@@ -63,7 +63,7 @@ pub enum WorkspaceKind {
     /// The second product in fp32, between launches.
     Product2,
     /// Activations in the order of K in which weights are decoded.
-    Ordered,
+    Permuted,
     /// Sums of parts of a tile's K.
     Partials,
     /// How many parts of each tile have left theirs.
@@ -76,7 +76,7 @@ impl WorkspaceKind {
         match self {
             WorkspaceKind::Product1 => "r1",
             WorkspaceKind::Product2 => "r2",
-            WorkspaceKind::Ordered => "ordered",
+            WorkspaceKind::Permuted => "permuted",
             WorkspaceKind::Partials => "partials",
             WorkspaceKind::Counters => "counters",
         }

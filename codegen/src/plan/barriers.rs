@@ -10,7 +10,7 @@ pub enum BarrierKind {
     /// A stage has been read.
     Empty,
     /// A stage's activations are in the order of K in which weights are decoded.
-    Ordered,
+    Permuted,
     /// It is known which part of a tile hands its sums over.
     PartKnown,
     /// A slot's scale factors have arrived.
@@ -39,7 +39,7 @@ impl BarrierKind {
         match self {
             BarrierKind::Full => "full",
             BarrierKind::Empty => "empty",
-            BarrierKind::Ordered => "ordered",
+            BarrierKind::Permuted => "permuted",
             BarrierKind::PartKnown => "part_known",
             BarrierKind::SfFull => "sf_full",
             BarrierKind::SfEmpty => "sf_empty",

@@ -250,7 +250,7 @@ impl Draft<'_> {
             let decoded = self.kind == MmaKind::Decoded && (operand != Operand::A || self.decodes_a());
             let swizzle = if decoded { Swizzle::of_row(self.b_row_bytes()) } else { self.swizzle };
             // In another order it has whole blocks of 64.
-            let workspace = if operand == Operand::A { self.ordered() } else { None };
+            let workspace = if operand == Operand::A { self.permuted() } else { None };
             let row_stride = if workspace.is_some() { self.ordered_row_bytes() } else { row_stride };
             let row = if workspace.is_some() { row_stride } else { row };
             TensorMapRecipe {
@@ -388,9 +388,9 @@ impl Draft<'_> {
     }
 
     /// Where a launch of its own leaves the activations in that order.
-    fn ordered(&self) -> Option<WorkspaceBuffer> {
+    fn permuted(&self) -> Option<WorkspaceBuffer> {
         let bytes = || self.problem.shape.rows().saturating_mul(self.ordered_row_bytes());
-        self.isa().orders_first().then(|| WorkspaceBuffer::new(WorkspaceKind::Ordered, bytes(), false))
+        self.isa().orders_first().then(|| WorkspaceBuffer::new(WorkspaceKind::Permuted, bytes(), false))
     }
 
     /// What goes through global memory between launches, and between CTAs.
@@ -404,7 +404,7 @@ impl Draft<'_> {
             Strategy::SecondFused => vec![product(WorkspaceKind::Product1)],
             Strategy::Sequential | Strategy::Interleaved | Strategy::Single => Vec::new(),
         };
-        buffers.extend(self.ordered());
+        buffers.extend(self.permuted());
         let accumulators =
             4 * u64::from(self.cta_rows()) * u64::from(self.mma_columns()) * u64::from(self.products());
         buffers.extend(self.work.buffers(self.cluster_ctas(), accumulators));

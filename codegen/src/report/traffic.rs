@@ -22,7 +22,7 @@ pub struct Traffic {
     /// Scale factors that are loaded.
     pub scales: u64,
     /// Activations in another order that are written for the next launch, whose `a` they are.
-    pub ordered: u64,
+    pub permuted: u64,
     /// fp32 products of earlier launches that are read back.
     pub products_read: u64,
     /// fp32 products that are written for later launches.
@@ -46,7 +46,7 @@ impl Traffic {
 
     /// Bytes written.
     pub fn written(&self) -> u64 {
-        sum([self.ordered, self.products_written, self.partials, self.c, self.kept_products])
+        sum([self.permuted, self.products_written, self.partials, self.c, self.kept_products])
     }
 }
 
@@ -110,15 +110,15 @@ impl Plan {
 
     /// What the launch moves that brings activations into order.
     pub(super) fn order_traffic(&self) -> Traffic {
-        let ordered = self.loaded_a_bytes();
-        Traffic { a: Operand::A.bytes(&self.problem), ordered, ..Traffic::default() }
+        let permuted = self.loaded_a_bytes();
+        Traffic { a: Operand::A.bytes(&self.problem), permuted, ..Traffic::default() }
     }
 
     /// Bytes of A as the MMAs' launch finds it.
     pub(super) fn loaded_a_bytes(&self) -> u64 {
         let map = self.tensor_maps.iter().find(|map| map.operand == Operand::A);
         match map.and_then(|map| map.workspace) {
-            Some(ordered) => ordered.bytes,
+            Some(permuted) => permuted.bytes,
             None => Operand::A.bytes(&self.problem),
         }
     }
@@ -253,7 +253,7 @@ impl Plan {
     pub fn dram_bytes(&self) -> u64 {
         let traffic = self.traffic();
         let extra = traffic.iter().map(|t| {
-            sum([t.ordered, t.ordered, t.products_read, t.products_written, t.partials, t.partials])
+            sum([t.permuted, t.permuted, t.products_read, t.products_written, t.partials, t.partials])
         });
         sum([self.problem.compulsory_bytes(), sum(extra)])
     }

@@ -2,7 +2,7 @@
 
 use super::earlier::Earlier;
 use super::explain::explain;
-use super::plan::Plan;
+use super::plan::SurveyOptions;
 use super::source::Source;
 use super::{BAR, Edit, Kind, Mutant, in_text, maps};
 use crate::finding::{Finding, FindingKind};
@@ -95,7 +95,7 @@ impl Subject {
     ///
     /// # Errors
     /// [`MutateError`] if the kernel itself has findings, or there is nothing to mutate.
-    pub fn survey(&self, plan: &Plan) -> Result<Survey, MutateError> {
+    pub fn survey(&self, plan: &SurveyOptions) -> Result<Survey, MutateError> {
         self.survey_with(plan, &[], &Earlier::default())
     }
 
@@ -107,7 +107,7 @@ impl Subject {
     /// As [`Subject::survey`], also for `others`.
     pub fn survey_with(
         &self,
-        plan: &Plan,
+        plan: &SurveyOptions,
         others: &[Subject],
         earlier: &Earlier,
     ) -> Result<Survey, MutateError> {
@@ -182,7 +182,7 @@ impl Subject {
     }
 
     /// A survey with known verdicts; only the rules that explain survivors are applied.
-    fn judged(&self, plan: &Plan, known: impl Iterator<Item = (Mutant, Verdict)>) -> Survey {
+    fn judged(&self, plan: &SurveyOptions, known: impl Iterator<Item = (Mutant, Verdict)>) -> Survey {
         let lines: Vec<&str> = self.text.lines().collect();
         let outcomes = known.map(|(mutant, verdict)| {
             let verdict = match verdict {
@@ -227,7 +227,7 @@ struct Other<'a> {
 }
 
 impl<'a> Other<'a> {
-    fn new(subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
+    fn new(subject: &'a Subject, plan: &SurveyOptions) -> Result<Self, MutateError> {
         let all = subject.mutants(&[]);
         let mutants = places(&all).into_iter().map(|(m, at)| (at, m.clone())).collect();
         Ok(Other { runner: Runner::new(subject, plan)?, mutants })
@@ -413,7 +413,7 @@ impl Met {
 }
 
 /// The schedules that a mutant passes until it is caught.
-fn schedules(launch: &Launch, plan: &Plan) -> Vec<Schedule> {
+fn schedules(launch: &Launch, plan: &SurveyOptions) -> Vec<Schedule> {
     let warps = crate::launch::product(launch.block).div_ceil(32) as u32;
     // A warp of every role: roles are given out in fours or one by one.
     let starved = || (0..warps).filter(|w| warps <= 8 || w % 4 == 0 || *w + 4 >= warps);
@@ -425,7 +425,7 @@ fn schedules(launch: &Launch, plan: &Plan) -> Vec<Schedule> {
 }
 
 impl<'a> Runner<'a> {
-    fn new(subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
+    fn new(subject: &'a Subject, plan: &SurveyOptions) -> Result<Self, MutateError> {
         // What a kernel lacks that is clean under strict tracking is a mistake of the mutant, though others run without it.
         match Runner::under(Tracking::Strict, subject, plan) {
             Err(MutateError::Unclean { .. }) => Runner::under(Tracking::HappensBefore, subject, plan),
@@ -433,7 +433,7 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn under(tracking: Tracking, subject: &'a Subject, plan: &Plan) -> Result<Self, MutateError> {
+    fn under(tracking: Tracking, subject: &'a Subject, plan: &SurveyOptions) -> Result<Self, MutateError> {
         let launch = &subject.file.launch;
         let schedules = schedules(launch, plan);
         let mut runner = Runner {

@@ -30,7 +30,7 @@ mod values;
 pub use earlier::Earlier;
 pub use explain::{Equivalent, Equivalents};
 pub use harness::{MutateError, Outcome, Subject, Survey, Verdict};
-pub use plan::Plan;
+pub use plan::SurveyOptions;
 pub use report::{json, list, markdown, text};
 
 use source::Source;

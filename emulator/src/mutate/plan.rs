@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How to run mutants.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SurveyOptions {
     /// Random schedules besides early, late, and those that starve a warp.
     pub seeds: u64,
     /// Mutants that run at a time; 0 uses one per core.
@@ -36,9 +36,9 @@ pub struct Plan {
     pub equivalents: Equivalents,
 }
 
-impl Default for Plan {
+impl Default for SurveyOptions {
     fn default() -> Self {
-        Plan {
+        SurveyOptions {
             seeds: 4,
             threads: 0,
             only: Vec::new(),

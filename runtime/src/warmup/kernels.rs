@@ -60,7 +60,7 @@ fn listed(shapes: &[Shape]) -> String {
 
 /// A kernel for a problem, or what to do until it is compiled.
 #[derive(Clone, Copy, Debug)]
-pub enum Choice<'a> {
+pub enum Availability<'a> {
     /// The kernel is ready. Its M may be larger than the problem's; the tensors then have that many rows.
     Ready(&'a LoadedKernel),
     /// The kernel is being compiled. Use this until then.
@@ -129,13 +129,13 @@ impl Kernels {
     /// # Errors
     ///
     /// [`UnknownShape`] where nothing is compiled in the background ([`Outside::Error`]), or that failed.
-    pub fn choose(&self, m: u32, n: u32, k: u32) -> Result<Choice<'_>, UnknownShape> {
+    pub fn choose(&self, m: u32, n: u32, k: u32) -> Result<Availability<'_>, UnknownShape> {
         if let Some(kernel) = self.find(m, n, k) {
-            return Ok(Choice::Ready(kernel));
+            return Ok(Availability::Ready(kernel));
         }
         match self.late(m, n, k) {
-            Some(State::Ready(kernel)) => Ok(Choice::Ready(kernel)),
-            Some(State::Compiling) => Ok(Choice::Meanwhile(self.fall_back(m, n, k))),
+            Some(State::Ready(kernel)) => Ok(Availability::Ready(kernel)),
+            Some(State::Compiling) => Ok(Availability::Meanwhile(self.fall_back(m, n, k))),
             state => Err(self.unknown(Shape::new(m, n, k), state)),
         }
     }
@@ -249,13 +249,13 @@ mod tests {
 
     /// Asks until the thread is done.
     fn wait<'a>(
-        ask: impl Fn() -> Result<Choice<'a>, UnknownShape>,
+        ask: impl Fn() -> Result<Availability<'a>, UnknownShape>,
     ) -> Result<&'a LoadedKernel, UnknownShape> {
         let start = Instant::now();
         loop {
             match ask()? {
-                Choice::Ready(kernel) => return Ok(kernel),
-                Choice::Meanwhile(_) => assert!(start.elapsed() < Duration::from_secs(60)),
+                Availability::Ready(kernel) => return Ok(kernel),
+                Availability::Meanwhile(_) => assert!(start.elapsed() < Duration::from_secs(60)),
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -282,12 +282,12 @@ mod tests {
     fn what_is_outside_is_compiled_behind_the_back_and_once() {
         let kernels = warm(Outside::Background);
         match kernels.choose(25, 64, 64).unwrap() {
-            Choice::Meanwhile(FallBack::Chunks { kernel, launches }) => {
+            Availability::Meanwhile(FallBack::Chunks { kernel, launches }) => {
                 assert_eq!((rows(kernel), launches), (12, 3));
             }
             // On a busy machine the thread that compiles may be done before this one looks.
-            Choice::Ready(kernel) => assert_eq!(rows(kernel), 32),
-            Choice::Meanwhile(FallBack::Own) => panic!("there are kernels for these weights"),
+            Availability::Ready(kernel) => assert_eq!(rows(kernel), 32),
+            Availability::Meanwhile(FallBack::Own) => panic!("there are kernels for these weights"),
         }
         let late = wait(|| kernels.choose(25, 64, 64)).unwrap();
         assert_eq!(rows(late), 32);
@@ -295,9 +295,11 @@ mod tests {
         assert!(std::ptr::eq(kernels.clone().for_problem(17, 64, 64).unwrap(), late));
         // Weights that were not named have the caller's own way, then the bucket's kernel.
         match kernels.choose(6, 128, 64).unwrap() {
-            Choice::Meanwhile(FallBack::Own) => {}
-            Choice::Ready(kernel) => assert_eq!(rows(kernel), 8),
-            Choice::Meanwhile(FallBack::Chunks { .. }) => panic!("there are no kernels for these weights"),
+            Availability::Meanwhile(FallBack::Own) => {}
+            Availability::Ready(kernel) => assert_eq!(rows(kernel), 8),
+            Availability::Meanwhile(FallBack::Chunks { .. }) => {
+                panic!("there are no kernels for these weights")
+            }
         }
         assert_eq!(rows(wait(|| kernels.choose(6, 128, 64)).unwrap()), 8);
         // What can't be made says so, each time.

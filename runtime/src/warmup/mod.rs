@@ -35,7 +35,7 @@ mod late;
 mod tuned;
 
 pub use buckets::{BucketError, Buckets};
-pub use kernels::{Choice, FallBack, Kernels, UnknownShape};
+pub use kernels::{Availability, FallBack, Kernels, UnknownShape};
 pub use tuned::{KnobsBy, TuningReport};
 
 use std::fmt;

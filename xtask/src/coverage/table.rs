@@ -8,7 +8,7 @@ use silumin::verify::inputs::DualGemmInputs;
 use silumin::verify::launch_file;
 use silumin::verify::toolchain::Ptxas;
 use silumin::{Arch, Device, Distribution, DualGemm, EmulatorOptions, Formats, Shape};
-use silumin_emulator::mutate::{Equivalents, Plan, Subject, text};
+use silumin_emulator::mutate::{Equivalents, Subject, SurveyOptions, text};
 use silumin_testkit::launches::launches;
 use silumin_testkit::values::{HOPPER_VALUES, SHAPES, VALUES, Value};
 use std::collections::BTreeMap;
@@ -284,7 +284,7 @@ fn mutants(arch: Arch, spec: &Spec, tools: &Tools, effort: Effort) -> Result<Mut
         let subject = Subject::read(&launch).map_err(|e| e.to_string())?;
         let every = (subject.mutants(&[]).len() / effort.mutants).max(1);
         let equivalents = tools.equivalents.clone();
-        let plan = Plan { seeds: 1, threads: 1, every, equivalents, ..Plan::default() };
+        let plan = SurveyOptions { seeds: 1, threads: 1, every, equivalents, ..SurveyOptions::default() };
         let survey = subject.survey(&plan).map_err(|e| e.to_string())?;
         caught += survey.caught();
         explained += survey.explained();

@@ -2,7 +2,7 @@
 
 use super::row::Row;
 use super::{KERNELS, MORE, mutants, read, twins};
-use silumin_emulator::mutate::{Earlier, Outcome, Plan, Survey, Verdict, json};
+use silumin_emulator::mutate::{Earlier, Outcome, Survey, SurveyOptions, Verdict, json};
 use std::collections::BTreeMap;
 
 /// A mutant's kind, instruction and change, which identify it even if template changes move its line.
@@ -45,7 +45,7 @@ pub fn run(wanted: &str, before: &[Row]) -> Result<(), String> {
         let survey = Survey { kernel: subject.kernel().to_owned(), schedules: 0, outcomes: known };
         let mut earlier = Earlier::default();
         earlier.read(&json(&[survey]))?;
-        let plan = Plan { keep: true, ..mutants::plan()? };
+        let plan = SurveyOptions { keep: true, ..mutants::plan()? };
         let survey = subject.survey_with(&plan, &others, &earlier).map_err(|e| format!("{name}: {e}"))?;
         let outcomes: Vec<&Outcome> = survey.outcomes.iter().filter(|o| rows.contains(&row_of(o))).collect();
         all += outcomes.len();

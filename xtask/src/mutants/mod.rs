@@ -23,7 +23,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use row::Row;
 use silumin::codegen::config::{Schedule, Setting};
 use silumin::{Kernel, Shape};
-use silumin_emulator::mutate::{Earlier, Outcome, Plan, Subject, Survey, Verdict, json};
+use silumin_emulator::mutate::{Earlier, Outcome, Subject, Survey, SurveyOptions, Verdict, json};
 use silumin_testkit::launches;
 use silumin_testkit::mutants::{self, KERNELS};
 use std::fs;
@@ -244,7 +244,7 @@ fn launches_of(name: &str, shape: Shape, every: &[usize], run: &Run) -> Result<S
         if let (true, Ok(text)) = (whole, fs::read_to_string(&known)) {
             earlier.read(&text).map_err(|e| format!("{}: {e}", known.display()))?;
         }
-        let plan = Plan {
+        let plan = SurveyOptions {
             every: *every,
             keep: run.keep,
             lines: run.lines.clone(),

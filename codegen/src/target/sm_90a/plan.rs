@@ -163,7 +163,7 @@ impl Isa for Wgmma {
         let mut wanted = vec![(BarrierKind::Full, stages, 1), (BarrierKind::Empty, stages, empty)];
         if decoded && !self.interleaved_rows {
             let (passes, _) = ordering_passes(draft.tile.m * draft.tile.k, draft.decodes_a());
-            wanted.push((BarrierKind::Ordered, stages, ordering_warps(passes)));
+            wanted.push((BarrierKind::Permuted, stages, ordering_warps(passes)));
         }
         if self.has_fixup(&draft.work, draft.k_tiles, draft.kind) {
             wanted.push((BarrierKind::PartKnown, 1, 1));

@@ -27,7 +27,7 @@ fn loses_bits(problem: &Problem) -> bool {
     problem.formats.check().ok() == Some(MmaKind::F8f6f4)
 }
 
-/// The window of a K loop with `tile`; `None` where it is all of K, or sums stay in the tensor core.
+/// The interval of a K loop with `tile`; `None` where it is all of K, or sums stay in the tensor core.
 pub(super) fn settle(
     problem: &Problem,
     config: &Config,
@@ -60,10 +60,10 @@ pub(super) fn settle(
     let tiles = every / tile.k;
     let one = PromotionInterval { tiles, sets: 1 };
     let two = PromotionInterval { tiles, sets: 2 };
-    let sets = |window| Wgmma { promotion: Some(window), ..warpgroups }.sum_registers(2);
+    let sets = |interval| Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(2);
     Some(match (strategy, config.layout()) {
         (Strategy::Interleaved, Accumulators::SideBySide) => two,
-        // One set serves both products by turns, if neither's window is open any more in the other's turn.
+        // One set serves both products by turns, if neither's interval is open any more in the other's turn.
         (Strategy::Interleaved, _) if tiles == 1 && sets(two) > register_limit(warpgroups.count) => one,
         (Strategy::Interleaved, _) => two,
         _ => one,

@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::render::view::View;
 use crate::render::{Entry, Producer, RenderError, text};
 use crate::target::sm_90a::view::consumer::WarpgroupView;
-use crate::target::sm_90a::view::roles::{Epilogue, HandOver, Setup, Teardown};
+use crate::target::sm_90a::view::roles::{Epilogue, Fixup, Setup, Teardown};
 use askama::Template;
 use multiply::MultiplyView;
 
@@ -25,7 +25,7 @@ struct MmaTemplate<'a> {
     parameters: &'a [Parameter],
     setup: Setup<'a>,
     producer: Producer<'a>,
-    hand_over: Option<HandOver<'a>>,
+    fixup: Option<Fixup<'a>>,
     consumer: Consumer<'a>,
     epilogue: Epilogue<'a>,
     teardown: Teardown<'a>,
@@ -55,7 +55,7 @@ pub(super) fn render(mma: &Mma, entry: &Entry<'_>) -> Result<String, RenderError
         parameters,
         setup: Setup { p, t, w },
         producer: Producer { p, t },
-        hand_over: (t.work.fixup_count > 0).then_some(HandOver { p, t, w }),
+        fixup: (t.work.fixup_count > 0).then_some(Fixup { p, t, w }),
         consumer: Consumer { p, t, w, m },
         epilogue: Epilogue { p, t, w },
         teardown: Teardown { t },

@@ -45,7 +45,7 @@ pub(crate) struct WarpgroupView {
     pub products: Vec<u32>,
     pub product_registers: u32,
     /// How sums leave the tensor core before the end of the K loop.
-    pub window: Option<WindowView>,
+    pub promotion: Option<PromotionView>,
     /// `m64nNkK.f32.TYPE.TYPE`, and what follows the operands.
     pub shape: String,
     pub transposes: &'static str,
@@ -84,12 +84,12 @@ pub(crate) struct WarpgroupMmas {
     /// Groups of the K tile that are issued after it.
     pub pending: usize,
     pub mmas: Vec<WarpgroupMma>,
-    /// The accumulators, and what of a window is added to them.
+    /// The accumulators, and what of an interval is added to them.
     pub adds: Vec<(String, String)>,
 }
 
 /// Sums of stretches of K.
-pub(crate) struct WindowView {
+pub(crate) struct PromotionView {
     /// K tiles of one, and elements.
     pub tiles: u32,
     pub elements: u32,
@@ -227,9 +227,9 @@ pub(in crate::target) fn accumulator(product: u32, index: u32) -> String {
     format!("%product{product}_{index}")
 }
 
-/// The register of a window's sum.
-fn window_sum(set: u32, index: u32) -> String {
-    format!("%window{set}_{index}")
+/// The register of an interval's sum.
+fn interval_sum(set: u32, index: u32) -> String {
+    format!("%interval{set}_{index}")
 }
 
 impl WarpgroupView {
@@ -254,22 +254,25 @@ impl WarpgroupView {
                 vec![products.clone()]
             }
         };
-        // The registers that a product's sums of a window are in.
+        // The registers that a product's sums of an interval are in.
         let set = |product: u32| match warpgroups.promotion {
-            Some(window) if window.sets == 2 => product,
+            Some(interval) if interval.sets == 2 => product,
             _ => 1,
         };
         let d = |product: u32, block: u32| {
             let start = block * block_registers;
             let register = |i| match warpgroups.promotion {
                 None => accumulator(product, i),
-                Some(_) => window_sum(set(product), i),
+                Some(_) => interval_sum(set(product), i),
             };
             (start..start + block_registers).map(register).collect::<Vec<_>>()
         };
-        // The first MMAs overwrite what was there: of a K tile that is a window's only one, always.
-        let first =
-            if warpgroups.promotion.is_some_and(|window| window.tiles == 1) { "0" } else { "%accumulate" };
+        // The first MMAs overwrite what was there: of a K tile that is an interval's only one, always.
+        let first = if warpgroups.promotion.is_some_and(|interval| interval.tiles == 1) {
+            "0"
+        } else {
+            "%accumulate"
+        };
         let mmas = |products: &[u32]| -> Vec<WarpgroupMma> {
             let mut mmas = Vec::new();
             for step in 0..p.k_loop.blocks {
@@ -316,7 +319,7 @@ impl WarpgroupView {
                         .filter(|_| warpgroups.promotion.is_some())
                         .flat_map(|product| {
                             (0..warpgroups.product_registers)
-                                .map(|i| (accumulator(*product, i), window_sum(set(*product), i)))
+                                .map(|i| (accumulator(*product, i), interval_sum(set(*product), i)))
                         })
                         .collect(),
                 })
@@ -360,11 +363,11 @@ impl WarpgroupView {
             rows_first: if p.swap_ab { "%b_first" } else { "%a_first" },
             rows_step: warpgroups.blocks * row_step,
             product_registers: warpgroups.product_registers,
-            window: warpgroups.promotion.map(|window| WindowView {
-                tiles: window.tiles,
-                elements: window.tiles * p.tile.k,
-                sets: (1..=window.sets).collect(),
-                apart: products.len() == 1 || window.sets == 2,
+            promotion: warpgroups.promotion.map(|interval| PromotionView {
+                tiles: interval.tiles,
+                elements: interval.tiles * p.tile.k,
+                sets: (1..=interval.sets).collect(),
+                apart: products.len() == 1 || interval.sets == 2,
             }),
             shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
             // Both operands K-major; those of 8 bits know nothing else.

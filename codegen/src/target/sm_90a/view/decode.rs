@@ -179,7 +179,7 @@ pub(crate) struct OrderView {
     /// What a pass moves: four rows of 64 elements at a time.
     pub quads: Vec<OrderQuad>,
     /// Bytes to the barriers that say that a stage is in order.
-    pub ordered: Place,
+    pub permuted: Place,
     /// Where activations are decoded on the way.
     pub packed: Option<PackedView>,
 }
@@ -446,7 +446,7 @@ impl OrderView {
                         .join(", "),
                 })
                 .collect(),
-            ordered: Place::new(p, BarrierKind::Ordered),
+            permuted: Place::new(p, BarrierKind::Permuted),
             packed: p.decodes_a().then(|| PackedView {
                 box_shift: p.smem.boxes.trailing_zeros(),
                 box_mask: p.smem.boxes - 1,

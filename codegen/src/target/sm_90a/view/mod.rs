@@ -19,7 +19,7 @@ use crate::render::{Entry, Producer, RenderError, TargetView, text};
 use askama::Template;
 use consumer::WarpgroupView;
 use order_first::OrderFirst;
-use roles::{Consumer, Epilogue, HandOver, Order, Setup, Teardown, Unpack};
+use roles::{Consumer, Epilogue, Fixup, Order, Setup, Teardown, Unpack};
 
 #[derive(Template)]
 #[template(path = "sm_90a/gemm.ptx")]
@@ -33,7 +33,7 @@ struct WarpgroupTemplate<'a> {
     producer: Producer<'a>,
     unpack: Option<Unpack<'a>>,
     order: Option<Order<'a>>,
-    hand_over: Option<HandOver<'a>>,
+    fixup: Option<Fixup<'a>>,
     consumer: Consumer<'a>,
     epilogue: Epilogue<'a>,
     teardown: Teardown<'a>,
@@ -83,7 +83,7 @@ pub(super) fn render(warpgroups: &Wgmma, entry: &Entry<'_>) -> Result<String, Re
         producer: Producer { p, t },
         unpack: packed.map(|(d, packed)| Unpack { p, t, d, packed }),
         order: decode.filter(|_| packed.is_none()).map(|d| Order { p, t, d }),
-        hand_over: (t.work.fixup_count > 0).then_some(HandOver { p, t, w }),
+        fixup: (t.work.fixup_count > 0).then_some(Fixup { p, t, w }),
         consumer: Consumer { p, t, w },
         epilogue: Epilogue { p, t, w },
         teardown: Teardown { t },

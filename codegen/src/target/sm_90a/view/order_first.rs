@@ -96,8 +96,8 @@ impl OrderFirst {
             swizzle: Swizzle::None,
             l2_promotion: 256,
         };
-        let ordered = p.buffer(WorkspaceKind::Ordered);
-        std::iter::once(Parameter::TensorMap(map)).chain(ordered.map(Parameter::Workspace)).collect()
+        let permuted = p.buffer(WorkspaceKind::Permuted);
+        std::iter::once(Parameter::TensorMap(map)).chain(permuted.map(Parameter::Workspace)).collect()
     }
 
     pub fn launch(&self, entry: String, parameters: Vec<Parameter>) -> Launch {

@@ -38,8 +38,8 @@ pub(super) struct Order<'a> {
 
 /// The warp that sees to the fixup of two parts of a tile.
 #[derive(Template)]
-#[template(path = "common/fragments/hand_over.ptx")]
-pub(in crate::target) struct HandOver<'a> {
+#[template(path = "common/fragments/fixup.ptx")]
+pub(in crate::target) struct Fixup<'a> {
     pub p: &'a Plan,
     pub t: &'a View<'a>,
     pub w: &'a WarpgroupView,
