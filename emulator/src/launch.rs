@@ -6,6 +6,7 @@ use crate::memory::GlobalMemory;
 use crate::module::Module;
 use crate::program::Program;
 use crate::time::{Prediction, TimeError, TimeOptions};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Largest shared memory of a CTA on any chip, static and dynamic, in bytes.
@@ -235,6 +236,8 @@ pub struct Options<'a> {
     /// Wall-clock time of the run; `None` sets no limit. At the limit the report has the findings so far and
     /// [`FindingKind::TimeLimit`](crate::FindingKind::TimeLimit).
     pub time_limit: Option<Duration>,
+    /// Ends the run soon after it becomes true, as the time limit does; for programs that a user interrupts.
+    pub interrupt: Option<&'a AtomicBool>,
     /// Bytes of host memory for registers, shared, local and tensor memory of all resident clusters; `None` uses
     /// seven eighths of the available memory. The need is estimated before anything is allocated. If not all clusters
     /// fit, fewer are resident; if one does not fit alone, that is [`LaunchError::Memory`].
@@ -258,6 +261,7 @@ impl Default for Options<'_> {
             instruction_limit: 1_000_000_000,
             resident: None,
             time_limit: None,
+            interrupt: None,
             memory_limit: None,
             trace: None,
         }

@@ -113,6 +113,17 @@ impl Module {
         Some(p.params.iter().map(|p| Parameter { name: p.name.clone(), bytes: p.bytes }).collect())
     }
 
+    /// Threads of a CTA that a kernel requires with `.reqntid`; `None` if it requires none, or if there is no such kernel.
+    pub fn required_block(&self, entry: &str) -> Option<[u32; 3]> {
+        self.program(entry)?.reqntid
+    }
+
+    /// CTAs of a cluster that a kernel requires with `.reqnctapercluster`; `None` if it requires none, or if there is no such
+    /// kernel.
+    pub fn required_cluster(&self, entry: &str) -> Option<[u32; 3]> {
+        self.program(entry)?.reqcluster
+    }
+
     /// `.version` of the text.
     pub fn version(&self) -> Option<(u32, u32)> {
         self.version

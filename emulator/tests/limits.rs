@@ -13,6 +13,7 @@ use silumin_emulator::{
     Tracking, max_smem,
 };
 use std::fmt::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const HEAD: &str = ".version 8.8\n.target sm_100a\n.address_size 64\n";
@@ -190,6 +191,23 @@ fn spin(threads: u32, grid: u32, options: &Options<'_>) -> (Report, Duration) {
     let report =
         run(&parse(&text), &launch(grid, threads, vec![Arg::U64(memory.address(&out))]), &memory, options);
     (report, start.elapsed())
+}
+
+#[test]
+fn a_run_ends_soon_after_it_is_interrupted() {
+    let stop = AtomicBool::new(false);
+    let options =
+        Options { interrupt: Some(&stop), time_limit: Some(Duration::from_secs(60)), ..Options::default() };
+    let (report, took) = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(200));
+            stop.store(true, Ordering::Relaxed);
+        });
+        spin(256, 100, &options)
+    });
+    assert_eq!(report.findings[0].kind, FindingKind::TimeLimit, "{:?}", report.findings);
+    assert!(report.findings[0].message.starts_with("the run was interrupted"), "{:?}", report.findings[0]);
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ mod text;
 mod time;
 mod trace;
 
-pub use time::Timing;
+pub use time::{Predicted, Timing, predict};
 pub use trace::{TraceTarget, TraceTargetError};
 
 use crate::exec::room;

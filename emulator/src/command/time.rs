@@ -4,11 +4,12 @@ use super::{CLEAN, Limits, output};
 use crate::files::OutputFolder;
 use crate::launch::Options;
 use crate::launch_file::{LaunchFile, slurp};
-use crate::time::{Chip, Clock, IssueSource, Prediction, Quantity, TimeOptions, timeline};
+use crate::time::{Chip, Clock, FoundCosts, IssueSource, Prediction, Quantity, TimeOptions, timeline};
 use rayon::prelude::*;
 use serde_json::json;
 use std::error::Error;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
 
 /// Largest chip file.
 const MAX_CHIP_FILE: u64 = 1 << 20;
@@ -82,26 +83,81 @@ fn drawing(path: &Path, launch: &Path, file: &LaunchFile) -> Result<(Form, Strin
     Ok((form, name, output::prepare(folder, launch, file).map_err(|e| e.replacen("--out", "--timeline", 1))?))
 }
 
-/// Predicts the time of a launch file; returns the exit status and the report.
-pub(super) fn run(
-    launch: &Path,
+/// The predicted time of a launch. Nothing in it is measured.
+#[derive(Clone, Debug)]
+pub struct Predicted {
+    /// The time, and what bounds it.
+    pub prediction: Prediction,
+    /// Least and largest time in ns with the chip's numbers at the ends of their ranges, if [`Timing::range`] asks for them.
+    pub range: Option<(f64, f64)>,
+    /// Where issue costs come from.
+    pub costs: FoundCosts,
+    /// The report that `emulate --time` prints, without the sensitivity.
+    pub text: String,
+}
+
+/// Predicts the time of a launch, also of one that is no file. [`Timing::sensitivity`] and [`Timing::timeline`] are for files
+/// alone, and have no effect. `interrupt` ends the prediction when it becomes true.
+///
+/// # Errors
+/// The text says which chip, number, limit or line is at fault, and a way out.
+pub fn predict(
+    file: &LaunchFile,
     timing: &Timing,
     limits: Limits,
-    as_json: bool,
-) -> Result<(u8, String), String> {
-    let base = chip(&timing.chip)?;
-    let changed = timing.what_if.iter().try_fold(base.clone(), |c, text| change(&c, text))?;
-    let file = LaunchFile::read(launch).map_err(|e| e.to_string())?;
-    let drawing = timing.timeline.as_ref().map(|path| drawing(path, launch, &file)).transpose()?;
-    let memory_limit = limits.beside_buffers(&file, false)?;
-    // Once for all runs: no number of a chip changes what ptxas makes.
-    let costs = timing.issue.find(&file.module, &file.text, &base).map_err(|e| e.to_string())?;
-    let at = |chip: Chip, watch: bool| -> Result<Prediction, Box<dyn Error + Send + Sync>> {
+    interrupt: Option<&AtomicBool>,
+) -> Result<Predicted, String> {
+    let bench = Bench::new(file, timing, limits, interrupt)?;
+    let mut times = bench.all(std::slice::from_ref(&bench.changed), false)?;
+    let (prediction, range) = (times.predictions.swap_remove(0), times.range);
+    let text = bench.text(&prediction, range);
+    Ok(Predicted { prediction, range, costs: bench.costs, text })
+}
+
+/// A launch, and what its predictions share.
+struct Bench<'a> {
+    file: &'a LaunchFile,
+    timing: &'a Timing,
+    limits: Limits,
+    interrupt: Option<&'a AtomicBool>,
+    /// The chip, and with the numbers that [`Timing::what_if`] changes.
+    base: Chip,
+    changed: Chip,
+    costs: FoundCosts,
+    /// Bytes for clusters.
+    memory: u64,
+}
+
+/// Predictions of a bench.
+struct Times {
+    predictions: Vec<Prediction>,
+    range: Option<(f64, f64)>,
+}
+
+impl<'a> Bench<'a> {
+    fn new(
+        file: &'a LaunchFile,
+        timing: &'a Timing,
+        limits: Limits,
+        interrupt: Option<&'a AtomicBool>,
+    ) -> Result<Self, String> {
+        let base = chip(&timing.chip)?;
+        let changed = timing.what_if.iter().try_fold(base.clone(), |c, text| change(&c, text))?;
+        let memory = limits.beside_buffers(file, false)?;
+        // Once for all runs: no number of a chip changes what ptxas makes.
+        let costs = timing.issue.find(&file.module, &file.text, &base).map_err(|e| e.to_string())?;
+        Ok(Bench { file, timing, limits, interrupt, base, changed, costs, memory })
+    }
+
+    /// Predicts on a chip; `watch` records the first cluster's timeline.
+    fn at(&self, chip: Chip, watch: bool) -> Result<Prediction, Box<dyn Error + Send + Sync>> {
+        let Bench { file, timing, limits, .. } = self;
         let (memory, _) = file.allocate();
         let options = Options {
             instruction_limit: limits.instructions.unwrap_or(Options::default().instruction_limit),
             time_limit: limits.time,
-            memory_limit: Some(memory_limit / 2),
+            interrupt: self.interrupt,
+            memory_limit: Some(self.memory / 2),
             ..Options::default()
         };
         let timing = TimeOptions {
@@ -109,41 +165,75 @@ pub(super) fn run(
             warm: timing.warm,
             programmatic: timing.programmatic,
             timeline: watch.then_some([0; 3]),
-            sass: costs.sass.clone(),
+            sass: self.costs.sass.clone(),
             ..TimeOptions::new(chip)
         };
         Ok(file.module.time(&file.kernel, &file.launch, &memory, &options, &timing)?)
-    };
-    let predict = |chip: Chip, watch: bool| -> Result<Prediction, String> {
-        let settled = timing.clock.settle(&chip, |chip| at(chip, watch), Prediction::tensor_use);
+    }
+
+    /// Predicts on a chip at the clock that is asked for.
+    fn predict(&self, chip: Chip, watch: bool) -> Result<Prediction, String> {
+        let settled = self.timing.clock.settle(&chip, |chip| self.at(chip, watch), Prediction::tensor_use);
         settled.map_err(|e| e.to_string())
-    };
-    let mut jobs = vec![(changed.clone(), timing.timeline.is_some())];
-    if timing.range {
-        jobs.push((changed.extreme(false), false));
-        jobs.push((changed.extreme(true), false));
     }
-    if !timing.what_if.is_empty() {
-        jobs.push((base, false));
-    }
-    let mut results =
-        jobs.into_par_iter().map(|(c, w)| predict(c, w)).collect::<Result<Vec<_>, _>>()?.into_iter();
-    let first = results.next().ok_or("nothing was timed")?;
-    let range = match (timing.range, results.next(), results.next()) {
-        (true, Some(a), Some(b)) => {
-            Some((a.time.min(b.time).min(first.time), a.time.max(b.time).max(first.time)))
+
+    /// Predicts on chips, the first of them watched if so asked, and at the ends of the first one's ranges.
+    fn all(&self, chips: &[Chip], watch: bool) -> Result<Times, String> {
+        let mut jobs: Vec<_> = chips.iter().enumerate().map(|(i, c)| (c.clone(), watch && i == 0)).collect();
+        if self.timing.range {
+            jobs.push((self.changed.extreme(false), false));
+            jobs.push((self.changed.extreme(true), false));
         }
-        _ => None,
-    };
+        let jobs = jobs.into_par_iter().map(|(c, w)| self.predict(c, w));
+        let mut predictions = jobs.collect::<Result<Vec<_>, _>>()?;
+        let ends = predictions.split_off(chips.len());
+        let (Some(first), [a, b]) = (predictions.first(), ends.as_slice()) else {
+            return Ok(Times { predictions, range: None });
+        };
+        let range = (a.time.min(b.time).min(first.time), a.time.max(b.time).max(first.time));
+        Ok(Times { predictions, range: Some(range) })
+    }
+
+    /// The report.
+    fn text(&self, first: &Prediction, range: Option<(f64, f64)>) -> String {
+        let mut text = timeline::text(first, range, &|n| self.line(n));
+        // Beside the time that it is part of.
+        let head = text.find('\n').map_or(0, |end| end + 1);
+        let clock = clock_note(&self.changed, first, self.timing.clock);
+        text.insert_str(head, &format!("issue     by {}\n{clock}", self.costs));
+        text
+    }
+
+    /// A line of the PTX.
+    fn line(&self, n: u32) -> String {
+        self.file.module.line(n).trim().to_owned()
+    }
+}
+
+/// Predicts the time of a launch file; returns the exit status and the report.
+pub(super) fn run(
+    launch: &Path,
+    timing: &Timing,
+    limits: Limits,
+    as_json: bool,
+) -> Result<(u8, String), String> {
+    let file = LaunchFile::read(launch).map_err(|e| e.to_string())?;
+    let drawing = timing.timeline.as_ref().map(|path| drawing(path, launch, &file)).transpose()?;
+    let bench = Bench::new(&file, timing, limits, None)?;
+    let mut chips = vec![bench.changed.clone()];
+    if !timing.what_if.is_empty() {
+        chips.push(bench.base.clone());
+    }
+    let Times { predictions, range } = bench.all(&chips, timing.timeline.is_some())?;
+    let first = predictions.into_iter().next().ok_or("nothing was timed")?;
     let swings = match timing.sensitivity {
-        Some(_) => swings(&changed, &first, &|chip| predict(chip, false))?,
+        Some(_) => swings(&bench.changed, &first, &|chip| bench.predict(chip, false))?,
         None => Vec::new(),
     };
-    let line = |n: u32| file.module.line(n).trim().to_owned();
     if let Some((form, name, mut results)) = drawing {
         let text = match form {
             Form::Svg => timeline::svg(&first),
-            Form::Perfetto => timeline::perfetto(&first, &line),
+            Form::Perfetto => timeline::perfetto(&first, &|n| bench.line(n)),
         };
         results.add(&name, text.as_bytes()).map_err(|e| e.to_string())?;
         results.commit().map_err(|e| e.to_string())?;
@@ -155,17 +245,14 @@ pub(super) fn run(
             .collect();
         let mut document = json!({
             "predicted": first, "range": range, "exit": CLEAN,
-            "issue": { "from": costs.name(), "no_machine_code": costs.missing },
+            "issue": { "from": bench.costs.name(), "no_machine_code": bench.costs.missing },
         });
         if timing.sensitivity.is_some() {
             document["sensitivity"] = json!(swings);
         }
         return Ok((CLEAN, format!("{document:#}\n")));
     }
-    let mut text = timeline::text(&first, range, &line);
-    // Beside the time that it is part of.
-    let head = text.find('\n').map_or(0, |end| end + 1);
-    text.insert_str(head, &format!("issue     by {costs}\n{}", clock_note(&changed, &first, timing.clock)));
+    let mut text = bench.text(&first, range);
     if let Some(most) = timing.sensitivity {
         text += &tornado(&swings, &first, most);
     }

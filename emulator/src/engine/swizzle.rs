@@ -24,6 +24,17 @@ pub enum SwizzleMode {
 }
 
 impl SwizzleMode {
+    /// Modes by their names in launch files.
+    pub const NAMES: [(&str, Self); 7] = [
+        ("none", Self::None),
+        ("32b", Self::B32),
+        ("64b", Self::B64),
+        ("128b", Self::B128),
+        ("128b_atom_32b", Self::B128Atom32),
+        ("128b_atom_32b_flip_8b", Self::B128Atom32Flip8),
+        ("128b_atom_64b", Self::B128Atom64),
+    ];
+
     /// Bytes of one row of the pattern; the inner box of a tensor map may not exceed it.
     /// `None` for [`SwizzleMode::None`].
     pub const fn span(self) -> Option<u32> {

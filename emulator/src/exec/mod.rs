@@ -88,6 +88,16 @@ pub(crate) struct Run<'r> {
 }
 
 impl Run<'_> {
+    /// Whether somebody has interrupted the run.
+    pub fn is_interrupted(&self) -> bool {
+        self.options.interrupt.is_some_and(|flag| flag.load(Ordering::Relaxed))
+    }
+
+    /// Whether the time limit is reached, or the run interrupted.
+    pub fn is_over(&self) -> bool {
+        self.is_interrupted() || self.deadline.is_some_and(|end| Instant::now() >= end)
+    }
+
     /// Takes the next cluster that has not started.
     pub fn take_cluster(&self) -> Option<u64> {
         let total = product(self.clusters);

@@ -6,7 +6,6 @@ use super::step::Flow;
 use crate::finding::FindingKind;
 use crate::launch::{Reconvergence, Schedule, Step};
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 /// Instructions a warp may execute in one turn.
 const QUANTUM: u64 = 512;
@@ -87,7 +86,7 @@ impl Cluster<'_> {
                 self.report_limit();
                 return true;
             }
-            if self.run.deadline.is_some_and(|end| Instant::now() >= end) {
+            if self.run.is_over() {
                 self.report_time();
                 return true;
             }
@@ -409,15 +408,17 @@ impl Cluster<'_> {
     }
 
     fn report_time(&mut self) {
-        let limit = self.run.options.time_limit.unwrap_or_default();
+        let limit = match self.run.options.time_limit {
+            _ if self.run.is_interrupted() => "the run was interrupted".to_owned(),
+            limit => format!("the time limit of {:.3} s is over", limit.unwrap_or_default().as_secs_f64()),
+        };
         let clusters = self.run.clusters.iter().map(|&n| u64::from(n)).product::<u64>();
         self.report(
             FindingKind::TimeLimit,
             self.somewhere(),
             format!(
-                "the time limit of {:.3} s is over; the run of {clusters} clusters is not done, this one was here, and \
-                 what was not executed was not checked",
-                limit.as_secs_f64()
+                "{limit}; the run of {clusters} clusters is not done, this one was here, and what was not executed was \
+                 not checked"
             ),
         );
     }

@@ -12,51 +12,6 @@ use crate::engine::tensor_map::{
 };
 use toml::Spanned;
 
-const DATA_TYPES: [(&str, DataType); 16] = [
-    ("u8", DataType::U8),
-    ("u16", DataType::U16),
-    ("u32", DataType::U32),
-    ("i32", DataType::I32),
-    ("u64", DataType::U64),
-    ("i64", DataType::I64),
-    ("f16", DataType::F16),
-    ("f32", DataType::F32),
-    ("f64", DataType::F64),
-    ("bf16", DataType::Bf16),
-    ("f32_ftz", DataType::F32Ftz),
-    ("tf32", DataType::Tf32),
-    ("tf32_ftz", DataType::Tf32Ftz),
-    ("16u4_align8b", DataType::U4x16Align8B),
-    ("16u4_align16b", DataType::U4x16Align16B),
-    ("16u6_align16b", DataType::U6x16Align16B),
-];
-
-const SWIZZLES: [(&str, SwizzleMode); 7] = [
-    ("none", SwizzleMode::None),
-    ("32b", SwizzleMode::B32),
-    ("64b", SwizzleMode::B64),
-    ("128b", SwizzleMode::B128),
-    ("128b_atom_32b", SwizzleMode::B128Atom32),
-    ("128b_atom_32b_flip_8b", SwizzleMode::B128Atom32Flip8),
-    ("128b_atom_64b", SwizzleMode::B128Atom64),
-];
-
-const INTERLEAVES: [(&str, Interleave); 3] =
-    [("none", Interleave::None), ("16b", Interleave::B16), ("32b", Interleave::B32)];
-
-const PROMOTIONS: [(&str, L2Promotion); 4] = [
-    ("none", L2Promotion::None),
-    ("64b", L2Promotion::B64),
-    ("128b", L2Promotion::B128),
-    ("256b", L2Promotion::B256),
-];
-
-const FILLS: [(&str, OobFill); 3] = [
-    ("none", OobFill::Zeros),
-    ("zeros", OobFill::Zeros),
-    ("nan_request_zero_fma", OobFill::NanRequestZeroFma),
-];
-
 /// The key whose value violates a rule.
 fn culprit(error: &TensorMapError) -> &'static str {
     match error {
@@ -111,7 +66,7 @@ pub(super) fn encode(
         return reader.bad(table.span(), key, message);
     };
     let base = buffers.address(reader, buffer, t.offset.as_ref(), &sub("buffer"), &sub("offset"))?;
-    let data_type = reader.choice(data_type, &sub("data_type"), &DATA_TYPES)?;
+    let data_type = reader.choice(data_type, &sub("data_type"), &DataType::NAMES)?;
     let word = 0..=i128::from(u64::MAX);
     let half = 0..=i128::from(u32::MAX);
     let global_dims: Vec<u64> = reader.list(dims, &sub("dims"), word.clone(), "")?;
@@ -133,19 +88,19 @@ pub(super) fn encode(
         },
         global_dims,
         interleave: match &t.interleave {
-            Some(name) => reader.choice(name, &sub("interleave"), &INTERLEAVES)?,
+            Some(name) => reader.choice(name, &sub("interleave"), &Interleave::NAMES)?,
             None => Interleave::None,
         },
         swizzle: match &t.swizzle {
-            Some(name) => reader.choice(name, &sub("swizzle"), &SWIZZLES)?,
+            Some(name) => reader.choice(name, &sub("swizzle"), &SwizzleMode::NAMES)?,
             None => SwizzleMode::None,
         },
         l2_promotion: match &t.l2_promotion {
-            Some(name) => reader.choice(name, &sub("l2_promotion"), &PROMOTIONS)?,
+            Some(name) => reader.choice(name, &sub("l2_promotion"), &L2Promotion::NAMES)?,
             None => L2Promotion::None,
         },
         oob_fill: match &t.oob_fill {
-            Some(name) => reader.choice(name, &sub("oob_fill"), &FILLS)?,
+            Some(name) => reader.choice(name, &sub("oob_fill"), &OobFill::NAMES)?,
             None => OobFill::Zeros,
         },
     };

@@ -55,6 +55,26 @@ pub enum DataType {
 }
 
 impl DataType {
+    /// Types by their names in launch files.
+    pub const NAMES: [(&str, Self); 16] = [
+        ("u8", Self::U8),
+        ("u16", Self::U16),
+        ("u32", Self::U32),
+        ("i32", Self::I32),
+        ("u64", Self::U64),
+        ("i64", Self::I64),
+        ("f16", Self::F16),
+        ("f32", Self::F32),
+        ("f64", Self::F64),
+        ("bf16", Self::Bf16),
+        ("f32_ftz", Self::F32Ftz),
+        ("tf32", Self::Tf32),
+        ("tf32_ftz", Self::Tf32Ftz),
+        ("16u4_align8b", Self::U4x16Align8B),
+        ("16u4_align16b", Self::U4x16Align16B),
+        ("16u6_align16b", Self::U6x16Align16B),
+    ];
+
     /// The type of a `CUtensorMapDataType` value.
     pub const fn from_code(code: u32) -> Option<Self> {
         Some(match code {
@@ -116,6 +136,11 @@ pub enum Interleave {
     B32 = 2,
 }
 
+impl Interleave {
+    /// Layouts by their names in launch files.
+    pub const NAMES: [(&str, Self); 3] = [("none", Self::None), ("16b", Self::B16), ("32b", Self::B32)];
+}
+
 /// `CUtensorMapL2promotion`: a hint without effect on results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -130,6 +155,12 @@ pub enum L2Promotion {
     B256 = 3,
 }
 
+impl L2Promotion {
+    /// Promotions by their names in launch files.
+    pub const NAMES: [(&str, Self); 4] =
+        [("none", Self::None), ("64b", Self::B64), ("128b", Self::B128), ("256b", Self::B256)];
+}
+
 /// `CUtensorMapFloatOOBfill`: the fill value of a load outside the tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -138,6 +169,12 @@ pub enum OobFill {
     Zeros = 0,
     /// NaN, for floating-point types.
     NanRequestZeroFma = 1,
+}
+
+impl OobFill {
+    /// Fills by their names in launch files; `none` is zeros.
+    pub const NAMES: [(&str, Self); 3] =
+        [("none", Self::Zeros), ("zeros", Self::Zeros), ("nan_request_zero_fma", Self::NanRequestZeroFma)];
 }
 
 /// The arguments of `cuTensorMapEncodeTiled`. Dimension 0 is the contiguous one.

@@ -371,9 +371,7 @@ impl<'r> World<'r> {
             if self.instructions > limit {
                 return Err(TimeError::Limit { limit, clocks: self.now });
             }
-            if self.queue.pushed().is_multiple_of(4096)
-                && self.run.deadline.is_some_and(|end| Instant::now() >= end)
-            {
+            if self.queue.pushed().is_multiple_of(4096) && self.run.is_over() {
                 return Err(TimeError::Deadline { clocks: self.now });
             }
         }
