@@ -435,8 +435,13 @@ pub fn add(
     Ok(first.unwrap_or_else(|| folder.join(ptx)))
 }
 
-/// The bytes of one tensor that a kernel reads.
-fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, LayoutError> {
+/// The bytes of one tensor as a kernel of these formats takes it: operands, blocked scale factors, and outputs before the launch. A
+/// tensor that the problem does not have is empty, or one that no kernel reads.
+///
+/// # Errors
+///
+/// Scale factors that have no blocked layout.
+pub fn tensor(inputs: &DualGemmInputs, operand: Operand) -> Result<Vec<u8>, LayoutError> {
     Ok(match operand {
         Operand::A => inputs.a.codes().to_vec(),
         Operand::B1 => inputs.b1.codes().to_vec(),

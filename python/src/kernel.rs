@@ -1,0 +1,199 @@
+//! Kernels of gated dual GEMMs and GEMMs.
+
+use crate::fault::{Fault, caught};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use serde_json::{Value, json};
+use silumin::codegen::config::{Config, KNOBS};
+use silumin::codegen::kernel::{Kernel, Parameter};
+use silumin::codegen::plan::{Operand, Plan};
+use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::verify::inputs::{Distribution, DualGemmInputs};
+use silumin::verify::launch_file;
+use silumin::{GroupSizes, Shape};
+use std::path::Path;
+
+/// An emitted kernel with its plan.
+#[pyclass(frozen)]
+pub struct Emitted {
+    kernel: Kernel,
+    plan: Plan,
+    gate: String,
+}
+
+/// What to emit.
+#[derive(FromPyObject)]
+pub struct Request {
+    gate: String,
+    shape: [u32; 3],
+    arch: String,
+    a: String,
+    b: String,
+    c: String,
+    products: String,
+    batch: Option<u32>,
+    groups: Option<u32>,
+    name: Option<String>,
+    knobs: Vec<(String, String)>,
+}
+
+/// Emits a kernel.
+#[pyfunction]
+pub fn emit(py: Python<'_>, request: Request) -> PyResult<Emitted> {
+    caught(py, || {
+        let [m, n, k] = request.shape;
+        let mut config = Config::default();
+        for (name, value) in &request.knobs {
+            config.set(name, value).map_err(|error| Fault::config(format!("config: {error}")))?;
+        }
+        let file = SpecFile {
+            batch: request.batch,
+            groups: request.groups,
+            arch: request.arch,
+            gate: request.gate,
+            name: request.name,
+            formats: FormatNames { a: request.a, b: request.b, c: request.c, products: request.products },
+            config,
+            ..SpecFile::new(Shape::new(m, n, k))
+        };
+        let (spec, arch) = file.read().map_err(Fault::config)?;
+        let shape = file.shape();
+        let kernel = spec.kernel(shape, arch).map_err(Fault::config)?;
+        let plan = spec.plan(shape, arch);
+        let plan = plan.map_err(|errors| Fault::config(silumin::codegen::error::explain(&errors)))?;
+        Ok(Emitted { kernel, plan, gate: spec.gate.to_string() })
+    })
+}
+
+/// The knobs with their values and meaning, as JSON.
+#[pyfunction]
+pub fn knobs(py: Python<'_>) -> PyResult<String> {
+    caught(py, || {
+        let knobs: Vec<Value> = (KNOBS.iter())
+            .map(|knob| json!({ "name": knob.name, "takes": knob.takes(), "help": knob.help() }))
+            .collect();
+        Ok(json!(knobs).to_string())
+    })
+}
+
+#[pymethods]
+impl Emitted {
+    /// The PTX.
+    #[getter]
+    fn ptx(&self) -> &str {
+        &self.kernel.ptx
+    }
+
+    /// Names, launches, tensors, knobs, as JSON.
+    fn facts(&self, py: Python<'_>) -> PyResult<String> {
+        caught(py, || Ok(facts(&self.kernel, &self.plan).to_string()))
+    }
+
+    /// Why the configuration is legal and what bounds its time.
+    fn explain(&self, py: Python<'_>) -> PyResult<String> {
+        caught(py, || {
+            let Self { plan, gate, .. } = self;
+            Ok(format!(
+                "problem   {} on {}, gate {gate}\n{}floor     {:.2} us for any kernel, {:.2} us with this schedule (by the chip's rates)\n",
+                plan.problem,
+                plan.arch,
+                plan.explain(),
+                plan.floor_seconds() * 1e6,
+                plan.schedule_floor_seconds() * 1e6
+            ))
+        })
+    }
+
+    /// Writes PTX and launch files to a folder; returns the path of the first launch file.
+    fn write(&self, py: Python<'_>, folder: &str, scalars: Vec<(String, f32)>) -> PyResult<String> {
+        caught(py, || {
+            let scalars: Vec<(&str, f32)> =
+                scalars.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+            let path = launch_file::write(Path::new(folder), &self.kernel, None, &scalars);
+            Ok(path.map_err(Fault::option)?.display().to_string())
+        })
+    }
+
+    /// Seeded operands, by name.
+    fn inputs<'py>(&self, py: Python<'py>, seed: u64) -> PyResult<Vec<(&'static str, Bound<'py, PyBytes>)>> {
+        let tensors = caught(py, || {
+            let problem = &self.kernel.problem;
+            let inputs = DualGemmInputs::generate_problem(problem, None, Distribution::Benchmark, seed);
+            let inputs = inputs.map_err(Fault::option)?;
+            let present = Operand::ALL.into_iter().filter(|operand| operand.present(problem));
+            let tensor = |operand| launch_file::tensor(&inputs, operand).map(|bytes| (operand.name(), bytes));
+            present.map(tensor).collect::<Result<Vec<_>, _>>().map_err(Fault::option)
+        })?;
+        Ok(tensors.into_iter().map(|(name, bytes)| (name, PyBytes::new(py, &bytes))).collect())
+    }
+}
+
+fn facts(kernel: &Kernel, plan: &Plan) -> Value {
+    let (problem, formats) = (&kernel.problem, kernel.problem.formats);
+    let launches: Vec<Value> = (kernel.launches.iter())
+        .map(|launch| {
+            json!({
+                "entry": launch.entry, "grid": launch.grid, "block": launch.block, "cluster": launch.cluster,
+                "shared": launch.dynamic_smem, "programmatic": launch.programmatic,
+                "parameters": launch.parameters.iter().map(parameter).collect::<Vec<_>>(),
+            })
+        })
+        .collect();
+    let format = |operand: Operand| match operand {
+        Operand::A => formats.a.to_string(),
+        Operand::B1 | Operand::B2 => formats.b.to_string(),
+        Operand::C => formats.c.to_string(),
+        Operand::D1 | Operand::D2 => formats.products.map_or_else(String::new, |format| format.to_string()),
+        Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 | Operand::Sfc => "scale factors".to_owned(),
+        Operand::Offsets => "u32".to_owned(),
+    };
+    let tensors: Vec<Value> = (Operand::ALL.into_iter().filter(|operand| operand.present(problem)))
+        .map(|operand| {
+            json!({
+                "name": operand.name(), "bytes": operand.bytes(problem), "output": operand.is_output(), "format": format(operand),
+            })
+        })
+        .collect();
+    let mut vectors: Vec<Value> = Vec::new();
+    for parameter in kernel.launches.iter().flat_map(|launch| &launch.parameters) {
+        if let Parameter::Vector(vector) = parameter {
+            let bytes = vector.bytes(problem);
+            let value =
+                json!({ "name": parameter.name(), "bytes": bytes, "output": false, "format": "vector" });
+            if !vectors.contains(&value) {
+                vectors.push(value);
+            }
+        }
+    }
+    let shape = problem.shape;
+    let groups = shape.groups.by_rows().then(|| GroupSizes::new(shape, &shape.even_sizes()));
+    let offsets = groups.and_then(Result::ok).map(|sizes| sizes.offsets().to_vec());
+    json!({
+        "name": kernel.name, "arch": kernel.arch.target(), "problem": problem.to_string(), "launches": launches,
+        "tensors": tensors, "vectors": vectors, "offsets": offsets,
+        "workspace": (kernel.workspace.iter())
+            .map(|b| json!({ "name": b.name, "bytes": b.bytes, "zeroed": b.zeroed }))
+            .collect::<Vec<_>>(),
+        "scalars": kernel.scalars(), "ptx_version": kernel.ptx_version, "plan": plan.to_string(),
+        "knobs": plan.config.entries().into_iter().map(|(knob, value)| (knob.to_owned(), json!(value)))
+            .collect::<serde_json::Map<_, _>>(),
+    })
+}
+
+fn parameter(parameter: &Parameter) -> Value {
+    let name = parameter.name();
+    match parameter {
+        Parameter::TensorMap(recipe) => json!({
+            "kind": "tensor_map", "name": name,
+            "buffer": recipe.workspace.map_or(recipe.operand.name(), |buffer| buffer.name),
+            "data_type": recipe.element.name(), "dims": recipe.all_dims(), "strides": recipe.strides(),
+            "box": recipe.all_box_dims(), "swizzle": recipe.swizzle.name(),
+            "l2_promotion": if recipe.l2_promotion == 0 { "none".to_owned() } else { format!("{}b", recipe.l2_promotion) },
+        }),
+        Parameter::Pointer(operand) => json!({ "kind": "pointer", "name": name, "buffer": operand.name() }),
+        Parameter::Workspace(buffer) => json!({ "kind": "pointer", "name": name, "buffer": buffer.name }),
+        Parameter::Vector(_) => json!({ "kind": "pointer", "name": name, "buffer": name }),
+        Parameter::Scalar(scalar) => json!({ "kind": "scalar", "name": name, "scalar": scalar }),
+        Parameter::OutputScale => json!({ "kind": "scalar", "name": name, "scalar": "c_scale" }),
+    }
+}
