@@ -8,6 +8,7 @@ use crate::common::cases;
 
 use crate::common::cases::blackwell;
 use crate::common::{kernel, launch, parse, run};
+use silumin_emulator::time::{Chip, TimeError, TimeOptions};
 use silumin_emulator::{
     Arg, FindingKind, GlobalMemory, Launch, LaunchError, Module, Options, Reconvergence, Report, Schedule,
     Tracking, max_smem,
@@ -208,6 +209,26 @@ fn a_run_ends_soon_after_it_is_interrupted() {
     assert_eq!(report.findings[0].kind, FindingKind::TimeLimit, "{:?}", report.findings);
     assert!(report.findings[0].message.starts_with("the run was interrupted"), "{:?}", report.findings[0]);
     assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+#[test]
+fn a_prediction_of_one_warp_that_spins_ends_at_each_limit() {
+    let module = parse(&kernel("SPIN:\n    bra SPIN;"));
+    let timing = TimeOptions::new(Chip::named("b200").unwrap());
+    let ends = |options: &Options<'_>| {
+        let memory = GlobalMemory::new();
+        module.time("k", &launch(1, 32, vec![Arg::U64(0)]), &memory, options, &timing).unwrap_err()
+    };
+    let start = Instant::now();
+    let instructions = ends(&Options { instruction_limit: 100_000, ..Options::default() });
+    assert!(matches!(instructions, TimeError::Limit { limit: 100_000, .. }), "{instructions}");
+    let most = Options { instruction_limit: u64::MAX, ..Options::default() };
+    let time = ends(&Options { time_limit: Some(Duration::from_millis(200)), ..most });
+    assert!(matches!(time, TimeError::Deadline { .. }), "{time}");
+    let stop = AtomicBool::new(true);
+    let interrupted = ends(&Options { interrupt: Some(&stop), ..most });
+    assert!(matches!(interrupted, TimeError::Deadline { .. }), "{interrupted}");
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
 }
 
 #[test]

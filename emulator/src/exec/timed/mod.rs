@@ -318,6 +318,9 @@ fn clusters_at_a_time(chip: &Chip, launch: &Launch, per_sm: u32) -> Result<u64, 
     Ok(places as u64 * u64::from(per_sm))
 }
 
+/// Events from one look at the time limit to the next.
+const PATIENCE: u64 = 64;
+
 impl<'r> World<'r> {
     fn push(&mut self, time: f64, event: Event) {
         self.queue.push(time, event);
@@ -343,8 +346,10 @@ impl<'r> World<'r> {
 
     fn events(&mut self) -> Result<(), TimeError> {
         let limit = self.run.options.instruction_limit;
+        let mut events = 0u64;
         while let Some((time, event)) = self.queue.pop() {
             self.now = time;
+            events += 1;
             let cluster = match event {
                 Event::Warp(k, c, w) => {
                     self.turn(k, c, w);
@@ -371,7 +376,7 @@ impl<'r> World<'r> {
             if self.instructions > limit {
                 return Err(TimeError::Limit { limit, clocks: self.now });
             }
-            if self.queue.pushed().is_multiple_of(4096) && self.run.is_over() {
+            if events.is_multiple_of(PATIENCE) && self.run.is_over() {
                 return Err(TimeError::Deadline { clocks: self.now });
             }
         }

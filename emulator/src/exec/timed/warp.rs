@@ -11,6 +11,8 @@ use crate::time::record::{Bar, Cause, Moment, Track};
 
 /// Clocks by which a warp may run ahead of other warps, as long as it executes nothing that they can observe.
 const AHEAD: f64 = 48.0;
+/// Instructions after which a warp that nobody else runs beside ends its turn, so that limits are looked at.
+const TURN: u32 = 1 << 16;
 
 /// The next step of a warp.
 enum Next {
@@ -46,6 +48,7 @@ impl<'r> World<'r> {
 
     fn run_warp(&mut self, k: usize, t: &mut Timed<'r>, c: usize, w: &mut Warp) {
         let wi = w.index as usize;
+        let mut ran = 0;
         loop {
             let mut g = match self.next(t, c, w) {
                 Next::Go(g) => g,
@@ -67,12 +70,13 @@ impl<'r> World<'r> {
                 let pc = g.pc as usize;
                 let shared = self.costs.get(pc).is_none_or(|cost| cost.shared) || w.groups.len() > 1;
                 let horizon = self.horizon();
-                if at.time > horizon + if shared { 0.0 } else { AHEAD } {
+                if ran >= TURN || at.time > horizon + if shared { 0.0 } else { AHEAD } {
                     w.groups.push(g);
                     t.ctas[c].warps[wi].scheduled = true;
                     self.push(at.time, Event::Warp(k, c, wi));
                     return;
                 }
+                ran += 1;
                 let goes_on = self.execute(k, t, c, w, &mut g, at);
                 let alone = w.groups.is_empty();
                 if goes_on && !alone {
