@@ -34,9 +34,10 @@ def test_what_is_emitted_computes_what_numpy_computes(arch, config):
     assert sum(report.stats.mma_macs.values()) >= 2 * m * n * k
 
 
-def test_split_kernels_run_launch_by_launch():
+@pytest.mark.parametrize("strategy", ["two_pass", "second_fused"])
+def test_kernels_of_several_launches_run_one_by_one(strategy):
     m, n, k = 64, 64, 1024
-    kernel = silumin.emit(GATE, m, n, k, arch="sm_90a", a="bf16", b="bf16", c="f32", config={"strategy": "sequential"})
+    kernel = silumin.emit(GATE, m, n, k, arch="sm_90a", a="bf16", b="bf16", c="f32", config={"strategy": strategy})
     assert len(kernel.launches) > 1
     arrays, d1, d2 = operands(m, n, k, np.float32)
     report = silumin.emulate(kernel, arrays=arrays)

@@ -4,6 +4,7 @@ from ._errors import ArgumentError, ConfigError, Error, InternalError, LaunchErr
 from ._kernel import Kernel, Knob, Tensor, emit, knobs
 from ._launch import Buffer, Launch, Output, Pointer, Struct, TensorMap
 from ._run import Entry, Finding, Parameter, Prediction, Problem, Report, Stats, check, emulate, emulate_file, entries, predict
+from ._triton import TritonReport, triton, triton_launch
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "Struct",
     "Tensor",
     "TensorMap",
+    "TritonReport",
     "check",
     "emit",
     "emulate",
@@ -38,4 +40,6 @@ __all__ = [
     "entries",
     "knobs",
     "predict",
+    "triton",
+    "triton_launch",
 ]
