@@ -182,6 +182,7 @@ fn documents() -> Vec<(PathBuf, String)> {
         "emulator/driver/README.md",
         "formats/README.md",
         "macros/README.md",
+        "python/README.md",
         "runtime/README.md",
         "verify/README.md",
     ];

@@ -21,6 +21,7 @@ const TENSOR_MAP_ALIGNMENT: usize = 64;
 #[derive(FromPyObject)]
 pub struct RawBuffer {
     name: String,
+    #[pyo3(attribute("size"))]
     bytes: u64,
     data: Option<Vec<u8>>,
     fill: Option<u8>,
@@ -51,8 +52,10 @@ pub struct RawMap {
 pub struct RawArg {
     label: String,
     offset: usize,
+    #[pyo3(attribute("raw"))]
     bytes: Option<Vec<u8>>,
     integer: Option<i128>,
+    #[pyo3(attribute("real"))]
     float: Option<f64>,
     /// Buffer and bytes into it.
     pointer: Option<(usize, u64)>,

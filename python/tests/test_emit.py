@@ -1,4 +1,3 @@
-import kernels  # noqa: F401
 import numpy as np
 import pytest
 import silumin
@@ -95,7 +94,7 @@ def test_a_kernel_says_what_it_is(tmp_path):
         ({"config": {"stages": 99}}, "(?s)stages: 99 .*help: write auto"),
         ({"config": {"stages": 4.5}}, "stages = 4.5"),
         ({"config": "stages 4"}, "`stages 4` is not KNOB = VALUE"),
-        ({"config": 4}, "config: a int"),
+        ({"config": 4}, "config: an int"),
         ({"a": "bf17"}, "`bf17` is not an operand format"),
         ({"arch": "sm_80"}, "`sm_80` is not a chip"),
         ({"products": "f8"}, "f8"),

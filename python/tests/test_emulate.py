@@ -147,7 +147,7 @@ def test_a_struct_is_passed_by_value():
         (["x", "x", 1e300, 4], r"args\[2\]: 1e300 is beyond f32"),
         (["x", "z", 1.0, 4], r"args\[1\]: there is no array `z` in arrays; there are: x"),
         (["x", [1.0], 1.0, 4], r"args\[1\]: a list; give a numpy array"),
-        (["x", object(), 1.0, 4], r"args\[1\]: a object; give a numpy array"),
+        (["x", object(), 1.0, 4], r"args\[1\]: an object; give a numpy array"),
     ],
 )
 def test_wrong_arguments(args, says):
@@ -205,7 +205,7 @@ def test_wrong_ptx(tmp_path):
     file.write_text(kernels.SCALE)
     with pytest.raises(silumin.ArgumentError, match="it is a path.*read_text"):
         silumin.emulate(str(file), scale(args=[]))
-    with pytest.raises(silumin.ArgumentError, match="ptx: a int"):
+    with pytest.raises(silumin.ArgumentError, match="ptx: an int"):
         silumin.emulate(7, scale(args=[]))
     wrong = silumin.check(kernels.SCALE.replace("mul.f32", "frobnicate.f32"))
     assert [p.line for p in wrong] == [kernels.line_of(kernels.SCALE, "mul.f32")]

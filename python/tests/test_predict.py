@@ -22,7 +22,7 @@ def test_a_predicted_time_has_a_range_and_a_cause():
 
 
 def test_time_follows_size_clock_and_chip():
-    time = lambda n, **more: silumin.predict(kernels.SCALE, launch(n), issue="table", range=False, **more)  # noqa: E731
+    time = lambda n, **more: silumin.predict(kernels.SCALE, launch(n), issue="table", range=False, **more)
     small, large = time(1 << 14), time(1 << 20)
     assert large.us > 2 * small.us and small.low == small.us == small.high
     assert "H200" in small.chip

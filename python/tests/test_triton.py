@@ -89,7 +89,7 @@ def test_descriptors_of_the_host_are_written_out():
 def test_wrong_calls():
     compiled = Compiled(SCRATCH, "scale")
     for call, says in [
-        (lambda: silumin.triton(object(), 1, []), r'a object without asm\["ptx"\]'),
+        (lambda: silumin.triton(object(), 1, []), r'an object without asm\["ptx"\]'),
         (lambda: silumin.triton(compiled, lambda meta: (1,), arguments()), "grid: a function"),
         (lambda: silumin.triton(compiled, 1, arguments()[:2]), "2 arguments, and `scale` has 6 parameters.*constexprs"),
         (lambda: silumin.triton(compiled, 1, arguments() + [1, 2, 3]), "7 arguments"),

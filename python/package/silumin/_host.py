@@ -46,12 +46,18 @@ class Host:
     # What keeps the memory alive.
     owner: Any
 
-    def bytes(self) -> bytes:
+    def read(self) -> bytes:
         return ctypes.string_at(self.address, self.nbytes) if self.nbytes else b""
 
     def write(self, data: bytes) -> None:
         if self.nbytes:
             ctypes.memmove(self.address, data, self.nbytes)
+
+
+def kind(value: Any) -> str:
+    """The type of a value, for messages."""
+    name = f"{type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
 def is_tensor(value: Any) -> bool:

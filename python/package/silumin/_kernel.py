@@ -12,7 +12,7 @@ import numpy as np
 
 from . import _native
 from ._errors import ArgumentError, ConfigError
-from ._host import host
+from ._host import host, kind
 from ._launch import Buffer, Launch, Output, TensorMap, integer
 
 # Names of dtypes that hold elements of a format. Bits alone go as unsigned integers.
@@ -125,7 +125,7 @@ class Kernel:
         """Every argument by its parameter's name, for all launches."""
         if arrays is not None and not isinstance(arrays, Mapping):
             names = ", ".join(t.name for t in self.tensors)
-            raise ArgumentError(f"arrays: a {type(arrays).__name__}; a kernel of silumin.emit takes a dict with: {names}")
+            raise ArgumentError(f"arrays: {kind(arrays)}; a kernel of silumin.emit takes a dict with: {names}")
         given = dict(arrays or {})
         out: Dict[str, Any] = {}
         for tensor in self.tensors:
@@ -170,7 +170,7 @@ class Kernel:
         if memory is None:
             if isinstance(inner, Buffer):
                 return value
-            raise ArgumentError(f"arrays[{tensor.name!r}]: a {type(inner).__name__}; it is a numpy array or a CPU tensor")
+            raise ArgumentError(f"arrays[{tensor.name!r}]: {kind(inner)}; it is a numpy array or a CPU tensor")
         if memory.nbytes != tensor.nbytes:
             raise ArgumentError(
                 f"arrays[{tensor.name!r}]: {memory.nbytes} bytes, and the kernel takes {tensor.nbytes} of {tensor.format} ({self.problem})"
@@ -222,7 +222,7 @@ def _knobs(config: Union[str, Mapping[str, Any]]) -> List[Tuple[str, str]]:
     if isinstance(config, Mapping):
         return [(str(name), _value(str(name), value)) for name, value in config.items()]
     if not isinstance(config, str):
-        raise ConfigError(f"config: a {type(config).__name__}; it is \"auto\", a dict of knobs, or a str as \"tile = [128, 64, 256], stages = 4\"")
+        raise ConfigError(f"config: {kind(config)}; it is \"auto\", a dict of knobs, or a str as \"tile = [128, 64, 256], stages = 4\"")
     if config.strip() in ("", "auto"):
         return []
     pairs = [part.split("=", 1) for part in _split(config)]

@@ -9,7 +9,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from ._errors import ArgumentError, LaunchError
-from ._host import DATA_TYPES, Host, host, is_tensor
+from ._host import DATA_TYPES, Host, host, is_tensor, kind
 
 Dims = Union[int, Sequence[int]]
 
@@ -125,7 +125,7 @@ class Struct:
 @dataclass
 class RawBuffer:
     name: str
-    bytes: int
+    size: int
     data: Optional[bytes] = None
     fill: Optional[int] = None
     # Where the bytes go after the run.
@@ -155,9 +155,9 @@ class RawMap:
 class RawArg:
     label: str
     offset: int = 0
-    bytes: Optional[bytes] = None
+    raw: Optional[bytes] = None
     integer: Optional[int] = None
-    float: Optional[float] = None
+    real: Optional[float] = None
     pointer: Optional[Tuple[int, int]] = None
     map: Optional[RawMap] = None
     structure: Optional[Tuple[int, List["RawArg"]]] = None
@@ -184,7 +184,7 @@ def integer(value: Any, label: str, low: int, high: int) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise ArgumentError(f"{label} = {value!r}: it is an int, not {_kind(value)}") from None
+        raise ArgumentError(f"{label} = {value!r}: it is an int, not {kind(value)}") from None
     if not low <= number <= high:
         raise ArgumentError(f"{label} = {number}: it is from {low} to {high}")
     return number
@@ -207,10 +207,6 @@ def triple(value: Any, label: str) -> Tuple[int, int, int]:
     return x, y, z
 
 
-def _kind(value: Any) -> str:
-    return f"a {type(value).__module__}.{type(value).__qualname__}".replace("builtins.", "")
-
-
 def launch_of(value: Any) -> Launch:
     """A launch from a `Launch` or from a mapping with its fields."""
     if isinstance(value, Launch):
@@ -223,7 +219,7 @@ def launch_of(value: Any) -> Launch:
         if "grid" not in value:
             raise ArgumentError("launch: `grid` is missing: the CTAs along x, y and z")
         return Launch(**value)
-    raise ArgumentError(f"launch: {_kind(value)}; give a silumin.Launch, or a dict with the fields {', '.join(names)}")
+    raise ArgumentError(f"launch: {kind(value)}; give a silumin.Launch, or a dict with the fields {', '.join(names)}")
 
 
 class Encoder:
@@ -239,7 +235,7 @@ class Encoder:
 
     def args(self, values: Any) -> List[RawArg]:
         if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__") or isinstance(values, np.ndarray):
-            raise ArgumentError(f"args: {_kind(values)}; it is a list with one argument per parameter")
+            raise ArgumentError(f"args: {kind(values)}; it is a list with one argument per parameter")
         if isinstance(values, Mapping):
             raise ArgumentError("args: a dict; it is a list in the order of the parameters; a dict of arrays is `arrays`")
         return [self.arg(value, f"args[{i}]") for i, value in enumerate(values)]
@@ -249,7 +245,7 @@ class Encoder:
             return self.arg(self._named(value, label), f"{label} (`{value}`)", offset)
         raw = RawArg(label, offset)
         if value is None:
-            raw.bytes = bytes(8)
+            raw.raw = bytes(8)
         elif isinstance(value, TensorMap):
             raw.map = self._map(value, label)
         elif isinstance(value, Struct):
@@ -262,16 +258,16 @@ class Encoder:
         elif isinstance(value, np.generic):
             if value.dtype.hasobject:
                 raise ArgumentError(f"{label}: a scalar of {value.dtype}; give it a numeric dtype")
-            raw.bytes = np.asarray(value, dtype=value.dtype.newbyteorder("<")).tobytes()
+            raw.raw = np.asarray(value, dtype=value.dtype.newbyteorder("<")).tobytes()
         elif isinstance(value, (bytes, bytearray, memoryview)):
-            raw.bytes = bytes(value)
+            raw.raw = bytes(value)
         elif isinstance(value, int):
             raw.integer = integer(int(value), label, -(2**64), 2**64)
         elif isinstance(value, float):
-            raw.float = value
+            raw.real = value
         else:
             raise ArgumentError(
-                f"{label}: {_kind(value)}; give a numpy array, a CPU tensor, a number, a numpy scalar, bytes, None, or a Pointer, Buffer, "
+                f"{label}: {kind(value)}; give a numpy array, a CPU tensor, a number, a numpy scalar, bytes, None, or a Pointer, Buffer, "
                 "Output, TensorMap or Struct of silumin"
             )
         return raw
@@ -298,7 +294,7 @@ class Encoder:
         undefined = isinstance(value, Output)
         memory = host(value.array if isinstance(value, Output) else value, label)
         if memory is None:
-            raise ArgumentError(f"{label}: {_kind(value)}; give a numpy array, a CPU tensor, or a Buffer")
+            raise ArgumentError(f"{label}: {kind(value)}; give a numpy array, a CPU tensor, or a Buffer")
         key = (memory.address, memory.nbytes)
         if key in self._known and memory.nbytes:
             return self._known[key]
@@ -310,7 +306,7 @@ class Encoder:
                 )
         if self.writes and not memory.writable:
             raise ArgumentError(f"{label}: the array is read-only, and what the kernel leaves is written back to it; give array.copy()")
-        data = None if undefined else memory.bytes()
+        data = None if undefined else memory.read()
         index = self._add(RawBuffer(_plain(label), memory.nbytes, data=data, home=memory), memory)
         self._known[key] = index
         if memory.nbytes:
@@ -326,7 +322,7 @@ class Encoder:
     def _struct(self, value: Struct, label: str) -> Tuple[int, List[RawArg]]:
         size = integer(value.nbytes, f"{label}.nbytes", 1, 2**31)
         if not isinstance(value.fields, Mapping):
-            raise ArgumentError(f"{label}.fields: {_kind(value.fields)}; it is a dict from offsets in bytes to values")
+            raise ArgumentError(f"{label}.fields: {kind(value.fields)}; it is a dict from offsets in bytes to values")
         out = []
         for at, inner in value.fields.items():
             name = f"{label}.fields[{at}]"
@@ -409,7 +405,7 @@ def encode(
     encoder = Encoder(arrays, writes)
     args = encoder.args(launch.args)
     if launch.entry is not None and not isinstance(launch.entry, str):
-        raise ArgumentError(f"entry: {_kind(launch.entry)}; it is the name of a kernel")
+        raise ArgumentError(f"entry: {kind(launch.entry)}; it is the name of a kernel")
     return RawLaunch(
         name=name,
         ptx=ptx,
@@ -431,7 +427,7 @@ def with_arrays(launch: Launch, arrays: Any) -> Tuple[Launch, Optional[Mapping[s
     if isinstance(arrays, Mapping):
         return launch, arrays
     if isinstance(arrays, (str, bytes, np.ndarray)) or not hasattr(arrays, "__iter__"):
-        raise ArgumentError(f"arrays: {_kind(arrays)}; it is a list of all arguments, or a dict of those that args name")
+        raise ArgumentError(f"arrays: {kind(arrays)}; it is a list of all arguments, or a dict of those that args name")
     if len(launch.args):
         raise LaunchError("arrays: a list, and the launch has `args` as well; give one of them, or arrays as a dict of names")
     values = {f.name: getattr(launch, f.name) for f in fields(Launch)}

@@ -10,6 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple, Union
 
 from . import _native
 from ._errors import ArgumentError, LaunchError
+from ._host import kind
 from ._kernel import Kernel
 from ._launch import Launch, RawLaunch, encode, integer, launch_of, with_arrays
 
@@ -85,7 +86,7 @@ class Report:
         lines += [f"warning {i}: {f}" for i, f in enumerate(self.warnings, 1)]
         s = self.stats
         lines.append(f"ran       {self.kernel}: {s.instructions} PTX instructions (counted once a warp)")
-        lines += [f"mma       {kind}: {macs} MAC" for kind, macs in s.mma_macs.items()]
+        lines += [f"mma       {name}: {macs} MAC" for name, macs in s.mma_macs.items()]
         lines.append(
             f"bytes     {s.global_read} read and {s.global_written} written by threads, "
             f"{s.tma_read} and {s.tma_written} by bulk and tensor copies"
@@ -160,18 +161,18 @@ def _schedule(value: Schedule) -> Tuple[str, int, int]:
         return "random", 0, integer(value, "schedule", 0, 2**64 - 1)
     match = re.fullmatch(r"(early|late|random|starve|delay)((?: \d+){0,2})", value) if isinstance(value, str) else None
     numbers = [int(n) for n in match.group(2).split()] if match else []
-    kind = match.group(1) if match else ""
+    when = match.group(1) if match else ""
     allowed = {"early": (0, 0), "late": (0, 0), "random": (0, 1), "starve": (1, 2), "delay": (1, 2)}
-    low, high = allowed.get(kind, (1, 0))
+    low, high = allowed.get(when, (1, 0))
     if not low <= len(numbers) <= high:
         raise ArgumentError(
             f"schedule = {value!r}: it is early, late, a seed (an int), \"random SEED\", \"starve WARP\", \"starve WARP SEED\", or "
             "delay in the place of starve"
         )
-    if kind == "random":
-        return kind, 0, integer((numbers + [0])[0], "schedule's seed", 0, 2**64 - 1)
+    if when == "random":
+        return when, 0, integer((numbers + [0])[0], "schedule's seed", 0, 2**64 - 1)
     warp, seed = (numbers + [0, 0])[:2]
-    return kind, integer(warp, "schedule's warp", 0, 2**32 - 1), integer(seed, "schedule's seed", 0, 2**64 - 1)
+    return when, integer(warp, "schedule's warp", 0, 2**32 - 1), integer(seed, "schedule's seed", 0, 2**64 - 1)
 
 
 def _limits(time_limit: Any, instruction_limit: Any, memory_limit: Any) -> Tuple[Optional[float], Optional[int], Optional[int]]:
@@ -228,7 +229,7 @@ def _text(ptx: Any) -> str:
     if isinstance(ptx, bytes):
         return ptx.decode("utf-8", "replace")
     if not isinstance(ptx, str):
-        raise ArgumentError(f"ptx: a {type(ptx).__name__}; it is the text of a PTX module, or what silumin.emit returns")
+        raise ArgumentError(f"ptx: {kind(ptx)}; it is the text of a PTX module, or what silumin.emit returns")
     if ".entry" not in ptx and ".version" not in ptx and len(ptx) < 4096 and os.path.exists(ptx):
         raise ArgumentError(f"ptx = {ptx!r}: it is a path; give the text, as pathlib.Path({ptx!r}).read_text()")
     return ptx
@@ -308,13 +309,13 @@ def emulate(
     options = _options(
         schedule, tracking, reconvergence, threads, max_findings, time_limit, instruction_limit, memory_limit, resident, values
     )
-    reports = []
+    reports: List[Report] = []
     for job in _jobs(ptx, launch, arrays, _arch(arch), writes=bool(values)):
         if isinstance(ptx, Kernel):
             # What an earlier launch has left.
             for buffer in job.buffers:
                 if buffer.home is not None and reports and buffer.name in ptx._workspace:
-                    buffer.data = buffer.home.bytes()
+                    buffer.data = buffer.home.read()
         options.values = bool(values) or isinstance(ptx, Kernel)
         text, contents = _native.emulate(job, options)
         for buffer, data in zip(job.buffers, contents):
@@ -331,8 +332,8 @@ def _joined(reports: List[Report]) -> Report:
         return reports[0]
     macs: Dict[str, int] = {}
     for report in reports:
-        for kind, count in report.stats.mma_macs.items():
-            macs[kind] = macs.get(kind, 0) + count
+        for name, count in report.stats.mma_macs.items():
+            macs[name] = macs.get(name, 0) + count
     total = {
         name: sum(getattr(report.stats, name) for report in reports)
         for name in ("instructions", "global_read", "global_written", "tma_read", "tma_written", "seconds")

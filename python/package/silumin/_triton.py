@@ -8,7 +8,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 import numpy as np
 
 from ._errors import ArgumentError, LaunchError, PredictionError
-from ._host import host
+from ._host import host, kind
 from ._launch import Buffer, Launch, TensorMap, integer, triple
 from ._run import Entry, Prediction, Report, Schedule, emulate, entries, predict
 
@@ -46,18 +46,15 @@ def _metadata(compiled: Any, name: str, default: Any) -> Any:
 
 
 def _ptx(compiled: Any) -> str:
-    asm = getattr(compiled, "asm", None)
-    ptx = asm.get("ptx") if hasattr(asm, "get") else None
-    if ptx is None and asm is not None:
-        try:
-            ptx = asm["ptx"]
-        except (KeyError, TypeError, IndexError):
-            ptx = None
+    try:
+        ptx: Any = compiled.asm["ptx"]
+    except (AttributeError, KeyError, TypeError, IndexError):
+        ptx = None
     if isinstance(ptx, bytes):
         ptx = ptx.decode("utf-8", "replace")
     if not isinstance(ptx, str):
         raise ArgumentError(
-            f"compiled: a {type(compiled).__name__} without asm[\"ptx\"]; give what triton.compile, kernel.warmup(...) or a launch returns, "
+            f"compiled: {kind(compiled)} without asm[\"ptx\"]; give what triton.compile, kernel.warmup(...) or a launch returns, "
             "compiled for a target of \"cuda\""
         )
     return ptx
@@ -94,7 +91,7 @@ def _descriptor(value: Any, label: str, meta: Any) -> List[Any]:
         )
     memory = host(value.base, label)
     if memory is None:
-        raise ArgumentError(f"{label}.base: a {type(value.base).__name__}; it is a numpy array or a CPU tensor")
+        raise ArgumentError(f"{label}.base: {kind(value.base)}; it is a numpy array or a CPU tensor")
     shape, strides = ([int(size) for size in sizes] for sizes in (value.shape, value.strides))
     tensor_map = TensorMap(
         value.base,
