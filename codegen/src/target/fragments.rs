@@ -15,12 +15,12 @@ pub(super) const WARPGROUP_ROWS: u32 = 64;
 pub(super) const WARPGROUP_LIMIT: u32 = 3;
 /// Bits of the elements of C that threads with columns of it can turn into rows on their way to shared memory (`stmatrix.trans`).
 pub(super) const STAGED_BITS: u32 = 16;
-/// Columns of a tile, at most: those of a `wgmma` (PTX ISA 9.7.15.2), and rows of a box that TMA loads.
+/// Most columns of a tile: a `wgmma` has 256 at most (PTX ISA 9.7.15.2), and so has a box of TMA rows.
 pub(super) const COLUMN_LIMIT: u32 = 256;
 /// Tokens up to which threads with columns of C store them as they are.
 const LEAST_STAGED: u32 = 16;
 
-/// How many warpgroups share so many rows, and how many MMAs of 64 rows each has: one, or two where there are 256 rows.
+/// The number of warpgroups that share a tile of `rows` rows, and of MMAs of 64 rows per warpgroup: two for 256 rows, else one.
 pub(super) fn share_rows(rows: u32) -> (u32, u32) {
     match rows / WARPGROUP_ROWS {
         4 => (2, 2),
@@ -29,7 +29,8 @@ pub(super) fn share_rows(rows: u32) -> (u32, u32) {
 }
 
 impl Wgmma {
-    /// Warpgroups that work on one tile, each with `blocks` MMAs of 64 rows and so many columns; sums stay where they are.
+    /// `count` warpgroups that share one tile. Each has `blocks` MMAs of 64 rows and `columns` columns, and adds up all of K in
+    /// its accumulators, without promotion.
     pub(super) fn together(count: u32, blocks: u32, columns: u32) -> Wgmma {
         Wgmma {
             count,
@@ -48,8 +49,8 @@ impl Wgmma {
     }
 }
 
-/// Whether weights take the MMA's row side: where there are too few tokens for its 64 rows, and nothing that was asked for needs
-/// tokens there (`free`).
+/// Whether weights take the MMA's row side. `auto` puts them there if there are too few tokens for its 64 rows. `free` is false if
+/// a knob of the caller's needs tokens as rows.
 pub(super) fn swaps(problem: &Problem, config: &Config, free: bool) -> (bool, Rule) {
     let free = free
         && config.tile == Setting::Auto
@@ -59,8 +60,8 @@ pub(super) fn swaps(problem: &Problem, config: &Config, free: bool) -> (bool, Ru
     (swaps, if swaps { Rule::FewTokens { rows: WARPGROUP_ROWS } } else { Rule::EnoughTokens })
 }
 
-/// The columns out of `candidates` that leave the busiest SM least to do, with tiles of `m` rows; of equals the first. An SM's
-/// time is the columns of its tiles, and what each tile costs beside its MMAs.
+/// Picks from `candidates` the columns of a tile of `m` rows that give the busiest SM the least work; the first of equals. A tile
+/// costs its columns, and 8 more for what is not an MMA.
 pub(super) fn least_busy(
     problem: &Problem,
     config: &Config,
@@ -89,8 +90,8 @@ pub(super) fn choose_store(problem: &Problem, strategy: Strategy, tile: Tile, sw
     if boxed { Store::Tma } else { Store::Direct }
 }
 
-/// The plan with `store`; or with stores from registers, where nobody asked for the staging of a TMA store and it costs what was
-/// asked for, or a stage of a plan that `counts_stages`.
+/// Makes the plan with `store`. If `auto` chose a TMA store, its staging may leave too little shared memory for what the caller
+/// asked for, or cost a pipeline stage of a plan for which `counts_stages` is true. Then C is stored from registers.
 pub(super) fn settle_store(
     asked: &Config,
     store: Store,
@@ -108,7 +109,7 @@ pub(super) fn settle_store(
     .map(|plan| Plan { asked: *asked, ..plan })
 }
 
-/// Why C leaves so.
+/// The rule that explains `store`.
 pub(super) fn store_rule(store: Store, swap_ab: bool) -> Rule {
     match store {
         Store::Tma if swap_ab => Rule::TurnedInSmem,
@@ -117,8 +118,8 @@ pub(super) fn store_rule(store: Store, swap_ab: bool) -> Rule {
     }
 }
 
-/// Knobs of tensor memory, and of warps that apply the gate while others issue MMAs. `one_buffer` says why there is one buffer of
-/// accumulators.
+/// Refuses the knobs of tensor memory, and of warps that apply the gate while others issue MMAs. `one_buffer` is the reason that
+/// an error gives for a single buffer of accumulators.
 pub(super) fn check_knobs(
     config: &Config,
     arch: Arch,
@@ -146,7 +147,7 @@ pub(super) fn check_knobs(
     }
 }
 
-/// A TMA store of columns of C, whose elements threads cannot turn into rows.
+/// Refuses a TMA store with `swap_ab` if C's elements do not have 16 bits: `stmatrix.trans` cannot transpose others.
 pub(super) fn check_store(problem: &Problem, config: &Config, swap_ab: bool, errors: &mut Vec<ConfigError>) {
     if swap_ab && config.store == Setting::Fixed(Store::Tma) && problem.formats.c.bits() != STAGED_BITS {
         errors.push(ConfigError::SwapAb {

@@ -64,7 +64,7 @@ pub struct FormatNames {
     pub b: String,
     /// Format of C.
     pub c: String,
-    /// Format of D1 and D2, `none` where they are not kept.
+    /// Format in which D1 and D2 are stored, or `none` to store C alone.
     pub products: String,
 }
 

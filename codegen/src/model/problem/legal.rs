@@ -14,7 +14,7 @@ pub struct Formats {
     pub b: OperandFormat,
     /// Format of C.
     pub c: OutputFormat,
-    /// Format of D1 and D2, what the gate reads, where they are kept.
+    /// Format in which the products D1 and D2, the gate's inputs, are stored beside C. `None` stores C alone.
     pub products: Option<ProductFormat>,
 }
 
@@ -149,7 +149,7 @@ pub struct FormatsError {
     pub a: OperandFormat,
     /// Format of B1 and B2.
     pub b: OperandFormat,
-    /// Formats that go with A's.
+    /// Formats of B1 and B2 that are legal beside A's.
     pub partners: Vec<OperandFormat>,
 }
 

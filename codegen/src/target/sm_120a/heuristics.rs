@@ -83,7 +83,7 @@ fn choose_tile(
     let scaled = problem.formats.b.spec().scales.is_some();
     if swap_ab {
         let tokens = shape.typical_rows().next_multiple_of(8).clamp(8, ROWS);
-        // Each of several tiles starts where warps find its scale factors.
+        // Each tile must lie inside one block of scale factors, so its columns divide 128.
         let several = scaled && shape.m > tokens;
         let m = if several { tokens.next_power_of_two() } else { tokens };
         let (k, shortened) = choose_k(problem, strategy, [m, ROWS], swap_ab, arch);
