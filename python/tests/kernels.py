@@ -1,5 +1,7 @@
 """PTX that tests run, written for them."""
 
+from pathlib import Path
+
 HEAD = ".version 8.0\n.target sm_90a\n.address_size 64\n"
 
 # out[i] = in[i] * factor.
@@ -41,36 +43,9 @@ SCALE = (
 
 
 def reverse(barrier: bool) -> str:
-    """Reverses 64 words through shared memory. Without the barrier one warp reads what the other may not have written."""
-    wait = "bar.sync 0;" if barrier else "// no barrier"
-    return (
-        HEAD
-        + f"""
-.visible .entry reverse(.param .u64 data)
-.reqntid 64
-{{
-    .reg .b32 %r<8>;
-    .reg .b64 %rd<4>;
-    .shared .align 4 .b8 words[256];
-    ld.param.u64 %rd1, [data];
-    cvta.to.global.u64 %rd1, %rd1;
-    mov.u32 %r1, %tid.x;
-    mul.wide.u32 %rd2, %r1, 4;
-    add.u64 %rd1, %rd1, %rd2;
-    ld.global.u32 %r2, [%rd1];
-    mov.u32 %r3, words;
-    shl.b32 %r4, %r1, 2;
-    add.u32 %r5, %r3, %r4;
-    st.shared.u32 [%r5], %r2;
-    {wait}
-    sub.u32 %r6, 252, %r4;
-    add.u32 %r6, %r3, %r6;
-    ld.shared.u32 %r7, [%r6];
-    st.global.u32 [%rd1], %r7;
-    ret;
-}}
-"""
-    )
+    """The example's kernel. Without the barrier, a warp reads words that the other may not have written."""
+    text = (Path(__file__).parents[1] / "examples" / "reverse.ptx").read_text()
+    return text.replace("BARRIER", "bar.sync 0;" if barrier else "")
 
 
 # Copies a box of 16 x 8 words from (8, 4) of a tensor with TMA.

@@ -13,7 +13,7 @@ use crate::problem::Problem;
 pub(super) const WARPGROUP_ROWS: u32 = 64;
 /// Warpgroups that compute, at most: with the one that loads, 512 threads share an SM's 65536 registers.
 pub(super) const WARPGROUP_LIMIT: u32 = 3;
-/// Bits of the elements of C that threads with columns of it can turn into rows on their way to shared memory (`stmatrix.trans`).
+/// Bits per element of C that `stmatrix.trans` can transpose from columns in registers to rows in shared memory.
 pub(super) const STAGED_BITS: u32 = 16;
 /// Most columns of a tile: a `wgmma` has 256 at most (PTX ISA 9.7.15.2), and so has a box of TMA rows.
 pub(super) const COLUMN_LIMIT: u32 = 256;

@@ -27,7 +27,7 @@ fn loses_bits(problem: &Problem) -> bool {
     problem.formats.check().ok() == Some(MmaKind::F8f6f4)
 }
 
-/// The interval of a K loop with `tile`; `None` where it is all of K, or sums stay in the tensor core.
+/// How often a K loop with `tile` promotes its sums to fp32 registers. `None`: never before the end of K.
 pub(super) fn settle(
     problem: &Problem,
     config: &Config,

@@ -267,7 +267,7 @@ impl WarpgroupView {
             };
             (start..start + block_registers).map(register).collect::<Vec<_>>()
         };
-        // The first MMAs overwrite what was there: of a K tile that is an interval's only one, always.
+        // The first MMAs of an interval overwrite its registers. With one K tile per interval, each tile's first MMAs do.
         let first = if warpgroups.promotion.is_some_and(|interval| interval.tiles == 1) {
             "0"
         } else {
