@@ -3,8 +3,9 @@
 use proc_macro2::TokenStream;
 use silumin_codegen::arch::Arch;
 use silumin_codegen::config::{
-    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, Eviction, KNOBS, KOrder, Multicast, Raster,
-    Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad, TmemShape,
+    AReuse, Accumulators, Buffers, CacheHints, Config, CtaGroup, CtasPerSm, Eviction, KNOBS, KOrder,
+    Multicast, Raster, Schedule, Setting, SfLoad, SfPreload, Store, Strategy, Switch, Tile, TmemLoad,
+    TmemShape,
 };
 use silumin_codegen::dsl::{DSL_KNOBS, Declaration, Input, Item, parse};
 use silumin_codegen::problem::{Formats, Operation, ProductFormat, Shape};
@@ -134,6 +135,10 @@ fn chips_that_are_named_must_all_take_it_and_of_others_one() {
         &[("ping_pong", &["accumulators are in tensor memory", "(on sm_100a)"])],
     );
     refused(
+        &format!("<bf16 -> bf16, arch = sm_90a, ctas_per_sm = 2> {gate}"),
+        &[("2", &["accumulators are in registers"])],
+    );
+    refused(
         &format!("<bf16 -> bf16, arch = sm_90a, cta_group = 2> {gate}"),
         &[("2", &["an MMA is one warpgroup's"])],
     );
@@ -161,7 +166,7 @@ fn operands_are_called_what_the_gate_calls_them() {
 
 #[test]
 fn every_knob_is_read() {
-    let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, stages = 3, k_order = split_tail (2),
+    let text = "<nvfp4 -> f16, tile = [256, 64, 2_56], cta_group = 2, ctas_per_sm = 1, stages = 3, k_order = split_tail (2),
          sf_preload = ahead(1), accumulators = separate, a_reuse = collector, tmem_columns = 256,
          cache = [a: evict_last, sf: evict_normal], store = tma, strategy = interleaved, schedule = persistent,
          raster = swizzled(4), swap_ab = off, multicast = none, consumers = auto, promotion = auto, sf_load = tensor_map, sms = 100, accumulator_buffers = 1, pdl = on, shape = [256, 4_096, 7168],
@@ -182,6 +187,7 @@ fn every_knob_is_read() {
         pdl: Switch::On,
         tile: Setting::Fixed(Tile { m: 256, n: 64, k: 256 }),
         cta_group: Setting::Fixed(CtaGroup::Two),
+        ctas_per_sm: Setting::Fixed(CtasPerSm::One),
         stages: Setting::Fixed(3),
         k_order: Setting::Fixed(KOrder::SplitTail(2)),
         sf_preload: SfPreload::Ahead(1),

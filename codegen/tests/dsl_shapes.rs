@@ -28,6 +28,7 @@ fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
     let k_order = prop_oneof![
         Just("reverse".to_owned()),
         Just("serpentine".to_owned()),
+        Just("odd_even".to_owned()),
         (0u32..12).prop_map(|n| format!("split_tail({n})"))
     ];
     let sf_preload = prop_oneof![Just("all".to_owned()), (0u32..20).prop_map(|n| format!("ahead({n})"))];
@@ -45,6 +46,7 @@ fn knobs(arch: Arch) -> impl Strategy<Value = Vec<(&'static str, String)>> {
         named("strategy", 0.3, strategy.boxed()),
         named("tile", 0.5, tile.boxed()),
         named("cta_group", of_tmem, one_of(&["1", "2"]).boxed()),
+        named("ctas_per_sm", 0.6 * of_tmem, one_of(&["1", "2"]).boxed()),
         named("swap_ab", 0.3, one_of(&["off", "on"]).boxed()),
         named(
             "multicast",

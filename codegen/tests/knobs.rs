@@ -6,10 +6,11 @@ use silumin_codegen::problem::Shape;
 use silumin_codegen::spec::{FormatNames, SpecFile};
 
 /// Values that make a kernel of their own on every chip.
-const EVERYWHERE: [(&str, &str); 15] = [
+const EVERYWHERE: [(&str, &str); 16] = [
     ("stages", "2"),
     ("k_order", "reverse"),
     ("k_order", "serpentine"),
+    ("k_order", "odd_even"),
     ("cache", "[a: evict_first]"),
     ("cache", "[b: evict_last]"),
     ("cache", "[c: evict_first]"),
@@ -208,6 +209,7 @@ fn every_knob_value_changes_the_ptx() {
         ("accumulator_buffers", "1"),
         ("accumulator_buffers", "overlapped"),
         ("cta_group", "2"),
+        ("ctas_per_sm", "2"),
     ];
     let below = [&below[..], &[("sf_load", "multicast"), ("tmem_columns", "512")]].concat();
     let config = settled("sm_100a", "nvfp4", &[("tile", "[128, 128, 128]")]);
@@ -221,6 +223,9 @@ fn every_knob_value_changes_the_ptx() {
     let buffers = |value| instructions(&[persistent, ("accumulator_buffers", value)]);
     assert!(buffers("1") != buffers("overlapped"));
     assert!(buffers("auto") == buffers("overlapped"));
+    // Two CTAs of an SM have tiles that fit half of its tensor memory, and fill the chip with twice as many.
+    let halves = [persistent, ("tile", "[128, 64, 128]"), ("ctas_per_sm", "2")];
+    assert!(instructions(&narrow) != instructions(&halves));
     // What a pair shares, and what several pairs do.
     let pair = |knobs: &[(&str, &str)]| {
         instructions(&[&[("cta_group", "2"), ("tile", "[256, 64, 256]")], knobs].concat())

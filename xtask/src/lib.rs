@@ -10,6 +10,7 @@ pub mod auto;
 pub mod bless;
 pub mod coverage;
 pub mod drawn;
+pub mod ideas;
 pub mod lattice;
 pub mod mutants;
 pub mod pictures;
@@ -20,12 +21,13 @@ pub mod tornado;
 use silumin_cli::Verb;
 
 /// All verbs, in the order of the help.
-pub const VERBS: [Verb; 10] = [
+pub const VERBS: [Verb; 11] = [
     Verb { command: mutants::command, main: mutants::main },
     Verb { command: coverage::command, main: coverage::main },
     Verb { command: lattice::command, main: lattice::main },
     Verb { command: agreement::command, main: agreement::main },
     Verb { command: auto::command, main: auto::main },
+    Verb { command: ideas::command, main: ideas::main },
     Verb { command: times::command, main: times::main },
     Verb { command: drawn::command, main: drawn::main },
     Verb { command: tornado::command, main: tornado::main },

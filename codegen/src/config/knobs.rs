@@ -1,7 +1,7 @@
 //! The types of knobs that are no plain choice, and what values mean in numbers.
 
 use super::row::{KnobType, Samples, Value};
-use super::table::{CtaGroup, Eviction, Multicast, Strategy, Switch, TmemShape};
+use super::table::{CtaGroup, CtasPerSm, Eviction, Multicast, Strategy, Switch, TmemShape};
 use super::text::{self, NotAValue, list};
 use crate::problem::Operation;
 use proc_macro2::TokenStream;
@@ -286,6 +286,16 @@ impl CtaGroup {
         match self {
             CtaGroup::One => 1,
             CtaGroup::Two => 2,
+        }
+    }
+}
+
+impl CtasPerSm {
+    /// How many.
+    pub const fn ctas(self) -> u32 {
+        match self {
+            CtasPerSm::One => 1,
+            CtasPerSm::Two => 2,
         }
     }
 }

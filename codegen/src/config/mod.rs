@@ -17,8 +17,8 @@ mod text;
 pub use knobs::{CacheHints, Setting, Tile, TmemLoad};
 pub use row::{Knob, KnobType, Samples, Value};
 pub use table::{
-    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, Eviction, KNOBS, KOrder, Multicast,
-    Promotion, Raster, Schedule, SfLoad, SfPreload, Store, Strategy, Switch, TmemShape,
+    AReuse, Accumulators, Buffers, Config, Consumers, CtaGroup, CtasPerSm, Eviction, KNOBS, KOrder,
+    Multicast, Promotion, Raster, Schedule, SfLoad, SfPreload, Store, Strategy, Switch, TmemShape,
 };
 pub use text::{NotAValue, ParseKnobError};
 
@@ -30,6 +30,21 @@ impl Config {
     /// CTAs that issue one MMA together, once that is settled.
     pub(crate) fn group(&self) -> CtaGroup {
         self.cta_group.unwrap_or_else(|| CtaGroup::One)
+    }
+
+    /// CTAs that an SM runs at once.
+    pub(crate) fn ctas_per_sm(&self) -> u32 {
+        self.ctas_per_sm.unwrap_or_else(|| CtasPerSm::One).ctas()
+    }
+
+    /// What a CTA has of its SM's shared memory, in bytes.
+    pub(crate) fn smem_limit(&self, arch: Arch) -> u32 {
+        arch.limits().smem_of(self.ctas_per_sm())
+    }
+
+    /// What a CTA has of its SM's tensor memory, in columns.
+    pub(crate) fn tmem_limit(&self, arch: Arch) -> u32 {
+        arch.limits().tmem_columns / self.ctas_per_sm()
     }
 
     /// Whether `accumulators = side_by_side` stands for `interleaved_rows`, as it did before that had a word of its own: weights are
@@ -84,6 +99,7 @@ mod tests {
             ("strategy", "sequential"),
             ("tile", "[128, 64, 512]"),
             ("cta_group", "2"),
+            ("ctas_per_sm", "2"),
             ("swap_ab", "on"),
             ("multicast", "a(4)"),
             ("consumers", "ping_pong"),

@@ -30,6 +30,9 @@ knobs! {
     /// CTAs that issue one MMA together: 1, or a cluster of 2 along M. Auto: 2 if M is more than one CTA's 128 rows and no other
     /// knob that is set rules it out.
     cta_group: Setting<CtaGroup>,
+    /// CTAs that an SM runs at once, each with its part of shared and tensor memory: the epilogue of one runs beside the other's K
+    /// loop (sm_100a, sm_103a). Auto: 1.
+    ctas_per_sm: Setting<CtasPerSm>,
     /// Whether weights take the MMA's M side and tokens its N side, so that few tokens make a narrow MMA. Auto: on if M is at most
     /// 64 and the tile does not say otherwise.
     swap_ab: Setting<Switch>,
@@ -174,6 +177,14 @@ knob_types! {
         Two = "2": TCGEN05,
     }
 
+    /// CTAs that an SM runs at once.
+    CtasPerSm (default One) {
+        /// One, with all of shared and tensor memory.
+        One = "1": EVERYWHERE.weight(3),
+        /// Two, each with half of shared memory and at most 256 columns of tensor memory.
+        Two = "2": TCGEN05,
+    }
+
     /// The order in which a CTA walks K.
     KOrder (default Forward) {
         /// From 0 up.
@@ -183,6 +194,8 @@ knob_types! {
         /// Up in even tiles of C, down in odd ones (tiles counted as the grid counts them, M first), so that a walk over C leaves K
         /// where the next tile picks it up.
         Serpentine = "serpentine": EVERYWHERE.formerly("ping_pong"),
+        /// The first K tile, the third and so on; then the second, the fourth and so on.
+        OddEven = "odd_even": EVERYWHERE,
         /// Up; but the last T K tiles run GEMM 1 through first, then GEMM 2, so that the epilogue's work on the first product
         /// overlaps the second one's last MMAs.
         SplitTail(tiles: u32) = "split_tail(T)": TCGEN05.draw("split_tail(1)|split_tail(2)|split_tail(3)"),

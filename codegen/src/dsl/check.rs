@@ -96,7 +96,8 @@ fn most_lenient(formats: Formats, config: &Config, long: bool) -> Shape {
         Setting::Fixed(KOrder::SplitTail(tail)) => {
             u64::from(tail) + u64::from(config.a_reuse == Setting::Fixed(AReuse::Collector))
         }
-        Setting::Auto | Setting::Fixed(KOrder::Forward | KOrder::Reverse | KOrder::Serpentine) => 1,
+        Setting::Auto
+        | Setting::Fixed(KOrder::Forward | KOrder::Reverse | KOrder::Serpentine | KOrder::OddEven) => 1,
     };
     let k_tiles = match config.schedule {
         Setting::Fixed(Schedule::SplitK(parts) | Schedule::ClusterSplitK(parts)) => k_tiles.max(parts.into()),

@@ -21,6 +21,11 @@ pub(crate) fn sms(asked: &Config, arch: Arch) -> u32 {
     asked.sms.unwrap_or_else(|| arch.limits().sms)
 }
 
+/// CTAs that run on them at once.
+pub(crate) fn cta_slots(asked: &Config, arch: Arch) -> u32 {
+    sms(asked, arch) * asked.ctas_per_sm()
+}
+
 /// The strategy of as many products as there are.
 pub(crate) fn choose_strategy(problem: &Problem) -> (Strategy, Rule) {
     match problem.operation {
@@ -44,7 +49,7 @@ pub(crate) fn usual_tiles(shape: Shape, rows: u32) -> u64 {
 /// tiles read, `evict_last` (1 % each at 128 tokens on an H200).
 pub(crate) fn choose_cache(draft: &Draft<'_>) -> (CacheHints, Rule) {
     let ctas = u64::from(draft.cluster_ctas()) * u64::from(draft.work.tiles);
-    let one_wave = ctas <= u64::from(sms(draft.asked, draft.arch));
+    let one_wave = ctas <= u64::from(cta_slots(draft.asked, draft.arch));
     let once = draft.kind == MmaKind::Decoded && draft.m_tiles == 1;
     let shared = once && draft.work.schedule == Schedule::StreamK;
     let hints = CacheHints {
@@ -70,8 +75,7 @@ pub(crate) fn settle_work(
     let parts = cluster_parts(asked);
     let ctas = asked.group().ctas() * asked.multicast.ctas() * parts;
     let tiles = u64::from(items[0]).saturating_mul(u64::from(items[1])).saturating_mul(matrices.into());
-    // One CTA an SM: SMEM and TMEM leave no room for two.
-    let capacity = sms(asked, arch) / ctas;
+    let capacity = cta_slots(asked, arch) / ctas;
     // Two buffers were asked for: there is something to overlap only where tiles follow each other.
     let two = matches!(asked.accumulator_buffers, Setting::Fixed(Buffers::Overlapped | Buffers::Whole(2)));
     let by_turns = asked.consumers == Setting::Fixed(Consumers::PingPong);

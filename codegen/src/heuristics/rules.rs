@@ -1,6 +1,7 @@
 //! The rules by which `auto` is settled. A heuristic returns a value and its rule; a plan keeps the rules, and an
 //! explanation prints them.
 
+use super::cta_slots;
 use crate::config::{KOrder, Setting};
 use crate::plan::Plan;
 
@@ -67,6 +68,9 @@ pub(crate) enum Rule {
     NoCollector,
     LeastColumns,
     NoTensorMemory,
+    // CTAs of an SM.
+    OneOfSm,
+    TwoOfSm,
     // Warpgroups.
     OneWarpIssues,
     TogetherOnTile,
@@ -84,7 +88,7 @@ impl Rule {
     /// The rule in words, with the numbers of the plan that it led to.
     pub(crate) fn text(self, plan: &Plan) -> String {
         let sms = plan.config.sms.unwrap_or_else(|| plan.arch.limits().sms);
-        let capacity = sms / plan.cluster_ctas();
+        let capacity = cta_slots(&plan.config, plan.arch) / plan.cluster_ctas();
         let (tiles, k_tiles) = (plan.work.tiles, plan.k_loop.tiles);
         // How many tiles of groups of rows there are, only the device knows.
         let at_most = if plan.problem.shape.groups.by_rows() { " at most" } else { "" };
@@ -231,6 +235,8 @@ impl Rule {
                     plan.tmem().map_or(0, |tmem| tmem.used)
                 );
             }
+            Rule::OneOfSm => "one CTA has all of an SM: the deepest pipeline and the largest tile",
+            Rule::TwoOfSm => "N = 64: two CTAs of an SM have half of its tensor memory each",
             Rule::NoTensorMemory => "this chip has no tensor memory",
             Rule::OneWarpIssues => "accumulators are in tensor memory, and one warp issues all MMAs",
             Rule::TogetherOnTile => {

@@ -195,7 +195,7 @@ pub(crate) fn check_ranges(config: &Config, arch: Arch, errors: &mut Vec<ConfigE
     {
         errors.push(ConfigError::Ahead { given });
     }
-    let limit = arch.limits().tmem_columns;
+    let limit = config.tmem_limit(arch);
     if let Setting::Fixed(given) = config.tmem_columns
         && !(given.is_power_of_two() && (32..=limit).contains(&given))
     {

@@ -36,6 +36,9 @@ pub enum TensorCore {
     Mma,
 }
 
+/// What the system keeps of an SM's shared memory for each CTA, in bytes (CUDA C++ programming guide, technical specifications).
+pub(crate) const RESERVED_SMEM: u32 = 1024;
+
 /// What bounds a kernel on one chip. Sizes are per CTA unless the name says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
@@ -110,6 +113,11 @@ impl Arch {
 }
 
 impl Limits {
+    /// Largest dynamic shared memory of each of `ctas` CTAs that an SM runs at once, in bytes: the system keeps some for each.
+    pub(crate) fn smem_of(&self, ctas: u32) -> u32 {
+        (self.smem_bytes + RESERVED_SMEM) / ctas - RESERVED_SMEM
+    }
+
     /// Dense tensor-core rate of a kind of MMA in operations a second.
     pub fn ops_per_second(&self, kind: MmaKind) -> f64 {
         match kind {

@@ -139,7 +139,7 @@ impl<'a> Draft<'a> {
                 0
             }
             KOrder::SplitTail(tail) => tail,
-            KOrder::Forward | KOrder::Reverse | KOrder::Serpentine => 0,
+            KOrder::Forward | KOrder::Reverse | KOrder::Serpentine | KOrder::OddEven => 0,
         };
         let all_tail = tail == self.k_tiles;
         if all_tail && self.asked.a_reuse == Setting::Fixed(AReuse::Collector) {
@@ -377,12 +377,12 @@ impl<'a> Draft<'a> {
     }
 
     fn smem_error(&self, knob: &'static str, parts: SmemParts) -> ConfigError {
-        ConfigError::Smem { knob, limit: self.arch.limits().smem_bytes, sum: parts.sum() }
+        ConfigError::Smem { knob, limit: self.asked.smem_limit(self.arch), sum: parts.sum() }
     }
 
     /// The asked depth if it fits; else, for auto, the deepest that fits and that K can fill.
     fn stages(&self, errors: &mut Vec<ConfigError>) -> Option<u32> {
-        let limit = u64::from(self.arch.limits().smem_bytes);
+        let limit = u64::from(self.asked.smem_limit(self.arch));
         let fits = |stages: u32| self.smem_parts(stages).sum().total() <= limit;
         let least = self.isa().least_stages(self.k_tiles);
         if let Setting::Fixed(stages) = self.asked.stages

@@ -7,7 +7,8 @@ use super::{
     TensorMapRecipe,
 };
 use crate::config::{
-    AReuse, Accumulators, Buffers, Config, CtaGroup, Multicast, Setting, SfLoad, SfPreload, Strategy, Switch,
+    AReuse, Accumulators, Buffers, Config, CtaGroup, CtasPerSm, Multicast, Setting, SfLoad, SfPreload,
+    Strategy, Switch,
 };
 use crate::heuristics::{Rule, choose_cache, sms};
 use crate::kernel::{WorkspaceBuffer, WorkspaceKind};
@@ -37,6 +38,7 @@ impl Draft<'_> {
         self.rules.note_all([
             ("cache", rule),
             ("stages", Rule::Deepest),
+            ("ctas_per_sm", Rule::OneOfSm),
             ("sf_load", self.choose_sf_load().1),
         ]);
         let config = Config {
@@ -54,6 +56,7 @@ impl Draft<'_> {
             schedule: Setting::Fixed(self.work.schedule),
             raster: Setting::Fixed(self.work.raster),
             sms: Setting::Fixed(sms(asked, self.arch)),
+            ctas_per_sm: Setting::Fixed(asked.ctas_per_sm.unwrap_or_else(|| CtasPerSm::One)),
             cache: Setting::Fixed(cache),
             store: Setting::Fixed(self.store),
             ..*asked

@@ -46,7 +46,13 @@ impl fmt::Display for Plan {
                 Strategy::Single => "one product".to_owned(),
             }
         )?;
-        writeln!(f, "SMEM      {} of {} bytes, {} stages", self.smem.total, limits.smem_bytes, self.stages)?;
+        writeln!(
+            f,
+            "SMEM      {} of {} bytes, {} stages",
+            self.smem.total,
+            self.config.smem_limit(self.arch),
+            self.stages
+        )?;
         write_regions(f, &self.smem.regions)?;
         writeln!(
             f,

@@ -5,6 +5,7 @@
 
 use crate::config::{Config, Schedule, Setting, SfPreload};
 use crate::error::ConfigError;
+use crate::heuristics::cta_slots;
 use crate::legalize::validate_gate;
 use crate::plan::{Plan, Region};
 use std::fmt;
@@ -130,13 +131,12 @@ impl Plan {
     }
 
     fn rooms(&self) -> Vec<MemoryBudget> {
-        let limits = self.arch.limits();
         let smem = &self.smem;
         let held: u32 = smem.regions.iter().map(|region| region.size).sum();
         let smem = MemoryBudget {
             name: "SMEM",
             unit: "bytes",
-            limit: limits.smem_bytes,
+            limit: self.config.smem_limit(self.arch),
             used: smem.total,
             parts: smem.regions.clone(),
             padding: smem.total.saturating_sub(held),
@@ -223,8 +223,7 @@ impl Plan {
     /// How evenly the SMs are busy.
     pub fn balance(&self) -> Balance {
         let work = &self.work;
-        let sms = self.config.sms.unwrap_or_else(|| self.arch.limits().sms);
-        let slots = (sms / self.cluster_ctas()).max(1);
+        let slots = (cta_slots(&self.config, self.arch) / self.cluster_ctas()).max(1);
         // Groups of rows are taken to differ as little as they can.
         let tiles = self.items_of(&self.problem.shape.even_sizes());
         let k_tiles = tiles * u64::from(self.k_loop.tiles);

@@ -4,11 +4,8 @@
 //! The emulator reads these files whole and judges their form; a test holds the two readings together.
 
 use super::{sm_120a, way};
-use crate::arch::{Arch, Limits, TensorCore};
+use crate::arch::{Arch, Limits, RESERVED_SMEM, TensorCore};
 use std::sync::LazyLock;
-
-/// What the system keeps of an SM's shared memory for each CTA, in bytes (CUDA C++ programming guide, technical specifications).
-const RESERVED_SMEM: f64 = 1024.0;
 
 /// The facts of a chip.
 pub(crate) struct Chip {
@@ -89,7 +86,7 @@ fn limits(text: &str, tensor_core: TensorCore) -> Limits {
     let (sms, hertz) = (number("sms"), number("clock") * 1e6);
     let (f16, fp4_ratio) = (way.rates)(&number);
     Limits {
-        smem_bytes: (number("smem") - RESERVED_SMEM) as u32,
+        smem_bytes: number("smem") as u32 - RESERVED_SMEM,
         tmem_columns: way.tmem_columns,
         sms: sms as u32,
         fp4_ops_per_second: fp4_ratio.map_or(0.0, |ratio| 4.0 * f16 / ratio * sms * hertz),

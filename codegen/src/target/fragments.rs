@@ -3,7 +3,7 @@
 
 use super::Wgmma;
 use crate::arch::Arch;
-use crate::config::{Buffers, Config, KOrder, Setting, Store, Strategy, Switch, Tile};
+use crate::config::{Buffers, Config, CtasPerSm, KOrder, Setting, Store, Strategy, Switch, Tile};
 use crate::error::ConfigError;
 use crate::heuristics::{FEW_TOKENS, Rule, sms, usual_tiles};
 use crate::plan::Plan;
@@ -130,6 +130,9 @@ pub(super) fn check_knobs(
         errors.push(ConfigError::NotOnChip { knob, value, arch, reason });
     };
     let no_tmem = "accumulators are in registers";
+    if config.ctas_per_sm == Setting::Fixed(CtasPerSm::Two) {
+        refuse("ctas_per_sm", "2".into(), "accumulators are in registers, which are dealt out for one CTA");
+    }
     if let Setting::Fixed(columns) = config.tmem_columns {
         refuse("tmem_columns", columns.to_string(), no_tmem);
     }

@@ -74,7 +74,7 @@ pub fn command() -> Command {
 }
 
 /// The commit that is checked out, or the one that a flag names.
-fn commit(matches: &ArgMatches) -> String {
+pub(crate) fn commit(matches: &ArgMatches) -> String {
     if let Some(given) = matches.get_one::<String>("commit") {
         return given.clone();
     }

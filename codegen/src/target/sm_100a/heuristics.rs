@@ -118,6 +118,8 @@ fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) ->
         && grid(64) <= u64::from(sms(config, arch))
         && load::takes_columns(config, 64);
     match narrow {
+        // Two accumulators of 128 columns, and scale factors, are more than half of tensor memory.
+        _ if config.ctas_per_sm() > 1 => (Tile { m, n: 64, k }, Rule::TwoOfSm),
         true => (Tile { m, n: 64, k }, Rule::NarrowTile),
         false => (Tile { m, n: 128, k }, Rule::WideTile),
     }

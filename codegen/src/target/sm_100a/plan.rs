@@ -203,7 +203,7 @@ impl Isa for Tcgen05 {
 
     fn describe(&self, plan: &Plan, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let TmemMap { used, columns, shared, .. } = self.tmem;
-        let limit = plan.arch.limits().tmem_columns;
+        let limit = plan.config.tmem_limit(plan.arch);
         writeln!(f, "TMEM      {used} columns used, {columns} allocated of {limit}")?;
         write_regions(f, &self.tmem.regions)?;
         if shared > 0 {
@@ -228,7 +228,7 @@ impl Isa for Tcgen05 {
         Some(MemoryBudget {
             name: "TMEM",
             unit: "columns",
-            limit: plan.arch.limits().tmem_columns,
+            limit: plan.config.tmem_limit(plan.arch),
             used: self.tmem.columns,
             parts: self.tmem.regions.clone(),
             padding: self.tmem.columns.saturating_sub(self.tmem.used),
@@ -272,7 +272,7 @@ fn tmem_parts(draft: &Draft<'_>, buffers: u32) -> TmemParts {
 /// Tiles of C in flight, and columns of C that they share: what was asked for, or two where that helps and fits.
 fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> ((u32, u32), Rule) {
     let looped = draft.work.is_looped();
-    let limit = draft.asked.tmem_columns.unwrap_or_else(|| draft.arch.limits().tmem_columns);
+    let limit = draft.asked.tmem_columns.unwrap_or_else(|| draft.asked.tmem_limit(draft.arch));
     let columns = draft.mma_columns();
     let settled = match draft.asked.accumulator_buffers {
         Setting::Fixed(buffers) if !looped && buffers != Buffers::Whole(1) => {
@@ -309,7 +309,7 @@ fn settle_buffers(draft: &Draft<'_>, errors: &mut Vec<ConfigError>) -> ((u32, u3
 
 /// Columns to allocate, if they fit.
 fn tmem_columns(draft: &Draft<'_>, parts: TmemParts, errors: &mut Vec<ConfigError>) -> Option<u32> {
-    let limit = draft.arch.limits().tmem_columns;
+    let limit = draft.asked.tmem_limit(draft.arch);
     let sum = parts.sum();
     if parts.total() > u64::from(limit) {
         let alone = tmem_parts(draft, 1).total() <= u64::from(limit);

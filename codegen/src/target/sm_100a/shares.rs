@@ -86,6 +86,7 @@ pub(super) fn choose(
         && strategy == Strategy::Interleaved
         && config.group() == CtaGroup::One
         && config.multicast == Multicast::None
+        && config.ctas_per_sm() == 1
         && config.layout() == Accumulators::Separate
         && config.store != Setting::Fixed(Store::Tma)
         && config.sf_preload != SfPreload::All
