@@ -29,6 +29,7 @@ mod geforce;
 mod grouped;
 mod hopper;
 mod hopper_fp8;
+mod ideas;
 mod issue;
 mod knobs;
 mod ladder;

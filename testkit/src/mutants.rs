@@ -48,7 +48,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("persistent_pair", Shape::new(300, 200, 1056)),
     ("dynamic", Shape::new(300, 136, 1440)),
     ("dynamic_pair", Shape::new(600, 136, 1056)),
-    ("two_per_sm", Shape::new(300, 136, 1056)),
+    ("two_per_sm", Shape::new(300, 136, 1440)),
     ("stream_k", Shape::new(130, 200, 2080)),
     ("overlapped", Shape::new(300, 200, 1440)),
     ("overlapped_tail", Shape::new(300, 300, 1056)),

@@ -8,6 +8,8 @@
 //! An idea is a set of steps. A step compares two sets of knobs on the same problem; knobs that neither names are left to `auto`.
 //! Nothing is measured. Exit status: 0, or 2 for bad input.
 
+#![allow(clippy::print_stderr, reason = "errors of a program go there")]
+
 use crate::auto::commit;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
@@ -212,8 +214,8 @@ pub fn command() -> Command {
         )
 }
 
-/// The predicted time, or why the knobs do not go with the problem.
-fn time(shape: [u32; 3], knobs: Knobs, chip: &str) -> Result<Result<f64, String>, String> {
+/// The predicted time in microseconds, or why the knobs do not go with the problem.
+pub fn time(shape: [u32; 3], knobs: Knobs, chip: &str) -> Result<Result<f64, String>, String> {
     let [m, n, k] = shape;
     let shape = Shape::new(m, n, k);
     let mut file = SpecFile::new(shape);

@@ -164,15 +164,15 @@ pub fn steps(size: Size) -> Vec<Step> {
                 case(square, "cta_group = 1; tile = [128, 64, 256]; schedule = stream_k; sms = 5").adds("stream-K"),
                 case(Shape::new(256, 256, 2048), "cta_group = 1; schedule = cluster_split_k(2)")
                     .adds("sums in distributed shared memory"),
-                // More CTAs than SMs, so that the chip runs two on one.
-                case(Shape::new(1024, 2048, 512), "cta_group = 1; tile = [128, 64, 256]; schedule = one_tile; ctas_per_sm = 2")
-                    .adds("two CTAs on an SM, with 256 columns of tensor memory each"),
                 case(square, "cta_group = 1; tile = [128, 64, 256]; multicast = a(2)").adds("A by multicast to two CTAs"),
                 case(square, "cta_group = 1; tile = [128, 64, 256]; multicast = b(2)").adds("B by multicast to two CTAs"),
                 case(square, "cta_group = 2; tile = [256, 64, 256]; multicast = a(2)")
                     .adds("R3: clusters of two pairs, scale-factor multicast mask 15, A by masks 5 and 10"),
                 case(square, "cta_group = 2; tile = [256, 64, 256]; multicast = b(2)")
                     .adds("R3: clusters of two pairs, B by masks 5 and 10"),
+                // More CTAs than SMs, so that the chip runs two on one.
+                case(Shape::new(1024, 2048, 512), "cta_group = 1; tile = [128, 64, 256]; schedule = one_tile; ctas_per_sm = 2")
+                    .adds("two CTAs on an SM, with 256 columns of tensor memory each"),
             ],
         ),
         step(
