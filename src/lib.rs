@@ -122,7 +122,8 @@
 //! * [`codegen`]: problem and knobs to plan to PTX; [`Spec`], [`Config`], [`Plan`], [`Kernel`].
 //! * [`Mlp`](runtime::mlp::Mlp): the gated MLP of a layer, from weights to one call.
 //! * [`runtime`]: devices, launches, caches and tuning; [`Device`], [`DualGemm`], [`LoadedKernel`]. In it
-//!   [`weights`](runtime::weights): gate and up weights, out of checkpoints or of a loader of your own; and
+//!   [`tensor`](runtime::tensor): typed matrices from `f32` and back, [`Matrix`]; [`dlpack`](runtime::dlpack): tensors of other
+//!   libraries without a copy; [`weights`](runtime::weights): gate and up weights, out of checkpoints or of a loader of your own; and
 //!   [`prepare`](runtime::prepare): activations to NVFP4 on the device.
 //! * [`formats`]: number formats, quantisers and the layout of scale factors.
 //! * [`verify`]: seeded operands, reference mathematics and the checker.
@@ -144,6 +145,8 @@ mod book {
     mod load {}
     #[doc = include_str!("../book/src/guide/mlp.md")]
     mod mlp {}
+    #[doc = include_str!("../book/src/guide/matrices.md")]
+    mod matrices {}
     #[doc = include_str!("../book/src/guide/ranks.md")]
     mod ranks {}
 }
@@ -168,5 +171,6 @@ pub use runtime::cache::{Bundle, Cache, CacheOptions};
 pub use runtime::device::EmulatorOptions;
 pub use runtime::device::{Buffer, Device, DeviceError, Stream};
 pub use runtime::gemm::{Args, DeviceOperands, DualGemm, Gemm, LaunchError, LoadError, LoadedKernel};
+pub use runtime::tensor::Matrix;
 pub use runtime::warmup::{Buckets, Kernels, Warmup, WarmupError};
 pub use verify::inputs::Distribution;

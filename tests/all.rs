@@ -44,6 +44,7 @@ mod products;
 mod sass;
 mod sass_audit;
 mod targets;
+mod tensors;
 mod time;
 mod times;
 mod tune_command;

@@ -5,6 +5,8 @@
 //! - [`gemm`]: a dual GEMM's kernels, loaded for many shapes, launched with checked arguments, and
 //!   verified in one call;
 //! - [`device`]: devices, their memory and streams; today the one that runs PTX on the CPU;
+//! - [`tensor`]: typed matrices on a device, from `f32` and back;
+//! - [`dlpack`]: tensors of other libraries without a copy, and ours for them;
 //! - [`warmup`]: kernels for all shapes of a model, made before the first request;
 //! - [`tune`](mod@tune): the fastest knobs for a problem on a device, found and kept in a file;
 //! - [`cache`]: compiled kernels, kept in memory and on disk, and shipped with a model;
@@ -29,12 +31,14 @@
 pub mod cache;
 pub mod communicator;
 pub mod device;
+pub mod dlpack;
 pub mod gemm;
 pub mod mlp;
 #[cfg(feature = "emulated")]
 pub mod predict;
 pub mod prepare;
 pub mod regular_file;
+pub mod tensor;
 pub mod tune;
 mod tuned;
 pub mod warmup;

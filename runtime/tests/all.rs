@@ -4,9 +4,11 @@
 
 #[cfg(feature = "safetensors")]
 mod checkpoint;
+mod dlpack;
 mod emulated;
 mod formats;
 mod prepare;
+mod tensor;
 mod weights;
 
 use std::path::Path;

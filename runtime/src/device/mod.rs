@@ -519,7 +519,28 @@ impl Stream {
     pub unsafe fn lend(&self, address: u64, len: usize) -> Result<Buffer, DeviceError> {
         match (&self.order, &self.device.inner.backend) {
             (Order::Cuda(lane), Backend::Cuda(cuda)) => {
-                self.device.buffer(len, || Ok(Some(Memory::Cuda(cuda.lend(address, lane)))))
+                self.device.buffer(len, || Ok(Some(Memory::Cuda(cuda.lend(address, lane, None)))))
+            }
+            _ => Err(DeviceError::Foreign { what: "memory", device: self.device.to_string() }),
+        }
+    }
+
+    /// As [`Stream::lend`], with an owner that is dropped with the last handle of the buffer, after this stream has been made to
+    /// wait for other streams' use of it.
+    ///
+    /// # Safety
+    ///
+    /// `len` bytes of the stream's GPU lie at `address` and stay there until the owner is dropped.
+    #[cfg(feature = "cuda")]
+    pub(crate) unsafe fn borrow(
+        &self,
+        address: u64,
+        len: usize,
+        owner: Box<dyn Send + Sync>,
+    ) -> Result<Buffer, DeviceError> {
+        match (&self.order, &self.device.inner.backend) {
+            (Order::Cuda(lane), Backend::Cuda(cuda)) => {
+                self.device.buffer(len, || Ok(Some(Memory::Cuda(cuda.lend(address, lane, Some(owner))))))
             }
             _ => Err(DeviceError::Foreign { what: "memory", device: self.device.to_string() }),
         }

@@ -93,7 +93,7 @@ impl Cuda {
     }
 
     /// The driver's number of the GPU.
-    pub(super) fn ordinal(&self) -> usize {
+    pub(crate) fn ordinal(&self) -> usize {
         self.context.ordinal()
     }
 
@@ -159,13 +159,13 @@ impl Cuda {
         let noted = self.streams.done(&self.lane);
         noted.map_err(|error| failed("cuEventRecord", error))?;
         let (streams, lane) = (self.streams.clone(), self.lane.clone());
-        Ok(CudaMemory { slice: Some(slice), address, streams, lane, uses: Uses::new(0) })
+        Ok(CudaMemory { slice: Some(slice), owner: None, address, streams, lane, uses: Uses::new(0) })
     }
 
-    /// Wraps memory of another owner at `address`, last used on the given stream.
-    pub(super) fn lend(&self, address: u64, lane: &Arc<Lane>) -> CudaMemory {
+    /// Wraps memory of another owner at `address`, last used on the given stream. The owner is dropped with the memory.
+    pub(super) fn lend(&self, address: u64, lane: &Arc<Lane>, owner: Option<Owner>) -> CudaMemory {
         let uses = Uses::new(lane.index());
-        CudaMemory { slice: None, address, streams: self.streams.clone(), lane: lane.clone(), uses }
+        CudaMemory { slice: None, owner, address, streams: self.streams.clone(), lane: lane.clone(), uses }
     }
 
     /// A copy of `data`; `None` if there is not enough memory.
@@ -178,10 +178,15 @@ impl Cuda {
     }
 }
 
+/// What keeps memory of another library until it is dropped.
+pub(super) type Owner = Box<dyn Send + Sync>;
+
 /// Memory of a GPU.
 pub(crate) struct CudaMemory {
     /// The owned allocation; `None` if another owner frees it.
     slice: Option<CudaSlice<u8>>,
+    /// What frees memory of another library when it is dropped.
+    owner: Option<Owner>,
     address: u64,
     streams: Arc<Streams>,
     /// The stream for copies: the default stream, or for borrowed memory its owner's.
@@ -232,6 +237,12 @@ impl CudaMemory {
 
 impl Drop for CudaMemory {
     fn drop(&mut self) {
+        if self.owner.is_some() {
+            // Its owner frees it in the order of the stream that it was borrowed on, behind what other streams still do with it.
+            let context = self.lane.stream.context().clone();
+            let bound = context.bind_to_thread().and_then(|()| self.begin(&self.lane, true));
+            context.record_err(bound);
+        }
         let Some(slice) = &self.slice else { return };
         // It is freed in the order of its own stream, behind what other streams still do with it.
         let context = slice.context().clone();
