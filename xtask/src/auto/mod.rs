@@ -5,6 +5,7 @@
 //! cargo xtask auto --formats nvfp4,bf16 --shapes 64x4096x7168,256x4096x7168
 //! cargo xtask auto --space full --largest 20
 //! cargo xtask auto --again
+//! cargo xtask auto --only --try 'store=tma' --out /tmp/store.jsonl
 //! ```
 //!
 //! Each problem's search starts with `auto` and some configurations of every kind, and goes on with neighbours of the best.
@@ -59,6 +60,14 @@ pub fn command() -> Command {
                 .long("again")
                 .action(ArgAction::SetTrue)
                 .help("do not search: predict `auto` and the file's best again, for the rows in the file"),
+        )
+        .arg(
+            Arg::new("only")
+                .long("only")
+                .action(ArgAction::SetTrue)
+                .requires("try")
+                .conflicts_with("again")
+                .help("do not search: predict `auto` and each --try; needs --out or --dry"),
         )
         .arg(
             option("threads", "N", "threads; 0 is one per core")
@@ -124,6 +133,12 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
     let usual = silumin_testkit::root().join("evidence").join("auto.jsonl");
     let path = matches.get_one::<PathBuf>("out").cloned().unwrap_or(usual);
     let (commit, dry, again) = (commit(matches), matches.get_flag("dry"), matches.get_flag("again"));
+    let only = matches.get_flag("only");
+    if only && !dry && matches.get_one::<PathBuf>("out").is_none() {
+        return Err(
+            "--only: its rows are of no search; name a file for them by --out, or write none by --dry".into(),
+        );
+    }
     let old = rows::read(&path)?;
     let tried: Vec<&String> = matches.get_many("try").into_iter().flatten().collect();
     let tried = tried.iter().map(|text| knobs(text, &Config::default())).collect::<Result<Vec<_>, _>>();
@@ -132,6 +147,7 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
     for problem in problems(matches)? {
         let row = old.iter().find(|line| line.is_of(&problem, name));
         let job = match (row, again) {
+            _ if only => Job::only(problem, arch(name), &tried),
             (Some(row), true) => Job::again(problem, arch(name), row),
             (None, true) => continue,
             // As far as asked for, by this commit: there is nothing to do.
