@@ -37,6 +37,10 @@ rm -rf "$wheels"
 "$environment/bin/maturin" build --locked --profile "$profile" --interpreter "$environment/bin/python" --out "$wheels"
 "$environment/bin/pip" install --quiet --disable-pip-version-check --no-deps "$wheels"/*.whl
 
+step "the driver that emulates a GPU, for tests of launches on a GPU's tensors"
+cargo build --locked --manifest-path ../Cargo.toml --package silumin-emulated-driver
+export SILUMIN_TEST_DRIVER=$CARGO_TARGET_DIR/debug/libsilumin_emulated_driver.so
+
 step "tests"
 # From a folder without the package's source, so that what is tested is what the wheel holds.
 here=$PWD

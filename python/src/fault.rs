@@ -49,6 +49,11 @@ impl Fault {
         Fault { class: "PredictionError", message: message.to_string() }
     }
 
+    /// A GPU that is missing or has failed.
+    pub fn device(message: impl ToString) -> Self {
+        Fault { class: "DeviceError", message: message.to_string() }
+    }
+
     /// A mistake of this package.
     fn internal(panic: &(dyn Any + Send)) -> Self {
         let text =

@@ -7,10 +7,12 @@ use serde_json::{Value, json};
 use silumin::codegen::config::{Config, KNOBS};
 use silumin::codegen::kernel::{Kernel, Parameter};
 use silumin::codegen::plan::{Operand, Plan};
-use silumin::codegen::spec::{FormatNames, SpecFile};
+use silumin::codegen::problem::OperandFormat;
+use silumin::codegen::spec::{FormatNames, Spec, SpecFile};
+use silumin::formats::quantize::{TensorScale, quantize_to};
 use silumin::verify::inputs::{Distribution, DualGemmInputs};
 use silumin::verify::launch_file;
-use silumin::{GroupSizes, Shape};
+use silumin::{Arch, GroupSizes, Shape};
 use std::path::Path;
 
 /// An emitted kernel with its plan.
@@ -41,28 +43,59 @@ pub struct Request {
 #[pyfunction]
 pub fn emit(py: Python<'_>, request: Request) -> PyResult<Emitted> {
     caught(py, || {
-        let [m, n, k] = request.shape;
-        let mut config = Config::default();
-        for (name, value) in &request.knobs {
-            config.set(name, value).map_err(|error| Fault::config(format!("config: {error}")))?;
-        }
-        let file = SpecFile {
-            batch: request.batch,
-            groups: request.groups,
-            arch: request.arch,
-            gate: request.gate,
-            name: request.name,
-            formats: FormatNames { a: request.a, b: request.b, c: request.c, products: request.products },
-            config,
-            ..SpecFile::new(Shape::new(m, n, k))
-        };
-        let (spec, arch) = file.read().map_err(Fault::config)?;
-        let shape = file.shape();
+        let (spec, shape, arch) = declared(request)?;
         let kernel = spec.kernel(shape, arch).map_err(Fault::config)?;
         let plan = spec.plan(shape, arch);
         let plan = plan.map_err(|errors| Fault::config(silumin::codegen::error::explain(&errors)))?;
         Ok(Emitted { kernel, plan, gate: spec.gate.to_string() })
     })
+}
+
+/// What a request declares.
+pub fn declared(request: Request) -> Result<(Spec, Shape, Arch), Fault> {
+    let [m, n, k] = request.shape;
+    let mut config = Config::default();
+    for (name, value) in &request.knobs {
+        config.set(name, value).map_err(|error| Fault::config(format!("config: {error}")))?;
+    }
+    let file = SpecFile {
+        batch: request.batch,
+        groups: request.groups,
+        arch: request.arch,
+        gate: request.gate,
+        name: request.name,
+        formats: FormatNames { a: request.a, b: request.b, c: request.c, products: request.products },
+        config,
+        ..SpecFile::new(Shape::new(m, n, k))
+    };
+    let (spec, arch) = file.read().map_err(Fault::config)?;
+    Ok((spec, file.shape(), arch))
+}
+
+/// A quantised matrix: codes, scale factors in the blocked layout, and the scale of the whole matrix.
+type Quantized<'py> = (Bound<'py, PyBytes>, Bound<'py, PyBytes>, f32);
+
+/// Quantises row-major f32 values, given as bytes. `scale` is a number; without it, the largest magnitude becomes the largest value of
+/// the format.
+#[pyfunction]
+pub fn quantize<'py>(
+    py: Python<'py>,
+    format: &str,
+    values: &[u8],
+    rows: usize,
+    columns: usize,
+    scale: Option<f32>,
+) -> PyResult<Quantized<'py>> {
+    let (codes, scales, scale) = caught(py, || {
+        let format: OperandFormat = format.parse().map_err(Fault::option)?;
+        let values: Vec<f32> =
+            values.as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
+        let scale = scale.map_or(TensorScale::FromMax, TensorScale::Fixed);
+        let matrix = quantize_to(format, &values, rows, columns, scale).map_err(Fault::option)?;
+        let scales = matrix.blocked_scales().map_err(Fault::option)?;
+        Ok((matrix.codes().to_vec(), scales, matrix.tensor_scale()))
+    })?;
+    Ok((PyBytes::new(py, &codes), PyBytes::new(py, &scales), scale))
 }
 
 /// The knobs with their values and meaning, as JSON.
@@ -174,10 +207,15 @@ fn facts(kernel: &Kernel, plan: &Plan) -> Value {
         "workspace": (kernel.workspace.iter())
             .map(|b| json!({ "name": b.name, "bytes": b.bytes, "zeroed": b.zeroed }))
             .collect::<Vec<_>>(),
-        "scalars": kernel.scalars(), "ptx_version": kernel.ptx_version, "plan": plan.to_string(),
+        "matrix_format": formats.matrix().name(), "gate_vectors": gate_vectors(kernel), "scalars": kernel.scalars(), "ptx_version": kernel.ptx_version, "plan": plan.to_string(),
         "knobs": plan.config.entries().into_iter().map(|(knob, value)| (knob.to_owned(), json!(value)))
             .collect::<serde_json::Map<_, _>>(),
     })
+}
+
+/// Names of the gate's vectors and matrices, and whether each is a matrix.
+pub fn gate_vectors(kernel: &Kernel) -> Vec<(String, bool)> {
+    kernel.vectors().into_iter().map(|vector| (vector.name.clone(), vector.is_matrix())).collect()
 }
 
 fn parameter(parameter: &Parameter) -> Value {

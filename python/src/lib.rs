@@ -7,9 +7,11 @@
 //! - `fault`: errors as exceptions, and work that a user can interrupt
 //! - `launch`: launches and buffers
 //! - `run`: emulation and prediction
-//! - `kernel`: emitted kernels
+//! - `kernel`: emitted kernels, and quantised matrices
+//! - `gpu`: kernels on a GPU
 
 mod fault;
+mod gpu;
 mod kernel;
 mod launch;
 mod run;
@@ -18,7 +20,9 @@ mod run;
 #[pyo3::pymodule]
 mod _native {
     #[pymodule_export]
-    use crate::kernel::{Emitted, emit, knobs};
+    use crate::gpu::{Borrowed, Gpu, Loaded, open_gpu};
+    #[pymodule_export]
+    use crate::kernel::{Emitted, emit, knobs, quantize};
     #[pymodule_export]
     use crate::run::{check, emulate, emulate_file, inspect, predict};
 }

@@ -1,6 +1,7 @@
-"""Emulate any PTX kernel without a GPU, find its races, predict its time; and emit gated dual GEMMs."""
+"""Gated dual GEMMs and GEMMs on tensors of torch and others; emulate any PTX kernel without a GPU, find its races, predict its time."""
 
-from ._errors import ArgumentError, ConfigError, Error, InternalError, LaunchError, PredictionError, PtxError
+from ._errors import ArgumentError, ConfigError, DeviceError, Error, InternalError, LaunchError, PredictionError, PtxError
+from ._gemm import blocked_scales, clear_kernels, dual_gemm, gemm, quantize
 from ._kernel import Kernel, Knob, Tensor, emit, knobs
 from ._launch import Buffer, Launch, Output, Pointer, Struct, TensorMap
 from ._run import Entry, Finding, Parameter, Prediction, Problem, Report, Stats, check, emulate, emulate_file, entries, predict
@@ -12,6 +13,7 @@ __all__ = [
     "ArgumentError",
     "Buffer",
     "ConfigError",
+    "DeviceError",
     "Entry",
     "Error",
     "Finding",
@@ -33,13 +35,18 @@ __all__ = [
     "Tensor",
     "TensorMap",
     "TritonReport",
+    "blocked_scales",
     "check",
+    "clear_kernels",
+    "dual_gemm",
     "emit",
     "emulate",
     "emulate_file",
     "entries",
+    "gemm",
     "knobs",
     "predict",
+    "quantize",
     "triton",
     "triton_launch",
 ]

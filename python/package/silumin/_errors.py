@@ -23,6 +23,10 @@ class ArgumentError(Error, ValueError):
     """An argument of a function of this package."""
 
 
+class DeviceError(Error, RuntimeError):
+    """A GPU that is missing, has no kernels, or has failed."""
+
+
 class PredictionError(Error, RuntimeError):
     """A launch whose time cannot be predicted."""
 
