@@ -140,6 +140,9 @@ impl Job {
     fn line(&self, chip: &Chip, name: &str, commit: &str) -> Result<Line, String> {
         let missing = || format!("{} in {}: `auto` has no time", self.problem.name(), self.problem.formats);
         let (auto, config, best, predicted) = self.result().ok_or_else(missing)?;
+        // What is faster by less than the ratio shows is no better.
+        let ratio = (auto / best * 1e4).round() / 1e4;
+        let (config, best) = if ratio > 1.0 { (config, best) } else { (self.spec.config, auto) };
         let said = |errors: Vec<_>| silumin::codegen::error::explain(&errors).to_string();
         let plan = self.spec.plan(self.shape, self.arch).map_err(said)?;
         let mut other = self.spec.clone();
@@ -156,7 +159,7 @@ impl Job {
             clock: chip.clock.value,
             auto: Kernel { knobs: difference(&plan.config, &self.spec.config), us: us(auto) },
             best: Kernel { knobs: difference(&config, &self.spec.config), us: us(best) },
-            ratio: (auto / best * 1e4).round() / 1e4,
+            ratio,
             differences: differences.collect(),
             space: self.space.clone(),
             predicted,
