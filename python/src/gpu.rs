@@ -13,6 +13,7 @@ use pyo3::types::{PyCapsule, PyCapsuleMethods};
 use silumin::codegen::plan::Operand;
 use silumin::runtime::dlpack::{Abi, Imported, Managed, import};
 use silumin::{Args, Buffer, Cache, Device, DualGemm, LoadedKernel, Stream};
+use std::mem::ManuallyDrop;
 
 /// A GPU.
 #[pyclass(frozen)]
@@ -23,8 +24,18 @@ pub struct Gpu {
 /// A kernel on a GPU.
 #[pyclass(frozen)]
 pub struct Loaded {
-    kernel: LoadedKernel,
+    /// There until it is dropped.
+    kernel: ManuallyDrop<LoadedKernel>,
     device: Device,
+}
+
+impl Drop for Loaded {
+    fn drop(&mut self) {
+        // To unload a kernel changes the thread's current context.
+        let _context = SameContext::keep();
+        // SAFETY: it is dropped here only, and not used again.
+        unsafe { ManuallyDrop::drop(&mut self.kernel) };
+    }
 }
 
 /// A tensor of another library. Its memory is there as long as this is.
@@ -67,13 +78,14 @@ pub fn open_gpu(py: Python<'_>, ordinal: usize) -> PyResult<Gpu> {
     })
 }
 
-/// Leaves the thread's current context as it was.
+/// Leaves the thread's current context as it was, which may be none.
 struct SameContext(Option<cudarc::driver::sys::CUcontext>);
 
 impl SameContext {
     /// The driver has been loaded.
     fn keep() -> Self {
-        Self(ctx::get_current().unwrap_or(None))
+        let context = ctx::get_current().map(|context| context.unwrap_or(std::ptr::null_mut()));
+        Self(context.ok())
     }
 }
 
@@ -91,7 +103,7 @@ fn stream_of(device: &Device, handle: u64) -> Result<Stream, Fault> {
     let default = device.stream();
     // 0 is the default stream, and so is 1, `CU_STREAM_LEGACY`.
     let (2.., Some(stream)) = (handle, default.cuda()) else { return Ok(default) };
-    // SAFETY: the handle is that of a live stream of the GPU's primary context, by the contract of the callers in Python.
+    // SAFETY: the handle names a live stream of the GPU's primary context, by the contract of the callers in Python.
     let borrowed = unsafe { stream.context().wrap_borrowed_stream(handle as usize as *mut _) };
     device.stream_of(borrowed).map_err(Fault::device)
 }
@@ -115,7 +127,7 @@ impl Gpu {
         interruptible(py, |_| {
             let (spec, shape, _) = declared(request)?;
             let kernel = DualGemm::new(spec).load(&self.device, shape).map_err(Fault::config)?;
-            Ok(Loaded { kernel, device: self.device.clone() })
+            Ok(Loaded { kernel: ManuallyDrop::new(kernel), device: self.device.clone() })
         })
     }
 
@@ -198,9 +210,9 @@ impl Loaded {
         self.kernel.kernel().scalars().into_iter().map(str::to_owned).collect()
     }
 
-    /// Names of the gate's vectors and matrices, and whether each is a matrix.
+    /// Names of the gate's vectors and matrices, whether each is a matrix, and bytes.
     #[getter]
-    fn vectors(&self) -> Vec<(String, bool)> {
+    fn vectors(&self) -> Vec<(String, bool, u64)> {
         gate_vectors(self.kernel.kernel())
     }
 
@@ -219,8 +231,7 @@ impl Loaded {
         vectors: Vec<Place>,
         scalars: Vec<(String, f32)>,
     ) -> PyResult<()> {
-        py.detach(|| self.enqueue(stream, &operands, &vectors, &scalars))
-            .or_else(|fault| caught(py, || Err(fault)))
+        caught(py, || py.detach(|| self.enqueue(stream, &operands, &vectors, &scalars)))
     }
 }
 

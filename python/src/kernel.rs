@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Value, json};
 use silumin::codegen::config::{Config, KNOBS};
+use silumin::codegen::gate::GateVector;
 use silumin::codegen::kernel::{Kernel, Parameter};
 use silumin::codegen::plan::{Operand, Plan};
 use silumin::codegen::problem::OperandFormat;
@@ -207,15 +208,18 @@ fn facts(kernel: &Kernel, plan: &Plan) -> Value {
         "workspace": (kernel.workspace.iter())
             .map(|b| json!({ "name": b.name, "bytes": b.bytes, "zeroed": b.zeroed }))
             .collect::<Vec<_>>(),
-        "matrix_format": formats.matrix().name(), "gate_vectors": gate_vectors(kernel), "scalars": kernel.scalars(), "ptx_version": kernel.ptx_version, "plan": plan.to_string(),
+        "matrix_format": formats.matrix().name(), "gate_vectors": gate_vectors(kernel), "scalars": kernel.scalars(),
+        "ptx_version": kernel.ptx_version, "plan": plan.to_string(),
         "knobs": plan.config.entries().into_iter().map(|(knob, value)| (knob.to_owned(), json!(value)))
             .collect::<serde_json::Map<_, _>>(),
     })
 }
 
-/// Names of the gate's vectors and matrices, and whether each is a matrix.
-pub fn gate_vectors(kernel: &Kernel) -> Vec<(String, bool)> {
-    kernel.vectors().into_iter().map(|vector| (vector.name.clone(), vector.is_matrix())).collect()
+/// Names of the gate's vectors and matrices, whether each is a matrix, and bytes.
+pub fn gate_vectors(kernel: &Kernel) -> Vec<(String, bool, u64)> {
+    let facts =
+        |vector: &GateVector| (vector.name.clone(), vector.is_matrix(), vector.bytes(&kernel.problem));
+    kernel.vectors().into_iter().map(facts).collect()
 }
 
 fn parameter(parameter: &Parameter) -> Value {

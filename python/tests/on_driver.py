@@ -1,6 +1,6 @@
 """Launches on tensors of device kind CUDA, in a process that finds the driver that emulates. `test_launch.py` starts it.
 
-Memory, streams and captures are the driver's. Tensors come by DLPack, and as objects that look like those of torch.
+Memory, streams and captures are the driver's. Tensors come by DLPack, and as objects that look like torch's.
 """
 
 import ctypes
@@ -68,8 +68,11 @@ class Memory:
         address = ctypes.c_uint64()
         checked("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(self.array.nbytes + 64))
         self.address = address.value
-        data = self.array.ctypes.data_as(ctypes.c_void_p)
-        checked("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), data, ctypes.c_size_t(self.array.nbytes))
+        self.write(self.array)
+
+    def write(self, array):
+        data = array.ctypes.data_as(ctypes.c_void_p)
+        checked("cuMemcpyHtoD_v2", ctypes.c_uint64(self.address), data, ctypes.c_size_t(array.nbytes))
 
     def numpy(self):
         back = np.empty_like(self.array)
@@ -203,6 +206,57 @@ def streams_and_threads():
     assert not failures, failures
 
 
+def one_kernel_for_four_threads():
+    inner, loads = silumin._gemm._gpus[0], []
+
+    class Counting:
+        arch = inner.arch
+
+        def borrow(self, *given):
+            return inner.borrow(*given)
+
+        def load(self, request):
+            loads.append(request)
+            return inner.load(request)
+
+    silumin.clear_kernels()
+    silumin._gemm._gpus[0] = Counting()
+    a, b1, b2 = (Shared(array) for array in ARRAYS)
+    start, outs = threading.Barrier(4), [Shared(np.zeros((M, N), np.float16)) for _ in range(4)]
+
+    def work(out):
+        start.wait()
+        silumin.dual_gemm(a, b1, b2, out=out)
+
+    threads = [threading.Thread(target=work, args=(out,)) for out in outs]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    silumin._gemm._gpus[0] = inner
+    assert len(loads) == 1
+    for out in outs:
+        close(out.numpy(), expected(*ARRAYS))
+
+
+def the_current_context_stays():
+    def current():
+        context = ctypes.c_void_p()
+        checked("cuCtxGetCurrent", ctypes.byref(context))
+        return context.value
+
+    a, b1, b2 = (Shared(array) for array in ARRAYS)
+    own, out = current(), Shared(np.zeros((M, N), np.float16))
+    assert own is not None
+    for context in (own, None):
+        checked("cuCtxSetCurrent", ctypes.c_void_p(context))
+        silumin.clear_kernels()
+        silumin.dual_gemm(a, b1, b2, out=out)
+        silumin.dual_gemm(a, b1, b2, out=out)
+        assert current() == context
+        silumin.clear_kernels()
+        assert current() == context
+    checked("cuCtxSetCurrent", ctypes.c_void_p(own))
+
+
 def a_capture_takes_a_launch():
     stream, graph, instance = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     checked("cuStreamCreate", ctypes.byref(stream), 1)
@@ -215,11 +269,44 @@ def a_capture_takes_a_launch():
     checked("cuStreamEndCapture", stream, ctypes.byref(graph))
     checked("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, ctypes.c_uint64(0))
     other = drawn(M, K, seed=8)
-    data = other.ctypes.data_as(ctypes.c_void_p)
-    checked("cuMemcpyHtoD_v2", ctypes.c_uint64(a.address), data, ctypes.c_size_t(other.nbytes))
+    a.write(other)
     close(out.numpy(), expected(x, *ARRAYS[1:]))
     checked("cuGraphLaunch", instance, stream)
     close(out.numpy(), expected(other, *ARRAYS[1:]))
+
+
+class Twice(Shared):
+    """Hands out one capsule again and again."""
+
+    capsule = None
+
+    def __dlpack__(self, **given):
+        self.capsule = self.capsule or super().__dlpack__(**given)
+        return self.capsule
+
+
+class Broken(Shared):
+    """A library whose `__dlpack__` does something else."""
+
+    def __init__(self, array, does):
+        super().__init__(array)
+        self.does = does
+
+    def __dlpack__(self, **_):
+        return self.does()
+
+
+def _refuse():
+    raise BufferError("in use")
+
+
+def wrong_capsules():
+    x = ARRAYS[0]
+    again = Twice(ARRAYS[1])
+    refused(["b2: the capsule", "was used before"], b1=again, b2=again)
+    refused(["a: ", "that __dlpack__ does not hand out: in use"], a=Broken(x, _refuse))
+    refused(["a: __dlpack__ returned a NoneType"], a=Broken(x, lambda: None))
+    refused(["a: the capsule", "no capsule of DLPack"], a=Broken(x, lambda: PyCapsule_New(1, b"other", None)))
 
 
 def wrong_tensors():
@@ -239,20 +326,21 @@ def wrong_tensors():
     refused(["out overlaps a"], a=shared, out=_part(shared, (M, N)))
     a, b = Shared(x), Shared(ARRAYS[1])
     out = Shared(np.zeros((M, N), np.float32))
-    for text, vectors in [("vector of the gate is in f32", Shared(drawn(N))), ("bytes", Shared(drawn(N + 1, dtype=np.float32)))]:
+    for text, vectors in [("vector of the gate is in f32", Shared(drawn(N))), (f"reads {N}", Shared(drawn(N + 1, dtype=np.float32)))]:
         try:
             silumin.gemm(a, b, "A @ B + bias[n]", out, vectors={"bias": vectors})
-        except silumin.Error as error:
+        except silumin.ArgumentError as error:
             assert "bias" in str(error) and text in str(error), str(error)
         else:
             raise AssertionError(text)
-    for number in (7,):
-        try:
-            silumin.gemm(*(Shared(array, number=number) for array in ARRAYS[:2]), out=Shared(np.zeros((M, N), np.float16), number=number))
-        except silumin.DeviceError as error:
-            assert "there is no GPU 7" in str(error), str(error)
-        else:
-            raise AssertionError("there is a GPU 7")
+        gc.collect()
+        assert vectors.deleted == len(vectors.streams) == 1
+    try:
+        silumin.gemm(*(Shared(array, number=7) for array in ARRAYS[:2]), out=Shared(np.zeros((M, N), np.float16), number=7))
+    except silumin.DeviceError as error:
+        assert "there is no GPU 7" in str(error), str(error)
+    else:
+        raise AssertionError("there is a GPU 7")
 
 
 def _view(array, shape, strides):
@@ -270,14 +358,14 @@ def _part(other, shape):
 class Like:
     """A tensor that looks like torch's."""
 
-    requires_grad = False
+    requires_grad, offset = False, 0
 
     def __init__(self, array, dtype, contiguous=True, kind="cuda"):
         self.memory, self.dtype, self.contiguous = Memory(array), f"torch.{dtype}", contiguous
         self.device, self.shape = types.SimpleNamespace(type=kind, index=0), array.shape
 
     def data_ptr(self):
-        return self.memory.address
+        return self.memory.address + self.offset
 
     def element_size(self):
         return self.memory.array.itemsize
@@ -292,7 +380,7 @@ class Like:
         return (1, self.shape[0])
 
 
-def objects_like_those_of_torch():
+def objects_like_torch():
     stream = ctypes.c_void_p()
     checked("cuStreamCreate", ctypes.byref(stream), 1)
     current = types.SimpleNamespace(cuda_stream=stream.value)
@@ -310,6 +398,22 @@ def objects_like_those_of_torch():
         result = silumin.dual_gemm(a, b1, b2)
         assert result is made[0]
         close(result.memory.numpy(), expected(*ARRAYS))
+        # The launch goes to the current stream: its capture takes it.
+        graph, instance, other = ctypes.c_void_p(), ctypes.c_void_p(), drawn(M, K, seed=8)
+        checked("cuStreamBeginCapture_v2", stream, 2)
+        assert silumin.dual_gemm(a, b1, b2, out=result) is result
+        checked("cuStreamEndCapture", stream, ctypes.byref(graph))
+        checked("cuGraphInstantiateWithFlags", ctypes.byref(instance), graph, ctypes.c_uint64(0))
+        a.memory.write(other)
+        close(result.memory.numpy(), expected(*ARRAYS))
+        checked("cuGraphLaunch", instance, stream)
+        close(result.memory.numpy(), expected(other, *ARRAYS[1:]))
+        a.memory.write(ARRAYS[0])
+        elsewhere = types.SimpleNamespace(cuda_stream=stream.value, device=types.SimpleNamespace(index=1))
+        refused(["stream: a stream of GPU 1", "GPU 0"], a=a, stream=elsewhere)
+        skewed = Like(ARRAYS[0], "float16")
+        skewed.offset = 8
+        refused(["a: the first element", "multiples of 16", "a.clone()"], a=skewed)
         refused(["b1: a tensor of shape", "not contiguous", "b1.contiguous()"], b1=Like(ARRAYS[1], "float16", contiguous=False))
         refused(["a: a tensor on mps"], a=Like(ARRAYS[0], "float16", kind="mps"))
         grad[0] = b1.requires_grad = True
@@ -329,14 +433,23 @@ def quantised_operands():
     np.testing.assert_array_equal(out.numpy(), on_host)
     try:
         silumin.gemm(Shared(a), Shared(b), gate, out, a_scales=Shared(a_scales[:16]), b_scales=Shared(b_scales), scalars=scalars)
-    except silumin.LaunchError as error:
-        assert "sfa has 16 bytes" in str(error), str(error)
+    except silumin.ArgumentError as error:
+        assert "a_scales: 16 bytes" in str(error) and "1024" in str(error), str(error)
     else:
         raise AssertionError("too few scale factors were taken")
 
 
 CASES = {
-    "sm_90a": [tensors_of_any_library, streams_and_threads, a_capture_takes_a_launch, wrong_tensors, objects_like_those_of_torch],
+    "sm_90a": [
+        tensors_of_any_library,
+        streams_and_threads,
+        one_kernel_for_four_threads,
+        the_current_context_stays,
+        a_capture_takes_a_launch,
+        wrong_capsules,
+        wrong_tensors,
+        objects_like_torch,
+    ],
     "sm_100a": [tensors_of_any_library, quantised_operands],
 }
 
@@ -344,3 +457,4 @@ if __name__ == "__main__":
     for case in CASES[sys.argv[1]]:
         case()
         print("passed", case.__name__)
+    print("all passed")

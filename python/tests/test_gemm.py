@@ -1,11 +1,16 @@
 """`dual_gemm` and `gemm` on the emulated GPU, with numpy arrays."""
 
+import threading
+from types import SimpleNamespace
+
+import ml_dtypes
 import numpy as np
 import pytest
 import silumin
 
 HOPPER, BLACKWELL = "emulated:sm_90a", "emulated:sm_100a"
 M, N, K = 20, 32, 128
+BIASED = "silu(A @ B1 + bias[n]) * (A @ B2)"
 
 
 def drawn(*shape, dtype=np.float16, seed=3):
@@ -41,6 +46,50 @@ def test_arrays_in_and_an_array_out(device):
     np.testing.assert_allclose(out, np.maximum(d1, 0) * d2, rtol=1e-4, atol=1e-2)
     product = silumin.gemm(a, b1, out_dtype="f32", device=device)
     np.testing.assert_allclose(product, d1, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize("device", [HOPPER, BLACKWELL, "emulated:sm_120a"])
+@pytest.mark.parametrize(
+    ("dtype", "asked", "got", "error"),
+    [
+        (np.float16, None, np.float16, 2e-3),
+        (np.float16, "f32", np.float32, 1e-4),
+        (ml_dtypes.bfloat16, None, ml_dtypes.bfloat16, 1e-2),
+        (ml_dtypes.bfloat16, np.float16, np.float16, 2e-3),
+        (ml_dtypes.float8_e4m3fn, None, np.float32, 2e-3),
+        (ml_dtypes.float8_e4m3fn, ml_dtypes.bfloat16, ml_dtypes.bfloat16, 1e-2),
+        (ml_dtypes.float8_e4m3fn, "bf16", np.uint16, 1e-2),
+    ],
+)
+def test_dtypes_of_operands_and_results(device, dtype, asked, got, error):
+    a, b1, b2 = (array.astype(dtype) for array in operands())
+    result = silumin.dual_gemm(a, b1, b2, "gelu_tanh", out_dtype=asked, device=device)
+    assert result.dtype == got
+    values = wide(result.view(ml_dtypes.bfloat16) if got == np.uint16 else result)
+    d1, d2 = wide(a) @ wide(b1).T, wide(a) @ wide(b2).T
+    exact = 0.5 * d1 * (1 + np.tanh(np.sqrt(2 / np.pi) * (d1 + 0.044715 * d1**3))) * d2
+    np.testing.assert_allclose(values, exact, rtol=error, atol=error * np.abs(exact).max())
+
+
+@pytest.mark.parametrize(("m", "n", "k"), [(1, 8, 8), (3, 40, 72), (130, 264, 200)])
+def test_ragged_shapes(m, n, k):
+    a, b1, b2 = drawn(m, k), drawn(n, k, seed=4), drawn(n, k, seed=5)
+    d1, d2 = wide(a) @ wide(b1).T, wide(a) @ wide(b2).T
+    result = silumin.dual_gemm(a, b1, b2, out_dtype="f32", device=HOPPER)
+    np.testing.assert_allclose(result, silu(d1) * d2, rtol=1e-4, atol=1e-2)
+
+
+def test_a_gate_names_its_operands():
+    a, b1, b2 = operands()
+    d1, d2 = wide(a) @ wide(b1).T, wide(a) @ wide(b2).T
+    for gate, exact in [
+        ("silu(A @ B1) * (A @ B2)", silu(d1) * d2),
+        ("(A @ B2) * silu(A @ B1)", silu(d1) * d2),
+        ("silu(A @ B2) * (A @ B1)", silu(d2) * d1),
+        ("silu(x @ gate) * (x @ up)", silu(d1) * d2),
+    ]:
+        result = silumin.dual_gemm(a, b1, b2, gate, out_dtype="f32", device=HOPPER)
+        np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-2, err_msg=gate)
 
 
 def test_bits_of_bf16_scalars_vectors_and_in_place_matrices():
@@ -118,6 +167,66 @@ def test_the_emulated_gpu_takes_seeds_and_finds_what_is_wrong():
     np.testing.assert_array_equal(*results)
 
 
+def test_threads_share_kernels():
+    shapes = [(8, 16, 64), (16, 16, 64)]
+    silumin.clear_kernels()
+    start, failures = threading.Barrier(4), []
+
+    def work(seed):
+        try:
+            m, n, k = shapes[seed % 2]
+            a, b1, b2 = drawn(m, k, seed=seed), drawn(n, k, seed=seed + 10), drawn(n, k, seed=seed + 20)
+            start.wait()
+            for _ in range(3):
+                result = silumin.dual_gemm(a, b1, b2, "relu", out_dtype="f32", device=HOPPER)
+                exact = np.maximum(wide(a) @ wide(b1).T, 0) * (wide(a) @ wide(b2).T)
+                np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-2)
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    assert not failures, failures
+    assert len(silumin._gemm._kernels) == 2
+
+
+def test_findings_are_an_error_and_leave_the_result_alone(monkeypatch):
+    class Report:
+        ok = False
+
+        def __str__(self):
+            return "race in line 7"
+
+    monkeypatch.setattr(silumin._gemm, "emulate", lambda *_, **__: Report())
+    out = np.full((M, N), 5, np.float16)
+    with pytest.raises(silumin.LaunchError, match="race in line 7"):
+        silumin.dual_gemm(*operands(), out=out, device=HOPPER)
+    assert (out == 5).all()
+
+
+class OfHost:
+    """A CPU tensor that looks like torch's."""
+
+    requires_grad, device = False, SimpleNamespace(type="cpu", index=None)
+
+    def __init__(self, array, dtype):
+        self.array, self.dtype, self.shape = array, f"torch.{dtype}", array.shape
+        self.data_ptr, self.numel = lambda: array.ctypes.data, lambda: array.size
+        self.element_size, self.is_contiguous = lambda: array.itemsize, lambda: array.flags.c_contiguous
+        self.stride = lambda: tuple(stride // array.itemsize for stride in array.strides)
+
+
+def test_cpu_tensors_like_torch():
+    a, b = (array.astype(ml_dtypes.float8_e4m3fn) for array in operands()[:2])
+    out = np.zeros((M, N), np.float32)
+    given = [OfHost(array.view(np.uint8), "float8_e4m3fn") for array in (a, b)]
+    silumin.gemm(*given, out=OfHost(out, "float32"), device=HOPPER)
+    np.testing.assert_allclose(out, wide(a) @ wide(b).T, rtol=2e-3, atol=5e-2)
+    with pytest.raises(silumin.ArgumentError, match="b: a tensor on the CPU; give b.cuda()|a: a tensor on the CPU"):
+        silumin.gemm(*given, out=OfHost(out, "float32"))
+
+
 class Elsewhere:
     """A tensor of a library that numpy does not know."""
 
@@ -150,7 +259,18 @@ class Elsewhere:
         ({"gate": 3}, ["gate: an int"]),
         ({"scalars": [1]}, ["scalars: a list"]),
         ({"scalars": {"alpha": "x"}}, ["scalars['alpha']"]),
-        ({"scalars": {"alpha": 1.0}}, ["alpha"]),
+        ({"scalars": {"alpha": 1.0}}, ["no scalar `alpha`", "it has: none"]),
+        ({"gate": "silu(alpha * (A @ B1)) * (A @ B2)"}, ["scalars: the gate's `alpha` is missing"]),
+        ({"gate": BIASED}, ["vectors: the gate's `bias` is missing"]),
+        ({"gate": BIASED, "vectors": {"bias": drawn(N)}}, ["vectors['bias']: elements of float16", "in f32"]),
+        ({"gate": BIASED, "vectors": {"bias": drawn(N + 1, dtype=np.float32)}}, [f"has {N + 1} elements", f"reads {N}"]),
+        ({"gate": BIASED, "vectors": {"bias": drawn(N, dtype=np.float32), "x": drawn(N)}}, ["no vector or matrix `x`", "bias"]),
+        ({"gate": "silu(A @ B1)"}, ["one product", "gemm(a, b, expr)"]),
+        ({"a": np.zeros((M, K), ">f2")}, ["big-endian"]),
+        ({"b1": drawn(2, N, K), "b2": drawn(2, N, K)}, ["b1: a tensor of shape (2, 32, 128)", "two dimensions"]),
+        ({"out": np.zeros((2 * M, N), np.float16)[::2]}, ["out: an array of shape"]),
+        ({"schedule": "sometimes"}, ["schedule"]),
+        ({"tracking": "some"}, ["tracking"]),
         ({"device": 7}, ["device: an int"]),
         ({"device": "cuda"}, ["on the CPU", ".cuda()", "emulated:sm_90a"]),
         ({"device": None}, ["on the CPU", ".cuda()", "emulated:sm_90a"]),
@@ -188,8 +308,23 @@ def test_what_has_no_kernel_is_refused():
         silumin.gemm(a, b1, "alpha", device=HOPPER)
     with pytest.raises(silumin.ConfigError, match="sm_70"):
         silumin.gemm(a, b1, device="emulated:sm_70")
+    with pytest.raises(silumin.ArgumentError, match="two products: call dual_gemm"):
+        silumin.gemm(a, b1, "silu(A @ B1) * (A @ B2)", device=HOPPER)
+    with pytest.raises(silumin.ArgumentError, match=r"vectors\['r'\] is \[32, 20\], and .* \[20, 32\]"):
+        silumin.gemm(a, b1, "A @ B + r[m, n]", vectors={"r": drawn(N, M)}, device=HOPPER)
+    with pytest.raises(silumin.ConfigError, match="not built in.*swiglu"):
+        silumin.dual_gemm(a, b1, b2, "exp", device=HOPPER)
+    with pytest.raises(silumin.ConfigError, match="unknown function `swish`.* silu"):
+        silumin.dual_gemm(a, b1, b2, "swish", device=HOPPER)
     with pytest.raises(silumin.ConfigError, match="stages"):
         silumin.gemm(a, b1, device=HOPPER, config={"stages": 100})
+    with pytest.raises(silumin.ConfigError, match="no knob `stagez`.*`stages`"):
+        silumin.gemm(a, b1, device=HOPPER, config={"stagez": 2})
+    with pytest.raises(silumin.ConfigError, match="KNOB = VALUE"):
+        silumin.gemm(a, b1, device=HOPPER, config="stages")
+    with pytest.raises(silumin.ConfigError, match="(?s)K = 65 .*pad K"):
+        silumin.gemm(drawn(M, 65), drawn(N, 65), device=HOPPER)
+    assert not any(key.shape[2] == 65 for key in silumin._gemm._kernels)
     with pytest.raises(silumin.ArgumentError, match="format"):
         silumin.quantize(np.ones((2, 16), np.float32), "fp3")
     with pytest.raises(silumin.ArgumentError, match="multiple of 16"):

@@ -1,9 +1,10 @@
 """Gated dual GEMMs and GEMMs on tensors of torch and others; emulate any PTX kernel without a GPU, find its races, predict its time."""
 
 from ._errors import ArgumentError, ConfigError, DeviceError, Error, InternalError, LaunchError, PredictionError, PtxError
-from ._gemm import blocked_scales, clear_kernels, dual_gemm, gemm, quantize
+from ._gemm import clear_kernels, dual_gemm, gemm
 from ._kernel import Kernel, Knob, Tensor, emit, knobs
 from ._launch import Buffer, Launch, Output, Pointer, Struct, TensorMap
+from ._quantize import blocked_scales, quantize
 from ._run import Entry, Finding, Parameter, Prediction, Problem, Report, Stats, check, emulate, emulate_file, entries, predict
 from ._triton import TritonReport, triton, triton_launch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
-from typing import Any, Optional, Tuple
+from typing import Any, Dict, Optional, Tuple
 
 import numpy as np
 
@@ -60,9 +60,17 @@ def kind(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
+# Answers of `is_tensor` by type, for launches ask for every operand.
+_tensor_types: Dict[type, bool] = {}
+
+
 def is_tensor(value: Any) -> bool:
     """Whether it is a tensor of torch, or one that looks like it."""
-    return all(hasattr(value, name) for name in ("data_ptr", "element_size", "is_contiguous", "numel", "dtype"))
+    found = _tensor_types.get(type(value))
+    if found is None:
+        found = all(hasattr(value, name) for name in ("data_ptr", "element_size", "is_contiguous", "numel", "dtype"))
+        _tensor_types[type(value)] = found
+    return found
 
 
 def host(value: Any, label: str) -> Optional[Host]:

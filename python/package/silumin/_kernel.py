@@ -84,8 +84,8 @@ class Kernel:
         #: Launches, in order. Their arguments name tensors.
         self.launches: List[Launch] = [_launch(launch) for launch in facts["launches"]]
         self._workspace: Dict[str, Mapping[str, Any]] = {b["name"]: b for b in facts["workspace"]}
-        # The gate's vectors and matrices, and whether each is a matrix; the format of matrices.
-        self._vectors: List[Tuple[str, bool]] = [(name, matrix) for name, matrix in facts["gate_vectors"]]
+        # The gate's vectors and matrices, whether each is a matrix, and bytes; the format of matrices.
+        self._vectors: List[Tuple[str, bool, int]] = [(name, matrix, nbytes) for name, matrix, nbytes in facts["gate_vectors"]]
         self._matrix_format: str = facts["matrix_format"]
         self._offsets: Optional[List[int]] = facts["offsets"]
         parameters = [p for launch in facts["launches"] for p in launch["parameters"]]

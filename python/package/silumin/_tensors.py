@@ -47,6 +47,14 @@ class View(NamedTuple):
     # What keeps the memory alive.
     owner: Any
 
+    @property
+    def elements(self) -> int:
+        """How many elements it has."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
     def at(self) -> Tuple[int, int]:
         """The range of addresses."""
         return self.address, self.address + self.nbytes
