@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::{Value, json};
 use silumin::codegen::config::{Config, KNOBS};
-use silumin::codegen::gate::GateVector;
+use silumin::codegen::gate::{Gate, GateVector};
 use silumin::codegen::kernel::{Kernel, Parameter};
 use silumin::codegen::plan::{Operand, Plan};
 use silumin::codegen::problem::OperandFormat;
@@ -71,6 +71,15 @@ pub fn declared(request: Request) -> Result<(Spec, Shape, Arch), Fault> {
     };
     let (spec, arch) = file.read().map_err(Fault::config)?;
     Ok((spec, file.shape(), arch))
+}
+
+/// Names of the right factors of a gate's products, in reading order.
+#[pyfunction]
+pub fn right_factors(py: Python<'_>, gate: &str) -> PyResult<Vec<String>> {
+    caught(py, || {
+        let gate: Gate = gate.parse().map_err(Fault::config)?;
+        Ok([Some(gate.source.b1), gate.source.b2].into_iter().flatten().collect())
+    })
 }
 
 /// A quantised matrix: codes, scale factors in the blocked layout, and the scale of the whole matrix.

@@ -22,7 +22,7 @@ mod _native {
     #[pymodule_export]
     use crate::gpu::{Borrowed, Gpu, Loaded, open_gpu};
     #[pymodule_export]
-    use crate::kernel::{Emitted, emit, knobs, quantize};
+    use crate::kernel::{Emitted, emit, knobs, quantize, right_factors};
     #[pymodule_export]
     use crate::run::{check, emulate, emulate_file, inspect, predict};
 }

@@ -1,6 +1,7 @@
 """`dual_gemm` and `gemm` on the emulated GPU, with numpy arrays."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import ml_dtypes
@@ -87,6 +88,7 @@ def test_a_gate_names_its_operands():
         ("(A @ B2) * silu(A @ B1)", silu(d1) * d2),
         ("silu(A @ B2) * (A @ B1)", silu(d2) * d1),
         ("silu(x @ gate) * (x @ up)", silu(d1) * d2),
+        ("silu( A@B2 ) * (\n  A @ B1)", silu(d2) * d1),
     ]:
         result = silumin.dual_gemm(a, b1, b2, gate, out_dtype="f32", device=HOPPER)
         np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-2, err_msg=gate)
@@ -170,24 +172,19 @@ def test_the_emulated_gpu_takes_seeds_and_finds_what_is_wrong():
 def test_threads_share_kernels():
     shapes = [(8, 16, 64), (16, 16, 64)]
     silumin.clear_kernels()
-    start, failures = threading.Barrier(4), []
+    start = threading.Barrier(4, timeout=60)
 
     def work(seed):
-        try:
-            m, n, k = shapes[seed % 2]
-            a, b1, b2 = drawn(m, k, seed=seed), drawn(n, k, seed=seed + 10), drawn(n, k, seed=seed + 20)
-            start.wait()
-            for _ in range(3):
-                result = silumin.dual_gemm(a, b1, b2, "relu", out_dtype="f32", device=HOPPER)
-                exact = np.maximum(wide(a) @ wide(b1).T, 0) * (wide(a) @ wide(b2).T)
-                np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-2)
-        except BaseException as error:  # noqa: BLE001
-            failures.append(error)
+        m, n, k = shapes[seed % 2]
+        a, b1, b2 = drawn(m, k, seed=seed), drawn(n, k, seed=seed + 10), drawn(n, k, seed=seed + 20)
+        start.wait()
+        for _ in range(3):
+            result = silumin.dual_gemm(a, b1, b2, "relu", out_dtype="f32", device=HOPPER)
+            exact = np.maximum(wide(a) @ wide(b1).T, 0) * (wide(a) @ wide(b2).T)
+            np.testing.assert_allclose(result, exact, rtol=1e-4, atol=1e-2)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    [thread.start() for thread in threads]
-    [thread.join() for thread in threads]
-    assert not failures, failures
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert len(silumin._gemm._kernels) == 2
 
 
@@ -316,6 +313,12 @@ def test_what_has_no_kernel_is_refused():
         silumin.dual_gemm(a, b1, b2, "exp", device=HOPPER)
     with pytest.raises(silumin.ConfigError, match="unknown function `swish`.* silu"):
         silumin.dual_gemm(a, b1, b2, "swish", device=HOPPER)
+    with pytest.raises(silumin.ConfigError, match="(?s)B1 \\+ .*\\^"):
+        silumin.dual_gemm(a, b1, b2, "silu(A @ B1 + ) * (A @ B2)", device=HOPPER)
+    with pytest.raises(silumin.ConfigError, match="(?s)A @ B3.*\\^"):
+        silumin.dual_gemm(a, b1, b2, "(A @ B1) * (A @ B2) * (A @ B3)", device=HOPPER)
+    with pytest.raises(silumin.ConfigError, match="the gate is empty"):
+        silumin.gemm(a, b1, "", device=HOPPER)
     with pytest.raises(silumin.ConfigError, match="stages"):
         silumin.gemm(a, b1, device=HOPPER, config={"stages": 100})
     with pytest.raises(silumin.ConfigError, match="no knob `stagez`.*`stages`"):

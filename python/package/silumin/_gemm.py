@@ -13,7 +13,7 @@ from . import _native
 from ._errors import ArgumentError, LaunchError
 from ._host import host, is_tensor, kind
 from ._kernel import _knobs, _Request, emit
-from ._problem import NUMPY, TORCH, Made, Operand, check_gate, check_out, problem, vector_name, weights
+from ._problem import NUMPY, TORCH, Made, Operand, check_gate, check_out, problem, right_factors, vector_name
 from ._run import Schedule, emulate
 from ._tensors import View, place, stream_handle, torch, view
 
@@ -120,7 +120,7 @@ def dual_gemm(
         gate = f"{gate.strip()}(A @ B1) * (A @ B2)"
     operands = [Operand("a", a, a_scales), Operand("b1", b1, b1_scales), Operand("b2", b2, b2_scales)]
     if isinstance(gate, str):
-        names = weights(gate)
+        names = right_factors(gate)
         if len(names) == 1:
             raise ArgumentError(f"gate = {gate!r} has one product: call gemm(a, b, expr)")
         # A kernel has its operands in the order of the gate.
@@ -152,7 +152,7 @@ def gemm(
     """
     if isinstance(expr, str) and _NAME.fullmatch(expr):
         expr = f"{expr.strip()}(A @ B)"
-    if isinstance(expr, str) and len(weights(expr)) == 2:
+    if isinstance(expr, str) and len(right_factors(expr)) == 2:
         raise ArgumentError(f"expr = {expr!r} has two products: call dual_gemm(a, b1, b2, gate)")
     operands = [Operand("a", a, a_scales), Operand("b", b, b_scales)]
     return _call("expr", expr, operands, out, out_dtype, scalars, vectors, config, stream, device, schedule, tracking)
@@ -334,7 +334,7 @@ def _of_host(name: str, value: Any) -> View:
     memory = host(value, name)
     if memory is None:
         raise ArgumentError(f"{name}: {kind(value)}; the emulated GPU takes numpy arrays and CPU tensors of torch")
-    return View(memory.shape, memory.dtype, memory.nbytes, None, memory.address, not memory.writable, value)
+    return View(memory.shape, memory.dtype, memory.nbytes, memory.address, not memory.writable, value)
 
 
 def _bytes(value: Any) -> np.ndarray:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Tuple
 
 import numpy as np
 
+from . import _native
 from ._errors import ArgumentError
 from ._tensors import View
 
@@ -26,7 +26,6 @@ _RESULTS = {"float16": "f16", "bfloat16": "bf16", "uint16": "bf16", "float32": "
 # dtypes of results in torch and in numpy.
 TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32", "e4m3": "float8_e4m3fn"}
 NUMPY = {"f16": np.float16, "bf16": np.uint16, "f32": np.float32, "e4m3": np.uint8}
-_WEIGHT = re.compile(r"@\s*([A-Za-z_]\w*)")
 
 
 class Operand(NamedTuple):
@@ -54,9 +53,9 @@ class Made(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def weights(gate: str) -> Tuple[str, ...]:
-    """Names of the right factors of a gate's products, in order of appearance."""
-    return tuple(dict.fromkeys(_WEIGHT.findall(gate)))
+def right_factors(gate: str) -> Tuple[str, ...]:
+    """Names of the right factors of a gate's products, in reading order."""
+    return tuple(_native.right_factors(gate))
 
 
 def vector_name(name: str) -> str:

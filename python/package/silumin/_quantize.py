@@ -9,7 +9,7 @@ import numpy as np
 from . import _native
 from ._errors import ArgumentError
 from ._host import is_tensor, kind
-from ._tensors import torch
+from ._tensors import place, torch
 
 
 def quantize(values: Any, format: str = "nvfp4", scale: Optional[float] = None) -> Tuple[np.ndarray, np.ndarray, float]:
@@ -25,6 +25,8 @@ def quantize(values: Any, format: str = "nvfp4", scale: Optional[float] = None) 
         the scale of the whole matrix, which multiplies every product: give it to the gate as a scalar.
     """
     if is_tensor(values):
+        if place(values, "values") is not None:
+            raise ArgumentError("values: a tensor on a GPU, and this quantises on the host; give values.cpu()")
         values = values.detach().float().numpy()
     try:
         array = np.ascontiguousarray(values, np.float32)
@@ -49,16 +51,10 @@ def blocked_scales(scales: Any) -> Any:
     shape = tuple(int(size) for size in scales.shape)
     if len(shape) != 2 or 0 in shape:
         raise ArgumentError(f"scales: shape {shape}; it is [rows, K / 16] for NVFP4, or [rows, K / 32] for the MX formats")
-    rows, columns = (-(-shape[0] // 128), -(-shape[1] // 4))
-    if isinstance(scales, np.ndarray):
-        if scales.itemsize != 1:
-            raise ArgumentError(f"scales: {scales.dtype}; an element has one byte")
-        padded = np.zeros((rows * 128, columns * 4), np.uint8)
-        padded[: shape[0], : shape[1]] = scales.view(np.uint8)
-        return np.ascontiguousarray(padded.reshape(rows, 4, 32, columns, 4).transpose(0, 3, 2, 1, 4)).reshape(-1)
-    module = torch()
-    if scales.element_size() != 1:
+    module, where = (torch(), {"device": scales.device}) if is_tensor(scales) else (np, {})
+    if scales.dtype.itemsize != 1:
         raise ArgumentError(f"scales: {scales.dtype}; an element has one byte")
-    padded = module.zeros((rows * 128, columns * 4), dtype=module.uint8, device=scales.device)
+    rows, columns = -(-shape[0] // 128), -(-shape[1] // 4)
+    padded = module.zeros((rows * 128, columns * 4), dtype=module.uint8, **where)
     padded[: shape[0], : shape[1]] = scales.view(module.uint8)
-    return padded.reshape(rows, 4, 32, columns, 4).permute(0, 3, 2, 1, 4).reshape(-1)
+    return padded.reshape(rows, 4, 32, columns, 4).swapaxes(1, 3).reshape(-1)

@@ -39,8 +39,6 @@ class View(NamedTuple):
     # The dtype's name, as torch and ml_dtypes have it.
     dtype: str
     nbytes: int
-    # Number of the GPU; None for the host.
-    gpu: Optional[int]
     # Address on a GPU, once it is known.
     address: int
     read_only: bool
@@ -115,11 +113,10 @@ def _torch_view(value: Any, label: str) -> View:
     address = value.data_ptr()
     if address % _ALIGNMENT:
         raise ArgumentError(f"{label}: the first element is at {address:#x}, and TMA reads multiples of {_ALIGNMENT}; give {label}.clone()")
-    return View(shape, name, value.numel() * value.element_size(), value.device.index, address, False, value)
+    return View(shape, name, value.numel() * value.element_size(), address, False, value)
 
 
 def _dlpack_view(value: Any, label: str, gpu: Any, stream: int) -> View:
-    number = place(value, label)
     # In DLPack's words 1 is the default stream; 0 is not allowed.
     ready = stream or 1
     try:
@@ -138,7 +135,7 @@ def _dlpack_view(value: Any, label: str, gpu: Any, stream: int) -> View:
         raise ArgumentError(f"{label}: {error}") from None
     code = tuple(borrowed.dtype)
     name = _DLPACK_TYPES.get(code, f"DLPack's type {code}")
-    return View(tuple(borrowed.shape), name, borrowed.nbytes, number, borrowed.address, borrowed.read_only, borrowed)
+    return View(tuple(borrowed.shape), name, borrowed.nbytes, borrowed.address, borrowed.read_only, borrowed)
 
 
 def stream_handle(stream: Any, gpu: int) -> int:
