@@ -79,12 +79,6 @@ pub enum DlpackError {
         /// What it has to be a multiple of.
         alignment: u64,
     },
-    /// A type has no DLPack name that other libraries read.
-    #[error("the memory is on {device}, which is no device of DLPack")]
-    NoDevice {
-        /// The device.
-        device: String,
-    },
     /// No matrix can be made.
     #[error(transparent)]
     Tensor(#[from] TensorError),

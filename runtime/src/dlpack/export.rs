@@ -29,9 +29,9 @@ pub(super) fn export(
     abi: Abi,
 ) -> Result<Managed, DlpackError> {
     let device = buffer.device();
+    let foreign = || DeviceError::Foreign { what: "stream", device: device.to_string() };
     if stream.device() != device {
-        let device = device.to_string();
-        return Err(DeviceError::Foreign { what: "stream", device }.into());
+        return Err(foreign().into());
     }
     let (memory, address, place): (Box<dyn Send + Sync>, _, _) = match device.backend() {
         Backend::Emulated(_) => {
@@ -48,9 +48,7 @@ pub(super) fn export(
         }
         #[cfg(feature = "cuda")]
         Backend::Cuda(cuda) => {
-            let Some(lane) = stream.lane() else {
-                return Err(DlpackError::NoDevice { device: device.to_string() });
-            };
+            let lane = stream.lane().ok_or_else(foreign)?;
             let mut address = 0;
             let note = |at, _| {
                 address = at;

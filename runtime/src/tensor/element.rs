@@ -15,6 +15,20 @@ pub trait Element: Copy + Send + Sync + 'static + sealed::Sealed {
 /// An element with bytes of its own: all types but [`Nvfp4`], of which two share a byte.
 pub trait Plain: Element + sealed::Bytes {}
 
+/// An element that values are quantised to, with a scale of the whole matrix: [`E4m3`] and [`Nvfp4`].
+pub trait Quantised: Element {
+    /// The format of a quantised matrix of the host.
+    const FORMAT: OperandFormat;
+}
+
+impl Quantised for E4m3 {
+    const FORMAT: OperandFormat = OperandFormat::E4m3;
+}
+
+impl Quantised for Nvfp4 {
+    const FORMAT: OperandFormat = OperandFormat::Nvfp4;
+}
+
 /// An element of FP8: sign, four bits of exponent, three of mantissa, up to 448; no infinity (OCP FP8 1.0, `float8_e4m3fn`
 /// elsewhere).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

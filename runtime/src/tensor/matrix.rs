@@ -8,7 +8,7 @@ use silumin_formats::quantize::{TensorScale, quantize_to};
 use silumin_formats::{Matrix as HostMatrix, layout};
 
 use super::element::sealed::Bytes;
-use super::{E4m3, Element, Nvfp4, Plain, TensorError, bf16, f16};
+use super::{E4m3, Element, Nvfp4, Plain, Quantised, TensorError, bf16, f16};
 use crate::device::{Buffer, Device, DeviceError};
 
 /// Elements that share a scale factor in NVFP4.
@@ -258,18 +258,21 @@ macro_rules! in_f32 {
 
 in_f32!(f32, bf16, f16);
 
-impl Matrix<E4m3> {
+impl<T: Quantised> Matrix<T> {
     /// Quantises row-major values and copies them to a device. The scale of the whole matrix follows from its largest magnitude, which
-    /// becomes 448: see [`Matrix::tensor_scale`].
+    /// becomes the largest value of the format, 448 in e4m3 and 2688 in NVFP4: see [`Matrix::tensor_scale`]. Columns of NVFP4 are a
+    /// multiple of 16.
     ///
     /// # Errors
     ///
-    /// As [`Matrix::from_elements`]; [`TensorError::Format`] if a value is NaN or infinite.
+    /// [`TensorError::Empty`], [`TensorError::Length`], [`TensorError::Device`]; [`TensorError::Format`] if a value is NaN or
+    /// infinite, or the columns of NVFP4 are no multiple of 16.
     pub fn upload(device: &Device, values: &[f32], rows: usize, columns: usize) -> Result<Self, TensorError> {
         Self::upload_scaled(device, values, rows, columns, TensorScale::FromMax)
     }
 
-    /// Quantises with a choice of the scale of the whole matrix. Magnitudes above 448 times the scale become that.
+    /// Quantises with a choice of the scale of the whole matrix. Magnitudes above the format's largest value times the scale become
+    /// that. With [`TensorScale::One`] a gate needs no scalar to apply it.
     ///
     /// # Errors
     ///
@@ -282,10 +285,30 @@ impl Matrix<E4m3> {
         scale: TensorScale,
     ) -> Result<Self, TensorError> {
         check_length(rows, columns, "values", checked(rows, columns)?, values.len())?;
-        let host = quantize_to(OperandFormat::E4m3, values, rows, columns, scale)?;
-        Ok(Self::of(rows, columns, device.upload(host.codes())?, None, host.tensor_scale()))
+        Self::from_host(device, &quantize_to(T::FORMAT, values, rows, columns, scale)?)
     }
 
+    /// Copies a quantised matrix of the host to a device, scale factors of NVFP4 to the blocked layout.
+    ///
+    /// # Errors
+    ///
+    /// [`TensorError::OtherFormat`], [`TensorError::Empty`], [`TensorError::Device`].
+    pub fn from_host(device: &Device, host: &HostMatrix) -> Result<Self, TensorError> {
+        let (found, expected) = (host.format(), T::FORMAT);
+        if found != expected {
+            let [found, expected] = [found, expected].map(|format| format.spec().name);
+            return Err(TensorError::OtherFormat { found, expected });
+        }
+        checked(host.rows(), host.k())?;
+        let scales = match T::FORMAT.spec().scales {
+            Some(_) => Some(device.upload(&host.blocked_scales()?)?),
+            None => None,
+        };
+        Ok(Self::of(host.rows(), host.k(), device.upload(host.codes())?, scales, host.tensor_scale()))
+    }
+}
+
+impl Matrix<E4m3> {
     /// Copies the values to the host, after all earlier work on them; row-major, times the scale of the whole matrix.
     ///
     /// # Errors
@@ -297,54 +320,6 @@ impl Matrix<E4m3> {
 }
 
 impl Matrix<Nvfp4> {
-    /// Quantises row-major values and copies them to a device. The scale of the whole matrix follows from its largest magnitude: see
-    /// [`Matrix::tensor_scale`]. Columns are a multiple of 16.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::Empty`], [`TensorError::Length`], [`TensorError::Device`]; [`TensorError::Format`] if a value is NaN or
-    /// infinite, or the columns are no multiple of 16.
-    pub fn upload(device: &Device, values: &[f32], rows: usize, columns: usize) -> Result<Self, TensorError> {
-        Self::upload_scaled(device, values, rows, columns, TensorScale::FromMax)
-    }
-
-    /// Quantises with a choice of the scale of the whole matrix. With [`TensorScale::One`] a gate needs no scalar to apply it, and
-    /// magnitudes above 2688 become that.
-    ///
-    /// # Errors
-    ///
-    /// As [`Matrix::upload`].
-    pub fn upload_scaled(
-        device: &Device,
-        values: &[f32],
-        rows: usize,
-        columns: usize,
-        scale: TensorScale,
-    ) -> Result<Self, TensorError> {
-        check_length(rows, columns, "values", checked(rows, columns)?, values.len())?;
-        let format = OperandFormat::Nvfp4;
-        Self::from_host(device, &quantize_to(format, values, rows, columns, scale)?)
-    }
-
-    /// Copies a quantised matrix of the host to a device, its scale factors to the blocked layout.
-    ///
-    /// # Errors
-    ///
-    /// [`TensorError::OtherFormat`], [`TensorError::Empty`], [`TensorError::Device`].
-    pub fn from_host(device: &Device, host: &HostMatrix) -> Result<Self, TensorError> {
-        let (found, expected) = (host.format().spec().name, OperandFormat::Nvfp4.spec().name);
-        if found != expected {
-            return Err(TensorError::OtherFormat { found, expected });
-        }
-        let (rows, columns) = (host.rows(), host.k());
-        let (codes, scales) = sizes(rows, columns)?;
-        let blocked = host.blocked_scales()?;
-        check_length(rows, columns, "bytes of NVFP4 codes", codes, host.codes().len())?;
-        check_length(rows, columns, "bytes of NVFP4 scale factors", scales, blocked.len())?;
-        let (elements, blocked) = (device.upload(host.codes())?, device.upload(&blocked)?);
-        Ok(Self::of(rows, columns, elements, Some(blocked), host.tensor_scale()))
-    }
-
     /// Views buffers as a matrix, without a copy. `codes` are row-major, the even column of two in the low four bits of a byte;
     /// `scales` are in the blocked layout, padded to 128 rows and 4 columns.
     ///

@@ -42,7 +42,7 @@ mod element;
 mod error;
 mod matrix;
 
-pub use element::{E4m3, Element, Nvfp4, Plain};
+pub use element::{E4m3, Element, Nvfp4, Plain, Quantised};
 pub use error::TensorError;
 pub use half::{bf16, f16};
 pub use matrix::Matrix;
