@@ -141,3 +141,22 @@ fn every_row_is_of_what_auto_makes_and_no_slower_than_recorded() {
         );
     }
 }
+
+#[test]
+fn the_page_has_the_table_of_the_evidence() {
+    let page = std::fs::read_to_string(silumin_testkit::root().join("book/src/auto.md")).unwrap();
+    let table = rows::by_tokens(&lines());
+    assert!(page.contains(&table), "book/src/auto.md lacks this table:\n{table}");
+    let all = problems::all(&FORMATS.map(|(name, _)| name));
+    let has_kernel = |of: &&Problem| {
+        of.spec(Arch::Sm100a).is_ok_and(|(spec, shape)| spec.plan(shape, Arch::Sm100a).is_ok())
+    };
+    let shapes = all.len() / FORMATS.len();
+    let counts = format!(
+        "{shapes} shapes of layers of current models in six formats, of which {} have a kernel. `evidence/auto.jsonl` has {} of them",
+        all.iter().filter(has_kernel).count(),
+        lines().len()
+    );
+    let page = page.replace('\n', " ");
+    assert!(page.contains(&counts), "book/src/auto.md lacks `{counts}`");
+}

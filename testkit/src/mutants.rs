@@ -48,6 +48,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("persistent_pair", Shape::new(300, 200, 1056)),
     ("dynamic", Shape::new(300, 136, 1440)),
     ("dynamic_pair", Shape::new(600, 136, 1056)),
+    // An even number of K tiles: with an odd one the bound of `odd_even` has no effect.
     ("two_per_sm", Shape::new(300, 136, 1440)),
     ("stream_k", Shape::new(130, 200, 2080)),
     ("overlapped", Shape::new(300, 200, 1440)),

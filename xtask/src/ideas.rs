@@ -15,6 +15,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use serde::{Deserialize, Serialize};
 use silumin::Shape;
 use silumin::codegen::error::explain;
+use silumin::codegen::kernel::Kernel;
 use silumin::codegen::spec::SpecFile;
 use silumin::runtime::predict::Chip;
 use silumin_cli::measure::predicted;
@@ -214,9 +215,8 @@ pub fn command() -> Command {
         )
 }
 
-/// The predicted time in microseconds, or why the knobs do not go with the problem.
-pub fn time(shape: [u32; 3], knobs: Knobs, chip: &str) -> Result<Result<f64, String>, String> {
-    let [m, n, k] = shape;
+/// The kernel, or why the knobs do not go with the problem.
+pub fn kernel([m, n, k]: [u32; 3], knobs: Knobs) -> Result<Result<Kernel, String>, String> {
     let shape = Shape::new(m, n, k);
     let mut file = SpecFile::new(shape);
     for (knob, value) in knobs {
@@ -226,8 +226,15 @@ pub fn time(shape: [u32; 3], knobs: Knobs, chip: &str) -> Result<Result<f64, Str
     if let Err(errors) = spec.plan(shape, arch) {
         return Ok(Err(explain(&errors)));
     }
-    let kernel = spec.kernel(shape, arch).map_err(|e| e.to_string())?;
-    predicted(&kernel, chip).map(|prediction| Ok(prediction.time() / 1e3))
+    spec.kernel(shape, arch).map(Ok).map_err(|e| e.to_string())
+}
+
+/// The predicted time in microseconds, or why the knobs do not go with the problem.
+pub fn time(shape: [u32; 3], knobs: Knobs, chip: &str) -> Result<Result<f64, String>, String> {
+    match kernel(shape, knobs)? {
+        Ok(kernel) => predicted(&kernel, chip).map(|prediction| Ok(prediction.time() / 1e3)),
+        Err(reason) => Ok(Err(reason)),
+    }
 }
 
 fn run(matches: &ArgMatches) -> Result<(), String> {

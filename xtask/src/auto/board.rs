@@ -33,9 +33,9 @@ pub fn seconds(spec: &Spec, shape: Shape, arch: Arch, config: Config, chip: &Chi
 /// How a problem's row is made.
 enum Work {
     Search(Box<Descent>),
-    /// By predicting `auto` and these configurations.
-    Only {
-        others: Vec<Config>,
+    /// By predicting `auto` and this configuration again.
+    Again {
+        best: Config,
         done: bool,
     },
 }
@@ -78,33 +78,22 @@ impl Job {
         let (spec, shape) = problem.spec(arch)?;
         let best = knobs(&row.best.knobs, &spec.config).map_err(|e| e.to_string())?;
         let (space, round) = (row.space.clone(), Vec::new());
-        let work = Work::Only { others: vec![best], done: false };
+        let work = Work::Again { best, done: false };
         Ok(Job { problem, arch, spec, shape, space, work, round, before: row.predicted })
-    }
-
-    /// Compares `auto` with these configurations alone.
-    pub fn only(problem: Problem, arch: Arch, tried: &[Config]) -> Result<Job, String> {
-        let (spec, shape) = problem.spec(arch)?;
-        let work = Work::Only { others: tried.to_vec(), done: false };
-        let before = tried.len() + 1;
-        Ok(Job { problem, arch, spec, shape, space: "only".into(), work, round: Vec::new(), before })
     }
 
     /// Begins the next round; `false` if there is none.
     fn begin(&mut self) -> bool {
         let next = match &mut self.work {
             Work::Search(search) => search.ask().unwrap_or_default(),
-            Work::Only { done: true, .. } => Vec::new(),
-            Work::Only { others, done } => {
+            Work::Again { done: true, .. } => Vec::new(),
+            Work::Again { best, done } => {
                 *done = true;
                 let mut spec = self.spec.clone();
+                spec.config = *best;
                 // Rules change: a best of before may be `auto` by now, or illegal.
-                let legal = |config: &&Config| {
-                    spec.config = **config;
-                    **config != self.spec.config && spec.plan(self.shape, self.arch).is_ok()
-                };
-                let others: Vec<Config> = others.iter().filter(legal).copied().collect();
-                [vec![self.spec.config], others].concat()
+                let other = *best != self.spec.config && spec.plan(self.shape, self.arch).is_ok();
+                if other { vec![self.spec.config, *best] } else { vec![self.spec.config] }
             }
         };
         self.round = next.into_iter().map(|config| (config, None)).collect();
@@ -126,12 +115,15 @@ impl Job {
                 let (config, _, seconds) = search.fastest()?;
                 Some((search.auto()?, config, seconds, search.predicted()))
             }
-            Work::Only { .. } => {
-                let timed =
-                    self.round.iter().filter_map(|(config, seconds)| Some((*config, seconds.flatten()?)));
-                let auto = self.round.first()?.1.flatten()?;
-                let (best, seconds) = timed.min_by(|a, b| a.1.total_cmp(&b.1))?;
-                Some((auto, best, seconds, self.before))
+            Work::Again { .. } => {
+                let time = |place: usize| self.round.get(place).and_then(|(_, seconds)| seconds.flatten());
+                let auto = time(0)?;
+                match (self.round.get(1), time(1)) {
+                    (Some((best, _)), Some(seconds)) if seconds < auto => {
+                        Some((auto, *best, seconds, self.before))
+                    }
+                    _ => Some((auto, self.spec.config, auto, self.before)),
+                }
             }
         }
     }

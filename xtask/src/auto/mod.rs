@@ -5,16 +5,19 @@
 //! cargo xtask auto --formats nvfp4,bf16 --shapes 64x4096x7168,256x4096x7168
 //! cargo xtask auto --space full --largest 20
 //! cargo xtask auto --again
-//! cargo xtask auto --only --try 'store=tma' --out /tmp/store.jsonl
+//! cargo xtask auto --table
+//! cargo xtask auto --only --formats nvfp4 --shapes 192x12288x4096 --try 'store=tma'
 //! ```
 //!
 //! Each problem's search starts with `auto` and some configurations of every kind, and goes on with neighbours of the best.
 //! Writes a line a problem to `evidence/auto.jsonl`. What was predicted is kept in FILE.sims, so that a run that was ended early
-//! goes on where it was. Nothing is measured. Exit status: 0, or 1 where a problem has no prediction, 2 for bad input.
+//! goes on where it was. `--only` does not search: it prints the times of `auto` and of each `--try`, or why there is none, and writes
+//! nothing. `--table` prints the table of book/src/auto.md. Nothing is measured. Exit status: 0, 1 if a problem that is searched has no prediction, 2 for bad input.
 
 pub mod board;
 pub mod problems;
 pub mod rows;
+mod tries;
 
 use board::{Board, Job};
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
@@ -67,7 +70,14 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .requires("try")
                 .conflicts_with("again")
-                .help("do not search: predict `auto` and each --try; needs --out or --dry"),
+                .help("do not search: print the times of `auto` and of each --try, and write nothing"),
+        )
+        .arg(
+            Arg::new("table")
+                .long("table")
+                .action(ArgAction::SetTrue)
+                .conflicts_with_all(["again", "only", "try"])
+                .help("predict nothing: print the table of book/src/auto.md, from the file of rows"),
         )
         .arg(
             option("threads", "N", "threads; 0 is one per core")
@@ -133,21 +143,23 @@ fn run(matches: &ArgMatches) -> Result<ExitCode, String> {
     let usual = silumin_testkit::root().join("evidence").join("auto.jsonl");
     let path = matches.get_one::<PathBuf>("out").cloned().unwrap_or(usual);
     let (commit, dry, again) = (commit(matches), matches.get_flag("dry"), matches.get_flag("again"));
-    let only = matches.get_flag("only");
-    if only && !dry && matches.get_one::<PathBuf>("out").is_none() {
-        return Err(
-            "--only: its rows are of no search; name a file for them by --out, or write none by --dry".into(),
-        );
-    }
     let old = rows::read(&path)?;
     let tried: Vec<&String> = matches.get_many("try").into_iter().flatten().collect();
     let tried = tried.iter().map(|text| knobs(text, &Config::default())).collect::<Result<Vec<_>, _>>();
     let tried = tried.map_err(|e| format!("--try: {e}"))?;
+    if matches.get_flag("table") {
+        print!("{}", rows::by_tokens(&old));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if matches.get_flag("only") {
+        let all = tries::times(&problems(matches)?, arch(name), &tried, &chip);
+        print!("{}", all.concat());
+        return Ok(ExitCode::SUCCESS);
+    }
     let mut jobs = Vec::new();
     for problem in problems(matches)? {
         let row = old.iter().find(|line| line.is_of(&problem, name));
         let job = match (row, again) {
-            _ if only => Job::only(problem, arch(name), &tried),
             (Some(row), true) => Job::again(problem, arch(name), row),
             (None, true) => continue,
             // As far as asked for, by this commit: there is nothing to do.

@@ -104,6 +104,26 @@ pub fn write(path: &Path, lines: &[Line]) -> Result<(), String> {
     fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))
 }
 
+/// The table by tokens, as book/src/auto.md has it.
+pub fn by_tokens(lines: &[Line]) -> String {
+    let tokens = |line: &Line| line.problem.split(' ').next().and_then(|m| m.parse::<u32>().ok());
+    let band = |line: &Line| match tokens(line) {
+        _ if line.problem.contains("groups") => "groups of rows",
+        Some(..=64) => "up to 64 tokens",
+        _ => "more than 64 tokens",
+    };
+    let mut out =
+        "| problems | number | within 3 % | geometric mean | worst |\n|---|---|---|---|---|\n".to_owned();
+    for name in ["up to 64 tokens", "more than 64 tokens", "groups of rows"] {
+        let of: Vec<f64> = lines.iter().filter(|line| band(line) == name).map(|line| line.ratio).collect();
+        let near = of.iter().filter(|ratio| **ratio <= 1.03).count();
+        let mean = (of.iter().map(|ratio| ratio.ln()).sum::<f64>() / of.len() as f64).exp();
+        let worst = of.iter().fold(1.0, |worst: f64, ratio| worst.max(*ratio));
+        out += &format!("| {name} | {} | {near} | {mean:.2} | {worst:.2} |\n", of.len());
+    }
+    out
+}
+
 /// The table by formats.
 pub fn summary(lines: &[Line]) -> String {
     let mut out = format!(
