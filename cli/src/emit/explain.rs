@@ -3,7 +3,6 @@
 use crate::measure::predicted;
 use rayon::prelude::*;
 use serde_json::{Value, json};
-use silumin::codegen::config::Setting;
 use silumin::codegen::plan::Plan;
 use silumin::codegen::spec::Spec;
 use silumin::{Arch, Shape};
@@ -90,18 +89,9 @@ fn times(spec: &Spec, plan: &Plan, chip: &str) {
     };
     let neighbours: Vec<(String, Spec)> = (plan.explain().what_ifs.into_iter())
         .filter(|what_if| what_if.outcome.is_ok())
-        .filter_map(|what_if| {
-            let mut other = spec.clone();
-            // Stages follow from the other knobs, unless they are what changes.
-            other.config = silumin::codegen::config::Config { stages: spec.config.stages, ..plan.config };
-            other.config.tmem_columns = Setting::Auto;
-            (other.config.cache, other.config.k_order) = (spec.config.cache, spec.config.k_order);
-            other.config.accumulator_buffers = spec.config.accumulator_buffers;
-            if what_if.knob == "consumers" {
-                other.config.schedule = spec.config.schedule;
-            }
-            other.config.set(what_if.knob, &what_if.value).ok()?;
-            Some((format!("{} = {}", what_if.knob, what_if.value), other))
+        .map(|what_if| {
+            let other = Spec { config: what_if.config, ..spec.clone() };
+            (format!("{} = {}", what_if.knob, what_if.value), other)
         })
         .collect();
     let (own, others) = rayon::join(

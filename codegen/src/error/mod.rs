@@ -306,8 +306,8 @@ pub enum ConfigError {
     /// Groups of no tiles.
     #[error("raster: swizzled(0) has groups of no tiles")]
     RasterGroup,
-    /// The tile's M is not the one the block-scaled MMA has on so many CTAs.
-    #[error("tile: {side} = {given}, but a block-scaled MMA of {ctas} CTA(s) has {wanted} rows")]
+    /// The tile's M is not the one that an MMA of this many CTAs has.
+    #[error("tile: {side} = {given}, but an MMA of {ctas} CTA(s) has {wanted} rows")]
     TileM {
         /// `M`, or N in words where operands are swapped.
         side: &'static str,
@@ -320,7 +320,7 @@ pub enum ConfigError {
     },
     /// The tile's N is not one that the MMA has.
     #[error(
-        "tile: {side} = {given}, but the N of a block-scaled MMA of {ctas} CTA(s) is a multiple of {multiple}, from {multiple} to 256"
+        "tile: {side} = {given}, but the N of an MMA of {ctas} CTA(s) is a multiple of {multiple}, from {multiple} to 256"
     )]
     TileN {
         /// `N`, or M in words where operands are swapped.

@@ -17,6 +17,7 @@ pub(crate) enum Rule {
     TokensAreColumns,
     NarrowTile,
     WideTile,
+    LeastWork,
     WarpgroupColumns,
     WarpgroupRows,
     WarpColumns { shortened: bool },
@@ -57,6 +58,7 @@ pub(crate) enum Rule {
     MmaOfEach,
     InterleavedRows,
     ReadsAOnce,
+    PairReadsAOnce,
     BuffersShare,
     TwoBuffers,
     NoRoomForTwo,
@@ -115,6 +117,12 @@ impl Rule {
             Rule::WideTile => {
                 return format!(
                     "N = 128: with 64 there would be more CTAs than {sms} SMs, or MMAs of 2N; K is one 128-byte swizzle span of a row, or the problem's"
+                );
+            }
+            Rule::LeastWork => {
+                return format!(
+                    "of all N tried, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
+                    plan.tile.n
                 );
             }
             Rule::WarpgroupColumns => {
@@ -209,6 +217,9 @@ impl Rule {
                 "an MMA's rows are of both products: tiles of fewer columns of C, or of more tokens"
             }
             Rule::ReadsAOnce => "one MMA of 2N reads A once for both products",
+            Rule::PairReadsAOnce => {
+                "one MMA of 2N reads A once for both products, where two would wait for their reads (predicted; published kernels were not seen to: `accumulators = separate` avoids it)"
+            }
             Rule::BuffersShare => {
                 return format!(
                     "a CTA computes several tiles, and TMEM holds two buffers that share {} columns of each product: the rest of an epilogue overlaps the next tile's MMAs (published kernels overlap one product's; `accumulator_buffers = 1` avoids it)",

@@ -93,6 +93,8 @@ pub struct WhatIf {
     pub knob: &'static str,
     /// See `knob`.
     pub value: String,
+    /// The whole configuration: what was settled, with that value and `auto` for what follows from it.
+    pub config: Config,
     /// SMEM bytes, TMEM columns (0 where there is no TMEM) and stages of that plan, or why there is none.
     pub outcome: Result<[u32; 3], Vec<ConfigError>>,
 }
@@ -194,6 +196,7 @@ impl Plan {
                 tmem_columns: Setting::Auto,
                 cache: self.asked.cache,
                 k_order: self.asked.k_order,
+                sf_load: self.asked.sf_load,
                 accumulator_buffers: self.asked.accumulator_buffers,
                 schedule: if knob == "consumers" { self.asked.schedule } else { self.config.schedule },
                 ..self.config
@@ -201,7 +204,7 @@ impl Plan {
             config.set(knob, &value).ok()?;
             let plan = validate_gate(&self.problem, &config, self.arch, &self.gate);
             let outcome = plan.map(|plan| [plan.smem.total, plan.tmem_columns(), plan.stages]);
-            Some(WhatIf { knob, value, outcome })
+            Some(WhatIf { knob, value, config, outcome })
         };
         wanted.into_iter().filter_map(outcome).collect()
     }
@@ -315,7 +318,7 @@ impl fmt::Display for MemoryBudget {
 
 impl fmt::Display for WhatIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let WhatIf { knob, value, outcome } = self;
+        let WhatIf { knob, value, outcome, config: _ } = self;
         match outcome {
             Ok([smem, 0, stages]) => {
                 writeln!(f, "  {knob} = {value}: fits, {smem} bytes of SMEM, {stages} stages")

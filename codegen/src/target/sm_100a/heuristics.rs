@@ -1,6 +1,6 @@
 //! How `auto` is settled where accumulators are in tensor memory (`tcgen05`, sm_100a).
 
-use super::{MMA_ROWS, Tcgen05, legalize, load, neighbours, shares};
+use super::{MMA_ROWS, Tcgen05, columns, legalize, load, neighbours, shares};
 use crate::arch::Arch;
 use crate::config::{
     AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, Switch, Tile,
@@ -49,7 +49,8 @@ pub(crate) fn plan(problem: &Problem, config: &Config, arch: Arch) -> Result<Pla
         }
     }
     let (config, settled, _) = sides(group);
-    plan(&config, settled)
+    columns::choose(problem, &config, arch, &settled, |config, settled| plan(config, settled).ok())
+        .map_or_else(|| plan(&config, settled), Ok)
 }
 
 /// A plan of what was settled, if it is legal and fits.
@@ -90,7 +91,7 @@ fn choose_group(shape: Shape, config: &Config) -> (CtaGroup, Rule) {
 }
 
 /// 128 x 128 x 256; N = 64 where that still leaves every SM at most one tile, so that a small grid
-/// spreads over more of the chip; K no longer than the problem's.
+/// spreads over more of the chip; K no longer than the problem's. N is the first guess of [`columns::choose`].
 ///
 /// With few tokens on the MMA's column side, as many columns as there are tokens.
 fn choose_tile(problem: &Problem, config: &Config, swap_ab: bool, arch: Arch) -> (Tile, Rule) {

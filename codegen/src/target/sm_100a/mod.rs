@@ -3,6 +3,7 @@
 //! * `mod.rs`: [`Tcgen05`], what a plan has of it.
 //! * `legalize.rs`: what it rules out.
 //! * `heuristics.rs`: how `auto` is settled.
+//! * `columns.rs`: how many columns a tile has.
 //! * `load.rs`: how the epilogue reads accumulators.
 //! * `shares.rs`: whether clusters share K where tiles are few.
 //! * `tail.rs`: how long a split tail pays.
@@ -11,6 +12,7 @@
 //! * `plan.rs`: its part of a plan.
 //! * `view/`: its part of what templates print.
 
+mod columns;
 mod descriptor;
 pub(crate) mod heuristics;
 mod legalize;
