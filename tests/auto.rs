@@ -42,7 +42,7 @@ fn a_small_search_finds_little_that_is_faster() {
         (problem([32, 768, 2048], "e4m3"), TOLERANCE),
         (problem([256, 4096, 2048], "mxfp4"), TOLERANCE),
     ];
-    let held = sample::of(held, 2);
+    let held = sample::of(held, 4);
     let depth = Depth { seeds: 6, rounds: 1, width: 6 };
     let chip = Chip::named("b200").unwrap();
     let found = parallel::map(&held, |_, (_, (of, _))| {

@@ -1,6 +1,7 @@
 //! The bring-up pack from start to end on the emulated driver: what it finds, what it says of it, and what it goes on after.
 //!
-//! A commit takes the whole pack of one of two chips, and the step with the damaged kernel of the other's; `SILUMIN_FULL=1` takes both.
+//! A commit takes a quarter of a chip's steps and the one with the damaged kernel, and a chip's probes in two of eight commits;
+//! `SILUMIN_FULL=1` takes all.
 
 use serde_json::Value;
 use silumin::Arch;
@@ -98,20 +99,22 @@ fn case<'a>(report: &'a Value, id: &str) -> &'a Value {
     steps.iter().flat_map(|step| step["cases"].as_array().unwrap()).find(|case| case["id"] == id).unwrap()
 }
 
-/// A chip's pack with one kernel damaged: all steps and probes if the commit chooses the chip's turn, else the kernel's step.
+/// A chip's pack with one kernel damaged: the steps that the commit chooses and the kernel's; and its probes, at its turn of eight.
 fn from_start_to_end(arch: Arch, turn: usize, planted: &str, assumption: &str, avoid: Option<&str>) {
-    let whole = sample::full() || sample::turn(2) == turn;
-    let step = planted.trim_end_matches(char::is_alphabetic).parse().unwrap();
-    let only = if whole { &[][..] } else { &[step] };
-    let bench = Bench::new(&[arch], only, Some(planted));
-    let flags = if whole { &["--no-tools"][..] } else { &["--no-tools", "--no-probes"] };
+    let probed = sample::full() || sample::turn(8) == turn;
+    let all: Vec<_> =
+        steps(arch, Size::Small).into_iter().map(|step| (step.number, step.cases.len())).collect();
+    let step: u32 = planted.trim_end_matches(char::is_alphabetic).parse().unwrap();
+    let chosen: HashSet<u32> = sample::of(all.clone(), 4).into_iter().map(|(_, (step, _))| step).collect();
+    let steps: Vec<_> =
+        all.into_iter().filter(|(number, _)| *number == step || chosen.contains(number)).collect();
+    let only: Vec<u32> = steps.iter().map(|(number, _)| *number).collect();
+    let bench = Bench::new(&[arch], &only, Some(planted));
+    let flags = if probed { &["--no-tools"][..] } else { &["--no-tools", "--no-probes"] };
     let run = bench.run(arch, flags, &[]);
     let failed: Vec<_> = verdicts(&run.report).into_iter().filter(|(_, verdict)| *verdict != "ok").collect();
-    assert_eq!(failed, [(planted, "failed")], "{}", run.said);
-    let steps =
-        steps(arch, Size::Small).into_iter().filter(|step| only.is_empty() || only.contains(&step.number));
-    let all: usize = steps.map(|step| step.cases.len()).sum();
-    assert_eq!(verdicts(&run.report).len(), all);
+    assert_eq!(failed, [(planted, "failed")], "{}; {}", run.said, sample::again());
+    assert_eq!(verdicts(&run.report).len(), steps.iter().map(|(_, cases)| cases).sum::<usize>());
     assert_eq!(run.status, 1, "{}", run.said);
     // What is wrong, and what that tells.
     let found = case(&run.report, planted);
@@ -136,7 +139,7 @@ fn from_start_to_end(arch: Arch, turn: usize, planted: &str, assumption: &str, a
         );
         assert_eq!(case(&run.report, id)["racecheck"]["result"], "not asked for");
     }
-    if !whole {
+    if !probed {
         return;
     }
     let probes = run.report["probes"].as_array().unwrap();
@@ -164,7 +167,7 @@ fn blackwell_s_pack_names_the_wrong_kernel() {
 
 #[test]
 fn hopper_s_pack_names_the_wrong_kernel() {
-    from_start_to_end(Arch::Sm90a, 1, "8c", "one CTA hands its sums over to another that waits", None);
+    from_start_to_end(Arch::Sm90a, 4, "8c", "one CTA hands its sums over to another that waits", None);
 }
 
 #[test]
@@ -174,14 +177,14 @@ fn what_hangs_or_crashes_or_fails_costs_only_itself() {
     let mishaps = "hang:tile = [64, 64, 64];abort:tile = [192, 96, 64];fail:promotion = every(128)";
     let run = bench.run(
         Arch::Sm90a,
-        &["--no-tools", "--no-probes", "--seconds", "20"],
+        &["--no-tools", "--no-probes", "--seconds", "12"],
         &[("SILUMIN_EMULATED_MISHAP", mishaps)],
     );
     let failed: Vec<_> = verdicts(&run.report).into_iter().filter(|(_, verdict)| *verdict != "ok").collect();
     assert_eq!(failed, [("2a", "failed"), ("2c", "failed"), ("4b", "failed")], "{}", run.said);
     let result = |id: &str| case(&run.report, id)["once"]["result"].as_str().unwrap().to_owned();
     assert_eq!([result("2a"), result("2c"), result("4b")], ["hang", "crash", "error"]);
-    assert!(case(&run.report, "2a")["once"]["text"].as_str().unwrap().contains("not done after 20 s"));
+    assert!(case(&run.report, "2a")["once"]["text"].as_str().unwrap().contains("not done after 12 s"));
     assert!(case(&run.report, "4b")["once"]["text"].as_str().unwrap().contains("error 719"));
     assert_eq!(case(&run.report, "2a")["loop"]["result"], "not run");
     assert_eq!(run.status, 1);
@@ -195,8 +198,11 @@ fn a_gpu_that_runs_nothing_any_more_ends_the_steps() {
     assert_eq!(run.status, 1);
     assert!(run.said.contains("the driver does not even compare two buffers"), "{}", run.said);
     // All but the comparison.
-    let run =
-        bench.run(Arch::Sm90a, &["--no-tools", "--from", "2"], &[("SILUMIN_EMULATED_MISHAP", "fail:wgmma")]);
+    let run = bench.run(
+        Arch::Sm90a,
+        &["--no-tools", "--no-probes", "--from", "2"],
+        &[("SILUMIN_EMULATED_MISHAP", "fail:wgmma")],
+    );
     assert!(
         verdicts(&run.report).iter().all(|(id, verdict)| id.starts_with('2') && *verdict == "failed"),
         "{}",
@@ -296,18 +302,25 @@ fn other_chips_and_damaged_packs_are_refused() {
 #[test]
 fn probes_assemble() {
     let ptxas = Ptxas::find().unwrap();
+    let mut small = Vec::new();
     for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a, Arch::Sm120a, Arch::Sm121a] {
         for size in [Size::Small, Size::Full] {
             let probes = bring_up::probes::all(arch, size);
             let names: HashSet<&str> = probes.iter().map(|probe| probe.name.as_str()).collect();
             assert_eq!(names.len(), probes.len());
-            for probe in probes.iter().filter(|_| size == Size::Small) {
-                let assembled =
-                    ptxas.assemble(&probe.ptx, arch).unwrap_or_else(|e| panic!("{arch} {}: {e}", probe.name));
-                assert!(!assembled.log.contains("serialized"), "{}: {}", probe.name, assembled.log);
+            if size == Size::Small {
+                small.extend(probes.into_iter().map(|probe| (arch, probe)));
             }
         }
     }
+    let small = sample::of(small, 3);
+    let faults =
+        silumin_testkit::faults(&small, |_, (_, (arch, probe))| match ptxas.assemble(&probe.ptx, *arch) {
+            Ok(done) if !done.log.contains("serialized") => None,
+            Ok(done) => Some(format!("{arch} {}: {}", probe.name, done.log)),
+            Err(error) => Some(format!("{arch} {}: {error}", probe.name)),
+        });
+    sample::assert_none(&faults, small.len());
     let check =
         fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("cli/src/bring_up/check.ptx")).unwrap();
     ptxas.assemble(&check, Arch::Sm100a).unwrap();

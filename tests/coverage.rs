@@ -32,11 +32,12 @@ fn the_table_has_every_value_and_all_of_it_holds() {
 fn a_sample_of_the_table_holds() {
     let tools = Tools::new(Ptxas::find().unwrap()).unwrap();
     let full = silumin_testkit::sample::full();
+    // The same values every time: few mutants of a value that is not among them may miss the bar, which is for all of them.
     // Every value of sm_90a runs on even and ragged shapes in `tests/hopper.rs`, where the emulator takes its time.
     let step = |arch| match arch {
         _ if full => 1,
-        Arch::Sm90a => 31,
-        _ => 13,
+        Arch::Sm90a => 47,
+        _ => 23,
     };
     let of = |(arch, values): &(Arch, &'static [Entry])| {
         let (arch, step) = (*arch, step(*arch));

@@ -22,7 +22,7 @@ const LEGAL: usize = 36;
 /// Configurations that are run under several schedules; those of `SILUMIN_FULL=1`.
 const FEW: [usize; 2] = [3, 12];
 /// A commit judges one draw, or one run, in so many.
-const PARTS: usize = 3;
+const PARTS: usize = 6;
 
 /// The parts of which one is judged: who asks for a number of draws gets all of them.
 fn parts() -> usize {

@@ -29,7 +29,7 @@ const DECODED: [(&str, &str); 4] =
 const FEW: [usize; 2] = [4, 12];
 
 /// A commit judges one draw, or one run, in so many.
-const PARTS: usize = 3;
+const PARTS: usize = 6;
 
 /// The parts of which one is judged: who asks for a number of draws gets all of them.
 fn parts() -> usize {

@@ -15,7 +15,7 @@ use silumin_testkit::sample;
 /// Legal configurations that the test holds to, unless the environment says otherwise.
 const LEGAL: usize = 240;
 /// A commit judges one in so many, unless the environment says how many to draw.
-const PARTS: usize = 3;
+const PARTS: usize = 6;
 
 #[test]
 fn legal_draws_assemble_and_compute_right_and_illegal_ones_say_why() {

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::Path;
 
 /// A commit mutates one kernel in so many.
-const PARTS: usize = 3;
+const PARTS: usize = 6;
 
 fn subject(name: &str, shape: Shape, folder: &Path) -> Subject {
     subject_with(name, shape, folder, &[])

@@ -18,7 +18,7 @@ use std::path::Path;
 /// Seeds of the random schedule, unless the environment says otherwise.
 const SEEDS: u64 = 2;
 /// A commit tries one schedule in so many.
-const PARTS: usize = 3;
+const PARTS: usize = 6;
 
 fn seeds() -> u64 {
     std::env::var("SILUMIN_SEEDS")
