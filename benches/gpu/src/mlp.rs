@@ -18,6 +18,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crate::job;
+use crate::mlp_check::{Host, difference, reference, values};
 use crate::timing::median;
 
 /// Copies of the weights.
@@ -31,7 +32,8 @@ const MOST: u64 = 2000;
 /// How long a rank waits for others, and for one that does not come.
 const LIMIT: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(2);
-/// Norm of the difference between one GPU and several, over that of the result: parts are rounded to bf16.
+/// Norm of the difference to f64, or between one GPU and several, over that of the result: the middle, parts and the result are
+/// rounded to bf16 or quantised.
 const BAR: f64 = 6e-3;
 
 /// What is measured.
@@ -62,7 +64,9 @@ struct Row {
     one_us: f64,
     all_us: Option<f64>,
     without_sum_us: Option<f64>,
-    /// Norm of the difference to one GPU over that of the result.
+    /// Norm of the difference of the first and the last token to f64, over that of the result.
+    error: f64,
+    /// The same of all tokens to one GPU.
     difference: Option<f64>,
 }
 
@@ -77,15 +81,8 @@ struct Report {
     left: String,
 }
 
-fn words(error: impl std::fmt::Display) -> String {
+pub fn words(error: impl std::fmt::Display) -> String {
     error.to_string()
-}
-
-/// Weights of a block on the host.
-struct Host {
-    gate: Matrix,
-    up: Matrix,
-    down: Matrix,
 }
 
 impl Host {
@@ -127,6 +124,22 @@ fn numbers(count: usize, seed: u64) -> Vec<u8> {
     (0..count).flat_map(|_| half::bf16::from_f64(sum()).to_le_bytes()).collect()
 }
 
+/// Seeds of the numbers of x and of what is added.
+const X: u64 = 1;
+const RESIDUAL: u64 = 2;
+
+/// How far the first and the last token's results are from f64.
+fn error(mlp: &Mlp, host: &Host, tokens: usize, result: &[u8]) -> Result<f64, String> {
+    let ends = |bytes: &[u8]| {
+        let row = 2 * mlp.hidden();
+        let last = if tokens > 1 { &bytes[(tokens - 1) * row..tokens * row] } else { &[][..] };
+        [&bytes[..row], last].concat()
+    };
+    let [x, residual] = [X, RESIDUAL].map(|seed| ends(&numbers(tokens * mlp.hidden(), seed)));
+    let expected = reference(mlp, host, &x, &residual)?;
+    Ok(difference(values(&ends(result)), &expected))
+}
+
 /// A device's calls for one number of tokens: a graph for each copy of the weights.
 struct Calls {
     graphs: Vec<MlpGraph>,
@@ -141,8 +154,8 @@ impl Calls {
         let (device, rows) = (first.device(), first.rows(tokens).map_err(words)? as usize);
         let stream = device.new_stream().map_err(words)?;
         let upload = |bytes: &[u8]| device.upload(bytes).map_err(words);
-        let x = upload(&numbers(tokens as usize * first.hidden(), 1))?;
-        let residual = upload(&numbers(rows * first.hidden(), 2))?;
+        let x = upload(&numbers(tokens as usize * first.hidden(), X))?;
+        let residual = upload(&numbers(rows * first.hidden(), RESIDUAL))?;
         let out = upload(&vec![0; rows * first.row_bytes()])?;
         let record = |mlp: &Mlp| mlp.record(&stream, tokens, &x, Some(&residual), &out).map_err(words);
         let graphs = layers.iter().map(record).collect::<Result<_, _>>()?;
@@ -201,15 +214,6 @@ struct Measured {
     result: Vec<u8>,
 }
 
-/// Norm of the difference over the norm of what is expected.
-fn difference(got: &[u8], expected: &[u8]) -> f64 {
-    let decode = |pair: &[u8; 2]| half::bf16::from_le_bytes(*pair).to_f64();
-    let pairs =
-        || got.as_chunks::<2>().0.iter().map(decode).zip(expected.as_chunks::<2>().0.iter().map(decode));
-    let norm = |square: &dyn Fn((f64, f64)) -> f64| pairs().map(square).sum::<f64>().sqrt();
-    norm(&|(got, expected)| (got - expected).powi(2)) / norm(&|(_, expected)| expected.powi(2))
-}
-
 /// Runs `one` for each rank in a thread of its own.
 fn on_ranks<T: Send>(
     group: &[Communicator],
@@ -252,15 +256,15 @@ pub fn run(request: &Request<'_>) -> Result<bool, String> {
     };
     let mut right = true;
     println!(
-        "| block | weights | tokens | one GPU, us | {} GPUs, us | ratio | share of the sum | difference |",
+        "| block | weights | tokens | one GPU, us | {} GPUs, us | ratio | share of the sum | error | difference |",
         devices.len()
     );
-    println!("|---|---|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|---|---|");
     for (hidden, features) in blocks {
         for format in &formats {
             let host = Host::new(*format, hidden, features)?;
             let rows = measure(&devices, &host, *format, &tokens)?;
-            right &= rows.iter().all(|row| row.difference.is_none_or(|difference| difference < BAR));
+            right &= rows.iter().all(|row| row.error < BAR && row.difference.is_none_or(|off| off < BAR));
             rows.iter().for_each(show);
             report.rows.extend(rows);
         }
@@ -290,7 +294,7 @@ fn show(row: &Row) {
         .zip(row.without_sum_us)
         .map(|(all, without)| format!("{:.0} %", 100.0 * (1.0 - without / all)));
     println!(
-        "| {} x {} | {} | {} | {:.1} | {} | {} | {} | {} |",
+        "| {} x {} | {} | {} | {:.1} | {} | {} | {} | {:.1e} | {} |",
         row.hidden,
         row.features,
         row.weights,
@@ -299,6 +303,7 @@ fn show(row: &Row) {
         or(row.all_us.map(|us| format!("{us:.1}"))),
         or(row.all_us.map(|us| format!("{:.2}", us / row.one_us))),
         or(share),
+        row.error,
         or(row.difference.map(|difference| format!("{difference:.1e}"))),
     );
 }
@@ -321,6 +326,7 @@ fn measure(
         let calls = Calls::new(&whole, tokens)?;
         results.push(calls.once()?);
         let one_us = median(&calls.turns(calls.turn()?, || {})?);
+        let error = error(&whole[0], host, tokens as usize, &results[results.len() - 1])?;
         let (hidden, features, weights) = (weights.hidden(), weights.features(), format.to_string());
         let (ranks, all_us, without_sum_us, difference) = (devices.len(), None, None, None);
         rows.push(Row {
@@ -332,6 +338,7 @@ fn measure(
             one_us,
             all_us,
             without_sum_us,
+            error,
             difference,
         });
     }
@@ -365,7 +372,8 @@ fn measure(
         let ranks: Vec<&Measured> = measured.iter().map(|rank| &rank[number]).collect();
         let slowest = (0..TURNS).map(|turn| ranks.iter().map(|rank| rank.all[turn]).fold(0.0, f64::max));
         row.all_us = Some(median(&slowest.collect::<Vec<_>>()));
-        let worst = ranks.iter().map(|rank| difference(&rank.result, &results[number])).fold(0.0, f64::max);
+        let one: Vec<f64> = values(&results[number]).collect();
+        let worst = ranks.iter().map(|rank| difference(values(&rank.result), &one)).fold(0.0, f64::max);
         row.difference = Some(worst);
         let calls = Calls::new(&parts, row.tokens)?;
         row.without_sum_us = Some(median(&calls.turns(calls.turn()?, || {})?));

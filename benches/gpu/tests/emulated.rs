@@ -310,14 +310,19 @@ fn the_table_of_starts_has_a_row_for_each_bar() {
 #[test]
 fn a_block_is_timed_and_written_down() {
     let folder = tempfile::tempdir().unwrap();
-    let flags = ["--mlp", "64x128", "--format", "nvfp4,bf16", "--tokens", "3"];
-    let output = bench(folder.path(), &flags);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    let report = report(folder.path());
-    assert_eq!(texts(&report, "weights"), ["nvfp4", "bf16"]);
-    for row in report["rows"].as_array().unwrap() {
-        assert!(row["one_us"].as_f64().unwrap() > 0.0 && row["all_us"].is_null(), "{row}");
+    // NVFP4 activations on Blackwell, 16-bit ones on Hopper.
+    for (chip, formats) in [("sm_90a", &["nvfp4", "bf16"][..]), ("sm_100a", &["nvfp4"])] {
+        let flags = ["--mlp", "64x128", "--format", &formats.join(","), "--tokens", "1,3"];
+        let output = bench_on(chip, folder.path(), &flags);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let report = report(folder.path());
+        assert_eq!(texts(&report, "weights"), formats.iter().flat_map(|name| [*name; 2]).collect::<Vec<_>>());
+        for row in report["rows"].as_array().unwrap() {
+            assert!(row["one_us"].as_f64().unwrap() > 0.0 && row["all_us"].is_null(), "{row}");
+            // Rounding shows: it is not compared with itself.
+            assert!((1e-5..6e-3).contains(&row["error"].as_f64().unwrap()), "{row}");
+        }
     }
     for (flags, error) in [
         (["--mlp", "64", "--tokens", "3"], "--mlp: `64` is not HIDDENxFEATURES"),
