@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The crate on its own: CPU tensors on the emulator, and, with `cuda`, the CUDA code on the emulated driver.
 #
-#     check.sh            # CPU tensors: tests, the example, documentation, lints
+#     check.sh            # CPU tensors: tests, the examples, documentation, lints
 #     check.sh cuda       # the CUDA code too; takes a C compiler and nm, and no CUDA
 #
 # candle's `cuda` compiles kernels of candle's own with nvcc and links the toolkit's libraries. Neither is here, so that its
@@ -18,6 +18,7 @@ if [ "${1:-}" != cuda ]; then
   cargo clippy --locked --all-targets -- -D warnings
   cargo test --locked
   cargo run --locked --example gated_mlp
+  cargo run --locked --example llama
   RUSTDOCFLAGS="-D warnings" cargo doc --locked --no-deps
   exit
 fi
