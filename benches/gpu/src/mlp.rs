@@ -32,8 +32,7 @@ const MOST: u64 = 2000;
 /// How long a rank waits for others, and for one that does not come.
 const LIMIT: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(2);
-/// Norm of the difference to f64, or between one GPU and several, over that of the result: the middle, parts and the result are
-/// rounded to bf16 or quantised.
+/// Largest relative norm of a difference, to f64 or to one GPU. Parts, the middle and the result are rounded to bf16 or quantised.
 const BAR: f64 = 6e-3;
 
 /// What is measured.
@@ -64,9 +63,9 @@ struct Row {
     one_us: f64,
     all_us: Option<f64>,
     without_sum_us: Option<f64>,
-    /// Norm of the difference of the first and the last token to f64, over that of the result.
+    /// Norm of (result - f64) over the norm of f64: first and last token.
     error: f64,
-    /// The same of all tokens to one GPU.
+    /// Norm of (several GPUs - one GPU) over the norm of one GPU: all tokens, the worst rank.
     difference: Option<f64>,
 }
 
@@ -116,17 +115,20 @@ impl Host {
     }
 }
 
-/// Numbers in bf16 of about standard normal size.
-fn numbers(count: usize, seed: u64) -> Vec<u8> {
+/// A seed, and the size of numbers.
+type Draw = (u64, f64);
+/// x.
+const X: Draw = (1, 1.0);
+/// What is added: small, so that the result is more than that.
+const RESIDUAL: Draw = (2, 1.0 / 64.0);
+
+/// Numbers in bf16, normal ones nearly.
+fn numbers(count: usize, (seed, size): Draw) -> Vec<u8> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut sum =
         || (0..4).map(|_| f64::from(random.next_u32()) / f64::from(u32::MAX) - 0.5).sum::<f64>() * 1.7;
-    (0..count).flat_map(|_| half::bf16::from_f64(sum()).to_le_bytes()).collect()
+    (0..count).flat_map(|_| half::bf16::from_f64(size * sum()).to_le_bytes()).collect()
 }
-
-/// Seeds of the numbers of x and of what is added.
-const X: u64 = 1;
-const RESIDUAL: u64 = 2;
 
 /// How far the first and the last token's results are from f64.
 fn error(mlp: &Mlp, host: &Host, tokens: usize, result: &[u8]) -> Result<f64, String> {
@@ -135,7 +137,7 @@ fn error(mlp: &Mlp, host: &Host, tokens: usize, result: &[u8]) -> Result<f64, St
         let last = if tokens > 1 { &bytes[(tokens - 1) * row..tokens * row] } else { &[][..] };
         [&bytes[..row], last].concat()
     };
-    let [x, residual] = [X, RESIDUAL].map(|seed| ends(&numbers(tokens * mlp.hidden(), seed)));
+    let [x, residual] = [X, RESIDUAL].map(|draw| ends(&numbers(tokens * mlp.hidden(), draw)));
     let expected = reference(mlp, host, &x, &residual)?;
     Ok(difference(values(&ends(result)), &expected))
 }
@@ -373,7 +375,10 @@ fn measure(
         let slowest = (0..TURNS).map(|turn| ranks.iter().map(|rank| rank.all[turn]).fold(0.0, f64::max));
         row.all_us = Some(median(&slowest.collect::<Vec<_>>()));
         let one: Vec<f64> = values(&results[number]).collect();
-        let worst = ranks.iter().map(|rank| difference(values(&rank.result), &one)).fold(0.0, f64::max);
+        let offs = ranks.iter().map(|rank| difference(values(&rank.result), &one));
+        // A NaN is no small difference: `f64::max` would drop it.
+        let worst =
+            offs.fold(0.0, |worst: f64, off| if off.is_nan() { f64::INFINITY } else { worst.max(off) });
         row.difference = Some(worst);
         let calls = Calls::new(&parts, row.tokens)?;
         row.without_sum_us = Some(median(&calls.turns(calls.turn()?, || {})?));
