@@ -50,6 +50,8 @@ fn the_busiest_sm_has_the_least_to_do() {
 #[test]
 fn what_was_asked_for_stays() {
     let shape = Shape::new(1024, 2880, 2880);
+    let one_wave = plan(Shape::new(512, 4096, 7168), BF16, &[("accumulators", "side_by_side")]);
+    assert_eq!(columns(&one_wave), (112, true));
     for (formats, knobs, wanted) in [
         (BF16, &[("accumulators", "separate")][..], (160, false)),
         (NVFP4, &[("accumulators", "side_by_side")], (128, true)),

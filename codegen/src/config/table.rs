@@ -24,8 +24,8 @@ const WGMMA: Samples = Samples::WGMMA;
 knobs! {
     /// Kernels that compute C together. Auto: `interleaved`.
     strategy: Setting<Strategy>,
-    /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 x 128 x 256 (256 rows for a pair), or N = 64 if that still
-    /// leaves no SM with two tiles.
+    /// Rows, columns and K of the tile of a CTA, or of a pair. Auto: 128 rows (256 for a pair), one 128-byte span of K, and the
+    /// columns that leave the busiest SM the least work.
     tile: Setting<Tile>,
     /// CTAs that issue one MMA together: 1, or a cluster of 2 along M. Auto: 2 if M is more than one CTA's 128 rows and no other
     /// knob that is set rules it out.
@@ -51,8 +51,9 @@ knobs! {
     sf_preload: SfPreload,
     /// How scale factors come to SMEM. Auto: `multicast` if CTAs of a cluster need the same ones, else `bulk`.
     sf_load: Setting<SfLoad>,
-    /// Where the two accumulators are, and how many MMAs feed them. Auto: `separate`; on sm_90a `side_by_side` if one MMA of 2N
-    /// takes 16-bit operands of both products, and `interleaved_rows` if more than 128 tokens meet weights that are decoded.
+    /// Where the two accumulators are, and how many MMAs feed them. Auto: `separate`; on sm_100a `side_by_side` in pairs without
+    /// scale factors, if auto takes 48, 64 or 80 columns; on sm_90a `side_by_side` if one MMA of 2N takes 16-bit operands of both
+    /// products, and `interleaved_rows` if more than 128 tokens meet weights that are decoded.
     accumulators: Setting<Accumulators>,
     /// Accumulators that a CTA has in TMEM for tiles in flight, 1 or 2: with two, the epilogue of one tile overlaps the MMAs of the
     /// next. Auto: 2 if a CTA computes several tiles and TMEM holds them, or `overlapped` if they need not share all columns.

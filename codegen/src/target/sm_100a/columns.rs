@@ -8,7 +8,7 @@ use crate::plan::Plan;
 use crate::plan::draft::Settled;
 use crate::problem::Problem;
 
-/// Stages below which a wider tile is not taken: loads have to be ahead of the MMAs.
+/// Fewest stages of a width that is taken: loads have to be ahead of the MMAs.
 const LEAST_STAGES: u32 = 4;
 
 /// Columns that a tile wider than 128 is charged for, because its epilogue is longer.
@@ -26,9 +26,10 @@ struct Layout {
 const SCALED_PAIR: [Layout; 1] =
     [Layout { accumulators: Accumulators::Separate, fixed: 48, columns: &[64, 128, 192] }];
 
-/// A pair's tiles without scale factors. Two narrow MMAs would wait for their reads of A, so that one computes both products.
+/// A pair's tiles without scale factors. Two narrow MMAs wait for their reads of A; one wide MMA does not. Side by side from 96
+/// columns on costs more than separate, and is for those who ask for it.
 const PLAIN_PAIR: [Layout; 3] = [
-    Layout { accumulators: Accumulators::SideBySide, fixed: 8, columns: &[48, 64, 80] },
+    Layout { accumulators: Accumulators::SideBySide, fixed: 8, columns: &[48, 64, 80, 96, 112, 128] },
     Layout { accumulators: Accumulators::Separate, fixed: 24, columns: &[64] },
     Layout {
         accumulators: Accumulators::Separate,
