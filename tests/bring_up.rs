@@ -1,7 +1,7 @@
 //! The bring-up pack from start to end on the emulated driver: what it finds, what it says of it, and what it goes on after.
 //!
-//! A commit takes a quarter of a chip's steps and the one with the damaged kernel, and a chip's probes in two of eight commits;
-//! `SILUMIN_FULL=1` takes all.
+//! A commit takes a quarter of a chip's steps and the one with the damaged kernel, and the probes of each chip at one
+//! commit in eight; `SILUMIN_FULL=1` takes all.
 
 use serde_json::Value;
 use silumin::Arch;

@@ -1,6 +1,6 @@
 //! The lattice: configurations drawn from all knobs and ragged shapes. Every legal draw assembles
 //! without spills or warnings and computes right on the emulated device; every illegal one is
-//! refused with a reason. A commit judges a third of the draws, and other commits the others.
+//! refused with a reason. A commit judges a sixth of the draws, and other commits the others.
 //!
 //! `SILUMIN_LATTICE=3000 cargo test --release --test all lattice::` draws more of them, `SILUMIN_LATTICE_SEED`
 //! others.

@@ -1,4 +1,4 @@
-//! A sample of the mutants of golden kernels: what the emulator must catch, it catches. A commit mutates a third of the kernels,
+//! A sample of the mutants of golden kernels: what the emulator must catch, it catches. A commit mutates a sixth of the kernels,
 //! and other commits the others.
 //!
 //! All mutants of all kernels: `cargo xtask mutants`, which writes `evidence/mutants.jsonl`. `SILUMIN_MUTANTS=hopper` keeps to

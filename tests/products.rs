@@ -111,7 +111,8 @@ fn products_are_kept_right_under_every_knob() {
         }
     }
     assert!(runs.len() > 3 * CASES.len(), "{} runs", runs.len());
-    let runs = sample::of(runs, 3);
+    // No common divisor with the three schedules.
+    let runs = sample::of(runs, 5);
     let faults =
         silumin_testkit::faults(&runs, |_, (index, (spec, shape))| fault(*index, spec, *shape, &ptxas));
     sample::assert_none(&faults, runs.len());

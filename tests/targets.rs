@@ -19,8 +19,10 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
     let ptxas = Ptxas::find().unwrap();
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
     let mut cases = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    // An index is the same case on every machine.
+    paths.sort();
+    for path in paths {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         cases.extend(Arch::ALL.map(|arch| {

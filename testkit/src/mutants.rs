@@ -38,7 +38,7 @@ pub const KERNELS: &[(&str, Shape)] = &[
     ("multicast_pair_b", Shape::new(520, 72, 2400)),
     ("mxfp8", Shape::new(130, 160, 1184)),
     ("mixed", Shape::new(130, 72, 1152)),
-    ("bf16", Shape::new(130, 72, 600)),
+    ("bf16", Shape::new(130, 72, 856)),
     ("nvfp4_out", Shape::new(130, 160, 2080)),
     ("nvfp4_out_tma", Shape::new(130, 160, 2080)),
     ("swapped_nvfp4_out", Shape::new(10, 160, 2400)),
