@@ -149,6 +149,8 @@ mod book {
     mod matrices {}
     #[doc = include_str!("../book/src/guide/ranks.md")]
     mod ranks {}
+    #[doc = include_str!("../book/src/guide/engines.md")]
+    mod engines {}
 }
 
 pub use silumin_codegen as codegen;

@@ -23,6 +23,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -375,18 +376,24 @@ fn run() -> Result<bool, Failure> {
     let loaded = loaded?;
     let (mut seen, mut checked) = (Seen::new(), Seen::new());
     let (mut next, mut said, mut worst) = (prompt, Vec::new(), 0.0f32);
+    let mut taken = Duration::ZERO;
     for _ in 0..generate {
+        let start = Instant::now();
         let logits = loaded.step(&next, &mut seen, Whose::Silumin)?;
+        let token = logits.argmax(0)?.to_scalar::<u32>()?;
+        taken += start.elapsed();
         if check {
             let expected = loaded.step(&next, &mut checked, Whose::Candle)?;
             let norm = |x: &Tensor| x.sqr()?.sum_all()?.to_scalar::<f32>();
             worst = worst.max((norm(&(&logits - &expected)?)? / norm(&expected)?).sqrt());
         }
-        let token = logits.argmax(0)?.to_scalar::<u32>()?;
         said.push(token);
         next = vec![token];
     }
-    println!("{said:?}");
+    println!(
+        "{said:?}, {:.1} tokens per second, the prompt's time included",
+        said.len() as f64 / taken.as_secs_f64()
+    );
     if check {
         println!(
             "logits differ from those with candle's MLPs by {worst:.1e} of their norm; the bar is {BAR:.0e}"
