@@ -147,7 +147,7 @@ fn names_in_the_users_scope_do_not_matter() {
 #[cfg(feature = "llvm")]
 #[test]
 fn a_gate_of_ones_own_is_lowered_while_compiling() {
-    let made = dual_gemm!(tanh(A @ B1) / 3 - square(bias + A @ B2));
+    let made = dual_gemm!(tanh(A @ B1) / 3 - square(shift + A @ B2));
     let kernel = made.kernel(SHAPES[1], Arch::Sm100a).unwrap();
     assert!(kernel.ptx.contains("tanh(A @ B1)"));
     // Only the macro has LLVM, unless the run time was asked to have it as well.

@@ -291,6 +291,26 @@ fn old_spellings_are_read_with_a_warning_under_the_value() {
 }
 
 #[test]
+fn a_scalar_with_the_name_of_a_vector_or_matrix_is_warned_of() {
+    for (gate, written) in [
+        ("silu(A @ B1 + bias) * (A @ B2)", Some("`bias[n]`")),
+        ("silu(A @ B1 + bias1) * (A @ B2 + bias1)", Some("`bias1[n]`")),
+        ("silu(A @ B1) * (A @ B2 + up_bias)", Some("`up_bias[n]`")),
+        ("silu(A @ B1) * (A @ B2 + residual)", Some("`residual[m, n]`")),
+        ("silu(A @ B1 + bias[n]) * (A @ B2 + residual[m, n])", None),
+        ("silu(alpha * (A @ B1) + biased) * (A @ B2)", None),
+    ] {
+        let declaration = declared(&format!("<bf16 -> bf16> {gate}"));
+        let notes: Vec<&str> = declaration.notes.iter().map(|note| note.text.as_str()).collect();
+        assert_eq!(notes.len(), usize::from(written.is_some()), "{gate}: {notes:?}");
+        assert!(written.is_none_or(|written| notes[0].contains(written)), "{notes:?}");
+    }
+    // The program compiles, with the warning under the name.
+    let expanded = expand(tokens("<bf16 -> bf16> silu(A @ B1 + bias) * (A @ B2)")).to_string();
+    assert!(expanded.contains("deprecated") && expanded.contains("ONE_NUMBER"), "{expanded}");
+}
+
+#[test]
 fn side_by_side_stands_for_interleaved_rows_where_weights_are_decoded() {
     let declared = |formats: &str, value: &str| {
         declared(&format!("<{formats}, accumulators = {value}> silu(A @ B1) * (A @ B2)"))

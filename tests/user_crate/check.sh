@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A user's crate, as a user would build it: with Rust and nothing else it runs; a gate of one's own
-# is refused with words that help, and an old spelling is noted; and with the feature `llvm` such a
+# is refused with words that help, and what is probably not meant is noted; and with the feature `llvm` such a
 # gate compiles, while the program itself holds no LLVM.
 set -euo pipefail
 cd "$(dirname "$0")"
@@ -23,7 +23,8 @@ refused() {
 }
 
 refused own_gate 'the gate `tanh(A @ B1) * (A @ B2)` is not built in' 'enable the feature `llvm` of silumin' 'own_gate.rs:6:42'
-refused old_spelling '`k_order = ping_pong` is written `serpentine` now' 'old_spelling.rs:8:33' 'old_spelling.rs:12:61'
+refused notes '`k_order = ping_pong` is written `serpentine` now' 'notes.rs:8:33' 'notes.rs:12:61' \
+  'a bias has an element a column: `bias[n]`' 'notes.rs:14:53'
 
 cargo run --locked --features own_gate,llvm --bin own_gate
 binary=${CARGO_TARGET_DIR:-target}/debug/own_gate

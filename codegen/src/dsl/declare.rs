@@ -2,6 +2,7 @@
 
 use super::brackets::{Brackets, Errors, text};
 use super::check::check;
+use super::hints;
 use crate::arch::Arch;
 use crate::config::{Config, KNOBS, Knob, ParseKnobError, Samples, Value};
 use crate::gate::{BUILTIN_WIDTH, Gate, GateError, gate_code};
@@ -80,11 +81,16 @@ pub struct Declaration {
     pub notes: Vec<Note>,
 }
 
-/// A spelling of an earlier version, which is still read.
+/// The constant of spellings of an earlier version.
+const OLD_SPELLING: &str = "OLD_SPELLING";
+
+/// What is legal, and probably not meant: a spelling of an earlier version, a scalar with a vector's name.
 #[derive(Clone, Debug)]
 pub struct Note {
-    /// What it is called now.
+    /// What to write.
     pub text: String,
+    /// Name of the constant that the compiler says is deprecated.
+    pub(super) constant: &'static str,
     /// Where it is written.
     pub(super) span: Span,
 }
@@ -124,7 +130,7 @@ impl Declaration {
         let formats = Formats { products: knobs.products, ..formats };
         if let Some(text) = knobs.config.note(formats) {
             let span = knobs.place("accumulators").span();
-            knobs.notes.push(Note { text, span });
+            knobs.notes.push(Note { text, constant: OLD_SPELLING, span });
         }
         // What could not be read counts as left out, which would make errors of its own.
         if errors.is_empty() {
@@ -133,6 +139,7 @@ impl Declaration {
             check(operation, formats, &knobs, &needs, errors);
         }
         let gate = gate?;
+        knobs.notes.extend(hints::notes(&gate, &source));
         if gate.expr.operation() != operation {
             return Err(Error::new_spanned(source, wrong_macro(operation, &gate)));
         }
@@ -244,7 +251,7 @@ impl Knobs {
         }
         self.written.push((knob.name, value.clone()));
         let text = text(value);
-        let note = knob.note(&text).map(|text| Note { text, span: value.span() });
+        let note = knob.note(&text).map(|text| Note { text, constant: OLD_SPELLING, span: value.span() });
         self.notes.extend(note);
         let located = |error: &dyn Display| Error::new_spanned(value, error);
         match knob.name {

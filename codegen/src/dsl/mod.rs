@@ -30,12 +30,14 @@
 //! * `mod.rs`: the two forms, [`Input`] and [`expand`].
 //! * `brackets.rs`: what is in the angle brackets, as it is written.
 //! * `declare.rs`: what that means: [`Declaration`].
+//! * `hints.rs`: what is legal and probably not meant.
 //! * `check.rs`: what `validate` says to it, with and without a shape.
 //! * `tokens.rs`: a [`Spec`](crate::spec::Spec) as the expression that makes it again.
 
 mod brackets;
 mod check;
 mod declare;
+mod hints;
 mod tokens;
 
 pub use declare::{DSL_KNOBS, Declaration, Note};
@@ -94,8 +96,8 @@ fn dual_gemm(declaration: &Declaration) -> TokenStream {
         return value;
     }
     // Macros warn by using something that is deprecated.
-    let notes = declaration.notes.iter().map(|Note { text, span }| {
-        let old = Ident::new("OLD_SPELLING", *span);
+    let notes = declaration.notes.iter().map(|Note { text, constant, span }| {
+        let old = Ident::new(constant, *span);
         quote_spanned!(*span=> {
             #[deprecated(note = #text)]
             const #old: () = ();

@@ -1,4 +1,4 @@
-//! An old spelling of a knob's value compiles with a note; here the note is an error.
+//! An old spelling of a knob's value and a scalar with a vector's name compile with a note; here notes are errors.
 
 #![deny(deprecated)]
 
@@ -11,4 +11,5 @@ dual_gemm! {
 fn main() {
     let _ = dual_gemm!(<nvfp4 -> f16, stages = 2, k_order = ping_pong> silu(A @ B1) * (A @ B2));
     let _ = &*Old;
+    let _ = dual_gemm!(<nvfp4 -> f16> silu(A @ B1 + bias) * (A @ B2));
 }
