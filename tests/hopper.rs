@@ -29,7 +29,7 @@ const DECODED: [(&str, &str); 4] =
 const FEW: [usize; 2] = [4, 12];
 
 /// A commit judges one draw, or one run, in so many.
-/// No common divisor with the shapes and schedules that the cases alternate.
+/// Cases alternate shapes and schedules by 4 and 12, which have no common divisor with five: a commit sees all of them.
 const PARTS: usize = 5;
 
 /// The parts of which one is judged: who asks for a number of draws gets all of them.

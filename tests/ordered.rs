@@ -1,7 +1,7 @@
 //! Every golden kernel on a small shape, under adversarial schedules and with happens-before tracking:
 //! its synchronisation orders all that it does, whatever comes late.
 //!
-//! A commit tries a sixth of each kernel's schedules, and other commits the others. It starves the first of four warps that are
+//! A commit tries a seventh of each kernel's schedules, and other commits the others. It starves the first of four warps that are
 //! alike. `SILUMIN_FULL=1` tries all schedules and starves all warps.
 //! `SILUMIN_FULL=1 SILUMIN_SEEDS=64 SILUMIN_ORDERED=hopper_ping_pong cargo test --release --test all ordered::` runs more random
 //! schedules, of kernels whose names start so.
@@ -13,12 +13,11 @@ use silumin::runtime::device::Schedule;
 use silumin::runtime::gemm::DualGemm;
 use silumin::verify::inputs::Distribution;
 use silumin_testkit::sample;
-use std::path::Path;
 
 /// Seeds of the random schedule, unless the environment says otherwise.
 const SEEDS: u64 = 2;
 /// A commit tries one schedule in so many.
-const PARTS: usize = 6;
+const PARTS: usize = 7;
 
 fn seeds() -> u64 {
     std::env::var("SILUMIN_SEEDS")
@@ -27,14 +26,10 @@ fn seeds() -> u64 {
 
 #[test]
 fn golden_kernels_are_ordered_under_every_schedule() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
     let wanted = std::env::var("SILUMIN_ORDERED").unwrap_or_default();
     let every_warp = sample::full();
     let mut runs = Vec::new();
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // An index is the same case on every machine.
-    paths.sort();
-    for path in paths {
+    for path in silumin_testkit::golden_files() {
         let text = std::fs::read_to_string(&path).unwrap();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         if !name.starts_with(&wanted) {

@@ -111,7 +111,7 @@ fn products_are_kept_right_under_every_knob() {
         }
     }
     assert!(runs.len() > 3 * CASES.len(), "{} runs", runs.len());
-    // No common divisor with the three schedules.
+    // Cases alternate three schedules; with five parts a commit sees all of them.
     let runs = sample::of(runs, 5);
     let faults =
         silumin_testkit::faults(&runs, |_, (index, (spec, shape))| fault(*index, spec, *shape, &ptxas));

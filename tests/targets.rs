@@ -9,7 +9,6 @@ use silumin::runtime::gemm::DualGemm;
 use silumin::verify::inputs::Distribution;
 use silumin::verify::toolchain::Ptxas;
 use silumin_testkit::sample;
-use std::path::Path;
 
 /// A commit judges one case in so many.
 const PARTS: usize = 5;
@@ -17,12 +16,8 @@ const PARTS: usize = 5;
 #[test]
 fn golden_kernels_assemble_and_compute_right_for_every_chip() {
     let ptxas = Ptxas::find().unwrap();
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/in");
     let mut cases = Vec::new();
-    let mut paths: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
-    // An index is the same case on every machine.
-    paths.sort();
-    for path in paths {
+    for path in silumin_testkit::golden_files() {
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).unwrap();
         cases.extend(Arch::ALL.map(|arch| {
@@ -33,7 +28,7 @@ fn golden_kernels_assemble_and_compute_right_for_every_chip() {
         }));
     }
     assert!(cases.len() >= 27 * Arch::ALL.len());
-    // Kernels by chips: every run has kernels of each chip, because the parts and the chips have no common divisor.
+    // With no common divisor of parts and chips a commit sees kernels of every chip.
     assert!(!Arch::ALL.len().is_multiple_of(PARTS));
     let cases = sample::of(cases, PARTS);
     let faults = silumin_testkit::faults(&cases, |_, (_, (name, at_home, file))| {

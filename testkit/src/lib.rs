@@ -34,6 +34,15 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map(Path::to_owned).unwrap_or_default()
 }
 
+/// Configurations of all golden kernels, sorted, so that an index is the same kernel on every machine.
+#[must_use]
+pub fn golden_files() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join("tests/in")).expect("tests/in");
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.expect("tests/in").path()).collect();
+    files.sort();
+    files
+}
+
 /// How the test harness names a test of the module whose `module_path!()` this is.
 ///
 /// ```

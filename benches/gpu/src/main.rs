@@ -8,7 +8,7 @@
 //! * `inputs.rs`, `reference.rs` and `reference.ptx`, `compare.rs`: whether a kernel is right.
 //! * `timing.rs`: how fast it is.
 //! * `ready.rs`: how soon kernels are ready, cold and warm; `launches.rs`: what a launch costs the host; `stress.rs`: many threads, streams and kernels at once.
-//! * `mlp.rs`: the MLP block on one GPU, and on several; `mlp_check.rs`: whether its results are right.
+//! * `mlp.rs`: the MLP block on one GPU, and on several; `mlp_check.rs`: compares its results with f64.
 //! * `machine.rs`, `read.ptx`, `clock.ptx`: how fast memory is, and the clock.
 //! * `raw.rs`: the driver's calls that the runtime has no need of.
 

@@ -1,4 +1,4 @@
-//! Whether an MLP block's result is right: some of its tokens in f64, with the quantisation or rounding of x and of the middle.
+//! Checks the result of an MLP block: computes some tokens in f64, and rounds or quantises x and the middle as the block does.
 
 use silumin_codegen::gate::Gate;
 use silumin_codegen::problem::OperandFormat;

@@ -121,7 +121,7 @@ impl Rule {
             }
             Rule::LeastWork => {
                 return format!(
-                    "of all N tried, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
+                    "N = {} leaves the busiest of {sms} SMs the least work; K is one 128-byte swizzle span of a row, or the problem's",
                     plan.tile.n
                 );
             }
