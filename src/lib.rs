@@ -145,6 +145,8 @@ mod book {
     mod load {}
     #[doc = include_str!("../book/src/guide/mlp.md")]
     mod mlp {}
+    #[doc = include_str!("../book/src/guide/experts.md")]
+    mod experts {}
     #[doc = include_str!("../book/src/guide/matrices.md")]
     mod matrices {}
     #[doc = include_str!("../book/src/guide/ranks.md")]

@@ -22,6 +22,7 @@ mod cuda;
 mod dual_gemm;
 mod emit;
 mod emulate;
+mod experts;
 mod formats;
 mod forms;
 mod gate_inputs;

@@ -5,9 +5,10 @@
 
 use cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
 use silumin::codegen::config::{Config, Setting, Switch};
+use silumin::formats::Matrix;
 use silumin::formats::quantize::{TensorScale, quantize};
 use silumin::runtime::communicator::Communicator;
-use silumin::runtime::mlp::{Mlp, MlpOptions, MlpWeights};
+use silumin::runtime::mlp::{Choices, Experts, ExpertsOptions, ExpertsWeights, Mlp, MlpOptions, MlpWeights};
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::verify::inputs::DualGemmInputs;
 use silumin::verify::vectors::GateVectors;
@@ -615,5 +616,69 @@ fn a_call_of_a_block_is_one_graph() {
         assert!(error.to_string().contains("the default stream cannot be captured"), "{error}");
         let error = Communicator::all(&[device]).unwrap_err().to_string();
         assert!(error.contains("NCCL was not found (tried /nowhere/nccl.so)"), "{error}");
+    });
+}
+
+#[test]
+fn a_call_of_experts_is_one_graph_for_any_choices() {
+    with_driver("a_call_of_experts_is_one_graph_for_any_choices", &[], || {
+        let (hidden, features, tokens, top_k) = (64, 128, 3, 2);
+        let sines = |rows: usize, k: usize, step: f32| {
+            let values: Vec<f32> = (0..rows * k).map(|i| (step * i as f32).sin() / 8.0).collect();
+            quantize(&values, rows, k, TensorScale::FromMax).unwrap()
+        };
+        let matrices: Vec<[Matrix; 3]> = [0.3, 0.4, 0.5, 0.6]
+            .map(|step| {
+                [
+                    sines(features, hidden, step),
+                    sines(features, hidden, 2.0 * step),
+                    sines(hidden, features, step),
+                ]
+            })
+            .into();
+        let mut experts = Vec::new();
+        for matrices in &matrices {
+            let [gate, up, down] = matrices.each_ref().map(|matrix| Weight::of(matrix).unwrap());
+            experts.push(MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap());
+        }
+        let weights = ExpertsWeights::new(experts).unwrap();
+        let options = ExpertsOptions::new(Buckets::new([8]).unwrap(), top_k as u32);
+        let x: Vec<u8> =
+            (0..tokens * hidden).flat_map(|i| (0x3F00 + (i % 256) as u16).to_le_bytes()).collect();
+        let shares = [0.5f32, 0.25, 1.0, 2.0, -1.0, 0.125].map(f32::to_le_bytes).concat();
+        let choices = [[3i32, 0, 1, 2, 0, 1], [2, 2, -1, 3, 0, 9]]
+            .map(|numbers| numbers.map(i32::to_le_bytes).concat());
+
+        // What an emulated device computes.
+        let of = |device: &Device| {
+            let up = |bytes: &[u8]| device.upload(bytes).unwrap();
+            (
+                Experts::load(device, &weights, &options).unwrap(),
+                [up(&x), up(&choices[0]), up(&shares), up(&x)],
+            )
+        };
+        let emulated = Device::emulated(Arch::Sm100a);
+        let (experts, [there, numbers, shares_there, out]) = of(&emulated);
+        let expected = choices.each_ref().map(|chosen| {
+            numbers.write(chosen).unwrap();
+            let choices = Choices { experts: &numbers, weights: &shares_there };
+            experts.forward(&emulated.stream(), tokens as u32, &there, &choices, None, &out).unwrap();
+            out.download().unwrap()
+        });
+        assert_ne!(expected[0], expected[1]);
+
+        let device = Device::cuda(0).unwrap();
+        let (experts, [there, numbers, shares_there, out]) = of(&device);
+        let stream = device.new_stream().unwrap();
+        let given = Choices { experts: &numbers, weights: &shares_there };
+        let call = experts.record(&stream, tokens as u32, &there, &given, None, &out).unwrap();
+        assert_eq!(out.download().unwrap(), x, "nothing is written until the launch");
+        for (chosen, expected) in choices.iter().zip(&expected) {
+            numbers.write(chosen).unwrap();
+            call.launch().unwrap();
+            assert!(out.download().unwrap() == *expected);
+            experts.forward(&stream, tokens as u32, &there, &given, None, &out).unwrap();
+            assert!(out.download().unwrap() == *expected);
+        }
     });
 }

@@ -3,7 +3,6 @@
 //! tokens.
 
 use half::{bf16, f16};
-use silumin::codegen::gate::Gate;
 use silumin::codegen::problem::OperandFormat;
 use silumin::formats::Matrix;
 use silumin::formats::quantize::{TensorScale, quantize_to};
@@ -11,7 +10,7 @@ use silumin::runtime::communicator::{Communicator, CommunicatorError};
 use silumin::runtime::mlp::{Activation, Mlp, MlpError, MlpOptions, MlpWeights, Source};
 use silumin::runtime::warmup::Buckets;
 use silumin::runtime::weights::{GateUp, Weight};
-use silumin::verify::reference::gemm;
+use silumin::verify::block::relative_error;
 use silumin::{Arch, Buffer, Device};
 
 const HIDDEN: usize = 192;
@@ -76,43 +75,12 @@ fn read(source: Source, buffer: &Buffer) -> Vec<f64> {
 }
 
 /// The block in f64 on decoded values, with the quantisation or rounding of x and of the middle.
-fn reference(
-    mlp: &Mlp,
-    layer: &Layer,
-    activation: Activation,
-    source: Source,
-    x: &[f32],
-    residual: Option<&[f32]>,
-) -> Vec<f64> {
-    let tokens = x.len() / HIDDEN;
-    let [x_scale, middle_scale] = mlp.activation_scales();
-    let sixteen = match source {
-        Source::Bf16 => OperandFormat::Bf16,
-        Source::F16 => OperandFormat::F16,
-    };
-    let matrix = |values: &[f32], k, scale| match mlp.quantises() {
-        true => quantize_to(layer.gate.format(), values, tokens, k, TensorScale::Fixed(scale)).unwrap(),
-        false => quantize_to(sixteen, values, tokens, k, TensorScale::One).unwrap(),
-    };
-    let x = matrix(x, HIDDEN, x_scale);
-    let (gates, ups) = (gemm(&x, &layer.gate).unwrap(), gemm(&x, &layer.up).unwrap());
-    let gate: Gate = format!("{}(A @ B1) * (A @ B2)", activation.function()).parse().unwrap();
-    let gate = gate.expr.evaluator(&[]).unwrap();
-    let middle: Vec<f32> =
-        gates.iter().zip(&ups).map(|(gate_x, up)| gate.eval(*gate_x, *up) as f32).collect();
-    let middle = matrix(&middle, FEATURES, middle_scale);
-    let down = gemm(&middle, &layer.down).unwrap();
+fn reference(mlp: &Mlp, layer: &Layer, x: &[f32], residual: Option<&[f32]>) -> Vec<f64> {
+    let down = mlp.reference([&layer.gate, &layer.up, &layer.down], x).unwrap();
     match residual {
         Some(residual) => down.iter().zip(residual).map(|(down, x)| down + f64::from(*x)).collect(),
         None => down,
     }
-}
-
-/// Norm of the difference over the norm of what is expected.
-fn relative(got: &[f64], expected: &[f64]) -> f64 {
-    let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|value| value * value).sum::<f64>().sqrt();
-    let off = norm(&mut got.iter().zip(expected).map(|(got, expected)| got - expected));
-    off / norm(&mut expected.iter().copied())
 }
 
 struct Case {
@@ -148,11 +116,10 @@ impl Case {
             let given = residual.then_some(&out);
             mlp.forward(&device.stream(), tokens, &x_there, given, &out).unwrap();
             let count = tokens as usize * HIDDEN;
-            let expected =
-                reference(&mlp, &layer, activation, source, &x, residual.then_some(&added[..count]));
+            let expected = reference(&mlp, &layer, &x, residual.then_some(&added[..count]));
             let got = read(source, &out);
             assert!(got[..count].iter().all(|value| value.is_finite()));
-            worst = worst.max(relative(&got[..count], &expected));
+            worst = worst.max(relative_error(&got[..count], &expected));
         }
         (mlp.quantises(), worst)
     }
@@ -240,8 +207,8 @@ fn ranks_have_the_result_of_the_whole_block() {
 
             let whole = Mlp::load(&devices[0], &layer.weights(), &options).unwrap();
             let count = tokens as usize * HIDDEN;
-            let expected = reference(&whole, &layer, Activation::Silu, source, &x, Some(&added[..count]));
-            let error = relative(&results[0], &expected);
+            let expected = reference(&whole, &layer, &x, Some(&added[..count]));
+            let error = relative_error(&results[0], &expected);
             // Each part is rounded to bf16 before it is added.
             assert!(error < 8e-3, "{arch}, {weights}, {ranks} ranks, {tokens} tokens: {error:.2e}");
         }

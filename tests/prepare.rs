@@ -2,12 +2,16 @@
 //!
 //! `SILUMIN_BLESS=1 cargo test --test all prepare::` rewrites `tests/prepared`.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use silumin::Arch;
 use silumin::codegen::prepare::{Preparation, Source};
+use silumin::codegen::problem::OperandFormat;
+use silumin::formats::layout::from_blocked;
+use silumin::formats::quantize::{TensorScale, quantize, quantize_to};
 use silumin::verify::toolchain::Ptxas;
 use silumin_emulator::mutate::{BAR, Earlier, Equivalents, Subject, SurveyOptions, text};
 use silumin_emulator::{LaunchFile, Options};
@@ -47,60 +51,183 @@ fn the_assembler_takes_them_for_every_chip() {
     }
 }
 
-/// A launch file of 37 rows of 6 blocks of 16, or of 5 scale factors: pads of either kind.
-fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) -> PathBuf {
-    let (rows, columns) = (37u32, if preparation == Preparation::Block { 5 } else { 6 });
-    let kernel = preparation.kernel(arch).unwrap();
-    let ctas = preparation.ctas(rows, columns).unwrap();
-    fs::write(folder.join("kernel.ptx"), &kernel.ptx).unwrap();
-    let inputs: Vec<u8> = match preparation {
-        // bf16 of all sizes from 2^-10 to 2^6, or subnormal, one of them infinite and one NaN.
-        Preparation::Quantize(_) | Preparation::QuantizeE4m3(_) => (0..rows * columns * 16)
-            .flat_map(|i| {
-                let hash = i.wrapping_mul(2_654_435_761);
-                let magnitude = if tiny { (hash >> 25) as u16 } else { 0x3A80 + (hash >> 21) as u16 };
-                let code = magnitude | (hash as u16 & 0x200) << 6;
-                match i {
-                    1000 => 0x7F80,
-                    2000 => 0x7FC0,
-                    _ => code,
-                }
-                .to_le_bytes()
-            })
-            .collect(),
-        Preparation::Block => (0..rows * columns).map(|i| (i % 251 + 1) as u8).collect(),
-    };
-    fs::write(folder.join("input.bin"), inputs).unwrap();
-    let mut file = format!(
-        "ptx = \"kernel.ptx\"\nkernel = \"{preparation}\"\ngrid = [{ctas}, 1, 1]\nblock = [256, 1, 1]\n\n[buffers.input]\nfile = \"input.bin\"\n"
-    );
-    let mut buffer =
-        |name: &str, bytes: u32| write!(file, "[buffers.{name}]\nbytes = {bytes}\nfill = 0xA5\n").unwrap();
-    match preparation {
-        Preparation::Quantize(_) => buffer("codes", rows * columns * 8),
-        Preparation::QuantizeE4m3(_) => buffer("codes", rows * columns * 16),
-        Preparation::Block => {}
-    }
-    if !matches!(preparation, Preparation::QuantizeE4m3(_)) {
-        buffer("scales", 128 * 8);
-    }
-    let params = match preparation {
-        Preparation::Quantize(_) => {
-            ["pointer = \"input\"", "pointer = \"codes\"", "pointer = \"scales\""].as_slice()
+/// What a launch takes: buffers with their contents, or with so many bytes that it writes; numbers behind the addresses; CTAs.
+struct Case {
+    inputs: Vec<(&'static str, Vec<u8>)>,
+    outputs: Vec<(&'static str, u32)>,
+    numbers: Vec<String>,
+    ctas: u32,
+}
+
+/// bf16 of all sizes from 2^-10 to 2^6, or subnormal, one of them infinite and one NaN.
+fn activations(count: u32, tiny: bool) -> Vec<u8> {
+    let code = |i: u32| {
+        let hash = i.wrapping_mul(2_654_435_761);
+        let magnitude = if tiny { (hash >> 25) as u16 } else { 0x3A80 + (hash >> 21) as u16 };
+        match i {
+            1000 => 0x7F80,
+            2000 => 0x7FC0,
+            _ => magnitude | (hash as u16 & 0x200) << 6,
         }
-        Preparation::QuantizeE4m3(_) => &["pointer = \"input\"", "pointer = \"codes\""],
-        Preparation::Block => &["pointer = \"input\"", "pointer = \"scales\""],
     };
-    let sizes = match preparation {
-        Preparation::QuantizeE4m3(_) => vec![format!("u32 = {}", rows * columns)],
-        _ => vec![format!("u32 = {rows}"), format!("u32 = {columns}")],
+    (0..count).flat_map(|i| code(i).to_le_bytes()).collect()
+}
+
+fn bytes(values: &[i32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Choices of experts, some of none, and what they lead to: offsets, sources and places, by sorting.
+struct Routes {
+    tokens: u32,
+    top_k: u32,
+    first: i32,
+    experts: i32,
+    chosen: Vec<i32>,
+    offsets: Vec<i32>,
+    sources: Vec<i32>,
+    places: Vec<i32>,
+}
+
+impl Routes {
+    fn new(tokens: u32, top_k: u32, first: i32, experts: i32) -> Routes {
+        // Numbers from one before the first expert to one behind the last; one in seven is the second.
+        let choose = |i: u32| match i.wrapping_mul(2_654_435_761) >> 8 {
+            hash if hash % 7 == 0 => first + 1,
+            hash => first - 1 + (hash % (experts as u32 + 2)) as i32,
+        };
+        let chosen: Vec<i32> = (0..tokens * top_k).map(choose).collect();
+        let (mut offsets, mut sources, mut places) = (vec![0], Vec::new(), vec![-1; chosen.len()]);
+        let mut padded = 0i32;
+        for expert in first..first + experts {
+            let its = chosen.iter().enumerate().filter(|(_, chosen)| **chosen == expert);
+            let start = padded;
+            for (choice, _) in its {
+                places[choice] = sources.len() as i32 / 2;
+                sources.extend([choice as i32 / top_k as i32, padded]);
+                padded += 1;
+            }
+            padded = start + (padded - start + 127) / 128 * 128;
+            offsets.push(sources.len() as i32 / 2);
+        }
+        Routes { tokens, top_k, first, experts, chosen, offsets, sources, places }
+    }
+
+    fn rows(&self) -> u32 {
+        self.sources.len() as u32 / 2
+    }
+
+    fn choices(&self) -> u32 {
+        self.chosen.len() as u32
+    }
+}
+
+/// Choices for the kernels that gather and sum.
+fn routes() -> Routes {
+    Routes::new(9, 5, 0, 4)
+}
+
+/// Choices for the kernel that sorts them: more than its threads place at once, and more than a block of an expert.
+fn many_routes() -> Routes {
+    Routes::new(413, 5, 3, 3)
+}
+
+/// 37 rows of 6 blocks of 16, or of 5 scale factors: pads of either kind. With experts, 9 tokens of 6 blocks.
+fn case(preparation: Preparation, tiny: bool) -> Case {
+    let (rows, blocks) = (37u32, if preparation == Preparation::Block { 5 } else { 6 });
+    let u32s = |values: &[u32]| values.iter().map(|value| format!("u32 = {value}")).collect::<Vec<_>>();
+    let scale = format!("f32 = {}", if tiny { "2.3e-41" } else { "0.125" });
+    let routes = if preparation == Preparation::Route { many_routes() } else { routes() };
+    let choices = routes.choices();
+    let gathered = |outputs: Vec<(&'static str, u32)>, scaled: bool| {
+        // What is behind the last row names a token that there is not.
+        let mut sources = routes.sources.clone();
+        sources.resize(2 * choices as usize, 1 << 20);
+        let inputs = vec![
+            ("x", activations(routes.tokens * blocks * 16, tiny)),
+            ("sources", bytes(&sources)),
+            ("offsets", bytes(&routes.offsets)),
+        ];
+        let mut numbers = u32s(&[choices, blocks, routes.experts as u32]);
+        numbers.extend(scaled.then(|| scale.clone()));
+        Case { inputs, outputs, numbers, ctas: preparation.ctas(choices, blocks).unwrap() }
     };
-    let params = params.iter().map(|param| (*param).to_owned()).chain(sizes);
-    for param in params.chain(
-        (preparation != Preparation::Block)
-            .then(|| format!("f32 = {}", if tiny { "2.3e-41" } else { "0.125" })),
-    ) {
-        write!(file, "[[params]]\n{param}\n").unwrap();
+    match preparation {
+        Preparation::Quantize(_) => Case {
+            inputs: vec![("x", activations(rows * blocks * 16, tiny))],
+            outputs: vec![("codes", rows * blocks * 8), ("scales", 128 * 8)],
+            numbers: [u32s(&[rows, blocks]), vec![scale]].concat(),
+            ctas: preparation.ctas(rows, blocks).unwrap(),
+        },
+        Preparation::QuantizeE4m3(_) => Case {
+            inputs: vec![("x", activations(rows * blocks * 16, tiny))],
+            outputs: vec![("codes", rows * blocks * 16)],
+            numbers: [u32s(&[rows * blocks]), vec![scale]].concat(),
+            ctas: preparation.ctas(rows, blocks).unwrap(),
+        },
+        Preparation::Block => Case {
+            inputs: vec![("linear", (0..rows * blocks).map(|i| (i % 251 + 1) as u8).collect())],
+            outputs: vec![("blocked", 128 * 8)],
+            numbers: u32s(&[rows, blocks]),
+            ctas: preparation.ctas(rows, blocks).unwrap(),
+        },
+        Preparation::Route => Case {
+            inputs: vec![("experts", bytes(&routes.chosen))],
+            outputs: vec![
+                ("offsets", 4 * (routes.experts as u32 + 1)),
+                ("sources", 8 * choices),
+                ("places", 4 * choices),
+            ],
+            numbers: u32s(&[choices, routes.top_k, routes.first as u32, routes.experts as u32]),
+            ctas: preparation.ctas(choices, routes.experts as u32).unwrap(),
+        },
+        Preparation::Gather => gathered(vec![("rows", choices * blocks * 32)], false),
+        Preparation::GatherQuantize(_) => {
+            gathered(vec![("codes", choices * blocks * 8), ("scales", 4 * 128 * 8)], true)
+        }
+        Preparation::GatherQuantizeE4m3(_) => gathered(vec![("codes", choices * blocks * 16)], true),
+        Preparation::Combine(_) => {
+            let numbers = |count: u32, scale: f32| -> Vec<f32> {
+                (0..count).map(|i| ((i * 37 % 101) as f32 - 50.0) * scale).collect()
+            };
+            let bf16s = |values: Vec<f32>| -> Vec<u8> {
+                values.iter().flat_map(|value| half::bf16::from_f32(*value).to_le_bytes()).collect()
+            };
+            let size = if tiny { 1e-39 } else { 0.25 };
+            let weights = numbers(choices, 0.0625);
+            Case {
+                inputs: vec![
+                    ("rows", bf16s(numbers(routes.rows() * blocks * 16, size))),
+                    ("places", bytes(&routes.places)),
+                    ("weights", weights.iter().flat_map(|weight| weight.to_le_bytes()).collect()),
+                    ("residual", bf16s(numbers(routes.tokens * blocks * 16, 3.0 * size))),
+                ],
+                outputs: vec![("out", routes.tokens * blocks * 32)],
+                numbers: u32s(&[routes.tokens, blocks, routes.top_k, u32::from(!tiny)]),
+                ctas: preparation.ctas(routes.tokens, blocks).unwrap(),
+            }
+        }
+    }
+}
+
+/// The launch file of a case.
+fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) -> PathBuf {
+    let Case { inputs, outputs, numbers, ctas } = case(preparation, tiny);
+    let kernel = preparation.kernel(arch).unwrap();
+    fs::write(folder.join("kernel.ptx"), &kernel.ptx).unwrap();
+    let mut file = format!(
+        "ptx = \"kernel.ptx\"\nkernel = \"{preparation}\"\ngrid = [{ctas}, 1, 1]\nblock = [256, 1, 1]\n\n"
+    );
+    for (name, contents) in &inputs {
+        fs::write(folder.join(format!("{name}.bin")), contents).unwrap();
+        writeln!(file, "[buffers.{name}]\nfile = \"{name}.bin\"").unwrap();
+    }
+    for (name, bytes) in &outputs {
+        writeln!(file, "[buffers.{name}]\nbytes = {bytes}\nfill = 0xA5").unwrap();
+    }
+    let names = inputs.iter().map(|(name, _)| name).chain(outputs.iter().map(|(name, _)| name));
+    for param in names.map(|name| format!("pointer = \"{name}\"")).chain(numbers) {
+        writeln!(file, "[[params]]\n{param}").unwrap();
     }
     let path = folder.join("launch.toml");
     fs::write(&path, file).unwrap();
@@ -108,14 +235,74 @@ fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) 
 }
 
 /// What a launch leaves in its buffers, or what is wrong with it.
-fn run(path: &Path) -> Result<Vec<Vec<u8>>, String> {
+fn run(path: &Path) -> Result<BTreeMap<String, Vec<u8>>, String> {
     let file = LaunchFile::read(path).map_err(|error| error.to_string())?;
     let (memory, buffers) = file.allocate();
     let report = file.module.run(&file.kernel, &file.launch, &memory, &Options::default());
     let report = report.map_err(|error| error.to_string())?;
     match report.findings.first() {
         Some(finding) => Err(finding.to_string()),
-        None => Ok(buffers.iter().map(|buffer| memory.read(buffer)).collect()),
+        None => {
+            let named = file.buffers.iter().zip(&buffers);
+            Ok(named.map(|(spec, buffer)| (spec.name.clone(), memory.read(buffer))).collect())
+        }
+    }
+}
+
+/// What a launch writes, by the names of its buffers.
+fn outputs<const N: usize>(preparation: Preparation, arch: Arch, names: [&str; N]) -> [Vec<u8>; N] {
+    let folder = tempfile::tempdir().unwrap();
+    let mut buffers = run(&launch_file(folder.path(), preparation, arch, false)).unwrap();
+    names.map(|name| buffers.remove(name).unwrap())
+}
+
+#[test]
+fn choices_are_sorted_as_the_host_sorts_them() {
+    for arch in [Arch::Sm90a, Arch::Sm100a] {
+        let [offsets, sources, places] = outputs(Preparation::Route, arch, ["offsets", "sources", "places"]);
+        let routes = many_routes();
+        assert!(routes.chosen.len() > 2048 && routes.rows() < routes.choices());
+        let (written, rest) = sources.split_at(8 * routes.rows() as usize);
+        assert!(offsets == bytes(&routes.offsets), "{arch}: offsets");
+        assert!(places == bytes(&routes.places), "{arch}: places");
+        assert!(written == bytes(&routes.sources), "{arch}: sources");
+        assert!(rest.iter().all(|byte| *byte == 0xA5), "what no choice leads to is not written");
+    }
+}
+
+#[test]
+fn rows_are_gathered_as_they_are() {
+    let [rows] = outputs(Preparation::Gather, Arch::Sm100a, ["rows"]);
+    let (routes, x) = (routes(), &case(Preparation::Gather, false).inputs[0].1);
+    let of = |token: usize| &x[token * 192..(token + 1) * 192];
+    let expected: Vec<u8> = routes.sources.chunks(2).flat_map(|pair| of(pair[0] as usize).to_vec()).collect();
+    let (written, rest) = rows.split_at(expected.len());
+    assert!(written == expected);
+    assert!(!rest.is_empty() && rest.iter().all(|byte| *byte == 0xA5));
+}
+
+#[test]
+fn gathered_rows_are_quantised_as_rows_are() {
+    // The same tokens by the kernel without experts, with as many rows as tokens.
+    let x = activations(9 * 6 * 16, false);
+    let values: Vec<f32> =
+        x.chunks(2).map(|pair| half::bf16::from_le_bytes([pair[0], pair[1]]).to_f32()).collect();
+    assert!(values.iter().all(|value| value.is_finite()), "the host's quantiser takes them");
+    let [codes, scales] =
+        outputs(Preparation::GatherQuantize(Source::Bf16), Arch::Sm100a, ["codes", "scales"]);
+    let scales = from_blocked(&scales, 512, 6).unwrap();
+    let host = quantize(&values, 9, 96, TensorScale::Fixed(0.125)).unwrap();
+    let [one_byte] = outputs(Preparation::GatherQuantizeE4m3(Source::Bf16), Arch::Sm90a, ["codes"]);
+    let e4m3 = quantize_to(OperandFormat::E4m3, &values, 9, 96, TensorScale::Fixed(0.125)).unwrap();
+    for (row, pair) in routes().sources.chunks(2).enumerate() {
+        let (token, padded) = (pair[0] as usize, pair[1] as usize);
+        assert_eq!(codes[row * 48..(row + 1) * 48], host.codes()[token * 48..(token + 1) * 48]);
+        assert_eq!(one_byte[row * 96..(row + 1) * 96], e4m3.codes()[token * 96..(token + 1) * 96]);
+        assert_eq!(
+            scales[padded * 6..(padded + 1) * 6],
+            host.scales()[token * 6..(token + 1) * 6],
+            "row {row}"
+        );
     }
 }
 
@@ -155,6 +342,43 @@ const E4M3: [(&str, &str); 6] = [
     ("div.rn.f32 %v5, %v5, %tensor_scale", "mul.rn.f32 %v5, %v5, %tensor_scale"),
 ];
 
+const ROUTE: [(&str, &str); 11] = [
+    ("sub.u32 %chosen, %chosen, %first", "mov.b32 %chosen, %chosen"),
+    ("setp.lt.u32 %there, %chosen, %experts", "setp.le.u32 %there, %chosen, %experts"),
+    ("setp.lt.u32 %more, %index, %expert;", "setp.le.u32 %more, %index, %expert;"),
+    ("add.u32 %count, %count, 127", "mov.b32 %count, %count"),
+    ("add.u32 %total, %start, %own", "mov.b32 %total, %start"),
+    ("mul.lo.u32 %block_start, %block_start, 128", "mul.lo.u32 %block_start, %block_start, 64"),
+    ("setp.ge.and.u32 %there, %id3, %experts", "setp.gt.and.u32 %there, %id3, %experts"),
+    ("sub.u32 %rank, %rank, %count", "mov.b32 %rank, %rank"),
+    ("@%there add.u32 %rank, %rank, %total", "add.u32 %rank, %rank, %total"),
+    ("add.u32 %start, %start, %total", "mov.b32 %start, %start"),
+    ("add.u32 %row, %row, %start", "mov.b32 %row, %row"),
+];
+
+const GATHER: [(&str, &str); 4] = [
+    ("min.u32 %rows, %rows, %from", "mov.b32 %rows, %rows"),
+    ("setp.ge.u32 %outside, %row, %rows", "setp.gt.u32 %outside, %row, %rows"),
+    ("mad.lo.u32 %from, %token, %blocks", "mad.lo.u32 %from, %row, %blocks"),
+    ("sub.u32 %column, %item, %column", "mov.b32 %column, %column"),
+];
+
+const GATHER_QUANTIZE: [(&str, &str); 4] = [
+    ("min.u32 %rows, %rows, %index", "mov.b32 %rows, %rows"),
+    ("mad.lo.u32 %index, %token, %blocks", "mad.lo.u32 %index, %row, %blocks"),
+    ("mov.b32 %row, %padded", "mov.b32 %row, %row"),
+    ("and.pred %first, %first, %there", "and.pred %first, %first, %first"),
+];
+
+const COMBINE: [(&str, &str); 6] = [
+    ("setp.ge.s32 %there1, %place1, 0", "setp.gt.s32 %there1, %place1, 0"),
+    ("setp.lt.u32 %there1, %entry, %top_k", "setp.le.u32 %there1, %entry, %top_k"),
+    ("mad.lo.u32 %entry, %token, %top_k, %entry", "mov.b32 %entry, %entry"),
+    ("%weight2, %value, %sum5", "%weight1, %value, %sum5"),
+    ("setp.ne.u32 %adds, %flag, 0", "setp.ge.u32 %adds, %flag, 0"),
+    ("setp.lt.u32 %more, %choice, %top_k", "setp.gt.u32 %more, %choice, %top_k"),
+];
+
 const BLOCK: [(&str, &str); 6] = [
     ("shl.b32 %items, %items, 7", "shl.b32 %items, %items, 6"),
     ("shr.u32 %atom, %item, 7", "shr.u32 %atom, %item, 6"),
@@ -168,7 +392,8 @@ const BLOCK: [(&str, &str); 6] = [
 fn mistakes_in_them_are_caught() {
     let equivalents = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
     let equivalents = Equivalents::parse(&fs::read_to_string(equivalents).unwrap()).unwrap();
-    let plan = SurveyOptions { seeds: 1, equivalents, ..SurveyOptions::default() };
+    // Five times what the longest of them executes: a mutant with an endless loop ends there.
+    let plan = SurveyOptions { seeds: 1, equivalents, instruction_limit: 60_000, ..SurveyOptions::default() };
     let quantize = Preparation::Quantize(Source::Bf16);
     let mut missed = Vec::new();
     for (preparation, arch, own) in [
@@ -176,6 +401,11 @@ fn mistakes_in_them_are_caught() {
         (quantize, Arch::Sm100a, QUANTIZE.to_vec()),
         (Preparation::QuantizeE4m3(Source::Bf16), Arch::Sm90a, E4M3.to_vec()),
         (Preparation::Block, Arch::Sm100a, BLOCK.to_vec()),
+        (Preparation::Route, Arch::Sm100a, ROUTE.to_vec()),
+        (Preparation::Gather, Arch::Sm90a, GATHER.to_vec()),
+        (Preparation::GatherQuantize(Source::Bf16), Arch::Sm100a, GATHER_QUANTIZE.to_vec()),
+        (Preparation::GatherQuantizeE4m3(Source::Bf16), Arch::Sm100a, GATHER.to_vec()),
+        (Preparation::Combine(Source::Bf16), Arch::Sm90a, COMBINE.to_vec()),
     ] {
         let folder = tempfile::tempdir().unwrap();
         let launch = launch_file(folder.path(), preparation, arch, false);
@@ -183,17 +413,23 @@ fn mistakes_in_them_are_caught() {
         // Steps so small that f32 has no reciprocal of them.
         let other = tempfile::tempdir().unwrap();
         let tiny = Subject::read(&launch_file(other.path(), preparation, arch, true)).unwrap();
+        // This one has ten times as many mutants as the others.
+        let every = if preparation == Preparation::Route { 3 } else { 1 };
+        let plan = SurveyOptions { every, ..plan.clone() };
         let survey = subject.survey_with(&plan, &[tiny], &Earlier::default()).unwrap();
         assert!(survey.outcomes.len() >= 5, "{preparation}: {} mutants", survey.outcomes.len());
         assert!(survey.share() >= BAR, "{}", text(&survey));
+        let tiny = run(other.path().join("launch.toml").as_path()).unwrap();
         // Without synchronisation there are few classes of the emulator's; so here are mistakes by hand.
         let right = run(&launch).unwrap();
         let ptx = preparation.kernel(arch).unwrap().ptx;
         for (from, to) in own {
             let mistaken = ptx.replace(from, to);
             assert_ne!(mistaken, ptx, "{preparation}: there is no `{from}`");
-            fs::write(folder.path().join("kernel.ptx"), mistaken).unwrap();
-            if run(&launch).as_ref() == Ok(&right) {
+            fs::write(folder.path().join("kernel.ptx"), &mistaken).unwrap();
+            fs::write(other.path().join("kernel.ptx"), &mistaken).unwrap();
+            let same = |path: &Path, right: &BTreeMap<String, Vec<u8>>| run(path).as_ref() == Ok(right);
+            if same(&launch, &right) && same(&other.path().join("launch.toml"), &tiny) {
                 missed.push(format!("{preparation} for {arch}: `{to}` for `{from}`"));
             }
         }

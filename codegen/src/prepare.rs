@@ -1,4 +1,5 @@
-//! Kernels that prepare operands on a device: activations to NVFP4 and e4m3, scale factors to the blocked order.
+//! Kernels around the multiplications: activations to NVFP4 and e4m3, scale factors to the blocked order, tokens to their
+//! experts and back.
 //!
 //! They are for any number of rows and columns, which are arguments: one module a chip serves a whole model.
 //!
@@ -25,6 +26,15 @@ use std::fmt;
 /// Threads of a CTA.
 pub const THREADS: u32 = 256;
 
+/// The most experts that [`Preparation::Route`] sorts by: their counts are in shared memory.
+pub const MAX_EXPERTS: u32 = 1024;
+
+/// Choices that a thread of [`Preparation::Route`] places at once.
+const CHOICES: u32 = 8;
+
+/// Rows that a thread of [`Preparation::Combine`] loads at once.
+const ROWS_AT_ONCE: u32 = 4;
+
 /// What activations are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
@@ -34,7 +44,13 @@ pub enum Source {
     F16,
 }
 
-/// What is done to an operand.
+/// What a kernel does.
+///
+/// The kernels for experts share these arrays. A choice is one of a token's `top_k` experts, i32, `[tokens, top_k]`. Each choice
+/// of an expert from `first` to `first + experts - 1` has a row; rows are sorted by expert, and by choice within an expert. Other choices
+/// have none. `offsets` is i32 `[experts + 1]`, as grouped kernels read it: the last is the number of rows. `sources` is
+/// i32 `[choices, 2]`: a row's token, and its row among scale factors, where each expert starts a new block of 128 rows.
+/// `places` is i32 `[tokens, top_k]`: a choice's row, or -1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Preparation {
     /// Activations, row-major `[rows, K]`, to NVFP4 codes and blocked scale factors. Parameters of the entry: addresses of
@@ -55,16 +71,43 @@ pub enum Preparation {
     /// Scale factors of any 8-bit format, row-major `[rows, columns]`, to the 128 x 4 blocked order. Parameters of the
     /// entry: addresses of both (u64, multiples of 16); rows, columns (u32).
     Block,
+    /// Sorts choices by expert. Parameters of the entry: addresses of the choices, of `offsets`, `sources` and `places` (u64,
+    /// multiples of 4, of `sources` 8); how many choices, choices of a token, the number of the first expert, experts (u32, at
+    /// most [`MAX_EXPERTS`]). Where fewer choices have a row, the end of `sources` is not written.
+    Route,
+    /// Copies tokens of 16-bit elements to their rows. Parameters of the entry: addresses of the tokens `[tokens, K]`, of
+    /// `sources`, `offsets` and the rows `[choices, K]` (u64, multiples of 16); choices, K over 16, experts (u32).
+    Gather,
+    /// [`Preparation::Quantize`] of each row's token. Parameters of the entry: addresses of the tokens, of `sources`,
+    /// `offsets`, the codes and the scale factors (u64, multiples of 16); choices, K over 16, experts (u32); the scale of the whole
+    /// tensor (f32). Scale factors of rows that pad an expert's last block are not written.
+    GatherQuantize(Source),
+    /// [`Preparation::QuantizeE4m3`] of each row's token. Parameters of the entry: those of
+    /// [`Preparation::GatherQuantize`] without scale factors.
+    GatherQuantizeE4m3(Source),
+    /// Sums the rows of each token, each times the weight of its choice, onto the residual, in f32 and in the order of the
+    /// choices. Parameters of the entry: addresses of the rows `[choices, K]`, of `places`, of the weights (f32 `[tokens,
+    /// top_k]`), of the residual and of the result `[tokens, K]` (u64, multiples of 16), which may be one; tokens, K over
+    /// 16, choices of a token, 1 to add the residual or 0 (u32).
+    Combine(Source),
 }
 
 impl Preparation {
     /// All of them.
-    pub const ALL: [Preparation; 5] = [
+    pub const ALL: [Preparation; 13] = [
         Preparation::Quantize(Source::Bf16),
         Preparation::Quantize(Source::F16),
         Preparation::QuantizeE4m3(Source::Bf16),
         Preparation::QuantizeE4m3(Source::F16),
         Preparation::Block,
+        Preparation::Route,
+        Preparation::Gather,
+        Preparation::GatherQuantize(Source::Bf16),
+        Preparation::GatherQuantize(Source::F16),
+        Preparation::GatherQuantizeE4m3(Source::Bf16),
+        Preparation::GatherQuantizeE4m3(Source::F16),
+        Preparation::Combine(Source::Bf16),
+        Preparation::Combine(Source::F16),
     ];
 
     /// The entry's name.
@@ -75,26 +118,35 @@ impl Preparation {
             Preparation::QuantizeE4m3(Source::Bf16) => "silumin_quantize_e4m3_bf16",
             Preparation::QuantizeE4m3(Source::F16) => "silumin_quantize_e4m3_f16",
             Preparation::Block => "silumin_block_scales",
+            Preparation::Route => "silumin_route",
+            Preparation::Gather => "silumin_gather",
+            Preparation::GatherQuantize(Source::Bf16) => "silumin_gather_quantize_nvfp4_bf16",
+            Preparation::GatherQuantize(Source::F16) => "silumin_gather_quantize_nvfp4_f16",
+            Preparation::GatherQuantizeE4m3(Source::Bf16) => "silumin_gather_quantize_e4m3_bf16",
+            Preparation::GatherQuantizeE4m3(Source::F16) => "silumin_gather_quantize_e4m3_f16",
+            Preparation::Combine(Source::Bf16) => "silumin_combine_bf16",
+            Preparation::Combine(Source::F16) => "silumin_combine_f16",
         }
     }
 
-    /// CTAs of a launch along x, for rows of so many scale factors (e4m3: of so many 16 elements); `None` beyond 2^32 of them,
-    /// pads counted, which are more than an index has bits for.
+    /// CTAs of a launch along x, for rows of so many times 16 elements, or of so many scale factors; for
+    /// [`Preparation::Route`], for so many choices and experts. `None` beyond 2^32 of them, pads counted, which are more
+    /// than an index has bits for.
     pub fn ctas(self, rows: u32, columns: u32) -> Option<u32> {
+        let (rows, fours) = (u64::from(rows), u64::from(columns).next_multiple_of(4));
         let items = match self {
-            Preparation::QuantizeE4m3(_) => u64::from(rows) * u64::from(columns),
-            Preparation::Quantize(_) | Preparation::Block => {
-                let columns = u64::from(columns).next_multiple_of(4);
-                u64::from(rows).next_multiple_of(128).saturating_mul(columns)
-            }
+            Preparation::Quantize(_) | Preparation::Block => rows.next_multiple_of(128).saturating_mul(fours),
+            Preparation::GatherQuantize(_) => rows * fours,
+            Preparation::QuantizeE4m3(_)
+            | Preparation::Gather
+            | Preparation::GatherQuantizeE4m3(_)
+            | Preparation::Combine(_) => rows * u64::from(columns),
+            Preparation::Route => return (rows > 0).then_some(columns).or(Some(0)),
         };
         if items > u64::from(u32::MAX) {
             return None;
         }
-        let items = match self {
-            Preparation::Quantize(_) | Preparation::QuantizeE4m3(_) => items,
-            Preparation::Block => items / 4,
-        };
+        let items = if self == Preparation::Block { items / 4 } else { items };
         u32::try_from(items.div_ceil(THREADS.into())).ok()
     }
 
@@ -107,9 +159,16 @@ impl Preparation {
     pub fn kernel(self, arch: Arch) -> Result<Kernel, RenderError> {
         let view = View::new(self, arch);
         let text = match self {
-            Preparation::Quantize(_) => QuantizeTemplate { t: &view }.render(),
-            Preparation::QuantizeE4m3(_) => E4m3Template { t: &view }.render(),
+            Preparation::Quantize(_) | Preparation::GatherQuantize(_) => {
+                QuantizeTemplate { t: &view }.render()
+            }
+            Preparation::QuantizeE4m3(_) | Preparation::GatherQuantizeE4m3(_) => {
+                E4m3Template { t: &view }.render()
+            }
             Preparation::Block => BlockTemplate { t: &view }.render(),
+            Preparation::Route => RouteTemplate { t: &view }.render(),
+            Preparation::Gather => GatherTemplate { t: &view }.render(),
+            Preparation::Combine(_) => CombineTemplate { t: &view }.render(),
         };
         let mut ptx = text.map_err(|error| RenderError::Template(error.to_string()))?;
         ptx.push('\n');
@@ -151,6 +210,15 @@ struct View {
     threads: u32,
     source: &'static str,
     bf16: bool,
+    /// Whether rows are gathered by expert.
+    gathers: bool,
+    max_experts: u32,
+    /// Choices that a thread of the router places at once, and all threads.
+    choices: u32,
+    chunk: u32,
+    /// Distances of a sum over the lanes of a warp.
+    distances: [u32; 5],
+    rows_at_once: u32,
     /// Whether the chip converts f32 to e2m1.
     converts: bool,
     /// The two elements of each word of 16-bit ones.
@@ -181,8 +249,12 @@ struct Place {
 impl View {
     fn new(preparation: Preparation, arch: Arch) -> Self {
         let bf16 = match preparation {
-            Preparation::Quantize(source) | Preparation::QuantizeE4m3(source) => source == Source::Bf16,
-            Preparation::Block => false,
+            Preparation::Quantize(source)
+            | Preparation::QuantizeE4m3(source)
+            | Preparation::GatherQuantize(source)
+            | Preparation::GatherQuantizeE4m3(source)
+            | Preparation::Combine(source) => source == Source::Bf16,
+            Preparation::Block | Preparation::Route | Preparation::Gather => false,
         };
         Self {
             name: preparation.name(),
@@ -192,6 +264,15 @@ impl View {
             threads: THREADS,
             source: if bf16 { "bf16" } else { "f16" },
             bf16,
+            gathers: matches!(
+                preparation,
+                Preparation::GatherQuantize(_) | Preparation::GatherQuantizeE4m3(_)
+            ),
+            max_experts: MAX_EXPERTS,
+            choices: CHOICES,
+            chunk: CHOICES * THREADS,
+            distances: [1, 2, 4, 8, 16],
+            rows_at_once: ROWS_AT_ONCE,
             // Chips whose tensor cores multiply it (PTX ISA, cvt: `.e2m1x2`).
             converts: way_of(arch).converts_e2m1,
             pairs: (0..8).map(|word| Pair { word, low: 2 * word, high: 2 * word + 1 }).collect(),
@@ -221,6 +302,24 @@ struct BlockTemplate<'a> {
     t: &'a View,
 }
 
+#[derive(Template)]
+#[template(path = "prepare/route.ptx")]
+struct RouteTemplate<'a> {
+    t: &'a View,
+}
+
+#[derive(Template)]
+#[template(path = "prepare/gather.ptx")]
+struct GatherTemplate<'a> {
+    t: &'a View,
+}
+
+#[derive(Template)]
+#[template(path = "prepare/combine.ptx")]
+struct CombineTemplate<'a> {
+    t: &'a View,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,7 +334,7 @@ mod tests {
                 assert!(kernel.ptx.contains(&format!(".target {arch}\n")), "{arch}");
                 assert!(kernel.ptx.contains(&format!(".entry {preparation}(")));
                 let converts = kernel.ptx.contains("cvt.rn.satfinite.e2m1x2.f32");
-                let nvfp4 = matches!(preparation, Preparation::Quantize(_));
+                let nvfp4 = matches!(preparation, Preparation::Quantize(_) | Preparation::GatherQuantize(_));
                 assert_eq!(converts, nvfp4 && arch != Arch::Sm90a);
             }
         }
@@ -248,6 +347,8 @@ mod tests {
         assert_eq!(quantize.ctas(129, 5), Some(8));
         assert_eq!(Preparation::QuantizeE4m3(Source::Bf16).ctas(129, 5), Some(3));
         assert_eq!(Preparation::QuantizeE4m3(Source::Bf16).ctas(1 << 16, 1 << 16), None);
+        assert_eq!(Preparation::GatherQuantize(Source::Bf16).ctas(129, 5), Some(5));
+        assert_eq!((Preparation::Route.ctas(70, 9), Preparation::Route.ctas(0, 9)), (Some(9), Some(0)));
         assert_eq!(Preparation::Block.ctas(1, 1), Some(1));
         assert_eq!(Preparation::Block.ctas(129, 12), Some(3));
         assert_eq!((quantize.ctas(0, 7), quantize.ctas(7, 0)), (Some(0), Some(0)));

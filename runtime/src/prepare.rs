@@ -142,7 +142,7 @@ pub enum PrepareError {
 
 /// A loaded kernel.
 #[derive(Clone)]
-struct Loaded {
+pub(crate) struct Loaded {
     device: Device,
     preparation: Preparation,
     kernel: Arc<Kernel>,
@@ -156,7 +156,7 @@ impl fmt::Debug for Loaded {
 }
 
 impl Loaded {
-    fn new(device: &Device, preparation: Preparation) -> Result<Self, PrepareError> {
+    pub(crate) fn new(device: &Device, preparation: Preparation) -> Result<Self, PrepareError> {
         let kernel = preparation.kernel(device.arch())?;
         let module = Arc::new(load_module(device, &kernel)?);
         Ok(Self { device: device.clone(), preparation, kernel: Arc::new(kernel), module })
@@ -167,7 +167,7 @@ impl Loaded {
     }
 
     /// CTAs for the given number of scale factors.
-    fn ctas(&self, rows: u32, columns: u32) -> Result<u32, PrepareError> {
+    pub(crate) fn ctas(&self, rows: u32, columns: u32) -> Result<u32, PrepareError> {
         match self.preparation.ctas(rows, columns) {
             Some(0) => Err(PrepareError::Empty { rows, columns }),
             Some(ctas) => Ok(ctas),
@@ -196,18 +196,22 @@ impl Loaded {
     }
 
     /// Launches the kernel; lengths have been checked.
-    fn launch(&self, stream: &Stream, ctas: u32, args: &[Plain<'_>]) -> Result<(), PrepareError> {
+    pub(crate) fn launch(&self, stream: &Stream, ctas: u32, args: &[Plain<'_>]) -> Result<(), PrepareError> {
         if *stream.device() != self.device {
             return Err(self.foreign("stream"));
         }
         let named = |argument: &Plain<'_>| match *argument {
-            Plain::Input(name, _) | Plain::Output(name, _) => name,
+            Plain::Input(name, _) | Plain::Output(name, _) | Plain::Part(name, _) => name,
             _ => "",
         };
+        // A thread of this kernel reads what it adds to before it writes there.
+        let in_place = matches!(self.preparation, Preparation::Combine(_));
         for (position, output) in args.iter().enumerate() {
             let Some((written, true)) = output.buffer() else { continue };
             let shared = |(other, argument): (usize, &Plain<'_>)| {
-                let overlaps = argument.buffer().is_some_and(|(buffer, _)| buffer.overlaps(written));
+                let overlaps = argument.buffer().is_some_and(|(buffer, _)| {
+                    buffer.overlaps(written) && !(in_place && buffer.is_same(written))
+                });
                 (other != position && overlaps).then(|| named(argument))
             };
             if let Some(other) = args.iter().enumerate().find_map(shared) {

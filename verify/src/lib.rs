@@ -4,6 +4,7 @@
 //! - [`inputs`]: seeded operands, distributed as in the public benchmark or over the whole format;
 //! - [`vectors`]: vectors of a gate;
 //! - [`reference`](mod@reference): the answer, in f64 on decoded values;
+//! - [`block`]: the gated MLP of a layer, in f64, with activations rounded where kernels round them;
 //! - [`output`]: C in any of its formats, scale factors included;
 //! - [`check`]: compares a result with the answer: f16 by the benchmark's tolerance, other formats by error bounds;
 //! - `launch_file` (feature `launch-files`, on by default): a kernel's launch as a file that any tool can run;
@@ -35,6 +36,7 @@
 //! # }
 //! ```
 
+pub mod block;
 pub mod check;
 pub mod inputs;
 #[cfg(feature = "launch-files")]

@@ -18,7 +18,9 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crate::job;
-use crate::mlp_check::{Host, difference, reference, values};
+use silumin_verify::block::relative_error;
+
+use crate::mlp_check::{Host, reference, values};
 use crate::timing::median;
 
 /// Copies of the weights.
@@ -139,7 +141,7 @@ fn error(mlp: &Mlp, host: &Host, tokens: usize, result: &[u8]) -> Result<f64, St
     };
     let [x, residual] = [X, RESIDUAL].map(|draw| ends(&numbers(tokens * mlp.hidden(), draw)));
     let expected = reference(mlp, host, &x, &residual)?;
-    Ok(difference(values(&ends(result)), &expected))
+    Ok(relative_error(&values(&ends(result)), &expected))
 }
 
 /// A device's calls for one number of tokens: a graph for each copy of the weights.
@@ -374,8 +376,8 @@ fn measure(
         let ranks: Vec<&Measured> = measured.iter().map(|rank| &rank[number]).collect();
         let slowest = (0..TURNS).map(|turn| ranks.iter().map(|rank| rank.all[turn]).fold(0.0, f64::max));
         row.all_us = Some(median(&slowest.collect::<Vec<_>>()));
-        let one: Vec<f64> = values(&results[number]).collect();
-        let offs = ranks.iter().map(|rank| difference(values(&rank.result), &one));
+        let one = values(&results[number]);
+        let offs = ranks.iter().map(|rank| relative_error(&values(&rank.result), &one));
         // A NaN is no small difference: `f64::max` would drop it.
         let worst =
             offs.fold(0.0, |worst: f64, off| if off.is_nan() { f64::INFINITY } else { worst.max(off) });

@@ -21,6 +21,9 @@ pub(crate) enum Plain<'a> {
     Input(&'static str, &'a Buffer),
     /// The address of a buffer that the kernel writes completely, with a name for errors.
     Output(&'static str, &'a Buffer),
+    /// The address of a buffer that the kernel writes in part and does not read, with a name for errors. All of it holds
+    /// something before the launch.
+    Part(&'static str, &'a Buffer),
     /// A number.
     U32(u32),
     /// A number.
@@ -32,7 +35,7 @@ impl<'a> Plain<'a> {
     pub(crate) fn buffer(&self) -> Option<(&'a Buffer, bool)> {
         match *self {
             Plain::Input(_, buffer) => Some((buffer, false)),
-            Plain::Output(_, buffer) => Some((buffer, true)),
+            Plain::Output(_, buffer) | Plain::Part(_, buffer) => Some((buffer, true)),
             Plain::U32(_) | Plain::F32(_) => None,
         }
     }
@@ -80,12 +83,13 @@ impl Emulated {
         let (mut tensors, mut values) = (Vec::new(), Vec::new());
         for argument in args {
             values.push(match *argument {
-                Plain::Input(name, buffer) | Plain::Output(name, buffer) => {
+                Plain::Input(name, buffer) | Plain::Output(name, buffer) | Plain::Part(name, buffer) => {
                     let target = memory.alloc(name, buffer.len() as u64);
                     // Checked to be an emulated device's. What an output holds is nothing that a kernel may read.
                     let host = buffer.emulated_memory();
-                    let written = matches!(argument, Plain::Output(..));
-                    if let (Some((host, offset)), false) = (host, written) {
+                    let written = !matches!(argument, Plain::Input(..));
+                    let keeps = !matches!(argument, Plain::Output(..));
+                    if let (Some((host, offset)), true) = (host, keeps) {
                         host.for_written(offset, buffer.len(), |at, bytes| {
                             memory.write(&target, at as u64, bytes);
                         });

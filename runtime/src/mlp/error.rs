@@ -2,8 +2,9 @@
 
 use silumin_codegen::arch::Arch;
 use silumin_codegen::error::{ConfigError, explain};
-use silumin_codegen::gate::{GateError, GateParseError};
+use silumin_codegen::gate::{EvalError, GateError, GateParseError};
 use silumin_codegen::problem::OperandFormat;
+use silumin_verify::block::BlockError;
 use thiserror::Error;
 
 use crate::communicator::CommunicatorError;
@@ -119,9 +120,68 @@ pub enum MlpError {
         /// Elements of a row.
         hidden: usize,
     },
+    /// An expert's weights have another shape or format than the first expert's.
+    #[error(
+        "expert {expert} has {} features of {} in {}, but the experts before it have {} of {} in {}: one kernel multiplies all, so \
+         that they have one shape and one format",
+        .found.0[1], .found.0[0], .found.1, .expected.0[1], .expected.0[0], .expected.1
+    )]
+    UnlikeExperts {
+        /// The expert.
+        expert: usize,
+        /// Hidden size and features, and the format of the first.
+        expected: ([usize; 2], OperandFormat),
+        /// What this one has.
+        found: ([usize; 2], OperandFormat),
+    },
+    /// There are no experts, or more than the router's kernel has counters for.
+    #[error(
+        "{found} experts: a layer has from 1 to {limit}; divide more among several blocks by `ExpertsOptions::first_expert`"
+    )]
+    Experts {
+        /// As given.
+        found: usize,
+        /// The most.
+        limit: u32,
+    },
+    /// A token chooses no expert, or so many that rows cannot be counted.
+    #[error(
+        "{top_k} choices for each of {tokens} tokens: a token has at least one, and all have less than 2^31 together"
+    )]
+    TopK {
+        /// Choices of a token.
+        top_k: u32,
+        /// Tokens of the largest bucket.
+        tokens: u32,
+    },
+    /// A buffer of choices is not as long as they are, at an odd address, or another device's.
+    #[error(
+        "`{tensor}` has {found} bytes on {device}: {tokens} tokens with {top_k} choices of 4 bytes are {expected}, at an address that is a \
+         multiple of 4 and on the block's device"
+    )]
+    Choices {
+        /// Which.
+        tensor: &'static str,
+        /// Its bytes.
+        found: usize,
+        /// The bytes that it has to have.
+        expected: usize,
+        /// Tokens of the call.
+        tokens: u32,
+        /// Choices of a token.
+        top_k: u32,
+        /// Where it is.
+        device: String,
+    },
+    /// The sizes of a reference do not fit.
+    #[error(transparent)]
+    Reference(#[from] BlockError),
     /// The gate's text; a bug of this crate.
     #[error(transparent)]
     Gate(#[from] GateParseError),
+    /// The gate's value; a bug of this crate.
+    #[error(transparent)]
+    Value(#[from] EvalError),
     /// The gate's code; a bug of this crate.
     #[error(transparent)]
     Code(#[from] GateError),

@@ -1,10 +1,7 @@
 //! A call of a block, recorded once and launched with one call of the driver.
 
+use super::call::Call;
 use super::{Mlp, MlpError};
-#[cfg(feature = "cuda")]
-use crate::device::cuda::Recorded;
-#[cfg(feature = "cuda")]
-use crate::device::{Backend, DeviceError};
 use crate::device::{Buffer, Stream};
 
 /// A call of [`Mlp::forward`] with its tokens and buffers, as one CUDA graph: one call of the driver in place of one for each
@@ -13,17 +10,12 @@ use crate::device::{Buffer, Stream};
 /// On the emulated device a launch is a call of `forward`.
 pub struct MlpGraph {
     /// Dropped before the block: NCCL waits for graphs before it ends a communicator.
-    #[cfg(feature = "cuda")]
-    recorded: Option<Recorded>,
+    call: Call,
     mlp: Mlp,
-    stream: Stream,
     tokens: u32,
     x: Buffer,
     residual: Option<Buffer>,
     out: Buffer,
-    /// Memory between the kernels.
-    #[cfg(feature = "cuda")]
-    between: Vec<Buffer>,
 }
 
 impl std::fmt::Debug for MlpGraph {
@@ -49,42 +41,21 @@ impl Mlp {
         out: &Buffer,
     ) -> Result<MlpGraph, MlpError> {
         let rows = self.check(tokens, x, residual, out)?;
-        if stream.device() != &self.device {
-            return Err(MlpError::Stream { device: self.device.to_string() });
+        let reads = [x].into_iter().chain(residual).cloned().collect();
+        let mut writes: Vec<Buffer> =
+            [out.clone()].into_iter().chain(self.middle.of(rows)?.buffers()).collect();
+        if let Some(quantised) = &self.quantised {
+            writes.extend(quantised.of(tokens, rows)?.buffers());
         }
-        #[cfg(feature = "cuda")]
-        let (recorded, between) = match (self.device.backend(), stream.lane()) {
-            (Backend::Cuda(cuda), Some(lane)) => {
-                if !lane.can_be_captured() {
-                    return Err(MlpError::DefaultStream);
-                }
-                for kernel in self.kernels_for(rows)? {
-                    kernel.reserve(stream)?;
-                }
-                // Weights were copied on the default stream, and a graph waits for no other.
-                self.device.stream().synchronize()?;
-                let recorded = cuda.record(lane, || self.forward(stream, tokens, x, residual, out))?;
-                let mut between: Vec<Buffer> = self.middle.of(rows)?.buffers().collect();
-                if let Some(quantised) = &self.quantised {
-                    between.extend(quantised.of(tokens, rows)?.buffers());
-                }
-                (Some(recorded), between)
-            }
-            _ => (None, Vec::new()),
-        };
-        #[cfg(not(feature = "cuda"))]
-        let _ = rows;
+        let kernels = self.kernels_for(rows)?;
+        let forward = || self.forward(stream, tokens, x, residual, out);
         Ok(MlpGraph {
-            #[cfg(feature = "cuda")]
-            recorded,
+            call: Call::record(&self.device, stream, &kernels, [reads, writes], forward)?,
             mlp: self.clone(),
-            stream: stream.clone(),
             tokens,
             x: x.clone(),
             residual: residual.cloned(),
             out: out.clone(),
-            #[cfg(feature = "cuda")]
-            between,
         })
     }
 }
@@ -97,15 +68,11 @@ impl MlpGraph {
     /// What the device says; with several ranks, that the group failed.
     pub fn launch(&self) -> Result<(), MlpError> {
         #[cfg(feature = "cuda")]
-        if let (Backend::Cuda(cuda), Some(recorded)) = (self.mlp.device.backend(), &self.recorded) {
-            if let Some(communicator) = &self.mlp.communicator {
-                communicator.replayed()?;
-            }
-            let reads: Vec<&Buffer> = [&self.x].into_iter().chain(&self.residual).collect();
-            let writes: Vec<&Buffer> = [&self.out].into_iter().chain(&self.between).collect();
-            return cuda.replay(recorded, &reads, &writes).map_err(|error: DeviceError| error.into());
+        if let (false, Some(communicator)) = (self.mlp.device.is_emulated(), &self.mlp.communicator) {
+            communicator.replayed()?;
         }
-        self.mlp.forward(&self.stream, self.tokens, &self.x, self.residual.as_ref(), &self.out)
+        let Self { mlp, tokens, x, residual, out, .. } = self;
+        self.call.launch(|| mlp.forward(&self.call.stream, *tokens, x, residual.as_ref(), out))
     }
 
     /// Tokens of the call.

@@ -4,6 +4,7 @@
 //! * `parts.rs`: how activations travel between the kernels, by chip and format of the weights.
 //! * `shard.rs`: the part of a block's weights that a rank has, where several devices compute one block.
 //! * `graph.rs`: [`MlpGraph`], a call that is recorded once and launched with one call of the driver.
+//! * `experts/`: [`Experts`], the same block for the experts of a mixture.
 //! * `error.rs`: [`MlpError`].
 //!
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
@@ -47,20 +48,25 @@
 //! # }
 //! ```
 
+mod call;
 mod error;
+mod experts;
 mod graph;
 mod parts;
 mod shard;
 
 pub use error::MlpError;
+pub use experts::{Choices, Experts, ExpertsGraph, ExpertsOptions, ExpertsWeights};
 pub use graph::MlpGraph;
 pub use shard::MlpShard;
 pub use silumin_codegen::prepare::Source;
 
 use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
-use silumin_codegen::problem::{Formats, Shape};
+use silumin_codegen::problem::{Formats, OperandFormat, Shape};
 use silumin_codegen::spec::Spec;
+use silumin_formats::Matrix;
+use silumin_verify::block::{Activations, gated_mlp};
 
 use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
@@ -250,9 +256,43 @@ fn spec(gate: &str, device: &Device, formats: Formats) -> Result<Spec, MlpError>
     Ok(Spec { formats, ..spec })
 }
 
+/// Activations of 16 bits if the chip multiplies them by the weights, else quantised if it multiplies that.
+fn travel(
+    gate: &str,
+    device: &Device,
+    weights: OperandFormat,
+    source: Source,
+    shape: Shape,
+) -> Result<Travel, MlpError> {
+    let legal = |travel: Travel| {
+        let [first, _] = travel.formats(weights, source);
+        Ok::<_, MlpError>(spec(gate, device, first)?.plan(shape, device.arch()).err())
+    };
+    let sixteen = Travel::Sixteen(source);
+    match legal(sixteen)? {
+        None => Ok(sixteen),
+        Some(reasons) => match Travel::quantised(weights) {
+            Some(travel) if legal(travel)?.is_none() => Ok(travel),
+            _ => Err(MlpError::Formats { weights, arch: device.arch(), reasons }),
+        },
+    }
+}
+
 /// The same spec for a kernel whose setup overlaps the end of the kernel before it in the stream.
 fn behind_another(spec: Spec) -> Spec {
     Spec { config: Config { pdl: Switch::On, ..spec.config }, ..spec }
+}
+
+/// A gated MLP in f64.
+fn reference(
+    weights: [&Matrix; 3],
+    x: &[f32],
+    activations: Activations,
+    activation: Activation,
+) -> Result<Vec<f64>, MlpError> {
+    let gate: Gate = format!("{}(A @ B1) * (A @ B2)", activation.function()).parse()?;
+    let gate = gate.expr.evaluator(&[])?;
+    Ok(gated_mlp(weights, x, activations, |gate_x, up| gate.eval(gate_x, up))?)
 }
 
 impl Mlp {
@@ -303,21 +343,8 @@ impl Mlp {
             true => "down_scale * (h @ down) + residual[m, n]",
             false => "down_scale * (h @ down)",
         };
-        // Activations of 16 bits if the chip multiplies them by the weights, else quantised if it multiplies that.
-        let formats = |travel: Travel, c| Formats::new(travel.operand(), format, c);
-        let legal = |travel: Travel| {
-            let spec = spec(&gate, device, formats(travel, travel.output()))?;
-            Ok::<_, MlpError>(spec.plan(Shape::new(most, n, k), device.arch()).err())
-        };
-        let sixteen = Travel::Sixteen(options.source);
-        let travel = match legal(sixteen)? {
-            None => sixteen,
-            Some(reasons) => match Travel::quantised(format) {
-                Some(travel) if legal(travel)?.is_none() => travel,
-                _ => return Err(MlpError::Formats { weights: format, arch: device.arch(), reasons }),
-            },
-        };
-        let (first, second) = (formats(travel, travel.output()), formats(travel, sixteen.output()));
+        let travel = travel(&gate, device, format, options.source, Shape::new(most, n, k))?;
+        let [first, second] = travel.formats(format, options.source);
         let warmed = |spec: Spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
             let gemm = DualGemm::new(spec);
             Ok(Warmup::of(&gemm).weights(n, k).buckets(options.buckets.clone()).run(device)?)
@@ -382,6 +409,25 @@ impl Mlp {
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
         [self.quantised.as_ref().map_or(1.0, |quantised| quantised.scale), self.middle.scale]
+    }
+
+    /// What the block computes for rows of x `[tokens, hidden]`, in f64 and without the residual: with x and the middle rounded or
+    /// quantised as the kernels do it. `weights` are gate, up and down of the whole block, decoded exactly.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Reference`] where sizes do not fit.
+    pub fn reference(&self, weights: [&Matrix; 3], x: &[f32]) -> Result<Vec<f64>, MlpError> {
+        let format = match self.quantises() {
+            true => self.gate_up.format,
+            false => Travel::Sixteen(self.options.source).operand(),
+        };
+        reference(
+            weights,
+            x,
+            Activations { format, scales: self.activation_scales() },
+            self.options.activation,
+        )
     }
 
     /// The kernels of gate and up, and of down, for all buckets.

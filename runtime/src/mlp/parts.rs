@@ -1,6 +1,6 @@
 //! How activations travel between the kernels of a block: memory for the largest bucket, sliced for each call.
 
-use silumin_codegen::problem::{OperandFormat, OutputFormat, ScaleSpec};
+use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ScaleSpec};
 
 use super::{MlpError, Source};
 use crate::device::{Buffer, Device, DeviceError, Stream};
@@ -47,6 +47,12 @@ impl Travel {
         }
     }
 
+    /// The formats of the kernel of gate and up, and of that of down, whose result is in the source's format.
+    pub fn formats(self, weights: OperandFormat, source: Source) -> [Formats; 2] {
+        let result = Travel::Sixteen(source).output();
+        [self.output(), result].map(|c| Formats::new(self.operand(), weights, c))
+    }
+
     /// The scale of the whole middle tensor if the checkpoint has none. NVFP4: elements up to 168 keep their size, and blocks
     /// whose largest element is 0.006 or more have scale factors of full precision. e4m3: elements up to 448 keep their
     /// size, and those of 0.016 or more their precision.
@@ -83,7 +89,6 @@ pub(super) struct Part {
 
 impl Part {
     /// Both.
-    #[cfg(feature = "cuda")]
     pub fn buffers(self) -> impl Iterator<Item = Buffer> {
         [self.codes].into_iter().chain(self.scales)
     }

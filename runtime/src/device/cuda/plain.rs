@@ -46,7 +46,7 @@ impl Cuda {
 /// Bytes of an argument.
 fn length(argument: &Plain<'_>) -> usize {
     match argument {
-        Plain::Input(..) | Plain::Output(..) => 8,
+        Plain::Input(..) | Plain::Output(..) | Plain::Part(..) => 8,
         Plain::U32(_) | Plain::F32(_) => 4,
     }
 }
@@ -62,7 +62,7 @@ fn submit(
     // A number of 32 bits is in the first bytes of its word.
     const { assert!(cfg!(target_endian = "little")) };
     let word = |argument: &Plain<'_>| match argument {
-        Plain::Input(_, buffer) | Plain::Output(_, buffer) => address(buffer),
+        Plain::Input(_, buffer) | Plain::Output(_, buffer) | Plain::Part(_, buffer) => address(buffer),
         Plain::U32(value) => u64::from(*value),
         Plain::F32(value) => u64::from(value.to_bits()),
     };

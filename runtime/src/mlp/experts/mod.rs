@@ -1,0 +1,377 @@
+//! The gated MLPs of a mixture of experts: each token's experts, weighted and summed.
+//!
+//! * `mod.rs`: [`Experts`]: load it with the model, call [`Experts::forward`] with what the router chose.
+//! * `weights.rs`: [`ExpertsWeights`], the experts of a layer.
+//! * `route.rs`: tokens to the rows of their experts, and rows back to tokens.
+//! * `memory.rs`: what the kernels hand to one another.
+//! * `graph.rs`: [`ExpertsGraph`], a call that is recorded once.
+
+mod graph;
+mod memory;
+mod route;
+mod weights;
+
+pub use graph::ExpertsGraph;
+pub use weights::ExpertsWeights;
+
+use silumin_codegen::problem::{Problem, Shape};
+use silumin_formats::Matrix;
+use silumin_verify::block::Activations;
+
+use super::parts::Travel;
+use super::{Activation, MlpError, Source, behind_another, reference, spec, travel};
+use crate::device::{Args, Buffer, Device, Stream};
+use crate::gemm::{DualGemm, LoadedKernel};
+use crate::warmup::{Buckets, Kernels, Warmup};
+use memory::Memory;
+use route::{Router, Tokens};
+use weights::Stack;
+
+/// How the experts of a layer are loaded.
+#[derive(Clone, Debug)]
+pub struct ExpertsOptions {
+    /// Numbers of tokens that kernels are made for; a call with fewer uses the next larger one.
+    pub buckets: Buckets,
+    /// Experts that each token chooses.
+    pub top_k: u32,
+    /// The activation.
+    pub activation: Activation,
+    /// The format of x, of the residual and of the result.
+    pub source: Source,
+    /// The number of the first of these experts. Choices of experts before it and behind the last add nothing, so that
+    /// devices may have some of a layer's experts each, and sum their results.
+    pub first_expert: u32,
+}
+
+impl ExpertsOptions {
+    /// SiLU, bf16, experts from 0 on.
+    #[must_use]
+    pub fn new(buckets: Buckets, top_k: u32) -> Self {
+        let (activation, source) = (Activation::Silu, Source::Bf16);
+        ExpertsOptions { buckets, top_k, activation, source, first_expert: 0 }
+    }
+
+    /// Sets the activation.
+    #[must_use]
+    pub fn activation(self, activation: Activation) -> Self {
+        ExpertsOptions { activation, ..self }
+    }
+
+    /// Sets the format of x, of the residual and of the result.
+    #[must_use]
+    pub fn source(self, source: Source) -> Self {
+        ExpertsOptions { source, ..self }
+    }
+
+    /// Sets the number of the first expert.
+    #[must_use]
+    pub fn first_expert(self, first_expert: u32) -> Self {
+        ExpertsOptions { first_expert, ..self }
+    }
+}
+
+/// What a model's router chose for each token.
+#[derive(Clone, Copy, Debug)]
+pub struct Choices<'a> {
+    /// Numbers of experts, i32 `[tokens, top_k]`, row-major. A number that is no expert's, -1 for example, adds nothing.
+    pub experts: &'a Buffer,
+    /// The weight of each choice, f32 `[tokens, top_k]`.
+    pub weights: &'a Buffer,
+}
+
+/// The loaded experts of a layer: weights, kernels for all buckets, and memory between the kernels.
+///
+/// A call is five kernels: one sorts the choices by expert, one gathers x (and quantises it where the block does, as
+/// [`Mlp`](super::Mlp)), two multiply the rows of all experts, one sums. The host knows nothing of the choices, so that a CUDA
+/// graph serves any. One call at a time: the memory between the kernels is the block's own.
+///
+/// ```
+/// use silumin_codegen::arch::Arch;
+/// use silumin_formats::quantize::{TensorScale, quantize};
+/// use silumin_runtime::device::Device;
+/// use silumin_runtime::mlp::{Choices, Experts, ExpertsOptions, ExpertsWeights, MlpWeights};
+/// use silumin_runtime::warmup::Buckets;
+/// use silumin_runtime::weights::{GateUp, Weight};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// // Three experts, whose weights are all 1/8.
+/// let (hidden, features) = (64, 128);
+/// let eighths = |rows: usize, k: usize| quantize(&vec![0.125f32; rows * k], rows, k, TensorScale::FromMax);
+/// let (gate, up, down) = (eighths(features, hidden)?, eighths(features, hidden)?, eighths(hidden, features)?);
+/// let gate_up = GateUp::new(Weight::of(&gate)?, Weight::of(&up)?)?;
+/// let weights = ExpertsWeights::new(vec![MlpWeights::new(gate_up, Weight::of(&down)?)?; 3])?;
+///
+/// let device = Device::emulated(Arch::Sm100a);
+/// let experts = Experts::load(&device, &weights, &ExpertsOptions::new(Buckets::new([4])?, 2))?;
+///
+/// // Two tokens of ones: the first takes experts 2 and 0, half each, the second a quarter of expert 1 alone.
+/// let (tokens, numbers, shares) = (2, [2i32, 0, 1, -1], [0.5f32, 0.5, 0.25, 0.0]);
+/// let x = device.upload(&0x3F80u16.to_le_bytes().repeat(tokens as usize * hidden))?;
+/// let out = device.alloc(x.len())?;
+/// let numbers = device.upload(&numbers.map(i32::to_le_bytes).concat())?;
+/// let shares = device.upload(&shares.map(f32::to_le_bytes).concat())?;
+/// let choices = Choices { experts: &numbers, weights: &shares };
+/// experts.forward(&device.stream(), tokens, &x, &choices, None, &out)?;
+///
+/// let bytes = out.download()?;
+/// let value = |row: usize| {
+///     let at = 2 * row * hidden;
+///     f32::from_bits(u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]])) << 16)
+/// };
+/// assert_eq!([value(0), value(1)], [1056.0, 264.0]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Experts {
+    device: Device,
+    options: ExpertsOptions,
+    hidden: usize,
+    features: usize,
+    count: u32,
+    travel: Travel,
+    gate: Stack,
+    up: Stack,
+    down: Stack,
+    up_kernels: Kernels,
+    down_kernels: Kernels,
+    router: Router,
+    memory: Memory,
+    /// Scales of the whole tensors: of x, and of what is between the projections.
+    scales: [f32; 2],
+}
+
+impl std::fmt::Debug for Experts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Experts { device, hidden, features, count, .. } = self;
+        write!(f, "Experts({count} of {hidden} -> {features} -> {hidden} on {device})")
+    }
+}
+
+impl Experts {
+    /// Uploads the weights, makes and loads the kernels of all buckets, and allocates what [`Experts::forward`] needs.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Formats`] where the chip multiplies 16-bit activations neither by the weights' format nor after
+    /// quantising them; sizes or buckets that have no kernel; [`MlpError::TopK`]; memory of the device.
+    pub fn load(
+        device: &Device,
+        weights: &ExpertsWeights<'_>,
+        options: &ExpertsOptions,
+    ) -> Result<Self, MlpError> {
+        let (hidden, features, format) = (weights.hidden(), weights.features(), weights.format());
+        let (n, k, count) = (features as u32, hidden as u32, weights.count() as u32);
+        let sizes = options.buckets.sizes();
+        let (most, top_k) = (sizes.last().copied().unwrap_or(1), options.top_k);
+        let rows = |tokens: u32| tokens.checked_mul(top_k).filter(|rows| (1..1 << 31).contains(rows));
+        let capacity = rows(most).ok_or(MlpError::TopK { top_k, tokens: most })?;
+
+        // Scales of whole tensors differ from expert to expert: a vector of each.
+        let function = options.activation.function();
+        let plain = format!("{function}(x @ gate) * (x @ up)");
+        let shape = |rows: u32, n: u32, k: u32| Shape::new(rows, n, k).grouped(count);
+        let travel = travel(&plain, device, format, options.source, shape(capacity, n, k))?;
+        let x_scale = weights.scale_of(|expert| expert.gate_up.input_scale()).unwrap_or(1.0);
+        let middle_scale =
+            weights.scale_of(|expert| expert.middle_scale).unwrap_or_else(|| travel.middle_scale());
+        let [x_scale, middle_scale] = match travel {
+            Travel::Sixteen(_) => [1.0; 2],
+            Travel::Nvfp4 | Travel::E4m3 => [x_scale, middle_scale],
+        };
+        // A kernel that rounds its result to e4m3 knows of no scale; the middle is linear in up.
+        let up_factor = if travel == Travel::E4m3 { x_scale / middle_scale } else { x_scale };
+        let all = weights.experts().iter();
+        let gate = Stack::upload(device, all.clone().map(|expert| expert.gate_up.gate()), x_scale)?;
+        let up = Stack::upload(device, all.clone().map(|expert| expert.gate_up.up()), up_factor)?;
+        let down = Stack::upload(device, all.map(|expert| expert.down), middle_scale)?;
+
+        let scaled = |stack: &Stack, name: &str, product: &str| match stack.tensor_scales {
+            Some(_) => format!("({name}[n] * ({product}))"),
+            None => format!("({product})"),
+        };
+        let (gate_x, up_x) = (scaled(&gate, "gate_scale", "x @ gate"), scaled(&up, "up_scale", "x @ up"));
+        let first = format!("{function}({gate_x}) * {up_x}");
+        let second = scaled(&down, "down_scale", "h @ down");
+        let [first_formats, second_formats] = travel.formats(format, options.source);
+        let warmed = |spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
+            let gemm = DualGemm::new(behind_another(spec));
+            let shapes: Vec<Shape> =
+                sizes.iter().filter_map(|tokens| rows(*tokens)).map(|rows| shape(rows, n, k)).collect();
+            Ok(Warmup::of(&gemm).shapes(&shapes).run(device)?)
+        };
+        let up_kernels = warmed(spec(&first, device, first_formats)?, n, k)?;
+        let down_kernels = warmed(spec(&second, device, second_formats)?, k, n)?;
+        let quantised = match travel {
+            Travel::Sixteen(_) => None,
+            Travel::Nvfp4 => Some((x_scale, true)),
+            Travel::E4m3 => Some((x_scale, false)),
+        };
+        let experts = [options.first_expert, count];
+        let router = Router::load(device, options.source, quantised, [k, top_k], experts)?;
+        let problem = |kernels: &Kernels, n, k| -> Result<Problem, MlpError> {
+            Ok(kernels.for_shape(shape(capacity, n, k)).map_err(Box::new)?.kernel().problem)
+        };
+        let memory = Memory::new(device, [&problem(&up_kernels, n, k)?, &problem(&down_kernels, k, n)?])?;
+        Ok(Experts {
+            device: device.clone(),
+            options: options.clone(),
+            hidden,
+            features,
+            count,
+            travel,
+            gate,
+            up,
+            down,
+            up_kernels,
+            down_kernels,
+            router,
+            memory,
+            scales: [x_scale, middle_scale],
+        })
+    }
+
+    /// Width of x and of the result.
+    #[must_use]
+    pub fn hidden(&self) -> usize {
+        self.hidden
+    }
+
+    /// Width between the projections of an expert.
+    #[must_use]
+    pub fn features(&self) -> usize {
+        self.features
+    }
+
+    /// How many experts.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Experts that each token chooses.
+    #[must_use]
+    pub fn top_k(&self) -> u32 {
+        self.options.top_k
+    }
+
+    /// Whether activations are quantised on their way, to NVFP4 or e4m3.
+    #[must_use]
+    pub fn quantises(&self) -> bool {
+        !matches!(self.travel, Travel::Sixteen(_))
+    }
+
+    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits.
+    #[must_use]
+    pub fn activation_scales(&self) -> [f32; 2] {
+        self.scales
+    }
+
+    /// The kernels of gate and up, and of down, for all buckets.
+    #[must_use]
+    pub fn kernels(&self) -> [&Kernels; 2] {
+        [&self.up_kernels, &self.down_kernels]
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// What one expert computes for rows of x `[tokens, hidden]`, in f64 and without weights of choices: with x and the middle
+    /// rounded or quantised as the kernels do it. `weights` are the expert's gate, up and down.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Reference`] where sizes do not fit.
+    pub fn reference(&self, weights: [&Matrix; 3], x: &[f32]) -> Result<Vec<f64>, MlpError> {
+        let activations = Activations { format: self.travel.operand(), scales: self.scales };
+        reference(weights, x, activations, self.options.activation)
+    }
+
+    /// Computes `out = residual + sum over choices of weight * expert(x)` for `tokens` rows of x.
+    ///
+    /// `x`, `residual` and `out` are `[tokens, hidden]`, row-major in the format of the options; `x` or `residual` may be
+    /// `out` itself. Each expert's rows are rounded to that format, then weighted and summed in f32 in the order of the choices. No
+    /// device memory is allocated, and on a GPU nothing is waited for, so that a stream that captures a CUDA graph can take
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// A number of tokens beyond the buckets, buffers of other lengths or devices; what the device says.
+    pub fn forward(
+        &self,
+        stream: &Stream,
+        tokens: u32,
+        x: &Buffer,
+        choices: &Choices<'_>,
+        residual: Option<&Buffer>,
+        out: &Buffer,
+    ) -> Result<(), MlpError> {
+        let (kernels, memory) = self.call(tokens, x, choices, residual, out)?;
+        let Choices { experts, weights } = *choices;
+        let tokens = Tokens { count: tokens, x, experts, weights, residual, out };
+        self.router.scatter(stream, &tokens, &memory)?;
+        let [up, down] = kernels;
+        let scales = [("gate_scale", &self.gate.tensor_scales), ("up_scale", &self.up.tensor_scales)];
+        let scales: Vec<(&str, &Buffer)> =
+            scales.into_iter().filter_map(|(name, buffer)| Some((name, buffer.as_ref()?))).collect();
+        let args = Args {
+            sfa: memory.x_scales.as_ref(),
+            sfb1: self.gate.scales.as_ref(),
+            sfb2: self.up.scales.as_ref(),
+            sfc: memory.middle_scales.as_ref(),
+            c_scale: memory.middle_scales.is_some().then_some(self.scales[1]),
+            offsets: Some(&memory.offsets),
+            vectors: &scales,
+            ..Args::new(&memory.x, &self.gate.codes, &self.up.codes, &memory.middle)
+        };
+        up.launch(stream, &args)?;
+        let scale = self.down.tensor_scales.as_ref().map(|scales| [("down_scale", scales)]);
+        let args = Args {
+            sfa: memory.middle_scales.as_ref(),
+            sfb1: self.down.scales.as_ref(),
+            offsets: Some(&memory.offsets),
+            vectors: scale.as_ref().map_or(&[], |scale| scale),
+            ..Args::gemm(&memory.middle, &self.down.codes, &memory.rows)
+        };
+        down.launch(stream, &args)?;
+        self.router.combine(stream, &tokens, &memory)
+    }
+
+    /// Checks the arguments of a call, and returns the kernels and the memory of its bucket.
+    fn call(
+        &self,
+        tokens: u32,
+        x: &Buffer,
+        choices: &Choices<'_>,
+        residual: Option<&Buffer>,
+        out: &Buffer,
+    ) -> Result<([&LoadedKernel; 2], Memory), MlpError> {
+        let sizes = self.options.buckets.sizes();
+        let most = sizes.last().copied().unwrap_or(0);
+        let bucket = self.options.buckets.size_for(tokens).ok_or(MlpError::Tokens { tokens, most })?;
+        let top_k = self.options.top_k;
+        let residual = residual.map(|residual| ("residual", residual));
+        for (tensor, buffer) in [("x", x), ("out", out)].into_iter().chain(residual) {
+            let (found, expected) = (buffer.len(), tokens as usize * 2 * self.hidden);
+            if found != expected {
+                return Err(MlpError::Length { tensor, found, expected, rows: tokens, hidden: self.hidden });
+            }
+        }
+        for (tensor, buffer) in [("experts", choices.experts), ("weights", choices.weights)] {
+            let expected = tokens as usize * top_k as usize * 4;
+            if buffer.len() != expected || !buffer.is_aligned(4) || *buffer.device() != self.device {
+                let (found, device) = (buffer.len(), buffer.device().to_string());
+                return Err(MlpError::Choices { tensor, found, expected, tokens, top_k, device });
+            }
+        }
+        let shape = |n: usize, k: usize| Shape::new(bucket * top_k, n as u32, k as u32).grouped(self.count);
+        let up = self.up_kernels.for_shape(shape(self.features, self.hidden)).map_err(Box::new)?;
+        let down = self.down_kernels.for_shape(shape(self.hidden, self.features)).map_err(Box::new)?;
+        let problems = [up, down].map(|kernel| kernel.kernel().problem);
+        let memory = self.memory.of([&problems[0], &problems[1]], tokens * top_k)?;
+        Ok(([up, down], memory))
+    }
+}

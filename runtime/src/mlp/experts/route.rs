@@ -1,0 +1,129 @@
+//! Tokens to the rows of their experts, and rows back to tokens.
+
+use silumin_codegen::prepare::{MAX_EXPERTS, Preparation};
+
+use super::super::{MlpError, Source};
+use super::memory::Memory;
+use crate::device::plain::Plain;
+use crate::device::{Buffer, Device, Stream};
+use crate::prepare::Loaded;
+
+/// How x gets to its rows.
+#[derive(Clone)]
+enum Gather {
+    /// As it is.
+    Copy(Loaded),
+    /// In NVFP4, with scale factors and a scale of the whole tensor.
+    Nvfp4(Loaded, f32),
+    /// In e4m3, with a scale of the whole tensor.
+    E4m3(Loaded, f32),
+}
+
+/// The kernels around the projections.
+#[derive(Clone)]
+pub(super) struct Router {
+    route: Loaded,
+    gather: Gather,
+    combine: Loaded,
+    hidden: u32,
+    top_k: u32,
+    /// Number of the first expert, and how many there are.
+    experts: [u32; 2],
+}
+
+/// The tokens of a call, and what they chose.
+#[derive(Clone, Copy)]
+pub(super) struct Tokens<'a> {
+    pub count: u32,
+    /// `[tokens, hidden]` in the source's format.
+    pub x: &'a Buffer,
+    /// i32 `[tokens, top_k]`.
+    pub experts: &'a Buffer,
+    /// f32 `[tokens, top_k]`.
+    pub weights: &'a Buffer,
+    pub residual: Option<&'a Buffer>,
+    pub out: &'a Buffer,
+}
+
+impl Router {
+    /// Loads the kernels. `quantised` is the scale of x, and whether it has scale factors; `None` for x in 16 bits.
+    pub fn load(
+        device: &Device,
+        source: Source,
+        quantised: Option<(f32, bool)>,
+        [hidden, top_k]: [u32; 2],
+        experts: [u32; 2],
+    ) -> Result<Self, MlpError> {
+        if !(1..=MAX_EXPERTS).contains(&experts[1]) {
+            return Err(MlpError::Experts { found: experts[1] as usize, limit: MAX_EXPERTS });
+        }
+        let gather = match quantised {
+            None => Gather::Copy(Loaded::new(device, Preparation::Gather)?),
+            Some((scale, true)) => {
+                Gather::Nvfp4(Loaded::new(device, Preparation::GatherQuantize(source))?, scale)
+            }
+            Some((scale, false)) => {
+                Gather::E4m3(Loaded::new(device, Preparation::GatherQuantizeE4m3(source))?, scale)
+            }
+        };
+        Ok(Router {
+            route: Loaded::new(device, Preparation::Route)?,
+            gather,
+            combine: Loaded::new(device, Preparation::Combine(source))?,
+            hidden,
+            top_k,
+            experts,
+        })
+    }
+
+    /// Sorts the choices by expert, and gathers x into rows.
+    pub fn scatter(&self, stream: &Stream, tokens: &Tokens<'_>, memory: &Memory) -> Result<(), MlpError> {
+        let (choices, [first, experts]) = (tokens.count * self.top_k, self.experts);
+        let args = [
+            Plain::Input("experts", tokens.experts),
+            Plain::Output("offsets", &memory.offsets),
+            Plain::Part("sources", &memory.sources),
+            Plain::Output("places", &memory.places),
+            Plain::U32(choices),
+            Plain::U32(self.top_k),
+            Plain::U32(first),
+            Plain::U32(experts),
+        ];
+        self.route.launch(stream, self.route.ctas(choices, experts)?, &args)?;
+
+        let blocks = self.hidden / 16;
+        let mut args = vec![
+            Plain::Input("x", tokens.x),
+            Plain::Input("sources", &memory.sources),
+            Plain::Input("offsets", &memory.offsets),
+            Plain::Part("rows", &memory.x),
+        ];
+        args.extend(memory.x_scales.as_ref().map(|scales| Plain::Part("scales", scales)));
+        args.extend([Plain::U32(choices), Plain::U32(blocks), Plain::U32(experts)]);
+        let kernel = match &self.gather {
+            Gather::Copy(kernel) => kernel,
+            Gather::Nvfp4(kernel, scale) | Gather::E4m3(kernel, scale) => {
+                args.push(Plain::F32(*scale));
+                kernel
+            }
+        };
+        Ok(kernel.launch(stream, kernel.ctas(choices, blocks)?, &args)?)
+    }
+
+    /// Sums each token's rows, by weight, onto the residual.
+    pub fn combine(&self, stream: &Stream, tokens: &Tokens<'_>, memory: &Memory) -> Result<(), MlpError> {
+        let blocks = self.hidden / 16;
+        let args = [
+            Plain::Input("rows", &memory.rows),
+            Plain::Input("places", &memory.places),
+            Plain::Input("weights", tokens.weights),
+            Plain::Input("residual", tokens.residual.unwrap_or(tokens.x)),
+            Plain::Output("out", tokens.out),
+            Plain::U32(tokens.count),
+            Plain::U32(blocks),
+            Plain::U32(self.top_k),
+            Plain::U32(tokens.residual.is_some().into()),
+        ];
+        Ok(self.combine.launch(stream, self.combine.ctas(tokens.count, blocks)?, &args)?)
+    }
+}
