@@ -129,7 +129,7 @@ fn routes() -> Routes {
 
 /// Choices for the kernel that sorts them: more than its threads place at once, and more than a block of an expert.
 fn many_routes() -> Routes {
-    Routes::new(413, 5, 3, 3)
+    Routes::new(823, 5, 3, 3)
 }
 
 /// 37 rows of 6 blocks of 16, or of 5 scale factors: pads of either kind. With experts, 9 tokens of 6 blocks.
@@ -216,7 +216,8 @@ fn launch_file(folder: &Path, preparation: Preparation, arch: Arch, tiny: bool) 
     let kernel = preparation.kernel(arch).unwrap();
     fs::write(folder.join("kernel.ptx"), &kernel.ptx).unwrap();
     let mut file = format!(
-        "ptx = \"kernel.ptx\"\nkernel = \"{preparation}\"\ngrid = [{ctas}, 1, 1]\nblock = [256, 1, 1]\n\n"
+        "ptx = \"kernel.ptx\"\nkernel = \"{preparation}\"\ngrid = [{ctas}, 1, 1]\nblock = [{}, 1, 1]\n\n",
+        preparation.threads()
     );
     for (name, contents) in &inputs {
         fs::write(folder.join(format!("{name}.bin")), contents).unwrap();
@@ -261,7 +262,7 @@ fn choices_are_sorted_as_the_host_sorts_them() {
     for arch in [Arch::Sm90a, Arch::Sm100a] {
         let [offsets, sources, places] = outputs(Preparation::Route, arch, ["offsets", "sources", "places"]);
         let routes = many_routes();
-        assert!(routes.chosen.len() > 2048 && routes.rows() < routes.choices());
+        assert!(routes.chosen.len() > 4096 && routes.rows() < routes.choices());
         let (written, rest) = sources.split_at(8 * routes.rows() as usize);
         assert!(offsets == bytes(&routes.offsets), "{arch}: offsets");
         assert!(places == bytes(&routes.places), "{arch}: places");
@@ -342,9 +343,10 @@ const E4M3: [(&str, &str); 6] = [
     ("div.rn.f32 %v5, %v5, %tensor_scale", "mul.rn.f32 %v5, %v5, %tensor_scale"),
 ];
 
-const ROUTE: [(&str, &str); 11] = [
-    ("sub.u32 %chosen, %chosen, %first", "mov.b32 %chosen, %chosen"),
-    ("setp.lt.u32 %there, %chosen, %experts", "setp.le.u32 %there, %chosen, %experts"),
+const ROUTE: [(&str, &str); 12] = [
+    ("sub.u32 %id5, %id5, %first", "mov.b32 %id5, %id5"),
+    ("setp.lt.u32 %there, %id2, %experts", "setp.le.u32 %there, %id2, %experts"),
+    ("mov.b32 %id7, %none", "mov.b32 %id7, %first"),
     ("setp.lt.u32 %more, %index, %expert;", "setp.le.u32 %more, %index, %expert;"),
     ("add.u32 %count, %count, 127", "mov.b32 %count, %count"),
     ("add.u32 %total, %start, %own", "mov.b32 %total, %start"),
@@ -413,8 +415,8 @@ fn mistakes_in_them_are_caught() {
         // Steps so small that f32 has no reciprocal of them.
         let other = tempfile::tempdir().unwrap();
         let tiny = Subject::read(&launch_file(other.path(), preparation, arch, true)).unwrap();
-        // This one has ten times as many mutants as the others.
-        let every = if preparation == Preparation::Route { 3 } else { 1 };
+        // This one has ten times as many mutants as most, and a longer launch.
+        let every = if preparation == Preparation::Route { 6 } else { 1 };
         let plan = SurveyOptions { every, ..plan.clone() };
         let survey = subject.survey_with(&plan, &[tiny], &Earlier::default()).unwrap();
         assert!(survey.outcomes.len() >= 5, "{preparation}: {} mutants", survey.outcomes.len());

@@ -1,6 +1,7 @@
-"""Prints MLP blocks beside PyTorch's as a Markdown table.
+"""Prints MLP blocks, or experts of a mixture, beside PyTorch's as a Markdown table.
 
     python3 mlp_table.py ours.json torch.json        # of `gpu --mlp --json` and of `torch_mlp.py --json`
+    python3 mlp_table.py ours.json torch.json        # of `gpu --experts --json` and of `torch_experts.py --json`
 """
 
 import json
@@ -14,17 +15,19 @@ def mean(ratios):
 
 def main():
     ours, torch = (json.load(open(path)) for path in sys.argv[1:3])
-    key = lambda row: (row["hidden"], row["features"], row["tokens"])
+    key = lambda row: tuple(row.get(name) for name in ("hidden", "features", "experts", "top_k", "tokens"))
     theirs = {key(row): row for row in torch["rows"]}
-    ranks, ratios = ours["rows"][0]["ranks"], {}
-    columns = [("one GPU", "one_us")] + ([(f"{ranks} GPUs", "all_us")] if ranks > 1 else [])
+    ranks, ratios = ours["rows"][0].get("ranks", 1), {}
+    one = "us" if "experts" in ours["rows"][0] else "one_us"
+    columns = [("one GPU", one)] + ([(f"{ranks} GPUs", "all_us")] if ranks > 1 else [])
     titles = [title for gpus, _ in columns for title in (f"{gpus}: PyTorch", "ours", "ratio")]
     titles += ["share of the sum"] if ranks > 1 else []
     print("| " + " | ".join(["block", "weights", "tokens"] + titles) + " |")
     print("|---" * (3 + len(titles)) + "|")
     for row in ours["rows"]:
         other = theirs[key(row)]
-        cells = [f"{row['hidden']} x {row['features']}", row["weights"], str(row["tokens"])]
+        experts = f", {row['top_k']} of {row['experts']}" if "experts" in row else ""
+        cells = [f"{row['hidden']} x {row['features']}{experts}", row["weights"], str(row["tokens"])]
         for gpus, which in columns:
             ratio = row[which] / other[which]
             ratios.setdefault((row["weights"], gpus), []).append(ratio)

@@ -23,8 +23,11 @@ use crate::target::way_of;
 use askama::Template;
 use std::fmt;
 
-/// Threads of a CTA.
-pub const THREADS: u32 = 256;
+/// Threads of a CTA of all kernels but one.
+const THREADS: u32 = 256;
+
+/// Threads of a CTA of [`Preparation::Route`]: each CTA reads all choices.
+const ROUTE_THREADS: u32 = 512;
 
 /// The most experts that [`Preparation::Route`] sorts by: their counts are in shared memory.
 pub const MAX_EXPERTS: u32 = 1024;
@@ -129,6 +132,11 @@ impl Preparation {
         }
     }
 
+    /// Threads of a CTA.
+    pub const fn threads(self) -> u32 {
+        if matches!(self, Preparation::Route) { ROUTE_THREADS } else { THREADS }
+    }
+
     /// CTAs of a launch along x, for rows of so many times 16 elements, or of so many scale factors; for
     /// [`Preparation::Route`], for so many choices and experts. `None` beyond 2^32 of them, pads counted, which are more
     /// than an index has bits for.
@@ -176,7 +184,7 @@ impl Preparation {
             entry: self.name().to_owned(),
             grid: [1, 1, 1],
             cluster: [1, 1, 1],
-            block: [THREADS, 1, 1],
+            block: [self.threads(), 1, 1],
             dynamic_smem: 0,
             programmatic: false,
             parameters: Vec::new(),
@@ -213,9 +221,10 @@ struct View {
     /// Whether rows are gathered by expert.
     gathers: bool,
     max_experts: u32,
-    /// Choices that a thread of the router places at once, and all threads.
+    /// Choices that a thread of the router places at once, and all threads; warps of its CTA.
     choices: u32,
     chunk: u32,
+    warps: u32,
     /// Distances of a sum over the lanes of a warp.
     distances: [u32; 5],
     rows_at_once: u32,
@@ -261,7 +270,8 @@ impl View {
             version: env!("CARGO_PKG_VERSION"),
             arch,
             ptx_version: arch.ptx_version(),
-            threads: THREADS,
+            threads: preparation.threads(),
+            warps: ROUTE_THREADS / 32,
             source: if bf16 { "bf16" } else { "f16" },
             bf16,
             gathers: matches!(
@@ -270,7 +280,7 @@ impl View {
             ),
             max_experts: MAX_EXPERTS,
             choices: CHOICES,
-            chunk: CHOICES * THREADS,
+            chunk: CHOICES * ROUTE_THREADS,
             distances: [1, 2, 4, 8, 16],
             rows_at_once: ROWS_AT_ONCE,
             // Chips whose tensor cores multiply it (PTX ISA, cvt: `.e2m1x2`).

@@ -8,6 +8,7 @@
 //! * `inputs.rs`, `reference.rs` and `reference.ptx`, `compare.rs`: whether a kernel is right.
 //! * `timing.rs`: how fast it is.
 //! * `ready.rs`: how soon kernels are ready, cold and warm; `launches.rs`: what a launch costs the host; `stress.rs`: many threads, streams and kernels at once.
+//! * `experts.rs`: the experts of a mixture's layer.
 //! * `mlp.rs`: the MLP block on one GPU, and on several; `mlp_check.rs`: compares its results with f64.
 //! * `machine.rs`, `read.ptx`, `clock.ptx`: how fast memory is, and the clock.
 //! * `raw.rs`: the driver's calls that the runtime has no need of.
@@ -19,6 +20,7 @@ extern crate silumin_cli;
 
 mod child;
 mod compare;
+mod experts;
 mod inputs;
 mod job;
 mod launches;
@@ -129,13 +131,17 @@ struct Flags {
     /// the formats of `--format`.
     #[arg(long, value_name = "BLOCKS")]
     mlp: Option<String>,
+    /// Instead of timing kernels, time the experts of these layers, HIDDENxFEATURESxEXPERTSxTOP_K, separated by commas, with
+    /// weights in the formats of `--format`.
+    #[arg(long, value_name = "LAYERS")]
+    experts: Option<String>,
     /// GPUs that share a block's weights, with `--mlp`.
     #[arg(long, default_value_t = 1)]
     ranks: usize,
-    /// Numbers of tokens, separated by commas, with `--mlp`.
+    /// Numbers of tokens, separated by commas, with `--mlp` and `--experts`.
     #[arg(long, default_value = "1,16,128,1024,8192")]
     tokens: String,
-    /// Calls on several GPUs that are compared with the first, with `--mlp`.
+    /// Calls that are compared with the first: on several GPUs with `--mlp`, for each number of tokens with `--experts`.
     #[arg(long, default_value_t = 10_000)]
     forwards: u64,
     /// Internal: a start to be measured.
@@ -167,6 +173,10 @@ fn main() -> ExitCode {
     if let Some(blocks) = &flags.mlp {
         let (ranks, formats, tokens, forwards) = (flags.ranks, &flags.format, &flags.tokens, flags.forwards);
         return ended(mlp::run(&mlp::Request { ranks, blocks, formats, tokens, forwards, json }));
+    }
+    if let Some(layers) = &flags.experts {
+        let (formats, tokens, forwards) = (&flags.format, &flags.tokens, flags.forwards);
+        return ended(experts::run(&experts::Request { layers, formats, tokens, forwards, json }));
     }
     ended(match (&flags.ready_part, flags.runtime_table, flags.launch_cost, flags.stress) {
         (Some(part), ..) => {

@@ -13,13 +13,12 @@ use silumin_runtime::device::{Buffer, Device, Stream};
 use silumin_runtime::mlp::{Mlp, MlpGraph, MlpOptions, MlpWeights};
 use silumin_runtime::warmup::Buckets;
 use silumin_runtime::weights::{GateUp, Weight};
+use silumin_verify::block::relative_error;
 use std::path::Path;
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use crate::job;
-use silumin_verify::block::relative_error;
-
 use crate::mlp_check::{Host, reference, values};
 use crate::timing::median;
 
@@ -31,6 +30,8 @@ const TURNS: usize = 9;
 const TURN: Duration = Duration::from_millis(20);
 /// Most calls of a turn.
 const MOST: u64 = 2000;
+/// Seed of the weights.
+const SEED: u64 = 7;
 /// How long a rank waits for others, and for one that does not come.
 const LIMIT: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_secs(2);
@@ -87,8 +88,12 @@ pub fn words(error: impl std::fmt::Display) -> String {
 }
 
 impl Host {
-    fn new(format: OperandFormat, hidden: usize, features: usize) -> Result<Host, String> {
-        let mut random = ChaCha8Rng::seed_from_u64(7);
+    /// Weights in a format, by a seed.
+    ///
+    /// # Errors
+    /// Widths that the format does not have.
+    pub fn new(format: OperandFormat, hidden: usize, features: usize, seed: u64) -> Result<Host, String> {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut draw = |rows: usize, k: usize| {
             let mut codes = vec![0u8; code_bytes(format, rows * k)];
             random.fill_bytes(&mut codes);
@@ -100,6 +105,10 @@ impl Host {
                     *pair = (bits & 0x80FF | 0x3C00).to_le_bytes();
                 }
             }
+            if format == OperandFormat::E4m3 {
+                // Magnitudes from 2^-5 to 2^-3, either sign: some codes are NaN.
+                codes.iter_mut().for_each(|code| *code = *code & 0x8F | 0x10);
+            }
             // One of e4m3 scale factors from 0.5 to 1; 1/64 in all.
             let mut scales = vec![0u8; spec.scales.map_or(0, |scales| rows * k / scales.block as usize)];
             random.fill_bytes(&mut scales);
@@ -110,7 +119,11 @@ impl Host {
         Ok(Host { gate: draw(features, hidden)?, up: draw(features, hidden)?, down: draw(hidden, features)? })
     }
 
-    fn weights(&self) -> Result<MlpWeights<'_>, String> {
+    /// The weights of a block.
+    ///
+    /// # Errors
+    /// Scale factors that are none.
+    pub fn weights(&self) -> Result<MlpWeights<'_>, String> {
         let gate_up =
             GateUp::new(Weight::of(&self.gate).map_err(words)?, Weight::of(&self.up).map_err(words)?);
         MlpWeights::new(gate_up.map_err(words)?, Weight::of(&self.down).map_err(words)?).map_err(words)
@@ -118,14 +131,14 @@ impl Host {
 }
 
 /// A seed, and the size of numbers.
-type Draw = (u64, f64);
+pub type Draw = (u64, f64);
 /// x.
 const X: Draw = (1, 1.0);
 /// What is added: small, so that the result is more than that.
 const RESIDUAL: Draw = (2, 1.0 / 64.0);
 
 /// Numbers in bf16, normal ones nearly.
-fn numbers(count: usize, (seed, size): Draw) -> Vec<u8> {
+pub fn numbers(count: usize, (seed, size): Draw) -> Vec<u8> {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut sum =
         || (0..4).map(|_| f64::from(random.next_u32()) / f64::from(u32::MAX) - 0.5).sum::<f64>() * 1.7;
@@ -237,7 +250,11 @@ fn block(text: &str) -> Result<(usize, usize), String> {
     sizes.ok_or_else(|| format!("--mlp: `{text}` is not HIDDENxFEATURES, such as 4096x14336"))
 }
 
-fn list<T>(text: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+/// The parts of a list, separated by commas.
+///
+/// # Errors
+/// What `one` says of a part.
+pub fn list<T>(text: &str, one: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
     text.split(',').map(|text| one(text.trim())).collect()
 }
 
@@ -266,7 +283,7 @@ pub fn run(request: &Request<'_>) -> Result<bool, String> {
     println!("|---|---|---|---|---|---|---|---|---|");
     for (hidden, features) in blocks {
         for format in &formats {
-            let host = Host::new(*format, hidden, features)?;
+            let host = Host::new(*format, hidden, features, SEED)?;
             let rows = measure(&devices, &host, *format, &tokens)?;
             right &= rows.iter().all(|row| row.error < BAR && row.difference.is_none_or(|off| off < BAR));
             rows.iter().for_each(show);
@@ -391,7 +408,7 @@ fn measure(
 /// A small block on all devices.
 fn small() -> Result<(Host, MlpOptions), String> {
     let options = MlpOptions::new(Buckets::new([16]).map_err(words)?);
-    Ok((Host::new(OperandFormat::Bf16, 1024, 4096)?, options))
+    Ok((Host::new(OperandFormat::Bf16, 1024, 4096, SEED)?, options))
 }
 
 /// Calls a block again and again; every result is compared with the first, bit for bit. Returns the number of calls.

@@ -334,3 +334,24 @@ fn a_block_is_timed_and_written_down() {
         assert!(!output.status.success() && said.contains(error), "{said}");
     }
 }
+
+#[test]
+fn experts_are_checked_and_timed() {
+    let folder = tempfile::tempdir().unwrap();
+    for chip in ["sm_90a", "sm_100a"] {
+        let flags = ["--experts", "64x128x4x2", "--format", "nvfp4", "--tokens", "1,3", "--forwards", "2"];
+        let output = bench_on(chip, folder.path(), &flags);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        let report = report(folder.path());
+        let rows = report["rows"].as_array().unwrap();
+        assert_eq!((rows.len(), rows[0]["chosen"].as_u64()), (2, Some(2)));
+        for row in rows {
+            assert!(row["us"].as_f64().unwrap() > 0.0, "{row}");
+            assert!((1e-5..6e-3).contains(&row["error"].as_f64().unwrap()), "{row}");
+        }
+    }
+    let output = bench(folder.path(), &["--experts", "64x128x4x5"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("--experts: `64x128x4x5` is not HIDDENxFEATURESxEXPERTSxTOP_K"), "{said}");
+}
