@@ -192,7 +192,7 @@ impl<'a> MlpBuilder<'a> {
 }
 
 /// A tensor's elements on the host.
-struct Host {
+pub(crate) struct Host {
     format: OperandFormat,
     rows: usize,
     k: usize,
@@ -200,12 +200,12 @@ struct Host {
 }
 
 impl Host {
-    fn weight(&self) -> Result<Weight<'_>, Error> {
+    pub(crate) fn weight(&self) -> Result<Weight<'_>, Error> {
         Ok(Weight::new(self.format, self.rows, self.k, &self.bytes, &[], 1.0)?)
     }
 }
 
-fn host(tensors: &[&Tensor; 3]) -> Result<[Host; 3], Error> {
+pub(crate) fn host(tensors: &[&Tensor; 3]) -> Result<[Host; 3], Error> {
     let one = |name: &'static str, tensor: &Tensor| {
         let format = match tensor.dtype() {
             DType::F16 => OperandFormat::F16,
@@ -227,7 +227,7 @@ fn host(tensors: &[&Tensor; 3]) -> Result<[Host; 3], Error> {
     Ok([one("gate", tensors[0])?, one("up", tensors[1])?, one("down", tensors[2])?])
 }
 
-fn dtype(source: Source) -> DType {
+pub(crate) fn dtype(source: Source) -> DType {
     match source {
         Source::Bf16 => DType::BF16,
         Source::F16 => DType::F16,

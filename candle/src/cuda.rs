@@ -53,6 +53,14 @@ pub(crate) fn read<T>(
             let (address, _reading) = slice.device_ptr(stream);
             f(address + offset)
         }
+        CudaStorageSlice::U32(slice) => {
+            let (address, _reading) = slice.device_ptr(stream);
+            f(address + offset)
+        }
+        CudaStorageSlice::F32(slice) => {
+            let (address, _reading) = slice.device_ptr(stream);
+            f(address + offset)
+        }
         // Types have been checked before.
         _ => Err(Error::DType { tensor: "x", found: storage.found(), expected: DType::BF16 }),
     }

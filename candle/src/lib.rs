@@ -30,7 +30,7 @@
 //! **On the CPU** the same kernel runs on silumin's emulator, instruction by instruction, and everything that is wrong with it is an
 //! error: for tests on machines without a GPU, not for serving. There tensors are copied to the emulated device and back.
 //!
-//! [`Mlp`] is the whole block, down projection and residual included.
+//! [`Mlp`] is the whole block, down projection and residual included. [`Experts`] is the same for the experts of a mixture.
 //!
 //! There is no backward pass: `backward` through the result is an error of candle's.
 
@@ -39,6 +39,7 @@
 
 mod block;
 mod error;
+mod experts;
 mod op;
 
 #[cfg(feature = "cuda")]
@@ -46,6 +47,7 @@ mod cuda;
 
 pub use block::{Mlp, MlpBuilder};
 pub use error::Error;
+pub use experts::{Experts, ExpertsBuilder};
 
 use candle_core::{DType, Device, Module, Tensor};
 use op::Op;
@@ -362,13 +364,20 @@ fn check_device(name: &'static str, tensor: &Tensor, expected: &Device) -> Resul
 fn check_layout(name: &'static str, tensor: &Tensor) -> Result<(), Error> {
     /// Alignment of a tensor map's address (CUDA driver API, `cuTensorMapEncodeTiled`).
     const ALIGNMENT: usize = 16;
-    let layout = tensor.layout();
-    if !layout.is_contiguous() {
-        let (shape, stride) = (tensor.dims().to_vec(), layout.stride().to_vec());
-        return Err(Error::Strided { tensor: name, shape, stride });
-    }
-    match layout.start_offset() * tensor.dtype().size_in_bytes() {
+    check_contiguous(name, tensor)?;
+    match tensor.layout().start_offset() * tensor.dtype().size_in_bytes() {
         bytes if bytes % ALIGNMENT == 0 => Ok(()),
         bytes => Err(Error::Alignment { tensor: name, bytes, alignment: ALIGNMENT }),
+    }
+}
+
+fn check_contiguous(name: &'static str, tensor: &Tensor) -> Result<(), Error> {
+    let layout = tensor.layout();
+    match layout.is_contiguous() {
+        true => Ok(()),
+        false => {
+            let (shape, stride) = (tensor.dims().to_vec(), layout.stride().to_vec());
+            Err(Error::Strided { tensor: name, shape, stride })
+        }
     }
 }

@@ -91,6 +91,12 @@ pub(crate) fn bytes_of(storage: &CpuStorage, layout: &Layout) -> Result<Vec<u8>,
     let bits: Vec<u16> = match storage {
         CpuStorage::BF16(values) => values[range].iter().map(|value| value.to_bits()).collect(),
         CpuStorage::F16(values) => values[range].iter().map(|value| value.to_bits()).collect(),
+        CpuStorage::U32(values) => {
+            return Ok(values[range].iter().flat_map(|value| value.to_le_bytes()).collect());
+        }
+        CpuStorage::F32(values) => {
+            return Ok(values[range].iter().flat_map(|value| value.to_le_bytes()).collect());
+        }
         // Types have been checked.
         _ => Vec::new(),
     };

@@ -4,10 +4,10 @@
 
 use candle_core::{DType, Device, Tensor};
 use silumin::formats::quantize::{TensorScale, quantize};
-use silumin::runtime::mlp::MlpOptions;
+use silumin::runtime::mlp::{ExpertsOptions, MlpOptions};
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Buckets, Cache, dual_gemm};
-use silumin_candle::{Error, GatedMlp, Mlp};
+use silumin_candle::{Error, Experts, GatedMlp, Mlp};
 
 const N: usize = 72;
 const K: usize = 128;
@@ -143,5 +143,25 @@ fn a_block_runs_where_tensors_are() {
             let want = (middle.matmul(&down.t().unwrap()).unwrap() + residual).unwrap();
             same(&y, &want);
         }
+    }
+}
+
+#[test]
+fn experts_are_what_the_emulated_device_makes_of_them() {
+    let of = |rows, k, seed| tensor(rows, k, seed);
+    let layer: Vec<[Tensor; 3]> =
+        [0.0f32, 10.0, 20.0].map(|seed| [of(N, K, seed), of(N, K, seed + 1.0), of(K, N, seed + 2.0)]).into();
+    let options = ExpertsOptions::new(Buckets::new([4, 16]).unwrap(), 2);
+    let x = tensor(5, K, 0.5);
+    let numbers = Tensor::new(&[[2u32, 0], [1, 2], [0, 1], [1, 7], [2, 1]], &Device::Cpu).unwrap();
+    let weights =
+        Tensor::new(&[[0.5f32, 0.5], [1.0, -0.25], [0.75, 0.25], [2.0, 1.0], [0.125, 0.875]], &Device::Cpu)
+            .unwrap();
+    let on_cpu = Experts::of_tensors(&layer, options.clone()).load(&Device::Cpu).unwrap();
+    let want = on_cpu.run(&x, &numbers, &weights).unwrap();
+    for device in devices() {
+        let experts = Experts::of_tensors(&layer, options.clone()).load(&device).unwrap();
+        let there = [&x, &numbers, &weights].map(|tensor| tensor.to_device(&device).unwrap());
+        same(&experts.run(&there[0], &there[1], &there[2]).unwrap(), &want);
     }
 }

@@ -2,10 +2,10 @@
 
 use candle_core::{DType, Device, Module, Tensor, Var};
 use silumin::formats::quantize::{TensorScale, quantize};
-use silumin::runtime::mlp::{MlpOptions, MlpWeights};
+use silumin::runtime::mlp::{ExpertsOptions, MlpOptions, MlpWeights};
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::{Arch, Buckets, DualGemm, dual_gemm};
-use silumin_candle::{Error, GatedMlp, Mlp};
+use silumin_candle::{Error, Experts, GatedMlp, Mlp};
 
 const CPU: Device = Device::Cpu;
 const N: usize = 72;
@@ -259,4 +259,57 @@ fn what_a_block_does_not_take_is_told() {
     let wide = gate.to_dtype(DType::F32).unwrap();
     let error = Mlp::of_tensors(&wide, &gate, &down).options(options).load(&CPU).map(drop).unwrap_err();
     assert!(matches!(error, Error::DType { tensor: "gate", found: DType::F32, .. }), "{error}");
+}
+
+/// Gate, up and down of three experts.
+fn experts(device: &Device) -> Vec<[Tensor; 3]> {
+    let of = |rows, k, seed| tensor(rows, k, seed, DType::BF16).to_device(device).unwrap();
+    [0.0f32, 10.0, 20.0].map(|seed| [of(N, K, seed), of(N, K, seed + 1.0), of(K, N, seed + 2.0)]).into()
+}
+
+#[test]
+fn experts_are_summed_as_their_tokens_choose() {
+    let layer = experts(&CPU);
+    let options = ExpertsOptions::new(Buckets::new([4, 16]).unwrap(), 2);
+    let experts = Experts::of_tensors(&layer, options).load(&CPU).unwrap();
+    let x = tensor(5, K, 0.5, DType::BF16).reshape((1, 5, K)).unwrap();
+    let chosen = [2u32, 0, 1, 2, 0, 1, 1, 7, 2, 1];
+    let shares = [0.5f32, 0.5, 1.0, -0.25, 0.75, 0.25, 2.0, 1.0, 0.125, 0.875];
+    let numbers = Tensor::from_slice(&chosen, (1, 5, 2), &CPU).unwrap();
+    let weights = Tensor::from_slice(&shares, (1, 5, 2), &CPU).unwrap();
+    let got = experts.run(&x, &numbers, &weights).unwrap();
+    assert_eq!((got.dims(), got.dtype()), (x.dims(), DType::BF16));
+
+    // Each expert for all tokens, by candle; what is between the projections is rounded to bf16.
+    let parts: Vec<Vec<f32>> = layer
+        .iter()
+        .map(|[gate, up, down]| {
+            let middle = candle(&x, gate, up).to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+            let down = down.to_dtype(DType::F32).unwrap().t().unwrap();
+            let rows =
+                middle.matmul(&down).unwrap().to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
+            rows.flatten_all().unwrap().to_vec1::<f32>().unwrap()
+        })
+        .collect();
+    let expected: Vec<f32> = (0..5 * K)
+        .map(|at| {
+            let choices = at / K * 2..at / K * 2 + 2;
+            choices.filter_map(|choice| Some(shares[choice] * parts.get(chosen[choice] as usize)?[at])).sum()
+        })
+        .collect();
+    let got = got.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let norm = |values: &mut dyn Iterator<Item = f32>| values.map(|value| value * value).sum::<f32>().sqrt();
+    let off = norm(&mut got.iter().zip(&expected).map(|(got, expected)| got - expected));
+    assert!(off < 6e-3 * norm(&mut expected.iter().copied()), "{off}");
+
+    let error = experts.run(&x, &weights, &weights).unwrap_err().to_string();
+    assert!(error.contains("experts") && error.contains("U32"), "{error}");
+    let flat = numbers.reshape((5, 2)).unwrap();
+    let error = experts.run(&x, &flat, &weights).unwrap_err().to_string();
+    assert!(error.contains("[1, 5, 2]: the choices of each of x's tokens"), "{error}");
+    let many = Tensor::zeros((17, K), DType::BF16, &CPU).unwrap();
+    let (numbers, weights) =
+        (Tensor::zeros((17, 2), DType::U32, &CPU), Tensor::zeros((17, 2), DType::F32, &CPU));
+    let error = experts.run(&many, &numbers.unwrap(), &weights.unwrap()).unwrap_err().to_string();
+    assert!(error.contains("17 tokens"), "{error}");
 }
