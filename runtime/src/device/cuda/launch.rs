@@ -248,7 +248,8 @@ fn address(buffer: &Buffer) -> u64 {
     buffer.cuda_memory().map_or(0, |(memory, offset)| memory.address() + offset as u64)
 }
 
-fn submit(
+/// Enqueues a launch with its attributes; `places` are the addresses of its parameters' values.
+pub(super) fn submit(
     launch: &Launch,
     function: sys::CUfunction,
     places: &mut [*mut c_void],

@@ -68,24 +68,5 @@ fn submit(
     };
     let mut words: Vec<u64> = args.iter().map(word).collect();
     let mut places: Vec<*mut c_void> = words.iter_mut().map(|word| ptr::from_mut(word).cast()).collect();
-    let [[x, y, z], [u, v, w]] = [launch.grid, launch.block];
-    // SAFETY: the function is of a loaded module of the bound context; there is a value for each of its parameters, of
-    // its size or longer, which the driver copies before it returns. Sizes, alignment and device of all buffers have been
-    // checked, and the caller has handles of them.
-    unsafe {
-        sys::cuLaunchKernel(
-            function,
-            x,
-            y,
-            z,
-            u,
-            v,
-            w,
-            launch.dynamic_smem,
-            stream.cu_stream(),
-            places.as_mut_ptr(),
-            ptr::null_mut(),
-        )
-    }
-    .result()
+    super::launch::submit(launch, function, &mut places, stream.cu_stream())
 }
