@@ -137,17 +137,6 @@ impl Preparation {
         if matches!(self, Preparation::Route) { ROUTE_THREADS } else { THREADS }
     }
 
-    /// Whether the kernel waits for the one before it in the stream, so that its launch may overlap that one's end.
-    const fn waits(self) -> bool {
-        matches!(
-            self,
-            Preparation::Gather
-                | Preparation::GatherQuantize(_)
-                | Preparation::GatherQuantizeE4m3(_)
-                | Preparation::Combine(_)
-        )
-    }
-
     /// CTAs of a launch along x, for rows of so many times 16 elements, or of so many scale factors; for
     /// [`Preparation::Route`], for so many choices and experts. `None` beyond 2^32 of them, pads counted, which are more
     /// than an index has bits for.
@@ -197,7 +186,7 @@ impl Preparation {
             cluster: [1, 1, 1],
             block: [self.threads(), 1, 1],
             dynamic_smem: 0,
-            programmatic: self.waits(),
+            programmatic: false,
             parameters: Vec::new(),
         };
         let kernel = Kernel {
