@@ -20,7 +20,8 @@ def main():
     ranks, ratios = ours["rows"][0].get("ranks", 1), {}
     one = "us" if "experts" in ours["rows"][0] else "one_us"
     columns = [("one GPU", one)] + ([(f"{ranks} GPUs", "all_us")] if ranks > 1 else [])
-    titles = [title for gpus, _ in columns for title in (f"{gpus}: PyTorch", "ours", "ratio")]
+    peer = "the better of PyTorch and Triton" if one == "us" else "PyTorch"
+    titles = [title for gpus, _ in columns for title in (f"{gpus}: {peer}", "ours", "ratio")]
     titles += ["share of the sum"] if ranks > 1 else []
     print("| " + " | ".join(["block", "weights", "tokens"] + titles) + " |")
     print("|---" * (3 + len(titles)) + "|")
