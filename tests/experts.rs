@@ -111,7 +111,7 @@ impl Chosen {
         residual: Option<&[f32]>,
     ) -> Vec<f64> {
         let each: Vec<Vec<f64>> =
-            layer.0.iter().map(|[gate, up, down]| experts.reference([gate, up, down], x).unwrap()).collect();
+            layer.weights().experts().iter().map(|expert| experts.reference(expert, x).unwrap()).collect();
         let one = |at: usize| {
             let choices = at / HIDDEN * self.top_k..(at / HIDDEN + 1) * self.top_k;
             let taken = choices.filter_map(|choice| {

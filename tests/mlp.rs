@@ -9,7 +9,7 @@ use silumin::formats::quantize::{TensorScale, quantize_to};
 use silumin::runtime::communicator::{Communicator, CommunicatorError};
 use silumin::runtime::mlp::{Activation, Mlp, MlpError, MlpOptions, MlpWeights, Source};
 use silumin::runtime::warmup::Buckets;
-use silumin::runtime::weights::{GateUp, Weight};
+use silumin::runtime::weights::{GateUp, RowScales, Weight};
 use silumin::verify::block::relative_error;
 use silumin::{Arch, Buffer, Device};
 
@@ -76,7 +76,7 @@ fn read(source: Source, buffer: &Buffer) -> Vec<f64> {
 
 /// The block in f64 on decoded values, with the quantisation or rounding of x and of the middle.
 fn reference(mlp: &Mlp, layer: &Layer, x: &[f32], residual: Option<&[f32]>) -> Vec<f64> {
-    let down = mlp.reference([&layer.gate, &layer.up, &layer.down], x).unwrap();
+    let down = mlp.reference(&layer.weights(), x).unwrap();
     match residual {
         Some(residual) => down.iter().zip(residual).map(|(down, x)| down + f64::from(*x)).collect(),
         None => down,
@@ -155,6 +155,66 @@ fn every_activation_and_no_residual() {
             assert!(error < 6e-3, "{activation:?}, residual {residual}: {error:.2e}");
         }
     }
+}
+
+/// Scales of rows, from 1/2 to 3/2, in bf16 or f32.
+fn row_scales(rows: usize, brain: bool) -> Vec<u8> {
+    let scale = |row: usize| 0.5 + (row * 7 % 16) as f32 / 16.0;
+    let bytes = |row| match brain {
+        true => bf16::from_f32(scale(row)).to_le_bytes().to_vec(),
+        false => scale(row).to_le_bytes().to_vec(),
+    };
+    (0..rows).flat_map(bytes).collect()
+}
+
+#[test]
+fn rows_of_fp8_weights_have_scales_of_their_own() {
+    let layer = Layer::new(OperandFormat::E4m3);
+    let (brain, wide, long) =
+        (row_scales(FEATURES, true), row_scales(FEATURES, false), row_scales(HIDDEN, false));
+    let with = |matrix, scales| Weight::of(matrix).unwrap().with_row_scales(scales).unwrap();
+    let gate = with(&layer.gate, RowScales::bf16(&brain));
+    let gate_up = GateUp::new(gate, with(&layer.up, RowScales::f32(&wide))).unwrap();
+    let weights = MlpWeights::new(gate_up, with(&layer.down, RowScales::f32(&long))).unwrap();
+    let options = MlpOptions::new(Buckets::new([8]).unwrap());
+    let (x, x_bytes) = rounded(Source::Bf16, &numbers(5 * HIDDEN, 7, 1.0));
+    let (added, added_bytes) = rounded(Source::Bf16, &numbers(8 * HIDDEN, 11, 3.0));
+    for arch in [Arch::Sm90a, Arch::Sm100a] {
+        let device = Device::emulated(arch);
+        let mlp = Mlp::load(&device, &weights, &options).unwrap();
+        let down = mlp.reference(&weights, &x).unwrap();
+        let expected: Vec<f64> = down.iter().zip(&added).map(|(down, x)| down + f64::from(*x)).collect();
+        let plain = mlp.reference(&layer.weights(), &x).unwrap();
+        assert!(relative_error(&down, &plain) > 0.1, "scales of rows matter here");
+        let right = |result: &Buffer| relative_error(&read(Source::Bf16, result)[..5 * HIDDEN], &expected);
+        let (x, out) = (device.upload(&x_bytes).unwrap(), device.upload(&added_bytes).unwrap());
+        mlp.forward(&device.stream(), 5, &x, Some(&out), &out).unwrap();
+        assert!(right(&out) < 6e-3, "{arch}: {:.2e}", right(&out));
+
+        // The same on two ranks: down's columns are cut, and its rows' scales are not.
+        let devices = [device.clone(), Device::emulated(arch)];
+        let group = Communicator::all(&devices).unwrap();
+        std::thread::scope(|scope| {
+            for rank in &group {
+                scope.spawn(|| {
+                    let mlp = Mlp::load_shard(rank, &weights, &options).unwrap();
+                    let device = rank.device();
+                    let (x, out) = (device.upload(&x_bytes).unwrap(), device.upload(&added_bytes).unwrap());
+                    let stream = device.stream();
+                    mlp.forward(&stream, 5, &x, Some(&out), &out).unwrap();
+                    rank.wait(&stream).unwrap();
+                    assert!(right(&out) < 8e-3, "{arch}, two ranks: {:.2e}", right(&out));
+                });
+            }
+        });
+    }
+    let error = Weight::of(&layer.gate).unwrap().with_row_scales(RowScales::f32(&brain)).unwrap_err();
+    assert!(error.to_string().contains("the scales of rows"), "{error}");
+    let error = Weight::of(&layer.down)
+        .unwrap()
+        .with_row_scales(RowScales::f32(&vec![0xFF; 4 * HIDDEN]))
+        .unwrap_err();
+    assert!(error.to_string().contains("the scale of row 0 is NaN"), "{error}");
 }
 
 /// Results of all ranks, each computed twice: by `forward` and by a recorded call.

@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 use safetensors::Dtype;
 use safetensors::tensor::TensorView;
+use silumin_codegen::arch::Arch;
 use silumin_codegen::problem::OperandFormat;
 use silumin_formats::Matrix;
 use silumin_formats::quantize::{TensorScale, quantize, quantize_to};
+use silumin_runtime::device::Device;
 use silumin_runtime::mlp::MlpWeights;
 use silumin_runtime::weights::{Checkpoint, CheckpointError, Convention, GateUp, Names, Order, Weight};
 
@@ -172,6 +174,53 @@ fn layers_in_bf16_f16_and_fp8_come_back_with_down() {
         }
         let weights = MlpWeights::of_layer(&checkpoint, LAYER).unwrap();
         assert_eq!((weights.hidden(), weights.features()), (k, n));
+    }
+}
+
+#[test]
+fn fp8_rows_bring_scales_of_their_own() {
+    let (n, k) = (40, 96);
+    let codes = |rows: usize, k: usize| -> Vec<u8> { (0..rows * k).map(|i| (i * 37 % 112) as u8).collect() };
+    let scale = |row: usize| 0.5 + row as f32 / 16.0;
+    for fused in [false, true] {
+        let folder = scratch();
+        let mut tensors = Tensors::new();
+        // LLM Compressor writes [N, 1] in bf16, FBGEMM [N] or [N, 1] in f32; activations have no scale.
+        let mut put = |name: &str, rows: usize, k: usize, dtype: Dtype, shape: Vec<usize>| {
+            let name = format!("{LAYER}.{name}");
+            let scales = (0..rows).flat_map(|row| match dtype {
+                Dtype::BF16 => half::bf16::from_f32(scale(row)).to_le_bytes().to_vec(),
+                _ => scale(row).to_le_bytes().to_vec(),
+            });
+            tensors.insert(format!("{name}.weight_scale"), (dtype, shape, scales.collect()));
+            tensors.insert(format!("{name}.weight"), (Dtype::F8_E4M3, vec![rows, k], codes(rows, k)));
+        };
+        if fused {
+            put("gate_up_proj", 2 * n, k, Dtype::F32, vec![2 * n, 1]);
+        } else {
+            put("gate_proj", n, k, Dtype::BF16, vec![n, 1]);
+            put("up_proj", n, k, Dtype::F32, vec![n]);
+        }
+        put("down_proj", k, n, Dtype::F32, vec![k, 1]);
+        write(&folder.path().join("model.safetensors"), &tensors);
+        let checkpoint = Checkpoint::open(folder.path()).unwrap();
+        let pair = checkpoint.gate_up(LAYER).unwrap();
+        let (down, input) = checkpoint.down_named(LAYER, &Names::default()).unwrap();
+        assert_eq!((pair.input_scale(), input), (None, None));
+        for (weight, first) in [(pair.gate(), 0), (pair.up(), if fused { n } else { 0 }), (down, 0)] {
+            let expected: Vec<f32> = (0..weight.rows()).map(|row| scale(first + row)).collect();
+            assert_eq!(weight.row_scales().unwrap().values().collect::<Vec<_>>(), expected);
+            assert_eq!((weight.product_scales().collect::<Vec<_>>(), weight.tensor_scale()), (expected, 1.0));
+        }
+        assert!(MlpWeights::of_layer(&checkpoint, LAYER).is_ok());
+        // A gate of one's own has one scalar for a tensor: nothing is left out without a word.
+        let error = pair.upload(&Device::emulated(Arch::Sm90a)).unwrap_err();
+        assert!(
+            error.to_string().contains("a scale for each row") && error.to_string().contains("s[n]"),
+            "{error}"
+        );
+        let there = pair.without_row_scales().upload(&Device::emulated(Arch::Sm90a)).unwrap();
+        assert_eq!((there.gate_scale, there.n), (1.0, n));
     }
 }
 
@@ -436,9 +485,17 @@ fn damaged_layers_are_named_with_what_is_wrong() {
         ModelOpt,
         |tensors| {
             retype(tensors, "gate_proj.weight", Dtype::F8_E4M3, &[40, 96]);
-            retype(tensors, "gate_proj.weight_scale", Dtype::F32, &[40, 1]);
+            retype(tensors, "gate_proj.weight_scale", Dtype::F32, &[2, 20]);
         },
-        &["is [40, 1]", "scales of rows are vectors of a gate"],
+        &["is [2, 20]", "one number, [] or [1], or in FP8 one for each row, [N, 1]"],
+    );
+    damaged(
+        ModelOpt,
+        |tensors| {
+            retype(tensors, "gate_proj.weight", Dtype::F8_E4M3, &[40, 96]);
+            tensors.insert(name("gate_proj.weight_scale"), (Dtype::F32, vec![40, 1], vec![0; 160]));
+        },
+        &["gate_proj.weight_scale`: the scale of row 0 is 0, but it has to be finite and above 0"],
     );
     damaged(
         CompressedTensors,

@@ -187,7 +187,7 @@ fn measure(
             let mut sum = vec![0.0; hidden];
             for choice in token * top_k as usize..(token + 1) * top_k as usize {
                 let host = &hosts[chosen[choice] as usize];
-                let part = experts.reference([&host.gate, &host.up, &host.down], &x).map_err(words)?;
+                let part = experts.reference(&host.weights()?, &x).map_err(words)?;
                 sum.iter_mut().zip(part).for_each(|(sum, part)| *sum += f64::from(shares[choice]) * part);
             }
             expected.extend(sum);

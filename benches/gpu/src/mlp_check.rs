@@ -23,6 +23,6 @@ pub fn values(bytes: &[u8]) -> Vec<f64> {
 /// What the reference says of the sizes.
 pub fn reference(mlp: &Mlp, host: &Host, x: &[u8], residual: &[u8]) -> Result<Vec<f64>, String> {
     let x: Vec<f32> = values(x).into_iter().map(|value| value as f32).collect();
-    let down = mlp.reference([&host.gate, &host.up, &host.down], &x).map_err(words)?;
+    let down = mlp.reference(&host.weights()?, &x).map_err(words)?;
     Ok(down.iter().zip(values(residual)).map(|(down, residual)| down + residual).collect())
 }

@@ -65,8 +65,7 @@ use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
 use silumin_codegen::problem::{Formats, OperandFormat, Shape};
 use silumin_codegen::spec::Spec;
-use silumin_formats::Matrix;
-use silumin_verify::block::{Activations, gated_mlp};
+use silumin_verify::block::{Activations, Weights, gated_mlp};
 
 use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
@@ -167,6 +166,12 @@ impl<'a> MlpWeights<'a> {
         }
     }
 
+    /// Whether rows of a matrix have scales of their own.
+    fn row_scales(&self) -> bool {
+        let weights = [self.gate_up.gate(), self.gate_up.up(), self.down];
+        weights.iter().any(|weight| weight.row_scales().is_some())
+    }
+
     /// Width of x and of the result.
     #[must_use]
     pub fn hidden(&self) -> usize {
@@ -239,6 +244,8 @@ pub struct Mlp {
     middle: Middle,
     scalars: [(&'static str, f32); 2],
     down_scalars: [(&'static str, f32); 1],
+    /// In place of scalars, where rows of the weights have scales: of gate, up and down.
+    vectors: Option<[Buffer; 3]>,
     /// The rank of several that compute the block; `None` if this device computes it alone.
     communicator: Option<Communicator>,
 }
@@ -285,14 +292,19 @@ fn behind_another(spec: Spec) -> Spec {
 
 /// A gated MLP in f64.
 fn reference(
-    weights: [&Matrix; 3],
+    weights: &MlpWeights<'_>,
     x: &[f32],
     activations: Activations,
     activation: Activation,
 ) -> Result<Vec<f64>, MlpError> {
     let gate: Gate = format!("{}(A @ B1) * (A @ B2)", activation.function()).parse()?;
     let gate = gate.expr.evaluator(&[])?;
-    Ok(gated_mlp(weights, x, activations, |gate_x, up| gate.eval(gate_x, up))?)
+    let of = |weight: Weight<'_>| -> Result<Weights, MlpError> {
+        let row_scales = weight.row_scales().into_iter().flat_map(|scales| scales.values()).collect();
+        Ok(Weights { matrix: weight.to_matrix()?, row_scales })
+    };
+    let weights = [of(weights.gate_up.gate())?, of(weights.gate_up.up())?, of(weights.down)?];
+    Ok(gated_mlp(&weights, x, activations, |gate_x, up| gate.eval(gate_x, up))?)
 }
 
 impl Mlp {
@@ -336,13 +348,14 @@ impl Mlp {
         let (n, k) = (features as u32, hidden as u32);
         let format = weights.gate_up.format();
         let function = options.activation.function();
-        let gate = format!("{function}(gate_scale * (x @ gate)) * (up_scale * (x @ up))");
+        // Where rows have scales of their own, vectors take the place of the scalars.
+        let rows_scaled = weights.row_scales();
+        let of = if rows_scaled { "[n]" } else { "" };
+        let gate = format!("{function}(gate_scale{of} * (x @ gate)) * (up_scale{of} * (x @ up))");
         // One rank adds the residual.
         let adds = options.residual && communicator.as_ref().is_none_or(|rank| rank.rank() == 0);
-        let down = match adds {
-            true => "down_scale * (h @ down) + residual[m, n]",
-            false => "down_scale * (h @ down)",
-        };
+        let residual = if adds { " + residual[m, n]" } else { "" };
+        let down = format!("down_scale{of} * (h @ down){residual}");
         let travel = travel(&gate, device, format, options.source, Shape::new(most, n, k))?;
         let [first, second] = travel.formats(format, options.source);
         let warmed = |spec: Spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
@@ -353,9 +366,9 @@ impl Mlp {
             Quantised::new(device, travel, options.source, most, k, weights.gate_up.input_scale())?;
         let up = spec(&gate, device, first)?;
         let up_kernels = warmed(if quantised.is_some() { behind_another(up) } else { up }, n, k)?;
-        let down_kernels = warmed(behind_another(spec(down, device, second)?), k, n)?;
+        let down_kernels = warmed(behind_another(spec(&down, device, second)?), k, n)?;
         let middle = Middle::new(device, travel, most, n, weights.middle_scale)?;
-        let gate_up = weights.gate_up.upload(device)?;
+        let gate_up = weights.gate_up.without_row_scales().upload(device)?;
         let x_scale = quantised.as_ref().map_or(1.0, |quantised| quantised.scale);
         let mut scalars = gate_up.scalars(x_scale);
         if travel == Travel::E4m3 {
@@ -363,7 +376,21 @@ impl Mlp {
             scalars[1].1 /= middle.scale;
         }
         let blocked = weights.down.blocked_scales()?;
+        let vectors = match rows_scaled {
+            true => {
+                let (gate, up) = (weights.gate_up.gate(), weights.gate_up.up());
+                let factors = [x_scale, scalars[1].1 / gate_up.up_scale, middle.scale];
+                let of = |(weight, factor): (Weight<'_>, f32)| -> Result<Buffer, MlpError> {
+                    let scales = weight.product_scales().flat_map(|scale| (factor * scale).to_le_bytes());
+                    Ok(device.upload(&scales.collect::<Vec<u8>>())?)
+                };
+                let [gate, up, down] = [gate, up, weights.down];
+                Some([of((gate, factors[0]))?, of((up, factors[1]))?, of((down, factors[2]))?])
+            }
+            false => None,
+        };
         Ok(Mlp {
+            vectors,
             hidden,
             features,
             down: device.upload(weights.down.codes())?,
@@ -412,12 +439,12 @@ impl Mlp {
     }
 
     /// What the block computes for rows of x `[tokens, hidden]`, in f64 and without the residual: with x and the middle rounded or
-    /// quantised as the kernels do it. `weights` are gate, up and down of the whole block, decoded exactly.
+    /// quantised as the kernels do it. `weights` are those of the whole block, decoded exactly.
     ///
     /// # Errors
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
-    pub fn reference(&self, weights: [&Matrix; 3], x: &[f32]) -> Result<Vec<f64>, MlpError> {
+    pub fn reference(&self, weights: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
         let format = match self.quantises() {
             true => self.gate_up.format,
             false => Travel::Sixteen(self.options.source).operand(),
@@ -485,15 +512,19 @@ impl Mlp {
             None => (x, None),
         };
         let c_scale = middle.scales.is_some().then_some(self.middle.scale);
-        let args = Args {
-            sfc: middle.scales.as_ref(),
-            c_scale,
-            ..self.gate_up.args(codes, sfa, &middle.codes).scalars(&self.scalars)
+        let args =
+            Args { sfc: middle.scales.as_ref(), c_scale, ..self.gate_up.args(codes, sfa, &middle.codes) };
+        let scales = self.vectors.as_ref().map(|[gate, up, _]| [("gate_scale", gate), ("up_scale", up)]);
+        let args = match &scales {
+            Some(scales) => Args { weight_scales: None, ..args.vectors(scales) },
+            None => args.scalars(&self.scalars),
         };
         up.launch(stream, &if tokens < rows { args.rows(tokens) } else { args })?;
-        let matrix = residual.filter(|_| self.adds()).map(|residual| [("residual", residual)]);
-        let matrices = matrix.as_ref().map_or(&[][..], |matrix| matrix);
-        let args = Args::gemm(&middle.codes, &self.down, out).scalars(&self.down_scalars).vectors(matrices);
+        let residual = residual.filter(|_| self.adds()).map(|residual| ("residual", residual));
+        let scale = self.vectors.as_ref().map(|[.., down]| ("down_scale", down));
+        let vectors: Vec<(&str, &Buffer)> = residual.into_iter().chain(scale).collect();
+        let scalars = if scale.is_some() { &[][..] } else { &self.down_scalars };
+        let args = Args::gemm(&middle.codes, &self.down, out).scalars(scalars).vectors(&vectors);
         let args = Args { sfa: middle.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
         down.launch(stream, &args)?;
         if let Some(communicator) = &self.communicator {

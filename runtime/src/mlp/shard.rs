@@ -4,7 +4,7 @@ use silumin_codegen::problem::OperandFormat;
 use silumin_formats::Matrix;
 
 use super::{MlpError, MlpWeights};
-use crate::weights::{GateUp, Weight};
+use crate::weights::{GateUp, RowScales, Weight};
 
 /// Bytes that a row of an operand is a multiple of, as tensor maps want it.
 const ROW_BYTES: usize = 16;
@@ -15,6 +15,8 @@ const ROW_BYTES: usize = 16;
 pub struct MlpShard<'a> {
     gate_up: GateUp<'a>,
     down: Matrix,
+    /// Scales of down's rows, of which each rank has all.
+    row_scales: Option<RowScales<'a>>,
     middle_scale: Option<f32>,
 }
 
@@ -65,6 +67,7 @@ impl<'a> MlpWeights<'a> {
         Ok(MlpShard {
             gate_up: GateUp::new(gate, up)?.with_input_scale(self.gate_up.input_scale()),
             down: self.down.columns(own)?,
+            row_scales: self.down.row_scales(),
             middle_scale: self.middle_scale,
         })
     }
@@ -77,7 +80,12 @@ impl MlpShard<'_> {
     ///
     /// None that [`MlpWeights::shard`] has not had.
     pub fn weights(&self) -> Result<MlpWeights<'_>, MlpError> {
-        let weights = MlpWeights::new(self.gate_up, Weight::of(&self.down)?)?;
+        let down = Weight::of(&self.down)?;
+        let down = match self.row_scales {
+            Some(row_scales) => down.with_row_scales(row_scales)?,
+            None => down,
+        };
+        let weights = MlpWeights::new(self.gate_up, down)?;
         Ok(MlpWeights { middle_scale: self.middle_scale, ..weights })
     }
 }

@@ -69,6 +69,13 @@ impl<'a> GateUp<'a> {
         Self { input_scale, ..self }
     }
 
+    /// The same without scales of rows: whoever takes them off applies [`Weight::product_scales`].
+    #[must_use]
+    pub fn without_row_scales(self) -> Self {
+        let [gate, up] = [self.gate, self.up].map(|weight| weight.without_row_scales());
+        Self { gate, up, ..self }
+    }
+
     /// The gate's weights.
     #[must_use]
     pub fn gate(&self) -> Weight<'a> {
@@ -111,8 +118,11 @@ impl<'a> GateUp<'a> {
     ///
     /// # Errors
     ///
-    /// Memory of the device.
+    /// [`WeightError::RowsScaled`] where rows have scales of their own; memory of the device.
     pub fn upload(&self, device: &Device) -> Result<DeviceGateUp, WeightError> {
+        if self.gate.row_scales().or(self.up.row_scales()).is_some() {
+            return Err(WeightError::RowsScaled);
+        }
         let [b1, b2] = upload_both(device, [self.gate.codes(), self.up.codes()])?;
         let scales = match self.format().spec().scales {
             Some(_) => {

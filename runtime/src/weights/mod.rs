@@ -47,7 +47,7 @@ mod weight;
 #[cfg(feature = "safetensors")]
 pub use checkpoint::{Checkpoint, CheckpointError, Convention, Names};
 pub use gate_up::{DeviceGateUp, GateUp, Order};
-pub use weight::Weight;
+pub use weight::{RowScales, Weight};
 
 use silumin_codegen::problem::OperandFormat;
 use thiserror::Error;
@@ -78,6 +78,22 @@ pub enum WeightError {
         /// Value of the code.
         value: f64,
     },
+    /// The scale of a row is not a positive finite number.
+    #[error(
+        "the scale of row {row} is {value}, but it has to be finite and above 0: the weights are damaged"
+    )]
+    RowScale {
+        /// The row.
+        row: usize,
+        /// Its scale.
+        value: f32,
+    },
+    /// Weights with scales of rows were to be uploaded for a gate of one's own.
+    #[error(
+        "the weights have a scale for each row, and arguments of a launch hold one for each tensor: use `Mlp`, or upload \
+         `Weight::product_scales` as a vector `s[n]` of the gate and the weights by `GateUp::without_row_scales`"
+    )]
+    RowsScaled,
     /// A stacked tensor has an odd number of rows.
     #[error(
         "a stacked tensor has twice N rows, gate and up, but this one has {rows}: an odd number has no halves"

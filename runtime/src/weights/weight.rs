@@ -8,10 +8,47 @@ use super::WeightError;
 use silumin_formats::layout;
 use silumin_formats::{FormatError, Matrix, checked_elements, code_bytes, element};
 
+/// A scale for each row of a matrix, borrowed as checkpoints have them: f32 or bf16, little-endian.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RowScales<'a> {
+    bytes: &'a [u8],
+    /// Bytes of a scale.
+    size: usize,
+}
+
+impl<'a> RowScales<'a> {
+    /// Scales in f32, four bytes each.
+    #[must_use]
+    pub fn f32(bytes: &'a [u8]) -> Self {
+        RowScales { bytes, size: 4 }
+    }
+
+    /// Scales in bf16, two bytes each.
+    #[must_use]
+    pub fn bf16(bytes: &'a [u8]) -> Self {
+        RowScales { bytes, size: 2 }
+    }
+
+    /// The scales, in the order of the rows.
+    pub fn values(self) -> impl Iterator<Item = f32> + 'a {
+        self.bytes.chunks_exact(self.size).map(|bytes| match *bytes {
+            [a, b, c, d] => f32::from_le_bytes([a, b, c, d]),
+            [a, b] => half::bf16::from_le_bytes([a, b]).to_f32(),
+            // Scales have two or four bytes.
+            _ => f32::NAN,
+        })
+    }
+
+    fn slice(self, rows: Range<usize>) -> Self {
+        RowScales { bytes: &self.bytes[rows.start * self.size..rows.end * self.size], ..self }
+    }
+}
+
 /// A `[N, K]` matrix of weights, K contiguous, in one of the operand formats. It borrows its bytes, from a mapped
 /// file for example, in the order that checkpoints have.
 ///
-/// The value of element (n, k) is `element(code) * scale[n][k / block] * tensor_scale`.
+/// The value of element (n, k) is `element(code) * scale[n][k / block] * tensor_scale`, times `row_scale[n]` where rows have
+/// scales of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weight<'a> {
     format: OperandFormat,
@@ -20,6 +57,7 @@ pub struct Weight<'a> {
     codes: &'a [u8],
     scales: &'a [u8],
     tensor_scale: f32,
+    row_scales: Option<RowScales<'a>>,
 }
 
 impl<'a> Weight<'a> {
@@ -71,7 +109,7 @@ impl<'a> Weight<'a> {
         if let Some(spec) = spec {
             check_scales(spec.format, scales, k / spec.block as usize)?;
         }
-        Ok(Self { format, rows, k, codes, scales, tensor_scale })
+        Ok(Self { format, rows, k, codes, scales, tensor_scale, row_scales: None })
     }
 
     /// A matrix on the host as weights.
@@ -133,6 +171,43 @@ impl<'a> Weight<'a> {
         }
     }
 
+    /// The same weight with a scale for each row, beside that of the whole tensor: FP8 checkpoints of LLM Compressor and
+    /// FBGEMM have such scales.
+    ///
+    /// # Errors
+    ///
+    /// Another number of scales than rows; [`WeightError::RowScale`] for one that is not finite and above 0.
+    pub fn with_row_scales(self, row_scales: RowScales<'a>) -> Result<Self, WeightError> {
+        let (rows, k) = (self.rows, self.k);
+        let (got, expected) = (row_scales.bytes.len(), rows * row_scales.size);
+        if got != expected {
+            let what = "the scales of rows";
+            return Err(FormatError::Length { what, unit: "bytes", rows, k, expected, got }.into());
+        }
+        match row_scales.values().enumerate().find(|(_, value)| !(value.is_finite() && *value > 0.0)) {
+            Some((row, value)) => Err(WeightError::RowScale { row, value }),
+            None => Ok(Self { row_scales: Some(row_scales), ..self }),
+        }
+    }
+
+    /// The scales of the rows, if they have scales of their own.
+    #[must_use]
+    pub fn row_scales(&self) -> Option<RowScales<'a>> {
+        self.row_scales
+    }
+
+    /// The same without scales of rows.
+    pub(crate) fn without_row_scales(self) -> Self {
+        Self { row_scales: None, ..self }
+    }
+
+    /// What each row's products are multiplied by: the scale of the tensor, times that of the row.
+    pub fn product_scales(&self) -> impl Iterator<Item = f32> + 'a {
+        let (tensor_scale, rows) = (self.tensor_scale, self.rows);
+        let of_rows = self.row_scales.into_iter().flat_map(RowScales::values);
+        of_rows.chain(std::iter::repeat(1.0)).take(rows).map(move |scale| tensor_scale * scale)
+    }
+
     /// A range of rows, without a copy.
     ///
     /// # Errors
@@ -149,11 +224,12 @@ impl<'a> Weight<'a> {
             rows: end - start,
             codes: &self.codes[start * row_bytes..end * row_bytes],
             scales: &self.scales[start * blocks..end * blocks],
+            row_scales: self.row_scales.map(|scales| scales.slice(start..end)),
             ..*self
         })
     }
 
-    /// A range of columns, elements of K, copied.
+    /// A range of columns, elements of K, copied. Scales of rows stay behind: they are those of the columns, too.
     ///
     /// # Errors
     ///
@@ -192,7 +268,7 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Copies the weights to a [`Matrix`], for the reference or to look at values.
+    /// Copies the weights to a [`Matrix`], for the reference or to look at values. A matrix has no scales of rows.
     ///
     /// # Errors
     ///

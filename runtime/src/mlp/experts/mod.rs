@@ -15,11 +15,10 @@ pub use graph::ExpertsGraph;
 pub use weights::ExpertsWeights;
 
 use silumin_codegen::problem::{Problem, Shape};
-use silumin_formats::Matrix;
 use silumin_verify::block::Activations;
 
 use super::parts::Travel;
-use super::{Activation, MlpError, Source, behind_another, reference, spec, travel};
+use super::{Activation, MlpError, MlpWeights, Source, behind_another, reference, spec, travel};
 use crate::device::{Args, Buffer, Device, Stream};
 use crate::gemm::{DualGemm, LoadedKernel};
 use crate::warmup::{Buckets, Kernels, Warmup};
@@ -280,14 +279,14 @@ impl Experts {
     }
 
     /// What one expert computes for rows of x `[tokens, hidden]`, in f64 and without weights of choices: with x and the middle
-    /// rounded or quantised as the kernels do it. `weights` are the expert's gate, up and down.
+    /// rounded or quantised as the kernels do it.
     ///
     /// # Errors
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
-    pub fn reference(&self, weights: [&Matrix; 3], x: &[f32]) -> Result<Vec<f64>, MlpError> {
+    pub fn reference(&self, expert: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
         let activations = Activations { format: self.travel.operand(), scales: self.scales };
-        reference(weights, x, activations, self.options.activation)
+        reference(expert, x, activations, self.options.activation)
     }
 
     /// Computes `out = residual + sum over choices of weight * expert(x)` for `tokens` rows of x.

@@ -123,8 +123,7 @@ impl Stack {
             codes.slice(at, weight.codes().len())?.write(weight.codes())?;
             at += weight.codes().len();
             scales.extend(weight.blocked_scales()?);
-            let scale = factor * weight.tensor_scale();
-            tensor_scales.extend(std::iter::repeat_n(scale, weight.rows()));
+            tensor_scales.extend(weight.product_scales().map(|scale| factor * scale));
         }
         let bytes: Vec<u8> = tensor_scales.iter().flat_map(|scale| scale.to_le_bytes()).collect();
         let there = |needed: bool, bytes: &[u8]| needed.then(|| device.upload(bytes)).transpose();

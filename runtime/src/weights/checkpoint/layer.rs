@@ -23,7 +23,7 @@
 use safetensors::Dtype;
 use silumin_codegen::problem::OperandFormat;
 
-use super::super::{GateUp, Order, Weight, WeightError};
+use super::super::{GateUp, Order, RowScales, Weight, WeightError};
 use super::file::Tensor;
 use super::{Checkpoint, CheckpointError, near};
 
@@ -324,7 +324,7 @@ impl Checkpoint {
         Ok(Projection { weight, scales: vec![1.0], input_scale: None, name, tensor })
     }
 
-    /// A projection in FP8 with scales of whole tensors.
+    /// A projection in FP8 with scales of whole tensors, or of rows.
     fn e4m3<'a>(
         &'a self,
         projection: &str,
@@ -340,12 +340,31 @@ impl Checkpoint {
         if !self.has(&scale) && self.has(&blocks) {
             return Err(CheckpointError::BlockScales { path: tensor.path.to_owned(), tensor: blocks });
         }
-        let scales = self.factors(&scale, Convention::ModelOpt, parts)?;
         let input_scale = match self.has(&input) {
             true => self.factors(&input, Convention::ModelOpt, parts)?.into_iter().reduce(f32::max),
             false => None,
         };
-        Ok(Projection { scales, input_scale, ..self.plain(name, tensor, OperandFormat::E4m3)? })
+        let plain = self.plain(name, tensor, OperandFormat::E4m3)?;
+        if let Some(row_scales) = self.row_scales(&scale, plain.weight.rows())? {
+            let weight = plain.weight.with_row_scales(row_scales);
+            let weight = weight.map_err(|reason| weights(&plain.tensor, &scale, reason))?;
+            return Ok(Projection { weight, input_scale, ..plain });
+        }
+        let scales = self.factors(&scale, Convention::ModelOpt, parts)?;
+        Ok(Projection { scales, input_scale, ..plain })
+    }
+
+    /// Scales of rows, `[N]` or `[N, 1]`; `None` where the tensor has another shape.
+    fn row_scales(&self, name: &str, rows: usize) -> Result<Option<RowScales<'_>>, CheckpointError> {
+        let tensor = self.tensor(name)?;
+        if !matches!(*tensor.shape, [count] | [count, 1] if count == rows) {
+            return Ok(None);
+        }
+        if tensor.dtype == Dtype::BF16 {
+            return Ok(Some(RowScales::bf16(tensor.data)));
+        }
+        expect_dtype(&tensor, name, Dtype::F32, "F32 or BF16", "the scale of a row is a plain number")?;
+        Ok(Some(RowScales::f32(tensor.data)))
     }
 
     /// Scales of whole tensors as factors: one, or one per part.
@@ -372,7 +391,7 @@ impl Checkpoint {
                 tensor: name.to_owned(),
                 found: tensor.shape.to_vec(),
                 expected: match parts {
-                    1 => "one number, [] or [1]; scales of rows are vectors of a gate, `s[n]`".to_owned(),
+                    1 => "one number, [] or [1], or in FP8 one for each row, [N, 1]".to_owned(),
                     _ => format!("one number, [] or [1], or one for each part, [{parts}]"),
                 },
             });
