@@ -50,10 +50,17 @@ impl Layer {
     }
 
     fn weights(&self) -> ExpertsWeights<'_> {
+        self.calibrated(None)
+    }
+
+    /// With scales of x and of the middle.
+    fn calibrated(&self, scales: Option<[f32; 2]>) -> ExpertsWeights<'_> {
         let mut experts = Vec::new();
         for matrices in &self.0 {
             let [gate, up, down] = matrices.each_ref().map(|matrix| Weight::of(matrix).unwrap());
-            experts.push(MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap());
+            let gate_up = GateUp::new(gate, up).unwrap().with_input_scale(scales.map(|[x, _]| x));
+            let weights = MlpWeights::new(gate_up, down).unwrap();
+            experts.push(scales.map_or(weights, |[_, middle]| weights.with_middle_scale(middle).unwrap()));
         }
         ExpertsWeights::new(experts).unwrap()
     }
@@ -131,20 +138,22 @@ struct Case {
     top_k: usize,
     residual: bool,
     first: i32,
+    /// Scales of x and of the middle, as of a checkpoint that was calibrated.
+    scales: Option<[f32; 2]>,
 }
 
 impl Case {
     fn new(arch: Arch, weights: OperandFormat, source: Source) -> Case {
-        Case { arch, weights, source, top_k: 3, residual: true, first: 0 }
+        Case { arch, weights, source, top_k: 3, residual: true, first: 0, scales: None }
     }
 
     /// Runs numbers of tokens; returns whether activations are quantised and the largest relative error.
     fn run(&self, tokens: &[usize]) -> (bool, f64) {
-        let Case { arch, weights, source, top_k, residual, first } = *self;
+        let Case { arch, weights, source, top_k, residual, first, scales } = *self;
         let (device, layer) = (Device::emulated(arch), Layer::new(weights));
         let options = ExpertsOptions::new(Buckets::new([2, 8, 60]).unwrap(), top_k as u32);
         let options = options.source(source).first_expert(first as u32).activation(Activation::Silu);
-        let experts = Experts::load(&device, &layer.weights(), &options).unwrap();
+        let experts = Experts::load(&device, &layer.calibrated(scales), &options).unwrap();
         let mut worst = 0.0f64;
         for tokens in tokens.iter().copied() {
             let (x, x_bytes) = rounded(source, &numbers(tokens * HIDDEN, 7 + tokens as u32, 1.7));
@@ -193,6 +202,17 @@ fn experts_are_right_on_each_chip_with_each_format() {
         let (found, error) = Case::new(arch, weights, source).run(&[1, 7, 60]);
         assert_eq!(found, quantises, "{arch}, {weights}");
         assert!(error < 6e-3, "{arch}, {weights}, {source:?}: {error:.2e}");
+    }
+}
+
+#[test]
+fn fp8_activations_have_a_checkpoint_s_scales_or_one_for_each_row() {
+    for (arch, source) in [(Arch::Sm90a, Source::F16), (Arch::Sm100a, Source::Bf16)] {
+        for scales in [None, Some([1.0 / 64.0, 1.0 / 32.0])] {
+            let case = Case { scales, ..Case::new(arch, OperandFormat::E4m3, source) };
+            let (quantised, error) = case.run(&[1, 40]);
+            assert!(quantised && error < 6e-3, "{arch}, {source:?}, {scales:?}: {error:.2e}");
+        }
     }
 }
 

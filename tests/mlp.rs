@@ -50,8 +50,15 @@ impl Layer {
     }
 
     fn weights(&self) -> MlpWeights<'_> {
+        self.calibrated(None)
+    }
+
+    /// With scales of x and of the middle.
+    fn calibrated(&self, scales: Option<[f32; 2]>) -> MlpWeights<'_> {
         let [gate, up, down] = [&self.gate, &self.up, &self.down].map(|matrix| Weight::of(matrix).unwrap());
-        MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap()
+        let gate_up = GateUp::new(gate, up).unwrap().with_input_scale(scales.map(|[x, _]| x));
+        let weights = MlpWeights::new(gate_up, down).unwrap();
+        scales.map_or(weights, |[_, middle]| weights.with_middle_scale(middle).unwrap())
     }
 }
 
@@ -89,21 +96,24 @@ struct Case {
     source: Source,
     activation: Activation,
     residual: bool,
+    /// Scales of x and of the middle, as of a checkpoint that was calibrated.
+    scales: Option<[f32; 2]>,
 }
 
 impl Case {
     fn new(arch: Arch, weights: OperandFormat, source: Source) -> Case {
-        Case { arch, weights, source, activation: Activation::Silu, residual: true }
+        Case { arch, weights, source, activation: Activation::Silu, residual: true, scales: None }
     }
 
     /// Runs numbers of tokens; returns whether activations are quantised and the largest relative error.
     fn run(&self, tokens: &[u32]) -> (bool, f64) {
-        let Case { arch, weights, source, activation, residual } = *self;
+        let Case { arch, weights, source, activation, residual, scales } = *self;
         let device = Device::emulated(arch);
         let layer = Layer::new(weights);
         let options = MlpOptions { residual, ..MlpOptions::new(Buckets::new(BUCKETS).unwrap()) };
         let options = options.activation(activation).source(source);
-        let mlp = Mlp::load(&device, &layer.weights(), &options).unwrap();
+        let weights = layer.calibrated(scales);
+        let mlp = Mlp::load(&device, &weights, &options).unwrap();
         let mut worst = 0.0f64;
         for tokens in tokens.iter().copied() {
             let rows = mlp.rows(tokens).unwrap() as usize;
@@ -143,6 +153,17 @@ fn a_block_is_right_on_each_chip_with_each_format() {
         // Rounding of the result alone is 2^-9 in bf16. Where the middle is quantised, sums that lie next to a boundary between
         // two codes may go either way.
         assert!(error < 6e-3, "{arch}, {weights}, {source:?}: {error:.2e}");
+    }
+}
+
+#[test]
+fn fp8_activations_have_a_checkpoint_s_scales_or_one_for_each_token() {
+    for (arch, source) in [(Arch::Sm90a, Source::F16), (Arch::Sm100a, Source::Bf16)] {
+        for scales in [None, Some([1.0 / 64.0, 1.0 / 32.0])] {
+            let case = Case { scales, ..Case::new(arch, OperandFormat::E4m3, source) };
+            let (quantised, error) = case.run(&[1, 9, 40]);
+            assert!(quantised && error < 6e-3, "{arch}, {source:?}, {scales:?}: {error:.2e}");
+        }
     }
 }
 
@@ -187,11 +208,18 @@ fn rows_of_fp8_weights_have_scales_of_their_own() {
         let plain = mlp.reference(&layer.weights(), &x).unwrap();
         assert!(relative_error(&down, &plain) > 0.1, "scales of rows matter here");
         let right = |result: &Buffer| relative_error(&read(Source::Bf16, result)[..5 * HIDDEN], &expected);
-        let (x, out) = (device.upload(&x_bytes).unwrap(), device.upload(&added_bytes).unwrap());
-        mlp.forward(&device.stream(), 5, &x, Some(&out), &out).unwrap();
+        let (there, out) = (device.upload(&x_bytes).unwrap(), device.upload(&added_bytes).unwrap());
+        mlp.forward(&device.stream(), 5, &there, Some(&out), &out).unwrap();
         assert!(right(&out) < 6e-3, "{arch}: {:.2e}", right(&out));
 
-        // The same on two ranks: down's columns are cut, and its rows' scales are not.
+        // The same on two ranks: down's columns are cut, and its rows' scales are not. A rank's part of a token has its own scale.
+        let mut expected: Vec<f64> = added[..5 * HIDDEN].iter().map(|x| f64::from(*x)).collect();
+        for rank in 0..2 {
+            let shard = weights.shard(rank, 2).unwrap();
+            let part = mlp.reference(&shard.weights().unwrap(), &x).unwrap();
+            expected.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        let right = |result: &Buffer| relative_error(&read(Source::Bf16, result)[..5 * HIDDEN], &expected);
         let devices = [device.clone(), Device::emulated(arch)];
         let group = Communicator::all(&devices).unwrap();
         std::thread::scope(|scope| {

@@ -71,6 +71,12 @@ pub enum Preparation {
     /// An element is the e4m3 nearest to x / tensor scale in f32, ties to even, saturating at 448. NaN and infinity become
     /// NaN, so that products show them.
     QuantizeE4m3(Source),
+    /// Activations to e4m3 with a scale for each row. Parameters of the entry: addresses of the activations, the codes (u64,
+    /// multiples of 16) and the scales (f32 `[rows]`); K over 16 (u32).
+    ///
+    /// In f32, each step rounded to nearest even: a row's scale is its amax / 448, at least the smallest normal number; 1 for
+    /// a row of zeros, and for one with NaN or infinity in it. Elements are those of [`Preparation::QuantizeE4m3`].
+    QuantizeE4m3Rows(Source),
     /// Scale factors of any 8-bit format, row-major `[rows, columns]`, to the 128 x 4 blocked order. Parameters of the
     /// entry: addresses of both (u64, multiples of 16); rows, columns (u32).
     Block,
@@ -88,6 +94,9 @@ pub enum Preparation {
     /// [`Preparation::QuantizeE4m3`] of each row's token. Parameters of the entry: those of
     /// [`Preparation::GatherQuantize`] without scale factors.
     GatherQuantizeE4m3(Source),
+    /// [`Preparation::QuantizeE4m3Rows`] of each row's token. Parameters of the entry: addresses of the tokens, of `sources`,
+    /// `offsets`, the codes (u64, multiples of 16) and the scales (f32 `[choices]`); K over 16, experts (u32).
+    GatherQuantizeE4m3Rows(Source),
     /// Sums the rows of each token, each times the weight of its choice, onto the residual, in f32 and in the order of the
     /// choices. Parameters of the entry: addresses of the rows `[choices, K]`, of `places`, of the weights (f32 `[tokens,
     /// top_k]`), of the residual and of the result `[tokens, K]` (u64, multiples of 16), which may be one; tokens, K over
@@ -97,11 +106,13 @@ pub enum Preparation {
 
 impl Preparation {
     /// All of them.
-    pub const ALL: [Preparation; 13] = [
+    pub const ALL: [Preparation; 17] = [
         Preparation::Quantize(Source::Bf16),
         Preparation::Quantize(Source::F16),
         Preparation::QuantizeE4m3(Source::Bf16),
         Preparation::QuantizeE4m3(Source::F16),
+        Preparation::QuantizeE4m3Rows(Source::Bf16),
+        Preparation::QuantizeE4m3Rows(Source::F16),
         Preparation::Block,
         Preparation::Route,
         Preparation::Gather,
@@ -109,6 +120,8 @@ impl Preparation {
         Preparation::GatherQuantize(Source::F16),
         Preparation::GatherQuantizeE4m3(Source::Bf16),
         Preparation::GatherQuantizeE4m3(Source::F16),
+        Preparation::GatherQuantizeE4m3Rows(Source::Bf16),
+        Preparation::GatherQuantizeE4m3Rows(Source::F16),
         Preparation::Combine(Source::Bf16),
         Preparation::Combine(Source::F16),
     ];
@@ -120,6 +133,8 @@ impl Preparation {
             Preparation::Quantize(Source::F16) => "silumin_quantize_nvfp4_f16",
             Preparation::QuantizeE4m3(Source::Bf16) => "silumin_quantize_e4m3_bf16",
             Preparation::QuantizeE4m3(Source::F16) => "silumin_quantize_e4m3_f16",
+            Preparation::QuantizeE4m3Rows(Source::Bf16) => "silumin_quantize_e4m3_rows_bf16",
+            Preparation::QuantizeE4m3Rows(Source::F16) => "silumin_quantize_e4m3_rows_f16",
             Preparation::Block => "silumin_block_scales",
             Preparation::Route => "silumin_route",
             Preparation::Gather => "silumin_gather",
@@ -127,6 +142,8 @@ impl Preparation {
             Preparation::GatherQuantize(Source::F16) => "silumin_gather_quantize_nvfp4_f16",
             Preparation::GatherQuantizeE4m3(Source::Bf16) => "silumin_gather_quantize_e4m3_bf16",
             Preparation::GatherQuantizeE4m3(Source::F16) => "silumin_gather_quantize_e4m3_f16",
+            Preparation::GatherQuantizeE4m3Rows(Source::Bf16) => "silumin_gather_quantize_e4m3_rows_bf16",
+            Preparation::GatherQuantizeE4m3Rows(Source::F16) => "silumin_gather_quantize_e4m3_rows_f16",
             Preparation::Combine(Source::Bf16) => "silumin_combine_bf16",
             Preparation::Combine(Source::F16) => "silumin_combine_f16",
         }
@@ -149,6 +166,10 @@ impl Preparation {
             | Preparation::Gather
             | Preparation::GatherQuantizeE4m3(_)
             | Preparation::Combine(_) => rows * u64::from(columns),
+            // A CTA for each row, and for each expert.
+            Preparation::QuantizeE4m3Rows(_) | Preparation::GatherQuantizeE4m3Rows(_) => {
+                return (rows * u64::from(columns) <= u64::from(u32::MAX)).then_some(rows as u32);
+            }
             Preparation::Route => return (rows > 0).then_some(columns).or(Some(0)),
         };
         if items > u64::from(u32::MAX) {
@@ -172,6 +193,9 @@ impl Preparation {
             }
             Preparation::QuantizeE4m3(_) | Preparation::GatherQuantizeE4m3(_) => {
                 E4m3Template { t: &view }.render()
+            }
+            Preparation::QuantizeE4m3Rows(_) | Preparation::GatherQuantizeE4m3Rows(_) => {
+                E4m3RowsTemplate { t: &view }.render()
             }
             Preparation::Block => BlockTemplate { t: &view }.render(),
             Preparation::Route => RouteTemplate { t: &view }.render(),
@@ -228,6 +252,8 @@ struct View {
     /// Distances of a sum over the lanes of a warp.
     distances: [u32; 5],
     rows_at_once: u32,
+    /// Warps of a CTA that quantises a row.
+    row_warps: u32,
     /// Whether the chip converts f32 to e2m1.
     converts: bool,
     /// The two elements of each word of 16-bit ones.
@@ -260,8 +286,10 @@ impl View {
         let bf16 = match preparation {
             Preparation::Quantize(source)
             | Preparation::QuantizeE4m3(source)
+            | Preparation::QuantizeE4m3Rows(source)
             | Preparation::GatherQuantize(source)
             | Preparation::GatherQuantizeE4m3(source)
+            | Preparation::GatherQuantizeE4m3Rows(source)
             | Preparation::Combine(source) => source == Source::Bf16,
             Preparation::Block | Preparation::Route | Preparation::Gather => false,
         };
@@ -276,13 +304,16 @@ impl View {
             bf16,
             gathers: matches!(
                 preparation,
-                Preparation::GatherQuantize(_) | Preparation::GatherQuantizeE4m3(_)
+                Preparation::GatherQuantize(_)
+                    | Preparation::GatherQuantizeE4m3(_)
+                    | Preparation::GatherQuantizeE4m3Rows(_)
             ),
             max_experts: MAX_EXPERTS,
             choices: CHOICES,
             chunk: CHOICES * ROUTE_THREADS,
             distances: [1, 2, 4, 8, 16],
             rows_at_once: ROWS_AT_ONCE,
+            row_warps: THREADS / 32,
             // Chips whose tensor cores multiply it (PTX ISA, cvt: `.e2m1x2`).
             converts: way_of(arch).converts_e2m1,
             pairs: (0..8).map(|word| Pair { word, low: 2 * word, high: 2 * word + 1 }).collect(),
@@ -303,6 +334,12 @@ struct QuantizeTemplate<'a> {
 #[derive(Template)]
 #[template(path = "prepare/e4m3.ptx")]
 struct E4m3Template<'a> {
+    t: &'a View,
+}
+
+#[derive(Template)]
+#[template(path = "prepare/e4m3_rows.ptx")]
+struct E4m3RowsTemplate<'a> {
     t: &'a View,
 }
 

@@ -412,6 +412,63 @@ impl E4m3Quantizer {
     }
 }
 
+/// Quantises activations to e4m3 with a scale for each row, on one device: a cheap handle.
+///
+/// A row's scale is its largest magnitude over 448, or 1 for a row of zeros or with a number that is not finite; an element is the
+/// e4m3 nearest to `x / scale`, and NaN where x is not finite. The gate applies the scales as a vector, `s[m]`.
+#[derive(Clone, Debug)]
+pub struct E4m3RowQuantizer {
+    loaded: Loaded,
+}
+
+impl E4m3RowQuantizer {
+    /// Generates and loads the kernel for activations of one format.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError::Load`].
+    pub fn load(device: &Device, source: Source) -> Result<Self, PrepareError> {
+        Ok(Self { loaded: Loaded::new(device, Preparation::QuantizeE4m3Rows(source))? })
+    }
+
+    /// The PTX and its launch facts; its grid is [`Preparation::ctas`].
+    #[must_use]
+    pub fn kernel(&self) -> &Kernel {
+        &self.loaded.kernel
+    }
+
+    /// Quantises `x`, `[rows, k]`, into `codes`, `rows * k` bytes, and `scales`, f32 `[rows]`. It allocates nothing, and on a GPU it
+    /// waits for nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`PrepareError`]: buffers of other sizes or devices, K that is not a multiple of 16; what the device says.
+    pub fn launch(
+        &self,
+        stream: &Stream,
+        x: &Buffer,
+        [rows, k]: [u32; 2],
+        codes: &Buffer,
+        scales: &Buffer,
+    ) -> Result<(), PrepareError> {
+        if !k.is_multiple_of(16) {
+            return Err(PrepareError::KNotBlocked { k });
+        }
+        let ctas = self.loaded.ctas(rows, k / 16)?;
+        let (sizes, bytes) = ([rows, k], rows as usize * k as usize);
+        self.loaded.check("x", x, 2 * bytes, sizes)?;
+        self.loaded.check("codes", codes, bytes, sizes)?;
+        self.loaded.check("scales", scales, 4 * rows as usize, [rows, 1])?;
+        let args = [
+            Plain::Input("x", x),
+            Plain::Output("codes", codes),
+            Plain::Output("scales", scales),
+            Plain::U32(k / 16),
+        ];
+        self.loaded.launch(stream, ctas, &args)
+    }
+}
+
 /// Scale factors from row-major to blocked order, on one device: a cheap handle. For weights that are on the device already;
 /// [`to_blocked`](silumin_formats::layout::to_blocked) does it on the host.
 #[derive(Clone, Debug)]

@@ -24,8 +24,18 @@ pub enum BlockError {
 pub struct Activations {
     /// The format of x and of what is between the projections.
     pub format: OperandFormat,
-    /// Scales of the whole tensors: of x, and of what is between the projections. 1 for formats of 16 bits.
-    pub scales: [f32; 2],
+    /// What elements are multiples of.
+    pub scales: Scales,
+}
+
+/// Scales of activations, beside the scale factors of a format.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Scales {
+    /// Those of the whole tensors: of x, and of what is between the projections. 1 for formats of 16 bits.
+    Tensors([f32; 2]),
+    /// One for each token: its largest magnitude over the largest number of the format. What is between the projections is
+    /// rounded to this format of 16 bits before.
+    Rows(OperandFormat),
 }
 
 /// A matrix of weights, `[N, K]`, and a scale for each of its rows beside what the matrix has; empty for none.
@@ -63,12 +73,12 @@ impl From<Matrix> for Weights {
 /// ```
 /// use silumin_codegen::problem::OperandFormat;
 /// use silumin_formats::quantize::{TensorScale, quantize_to};
-/// use silumin_verify::block::{Activations, gated_mlp};
+/// use silumin_verify::block::{Activations, Scales, gated_mlp};
 ///
 /// let format = OperandFormat::Bf16;
 /// let ones = |rows, k| quantize_to(format, &vec![1.0f32; rows * k], rows, k, TensorScale::One);
 /// let weights = [ones(3, 8)?, ones(3, 8)?, ones(8, 3)?].map(Into::into);
-/// let activations = Activations { format, scales: [1.0; 2] };
+/// let activations = Activations { format, scales: Scales::Tensors([1.0; 2]) };
 /// let y = gated_mlp(&weights, &[0.5; 8], activations, |gate, up| gate.max(0.0) * up)?;
 /// assert_eq!(y, [3.0 * 4.0 * 4.0; 8]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -83,14 +93,38 @@ pub fn gated_mlp(
     activations: Activations,
     act: impl Fn(f64, f64) -> f64,
 ) -> Result<Vec<f64>, BlockError> {
-    let Activations { format, scales: [x_scale, middle_scale] } = activations;
-    let (hidden, features) = (gate.matrix.k(), down.matrix.k());
-    let rows = x.len() / hidden.max(1);
-    let x = quantize_to(format, x, rows, hidden, TensorScale::Fixed(x_scale))?;
-    let (gates, ups) = rayon::join(|| gate.products(&x), || up.products(&x));
+    // Rows that share no scale are matrices of their own.
+    let rounded = |values: &[f32], k: usize, which: usize| -> Result<Vec<Matrix>, FormatError> {
+        let k = k.max(1);
+        match activations.scales {
+            Scales::Tensors(scales) => {
+                let (rows, scale) = (values.len() / k, TensorScale::Fixed(scales[which]));
+                Ok(vec![quantize_to(activations.format, values, rows, k, scale)?])
+            }
+            Scales::Rows(_) => {
+                let one = |row: &[f32]| quantize_to(activations.format, row, 1, k, TensorScale::FromMax);
+                values.chunks(k).map(one).collect()
+            }
+        }
+    };
+    let products = |weights: &Weights, rows: &[Matrix]| -> Result<Vec<f64>, ReferenceError> {
+        let parts: Vec<Vec<f64>> =
+            rows.iter().map(|rows| weights.products(rows)).collect::<Result<_, _>>()?;
+        Ok(parts.concat())
+    };
+    let x = rounded(x, gate.matrix.k(), 0)?;
+    let (gates, ups) = rayon::join(|| products(gate, &x), || products(up, &x));
     let middle: Vec<f32> = gates?.into_iter().zip(ups?).map(|(gate, up)| act(gate, up) as f32).collect();
-    let middle = quantize_to(format, &middle, rows, features, TensorScale::Fixed(middle_scale))?;
-    Ok(down.products(&middle)?)
+    let middle: Vec<f32> = match activations.scales {
+        Scales::Rows(OperandFormat::Bf16) => {
+            middle.into_iter().map(|value| half::bf16::from_f32(value).to_f32()).collect()
+        }
+        Scales::Rows(OperandFormat::F16) => {
+            middle.into_iter().map(|value| half::f16::from_f32(value).to_f32()).collect()
+        }
+        Scales::Rows(_) | Scales::Tensors(_) => middle,
+    };
+    Ok(products(down, &rounded(&middle, down.matrix.k(), 1)?)?)
 }
 
 /// The norm of the difference over the norm of what is expected; NaN where a value is not finite.

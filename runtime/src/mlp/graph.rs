@@ -44,7 +44,7 @@ impl Mlp {
         let reads = [x].into_iter().chain(residual).cloned().collect();
         let mut writes: Vec<Buffer> =
             [out.clone()].into_iter().chain(self.middle.of(rows)?.buffers()).collect();
-        if let Some(quantised) = &self.quantised {
+        for quantised in self.quantised.iter().chain(&self.requantised) {
             writes.extend(quantised.of(tokens, rows)?.buffers());
         }
         let kernels = self.kernels_for(rows)?;

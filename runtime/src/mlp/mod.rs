@@ -9,7 +9,8 @@
 //!
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
 //! computes gate and up and quantises what is between the projections in its epilogue, the third computes down and adds
-//! the residual. FP8 weights (e4m3) meet FP8 activations in the same way on all chips. On other chips (Hopper), and for
+//! the residual. FP8 weights (e4m3) meet FP8 activations in the same way on all chips, if the checkpoint has scales for
+//! activations; if not, each token has a scale of its own, and a launch more quantises the middle. On other chips (Hopper), and for
 //! weights of 16 bits, activations stay in 16 bits and there are two kernels.
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
@@ -65,7 +66,7 @@ use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
 use silumin_codegen::problem::{Formats, OperandFormat, Shape};
 use silumin_codegen::spec::Spec;
-use silumin_verify::block::{Activations, Weights, gated_mlp};
+use silumin_verify::block::{Activations, Scales, Weights, gated_mlp};
 
 use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
@@ -242,6 +243,8 @@ pub struct Mlp {
     /// x in the format of the kernels; `None` if activations stay in 16 bits.
     quantised: Option<Quantised>,
     middle: Middle,
+    /// The middle in the format of the second kernel, where the first does not write that.
+    requantised: Option<Quantised>,
     scalars: [(&'static str, f32); 2],
     down_scalars: [(&'static str, f32); 1],
     /// In place of scalars, where rows of the weights have scales: of gate, up and down.
@@ -269,6 +272,7 @@ fn travel(
     device: &Device,
     weights: OperandFormat,
     source: Source,
+    calibrated: bool,
     shape: Shape,
 ) -> Result<Travel, MlpError> {
     let legal = |travel: Travel| {
@@ -278,7 +282,7 @@ fn travel(
     let sixteen = Travel::Sixteen(source);
     match legal(sixteen)? {
         None => Ok(sixteen),
-        Some(reasons) => match Travel::quantised(weights) {
+        Some(reasons) => match Travel::quantised(weights, source, calibrated) {
             Some(travel) if legal(travel)?.is_none() => Ok(travel),
             _ => Err(MlpError::Formats { weights, arch: device.arch(), reasons }),
         },
@@ -351,12 +355,18 @@ impl Mlp {
         // Where rows have scales of their own, vectors take the place of the scalars.
         let rows_scaled = weights.row_scales();
         let of = if rows_scaled { "[n]" } else { "" };
-        let gate = format!("{function}(gate_scale{of} * (x @ gate)) * (up_scale{of} * (x @ up))");
+        let gate_of =
+            |x: &str| format!("{function}(gate_scale{of} * {x}(x @ gate)) * (up_scale{of} * {x}(x @ up))");
         // One rank adds the residual.
         let adds = options.residual && communicator.as_ref().is_none_or(|rank| rank.rank() == 0);
         let residual = if adds { " + residual[m, n]" } else { "" };
-        let down = format!("down_scale{of} * (h @ down){residual}");
-        let travel = travel(&gate, device, format, options.source, Shape::new(most, n, k))?;
+        let calibrated = weights.gate_up.input_scale().or(weights.middle_scale).is_some();
+        let shape = Shape::new(most, n, k);
+        let travel = travel(&gate_of(""), device, format, options.source, calibrated, shape)?;
+        let by_token = matches!(travel, Travel::E4m3Rows(_));
+        let [x, h] = if by_token { ["x_scale[m] * ", "h_scale[m] * "] } else { [""; 2] };
+        let gate = gate_of(x);
+        let down = format!("down_scale{of} * {h}(h @ down){residual}");
         let [first, second] = travel.formats(format, options.source);
         let warmed = |spec: Spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
             let gemm = DualGemm::new(spec);
@@ -368,6 +378,10 @@ impl Mlp {
         let up_kernels = warmed(if quantised.is_some() { behind_another(up) } else { up }, n, k)?;
         let down_kernels = warmed(behind_another(spec(&down, device, second)?), k, n)?;
         let middle = Middle::new(device, travel, most, n, weights.middle_scale)?;
+        let requantised = match travel {
+            Travel::E4m3Rows(_) => Quantised::new(device, travel, options.source, most, n, None)?,
+            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => None,
+        };
         let gate_up = weights.gate_up.without_row_scales().upload(device)?;
         let x_scale = quantised.as_ref().map_or(1.0, |quantised| quantised.scale);
         let mut scalars = gate_up.scalars(x_scale);
@@ -402,6 +416,7 @@ impl Mlp {
             up_kernels,
             down_kernels,
             quantised,
+            requantised,
             device: device.clone(),
             options: options.clone(),
             communicator,
@@ -449,12 +464,11 @@ impl Mlp {
             true => self.gate_up.format,
             false => Travel::Sixteen(self.options.source).operand(),
         };
-        reference(
-            weights,
-            x,
-            Activations { format, scales: self.activation_scales() },
-            self.options.activation,
-        )
+        let scales = match self.requantised {
+            Some(_) => Scales::Rows(Travel::Sixteen(self.options.source).operand()),
+            None => Scales::Tensors(self.activation_scales()),
+        };
+        reference(weights, x, Activations { format, scales }, self.options.activation)
     }
 
     /// The kernels of gate and up, and of down, for all buckets.
@@ -507,25 +521,38 @@ impl Mlp {
             None => None,
             Some(quantised) => Some(quantised.run(stream, x, tokens, rows)?),
         };
-        let (codes, sfa) = match &a {
-            Some(part) => (&part.codes, part.scales.as_ref()),
-            None => (x, None),
+        let (codes, sfa, x_scales) = match &a {
+            Some(part) => (&part.codes, part.scales.as_ref(), part.row_scales.as_ref()),
+            None => (x, None, None),
         };
         let c_scale = middle.scales.is_some().then_some(self.middle.scale);
         let args =
             Args { sfc: middle.scales.as_ref(), c_scale, ..self.gate_up.args(codes, sfa, &middle.codes) };
-        let scales = self.vectors.as_ref().map(|[gate, up, _]| [("gate_scale", gate), ("up_scale", up)]);
-        let args = match &scales {
-            Some(scales) => Args { weight_scales: None, ..args.vectors(scales) },
+        let mut scales: Vec<(&str, &Buffer)> =
+            x_scales.map(|scales| ("x_scale", scales)).into_iter().collect();
+        let args = match &self.vectors {
+            Some([gate, up, _]) => {
+                scales.extend([("gate_scale", gate), ("up_scale", up)]);
+                Args { weight_scales: None, ..args }
+            }
             None => args.scalars(&self.scalars),
         };
+        let args = args.vectors(&scales);
         up.launch(stream, &if tokens < rows { args.rows(tokens) } else { args })?;
+        // The middle of the tokens with a scale for each, where the first kernel could not quantise it.
+        let tokens_of = |buffer: &Buffer| buffer.slice(0, buffer.len() / rows as usize * tokens as usize);
+        let h = match &self.requantised {
+            Some(requantised) => requantised.run(stream, &tokens_of(&middle.codes)?, tokens, rows)?,
+            None => middle,
+        };
         let residual = residual.filter(|_| self.adds()).map(|residual| ("residual", residual));
         let scale = self.vectors.as_ref().map(|[.., down]| ("down_scale", down));
-        let vectors: Vec<(&str, &Buffer)> = residual.into_iter().chain(scale).collect();
+        let h_scales = h.row_scales.as_ref().map(|scales| ("h_scale", scales));
+        let vectors: Vec<(&str, &Buffer)> = residual.into_iter().chain(scale).chain(h_scales).collect();
         let scalars = if scale.is_some() { &[][..] } else { &self.down_scalars };
-        let args = Args::gemm(&middle.codes, &self.down, out).scalars(scalars).vectors(&vectors);
-        let args = Args { sfa: middle.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
+        let args = Args::gemm(&h.codes, &self.down, out).scalars(scalars).vectors(&vectors);
+        let args = Args { sfa: h.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
+        let args = if self.requantised.is_some() && tokens < rows { args.rows(tokens) } else { args };
         down.launch(stream, &args)?;
         if let Some(communicator) = &self.communicator {
             let sums = out.slice(0, tokens as usize * self.row_bytes())?;

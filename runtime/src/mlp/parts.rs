@@ -4,7 +4,7 @@ use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ScaleSpec};
 
 use super::{MlpError, Source};
 use crate::device::{Buffer, Device, DeviceError, Stream};
-use crate::prepare::{Activations, E4m3Quantizer, Quantizer};
+use crate::prepare::{Activations, E4m3Quantizer, E4m3RowQuantizer, Quantizer};
 
 /// The format of activations on their way through a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,14 +15,19 @@ pub(super) enum Travel {
     Nvfp4,
     /// The same in e4m3, with scales of whole tensors alone.
     E4m3,
+    /// In e4m3 with a scale for each token: x is quantised, and the middle, which the first kernel writes in 16 bits, is by a
+    /// launch of its own.
+    E4m3Rows(Source),
 }
 
 impl Travel {
-    /// The way for weights of a format where the chip multiplies them by no 16-bit activations.
-    pub fn quantised(weights: OperandFormat) -> Option<Travel> {
+    /// The way for weights of a format where the chip multiplies them by no 16-bit activations. `calibrated`: whether there
+    /// are scales for whole tensors of activations.
+    pub fn quantised(weights: OperandFormat, source: Source, calibrated: bool) -> Option<Travel> {
         match weights {
             OperandFormat::Nvfp4 => Some(Travel::Nvfp4),
-            OperandFormat::E4m3 => Some(Travel::E4m3),
+            OperandFormat::E4m3 if calibrated => Some(Travel::E4m3),
+            OperandFormat::E4m3 => Some(Travel::E4m3Rows(source)),
             _ => None,
         }
     }
@@ -33,15 +38,15 @@ impl Travel {
             Travel::Sixteen(Source::Bf16) => OperandFormat::Bf16,
             Travel::Sixteen(Source::F16) => OperandFormat::F16,
             Travel::Nvfp4 => OperandFormat::Nvfp4,
-            Travel::E4m3 => OperandFormat::E4m3,
+            Travel::E4m3 | Travel::E4m3Rows(_) => OperandFormat::E4m3,
         }
     }
 
     /// The format that the first kernel writes.
     pub fn output(self) -> OutputFormat {
         match self {
-            Travel::Sixteen(Source::Bf16) => OutputFormat::Bf16,
-            Travel::Sixteen(Source::F16) => OutputFormat::F16,
+            Travel::Sixteen(Source::Bf16) | Travel::E4m3Rows(Source::Bf16) => OutputFormat::Bf16,
+            Travel::Sixteen(Source::F16) | Travel::E4m3Rows(Source::F16) => OutputFormat::F16,
             Travel::Nvfp4 => OutputFormat::Nvfp4,
             Travel::E4m3 => OutputFormat::E4m3,
         }
@@ -59,17 +64,19 @@ impl Travel {
     pub fn middle_scale(self) -> f32 {
         match self {
             Travel::Nvfp4 => 1.0 / 16.0,
-            Travel::Sixteen(_) | Travel::E4m3 => 1.0,
+            Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) => 1.0,
         }
     }
 }
 
-/// x in the format that the first kernel reads.
+/// Activations in the format that a kernel reads.
 #[derive(Clone)]
 pub(super) struct Quantised {
     quantizer: Kind,
     codes: Buffer,
     scales: Option<Buffer>,
+    /// A scale for each row, f32.
+    row_scales: Option<Buffer>,
     k: u32,
     /// The scale of the whole tensor.
     pub scale: f32,
@@ -79,18 +86,21 @@ pub(super) struct Quantised {
 enum Kind {
     Nvfp4(Quantizer),
     E4m3(E4m3Quantizer),
+    E4m3Rows(E4m3RowQuantizer),
 }
 
 /// Codes and scale factors, for a call.
 pub(super) struct Part {
     pub codes: Buffer,
     pub scales: Option<Buffer>,
+    /// A scale for each row.
+    pub row_scales: Option<Buffer>,
 }
 
 impl Part {
-    /// Both.
+    /// All of them.
     pub fn buffers(self) -> impl Iterator<Item = Buffer> {
-        [self.codes].into_iter().chain(self.scales)
+        [self.codes].into_iter().chain(self.scales).chain(self.row_scales)
     }
 }
 
@@ -105,6 +115,7 @@ impl Quantised {
         scale: Option<f32>,
     ) -> Result<Option<Self>, MlpError> {
         let scale = scale.unwrap_or(1.0);
+        let mut row_scales = None;
         let (quantizer, codes, scales) = match travel {
             Travel::Sixteen(_) => return Ok(None),
             Travel::Nvfp4 => {
@@ -116,8 +127,14 @@ impl Quantised {
             Travel::E4m3 => {
                 (Kind::E4m3(E4m3Quantizer::load(device, source)?), most as usize * k as usize, None)
             }
+            Travel::E4m3Rows(_) => {
+                // Those of rows that no call has written are read, and have to be finite.
+                row_scales = Some(device.upload(&vec![0; 4 * most as usize])?);
+                (Kind::E4m3Rows(E4m3RowQuantizer::load(device, source)?), most as usize * k as usize, None)
+            }
         };
-        Ok(Some(Quantised { quantizer, codes: device.alloc(codes)?, scales, k, scale }))
+        let codes = device.alloc(codes)?;
+        Ok(Some(Quantised { quantizer, codes, scales, row_scales, k, scale }))
     }
 
     /// Quantises the tokens of a call. Returns what a kernel of `rows` rows reads: codes of the tokens, scale factors of all
@@ -125,14 +142,18 @@ impl Quantised {
     pub fn run(&self, stream: &Stream, x: &Buffer, tokens: u32, rows: u32) -> Result<Part, MlpError> {
         let from = Activations { x, rows: tokens, k: self.k, tensor_scale: self.scale };
         let part = self.of(tokens, rows)?;
-        match (&self.quantizer, &self.scales) {
+        match (&self.quantizer, self.scales.as_ref().or(self.row_scales.as_ref())) {
+            (Kind::E4m3Rows(quantizer), Some(scales)) => {
+                let written = scales.slice(0, 4 * tokens as usize)?;
+                quantizer.launch(stream, x, [tokens, self.k], &part.codes, &written)?;
+            }
             (Kind::Nvfp4(quantizer), Some(scales)) => {
                 let [_, written] = Quantizer::bytes(tokens, self.k)?;
                 quantizer.launch(stream, &from, &part.codes, &scales.slice(0, written)?)?;
             }
             (Kind::E4m3(quantizer), _) => quantizer.launch(stream, &from, &part.codes)?,
-            // NVFP4 has scale factors.
-            (Kind::Nvfp4(_), None) => {}
+            // These have scales.
+            (Kind::Nvfp4(_) | Kind::E4m3Rows(_), None) => {}
         }
         Ok(part)
     }
@@ -147,7 +168,9 @@ impl Quantised {
             }
             None => (tokens as usize * self.k as usize, None),
         };
-        Ok(Part { codes: self.codes.slice(0, codes)?, scales })
+        let of_rows = |scales: &Buffer| scales.slice(0, 4 * rows as usize);
+        let row_scales = self.row_scales.as_ref().map(of_rows).transpose()?;
+        Ok(Part { codes: self.codes.slice(0, codes)?, scales, row_scales })
     }
 }
 
@@ -174,10 +197,10 @@ impl Middle {
         let bits = travel.output().bits();
         let scales = match travel {
             Travel::Nvfp4 => Some(device.alloc(scales(most, features))?),
-            Travel::Sixteen(_) | Travel::E4m3 => None,
+            Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) => None,
         };
         let scale = match travel {
-            Travel::Sixteen(_) => 1.0,
+            Travel::Sixteen(_) | Travel::E4m3Rows(_) => 1.0,
             Travel::Nvfp4 | Travel::E4m3 => scale.unwrap_or(travel.middle_scale()),
         };
         Ok(Middle { codes: device.alloc(codes(most, features, bits))?, scales, features, bits, scale })
@@ -189,6 +212,7 @@ impl Middle {
         Ok(Part {
             codes: self.codes.slice(0, codes(rows, self.features, self.bits))?,
             scales: self.scales.as_ref().map(of).transpose()?,
+            row_scales: None,
         })
     }
 }

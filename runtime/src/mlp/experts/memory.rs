@@ -24,6 +24,9 @@ pub(super) struct Memory {
     /// `act(gate(x)) * up(x)`.
     pub middle: Buffer,
     pub middle_scales: Option<Buffer>,
+    /// Where each row has a scale, f32: those of x and of the middle, and the middle's codes.
+    pub row_scales: Option<[Buffer; 2]>,
+    pub middle_codes: Option<Buffer>,
     /// Results of the down projection, in rows sorted by expert.
     pub rows: Buffer,
 }
@@ -31,7 +34,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Memory for the problems of gate and up and of down, with the rows of the largest bucket. All of it is zeros: kernels
     /// load whole tiles, and what no call has written has to be finite.
-    pub fn new(device: &Device, [up, down]: [&Problem; 2]) -> Result<Self, MlpError> {
+    pub fn new(device: &Device, [up, down]: [&Problem; 2], by_row: bool) -> Result<Self, MlpError> {
         let zeros = |bytes: u64| zeros(device, bytes as usize);
         let scales = |bytes: u64| Ok::<_, DeviceError>(if bytes == 0 { None } else { Some(zeros(bytes)?) });
         let rows = u64::from(up.shape.m);
@@ -43,6 +46,8 @@ impl Memory {
             x_scales: scales(Operand::Sfa.bytes(up))?,
             middle: zeros(Operand::C.bytes(up))?,
             middle_scales: scales(Operand::Sfc.bytes(up))?,
+            row_scales: if by_row { Some([zeros(4 * rows)?, zeros(4 * rows)?]) } else { None },
+            middle_codes: if by_row { Some(zeros(Operand::A.bytes(down))?) } else { None },
             rows: zeros(Operand::C.bytes(down))?,
         })
     }
@@ -60,13 +65,22 @@ impl Memory {
             x_scales: scales(&self.x_scales, Operand::Sfa.bytes(up))?,
             middle: part(&self.middle, Operand::C.bytes(up))?,
             middle_scales: scales(&self.middle_scales, Operand::Sfc.bytes(up))?,
+            row_scales: match &self.row_scales {
+                Some([x, middle]) => {
+                    let bytes = 4 * u64::from(up.shape.m);
+                    Some([part(x, bytes)?, part(middle, bytes)?])
+                }
+                None => None,
+            },
+            middle_codes: scales(&self.middle_codes, Operand::A.bytes(down))?,
             rows: part(&self.rows, Operand::C.bytes(down))?,
         })
     }
 
     /// All of it.
     pub fn buffers(self) -> impl Iterator<Item = Buffer> {
-        let scales = self.x_scales.into_iter().chain(self.middle_scales);
+        let scales = self.x_scales.into_iter().chain(self.middle_scales).chain(self.middle_codes);
+        let scales = scales.chain(self.row_scales.into_iter().flatten());
         [self.offsets, self.sources, self.places, self.x, self.middle, self.rows].into_iter().chain(scales)
     }
 }

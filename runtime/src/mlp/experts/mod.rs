@@ -15,7 +15,7 @@ pub use graph::ExpertsGraph;
 pub use weights::ExpertsWeights;
 
 use silumin_codegen::problem::{Problem, Shape};
-use silumin_verify::block::Activations;
+use silumin_verify::block::{Activations, Scales};
 
 use super::parts::Travel;
 use super::{Activation, MlpError, MlpWeights, Source, behind_another, reference, spec, travel};
@@ -81,7 +81,8 @@ pub struct Choices<'a> {
 /// The loaded experts of a layer: weights, kernels for all buckets, and memory between the kernels.
 ///
 /// A call is five kernels: one sorts the choices by expert, one gathers x (and quantises it where the block does, as
-/// [`Mlp`](super::Mlp)), two multiply the rows of all experts, one sums. The host knows nothing of the choices, so that a CUDA
+/// [`Mlp`](super::Mlp)), two multiply the rows of all experts, one sums. With FP8 weights and no scales of activations a sixth
+/// quantises what is between the projections. The host knows nothing of the choices, so that a CUDA
 /// graph serves any. One call at a time: the memory between the kernels is the block's own.
 ///
 /// ```
@@ -170,12 +171,16 @@ impl Experts {
         let function = options.activation.function();
         let plain = format!("{function}(x @ gate) * (x @ up)");
         let shape = |rows: u32, n: u32, k: u32| Shape::new(rows, n, k).grouped(count);
-        let travel = travel(&plain, device, format, options.source, shape(capacity, n, k))?;
+        let calibrated = weights
+            .experts()
+            .iter()
+            .any(|expert| expert.gate_up.input_scale().or(expert.middle_scale).is_some());
+        let travel = travel(&plain, device, format, options.source, calibrated, shape(capacity, n, k))?;
         let x_scale = weights.scale_of(|expert| expert.gate_up.input_scale()).unwrap_or(1.0);
         let middle_scale =
             weights.scale_of(|expert| expert.middle_scale).unwrap_or_else(|| travel.middle_scale());
         let [x_scale, middle_scale] = match travel {
-            Travel::Sixteen(_) => [1.0; 2],
+            Travel::Sixteen(_) | Travel::E4m3Rows(_) => [1.0; 2],
             Travel::Nvfp4 | Travel::E4m3 => [x_scale, middle_scale],
         };
         // A kernel that rounds its result to e4m3 knows of no scale; the middle is linear in up.
@@ -185,13 +190,16 @@ impl Experts {
         let up = Stack::upload(device, all.clone().map(|expert| expert.gate_up.up()), up_factor)?;
         let down = Stack::upload(device, all.map(|expert| expert.down), middle_scale)?;
 
-        let scaled = |stack: &Stack, name: &str, product: &str| match stack.tensor_scales {
-            Some(_) => format!("({name}[n] * ({product}))"),
+        let by_row = matches!(travel, Travel::E4m3Rows(_));
+        let [x, h] = if by_row { ["x_scale[m] * ", "h_scale[m] * "] } else { [""; 2] };
+        let scaled = |stack: &Stack, name: &str, product: String| match stack.tensor_scales {
+            Some(_) => format!("({name}[n] * {product})"),
             None => format!("({product})"),
         };
-        let (gate_x, up_x) = (scaled(&gate, "gate_scale", "x @ gate"), scaled(&up, "up_scale", "x @ up"));
+        let gate_x = scaled(&gate, "gate_scale", format!("{x}(x @ gate)"));
+        let up_x = scaled(&up, "up_scale", format!("{x}(x @ up)"));
         let first = format!("{function}({gate_x}) * {up_x}");
-        let second = scaled(&down, "down_scale", "h @ down");
+        let second = scaled(&down, "down_scale", format!("{h}(h @ down)"));
         let [first_formats, second_formats] = travel.formats(format, options.source);
         let warmed = |spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
             let gemm = DualGemm::new(behind_another(spec));
@@ -201,17 +209,13 @@ impl Experts {
         };
         let up_kernels = warmed(spec(&first, device, first_formats)?, n, k)?;
         let down_kernels = warmed(spec(&second, device, second_formats)?, k, n)?;
-        let quantised = match travel {
-            Travel::Sixteen(_) => None,
-            Travel::Nvfp4 => Some((x_scale, true)),
-            Travel::E4m3 => Some((x_scale, false)),
-        };
         let experts = [options.first_expert, count];
-        let router = Router::load(device, options.source, quantised, [k, top_k], experts)?;
+        let router = Router::load(device, options.source, travel, x_scale, [k, top_k], experts)?;
         let problem = |kernels: &Kernels, n, k| -> Result<Problem, MlpError> {
             Ok(kernels.for_shape(shape(capacity, n, k)).map_err(Box::new)?.kernel().problem)
         };
-        let memory = Memory::new(device, [&problem(&up_kernels, n, k)?, &problem(&down_kernels, k, n)?])?;
+        let problems = [&problem(&up_kernels, n, k)?, &problem(&down_kernels, k, n)?];
+        let memory = Memory::new(device, problems, by_row)?;
         Ok(Experts {
             device: device.clone(),
             options: options.clone(),
@@ -285,7 +289,11 @@ impl Experts {
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
     pub fn reference(&self, expert: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
-        let activations = Activations { format: self.travel.operand(), scales: self.scales };
+        let scales = match self.travel {
+            Travel::E4m3Rows(source) => Scales::Rows(Travel::Sixteen(source).operand()),
+            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => Scales::Tensors(self.scales),
+        };
+        let activations = Activations { format: self.travel.operand(), scales };
         reference(expert, x, activations, self.options.activation)
     }
 
@@ -313,9 +321,10 @@ impl Experts {
         let tokens = Tokens { count: tokens, x, experts, weights, residual, out };
         self.router.scatter(stream, &tokens, &memory)?;
         let [up, down] = kernels;
-        let scales = [("gate_scale", &self.gate.tensor_scales), ("up_scale", &self.up.tensor_scales)];
-        let scales: Vec<(&str, &Buffer)> =
-            scales.into_iter().filter_map(|(name, buffer)| Some((name, buffer.as_ref()?))).collect();
+        let row_scales = |name, which: usize| Some((name, &memory.row_scales.as_ref()?[which]));
+        let given = [("gate_scale", &self.gate.tensor_scales), ("up_scale", &self.up.tensor_scales)];
+        let given = given.into_iter().filter_map(|(name, scales)| Some((name, scales.as_ref()?)));
+        let scales: Vec<(&str, &Buffer)> = given.chain(row_scales("x_scale", 0)).collect();
         let args = Args {
             sfa: memory.x_scales.as_ref(),
             sfb1: self.gate.scales.as_ref(),
@@ -327,13 +336,16 @@ impl Experts {
             ..Args::new(&memory.x, &self.gate.codes, &self.up.codes, &memory.middle)
         };
         up.launch(stream, &args)?;
-        let scale = self.down.tensor_scales.as_ref().map(|scales| [("down_scale", scales)]);
+        self.router.requantise(stream, tokens.count * self.options.top_k, self.features as u32, &memory)?;
+        let scale = self.down.tensor_scales.as_ref().map(|scales| ("down_scale", scales));
+        let scales: Vec<(&str, &Buffer)> = scale.into_iter().chain(row_scales("h_scale", 1)).collect();
+        let middle = memory.middle_codes.as_ref().unwrap_or(&memory.middle);
         let args = Args {
             sfa: memory.middle_scales.as_ref(),
             sfb1: self.down.scales.as_ref(),
             offsets: Some(&memory.offsets),
-            vectors: scale.as_ref().map_or(&[], |scale| scale),
-            ..Args::gemm(&memory.middle, &self.down.codes, &memory.rows)
+            vectors: &scales,
+            ..Args::gemm(middle, &self.down.codes, &memory.rows)
         };
         down.launch(stream, &args)?;
         self.router.combine(stream, &tokens, &memory)

@@ -2,11 +2,12 @@
 
 use silumin_codegen::prepare::{MAX_EXPERTS, Preparation};
 
+use super::super::parts::Travel;
 use super::super::{MlpError, Source};
 use super::memory::Memory;
 use crate::device::plain::Plain;
 use crate::device::{Buffer, Device, Stream};
-use crate::prepare::Loaded;
+use crate::prepare::{E4m3RowQuantizer, Loaded};
 
 /// How x gets to its rows.
 #[derive(Clone)]
@@ -17,6 +18,8 @@ enum Gather {
     Nvfp4(Loaded, f32),
     /// In e4m3, with a scale of the whole tensor.
     E4m3(Loaded, f32),
+    /// In e4m3, with a scale for each row; and the middle from its 16 bits, by a launch of its own.
+    E4m3Rows(Loaded, E4m3RowQuantizer),
 }
 
 /// The kernels around the projections.
@@ -46,25 +49,27 @@ pub(super) struct Tokens<'a> {
 }
 
 impl Router {
-    /// Loads the kernels. `quantised` is the scale of x, and whether it has scale factors; `None` for x in 16 bits.
+    /// Loads the kernels. `scale` is that of the whole x, where there is one.
     pub fn load(
         device: &Device,
         source: Source,
-        quantised: Option<(f32, bool)>,
+        travel: Travel,
+        scale: f32,
         [hidden, top_k]: [u32; 2],
         experts: [u32; 2],
     ) -> Result<Self, MlpError> {
         if !(1..=MAX_EXPERTS).contains(&experts[1]) {
             return Err(MlpError::Experts { found: experts[1] as usize, limit: MAX_EXPERTS });
         }
-        let gather = match quantised {
-            None => Gather::Copy(Loaded::new(device, Preparation::Gather)?),
-            Some((scale, true)) => {
-                Gather::Nvfp4(Loaded::new(device, Preparation::GatherQuantize(source))?, scale)
-            }
-            Some((scale, false)) => {
-                Gather::E4m3(Loaded::new(device, Preparation::GatherQuantizeE4m3(source))?, scale)
-            }
+        let load = |preparation| Loaded::new(device, preparation);
+        let gather = match travel {
+            Travel::Sixteen(_) => Gather::Copy(load(Preparation::Gather)?),
+            Travel::Nvfp4 => Gather::Nvfp4(load(Preparation::GatherQuantize(source))?, scale),
+            Travel::E4m3 => Gather::E4m3(load(Preparation::GatherQuantizeE4m3(source))?, scale),
+            Travel::E4m3Rows(_) => Gather::E4m3Rows(
+                load(Preparation::GatherQuantizeE4m3Rows(source))?,
+                E4m3RowQuantizer::load(device, source)?,
+            ),
         };
         Ok(Router {
             route: Loaded::new(device, Preparation::Route)?,
@@ -98,16 +103,45 @@ impl Router {
             Plain::Input("offsets", &memory.offsets),
             Plain::Part("rows", &memory.x),
         ];
-        args.extend(memory.x_scales.as_ref().map(|scales| Plain::Part("scales", scales)));
-        args.extend([Plain::U32(choices), Plain::U32(blocks), Plain::U32(experts)]);
+        let sizes = [Plain::U32(choices), Plain::U32(blocks), Plain::U32(experts)];
+        let scales = memory.x_scales.as_ref().map(|scales| Plain::Part("scales", scales));
+        args.extend(scales);
         let kernel = match &self.gather {
-            Gather::Copy(kernel) => kernel,
+            Gather::Copy(kernel) => {
+                args.extend(sizes);
+                kernel
+            }
             Gather::Nvfp4(kernel, scale) | Gather::E4m3(kernel, scale) => {
+                args.extend(sizes);
                 args.push(Plain::F32(*scale));
+                kernel
+            }
+            Gather::E4m3Rows(kernel, _) => {
+                args.extend(memory.row_scales.as_ref().map(|[x, _]| Plain::Part("scales", x)));
+                args.extend([Plain::U32(blocks), Plain::U32(experts)]);
                 kernel
             }
         };
         Ok(kernel.launch(stream, kernel.ctas(choices, blocks)?, &args)?)
+    }
+
+    /// Quantises the middle, where the first kernel leaves it in 16 bits and the second wants it in e4m3.
+    pub fn requantise(
+        &self,
+        stream: &Stream,
+        choices: u32,
+        features: u32,
+        memory: &Memory,
+    ) -> Result<(), MlpError> {
+        let (Gather::E4m3Rows(_, quantizer), Some(codes), Some([_, scales])) =
+            (&self.gather, &memory.middle_codes, &memory.row_scales)
+        else {
+            return Ok(());
+        };
+        let elements = choices as usize * features as usize;
+        let (from, to) = (memory.middle.slice(0, 2 * elements)?, codes.slice(0, elements)?);
+        let scales = scales.slice(0, 4 * choices as usize)?;
+        Ok(quantizer.launch(stream, &from, [choices, features], &to, &scales)?)
     }
 
     /// Sums each token's rows, by weight, onto the residual.
