@@ -26,6 +26,8 @@ const TURN: Duration = Duration::from_millis(40);
 const MOST: u64 = 2000;
 /// Largest relative norm of a difference to f64. Rows are rounded to bf16 before the sum, and the sum is.
 const BAR: f64 = 6e-3;
+/// The same with FP8 activations: sums next to a boundary between two codes may go either way, and these are 1/16 apart.
+const FP8_BAR: f64 = 1.2e-2;
 
 /// What is measured.
 pub struct Request<'a> {
@@ -129,7 +131,8 @@ pub fn run(request: &Request<'_>) -> Result<bool, String> {
         let text = serde_json::to_string_pretty(&report).map_err(words)?;
         std::fs::write(path, text).map_err(|e| format!("{}: {e}", path.display()))?;
     }
-    Ok(report.rows.iter().all(|row| row.error < BAR))
+    let bar = |row: &Row| if row.weights == OperandFormat::E4m3.to_string() { FP8_BAR } else { BAR };
+    Ok(report.rows.iter().all(|row| row.error < bar(row)))
 }
 
 /// All numbers of tokens of a layer.
