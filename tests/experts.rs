@@ -227,12 +227,59 @@ fn one_choice_no_residual_and_some_of_a_layer_s_experts() {
 }
 
 #[test]
+fn layers_share_kernels_and_memory_and_nothing_else() {
+    let device = Device::emulated(Arch::Sm100a);
+    let (first, mut second) = (Layer::new(OperandFormat::Nvfp4), Layer::new(OperandFormat::Nvfp4));
+    second.0.rotate_left(2);
+    let options = ExpertsOptions::new(Buckets::new([4]).unwrap(), 2);
+    let own =
+        |layer: &Layer, scale| Experts::load(&device, &layer.calibrated(Some([scale; 2])), &options).unwrap();
+    let shared = own(&first, 0.125);
+    let beside = shared.load_layer(&second.calibrated(Some([0.25; 2]))).unwrap();
+    assert_eq!(beside.activation_scales(), [0.25; 2]);
+    assert!(shared.shared_bytes() > 0 && beside.shared_bytes() == shared.shared_bytes());
+    let (_, x) = rounded(Source::Bf16, &numbers(3 * HIDDEN, 5, 1.0));
+    let upload = |bytes: &[u8]| device.upload(bytes).unwrap();
+    let (x, chosen) = (upload(&x), upload(&[5i32, 0, 1, 2, 3, 4].map(i32::to_le_bytes).concat()));
+    let shares = upload(&[0.5f32; 6].map(f32::to_le_bytes).concat());
+    let result = |experts: &Experts| {
+        let out = upload(&vec![0; x.len()]);
+        let choices = Choices { experts: &chosen, weights: &shares };
+        experts.forward(&device.stream(), 3, &x, &choices, None, &out).unwrap();
+        out.download().unwrap()
+    };
+    let (expected, of_second) = (result(&own(&first, 0.125)), result(&own(&second, 0.25)));
+    assert_ne!(expected, of_second);
+    for _ in 0..2 {
+        assert!(result(&shared) == expected && result(&beside) == of_second);
+    }
+    let error = shared.load_layer(&Layer::new(OperandFormat::Bf16).weights()).unwrap_err().to_string();
+    assert!(
+        error.contains("in bf16")
+            && error.contains("cannot share the kernels of")
+            && error.contains("in nvfp4"),
+        "{error}"
+    );
+}
+
+#[test]
 fn what_does_not_fit_is_an_error_that_names_it() {
     let (device, layer) = (Device::emulated(Arch::Sm100a), Layer::new(OperandFormat::Nvfp4));
     let (weights, buckets) = (layer.weights(), Buckets::new([8]).unwrap());
     let none = Experts::load(&device, &weights, &ExpertsOptions::new(buckets.clone(), 0));
     let none = none.unwrap_err().to_string();
     assert!(none.contains("0 choices for each of 8 tokens"), "{none}");
+    let options = ExpertsOptions::new(buckets.clone(), 2);
+    let far =
+        Experts::load(&device, &weights, &options.clone().first_expert(u32::MAX)).unwrap_err().to_string();
+    assert!(far.contains("numbers of experts are below 2^31"), "{far}");
+    let narrow =
+        quantize_to(OperandFormat::Bf16, &numbers(200 * 200, 1, 1.0), 200, 200, TensorScale::One).unwrap();
+    let of = || Weight::of(&narrow).unwrap();
+    let narrow = MlpWeights::new(GateUp::new(of(), of()).unwrap(), of()).unwrap();
+    let narrow = ExpertsWeights::new(vec![narrow; 2]).unwrap();
+    let error = Experts::load(&device, &narrow, &options).unwrap_err().to_string();
+    assert!(error.contains("K = 200 is not a multiple of 16"), "{error}");
     let error = ExpertsWeights::new(Vec::new()).unwrap_err().to_string();
     assert!(error.contains("0 experts: a layer has from 1 to 1024"), "{error}");
     let error = ExpertsWeights::new(vec![weights.experts()[0]; 1025]).unwrap_err().to_string();
@@ -259,7 +306,15 @@ fn what_does_not_fit_is_an_error_that_names_it() {
     assert!(error.contains("`x` has 1152 bytes, and 2 x 192 of 16 bits are 768"), "{error}");
     let short = buffer(20);
     let error = refused(3, &x, &Choices { weights: &short, ..choices });
-    assert!(error.contains("`weights` has 20 bytes") && error.contains("are 24"), "{error}");
+    assert!(error.contains("`choices.weights` has 20 bytes") && error.contains("are 24"), "{error}");
+    let elsewhere = Device::emulated(Arch::Sm100a).upload(&vec![0; x.len()]).unwrap();
+    let error = refused(3, &elsewhere, &choices);
+    assert!(error.contains("`x` is on emulated sm_100a"), "{error}");
+    let odd = buffer(x.len() + 2).slice(2, x.len()).unwrap();
+    let error = refused(3, &odd, &choices);
+    assert!(error.contains("the address of `x` is not a multiple of 16"), "{error}");
+    // Behind an all-to-all there may be no token.
+    experts.forward(&stream, 0, &x, &choices, None, &out).unwrap();
     // Half of the result in the residual, which the kernel may read late.
     let both = buffer(9 * HIDDEN);
     let [low, high] = [0, 3 * HIDDEN].map(|start| both.slice(start, 6 * HIDDEN).unwrap());

@@ -348,6 +348,37 @@ fn widths_that_do_not_divide_name_those_that_do() {
 }
 
 #[test]
+fn layers_share_kernels_and_memory_and_nothing_else() {
+    for (format, scales) in [
+        (OperandFormat::Nvfp4, Some([0.125, 0.25])),
+        (OperandFormat::E4m3, None),
+        (OperandFormat::Bf16, None),
+    ] {
+        let device = Device::emulated(Arch::Sm100a);
+        let first = Layer::new(format);
+        let second = Layer { gate: first.up.clone(), up: first.gate.clone(), down: first.down.clone() };
+        let options = MlpOptions::new(Buckets::new([8]).unwrap());
+        let shared = Mlp::load(&device, &first.weights(), &options).unwrap();
+        let beside = shared.load_layer(&second.calibrated(scales)).unwrap();
+        let alone = Mlp::load(&device, &second.calibrated(scales), &options).unwrap();
+        assert_eq!(beside.activation_scales(), alone.activation_scales());
+        let (_, x) = rounded(Source::Bf16, &numbers(5 * HIDDEN, 7, 1.0));
+        let x = device.upload(&x).unwrap();
+        let result = |mlp: &Mlp| {
+            let out = device.upload(&vec![0; 8 * mlp.row_bytes()]).unwrap();
+            mlp.forward(&device.stream(), 5, &x, Some(&out), &out).unwrap();
+            out.slice(0, 5 * mlp.row_bytes()).unwrap().download().unwrap()
+        };
+        let (of_first, of_second) = (result(&shared), result(&alone));
+        assert_ne!(of_first, of_second);
+        assert!(result(&beside) == of_second && result(&shared) == of_first, "{format}");
+        let other = if format == OperandFormat::Bf16 { OperandFormat::Nvfp4 } else { OperandFormat::Bf16 };
+        let error = shared.load_layer(&Layer::new(other).weights()).unwrap_err().to_string();
+        assert!(error.contains("cannot share the kernels of"), "{error}");
+    }
+}
+
+#[test]
 fn what_does_not_fit_is_an_error_that_names_it() {
     let layer = Layer::new(OperandFormat::Nvfp4);
     let device = Device::emulated(Arch::Sm100a);
@@ -357,6 +388,13 @@ fn what_does_not_fit_is_an_error_that_names_it() {
     assert!(error.to_string().contains("down is 320 x 192 in nvfp4"), "{error}");
     let error = layer.weights().with_middle_scale(f32::NAN).unwrap_err();
     assert!(matches!(error, MlpError::MiddleScale { .. }), "{error}");
+    let half = Layer::new(OperandFormat::E4m3);
+    let half = half.weights().with_middle_scale(0.5).unwrap();
+    let error = Mlp::load(&device, &half, &options).unwrap_err().to_string();
+    assert!(
+        error.contains("none for x: give both") && error.contains("each token gets scales of its own"),
+        "{error}"
+    );
     let mxfp8 = Layer::new(OperandFormat::Mxfp8);
     let error = Mlp::load(&device, &mxfp8.weights(), &options).unwrap_err();
     assert!(error.to_string().contains("block with mxfp8 weights on sm_100a"), "{error}");

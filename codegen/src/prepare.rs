@@ -154,9 +154,9 @@ impl Preparation {
         if matches!(self, Preparation::Route) { ROUTE_THREADS } else { THREADS }
     }
 
-    /// CTAs of a launch along x, for rows of so many times 16 elements, or of so many scale factors; for
-    /// [`Preparation::Route`], for so many choices and experts. `None` beyond 2^32 of them, pads counted, which are more
-    /// than an index has bits for.
+    /// How many CTAs a launch has, along x. `columns` counts blocks of 16 elements in a row, or scale factors; for
+    /// [`Preparation::Route`] `rows` counts choices and `columns` experts. `None` if items, pads included, exceed 32 bits, which an
+    /// index has.
     pub fn ctas(self, rows: u32, columns: u32) -> Option<u32> {
         let (rows, fours) = (u64::from(rows), u64::from(columns).next_multiple_of(4));
         let items = match self {
@@ -168,7 +168,8 @@ impl Preparation {
             | Preparation::Combine(_) => rows * u64::from(columns),
             // A CTA for each row, and for each expert.
             Preparation::QuantizeE4m3Rows(_) | Preparation::GatherQuantizeE4m3Rows(_) => {
-                return (rows * u64::from(columns) <= u64::from(u32::MAX)).then_some(rows as u32);
+                let ctas = if columns == 0 { 0 } else { rows as u32 };
+                return (rows * u64::from(columns) <= u64::from(u32::MAX)).then_some(ctas);
             }
             Preparation::Route => return (rows > 0).then_some(columns).or(Some(0)),
         };
@@ -396,6 +397,9 @@ mod tests {
         assert_eq!(Preparation::QuantizeE4m3(Source::Bf16).ctas(1 << 16, 1 << 16), None);
         assert_eq!(Preparation::GatherQuantize(Source::Bf16).ctas(129, 5), Some(5));
         assert_eq!((Preparation::Route.ctas(70, 9), Preparation::Route.ctas(0, 9)), (Some(9), Some(0)));
+        let by_rows = Preparation::QuantizeE4m3Rows(Source::F16);
+        assert_eq!((by_rows.ctas(7, 3), by_rows.ctas(7, 0), by_rows.ctas(0, 3)), (Some(7), Some(0), Some(0)));
+        assert_eq!(by_rows.ctas(1 << 16, 1 << 16), None);
         assert_eq!(Preparation::Block.ctas(1, 1), Some(1));
         assert_eq!(Preparation::Block.ctas(129, 12), Some(3));
         assert_eq!((quantize.ctas(0, 7), quantize.ctas(7, 0)), (Some(0), Some(0)));

@@ -210,7 +210,8 @@ impl Loaded {
             let Some((written, true)) = output.buffer() else { continue };
             let shared = |(other, argument): (usize, &Plain<'_>)| {
                 let overlaps = argument.buffer().is_some_and(|(buffer, _)| {
-                    buffer.overlaps(written) && !(in_place && buffer.is_same(written))
+                    let added = in_place && named(argument) == "residual";
+                    buffer.overlaps(written) && !(added && buffer.is_same(written))
                 });
                 (other != position && overlaps).then(|| named(argument))
             };

@@ -13,7 +13,7 @@ use silumin_codegen::problem::OperandFormat;
 use silumin_formats::Matrix;
 use silumin_formats::quantize::{TensorScale, quantize, quantize_to};
 use silumin_runtime::device::Device;
-use silumin_runtime::mlp::MlpWeights;
+use silumin_runtime::mlp::{ExpertsWeights, MlpWeights};
 use silumin_runtime::weights::{Checkpoint, CheckpointError, Convention, GateUp, Names, Order, Weight};
 
 /// Name, type, shape and bytes of the tensors of a file.
@@ -219,6 +219,7 @@ fn fp8_rows_bring_scales_of_their_own() {
             error.to_string().contains("a scale for each row") && error.to_string().contains("s[n]"),
             "{error}"
         );
+        assert!(pair.gate().to_matrix().is_err() && pair.gate().columns(0..16).is_err());
         let there = pair.without_row_scales().upload(&Device::emulated(Arch::Sm90a)).unwrap();
         assert_eq!((there.gate_scale, there.n), (1.0, n));
     }
@@ -251,6 +252,27 @@ fn names_orders_and_numbers_of_a_models_own() {
     assert_eq!(pair.up().codes(), &stacked.codes()[..8 * 16]);
     // A file of one layer has no prefix.
     assert_eq!(checkpoint.gate_up("").unwrap().n(), 8);
+}
+
+#[test]
+fn experts_come_by_their_numbers() {
+    let folder = scratch();
+    let mut tensors = Tensors::new();
+    for expert in 2..5 {
+        for (name, rows, k) in [("gate_proj", 16, 32), ("up_proj", 16, 32), ("down_proj", 32, 16)] {
+            let name = format!("{LAYER}.experts.{expert}.{name}");
+            let matrix = quantize(&vec![expert as f32; rows * k], rows, k, TensorScale::One).unwrap();
+            add(&mut tensors, Convention::ModelOpt, &name, &matrix, &[1.0], None);
+        }
+    }
+    write(&folder.path().join("model.safetensors"), &tensors);
+    let checkpoint = Checkpoint::open(folder.path()).unwrap();
+    let weights = ExpertsWeights::of_layer(&checkpoint, LAYER, 3..5).unwrap();
+    assert_eq!((weights.count(), weights.hidden(), weights.features()), (2, 32, 16));
+    let third = MlpWeights::of_layer(&checkpoint, &format!("{LAYER}.experts.3")).unwrap();
+    assert_eq!(weights.experts()[0], third);
+    let error = ExpertsWeights::of_layer(&checkpoint, LAYER, 3..6).unwrap_err().to_string();
+    assert!(error.contains("experts.5"), "{error}");
 }
 
 #[test]

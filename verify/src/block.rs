@@ -50,6 +50,10 @@ pub struct Weights {
 impl Weights {
     /// `a @ matrix^T` in f64, each column times the scale of its row.
     fn products(&self, a: &Matrix) -> Result<Vec<f64>, ReferenceError> {
+        let (n, scales) = (self.matrix.rows(), self.row_scales.len());
+        if scales > 0 && scales != n {
+            return Err(ReferenceError::Length { m: n, n: 1, expected: n, got: scales });
+        }
         let mut products = gemm(a, &self.matrix)?;
         if !self.row_scales.is_empty() {
             for row in products.chunks_mut(self.matrix.rows().max(1)) {

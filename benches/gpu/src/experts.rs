@@ -24,9 +24,10 @@ const TURNS: usize = 9;
 const TURN: Duration = Duration::from_millis(40);
 /// Most calls of a turn.
 const MOST: u64 = 2000;
-/// Largest relative norm of a difference to f64. Rows are rounded to bf16 before the sum, and the sum is.
+/// Largest relative norm of a difference to f64. Rows are rounded to bf16, and so is their sum.
 const BAR: f64 = 6e-3;
-/// The same with FP8 activations: sums next to a boundary between two codes may go either way, and these are 1/16 apart.
+/// The same with FP8 activations. A value near the boundary between two e4m3 codes may round either way, and the codes differ
+/// by up to 1/8.
 const FP8_BAR: f64 = 1.2e-2;
 
 /// What is measured.
@@ -37,7 +38,7 @@ pub struct Request<'a> {
     pub formats: &'a str,
     /// Numbers of tokens, separated by commas.
     pub tokens: &'a str,
-    /// Calls that are compared with the first.
+    /// Calls that are compared bit for bit, the first included.
     pub forwards: u64,
     /// File for the rows.
     pub json: Option<&'a Path>,
@@ -62,7 +63,7 @@ struct Row {
     tflops: f64,
     /// Norm of (result - f64) over the norm of f64: first and last token.
     error: f64,
-    /// Calls whose results were compared with the first, bit for bit.
+    /// Calls that were compared bit for bit, the first included.
     forwards: u64,
 }
 

@@ -134,6 +134,34 @@ pub enum MlpError {
         /// What this one has.
         found: ([usize; 2], OperandFormat),
     },
+    /// One scale of FP8 activations is given, and the other is not.
+    #[error(
+        "FP8 weights have a scale for {}: give both (`GateUp::with_input_scale`, \
+         `MlpWeights::with_middle_scale`), or neither, and each token gets scales of its own",
+        match .input { true => "x, and none for what is between the projections", false => "what is between the projections, and none for x" }
+    )]
+    HalfCalibrated {
+        /// Whether that of x is given.
+        input: bool,
+    },
+    /// A layer was to share kernels with one of another kind.
+    #[error("a layer `{found}` cannot share the kernels of `{expected}`: load it by itself")]
+    UnlikeLayer {
+        /// Widths, format and gates of the layer that has kernels.
+        expected: String,
+        /// Those of the other.
+        found: String,
+    },
+    /// Experts have numbers beyond 31 bits.
+    #[error(
+        "experts {first} to {first} + {count} - 1: numbers of experts are below 2^31, as choices are i32"
+    )]
+    FirstExpert {
+        /// Number of the first expert.
+        first: u32,
+        /// How many.
+        count: usize,
+    },
     /// There are no experts, or more than the router's kernel has counters for.
     #[error(
         "{found} experts: a layer has from 1 to {limit}; divide more among several blocks by `ExpertsOptions::first_expert`"
@@ -154,10 +182,9 @@ pub enum MlpError {
         /// Tokens of the largest bucket.
         tokens: u32,
     },
-    /// A buffer of choices is not as long as they are, at an odd address, or another device's.
+    /// A buffer of choices has another length.
     #[error(
-        "`{tensor}` has {found} bytes on {device}: {tokens} tokens with {top_k} choices of 4 bytes are {expected}, at an address that is a \
-         multiple of 4 and on the block's device"
+        "`{tensor}` has {found} bytes: {tokens} tokens with {top_k} choices of 4 bytes are {expected}; slice a buffer that is longer"
     )]
     Choices {
         /// Which.
@@ -170,8 +197,24 @@ pub enum MlpError {
         tokens: u32,
         /// Choices of a token.
         top_k: u32,
+    },
+    /// A buffer's address has the wrong alignment.
+    #[error("the address of `{tensor}` is not a multiple of {bytes}: slice at an offset that is")]
+    Alignment {
+        /// Which.
+        tensor: &'static str,
+        /// What it has to be a multiple of.
+        bytes: usize,
+    },
+    /// A buffer is on another device.
+    #[error("`{tensor}` is on {found}, and the block is on {expected}: use a buffer of that device")]
+    Foreign {
+        /// Which.
+        tensor: &'static str,
         /// Where it is.
-        device: String,
+        found: String,
+        /// Where it should be.
+        expected: String,
     },
     /// The sizes of a reference do not fit.
     #[error(transparent)]

@@ -1,6 +1,7 @@
 //! The gated MLP of a layer: `down(act(gate(x)) * up(x)) + residual`, from weights to one call.
 //!
 //! * `mod.rs`: [`Mlp`]: load it with the model, call [`Mlp::forward`] for any number of tokens.
+//! * `weights.rs`: [`MlpWeights`], the weights of a block on the host.
 //! * `parts.rs`: how activations travel between the kernels, by chip and format of the weights.
 //! * `shard.rs`: the part of a block's weights that a rank has, where several devices compute one block.
 //! * `graph.rs`: [`MlpGraph`], a call that is recorded once and launched with one call of the driver.
@@ -10,7 +11,7 @@
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
 //! computes gate and up and quantises what is between the projections in its epilogue, the third computes down and adds
 //! the residual. FP8 weights (e4m3) meet FP8 activations in the same way on all chips, if the checkpoint has scales for
-//! activations; if not, each token has a scale of its own, and a launch more quantises the middle. On other chips (Hopper), and for
+//! activations. Otherwise each token gets scales of its own, and one more kernel quantises the middle. On other chips (Hopper), and for
 //! weights of 16 bits, activations stay in 16 bits and there are two kernels.
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
@@ -55,12 +56,14 @@ mod experts;
 mod graph;
 mod parts;
 mod shard;
+mod weights;
 
 pub use error::MlpError;
 pub use experts::{Choices, Experts, ExpertsGraph, ExpertsOptions, ExpertsWeights};
 pub use graph::MlpGraph;
 pub use shard::MlpShard;
 pub use silumin_codegen::prepare::Source;
+pub use weights::MlpWeights;
 
 use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
@@ -72,9 +75,7 @@ use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
 use crate::gemm::{DualGemm, LoadedKernel};
 use crate::warmup::{Buckets, Kernels, Warmup};
-#[cfg(feature = "safetensors")]
-use crate::weights::{Checkpoint, Names};
-use crate::weights::{DeviceGateUp, GateUp, Weight};
+use crate::weights::{DeviceGateUp, Weight};
 use parts::{Middle, Quantised, Travel};
 
 /// The function that is applied to the gate projection before it is multiplied by up.
@@ -105,84 +106,6 @@ impl Activation {
             Activation::GeluTanh => "gelu_tanh",
             Activation::Relu => "relu",
         }
-    }
-}
-
-/// The weights of a block, on the host: gate and up `[features, hidden]`, down `[hidden, features]`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct MlpWeights<'a> {
-    gate_up: GateUp<'a>,
-    down: Weight<'a>,
-    middle_scale: Option<f32>,
-}
-
-impl<'a> MlpWeights<'a> {
-    /// The weights of one layer.
-    ///
-    /// # Errors
-    ///
-    /// [`MlpError::Down`] where down does not fit gate and up.
-    pub fn new(gate_up: GateUp<'a>, down: Weight<'a>) -> Result<Self, MlpError> {
-        let (expected, found) = ([gate_up.k(), gate_up.n()], [down.rows(), down.k()]);
-        if expected != found || down.format() != gate_up.format() {
-            let formats = [gate_up.format(), down.format()];
-            return Err(MlpError::Down { expected, found, formats });
-        }
-        Ok(MlpWeights { gate_up, down, middle_scale: None })
-    }
-
-    /// The weights of a layer such as `model.layers.0.mlp`, by the names of most models: [`MlpWeights::of_layer_named`].
-    ///
-    /// # Errors
-    ///
-    /// [`MlpError::Checkpoint`], [`MlpError::Down`].
-    #[cfg(feature = "safetensors")]
-    pub fn of_layer(checkpoint: &'a Checkpoint, layer: &str) -> Result<Self, MlpError> {
-        Self::of_layer_named(checkpoint, layer, &Names::default())
-    }
-
-    /// The weights of a layer by a model's own names, as views of the files. The middle has the scale that down's
-    /// activations were calibrated for, if the checkpoint says one.
-    ///
-    /// # Errors
-    ///
-    /// [`MlpError::Checkpoint`], [`MlpError::Down`].
-    #[cfg(feature = "safetensors")]
-    pub fn of_layer_named(checkpoint: &'a Checkpoint, layer: &str, names: &Names) -> Result<Self, MlpError> {
-        let gate_up = checkpoint.gate_up_named(layer, names)?;
-        let (down, middle_scale) = checkpoint.down_named(layer, names)?;
-        Ok(MlpWeights { middle_scale, ..Self::new(gate_up, down)? })
-    }
-
-    /// Sets the scale of the whole tensor between the projections, which is used where it is quantised: what the
-    /// checkpoint calls the input scale of the down projection. If it is not set, 1/16 in NVFP4 and 1 in e4m3.
-    ///
-    /// # Errors
-    ///
-    /// [`MlpError::MiddleScale`] for a scale that is not finite and above 0.
-    pub fn with_middle_scale(self, middle_scale: f32) -> Result<Self, MlpError> {
-        match middle_scale.is_finite() && middle_scale > 0.0 {
-            true => Ok(MlpWeights { middle_scale: Some(middle_scale), ..self }),
-            false => Err(MlpError::MiddleScale { value: middle_scale }),
-        }
-    }
-
-    /// Whether rows of a matrix have scales of their own.
-    fn row_scales(&self) -> bool {
-        let weights = [self.gate_up.gate(), self.gate_up.up(), self.down];
-        weights.iter().any(|weight| weight.row_scales().is_some())
-    }
-
-    /// Width of x and of the result.
-    #[must_use]
-    pub fn hidden(&self) -> usize {
-        self.gate_up.k()
-    }
-
-    /// Width between the projections.
-    #[must_use]
-    pub fn features(&self) -> usize {
-        self.gate_up.n()
     }
 }
 
@@ -227,8 +150,8 @@ impl MlpOptions {
 
 /// A loaded block: weights, kernels for all buckets, and memory between the kernels.
 ///
-/// One call at a time: the memory between the kernels is the block's own. Give each stream that runs at the same time a
-/// block of its own.
+/// One call at a time: the memory between the kernels is the block's own, or that of all layers that share it
+/// ([`Mlp::load_layer`]). Give each stream that runs at the same time a block of its own.
 #[derive(Clone)]
 pub struct Mlp {
     device: Device,
@@ -251,6 +174,17 @@ pub struct Mlp {
     vectors: Option<[Buffer; 3]>,
     /// The rank of several that compute the block; `None` if this device computes it alone.
     communicator: Option<Communicator>,
+    /// Widths, format and gates, in words: layers of one kind share what is in [`Shared`].
+    kind: String,
+}
+
+/// What layers have in common: kernels, and the memory between them.
+struct Shared {
+    quantised: Option<Quantised>,
+    middle: Middle,
+    requantised: Option<Quantised>,
+    up_kernels: Kernels,
+    down_kernels: Kernels,
 }
 
 impl std::fmt::Debug for Mlp {
@@ -305,7 +239,7 @@ fn reference(
     let gate = gate.expr.evaluator(&[])?;
     let of = |weight: Weight<'_>| -> Result<Weights, MlpError> {
         let row_scales = weight.row_scales().into_iter().flat_map(|scales| scales.values()).collect();
-        Ok(Weights { matrix: weight.to_matrix()?, row_scales })
+        Ok(Weights { matrix: weight.without_row_scales().to_matrix()?, row_scales })
     };
     let weights = [of(weights.gate_up.gate())?, of(weights.gate_up.up())?, of(weights.down)?];
     Ok(gated_mlp(&weights, x, activations, |gate_x, up| gate.eval(gate_x, up))?)
@@ -319,7 +253,7 @@ impl Mlp {
     /// [`MlpError::Formats`] where the chip multiplies 16-bit activations neither by the weights' format nor after
     /// quantising them; sizes or buckets that have no kernel; memory of the device.
     pub fn load(device: &Device, weights: &MlpWeights<'_>, options: &MlpOptions) -> Result<Self, MlpError> {
-        Self::of(device, weights, options, None)
+        Self::of(device, weights, options, None, None)
     }
 
     /// Loads a rank's part of a block that several devices compute: its share of gate's and up's columns and of down's rows
@@ -338,14 +272,32 @@ impl Mlp {
         options: &MlpOptions,
     ) -> Result<Self, MlpError> {
         let shard = weights.shard(communicator.rank(), communicator.ranks())?;
-        Self::of(communicator.device(), &shard.weights()?, options, Some(communicator.clone()))
+        Self::of(communicator.device(), &shard.weights()?, options, Some(communicator), None)
+    }
+
+    /// Loads another layer of the same widths and format, with the same options and rank. It shares this one's kernels and the
+    /// memory between them, so that a model needs both once: launch all layers that share in one stream, or one after the
+    /// other.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::UnlikeLayer`] for another width, format or kind of scales; memory of the device.
+    pub fn load_layer(&self, weights: &MlpWeights<'_>) -> Result<Self, MlpError> {
+        match &self.communicator {
+            None => Self::of(&self.device, weights, &self.options, None, Some(self)),
+            Some(rank) => {
+                let shard = weights.shard(rank.rank(), rank.ranks())?;
+                Self::of(&self.device, &shard.weights()?, &self.options, Some(rank), Some(self))
+            }
+        }
     }
 
     fn of(
         device: &Device,
         weights: &MlpWeights<'_>,
         options: &MlpOptions,
-        communicator: Option<Communicator>,
+        communicator: Option<&Communicator>,
+        beside: Option<&Mlp>,
     ) -> Result<Self, MlpError> {
         let (hidden, features) = (weights.hidden(), weights.features());
         let most = options.buckets.sizes().last().copied().unwrap_or(1);
@@ -358,10 +310,9 @@ impl Mlp {
         let gate_of =
             |x: &str| format!("{function}(gate_scale{of} * {x}(x @ gate)) * (up_scale{of} * {x}(x @ up))");
         // One rank adds the residual.
-        let adds = options.residual && communicator.as_ref().is_none_or(|rank| rank.rank() == 0);
+        let adds = options.residual && communicator.is_none_or(|rank| rank.rank() == 0);
         let residual = if adds { " + residual[m, n]" } else { "" };
-        let calibrated = weights.gate_up.input_scale().or(weights.middle_scale).is_some();
-        let shape = Shape::new(most, n, k);
+        let (calibrated, shape) = (weights.calibrated()?, Shape::new(most, n, k));
         let travel = travel(&gate_of(""), device, format, options.source, calibrated, shape)?;
         let by_token = matches!(travel, Travel::E4m3Rows(_));
         let [x, h] = if by_token { ["x_scale[m] * ", "h_scale[m] * "] } else { [""; 2] };
@@ -372,16 +323,35 @@ impl Mlp {
             let gemm = DualGemm::new(spec);
             Ok(Warmup::of(&gemm).weights(n, k).buckets(options.buckets.clone()).run(device)?)
         };
-        let quantised =
-            Quantised::new(device, travel, options.source, most, k, weights.gate_up.input_scale())?;
-        let up = spec(&gate, device, first)?;
-        let up_kernels = warmed(if quantised.is_some() { behind_another(up) } else { up }, n, k)?;
-        let down_kernels = warmed(behind_another(spec(&down, device, second)?), k, n)?;
-        let middle = Middle::new(device, travel, most, n, weights.middle_scale)?;
-        let requantised = match travel {
-            Travel::E4m3Rows(_) => Quantised::new(device, travel, options.source, most, n, None)?,
-            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => None,
+        let input_scale = weights.gate_up.input_scale();
+        let kind = format!("{hidden} -> {features} -> {hidden} in {format}: {gate}, {down}");
+        let shared = match beside {
+            Some(mlp) if mlp.kind == kind => Shared {
+                quantised: mlp.quantised.as_ref().map(|quantised| quantised.scaled(input_scale)),
+                middle: mlp.middle.scaled(travel, weights.middle_scale),
+                requantised: mlp.requantised.clone(),
+                up_kernels: mlp.up_kernels.clone(),
+                down_kernels: mlp.down_kernels.clone(),
+            },
+            Some(mlp) => return Err(MlpError::UnlikeLayer { expected: mlp.kind.clone(), found: kind }),
+            None => {
+                let source = options.source;
+                let quantised = Quantised::new(device, travel, source, most, k, input_scale)?;
+                let up = spec(&gate, device, first)?;
+                let up = if quantised.is_some() { behind_another(up) } else { up };
+                Shared {
+                    quantised,
+                    middle: Middle::new(device, travel, most, n, weights.middle_scale)?,
+                    requantised: match travel {
+                        Travel::E4m3Rows(_) => Quantised::new(device, travel, source, most, n, None)?,
+                        Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => None,
+                    },
+                    up_kernels: warmed(up, n, k)?,
+                    down_kernels: warmed(behind_another(spec(&down, device, second)?), k, n)?,
+                }
+            }
         };
+        let Shared { quantised, middle, requantised, up_kernels, down_kernels } = shared;
         let gate_up = weights.gate_up.without_row_scales().upload(device)?;
         let x_scale = quantised.as_ref().map_or(1.0, |quantised| quantised.scale);
         let mut scalars = gate_up.scalars(x_scale);
@@ -404,6 +374,7 @@ impl Mlp {
             false => None,
         };
         Ok(Mlp {
+            kind,
             vectors,
             hidden,
             features,
@@ -419,7 +390,7 @@ impl Mlp {
             requantised,
             device: device.clone(),
             options: options.clone(),
-            communicator,
+            communicator: communicator.cloned(),
         })
     }
 
@@ -447,14 +418,16 @@ impl Mlp {
         self.quantised.is_some()
     }
 
-    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits.
+    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, and
+    /// if each token has scales of its own.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
         [self.quantised.as_ref().map_or(1.0, |quantised| quantised.scale), self.middle.scale]
     }
 
     /// What the block computes for rows of x `[tokens, hidden]`, in f64 and without the residual: with x and the middle rounded or
-    /// quantised as the kernels do it. `weights` are those of the whole block, decoded exactly.
+    /// quantised as the kernels do it. `weights` are those of the whole block, decoded exactly. On one of several ranks they are the
+    /// rank's ([`MlpWeights::shard`]), if each token has scales of its own: its part of a token has another largest magnitude.
     ///
     /// # Errors
     ///

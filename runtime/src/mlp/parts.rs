@@ -128,13 +128,18 @@ impl Quantised {
                 (Kind::E4m3(E4m3Quantizer::load(device, source)?), most as usize * k as usize, None)
             }
             Travel::E4m3Rows(_) => {
-                // Those of rows that no call has written are read, and have to be finite.
+                // The kernel also reads scales of rows that no call has written.
                 row_scales = Some(device.upload(&vec![0; 4 * most as usize])?);
                 (Kind::E4m3Rows(E4m3RowQuantizer::load(device, source)?), most as usize * k as usize, None)
             }
         };
         let codes = device.alloc(codes)?;
         Ok(Some(Quantised { quantizer, codes, scales, row_scales, k, scale }))
+    }
+
+    /// The same kernel and memory for a tensor with another scale.
+    pub fn scaled(&self, scale: Option<f32>) -> Self {
+        Quantised { scale: scale.unwrap_or(1.0), ..self.clone() }
     }
 
     /// Quantises the tokens of a call. Returns what a kernel of `rows` rows reads: codes of the tokens, scale factors of all
@@ -199,11 +204,20 @@ impl Middle {
             Travel::Nvfp4 => Some(device.alloc(scales(most, features))?),
             Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) => None,
         };
-        let scale = match travel {
+        let scale = Self::scale_of(travel, scale);
+        Ok(Middle { codes: device.alloc(codes(most, features, bits))?, scales, features, bits, scale })
+    }
+
+    fn scale_of(travel: Travel, scale: Option<f32>) -> f32 {
+        match travel {
             Travel::Sixteen(_) | Travel::E4m3Rows(_) => 1.0,
             Travel::Nvfp4 | Travel::E4m3 => scale.unwrap_or(travel.middle_scale()),
-        };
-        Ok(Middle { codes: device.alloc(codes(most, features, bits))?, scales, features, bits, scale })
+        }
+    }
+
+    /// The same memory with another layer's scale.
+    pub fn scaled(&self, travel: Travel, scale: Option<f32>) -> Self {
+        Middle { scale: Self::scale_of(travel, scale), ..self.clone() }
     }
 
     /// The part of a bucket of `rows` rows.

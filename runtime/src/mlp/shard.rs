@@ -66,7 +66,7 @@ impl<'a> MlpWeights<'a> {
         let (gate, up) = (self.gate_up.gate().slice(own.clone())?, self.gate_up.up().slice(own.clone())?);
         Ok(MlpShard {
             gate_up: GateUp::new(gate, up)?.with_input_scale(self.gate_up.input_scale()),
-            down: self.down.columns(own)?,
+            down: self.down.without_row_scales().columns(own)?,
             row_scales: self.down.row_scales(),
             middle_scale: self.middle_scale,
         })

@@ -88,10 +88,10 @@ pub enum WeightError {
         /// Its scale.
         value: f32,
     },
-    /// Weights with scales of rows were to be uploaded for a gate of one's own.
+    /// Weights with scales of rows were to go where only a scale of the whole tensor has a place.
     #[error(
-        "the weights have a scale for each row, and arguments of a launch hold one for each tensor: use `Mlp`, or upload \
-         `Weight::product_scales` as a vector `s[n]` of the gate and the weights by `GateUp::without_row_scales`"
+        "the weights have a scale for each row, and here is a place for one of the whole tensor: use `Mlp`, or take the scales off \
+         (`without_row_scales`) and upload `Weight::product_scales` as a vector `s[n]` of the gate"
     )]
     RowsScaled,
     /// A stacked tensor has an odd number of rows.

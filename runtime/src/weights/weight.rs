@@ -196,8 +196,9 @@ impl<'a> Weight<'a> {
         self.row_scales
     }
 
-    /// The same without scales of rows.
-    pub(crate) fn without_row_scales(self) -> Self {
+    /// The same without scales of rows: whoever takes them off applies [`Weight::product_scales`].
+    #[must_use]
+    pub fn without_row_scales(self) -> Self {
         Self { row_scales: None, ..self }
     }
 
@@ -229,12 +230,15 @@ impl<'a> Weight<'a> {
         })
     }
 
-    /// A range of columns, elements of K, copied. Scales of rows stay behind: they are those of the columns, too.
+    /// A range of columns, elements of K, copied.
     ///
     /// # Errors
     ///
-    /// [`WeightError::Columns`] for a range that exceeds K or cuts a block of scale factors or a byte.
+    /// [`WeightError::RowsScaled`] for rows with scales of their own, which a [`Matrix`] has no place for; [`WeightError::Columns`] for a range that exceeds K or cuts a block of scale factors or a byte.
     pub fn columns(&self, columns: Range<usize>) -> Result<Matrix, WeightError> {
+        if self.row_scales.is_some() {
+            return Err(WeightError::RowsScaled);
+        }
         let Range { start, end } = columns;
         let spec = self.format.spec();
         let block = spec.scales.map_or(0, |scales| scales.block as usize);
@@ -268,12 +272,15 @@ impl<'a> Weight<'a> {
         }
     }
 
-    /// Copies the weights to a [`Matrix`], for the reference or to look at values. A matrix has no scales of rows.
+    /// Copies the weights to a [`Matrix`], for the reference or to look at values.
     ///
     /// # Errors
     ///
-    /// None that [`Weight::new`] has not had.
+    /// [`WeightError::RowsScaled`] for rows with scales of their own, which a matrix has no place for.
     pub fn to_matrix(&self) -> Result<Matrix, WeightError> {
+        if self.row_scales.is_some() {
+            return Err(WeightError::RowsScaled);
+        }
         let (codes, scales) = (self.codes.to_vec(), self.scales.to_vec());
         Ok(Matrix::new(self.format, self.rows, self.k, codes, scales, self.tensor_scale)?)
     }

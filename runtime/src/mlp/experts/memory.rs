@@ -24,8 +24,9 @@ pub(super) struct Memory {
     /// `act(gate(x)) * up(x)`.
     pub middle: Buffer,
     pub middle_scales: Option<Buffer>,
-    /// Where each row has a scale, f32: those of x and of the middle, and the middle's codes.
+    /// Scales per row, f32, of x and of the middle; `None` without them.
     pub row_scales: Option<[Buffer; 2]>,
+    /// The middle in e4m3, where rows have scales.
     pub middle_codes: Option<Buffer>,
     /// Results of the down projection, in rows sorted by expert.
     pub rows: Buffer,
@@ -33,7 +34,7 @@ pub(super) struct Memory {
 
 impl Memory {
     /// Memory for the problems of gate and up and of down, with the rows of the largest bucket. All of it is zeros: kernels
-    /// load whole tiles, and what no call has written has to be finite.
+    /// load whole tiles, and read what no call has written.
     pub fn new(device: &Device, [up, down]: [&Problem; 2], by_row: bool) -> Result<Self, MlpError> {
         let zeros = |bytes: u64| zeros(device, bytes as usize);
         let scales = |bytes: u64| Ok::<_, DeviceError>(if bytes == 0 { None } else { Some(zeros(bytes)?) });

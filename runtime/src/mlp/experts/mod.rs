@@ -21,6 +21,7 @@ use super::parts::Travel;
 use super::{Activation, MlpError, MlpWeights, Source, behind_another, reference, spec, travel};
 use crate::device::{Args, Buffer, Device, Stream};
 use crate::gemm::{DualGemm, LoadedKernel};
+use crate::prepare::PrepareError;
 use crate::warmup::{Buckets, Kernels, Warmup};
 use memory::Memory;
 use route::{Router, Tokens};
@@ -80,10 +81,10 @@ pub struct Choices<'a> {
 
 /// The loaded experts of a layer: weights, kernels for all buckets, and memory between the kernels.
 ///
-/// A call is five kernels: one sorts the choices by expert, one gathers x (and quantises it where the block does, as
-/// [`Mlp`](super::Mlp)), two multiply the rows of all experts, one sums. With FP8 weights and no scales of activations a sixth
+/// A call is five kernels: one sorts the choices by expert, one gathers x (and quantises it in the cases in which
+/// [`Mlp`](super::Mlp) does), two multiply the rows of all experts, one sums. With FP8 weights and no scales of activations a sixth
 /// quantises what is between the projections. The host knows nothing of the choices, so that a CUDA
-/// graph serves any. One call at a time: the memory between the kernels is the block's own.
+/// graph serves any. One call at a time: the memory between the kernels is the block's own, or that of all layers that share it.
 ///
 /// ```
 /// use silumin_codegen::arch::Arch;
@@ -139,6 +140,8 @@ pub struct Experts {
     memory: Memory,
     /// Scales of the whole tensors: of x, and of what is between the projections.
     scales: [f32; 2],
+    /// Widths, format and gates, in words: layers of one kind share kernels and the memory between them.
+    kind: String,
 }
 
 impl std::fmt::Debug for Experts {
@@ -154,11 +157,32 @@ impl Experts {
     /// # Errors
     ///
     /// [`MlpError::Formats`] where the chip multiplies 16-bit activations neither by the weights' format nor after
-    /// quantising them; sizes or buckets that have no kernel; [`MlpError::TopK`]; memory of the device.
+    /// quantising them; widths, buckets or choices that have no kernel; [`MlpError::HalfCalibrated`]; [`MlpError::Weights`];
+    /// memory of the device.
     pub fn load(
         device: &Device,
         weights: &ExpertsWeights<'_>,
         options: &ExpertsOptions,
+    ) -> Result<Self, MlpError> {
+        Self::of(device, weights, options, None)
+    }
+
+    /// Loads another layer of the same widths, format and number of experts, with the same options. It shares this one's kernels
+    /// and the memory between them, so that a model needs both once ([`Experts::shared_bytes`]): launch all layers that share in
+    /// one stream, or one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::UnlikeLayer`] for another width, format or kind of scales; memory of the device.
+    pub fn load_layer(&self, weights: &ExpertsWeights<'_>) -> Result<Self, MlpError> {
+        Self::of(&self.device, weights, &self.options, Some(self))
+    }
+
+    fn of(
+        device: &Device,
+        weights: &ExpertsWeights<'_>,
+        options: &ExpertsOptions,
+        beside: Option<&Experts>,
     ) -> Result<Self, MlpError> {
         let (hidden, features, format) = (weights.hidden(), weights.features(), weights.format());
         let (n, k, count) = (features as u32, hidden as u32, weights.count() as u32);
@@ -166,15 +190,23 @@ impl Experts {
         let (most, top_k) = (sizes.last().copied().unwrap_or(1), options.top_k);
         let rows = |tokens: u32| tokens.checked_mul(top_k).filter(|rows| (1..1 << 31).contains(rows));
         let capacity = rows(most).ok_or(MlpError::TopK { top_k, tokens: most })?;
+        let (first, limit) = (options.first_expert, 1 << 31);
+        if u64::from(first) + u64::from(count) > limit {
+            return Err(MlpError::FirstExpert { first, count: weights.count() });
+        }
+        // A thread of the kernels that gather and sum has so many elements.
+        if !hidden.is_multiple_of(16) {
+            return Err(PrepareError::KNotBlocked { k }.into());
+        }
 
         // Scales of whole tensors differ from expert to expert: a vector of each.
         let function = options.activation.function();
         let plain = format!("{function}(x @ gate) * (x @ up)");
         let shape = |rows: u32, n: u32, k: u32| Shape::new(rows, n, k).grouped(count);
-        let calibrated = weights
-            .experts()
-            .iter()
-            .any(|expert| expert.gate_up.input_scale().or(expert.middle_scale).is_some());
+        let mut calibrated = true;
+        for expert in weights.experts() {
+            calibrated &= expert.calibrated()?;
+        }
         let travel = travel(&plain, device, format, options.source, calibrated, shape(capacity, n, k))?;
         let x_scale = weights.scale_of(|expert| expert.gate_up.input_scale()).unwrap_or(1.0);
         let middle_scale =
@@ -207,15 +239,29 @@ impl Experts {
                 sizes.iter().filter_map(|tokens| rows(*tokens)).map(|rows| shape(rows, n, k)).collect();
             Ok(Warmup::of(&gemm).shapes(&shapes).run(device)?)
         };
-        let up_kernels = warmed(spec(&first, device, first_formats)?, n, k)?;
-        let down_kernels = warmed(spec(&second, device, second_formats)?, k, n)?;
-        let experts = [options.first_expert, count];
-        let router = Router::load(device, options.source, travel, x_scale, [k, top_k], experts)?;
-        let problem = |kernels: &Kernels, n, k| -> Result<Problem, MlpError> {
-            Ok(kernels.for_shape(shape(capacity, n, k)).map_err(Box::new)?.kernel().problem)
+        let kind = format!("{count} of {hidden} -> {features} -> {hidden} in {format}: {first}, {second}");
+        let (up_kernels, down_kernels, router, memory) = match beside {
+            Some(layer) if layer.kind == kind => (
+                layer.up_kernels.clone(),
+                layer.down_kernels.clone(),
+                layer.router.scaled(x_scale),
+                layer.memory.clone(),
+            ),
+            Some(layer) => {
+                return Err(MlpError::UnlikeLayer { expected: layer.kind.clone(), found: kind });
+            }
+            None => {
+                let up_kernels = warmed(spec(&first, device, first_formats)?, n, k)?;
+                let down_kernels = warmed(spec(&second, device, second_formats)?, k, n)?;
+                let experts = [options.first_expert, count];
+                let router = Router::load(device, options.source, travel, x_scale, [k, top_k], experts)?;
+                let problem = |kernels: &Kernels, n, k| -> Result<Problem, MlpError> {
+                    Ok(kernels.for_shape(shape(capacity, n, k)).map_err(Box::new)?.kernel().problem)
+                };
+                let problems = [&problem(&up_kernels, n, k)?, &problem(&down_kernels, k, n)?];
+                (up_kernels, down_kernels, router, Memory::new(device, problems, by_row)?)
+            }
         };
-        let problems = [&problem(&up_kernels, n, k)?, &problem(&down_kernels, k, n)?];
-        let memory = Memory::new(device, problems, by_row)?;
         Ok(Experts {
             device: device.clone(),
             options: options.clone(),
@@ -231,7 +277,15 @@ impl Experts {
             router,
             memory,
             scales: [x_scale, middle_scale],
+            kind,
         })
+    }
+
+    /// Bytes of the memory between the kernels, for the largest bucket: layers that were loaded by [`Experts::load_layer`] share
+    /// it.
+    #[must_use]
+    pub fn shared_bytes(&self) -> usize {
+        self.memory.clone().buffers().map(|buffer| buffer.len()).sum()
     }
 
     /// Width of x and of the result.
@@ -264,7 +318,8 @@ impl Experts {
         !matches!(self.travel, Travel::Sixteen(_))
     }
 
-    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits.
+    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, and
+    /// if each row has scales of its own.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
         self.scales
@@ -306,7 +361,9 @@ impl Experts {
     ///
     /// # Errors
     ///
-    /// A number of tokens beyond the buckets, buffers of other lengths or devices; what the device says.
+    /// A number of tokens beyond the buckets; buffers of other lengths or devices, at addresses that are not multiples of 16 bytes
+    /// (choices: of 4), or that overlap `out` in part; what the device says. A call without tokens does nothing: behind an
+    /// all-to-all a device may have none.
     pub fn forward(
         &self,
         stream: &Stream,
@@ -316,6 +373,9 @@ impl Experts {
         residual: Option<&Buffer>,
         out: &Buffer,
     ) -> Result<(), MlpError> {
+        if tokens == 0 {
+            return Ok(());
+        }
         let (kernels, memory) = self.call(tokens, x, choices, residual, out)?;
         let Choices { experts, weights } = *choices;
         let tokens = Tokens { count: tokens, x, experts, weights, residual, out };
@@ -370,13 +430,14 @@ impl Experts {
             if found != expected {
                 return Err(MlpError::Length { tensor, found, expected, rows: tokens, hidden: self.hidden });
             }
+            self.check_place(tensor, buffer, 16)?;
         }
-        for (tensor, buffer) in [("experts", choices.experts), ("weights", choices.weights)] {
-            let expected = tokens as usize * top_k as usize * 4;
-            if buffer.len() != expected || !buffer.is_aligned(4) || *buffer.device() != self.device {
-                let (found, device) = (buffer.len(), buffer.device().to_string());
-                return Err(MlpError::Choices { tensor, found, expected, tokens, top_k, device });
+        for (tensor, buffer) in [("choices.experts", choices.experts), ("choices.weights", choices.weights)] {
+            let (found, expected) = (buffer.len(), tokens as usize * top_k as usize * 4);
+            if found != expected {
+                return Err(MlpError::Choices { tensor, found, expected, tokens, top_k });
             }
+            self.check_place(tensor, buffer, 4)?;
         }
         let shape = |n: usize, k: usize| Shape::new(bucket * top_k, n as u32, k as u32).grouped(self.count);
         let up = self.up_kernels.for_shape(shape(self.features, self.hidden)).map_err(Box::new)?;
@@ -384,5 +445,16 @@ impl Experts {
         let problems = [up, down].map(|kernel| kernel.kernel().problem);
         let memory = self.memory.of([&problems[0], &problems[1]], tokens * top_k)?;
         Ok(([up, down], memory))
+    }
+
+    fn check_place(&self, tensor: &'static str, buffer: &Buffer, bytes: usize) -> Result<(), MlpError> {
+        if *buffer.device() != self.device {
+            let (found, expected) = (buffer.device().to_string(), self.device.to_string());
+            return Err(MlpError::Foreign { tensor, found, expected });
+        }
+        match buffer.is_aligned(bytes) {
+            true => Ok(()),
+            false => Err(MlpError::Alignment { tensor, bytes }),
+        }
     }
 }

@@ -81,6 +81,16 @@ impl Router {
         })
     }
 
+    /// The same kernels for an x with another scale.
+    pub fn scaled(&self, scale: f32) -> Self {
+        let gather = match &self.gather {
+            Gather::Nvfp4(kernel, _) => Gather::Nvfp4(kernel.clone(), scale),
+            Gather::E4m3(kernel, _) => Gather::E4m3(kernel.clone(), scale),
+            Gather::Copy(_) | Gather::E4m3Rows(..) => self.gather.clone(),
+        };
+        Router { gather, ..self.clone() }
+    }
+
     /// Sorts the choices by expert, and gathers x into rows.
     pub fn scatter(&self, stream: &Stream, tokens: &Tokens<'_>, memory: &Memory) -> Result<(), MlpError> {
         let (choices, [first, experts]) = (tokens.count * self.top_k, self.experts);
@@ -151,7 +161,8 @@ impl Router {
             Plain::Input("rows", &memory.rows),
             Plain::Input("places", &memory.places),
             Plain::Input("weights", tokens.weights),
-            Plain::Input("residual", tokens.residual.unwrap_or(tokens.x)),
+            // Not read without a residual.
+            Plain::Input("residual", tokens.residual.unwrap_or(tokens.out)),
             Plain::Output("out", tokens.out),
             Plain::U32(tokens.count),
             Plain::U32(blocks),

@@ -35,15 +35,19 @@ impl<'a> ExpertsWeights<'a> {
         }
     }
 
-    /// The weights of the experts `0..count` of a layer such as `model.layers.0.mlp`, which a checkpoint calls
-    /// `model.layers.0.mlp.experts.0` and so on: DeepSeek, Qwen and others.
+    /// The weights of some experts of a layer such as `model.layers.0.mlp`, by their numbers: `0..128` for all of 128. A
+    /// checkpoint calls them `model.layers.0.mlp.experts.0` and so on: DeepSeek, Qwen and others.
     ///
     /// # Errors
     ///
     /// [`MlpError::Checkpoint`], [`MlpError::UnlikeExperts`], [`MlpError::Experts`].
     #[cfg(feature = "safetensors")]
-    pub fn of_layer(checkpoint: &'a Checkpoint, layer: &str, count: usize) -> Result<Self, MlpError> {
-        Self::of_layer_named(checkpoint, layer, count, &Names::default())
+    pub fn of_layer(
+        checkpoint: &'a Checkpoint,
+        layer: &str,
+        experts: std::ops::Range<usize>,
+    ) -> Result<Self, MlpError> {
+        Self::of_layer_named(checkpoint, layer, experts, &Names::default())
     }
 
     /// The same by a model's own names, [`Names::mixtral`] for example.
@@ -55,12 +59,12 @@ impl<'a> ExpertsWeights<'a> {
     pub fn of_layer_named(
         checkpoint: &'a Checkpoint,
         layer: &str,
-        count: usize,
+        experts: std::ops::Range<usize>,
         names: &Names,
     ) -> Result<Self, MlpError> {
         let one =
             |expert| MlpWeights::of_layer_named(checkpoint, &format!("{layer}.experts.{expert}"), names);
-        Self::new((0..count).map(one).collect::<Result<_, _>>()?)
+        Self::new(experts.map(one).collect::<Result<_, _>>()?)
     }
 
     /// How many experts.
@@ -92,7 +96,7 @@ impl<'a> ExpertsWeights<'a> {
         self.experts.first().map_or(OperandFormat::Bf16, |weights| weights.gate_up.format())
     }
 
-    /// The largest of the scales that activations were calibrated for, with which those of no expert saturate; `None` if the
+    /// The largest calibrated scale of activations of all experts. With it no expert's activations saturate. `None` if the
     /// checkpoint has none.
     pub(super) fn scale_of(&self, scale: impl Fn(&MlpWeights<'a>) -> Option<f32>) -> Option<f32> {
         self.experts.iter().filter_map(scale).reduce(f32::max)

@@ -1,0 +1,102 @@
+//! The weights of a block, on the host.
+
+use silumin_codegen::problem::OperandFormat;
+
+use super::MlpError;
+#[cfg(feature = "safetensors")]
+use crate::weights::{Checkpoint, Names};
+use crate::weights::{GateUp, Weight};
+
+/// The weights of a block, on the host: gate and up `[features, hidden]`, down `[hidden, features]`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MlpWeights<'a> {
+    pub(super) gate_up: GateUp<'a>,
+    pub(super) down: Weight<'a>,
+    pub(super) middle_scale: Option<f32>,
+}
+
+impl<'a> MlpWeights<'a> {
+    /// The weights of one layer.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Down`] where down does not fit gate and up.
+    pub fn new(gate_up: GateUp<'a>, down: Weight<'a>) -> Result<Self, MlpError> {
+        let (expected, found) = ([gate_up.k(), gate_up.n()], [down.rows(), down.k()]);
+        if expected != found || down.format() != gate_up.format() {
+            let formats = [gate_up.format(), down.format()];
+            return Err(MlpError::Down { expected, found, formats });
+        }
+        Ok(MlpWeights { gate_up, down, middle_scale: None })
+    }
+
+    /// The weights of a layer such as `model.layers.0.mlp`, by the names of most models: [`MlpWeights::of_layer_named`].
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Checkpoint`], [`MlpError::Down`].
+    #[cfg(feature = "safetensors")]
+    pub fn of_layer(checkpoint: &'a Checkpoint, layer: &str) -> Result<Self, MlpError> {
+        Self::of_layer_named(checkpoint, layer, &Names::default())
+    }
+
+    /// The weights of a layer by a model's own names, as views of the files. The middle has the scale that down's
+    /// activations were calibrated for, if the checkpoint says one.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::Checkpoint`], [`MlpError::Down`].
+    #[cfg(feature = "safetensors")]
+    pub fn of_layer_named(checkpoint: &'a Checkpoint, layer: &str, names: &Names) -> Result<Self, MlpError> {
+        let gate_up = checkpoint.gate_up_named(layer, names)?;
+        let (down, middle_scale) = checkpoint.down_named(layer, names)?;
+        Ok(MlpWeights { middle_scale, ..Self::new(gate_up, down)? })
+    }
+
+    /// Sets the scale of the whole tensor between the projections, which is used where it is quantised: what the
+    /// checkpoint calls the input scale of the down projection. If it is not set, it is 1/16 in NVFP4. In e4m3 it goes with
+    /// an input scale of x; without both, each token has scales of its own.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::MiddleScale`] for a scale that is not finite and above 0.
+    pub fn with_middle_scale(self, middle_scale: f32) -> Result<Self, MlpError> {
+        match middle_scale.is_finite() && middle_scale > 0.0 {
+            true => Ok(MlpWeights { middle_scale: Some(middle_scale), ..self }),
+            false => Err(MlpError::MiddleScale { value: middle_scale }),
+        }
+    }
+
+    /// Whether rows of a matrix have scales of their own.
+    pub(super) fn row_scales(&self) -> bool {
+        let weights = [self.gate_up.gate(), self.gate_up.up(), self.down];
+        weights.iter().any(|weight| weight.row_scales().is_some())
+    }
+
+    /// Width of x and of the result.
+    #[must_use]
+    pub fn hidden(&self) -> usize {
+        self.gate_up.k()
+    }
+
+    /// Width between the projections.
+    #[must_use]
+    pub fn features(&self) -> usize {
+        self.gate_up.n()
+    }
+
+    /// Whether there are scales for whole tensors of activations.
+    ///
+    /// # Errors
+    ///
+    /// [`MlpError::HalfCalibrated`] in e4m3 if one of the two is missing.
+    pub(super) fn calibrated(&self) -> Result<bool, MlpError> {
+        let scales = [self.gate_up.input_scale().is_some(), self.middle_scale.is_some()];
+        match (self.gate_up.format(), scales) {
+            (OperandFormat::E4m3, [input, middle]) if input != middle => {
+                Err(MlpError::HalfCalibrated { input })
+            }
+            (_, scales) => Ok(scales == [true; 2]),
+        }
+    }
+}
