@@ -249,10 +249,17 @@ impl Model {
             }
         };
         let buckets = Buckets::powers_of_two(tokens);
+        // Further layers share the first one's kernels and the memory between them.
+        let mut first: Option<Mlp> = None;
         let layer = |number: usize| -> Result<Layer, Failure> {
             let name = |part: &str| format!("model.layers.{number}.{part}");
             let part = |part: &str| get(&name(part));
-            let mlp = MlpWeights::of_layer(&checkpoint, &name("mlp"))?;
+            let weights = MlpWeights::of_layer(&checkpoint, &name("mlp"))?;
+            let mlp = match &first {
+                Some(first) => first.load_layer(&weights)?,
+                None => Mlp::of(&weights).options(MlpOptions::new(buckets.clone())).load(device)?,
+            };
+            first.get_or_insert_with(|| mlp.clone());
             let candle = match check {
                 true => Some([part("mlp.gate_proj")?, part("mlp.up_proj")?, part("mlp.down_proj")?]),
                 false => None,
@@ -266,7 +273,7 @@ impl Model {
                     part("self_attn.v_proj")?,
                     part("self_attn.o_proj")?,
                 ],
-                mlp: Mlp::of(&mlp).options(MlpOptions::new(buckets.clone())).load(device)?,
+                mlp,
                 candle,
             })
         };

@@ -49,8 +49,8 @@ struct Block {
     candle: Device,
     source: Source,
     residual: bool,
-    /// Held while a call is put in the stream: memory between the kernels is the block's own.
-    calling: Mutex<()>,
+    /// Held while a call is put in the stream: memory between the kernels is the block's own, or shared with other layers.
+    calling: Arc<Mutex<()>>,
 }
 
 /// How an [`Mlp`] is loaded.
@@ -65,7 +65,7 @@ pub struct MlpBuilder<'a> {
 }
 
 enum Weights<'a> {
-    Host(MlpWeights<'a>),
+    Host(Box<MlpWeights<'a>>),
     Tensors([&'a Tensor; 3]),
 }
 
@@ -73,13 +73,32 @@ impl Mlp {
     /// A block from weights out of a checkpoint (`MlpWeights::of_layer`) or a loader of one's own, in any format. They are
     /// copied to the device.
     pub fn of<'a>(weights: &MlpWeights<'a>) -> MlpBuilder<'a> {
-        MlpBuilder::new(Weights::Host(*weights))
+        MlpBuilder::new(Weights::Host(Box::new(*weights)))
     }
 
     /// A builder for weights in tensors: gate and up `[features, hidden]`, down `[hidden, features]`, all in bf16 or all in
     /// f16. They are copied, so the tensors may go.
     pub fn of_tensors<'a>(gate: &'a Tensor, up: &'a Tensor, down: &'a Tensor) -> MlpBuilder<'a> {
         MlpBuilder::new(Weights::Tensors([gate, up, down]))
+    }
+
+    /// Loads another layer of the same widths and format, with the same options, on the same device. It shares this one's
+    /// kernels and the memory between them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: a layer of another kind; memory of the device.
+    pub fn load_layer(&self, weights: &MlpWeights<'_>) -> Result<Mlp, Error> {
+        let Block { loaded, stream, candle, source, residual, calling } = &*self.block;
+        let block = Block {
+            loaded: loaded.load_layer(weights)?,
+            stream: stream.clone(),
+            candle: candle.clone(),
+            source: *source,
+            residual: *residual,
+            calling: calling.clone(),
+        };
+        Ok(Mlp { block: Arc::new(block) })
     }
 
     /// `down(act(gate(x)) * up(x))` of x, `[.., hidden]`, contiguous.
@@ -186,7 +205,7 @@ impl<'a> MlpBuilder<'a> {
             }
         };
         let (source, residual) = (options.source, options.residual);
-        let (candle, calling) = (device.clone(), Mutex::new(()));
+        let (candle, calling) = (device.clone(), Arc::default());
         Ok(Mlp { block: Arc::new(Block { loaded, stream, candle, source, residual, calling }) })
     }
 }

@@ -53,8 +53,8 @@ struct Inner {
     stream: Stream,
     candle: Device,
     source: Source,
-    /// Held while a call is put in the stream: memory between the kernels is the block's own.
-    calling: Mutex<()>,
+    /// Held while a call is put in the stream: memory between the kernels is the block's own, or shared with other layers.
+    calling: Arc<Mutex<()>>,
 }
 
 /// How [`Experts`] are loaded.
@@ -84,6 +84,24 @@ impl Experts {
     /// features]`, all in bf16 or all in f16. They are copied, so the tensors may go.
     pub fn of_tensors(experts: &[[Tensor; 3]], options: ExpertsOptions) -> ExpertsBuilder<'_> {
         ExpertsBuilder { weights: Weights::Tensors(experts), options, emulating: Arch::Sm90a, cache: None }
+    }
+
+    /// Loads another layer of the same widths, format and number of experts, with the same options, on the same device. It shares
+    /// this one's kernels and the memory between them.
+    ///
+    /// # Errors
+    ///
+    /// [`Error`]: a layer of another kind; memory of the device.
+    pub fn load_layer(&self, weights: &ExpertsWeights<'_>) -> Result<Experts, Error> {
+        let Inner { loaded, stream, candle, source, calling } = &*self.inner;
+        let inner = Inner {
+            loaded: loaded.load_layer(weights)?,
+            stream: stream.clone(),
+            candle: candle.clone(),
+            source: *source,
+            calling: calling.clone(),
+        };
+        Ok(Experts { inner: Arc::new(inner) })
     }
 
     /// The sum of each token's experts, each times its weight: x `[.., hidden]`, numbers of experts in u32 and weights in f32
@@ -158,7 +176,7 @@ impl ExpertsBuilder<'_> {
                 Loaded::load(&ours, &ExpertsWeights::new(experts)?, &self.options)?
             }
         };
-        let (candle, source, calling) = (device.clone(), self.options.source, Mutex::new(()));
+        let (candle, source, calling) = (device.clone(), self.options.source, Arc::default());
         Ok(Experts { inner: Arc::new(Inner { loaded, stream, candle, source, calling }) })
     }
 }

@@ -232,6 +232,12 @@ fn a_block_in_nvfp4_is_right_on_blackwell() {
     };
     let [gate, up, down] = [0, 1, 2].map(|matrix| real(&matrices[matrix]));
     let (got, want) = (mlp.run(&x).unwrap(), block(&x, [&gate, &up, &down]));
+    // Another layer, which shares the first one's kernels: the same weights give the same bits.
+    let again = mlp.load_layer(&weights).unwrap().run(&x).unwrap();
+    let bits = |tensor: &Tensor| {
+        tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
+    };
+    assert_eq!(bits(&again), bits(&got));
     // x and the middle are quantised to 4 bits.
     let norm = |tensor: &Tensor| tensor.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
     let off = norm(&(got.to_dtype(DType::F32).unwrap() - &want).unwrap()) / norm(&want);
