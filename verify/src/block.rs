@@ -26,6 +26,8 @@ pub struct Activations {
     pub format: OperandFormat,
     /// What elements are multiples of.
     pub scales: Scales,
+    /// The format of 16 bits in which kernels write what is between the projections, if it is rounded to `format` after that.
+    pub between: Option<OperandFormat>,
 }
 
 /// Scales of activations, beside the scale factors of a format.
@@ -33,9 +35,8 @@ pub struct Activations {
 pub enum Scales {
     /// Those of the whole tensors: of x, and of what is between the projections. 1 for formats of 16 bits.
     Tensors([f32; 2]),
-    /// One for each token: its largest magnitude over the largest number of the format. What is between the projections is
-    /// rounded to this format of 16 bits before.
-    Rows(OperandFormat),
+    /// One for each token: its largest magnitude over the largest number of the format.
+    Rows,
 }
 
 /// A matrix of weights, `[N, K]`, and a scale for each of its rows beside what the matrix has; empty for none.
@@ -82,7 +83,7 @@ impl From<Matrix> for Weights {
 /// let format = OperandFormat::Bf16;
 /// let ones = |rows, k| quantize_to(format, &vec![1.0f32; rows * k], rows, k, TensorScale::One);
 /// let weights = [ones(3, 8)?, ones(3, 8)?, ones(8, 3)?].map(Into::into);
-/// let activations = Activations { format, scales: Scales::Tensors([1.0; 2]) };
+/// let activations = Activations { format, scales: Scales::Tensors([1.0; 2]), between: None };
 /// let y = gated_mlp(&weights, &[0.5; 8], activations, |gate, up| gate.max(0.0) * up)?;
 /// assert_eq!(y, [3.0 * 4.0 * 4.0; 8]);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -105,7 +106,7 @@ pub fn gated_mlp(
                 let (rows, scale) = (values.len() / k, TensorScale::Fixed(scales[which]));
                 Ok(vec![quantize_to(activations.format, values, rows, k, scale)?])
             }
-            Scales::Rows(_) => {
+            Scales::Rows => {
                 let one = |row: &[f32]| quantize_to(activations.format, row, 1, k, TensorScale::FromMax);
                 values.chunks(k).map(one).collect()
             }
@@ -119,14 +120,14 @@ pub fn gated_mlp(
     let x = rounded(x, gate.matrix.k(), 0)?;
     let (gates, ups) = rayon::join(|| products(gate, &x), || products(up, &x));
     let middle: Vec<f32> = gates?.into_iter().zip(ups?).map(|(gate, up)| act(gate, up) as f32).collect();
-    let middle: Vec<f32> = match activations.scales {
-        Scales::Rows(OperandFormat::Bf16) => {
+    let middle: Vec<f32> = match activations.between {
+        Some(OperandFormat::Bf16) => {
             middle.into_iter().map(|value| half::bf16::from_f32(value).to_f32()).collect()
         }
-        Scales::Rows(OperandFormat::F16) => {
+        Some(OperandFormat::F16) => {
             middle.into_iter().map(|value| half::f16::from_f32(value).to_f32()).collect()
         }
-        Scales::Rows(_) | Scales::Tensors(_) => middle,
+        Some(_) | None => middle,
     };
     Ok(products(down, &rounded(&middle, down.matrix.k(), 1)?)?)
 }

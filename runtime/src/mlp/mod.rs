@@ -69,7 +69,7 @@ use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
 use silumin_codegen::problem::{Formats, OperandFormat, Shape};
 use silumin_codegen::spec::Spec;
-use silumin_verify::block::{Activations, Scales, Weights, gated_mlp};
+use silumin_verify::block::{Activations, Weights, gated_mlp};
 
 use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
@@ -163,6 +163,7 @@ pub struct Mlp {
     sfdown: Option<Buffer>,
     up_kernels: Kernels,
     down_kernels: Kernels,
+    travel: Travel,
     /// x in the format of the kernels; `None` if activations stay in 16 bits.
     quantised: Option<Quantised>,
     middle: Middle,
@@ -214,13 +215,13 @@ fn travel(
         Ok::<_, MlpError>(spec(gate, device, first)?.plan(shape, device.arch()).err())
     };
     let sixteen = Travel::Sixteen(source);
-    match legal(sixteen)? {
-        None => Ok(sixteen),
-        Some(reasons) => match Travel::quantised(weights, source, calibrated) {
-            Some(travel) if legal(travel)?.is_none() => Ok(travel),
-            _ => Err(MlpError::Formats { weights, arch: device.arch(), reasons }),
-        },
+    let Some(reasons) = legal(sixteen)? else { return Ok(sixteen) };
+    for travel in Travel::quantised(weights, source, calibrated) {
+        if legal(travel)?.is_none() {
+            return Ok(travel);
+        }
     }
+    Err(MlpError::Formats { weights, arch: device.arch(), reasons })
 }
 
 /// The same spec for a kernel whose setup overlaps the end of the kernel before it in the stream.
@@ -329,7 +330,9 @@ impl Mlp {
             Some(mlp) if mlp.kind == kind => Shared {
                 quantised: mlp.quantised.as_ref().map(|quantised| quantised.scaled(input_scale)),
                 middle: mlp.middle.scaled(travel, weights.middle_scale),
-                requantised: mlp.requantised.clone(),
+                requantised: mlp.requantised.as_ref().map(|requantised| {
+                    requantised.scaled(Some(mlp.middle.scaled(travel, weights.middle_scale).scale))
+                }),
                 up_kernels: mlp.up_kernels.clone(),
                 down_kernels: mlp.down_kernels.clone(),
             },
@@ -339,13 +342,14 @@ impl Mlp {
                 let quantised = Quantised::new(device, travel, source, most, k, input_scale)?;
                 let up = spec(&gate, device, first)?;
                 let up = if quantised.is_some() { behind_another(up) } else { up };
+                let middle = Middle::new(device, travel, most, n, weights.middle_scale)?;
                 Shared {
                     quantised,
-                    middle: Middle::new(device, travel, most, n, weights.middle_scale)?,
-                    requantised: match travel {
-                        Travel::E4m3Rows(_) => Quantised::new(device, travel, source, most, n, None)?,
-                        Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => None,
+                    requantised: match travel.between() {
+                        Some(_) => Quantised::new(device, travel, source, most, n, Some(middle.scale))?,
+                        None => None,
                     },
+                    middle,
                     up_kernels: warmed(up, n, k)?,
                     down_kernels: warmed(behind_another(spec(&down, device, second)?), k, n)?,
                 }
@@ -374,6 +378,7 @@ impl Mlp {
             false => None,
         };
         Ok(Mlp {
+            travel,
             kind,
             vectors,
             hidden,
@@ -433,15 +438,7 @@ impl Mlp {
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
     pub fn reference(&self, weights: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
-        let format = match self.quantises() {
-            true => self.gate_up.format,
-            false => Travel::Sixteen(self.options.source).operand(),
-        };
-        let scales = match self.requantised {
-            Some(_) => Scales::Rows(Travel::Sixteen(self.options.source).operand()),
-            None => Scales::Tensors(self.activation_scales()),
-        };
-        reference(weights, x, Activations { format, scales }, self.options.activation)
+        reference(weights, x, self.travel.activations(self.activation_scales()), self.options.activation)
     }
 
     /// The kernels of gate and up, and of down, for all buckets.

@@ -1,6 +1,7 @@
 //! How activations travel between the kernels of a block: memory for the largest bucket, sliced for each call.
 
 use silumin_codegen::problem::{Formats, OperandFormat, OutputFormat, ScaleSpec};
+use silumin_verify::block as verify;
 
 use super::{MlpError, Source};
 use crate::device::{Buffer, Device, DeviceError, Stream};
@@ -13,6 +14,9 @@ pub(super) enum Travel {
     Sixteen(Source),
     /// x is quantised, and the first kernel's epilogue quantises the middle.
     Nvfp4,
+    /// x is quantised, and the middle, which the first kernel writes in 16 bits, is by a launch of its own: on chips whose kernels
+    /// do not write NVFP4.
+    Nvfp4Apart(Source),
     /// The same in e4m3, with scales of whole tensors alone.
     E4m3,
     /// In e4m3 with a scale for each token: x is quantised, and the middle, which the first kernel writes in 16 bits, is by a
@@ -21,14 +25,22 @@ pub(super) enum Travel {
 }
 
 impl Travel {
-    /// The way for weights of a format where the chip multiplies them by no 16-bit activations. `calibrated`: whether there
-    /// are scales for whole tensors of activations.
-    pub fn quantised(weights: OperandFormat, source: Source, calibrated: bool) -> Option<Travel> {
+    /// The ways for weights of a format where the chip multiplies them by no 16-bit activations, the best first. `calibrated`:
+    /// whether there are scales for whole tensors of activations.
+    pub fn quantised(weights: OperandFormat, source: Source, calibrated: bool) -> Vec<Travel> {
         match weights {
-            OperandFormat::Nvfp4 => Some(Travel::Nvfp4),
-            OperandFormat::E4m3 if calibrated => Some(Travel::E4m3),
-            OperandFormat::E4m3 => Some(Travel::E4m3Rows(source)),
-            _ => None,
+            OperandFormat::Nvfp4 => vec![Travel::Nvfp4, Travel::Nvfp4Apart(source)],
+            OperandFormat::E4m3 if calibrated => vec![Travel::E4m3],
+            OperandFormat::E4m3 => vec![Travel::E4m3Rows(source)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The format of the middle, where it is quantised by a launch of its own.
+    pub fn between(self) -> Option<Source> {
+        match self {
+            Travel::Nvfp4Apart(source) | Travel::E4m3Rows(source) => Some(source),
+            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => None,
         }
     }
 
@@ -37,7 +49,7 @@ impl Travel {
         match self {
             Travel::Sixteen(Source::Bf16) => OperandFormat::Bf16,
             Travel::Sixteen(Source::F16) => OperandFormat::F16,
-            Travel::Nvfp4 => OperandFormat::Nvfp4,
+            Travel::Nvfp4 | Travel::Nvfp4Apart(_) => OperandFormat::Nvfp4,
             Travel::E4m3 | Travel::E4m3Rows(_) => OperandFormat::E4m3,
         }
     }
@@ -45,8 +57,10 @@ impl Travel {
     /// The format that the first kernel writes.
     pub fn output(self) -> OutputFormat {
         match self {
-            Travel::Sixteen(Source::Bf16) | Travel::E4m3Rows(Source::Bf16) => OutputFormat::Bf16,
-            Travel::Sixteen(Source::F16) | Travel::E4m3Rows(Source::F16) => OutputFormat::F16,
+            Travel::Sixteen(source) | Travel::Nvfp4Apart(source) | Travel::E4m3Rows(source) => match source {
+                Source::Bf16 => OutputFormat::Bf16,
+                Source::F16 => OutputFormat::F16,
+            },
             Travel::Nvfp4 => OutputFormat::Nvfp4,
             Travel::E4m3 => OutputFormat::E4m3,
         }
@@ -58,12 +72,24 @@ impl Travel {
         [self.output(), result].map(|c| Formats::new(self.operand(), weights, c))
     }
 
+    /// What the reference rounds activations to.
+    pub fn activations(self, scales: [f32; 2]) -> verify::Activations {
+        let scales = match self {
+            Travel::E4m3Rows(_) => verify::Scales::Rows,
+            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::Nvfp4Apart(_) | Travel::E4m3 => {
+                verify::Scales::Tensors(scales)
+            }
+        };
+        let between = self.between().map(|source| Travel::Sixteen(source).operand());
+        verify::Activations { format: self.operand(), scales, between }
+    }
+
     /// The scale of the whole middle tensor if the checkpoint has none. NVFP4: elements up to 168 keep their size, and blocks
     /// whose largest element is 0.006 or more have scale factors of full precision. e4m3: elements up to 448 keep their
     /// size, and those of 0.016 or more their precision.
     pub fn middle_scale(self) -> f32 {
         match self {
-            Travel::Nvfp4 => 1.0 / 16.0,
+            Travel::Nvfp4 | Travel::Nvfp4Apart(_) => 1.0 / 16.0,
             Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) => 1.0,
         }
     }
@@ -118,7 +144,7 @@ impl Quantised {
         let mut row_scales = None;
         let (quantizer, codes, scales) = match travel {
             Travel::Sixteen(_) => return Ok(None),
-            Travel::Nvfp4 => {
+            Travel::Nvfp4 | Travel::Nvfp4Apart(_) => {
                 let [codes, scales] = Quantizer::bytes(most, k)?;
                 // Blocks that no call has written are read with rows of zeros, and have to be finite.
                 let scales = device.upload(&vec![0; scales])?;
@@ -202,7 +228,7 @@ impl Middle {
         let bits = travel.output().bits();
         let scales = match travel {
             Travel::Nvfp4 => Some(device.alloc(scales(most, features))?),
-            Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) => None,
+            Travel::Sixteen(_) | Travel::Nvfp4Apart(_) | Travel::E4m3 | Travel::E4m3Rows(_) => None,
         };
         let scale = Self::scale_of(travel, scale);
         Ok(Middle { codes: device.alloc(codes(most, features, bits))?, scales, features, bits, scale })
@@ -211,7 +237,7 @@ impl Middle {
     fn scale_of(travel: Travel, scale: Option<f32>) -> f32 {
         match travel {
             Travel::Sixteen(_) | Travel::E4m3Rows(_) => 1.0,
-            Travel::Nvfp4 | Travel::E4m3 => scale.unwrap_or(travel.middle_scale()),
+            Travel::Nvfp4 | Travel::Nvfp4Apart(_) | Travel::E4m3 => scale.unwrap_or(travel.middle_scale()),
         }
     }
 

@@ -15,7 +15,6 @@ pub use graph::ExpertsGraph;
 pub use weights::ExpertsWeights;
 
 use silumin_codegen::problem::{Problem, Shape};
-use silumin_verify::block::{Activations, Scales};
 
 use super::parts::Travel;
 use super::{Activation, MlpError, MlpWeights, Source, behind_another, reference, spec, travel};
@@ -208,12 +207,19 @@ impl Experts {
             calibrated &= expert.calibrated()?;
         }
         let travel = travel(&plain, device, format, options.source, calibrated, shape(capacity, n, k))?;
+        if matches!(travel, Travel::Nvfp4Apart(_)) {
+            // No kernel quantises the middle of experts by itself.
+            let [formats, _] = Travel::Nvfp4.formats(format, options.source);
+            let plan = spec(&plain, device, formats)?.plan(shape(capacity, n, k), device.arch());
+            let reasons = plan.err().unwrap_or_default();
+            return Err(MlpError::Formats { weights: format, arch: device.arch(), reasons });
+        }
         let x_scale = weights.scale_of(|expert| expert.gate_up.input_scale()).unwrap_or(1.0);
         let middle_scale =
             weights.scale_of(|expert| expert.middle_scale).unwrap_or_else(|| travel.middle_scale());
         let [x_scale, middle_scale] = match travel {
             Travel::Sixteen(_) | Travel::E4m3Rows(_) => [1.0; 2],
-            Travel::Nvfp4 | Travel::E4m3 => [x_scale, middle_scale],
+            Travel::Nvfp4 | Travel::Nvfp4Apart(_) | Travel::E4m3 => [x_scale, middle_scale],
         };
         // A kernel that rounds its result to e4m3 knows of no scale; the middle is linear in up.
         let up_factor = if travel == Travel::E4m3 { x_scale / middle_scale } else { x_scale };
@@ -344,12 +350,7 @@ impl Experts {
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
     pub fn reference(&self, expert: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
-        let scales = match self.travel {
-            Travel::E4m3Rows(source) => Scales::Rows(Travel::Sixteen(source).operand()),
-            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => Scales::Tensors(self.scales),
-        };
-        let activations = Activations { format: self.travel.operand(), scales };
-        reference(expert, x, activations, self.options.activation)
+        reference(expert, x, self.travel.activations(self.scales), self.options.activation)
     }
 
     /// Computes `out = residual + sum over choices of weight * expert(x)` for `tokens` rows of x.

@@ -64,7 +64,9 @@ impl Router {
         let load = |preparation| Loaded::new(device, preparation);
         let gather = match travel {
             Travel::Sixteen(_) => Gather::Copy(load(Preparation::Gather)?),
-            Travel::Nvfp4 => Gather::Nvfp4(load(Preparation::GatherQuantize(source))?, scale),
+            Travel::Nvfp4 | Travel::Nvfp4Apart(_) => {
+                Gather::Nvfp4(load(Preparation::GatherQuantize(source))?, scale)
+            }
             Travel::E4m3 => Gather::E4m3(load(Preparation::GatherQuantizeE4m3(source))?, scale),
             Travel::E4m3Rows(_) => Gather::E4m3Rows(
                 load(Preparation::GatherQuantizeE4m3Rows(source))?,
