@@ -204,7 +204,15 @@ fn case(preparation: Preparation, tiny: bool) -> Case {
         },
         Preparation::Gather => gathered(vec![("rows", choices * blocks * 32)], false),
         Preparation::GatherQuantize(_) => {
-            gathered(vec![("codes", choices * blocks * 8), ("scales", 4 * 128 * 8)], true)
+            let case = gathered(vec![("codes", choices * blocks * 8), ("scales", 4 * 128 * 8)], false);
+            // What is tiny is sorted already.
+            let sorted = u32s(&[u32::from(tiny)]);
+            let numbers = [case.numbers, sorted, vec![scale]].concat();
+            let mut inputs = case.inputs;
+            if tiny {
+                inputs[0].1 = activations(choices * blocks * 16, tiny);
+            }
+            Case { inputs, numbers, ..case }
         }
         Preparation::GatherQuantizeE4m3(_) => gathered(vec![("codes", choices * blocks * 16)], true),
         Preparation::GatherQuantizeE4m3Rows(_) => {
@@ -421,7 +429,8 @@ const GATHER: [(&str, &str); 4] = [
     ("sub.u32 %column, %item, %column", "mov.b32 %column, %column"),
 ];
 
-const GATHER_QUANTIZE: [(&str, &str); 4] = [
+const GATHER_QUANTIZE: [(&str, &str); 5] = [
+    ("selp.b32 %token, %row, %token, %is_sorted", "mov.b32 %token, %token"),
     ("min.u32 %rows, %rows, %index", "mov.b32 %rows, %rows"),
     ("mad.lo.u32 %index, %token, %blocks", "mad.lo.u32 %index, %row, %blocks"),
     ("mov.b32 %row, %padded", "mov.b32 %row, %row"),

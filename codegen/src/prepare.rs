@@ -88,11 +88,11 @@ pub enum Preparation {
     /// `sources`, `offsets` and the rows `[choices, K]` (u64, multiples of 16); choices, K over 16, experts (u32).
     Gather,
     /// [`Preparation::Quantize`] of each row's token. Parameters of the entry: addresses of the tokens, of `sources`,
-    /// `offsets`, the codes and the scale factors (u64, multiples of 16); choices, K over 16, experts (u32); the scale of the whole
-    /// tensor (f32). Scale factors of rows that pad an expert's last block are not written.
+    /// `offsets`, the codes and the scale factors (u64, multiples of 16); choices, K over 16, experts, 1 if there are rows in the
+    /// place of the tokens or 0 (u32); the scale of the whole tensor (f32). Scale factors of rows that pad an expert's last block are not written.
     GatherQuantize(Source),
     /// [`Preparation::QuantizeE4m3`] of each row's token. Parameters of the entry: those of
-    /// [`Preparation::GatherQuantize`] without scale factors.
+    /// [`Preparation::GatherQuantize`] without scale factors and the number behind the experts.
     GatherQuantizeE4m3(Source),
     /// [`Preparation::QuantizeE4m3Rows`] of each row's token. Parameters of the entry: addresses of the tokens, of `sources`,
     /// `offsets`, the codes (u64, multiples of 16) and the scales (f32 `[choices]`); K over 16, experts (u32).

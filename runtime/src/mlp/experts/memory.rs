@@ -4,6 +4,7 @@ use silumin_codegen::plan::Operand;
 use silumin_codegen::problem::Problem;
 
 use super::super::MlpError;
+use super::super::parts::Travel;
 use crate::device::{Buffer, Device, DeviceError};
 
 /// Bytes that are written at once.
@@ -26,7 +27,7 @@ pub(super) struct Memory {
     pub middle_scales: Option<Buffer>,
     /// Scales per row, f32, of x and of the middle; `None` without them.
     pub row_scales: Option<[Buffer; 2]>,
-    /// The middle in e4m3, where rows have scales.
+    /// The middle in the second kernel's format, where the first does not write that.
     pub middle_codes: Option<Buffer>,
     /// Results of the down projection, in rows sorted by expert.
     pub rows: Buffer,
@@ -35,7 +36,7 @@ pub(super) struct Memory {
 impl Memory {
     /// Memory for the problems of gate and up and of down, with the rows of the largest bucket. All of it is zeros: kernels
     /// load whole tiles, and read what no call has written.
-    pub fn new(device: &Device, [up, down]: [&Problem; 2], by_row: bool) -> Result<Self, MlpError> {
+    pub fn new(device: &Device, [up, down]: [&Problem; 2], travel: Travel) -> Result<Self, MlpError> {
         let zeros = |bytes: u64| zeros(device, bytes as usize);
         let scales = |bytes: u64| Ok::<_, DeviceError>(if bytes == 0 { None } else { Some(zeros(bytes)?) });
         let rows = u64::from(up.shape.m);
@@ -46,9 +47,16 @@ impl Memory {
             x: zeros(Operand::A.bytes(up))?,
             x_scales: scales(Operand::Sfa.bytes(up))?,
             middle: zeros(Operand::C.bytes(up))?,
-            middle_scales: scales(Operand::Sfc.bytes(up))?,
-            row_scales: if by_row { Some([zeros(4 * rows)?, zeros(4 * rows)?]) } else { None },
-            middle_codes: if by_row { Some(zeros(Operand::A.bytes(down))?) } else { None },
+            middle_scales: scales(Operand::Sfa.bytes(down))?,
+            row_scales: if matches!(travel, Travel::E4m3Rows(_)) {
+                Some([zeros(4 * rows)?, zeros(4 * rows)?])
+            } else {
+                None
+            },
+            middle_codes: match travel.between() {
+                Some(_) => Some(zeros(Operand::A.bytes(down))?),
+                None => None,
+            },
             rows: zeros(Operand::C.bytes(down))?,
         })
     }
@@ -65,7 +73,7 @@ impl Memory {
             x: part(&self.x, Operand::A.bytes(up))?,
             x_scales: scales(&self.x_scales, Operand::Sfa.bytes(up))?,
             middle: part(&self.middle, Operand::C.bytes(up))?,
-            middle_scales: scales(&self.middle_scales, Operand::Sfc.bytes(up))?,
+            middle_scales: scales(&self.middle_scales, Operand::Sfa.bytes(down))?,
             row_scales: match &self.row_scales {
                 Some([x, middle]) => {
                     let bytes = 4 * u64::from(up.shape.m);

@@ -207,13 +207,6 @@ impl Experts {
             calibrated &= expert.calibrated()?;
         }
         let travel = travel(&plain, device, format, options.source, calibrated, shape(capacity, n, k))?;
-        if matches!(travel, Travel::Nvfp4Apart(_)) {
-            // No kernel quantises the middle of experts by itself.
-            let [formats, _] = Travel::Nvfp4.formats(format, options.source);
-            let plan = spec(&plain, device, formats)?.plan(shape(capacity, n, k), device.arch());
-            let reasons = plan.err().unwrap_or_default();
-            return Err(MlpError::Formats { weights: format, arch: device.arch(), reasons });
-        }
         let x_scale = weights.scale_of(|expert| expert.gate_up.input_scale()).unwrap_or(1.0);
         let middle_scale =
             weights.scale_of(|expert| expert.middle_scale).unwrap_or_else(|| travel.middle_scale());
@@ -265,7 +258,7 @@ impl Experts {
                     Ok(kernels.for_shape(shape(capacity, n, k)).map_err(Box::new)?.kernel().problem)
                 };
                 let problems = [&problem(&up_kernels, n, k)?, &problem(&down_kernels, k, n)?];
-                (up_kernels, down_kernels, router, Memory::new(device, problems, by_row)?)
+                (up_kernels, down_kernels, router, Memory::new(device, problems, travel)?)
             }
         };
         Ok(Experts {
@@ -383,6 +376,7 @@ impl Experts {
         self.router.scatter(stream, &tokens, &memory)?;
         let [up, down] = kernels;
         let row_scales = |name, which: usize| Some((name, &memory.row_scales.as_ref()?[which]));
+        let writes_scales = self.travel == Travel::Nvfp4;
         let given = [("gate_scale", &self.gate.tensor_scales), ("up_scale", &self.up.tensor_scales)];
         let given = given.into_iter().filter_map(|(name, scales)| Some((name, scales.as_ref()?)));
         let scales: Vec<(&str, &Buffer)> = given.chain(row_scales("x_scale", 0)).collect();
@@ -390,14 +384,15 @@ impl Experts {
             sfa: memory.x_scales.as_ref(),
             sfb1: self.gate.scales.as_ref(),
             sfb2: self.up.scales.as_ref(),
-            sfc: memory.middle_scales.as_ref(),
-            c_scale: memory.middle_scales.is_some().then_some(self.scales[1]),
+            sfc: memory.middle_scales.as_ref().filter(|_| writes_scales),
+            c_scale: writes_scales.then_some(self.scales[1]),
             offsets: Some(&memory.offsets),
             vectors: &scales,
             ..Args::new(&memory.x, &self.gate.codes, &self.up.codes, &memory.middle)
         };
         up.launch(stream, &args)?;
-        self.router.requantise(stream, tokens.count * self.options.top_k, self.features as u32, &memory)?;
+        let sizes = [tokens.count * self.options.top_k, self.features as u32];
+        self.router.requantise(stream, sizes, self.scales[1], &memory)?;
         let scale = self.down.tensor_scales.as_ref().map(|scales| ("down_scale", scales));
         let scales: Vec<(&str, &Buffer)> = scale.into_iter().chain(row_scales("h_scale", 1)).collect();
         let middle = memory.middle_codes.as_ref().unwrap_or(&memory.middle);

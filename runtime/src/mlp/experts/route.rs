@@ -123,7 +123,12 @@ impl Router {
                 args.extend(sizes);
                 kernel
             }
-            Gather::Nvfp4(kernel, scale) | Gather::E4m3(kernel, scale) => {
+            Gather::Nvfp4(kernel, scale) => {
+                args.extend(sizes);
+                args.extend([Plain::U32(0), Plain::F32(*scale)]);
+                kernel
+            }
+            Gather::E4m3(kernel, scale) => {
                 args.extend(sizes);
                 args.push(Plain::F32(*scale));
                 kernel
@@ -137,23 +142,41 @@ impl Router {
         Ok(kernel.launch(stream, kernel.ctas(choices, blocks)?, &args)?)
     }
 
-    /// Quantises the middle, where the first kernel leaves it in 16 bits and the second wants it in e4m3.
+    /// Quantises the middle, where the first kernel leaves it in 16 bits and the second wants it in another format. `scale` is that
+    /// of the whole middle.
     pub fn requantise(
         &self,
         stream: &Stream,
-        choices: u32,
-        features: u32,
+        [choices, features]: [u32; 2],
+        scale: f32,
         memory: &Memory,
     ) -> Result<(), MlpError> {
-        let (Gather::E4m3Rows(_, quantizer), Some(codes), Some([_, scales])) =
-            (&self.gather, &memory.middle_codes, &memory.row_scales)
-        else {
-            return Ok(());
-        };
-        let elements = choices as usize * features as usize;
-        let (from, to) = (memory.middle.slice(0, 2 * elements)?, codes.slice(0, elements)?);
-        let scales = scales.slice(0, 4 * choices as usize)?;
-        Ok(quantizer.launch(stream, &from, [choices, features], &to, &scales)?)
+        let Some(codes) = &memory.middle_codes else { return Ok(()) };
+        match (&self.gather, &memory.row_scales, &memory.middle_scales) {
+            (Gather::E4m3Rows(_, quantizer), Some([_, scales]), _) => {
+                let elements = choices as usize * features as usize;
+                let (from, to) = (memory.middle.slice(0, 2 * elements)?, codes.slice(0, elements)?);
+                let scales = scales.slice(0, 4 * choices as usize)?;
+                quantizer.launch(stream, &from, [choices, features], &to, &scales)?;
+            }
+            (Gather::Nvfp4(kernel, _), _, Some(scales)) => {
+                let args = [
+                    Plain::Input("middle", &memory.middle),
+                    Plain::Input("sources", &memory.sources),
+                    Plain::Input("offsets", &memory.offsets),
+                    Plain::Part("codes", codes),
+                    Plain::Part("scales", scales),
+                    Plain::U32(choices),
+                    Plain::U32(features / 16),
+                    Plain::U32(self.experts[1]),
+                    Plain::U32(1),
+                    Plain::F32(scale),
+                ];
+                kernel.launch(stream, kernel.ctas(choices, features / 16)?, &args)?;
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Sums each token's rows, by weight, onto the residual.
