@@ -16,9 +16,9 @@ use candle_core::safetensors::{MmapedSafetensors, save};
 use candle_core::{D, DType, Device, IndexOp, Tensor};
 use serde_json::{Value, json};
 use silumin::Buckets;
-use silumin::runtime::mlp::{MlpOptions, MlpWeights};
+use silumin::runtime::mlp::{MlpError, MlpOptions, MlpWeights};
 use silumin::runtime::weights::Checkpoint;
-use silumin_candle::Mlp;
+use silumin_candle::{Error, Mlp};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -255,9 +255,14 @@ impl Model {
             let name = |part: &str| format!("model.layers.{number}.{part}");
             let part = |part: &str| get(&name(part));
             let weights = MlpWeights::of_layer(&checkpoint, &name("mlp"))?;
+            let alone = || Mlp::of(&weights).options(MlpOptions::new(buckets.clone())).load(device);
             let mlp = match &first {
-                Some(first) => first.load_layer(&weights)?,
-                None => Mlp::of(&weights).options(MlpOptions::new(buckets.clone())).load(device)?,
+                Some(first) => match first.load_layer(&weights) {
+                    // Some checkpoints leave layers in 16 bits, or calibrate a part of them.
+                    Err(Error::Block(error)) if matches!(*error, MlpError::UnlikeLayer { .. }) => alone()?,
+                    loaded => loaded?,
+                },
+                None => alone()?,
             };
             first.get_or_insert_with(|| mlp.clone());
             let candle = match check {

@@ -222,7 +222,7 @@ fn a_block_in_nvfp4_is_right_on_blackwell() {
     let [gate, up, down] = [0, 1, 2].map(|matrix| Weight::of(&matrices[matrix]).unwrap());
     let weights = MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap();
     let options = MlpOptions::new(Buckets::new([4]).unwrap()).without_residual();
-    let mlp = Mlp::of(&weights).options(options).emulating(Arch::Sm100a).load(&CPU).unwrap();
+    let mlp = Mlp::of(&weights).options(options.clone()).emulating(Arch::Sm100a).load(&CPU).unwrap();
     assert!(mlp.loaded().quantises());
     let x = tensor(3, k, 0.5, DType::BF16);
     let real = |matrix: &silumin::formats::Matrix| {
@@ -232,12 +232,17 @@ fn a_block_in_nvfp4_is_right_on_blackwell() {
     };
     let [gate, up, down] = [0, 1, 2].map(|matrix| real(&matrices[matrix]));
     let (got, want) = (mlp.run(&x).unwrap(), block(&x, [&gate, &up, &down]));
-    // Another layer, which shares the first one's kernels: the same weights give the same bits.
-    let again = mlp.load_layer(&weights).unwrap().run(&x).unwrap();
+    // Another layer, which shares the first one's kernels, and has weights of its own.
+    let [gate, up, down] = [1, 0, 2].map(|matrix| Weight::of(&matrices[matrix]).unwrap());
+    let other = MlpWeights::new(GateUp::new(gate, up).unwrap(), down).unwrap();
+    let beside = mlp.load_layer(&other).unwrap();
+    let alone = Mlp::of(&other).options(options).emulating(Arch::Sm100a).load(&CPU).unwrap();
     let bits = |tensor: &Tensor| {
         tensor.to_dtype(DType::F32).unwrap().flatten_all().unwrap().to_vec1::<f32>().unwrap()
     };
-    assert_eq!(bits(&again), bits(&got));
+    assert_eq!(bits(&beside.run(&x).unwrap()), bits(&alone.run(&x).unwrap()));
+    assert_ne!(bits(&beside.run(&x).unwrap()), bits(&got));
+    assert_eq!(bits(&mlp.run(&x).unwrap()), bits(&got));
     // x and the middle are quantised to 4 bits.
     let norm = |tensor: &Tensor| tensor.sqr().unwrap().sum_all().unwrap().to_scalar::<f32>().unwrap().sqrt();
     let off = norm(&(got.to_dtype(DType::F32).unwrap() - &want).unwrap()) / norm(&want);

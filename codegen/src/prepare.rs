@@ -155,8 +155,8 @@ impl Preparation {
     }
 
     /// How many CTAs a launch has, along x. `columns` counts blocks of 16 elements in a row, or scale factors; for
-    /// [`Preparation::Route`] `rows` counts choices and `columns` experts. `None` if items, pads included, exceed 32 bits, which an
-    /// index has.
+    /// [`Preparation::Route`] `rows` counts choices and `columns` experts. `None` for 2^32 items or more, pads included: an
+    /// index has 32 bits.
     pub fn ctas(self, rows: u32, columns: u32) -> Option<u32> {
         let (rows, fours) = (u64::from(rows), u64::from(columns).next_multiple_of(4));
         let items = match self {

@@ -84,7 +84,13 @@ pub enum MlpError {
     },
     /// The number of tokens has no bucket.
     #[error(
-        "{tokens} tokens: the block has buckets for 1 to {most}; load it with a larger one, or call it for parts"
+        "{}",
+        match .tokens {
+            0 => "0 tokens: there is nothing to compute".to_owned(),
+            tokens => format!(
+                "{tokens} tokens: the block has buckets for 1 to {most}; load it with a larger one, or call it for parts"
+            ),
+        }
     )]
     Tokens {
         /// As asked for.
@@ -136,13 +142,24 @@ pub enum MlpError {
     },
     /// One scale of FP8 activations is given, and the other is not.
     #[error(
-        "FP8 weights have a scale for {}: give both (`GateUp::with_input_scale`, \
-         `MlpWeights::with_middle_scale`), or neither, and each token gets scales of its own",
+        "{}FP8 activations have a scale for {}: set both (`GateUp::with_input_scale`, `MlpWeights::with_middle_scale`), or drop it by \
+         `MlpWeights::without_activation_scales`, and each token gets its own",
+        .expert.map(|expert| format!("expert {expert}: ")).unwrap_or_default(),
         match .input { true => "x, and none for what is between the projections", false => "what is between the projections, and none for x" }
     )]
     HalfCalibrated {
-        /// Whether that of x is given.
+        /// The expert, for experts of a mixture.
+        expert: Option<usize>,
+        /// Whether the scale of x is given.
         input: bool,
+    },
+    /// The hidden size of experts is not a multiple of 16.
+    #[error(
+        "hidden is {hidden}, and the kernels that gather and sum rows of experts want a multiple of 16: pad weights and x with zeros"
+    )]
+    Hidden {
+        /// Width of x.
+        hidden: usize,
     },
     /// A layer was to share kernels with one of another kind.
     #[error("a layer `{found}` cannot share the kernels of `{expected}`: load it by itself")]

@@ -151,7 +151,7 @@ impl MlpOptions {
 /// A loaded block: weights, kernels for all buckets, and memory between the kernels.
 ///
 /// One call at a time: the memory between the kernels is the block's own, or that of all layers that share it
-/// ([`Mlp::load_layer`]). Give each stream that runs at the same time a block of its own.
+/// ([`Mlp::load_layer`]). A second stream that runs at the same time needs another [`Mlp::load`].
 #[derive(Clone)]
 pub struct Mlp {
     device: Device,
@@ -252,7 +252,7 @@ impl Mlp {
     /// # Errors
     ///
     /// [`MlpError::Formats`] where the chip multiplies 16-bit activations neither by the weights' format nor after
-    /// quantising them; sizes or buckets that have no kernel; memory of the device.
+    /// quantising them; [`MlpError::HalfCalibrated`]; sizes or buckets that have no kernel; memory of the device.
     pub fn load(device: &Device, weights: &MlpWeights<'_>, options: &MlpOptions) -> Result<Self, MlpError> {
         Self::of(device, weights, options, None, None)
     }
@@ -282,7 +282,7 @@ impl Mlp {
     ///
     /// # Errors
     ///
-    /// [`MlpError::UnlikeLayer`] for another width, format or kind of scales; memory of the device.
+    /// As [`Mlp::load`]; [`MlpError::UnlikeLayer`] for another width, format or kind of scales.
     pub fn load_layer(&self, weights: &MlpWeights<'_>) -> Result<Self, MlpError> {
         match &self.communicator {
             None => Self::of(&self.device, weights, &self.options, None, Some(self)),
@@ -313,7 +313,7 @@ impl Mlp {
         // One rank adds the residual.
         let adds = options.residual && communicator.is_none_or(|rank| rank.rank() == 0);
         let residual = if adds { " + residual[m, n]" } else { "" };
-        let (calibrated, shape) = (weights.calibrated()?, Shape::new(most, n, k));
+        let (calibrated, shape) = (weights.calibrated(None)?, Shape::new(most, n, k));
         let travel = travel(&gate_of(""), device, format, options.source, calibrated, shape)?;
         let by_token = matches!(travel, Travel::E4m3Rows(_));
         let [x, h] = if by_token { ["x_scale[m] * ", "h_scale[m] * "] } else { [""; 2] };
@@ -423,16 +423,17 @@ impl Mlp {
         self.quantised.is_some()
     }
 
-    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, and
-    /// if each token has scales of its own.
+    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, or if
+    /// each token has its own scales.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
         [self.quantised.as_ref().map_or(1.0, |quantised| quantised.scale), self.middle.scale]
     }
 
     /// What the block computes for rows of x `[tokens, hidden]`, in f64 and without the residual: with x and the middle rounded or
-    /// quantised as the kernels do it. `weights` are those of the whole block, decoded exactly. On one of several ranks they are the
-    /// rank's ([`MlpWeights::shard`]), if each token has scales of its own: its part of a token has another largest magnitude.
+    /// quantised as the kernels do it. `weights` are those of the whole block, decoded exactly. If each token has
+    /// its own scales, a rank passes its own weights ([`MlpWeights::shard`]), because it scales its own part of each token. The result is
+    /// then that rank's part of the sum.
     ///
     /// # Errors
     ///

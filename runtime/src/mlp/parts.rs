@@ -146,7 +146,7 @@ impl Quantised {
             Travel::Sixteen(_) => return Ok(None),
             Travel::Nvfp4 | Travel::Nvfp4Apart(_) => {
                 let [codes, scales] = Quantizer::bytes(most, k)?;
-                // Blocks that no call has written are read with rows of zeros, and have to be finite.
+                // The kernel also reads blocks that no call has written.
                 let scales = device.upload(&vec![0; scales])?;
                 (Kind::Nvfp4(Quantizer::load(device, source)?), codes, Some(scales))
             }

@@ -85,16 +85,22 @@ impl<'a> MlpWeights<'a> {
         self.gate_up.n()
     }
 
-    /// Whether there are scales for whole tensors of activations.
+    /// Drops the scales that activations were calibrated for: of x, and of what is between the projections.
+    #[must_use]
+    pub fn without_activation_scales(self) -> Self {
+        MlpWeights { gate_up: self.gate_up.with_input_scale(None), middle_scale: None, ..self }
+    }
+
+    /// Whether there are scales for whole tensors of activations. `expert` is named in errors.
     ///
     /// # Errors
     ///
     /// [`MlpError::HalfCalibrated`] in e4m3 if one of the two is missing.
-    pub(super) fn calibrated(&self) -> Result<bool, MlpError> {
+    pub(super) fn calibrated(&self, expert: Option<usize>) -> Result<bool, MlpError> {
         let scales = [self.gate_up.input_scale().is_some(), self.middle_scale.is_some()];
         match (self.gate_up.format(), scales) {
             (OperandFormat::E4m3, [input, middle]) if input != middle => {
-                Err(MlpError::HalfCalibrated { input })
+                Err(MlpError::HalfCalibrated { expert, input })
             }
             (_, scales) => Ok(scales == [true; 2]),
         }

@@ -69,7 +69,7 @@ impl<'a> GateUp<'a> {
         Self { input_scale, ..self }
     }
 
-    /// The same without scales of rows: whoever takes them off applies [`Weight::product_scales`].
+    /// The same without scales of rows: read [`Weight::product_scales`] of both before.
     #[must_use]
     pub fn without_row_scales(self) -> Self {
         let [gate, up] = [self.gate, self.up].map(|weight| weight.without_row_scales());

@@ -88,10 +88,10 @@ pub enum WeightError {
         /// Its scale.
         value: f32,
     },
-    /// Weights with scales of rows were to go where only a scale of the whole tensor has a place.
+    /// Weights with scales of rows were to go where scales of rows have no place.
     #[error(
-        "the weights have a scale for each row, and here is a place for one of the whole tensor: use `Mlp`, or take the scales off \
-         (`without_row_scales`) and upload `Weight::product_scales` as a vector `s[n]` of the gate"
+        "the weights have a scale for each row, which has no place here: use `Mlp`; or read `Weight::product_scales` first, upload \
+         them as a vector `s[n]` of the gate, and go on with `without_row_scales`"
     )]
     RowsScaled,
     /// A stacked tensor has an odd number of rows.

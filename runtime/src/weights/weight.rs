@@ -196,7 +196,8 @@ impl<'a> Weight<'a> {
         self.row_scales
     }
 
-    /// The same without scales of rows: whoever takes them off applies [`Weight::product_scales`].
+    /// The same without scales of rows. Read [`Weight::product_scales`] before: products of codes and scale factors are multiplied by
+    /// them. What a [`Matrix`] of these weights gives still needs [`Weight::row_scales`].
     #[must_use]
     pub fn without_row_scales(self) -> Self {
         Self { row_scales: None, ..self }
@@ -234,7 +235,8 @@ impl<'a> Weight<'a> {
     ///
     /// # Errors
     ///
-    /// [`WeightError::RowsScaled`] for rows with scales of their own, which a [`Matrix`] has no place for; [`WeightError::Columns`] for a range that exceeds K or cuts a block of scale factors or a byte.
+    /// [`WeightError::RowsScaled`] for rows with scales of their own, which a [`Matrix`] has no place for;
+    /// [`WeightError::Columns`] for a range that exceeds K or cuts a block of scale factors or a byte.
     pub fn columns(&self, columns: Range<usize>) -> Result<Matrix, WeightError> {
         if self.row_scales.is_some() {
             return Err(WeightError::RowsScaled);

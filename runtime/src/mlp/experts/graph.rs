@@ -28,7 +28,7 @@ impl Experts {
     ///
     /// # Errors
     ///
-    /// As [`Experts::forward`]; on a GPU, the device's default stream, which cannot be captured, and what the driver says.
+    /// As [`Experts::forward`]; no tokens; on a GPU, the device's default stream, which cannot be captured, and what the driver says.
     pub fn record(
         &self,
         stream: &Stream,

@@ -20,8 +20,8 @@ use super::parts::Travel;
 use super::{Activation, MlpError, MlpWeights, Source, behind_another, reference, spec, travel};
 use crate::device::{Args, Buffer, Device, Stream};
 use crate::gemm::{DualGemm, LoadedKernel};
-use crate::prepare::PrepareError;
 use crate::warmup::{Buckets, Kernels, Warmup};
+use crate::weights::Weight;
 use memory::Memory;
 use route::{Router, Tokens};
 use weights::Stack;
@@ -172,7 +172,7 @@ impl Experts {
     ///
     /// # Errors
     ///
-    /// [`MlpError::UnlikeLayer`] for another width, format or kind of scales; memory of the device.
+    /// As [`Experts::load`]; [`MlpError::UnlikeLayer`] for another width, format or kind of scales.
     pub fn load_layer(&self, weights: &ExpertsWeights<'_>) -> Result<Self, MlpError> {
         Self::of(&self.device, weights, &self.options, Some(self))
     }
@@ -193,18 +193,19 @@ impl Experts {
         if u64::from(first) + u64::from(count) > limit {
             return Err(MlpError::FirstExpert { first, count: weights.count() });
         }
-        // A thread of the kernels that gather and sum has so many elements.
+        // The kernels that gather and sum give each thread 16 elements.
         if !hidden.is_multiple_of(16) {
-            return Err(PrepareError::KNotBlocked { k }.into());
+            return Err(MlpError::Hidden { hidden });
         }
 
         // Scales of whole tensors differ from expert to expert: a vector of each.
         let function = options.activation.function();
         let plain = format!("{function}(x @ gate) * (x @ up)");
         let shape = |rows: u32, n: u32, k: u32| Shape::new(rows, n, k).grouped(count);
-        let mut calibrated = true;
-        for expert in weights.experts() {
-            calibrated &= expert.calibrated()?;
+        // An expert that no token reached in calibration has no scales, and takes those of the others.
+        let mut calibrated = false;
+        for (number, expert) in weights.experts().iter().enumerate() {
+            calibrated |= expert.calibrated(Some(number))?;
         }
         let travel = travel(&plain, device, format, options.source, calibrated, shape(capacity, n, k))?;
         let x_scale = weights.scale_of(|expert| expert.gate_up.input_scale()).unwrap_or(1.0);
@@ -216,21 +217,26 @@ impl Experts {
         };
         // A kernel that rounds its result to e4m3 knows of no scale; the middle is linear in up.
         let up_factor = if travel == Travel::E4m3 { x_scale / middle_scale } else { x_scale };
-        let all = weights.experts().iter();
-        let gate = Stack::upload(device, all.clone().map(|expert| expert.gate_up.gate()), x_scale)?;
-        let up = Stack::upload(device, all.clone().map(|expert| expert.gate_up.up()), up_factor)?;
-        let down = Stack::upload(device, all.map(|expert| expert.down), middle_scale)?;
-
+        // A stack has scales if a product has one other than 1, or if the layer that it shares kernels with has them.
+        let needs = |weight: for<'w> fn(&MlpWeights<'w>) -> Weight<'w>, factor: f32, like: Option<&Stack>| {
+            let scaled = |expert| weight(expert).product_scales().any(|scale| factor * scale != 1.0);
+            like.is_some_and(|stack| stack.tensor_scales.is_some()) || weights.experts().iter().any(scaled)
+        };
+        let needed = [
+            needs(|expert| expert.gate_up.gate(), x_scale, beside.map(|layer| &layer.gate)),
+            needs(|expert| expert.gate_up.up(), up_factor, beside.map(|layer| &layer.up)),
+            needs(|expert| expert.down, middle_scale, beside.map(|layer| &layer.down)),
+        ];
         let by_row = matches!(travel, Travel::E4m3Rows(_));
         let [x, h] = if by_row { ["x_scale[m] * ", "h_scale[m] * "] } else { [""; 2] };
-        let scaled = |stack: &Stack, name: &str, product: String| match stack.tensor_scales {
-            Some(_) => format!("({name}[n] * {product})"),
-            None => format!("({product})"),
+        let scaled = |needed: bool, name: &str, product: String| match needed {
+            true => format!("({name}[n] * {product})"),
+            false => format!("({product})"),
         };
-        let gate_x = scaled(&gate, "gate_scale", format!("{x}(x @ gate)"));
-        let up_x = scaled(&up, "up_scale", format!("{x}(x @ up)"));
+        let gate_x = scaled(needed[0], "gate_scale", format!("{x}(x @ gate)"));
+        let up_x = scaled(needed[1], "up_scale", format!("{x}(x @ up)"));
         let first = format!("{function}({gate_x}) * {up_x}");
-        let second = scaled(&down, "down_scale", format!("{h}(h @ down)"));
+        let second = scaled(needed[2], "down_scale", format!("{h}(h @ down)"));
         let [first_formats, second_formats] = travel.formats(format, options.source);
         let warmed = |spec, n: u32, k: u32| -> Result<Kernels, MlpError> {
             let gemm = DualGemm::new(behind_another(spec));
@@ -261,6 +267,12 @@ impl Experts {
                 (up_kernels, down_kernels, router, Memory::new(device, problems, travel)?)
             }
         };
+        let all = weights.experts().iter();
+        let gate = all.clone().map(|expert| expert.gate_up.gate());
+        let up = all.clone().map(|expert| expert.gate_up.up());
+        let gate = Stack::upload(device, gate, x_scale, needed[0])?;
+        let up = Stack::upload(device, up, up_factor, needed[1])?;
+        let down = Stack::upload(device, all.map(|expert| expert.down), middle_scale, needed[2])?;
         Ok(Experts {
             device: device.clone(),
             options: options.clone(),
@@ -317,8 +329,8 @@ impl Experts {
         !matches!(self.travel, Travel::Sixteen(_))
     }
 
-    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, and
-    /// if each row has scales of its own.
+    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, or if
+    /// each row has its own scales.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
         self.scales
@@ -356,7 +368,7 @@ impl Experts {
     /// # Errors
     ///
     /// A number of tokens beyond the buckets; buffers of other lengths or devices, at addresses that are not multiples of 16 bytes
-    /// (choices: of 4), or that overlap `out` in part; what the device says. A call without tokens does nothing: behind an
+    /// (choices: of 4); a residual that overlaps `out` in part, or weights of choices that overlap it; what the device says. A call without tokens does nothing: behind an
     /// all-to-all a device may have none.
     pub fn forward(
         &self,
@@ -445,7 +457,11 @@ impl Experts {
 
     fn check_place(&self, tensor: &'static str, buffer: &Buffer, bytes: usize) -> Result<(), MlpError> {
         if *buffer.device() != self.device {
-            let (found, expected) = (buffer.device().to_string(), self.device.to_string());
+            let place = |device: &Device| match device.ordinal() {
+                Some(number) => format!("GPU {number}, {device}"),
+                None => format!("an emulated device of {}", device.arch()),
+            };
+            let (found, expected) = (place(buffer.device()), place(&self.device));
             return Err(MlpError::Foreign { tensor, found, expected });
         }
         match buffer.is_aligned(bytes) {

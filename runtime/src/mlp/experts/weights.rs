@@ -96,8 +96,8 @@ impl<'a> ExpertsWeights<'a> {
         self.experts.first().map_or(OperandFormat::Bf16, |weights| weights.gate_up.format())
     }
 
-    /// The largest calibrated scale of activations of all experts. With it no expert's activations saturate. `None` if the
-    /// checkpoint has none.
+    /// The largest calibrated scale of activations of all experts. With it no expert's activations saturate that
+    /// calibration saw. `None` if the checkpoint has none.
     pub(super) fn scale_of(&self, scale: impl Fn(&MlpWeights<'a>) -> Option<f32>) -> Option<f32> {
         self.experts.iter().filter_map(scale).reduce(f32::max)
     }
@@ -114,11 +114,13 @@ pub(super) struct Stack {
 }
 
 impl Stack {
-    /// Uploads one matrix of each expert. Products are multiplied by the matrix's scale of the whole tensor times `factor`.
+    /// Uploads one matrix of each expert. Products are multiplied by the matrix's scales times `factor`, which are uploaded if
+    /// `scaled`.
     pub fn upload<'a>(
         device: &Device,
         weights: impl Iterator<Item = Weight<'a>> + Clone,
         factor: f32,
+        scaled: bool,
     ) -> Result<Self, WeightError> {
         let bytes = weights.clone().map(|weight| weight.codes().len()).sum();
         let codes = device.alloc(bytes)?;
@@ -134,7 +136,7 @@ impl Stack {
         Ok(Stack {
             codes,
             scales: there(!scales.is_empty(), &scales)?,
-            tensor_scales: there(tensor_scales.iter().any(|scale| *scale != 1.0), &bytes)?,
+            tensor_scales: there(scaled, &bytes)?,
         })
     }
 }
