@@ -1,7 +1,6 @@
 //! The experts of a mixture on the emulated device: the kernels that sort, gather and sum against the host, and the whole
 //! against f64 on decoded values, expert by expert.
 
-use half::{bf16, f16};
 use silumin::codegen::problem::OperandFormat;
 use silumin::formats::Matrix;
 use silumin::formats::quantize::{TensorScale, quantize_to};
@@ -12,6 +11,7 @@ use silumin::runtime::warmup::Buckets;
 use silumin::runtime::weights::{GateUp, Weight};
 use silumin::verify::block::relative_error;
 use silumin::{Arch, Device};
+use silumin_testkit::sixteen::{read, rounded};
 
 const HIDDEN: usize = 192;
 const FEATURES: usize = 128;
@@ -64,24 +64,6 @@ impl Layer {
         }
         ExpertsWeights::new(experts).unwrap()
     }
-}
-
-/// Values rounded to the format of activations, and their bytes.
-fn rounded(source: Source, values: &[f32]) -> (Vec<f32>, Vec<u8>) {
-    let round = |value: &f32| match source {
-        Source::Bf16 => (bf16::from_f32(*value).to_f32(), bf16::from_f32(*value).to_bits()),
-        Source::F16 => (f16::from_f32(*value).to_f32(), f16::from_f32(*value).to_bits()),
-    };
-    let (values, bits): (Vec<f32>, Vec<u16>) = values.iter().map(round).unzip();
-    (values, bits.into_iter().flat_map(u16::to_le_bytes).collect())
-}
-
-fn read(source: Source, bytes: &[u8]) -> Vec<f64> {
-    let value = |pair: &[u8; 2]| match source {
-        Source::Bf16 => bf16::from_le_bytes(*pair).to_f64(),
-        Source::F16 => f16::from_le_bytes(*pair).to_f64(),
-    };
-    bytes.as_chunks::<2>().0.iter().map(value).collect()
 }
 
 /// What tokens choose: numbers of experts and their weights.

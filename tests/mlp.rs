@@ -2,7 +2,7 @@
 //! reference: both ways for activations to travel, weights of both checkpoint conventions' scales, all activations, any number of
 //! tokens.
 
-use half::{bf16, f16};
+use half::bf16;
 use silumin::codegen::problem::OperandFormat;
 use silumin::formats::Matrix;
 use silumin::formats::quantize::{TensorScale, quantize_to};
@@ -12,6 +12,7 @@ use silumin::runtime::warmup::Buckets;
 use silumin::runtime::weights::{GateUp, RowScales, Weight};
 use silumin::verify::block::relative_error;
 use silumin::{Arch, Buffer, Device};
+use silumin_testkit::sixteen::{read, rounded};
 
 const HIDDEN: usize = 192;
 const FEATURES: usize = 320;
@@ -62,25 +63,6 @@ impl Layer {
     }
 }
 
-/// Values rounded to the format of activations, and their bytes.
-fn rounded(source: Source, values: &[f32]) -> (Vec<f32>, Vec<u8>) {
-    let round = |value: &f32| match source {
-        Source::Bf16 => (bf16::from_f32(*value).to_f32(), bf16::from_f32(*value).to_bits()),
-        Source::F16 => (f16::from_f32(*value).to_f32(), f16::from_f32(*value).to_bits()),
-    };
-    let (values, bits): (Vec<f32>, Vec<u16>) = values.iter().map(round).unzip();
-    (values, bits.into_iter().flat_map(u16::to_le_bytes).collect())
-}
-
-fn read(source: Source, buffer: &Buffer) -> Vec<f64> {
-    let bytes = buffer.download().unwrap();
-    let value = |pair: &[u8; 2]| match source {
-        Source::Bf16 => bf16::from_le_bytes(*pair).to_f64(),
-        Source::F16 => f16::from_le_bytes(*pair).to_f64(),
-    };
-    bytes.as_chunks::<2>().0.iter().map(value).collect()
-}
-
 /// The block in f64 on decoded values, with the quantisation or rounding of x and of the middle.
 fn reference(mlp: &Mlp, layer: &Layer, x: &[f32], residual: Option<&[f32]>) -> Vec<f64> {
     let down = mlp.reference(&layer.weights(), x).unwrap();
@@ -127,7 +109,7 @@ impl Case {
             mlp.forward(&device.stream(), tokens, &x_there, given, &out).unwrap();
             let count = tokens as usize * HIDDEN;
             let expected = reference(&mlp, &layer, &x, residual.then_some(&added[..count]));
-            let got = read(source, &out);
+            let got = read(source, &out.download().unwrap());
             assert!(got[..count].iter().all(|value| value.is_finite()));
             worst = worst.max(relative_error(&got[..count], &expected));
         }
@@ -212,7 +194,9 @@ fn rows_of_fp8_weights_have_scales_of_their_own() {
         let expected: Vec<f64> = down.iter().zip(&added).map(|(down, x)| down + f64::from(*x)).collect();
         let plain = mlp.reference(&layer.weights(), &x).unwrap();
         assert!(relative_error(&down, &plain) > 0.1, "scales of rows matter here");
-        let right = |result: &Buffer| relative_error(&read(Source::Bf16, result)[..5 * HIDDEN], &expected);
+        let right = |result: &Buffer| {
+            relative_error(&read(Source::Bf16, &result.download().unwrap())[..5 * HIDDEN], &expected)
+        };
         let (there, out) = (device.upload(&x_bytes).unwrap(), device.upload(&added_bytes).unwrap());
         mlp.forward(&device.stream(), 5, &there, Some(&out), &out).unwrap();
         assert!(right(&out) < 6e-3, "{arch}: {:.2e}", right(&out));
@@ -224,7 +208,9 @@ fn rows_of_fp8_weights_have_scales_of_their_own() {
             let part = mlp.reference(&shard.weights().unwrap(), &x).unwrap();
             expected.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
         }
-        let right = |result: &Buffer| relative_error(&read(Source::Bf16, result)[..5 * HIDDEN], &expected);
+        let right = |result: &Buffer| {
+            relative_error(&read(Source::Bf16, &result.download().unwrap())[..5 * HIDDEN], &expected)
+        };
         let devices = [device.clone(), Device::emulated(arch)];
         let group = Communicator::all(&devices).unwrap();
         std::thread::scope(|scope| {
@@ -267,12 +253,12 @@ fn on_ranks(
         let (x, out) = (device.upload(x).unwrap(), device.upload(residual).unwrap());
         mlp.forward(&stream, tokens, &x, Some(&out), &out).unwrap();
         rank.wait(&stream).unwrap();
-        let first = read(options.source, &out);
+        let first = read(options.source, &out.download().unwrap());
         out.write(residual).unwrap();
         let call = mlp.record(&stream, tokens, &x, Some(&out), &out).unwrap();
         call.launch().unwrap();
         rank.wait(&stream).unwrap();
-        assert_eq!(read(options.source, &out), first);
+        assert_eq!(read(options.source, &out.download().unwrap()), first);
         first[..tokens as usize * HIDDEN].to_vec()
     };
     std::thread::scope(|scope| {

@@ -21,6 +21,7 @@ pub mod lattice;
 pub mod launches;
 pub mod mutants;
 pub mod sample;
+pub mod sixteen;
 pub mod values;
 
 pub use judge::{by_turns, clean_plan, faults, miscounted, strict, unclean};
