@@ -9,6 +9,7 @@
 //! * [`launches`]: launch files of kernels of several launches.
 //! * [`mutants`]: golden kernels that mistakes are put into.
 //! * [`sample`]: the part of the cases that this commit judges.
+//! * [`sixteen`]: activations in 16 bits as bytes and back.
 //! * [`values`]: every value of every knob.
 
 pub mod agreement;
