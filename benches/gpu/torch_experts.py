@@ -8,7 +8,7 @@ There are two ways. `grouped` sorts the choices (`torch.sort`), gathers x, multi
 they load it, once for gate and up and once for down, with the choices' weights in the second, and a sum over each token's rows.
 Its tiles are the fastest of those in TILES for each layer and number of tokens, and its sorting is not counted.
 
-A call is one CUDA graph; a time is that of many replays in a row, and the median of nine turns is reported.
+A call is one CUDA graph. The time is the mean of many replays in succession; the median of nine turns is reported.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SHARED_MEMORY = 227 << 10
 @triton.jit
 def gather_gemm(a, b, c, weights, order, experts, valid, N, K, per_token, WEIGH: tl.constexpr,
                 BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
-    """c[choice] = a[choice // per_token] @ b[expert].T, times the choice's weight where it is to."""
+    """c[choice] = a[choice // per_token] @ b[expert].T, times the choice's weight if WEIGH is set."""
     block, columns = tl.program_id(1), tl.program_id(0) * BN + tl.arange(0, BN)
     choice = tl.load(order + block * BM + tl.arange(0, BM))
     there = choice < valid

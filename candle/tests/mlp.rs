@@ -174,7 +174,7 @@ fn a_backward_pass_is_refused_and_not_left_out() {
     assert!(error.contains("silumin-gated-mlp"), "{error}");
 }
 
-/// The block by candle's own operations, in f32, with what is between the projections rounded to bf16.
+/// The block by candle's own operations, in f32, with the intermediate activations rounded to bf16.
 fn block(x: &Tensor, [gate, up, down]: [&Tensor; 3]) -> Tensor {
     let middle = candle(x, gate, up).to_dtype(DType::BF16).unwrap().to_dtype(DType::F32).unwrap();
     middle.matmul(&down.to_dtype(DType::F32).unwrap().t().unwrap()).unwrap()
@@ -291,7 +291,7 @@ fn experts_are_summed_as_their_tokens_choose() {
     let got = experts.run(&x, &numbers, &weights).unwrap();
     assert_eq!((got.dims(), got.dtype()), (x.dims(), DType::BF16));
 
-    // Each expert for all tokens, by candle; what is between the projections is rounded to bf16.
+    // Each expert for all tokens, by candle; the intermediate activations is rounded to bf16.
     let parts: Vec<Vec<f32>> = layer
         .iter()
         .map(|[gate, up, down]| {

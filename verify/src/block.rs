@@ -22,18 +22,18 @@ pub enum BlockError {
 /// What activations are rounded to before each multiplication.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Activations {
-    /// The format of x and of what is between the projections.
+    /// The format of x and of the intermediate activations.
     pub format: OperandFormat,
     /// What elements are multiples of.
     pub scales: Scales,
-    /// The format of 16 bits in which kernels write what is between the projections, if it is rounded to `format` after that.
+    /// The format of 16 bits in which kernels write the intermediate activations, if it is rounded to `format` after that.
     pub between: Option<OperandFormat>,
 }
 
 /// Scales of activations, beside the scale factors of a format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scales {
-    /// Those of the whole tensors: of x, and of what is between the projections. 1 for formats of 16 bits.
+    /// Those of the whole tensors: of x, and of the intermediate activations. 1 for formats of 16 bits.
     Tensors([f32; 2]),
     /// One for each token: its largest magnitude over the largest number of the format.
     Rows,
@@ -72,7 +72,7 @@ impl From<Matrix> for Weights {
 }
 
 /// `down(act(x @ gate, x @ up))` in f64, `[tokens, hidden]`, for x `[tokens, hidden]`, gate and up `[features, hidden]`, down
-/// `[hidden, features]`. Weights are decoded, which is exact; x and what is between the projections are rounded as
+/// `[hidden, features]`. Weights are decoded, which is exact; x and the intermediate activations are rounded as
 /// `activations` says.
 ///
 /// ```

@@ -1,6 +1,6 @@
 //! The experts of a mixture's layer on one GPU: checked against f64, and timed as graphs.
 //!
-//! Choices are drawn: each token takes different experts, all equally likely. A time is that of many calls in a row.
+//! Choices are drawn: each token takes different experts, all equally likely. A time is the mean of many calls in succession.
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
@@ -20,7 +20,7 @@ use crate::timing::median;
 
 /// Turns that are timed.
 const TURNS: usize = 9;
-/// Calls of a turn: as many as take about this long.
+/// How long a turn takes, about.
 const TURN: Duration = Duration::from_millis(40);
 /// Most calls of a turn.
 const MOST: u64 = 2000;

@@ -145,7 +145,7 @@ pub enum MlpError {
         "{}FP8 activations have a scale for {}: set both (`GateUp::with_input_scale`, `MlpWeights::with_middle_scale`), or drop it by \
          `MlpWeights::without_activation_scales`, and each token gets its own",
         .expert.map(|expert| format!("expert {expert}: ")).unwrap_or_default(),
-        match .input { true => "x, and none for what is between the projections", false => "what is between the projections, and none for x" }
+        match .input { true => "x, and none for the intermediate activations", false => "the intermediate activations, and none for x" }
     )]
     HalfCalibrated {
         /// The expert, for experts of a mixture.
@@ -189,7 +189,7 @@ pub enum MlpError {
         /// The most.
         limit: u32,
     },
-    /// A token chooses no expert, or so many that rows cannot be counted.
+    /// A token chooses no expert, or more than rows can be counted for.
     #[error(
         "{top_k} choices for each of {tokens} tokens: a token has at least one, and all have less than 2^31 together"
     )]

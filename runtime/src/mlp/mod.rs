@@ -9,7 +9,7 @@
 //! * `error.rs`: [`MlpError`].
 //!
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
-//! computes gate and up and quantises what is between the projections in its epilogue, the third computes down and adds
+//! computes gate and up and quantises the intermediate activations in its epilogue, the third computes down and adds
 //! the residual. FP8 weights (e4m3) meet FP8 activations in the same way on all chips, if the checkpoint has scales for
 //! activations. Otherwise each token gets scales of its own, and one more kernel quantises the middle. On other chips (Hopper), and for
 //! weights of 16 bits, activations stay in 16 bits and there are two kernels.
@@ -327,15 +327,17 @@ impl Mlp {
         let input_scale = weights.gate_up.input_scale();
         let kind = format!("{hidden} -> {features} -> {hidden} in {format}: {gate}, {down}");
         let shared = match beside {
-            Some(mlp) if mlp.kind == kind => Shared {
-                quantised: mlp.quantised.as_ref().map(|quantised| quantised.scaled(input_scale)),
-                middle: mlp.middle.scaled(travel, weights.middle_scale),
-                requantised: mlp.requantised.as_ref().map(|requantised| {
-                    requantised.scaled(Some(mlp.middle.scaled(travel, weights.middle_scale).scale))
-                }),
-                up_kernels: mlp.up_kernels.clone(),
-                down_kernels: mlp.down_kernels.clone(),
-            },
+            Some(mlp) if mlp.kind == kind => {
+                let middle = mlp.middle.scaled(travel, weights.middle_scale);
+                let requantised = mlp.requantised.as_ref();
+                Shared {
+                    quantised: mlp.quantised.as_ref().map(|quantised| quantised.scaled(input_scale)),
+                    requantised: requantised.map(|requantised| requantised.scaled(Some(middle.scale))),
+                    middle,
+                    up_kernels: mlp.up_kernels.clone(),
+                    down_kernels: mlp.down_kernels.clone(),
+                }
+            }
             Some(mlp) => return Err(MlpError::UnlikeLayer { expected: mlp.kind.clone(), found: kind }),
             None => {
                 let source = options.source;
@@ -366,14 +368,13 @@ impl Mlp {
         let blocked = weights.down.blocked_scales()?;
         let vectors = match rows_scaled {
             true => {
-                let (gate, up) = (weights.gate_up.gate(), weights.gate_up.up());
-                let factors = [x_scale, scalars[1].1 / gate_up.up_scale, middle.scale];
-                let of = |(weight, factor): (Weight<'_>, f32)| -> Result<Buffer, MlpError> {
+                let vector = |weight: Weight<'_>, factor: f32| -> Result<Buffer, MlpError> {
                     let scales = weight.product_scales().flat_map(|scale| (factor * scale).to_le_bytes());
                     Ok(device.upload(&scales.collect::<Vec<u8>>())?)
                 };
-                let [gate, up, down] = [gate, up, weights.down];
-                Some([of((gate, factors[0]))?, of((up, factors[1]))?, of((down, factors[2]))?])
+                let (gate, up) = (weights.gate_up.gate(), weights.gate_up.up());
+                let up_factor = scalars[1].1 / gate_up.up_scale;
+                Some([vector(gate, x_scale)?, vector(up, up_factor)?, vector(weights.down, middle.scale)?])
             }
             false => None,
         };
@@ -423,7 +424,7 @@ impl Mlp {
         self.quantised.is_some()
     }
 
-    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, or if
+    /// Scales of the whole tensors: of x, and of the intermediate activations. Both are 1 if activations stay in 16 bits, or if
     /// each token has its own scales.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {

@@ -85,7 +85,7 @@ impl<'a> MlpWeights<'a> {
         self.gate_up.n()
     }
 
-    /// Drops the scales that activations were calibrated for: of x, and of what is between the projections.
+    /// Drops the scales that activations were calibrated for: of x, and of the intermediate activations.
     #[must_use]
     pub fn without_activation_scales(self) -> Self {
         MlpWeights { gate_up: self.gate_up.with_input_scale(None), middle_scale: None, ..self }

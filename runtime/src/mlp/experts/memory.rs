@@ -61,7 +61,7 @@ impl Memory {
         })
     }
 
-    /// The part of a bucket with these problems, for a call with so many choices.
+    /// The part of a bucket with these problems, for a call with this number of choices.
     pub fn of(&self, [up, down]: [&Problem; 2], choices: u32) -> Result<Self, DeviceError> {
         let part = |buffer: &Buffer, bytes: u64| buffer.slice(0, bytes as usize);
         let scales =

@@ -82,7 +82,7 @@ pub struct Choices<'a> {
 ///
 /// A call is five kernels: one sorts the choices by expert, one gathers x (and quantises it in the cases in which
 /// [`Mlp`](super::Mlp) does), two multiply the rows of all experts, one sums. With FP8 weights and no scales of activations a sixth
-/// quantises what is between the projections. The host knows nothing of the choices, so that a CUDA
+/// quantises the intermediate activations. The host knows nothing of the choices, so that a CUDA
 /// graph serves any. One call at a time: the memory between the kernels is the block's own, or that of all layers that share it.
 ///
 /// ```
@@ -137,7 +137,7 @@ pub struct Experts {
     down_kernels: Kernels,
     router: Router,
     memory: Memory,
-    /// Scales of the whole tensors: of x, and of what is between the projections.
+    /// Scales of the whole tensors: of x, and of the intermediate activations.
     scales: [f32; 2],
     /// Widths, format and gates, in words: layers of one kind share kernels and the memory between them.
     kind: String,
@@ -329,7 +329,7 @@ impl Experts {
         !matches!(self.travel, Travel::Sixteen(_))
     }
 
-    /// Scales of the whole tensors: of x, and of what is between the projections. Both are 1 if activations stay in 16 bits, or if
+    /// Scales of the whole tensors: of x, and of the intermediate activations. Both are 1 if activations stay in 16 bits, or if
     /// each row has its own scales.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
@@ -368,8 +368,8 @@ impl Experts {
     /// # Errors
     ///
     /// A number of tokens beyond the buckets; buffers of other lengths or devices, at addresses that are not multiples of 16 bytes
-    /// (choices: of 4); a residual that overlaps `out` in part, or weights of choices that overlap it; what the device says. A call without tokens does nothing: behind an
-    /// all-to-all a device may have none.
+    /// (choices: of 4); a residual that overlaps `out` in part, or weights of choices that overlap it; errors of the device. A
+    /// call without tokens does nothing: behind an all-to-all a device may have none.
     pub fn forward(
         &self,
         stream: &Stream,
