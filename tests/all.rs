@@ -30,6 +30,7 @@ mod geforce;
 mod grouped;
 mod hopper;
 mod hopper_fp8;
+mod hopper_fp8_blocks;
 mod ideas;
 mod issue;
 mod knobs;

@@ -94,30 +94,44 @@ pub fn decode_f16(code: u16) -> f32 {
     f32::from_bits(magnitude.to_bits() | (u32::from(code & 0x8000) << 16))
 }
 
-/// Value of a scale factor. The sign bit of ue4m3 counts, so that a reference shows it; no quantiser sets it.
+/// Value of a scale factor of a byte. The sign bit of ue4m3 counts, so that a reference shows it; no quantiser sets it. f32 has no
+/// codes of a byte: the value of such a code is that of ue8m0, the power of two below it ([`scale_at`] reads f32).
 #[must_use]
 pub fn decode_scale(format: ScaleFormat, code: u8) -> f64 {
     match format {
         ScaleFormat::Ue4m3 => f64::from(e4m3::decode(code)),
-        ScaleFormat::Ue8m0 => f64::from(ue8m0::decode(code)),
+        ScaleFormat::Ue8m0 | ScaleFormat::F32 => f64::from(ue8m0::decode(code)),
     }
 }
 
-/// Code of the largest finite scale factor. The codes from 0 to it are all smaller ones, in ascending order.
+/// Value of the scale factor with the number `index` in memory that holds one behind the other.
+///
+/// # Panics
+///
+/// Where the memory ends before it.
+#[must_use]
+pub fn scale_at(format: ScaleFormat, scales: &[u8], index: usize) -> f64 {
+    match format {
+        ScaleFormat::Ue4m3 | ScaleFormat::Ue8m0 => decode_scale(format, scales[index]),
+        ScaleFormat::F32 => f64::from(f32::from_le_bytes(scales.as_chunks::<4>().0[index])),
+    }
+}
+
+/// Code of the largest finite scale factor of a byte. The codes from 0 to it are all smaller ones, in ascending order.
 #[must_use]
 pub const fn max_scale_code(format: ScaleFormat) -> u8 {
     match format {
         ScaleFormat::Ue4m3 => 0x7E,
-        ScaleFormat::Ue8m0 => 0xFE,
+        ScaleFormat::Ue8m0 | ScaleFormat::F32 => 0xFE,
     }
 }
 
-/// Code of a NaN scale factor.
+/// Code of a NaN scale factor; of f32, each of its bytes.
 #[must_use]
 pub const fn nan_scale_code(format: ScaleFormat) -> u8 {
     match format {
         ScaleFormat::Ue4m3 => e4m3::NAN,
-        ScaleFormat::Ue8m0 => ue8m0::NAN,
+        ScaleFormat::Ue8m0 | ScaleFormat::F32 => ue8m0::NAN,
     }
 }
 

@@ -30,5 +30,5 @@ mod rounding;
 mod small_float;
 pub mod ue8m0;
 
-pub use matrix::{FormatError, Matrix, checked_elements, code_bytes};
+pub use matrix::{FormatError, Matrix, checked_elements, code_bytes, kernel_scales, scale_bytes};
 pub use rounding::{bf16_from_f64, f16_from_f64, f32_to_odd};

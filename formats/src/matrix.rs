@@ -92,7 +92,8 @@ impl Matrix {
     /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; 16-bit
     ///   elements little-endian;
     /// - `scales`: `rows * k / block` scale codes, row-major (not the blocked order of
-    ///   [`crate::layout`]); empty for a format without;
+    ///   [`crate::layout`]); f32 ones little-endian, `ceil(rows / 128) * k / 128` where 128 rows share one; empty for a format
+    ///   without;
     /// - `tensor_scale`: multiplies every element; 1 for none.
     ///
     /// # Errors
@@ -108,7 +109,7 @@ impl Matrix {
         tensor_scale: f32,
     ) -> Result<Self, FormatError> {
         let elements = checked_elements(format, rows, k)?;
-        let scale_bytes = format.spec().scales.map_or(0, |scales| elements / scales.block as usize);
+        let scale_bytes = scale_bytes(format, rows, k);
         for (what, buffer, expected) in
             [("the codes", &codes, code_bytes(format, elements)), ("the scales", &scales, scale_bytes)]
         {
@@ -147,36 +148,34 @@ impl Matrix {
         &self.codes
     }
 
-    /// Scale codes, row-major `[rows, K / block]`; empty for formats without scale factors.
+    /// Scale codes, row-major `[rows, K / block]`, or those of f32, see [`Matrix::new`]; empty for formats without scale factors.
     #[must_use]
     pub fn scales(&self) -> &[u8] {
         &self.scales
     }
 
-    /// The scale factors in the blocked layout that a kernel reads; see [`layout::to_blocked`]. Empty for formats
-    /// without scale factors.
+    /// The scale factors as a kernel reads them: f32 ones as they are, others in the blocked layout ([`layout::to_blocked`]).
+    /// Empty for formats without scale factors.
     ///
     /// # Errors
     ///
     /// When the padded scales do not fit the address space.
     pub fn blocked_scales(&self) -> Result<Vec<u8>, LayoutError> {
-        match self.format.spec().scales {
-            Some(scales) => layout::to_blocked(&self.scales, self.rows, self.k / scales.block as usize),
-            None => Ok(Vec::new()),
-        }
+        kernel_scales(self.format, &self.scales, self.rows, self.k)
     }
 
-    /// The scale factors of a range of rows in the blocked layout, padded to whole blocks as for a matrix of these
-    /// rows only. Rows beyond the last are skipped. Empty for formats without scale factors.
+    /// The scale factors of a range of rows as a kernel reads them: blocked ones padded to whole blocks as for a matrix of
+    /// these rows only, f32 ones of all blocks of 128 rows that begin in the range. Rows beyond the last are skipped. Empty
+    /// for formats without scale factors.
     ///
     /// # Errors
     ///
     /// When the padded scales do not fit the address space.
     pub fn blocked_scales_of(&self, rows: std::ops::Range<usize>) -> Result<Vec<u8>, LayoutError> {
-        let Some(scales) = self.format.spec().scales else { return Ok(Vec::new()) };
-        let columns = self.k / scales.block as usize;
         let rows = rows.start.min(self.rows)..rows.end.clamp(rows.start.min(self.rows), self.rows);
-        layout::to_blocked(&self.scales[rows.start * columns..rows.end * columns], rows.len(), columns)
+        let before = |row| scale_bytes(self.format, row, self.k);
+        let scales = &self.scales[before(rows.start)..before(rows.end)];
+        kernel_scales(self.format, scales, rows.len(), self.k)
     }
 
     /// The scale of the whole tensor, which a kernel applies in its epilogue.
@@ -209,18 +208,18 @@ impl Matrix {
         let row_bytes = code_bytes(self.format, self.k);
         let codes = &self.codes[row * row_bytes..][..row_bytes];
         let tensor_scale = f64::from(self.tensor_scale);
-        let Some(ScaleSpec { format, block }) = spec.scales else {
+        let Some(ScaleSpec { format, block, rows: shared }) = spec.scales else {
             decode_run(spec.element, codes, k_start, tensor_scale, inside);
             return;
         };
         let block = block as usize;
-        let scales = &self.scales[row * (self.k / block)..][..self.k / block];
+        let first = row / shared as usize * (self.k / block);
         let mut column = k_start;
         while !inside.is_empty() {
             // To the end of the block, or of what is asked for.
             let run = (block - column % block).min(inside.len());
             let (now, later) = inside.split_at_mut(run);
-            let scale = element::decode_scale(format, scales[column / block]) * tensor_scale;
+            let scale = element::scale_at(format, &self.scales, first + column / block) * tensor_scale;
             decode_run(spec.element, codes, column, scale, now);
             (inside, column) = (later, column + run);
         }
@@ -270,6 +269,29 @@ pub fn code_bytes(format: OperandFormat, elements: usize) -> usize {
     elements * format.spec().element_bits as usize / 8
 }
 
+/// Bytes of the scale factors of a matrix whose K is whole blocks, row-major.
+pub fn scale_bytes(format: OperandFormat, rows: usize, k: usize) -> usize {
+    format.spec().scales.map_or(0, |scales| scales.count(rows, k) * scales.format.bytes() as usize)
+}
+
+/// Row-major scale factors of a matrix as a kernel reads them.
+///
+/// # Errors
+///
+/// When the padded scales do not fit the address space.
+pub fn kernel_scales(
+    format: OperandFormat,
+    scales: &[u8],
+    rows: usize,
+    k: usize,
+) -> Result<Vec<u8>, LayoutError> {
+    match format.spec().scales {
+        Some(spec) if spec.format.in_mma() => layout::to_blocked(scales, rows, k / spec.block as usize),
+        Some(_) => Ok(scales.to_vec()),
+        None => Ok(Vec::new()),
+    }
+}
+
 /// rows * K, or an error if the format cannot hold such a matrix.
 pub fn checked_elements(format: OperandFormat, rows: usize, k: usize) -> Result<usize, FormatError> {
     let block = format.spec().scales.map_or(1, |scales| scales.block as usize);
@@ -293,8 +315,12 @@ mod tests {
         let mut rng = ChaCha8Rng::seed_from_u64(6);
         let mut codes = vec![0; code_bytes(format, rows * k)];
         rng.fill_bytes(&mut codes);
-        let scales = format.spec().scales.map_or(0, |scales| rows * k / scales.block as usize);
-        let scales = (0..scales).map(|_| (rng.next_u32() % 0x7F) as u8).collect();
+        let scales = match format.spec().scales {
+            Some(spec) if !spec.format.in_mma() => (0..spec.count(rows, k))
+                .flat_map(|_| (1.0 + (rng.next_u32() >> 8) as f32).to_le_bytes())
+                .collect(),
+            _ => (0..scale_bytes(format, rows, k)).map(|_| (rng.next_u32() % 0x7F) as u8).collect(),
+        };
         Matrix::new(format, rows, k, codes, scales, tensor_scale).unwrap()
     }
 
@@ -312,7 +338,13 @@ mod tests {
             ElementKind::Bf16 => half::bf16::from_le_bytes(pair()).to_f64(),
             ElementKind::F16 => half::f16::from_le_bytes(pair()).to_f64(),
         };
+        let factors = |rows| {
+            let place = 4 * (row / rows * (matrix.k / 128) + column / 128);
+            f64::from(f32::from_le_bytes(matrix.scales[place..place + 4].try_into().unwrap()))
+        };
         let scale = match matrix.format {
+            OperandFormat::E4m3Vector128 => factors(1),
+            OperandFormat::E4m3Block128 => factors(128),
             OperandFormat::Nvfp4 => {
                 f64::from(microfloat::f8e4m3fn::from_bits(matrix.scales[index / 16]).to_f32())
             }
@@ -327,15 +359,18 @@ mod tests {
     #[test]
     fn every_window_decodes_as_the_definition_says() {
         for format in OperandFormat::ALL {
-            let matrix = random(format, 3, 96, 0.25);
-            for row in 0..4 {
-                for start in (0..20).chain(28..36).chain(90..98) {
+            // Rows, and columns, in two blocks of 128.
+            let wide = format.spec().k_multiple == 128;
+            let (rows, k) = if wide { (130, 256) } else { (3, 96) };
+            let matrix = random(format, rows, k, 0.25);
+            for row in (0..4).chain(rows - 3..=rows) {
+                for start in (0..20).chain(28..36).chain(k - 6..k + 2) {
                     for length in (0..40).chain([100]) {
                         let mut out = vec![f64::NAN; length];
                         matrix.decode_row(row, start, &mut out);
                         for (offset, &value) in out.iter().enumerate() {
                             let column = start + offset;
-                            let inside = row < 3 && column < 96;
+                            let inside = row < rows && column < k;
                             let expected = if inside { expected(&matrix, row, column) } else { 0.0 };
                             let same = value == expected || value.is_nan() && expected.is_nan();
                             assert!(same, "{format}, row {row}, column {column}: {value}, not {expected}");
@@ -343,9 +378,9 @@ mod tests {
                     }
                 }
             }
-            let value = matrix.value(2, 95).unwrap();
-            assert!(value == expected(&matrix, 2, 95) || value.is_nan());
-            assert_eq!([matrix.value(3, 0), matrix.value(0, 96)], [None, None]);
+            let value = matrix.value(rows - 1, k - 1).unwrap();
+            assert!(value == expected(&matrix, rows - 1, k - 1) || value.is_nan());
+            assert_eq!([matrix.value(rows, 0), matrix.value(0, k)], [None, None]);
         }
     }
 
@@ -384,7 +419,7 @@ mod tests {
     #[test]
     fn empty_matrices_hold_nothing() {
         for format in OperandFormat::ALL {
-            for (rows, k) in [(0, 0), (0, 32), (5, 0)] {
+            for (rows, k) in [(0, 0), (0, 128), (5, 0)] {
                 let matrix = Matrix::new(format, rows, k, vec![], vec![], 1.0).unwrap();
                 let mut out = [1.0; 4];
                 matrix.decode_row(0, 0, &mut out);

@@ -9,13 +9,14 @@
 //! | NVFP4 | the e4m3 nearest to amax / 6 / tensor scale | NVIDIA, "Introducing NVFP4"; Transformer Engine's recipe |
 //! | the tensor scale | amax of the tensor / (6 * 448) | the same, and what ModelOpt calls `weight_scale_2` |
 //! | MXFP4, MXFP8 | 2^(floor(log2(amax)) - emax), emax 2 (e2m1), 8 (e4m3), 15 (e5m2) | OCP Microscaling Formats 1.0, section 6.3 |
-//! | the same, [`MxRule::Up`] | the least power of two that is not below amax / max | cuBLAS, Transformer Engine |
+//! | e4m3 with f32 scale factors | amax / 448, or 1 if amax is 0 | DeepSeek-V3, arXiv 2412.19437, 3.3.2 |
+//! | MXFP4, MXFP8, [`MxRule::Up`] | the least power of two that is not below amax / max | cuBLAS, Transformer Engine |
 //!
 //! A block of zeros has scale factor 0 in NVFP4 and 2^-127 in the MX formats, and elements 0.
 
 use half::{bf16, f16};
 use rayon::prelude::*;
-use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat};
+use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat, ScaleSpec};
 
 use super::matrix::code_bytes;
 use super::{FormatError, Matrix, block_scale, checked_elements, e2m1, e4m3, element, fp4x2};
@@ -115,6 +116,8 @@ pub fn quantize<T: Real>(
 /// - NVFP4: see [`quantize`];
 /// - MX formats: the scale of 32 elements is [`block_scale::mx`] of the largest, each element the
 ///   nearest to `x / scale`, ties to even, saturating (OCP Microscaling Formats 1.0, section 6.3);
+/// - e4m3 with an f32 scale factor for 1 x 128 or 128 x 128 elements: the scale is the largest magnitude over 448, or 1 where
+///   all are zero, and each element the nearest to `x / scale`, ties to even;
 /// - e4m3, e5m2: the nearest to `x / tensor_scale`, ties to even, saturating;
 /// - bf16, f16: the same, and what is too large becomes infinite.
 ///
@@ -189,8 +192,7 @@ pub fn quantize_with<T: Real>(
         (TensorScale::Fixed(value), _) => value,
         (TensorScale::FromMax, Some(largest)) => {
             let amax = values.par_iter().map(|x| x.as_f32().abs()).reduce(|| 0.0, f32::max);
-            // The floor keeps the scale of a tensor of tiny values from becoming zero.
-            if amax == 0.0 { 1.0 } else { (amax / largest).max(f32::MIN_POSITIVE) }
+            scale_of(amax, largest)
         }
     };
     if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
@@ -208,6 +210,11 @@ pub fn quantize_with<T: Real>(
             .for_each(|(run, bytes)| encode_run(kind, run, tensor_scale, bytes));
         return Matrix::new(format, rows, k, codes, Vec::new(), tensor_scale);
     };
+    if !spec.format.in_mma() {
+        let factors = encode_blocks(values, k, spec, kind, tensor_scale, &mut codes);
+        let scales = factors.into_iter().flat_map(f32::to_le_bytes).collect();
+        return Matrix::new(format, rows, k, codes, scales, tensor_scale);
+    }
     let block = spec.block as usize;
     let mut scales = vec![0; elements / block];
     values
@@ -219,7 +226,7 @@ pub fn quantize_with<T: Real>(
             let amax = run.iter().map(|x| x.as_f32().abs()).fold(0.0, f32::max);
             *scale = match spec.format {
                 ScaleFormat::Ue4m3 => e4m3::encode(amax / e2m1::MAX / tensor_scale),
-                ScaleFormat::Ue8m0 => {
+                ScaleFormat::Ue8m0 | ScaleFormat::F32 => {
                     let amax = f64::from(amax) / f64::from(tensor_scale);
                     match rule {
                         MxRule::Floor => block_scale::mx(amax, element::max_exponent(kind)),
@@ -234,6 +241,41 @@ pub fn quantize_with<T: Real>(
             }
         });
     Matrix::new(format, rows, k, codes, scales, tensor_scale)
+}
+
+/// The scale that makes the largest magnitude the largest of the format. The floor keeps that of tiny values from becoming zero.
+fn scale_of(amax: f32, largest: f32) -> f32 {
+    if amax == 0.0 { 1.0 } else { (amax / largest).max(f32::MIN_POSITIVE) }
+}
+
+/// Writes the codes of 8-bit elements whose f32 scale factors `rows` x `block` elements share, and returns the factors.
+fn encode_blocks<T: Real>(
+    values: &[T],
+    k: usize,
+    spec: ScaleSpec,
+    kind: ElementKind,
+    tensor_scale: f32,
+    codes: &mut [u8],
+) -> Vec<f32> {
+    let (rows, block) = (spec.rows as usize, spec.block as usize);
+    let band = (rows * k).max(1);
+    let of_band = |(values, codes): (&[T], &mut [u8])| -> Vec<f32> {
+        let amax = |column: usize| {
+            let runs = values.chunks(k).flat_map(|row| &row[column..column + block]);
+            runs.map(|x| x.as_f32().abs()).fold(0.0, f32::max)
+        };
+        let factors: Vec<f32> = (0..k)
+            .step_by(block)
+            .map(|column| scale_of(amax(column) / tensor_scale, element::max(kind)))
+            .collect();
+        for (row, codes) in values.chunks(k).zip(codes.chunks_mut(k)) {
+            for ((run, codes), scale) in row.chunks(block).zip(codes.chunks_mut(block)).zip(&factors) {
+                encode_run(kind, run, scale * tensor_scale, codes);
+            }
+        }
+        factors
+    };
+    values.par_chunks(band).zip(codes.par_chunks_mut(band)).flat_map_iter(of_band).collect()
 }
 
 /// The largest value of a format that takes a tensor scale; `None` for others.
@@ -367,27 +409,32 @@ mod tests {
     proptest! {
         #[test]
         fn every_format_takes_the_nearest_element(
-            values in prop::collection::vec(-1.0f32..1.0, 192),
+            values in prop::collection::vec(-1.0f32..1.0, 384),
             exponent in -12i32..12,
         ) {
             let values: Vec<f32> = values.iter().map(|v| v * 2f32.powi(exponent)).collect();
             for format in OperandFormat::ALL {
-                let matrix = quantize_to(format, &values, 3, 64, TensorScale::FromMax).unwrap();
                 let spec = format.spec();
+                // The same 384 numbers in rows of whole blocks.
+                let k = if spec.k_multiple == 128 { 128 } else { 64 };
+                let rows = values.len() / k;
+                let matrix = quantize_to(format, &values, rows, k, TensorScale::FromMax).unwrap();
                 let grid: Vec<f64> = (0..=element::max_code(spec.element))
                     .map(|code| f64::from(element::decode(spec.element, code)))
                     .collect();
                 for (index, &value) in values.iter().enumerate() {
                     let scale = spec.scales.map_or(1.0, |scales| {
-                        let code = matrix.scales()[index / scales.block as usize];
-                        element::decode_scale(scales.format, code)
+                        let row = index / k / scales.rows as usize;
+                        let columns = k / scales.block as usize;
+                        let column = index % k / scales.block as usize;
+                        element::scale_at(scales.format, matrix.scales(), row * columns + column)
                     });
                     let step = scale * f64::from(matrix.tensor_scale());
                     let error = |magnitude: f64| (magnitude * step - f64::from(value).abs()).abs();
                     let after = grid.partition_point(|&magnitude| magnitude * step < f64::from(value).abs());
                     let near = [after.saturating_sub(1), after.min(grid.len() - 1)];
                     let best = near.map(|code| error(grid[code])).into_iter().fold(f64::INFINITY, f64::min);
-                    let got = matrix.value(index / 64, index % 64).unwrap();
+                    let got = matrix.value(index / k, index % k).unwrap();
                     let off = (got - f64::from(value)).abs();
                     prop_assert!(off <= best * 1.000_001 + 1e-30, "{format}: {value} became {got}");
                     prop_assert!(got == 0.0 || (got < 0.0) == (value < 0.0));
@@ -398,9 +445,9 @@ mod tests {
 
     #[test]
     fn tensor_scales_are_for_formats_without_range() {
-        let values = [1e6f32; 32];
+        let values = [1e6f32; 128];
         for format in OperandFormat::ALL {
-            let matrix = quantize_to(format, &values, 1, 32, TensorScale::FromMax).unwrap();
+            let matrix = quantize_to(format, &values, 1, 128, TensorScale::FromMax).unwrap();
             let scaled = matches!(format, OperandFormat::Nvfp4 | OperandFormat::E4m3 | OperandFormat::E5m2);
             assert_eq!(matrix.tensor_scale() != 1.0, scaled, "{format}");
             let value = matrix.value(0, 31).unwrap();

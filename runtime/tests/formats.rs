@@ -37,15 +37,23 @@ fn decoded(matrix: &Matrix, block_shift: usize) -> Vec<Vec<f64>> {
             F::Nvfp4 | F::Mxfp4 => {
                 f64::from(f4e2m1fn::from_bits(codes[index / 2] >> (4 * (index % 2)) & 0xF).to_f32())
             }
-            F::Mxfp8 | F::E4m3 => f64::from(f8e4m3fn::from_bits(codes[index]).to_f32()),
+            F::Mxfp8 | F::E4m3 | F::E4m3Vector128 | F::E4m3Block128 => {
+                f64::from(f8e4m3fn::from_bits(codes[index]).to_f32())
+            }
             F::Mxfp8E5m2 | F::E5m2 => f64::from(f8e5m2::from_bits(codes[index]).to_f32()),
             F::Bf16 => bf16::from_le_bytes(pair()).to_f64(),
             _ => f16::from_le_bytes(pair()).to_f64(),
         };
         let scale =
             |block: usize| scales[blocked(row, (column / block + block_shift) % (k / block), k / block)];
+        let factor = |rows: usize| {
+            let place = 4 * (row / rows * (k / 128) + (column / 128 + block_shift) % (k / 128));
+            f64::from(f32::from_le_bytes(scales[place..place + 4].try_into().unwrap()))
+        };
         element
             * match matrix.format() {
+                F::E4m3Vector128 => factor(1),
+                F::E4m3Block128 => factor(128),
                 F::Nvfp4 => f64::from(f8e4m3fn::from_bits(scale(16)).to_f32()),
                 F::Mxfp4 | F::Mxfp8 | F::Mxfp8E5m2 => f64::from(f8e8m0fnu::from_bits(scale(32)).to_f32()),
                 _ => 1.0,

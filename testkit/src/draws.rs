@@ -74,6 +74,7 @@ impl Draws {
                 "f16 f16",
                 "e4m3 e4m3",
                 "e5m2 e4m3",
+                "e4m3_1x128 e4m3_128x128",
                 "bf16 nvfp4",
                 "f16 nvfp4",
                 "bf16 mxfp4",

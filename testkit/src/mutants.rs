@@ -98,6 +98,8 @@ fn fill_pads(kernel: &Kernel, inputs: &DualGemmInputs, folder: &Path) -> Result<
         let one = match scales.format {
             ScaleFormat::Ue4m3 => 0x38,
             ScaleFormat::Ue8m0 => 0x7f,
+            // They have no padding.
+            ScaleFormat::F32 => continue,
         };
         let path = folder.join(format!("{}.{operand}.bin", kernel.name));
         let mut bytes = fs::read(&path).map_err(|e| format!("{}: {e}", path.display()))?;

@@ -258,7 +258,7 @@ fn number(value: f32) -> String {
     if value.is_nan() { "nan".to_owned() } else { format!("{:?}", f64::from(value)) }
 }
 
-/// The fill byte of a tensor: about 1.0 for elements, 0.125 for scale factors, and for outputs a byte that no result
+/// The fill byte of a tensor: about 1.0 for elements, 0.125 for scale factors of a byte and 0.747 for f32 ones, and for outputs a byte that no result
 /// repeats.
 fn fill(operand: Operand, formats: Formats) -> u8 {
     let format = if operand == Operand::A || operand == Operand::Sfa { formats.a } else { formats.b };
@@ -272,6 +272,7 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
         },
         Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 => match spec.scales.map(|scales| scales.format) {
             Some(ScaleFormat::Ue8m0) => 0x7C,
+            Some(ScaleFormat::F32) => VECTOR_FILL,
             _ => 0x20,
         },
         Operand::C => 0xA5,
@@ -283,7 +284,7 @@ fn fill(operand: Operand, formats: Formats) -> u8 {
     }
 }
 
-/// Fill byte of vectors and matrices: elements are 0.747 in f32 and bf16, 1.81 in f16.
+/// Fill byte of vectors, matrices and f32 scale factors: elements are 0.747 in f32 and bf16, 1.81 in f16.
 const VECTOR_FILL: u8 = 0x3F;
 
 fn push(text: &mut String, key: &str, value: &str) {

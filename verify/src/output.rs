@@ -213,7 +213,8 @@ impl Output {
     pub(crate) fn rule(&self, amax: f64) -> u8 {
         match self.format.scales().map(|scales| scales.format) {
             Some(ScaleFormat::Ue4m3) => block_scale::nvfp4(amax, f64::from(self.tensor_scale)),
-            Some(ScaleFormat::Ue8m0) => block_scale::mx(amax, 8),
+            // No C has f32 factors.
+            Some(ScaleFormat::Ue8m0 | ScaleFormat::F32) => block_scale::mx(amax, 8),
             None => 0,
         }
     }

@@ -11,6 +11,7 @@ impl ConfigError {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
             Formats(_) => "use a format that goes with A's for B1 and B2".into(),
             NotOnChip { .. } | Decoded { .. } => "leave the knob out".into(),
+            FormatsOnChip { formats, .. } if formats.scales_sums() => "use mxfp8 operands".into(),
             FormatsOnChip { .. } => {
                 "use nvfp4, mxfp4, bf16, f16, e4m3 or e5m2 operands, and C in bf16, f16, f32 or e4m3".into()
             }
@@ -19,6 +20,9 @@ impl ConfigError {
             Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups, or write auto".into(),
             NMultiple { n, multiple, .. } => {
                 format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))
+            }
+            RowBlocks { n } => {
+                format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(128))
             }
             KMultiple { k, multiple, .. } => {
                 format!("pad K with zeros to {}", u64::from(*k).next_multiple_of(u64::from(*multiple)))

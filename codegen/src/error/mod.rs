@@ -111,6 +111,14 @@ pub enum ConfigError {
         /// The formats.
         formats: Formats,
     },
+    /// Several matrices of weights whose blocks of 128 rows are not whole.
+    #[error(
+        "shape: N = {n} is not a multiple of 128: each of several matrices of weights has whole blocks of 128 rows that share scale factors"
+    )]
+    RowBlocks {
+        /// As given.
+        n: u32,
+    },
     /// N is not a multiple of what C's format needs.
     #[error(
         "shape: N = {n} is not a multiple of {multiple}: C in {format} is the next GEMM's operand, which has rows of a multiple of 16 bytes and whole blocks of scale factors"
@@ -505,7 +513,7 @@ impl ConfigError {
         match self {
             Formats(_) | FormatsOnChip { .. } => "formats",
             Size { dimension: dimension @ ("batch" | "groups"), .. } => dimension,
-            Size { .. } | KMultiple { .. } | NMultiple { .. } => "shape",
+            Size { .. } | KMultiple { .. } | NMultiple { .. } | RowBlocks { .. } => "shape",
             TileM { .. }
             | TileN { .. }
             | TileNStart { .. }
@@ -567,7 +575,7 @@ fn k_rule(k: u32, formats: Formats) -> String {
         _ => "2K",
     };
     let bytes = u64::from(k) * u64::from(bits) / 8;
-    if (u64::from(k) * u64::from(bits)).is_multiple_of(128) {
+    if (u64::from(k) * u64::from(bits)).is_multiple_of(128) || formats.scales_sums() {
         return format!("a scale factor of {format} covers {} elements", format.spec().k_multiple);
     }
     format!(

@@ -159,6 +159,10 @@ pub(crate) fn check_cluster_parts(
     }
 }
 
+/// Why chips whose MMAs take scale factors do not multiply sums by f32 ones.
+pub(crate) const F32_SCALES: &str =
+    "its MMAs multiply by a scale factor for each 32 elements themselves: requantise both operands to mxfp8";
+
 /// The MMA's kind; formats have been checked.
 pub(crate) fn kind(problem: &Problem) -> MmaKind {
     problem.formats.check().unwrap_or(MmaKind::Mxf4Nvf4)
@@ -172,7 +176,7 @@ pub(crate) fn k_multiple(problem: &Problem) -> u32 {
 
 /// Knobs of scale factors where there are none.
 pub(crate) fn check_scales(problem: &Problem, config: &Config, errors: &mut Vec<ConfigError>) {
-    if problem.formats.b.spec().scales.is_some() {
+    if problem.formats.scale_vector().is_some() {
         return;
     }
     let formats = problem.formats;

@@ -173,7 +173,10 @@ impl Draft<'_> {
         let columns_last = u64::from(columns_wide - 1) * u64::from(self.mma_columns()) / 128;
         let column_blocks = u64::from(self.mma_columns().div_ceil(128));
         let row_blocks = a_row_blocks + self.b_tiles() * b_row_blocks;
-        let row_block_bytes = u64::from(self.problem.scale_columns().div_ceil(4)) * 512;
+        let row_block_bytes = match self.kind.scales_per_mma() {
+            0 => 0,
+            _ => u64::from(self.problem.scale_columns().div_ceil(4)) * 512,
+        };
         let smem_row_block_bytes = self.sf_row_block() as u32;
         let scaled =
             |steps: u32| if self.scale_blocks() == 0 { 0 } else { steps.div_ceil(self.steps_per_block()) };

@@ -99,7 +99,7 @@ impl Operand {
         }
     }
 
-    /// What the tensor's address has to be a multiple of, in bytes: 4 for row offsets, 16 for tensor maps, bulk copies
+    /// What the tensor's address has to be a multiple of, in bytes: 4 for row offsets and f32 scale factors, 16 for tensor maps, bulk copies
     /// and vector stores, 32 where TMA expands e2m1 (cuTensorMapEncodeTiled, `16U4_ALIGN16B`).
     pub fn alignment(self, problem: &Problem) -> u32 {
         let Formats { a, b, .. } = problem.formats;
@@ -108,6 +108,7 @@ impl Operand {
             Operand::A if expanded(a.spec().element) => 32,
             Operand::B1 | Operand::B2 if expanded(b.spec().element) => 32,
             Operand::A | Operand::B1 | Operand::B2 => 16,
+            Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 if problem.formats.scales_sums() => 4,
             Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 | Operand::C | Operand::Sfc => 16,
             Operand::D1 | Operand::D2 => 16,
             Operand::Offsets => 4,

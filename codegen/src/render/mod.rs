@@ -172,6 +172,12 @@ fn parameters(plan: &Plan, code: &GateCode, role: Role) -> Vec<Parameter> {
             parameters.push(Parameter::Pointer(Operand::Sfb2));
         }
     }
+    if plan.problem.formats.scales_sums() && role != Role::Gate {
+        parameters.push(Parameter::Pointer(Operand::Sfa));
+        let second = matches!(role, Role::Fused | Role::Gated).then_some(Operand::Sfb2);
+        let first = (role != Role::Gated).then_some(Operand::Sfb1);
+        parameters.extend(first.into_iter().chain(second).map(Parameter::Pointer));
+    }
     if plan.problem.shape.groups.by_rows() {
         parameters.push(Parameter::Pointer(Operand::Offsets));
     }

@@ -144,7 +144,8 @@ impl Plan {
                 };
             }
         }
-        moved.scales = passes * blocks * self.scales.row_block_bytes;
+        let tiles: u64 = groups.iter().map(|group| group.m_items * item_tiles * n_tiles).sum();
+        moved.scales = passes * (blocks * self.scales.row_block_bytes + self.factor_bytes(tiles, b_tiles));
         moved.offsets = 2 * OFFSET_BYTES * u64::from(shape.groups.count()) * self.ctas();
         let items: u64 = groups.iter().map(|group| group.m_items * n_items).sum();
         moved.partials = self.partial_bytes(items, products);

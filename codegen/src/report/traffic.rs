@@ -130,9 +130,16 @@ impl Plan {
         // many CTAs an item has and whether they share it.
         let a = product([passes, n_items, self.loaded_a_bytes()]);
         let b = product([passes, b_tiles, m_items, Operand::B1.bytes(&self.problem)]);
-        let scales = product([passes, self.scale_blocks(b_tiles), self.scales.row_block_bytes]);
+        let blocks = product([passes, self.scale_blocks(b_tiles), self.scales.row_block_bytes]);
+        let tiles = product([u64::from(self.work.tiles), self.multicast.ctas().into()]);
+        let scales = sum([blocks, product([passes, self.factor_bytes(tiles, b_tiles)])]);
         let partials = self.partial_bytes(self.work.tiles.into(), products);
         Traffic { a, b, scales, partials, ..Traffic::default() }
+    }
+
+    /// Bytes of f32 scale factors that a K loop over so many tiles loads, with `b_tiles` tensors of B's.
+    pub(super) fn factor_bytes(&self, tiles: u64, b_tiles: u64) -> u64 {
+        product([4, tiles, self.k_loop.tiles.into(), self.loaded_factors(b_tiles)])
     }
 
     /// Bytes that the parts of so many tiles leave in the workspace.

@@ -84,6 +84,19 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// f32 scale factors that the threads of a tile load for each K tile, with `b_tensors` tensors of B's; 0 where no sums are
+    /// multiplied by them.
+    pub(crate) fn loaded_factors(&self, b_tensors: u64) -> u64 {
+        match &self.target {
+            Target::Wgmma(wgmma) if self.problem.formats.scales_sums() => {
+                wgmma.loaded_factors(self.mma_columns, self.swap_ab, self.tile.n, b_tensors)
+            }
+            Target::Wgmma(_) | Target::Tcgen05(_) | Target::Mma(_) => 0,
+        }
+    }
+}
+
 /// The numbers of a chip's file, by name.
 pub(crate) type Numbers<'a> = dyn Fn(&str) -> f64 + 'a;
 

@@ -113,7 +113,7 @@ impl<'a> GateUp<'a> {
         self.input_scale
     }
 
-    /// Copies gate and up to a device: codes unchanged, scale factors to the blocked layout. It makes two
+    /// Copies gate and up to a device: codes unchanged, scale factors to the blocked layout, or to f32. It makes two
     /// allocations, or one for formats without scale factors.
     ///
     /// # Errors
@@ -165,9 +165,9 @@ pub struct DeviceGateUp {
     pub b1: Buffer,
     /// Codes of up, `[N, K]`.
     pub b2: Buffer,
-    /// Scale factors of the gate in the blocked layout, if the format has them.
+    /// Scale factors of the gate as a kernel reads them, if the format has them.
     pub sfb1: Option<Buffer>,
-    /// Scale factors of up in the blocked layout, if the format has them.
+    /// Scale factors of up as a kernel reads them, if the format has them.
     pub sfb2: Option<Buffer>,
     /// The scale of the gate's tensor.
     pub gate_scale: f32,
@@ -249,8 +249,8 @@ mod tests {
     #[test]
     fn a_device_has_what_the_host_has_in_every_format() {
         let device = Device::emulated(Arch::Sm100a);
-        for (format, n) in OperandFormat::ALL.into_iter().zip([1, 31, 128, 130, 72, 3, 8, 5]) {
-            let k = 96;
+        for (format, n) in OperandFormat::ALL.into_iter().zip([1, 31, 128, 130, 72, 3, 8, 5, 7, 128]) {
+            let k = format.spec().k_multiple.max(96) as usize;
             let both = quantize_to(format, &numbers(2 * n * k), 2 * n, k, TensorScale::One).unwrap();
             let pair = GateUp::stacked(Weight::of(&both).unwrap(), Order::UpFirst).unwrap();
             let there = pair.with_input_scale(Some(0.25)).upload(&device).unwrap();

@@ -78,6 +78,32 @@ pub enum WeightError {
         /// Value of the code.
         value: f64,
     },
+    /// An f32 scale factor is no finite magnitude.
+    #[error(
+        "the scale factor of block ({row}, {column}) is {value}, but it has to be finite and not below 0: the weights are damaged"
+    )]
+    BlockScale {
+        /// Block of 128 rows.
+        row: usize,
+        /// Block of 128 columns.
+        column: usize,
+        /// Its scale factor.
+        value: f32,
+    },
+    /// A range of rows cuts a block of rows that share scale factors.
+    #[error(
+        "rows {start}..{end} of {rows} cut a block of {multiple} rows that share scale factors: take multiples of {multiple}"
+    )]
+    RowBlocks {
+        /// First row of the range.
+        start: usize,
+        /// End of the range.
+        end: usize,
+        /// Rows there are.
+        rows: usize,
+        /// Rows of a block.
+        multiple: usize,
+    },
     /// The scale of a row is not a positive finite number.
     #[error(
         "the scale of row {row} is {value}, but it has to be finite and above 0: the weights are damaged"

@@ -5,8 +5,10 @@ use std::ops::Range;
 use silumin_codegen::problem::{OperandFormat, ScaleFormat};
 
 use super::WeightError;
-use silumin_formats::layout;
-use silumin_formats::{FormatError, Matrix, checked_elements, code_bytes, element};
+use silumin_formats::quantize::{MxRule, TensorScale, quantize_with};
+use silumin_formats::{
+    FormatError, Matrix, checked_elements, code_bytes, element, kernel_scales, scale_bytes,
+};
 
 /// A scale for each row of a matrix, borrowed as checkpoints have them: f32 or bf16, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -65,8 +67,8 @@ impl<'a> Weight<'a> {
     ///
     /// - `codes`: the elements, row-major; two e2m1 a byte, the even one in the low nibble; 16-bit elements
     ///   little-endian;
-    /// - `scales`: `[rows, k / block]` scale factors, row-major (not the blocked order of [`silumin_formats::layout`]); empty for a
-    ///   format without;
+    /// - `scales`: `[rows, k / block]` scale factors, row-major (not the blocked order of [`silumin_formats::layout`]); for
+    ///   `e4m3_128x128` `[ceil(rows / 128), k / 128]` in f32 or bf16, told apart by their length; empty for a format without;
     /// - `tensor_scale`: multiplies every element; 1 for none.
     ///
     /// ```
@@ -94,10 +96,12 @@ impl<'a> Weight<'a> {
     ) -> Result<Self, WeightError> {
         let elements = checked_elements(format, rows, k)?;
         let spec = format.spec().scales;
-        let blocks = spec.map_or(0, |spec| elements / spec.block as usize);
-        for (what, buffer, expected) in
-            [("the codes", codes, code_bytes(format, elements)), ("the scales", scales, blocks)]
-        {
+        let factors = scale_bytes(format, rows, k);
+        let halves = spec.is_some_and(|spec| spec.format == ScaleFormat::F32) && scales.len() == factors / 2;
+        for (what, buffer, expected) in [
+            ("the codes", codes, code_bytes(format, elements)),
+            ("the scales", scales, if halves { factors / 2 } else { factors }),
+        ] {
             if buffer.len() != expected {
                 let got = buffer.len();
                 return Err(FormatError::Length { what, unit: "bytes", rows, k, expected, got }.into());
@@ -106,10 +110,13 @@ impl<'a> Weight<'a> {
         if !(tensor_scale.is_finite() && tensor_scale > 0.0) {
             return Err(FormatError::TensorScale { value: tensor_scale }.into());
         }
-        if let Some(spec) = spec {
-            check_scales(spec.format, scales, k / spec.block as usize)?;
+        let weight = Self { format, rows, k, codes, scales, tensor_scale, row_scales: None };
+        match spec {
+            Some(spec) if spec.format.in_mma() => check_scales(spec.format, scales, k / spec.block as usize)?,
+            Some(spec) => weight.check_factors(k / spec.block as usize)?,
+            None => {}
         }
-        Ok(Self { format, rows, k, codes, scales, tensor_scale, row_scales: None })
+        Ok(weight)
     }
 
     /// A matrix on the host as weights.
@@ -150,6 +157,57 @@ impl<'a> Weight<'a> {
     #[must_use]
     pub fn scales(&self) -> &'a [u8] {
         self.scales
+    }
+
+    /// Bytes of a scale factor: 1, or 4 or 2 for those in f32 or bf16. 1 for formats without them.
+    fn factor_bytes(&self) -> usize {
+        let count = self.format.spec().scales.map_or(0, |spec| spec.count(self.rows, self.k));
+        self.scales.len().checked_div(count).unwrap_or(1)
+    }
+
+    /// f32 scale factors, whatever the checkpoint has them in.
+    fn factors(&self) -> impl Iterator<Item = f32> + 'a {
+        RowScales { bytes: self.scales, size: self.factor_bytes() }.values()
+    }
+
+    /// Checks that all f32 scale factors are finite magnitudes.
+    fn check_factors(&self, columns: usize) -> Result<(), WeightError> {
+        let wrong = |value: &f32| !(value.is_finite() && *value >= 0.0);
+        match self.factors().enumerate().find(|(_, value)| wrong(value)) {
+            Some((index, value)) => {
+                Err(WeightError::BlockScale { row: index / columns, column: index % columns, value })
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Scale factors as a [`Matrix`] has them.
+    fn matrix_scales(&self) -> Vec<u8> {
+        match self.factor_bytes() {
+            2 => self.factors().flat_map(f32::to_le_bytes).collect(),
+            _ => self.scales.to_vec(),
+        }
+    }
+
+    /// The same weights in MXFP8, for chips whose MMAs take scale factors of 32 elements: the least power of two with which no
+    /// element saturates. It is exact where the scale factors of blocks are powers of two. Otherwise elements are rounded once
+    /// more, by at most 1/16 of their value, or of the smallest normal e4m3 of their block.
+    ///
+    /// # Errors
+    ///
+    /// [`WeightError::RowsScaled`] for rows with scales of their own; values that are NaN.
+    pub fn to_mxfp8(&self) -> Result<Matrix, WeightError> {
+        let plain = Self { tensor_scale: 1.0, ..*self }.to_matrix()?;
+        let mut row = vec![0.0; self.k];
+        let mut values = Vec::with_capacity(self.rows * self.k);
+        for index in 0..self.rows {
+            plain.decode_row(index, 0, &mut row);
+            values.extend(row.iter().map(|value| *value as f32));
+        }
+        let (format, rule) = (OperandFormat::Mxfp8, MxRule::Up);
+        let mx = quantize_with(format, &values, self.rows, self.k, TensorScale::One, rule)?;
+        let (codes, scales) = (mx.codes().to_vec(), mx.scales().to_vec());
+        Ok(Matrix::new(format, self.rows, self.k, codes, scales, self.tensor_scale)?)
     }
 
     /// The scale of the whole tensor.
@@ -214,18 +272,25 @@ impl<'a> Weight<'a> {
     ///
     /// # Errors
     ///
-    /// [`WeightError::Rows`].
+    /// [`WeightError::Rows`]; [`WeightError::RowBlocks`] for a range that cuts a block of rows that share scale factors.
     pub fn slice(&self, rows: Range<usize>) -> Result<Self, WeightError> {
         let Range { start, end } = rows;
         if start > end || end > self.rows {
             return Err(WeightError::Rows { start, end, rows: self.rows });
         }
-        let blocks = self.format.spec().scales.map_or(0, |spec| self.k / spec.block as usize);
+        let (columns, shared) = match self.format.spec().scales {
+            Some(spec) => (self.k / spec.block as usize * self.factor_bytes(), spec.rows as usize),
+            None => (0, 1),
+        };
+        // A block that ends with the matrix ends there in the part, too.
+        if !start.is_multiple_of(shared) || !end.is_multiple_of(shared) && end != self.rows {
+            return Err(WeightError::RowBlocks { start, end, rows: self.rows, multiple: shared });
+        }
         let row_bytes = code_bytes(self.format, self.k);
         Ok(Self {
             rows: end - start,
             codes: &self.codes[start * row_bytes..end * row_bytes],
-            scales: &self.scales[start * blocks..end * blocks],
+            scales: &self.scales[start / shared * columns..end.div_ceil(shared) * columns],
             row_scales: self.row_scales.map(|scales| scales.slice(start..end)),
             ..*self
         })
@@ -257,21 +322,20 @@ impl<'a> Weight<'a> {
             }
         };
         let codes = cut(self.codes, &|elements| code_bytes(self.format, elements));
-        let scales = cut(self.scales, &|elements| elements.checked_div(block).unwrap_or(0));
+        let scales = self.matrix_scales();
+        let bytes = spec.scales.map_or(1, |scales| scales.format.bytes() as usize);
+        let scales = cut(&scales, &|elements| elements.checked_div(block).unwrap_or(0) * bytes);
         Ok(Matrix::new(self.format, self.rows, end - start, codes, scales, self.tensor_scale)?)
     }
 
-    /// Scale factors in the blocked layout that kernels read ([`layout::to_blocked`]); empty for formats without
-    /// them.
+    /// Scale factors as kernels read them: in the blocked layout ([`layout::to_blocked`](silumin_formats::layout::to_blocked)), or
+    /// row-major f32; empty for formats without them.
     ///
     /// # Errors
     ///
     /// When the padded scale factors do not fit the address space.
     pub fn blocked_scales(&self) -> Result<Vec<u8>, WeightError> {
-        match self.format.spec().scales {
-            Some(spec) => Ok(layout::to_blocked(self.scales, self.rows, self.k / spec.block as usize)?),
-            None => Ok(Vec::new()),
-        }
+        Ok(kernel_scales(self.format, &self.matrix_scales(), self.rows, self.k)?)
     }
 
     /// Copies the weights to a [`Matrix`], for the reference or to look at values.
@@ -283,7 +347,7 @@ impl<'a> Weight<'a> {
         if self.row_scales.is_some() {
             return Err(WeightError::RowsScaled);
         }
-        let (codes, scales) = (self.codes.to_vec(), self.scales.to_vec());
+        let (codes, scales) = (self.codes.to_vec(), self.matrix_scales());
         Ok(Matrix::new(self.format, self.rows, self.k, codes, scales, self.tensor_scale)?)
     }
 }
@@ -321,10 +385,17 @@ mod tests {
         #[test]
         fn slices_are_the_rows_of_the_whole(rows in 1usize..300, blocks in 1usize..5, cut in 0.0f64..1.0) {
             for format in OperandFormat::ALL {
-                let k = 32 * blocks;
+                let spec = format.spec();
+                let k = spec.k_multiple.max(32) as usize * blocks;
                 let matrix = quantize_to(format, &numbers(rows * k), rows, k, TensorScale::FromMax).unwrap();
                 let whole = Weight::of(&matrix).unwrap();
                 let start = (rows as f64 * cut) as usize;
+                let shared = spec.scales.map_or(1, |scales| scales.rows as usize);
+                if !start.is_multiple_of(shared) {
+                    let cut = matches!(whole.slice(start..rows), Err(WeightError::RowBlocks { multiple: 128, .. }));
+                    prop_assert!(cut);
+                }
+                let start = start / shared * shared;
                 let part = whole.slice(start..rows).unwrap();
                 prop_assert_eq!(part.to_matrix().unwrap().blocked_scales().unwrap(), part.blocked_scales().unwrap());
                 prop_assert_eq!(part.blocked_scales().unwrap(), matrix.blocked_scales_of(start..rows).unwrap());
@@ -339,19 +410,17 @@ mod tests {
     #[test]
     fn columns_are_those_of_the_whole() {
         for format in OperandFormat::ALL {
-            let (rows, k) = (5, 128);
+            let unit = format.spec().k_multiple.max(32) as usize;
+            let (rows, k) = (5, 4 * unit);
             let matrix = quantize_to(format, &numbers(rows * k), rows, k, TensorScale::FromMax).unwrap();
             let whole = Weight::of(&matrix).unwrap();
-            let part = whole.columns(32..96).unwrap();
-            assert_eq!((part.rows(), part.k(), part.tensor_scale()), (rows, 64, matrix.tensor_scale()));
-            for (row, column) in (0..rows).flat_map(|row| (0..64).map(move |column| (row, column))) {
-                assert_eq!(part.value(row, column), matrix.value(row, 32 + column), "{format}");
+            let part = whole.columns(unit..3 * unit).unwrap();
+            assert_eq!((part.rows(), part.k(), part.tensor_scale()), (rows, 2 * unit, matrix.tensor_scale()));
+            for (row, column) in (0..rows).flat_map(|row| (0..2 * unit).map(move |column| (row, column))) {
+                assert_eq!(part.value(row, column), matrix.value(row, unit + column), "{format}");
             }
-            for columns in [64..160, 0..129] {
-                assert!(
-                    matches!(whole.columns(columns), Err(WeightError::Columns { k: 128, .. })),
-                    "{format}"
-                );
+            for columns in [2 * unit..5 * unit, 0..4 * unit + 1] {
+                assert!(matches!(whole.columns(columns), Err(WeightError::Columns { .. })), "{format}");
             }
         }
         let codes = [0; 32];
@@ -381,6 +450,61 @@ mod tests {
         scales[5] = 0xFF;
         let error = new(OperandFormat::Mxfp4, &scales).unwrap_err();
         assert!(error.to_string().contains("row 2, block 1 is 0xff (NaN)"), "{error}");
+    }
+
+    /// Two rows of blocks, two columns of blocks: the factors of `value(row, column)`.
+    const FACTORS: [f32; 4] = [0.5, 3.0, 1e-3, 0.25];
+
+    fn blocks(factors: &[u8]) -> Result<Weight<'_>, WeightError> {
+        // 1.0 in all places.
+        static CODES: [u8; 130 * 256] = [0x38; 130 * 256];
+        Weight::new(OperandFormat::E4m3Block128, 130, 256, &CODES, factors, 2.0)
+    }
+
+    #[test]
+    fn factors_of_blocks_are_f32_or_bf16() {
+        let wide: Vec<u8> = FACTORS.into_iter().flat_map(f32::to_le_bytes).collect();
+        let halves: Vec<u8> =
+            FACTORS.into_iter().flat_map(|factor| half::bf16::from_f32(factor).to_le_bytes()).collect();
+        for (bytes, third) in [(&wide, 1e-3), (&halves, half::bf16::from_f32(1e-3).to_f32())] {
+            let weight = blocks(bytes).unwrap();
+            let matrix = weight.to_matrix().unwrap();
+            let at = |row, column| matrix.value(row, column).unwrap();
+            assert_eq!([at(127, 127), at(0, 128), at(129, 255)], [1.0, 6.0, 0.5]);
+            assert_eq!(at(128, 0), 2.0 * f64::from(third));
+            assert_eq!(weight.blocked_scales().unwrap().len(), 16);
+            let part = weight.slice(128..130).unwrap();
+            assert_eq!(part.to_matrix().unwrap().value(1, 200), Some(0.5));
+            assert_eq!(weight.columns(128..256).unwrap().value(5, 3), Some(6.0));
+        }
+        assert!(matches!(blocks(&wide[..12]), Err(WeightError::Format(FormatError::Length { .. }))));
+        for wrong in [-1.0, f32::NAN, f32::INFINITY] {
+            let mut bytes = wide.clone();
+            bytes[8..12].copy_from_slice(&wrong.to_le_bytes());
+            let error = blocks(&bytes).unwrap_err().to_string();
+            assert!(error.contains("block (1, 0) is"), "{error}");
+        }
+    }
+
+    #[test]
+    fn powers_of_two_survive_the_way_to_mxfp8() {
+        let k = 256;
+        let values = numbers(130 * k);
+        let blocks = quantize_to(OperandFormat::E4m3Block128, &values, 130, k, TensorScale::One).unwrap();
+        let powers: Vec<u8> = (0..4).flat_map(|index| 2f32.powi(3 * index - 9).to_le_bytes()).collect();
+        for (scales, exact) in [(powers.as_slice(), true), (blocks.scales(), false)] {
+            let codes = blocks.codes();
+            let weight = Weight::new(OperandFormat::E4m3Block128, 130, k, codes, scales, 0.5).unwrap();
+            let (before, after) = (weight.to_matrix().unwrap(), weight.to_mxfp8().unwrap());
+            assert_eq!((after.format(), after.tensor_scale()), (OperandFormat::Mxfp8, 0.5));
+            let mut most: f64 = 0.0;
+            for (row, column) in (0..130).flat_map(|row| (0..k).map(move |column| (row, column))) {
+                let (before, after) = (before.value(row, column).unwrap(), after.value(row, column).unwrap());
+                // A sixteenth, but for the smallest of a block.
+                most = most.max((after - before).abs() / before.abs().max(1e-3));
+            }
+            assert!(if exact { most == 0.0 } else { most > 0.03 && most <= 1.0 / 16.0 }, "{most}");
+        }
     }
 
     #[test]

@@ -177,7 +177,9 @@ fn judge_scale(
     let last = element::max_scale_code(spec.format);
     let allowed = match spec.format {
         ScaleFormat::Ue4m3 => got.rule(low).saturating_sub(1)..=(got.rule(high) + 1).min(last),
-        ScaleFormat::Ue8m0 => got.rule(low)..=block_scale::mx_up(high, f64::from(e4m3::MAX)),
+        ScaleFormat::Ue8m0 | ScaleFormat::F32 => {
+            got.rule(low)..=block_scale::mx_up(high, f64::from(e4m3::MAX))
+        }
     };
     report.scales += 1;
     let expected = got.rule(amax);

@@ -47,7 +47,7 @@ impl Ladder {
                     ..Ladder::new(0, squares.collect(), 8)
                 }
             }
-            Some(format @ ScaleFormat::Ue8m0) => {
+            Some(format @ (ScaleFormat::Ue8m0 | ScaleFormat::F32)) => {
                 // 2^-100 to 2^100: with any element a normal f32, as anybody's weights are.
                 let codes = 27..=227u8;
                 let base = u16::from(*codes.start());

@@ -276,7 +276,7 @@ impl DualGemmInputs {
         &self.sizes
     }
 
-    /// Scale factors of A in the blocked layout that a kernel reads, each matrix or group padded to whole blocks. For
+    /// Scale factors of A as a kernel reads them, blocked ones with each matrix or group padded to whole blocks. For
     /// groups, NaN bytes follow, up to the size that the least favourable group sizes would need. Empty for a format
     /// without scale factors.
     ///
@@ -295,7 +295,7 @@ impl DualGemmInputs {
         Ok(scales)
     }
 
-    /// Scale factors of B1 or B2 in the blocked layout that a kernel reads, each matrix padded to whole blocks. Empty
+    /// Scale factors of B1 or B2 as a kernel reads them, blocked ones with each matrix padded to whole blocks. Empty
     /// for a format without scale factors.
     ///
     /// # Errors
@@ -396,7 +396,8 @@ fn sizes(shape: Shape) -> [usize; 3] {
 /// Packed codes and scales of a matrix, row-major.
 type Parts = (Vec<u8>, Vec<u8>);
 
-/// Fills codes and scales, row by row.
+/// Fills codes and scales, row by row. For f32 factors, a row's scales are the powers of two of ue8m0, multiplied by 0.75 to 1.25
+/// later; where several rows share a factor, it is that of the first.
 fn fill_rows(
     format: OperandFormat,
     rows: usize,
@@ -416,7 +417,22 @@ fn fill_rows(
             .enumerate()
             .for_each(|(row, (codes, scales))| fill(row, codes, scales));
     }
+    if let Some(spec) = format.spec().scales.filter(|spec| !spec.format.in_mma()) {
+        let of_row = |(block, codes): (usize, &[u8])| {
+            let factor = move |(column, code): (usize, &u8)| wide_factor(*code, block, column).to_le_bytes();
+            codes.iter().enumerate().flat_map(factor).collect::<Vec<u8>>()
+        };
+        let rows = scales.chunks(columns.max(1)).step_by(spec.rows as usize);
+        scales = rows.enumerate().flat_map(of_row).collect();
+    }
     (codes, scales)
+}
+
+/// An f32 scale factor near the power of two of a ue8m0 code: 0.75 to 1.25 times it, by its place.
+fn wide_factor(code: u8, row: usize, column: usize) -> f32 {
+    let mut rng = ChaCha8Rng::seed_from_u64(u64::from(code));
+    rng.set_stream(((row as u64) << 32) | column as u64);
+    (f64::from(ue8m0::decode(code)) * (0.75 + f64::from(unit(&mut rng)) / 2.0)) as f32
 }
 
 /// The random stream of one row of one tensor.
@@ -443,7 +459,9 @@ fn benchmark_row(format: OperandFormat, rng: &mut ChaCha8Rng, codes: &mut [u8], 
     }
     match spec.scales.map(|scales| scales.format) {
         Some(ScaleFormat::Ue4m3) => scales.fill_with(|| e4m3::encode(unit(rng))),
-        Some(ScaleFormat::Ue8m0) => scales.fill_with(|| ue8m0::encode_toward_zero(unit(rng))),
+        Some(ScaleFormat::Ue8m0 | ScaleFormat::F32) => {
+            scales.fill_with(|| ue8m0::encode_toward_zero(unit(rng)))
+        }
         None => {}
     }
 }

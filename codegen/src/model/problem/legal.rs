@@ -159,6 +159,9 @@ fn why(a: OperandFormat, b: OperandFormat) -> &'static str {
         (OperandFormat::F16, OperandFormat::Mxfp4) => {
             ": scale factors of mxfp4 go from 2^-127 to 2^127, and f16 from 2^-24 to 2^16; bf16 holds all of it"
         }
+        (OperandFormat::E4m3Block128, _) | (_, OperandFormat::E4m3Vector128) => {
+            ": activations have a scale factor for 1 x 128 elements, weights one for 128 x 128"
+        }
         _ => "",
     }
 }
@@ -203,12 +206,18 @@ impl Formats {
         self.kind(arch) == Ok(MmaKind::Decoded) && self.a.spec().scales.is_some()
     }
 
-    /// Elements along K that share a scale factor, of either operand: where both have them, they agree on it.
+    /// Elements along K that share a scale factor that MMAs or decoding take, of either operand: where both have them, they
+    /// agree on it.
     pub const fn scale_vector(self) -> Option<u32> {
         match (self.a.spec().scales, self.b.spec().scales) {
-            (_, Some(scales)) | (Some(scales), None) => Some(scales.block),
-            (None, None) => None,
+            (_, Some(scales)) | (Some(scales), None) if scales.format.in_mma() => Some(scales.block),
+            _ => None,
         }
+    }
+
+    /// Whether sums of each 128 elements of K are multiplied by f32 scale factors ([`ScaleFormat::F32`](super::ScaleFormat::F32)).
+    pub const fn scales_sums(self) -> bool {
+        matches!(self.b.spec().scales, Some(scales) if !scales.format.in_mma())
     }
 
     /// Elements that K has to be a multiple of: what either format wants
@@ -234,6 +243,7 @@ fn kind(a: OperandFormat, b: OperandFormat) -> Option<MmaKind> {
         _ if plain(a) && plain(b) => Some(MmaKind::F8f6f4),
         (F::Bf16, F::Bf16) | (F::F16, F::F16) => Some(MmaKind::F16),
         (F::Bf16 | F::F16, F::Nvfp4) | (F::Bf16, F::Mxfp4) => Some(MmaKind::Decoded),
+        (F::E4m3Vector128, F::E4m3Block128) => Some(MmaKind::F8f6f4),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@
 //! | A | M x K | row-major, K contiguous; two e2m1 codes a byte, even K in the low nibble; wider elements little-endian |
 //! | B1, B2 | N x K | row-major, K contiguous (a weight `[out_features, in_features]`), packed as A |
 //! | scale factors of A, B1, B2 | rows x K/16 or K/32 | a byte each, 128 x 4 blocks of 512 bytes, K blocks fastest; rows padded to 128, columns to 4, pads finite (zero is best) |
+//! | f32 scale factors of A | M x K/128 | row-major; of B1, B2: N/128 (rounded up) x K/128, row-major |
 //! | C | M x N | row-major; e2m1 packed as A |
 //! | scale factors of C | M x N/16 or N/32 | as those of A: the next GEMM's, with N for its K; the kernel writes the pads too, finite |
 //! | D1, D2 | M x N | row-major, f32, bf16 or f16: what the gate reads, where it is kept ([`ProductFormat`]) |
@@ -156,8 +157,8 @@ impl Problem {
         f64::from(self.operation.products()) * self.shape.product_operations()
     }
 
-    /// Scale factors of a row of A, B1 or B2 along K, before padding: `k / 16` for NVFP4 and `k / 32`
-    /// for the MX formats, rounded up; 0 without scale factors. Formats that go together agree on it.
+    /// Scale factors of a row of A, B1 or B2 along K, before padding: `k / 16` for NVFP4, `k / 32`
+    /// for the MX formats and `k / 128` for f32 ones, rounded up; 0 without scale factors. Formats that go together agree on it.
     pub fn scale_columns(&self) -> u32 {
         self.formats.a.scale_columns(self.shape.k).max(self.formats.b.scale_columns(self.shape.k))
     }
@@ -181,8 +182,12 @@ impl Problem {
         self.formats.a.bytes(m, k).saturating_mul(self.shape.rows() / u64::from(m.max(1)))
     }
 
-    /// Bytes of A's blocked scale factors, each matrix or group padded to whole blocks; 0 without.
+    /// Bytes of A's scale factors, blocked ones with each matrix or group padded to whole blocks; 0 without.
     pub fn a_scale_bytes(&self) -> u64 {
+        if self.formats.scales_sums() {
+            let columns: u64 = self.scale_columns().into();
+            return self.shape.rows().saturating_mul(columns).saturating_mul(4);
+        }
         self.shape.row_blocks(128).saturating_mul(self.formats.a.scale_bytes(128, self.shape.k))
     }
 
@@ -192,7 +197,7 @@ impl Problem {
         self.formats.b.bytes(n, k).saturating_mul(groups.count().into())
     }
 
-    /// Bytes of B1's blocked scale factors, or B2's, each matrix padded to whole blocks; 0 without.
+    /// Bytes of B1's scale factors, or B2's, each matrix padded to whole blocks; 0 without.
     pub fn b_scale_bytes(&self) -> u64 {
         let Shape { n, k, groups, .. } = self.shape;
         self.formats.b.scale_bytes(n, k).saturating_mul(groups.count().into())
@@ -235,6 +240,9 @@ impl Problem {
         if !k.is_multiple_of(multiple) {
             errors.push(ConfigError::KMultiple { k, multiple, formats });
         }
+        if formats.scales_sums() && self.shape.groups != Groups::One && !n.is_multiple_of(128) {
+            errors.push(ConfigError::RowBlocks { n });
+        }
         let multiple = formats.c.n_multiple();
         if !n.is_multiple_of(multiple) {
             errors.push(ConfigError::NMultiple { n, multiple, format: formats.c });
@@ -273,10 +281,13 @@ mod tests {
     fn one_instruction_takes_256_bits_of_a_row() {
         for format in OperandFormat::ALL {
             let spec = format.spec();
-            let kind = Formats::new(format, format, OutputFormat::F32).check().unwrap();
+            let a = if format == OperandFormat::E4m3Block128 { OperandFormat::E4m3Vector128 } else { format };
+            let b = if format == OperandFormat::E4m3Vector128 { OperandFormat::E4m3Block128 } else { format };
+            let kind = Formats::new(a, b, OutputFormat::F32).check().unwrap();
             assert_eq!(spec.mma_k, kind.mma_k(), "{format}");
             assert_eq!(spec.mma_k * spec.element_bits, 256);
-            assert_eq!(spec.scales.map(|scales| scales.block), kind.scale_vector(), "{format}");
+            let taken = spec.scales.filter(|scales| scales.format.in_mma());
+            assert_eq!(taken.map(|scales| scales.block), kind.scale_vector(), "{format}");
             assert!(!kind.expands(spec.element));
             // Rows of a multiple of 16 bytes, whole blocks of scale factors.
             assert!((spec.k_multiple * spec.element_bits).is_multiple_of(128), "{format}");
@@ -306,6 +317,7 @@ mod tests {
                     (Bf16 | F16, Nvfp4) | (Bf16, Mxfp4) => Some(MmaKind::Decoded),
                     _ if is(&mx8) => Some(MmaKind::Mxf8f6f4),
                     _ if is(&plain) => Some(MmaKind::F8f6f4),
+                    (E4m3Vector128, E4m3Block128) => Some(MmaKind::F8f6f4),
                     _ => None,
                 };
                 let formats = Formats::new(a, b, OutputFormat::F16);
@@ -314,12 +326,16 @@ mod tests {
                 let weights_only = expected == Some(MmaKind::Decoded);
                 let expanded = !weights_only && (a == Mxfp4) != (b == Mxfp4);
                 if expected.is_some() {
-                    assert_eq!(formats.k_multiple() == 128, expanded, "{formats}");
+                    let blocks = formats.scales_sums();
+                    assert_eq!(formats.k_multiple() == 128, expanded || blocks, "{formats}");
                     assert_eq!(a.scale_columns(4096) != b.scale_columns(4096), weights_only, "{formats}");
                 }
             }
         }
-        assert_eq!(legal, 19);
+        assert_eq!(legal, 20);
+        let text =
+            Formats::new(E4m3Block128, E4m3Block128, OutputFormat::F16).check().unwrap_err().to_string();
+        assert!(text.contains("one for 128 x 128"), "{text}");
         let text = Formats::new(F16, Mxfp4, OutputFormat::F16).check().unwrap_err().to_string();
         assert!(text.contains("bf16 holds all of it; f16 goes with: nvfp4, f16"), "{text}");
         let error = Formats::new(Nvfp4, Mxfp4, OutputFormat::F16).check().unwrap_err();
@@ -342,6 +358,13 @@ mod tests {
         // N / 16 = 12.5 scale factors a row of C, in 4 groups; N / 32 = 6.25 in 2.
         assert_eq!(bytes(Nvfp4, Nvfp4, OutputFormat::Nvfp4), nvfp4 + m * n / 2 + 2 * 4 * 512);
         assert_eq!(bytes(Nvfp4, Nvfp4, OutputFormat::Mxfp8), nvfp4 + m * n + 2 * 2 * 512);
+        let blocks = Formats::new(E4m3Vector128, E4m3Block128, OutputFormat::Bf16);
+        let problem = Problem::dual(Shape::new(130, 200, 512), blocks);
+        assert_eq!((problem.a_scale_bytes(), problem.b_scale_bytes()), (4 * 130 * 4, 4 * 2 * 4));
+        let problem = Problem::dual(Shape::new(130, 256, 512).batch(3), blocks);
+        assert_eq!((problem.a_scale_bytes(), problem.b_scale_bytes()), (3 * 4 * 130 * 4, 3 * 4 * 2 * 4));
+        let problem = Problem::dual(Shape::new(130, 256, 512).grouped(3), blocks);
+        assert_eq!((problem.a_scale_bytes(), problem.b_scale_bytes()), (4 * 130 * 4, 3 * 4 * 2 * 4));
         let wide = Problem::nvfp4(Shape::new(u32::MAX, u32::MAX, 32));
         assert_eq!(wide.output_bytes(), (u128::from(u32::MAX).pow(2) * 2) as u64);
     }

@@ -33,13 +33,15 @@ impl ElementKind {
     }
 }
 
-/// How one scale factor is encoded, in a byte.
+/// How one scale factor is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScaleFormat {
-    /// e4m3 without its sign: 0 to 448, 0x7F is NaN.
+    /// A byte: e4m3 without its sign: 0 to 448, 0x7F is NaN.
     Ue4m3,
-    /// A power of two, 2^(code - 127), 0xFF is NaN; no zero (OCP Microscaling Formats 1.0, 5.4.1).
+    /// A byte: a power of two, 2^(code - 127), 0xFF is NaN; no zero (OCP Microscaling Formats 1.0, 5.4.1).
     Ue8m0,
+    /// Four bytes, little-endian: binary32. No MMA takes it: sums of a block are multiplied by it.
+    F32,
 }
 
 impl ScaleFormat {
@@ -48,7 +50,21 @@ impl ScaleFormat {
         match self {
             ScaleFormat::Ue4m3 => "ue4m3",
             ScaleFormat::Ue8m0 => "ue8m0",
+            ScaleFormat::F32 => "f32",
         }
+    }
+
+    /// Bytes of one scale factor.
+    pub const fn bytes(self) -> u32 {
+        match self {
+            ScaleFormat::Ue4m3 | ScaleFormat::Ue8m0 => 1,
+            ScaleFormat::F32 => 4,
+        }
+    }
+
+    /// Whether an MMA takes it, in the blocked layout. Those of other formats are row-major.
+    pub const fn in_mma(self) -> bool {
+        !matches!(self, ScaleFormat::F32)
     }
 }
 
@@ -57,15 +73,21 @@ impl ScaleFormat {
 pub struct ScaleSpec {
     /// How one is encoded.
     pub format: ScaleFormat,
-    /// Elements of a row that share one: 16 or 32.
+    /// Elements of a row that share one: 16, 32 or 128.
     pub block: u32,
+    /// Rows that share one: 1 or 128.
+    pub rows: u32,
 }
 
 impl ScaleSpec {
     /// ue4m3 for every 16: NVFP4.
-    pub const NVFP4: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue4m3, block: 16 };
+    pub const NVFP4: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue4m3, block: 16, rows: 1 };
     /// ue8m0 for every 32: the MX formats.
-    pub const MX: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue8m0, block: 32 };
+    pub const MX: ScaleSpec = ScaleSpec { format: ScaleFormat::Ue8m0, block: 32, rows: 1 };
+    /// f32 for 128 elements of a row: activations of FP8 in blocks (DeepSeek-V3, arXiv 2412.19437, 3.3.2; cuBLAS `VEC128_32F`).
+    pub const VECTOR128: ScaleSpec = ScaleSpec { format: ScaleFormat::F32, block: 128, rows: 1 };
+    /// f32 for 128 rows x 128 elements: weights of FP8 in blocks (the same; cuBLAS `BLK128x128_32F`).
+    pub const BLOCK128: ScaleSpec = ScaleSpec { format: ScaleFormat::F32, block: 128, rows: 128 };
 
     /// Scale factors of a row of `length` elements, before padding.
     pub const fn columns(self, length: u32) -> u32 {
@@ -76,6 +98,20 @@ impl ScaleSpec {
     /// of 128 rows x 4 scale factors, rows and columns padded to whole blocks.
     pub const fn blocked_bytes(self, rows: u32, length: u32) -> u64 {
         rows.div_ceil(128) as u64 * self.columns(length).div_ceil(4) as u64 * 512
+    }
+
+    /// Scale factors of `rows` rows of `length` elements, without padding.
+    pub const fn count(self, rows: usize, length: usize) -> usize {
+        rows.div_ceil(self.rows as usize) * length.div_ceil(self.block as usize)
+    }
+
+    /// Bytes of the scale factors of `rows` rows of `length` elements as a kernel reads them: blocked where an MMA takes them,
+    /// else row-major without padding.
+    pub const fn kernel_bytes(self, rows: u32, length: u32) -> u64 {
+        if self.format.in_mma() {
+            return self.blocked_bytes(rows, length);
+        }
+        rows.div_ceil(self.rows) as u64 * self.columns(length) as u64 * self.format.bytes() as u64
     }
 }
 
@@ -98,6 +134,10 @@ pub enum OperandFormat {
     Bf16,
     /// IEEE binary16.
     F16,
+    /// e4m3, one f32 scale factor for every 128 elements of a row: activations beside [`OperandFormat::E4m3Block128`].
+    E4m3Vector128,
+    /// e4m3, one f32 scale factor for every 128 rows x 128 elements: weights of DeepSeek-V3 and of Qwen3-FP8.
+    E4m3Block128,
 }
 
 /// The facts of an operand format that plans are derived from.
@@ -135,7 +175,7 @@ const fn spec(
 
 impl OperandFormat {
     /// All formats.
-    pub const ALL: [OperandFormat; 8] = [
+    pub const ALL: [OperandFormat; 10] = [
         OperandFormat::Nvfp4,
         OperandFormat::Mxfp4,
         OperandFormat::Mxfp8,
@@ -144,6 +184,8 @@ impl OperandFormat {
         OperandFormat::E5m2,
         OperandFormat::Bf16,
         OperandFormat::F16,
+        OperandFormat::E4m3Vector128,
+        OperandFormat::E4m3Block128,
     ];
 
     /// The format's facts.
@@ -159,6 +201,12 @@ impl OperandFormat {
             OperandFormat::E5m2 => const { &spec("e5m2", E::E5m2, None, E::F16, 16) },
             OperandFormat::Bf16 => const { &spec("bf16", E::Bf16, None, E::Bf16, 8) },
             OperandFormat::F16 => const { &spec("f16", E::F16, None, E::F16, 8) },
+            OperandFormat::E4m3Vector128 => {
+                const { &spec("e4m3_1x128", E::E4m3, Some(ScaleSpec::VECTOR128), E::F16, 128) }
+            }
+            OperandFormat::E4m3Block128 => {
+                const { &spec("e4m3_128x128", E::E4m3, Some(ScaleSpec::BLOCK128), E::F16, 128) }
+            }
         }
     }
 
@@ -176,10 +224,11 @@ impl OperandFormat {
         }
     }
 
-    /// Bytes of the blocked scale factors of `rows` rows of `k`; 0 without scale factors.
+    /// Bytes of the scale factors of `rows` rows of `k` as a kernel reads them ([`ScaleSpec::kernel_bytes`]); 0 without scale
+    /// factors.
     pub const fn scale_bytes(self, rows: u32, k: u32) -> u64 {
         match self.spec().scales {
-            Some(scales) => scales.blocked_bytes(rows, k),
+            Some(scales) => scales.kernel_bytes(rows, k),
             None => 0,
         }
     }

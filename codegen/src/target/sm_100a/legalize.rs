@@ -4,7 +4,7 @@ use super::{MMA_ROWS, load, neighbours, shares_scales};
 use crate::arch::Arch;
 use crate::config::{AReuse, Accumulators, Config, CtaGroup, Multicast, Setting, SfLoad, Tile};
 use crate::error::ConfigError;
-use crate::legalize::{self as common, CLUSTER_LIMIT, COUNT_LIMIT, k_multiple, sides};
+use crate::legalize::{self as common, CLUSTER_LIMIT, COUNT_LIMIT, F32_SCALES, k_multiple, sides};
 use crate::plan::draft::Settled;
 use crate::problem::{MmaKind, Problem, Shape};
 
@@ -13,6 +13,10 @@ pub(super) fn check_formats(problem: &Problem, arch: Arch) -> Result<(), Vec<Con
     if problem.formats.check() == Ok(MmaKind::Decoded) {
         let reason = "its MMAs take scale factors: quantise the activations, too";
         return Err(vec![ConfigError::FormatsOnChip { formats: problem.formats, arch, reason }]);
+    }
+    if problem.formats.scales_sums() {
+        let formats = problem.formats;
+        return Err(vec![ConfigError::FormatsOnChip { formats, arch, reason: F32_SCALES }]);
     }
     Ok(())
 }

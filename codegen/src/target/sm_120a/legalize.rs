@@ -6,7 +6,7 @@ use crate::config::{
     AReuse, Accumulators, Config, CtaGroup, Multicast, Schedule, Setting, SfLoad, SfPreload, Strategy, Tile,
 };
 use crate::error::ConfigError;
-use crate::legalize::{self as common, k_multiple, sides};
+use crate::legalize::{self as common, F32_SCALES, k_multiple, sides};
 use crate::plan::draft::Settled;
 use crate::problem::{Groups, MmaKind, Problem};
 use crate::target::fragments::{self, COLUMN_LIMIT, WARPGROUP_LIMIT, check_store};
@@ -46,6 +46,7 @@ fn check_formats(problem: &Problem, arch: Arch, errors: &mut Vec<ConfigError>) {
     let mut refuse = |reason| errors.push(ConfigError::FormatsOnChip { formats, arch, reason });
     match formats.kind(arch) {
         Ok(MmaKind::Decoded) => refuse("its MMAs take scale factors: quantise the activations, too"),
+        Ok(_) if formats.scales_sums() => refuse(F32_SCALES),
         Ok(MmaKind::F16 | MmaKind::F8f6f4 | MmaKind::Mxf4Nvf4 | MmaKind::Mxf4 | MmaKind::Mxf8f6f4) => {}
         // Refused already.
         Err(_) => {}

@@ -191,7 +191,8 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
             promotion::settle(problem, config, strategy, tile, warpgroups, &mut Vec::new());
         warpgroups.sum_registers(strategy.products()) <= sum_limit(problem, warpgroups)
     };
-    let columns = (2..=widest / 16).rev().map(|n| 16 * n).filter(fits);
+    let whole = |n: &u32| promotion::whole_blocks(problem, *n);
+    let columns = (2..=widest / 16).rev().map(|n| 16 * n).filter(whole).filter(fits);
     let n = least_busy(problem, config, arch, m, columns).unwrap_or(128);
     Tile { m, n, k }
 }

@@ -36,6 +36,7 @@ pub(super) fn check(
     let Settled { strategy, tile, swap_ab, .. } = *settled;
     check_decoded(problem, tile, config, strategy, arch, swap_ab, errors);
     check_tile(problem, tile, config, strategy, swap_ab, warpgroups, errors);
+    promotion::check_scales(problem, config, tile, swap_ab, errors);
     common::check_scales(problem, config, errors);
     common::check_ranges(config, arch, errors);
     // Registers go to other CTAs four at a time.
@@ -155,11 +156,12 @@ fn check_tile(
     }
     check_store(problem, config, swap_ab, errors);
     let products = strategy.products();
-    let registers = warpgroups.sum_registers(products);
+    let scales = promotion::scale_registers(problem, swap_ab, columns.1, products);
+    let registers = warpgroups.sum_registers(products).saturating_add(scales);
     let limit = sum_limit(problem, warpgroups);
     if registers > limit {
         errors.push(ConfigError::Registers {
-            sums: promotion::name_sums(products, warpgroups),
+            sums: promotion::name_sums(products, warpgroups, scales > 0),
             rows: warpgroups.rows(),
             columns: columns.1,
             warpgroups: warpgroups.count,

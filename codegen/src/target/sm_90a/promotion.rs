@@ -11,6 +11,9 @@ use crate::problem::{MmaKind, Problem};
 /// K after which sums are added to fp32 registers, as DeepSeek-V3 does (arXiv 2412.19437, 3.3.2).
 const USUAL: u32 = 128;
 
+/// Elements of K, and rows of B, that share an f32 scale factor.
+pub(in crate::target) const BLOCK: u32 = 128;
+
 /// The knob, where there are no sums that lack bits.
 pub(super) fn check_knob(problem: &Problem, config: &Config, arch: Arch, errors: &mut Vec<ConfigError>) {
     if config.promotion.is_fixed() && !loses_bits(problem) {
@@ -25,6 +28,68 @@ pub(super) fn check_knob(problem: &Problem, config: &Config, arch: Arch, errors:
 
 fn loses_bits(problem: &Problem) -> bool {
     problem.formats.check().ok() == Some(MmaKind::F8f6f4)
+}
+
+/// Whether a tile may have so many columns of B where operands are not swapped: all in one block that shares f32 scale factors, or
+/// whole blocks.
+pub(super) fn whole_blocks(problem: &Problem, columns: u32) -> bool {
+    !problem.formats.scales_sums() || BLOCK.is_multiple_of(columns.max(1)) || columns.is_multiple_of(BLOCK)
+}
+
+impl Wgmma {
+    /// Rows of A that a thread has f32 scale factors of, and blocks of B.
+    pub(in crate::target) fn scaled(&self, columns: u32, swap_ab: bool, tile_n: u32) -> [u32; 2] {
+        if swap_ab { [columns / 4, 1] } else { [2 * self.blocks, tile_n.div_ceil(BLOCK)] }
+    }
+
+    /// See [`Plan::loaded_factors`](crate::plan::Plan).
+    pub(in crate::target) fn loaded_factors(
+        &self,
+        columns: u32,
+        swap_ab: bool,
+        tile_n: u32,
+        b_tensors: u64,
+    ) -> u64 {
+        let [rows, blocks] = self.scaled(columns, swap_ab, tile_n).map(u64::from);
+        let threads = 128 * u64::from(if self.ping_pong { 1 } else { self.count });
+        threads * (rows + b_tensors * blocks)
+    }
+}
+
+/// Registers that f32 scale factors take beside sums: a thread has a quarter of swapped operands' columns, which are rows of A.
+/// Each row takes its scale factor, and a factor for the sums of each product. Otherwise a thread has a few rows, and what they
+/// take does not count.
+pub(super) fn scale_registers(problem: &Problem, swap_ab: bool, columns: u32, products: u32) -> u32 {
+    if swap_ab && problem.formats.scales_sums() { columns / 4 * (1 + products) } else { 0 }
+}
+
+/// What f32 scale factors rule out: sums of a block of K leave the tensor core to be multiplied by them.
+pub(super) fn check_scales(
+    problem: &Problem,
+    config: &Config,
+    tile: Tile,
+    swap_ab: bool,
+    errors: &mut Vec<ConfigError>,
+) {
+    if !problem.formats.scales_sums() {
+        return;
+    }
+    if tile.k != BLOCK {
+        let reason = format!("K is {BLOCK}, the elements that share a scale factor");
+        errors.push(ConfigError::WarpgroupTile { side: "K", given: tile.k, reason });
+    }
+    if !swap_ab && !whole_blocks(problem, tile.n) {
+        let reason = format!(
+            "N divides {BLOCK} or is a multiple of it: a tile's columns start with a block that shares a scale factor, or are in one"
+        );
+        errors.push(ConfigError::WarpgroupTile { side: "N", given: tile.n, reason });
+    }
+    if let Setting::Fixed(promotion) = config.promotion
+        && promotion != Promotion::Every(BLOCK)
+    {
+        let reason = format!("sums of {BLOCK} elements of K share scale factors: every({BLOCK}) or auto");
+        errors.push(ConfigError::Promotion { promotion, reason });
+    }
 }
 
 /// How often a K loop with `tile` promotes its sums to fp32 registers. `None`: never before the end of K.
@@ -54,7 +119,7 @@ pub(super) fn settle(
             every
         }
     };
-    if every >= problem.shape.k {
+    if every >= problem.shape.k && !problem.formats.scales_sums() {
         return None;
     }
     let tiles = every / tile.k;
@@ -71,8 +136,9 @@ pub(super) fn settle(
 }
 
 /// What a thread holds of a tile's size.
-pub(super) fn name_sums(products: u32, warpgroups: Wgmma) -> &'static str {
+pub(super) fn name_sums(products: u32, warpgroups: Wgmma, scaled: bool) -> &'static str {
     match (products, warpgroups.promotion) {
+        _ if scaled => "accumulators, sums on their way there, and scale factors",
         (1, None) => "an accumulator",
         (1, Some(_)) => "an accumulator, and sums on their way there",
         (_, None) => "two accumulators",

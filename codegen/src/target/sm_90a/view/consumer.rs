@@ -1,6 +1,7 @@
 //! What warpgroups do that issue MMAs and hold their sums (`wgmma`).
 
 use super::decode::{self, DecodeLayout, DecodeView};
+use super::sum_scales::{SumScalesView, factor_of};
 use crate::config::{Accumulators, Strategy};
 use crate::plan::{Plan, Staging};
 use crate::problem::{ElementKind, MmaKind};
@@ -73,6 +74,8 @@ pub(crate) struct WarpgroupView {
 pub(crate) struct WarpgroupPass {
     /// What labels end in.
     pub suffix: &'static str,
+    /// The products that it computes.
+    pub products: Vec<u32>,
     /// Whether the second tile of B in a stage is read by itself.
     pub reads_b2: bool,
     /// MMAs that are waited for together: all of a K tile, or, of windows, a product's.
@@ -84,8 +87,16 @@ pub(crate) struct WarpgroupMmas {
     /// Groups of the K tile that are issued after it.
     pub pending: usize,
     pub mmas: Vec<WarpgroupMma>,
-    /// The accumulators, and what of an interval is added to them.
-    pub adds: Vec<(String, String)>,
+    /// What of an interval is added to the accumulators.
+    pub adds: Vec<PromotedSum>,
+}
+
+/// A sum of an interval on its way to its accumulator.
+pub(crate) struct PromotedSum {
+    pub to: String,
+    pub from: String,
+    /// What it is multiplied by.
+    pub factor: Option<String>,
 }
 
 /// Sums of stretches of K.
@@ -97,6 +108,8 @@ pub(crate) struct PromotionView {
     pub sets: Vec<u32>,
     /// Whether the products of a K tile have registers of their own.
     pub apart: bool,
+    /// The scale factors that sums are multiplied by.
+    pub scales: Option<SumScalesView>,
 }
 
 /// One `wgmma`.
@@ -305,6 +318,7 @@ impl WarpgroupView {
             mmas
         };
         let apart = warpgroups.promotion.is_some() && !side_by_side;
+        let scales_sums = p.problem.formats.scales_sums();
         let groups = |products: &[u32]| -> Vec<WarpgroupMmas> {
             let together = if apart { 1 } else { products.len() };
             let count = products.len() / together;
@@ -318,8 +332,11 @@ impl WarpgroupView {
                         .iter()
                         .filter(|_| warpgroups.promotion.is_some())
                         .flat_map(|product| {
-                            (0..warpgroups.product_registers)
-                                .map(|i| (accumulator(*product, i), interval_sum(set(*product), i)))
+                            (0..warpgroups.product_registers).map(|i| PromotedSum {
+                                to: accumulator(*product, i),
+                                from: interval_sum(set(*product), i),
+                                factor: scales_sums.then(|| factor_of(p, *product, i)),
+                            })
                         })
                         .collect(),
                 })
@@ -368,6 +385,7 @@ impl WarpgroupView {
                 elements: interval.tiles * p.tile.k,
                 sets: (1..=interval.sets).collect(),
                 apart: products.len() == 1 || interval.sets == 2,
+                scales: scales_sums.then(|| SumScalesView::new(p, &warpgroups, &products)),
             }),
             shape: format!("m64n{columns}k{}.f32.{a}.{b}", p.kind.mma_k()),
             // Both operands K-major; those of 8 bits know nothing else.
@@ -382,6 +400,7 @@ impl WarpgroupView {
                 .zip(suffixes)
                 .map(|(products, suffix)| WarpgroupPass {
                     suffix,
+                    products: products.clone(),
                     reads_b2: products.len() == 2 && !side_by_side,
                     groups: groups(products),
                 })

@@ -4,11 +4,13 @@
 //! * `decode.rs`: NVFP4 and MXFP4 weights on their way to registers.
 //! * `order_first.rs`: activations on their way into the order of K of such weights.
 //! * `roles.rs`: the templates of a kernel's roles.
+//! * `sum_scales.rs`: f32 scale factors of blocks of K.
 
 pub(in crate::target) mod consumer;
 mod decode;
 mod order_first;
 pub(in crate::target) mod roles;
+mod sum_scales;
 
 use super::Wgmma;
 use crate::kernel::{Launch, Parameter};

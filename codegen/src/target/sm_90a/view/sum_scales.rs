@@ -1,0 +1,107 @@
+//! f32 scale factors of blocks of K: sums of a block are multiplied by that of A's row and that of B's block.
+
+use crate::plan::{Operand, Plan};
+use crate::target::sm_90a::Wgmma;
+use crate::target::sm_90a::promotion::BLOCK;
+
+/// Scale factors that a thread holds of a K tile, which is one block, and what it makes of them.
+pub(crate) struct SumScalesView {
+    /// Rows of A whose sums the thread has.
+    pub a: Vec<ScaledRow>,
+    /// Blocks of 128 rows of B that the tile's columns or the warpgroup's rows are in.
+    pub b_blocks: u32,
+    /// Bytes from one row, or block of rows, to the next, in the memory of the scale factors.
+    pub pitch: u32,
+    /// The last block of rows of B, where a tile can lie beyond it, and blocks of a matrix of several.
+    pub last_b_block: Option<u32>,
+    pub matrix_b_blocks: u32,
+    /// Rows of A in a matrix of several.
+    pub matrix_rows: u32,
+    /// Whether rows can lie beyond.
+    pub clamped: bool,
+    pub products: Vec<ScaledProduct>,
+}
+
+/// A row of A, from the first one of the thread.
+pub(crate) struct ScaledRow {
+    pub index: u32,
+    pub offset: u32,
+}
+
+/// The scale factors of a product's weights.
+pub(crate) struct ScaledProduct {
+    pub product: u32,
+    /// The parameter that has their address.
+    pub parameter: &'static str,
+    /// The factors of the product's sums, with the rows of A and the blocks of B that they are made of.
+    pub factors: Vec<Factor>,
+}
+
+/// The product of two scale factors.
+pub(crate) struct Factor {
+    pub register: String,
+    pub row: u32,
+    pub block: u32,
+}
+
+impl SumScalesView {
+    pub fn new(p: &Plan, warpgroups: &Wgmma, products: &[u32]) -> Self {
+        let shape = p.problem.shape;
+        let offsets: Vec<u32> = match p.swap_ab {
+            // Pairs of columns, 8 apart, which are rows of A.
+            true => (0..p.mma_columns / 8).flat_map(|i| [8 * i, 8 * i + 1]).collect(),
+            // Two rows, 8 apart, of each 64.
+            false => (0..warpgroups.blocks).flat_map(|block| [64 * block, 64 * block + 8]).collect(),
+        };
+        let [_, b_blocks] = warpgroups.scaled(p.mma_columns, p.swap_ab, p.tile.n);
+        let rows = offsets.len() as u32;
+        let factors = |product| {
+            let of_row = move |row| {
+                (0..b_blocks).map(move |block| Factor { register: factor(product, row, block), row, block })
+            };
+            (0..rows).flat_map(of_row).collect()
+        };
+        let b = shape.n.div_ceil(BLOCK);
+        // Neighbours of a cluster, the second block of a tile, and rows of a warpgroup can be beyond the last.
+        let beyond = p.multicast.ctas() > 1 || !shape.n.is_multiple_of(p.tile.n);
+        SumScalesView {
+            a: (0..).zip(offsets).map(|(index, offset)| ScaledRow { index, offset }).collect(),
+            b_blocks,
+            pitch: 4 * p.problem.scale_columns(),
+            last_b_block: beyond.then_some(b.saturating_sub(1)),
+            matrix_b_blocks: b,
+            matrix_rows: shape.m,
+            clamped: shape.groups.by_rows() || !shape.m.is_multiple_of(p.tile.m) || p.multicast.ctas() > 1,
+            products: products
+                .iter()
+                .map(|&product| ScaledProduct {
+                    product,
+                    parameter: [Operand::Sfb1, Operand::Sfb2][usize::from(product == 2)].name(),
+                    factors: factors(product),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl SumScalesView {
+    /// The last row of A in a matrix.
+    pub fn last_row(&self) -> u32 {
+        self.matrix_rows.saturating_sub(1)
+    }
+}
+
+/// The register of what a sum of a product is multiplied by: of the thread's row of A and the tile's block of B.
+fn factor(product: u32, row: u32, block: u32) -> String {
+    format!("%factor{product}_{row}_{block}")
+}
+
+/// The factor of an accumulator, among those of the product's registers.
+pub(super) fn factor_of(p: &Plan, product: u32, index: u32) -> String {
+    let of_block = p.mma_columns / 2;
+    let (block, index) = (index / of_block, index % of_block);
+    match p.swap_ab {
+        true => factor(product, 2 * (index / 4) + index % 2, 0),
+        false => factor(product, 2 * block + index % 4 / 2, 8 * (index / 4) / BLOCK),
+    }
+}
