@@ -29,6 +29,11 @@ fn numbers(count: usize, seed: u32, size: f64) -> Vec<f32> {
         .collect()
 }
 
+/// A width in whole blocks of the format along K.
+fn width(format: OperandFormat, usual: usize) -> usize {
+    usual.next_multiple_of(if format.spec().k_multiple == 128 { 128 } else { 1 })
+}
+
 /// The experts of a layer: gate, up and down. Each has scales of whole tensors of its own, where the format has them.
 struct Layer(Vec<[Matrix; 3]>);
 
@@ -40,10 +45,11 @@ impl Layer {
         };
         let expert = |e: usize| {
             let (seed, size) = (10 * e as u32, 1.0 + 0.3 * e as f64);
+            let [hidden, features] = [HIDDEN, FEATURES].map(|usual| width(format, usual));
             [
-                of(FEATURES, HIDDEN, seed, 3.0 * size),
-                of(FEATURES, HIDDEN, seed + 1, 2.0),
-                of(HIDDEN, FEATURES, seed + 2, 3.0),
+                of(features, hidden, seed, 3.0 * size),
+                of(features, hidden, seed + 1, 2.0),
+                of(hidden, features, seed + 2, 3.0),
             ]
         };
         Layer((0..COUNT).map(expert).collect())
@@ -101,8 +107,9 @@ impl Chosen {
     ) -> Vec<f64> {
         let each: Vec<Vec<f64>> =
             layer.weights().experts().iter().map(|expert| experts.reference(expert, x).unwrap()).collect();
+        let hidden = experts.hidden();
         let one = |at: usize| {
-            let choices = at / HIDDEN * self.top_k..(at / HIDDEN + 1) * self.top_k;
+            let choices = at / hidden * self.top_k..(at / hidden + 1) * self.top_k;
             let taken = choices.filter_map(|choice| {
                 let expert = usize::try_from(self.experts[choice] - first).ok()?;
                 Some(f64::from(self.weights[choice]) * each.get(expert)?[at])
@@ -136,10 +143,11 @@ impl Case {
         let options = ExpertsOptions::new(Buckets::new([2, 8, 60]).unwrap(), top_k as u32);
         let options = options.source(source).first_expert(first as u32).activation(Activation::Silu);
         let experts = Experts::load(&device, &layer.calibrated(scales), &options).unwrap();
+        let hidden = experts.hidden();
         let mut worst = 0.0f64;
         for tokens in tokens.iter().copied() {
-            let (x, x_bytes) = rounded(source, &numbers(tokens * HIDDEN, 7 + tokens as u32, 1.7));
-            let (added, added_bytes) = rounded(source, &numbers(tokens * HIDDEN, 11, 2.0));
+            let (x, x_bytes) = rounded(source, &numbers(tokens * hidden, 7 + tokens as u32, 1.7));
+            let (added, added_bytes) = rounded(source, &numbers(tokens * hidden, 11, 2.0));
             let mut chosen = Chosen::new(tokens, top_k, tokens as u32);
             chosen.experts.iter_mut().for_each(|expert| *expert += first);
             let bytes = |values: &[[u8; 4]]| device.upload(values.as_flattened()).unwrap();
@@ -169,7 +177,7 @@ impl Case {
 
 #[test]
 fn experts_are_right_on_each_chip_with_each_format() {
-    use OperandFormat::{Bf16, E4m3, F16, Mxfp4, Nvfp4};
+    use OperandFormat::{Bf16, E4m3, E4m3Block128, F16, Mxfp4, Mxfp8, Nvfp4};
     for (arch, weights, source, quantises) in [
         (Arch::Sm100a, Nvfp4, Source::Bf16, true),
         (Arch::Sm100a, Nvfp4, Source::F16, true),
@@ -184,6 +192,11 @@ fn experts_are_right_on_each_chip_with_each_format() {
         // These kernels write no NVFP4: a launch of its own quantises the middle.
         (Arch::Sm120a, Nvfp4, Source::Bf16, true),
         (Arch::Sm121a, Nvfp4, Source::F16, true),
+        // Scale factors of blocks: in f32 on Hopper, requantised to MXFP8 on Blackwell.
+        (Arch::Sm90a, E4m3Block128, Source::Bf16, true),
+        (Arch::Sm100a, E4m3Block128, Source::F16, true),
+        (Arch::Sm120a, E4m3Block128, Source::Bf16, true),
+        (Arch::Sm100a, Mxfp8, Source::Bf16, true),
     ] {
         let (found, error) = Case::new(arch, weights, source).run(&[1, 7, 60]);
         assert_eq!(found, quantises, "{arch}, {weights}");

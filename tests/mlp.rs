@@ -30,6 +30,11 @@ fn numbers(count: usize, seed: u64, size: f64) -> Vec<f32> {
     (0..count).map(|_| ((0..4).map(|_| unit()).sum::<f64>() * 1.7 * size) as f32).collect()
 }
 
+/// A width in whole blocks of the format along K.
+fn width(format: OperandFormat, usual: usize) -> usize {
+    usual.next_multiple_of(if format.spec().k_multiple == 128 { 128 } else { 1 })
+}
+
 /// A layer's weights; tensor scales differ and are not 1 where the format has them.
 struct Layer {
     gate: Matrix,
@@ -43,10 +48,11 @@ impl Layer {
             let values = numbers(rows * k, seed, size / (k as f64).sqrt());
             quantize_to(format, &values, rows, k, TensorScale::FromMax).unwrap()
         };
+        let [hidden, features] = [HIDDEN, FEATURES].map(|usual| width(format, usual));
         Layer {
-            gate: of(FEATURES, HIDDEN, 1, 1.5),
-            up: of(FEATURES, HIDDEN, 2, 0.7),
-            down: of(HIDDEN, FEATURES, 3, 2.0),
+            gate: of(features, hidden, 1, 1.5),
+            up: of(features, hidden, 2, 0.7),
+            down: of(hidden, features, 3, 2.0),
         }
     }
 
@@ -96,18 +102,19 @@ impl Case {
         let options = options.activation(activation).source(source);
         let weights = layer.calibrated(scales);
         let mlp = Mlp::load(&device, &weights, &options).unwrap();
+        let hidden = mlp.hidden();
         let mut worst = 0.0f64;
         for tokens in tokens.iter().copied() {
             let rows = mlp.rows(tokens).unwrap() as usize;
             let (x, x_bytes) =
-                rounded(source, &numbers(tokens as usize * HIDDEN, 7 + u64::from(tokens), 1.0));
-            let (added, added_bytes) = rounded(source, &numbers(rows * HIDDEN, 11, 3.0));
+                rounded(source, &numbers(tokens as usize * hidden, 7 + u64::from(tokens), 1.0));
+            let (added, added_bytes) = rounded(source, &numbers(rows * hidden, 11, 3.0));
             let x_there = device.upload(&x_bytes).unwrap();
             // In place: the residual stream becomes the result.
             let out = device.upload(&added_bytes).unwrap();
             let given = residual.then_some(&out);
             mlp.forward(&device.stream(), tokens, &x_there, given, &out).unwrap();
-            let count = tokens as usize * HIDDEN;
+            let count = tokens as usize * hidden;
             let expected = reference(&mlp, &layer, &x, residual.then_some(&added[..count]));
             let got = read(source, &out.download().unwrap());
             assert!(got[..count].iter().all(|value| value.is_finite()));
@@ -119,7 +126,7 @@ impl Case {
 
 #[test]
 fn a_block_is_right_on_each_chip_with_each_format() {
-    use OperandFormat::{Bf16, E4m3, F16, Mxfp4, Nvfp4};
+    use OperandFormat::{Bf16, E4m3, E4m3Block128, F16, Mxfp4, Mxfp8, Nvfp4};
     for (arch, weights, source, quantises) in [
         (Arch::Sm100a, Nvfp4, Source::Bf16, true),
         (Arch::Sm100a, Nvfp4, Source::F16, true),
@@ -134,6 +141,13 @@ fn a_block_is_right_on_each_chip_with_each_format() {
         (Arch::Sm121a, Nvfp4, Source::F16, true),
         (Arch::Sm120a, E4m3, Source::Bf16, true),
         (Arch::Sm121a, Bf16, Source::Bf16, false),
+        // Scale factors of blocks: in f32 on Hopper, requantised to MXFP8 on Blackwell.
+        (Arch::Sm90a, E4m3Block128, Source::Bf16, true),
+        (Arch::Sm90a, E4m3Block128, Source::F16, true),
+        (Arch::Sm100a, E4m3Block128, Source::Bf16, true),
+        (Arch::Sm120a, E4m3Block128, Source::F16, true),
+        (Arch::Sm100a, Mxfp8, Source::F16, true),
+        (Arch::Sm121a, Mxfp8, Source::Bf16, true),
     ] {
         let (found, error) = Case::new(arch, weights, source).run(&[1, 8, 9, 40]);
         assert_eq!(found, quantises, "{arch}, {weights}");
@@ -383,9 +397,11 @@ fn what_does_not_fit_is_an_error_that_names_it() {
     let half = half.weights().with_middle_scale(0.5).unwrap();
     let error = Mlp::load(&device, &half, &options).unwrap_err().to_string();
     assert!(error.contains("none for x: set both") && error.contains("without_activation_scales"), "{error}");
-    let mxfp8 = Layer::new(OperandFormat::Mxfp8);
-    let error = Mlp::load(&device, &mxfp8.weights(), &options).unwrap_err();
-    assert!(error.to_string().contains("block with mxfp8 weights on sm_100a"), "{error}");
+    for (arch, format) in [(Arch::Sm90a, OperandFormat::Mxfp8), (Arch::Sm100a, OperandFormat::Mxfp4)] {
+        let layer = Layer::new(format);
+        let error = Mlp::load(&Device::emulated(arch), &layer.weights(), &options).unwrap_err();
+        assert!(error.to_string().contains(&format!("block with {format} weights on {arch}")), "{error}");
+    }
 
     let mlp = Mlp::load(&device, &layer.weights(), &options).unwrap();
     let buffer = |rows: usize| device.upload(&vec![0; rows * mlp.row_bytes()]).unwrap();

@@ -11,7 +11,7 @@ use silumin::Arch;
 use silumin::codegen::prepare::{Preparation, Source};
 use silumin::codegen::problem::OperandFormat;
 use silumin::formats::layout::from_blocked;
-use silumin::formats::quantize::{TensorScale, quantize, quantize_to};
+use silumin::formats::quantize::{MxRule, TensorScale, quantize, quantize_to, quantize_with};
 use silumin::verify::toolchain::Ptxas;
 use silumin_emulator::mutate::{BAR, Earlier, Equivalents, Subject, SurveyOptions, text};
 use silumin_emulator::{LaunchFile, Options};
@@ -132,6 +132,10 @@ fn many_routes() -> Routes {
     Routes::new(823, 5, 3, 3)
 }
 
+/// Blocks of 16 in a row of three blocks of 128, and rows in two blocks of 128.
+const WIDE: u32 = 24;
+const HIGH: u32 = 150;
+
 /// Blocks of 16 in a row that takes all threads of a CTA, some of them twice.
 const LONG: u32 = 300;
 
@@ -149,7 +153,12 @@ fn long_rows(tiny: bool) -> Vec<u8> {
 
 /// 37 rows of 6 blocks of 16, or of 5 scale factors: pads of either kind. With experts, 9 tokens of 6 blocks.
 fn case(preparation: Preparation, tiny: bool) -> Case {
-    let (rows, blocks) = (37u32, if preparation == Preparation::Block { 5 } else { 6 });
+    let blocks = match preparation {
+        Preparation::Block => 5,
+        Preparation::GatherQuantizeE4m3Blocks(_) => WIDE,
+        _ => 6,
+    };
+    let rows = 37u32;
     let u32s = |values: &[u32]| values.iter().map(|value| format!("u32 = {value}")).collect::<Vec<_>>();
     let scale = format!("f32 = {}", if tiny { "2.3e-41" } else { "0.125" });
     let routes = if preparation == Preparation::Route { many_routes() } else { routes() };
@@ -186,6 +195,18 @@ fn case(preparation: Preparation, tiny: bool) -> Case {
             numbers: u32s(&[LONG]),
             ctas: preparation.ctas(10, LONG).unwrap(),
         },
+        Preparation::QuantizeE4m3Blocks(_) => Case {
+            inputs: vec![("x", activations(rows * WIDE * 16, tiny))],
+            outputs: vec![("codes", rows * WIDE * 16), ("scales", rows * WIDE / 8 * 4)],
+            numbers: u32s(&[rows, WIDE]),
+            ctas: preparation.ctas(rows, WIDE).unwrap(),
+        },
+        Preparation::QuantizeMxfp8(_) => Case {
+            inputs: vec![("x", activations(HIGH * blocks * 16, tiny))],
+            outputs: vec![("codes", HIGH * blocks * 16), ("scales", 2 * 512)],
+            numbers: u32s(&[HIGH, blocks]),
+            ctas: preparation.ctas(HIGH, blocks).unwrap(),
+        },
         Preparation::Block => Case {
             inputs: vec![("linear", (0..rows * blocks).map(|i| (i % 251 + 1) as u8).collect())],
             outputs: vec![("blocked", 128 * 8)],
@@ -208,6 +229,20 @@ fn case(preparation: Preparation, tiny: bool) -> Case {
             // What is tiny is sorted already.
             let sorted = u32s(&[u32::from(tiny)]);
             let numbers = [case.numbers, sorted, vec![scale]].concat();
+            let mut inputs = case.inputs;
+            if tiny {
+                inputs[0].1 = activations(choices * blocks * 16, tiny);
+            }
+            Case { inputs, numbers, ..case }
+        }
+        Preparation::GatherQuantizeE4m3Blocks(_) | Preparation::GatherQuantizeMxfp8(_) => {
+            let scales = match preparation {
+                Preparation::GatherQuantizeMxfp8(_) => 4 * 512,
+                _ => choices * blocks / 8 * 4,
+            };
+            let case = gathered(vec![("codes", choices * blocks * 16), ("scales", scales)], false);
+            // What is tiny is sorted already.
+            let numbers = [case.numbers, u32s(&[u32::from(tiny)])].concat();
             let mut inputs = case.inputs;
             if tiny {
                 inputs[0].1 = activations(choices * blocks * 16, tiny);
@@ -347,6 +382,88 @@ fn gathered_rows_are_quantised_as_rows_are() {
     }
 }
 
+/// bf16 rows as f32.
+fn real(x: &[u8]) -> Vec<f32> {
+    x.as_chunks::<2>().0.iter().map(|bytes| half::bf16::from_le_bytes(*bytes).to_f32()).collect()
+}
+
+#[test]
+fn blocks_with_scale_factors_are_the_host_s() {
+    for arch in [Arch::Sm90a, Arch::Sm100a] {
+        for (preparation, format, columns) in [
+            (Preparation::QuantizeE4m3Blocks(Source::Bf16), OperandFormat::E4m3Vector128, 16 * WIDE as usize),
+            (Preparation::QuantizeMxfp8(Source::Bf16), OperandFormat::Mxfp8, 96),
+        ] {
+            let [codes, scales] = outputs(preparation, arch, ["codes", "scales"]);
+            let mx = format == OperandFormat::Mxfp8;
+            let (block, bytes) = if mx { (32, 1) } else { (128, 4) };
+            let scales = if mx { from_blocked(&scales, HIGH as usize, 3).unwrap() } else { scales };
+            let values = real(&case(preparation, false).inputs[0].1);
+            let (mut exact, mut shown) = (0, 0);
+            for (index, values) in values.chunks(block).enumerate() {
+                let found = &codes[index * block..(index + 1) * block];
+                let scale = &scales[index * bytes..(index + 1) * bytes];
+                if values.iter().all(|value| value.is_finite()) {
+                    let (one, rule) = (TensorScale::One, MxRule::Up);
+                    let host = quantize_with(format, values, 1, block, one, rule).unwrap();
+                    assert_eq!(
+                        (found, scale),
+                        (host.codes(), host.scales()),
+                        "{preparation} {arch}, block {index}"
+                    );
+                    exact += 1;
+                } else {
+                    assert_eq!(
+                        scale,
+                        if mx { &[127][..] } else { &[0, 0, 0x80, 0x3F] },
+                        "{preparation}, block {index}"
+                    );
+                    let nan = |(code, value): (&u8, &f32)| (code & 0x7F == 0x7F) != value.is_finite();
+                    assert!(found.iter().zip(values).all(nan), "{preparation}, block {index}");
+                    shown += 1;
+                }
+            }
+            assert!(
+                exact > 100 && shown == 2 && values.len().is_multiple_of(columns),
+                "{exact} and {shown} blocks"
+            );
+        }
+    }
+}
+
+#[test]
+fn gathered_blocks_are_quantised_as_blocks_are() {
+    for (preparation, format, columns) in [
+        (
+            Preparation::GatherQuantizeE4m3Blocks(Source::Bf16),
+            OperandFormat::E4m3Vector128,
+            16 * WIDE as usize,
+        ),
+        (Preparation::GatherQuantizeMxfp8(Source::Bf16), OperandFormat::Mxfp8, 96),
+    ] {
+        let [codes, scales] = outputs(preparation, Arch::Sm100a, ["codes", "scales"]);
+        let mx = format == OperandFormat::Mxfp8;
+        let scales = if mx { from_blocked(&scales, 512, 3).unwrap() } else { scales };
+        let values = real(&case(preparation, false).inputs[0].1);
+        for (row, pair) in routes().sources.chunks(2).enumerate() {
+            let (token, padded) = (pair[0] as usize, pair[1] as usize);
+            let own = &values[token * columns..(token + 1) * columns];
+            // Tokens with numbers that are not finite are those of the test before.
+            if own.iter().any(|value| !value.is_finite()) {
+                continue;
+            }
+            let host = quantize_with(format, own, 1, columns, TensorScale::One, MxRule::Up).unwrap();
+            assert_eq!(codes[row * columns..(row + 1) * columns], *host.codes(), "{preparation}, row {row}");
+            let (place, bytes) = if mx { (padded, 3) } else { (row, 12) };
+            assert_eq!(
+                scales[place * bytes..(place + 1) * bytes],
+                *host.scales(),
+                "{preparation}, row {row}"
+            );
+        }
+    }
+}
+
 #[test]
 fn rows_with_scales_of_their_own_are_the_host_s() {
     let x = &case(Preparation::QuantizeE4m3Rows(Source::Bf16), false).inputs[0].1;
@@ -470,6 +587,33 @@ const BLOCK: [(&str, &str); 6] = [
     ("setp.eq.u32 %whole, %part, 0", "setp.ne.u32 %whole, %part, 0"),
 ];
 
+const E4M3_BLOCKS: [(&str, &str); 7] = [
+    ("setp.lt.u32 %there, %row, %rows", "setp.le.u32 %there, %row, %rows"),
+    ("%other, %amax, 4", "%other, %amax, 2"),
+    ("and.b32 %part, %item, 7", "and.b32 %part, %item, 15"),
+    ("0f43E00000", "0f43D00000"),
+    ("selp.f32 %scale, %scale, 0f3F800000, %finite", "mov.f32 %scale, %scale"),
+    ("shr.u32 %index, %item, 3", "shr.u32 %index, %item, 4"),
+    ("0f7FFFFFFF, %finite", "0f00000000, %finite"),
+];
+
+const MXFP8: [(&str, &str); 8] = [
+    ("0x1fffff", "0x3fffff"),
+    ("max.u32 %factor, %factor, 8", "max.u32 %factor, %factor, 9"),
+    ("selp.b32 %factor, %factor, 127, %finite", "mov.b32 %factor, %factor"),
+    ("0x00400000", "0x00200000"),
+    ("shr.u32 %column, %column, 1", "mov.b32 %column, %column"),
+    ("add.u32 %index, %blocks, 7", "mov.b32 %index, %blocks"),
+    ("and.b32 %bits, %row, 31", "and.b32 %bits, %row, 15"),
+    ("and.b32 %part, %item, 1;", "and.b32 %part, %item, 3;"),
+];
+
+const GATHER_BLOCKS: [(&str, &str); 3] = [
+    ("selp.b32 %token, %row, %token, %is_sorted", "mov.b32 %token, %token"),
+    ("min.u32 %rows, %rows, %index", "mov.b32 %rows, %rows"),
+    ("mad.lo.u32 %index, %token, %blocks", "mad.lo.u32 %index, %row, %blocks"),
+];
+
 #[test]
 fn mistakes_in_them_are_caught() {
     let equivalents = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/mutants.toml");
@@ -483,6 +627,10 @@ fn mistakes_in_them_are_caught() {
         (quantize, Arch::Sm100a, QUANTIZE.to_vec()),
         (Preparation::QuantizeE4m3(Source::Bf16), Arch::Sm90a, E4M3.to_vec()),
         (Preparation::QuantizeE4m3Rows(Source::Bf16), Arch::Sm90a, E4M3_ROWS.to_vec()),
+        (Preparation::QuantizeE4m3Blocks(Source::Bf16), Arch::Sm90a, E4M3_BLOCKS.to_vec()),
+        (Preparation::QuantizeMxfp8(Source::Bf16), Arch::Sm100a, MXFP8.to_vec()),
+        (Preparation::GatherQuantizeE4m3Blocks(Source::Bf16), Arch::Sm90a, GATHER_BLOCKS.to_vec()),
+        (Preparation::GatherQuantizeMxfp8(Source::Bf16), Arch::Sm100a, GATHER_BLOCKS.to_vec()),
         (Preparation::Block, Arch::Sm100a, BLOCK.to_vec()),
         (Preparation::Route, Arch::Sm100a, ROUTE.to_vec()),
         (Preparation::Gather, Arch::Sm90a, GATHER.to_vec()),

@@ -77,6 +77,18 @@ pub enum Preparation {
     /// In f32, each step rounded to nearest even: a row's scale is its amax / 448, at least the smallest normal number; 1 for
     /// a row of zeros, and for one with NaN or infinity in it. Elements are those of [`Preparation::QuantizeE4m3`].
     QuantizeE4m3Rows(Source),
+    /// Activations to e4m3 with an f32 scale factor for each 128 of a row
+    /// ([`OperandFormat::E4m3Vector128`](crate::problem::OperandFormat)). Parameters of the entry: addresses of the activations,
+    /// the codes (u64, multiples of 16) and the scale factors (f32 `[rows, K / 128]`); rows, K over 16 (u32), a multiple of 8.
+    ///
+    /// Scale factors and elements are those of [`Preparation::QuantizeE4m3Rows`], with 128 elements in the place of a row.
+    QuantizeE4m3Blocks(Source),
+    /// Activations to MXFP8. Parameters of the entry: addresses of the activations, the codes and the blocked scale factors
+    /// (u64, multiples of 16); rows, K over 16 (u32), a multiple of 2. Scale factors of pads are not written.
+    ///
+    /// A scale factor is the least power of two with which no element saturates, at least 2^-127, and 1 beside NaN or
+    /// infinity. Elements are those of [`Preparation::QuantizeE4m3`].
+    QuantizeMxfp8(Source),
     /// Scale factors of any 8-bit format, row-major `[rows, columns]`, to the 128 x 4 blocked order. Parameters of the
     /// entry: addresses of both (u64, multiples of 16); rows, columns (u32).
     Block,
@@ -97,6 +109,11 @@ pub enum Preparation {
     /// [`Preparation::QuantizeE4m3Rows`] of each row's token. Parameters of the entry: addresses of the tokens, of `sources`,
     /// `offsets`, the codes (u64, multiples of 16) and the scales (f32 `[choices]`); K over 16, experts (u32).
     GatherQuantizeE4m3Rows(Source),
+    /// [`Preparation::QuantizeE4m3Blocks`] of each row's token. Parameters of the entry: those of [`Preparation::GatherQuantize`]
+    /// without the scale of the tensor.
+    GatherQuantizeE4m3Blocks(Source),
+    /// [`Preparation::QuantizeMxfp8`] of each row's token, with the same parameters.
+    GatherQuantizeMxfp8(Source),
     /// Sums the rows of each token, each times the weight of its choice, onto the residual, in f32 and in the order of the
     /// choices. Parameters of the entry: addresses of the rows `[choices, K]`, of `places`, of the weights (f32 `[tokens,
     /// top_k]`), of the residual and of the result `[tokens, K]` (u64, multiples of 16), which may be one; tokens, K over
@@ -106,7 +123,7 @@ pub enum Preparation {
 
 impl Preparation {
     /// All of them.
-    pub const ALL: [Preparation; 17] = [
+    pub const ALL: [Preparation; 25] = [
         Preparation::Quantize(Source::Bf16),
         Preparation::Quantize(Source::F16),
         Preparation::QuantizeE4m3(Source::Bf16),
@@ -124,6 +141,14 @@ impl Preparation {
         Preparation::GatherQuantizeE4m3Rows(Source::F16),
         Preparation::Combine(Source::Bf16),
         Preparation::Combine(Source::F16),
+        Preparation::QuantizeE4m3Blocks(Source::Bf16),
+        Preparation::QuantizeE4m3Blocks(Source::F16),
+        Preparation::QuantizeMxfp8(Source::Bf16),
+        Preparation::QuantizeMxfp8(Source::F16),
+        Preparation::GatherQuantizeE4m3Blocks(Source::Bf16),
+        Preparation::GatherQuantizeE4m3Blocks(Source::F16),
+        Preparation::GatherQuantizeMxfp8(Source::Bf16),
+        Preparation::GatherQuantizeMxfp8(Source::F16),
     ];
 
     /// The entry's name.
@@ -146,6 +171,14 @@ impl Preparation {
             Preparation::GatherQuantizeE4m3Rows(Source::F16) => "silumin_gather_quantize_e4m3_rows_f16",
             Preparation::Combine(Source::Bf16) => "silumin_combine_bf16",
             Preparation::Combine(Source::F16) => "silumin_combine_f16",
+            Preparation::QuantizeE4m3Blocks(Source::Bf16) => "silumin_quantize_e4m3_1x128_bf16",
+            Preparation::QuantizeE4m3Blocks(Source::F16) => "silumin_quantize_e4m3_1x128_f16",
+            Preparation::QuantizeMxfp8(Source::Bf16) => "silumin_quantize_mxfp8_bf16",
+            Preparation::QuantizeMxfp8(Source::F16) => "silumin_quantize_mxfp8_f16",
+            Preparation::GatherQuantizeE4m3Blocks(Source::Bf16) => "silumin_gather_quantize_e4m3_1x128_bf16",
+            Preparation::GatherQuantizeE4m3Blocks(Source::F16) => "silumin_gather_quantize_e4m3_1x128_f16",
+            Preparation::GatherQuantizeMxfp8(Source::Bf16) => "silumin_gather_quantize_mxfp8_bf16",
+            Preparation::GatherQuantizeMxfp8(Source::F16) => "silumin_gather_quantize_mxfp8_f16",
         }
     }
 
@@ -165,6 +198,10 @@ impl Preparation {
             Preparation::QuantizeE4m3(_)
             | Preparation::Gather
             | Preparation::GatherQuantizeE4m3(_)
+            | Preparation::QuantizeE4m3Blocks(_)
+            | Preparation::QuantizeMxfp8(_)
+            | Preparation::GatherQuantizeE4m3Blocks(_)
+            | Preparation::GatherQuantizeMxfp8(_)
             | Preparation::Combine(_) => rows * u64::from(columns),
             // A CTA for each row, and for each expert.
             Preparation::QuantizeE4m3Rows(_) | Preparation::GatherQuantizeE4m3Rows(_) => {
@@ -198,6 +235,10 @@ impl Preparation {
             Preparation::QuantizeE4m3Rows(_) | Preparation::GatherQuantizeE4m3Rows(_) => {
                 E4m3RowsTemplate { t: &view }.render()
             }
+            Preparation::QuantizeE4m3Blocks(_)
+            | Preparation::QuantizeMxfp8(_)
+            | Preparation::GatherQuantizeE4m3Blocks(_)
+            | Preparation::GatherQuantizeMxfp8(_) => E4m3BlocksTemplate { t: &view }.render(),
             Preparation::Block => BlockTemplate { t: &view }.render(),
             Preparation::Route => RouteTemplate { t: &view }.render(),
             Preparation::Gather => GatherTemplate { t: &view }.render(),
@@ -245,6 +286,8 @@ struct View {
     bf16: bool,
     /// Whether rows are gathered by expert.
     gathers: bool,
+    /// Whether scale factors are those of MXFP8.
+    mx: bool,
     max_experts: u32,
     /// Choices that a thread of the router places at once, and all threads; warps of its CTA.
     choices: u32,
@@ -291,6 +334,10 @@ impl View {
             | Preparation::GatherQuantize(source)
             | Preparation::GatherQuantizeE4m3(source)
             | Preparation::GatherQuantizeE4m3Rows(source)
+            | Preparation::QuantizeE4m3Blocks(source)
+            | Preparation::QuantizeMxfp8(source)
+            | Preparation::GatherQuantizeE4m3Blocks(source)
+            | Preparation::GatherQuantizeMxfp8(source)
             | Preparation::Combine(source) => source == Source::Bf16,
             Preparation::Block | Preparation::Route | Preparation::Gather => false,
         };
@@ -308,7 +355,10 @@ impl View {
                 Preparation::GatherQuantize(_)
                     | Preparation::GatherQuantizeE4m3(_)
                     | Preparation::GatherQuantizeE4m3Rows(_)
+                    | Preparation::GatherQuantizeE4m3Blocks(_)
+                    | Preparation::GatherQuantizeMxfp8(_)
             ),
+            mx: matches!(preparation, Preparation::QuantizeMxfp8(_) | Preparation::GatherQuantizeMxfp8(_)),
             max_experts: MAX_EXPERTS,
             choices: CHOICES,
             chunk: CHOICES * ROUTE_THREADS,
@@ -324,6 +374,29 @@ impl View {
             places: (1..4).map(|byte| Place { byte, shift: 8 * byte }).collect(),
         }
     }
+}
+
+impl View {
+    /// Threads with 16 elements each that share a scale factor of e4m3.
+    fn sharers(&self) -> u32 {
+        if self.mx { 2 } else { 8 }
+    }
+
+    /// Distances of a maximum over these threads.
+    fn sharing_distances(&self) -> &[u32] {
+        if self.mx { &[1] } else { &[1, 2, 4] }
+    }
+
+    /// The register of the row among blocked scale factors.
+    fn scale_row(&self) -> &'static str {
+        if self.gathers { "%padded" } else { "%row" }
+    }
+}
+
+#[derive(Template)]
+#[template(path = "prepare/e4m3_blocks.ptx")]
+struct E4m3BlocksTemplate<'a> {
+    t: &'a View,
 }
 
 #[derive(Template)]

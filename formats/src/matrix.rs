@@ -1,5 +1,6 @@
 //! A K-major operand on the host, in any operand format.
 
+use rayon::prelude::*;
 use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleSpec};
 use thiserror::Error;
 
@@ -223,6 +224,20 @@ impl Matrix {
             decode_run(spec.element, codes, column, scale, now);
             (inside, column) = (later, column + run);
         }
+    }
+}
+
+impl Matrix {
+    /// The values of a range of rows, rounded to f32: all of `out`, which holds as many rows as the range.
+    pub fn decode_row_range(&self, rows: std::ops::Range<usize>, out: &mut [f32]) {
+        let k = self.k.max(1);
+        out.par_chunks_mut(k).zip(rows).for_each_init(
+            || vec![0.0; k],
+            |values, (out, row)| {
+                self.decode_row(row, 0, &mut values[..out.len()]);
+                out.iter_mut().zip(values.iter()).for_each(|(out, value)| *out = *value as f32);
+            },
+        );
     }
 }
 

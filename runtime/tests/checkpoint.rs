@@ -178,6 +178,62 @@ fn layers_in_bf16_f16_and_fp8_come_back_with_down() {
 }
 
 #[test]
+fn fp8_blocks_bring_scale_factors_in_f32_or_bf16() {
+    let (n, k) = (256, 384);
+    let format = OperandFormat::E4m3Block128;
+    for (fused, dtype) in [(false, Dtype::F32), (true, Dtype::F32), (false, Dtype::BF16)] {
+        // DeepSeek-V3 has F32, Qwen3-FP8 BF16; compressed-tensors calls them weight_scale.
+        let suffix = if fused { "weight_scale" } else { "weight_scale_inv" };
+        let folder = scratch();
+        let (mut tensors, mut matrices) = (Tensors::new(), Vec::new());
+        let shapes = match fused {
+            false => vec![("gate_proj", n, k), ("up_proj", n, k), ("down_proj", k, n)],
+            true => vec![("gate_up_proj", 2 * n, k), ("down_proj", k, n)],
+        };
+        for (seed, (name, rows, k)) in shapes.into_iter().enumerate() {
+            let values: Vec<f32> = (0..rows * k).map(|i| ((i + seed) as f32 * 0.7).sin()).collect();
+            let matrix = quantize_to(format, &values, rows, k, TensorScale::One).unwrap();
+            let name = format!("{LAYER}.{name}");
+            let factors = matrix.scales().as_chunks::<4>().0.iter().map(|bytes| f32::from_le_bytes(*bytes));
+            let bytes = factors.flat_map(|factor| match dtype {
+                Dtype::BF16 => half::bf16::from_f32(factor).to_le_bytes().to_vec(),
+                _ => factor.to_le_bytes().to_vec(),
+            });
+            let shape = vec![rows.div_ceil(128), k / 128];
+            tensors.insert(format!("{name}.{suffix}"), (dtype, shape, bytes.collect()));
+            tensors
+                .insert(format!("{name}.weight"), (Dtype::F8_E4M3, vec![rows, k], matrix.codes().to_vec()));
+            matrices.push(matrix);
+        }
+        write(&folder.path().join("model.safetensors"), &tensors);
+        let checkpoint = Checkpoint::open(folder.path()).unwrap();
+        let pair = checkpoint.gate_up(LAYER).unwrap();
+        let (down, input) = checkpoint.down_named(LAYER, &Names::default()).unwrap();
+        assert_eq!((pair.format(), pair.input_scale(), input), (format, None, None));
+        let both = Weight::of(&matrices[0]).unwrap();
+        let expected = match fused {
+            false => matrices.iter().map(|matrix| Weight::of(matrix).unwrap()).collect(),
+            true => vec![
+                both.slice(0..n).unwrap(),
+                both.slice(n..2 * n).unwrap(),
+                Weight::of(&matrices[1]).unwrap(),
+            ],
+        };
+        for (found, expected) in [pair.gate(), pair.up(), down].into_iter().zip(expected) {
+            assert_eq!(found.codes(), expected.codes());
+            let (found, expected) = (found.to_matrix().unwrap(), expected.to_matrix().unwrap());
+            for (row, column) in [(0, 0), (127, 255), (found.rows() - 1, found.k() - 1)] {
+                let [found, expected] = [&found, &expected].map(|matrix| matrix.value(row, column).unwrap());
+                // bf16 keeps eight bits of a factor.
+                let room = if dtype == Dtype::BF16 { expected.abs() / 256.0 } else { 0.0 };
+                assert!((found - expected).abs() <= room, "{fused} {dtype:?}: {found} for {expected}");
+            }
+        }
+        assert!(MlpWeights::of_layer(&checkpoint, LAYER).is_ok());
+    }
+}
+
+#[test]
 fn fp8_rows_bring_scales_of_their_own() {
     let (n, k) = (40, 96);
     let codes = |rows: usize, k: usize| -> Vec<u8> { (0..rows * k).map(|i| (i * 37 % 112) as u8).collect() };
@@ -501,7 +557,7 @@ fn damaged_layers_are_named_with_what_is_wrong() {
             tensors.remove(&name("gate_proj.weight_scale"));
             retype(tensors, "gate_proj.weight_scale_inv", Dtype::F32, &[1, 1]);
         },
-        &["gate_proj.weight_scale_inv` has a scale for each 128 x 128 elements"],
+        &["K = 96 is not a multiple of 128"],
     );
     damaged(
         ModelOpt,
@@ -509,7 +565,7 @@ fn damaged_layers_are_named_with_what_is_wrong() {
             retype(tensors, "gate_proj.weight", Dtype::F8_E4M3, &[40, 96]);
             retype(tensors, "gate_proj.weight_scale", Dtype::F32, &[2, 20]);
         },
-        &["is [2, 20]", "one number, [] or [1], or in FP8 one for each row, [N, 1]"],
+        &["is [2, 20]", "[1, 1]: one for 128 x 128 elements of [40, 96]", "or one for each row, [N, 1]"],
     );
     damaged(
         ModelOpt,

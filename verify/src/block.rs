@@ -1,7 +1,7 @@
 //! The gated MLP of a layer in f64: `down(act(gate(x)) * up(x))`, with activations rounded where kernels round them.
 
 use silumin_codegen::problem::OperandFormat;
-use silumin_formats::quantize::{TensorScale, quantize_to};
+use silumin_formats::quantize::{MxRule, TensorScale, quantize_to, quantize_with};
 use silumin_formats::{FormatError, Matrix};
 use thiserror::Error;
 
@@ -77,7 +77,7 @@ impl From<Matrix> for Weights {
 ///
 /// ```
 /// use silumin_codegen::problem::OperandFormat;
-/// use silumin_formats::quantize::{TensorScale, quantize_to};
+/// use silumin_formats::quantize::{MxRule, TensorScale, quantize_to, quantize_with};
 /// use silumin_verify::block::{Activations, Scales, gated_mlp};
 ///
 /// let format = OperandFormat::Bf16;
@@ -104,7 +104,7 @@ pub fn gated_mlp(
         match activations.scales {
             Scales::Tensors(scales) => {
                 let (rows, scale) = (values.len() / k, TensorScale::Fixed(scales[which]));
-                Ok(vec![quantize_to(activations.format, values, rows, k, scale)?])
+                Ok(vec![quantize_with(activations.format, values, rows, k, scale, MxRule::Up)?])
             }
             Scales::Rows => {
                 let one = |row: &[f32]| quantize_to(activations.format, row, 1, k, TensorScale::FromMax);

@@ -11,7 +11,9 @@
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
 //! computes gate and up and quantises the intermediate activations in its epilogue, the third computes down and adds
 //! the residual. FP8 weights (e4m3) meet FP8 activations in the same way on all chips, if the checkpoint has scales for
-//! activations. Otherwise each token gets scales of its own, and one more kernel quantises the middle. On other chips (Hopper), and for
+//! activations. Otherwise each token gets scales of its own, and one more kernel quantises the middle. FP8 weights with a scale
+//! factor for each 128 x 128 elements (DeepSeek-V3, Qwen3-FP8) meet activations with one for each 128 on Hopper. Blackwell's
+//! MMAs take scale factors of MXFP8: there these weights are requantised to it when they are loaded ([`Weight::to_mxfp8`]). On other chips (Hopper), and for
 //! weights of 16 bits, activations stay in 16 bits and there are two kernels.
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
@@ -315,6 +317,9 @@ impl Mlp {
         let residual = if adds { " + residual[m, n]" } else { "" };
         let (calibrated, shape) = (weights.calibrated(None)?, Shape::new(most, n, k));
         let travel = travel(&gate_of(""), device, format, options.source, calibrated, shape)?;
+        let converted = weights.converted(travel.weights(format))?;
+        let converted = converted.as_ref().map(|converted| converted.weights()).transpose()?;
+        let weights = converted.as_ref().unwrap_or(weights);
         let by_token = matches!(travel, Travel::E4m3Rows(_));
         let [x, h] = if by_token { ["x_scale[m] * ", "h_scale[m] * "] } else { [""; 2] };
         let gate = gate_of(x);
@@ -432,7 +437,8 @@ impl Mlp {
     }
 
     /// What the block computes for rows of x `[tokens, hidden]`, in f64 and without the residual: with x and the middle rounded or
-    /// quantised as the kernels do it. `weights` are those of the whole block, decoded exactly. If each token has
+    /// quantised as the kernels do it. `weights` are those of the whole block, decoded exactly, or requantised to MXFP8 if the kernels
+    /// read them so. If each token has
     /// its own scales, a rank passes its own weights ([`MlpWeights::shard`]), because it scales its own part of each token. The result is
     /// then that rank's part of the sum.
     ///
@@ -440,7 +446,12 @@ impl Mlp {
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
     pub fn reference(&self, weights: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
-        reference(weights, x, self.travel.activations(self.activation_scales()), self.options.activation)
+        let activations = self.travel.activations(self.activation_scales());
+        let converted = weights.converted(self.travel.weights(weights.gate_up.format()))?;
+        match converted {
+            Some(converted) => reference(&converted.weights()?, x, activations, self.options.activation),
+            None => reference(weights, x, activations, self.options.activation),
+        }
     }
 
     /// The kernels of gate and up, and of down, for all buckets.

@@ -5,7 +5,9 @@ use silumin_verify::block as verify;
 
 use super::{MlpError, Source};
 use crate::device::{Buffer, Device, DeviceError, Stream};
-use crate::prepare::{Activations, E4m3Quantizer, E4m3RowQuantizer, Quantizer};
+use crate::prepare::{
+    Activations, E4m3BlockQuantizer, E4m3Blocks, E4m3Quantizer, E4m3RowQuantizer, Quantizer,
+};
 
 /// The format of activations on their way through a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +24,8 @@ pub(super) enum Travel {
     /// In e4m3 with a scale for each token: x is quantised, and the middle, which the first kernel writes in 16 bits, is by a
     /// launch of its own.
     E4m3Rows(Source),
+    /// The same with scale factors for blocks of each token.
+    Blocks(Source, E4m3Blocks),
 }
 
 impl Travel {
@@ -32,6 +36,10 @@ impl Travel {
             OperandFormat::Nvfp4 => vec![Travel::Nvfp4, Travel::Nvfp4Apart(source)],
             OperandFormat::E4m3 if calibrated => vec![Travel::E4m3],
             OperandFormat::E4m3 => vec![Travel::E4m3Rows(source)],
+            OperandFormat::E4m3Block128 => [E4m3Blocks::Vector128, E4m3Blocks::Mxfp8]
+                .map(|blocks| Travel::Blocks(source, blocks))
+                .to_vec(),
+            OperandFormat::Mxfp8 => vec![Travel::Blocks(source, E4m3Blocks::Mxfp8)],
             _ => Vec::new(),
         }
     }
@@ -39,7 +47,7 @@ impl Travel {
     /// The format of the middle, where it is quantised by a launch of its own.
     pub fn between(self) -> Option<Source> {
         match self {
-            Travel::Nvfp4Apart(source) | Travel::E4m3Rows(source) => Some(source),
+            Travel::Nvfp4Apart(source) | Travel::E4m3Rows(source) | Travel::Blocks(source, _) => Some(source),
             Travel::Sixteen(_) | Travel::Nvfp4 | Travel::E4m3 => None,
         }
     }
@@ -51,13 +59,30 @@ impl Travel {
             Travel::Sixteen(Source::F16) => OperandFormat::F16,
             Travel::Nvfp4 | Travel::Nvfp4Apart(_) => OperandFormat::Nvfp4,
             Travel::E4m3 | Travel::E4m3Rows(_) => OperandFormat::E4m3,
+            Travel::Blocks(_, blocks) => blocks.format(),
         }
+    }
+
+    /// The format in which kernels read weights that the host has in `weights`.
+    pub fn weights(self, weights: OperandFormat) -> OperandFormat {
+        match self {
+            Travel::Blocks(_, E4m3Blocks::Mxfp8) => OperandFormat::Mxfp8,
+            _ => weights,
+        }
+    }
+
+    /// Whether tensors of activations have a scale: one for the whole tensor.
+    pub fn scales_tensors(self) -> bool {
+        matches!(self, Travel::Nvfp4 | Travel::Nvfp4Apart(_) | Travel::E4m3)
     }
 
     /// The format that the first kernel writes.
     pub fn output(self) -> OutputFormat {
         match self {
-            Travel::Sixteen(source) | Travel::Nvfp4Apart(source) | Travel::E4m3Rows(source) => match source {
+            Travel::Sixteen(source)
+            | Travel::Nvfp4Apart(source)
+            | Travel::E4m3Rows(source)
+            | Travel::Blocks(source, _) => match source {
                 Source::Bf16 => OutputFormat::Bf16,
                 Source::F16 => OutputFormat::F16,
             },
@@ -69,16 +94,18 @@ impl Travel {
     /// The formats of the kernel of gate and up, and of that of down, whose result is in the source's format.
     pub fn formats(self, weights: OperandFormat, source: Source) -> [Formats; 2] {
         let result = Travel::Sixteen(source).output();
-        [self.output(), result].map(|c| Formats::new(self.operand(), weights, c))
+        [self.output(), result].map(|c| Formats::new(self.operand(), self.weights(weights), c))
     }
 
     /// What the reference rounds activations to.
     pub fn activations(self, scales: [f32; 2]) -> verify::Activations {
         let scales = match self {
             Travel::E4m3Rows(_) => verify::Scales::Rows,
-            Travel::Sixteen(_) | Travel::Nvfp4 | Travel::Nvfp4Apart(_) | Travel::E4m3 => {
-                verify::Scales::Tensors(scales)
-            }
+            Travel::Sixteen(_)
+            | Travel::Nvfp4
+            | Travel::Nvfp4Apart(_)
+            | Travel::E4m3
+            | Travel::Blocks(..) => verify::Scales::Tensors(scales),
         };
         let between = self.between().map(|source| Travel::Sixteen(source).operand());
         verify::Activations { format: self.operand(), scales, between }
@@ -90,7 +117,7 @@ impl Travel {
     pub fn middle_scale(self) -> f32 {
         match self {
             Travel::Nvfp4 | Travel::Nvfp4Apart(_) => 1.0 / 16.0,
-            Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) => 1.0,
+            Travel::Sixteen(_) | Travel::E4m3 | Travel::E4m3Rows(_) | Travel::Blocks(..) => 1.0,
         }
     }
 }
@@ -113,6 +140,7 @@ enum Kind {
     Nvfp4(Quantizer),
     E4m3(E4m3Quantizer),
     E4m3Rows(E4m3RowQuantizer),
+    Blocks(E4m3BlockQuantizer),
 }
 
 /// Codes and scale factors, for a call.
@@ -140,7 +168,7 @@ impl Quantised {
         k: u32,
         scale: Option<f32>,
     ) -> Result<Option<Self>, MlpError> {
-        let scale = scale.unwrap_or(1.0);
+        let scale = if travel.scales_tensors() { scale.unwrap_or(1.0) } else { 1.0 };
         let mut row_scales = None;
         let (quantizer, codes, scales) = match travel {
             Travel::Sixteen(_) => return Ok(None),
@@ -158,6 +186,13 @@ impl Quantised {
                 row_scales = Some(device.upload(&vec![0; 4 * most as usize])?);
                 (Kind::E4m3Rows(E4m3RowQuantizer::load(device, source)?), most as usize * k as usize, None)
             }
+            Travel::Blocks(_, blocks) => {
+                let quantizer = E4m3BlockQuantizer::load(device, source, blocks)?;
+                let [codes, scales] = quantizer.bytes(most, k)?;
+                // The kernel also reads scale factors that no call has written.
+                let scales = device.upload(&vec![0; scales])?;
+                (Kind::Blocks(quantizer), codes, Some(scales))
+            }
         };
         let codes = device.alloc(codes)?;
         Ok(Some(Quantised { quantizer, codes, scales, row_scales, k, scale }))
@@ -165,7 +200,11 @@ impl Quantised {
 
     /// The same kernel and memory for a tensor with another scale.
     pub fn scaled(&self, scale: Option<f32>) -> Self {
-        Quantised { scale: scale.unwrap_or(1.0), ..self.clone() }
+        let scale = match self.quantizer {
+            Kind::Nvfp4(_) | Kind::E4m3(_) => scale.unwrap_or(1.0),
+            Kind::E4m3Rows(_) | Kind::Blocks(_) => 1.0,
+        };
+        Quantised { scale, ..self.clone() }
     }
 
     /// Quantises the tokens of a call. Returns what a kernel of `rows` rows reads: codes of the tokens, scale factors of all
@@ -182,23 +221,26 @@ impl Quantised {
                 let [_, written] = Quantizer::bytes(tokens, self.k)?;
                 quantizer.launch(stream, &from, &part.codes, &scales.slice(0, written)?)?;
             }
+            (Kind::Blocks(quantizer), Some(scales)) => {
+                let [_, written] = quantizer.bytes(tokens, self.k)?;
+                quantizer.launch(stream, x, [tokens, self.k], &part.codes, &scales.slice(0, written)?)?;
+            }
             (Kind::E4m3(quantizer), _) => quantizer.launch(stream, &from, &part.codes)?,
             // These have scales.
-            (Kind::Nvfp4(_) | Kind::E4m3Rows(_), None) => {}
+            (Kind::Nvfp4(_) | Kind::E4m3Rows(_) | Kind::Blocks(_), None) => {}
         }
         Ok(part)
     }
 
     /// What a kernel of `rows` rows reads of so many tokens.
     pub fn of(&self, tokens: u32, rows: u32) -> Result<Part, MlpError> {
-        let (codes, scales) = match &self.scales {
-            Some(scales) => {
-                let [codes, _] = Quantizer::bytes(tokens, self.k)?;
-                let [_, read] = Quantizer::bytes(rows, self.k)?;
-                (codes, Some(scales.slice(0, read)?))
-            }
-            None => (tokens as usize * self.k as usize, None),
+        let bytes = |rows: u32| match &self.quantizer {
+            Kind::Nvfp4(_) => Quantizer::bytes(rows, self.k),
+            Kind::Blocks(quantizer) => quantizer.bytes(rows, self.k),
+            Kind::E4m3(_) | Kind::E4m3Rows(_) => Ok([rows as usize * self.k as usize, 0]),
         };
+        let ([codes, _], [_, read]) = (bytes(tokens)?, bytes(rows)?);
+        let scales = self.scales.as_ref().map(|scales| scales.slice(0, read)).transpose()?;
         let of_rows = |scales: &Buffer| scales.slice(0, 4 * rows as usize);
         let row_scales = self.row_scales.as_ref().map(of_rows).transpose()?;
         Ok(Part { codes: self.codes.slice(0, codes)?, scales, row_scales })
@@ -228,17 +270,18 @@ impl Middle {
         let bits = travel.output().bits();
         let scales = match travel {
             Travel::Nvfp4 => Some(device.alloc(scales(most, features))?),
-            Travel::Sixteen(_) | Travel::Nvfp4Apart(_) | Travel::E4m3 | Travel::E4m3Rows(_) => None,
+            Travel::Sixteen(_)
+            | Travel::Nvfp4Apart(_)
+            | Travel::E4m3
+            | Travel::E4m3Rows(_)
+            | Travel::Blocks(..) => None,
         };
         let scale = Self::scale_of(travel, scale);
         Ok(Middle { codes: device.alloc(codes(most, features, bits))?, scales, features, bits, scale })
     }
 
     fn scale_of(travel: Travel, scale: Option<f32>) -> f32 {
-        match travel {
-            Travel::Sixteen(_) | Travel::E4m3Rows(_) => 1.0,
-            Travel::Nvfp4 | Travel::Nvfp4Apart(_) | Travel::E4m3 => scale.unwrap_or(travel.middle_scale()),
-        }
+        if travel.scales_tensors() { scale.unwrap_or(travel.middle_scale()) } else { 1.0 }
     }
 
     /// The same memory with another layer's scale.

@@ -2,10 +2,26 @@
 
 use silumin_codegen::problem::OperandFormat;
 
+use silumin_formats::Matrix;
+
 use super::MlpError;
 #[cfg(feature = "safetensors")]
 use crate::weights::{Checkpoint, Names};
 use crate::weights::{GateUp, Weight};
+
+/// Weights of a block that were converted.
+pub(super) struct Mxfp8Weights {
+    gate: Matrix,
+    up: Matrix,
+    down: Matrix,
+}
+
+impl Mxfp8Weights {
+    /// As the weights of a block.
+    pub fn weights(&self) -> Result<MlpWeights<'_>, MlpError> {
+        MlpWeights::new(GateUp::new(Weight::of(&self.gate)?, Weight::of(&self.up)?)?, Weight::of(&self.down)?)
+    }
+}
 
 /// The weights of a block, on the host: gate and up `[features, hidden]`, down `[hidden, features]`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -71,6 +87,15 @@ impl<'a> MlpWeights<'a> {
     pub(super) fn row_scales(&self) -> bool {
         let weights = [self.gate_up.gate(), self.gate_up.up(), self.down];
         weights.iter().any(|weight| weight.row_scales().is_some())
+    }
+
+    /// The weights in MXFP8 if kernels read that and these are in another format; `None` if they are read as they are.
+    pub(super) fn converted(&self, format: OperandFormat) -> Result<Option<Mxfp8Weights>, MlpError> {
+        if format != OperandFormat::Mxfp8 || self.gate_up.format() == format {
+            return Ok(None);
+        }
+        let [gate, up] = [self.gate_up.gate(), self.gate_up.up()].map(|weight| weight.to_mxfp8());
+        Ok(Some(Mxfp8Weights { gate: gate?, up: up?, down: self.down.to_mxfp8()? }))
     }
 
     /// Width of x and of the result.

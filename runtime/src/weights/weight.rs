@@ -10,6 +10,9 @@ use silumin_formats::{
     FormatError, Matrix, checked_elements, code_bytes, element, kernel_scales, scale_bytes,
 };
 
+/// Rows that are requantised at once.
+const BAND: usize = 512;
+
 /// A scale for each row of a matrix, borrowed as checkpoints have them: f32 or bf16, little-endian.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RowScales<'a> {
@@ -198,15 +201,17 @@ impl<'a> Weight<'a> {
     /// [`WeightError::RowsScaled`] for rows with scales of their own; values that are NaN.
     pub fn to_mxfp8(&self) -> Result<Matrix, WeightError> {
         let plain = Self { tensor_scale: 1.0, ..*self }.to_matrix()?;
-        let mut row = vec![0.0; self.k];
-        let mut values = Vec::with_capacity(self.rows * self.k);
-        for index in 0..self.rows {
-            plain.decode_row(index, 0, &mut row);
-            values.extend(row.iter().map(|value| *value as f32));
-        }
         let (format, rule) = (OperandFormat::Mxfp8, MxRule::Up);
-        let mx = quantize_with(format, &values, self.rows, self.k, TensorScale::One, rule)?;
-        let (codes, scales) = (mx.codes().to_vec(), mx.scales().to_vec());
+        let (mut codes, mut scales) = (Vec::new(), Vec::new());
+        // Some rows at a time, which takes little memory beside the result.
+        for start in (0..self.rows).step_by(BAND) {
+            let rows = BAND.min(self.rows - start);
+            let mut values = vec![0.0; rows * self.k];
+            plain.decode_row_range(start..start + rows, &mut values);
+            let band = quantize_with(format, &values, rows, self.k, TensorScale::One, rule)?;
+            codes.extend_from_slice(band.codes());
+            scales.extend_from_slice(band.scales());
+        }
         Ok(Matrix::new(format, self.rows, self.k, codes, scales, self.tensor_scale)?)
     }
 

@@ -211,10 +211,8 @@ impl Experts {
         let x_scale = weights.scale_of(|expert| expert.gate_up.input_scale()).unwrap_or(1.0);
         let middle_scale =
             weights.scale_of(|expert| expert.middle_scale).unwrap_or_else(|| travel.middle_scale());
-        let [x_scale, middle_scale] = match travel {
-            Travel::Sixteen(_) | Travel::E4m3Rows(_) => [1.0; 2],
-            Travel::Nvfp4 | Travel::Nvfp4Apart(_) | Travel::E4m3 => [x_scale, middle_scale],
-        };
+        let [x_scale, middle_scale] =
+            if travel.scales_tensors() { [x_scale, middle_scale] } else { [1.0; 2] };
         // A kernel that rounds its result to e4m3 knows of no scale; the middle is linear in up.
         let up_factor = if travel == Travel::E4m3 { x_scale / middle_scale } else { x_scale };
         // A stack has scales if a product has one other than 1, or if the layer that it shares kernels with has them.
@@ -267,12 +265,12 @@ impl Experts {
                 (up_kernels, down_kernels, router, Memory::new(device, problems, travel)?)
             }
         };
-        let all = weights.experts().iter();
+        let (all, read) = (weights.experts().iter(), travel.weights(format));
         let gate = all.clone().map(|expert| expert.gate_up.gate());
         let up = all.clone().map(|expert| expert.gate_up.up());
-        let gate = Stack::upload(device, gate, x_scale, needed[0])?;
-        let up = Stack::upload(device, up, up_factor, needed[1])?;
-        let down = Stack::upload(device, all.map(|expert| expert.down), middle_scale, needed[2])?;
+        let gate = Stack::upload(device, gate, read, x_scale, needed[0])?;
+        let up = Stack::upload(device, up, read, up_factor, needed[1])?;
+        let down = Stack::upload(device, all.map(|expert| expert.down), read, middle_scale, needed[2])?;
         Ok(Experts {
             device: device.clone(),
             options: options.clone(),
@@ -355,7 +353,11 @@ impl Experts {
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
     pub fn reference(&self, expert: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
-        reference(expert, x, self.travel.activations(self.scales), self.options.activation)
+        let (activations, activation) = (self.travel.activations(self.scales), self.options.activation);
+        match expert.converted(self.travel.weights(expert.gate_up.format()))? {
+            Some(converted) => reference(&converted.weights()?, x, activations, activation),
+            None => reference(expert, x, activations, activation),
+        }
     }
 
     /// Computes `out = residual + sum over choices of weight * expert(x)` for `tokens` rows of x.

@@ -20,6 +20,8 @@ enum Gather {
     E4m3(Loaded, f32),
     /// In e4m3, with a scale for each row; and the middle from its 16 bits, by a launch of its own.
     E4m3Rows(Loaded, E4m3RowQuantizer),
+    /// In e4m3, with scale factors of blocks.
+    Blocks(Loaded),
 }
 
 /// The kernels around the projections.
@@ -68,6 +70,7 @@ impl Router {
                 Gather::Nvfp4(load(Preparation::GatherQuantize(source))?, scale)
             }
             Travel::E4m3 => Gather::E4m3(load(Preparation::GatherQuantizeE4m3(source))?, scale),
+            Travel::Blocks(_, blocks) => Gather::Blocks(load(blocks.preparations(source)[1])?),
             Travel::E4m3Rows(_) => Gather::E4m3Rows(
                 load(Preparation::GatherQuantizeE4m3Rows(source))?,
                 E4m3RowQuantizer::load(device, source)?,
@@ -88,7 +91,7 @@ impl Router {
         let gather = match &self.gather {
             Gather::Nvfp4(kernel, _) => Gather::Nvfp4(kernel.clone(), scale),
             Gather::E4m3(kernel, _) => Gather::E4m3(kernel.clone(), scale),
-            Gather::Copy(_) | Gather::E4m3Rows(..) => self.gather.clone(),
+            Gather::Copy(_) | Gather::E4m3Rows(..) | Gather::Blocks(_) => self.gather.clone(),
         };
         Router { gather, ..self.clone() }
     }
@@ -128,6 +131,11 @@ impl Router {
                 args.extend([Plain::U32(0), Plain::F32(*scale)]);
                 kernel
             }
+            Gather::Blocks(kernel) => {
+                args.extend(sizes);
+                args.push(Plain::U32(0));
+                kernel
+            }
             Gather::E4m3(kernel, scale) => {
                 args.extend(sizes);
                 args.push(Plain::F32(*scale));
@@ -159,8 +167,8 @@ impl Router {
                 let scales = scales.slice(0, 4 * choices as usize)?;
                 quantizer.launch(stream, &from, [choices, features], &to, &scales)?;
             }
-            (Gather::Nvfp4(kernel, _), _, Some(scales)) => {
-                let args = [
+            (Gather::Nvfp4(kernel, _) | Gather::Blocks(kernel), _, Some(scales)) => {
+                let mut args = vec![
                     Plain::Input("middle", &memory.middle),
                     Plain::Input("sources", &memory.sources),
                     Plain::Input("offsets", &memory.offsets),
@@ -170,8 +178,9 @@ impl Router {
                     Plain::U32(features / 16),
                     Plain::U32(self.experts[1]),
                     Plain::U32(1),
-                    Plain::F32(scale),
                 ];
+                // Blocks in e4m3 have no scale of the whole tensor.
+                args.extend(matches!(self.gather, Gather::Nvfp4(..)).then_some(Plain::F32(scale)));
                 kernel.launch(stream, kernel.ctas(choices, features / 16)?, &args)?;
             }
             _ => {}

@@ -97,17 +97,6 @@ pub enum CheckpointError {
         /// Layers that have such weights, the likeliest first.
         near: Vec<String>,
     },
-    /// An FP8 layer has scales of blocks.
-    #[error(
-        "{}: `{tensor}` has a scale for each 128 x 128 elements, which no kernel applies: quantise the layer anew, to NVFP4 or to FP8 with one scale",
-        .path.display()
-    )]
-    BlockScales {
-        /// The file.
-        path: PathBuf,
-        /// The tensor of the scales.
-        tensor: String,
-    },
     /// An index names the wrong file for a tensor.
     #[error("{} lists `{tensor}` in {}, which does not have it: fetch both again", .index.display(), .shard.display())]
     NotInShard {

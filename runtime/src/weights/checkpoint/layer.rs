@@ -1,7 +1,9 @@
 //! Projections of one layer: gate and up, and down.
 //!
 //! The type of the tensor `weight` tells the format: BF16 and F16 as they are; F8_E4M3 with a scale of the whole tensor
-//! (`weight_scale`, and `input_scale` of the activations, both factors, in both conventions); U8 is NVFP4.
+//! (`weight_scale`, and `input_scale` of the activations, both factors, in both conventions), of each row (`weight_scale`), or of each
+//! block of 128 x 128 (`weight_scale_inv` of DeepSeek-V3 and Qwen3-FP8, which is a factor in spite of its name, or `weight_scale`);
+//! U8 is NVFP4.
 //!
 //! For NVFP4 both conventions pack two e2m1 codes a byte, the even one in the low nibble, and keep scale factors as e4m3, one for 16
 //! of K, row-major `[N, K / 16]`, not in the order that tensor cores read. They differ in names and in what the scale of the
@@ -324,7 +326,7 @@ impl Checkpoint {
         Ok(Projection { weight, scales: vec![1.0], input_scale: None, name, tensor })
     }
 
-    /// A projection in FP8 with scales of whole tensors, or of rows.
+    /// A projection in FP8 with scales of whole tensors, of rows, or of blocks.
     fn e4m3<'a>(
         &'a self,
         projection: &str,
@@ -338,7 +340,10 @@ impl Checkpoint {
             format!("{projection}.input_scale"),
         );
         if !self.has(&scale) && self.has(&blocks) {
-            return Err(CheckpointError::BlockScales { path: tensor.path.to_owned(), tensor: blocks });
+            return self.e4m3_blocks(&blocks, name, tensor);
+        }
+        if self.has(&scale) && is_of_blocks(self.tensor(&scale)?.shape, tensor.shape) {
+            return self.e4m3_blocks(&scale, name, tensor);
         }
         let input_scale = match self.has(&input) {
             true => self.factors(&input, Convention::ModelOpt, parts)?.into_iter().reduce(f32::max),
@@ -352,6 +357,41 @@ impl Checkpoint {
         }
         let scales = self.factors(&scale, Convention::ModelOpt, parts)?;
         Ok(Projection { scales, input_scale, ..plain })
+    }
+
+    /// A projection in FP8 with a scale factor for each 128 x 128 elements, `[ceil(N / 128), K / 128]`.
+    fn e4m3_blocks<'a>(
+        &'a self,
+        factors: &str,
+        name: String,
+        tensor: Tensor<'a>,
+    ) -> Result<Projection<'a>, CheckpointError> {
+        let plain = self.plain(name, tensor, OperandFormat::E4m3)?;
+        let (rows, k) = (plain.weight.rows(), plain.weight.k());
+        let scales = self.tensor(factors)?;
+        if scales.dtype != Dtype::BF16 {
+            let hint = "the scale factor of a block is a plain number";
+            expect_dtype(&scales, factors, Dtype::F32, "F32 or BF16", hint)?;
+        }
+        if *scales.shape != [rows.div_ceil(128), k.div_ceil(128)] {
+            return Err(CheckpointError::Shape {
+                path: scales.path.to_owned(),
+                tensor: factors.to_owned(),
+                found: scales.shape.to_vec(),
+                expected: format!(
+                    "[{}, {}]: one for 128 x 128 elements of [{rows}, {k}], the blocks that there are kernels for; or in FP8 one number, or one for each row, [N, 1]",
+                    rows.div_ceil(128),
+                    k.div_ceil(128)
+                ),
+            });
+        }
+        let codes = plain.weight.codes();
+        let weight = Weight::new(OperandFormat::E4m3Block128, rows, k, codes, scales.data, 1.0);
+        let weight = weight.map_err(|reason| {
+            let of_factors = matches!(reason, WeightError::BlockScale { .. });
+            weights(&plain.tensor, if of_factors { factors } else { &plain.name }, reason)
+        })?;
+        Ok(Projection { weight, ..plain })
     }
 
     /// Scales of rows, `[N]` or `[N, 1]`; `None` where the tensor has another shape.
@@ -416,6 +456,11 @@ impl Checkpoint {
             }
         }
     }
+}
+
+/// Whether scales of FP8 weights are those of blocks: a matrix, and not of one column for all rows.
+fn is_of_blocks(scales: &[usize], weights: &[usize]) -> bool {
+    matches!((scales, weights), (&[count, columns], &[rows, _]) if columns != 1 || count != rows)
 }
 
 fn expect_dtype(

@@ -26,12 +26,17 @@
 //! # }
 //! ```
 
+mod blocks;
+
+pub use blocks::{E4m3BlockQuantizer, E4m3Blocks};
+
 use std::fmt;
 use std::sync::Arc;
 
 use silumin_codegen::kernel::Kernel;
 use silumin_codegen::prepare::Preparation;
 pub use silumin_codegen::prepare::Source;
+use silumin_codegen::problem::OperandFormat;
 use silumin_codegen::render::RenderError;
 use thiserror::Error;
 
@@ -61,6 +66,18 @@ pub enum PrepareError {
     KNotBlocked {
         /// K.
         k: u32,
+    },
+    /// K is not a multiple of a format's block.
+    #[error(
+        "K = {k} is not a multiple of {block}, the elements that share a scale factor in {format}: pad K with zeros"
+    )]
+    Blocks {
+        /// K.
+        k: u32,
+        /// Elements of a block.
+        block: u32,
+        /// The format.
+        format: OperandFormat,
     },
     /// There are no rows or columns.
     #[error("{rows} x {columns} is empty: there is nothing to launch")]
