@@ -14,8 +14,10 @@ The output has the medians, and the median and the 10th and 90th percentile of o
            --configs names a file of the peers' script, whose best one for the shape is then taken
   quack-w4 QuACK's GEMM of bf16 by NVFP4 weights, with one elementwise kernel behind it
   fp8      cuBLAS: one GEMM of e4m3 over [B1; B2] with one elementwise kernel behind it (--format e4m3)
+  blocks   e4m3 with f32 scale factors of 1 x 128 elements of A and 128 x 128 of B (--format e4m3_blocks): cuBLAS, one GEMM over
+           [B1; B2] with one elementwise kernel behind it; Triton, the same, and a fused kernel; each the best of a few tiles
 
-With --format nvfp4w both have the same NVFP4 weights, made of the bf16 ones; the error of either is mostly that of doing so.
+With --format e4m3_blocks errors are against the operands as they are after quantisation. With --format nvfp4w both have the same NVFP4 weights, made of the bf16 ones; the error of either is mostly that of doing so.
 
 A chip under load lowers its clock, within a tenth of a second or so: contenders take turns for --warm seconds before those rounds.
 """
@@ -73,6 +75,33 @@ def fused_kernel(
             gate = tl.dot(left, b1.load([column * N, step]).T, gate)
             up = tl.dot(left, b2.load([column * N, step]).T, up)
         c.store([row * M, column * N], (gate * tl.sigmoid(gate) * up).to(tl.bfloat16))
+
+
+@triton.jit
+def scaled_kernel(
+    a, b1, b2, sa, sb1, sb2, c, m, n, k, M: tl.constexpr, N: tl.constexpr, GROUP: tl.constexpr, DUAL: tl.constexpr
+):
+    rows, columns = tl.cdiv(m, M), tl.cdiv(n, N)
+    tile = tl.program_id(0)
+    first = tile // (GROUP * columns) * GROUP
+    group = min(rows - first, GROUP)
+    row = first + tile % (GROUP * columns) % group
+    column = tile % (GROUP * columns) // group
+    blocks = k // 128
+    gate = tl.zeros((M, N), tl.float32)
+    up = tl.zeros((M, N), tl.float32)
+    inside = row * M + tl.arange(0, M)
+    left_scales = sa + inside * blocks
+    right_scales = (column * N // 128) * blocks
+    for step in range(0, blocks):
+        left = a.load([row * M, step * 128])
+        scale = tl.load(left_scales + step, mask=inside < m, other=0.0)[:, None]
+        gate += tl.dot(left, b1.load([column * N, step * 128]).T) * (scale * tl.load(sb1 + right_scales + step))
+        if DUAL:
+            up += tl.dot(left, b2.load([column * N, step * 128]).T) * (scale * tl.load(sb2 + right_scales + step))
+    if DUAL:
+        gate = gate * tl.sigmoid(gate) * up
+    c.store([row * M, column * N], gate.to(tl.bfloat16))
 
 
 def rotations(bytes_of_one):
@@ -147,7 +176,7 @@ def best_of(configurations, calls_of):
 
 def contenders(names, sets, n, recorded, narrow):
     """(name, calls, configuration) of what others offer."""
-    ways = {"torch": cublas, "triton": fused, "quack": quack, "fp8": cublas_fp8}
+    ways = {"torch": cublas, "triton": fused, "quack": quack, "fp8": cublas_fp8, "blocks": blocks_of_others}
     ways["quack-w4"] = lambda *_: quack_w4(sets, n, narrow)
     for name in names:
         try:
@@ -288,6 +317,96 @@ def ours_w4(row, sets, n, narrow):
     return [lambda b=b: b[0].launch(torch.cuda.current_stream().cuda_stream) for b in bound]
 
 
+def draw_blocks(m, n, k):
+    """Sets of operands: A and its scale factors, B1 above B2 and theirs, C."""
+
+    def quantised(x, rows):
+        height, width = x.shape[0] // rows, k // 128
+        blocks = x.view(height, rows, width, 128)
+        scales = blocks.abs().amax((1, 3)).clamp(min=1e-12) / 448
+        codes = (blocks / scales[:, None, :, None]).to(torch.float8_e4m3fn)
+        return codes.view(x.shape), scales
+
+    sets = []
+    for _ in range(rotations(m * k + 2 * n * k)):
+        a = quantised(torch.randn(m, k, device="cuda"), 1)
+        w = quantised(torch.randn(2 * n, k, device="cuda") / k**0.5, 128)
+        sets.append((*a, *w, torch.empty(m, n, device="cuda", dtype=torch.bfloat16)))
+    return sets
+
+
+def decoded_blocks(codes, scales):
+    rows = codes.shape[0] // scales.shape[0]
+    return codes.double() * scales.double().repeat_interleave(rows, 0).repeat_interleave(128, 1)
+
+
+def ours_blocks(row, sets, n):
+    kernel = launch.Kernel(row["file"])
+    bound = [
+        kernel.bind(
+            a=a.data_ptr(), b1=w.data_ptr(), b2=w[n:].data_ptr(), c=c.data_ptr(),
+            sfa=sa.data_ptr(), sfb1=sw.data_ptr(), sfb2=sw[n // 128 :].data_ptr(),
+        )
+        for a, sa, w, sw, c in sets
+    ]  # fmt: skip
+    return [lambda b=b: b.launch(torch.cuda.current_stream().cuda_stream) for b in bound]
+
+
+def blocks_of_others(sets, n, _recorded):
+    """Contenders of the format e4m3_blocks."""
+    try:
+        yield from cublas_blocks(sets, n)
+    except Exception as error:
+        print(f"   cublas: {error!r}"[:300])
+    yield from triton_blocks(sets, n)
+
+
+def cublas_blocks(sets, n):
+    # Scale factors of A column by column, and of B with the columns of a block row padded to four.
+    by_columns = [sa.t().contiguous().t() for _, sa, *_ in sets]
+    padded = [F.pad(sw, (0, -sw.shape[1] % 4))[:, : sw.shape[1]] for *_, sw, _ in sets]
+
+    def one(a, w, c, scales, weight_scales):
+        both = torch._scaled_mm(a, w.T, scales, weight_scales.T, out_dtype=torch.bfloat16)
+        gate_kernel[(a.shape[0], triton.cdiv(n, 1024))](both, both[:, n:], c, n, 2 * n, 1024)
+
+    calls = [
+        lambda s=s, left=left, right=right: one(s[0], s[2], s[4], left, right)
+        for s, left, right in zip(sets, by_columns, padded)
+    ]
+    calls[0]()
+    yield "cublas 1 gemm + silu_mul kernel", calls, ""
+
+
+def triton_blocks(sets, n):
+    m = sets[0][0].shape[0]
+
+    def calls_of(tile, dual):
+        rows, columns, warps, stages = tile
+        width = n if dual else 2 * n
+        temporary = torch.empty(m, 2 * n, device="cuda", dtype=torch.bfloat16)
+
+        def call(a, sa, w, sw, c):
+            out = c if dual else temporary
+            boxes = ((a, [rows, 128]), (w[:width], [columns, 128]), (w[n:], [columns, 128]), (out, [rows, columns]))
+            a_map, b1, b2, c_map = [TensorDescriptor.from_tensor(tensor, box) for tensor, box in boxes]
+            grid = triton.cdiv(m, rows) * triton.cdiv(width, columns)
+            scaled_kernel[(grid,)](
+                a_map, b1, b2, sa, sw, sw[n // 128 :], c_map, m, width, a.shape[1], rows, columns, 8, dual,
+                num_warps=warps, num_stages=stages,
+            )  # fmt: skip
+            if not dual:
+                gate_kernel[(m, triton.cdiv(n, 1024))](temporary, temporary[:, n:], c, n, 2 * n, 1024)
+
+        return [lambda s=s: call(*s) for s in sets]
+
+    tiles = [(64, 64, 4, 4), (64, 128, 4, 3), (64, 128, 4, 4), (128, 64, 8, 4), (128, 64, 4, 4), (128, 128, 8, 3), (128, 128, 8, 4)]
+    tiles += [(64, 32, 4, 5), (16, 128, 4, 4), (16, 64, 4, 5), (32, 128, 4, 4)]
+    for dual, name in ((True, "triton fused"), (False, "triton 1 gemm + silu_mul kernel")):
+        calls, tile = best_of(tiles, lambda tile: calls_of(tile, dual))
+        yield name, calls, str(tile)
+
+
 def ours(row, sets, n):
     kernel = launch.Kernel(row["file"])
     bound = [
@@ -314,15 +433,23 @@ def percentile(values, share):
 def compare(row, names, recorded, rounds, warm):
     """A shape: medians and ratios of all contenders."""
     m, n, k = row["m"], row["n"], row["k"]
-    sets = draw(m, n, k, torch.float8_e4m3fn if row["format"] == "e4m3" else torch.bfloat16)
-    a, w, c = sets[0]
-    want = None
+    blocks = row["format"] == "e4m3_blocks"
+    narrow_type = torch.float8_e4m3fn if row["format"] == "e4m3" else torch.bfloat16
+    sets = draw_blocks(m, n, k) if blocks else draw(m, n, k, narrow_type)
+    c, want = sets[0][-1], None
     if m * n * k < 3e11:
-        exact, weights = a.float().double(), w.float().double()
+        if blocks:
+            a, sa, w, sw, _ = sets[0]
+            exact, weights = decoded_blocks(a, sa), decoded_blocks(w, sw)
+        else:
+            exact, weights = [tensor.float().double() for tensor in sets[0][:2]]
         want = F.silu(exact @ weights[:n].T) * (exact @ weights[n:].T)
     weights_are_narrow = row["format"] == "nvfp4w"
     narrow = narrow_weights(sets, n) if weights_are_narrow or "quack-w4" in names else None
-    mine = ours_w4(row, sets, n, narrow) if weights_are_narrow else ours(row, sets, n)
+    if weights_are_narrow:
+        mine = ours_w4(row, sets, n, narrow)
+    else:
+        mine = (ours_blocks if blocks else ours)(row, sets, n)
     field = [("ours", mine, row["knobs"] or "auto"), *contenders(names, sets, n, recorded, narrow)]
     graphs, results = [], {}
     for name, calls, configuration in field:
@@ -362,7 +489,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("ours")
     parser.add_argument("--others", default="torch,triton,quack")
-    parser.add_argument("--format", default="bf16", choices=["bf16", "e4m3", "nvfp4w"])
+    parser.add_argument("--format", default="bf16", choices=["bf16", "e4m3", "e4m3_blocks", "nvfp4w"])
     parser.add_argument("--configs", help="a file of the peers' script: the configurations that were best there")
     parser.add_argument("--shapes", help="only these, with commas")
     parser.add_argument("--rounds", type=int, default=21)

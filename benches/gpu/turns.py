@@ -25,6 +25,8 @@ from beside import Graph, percentile, rotations  # noqa: E402
 
 FORMATS = re.compile(r"# .*, (\S+) x (\S+) -> ")
 ELEMENTS = {"bf16": torch.bfloat16, "f16": torch.float16, "e4m3": torch.float8_e4m3fn}
+BLOCKS = ("e4m3_1x128", "e4m3_128x128")
+ELEMENTS |= dict.fromkeys(BLOCKS, torch.float8_e4m3fn)
 # Scale factors about 1, by the weights' format: e4m3 of 0.25 to 3.75, and powers of two from 1/16 to 2.
 SCALES = {"nvfp4": (0x28, 0x48), "mxfp4": (0x7B, 0x81)}
 
@@ -57,9 +59,11 @@ def draw(name, size, formats):
         return torch.randint(0, 256, (size,), device="cuda", dtype=torch.uint8)
     if name.startswith("sf") and of in SCALES:
         return torch.randint(*SCALES[of], (size,), device="cuda", dtype=torch.uint8)
+    if name.startswith("sf") and of in BLOCKS:
+        return (torch.rand(size // 4, device="cuda") + 0.5).view(torch.uint8)
     if name == "c":
         return torch.zeros(size, device="cuda", dtype=torch.uint8)
-    raise SystemExit(f"{name} of {of}: this script draws a, b1, b2 and scale factors of {', '.join(SCALES)}; emit a gate and formats without others")
+    raise SystemExit(f"{name} of {of}: this script draws a, b1, b2 and scale factors of {', '.join([*SCALES, *BLOCKS])}; emit a gate and formats without others")
 
 
 def main():

@@ -233,7 +233,17 @@ fn rules_of_warpgroups_say_what_was_chosen() {
     let large = Shape::new(512, 4096, 4096);
     for (shape, knobs, knob, value, says) in [
         (large, &[][..], "tile", "[128, 128, 64]", "128 leaves the busiest of 132 SMs least to do"),
-        (Shape::new(16, 4096, 4096), &[], "tile", "[16, 128, 64]", "weights are the rows of 2 warpgroups"),
+        (Shape::new(16, 14336, 4096), &[], "tile", "[16, 128, 64]", "weights are the rows of 2 warpgroups"),
+        (
+            Shape::new(16, 4096, 4096),
+            &[],
+            "tile",
+            "[16, 64, 64]",
+            "rows of one warpgroup, whose smaller tiles",
+        ),
+        // Eight rows at most in eight of the groups: 48 tiles of 128.
+        (Shape::new(8, 768, 2048).grouped(128), &[], "tile", "[8, 64, 64]", "rows of one warpgroup"),
+        (Shape::new(1024, 768, 2048).grouped(128), &[], "tile", "[8, 128, 64]", "rows of 2 warpgroups"),
         (Shape::new(16, 4096, 4096), &[], "swap_ab", "on", "few tokens"),
         (large, &[], "consumers", "cooperative", "both warpgroups on one tile"),
         (large, &[("consumers", "ping_pong")], "schedule", "persistent", "tiles that follow each other"),

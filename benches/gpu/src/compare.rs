@@ -46,7 +46,10 @@ impl Errors {
 /// Error that a right kernel may add to the rounding of the result: f32 sums and an approximate exponential. On
 /// Hopper, FP8 operands are summed with 14 bits between promotions to f32.
 fn slack(formats: &Formats) -> f64 {
-    let narrow = |format| matches!(format, OperandFormat::E4m3 | OperandFormat::E5m2);
+    let narrow = |format| {
+        use OperandFormat as F;
+        matches!(format, F::E4m3 | F::E5m2 | F::E4m3Vector128 | F::E4m3Block128)
+    };
     if narrow(formats.a) || narrow(formats.b) { 1e-3 } else { 3e-5 }
 }
 

@@ -21,10 +21,11 @@ pub const PEER_SHAPES: [(&str, [u32; 3]); 10] = [
 ];
 
 /// Short names of common formats.
-const ALIASES: [(&str, &str); 9] = [
+const ALIASES: [(&str, &str); 10] = [
     ("bf16", "bf16*bf16->bf16"),
     ("f16", "f16*f16->f16"),
     ("e4m3", "e4m3*e4m3->bf16"),
+    ("e4m3_blocks", "e4m3_1x128*e4m3_128x128->bf16"),
     ("nvfp4", "nvfp4*nvfp4->f16"),
     ("nvfp4w", "bf16*nvfp4->bf16"),
     ("nvfp4w_f16", "f16*nvfp4->f16"),

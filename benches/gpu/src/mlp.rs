@@ -6,8 +6,8 @@
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
 use serde::Serialize;
-use silumin_codegen::problem::OperandFormat;
-use silumin_formats::{Matrix, code_bytes};
+use silumin_codegen::problem::{ElementKind, OperandFormat, ScaleFormat};
+use silumin_formats::{Matrix, code_bytes, scale_bytes};
 use silumin_runtime::communicator::Communicator;
 use silumin_runtime::device::{Buffer, Device, Stream};
 use silumin_runtime::mlp::{Mlp, MlpGraph, MlpOptions, MlpWeights};
@@ -105,14 +105,20 @@ impl Host {
                     *pair = (bits & 0x80FF | 0x3C00).to_le_bytes();
                 }
             }
-            if format == OperandFormat::E4m3 {
+            if spec.element == ElementKind::E4m3 {
                 // Magnitudes from 2^-5 to 2^-3, either sign: some codes are NaN.
                 codes.iter_mut().for_each(|code| *code = *code & 0x8F | 0x10);
             }
-            // One of e4m3 scale factors from 0.5 to 1; 1/64 in all.
-            let mut scales = vec![0u8; spec.scales.map_or(0, |scales| rows * k / scales.block as usize)];
+            // One of e4m3 scale factors from 0.5 to 1; 1/64 in all. f32 ones likewise.
+            let mut scales = vec![0u8; scale_bytes(format, rows, k)];
             random.fill_bytes(&mut scales);
-            scales.iter_mut().for_each(|scale| *scale = *scale & 7 | 0x30);
+            if spec.scales.is_some_and(|scales| scales.format == ScaleFormat::F32) {
+                for factor in scales.as_chunks_mut::<4>().0 {
+                    *factor = (0.5 + f32::from(factor[0]) / 512.0).to_le_bytes();
+                }
+            } else {
+                scales.iter_mut().for_each(|scale| *scale = *scale & 7 | 0x30);
+            }
             let tensor_scale = if scales.is_empty() { 1.0 } else { 1.0 / 64.0 };
             Matrix::new(format, rows, k, codes, scales, tensor_scale).map_err(words)
         };

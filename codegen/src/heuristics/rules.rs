@@ -127,8 +127,11 @@ impl Rule {
             }
             Rule::WarpgroupColumns => {
                 return format!(
-                    "weights are the rows of {} warpgroups; tokens are columns, as many as there are up to 128; K is one 128-byte swizzle span of a row, or the problem's",
-                    plan.threads / 128 - 1
+                    "weights are the rows of {}; tokens are columns, as many as there are up to 128; K is one 128-byte swizzle span of a row, or the problem's",
+                    match plan.threads / 128 - 1 {
+                        1 => "one warpgroup, whose smaller tiles are for more SMs".to_owned(),
+                        count => format!("{count} warpgroups"),
+                    }
                 );
             }
             Rule::WarpgroupRows => {

@@ -57,10 +57,10 @@ impl Wgmma {
 }
 
 /// Registers that f32 scale factors take beside sums: a thread has a quarter of swapped operands' columns, which are rows of A.
-/// Each row takes its scale factor, and a factor for the sums of each product. Otherwise a thread has a few rows, and what they
+/// Each row takes its scale factors of two K tiles, and a factor for the sums of each product. Otherwise a thread has a few rows, and what they
 /// take does not count.
 pub(super) fn scale_registers(problem: &Problem, swap_ab: bool, columns: u32, products: u32) -> u32 {
-    if swap_ab && problem.formats.scales_sums() { columns / 4 * (1 + products) } else { 0 }
+    if swap_ab && problem.formats.scales_sums() { columns / 4 * (2 + products) } else { 0 }
 }
 
 /// What f32 scale factors rule out: sums of a block of K leave the tensor core to be multiplied by them.

@@ -4,10 +4,23 @@ use crate::plan::{Operand, Plan};
 use crate::target::sm_90a::Wgmma;
 use crate::target::sm_90a::promotion::BLOCK;
 
+/// Sets of registers, where tokens are on the row side of MMAs and where they are on the column side. With few columns a K tile
+/// takes less time than a load; with many the sets' branches cost more than that (seen on an H100: 0.96 of the time with 16
+/// columns, 1.02 with a tile of 128 x 128).
+const SETS: [u32; 2] = [1, 2];
+
 /// Scale factors that a thread holds of a K tile, which is one block, and what it makes of them.
 pub(crate) struct SumScalesView {
     /// Rows of A whose sums the thread has.
     pub a: Vec<ScaledRow>,
+    /// Sets of registers that scale factors of K tiles take by turns.
+    pub sets: u32,
+    /// Lines of 128 bytes that a row's scale factors take, those of a tile's rows, rows whose lines all threads of the tile have
+    /// at once, and the last row of A in all matrices.
+    pub row_lines: u32,
+    pub lines: u32,
+    pub rows_at_once: u32,
+    pub last_row_of_all: u64,
     /// Blocks of 128 rows of B that the tile's columns or the warpgroup's rows are in.
     pub b_blocks: u32,
     /// Bytes from one row, or block of rows, to the next, in the memory of the scale factors.
@@ -64,7 +77,14 @@ impl SumScalesView {
         let b = shape.n.div_ceil(BLOCK);
         // Neighbours of a cluster, the second block of a tile, and rows of a warpgroup can be beyond the last.
         let beyond = p.multicast.ctas() > 1 || !shape.n.is_multiple_of(p.tile.n);
+        let row_lines = (4 * p.problem.scale_columns()).div_ceil(128);
+        let threads = if warpgroups.ping_pong { 128 } else { 128 * warpgroups.count };
         SumScalesView {
+            sets: SETS[usize::from(p.swap_ab)],
+            row_lines,
+            lines: row_lines.saturating_mul(p.tile.m),
+            rows_at_once: (threads / row_lines.max(1)).max(1),
+            last_row_of_all: shape.rows().saturating_sub(1),
             a: (0..).zip(offsets).map(|(index, offset)| ScaledRow { index, offset }).collect(),
             b_blocks,
             pitch: 4 * p.problem.scale_columns(),
@@ -85,6 +105,11 @@ impl SumScalesView {
 }
 
 impl SumScalesView {
+    /// From a thread's line to its next one, among those of a tile.
+    pub fn stride(&self) -> u32 {
+        self.rows_at_once * self.row_lines
+    }
+
     /// The last row of A in a matrix.
     pub fn last_row(&self) -> u32 {
         self.matrix_rows.saturating_sub(1)
