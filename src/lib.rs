@@ -139,6 +139,8 @@ mod book {
     mod first_kernel {}
     #[doc = include_str!("../book/src/guide/dsl.md")]
     mod dsl {}
+    #[doc = include_str!("../book/src/guide/formats.md")]
+    mod formats {}
     #[doc = include_str!("../book/src/guide/groups.md")]
     mod groups {}
     #[doc = include_str!("../book/src/guide/load.md")]
