@@ -62,6 +62,7 @@ const fn family(name: &'static str, formats: Option<[&'static str; 3]>) -> Famil
 
 const BF16: Option<[&str; 3]> = Some(["bf16", "bf16", "bf16"]);
 const E4M3: Option<[&str; 3]> = Some(["e4m3", "e4m3", "bf16"]);
+const BLOCKS: Option<[&str; 3]> = Some(["e4m3_1x128", "e4m3_128x128", "bf16"]);
 const NVFP4: Option<[&str; 3]> = Some(["bf16", "nvfp4", "bf16"]);
 const MXFP4: Option<[&str; 3]> = Some(["bf16", "mxfp4", "bf16"]);
 /// Knob values of MMAs with rows of both products.
@@ -90,6 +91,7 @@ const FAMILIES: &[Family] = &[
         knobs: &[BOTH, ("schedule", &["stream_k"]), ("sms", &["3", "5", "8"])],
         ..family("nvfp4_both_stream_k", NVFP4)
     },
+    family("e4m3_blocks", BLOCKS),
 ];
 
 const GATES: [&str; 4] = [
