@@ -58,7 +58,7 @@
 //! ```
 //!
 //! The scales of FP8 checkpoints are passed the same way: one per tensor as a scalar, one per token and one per output
-//! feature as vectors. On Hopper, sums of FP8 products leave the tensor core every 128 elements of K; with
+//! feature as vectors. Those of 128 x 128 blocks are scale factors of the format `e4m3_128x128`. On Hopper, sums of FP8 products leave the tensor core every 128 elements of K; with
 //! `promotion = off` they stay there, which others call fast accumulation:
 //!
 //! ```

@@ -133,6 +133,23 @@ fn sums_are_as_exact_as_promoted_ones() {
     }
 }
 
+/// Scale factors of many tokens would take more registers than there are: `auto` takes fewer columns.
+#[test]
+fn auto_makes_a_kernel_for_any_number_of_tokens_on_either_side() {
+    for m in [1, 8, 33, 65, 72, 100, 128, 300, 4096] {
+        for (strategy, swap_ab) in
+            [("auto", "auto"), ("auto", "on"), ("auto", "off"), ("two_pass", "on"), ("sequential", "on")]
+        {
+            let knobs = [("strategy", strategy), ("swap_ab", swap_ab)];
+            let (spec, shape) =
+                (spec(formats(OutputFormat::Bf16), &knobs, Arch::Sm90a), Shape::new(m, 2048, 7168));
+            if let Err(error) = spec.plan(shape, Arch::Sm90a) {
+                panic!("{m} tokens, {knobs:?}: {error:?}");
+            }
+        }
+    }
+}
+
 #[test]
 fn what_cuts_blocks_is_refused_with_a_reason() {
     let shape = Shape::new(256, 512, 1024);

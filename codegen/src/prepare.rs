@@ -1,4 +1,4 @@
-//! Kernels around the multiplications: activations to NVFP4 and e4m3, scale factors to the blocked order, tokens to their
+//! Kernels around the multiplications: activations to NVFP4, MXFP8 and e4m3, scale factors to the blocked order, tokens to their
 //! experts and back.
 //!
 //! They are for any number of rows and columns, which are arguments: one module a chip serves a whole model.
@@ -377,7 +377,7 @@ impl View {
 }
 
 impl View {
-    /// Threads with 16 elements each that share a scale factor of e4m3.
+    /// Threads with 16 elements each that share a scale factor.
     fn sharers(&self) -> u32 {
         if self.mx { 2 } else { 8 }
     }

@@ -239,9 +239,9 @@ fn rules_of_warpgroups_say_what_was_chosen() {
             &[],
             "tile",
             "[16, 64, 64]",
-            "rows of one warpgroup, whose smaller tiles",
+            "rows of one warpgroup: with 64 rows a tile",
         ),
-        // Eight rows at most in eight of the groups: 48 tiles of 128.
+        // 8 rows reach at most 8 groups, which have 6 tiles of 128 each: 48 tiles.
         (Shape::new(8, 768, 2048).grouped(128), &[], "tile", "[8, 64, 64]", "rows of one warpgroup"),
         (Shape::new(1024, 768, 2048).grouped(128), &[], "tile", "[8, 128, 64]", "rows of 2 warpgroups"),
         (Shape::new(16, 4096, 4096), &[], "swap_ab", "on", "few tokens"),

@@ -126,7 +126,7 @@ pub const fn max_scale_code(format: ScaleFormat) -> u8 {
     }
 }
 
-/// Code of a NaN scale factor; of f32, each of its bytes.
+/// Code of a NaN scale factor. An f32 NaN consists of four of these bytes.
 #[must_use]
 pub const fn nan_scale_code(format: ScaleFormat) -> u8 {
     match format {

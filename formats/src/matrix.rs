@@ -72,11 +72,11 @@ pub enum FormatError {
     },
 }
 
-/// A K-major matrix in an operand format: elements, a scale factor for every 16 or 32 elements along K in formats
-/// that have them, and one f32 tensor scale. It can be A (`[M, K]`) or B (`[N, K]`, where each row is a column of the
+/// A K-major matrix in an operand format: elements, a scale factor for every 16, 32 or 128 elements along K, of one row or of
+/// 128, in formats that have them, and one f32 tensor scale. It can be A (`[M, K]`) or B (`[N, K]`, where each row is a column of the
 /// product's right factor).
 ///
-/// The value of element (r, k) is `element(code) * scale[r][k / block] * tensor_scale`.
+/// The value of element (r, k) is `element(code) * scale[r / rows][k / block] * tensor_scale`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Matrix {
     format: OperandFormat,
@@ -228,7 +228,7 @@ impl Matrix {
 }
 
 impl Matrix {
-    /// The values of a range of rows, rounded to f32: all of `out`, which holds as many rows as the range.
+    /// Decodes a range of rows to f32. `out` has room for exactly these rows.
     pub fn decode_row_range(&self, rows: std::ops::Range<usize>, out: &mut [f32]) {
         let k = self.k.max(1);
         out.par_chunks_mut(k).zip(rows).for_each_init(

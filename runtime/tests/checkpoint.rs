@@ -565,7 +565,7 @@ fn damaged_layers_are_named_with_what_is_wrong() {
             retype(tensors, "gate_proj.weight", Dtype::F8_E4M3, &[40, 96]);
             retype(tensors, "gate_proj.weight_scale", Dtype::F32, &[2, 20]);
         },
-        &["is [2, 20]", "[1, 1]: one for 128 x 128 elements of [40, 96]", "or one for each row, [N, 1]"],
+        &["is [2, 20]", "[1, 1]: one for each 128 x 128 block of [40, 96]", "or one for each row, [N, 1]"],
     );
     damaged(
         ModelOpt,

@@ -73,11 +73,11 @@ impl From<Matrix> for Weights {
 
 /// `down(act(x @ gate, x @ up))` in f64, `[tokens, hidden]`, for x `[tokens, hidden]`, gate and up `[features, hidden]`, down
 /// `[hidden, features]`. Weights are decoded, which is exact; x and the intermediate activations are rounded as
-/// `activations` says.
+/// `activations` says, with scale factors of the MX formats rounded up ([`MxRule::Up`]).
 ///
 /// ```
 /// use silumin_codegen::problem::OperandFormat;
-/// use silumin_formats::quantize::{MxRule, TensorScale, quantize_to, quantize_with};
+/// use silumin_formats::quantize::{TensorScale, quantize_to};
 /// use silumin_verify::block::{Activations, Scales, gated_mlp};
 ///
 /// let format = OperandFormat::Bf16;

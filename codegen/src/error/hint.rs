@@ -2,6 +2,7 @@
 
 use super::ConfigError;
 use crate::config::Strategy;
+use crate::legalize::F32_SCALES;
 
 impl ConfigError {
     /// A way out.
@@ -11,12 +12,17 @@ impl ConfigError {
             Size { limit, .. } => format!("use a size in 1..={limit}"),
             Formats(_) => "use a format that goes with A's for B1 and B2".into(),
             NotOnChip { .. } | Decoded { .. } => "leave the knob out".into(),
-            FormatsOnChip { formats, .. } if formats.scales_sums() => "use mxfp8 operands".into(),
+            FormatsOnChip { reason, .. } if *reason == F32_SCALES => "use mxfp8 operands".into(),
             FormatsOnChip { .. } => {
-                "use nvfp4, mxfp4, bf16, f16, e4m3 or e5m2 operands, and C in bf16, f16, f32 or e4m3".into()
+                "use nvfp4, mxfp4, bf16, f16, e4m3 or e5m2 operands, or e4m3_1x128 by e4m3_128x128, and C in bf16, f16, f32 or e4m3"
+                    .into()
             }
+            Promotion { reason, .. } if reason.contains("scale factors") => "write auto".into(),
             Promotion { .. } => "write auto, or off".into(),
             WarpgroupTile { .. } => "write auto, or a tile of 128 x 128".into(),
+            Registers { sums, .. } if sums.contains("scale factors") => {
+                "use a smaller tile M, at most 64 with two products, or write auto".into()
+            }
             Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups, or write auto".into(),
             NMultiple { n, multiple, .. } => {
                 format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))

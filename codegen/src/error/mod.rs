@@ -304,7 +304,7 @@ pub enum ConfigError {
         reason: &'static str,
     },
     /// Nothing to load.
-    #[error("{knob}: {formats} has no scale factors")]
+    #[error("{knob}: {formats} has no scale factors that MMAs take")]
     NoScales {
         /// The knob.
         knob: &'static str,

@@ -129,7 +129,7 @@ impl Rule {
                 return format!(
                     "weights are the rows of {}; tokens are columns, as many as there are up to 128; K is one 128-byte swizzle span of a row, or the problem's",
                     match plan.threads / 128 - 1 {
-                        1 => "one warpgroup, whose smaller tiles are for more SMs".to_owned(),
+                        1 => "one warpgroup: with 64 rows a tile, more SMs have one".to_owned(),
                         count => format!("{count} warpgroups"),
                     }
                 );

@@ -22,11 +22,14 @@ _DTYPES = {
     "bf16": ("bfloat16", "uint16", "int16"),
     "e4m3": ("float8_e4m3fn", "uint8", "int8"),
     "e5m2": ("float8_e5m2", "uint8", "int8"),
+    "e4m3_1x128": ("float8_e4m3fn", "uint8", "int8"),
+    "e4m3_128x128": ("float8_e4m3fn", "uint8", "int8"),
     "mxfp8": ("float8_e4m3fn", "uint8", "int8"),
     "mxfp8_e5m2": ("float8_e5m2", "uint8", "int8"),
     "nvfp4": ("uint8", "int8", "float4_e2m1fn_x2"),
     "mxfp4": ("uint8", "int8", "float4_e2m1fn_x2"),
     "scale factors": ("uint8", "int8", "float8_e4m3fn", "float8_e8m0fnu"),
+    "f32 scale factors": ("float32",),
     "u32": ("uint32", "int32"),
 }
 

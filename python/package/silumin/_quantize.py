@@ -17,12 +17,13 @@ def quantize(values: Any, format: str = "nvfp4", scale: Optional[float] = None) 
 
     Args:
         values: `[rows, K]`, an array of numpy or a CPU tensor of torch, converted to f32.
-        format: nvfp4, mxfp4, mxfp8, mxfp8_e5m2, e4m3 or e5m2.
+        format: nvfp4, mxfp4, mxfp8, mxfp8_e5m2, e4m3, e5m2, e4m3_1x128 or e4m3_128x128.
         scale: a scale of the whole matrix. Left out, the largest magnitude becomes the largest value of the format.
 
     Returns:
-        Codes as uint8, `[rows, K]` or for FP4 `[rows, K / 2]`; scale factors as uint8 in the blocked layout, empty for formats without; and
-        the scale of the whole matrix, which multiplies every product: give it to the gate as a scalar.
+        Codes as uint8, `[rows, K]` or for FP4 `[rows, K / 2]`; scale factors, empty for formats without: as uint8 in the blocked layout, or for
+        e4m3_1x128 `[rows, K / 128]` and for e4m3_128x128 `[ceil(rows / 128), K / 128]` as float32; and the scale of the whole matrix, which
+        multiplies every product: give it to the gate as a scalar.
     """
     if is_tensor(values):
         if place(values, "values") is not None:
@@ -37,7 +38,9 @@ def quantize(values: Any, format: str = "nvfp4", scale: Optional[float] = None) 
     if not isinstance(format, str):
         raise ArgumentError(f"format = {format!r}: it is a str")
     codes, scales, tensor_scale = _native.quantize(format, array.tobytes(), array.shape[0], array.shape[1], scale)
-    return np.frombuffer(codes, np.uint8).reshape(array.shape[0], -1).copy(), np.frombuffer(scales, np.uint8).copy(), tensor_scale
+    wide = format in ("e4m3_1x128", "e4m3_128x128")
+    factors = np.frombuffer(scales, np.float32).reshape(-1, array.shape[1] // 128) if wide else np.frombuffer(scales, np.uint8)
+    return np.frombuffer(codes, np.uint8).reshape(array.shape[0], -1).copy(), factors.copy(), tensor_scale
 
 
 def blocked_scales(scales: Any) -> Any:

@@ -11,10 +11,13 @@
 //! On chips whose MMAs multiply NVFP4 (Blackwell), NVFP4 weights meet NVFP4 activations: one kernel quantises x, the second
 //! computes gate and up and quantises the intermediate activations in its epilogue, the third computes down and adds
 //! the residual. FP8 weights (e4m3) meet FP8 activations in the same way on all chips, if the checkpoint has scales for
-//! activations. Otherwise each token gets scales of its own, and one more kernel quantises the middle. FP8 weights with a scale
-//! factor for each 128 x 128 elements (DeepSeek-V3, Qwen3-FP8) meet activations with one for each 128 on Hopper. Blackwell's
-//! MMAs take scale factors of MXFP8: there these weights are requantised to it when they are loaded ([`Weight::to_mxfp8`]). On other chips (Hopper), and for
-//! weights of 16 bits, activations stay in 16 bits and there are two kernels.
+//! activations. Otherwise each token gets scales of its own, and one more kernel quantises the middle.
+//!
+//! FP8 weights with a scale factor for each 128 x 128 elements (DeepSeek-V3, Qwen3-FP8) meet activations with one for each 128 on
+//! Hopper. Blackwell's MMAs take scale factors of MXFP8: there these weights are requantised to it when they are loaded
+//! ([`Weight::to_mxfp8`]). MXFP8 weights run on Blackwell, too.
+//!
+//! NVFP4 weights on Hopper, and weights of 16 bits on all chips, meet activations of 16 bits, in two kernels.
 //!
 //! Scales of whole tensors, those of the weights and of the activations, are a part of the loaded block: its kernels
 //! apply them, and nobody has to pass them on.
@@ -71,7 +74,7 @@ use silumin_codegen::config::{Config, Switch};
 use silumin_codegen::gate::Gate;
 use silumin_codegen::problem::{Formats, OperandFormat, Shape};
 use silumin_codegen::spec::Spec;
-use silumin_verify::block::{Activations, Weights, gated_mlp};
+use silumin_verify::block::{Weights, gated_mlp};
 
 use crate::communicator::Communicator;
 use crate::device::{Args, Buffer, Device, Stream};
@@ -231,13 +234,17 @@ fn behind_another(spec: Spec) -> Spec {
     Spec { config: Config { pdl: Switch::On, ..spec.config }, ..spec }
 }
 
-/// A gated MLP in f64.
+/// A gated MLP in f64, with weights converted as kernels read them. `scales` are those of whole tensors of activations.
 fn reference(
     weights: &MlpWeights<'_>,
     x: &[f32],
-    activations: Activations,
+    travel: Travel,
+    scales: [f32; 2],
     activation: Activation,
 ) -> Result<Vec<f64>, MlpError> {
+    let converted = weights.converted(travel.weights(weights.gate_up.format()))?;
+    let converted = converted.as_ref().map(|converted| converted.weights()).transpose()?;
+    let (weights, activations) = (converted.as_ref().unwrap_or(weights), travel.activations(scales));
     let gate: Gate = format!("{}(A @ B1) * (A @ B2)", activation.function()).parse()?;
     let gate = gate.expr.evaluator(&[])?;
     let of = |weight: Weight<'_>| -> Result<Weights, MlpError> {
@@ -423,14 +430,14 @@ impl Mlp {
         self.communicator.as_ref()
     }
 
-    /// Whether activations are quantised on their way, to NVFP4 or e4m3.
+    /// Whether activations are quantised on their way, to NVFP4 or FP8.
     #[must_use]
     pub fn quantises(&self) -> bool {
         self.quantised.is_some()
     }
 
     /// Scales of the whole tensors: of x, and of the intermediate activations. Both are 1 if activations stay in 16 bits, or if
-    /// each token has its own scales.
+    /// tokens or their blocks have scales of their own.
     #[must_use]
     pub fn activation_scales(&self) -> [f32; 2] {
         [self.quantised.as_ref().map_or(1.0, |quantised| quantised.scale), self.middle.scale]
@@ -446,12 +453,7 @@ impl Mlp {
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
     pub fn reference(&self, weights: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
-        let activations = self.travel.activations(self.activation_scales());
-        let converted = weights.converted(self.travel.weights(weights.gate_up.format()))?;
-        match converted {
-            Some(converted) => reference(&converted.weights()?, x, activations, self.options.activation),
-            None => reference(weights, x, activations, self.options.activation),
-        }
+        reference(weights, x, self.travel, self.activation_scales(), self.options.activation)
     }
 
     /// The kernels of gate and up, and of down, for all buckets.

@@ -13,7 +13,8 @@ use crate::device::{Buffer, Device, Stream};
 pub enum E4m3Blocks {
     /// An f32 for each 128 elements, row-major: [`OperandFormat::E4m3Vector128`].
     Vector128,
-    /// A power of two for each 32 elements, in the blocked layout: [`OperandFormat::Mxfp8`].
+    /// A power of two for each 32 elements, in the blocked layout: [`OperandFormat::Mxfp8`]. On the host,
+    /// [`MxRule::Up`](silumin_formats::quantize::MxRule) gives the same bytes.
     Mxfp8,
 }
 

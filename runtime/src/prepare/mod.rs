@@ -1,4 +1,4 @@
-//! Preparing operands on the device: activations to NVFP4 and e4m3, scale factors to the blocked layout.
+//! Preparing operands on the device: activations to NVFP4, MXFP8 and e4m3, scale factors to the blocked layout.
 //!
 //! One module a chip and source format serves every size; it is loaded once, with the model. What comes out is byte for
 //! byte what the host makes of the same numbers ([`quantize`](mod@silumin_formats::quantize), [`silumin_formats::layout`]).

@@ -83,7 +83,7 @@ pub enum WeightError {
         "the scale factor of block ({row}, {column}) is {value}, but it has to be finite and not below 0: the weights are damaged"
     )]
     BlockScale {
-        /// Block of 128 rows.
+        /// Row, or block of 128 rows.
         row: usize,
         /// Block of 128 columns.
         column: usize,
@@ -92,7 +92,7 @@ pub enum WeightError {
     },
     /// A range of rows cuts a block of rows that share scale factors.
     #[error(
-        "rows {start}..{end} of {rows} cut a block of {multiple} rows that share scale factors: take multiples of {multiple}"
+        "rows {start}..{end} of {rows} cut a block of {multiple} rows that share scale factors: take multiples of {multiple}, or store gate and up as two tensors"
     )]
     RowBlocks {
         /// First row of the range.

@@ -10,7 +10,7 @@ use silumin_formats::{
     FormatError, Matrix, checked_elements, code_bytes, element, kernel_scales, scale_bytes,
 };
 
-/// Rows that are requantised at once.
+/// Rows that are requantised at once: whole blocks that share scale factors.
 const BAND: usize = 512;
 
 /// A scale for each row of a matrix, borrowed as checkpoints have them: f32 or bf16, little-endian.
@@ -52,7 +52,8 @@ impl<'a> RowScales<'a> {
 /// A `[N, K]` matrix of weights, K contiguous, in one of the operand formats. It borrows its bytes, from a mapped
 /// file for example, in the order that checkpoints have.
 ///
-/// The value of element (n, k) is `element(code) * scale[n][k / block] * tensor_scale`, times `row_scale[n]` where rows have
+/// The value of element (n, k) is `element(code) * scale[n / rows][k / block] * tensor_scale`, `rows` being 128 where rows share
+/// scale factors and 1 elsewhere, times `row_scale[n]` where rows have
 /// scales of their own.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weight<'a> {
@@ -156,7 +157,7 @@ impl<'a> Weight<'a> {
         self.codes
     }
 
-    /// Scale factors, row-major; empty for formats without them.
+    /// Scale factors, row-major as they were given (f32 ones perhaps in bf16); empty for formats without them.
     #[must_use]
     pub fn scales(&self) -> &'a [u8] {
         self.scales
@@ -198,17 +199,24 @@ impl<'a> Weight<'a> {
     ///
     /// # Errors
     ///
-    /// [`WeightError::RowsScaled`] for rows with scales of their own; values that are NaN.
+    /// [`WeightError::RowsScaled`] for rows with scales of their own; values that are NaN or too large for f32.
     pub fn to_mxfp8(&self) -> Result<Matrix, WeightError> {
-        let plain = Self { tensor_scale: 1.0, ..*self }.to_matrix()?;
+        let plain = Self { tensor_scale: 1.0, ..*self };
         let (format, rule) = (OperandFormat::Mxfp8, MxRule::Up);
-        let (mut codes, mut scales) = (Vec::new(), Vec::new());
+        let mut codes = Vec::with_capacity(code_bytes(format, self.rows * self.k));
+        let mut scales = Vec::with_capacity(scale_bytes(format, self.rows, self.k));
         // Some rows at a time, which takes little memory beside the result.
         for start in (0..self.rows).step_by(BAND) {
             let rows = BAND.min(self.rows - start);
             let mut values = vec![0.0; rows * self.k];
-            plain.decode_row_range(start..start + rows, &mut values);
-            let band = quantize_with(format, &values, rows, self.k, TensorScale::One, rule)?;
+            plain.slice(start..start + rows)?.to_matrix()?.decode_row_range(0..rows, &mut values);
+            let band = quantize_with(format, &values, rows, self.k, TensorScale::One, rule);
+            let band = band.map_err(|error| match error {
+                FormatError::NotFinite { row, column, value } => {
+                    FormatError::NotFinite { row: start + row, column, value }
+                }
+                other => other,
+            })?;
             codes.extend_from_slice(band.codes());
             scales.extend_from_slice(band.scales());
         }

@@ -159,8 +159,9 @@ fn why(a: OperandFormat, b: OperandFormat) -> &'static str {
         (OperandFormat::F16, OperandFormat::Mxfp4) => {
             ": scale factors of mxfp4 go from 2^-127 to 2^127, and f16 from 2^-24 to 2^16; bf16 holds all of it"
         }
-        (OperandFormat::E4m3Block128, _) | (_, OperandFormat::E4m3Vector128) => {
-            ": activations have a scale factor for 1 x 128 elements, weights one for 128 x 128"
+        (OperandFormat::E4m3Vector128 | OperandFormat::E4m3Block128, _)
+        | (_, OperandFormat::E4m3Vector128 | OperandFormat::E4m3Block128) => {
+            ": activations in e4m3_1x128 go with weights in e4m3_128x128, and neither goes with another format"
         }
         _ => "",
     }

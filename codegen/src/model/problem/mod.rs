@@ -335,7 +335,7 @@ mod tests {
         assert_eq!(legal, 20);
         let text =
             Formats::new(E4m3Block128, E4m3Block128, OutputFormat::F16).check().unwrap_err().to_string();
-        assert!(text.contains("one for 128 x 128"), "{text}");
+        assert!(text.contains("activations in e4m3_1x128 go with"), "{text}");
         let text = Formats::new(F16, Mxfp4, OutputFormat::F16).check().unwrap_err().to_string();
         assert!(text.contains("bf16 holds all of it; f16 goes with: nvfp4, f16"), "{text}");
         let error = Formats::new(Nvfp4, Mxfp4, OutputFormat::F16).check().unwrap_err();

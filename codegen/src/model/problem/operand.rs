@@ -36,9 +36,9 @@ impl ElementKind {
 /// How one scale factor is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ScaleFormat {
-    /// A byte: e4m3 without its sign: 0 to 448, 0x7F is NaN.
+    /// One byte, e4m3 without its sign: 0 to 448; 0x7F is NaN.
     Ue4m3,
-    /// A byte: a power of two, 2^(code - 127), 0xFF is NaN; no zero (OCP Microscaling Formats 1.0, 5.4.1).
+    /// One byte, a power of two, 2^(code - 127), 0xFF is NaN; no zero (OCP Microscaling Formats 1.0, 5.4.1).
     Ue8m0,
     /// Four bytes, little-endian: binary32. No MMA takes it: sums of a block are multiplied by it.
     F32,

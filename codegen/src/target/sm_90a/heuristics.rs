@@ -78,7 +78,8 @@ fn settle(
     let mut errors = Vec::new();
     let mut warpgroups = share(tile, config, swap_ab, has_interleaved_rows(problem, config, arch));
     warpgroups.ordered = warpgroups.interleaved_rows && orders_first(problem, tile, config, arch);
-    warpgroups.promotion = promotion::settle(problem, config, strategy, tile, warpgroups, &mut errors);
+    warpgroups.promotion =
+        promotion::settle(problem, config, strategy, tile, swap_ab, warpgroups, &mut errors);
     let settled = Settled { strategy, tile, swap_ab, target: Target::Wgmma(warpgroups), rules };
     legalize::check(problem, config, arch, &settled, warpgroups, &mut errors);
     if !errors.is_empty() {
@@ -178,8 +179,19 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         return Tile { m: columns, n: 128, k };
     }
     if swap_ab {
-        let columns = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
-        return Tile { m: columns, n: swapped_rows(shape, columns, sms(config, arch)), k };
+        let most = shape.typical_rows().next_multiple_of(8).clamp(8, 128);
+        let tile = |m: u32| Tile { m, n: swapped_rows(shape, m, sms(config, arch)), k };
+        // Scale factors of each column take registers.
+        let fits = |m: &u32| {
+            let mut warpgroups = share(tile(*m), config, swap_ab, false);
+            let none = &mut Vec::new();
+            warpgroups.promotion =
+                promotion::settle(problem, config, strategy, tile(*m), swap_ab, warpgroups, none);
+            let products = strategy.products();
+            let scales = promotion::scale_registers(problem, swap_ab, *m, products);
+            scales == 0 || warpgroups.sum_registers(products) + scales <= sum_limit(problem, warpgroups)
+        };
+        return tile((1..=most / 8).rev().map(|eights| 8 * eights).find(fits).unwrap_or(8));
     }
     let m = if ping_pong(config) || shape.typical_rows() <= 64 { 64 } else { 128 };
     let widest = if strategy.products() == 2 { 128 } else { 256 };
@@ -188,7 +200,7 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
         let tile = Tile { m, n: *n, k };
         let mut warpgroups = share(tile, config, swap_ab, false);
         warpgroups.promotion =
-            promotion::settle(problem, config, strategy, tile, warpgroups, &mut Vec::new());
+            promotion::settle(problem, config, strategy, tile, swap_ab, warpgroups, &mut Vec::new());
         warpgroups.sum_registers(strategy.products()) <= sum_limit(problem, warpgroups)
     };
     let whole = |n: &u32| promotion::whole_blocks(problem, *n);

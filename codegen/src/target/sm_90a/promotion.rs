@@ -56,9 +56,9 @@ impl Wgmma {
     }
 }
 
-/// Registers that f32 scale factors take beside sums: a thread has a quarter of swapped operands' columns, which are rows of A.
-/// Each row takes its scale factors of two K tiles, and a factor for the sums of each product. Otherwise a thread has a few rows, and what they
-/// take does not count.
+/// Registers that f32 scale factors take beside sums. With swapped operands a thread has a quarter of a tile's columns, which are rows of A.
+/// Each row takes its scale factors of two K tiles, and a factor for the sums of each product. Otherwise a thread has two
+/// rows of each 64, and their few registers are not counted.
 pub(super) fn scale_registers(problem: &Problem, swap_ab: bool, columns: u32, products: u32) -> u32 {
     if swap_ab && problem.formats.scales_sums() { columns / 4 * (2 + products) } else { 0 }
 }
@@ -98,6 +98,7 @@ pub(super) fn settle(
     config: &Config,
     strategy: Strategy,
     tile: Tile,
+    swap_ab: bool,
     warpgroups: Wgmma,
     errors: &mut Vec<ConfigError>,
 ) -> Option<PromotionInterval> {
@@ -113,7 +114,10 @@ pub(super) fn settle(
                     "sums leave the tensor core between K tiles: {every} is no multiple of {}",
                     tile.k
                 );
-                errors.push(ConfigError::Promotion { promotion, reason });
+                // With scale factors `check_scales` says what it can be.
+                if !problem.formats.scales_sums() {
+                    errors.push(ConfigError::Promotion { promotion, reason });
+                }
                 return None;
             }
             every
@@ -125,7 +129,8 @@ pub(super) fn settle(
     let tiles = every / tile.k;
     let one = PromotionInterval { tiles, sets: 1 };
     let two = PromotionInterval { tiles, sets: 2 };
-    let sets = |interval| Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(2);
+    let scales = scale_registers(problem, swap_ab, tile.m, 2);
+    let sets = |interval| Wgmma { promotion: Some(interval), ..warpgroups }.sum_registers(2) + scales;
     Some(match (strategy, config.layout()) {
         (Strategy::Interleaved, Accumulators::SideBySide) => two,
         // One set serves both products by turns, if neither's interval is open any more in the other's turn.

@@ -353,11 +353,7 @@ impl Experts {
     ///
     /// [`MlpError::Reference`] where sizes do not fit.
     pub fn reference(&self, expert: &MlpWeights<'_>, x: &[f32]) -> Result<Vec<f64>, MlpError> {
-        let (activations, activation) = (self.travel.activations(self.scales), self.options.activation);
-        match expert.converted(self.travel.weights(expert.gate_up.format()))? {
-            Some(converted) => reference(&converted.weights()?, x, activations, activation),
-            None => reference(expert, x, activations, activation),
-        }
+        reference(expert, x, self.travel, self.scales, self.options.activation)
     }
 
     /// Computes `out = residual + sum over choices of weight * expert(x)` for `tokens` rows of x.

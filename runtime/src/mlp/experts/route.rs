@@ -179,7 +179,7 @@ impl Router {
                     Plain::U32(self.experts[1]),
                     Plain::U32(1),
                 ];
-                // Blocks in e4m3 have no scale of the whole tensor.
+                // The kernels for blocks of e4m3 take no tensor scale.
                 args.extend(matches!(self.gather, Gather::Nvfp4(..)).then_some(Plain::F32(scale)));
                 kernel.launch(stream, kernel.ctas(choices, features / 16)?, &args)?;
             }

@@ -379,7 +379,7 @@ impl Checkpoint {
                 tensor: factors.to_owned(),
                 found: scales.shape.to_vec(),
                 expected: format!(
-                    "[{}, {}]: one for 128 x 128 elements of [{rows}, {k}], the blocks that there are kernels for; or in FP8 one number, or one for each row, [N, 1]",
+                    "[{}, {}]: one for each 128 x 128 block of [{rows}, {k}]. Blocks of other sizes have no kernel; one number, or one for each row, [N, 1], is read, too",
                     rows.div_ceil(128),
                     k.div_ceil(128)
                 ),

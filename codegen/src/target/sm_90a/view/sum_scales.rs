@@ -4,7 +4,7 @@ use crate::plan::{Operand, Plan};
 use crate::target::sm_90a::Wgmma;
 use crate::target::sm_90a::promotion::BLOCK;
 
-/// Sets of registers, where tokens are on the row side of MMAs and where they are on the column side. With few columns a K tile
+/// Sets of registers without swapped operands, and with them. With few columns a K tile
 /// takes less time than a load; with many the sets' branches cost more than that (seen on an H100: 0.96 of the time with 16
 /// columns, 1.02 with a tile of 128 x 128).
 const SETS: [u32; 2] = [1, 2];
@@ -15,22 +15,25 @@ pub(crate) struct SumScalesView {
     pub a: Vec<ScaledRow>,
     /// Sets of registers that scale factors of K tiles take by turns.
     pub sets: u32,
-    /// Lines of 128 bytes that a row's scale factors take, those of a tile's rows, rows whose lines all threads of the tile have
-    /// at once, and the last row of A in all matrices.
+    /// Lines of 128 bytes that a row's scale factors take.
     pub row_lines: u32,
+    /// Lines of all rows of a tile.
     pub lines: u32,
+    /// Rows whose lines the threads of a tile prefetch at once.
     pub rows_at_once: u32,
+    /// The last row of A in all matrices.
     pub last_row_of_all: u64,
     /// Blocks of 128 rows of B that the tile's columns or the warpgroup's rows are in.
     pub b_blocks: u32,
     /// Bytes from one row, or block of rows, to the next, in the memory of the scale factors.
     pub pitch: u32,
-    /// The last block of rows of B, where a tile can lie beyond it, and blocks of a matrix of several.
+    /// The last block of rows of B; `None` if no tile can lie beyond it.
     pub last_b_block: Option<u32>,
+    /// Blocks of rows of each of several matrices.
     pub matrix_b_blocks: u32,
     /// Rows of A in a matrix of several.
     pub matrix_rows: u32,
-    /// Whether rows can lie beyond.
+    /// Whether a tile can have rows beyond the last of A's matrix or group.
     pub clamped: bool,
     pub products: Vec<ScaledProduct>,
 }
