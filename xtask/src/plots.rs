@@ -290,14 +290,14 @@ pub fn compared(root: &Path) -> Result<BTreeMap<String, (u32, u64)>, String> {
     Ok(families)
 }
 
-/// Kernels whose results on an H200 and on the emulator are the same bytes, by family.
+/// Kernels whose results on a GPU and on the emulator are the same bytes, by family.
 fn agreement(root: &Path) -> Result<String, String> {
     const COLUMNS: usize = 2;
     const LEFT: f64 = 160.0;
     let families = compared(root)?;
     let (kernels, elements) = families.values().fold((0, 0), |(k, e), of| (k + of.0, e + of.1));
     let title = format!(
-        "Bit for bit: {kernels} drawn kernels, {elements} elements of C; every byte they write on an H200, they write on the emulator"
+        "Bit for bit: {kernels} drawn kernels, {elements} elements of C; every byte they write on a Hopper GPU, they write on the emulator"
     );
     let mut picture = Picture::new(WIDTH, &title);
     picture.text(8.0, 36.0, "a square is a kernel; by what its configuration is drawn from");
