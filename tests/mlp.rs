@@ -44,11 +44,15 @@ struct Layer {
 
 impl Layer {
     fn new(format: OperandFormat) -> Layer {
+        let [hidden, features] = [HIDDEN, FEATURES].map(|usual| width(format, usual));
+        Layer::wide(format, hidden, features)
+    }
+
+    fn wide(format: OperandFormat, hidden: usize, features: usize) -> Layer {
         let of = |rows: usize, k: usize, seed, size| {
             let values = numbers(rows * k, seed, size / (k as f64).sqrt());
             quantize_to(format, &values, rows, k, TensorScale::FromMax).unwrap()
         };
-        let [hidden, features] = [HIDDEN, FEATURES].map(|usual| width(format, usual));
         Layer {
             gate: of(features, hidden, 1, 1.5),
             up: of(features, hidden, 2, 0.7),
@@ -306,6 +310,85 @@ fn ranks_have_the_result_of_the_whole_block() {
             assert!(error < 8e-3, "{arch}, {weights}, {ranks} ranks, {tokens} tokens: {error:.2e}");
         }
     }
+}
+
+/// FP8 with scale factors of blocks on two ranks: down's columns are cut with their factors.
+#[test]
+fn ranks_share_blocks_of_scale_factors() {
+    let (format, source) = (OperandFormat::E4m3Block128, Source::Bf16);
+    let layer = Layer::wide(format, 256, 512);
+    let options = MlpOptions::new(Buckets::new([8]).unwrap()).without_residual();
+    for arch in [Arch::Sm90a, Arch::Sm100a] {
+        let (x, x_bytes) = rounded(source, &numbers(5 * 256, 7, 1.0));
+        let mut expected = vec![0.0; x.len()];
+        let whole = Mlp::load(&Device::emulated(arch), &layer.weights(), &options).unwrap();
+        for rank in 0..2 {
+            let shard = layer.weights().shard(rank, 2).unwrap();
+            let part = whole.reference(&shard.weights().unwrap(), &x).unwrap();
+            expected.iter_mut().zip(part).for_each(|(sum, part)| *sum += part);
+        }
+        let group = Communicator::all(&[Device::emulated(arch), Device::emulated(arch)]).unwrap();
+        std::thread::scope(|scope| {
+            for rank in &group {
+                scope.spawn(|| {
+                    let mlp = Mlp::load_shard(rank, &layer.weights(), &options).unwrap();
+                    let (device, stream) = (rank.device(), rank.device().stream());
+                    let (x, out) =
+                        (device.upload(&x_bytes).unwrap(), device.upload(&[0; 2 * 8 * 256]).unwrap());
+                    mlp.forward(&stream, 5, &x, None, &out).unwrap();
+                    rank.wait(&stream).unwrap();
+                    let got = read(source, &out.download().unwrap());
+                    let error = relative_error(&got[..expected.len()], &expected);
+                    assert!(error < 8e-3, "{arch}: {error:.2e}");
+                });
+            }
+        });
+    }
+    let error = Layer::wide(format, 256, 384).weights().shard(0, 2).unwrap_err().to_string();
+    assert!(error.contains("384"), "{error}");
+}
+
+/// A layer of a rank shares what the rank's first layer has, and both can be recorded: a graph keeps reading its own layer's
+/// weights.
+#[test]
+fn layers_of_ranks_share_beside_recorded_graphs() {
+    let first = Layer::new(OperandFormat::Nvfp4);
+    let second = Layer { gate: first.up.clone(), up: first.gate.clone(), down: first.down.clone() };
+    let options = MlpOptions::new(Buckets::new([8]).unwrap()).without_residual();
+    let (_, x) = rounded(Source::Bf16, &numbers(5 * HIDDEN, 7, 1.0));
+    let group = Communicator::all(&[Device::emulated(Arch::Sm100a), Device::emulated(Arch::Sm100a)]).unwrap();
+    std::thread::scope(|scope| {
+        for rank in &group {
+            scope.spawn(|| {
+                let device = rank.device();
+                let stream = device.new_stream().unwrap();
+                let shared = Mlp::load_shard(rank, &first.weights(), &options).unwrap();
+                let beside = shared.load_layer(&second.weights()).unwrap();
+                assert_eq!((beside.hidden(), beside.features()), (HIDDEN, FEATURES / 2));
+                let x = device.upload(&x).unwrap();
+                let memory = || device.upload(&vec![0; 8 * shared.row_bytes()]).unwrap();
+                let result = |out: &Buffer| out.slice(0, 5 * shared.row_bytes()).unwrap().download().unwrap();
+                let alone = Mlp::load_shard(rank, &second.weights(), &options).unwrap();
+                let expected = [&shared, &alone].map(|mlp| {
+                    let out = memory();
+                    mlp.forward(&stream, 5, &x, None, &out).unwrap();
+                    rank.wait(&stream).unwrap();
+                    result(&out)
+                });
+                assert_ne!(expected[0], expected[1]);
+                let outs = [memory(), memory()];
+                let calls = [(&shared, &outs[0]), (&beside, &outs[1])]
+                    .map(|(mlp, out)| mlp.record(&stream, 5, &x, None, out).unwrap());
+                for order in [[0, 1], [1, 0]] {
+                    for which in order {
+                        calls[which].launch().unwrap();
+                        rank.wait(&stream).unwrap();
+                        assert!(result(&outs[which]) == expected[which], "layer {which}");
+                    }
+                }
+            });
+        }
+    });
 }
 
 #[test]
