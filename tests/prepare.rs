@@ -664,8 +664,9 @@ fn mistakes_in_them_are_caught() {
             assert_ne!(mistaken, ptx, "{preparation}: there is no `{from}`");
             fs::write(folder.path().join("kernel.ptx"), &mistaken).unwrap();
             fs::write(other.path().join("kernel.ptx"), &mistaken).unwrap();
-            let unchanged = |path: &Path, right: &BTreeMap<String, Vec<u8>>| run(path).as_ref() == Ok(right);
-            if unchanged(&launch, &right) && unchanged(&other.path().join("launch.toml"), &tiny) {
+            let gives =
+                |path: &Path, expected: &BTreeMap<String, Vec<u8>>| run(path).as_ref() == Ok(expected);
+            if gives(&launch, &right) && gives(&other.path().join("launch.toml"), &tiny) {
                 missed.push(format!("{preparation} for {arch}: `{to}` for `{from}`"));
             }
         }

@@ -17,7 +17,8 @@ The output has the medians, and the median and the 10th and 90th percentile of o
   blocks   e4m3 with f32 scale factors of 1 x 128 elements of A and 128 x 128 of B (--format e4m3_blocks): cuBLAS, one GEMM over
            [B1; B2] with one elementwise kernel behind it; Triton, the same, and a fused kernel; each the best of a few tiles
 
-With --format e4m3_blocks errors are against the operands as they are after quantisation. With --format nvfp4w both have the same NVFP4 weights, made of the bf16 ones; the error of either is mostly that of doing so.
+With --format e4m3_blocks all contenders get the same quantised operands, and errors are against a product of these. With --format
+nvfp4w both have the same NVFP4 weights, quantised from the bf16 ones, and most of either's error comes from that quantisation.
 
 A chip under load lowers its clock, within a tenth of a second or so: contenders take turns for --warm seconds before those rounds.
 """
