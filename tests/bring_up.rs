@@ -170,6 +170,22 @@ fn hopper_s_pack_names_the_wrong_kernel() {
     from_start_to_end(Arch::Sm90a, 4, "8c", "one CTA hands its sums over to another that waits", None);
 }
 
+/// A small chip's pack: steps that the commit chooses, and every probe.
+#[test]
+fn packs_of_small_chips_run() {
+    for arch in [Arch::Sm110a, Arch::Sm120a] {
+        let all = steps(arch, Size::Small).into_iter().map(|step| step.number).collect();
+        let only: Vec<u32> = sample::of(all, 8).into_iter().map(|(_, number)| number).collect();
+        let bench = Bench::new(&[arch], &only, None);
+        let run = bench.run(arch, &["--no-tools"], &[]);
+        assert_eq!(run.status, 0, "{}; {}", run.said, sample::again());
+        let verdicts = verdicts(&run.report);
+        assert!(!verdicts.is_empty() && verdicts.iter().all(|(_, verdict)| *verdict == "ok"), "{verdicts:?}");
+        let probes = run.report["probes"].as_array().unwrap();
+        assert!(probes.len() > 3 && probes.iter().all(|probe| probe["verdict"] == "ok"), "{probes:?}");
+    }
+}
+
 #[test]
 fn what_hangs_or_crashes_or_fails_costs_only_itself() {
     let bench = Bench::new(&[Arch::Sm90a], &[2, 4], None);
@@ -265,16 +281,24 @@ fn hazards_of_racecheck_that_are_known_do_not_fail_a_kernel() {
 #[test]
 fn other_chips_and_damaged_packs_are_refused() {
     let bench = Bench::new(&[Arch::Sm90a], &[1], None);
-    let run = bench.run_on("sm_120a", &[], &[]);
-    assert_eq!(run.status, 2);
-    assert!(
-        run.said.contains("emulated sm_120a has compute capability 12.0, and silumin has no kernels for it"),
-        "{}",
-        run.said
-    );
-    let run = bench.run_on("sm_103a", &[], &[]);
-    assert_eq!(run.status, 2);
-    assert!(run.said.contains("build one with `--arch sm_103a`"), "{}", run.said);
+    for chip in ["sm_103a", "sm_110a", "sm_120a"] {
+        let run = bench.run_on(chip, &[], &[]);
+        assert_eq!(run.status, 2);
+        assert!(run.said.contains(&format!("build one with `--arch {chip}`")), "{}", run.said);
+    }
+    // The emulated driver has no chip without kernels.
+    for (capability, why) in [("(8, 9)", "they need TMA"), ("(13, 0)", "they need a silumin with a target")] {
+        let script =
+            format!("import bring_up; print(bring_up.refuse({capability}, 'a GPU', {{'chips': []}}))");
+        let output = Command::new("python3")
+            .args(["-c", &script])
+            .env("PYTHONPATH", bench.path("pack"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(said.contains("silumin has no kernels for it") && said.contains(why), "{said}");
+        assert!(said.contains("sm_110a (11.0), sm_120a (12.0), sm_121a (12.1)"), "{said}");
+    }
     let ptx = bench.path("pack/sm_90a/1a.ptx");
     let text = fs::read_to_string(&ptx).unwrap();
     fs::write(&ptx, text.replacen("wgmma", "wgmmb", 1)).unwrap();
@@ -303,7 +327,7 @@ fn other_chips_and_damaged_packs_are_refused() {
 fn probes_assemble() {
     let ptxas = Ptxas::find().unwrap();
     let mut small = Vec::new();
-    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a, Arch::Sm120a, Arch::Sm121a] {
+    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a, Arch::Sm110a, Arch::Sm120a, Arch::Sm121a] {
         for size in [Size::Small, Size::Full] {
             let probes = bring_up::probes::all(arch, size);
             let names: HashSet<&str> = probes.iter().map(|probe| probe.name.as_str()).collect();
@@ -329,7 +353,7 @@ fn probes_assemble() {
 /// Every step's configurations are legal for the chips of its kind.
 #[test]
 fn every_step_makes_kernels_at_full_size() {
-    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a, Arch::Sm120a, Arch::Sm121a] {
+    for arch in [Arch::Sm90a, Arch::Sm100a, Arch::Sm103a, Arch::Sm110a, Arch::Sm120a, Arch::Sm121a] {
         for step in steps(arch, Size::Full) {
             for case in step.cases {
                 let (spec, arch) = case.spec(arch).unwrap().read().unwrap();

@@ -131,13 +131,14 @@ fn a_sample_is_right_whatever_is_late() {
 
 #[test]
 fn no_time_is_predicted() {
-    for arch in [Arch::Sm120a, Arch::Sm121a] {
+    for arch in [Arch::Sm110a, Arch::Sm120a, Arch::Sm121a] {
         let mut file = SpecFile::new(Shape::new(64, 64, 128));
         file.arch = arch.to_string();
         let kernel = file.read().unwrap().0.kernel(file.shape(), arch).unwrap();
-        let chip = silumin::runtime::predict::Chip::named(default_chip(arch.target())).unwrap();
+        let chip = silumin::runtime::predict::Chip::named("b200").unwrap();
         let error = predict(&kernel, None, &TimeOptions::new(chip)).unwrap_err();
-        assert!(matches!(error, PredictError::NoChip(its) if its == arch), "{error}");
+        assert!(matches!(&error, PredictError::NoChip(its) if its == arch.target()), "{error}");
+        assert!(matches!(default_chip(arch.target()), Err(PredictError::NoChip(_))));
         assert!(error.to_string().contains(&format!("no time is predicted for {arch}")), "{error}");
     }
 }

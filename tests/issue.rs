@@ -28,7 +28,7 @@ const TIME: f64 = 0.03;
 
 fn compare(name: &str) {
     let (kernel, target) = golden(name);
-    let chip = Chip::named(default_chip(target)).unwrap();
+    let chip = Chip::named(default_chip(target).unwrap()).unwrap();
     let table = TimeOptions::new(chip);
     let sass = TimeOptions { sass: Some(SassCosts::assemble(&kernel.ptx, target).unwrap()), ..table.clone() };
     let (table, sass) = (predict(&kernel, None, &table).unwrap(), predict(&kernel, None, &sass).unwrap());
@@ -58,7 +58,7 @@ fn machine_code_of_another_module_is_refused() {
     let (other, its) = golden("two_pass");
     let sass = SassCosts::assemble(&other.ptx, its).unwrap();
     let module = Module::parse("k.ptx", &kernel.ptx).unwrap();
-    let chip = Chip::named(default_chip(target)).unwrap();
+    let chip = Chip::named(default_chip(target).unwrap()).unwrap();
     let entry = module.entries().next().unwrap();
     let error = issue_costs(&module, entry, &chip, Some(&sass)).unwrap_err();
     assert!(matches!(error, TimeError::Sass(SassError::Entry { .. })), "{error}");
@@ -112,7 +112,7 @@ fn a_time_is_by_machine_code_where_there_is_some_and_says_so() {
 #[test]
 fn without_machine_code_the_table_serves_and_the_reason_is_said() {
     let (kernel, target) = golden("hopper_split_k");
-    let chip = Chip::named(default_chip(target)).unwrap();
+    let chip = Chip::named(default_chip(target).unwrap()).unwrap();
     let module = Module::parse("k.ptx", &kernel.ptx).unwrap();
     let found = IssueSource::Auto.find(&module, "nothing\n", &chip).unwrap();
     assert_eq!((found.name(), found.sass.is_none()), ("table", true));

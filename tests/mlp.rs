@@ -140,6 +140,7 @@ fn a_block_is_right_on_each_chip_with_each_format() {
         (Arch::Sm90a, F16, Source::F16, false),
         (Arch::Sm90a, E4m3, Source::Bf16, true),
         (Arch::Sm100a, E4m3, Source::F16, true),
+        (Arch::Sm110a, Nvfp4, Source::Bf16, true),
         // These kernels write no NVFP4: a launch of its own quantises the middle.
         (Arch::Sm120a, Nvfp4, Source::Bf16, true),
         (Arch::Sm121a, Nvfp4, Source::F16, true),

@@ -74,7 +74,7 @@ fn the_book_has_every_knob_and_every_value() {
     page.push_str(
         "A knob is written the same in the brackets of `dual_gemm!`, in TOML and on the command line, where it is a flag with dashes.\n\
          What is left out, or `auto`, is chosen by rules: [auto.md](auto.md) has them. `tcgen05` kernels are those for `sm_100a`,\n\
-         `sm_100f` and `sm_103a`, `wgmma` kernels those for `sm_90a`; those for `sm_120a` and `sm_121a` (`mma.sync`) honour what all do.\n\
+         `sm_100f`, `sm_103a` and `sm_110a`, `wgmma` kernels those for `sm_90a`. Those for `sm_120a` and `sm_121a` (`mma.sync`) honour what all do.\n\
          A value that a chip does not have is refused with a reason.\n\n\
          `cargo run --example emit -- --help` prints this page, which a test writes from the table in `codegen/src/config/table.rs`.\n",
     );

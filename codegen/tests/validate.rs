@@ -127,8 +127,11 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_draw_is_a_sound_plan_or_a_clear_error(m in size(), n in size(), k in size(), config in config(Arch::Sm100a)) {
-        judge(&Problem::nvfp4(Shape::new(m, n, k)), &config, Arch::Sm100a)?;
+    fn a_draw_is_a_sound_plan_or_a_clear_error(
+        m in size(), n in size(), k in size(), config in config(Arch::Sm100a), thor in any::<bool>(),
+    ) {
+        let arch = if thor { Arch::Sm110a } else { Arch::Sm100a };
+        judge(&Problem::nvfp4(Shape::new(m, n, k)), &config, arch)?;
     }
 }
 

@@ -218,8 +218,12 @@ pub fn predict(py: Python<'_>, source: Source, request: TimeRequest) -> PyResult
         };
         let named = |fault: Fault| Fault { class: "ArgumentError", ..fault };
         let target = file.module.target().first().cloned().unwrap_or_default();
+        let chip = match request.chip {
+            Some(chip) => chip,
+            None => silumin::runtime::predict::default_chip(&target).map_err(Fault::prediction)?.to_owned(),
+        };
         let timing = Timing {
-            chip: request.chip.unwrap_or_else(|| silumin::runtime::predict::default_chip(&target).to_owned()),
+            chip,
             clock: request.clock.parse().map_err(|error| Fault::option(format!("clock: {error}")))?,
             what_if: request.what_if,
             values: request.values,

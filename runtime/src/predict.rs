@@ -2,7 +2,6 @@
 //!
 //! Nothing here is measured. Predictions depend on the chip's numbers, some of which are ranges ([`Chip`]).
 
-use silumin_codegen::arch::{Arch, TensorCore};
 use silumin_codegen::kernel::{Kernel, Parameter};
 use silumin_codegen::plan::Operand;
 use silumin_emulator as emulator;
@@ -45,11 +44,11 @@ pub enum PredictError {
     /// The chip is not valid.
     #[error(transparent)]
     Chip(#[from] ChipError),
-    /// The emulator's clock has no numbers of such a chip.
+    /// The emulator's clock has no numbers of a chip that runs this target.
     #[error(
         "no time is predicted for {0}: no file of chips/ has the numbers of such a chip; values and orders are emulated as for any other"
     )]
-    NoChip(Arch),
+    NoChip(String),
     /// The kernel has groups of rows, and their sizes were not given.
     #[error("the kernel has groups of rows, and their sizes were not given")]
     Groups,
@@ -76,22 +75,24 @@ impl KernelPrediction {
     }
 }
 
-/// The default chip of a target: B200, B300 or H200.
-#[must_use]
-pub fn default_chip(target: &str) -> &'static str {
-    match target {
-        "sm_90" | "sm_90a" => "h200",
-        "sm_103a" | "sm_103f" | "sm_103" => "b300",
-        _ => "b200",
+/// The default chip of a target: H200 for `sm_90a`, B300 for `sm_103a`, B200 for `sm_100a` and for what all chips run.
+///
+/// # Errors
+///
+/// [`PredictError::NoChip`] for targets of Jetson Thor, GeForce, RTX PRO and DGX Spark, and for what is no target.
+pub fn default_chip(target: &str) -> Result<&'static str, PredictError> {
+    let number = target.strip_prefix("sm_").map(|name| name.trim_end_matches(['a', 'f']));
+    match number.and_then(|digits| digits.parse().ok()) {
+        Some(90) => Ok("h200"),
+        Some(103) => Ok("b300"),
+        Some(0..=100) => Ok("b200"),
+        _ => Err(PredictError::NoChip(target.to_owned())),
     }
 }
 
 /// Refuses kernels for chips that no file of numbers is for.
 fn check_arch(kernel: &Kernel) -> Result<(), PredictError> {
-    match kernel.arch.tensor_core() {
-        TensorCore::Wgmma | TensorCore::Tcgen05 => Ok(()),
-        TensorCore::Mma => Err(PredictError::NoChip(kernel.arch)),
-    }
+    default_chip(kernel.arch.target()).map(drop)
 }
 
 /// Issue costs of a kernel's launches, for [`TimeOptions::sass`]. They can be used for any number of predictions of

@@ -33,7 +33,7 @@ import run  # noqa: E402
 from page import TOOLS, chip_file, page, reduce  # noqa: E402
 
 FORMAT = 1
-CHIPS = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a"}
+CHIPS = {(9, 0): "sm_90a", (10, 0): "sm_100a", (10, 3): "sm_103a", (11, 0): "sm_110a", (12, 0): "sm_120a", (12, 1): "sm_121a"}
 FOUND = 86  # what compute-sanitizer exits with when it has found something
 TENSOR_MEMORY_CHECK = "--g-tensor-memory-access-check"
 
@@ -343,7 +343,7 @@ def refuse(capability, name, pack):
     if target:
         return f"{name} (compute capability {number}) takes kernels for {target}, and the pack has {has}: build one with `--arch {target}`"
     known = ", ".join(f"{chip} ({major}.{minor})" for (major, minor), chip in CHIPS.items())
-    need = "wgmma or tcgen05 instructions" if capability[0] < 9 or capability[0] == 12 else "a silumin with a target for it"
+    need = "TMA, which compute capability 9.0 is the first to have" if capability[0] < 9 else "a silumin with a target for it"
     return f"{name} has compute capability {number}, and silumin has no kernels for it: they need {need}; the chips it knows are {known}"
 
 

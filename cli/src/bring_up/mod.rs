@@ -1,7 +1,7 @@
 //! The bring-up pack: kernels for the first hour on a GPU, with operands, the emulator's results and probes.
 //!
 //! * `mod.rs`: what a step is.
-//! * `blackwell.rs`, `hopper.rs`, `geforce.rs`: the steps of `sm_100a` and `sm_103a`, of `sm_90a`, and of `sm_120a` and `sm_121a`, in
+//! * `blackwell.rs`, `hopper.rs`, `geforce.rs`: the steps of chips with tensor memory, of `sm_90a`, and of `sm_120a` and `sm_121a`, in
 //!   order of risk.
 //! * `probes.rs`: kernels that measure what nobody has published, one PTX template each in `probes/`.
 //! * `pack.rs`: builds the folder that `bring_up.py` runs.

@@ -72,7 +72,7 @@ impl Probe {
 
 /// What depends on the chip and on the pack's size.
 struct Chip {
-    version: &'static str,
+    version: (u32, u32),
     target: String,
     sms: u32,
     size: Size,
@@ -80,7 +80,9 @@ struct Chip {
 
 impl Chip {
     fn fill(&self, template: &str, values: &[(&str, &str)]) -> String {
-        let text = template.replace("@VERSION@", self.version).replace("@TARGET@", &self.target);
+        let (major, minor) = self.version;
+        let text =
+            template.replace("@VERSION@", &format!("{major}.{minor}")).replace("@TARGET@", &self.target);
         values.iter().fold(text, |text, (name, value)| text.replace(&format!("@{name}@"), value))
     }
 
@@ -161,12 +163,11 @@ fn with(launch: &Value, more: &[(&str, Value)]) -> Value {
 /// All probes of a chip.
 pub fn all(arch: Arch, size: Size) -> Vec<Probe> {
     let core = arch.tensor_core();
-    let (version, sms) = match core {
-        TensorCore::Tcgen05 => ("8.8", 148),
-        TensorCore::Wgmma => ("8.3", 132),
-        TensorCore::Mma => ("8.8", 170),
+    let version = match core {
+        TensorCore::Wgmma => (8, 3),
+        TensorCore::Tcgen05 | TensorCore::Mma => arch.ptx_version().max((8, 8)),
     };
-    let chip = Chip { version, target: arch.to_string(), sms, size };
+    let chip = Chip { version, target: arch.to_string(), sms: arch.limits().sms, size };
     let mut probes = vec![clock(&chip)];
     match core {
         TensorCore::Tcgen05 => {

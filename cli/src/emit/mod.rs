@@ -111,11 +111,10 @@ fn flags(sweeps: bool) -> Command {
             "M1,M2,...",
             "rows of each group; without --shape M is their sum, with it they may have fewer rows than M; a sweep uses groups as even as possible",
         ))
-        .arg(option(
-            "arch",
-            "ARCH",
-            "target: sm_90a, sm_100a, sm_100f or sm_103a; without --formats or --config operands are NVFP4 and C is f16, on sm_90a all are bf16 [default: sm_100a]",
-        ))
+        .arg(option("arch", "ARCH", "").help(format!(
+            "target, one of {}; without --formats or --config operands are NVFP4 and C is f16, on sm_90a all are bf16 [default: sm_100a]",
+            Arch::ALL.map(Arch::target).join(", ")
+        )))
         .arg(option("formats", "A,B,C", "formats of A, of B1 and B2, and of C, such as bf16,nvfp4,bf16"))
         .arg(option("gate", "EXPR", "the gate [default: silu(A @ B1) * (A @ B2)]"))
         .arg(option("config", "FILE", "a TOML file like those in tests/in; flags override it"))
@@ -404,10 +403,10 @@ fn write_files(
     Ok(launch)
 }
 
-/// The chip for predicted times, or `off`.
+/// The chip for predicted times, or `off`. For targets without one it is a B200, which says that it does not run them.
 fn chip(matches: &ArgMatches, arch: Arch) -> String {
     let name = matches.get_one::<String>("time").cloned();
-    name.unwrap_or_else(|| predict::default_chip(arch.target()).to_owned())
+    name.unwrap_or_else(|| predict::default_chip(arch.target()).unwrap_or("b200").to_owned())
 }
 
 /// Prints the time that the emulator predicts for the kernel; as JSON, too.

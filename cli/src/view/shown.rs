@@ -174,7 +174,10 @@ fn launch(
     after: Option<&Path>,
     role: &dyn Fn(u32) -> Option<&'static str>,
 ) -> Result<LaunchShown, Box<dyn Error>> {
-    let chip = Chip::named(look.chip.as_deref().unwrap_or(default_chip(file.module.chip())))?;
+    let chip = match &look.chip {
+        Some(name) => Chip::named(name)?,
+        None => Chip::named(default_chip(file.module.chip())?)?,
+    };
     let found_costs = look.issue.find(&file.module, &file.text, &chip)?;
     let findings = if look.run { Some(found(file, after)?) } else { None };
     let timing = TimeOptions {

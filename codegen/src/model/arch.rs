@@ -19,6 +19,8 @@ pub enum Arch {
     Sm100f,
     /// Blackwell Ultra B300 / GB300, compute capability 10.3, architecture-specific features.
     Sm103a,
+    /// Blackwell Jetson Thor, compute capability 11.0, architecture-specific features.
+    Sm110a,
     /// Blackwell GeForce RTX 50 and RTX PRO, compute capability 12.0, architecture-specific features.
     Sm120a,
     /// Blackwell DGX Spark (GB10), compute capability 12.1, architecture-specific features.
@@ -77,8 +79,8 @@ pub struct Limits {
 
 impl Arch {
     /// All chips, in order of age.
-    pub const ALL: [Arch; 6] =
-        [Arch::Sm90a, Arch::Sm100a, Arch::Sm100f, Arch::Sm103a, Arch::Sm120a, Arch::Sm121a];
+    pub const ALL: [Arch; 7] =
+        [Arch::Sm90a, Arch::Sm100a, Arch::Sm100f, Arch::Sm103a, Arch::Sm110a, Arch::Sm120a, Arch::Sm121a];
 
     /// The name that PTX's `.target` and ptxas' `-arch` take, `sm_100a` for example.
     pub const fn target(self) -> &'static str {
@@ -106,7 +108,8 @@ impl Arch {
     }
 
     /// What the product that users of this chip rent or own can hold and do: of `chips/h200.toml`, `b200.toml` (a family's weaker
-    /// chip, too) or `b300.toml`; of chips without such a file what is published (`target/sm_120a/limits.rs`).
+    /// chip, too) or `b300.toml`; of chips without such a file what is published (`target/sm_100a/thor.rs` and
+    /// `target/sm_120a/limits.rs`).
     pub fn limits(self) -> &'static Limits {
         chip(self).limits
     }

@@ -3,7 +3,7 @@
 //!
 //! The emulator reads these files whole and judges their form; a test holds the two readings together.
 
-use super::{sm_120a, way};
+use super::{sm_100a, sm_120a, way};
 use crate::arch::{Arch, Limits, RESERVED_SMEM, TensorCore};
 use std::sync::LazyLock;
 
@@ -30,6 +30,7 @@ pub(crate) const fn chip(arch: Arch) -> &'static Chip {
         Arch::Sm100a => &SM_100A,
         Arch::Sm100f => &SM_100F,
         Arch::Sm103a => &SM_103A,
+        Arch::Sm110a => &SM_110A,
         Arch::Sm120a => &SM_120A,
         Arch::Sm121a => &SM_121A,
     }
@@ -61,6 +62,8 @@ static SM_100A: Chip = Chip {
 // Its limits are those of the weaker chip of the family.
 static SM_100F: Chip = Chip { name: "sm_100f", ptx_version: (8, 8), family: true, ..SM_100A };
 static SM_103A: Chip = Chip { name: "sm_103a", ptx_version: (8, 8), limits: &B300, ..SM_100A };
+static SM_110A: Chip =
+    Chip { name: "sm_110a", ptx_version: (9, 0), limits: &sm_100a::thor::JETSON_THOR, ..SM_100A };
 static SM_120A: Chip = Chip {
     name: "sm_120a",
     // Its threads hold what those of sm_90a hold, and the code uses nothing that is that chip's alone.
@@ -128,9 +131,10 @@ mod tests {
                 cluster_barrier,
                 launch_gap,
             } = *arch.limits();
-            // Those of small chips are not of a file: `sm_120a/limits.rs`.
-            if arch.tensor_core() == TensorCore::Mma {
-                assert_eq!((smem_bytes, tmem_columns), (101_376, 0), "{arch}");
+            // No file has the numbers of small chips: `sm_120a/limits.rs`, `sm_100a/thor.rs`.
+            if !matches!(arch, Arch::Sm90a | Arch::Sm100a | Arch::Sm100f | Arch::Sm103a) {
+                let memories = if arch == Arch::Sm110a { (232_448, 512) } else { (101_376, 0) };
+                assert_eq!((smem_bytes, tmem_columns), memories, "{arch}");
                 assert!(sms < 200 && fp4_ops_per_second < 2e15 && dram_bytes_per_second < 2e12, "{arch}");
                 continue;
             }

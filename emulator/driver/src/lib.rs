@@ -17,7 +17,7 @@
 //!
 //! | variable | meaning |
 //! |---|---|
-//! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (the default), `sm_103a` or `sm_120a` |
+//! | `SILUMIN_EMULATED_CHIP` | the chip: `sm_90a`, `sm_100a` (the default), `sm_103a`, `sm_110a` or `sm_120a` |
 //! | `SILUMIN_EMULATED_CUDA` | the CUDA version that it reports, `13.0` by default |
 //! | `SILUMIN_EMULATED_DEVICES` | number of devices, 1 by default; each has a context, and all share one memory |
 //! | `SILUMIN_EMULATED_GRAPHS` | `none`: graphs can be captured but not instantiated; `idle`: their launches run nothing, to measure the rest of a launch |

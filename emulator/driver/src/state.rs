@@ -116,17 +116,19 @@ pub(crate) enum Chip {
     Sm90a,
     Sm100a,
     Sm103a,
+    Sm110a,
     Sm120a,
 }
 
 impl Chip {
-    const ALL: [Chip; 4] = [Chip::Sm90a, Chip::Sm100a, Chip::Sm103a, Chip::Sm120a];
+    const ALL: [Chip; 5] = [Chip::Sm90a, Chip::Sm100a, Chip::Sm103a, Chip::Sm110a, Chip::Sm120a];
 
     pub fn target(self) -> &'static str {
         match self {
             Chip::Sm90a => "sm_90a",
             Chip::Sm100a => "sm_100a",
             Chip::Sm103a => "sm_103a",
+            Chip::Sm110a => "sm_110a",
             Chip::Sm120a => "sm_120a",
         }
     }
@@ -136,6 +138,7 @@ impl Chip {
             Chip::Sm90a => (9, 0),
             Chip::Sm100a => (10, 0),
             Chip::Sm103a => (10, 3),
+            Chip::Sm110a => (11, 0),
             Chip::Sm120a => (12, 0),
         }
     }
@@ -144,6 +147,7 @@ impl Chip {
         match self {
             Chip::Sm90a => 132,
             Chip::Sm100a | Chip::Sm103a => 148,
+            Chip::Sm110a => 20,
             Chip::Sm120a => 188,
         }
     }
@@ -368,8 +372,13 @@ mod tests {
     fn shared_memory_of_a_cta_is_the_chip_s() {
         // CUDA programming guide, table of compute capabilities: 227 and 99 KiB.
         let bytes = Chip::ALL.map(|chip| (chip.target(), chip.max_smem()));
-        let expected =
-            [("sm_90a", 232_448), ("sm_100a", 232_448), ("sm_103a", 232_448), ("sm_120a", 101_376)];
+        let expected = [
+            ("sm_90a", 232_448),
+            ("sm_100a", 232_448),
+            ("sm_103a", 232_448),
+            ("sm_110a", 232_448),
+            ("sm_120a", 101_376),
+        ];
         assert_eq!(bytes, expected);
     }
 
@@ -409,6 +418,8 @@ mod tests {
             (Chip::Sm103a, "sm_103f", true),
             (Chip::Sm100a, "sm_103f", false),
             (Chip::Sm103a, "sm_100a", false),
+            (Chip::Sm110a, "sm_110a", true),
+            (Chip::Sm110a, "sm_100f", false),
             (Chip::Sm120a, "sm_90", true),
             (Chip::Sm120a, "sm_100f", false),
             (Chip::Sm90a, "sm_100", false),

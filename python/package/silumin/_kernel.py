@@ -259,7 +259,7 @@ def emit(
     Args:
         gate: the mathematics, such as "silu(A @ B1) * (A @ B2)" or "A @ B".
         m, n, k: rows of A and C, columns of C, and the summed dimension. A is [m, k], B1 and B2 are [n, k], all row-major.
-        arch: sm_90a, sm_100a, sm_100f, sm_103a, sm_120a or sm_121a.
+        arch: sm_90a, sm_100a, sm_100f, sm_103a, sm_110a, sm_120a or sm_121a.
         a, b, c: formats of A, of B1 and B2, and of C; "auto" is what the chip is usually fed.
         products: format in which both products are kept: "f32", "bf16" or "f16".
         batch: matrices of a batch.

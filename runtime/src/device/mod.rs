@@ -216,7 +216,8 @@ impl Device {
     }
 
     /// The GPU with this number, through the CUDA driver: B200 and GB200 are [`Arch::Sm100a`], B300 and GB300
-    /// [`Arch::Sm103a`], GeForce RTX 50 and RTX PRO Blackwell [`Arch::Sm120a`], DGX Spark [`Arch::Sm121a`].
+    /// [`Arch::Sm103a`], Jetson Thor [`Arch::Sm110a`], GeForce RTX 50 and RTX PRO Blackwell [`Arch::Sm120a`], DGX Spark
+    /// [`Arch::Sm121a`].
     ///
     /// ```no_run
     /// use silumin_runtime::device::Device;

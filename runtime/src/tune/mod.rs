@@ -72,10 +72,10 @@ pub enum TuneError {
     /// The device.
     #[error(transparent)]
     Device(#[from] DeviceError),
-    /// Predicted times have no chip of this name.
+    /// No time is predicted for the device's chip.
     #[cfg(feature = "emulated")]
     #[error(transparent)]
-    Chip(#[from] crate::predict::ChipError),
+    Predict(#[from] crate::predict::PredictError),
     /// Every kernel was refused, failed or was wrong.
     #[error("none of {tried} kernels for {problem} is right: {first}")]
     NoneRight {

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use super::run::Run;
 use super::trial::Bench;
 use super::{Fate, Ranked, TuneError};
-use crate::predict::{Chip, TimeOptions, default_chip, predict};
+use crate::predict::{Chip, PredictError, TimeOptions, default_chip, predict};
 use silumin_formats::groups::GroupSizes;
 
 /// Fraction of a check's multiply-adds that the emulator may take: it is slower than the reference, and runs whole
@@ -17,7 +17,7 @@ const GAIN: f64 = 0.98;
 impl Run<'_> {
     /// The fastest configuration by prediction that the emulator does not find wrong, if it can run it in time.
     pub(super) fn by_prediction(&mut self) -> Result<(usize, Ranked), TuneError> {
-        let chip = default_chip(self.device.arch().target());
+        let chip = default_chip(self.device.arch().target())?;
         self.predict_all(chip)?;
         let us = |run: &Self, place: usize| run.entrants[place].predicted.map(|seconds| seconds * 1e6);
         let mut order: Vec<usize> =
@@ -58,7 +58,7 @@ impl Run<'_> {
     /// Predicts `auto`, then in the order of their bounds all configurations that could be faster than the best,
     /// until time is up.
     fn predict_all(&mut self, chip: &str) -> Result<(), TuneError> {
-        let timing = TimeOptions::new(Chip::named(chip)?);
+        let timing = TimeOptions::new(Chip::named(chip).map_err(PredictError::from)?);
         let shape = self.problem.shape;
         let sizes = GroupSizes::new(shape, &shape.even_sizes()).ok();
         let mut rest: Vec<usize> = (1..self.entrants.len()).collect();

@@ -104,7 +104,7 @@ pub(crate) fn commit(matches: &ArgMatches) -> String {
 
 /// The target for a chip.
 pub fn arch(chip: &str) -> Arch {
-    let of = |arch: &Arch| default_chip(arch.target()) == chip;
+    let of = |arch: &Arch| default_chip(arch.target()).is_ok_and(|its| its == chip);
     Arch::ALL.into_iter().find(of).unwrap_or(Arch::Sm100a)
 }
 

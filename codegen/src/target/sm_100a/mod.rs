@@ -1,4 +1,4 @@
-//! `tcgen05` (sm_100a, sm_100f, sm_103a): one thread issues MMAs, and accumulators are in tensor memory.
+//! `tcgen05` (sm_100a, sm_100f, sm_103a, sm_110a): one thread issues MMAs, and accumulators are in tensor memory.
 //!
 //! * `mod.rs`: [`Tcgen05`], what a plan has of it.
 //! * `legalize.rs`: what it rules out.
@@ -7,6 +7,7 @@
 //! * `load.rs`: how the epilogue reads accumulators.
 //! * `shares.rs`: whether clusters share K where tiles are few.
 //! * `tail.rs`: how long a split tail pays.
+//! * `thor.rs`: the limits of the chip without a file of numbers.
 //! * `tmem.rs`: the map of tensor memory.
 //! * `descriptor.rs`: instruction descriptors.
 //! * `plan.rs`: its part of a plan.
@@ -20,6 +21,7 @@ mod load;
 mod plan;
 mod shares;
 mod tail;
+pub(crate) mod thor;
 mod tmem;
 #[cfg(feature = "render")]
 mod view;
