@@ -15,7 +15,8 @@ The output has the medians, and the median and the 10th and 90th percentile of o
   quack-w4 QuACK's GEMM of bf16 by NVFP4 weights, with one elementwise kernel behind it
   fp8      cuBLAS: one GEMM of e4m3 over [B1; B2] with one elementwise kernel behind it (--format e4m3)
   blocks   e4m3 with f32 scale factors of 1 x 128 elements of A and 128 x 128 of B (--format e4m3_blocks): cuBLAS, one GEMM over
-           [B1; B2] with one elementwise kernel behind it; Triton, the same, and a fused kernel; each the best of a few tiles
+           [B1; B2] with one elementwise kernel behind it; DeepGEMM, where it is installed, the same; Triton, the same, and a fused
+           kernel, each the best of a few tiles
 
 With --format e4m3_blocks all contenders get the same quantised operands, and errors are against a product of these. With --format
 nvfp4w both have the same NVFP4 weights, quantised from the bf16 ones, and most of either's error comes from that quantisation.
@@ -36,6 +37,11 @@ import torch.nn.functional as F  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from triton.tools.tensor_descriptor import TensorDescriptor  # noqa: E402
+
+try:
+    import deep_gemm
+except ImportError:
+    deep_gemm = None
 
 SET_BYTES = 200e6
 GRAPH_MS = 2.0
@@ -359,7 +365,23 @@ def blocks_of_others(sets, n, _recorded):
         yield from cublas_blocks(sets, n)
     except Exception as error:
         print(f"   cublas: {error!r}"[:300])
+    if deep_gemm:
+        yield from deepgemm_blocks(sets, n)
     yield from triton_blocks(sets, n)
+
+
+def deepgemm_blocks(sets, n):
+    # Scale factors of A in the layout that the kernel reads; in an engine the quantising kernel writes it.
+    aligned = [deep_gemm.get_mn_major_tma_aligned_tensor(sa) for _, sa, *_ in sets]
+    both = torch.empty(sets[0][0].shape[0], 2 * n, device="cuda", dtype=torch.bfloat16)
+
+    def one(a, scales, w, weight_scales, c):
+        deep_gemm.fp8_gemm_nt((a, scales), (w, weight_scales), both, disable_ue8m0_cast=True)
+        gate_kernel[(a.shape[0], triton.cdiv(n, 1024))](both, both[:, n:], c, n, 2 * n, 1024)
+
+    calls = [lambda s=s, scales=scales: one(s[0], scales, *s[2:]) for s, scales in zip(sets, aligned)]
+    calls[0]()
+    yield "deepgemm 1 gemm + silu_mul kernel", calls, deep_gemm.__version__
 
 
 def cublas_blocks(sets, n):
