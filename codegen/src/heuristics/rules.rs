@@ -136,8 +136,13 @@ impl Rule {
             }
             Rule::WarpgroupRows => {
                 return format!(
-                    "{} rows, 64 for each MMA; of all N, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
-                    plan.cta_rows, plan.tile.n
+                    "{} rows, {}; of all N, {} leaves the busiest of {sms} SMs least to do; K is one 128-byte swizzle span of a row, or the problem's",
+                    plan.cta_rows,
+                    match plan.cta_rows == 64 && plan.problem.shape.typical_rows() > 64 {
+                        true => "one warpgroup's: with 128 the grid would load more",
+                        false => "64 for each MMA",
+                    },
+                    plan.tile.n
                 );
             }
             Rule::WarpColumns { shortened } => {

@@ -291,6 +291,20 @@ impl<'a> Draft<'a> {
         self.problem.formats.decodes_a(self.arch)
     }
 
+    /// Rows of a box of A, of which one CTA has `rows`. Fewer than 8 outside of A cost nothing. Warps that bring activations into the order
+    /// of K in which weights are decoded read all rows, and threads that load f32 scale factors first have no time to clear any.
+    pub fn a_box_rows(&self, rows: u32) -> u32 {
+        let Shape { m, groups, .. } = self.problem.shape;
+        let alone = !groups.by_rows() && self.asked.multicast == Multicast::None;
+        let in_order = self.kind != MmaKind::Decoded || self.isa().orders_first();
+        let in_time = !self.problem.formats.scales_sums();
+        if alone && in_order && in_time && self.isa().clips_boxes() && rows >= m.saturating_add(8) {
+            m
+        } else {
+            rows
+        }
+    }
+
     /// Bytes of a row of B in a K tile: decoded weights are smaller than what they meet.
     pub fn b_row_bytes(&self) -> u32 {
         if self.kind == MmaKind::Decoded { self.tile.k / 2 } else { self.row_bytes }
@@ -307,6 +321,7 @@ impl<'a> Draft<'a> {
             span: self.swizzle.span(),
             row_bytes: self.row_bytes,
             b_row_bytes: self.b_row_bytes(),
+            a_box_rows: self.a_box_rows(self.tile.m / self.asked.group().ctas()),
             packed_a_row_bytes: if self.decodes_a() { self.b_row_bytes() } else { 0 },
             stages,
             sf_slots: self.sf_slots(stages),

@@ -285,6 +285,7 @@ impl Draft<'_> {
             Multicast::B(ctas) => b_rows /= ctas,
         }
         let there = |operand: &Operand| operand.present(self.problem);
+        let a_rows = self.a_box_rows(a_rows);
         let operands = [(Operand::A, m, a_rows), (Operand::B1, n, b_rows), (Operand::B2, n, b_rows)];
         let operands = operands.into_iter().filter(|(operand, ..)| there(operand));
         let mut maps: Vec<TensorMapRecipe> =

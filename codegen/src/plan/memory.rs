@@ -50,6 +50,8 @@ pub struct SmemMap {
     pub b_boxes: u32,
     /// Bytes of A in one K box of a stage.
     pub a_box_bytes: u32,
+    /// Bytes at the end of A's part of a K box that no load brings, since A has fewer rows than the tile.
+    pub blank_bytes: u32,
     /// K boxes (swizzle spans) of a stage.
     pub boxes: u32,
     /// Tiles of B in a stage: 2, or 1 where the products are computed one after the other.
@@ -96,6 +98,8 @@ pub(super) struct SmemParts {
     pub row_bytes: u32,
     /// Bytes of a row of a K tile of B: fewer, in one box, where weights are decoded.
     pub b_row_bytes: u32,
+    /// Rows of A that a load brings: fewer than the tile has where A has fewer.
+    pub a_box_rows: u32,
     /// Bytes of a row of a K tile of A as it arrives, where it is decoded; else 0.
     pub packed_a_row_bytes: u32,
     pub stages: u32,
@@ -187,6 +191,7 @@ impl SmemParts {
         let a_box_bytes = a_rows * self.span;
         let b_box_bytes =
             b_rows * if self.b_row_bytes == self.row_bytes { self.span } else { self.b_row_bytes };
+        let blank_bytes = (a_rows - self.a_box_rows) * self.span;
         let stage_bytes = self.stage_bytes() as u32;
         let packed_a_bytes = a_rows * self.packed_a_row_bytes;
         let packed_a = stage_bytes - packed_a_bytes.next_multiple_of(SWIZZLE_PATTERN as u32);
@@ -230,6 +235,7 @@ impl SmemParts {
             stage_bytes,
             stage_tx: stage_bytes
                 - made_bytes
+                - boxes * blank_bytes
                 - if self.expanded[0] { boxes * a_box_bytes / 2 } else { 0 }
                 - if self.expanded[1] { self.b_tiles * boxes * b_box_bytes / 2 } else { 0 },
             a_bytes: boxes * a_box_bytes,
@@ -239,6 +245,7 @@ impl SmemParts {
             a_box_bytes,
             b_box_bytes,
             b_boxes: if self.b_row_bytes == self.row_bytes { boxes } else { 1 },
+            blank_bytes,
             boxes,
             b_tiles: self.b_tiles,
             staging,

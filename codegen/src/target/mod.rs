@@ -165,6 +165,11 @@ pub(crate) trait Isa {
     fn fixup(&self, _work: &Work, _k_tiles: u32, _kind: MmaKind) -> bool {
         false
     }
+    /// Whether a box of A ends with A's last row, where a tile has more rows than A. What shared memory holds beyond is multiplied into
+    /// rows of C that nobody stores.
+    fn clips_boxes(&self) -> bool {
+        false
+    }
     /// Whether MMAs are issued for all of the last K tile, wherever K ends in it.
     fn multiplies_beyond_k(&self) -> bool {
         false

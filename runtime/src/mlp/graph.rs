@@ -45,7 +45,7 @@ impl Mlp {
         let mut writes: Vec<Buffer> =
             [out.clone()].into_iter().chain(self.middle.of(rows)?.buffers()).collect();
         for quantised in self.quantised.iter().chain(&self.requantised) {
-            writes.extend(quantised.of(tokens, rows)?.buffers());
+            writes.extend(quantised.of(rows)?.buffers());
         }
         let kernels = self.kernels_for(rows)?;
         let forward = || self.forward(stream, tokens, x, residual, out);

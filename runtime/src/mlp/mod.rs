@@ -523,7 +523,9 @@ impl Mlp {
             None => args.scalars(&self.scalars),
         };
         let args = args.vectors(&scales);
-        up.launch(stream, &if tokens < rows { args.rows(tokens) } else { args })?;
+        // Quantised tokens lie in a buffer that has the bucket's rows.
+        let short = self.quantised.is_none() && tokens < rows;
+        up.launch(stream, &if short { args.rows(tokens) } else { args })?;
         // The middle of the tokens with a scale for each, where the first kernel could not quantise it.
         let tokens_of = |buffer: &Buffer| buffer.slice(0, buffer.len() / rows as usize * tokens as usize);
         let h = match &self.requantised {
@@ -537,7 +539,6 @@ impl Mlp {
         let scalars = if scale.is_some() { &[][..] } else { &self.down_scalars };
         let args = Args::gemm(&h.codes, &self.down, out).scalars(scalars).vectors(&vectors);
         let args = Args { sfa: h.scales.as_ref(), sfb1: self.sfdown.as_ref(), ..args };
-        let args = if self.requantised.is_some() && tokens < rows { args.rows(tokens) } else { args };
         down.launch(stream, &args)?;
         if let Some(communicator) = &self.communicator {
             let sums = out.slice(0, tokens as usize * self.row_bytes())?;

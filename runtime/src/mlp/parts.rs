@@ -194,7 +194,8 @@ impl Quantised {
                 (Kind::Blocks(quantizer), codes, Some(scales))
             }
         };
-        let codes = device.alloc(codes)?;
+        // The same for rows: those that are there cost less than those that A lacks (decision 0210).
+        let codes = device.upload(&vec![0; codes])?;
         Ok(Some(Quantised { quantizer, codes, scales, row_scales, k, scale }))
     }
 
@@ -207,43 +208,47 @@ impl Quantised {
         Quantised { scale, ..self.clone() }
     }
 
-    /// Quantises the tokens of a call. Returns what a kernel of `rows` rows reads: codes of the tokens, scale factors of all
-    /// rows.
+    /// Quantises the tokens of a call. Returns what a kernel of `rows` rows reads: beyond the tokens, what an earlier call left.
     pub fn run(&self, stream: &Stream, x: &Buffer, tokens: u32, rows: u32) -> Result<Part, MlpError> {
         let from = Activations { x, rows: tokens, k: self.k, tensor_scale: self.scale };
-        let part = self.of(tokens, rows)?;
+        let part = self.of(rows)?;
+        let codes = part.codes.slice(0, self.bytes(tokens)?[0])?;
         match (&self.quantizer, self.scales.as_ref().or(self.row_scales.as_ref())) {
             (Kind::E4m3Rows(quantizer), Some(scales)) => {
                 let written = scales.slice(0, 4 * tokens as usize)?;
-                quantizer.launch(stream, x, [tokens, self.k], &part.codes, &written)?;
+                quantizer.launch(stream, x, [tokens, self.k], &codes, &written)?;
             }
             (Kind::Nvfp4(quantizer), Some(scales)) => {
-                let [_, written] = Quantizer::bytes(tokens, self.k)?;
-                quantizer.launch(stream, &from, &part.codes, &scales.slice(0, written)?)?;
+                let [_, written] = self.bytes(tokens)?;
+                quantizer.launch(stream, &from, &codes, &scales.slice(0, written)?)?;
             }
             (Kind::Blocks(quantizer), Some(scales)) => {
-                let [_, written] = quantizer.bytes(tokens, self.k)?;
-                quantizer.launch(stream, x, [tokens, self.k], &part.codes, &scales.slice(0, written)?)?;
+                let [_, written] = self.bytes(tokens)?;
+                quantizer.launch(stream, x, [tokens, self.k], &codes, &scales.slice(0, written)?)?;
             }
-            (Kind::E4m3(quantizer), _) => quantizer.launch(stream, &from, &part.codes)?,
+            (Kind::E4m3(quantizer), _) => quantizer.launch(stream, &from, &codes)?,
             // These have scales.
             (Kind::Nvfp4(_) | Kind::E4m3Rows(_) | Kind::Blocks(_), None) => {}
         }
         Ok(part)
     }
 
-    /// What a kernel of `rows` rows reads of so many tokens.
-    pub fn of(&self, tokens: u32, rows: u32) -> Result<Part, MlpError> {
-        let bytes = |rows: u32| match &self.quantizer {
-            Kind::Nvfp4(_) => Quantizer::bytes(rows, self.k),
-            Kind::Blocks(quantizer) => quantizer.bytes(rows, self.k),
-            Kind::E4m3(_) | Kind::E4m3Rows(_) => Ok([rows as usize * self.k as usize, 0]),
-        };
-        let ([codes, _], [_, read]) = (bytes(tokens)?, bytes(rows)?);
+    /// What a kernel of `rows` rows reads.
+    pub fn of(&self, rows: u32) -> Result<Part, MlpError> {
+        let [codes, read] = self.bytes(rows)?;
         let scales = self.scales.as_ref().map(|scales| scales.slice(0, read)).transpose()?;
         let of_rows = |scales: &Buffer| scales.slice(0, 4 * rows as usize);
         let row_scales = self.row_scales.as_ref().map(of_rows).transpose()?;
         Ok(Part { codes: self.codes.slice(0, codes)?, scales, row_scales })
+    }
+
+    /// Bytes of codes and of scale factors.
+    fn bytes(&self, rows: u32) -> Result<[usize; 2], MlpError> {
+        match &self.quantizer {
+            Kind::Nvfp4(_) => Ok(Quantizer::bytes(rows, self.k)?),
+            Kind::Blocks(quantizer) => Ok(quantizer.bytes(rows, self.k)?),
+            Kind::E4m3(_) | Kind::E4m3Rows(_) => Ok([rows as usize * self.k as usize, 0]),
+        }
     }
 }
 

@@ -59,6 +59,7 @@ const MORE: &[(&str, Shape)] = &[
     ("hopper_blocks_decode", Shape::new(60, 256, 384).grouped(8)),
     ("hopper_decode", Shape::new(10, 136, 1064)),
     ("hopper_e4m3", Shape::new(130, 136, 416)),
+    ("hopper_few_rows", Shape::new(40, 136, 520)),
     ("hopper_grouped", Shape::new(300, 136, 200).grouped(3)),
     ("hopper_split_k", Shape::new(130, 136, 520)),
     ("hopper_stream_k", Shape::new(130, 264, 520)),

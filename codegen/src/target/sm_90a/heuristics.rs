@@ -195,39 +195,39 @@ fn choose_tile(problem: &Problem, config: &Config, strategy: Strategy, swap_ab: 
     }
     let products = strategy.products();
     let widest = if products == 2 { 128 } else { 256 };
+    let fits = |tile: &Tile| {
+        let mut warpgroups = share(*tile, config, swap_ab, false);
+        let none = &mut Vec::new();
+        warpgroups.promotion = promotion::settle(problem, config, strategy, *tile, swap_ab, warpgroups, none);
+        warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
+            && tile.n <= widest
+            && promotion::whole_blocks(problem, tile.n)
+    };
     let with_rows = |m: u32| {
-        // Rows do not matter: with 64 in each warpgroup, columns are what registers are for.
-        let fits = |n: &u32| {
-            let tile = Tile { m, n: *n, k };
-            let mut warpgroups = share(tile, config, swap_ab, false);
-            warpgroups.promotion =
-                promotion::settle(problem, config, strategy, tile, swap_ab, warpgroups, &mut Vec::new());
-            warpgroups.sum_registers(products) <= sum_limit(problem, warpgroups)
-        };
-        let whole = |n: &u32| promotion::whole_blocks(problem, *n);
-        let columns = (2..=widest / 16).rev().map(|n| 16 * n).filter(whole).filter(fits);
+        let columns = (2..=widest / 16).rev().map(|n| 16 * n).filter(|n| fits(&Tile { m, n: *n, k }));
         Tile { m, n: least_busy(problem, config, arch, m, columns).unwrap_or(128), k }
     };
     if ping_pong(config) || shape.typical_rows() <= 64 {
         return with_rows(64);
     }
     let (tall, low) = (with_rows(128), with_rows(64));
-    if loads_less(problem, config, arch, products, low, tall) { low } else { tall }
+    let turned = Some(Tile { m: 64, n: 2 * tall.n, k }).filter(fits);
+    let less = |tile: &Tile| loads_less(problem, config, arch, products, *tile, tall);
+    [Some(low), turned].into_iter().flatten().find(less).unwrap_or(tall)
 }
 
 /// Whether a grid of tiles of one warpgroup, `low`, loads less than `tall`'s of two, in one wave (seen on an H100: 192 x 2048 x 4096 in
 /// e4m3 takes 0.77 of the time with 0.75 of the bytes, 256 x 4096 x 7168 1.25 of it with 1.25). With f32 scale factors as much is
-/// good, too: half as many threads load factors (0.86 of the time for 256 x 2048 x 7168).
+/// good, too: half as many threads load factors (0.86 of the time for 256 x 2048 x 7168), and rows outside of A are loaded as well.
 fn loads_less(problem: &Problem, config: &Config, arch: Arch, products: u32, low: Tile, tall: Tile) -> bool {
+    let factors = problem.formats.scales_sums();
     let tiles = |tile: Tile| usual_tiles(problem.shape, tile.m) * u64::from(problem.shape.n.div_ceil(tile.n));
-    let loads = |tile: Tile| tiles(tile).saturating_mul(u64::from(tile.m + products * tile.n));
+    let rows = |tile: Tile| if factors { tile.m } else { tile.m.min(problem.shape.m) };
+    let loads = |tile: Tile| tiles(tile).saturating_mul(u64::from(rows(tile) + products * tile.n));
     let free = config.multicast == Multicast::None
         && matches!(config.schedule, Setting::Auto | Setting::Fixed(Schedule::OneTile))
         && problem.shape.groups == Groups::One;
-    let less = match problem.formats.scales_sums() {
-        true => loads(low) <= loads(tall),
-        false => loads(low) < loads(tall),
-    };
+    let less = loads(low) < loads(tall) || factors && loads(low) == loads(tall);
     free && less && tiles(low) <= u64::from(sms(config, arch))
 }
 

@@ -41,6 +41,11 @@ impl Isa for Wgmma {
         self.has_fixup(work, k_tiles, kind)
     }
 
+    // A row outside of A costs more than one inside (decision 0210).
+    fn clips_boxes(&self) -> bool {
+        true
+    }
+
     fn multiplies_beyond_k(&self) -> bool {
         true
     }

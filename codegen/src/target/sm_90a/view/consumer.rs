@@ -3,7 +3,7 @@
 use super::decode::{self, DecodeLayout, DecodeView};
 use super::sum_scales::{SumScalesView, factor_of};
 use crate::config::{Accumulators, Strategy};
-use crate::plan::{Plan, Staging};
+use crate::plan::{Plan, SmemMap, Staging};
 use crate::problem::{ElementKind, MmaKind};
 use crate::render::view::Role;
 use crate::render::view::epilogue::{self, BoxStore, Packing, Vector, operand, registers};
@@ -29,6 +29,8 @@ pub(crate) struct WarpgroupView {
     pub last_warp: u32,
     pub producer_warp: u32,
     pub fixup_warp: u32,
+    /// What no load of A brings in the stages, in parts of 16 bytes a thread.
+    pub blanks: Vec<Blank>,
     /// Threads that compute, and those that sums between two parts are made known to.
     pub threads: u32,
     pub fixup_threads: u32,
@@ -68,6 +70,27 @@ pub(crate) struct WarpgroupView {
     pub decode: Option<DecodeView>,
     /// What sums are multiplied with, as hexadecimal digits of an f32, where decoded weights are smaller than they should be.
     pub unscale: &'static str,
+}
+
+/// A part of what no load of A brings: the same in each K box of each stage.
+pub(crate) struct Blank {
+    /// Threads that have 16 bytes of it.
+    pub threads: u32,
+    /// Where it starts in shared memory.
+    pub offsets: Vec<u32>,
+}
+
+/// What no load of A brings, in parts of 16 bytes for each of `threads`.
+fn blanks(p: &Plan, threads: u32) -> Vec<Blank> {
+    let SmemMap { blank_bytes, boxes, a_box_bytes, stage_bytes, .. } = p.smem;
+    let part = |start: u32| Blank {
+        threads: ((blank_bytes - start) / 16).min(threads),
+        offsets: (0..p.stages)
+            .flat_map(|stage| (1..=boxes).map(move |end| stage * stage_bytes + end * a_box_bytes))
+            .map(|end| end - blank_bytes + start)
+            .collect(),
+    };
+    (0..blank_bytes).step_by(16 * threads as usize).map(part).collect()
 }
 
 /// A K loop of an item.
@@ -371,6 +394,7 @@ impl WarpgroupView {
             last_warp: (4 * warpgroups.count).saturating_sub(1),
             producer_warp: 4 * warpgroups.count,
             fixup_warp: 4 * warpgroups.count + 1,
+            blanks: blanks(p, 128 * warpgroups.count),
             threads: 128 * warpgroups.count,
             fixup_threads: 128 * warpgroups.count + 32,
             own_tiles_apart: p.work.clusters.saturating_mul(2),
