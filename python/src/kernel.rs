@@ -187,7 +187,9 @@ fn facts(kernel: &Kernel, plan: &Plan) -> Value {
         Operand::B1 | Operand::B2 => formats.b.to_string(),
         Operand::C => formats.c.to_string(),
         Operand::D1 | Operand::D2 => formats.products.map_or_else(String::new, |format| format.to_string()),
-        Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 if formats.scales_sums() => "f32 scale factors".to_owned(),
+        Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 if formats.scales_sums() => {
+            "f32 scale factors".to_owned()
+        }
         Operand::Sfa | Operand::Sfb1 | Operand::Sfb2 | Operand::Sfc => "scale factors".to_owned(),
         Operand::Offsets => "u32".to_owned(),
     };

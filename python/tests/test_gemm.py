@@ -72,6 +72,36 @@ def test_dtypes_of_operands_and_results(device, dtype, asked, got, error):
     np.testing.assert_allclose(values, exact, rtol=error, atol=error * np.abs(exact).max())
 
 
+def blocks(rows, k, seed, tall):
+    """Codes in e4m3, float32 factors of each 128 elements or each 128 x 128, and their values."""
+    codes = drawn(rows, k, seed=seed).astype(ml_dtypes.float8_e4m3fn)
+    factors = np.random.default_rng(seed + 7).uniform(0.5, 2, (-(-rows // 128) if tall else rows, k // 128)).astype(np.float32)
+    spread = np.repeat(wide(factors), 128, 1)
+    return codes, factors, wide(codes) * (np.repeat(spread, 128, 0)[:rows] if tall else spread)
+
+
+def test_fp8_with_factors_of_blocks():
+    m, n, k = 20, 136, 256
+    (a, sa, x), (b1, s1, w1), (b2, s2, w2) = blocks(m, k, 3, False), blocks(n, k, 4, True), blocks(n, k, 5, True)
+    result = silumin.dual_gemm(a, b1, b2, a_scales=sa, b1_scales=s1, b2_scales=s2, out_dtype="f32", device=HOPPER)
+    exact = silu(x @ w1.T) * (x @ w2.T)
+    np.testing.assert_allclose(result, exact, rtol=2e-3, atol=2e-3 * np.abs(exact).max())
+    product = silumin.gemm(a, b1, a_scales=sa, b_scales=s1, out_dtype="f32", device=HOPPER)
+    np.testing.assert_allclose(product, x @ w1.T, rtol=2e-3, atol=2e-3 * np.abs(x @ w1.T).max())
+    for change, words in [
+        ({"a_scales": sa[:, :1].copy()}, ["a_scales is [20, 1]", "has [20, 2]"]),
+        ({"b_scales": s1[:1]}, ["b_scales is [1, 2]", "has [2, 2]"]),
+        ({"a": a.view(np.uint8)}, ["a: elements of uint8", "float8_e4m3fn has such factors"]),
+        ({"a": a[:, :136].copy()}, ["K is a multiple of 128", "256"]),
+    ]:
+        given = {"a": a, "b": b1, "a_scales": sa, "b_scales": s1, "device": HOPPER} | change
+        with pytest.raises(silumin.ArgumentError) as error:
+            silumin.gemm(**given)
+        assert all(word in str(error.value) for word in words), error.value
+    with pytest.raises(silumin.ConfigError, match="mxfp8"):
+        silumin.gemm(a, b1, a_scales=sa, b_scales=s1, device=BLACKWELL)
+
+
 @pytest.mark.parametrize(("m", "n", "k"), [(1, 8, 8), (3, 40, 72), (130, 264, 200)])
 def test_ragged_shapes(m, n, k):
     a, b1, b2 = drawn(m, k), drawn(n, k, seed=4), drawn(n, k, seed=5)
@@ -275,7 +305,8 @@ class Elsewhere:
         ({"a": Elsewhere((13, 0))}, ["managed memory of CUDA"]),
         ({"a": Elsewhere((8, 0))}, ["DLPack's device 8"]),
         ({"a_scales": np.zeros(4, np.uint8)}, ["a: elements of float16 with scale factors"]),
-        ({"a_scales": np.zeros(4, np.float32)}, ["a_scales: elements of float32"]),
+        ({"a_scales": np.zeros(4, np.float64)}, ["a_scales: elements of float64"]),
+        ({"a_scales": np.zeros(4, np.float32)}, ["a: elements of float16", "float8_e4m3fn has such factors"]),
     ],
 )
 def test_wrong_input_is_named(change, words):

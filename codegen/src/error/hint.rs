@@ -17,13 +17,13 @@ impl ConfigError {
                 "use nvfp4, mxfp4, bf16, f16, e4m3 or e5m2 operands, or e4m3_1x128 by e4m3_128x128, and C in bf16, f16, f32 or e4m3"
                     .into()
             }
-            Promotion { reason, .. } if reason.contains("scale factors") => "write auto".into(),
-            Promotion { .. } => "write auto, or off".into(),
+            Promotion { scaled: true, .. } => "write auto".into(),
+            Promotion { scaled: false, .. } => "write auto, or off".into(),
             WarpgroupTile { .. } => "write auto, or a tile of 128 x 128".into(),
-            Registers { sums, .. } if sums.contains("scale factors") => {
+            Registers { scales: true, .. } => {
                 "use a smaller tile M, at most 64 with two products, or write auto".into()
             }
-            Registers { .. } => "use a smaller tile N, or M = 128 with two warpgroups, or write auto".into(),
+            Registers { scales: false, .. } => "use a smaller tile N, or M = 128 with two warpgroups, or write auto".into(),
             NMultiple { n, multiple, .. } => {
                 format!("pad N with zeros to {}", u64::from(*n).next_multiple_of(u64::from(*multiple)))
             }

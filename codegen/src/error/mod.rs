@@ -92,6 +92,8 @@ pub enum ConfigError {
         registers: u32,
         /// Registers that there are for them.
         limit: u32,
+        /// Whether scale factors of columns are among them.
+        scales: bool,
     },
     /// Sums that cannot leave the tensor core after so much of K.
     #[error("promotion: {promotion}: {reason}")]
@@ -100,6 +102,8 @@ pub enum ConfigError {
         promotion: Promotion,
         /// Why not.
         reason: String,
+        /// Whether f32 scale factors say when sums leave the tensor core.
+        scaled: bool,
     },
     /// K is not a multiple of what the formats and TMA need.
     #[error("shape: K = {k} is not a multiple of {multiple}: {}", k_rule(*.k, *.formats))]

@@ -97,7 +97,8 @@ def dual_gemm(
             bf16 in torch and f32 in numpy.
         a_scales, b1_scales, b2_scales: scale factors of block-scaled operands, one byte for 16 elements (NVFP4) or 32 (MX formats), in the
             blocked layout: see `blocked_scales`. Elements of FP4 are two in a byte, as uint8 or float4_e2m1fn_x2, `[rows, K / 2]`. Scale
-            factors are uint8 or float8_e4m3fn (NVFP4), or float8_e8m0fnu (MX formats).
+            factors are uint8 or float8_e4m3fn (NVFP4), or float8_e8m0fnu (MX formats). On Hopper float8_e4m3fn may have float32 factors
+            as DeepSeek-V3's checkpoints do, row-major: `[M, K / 128]` for `a`, `[ceil(N / 128), K / 128]` for `b1` and `b2`.
         scalars: values of the gate's scalars, by name.
         vectors: tensors of the gate's vectors (f32, M or N elements) and matrices (`[M, N]`, in the result's dtype), by name.
         config: knobs of the kernel: see `emit`.

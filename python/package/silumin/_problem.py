@@ -73,8 +73,15 @@ def _format(name: str, tensor: View, scales: Optional[View]) -> str:
                 f"{name}.view(torch.float8_e4m3fn), or {name}.view(ml_dtypes.float8_e4m3fn) in numpy"
             )
         raise ArgumentError(f"{name}: elements of {tensor.dtype}, which is no operand of a kernel; {way_out}")
+    if scales.dtype == "float32":
+        if tensor.dtype != "float8_e4m3fn":
+            raise ArgumentError(f"{name}: elements of {tensor.dtype} with scale factors of float32; float8_e4m3fn has such factors")
+        # Activations have one for each 128 elements, weights one for each 128 x 128.
+        return "e4m3_1x128" if name == "a" else "e4m3_128x128"
     if scales.dtype not in ("uint8", "float8_e4m3fn", "float8_e8m0fnu"):
-        raise ArgumentError(f"{name}_scales: elements of {scales.dtype}; scale factors are uint8 or float8_e4m3fn, or float8_e8m0fnu in MX formats")
+        raise ArgumentError(
+            f"{name}_scales: elements of {scales.dtype}; scale factors are uint8 or float8_e4m3fn, float8_e8m0fnu in MX formats, or float32 for float8_e4m3fn"
+        )
     found = _SCALED.get((tensor.dtype, scales.dtype == "float8_e8m0fnu"))
     if found is None:
         raise ArgumentError(f"{name}: elements of {tensor.dtype} with scale factors of {scales.dtype}; NVFP4 is uint8 with uint8 or float8_e4m3fn")
@@ -91,6 +98,13 @@ def _matrix(name: str, tensor: View, packed: bool) -> Tuple[int, int]:
 
 
 def _check_scales(operand: Operand, rows: int, k: int, format: str, scales: View) -> None:
+    if format in ("e4m3_1x128", "e4m3_128x128"):
+        wanted = (rows if format == "e4m3_1x128" else -(-rows // 128), -(-k // 128))
+        if k % 128:
+            raise ArgumentError(f"{operand.name} of [{rows}, {k}] in {format}: K is a multiple of 128; pad it with zeros to {wanted[1] * 128}")
+        if scales.shape != wanted:
+            raise ArgumentError(f"{operand.scales_name} is {list(scales.shape)}, and {operand.name} of [{rows}, {k}] in {format} has {list(wanted)}")
+        return
     block = 16 if format == "nvfp4" else 32
     expected = -(-rows // 128) * 128 * (-(-k // (4 * block)) * 4)
     if scales.nbytes != expected:

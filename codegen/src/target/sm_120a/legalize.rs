@@ -147,6 +147,7 @@ fn check_tile(
             warpgroups: mma.groups.count,
             registers,
             limit,
+            scales: false,
         });
     }
     let multiple = k_multiple(problem);

@@ -167,6 +167,7 @@ fn check_tile(
             warpgroups: warpgroups.count,
             registers,
             limit,
+            scales: scales > 0,
         });
     }
     let multiple = k_multiple(problem);

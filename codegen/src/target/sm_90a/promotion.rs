@@ -88,7 +88,7 @@ pub(super) fn check_scales(
         && promotion != Promotion::Every(BLOCK)
     {
         let reason = format!("sums of {BLOCK} elements of K share scale factors: every({BLOCK}) or auto");
-        errors.push(ConfigError::Promotion { promotion, reason });
+        errors.push(ConfigError::Promotion { promotion, reason, scaled: true });
     }
 }
 
@@ -116,7 +116,7 @@ pub(super) fn settle(
                 );
                 // With scale factors `check_scales` says what it can be.
                 if !problem.formats.scales_sums() {
-                    errors.push(ConfigError::Promotion { promotion, reason });
+                    errors.push(ConfigError::Promotion { promotion, reason, scaled: false });
                 }
                 return None;
             }
