@@ -286,6 +286,18 @@ fn the_assembler_compiles_in_the_driver_s_place() {
     let Identity { name, version, options } = compiler.identity().clone();
     let next = Identity { name, version: format!("{version}1"), options };
     assert_ne!(Key::of(&source, compiler.identity()), Key::of(&source, &next));
+    // With line information it is another entry, with the same code and the text beside it.
+    let lines = PtxasCompiler::new(Ptxas::find().unwrap().with_line_info(true)).unwrap();
+    assert_ne!(Key::of(&source, compiler.identity()), Key::of(&source, lines.identity()));
+    let [plain, lined] = [&compiler, &lines].map(|compiler| compiler.compile(&source).unwrap());
+    let has = |cubin: &[u8], text: &str| cubin.windows(text.len()).any(|window| window == text.as_bytes());
+    for text in [".nv_debug_ptx_txt", "PRODUCER_LOOP:"] {
+        assert!(has(&lined.cubin, text) && !has(&plain.cubin, text), "{text}");
+    }
+    assert_eq!(
+        plain.log.lines().find(|line| line.contains("registers")),
+        lined.log.lines().find(|line| line.contains("registers"))
+    );
     // What it refuses comes with the lines around the one that it names.
     let broken = kernel.ptx.replacen("ret;", "rat;", 1);
     let line = 1 + broken.lines().position(|line| line.contains("rat;")).unwrap();

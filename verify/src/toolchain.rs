@@ -125,6 +125,7 @@ fn run(path: &Path, command: &mut Command, input: &[u8]) -> Result<(Vec<u8>, Str
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ptxas {
     path: PathBuf,
+    line_info: bool,
 }
 
 /// Resources of one kernel, as the assembler reports them.
@@ -178,7 +179,20 @@ impl Ptxas {
     ///
     /// [`ToolError::NotFound`], which says how to get it, or [`ToolError::NotAFile`].
     pub fn find() -> Result<Self, ToolError> {
-        Self::TOOL.find().map(|path| Self { path })
+        Self::TOOL.find().map(|path| Self { path, line_info: false })
+    }
+
+    /// The assembler with `-lineinfo`, or without, as at first: the image then has the PTX and the line that each instruction comes
+    /// from, which Nsight Compute shows beside the machine code. The code is the same.
+    #[must_use]
+    pub fn with_line_info(self, line_info: bool) -> Self {
+        Self { line_info, ..self }
+    }
+
+    /// Whether images have line information: see [`Ptxas::with_line_info`].
+    #[must_use]
+    pub fn line_info(&self) -> bool {
+        self.line_info
     }
 
     /// Where it is.
@@ -208,6 +222,9 @@ impl Ptxas {
         let folder = tempfile::tempdir().map_err(io_error)?;
         let output = folder.path().join("module.cubin");
         let mut command = Command::new(&self.path);
+        if self.line_info {
+            command.arg("--generate-line-info");
+        }
         command.args(["--verbose", "--gpu-name", arch.target(), "-", "--output-file"]).arg(&output);
         let (printed, errors) = run(&self.path, &mut command, ptx.as_bytes())?;
         let log = format!("{}{errors}", String::from_utf8_lossy(&printed));

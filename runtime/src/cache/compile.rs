@@ -77,7 +77,8 @@ impl PtxasCompiler {
     /// [`ToolError`] where it does not run.
     pub fn new(ptxas: Ptxas) -> Result<Self, ToolError> {
         let version = ptxas.version()?;
-        let identity = Identity { name: "ptxas".to_owned(), version, options: "-O3".to_owned() };
+        let options = if ptxas.line_info() { "-O3 -lineinfo" } else { "-O3" };
+        let identity = Identity { name: "ptxas".to_owned(), version, options: options.to_owned() };
         Ok(Self { ptxas, identity })
     }
 }
